@@ -1,0 +1,107 @@
+#include "model/config.h"
+
+#include <cmath>
+
+#include "model/error.h"
+
+namespace ripstop {
+namespace {
+
+// Upper bounds keep every product of sizes, and bytes of it, far inside 64 bits.
+constexpr int64_t kLargestHidden = int64_t{1} << 20;
+constexpr int64_t kLargestFeedForward = int64_t{1} << 22;
+constexpr int64_t kLargestLayers = int64_t{1} << 12;
+constexpr int64_t kLargestVocabulary = int64_t{1} << 24;
+constexpr int64_t kLargestPositions = int64_t{1} << 30;
+
+void check_size(const char* key, int64_t value, int64_t largest) {
+  if (value < 1 || value > largest)
+    fail(ExitCode::kUsage, "{} must be from 1 to {}, got {}", key, largest, value);
+}
+
+void check_divides(const char* key, int64_t value, const char* divisor_key, int64_t divisor) {
+  if (value % divisor != 0)
+    fail(ExitCode::kUsage, "{} must be a multiple of {}, got {} and {}", key, divisor_key, value, divisor);
+}
+
+void check_constant(const char* key, double value, bool zero_is_valid, double largest) {
+  if (!std::isfinite(value) || value < 0 || (value == 0 && !zero_is_valid) || value > largest)
+    fail(ExitCode::kUsage, "{} must be {} 0 and at most {}, got {}", key,
+         zero_is_valid ? "at least" : "above", largest, value);
+}
+
+ModelConfig sizes(int64_t hidden, int64_t feed_forward, int64_t layers, int64_t heads,
+                  int64_t key_value_heads, int64_t vocabulary, int64_t positions, bool tied) {
+  ModelConfig config;
+  config.hidden_size = hidden;
+  config.intermediate_size = feed_forward;
+  config.num_hidden_layers = layers;
+  config.num_attention_heads = heads;
+  config.num_key_value_heads = key_value_heads;
+  config.vocab_size = vocabulary;
+  config.max_position_embeddings = positions;
+  config.tie_word_embeddings = tied;
+  return config;
+}
+
+}  // namespace
+
+void validate(const ModelConfig& config) {
+  check_size("hidden_size", config.hidden_size, kLargestHidden);
+  check_size("intermediate_size", config.intermediate_size, kLargestFeedForward);
+  check_size("num_hidden_layers", config.num_hidden_layers, kLargestLayers);
+  check_size("num_attention_heads", config.num_attention_heads, config.hidden_size);
+  check_size("num_key_value_heads", config.num_key_value_heads, config.num_attention_heads);
+  check_size("vocab_size", config.vocab_size, kLargestVocabulary);
+  check_size("max_position_embeddings", config.max_position_embeddings, kLargestPositions);
+  check_divides("hidden_size", config.hidden_size, "num_attention_heads", config.num_attention_heads);
+  check_divides("num_attention_heads", config.num_attention_heads, "num_key_value_heads",
+                config.num_key_value_heads);
+  if (config.head_size() % 2 != 0)
+    fail(ExitCode::kUsage,
+         "hidden_size / num_attention_heads must be even (rotary embedding turns pairs), got {}",
+         config.head_size());
+  check_constant("rms_norm_eps", config.rms_norm_eps, false, 1.0);
+  check_constant("rope_theta", config.rope_theta, false, 1e12);
+  check_constant("initializer_range", config.initializer_range, true, 10.0);
+}
+
+int64_t parameter_count(const ModelConfig& config) {
+  const int64_t hidden = config.hidden_size;
+  const int64_t key_value_rows = config.num_key_value_heads * config.head_size();
+  const int64_t attention = 2 * hidden * hidden + 2 * key_value_rows * hidden;
+  const int64_t feed_forward = 3 * hidden * config.intermediate_size;
+  const int64_t norms = 2 * hidden;
+  const int64_t tables = config.vocab_size * hidden * (config.tie_word_embeddings ? 1 : 2);
+  return tables + config.num_hidden_layers * (attention + feed_forward + norms) + hidden;
+}
+
+FlopsPerToken training_flops_per_token(const ModelConfig& config, int64_t sequence_length) {
+  const int64_t looked_up = config.tie_word_embeddings ? 0 : config.vocab_size * config.hidden_size;
+  const double multiplied = static_cast<double>(parameter_count(config) - looked_up);
+  // Per layer: scores and weighted sum, 2 C T multiply-adds forward, twice that backward.
+  const double attention = 12.0 * static_cast<double>(config.num_hidden_layers) *
+                           static_cast<double>(config.hidden_size) * static_cast<double>(sequence_length);
+  return {6.0 * multiplied + 0.5 * attention, 6.0 * multiplied + attention};
+}
+
+std::span<const ModelPreset> model_presets() {
+  static const ModelPreset presets[] = {
+      {"debug", sizes(64, 192, 2, 4, 2, 0, 512, true)},
+      {"15m", sizes(288, 768, 6, 6, 6, 32000, 256, true)},
+      {"110m", sizes(768, 2048, 12, 12, 12, 32000, 1024, true)},
+      {"tinyllama-1.1b", sizes(2048, 5632, 22, 32, 4, 32000, 2048, false)},
+      {"llama2-7b", sizes(4096, 11008, 32, 32, 32, 32000, 4096, false)},
+      {"llama2-13b", sizes(5120, 13824, 40, 40, 40, 32000, 4096, false)},
+      {"llama2-70b", sizes(8192, 28672, 80, 64, 8, 32000, 4096, false)},
+  };
+  return presets;
+}
+
+const ModelPreset* find_model_preset(std::string_view name) {
+  for (const ModelPreset& preset : model_presets())
+    if (preset.name == name) return &preset;
+  return nullptr;
+}
+
+}  // namespace ripstop

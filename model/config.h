@@ -1,0 +1,68 @@
+// The sizes of a LLaMA-2-style transformer, and what follows from them alone.
+//
+// Letters used for shapes everywhere in ripstop:
+//   B  sequences                T  positions of a sequence     N  tokens, B * T
+//   C  hidden size              H  query heads                 K  key-value heads
+//   D  head size, C / H         F  feed-forward size           V  vocabulary size
+//   L  layers (blocks)
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace ripstop {
+
+/// Sizes and constants of one model, spelled as in Hugging Face's config.json. A default of 0 means "must be
+/// set", except where a comment says what 0 stands for.
+struct ModelConfig {
+  int64_t hidden_size = 0;              ///< C
+  int64_t intermediate_size = 0;        ///< F
+  int64_t num_hidden_layers = 0;        ///< L
+  int64_t num_attention_heads = 0;      ///< H
+  int64_t num_key_value_heads = 0;      ///< K; H for plain multi-head attention
+  int64_t vocab_size = 0;               ///< V
+  int64_t max_position_embeddings = 0;  ///< the longest sequence, in positions
+  double rms_norm_eps = 1e-5;
+  double rope_theta = 10000.0;
+  bool tie_word_embeddings = false;  ///< the head reads the embedding's weight
+  double initializer_range = 0.0;    ///< standard deviation of initial weights; 0: 1 / sqrt(hidden_size)
+
+  /// D. The sizes must be valid.
+  int64_t head_size() const { return hidden_size / num_attention_heads; }
+
+  bool operator==(const ModelConfig&) const = default;
+};
+
+/// Throws Error(kUsage) naming the first key whose value is impossible: a size below 1 or beyond what 64-bit
+/// counts of elements allow, heads that do not divide, an odd head size (rotary embedding turns pairs), a
+/// constant that is not a finite number in its range.
+void validate(const ModelConfig& config);
+
+/// Elements of all parameters; tied embeddings count once. The sizes must be valid.
+int64_t parameter_count(const ModelConfig& config);
+
+/// Floating-point operations of training on one token (forward and backward), a multiply-add counted as two.
+struct FlopsPerToken {
+  double causal = 0;          ///< attention counted as half, as a causal mask needs
+  double full_attention = 0;  ///< attention counted whole, as many papers do
+};
+
+/// 6 P + 12 L C T for full attention and 6 P + 6 L C T for causal, where P counts every parameter but the
+/// input table, which is looked up and not multiplied (a tied table counts, as it is the head), and T is
+/// `sequence_length` in positions. The sizes must be valid.
+/// Source: arXiv:2204.02311 (PaLM), appendix B; arXiv:2205.05198, section 5, for the causal half.
+FlopsPerToken training_flops_per_token(const ModelConfig& config, int64_t sequence_length);
+
+/// A published model under the name people know.
+struct ModelPreset {
+  std::string_view name;
+  ModelConfig config;  ///< `vocab_size` is 0 where the data set's is meant
+};
+
+/// Every preset, smallest first.
+std::span<const ModelPreset> model_presets();
+
+/// The preset of that name, or null.
+const ModelPreset* find_model_preset(std::string_view name);
+
+}  // namespace ripstop

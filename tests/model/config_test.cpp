@@ -1,0 +1,109 @@
+#include "model/config.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "model/error.h"
+
+namespace ripstop {
+namespace {
+
+ModelConfig preset(std::string_view name) {
+  const ModelPreset* found = find_model_preset(name);
+  EXPECT_NE(found, nullptr) << name;
+  return found->config;
+}
+
+// The text of the refusal, or "" when the config is accepted.
+std::string refusal(const ModelConfig& config) {
+  try {
+    validate(config);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kUsage);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(ModelConfig, PresetsHaveThePublishedParameterCounts) {
+  EXPECT_EQ(parameter_count(preset("15m")), 15'191'712);
+  EXPECT_EQ(parameter_count(preset("110m")), 109'529'856);
+  EXPECT_EQ(parameter_count(preset("tinyllama-1.1b")), 1'100'048'384);
+  EXPECT_EQ(parameter_count(preset("llama2-7b")), 6'738'415'616);
+  EXPECT_EQ(parameter_count(preset("llama2-13b")), 13'015'864'320);
+  EXPECT_EQ(parameter_count(preset("llama2-70b")), 68'976'648'192);
+}
+
+TEST(ModelConfig, EveryPresetIsValid) {
+  for (ModelPreset entry : model_presets()) {
+    if (entry.config.vocab_size == 0) entry.config.vocab_size = 512;
+    EXPECT_EQ(refusal(entry.config), "") << entry.name;
+  }
+  EXPECT_EQ(find_model_preset("llama3-8b"), nullptr);
+}
+
+TEST(ModelConfig, ContextsAndHeads) {
+  EXPECT_EQ(preset("15m").max_position_embeddings, 256);
+  EXPECT_EQ(preset("110m").max_position_embeddings, 1024);
+  EXPECT_EQ(preset("llama2-70b").num_key_value_heads, 8);
+  EXPECT_EQ(preset("llama2-7b").head_size(), 128);
+  EXPECT_TRUE(preset("15m").tie_word_embeddings);
+  EXPECT_FALSE(preset("llama2-7b").tie_word_embeddings);
+}
+
+TEST(ModelConfig, FlopsOfLlama7bAreThePublishedOnes) {
+  const FlopsPerToken flops = training_flops_per_token(preset("llama2-7b"), 4096);
+  // 6.607e9 parameters that multiply; 32 layers of 4096 x 4096.
+  EXPECT_DOUBLE_EQ(flops.full_attention, 6.0 * 6'607'343'616 + 12.0 * 32 * 4096 * 4096);
+  EXPECT_DOUBLE_EQ(flops.causal, 6.0 * 6'607'343'616 + 6.0 * 32 * 4096 * 4096);
+}
+
+TEST(ModelConfig, TiedTableCountsAsTheHead) {
+  const FlopsPerToken flops = training_flops_per_token(preset("15m"), 256);
+  EXPECT_DOUBLE_EQ(flops.causal, 6.0 * 15'191'712 + 6.0 * 6 * 288 * 256);
+}
+
+TEST(ModelConfig, ImpossibleValuesAreNamed) {
+  const auto broken = [](auto change) {
+    ModelConfig config = preset("15m");
+    change(config);
+    return refusal(config);
+  };
+  using C = ModelConfig;
+  EXPECT_NE(broken([](C& c) { c.hidden_size = 0; }).find("hidden_size"), std::string::npos);
+  EXPECT_NE(broken([](C& c) { c.hidden_size = int64_t{1} << 40; }).find("hidden_size"), std::string::npos);
+  EXPECT_NE(broken([](C& c) { c.intermediate_size = -1; }).find("intermediate_size"), std::string::npos);
+  EXPECT_NE(broken([](C& c) { c.num_hidden_layers = 0; }).find("num_hidden_layers"), std::string::npos);
+  EXPECT_NE(broken([](C& c) { c.num_attention_heads = 7; }).find("multiple of num_attention_heads"),
+            std::string::npos);
+  EXPECT_NE(broken([](C& c) { c.num_key_value_heads = 4; }).find("num_key_value_heads"), std::string::npos);
+  EXPECT_NE(broken([](C& c) {
+              c.num_attention_heads = 288;
+              c.num_key_value_heads = 1;
+            }).find("even"),
+            std::string::npos);
+  EXPECT_NE(broken([](C& c) { c.vocab_size = 0; }).find("vocab_size"), std::string::npos);
+  EXPECT_NE(broken([](C& c) { c.max_position_embeddings = 0; }).find("max_position"), std::string::npos);
+  EXPECT_NE(broken([](C& c) { c.rms_norm_eps = 0; }).find("rms_norm_eps"), std::string::npos);
+  EXPECT_NE(broken([](C& c) { c.rope_theta = std::nan(""); }).find("rope_theta"), std::string::npos);
+  EXPECT_NE(
+      broken([](C& c) { c.initializer_range = std::numeric_limits<double>::infinity(); }).find("initializer"),
+      std::string::npos);
+  EXPECT_EQ(broken([](C& c) { c.initializer_range = 0; }), "");
+}
+
+TEST(ModelConfig, TheLargestSizesDoNotOverflow) {
+  ModelConfig config = preset("llama2-70b");
+  config.hidden_size = int64_t{1} << 20;
+  config.intermediate_size = int64_t{1} << 22;
+  config.num_hidden_layers = 1 << 12;
+  config.vocab_size = 1 << 24;
+  EXPECT_EQ(refusal(config), "");
+  EXPECT_GT(parameter_count(config), int64_t{1} << 55);
+}
+
+}  // namespace
+}  // namespace ripstop
