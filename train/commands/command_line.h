@@ -1,0 +1,34 @@
+// What every verb needs of the command line: parsing, and how a failure is told.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/error.h"
+
+namespace ripstop {
+
+/// The words after the verb.
+using Arguments = std::vector<std::string>;
+
+/// Fills the variables bound to `app` from `arguments`. Throws Error(kUsage) for what does not fit, with the
+/// nearest option where there is one; throws CLI::CallForHelp on --help, which main answers.
+void parse(CLI::App& app, const Arguments& arguments);
+
+/// The footer that shows how a verb is used; every verb has one.
+void set_example(CLI::App& app, const std::string& example);
+
+/// This process's place among those started together, from the environment of mpirun or srun; 0 when alone.
+/// Right before MPI starts, and where it never does.
+int64_t launch_rank();
+
+/// How many processes the launcher started together, from the same environment; 1 when alone.
+int64_t launch_size();
+
+/// The one line of a failed run, without the line end: `FATAL code=64 rank=0 step=- what="..." hint="..."`.
+/// Quotes, backslashes and control characters in the texts are escaped as in JSON.
+std::string fatal_line(const Error& error, int64_t rank, std::optional<int64_t> step);
+
+}  // namespace ripstop

@@ -1,0 +1,105 @@
+// The program: picks the verb, catches what it throws, ends with the exit code.
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <new>
+#include <system_error>
+#include <vector>
+
+#include "train/commands/commands.h"
+#include "train/nearest_name.h"
+#include "train/version.h"
+
+namespace ripstop {
+namespace {
+
+struct Verb {
+  const char* name;
+  const char* summary;
+  ExitCode (*run)(CLI::App& app, const Arguments& arguments);
+};
+
+const Verb kVerbs[] = {
+    {"doctor", "what was built, what this machine has", run_doctor},
+};
+
+void print_help() {
+  fmt::print("ripstop {}: trains LLaMA-2-style transformers on a mesh of ranks\n\n", version());
+  fmt::print("usage: ripstop VERB [arguments]\n\n");
+  for (const Verb& verb : kVerbs) fmt::print("  {:<12}{}\n", verb.name, verb.summary);
+  fmt::print("\n  ripstop VERB --help   shows its options and an example\n");
+  fmt::print("  ripstop --version     version and commit\n");
+  fmt::print(
+      "\nexit codes: 0 done, 64 command line or config, 65 input data, 70 bug, 74 storage,\n"
+      "  75 checkpointed and asks to be requeued, 76 communication, 77 numerics, 78 resources or mesh\n");
+}
+
+ExitCode unknown_verb(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Verb& verb : kVerbs) names.emplace_back(verb.name);
+  const std::string nearest = nearest_name(name, names);
+  throw Error(
+      ExitCode::kUsage, fmt::format("unknown verb '{}'", name),
+      nearest.empty() ? "ripstop --help lists the verbs" : fmt::format("did you mean '{}'?", nearest));
+}
+
+ExitCode run_verb(const Verb& verb, const Arguments& arguments) {
+  CLI::App app{verb.summary, fmt::format("ripstop {}", verb.name)};
+  try {
+    return verb.run(app, arguments);
+  } catch (const CLI::CallForHelp&) {
+    if (launch_rank() == 0) fmt::print("{}", app.help());
+    return ExitCode::kOk;
+  }
+}
+
+ExitCode run(const Arguments& words) {
+  if (words.empty()) throw Error(ExitCode::kUsage, "a verb is required", "ripstop --help lists the verbs");
+  const std::string& name = words.front();
+  if (name == "--help" || name == "-h" || name == "help") {
+    if (launch_rank() == 0) print_help();
+    return ExitCode::kOk;
+  }
+  if (name == "--version") {
+    if (launch_rank() == 0) fmt::print("ripstop {} ({})\n", version(), git_commit());
+    return ExitCode::kOk;
+  }
+  for (const Verb& verb : kVerbs)
+    if (name == verb.name) return run_verb(verb, Arguments(words.begin() + 1, words.end()));
+  return unknown_verb(name);
+}
+
+// Ends the process at once: no MPI_Finalize, which would wait for ranks that do not come.
+[[noreturn]] void end_failed(const Error& error) {
+  std::fflush(stdout);
+  fmt::print(stderr, "{}\n", fatal_line(error, launch_rank(), std::nullopt));
+  std::fflush(stderr);
+  _exit(static_cast<int>(error.code()));
+}
+
+void check_output_was_written() {
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+    throw Error(ExitCode::kStorage, "cannot write to standard output", "is the disk full?");
+}
+
+}  // namespace
+}  // namespace ripstop
+
+int main(int argc, char** argv) {
+  using ripstop::Error;
+  using ripstop::ExitCode;
+  try {
+    const ExitCode code = ripstop::run({argv + 1, argv + argc});
+    ripstop::check_output_was_written();
+    return static_cast<int>(code);
+  } catch (const Error& error) {
+    ripstop::end_failed(error);
+  } catch (const std::bad_alloc&) {
+    ripstop::end_failed(Error(ExitCode::kResources, "out of host memory"));
+  } catch (const std::system_error& error) {
+    ripstop::end_failed(Error(ExitCode::kStorage, error.what()));
+  } catch (const std::exception& error) {
+    ripstop::end_failed(Error(ExitCode::kBug, error.what(), "please report this"));
+  }
+}
