@@ -1,0 +1,194 @@
+#include "train/evaluate/porter_stemmer.h"
+
+#include <cstdint>
+#include <span>
+
+namespace ripstop {
+namespace {
+
+struct Rule {
+  std::string_view suffix;
+  std::string_view replacement;
+};
+
+// Forms that the rules below would get wrong.
+constexpr Rule kIrregular[] = {
+    {"sky", "sky"},        {"skies", "sky"},       {"dying", "die"},        {"lying", "lie"},
+    {"tying", "tie"},      {"news", "news"},       {"innings", "inning"},   {"inning", "inning"},
+    {"outings", "outing"}, {"outing", "outing"},   {"cannings", "canning"}, {"canning", "canning"},
+    {"howe", "howe"},      {"proceed", "proceed"}, {"exceed", "exceed"},    {"succeed", "succeed"},
+};
+
+constexpr Rule kPlural[] = {{"sses", "ss"}, {"ies", "i"}, {"ss", "ss"}, {"s", ""}};
+
+constexpr Rule kDoubleSuffix[] = {
+    {"ational", "ate"}, {"tional", "tion"}, {"enci", "ence"}, {"anci", "ance"}, {"izer", "ize"},
+    {"bli", "ble"},     {"alli", "al"},     {"entli", "ent"}, {"eli", "e"},     {"ousli", "ous"},
+    {"ization", "ize"}, {"ation", "ate"},   {"ator", "ate"},  {"alism", "al"},  {"iveness", "ive"},
+    {"fulness", "ful"}, {"ousness", "ous"}, {"aliti", "al"},  {"iviti", "ive"}, {"biliti", "ble"},
+    {"fulli", "ful"},
+};
+
+constexpr Rule kAdjective[] = {
+    {"icate", "ic"}, {"ative", ""}, {"alize", "al"}, {"iciti", "ic"},
+    {"ical", "ic"},  {"ful", ""},   {"ness", ""},
+};
+
+constexpr Rule kLastSuffix[] = {
+    {"al", ""},   {"ance", ""}, {"ence", ""},  {"er", ""},   {"ic", ""},  {"able", ""},
+    {"ible", ""}, {"ant", ""},  {"ement", ""}, {"ment", ""}, {"ent", ""}, {"ou", ""},
+    {"ism", ""},  {"ate", ""},  {"iti", ""},   {"ous", ""},  {"ive", ""}, {"ize", ""},
+};
+
+bool is_vowel(char c) {
+  return c == 'a' || c == 'e' || c == 'i' || c == 'o' || c == 'u';
+}
+
+// Whether the letter `c` is a consonant behind a consonant (or, for a first letter, behind nothing: false).
+bool is_consonant(char c, bool behind_consonant) {
+  return c == 'y' ? !behind_consonant : !is_vowel(c);
+}
+
+bool is_consonant_at(std::string_view word, size_t position) {
+  bool consonant = false;
+  for (size_t i = 0; i <= position; ++i) consonant = is_consonant(word[i], consonant);
+  return consonant;
+}
+
+// Porter's m: how often a run of vowels is followed by a run of consonants.
+int64_t measure(std::string_view stem) {
+  int64_t count = 0;
+  bool consonant = false;
+  for (size_t i = 0; i < stem.size(); ++i) {
+    const bool next = is_consonant(stem[i], consonant);
+    if (i > 0 && next && !consonant) ++count;
+    consonant = next;
+  }
+  return count;
+}
+
+bool contains_vowel(std::string_view stem) {
+  bool consonant = false;
+  for (char c : stem) {
+    consonant = is_consonant(c, consonant);
+    if (!consonant) return true;
+  }
+  return false;
+}
+
+bool ends_double_consonant(std::string_view word) {
+  const size_t n = word.size();
+  return n >= 2 && word[n - 1] == word[n - 2] && is_consonant_at(word, n - 1);
+}
+
+// consonant, vowel, consonant other than w, x, y; or a word of just vowel and consonant.
+bool ends_short_syllable(std::string_view word) {
+  const size_t n = word.size();
+  if (n == 2) return !is_consonant_at(word, 0) && is_consonant_at(word, 1);
+  return n >= 3 && is_consonant_at(word, n - 3) && !is_consonant_at(word, n - 2) &&
+         is_consonant_at(word, n - 1) && word[n - 1] != 'w' && word[n - 1] != 'x' && word[n - 1] != 'y';
+}
+
+std::string_view without(std::string_view word, size_t letters) {
+  return word.substr(0, word.size() - letters);
+}
+
+void replace_end(std::string& word, size_t letters, std::string_view replacement) {
+  word.resize(word.size() - letters);
+  word += replacement;
+}
+
+// The first rule whose suffix fits decides: it is applied if what precedes the suffix has a measure of at
+// least `least_measure`, else the word stays.
+void apply_first(std::string& word, std::span<const Rule> rules, int64_t least_measure) {
+  for (const Rule& rule : rules) {
+    if (!word.ends_with(rule.suffix)) continue;
+    if (measure(without(word, rule.suffix.size())) >= least_measure)
+      replace_end(word, rule.suffix.size(), rule.replacement);
+    return;
+  }
+}
+
+void remove_plural(std::string& word) {
+  if (word.size() == 4 && word.ends_with("ies"))
+    replace_end(word, 3, "ie");
+  else
+    apply_first(word, kPlural, 0);
+}
+
+// After -ed or -ing went: conflat -> conflate, hopp -> hop, fil -> file.
+void repair_verb(std::string& word) {
+  if (word.ends_with("at") || word.ends_with("bl") || word.ends_with("iz")) {
+    word += 'e';
+  } else if (ends_double_consonant(word)) {
+    if (word.back() != 'l' && word.back() != 's' && word.back() != 'z') word.pop_back();
+  } else if (measure(word) == 1 && ends_short_syllable(word)) {
+    word += 'e';
+  }
+}
+
+void remove_verb_ending(std::string& word) {
+  if (word.ends_with("ied")) {
+    replace_end(word, 3, word.size() == 4 ? "ie" : "i");
+  } else if (word.ends_with("eed")) {
+    if (measure(without(word, 3)) > 0) word.pop_back();
+  } else {
+    for (std::string_view suffix : {"ed", "ing"}) {
+      if (!word.ends_with(suffix) || !contains_vowel(without(word, suffix.size()))) continue;
+      replace_end(word, suffix.size(), "");
+      repair_verb(word);
+      return;
+    }
+  }
+}
+
+void turn_y_to_i(std::string& word) {
+  if (word.size() > 2 && word.back() == 'y' && is_consonant_at(word, word.size() - 2)) word.back() = 'i';
+}
+
+void shorten_double_suffix(std::string& word) {
+  // -ally goes first, as -ational or -tional may appear behind it.
+  if (word.ends_with("alli") && measure(without(word, 4)) > 0) replace_end(word, 2, "");
+  if (word.ends_with("logi")) {
+    if (measure(without(word, 3)) > 0) word.pop_back();
+  } else {
+    apply_first(word, kDoubleSuffix, 1);
+  }
+}
+
+void remove_last_suffix(std::string& word) {
+  if (word.ends_with("ion")) {
+    const std::string_view stem = without(word, 3);
+    if (measure(stem) > 1 && (stem.back() == 's' || stem.back() == 't')) replace_end(word, 3, "");
+  } else {
+    apply_first(word, kLastSuffix, 2);
+  }
+}
+
+void tidy_end(std::string& word) {
+  if (word.ends_with('e')) {
+    const std::string_view stem = without(word, 1);
+    const int64_t m = measure(stem);
+    if (m > 1 || (m == 1 && !ends_short_syllable(stem))) word.pop_back();
+  }
+  if (word.ends_with("ll") && measure(without(word, 1)) > 1) word.pop_back();
+}
+
+}  // namespace
+
+std::string porter_stem(std::string_view word) {
+  for (const Rule& form : kIrregular)
+    if (word == form.suffix) return std::string(form.replacement);
+  std::string stem(word);
+  if (stem.size() <= 2) return stem;
+  remove_plural(stem);
+  remove_verb_ending(stem);
+  turn_y_to_i(stem);
+  shorten_double_suffix(stem);
+  apply_first(stem, kAdjective, 1);
+  remove_last_suffix(stem);
+  tidy_end(stem);
+  return stem;
+}
+
+}  // namespace ripstop
