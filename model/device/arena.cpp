@@ -1,0 +1,54 @@
+#include "model/device/arena.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace ripstop {
+namespace {
+constexpr std::int64_t kAlignment = 256;
+}
+
+Arena::Arena(const Device& device, MemoryLedger& ledger, const MemoryUse& capacity)
+    : device_(device), ledger_(&ledger), capacity_(capacity) {
+  if (device.kind == DeviceKind::kMeta) return;
+  memory_ = device_table(device.kind).allocate(device, capacity.total());
+  if (memory_ == nullptr)
+    fail(ExitCode::kResources, "{} cannot allocate {} bytes for activations", device_name(device), capacity.total());
+  for (int c = 0; c < kMemoryCategories; ++c)
+    ledger.add(static_cast<MemoryCategory>(c), capacity[static_cast<MemoryCategory>(c)]);
+}
+
+Arena::~Arena() {
+  if (memory_ == nullptr) return;
+  device_table(device_.kind).release(device_, memory_);
+  for (int c = 0; c < kMemoryCategories; ++c)
+    ledger_->remove(static_cast<MemoryCategory>(c), capacity_[static_cast<MemoryCategory>(c)]);
+}
+
+Tensor Arena::allocate(DType dtype, const Shape& shape, MemoryCategory category) {
+  Tensor t{nullptr, dtype, shape, device_};
+  const std::int64_t offset = now_.total();
+  const std::int64_t bytes = (t.bytes() + kAlignment - 1) / kAlignment * kAlignment;
+  now_[category] += bytes;
+  if (now_.total() > peak_.total()) peak_ = now_;
+  if (device_.kind == DeviceKind::kMeta) {
+    t.data = reinterpret_cast<void*>(kAlignment + offset);
+    return t;
+  }
+  RIPSTOP_CHECK(offset + bytes <= capacity_.total(), "arena of {} bytes is full: {} in use, {} asked for",
+                capacity_.total(), offset, bytes);
+  t.data = static_cast<std::byte*>(memory_) + offset;
+  return t;
+}
+
+Frame::~Frame() {
+  if (arena_ == nullptr) return;
+  if (arena_->pending_ != 0 || arena_->now_.total() < mark_.total()) {
+    // A destructor cannot throw, and going on would hand memory out twice.
+    std::fputs("ripstop: an arena frame ended out of order or under a pending communication\n", stderr);
+    std::abort();
+  }
+  arena_->now_ = mark_;
+}
+
+}  // namespace ripstop

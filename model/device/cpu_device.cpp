@@ -1,0 +1,63 @@
+// Host memory; work is done when the call returns, so streams and events are empty. And the meta device beside it,
+// which has no memory at all.
+#include <cstdlib>
+#include <cstring>
+
+#include "model/device/device.h"
+
+namespace ripstop {
+namespace {
+
+constexpr std::int64_t kAlignment = 256;
+
+void* allocate(const Device&, std::int64_t bytes) {
+  const std::int64_t whole = (bytes / kAlignment + 1) * kAlignment;
+  void* data = std::aligned_alloc(kAlignment, static_cast<std::size_t>(whole));
+  if (data != nullptr) std::memset(data, 0, static_cast<std::size_t>(whole));
+  return data;
+}
+void release(const Device&, void* data) noexcept { std::free(data); }
+void copy(const Stream&, void* to, const void* from, std::int64_t bytes) {
+  std::memmove(to, from, static_cast<std::size_t>(bytes));
+}
+void* make_nothing(const Device&) { return nullptr; }
+void end_nothing(const Device&, void*) noexcept {}
+void synchronize(const Device&, void*) {}
+void ordered_already(const Device&, void*, void*) {}
+
+// Not null, as null means "no tensor"; never read.
+void* allocate_nothing(const Device&, std::int64_t) { return reinterpret_cast<void*>(kAlignment); }
+void release_nothing(const Device&, void*) noexcept {}
+void copy_nothing(const Stream&, void*, const void*, std::int64_t) {}
+
+}  // namespace
+
+const DeviceTable& cpu_device() {
+  static constexpr DeviceTable table{.allocate = allocate,
+                                     .release = release,
+                                     .copy = copy,
+                                     .make_stream = make_nothing,
+                                     .end_stream = end_nothing,
+                                     .synchronize = synchronize,
+                                     .make_event = make_nothing,
+                                     .end_event = end_nothing,
+                                     .record = ordered_already,
+                                     .make_wait = ordered_already};
+  return table;
+}
+
+const DeviceTable& meta_device() {
+  static constexpr DeviceTable table{.allocate = allocate_nothing,
+                                     .release = release_nothing,
+                                     .copy = copy_nothing,
+                                     .make_stream = make_nothing,
+                                     .end_stream = end_nothing,
+                                     .synchronize = synchronize,
+                                     .make_event = make_nothing,
+                                     .end_event = end_nothing,
+                                     .record = ordered_already,
+                                     .make_wait = ordered_already};
+  return table;
+}
+
+}  // namespace ripstop

@@ -1,0 +1,92 @@
+#include "model/device/device.h"
+
+#include <utility>
+
+namespace ripstop {
+
+std::string device_name(const Device& device) {
+  switch (device.kind) {
+    case DeviceKind::kCpu: return "cpu";
+    case DeviceKind::kCuda: return fmt::format("cuda:{}", device.index);
+    case DeviceKind::kMeta: return "meta";
+  }
+  return "?";
+}
+
+const char* memory_category_name(MemoryCategory category) {
+  static constexpr const char* kNames[kMemoryCategories] = {"weights",     "gradients",     "optimizer",
+                                                            "activations", "communication", "workspace"};
+  return kNames[static_cast<int>(category)];
+}
+
+std::int64_t MemoryUse::total() const {
+  std::int64_t sum = 0;
+  for (const auto b : bytes) sum += b;
+  return sum;
+}
+
+void MemoryLedger::add(MemoryCategory category, std::int64_t bytes) {
+  now_[category] += bytes;
+  if (now_.total() > peak_.total()) peak_ = now_;
+}
+
+void MemoryLedger::remove(MemoryCategory category, std::int64_t bytes) { now_[category] -= bytes; }
+
+const DeviceTable& device_table(DeviceKind kind) {
+  switch (kind) {
+    case DeviceKind::kCpu: return cpu_device();
+    case DeviceKind::kCuda: return cuda_device();
+    case DeviceKind::kMeta: return meta_device();
+  }
+  fail(ExitCode::kBug, "unknown device kind {}", static_cast<int>(kind));
+}
+
+Buffer::Buffer(const Device& device, MemoryLedger& ledger, MemoryCategory category, std::int64_t bytes)
+    : device_(device), category_(category), bytes_(bytes) {
+  RIPSTOP_CHECK(bytes >= 0, "a buffer of {} bytes", bytes);
+  data_ = device_table(device.kind).allocate(device, bytes);
+  if (data_ == nullptr)
+    fail(ExitCode::kResources, "{} cannot allocate {} bytes for {}", device_name(device), bytes,
+         memory_category_name(category));
+  ledger_ = &ledger;
+  ledger.add(category, bytes);
+}
+
+Buffer::~Buffer() { release(); }
+
+Buffer::Buffer(Buffer&& other) noexcept { *this = std::move(other); }
+
+Buffer& Buffer::operator=(Buffer&& other) noexcept {
+  if (this == &other) return *this;
+  release();
+  device_ = other.device_;
+  ledger_ = std::exchange(other.ledger_, nullptr);
+  category_ = other.category_;
+  data_ = std::exchange(other.data_, nullptr);
+  bytes_ = std::exchange(other.bytes_, 0);
+  return *this;
+}
+
+void Buffer::release() noexcept {
+  if (ledger_ == nullptr) return;
+  device_table(device_.kind).release(device_, data_);
+  ledger_->remove(category_, bytes_);
+  ledger_ = nullptr;
+}
+
+Stream::Stream(const Device& device) : device_(device), handle_(device_table(device.kind).make_stream(device)) {}
+Stream::~Stream() { device_table(device_.kind).end_stream(device_, handle_); }
+void Stream::synchronize() const { device_table(device_.kind).synchronize(device_, handle_); }
+
+Event::Event(const Device& device) : device_(device), handle_(device_table(device.kind).make_event(device)) {}
+Event::~Event() { device_table(device_.kind).end_event(device_, handle_); }
+void Event::record(const Stream& stream) { device_table(device_.kind).record(device_, handle_, stream.handle()); }
+void Event::make_wait(const Stream& stream) const {
+  device_table(device_.kind).make_wait(device_, handle_, stream.handle());
+}
+
+void copy_bytes(const Stream& stream, void* to, const void* from, std::int64_t bytes) {
+  if (bytes > 0) device_table(stream.device().kind).copy(stream, to, from, bytes);
+}
+
+}  // namespace ripstop

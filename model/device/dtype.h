@@ -1,0 +1,63 @@
+// Element types of tensors, and the bfloat16 conversion that every back end agrees on.
+#pragma once
+#include <bit>
+#include <cstdint>
+
+#include "model/error.h"
+
+namespace ripstop {
+
+enum class DType : std::uint8_t { kFloat32, kBFloat16, kFloat64, kInt32 };
+
+/// Bytes of one element.
+constexpr std::int64_t element_bytes(DType dtype) {
+  return dtype == DType::kBFloat16 ? 2 : dtype == DType::kFloat64 ? 8 : 4;
+}
+
+/// "float32", "bfloat16", ...: as configs and checkpoints spell it.
+constexpr const char* dtype_name(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32: return "float32";
+    case DType::kBFloat16: return "bfloat16";
+    case DType::kFloat64: return "float64";
+    case DType::kInt32: return "int32";
+  }
+  return "?";
+}
+
+/// A bfloat16 number as stored: the upper half of a float32.
+struct BFloat16 {
+  std::uint16_t bits = 0;
+
+  BFloat16() = default;
+  /// Rounds to nearest, ties to even; NaN stays NaN.
+  explicit BFloat16(float value) {
+    const auto u = std::bit_cast<std::uint32_t>(value);
+    const bool nan = (u & 0x7fffffffU) > 0x7f800000U;
+    bits = nan ? static_cast<std::uint16_t>((u >> 16) | 0x40U)
+               : static_cast<std::uint16_t>((u + 0x7fffU + ((u >> 16) & 1U)) >> 16);
+  }
+  explicit operator float() const { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
+};
+
+/// The DType that stores a C++ element type.
+template <class T>
+struct DTypeOf;
+template <>
+struct DTypeOf<float> {
+  static constexpr DType value = DType::kFloat32;
+};
+template <>
+struct DTypeOf<BFloat16> {
+  static constexpr DType value = DType::kBFloat16;
+};
+template <>
+struct DTypeOf<double> {
+  static constexpr DType value = DType::kFloat64;
+};
+template <>
+struct DTypeOf<std::int32_t> {
+  static constexpr DType value = DType::kInt32;
+};
+
+}  // namespace ripstop

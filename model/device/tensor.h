@@ -1,0 +1,87 @@
+// Tensor: a view of contiguous memory on a device.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+
+#include "model/device/device.h"
+#include "model/device/dtype.h"
+
+namespace ripstop {
+
+/// Up to four extents, outermost first. A shape of zero dims has no elements.
+class Shape {
+ public:
+  Shape() = default;
+  Shape(std::initializer_list<std::int64_t> extents) {
+    RIPSTOP_CHECK(extents.size() <= 4, "{} dims", extents.size());
+    for (const auto e : extents) extents_[static_cast<std::size_t>(dims_++)] = e;
+  }
+  int dims() const { return dims_; }
+  std::int64_t operator[](int dim) const { return extents_[static_cast<std::size_t>(dim)]; }
+  std::int64_t count() const {
+    std::int64_t n = dims_ > 0 ? 1 : 0;
+    for (int d = 0; d < dims_; ++d) n *= (*this)[d];
+    return n;
+  }
+  bool operator==(const Shape&) const = default;
+
+ private:
+  std::array<std::int64_t, 4> extents_{};
+  int dims_ = 0;
+};
+
+/// A view of contiguous row-major elements. Owns nothing; copying a Tensor copies the view, never the elements, and
+/// `const Tensor&` says nothing about the elements (as with a pointer). A default Tensor is "no tensor".
+struct Tensor {
+  void* data = nullptr;
+  DType dtype = DType::kFloat32;
+  Shape shape;
+  Device device;
+
+  bool empty() const { return data == nullptr; }
+  std::int64_t count() const { return shape.count(); }
+  std::int64_t bytes() const { return count() * element_bytes(dtype); }
+  std::int64_t rows() const { return shape[0]; }
+  /// Elements of one row: the product of all extents but the first.
+  std::int64_t cols() const {
+    std::int64_t n = 1;
+    for (int d = 1; d < shape.dims(); ++d) n *= shape[d];
+    return n;
+  }
+
+  /// The elements as T, which must be the stored type (checked). Not to be read on kMeta.
+  template <class T>
+  T* as() const {
+    RIPSTOP_CHECK(dtype == DTypeOf<T>::value, "a {} tensor read as {}", dtype_name(dtype),
+                  dtype_name(DTypeOf<T>::value));
+    return static_cast<T*>(data);
+  }
+  /// The same elements under another shape of equal count.
+  Tensor viewed(const Shape& other) const {
+    RIPSTOP_CHECK(other.count() == count(), "{} elements viewed as {}", count(), other.count());
+    return {data, dtype, other, device};
+  }
+  /// Rows [first, first + row_count) of the first dim.
+  Tensor row_range(std::int64_t first, std::int64_t row_count) const {
+    RIPSTOP_CHECK(first >= 0 && row_count >= 0 && first + row_count <= rows(), "rows {}+{} of {}", first, row_count,
+                  rows());
+    void* begin = static_cast<std::byte*>(data) + first * cols() * element_bytes(dtype);
+    const Shape part = shape.dims() == 1   ? Shape{row_count}
+                       : shape.dims() == 2 ? Shape{row_count, shape[1]}
+                       : shape.dims() == 3 ? Shape{row_count, shape[1], shape[2]}
+                                           : Shape{row_count, shape[1], shape[2], shape[3]};
+    return {begin, dtype, part, device};
+  }
+};
+
+/// A tensor over a part of a Buffer. Throws Error(kBug) where it does not fit.
+inline Tensor tensor_in(const Buffer& buffer, std::int64_t offset_bytes, DType dtype, const Shape& shape) {
+  const Tensor t{static_cast<std::byte*>(buffer.data()) + offset_bytes, dtype, shape, buffer.device()};
+  RIPSTOP_CHECK(offset_bytes >= 0 && offset_bytes + t.bytes() <= buffer.bytes(), "{} bytes at {} of a buffer of {}",
+                t.bytes(), offset_bytes, buffer.bytes());
+  return t;
+}
+
+}  // namespace ripstop

@@ -1,0 +1,80 @@
+// The math of one device kind: one row per operation of ops.h, in its order. A missing row is a compile error.
+#pragma once
+#include "model/ops/ops.h"
+
+namespace ripstop {
+
+/// What a kernel gets besides its operands: the stream to work on, and scratch of the size its workspace row asked for.
+struct KernelCall {
+  const Stream& stream;
+  void* workspace;
+};
+
+/// Rows have the contract of the function of the same name in ops.h; ops.cpp has checked all shapes and dtypes.
+struct KernelTable {
+  void (*linear)(const KernelCall&, const Tensor& x, const Tensor& w, const Tensor& y);
+  void (*linear_backward_input)(const KernelCall&, const Tensor& dy, const Tensor& w, const Tensor& dx, Accumulate);
+  void (*linear_backward_weight)(const KernelCall&, const Tensor& dy, const Tensor& x, const Tensor& dw, Accumulate);
+  void (*add_rmsnorm)(const KernelCall&, const Tensor& residual, const Tensor& branch, const Tensor& weight,
+                      double epsilon, const Tensor& sum, const Tensor& normed, const Tensor& inverse_rms);
+  void (*add_rmsnorm_backward)(const KernelCall&, const Tensor& dnormed, const Tensor& sum, const Tensor& weight,
+                               const Tensor& inverse_rms, const Tensor& dresidual, const Tensor& dweight, Accumulate);
+  void (*rope)(const KernelCall&, const Tensor& qkv, const Tensor& position, const Tensor& angle, const Heads&,
+               Direction);
+  void (*attention)(const KernelCall&, const Tensor& qkv, const Documents&, const Heads&, const Tensor& out,
+                    const Tensor& log_sum_exp);
+  void (*attention_backward)(const KernelCall&, const Tensor& dout, const Tensor& qkv, const Tensor& out,
+                             const Tensor& log_sum_exp, const Documents&, const Heads&, const Tensor& dqkv);
+  void (*store_key_value)(const KernelCall&, const Tensor& qkv, const Tensor& slot, const Tensor& position,
+                          const Heads&, const Tensor& cache);
+  void (*attention_cached)(const KernelCall&, const Tensor& qkv, const Tensor& slot, const Tensor& position,
+                           const Tensor& cache, const Heads&, const Tensor& out);
+  void (*swiglu)(const KernelCall&, const Tensor& gate_up, const Tensor& out);
+  void (*swiglu_backward)(const KernelCall&, const Tensor& gate_up, const Tensor& dout);
+  void (*embedding)(const KernelCall&, const Tensor& token, const Tensor& table, std::int64_t first_row,
+                    const Tensor& out);
+  void (*embedding_backward)(const KernelCall&, const Tensor& token, const Tensor& token_order, const Tensor& dout,
+                             std::int64_t first_row, const Tensor& dtable, Accumulate);
+  void (*gather_rows)(const KernelCall&, const Tensor& x, const Tensor& index, const Tensor& out);
+  void (*scatter_rows)(const KernelCall&, const Tensor& x, const Tensor& index, const Tensor& out);
+  void (*cross_entropy_statistics)(const KernelCall&, const Tensor& logits, const Tensor& target,
+                                   const VocabularySlice&, const Tensor& statistics);
+  void (*cross_entropy)(const KernelCall&, const Tensor& logits, const Tensor& target, const Tensor& all,
+                        const VocabularySlice&, const Tensor& loss, const Tensor& dlogits);
+  void (*argmax_rows)(const KernelCall&, const Tensor& logits, const VocabularySlice&, const Tensor& value,
+                      const Tensor& id);
+  void (*add_sum)(const KernelCall&, const Tensor& x, const Tensor& total);
+  void (*add_squared_norm)(const KernelCall&, const Tensor& x, const Tensor& total);
+  void (*fill_zero)(const KernelCall&, const Tensor& x);
+  void (*convert)(const KernelCall&, const Tensor& x, const Tensor& y);
+  void (*add)(const KernelCall&, const Tensor& x, const Tensor& y);
+  void (*gradient_scale)(const KernelCall&, const Tensor& global, double max_norm, const Tensor& scale);
+  void (*adamw)(const KernelCall&, const AdamWStep&, const Tensor& scale, const Tensor& gradient, const Tensor& master,
+                const Tensor& first, const Tensor& second, const Tensor& copy);
+};
+
+const KernelTable& cpu_kernels();
+const KernelTable& cuda_kernels();  ///< throws Error(kResources) where CUDA is not built in
+const KernelTable& meta_kernels();  ///< computes nothing
+const KernelTable& kernels(DeviceKind kind);
+
+/// Scratch bytes that an operation needs on one device kind. Pure functions of sizes (and, on the CPU, of the number of
+/// threads and the processor): they need no device of the kind, as `ripstop plan --device cuda` runs on a login node.
+struct WorkspaceTable {
+  /// The linear operations ask with their own tensors; only shapes and dtypes are looked at.
+  std::int64_t (*linear)(const Tensor& x, const Tensor& w, const Tensor& y);
+  std::int64_t (*linear_backward_input)(const Tensor& dy, const Tensor& w, const Tensor& dx, Accumulate);
+  std::int64_t (*linear_backward_weight)(const Tensor& dy, const Tensor& x, const Tensor& dw, Accumulate);
+  std::int64_t (*add_rmsnorm_backward)(std::int64_t rows, std::int64_t columns);
+  std::int64_t (*attention)(std::int64_t rows, const Heads&, DType);
+  std::int64_t (*attention_backward)(std::int64_t rows, const Heads&, DType);
+  std::int64_t (*attention_cached)(std::int64_t rows, std::int64_t positions, const Heads&);
+  std::int64_t (*add_sum)(std::int64_t count);
+  std::int64_t (*add_squared_norm)(std::int64_t count);
+};
+const WorkspaceTable& cpu_workspaces();
+const WorkspaceTable& cuda_workspaces();
+/// `kind` is a Device's `planned`.
+const WorkspaceTable& workspaces(DeviceKind kind);
+
+}  // namespace ripstop
