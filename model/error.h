@@ -22,8 +22,8 @@ enum class ExitCode : int {
   kResources = 78,      ///< memory, mesh, machine
 };
 
-/// The only exception ripstop throws on purpose. `what()` is one line: what is wrong, what was found, what was
-/// expected. `hint()` says what to do about it and may be empty. Caught once, in train/main.cpp.
+/// The only exception ripstop throws on purpose. `what()` is one line: what is wrong, what was found, what
+/// was expected. `hint()` says what to do about it and may be empty. Caught once, in train/main.cpp.
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, const std::string& what, std::string hint = {})
@@ -43,17 +43,19 @@ template <class... Args>
 }
 
 namespace detail {
-[[noreturn]] inline void check_failed(const char* file, int line, const char* condition, const std::string& text) {
+[[noreturn]] inline void check_failed(const char* file, int line, const char* condition,
+                                      const std::string& text) {
   throw Error(ExitCode::kBug, fmt::format("{}:{}: {} is false: {}", file, line, condition, text));
 }
 }  // namespace detail
 
 }  // namespace ripstop
 
-/// Throws Error(kBug) with file, line, the condition and a message formatted by fmt, unless `condition` holds.
-/// For promises between parts of ripstop, in every build type. Outside input is refused with `fail` instead.
-#define RIPSTOP_CHECK(condition, ...)                                                                         \
-  do {                                                                                                        \
-    if (!(condition)) [[unlikely]]                                                                            \
-      ::ripstop::detail::check_failed(__FILE__, __LINE__, #condition, fmt::format(__VA_ARGS__));              \
+/// Throws Error(kBug) with file, line, the condition and a message formatted by fmt, unless `condition`
+/// holds. For promises between parts of ripstop, in every build type. Outside input is refused with `fail`
+/// instead.
+#define RIPSTOP_CHECK(condition, ...)                                                            \
+  do {                                                                                           \
+    if (!(condition)) [[unlikely]]                                                               \
+      ::ripstop::detail::check_failed(__FILE__, __LINE__, #condition, fmt::format(__VA_ARGS__)); \
   } while (false)

@@ -8,11 +8,11 @@
 
 namespace ripstop {
 
-/// The tensor axis of the mesh as the model sees it. parallel/tensor_parallel.h implements it over a communicator;
-/// `WholeAxis` is the axis of one rank. All members call the same functions in the same order.
+/// The tensor axis of the mesh as the model sees it. parallel/tensor_parallel.h implements it over a
+/// communicator; `WholeAxis` is the axis of one rank. All members call the same functions in the same order.
 ///
-/// Source: Megatron-LM tensor parallelism, arXiv:1909.08053 section 3; sequence parallelism, arXiv:2205.05198 section
-/// 4.2.2. `gather_sequence` and `scatter_sum` are each other's backward.
+/// Source: Megatron-LM tensor parallelism, arXiv:1909.08053 section 3; sequence parallelism, arXiv:2205.05198
+/// section 4.2.2. `gather_sequence` and `scatter_sum` are each other's backward.
 class TensorAxis {
  public:
   virtual ~TensorAxis() = default;
@@ -21,22 +21,24 @@ class TensorAxis {
   virtual std::int64_t count() const = 0;
   virtual std::int64_t index() const = 0;
 
-  /// Rows of the sequence that this rank holds between blocks, of `rows` in all. Sequence-sliced: rows / count, which
-  /// must divide; replicated: all of them.
+  /// Rows of the sequence that this rank holds between blocks, of `rows` in all. Sequence-sliced: rows /
+  /// count, which must divide; replicated: all of them.
   virtual std::int64_t local_rows(std::int64_t rows) const = 0;
 
   /// Called with rows of the sequence, and where in it they begin.
   using RowsBody = FunctionRef<void(const Tensor& rows, std::int64_t first_row)>;
 
-  /// Gathers the local rows `x` [n, C] of all ranks, and calls `body` with parts of the whole [N, C] that together are
-  /// all rows: once with all, or once per peer as its rows arrive, own rows first. Returns the whole, which is `x`
-  /// itself where nothing had to be gathered, else lies in the caller's arena frame (category communication).
-  /// Moves (count - 1) * bytes(x) to this rank. All rows are there when it returns (in stream order).
+  /// Gathers the local rows `x` [n, C] of all ranks, and calls `body` with parts of the whole [N, C] that
+  /// together are all rows: once with all, or once per peer as its rows arrive, own rows first. Returns the
+  /// whole, which is `x` itself where nothing had to be gathered, else lies in the caller's arena frame
+  /// (category communication). Moves (count - 1) * bytes(x) to this rank. All rows are there when it returns
+  /// (in stream order).
   virtual Tensor gather_sequence(Context& context, const Tensor& x, RowsBody body) const = 0;
 
-  /// Calls `produce` for parts of the whole [N, C] (once with all, or once per peer), which writes this rank's partial
-  /// sums of those rows into the tensor it is given; sums these over the ranks in float32, in rank order, and leaves
-  /// the local rows of the sum in `out` [n, C]. With one rank `produce` writes straight into `out`.
+  /// Calls `produce` for parts of the whole [N, C] (once with all, or once per peer), which writes this
+  /// rank's partial sums of those rows into the tensor it is given; sums these over the ranks in float32, in
+  /// rank order, and leaves the local rows of the sum in `out` [n, C]. With one rank `produce` writes
+  /// straight into `out`.
   virtual void scatter_sum(Context& context, const Tensor& out, RowsBody produce) const = 0;
 
   /// Copies the equal-sized `x` of all ranks into `all` [count, ...x], in rank order.

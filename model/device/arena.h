@@ -7,13 +7,14 @@
 
 namespace ripstop {
 
-/// A stack of tensors in one block of device memory. Lifetimes nest: a Frame gives back, when it ends, all that was
-/// allocated after it began. On kMeta nothing is stored, only counted, so the peak of a step on kMeta is the capacity
-/// that the same step needs on the planned device. Not thread-safe.
+/// A stack of tensors in one block of device memory. Lifetimes nest: a Frame gives back, when it ends, all
+/// that was allocated after it began. On kMeta nothing is stored, only counted, so the peak of a step on
+/// kMeta is the capacity that the same step needs on the planned device. Not thread-safe.
 class Arena {
  public:
-  /// Takes `capacity.total()` bytes at once and charges the ledger by `capacity`'s categories. `capacity` is the
-  /// `peak()` of the same work on kMeta. On kMeta itself the capacity is ignored, and nothing is taken or charged.
+  /// Takes `capacity.total()` bytes at once and charges the ledger by `capacity`'s categories. `capacity` is
+  /// the `peak()` of the same work on kMeta. On kMeta itself the capacity is ignored, and nothing is taken or
+  /// charged.
   Arena(const Device& device, MemoryLedger& ledger, const MemoryUse& capacity = {});
   ~Arena();
   Arena(const Arena&) = delete;

@@ -1,5 +1,5 @@
-// Host memory; work is done when the call returns, so streams and events are empty. And the meta device beside it,
-// which has no memory at all.
+// Host memory; work is done when the call returns, so streams and events are empty. And the meta device
+// beside it, which has no memory at all.
 #include <cstdlib>
 #include <cstring>
 
@@ -16,17 +16,23 @@ void* allocate(const Device&, std::int64_t bytes) {
   if (data != nullptr) std::memset(data, 0, static_cast<std::size_t>(whole));
   return data;
 }
-void release(const Device&, void* data) noexcept { std::free(data); }
+void release(const Device&, void* data) noexcept {
+  std::free(data);
+}
 void copy(const Stream&, void* to, const void* from, std::int64_t bytes) {
   std::memmove(to, from, static_cast<std::size_t>(bytes));
 }
-void* make_nothing(const Device&) { return nullptr; }
+void* make_nothing(const Device&) {
+  return nullptr;
+}
 void end_nothing(const Device&, void*) noexcept {}
 void synchronize(const Device&, void*) {}
 void ordered_already(const Device&, void*, void*) {}
 
 // Not null, as null means "no tensor"; never read.
-void* allocate_nothing(const Device&, std::int64_t) { return reinterpret_cast<void*>(kAlignment); }
+void* allocate_nothing(const Device&, std::int64_t) {
+  return reinterpret_cast<void*>(kAlignment);
+}
 void release_nothing(const Device&, void*) noexcept {}
 void copy_nothing(const Stream&, void*, const void*, std::int64_t) {}
 

@@ -6,9 +6,12 @@ namespace ripstop {
 
 std::string device_name(const Device& device) {
   switch (device.kind) {
-    case DeviceKind::kCpu: return "cpu";
-    case DeviceKind::kCuda: return fmt::format("cuda:{}", device.index);
-    case DeviceKind::kMeta: return "meta";
+    case DeviceKind::kCpu:
+      return "cpu";
+    case DeviceKind::kCuda:
+      return fmt::format("cuda:{}", device.index);
+    case DeviceKind::kMeta:
+      return "meta";
   }
   return "?";
 }
@@ -30,13 +33,18 @@ void MemoryLedger::add(MemoryCategory category, std::int64_t bytes) {
   if (now_.total() > peak_.total()) peak_ = now_;
 }
 
-void MemoryLedger::remove(MemoryCategory category, std::int64_t bytes) { now_[category] -= bytes; }
+void MemoryLedger::remove(MemoryCategory category, std::int64_t bytes) {
+  now_[category] -= bytes;
+}
 
 const DeviceTable& device_table(DeviceKind kind) {
   switch (kind) {
-    case DeviceKind::kCpu: return cpu_device();
-    case DeviceKind::kCuda: return cuda_device();
-    case DeviceKind::kMeta: return meta_device();
+    case DeviceKind::kCpu:
+      return cpu_device();
+    case DeviceKind::kCuda:
+      return cuda_device();
+    case DeviceKind::kMeta:
+      return meta_device();
   }
   fail(ExitCode::kBug, "unknown device kind {}", static_cast<int>(kind));
 }
@@ -52,9 +60,13 @@ Buffer::Buffer(const Device& device, MemoryLedger& ledger, MemoryCategory catego
   ledger.add(category, bytes);
 }
 
-Buffer::~Buffer() { release(); }
+Buffer::~Buffer() {
+  release();
+}
 
-Buffer::Buffer(Buffer&& other) noexcept { *this = std::move(other); }
+Buffer::Buffer(Buffer&& other) noexcept {
+  *this = std::move(other);
+}
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
   if (this == &other) return *this;
@@ -74,13 +86,22 @@ void Buffer::release() noexcept {
   ledger_ = nullptr;
 }
 
-Stream::Stream(const Device& device) : device_(device), handle_(device_table(device.kind).make_stream(device)) {}
-Stream::~Stream() { device_table(device_.kind).end_stream(device_, handle_); }
-void Stream::synchronize() const { device_table(device_.kind).synchronize(device_, handle_); }
+Stream::Stream(const Device& device)
+    : device_(device), handle_(device_table(device.kind).make_stream(device)) {}
+Stream::~Stream() {
+  device_table(device_.kind).end_stream(device_, handle_);
+}
+void Stream::synchronize() const {
+  device_table(device_.kind).synchronize(device_, handle_);
+}
 
 Event::Event(const Device& device) : device_(device), handle_(device_table(device.kind).make_event(device)) {}
-Event::~Event() { device_table(device_.kind).end_event(device_, handle_); }
-void Event::record(const Stream& stream) { device_table(device_.kind).record(device_, handle_, stream.handle()); }
+Event::~Event() {
+  device_table(device_.kind).end_event(device_, handle_);
+}
+void Event::record(const Stream& stream) {
+  device_table(device_.kind).record(device_, handle_, stream.handle());
+}
 void Event::make_wait(const Stream& stream) const {
   device_table(device_.kind).make_wait(device_, handle_, stream.handle());
 }

@@ -10,8 +10,8 @@ namespace ripstop {
 
 enum class DeviceKind : std::uint8_t { kCpu, kCuda, kMeta };
 
-/// A place for tensors. On `kMeta` nothing is stored and nothing computed, only counted; `planned` is then the kind
-/// whose workspaces are counted (on a real device it equals `kind`).
+/// A place for tensors. On `kMeta` nothing is stored and nothing computed, only counted; `planned` is then
+/// the kind whose workspaces are counted (on a real device it equals `kind`).
 struct Device {
   DeviceKind kind = DeviceKind::kCpu;
   DeviceKind planned = DeviceKind::kCpu;
@@ -48,8 +48,8 @@ struct MemoryUse {
   bool operator==(const MemoryUse&) const = default;
 };
 
-/// What one rank allocates, by category, while Buffers come and go. One per rank, owned by the Trainer or the planner
-/// and handed to whoever makes Buffers; outlives them. Single-threaded.
+/// What one rank allocates, by category, while Buffers come and go. One per rank, owned by the Trainer or the
+/// planner and handed to whoever makes Buffers; outlives them. Single-threaded.
 class MemoryLedger {
  public:
   void add(MemoryCategory category, std::int64_t bytes);
@@ -63,9 +63,9 @@ class MemoryLedger {
   MemoryUse now_, peak_;
 };
 
-/// Owns `bytes` zeroed bytes on a device, aligned to 256 bytes. On kMeta it owns no memory, and `data()` is an address
-/// that must not be read. Moves, does not copy.
-/// Throws Error(kResources), naming the bytes asked for, where the device has too little.
+/// Owns `bytes` zeroed bytes on a device, aligned to 256 bytes. On kMeta it owns no memory, and `data()` is
+/// an address that must not be read. Moves, does not copy. Throws Error(kResources), naming the bytes asked
+/// for, where the device has too little.
 class Buffer {
  public:
   Buffer() = default;
@@ -89,7 +89,8 @@ class Buffer {
   std::int64_t bytes_ = 0;
 };
 
-/// Work on one device in program order. CPU and meta: work is done when the call returns, so `synchronize` is empty.
+/// Work on one device in program order. CPU and meta: work is done when the call returns, so `synchronize` is
+/// empty.
 class Stream {
  public:
   explicit Stream(const Device& device);

@@ -17,10 +17,14 @@ constexpr std::int64_t element_bytes(DType dtype) {
 /// "float32", "bfloat16", ...: as configs and checkpoints spell it.
 constexpr const char* dtype_name(DType dtype) {
   switch (dtype) {
-    case DType::kFloat32: return "float32";
-    case DType::kBFloat16: return "bfloat16";
-    case DType::kFloat64: return "float64";
-    case DType::kInt32: return "int32";
+    case DType::kFloat32:
+      return "float32";
+    case DType::kBFloat16:
+      return "bfloat16";
+    case DType::kFloat64:
+      return "float64";
+    case DType::kInt32:
+      return "int32";
   }
   return "?";
 }

@@ -32,8 +32,9 @@ class Shape {
   int dims_ = 0;
 };
 
-/// A view of contiguous row-major elements. Owns nothing; copying a Tensor copies the view, never the elements, and
-/// `const Tensor&` says nothing about the elements (as with a pointer). A default Tensor is "no tensor".
+/// A view of contiguous row-major elements. Owns nothing; copying a Tensor copies the view, never the
+/// elements, and `const Tensor&` says nothing about the elements (as with a pointer). A default Tensor is "no
+/// tensor".
 struct Tensor {
   void* data = nullptr;
   DType dtype = DType::kFloat32;
@@ -65,8 +66,8 @@ struct Tensor {
   }
   /// Rows [first, first + row_count) of the first dim.
   Tensor row_range(std::int64_t first, std::int64_t row_count) const {
-    RIPSTOP_CHECK(first >= 0 && row_count >= 0 && first + row_count <= rows(), "rows {}+{} of {}", first, row_count,
-                  rows());
+    RIPSTOP_CHECK(first >= 0 && row_count >= 0 && first + row_count <= rows(), "rows {}+{} of {}", first,
+                  row_count, rows());
     void* begin = static_cast<std::byte*>(data) + first * cols() * element_bytes(dtype);
     const Shape part = shape.dims() == 1   ? Shape{row_count}
                        : shape.dims() == 2 ? Shape{row_count, shape[1]}
@@ -79,8 +80,8 @@ struct Tensor {
 /// A tensor over a part of a Buffer. Throws Error(kBug) where it does not fit.
 inline Tensor tensor_in(const Buffer& buffer, std::int64_t offset_bytes, DType dtype, const Shape& shape) {
   const Tensor t{static_cast<std::byte*>(buffer.data()) + offset_bytes, dtype, shape, buffer.device()};
-  RIPSTOP_CHECK(offset_bytes >= 0 && offset_bytes + t.bytes() <= buffer.bytes(), "{} bytes at {} of a buffer of {}",
-                t.bytes(), offset_bytes, buffer.bytes());
+  RIPSTOP_CHECK(offset_bytes >= 0 && offset_bytes + t.bytes() <= buffer.bytes(),
+                "{} bytes at {} of a buffer of {}", t.bytes(), offset_bytes, buffer.bytes());
   return t;
 }
 

@@ -1,26 +1,32 @@
-// The math of one device kind: one row per operation of ops.h, in its order. A missing row is a compile error.
+// The math of one device kind: one row per operation of ops.h, in its order. A missing row is a compile
+// error.
 #pragma once
 #include "model/ops/ops.h"
 
 namespace ripstop {
 
-/// What a kernel gets besides its operands: the stream to work on, and scratch of the size its workspace row asked for.
+/// What a kernel gets besides its operands: the stream to work on, and scratch of the size its workspace row
+/// asked for.
 struct KernelCall {
   const Stream& stream;
   void* workspace;
 };
 
-/// Rows have the contract of the function of the same name in ops.h; ops.cpp has checked all shapes and dtypes.
+/// Rows have the contract of the function of the same name in ops.h; ops.cpp has checked all shapes and
+/// dtypes.
 struct KernelTable {
   void (*linear)(const KernelCall&, const Tensor& x, const Tensor& w, const Tensor& y);
-  void (*linear_backward_input)(const KernelCall&, const Tensor& dy, const Tensor& w, const Tensor& dx, Accumulate);
-  void (*linear_backward_weight)(const KernelCall&, const Tensor& dy, const Tensor& x, const Tensor& dw, Accumulate);
+  void (*linear_backward_input)(const KernelCall&, const Tensor& dy, const Tensor& w, const Tensor& dx,
+                                Accumulate);
+  void (*linear_backward_weight)(const KernelCall&, const Tensor& dy, const Tensor& x, const Tensor& dw,
+                                 Accumulate);
   void (*add_rmsnorm)(const KernelCall&, const Tensor& residual, const Tensor& branch, const Tensor& weight,
                       double epsilon, const Tensor& sum, const Tensor& normed, const Tensor& inverse_rms);
-  void (*add_rmsnorm_backward)(const KernelCall&, const Tensor& dnormed, const Tensor& sum, const Tensor& weight,
-                               const Tensor& inverse_rms, const Tensor& dresidual, const Tensor& dweight, Accumulate);
-  void (*rope)(const KernelCall&, const Tensor& qkv, const Tensor& position, const Tensor& angle, const Heads&,
-               Direction);
+  void (*add_rmsnorm_backward)(const KernelCall&, const Tensor& dnormed, const Tensor& sum,
+                               const Tensor& weight, const Tensor& inverse_rms, const Tensor& dresidual,
+                               const Tensor& dweight, Accumulate);
+  void (*rope)(const KernelCall&, const Tensor& qkv, const Tensor& position, const Tensor& angle,
+               const Heads&, Direction);
   void (*attention)(const KernelCall&, const Tensor& qkv, const Documents&, const Heads&, const Tensor& out,
                     const Tensor& log_sum_exp);
   void (*attention_backward)(const KernelCall&, const Tensor& dout, const Tensor& qkv, const Tensor& out,
@@ -33,8 +39,8 @@ struct KernelTable {
   void (*swiglu_backward)(const KernelCall&, const Tensor& gate_up, const Tensor& dout);
   void (*embedding)(const KernelCall&, const Tensor& token, const Tensor& table, std::int64_t first_row,
                     const Tensor& out);
-  void (*embedding_backward)(const KernelCall&, const Tensor& token, const Tensor& token_order, const Tensor& dout,
-                             std::int64_t first_row, const Tensor& dtable, Accumulate);
+  void (*embedding_backward)(const KernelCall&, const Tensor& token, const Tensor& token_order,
+                             const Tensor& dout, std::int64_t first_row, const Tensor& dtable, Accumulate);
   void (*gather_rows)(const KernelCall&, const Tensor& x, const Tensor& index, const Tensor& out);
   void (*scatter_rows)(const KernelCall&, const Tensor& x, const Tensor& index, const Tensor& out);
   void (*cross_entropy_statistics)(const KernelCall&, const Tensor& logits, const Tensor& target,
@@ -49,8 +55,8 @@ struct KernelTable {
   void (*convert)(const KernelCall&, const Tensor& x, const Tensor& y);
   void (*add)(const KernelCall&, const Tensor& x, const Tensor& y);
   void (*gradient_scale)(const KernelCall&, const Tensor& global, double max_norm, const Tensor& scale);
-  void (*adamw)(const KernelCall&, const AdamWStep&, const Tensor& scale, const Tensor& gradient, const Tensor& master,
-                const Tensor& first, const Tensor& second, const Tensor& copy);
+  void (*adamw)(const KernelCall&, const AdamWStep&, const Tensor& scale, const Tensor& gradient,
+                const Tensor& master, const Tensor& first, const Tensor& second, const Tensor& copy);
 };
 
 const KernelTable& cpu_kernels();
@@ -58,8 +64,9 @@ const KernelTable& cuda_kernels();  ///< throws Error(kResources) where CUDA is 
 const KernelTable& meta_kernels();  ///< computes nothing
 const KernelTable& kernels(DeviceKind kind);
 
-/// Scratch bytes that an operation needs on one device kind. Pure functions of sizes (and, on the CPU, of the number of
-/// threads and the processor): they need no device of the kind, as `ripstop plan --device cuda` runs on a login node.
+/// Scratch bytes that an operation needs on one device kind. Pure functions of sizes (and, on the CPU, of the
+/// number of threads and the processor): they need no device of the kind, as `ripstop plan --device cuda`
+/// runs on a login node.
 struct WorkspaceTable {
   /// The linear operations ask with their own tensors; only shapes and dtypes are looked at.
   std::int64_t (*linear)(const Tensor& x, const Tensor& w, const Tensor& y);

@@ -1,0 +1,367 @@
+#include "model/ops/ops.h"
+
+#include "model/ops/kernel_table.h"
+
+namespace ripstop {
+namespace {
+
+KernelCall without_scratch(const Context& context) {
+  return {context.stream, nullptr};
+}
+
+/// Scratch for one call: taken from the arena, given back when the operation returns.
+class Scratch {
+ public:
+  Scratch(Context& context, std::int64_t bytes)
+      : frame_(context.arena),
+        call_{
+            context.stream,
+            bytes == 0
+                ? nullptr
+                : context.arena.allocate(DType::kInt32, {(bytes + 3) / 4}, MemoryCategory::kWorkspace).data} {
+  }
+  const KernelCall& call() const { return call_; }
+
+ private:
+  Frame frame_;
+  KernelCall call_;
+};
+
+const KernelTable& row(const Context& context) {
+  return kernels(context.device().kind);
+}
+const WorkspaceTable& scratch_bytes(const Context& context) {
+  return workspaces(context.device().planned);
+}
+
+void check_matrix(const Tensor& t, std::int64_t rows, std::int64_t columns, const char* what) {
+  RIPSTOP_CHECK(!t.empty() && t.shape.dims() >= 1 && t.rows() == rows && t.cols() == columns,
+                "{} is [{}, {}], expected [{}, {}]", what, t.rows(), t.cols(), rows, columns);
+}
+void check_count(const Tensor& t, std::int64_t count, const char* what) {
+  RIPSTOP_CHECK(!t.empty() && t.count() == count, "{} has {} elements, expected {}", what, t.count(), count);
+}
+void check_dtype(const Tensor& t, DType dtype, const char* what) {
+  RIPSTOP_CHECK(t.dtype == dtype, "{} is {}, expected {}", what, dtype_name(t.dtype), dtype_name(dtype));
+}
+void check_activation(const Tensor& t, const char* what) {
+  RIPSTOP_CHECK(t.dtype == DType::kFloat32 || t.dtype == DType::kBFloat16,
+                "{} is {}, expected float32 or bfloat16", what, dtype_name(t.dtype));
+}
+void check_index(const Tensor& t, std::int64_t count, const char* what) {
+  check_count(t, count, what);
+  check_dtype(t, DType::kInt32, what);
+}
+void check_float(const Tensor& t, std::int64_t count, const char* what) {
+  check_count(t, count, what);
+  check_dtype(t, DType::kFloat32, what);
+}
+void check_result(const Tensor& t, DType activation, const char* what) {
+  RIPSTOP_CHECK(t.dtype == activation || t.dtype == DType::kFloat32, "{} is {}, expected {} or float32", what,
+                dtype_name(t.dtype), dtype_name(activation));
+}
+void check_heads(const Heads& heads) {
+  RIPSTOP_CHECK(
+      heads.key_value > 0 && heads.query % heads.key_value == 0 && heads.size > 0 && heads.size % 2 == 0,
+      "{} query heads, {} key-value heads of size {}", heads.query, heads.key_value, heads.size);
+}
+void check_documents(const Documents& documents) {
+  check_dtype(documents.offset, DType::kInt32, "document offset");
+  RIPSTOP_CHECK(documents.count >= 0 && documents.offset.count() > documents.count,
+                "{} documents and room for {} offsets", documents.count, documents.offset.count());
+}
+void check_slice(const VocabularySlice& slice, std::int64_t columns) {
+  RIPSTOP_CHECK(slice.valid >= 0 && slice.valid <= columns, "{} valid of {} columns", slice.valid, columns);
+}
+
+}  // namespace
+
+const KernelTable& kernels(DeviceKind kind) {
+  switch (kind) {
+    case DeviceKind::kCpu:
+      return cpu_kernels();
+    case DeviceKind::kCuda:
+      return cuda_kernels();
+    case DeviceKind::kMeta:
+      return meta_kernels();
+  }
+  fail(ExitCode::kBug, "unknown device kind {}", static_cast<int>(kind));
+}
+
+const WorkspaceTable& workspaces(DeviceKind kind) {
+  RIPSTOP_CHECK(kind != DeviceKind::kMeta, "the meta device plans for another kind");
+  return kind == DeviceKind::kCpu ? cpu_workspaces() : cuda_workspaces();
+}
+
+void linear(Context& context, const Tensor& x, const Tensor& w, const Tensor& y) {
+  check_matrix(w, y.cols(), x.cols(), "w");
+  check_matrix(y, x.rows(), w.rows(), "y");
+  check_activation(x, "x");
+  check_dtype(w, x.dtype, "w");
+  check_result(y, x.dtype, "y");
+  const Scratch scratch(context, scratch_bytes(context).linear(x, w, y));
+  row(context).linear(scratch.call(), x, w, y);
+}
+
+void linear_backward_input(Context& context, const Tensor& dy, const Tensor& w, const Tensor& dx,
+                           Accumulate accumulate) {
+  check_matrix(w, dy.cols(), dx.cols(), "w");
+  check_matrix(dx, dy.rows(), w.cols(), "dx");
+  check_activation(dy, "dy");
+  check_dtype(w, dy.dtype, "w");
+  check_result(dx, dy.dtype, "dx");
+  const Scratch scratch(context, scratch_bytes(context).linear_backward_input(dy, w, dx, accumulate));
+  row(context).linear_backward_input(scratch.call(), dy, w, dx, accumulate);
+}
+
+void linear_backward_weight(Context& context, const Tensor& dy, const Tensor& x, const Tensor& dw,
+                            Accumulate accumulate) {
+  check_matrix(dw, dy.cols(), x.cols(), "dw");
+  check_matrix(x, dy.rows(), dw.cols(), "x");
+  check_activation(dy, "dy");
+  check_dtype(x, dy.dtype, "x");
+  check_dtype(dw, DType::kFloat32, "dw");
+  const Scratch scratch(context, scratch_bytes(context).linear_backward_weight(dy, x, dw, accumulate));
+  row(context).linear_backward_weight(scratch.call(), dy, x, dw, accumulate);
+}
+
+void add_rmsnorm(Context& context, const Tensor& residual, const Tensor& branch, const Tensor& weight,
+                 double epsilon, const Tensor& sum, const Tensor& normed, const Tensor& inverse_rms) {
+  check_activation(residual, "residual");
+  for (const Tensor* t : {&sum, &normed}) {
+    check_matrix(*t, residual.rows(), residual.cols(), "sum or normed");
+    check_dtype(*t, residual.dtype, "sum or normed");
+  }
+  if (!branch.empty()) {
+    check_matrix(branch, residual.rows(), residual.cols(), "branch");
+    check_dtype(branch, residual.dtype, "branch");
+  }
+  check_count(weight, residual.cols(), "weight");
+  check_dtype(weight, residual.dtype, "weight");
+  check_float(inverse_rms, residual.rows(), "inverse_rms");
+  row(context).add_rmsnorm(without_scratch(context), residual, branch, weight, epsilon, sum, normed,
+                           inverse_rms);
+}
+
+void add_rmsnorm_backward(Context& context, const Tensor& dnormed, const Tensor& sum, const Tensor& weight,
+                          const Tensor& inverse_rms, const Tensor& dresidual, const Tensor& dweight,
+                          Accumulate accumulate) {
+  check_activation(sum, "sum");
+  for (const Tensor* t : {&dnormed, &dresidual}) {
+    check_matrix(*t, sum.rows(), sum.cols(), "dnormed or dresidual");
+    check_dtype(*t, sum.dtype, "dnormed or dresidual");
+  }
+  check_count(weight, sum.cols(), "weight");
+  check_dtype(weight, sum.dtype, "weight");
+  check_float(inverse_rms, sum.rows(), "inverse_rms");
+  check_float(dweight, sum.cols(), "dweight");
+  const Scratch scratch(context, scratch_bytes(context).add_rmsnorm_backward(sum.rows(), sum.cols()));
+  row(context).add_rmsnorm_backward(scratch.call(), dnormed, sum, weight, inverse_rms, dresidual, dweight,
+                                    accumulate);
+}
+
+void rope(Context& context, const Tensor& qkv, const Tensor& position, const Tensor& angle,
+          const Heads& heads, Direction direction) {
+  check_heads(heads);
+  check_activation(qkv, "qkv");
+  check_matrix(qkv, position.count(), heads.row(), "qkv");
+  check_index(position, qkv.rows(), "position");
+  check_matrix(angle, angle.rows(), heads.size, "angle");
+  check_dtype(angle, DType::kFloat32, "angle");
+  row(context).rope(without_scratch(context), qkv, position, angle, heads, direction);
+}
+
+void attention(Context& context, const Tensor& qkv, const Documents& documents, const Heads& heads,
+               const Tensor& out, const Tensor& log_sum_exp) {
+  check_heads(heads);
+  check_documents(documents);
+  check_activation(qkv, "qkv");
+  check_matrix(qkv, out.rows(), heads.row(), "qkv");
+  check_matrix(out, qkv.rows(), heads.query * heads.size, "out");
+  check_dtype(out, qkv.dtype, "out");
+  check_float(log_sum_exp, qkv.rows() * heads.query, "log_sum_exp");
+  const Scratch scratch(context, scratch_bytes(context).attention(qkv.rows(), heads, qkv.dtype));
+  row(context).attention(scratch.call(), qkv, documents, heads, out, log_sum_exp);
+}
+
+void attention_backward(Context& context, const Tensor& dout, const Tensor& qkv, const Tensor& out,
+                        const Tensor& log_sum_exp, const Documents& documents, const Heads& heads,
+                        const Tensor& dqkv) {
+  check_heads(heads);
+  check_documents(documents);
+  check_activation(qkv, "qkv");
+  for (const Tensor* t : {&dout, &out}) {
+    check_matrix(*t, qkv.rows(), heads.query * heads.size, "dout or out");
+    check_dtype(*t, qkv.dtype, "dout or out");
+  }
+  for (const Tensor* t : {&qkv, &dqkv}) check_matrix(*t, out.rows(), heads.row(), "qkv or dqkv");
+  check_dtype(dqkv, qkv.dtype, "dqkv");
+  check_float(log_sum_exp, qkv.rows() * heads.query, "log_sum_exp");
+  const Scratch scratch(context, scratch_bytes(context).attention_backward(qkv.rows(), heads, qkv.dtype));
+  row(context).attention_backward(scratch.call(), dout, qkv, out, log_sum_exp, documents, heads, dqkv);
+}
+
+void store_key_value(Context& context, const Tensor& qkv, const Tensor& slot, const Tensor& position,
+                     const Heads& heads, const Tensor& cache) {
+  check_heads(heads);
+  check_matrix(qkv, slot.count(), heads.row(), "qkv");
+  check_index(slot, qkv.rows(), "slot");
+  check_index(position, qkv.rows(), "position");
+  check_dtype(cache, qkv.dtype, "cache");
+  RIPSTOP_CHECK(
+      cache.shape.dims() == 4 && cache.shape[2] == 2 && cache.shape[3] == heads.key_value * heads.size,
+      "cache rows of {} x {}, expected 2 x {}", cache.shape[2], cache.shape[3], heads.key_value * heads.size);
+  row(context).store_key_value(without_scratch(context), qkv, slot, position, heads, cache);
+}
+
+void attention_cached(Context& context, const Tensor& qkv, const Tensor& slot, const Tensor& position,
+                      const Tensor& cache, const Heads& heads, const Tensor& out) {
+  check_heads(heads);
+  check_matrix(qkv, slot.count(), heads.row(), "qkv");
+  check_index(slot, qkv.rows(), "slot");
+  check_index(position, qkv.rows(), "position");
+  check_matrix(out, qkv.rows(), heads.query * heads.size, "out");
+  check_dtype(out, qkv.dtype, "out");
+  check_dtype(cache, qkv.dtype, "cache");
+  RIPSTOP_CHECK(
+      cache.shape.dims() == 4 && cache.shape[2] == 2 && cache.shape[3] == heads.key_value * heads.size,
+      "cache rows of {} x {}, expected 2 x {}", cache.shape[2], cache.shape[3], heads.key_value * heads.size);
+  const Scratch scratch(context, scratch_bytes(context).attention_cached(qkv.rows(), cache.shape[1], heads));
+  row(context).attention_cached(scratch.call(), qkv, slot, position, cache, heads, out);
+}
+
+void swiglu(Context& context, const Tensor& gate_up, const Tensor& out) {
+  check_activation(out, "out");
+  check_matrix(gate_up, out.rows(), 2 * out.cols(), "gate_up");
+  check_dtype(gate_up, out.dtype, "gate_up");
+  row(context).swiglu(without_scratch(context), gate_up, out);
+}
+
+void swiglu_backward(Context& context, const Tensor& gate_up, const Tensor& dout) {
+  check_activation(dout, "dout");
+  check_matrix(gate_up, dout.rows(), 2 * dout.cols(), "gate_up");
+  check_dtype(gate_up, dout.dtype, "gate_up");
+  row(context).swiglu_backward(without_scratch(context), gate_up, dout);
+}
+
+void embedding(Context& context, const Tensor& token, const Tensor& table, std::int64_t first_row,
+               const Tensor& out) {
+  check_activation(out, "out");
+  check_index(token, out.rows(), "token");
+  check_matrix(table, table.rows(), out.cols(), "table");
+  check_dtype(table, out.dtype, "table");
+  row(context).embedding(without_scratch(context), token, table, first_row, out);
+}
+
+void embedding_backward(Context& context, const Tensor& token, const Tensor& token_order, const Tensor& dout,
+                        std::int64_t first_row, const Tensor& dtable, Accumulate accumulate) {
+  check_activation(dout, "dout");
+  check_index(token, dout.rows(), "token");
+  check_index(token_order, dout.rows(), "token_order");
+  check_matrix(dtable, dtable.rows(), dout.cols(), "dtable");
+  check_dtype(dtable, DType::kFloat32, "dtable");
+  row(context).embedding_backward(without_scratch(context), token, token_order, dout, first_row, dtable,
+                                  accumulate);
+}
+
+void gather_rows(Context& context, const Tensor& x, const Tensor& index, const Tensor& out) {
+  check_index(index, out.rows(), "index");
+  check_matrix(x, x.rows(), out.cols(), "x");
+  check_dtype(x, out.dtype, "x");
+  row(context).gather_rows(without_scratch(context), x, index, out);
+}
+
+void scatter_rows(Context& context, const Tensor& x, const Tensor& index, const Tensor& out) {
+  check_index(index, x.rows(), "index");
+  check_matrix(out, out.rows(), x.cols(), "out");
+  check_dtype(out, x.dtype, "out");
+  row(context).scatter_rows(without_scratch(context), x, index, out);
+}
+
+void cross_entropy_statistics(Context& context, const Tensor& logits, const Tensor& target,
+                              const VocabularySlice& slice, const Tensor& statistics) {
+  check_dtype(logits, DType::kFloat32, "logits");
+  check_slice(slice, logits.cols());
+  check_index(target, logits.rows(), "target");
+  check_float(statistics, 3 * logits.rows(), "statistics");
+  row(context).cross_entropy_statistics(without_scratch(context), logits, target, slice, statistics);
+}
+
+void cross_entropy(Context& context, const Tensor& logits, const Tensor& target, const Tensor& all,
+                   const VocabularySlice& slice, const Tensor& loss, const Tensor& dlogits) {
+  check_dtype(logits, DType::kFloat32, "logits");
+  check_slice(slice, logits.cols());
+  check_index(target, logits.rows(), "target");
+  check_dtype(all, DType::kFloat32, "statistics");
+  RIPSTOP_CHECK(all.shape.dims() == 3 && all.shape[1] == logits.rows() && all.shape[2] == 3,
+                "statistics of {} rows x {}, expected {} x 3", all.shape[1], all.shape[2], logits.rows());
+  check_float(loss, logits.rows(), "loss");
+  if (!dlogits.empty()) {
+    check_activation(dlogits, "dlogits");
+    check_matrix(dlogits, logits.rows(), logits.cols(), "dlogits");
+  }
+  row(context).cross_entropy(without_scratch(context), logits, target, all, slice, loss, dlogits);
+}
+
+void argmax_rows(Context& context, const Tensor& logits, const VocabularySlice& slice, const Tensor& value,
+                 const Tensor& id) {
+  check_dtype(logits, DType::kFloat32, "logits");
+  check_slice(slice, logits.cols());
+  check_float(value, logits.rows(), "value");
+  check_index(id, logits.rows(), "id");
+  row(context).argmax_rows(without_scratch(context), logits, slice, value, id);
+}
+
+void add_sum(Context& context, const Tensor& x, const Tensor& total) {
+  check_dtype(x, DType::kFloat32, "x");
+  check_count(total, 1, "total");
+  check_dtype(total, DType::kFloat64, "total");
+  const Scratch scratch(context, scratch_bytes(context).add_sum(x.count()));
+  row(context).add_sum(scratch.call(), x, total);
+}
+
+void add_squared_norm(Context& context, const Tensor& x, const Tensor& total) {
+  check_dtype(x, DType::kFloat32, "x");
+  check_count(total, 1, "total");
+  check_dtype(total, DType::kFloat64, "total");
+  const Scratch scratch(context, scratch_bytes(context).add_squared_norm(x.count()));
+  row(context).add_squared_norm(scratch.call(), x, total);
+}
+
+void fill_zero(Context& context, const Tensor& x) {
+  if (x.count() > 0) row(context).fill_zero(without_scratch(context), x);
+}
+
+void convert(Context& context, const Tensor& x, const Tensor& y) {
+  check_activation(x, "x");
+  check_activation(y, "y");
+  check_count(y, x.count(), "y");
+  if (x.count() > 0) row(context).convert(without_scratch(context), x, y);
+}
+
+void add(Context& context, const Tensor& x, const Tensor& y) {
+  check_float(x, y.count(), "x");
+  check_dtype(y, DType::kFloat32, "y");
+  if (x.count() > 0) row(context).add(without_scratch(context), x, y);
+}
+
+void gradient_scale(Context& context, const Tensor& global, double max_norm, const Tensor& scale) {
+  check_count(global, 3, "global");
+  check_dtype(global, DType::kFloat64, "global");
+  check_float(scale, 2, "scale");
+  row(context).gradient_scale(without_scratch(context), global, max_norm, scale);
+}
+
+void adamw(Context& context, const AdamWStep& step, const Tensor& scale, const Tensor& gradient,
+           const Tensor& master, const Tensor& first, const Tensor& second, const Tensor& copy) {
+  check_float(scale, 2, "scale");
+  for (const Tensor* t : {&gradient, &master, &first, &second}) check_float(*t, master.count(), "a range");
+  if (!copy.empty()) {
+    check_activation(copy, "copy");
+    check_count(copy, master.count(), "copy");
+  }
+  if (master.count() > 0)
+    row(context).adamw(without_scratch(context), step, scale, gradient, master, first, second, copy);
+}
+
+}  // namespace ripstop

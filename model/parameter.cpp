@@ -1,0 +1,88 @@
+#include "model/parameter.h"
+
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+namespace ripstop {
+namespace {
+
+// GEMM kernels and 16-byte loads want the cut dim of a slice in steps of eight elements.
+constexpr std::int64_t kPaddingGrain = 8;
+
+std::int64_t round_up(std::int64_t value, std::int64_t step) {
+  return (value + step - 1) / step * step;
+}
+
+PhysicalTensor one(ParameterSpec spec) {
+  return {{std::move(spec)}};
+}
+
+ParameterSpec norm(std::string name, std::int64_t columns) {
+  return {.name = std::move(name), .rows = 1, .columns = columns, .decay = false};
+}
+
+UnitSpec block(const ModelConfig& config, std::int64_t layer, double deviation) {
+  const std::int64_t c = config.hidden_size, f = config.intermediate_size, d = config.head_size();
+  const std::int64_t q = config.num_attention_heads * d, kv = config.num_key_value_heads * d;
+  const double output = deviation / std::sqrt(2.0 * static_cast<double>(config.num_hidden_layers));
+  const std::string at = fmt::format("layers.{}", layer);
+  const auto matrix = [&](const char* name, std::int64_t rows, std::int64_t columns, Cut cut,
+                          std::int64_t grain, double from) {
+    return ParameterSpec{.name = fmt::format("{}.{}.weight", at, name),
+                         .rows = rows,
+                         .columns = columns,
+                         .cut = cut,
+                         .grain = grain,
+                         .initial_deviation = from};
+  };
+  return {at,
+          {one(norm(at + ".attention_norm.weight", c)),
+           one(norm(at + ".ffn_norm.weight", c)),
+           {{matrix("attention.wq", q, c, Cut::kRows, d, deviation),
+             matrix("attention.wk", kv, c, Cut::kRows, d, deviation),
+             matrix("attention.wv", kv, c, Cut::kRows, d, deviation)}},
+           one(matrix("attention.wo", c, q, Cut::kColumns, d, output)),
+           {{matrix("feed_forward.w1", f, c, Cut::kRows, 1, deviation),
+             matrix("feed_forward.w3", f, c, Cut::kRows, 1, deviation)}},
+           one(matrix("feed_forward.w2", c, f, Cut::kColumns, 1, output))}};
+}
+
+}  // namespace
+
+std::int64_t ParameterSpec::slice_extent(std::int64_t slices) const {
+  const std::int64_t whole = cut == Cut::kRows ? rows : columns;
+  const std::int64_t share = round_up((whole + slices - 1) / slices, grain);
+  return grain > 1 ? share : round_up(share, kPaddingGrain);
+}
+
+std::int64_t PhysicalTensor::slice_rows(std::int64_t slices) const {
+  return std::accumulate(
+      parts.begin(), parts.end(), std::int64_t{0},
+      [&](std::int64_t sum, const ParameterSpec& p) { return sum + p.slice_rows(slices); });
+}
+
+std::vector<UnitSpec> parameter_table(const ModelConfig& config) {
+  const std::int64_t c = config.hidden_size, v = config.vocab_size;
+  const double deviation =
+      config.initializer_range > 0 ? config.initializer_range : 1 / std::sqrt(static_cast<double>(c));
+  const ParameterSpec table{.name = "tok_embeddings.weight",
+                            .rows = v,
+                            .columns = c,
+                            .cut = Cut::kRows,
+                            .initial_deviation = deviation};
+  ParameterSpec output = table;
+  output.name = "output.weight";
+
+  std::vector<UnitSpec> units;
+  if (config.tie_word_embeddings)
+    units.push_back({"vocabulary", {one(norm("norm.weight", c)), one(table)}});
+  else
+    units.push_back({"embedding", {one(table)}});
+  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
+    units.push_back(block(config, layer, deviation));
+  if (!config.tie_word_embeddings) units.push_back({"head", {one(norm("norm.weight", c)), one(output)}});
+  return units;
+}
+
+}  // namespace ripstop

@@ -1,0 +1,78 @@
+// The one parameter table: what a model's parameters are called, how large they are, how the tensor axis cuts
+// them, how they begin. Allocation, initialisation, checkpoints, resharding, exchange and counts all follow
+// from it.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "model/config.h"
+#include "model/device/tensor.h"
+#include "model/ops/ops.h"
+
+namespace ripstop {
+
+/// How the tensor axis divides a parameter.
+enum class Cut : std::uint8_t {
+  kNone,     ///< every rank of the axis holds all of it
+  kRows,     ///< dim 0: a rank computes some outputs (column-parallel in Megatron's words), or holds some
+             ///< vocabulary
+  kColumns,  ///< dim 1: a rank computes partial sums of all outputs (row-parallel in Megatron's words)
+};
+
+/// One logical parameter, as checkpoints and Hugging Face see it: a matrix [rows, columns], or a vector [1,
+/// columns].
+struct ParameterSpec {
+  std::string name;  ///< Meta's: "layers.3.attention.wq.weight"
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  Cut cut = Cut::kNone;
+  std::int64_t grain = 1;  ///< cuts fall on multiples of it in the cut dim: D where heads must stay whole
+  double initial_deviation = 0;  ///< standard deviation of the initial normal values; 0: all ones
+  bool decay = true;             ///< takes weight decay (norms do so only by optimizer.decay_norms)
+
+  std::int64_t count() const { return rows * columns; }
+  bool is_vector() const { return rows == 1; }
+  /// Extent of the cut dim that each of `slices` ranks holds in memory, padding included.
+  std::int64_t slice_extent(std::int64_t slices) const;
+  /// Rows and columns that each of `slices` ranks holds in memory, padding included. A slice's first logical
+  /// row (or column) is index * slice_extent; what lies beyond the logical size is padding, which is and
+  /// stays zero.
+  std::int64_t slice_rows(std::int64_t slices) const {
+    return cut == Cut::kRows ? slice_extent(slices) : rows;
+  }
+  std::int64_t slice_columns(std::int64_t slices) const {
+    return cut == Cut::kColumns ? slice_extent(slices) : columns;
+  }
+};
+
+/// What one GEMM reads: logical parameters whose slices lie one below the other in memory (wq|wk|wv, w1|w3),
+/// or one.
+struct PhysicalTensor {
+  std::vector<ParameterSpec> parts;  ///< equal columns and cut
+
+  std::int64_t slice_rows(std::int64_t slices) const;
+  std::int64_t slice_columns(std::int64_t slices) const { return parts.front().slice_columns(slices); }
+  bool replicated() const { return parts.front().cut == Cut::kNone; }
+};
+
+/// What is gathered and released together. Replicated tensors (norms) come first.
+struct UnitSpec {
+  std::string name;  ///< "embedding", "layers.3", "head"; "vocabulary" where embedding and head are tied
+  std::vector<PhysicalTensor> tensors;
+};
+
+/// All units in forward order. Tied: one unit "vocabulary" {norm, table} takes the place of embedding and
+/// head, and comes first. Output projections (wo, w2) begin with their deviation divided by sqrt(2 L).
+std::vector<UnitSpec> parameter_table(const ModelConfig& config);
+
+/// A physical tensor as layers use it. `value` (activation dtype) and `gradient` (float32) are views that the
+/// unit sets while it is unsharded, and "no tensor" otherwise. Matrices are [slice_rows, slice_columns],
+/// vectors [columns].
+struct Parameter {
+  Tensor value;
+  Tensor gradient;
+  Accumulate accumulate = Accumulate::kNo;  ///< whether this pass adds to `gradient` or overwrites it
+};
+
+}  // namespace ripstop
