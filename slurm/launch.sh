@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Starts COMMAND on N ranks: with srun inside a Slurm allocation, with mpirun elsewhere (this machine alone).
+#   slurm/launch.sh N COMMAND [ARGUMENT...]
+# The launcher takes this process over, so a signal sent here (SIGUSR1, SIGTERM) reaches the ranks, and its exit code is theirs.
+# RIPSTOP_LAUNCHER=mpirun|srun overrides the choice; RIPSTOP_LAUNCHER_OPTIONS adds options, as in "--mpi=pmix".
+# Several machines without Slurm: call mpirun yourself, with your host file.
+set -euo pipefail
+if [[ $# -lt 2 || ! $1 =~ ^[1-9][0-9]*$ ]]; then
+  sed -n '2,6s/^# \?//p' "$0" >&2
+  exit 64
+fi
+ranks=$1
+shift
+read -ra options <<<"${RIPSTOP_LAUNCHER_OPTIONS:-}"
+
+launcher=${RIPSTOP_LAUNCHER:-}
+if [[ -z $launcher ]]; then
+  launcher=mpirun
+  if [[ -n ${SLURM_JOB_ID:-} ]] && command -v srun >/dev/null; then launcher=srun; fi
+fi
+if ! command -v "$launcher" >/dev/null; then
+  echo "slurm/launch.sh: no $launcher on PATH; Debian and Ubuntu: apt-get install openmpi-bin, clusters: module load openmpi" >&2
+  exit 78
+fi
+
+if [[ $launcher == srun ]]; then
+  # Since Slurm 22.05 srun does not take the job's cores per task over by itself.
+  if [[ -n ${SLURM_CPUS_PER_TASK:-} ]]; then export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK; fi
+  exec srun --ntasks="$ranks" --kill-on-bad-exit=1 "${options[@]}" "$@"
+fi
+
+cores=$(nproc)
+if [[ -z ${OMP_NUM_THREADS:-} ]]; then
+  export OMP_NUM_THREADS=$((cores > ranks ? cores / ranks : 1))
+fi
+# Containers run as root, and nothing but this machine is touched.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1
+version=$(mpirun --version 2>/dev/null || true)
+case $version in
+  *"Open MPI"*" 4."*) shared_memory=vader ;;
+  *"Open MPI"*) shared_memory=sm ;;
+  *) exec mpirun -n "$ranks" "${options[@]}" "$@" ;; # MPICH and its kin need none of the options below
+esac
+# Ranks of one machine talk through shared memory; no network is probed, so none can be misread.
+# A rank that waits yields its core, as there may be more ranks than cores.
+exec mpirun -n "$ranks" --oversubscribe --bind-to none --mca pml ob1 --mca btl "self,$shared_memory" \
+  --mca mpi_yield_when_idle 1 "${options[@]}" "$@"
