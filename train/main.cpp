@@ -22,6 +22,7 @@ struct Verb {
 
 const Verb kVerbs[] = {
     {"doctor", "what was built, what this machine has", run_doctor},
+    {"rouge", "ROUGE-1, ROUGE-2 and ROUGE-L of texts against references", run_rouge},
 };
 
 void print_help() {

@@ -1,5 +1,7 @@
 #include "train/evaluate/rouge.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 #include <unordered_map>
@@ -98,6 +100,18 @@ std::array<RougeScore*, 3> members(RougeScores& scores) {
 }
 
 }  // namespace
+
+std::array<NamedRougeScore, 3> named(const RougeScores& scores) {
+  return {{{"rouge1", scores.rouge1}, {"rouge2", scores.rouge2}, {"rougeL", scores.rouge_l}}};
+}
+
+std::string rouge_table(const RougeScores& scores) {
+  std::string table = fmt::format("{:<8}{:>10}{:>10}{:>10}\n", "percent", "precision", "recall", "fmeasure");
+  for (const auto& [name, score] : named(scores))
+    table += fmt::format("{:<8}{:>10.3f}{:>10.3f}{:>10.3f}\n", name, 100 * score.precision,
+                         100 * score.recall, 100 * score.fmeasure);
+  return table;
+}
 
 std::vector<std::string> rouge_words(std::string_view text) {
   std::vector<std::string> words;

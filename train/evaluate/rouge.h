@@ -1,5 +1,6 @@
 // ROUGE-1, ROUGE-2 and ROUGE-L: how much of a reference summary a candidate repeats.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -19,6 +20,16 @@ struct RougeScores {
   RougeScore rouge2;   ///< pairs of neighbouring words
   RougeScore rouge_l;  ///< the longest common subsequence of words, the text taken as one sentence
 };
+
+/// The three under the names that files and tables use: rouge1, rouge2, rougeL.
+struct NamedRougeScore {
+  const char* name;
+  RougeScore score;
+};
+std::array<NamedRougeScore, 3> named(const RougeScores& scores);
+
+/// The scores in percent, as a table for people of four lines.
+std::string rouge_table(const RougeScores& scores);
 
 /// The words that ROUGE compares: lower case, anything but a-z and 0-9 is a gap, words of more than three
 /// letters replaced by `porter_stem`. `text` is UTF-8; other letters are gaps as well, but for the two

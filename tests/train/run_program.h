@@ -1,0 +1,32 @@
+// Runs the ripstop that was built, as a user does.
+#pragma once
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <stdexcept>
+#include <string>
+
+#include "tests/data/scratch_directory.h"
+
+namespace ripstop {
+
+struct ProgramRun {
+  int exit_code = -1;
+  std::string out;
+  std::string err;
+};
+
+/// Runs `ripstop ARGUMENTS` in a shell; `before` may pipe something into it or set its environment.
+inline ProgramRun run_program(const std::string& arguments, const std::string& before = "") {
+  const ScratchDirectory scratch;
+  const std::string command = before + " '" RIPSTOP_PROGRAM "' " + arguments + " >'" +
+                              (scratch / "out").string() + "' 2>'" + (scratch / "err").string() + "'";
+  const int status = std::system(command.c_str());
+  ProgramRun run;
+  if (WIFEXITED(status)) run.exit_code = WEXITSTATUS(status);
+  run.out = read_bytes(scratch / "out");
+  run.err = read_bytes(scratch / "err");
+  return run;
+}
+
+}  // namespace ripstop
