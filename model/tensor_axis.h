@@ -15,6 +15,9 @@ namespace ripstop {
 /// section 4.2.2. `gather_sequence` and `scatter_sum` are each other's backward.
 class TensorAxis {
  public:
+  /// Whether `produce` may be called for parts of the rows, or needs to be called once with all.
+  enum class Parts : bool { kAny, kWhole };
+
   virtual ~TensorAxis() = default;
 
   /// Ranks on the axis, and which of them this one is.
@@ -37,9 +40,10 @@ class TensorAxis {
 
   /// Calls `produce` for parts of the whole [N, C] (once with all, or once per peer), which writes this
   /// rank's partial sums of those rows into the tensor it is given; sums these over the ranks in float32, in
-  /// rank order, and leaves the local rows of the sum in `out` [n, C]. With one rank `produce` writes
-  /// straight into `out`.
-  virtual void scatter_sum(Context& context, const Tensor& out, RowsBody produce) const = 0;
+  /// rank order, and leaves the local rows of the sum in `out` [n, C]. `parts` kWhole: one call with all
+  /// rows, always. With one rank `produce` writes straight into `out`.
+  virtual void scatter_sum(Context& context, const Tensor& out, RowsBody produce,
+                           Parts parts = Parts::kAny) const = 0;
 
   /// Copies the equal-sized `x` of all ranks into `all` [count, ...x], in rank order.
   virtual void gather(Context& context, const Tensor& x, const Tensor& all) const = 0;
@@ -55,7 +59,7 @@ class WholeAxis final : public TensorAxis {
     body(x, 0);
     return x;
   }
-  void scatter_sum(Context&, const Tensor& out, RowsBody produce) const override { produce(out, 0); }
+  void scatter_sum(Context&, const Tensor& out, RowsBody produce, Parts) const override { produce(out, 0); }
   void gather(Context& context, const Tensor& x, const Tensor& all) const override {
     copy_bytes(context.stream, all.data, x.data, x.bytes());
   }
