@@ -1,0 +1,125 @@
+#!/usr/bin/env bash
+# From a bare machine to a trained model. Each verb prints the lines it runs: run them by hand if you prefer.
+#
+#   ./bootstrap.sh deps         install what the build needs (Debian, Ubuntu), or say what is missing and how to get it
+#   ./bootstrap.sh build        configure and compile into build/cpu-release
+#   ./bootstrap.sh quickstart   deps, build, then train a small summariser on 4 ranks and show what it writes (4 minutes)
+#   ./bootstrap.sh test         deps, build, then all tests
+#   ./bootstrap.sh format       clang-format every source file in place
+#   ./bootstrap.sh tidy         clang-tidy every source file
+#
+# RIPSTOP_PRESET=cpu-debug builds and tests with AddressSanitizer and UndefinedBehaviorSanitizer.
+# RIPSTOP_JOBS=4 compiles with four processes (default: as many as cores and memory allow).
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+preset=${RIPSTOP_PRESET:-cpu-release}
+# One name each on Debian 12, Debian 13 and Ubuntu 24.04. git is for the version string, hdf5-tools for tests.
+packages=(g++ cmake ninja-build git openmpi-bin libopenmpi-dev libdnnl-dev libhdf5-dev libsentencepiece-dev
+  libtomlplusplus-dev nlohmann-json3-dev libcli11-dev libxxhash-dev libfmt-dev libarchive-dev
+  libgtest-dev libbenchmark-dev hdf5-tools)
+
+run() {
+  printf '+ %s\n' "$*"
+  "$@"
+}
+
+jobs() {
+  # A compiler process takes up to 1.5 GiB.
+  local cores memory
+  cores=$(nproc)
+  memory=$(awk '/^MemAvailable/ {print int($2 / 1572864)}' /proc/meminfo 2>/dev/null || echo 1)
+  echo $((memory < 1 ? 1 : memory < cores ? memory : cores))
+}
+
+missing_packages() {
+  local package
+  for package in "${packages[@]}"; do
+    if [[ $(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) != installed ]]; then echo "$package"; fi
+  done
+}
+
+deps() {
+  if command -v apt-get >/dev/null; then
+    local missing sudo=()
+    mapfile -t missing < <(missing_packages)
+    if [[ ${#missing[@]} -eq 0 ]]; then
+      return
+    fi
+    if [[ $EUID -eq 0 ]]; then
+      run apt-get update -qq
+      run env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" </dev/null
+      return
+    fi
+    if command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [[ -t 0 ]]; }; then
+      sudo=(sudo)
+      run "${sudo[@]}" apt-get update -qq
+      run "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y -qq --no-install-recommends "${missing[@]}"
+      return
+    fi
+    echo "Missing packages, to be installed by an administrator: ${missing[*]}"
+  fi
+  without_root
+}
+
+# Clusters: nothing can be installed, so ask for what the site, Spack or conda has. CMake names whatever is not found.
+without_root() {
+  local tool
+  for tool in g++ cmake ninja; do
+    if ! command -v $tool >/dev/null; then
+      echo "$tool is not on PATH. Clusters: module avail; or: python3 -m pip install --user cmake ninja" >&2
+      exit 78
+    fi
+  done
+  if ! run cmake --preset "$preset"; then
+    cat >&2 <<'TEXT'
+
+What is named above can come from the site's modules, from Spack or from conda-forge; README.md, "Without root", has the
+lines. Then tell CMake where it lies:  export CMAKE_PREFIX_PATH=/path/to/spack/view   (or "$CONDA_PREFIX")
+TEXT
+    exit 78
+  fi
+}
+
+build() {
+  run cmake --preset "$preset"
+  run cmake --build --preset "$preset" -j "${RIPSTOP_JOBS:-$(jobs)}"
+}
+
+test_all() {
+  run ctest --preset "$preset" -j "$(nproc)" "$@"
+}
+
+sources() {
+  git ls-files '*.h' '*.cpp' '*.cu' '*.cuh'
+}
+
+verb=${1:-help}
+[[ $# -eq 0 ]] || shift
+case $verb in
+  deps) deps ;;
+  build) build ;;
+  quickstart)
+    deps
+    build
+    run slurm/quickstart.sbatch "$@"
+    ;;
+  test)
+    deps
+    build
+    test_all "$@"
+    ;;
+  format)
+    sources | run xargs clang-format -i
+    ;;
+  tidy)
+    build
+    sources | grep '\.cpp$' | run xargs -P "$(nproc)" -n 4 clang-tidy --quiet -p "build/$preset"
+    ;;
+  help | -h | --help) sed -n '2,/^set -/{/^set -/d;s/^# \?//p}' "$0" ;;
+  *)
+    echo "bootstrap.sh: no verb '$verb'; see ./bootstrap.sh --help" >&2
+    exit 64
+    ;;
+esac
