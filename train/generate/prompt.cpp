@@ -1,0 +1,23 @@
+#include "train/generate/prompt.h"
+
+#include <algorithm>
+
+#include "model/error.h"
+
+namespace ripstop {
+
+int64_t cut_document(Prompt& prompt, int64_t longest) {
+  const int64_t surplus = std::max<int64_t>(std::ssize(prompt.tokens) - longest, 0);
+  const int64_t document = prompt.separator_begin - 1;
+  if (surplus > document)
+    throw Error(ExitCode::kUsage,
+                fmt::format("{} tokens are left for the prompt, which is {} tokens without its document",
+                            longest, std::ssize(prompt.tokens) - document),
+                "generate fewer tokens (--max-new-tokens)");
+  const auto end = prompt.tokens.begin() + prompt.separator_begin;
+  prompt.tokens.erase(end - surplus, end);
+  prompt.separator_begin -= surplus;
+  return surplus;
+}
+
+}  // namespace ripstop
