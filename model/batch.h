@@ -1,6 +1,8 @@
-// Batch: the tokens of one micro-batch as the layers read them.
+// Batch: the tokens of one micro-batch as the layers read them, and the memory it lies in.
 #pragma once
 #include <cstdint>
+#include <span>
+#include <vector>
 
 #include "model/device/tensor.h"
 
@@ -28,6 +30,30 @@ struct Batch {
   std::int64_t targets = 0;
 
   std::int64_t rows() const { return sequences * positions; }
+};
+
+/// Tokens as a loader hands them over, in host memory; see Batch for the meaning.
+struct HostTokens {
+  std::span<const std::int32_t> token;            ///< [N]
+  std::span<const std::int32_t> position;         ///< [N]
+  std::span<const std::int32_t> target;           ///< [N]; the id to predict, or -1 for none
+  std::span<const std::int32_t> document_offset;  ///< [documents + 1]
+};
+
+/// Device memory for batches of at most B x T, with room for any number of documents and targets; owns it.
+class BatchMemory {
+ public:
+  BatchMemory(const Device& device, MemoryLedger& ledger, std::int64_t sequences, std::int64_t positions);
+
+  /// Copies a batch of `sequences` packs (at most B) to the device; it replaces the one before. On kMeta: a
+  /// batch with a target in every row, the most that a real one can have.
+  Batch load(const Stream& stream, std::int64_t sequences, const HostTokens& tokens);
+
+ private:
+  std::int64_t capacity_rows_;
+  std::int64_t positions_;
+  Buffer memory_;
+  std::vector<std::int32_t> host_;  ///< what is being copied; reused once the stream has passed the copy
 };
 
 }  // namespace ripstop

@@ -50,10 +50,8 @@ UnitSpec block(const ModelConfig& config, std::int64_t layer, double deviation) 
 
 }  // namespace
 
-std::int64_t ParameterSpec::slice_extent(std::int64_t slices) const {
-  const std::int64_t whole = cut == Cut::kRows ? rows : columns;
-  const std::int64_t share = round_up((whole + slices - 1) / slices, grain);
-  return grain > 1 ? share : round_up(share, kPaddingGrain);
+std::int64_t slice_extent(std::int64_t whole, std::int64_t slices, std::int64_t grain) {
+  return round_up((whole + slices - 1) / slices, grain > 1 ? grain : kPaddingGrain);
 }
 
 std::int64_t PhysicalTensor::slice_rows(std::int64_t slices) const {

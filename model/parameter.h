@@ -20,6 +20,11 @@ enum class Cut : std::uint8_t {
   kColumns,  ///< dim 1: a rank computes partial sums of all outputs (row-parallel in Megatron's words)
 };
 
+/// Elements of a dim of `whole` elements that each of `slices` ranks holds in memory: equal shares on
+/// multiples of `grain`; with grain 1, of eight elements, as GEMM kernels want, so the last slices may end in
+/// padding.
+std::int64_t slice_extent(std::int64_t whole, std::int64_t slices, std::int64_t grain = 1);
+
 /// One logical parameter, as checkpoints and Hugging Face see it: a matrix [rows, columns], or a vector [1,
 /// columns].
 struct ParameterSpec {
@@ -33,16 +38,14 @@ struct ParameterSpec {
 
   std::int64_t count() const { return rows * columns; }
   bool is_vector() const { return rows == 1; }
-  /// Extent of the cut dim that each of `slices` ranks holds in memory, padding included.
-  std::int64_t slice_extent(std::int64_t slices) const;
   /// Rows and columns that each of `slices` ranks holds in memory, padding included. A slice's first logical
-  /// row (or column) is index * slice_extent; what lies beyond the logical size is padding, which is and
+  /// row (or column) is index * that extent; what lies beyond the logical size is padding, which is and
   /// stays zero.
   std::int64_t slice_rows(std::int64_t slices) const {
-    return cut == Cut::kRows ? slice_extent(slices) : rows;
+    return cut == Cut::kRows ? slice_extent(rows, slices, grain) : rows;
   }
   std::int64_t slice_columns(std::int64_t slices) const {
-    return cut == Cut::kColumns ? slice_extent(slices) : columns;
+    return cut == Cut::kColumns ? slice_extent(columns, slices, grain) : columns;
   }
 };
 

@@ -1,0 +1,97 @@
+#include "model/attention.h"
+
+#include <string>
+
+namespace ripstop {
+namespace {
+
+Heads heads_of_slice(const ModelConfig& config, std::int64_t count) {
+  const std::int64_t h = config.num_attention_heads, k = config.num_key_value_heads;
+  if (h % count != 0 || k % count != 0) {
+    std::string fits;
+    for (std::int64_t t = 1; t <= k; ++t)
+      if (h % t == 0 && k % t == 0) fits += fmt::format("{}{}", fits.empty() ? "" : ", ", t);
+    throw Error(ExitCode::kResources,
+                fmt::format("mesh.tensor = {} does not divide {} attention heads and {} key-value heads",
+                            count, h, k),
+                fmt::format("mesh.tensor can be {}", fits));
+  }
+  return {.query = h / count, .key_value = k / count, .size = config.head_size()};
+}
+
+Documents documents_of(const Batch& batch) {
+  return {batch.document_offset, batch.documents, batch.longest_document};
+}
+
+}  // namespace
+
+Attention::Attention(const ModelConfig& config, std::int64_t tensor_count)
+    : hidden_(config.hidden_size),
+      epsilon_(config.rms_norm_eps),
+      heads_(heads_of_slice(config, tensor_count)) {}
+
+Attention::Saved Attention::allocate(Context& context, std::int64_t rows, DType dtype) const {
+  return {.norm = allocate_norm(context, context.tensor.local_rows(rows), hidden_, dtype),
+          .qkv = context.arena.allocate(dtype, {rows, heads_.row()}),
+          .out = context.arena.allocate(dtype, {rows, heads_.query * heads_.size}),
+          .log_sum_exp = context.arena.allocate(DType::kFloat32, {rows, heads_.query})};
+}
+
+void Attention::forward(Context& context, const Batch& batch, const Tensor& angle, Residual& residual,
+                        const Saved& saved, const CacheRows* store) const {
+  Frame scratch(context.arena);
+  absorb(context, norm, epsilon_, residual, saved.norm);
+  context.tensor.gather_sequence(context, saved.norm.normed, [&](const Tensor& rows, std::int64_t first) {
+    linear(context, rows, wqkv.value, saved.qkv.row_range(first, rows.rows()));
+  });
+  rope(context, saved.qkv, batch.position, angle, heads_, Direction::kForward);
+  if (store != nullptr)
+    store_key_value(context, saved.qkv, store->slot, store->position, heads_, store->cache);
+  attention(context, saved.qkv, documents_of(batch), heads_, saved.out, saved.log_sum_exp);
+  context.tensor.scatter_sum(context, residual.branch, [&](const Tensor& partial, std::int64_t first) {
+    linear(context, saved.out.row_range(first, partial.rows()), wo.value, partial);
+  });
+}
+
+void Attention::backward(Context& context, const Batch& batch, const Tensor& angle, const Saved& saved,
+                         const Tensor& dresidual) const {
+  Frame scratch(context.arena);
+  const Tensor dqkv = context.arena.allocate(saved.qkv.dtype, saved.qkv.shape);
+  const Tensor dnormed = context.arena.allocate(dresidual.dtype, dresidual.shape);
+  {
+    Frame inner(context.arena);
+    const Tensor dout = context.arena.allocate(saved.out.dtype, saved.out.shape);
+    const Tensor dbranch =
+        context.tensor.gather_sequence(context, dresidual, [&](const Tensor& rows, std::int64_t first) {
+          linear_backward_input(context, rows, wo.value, dout.row_range(first, rows.rows()));
+        });
+    linear_backward_weight(context, dbranch, saved.out, wo.gradient, wo.accumulate);
+    attention_backward(context, dout, saved.qkv, saved.out, saved.log_sum_exp, documents_of(batch), heads_,
+                       dqkv);
+  }
+  rope(context, dqkv, batch.position, angle, heads_, Direction::kBackward);
+  context.tensor.scatter_sum(context, dnormed, [&](const Tensor& partial, std::int64_t first) {
+    linear_backward_input(context, dqkv.row_range(first, partial.rows()), wqkv.value, partial);
+  });
+  const Tensor normed =
+      context.tensor.gather_sequence(context, saved.norm.normed, [](const Tensor&, std::int64_t) {});
+  linear_backward_weight(context, dqkv, normed, wqkv.gradient, wqkv.accumulate);
+  absorb_backward(context, norm, saved.norm, dnormed, dresidual);
+}
+
+void Attention::decode(Context& context, const CacheRows& rows, const Tensor& angle, Residual& residual,
+                       const Saved& saved) const {
+  Frame scratch(context.arena);
+  absorb(context, norm, epsilon_, residual, saved.norm);
+  context.tensor.gather_sequence(context, saved.norm.normed, [&](const Tensor& part, std::int64_t first) {
+    linear(context, part, wqkv.value, saved.qkv.row_range(first, part.rows()));
+  });
+  rope(context, saved.qkv, rows.position, angle, heads_, Direction::kForward);
+  store_key_value(context, saved.qkv, rows.slot, rows.position, heads_, rows.cache);
+  attention_cached(context, saved.qkv, rows.slot, rows.position, rows.cache, heads_, saved.out);
+  context.tensor.scatter_sum(context, residual.branch, [&](const Tensor& partial, std::int64_t first) {
+    linear(context, saved.out.row_range(first, partial.rows()), wo.value, partial);
+  });
+}
+
+}  // namespace ripstop

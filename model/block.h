@@ -1,0 +1,53 @@
+// Block: attention, then feed-forward.
+#pragma once
+#include "model/attention.h"
+#include "model/mlp.h"
+
+namespace ripstop {
+
+/// One transformer block: the residual stream goes through attention and then through the feed-forward layer.
+class Block {
+ public:
+  struct Saved {
+    Attention::Saved attention;
+    Mlp::Saved mlp;
+  };
+
+  Block(const ModelConfig& config, std::int64_t tensor_count)
+      : attention(config, tensor_count), mlp(config, tensor_count) {}
+
+  Attention attention;
+  Mlp mlp;
+
+  Saved allocate(Context& context, std::int64_t rows, DType dtype) const {
+    return {attention.allocate(context, rows, dtype), mlp.allocate(context, rows, dtype)};
+  }
+
+  /// See Attention::forward.
+  void forward(Context& context, const Batch& batch, const Tensor& angle, Residual& residual,
+               const Saved& saved, const CacheRows* store = nullptr) const {
+    attention.forward(context, batch, angle, residual, saved.attention, store);
+    mlp.forward(context, residual, saved.mlp);
+  }
+
+  /// Turns dresidual [n, C] into the gradient by the block's input, in place. `saved` is spent.
+  void backward(Context& context, const Batch& batch, const Tensor& angle, const Saved& saved,
+                const Tensor& dresidual) const {
+    mlp.backward(context, saved.mlp, dresidual);
+    attention.backward(context, batch, angle, saved.attention, dresidual);
+  }
+
+  /// See Attention::decode.
+  void decode(Context& context, const CacheRows& rows, const Tensor& angle, Residual& residual,
+              const Saved& saved) const {
+    attention.decode(context, rows, angle, residual, saved.attention);
+    mlp.forward(context, residual, saved.mlp);
+  }
+
+  /// In the order of the unit's tensors, see parameter_table.
+  std::vector<Parameter*> parameters() {
+    return {&attention.norm, &mlp.norm, &attention.wqkv, &attention.wo, &mlp.w13, &mlp.w2};
+  }
+};
+
+}  // namespace ripstop

@@ -1,0 +1,23 @@
+// Token embedding over this rank's slice of the vocabulary.
+#pragma once
+#include "model/batch.h"
+#include "model/parameter.h"
+#include "model/tensor_axis.h"
+
+namespace ripstop {
+
+/// The residual stream's beginning: row `token` of the table. The table is cut by rows over the tensor axis;
+/// ranks that do not hold a token's row give zeros, and the sum over the axis is the row. Source:
+/// arXiv:1909.08053 section 3.
+class Embedding {
+ public:
+  Parameter table;  ///< [V / t, C]; with tied embeddings the head reads it too
+
+  /// out [n, C] = the local rows.
+  void forward(Context& context, const Tensor& token, const Tensor& out) const;
+
+  /// Writes or adds the table's gradient, from dresidual [n, C].
+  void backward(Context& context, const Batch& batch, const Tensor& dresidual) const;
+};
+
+}  // namespace ripstop

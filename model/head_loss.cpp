@@ -1,0 +1,115 @@
+#include "model/head_loss.h"
+
+#include <algorithm>
+
+namespace ripstop {
+namespace {
+
+VocabularySlice slice_of(const ModelConfig& config, std::int64_t count, std::int64_t index) {
+  const std::int64_t rows = slice_extent(config.vocab_size, count);
+  const std::int64_t first = std::min(index * rows, config.vocab_size);
+  return {.first = first, .valid = std::min(rows, config.vocab_size - first)};
+}
+
+}  // namespace
+
+HeadLoss::HeadLoss(const ModelConfig& config, std::int64_t tensor_count, std::int64_t tensor_index)
+    : hidden_(config.hidden_size),
+      epsilon_(config.rms_norm_eps),
+      slice_(slice_of(config, tensor_count, tensor_index)) {}
+
+HeadLoss::Saved HeadLoss::allocate(Context& context, std::int64_t rows, DType dtype) const {
+  return allocate_norm(context, context.tensor.local_rows(rows), hidden_, dtype);
+}
+
+void HeadLoss::forward_backward(Context& context, const Batch& batch, const Parameter& weights,
+                                Residual& residual, const Saved& saved, const Tensor& total,
+                                const Tensor& dresidual) const {
+  Frame scratch(context.arena);
+  absorb(context, norm, epsilon_, residual, saved);
+  const Tensor normed =
+      context.tensor.gather_sequence(context, saved.normed, [](const Tensor&, std::int64_t) {});
+  const Tensor dnormed = context.arena.allocate(dresidual.dtype, dresidual.shape);
+  const auto produce = [&](const Tensor& partial, std::int64_t) {
+    fill_zero(context, partial);
+    for (std::int64_t first = 0; first < batch.rows(); first += kChunkRows)
+      chunk_loss(context, batch, weights, normed,
+                 {first, std::clamp<std::int64_t>(batch.targets - first, 0, kChunkRows)}, total, partial);
+  };
+  if (batch.targets == 0 && weights.accumulate == Accumulate::kNo) fill_zero(context, weights.gradient);
+  context.tensor.scatter_sum(context, dnormed, produce, TensorAxis::Parts::kWhole);
+  fill_zero(context, dresidual);
+  absorb_backward(context, norm, saved, dnormed, dresidual);
+}
+
+void HeadLoss::forward(Context& context, const Batch& batch, const Parameter& weights, Residual& residual,
+                       const Saved& saved, const Tensor& total) const {
+  Frame scratch(context.arena);
+  absorb(context, norm, epsilon_, residual, saved);
+  const Tensor normed =
+      context.tensor.gather_sequence(context, saved.normed, [](const Tensor&, std::int64_t) {});
+  for (std::int64_t first = 0; first < batch.rows(); first += kChunkRows)
+    chunk_loss(context, batch, weights, normed,
+               {first, std::clamp<std::int64_t>(batch.targets - first, 0, kChunkRows)}, total, Tensor{});
+}
+
+void HeadLoss::chunk_loss(Context& context, const Batch& batch, const Parameter& weights,
+                          const Tensor& normed, Chunk chunk, const Tensor& total,
+                          const Tensor& dnormed) const {
+  Frame scratch(context.arena);
+  Arena& arena = context.arena;
+  const std::int64_t capacity = std::min(kChunkRows, batch.rows()), columns = weights.value.rows();
+  const bool train = !dnormed.empty(), convert_gradient = train && normed.dtype != DType::kFloat32;
+  // Capacity, not use, is allocated and sent: a plan cannot know how many rows will have a target.
+  const Tensor statistics = arena.allocate(DType::kFloat32, {capacity, 3});
+  const Tensor all = arena.allocate(DType::kFloat32, {context.tensor.count(), capacity, 3});
+  const Tensor loss = arena.allocate(DType::kFloat32, {capacity}).row_range(0, chunk.rows);
+  const Tensor x = arena.allocate(normed.dtype, {capacity, hidden_}).row_range(0, chunk.rows);
+  const Tensor logits = arena.allocate(DType::kFloat32, {capacity, columns}).row_range(0, chunk.rows);
+  const Tensor dlogits =
+      convert_gradient ? arena.allocate(normed.dtype, {capacity, columns}).row_range(0, chunk.rows) : logits;
+  const Tensor row = batch.target_row.row_range(chunk.first, chunk.rows);
+  const Tensor target = batch.target.row_range(chunk.first, chunk.rows);
+
+  if (chunk.rows > 0) {
+    gather_rows(context, normed, row, x);
+    linear(context, x, weights.value, logits);
+    cross_entropy_statistics(context, logits, target, slice_, statistics.row_range(0, chunk.rows));
+  }
+  context.tensor.gather(context, statistics, all);
+  if (chunk.rows == 0) return;
+  cross_entropy(context, logits, target, all, slice_, loss, train ? dlogits : Tensor{});
+  add_sum(context, loss, total);
+  if (!train) return;
+  const Accumulate accumulate = chunk.first == 0 ? weights.accumulate : Accumulate::kYes;
+  linear_backward_weight(context, dlogits, x, weights.gradient, accumulate);
+  const Tensor& dx = x;
+  linear_backward_input(context, dlogits, weights.value, dx);
+  scatter_rows(context, dx, row, dnormed);
+}
+
+void HeadLoss::logits(Context& context, const Parameter& weights, Residual& residual, const Saved& saved,
+                      const Tensor& row, const Tensor& logits) const {
+  Frame scratch(context.arena);
+  absorb(context, norm, epsilon_, residual, saved);
+  const Tensor normed =
+      context.tensor.gather_sequence(context, saved.normed, [](const Tensor&, std::int64_t) {});
+  const Tensor x = context.arena.allocate(normed.dtype, {row.count(), hidden_});
+  gather_rows(context, normed, row, x);
+  linear(context, x, weights.value, logits);
+}
+
+void HeadLoss::predict(Context& context, const Parameter& weights, Residual& residual, const Saved& saved,
+                       const Tensor& row, const Tensor& value, const Tensor& id) const {
+  Frame scratch(context.arena);
+  const std::int64_t rows = row.count();
+  const Tensor scores = context.arena.allocate(DType::kFloat32, {rows, weights.value.rows()});
+  logits(context, weights, residual, saved, row, scores);
+  const Tensor own_value = context.arena.allocate(DType::kFloat32, {rows});
+  const Tensor own_id = context.arena.allocate(DType::kInt32, {rows});
+  argmax_rows(context, scores, slice_, own_value, own_id);
+  context.tensor.gather(context, own_value, value);
+  context.tensor.gather(context, own_id, id);
+}
+
+}  // namespace ripstop

@@ -1,0 +1,68 @@
+// Final norm, head and cross-entropy over this rank's slice of the vocabulary.
+#pragma once
+#include "model/batch.h"
+#include "model/config.h"
+#include "model/residual.h"
+#include "model/tensor_axis.h"
+
+namespace ripstop {
+
+/// loss = sum over target rows of cross-entropy(norm(residual) output^T, target).
+///
+/// Only rows with a target are multiplied, in chunks, and the logits of a chunk turn into their gradient at
+/// once, so neither N x V logits nor their gradient ever exist. The vocabulary is cut over the tensor axis:
+/// three floats a row travel, never logits (arXiv:1909.08053 section 3). Traffic depends on N alone, not on
+/// which rows have a target.
+class HeadLoss {
+ public:
+  /// Rows of logits that exist at once.
+  static constexpr std::int64_t kChunkRows = 1024;
+
+  HeadLoss(const ModelConfig& config, std::int64_t tensor_count, std::int64_t tensor_index);
+
+  Parameter norm;  ///< [C]
+  Parameter
+      output;  ///< [V / t, C]; unused where embeddings are tied: the embedding's table is handed in instead
+
+  using Saved = NormSaved;
+  Saved allocate(Context& context, std::int64_t rows, DType dtype) const;
+
+  /// Adds the batch's loss to total [1] float64 (equal on all ranks of the tensor axis), and writes dresidual
+  /// [n, C], the gradient of the summed loss by the residual; writes or adds the gradients of norm and
+  /// `weights`. `weights` is `output` or the tied table.
+  void forward_backward(Context& context, const Batch& batch, const Parameter& weights, Residual& residual,
+                        const Saved& saved, const Tensor& total, const Tensor& dresidual) const;
+
+  /// The loss alone.
+  void forward(Context& context, const Batch& batch, const Parameter& weights, Residual& residual,
+               const Saved& saved, const Tensor& total) const;
+
+  /// The most probable next token after rows row [M] (int32) of the whole N, as each slice of the vocabulary
+  /// sees it: value [t, M] float32 and id [t, M] int32, slice by slice; the prediction is the id of the
+  /// largest value, the lowest id of equals. Equal on all ranks of the tensor axis.
+  void predict(Context& context, const Parameter& weights, Residual& residual, const Saved& saved,
+               const Tensor& row, const Tensor& value, const Tensor& id) const;
+
+  /// logits [M, V / t] float32 after rows row [M] of the whole N; columns beyond the slice's vocabulary are
+  /// not meant.
+  void logits(Context& context, const Parameter& weights, Residual& residual, const Saved& saved,
+              const Tensor& row, const Tensor& logits) const;
+
+  /// The ids of this rank's columns.
+  const VocabularySlice& slice() const { return slice_; }
+
+ private:
+  /// One chunk: rows [first, first + rows) of the batch's targets.
+  struct Chunk {
+    std::int64_t first = 0;
+    std::int64_t rows = 0;
+  };
+  void chunk_loss(Context& context, const Batch& batch, const Parameter& weights, const Tensor& normed,
+                  Chunk chunk, const Tensor& total, const Tensor& dnormed) const;
+
+  std::int64_t hidden_;
+  double epsilon_;
+  VocabularySlice slice_;
+};
+
+}  // namespace ripstop

@@ -1,0 +1,16 @@
+// Initial weights: a pure function of (seed, parameter, logical element), so no result depends on the mesh.
+#pragma once
+#include <cstdint>
+
+#include "model/parameter.h"
+
+namespace ripstop {
+
+/// Fills out[0 .. count) with the initial values of logical elements [first, first + count) (row-major) of a
+/// parameter: ones where its initial_deviation is 0, else normal values, each from its own Philox block keyed
+/// by (seed, name). Source: Philox 4x32-10, Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC
+/// 2011; Box-Muller.
+void initial_values(const ParameterSpec& parameter, std::uint64_t seed, std::int64_t first,
+                    std::int64_t count, float* out);
+
+}  // namespace ripstop

@@ -1,0 +1,42 @@
+// SwiGLU feed-forward over this rank's slice of F, with the norm before it.
+#pragma once
+#include "model/config.h"
+#include "model/residual.h"
+#include "model/tensor_axis.h"
+
+namespace ripstop {
+
+/// branch = sum over slices of (silu(x w1^T) * x w3^T) w2^T with x = norm(residual).
+/// w1|w3 is cut by rows and w2 by columns over the tensor axis. F that does not divide is padded with zero
+/// rows and columns, which stay zero: silu(0) * 0 = 0 in both directions. Source: SwiGLU, arXiv:2002.05202;
+/// the cut, arXiv:1909.08053 section 3.
+class Mlp {
+ public:
+  /// What backward needs; it is used up by it.
+  struct Saved {
+    NormSaved norm;
+    Tensor gate_up;  ///< [N, 2F / t]; backward turns it into its gradient
+  };
+
+  Mlp(const ModelConfig& config, std::int64_t tensor_count);
+
+  Parameter norm;  ///< [C]
+  Parameter w13;   ///< [2F / t, C]: w1 (gate) above w3 (up)
+  Parameter w2;    ///< [C, F / t]
+
+  Saved allocate(Context& context, std::int64_t rows, DType dtype) const;
+
+  /// Adds the residual's branch to its sum and leaves this layer's branch in its place.
+  void forward(Context& context, Residual& residual, const Saved& saved) const;
+
+  /// Turns dresidual [n, C] into the gradient by this layer's input, in place. Writes or adds the gradients
+  /// of norm, w13 and w2. `saved` is spent.
+  void backward(Context& context, const Saved& saved, const Tensor& dresidual) const;
+
+ private:
+  std::int64_t hidden_;
+  std::int64_t slice_;  ///< F / t, padding included
+  double epsilon_;
+};
+
+}  // namespace ripstop

@@ -1,0 +1,38 @@
+// Transformer: the parts list. The loop over the parts is parallel/sharded_transformer.cpp's.
+#pragma once
+#include <vector>
+
+#include "model/block.h"
+#include "model/embedding.h"
+#include "model/head_loss.h"
+
+namespace ripstop {
+
+/// The layers of one rank's slice of the model. Layers hold views of their parameters, which whoever owns the
+/// memory sets (parallel/fsdp_unit.h). Owns the table of rotation angles.
+class Transformer {
+ public:
+  /// Rotation angles are made for positions [0, positions). Throws Error(kResources) where the heads do not
+  /// divide by `tensor_count`.
+  Transformer(const ModelConfig& config, std::int64_t tensor_count, std::int64_t tensor_index,
+              std::int64_t positions, const Stream& stream, MemoryLedger& ledger);
+
+  Embedding embedding;
+  std::vector<Block> blocks;
+  HeadLoss head;
+
+  const ModelConfig& config() const { return config_; }
+  /// The head's weights: its own, or the embedding's table where they are tied.
+  const Parameter& output() const { return config_.tie_word_embeddings ? embedding.table : head.output; }
+  /// [positions, D/2, 2] float32: cosine and sine of position * theta^(-2i/D), computed in float64.
+  const Tensor& angle() const { return angle_; }
+  /// The parameters of unit number `unit` of parameter_table(config), in the order of its tensors.
+  std::vector<Parameter*> parameters(std::size_t unit);
+
+ private:
+  ModelConfig config_;
+  Buffer angle_memory_;
+  Tensor angle_;
+};
+
+}  // namespace ripstop
