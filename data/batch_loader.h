@@ -1,0 +1,111 @@
+// Packed batches for training and validation, read ahead on a thread.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/pack_plan.h"
+#include "data/token_dataset.h"
+
+namespace ripstop {
+
+/// What one data rank computes at once: B sequences of T positions, N = B*T rows.
+///
+/// Rows belong to documents: document d is rows [document_offset[d], document_offset[d+1]). Documents never
+/// cross a sequence; attention never crosses a document. Rows without a token of the data set (the tail of a
+/// pack, empty packs) hold token 0 without a target, in short documents of their own.
+struct PackedBatch {
+  int64_t sequences = 0;                 ///< B
+  int64_t positions = 0;                 ///< T
+  std::vector<int32_t> tokens;           ///< [N]
+  std::vector<int32_t> targets;          ///< [N] the id to predict, -1 where none counts
+  std::vector<int32_t> position;         ///< [N] from 0 at each document's begin
+  std::vector<int32_t> document_offset;  ///< [documents + 1], first 0, last N
+  int64_t target_count = 0;              ///< targets >= 0
+
+  int64_t rows() const { return sequences * positions; }
+  int64_t documents() const { return static_cast<int64_t>(document_offset.size()) - 1; }
+};
+
+/// A place in the endless sequence of packs: the first pack not yet used.
+struct DataCursor {
+  int64_t epoch = 0;
+  int64_t pack = 0;
+  friend bool operator==(const DataCursor&, const DataCursor&) = default;
+};
+
+/// Whose prediction counts: the summary's tokens and EOS, or every token's.
+enum class LossOn { kSummary, kAll };
+
+struct BatchLoaderOptions {
+  int64_t sequence_length = 0;
+  bool pack = true;
+  LossOn loss_on = LossOn::kSummary;
+  uint64_t shuffle_seed = 0;
+  bool shuffle = true;                 ///< false: in the data set's order (validation)
+  int64_t global_batch_sequences = 0;  ///< packs of a step, over all data ranks
+  int64_t micro_batch_sequences = 1;   ///< B of every batch handed out
+  int64_t data_rank = 0;               ///< this rank's place among the ranks that read different packs
+  int64_t data_ranks = 1;
+  int64_t epochs = 0;  ///< the run ends with the last pack of this many epochs; 0: it never does
+  int64_t read_ahead_batches = 4;
+};
+
+/// What a step uses, over all data ranks: the same on each of them.
+struct LoaderStep {
+  DataCursor begin, end;     ///< save `end` once the step is done
+  int64_t packs = 0;         ///< less than global_batch_sequences only in a run's last step
+  int64_t examples = 0;      ///< examples, or pieces of long text
+  int64_t rows = 0;          ///< rows that hold a token of the data set
+  int64_t target_count = 0;  ///< targets of all data ranks: what the loss sum is divided by
+  double epoch = 0;          ///< of `end`, with its fraction, for people
+};
+
+/// Deals the packs of an epoch, epoch after epoch, to data ranks.
+///
+/// A step takes packs p .. p+G-1 after the cursor (G = global_batch_sequences), across the end of an epoch
+/// where need be. Slot j of a step goes to data rank j mod data_ranks; a rank's slots fill its batches in
+/// order, and slots past G, or past the end of the run, are empty packs. So the packs of a step do not depend
+/// on the number of ranks.
+///
+/// A document that makes its example longer than sequence_length loses its tail, never separator or summary;
+/// where BOS, separator and summary alone are longer, the summary's end is cut and `cut_summaries` counts the
+/// example.
+///
+/// A thread of its own reads ahead by pread; it never calls libhdf5. What it fails with is thrown by
+/// next_step and next_batch. One consumer thread. `dataset` must outlive the loader.
+class BatchLoader {
+ public:
+  /// Builds the plan of the cursor's epoch. Throws Error(kInputData) for a data set without examples and for
+  /// a cursor that lies behind the end of its epoch.
+  BatchLoader(const TokenDataset& dataset, const BatchLoaderOptions& options, DataCursor start = {});
+  ~BatchLoader();
+  BatchLoader(const BatchLoader&) = delete;
+  BatchLoader& operator=(const BatchLoader&) = delete;
+
+  /// Batches that every rank gets in every step: ceil(ceil(G / data_ranks) / micro_batch_sequences).
+  int64_t batches_per_step() const;
+  /// Packs of the start cursor's epoch.
+  int64_t packs_per_epoch() const;
+  /// Hash of the plan of the start cursor's epoch: goes with the cursor into checkpoints.
+  const std::string& plan_hash() const;
+  /// Examples whose summary does not fit into sequence_length even without their document.
+  int64_t cut_summaries() const;
+  /// Examples whose document is cut.
+  int64_t cut_documents() const;
+
+  /// Begins a step, waiting for the reader; nothing at the end of the run. The step before must have been
+  /// used up.
+  std::optional<LoaderStep> next_step();
+  /// The step's next batch, batches_per_step() times after each next_step(). The reference lives until the
+  /// next call.
+  const PackedBatch& next_batch();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace ripstop

@@ -1,0 +1,355 @@
+#include "data/batch_loader.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+
+#include "tests/data/scratch_directory.h"
+#include "tests/data/small_dataset.h"
+
+namespace ripstop {
+namespace {
+
+/// The documents of a batch, as token lists with the target of the last row appended; padding left out.
+std::vector<std::vector<int32_t>> documents_of(const PackedBatch& batch) {
+  std::vector<std::vector<int32_t>> documents;
+  EXPECT_EQ(static_cast<int64_t>(batch.tokens.size()), batch.rows());
+  EXPECT_EQ(static_cast<int64_t>(batch.targets.size()), batch.rows());
+  EXPECT_EQ(batch.document_offset.front(), 0);
+  EXPECT_EQ(batch.document_offset.back(), batch.rows());
+  for (int64_t d = 0; d < batch.documents(); ++d) {
+    const auto begin = static_cast<size_t>(batch.document_offset[static_cast<size_t>(d)]);
+    const auto end = static_cast<size_t>(batch.document_offset[static_cast<size_t>(d) + 1]);
+    EXPECT_LT(begin, end);
+    EXPECT_EQ(static_cast<int64_t>(begin) / batch.positions,
+              (static_cast<int64_t>(end) - 1) / batch.positions)
+        << "a document crosses packs";
+    for (size_t i = begin; i < end; ++i) EXPECT_EQ(batch.position[i], static_cast<int32_t>(i - begin));
+    const bool padding = std::all_of(batch.targets.begin() + static_cast<std::ptrdiff_t>(begin),
+                                     batch.targets.begin() + static_cast<std::ptrdiff_t>(end),
+                                     [](int32_t t) { return t < 0; }) &&
+                         batch.tokens[begin] == 0;
+    if (padding) continue;
+    std::vector<int32_t> document(batch.tokens.begin() + static_cast<std::ptrdiff_t>(begin),
+                                  batch.tokens.begin() + static_cast<std::ptrdiff_t>(end));
+    document.push_back(batch.targets[end - 1]);
+    documents.push_back(document);
+  }
+  return documents;
+}
+
+/// The examples of each step, by slot, whatever the number of ranks; checks that all ranks say the same of a
+/// step.
+struct StepOfAll {
+  LoaderStep info;
+  std::multiset<int64_t> examples;
+  std::vector<std::vector<int64_t>> by_slot;
+};
+
+std::vector<StepOfAll> read_steps(const TokenDataset& dataset, BatchLoaderOptions options, int64_t ranks,
+                                  int64_t steps, DataCursor start) {
+  std::vector<StepOfAll> all(static_cast<size_t>(steps));
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    options.data_rank = rank;
+    options.data_ranks = ranks;
+    BatchLoader loader(dataset, options, start);
+    for (int64_t s = 0; s < steps; ++s) {
+      StepOfAll& step = all[static_cast<size_t>(s)];
+      const auto info = loader.next_step();
+      if (!info) break;
+      if (rank == 0) {
+        step.info = *info;
+        step.by_slot.resize(static_cast<size_t>(options.global_batch_sequences));
+      }
+      EXPECT_EQ(info->end, step.info.end);
+      EXPECT_EQ(info->target_count, step.info.target_count);
+      for (int64_t k = 0; k < loader.batches_per_step(); ++k) {
+        const PackedBatch& batch = loader.next_batch();
+        EXPECT_EQ(batch.sequences, options.micro_batch_sequences);
+        for (const auto& document : documents_of(batch)) step.examples.insert(marked_example(document[0]));
+        // Documents of row b lie in slot (k * B + b) * ranks + rank.
+        for (int64_t d = 0; d < batch.documents(); ++d) {
+          const auto at = static_cast<size_t>(batch.document_offset[static_cast<size_t>(d)]);
+          const int64_t slot =
+              (k * batch.sequences + static_cast<int64_t>(at) / batch.positions) * ranks + rank;
+          const bool real =
+              std::any_of(batch.targets.begin() + static_cast<std::ptrdiff_t>(at),
+                          batch.targets.begin() + batch.document_offset[static_cast<size_t>(d) + 1],
+                          [](int32_t t) { return t >= 0; });
+          if (!real) continue;
+          if (slot >= options.global_batch_sequences) {
+            ADD_FAILURE() << "slot " << slot;
+            continue;
+          }
+          step.by_slot[static_cast<size_t>(slot)].push_back(marked_example(batch.tokens[at]));
+        }
+      }
+    }
+  }
+  return all;
+}
+
+// Acceptance: every example exactly once per epoch, the same order for any number of data ranks, from any
+// cursor.
+TEST(BatchLoaderTest, EveryExampleOncePerEpochInAnOrderThatNoNumberOfRanksChanges) {
+  ScratchDirectory scratch;
+  constexpr int64_t kExamples = 157;
+  write_marked_dataset(scratch / "train.h5", random_lengths(kExamples, 30, 11));
+  const TokenDataset dataset(scratch / "train.h5");
+  for (const bool pack : {true, false}) {
+    BatchLoaderOptions options;
+    options.sequence_length = 40;
+    options.pack = pack;
+    options.shuffle_seed = 99;
+    options.global_batch_sequences = 12;
+    options.micro_batch_sequences = 2;
+    options.epochs = 3;
+    const auto reference = read_steps(dataset, options, 1, 200, {});
+    std::map<int64_t, int64_t> uses;
+    int64_t steps = 0, packs = 0;
+    for (const StepOfAll& step : reference) {
+      if (step.info.packs == 0) break;
+      ++steps;
+      packs += step.info.packs;
+      EXPECT_EQ(static_cast<int64_t>(step.examples.size()), step.info.examples);
+      for (const int64_t e : step.examples) ++uses[e];
+    }
+    ASSERT_LT(steps, 200);
+    EXPECT_EQ(static_cast<int64_t>(uses.size()), kExamples);
+    for (const auto& [example, count] : uses) EXPECT_EQ(count, 3) << "example " << example;
+    EXPECT_EQ(reference[static_cast<size_t>(steps) - 1].info.end, (DataCursor{3, 0}));
+
+    std::mt19937 random(5);
+    for (const int64_t ranks : {1, 2, 3, 4, 6, 8, 16}) {
+      for (int trial = 0; trial < (ranks == 1 ? 2 : 8); ++trial) {  // 50 cursors in all
+        const int64_t from = static_cast<int64_t>(random() % static_cast<uint32_t>(steps));
+        const int64_t count = std::min<int64_t>(4, steps - from);
+        BatchLoaderOptions changed = options;
+        changed.micro_batch_sequences = 1 + trial % 3;
+        const auto again =
+            read_steps(dataset, changed, ranks, count, reference[static_cast<size_t>(from)].info.begin);
+        for (int64_t s = 0; s < count; ++s) {
+          const StepOfAll& want = reference[static_cast<size_t>(from + s)];
+          const StepOfAll& got = again[static_cast<size_t>(s)];
+          EXPECT_EQ(got.by_slot, want.by_slot) << ranks << " ranks, step " << from + s;
+          EXPECT_EQ(got.info.end, want.info.end);
+          EXPECT_EQ(got.info.target_count, want.info.target_count);
+        }
+      }
+    }
+  }
+}
+
+TEST(BatchLoaderTest, EveryEpochIsExactlyTheSetEvenWhereStepsCrossItsEnd) {
+  ScratchDirectory scratch;
+  constexpr int64_t kExamples = 53;
+  write_marked_dataset(scratch / "train.h5", random_lengths(kExamples, 9, 2));
+  const TokenDataset dataset(scratch / "train.h5");
+  BatchLoaderOptions options;
+  options.sequence_length = 32;
+  options.shuffle_seed = 3;
+  options.global_batch_sequences = 7;
+  BatchLoader loader(dataset, options);
+  std::vector<int64_t> sequence;
+  std::vector<int64_t> first_epoch;
+  while (sequence.size() < 3 * kExamples) {
+    const auto step = loader.next_step();
+    ASSERT_TRUE(step);
+    EXPECT_EQ(step->packs, 7);
+    for (int64_t k = 0; k < loader.batches_per_step(); ++k) {
+      for (const auto& d : documents_of(loader.next_batch())) sequence.push_back(marked_example(d[0]));
+    }
+  }
+  for (int64_t epoch = 0; epoch < 3; ++epoch) {
+    std::vector<int64_t> part(sequence.begin() + epoch * kExamples,
+                              sequence.begin() + (epoch + 1) * kExamples);
+    if (epoch == 0) first_epoch = part;
+    if (epoch > 0) {
+      EXPECT_NE(part, first_epoch) << "epochs have the same order";
+    }
+    std::sort(part.begin(), part.end());
+    for (int64_t i = 0; i < kExamples; ++i) EXPECT_EQ(part[static_cast<size_t>(i)], i);
+  }
+}
+
+TEST(BatchLoaderTest, TargetsAreTheSummaryAndTheCountsAreTrue) {
+  ScratchDirectory scratch;
+  const auto lengths = random_lengths(60, 30, 4);
+  write_marked_dataset(scratch / "train.h5", lengths);
+  const TokenDataset dataset(scratch / "train.h5");
+  for (const LossOn loss_on : {LossOn::kSummary, LossOn::kAll}) {
+    BatchLoaderOptions options;
+    options.sequence_length = 48;
+    options.loss_on = loss_on;
+    options.global_batch_sequences = 5;
+    options.micro_batch_sequences = 2;
+    options.epochs = 1;
+    BatchLoader loader(dataset, options);
+    int64_t targets = 0, rows = 0, expected = 0, expected_rows = 0;
+    while (const auto step = loader.next_step()) {
+      int64_t in_step = 0;
+      for (int64_t k = 0; k < loader.batches_per_step(); ++k) {
+        const PackedBatch& batch = loader.next_batch();
+        in_step += batch.target_count;
+        for (size_t i = 0; i < batch.targets.size(); ++i) {
+          if (batch.targets[i] < 0) continue;
+          ++targets;
+          EXPECT_EQ(batch.targets[i], batch.tokens[i] + 1);
+          const auto& l = lengths[static_cast<size_t>(marked_example(batch.tokens[i]))];
+          if (loss_on == LossOn::kSummary) {
+            EXPECT_GE(marked_place(batch.targets[i]), l.document + 3);
+          }
+        }
+      }
+      EXPECT_EQ(in_step, step->target_count);
+      rows += step->rows;
+    }
+    for (const auto& l : lengths) {
+      expected += loss_on == LossOn::kSummary ? l.summary : l.tokens() - 1;
+      expected_rows += l.tokens() - 1;
+    }
+    EXPECT_EQ(targets, expected);
+    EXPECT_EQ(rows, expected_rows);
+  }
+}
+
+TEST(BatchLoaderTest, CutsTheDocumentsTailNeverSeparatorOrSummary) {
+  ScratchDirectory scratch;
+  const std::vector<MarkedLengths> lengths = {{100, 5}, {3, 4}, {28, 5}, {29, 5}, {30, 40}};
+  write_marked_dataset(scratch / "train.h5", lengths);
+  const TokenDataset dataset(scratch / "train.h5");
+  BatchLoaderOptions options;
+  options.sequence_length = 36;  // keeps 37 tokens
+  options.pack = false;
+  options.shuffle = false;
+  options.loss_on = LossOn::kSummary;
+  options.global_batch_sequences = 1;
+  options.epochs = 1;
+  BatchLoader loader(dataset, options);
+  EXPECT_EQ(loader.cut_documents(), 1);
+  EXPECT_EQ(loader.cut_summaries(), 1);
+  std::vector<std::vector<int64_t>> places;
+  std::vector<int64_t> targets;
+  while (const auto step = loader.next_step()) {
+    const PackedBatch& batch = loader.next_batch();
+    for (const auto& d : documents_of(batch)) {
+      places.emplace_back();
+      for (const int32_t token : d) places.back().push_back(marked_place(token));
+    }
+    targets.push_back(step->target_count);
+    EXPECT_EQ(batch.target_count, step->target_count);
+  }
+  ASSERT_EQ(places.size(), 5u);
+  const auto range = [](int64_t begin, int64_t end) {
+    std::vector<int64_t> numbers;
+    for (; begin < end; ++begin) numbers.push_back(begin);
+    return numbers;
+  };
+  std::vector<int64_t> cut = range(0, 29);
+  for (const int64_t p : range(100, 108)) cut.push_back(p);
+  EXPECT_EQ(places[0], cut);
+  EXPECT_EQ(places[1], range(0, 10));
+  EXPECT_EQ(places[2], range(0, 36));
+  EXPECT_EQ(places[3], range(0, 37));
+  std::vector<int64_t> alone = {0};  // BOS, separator, and what fits of the summary
+  for (const int64_t p : range(30, 66)) alone.push_back(p);
+  EXPECT_EQ(places[4], alone);
+  EXPECT_EQ(targets, (std::vector<int64_t>{5, 4, 5, 5, 33}));
+}
+
+TEST(BatchLoaderTest, LongTextBecomesPiecesThatPredictEveryTokenOnce) {
+  ScratchDirectory scratch;
+  const std::vector<MarkedLengths> lengths = {{1000, 0}, {2, 0}, {33, 0}, {34, 0}, {65, 0}};
+  write_marked_dataset(scratch / "train.h5", lengths, ExampleKind::kText);
+  const TokenDataset dataset(scratch / "train.h5");
+  BatchLoaderOptions options;
+  options.sequence_length = 32;
+  options.global_batch_sequences = 3;
+  options.epochs = 1;
+  BatchLoader loader(dataset, options);
+  EXPECT_EQ(loader.cut_documents(), 0);
+  std::set<int32_t> predicted;
+  while (loader.next_step()) {
+    for (int64_t k = 0; k < loader.batches_per_step(); ++k) {
+      for (const auto& d : documents_of(loader.next_batch())) {
+        for (size_t i = 1; i < d.size(); ++i) {
+          EXPECT_EQ(d[i], d[i - 1] + 1);
+          EXPECT_TRUE(predicted.insert(d[i]).second);
+        }
+      }
+    }
+  }
+  EXPECT_EQ(predicted.size(), 999u + 1 + 32 + 33 + 64);
+}
+
+TEST(BatchLoaderTest, ARunsEndHasEmptyPacksOnAllRanksAlike) {
+  ScratchDirectory scratch;
+  write_marked_dataset(scratch / "train.h5", std::vector<MarkedLengths>(5, {8, 3}));
+  const TokenDataset dataset(scratch / "train.h5");
+  for (int64_t rank = 0; rank < 4; ++rank) {
+    BatchLoaderOptions options;
+    options.sequence_length = 16;
+    options.pack = false;
+    options.global_batch_sequences = 4;
+    options.data_rank = rank;
+    options.data_ranks = 4;
+    options.epochs = 1;
+    BatchLoader loader(dataset, options);
+    EXPECT_EQ(loader.batches_per_step(), 1);
+    ASSERT_TRUE(loader.next_step());
+    EXPECT_GT(loader.next_batch().target_count, 0);
+    const auto last = loader.next_step();
+    ASSERT_TRUE(last);
+    EXPECT_EQ(last->packs, 1);
+    EXPECT_EQ(loader.next_batch().target_count > 0, rank == 0);
+    EXPECT_FALSE(loader.next_step());
+    EXPECT_FALSE(loader.next_step());
+  }
+}
+
+TEST(BatchLoaderTest, DamageUnderARunningLoaderReachesTheCaller) {
+  ScratchDirectory scratch;
+  const auto path = scratch / "train.h5";
+  write_marked_dataset(path, random_lengths(200, 200, 8));
+  const TokenDataset dataset(path);
+  const auto at = Hdf5File(path).array("tokens");
+  {
+    OutputFile out(path, OutputFile::Mode::kExisting);
+    const int32_t wrong = 7;
+    out.write_at(at.offset_bytes + at.bytes() / 2, &wrong, 4);
+  }
+  BatchLoaderOptions options;
+  options.sequence_length = 256;
+  options.global_batch_sequences = 2;
+  BatchLoader loader(dataset, options);
+  try {
+    for (int i = 0; i < 1000; ++i) {
+      loader.next_step();
+      for (int64_t k = 0; k < loader.batches_per_step(); ++k) loader.next_batch();
+    }
+    FAIL() << "damage went unnoticed";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kInputData);
+    EXPECT_NE(std::string(error.what()).find("damaged"), std::string::npos) << error.what();
+  }
+}
+
+TEST(BatchLoaderTest, RefusesWhatCannotWork) {
+  ScratchDirectory scratch;
+  write_marked_dataset(scratch / "none.h5", {});
+  write_marked_dataset(scratch / "some.h5", random_lengths(5, 9, 1));
+  BatchLoaderOptions options;
+  options.sequence_length = 16;
+  options.global_batch_sequences = 1;
+  const TokenDataset none(scratch / "none.h5"), some(scratch / "some.h5");
+  EXPECT_THROW(BatchLoader(none, options), Error);
+  EXPECT_THROW(BatchLoader(some, options, {0, 1000}), Error);
+  EXPECT_THROW(BatchLoader(some, options, {-1, 0}), Error);
+  BatchLoader unread(some, options);  // destroyed while its thread waits for room
+}
+
+}  // namespace
+}  // namespace ripstop

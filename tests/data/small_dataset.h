@@ -1,0 +1,66 @@
+// Small data sets whose tokens say which example and which place they are.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <random>
+#include <vector>
+
+#include "data/token_dataset.h"
+
+namespace ripstop {
+
+/// Token `place` of example `number`: unique in the file while numbers stay below 2,000 and places below
+/// 4,096.
+inline int32_t marked_token(int64_t number, int64_t place) {
+  return static_cast<int32_t>(number * 4096 + place);
+}
+inline int64_t marked_example(int32_t token) {
+  return token / 4096;
+}
+inline int64_t marked_place(int32_t token) {
+  return token % 4096;
+}
+
+inline TokenDatasetHeader marked_header(ExampleKind kind) {
+  TokenDatasetHeader header;
+  header.kind = kind;
+  header.vocabulary_size = 2000 * 4096;
+  header.tokenizer_sha256 = std::string(64, 'a');
+  header.prompt_template = "{document}\n\nTL;DR:";
+  header.separator = "\n\nTL;DR:";
+  return header;
+}
+
+/// An example of `document` tokens (BOS included), three of separator, `summary` of summary (EOS included).
+struct MarkedLengths {
+  int64_t document, summary;
+  int64_t tokens() const { return document + 3 + summary; }
+};
+
+/// Kind kSummary: three parts. Kind kText: `document` tokens alone.
+inline void write_marked_dataset(const std::filesystem::path& path, const std::vector<MarkedLengths>& lengths,
+                                 ExampleKind kind = ExampleKind::kSummary) {
+  TokenDatasetWriter writer(path, marked_header(kind));
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    TokenExample example;
+    const bool summary = kind == ExampleKind::kSummary;
+    const int64_t count = summary ? lengths[i].tokens() : lengths[i].document;
+    for (int64_t p = 0; p < count; ++p) example.tokens.push_back(marked_token(static_cast<int64_t>(i), p));
+    example.separator_begin = summary ? lengths[i].document : count;
+    example.target_begin = summary ? lengths[i].document + 3 : 1;
+    writer.add(example);
+  }
+  writer.finish();
+}
+
+inline std::vector<MarkedLengths> random_lengths(int64_t count, int64_t longest_document, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<MarkedLengths> lengths;
+  for (int64_t i = 0; i < count; ++i) {
+    lengths.push_back({1 + static_cast<int64_t>(random() % static_cast<uint32_t>(longest_document)),
+                       1 + static_cast<int64_t>(random() % 7)});
+  }
+  return lengths;
+}
+
+}  // namespace ripstop
