@@ -1,0 +1,96 @@
+#include "train/evaluate/predictions.h"
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+#include <string_view>
+#include <system_error>
+
+#include "model/error.h"
+#include "train/whole_file.h"
+
+namespace ripstop {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Nothing where the file is not there.
+std::string read_if_there(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+std::optional<Prediction> parse_prediction(std::string_view line, int64_t example) {
+  const Json object = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object() || object.value("example", Json()) != Json(example)) return std::nullopt;
+  Prediction prediction;
+  for (const auto& [name, text] : {std::pair{"id", &prediction.id}, std::pair{"summary", &prediction.summary},
+                                   std::pair{"reference", &prediction.reference}}) {
+    const auto field = object.find(name);
+    if (field == object.end() || !field->is_string()) return std::nullopt;
+    *text = *field;
+  }
+  return prediction;
+}
+
+// A model may write half a character: what is half becomes U+FFFD.
+std::string line_of(const Prediction& prediction, int64_t example) {
+  const Json object{{"example", example},
+                    {"id", prediction.id},
+                    {"summary", prediction.summary},
+                    {"reference", prediction.reference}};
+  return object.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';
+}
+
+}  // namespace
+
+PredictionFile::PredictionFile(const std::filesystem::path& directory, const std::string& settings)
+    : path_(directory / "predictions.jsonl") {
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (error) fail(ExitCode::kStorage, "cannot make {}: {}", directory.string(), error.message());
+  const std::filesystem::path settings_path = directory / "settings.json";
+  const bool same_settings = read_if_there(settings_path) == settings;
+  if (same_settings)
+    keep_whole_lines();
+  else
+    remove_all_lines();
+  if (!same_settings) write_whole_file(settings_path, settings);
+  file_.open(path_, std::ios::binary | std::ios::app);
+  if (!file_) fail(ExitCode::kStorage, "cannot write {}", path_.string());
+}
+
+void PredictionFile::keep_whole_lines() {
+  const std::string text = read_if_there(path_);
+  size_t kept_bytes = 0;
+  for (size_t end; (end = text.find('\n', kept_bytes)) != std::string::npos; kept_bytes = end + 1) {
+    auto prediction = parse_prediction(std::string_view(text).substr(kept_bytes, end - kept_bytes), count());
+    if (!prediction) break;
+    predictions_.push_back(std::move(*prediction));
+  }
+  dropped_bytes_ = std::ssize(text) - static_cast<int64_t>(kept_bytes);
+  if (dropped_bytes_ > 0) cut(static_cast<int64_t>(kept_bytes));
+}
+
+void PredictionFile::remove_all_lines() {
+  dropped_bytes_ = std::ssize(read_if_there(path_));
+  if (dropped_bytes_ > 0) cut(0);
+}
+
+void PredictionFile::cut(int64_t bytes) {
+  std::error_code error;
+  std::filesystem::resize_file(path_, static_cast<std::uintmax_t>(bytes), error);
+  if (error) fail(ExitCode::kStorage, "cannot cut {}: {}", path_.string(), error.message());
+}
+
+void PredictionFile::append(const Prediction& prediction) {
+  const std::string line = line_of(prediction, count());
+  file_ << line << std::flush;
+  if (!file_) fail(ExitCode::kStorage, "cannot write {}: is the disk full?", path_.string());
+  // What is scored is what the file says, so that a resumed evaluation gives the same scores.
+  predictions_.push_back(*parse_prediction(line, count()));
+}
+
+}  // namespace ripstop

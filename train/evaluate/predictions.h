@@ -1,0 +1,50 @@
+// predictions.jsonl: what evaluate generated, kept so that an interrupted evaluation goes on.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+namespace ripstop {
+
+/// A generated summary beside what a person wrote.
+struct Prediction {
+  std::string id;         ///< of the example in its source
+  std::string summary;    ///< generated
+  std::string reference;  ///< written by a person
+};
+
+/// The predictions of examples 0, 1, 2, ... of a split, one JSON object a line:
+/// {"example": 0, "id": "...", "summary": "...", "reference": "..."}. `ripstop rouge --candidate` reads the
+/// file.
+///
+/// settings.json beside it says what the predictions depend on. One process writes. Throws Error(kStorage).
+class PredictionFile {
+ public:
+  /// Opens `directory`/predictions.jsonl, making the directory where need be. Lines up to the first that is
+  /// torn or out of order are kept. Where settings.json holds another text than `settings` (JSON), nothing is
+  /// kept: such predictions would be mixed with others.
+  PredictionFile(const std::filesystem::path& directory, const std::string& settings);
+
+  /// The examples 0 .. count() - 1 are there.
+  int64_t count() const { return static_cast<int64_t>(predictions_.size()); }
+  /// What opening dropped: predictions made with other settings, or from the first torn line on.
+  int64_t dropped_bytes() const { return dropped_bytes_; }
+  const std::vector<Prediction>& predictions() const { return predictions_; }
+
+  /// Adds the prediction of example count(). Others can read the line when this returns.
+  void append(const Prediction& prediction);
+
+ private:
+  void keep_whole_lines();
+  void remove_all_lines();
+  void cut(int64_t bytes);
+
+  std::filesystem::path path_;
+  std::vector<Prediction> predictions_;
+  int64_t dropped_bytes_ = 0;
+  std::ofstream file_;
+};
+
+}  // namespace ripstop

@@ -1,0 +1,60 @@
+#include "train/generate/document_lines.h"
+
+#include <nlohmann/json.hpp>
+
+#include "model/error.h"
+
+namespace ripstop {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Writing a value takes stack for every level; nobody's data comes near this.
+constexpr int kDeepest = 200;
+
+Json parse_object(const std::string& line, const TextLines& lines) {
+  const auto check_depth = [&](int depth, Json::parse_event_t, Json&) {
+    if (depth > kDeepest)
+      fail(ExitCode::kInputData, "{}: nested deeper than {} levels", lines.place(), kDeepest);
+    return true;
+  };
+  try {
+    Json object = Json::parse(line, check_depth);
+    if (object.is_object()) return object;
+  } catch (const Json::exception& error) {
+    throw Error(ExitCode::kInputData, fmt::format("{}: not a JSON object", lines.place()), error.what());
+  }
+  fail(ExitCode::kInputData, "{}: not a JSON object", lines.place());
+}
+
+}  // namespace
+
+std::optional<DocumentLine> next_document(TextLines& lines) {
+  for (std::string line; lines.next(line);) {
+    if (line.find_first_not_of(" \t") == std::string::npos) continue;
+    const Json object = parse_object(line, lines);
+    const auto document = object.find("document");
+    if (document == object.end())
+      throw Error(ExitCode::kInputData, fmt::format("{}: no field 'document'", lines.place()),
+                  "one object a line: {\"document\": \"...\"}");
+    if (!document->is_string())
+      fail(ExitCode::kInputData, "{}: 'document' is of type {}, expected a string", lines.place(),
+           document->type_name());
+    return DocumentLine{line, *document};
+  }
+  return std::nullopt;
+}
+
+std::string with_summary(const std::string& line, const std::string& summary) {
+  Json object = Json::parse(line);
+  if (const auto old = object.find("summary"); old != object.end()) {
+    const Json reference = *old;
+    object.erase(old);
+    if (!object.contains("reference")) object["reference"] = reference;
+  }
+  object["summary"] = summary;
+  // A model may write half a character; what is half becomes U+FFFD.
+  return object.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace ripstop
