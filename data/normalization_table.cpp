@@ -1,0 +1,101 @@
+#include "data/normalization_table.h"
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <cstring>
+#include <optional>
+
+namespace ripstop {
+namespace {
+
+/// Walks the fields of a protobuf message. Stops at the first byte that cannot be one.
+class FieldReader {
+ public:
+  explicit FieldReader(std::string_view message) : left_(message) {}
+  /// Moves to the next field; false at the end or at damage.
+  bool next() {
+    const auto key = varint();
+    if (!key) return false;
+    number = static_cast<uint32_t>(*key >> 3);
+    value = {};
+    switch (*key & 7) {
+      case 0:
+        return varint().has_value();
+      case 1:
+        return take(8);
+      case 2: {
+        const auto length = varint();
+        return length && take(*length);
+      }
+      case 5:
+        return take(4);
+      default:
+        return false;
+    }
+  }
+  uint32_t number = 0;
+  std::string_view value;  ///< of a length-delimited field
+
+ private:
+  std::optional<uint64_t> varint() {
+    uint64_t result = 0;
+    for (int shift = 0; shift < 64 && !left_.empty(); shift += 7) {
+      const auto byte = static_cast<unsigned char>(left_.front());
+      left_.remove_prefix(1);
+      result |= uint64_t{byte & 0x7fu} << shift;
+      if (byte < 0x80) return result;
+    }
+    return std::nullopt;
+  }
+  bool take(uint64_t bytes) {
+    if (bytes > left_.size()) return false;
+    value = left_.substr(0, bytes);
+    left_.remove_prefix(bytes);
+    return true;
+  }
+  std::string_view left_;
+};
+
+constexpr uint32_t kNormalizerSpec = 3, kDenormalizerSpec = 5, kCharsMap = 2;
+
+std::string damage_of_map(std::string_view map) {
+  uint32_t trie_bytes = 0;
+  if (map.size() < sizeof trie_bytes) return "the character map is cut short";
+  std::memcpy(&trie_bytes, map.data(), sizeof trie_bytes);
+  const std::string_view rest = map.substr(sizeof trie_bytes);
+  if (trie_bytes < 1024 || trie_bytes % 4 != 0 || trie_bytes >= rest.size()) {
+    return fmt::format("the character map's trie has {} bytes of {}", trie_bytes, rest.size());
+  }
+  const uint32_t units = trie_bytes / 4;
+  const std::string_view texts = rest.substr(trie_bytes);
+  if (texts.back() != '\0') return "the character map's texts do not end";
+  for (uint32_t i = 0; i < units; ++i) {
+    uint32_t unit = 0;
+    std::memcpy(&unit, rest.data() + size_t{i} * 4, 4);
+    if (unit & 0x80000000u) {  // a leaf: its value is a place in the texts
+      if ((unit & 0x7fffffffu) >= texts.size())
+        return fmt::format("the character map's leaf {} leads outside", i);
+      continue;
+    }
+    // A step goes to (i ^ offset) ^ byte, and so anywhere in a block of 256 units.
+    const uint32_t offset = (unit >> 10) << ((unit & 0x200u) >> 6);
+    if (((i ^ offset) | 0xffu) >= units) return fmt::format("the character map's unit {} leads outside", i);
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string damage_of_normalization_table(std::string_view model) {
+  for (FieldReader fields(model); fields.next();) {
+    if (fields.number != kNormalizerSpec && fields.number != kDenormalizerSpec) continue;
+    for (FieldReader spec(fields.value); spec.next();) {
+      if (spec.number != kCharsMap || spec.value.empty()) continue;
+      if (const std::string what = damage_of_map(spec.value); !what.empty()) return what;
+    }
+  }
+  return "";
+}
+
+}  // namespace ripstop

@@ -1,0 +1,49 @@
+// How a document becomes a prompt, and a pair an example: one place for training, evaluation and generation.
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/token_dataset.h"
+#include "data/tokenizer.h"
+
+namespace ripstop {
+
+/// The template of contracts: a lone space at the end would be a token that running text never has.
+inline constexpr std::string_view kDefaultTemplate = "{document}\n\nTL;DR:";
+
+/// BOS, template and document as ids; what lies in [separator_begin, end) must stay when the document is cut.
+struct EncodedPrompt {
+  std::vector<int32_t> tokens;
+  int64_t separator_begin = 0;
+};
+
+/// A template with exactly one `{document}` and something behind it. Const members may be called from several
+/// threads.
+class PromptTemplate {
+ public:
+  /// `tokenizer` must outlive it. Throws Error(kUsage) for a template without {document}, with two, without
+  /// text behind it, or ending in a space.
+  PromptTemplate(const Tokenizer& tokenizer, std::string prompt_template);
+
+  const std::string& text() const { return template_; }
+  /// What follows the document.
+  const std::string& separator() const { return separator_; }
+
+  /// The prompt of a document. Its ids are BOS and those of the whole text encoded at once. A token that
+  /// holds both the document's end and the separator's begin counts to the separator.
+  EncodedPrompt encode(std::string_view document) const;
+  /// The prompt, then the summary as it goes on after the separator and a space, then EOS.
+  TokenExample encode_pair(std::string_view document, std::string_view summary) const;
+  /// Running text: BOS, text, EOS; every token counts.
+  TokenExample encode_text(std::string_view text) const;
+
+ private:
+  int64_t find_separator(const std::vector<int32_t>& ids, std::string_view text, size_t separator_byte) const;
+
+  const Tokenizer* tokenizer_;
+  std::string template_, before_, separator_;
+  std::vector<int32_t> separator_ids_;  // as they nearly always come out; empty where that is not sure
+};
+
+}  // namespace ripstop

@@ -1,0 +1,64 @@
+// SentencePiece tokenizers: LLaMA's, any other .model, or one of our own.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ripstop {
+
+/// A token id and where its text ends in the encoded string.
+struct SpannedToken {
+  int32_t id = 0;
+  int64_t end_byte = 0;
+};
+
+/// A loaded tokenizer. Const members may be called from several threads at once.
+class Tokenizer {
+ public:
+  /// `path` is a SentencePiece .model file, or a directory that has a tokenizer.model (a Hugging Face model,
+  /// a data set, a run). Throws Error(kInputData) for what is missing, empty, cut short, over 64 MiB or a
+  /// million pieces, without unk, BOS or EOS, or with a normalisation table whose links leave it.
+  explicit Tokenizer(const std::filesystem::path& path);
+  /// The same from the bytes of a .model file; `name` is for messages.
+  Tokenizer(std::string model, const std::string& name);
+  ~Tokenizer();
+  Tokenizer(Tokenizer&&) noexcept;
+  Tokenizer& operator=(Tokenizer&&) noexcept;
+
+  /// The bytes of the .model file, and their SHA-256 (64 hex digits): which tokenizer this is.
+  const std::string& model() const;
+  const std::string& sha256() const;
+  int64_t vocabulary_size() const;
+  int32_t unk() const;
+  int32_t bos() const;
+  int32_t eos() const;
+
+  /// Ids of UTF-8 `text`, without BOS and EOS: what Hugging Face's LlamaTokenizer gives with
+  /// add_special_tokens=False, but that "<s>" in a text is text and not BOS.
+  std::vector<int32_t> encode(std::string_view text) const;
+  /// Ids of `text` as it goes on after other text and a space, whether or not the model adds that space
+  /// itself.
+  std::vector<int32_t> encode_continuation(std::string_view text) const;
+  /// The same ids as encode(), with the byte of `text` at which each one's text ends. Slower.
+  std::vector<SpannedToken> encode_with_spans(std::string_view text) const;
+  /// The text of ids; control tokens (BOS, EOS) are silent, the space before the first word is dropped.
+  /// Throws Error(kInputData) for an id outside the vocabulary.
+  std::string decode(const std::vector<int32_t>& ids) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// Trains a BPE tokenizer by LLaMA's conventions: byte fallback, digits split, text taken as it is, a space
+/// put before it, runs of spaces allowed as pieces, unk 0, BOS 1, EOS 2. `next_line` gives the lines to learn
+/// from until it returns false; they are all held in memory. Same lines, same bytes out. Returns the .model
+/// file's bytes. Throws Error(kUsage) where the lines have too little in them for `vocabulary_size` pieces,
+/// or it is below 300.
+std::string train_tokenizer(const std::function<bool(std::string&)>& next_line, int64_t vocabulary_size);
+
+}  // namespace ripstop

@@ -1,0 +1,211 @@
+#include "data/tokenizer.h"
+
+#include <gtest/gtest.h>
+#include <sentencepiece_trainer.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "data/hash.h"
+#include "data/prompt_template.h"
+#include "model/error.h"
+#include "tests/data/scratch_directory.h"
+#include "tests/data/small_tokenizer.h"
+
+namespace ripstop {
+namespace {
+
+void expect_refused(const std::filesystem::path& path, const std::string& word) {
+  try {
+    Tokenizer tokenizer(path);
+    FAIL() << path << " was accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kInputData);
+    EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
+    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
+  }
+}
+
+TEST(TokenizerTest, TrainedByLlamasConventions) {
+  const Tokenizer tokenizer(small_model(), "small");
+  EXPECT_EQ(tokenizer.vocabulary_size(), 400);
+  EXPECT_EQ(tokenizer.unk(), 0);
+  EXPECT_EQ(tokenizer.bos(), 1);
+  EXPECT_EQ(tokenizer.eos(), 2);
+  EXPECT_EQ(tokenizer.sha256(), sha256_hex(small_model()));
+}
+
+TEST(TokenizerTest, TextComesBackAsItWas) {
+  const Tokenizer tokenizer(small_model(), "small");
+  for (const std::string text : {"The harbour opened on Monday.", "12345", "  two  spaces ",
+                                 "naïve — “quotes” 東京 🎈", "line\n\nline", "", "tab\tand\rreturn"}) {
+    const auto ids = tokenizer.encode(text);
+    for (const int32_t id : ids) EXPECT_NE(id, tokenizer.unk()) << text;
+    EXPECT_EQ(tokenizer.decode(ids), text);
+  }
+}
+
+TEST(TokenizerTest, DigitsAreSplit) {
+  const Tokenizer tokenizer(small_model(), "small");
+  EXPECT_GE(tokenizer.encode("2024").size(), 4u);
+}
+
+TEST(TokenizerTest, SameLinesSameModel) {
+  EXPECT_EQ(sha256_hex(train_small_model()), sha256_hex(small_model()));
+}
+
+TEST(TokenizerTest, SpansEndWhereTheTextDoes) {
+  const Tokenizer tokenizer(small_model(), "small");
+  const std::string text = "A té\n\nTL;DR:";
+  const auto spans = tokenizer.encode_with_spans(text);
+  const auto ids = tokenizer.encode(text);
+  ASSERT_EQ(spans.size(), ids.size());
+  for (size_t i = 0; i < ids.size(); ++i) {
+    EXPECT_EQ(spans[i].id, ids[i]);
+    if (i > 0) {
+      EXPECT_GE(spans[i].end_byte, spans[i - 1].end_byte);
+    }
+  }
+  EXPECT_EQ(spans.back().end_byte, static_cast<int64_t>(text.size()));
+}
+
+TEST(TokenizerTest, BadFilesAreRefusedInOneLine) {
+  ScratchDirectory scratch;
+  const std::string good = small_model();
+  write_bytes(scratch / "empty.model", "");
+  write_bytes(scratch / "half.model", good.substr(0, good.size() / 2));
+  write_bytes(scratch / "noise.model", std::string(1000, '\xff'));
+  write_bytes(scratch / "text.model", "this is not a model\n");
+  write_bytes(scratch / "json/tokenizer.json", "{}");
+  std::filesystem::create_directory(scratch / "nothing");
+  expect_refused(scratch / "absent.model", "cannot open");
+  expect_refused(scratch / "empty.model", "empty");
+  expect_refused(scratch / "half.model", "not a SentencePiece model");
+  expect_refused(scratch / "noise.model", "not a SentencePiece model");
+  expect_refused(scratch / "text.model", "not a SentencePiece model");
+  expect_refused(scratch / "json", "tokenizer.json alone");
+  expect_refused(scratch / "nothing", "no tokenizer.model");
+  std::filesystem::resize_file(scratch / "text.model", (int64_t{64} << 20) + 1);
+  expect_refused(scratch / "text.model", "at most");
+}
+
+TEST(TokenizerTest, AModelWithoutSpecialTokensIsRefused) {
+  ScratchDirectory scratch;
+  for (const char* special : {"bos", "eos"}) {
+    std::unordered_map<std::string, std::string> arguments = {
+        {"model_type", "char"}, {"vocab_size", "20"}, {"hard_vocab_limit", "false"}, {"minloglevel", "3"}};
+    arguments[std::string(special) + "_id"] = "-1";
+    write_bytes(scratch / "lines.txt", "some letters for a vocabulary\n");
+    arguments["input"] = (scratch / "lines.txt").string();
+    std::string model;
+    ASSERT_TRUE(sentencepiece::SentencePieceTrainer::Train(arguments, nullptr, &model).ok());
+    write_bytes(scratch / "some.model", model);
+    expect_refused(scratch / "some.model", std::string("no ") + special);
+  }
+}
+
+TEST(TokenizerTest, ADirectoryStandsForItsModel) {
+  ScratchDirectory scratch;
+  write_bytes(scratch / "hf/tokenizer.model", small_model());
+  EXPECT_EQ(Tokenizer(scratch / "hf").sha256(), sha256_hex(small_model()));
+}
+
+TEST(TokenizerTest, AHostileCharacterMapNeverReachesTheLibrary) {
+  ScratchDirectory scratch;
+  write_bytes(scratch / "lines.txt", "some letters for a vocabulary\n");
+  std::string model;
+  ASSERT_TRUE(sentencepiece::SentencePieceTrainer::Train({{"input", (scratch / "lines.txt").string()},
+                                                          {"model_type", "char"},
+                                                          {"vocab_size", "20"},
+                                                          {"hard_vocab_limit", "false"},
+                                                          {"normalization_rule_name", "nmt_nfkc"},
+                                                          {"minloglevel", "3"}},
+                                                         nullptr, &model)
+                  .ok());
+  EXPECT_EQ(Tokenizer(model, "nfkc").encode("ｆｕｌｌ"), Tokenizer(model, "nfkc").encode("full"));
+  // The map is by far the largest part of this model: damage in it is either harmless or refused.
+  std::mt19937 random(1);
+  int refused = 0;
+  for (int trial = 0; trial < 60; ++trial) {
+    std::string damaged = model;
+    const size_t at = 2000 + random() % (model.size() - 4000);
+    for (size_t i = 0; i < 4; ++i) damaged[at + i] = '\x7f';
+    try {
+      Tokenizer tokenizer(damaged, "damaged");
+      tokenizer.encode("ｆｕｌｌ ﷺ ½ text");
+    } catch (const Error& error) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 20);
+}
+
+TEST(TokenizerTest, TooLittleTextForTheVocabularyIsACommandLineError) {
+  bool once = true;
+  const auto one_line = [&](std::string& line) {
+    line = "a b c";
+    return std::exchange(once, false);
+  };
+  try {
+    train_tokenizer(one_line, 5000);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kUsage);
+    EXPECT_FALSE(error.hint().empty());
+  }
+  EXPECT_THROW(train_tokenizer(one_line, 10), Error);
+}
+
+TEST(TokenizerTest, IdsOutsideTheVocabularyAreRefused) {
+  const Tokenizer tokenizer(small_model(), "small");
+  EXPECT_THROW(tokenizer.decode({5, 400}), Error);
+  EXPECT_THROW(tokenizer.decode({-1}), Error);
+  EXPECT_EQ(tokenizer.decode({}), "");
+}
+
+TEST(PromptTemplateTest, APromptIsBosAndTheWholeTextEncodedAtOnce) {
+  const Tokenizer tokenizer(small_model(), "small");
+  const PromptTemplate prompt(tokenizer, std::string(kDefaultTemplate));
+  EXPECT_EQ(prompt.separator(), "\n\nTL;DR:");
+  for (const std::string document : {"The harbour opened.", "ends with TL;", "x\n", "", "東京\n\nTL;DR:"}) {
+    const EncodedPrompt encoded = prompt.encode(document);
+    std::vector<int32_t> expected = {tokenizer.bos()};
+    const auto ids = tokenizer.encode(document + "\n\nTL;DR:");
+    expected.insert(expected.end(), ids.begin(), ids.end());
+    EXPECT_EQ(encoded.tokens, expected);
+    const std::vector<int32_t> kept(expected.begin() + encoded.separator_begin, expected.end());
+    const std::string text = tokenizer.decode(kept);
+    EXPECT_NE(text.find("\n\nTL;DR:"), std::string::npos) << document;
+    EXPECT_LE(text.size(), std::string("\n\nTL;DR:").size() + 8) << document;
+  }
+}
+
+TEST(PromptTemplateTest, APairGoesOnAfterASpaceAndEnds) {
+  const Tokenizer tokenizer(small_model(), "small");
+  const PromptTemplate prompt(tokenizer, std::string(kDefaultTemplate));
+  const TokenExample pair = prompt.encode_pair("A document.", "A summary.");
+  EXPECT_EQ(pair.tokens.front(), tokenizer.bos());
+  EXPECT_EQ(pair.tokens.back(), tokenizer.eos());
+  EXPECT_EQ(tokenizer.decode(pair.tokens), "A document.\n\nTL;DR: A summary.");
+  const std::vector<int32_t> summary(pair.tokens.begin() + pair.target_begin, pair.tokens.end());
+  EXPECT_EQ(tokenizer.decode(summary), "A summary.");
+}
+
+TEST(PromptTemplateTest, TemplatesThatCannotWorkAreCommandLineErrors) {
+  const Tokenizer tokenizer(small_model(), "small");
+  for (const char* wrong : {"", "TL;DR:", "{document}", "{document} {document}:", "{document}\n\nTL;DR: "}) {
+    try {
+      PromptTemplate prompt(tokenizer, wrong);
+      FAIL() << wrong;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kUsage);
+    }
+  }
+  const PromptTemplate framed(tokenizer, "Article: {document}\nSummary:");
+  EXPECT_EQ(tokenizer.decode(framed.encode("x").tokens), "Article: x\nSummary:");
+}
+
+}  // namespace
+}  // namespace ripstop
