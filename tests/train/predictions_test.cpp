@@ -8,8 +8,8 @@
 namespace ripstop {
 namespace {
 
-const Prediction kFirst{"a1", "a \"quoted\" summary\nof two lines", "what was written"};
-const Prediction kSecond{"b2", "", "r\u00e9f\u00e9rence"};
+const Prediction kFirst{"a1", "a \"quoted\" summary\nof two lines", "what was written", "an article"};
+const Prediction kSecond{"b2", "", "r\u00e9f\u00e9rence", ""};
 
 class PredictionFileTest : public testing::Test {
  protected:
@@ -27,7 +27,7 @@ TEST_F(PredictionFileTest, GoesOnWhereItStopped) {
     file.append(kFirst);
     EXPECT_EQ(
         text(),
-        R"({"example":0,"id":"a1","summary":"a \"quoted\" summary\nof two lines","reference":"what was written"})"
+        R"({"example":0,"id":"a1","summary":"a \"quoted\" summary\nof two lines","reference":"what was written","document":"an article"})"
         "\n");
   }
   {
@@ -62,11 +62,12 @@ TEST_F(PredictionFileTest, CutsATornLine) {
 
 TEST_F(PredictionFileTest, CutsAtTheFirstLineOutOfOrder) {
   { open(); }
-  const std::string second = R"({"example":1,"id":"","summary":"","reference":""})"
+  const std::string second = R"({"example":1,"id":"","summary":"","reference":"","document":""})"
                              "\n";
-  for (const std::string& lines : {second, std::string("{}\n"), std::string("\n"), std::string("[0]\n"),
-                                   std::string(R"({"example":0,"id":1,"summary":"","reference":""})"
-                                               "\n")}) {
+  for (const std::string& lines :
+       {second, std::string("{}\n"), std::string("\n"), std::string("[0]\n"),
+        std::string(R"({"example":0,"id":1,"summary":"","reference":"","document":""})"
+                    "\n")}) {
     write_bytes(scratch_ / "evaluation/predictions.jsonl", lines + second);
     const PredictionFile file = open();
     EXPECT_EQ(file.count(), 0) << lines;
@@ -87,7 +88,7 @@ TEST_F(PredictionFileTest, StartsAnewWithOtherSettings) {
 
 TEST_F(PredictionFileTest, KeepsWhatTheFileSays) {
   PredictionFile file = open();
-  file.append({"a", "half \xE2\x82", "r"});
+  file.append({"a", "half \xE2\x82", "r", "d"});
   EXPECT_EQ(file.predictions()[0].summary, open().predictions()[0].summary);
   EXPECT_EQ(file.predictions()[0].summary, "half \uFFFD");
 }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "model/error.h"
+#include "tests/data/scratch_directory.h"
 
 namespace ripstop {
 namespace {
@@ -12,6 +13,26 @@ using Ids = std::vector<int32_t>;
 // BOS 1, a document of four, a separator of three.
 Prompt example() {
   return {{1, 10, 11, 12, 13, 90, 91, 92}, 5};
+}
+
+TEST(StoredPrompt, EndsWhereTheSummaryBegins) {
+  const ScratchDirectory scratch;
+  {
+    TokenDatasetWriter writer(scratch / "test.h5", {.kind = ExampleKind::kSummary,
+                                                    .vocabulary_size = 100,
+                                                    .tokenizer_sha256 = std::string(64, '0'),
+                                                    .prompt_template = "{document} ->",
+                                                    .separator = " ->",
+                                                    .with_text = false});
+    writer.add({{1, 10, 11, 90, 20, 21, 2}, 3, 4});
+    writer.add({{1, 12, 90, 91, 22, 2}, 2, 4});
+    writer.finish();
+  }
+  const TokenDataset dataset(scratch / "test.h5");
+  EXPECT_EQ(stored_prompt(dataset, 0).tokens, (Ids{1, 10, 11, 90}));
+  EXPECT_EQ(stored_prompt(dataset, 0).separator_begin, 3);
+  EXPECT_EQ(stored_prompt(dataset, 1).tokens, (Ids{1, 12, 90, 91}));
+  EXPECT_EQ(stored_prompt(dataset, 1).separator_begin, 2);
 }
 
 TEST(CutDocument, TakesFromItsEndAlone) {

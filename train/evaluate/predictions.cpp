@@ -26,8 +26,9 @@ std::optional<Prediction> parse_prediction(std::string_view line, int64_t exampl
   const Json object = Json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!object.is_object() || object.value("example", Json()) != Json(example)) return std::nullopt;
   Prediction prediction;
-  for (const auto& [name, text] : {std::pair{"id", &prediction.id}, std::pair{"summary", &prediction.summary},
-                                   std::pair{"reference", &prediction.reference}}) {
+  for (const auto& [name, text] :
+       {std::pair{"id", &prediction.id}, std::pair{"summary", &prediction.summary},
+        std::pair{"reference", &prediction.reference}, std::pair{"document", &prediction.document}}) {
     const auto field = object.find(name);
     if (field == object.end() || !field->is_string()) return std::nullopt;
     *text = *field;
@@ -40,7 +41,8 @@ std::string line_of(const Prediction& prediction, int64_t example) {
   const Json object{{"example", example},
                     {"id", prediction.id},
                     {"summary", prediction.summary},
-                    {"reference", prediction.reference}};
+                    {"reference", prediction.reference},
+                    {"document", prediction.document}};
   return object.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';
 }
 

@@ -13,11 +13,12 @@ struct Prediction {
   std::string id;         ///< of the example in its source
   std::string summary;    ///< generated
   std::string reference;  ///< written by a person
+  std::string document;   ///< what both are about
 };
 
 /// The predictions of examples 0, 1, 2, ... of a split, one JSON object a line:
-/// {"example": 0, "id": "...", "summary": "...", "reference": "..."}. `ripstop rouge --candidate` reads the
-/// file.
+/// {"example": 0, "id": "...", "summary": "...", "reference": "...", "document": "..."}. `ripstop rouge
+/// --candidate` reads the file.
 ///
 /// settings.json beside it says what the predictions depend on. One process writes. Throws Error(kStorage).
 class PredictionFile {

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "data/token_dataset.h"
+
 namespace ripstop {
 
 /// The ids of BOS, document and separator, as they are trained on.
@@ -11,6 +13,9 @@ struct Prompt {
   int64_t separator_begin =
       0;  ///< place in `tokens` of the separator's first token; what precedes may be cut
 };
+
+/// The prompt of an example of a data set. Any thread. Throws Error(kInputData) for a damaged file.
+Prompt stored_prompt(const TokenDataset& dataset, int64_t example);
 
 /// Drops the end of the document, so that at most `longest` tokens are left. BOS (the first token) and the
 /// separator always stay, as in training. Returns how many tokens went. Throws Error(kUsage) where BOS and
