@@ -23,6 +23,7 @@ struct Verb {
 const Verb kVerbs[] = {
     {"doctor", "what was built, what this machine has", run_doctor},
     {"rouge", "ROUGE-1, ROUGE-2 and ROUGE-L of texts against references", run_rouge},
+    {"status", "runs, last step, loss, speed, state; from files alone", run_status},
 };
 
 void print_help() {

@@ -20,5 +20,6 @@ namespace ripstop {
 
 ExitCode run_doctor(CLI::App& app, const Arguments& arguments);
 ExitCode run_rouge(CLI::App& app, const Arguments& arguments);
+ExitCode run_status(CLI::App& app, const Arguments& arguments);
 
 }  // namespace ripstop

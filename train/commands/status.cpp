@@ -1,0 +1,189 @@
+// ripstop status: what runs have come to, from their files alone.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "train/commands/commands.h"
+#include "train/metrics.h"
+#include "train/progress.h"
+
+namespace ripstop {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kQuietSeconds =
+    120;  // a run that has written nothing for so long, and for 10 steps, is not running
+
+struct RunStatus {
+  fs::path directory;
+  std::string state;  // running, done, stopped, failed, interrupted, empty, unreadable
+  std::string note;
+  int64_t step = 0;
+  int64_t steps = 0;
+  std::optional<double> loss;
+  std::optional<double> best_validation_loss;
+  std::optional<double> tokens_per_second;
+  std::optional<double> eta_seconds;
+  int64_t newest_checkpoint = -1;  // step, -1: none
+  double seconds_since_update = 0;
+};
+
+// "step_00001000" is 1000; -1 for every other name, "step_00001000.tmp" among them.
+int64_t step_of_checkpoint(const std::string& name) {
+  const std::string digits = name.rfind("step_", 0) == 0 ? name.substr(5) : "";
+  if (digits.empty() || digits.size() > 18 || digits.find_first_not_of("0123456789") != std::string::npos)
+    return -1;
+  return std::stoll(digits);
+}
+
+int64_t newest_checkpoint(const fs::path& run) {
+  int64_t newest = -1;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(run / "checkpoints", error))
+    if (fs::exists(entry.path() / "manifest.json", error))
+      newest = std::max(newest, step_of_checkpoint(entry.path().filename().string()));
+  return newest;
+}
+
+std::string state_of(const MetricsLog& log, double quiet_seconds) {
+  if (log.ended) {
+    const int code = log.ends.back().exit_code;
+    if (code == 0) return "done";
+    return code == static_cast<int>(ExitCode::kRequeue) ? "stopped" : fmt::format("failed ({})", code);
+  }
+  if (log.starts.empty() && log.steps.empty()) return "empty";
+  const double step_seconds = log.steps.empty() ? 0 : log.steps.back().step_seconds;
+  return quiet_seconds <= std::max(kQuietSeconds, 10 * step_seconds) ? "running" : "interrupted";
+}
+
+// The median is not moved by the odd step that saved or validated.
+std::optional<double> recent_step_seconds(const std::vector<StepMetrics>& steps) {
+  if (steps.empty()) return std::nullopt;
+  std::vector<double> seconds;
+  for (size_t i = steps.size() - std::min<size_t>(steps.size(), 21); i < steps.size(); ++i)
+    seconds.push_back(steps[i].step_seconds);
+  std::nth_element(seconds.begin(), seconds.begin() + static_cast<ptrdiff_t>(seconds.size() / 2),
+                   seconds.end());
+  return seconds[seconds.size() / 2];
+}
+
+RunStatus read_status(const fs::path& run) {
+  RunStatus status;
+  status.directory = run;
+  const fs::path metrics = run / "metrics.jsonl";
+  status.newest_checkpoint = newest_checkpoint(run);
+  MetricsLog log;
+  try {
+    const auto age = fs::file_time_type::clock::now() - fs::last_write_time(metrics);
+    status.seconds_since_update = std::chrono::duration<double>(age).count();
+    log = read_metrics(metrics);
+  } catch (const std::exception& error) {
+    status.state = "unreadable";
+    status.note = error.what();
+    return status;
+  }
+  status.state = state_of(log, status.seconds_since_update);
+  if (!log.starts.empty()) {
+    status.step = log.starts.back().step;
+    status.steps = log.starts.back().steps;
+  }
+  for (const ValidationEvent& validation : log.validations)
+    if (std::isfinite(validation.loss))
+      status.best_validation_loss =
+          std::min(validation.loss, status.best_validation_loss.value_or(validation.loss));
+  if (log.steps.empty()) return status;
+  const StepMetrics& last = log.steps.back();
+  status.step = last.step;
+  status.loss = last.loss;
+  status.tokens_per_second = last.tokens_per_second;
+  if (status.state == "running" && status.steps > last.step)
+    status.eta_seconds = *recent_step_seconds(log.steps) * static_cast<double>(status.steps - last.step);
+  return status;
+}
+
+// A run directory itself, or every run directly inside a folder of runs.
+std::vector<fs::path> find_runs(const fs::path& directory) {
+  if (!fs::is_directory(directory))
+    throw Error(ExitCode::kUsage, fmt::format("{} is not a directory", directory.string()),
+                "name run directories, or a folder that holds them");
+  if (fs::exists(directory / "metrics.jsonl")) return {directory};
+  std::vector<fs::path> runs;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory))
+    if (fs::exists(entry.path() / "metrics.jsonl")) runs.push_back(entry.path());
+  std::sort(runs.begin(), runs.end());
+  if (runs.empty())
+    throw Error(ExitCode::kInputData, fmt::format("no run in {}", directory.string()),
+                "a run directory holds metrics.jsonl");
+  return runs;
+}
+
+nlohmann::ordered_json as_json(const RunStatus& status) {
+  const auto number = [](std::optional<double> value) {
+    return value && std::isfinite(*value) ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
+  };
+  nlohmann::ordered_json json{{"directory", status.directory.string()},
+                              {"state", status.state},
+                              {"step", status.step},
+                              {"steps", status.steps},
+                              {"loss", number(status.loss)},
+                              {"best_validation_loss", number(status.best_validation_loss)},
+                              {"tokens_per_second", number(status.tokens_per_second)},
+                              {"eta_seconds", number(status.eta_seconds)},
+                              {"newest_checkpoint", nullptr},
+                              {"seconds_since_update", status.seconds_since_update}};
+  if (status.newest_checkpoint >= 0) json["newest_checkpoint"] = status.newest_checkpoint;
+  if (!status.note.empty()) json["note"] = status.note;
+  return json;
+}
+
+void print_table(const std::vector<RunStatus>& runs) {
+  size_t width = 3;
+  for (const RunStatus& run : runs) width = std::max(width, run.directory.string().size());
+  fmt::print("{:<{}}  {:<12}{:>15}{:>10}{:>10}{:>10}{:>12}{:>9}{:>9}\n", "run", width, "state", "step",
+             "loss", "best val", "tok/s", "checkpoint", "eta", "updated");
+  const auto text = [](std::optional<double> value, int digits) {
+    return value ? fmt::format("{:.{}f}", *value, digits) : std::string("-");
+  };
+  for (const RunStatus& run : runs) {
+    if (run.state == "unreadable") {
+      fmt::print("{:<{}}  {:<12}{}\n", run.directory.string(), width, run.state, run.note);
+      continue;
+    }
+    fmt::print(
+        "{:<{}}  {:<12}{:>15}{:>10}{:>10}{:>10}{:>12}{:>9}{:>9}\n", run.directory.string(), width, run.state,
+        run.steps > 0 ? fmt::format("{}/{}", run.step, run.steps) : std::to_string(run.step),
+        text(run.loss, 4), text(run.best_validation_loss, 4), text(run.tokens_per_second, 0),
+        run.newest_checkpoint >= 0 ? std::to_string(run.newest_checkpoint) : "-",
+        run.eta_seconds ? duration_text(*run.eta_seconds) : "-", duration_text(run.seconds_since_update));
+  }
+}
+
+}  // namespace
+
+ExitCode run_status(CLI::App& app, const Arguments& arguments) {
+  std::vector<std::string> directories;
+  bool json = false;
+  app.add_option("DIR", directories, "run directories, or folders of runs")->required();
+  app.add_flag("--json", json, "one JSON document: a list with an object for each run");
+  set_example(app, "ripstop status runs/*");
+  parse(app, arguments);
+
+  std::vector<RunStatus> runs;
+  for (const std::string& directory : directories)
+    for (const fs::path& run : find_runs(directory)) runs.push_back(read_status(run));
+  if (json) {
+    nlohmann::ordered_json document = nlohmann::ordered_json::array();
+    for (const RunStatus& run : runs) document.push_back(as_json(run));
+    fmt::print("{}\n", document.dump(2));
+  } else {
+    print_table(runs);
+  }
+  return ExitCode::kOk;
+}
+
+}  // namespace ripstop
