@@ -14,7 +14,8 @@ namespace ripstop {
 enum class Reduce : std::uint8_t { kSum, kMax };
 
 /// A collective under way. Its tensors must stay alive and untouched until `wait` returns. Moves, does not
-/// copy. Dropped without `wait`, it waits in the destructor (which ends the process if that fails).
+/// copy. Dropped without `wait`, it waits in the destructor (which ends the process if that fails); dropped
+/// while an exception unwinds, it is abandoned, as the group is about to end.
 class Pending {
  public:
   /// What a back end keeps about an operation.
@@ -70,8 +71,10 @@ class Communicator {
 
   /// own [n] (+)= the sum over all ranks of their piece number rank() of whole [size * n]. whole and own have
   /// one dtype: float32, or bfloat16 (activations; the sum is in float32 and rounded once). `travel` is what
-  /// is sent: that dtype or bfloat16. scratch: reduce_scatter_scratch_bytes, kept until the wait. Sends n *
-  /// bytes(travel) * (size - 1). Returns at once; `own` is written by the wait.
+  /// is sent: that dtype or bfloat16; where it is another one, the pieces for others are rounded in place and
+  /// `whole` is lost, while the own piece is summed unrounded. scratch: reduce_scatter_scratch_bytes, kept
+  /// until the wait. Sends n * bytes(travel) * (size - 1). Returns at once; `own` is written by the wait and
+  /// may be this rank's piece of `whole`.
   [[nodiscard]] virtual Pending reduce_scatter(const Stream& stream, const Tensor& whole, const Tensor& own,
                                                DType travel, Accumulate accumulate,
                                                const Tensor& scratch) = 0;

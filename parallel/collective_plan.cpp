@@ -1,0 +1,60 @@
+#include "parallel/collective_plan.h"
+
+#include <algorithm>
+
+namespace ripstop {
+
+Part all_reduce_part(std::int64_t count, std::int64_t rank, std::int64_t size) {
+  const std::int64_t least = count / size, larger = count % size;
+  return {rank * least + std::min(rank, larger), least + (rank < larger ? 1 : 0)};
+}
+
+std::int64_t all_reduce_sent_bytes(std::int64_t count, DType dtype, std::int64_t rank, std::int64_t size) {
+  const std::int64_t own = all_reduce_part(count, rank, size).count;
+  return (count - own + own * (size - 1)) * element_bytes(dtype);
+}
+
+std::int64_t broadcast_children(std::int64_t rank, std::int64_t root, std::int64_t size) {
+  const std::int64_t place = (rank - root + size) % size;
+  std::int64_t children = 0;
+  for (std::int64_t have = 1; have < size; have *= 2)
+    if (place < have && place + have < size) ++children;
+  return children;
+}
+
+std::int64_t reduce_scatter_scratch(std::int64_t whole_count, DType travel, std::int64_t size) {
+  return whole_count / size * (size - 1) * element_bytes(travel);
+}
+
+std::int64_t all_reduce_scratch(std::int64_t count, DType dtype, std::int64_t size) {
+  return all_reduce_part(count, 0, size).count * (size - 1) * element_bytes(dtype);
+}
+
+void check_all_gather(const Communicator& group, const Tensor& own, const Tensor& all) {
+  RIPSTOP_CHECK(own.dtype == all.dtype, "{} gathered into {}", dtype_name(own.dtype), dtype_name(all.dtype));
+  RIPSTOP_CHECK(own.count() * group.size() == all.count(), "{} elements of {} ranks gathered into {}",
+                own.count(), group.size(), all.count());
+}
+
+void check_reduce_scatter(const Communicator& group, const Tensor& whole, const Tensor& own, DType travel,
+                          const Tensor& scratch) {
+  RIPSTOP_CHECK(whole.dtype == own.dtype && (own.dtype == DType::kFloat32 || own.dtype == DType::kBFloat16),
+                "{} reduced into {}", dtype_name(whole.dtype), dtype_name(own.dtype));
+  RIPSTOP_CHECK(travel == whole.dtype || travel == DType::kBFloat16, "{} travelling as {}",
+                dtype_name(whole.dtype), dtype_name(travel));
+  RIPSTOP_CHECK(own.count() * group.size() == whole.count(), "{} elements scattered over {} ranks into {}",
+                whole.count(), group.size(), own.count());
+  const std::int64_t needed = group.reduce_scatter_scratch_bytes(whole.count(), travel);
+  RIPSTOP_CHECK(scratch.bytes() >= needed, "scratch of {} bytes, {} needed", scratch.bytes(), needed);
+}
+
+void check_all_reduce(const Communicator& group, const Tensor& x, const Tensor& scratch) {
+  const std::int64_t needed = group.all_reduce_scratch_bytes(x.count(), x.dtype);
+  RIPSTOP_CHECK(scratch.bytes() >= needed, "scratch of {} bytes, {} needed", scratch.bytes(), needed);
+}
+
+void check_peer(const Communicator& group, std::int64_t rank) {
+  RIPSTOP_CHECK(rank >= 0 && rank < group.size(), "rank {} of {}", rank, group.size());
+}
+
+}  // namespace ripstop

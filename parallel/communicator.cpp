@@ -1,0 +1,144 @@
+#include "parallel/communicator.h"
+
+#include <exception>
+#include <utility>
+
+#include "parallel/collective_plan.h"
+#include "parallel/rank_sum.h"
+
+namespace ripstop {
+
+Pending& Pending::operator=(Pending&& other) {
+  if (this == &other) return *this;
+  wait();
+  operation_ = std::move(other.operation_);
+  stream_ = other.stream_;
+  return *this;
+}
+
+Pending::~Pending() {
+  // While an exception unwinds, the group is about to end: waiting for it could take as long as the deadline.
+  if (std::uncaught_exceptions() > 0)
+    static_cast<void>(operation_.release());
+  else
+    wait();
+}
+
+void Pending::wait() {
+  if (operation_ == nullptr) return;
+  const std::unique_ptr<Operation> operation = std::move(operation_);
+  operation->wait(*stream_);
+}
+
+namespace {
+
+// What groups without a wire share: nobody to wait for, nothing to be named.
+class Wireless : public Communicator {
+ public:
+  Wireless(std::string name, std::int64_t rank, std::int64_t size)
+      : name_(std::move(name)), rank_(rank), size_(size) {}
+  std::int64_t rank() const override { return rank_; }
+  std::int64_t size() const override { return size_; }
+  const std::string& name() const override { return name_; }
+  std::int64_t reduce_scatter_scratch_bytes(std::int64_t whole_count, DType travel) const override {
+    return reduce_scatter_scratch(whole_count, travel, size_);
+  }
+  std::int64_t all_reduce_scratch_bytes(std::int64_t count, DType dtype) const override {
+    return all_reduce_scratch(count, dtype, size_);
+  }
+  std::vector<std::string> all_gather_text(const std::string& text) override {
+    return std::vector<std::string>(static_cast<std::size_t>(size_), text);
+  }
+  void barrier() override {}
+  std::int64_t bytes_sent() const override { return bytes_sent_; }
+  double seconds_waited() const override { return 0; }
+
+ protected:
+  std::string name_;
+  std::int64_t rank_, size_;
+  std::int64_t bytes_sent_ = 0;
+};
+
+class SelfCommunicator final : public Wireless {
+ public:
+  explicit SelfCommunicator(const std::string& name) : Wireless(name, 0, 1) {}
+
+  Pending all_gather(const Stream& stream, const Tensor& own, const Tensor& all) override {
+    check_all_gather(*this, own, all);
+    if (own.data != all.data) copy_bytes(stream, all.data, own.data, own.bytes());
+    return {};
+  }
+  Pending reduce_scatter(const Stream& stream, const Tensor& whole, const Tensor& own, DType travel,
+                         Accumulate accumulate, const Tensor& scratch) override {
+    check_reduce_scatter(*this, whole, own, travel, scratch);
+    if (accumulate == Accumulate::kNo) {
+      if (own.data != whole.data) copy_bytes(stream, own.data, whole.data, own.bytes());
+    } else if (own.device.kind != DeviceKind::kMeta) {
+      reduce_in_rank_order({{whole.data, whole.dtype}}, own, Reduce::kSum, accumulate);
+    }
+    return {};
+  }
+  void all_reduce(const Stream&, const Tensor& x, Reduce, const Tensor& scratch) override {
+    check_all_reduce(*this, x, scratch);
+  }
+  void broadcast(const Stream&, const Tensor&, std::int64_t root) override { check_peer(*this, root); }
+  void exchange(const Stream& stream, const Tensor& send, std::int64_t to, const Tensor& receive,
+                std::int64_t from) override {
+    check_peer(*this, to);
+    check_peer(*this, from);
+    RIPSTOP_CHECK(send.bytes() == receive.bytes(), "{} bytes sent to oneself, {} received", send.bytes(),
+                  receive.bytes());
+    copy_bytes(stream, receive.data, send.data, send.bytes());
+  }
+  std::unique_ptr<Communicator> split(std::int64_t, std::int64_t, const std::string& name) override {
+    return make_self_communicator(name);
+  }
+};
+
+class PlannedCommunicator final : public Wireless {
+ public:
+  using Wireless::Wireless;
+
+  Pending all_gather(const Stream&, const Tensor& own, const Tensor& all) override {
+    check_all_gather(*this, own, all);
+    bytes_sent_ += own.bytes() * (size_ - 1);
+    return {};
+  }
+  Pending reduce_scatter(const Stream&, const Tensor& whole, const Tensor& own, DType travel, Accumulate,
+                         const Tensor& scratch) override {
+    check_reduce_scatter(*this, whole, own, travel, scratch);
+    bytes_sent_ += own.count() * element_bytes(travel) * (size_ - 1);
+    return {};
+  }
+  void all_reduce(const Stream&, const Tensor& x, Reduce, const Tensor& scratch) override {
+    check_all_reduce(*this, x, scratch);
+    bytes_sent_ += all_reduce_sent_bytes(x.count(), x.dtype, rank_, size_);
+  }
+  void broadcast(const Stream&, const Tensor& x, std::int64_t root) override {
+    check_peer(*this, root);
+    bytes_sent_ += x.bytes() * broadcast_children(rank_, root, size_);
+  }
+  void exchange(const Stream&, const Tensor& send, std::int64_t to, const Tensor&,
+                std::int64_t from) override {
+    check_peer(*this, to);
+    check_peer(*this, from);
+    if (to != rank_) bytes_sent_ += send.bytes();
+  }
+  std::unique_ptr<Communicator> split(std::int64_t, std::int64_t, const std::string& name) override {
+    throw Error(ExitCode::kBug, "a planned group cannot be split into " + name + ": who else is in it?");
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_self_communicator(const std::string& name) {
+  return std::make_unique<SelfCommunicator>(name);
+}
+
+std::unique_ptr<Communicator> make_planned_communicator(const std::string& name, std::int64_t rank,
+                                                        std::int64_t size) {
+  RIPSTOP_CHECK(size >= 1 && rank >= 0 && rank < size, "rank {} of {}", rank, size);
+  return std::make_unique<PlannedCommunicator>(name, rank, size);
+}
+
+}  // namespace ripstop

@@ -1,0 +1,63 @@
+// MpiWorld: the processes that the launcher started together. The only door to MPI.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model/function_ref.h"
+#include "parallel/communicator.h"
+
+namespace ripstop {
+
+struct MpiOptions {
+  /// How long one wait may take before the run ends with Error(kCommunication). Time in which this very
+  /// process was stopped does not count.
+  double deadline_seconds = 600;
+  /// Longest message; MPI-3 counts are `int`.
+  std::int64_t piece_bytes = std::int64_t{1} << 30;
+};
+
+/// Where a rank runs. Ranks of one node share memory.
+struct RankPlace {
+  std::string host;
+  std::int64_t node = 0;  ///< lowest rank of that node
+};
+
+/// Starts MPI, if this process was started by a launcher, and the watchdog; ends both. At most one a process.
+/// A process that no launcher started is a world of one, and MPI is not touched: it may not work there.
+/// The main thread alone calls (MPI_THREAD_FUNNELED). Communicators must be gone before the world.
+///
+/// Open MPI 4 and 5, MPICH and whatever else keeps to MPI-3. Tensors must lie in host memory.
+class MpiWorld {
+ public:
+  /// Throws Error(kResources) where MPI cannot be called beside other threads, or where several processes
+  /// were started but each is alone in its world.
+  explicit MpiWorld(const MpiOptions& options = {});
+  /// MPI_Finalize, after all ranks have come here; nothing while an exception unwinds.
+  ~MpiWorld();
+  MpiWorld(const MpiWorld&) = delete;
+  MpiWorld& operator=(const MpiWorld&) = delete;
+
+  /// All ranks, in the launcher's order: "world".
+  Communicator& communicator();
+  /// By rank of `communicator()`.
+  const std::vector<RankPlace>& places() const;
+  /// "Open MPI v4.1.4", or "none" where MPI was not started.
+  std::string library() const;
+
+  /// The step that errors and the watchdog name from now on.
+  void set_step(std::int64_t step);
+  void set_deadline(double seconds);
+
+  /// Ends all ranks with `code` through _exit, within about two seconds, without MPI_Finalize, which would
+  /// wait for ranks that do not come. Where several ranks fail at about the same time, one of them calls
+  /// `report` (which prints the FATAL line); the others end silently, and with that rank's code.
+  [[noreturn]] void end_failed(ExitCode code, FunctionRef<void()> report);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace ripstop
