@@ -11,7 +11,7 @@ namespace {
 using Ids = std::vector<int32_t>;
 
 // BOS 1, a document of four, a separator of three.
-Prompt example() {
+EncodedPrompt example() {
   return {{1, 10, 11, 12, 13, 90, 91, 92}, 5};
 }
 
@@ -36,7 +36,7 @@ TEST(StoredPrompt, EndsWhereTheSummaryBegins) {
 }
 
 TEST(CutDocument, TakesFromItsEndAlone) {
-  Prompt prompt = example();
+  EncodedPrompt prompt = example();
   EXPECT_EQ(cut_document(prompt, 8), 0);
   EXPECT_EQ(prompt.tokens, example().tokens);
   EXPECT_EQ(cut_document(prompt, 6), 2);
@@ -47,7 +47,7 @@ TEST(CutDocument, TakesFromItsEndAlone) {
 }
 
 TEST(CutDocument, RefusesToCutTheSeparator) {
-  Prompt prompt = example();
+  EncodedPrompt prompt = example();
   EXPECT_THROW(cut_document(prompt, 3), Error);
   EXPECT_THROW(cut_document(prompt, -5), Error);
   EXPECT_EQ(prompt.tokens, example().tokens);

@@ -6,16 +6,16 @@
 
 namespace ripstop {
 
-Prompt stored_prompt(const TokenDataset& dataset, int64_t example) {
+EncodedPrompt stored_prompt(const TokenDataset& dataset, int64_t example) {
   const int64_t begin = dataset.example_begin(example);
   const int64_t end = dataset.target_begin(example);
-  Prompt prompt{std::vector<int32_t>(static_cast<size_t>(end - begin)),
-                dataset.separator_begin(example) - begin};
+  EncodedPrompt prompt{std::vector<int32_t>(static_cast<size_t>(end - begin)),
+                       dataset.separator_begin(example) - begin};
   dataset.read_tokens(begin, end, prompt.tokens.data());
   return prompt;
 }
 
-int64_t cut_document(Prompt& prompt, int64_t longest) {
+int64_t cut_document(EncodedPrompt& prompt, int64_t longest) {
   const int64_t surplus = std::max<int64_t>(std::ssize(prompt.tokens) - longest, 0);
   const int64_t document = prompt.separator_begin - 1;
   if (surplus > document)
