@@ -1,0 +1,59 @@
+#include "train/generate/dealt_texts.h"
+
+#include <charconv>
+
+#include "model/error.h"
+
+namespace ripstop {
+namespace {
+
+// Reads what `packed` wrote: for each text its length, a colon, the text.
+std::vector<std::string> unpacked(std::string_view rest) {
+  std::vector<std::string> texts;
+  while (!rest.empty()) {
+    const size_t colon = rest.find(':');
+    size_t length = 0;
+    const auto [end, error] =
+        std::from_chars(rest.data(), rest.data() + std::min(colon, rest.size()), length);
+    RIPSTOP_CHECK(error == std::errc{} && colon < rest.size() && length <= rest.size() - colon - 1,
+                  "a packed text that ends {} bytes before its end", rest.size());
+    texts.emplace_back(rest.substr(colon + 1, length));
+    rest.remove_prefix(colon + 1 + length);
+  }
+  return texts;
+}
+
+}  // namespace
+
+std::string packed(const std::vector<std::string>& texts) {
+  std::string all;
+  for (const std::string& text : texts) all += fmt::format("{}:", text.size()) + text;
+  return all;
+}
+
+std::vector<std::string> merge_dealt(const std::vector<std::string>& replicas) {
+  std::vector<std::vector<std::string>> dealt;
+  for (const std::string& replica : replicas) dealt.push_back(unpacked(replica));
+  std::vector<std::string> merged;
+  size_t given = 0;
+  for (const auto& texts : dealt) given += texts.size();
+  for (size_t i = 0; i < given; ++i) {
+    std::vector<std::string>& texts = dealt[i % dealt.size()];
+    RIPSTOP_CHECK(i / dealt.size() < texts.size(), "replica {} has {} texts of {} over {} replicas",
+                  i % dealt.size(), texts.size(), given, dealt.size());
+    merged.push_back(std::move(texts[i / dealt.size()]));
+  }
+  return merged;
+}
+
+std::vector<std::string> gather_dealt(Communicator& world, int64_t tensor,
+                                      const std::vector<std::string>& own) {
+  const bool speaks = world.rank() % tensor == 0;
+  const std::vector<std::string> all = world.all_gather_text(speaks ? packed(own) : "");
+  std::vector<std::string> replicas;
+  for (int64_t rank = 0; rank < std::ssize(all); rank += tensor)
+    replicas.push_back(all[static_cast<size_t>(rank)]);
+  return merge_dealt(replicas);
+}
+
+}  // namespace ripstop
