@@ -16,11 +16,12 @@ namespace {
 
 struct Verb {
   const char* name;
-  const char* summary;
+  const char* summary;  // empty: for this project's own use, not listed
   ExitCode (*run)(CLI::App& app, const Arguments& arguments);
 };
 
 const Verb kVerbs[] = {
+    {"config-table", "", run_config_table},
     {"doctor", "what was built, what this machine has", run_doctor},
     {"rouge", "ROUGE-1, ROUGE-2 and ROUGE-L of texts against references", run_rouge},
     {"status", "runs, last step, loss, speed, state; from files alone", run_status},
@@ -29,7 +30,8 @@ const Verb kVerbs[] = {
 void print_help() {
   fmt::print("ripstop {}: trains LLaMA-2-style transformers on a mesh of ranks\n\n", version());
   fmt::print("usage: ripstop VERB [arguments]\n\n");
-  for (const Verb& verb : kVerbs) fmt::print("  {:<12}{}\n", verb.name, verb.summary);
+  for (const Verb& verb : kVerbs)
+    if (*verb.summary != '\0') fmt::print("  {:<12}{}\n", verb.name, verb.summary);
   fmt::print("\n  ripstop VERB --help   shows its options and an example\n");
   fmt::print("  ripstop --version     version and commit\n");
   fmt::print(

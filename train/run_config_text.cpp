@@ -35,16 +35,17 @@ std::string default_column(const ConfigKey& key) {
   if (!key.default_text.empty()) return std::string(key.default_text);
   RunConfig defaults;
   const std::string text = value_as_toml(key, defaults);
-  return text.empty() || key.presence == Presence::kOptional ? "" : fmt::format("`{}`", text);
+  return text.empty() || key.presence == Presence::kOptional ? "none" : fmt::format("`{}`", text);
 }
 
-// "max_steps; training.steps", each name as code.
+// "`max_steps`, `training.steps`"; a name that both use once.
 std::string elsewhere_column(const ConfigKey& key) {
   std::string result;
   for (std::string_view names : {key.hugging_face, key.torchtitan}) {
     while (!names.empty()) {
       const size_t space = names.find(' ');
-      result += fmt::format("{}`{}`", result.empty() ? "" : ", ", names.substr(0, space));
+      const std::string name = fmt::format("`{}`", names.substr(0, space));
+      if (result.find(name) == std::string::npos) result += (result.empty() ? "" : ", ") + name;
       names = space == std::string_view::npos ? std::string_view{} : names.substr(space + 1);
     }
   }

@@ -393,6 +393,17 @@ TEST(RunConfig, FilesThatCannotBeRead) {
   EXPECT_HAS(load("/tmp"), "is a directory");
 }
 
+TEST(RunConfig, ShippedConfigsAreValid) {
+  int64_t count = 0;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::filesystem::path(RIPSTOP_SOURCE_DIR) / "configs")) {
+    const RunConfig config = load_run_config(entry.path().string());
+    EXPECT_EQ(parsed(to_toml(config)), config) << entry.path();
+    ++count;
+  }
+  EXPECT_GE(count, 4);
+}
+
 TEST(RunConfig, ResumeAcceptsTheMeshAndRefusesTheModel) {
   const RunConfig before = parsed(kSmallest);
   EXPECT_TRUE(check_resume(before, before).empty());
@@ -450,6 +461,18 @@ TEST(RunConfig, EveryChangeIsADifference) {
     EXPECT_EQ(differences[0].key, key.path());
     EXPECT_FALSE(before == after);
   }
+}
+
+// What stands between the two marks in the README is what `ripstop config-table` prints.
+TEST(RunConfig, ReadmeHasTheTable) {
+  std::ifstream file(std::filesystem::path(RIPSTOP_SOURCE_DIR) / "README.md");
+  const std::string readme{std::istreambuf_iterator<char>(file), {}};
+  const std::string begin = "<!-- config-table -->\n";
+  const size_t from = readme.find(begin);
+  if (from == std::string::npos) GTEST_SKIP() << "README.md has no mark " << begin;
+  const size_t to = readme.find("<!-- /config-table -->", from);
+  ASSERT_NE(to, std::string::npos);
+  EXPECT_EQ(readme.substr(from + begin.size(), to - from - begin.size()), config_table_markdown());
 }
 
 TEST(RunConfig, TableOfKeysIsWhole) {

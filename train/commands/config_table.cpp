@@ -1,0 +1,17 @@
+// ripstop config-table: the README's table of config keys.
+#include <fmt/core.h>
+
+#include "train/commands/commands.h"
+#include "train/run_config.h"
+
+namespace ripstop {
+
+ExitCode run_config_table(CLI::App& app, const Arguments& arguments) {
+  app.description("every config key as a Markdown table, for the README");
+  set_example(app, "ripstop config-table");
+  parse(app, arguments);
+  fmt::print("{}", config_table_markdown());
+  return ExitCode::kOk;
+}
+
+}  // namespace ripstop
