@@ -1,0 +1,198 @@
+// What both directions of attention are made of: documents cut into tasks, tiles of 64 rows of heads brought
+// into scratch, and one small matrix product.
+//
+// A tile of scores has keys as rows and queries as columns, so that a vector holds as many queries and the
+// softmax needs no sums across lanes.
+#pragma once
+#include "model/kernels/cpu/rows.h"
+#include "model/kernels/cpu/vector.h"
+
+namespace ripstop::RIPSTOP_INSTRUCTION_SET {
+
+inline constexpr std::int64_t kTile = 64;  ///< queries, and keys, of a tile
+static_assert(kTile % kLanes == 0);
+
+/// The head size rounded up to whole vectors of any instruction set.
+constexpr std::int64_t padded_size(std::int64_t size) {
+  return (size + 15) / 16 * 16;
+}
+
+// ---- c [rows, columns] (+)= a [rows, depth] b [depth, columns]
+
+/// A left operand: element (row, k) is data[row * row_stride + k * depth_stride].
+struct Left {
+  const float* data;
+  std::int64_t row_stride, depth_stride;
+};
+/// A right operand, or a result, with contiguous rows.
+template <class T>
+struct Rows {
+  T* data;
+  std::int64_t stride;
+};
+
+#if defined(__AVX512F__)
+inline constexpr int kBlockRows = 6, kBlockVectors = 4;
+#elif defined(__AVX__) || defined(__aarch64__)
+inline constexpr int kBlockRows = 6, kBlockVectors = 2;
+#else
+inline constexpr int kBlockRows = 4, kBlockVectors = 2;
+#endif
+
+template <int kRows, int kVectors>
+inline void multiply_block(Left a, Rows<const float> b, Rows<float> c, std::int64_t depth,
+                           Accumulate accumulate) {
+  Vector sum[kRows][kVectors];
+  for (int r = 0; r < kRows; ++r)
+    for (int v = 0; v < kVectors; ++v)
+      sum[r][v] = accumulate == Accumulate::kYes ? load(c.data + r * c.stride + v * kLanes) : Vector{};
+  for (std::int64_t k = 0; k < depth; ++k) {
+    Vector right[kVectors];
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) right[v] = load(b.data + k * b.stride + v * kLanes);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const Vector left = broadcast(a.data[r * a.row_stride + k * a.depth_stride]);
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) sum[r][v] += left * right[v];
+    }
+  }
+  for (int r = 0; r < kRows; ++r)
+    for (int v = 0; v < kVectors; ++v) store(c.data + r * c.stride + v * kLanes, sum[r][v]);
+}
+
+template <int kVectors>
+inline void multiply_columns(Left a, Rows<const float> b, Rows<float> c, std::int64_t rows,
+                             std::int64_t depth, Accumulate accumulate) {
+  std::int64_t r = 0;
+  for (; r + kBlockRows <= rows; r += kBlockRows)
+    multiply_block<kBlockRows, kVectors>({a.data + r * a.row_stride, a.row_stride, a.depth_stride}, b,
+                                         {c.data + r * c.stride, c.stride}, depth, accumulate);
+  for (; r + 2 <= rows; r += 2)
+    multiply_block<2, kVectors>({a.data + r * a.row_stride, a.row_stride, a.depth_stride}, b,
+                                {c.data + r * c.stride, c.stride}, depth, accumulate);
+  if (r < rows)
+    multiply_block<1, kVectors>({a.data + r * a.row_stride, a.row_stride, a.depth_stride}, b,
+                                {c.data + r * c.stride, c.stride}, depth, accumulate);
+}
+
+/// `columns` is a multiple of kLanes.
+inline void multiply(Left a, Rows<const float> b, Rows<float> c, std::int64_t rows, std::int64_t depth,
+                     std::int64_t columns, Accumulate accumulate) {
+  while (columns >= kBlockVectors * kLanes) {
+    multiply_columns<kBlockVectors>(a, b, c, rows, depth, accumulate);
+    b.data += kBlockVectors * kLanes;
+    c.data += kBlockVectors * kLanes;
+    columns -= kBlockVectors * kLanes;
+  }
+  if constexpr (kBlockVectors == 4) {
+    if (columns == 3 * kLanes) multiply_columns<3>(a, b, c, rows, depth, accumulate);
+    if (columns == 2 * kLanes) multiply_columns<2>(a, b, c, rows, depth, accumulate);
+  }
+  if (columns == kLanes) multiply_columns<1>(a, b, c, rows, depth, accumulate);
+}
+
+// ---- rows of heads to tiles and back
+
+/// tile [kTile, padded_size] = `count` rows of a head, `stride` elements apart, times scale; zeros elsewhere.
+template <class T>
+inline void take_rows(const T* from, std::int64_t stride, std::int64_t count, std::int64_t size, float scale,
+                      float* tile) {
+  const std::int64_t width = padded_size(size);
+  for (std::int64_t n = 0; n < kTile; ++n) {
+    float* to = tile + n * width;
+    if (n >= count) {
+      for (std::int64_t i = 0; i < width; i += kLanes) store(to + i, Vector{});
+      continue;
+    }
+    for (std::int64_t i = size / kLanes * kLanes; i < width; i += kLanes) store(to + i, Vector{});
+    each_vector(size,
+                [&](std::int64_t i, auto part) { store(to + i, load(from + n * stride + i, part) * scale); });
+  }
+}
+
+/// transposed [padded_size, kTile] of tile [kTile, padded_size], or back.
+inline void transpose(const float* from, std::int64_t rows, std::int64_t columns, float* to) {
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < columns; ++c) to[c * rows + r] = from[r * columns + c];
+}
+
+/// `count` rows of a head = tile [kTile, padded_size] times scale.
+template <class T>
+inline void put_rows(const float* tile, std::int64_t count, std::int64_t size, float scale, T* to,
+                     std::int64_t stride) {
+  const std::int64_t width = padded_size(size);
+  for (std::int64_t n = 0; n < count; ++n)
+    each_vector(size, [&](std::int64_t i, auto part) {
+      store(to + n * stride + i, load(tile + n * width + i) * scale, part);
+    });
+}
+
+// ---- scores
+
+/// First column that sees the keys from `key` on, in whole vectors; both counted from the tile's beginning.
+inline std::int64_t first_visible(std::int64_t key) {
+  return key / kLanes * kLanes;
+}
+
+/// scores [kTile keys, kTile queries] = keys * queries^T; on the diagonal only what is visible.
+inline void score(const float* keys, const float* queries, std::int64_t key_count, std::int64_t query_columns,
+                  std::int64_t size, bool diagonal, float* scores) {
+  const std::int64_t step = diagonal ? kLanes : kTile;
+  for (std::int64_t k = 0; k < key_count; k += step) {
+    const std::int64_t first = diagonal ? first_visible(k) : 0;
+    const std::int64_t rows = key_count - k < step ? key_count - k : step;
+    multiply({keys + k * padded_size(size), padded_size(size), 1}, {queries + first, kTile},
+             {scores + k * kTile + first, kTile}, rows, size, query_columns - first, Accumulate::kNo);
+  }
+}
+
+/// Keys of a tile that some query of the vector at `column` sees, and how many all of them see.
+struct VisibleKeys {
+  std::int64_t some, all;
+};
+inline VisibleKeys visible_keys(std::int64_t column, std::int64_t key_count, bool diagonal) {
+  if (!diagonal) return {key_count, key_count};
+  const std::int64_t some = column + kLanes;
+  return {key_count < some ? key_count : some, key_count < column ? key_count : column};
+}
+/// All bits set in lanes whose query sees the key `key - column` places after the vector's first query.
+[[gnu::always_inline]] inline Vector only_visible(Vector x, std::int64_t key_after, float otherwise) {
+  float lanes[kLanes];
+  store(lanes, x);
+  for (std::int64_t i = 0; i < key_after; ++i) lanes[i] = otherwise;
+  return load(lanes);
+}
+
+/// result [size, kTile queries] += values^T [size, keys] * weights [keys, kTile queries].
+inline void add_weighted(const float* values, const float* weights, std::int64_t key_count,
+                         std::int64_t query_columns, std::int64_t size, bool diagonal, float* result) {
+  const std::int64_t step = diagonal ? kLanes : kTile;
+  for (std::int64_t k = 0; k < key_count; k += step) {
+    const std::int64_t first = diagonal ? first_visible(k) : 0;
+    const std::int64_t depth = key_count - k < step ? key_count - k : step;
+    multiply({values + k * padded_size(size), 1, padded_size(size)}, {weights + k * kTile + first, kTile},
+             {result + first, kTile}, size, depth, query_columns - first, Accumulate::kYes);
+  }
+}
+
+/// result [keys, padded_size] += weights [keys, kTile queries] * rows [queries, padded_size].
+inline void add_transposed(const float* weights, const float* rows, std::int64_t key_count,
+                           std::int64_t query_count, std::int64_t size, bool diagonal, float* result) {
+  const std::int64_t step = diagonal ? kLanes : kTile, width = padded_size(size);
+  for (std::int64_t k = 0; k < key_count; k += step) {
+    const std::int64_t first = diagonal ? first_visible(k) : 0;
+    const std::int64_t count = key_count - k < step ? key_count - k : step;
+    multiply({weights + k * kTile + first, kTile, 1}, {rows + first * width, width},
+             {result + k * width, width}, count, query_count - first, width, Accumulate::kYes);
+  }
+}
+
+// ---- tasks
+
+/// A part of a document: rows [begin, end) of the batch, of which the task's own begin at `first`.
+struct AttentionTask {
+  std::int32_t begin, end, first, kind;
+};
+
+}  // namespace ripstop::RIPSTOP_INSTRUCTION_SET

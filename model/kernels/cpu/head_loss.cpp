@@ -1,0 +1,107 @@
+// Cross-entropy over a vocabulary that may be cut into slices. Split over rows.
+#include <cmath>
+
+#include "model/kernels/cpu/rows.h"
+#include "model/kernels/cpu/vector.h"
+
+namespace ripstop::RIPSTOP_INSTRUCTION_SET {
+namespace {
+
+constexpr float kMinusInfinity = -__builtin_inff();
+
+float row_maximum(const float* x, std::int64_t count) {
+  Vector best = broadcast(kMinusInfinity);
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) best = larger(best, load(x + i));
+  float most = largest_lane(best);
+  for (; i < count; ++i) most = x[i] > most ? x[i] : most;
+  return most;
+}
+
+/// Sum of e^(x - maximum).
+float row_sum(const float* x, std::int64_t count, float maximum) {
+  Vector sum{};
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) sum += exponential(load(x + i) - maximum);
+  float total = sum_lanes(sum);
+  for (; i < count; ++i) total += exponential(broadcast(x[i] - maximum))[0];
+  return total;
+}
+
+/// The statistics of one row over all slices.
+struct RowStatistics {
+  float maximum = kMinusInfinity, sum = 0, target = 0;
+};
+RowStatistics combine(const float* all, std::int64_t slices, std::int64_t stride) {
+  RowStatistics row;
+  for (std::int64_t s = 0; s < slices; ++s)
+    row.maximum = all[s * stride] > row.maximum ? all[s * stride] : row.maximum;
+  for (std::int64_t s = 0; s < slices; ++s) {
+    const float* one = all + s * stride;
+    // A slice without valid columns has the sum 0.
+    if (one[1] != 0) row.sum += one[1] * std::exp(one[0] - row.maximum);
+    row.target += one[2];
+  }
+  return row;
+}
+
+/// dlogits = e^(x - maximum) / sum - [column is the target's]; `target` < 0 or >= valid: not in this slice.
+template <class T>
+void gradient_row(const float* x, const RowStatistics& row, std::int64_t target, std::int64_t valid,
+                  std::int64_t columns, T* dlogits) {
+  const float scale = 1.0F / row.sum;
+  const bool here = target >= 0 && target < valid;
+  const float target_logit = here ? x[target] : 0.0F;
+  each_vector(valid, [&](std::int64_t i, auto part) {
+    store(dlogits + i, exponential(load(x + i, part) - row.maximum) * scale, part);
+  });
+  for (std::int64_t i = valid; i < columns; ++i) dlogits[i] = T(0.0F);
+  if (here) dlogits[target] = T(exponential(broadcast(target_logit - row.maximum))[0] * scale - 1.0F);
+}
+
+}  // namespace
+
+void cross_entropy_statistics(const KernelCall&, const Tensor& logits, const Tensor& target,
+                              const VocabularySlice& slice, const Tensor& statistics) {
+  const std::int64_t columns = logits.cols();
+  const std::int32_t* id = elements<std::int32_t>(target);
+  parallel_rows(logits.rows(), columns, [&](std::int64_t n) {
+    const float* x = elements<float>(logits) + n * columns;
+    float* to = elements<float>(statistics) + 3 * n;
+    const std::int64_t at = id[n] - slice.first;
+    to[0] = row_maximum(x, slice.valid);
+    to[1] = row_sum(x, slice.valid, to[0]);
+    to[2] = at >= 0 && at < slice.valid ? x[at] : 0.0F;
+  });
+}
+
+void cross_entropy(const KernelCall&, const Tensor& logits, const Tensor& target, const Tensor& all,
+                   const VocabularySlice& slice, const Tensor& loss, const Tensor& dlogits) {
+  const std::int64_t columns = logits.cols(), slices = all.shape[0], stride = 3 * all.shape[1];
+  const std::int32_t* id = elements<std::int32_t>(target);
+  with_element(dlogits.dtype, [&](auto element) {
+    using T = decltype(element);
+    parallel_rows(logits.rows(), columns, [&](std::int64_t n) {
+      const RowStatistics row = combine(elements<float>(all) + 3 * n, slices, stride);
+      elements<float>(loss)[n] = row.maximum + std::log(row.sum) - row.target;
+      if (dlogits.data != nullptr)
+        gradient_row(elements<float>(logits) + n * columns, row, id[n] - slice.first, slice.valid, columns,
+                     elements<T>(dlogits) + n * columns);
+    });
+  });
+}
+
+void argmax_rows(const KernelCall&, const Tensor& logits, const VocabularySlice& slice, const Tensor& value,
+                 const Tensor& id) {
+  const std::int64_t columns = logits.cols();
+  parallel_rows(logits.rows(), columns, [&](std::int64_t n) {
+    const float* x = elements<float>(logits) + n * columns;
+    const float most = row_maximum(x, slice.valid);
+    std::int64_t at = 0;
+    while (at + 1 < slice.valid && x[at] != most) ++at;
+    elements<float>(value)[n] = most;
+    elements<std::int32_t>(id)[n] = static_cast<std::int32_t>(slice.first + at);
+  });
+}
+
+}  // namespace ripstop::RIPSTOP_INSTRUCTION_SET

@@ -1,0 +1,171 @@
+// y = x w^T and its gradients on oneDNN's matmul. Tensors stay plain row-major: packed weights gain at most a
+// tenth and would have to be packed after every gather.
+#include "model/kernels/cpu/linear.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <compare>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <oneapi/dnnl/dnnl.hpp>
+
+namespace ripstop::onednn {
+namespace {
+
+using Tag = dnnl::memory::format_tag;
+
+/// c [m, n] (+)= a [m, k] * b [k, n]; a transposed operand lies in memory the other way round.
+struct Product {
+  std::int64_t m = 0, k = 0, n = 0;
+  bool a_transposed = false, b_transposed = false, accumulate = false;
+  DType in = DType::kFloat32, out = DType::kFloat32;
+
+  auto operator<=>(const Product&) const = default;
+};
+
+dnnl::memory::desc matrix(std::int64_t rows, std::int64_t columns, DType dtype, bool transposed) {
+  const auto type = dtype == DType::kBFloat16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
+  return {{rows, columns}, type, transposed ? Tag::ba : Tag::ab};
+}
+
+struct Primitive {
+  dnnl::memory::desc a, b, c, scratch;
+  dnnl::matmul run;
+};
+
+/// Primitives by product and number of threads, as their code depends on both. One per process, as a
+/// KernelCall carries no owner: it holds compiled code only, so that no result depends on what it holds.
+/// Locked; emptied when full.
+class PrimitiveCache {
+ public:
+  static PrimitiveCache& of_process() {
+    static PrimitiveCache cache;
+    return cache;
+  }
+
+  dnnl::engine& engine() { return engine_; }
+
+  /// A copy (cheap: it counts references), so that another thread may empty the cache.
+  Primitive get(const Product& product) {
+    const std::lock_guard lock(mutex_);
+    const std::pair key{product, omp_get_max_threads()};
+    const auto found = primitives_.find(key);
+    if (found != primitives_.end()) return found->second;
+    if (primitives_.size() >= kCapacity) primitives_.clear();
+    return primitives_.emplace(key, make(product)).first->second;
+  }
+
+ private:
+  static constexpr std::size_t kCapacity = 1024;
+
+  Primitive make(const Product& p) {
+    const auto a = matrix(p.m, p.k, p.in, p.a_transposed);
+    const auto b = matrix(p.k, p.n, p.in, p.b_transposed);
+    const auto c = matrix(p.m, p.n, p.out, false);
+    dnnl::primitive_attr attributes;
+    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    if (p.accumulate) {
+      dnnl::post_ops sum;
+      sum.append_sum(1.0F);
+      attributes.set_post_ops(sum);
+    }
+    try {
+#if DNNL_VERSION_MAJOR >= 3
+      const dnnl::matmul::primitive_desc descriptor(engine_, a, b, c, attributes);
+#else
+      const dnnl::matmul::primitive_desc descriptor(dnnl::matmul::desc(a, b, c), attributes, engine_);
+#endif
+      return {a, b, c, descriptor.scratchpad_desc(), dnnl::matmul(descriptor)};
+    } catch (const dnnl::error& error) {
+      throw Error(ExitCode::kResources,
+                  fmt::format("oneDNN cannot multiply {} [{} x {} x {}] on this processor: {}",
+                              dtype_name(p.in), p.m, p.k, p.n, error.what()),
+                  p.in == DType::kBFloat16 ? "set precision.compute = \"float32\"" : "");
+    }
+  }
+
+  std::mutex mutex_;
+  dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
+  std::map<std::pair<Product, int>, Primitive> primitives_;
+};
+
+std::int64_t scratch_bytes(const Product& p) {
+  if (p.m == 0 || p.k == 0 || p.n == 0) return 0;
+  return static_cast<std::int64_t>(PrimitiveCache::of_process().get(p).scratch.get_size());
+}
+
+void multiply(const KernelCall& call, const Product& p, const Tensor& a, const Tensor& b, const Tensor& c) {
+  if (p.m == 0 || p.n == 0) return;
+  if (p.k == 0) {
+    if (!p.accumulate) std::memset(c.data, 0, static_cast<std::size_t>(c.bytes()));
+    return;
+  }
+  PrimitiveCache& cache = PrimitiveCache::of_process();
+  const Primitive primitive = cache.get(p);
+  const auto memory = [&](const dnnl::memory::desc& desc, void* data) {
+    return dnnl::memory(desc, cache.engine(), data);
+  };
+  dnnl::stream stream(cache.engine());
+  primitive.run.execute(stream, {{DNNL_ARG_SRC, memory(primitive.a, a.data)},
+                                 {DNNL_ARG_WEIGHTS, memory(primitive.b, b.data)},
+                                 {DNNL_ARG_DST, memory(primitive.c, c.data)},
+                                 {DNNL_ARG_SCRATCHPAD, memory(primitive.scratch, call.workspace)}});
+  stream.wait();
+}
+
+Product forward(const Tensor& x, const Tensor& w, const Tensor& y) {
+  return {.m = x.rows(), .k = w.cols(), .n = w.rows(), .b_transposed = true, .in = x.dtype, .out = y.dtype};
+}
+Product backward_input(const Tensor& dy, const Tensor& w, const Tensor& dx, Accumulate accumulate) {
+  return {.m = dy.rows(),
+          .k = w.rows(),
+          .n = w.cols(),
+          .accumulate = accumulate == Accumulate::kYes,
+          .in = dy.dtype,
+          .out = dx.dtype};
+}
+Product backward_weight(const Tensor& dy, const Tensor& x, const Tensor& dw, Accumulate accumulate) {
+  return {.m = dw.rows(),
+          .k = x.rows(),
+          .n = dw.cols(),
+          .a_transposed = true,
+          .accumulate = accumulate == Accumulate::kYes,
+          .in = dy.dtype,
+          .out = dw.dtype};
+}
+
+}  // namespace
+
+void linear(const KernelCall& call, const Tensor& x, const Tensor& w, const Tensor& y) {
+  multiply(call, forward(x, w, y), x, w, y);
+}
+void linear_backward_input(const KernelCall& call, const Tensor& dy, const Tensor& w, const Tensor& dx,
+                           Accumulate accumulate) {
+  multiply(call, backward_input(dy, w, dx, accumulate), dy, w, dx);
+}
+void linear_backward_weight(const KernelCall& call, const Tensor& dy, const Tensor& x, const Tensor& dw,
+                            Accumulate accumulate) {
+  multiply(call, backward_weight(dy, x, dw, accumulate), dy, x, dw);
+}
+
+std::int64_t linear_bytes(const Tensor& x, const Tensor& w, const Tensor& y) {
+  return scratch_bytes(forward(x, w, y));
+}
+std::int64_t linear_backward_input_bytes(const Tensor& dy, const Tensor& w, const Tensor& dx,
+                                         Accumulate accumulate) {
+  return scratch_bytes(backward_input(dy, w, dx, accumulate));
+}
+std::int64_t linear_backward_weight_bytes(const Tensor& dy, const Tensor& x, const Tensor& dw,
+                                          Accumulate accumulate) {
+  return scratch_bytes(backward_weight(dy, x, dw, accumulate));
+}
+
+std::string library_instruction_set() {
+  const dnnl::version_t* version = dnnl::version();
+  return fmt::format("oneDNN {}.{}.{} isa {:#x}", version->major, version->minor, version->patch,
+                     static_cast<unsigned>(dnnl::get_effective_cpu_isa()));
+}
+
+}  // namespace ripstop::onednn

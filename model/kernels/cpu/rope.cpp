@@ -1,0 +1,44 @@
+// (a, b) of a pair turns into (a cos - b sin, b cos + a sin). Split over rows.
+#include "model/kernels/cpu/rows.h"
+#include "model/kernels/cpu/vector.h"
+
+namespace ripstop::RIPSTOP_INSTRUCTION_SET {
+namespace {
+
+template <std::uint32_t... kLane>
+constexpr Bits lane_numbers(std::integer_sequence<std::uint32_t, kLane...>) {
+  return Bits{kLane...};
+}
+constexpr Bits kLaneNumbers = lane_numbers(std::make_integer_sequence<std::uint32_t, kLanes>{});
+constexpr Bits kPartner = kLaneNumbers ^ 1U, kEven = kLaneNumbers & ~1U, kOdd = kLaneNumbers | 1U;
+/// The sign bit of even lanes, where the sine is subtracted.
+constexpr Bits kEvenSign = (kPartner & 1U) << 31;
+
+}  // namespace
+
+void rope(const KernelCall&, const Tensor& qkv, const Tensor& position, const Tensor& angle,
+          const Heads& heads, Direction direction) {
+  const std::int64_t size = heads.size, turned = heads.query + heads.key_value, row = heads.row();
+  const std::int32_t* at = elements<std::int32_t>(position);
+  const std::uint32_t turn_back = direction == Direction::kBackward ? 0x80000000U : 0U;
+  with_element(qkv.dtype, [&](auto element) {
+    using T = decltype(element);
+    parallel_rows(qkv.rows(), row, [&](std::int64_t n) {
+      const float* cosine_sine = elements<float>(angle) + at[n] * size;
+      for (std::int64_t h = 0; h < turned; ++h) {
+        T* head = elements<T>(qkv) + n * row + h * size;
+        each_vector(size, [&](std::int64_t i, auto part) {
+          const Vector v = load(head + i, part), a = load(cosine_sine + i, part);
+          const Bits sines = reinterpret_cast<Bits>(a) ^ turn_back;
+          const Bits signed_sines = __builtin_shuffle(sines, kOdd) ^ kEvenSign;
+          store(head + i,
+                v * __builtin_shuffle(a, kEven) +
+                    __builtin_shuffle(v, kPartner) * reinterpret_cast<Vector>(signed_sines),
+                part);
+        });
+      }
+    });
+  });
+}
+
+}  // namespace ripstop::RIPSTOP_INSTRUCTION_SET

@@ -1,0 +1,50 @@
+// out = g s(g) u with the sigmoid s(g) = 1 / (1 + e^-g). Backward, with d the gradient of out:
+// dg = d u s (1 + g (1 - s)), du = d g s. Split over rows.
+#include "model/kernels/cpu/rows.h"
+#include "model/kernels/cpu/vector.h"
+
+namespace ripstop::RIPSTOP_INSTRUCTION_SET {
+namespace {
+
+[[gnu::always_inline]] inline Vector sigmoid(Vector x) {
+  return 1.0F / (1.0F + exponential(-x));
+}
+
+}  // namespace
+
+void swiglu(const KernelCall&, const Tensor& gate_up, const Tensor& out) {
+  const std::int64_t columns = out.cols();
+  with_element(out.dtype, [&](auto element) {
+    using T = decltype(element);
+    parallel_rows(out.rows(), columns, [&](std::int64_t n) {
+      const T* gate = elements<T>(gate_up) + 2 * n * columns;
+      const T* up = gate + columns;
+      T* to = elements<T>(out) + n * columns;
+      each_vector(columns, [&](std::int64_t i, auto part) {
+        const Vector g = load(gate + i, part);
+        store(to + i, g * sigmoid(g) * load(up + i, part), part);
+      });
+    });
+  });
+}
+
+void swiglu_backward(const KernelCall&, const Tensor& gate_up, const Tensor& dout) {
+  const std::int64_t columns = dout.cols();
+  with_element(dout.dtype, [&](auto element) {
+    using T = decltype(element);
+    parallel_rows(dout.rows(), columns, [&](std::int64_t n) {
+      T* gate = elements<T>(gate_up) + 2 * n * columns;
+      T* up = gate + columns;
+      T* d = elements<T>(dout) + n * columns;
+      each_vector(columns, [&](std::int64_t i, auto part) {
+        const Vector g = load(gate + i, part), u = load(up + i, part), dy = load(d + i, part);
+        const Vector s = sigmoid(g), silu = g * s;
+        store(gate + i, dy * u * (s + silu * (1.0F - s)), part);
+        store(up + i, dy * silu, part);
+        store(d + i, silu * u, part);
+      });
+    });
+  });
+}
+
+}  // namespace ripstop::RIPSTOP_INSTRUCTION_SET

@@ -1,0 +1,156 @@
+// One processor vector of float32 and what the kernels do with it. Files that include this are compiled once
+// per instruction set, everything in a namespace of its own: RIPSTOP_INSTRUCTION_SET is set by
+// model/CMakeLists.txt. Such files must not leave inline functions of shared headers in the object file, as
+// the linker might pick them for processors without these instructions (instruction_sets_test.sh looks).
+#pragma once
+#include <omp.h>
+
+#include <cstdint>
+#include <utility>
+
+#include "model/device/dtype.h"
+#include "model/device/tensor.h"
+
+namespace ripstop::RIPSTOP_INSTRUCTION_SET {
+
+#if defined(__AVX512F__)
+inline constexpr int kLanes = 16;
+#elif defined(__AVX__)
+inline constexpr int kLanes = 8;
+#else
+inline constexpr int kLanes = 4;
+#endif
+
+using Vector [[gnu::vector_size(4 * kLanes)]] = float;
+using Bits [[gnu::vector_size(4 * kLanes)]] = std::uint32_t;
+using Halves [[gnu::vector_size(2 * kLanes)]] = std::uint16_t;
+
+/// How much of a vector is in memory: all lanes, or the first `count` (others are read as 0, not written).
+struct Whole {};
+struct Part {
+  std::int64_t count;
+};
+
+[[gnu::always_inline]] inline Vector broadcast(float x) {
+  return Vector{} + x;
+}
+
+[[gnu::always_inline]] inline Vector load(const float* p, Whole = {}) {
+  Vector v;
+  __builtin_memcpy(&v, p, sizeof v);
+  return v;
+}
+[[gnu::always_inline]] inline Vector load(const BFloat16* p, Whole = {}) {
+  Halves h;
+  __builtin_memcpy(&h, p, sizeof h);
+  const Bits bits = __builtin_convertvector(h, Bits) << 16;
+  return reinterpret_cast<Vector>(bits);
+}
+template <class T>
+[[gnu::always_inline]] inline Vector load(const T* p, Part part) {
+  alignas(64) T lanes[kLanes] = {};
+  for (std::int64_t i = 0; i < part.count; ++i) lanes[i] = p[i];
+  return load(lanes);
+}
+
+[[gnu::always_inline]] inline void store(float* p, Vector v, Whole = {}) {
+  __builtin_memcpy(p, &v, sizeof v);
+}
+/// Rounds to nearest, ties to even; NaN stays NaN: BFloat16's own rule.
+[[gnu::always_inline]] inline void store(BFloat16* p, Vector v, Whole = {}) {
+  const Bits u = reinterpret_cast<Bits>(v);
+  const Bits rounded = (u + 0x7fffU + ((u >> 16) & 1U)) >> 16;
+  const Bits nan = (u >> 16) | 0x40U;
+  const Halves h = __builtin_convertvector((u & 0x7fffffffU) > 0x7f800000U ? nan : rounded, Halves);
+  __builtin_memcpy(static_cast<void*>(p), &h, sizeof h);
+}
+template <class T>
+[[gnu::always_inline]] inline void store(T* p, Vector v, Part part) {
+  alignas(64) T lanes[kLanes];
+  store(lanes, v);
+  for (std::int64_t i = 0; i < part.count; ++i) p[i] = lanes[i];
+}
+
+/// Calls body(first, Whole) for every whole vector of `count` elements, then body(first, Part) for the rest.
+template <class Body>
+[[gnu::always_inline]] inline void each_vector(std::int64_t count, Body body) {
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) body(i, Whole{});
+  if (i < count) body(i, Part{count - i});
+}
+
+[[gnu::always_inline]] inline Vector larger(Vector a, Vector b) {
+  return a > b ? a : b;
+}
+/// Sum of the lanes, by halves.
+[[gnu::always_inline]] inline float sum_lanes(Vector v) {
+  float lanes[kLanes];
+  store(lanes, v);
+  for (int n = kLanes / 2; n > 0; n /= 2)
+    for (int i = 0; i < n; ++i) lanes[i] += lanes[i + n];
+  return lanes[0];
+}
+[[gnu::always_inline]] inline float largest_lane(Vector v) {
+  float lanes[kLanes];
+  store(lanes, v);
+  float best = lanes[0];
+  for (int i = 1; i < kLanes; ++i) best = lanes[i] > best ? lanes[i] : best;
+  return best;
+}
+
+/// e^x to 2 units in the last place on [-87.3, 88.3]; 0 below, e^88.3 above; NaN stays NaN. x = n ln 2 + r,
+/// e^r by a polynomial on |r| <= ln 2 / 2 with Taylor's coefficients to the seventh power.
+[[gnu::always_inline]] inline Vector exponential(Vector x) {
+  constexpr float kMagic = 12582912.0F;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
+  x = x < -88.0F ? broadcast(-88.0F) : x;
+  x = x > 88.3F ? broadcast(88.3F) : x;
+  const Vector shifted = x * 1.44269504F + kMagic;
+  const Vector n = shifted - kMagic;
+  const Vector r = (x - n * 0.693359375F) + n * 2.12194440e-4F;
+  Vector p = r * 1.9841270e-4F + 1.3888889e-3F;
+  p = p * r + 8.3333333e-3F;
+  p = p * r + 4.1666667e-2F;
+  p = p * r + 1.6666667e-1F;
+  p = p * r + 0.5F;
+  p = p * r + 1.0F;
+  p = p * r + 1.0F;
+  const Bits power = (reinterpret_cast<Bits>(shifted) + 127U) << 23;
+  return p * reinterpret_cast<Vector>(power);
+}
+
+/// The elements of `t`, whose dtype the caller has looked at.
+template <class T>
+[[gnu::always_inline]] inline T* elements(const Tensor& t) {
+  return static_cast<T*>(t.data);
+}
+
+/// Calls body(T{}) with the element type of an activation dtype.
+template <class Body>
+[[gnu::always_inline]] inline void with_element(DType dtype, Body body) {
+  if (dtype == DType::kBFloat16) {
+    body(BFloat16{});
+  } else {
+    body(float{});
+  }
+}
+
+/// Work below which starting threads costs more than it saves, in elements.
+inline constexpr std::int64_t kParallelElements = 16384;
+
+/// body(first, count) for blocks of `block` of `total`, over the threads; each block is one call, whatever
+/// the number of threads. `weight`: elements that one of the total stands for.
+template <class Body>
+inline void parallel_blocks(std::int64_t total, std::int64_t block, std::int64_t weight, Body body) {
+  const std::int64_t blocks = (total + block - 1) / block;
+#pragma omp parallel for schedule(static) if (blocks > 1 && total * weight > kParallelElements)
+  for (std::int64_t b = 0; b < blocks; ++b) {
+    const std::int64_t first = b * block;
+    body(first, total - first < block ? total - first : block);
+  }
+}
+template <class Body>
+inline void parallel_rows(std::int64_t rows, std::int64_t columns, Body body) {
+  parallel_blocks(rows, 1, columns, [&](std::int64_t row, std::int64_t) { body(row); });
+}
+
+}  // namespace ripstop::RIPSTOP_INSTRUCTION_SET
