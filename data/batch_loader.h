@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "data/loss_on.h"
 #include "data/pack_plan.h"
 #include "data/token_dataset.h"
 
@@ -35,9 +36,6 @@ struct DataCursor {
   int64_t pack = 0;
   friend bool operator==(const DataCursor&, const DataCursor&) = default;
 };
-
-/// Whose prediction counts: the summary's tokens and EOS, or every token's.
-enum class LossOn { kSummary, kAll };
 
 struct BatchLoaderOptions {
   int64_t sequence_length = 0;

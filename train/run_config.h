@@ -13,12 +13,12 @@
 #include <string_view>
 #include <vector>
 
+#include "data/loss_on.h"
 #include "model/config.h"
 
 namespace ripstop {
 
 enum class DeviceChoice { kAuto, kCpu, kCuda };
-enum class LossOn { kSummary, kAll };
 enum class Recompute { kAuto, kNone, kSelective, kFull };
 enum class ScheduleKind { kCosine, kLinear, kConstant };
 enum class FloatChoice { kBfloat16, kFloat32 };
