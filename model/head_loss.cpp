@@ -94,6 +94,10 @@ void HeadLoss::logits(Context& context, const Parameter& weights, Residual& resi
   absorb(context, norm, epsilon_, residual, saved);
   const Tensor normed =
       context.tensor.gather_sequence(context, saved.normed, [](const Tensor&, std::int64_t) {});
+  if (row.empty()) {
+    linear(context, normed, weights.value, logits);
+    return;
+  }
   const Tensor x = context.arena.allocate(normed.dtype, {row.count(), hidden_});
   gather_rows(context, normed, row, x);
   linear(context, x, weights.value, logits);
@@ -102,7 +106,7 @@ void HeadLoss::logits(Context& context, const Parameter& weights, Residual& resi
 void HeadLoss::predict(Context& context, const Parameter& weights, Residual& residual, const Saved& saved,
                        const Tensor& row, const Tensor& value, const Tensor& id) const {
   Frame scratch(context.arena);
-  const std::int64_t rows = row.count();
+  const std::int64_t rows = row.empty() ? saved.normed.rows() : row.count();
   const Tensor scores = context.arena.allocate(DType::kFloat32, {rows, weights.value.rows()});
   logits(context, weights, residual, saved, row, scores);
   const Tensor own_value = context.arena.allocate(DType::kFloat32, {rows});

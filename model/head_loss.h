@@ -37,14 +37,14 @@ class HeadLoss {
   void forward(Context& context, const Batch& batch, const Parameter& weights, Residual& residual,
                const Saved& saved, const Tensor& total) const;
 
-  /// The most probable next token after rows row [M] (int32) of the whole N, as each slice of the vocabulary
-  /// sees it: value [t, M] float32 and id [t, M] int32, slice by slice; the prediction is the id of the
-  /// largest value, the lowest id of equals. Equal on all ranks of the tensor axis.
+  /// The most probable next token after rows row [M] (int32) of the whole N (no tensor: after all, M = N), as
+  /// each slice of the vocabulary sees it: value [t, M] float32 and id [t, M] int32, slice by slice; the
+  /// prediction is the id of the largest value, the lowest id of equals. Equal on all ranks of the tensor
+  /// axis.
   void predict(Context& context, const Parameter& weights, Residual& residual, const Saved& saved,
                const Tensor& row, const Tensor& value, const Tensor& id) const;
 
-  /// logits [M, V / t] float32 after rows row [M] of the whole N; columns beyond the slice's vocabulary are
-  /// not meant.
+  /// logits [M, V / t] float32 after the same rows; columns beyond the slice's vocabulary mean nothing.
   void logits(Context& context, const Parameter& weights, Residual& residual, const Saved& saved,
               const Tensor& row, const Tensor& logits) const;
 

@@ -10,7 +10,7 @@ namespace ripstop {
 /// still to be added to it. Each sub-layer begins with the fused add + norm, so the norm weight belongs to
 /// the unit that uses it. Rows are those this rank holds between blocks (TensorAxis::local_rows), n of N.
 struct Residual {
-  Tensor sum;     ///< [n, C], or no tensor before the first sum: then `branch` alone is the sum
+  Tensor sum{};   ///< [n, C], or no tensor before the first sum: then `branch` alone is the sum
   Tensor branch;  ///< [n, C]; each sub-layer reads it and then writes its own into the same memory
 };
 
