@@ -1,0 +1,147 @@
+#include "parallel/fsdp_unit.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace ripstop {
+
+SlotPool::SlotPool(const Device& device, MemoryLedger& ledger, MemoryCategory category, std::int64_t slots,
+                   DType dtype, std::int64_t elements)
+    : dtype_(dtype), taken_(static_cast<std::size_t>(slots), false) {
+  for (std::int64_t s = 0; s < slots; ++s)
+    memory_.emplace_back(device, ledger, category, elements * element_bytes(dtype));
+}
+
+Tensor SlotPool::take(std::int64_t elements) {
+  for (std::size_t s = 0; s < memory_.size(); ++s) {
+    if (taken_[s]) continue;
+    taken_[s] = true;
+    return tensor_in(memory_[s], 0, dtype_, {elements});
+  }
+  fail(ExitCode::kBug, "all {} slots are taken", memory_.size());
+}
+
+void SlotPool::give_back(const Tensor& slot) {
+  for (std::size_t s = 0; s < memory_.size(); ++s)
+    if (taken_[s] && memory_[s].data() == slot.data) {
+      taken_[s] = false;
+      return;
+    }
+  // On kMeta all slots share one address: any taken one will do, and is found above.
+  fail(ExitCode::kBug, "a slot given back that was not taken");
+}
+
+FsdpUnit::FsdpUnit(const UnitSpec& unit, std::vector<Parameter*> parameters, std::int64_t tensor_count,
+                   std::int64_t tensor_index, const UnitResources& resources)
+    : resources_(resources),
+      tensor_count_(tensor_count),
+      layout_(unit, tensor_count, tensor_index, resources.gather.size()),
+      parameters_(std::move(parameters)) {
+  RIPSTOP_CHECK(parameters_.size() == unit.tensors.size(), "{} parameters for {} tensors of {}",
+                parameters_.size(), unit.tensors.size(), unit.name);
+  const std::int64_t n = layout_.range_elements(), size = element_bytes(resources.compute);
+  const bool copies = resources.compute != DType::kFloat32;
+  range_begin_ = n * resources.gather.rank();
+  weights_memory_ =
+      Buffer(resources.device, resources.ledger, MemoryCategory::kWeights, n * (copies ? 4 + size : 4));
+  master_ = tensor_in(weights_memory_, 0, DType::kFloat32, {n});
+  if (copies) copy_ = tensor_in(weights_memory_, 4 * n, resources.compute, {n});
+  if (resources.training) {
+    gradient_memory_ = Buffer(resources.device, resources.ledger, MemoryCategory::kGradients, 4 * n);
+    gradient_ = tensor_in(gradient_memory_, 0, DType::kFloat32, {n});
+  }
+  if (!whole_is_range() && resources.weight_slots == nullptr)
+    own_whole_memory_ =
+        Buffer(resources.device, resources.ledger, MemoryCategory::kWeights, size * layout_.elements());
+}
+
+std::int64_t FsdpUnit::replicated_in_range() const {
+  return std::clamp<std::int64_t>(layout_.replicated_elements() - range_begin_, 0, layout_.range_elements());
+}
+
+void FsdpUnit::unshard() {
+  if (state_ != State::kSharded) return;
+  state_ = State::kGathering;
+  if (whole_is_range()) {
+    whole_ = own_range();
+  } else if (resources_.weight_slots != nullptr) {
+    whole_ = resources_.weight_slots->take(layout_.elements());
+    gathering_ = resources_.gather.all_gather(resources_.stream, own_range(), whole_);
+  } else {
+    whole_ = tensor_in(own_whole_memory_, 0, resources_.compute, {layout_.elements()});
+    if (stale_) gathering_ = resources_.gather.all_gather(resources_.stream, own_range(), whole_);
+    stale_ = false;
+  }
+}
+
+void FsdpUnit::wait() {
+  RIPSTOP_CHECK(state_ != State::kSharded, "{} is used before it is unsharded", layout_.unit().name);
+  if (state_ == State::kUnsharded) return;
+  gathering_.wait();
+  for (std::size_t t = 0; t < parameters_.size(); ++t) parameters_[t]->value = part(whole_, t);
+  state_ = State::kUnsharded;
+}
+
+void FsdpUnit::reshard() {
+  RIPSTOP_CHECK(state_ == State::kUnsharded, "{} is resharded while it is not whole", layout_.unit().name);
+  for (Parameter* p : parameters_) p->value = Tensor{};
+  if (!whole_is_range() && resources_.weight_slots != nullptr) resources_.weight_slots->give_back(whole_);
+  whole_ = Tensor{};
+  state_ = State::kSharded;
+}
+
+Tensor FsdpUnit::part(const Tensor& flat, std::size_t tensor) const {
+  const PhysicalTensor& t = layout_.unit().tensors[tensor];
+  const std::int64_t rows = t.slice_rows(tensor_count_), columns = t.slice_columns(tensor_count_);
+  const Tensor piece = flat.row_range(layout_.tensor_offsets()[tensor], rows * columns);
+  return t.parts.front().is_vector() ? piece : piece.viewed({rows, columns});
+}
+
+void FsdpUnit::begin_gradients(Context& context) {
+  whole_gradient_ = whole_is_range() ? gradient_ : resources_.gradient_slots->take(layout_.elements());
+  const bool overwrite = !whole_is_range() || fresh_;
+  if (overwrite) zero_unwritten(context, whole_gradient_);
+  for (std::size_t t = 0; t < parameters_.size(); ++t) {
+    parameters_[t]->gradient = part(whole_gradient_, t);
+    const bool vector = layout_.unit().tensors[t].parts.front().is_vector();
+    parameters_[t]->accumulate = overwrite && !vector ? Accumulate::kNo : Accumulate::kYes;
+  }
+}
+
+/// A slot holds what another unit left there, and backward overwrites matrices only: vectors, which not every
+/// visit of a unit reaches, and the gaps between tensors are cleared.
+void FsdpUnit::zero_unwritten(Context& context, const Tensor& flat) const {
+  const auto clear = [&](std::int64_t begin, std::int64_t end) {
+    fill_zero(context, flat.row_range(begin, end - begin));
+  };
+  clear(0, layout_.replicated_elements());
+  for (std::size_t t = 0; t < parameters_.size(); ++t) {
+    const std::int64_t end = layout_.tensor_offsets()[t] + part(flat, t).count();
+    const bool last = t + 1 == parameters_.size();
+    clear(end, last ? layout_.elements() : layout_.tensor_offsets()[t + 1]);
+  }
+}
+
+void FsdpUnit::start_reduce() {
+  for (Parameter* p : parameters_) p->gradient = Tensor{};
+  if (!whole_is_range())
+    reducing_ = resources_.reduce.reduce_scatter(
+        resources_.stream, whole_gradient_, gradient_, resources_.travel,
+        fresh_ ? Accumulate::kNo : Accumulate::kYes, resources_.reduce_scratch);
+  fresh_ = false;
+}
+
+void FsdpUnit::finish_reduce(Context& context, bool last) {
+  reducing_.wait();
+  if (!whole_is_range()) resources_.gradient_slots->give_back(whole_gradient_);
+  whole_gradient_ = Tensor{};
+  if (!last || resources_.replicate.size() == 1) return;
+  Frame frame(context.arena);
+  const std::int64_t bytes =
+      resources_.replicate.all_reduce_scratch_bytes(gradient_.count(), DType::kFloat32);
+  const Tensor scratch =
+      context.arena.allocate(DType::kInt32, {(bytes + 3) / 4}, MemoryCategory::kCommunication);
+  resources_.replicate.all_reduce(resources_.stream, gradient_, Reduce::kSum, scratch);
+}
+
+}  // namespace ripstop

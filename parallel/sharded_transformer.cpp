@@ -1,0 +1,288 @@
+#include "parallel/sharded_transformer.h"
+
+#include <algorithm>
+
+#include "model/initialize.h"
+#include "parallel/tensor_parallel.h"
+
+namespace ripstop {
+
+// One micro-batch. `enter` starts to gather the unit after this one and waits for this one; `leave` gives its
+// memory back; `reduce_gradients` finishes the reduction before and starts this unit's, which goes on while
+// the next layer computes.
+void ShardedTransformer::forward_backward(Arena& arena, const Batch& batch, bool last, const Tensor& total) {
+  Context context = this->context(arena);
+  const Visits visits = training_visits();
+  const std::size_t layers = model_.blocks.size(), top = layers + 1;
+  Frame pass(arena);
+  const std::int64_t rows = context.tensor.local_rows(batch.rows());
+  Residual residual{.branch = arena.allocate(options_.compute, {rows, config_.hidden_size})};
+  std::vector<Frame> frames;
+  std::vector<Block::Saved> saved;
+
+  enter(visits, 0);
+  model_.embedding.forward(context, batch.token, residual.branch);
+  leave(visits, 0);
+
+  for (std::size_t layer = 0; layer < layers; ++layer) {
+    enter(visits, layer + 1);
+    frames.emplace_back(arena);
+    saved.push_back(model_.blocks[layer].allocate(context, batch.rows(), options_.compute));
+    model_.blocks[layer].forward(context, batch, model_.angle(), residual, saved[layer]);
+    leave(visits, layer + 1);
+  }
+
+  // The head's backward follows its forward at once. The last branch is spent there, so its memory takes the
+  // gradient.
+  const Tensor dresidual = residual.branch;
+  enter(visits, top);
+  {
+    Frame frame(arena);
+    const HeadLoss::Saved head = model_.head.allocate(context, batch.rows(), options_.compute);
+    begin_gradients(context, visits[top]);
+    model_.head.forward_backward(context, batch, model_.output(), residual, head, total, dresidual);
+  }
+  leave(visits, top);
+  reduce_gradients(context, visits[top], last && visits[top] != visits.back());
+
+  for (std::size_t layer = layers; layer-- > 0;) {
+    const std::size_t visit = 2 * top - (layer + 1);
+    enter(visits, visit);
+    begin_gradients(context, visits[visit]);
+    model_.blocks[layer].backward(context, batch, model_.angle(), saved[layer], dresidual);
+    frames.pop_back();
+    leave(visits, visit);
+    reduce_gradients(context, visits[visit], last);
+  }
+
+  begin_gradients(context, visits.back());
+  model_.embedding.backward(context, batch, dresidual);
+  reduce_gradients(context, visits.back(), last);
+  finish_reduction(context);
+}
+
+/// Embedding, blocks, head; tied embeddings: the vocabulary first and last.
+ShardedTransformer::Visits ShardedTransformer::forward_visits() const {
+  Visits visits;
+  for (std::size_t unit = 0; unit < table_.size(); ++unit) visits.push_back(unit);
+  if (config_.tie_word_embeddings) visits.push_back(0);
+  return visits;
+}
+
+/// Forward, then the blocks backwards, then the embedding, whose backward needs its gradient but not its
+/// weights.
+ShardedTransformer::Visits ShardedTransformer::training_visits() const {
+  Visits visits = forward_visits();
+  for (std::size_t unit = model_.blocks.size() + 1; unit-- > 0;) visits.push_back(unit);
+  return visits;
+}
+
+void ShardedTransformer::enter(const Visits& visits, std::size_t visit) {
+  units_[visits[visit]].unshard();
+  const bool next_needs_weights = visit + 1 < visits.size() && visit + 1 != 2 * (model_.blocks.size() + 1);
+  if (next_needs_weights) units_[visits[visit + 1]].unshard();
+  units_[visits[visit]].wait();
+}
+
+void ShardedTransformer::leave(const Visits& visits, std::size_t visit) {
+  const std::size_t backward_of_embedding = 2 * (model_.blocks.size() + 1);
+  for (std::size_t soon = visit + 1;
+       soon <= visit + 2 && soon < std::min(visits.size(), backward_of_embedding); ++soon)
+    if (visits[soon] == visits[visit]) return;
+  units_[visits[visit]].reshard();
+}
+
+void ShardedTransformer::begin_gradients(Context& context, std::size_t unit) {
+  units_[unit].begin_gradients(context);
+}
+
+void ShardedTransformer::reduce_gradients(Context& context, std::size_t unit, bool last) {
+  finish_reduction(context);
+  units_[unit].start_reduce();
+  reduction_ = {.open = true, .unit = unit, .last = last};
+}
+
+void ShardedTransformer::finish_reduction(Context& context) {
+  if (reduction_.open) units_[reduction_.unit].finish_reduce(context, reduction_.last);
+  reduction_.open = false;
+}
+
+void ShardedTransformer::finish_gradients(Arena& arena, const Tensor& total) {
+  Context context = this->context(arena);
+  Frame frame(arena);
+  sum_replicated(context);
+  if (mesh_.replicate().rank() != 0) return;
+  for (const FsdpUnit& unit : units_) {
+    const Tensor& gradient = unit.gradient();
+    const std::int64_t alike = unit.replicated_in_range();
+    if (alike > 0 && context.tensor.index() == 0)
+      add_squared_norm(context, gradient.row_range(0, alike), total);
+    if (alike < gradient.count())
+      add_squared_norm(context, gradient.row_range(alike, gradient.count() - alike), total);
+  }
+}
+
+/// Each rank of the tensor axis has seen its own rows only, so what they all hold alike (norms) is summed, in
+/// one go.
+void ShardedTransformer::sum_replicated(Context& context) {
+  std::int64_t count = 0;
+  for (const FsdpUnit& unit : units_) count += unit.replicated_in_range();
+  if (context.tensor.count() == 1 || count == 0) return;
+  const Tensor packed = context.arena.allocate(DType::kFloat32, {count}, MemoryCategory::kCommunication);
+  const auto each = [&](auto&& copy) {
+    std::int64_t at = 0;
+    for (const FsdpUnit& unit : units_) {
+      const std::int64_t n = unit.replicated_in_range();
+      copy(packed.row_range(at, n), unit.gradient().row_range(0, n));
+      at += n;
+    }
+  };
+  each([&](const Tensor& to, const Tensor& from) { convert(context, from, to); });
+  const std::int64_t bytes = mesh_.tensor().all_reduce_scratch_bytes(count, DType::kFloat32);
+  const Tensor scratch =
+      context.arena.allocate(DType::kInt32, {(bytes + 3) / 4}, MemoryCategory::kCommunication);
+  mesh_.tensor().all_reduce(stream_, packed, Reduce::kSum, scratch);
+  each([&](const Tensor& from, const Tensor& to) { convert(context, from, to); });
+}
+
+/// Forward through all layers without keeping anything for backward: one block's Saved serves them all.
+void ShardedTransformer::forward_only(Context& context, const Tensor& token, BlockBody block, HeadBody head) {
+  const Visits visits = forward_visits();
+  Frame pass(context.arena);
+  const std::int64_t rows = token.count();
+  Residual residual{.branch = context.arena.allocate(options_.compute,
+                                                     {context.tensor.local_rows(rows), config_.hidden_size})};
+  const Block::Saved saved = model_.blocks.front().allocate(context, rows, options_.compute);
+
+  enter(visits, 0);
+  model_.embedding.forward(context, token, residual.branch);
+  leave(visits, 0);
+  for (std::size_t layer = 0; layer < model_.blocks.size(); ++layer) {
+    enter(visits, layer + 1);
+    block(layer, residual, saved);
+    leave(visits, layer + 1);
+  }
+  enter(visits, visits.size() - 1);
+  head(residual, model_.head.allocate(context, rows, options_.compute));
+  leave(visits, visits.size() - 1);
+}
+
+void ShardedTransformer::evaluate(Arena& arena, const Batch& batch, const Tensor& total) {
+  Context context = this->context(arena);
+  forward_only(
+      context, batch.token,
+      [&](std::size_t layer, Residual& residual, const Block::Saved& saved) {
+        model_.blocks[layer].forward(context, batch, model_.angle(), residual, saved);
+      },
+      [&](Residual& residual, const HeadLoss::Saved& saved) {
+        model_.head.forward(context, batch, model_.output(), residual, saved, total);
+      });
+}
+
+void ShardedTransformer::prefill(Arena& arena, const Batch& batch, KeyValueCache& cache, const Tensor& slot,
+                                 const Tensor& row, const Tensor& value, const Tensor& id) {
+  Context context = this->context(arena);
+  forward_only(
+      context, batch.token,
+      [&](std::size_t layer, Residual& residual, const Block::Saved& saved) {
+        const CacheRows store{cache.layer(static_cast<std::int64_t>(layer)), slot, batch.position};
+        model_.blocks[layer].forward(context, batch, model_.angle(), residual, saved, &store);
+      },
+      [&](Residual& residual, const HeadLoss::Saved& saved) {
+        model_.head.predict(context, model_.output(), residual, saved, row, value, id);
+      });
+}
+
+void ShardedTransformer::decode(Arena& arena, const Tensor& token, KeyValueCache& cache, const Tensor& slot,
+                                const Tensor& position, const Tensor& value, const Tensor& id) {
+  Context context = this->context(arena);
+  forward_only(
+      context, token,
+      [&](std::size_t layer, Residual& residual, const Block::Saved& saved) {
+        const CacheRows rows{cache.layer(static_cast<std::int64_t>(layer)), slot, position};
+        model_.blocks[layer].decode(context, rows, model_.angle(), residual, saved);
+      },
+      [&](Residual& residual, const HeadLoss::Saved& saved) {
+        model_.head.predict(context, model_.output(), residual, saved, Tensor{}, value, id);
+      });
+}
+
+// ---- making it
+// ----------------------------------------------------------------------------------------------------
+
+ShardedTransformer::ShardedTransformer(const ModelConfig& config, DeviceMesh& mesh, const Stream& stream,
+                                       MemoryLedger& ledger, const ShardingOptions& options)
+    : config_(config),
+      options_(options),
+      mesh_(mesh),
+      stream_(stream),
+      table_(parameter_table(config)),
+      tensor_axis_(options.training ? make_sequence_axis(mesh.tensor(), options.overlap_tensor)
+                                    : make_replicated_axis(mesh.tensor())),
+      model_(config, mesh.tensor().size(), mesh.tensor().rank(), options.positions, stream, ledger) {
+  const std::int64_t tensor_count = mesh.tensor().size(), tensor_index = mesh.tensor().rank();
+  std::int64_t largest = 0;
+  for (const UnitSpec& unit : table_)
+    largest =
+        std::max(largest, UnitLayout(unit, tensor_count, tensor_index, mesh.fsdp_gather().size()).elements());
+  const bool sharded = mesh.fsdp_gather().size() > 1;
+  if (sharded && options.reshard_after_forward)
+    weight_slots_ = std::make_unique<SlotPool>(stream.device(), ledger, MemoryCategory::kWeights, 2,
+                                               options.compute, largest);
+  if (sharded && options.training) {
+    gradient_slots_ = std::make_unique<SlotPool>(stream.device(), ledger, MemoryCategory::kGradients, 2,
+                                                 DType::kFloat32, largest);
+    reduce_scratch_memory_ = Buffer(stream.device(), ledger, MemoryCategory::kCommunication,
+                                    mesh.fsdp_reduce().reduce_scatter_scratch_bytes(largest, options.reduce));
+  }
+  const Tensor scratch = gradient_slots_ == nullptr ? Tensor{}
+                                                    : tensor_in(reduce_scratch_memory_, 0, DType::kInt32,
+                                                                {reduce_scratch_memory_.bytes() / 4});
+  const UnitResources resources{.device = stream.device(),
+                                .ledger = ledger,
+                                .stream = stream,
+                                .gather = mesh.fsdp_gather(),
+                                .reduce = mesh.fsdp_reduce(),
+                                .replicate = mesh.replicate(),
+                                .weight_slots = weight_slots_.get(),
+                                .gradient_slots = gradient_slots_.get(),
+                                .reduce_scratch = scratch,
+                                .compute = options.compute,
+                                .travel = options.reduce,
+                                .training = options.training};
+  units_.reserve(table_.size());
+  for (std::size_t u = 0; u < table_.size(); ++u)
+    units_.emplace_back(table_[u], model_.parameters(u), tensor_count, tensor_index, resources);
+}
+
+ShardedTransformer::~ShardedTransformer() = default;
+
+void ShardedTransformer::initialize(Arena& arena, std::uint64_t seed) {
+  if (stream_.device().kind == DeviceKind::kMeta) return;
+  std::vector<float> host;
+  for (FsdpUnit& unit : units_) {
+    const std::int64_t begin = unit.range_begin(), count = unit.master().count();
+    host.assign(static_cast<std::size_t>(count), 0.0F);
+    for (const Box& box : unit.layout().boxes(begin, begin + count))
+      for (std::int64_t row = 0; row < box.rows; ++row)
+        initial_values(*box.parameter, seed, (box.row + row) * box.parameter->columns + box.column,
+                       box.columns, host.data() + box.offset + row * box.stride - begin);
+    copy_bytes(stream_, unit.master().data, host.data(), unit.master().bytes());
+    stream_.synchronize();
+  }
+  weights_changed(arena);
+}
+
+void ShardedTransformer::begin_step() {
+  for (FsdpUnit& unit : units_) unit.begin_step();
+}
+
+void ShardedTransformer::weights_changed(Arena& arena) {
+  Context context = this->context(arena);
+  for (FsdpUnit& unit : units_) {
+    if (!unit.copy().empty()) convert(context, unit.master(), unit.copy());
+    unit.weights_changed();
+  }
+}
+
+}  // namespace ripstop

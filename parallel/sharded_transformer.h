@@ -1,0 +1,109 @@
+// ShardedTransformer: the model on a mesh, and the one loop over its layers.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "model/kv_cache.h"
+#include "model/transformer.h"
+#include "parallel/device_mesh.h"
+#include "parallel/fsdp_unit.h"
+
+namespace ripstop {
+
+/// How a model lies on the mesh.
+struct ShardingOptions {
+  DType compute = DType::kBFloat16;  ///< of activations and of weights while they are used
+  DType reduce = DType::kFloat32;    ///< in which gradients travel
+  std::int64_t sequences = 1;        ///< packs of a micro-batch, at most
+  std::int64_t positions = 0;        ///< of a pack; rotation angles reach so far
+  bool reshard_after_forward = true;
+  bool overlap_tensor = false;
+  bool training = true;  ///< without: no gradients; the sequence is not cut over the tensor axis
+};
+
+/// A transformer whose parameters are sharded over the fsdp axis and sliced over the tensor axis. One rank is
+/// a mesh of one; there is no other path. Owns the layers, the units and their slots; activations lie in the
+/// caller's arena.
+class ShardedTransformer {
+ public:
+  /// Allocates everything but activations, with all weights zero: `initialize` or a checkpoint fills them.
+  /// Throws Error(kResources) where the mesh cannot cut the model.
+  ShardedTransformer(const ModelConfig& config, DeviceMesh& mesh, const Stream& stream, MemoryLedger& ledger,
+                     const ShardingOptions& options);
+  ~ShardedTransformer();
+
+  /// Initial weights, a function of (seed, parameter, element) alone; see initial_values.
+  void initialize(Arena& arena, std::uint64_t seed);
+
+  /// Forgets the gradients of the step before.
+  void begin_step();
+
+  /// One micro-batch, forward and backward: adds the loss of this rank's targets to total [1] float64, and
+  /// the gradient of that sum to the ranges. `last`: the step's last micro-batch, after which ranges are
+  /// summed over replicas. The page to read first.
+  void forward_backward(Arena& arena, const Batch& batch, bool last, const Tensor& total);
+
+  /// Ends the step's gradients: sums those of replicated parameters over the tensor axis, and adds the
+  /// squared norm of this rank's share to total [1] float64, so that over the whole world each logical
+  /// element counts once.
+  void finish_gradients(Arena& arena, const Tensor& total);
+
+  /// Forward alone: adds the loss of this rank's targets to total [1] float64.
+  void evaluate(Arena& arena, const Batch& batch, const Tensor& total);
+
+  /// Runs prompts through the model, storing keys and values at `slot` [N] (int32) and the batch's positions,
+  /// and predicts the token after rows row [M]; value and id as HeadLoss::predict. Needs training = false.
+  void prefill(Arena& arena, const Batch& batch, KeyValueCache& cache, const Tensor& slot, const Tensor& row,
+               const Tensor& value, const Tensor& id);
+
+  /// Runs one new token of S sequences, token, slot, position [S] (int32), and predicts the next of each.
+  void decode(Arena& arena, const Tensor& token, KeyValueCache& cache, const Tensor& slot,
+              const Tensor& position, const Tensor& value, const Tensor& id);
+
+  /// Must be called after master weights were written from outside, before the next forward. Renews the
+  /// bfloat16 copy.
+  void weights_changed(Arena& arena);
+
+  std::vector<FsdpUnit>& units() { return units_; }
+  const std::vector<UnitSpec>& table() const { return table_; }
+  const ModelConfig& config() const { return config_; }
+  const ShardingOptions& options() const { return options_; }
+  DeviceMesh& mesh() { return mesh_; }
+  Context context(Arena& arena) const { return {stream_, arena, *tensor_axis_}; }
+
+ private:
+  /// The units in the order they are used in one pass over the layers.
+  using Visits = std::vector<std::size_t>;
+  Visits forward_visits() const;
+  Visits training_visits() const;
+  using BlockBody = FunctionRef<void(std::size_t layer, Residual& residual, const Block::Saved& saved)>;
+  using HeadBody = FunctionRef<void(Residual& residual, const HeadLoss::Saved& saved)>;
+  void forward_only(Context& context, const Tensor& token, BlockBody block, HeadBody head);
+  void sum_replicated(Context& context);
+  void enter(const Visits& visits, std::size_t visit);
+  void leave(const Visits& visits, std::size_t visit);
+  void begin_gradients(Context& context, std::size_t unit);
+  void reduce_gradients(Context& context, std::size_t unit, bool last);
+  void finish_reduction(Context& context);
+
+  ModelConfig config_;
+  ShardingOptions options_;
+  DeviceMesh& mesh_;
+  const Stream& stream_;
+  std::vector<UnitSpec> table_;
+  std::unique_ptr<TensorAxis> tensor_axis_;
+  Transformer model_;
+  std::unique_ptr<SlotPool> weight_slots_, gradient_slots_;
+  Buffer reduce_scratch_memory_;
+  std::vector<FsdpUnit> units_;
+
+  /// The unit whose reduction is under way, and whether it is its last of the step.
+  struct Reduction {
+    bool open = false;
+    std::size_t unit = 0;
+    bool last = false;
+  } reduction_;
+};
+
+}  // namespace ripstop
