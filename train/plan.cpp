@@ -1,0 +1,33 @@
+#include "train/plan.h"
+
+namespace ripstop {
+
+RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinates) {
+  const Device device = Device::meta(request.device);
+  const Stream stream(device);
+  MemoryLedger ledger;
+  DeviceMesh mesh = DeviceMesh::planned(request.mesh, coordinates);
+  TrainingStep step(request.model, request.step, mesh, stream, ledger);
+  step.run(
+      request.micro_batches, [](std::int64_t) { return HostTokens{}; }, 0.0, 1, false);
+  RankPlan plan;
+  plan.traffic_per_step = mesh.bytes_sent();
+  step.evaluate(1, [](std::int64_t) { return HostTokens{}; });
+  plan.memory = ledger.peak();
+  plan.arena = step.arena().peak();
+  for (int c = 0; c < kMemoryCategories; ++c)
+    plan.memory[static_cast<MemoryCategory>(c)] += plan.arena[static_cast<MemoryCategory>(c)];
+  return plan;
+}
+
+RankPlan plan_fullest(const PlanRequest& request) {
+  RankPlan fullest;
+  for (const std::int64_t fsdp : {std::int64_t{0}, request.mesh.fsdp - 1})
+    for (const std::int64_t tensor : {std::int64_t{0}, request.mesh.tensor - 1}) {
+      const RankPlan plan = plan_rank(request, {.replicate = 0, .fsdp = fsdp, .tensor = tensor});
+      if (plan.memory.total() > fullest.memory.total()) fullest = plan;
+    }
+  return fullest;
+}
+
+}  // namespace ripstop
