@@ -1,0 +1,219 @@
+// Every layer's backward against differences of its forward.
+#include <gtest/gtest.h>
+
+#include "model/transformer.h"
+#include "tests/model/layer_fixture.h"
+
+namespace ripstop {
+namespace {
+
+using testing::dot;
+using testing::expect_gradient;
+using testing::LayerFixture;
+
+// Grouped heads, and an F that is no multiple of eight.
+const ModelConfig kConfig{.hidden_size = 16,
+                          .intermediate_size = 20,
+                          .num_hidden_layers = 1,
+                          .num_attention_heads = 4,
+                          .num_key_value_heads = 2,
+                          .vocab_size = 13,
+                          .max_position_embeddings = 8};
+constexpr std::int64_t kRows = 16, kHidden = 16, kPaddedF = 24;
+
+/// Keeps the first `valid` of every `period` rows (or columns) and clears the padding.
+void clear_padded_rows(const Tensor& t, std::int64_t valid, std::int64_t period) {
+  for (std::int64_t r = 0; r < t.rows(); ++r)
+    if (r % period >= valid) std::fill_n(t.as<float>() + r * t.cols(), t.cols(), 0.0F);
+}
+void clear_padded_columns(const Tensor& t, std::int64_t valid) {
+  for (std::int64_t r = 0; r < t.rows(); ++r)
+    std::fill_n(t.as<float>() + r * t.cols() + valid, t.cols() - valid, 0.0F);
+}
+
+class GradientTest : public ::testing::Test, public LayerFixture {
+ protected:
+  Tensor angle() {
+    Transformer model(kConfig, 1, 0, 8, stream, ledger);
+    const Tensor copy = zeros(model.angle().shape);
+    copy_bytes(stream, copy.data, model.angle().data, copy.bytes());
+    return copy;
+  }
+  void fill_attention(Attention& a) {
+    fill_vector(a.norm, kHidden);
+    fill(a.wqkv, {32, kHidden}, 0.3);
+    fill(a.wo, {kHidden, kHidden}, 0.3);
+  }
+  void fill_mlp(Mlp& m) {
+    fill_vector(m.norm, kHidden);
+    fill(m.w13, {2 * kPaddedF, kHidden}, 0.3);
+    fill(m.w2, {kHidden, kPaddedF}, 0.3);
+    clear_padded_rows(m.w13.value, kConfig.intermediate_size, kPaddedF);
+    clear_padded_columns(m.w2.value, kConfig.intermediate_size);
+  }
+
+  /// Loss of a sub-layer: its output sum + branch, weighed. Forward runs on copies, as it writes into the
+  /// branch.
+  template <class Forward>
+  double weighed(const Tensor& sum, const Tensor& branch, const Tensor& weights, Forward forward) {
+    Frame frame(arena);
+    const Tensor copy = arena.allocate(DType::kFloat32, branch.shape);
+    copy_bytes(stream, copy.data, branch.data, branch.bytes());
+    Residual residual{.sum = sum, .branch = copy};
+    forward(residual);
+    return dot(residual.sum, weights) + dot(residual.branch, weights);
+  }
+};
+
+TEST_F(GradientTest, Attention) {
+  Attention layer(kConfig, 1);
+  fill_attention(layer);
+  const Batch rows = batch(kConfig.vocab_size);
+  const Tensor turn = angle(), sum = random({kRows, kHidden}), branch = random({kRows, kHidden}),
+               weights = random({kRows, kHidden});
+  const auto loss = [&] {
+    return weighed(sum, branch, weights, [&](Residual& residual) {
+      layer.forward(context, rows, turn, residual, layer.allocate(context, kRows, DType::kFloat32));
+    });
+  };
+  Frame frame(arena);
+  const Attention::Saved saved = layer.allocate(context, kRows, DType::kFloat32);
+  const Tensor out = random({kRows, kHidden});
+  copy_bytes(stream, out.data, branch.data, out.bytes());
+  Residual residual{.sum = sum, .branch = out};
+  layer.forward(context, rows, turn, residual, saved);
+  const Tensor dresidual = zeros({kRows, kHidden});
+  copy_bytes(stream, dresidual.data, weights.data, weights.bytes());
+  layer.backward(context, rows, turn, saved, dresidual);
+
+  expect_gradient(sum, dresidual, loss, "sum");
+  expect_gradient(branch, dresidual, loss, "branch");
+  expect_gradient(layer.norm.value, layer.norm.gradient, loss, "norm");
+  expect_gradient(layer.wqkv.value, layer.wqkv.gradient, loss, "wqkv");
+  expect_gradient(layer.wo.value, layer.wo.gradient, loss, "wo");
+}
+
+TEST_F(GradientTest, Mlp) {
+  Mlp layer(kConfig, 1);
+  fill_mlp(layer);
+  const Tensor sum = random({kRows, kHidden}), branch = random({kRows, kHidden}),
+               weights = random({kRows, kHidden});
+  const auto loss = [&] {
+    return weighed(sum, branch, weights, [&](Residual& residual) {
+      layer.forward(context, residual, layer.allocate(context, kRows, DType::kFloat32));
+    });
+  };
+  Frame frame(arena);
+  const Mlp::Saved saved = layer.allocate(context, kRows, DType::kFloat32);
+  const Tensor out = zeros({kRows, kHidden}), dresidual = zeros({kRows, kHidden});
+  copy_bytes(stream, out.data, branch.data, out.bytes());
+  copy_bytes(stream, dresidual.data, weights.data, weights.bytes());
+  Residual residual{.sum = sum, .branch = out};
+  layer.forward(context, residual, saved);
+  layer.backward(context, saved, dresidual);
+
+  expect_gradient(sum, dresidual, loss, "sum");
+  expect_gradient(layer.norm.value, layer.norm.gradient, loss, "norm");
+  for (std::int64_t r = 0; r < 2 * kPaddedF; ++r)
+    if (r % kPaddedF >= kConfig.intermediate_size)
+      for (std::int64_t c = 0; c < kHidden; ++c)
+        EXPECT_EQ(layer.w13.gradient.as<float>()[r * kHidden + c], 0.0F) << "padding must stay zero";
+  for (std::int64_t half = 0; half < 2; ++half)
+    expect_gradient(layer.w13.value.row_range(half * kPaddedF, kConfig.intermediate_size),
+                    layer.w13.gradient.row_range(half * kPaddedF, kConfig.intermediate_size), loss, "w13");
+  for (std::int64_t r = 0; r < kHidden; ++r) {
+    const auto valid = [&](const Tensor& t) { return t.viewed({t.count()}).row_range(r * kPaddedF, 20); };
+    expect_gradient(valid(layer.w2.value), valid(layer.w2.gradient), loss, "w2");
+    for (std::int64_t c = 20; c < kPaddedF; ++c)
+      EXPECT_EQ(layer.w2.gradient.as<float>()[r * kPaddedF + c], 0.0F);
+  }
+}
+
+TEST_F(GradientTest, Embedding) {
+  Embedding layer;
+  fill(layer.table, {16, kHidden}, 1.0);
+  const Batch rows = batch(kConfig.vocab_size);
+  const Tensor out = zeros({kRows, kHidden}), weights = random({kRows, kHidden});
+  const auto loss = [&] {
+    layer.forward(context, rows.token, out);
+    return dot(out, weights);
+  };
+  layer.backward(context, rows, weights);
+  expect_gradient(layer.table.value, layer.table.gradient, loss, "table");
+}
+
+TEST_F(GradientTest, HeadLoss) {
+  HeadLoss layer(kConfig, 1, 0);
+  fill_vector(layer.norm, kHidden);
+  fill(layer.output, {16, kHidden}, 0.5);
+  const Batch rows = batch(kConfig.vocab_size);
+  const Tensor sum = random({kRows, kHidden}), branch = random({kRows, kHidden}),
+               total = zeros({1}, DType::kFloat64);
+  const auto loss = [&] {
+    Frame frame(arena);
+    total.as<double>()[0] = 0;
+    Residual residual{.sum = sum, .branch = branch};
+    layer.forward(context, rows, layer.output, residual, layer.allocate(context, kRows, DType::kFloat32),
+                  total);
+    return total.as<double>()[0];
+  };
+  Frame frame(arena);
+  const HeadLoss::Saved saved = layer.allocate(context, kRows, DType::kFloat32);
+  Residual residual{.sum = sum, .branch = branch};
+  const Tensor dresidual = random({kRows, kHidden});
+  total.as<double>()[0] = 100;
+  layer.forward_backward(context, rows, layer.output, residual, saved, total, dresidual);
+  EXPECT_NEAR(total.as<double>()[0] - 100, loss(), 1e-4) << "forward_backward and forward agree, and add";
+
+  expect_gradient(sum, dresidual, loss, "sum");
+  expect_gradient(layer.norm.value, layer.norm.gradient, loss, "norm");
+  expect_gradient(layer.output.value.row_range(0, 13), layer.output.gradient.row_range(0, 13), loss,
+                  "output");
+  for (std::int64_t i = 13 * kHidden; i < 16 * kHidden; ++i)
+    EXPECT_EQ(layer.output.gradient.as<float>()[i], 0.0F);
+}
+
+TEST_F(GradientTest, HeadLossWithoutTargetsHasZeroGradients) {
+  HeadLoss layer(kConfig, 1, 0);
+  fill_vector(layer.norm, kHidden);
+  fill(layer.output, {16, kHidden}, 0.5);
+  Batch rows = batch(kConfig.vocab_size);
+  rows.targets = 0;
+  Frame frame(arena);
+  const Tensor total = zeros({1}, DType::kFloat64), dresidual = random({kRows, kHidden});
+  Residual residual{.sum = random({kRows, kHidden}), .branch = random({kRows, kHidden})};
+  layer.forward_backward(context, rows, layer.output, residual,
+                         layer.allocate(context, kRows, DType::kFloat32), total, dresidual);
+  EXPECT_EQ(total.as<double>()[0], 0);
+  for (const Tensor& t : {dresidual, layer.output.gradient, layer.norm.gradient})
+    for (std::int64_t i = 0; i < t.count(); ++i) ASSERT_EQ(t.as<float>()[i], 0.0F);
+}
+
+TEST_F(GradientTest, Block) {
+  Block block(kConfig, 1);
+  fill_attention(block.attention);
+  fill_mlp(block.mlp);
+  const Batch rows = batch(kConfig.vocab_size);
+  const Tensor turn = angle(), sum = random({kRows, kHidden}), branch = random({kRows, kHidden}),
+               weights = random({kRows, kHidden});
+  const auto loss = [&] {
+    return weighed(sum, branch, weights, [&](Residual& residual) {
+      block.forward(context, rows, turn, residual, block.allocate(context, kRows, DType::kFloat32));
+    });
+  };
+  Frame frame(arena);
+  const Block::Saved saved = block.allocate(context, kRows, DType::kFloat32);
+  const Tensor out = zeros({kRows, kHidden}), dresidual = zeros({kRows, kHidden});
+  copy_bytes(stream, out.data, branch.data, out.bytes());
+  copy_bytes(stream, dresidual.data, weights.data, weights.bytes());
+  Residual residual{.sum = sum, .branch = out};
+  block.forward(context, rows, turn, residual, saved);
+  block.backward(context, rows, turn, saved, dresidual);
+
+  expect_gradient(sum, dresidual, loss, "sum");
+  expect_gradient(block.attention.wqkv.value, block.attention.wqkv.gradient, loss, "wqkv");
+  expect_gradient(block.mlp.norm.value, block.mlp.norm.gradient, loss, "feed-forward norm");
+}
+
+}  // namespace
+}  // namespace ripstop
