@@ -114,10 +114,11 @@ TEST_F(GradientTest, Mlp) {
 
   expect_gradient(sum, dresidual, loss, "sum");
   expect_gradient(layer.norm.value, layer.norm.gradient, loss, "norm");
-  for (std::int64_t r = 0; r < 2 * kPaddedF; ++r)
-    if (r % kPaddedF >= kConfig.intermediate_size)
-      for (std::int64_t c = 0; c < kHidden; ++c)
-        EXPECT_EQ(layer.w13.gradient.as<float>()[r * kHidden + c], 0.0F) << "padding must stay zero";
+  for (std::int64_t r = 0; r < 2 * kPaddedF; ++r) {
+    if (r % kPaddedF < kConfig.intermediate_size) continue;
+    for (std::int64_t c = 0; c < kHidden; ++c)
+      EXPECT_EQ(layer.w13.gradient.as<float>()[r * kHidden + c], 0.0F) << "padding must stay zero";
+  }
   for (std::int64_t half = 0; half < 2; ++half)
     expect_gradient(layer.w13.value.row_range(half * kPaddedF, kConfig.intermediate_size),
                     layer.w13.gradient.row_range(half * kPaddedF, kConfig.intermediate_size), loss, "w13");
@@ -163,7 +164,8 @@ TEST_F(GradientTest, HeadLoss) {
   const Tensor dresidual = random({kRows, kHidden});
   total.as<double>()[0] = 100;
   layer.forward_backward(context, rows, layer.output, residual, saved, total, dresidual);
-  EXPECT_NEAR(total.as<double>()[0] - 100, loss(), 1e-4) << "forward_backward and forward agree, and add";
+  const double added = total.as<double>()[0] - 100;
+  EXPECT_NEAR(added, loss(), 1e-4) << "forward_backward and forward agree, and add";
 
   expect_gradient(sum, dresidual, loss, "sum");
   expect_gradient(layer.norm.value, layer.norm.gradient, loss, "norm");
