@@ -1,28 +1,225 @@
-// ripstop doctor: what was built, what this machine has.
+// ripstop doctor: what was built, what this machine has, and under a launcher which machines there are and
+// how fast they talk.
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <map>
 #include <nlohmann/json.hpp>
 
+#include "parallel/mpi_world.h"
 #include "train/commands/commands.h"
+#include "train/link_speed.h"
+#include "train/machine.h"
+#include "train/progress.h"
 #include "train/version.h"
 
 namespace ripstop {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// One node of the launch, as its lowest rank sees it.
+struct Node {
+  int64_t ranks = 0;
+  Json machine;
+  std::vector<std::string> complaints;  ///< of all its ranks, each text once
+};
+
+struct Report {
+  int64_t ranks = 1;
+  std::string mpi;
+  std::vector<Node> nodes;
+  std::optional<LinkSpeed> inside_node;
+  std::optional<LinkSpeed> between_nodes;
+};
+
+template <class T>
+Json or_null(const std::optional<T>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+Json as_json(const Machine& machine) {
+  Json environment = Json::object();
+  for (const auto& [name, value] : machine.environment) environment[name] = value;
+  return {{"host", machine.host},
+          {"system", machine.system},
+          {"processor", machine.processor},
+          {"instruction_set", machine.instruction_set},
+          {"fast_bfloat16", machine.fast_bfloat16},
+          {"cores", machine.cores},
+          {"cores_allowed", machine.cores_allowed},
+          {"cores_quota", or_null(machine.cores_quota)},
+          {"memory_bytes", machine.memory_bytes},
+          {"memory_available_bytes", machine.memory_available_bytes},
+          {"memory_limit_bytes", or_null(machine.memory_limit_bytes)},
+          {"memory_limit_used_bytes", or_null(machine.memory_limit_used_bytes)},
+          {"shared_memory_free_bytes", or_null(machine.shared_memory_free_bytes)},
+          {"disk_free_bytes", or_null(machine.disk_free_bytes)},
+          {"open_files_limit", or_null(machine.open_files_limit)},
+          {"environment", environment}};
+}
+
+// Threads that a rank will compute with: what OpenMP is told, else what the rank may use.
+int64_t threads_of_rank(const Machine& machine) {
+  const char* text = std::getenv("OMP_NUM_THREADS");
+  const long threads = text != nullptr ? std::strtol(text, nullptr, 10) : 0;
+  return threads > 0 ? threads : std::max<int64_t>(1, machine.cores_allowed);
+}
+
+// Each rank describes itself; ranks of a node agree on the machine but may differ in what they may use.
+std::vector<Node> describe_nodes(MpiWorld& world) {
+  const std::vector<RankPlace>& places = world.places();
+  Communicator& ranks = world.communicator();
+  const int64_t node = places[static_cast<size_t>(ranks.rank())].node;
+  const auto ranks_here =
+      std::count_if(places.begin(), places.end(), [&](const RankPlace& place) { return place.node == node; });
+  const Machine machine = look_at_machine();
+  const Json own{{"machine", as_json(machine)},
+                 {"complaints", complaints(machine, ranks.size(), ranks_here, threads_of_rank(machine))}};
+  const std::vector<std::string> texts =
+      ranks.all_gather_text(own.dump(-1, ' ', false, Json::error_handler_t::replace));
+  std::map<int64_t, Node> nodes;
+  for (size_t rank = 0; rank < texts.size(); ++rank) {
+    const Json rank_json = Json::parse(texts[rank]);
+    Node& of_rank = nodes[places[rank].node];
+    if (of_rank.ranks++ == 0) of_rank.machine = rank_json.at("machine");
+    for (const std::string text : rank_json.at("complaints"))
+      if (std::find(of_rank.complaints.begin(), of_rank.complaints.end(), text) == of_rank.complaints.end())
+        of_rank.complaints.push_back(text);
+  }
+  std::vector<Node> result;
+  for (auto& [lowest_rank, each] : nodes) result.push_back(std::move(each));
+  for (Node& each : result)
+    if (each.machine.at("instruction_set") != result.front().machine.at("instruction_set"))
+      each.complaints.push_back("another instruction set than the first node's: these cannot train together");
+  return result;
+}
+
+// The slower of two measurements of links of the same kind.
+LinkSpeed slower(const LinkSpeed& a, const LinkSpeed& b) {
+  return {std::max(a.latency_seconds, b.latency_seconds), std::min(a.bytes_per_second, b.bytes_per_second)};
+}
+
+// Rings of the ranks that share `color`; the slowest is told. None where every ring has one rank.
+std::optional<LinkSpeed> measure_groups(Communicator& world, int64_t color, const std::string& name) {
+  const std::unique_ptr<Communicator> group = world.split(color, world.rank(), name);
+  std::optional<LinkSpeed> speed;
+  if (group->size() > 1) speed = measure_ring(*group);
+  const std::vector<std::string> texts = world.all_gather_text(
+      speed ? fmt::format("{} {}", speed->latency_seconds, speed->bytes_per_second) : std::string());
+  std::optional<LinkSpeed> slowest;
+  for (const std::string& text : texts) {
+    if (text.empty()) continue;
+    char* rest = nullptr;
+    const double latency = std::strtod(text.c_str(), &rest);
+    const LinkSpeed each{latency, std::strtod(rest, nullptr)};
+    slowest = slowest ? slower(*slowest, each) : each;
+  }
+  return slowest;
+}
+
+Report examine(MpiWorld& world) {
+  Communicator& ranks = world.communicator();
+  Report report;
+  report.ranks = ranks.size();
+  report.mpi = world.library();
+  report.nodes = describe_nodes(world);
+  if (ranks.size() == 1) return report;
+  const std::vector<RankPlace>& places = world.places();
+  const auto own = static_cast<size_t>(ranks.rank());
+  const int64_t place_in_node =
+      std::count_if(places.begin(), places.begin() + static_cast<ptrdiff_t>(own),
+                    [&](const RankPlace& place) { return place.node == places[own].node; });
+  report.inside_node = measure_groups(ranks, places[own].node, "node");
+  report.between_nodes = measure_groups(ranks, place_in_node, "nodes");
+  return report;
+}
+
+Json as_json(const std::optional<LinkSpeed>& speed) {
+  if (!speed) return nullptr;
+  return {{"latency_seconds", speed->latency_seconds}, {"bytes_per_second", speed->bytes_per_second}};
+}
+
+void print_json(const Report& report) {
+  Json document{{"version", version()}, {"commit", git_commit()}, {"compiler", compiler()}};
+  for (const Library& library : libraries())
+    document["libraries"][std::string(library.name)] = library.version;
+  document["back_ends"] = {"cpu"};
+  document["mpi"] = report.mpi;
+  document["ranks"] = report.ranks;
+  document["nodes"] = Json::array();
+  for (const Node& node : report.nodes) {
+    Json json = node.machine;
+    json["ranks"] = node.ranks;
+    json["complaints"] = node.complaints;
+    document["nodes"].push_back(json);
+  }
+  document["inside_node"] = as_json(report.inside_node);
+  document["between_nodes"] = as_json(report.between_nodes);
+  fmt::print("{}\n", document.dump(2));
+}
+
+std::string free_text(const Json& bytes) {
+  return bytes.is_null() ? "unknown" : bytes_text(bytes.get<int64_t>()) + " free";
+}
+
+void print_node(const Node& node) {
+  const Json& machine = node.machine;
+  fmt::print("\n{}  {} rank{}\n", machine.at("host").get<std::string>(), node.ranks,
+             node.ranks == 1 ? "" : "s");
+  fmt::print("  system      {}\n", machine.at("system").get<std::string>());
+  fmt::print("  processor   {}\n", machine.at("processor").get<std::string>());
+  fmt::print("  kernels     {}, bfloat16 {}\n", machine.at("instruction_set").get<std::string>(),
+             machine.at("fast_bfloat16").get<bool>() ? "in hardware" : "not in hardware");
+  fmt::print("  cores       {}, {} allowed for a rank", machine.at("cores").get<int64_t>(),
+             machine.at("cores_allowed").get<int64_t>());
+  if (!machine.at("cores_quota").is_null())
+    fmt::print(", control group grants {:.1f}", machine.at("cores_quota").get<double>());
+  fmt::print("\n  memory      {}, {} available", bytes_text(machine.at("memory_bytes").get<int64_t>()),
+             bytes_text(machine.at("memory_available_bytes").get<int64_t>()));
+  if (!machine.at("memory_limit_bytes").is_null())
+    fmt::print(", control group limits to {}", bytes_text(machine.at("memory_limit_bytes").get<int64_t>()));
+  fmt::print("\n  /dev/shm    {}\n", free_text(machine.at("shared_memory_free_bytes")));
+  fmt::print("  disk here   {}\n", free_text(machine.at("disk_free_bytes")));
+  for (const auto& [name, value] : machine.at("environment").items())
+    fmt::print("  {}={}\n", name, value.get<std::string>());
+  for (const std::string& complaint : node.complaints) fmt::print("  ! {}\n", complaint);
+}
+
+void print_speed(const char* where, const std::optional<LinkSpeed>& speed) {
+  if (speed)
+    fmt::print("{:<18}{:.1f} us latency, {:.2f} GB/s a rank, slowest ring\n", where,
+               1e6 * speed->latency_seconds, 1e-9 * speed->bytes_per_second);
+}
+
+void print_for_people(const Report& report) {
+  fmt::print("ripstop {} ({}), {}\n", version(), git_commit(), compiler());
+  fmt::print("back ends: cpu (no cuda in this build)\n");
+  for (const Library& library : libraries()) fmt::print("  {:<16}{}\n", library.name, library.version);
+  fmt::print("\n{} rank{} on {} node{}, MPI at run time: {}\n", report.ranks, report.ranks == 1 ? "" : "s",
+             report.nodes.size(), report.nodes.size() == 1 ? "" : "s", report.mpi);
+  for (const Node& node : report.nodes) print_node(node);
+  if (report.inside_node || report.between_nodes) fmt::print("\n");
+  print_speed("inside a node", report.inside_node);
+  print_speed("between nodes", report.between_nodes);
+}
+
+}  // namespace
 
 ExitCode run_doctor(CLI::App& app, const Arguments& arguments) {
   bool json = false;
   app.add_flag("--json", json, "one JSON document");
-  set_example(app, "ripstop doctor");
+  set_example(app, "ripstop doctor\n  mpirun -n 4 ripstop doctor     measures between the ranks as well");
   parse(app, arguments);
-  if (json) {
-    nlohmann::ordered_json document{
-        {"version", version()}, {"commit", git_commit()}, {"compiler", compiler()}};
-    for (const Library& library : libraries())
-      document["libraries"][std::string(library.name)] = library.version;
-    fmt::print("{}\n", document.dump(2));
-    return ExitCode::kOk;
-  }
-  fmt::print("ripstop {} ({}), {}\n", version(), git_commit(), compiler());
-  for (const Library& library : libraries()) fmt::print("  {:<16}{}\n", library.name, library.version);
+
+  MpiWorld world;
+  const Report report = examine(world);
+  if (world.communicator().rank() != 0) return ExitCode::kOk;
+  if (json)
+    print_json(report);
+  else
+    print_for_people(report);
   return ExitCode::kOk;
 }
 
