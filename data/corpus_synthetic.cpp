@@ -1,0 +1,133 @@
+// News-like articles made from nothing: small enough for a tiny model, honest enough to show that it reads.
+//
+// An article reports a few events, each as something someone claims, but for one that an authority confirms;
+// the summary is that event. The confirmed one is never first, so the article's first sentence is no summary,
+// and every event has a person, a place and a date of its own, so only the right sentence helps. People,
+// places and days of the month of validation and test articles never occur in train: a model must copy, it
+// cannot remember.
+#include <algorithm>
+#include <array>
+
+#include "data/corpus.h"
+#include "data/pack_plan.h"
+#include "model/error.h"
+
+namespace ripstop {
+namespace {
+
+constexpr std::array kSyllables = {"ba", "be", "bi", "bo", "da", "de", "di", "do", "fa", "fe", "ga", "go",
+                                   "ha", "he", "ja", "jo", "ka", "ke", "ki", "ko", "la", "le", "li", "lo",
+                                   "ma", "me", "mi", "mo", "na", "ne", "ni", "no", "pa", "pe", "pi", "po",
+                                   "ra", "re", "ri", "ro", "sa", "se", "si", "so", "ta", "te", "ti", "to",
+                                   "va", "ve", "wa", "we", "ya", "yo", "za", "zo"};
+constexpr std::array kVerbs = {"opened",  "closed",  "bought",    "sold",   "painted",
+                               "rebuilt", "visited", "inspected", "robbed", "flooded"};
+constexpr std::array kObjects = {"bridge",  "school",  "hospital", "library", "museum", "factory",
+                                 "stadium", "harbour", "market",   "church",  "tower",  "station",
+                                 "bakery",  "cinema",  "theatre",  "farm",    "mill",   "garden"};
+constexpr std::array kMonths = {"January", "March", "April", "May", "June", "August", "October"};
+constexpr std::array kConfirmed = {"Police confirmed that", "The council confirmed that",
+                                   "Officials confirmed that"};
+constexpr std::array kClaimed = {"A neighbour thought that", "A rival claimed that",
+                                 "Nobody believed that",     "One visitor heard that",
+                                 "A caller said that",       "Some papers wrote that"};
+constexpr int64_t kSentences = 3;
+constexpr int64_t kHeldOutNames = 200;  // of each of validation and test
+
+/// Numbers for one article, from a key of its own (SplitMix64).
+class Random {
+ public:
+  explicit Random(uint64_t key) : state_(key) {}
+  uint64_t below(uint64_t bound) {
+    state_ += 0x9e3779b97f4a7c15ull;
+    uint64_t z = state_;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+    __extension__ using Wide = unsigned __int128;
+    return static_cast<uint64_t>((Wide{z ^ (z >> 31)} * bound) >> 64);
+  }
+  template <class List>
+  const auto& pick(const List& list) {
+    return list[below(list.size())];
+  }
+
+ private:
+  uint64_t state_;
+};
+
+/// Invented names with an ending, in three parts without a name in common.
+class NamePool {
+ public:
+  NamePool(const std::string& ending, uint64_t key) {
+    std::vector<std::string> all;
+    for (const char* first : kSyllables) {
+      for (const char* second : kSyllables) {
+        if (first == second) continue;
+        std::string name = std::string(first) + second + ending;
+        name[0] = static_cast<char>(name[0] - 'a' + 'A');
+        all.push_back(std::move(name));
+      }
+    }
+    const auto order = keyed_permutation(static_cast<int64_t>(all.size()), key);
+    for (size_t i = 0; i < order.size(); ++i) {
+      const size_t part = i < kHeldOutNames ? 1 : i < 2 * kHeldOutNames ? 2 : 0;
+      parts_[part].push_back(all[static_cast<size_t>(order[i])]);
+    }
+  }
+  const std::vector<std::string>& of(Split split) const { return parts_[static_cast<size_t>(split)]; }
+
+ private:
+  std::array<std::vector<std::string>, kSplits> parts_;
+};
+
+struct World {
+  NamePool first_names{"n", 1}, last_names{"rd", 2}, towns{"ville", 3};
+};
+
+/// Days of the month: multiples of 7 belong to validation, those one behind to test, the others to train.
+uint64_t day_of_month(Split split, Random& random) {
+  if (split == Split::kValidation) return 7 * (1 + random.below(4));
+  if (split == Split::kTest) return 7 * random.below(4) + 1;
+  const uint64_t n = random.below(20);
+  return n / 5 * 7 + 2 + n % 5;
+}
+
+std::string event(const World& world, Split split, Random& random) {
+  const std::string& first = random.pick(world.first_names.of(split));
+  const std::string& last = random.pick(world.last_names.of(split));
+  const char* verb = random.pick(kVerbs);
+  const char* object = random.pick(kObjects);
+  const std::string& town = random.pick(world.towns.of(split));
+  const uint64_t day = day_of_month(split, random);
+  return fmt::format("{} {} {} the {} in {} on {} {}.", first, last, verb, object, town, day,
+                     random.pick(kMonths));
+}
+
+}  // namespace
+
+void read_synthetic(const CorpusSource& source, CorpusProgress& progress, const ExampleSink& sink) {
+  const World world;
+  // A hundredth for each of validation and test, but 500 are plenty and below three there is only train.
+  const int64_t held_out = source.examples < 3 ? 0 : std::clamp<int64_t>(source.examples / 100, 1, 500);
+  progress = {0, source.examples};
+  for (int64_t i = 0; i < source.examples; ++i) {
+    CorpusExample example;
+    const int64_t from_end = source.examples - 1 - i;
+    example.split = from_end < held_out       ? Split::kTest
+                    : from_end < 2 * held_out ? Split::kValidation
+                                              : Split::kTrain;
+    example.id = fmt::format("synthetic-{}", i);
+    Random random(Random(source.seed).below(UINT64_MAX) ^ (static_cast<uint64_t>(i) * 0xd1342543de82ef95ull));
+    const int64_t confirmed = 1 + static_cast<int64_t>(random.below(kSentences - 1));
+    for (int64_t s = 0; s < kSentences; ++s) {
+      const std::string what = event(world, example.split, random);
+      const char* intro = s == confirmed ? random.pick(kConfirmed) : random.pick(kClaimed);
+      example.document += fmt::format("{}{} {}", s == 0 ? "" : " ", intro, what);
+      if (s == confirmed) example.summary = what;
+    }
+    progress.done = i + 1;
+    sink(example);
+  }
+}
+
+}  // namespace ripstop

@@ -1,0 +1,63 @@
+// Examples encoded on several threads and handed back in their order.
+#pragma once
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "data/corpus.h"
+#include "data/token_dataset.h"
+
+namespace ripstop {
+
+/// An example and what its encoder finds out about it.
+struct EncodedExample {
+  CorpusExample source;
+  TokenExample tokens;
+  uint64_t pair_hash = 0;
+  bool has_control = false;
+};
+
+/// Examples go in by add(), in order; `encode` runs on the pool's threads, on several examples at once;
+/// `take` runs on the thread that calls add() and finish(), in the order of add(). At most a few batches a
+/// thread are under way. What `encode` throws is thrown by add() or finish(). The destructor drops what is
+/// not done.
+class EncodePool {
+ public:
+  EncodePool(int64_t threads, std::function<void(EncodedExample&)> encode,
+             std::function<void(EncodedExample&)> take);
+  ~EncodePool();
+  EncodePool(const EncodePool&) = delete;
+  EncodePool& operator=(const EncodePool&) = delete;
+
+  void add(CorpusExample&& example);
+  /// Waits for all and hands them over.
+  void finish();
+
+ private:
+  struct Batch {
+    std::vector<EncodedExample> examples;
+    int64_t bytes = 0;
+    bool done = false;
+    std::exception_ptr failure;
+  };
+  void work();
+  void submit();
+  void take_first();
+
+  std::function<void(EncodedExample&)> encode_, take_;
+  size_t most_batches_;
+  Batch filling_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Batch> batches_;  // in order; references stay valid while others come and go at the ends
+  std::deque<Batch*> waiting_;
+  bool stopping_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace ripstop

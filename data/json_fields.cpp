@@ -1,0 +1,137 @@
+#include "data/json_fields.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+namespace ripstop {
+namespace {
+
+using Json = nlohmann::json;
+constexpr int kDeepest = 32;
+
+/// Keeps count of the depth and refuses what no data file has. nlohmann's parser itself is iterative.
+class BoundedSax : public nlohmann::json_sax<Json> {
+ public:
+  std::string error;
+
+  bool null() override { return scalar(); }
+  bool boolean(bool) override { return scalar(); }
+  bool number_integer(number_integer_t value) override { return whole_number(std::to_string(value)); }
+  bool number_unsigned(number_unsigned_t value) override { return whole_number(std::to_string(value)); }
+  bool number_float(number_float_t, const string_t&) override { return scalar(); }
+  bool binary(binary_t&) override { return false; }
+  bool start_object(std::size_t) override { return open(true); }
+  bool end_object() override { return close(); }
+  bool start_array(std::size_t) override { return open(false); }
+  bool end_array() override { return close(); }
+  bool parse_error(std::size_t position, const std::string&,
+                   const nlohmann::detail::exception& problem) override {
+    const std::string text = problem.what();
+    // "[json.exception.parse_error.101] parse error at line 1, column 3: ..." -> what follows the place
+    const size_t colon = text.find(": ");
+    error = fmt::format("not JSON at byte {}: {}", position,
+                        colon == std::string::npos ? text : text.substr(colon + 2));
+    std::replace(error.begin(), error.end(), '\n', ' ');
+    if (error.size() > 200) error.resize(200);
+    return false;
+  }
+
+ protected:
+  int depth = 0;
+  bool refuse(std::string why) {
+    error = std::move(why);
+    return false;
+  }
+  virtual bool scalar() { return depth > 0 || refuse("not a JSON object"); }
+  virtual bool whole_number(const std::string&) { return scalar(); }
+  virtual bool opened(bool /*object*/) { return true; }
+
+ private:
+  bool open(bool object) {
+    if (depth == 0 && !object) return refuse("not a JSON object");
+    if (++depth > kDeepest) return refuse(fmt::format("JSON nests deeper than {}", kDeepest));
+    return opened(object);
+  }
+  bool close() {
+    --depth;
+    return true;
+  }
+};
+
+class FieldSax final : public BoundedSax {
+ public:
+  FieldSax(const std::vector<std::string>& names, std::map<std::string, JsonField>& fields)
+      : names_(names), fields_(fields) {}
+  bool key(string_t& name) override {
+    if (depth != 1) return true;
+    if (!seen_.insert(name).second) return refuse(fmt::format("field '{}' is there twice", name));
+    const bool wanted = std::find(names_.begin(), names_.end(), name) != names_.end();
+    current_ = wanted ? &fields_[name] : nullptr;
+    return true;
+  }
+  bool string(string_t& value) override {
+    if (depth == 1 && current_ != nullptr) *current_ = {std::move(value), true};
+    return BoundedSax::scalar();
+  }
+
+ private:
+  bool whole_number(const std::string& digits) override {
+    if (depth == 1 && current_ != nullptr) *current_ = {digits, false};
+    return BoundedSax::scalar();
+  }
+  const std::vector<std::string>& names_;
+  std::map<std::string, JsonField>& fields_;
+  std::set<std::string> seen_;
+  JsonField* current_ = nullptr;
+};
+
+class ListSax final : public BoundedSax {
+ public:
+  explicit ListSax(const std::function<void(const std::string&, const std::string&)>& each) : each_(each) {}
+  bool key(string_t& name) override {
+    if (!seen_.insert(name).second) return refuse(fmt::format("'{}' is there twice", name));
+    name_ = name;
+    return true;
+  }
+  bool string(string_t& value) override {
+    if (depth != 2) return refuse("expected an object of arrays of strings");
+    each_(name_, value);
+    return true;
+  }
+
+ private:
+  bool scalar() override { return refuse("expected an object of arrays of strings"); }
+  bool opened(bool object) override {
+    return (depth == 1) == object && depth <= 2 ? true : refuse("expected an object of arrays of strings");
+  }
+  const std::function<void(const std::string&, const std::string&)>& each_;
+  std::set<std::string> seen_;
+  std::string name_;
+};
+
+bool parse(std::string_view json, BoundedSax& sax, std::string& error) {
+  if (Json::sax_parse(json.begin(), json.end(), &sax)) return true;
+  error = sax.error.empty() ? "not JSON" : sax.error;
+  return false;
+}
+
+}  // namespace
+
+bool read_json_fields(std::string_view json, const std::vector<std::string>& names,
+                      std::map<std::string, JsonField>& fields, std::string& error) {
+  fields.clear();
+  FieldSax sax(names, fields);
+  return parse(json, sax, error);
+}
+
+bool read_json_string_lists(std::string_view json,
+                            const std::function<void(const std::string&, const std::string&)>& each,
+                            std::string& error) {
+  ListSax sax(each);
+  return parse(json, sax, error);
+}
+
+}  // namespace ripstop

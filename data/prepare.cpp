@@ -1,0 +1,425 @@
+#include "data/prepare.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <deque>
+#include <future>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "data/encode_pool.h"
+#include "data/file.h"
+#include "data/hash.h"
+#include "data/hash_set.h"
+#include "data/length_histogram.h"
+#include "data/prompt_template.h"
+#include "data/token_dataset.h"
+#include "data/tokenizer.h"
+#include "data/utf8.h"
+#include "model/error.h"
+
+namespace ripstop {
+namespace {
+
+constexpr int64_t kFormatVersion = 1;
+/// A tokenizer learns from at most this much text, spread over the train split.
+constexpr int64_t kSampleBytes = int64_t{32} << 20;
+
+std::string place_of(const CorpusExample& example) {
+  return example.line > 0 ? fmt::format("{}:{}", example.file, example.line) : example.file;
+}
+
+/// The directory that becomes the output, or goes away.
+class PartialDirectory {
+ public:
+  explicit PartialDirectory(const std::filesystem::path& output) : output_(output.lexically_normal()) {
+    if (!output_.has_filename()) output_ = output_.parent_path();
+    std::error_code error;
+    if (std::filesystem::exists(std::filesystem::symlink_status(output_, error)) &&
+        !(std::filesystem::is_directory(output_, error) && std::filesystem::is_empty(output_, error))) {
+      throw Error(ExitCode::kUsage, fmt::format("{}: exists already", output_.string()),
+                  "name a new directory, or remove this one");
+    }
+    if (output_.has_parent_path()) std::filesystem::create_directories(output_.parent_path(), error);
+    partial_ = output_.string() + fmt::format(".partial-{}", getpid());
+    if (!std::filesystem::create_directory(partial_, error)) {
+      fail(ExitCode::kStorage, "{}: cannot make this directory: {}", partial_.string(),
+           error ? error.message() : "it exists");
+    }
+  }
+  ~PartialDirectory() {
+    std::error_code ignored;
+    if (!partial_.empty()) std::filesystem::remove_all(partial_, ignored);
+  }
+  PartialDirectory(const PartialDirectory&) = delete;
+  PartialDirectory& operator=(const PartialDirectory&) = delete;
+
+  std::filesystem::path operator/(const std::string& name) const { return partial_ / name; }
+
+  /// The commit: everything in it must have been synced.
+  void rename_to_output() {
+    sync_directory(partial_);
+    std::error_code error;
+    std::filesystem::rename(partial_, output_, error);  // replaces an empty directory
+    if (error) fail(ExitCode::kStorage, "{}: cannot be put in place: {}", output_.string(), error.message());
+    partial_.clear();
+    sync_directory(output_.has_parent_path() ? output_.parent_path() : ".");
+  }
+
+ private:
+  std::filesystem::path output_, partial_;
+};
+
+/// Why an example cannot be used; nothing where it can.
+enum class Fault { kNone, kEmpty, kInvalidUtf8, kNul, kDuplicate };
+
+const char* describe(Fault fault) {
+  switch (fault) {
+    case Fault::kNone:
+      return "nothing";
+    case Fault::kEmpty:
+      return "the document or the summary is empty";
+    case Fault::kInvalidUtf8:
+      return "not valid UTF-8";
+    case Fault::kNul:
+      return "has a NUL byte";
+    case Fault::kDuplicate:
+      return "the same document and summary were there before";
+  }
+  return "";
+}
+
+bool is_control(unsigned char c) {
+  return (c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7f;
+}
+
+Fault fault_of(const CorpusExample& example, ExampleKind kind) {
+  if (example.invalid_utf8) return Fault::kInvalidUtf8;
+  const auto has_nul = [](const std::string& text) { return text.find('\0') != std::string::npos; };
+  if (has_nul(example.document) || has_nul(example.summary) || has_nul(example.id)) return Fault::kNul;
+  if (strip(example.document).empty()) return Fault::kEmpty;
+  if (kind == ExampleKind::kSummary && strip(example.summary).empty()) return Fault::kEmpty;
+  return Fault::kNone;
+}
+
+/// Keeps a bounded, evenly spread choice of texts: those with the smallest keys, keys being hashes of their
+/// places.
+class TextSample {
+ public:
+  void add(std::string text) {
+    const uint64_t number = next_++;
+    const uint64_t key = hash64(&number, sizeof number);
+    if (full_ && key > texts_.rbegin()->first) return;
+    bytes_ += static_cast<int64_t>(text.size());
+    texts_.emplace(key, std::move(text));
+    while (bytes_ > kSampleBytes && texts_.size() > 1) {
+      full_ = true;
+      const auto last = std::prev(texts_.end());
+      bytes_ -= static_cast<int64_t>(last->second.size());
+      texts_.erase(last);
+    }
+  }
+  bool empty() const { return texts_.empty(); }
+  /// Gives the lines of the texts one by one and forgets them.
+  bool next_line(std::string& line) {
+    while (at_ >= current_.size()) {
+      if (texts_.empty()) return false;
+      current_ = std::move(texts_.begin()->second);
+      texts_.erase(texts_.begin());
+      at_ = 0;
+    }
+    const size_t end = std::min(current_.size(), current_.find('\n', at_));
+    line = current_.substr(at_, end - at_);
+    at_ = end + 1;
+    return true;
+  }
+
+ private:
+  std::map<uint64_t, std::string> texts_;
+  int64_t bytes_ = 0;
+  uint64_t next_ = 0;
+  bool full_ = false;
+  std::string current_;
+  size_t at_ = 0;
+};
+
+/// What is known of one split while it is written.
+struct SplitState {
+  std::optional<TokenDatasetWriter> writer;
+  SplitReport report;
+  LengthHistogram documents, summaries, examples;
+};
+
+/// One run of prepare.
+class Preparation {
+ public:
+  explicit Preparation(const PrepareOptions& options)
+      : options_(options),
+        template_(options.prompt_template.empty() ? std::string(kDefaultTemplate) : options.prompt_template) {
+  }
+
+  PrepareReport run();
+
+ private:
+  void check_options() const;
+  ExampleKind kind() const {
+    return report_.source.kind == SourceKind::kText ? ExampleKind::kText : ExampleKind::kSummary;
+  }
+  CorpusCounts read(const std::string& doing, const ExampleSink& sink);
+  std::string learn_tokenizer();
+  void encode_all(const Tokenizer& tokenizer, const PromptTemplate& prompt,
+                  const PartialDirectory& directory);
+  void take(EncodedExample& encoded);
+  void skip(const CorpusExample& example, Fault fault);
+  nlohmann::ordered_json describe_files(const PartialDirectory& directory) const;
+  void write_report(const PartialDirectory& directory) const;
+
+  const PrepareOptions& options_;
+  std::string template_;
+  PrepareReport report_;
+  std::array<SplitState, kSplits> splits_;
+  HashSet seen_;
+};
+
+void Preparation::check_options() const {
+  if (options_.output.empty()) fail(ExitCode::kUsage, "--output is required");
+  if (options_.tokenizer.empty() == (options_.vocab_size == 0)) {
+    throw Error(ExitCode::kUsage, "give either --tokenizer FILE.model or --vocab-size N",
+                "N = 8000 trains a tokenizer on the train split");
+  }
+  if (options_.threads < 1 || options_.threads > 1024)
+    fail(ExitCode::kUsage, "--threads is {}", options_.threads);
+  const double fraction = options_.source.validation_fraction;
+  if (!(fraction >= 0 && fraction < 1))
+    fail(ExitCode::kUsage, "--validation-fraction is {}, 0 to below 1 is possible", fraction);
+}
+
+/// Reads the corpus once, with progress, and an ear for signals.
+CorpusCounts Preparation::read(const std::string& doing, const ExampleSink& sink) {
+  CorpusProgress position;
+  int64_t examples = 0;
+  const auto tell = [&] {
+    const double fraction =
+        position.total > 0 ? static_cast<double>(position.done) / static_cast<double>(position.total) : 0;
+    if (options_.progress) options_.progress({doing, std::min(1.0, fraction), examples});
+  };
+  const CorpusCounts counts = read_corpus(report_.source, position, [&](CorpusExample& example) {
+    if (options_.stop != nullptr && options_.stop->load() != 0) throw Interrupted{options_.stop->load()};
+    if (++examples % 256 == 0) tell();
+    sink(example);
+  });
+  position.done = position.total;
+  tell();
+  return counts;
+}
+
+/// Trains a tokenizer on the train split. The separator's text is learned with every document that it
+/// follows.
+std::string Preparation::learn_tokenizer() {
+  const std::string separator = template_.substr(std::min(template_.size(), template_.find('}') + 1));
+  TextSample sample;
+  read("learning the tokenizer", [&](CorpusExample& example) {
+    if (example.split != Split::kTrain || fault_of(example, kind()) != Fault::kNone) return;
+    const bool pair = kind() == ExampleKind::kSummary;
+    sample.add(pair ? example.document + separator + "\n" + example.summary : std::move(example.document));
+  });
+  if (sample.empty())
+    fail(ExitCode::kInputData, "no usable example in the train split to learn a tokenizer from");
+  return train_tokenizer([&](std::string& line) { return sample.next_line(line); }, options_.vocab_size);
+}
+
+void Preparation::skip(const CorpusExample& example, Fault fault) {
+  const std::string what =
+      fmt::format("{}: {}", example.file.empty() ? example.id : place_of(example), describe(fault));
+  if (options_.strict)
+    throw Error(ExitCode::kInputData, what, "without --strict such examples are skipped and counted");
+  if (report_.first_skipped.empty()) report_.first_skipped = what;
+  SplitReport& split = splits_[static_cast<size_t>(example.split)].report;
+  split.empty += fault == Fault::kEmpty;
+  split.invalid_utf8 += fault == Fault::kInvalidUtf8;
+  split.with_nul += fault == Fault::kNul;
+  split.duplicates += fault == Fault::kDuplicate;
+}
+
+/// Writes one encoded example, in the order of the corpus.
+void Preparation::take(EncodedExample& encoded) {
+  const CorpusExample& source = encoded.source;
+  Fault fault = fault_of(source, kind());
+  if (fault == Fault::kNone && !seen_.insert(encoded.pair_hash)) fault = Fault::kDuplicate;
+  if (fault != Fault::kNone) {
+    skip(source, fault);
+    return;
+  }
+  SplitState& split = splits_[static_cast<size_t>(source.split)];
+  const auto tokens = static_cast<int64_t>(encoded.tokens.tokens.size());
+  if (source.split == Split::kTrain) {
+    split.writer->add(encoded.tokens);
+  } else {
+    const ExampleText text{source.id, source.document, source.summary};
+    split.writer->add(encoded.tokens, &text);
+  }
+  split.report.targets += tokens - encoded.tokens.target_begin;
+  split.report.control_characters += encoded.has_control;
+  split.documents.add(encoded.tokens.separator_begin - 1);  // BOS is not the document's
+  split.summaries.add(kind() == ExampleKind::kText ? 0 : tokens - encoded.tokens.target_begin - 1);
+  split.examples.add(tokens);
+}
+
+void Preparation::encode_all(const Tokenizer& tokenizer, const PromptTemplate& prompt,
+                             const PartialDirectory& directory) {
+  for (int s = 0; s < kSplits; ++s) {
+    TokenDatasetHeader header;
+    header.kind = kind();
+    header.vocabulary_size = tokenizer.vocabulary_size();
+    header.tokenizer_sha256 = tokenizer.sha256();
+    header.prompt_template = prompt.text();
+    header.separator = prompt.separator();
+    header.with_text = static_cast<Split>(s) != Split::kTrain;
+    splits_[static_cast<size_t>(s)].writer.emplace(
+        directory / fmt::format("{}.h5", name(static_cast<Split>(s))), header);
+  }
+  {
+    EncodePool pool(
+        options_.threads,
+        [&](EncodedExample& example) {
+          const CorpusExample& source = example.source;
+          if (fault_of(source, kind()) != Fault::kNone) return;
+          example.tokens = kind() == ExampleKind::kText ? prompt.encode_text(source.document)
+                                                        : prompt.encode_pair(source.document, source.summary);
+          const std::string both = source.document + '\0' + source.summary;
+          example.pair_hash = hash64(both.data(), static_cast<int64_t>(both.size()));
+          example.has_control = std::any_of(source.document.begin(), source.document.end(), is_control) ||
+                                std::any_of(source.summary.begin(), source.summary.end(), is_control);
+        },
+        [&](EncodedExample& example) { take(example); });
+    report_.counts = read("encoding", [&](CorpusExample& example) { pool.add(std::move(example)); });
+    pool.finish();
+  }
+  for (int s = 0; s < kSplits; ++s) {
+    if (options_.progress) options_.progress({"writing", static_cast<double>(s) / kSplits, 0});
+    SplitState& split = splits_[static_cast<size_t>(s)];
+    split.report.examples = split.writer->examples();
+    split.report.tokens = split.writer->tokens();
+    split.report.content_hash = split.writer->finish();
+    split.writer.reset();
+    split.report.document_tokens = split.documents.statistics();
+    split.report.summary_tokens = split.summaries.statistics();
+    split.report.example_tokens = split.examples.statistics();
+    report_.splits[static_cast<size_t>(s)] = split.report;
+  }
+}
+
+nlohmann::ordered_json to_json(const LengthStatistics& s) {
+  return {{"mean", s.mean}, {"median", s.median}, {"p90", s.p90}, {"p99", s.p99}, {"longest", s.longest}};
+}
+
+/// What lets a reader notice damage before libhdf5 sees a file.
+nlohmann::ordered_json Preparation::describe_files(const PartialDirectory& directory) const {
+  nlohmann::ordered_json files;
+  for (int s = 0; s < kSplits; ++s) {
+    const std::string file_name = fmt::format("{}.h5", name(static_cast<Split>(s)));
+    const InputFile file(directory / file_name, ExitCode::kStorage);
+    const Hdf5Array tokens = Hdf5File(directory / file_name, ExitCode::kStorage).array("tokens");
+    files[file_name] = {{"bytes", file.bytes()},
+                        {"tokens_offset", tokens.offset_bytes},
+                        {"tokens_bytes", tokens.bytes()},
+                        {"hash_outside_tokens", hash_outside(file, tokens.offset_bytes, tokens.bytes())},
+                        {"content_hash", report_.splits[static_cast<size_t>(s)].content_hash}};
+  }
+  return files;
+}
+
+void Preparation::write_report(const PartialDirectory& directory) const {
+  nlohmann::ordered_json json;
+  json["format_version"] = kFormatVersion;
+  auto& arguments = json["arguments"];
+  arguments["source"] = name(report_.source.kind);
+  for (const auto& input : options_.source.inputs) arguments["input"].push_back(input.string());
+  if (!options_.source.splits.empty()) arguments["splits"] = options_.source.splits.string();
+  if (report_.source.kind == SourceKind::kSynthetic) {
+    arguments["examples"] = options_.source.examples;
+    arguments["seed"] = options_.source.seed;
+  }
+  arguments["document_field"] = options_.source.document_field;
+  arguments["summary_field"] = options_.source.summary_field;
+  arguments["validation_fraction"] = options_.source.validation_fraction;
+  if (options_.vocab_size > 0) arguments["vocab_size"] = options_.vocab_size;
+  if (!options_.tokenizer.empty()) arguments["tokenizer"] = options_.tokenizer.string();
+  arguments["template"] = template_;
+  arguments["strict"] = options_.strict;
+  json["tokenizer"] = {{"sha256", report_.tokenizer_sha256},
+                       {"vocabulary_size", report_.vocabulary_size},
+                       {"trained", report_.tokenizer_trained}};
+  for (int s = 0; s < kSplits; ++s) {
+    const SplitReport& split = report_.splits[static_cast<size_t>(s)];
+    json["splits"][std::string(name(static_cast<Split>(s)))] = {
+        {"examples", split.examples},
+        {"tokens", split.tokens},
+        {"targets", split.targets},
+        {"skipped",
+         {{"empty", split.empty},
+          {"duplicate", split.duplicates},
+          {"invalid_utf8", split.invalid_utf8},
+          {"with_nul", split.with_nul}}},
+        {"with_control_characters", split.control_characters},
+        {"document_tokens", to_json(split.document_tokens)},
+        {"summary_tokens", to_json(split.summary_tokens)},
+        {"example_tokens", to_json(split.example_tokens)}};
+  }
+  json["absent_ids"] = report_.counts.absent_ids;
+  json["unlisted_files"] = report_.counts.unlisted;
+  json["files"] = describe_files(directory);
+  const std::string text = json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  OutputFile file(directory / "prepare.json");
+  file.append(text.data(), static_cast<int64_t>(text.size()));
+  file.sync();
+}
+
+PrepareReport Preparation::run() {
+  check_options();
+  report_.source = resolve_source(options_.source);
+  // A given tokenizer is looked at before anything is written.
+  std::optional<Tokenizer> tokenizer;
+  if (!options_.tokenizer.empty()) {
+    tokenizer.emplace(options_.tokenizer);
+    PromptTemplate(*tokenizer, template_);
+  }
+  PartialDirectory directory(options_.output);
+  if (!tokenizer) tokenizer.emplace(learn_tokenizer(), "the trained tokenizer");
+  const PromptTemplate prompt(*tokenizer, template_);
+  report_.tokenizer_sha256 = tokenizer->sha256();
+  report_.vocabulary_size = tokenizer->vocabulary_size();
+  report_.tokenizer_trained = options_.tokenizer.empty();
+  {
+    OutputFile file(directory / "tokenizer.model");
+    file.append(tokenizer->model().data(), static_cast<int64_t>(tokenizer->model().size()));
+    file.sync();
+  }
+  encode_all(*tokenizer, prompt, directory);
+  int64_t examples = 0;
+  for (const SplitReport& split : report_.splits) examples += split.examples;
+  if (examples == 0) {
+    fail(ExitCode::kInputData, "no usable example: {} skipped{}{}", report_.skipped(),
+         report_.first_skipped.empty() ? "" : ", the first is ", report_.first_skipped);
+  }
+  write_report(directory);
+  directory.rename_to_output();
+  return report_;
+}
+
+}  // namespace
+
+int64_t PrepareReport::skipped() const {
+  int64_t sum = 0;
+  for (const SplitReport& s : splits) sum += s.empty + s.invalid_utf8 + s.with_nul + s.duplicates;
+  return sum;
+}
+
+PrepareReport prepare(const PrepareOptions& options) {
+  return Preparation(options).run();
+}
+
+}  // namespace ripstop

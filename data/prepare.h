@@ -1,0 +1,80 @@
+// Text to data set: what `ripstop prepare` does.
+#pragma once
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "data/corpus.h"
+
+namespace ripstop {
+
+struct PrepareProgress {
+  std::string doing;     ///< "learning the tokenizer", "encoding", "writing"
+  double fraction = 0;   ///< of this part, 0..1
+  int64_t examples = 0;  ///< read so far in this part
+};
+
+struct PrepareOptions {
+  CorpusSource source;
+  std::filesystem::path output;     ///< must not exist, or be an empty directory
+  std::filesystem::path tokenizer;  ///< a .model or a directory with one; or empty
+  int64_t vocab_size = 0;           ///< > 0: train a tokenizer on the train split instead
+  std::string prompt_template;      ///< empty: kDefaultTemplate
+  bool strict = false;              ///< an example that would be skipped is an error
+  int64_t threads = 1;
+  std::function<void(const PrepareProgress&)> progress;  ///< called now and then from the calling thread
+  const std::atomic<int>* stop =
+      nullptr;  ///< set by a signal handler: prepare cleans up and throws Interrupted
+};
+
+/// What `stop` ends prepare with. Nothing is left behind.
+struct Interrupted {
+  int signal = 0;
+};
+
+/// Spread of a count of tokens.
+struct LengthStatistics {
+  int64_t median = 0, p90 = 0, p99 = 0, longest = 0;
+  double mean = 0;
+};
+
+/// What became of one split.
+struct SplitReport {
+  int64_t examples = 0, tokens = 0, targets = 0;
+  int64_t empty = 0;               ///< skipped: no document or no summary but white space
+  int64_t invalid_utf8 = 0;        ///< skipped
+  int64_t with_nul = 0;            ///< skipped: a NUL byte
+  int64_t duplicates = 0;          ///< skipped: same document and summary as one before, in any split
+  int64_t control_characters = 0;  ///< kept: have other control characters than tab and line ends
+  LengthStatistics document_tokens, summary_tokens, example_tokens;
+  std::string content_hash;
+};
+
+struct PrepareReport {
+  CorpusSource source;  ///< resolved
+  std::array<SplitReport, kSplits> splits;
+  CorpusCounts counts;
+  std::string tokenizer_sha256;
+  int64_t vocabulary_size = 0;
+  bool tokenizer_trained = false;
+  std::string
+      first_skipped;  ///< "FILE:LINE: why" of the first example that was skipped; empty where none was
+
+  int64_t skipped() const;
+};
+
+/// Makes the directory `options.output` with tokenizer.model, train.h5, validation.h5, test.h5 and
+/// prepare.json.
+///
+/// All or nothing: written and synced in a directory beside it, which is renamed at the end and removed on
+/// any failure. Streams: memory is bounded but for 16 to 32 bytes an example; a tokenizer is trained on a
+/// bounded sample. Encoding runs on `threads` threads; the files do not depend on their number, nor on the
+/// place of the output. Main thread only (it writes HDF5). Throws Error(kUsage) for options that cannot work,
+/// Error(kInputData) for bad input, Error(kStorage) where it cannot write, Interrupted.
+PrepareReport prepare(const PrepareOptions& options);
+
+}  // namespace ripstop
