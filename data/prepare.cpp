@@ -200,11 +200,12 @@ void Preparation::check_options() const {
 /// Reads the corpus once, with progress, and an ear for signals.
 CorpusCounts Preparation::read(const std::string& doing, const ExampleSink& sink) {
   CorpusProgress position;
+  const bool made = report_.source.kind == SourceKind::kSynthetic;
+  const int64_t unit = made ? 1 : 1024;
   int64_t examples = 0;
   const auto tell = [&] {
-    const double fraction =
-        position.total > 0 ? static_cast<double>(position.done) / static_cast<double>(position.total) : 0;
-    if (options_.progress) options_.progress({doing, std::min(1.0, fraction), examples});
+    if (options_.progress)
+      options_.progress({doing, made ? "examples" : "KiB", position.done / unit, position.total / unit});
   };
   const CorpusCounts counts = read_corpus(report_.source, position, [&](CorpusExample& example) {
     if (options_.stop != nullptr && options_.stop->load() != 0) throw Interrupted{options_.stop->load()};
@@ -299,7 +300,6 @@ void Preparation::encode_all(const Tokenizer& tokenizer, const PromptTemplate& p
     pool.finish();
   }
   for (int s = 0; s < kSplits; ++s) {
-    if (options_.progress) options_.progress({"writing", static_cast<double>(s) / kSplits, 0});
     SplitState& split = splits_[static_cast<size_t>(s)];
     split.report.examples = split.writer->examples();
     split.report.tokens = split.writer->tokens();

@@ -13,9 +13,9 @@
 namespace ripstop {
 
 struct PrepareProgress {
-  std::string doing;     ///< "learning the tokenizer", "encoding", "writing"
-  double fraction = 0;   ///< of this part, 0..1
-  int64_t examples = 0;  ///< read so far in this part
+  std::string doing;  ///< "learning the tokenizer", "encoding"
+  std::string unit;   ///< of `done` and `total`: "KiB" of the input as it lies on disk, or "examples"
+  int64_t done = 0, total = 0;
 };
 
 struct PrepareOptions {

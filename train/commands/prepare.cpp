@@ -1,0 +1,169 @@
+// ripstop prepare: text to tokenizer and HDF5, offline, on a login node.
+#include "data/prepare.h"
+
+#include <fmt/core.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <map>
+#include <optional>
+
+#include "train/commands/commands.h"
+#include "train/progress.h"
+
+namespace ripstop {
+namespace {
+
+/// What the signal handler says to prepare: the signal's number. Signals have no other way to reach a
+/// function.
+std::atomic<int> signal_received = 0;
+
+extern "C" void remember_signal(int number) {
+  signal_received = number;
+}
+
+/// The first signal of a kind asks prepare to clean up and stop, the second ends the process as usual.
+void watch_signals() {
+  struct sigaction action {};
+  action.sa_handler = remember_signal;
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaction(number, &action, nullptr);
+}
+
+/// Threads to use where nobody says: what Slurm gave, or what this process may run on; at most 4, as people
+/// share login nodes.
+int64_t default_threads() {
+  if (const char* text = std::getenv("SLURM_CPUS_PER_TASK")) {
+    if (const long cpus = std::strtol(text, nullptr, 10); cpus > 0) return cpus;
+  }
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  const int cpus = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  return std::min(std::max(cpus, 1), 4);
+}
+
+/// One progress line for each part of the work.
+class PartProgress {
+ public:
+  void show(const PrepareProgress& now) {
+    if (!line_ || now.doing != doing_) {
+      finish();
+      doing_ = now.doing;
+      line_.emplace(stderr, "prepare: " + now.doing, now.unit, now.total);
+    }
+    done_ = now.done;
+    line_->update(now.done);
+  }
+  void finish() {
+    if (line_) line_->finish(done_);
+    line_.reset();
+  }
+
+ private:
+  std::string doing_;
+  std::optional<Progress> line_;
+  int64_t done_ = 0;
+};
+
+void print_report(const PrepareReport& report, const std::string& output, double seconds) {
+  fmt::print("tokenizer    {} pieces, {}, sha256 {}\n", report.vocabulary_size,
+             report.tokenizer_trained ? "trained on the train split" : "as given",
+             report.tokenizer_sha256.substr(0, 16));
+  fmt::print("{:<12}{:>10}{:>13}{:>13}   {:<28}{}\n", "", "examples", "tokens", "targets",
+             "document tokens med/p90/max", "summary tokens med/p90/max");
+  for (int s = 0; s < kSplits; ++s) {
+    const SplitReport& split = report.splits[static_cast<size_t>(s)];
+    const auto lengths = [](const LengthStatistics& l) {
+      return fmt::format("{} / {} / {}", l.median, l.p90, l.longest);
+    };
+    fmt::print("{:<12}{:>10}{:>13}{:>13}   {:<28}{}\n", name(static_cast<Split>(s)), split.examples,
+               split.tokens, split.targets, lengths(split.document_tokens), lengths(split.summary_tokens));
+  }
+  if (report.skipped() > 0) {
+    SplitReport sum;
+    for (const SplitReport& split : report.splits) {
+      sum.empty += split.empty, sum.duplicates += split.duplicates;
+      sum.invalid_utf8 += split.invalid_utf8, sum.with_nul += split.with_nul;
+    }
+    fmt::print("skipped      {}: {} empty, {} duplicates, {} not UTF-8, {} with NUL bytes; the first: {}\n",
+               report.skipped(), sum.empty, sum.duplicates, sum.invalid_utf8, sum.with_nul,
+               report.first_skipped);
+  }
+  if (report.counts.absent_ids > 0)
+    fmt::print("absent       {} ids of the split file have no article\n", report.counts.absent_ids);
+  if (report.counts.unlisted > 0)
+    fmt::print("unlisted     {} articles are in no split and were left out\n", report.counts.unlisted);
+  fmt::print("written      {} in {:.1f} s\n", output, seconds);
+}
+
+}  // namespace
+
+ExitCode run_prepare(CLI::App& app, const Arguments& arguments) {
+  PrepareOptions options;
+  std::vector<std::string> inputs;
+  std::string output, tokenizer, splits, source = "auto";
+  options.threads = default_threads();
+  app.add_option("--input", inputs, "files and directories of text");
+  app.add_option("--output", output, "the data set's directory, to be made")->required();
+  app.add_option("--source", source, "auto looks at the input")
+      ->check(CLI::IsMember({"auto", "xsum", "jsonl", "text", "synthetic"}));
+  app.add_option("--tokenizer", tokenizer,
+                 "a SentencePiece .model, or a directory that has a tokenizer.model");
+  app.add_option("--vocab-size", options.vocab_size, "train a tokenizer of so many pieces instead");
+  app.add_option("--template", options.prompt_template, "the prompt; default '{document}\\n\\nTL;DR:'");
+  app.add_option("--splits", splits, "xsum: JSON of ids, {train, validation, test}");
+  app.add_option("--document-field", options.source.document_field, "jsonl: the field with the document");
+  app.add_option("--summary-field", options.source.summary_field, "jsonl: the field with the summary");
+  app.add_option("--validation-fraction", options.source.validation_fraction,
+                 "share of train that becomes validation");
+  app.add_option("--examples", options.source.examples, "synthetic: how many, over all splits");
+  app.add_option("--seed", options.source.seed, "synthetic: which");
+  app.add_option("--threads", options.threads,
+                 "default: $SLURM_CPUS_PER_TASK, or the cores allowed, at most 4")
+      ->capture_default_str();
+  app.add_flag("--strict", options.strict, "an example that would be skipped ends it all, exit 65");
+  set_example(
+      app,
+      "ripstop prepare --input bbc-summary-data.tar.gz --splits XSum-TRAINING-DEV-TEST-SPLIT-90-5-5.json \\\n"
+      "      --tokenizer llama/tokenizer.model --output data/xsum\n"
+      "  ripstop prepare --source synthetic --examples 20000 --vocab-size 512 --output data/quickstart");
+  parse(app, arguments);
+  const std::map<std::string, SourceKind> kinds = {{"auto", SourceKind::kAuto},
+                                                   {"xsum", SourceKind::kXsum},
+                                                   {"jsonl", SourceKind::kJsonl},
+                                                   {"text", SourceKind::kText},
+                                                   {"synthetic", SourceKind::kSynthetic}};
+  options.source.kind = kinds.at(source);
+  options.source.inputs.assign(inputs.begin(), inputs.end());
+  options.source.splits = splits;
+  options.output = output;
+  options.tokenizer = tokenizer;
+  PartProgress line;
+  options.progress = [&](const PrepareProgress& now) { line.show(now); };
+  options.stop = &signal_received;
+  watch_signals();
+  const auto begin = std::chrono::steady_clock::now();
+  try {
+    const PrepareReport report = prepare(options);
+    line.finish();
+    print_report(report, output,
+                 std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    return ExitCode::kOk;
+  } catch (const Interrupted& interrupted) {
+    // Everything is cleaned up; now end as the signal would have ended us, so that shells see it.
+    line.finish();
+    std::signal(interrupted.signal, SIG_DFL);
+    std::raise(interrupted.signal);
+    return ExitCode::kBug;
+  } catch (...) {
+    line.finish();
+    throw;
+  }
+}
+
+}  // namespace ripstop
