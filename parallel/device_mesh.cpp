@@ -141,7 +141,7 @@ DeviceMesh::DeviceMesh(MpiWorld& world, const MeshSizes& sizes, bool allow_tenso
   Communicator& all = world.communicator();
   std::vector<std::int64_t> nodes;
   std::vector<std::string> hosts;
-  for (const RankPlace& place : world.places()) {
+  for (const RankHost& place : world.places()) {
     nodes.push_back(place.node);
     hosts.push_back(place.host);
   }

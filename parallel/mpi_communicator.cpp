@@ -41,7 +41,7 @@ void check_mpi(int result, const char* call) {
 struct World {
   MpiOptions options;
   Watchdog watchdog;
-  std::vector<RankPlace> places;  // by rank of MPI_COMM_WORLD
+  std::vector<RankHost> places;  // by rank of MPI_COMM_WORLD
   bool connected = false;         // the watchdogs know each other
 };
 
@@ -553,7 +553,7 @@ MpiWorld::~MpiWorld() {
 Communicator& MpiWorld::communicator() {
   return *state_->communicator;
 }
-const std::vector<RankPlace>& MpiWorld::places() const {
+const std::vector<RankHost>& MpiWorld::places() const {
   return state_->world.places;
 }
 void MpiWorld::set_step(std::int64_t step) {

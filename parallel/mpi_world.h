@@ -19,7 +19,7 @@ struct MpiOptions {
 };
 
 /// Where a rank runs. Ranks of one node share memory.
-struct RankPlace {
+struct RankHost {
   std::string host;
   std::int64_t node = 0;  ///< lowest rank of that node
 };
@@ -42,7 +42,7 @@ class MpiWorld {
   /// All ranks, in the launcher's order: "world".
   Communicator& communicator();
   /// By rank of `communicator()`.
-  const std::vector<RankPlace>& places() const;
+  const std::vector<RankHost>& places() const;
   /// "Open MPI v4.1.4", or "none" where MPI was not started.
   std::string library() const;
 

@@ -69,11 +69,11 @@ int64_t threads_of_rank(const Machine& machine) {
 
 // Each rank describes itself; ranks of a node agree on the machine but may differ in what they may use.
 std::vector<Node> describe_nodes(MpiWorld& world) {
-  const std::vector<RankPlace>& places = world.places();
+  const std::vector<RankHost>& places = world.places();
   Communicator& ranks = world.communicator();
   const int64_t node = places[static_cast<size_t>(ranks.rank())].node;
   const auto ranks_here =
-      std::count_if(places.begin(), places.end(), [&](const RankPlace& place) { return place.node == node; });
+      std::count_if(places.begin(), places.end(), [&](const RankHost& place) { return place.node == node; });
   const Machine machine = look_at_machine();
   const Json own{{"machine", as_json(machine)},
                  {"complaints", complaints(machine, ranks.size(), ranks_here, threads_of_rank(machine))}};
@@ -126,11 +126,11 @@ Report examine(MpiWorld& world) {
   report.mpi = world.library();
   report.nodes = describe_nodes(world);
   if (ranks.size() == 1) return report;
-  const std::vector<RankPlace>& places = world.places();
+  const std::vector<RankHost>& places = world.places();
   const auto own = static_cast<size_t>(ranks.rank());
   const int64_t place_in_node =
       std::count_if(places.begin(), places.begin() + static_cast<ptrdiff_t>(own),
-                    [&](const RankPlace& place) { return place.node == places[own].node; });
+                    [&](const RankHost& place) { return place.node == places[own].node; });
   report.inside_node = measure_groups(ranks, places[own].node, "node");
   report.between_nodes = measure_groups(ranks, place_in_node, "nodes");
   return report;
