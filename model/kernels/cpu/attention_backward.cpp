@@ -171,14 +171,15 @@ std::int64_t tiles(std::int64_t length) {
 /// Fills `tasks` (at most one a row) and gives their number.
 std::int64_t list_tasks(const Documents& documents, std::int64_t key_value_heads, AttentionTask* tasks) {
   const std::int32_t* offset = elements<std::int32_t>(documents.offset);
+  const std::int64_t threads = omp_get_max_threads();
   std::int64_t total = 0, count = 0;
   for (std::int64_t d = 0; d < documents.count; ++d)
     total += tiles(offset[d + 1] - offset[d]) * key_value_heads;
   for (std::int64_t d = 0; d < documents.count; ++d) {
     const std::int32_t begin = offset[d], end = offset[d + 1];
     const std::int64_t length = end - begin;
-    const bool whole =
-        length <= kMaxWhole && (length <= kTile || 2 * tiles(length) * omp_get_max_threads() <= total);
+    const bool busy = threads == 1 || 2 * tiles(length) * threads <= total;
+    const bool whole = length <= kTile || (length <= kMaxWhole && busy);
     if (whole) {
       if (length > 0) tasks[count++] = {begin, end, begin, kWholeDocument};
       continue;

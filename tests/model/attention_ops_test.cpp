@@ -1,0 +1,162 @@
+// rope, attention, cached attention.
+#include <numeric>
+
+#include "tests/model/op_test.h"
+
+namespace ripstop {
+namespace {
+
+struct AttentionCase {
+  Heads heads;
+  std::vector<std::int32_t> lengths;
+};
+
+std::vector<std::int32_t> offsets(const std::vector<std::int32_t>& lengths) {
+  std::vector<std::int32_t> offset{0};
+  for (const auto n : lengths) offset.push_back(offset.back() + n);
+  return offset;
+}
+
+std::vector<AttentionCase> attention_cases() {
+  return {{{1, 1, 2}, {1}},
+          {{2, 2, 8}, {17}},
+          {{4, 2, 48}, {1, 2, 63, 64, 65, 17, 16, 15}},
+          {{2, 1, 64}, {64, 130}},
+          {{6, 6, 48}, {128, 1, 1, 127}},
+          {{3, 1, 128}, {65, 129}},
+          {{1, 1, 20}, {300}},
+          {{1, 1, 4}, {2113, 40}}};
+}
+
+using AttentionTest = OpTest;
+
+TEST_P(AttentionTest, RopeTurnsForwardAndBack) {
+  for (const std::int64_t size : {2, 6, 8, 48, 64, 128}) {
+    const Heads heads{4, 2, size};
+    for (const std::int64_t rows : {0, 1, 17}) {
+      const Values qkv = random(rows * heads.row()), angle = reference::angles(32, size);
+      const auto position = random_ids(rows, 32);
+      const Tensor angles = put(angle, DType::kFloat32, {32, size / 2, 2}), positions = put_ids(position);
+      for (const Direction direction : {Direction::kForward, Direction::kBackward}) {
+        const auto outputs = repeated([&] {
+          const Tensor x = put(qkv, {rows, heads.row()});
+          kernels().rope(call(), x, positions, angles, heads, direction);
+          return Outputs{get(x)};
+        });
+        expect_close(outputs[0], reference::rope(qkv, position, angle, heads, direction), dtype());
+      }
+    }
+  }
+}
+
+TEST_P(AttentionTest, Forward) {
+  for (const auto& [heads, lengths] : attention_cases()) {
+    const auto offset = offsets(lengths);
+    const std::int64_t rows = offset.back();
+    const Values qkv = random(rows * heads.row(), dtype(), 2);
+    const Tensor x = put(qkv, {rows, heads.row()});
+    const Documents documents{put_ids(offset), static_cast<std::int64_t>(lengths.size()), 0};
+    const auto outputs = repeated([&] {
+      const Tensor out = room(dtype(), {rows, heads.query * heads.size});
+      const Tensor log_sum_exp = room(DType::kFloat32, {rows, heads.query});
+      kernels().attention(call(workspaces().attention(rows, heads, dtype())), x, documents, heads, out,
+                          log_sum_exp);
+      return Outputs{get(out), get(log_sum_exp)};
+    });
+    const auto expected = reference::attention(qkv, offset, heads);
+    expect_close(outputs[0], expected.out, dtype(), 6);
+    expect_close(outputs[1], expected.log_sum_exp, DType::kFloat32, 4);
+  }
+}
+
+TEST_P(AttentionTest, Backward) {
+  for (const auto& [heads, lengths] : attention_cases()) {
+    const auto offset = offsets(lengths);
+    const std::int64_t rows = offset.back(), width = heads.query * heads.size;
+    const Values qkv = random(rows * heads.row()), dout = random(rows * width);
+    const auto forward = reference::attention(qkv, offset, heads);
+    const Tensor x = put(qkv, {rows, heads.row()}), dy = put(dout, {rows, width});
+    const Tensor out = put(forward.out, {rows, width});
+    const Tensor log_sum_exp = put(forward.log_sum_exp, DType::kFloat32, {rows, heads.query});
+    const Documents documents{put_ids(offset), static_cast<std::int64_t>(lengths.size()), 0};
+    // Whether documents are cut depends on how many threads there are to keep busy.
+    const auto outputs = repeated(
+        [&] {
+          const Tensor dqkv = room(dtype(), {rows, heads.row()});
+          kernels().attention_backward(call(workspaces().attention_backward(rows, heads, dtype())), dy, x,
+                                       out, log_sum_exp, documents, heads, dqkv);
+          return Outputs{get(dqkv)};
+        },
+        ThreadsMatter::kYes);
+    expect_close(outputs[0], reference::attention_backward(dout, qkv, forward, offset, heads), dtype(), 8);
+  }
+}
+
+TEST_P(AttentionTest, LargeScoresDoNotOverflow) {
+  const Heads heads{1, 1, 16};
+  const std::int64_t rows = 70;
+  const Values qkv = random(rows * heads.row(), dtype(), 30);
+  const std::vector<std::int32_t> offset{0, 70};
+  const Tensor out = room(dtype(), {rows, 16}), log_sum_exp = room(DType::kFloat32, {rows, 1});
+  kernels().attention(call(workspaces().attention(rows, heads, dtype())), put(qkv, {rows, heads.row()}),
+                      {put_ids(offset), 1, 70}, heads, out, log_sum_exp);
+  const auto expected = reference::attention(qkv, offset, heads);
+  expect_close(get(out), expected.out, dtype(), 50);
+  expect_close(get(log_sum_exp), expected.log_sum_exp, DType::kFloat32, 4);
+}
+
+TEST_P(AttentionTest, NanReachesTheOutput) {
+  const Heads heads{1, 1, 16};
+  Values qkv = random(70 * heads.row());
+  qkv[at(66 * heads.row())] = std::numeric_limits<double>::quiet_NaN();
+  const Tensor out = room(dtype(), {70, 16}), log_sum_exp = room(DType::kFloat32, {70, 1});
+  kernels().attention(call(workspaces().attention(70, heads, dtype())), put(qkv, {70, heads.row()}),
+                      {put_ids({0, 70}), 1, 70}, heads, out, log_sum_exp);
+  const Values values = get(out);
+  for (std::int64_t n = 0; n < 70; ++n) EXPECT_EQ(std::isnan(values[at(n * 16)]), n == 66) << n;
+}
+
+TEST_P(AttentionTest, CachedEqualsTheLastRowOfItsDocument) {
+  constexpr std::int64_t kSlots = 3, kPositions = 150;
+  for (const Heads heads : {Heads{4, 2, 6}, Heads{2, 2, 48}, Heads{3, 1, 64}}) {
+    const std::int64_t kept = heads.key_value * heads.size;
+    const std::vector<std::int32_t> lengths{1, 65, 150};
+    const auto offset = offsets(lengths);
+    const Values qkv = random(offset.back() * heads.row());
+    const Tensor all = put(qkv, {offset.back(), heads.row()});
+    const Tensor cache = room(dtype(), {kSlots, kPositions, 2, kept});
+    std::vector<std::int32_t> slot, position, last_slot{2, 0, 1}, last_position;
+    Values last;
+    for (std::size_t d = 0; d < lengths.size(); ++d)
+      for (std::int32_t p = 0; p < lengths[d]; ++p) {
+        slot.push_back(last_slot[d]);
+        position.push_back(p);
+      }
+    for (std::size_t d = 0; d < lengths.size(); ++d) {
+      last_position.push_back(lengths[d] - 1);
+      const auto* row = qkv.data() + (offset[d + 1] - 1) * heads.row();
+      last.insert(last.end(), row, row + heads.row());
+    }
+    kernels().store_key_value(call(), all, put_ids(slot), put_ids(position), heads, cache);
+    const Tensor query = put(last, {3, heads.row()}), slots = put_ids(last_slot),
+                 positions = put_ids(last_position);
+    const auto outputs = repeated([&] {
+      const Tensor out = room(dtype(), {3, heads.query * heads.size});
+      kernels().attention_cached(call(workspaces().attention_cached(3, kPositions, heads)), query, slots,
+                                 positions, cache, heads, out);
+      return Outputs{get(out)};
+    });
+    const Values whole = reference::attention(qkv, offset, heads).out;
+    Values expected;
+    for (std::size_t d = 0; d < lengths.size(); ++d) {
+      const auto* row = whole.data() + (offset[d + 1] - 1) * heads.query * heads.size;
+      expected.insert(expected.end(), row, row + heads.query * heads.size);
+    }
+    expect_close(outputs[0], expected, dtype(), 2);
+  }
+}
+
+RIPSTOP_OP_TESTS(AttentionTest);
+
+}  // namespace
+}  // namespace ripstop

@@ -1,0 +1,208 @@
+// What a test of one operation needs: a back end and a dtype as parameters, tensors from float64 values with
+// guards around them, and runs under several numbers of threads that must agree.
+#pragma once
+#include <gtest/gtest.h>
+#include <omp.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "model/kernels/cpu/processor.h"
+#include "model/ops/kernel_table.h"
+#include "tests/model/reference.h"
+
+namespace ripstop {
+
+using reference::at;
+using reference::Values;
+
+/// One table of kernels on one device, and the activation dtype to test it with.
+struct OpCase {
+  std::string name;
+  Device device;
+  const KernelTable* kernels;
+  const WorkspaceTable* workspaces;
+  DType dtype;
+
+};
+inline std::ostream& operator<<(std::ostream& out, const OpCase& c) {
+  return out << c.name;
+}
+
+/// Every compiled instruction set that this processor has, in both dtypes.
+inline std::vector<OpCase> op_cases() {
+  std::vector<OpCase> cases;
+  for (const std::string& set : cpu_instruction_sets())
+    for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+      std::string name = set + "_" + dtype_name(dtype);
+      std::replace(name.begin(), name.end(), '-', '_');
+      cases.push_back({name, Device::cpu(), &cpu_kernels(set), &cpu_workspaces(), dtype});
+    }
+  return cases;
+}
+
+class OpTest : public testing::TestWithParam<OpCase> {
+ protected:
+  OpTest() : stream_(GetParam().device), threads_before_(omp_get_max_threads()) {}
+  ~OpTest() override { omp_set_num_threads(threads_before_); }
+  void TearDown() override { expect_guards(); }
+
+  const KernelTable& kernels() const { return *GetParam().kernels; }
+  const WorkspaceTable& workspaces() const { return *GetParam().workspaces; }
+  DType dtype() const { return GetParam().dtype; }
+
+  /// Normal values as `dtype` holds them.
+  Values random(std::int64_t count, DType dtype, double scale = 1) {
+    std::normal_distribution<double> normal(0, scale);
+    Values values(at(count));
+    for (double& v : values) v = reference::stored(normal(generator_), dtype);
+    return values;
+  }
+  Values random(std::int64_t count) { return random(count, dtype()); }
+  /// Integers in [0, limit).
+  std::vector<std::int32_t> random_ids(std::int64_t count, std::int32_t limit) {
+    std::uniform_int_distribution<std::int32_t> uniform(0, limit - 1);
+    std::vector<std::int32_t> ids(at(count));
+    for (auto& id : ids) id = uniform(generator_);
+    return ids;
+  }
+
+  Tensor put(const Values& values, DType dtype, const Shape& shape) {
+    EXPECT_EQ(shape.count(), static_cast<std::int64_t>(values.size()));
+    std::vector<std::byte> bytes(values.size() * at(element_bytes(dtype)));
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const auto f = static_cast<float>(values[i]);
+      const BFloat16 b(f);
+      const void* from = dtype == DType::kFloat64    ? static_cast<const void*>(&values[i])
+                         : dtype == DType::kBFloat16 ? static_cast<const void*>(&b)
+                                                     : static_cast<const void*>(&f);
+      std::memcpy(bytes.data() + i * at(element_bytes(dtype)), from, at(element_bytes(dtype)));
+    }
+    return put_bytes(bytes.data(), dtype, shape);
+  }
+  Tensor put(const Values& values, const Shape& shape) { return put(values, dtype(), shape); }
+  Tensor put_ids(const std::vector<std::int32_t>& ids) {
+    return put_bytes(ids.data(), DType::kInt32, {static_cast<std::int64_t>(ids.size())});
+  }
+  /// For output: NaN everywhere, so that what is not written shows.
+  Tensor room(DType dtype, const Shape& shape) {
+    return put(Values(at(shape.count()), std::numeric_limits<double>::quiet_NaN()), dtype, shape);
+  }
+
+  Values get(const Tensor& t) const {
+    std::vector<std::byte> bytes(at(t.bytes()));
+    copy_bytes(stream_, bytes.data(), t.data, t.bytes());
+    stream_.synchronize();
+    Values values;
+    for (std::int64_t i = 0; i < t.count(); ++i) {
+      const std::byte* from = bytes.data() + at(i * element_bytes(t.dtype));
+      if (t.dtype == DType::kFloat64) values.push_back(read<double>(from));
+      if (t.dtype == DType::kFloat32) values.push_back(static_cast<double>(read<float>(from)));
+      if (t.dtype == DType::kBFloat16)
+        values.push_back(static_cast<double>(static_cast<float>(read<BFloat16>(from))));
+      if (t.dtype == DType::kInt32) values.push_back(read<std::int32_t>(from));
+    }
+    return values;
+  }
+
+  /// A call with exactly the scratch that was asked for, filled with NaN.
+  KernelCall call(std::int64_t workspace_bytes = 0) {
+    if (workspace_bytes == 0) return {stream_, nullptr};
+    return {stream_, room(DType::kFloat32, {(workspace_bytes + 3) / 4}).data};
+  }
+
+  using Outputs = std::vector<Values>;
+  enum class ThreadsMatter : bool { kNo, kYes };
+  /// What `run` gives (a vector of Values), under one thread, two and three; runs are the same bit for bit if
+  /// the number of threads is, or always. The outputs under two threads.
+  template <class Run>
+  Outputs repeated(Run run, ThreadsMatter threads_matter = ThreadsMatter::kNo) {
+    std::vector<Outputs> results;
+    for (const int threads : {1, 3, 2, 2}) {
+      omp_set_num_threads(threads);
+      results.push_back(run());
+      expect_guards();
+    }
+    for (std::size_t i = threads_matter == ThreadsMatter::kYes ? 2 : 0; i < 3; ++i)
+      EXPECT_TRUE(same_bits(results[i], results[3])) << "run " << i;
+    if (threads_matter == ThreadsMatter::kYes)
+      for (std::size_t i = 0; i < 2; ++i)
+        for (std::size_t j = 0; j < results[i].size(); ++j)
+          expect_close(results[i][j], results[3][j], dtype(), 2);
+    return results[3];
+  }
+
+  /// Each within the rounding of `dtype` of the expected value or of the values' root mean square, `slack`
+  /// times over.
+  static void expect_close(const Values& actual, const Values& expected, DType dtype, double slack = 1) {
+    ASSERT_EQ(actual.size(), expected.size());
+    double squares = 0;
+    for (const double e : expected) squares += e * e;
+    const double typical = expected.empty() ? 0 : std::sqrt(squares / static_cast<double>(expected.size()));
+    const double unit = slack * (dtype == DType::kBFloat16 ? 0.004 : dtype == DType::kFloat32 ? 2e-6 : 1e-13);
+    for (std::size_t i = 0; i < actual.size(); ++i) {
+      const double error = std::abs(actual[i] - expected[i]);
+      ASSERT_TRUE(actual[i] == expected[i] || error <= unit * (std::abs(expected[i]) + typical))
+          << "element " << i << " of " << actual.size() << ": " << actual[i] << ", expected " << expected[i]
+          << ", off by " << error / (std::abs(expected[i]) + typical) / unit << " of what is allowed";
+    }
+  }
+
+ private:
+  static constexpr std::int64_t kGuardBytes = 256;
+  static constexpr unsigned char kGuard = 0xa5;
+
+  template <class T>
+  static T read(const std::byte* from) {
+    T value;
+    std::memcpy(&value, from, sizeof value);
+    return value;
+  }
+  /// Equal, NaN included, and with signs of zero.
+  static bool same_bits(const std::vector<Values>& a, const std::vector<Values>& b) {
+    if (a.size() != b.size()) return false;
+    for (std::size_t i = 0; i < a.size(); ++i)
+      if (a[i].size() != b[i].size() ||
+          (!a[i].empty() && std::memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(double)) != 0))
+        return false;
+    return true;
+  }
+  Tensor put_bytes(const void* bytes, DType dtype, const Shape& shape) {
+    const std::int64_t size = shape.count() * element_bytes(dtype);
+    buffers_.emplace_back(GetParam().device, ledger_, MemoryCategory::kActivations, size + 2 * kGuardBytes);
+    sizes_.push_back(size);
+    const std::vector<unsigned char> guard(at(size + 2 * kGuardBytes), kGuard);
+    copy_bytes(stream_, buffers_.back().data(), guard.data(), size + 2 * kGuardBytes);
+    const Tensor t = tensor_in(buffers_.back(), kGuardBytes, dtype, shape);
+    copy_bytes(stream_, t.data, bytes, size);
+    stream_.synchronize();
+    return t;
+  }
+  void expect_guards() {
+    for (std::size_t b = 0; b < buffers_.size(); ++b) {
+      std::vector<unsigned char> bytes(at(sizes_[b] + 2 * kGuardBytes));
+      copy_bytes(stream_, bytes.data(), buffers_[b].data(), sizes_[b] + 2 * kGuardBytes);
+      stream_.synchronize();
+      for (std::int64_t i = 0; i < kGuardBytes; ++i)
+        ASSERT_TRUE(bytes[at(i)] == kGuard && bytes[at(sizes_[b] + kGuardBytes + i)] == kGuard)
+            << "written outside of tensor " << b << " of " << sizes_[b] << " bytes";
+    }
+  }
+
+  MemoryLedger ledger_;
+  std::vector<Buffer> buffers_;
+  std::vector<std::int64_t> sizes_;
+  Stream stream_;
+  int threads_before_;
+  std::mt19937_64 generator_{42};
+};
+
+#define RIPSTOP_OP_TESTS(suite)                                       \
+  INSTANTIATE_TEST_SUITE_P(Cpu, suite, testing::ValuesIn(op_cases()), \
+                           [](const auto& info) { return info.param.name; })
+
+}  // namespace ripstop

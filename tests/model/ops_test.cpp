@@ -1,0 +1,283 @@
+// Linear, norm, feed-forward, elementwise, optimizer; on every back end that this machine has.
+#include "tests/model/op_test.h"
+
+namespace ripstop {
+namespace {
+
+class LinearTest : public OpTest {
+ protected:
+  void SetUp() override {
+    if (GetParam().device.kind == DeviceKind::kCpu && dtype() == DType::kBFloat16 && !cpu_has_fast_bfloat16())
+      GTEST_SKIP() << "this processor does not multiply bfloat16";
+  }
+};
+
+struct Sizes {
+  std::int64_t n, i, o;
+};
+constexpr Sizes kLinearSizes[] = {{1, 2, 3}, {17, 48, 33}, {63, 64, 65}, {130, 288, 96}, {0, 16, 8}};
+
+TEST_P(LinearTest, Forward) {
+  for (const auto& [n, i, o] : kLinearSizes) {
+    const Values x = random(n * i), w = random(o * i);
+    for (const DType result : {dtype(), DType::kFloat32}) {
+      const Tensor xt = put(x, {n, i}), wt = put(w, {o, i});
+      const auto outputs = repeated(
+          [&] {
+            const Tensor y = room(result, {n, o});
+            kernels().linear(call(workspaces().linear(xt, wt, y)), xt, wt, y);
+            return Outputs{get(y)};
+          },
+          ThreadsMatter::kYes);
+      expect_close(outputs[0], reference::product(x, w, n, i, o, false, true), result, 2);
+    }
+  }
+}
+
+TEST_P(LinearTest, BackwardInput) {
+  for (const auto& [n, i, o] : kLinearSizes)
+    for (const DType result : {dtype(), DType::kFloat32})
+      for (const Accumulate accumulate : {Accumulate::kNo, Accumulate::kYes}) {
+        const Values dy = random(n * o), w = random(o * i), before = random(n * i, result);
+        const Tensor dyt = put(dy, {n, o}), wt = put(w, {o, i});
+        const auto outputs = repeated(
+            [&] {
+              const Tensor dx =
+                  accumulate == Accumulate::kYes ? put(before, result, {n, i}) : room(result, {n, i});
+              kernels().linear_backward_input(
+                  call(workspaces().linear_backward_input(dyt, wt, dx, accumulate)), dyt, wt, dx, accumulate);
+              return Outputs{get(dx)};
+            },
+            ThreadsMatter::kYes);
+        Values expected = reference::product(dy, w, n, o, i, false, false);
+        for (std::size_t e = 0; accumulate == Accumulate::kYes && e < expected.size(); ++e)
+          expected[e] += before[e];
+        expect_close(outputs[0], expected, result, 2);
+      }
+}
+
+TEST_P(LinearTest, BackwardWeight) {
+  for (const auto& [n, i, o] : kLinearSizes)
+    for (const Accumulate accumulate : {Accumulate::kNo, Accumulate::kYes}) {
+      const Values dy = random(n * o), x = random(n * i), before = random(o * i, DType::kFloat32);
+      const Tensor dyt = put(dy, {n, o}), xt = put(x, {n, i});
+      const auto outputs = repeated(
+          [&] {
+            const Tensor dw = accumulate == Accumulate::kYes ? put(before, DType::kFloat32, {o, i})
+                                                             : room(DType::kFloat32, {o, i});
+            kernels().linear_backward_weight(
+                call(workspaces().linear_backward_weight(dyt, xt, dw, accumulate)), dyt, xt, dw, accumulate);
+            return Outputs{get(dw)};
+          },
+          ThreadsMatter::kYes);
+      Values expected = reference::product(dy, x, o, n, i, true, false);
+      for (std::size_t e = 0; accumulate == Accumulate::kYes && e < expected.size(); ++e)
+        expected[e] += before[e];
+      expect_close(outputs[0], expected, DType::kFloat32, 2);
+    }
+}
+RIPSTOP_OP_TESTS(LinearTest);
+
+using NormTest = OpTest;
+
+TEST_P(NormTest, ForwardWithAndWithoutBranch) {
+  for (const std::int64_t rows : {0, 1, 17, 65})
+    for (const std::int64_t columns : {2, 17, 64, 288}) {
+      const Values residual = random(rows * columns), branch = random(rows * columns),
+                   weight = random(columns);
+      for (const bool has_branch : {false, true})
+        for (const bool in_place : {false, true}) {
+          Values sum = residual;
+          for (std::size_t i = 0; has_branch && i < sum.size(); ++i)
+            sum[i] = reference::stored(residual[i] + branch[i], dtype());
+          const auto expected = reference::rmsnorm(sum, weight, rows, 1e-5);
+          const auto outputs = repeated([&] {
+            const Tensor r = put(residual, {rows, columns});
+            const Tensor s = in_place ? r : room(dtype(), {rows, columns});
+            const Tensor b = has_branch ? put(branch, {rows, columns}) : Tensor{};
+            const Tensor normed = room(dtype(), {rows, columns}), inverse = room(DType::kFloat32, {rows});
+            kernels().add_rmsnorm(call(), r, b, put(weight, {columns}), 1e-5, s, normed, inverse);
+            return Outputs{get(s), get(normed), get(inverse)};
+          });
+          expect_close(outputs[0], sum, dtype());
+          expect_close(outputs[1], expected.normed, dtype());
+          expect_close(outputs[2], expected.inverse_rms, DType::kFloat32);
+        }
+    }
+}
+
+TEST_P(NormTest, Backward) {
+  for (const std::int64_t rows : {0, 1, 17, 65, 1100})
+    for (const std::int64_t columns : {2, 17, 288})
+      for (const Accumulate accumulate : {Accumulate::kNo, Accumulate::kYes}) {
+        const Values dnormed = random(rows * columns), sum = random(rows * columns), weight = random(columns);
+        const Values dresidual = random(rows * columns), before = random(columns, DType::kFloat32);
+        Values inverse = reference::rmsnorm(sum, weight, rows, 1e-5).inverse_rms;
+        auto expected = reference::rmsnorm_backward(dnormed, sum, weight, inverse);
+        for (std::size_t i = 0; i < dresidual.size(); ++i) expected.sum[i] += dresidual[i];
+        for (std::size_t i = 0; accumulate == Accumulate::kYes && i < before.size(); ++i)
+          expected.weight[i] += before[i];
+        const auto outputs = repeated([&] {
+          const Tensor dr = put(dresidual, {rows, columns});
+          const Tensor dw = accumulate == Accumulate::kYes ? put(before, DType::kFloat32, {columns})
+                                                           : room(DType::kFloat32, {columns});
+          kernels().add_rmsnorm_backward(call(workspaces().add_rmsnorm_backward(rows, columns)),
+                                         put(dnormed, {rows, columns}), put(sum, {rows, columns}),
+                                         put(weight, {columns}), put(inverse, DType::kFloat32, {rows}), dr,
+                                         dw, accumulate);
+          return Outputs{get(dr), get(dw)};
+        });
+        expect_close(outputs[0], expected.sum, dtype(), 2);
+        expect_close(outputs[1], expected.weight, DType::kFloat32, 4);
+      }
+}
+RIPSTOP_OP_TESTS(NormTest);
+
+using SwigluTest = OpTest;
+
+TEST_P(SwigluTest, ForwardAndBackward) {
+  for (const std::int64_t rows : {0, 1, 17, 65})
+    for (const std::int64_t columns : {1, 17, 64, 768}) {
+      const Values gate_up = random(2 * rows * columns, dtype(), 4), dout = random(rows * columns);
+      const Values expected = reference::swiglu(gate_up, rows, columns);
+      const auto outputs = repeated([&] {
+        const Tensor x = put(gate_up, {rows, 2 * columns}), out = room(dtype(), {rows, columns});
+        kernels().swiglu(call(), x, out);
+        const Values forward = get(out);
+        const Tensor dy = put(dout, {rows, columns});
+        kernels().swiglu_backward(call(), x, dy);
+        return Outputs{forward, get(x), get(dy)};
+      });
+      expect_close(outputs[0], expected, dtype());
+      expect_close(outputs[1], reference::swiglu_backward(gate_up, dout, rows, columns), dtype(), 2);
+      expect_close(outputs[2], expected, dtype());
+    }
+}
+
+TEST_P(SwigluTest, FarFromZero) {
+  const Values gate_up{-1000, -200, -90, -50, 50, 90, 200, 1000, 1, 1, 1, 1, 1, 1, 1, 1};
+  const Tensor out = room(dtype(), {1, 8});
+  kernels().swiglu(call(), put(gate_up, {1, 16}), out);
+  const Values values = get(out);
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_NEAR(values[i], 0, 1e-18);
+  for (std::size_t i = 4; i < 8; ++i) EXPECT_NEAR(values[i], gate_up[i], gate_up[i] * 0.004);
+}
+RIPSTOP_OP_TESTS(SwigluTest);
+
+using ElementwiseTest = OpTest;
+
+TEST_P(ElementwiseTest, SumsInDouble) {
+  for (const std::int64_t count : {0, 1, 63, 16384, 100003}) {
+    const Values x = random(count, DType::kFloat32);
+    double sum = 0.5, squares = 0.25;
+    for (const double v : x) sum += v, squares += v * v;
+    const Tensor xt = put(x, DType::kFloat32, {count});
+    const auto outputs = repeated([&] {
+      const Tensor total = put({0.5}, DType::kFloat64, {1}), norm = put({0.25}, DType::kFloat64, {1});
+      kernels().add_sum(call(workspaces().add_sum(count)), xt, total);
+      kernels().add_squared_norm(call(workspaces().add_squared_norm(count)), xt, norm);
+      return Outputs{get(total), get(norm)};
+    });
+    EXPECT_NEAR(outputs[0][0], sum, 1e-9);
+    EXPECT_NEAR(outputs[1][0], squares, 1e-9 * squares);
+  }
+}
+
+TEST_P(ElementwiseTest, FillConvertAdd) {
+  for (const std::int64_t count : {1, 17, 64, 40001}) {
+    const Values x = random(count, DType::kFloat32), y = random(count, DType::kFloat32);
+    Values rounded, sum;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      rounded.push_back(reference::stored(x[i], dtype()));
+      sum.push_back(reference::stored(x[i] + y[i], DType::kFloat32));
+    }
+    const auto outputs = repeated([&] {
+      const Tensor zero = room(dtype(), {count}), to = room(dtype(), {count}),
+                   back = room(DType::kFloat32, {count});
+      const Tensor from = put(x, DType::kFloat32, {count}), into = put(y, DType::kFloat32, {count});
+      kernels().fill_zero(call(), zero);
+      kernels().convert(call(), from, to);
+      kernels().convert(call(), to, back);
+      kernels().add(call(), from, into);
+      return Outputs{get(zero), get(to), get(back), get(into)};
+    });
+    EXPECT_EQ(outputs[0], Values(at(count)));
+    EXPECT_EQ(outputs[1], rounded);
+    EXPECT_EQ(outputs[2], rounded);
+    EXPECT_EQ(outputs[3], sum);
+  }
+}
+
+TEST_P(ElementwiseTest, ConversionKeepsInfinityAndNan) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const Values x{infinity, -infinity, std::nan(""), 3.4e38, -0.0, 1e-40};
+  const Tensor to = room(dtype(), {6});
+  kernels().convert(call(), put(x, DType::kFloat32, {6}), to);
+  const Values y = get(to);
+  EXPECT_EQ(y[0], infinity);
+  EXPECT_EQ(y[1], -infinity);
+  EXPECT_TRUE(std::isnan(y[2]));
+  for (std::size_t i = 3; i < 6; ++i) EXPECT_EQ(y[i], reference::stored(x[i], dtype())) << x[i];
+  EXPECT_TRUE(std::signbit(y[4]));
+}
+RIPSTOP_OP_TESTS(ElementwiseTest);
+
+using OptimizerTest = OpTest;
+
+TEST_P(OptimizerTest, AdamWStep) {
+  for (const std::int64_t count : {1, 17, 20000}) {
+    const AdamWStep step{.learning_rate = 1e-2, .beta1 = 0.9, .beta2 = 0.99, .weight_decay = 0.1, .step = 3};
+    const Values gradient = random(count, DType::kFloat32), master = random(count, DType::kFloat32);
+    const Values first = random(count, DType::kFloat32);
+    Values second = random(count, DType::kFloat32);
+    for (double& v : second) v = std::abs(v);
+    const auto run = [&](float factor, float go) {
+      return repeated([&, factor, go] {
+        const Tensor m = put(master, DType::kFloat32, {count}), f = put(first, DType::kFloat32, {count});
+        const Tensor s = put(second, DType::kFloat32, {count}), copy = room(dtype(), {count});
+        kernels().adamw(call(), step, put({factor, go}, DType::kFloat32, {2}),
+                        put(gradient, DType::kFloat32, {count}), m, f, s, copy);
+        return Outputs{get(m), get(f), get(s), get(copy)};
+      });
+    };
+    const auto expected = reference::adamw(step, 0.25, gradient, {master, first, second});
+    const auto outputs = run(0.25F, 1);
+    expect_close(outputs[0], expected.master, DType::kFloat32);
+    expect_close(outputs[1], expected.first, DType::kFloat32);
+    expect_close(outputs[2], expected.second, DType::kFloat32);
+    expect_close(outputs[3], expected.master, dtype());
+    const auto skipped = run(0, 0);
+    EXPECT_EQ(skipped[0], master);
+    EXPECT_EQ(skipped[1], first);
+    EXPECT_EQ(skipped[2], second);
+    expect_close(skipped[3], master, dtype());
+  }
+}
+
+TEST_P(OptimizerTest, AdamWWithoutCopy) {
+  const Tensor m = put({1}, DType::kFloat32, {1}), f = put({0}, DType::kFloat32, {1});
+  const Tensor s = put({0}, DType::kFloat32, {1});
+  const AdamWStep step{.learning_rate = 0.1};
+  kernels().adamw(call(), step, put({1, 1}, DType::kFloat32, {2}), put({0.5}, DType::kFloat32, {1}), m, f, s,
+                  {});
+  EXPECT_NEAR(get(m)[0], 0.9, 1e-6);  // the first step is as long as the learning rate
+}
+
+TEST_P(OptimizerTest, GradientScale) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const auto scale = [&](const Values& global, double max_norm) {
+    const Tensor to = room(DType::kFloat32, {2});
+    kernels().gradient_scale(call(), put(global, DType::kFloat64, {3}), max_norm, to);
+    return get(to);
+  };
+  expect_close(scale({10, 4, 64}, 0), {0.25, 1}, DType::kFloat32);               // no clipping
+  expect_close(scale({10, 4, 64}, 3), {0.25, 1}, DType::kFloat32);               // norm 8 / 4 < 3
+  expect_close(scale({10, 4, 64}, 1), {0.25 / (2 + 1e-6), 1}, DType::kFloat32);  // clipped to 1
+  for (const Values& bad : {Values{0, 0, 0}, Values{infinity, 4, 64}, Values{std::nan(""), 4, 64},
+                            Values{10, 4, infinity}, Values{10, 4, std::nan("")}})
+    EXPECT_EQ(scale(bad, 1), (Values{0, 0}));
+}
+RIPSTOP_OP_TESTS(OptimizerTest);
+
+}  // namespace
+}  // namespace ripstop
