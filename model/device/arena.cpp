@@ -44,7 +44,7 @@ Tensor Arena::allocate(DType dtype, const Shape& shape, MemoryCategory category)
 
 Frame::~Frame() {
   if (arena_ == nullptr) return;
-  if (arena_->pending_ != 0 || arena_->now_.total() < mark_.total()) {
+  if (arena_->pending_ > pending_ || arena_->now_.total() < mark_.total()) {
     // A destructor cannot throw, and going on would hand memory out twice.
     std::fputs("ripstop: an arena frame ended out of order or under a pending communication\n", stderr);
     std::abort();

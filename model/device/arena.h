@@ -29,7 +29,8 @@ class Arena {
   std::int64_t used_bytes() const { return now_.total(); }
   const Device& device() const { return device_; }
 
-  /// Counts communications under way in arena memory; a Frame must not end while one is open (checked).
+  /// Counts communications under way in arena memory; a Frame must not end before those that were opened in
+  /// it (checked).
   void open_pending() { ++pending_; }
   void close_pending() { --pending_; }
 
@@ -45,9 +46,11 @@ class Arena {
 /// A scope of an Arena. Frames end in reverse order of their beginning (checked).
 class Frame {
  public:
-  explicit Frame(Arena& arena) : arena_(&arena), mark_(arena.now_) {}
+  explicit Frame(Arena& arena) : arena_(&arena), mark_(arena.now_), pending_(arena.pending_) {}
   ~Frame();
-  Frame(Frame&& other) noexcept : arena_(other.arena_), mark_(other.mark_) { other.arena_ = nullptr; }
+  Frame(Frame&& other) noexcept : arena_(other.arena_), mark_(other.mark_), pending_(other.pending_) {
+    other.arena_ = nullptr;
+  }
   Frame& operator=(Frame&&) = delete;
   Frame(const Frame&) = delete;
   Frame& operator=(const Frame&) = delete;
@@ -55,6 +58,7 @@ class Frame {
  private:
   Arena* arena_;
   MemoryUse mark_;
+  int pending_ = 0;  ///< communications open when it began
 };
 
 }  // namespace ripstop
