@@ -30,7 +30,7 @@ toml\+\+/.*                   train/(run_config|version)[a-z_]*\.cpp
 CLI/.*                        train/(main\.cpp|commands/)
 nlohmann/json.*\.hpp          (data|train|parallel)/.*\.cpp
 fmt/.*                        .*
-(sys|netinet|arpa|linux)/.*   .*
+(sys|net|netinet|arpa|linux)/.*   .*
 (unistd|fcntl|signal|sched|pthread|poll|dirent|dlfcn|errno|netdb|ifaddrs|time|glob|cpuid|malloc|termios)\.h   .*
 '
 
