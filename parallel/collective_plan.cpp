@@ -53,6 +53,17 @@ void check_all_reduce(const Communicator& group, const Tensor& x, const Tensor& 
   RIPSTOP_CHECK(scratch.bytes() >= needed, "scratch of {} bytes, {} needed", scratch.bytes(), needed);
 }
 
+void check_exchange(const Communicator& group, const Tensor& send, std::int64_t to, const Tensor& receive,
+                    std::int64_t from) {
+  check_peer(group, to);
+  check_peer(group, from);
+  const bool stays = to == group.rank();
+  RIPSTOP_CHECK(stays == (from == group.rank()), "rank {} sends to {} and receives from {}", group.rank(), to,
+                from);
+  RIPSTOP_CHECK(!stays || send.bytes() == receive.bytes(), "{} bytes sent to oneself, {} received",
+                send.bytes(), receive.bytes());
+}
+
 void check_peer(const Communicator& group, std::int64_t rank) {
   RIPSTOP_CHECK(rank >= 0 && rank < group.size(), "rank {} of {}", rank, group.size());
 }

@@ -35,6 +35,8 @@ void check_all_gather(const Communicator& group, const Tensor& own, const Tensor
 void check_reduce_scatter(const Communicator& group, const Tensor& whole, const Tensor& own, DType travel,
                           const Tensor& scratch);
 void check_all_reduce(const Communicator& group, const Tensor& x, const Tensor& scratch);
+void check_exchange(const Communicator& group, const Tensor& send, std::int64_t to, const Tensor& receive,
+                    std::int64_t from);
 void check_peer(const Communicator& group, std::int64_t rank);
 
 }  // namespace ripstop

@@ -82,13 +82,11 @@ class SelfCommunicator final : public Wireless {
     check_all_reduce(*this, x, scratch);
   }
   void broadcast(const Stream&, const Tensor&, std::int64_t root) override { check_peer(*this, root); }
-  void exchange(const Stream& stream, const Tensor& send, std::int64_t to, const Tensor& receive,
-                std::int64_t from) override {
-    check_peer(*this, to);
-    check_peer(*this, from);
-    RIPSTOP_CHECK(send.bytes() == receive.bytes(), "{} bytes sent to oneself, {} received", send.bytes(),
-                  receive.bytes());
+  Pending start_exchange(const Stream& stream, const Tensor& send, std::int64_t to, const Tensor& receive,
+                         std::int64_t from) override {
+    check_exchange(*this, send, to, receive, from);
     copy_bytes(stream, receive.data, send.data, send.bytes());
+    return {};
   }
   std::unique_ptr<Communicator> split(std::int64_t, std::int64_t, const std::string& name) override {
     return make_self_communicator(name);
@@ -118,11 +116,11 @@ class PlannedCommunicator final : public Wireless {
     check_peer(*this, root);
     bytes_sent_ += x.bytes() * broadcast_children(rank_, root, size_);
   }
-  void exchange(const Stream&, const Tensor& send, std::int64_t to, const Tensor&,
-                std::int64_t from) override {
-    check_peer(*this, to);
-    check_peer(*this, from);
+  Pending start_exchange(const Stream&, const Tensor& send, std::int64_t to, const Tensor& receive,
+                         std::int64_t from) override {
+    check_exchange(*this, send, to, receive, from);
     if (to != rank_) bytes_sent_ += send.bytes();
+    return {};
   }
   std::unique_ptr<Communicator> split(std::int64_t, std::int64_t, const std::string& name) override {
     throw Error(ExitCode::kBug, "a planned group cannot be split into " + name + ": who else is in it?");

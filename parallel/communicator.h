@@ -89,9 +89,16 @@ class Communicator {
   /// Replaces x on every rank by rank `root`'s. Blocks (in stream order).
   virtual void broadcast(const Stream& stream, const Tensor& x, std::int64_t root) = 0;
 
-  /// Sends `send` to rank `to` and receives `receive` from rank `from`. Blocks (in stream order).
-  virtual void exchange(const Stream& stream, const Tensor& send, std::int64_t to, const Tensor& receive,
-                        std::int64_t from) = 0;
+  /// Sends `send` to rank `to` and receives `receive` from rank `from`, of whatever size that rank sends;
+  /// `to` and `from` are both this rank or both others. Returns at once.
+  [[nodiscard]] virtual Pending start_exchange(const Stream& stream, const Tensor& send, std::int64_t to,
+                                               const Tensor& receive, std::int64_t from) = 0;
+
+  /// start_exchange, and its wait. Blocks (in stream order).
+  void exchange(const Stream& stream, const Tensor& send, std::int64_t to, const Tensor& receive,
+                std::int64_t from) {
+    start_exchange(stream, send, to, receive, from).wait();
+  }
 
   /// A short text of every rank, in rank order: for agreement at start-up, error reports, host names. Blocks.
   virtual std::vector<std::string> all_gather_text(const std::string& text) = 0;

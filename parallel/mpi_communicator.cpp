@@ -202,9 +202,9 @@ std::byte* at(const Tensor& t, std::int64_t offset_bytes) {
   return static_cast<std::byte*>(t.data) + offset_bytes;
 }
 
-class GatherOperation final : public Pending::Operation {
+class MessagesOperation final : public Pending::Operation {
  public:
-  explicit GatherOperation(Transfer transfer) : transfer_(std::move(transfer)) {}
+  explicit MessagesOperation(Transfer transfer) : transfer_(std::move(transfer)) {}
   void wait(const Stream&) override { transfer_.wait(); }
   void poll() override { transfer_.test(); }
 
@@ -253,8 +253,8 @@ class MpiCommunicator final : public Communicator {
                          Accumulate accumulate, const Tensor& scratch) override;
   void all_reduce(const Stream& stream, const Tensor& x, Reduce reduce, const Tensor& scratch) override;
   void broadcast(const Stream& stream, const Tensor& x, std::int64_t root) override;
-  void exchange(const Stream& stream, const Tensor& send, std::int64_t to, const Tensor& receive,
-                std::int64_t from) override;
+  Pending start_exchange(const Stream& stream, const Tensor& send, std::int64_t to, const Tensor& receive,
+                         std::int64_t from) override;
   std::vector<std::string> all_gather_text(const std::string& text) override;
   void barrier() override;
   std::unique_ptr<Communicator> split(std::int64_t color, std::int64_t key, const std::string& name) override;
@@ -302,7 +302,7 @@ Pending MpiCommunicator::all_gather(const Stream& stream, const Tensor& own, con
   Transfer transfer(group_, "all_gather");
   for_peers(group_, [&](std::int64_t peer) { transfer.receive(at(all, peer * bytes), bytes, peer); });
   for_peers(group_, [&](std::int64_t peer) { transfer.send(own.data, bytes, peer); });
-  return {std::make_unique<GatherOperation>(std::move(transfer)), stream};
+  return {std::make_unique<MessagesOperation>(std::move(transfer)), stream};
 }
 
 Pending MpiCommunicator::reduce_scatter(const Stream& stream, const Tensor& whole, const Tensor& own,
@@ -384,24 +384,19 @@ void MpiCommunicator::broadcast(const Stream&, const Tensor& x, std::int64_t roo
   }
 }
 
-void MpiCommunicator::exchange(const Stream& stream, const Tensor& send, std::int64_t to,
-                               const Tensor& receive, std::int64_t from) {
-  check_peer(*this, to);
-  check_peer(*this, from);
+Pending MpiCommunicator::start_exchange(const Stream& stream, const Tensor& send, std::int64_t to,
+                                        const Tensor& receive, std::int64_t from) {
+  check_exchange(*this, send, to, receive, from);
   check_host(send);
   check_host(receive);
-  RIPSTOP_CHECK((to == group_.rank) == (from == group_.rank), "sends to {} and receives from {} as rank {}",
-                to, from, group_.rank);
   Transfer transfer(group_, "exchange");
   if (to == group_.rank) {
-    RIPSTOP_CHECK(send.bytes() == receive.bytes(), "{} bytes sent to oneself, {} received", send.bytes(),
-                  receive.bytes());
     copy_bytes(stream, receive.data, send.data, send.bytes());
-    return;
+    return {};
   }
   transfer.receive(receive.data, receive.bytes(), from);
   transfer.send(send.data, send.bytes(), to);
-  transfer.wait();
+  return {std::make_unique<MessagesOperation>(std::move(transfer)), stream};
 }
 
 std::vector<std::string> MpiCommunicator::all_gather_text(const std::string& text) {

@@ -1,0 +1,25 @@
+// Agreement between ranks: on what must be the same everywhere, and on failures that one of them meets alone.
+#pragma once
+#include <optional>
+#include <string>
+
+#include "model/function_ref.h"
+#include "parallel/communicator.h"
+
+namespace ripstop {
+
+/// Throws Error(code) on all ranks, with the groups of ranks and what each has, unless `text` is the same on
+/// all: a hash of the config, the program's version, the instruction set its kernels use. All ranks call.
+/// `where` names this rank's host in the message.
+void require_equal(Communicator& world, ExitCode code, const std::string& what, const std::string& text,
+                   const std::string& where, const std::string& hint);
+
+/// Throws on every rank the error of the lowest rank that has one, naming that rank; returns where none has.
+/// All ranks call. What only some ranks do (rank 0 makes a directory, each reads its file) ends with this, so
+/// that a failure there does not leave the others waiting.
+void agree(Communicator& world, const std::optional<Error>& own);
+
+/// Runs `body`, which has no collectives, and agrees on what it throws.
+void do_and_agree(Communicator& world, FunctionRef<void()> body);
+
+}  // namespace ripstop

@@ -1,0 +1,165 @@
+#include "parallel/tensor_parallel.h"
+
+#include <utility>
+#include <vector>
+
+#include "parallel/rank_sum.h"
+
+namespace ripstop {
+namespace {
+
+// Keeps arena frames from ending over a communication, and lets them end where one has failed.
+class OpenPending {
+ public:
+  explicit OpenPending(Arena& arena) : arena_(&arena) { arena.open_pending(); }
+  ~OpenPending() { arena_->close_pending(); }
+  OpenPending(const OpenPending&) = delete;
+  OpenPending& operator=(const OpenPending&) = delete;
+
+ private:
+  Arena* arena_;
+};
+
+Tensor allocate_bytes(Context& context, std::int64_t bytes) {
+  return context.arena.allocate(DType::kFloat32, {(bytes + 3) / 4}, MemoryCategory::kCommunication);
+}
+
+// `count` times the rows of `x`.
+Tensor allocate_rows(Context& context, const Tensor& x, std::int64_t count) {
+  return context.arena.allocate(x.dtype, {x.rows() * count, x.cols()}, MemoryCategory::kCommunication);
+}
+
+void gather_now(Communicator& group, Context& context, const Tensor& x, const Tensor& all) {
+  const OpenPending open(context.arena);
+  group.all_gather(context.stream, x, all).wait();
+}
+
+class SequenceAxis final : public TensorAxis {
+ public:
+  SequenceAxis(Communicator& group, bool overlap) : group_(&group), overlap_(overlap) {}
+
+  std::int64_t count() const override { return group_->size(); }
+  std::int64_t index() const override { return group_->rank(); }
+  std::int64_t local_rows(std::int64_t rows) const override;
+  Tensor gather_sequence(Context& context, const Tensor& x, RowsBody body) const override;
+  void scatter_sum(Context& context, const Tensor& out, RowsBody produce, Parts parts) const override;
+  void gather(Context& context, const Tensor& x, const Tensor& all) const override {
+    gather_now(*group_, context, x, all);
+  }
+
+ private:
+  void gather_by_peer(Context& context, const Tensor& whole, RowsBody body) const;
+  void scatter_by_peer(Context& context, const Tensor& whole, const Tensor& staging, const Tensor& out,
+                       RowsBody produce) const;
+
+  Communicator* group_;
+  bool overlap_;
+};
+
+std::int64_t SequenceAxis::local_rows(std::int64_t rows) const {
+  RIPSTOP_CHECK(rows % count() == 0, "{} rows over {} ranks", rows, count());
+  return rows / count();
+}
+
+Tensor SequenceAxis::gather_sequence(Context& context, const Tensor& x, RowsBody body) const {
+  const Tensor whole = allocate_rows(context, x, count());
+  if (overlap_) {
+    copy_bytes(context.stream, whole.row_range(index() * x.rows(), x.rows()).data, x.data, x.bytes());
+    gather_by_peer(context, whole, body);
+  } else {
+    gather_now(*group_, context, x, whole);
+    body(whole, 0);
+  }
+  return whole;
+}
+
+// Gathers whole [N, C], in which this rank's rows are in place; body gets them first, then the next rank's.
+void SequenceAxis::gather_by_peer(Context& context, const Tensor& whole, RowsBody body) const {
+  const std::int64_t n = whole.rows() / count();
+  const auto rows_of = [&](std::int64_t rank) { return whole.row_range(rank * n, n); };
+  const OpenPending open(context.arena);
+  std::vector<Pending> arriving;
+  for (std::int64_t k = 1; k < count(); ++k) {
+    const std::int64_t from = (index() + k) % count(), to = (index() - k + count()) % count();
+    arriving.push_back(group_->start_exchange(context.stream, rows_of(index()), to, rows_of(from), from));
+  }
+  body(rows_of(index()), index() * n);
+  for (std::int64_t k = 1; k < count(); ++k) {
+    const std::int64_t from = (index() + k) % count();
+    arriving[static_cast<std::size_t>(k - 1)].wait();
+    body(rows_of(from), from * n);
+  }
+}
+
+void SequenceAxis::scatter_sum(Context& context, const Tensor& out, RowsBody produce, Parts parts) const {
+  const Frame scratch(context.arena);
+  const Tensor whole = allocate_rows(context, out, count());
+  const Tensor staging =
+      allocate_bytes(context, group_->reduce_scatter_scratch_bytes(whole.count(), out.dtype));
+  if (overlap_ && parts == Parts::kAny) return scatter_by_peer(context, whole, staging, out, produce);
+  produce(whole, 0);
+  const OpenPending open(context.arena);
+  group_->reduce_scatter(context.stream, whole, out, out.dtype, Accumulate::kNo, staging).wait();
+}
+
+// Sends each peer its rows as soon as they are produced, own rows last.
+void SequenceAxis::scatter_by_peer(Context& context, const Tensor& whole, const Tensor& staging,
+                                   const Tensor& out, RowsBody produce) const {
+  const std::int64_t n = out.rows();
+  const OpenPending open(context.arena);
+  std::vector<Pending> leaving;
+  std::vector<RankPiece> pieces(static_cast<std::size_t>(count()));
+  for (std::int64_t k = 1; k < count(); ++k) {
+    const std::int64_t to = (index() + k) % count(), from = (index() - k + count()) % count();
+    const Tensor rows = whole.row_range(to * n, n);
+    const Tensor arrives{static_cast<std::byte*>(staging.data) + (k - 1) * out.bytes(), out.dtype, out.shape,
+                         out.device};
+    produce(rows, to * n);
+    leaving.push_back(group_->start_exchange(context.stream, rows, to, arrives, from));
+    pieces[static_cast<std::size_t>(from)] = {arrives.data, out.dtype};
+  }
+  const Tensor own = whole.row_range(index() * n, n);
+  produce(own, index() * n);
+  pieces[static_cast<std::size_t>(index())] = {own.data, out.dtype};
+  for (Pending& pending : leaving) pending.wait();
+  if (out.device.kind != DeviceKind::kMeta) reduce_in_rank_order(pieces, out, Reduce::kSum, Accumulate::kNo);
+}
+
+class ReplicatedAxis final : public TensorAxis {
+ public:
+  explicit ReplicatedAxis(Communicator& group) : group_(&group) {}
+
+  std::int64_t count() const override { return group_->size(); }
+  std::int64_t index() const override { return group_->rank(); }
+  std::int64_t local_rows(std::int64_t rows) const override { return rows; }
+  Tensor gather_sequence(Context&, const Tensor& x, RowsBody body) const override {
+    body(x, 0);
+    return x;
+  }
+  void scatter_sum(Context& context, const Tensor& out, RowsBody produce, Parts) const override {
+    produce(out, 0);
+    const Frame scratch(context.arena);
+    const Tensor room = allocate_bytes(context, group_->all_reduce_scratch_bytes(out.count(), out.dtype));
+    group_->all_reduce(context.stream, out, Reduce::kSum, room);
+  }
+  void gather(Context& context, const Tensor& x, const Tensor& all) const override {
+    gather_now(*group_, context, x, all);
+  }
+
+ private:
+  Communicator* group_;
+};
+
+}  // namespace
+
+std::unique_ptr<TensorAxis> make_sequence_axis(Communicator& communicator, bool overlap) {
+  if (communicator.size() == 1) return std::make_unique<WholeAxis>();
+  return std::make_unique<SequenceAxis>(communicator, overlap);
+}
+
+std::unique_ptr<TensorAxis> make_replicated_axis(Communicator& communicator) {
+  if (communicator.size() == 1) return std::make_unique<WholeAxis>();
+  return std::make_unique<ReplicatedAxis>(communicator);
+}
+
+}  // namespace ripstop

@@ -1,0 +1,126 @@
+// Which rank takes which place, for node maps as launchers give them and as they should not.
+#include "parallel/device_mesh.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <set>
+
+namespace ripstop {
+namespace {
+
+using Ranks = std::vector<std::int64_t>;
+
+std::string message_of(const std::function<void()>& call, ExitCode code) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code);
+    return std::string(error.what()) + " | " + error.hint();
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return "";
+}
+
+TEST(ResolveMesh, FillsFsdp) {
+  EXPECT_EQ(resolve_mesh({.replicate = 2, .tensor = 2}, 16), (MeshSizes{2, 4, 2}));
+  EXPECT_EQ(resolve_mesh({}, 1), (MeshSizes{1, 1, 1}));
+  EXPECT_EQ(resolve_mesh({1, 3, 2}, 6), (MeshSizes{1, 3, 2}));
+}
+
+TEST(ResolveMesh, RefusesWithWhatFits) {
+  const std::string six = message_of([] { resolve_mesh({1, 4, 2}, 6); }, ExitCode::kResources);
+  EXPECT_NE(six.find("mesh replicate 1 x fsdp 4 x tensor 2 needs 8 ranks, got 6"), std::string::npos) << six;
+  EXPECT_NE(six.find("replicate 1 x fsdp 3 x tensor 2"), std::string::npos) << six;
+  const std::string automatic = message_of([] { resolve_mesh({.tensor = 4}, 6); }, ExitCode::kResources);
+  EXPECT_NE(automatic.find("mesh replicate 1 x fsdp auto x tensor 4 needs a multiple of 4 ranks, got 6"),
+            std::string::npos)
+      << automatic;
+  message_of([] { resolve_mesh({.tensor = 0}, 6); }, ExitCode::kResources);
+  message_of([] { resolve_mesh({.tensor = 8}, 4); }, ExitCode::kResources);
+}
+
+// Whether every tensor group of the order lies inside one node.
+bool inside_nodes(const Ranks& order, const Ranks& nodes, std::int64_t tensor) {
+  for (std::size_t i = 0; i < order.size(); i += static_cast<std::size_t>(tensor))
+    for (std::size_t k = i; k < i + static_cast<std::size_t>(tensor); ++k)
+      if (nodes[static_cast<std::size_t>(order[k])] != nodes[static_cast<std::size_t>(order[i])])
+        return false;
+  return true;
+}
+
+TEST(MeshOrder, BlocksStayAsTheyAre) {
+  Ranks identity(8);
+  std::iota(identity.begin(), identity.end(), 0);
+  EXPECT_EQ(mesh_order({0, 0, 0, 0, 4, 4, 4, 4}, {1, 4, 2}, false), identity);
+  EXPECT_EQ(mesh_order({0, 0, 0, 0, 0, 0, 0, 0}, {2, 2, 2}, false), identity);
+}
+
+TEST(MeshOrder, RoundRobinIsUndone) {
+  EXPECT_EQ(mesh_order({0, 1, 0, 1, 0, 1, 0, 1}, {1, 4, 2}, false), (Ranks{0, 2, 4, 6, 1, 3, 5, 7}));
+  EXPECT_EQ(mesh_order({7, 5, 3, 7, 5, 3}, {1, 3, 2}, false), (Ranks{0, 3, 1, 4, 2, 5}));
+}
+
+TEST(MeshOrder, AnyMapGivesAPermutationThatFits) {
+  for (std::int64_t tensor : {1, 2, 4}) {
+    // Three nodes of unequal size, all multiples of 4, in a mixed order.
+    Ranks nodes;
+    for (int i = 0; i < 24; ++i) nodes.push_back(i * 7 % 24 < 4 ? 10 : i * 7 % 24 < 16 ? 20 : 30);
+    const Ranks order = mesh_order(nodes, {1, 24 / tensor, tensor}, false);
+    EXPECT_EQ(std::set<std::int64_t>(order.begin(), order.end()).size(), nodes.size());
+    EXPECT_TRUE(inside_nodes(order, nodes, tensor));
+    EXPECT_EQ(order.front(), 0);
+  }
+}
+
+TEST(MeshOrder, RefusesGroupsAcrossNodes) {
+  const Ranks nodes{0, 0, 0, 3, 3, 3};
+  const std::vector<std::string> hosts{"n1", "n1", "n1", "n2", "n2", "n2"};
+  const std::string text = message_of(
+      [&] {
+        mesh_order(nodes, {1, 3, 2}, false, hosts);
+      },
+      ExitCode::kResources);
+  EXPECT_NE(text.find("n1 has 3, n2 has 3"), std::string::npos) << text;
+  EXPECT_NE(text.find("mesh.tensor = 1, 3 fits"), std::string::npos) << text;
+}
+
+TEST(MeshOrder, CrossesAsLittleAsPossibleWhereAllowed) {
+  const Ranks nodes{0, 0, 0, 3, 3, 3};
+  const Ranks order = mesh_order(nodes, {1, 3, 2}, true);
+  int crossing = 0;
+  for (std::size_t i = 0; i < order.size(); i += 2)
+    crossing += nodes[static_cast<std::size_t>(order[i])] != nodes[static_cast<std::size_t>(order[i + 1])];
+  EXPECT_EQ(crossing, 1);
+  EXPECT_EQ(order.front(), 0);
+  EXPECT_EQ(std::set<std::int64_t>(order.begin(), order.end()).size(), nodes.size());
+  // The node of rank 0 is too small for a group of its own: rank 0 comes first all the same.
+  const Ranks small = mesh_order({9, 4, 4, 4}, {1, 2, 2}, true);
+  EXPECT_EQ(small.front(), 0);
+  EXPECT_EQ(std::set<std::int64_t>(small.begin(), small.end()).size(), 4U);
+}
+
+TEST(DeviceMesh, PlannedMeshHasEveryAxis) {
+  const MeshSizes sizes{2, 3, 4};
+  for (std::int64_t position = 0; position < sizes.ranks(); ++position) {
+    const MeshCoordinates at = mesh_coordinates(sizes, position);
+    const DeviceMesh mesh = DeviceMesh::planned(sizes, at);
+    EXPECT_EQ(mesh.position(), position);
+    EXPECT_EQ(mesh.replicate().size(), 2);
+    EXPECT_EQ(mesh.fsdp_gather().size(), 3);
+    EXPECT_EQ(mesh.fsdp_reduce().rank(), at.fsdp);
+    EXPECT_EQ(mesh.tensor().rank(), position % 4);
+    EXPECT_EQ(mesh.data_rank(), position / 4);
+    EXPECT_EQ(mesh.data_ranks(), 6);
+  }
+  const DeviceMesh mesh = DeviceMesh::planned(sizes, {});
+  EXPECT_EQ(mesh.describe().find(
+                "mesh replicate 2 x fsdp 3 x tensor 4: 24 ranks\n  replicate 0  fsdp 0  ranks 0-3"),
+            0U)
+      << mesh.describe();
+}
+
+}  // namespace
+}  // namespace ripstop
