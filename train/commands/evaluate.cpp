@@ -1,0 +1,215 @@
+// ripstop evaluate: loss, perplexity and ROUGE of a trained model on a split.
+#include <fmt/core.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "data/hash.h"
+#include "train/commands/commands.h"
+#include "train/evaluate/evaluation.h"
+#include "train/evaluate/rouge.h"
+#include "train/generate/trained_model.h"
+#include "train/progress.h"
+#include "train/whole_file.h"
+
+namespace ripstop {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+struct EvaluateArguments {
+  std::string path;
+  std::string checkpoint = "best";
+  std::string data;
+  std::string split = "test";
+  std::string output;
+  std::int64_t limit = 0;
+  std::int64_t max_new_tokens = 0;
+  std::int64_t batch_size = 32;
+  bool json = false;
+};
+
+EvaluateArguments parse_arguments(CLI::App& app, const Arguments& arguments) {
+  EvaluateArguments given;
+  app.add_option("PATH", given.path, "a run's directory, or one checkpoint")->required();
+  app.add_option("--checkpoint", given.checkpoint, "best, latest or a step")->capture_default_str();
+  app.add_option("--data", given.data, "directory made by prepare; default: the one trained on");
+  app.add_option("--split", given.split, "train, validation or test")
+      ->check(CLI::IsMember({"train", "validation", "test"}))
+      ->capture_default_str();
+  app.add_option("--limit", given.limit, "write summaries of so many examples only; the loss is of all")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--max-new-tokens", given.max_new_tokens,
+                 "longest summary; default: generation.max_new_tokens")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--batch-size", given.batch_size, "summaries that a replica writes at once")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--output", given.output, "directory; default: RUN/evaluation/step_N-SPLIT");
+  app.add_flag("--json", given.json, "one JSON document, ratios 0..1");
+  set_example(app, "srun -n 4 ripstop evaluate runs/xsum --checkpoint best --split test");
+  parse(app, arguments);
+  return given;
+}
+
+// What the scores are of.
+struct Subject {
+  TrainedModel trained;
+  TokenDataset dataset;
+  Tokenizer tokenizer;
+  fs::path output;
+  std::int64_t max_new_tokens = 0;
+  std::int64_t examples = 0;  ///< whose summaries are written
+};
+
+Subject find_subject(Io& io, Communicator& world, const EvaluateArguments& given) {
+  TrainedModel trained = find_trained_model(io, world, given.path, given.checkpoint);
+  const fs::path data = given.data.empty() ? trained.config.data.directory : given.data;
+  Subject subject{.trained = std::move(trained),
+                  .dataset = TokenDataset(data / (given.split + ".h5")),
+                  .tokenizer = Tokenizer(data),
+                  .output = {}};
+  const CheckpointState& state = subject.trained.checkpoint.manifest.state;
+  for (const std::string& other : {subject.dataset.header().tokenizer_sha256, state.tokenizer_sha256})
+    if (!other.empty() && other != subject.tokenizer.sha256())
+      throw Error(ExitCode::kInputData,
+                  fmt::format("{} was made with another tokenizer than {}", data.string(),
+                              subject.trained.checkpoint.directory.string()),
+                  "prepare it again with --tokenizer " + subject.trained.run.string());
+  subject.output = !given.output.empty()
+                       ? fs::path(given.output)
+                       : subject.trained.run / "evaluation" /
+                             fmt::format("{}-{}", step_directory_name(state.step), given.split);
+  const GenerationSection& generation = subject.trained.config.generation;
+  subject.max_new_tokens = given.max_new_tokens > 0 ? given.max_new_tokens : generation.max_new_tokens;
+  if (subject.dataset.header().kind == ExampleKind::kSummary && subject.dataset.header().with_text)
+    subject.examples =
+        given.limit > 0 ? std::min(given.limit, subject.dataset.examples()) : subject.dataset.examples();
+  return subject;
+}
+
+// Everything that a prediction depends on.
+Json settings_of(const Subject& subject, const InferenceOptions& options) {
+  StreamHash weights;
+  for (const StoredFile& file : subject.trained.checkpoint.manifest.files) weights.update(file.sidecar_hash);
+  return {{"step", subject.trained.checkpoint.manifest.state.step},
+          {"weights", weights.hex()},
+          {"data", subject.dataset.content_hash()},
+          {"compute", dtype_name(options.compute)},
+          {"context", options.context},
+          {"num_beams", 1},
+          {"max_new_tokens", subject.max_new_tokens}};
+}
+
+struct Scores {
+  SplitLoss loss;
+  RougeMean rouge;
+};
+
+Json scores_json(const EvaluateArguments& given, const Subject& subject, const Scores& scores) {
+  Json document{{"step", subject.trained.checkpoint.manifest.state.step},
+                {"split", given.split},
+                {"examples", subject.examples > 0 ? subject.examples : subject.dataset.examples()},
+                {"targets", scores.loss.targets},
+                {"loss", scores.loss.mean()},
+                {"perplexity", std::exp(scores.loss.mean())}};
+  for (const auto& [name, score] : named(scores.rouge.mean())) {
+    if (scores.rouge.examples() > 0)
+      document[name] = {
+          {"precision", score.precision}, {"recall", score.recall}, {"fmeasure", score.fmeasure}};
+    else
+      document[name] = nullptr;
+  }
+  document["checkpoint"] = subject.trained.checkpoint.directory.string();
+  return document;
+}
+
+void print_scores(const EvaluateArguments& given, const Subject& subject, const Scores& scores) {
+  fmt::print("loss {:.4f}, perplexity {:.3f} over {} targets of {} {} examples\n", scores.loss.mean(),
+             std::exp(scores.loss.mean()), scores.loss.targets, subject.dataset.examples(), given.split);
+  if (scores.rouge.examples() > 0)
+    fmt::print("{}means over {} examples\n", rouge_table(scores.rouge.mean()), scores.rouge.examples());
+  fmt::print("{} holds predictions.jsonl and scores.json\n", subject.output.string());
+}
+
+// Shows on rank 0 how far a part of the work is: on standard output, or beside it where that is for a
+// program.
+class Shown {
+ public:
+  Shown(bool speaks, bool json, const char* what, const char* unit)
+      : speaks_(speaks), stream_(json ? stderr : stdout), what_(what), unit_(unit) {}
+  void operator()(std::int64_t done, std::int64_t total) {
+    if (!speaks_) return;
+    if (!progress_) progress_.emplace(stream_, what_, unit_, total);
+    if (done < total)
+      progress_->update(done);
+    else
+      progress_->finish(done);
+  }
+
+ private:
+  bool speaks_;
+  std::FILE* stream_;
+  const char* what_;
+  const char* unit_;
+  std::optional<Progress> progress_;
+};
+
+Scores measure(InferenceModel& model, const Subject& subject, bool json) {
+  const bool speaks = model.model().mesh().world().rank() == 0;
+  Scores scores;
+  Shown packs(speaks, json, "loss", "packs");
+  scores.loss = split_loss(model, subject.dataset, subject.trained.config.data.loss_on, packs);
+  if (subject.examples == 0) return scores;
+
+  std::optional<PredictionFile> file;
+  if (speaks) {
+    file.emplace(subject.output, settings_of(subject, model.options()).dump(2) + "\n");
+    if (file->count() > 0)
+      fmt::print(json ? stderr : stdout, "{} of {} summaries are there already\n",
+                 std::min(file->count(), subject.examples), subject.examples);
+  }
+  Shown summaries(speaks, json, "summaries", "examples");
+  write_predictions(model, subject.dataset, subject.tokenizer, subject.examples, subject.max_new_tokens,
+                    file ? &*file : nullptr, summaries);
+  if (!speaks) return scores;
+  for (std::int64_t i = 0; i < subject.examples; ++i) {
+    const Prediction& prediction = file->predictions()[static_cast<std::size_t>(i)];
+    scores.rouge.add(rouge(prediction.reference, prediction.summary));
+  }
+  return scores;
+}
+
+}  // namespace
+
+ExitCode run_evaluate(CLI::App& app, const Arguments& arguments) {
+  const EvaluateArguments given = parse_arguments(app, arguments);
+  Io& io = posix_io();
+  MpiWorld world;
+  const Subject subject = find_subject(io, world.communicator(), given);
+  LoadedModel model(
+      io, world, subject.trained,
+      inference_options(subject.trained, std::clamp<std::int64_t>(subject.examples, 1, given.batch_size)));
+  const bool speaks = model.mesh().world().rank() == 0;
+  if (speaks && !given.json)
+    fmt::print("{} on {}, {}\n", subject.trained.checkpoint.directory.string(),
+               model.mesh().sizes().to_text(), dtype_name(model.model().options().compute));
+  if (speaks && subject.trained.config.generation.num_beams > 1)
+    fmt::print(stderr, "generation.num_beams = {}: this version searches greedily, as with 1\n",
+               subject.trained.config.generation.num_beams);
+  const Scores scores = measure(model.model(), subject, given.json);
+
+  if (speaks) {
+    const Json document = scores_json(given, subject, scores);
+    fs::create_directories(subject.output);
+    write_whole_file(subject.output / "scores.json", document.dump(2) + "\n");
+    if (given.json)
+      fmt::print("{}\n", document.dump(2));
+    else
+      print_scores(given, subject, scores);
+  }
+  return ExitCode::kOk;
+}
+
+}  // namespace ripstop

@@ -1,0 +1,208 @@
+// ripstop summarize: documents in, summaries out, as JSONL.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <deque>
+#include <fstream>
+#include <iostream>
+
+#include "train/commands/commands.h"
+#include "train/generate/dealt_texts.h"
+#include "train/generate/document_lines.h"
+#include "train/generate/trained_model.h"
+#include "train/generate/write_texts.h"
+#include "train/progress.h"
+
+namespace ripstop {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct SummarizeArguments {
+  std::string path;
+  std::string checkpoint = "best";
+  std::string input = "-";
+  std::string output = "-";
+  std::string prompt_template;
+  std::int64_t max_new_tokens = 0;
+  std::int64_t batch_size = 16;
+};
+
+SummarizeArguments parse_arguments(CLI::App& app, const Arguments& arguments) {
+  SummarizeArguments given;
+  app.add_option("PATH", given.path, "a run's directory, or one checkpoint")->required();
+  app.add_option("--checkpoint", given.checkpoint, "best, latest or a step")->capture_default_str();
+  app.add_option("--input", given.input, "JSONL, {\"document\": \"...\"} a line; - is standard input")
+      ->capture_default_str();
+  app.add_option("--output", given.output, "the same lines with `summary`; - is standard output")
+      ->capture_default_str();
+  app.add_option("--max-new-tokens", given.max_new_tokens,
+                 "longest summary; default: generation.max_new_tokens")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--batch-size", given.batch_size, "summaries that a replica writes at once")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--template", given.prompt_template, "prompt with {document}; default: the one trained on");
+  set_example(app, "ripstop summarize runs/xsum --input articles.jsonl --output summaries.jsonl");
+  parse(app, arguments);
+  return given;
+}
+
+/// Where summaries go: standard output, or a file that appears when all are there.
+class SummaryOutput {
+ public:
+  explicit SummaryOutput(const std::string& path) : path_(path), beside_(path + ".partial") {
+    if (path_ == "-") return;
+    file_.open(beside_, std::ios::binary | std::ios::trunc);
+    if (!file_) fail(ExitCode::kStorage, "cannot write {}", path_);
+  }
+  ~SummaryOutput() {
+    std::error_code ignored;
+    if (path_ != "-" && !done_) fs::remove(beside_, ignored);
+  }
+  SummaryOutput(const SummaryOutput&) = delete;
+  SummaryOutput& operator=(const SummaryOutput&) = delete;
+
+  void write(const std::string& line) {
+    if (path_ == "-") {
+      fmt::print("{}\n", line);
+      std::fflush(stdout);
+    } else if (!(file_ << line << '\n')) {
+      fail(ExitCode::kStorage, "cannot write {}: is the disk full?", path_);
+    }
+  }
+  void finish() {
+    if (path_ == "-") return;
+    file_.close();
+    std::error_code error;
+    if (file_) fs::rename(beside_, path_, error);
+    if (!file_ || error) fail(ExitCode::kStorage, "cannot write {}", path_);
+    done_ = true;
+  }
+
+ private:
+  std::string path_, beside_;
+  std::ofstream file_;
+  bool done_ = false;
+};
+
+// Refuses a file with a bad line before hours went into the good ones. Returns how many documents it has;
+// standard input can be read only once.
+std::int64_t count_documents(const std::string& input) {
+  if (input == "-") return 0;
+  TextLines lines(input);
+  std::int64_t count = 0;
+  while (next_document(lines)) ++count;
+  return count;
+}
+
+// That the run was trained on: its own copy, else its data set's.
+std::string template_of(const TrainedModel& trained, const std::string& given) {
+  if (!given.empty()) return given;
+  const fs::path copy = trained.run / "prompt_template.txt";
+  if (fs::exists(copy)) return read_whole_file(copy, 1 << 20, ExitCode::kInputData);
+  for (const char* split : {"test.h5", "validation.h5", "train.h5"}) {
+    const fs::path data = fs::path(trained.config.data.directory) / split;
+    if (fs::exists(data)) return TokenDataset(data).header().prompt_template;
+  }
+  throw Error(ExitCode::kUsage,
+              fmt::format("{} does not say which prompt it was trained on", trained.run.string()),
+              fmt::format("give --template, e.g. '{}'", "{document}\\n\\nTL;DR:"));
+}
+
+Tokenizer tokenizer_of(const TrainedModel& trained) {
+  Tokenizer tokenizer(trained.run);
+  const std::string& trained_with = trained.checkpoint.manifest.state.tokenizer_sha256;
+  if (!trained_with.empty() && tokenizer.sha256() != trained_with)
+    throw Error(
+        ExitCode::kInputData,
+        fmt::format("{} holds another tokenizer than its checkpoint was trained with", trained.run.string()),
+        "put the tokenizer.model of the data set back");
+  return tokenizer;
+}
+
+// Reads documents on rank 0, has every replica summarize its share, writes on rank 0 in order.
+class Summarizer {
+ public:
+  Summarizer(InferenceModel& model, const Tokenizer& tokenizer, const PromptTemplate& prompt,
+             std::int64_t max_new_tokens)
+      : model_(model), tokenizer_(tokenizer), prompt_(prompt), max_new_tokens_(max_new_tokens) {}
+
+  /// The summaries of rank 0's `documents`, on every rank; none where it has none. Collective.
+  std::vector<std::string> run(const std::vector<std::string>& documents) {
+    DeviceMesh& mesh = model_.model().mesh();
+    const std::vector<std::string> all =
+        merge_dealt({mesh.world().all_gather_text(speaks() ? packed(documents) : "").front()});
+    auto next = static_cast<std::size_t>(mesh.data_rank());
+    std::vector<std::string> own;
+    write_texts(
+        model_, tokenizer_, max_new_tokens_,
+        [&]() -> std::optional<EncodedPrompt> {
+          if (next >= all.size()) return std::nullopt;
+          const std::size_t document = next;
+          next += static_cast<std::size_t>(mesh.data_ranks());
+          return prompt_.encode(all[document]);
+        },
+        [&](std::string text) { own.push_back(std::move(text)); });
+    return gather_dealt(mesh.world(), mesh.sizes().tensor, own);
+  }
+
+  bool speaks() const { return model_.model().mesh().world().rank() == 0; }
+
+ private:
+  InferenceModel& model_;
+  const Tokenizer& tokenizer_;
+  const PromptTemplate& prompt_;
+  std::int64_t max_new_tokens_;
+};
+
+void summarize_all(Summarizer& summarizer, const SummarizeArguments& given, std::int64_t at_once,
+                   std::int64_t total) {
+  std::optional<TextLines> lines;
+  std::optional<SummaryOutput> output;
+  if (summarizer.speaks()) {
+    lines.emplace(given.input);
+    output.emplace(given.output);
+  }
+  Progress progress(stderr, "summarize", "documents", total);
+  std::int64_t done = 0;
+  while (true) {
+    std::vector<DocumentLine> read;
+    std::vector<std::string> documents;
+    while (lines && std::ssize(read) < at_once) {
+      std::optional<DocumentLine> line = next_document(*lines);
+      if (!line) break;
+      documents.push_back(line->document);
+      read.push_back(std::move(*line));
+    }
+    const std::vector<std::string> summaries = summarizer.run(documents);
+    if (summaries.empty()) break;
+    for (std::size_t i = 0; i < read.size(); ++i) output->write(with_summary(read[i].line, summaries[i]));
+    done += std::ssize(summaries);
+    if (summarizer.speaks()) progress.update(done);
+  }
+  if (!summarizer.speaks()) return;
+  progress.finish(done);
+  output->finish();
+}
+
+}  // namespace
+
+ExitCode run_summarize(CLI::App& app, const Arguments& arguments) {
+  const SummarizeArguments given = parse_arguments(app, arguments);
+  Io& io = posix_io();
+  MpiWorld world;
+  const bool first = world.communicator().rank() == 0;
+  const std::int64_t total = first ? count_documents(given.input) : 0;
+  const TrainedModel trained = find_trained_model(io, world.communicator(), given.path, given.checkpoint);
+  const Tokenizer tokenizer = tokenizer_of(trained);
+  const PromptTemplate prompt(tokenizer, template_of(trained, given.prompt_template));
+  LoadedModel model(io, world, trained, inference_options(trained, given.batch_size));
+  Summarizer summarizer(
+      model.model(), tokenizer, prompt,
+      given.max_new_tokens > 0 ? given.max_new_tokens : trained.config.generation.max_new_tokens);
+  summarize_all(summarizer, given, 4 * given.batch_size * model.mesh().data_ranks(), total);
+  return ExitCode::kOk;
+}
+
+}  // namespace ripstop

@@ -1,0 +1,91 @@
+#include "train/evaluate/evaluation.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "train/generate/dealt_texts.h"
+#include "train/generate/write_texts.h"
+
+namespace ripstop {
+namespace {
+
+// Examples a slot between two gatherings: more lose more to an interruption, fewer wait more often for the
+// slowest.
+constexpr std::int64_t kExamplesPerSlot = 4;
+
+// The sum over replicas; ranks of a tensor group hold equal numbers, so one of them speaks.
+double sum_over_replicas(DeviceMesh& mesh, double own) {
+  double sum = 0;
+  const std::vector<std::string> texts = mesh.world().all_gather_text(fmt::format("{}", own));
+  for (std::size_t rank = 0; rank < texts.size(); rank += static_cast<std::size_t>(mesh.sizes().tensor))
+    sum += std::stod(texts[rank]);
+  return sum;
+}
+
+std::int64_t of_rank_0(Communicator& world, std::int64_t number) {
+  return std::stoll(world.all_gather_text(std::to_string(number)).front());
+}
+
+}  // namespace
+
+SplitLoss split_loss(InferenceModel& model, const TokenDataset& dataset, LossOn loss_on, ReportShare report) {
+  DeviceMesh& mesh = model.model().mesh();
+  const std::int64_t sequences = model.options().sequences();
+  BatchLoader loader(dataset, {.sequence_length = model.options().context,
+                               .loss_on = loss_on,
+                               .shuffle = false,
+                               .global_batch_sequences = sequences * mesh.data_ranks(),
+                               .micro_batch_sequences = sequences,
+                               .data_rank = mesh.data_rank(),
+                               .data_ranks = mesh.data_ranks(),
+                               .epochs = 1});
+  SplitLoss loss;
+  std::int64_t packs = 0;
+  model.take_loss();
+  while (const std::optional<LoaderStep> step = loader.next_step()) {
+    for (std::int64_t batch = 0; batch < loader.batches_per_step(); ++batch) {
+      const PackedBatch& tokens = loader.next_batch();
+      model.score({tokens.tokens, tokens.position, tokens.targets, tokens.document_offset});
+    }
+    loss.targets += step->target_count;
+    packs += step->packs;
+    report(packs, loader.packs_per_epoch());
+  }
+  loss.sum = sum_over_replicas(mesh, model.take_loss());
+  return loss;
+}
+
+void write_predictions(InferenceModel& model, const TokenDataset& dataset, const Tokenizer& tokenizer,
+                       std::int64_t examples, std::int64_t max_new_tokens, PredictionFile* file,
+                       ReportShare report) {
+  DeviceMesh& mesh = model.model().mesh();
+  const std::int64_t replicas = mesh.data_ranks();
+  const std::int64_t at_once = replicas * model.options().slots * kExamplesPerSlot;
+  std::int64_t begin = of_rank_0(mesh.world(), file != nullptr ? file->count() : 0);
+  while (begin < examples) {
+    const std::int64_t end = std::min(begin + at_once, examples);
+    std::int64_t next = begin + mesh.data_rank();
+    std::vector<std::string> own;
+    write_texts(
+        model, tokenizer, max_new_tokens,
+        [&]() -> std::optional<EncodedPrompt> {
+          if (next >= end) return std::nullopt;
+          const std::int64_t example = next;
+          next += replicas;
+          return stored_prompt(dataset, example);
+        },
+        [&](std::string text) { own.push_back(std::move(text)); });
+    const std::vector<std::string> all = gather_dealt(mesh.world(), mesh.sizes().tensor, own);
+    if (file != nullptr) {
+      std::vector<ExampleText> written = dataset.text(begin, end - begin);
+      for (std::size_t i = 0; i < all.size(); ++i)
+        file->append({std::move(written[i].id), all[i], std::move(written[i].summary),
+                      std::move(written[i].document)});
+    }
+    begin = end;
+    report(begin, examples);
+  }
+}
+
+}  // namespace ripstop

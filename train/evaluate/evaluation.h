@@ -1,0 +1,36 @@
+// What evaluate measures on a split: the loss of the written summaries, and the summaries that the model
+// writes.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "data/batch_loader.h"
+#include "data/token_dataset.h"
+#include "data/tokenizer.h"
+#include "model/function_ref.h"
+#include "train/evaluate/predictions.h"
+#include "train/generate/inference_model.h"
+
+namespace ripstop {
+
+struct SplitLoss {
+  double sum = 0;            ///< of the losses of all targets
+  std::int64_t targets = 0;  ///< tokens whose prediction counts
+  double mean() const { return targets > 0 ? sum / static_cast<double>(targets) : 0; }
+};
+
+/// So much of so much is done. Called on every rank.
+using ReportShare = FunctionRef<void(std::int64_t done, std::int64_t total)>;
+
+/// The loss over every target of `dataset`, each counted once, packed as in training. Collective; equal on
+/// all ranks.
+SplitLoss split_loss(InferenceModel& model, const TokenDataset& dataset, LossOn loss_on, ReportShare report);
+
+/// Writes summaries of the examples [file.count(), examples) and appends them to `file` in order. Replicas
+/// write different ones. Collective; `file` is rank 0's and null elsewhere. An interruption loses some
+/// examples a slot.
+void write_predictions(InferenceModel& model, const TokenDataset& dataset, const Tokenizer& tokenizer,
+                       std::int64_t examples, std::int64_t max_new_tokens, PredictionFile* file,
+                       ReportShare report);
+
+}  // namespace ripstop

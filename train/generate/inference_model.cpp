@@ -1,0 +1,201 @@
+#include "train/generate/inference_model.h"
+
+#include <algorithm>
+
+namespace ripstop {
+namespace {
+
+std::int64_t rounded_up(std::int64_t count, std::int64_t step) {
+  return (count + step - 1) / step * step;
+}
+
+// Rows of a fill-up document must fit into a slot, too.
+std::int64_t row_step(const InferenceOptions& options) {
+  return std::min(InferenceModel::kRowStep, options.context);
+}
+
+ShardingOptions sharding(const InferenceOptions& options) {
+  return {.compute = options.compute,
+          .reduce = DType::kFloat32,
+          .sequences = options.sequences(),
+          .positions = options.context,
+          .reshard_after_forward = false,
+          .overlap_tensor = false,
+          .training = false};
+}
+
+Buffer ids(const Stream& stream, MemoryLedger& ledger, std::int64_t count) {
+  return Buffer(stream.device(), ledger, MemoryCategory::kActivations, 4 * count);
+}
+
+Tensor view(const Buffer& buffer, const Shape& shape, DType dtype = DType::kInt32) {
+  return tensor_in(buffer, 0, dtype, shape);
+}
+
+void upload(const Stream& stream, const Buffer& to, const std::vector<std::int32_t>& from) {
+  RIPSTOP_CHECK(4 * std::ssize(from) <= to.bytes(), "{} ids for {} bytes", from.size(), to.bytes());
+  copy_bytes(stream, to.data(), from.data(), 4 * std::ssize(from));
+}
+
+}  // namespace
+
+InferenceModel::InferenceModel(const ModelConfig& config, const InferenceOptions& options, DeviceMesh& mesh,
+                               const Stream& stream, MemoryLedger& ledger, const MemoryUse& arena)
+    : options_(options),
+      row_step_(row_step(options)),
+      prompt_rows_(rounded_up(options.prefill_tokens, row_step_)),
+      slices_(mesh.tensor().size()),
+      stream_(stream),
+      model_(config, mesh, stream, ledger, sharding(options)),
+      cache_(config, slices_, options.slots + 1, options.context, options.compute, stream.device(), ledger),
+      batch_memory_(stream.device(), ledger, options.sequences(), options.context),
+      token_(ids(stream, ledger, std::max(prompt_rows_, options.slots))),
+      position_(ids(stream, ledger, std::max(prompt_rows_, options.slots))),
+      slot_(ids(stream, ledger, std::max(prompt_rows_, options.slots))),
+      document_offset_(ids(stream, ledger, prompt_rows_ + 1)),
+      last_row_(ids(stream, ledger, options.slots)),
+      value_(ids(stream, ledger, slices_ * options.slots)),
+      id_(ids(stream, ledger, slices_ * options.slots)),
+      loss_(stream.device(), ledger, MemoryCategory::kActivations, 8),
+      arena_(stream.device(), ledger, arena) {
+  RIPSTOP_CHECK(mesh.sizes().fsdp == 1, "{} shards of the weights, expected them whole", mesh.sizes().fsdp);
+  RIPSTOP_CHECK(options.prefill_tokens >= options.context, "{} tokens a call, a prompt may have {}",
+                options.prefill_tokens, options.context);
+}
+
+std::vector<std::int32_t> InferenceModel::append(std::span<const SlotTokens> items) {
+  return items.front().first_position == 0 ? run_prompts(items) : run_step(items);
+}
+
+std::vector<std::int32_t> InferenceModel::run_prompts(std::span<const SlotTokens> items) {
+  for (auto* host : {&host_token_, &host_position_, &host_slot_, &host_offset_, &host_last_row_})
+    host->clear();
+  std::int64_t longest = 0;
+  const auto add = [&](std::span<const std::int32_t> tokens, std::int64_t slot) {
+    host_offset_.push_back(static_cast<std::int32_t>(host_token_.size()));
+    host_token_.insert(host_token_.end(), tokens.begin(), tokens.end());
+    for (std::size_t p = 0; p < tokens.size(); ++p) host_position_.push_back(static_cast<std::int32_t>(p));
+    host_slot_.insert(host_slot_.end(), tokens.size(), static_cast<std::int32_t>(slot));
+    longest = std::max(longest, std::ssize(tokens));
+  };
+  for (const SlotTokens& item : items) {
+    add(item.tokens, item.slot);
+    host_last_row_.push_back(static_cast<std::int32_t>(host_token_.size()) - 1);
+  }
+  const std::int64_t rows = rounded_up(std::ssize(host_token_), row_step_);
+  const std::vector<std::int32_t> filling(static_cast<std::size_t>(rows) - host_token_.size(), 0);
+  if (!filling.empty()) add(filling, options_.slots);
+  const std::int64_t documents = std::ssize(host_offset_);
+  host_offset_.push_back(static_cast<std::int32_t>(rows));
+  // All slots are asked, so that the head has one shape.
+  host_last_row_.resize(static_cast<std::size_t>(options_.slots), host_last_row_.front());
+  prefill(rows, documents, longest);
+  return predictions(std::ssize(items));
+}
+
+void InferenceModel::prefill(std::int64_t rows, std::int64_t documents, std::int64_t longest) {
+  upload(stream_, token_, host_token_);
+  upload(stream_, position_, host_position_);
+  upload(stream_, slot_, host_slot_);
+  upload(stream_, document_offset_, host_offset_);
+  upload(stream_, last_row_, host_last_row_);
+  const Batch batch{.sequences = 1,
+                    .positions = rows,
+                    .token = view(token_, {rows}),
+                    .position = view(position_, {rows}),
+                    .document_offset = view(document_offset_, {prompt_rows_ + 1}),
+                    .documents = documents,
+                    .longest_document = longest,
+                    .token_order = {},
+                    .target_row = {},
+                    .target = {}};
+  model_.prefill(arena_, batch, cache_, view(slot_, {rows}), view(last_row_, {options_.slots}),
+                 view(value_, {slices_, options_.slots}, DType::kFloat32),
+                 view(id_, {slices_, options_.slots}));
+}
+
+std::vector<std::int32_t> InferenceModel::run_step(std::span<const SlotTokens> items) {
+  // Slots without a sequence compute something, too, at a position that their next sequence overwrites.
+  const auto slots = static_cast<std::size_t>(options_.slots);
+  host_token_.assign(slots, 0);
+  host_position_.assign(slots, 0);
+  for (const SlotTokens& item : items) {
+    RIPSTOP_CHECK(item.tokens.size() == 1, "{} tokens in a step", item.tokens.size());
+    host_token_[static_cast<std::size_t>(item.slot)] = item.tokens[0];
+    host_position_[static_cast<std::size_t>(item.slot)] = static_cast<std::int32_t>(item.first_position);
+  }
+  decode();
+  const std::vector<std::int32_t> of_slots = predictions(options_.slots);
+  std::vector<std::int32_t> next;
+  for (const SlotTokens& item : items) next.push_back(of_slots[static_cast<std::size_t>(item.slot)]);
+  return next;
+}
+
+void InferenceModel::decode() {
+  host_slot_.resize(static_cast<std::size_t>(options_.slots));
+  for (std::size_t s = 0; s < host_slot_.size(); ++s) host_slot_[s] = static_cast<std::int32_t>(s);
+  upload(stream_, token_, host_token_);
+  upload(stream_, position_, host_position_);
+  upload(stream_, slot_, host_slot_);
+  const Shape slots{options_.slots};
+  model_.decode(arena_, view(token_, slots), cache_, view(slot_, slots), view(position_, slots),
+                view(value_, {slices_, options_.slots}, DType::kFloat32),
+                view(id_, {slices_, options_.slots}));
+}
+
+std::vector<std::int32_t> InferenceModel::predictions(std::int64_t count) {
+  std::vector<float> value(static_cast<std::size_t>(slices_ * options_.slots));
+  std::vector<std::int32_t> id(value.size());
+  copy_bytes(stream_, value.data(), value_.data(), 4 * std::ssize(value));
+  copy_bytes(stream_, id.data(), id_.data(), 4 * std::ssize(id));
+  stream_.synchronize();
+  std::vector<std::int32_t> best(id.begin(), id.begin() + count);
+  for (std::int64_t row = 0; row < count; ++row) {
+    const auto r = static_cast<std::size_t>(row);
+    for (std::int64_t slice = 1; slice < slices_; ++slice) {
+      const auto at = static_cast<std::size_t>(slice * options_.slots + row);
+      if (value[at] <= value[r]) continue;  // slices go by ascending ids: the lowest of equals stays
+      value[r] = value[at];
+      best[r] = id[at];
+    }
+  }
+  return best;
+}
+
+void InferenceModel::score(const HostTokens& tokens) {
+  const Batch batch = batch_memory_.load(stream_, options_.sequences(), tokens);
+  model_.evaluate(arena_, batch, view(loss_, {1}, DType::kFloat64));
+}
+
+double InferenceModel::take_loss() {
+  double loss = 0;
+  const double zero = 0;
+  copy_bytes(stream_, &loss, loss_.data(), 8);
+  copy_bytes(stream_, loss_.data(), &zero, 8);
+  stream_.synchronize();
+  return loss;
+}
+
+void InferenceModel::run_all_shapes() {
+  for (std::int64_t rows = row_step_; rows <= prompt_rows_; rows += row_step_) {
+    const std::int64_t longest = std::min(rows, options_.context);
+    prefill(rows, std::min(rows, options_.slots + 1), longest);
+  }
+  decode();
+  score(HostTokens{});
+}
+
+InferencePlan plan_inference(const ModelConfig& config, const InferenceOptions& options,
+                             const MeshSizes& sizes, const MeshCoordinates& coordinates, DeviceKind device) {
+  const Stream stream(Device::meta(device));
+  MemoryLedger ledger;
+  DeviceMesh mesh = DeviceMesh::planned(sizes, coordinates);
+  InferenceModel model(config, options, mesh, stream, ledger);
+  model.run_all_shapes();
+  InferencePlan plan{.memory = ledger.peak(), .arena = model.arena().peak()};
+  for (int c = 0; c < kMemoryCategories; ++c)
+    plan.memory[static_cast<MemoryCategory>(c)] += plan.arena[static_cast<MemoryCategory>(c)];
+  return plan;
+}
+
+}  // namespace ripstop

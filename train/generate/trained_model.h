@@ -1,0 +1,51 @@
+// From a run's directory to a model that works: which checkpoint, which mesh, the weights.
+#pragma once
+#include <filesystem>
+#include <string>
+
+#include "parallel/device_mesh.h"
+#include "train/checkpoint/checkpoint_reader.h"
+#include "train/generate/inference_model.h"
+#include "train/run_config.h"
+
+namespace ripstop {
+
+/// A checkpoint that was found, and the run it belongs to. Nothing of the weights is read yet.
+struct TrainedModel {
+  Checkpoint checkpoint;
+  std::filesystem::path run;  ///< holds tokenizer.model and checkpoints/
+  RunConfig config;           ///< that the run was trained with
+};
+
+/// Finds the checkpoint that `path` (a run or a checkpoint) and `which` ("best", "latest" or a step) mean.
+/// Collective: rank 0 looks, all ranks get the same. Throws Error(kUsage) or Error(kStorage).
+TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& path,
+                                const std::string& which);
+
+/// Which options fit the trained model: its context, its precision (float32 where the processor has no
+/// bfloat16), and a prefill of some thousand tokens.
+InferenceOptions inference_options(const TrainedModel& trained, std::int64_t slots);
+
+/// The mesh replicate x 1 x the smallest tensor whose ranks fit into the memory of their nodes. Collective.
+/// Throws Error(kResources), with the numbers, where none does.
+MeshSizes inference_mesh(MpiWorld& world, const ModelConfig& config, const InferenceOptions& options);
+
+/// A trained model that works, on all ranks: mesh, memory and weights.
+class LoadedModel {
+ public:
+  /// Collective. `world` outlives it. Throws Error(kResources) where the model does not fit, Error(kStorage)
+  /// for a damaged checkpoint.
+  LoadedModel(Io& io, MpiWorld& world, const TrainedModel& trained, const InferenceOptions& options);
+
+  DeviceMesh& mesh() { return mesh_; }
+  InferenceModel& model() { return model_; }
+  const MemoryLedger& memory() const { return ledger_; }
+
+ private:
+  DeviceMesh mesh_;
+  Stream stream_;
+  MemoryLedger ledger_;
+  InferenceModel model_;
+};
+
+}  // namespace ripstop

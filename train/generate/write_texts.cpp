@@ -1,0 +1,34 @@
+#include "train/generate/write_texts.h"
+
+namespace ripstop {
+namespace {
+
+std::string trimmed(const std::string& text) {
+  constexpr const char* kWhite = " \t\r\n";
+  const std::size_t begin = text.find_first_not_of(kWhite);
+  return begin == std::string::npos ? "" : text.substr(begin, text.find_last_not_of(kWhite) + 1 - begin);
+}
+
+}  // namespace
+
+void write_texts(InferenceModel& model, const Tokenizer& tokenizer, std::int64_t max_new_tokens,
+                 NextEncodedPrompt next_prompt, TakeText take) {
+  const InferenceOptions& limits = model.options();
+  const GreedyOptions options{.slots = limits.slots,
+                              .context = limits.context,
+                              .prefill_tokens = limits.prefill_tokens,
+                              .max_new_tokens = max_new_tokens,
+                              .end_token = tokenizer.eos()};
+  generate_greedy(
+      options,
+      [&]() -> std::optional<std::vector<std::int32_t>> {
+        std::optional<EncodedPrompt> prompt = next_prompt();
+        if (!prompt) return std::nullopt;
+        cut_document(*prompt, limits.context - max_new_tokens);
+        return std::move(prompt->tokens);
+      },
+      [&](std::span<const SlotTokens> items) { return model.append(items); },
+      [&](Continuation continuation) { take(trimmed(tokenizer.decode(continuation.tokens))); });
+}
+
+}  // namespace ripstop
