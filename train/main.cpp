@@ -22,6 +22,7 @@ struct Verb {
 
 const Verb kVerbs[] = {
     {"config-table", "", run_config_table},
+    {"checkpoint", "lists, shows and verifies checkpoints", run_checkpoint},
     {"doctor", "what was built, what this machine has", run_doctor},
     {"prepare", "text to tokenizer and HDF5, offline, on a login node", run_prepare},
     {"rouge", "ROUGE-1, ROUGE-2 and ROUGE-L of texts against references", run_rouge},

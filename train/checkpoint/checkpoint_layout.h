@@ -70,6 +70,9 @@ struct StoredRange {
 /// in this order, the three states of a unit one after the other.
 std::vector<StoredRange> stored_ranges(const std::vector<UnitSpec>& units, const RankPlace& place);
 
+/// The ranks that have something to store, in order.
+std::vector<int64_t> storing_ranks(const std::vector<UnitSpec>& units, const CheckpointMesh& mesh);
+
 /// Bytes of all arrays of a checkpoint of `units` on `mesh`; what lies around them adds some KiB a file.
 int64_t checkpoint_bytes(const std::vector<UnitSpec>& units, const CheckpointMesh& mesh);
 

@@ -11,12 +11,14 @@
 #include "train/checkpoint/checkpoint_layout.h"
 #include "train/checkpoint/io.h"
 #include "train/checkpoint/manifest.h"
+#include "train/checkpoint/run_lock.h"
 
 namespace ripstop {
 
 struct SavePolicy {
   int64_t keep = 3;       ///< newest checkpoints kept; 0: all. The best of CheckpointState::best stays too
   bool read_back = true;  ///< compare every written byte with its hash before the commit
+  const RunLock* lock = nullptr;  ///< rank 0's: no commit where somebody else has taken the run over
 };
 
 /// What a save did, on rank 0; elsewhere `directory` and `bytes` alone.
@@ -39,8 +41,8 @@ class CheckpointWriter {
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
   /// Collective: saves what the units hold now, with `state` (rank 0's counts), as `directory`/step_N. When
-  /// it returns, the checkpoint is complete and synced on all ranks' disks. A complete one of the same step
-  /// and content is left as it is, any other is replaced. If any rank fails, all throw the same
+  /// it returns, the checkpoint is complete and synced on all ranks' disks. One of the
+  /// same step is replaced. If any rank fails, all throw the same
   /// Error(kStorage) that names the rank, nothing of the attempt is left, and older checkpoints stay. Main
   /// thread (libhdf5 is called in the first save). Blocks; needs one MiB and the bytes of the file's
   /// skeleton.

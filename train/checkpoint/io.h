@@ -45,8 +45,23 @@ class Io {
   virtual int free_bytes(const std::filesystem::path& path, int64_t& bytes) = 0;
 };
 
-/// The real file system. Lives as long as the program.
-Io& posix_io();
+/// The real file system. Holds nothing.
+class PosixIo : public Io {
+ public:
+  int open(const std::filesystem::path& path, int flags) override;
+  int close(int file) override;
+  ssize_t pwrite(int file, const void* bytes, size_t count, int64_t offset) override;
+  ssize_t pread(int file, void* bytes, size_t count, int64_t offset) override;
+  int fsync(int file) override;
+  void forget(int file) override;
+  int rename(const std::filesystem::path& from, const std::filesystem::path& to) override;
+  int unlink(const std::filesystem::path& path) override;
+  int mkdir(const std::filesystem::path& path) override;
+  int rmdir(const std::filesystem::path& path) override;
+  int list(const std::filesystem::path& directory, std::vector<Entry>& entries) override;
+  int status(const std::filesystem::path& path, Status& status) override;
+  int free_bytes(const std::filesystem::path& path, int64_t& bytes) override;
+};
 
 /// An open file. Everything throws Error(kStorage) naming the file, the operation and the reason; interrupted
 /// calls and short counts are continued.

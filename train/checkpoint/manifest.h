@@ -50,7 +50,7 @@ struct StoredFile {
 struct Manifest {
   static constexpr int kVersion = 1;
   static constexpr const char* kFileName = "manifest.json";
-  static constexpr int64_t kMostBytes = int64_t{64} << 20;
+  static constexpr int64_t kMostBytes = int64_t{16} << 20;
 
   CheckpointState state;
   CheckpointMesh mesh;

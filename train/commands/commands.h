@@ -19,6 +19,7 @@
 namespace ripstop {
 
 ExitCode run_config_table(CLI::App& app, const Arguments& arguments);
+ExitCode run_checkpoint(CLI::App& app, const Arguments& arguments);
 ExitCode run_doctor(CLI::App& app, const Arguments& arguments);
 ExitCode run_prepare(CLI::App& app, const Arguments& arguments);
 ExitCode run_rouge(CLI::App& app, const Arguments& arguments);

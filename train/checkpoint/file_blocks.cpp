@@ -1,0 +1,118 @@
+#include "train/checkpoint/file_blocks.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "data/hash.h"
+#include "model/error.h"
+
+namespace ripstop {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "the sidecar is written as it lies in memory");
+
+struct Header {
+  char magic[8];
+  uint32_t version = 1;
+  uint32_t block_bytes = FileBlocks::kBlockBytes;
+  int64_t file_bytes = 0;
+  int64_t array_count = 0;
+};
+static_assert(sizeof(Header) == 32 && sizeof(FileBlocks::Array) == 16);
+constexpr char kMagic[] = "RIPBLOCK";
+
+int64_t size_of_sidecar(int64_t file_bytes, int64_t arrays) {
+  return static_cast<int64_t>(sizeof(Header)) + arrays * 16 + FileBlocks::block_count(file_bytes) * 8;
+}
+
+FileBlocks decode(const std::string& bytes, int64_t array_count, const std::string& name) {
+  Header header;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  if (std::memcmp(header.magic, kMagic, sizeof header.magic) != 0 || header.version != 1 ||
+      header.block_bytes != FileBlocks::kBlockBytes || header.array_count != array_count)
+    fail(ExitCode::kStorage, "{}: is not a table of blocks that this ripstop reads", name);
+  FileBlocks blocks;
+  blocks.bytes = header.file_bytes;
+  blocks.arrays.resize(static_cast<size_t>(array_count));
+  blocks.hashes.resize(static_cast<size_t>(blocks.block_count()));
+  const char* from = bytes.data() + sizeof header;
+  std::memcpy(blocks.arrays.data(), from, blocks.arrays.size() * 16);
+  std::memcpy(blocks.hashes.data(), from + blocks.arrays.size() * 16, blocks.hashes.size() * 8);
+  return blocks;
+}
+
+}  // namespace
+
+std::string sidecar_bytes(const FileBlocks& blocks) {
+  Header header;
+  std::memcpy(header.magic, kMagic, sizeof header.magic);
+  header.file_bytes = blocks.bytes;
+  header.array_count = static_cast<int64_t>(blocks.arrays.size());
+  std::string bytes(reinterpret_cast<const char*>(&header), sizeof header);
+  bytes.append(reinterpret_cast<const char*>(blocks.arrays.data()), blocks.arrays.size() * 16);
+  bytes.append(reinterpret_cast<const char*>(blocks.hashes.data()), blocks.hashes.size() * 8);
+  return bytes;
+}
+
+FileBlocks read_sidecar(Io& io, const std::filesystem::path& directory, const StoredFile& file,
+                        const std::vector<int64_t>& elements) {
+  const std::filesystem::path path = directory / sidecar_file_name(file.rank);
+  const int64_t expected = size_of_sidecar(file.bytes, static_cast<int64_t>(elements.size()));
+  const std::string bytes = read_file(io, path, std::max(expected, file.sidecar_bytes));
+  if (static_cast<int64_t>(bytes.size()) != file.sidecar_bytes)
+    fail(ExitCode::kStorage, "{}: has {} bytes, the manifest says {}", path.string(), bytes.size(),
+         file.sidecar_bytes);
+  StreamHash hash;
+  hash.update(bytes);
+  if (hash.hex() != file.sidecar_hash)
+    fail(ExitCode::kStorage,
+         "{}: its hash is {}, the manifest says {}: it is damaged or of another checkpoint", path.string(),
+         hash.hex(), file.sidecar_hash);
+  if (file.sidecar_bytes != expected)
+    fail(ExitCode::kStorage, "{}: has {} bytes, {} arrays in {} bytes ask for {}", path.string(),
+         file.sidecar_bytes, elements.size(), file.bytes, expected);
+  FileBlocks blocks = decode(bytes, static_cast<int64_t>(elements.size()), path.string());
+  if (blocks.bytes != file.bytes)
+    fail(ExitCode::kStorage, "{}: is of a file of {} bytes, the manifest says {}", path.string(),
+         blocks.bytes, file.bytes);
+  for (size_t i = 0; i < elements.size(); ++i) {
+    const FileBlocks::Array& a = blocks.arrays[i];
+    if (a.elements != elements[i] || a.offset_bytes < 0 || a.offset_bytes > blocks.bytes ||
+        a.elements > (blocks.bytes - a.offset_bytes) / 4)
+      fail(ExitCode::kStorage, "{}: array {} is {} elements at byte {}, {} elements within {} bytes expected",
+           path.string(), i, a.elements, a.offset_bytes, elements[i], blocks.bytes);
+  }
+  return blocks;
+}
+
+BlockReader::BlockReader(Io& io, const std::filesystem::path& path, const FileBlocks& blocks)
+    : file_(File::open(io, path)),
+      blocks_(&blocks),
+      buffer_(static_cast<size_t>(std::min(blocks.bytes, FileBlocks::kBlockBytes))) {}
+
+void BlockReader::load_block(int64_t block) {
+  if (block == loaded_) return;
+  loaded_ = -1;
+  const int64_t begin = block * FileBlocks::kBlockBytes, count = blocks_->block_bytes(block);
+  file_.read(buffer_.data(), count, begin);
+  if (hash64(buffer_.data(), count) != blocks_->hashes[static_cast<size_t>(block)])
+    fail(ExitCode::kStorage, "{}: bytes {} to {} are not what was written: the file is damaged",
+         file_.path().string(), begin, begin + count);
+  loaded_ = block;
+}
+
+void BlockReader::read(void* bytes, int64_t count, int64_t offset) {
+  RIPSTOP_CHECK(offset >= 0 && count >= 0 && offset <= blocks_->bytes - count, "{} + {} of {}", offset, count,
+                blocks_->bytes);
+  char* to = static_cast<char*>(bytes);
+  while (count > 0) {
+    const int64_t block = offset / FileBlocks::kBlockBytes, at = offset % FileBlocks::kBlockBytes;
+    load_block(block);
+    const int64_t part = std::min(count, blocks_->block_bytes(block) - at);
+    std::memcpy(to, buffer_.data() + at, static_cast<size_t>(part));
+    to += part, count -= part, offset += part;
+  }
+}
+
+}  // namespace ripstop

@@ -1,0 +1,111 @@
+#include "train/checkpoint/verify.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "data/hash.h"
+#include "model/error.h"
+#include "train/checkpoint/file_blocks.h"
+#include "train/checkpoint/manifest.h"
+
+namespace ripstop {
+namespace {
+
+constexpr size_t kMostFindingsOfAFile = 100;
+
+using Findings = std::vector<CheckpointDamage>;
+
+/// What an Error says of a file, without the path that it begins with.
+std::string without_path(const Error& error, const std::filesystem::path& path) {
+  const std::string what = error.what(), prefix = path.string() + ": ";
+  return what.compare(0, prefix.size(), prefix) == 0 ? what.substr(prefix.size()) : what;
+}
+
+bool has_size(Io& io, const std::filesystem::path& path, int64_t bytes, Findings& findings) {
+  Io::Status status;
+  if (io.status(path, status) != 0) {
+    findings.push_back({path.filename().string(), "is missing", 0});
+    return false;
+  }
+  if (!status.is_file || status.bytes != bytes) {
+    findings.push_back({path.filename().string(),
+                        status.is_file ? fmt::format("has {} bytes, {} expected", status.bytes, bytes)
+                                       : std::string("is not a plain file"),
+                        std::min(status.bytes, bytes)});
+    return false;
+  }
+  return true;
+}
+
+std::vector<int64_t> array_elements(const Manifest& manifest, int64_t rank) {
+  std::vector<int64_t> elements;
+  for (const StoredRange& range : stored_ranges(manifest.units, rank_place(manifest.mesh, rank)))
+    elements.insert(elements.end(), kUnitStateCount, range.elements());
+  return elements;
+}
+
+void verify_blocks(Io& io, const std::filesystem::path& path, const FileBlocks& blocks, Findings& findings) {
+  const size_t before = findings.size();
+  try {
+    BlockReader reader(io, path, blocks);
+    for (int64_t block = 0; block < blocks.block_count(); ++block) {
+      if (findings.size() - before >= kMostFindingsOfAFile) return;
+      try {
+        reader.load_block(block);
+      } catch (const Error& error) {
+        findings.push_back(
+            {path.filename().string(), without_path(error, path), block * FileBlocks::kBlockBytes});
+      }
+    }
+  } catch (const Error& error) {
+    findings.push_back({path.filename().string(), without_path(error, path), 0});
+  }
+}
+
+void verify_rank(Io& io, const std::filesystem::path& directory, const Manifest& manifest,
+                 const StoredFile& file, Findings& findings) {
+  const std::filesystem::path path = directory / rank_file_name(file.rank),
+                              sidecar = directory / sidecar_file_name(file.rank);
+  const bool is_complete = has_size(io, path, file.bytes, findings);
+  if (!has_size(io, sidecar, file.sidecar_bytes, findings)) return;
+  std::optional<FileBlocks> blocks;
+  try {
+    blocks = read_sidecar(io, directory, file, array_elements(manifest, file.rank));
+  } catch (const Error& error) {
+    findings.push_back({sidecar.filename().string(), without_path(error, sidecar), 0});
+  }
+  if (blocks && is_complete) verify_blocks(io, path, *blocks, findings);
+}
+
+void find_strangers(Io& io, const std::filesystem::path& directory, const Manifest& manifest,
+                    Findings& findings) {
+  std::set<std::string> known = {Manifest::kFileName};
+  for (const StoredFile& file : manifest.files) {
+    known.insert(rank_file_name(file.rank));
+    known.insert(sidecar_file_name(file.rank));
+  }
+  for (const Io::Entry& entry : list_directory(io, directory))
+    if (known.count(entry.name) == 0)
+      findings.push_back({entry.name, "does not belong to this checkpoint", 0});
+}
+
+}  // namespace
+
+std::vector<CheckpointDamage> verify_checkpoint(Io& io, const std::filesystem::path& directory) {
+  Findings findings;
+  const std::filesystem::path path = directory / Manifest::kFileName;
+  try {
+    const Manifest manifest = read_manifest(io, directory);
+    const std::optional<int64_t> step = parse_step_directory_name(directory.filename().string());
+    if (step && *step != manifest.state.step)
+      findings.push_back({Manifest::kFileName, fmt::format("is of step {}", manifest.state.step), 0});
+    for (const StoredFile& file : manifest.files) verify_rank(io, directory, manifest, file, findings);
+    find_strangers(io, directory, manifest, findings);
+  } catch (const Error& error) {
+    findings.push_back({Manifest::kFileName, without_path(error, path), 0});
+  }
+  return findings;
+}
+
+}  // namespace ripstop

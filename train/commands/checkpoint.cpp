@@ -1,0 +1,175 @@
+// ripstop checkpoint: what checkpoints there are, what is in one, whether it is whole.
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "train/checkpoint/checkpoint_directory.h"
+#include "train/checkpoint/verify.h"
+#include "train/commands/commands.h"
+
+namespace ripstop {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string size_text(int64_t bytes) {
+  const double size = static_cast<double>(bytes);
+  if (bytes >= int64_t{1} << 30) return fmt::format("{:.2f} GiB", size / (1 << 30));
+  return bytes >= 1 << 20 ? fmt::format("{:.2f} MiB", size / (1 << 20)) : fmt::format("{} bytes", bytes);
+}
+
+std::string mesh_text(const CheckpointMesh& mesh) {
+  return fmt::format("replicate {} x fsdp {} x tensor {}", mesh.replicate, mesh.fsdp, mesh.tensor);
+}
+
+/// RUN/checkpoints, or PATH where it is that.
+std::filesystem::path checkpoints_below(const std::filesystem::path& path) {
+  if (!std::filesystem::is_directory(path)) fail(ExitCode::kStorage, "{}: no such directory", path.string());
+  return std::filesystem::is_directory(path / "checkpoints") ? path / "checkpoints" : path;
+}
+
+ExitCode list(Io& io, const std::string& path, bool json) {
+  const std::vector<ListedCheckpoint> listed = list_checkpoints(io, checkpoints_below(path));
+  std::optional<int64_t> best;
+  for (const ListedCheckpoint& checkpoint : listed)
+    if (checkpoint.manifest && checkpoint.manifest->state.best)
+      best = checkpoint.manifest->state.best->step;  // the newest one's word counts
+  Json rows = Json::array();
+  for (const ListedCheckpoint& c : listed) {
+    Json row = {{"step", c.step}, {"directory", c.directory.string()}, {"ok", c.manifest.has_value()}};
+    if (!c.manifest) {
+      row["problem"] = c.problem;
+    } else {
+      const Manifest& m = *c.manifest;
+      row.update(
+          {{"tokens", m.state.tokens},
+           {"bytes", m.bytes()},
+           {"mesh", {{"replicate", m.mesh.replicate}, {"fsdp", m.mesh.fsdp}, {"tensor", m.mesh.tensor}}},
+           {"best", best == c.step}});
+    }
+    if (!json && !c.manifest) fmt::print("step {:<10} damaged: {}\n", c.step, c.problem);
+    if (!json && c.manifest)
+      fmt::print("step {:<10} {:>12}  {} tokens  {}{}\n", c.step, size_text(c.manifest->bytes()),
+                 c.manifest->state.tokens, mesh_text(c.manifest->mesh), best == c.step ? "  best" : "");
+    rows.push_back(std::move(row));
+  }
+  if (json) fmt::print("{}\n", Json{{"checkpoints", std::move(rows)}}.dump(2));
+  if (!json && listed.empty()) fmt::print("no checkpoints in {}\n", path);
+  return ExitCode::kOk;
+}
+
+Json json_of(const std::filesystem::path& directory, const Manifest& m) {
+  Json parameters = Json::array();
+  for (const UnitSpec& unit : m.units)
+    for (const PhysicalTensor& tensor : unit.tensors)
+      for (const ParameterSpec& p : tensor.parts)
+        parameters.push_back({{"name", p.name},
+                              {"shape", p.is_vector() ? Json{p.columns} : Json{p.rows, p.columns}},
+                              {"unit", unit.name}});
+  const ModelConfig& c = m.state.model;
+  Json document = {
+      {"checkpoint", directory.string()},
+      {"step", m.state.step},
+      {"updates", m.state.updates},
+      {"tokens", m.state.tokens},
+      {"cursor", {{"epoch", m.state.epoch}, {"pack", m.state.pack}}},
+      {"mesh", {{"replicate", m.mesh.replicate}, {"fsdp", m.mesh.fsdp}, {"tensor", m.mesh.tensor}}},
+      {"model",
+       {{"hidden_size", c.hidden_size},
+        {"intermediate_size", c.intermediate_size},
+        {"num_hidden_layers", c.num_hidden_layers},
+        {"num_attention_heads", c.num_attention_heads},
+        {"num_key_value_heads", c.num_key_value_heads},
+        {"vocab_size", c.vocab_size},
+        {"max_position_embeddings", c.max_position_embeddings},
+        {"rms_norm_eps", c.rms_norm_eps},
+        {"rope_theta", c.rope_theta},
+        {"tie_word_embeddings", c.tie_word_embeddings}}},
+      {"parameter_count", parameter_count(c)},
+      {"data",
+       {{"content_hash", m.state.data_content_hash},
+        {"tokenizer_sha256", m.state.tokenizer_sha256},
+        {"pack_plan_hash", m.state.pack_plan_hash}}},
+      {"files", m.files.size()},
+      {"bytes", m.bytes()},
+      {"written_by", m.written_by},
+      {"best", nullptr},
+      {"parameters", std::move(parameters)}};
+  if (const std::optional<BestSoFar>& best = m.state.best)
+    document["best"] = {{"metric", best->metric}, {"value", best->value}, {"step", best->step}};
+  return document;
+}
+
+ExitCode inspect(Io& io, const std::string& path, const std::string& which, bool json) {
+  const std::filesystem::path directory = find_checkpoint(io, path, which);
+  const Manifest m = check_checkpoint(io, directory);
+  if (json) {
+    fmt::print("{}\n", json_of(directory, m).dump(2));
+    return ExitCode::kOk;
+  }
+  const ModelConfig& c = m.state.model;
+  fmt::print("{}\n", directory.string());
+  fmt::print("  step        {} ({} updates), next: epoch {}, pack {}\n", m.state.step, m.state.updates,
+             m.state.epoch, m.state.pack);
+  fmt::print("  tokens      {}\n", m.state.tokens);
+  if (const std::optional<BestSoFar>& best = m.state.best)
+    fmt::print("  best        {} {:.6g} at step {}\n", best->metric, best->value, best->step);
+  fmt::print(
+      "  model       {} parameters: {} layers, hidden {}, feed-forward {}, {} heads ({} key-value), {} {}\n",
+      parameter_count(c), c.num_hidden_layers, c.hidden_size, c.intermediate_size, c.num_attention_heads,
+      c.num_key_value_heads, c.vocab_size, c.tie_word_embeddings ? "pieces, tied" : "pieces");
+  fmt::print("  saved on    {}\n", mesh_text(m.mesh));
+  fmt::print("  files       {} of {}\n", m.files.size(), size_text(m.bytes()));
+  fmt::print("  data        {}\n  tokenizer   {}\n", m.state.data_content_hash, m.state.tokenizer_sha256);
+  fmt::print("  written by  {}\n", m.written_by);
+  return ExitCode::kOk;
+}
+
+ExitCode verify(Io& io, const std::string& path, const std::string& which, bool json) {
+  const std::filesystem::path directory = find_checkpoint(io, path, which);
+  const std::vector<CheckpointDamage> found = verify_checkpoint(io, directory);
+  if (json) {
+    Json errors = Json::array();
+    for (const CheckpointDamage& damage : found)
+      errors.push_back({{"file", damage.file}, {"what", damage.what}, {"offset", damage.offset}});
+    const Json document = {
+        {"ok", found.empty()}, {"checkpoint", directory.string()}, {"errors", std::move(errors)}};
+    fmt::print("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace));
+  } else {
+    for (const CheckpointDamage& damage : found)
+      fmt::print("{}: {} (byte {})\n", damage.file, damage.what, damage.offset);
+    fmt::print("{}: {}\n", directory.string(),
+               found.empty() ? "whole: every byte is what was written" : "damaged");
+  }
+  return found.empty() ? ExitCode::kOk : ExitCode::kStorage;
+}
+
+}  // namespace
+
+ExitCode run_checkpoint(CLI::App& app, const Arguments& arguments) {
+  std::string path, which = "latest";
+  bool json = false;
+  app.require_subcommand(1);
+  CLI::App* lists = app.add_subcommand("list", "the checkpoints of a run");
+  CLI::App* inspects = app.add_subcommand("inspect", "what a checkpoint holds");
+  CLI::App* verifies = app.add_subcommand("verify", "whether every byte of a checkpoint is what was written");
+  for (CLI::App* sub : {lists, inspects, verifies}) {
+    sub->add_option(sub == lists ? "RUN" : "RUN|CHECKPOINT", path, "a run's directory, or a checkpoint's")
+        ->required();
+    sub->add_flag("--json", json, "one JSON document");
+    if (sub != lists) sub->add_option("--checkpoint", which, "of a run: latest, best or a step");
+  }
+  set_example(*lists, "ripstop checkpoint list runs/xsum");
+  set_example(*inspects, "ripstop checkpoint inspect runs/xsum --checkpoint best");
+  set_example(*verifies, "ripstop checkpoint verify runs/xsum/checkpoints/step_00001000 --json");
+  set_example(app, "ripstop checkpoint list runs/xsum\n  ripstop checkpoint verify runs/xsum --json");
+  parse(app, arguments);
+
+  PosixIo io;
+  if (lists->parsed()) return list(io, path, json);
+  if (inspects->parsed()) return inspect(io, path, which, json);
+  return verify(io, path, which, json);
+}
+
+}  // namespace ripstop
