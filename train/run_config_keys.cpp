@@ -1,12 +1,8 @@
 #include "train/run_config_keys.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <type_traits>
-#include <vector>
-
-#include "train/nearest_name.h"
 
 namespace ripstop {
 namespace {
@@ -259,115 +255,6 @@ constexpr std::string_view kSections[] = {"run",        "model",      "mesh",   
                                           "train",      "optimizer",  "schedule", "precision",
                                           "checkpoint", "generation", "log"};
 
-// Names from elsewhere that stand for no single key.
-struct Explanation {
-  std::string_view name;
-  std::string_view text;
-};
-constexpr Explanation kExplanations[] = {
-    {"gradient_accumulation_steps",
-     "it follows from 'train.global_batch_sequences' and 'train.micro_batch_sequences'"},
-    {"warmup_ratio", "set 'schedule.warmup_steps', in steps"},
-    {"pipeline_parallel_degree", "ripstop has no pipeline axis: use 'mesh.fsdp' and 'mesh.tensor'"},
-    {"context_parallel_degree", "ripstop has no context axis: use 'mesh.fsdp' and 'mesh.tensor'"},
-    {"head_dim", "it is 'model.hidden_size' / 'model.num_attention_heads'"},
-    {"resume_from_checkpoint", "the same command again resumes from 'run.directory'"},
-    {"dropout", "LLaMA-2 has none"},
-    {"multiple_of", "set 'model.intermediate_size'"},
-    {"ffn_dim_multiplier", "set 'model.intermediate_size'"},
-};
-
-struct SectionSynonym {
-  std::string_view name;
-  std::string_view section;
-};
-constexpr SectionSynonym kSectionSynonyms[] = {
-    {"training", "train"},
-    {"trainer", "train"},
-    {"parallelism", "mesh"},
-    {"parallel", "mesh"},
-    {"lr_scheduler", "schedule"},
-    {"scheduler", "schedule"},
-    {"metrics", "log"},
-    {"logging", "log"},
-    {"job", "run"},
-    {"general", "run"},
-    {"dataset", "data"},
-    {"checkpointing", "checkpoint"},
-    {"optim", "optimizer"},
-    {"mixed_precision", "precision"},
-    {"activation_checkpoint", "train"},
-    {"validation", "train"},
-    {"debug", "run"},
-};
-
-// Whether `name`, or the part after its last dot, is among the space-separated `names` (whole or after a
-// dot).
-bool is_among(std::string_view names, std::string_view name) {
-  while (!names.empty()) {
-    const size_t space = names.find(' ');
-    const std::string_view word = names.substr(0, space);
-    names = space == std::string_view::npos ? std::string_view{} : names.substr(space + 1);
-    const size_t dot = word.rfind('.');
-    if (word == name || (dot != std::string_view::npos && word.substr(dot + 1) == name)) return true;
-  }
-  return false;
-}
-
-// The keys known elsewhere under this name, those of `section` first.
-std::vector<std::string> keys_known_as(std::string_view section, std::string_view name) {
-  std::vector<std::string> result;
-  for (const bool same_section : {true, false})
-    for (const ConfigKey& key : kKeys)
-      if ((key.section == section) == same_section &&
-          (key.name == name || is_among(key.hugging_face, name) || is_among(key.torchtitan, name) ||
-           is_among(key.other_names, name)))
-        result.push_back(key.path());
-  return result;
-}
-
-// The shortest text that reads back as the same double, with a mark that it is no integer.
-std::string toml_number(double value) {
-  std::string text = fmt::format("{}", value);
-  if (text.find_first_of(".en") == std::string::npos) text += ".0";
-  return text;
-}
-
-struct TomlWriter {
-  bool none_is_auto;
-  std::string operator()(const bool* value) const { return *value ? "true" : "false"; }
-  std::string operator()(const int64_t* value) const { return std::to_string(*value); }
-  std::string operator()(const double* value) const { return toml_number(*value); }
-  std::string operator()(const std::string* value) const { return toml_string(*value); }
-  std::string operator()(const std::array<double, 2>* value) const {
-    return fmt::format("[{}, {}]", toml_number((*value)[0]), toml_number((*value)[1]));
-  }
-  std::string operator()(const ChoiceField& choice) const {
-    return toml_string(choice.words[static_cast<size_t>(choice.get(choice.value))]);
-  }
-  template <class T>
-  std::string operator()(const std::optional<T>* value) const {
-    if (!value->has_value()) return none_is_auto ? "\"auto\"" : "";
-    return (*this)(&**value);
-  }
-};
-
-struct TypeNamer {
-  bool none_is_auto;
-  std::string operator()(const bool*) const { return "true or false"; }
-  std::string operator()(const int64_t*) const { return "an integer"; }
-  std::string operator()(const double*) const { return "a number"; }
-  std::string operator()(const std::string*) const { return "a string"; }
-  std::string operator()(const std::array<double, 2>*) const { return "an array of two numbers"; }
-  std::string operator()(const ChoiceField& choice) const {
-    return fmt::format("one of \"{}\"", fmt::join(choice.words, "\", \""));
-  }
-  std::string operator()(const std::optional<int64_t>*) const {
-    return none_is_auto ? "an integer or \"auto\"" : "an integer";
-  }
-  std::string operator()(const std::optional<bool>*) const { return "true, false or \"auto\""; }
-};
-
 }  // namespace
 
 std::string_view to_string(DeviceChoice value) {
@@ -404,58 +291,6 @@ const ConfigKey* find_config_key(std::string_view section, std::string_view name
   for (const ConfigKey& key : kKeys)
     if (key.section == section && key.name == name) return &key;
   return nullptr;
-}
-
-std::string suggest_config_key(std::string_view section, std::string_view name) {
-  for (const Explanation& explanation : kExplanations)
-    if (explanation.name == name) return std::string(explanation.text);
-  const std::vector<std::string> known = keys_known_as(section, name);
-  if (!known.empty()) return fmt::format("did you mean '{}'?", fmt::join(known, "' or '"));
-
-  std::vector<std::string> here;
-  std::vector<std::string> everywhere;
-  for (const ConfigKey& key : kKeys) {
-    if (key.section == section) here.emplace_back(key.name);
-    everywhere.emplace_back(key.name);
-  }
-  std::string nearest = nearest_name(name, here);
-  if (!nearest.empty()) return fmt::format("did you mean '{}.{}'?", section, nearest);
-  nearest = nearest_name(name, everywhere);
-  for (const ConfigKey& key : kKeys)
-    if (!nearest.empty() && key.name == nearest) return fmt::format("did you mean '{}'?", key.path());
-  if (!here.empty()) return fmt::format("[{}] has {}", section, fmt::join(here, ", "));
-  return suggest_config_section(section);
-}
-
-std::string suggest_config_section(std::string_view section) {
-  for (const SectionSynonym& synonym : kSectionSynonyms)
-    if (synonym.name == section) return fmt::format("did you mean [{}]?", synonym.section);
-  const std::vector<std::string> names(std::begin(kSections), std::end(kSections));
-  const std::string nearest = nearest_name(section, names);
-  if (!nearest.empty()) return fmt::format("did you mean [{}]?", nearest);
-  return fmt::format("the sections are {}", fmt::join(names, ", "));
-}
-
-std::string toml_string(std::string_view text) {
-  std::string result = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\')
-      result += {'\\', c};
-    else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
-      result += fmt::format("\\u{:04X}", static_cast<unsigned>(static_cast<unsigned char>(c)));
-    else
-      result += c;
-  }
-  return result + '"';
-}
-
-std::string value_as_toml(const ConfigKey& key, RunConfig& config) {
-  return std::visit(TomlWriter{key.none_is_auto}, key.field(config));
-}
-
-std::string expected_type(const ConfigKey& key) {
-  RunConfig any;
-  return std::visit(TypeNamer{key.none_is_auto}, key.field(any));
 }
 
 }  // namespace ripstop

@@ -1,5 +1,6 @@
 // What is written from the table of keys: a config as TOML, the differences of two, the README's table.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "model/error.h"
 #include "train/run_config.h"
@@ -7,6 +8,48 @@
 
 namespace ripstop {
 namespace {
+
+// The shortest text that reads back as the same double, with a mark that it is no integer.
+std::string toml_number(double value) {
+  std::string text = fmt::format("{}", value);
+  if (text.find_first_of(".en") == std::string::npos) text += ".0";
+  return text;
+}
+
+struct TomlWriter {
+  bool none_is_auto;
+  std::string operator()(const bool* value) const { return *value ? "true" : "false"; }
+  std::string operator()(const int64_t* value) const { return std::to_string(*value); }
+  std::string operator()(const double* value) const { return toml_number(*value); }
+  std::string operator()(const std::string* value) const { return toml_string(*value); }
+  std::string operator()(const std::array<double, 2>* value) const {
+    return fmt::format("[{}, {}]", toml_number((*value)[0]), toml_number((*value)[1]));
+  }
+  std::string operator()(const ChoiceField& choice) const {
+    return toml_string(choice.words[static_cast<size_t>(choice.get(choice.value))]);
+  }
+  template <class T>
+  std::string operator()(const std::optional<T>* value) const {
+    if (!value->has_value()) return none_is_auto ? "\"auto\"" : "";
+    return (*this)(&**value);
+  }
+};
+
+struct TypeNamer {
+  bool none_is_auto;
+  std::string operator()(const bool*) const { return "true or false"; }
+  std::string operator()(const int64_t*) const { return "an integer"; }
+  std::string operator()(const double*) const { return "a number"; }
+  std::string operator()(const std::string*) const { return "a string"; }
+  std::string operator()(const std::array<double, 2>*) const { return "an array of two numbers"; }
+  std::string operator()(const ChoiceField& choice) const {
+    return fmt::format("one of \"{}\"", fmt::join(choice.words, "\", \""));
+  }
+  std::string operator()(const std::optional<int64_t>*) const {
+    return none_is_auto ? "an integer or \"auto\"" : "an integer";
+  }
+  std::string operator()(const std::optional<bool>*) const { return "true, false or \"auto\""; }
+};
 
 // Sizes that are not this config's to say: those of a pretrained model, and a vocabulary that is the data
 // set's.
@@ -53,6 +96,28 @@ std::string elsewhere_column(const ConfigKey& key) {
 }
 
 }  // namespace
+
+std::string toml_string(std::string_view text) {
+  std::string result = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\')
+      result += {'\\', c};
+    else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
+      result += fmt::format("\\u{:04X}", static_cast<unsigned>(static_cast<unsigned char>(c)));
+    else
+      result += c;
+  }
+  return result + '"';
+}
+
+std::string value_as_toml(const ConfigKey& key, RunConfig& config) {
+  return std::visit(TomlWriter{key.none_is_auto}, key.field(config));
+}
+
+std::string expected_type(const ConfigKey& key) {
+  RunConfig any;
+  return std::visit(TypeNamer{key.none_is_auto}, key.field(any));
+}
 
 std::string to_toml(const RunConfig& config) {
   RunConfig copy = config;

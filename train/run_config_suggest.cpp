@@ -1,0 +1,112 @@
+// What to say about a key or section that does not exist.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <vector>
+
+#include "train/nearest_name.h"
+#include "train/run_config_keys.h"
+
+namespace ripstop {
+namespace {
+
+// Names from elsewhere that stand for no single key.
+struct Explanation {
+  std::string_view name;
+  std::string_view text;
+};
+constexpr Explanation kExplanations[] = {
+    {"gradient_accumulation_steps",
+     "it follows from 'train.global_batch_sequences' and 'train.micro_batch_sequences'"},
+    {"warmup_ratio", "set 'schedule.warmup_steps', in steps"},
+    {"pipeline_parallel_degree", "ripstop has no pipeline axis: use 'mesh.fsdp' and 'mesh.tensor'"},
+    {"context_parallel_degree", "ripstop has no context axis: use 'mesh.fsdp' and 'mesh.tensor'"},
+    {"head_dim", "it is 'model.hidden_size' / 'model.num_attention_heads'"},
+    {"resume_from_checkpoint", "the same command again resumes from 'run.directory'"},
+    {"dropout", "LLaMA-2 has none"},
+    {"multiple_of", "set 'model.intermediate_size'"},
+    {"ffn_dim_multiplier", "set 'model.intermediate_size'"},
+};
+
+struct SectionSynonym {
+  std::string_view name;
+  std::string_view section;
+};
+constexpr SectionSynonym kSectionSynonyms[] = {
+    {"training", "train"},
+    {"trainer", "train"},
+    {"parallelism", "mesh"},
+    {"parallel", "mesh"},
+    {"lr_scheduler", "schedule"},
+    {"scheduler", "schedule"},
+    {"metrics", "log"},
+    {"logging", "log"},
+    {"job", "run"},
+    {"general", "run"},
+    {"dataset", "data"},
+    {"checkpointing", "checkpoint"},
+    {"optim", "optimizer"},
+    {"mixed_precision", "precision"},
+    {"activation_checkpoint", "train"},
+    {"validation", "train"},
+    {"debug", "run"},
+};
+
+// Whether `name`, or the part after its last dot, is among the space-separated `names` (whole or after a
+// dot).
+bool is_among(std::string_view names, std::string_view name) {
+  while (!names.empty()) {
+    const size_t space = names.find(' ');
+    const std::string_view word = names.substr(0, space);
+    names = space == std::string_view::npos ? std::string_view{} : names.substr(space + 1);
+    const size_t dot = word.rfind('.');
+    if (word == name || (dot != std::string_view::npos && word.substr(dot + 1) == name)) return true;
+  }
+  return false;
+}
+
+// The keys known elsewhere under this name, those of `section` first.
+std::vector<std::string> keys_known_as(std::string_view section, std::string_view name) {
+  std::vector<std::string> result;
+  for (const bool same_section : {true, false})
+    for (const ConfigKey& key : config_keys())
+      if ((key.section == section) == same_section &&
+          (key.name == name || is_among(key.hugging_face, name) || is_among(key.torchtitan, name) ||
+           is_among(key.other_names, name)))
+        result.push_back(key.path());
+  return result;
+}
+
+}  // namespace
+
+std::string suggest_config_key(std::string_view section, std::string_view name) {
+  for (const Explanation& explanation : kExplanations)
+    if (explanation.name == name) return std::string(explanation.text);
+  const std::vector<std::string> known = keys_known_as(section, name);
+  if (!known.empty()) return fmt::format("did you mean '{}'?", fmt::join(known, "' or '"));
+
+  std::vector<std::string> here;
+  std::vector<std::string> everywhere;
+  for (const ConfigKey& key : config_keys()) {
+    if (key.section == section) here.emplace_back(key.name);
+    everywhere.emplace_back(key.name);
+  }
+  std::string nearest = nearest_name(name, here);
+  if (!nearest.empty()) return fmt::format("did you mean '{}.{}'?", section, nearest);
+  nearest = nearest_name(name, everywhere);
+  for (const ConfigKey& key : config_keys())
+    if (!nearest.empty() && key.name == nearest) return fmt::format("did you mean '{}'?", key.path());
+  if (!here.empty()) return fmt::format("[{}] has {}", section, fmt::join(here, ", "));
+  return suggest_config_section(section);
+}
+
+std::string suggest_config_section(std::string_view section) {
+  for (const SectionSynonym& synonym : kSectionSynonyms)
+    if (synonym.name == section) return fmt::format("did you mean [{}]?", synonym.section);
+  const std::vector<std::string> names(config_sections().begin(), config_sections().end());
+  const std::string nearest = nearest_name(section, names);
+  if (!nearest.empty()) return fmt::format("did you mean [{}]?", nearest);
+  return fmt::format("the sections are {}", fmt::join(names, ", "));
+}
+
+}  // namespace ripstop
