@@ -2,9 +2,11 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <new>
 #include <system_error>
+#include <thread>
 #include <vector>
 
 #include "train/commands/commands.h"
@@ -81,6 +83,9 @@ ExitCode run(const Arguments& words) {
   std::fflush(stdout);
   fmt::print(stderr, "{}\n", fatal_line(error, launch_rank(), std::nullopt));
   std::fflush(stderr);
+  // The other ranks end half a second after they are told. One that ends before them is a reason for a
+  // launcher to kill them, and for srun to return what they are killed with.
+  if (launch_size() > 1) std::this_thread::sleep_for(std::chrono::milliseconds(500));
   _exit(static_cast<int>(error.code()));
 }
 
