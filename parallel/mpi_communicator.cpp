@@ -2,16 +2,17 @@
 // of summation ours, and at a deadline the requests that are still open name the ranks that did not come.
 #include <mpi.h>
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <new>
 #include <optional>
 #include <random>
 #include <set>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -42,7 +43,7 @@ struct World {
   MpiOptions options;
   Watchdog watchdog;
   std::vector<RankHost> places;  // by rank of MPI_COMM_WORLD
-  bool connected = false;         // the watchdogs know each other
+  bool connected = false;        // the watchdogs know each other
 };
 
 // A group as its operations see it.
@@ -567,22 +568,32 @@ std::string MpiWorld::library() const {
   return whole.substr(0, whole.find_first_of(",\n"));
 }
 
-void MpiWorld::end_failed(ExitCode code, FunctionRef<void()> report) {
+ExitCode MpiWorld::run(FunctionRef<ExitCode()> body) {
+  try {
+    return body();
+  } catch (const Error& error) {
+    tell_failure(error.code());
+    throw;
+  } catch (const std::bad_alloc&) {
+    tell_failure(ExitCode::kResources);
+    throw;
+  } catch (const std::system_error&) {
+    tell_failure(ExitCode::kStorage);
+    throw;
+  } catch (const std::exception&) {
+    tell_failure(ExitCode::kBug);
+    throw;
+  }
+}
+
+void MpiWorld::tell_failure(ExitCode code) {
+  if (!state_->world.connected) return;
   using std::chrono::milliseconds;
   Watchdog& watchdog = state_->world.watchdog;
   // Lower ranks speak first; who hears of an earlier failure waits for its watchdog to end it.
   std::this_thread::sleep_for(milliseconds(20 * std::min<std::int64_t>(state_->communicator->rank(), 25)));
-  if (watchdog.failure_announced()) std::this_thread::sleep_for(milliseconds(2000));
-  report();
-  if (state_->world.connected) {
-    // Ends together with the others: a launcher that sees one rank end with an error kills the rest, and
-    // srun's exit code would be theirs.
-    const Clock::time_point begin = Clock::now();
-    watchdog.announce_failure(code, 1.0);
-    const double spent = seconds_between(begin, Clock::now());
-    std::this_thread::sleep_for(std::chrono::duration<double>(std::max(0.0, 0.5 - spent)));
-  }
-  _exit(static_cast<int>(code));
+  if (watchdog.failure_announced()) std::this_thread::sleep_for(milliseconds(5000));
+  watchdog.announce_failure(code, 1.0);
 }
 
 }  // namespace ripstop

@@ -50,12 +50,15 @@ class MpiWorld {
   void set_step(std::int64_t step);
   void set_deadline(double seconds);
 
-  /// Ends all ranks with `code` through _exit, within about two seconds, without MPI_Finalize, which would
-  /// wait for ranks that do not come. Where several ranks fail at about the same time, one of them calls
-  /// `report` (which prints the FATAL line); the others end silently, and with that rank's code.
-  [[noreturn]] void end_failed(ExitCode code, FunctionRef<void()> report);
+  /// Runs `body`, the whole of what a command does on this world. What it throws is told to all ranks, which
+  /// end with its exit code through _exit half a second later, without a word and without MPI_Finalize, which
+  /// would wait for ranks that do not come; then it is thrown on, to be printed once. Where several ranks
+  /// fail at about the same time, the lowest one throws and the others end.
+  ExitCode run(FunctionRef<ExitCode()> body);
 
  private:
+  void tell_failure(ExitCode code);
+
   struct State;
   std::unique_ptr<State> state_;
 };

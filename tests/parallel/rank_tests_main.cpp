@@ -1,4 +1,6 @@
 // Runs the rank tests on every rank of one world. Rank 0 reports; others speak up where something fails.
+#include <unistd.h>
+
 #include <cstdio>
 #include <memory>
 
@@ -26,11 +28,10 @@ int run_tests() {
     listeners.Append(new FailurePrinter);
   }
   int failed = 1;
-  try {
+  mpi.run([&] {
     failed = RUN_ALL_TESTS();
-  } catch (const Error& error) {
-    mpi.end_failed(error.code(), [&] { std::fprintf(stderr, "FATAL %s\n", error.what()); });
-  }
+    return ExitCode::kOk;
+  });
   for (const std::string& other : mpi.communicator().all_gather_text(std::to_string(failed)))
     if (other != "0") failed = 1;
   return failed;
@@ -47,5 +48,10 @@ MpiWorld& test_world() {
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   GTEST_FLAG_SET(catch_exceptions, false);  // they would leave the other ranks waiting
-  return ripstop::run_tests();
+  try {
+    return ripstop::run_tests();
+  } catch (const ripstop::Error& error) {
+    std::fprintf(stderr, "FATAL %s\n", error.what());
+    _exit(static_cast<int>(error.code()));
+  }
 }

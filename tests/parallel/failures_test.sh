@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Ranks that fail, stop, die, or lose their launcher: all end soon, with the right exit code, and one line says who.
+#   failures_test.sh LAUNCH PROGRAM      LAUNCH = slurm/launch.sh, PROGRAM = failing_ranks
+set -uo pipefail
+launch=$1 program=$2 ranks=3 failed=0
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+# expect HOW DEADLINE SECONDS CODES TEXT: the run ends within SECONDS with one of CODES, and one FATAL line has TEXT.
+expect() {
+  local how=$1 deadline=$2 seconds=$3 codes=$4 text=$5 begin=$SECONDS code
+  timeout -k 5 60 "$launch" "$ranks" "$program" "$how" "$deadline" >"$log" 2>&1
+  code=$?
+  local took=$((SECONDS - begin)) lines problem=
+  lines=$(grep -c '^FATAL' "$log")
+  [[ " $codes " == *" $code "* ]] || problem="exit code $code, not $codes"
+  ((took <= seconds)) || problem+=" took $took s, not $seconds"
+  if [[ -n $text ]]; then
+    ((lines == 1)) || problem+=" $lines FATAL lines"
+    grep '^FATAL' "$log" | grep -qE "$text" || problem+=" no FATAL line with '$text'"
+  fi
+  if [[ -n $problem ]]; then
+    echo "$how: $problem"
+    cat "$log"
+    failed=1
+  else
+    echo "$how: exit code $code after $took s: $(grep '^FATAL' "$log" | head -1)"
+  fi
+}
+
+expect none 30 20 0 ''
+expect throw 30 10 74 'rank=1 cannot write the checkpoint'
+expect throw_all 30 10 74 'rank=0 cannot write the checkpoint'
+expect stop 2 12 76 'all_gather on world \(3 ranks\) at step 15 waited 2 s: rank 1 \(.*\) does not answer'
+expect busy 2 12 76 'rank 1 \(.*\) is busy after all_gather on world, step 15'
+# mpirun itself sees a killed rank and kills the others: its code is the rank's, or ours where we were faster.
+expect kill 30 12 '137 76' ''
+
+# A launcher that is killed leaves no ranks behind.
+"$launch" "$ranks" "$program" wait 30 >"$log" 2>&1 &
+launcher=$!
+for _ in $(seq 100); do
+  (($(grep -c '^pid' "$log") == ranks)) && break
+  sleep 0.1
+done
+pids=$(sed -n 's/^pid //p' "$log")
+kill -9 "$launcher"
+for _ in $(seq 80); do
+  left=0
+  for pid in $pids; do kill -0 "$pid" 2>/dev/null && left=$((left + 1)); done
+  ((left == 0)) && break
+  sleep 0.1
+done
+if [[ $(wc -w <<<"$pids") -ne $ranks || $left -ne 0 ]]; then
+  echo "orphans: $left of '$pids' are left"
+  failed=1
+else
+  echo "orphans: none"
+fi
+exit "$failed"
