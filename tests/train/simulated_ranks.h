@@ -51,7 +51,9 @@ class SimulatedRanks {
     int64_t all_reduce_scratch_bytes(int64_t, DType) const override { refuse(); }
     void all_reduce(const Stream&, const Tensor&, Reduce, const Tensor&) override { refuse(); }
     void broadcast(const Stream&, const Tensor&, int64_t) override { refuse(); }
-    void exchange(const Stream&, const Tensor&, int64_t, const Tensor&, int64_t) override { refuse(); }
+    Pending start_exchange(const Stream&, const Tensor&, int64_t, const Tensor&, int64_t) override {
+      refuse();
+    }
     std::unique_ptr<Communicator> split(int64_t, int64_t, const std::string&) override { refuse(); }
     int64_t bytes_sent() const override { return 0; }
     double seconds_waited() const override { return 0; }
