@@ -185,7 +185,7 @@ Scores measure(InferenceModel& model, const Subject& subject, bool json) {
 
 ExitCode run_evaluate(CLI::App& app, const Arguments& arguments) {
   const EvaluateArguments given = parse_arguments(app, arguments);
-  Io& io = posix_io();
+  PosixIo io;
   MpiWorld world;
   const Subject subject = find_subject(io, world.communicator(), given);
   LoadedModel model(

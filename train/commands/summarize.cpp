@@ -190,7 +190,7 @@ void summarize_all(Summarizer& summarizer, const SummarizeArguments& given, std:
 
 ExitCode run_summarize(CLI::App& app, const Arguments& arguments) {
   const SummarizeArguments given = parse_arguments(app, arguments);
-  Io& io = posix_io();
+  PosixIo io;
   MpiWorld world;
   const bool first = world.communicator().rank() == 0;
   const std::int64_t total = first ? count_documents(given.input) : 0;
