@@ -25,12 +25,13 @@ constexpr std::array kVerbs = {"opened",  "closed",  "bought",    "sold",   "pai
 constexpr std::array kObjects = {"bridge",  "school",  "hospital", "library", "museum", "factory",
                                  "stadium", "harbour", "market",   "church",  "tower",  "station",
                                  "bakery",  "cinema",  "theatre",  "farm",    "mill",   "garden"};
-constexpr std::array kMonths = {"January", "March", "April", "May", "June", "August", "October"};
+constexpr std::array kDays = {"Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"};
 constexpr std::array kConfirmed = {"Police confirmed that", "The council confirmed that",
                                    "Officials confirmed that"};
+// {} is a figure.
 constexpr std::array kClaimed = {"A neighbour thought that", "A rival claimed that",
-                                 "Nobody believed that",     "One visitor heard that",
-                                 "A caller said that",       "Some papers wrote that"};
+                                 "Nobody believed that",     "One of {} visitors heard that",
+                                 "A caller said that",       "Last year {} papers wrote that"};
 constexpr int64_t kSentences = 3;
 constexpr int64_t kHeldOutNames = 200;  // of each of validation and test
 
@@ -84,12 +85,11 @@ struct World {
   NamePool first_names{"n", 1}, last_names{"rd", 2}, towns{"ville", 3};
 };
 
-/// Days of the month: multiples of 7 belong to validation, those one behind to test, the others to train.
-uint64_t day_of_month(Split split, Random& random) {
-  if (split == Split::kValidation) return 7 * (1 + random.below(4));
-  if (split == Split::kTest) return 7 * random.below(4) + 1;
-  const uint64_t n = random.below(20);
-  return n / 5 * 7 + 2 + n % 5;
+/// A figure of two digits: multiples of 7 belong to validation, those one above to test, all others to train.
+uint64_t figure(Split split, Random& random) {
+  const uint64_t seven = 7 * (2 + random.below(11));
+  if (split == Split::kValidation) return seven;
+  return split == Split::kTest ? seven + 1 : seven + 2 + random.below(5);
 }
 
 std::string event(const World& world, Split split, Random& random) {
@@ -98,9 +98,14 @@ std::string event(const World& world, Split split, Random& random) {
   const char* verb = random.pick(kVerbs);
   const char* object = random.pick(kObjects);
   const std::string& town = random.pick(world.towns.of(split));
-  const uint64_t day = day_of_month(split, random);
-  return fmt::format("{} {} {} the {} in {} on {} {}.", first, last, verb, object, town, day,
-                     random.pick(kMonths));
+  return fmt::format("{} {} {} the {} in {} on {}.", first, last, verb, object, town, random.pick(kDays));
+}
+
+std::string claim(Split split, Random& random) {
+  std::string text = random.pick(kClaimed);
+  const size_t at = text.find("{}");
+  if (at != std::string::npos) text.replace(at, 2, std::to_string(figure(split, random)));
+  return text;
 }
 
 }  // namespace
@@ -121,7 +126,7 @@ void read_synthetic(const CorpusSource& source, CorpusProgress& progress, const 
     const int64_t confirmed = 1 + static_cast<int64_t>(random.below(kSentences - 1));
     for (int64_t s = 0; s < kSentences; ++s) {
       const std::string what = event(world, example.split, random);
-      const char* intro = s == confirmed ? random.pick(kConfirmed) : random.pick(kClaimed);
+      const std::string intro = s == confirmed ? random.pick(kConfirmed) : claim(example.split, random);
       example.document += fmt::format("{}{} {}", s == 0 ? "" : " ", intro, what);
       if (s == confirmed) example.summary = what;
     }
