@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstring>
 #include <fstream>
+#include <random>
 #include <sstream>
 
 #include "model/error.h"
@@ -241,6 +242,31 @@ TEST_F(Metrics, DamageInTheMiddleNamesTheLine) {
       EXPECT_NE(std::string(error.what()).find("metrics.jsonl:2"), std::string::npos) << error.what();
     }
   }
+}
+
+TEST_F(Metrics, DamagedFilesAreRefusedCleanly) {
+  write_run(8);
+  const std::string whole = text();
+  std::mt19937 random(1);
+  int refused = 0;
+  for (int round = 0; round < 500; ++round) {
+    std::string damaged = whole;
+    for (int change = 0; change < 2; ++change) {
+      const size_t at = random() % damaged.size();
+      if (random() % 2 == 0)
+        damaged[at] = static_cast<char>(random());
+      else
+        damaged.erase(at, 1 + random() % 50);
+    }
+    set_text(damaged);
+    try {
+      read_metrics(path_);
+    } catch (const Error& error) {
+      ++refused;
+      EXPECT_EQ(error.code(), ExitCode::kStorage) << error.what();
+    }
+  }
+  EXPECT_GT(refused, 100);
 }
 
 TEST_F(Metrics, UnknownEventsAndKeysAreSkipped) {

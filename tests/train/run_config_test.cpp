@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <random>
 #include <set>
 #include <string>
 #include <vector>
@@ -376,6 +377,41 @@ TEST(RunConfig, HostileFilesAreRefusedQuickly) {
   std::string many;
   for (int i = 0; i < 20000; ++i) many += "k" + std::to_string(i) + " = 1\n";
   expect_usage(refusal(many), "unknown key 'k0'");
+}
+
+// Whatever bytes a config holds, it is accepted or refused as a usage or mesh error, never anything else.
+TEST(RunConfig, DamagedFilesAreRefusedCleanly) {
+  std::ifstream file(std::filesystem::path(RIPSTOP_SOURCE_DIR) / "configs/quickstart.toml");
+  const std::string whole{std::istreambuf_iterator<char>(file), {}};
+  std::mt19937 random(1);
+  int refused = 0;
+  for (int round = 0; round < 3000; ++round) {
+    std::string text = whole;
+    for (uint32_t changes = 1 + random() % 4; changes > 0; --changes) {
+      const size_t at = random() % text.size();
+      switch (random() % 4) {
+        case 0:
+          text[at] = static_cast<char>(random());
+          break;
+        case 1:
+          text.erase(at, 1 + random() % 20);
+          break;
+        case 2:
+          text.insert(at, text.substr(random() % text.size(), random() % 40));
+          break;
+        default:
+          text.insert(at, 1, "[]{}=.\"'#\n-+e_0"[random() % 15]);
+      }
+    }
+    try {
+      parsed(text);
+    } catch (const Error& error) {
+      ++refused;
+      EXPECT_TRUE(error.code() == ExitCode::kUsage || error.code() == ExitCode::kResources) << error.what();
+      EXPECT_EQ(std::string(error.what()).rfind("x.toml", 0), 0u) << error.what();
+    }
+  }
+  EXPECT_GT(refused, 1000);
 }
 
 TEST(RunConfig, FilesThatCannotBeRead) {
