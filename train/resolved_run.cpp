@@ -1,0 +1,157 @@
+#include "train/resolved_run.h"
+
+#include <algorithm>
+
+#include "train/progress.h"
+
+namespace ripstop {
+namespace {
+
+// Rows that a CPU rank works on at once: enough for full-speed GEMMs; more would only cost memory.
+constexpr std::int64_t kCpuRows = 4096;
+
+std::int64_t divide_up(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
+
+ModelConfig resolve_model(const RunConfig& config, const RunTarget& target) {
+  if (!config.model.pretrained.empty())
+    throw Error(ExitCode::kUsage, "model.pretrained is not read by this version of ripstop",
+                "give a preset or sizes; training then begins from fresh weights");
+  if (config.train.recompute == Recompute::kSelective || config.train.recompute == Recompute::kFull)
+    throw Error(ExitCode::kUsage,
+                fmt::format("train.recompute = \"{}\" is not in this version of ripstop",
+                            to_string(config.train.recompute)),
+                "leave it out, and use smaller micro-batches or more ranks where memory is short");
+  ModelConfig model = config.model;
+  if (model.vocab_size == 0) model.vocab_size = target.dataset_vocabulary;
+  if (model.vocab_size == 0)
+    throw Error(ExitCode::kUsage, "the vocabulary is not known: there is no data set at data.directory",
+                "run ripstop prepare, or give model.vocab_size");
+  if (target.dataset_vocabulary > model.vocab_size)
+    throw Error(ExitCode::kInputData,
+                fmt::format("the data set has {} token ids, model.vocab_size is {}",
+                            target.dataset_vocabulary, model.vocab_size),
+                "leave model.vocab_size out, or prepare the data with the model's tokenizer");
+  if (config.data.sequence_length > model.max_position_embeddings)
+    throw Error(ExitCode::kUsage,
+                fmt::format("data.sequence_length {} exceeds model.max_position_embeddings {}",
+                            config.data.sequence_length, model.max_position_embeddings));
+  return model;
+}
+
+DType resolve_precision(const RunConfig& config, const RunTarget& target, ResolvedRun& run) {
+  if (config.precision.compute == FloatChoice::kFloat32) return DType::kFloat32;
+  if (target.fast_bfloat16) return DType::kBFloat16;
+  run.notes.push_back("precision.compute: this processor has no bfloat16 arithmetic, computing in float32");
+  return DType::kFloat32;
+}
+
+/// Micro-batch sizes worth trying, largest first: those that divide the share of a data rank without more
+/// idle rows than it has anyway.
+std::vector<std::int64_t> micro_batches_to_try(const RunConfig& config, const RunTarget& target,
+                                               std::int64_t share, std::int64_t tensor) {
+  const std::int64_t t = config.data.sequence_length;
+  const std::int64_t most =
+      target.device == DeviceKind::kCpu ? std::clamp<std::int64_t>(kCpuRows / t, 1, share) : share;
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t b = most; b >= 1; --b)
+    if (b * t % tensor == 0 && (b == 1 || divide_up(share, b) * b == share || sizes.empty()))
+      sizes.push_back(b);
+  return sizes;
+}
+
+bool fits(const RankPlan& plan, const RunTarget& target) {
+  return !target.device_memory_bytes || plan.memory.total() <= *target.device_memory_bytes;
+}
+
+void set_micro_batch(const RunConfig& config, std::int64_t size, ResolvedRun& run) {
+  const std::int64_t data_ranks = run.mesh.replicate * run.mesh.fsdp, g = config.train.global_batch_sequences;
+  run.step.sharding.sequences = size;
+  run.micro_batches = divide_up(divide_up(g, data_ranks), size);
+  const auto computed = static_cast<double>(data_ranks * run.micro_batches * size);
+  run.idle_share = 1 - static_cast<double>(g) / computed;
+}
+
+/// Meshes of as many ranks, and the micro-batches with which they fit.
+std::string what_fits(const RunConfig& config, const RunTarget& target, ResolvedRun run) {
+  std::string text;
+  for (std::int64_t tensor = 1; tensor <= target.ranks; ++tensor) {
+    if (target.ranks % tensor != 0 || run.model.num_attention_heads % tensor != 0 ||
+        run.model.num_key_value_heads % tensor != 0)
+      continue;
+    run.mesh = {.replicate = 1, .fsdp = target.ranks / tensor, .tensor = tensor};
+    const std::int64_t share = divide_up(config.train.global_batch_sequences, run.mesh.fsdp);
+    for (const std::int64_t size : micro_batches_to_try(config, target, share, tensor)) {
+      set_micro_batch(config, size, run);
+      const RankPlan plan = plan_fullest(run.request(target.device));
+      if (!fits(plan, target)) continue;
+      text += fmt::format("{}{} with micro_batch_sequences {} needs {}", text.empty() ? "" : "; ",
+                          run.mesh.to_text(), size, bytes_text(plan.memory.total()));
+      break;
+    }
+  }
+  return text.empty() ? "no mesh of this many ranks fits: use more of them, or a smaller model"
+                      : "these fit: " + text;
+}
+
+}  // namespace
+
+ResolvedRun resolve_run(const RunConfig& config, const RunTarget& target) {
+  ResolvedRun run;
+  run.model = resolve_model(config, target);
+  run.mesh = resolve_mesh({.replicate = config.mesh.replicate,
+                           .fsdp = config.mesh.fsdp.value_or(0),
+                           .tensor = config.mesh.tensor},
+                          target.ranks);
+  run.step.sharding = {
+      .compute = resolve_precision(config, target, run),
+      .reduce = config.precision.reduce == FloatChoice::kFloat32 ? DType::kFloat32 : DType::kBFloat16,
+      .positions = config.data.sequence_length,
+      .reshard_after_forward = config.train.reshard_after_forward,
+      .overlap_tensor = config.mesh.overlap_tensor.value_or(target.device == DeviceKind::kCuda)};
+  run.step.adamw = {.beta1 = config.optimizer.betas[0],
+                    .beta2 = config.optimizer.betas[1],
+                    .epsilon = config.optimizer.epsilon,
+                    .weight_decay = config.optimizer.weight_decay,
+                    .decay_norms = config.optimizer.decay_norms};
+  run.step.max_grad_norm = config.train.max_grad_norm;
+
+  const std::int64_t share =
+      divide_up(config.train.global_batch_sequences, run.mesh.replicate * run.mesh.fsdp);
+  std::vector<std::int64_t> sizes = micro_batches_to_try(config, target, share, run.mesh.tensor);
+  if (config.train.micro_batch_sequences) sizes = {*config.train.micro_batch_sequences};
+  if (sizes.empty() || sizes.front() * config.data.sequence_length % run.mesh.tensor != 0)
+    throw Error(
+        ExitCode::kUsage,
+        fmt::format("a micro-batch of {} tokens does not divide by mesh.tensor = {}",
+                    (sizes.empty() ? 1 : sizes.front()) * config.data.sequence_length, run.mesh.tensor),
+        "choose data.sequence_length as a multiple of mesh.tensor");
+  for (const std::int64_t size : sizes) {
+    set_micro_batch(config, size, run);
+    run.plan = plan_fullest(run.request(target.device));
+    if (fits(run.plan, target)) return run;
+  }
+  throw Error(
+      ExitCode::kResources,
+      fmt::format("{} with micro_batch_sequences {} needs {} a rank, {} are there", run.mesh.to_text(),
+                  sizes.back(), bytes_text(run.plan.memory.total()), bytes_text(*target.device_memory_bytes)),
+      what_fits(config, target, run));
+}
+
+std::string plan_text(const RankPlan& plan, const std::optional<std::int64_t>& device_memory_bytes) {
+  std::string text;
+  for (int c = 0; c < kMemoryCategories; ++c) {
+    const auto category = static_cast<MemoryCategory>(c);
+    text +=
+        fmt::format("  {:<14}{:>12}\n", memory_category_name(category), bytes_text(plan.memory[category]));
+  }
+  text += fmt::format("  {:<14}{:>12}{}\n", "total", bytes_text(plan.memory.total()),
+                      device_memory_bytes ? fmt::format(" of {}", bytes_text(*device_memory_bytes)) : "");
+  text += fmt::format("  sent per step  replicate {}, fsdp {}, tensor {}",
+                      bytes_text(plan.traffic_per_step.replicate), bytes_text(plan.traffic_per_step.fsdp),
+                      bytes_text(plan.traffic_per_step.tensor));
+  return text;
+}
+
+}  // namespace ripstop

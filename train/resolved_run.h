@@ -1,0 +1,43 @@
+// ResolvedRun: a config with every "auto" decided for the ranks, the data set and the device at hand.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "train/plan.h"
+#include "train/run_config.h"
+
+namespace ripstop {
+
+/// What a run is resolved for.
+struct RunTarget {
+  std::int64_t ranks = 1;
+  DeviceKind device = DeviceKind::kCpu;
+  bool fast_bfloat16 = true;  ///< the device multiplies bfloat16 at least as fast as float32
+  std::optional<std::int64_t> device_memory_bytes;  ///< for one rank; none: not known, nothing is refused
+  std::int64_t dataset_vocabulary = 0;              ///< 0: no data set at hand, model.vocab_size counts
+};
+
+/// What training will do, in numbers.
+struct ResolvedRun {
+  ModelConfig model;
+  MeshSizes mesh;
+  StepOptions step;
+  std::int64_t micro_batches = 1;  ///< of every data rank, in every step
+  double idle_share = 0;           ///< of the packs that ranks compute in a step, those that are always empty
+  RankPlan plan;                   ///< of the fullest rank
+  std::vector<std::string> notes;  ///< what was decided differently from what was asked, for people
+
+  PlanRequest request(DeviceKind device) const { return {model, step, mesh, device, micro_batches}; }
+};
+
+/// Decides mesh, micro-batch and precision, and plans the step. Throws Error(kUsage) for a batch or sequence
+/// that cannot be cut, Error(kInputData) where the data set's vocabulary is larger than the model's, and
+/// Error(kResources) where the plan exceeds the memory, with the meshes and micro-batches that fit.
+ResolvedRun resolve_run(const RunConfig& config, const RunTarget& target);
+
+/// "memory: weights 1.2 GiB, ...": the plan in a few aligned lines.
+std::string plan_text(const RankPlan& plan, const std::optional<std::int64_t>& device_memory_bytes);
+
+}  // namespace ripstop
