@@ -26,9 +26,13 @@ const Verb kVerbs[] = {
     {"config-table", "", run_config_table},
     {"checkpoint", "lists, shows and verifies checkpoints", run_checkpoint},
     {"doctor", "what was built, what this machine has", run_doctor},
+    {"evaluate", "loss, perplexity and ROUGE of a trained model on a split", run_evaluate},
+    {"plan", "memory and traffic of a step, before it is started", run_plan},
     {"prepare", "text to tokenizer and HDF5, offline, on a login node", run_prepare},
     {"rouge", "ROUGE-1, ROUGE-2 and ROUGE-L of texts against references", run_rouge},
     {"status", "runs, last step, loss, speed, state; from files alone", run_status},
+    {"summarize", "summaries of documents, by a trained model", run_summarize},
+    {"train", "one training run, alone or on all ranks of mpirun or srun", run_train},
 };
 
 void print_help() {

@@ -21,8 +21,12 @@ namespace ripstop {
 ExitCode run_config_table(CLI::App& app, const Arguments& arguments);
 ExitCode run_checkpoint(CLI::App& app, const Arguments& arguments);
 ExitCode run_doctor(CLI::App& app, const Arguments& arguments);
+ExitCode run_evaluate(CLI::App& app, const Arguments& arguments);
+ExitCode run_plan(CLI::App& app, const Arguments& arguments);
 ExitCode run_prepare(CLI::App& app, const Arguments& arguments);
 ExitCode run_rouge(CLI::App& app, const Arguments& arguments);
 ExitCode run_status(CLI::App& app, const Arguments& arguments);
+ExitCode run_summarize(CLI::App& app, const Arguments& arguments);
+ExitCode run_train(CLI::App& app, const Arguments& arguments);
 
 }  // namespace ripstop

@@ -1,0 +1,43 @@
+// RunDirectory: the files of one run, as rank 0 keeps them.
+#pragma once
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/tokenizer.h"
+#include "train/checkpoint/io.h"
+#include "train/checkpoint/run_lock.h"
+#include "train/metrics.h"
+#include "train/run_config.h"
+
+namespace ripstop {
+
+/// Owns RUN/ while the run lives: the lock, config.toml, tokenizer.model and metrics.jsonl. Only rank 0 has
+/// one.
+class RunDirectory {
+ public:
+  /// Makes the directory where it is not there, and takes the lock. A directory that has a config must agree
+  /// with this one in everything that a run must not change (Error(kUsage), listing old -> new); what may
+  /// change is noted. Throws Error(kStorage) where the directory cannot be written, or another run owns it.
+  RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tokenizer);
+
+  const std::filesystem::path& path() const { return path_; }
+  std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
+  /// What changed since the run began, and what else people should know.
+  const std::vector<std::string>& notes() const { return notes_; }
+
+  /// Cuts metrics.jsonl back to `step` and opens it for appending. Before anything is written to it.
+  MetricsFile& open_metrics(std::int64_t step);
+  MetricsFile& metrics() { return *metrics_; }
+  /// Throws Error(kStorage) where somebody else has taken the directory over.
+  void check_still_owned() const { lock_->check_still_owned(); }
+
+ private:
+  std::filesystem::path path_;
+  std::vector<std::string> notes_;
+  std::unique_ptr<RunLock> lock_;
+  std::unique_ptr<MetricsFile> metrics_;
+};
+
+}  // namespace ripstop

@@ -1,0 +1,18 @@
+// StopSignal: SIGTERM and SIGUSR1 ask for a checkpoint and an end.
+#pragma once
+
+namespace ripstop {
+
+/// While it lives, the first SIGTERM, SIGINT or SIGUSR1 is remembered, and the second ends the process at
+/// once. One at a time.
+class StopSignal {
+ public:
+  StopSignal();
+  ~StopSignal();
+  StopSignal(const StopSignal&) = delete;
+  StopSignal& operator=(const StopSignal&) = delete;
+
+  bool asked() const;
+};
+
+}  // namespace ripstop
