@@ -28,7 +28,12 @@ void write_texts(InferenceModel& model, const Tokenizer& tokenizer, std::int64_t
         return std::move(prompt->tokens);
       },
       [&](std::span<const SlotTokens> items) { return model.append(items); },
-      [&](Continuation continuation) { take(trimmed(tokenizer.decode(continuation.tokens))); });
+      [&](Continuation continuation) {
+        // A model may have more ids than its tokenizer has pieces: those say nothing.
+        std::erase_if(continuation.tokens,
+                      [&](std::int32_t token) { return token >= tokenizer.vocabulary_size(); });
+        take(trimmed(tokenizer.decode(continuation.tokens)));
+      });
 }
 
 }  // namespace ripstop
