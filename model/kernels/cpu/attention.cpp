@@ -8,21 +8,20 @@
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 namespace {
 
-/// Floats of one thread's scratch: queries, output, keys, values and scores.
+/// Floats of one thread's scratch: queries, output, keys or values, and scores.
 constexpr std::int64_t thread_floats(std::int64_t size) {
-  return 4 * kTile * padded_size(size) + kTile * kTile + 2 * kTile;
+  return 3 * kTile * padded_size(size) + kTile * kTile + 2 * kTile;
 }
 
 struct Scratch {
-  float *queries, *output, *keys, *values, *scores, *maximum, *sum;
+  float *queries, *output, *keys, *scores, *maximum, *sum;
 
   Scratch(void* workspace, std::int64_t size) {
     const std::int64_t tile = kTile * padded_size(size);
     queries = static_cast<float*>(workspace) + omp_get_thread_num() * thread_floats(size);
     output = queries + tile;
     keys = output + tile;
-    values = keys + tile;
-    scores = values + tile;
+    scores = keys + tile;
     maximum = scores + kTile * kTile;
     sum = maximum + kTile;
   }
@@ -77,11 +76,11 @@ void attend(const Operands<T>& x, const AttentionTask& task, std::int64_t head, 
     const bool diagonal = first == task.first;
     const std::int64_t keys = diagonal ? queries : kTile;
     const T* key = x.qkv + first * row + key_head * size;
-    take_rows(key, row, keys, size, 1.0F, s.keys);
-    take_rows(key + x.heads.key_value * size, row, keys, size, 1.0F, s.values);
-    score(s.keys, s.queries, keys, columns, size, diagonal, s.scores);
+    score(view_rows(key, row, keys, size, s.keys), s.queries, keys, columns, size, diagonal, s.scores);
     soften(s, keys, columns, size, diagonal);
-    add_weighted(s.values, s.scores, keys, columns, size, diagonal, s.output);
+    const T* value = key + x.heads.key_value * size;
+    add_weighted(view_rows(value, row, keys, size, s.keys), s.scores, keys, columns, size, diagonal,
+                 s.output);
   }
   for (std::int64_t q = 0; q < queries; ++q)
     x.log_sum_exp[(task.first + q) * x.heads.query + head] = s.maximum[q] + std::log(s.sum[q]);

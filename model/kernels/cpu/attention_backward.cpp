@@ -119,12 +119,12 @@ void run_tile(const Operands<T>& x, const Extent& e, std::int64_t head, std::int
   const std::int64_t keys = diagonal ? queries : kTile;
   const std::int64_t key_head = x.heads.query + head / (x.heads.query / x.heads.key_value);
   const T* key = x.qkv + first_key * row + key_head * size;
-  take_rows(key, row, keys, size, 1.0F, s.keys);
-  take_rows(key + x.heads.key_value * size, row, keys, size, 1.0F, s.values);
-  score(s.keys, s.queries_t, keys, columns, size, diagonal, s.weights);
-  score(s.values, s.douts_t, keys, columns, size, diagonal, s.dscores);
+  const Rows<const float> k = view_rows(key, row, keys, size, s.keys);
+  const Rows<const float> v = view_rows(key + x.heads.key_value * size, row, keys, size, s.values);
+  score(k, s.queries_t, keys, columns, size, diagonal, s.weights);
+  score(v, s.douts_t, keys, columns, size, diagonal, s.dscores);
   differentiate(s, keys, columns, diagonal);
-  if (e.query_gradient) add_weighted(s.keys, s.dscores, keys, columns, size, diagonal, s.dqueries_t);
+  if (e.query_gradient) add_weighted(k, s.dscores, keys, columns, size, diagonal, s.dqueries_t);
   if (!e.key_gradient) return;
   const std::int64_t at = (first_key - e.key_begin) * padded_size(size);
   add_transposed(s.weights, s.douts, keys, queries, size, diagonal, s.dvalues + at);

@@ -32,18 +32,21 @@ struct Rows {
 };
 
 #if defined(__AVX512F__)
-inline constexpr int kBlockRows = 6, kBlockVectors = 4;
+inline constexpr int kBlockRows = 8, kBlockVectors = 3;
 #elif defined(__AVX__) || defined(__aarch64__)
 inline constexpr int kBlockRows = 6, kBlockVectors = 2;
 #else
 inline constexpr int kBlockRows = 4, kBlockVectors = 2;
 #endif
 
+/// The pragmas make the compiler keep the sums in registers.
 template <int kRows, int kVectors>
 inline void multiply_block(Left a, Rows<const float> b, Rows<float> c, std::int64_t depth,
                            Accumulate accumulate) {
   Vector sum[kRows][kVectors];
+#pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v)
       sum[r][v] = accumulate == Accumulate::kYes ? load(c.data + r * c.stride + v * kLanes) : Vector{};
   for (std::int64_t k = 0; k < depth; ++k) {
@@ -57,7 +60,9 @@ inline void multiply_block(Left a, Rows<const float> b, Rows<float> c, std::int6
       for (int v = 0; v < kVectors; ++v) sum[r][v] += left * right[v];
     }
   }
+#pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) store(c.data + r * c.stride + v * kLanes, sum[r][v]);
 }
 
@@ -76,20 +81,19 @@ inline void multiply_columns(Left a, Rows<const float> b, Rows<float> c, std::in
                                 {c.data + r * c.stride, c.stride}, depth, accumulate);
 }
 
-/// `columns` is a multiple of kLanes.
+/// `columns` is a multiple of kLanes. Taken by blocks of three vectors, but by two where one would be left.
 inline void multiply(Left a, Rows<const float> b, Rows<float> c, std::int64_t rows, std::int64_t depth,
                      std::int64_t columns, Accumulate accumulate) {
-  while (columns >= kBlockVectors * kLanes) {
-    multiply_columns<kBlockVectors>(a, b, c, rows, depth, accumulate);
-    b.data += kBlockVectors * kLanes;
-    c.data += kBlockVectors * kLanes;
-    columns -= kBlockVectors * kLanes;
-  }
-  if constexpr (kBlockVectors == 4) {
-    if (columns == 3 * kLanes) multiply_columns<3>(a, b, c, rows, depth, accumulate);
-    if (columns == 2 * kLanes) multiply_columns<2>(a, b, c, rows, depth, accumulate);
-  }
-  if (columns == kLanes) multiply_columns<1>(a, b, c, rows, depth, accumulate);
+  std::int64_t left = columns / kLanes;
+  const auto advance = [&](std::int64_t vectors) {
+    b.data += vectors * kLanes;
+    c.data += vectors * kLanes;
+    left -= vectors;
+  };
+  if constexpr (kBlockVectors == 3)
+    for (; left >= 3 && left != 4; advance(3)) multiply_columns<3>(a, b, c, rows, depth, accumulate);
+  for (; left >= 2; advance(2)) multiply_columns<2>(a, b, c, rows, depth, accumulate);
+  if (left == 1) multiply_columns<1>(a, b, c, rows, depth, accumulate);
 }
 
 // ---- rows of heads to tiles and back
@@ -111,10 +115,49 @@ inline void take_rows(const T* from, std::int64_t stride, std::int64_t count, st
   }
 }
 
-/// transposed [padded_size, kTile] of tile [kTile, padded_size], or back.
+/// Rows of keys or values where they are, or, of bfloat16, converted in `tile`.
+inline Rows<const float> view_rows(const float* from, std::int64_t stride, std::int64_t, std::int64_t,
+                                   float*) {
+  return {from, stride};
+}
+inline Rows<const float> view_rows(const BFloat16* from, std::int64_t stride, std::int64_t count,
+                                   std::int64_t size, float* tile) {
+  for (std::int64_t n = 0; n < count; ++n)
+    each_vector(size, [&](std::int64_t i, auto part) {
+      store(tile + n * padded_size(size) + i, load(from + n * stride + i, part));
+    });
+  return {tile, padded_size(size)};
+}
+
+/// Exchanges, in pairs of vectors, the blocks of kStep lanes that lie off the diagonal.
+template <int kStep>
+[[gnu::always_inline]] inline void exchange_blocks(Vector (&row)[kLanes]) {
+  constexpr Bits kUpper = kLaneNumbers & static_cast<std::uint32_t>(kStep);
+  constexpr Bits kFirst = kLaneNumbers + (kUpper != 0U ? Bits{} + (kLanes - kStep) : Bits{});
+  constexpr Bits kSecond = kLaneNumbers + (kUpper != 0U ? Bits{} + kLanes : Bits{} + kStep);
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; ++i) {
+    if ((i & kStep) != 0) continue;
+    const Vector a = row[i], b = row[i + kStep];
+    row[i] = __builtin_shuffle(a, b, kFirst);
+    row[i + kStep] = __builtin_shuffle(a, b, kSecond);
+  }
+}
+
+/// to [columns, rows] = from [rows, columns] transposed; both are multiples of kLanes.
 inline void transpose(const float* from, std::int64_t rows, std::int64_t columns, float* to) {
-  for (std::int64_t r = 0; r < rows; ++r)
-    for (std::int64_t c = 0; c < columns; ++c) to[c * rows + r] = from[r * columns + c];
+  for (std::int64_t r = 0; r < rows; r += kLanes)
+    for (std::int64_t c = 0; c < columns; c += kLanes) {
+      Vector block[kLanes];
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) block[i] = load(from + (r + i) * columns + c);
+      exchange_blocks<1>(block);
+      exchange_blocks<2>(block);
+      if constexpr (kLanes > 4) exchange_blocks<4>(block);
+      if constexpr (kLanes > 8) exchange_blocks<8>(block);
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) store(to + (c + i) * rows + r, block[i]);
+    }
 }
 
 /// `count` rows of a head = tile [kTile, padded_size] times scale.
@@ -136,13 +179,13 @@ inline std::int64_t first_visible(std::int64_t key) {
 }
 
 /// scores [kTile keys, kTile queries] = keys * queries^T; on the diagonal only what is visible.
-inline void score(const float* keys, const float* queries, std::int64_t key_count, std::int64_t query_columns,
-                  std::int64_t size, bool diagonal, float* scores) {
+inline void score(Rows<const float> keys, const float* queries, std::int64_t key_count,
+                  std::int64_t query_columns, std::int64_t size, bool diagonal, float* scores) {
   const std::int64_t step = diagonal ? kLanes : kTile;
   for (std::int64_t k = 0; k < key_count; k += step) {
     const std::int64_t first = diagonal ? first_visible(k) : 0;
     const std::int64_t rows = key_count - k < step ? key_count - k : step;
-    multiply({keys + k * padded_size(size), padded_size(size), 1}, {queries + first, kTile},
+    multiply({keys.data + k * keys.stride, keys.stride, 1}, {queries + first, kTile},
              {scores + k * kTile + first, kTile}, rows, size, query_columns - first, Accumulate::kNo);
   }
 }
@@ -156,22 +199,19 @@ inline VisibleKeys visible_keys(std::int64_t column, std::int64_t key_count, boo
   const std::int64_t some = column + kLanes;
   return {key_count < some ? key_count : some, key_count < column ? key_count : column};
 }
-/// All bits set in lanes whose query sees the key `key - column` places after the vector's first query.
+/// x in lanes whose query sees the key `key_after` places after the vector's first query.
 [[gnu::always_inline]] inline Vector only_visible(Vector x, std::int64_t key_after, float otherwise) {
-  float lanes[kLanes];
-  store(lanes, x);
-  for (std::int64_t i = 0; i < key_after; ++i) lanes[i] = otherwise;
-  return load(lanes);
+  return kLaneNumbers < static_cast<std::uint32_t>(key_after) ? broadcast(otherwise) : x;
 }
 
 /// result [size, kTile queries] += values^T [size, keys] * weights [keys, kTile queries].
-inline void add_weighted(const float* values, const float* weights, std::int64_t key_count,
+inline void add_weighted(Rows<const float> values, const float* weights, std::int64_t key_count,
                          std::int64_t query_columns, std::int64_t size, bool diagonal, float* result) {
   const std::int64_t step = diagonal ? kLanes : kTile;
   for (std::int64_t k = 0; k < key_count; k += step) {
     const std::int64_t first = diagonal ? first_visible(k) : 0;
     const std::int64_t depth = key_count - k < step ? key_count - k : step;
-    multiply({values + k * padded_size(size), 1, padded_size(size)}, {weights + k * kTile + first, kTile},
+    multiply({values.data + k * values.stride, 1, values.stride}, {weights + k * kTile + first, kTile},
              {result + first, kTile}, size, depth, query_columns - first, Accumulate::kYes);
   }
 }

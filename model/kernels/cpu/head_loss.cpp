@@ -10,10 +10,13 @@ namespace {
 constexpr float kMinusInfinity = -__builtin_inff();
 
 float row_maximum(const float* x, std::int64_t count) {
-  Vector best = broadcast(kMinusInfinity);
+  constexpr int kChains = 4;  // comparisons that do not wait for each other
+  Vector best[kChains];
+  for (auto& b : best) b = broadcast(kMinusInfinity);
   std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) best = larger(best, load(x + i));
-  float most = largest_lane(best);
+  for (; i + kChains * kLanes <= count; i += kChains * kLanes)
+    for (int c = 0; c < kChains; ++c) best[c] = larger(best[c], load(x + i + c * kLanes));
+  float most = largest_lane(larger(larger(best[0], best[1]), larger(best[2], best[3])));
   for (; i < count; ++i) most = x[i] > most ? x[i] : most;
   return most;
 }
@@ -26,6 +29,23 @@ float row_sum(const float* x, std::int64_t count, float maximum) {
   float total = sum_lanes(sum);
   for (; i < count; ++i) total += exponential(broadcast(x[i] - maximum))[0];
   return total;
+}
+
+/// Largest value and sum of e^(x - it), in one pass over memory: blocks that fit the first cache are read
+/// twice.
+void row_statistics(const float* x, std::int64_t count, float* maximum, float* sum) {
+  constexpr std::int64_t kBlock = 2048;
+  *maximum = kMinusInfinity;
+  *sum = 0;
+  for (std::int64_t first = 0; first < count; first += kBlock) {
+    const std::int64_t size = count - first < kBlock ? count - first : kBlock;
+    const float most = row_maximum(x + first, size);
+    if (most > *maximum) {
+      *sum *= exponential(broadcast(*maximum - most))[0];
+      *maximum = most;
+    }
+    *sum += row_sum(x + first, size, *maximum);
+  }
 }
 
 /// The statistics of one row over all slices.
@@ -69,8 +89,7 @@ void cross_entropy_statistics(const KernelCall&, const Tensor& logits, const Ten
     const float* x = elements<float>(logits) + n * columns;
     float* to = elements<float>(statistics) + 3 * n;
     const std::int64_t at = id[n] - slice.first;
-    to[0] = row_maximum(x, slice.valid);
-    to[1] = row_sum(x, slice.valid, to[0]);
+    row_statistics(x, slice.valid, to, to + 1);
     to[2] = at >= 0 && at < slice.valid ? x[at] : 0.0F;
   });
 }

@@ -5,11 +5,6 @@
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 namespace {
 
-template <std::uint32_t... kLane>
-constexpr Bits lane_numbers(std::integer_sequence<std::uint32_t, kLane...>) {
-  return Bits{kLane...};
-}
-constexpr Bits kLaneNumbers = lane_numbers(std::make_integer_sequence<std::uint32_t, kLanes>{});
 constexpr Bits kPartner = kLaneNumbers ^ 1U, kEven = kLaneNumbers & ~1U, kOdd = kLaneNumbers | 1U;
 /// The sign bit of even lanes, where the sine is subtracted.
 constexpr Bits kEvenSign = (kPartner & 1U) << 31;

@@ -7,7 +7,7 @@ namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 namespace {
 
 [[gnu::always_inline]] inline Vector sigmoid(Vector x) {
-  return 1.0F / (1.0F + exponential(-x));
+  return 1.0F / (1.0F + exponential(smaller(broadcast(88.0F), -x)));
 }
 
 }  // namespace

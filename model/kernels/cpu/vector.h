@@ -32,7 +32,7 @@ struct Part {
 };
 
 [[gnu::always_inline]] inline Vector broadcast(float x) {
-  return Vector{} + x;
+  return x - Vector{};  // not a sum, which would turn -0 into 0 and so cost an addition
 }
 
 [[gnu::always_inline]] inline Vector load(const float* p, Whole = {}) {
@@ -79,8 +79,19 @@ template <class Body>
   if (i < count) body(i, Part{count - i});
 }
 
+template <std::uint32_t... kLane>
+constexpr Bits lane_numbers(std::integer_sequence<std::uint32_t, kLane...>) {
+  return Bits{kLane...};
+}
+/// 0, 1, 2, ...
+inline constexpr Bits kLaneNumbers = lane_numbers(std::make_integer_sequence<std::uint32_t, kLanes>{});
+
+/// b where either is NaN.
 [[gnu::always_inline]] inline Vector larger(Vector a, Vector b) {
   return a > b ? a : b;
+}
+[[gnu::always_inline]] inline Vector smaller(Vector a, Vector b) {
+  return a < b ? a : b;
 }
 /// Sum of the lanes, by halves.
 [[gnu::always_inline]] inline float sum_lanes(Vector v) {
@@ -98,12 +109,11 @@ template <class Body>
   return best;
 }
 
-/// e^x to 2 units in the last place on [-87.3, 88.3]; 0 below, e^88.3 above; NaN stays NaN. x = n ln 2 + r,
-/// e^r by a polynomial on |r| <= ln 2 / 2 with Taylor's coefficients to the seventh power.
+/// e^x to 2 units in the last place on [-87.3, 88.3]; 0 below; NaN stays NaN; x must not be above. x = n ln 2
+/// + r, e^r by a polynomial on |r| <= ln 2 / 2 with Taylor's coefficients to the seventh power.
 [[gnu::always_inline]] inline Vector exponential(Vector x) {
   constexpr float kMagic = 12582912.0F;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
-  x = x < -88.0F ? broadcast(-88.0F) : x;
-  x = x > 88.3F ? broadcast(88.3F) : x;
+  x = larger(broadcast(-88.0F), x);
   const Vector shifted = x * 1.44269504F + kMagic;
   const Vector n = shifted - kMagic;
   const Vector r = (x - n * 0.693359375F) + n * 2.12194440e-4F;
