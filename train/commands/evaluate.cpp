@@ -181,12 +181,8 @@ Scores measure(InferenceModel& model, const Subject& subject, bool json) {
   return scores;
 }
 
-}  // namespace
-
-ExitCode run_evaluate(CLI::App& app, const Arguments& arguments) {
-  const EvaluateArguments given = parse_arguments(app, arguments);
+void evaluate(MpiWorld& world, const EvaluateArguments& given) {
   PosixIo io;
-  MpiWorld world;
   const Subject subject = find_subject(io, world.communicator(), given);
   LoadedModel model(
       io, world, subject.trained,
@@ -199,17 +195,25 @@ ExitCode run_evaluate(CLI::App& app, const Arguments& arguments) {
     fmt::print(stderr, "generation.num_beams = {}: this version searches greedily, as with 1\n",
                subject.trained.config.generation.num_beams);
   const Scores scores = measure(model.model(), subject, given.json);
+  if (!speaks) return;
+  const Json document = scores_json(given, subject, scores);
+  fs::create_directories(subject.output);
+  write_whole_file(subject.output / "scores.json", document.dump(2) + "\n");
+  if (given.json)
+    fmt::print("{}\n", document.dump(2));
+  else
+    print_scores(given, subject, scores);
+}
 
-  if (speaks) {
-    const Json document = scores_json(given, subject, scores);
-    fs::create_directories(subject.output);
-    write_whole_file(subject.output / "scores.json", document.dump(2) + "\n");
-    if (given.json)
-      fmt::print("{}\n", document.dump(2));
-    else
-      print_scores(given, subject, scores);
-  }
-  return ExitCode::kOk;
+}  // namespace
+
+ExitCode run_evaluate(CLI::App& app, const Arguments& arguments) {
+  const EvaluateArguments given = parse_arguments(app, arguments);
+  MpiWorld world;
+  return world.run([&] {
+    evaluate(world, given);
+    return ExitCode::kOk;
+  });
 }
 
 }  // namespace ripstop

@@ -186,14 +186,9 @@ void summarize_all(Summarizer& summarizer, const SummarizeArguments& given, std:
   output->finish();
 }
 
-}  // namespace
-
-ExitCode run_summarize(CLI::App& app, const Arguments& arguments) {
-  const SummarizeArguments given = parse_arguments(app, arguments);
+void summarize(MpiWorld& world, const SummarizeArguments& given) {
   PosixIo io;
-  MpiWorld world;
-  const bool first = world.communicator().rank() == 0;
-  const std::int64_t total = first ? count_documents(given.input) : 0;
+  const std::int64_t total = world.communicator().rank() == 0 ? count_documents(given.input) : 0;
   const TrainedModel trained = find_trained_model(io, world.communicator(), given.path, given.checkpoint);
   const Tokenizer tokenizer = tokenizer_of(trained);
   const PromptTemplate prompt(tokenizer, template_of(trained, given.prompt_template));
@@ -202,7 +197,17 @@ ExitCode run_summarize(CLI::App& app, const Arguments& arguments) {
       model.model(), tokenizer, prompt,
       given.max_new_tokens > 0 ? given.max_new_tokens : trained.config.generation.max_new_tokens);
   summarize_all(summarizer, given, 4 * given.batch_size * model.mesh().data_ranks(), total);
-  return ExitCode::kOk;
+}
+
+}  // namespace
+
+ExitCode run_summarize(CLI::App& app, const Arguments& arguments) {
+  const SummarizeArguments given = parse_arguments(app, arguments);
+  MpiWorld world;
+  return world.run([&] {
+    summarize(world, given);
+    return ExitCode::kOk;
+  });
 }
 
 }  // namespace ripstop
