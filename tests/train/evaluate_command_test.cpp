@@ -82,7 +82,7 @@ class EvaluateCommand : public testing::Test {
   static void SetUpTestSuite() {
     scratch_ = new ScratchDirectory;
     const ProgramRun made =
-        run_program("prepare --source synthetic --examples 300 --seed 3 --vocab-size 400 --output " +
+        run_program("prepare --source synthetic --examples 1500 --seed 3 --vocab-size 400 --output " +
                     (*scratch_ / "data").string());
     ASSERT_EQ(made.exit_code, 0) << made.err;
     write_run(*scratch_ / "run", *scratch_ / "data");

@@ -43,6 +43,7 @@ SplitLoss split_loss(InferenceModel& model, const TokenDataset& dataset, LossOn 
   SplitLoss loss;
   std::int64_t packs = 0;
   model.take_loss();
+  report(0, loader.packs_per_epoch());
   while (const std::optional<LoaderStep> step = loader.next_step()) {
     for (std::int64_t batch = 0; batch < loader.batches_per_step(); ++batch) {
       const PackedBatch& tokens = loader.next_batch();
@@ -63,6 +64,7 @@ void write_predictions(InferenceModel& model, const TokenDataset& dataset, const
   const std::int64_t replicas = mesh.data_ranks();
   const std::int64_t at_once = replicas * model.options().slots * kExamplesPerSlot;
   std::int64_t begin = of_rank_0(mesh.world(), file != nullptr ? file->count() : 0);
+  report(std::min(begin, examples), examples);
   while (begin < examples) {
     const std::int64_t end = std::min(begin + at_once, examples);
     std::int64_t next = begin + mesh.data_rank();

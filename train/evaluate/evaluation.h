@@ -19,7 +19,7 @@ struct SplitLoss {
   double mean() const { return targets > 0 ? sum / static_cast<double>(targets) : 0; }
 };
 
-/// So much of so much is done. Called on every rank.
+/// So much of so much is done: at the start, then as work goes on. Called on every rank.
 using ReportShare = FunctionRef<void(std::int64_t done, std::int64_t total)>;
 
 /// The loss over every target of `dataset`, each counted once, packed as in training. Collective; equal on
