@@ -13,7 +13,8 @@
 namespace ripstop {
 namespace {
 
-constexpr int64_t kBufferBytes = 1 << 20;
+constexpr int64_t kCopyBytes = 1 << 20;
+constexpr int64_t kAppendBytes = 1 << 16;
 
 }  // namespace
 
@@ -109,9 +110,14 @@ void OutputFile::write_at(int64_t offset, const void* data, int64_t bytes) {
 }
 
 void OutputFile::append(const void* data, int64_t bytes) {
-  buffer_.append(static_cast<const char*>(data), static_cast<size_t>(bytes));
+  if (static_cast<int64_t>(buffer_.size()) + bytes > kAppendBytes) flush();
+  if (bytes >= kAppendBytes) {
+    write_at(appended_, data, bytes);
+  } else {
+    buffer_.reserve(kAppendBytes);
+    buffer_.append(static_cast<const char*>(data), static_cast<size_t>(bytes));
+  }
   appended_ += bytes;
-  if (static_cast<int64_t>(buffer_.size()) >= kBufferBytes) flush();
 }
 
 void OutputFile::flush() {
@@ -129,9 +135,9 @@ void OutputFile::sync() {
 
 void copy_range(const InputFile& from, int64_t from_offset, OutputFile& to, int64_t to_offset,
                 int64_t bytes) {
-  std::string buffer(static_cast<size_t>(std::min(bytes, kBufferBytes)), '\0');
+  std::string buffer(static_cast<size_t>(std::min(bytes, kCopyBytes)), '\0');
   for (int64_t done = 0; done < bytes;) {
-    const int64_t part = std::min(bytes - done, kBufferBytes);
+    const int64_t part = std::min(bytes - done, kCopyBytes);
     from.read_at(from_offset + done, buffer.data(), part);
     to.write_at(to_offset + done, buffer.data(), part);
     done += part;

@@ -45,7 +45,7 @@ class OutputFile {
   const std::filesystem::path& path() const { return path_; }
   /// Writes exactly `bytes` bytes at byte `offset`.
   void write_at(int64_t offset, const void* data, int64_t bytes);
-  /// Writes after what was appended before; buffered up to 1 MiB, so `flush` before others read.
+  /// Writes after what was appended before; buffered up to 64 KiB, so `flush` before others read.
   void append(const void* data, int64_t bytes);
   void flush();
   /// Bytes appended so far.

@@ -1,27 +1,33 @@
 // A set of 64-bit hashes in little memory.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <utility>
 #include <vector>
 
 namespace ripstop {
 
-/// Remembers hashes; open addressing, at most 3/4 full: 11 to 22 bytes each, for a moment 32 while it grows.
+/// Remembers hashes in about 10 bytes each. Open addressing, at most 7/8 full, in 256 parts that grow one at
+/// a time, so that growing needs no second copy of all.
 class HashSet {
  public:
   /// False where `hash` was there before.
   bool insert(uint64_t hash) {
     if (hash == 0) hash = 1;  // 0 marks a free place
-    if (4 * (count_ + 1) > 3 * slots_.size()) grow();
-    if (!place(slots_, hash)) return false;
-    ++count_;
-    return true;
+    Part& part = parts_[hash >> 60];
+    if (8 * (part.count + 1) > 7 * part.slots.size()) grow(part);
+    const bool is_new = place(part.slots, hash);
+    part.count += is_new;
+    return is_new;
   }
 
  private:
+  struct Part {
+    std::vector<uint64_t> slots;
+    size_t count = 0;
+  };
   static bool place(std::vector<uint64_t>& slots, uint64_t hash) {
-    const size_t mask = slots.size() - 1;
-    for (size_t at = hash & mask;; at = (at + 1) & mask) {
+    for (size_t at = ((hash & 0xffffffffu) * slots.size()) >> 32;; at = at + 1 == slots.size() ? 0 : at + 1) {
       if (slots[at] == hash) return false;
       if (slots[at] == 0) {
         slots[at] = hash;
@@ -29,15 +35,14 @@ class HashSet {
       }
     }
   }
-  void grow() {
-    std::vector<uint64_t> bigger(slots_.empty() ? 1024 : slots_.size() * 2);
-    for (const uint64_t hash : slots_) {
+  static void grow(Part& part) {
+    std::vector<uint64_t> bigger(part.slots.size() + part.slots.size() / 8 + 64);
+    for (const uint64_t hash : part.slots) {
       if (hash != 0) place(bigger, hash);
     }
-    slots_ = std::move(bigger);
+    part.slots = std::move(bigger);
   }
-  std::vector<uint64_t> slots_;
-  size_t count_ = 0;
+  std::array<Part, 16> parts_;
 };
 
 }  // namespace ripstop
