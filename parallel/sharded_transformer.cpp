@@ -179,6 +179,18 @@ void ShardedTransformer::evaluate(Arena& arena, const Batch& batch, const Tensor
       });
 }
 
+void ShardedTransformer::logits(Arena& arena, const Batch& batch, const Tensor& logits) {
+  Context context = this->context(arena);
+  forward_only(
+      context, batch.token,
+      [&](std::size_t layer, Residual& residual, const Block::Saved& saved) {
+        model_.blocks[layer].forward(context, batch, model_.angle(), residual, saved);
+      },
+      [&](Residual& residual, const HeadLoss::Saved& saved) {
+        model_.head.logits(context, model_.output(), residual, saved, Tensor{}, logits);
+      });
+}
+
 void ShardedTransformer::prefill(Arena& arena, const Batch& batch, KeyValueCache& cache, const Tensor& slot,
                                  const Tensor& row, const Tensor& value, const Tensor& id) {
   Context context = this->context(arena);

@@ -52,6 +52,10 @@ class ShardedTransformer {
   /// Forward alone: adds the loss of this rank's targets to total [1] float64.
   void evaluate(Arena& arena, const Batch& batch, const Tensor& total);
 
+  /// Forward alone: logits [N, V / t] float32 of this rank's slice of the vocabulary, after every row; on an
+  /// axis that cuts the sequence, of all ranks' rows.
+  void logits(Arena& arena, const Batch& batch, const Tensor& logits);
+
   /// Runs prompts through the model, storing keys and values at `slot` [N] (int32) and the batch's positions,
   /// and predicts the token after rows row [M]; value and id as HeadLoss::predict. Needs training = false.
   void prefill(Arena& arena, const Batch& batch, KeyValueCache& cache, const Tensor& slot, const Tensor& row,

@@ -1,0 +1,132 @@
+// Training on a mesh of real ranks from packs given in the test: what the tests of layouts share.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "parallel/device_mesh.h"
+#include "tests/parallel/rank_tests.h"
+#include "train/plan.h"
+#include "train/training_step.h"
+
+namespace ripstop::testing {
+
+/// One pack, before it is dealt to a rank.
+struct Pack {
+  std::vector<std::int32_t> token, target, position;
+  std::vector<std::int32_t> document;  ///< first rows of its documents, the first being 0
+};
+
+/// Packs end to end as one rank's micro-batch; missing packs are empty: token 0, no target.
+struct DealtPacks {
+  std::vector<std::int32_t> token, target, position, offset;
+
+  DealtPacks(const std::vector<Pack>& packs, std::vector<std::int64_t> chosen, std::int64_t positions) {
+    offset.push_back(0);
+    for (const std::int64_t number : chosen) {
+      const auto begin = static_cast<std::int32_t>(token.size());
+      if (number >= static_cast<std::int64_t>(packs.size())) {
+        for (std::int64_t i = 0; i < positions; ++i) {
+          token.push_back(0);
+          target.push_back(-1);
+          position.push_back(static_cast<std::int32_t>(i));
+        }
+      } else {
+        const Pack& pack = packs[static_cast<std::size_t>(number)];
+        token.insert(token.end(), pack.token.begin(), pack.token.end());
+        target.insert(target.end(), pack.target.begin(), pack.target.end());
+        position.insert(position.end(), pack.position.begin(), pack.position.end());
+        for (std::size_t d = 1; d < pack.document.size(); ++d) offset.push_back(begin + pack.document[d]);
+      }
+      offset.push_back(static_cast<std::int32_t>(token.size()));
+    }
+  }
+  HostTokens view() const { return {token, position, target, offset}; }
+};
+
+/// A run of training steps on one mesh.
+class MeshTraining {
+ public:
+  MeshTraining(const ModelConfig& model, StepOptions options, const MeshSizes& sizes,
+               std::int64_t global_packs)
+      : mesh(test_world(), sizes), stream(Device::cpu()), global_packs_(global_packs) {
+    const std::int64_t share = (global_packs + mesh.data_ranks() - 1) / mesh.data_ranks();
+    if (options.sharding.sequences == 0) options.sharding.sequences = share;
+    micro_batches = (share + options.sharding.sequences - 1) / options.sharding.sequences;
+    request = {.model = model,
+               .step = options,
+               .mesh = sizes,
+               .device = DeviceKind::kCpu,
+               .micro_batches = micro_batches};
+    plan = plan_rank(request, mesh.coordinates());
+    step = std::make_unique<TrainingStep>(model, options, mesh, stream, ledger, plan.arena);
+  }
+
+  /// One optimizer step on packs (global_packs of them): pack j goes to data rank j mod data_ranks.
+  StepResult run(const std::vector<Pack>& packs, double learning_rate, std::int64_t number) {
+    const std::int64_t b = request.step.sharding.sequences;
+    std::unique_ptr<DealtPacks> dealt;
+    return step->run(
+        micro_batches,
+        [&](std::int64_t micro) {
+          std::vector<std::int64_t> chosen;
+          for (std::int64_t s = 0; s < b; ++s) {
+            const std::int64_t slot = (micro * b + s) * mesh.data_ranks() + mesh.data_rank();
+            chosen.push_back(slot < global_packs_ ? slot : static_cast<std::int64_t>(packs.size()));
+          }
+          dealt = std::make_unique<DealtPacks>(packs, chosen, request.step.sharding.positions);
+          return dealt->view();
+        },
+        learning_rate, number, false);
+  }
+
+  /// Calls body(parameter, logical element index, pointer to it in `range`) for every logical element that
+  /// this rank's range of a unit holds.
+  static void each_element(const FsdpUnit& unit, const Tensor& range,
+                           const std::function<void(const ParameterSpec&, std::int64_t, float&)>& body) {
+    const std::int64_t begin = unit.range_begin();
+    for (const Box& box : unit.layout().boxes(begin, begin + range.count()))
+      for (std::int64_t r = 0; r < box.rows; ++r)
+        for (std::int64_t c = 0; c < box.columns; ++c)
+          body(*box.parameter, (box.row + r) * box.parameter->columns + box.column + c,
+               range.as<float>()[box.offset - begin + r * box.stride + c]);
+  }
+
+  DeviceMesh mesh;
+  Stream stream;
+  MemoryLedger ledger;
+  PlanRequest request;
+  RankPlan plan;
+  std::unique_ptr<TrainingStep> step;
+  std::int64_t micro_batches = 1;
+
+ private:
+  std::int64_t global_packs_;
+};
+
+/// Every mesh of `ranks` ranks whose tensor axis is one of `tensor`.
+inline std::vector<MeshSizes> meshes_of(std::int64_t ranks,
+                                        const std::vector<std::int64_t>& tensor = {1, 2, 4}) {
+  std::vector<MeshSizes> meshes;
+  for (const std::int64_t t : tensor)
+    for (std::int64_t fsdp = 1; fsdp <= ranks; ++fsdp)
+      if (ranks % (t * fsdp) == 0)
+        meshes.push_back({.replicate = ranks / (t * fsdp), .fsdp = fsdp, .tensor = t});
+  return meshes;
+}
+
+/// Sums x over all ranks of the world.
+inline std::vector<double> sum_over_world(const DeviceMesh& mesh, std::vector<double> x) {
+  const Stream stream(Device::cpu());
+  const Tensor t{x.data(), DType::kFloat64, {static_cast<std::int64_t>(x.size())}, Device::cpu()};
+  std::vector<float> memory(
+      static_cast<std::size_t>(mesh.world().all_reduce_scratch_bytes(t.count(), DType::kFloat64) / 4 + 1));
+  mesh.world().all_reduce(
+      stream, t, Reduce::kSum,
+      {memory.data(), DType::kInt32, {static_cast<std::int64_t>(memory.size())}, Device::cpu()});
+  return x;
+}
+
+}  // namespace ripstop::testing
