@@ -18,10 +18,7 @@ Pending& Pending::operator=(Pending&& other) {
 
 Pending::~Pending() {
   // While an exception unwinds, the group is about to end: waiting for it could take as long as the deadline.
-  if (std::uncaught_exceptions() > 0)
-    static_cast<void>(operation_.release());
-  else
-    wait();
+  if (std::uncaught_exceptions() == 0) wait();
 }
 
 void Pending::wait() {

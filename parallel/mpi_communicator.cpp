@@ -1,5 +1,9 @@
 // The communicator over MPI, in host memory. All transfers are point to point: pieces of any size, the order
 // of summation ours, and at a deadline the requests that are still open name the ranks that did not come.
+
+// The C++ bindings of MPI-2 are gone from the standard, but not from every header.
+#define OMPI_SKIP_MPICXX 1
+#define MPICH_SKIP_MPICXX 1
 #include <mpi.h>
 #include <sched.h>
 
@@ -41,7 +45,7 @@ void check_mpi(int result, const char* call) {
 // What all communicators of a world share.
 struct World {
   MpiOptions options;
-  Watchdog watchdog;
+  Watchdog watchdog{MpiWorld::kSecondsToEnd};
   std::vector<RankHost> places;  // by rank of MPI_COMM_WORLD
   bool connected = false;        // the watchdogs know each other
 };
@@ -593,7 +597,7 @@ void MpiWorld::tell_failure(ExitCode code) {
   // Lower ranks speak first; who hears of an earlier failure waits for its watchdog to end it.
   std::this_thread::sleep_for(milliseconds(20 * std::min<std::int64_t>(state_->communicator->rank(), 25)));
   if (watchdog.failure_announced()) std::this_thread::sleep_for(milliseconds(5000));
-  watchdog.announce_failure(code, 1.0);
+  watchdog.announce_failure(code, kSecondsToEnd / 3);
 }
 
 }  // namespace ripstop

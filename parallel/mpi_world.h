@@ -31,6 +31,9 @@ struct RankHost {
 /// Open MPI 4 and 5, MPICH and whatever else keeps to MPI-3. Tensors must lie in host memory.
 class MpiWorld {
  public:
+  /// From being told of a failure to the end: time for the line that says why to be written.
+  static constexpr double kSecondsToEnd = 1.5;
+
   /// Throws Error(kResources) where MPI cannot be called beside other threads, or where several processes
   /// were started but each is alone in its world.
   explicit MpiWorld(const MpiOptions& options = {});

@@ -105,6 +105,7 @@ std::string RankState::describe(const std::string& host) const {
 }
 
 struct Watchdog::State {
+  double seconds_to_end = 0;
   WatchdogAddress address;
   int socket = -1;
   int wake = -1;  // written once, when the thread is to end
@@ -148,7 +149,7 @@ void Watchdog::State::open() {
 void Watchdog::State::listen() {
   while (!ends.load()) {
     pollfd ready[] = {{socket, POLLIN, 0}, {wake, POLLIN, 0}};
-    ::poll(ready, 2, failure.load() != 0 ? 50 : 1000);
+    ::poll(ready, 2, failure.load() != 0 ? 20 : 1000);
     for (;;) {
       Message message;
       sockaddr_in from{};
@@ -203,13 +204,15 @@ void Watchdog::State::send(Message message, std::int64_t to) {
 }
 
 void Watchdog::State::end_when_due() {
-  if (failure.load() != 0 && Clock::now() - failed_at > milliseconds(500)) _exit(failure.load());
+  const std::chrono::duration<double> grace(seconds_to_end);
+  if (failure.load() != 0 && Clock::now() - failed_at > grace) _exit(failure.load());
   // PR_SET_PDEATHSIG would fire when the launcher's *thread* that forked this process ends.
   const std::lock_guard lock(mutex);
   if (peers.size() > 1 && getppid() != parent) _exit(static_cast<int>(ExitCode::kCommunication));
 }
 
-Watchdog::Watchdog() : state_(std::make_unique<State>()) {
+Watchdog::Watchdog(double seconds_to_end) : state_(std::make_unique<State>()) {
+  state_->seconds_to_end = seconds_to_end;
   state_->parent = getppid();
   state_->open();
   state_->thread = std::thread([state = state_.get()] { state->listen(); });

@@ -42,8 +42,8 @@ struct RankState {
 /// Main thread and watchdog share only what is below; all members are called from the main thread.
 class Watchdog {
  public:
-  /// Opens the socket and starts the thread.
-  Watchdog();
+  /// Opens the socket and starts the thread. `seconds_to_end`: between hearing of a failure and ending.
+  explicit Watchdog(double seconds_to_end);
   /// Ends the thread.
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
@@ -64,8 +64,8 @@ class Watchdog {
   /// answered.
   std::vector<RankState> ask(const std::vector<std::int64_t>& ranks, double seconds);
 
-  /// Tells all ranks to end with `code`; they do, half a second later, without a word. Returns once all have
-  /// confirmed or `seconds` have passed.
+  /// Tells all ranks to end with `code`; they do after `seconds_to_end`, without a word. Returns once all
+  /// have confirmed or `seconds` have passed, which should be fewer.
   void announce_failure(ExitCode code, double seconds);
   /// Whether another rank announced a failure: this process is about to end.
   bool failure_announced() const;

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "parallel/mpi_world.h"
 #include "train/commands/commands.h"
 #include "train/nearest_name.h"
 #include "train/version.h"
@@ -87,9 +88,8 @@ ExitCode run(const Arguments& words) {
   std::fflush(stdout);
   fmt::print(stderr, "{}\n", fatal_line(error, launch_rank(), std::nullopt));
   std::fflush(stderr);
-  // The other ranks end half a second after they are told. One that ends before them is a reason for a
-  // launcher to kill them, and for srun to return what they are killed with.
-  if (launch_size() > 1) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  if (launch_size() > 1)  // the other ranks end at this moment too
+    std::this_thread::sleep_for(std::chrono::duration<double>(MpiWorld::kSecondsToEnd));
   _exit(static_cast<int>(error.code()));
 }
 

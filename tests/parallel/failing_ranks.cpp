@@ -52,7 +52,7 @@ int main(int argc, char** argv) {
     return static_cast<int>(world.run([&] { return ripstop::train(world, argv[1]); }));
   } catch (const Error& error) {
     std::fprintf(stderr, "FATAL code=%d rank=%d %s\n", static_cast<int>(error.code()), rank, error.what());
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    std::this_thread::sleep_for(std::chrono::duration<double>(ripstop::MpiWorld::kSecondsToEnd));
     _exit(static_cast<int>(error.code()));
   }
 }
