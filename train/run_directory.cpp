@@ -16,7 +16,8 @@ bool is_there(Io& io, const std::filesystem::path& path) {
 
 }  // namespace
 
-RunDirectory::RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tokenizer)
+RunDirectory::RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tokenizer,
+                           const std::string& prompt_template)
     : path_(config.run.directory) {
   std::error_code error;
   std::filesystem::create_directories(path_, error);
@@ -38,6 +39,7 @@ RunDirectory::RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tok
         fmt::format("{} is not the data set's tokenizer, with which this run began", tokenizer_file.string()),
         "a new run is a new directory");
   write_whole_file(tokenizer_file, tokenizer.model());
+  write_whole_file(path_ / "prompt_template.txt", prompt_template);
   write_whole_file(config_file, to_toml(config));
 }
 

@@ -13,14 +13,15 @@
 
 namespace ripstop {
 
-/// Owns RUN/ while the run lives: the lock, config.toml, tokenizer.model and metrics.jsonl. Only rank 0 has
-/// one.
+/// Owns RUN/ while the run lives: the lock, config.toml, tokenizer.model, prompt_template.txt and
+/// metrics.jsonl. Only rank 0 has one.
 class RunDirectory {
  public:
   /// Makes the directory where it is not there, and takes the lock. A directory that has a config must agree
   /// with this one in everything that a run must not change (Error(kUsage), listing old -> new); what may
   /// change is noted. Throws Error(kStorage) where the directory cannot be written, or another run owns it.
-  RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tokenizer);
+  RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tokenizer,
+               const std::string& prompt_template);
 
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }

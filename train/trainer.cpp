@@ -210,7 +210,7 @@ void Trainer::Run::check_agreement() {
 void Trainer::Run::open_directory() {
   if (!leads_) return;
   const RunConfig& config = options_.config;
-  directory_.emplace(io_, config, tokenizer_);
+  directory_.emplace(io_, config, tokenizer_, dataset_.header().prompt_template);
   prepare_checkpoint_directory(io_, directory_->checkpoints());
   check_disk_space(io_, directory_->checkpoints(), config.checkpoint.keep,
                    checkpoint_bytes(parameter_table(resolved_.model),

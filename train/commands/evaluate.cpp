@@ -186,7 +186,8 @@ void evaluate(MpiWorld& world, const EvaluateArguments& given) {
   const Subject subject = find_subject(io, world.communicator(), given);
   LoadedModel model(
       io, world, subject.trained,
-      inference_options(subject.trained, std::clamp<std::int64_t>(subject.examples, 1, given.batch_size)));
+      inference_options(subject.trained, std::clamp<std::int64_t>(subject.examples, 1, given.batch_size),
+                        subject.examples > 0 ? subject.max_new_tokens : 0));
   const bool speaks = model.mesh().world().rank() == 0;
   if (speaks && !given.json)
     fmt::print("{} on {}, {}\n", subject.trained.checkpoint.directory.string(),

@@ -192,10 +192,10 @@ void summarize(MpiWorld& world, const SummarizeArguments& given) {
   const TrainedModel trained = find_trained_model(io, world.communicator(), given.path, given.checkpoint);
   const Tokenizer tokenizer = tokenizer_of(trained);
   const PromptTemplate prompt(tokenizer, template_of(trained, given.prompt_template));
-  LoadedModel model(io, world, trained, inference_options(trained, given.batch_size));
-  Summarizer summarizer(
-      model.model(), tokenizer, prompt,
-      given.max_new_tokens > 0 ? given.max_new_tokens : trained.config.generation.max_new_tokens);
+  const std::int64_t max_new_tokens =
+      given.max_new_tokens > 0 ? given.max_new_tokens : trained.config.generation.max_new_tokens;
+  LoadedModel model(io, world, trained, inference_options(trained, given.batch_size, max_new_tokens));
+  Summarizer summarizer(model.model(), tokenizer, prompt, max_new_tokens);
   summarize_all(summarizer, given, 4 * given.batch_size * model.mesh().data_ranks(), total);
 }
 

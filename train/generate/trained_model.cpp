@@ -48,11 +48,18 @@ TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& 
   return trained;
 }
 
-InferenceOptions inference_options(const TrainedModel& trained, std::int64_t slots) {
+InferenceOptions inference_options(const TrainedModel& trained, std::int64_t slots,
+                                   std::int64_t max_new_tokens) {
   const bool bfloat16 =
       trained.config.precision.compute == FloatChoice::kBfloat16 && look_at_machine().fast_bfloat16;
   const std::int64_t context = std::min(trained.config.data.sequence_length,
                                         trained.checkpoint.manifest.state.model.max_position_embeddings);
+  if (max_new_tokens >= context)
+    throw Error(
+        ExitCode::kUsage,
+        fmt::format("{} new tokens leave no room for a prompt: the model was trained on sequences of {}",
+                    max_new_tokens, context),
+        "generate fewer (--max-new-tokens)");
   return {.compute = bfloat16 ? DType::kBFloat16 : DType::kFloat32,
           .context = context,
           .slots = slots,

@@ -24,7 +24,9 @@ TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& 
 
 /// Which options fit the trained model: its context, its precision (float32 where the processor has no
 /// bfloat16), and a prefill of some thousand tokens.
-InferenceOptions inference_options(const TrainedModel& trained, std::int64_t slots);
+/// Throws Error(kUsage) where `max_new_tokens` leave no room for a prompt.
+InferenceOptions inference_options(const TrainedModel& trained, std::int64_t slots,
+                                   std::int64_t max_new_tokens);
 
 /// The mesh replicate x 1 x the smallest tensor whose ranks fit into the memory of their nodes. Collective.
 /// Throws Error(kResources), with the numbers, where none does.
