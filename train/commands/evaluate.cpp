@@ -130,7 +130,10 @@ void print_scores(const EvaluateArguments& given, const Subject& subject, const 
              std::exp(scores.loss.mean()), scores.loss.targets, subject.dataset.examples(), given.split);
   if (scores.rouge.examples() > 0)
     fmt::print("{}means over {} examples\n", rouge_table(scores.rouge.mean()), scores.rouge.examples());
-  fmt::print("{} holds predictions.jsonl and scores.json\n", subject.output.string());
+  else
+    fmt::print("no ROUGE: {} holds no texts of summaries\n", subject.dataset.path().string());
+  fmt::print("{} holds {}scores.json\n", subject.output.string(),
+             scores.rouge.examples() > 0 ? "predictions.jsonl and " : "");
 }
 
 // Shows on rank 0 how far a part of the work is: on standard output, or beside it where that is for a
