@@ -130,7 +130,7 @@ inline CheckpointState state_at(int64_t step, const ModelConfig& model) {
 /// A run of a model on a mesh: all its ranks.
 class SmallRun {
  public:
-  SmallRun(const ModelConfig& model, const CheckpointMesh& mesh)
+  SmallRun(const ModelConfig& model, const MeshSizes& mesh)
       : model_(model), mesh_(mesh), units_(parameter_table(model)) {
     for (int64_t rank = 0; rank < mesh.ranks(); ++rank) ranks_.emplace_back(units_, rank_place(mesh, rank));
   }
@@ -175,13 +175,13 @@ class SmallRun {
   }
 
   const ModelConfig& model() const { return model_; }
-  const CheckpointMesh& mesh() const { return mesh_; }
+  const MeshSizes& mesh() const { return mesh_; }
   const std::vector<UnitSpec>& units() const { return units_; }
   std::vector<RankMemory>& ranks() { return ranks_; }
 
  private:
   ModelConfig model_;
-  CheckpointMesh mesh_;
+  MeshSizes mesh_;
   std::vector<UnitSpec> units_;
   std::vector<RankMemory> ranks_;
 };

@@ -13,11 +13,11 @@ namespace {
 
 // Heads of the small model do not divide by 8: slices without a single key-value head, and without
 // vocabulary.
-const std::vector<CheckpointMesh> kMeshes = {{1, 1, 1}, {1, 2, 1}, {1, 3, 1}, {1, 4, 1}, {1, 8, 1}, {1, 1, 2},
-                                             {1, 1, 4}, {1, 1, 8}, {1, 2, 2}, {1, 4, 2}, {1, 2, 4}, {1, 5, 3},
-                                             {2, 1, 1}, {4, 1, 1}, {2, 2, 2}, {3, 1, 4}};
+const std::vector<MeshSizes> kMeshes = {{1, 1, 1}, {1, 2, 1}, {1, 3, 1}, {1, 4, 1}, {1, 8, 1}, {1, 1, 2},
+                                        {1, 1, 4}, {1, 1, 8}, {1, 2, 2}, {1, 4, 2}, {1, 2, 4}, {1, 5, 3},
+                                        {2, 1, 1}, {4, 1, 1}, {2, 2, 2}, {3, 1, 4}};
 
-std::string text(const CheckpointMesh& mesh) {
+std::string text(const MeshSizes& mesh) {
   return fmt::format("{}x{}x{}", mesh.replicate, mesh.fsdp, mesh.tensor);
 }
 
@@ -31,13 +31,13 @@ std::map<std::string, std::string> files_of(const std::filesystem::path& directo
 void check_all_pairs(const ModelConfig& model) {
   ScratchDirectory scratch;
   QuickIo io;
-  for (const CheckpointMesh& mesh : kMeshes) {
+  for (const MeshSizes& mesh : kMeshes) {
     SmallRun run(model, mesh);
     run.save_step(io, scratch / text(mesh), 7);
   }
-  for (const CheckpointMesh& to : kMeshes) {
+  for (const MeshSizes& to : kMeshes) {
     SmallRun target(model, to);
-    for (const CheckpointMesh& from : kMeshes) {
+    for (const MeshSizes& from : kMeshes) {
       SCOPED_TRACE(text(from) + " -> " + text(to));
       target.fill(1);
       target.read(io, scratch / text(from) / "step_00000007");
@@ -57,7 +57,7 @@ TEST(CheckpointReshard, EveryPairOfMeshesIsBitEqualWithTiedEmbeddings) {
 TEST(CheckpointReshard, ThereAndBackGivesTheSameFiles) {
   ScratchDirectory scratch;
   QuickIo io;
-  const std::vector<std::pair<CheckpointMesh, CheckpointMesh>> pairs = {
+  const std::vector<std::pair<MeshSizes, MeshSizes>> pairs = {
       {{1, 2, 2}, {1, 1, 1}}, {{1, 1, 1}, {1, 3, 1}}, {{1, 4, 1}, {2, 1, 4}}, {{3, 1, 4}, {1, 5, 3}}};
   int number = 0;
   for (const auto& [a, b] : pairs) {
@@ -105,7 +105,7 @@ TEST(CheckpointReshard, FewerElementsThanRanks) {
 
 TEST(CheckpointReshard, EveryLogicalElementIsStoredOnce) {
   const std::vector<UnitSpec> units = parameter_table(small_model());
-  for (const CheckpointMesh& mesh : kMeshes) {
+  for (const MeshSizes& mesh : kMeshes) {
     SCOPED_TRACE(text(mesh));
     int64_t stored = 0, expected = 0, bytes = 0;
     for (int64_t rank = 0; rank < mesh.ranks(); ++rank)

@@ -61,7 +61,7 @@ Piece make_piece(const Box& source, int64_t source_begin, const Box& target, int
   return piece;
 }
 
-std::vector<UnitLayout> layouts_of(const std::vector<UnitSpec>& units, const CheckpointMesh& mesh,
+std::vector<UnitLayout> layouts_of(const std::vector<UnitSpec>& units, const MeshSizes& mesh,
                                    int64_t tensor_index) {
   std::vector<UnitLayout> layouts;
   for (const UnitSpec& unit : units) layouts.emplace_back(unit, mesh.tensor, tensor_index, mesh.fsdp);
@@ -121,7 +121,7 @@ const char* name(UnitState state) {
   return "unknown";
 }
 
-RankPlace rank_place(const CheckpointMesh& mesh, int64_t rank) {
+RankPlace rank_place(const MeshSizes& mesh, int64_t rank) {
   RIPSTOP_CHECK(rank >= 0 && rank < mesh.ranks(), "rank {} of {}", rank, mesh.ranks());
   return {mesh, rank / (mesh.fsdp * mesh.tensor), rank / mesh.tensor % mesh.fsdp, rank % mesh.tensor};
 }
@@ -130,7 +130,7 @@ std::vector<StoredRange> stored_ranges(const std::vector<UnitSpec>& units, const
   return ranges_of(layouts_of(units, place.mesh, place.tensor_index), place);
 }
 
-std::vector<int64_t> storing_ranks(const std::vector<UnitSpec>& units, const CheckpointMesh& mesh) {
+std::vector<int64_t> storing_ranks(const std::vector<UnitSpec>& units, const MeshSizes& mesh) {
   std::vector<std::vector<UnitLayout>> layouts;
   for (int64_t t = 0; t < mesh.tensor; ++t) layouts.push_back(layouts_of(units, mesh, t));
   std::vector<int64_t> ranks;
@@ -141,7 +141,7 @@ std::vector<int64_t> storing_ranks(const std::vector<UnitSpec>& units, const Che
   return ranks;
 }
 
-int64_t checkpoint_bytes(const std::vector<UnitSpec>& units, const CheckpointMesh& mesh) {
+int64_t checkpoint_bytes(const std::vector<UnitSpec>& units, const MeshSizes& mesh) {
   int64_t elements = 0;
   for (const UnitSpec& unit : units) {
     const UnitLayout layout(unit, mesh.tensor, 0, mesh.fsdp);
@@ -150,7 +150,7 @@ int64_t checkpoint_bytes(const std::vector<UnitSpec>& units, const CheckpointMes
   return elements * kUnitStateCount * static_cast<int64_t>(sizeof(float));
 }
 
-std::vector<Piece> plan_reads(const std::vector<UnitSpec>& units, const CheckpointMesh& mesh,
+std::vector<Piece> plan_reads(const std::vector<UnitSpec>& units, const MeshSizes& mesh,
                               const std::vector<TargetRange>& targets) {
   const WantedByName wanted = wanted_boxes(units, targets);
   std::vector<bool> reads(units.size());

@@ -22,26 +22,20 @@
 #include <vector>
 
 #include "model/parameter.h"
+#include "parallel/device_mesh.h"
 #include "parallel/unit_layout.h"
 
 namespace ripstop {
 
-/// Sizes of the device mesh; rank = (replicate index * fsdp + fsdp index) * tensor + tensor index.
-struct CheckpointMesh {
-  int64_t replicate = 1, fsdp = 1, tensor = 1;
-  int64_t ranks() const { return replicate * fsdp * tensor; }
-  bool operator==(const CheckpointMesh&) const = default;
-};
-
-/// A rank's place in it.
+/// A rank's place in a mesh; rank = (replicate index * fsdp + fsdp index) * tensor + tensor index.
 struct RankPlace {
-  CheckpointMesh mesh;
+  MeshSizes mesh;
   int64_t replicate_index = 0, fsdp_index = 0, tensor_index = 0;
   int64_t rank() const { return (replicate_index * mesh.fsdp + fsdp_index) * mesh.tensor + tensor_index; }
 };
 
 /// The place of rank `rank`, 0 <= rank < mesh.ranks().
-RankPlace rank_place(const CheckpointMesh& mesh, int64_t rank);
+RankPlace rank_place(const MeshSizes& mesh, int64_t rank);
 
 /// What is kept of each element, all float32: weights, and AdamW's mean and mean square of gradients.
 enum class UnitState : uint8_t { kMaster, kFirstMoment, kSecondMoment };
@@ -71,10 +65,10 @@ struct StoredRange {
 std::vector<StoredRange> stored_ranges(const std::vector<UnitSpec>& units, const RankPlace& place);
 
 /// The ranks that have something to store, in order.
-std::vector<int64_t> storing_ranks(const std::vector<UnitSpec>& units, const CheckpointMesh& mesh);
+std::vector<int64_t> storing_ranks(const std::vector<UnitSpec>& units, const MeshSizes& mesh);
 
 /// Bytes of all arrays of a checkpoint of `units` on `mesh`; what lies around them adds some KiB a file.
-int64_t checkpoint_bytes(const std::vector<UnitSpec>& units, const CheckpointMesh& mesh);
+int64_t checkpoint_bytes(const std::vector<UnitSpec>& units, const MeshSizes& mesh);
 
 /// Rows that lie in one stored range and belong into one target range. Rows are `columns` elements long.
 struct Piece {
@@ -95,7 +89,7 @@ struct TargetRange {
 /// All pieces that fill `targets` from a checkpoint of `units` on `mesh`, in the order of ranks and ranges.
 /// Every logical element of a target is in exactly one. Throws Error(kStorage) where a target's parameter is
 /// missing in `units` or has another shape, naming both.
-std::vector<Piece> plan_reads(const std::vector<UnitSpec>& units, const CheckpointMesh& mesh,
+std::vector<Piece> plan_reads(const std::vector<UnitSpec>& units, const MeshSizes& mesh,
                               const std::vector<TargetRange>& targets);
 
 }  // namespace ripstop

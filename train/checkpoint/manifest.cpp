@@ -110,7 +110,7 @@ class Reader {
   void check_version(const Json& document);
   ModelConfig model(const Json& json) const;
   std::optional<BestSoFar> best(const Json& json) const;
-  CheckpointMesh mesh(const Json& json) const;
+  MeshSizes mesh(const Json& json) const;
   ParameterSpec parameter(const Json& json, std::set<std::string>& names) const;
   PhysicalTensor tensor(const Json& json, std::set<std::string>& names) const;
   std::vector<UnitSpec> units(const Json& document) const;
@@ -239,10 +239,10 @@ std::optional<BestSoFar> Reader::best(const Json& json) const {
   return BestSoFar{text(json, "metric", 64), number(json, "value"), integer(json, "step", 0, INT64_MAX)};
 }
 
-CheckpointMesh Reader::mesh(const Json& json) const {
+MeshSizes Reader::mesh(const Json& json) const {
   only(json, {"replicate", "fsdp", "tensor"});
-  const CheckpointMesh mesh{integer(json, "replicate", 1, kMostRanks), integer(json, "fsdp", 1, kMostRanks),
-                            integer(json, "tensor", 1, kMostRanks)};
+  const MeshSizes mesh{integer(json, "replicate", 1, kMostRanks), integer(json, "fsdp", 1, kMostRanks),
+                       integer(json, "tensor", 1, kMostRanks)};
   // Each factor is at most 10^6, so the product of three fits 64 bits.
   if (mesh.ranks() > kMostRanks) refuse("has a mesh of {} ranks", mesh.ranks());
   return mesh;

@@ -53,7 +53,7 @@ struct Manifest {
   static constexpr int64_t kMostBytes = int64_t{16} << 20;
 
   CheckpointState state;
-  CheckpointMesh mesh;
+  MeshSizes mesh;
   std::string written_by;         ///< version and commit of ripstop
   std::vector<UnitSpec> units;    ///< names, shapes, cuts and grains; nothing on initial values
   std::vector<StoredFile> files;  ///< by rank; of those that have something to store

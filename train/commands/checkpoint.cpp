@@ -19,10 +19,6 @@ std::string size_text(int64_t bytes) {
   return bytes >= 1 << 20 ? fmt::format("{:.2f} MiB", size / (1 << 20)) : fmt::format("{} bytes", bytes);
 }
 
-std::string mesh_text(const CheckpointMesh& mesh) {
-  return fmt::format("replicate {} x fsdp {} x tensor {}", mesh.replicate, mesh.fsdp, mesh.tensor);
-}
-
 /// RUN/checkpoints, or PATH where it is that.
 std::filesystem::path checkpoints_below(const std::filesystem::path& path) {
   if (!std::filesystem::is_directory(path)) fail(ExitCode::kStorage, "{}: no such directory", path.string());
@@ -51,7 +47,7 @@ ExitCode list(Io& io, const std::string& path, bool json) {
     if (!json && !c.manifest) fmt::print("step {:<10} damaged: {}\n", c.step, c.problem);
     if (!json && c.manifest)
       fmt::print("step {:<10} {:>12}  {} tokens  {}{}\n", c.step, size_text(c.manifest->bytes()),
-                 c.manifest->state.tokens, mesh_text(c.manifest->mesh), best == c.step ? "  best" : "");
+                 c.manifest->state.tokens, c.manifest->mesh.to_text(), best == c.step ? "  best" : "");
     rows.push_back(std::move(row));
   }
   if (json) fmt::print("{}\n", Json{{"checkpoints", std::move(rows)}}.dump(2));
@@ -119,7 +115,7 @@ ExitCode inspect(Io& io, const std::string& path, const std::string& which, bool
       "  model       {} parameters: {} layers, hidden {}, feed-forward {}, {} heads ({} key-value), {} {}\n",
       parameter_count(c), c.num_hidden_layers, c.hidden_size, c.intermediate_size, c.num_attention_heads,
       c.num_key_value_heads, c.vocab_size, c.tie_word_embeddings ? "pieces, tied" : "pieces");
-  fmt::print("  saved on    {}\n", mesh_text(m.mesh));
+  fmt::print("  saved on    {}\n", m.mesh.to_text());
   fmt::print("  files       {} of {}\n", m.files.size(), size_text(m.bytes()));
   fmt::print("  data        {}\n  tokenizer   {}\n", m.state.data_content_hash, m.state.tokenizer_sha256);
   fmt::print("  written by  {}\n", m.written_by);
