@@ -214,13 +214,15 @@ ExitCode run_doctor(CLI::App& app, const Arguments& arguments) {
   parse(app, arguments);
 
   MpiWorld world;
-  const Report report = examine(world);
-  if (world.communicator().rank() != 0) return ExitCode::kOk;
-  if (json)
-    print_json(report);
-  else
-    print_for_people(report);
-  return ExitCode::kOk;
+  return world.run([&] {
+    const Report report = examine(world);
+    if (world.communicator().rank() != 0) return ExitCode::kOk;
+    if (json)
+      print_json(report);
+    else
+      print_for_people(report);
+    return ExitCode::kOk;
+  });
 }
 
 }  // namespace ripstop
