@@ -68,6 +68,7 @@ std::string own_host() {
 // Where to send what is meant for the process at `address`: loopback reaches the own host alone.
 std::vector<sockaddr_in> destinations(const WatchdogAddress& address, const std::string& host) {
   std::vector<sockaddr_in> result;
+  if (address.port == 0) return result;
   for (const std::string& ip : address.ip) {
     if ((ip == "127.0.0.1") != (address.host == host)) continue;
     sockaddr_in to{};
@@ -140,9 +141,10 @@ void Watchdog::State::open() {
   any.sin_family = AF_INET;
   any.sin_addr.s_addr = htonl(INADDR_ANY);
   socklen_t length = sizeof any;
-  if (socket < 0 || wake < 0 || bind(socket, reinterpret_cast<sockaddr*>(&any), sizeof any) != 0 ||
+  if (wake < 0) fail(ExitCode::kResources, "the watchdog cannot be woken: {}", std::strerror(errno));
+  if (socket < 0 || bind(socket, reinterpret_cast<sockaddr*>(&any), sizeof any) != 0 ||
       getsockname(socket, reinterpret_cast<sockaddr*>(&any), &length) != 0)
-    fail(ExitCode::kResources, "the watchdog cannot open a UDP socket: {}", std::strerror(errno));
+    return;  // port 0: not reachable
   address.port = ntohs(any.sin_port);
 }
 
@@ -215,15 +217,14 @@ Watchdog::Watchdog(double seconds_to_end) : state_(std::make_unique<State>()) {
   state_->seconds_to_end = seconds_to_end;
   state_->parent = getppid();
   state_->open();
-  state_->thread = std::thread([state = state_.get()] { state->listen(); });
 }
 
 Watchdog::~Watchdog() {
   state_->ends.store(true);
   const std::uint64_t one = 1;
   static_cast<void>(!write(state_->wake, &one, sizeof one));
-  state_->thread.join();
-  close(state_->socket);
+  if (state_->thread.joinable()) state_->thread.join();
+  if (state_->socket >= 0) close(state_->socket);
   close(state_->wake);
 }
 
@@ -239,6 +240,7 @@ void Watchdog::connect(std::int64_t rank, std::vector<WatchdogAddress> addresses
   state_->own.from = rank;
   for (const WatchdogAddress& address : addresses)
     state_->peers.push_back(destinations(address, state_->address.host));
+  state_->thread = std::thread([state = state_.get()] { state->listen(); });
 }
 
 void Watchdog::set_step(std::int64_t step) {

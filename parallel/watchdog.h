@@ -15,7 +15,7 @@ namespace ripstop {
 struct WatchdogAddress {
   std::string host;
   std::vector<std::string> ip;  ///< IPv4 addresses of the host, loopback last
-  int port = 0;
+  int port = 0;                 ///< 0: cannot be reached
 
   std::string to_text() const;
   /// Throws Error(kCommunication) where the text is no address.
@@ -42,7 +42,8 @@ struct RankState {
 /// Main thread and watchdog share only what is below; all members are called from the main thread.
 class Watchdog {
  public:
-  /// Opens the socket and starts the thread. `seconds_to_end`: between hearing of a failure and ending.
+  /// Opens the socket. Where a site allows none, this rank cannot be asked, and a run goes on without.
+  /// `seconds_to_end`: between hearing of a failure and ending.
   explicit Watchdog(double seconds_to_end);
   /// Ends the thread.
   ~Watchdog();
@@ -50,8 +51,8 @@ class Watchdog {
   Watchdog& operator=(const Watchdog&) = delete;
 
   const WatchdogAddress& address() const;
-  /// Makes the others known; from then on questions are answered. `addresses` are those of all ranks, by
-  /// rank; `run` is a number that only ranks of this world know.
+  /// Makes the others known and starts the thread; from then on questions are answered. `addresses` are those
+  /// of all ranks, by rank; `run` is a number that only ranks of this world know.
   void connect(std::int64_t rank, std::vector<WatchdogAddress> addresses, std::uint64_t run);
 
   /// What to answer when asked. Cheap; texts are cut at 64 characters.
