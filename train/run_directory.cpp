@@ -18,7 +18,10 @@ bool is_there(Io& io, const std::filesystem::path& path) {
 
 RunDirectory::RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tokenizer,
                            const std::string& prompt_template)
-    : path_(config.run.directory) {
+    : path_(config.run.directory),
+      config_(to_toml(config)),
+      tokenizer_(tokenizer.model()),
+      prompt_template_(prompt_template) {
   std::error_code error;
   std::filesystem::create_directories(path_, error);
   if (error)
@@ -33,17 +36,17 @@ RunDirectory::RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tok
         parse_run_config(read_file(io, config_file, kMostConfigBytes), config_file.string());
     for (const ConfigDifference& difference : check_resume(old, config)) notes_.push_back(difference.text());
   }
-  if (is_there(io, tokenizer_file) && read_file(io, tokenizer_file, kMostTokenizerBytes) != tokenizer.model())
+  if (is_there(io, tokenizer_file) && read_file(io, tokenizer_file, kMostTokenizerBytes) != tokenizer_)
     throw Error(
         ExitCode::kUsage,
         fmt::format("{} is not the data set's tokenizer, with which this run began", tokenizer_file.string()),
         "a new run is a new directory");
-  write_whole_file(tokenizer_file, tokenizer.model());
-  write_whole_file(path_ / "prompt_template.txt", prompt_template);
-  write_whole_file(config_file, to_toml(config));
 }
 
 MetricsFile& RunDirectory::open_metrics(std::int64_t step) {
+  write_whole_file(path_ / "tokenizer.model", tokenizer_);
+  write_whole_file(path_ / "prompt_template.txt", prompt_template_);
+  write_whole_file(path_ / "config.toml", config_);
   const std::filesystem::path file = path_ / "metrics.jsonl";
   cut_to_step(file, step);
   metrics_ = std::make_unique<MetricsFile>(file);

@@ -28,7 +28,9 @@ class RunDirectory {
   /// What changed since the run began, and what else people should know.
   const std::vector<std::string>& notes() const { return notes_; }
 
-  /// Cuts metrics.jsonl back to `step` and opens it for appending. Before anything is written to it.
+  /// The run goes on from `step`: writes config.toml and tokenizer.model, which until here are those of the
+  /// last time, so that a command that is refused changes nothing; cuts metrics.jsonl back and opens it for
+  /// appending.
   MetricsFile& open_metrics(std::int64_t step);
   MetricsFile& metrics() { return *metrics_; }
   /// Throws Error(kStorage) where somebody else has taken the directory over.
@@ -36,6 +38,9 @@ class RunDirectory {
 
  private:
   std::filesystem::path path_;
+  std::string config_;
+  std::string tokenizer_;
+  std::string prompt_template_;
   std::vector<std::string> notes_;
   std::unique_ptr<RunLock> lock_;
   std::unique_ptr<MetricsFile> metrics_;
