@@ -209,9 +209,10 @@ std::vector<ConfigEntry> with_overrides(std::vector<ConfigEntry> entries,
   std::vector<ConfigEntry> given;
   for (const std::string& text : overrides) {
     ConfigEntry entry = read_override(text);
-    for (const ConfigEntry& earlier : given)
-      if (earlier.key == entry.key)
-        refuse(kCommandLine, fmt::format("'{}' is given twice", entry.key->path()));
+    // The last one holds, as people append to a command they have.
+    given.erase(std::remove_if(given.begin(), given.end(),
+                               [&](const ConfigEntry& earlier) { return earlier.key == entry.key; }),
+                given.end());
     given.push_back(std::move(entry));
   }
   for (const ConfigEntry& entry : given)

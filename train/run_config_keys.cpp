@@ -97,7 +97,7 @@ const ConfigKey kKeys[] = {
      .doc = "Key-value heads; divides the query heads.",
      .hugging_face = "num_key_value_heads", .torchtitan = "n_kv_heads", .other_names = "kv_heads num_query_groups"},
     {RIPSTOP_KEY(model, vocab_size), .range = {1, 1 << 24}, .default_text = "preset's, else the data set's",
-     .doc = "Must be that of the data set's tokenizer.",
+     .doc = "At least that of the data set's tokenizer.",
      .hugging_face = "vocab_size", .torchtitan = "vocab_size", .other_names = "vocabulary_size n_vocab"},
     {RIPSTOP_KEY(model, max_position_embeddings), .range = {1, 1 << 30},
      .default_text = "preset's, else `data.sequence_length`", .unit = "tokens",
