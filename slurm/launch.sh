@@ -29,6 +29,8 @@ if [[ $launcher == srun ]]; then
   exec srun --ntasks="$ranks" --kill-on-bad-exit=1 "${options[@]}" "$@"
 fi
 
+# mpirun gives its ranks a terminal of its own making: tell them where there is none behind it.
+if [[ ! -t 1 ]]; then export TERM=dumb; fi
 cores=$(nproc)
 if [[ -z ${OMP_NUM_THREADS:-} ]]; then
   export OMP_NUM_THREADS=$((cores > ranks ? cores / ranks : 1))

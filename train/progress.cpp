@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <string_view>
 
 namespace ripstop {
 namespace {
@@ -12,6 +14,13 @@ namespace {
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 constexpr auto kLiveInterval = std::chrono::milliseconds(200);
 constexpr auto kLineInterval = std::chrono::seconds(30);
+
+/// Whether a line can be written over. Under mpirun every stream looks like a terminal; slurm/launch.sh,
+/// which knows better, then calls it dumb.
+bool is_terminal(FILE* stream) {
+  const char* kind = std::getenv("TERM");
+  return isatty(fileno(stream)) == 1 && (kind == nullptr || std::string_view(kind) != "dumb");
+}
 
 }  // namespace
 
@@ -65,7 +74,7 @@ Progress::Progress(std::FILE* stream, std::string what, std::string unit, int64_
       what_(std::move(what)),
       unit_(std::move(unit)),
       total_(total),
-      live_(isatty(fileno(stream)) == 1),
+      live_(is_terminal(stream)),
       begin_(Clock::now()),
       last_shown_(begin_) {}
 
