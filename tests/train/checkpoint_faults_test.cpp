@@ -1,5 +1,6 @@
 // Saving on file systems that fail and in processes that die: the last good checkpoint stays, all ranks
 // agree.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
 #include <sys/wait.h>
@@ -8,6 +9,7 @@
 #include <cstring>
 #include <map>
 #include <random>
+#include <set>
 
 #include "tests/train/checkpoint_model.h"
 #include "tests/train/fault_io.h"
@@ -103,6 +105,57 @@ void fail_everywhere(int64_t step, int error, bool for_good) {
     EXPECT_EQ(newest_good(scratch.path()), 4);
   }
   EXPECT_GT(failed, calls / 3);
+}
+
+/// Knows what a power loss could still take: bytes written and names made since the last sync of their file
+/// or directory.
+class VolatileIo : public PosixIo {
+ public:
+  int open(const std::filesystem::path& path, int flags) override {
+    const int file = PosixIo::open(path, flags);
+    paths_[file] = path;
+    if ((flags & O_CREAT) != 0) lost_.insert(path.parent_path());
+    return file;
+  }
+  ssize_t pwrite(int file, const void* bytes, size_t count, int64_t offset) override {
+    lost_.insert(paths_[file]);
+    return PosixIo::pwrite(file, bytes, count, offset);
+  }
+  int fsync(int file) override {
+    lost_.erase(paths_[file]);
+    return PosixIo::fsync(file);
+  }
+  int mkdir(const std::filesystem::path& path) override {
+    lost_.insert(path.parent_path());
+    return PosixIo::mkdir(path);
+  }
+  int rename(const std::filesystem::path& from, const std::filesystem::path& to) override {
+    if (to.filename() == "step_00000003") {
+      ++commits;
+      for (const std::filesystem::path& path : lost_)
+        EXPECT_NE(path.string().rfind(from.string(), 0), 0u) << path << " is not synced before the commit";
+    }
+    lost_.insert(to.parent_path());
+    return PosixIo::rename(from, to);
+  }
+  bool may_lose(const std::filesystem::path& path) const { return lost_.count(path) != 0; }
+  int commits = 0;
+
+ private:
+  std::map<int, std::filesystem::path> paths_;
+  std::set<std::filesystem::path> lost_;
+};
+
+TEST(CheckpointFaults, EverythingIsSyncedBeforeTheCommitAndTheCommitBeforeTheReturn) {
+  for (const bool replaces : {false, true}) {
+    ScratchDirectory scratch;
+    QuickIo quick;
+    if (replaces) SmallRun(tiny_model(), kMesh).save_step(quick, scratch.path(), 3);
+    VolatileIo io;
+    SmallRun(tiny_model(), kMesh).save_step(io, scratch.path(), 3);
+    EXPECT_EQ(io.commits, 1);
+    EXPECT_FALSE(io.may_lose(scratch.path()));
+  }
 }
 
 TEST(CheckpointFaults, OneErrorAtAnyCall) {
