@@ -1,9 +1,10 @@
 #include "parallel/device_mesh.h"
 
 #include <algorithm>
-#include <functional>
+#include <cstdlib>
 #include <map>
 #include <numeric>
+#include <tuple>
 
 namespace ripstop {
 namespace {
@@ -124,7 +125,6 @@ std::vector<std::int64_t> mesh_order(const std::vector<std::int64_t>& node_of_ra
   std::rotate(groups.begin(), first, first + 1);
   std::vector<std::int64_t> order;
   for (const auto& group : groups) order.insert(order.end(), group.begin(), group.end());
-  std::iter_swap(order.begin(), std::find(order.begin(), order.end(), 0));
   return order;
 }
 
