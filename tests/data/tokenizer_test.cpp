@@ -158,6 +158,35 @@ TEST(TokenizerTest, TooLittleTextForTheVocabularyIsACommandLineError) {
   EXPECT_THROW(train_tokenizer(one_line, 10), Error);
 }
 
+// Ids as transformers 4.46 gives them (fast and slow tokenizers agree) from the same tokenizer.model, BOS
+// left out.
+TEST(TokenizerTest, LlamasIdsAreThoseOfHuggingFace) {
+  const char* shared = std::getenv("RIPSTOP_SHARED");
+  const std::filesystem::path models =
+      (shared != nullptr ? std::filesystem::path(shared)
+                         : std::filesystem::path(RIPSTOP_SOURCE_DIR) / "../shared") /
+      "data/models/llama_tokenizer";
+  if (!std::filesystem::exists(models)) GTEST_SKIP() << "no LLaMA tokenizer at " << models;
+  const Tokenizer tokenizer(models);
+  const std::vector<std::pair<std::string, std::vector<int32_t>>> cases = {
+      {"The harbour opened on Monday.\n\nTL;DR:",
+       {450, 4023, 6526, 6496, 373, 27822, 29889, 13, 13, 14632, 29936, 8353, 29901}},
+      {"12.  He paid £3,400 — “too much”, she said.\n\nTL;DR:",
+       {29871, 29896, 29906, 29889, 29871, 940,  12530, 15151, 29941, 29892, 29946, 29900, 29900, 813,
+        1346,  517,   29877, 1568,  9363,  1183, 1497,  29889, 13,    13,    14632, 29936, 8353,  29901}},
+      {" leading and trailing ", {29871, 8236, 322, 25053, 29871}},
+      {"naïve café 東京 🎈\tend",
+       {1055, 30085, 345, 274, 28059, 29871, 30591, 30675, 29871, 243, 162, 145, 139, 12, 355}},
+      {"a    b\n\n\nc", {263, 1678, 289, 13, 13, 13, 29883}}};
+  for (const auto& [text, ids] : cases) EXPECT_EQ(tokenizer.encode(text), ids) << text;
+  const PromptTemplate prompt(tokenizer, std::string(kDefaultTemplate));
+  std::vector<int32_t> expected = {1};
+  expected.insert(expected.end(), cases[0].second.begin(), cases[0].second.end());
+  const EncodedPrompt encoded = prompt.encode("The harbour opened on Monday.");
+  EXPECT_EQ(encoded.tokens, expected);
+  EXPECT_EQ(encoded.separator_begin, 8);
+}
+
 TEST(TokenizerTest, IdsOutsideTheVocabularyAreRefused) {
   const Tokenizer tokenizer(small_model(), "small");
   EXPECT_THROW(tokenizer.decode({5, 400}), Error);
