@@ -4,6 +4,8 @@
 #include <archive_entry.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <map>
 #include <nlohmann/json.hpp>
