@@ -314,17 +314,27 @@ TEST(CheckpointFaults, AFullDiskCostsTheSaveAlone) {
   PosixIo io;
   SmallRun run(tiny_model(), kMesh);
   int64_t step = 0, failed = 0;
-  for (int attempt = 0; attempt < 60 && failed < 20; ++attempt) {
-    run.fill(step + 1);
-    const auto thrown = run.save(io, scratch.path(), state_at(step + 1, run.model()), {.keep = 0});
-    if (!thrown[0]) ++step;
-    if (!thrown[0]) continue;
-    ++failed;
-    EXPECT_EQ(thrown[0]->code(), ExitCode::kStorage);
-    EXPECT_STREQ(thrown[0]->what(), thrown[1]->what());
-    EXPECT_FALSE(has_left_behind(scratch.path(), ".tmp."));
-    EXPECT_EQ(newest_good(scratch.path()), step);
-  }
+  const auto thrown = SimulatedRanks(kMesh.ranks()).run([&](Communicator& world) {
+    RankMemory& own = run.ranks()[static_cast<size_t>(world.rank())];
+    CheckpointWriter writer(io, scratch.path(), world, own.place(), own.units());
+    int64_t next = 1, refused = 0;
+    for (int attempt = 0; attempt < 60 && refused < 20; ++attempt) {
+      own.fill(next);
+      try {
+        writer.save(state_at(next, run.model()), {.keep = 0});
+        ++next;
+      } catch (const Error& error) {
+        ++refused;
+        EXPECT_EQ(error.code(), ExitCode::kStorage);
+        if (world.rank() != 0) continue;
+        EXPECT_FALSE(has_left_behind(scratch.path(), ".tmp."));
+        EXPECT_EQ(newest_good(scratch.path()), next - 1);
+      }
+    }
+    step = next - 1;
+    failed = refused;
+  });
+  EXPECT_FALSE(thrown[0] || thrown[1]);
   EXPECT_EQ(failed, 20);
   EXPECT_GT(step, 2);
   EXPECT_THROW(check_disk_space(io, scratch.path(), 0, int64_t{1} << 20), Error);
