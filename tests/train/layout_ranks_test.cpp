@@ -189,6 +189,27 @@ TEST(LayoutRanks, VocabularyThatDoesNotDivide) {
   }
 }
 
+/// tests/golden/make_pytorch_steps.py trains the same model on the same packs, with the same schedule and
+/// clipping.
+TEST(LayoutRanks, FiftyStepsOfPyTorch) {
+  const auto golden =
+      nlohmann::json::parse(std::ifstream(RIPSTOP_SOURCE_DIR "/tests/golden/pytorch_steps.json"));
+  const ScheduleSection schedule{.kind = ScheduleKind::kCosine, .warmup_steps = 20, .minimum_ratio = 0.1};
+  for (const MeshSizes& mesh : meshes()) {
+    SCOPED_TRACE(mesh.to_text());
+    MeshTraining run(model(false), options(DType::kFloat32), mesh, kPacks);
+    testing::fill_by_rule(*run.step);
+    for (std::int64_t s = 1; s <= kSteps; ++s) {
+      const StepResult result =
+          run.run(packs_of_step(s), 3e-3 * learning_rate_factor(schedule, s, kSteps), s);
+      const double loss = golden["losses"][static_cast<std::size_t>(s - 1)];
+      const double norm = golden["gradient_norms"][static_cast<std::size_t>(s - 1)];
+      ASSERT_NEAR(result.loss, loss, 1e-4 * loss) << "step " << s;
+      ASSERT_NEAR(result.gradient_norm, norm, 2e-3 * norm) << "step " << s;
+    }
+  }
+}
+
 /// The plan is the step on a device that computes nothing: memory and traffic are those of a real step, to
 /// the byte.
 TEST(LayoutRanks, PlanEqualsWhatAStepUses) {

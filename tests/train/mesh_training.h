@@ -1,7 +1,9 @@
 // Training on a mesh of real ranks from packs given in the test: what the tests of layouts share.
 #pragma once
+#include <cmath>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -105,6 +107,40 @@ class MeshTraining {
  private:
   std::int64_t global_packs_;
 };
+
+/// The rule by which reference scripts fill weights: parameter number `number` of rule_names, flat index i.
+inline float rule_weight(const std::string& name, std::int64_t number, std::int64_t i) {
+  const double wave = std::sin(0.37 * static_cast<double>(i) + 1.7 * static_cast<double>(number));
+  return static_cast<float>(name.find("norm") != std::string::npos ? 1 + 0.1 * wave : 0.05 * wave);
+}
+
+/// The order in which that rule numbers parameters.
+inline std::map<std::string, std::int64_t> rule_numbers(std::int64_t layers) {
+  std::map<std::string, std::int64_t> numbers;
+  const auto add = [&](const std::string& name) {
+    numbers.emplace(name + ".weight", static_cast<std::int64_t>(numbers.size()));
+  };
+  add("tok_embeddings");
+  for (std::int64_t layer = 0; layer < layers; ++layer)
+    for (const char* name :
+         {"attention.wq", "attention.wk", "attention.wv", "attention.wo", "feed_forward.w1",
+          "feed_forward.w2", "feed_forward.w3", "attention_norm", "ffn_norm"})
+      add(fmt::format("layers.{}.{}", layer, name));
+  add("norm");
+  add("output");
+  return numbers;
+}
+
+/// Fills all weights of a model by that rule.
+inline void fill_by_rule(TrainingStep& step) {
+  const auto numbers = rule_numbers(step.model().config().num_hidden_layers);
+  for (FsdpUnit& unit : step.model().units())
+    MeshTraining::each_element(unit, unit.master(),
+                               [&](const ParameterSpec& p, std::int64_t i, float& value) {
+                                 value = rule_weight(p.name, numbers.at(p.name), i);
+                               });
+  step.model().weights_changed(step.arena());
+}
 
 /// Every mesh of `ranks` ranks whose tensor axis is one of `tensor`.
 inline std::vector<MeshSizes> meshes_of(std::int64_t ranks,

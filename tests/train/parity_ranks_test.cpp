@@ -45,25 +45,6 @@ std::vector<Pack> golden_packs() {
   return packs;
 }
 
-/// The rule of the file: parameter number pi, flat index i.
-float golden_weight(const std::string& name, std::int64_t pi, std::int64_t i) {
-  const double wave = std::sin(0.37 * static_cast<double>(i) + 1.7 * static_cast<double>(pi));
-  return static_cast<float>(name.find("norm") != std::string::npos ? 1 + 0.1 * wave : 0.05 * wave);
-}
-
-/// Names in the file's order.
-std::map<std::string, std::int64_t> numbers() {
-  const std::string ordered = [] {
-    std::ifstream file(RIPSTOP_SOURCE_DIR "/tests/golden/llama2_parity.json");
-    return std::string(std::istreambuf_iterator<char>(file), {});
-  }();
-  const auto values = nlohmann::ordered_json::parse(ordered);
-  std::map<std::string, std::int64_t> number;
-  for (const auto& item : values["fp64"]["grads"].items())
-    number.emplace(item.key(), static_cast<std::int64_t>(number.size()));
-  return number;
-}
-
 std::string mesh_name(const MeshSizes& mesh) {
   return mesh.to_text();
 }
@@ -81,13 +62,7 @@ class ParityRanks : public ::testing::Test {
                      .decay_norms = true};
     options.max_grad_norm = 0;
     auto run = std::make_unique<MeshTraining>(golden_model(), options, mesh, 3);
-    const auto number = numbers();
-    for (FsdpUnit& unit : run->step->model().units())
-      MeshTraining::each_element(unit, unit.master(),
-                                 [&](const ParameterSpec& p, std::int64_t i, float& value) {
-                                   value = golden_weight(p.name, number.at(p.name), i);
-                                 });
-    run->step->model().weights_changed(run->step->arena());
+    testing::fill_by_rule(*run->step);
     return run;
   }
 
