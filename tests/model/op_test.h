@@ -27,7 +27,6 @@ struct OpCase {
   const KernelTable* kernels;
   const WorkspaceTable* workspaces;
   DType dtype;
-
 };
 inline std::ostream& operator<<(std::ostream& out, const OpCase& c) {
   return out << c.name;
