@@ -70,7 +70,7 @@ ExitCode run_plan(CLI::App& app, const Arguments& arguments) {
       ->transform(CLI::AsSizeValue(false));
   app.add_flag("--json", json, "one JSON document");
   set_example(app,
-              "ripstop plan configs/xsum-llama2-7b.toml --nodes 4 --ntasks-per-node 8 --device cuda "
+              "ripstop plan configs/xsum-scratch.toml --nodes 4 --ntasks-per-node 8 --device cuda "
               "--device-memory 80GiB");
   parse(app, arguments);
 
