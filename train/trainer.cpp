@@ -263,7 +263,7 @@ void Trainer::Run::resume_or_initialize() {
                     mesh_.coordinates().fsdp, unit_states(), accept, warnings);
   if (saved) {
     state_ = *saved;
-    saved_step_ = state_.step;
+    saved_step_ = validated_step_ = state_.step;  // validation comes before the save of its step
     step_->model().weights_changed(step_->arena());
   } else {
     step_->model().initialize(step_->arena(), static_cast<std::uint64_t>(options_.config.run.seed));
