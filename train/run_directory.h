@@ -33,8 +33,8 @@ class RunDirectory {
   /// appending.
   MetricsFile& open_metrics(std::int64_t step);
   MetricsFile& metrics() { return *metrics_; }
-  /// Shows that the directory is still ours, whenever a checkpoint is committed.
-  const RunLock& lock() const { return *lock_; }
+  /// Throws Error(kStorage) where somebody else has taken the directory over.
+  void check_still_owned() const { lock_->check_still_owned(); }
 
  private:
   std::filesystem::path path_;

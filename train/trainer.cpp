@@ -1,10 +1,7 @@
 #include "train/trainer.h"
 
-#include <algorithm>
 #include <chrono>
-#include <cinttypes>
 #include <cmath>
-#include <cstdio>
 #include <optional>
 
 #include "data/batch_loader.h"
@@ -74,43 +71,18 @@ std::int64_t count_steps(const TokenDataset& dataset, const RunConfig& config, B
   return (packs + options.global_batch_sequences - 1) / options.global_batch_sequences;
 }
 
-/// Keys whose meaning other parts of ripstop still lack are refused rather than ignored.
-void refuse_what_is_missing(const RunConfig& config) {
-  const auto refuse = [](const char* key, const char* instead) {
-    throw Error(ExitCode::kUsage, fmt::format("{} is not in this version of ripstop", key), instead);
-  };
-  if (config.generation.validate_examples > 0)
-    refuse("generation.validate_examples", "set it to 0, and run ripstop evaluate on checkpoints");
-  if (config.checkpoint.keep_best == KeepBest::kRougeL)
-    refuse("checkpoint.keep_best = \"rougeL\"", "use \"loss\"");
-  if (config.log.tensorboard) refuse("log.tensorboard", "metrics.jsonl has every number");
-  if (!config.run.profile_steps.empty()) refuse("run.profile_steps", "leave it out");
-}
-
-/// What the ranks at hand are and have, looked at by every rank for itself.
+/// Vocabulary of the data set, looked at by every rank for itself.
 RunTarget run_target(const RunConfig& config, const TokenDataset& dataset, MpiWorld& world) {
   if (config.run.device == DeviceChoice::kCuda) cuda_device();  // throws where CUDA is not built in
   std::int64_t ranks_here = 0;
   const std::vector<RankHost>& places = world.places();
   const std::int64_t own = places[static_cast<std::size_t>(world.communicator().rank())].node;
   for (const RankHost& place : places) ranks_here += place.node == own;
-  // Nodes may differ, and all ranks must decide alike: what the weakest has counts.
   const Machine machine = look_at_machine();
-  std::int64_t memory_bytes = usable_memory_bytes(machine) / ranks_here;
-  bool fast_bfloat16 = machine.fast_bfloat16;
-  const std::string own_facts = fmt::format("{} {}", memory_bytes, fast_bfloat16 ? 1 : 0);
-  for (const std::string& facts : world.communicator().all_gather_text(own_facts)) {
-    std::int64_t bytes = 0;
-    int fast = 0;
-    RIPSTOP_CHECK(std::sscanf(facts.c_str(), "%" SCNd64 " %d", &bytes, &fast) == 2, "a rank says '{}'",
-                  facts);
-    memory_bytes = std::min(memory_bytes, bytes);
-    fast_bfloat16 = fast_bfloat16 && fast == 1;
-  }
   return {.ranks = world.communicator().size(),
           .device = DeviceKind::kCpu,
-          .fast_bfloat16 = fast_bfloat16,
-          .device_memory_bytes = memory_bytes,
+          .fast_bfloat16 = machine.fast_bfloat16,
+          .device_memory_bytes = usable_memory_bytes(machine) / ranks_here,
           .dataset_vocabulary = dataset.header().vocabulary_size};
 }
 
@@ -263,7 +235,7 @@ void Trainer::Run::resume_or_initialize() {
                     mesh_.coordinates().fsdp, unit_states(), accept, warnings);
   if (saved) {
     state_ = *saved;
-    saved_step_ = validated_step_ = state_.step;  // validation comes before the save of its step
+    saved_step_ = state_.step;
     step_->model().weights_changed(step_->arena());
   } else {
     step_->model().initialize(step_->arena(), static_cast<std::uint64_t>(options_.config.run.seed));
@@ -474,10 +446,11 @@ bool Trainer::Run::validate() {
 void Trainer::Run::save() {
   const Clock::time_point begin = Clock::now();
   do_and_agree(mesh_.world(), [&] {
-    if (leads_) directory_->metrics().sync();
+    if (!leads_) return;
+    directory_->check_still_owned();
+    directory_->metrics().sync();
   });
-  const SaveReport report = writer_->save(
-      state_, {.keep = options_.config.checkpoint.keep, .lock = leads_ ? &directory_->lock() : nullptr});
+  const SaveReport report = writer_->save(state_, {.keep = options_.config.checkpoint.keep});
   saved_step_ = state_.step;
   if (!leads_) return;
   for (const std::string& text : report.warnings) warn(text);
@@ -521,10 +494,8 @@ void Trainer::Run::warn(const std::string& text) {
   say("warning: " + text);
 }
 
-Trainer::Trainer(const TrainerOptions& options, MpiWorld& world) {
-  refuse_what_is_missing(options.config);
-  run_ = std::make_unique<Run>(options, world);
-}
+Trainer::Trainer(const TrainerOptions& options, MpiWorld& world)
+    : run_(std::make_unique<Run>(options, world)) {}
 Trainer::~Trainer() = default;
 ExitCode Trainer::run() {
   return run_->train();
