@@ -1,5 +1,6 @@
 #include "parallel/start_up.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <new>
 #include <sstream>
@@ -68,6 +69,13 @@ void require_equal(Communicator& world, ExitCode code, const std::string& what, 
   }
   if (groups.size() > kShown) all += fmt::format("; and {} more", groups.size() - kShown);
   throw Error(code, fmt::format("{} differs between ranks: {}", what, all), hint);
+}
+
+std::int64_t least_of_all_ranks(Communicator& world, std::int64_t number) {
+  std::int64_t least = number;
+  for (const std::string& text : world.all_gather_text(std::to_string(number)))
+    least = std::min<std::int64_t>(least, std::stoll(text));
+  return least;
 }
 
 void agree(Communicator& world, const std::optional<Error>& own) {

@@ -1,5 +1,6 @@
 // Agreement between ranks: on what must be the same everywhere, and on failures that one of them meets alone.
 #pragma once
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -13,6 +14,10 @@ namespace ripstop {
 /// `where` names this rank's host in the message.
 void require_equal(Communicator& world, ExitCode code, const std::string& what, const std::string& text,
                    const std::string& where, const std::string& hint);
+
+/// The least of the ranks' numbers, on all of them: what is decided from facts of one machine (its memory)
+/// must be decided alike everywhere. All ranks call.
+std::int64_t least_of_all_ranks(Communicator& world, std::int64_t number);
 
 /// Throws on every rank the error of the lowest rank that has one, naming that rank; returns where none has.
 /// All ranks call. What only some ranks do (rank 0 makes a directory, each reads its file) ends with this, so

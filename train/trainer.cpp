@@ -71,7 +71,8 @@ std::int64_t count_steps(const TokenDataset& dataset, const RunConfig& config, B
   return (packs + options.global_batch_sequences - 1) / options.global_batch_sequences;
 }
 
-/// Vocabulary of the data set, looked at by every rank for itself.
+/// Every rank looks at its own machine; the memory is the least of all, as it decides the micro-batch, which
+/// must be the same everywhere.
 RunTarget run_target(const RunConfig& config, const TokenDataset& dataset, MpiWorld& world) {
   if (config.run.device == DeviceChoice::kCuda) cuda_device();  // throws where CUDA is not built in
   std::int64_t ranks_here = 0;
@@ -82,7 +83,8 @@ RunTarget run_target(const RunConfig& config, const TokenDataset& dataset, MpiWo
   return {.ranks = world.communicator().size(),
           .device = DeviceKind::kCpu,
           .fast_bfloat16 = machine.fast_bfloat16,
-          .device_memory_bytes = usable_memory_bytes(machine) / ranks_here,
+          .device_memory_bytes =
+              least_of_all_ranks(world.communicator(), usable_memory_bytes(machine) / ranks_here),
           .dataset_vocabulary = dataset.header().vocabulary_size};
 }
 

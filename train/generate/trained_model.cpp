@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "parallel/start_up.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/machine.h"
 #include "train/progress.h"
@@ -24,13 +25,6 @@ std::int64_t ranks_here(MpiWorld& world) {
   const auto& places = world.places();
   const std::int64_t node = places[static_cast<std::size_t>(world.communicator().rank())].node;
   return std::count_if(places.begin(), places.end(), [&](const auto& place) { return place.node == node; });
-}
-
-std::int64_t least_of_all_ranks(Communicator& world, std::int64_t number) {
-  std::int64_t least = number;
-  for (const std::string& text : world.all_gather_text(std::to_string(number)))
-    least = std::min<std::int64_t>(least, std::stoll(text));
-  return least;
 }
 
 }  // namespace
