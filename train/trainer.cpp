@@ -96,6 +96,7 @@ class Trainer::Run {
   ExitCode train();
 
  private:
+  void open_validation();
   void check_agreement();
   void open_directory();
   void resume_or_initialize();
@@ -114,7 +115,7 @@ class Trainer::Run {
     if (leads_ && options_.say) options_.say(line);
   }
   void warn(const std::string& text);
-  bool validates() const { return options_.config.train.validate_every > 0 && validation_.has_value(); }
+  bool validates() const { return validation_.has_value(); }
 
   TrainerOptions options_;
   MpiWorld& world_;
@@ -168,8 +169,7 @@ Trainer::Run::Run(const TrainerOptions& options, MpiWorld& world)
                 fmt::format("{}/tokenizer.model is not the tokenizer that {} was made with",
                             config.data.directory, dataset_.path().string()),
                 "prepare the data set again");
-  const std::filesystem::path validation = std::filesystem::path(config.data.directory) / "validation.h5";
-  if (config.train.validate_every > 0 && std::filesystem::exists(validation)) validation_.emplace(validation);
+  do_and_agree(mesh_.world(), [&] { open_validation(); });
   check_agreement();
   steps_ = count_steps(dataset_, config, loader_options(config, resolved_, mesh_));
   do_and_agree(mesh_.world(), [&] { open_directory(); });
@@ -197,6 +197,22 @@ Trainer::Run::Run(const TrainerOptions& options, MpiWorld& world)
   do_and_agree(mesh_.world(), [&] { write_start(); });
 }
 
+/// `prepare` writes the set even where no example is in it: then there is nothing to validate on.
+void Trainer::Run::open_validation() {
+  if (options_.config.train.validate_every == 0) return;
+  const std::filesystem::path file = std::filesystem::path(options_.config.data.directory) / "validation.h5";
+  if (std::filesystem::exists(file)) validation_.emplace(file);
+  if (validation_ && validation_->header().tokenizer_sha256 != dataset_.header().tokenizer_sha256)
+    throw Error(
+        ExitCode::kInputData,
+        fmt::format("{} was made with another tokenizer than {}", file.string(), dataset_.path().string()),
+        "prepare the data set again");
+  if (validation_ && validation_->examples() > 0) return;
+  validation_.reset();
+  resolved_.notes.push_back(
+      fmt::format("train.validate_every: {} has no examples, nothing is validated", file.string()));
+}
+
 void Trainer::Run::check_agreement() {
   const std::string where = mesh_.hosts()[static_cast<std::size_t>(mesh_.position())];
   require_equal(mesh_.world(), ExitCode::kResources, "program", fmt::format("{} {}", version(), git_commit()),
@@ -206,6 +222,9 @@ void Trainer::Run::check_agreement() {
   require_equal(mesh_.world(), ExitCode::kResources, "instruction set", cpu_instruction_set(), where,
                 "use nodes of one kind");
   require_equal(mesh_.world(), ExitCode::kInputData, "data set", dataset_.content_hash(), where,
+                "let every node see the same data.directory");
+  require_equal(mesh_.world(), ExitCode::kInputData, "validation set",
+                validation_ ? validation_->content_hash() : "none", where,
                 "let every node see the same data.directory");
 }
 
