@@ -142,7 +142,6 @@ class Trainer::Run {
 
   CheckpointState state_;
   std::int64_t saved_step_ = -1;
-  std::int64_t validated_step_ = -1;
   std::int64_t skips_ = 0;
   bool stopping_ = false;
   double step_seconds_ = 0;       ///< smoothed
@@ -334,11 +333,12 @@ ExitCode Trainer::Run::train() {
   while (state_.step < steps_ && !stopping_) {
     if (!take_step()) break;
     const auto due = [&](std::int64_t every) { return every > 0 && state_.step % every == 0; };
-    const bool better = validates() && due(config.train.validate_every) && validate();
+    const bool last = state_.step == steps_;
+    // Before the save: the checkpoint says which one is the best.
+    const bool better = validates() && (last || due(config.train.validate_every)) && validate();
     if (due(config.checkpoint.every_steps) || better || stopping_) save();
   }
   const bool finished = !stopping_ || state_.step >= steps_;
-  if (finished && validates() && validated_step_ != state_.step) validate();
   if (saved_step_ != state_.step) save();
   const ExitCode code = finished ? ExitCode::kOk : ExitCode::kRequeue;
   end(code);
@@ -427,7 +427,8 @@ void Trainer::Run::check_numerics(const StepResult& result) {
                 "lower optimizer.learning_rate, or go on from an earlier checkpoint");
 }
 
-/// The exact loss over the validation set; true where it is the best so far and such checkpoints are kept.
+/// The exact loss over the validation set; true where it is the best so far, to be saved. Where such
+/// checkpoints are not kept none is: "best" must name one that is there.
 bool Trainer::Run::validate() {
   const Clock::time_point begin = Clock::now();
   const RunConfig& config = options_.config;
@@ -445,8 +446,8 @@ bool Trainer::Run::validate() {
     sum.targets += part.targets;
   }
   const double loss = sum.mean();
-  validated_step_ = state_.step;
-  const bool better = std::isfinite(loss) && (!state_.best || loss < state_.best->value);
+  const bool better = config.checkpoint.keep_best != KeepBest::kNone && sum.targets > 0 &&
+                      std::isfinite(loss) && (!state_.best || loss < state_.best->value);
   if (better) state_.best = BestSoFar{.metric = "loss", .value = loss, .step = state_.step};
   if (leads_) {
     const double seconds = seconds_since(begin);
@@ -461,7 +462,7 @@ bool Trainer::Run::validate() {
                     state_.step, loss, std::exp(loss), static_cast<std::int64_t>(sum.targets), seconds,
                     better ? "  best" : ""));
   }
-  return better && config.checkpoint.keep_best != KeepBest::kNone;
+  return better;
 }
 
 void Trainer::Run::save() {
