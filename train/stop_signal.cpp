@@ -14,9 +14,11 @@ volatile std::sig_atomic_t signals_seen = 0;
 
 constexpr int kSignals[] = {SIGTERM, SIGINT, SIGUSR1};
 
-void remember(int) {
-  signals_seen = signals_seen + 1;
-  if (signals_seen > 1) _exit(static_cast<int>(ExitCode::kRequeue));
+// `timeout`, launchers and job scripts send one wish twice, to the process and to its group: a second SIGTERM
+// or SIGUSR1 must not cost the checkpoint that the first one asked for.
+void remember(int signal) {
+  if (signals_seen > 0 && signal == SIGINT) _exit(static_cast<int>(ExitCode::kRequeue));
+  signals_seen = 1;
 }
 
 }  // namespace

@@ -3,8 +3,8 @@
 
 namespace ripstop {
 
-/// While it lives, the first SIGTERM, SIGINT or SIGUSR1 is remembered, and the second ends the process at
-/// once. One at a time.
+/// While it lives, a SIGTERM, SIGINT or SIGUSR1 is remembered, and a SIGINT after one (a second Ctrl-C) ends
+/// the process at once. One at a time.
 class StopSignal {
  public:
   StopSignal();
