@@ -47,8 +47,8 @@ DType resolve_precision(const RunConfig& config, const RunTarget& target, Resolv
   return DType::kFloat32;
 }
 
-/// Micro-batch sizes worth trying, largest first: those that divide the share of a data rank without more
-/// idle rows than it has anyway.
+/// Micro-batch sizes worth trying, largest first: for every number of micro-batches the smallest that is
+/// enough for the share of a data rank, as more would only be idle rows.
 std::vector<std::int64_t> micro_batches_to_try(const RunConfig& config, const RunTarget& target,
                                                std::int64_t share, std::int64_t tensor) {
   const std::int64_t t = config.data.sequence_length;
@@ -56,8 +56,9 @@ std::vector<std::int64_t> micro_batches_to_try(const RunConfig& config, const Ru
       target.device == DeviceKind::kCpu ? std::clamp<std::int64_t>(kCpuRows / t, 1, share) : share;
   std::vector<std::int64_t> sizes;
   for (std::int64_t b = most; b >= 1; --b)
-    if (b * t % tensor == 0 && (b == 1 || divide_up(share, b) * b == share || sizes.empty()))
-      sizes.push_back(b);
+    if (b * t % tensor == 0 && divide_up(share, divide_up(share, b)) == b) sizes.push_back(b);
+  for (std::int64_t b = most; sizes.empty() && b >= 1; --b)  // packs that only in pairs divide by `tensor`
+    if (b * t % tensor == 0) sizes.push_back(b);
   return sizes;
 }
 
