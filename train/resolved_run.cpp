@@ -14,7 +14,9 @@ std::int64_t divide_up(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;
 }
 
-ModelConfig resolve_model(const RunConfig& config, const RunTarget& target) {
+/// What the config's grammar has and this version does not do. What would give another run than asked for is
+/// refused, what a run is as good without is noted.
+void refuse_what_is_to_come(const RunConfig& config, std::vector<std::string>& notes) {
   if (!config.model.pretrained.empty())
     throw Error(ExitCode::kUsage, "model.pretrained is not read by this version of ripstop",
                 "give a preset or sizes; training then begins from fresh weights");
@@ -23,6 +25,17 @@ ModelConfig resolve_model(const RunConfig& config, const RunTarget& target) {
                 fmt::format("train.recompute = \"{}\" is not in this version of ripstop",
                             to_string(config.train.recompute)),
                 "leave it out, and use smaller micro-batches or more ranks where memory is short");
+  if (config.checkpoint.keep_best == KeepBest::kRougeL || config.generation.validate_examples > 0)
+    throw Error(ExitCode::kUsage,
+                "checkpoint.keep_best = \"rougeL\" and generation.validate_examples are not in this version "
+                "of ripstop",
+                "set keep_best = \"loss\" and validate_examples = 0; ripstop evaluate scores checkpoints");
+  if (config.log.tensorboard) notes.emplace_back("log.tensorboard: not in this version, nothing is written");
+  if (!config.run.profile_steps.empty())
+    notes.emplace_back("run.profile_steps: not in this version, nothing is profiled");
+}
+
+ModelConfig resolve_model(const RunConfig& config, const RunTarget& target) {
   ModelConfig model = config.model;
   if (model.vocab_size == 0) model.vocab_size = target.dataset_vocabulary;
   if (model.vocab_size == 0)
@@ -100,6 +113,7 @@ std::string what_fits(const RunConfig& config, const RunTarget& target, Resolved
 
 ResolvedRun resolve_run(const RunConfig& config, const RunTarget& target) {
   ResolvedRun run;
+  refuse_what_is_to_come(config, run.notes);
   run.model = resolve_model(config, target);
   run.mesh = resolve_mesh({.replicate = config.mesh.replicate,
                            .fsdp = config.mesh.fsdp.value_or(0),
