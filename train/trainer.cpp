@@ -180,11 +180,6 @@ Trainer::Run::Run(const TrainerOptions& options, MpiWorld& world)
     loader_.emplace(dataset_, loader_options(config, resolved_, mesh_),
                     DataCursor{state_.epoch, state_.pack});
   });
-  const std::string plan_hash = BatchLoader(dataset_, loader_options(config, resolved_, mesh_)).plan_hash();
-  if (!state_.pack_plan_hash.empty() && state_.pack_plan_hash != plan_hash)
-    throw Error(ExitCode::kStorage, "the order of the data differs from the checkpoint's",
-                "the run was begun by a version of ripstop that packs differently");
-  state_.pack_plan_hash = plan_hash;
   const MeshCoordinates& at = mesh_.coordinates();
   writer_.emplace(io_, std::filesystem::path(config.run.directory) / "checkpoints", mesh_.world(),
                   RankPlace{.mesh = {resolved_.mesh.replicate, resolved_.mesh.fsdp, resolved_.mesh.tensor},
@@ -238,6 +233,8 @@ void Trainer::Run::open_directory() {
 }
 
 void Trainer::Run::resume_or_initialize() {
+  const std::string plan_hash =
+      BatchLoader(dataset_, loader_options(options_.config, resolved_, mesh_)).plan_hash();
   const auto accept = [&](const Checkpoint& checkpoint) {
     const CheckpointState& saved = checkpoint.manifest.state;
     if (saved.data_content_hash != dataset_.content_hash() || saved.tokenizer_sha256 != tokenizer_.sha256())
@@ -248,6 +245,9 @@ void Trainer::Run::resume_or_initialize() {
     if (saved.step > steps_)
       throw Error(ExitCode::kUsage,
                   fmt::format("the run has done {} steps, train.steps is {}", saved.step, steps_));
+    if (!saved.pack_plan_hash.empty() && saved.pack_plan_hash != plan_hash)
+      throw Error(ExitCode::kStorage, "the order of the data differs from the checkpoint's",
+                  "the run was begun by a version of ripstop that packs differently");
   };
   std::vector<std::string> warnings;
   const std::optional<CheckpointState> saved =
@@ -264,6 +264,7 @@ void Trainer::Run::resume_or_initialize() {
     state_.tokenizer_sha256 = tokenizer_.sha256();
   }
   state_.config = to_toml(options_.config);
+  state_.pack_plan_hash = plan_hash;
   do_and_agree(mesh_.world(), [&] {
     if (!leads_) return;
     directory_->open_metrics(state_.step);
