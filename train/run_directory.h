@@ -33,8 +33,7 @@ class RunDirectory {
   /// appending.
   MetricsFile& open_metrics(std::int64_t step);
   MetricsFile& metrics() { return *metrics_; }
-  /// Throws Error(kStorage) where somebody else has taken the directory over.
-  void check_still_owned() const { lock_->check_still_owned(); }
+  const RunLock& lock() const { return *lock_; }
 
  private:
   std::filesystem::path path_;

@@ -470,10 +470,11 @@ void Trainer::Run::save() {
   const Clock::time_point begin = Clock::now();
   do_and_agree(mesh_.world(), [&] {
     if (!leads_) return;
-    directory_->check_still_owned();
+    directory_->lock().check_still_owned();
     directory_->metrics().sync();
   });
-  const SaveReport report = writer_->save(state_, {.keep = options_.config.checkpoint.keep});
+  const SaveReport report = writer_->save(
+      state_, {.keep = options_.config.checkpoint.keep, .lock = leads_ ? &directory_->lock() : nullptr});
   saved_step_ = state_.step;
   if (!leads_) return;
   for (const std::string& text : report.warnings) warn(text);
