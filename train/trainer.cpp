@@ -215,6 +215,11 @@ void Trainer::Run::check_agreement() {
                 "give every rank the same file and overrides");
   require_equal(mesh_.world(), ExitCode::kResources, "instruction set", cpu_instruction_set(), where,
                 "use nodes of one kind");
+  // Threads and memory differ between nodes, and with them what "auto" came to.
+  require_equal(mesh_.world(), ExitCode::kResources, "micro-batch",
+                fmt::format("{} packs in {}", resolved_.step.sharding.sequences,
+                            dtype_name(resolved_.step.sharding.compute)),
+                where, "give train.micro_batch_sequences, or use nodes of one kind");
   require_equal(mesh_.world(), ExitCode::kInputData, "data set", dataset_.content_hash(), where,
                 "let every node see the same data.directory");
   require_equal(mesh_.world(), ExitCode::kInputData, "validation set",
