@@ -9,7 +9,7 @@ RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinate
   DeviceMesh mesh = DeviceMesh::planned(request.mesh, coordinates);
   TrainingStep step(request.model, request.step, mesh, stream, ledger);
   step.run(
-      request.micro_batches, [](std::int64_t) { return HostTokens{}; }, 0.0, 1, false);
+      request.micro_batches, [](std::int64_t) { return HostTokens{}; }, 0.0, 1, [] { return false; });
   RankPlan plan;
   plan.traffic_per_step = mesh.bytes_sent();
   step.evaluate(1, [](std::int64_t) { return HostTokens{}; });

@@ -370,7 +370,7 @@ bool Trainer::Run::take_step() {
   const StepResult result = step_->run(
       resolved_.micro_batches,
       [&](std::int64_t) { return waiting([&] { return host_tokens(loader_->next_batch()); }); }, rate,
-      state_.updates + 1, stop_signal_.asked());
+      state_.updates + 1, [&] { return stop_signal_.asked(); });
 
   state_.step += 1;
   state_.updates += result.skipped ? 0 : 1;

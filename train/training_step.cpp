@@ -25,7 +25,7 @@ TrainingStep::TrainingStep(const ModelConfig& config, const StepOptions& options
       arena_(stream.device(), ledger, arena_capacity) {}
 
 StepResult TrainingStep::run(std::int64_t micro_batches, NextTokens next, double learning_rate,
-                             std::int64_t step, bool vote_stop) {
+                             std::int64_t step, FunctionRef<bool()> wants_stop) {
   const Tensor totals = tensor_in(totals_memory_, 0, DType::kFloat64, {kTotals});
   const Tensor scale = tensor_in(totals_memory_, 8 * kTotals, DType::kFloat32, {2});
   Context context = model_.context(arena_);
@@ -47,7 +47,7 @@ StepResult TrainingStep::run(std::int64_t micro_batches, NextTokens next, double
   const std::array<double, 2> own{speaks ? targets : 0.0, 0.0};
   copy_bytes(stream_, totals.row_range(kTargets, 1).data, own.data(), 8);
   if (!speaks) copy_bytes(stream_, totals.row_range(kLoss, 1).data, own.data() + 1, 8);
-  const double stop = vote_stop ? 1 : 0;
+  const double stop = wants_stop() ? 1 : 0;
   copy_bytes(stream_, totals.row_range(kStop, 1).data, &stop, 8);
   sum_over_world(totals);
 

@@ -42,10 +42,11 @@ class TrainingStep {
   using NextTokens = FunctionRef<HostTokens(std::int64_t micro_batch)>;
 
   /// One optimizer step over `micro_batches` micro-batches of this data rank. Ranks of one tensor group give
-  /// equal tokens. `step` counts from 1. `vote_stop`: this rank would like to stop after this step. One
-  /// packed float64 all-reduce carries loss, targets, squared norm and votes.
+  /// equal tokens. `step` counts from 1. `wants_stop`: whether this rank would like to stop after this step;
+  /// asked when the gradients are there, as a signal may come while they are computed. One packed float64
+  /// all-reduce carries loss, targets, squared norm and votes.
   StepResult run(std::int64_t micro_batches, NextTokens next, double learning_rate, std::int64_t step,
-                 bool vote_stop);
+                 FunctionRef<bool()> wants_stop);
 
   /// Exact loss over micro-batches of all data ranks; every rank gives equally many (empty ones where it has
   /// no more).

@@ -81,7 +81,7 @@ class MeshTraining {
           dealt = std::make_unique<DealtPacks>(packs, chosen, request.step.sharding.positions);
           return dealt->view();
         },
-        learning_rate, number, false);
+        learning_rate, number, [] { return false; });
   }
 
   /// Calls body(parameter, logical element index, pointer to it in `range`) for every logical element that
