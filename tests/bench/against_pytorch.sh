@@ -56,7 +56,7 @@ row() {
 
 one_process() {
   local preset=$1 packs=$2 positions=$3 dtype=$4
-  : >"$work/ours" >"$work/theirs"
+  rm -f "$work/ours" "$work/theirs"
   for ((round = 0; round < rounds; round++)); do
     ours "$preset" "$packs" "$positions" "$dtype" 1 "$cores" mesh.fsdp=1 mesh.tensor=1 >>"$work/ours"
     theirs python3 "$programs/torch_llama.py" --preset "$preset" --batch "$packs" --sequence "$positions" --steps 12 \
@@ -67,7 +67,7 @@ one_process() {
 
 mesh() {
   local fsdp=$1 tensor=$2 dtype=$3 ranks=$(($1 * $2))
-  : >"$work/ours" >"$work/theirs"
+  rm -f "$work/ours" "$work/theirs"
   for ((round = 0; round < rounds; round++)); do
     ours 15m 8 256 "$dtype" "$ranks" 1 mesh.fsdp="$fsdp" mesh.tensor="$tensor" >>"$work/ours"
     theirs torchrun --standalone --nproc-per-node "$ranks" "$programs/torch_fsdp_tp.py" --tensor "$tensor" --preset 15m \
