@@ -16,7 +16,6 @@
 #include "train/progress.h"
 #include "train/resolved_run.h"
 #include "train/run_directory.h"
-#include "train/stop_signal.h"
 #include "train/version.h"
 
 namespace ripstop {
@@ -122,7 +121,6 @@ class Trainer::Run {
   const bool leads_;  ///< rank 0 of the mesh: the one that speaks and writes
   const Clock::time_point begin_ = Clock::now();
   PosixIo io_;
-  StopSignal stop_signal_;
 
   Tokenizer tokenizer_;
   TokenDataset dataset_;
@@ -370,7 +368,7 @@ bool Trainer::Run::take_step() {
   const StepResult result = step_->run(
       resolved_.micro_batches,
       [&](std::int64_t) { return waiting([&] { return host_tokens(loader_->next_batch()); }); }, rate,
-      state_.updates + 1, [&] { return stop_signal_.asked(); });
+      state_.updates + 1, [&] { return options_.stop_asked && options_.stop_asked(); });
 
   state_.step += 1;
   state_.updates += result.skipped ? 0 : 1;
@@ -419,10 +417,8 @@ void Trainer::Run::log_step(const LoaderStep& loaded, const StepResult& result, 
 
 /// A step that was skipped once may be bad luck; several in a row do not mend themselves.
 void Trainer::Run::check_numerics(const StepResult& result) {
-  if (!result.skipped || result.targets == 0) {
-    skips_ = 0;
-    return;
-  }
+  if (!result.skipped) skips_ = 0;
+  if (!result.skipped || result.targets == 0) return;  // a step without targets says nothing
   ++skips_;
   warn(fmt::format("step {}: loss or gradient is not finite, the update was skipped on all ranks",
                    state_.step));

@@ -15,6 +15,7 @@ struct TrainerOptions {
   RunConfig config;
   std::vector<std::string> argv;                ///< as typed, for metrics.jsonl
   std::function<void(const std::string&)> say;  ///< a line for people; called on rank 0 alone
+  std::function<bool()> stop_asked;  ///< whether this rank wants to save and end after the step at hand
 };
 
 /// Everything of one run on one rank. All ranks of the world make one with equal options; construction and

@@ -3,6 +3,7 @@
 #include <exception>
 #include <new>
 #include <optional>
+#include <system_error>
 #include <vector>
 
 #include "model/error.h"
@@ -37,8 +38,10 @@ std::string failure_of(FunctionRef<void()> body) {
     return encode(error);
   } catch (const std::bad_alloc&) {
     return encode(Error(ExitCode::kResources, "out of host memory"));
-  } catch (const std::exception& error) {
+  } catch (const std::system_error& error) {
     return encode(Error(ExitCode::kStorage, error.what()));
+  } catch (const std::exception& error) {
+    return encode(Error(ExitCode::kBug, error.what(), "please report this"));
   }
 }
 

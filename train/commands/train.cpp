@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "train/commands/commands.h"
+#include "train/stop_signal.h"
 #include "train/trainer.h"
 
 namespace ripstop {
@@ -18,15 +19,21 @@ ExitCode run_train(CLI::App& app, const Arguments& arguments) {
               "  srun ripstop train configs/xsum-scratch.toml mesh.tensor=8");
   parse(app, arguments);
 
-  TrainerOptions options{
-      .config = load_run_config(config_file, overrides), .argv = {"ripstop", "train"}, .say = {}};
-  options.argv.insert(options.argv.end(), arguments.begin(), arguments.end());
-  options.say = [](const std::string& line) {
-    fmt::print("{}\n", line);
-    std::fflush(stdout);
-  };
+  // Before MPI starts, which takes seconds on many nodes: a signal that comes then must not kill the rank.
+  const StopSignal stop;
   MpiWorld world;
-  return world.run([&] { return Trainer(options, world).run(); });
+  return world.run([&] {
+    TrainerOptions options{.config = load_run_config(config_file, overrides),
+                           .argv = {"ripstop", "train"},
+                           .say = {},
+                           .stop_asked = [&] { return stop.asked(); }};
+    options.argv.insert(options.argv.end(), arguments.begin(), arguments.end());
+    options.say = [](const std::string& line) {
+      fmt::print("{}\n", line);
+      std::fflush(stdout);
+    };
+    return Trainer(options, world).run();
+  });
 }
 
 }  // namespace ripstop
