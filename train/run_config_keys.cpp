@@ -222,7 +222,7 @@ const ConfigKey kKeys[] = {
      .doc = "What decides which checkpoint is the best one.",
      .hugging_face = "metric_for_best_model", .other_names = "load_best_model_at_end save_best"},
     {RIPSTOP_KEY(checkpoint, asynchronous), .may_change_on_resume = true,
-     .doc = "Write while training goes on.",
+     .doc = "Write while training goes on; this version waits for every save.",
      .torchtitan = "checkpoint.async_mode", .other_names = "async_save async"},
 
     {RIPSTOP_KEY(generation, num_beams), .range = {1, 1024},
