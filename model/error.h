@@ -2,6 +2,8 @@
 #pragma once
 #include <fmt/format.h>
 
+#include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -30,10 +32,14 @@ class Error : public std::runtime_error {
       : std::runtime_error(what), code_(code), hint_(std::move(hint)) {}
   ExitCode code() const { return code_; }
   const std::string& hint() const { return hint_; }
+  /// The training step at which it happened, where one is known.
+  std::optional<std::int64_t> step() const { return step_; }
+  void set_step(std::int64_t step) { step_ = step; }
 
  private:
   ExitCode code_;
   std::string hint_;
+  std::optional<std::int64_t> step_;
 };
 
 /// Throws Error(code, text formatted by fmt).

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "model/rounding.h"
+
 namespace ripstop {
 namespace {
 
@@ -64,28 +66,41 @@ void HeadLoss::chunk_loss(Context& context, const Batch& batch, const Parameter&
   const Tensor statistics = arena.allocate(DType::kFloat32, {capacity, 3});
   const Tensor all = arena.allocate(DType::kFloat32, {context.tensor.count(), capacity, 3});
   const Tensor loss = arena.allocate(DType::kFloat32, {capacity}).row_range(0, chunk.rows);
-  const Tensor x = arena.allocate(normed.dtype, {capacity, hidden_}).row_range(0, chunk.rows);
-  const Tensor logits = arena.allocate(DType::kFloat32, {capacity, columns}).row_range(0, chunk.rows);
-  const Tensor dlogits =
-      convert_gradient ? arena.allocate(normed.dtype, {capacity, columns}).row_range(0, chunk.rows) : logits;
+  const Tensor x = arena.allocate(normed.dtype, {capacity, hidden_});
+  const Tensor logits = arena.allocate(DType::kFloat32, {capacity, columns});
+  const Tensor dlogits = convert_gradient ? arena.allocate(normed.dtype, {capacity, columns}) : logits;
+  for (std::int64_t rows = capacity; rows > 0; rows -= rows % kRowStep > 0 ? rows % kRowStep : kRowStep) {
+    reserve_linear(context, x.row_range(0, rows), weights.value, logits.row_range(0, rows));
+    if (train)
+      reserve_linear_backward(context, dlogits.row_range(0, rows), x.row_range(0, rows), weights.value,
+                              x.row_range(0, rows), weights.gradient);
+  }
   const Tensor row = batch.target_row.row_range(chunk.first, chunk.rows);
   const Tensor target = batch.target.row_range(chunk.first, chunk.rows);
+  const std::int64_t padded = std::min(round_up(chunk.rows, kRowStep), capacity);
+  const auto used = [&](const Tensor& t) { return t.row_range(0, chunk.rows); };
+  const auto multiplied = [&](const Tensor& t) { return t.row_range(0, padded); };
+  const auto clear_padding = [&](const Tensor& t) {
+    fill_zero(context, t.row_range(chunk.rows, padded - chunk.rows));
+  };
 
   if (chunk.rows > 0) {
-    gather_rows(context, normed, row, x);
-    linear(context, x, weights.value, logits);
-    cross_entropy_statistics(context, logits, target, slice_, statistics.row_range(0, chunk.rows));
+    gather_rows(context, normed, row, used(x));
+    clear_padding(x);
+    linear(context, multiplied(x), weights.value, multiplied(logits));
+    cross_entropy_statistics(context, used(logits), target, slice_, used(statistics));
   }
   context.tensor.gather(context, statistics, all);
   if (chunk.rows == 0) return;
-  cross_entropy(context, logits, target, all, slice_, loss, train ? dlogits : Tensor{});
+  cross_entropy(context, used(logits), target, all, slice_, loss, train ? used(dlogits) : Tensor{});
   add_sum(context, loss, total);
   if (!train) return;
   const Accumulate accumulate = chunk.first == 0 ? weights.accumulate : Accumulate::kYes;
-  linear_backward_weight(context, dlogits, x, weights.gradient, accumulate);
+  clear_padding(dlogits);
+  linear_backward_weight(context, multiplied(dlogits), multiplied(x), weights.gradient, accumulate);
   const Tensor& dx = x;
-  linear_backward_input(context, dlogits, weights.value, dx);
-  scatter_rows(context, dx, row, dnormed);
+  linear_backward_input(context, multiplied(dlogits), weights.value, multiplied(dx));
+  scatter_rows(context, used(dx), row, dnormed);
 }
 
 void HeadLoss::logits(Context& context, const Parameter& weights, Residual& residual, const Saved& saved,

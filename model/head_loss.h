@@ -9,14 +9,16 @@ namespace ripstop {
 
 /// loss = sum over target rows of cross-entropy(norm(residual) output^T, target).
 ///
-/// Only rows with a target are multiplied, in chunks, and the logits of a chunk turn into their gradient at
-/// once, so neither N x V logits nor their gradient ever exist. The vocabulary is cut over the tensor axis:
-/// three floats a row travel, never logits (arXiv:1909.08053 section 3). Traffic depends on N alone, not on
-/// which rows have a target.
+/// Only rows with a target are multiplied (rounded up to kRowStep), in chunks, and the logits of a chunk turn
+/// into their gradient at once, so neither N x V logits nor their gradient ever exist. The vocabulary is cut
+/// over the tensor axis: three floats a row travel, never logits (arXiv:1909.08053 section 3). Traffic
+/// depends on N alone, not on which rows have a target.
 class HeadLoss {
  public:
   /// Rows of logits that exist at once.
   static constexpr std::int64_t kChunkRows = 1024;
+  /// Rows of a chunk are multiplied in multiples of this: back ends make a plan or a kernel for every shape.
+  static constexpr std::int64_t kRowStep = 128;
 
   HeadLoss(const ModelConfig& config, std::int64_t tensor_count, std::int64_t tensor_index);
 

@@ -4,15 +4,13 @@
 #include <numeric>
 #include <utility>
 
+#include "model/rounding.h"
+
 namespace ripstop {
 namespace {
 
 // GEMM kernels and 16-byte loads want the cut dim of a slice in steps of eight elements.
 constexpr std::int64_t kPaddingGrain = 8;
-
-std::int64_t round_up(std::int64_t value, std::int64_t step) {
-  return (value + step - 1) / step * step;
-}
 
 PhysicalTensor one(ParameterSpec spec) {
   return {{std::move(spec)}};
@@ -51,7 +49,7 @@ UnitSpec block(const ModelConfig& config, std::int64_t layer, double deviation) 
 }  // namespace
 
 std::int64_t slice_extent(std::int64_t whole, std::int64_t slices, std::int64_t grain) {
-  return round_up((whole + slices - 1) / slices, grain > 1 ? grain : kPaddingGrain);
+  return round_up(divide_up(whole, slices), grain > 1 ? grain : kPaddingGrain);
 }
 
 std::int64_t PhysicalTensor::slice_rows(std::int64_t slices) const {

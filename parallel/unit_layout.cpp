@@ -2,12 +2,10 @@
 
 #include <algorithm>
 
+#include "model/rounding.h"
+
 namespace ripstop {
 namespace {
-
-std::int64_t round_up(std::int64_t value, std::int64_t step) {
-  return (value + step - 1) / step * step;
-}
 
 Placement place(const ParameterSpec& p, std::int64_t offset, std::int64_t count, std::int64_t index) {
   Placement s{

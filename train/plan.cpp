@@ -15,8 +15,7 @@ RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinate
   step.evaluate(1, [](std::int64_t) { return HostTokens{}; });
   plan.memory = ledger.peak();
   plan.arena = step.arena().peak();
-  for (int c = 0; c < kMemoryCategories; ++c)
-    plan.memory[static_cast<MemoryCategory>(c)] += plan.arena[static_cast<MemoryCategory>(c)];
+  plan.memory += plan.arena;
   return plan;
 }
 

@@ -2,6 +2,9 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
+
+#include "model/rounding.h"
 
 namespace ripstop {
 namespace {
@@ -29,7 +32,7 @@ Arena::~Arena() {
 Tensor Arena::allocate(DType dtype, const Shape& shape, MemoryCategory category) {
   Tensor t{nullptr, dtype, shape, device_};
   const std::int64_t offset = now_.total();
-  const std::int64_t bytes = (t.bytes() + kAlignment - 1) / kAlignment * kAlignment;
+  const std::int64_t bytes = round_up(t.bytes(), kAlignment);
   now_[category] += bytes;
   if (now_.total() > peak_.total()) peak_ = now_;
   if (device_.kind == DeviceKind::kMeta) {
@@ -44,7 +47,9 @@ Tensor Arena::allocate(DType dtype, const Shape& shape, MemoryCategory category)
 
 Frame::~Frame() {
   if (arena_ == nullptr) return;
-  if (arena_->pending_ > pending_ || arena_->now_.total() < mark_.total()) {
+  // Where an exception unwinds, its error is what people must see, and nothing is computed any more.
+  if (std::uncaught_exceptions() == 0 &&
+      (arena_->pending_ > pending_ || arena_->now_.total() < mark_.total())) {
     // A destructor cannot throw, and going on would hand memory out twice.
     std::fputs("ripstop: an arena frame ended out of order or under a pending communication\n", stderr);
     std::abort();

@@ -28,6 +28,11 @@ std::int64_t MemoryUse::total() const {
   return sum;
 }
 
+MemoryUse& MemoryUse::operator+=(const MemoryUse& other) {
+  for (std::size_t c = 0; c < bytes.size(); ++c) bytes[c] += other.bytes[c];
+  return *this;
+}
+
 void MemoryLedger::add(MemoryCategory category, std::int64_t bytes) {
   now_[category] += bytes;
   if (now_.total() > peak_.total()) peak_ = now_;

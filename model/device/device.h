@@ -45,6 +45,7 @@ struct MemoryUse {
   std::int64_t& operator[](MemoryCategory c) { return bytes[static_cast<std::size_t>(c)]; }
   std::int64_t operator[](MemoryCategory c) const { return bytes[static_cast<std::size_t>(c)]; }
   std::int64_t total() const;
+  MemoryUse& operator+=(const MemoryUse& other);
   bool operator==(const MemoryUse&) const = default;
 };
 

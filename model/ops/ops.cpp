@@ -1,5 +1,7 @@
 #include "model/ops/ops.h"
 
+#include <algorithm>
+
 #include "model/ops/kernel_table.h"
 
 namespace ripstop {
@@ -123,6 +125,18 @@ void linear_backward_weight(Context& context, const Tensor& dy, const Tensor& x,
   check_dtype(dw, DType::kFloat32, "dw");
   const Scratch scratch(context, scratch_bytes(context).linear_backward_weight(dy, x, dw, accumulate));
   row(context).linear_backward_weight(scratch.call(), dy, x, dw, accumulate);
+}
+
+void reserve_linear(Context& context, const Tensor& x, const Tensor& w, const Tensor& y) {
+  const Scratch scratch(context, scratch_bytes(context).linear(x, w, y));
+}
+
+void reserve_linear_backward(Context& context, const Tensor& dy, const Tensor& x, const Tensor& w,
+                             const Tensor& dx, const Tensor& dw) {
+  const WorkspaceTable& bytes = scratch_bytes(context);
+  const Scratch scratch(context, std::max({bytes.linear_backward_input(dy, w, dx, Accumulate::kNo),
+                                           bytes.linear_backward_weight(dy, x, dw, Accumulate::kNo),
+                                           bytes.linear_backward_weight(dy, x, dw, Accumulate::kYes)}));
 }
 
 void add_rmsnorm(Context& context, const Tensor& residual, const Tensor& branch, const Tensor& weight,

@@ -33,6 +33,13 @@ void linear_backward_input(Context& context, const Tensor& dy, const Tensor& w, 
 void linear_backward_weight(Context& context, const Tensor& dy, const Tensor& x, const Tensor& dw,
                             Accumulate accumulate);
 
+/// Takes the scratch of the three products above for a moment, and computes nothing: where their number of
+/// rows depends on data, a plan must have room for every number that can occur, and fewer rows may need more.
+/// Operands as above; `dw` is taken for both values of Accumulate.
+void reserve_linear(Context& context, const Tensor& x, const Tensor& w, const Tensor& y);
+void reserve_linear_backward(Context& context, const Tensor& dy, const Tensor& x, const Tensor& w,
+                             const Tensor& dx, const Tensor& dw);
+
 // ---- norm
 // ---------------------------------------------------------------------------------------------------------
 

@@ -77,29 +77,6 @@ TEST_P(LinearTest, BackwardWeight) {
     }
 }
 
-// A plan is made for the most rows that the head can have; a step with fewer must fit into it.
-TEST_P(LinearTest, ScratchOfFewerRowsFits) {
-  constexpr std::int64_t kHidden = 288, kVocabulary = 2000;
-  std::int64_t none = 0;  // only shapes and dtypes are looked at
-  const auto tensor = [&](DType type, std::int64_t rows, std::int64_t columns) {
-    return Tensor{&none, type, {rows, columns}, GetParam().device};
-  };
-  const auto forward_and_all = [&](std::int64_t m) {
-    const Tensor x = tensor(dtype(), m, kHidden), w = tensor(dtype(), kVocabulary, kHidden);
-    const Tensor dy = tensor(dtype(), m, kVocabulary), dw = tensor(DType::kFloat32, kVocabulary, kHidden);
-    const auto forward = workspaces().linear(x, w, tensor(DType::kFloat32, m, kVocabulary));
-    const auto input = workspaces().linear_backward_input(dy, w, x, Accumulate::kNo);
-    const auto weight = workspaces().linear_backward_weight(dy, x, dw, Accumulate::kYes);
-    return std::pair{forward, std::max({forward, input, weight})};
-  };
-  for (const std::int64_t capacity : {100, 256, 512, 1021, 1024}) {
-    const auto planned = forward_and_all(capacity);
-    for (std::int64_t m = 0; m < capacity; m = m < 20 ? m + 1 : m + 61) {
-      EXPECT_LE(forward_and_all(m).first, planned.first) << m << " rows of " << capacity;
-      EXPECT_LE(forward_and_all(m).second, planned.second) << m << " rows of " << capacity;
-    }
-  }
-}
 RIPSTOP_OP_TESTS(LinearTest);
 
 using NormTest = OpTest;

@@ -1,0 +1,85 @@
+// The head's use of its arena, whatever number of rows has a target.
+#include "model/head_loss.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <list>
+#include <vector>
+
+#include "model/tensor_axis.h"
+
+namespace ripstop {
+namespace {
+
+// The vocabulary is no multiple of anything, and rows are more than one chunk.
+constexpr std::int64_t kHidden = 288, kVocabulary = 2003, kSequences = 5, kPositions = 300;
+constexpr std::int64_t kVocabularyRows = 2008;  // with the padding of a slice
+constexpr std::int64_t kRows = kSequences * kPositions;
+const ModelConfig kConfig{.hidden_size = kHidden, .vocab_size = kVocabulary};
+
+// Forward and backward of a head whose weights are all zero, on one device.
+struct Head {
+  Head(const Device& d, DType dtype, const MemoryUse& capacity)
+      : device(d),
+        stream(d),
+        compute(dtype),
+        batch_memory(d, ledger, kSequences, kPositions),
+        arena(d, ledger, capacity) {
+    layer.norm = {.value = zeros(compute, {kHidden}),
+                  .gradient = zeros(DType::kFloat32, {kHidden}),
+                  .accumulate = Accumulate::kYes};
+    layer.output = {.value = zeros(compute, {kVocabularyRows, kHidden}),
+                    .gradient = zeros(DType::kFloat32, {kVocabularyRows, kHidden}),
+                    .accumulate = Accumulate::kNo};
+  }
+  Tensor zeros(DType dtype, const Shape& shape) {
+    memory.emplace_back(device, ledger, MemoryCategory::kWeights, shape.count() * element_bytes(dtype));
+    return tensor_in(memory.back(), 0, dtype, shape);
+  }
+
+  /// The loss over the first `targets` rows.
+  double run(std::int64_t targets) {
+    const auto rows = static_cast<std::size_t>(kRows);
+    std::vector<std::int32_t> token(rows, 1), position(rows, 0), target(rows, -1);
+    for (std::int64_t i = 0; i < targets; ++i) target[static_cast<std::size_t>(i)] = 7;
+    const std::vector<std::int32_t> offset{0, static_cast<std::int32_t>(kRows)};
+    const Batch batch = batch_memory.load(stream, kSequences, {token, position, target, offset});
+    Context context{stream, arena, axis};
+    const Tensor total = zeros(DType::kFloat64, {1});
+    Residual residual{.sum = zeros(compute, {kRows, kHidden}), .branch = zeros(compute, {kRows, kHidden})};
+    Frame frame(arena);
+    layer.forward_backward(context, batch, layer.output, residual, layer.allocate(context, kRows, compute),
+                           total, zeros(compute, {kRows, kHidden}));
+    return device.kind == DeviceKind::kMeta ? 0 : total.as<double>()[0];
+  }
+
+  Device device;
+  Stream stream;
+  DType compute;
+  MemoryLedger ledger;
+  BatchMemory batch_memory;
+  Arena arena;
+  WholeAxis axis;
+  std::list<Buffer> memory;
+  HeadLoss layer{kConfig, 1, 0};
+};
+
+// oneDNN may take more scratch for fewer rows (it does in bfloat16 with AMX): the plan, which knows the most
+// rows only, must hold for all of them.
+TEST(HeadLossArena, PlanHoldsForAnyNumberOfTargets) {
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    Head planned(Device::meta(DeviceKind::kCpu), dtype, {});
+    planned.run(kRows);
+    for (const std::int64_t targets : {0,   1,   7,   16,   63,   127,  128,  129,  200,  300, 460,
+                                       511, 640, 777, 1000, 1023, 1024, 1025, 1200, 1499, 1500}) {
+      Head head(Device::cpu(), dtype, planned.arena.peak());
+      const double expected = static_cast<double>(targets) * std::log(static_cast<double>(kVocabulary));
+      EXPECT_NEAR(head.run(targets), expected, 1e-5 * expected) << targets << " targets";
+      EXPECT_EQ(head.arena.peak(), planned.arena.peak()) << targets << " targets in " << dtype_name(dtype);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ripstop
