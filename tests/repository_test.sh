@@ -33,6 +33,10 @@ fi
 if found=$(grep -nE '\b(TODO|FIXME|XXX|HACK)\b' "${code[@]}"); then
   complain "notes to self; finish it or open an issue:" "$found"
 fi
+# Where one fails, GoogleTest calls the tests skipped, and ctest believes it.
+if found=$(grep -nE 'SetUpTestSuite|SetUpTestCase' "${code[@]}"); then
+  complain "set up each test by itself (SetUp):" "$found"
+fi
 for file in "${all[@]}"; do
   [[ -f $file ]] || continue
   if (($(wc -c <"$file") > 1048576)); then complain "$file: larger than 1 MiB"; fi

@@ -60,7 +60,7 @@ void write_run(const fs::path& run, const fs::path& data) {
   ShardedTransformer model(config.model, mesh, stream, ledger,
                            {.compute = DType::kFloat32, .sequences = 1, .positions = 256, .training = false});
   Arena arena(Device::cpu(), ledger);
-  model.initialize(arena, 11);
+  model.initialize(11);
   std::vector<UnitStates> units;
   std::vector<std::vector<float>> moments;
   for (const FsdpUnit& unit : model.units()) moments.emplace_back(static_cast<size_t>(unit.master().count()));
@@ -74,33 +74,27 @@ void write_run(const fs::path& run, const fs::path& data) {
   state.config = to_toml(config);
   state.tokenizer_sha256 = Tokenizer(data).sha256();
   PosixIo io;
-  CheckpointWriter(io, run / "checkpoints", mesh.world(), {}, units).save(state, {});
+  CheckpointWriter(io, run / "checkpoints", mesh.world(), {.mesh = mesh.sizes()}, units).save(state, {});
 }
 
 class EvaluateCommand : public testing::Test {
  protected:
-  static void SetUpTestSuite() {
-    scratch_ = new ScratchDirectory;
+  void SetUp() override {
     const ProgramRun made =
         run_program("prepare --source synthetic --examples 1500 --seed 3 --vocab-size 400 --output " +
-                    (*scratch_ / "data").string());
+                    (scratch_ / "data").string());
     ASSERT_EQ(made.exit_code, 0) << made.err;
-    write_run(*scratch_ / "run", *scratch_ / "data");
+    write_run(scratch_ / "run", scratch_ / "data");
   }
-  static void TearDownTestSuite() {
-    delete scratch_;
-    scratch_ = nullptr;
-  }
-  std::string run() { return (*scratch_ / "run").string(); }
-  std::string file(const std::string& name) { return (*scratch_ / name).string(); }
+  std::string run() { return (scratch_ / "run").string(); }
+  std::string file(const std::string& name) { return (scratch_ / name).string(); }
   std::string write(const std::string& name, const std::string& bytes) {
-    write_bytes(*scratch_ / name, bytes);
+    write_bytes(scratch_ / name, bytes);
     return file(name);
   }
 
-  static ScratchDirectory* scratch_;
+  ScratchDirectory scratch_;
 };
-ScratchDirectory* EvaluateCommand::scratch_ = nullptr;
 
 std::vector<json> lines_of(const std::string& text) {
   std::vector<json> objects;

@@ -7,33 +7,28 @@
 namespace ripstop {
 namespace {
 
-// One data set and one run of two steps, made once; every test works on a copy of the run.
+// A data set and a run of two steps; tests work on a copy of the run.
 class TrainCommand : public testing::Test {
  protected:
-  static void SetUpTestSuite() {
-    made_ = new ScratchDirectory;
+  void SetUp() override {
     const ProgramRun data =
         run_program("prepare --source synthetic --examples 200 --seed 1 --vocab-size 400 --output " +
-                    (*made_ / "data").string());
+                    (made_ / "data").string());
     ASSERT_EQ(data.exit_code, 0) << data.err;
-    write_bytes(*made_ / "config.toml",
-                "[run]\ndirectory = \"" + (*made_ / "run").string() +
-                    "\"\ndevice = \"cpu\"\n[data]\ndirectory = \"" + (*made_ / "data").string() +
+    write_bytes(made_ / "config.toml",
+                "[run]\ndirectory = \"" + (made_ / "run").string() +
+                    "\"\ndevice = \"cpu\"\n[data]\ndirectory = \"" + (made_ / "data").string() +
                     "\"\nsequence_length = 128\n[model]\npreset = \"debug\"\n[train]\nsteps = 2\n"
                     "global_batch_sequences = 2\n[optimizer]\nlearning_rate = 1e-3\n[precision]\ncompute = "
                     "\"float32\"\n[checkpoint]\nevery_steps = 1\n");
-    const ProgramRun run = run_program("train " + (*made_ / "config.toml").string());
+    const ProgramRun run = run_program("train " + (made_ / "config.toml").string());
     ASSERT_EQ(run.exit_code, 0) << run.err;
-  }
-  static void TearDownTestSuite() { delete made_; }
-
-  void SetUp() override {
-    std::filesystem::copy(*made_ / "run", run(), std::filesystem::copy_options::recursive);
+    std::filesystem::copy(made_ / "run", this->run(), std::filesystem::copy_options::recursive);
   }
   std::filesystem::path run() const { return scratch_ / "run"; }
 
   ProgramRun train(const std::string& overrides) const {
-    return run_program("train " + (*made_ / "config.toml").string() + " run.directory=" + run().string() +
+    return run_program("train " + (made_ / "config.toml").string() + " run.directory=" + run().string() +
                        " " + overrides);
   }
   void expect_refused(const std::string& overrides, int code, const std::string& what) const {
@@ -50,11 +45,8 @@ class TrainCommand : public testing::Test {
     return result;
   }
 
-  static ScratchDirectory* made_;
-  ScratchDirectory scratch_;
+  ScratchDirectory made_, scratch_;
 };
-
-ScratchDirectory* TrainCommand::made_ = nullptr;
 
 TEST_F(TrainCommand, MoreStepsGoOnWhereTheRunEnded) {
   EXPECT_EQ(steps(), (std::vector<int64_t>{1, 2}));
@@ -84,12 +76,12 @@ TEST_F(TrainCommand, OtherDataIsRefusedByContent) {
     EXPECT_EQ(data.exit_code, 0) << data.err;
     return directory;
   };
-  const std::string tokenizer = (*made_ / "data/tokenizer.model").string();
+  const std::string tokenizer = (made_ / "data/tokenizer.model").string();
   expect_refused("train.steps=4 data.directory=" + prepare("texts", "--tokenizer " + tokenizer), 64,
                  "data set");
   expect_refused("train.steps=4 data.directory=" + prepare("tokens", "--vocab-size 400"), 64, "tokenizer");
   // The same data under another name is the same data.
-  std::filesystem::copy(*made_ / "data", scratch_ / "moved", std::filesystem::copy_options::recursive);
+  std::filesystem::copy(made_ / "data", scratch_ / "moved", std::filesystem::copy_options::recursive);
   const ProgramRun moved = train("train.steps=3 data.directory=" + (scratch_ / "moved").string());
   EXPECT_EQ(moved.exit_code, 0) << moved.err;
 }
