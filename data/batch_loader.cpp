@@ -27,14 +27,48 @@ struct Row {
   int64_t first_target = 0;     // place in `tokens` of the first one whose prediction counts
 };
 
+bool cuts(const TokenDataset& dataset) {
+  return dataset.header().kind == ExampleKind::kSummary;
+}
+
+struct CutExamples {
+  std::vector<int64_t> rows;  // of each, after cutting
+  int64_t cut_summaries = 0, cut_documents = 0;
+};
+
+CutExamples cut_examples(const TokenDataset& dataset, int64_t longest) {
+  if (dataset.examples() == 0) fail(ExitCode::kInputData, "{}: has no examples", dataset.path().string());
+  CutExamples examples;
+  examples.rows.reserve(static_cast<size_t>(dataset.examples()));
+  for (int64_t i = 0; i < dataset.examples(); ++i) {
+    const int64_t begin = dataset.example_begin(i), end = dataset.example_end(i);
+    const int64_t whole = end - begin - 1;
+    examples.rows.push_back(cuts(dataset) ? std::min(whole, longest) : whole);
+    if (cuts(dataset) && whole > longest) {
+      const bool summary_fits = end - dataset.separator_begin(i) <= longest;
+      ++(summary_fits ? examples.cut_documents : examples.cut_summaries);
+    }
+  }
+  return examples;
+}
+
+PackPlan plan_epoch(const CutExamples& examples, const BatchLoaderOptions& options, int64_t epoch) {
+  return {examples.rows,
+          {options.sequence_length, options.shuffle_seed, epoch, options.pack, options.shuffle}};
+}
+
 }  // namespace
+
+EpochPacks count_epoch_packs(const TokenDataset& dataset, const BatchLoaderOptions& options, int64_t epoch) {
+  const CutExamples examples = cut_examples(dataset, options.sequence_length);
+  const PackPlan plan = plan_epoch(examples, options, epoch);
+  return {plan.packs(), plan.hash()};
+}
 
 struct BatchLoader::State {
   const TokenDataset& dataset;
   BatchLoaderOptions options;
-  std::vector<int64_t> rows;  // of each example, after cutting
-  int64_t cut_summaries = 0, cut_documents = 0;
-  std::string plan_hash;
+  const CutExamples examples;
   int64_t packs_per_epoch = 0;
 
   // Owned by the reading thread once it runs.
@@ -60,17 +94,14 @@ struct BatchLoader::State {
   std::thread thread;
 
   State(const TokenDataset& d, const BatchLoaderOptions& o, DataCursor start)
-      : dataset(d), options(o), at(start) {}
+      : dataset(d), options(o), examples(cut_examples(d, o.sequence_length)), at(start) {}
 
-  bool cuts() const { return dataset.header().kind == ExampleKind::kSummary; }
   int64_t batches_per_step() const {
     return ceil_divide(ceil_divide(options.global_batch_sequences, options.data_ranks),
                        options.micro_batch_sequences);
   }
   bool run_is_over() const { return options.epochs > 0 && at.epoch >= options.epochs; }
 
-  void measure_examples();
-  void build_plan();
   int64_t first_target(const PackItem& item) const;
   int64_t target_count(const PackItem& item) const;
   std::vector<std::vector<PackItem>> take_step(LoaderStep& step);
@@ -83,31 +114,12 @@ struct BatchLoader::State {
   Entry pop();
 };
 
-void BatchLoader::State::measure_examples() {
-  const int64_t longest = options.sequence_length;
-  rows.reserve(static_cast<size_t>(dataset.examples()));
-  for (int64_t i = 0; i < dataset.examples(); ++i) {
-    const int64_t begin = dataset.example_begin(i), end = dataset.example_end(i);
-    const int64_t whole = end - begin - 1;
-    rows.push_back(cuts() ? std::min(whole, longest) : whole);
-    if (cuts() && whole > longest) {
-      const bool summary_fits = end - dataset.separator_begin(i) <= longest;
-      ++(summary_fits ? cut_documents : cut_summaries);
-    }
-  }
-}
-
-void BatchLoader::State::build_plan() {
-  plan.emplace(rows, PackPlanOptions{options.sequence_length, options.shuffle_seed, at.epoch, options.pack,
-                                     options.shuffle});
-}
-
 /// Place, in the tokens of `item` as read() gives them, of the first one whose prediction counts.
 int64_t BatchLoader::State::first_target(const PackItem& item) const {
   if (options.loss_on == LossOn::kAll) return 1;
   const int64_t begin = dataset.example_begin(item.example), end = dataset.example_end(item.example);
   const int64_t target = dataset.target_begin(item.example);
-  if (!cuts()) return std::max<int64_t>(1, target - begin - item.first_row);
+  if (!cuts(dataset)) return std::max<int64_t>(1, target - begin - item.first_row);
   const int64_t kept = item.rows + 1;
   if (kept == end - begin) return target - begin;
   if (end - dataset.separator_begin(item.example) <= options.sequence_length) return kept - (end - target);
@@ -125,7 +137,7 @@ Row BatchLoader::State::read(const PackItem& item) const {
   const int64_t kept = item.rows + 1;
   row.tokens.resize(static_cast<size_t>(kept));
   const int64_t begin = dataset.example_begin(item.example), end = dataset.example_end(item.example);
-  if (!cuts() || kept == end - begin) {
+  if (!cuts(dataset) || kept == end - begin) {
     dataset.read_tokens(begin + item.first_row, begin + item.first_row + kept, row.tokens.data());
     return row;
   }
@@ -172,7 +184,7 @@ std::vector<std::vector<PackItem>> BatchLoader::State::take_step(LoaderStep& ste
   std::vector<std::vector<PackItem>> packs;
   step.begin = at;
   while (static_cast<int64_t>(packs.size()) < options.global_batch_sequences && !run_is_over()) {
-    if (plan->epoch() != at.epoch) build_plan();
+    if (plan->epoch() != at.epoch) plan.emplace(plan_epoch(examples, options, at.epoch));
     packs.push_back(plan->pack(at.pack));
     for (const PackItem& item : packs.back()) {
       ++step.examples;
@@ -265,10 +277,7 @@ BatchLoader::BatchLoader(const TokenDataset& dataset, const BatchLoaderOptions& 
                 options.data_rank, options.data_ranks);
   RIPSTOP_CHECK(options.micro_batch_sequences <= INT32_MAX / options.sequence_length, "{} x {} rows",
                 options.micro_batch_sequences, options.sequence_length);
-  if (dataset.examples() == 0) fail(ExitCode::kInputData, "{}: has no examples", dataset.path().string());
-  s.measure_examples();
-  s.build_plan();
-  s.plan_hash = s.plan->hash();
+  s.plan.emplace(plan_epoch(s.examples, options, start.epoch));
   s.packs_per_epoch = s.plan->packs();
   if (start.epoch < 0 || start.pack < 0 || start.pack >= s.packs_per_epoch) {
     fail(ExitCode::kInputData, "{}: epoch {} has {} packs, the run wants to go on at pack {}",
@@ -292,14 +301,11 @@ int64_t BatchLoader::batches_per_step() const {
 int64_t BatchLoader::packs_per_epoch() const {
   return state_->packs_per_epoch;
 }
-const std::string& BatchLoader::plan_hash() const {
-  return state_->plan_hash;
-}
 int64_t BatchLoader::cut_summaries() const {
-  return state_->cut_summaries;
+  return state_->examples.cut_summaries;
 }
 int64_t BatchLoader::cut_documents() const {
-  return state_->cut_documents;
+  return state_->examples.cut_documents;
 }
 
 std::optional<LoaderStep> BatchLoader::next_step() {

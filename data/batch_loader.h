@@ -61,6 +61,16 @@ struct LoaderStep {
   double epoch = 0;          ///< of `end`, with its fraction, for people
 };
 
+/// What an epoch comes to.
+struct EpochPacks {
+  int64_t packs = 0;
+  std::string plan_hash;  ///< of its PackPlan: goes with a cursor into checkpoints
+};
+
+/// What a loader with `options` deals in epoch `epoch`, without reading a token. Throws Error(kInputData) for
+/// a data set without examples.
+EpochPacks count_epoch_packs(const TokenDataset& dataset, const BatchLoaderOptions& options, int64_t epoch);
+
 /// Deals the packs of an epoch, epoch after epoch, to data ranks.
 ///
 /// A step takes packs p .. p+G-1 after the cursor (G = global_batch_sequences), across the end of an epoch
@@ -87,8 +97,6 @@ class BatchLoader {
   int64_t batches_per_step() const;
   /// Packs of the start cursor's epoch.
   int64_t packs_per_epoch() const;
-  /// Hash of the plan of the start cursor's epoch: goes with the cursor into checkpoints.
-  const std::string& plan_hash() const;
   /// Examples whose summary does not fit into sequence_length even without their document.
   int64_t cut_summaries() const;
   /// Examples whose document is cut.
