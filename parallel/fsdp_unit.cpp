@@ -41,11 +41,12 @@ FsdpUnit::FsdpUnit(const UnitSpec& unit, std::vector<Parameter*> parameters, std
                 parameters_.size(), unit.tensors.size(), unit.name);
   const std::int64_t n = layout_.range_elements(), size = element_bytes(resources.compute);
   const bool copies = resources.compute != DType::kFloat32;
+  const std::int64_t master_bytes = resources.training || !copies ? 4 * n : 0;
   range_begin_ = n * resources.gather.rank();
-  weights_memory_ =
-      Buffer(resources.device, resources.ledger, MemoryCategory::kWeights, n * (copies ? 4 + size : 4));
-  master_ = tensor_in(weights_memory_, 0, DType::kFloat32, {n});
-  if (copies) copy_ = tensor_in(weights_memory_, 4 * n, resources.compute, {n});
+  weights_memory_ = Buffer(resources.device, resources.ledger, MemoryCategory::kWeights,
+                           master_bytes + (copies ? size * n : 0));
+  if (master_bytes > 0) master_ = tensor_in(weights_memory_, 0, DType::kFloat32, {n});
+  if (copies) copy_ = tensor_in(weights_memory_, master_bytes, resources.compute, {n});
   if (resources.training) {
     gradient_memory_ = Buffer(resources.device, resources.ledger, MemoryCategory::kGradients, 4 * n);
     gradient_ = tensor_in(gradient_memory_, 0, DType::kFloat32, {n});
@@ -88,6 +89,33 @@ void FsdpUnit::reshard() {
   if (!whole_is_range() && resources_.weight_slots != nullptr) resources_.weight_slots->give_back(whole_);
   whole_ = Tensor{};
   state_ = State::kSharded;
+}
+
+void FsdpUnit::set_range(std::span<const float> values) {
+  constexpr std::size_t kPiece = 1 << 16;
+  RIPSTOP_CHECK(std::ssize(values) == layout_.range_elements(), "{} values for {} elements of {}",
+                values.size(), layout_.range_elements(), layout_.unit().name);
+  const Stream& stream = resources_.stream;
+  if (!master_.empty()) copy_bytes(stream, master_.data, values.data(), master_.bytes());
+  std::vector<BFloat16> rounded;
+  for (std::size_t at = 0; !copy_.empty() && at < values.size(); at += rounded.size()) {
+    const std::span<const float> piece = values.subspan(at, std::min(kPiece, values.size() - at));
+    rounded.clear();
+    for (const float value : piece) rounded.emplace_back(value);
+    copy_bytes(stream, copy_.as<BFloat16>() + at, rounded.data(), 2 * std::ssize(rounded));
+    stream.synchronize();
+  }
+  stream.synchronize();
+  stale_ = true;
+}
+
+void FsdpUnit::copy_whole_to(FsdpUnit& other) const {
+  const Tensor& to = other.own_range();
+  RIPSTOP_CHECK(state_ == State::kUnsharded && other.whole_is_range() && to.dtype == whole_.dtype &&
+                    to.count() <= whole_.count(),
+                "{}: {} elements to {}", layout_.unit().name, whole_.count(), to.count());
+  copy_bytes(resources_.stream, to.data, whole_.data, to.bytes());
+  other.weights_changed();
 }
 
 Tensor FsdpUnit::part(const Tensor& flat, std::size_t tensor) const {

@@ -1,6 +1,7 @@
 // FsdpUnit: the parameters of one unit, kept as a range and made whole while the unit computes.
 #pragma once
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "model/context.h"
@@ -45,7 +46,8 @@ struct UnitResources {
 };
 
 /// The parameters of one unit. Between uses only this rank's range exists: float32 master weights, a float32
-/// gradient, and, where the compute dtype is bfloat16, a copy in it.
+/// gradient, and, where the compute dtype is bfloat16, a copy in it. Without training: the weights in the
+/// compute dtype alone.
 ///
 /// Life in a micro-batch: unshard -> wait -> forward -> reshard; unshard -> wait -> begin_gradients ->
 /// backward -> reshard
@@ -82,9 +84,17 @@ class FsdpUnit {
   /// Must be called after the master weights (and the copy) have changed.
   void weights_changed() { stale_ = true; }
 
+  /// Overwrites this rank's range, master and copy, with `values` [range_elements] of the host. Returns when
+  /// they have been read.
+  void set_range(std::span<const float> values);
+  /// Copies the gathered weights into the same unit of a model whose fsdp axis is 1, with equal tensor slices
+  /// and compute dtype. In stream order; between wait and reshard.
+  void copy_whole_to(FsdpUnit& other) const;
+
   const UnitLayout& layout() const { return layout_; }
-  /// This rank's range, [range_elements] each: float32 weights, their gradient (no tensor without training),
-  /// and what is gathered: the bfloat16 copy, or no tensor where that is the master itself.
+  /// This rank's range, [range_elements] each: float32 weights (no tensor without training in bfloat16),
+  /// their gradient (no tensor without training), and what is gathered: the bfloat16 copy, or no tensor where
+  /// that is the master itself.
   const Tensor& master() const { return master_; }
   const Tensor& gradient() const { return gradient_; }
   const Tensor& copy() const { return copy_; }

@@ -556,6 +556,11 @@ Communicator& MpiWorld::communicator() {
 const std::vector<RankHost>& MpiWorld::places() const {
   return state_->world.places;
 }
+std::int64_t MpiWorld::ranks_here() const {
+  const std::int64_t own = places()[static_cast<std::size_t>(state_->communicator->rank())].node;
+  return std::count_if(places().begin(), places().end(),
+                       [&](const RankHost& place) { return place.node == own; });
+}
 void MpiWorld::set_step(std::int64_t step) {
   state_->world.watchdog.set_step(step);
 }

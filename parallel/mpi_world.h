@@ -46,6 +46,8 @@ class MpiWorld {
   Communicator& communicator();
   /// By rank of `communicator()`.
   const std::vector<RankHost>& places() const;
+  /// How many ranks run on this rank's node, itself counted.
+  std::int64_t ranks_here() const;
   /// "Open MPI v4.1.4", or "none" where MPI was not started.
   std::string library() const;
 

@@ -269,20 +269,18 @@ ShardedTransformer::ShardedTransformer(const ModelConfig& config, DeviceMesh& me
 
 ShardedTransformer::~ShardedTransformer() = default;
 
-void ShardedTransformer::initialize(Arena& arena, std::uint64_t seed) {
+void ShardedTransformer::initialize(std::uint64_t seed) {
   if (stream_.device().kind == DeviceKind::kMeta) return;
   std::vector<float> host;
   for (FsdpUnit& unit : units_) {
-    const std::int64_t begin = unit.range_begin(), count = unit.master().count();
+    const std::int64_t begin = unit.range_begin(), count = unit.layout().range_elements();
     host.assign(static_cast<std::size_t>(count), 0.0F);
     for (const Box& box : unit.layout().boxes(begin, begin + count))
       for (std::int64_t row = 0; row < box.rows; ++row)
         initial_values(*box.parameter, seed, (box.row + row) * box.parameter->columns + box.column,
                        box.columns, host.data() + box.offset + row * box.stride - begin);
-    copy_bytes(stream_, unit.master().data, host.data(), unit.master().bytes());
-    stream_.synchronize();
+    unit.set_range(host);
   }
-  weights_changed(arena);
 }
 
 void ShardedTransformer::begin_step() {
@@ -292,8 +290,22 @@ void ShardedTransformer::begin_step() {
 void ShardedTransformer::weights_changed(Arena& arena) {
   Context context = this->context(arena);
   for (FsdpUnit& unit : units_) {
-    if (!unit.copy().empty()) convert(context, unit.master(), unit.copy());
+    if (!unit.master().empty() && !unit.copy().empty()) convert(context, unit.master(), unit.copy());
     unit.weights_changed();
+  }
+}
+
+void ShardedTransformer::copy_weights_to(ShardedTransformer& whole) {
+  RIPSTOP_CHECK(whole.mesh_.tensor().size() == mesh_.tensor().size() &&
+                    whole.mesh_.tensor().rank() == mesh_.tensor().rank(),
+                "slice {} of {} to {} of {}", mesh_.tensor().rank(), mesh_.tensor().size(),
+                whole.mesh_.tensor().rank(), whole.mesh_.tensor().size());
+  for (std::size_t u = 0; u < units_.size(); ++u) {
+    units_[u].unshard();
+    if (u + 1 < units_.size()) units_[u + 1].unshard();
+    units_[u].wait();
+    units_[u].copy_whole_to(whole.units_[u]);
+    units_[u].reshard();
   }
 }
 

@@ -34,7 +34,7 @@ class ShardedTransformer {
   ~ShardedTransformer();
 
   /// Initial weights, a function of (seed, parameter, element) alone; see initial_values.
-  void initialize(Arena& arena, std::uint64_t seed);
+  void initialize(std::uint64_t seed);
 
   /// Forgets the gradients of the step before.
   void begin_step();
@@ -68,6 +68,11 @@ class ShardedTransformer {
   /// Must be called after master weights were written from outside, before the next forward. Renews the
   /// bfloat16 copy.
   void weights_changed(Arena& arena);
+
+  /// Gathers unit after unit and copies the weights to `whole`, the same model on the same tensor axis with
+  /// an fsdp axis of 1 and the same compute dtype: every rank gets all of its slice. Ranks of the fsdp axis
+  /// call. In stream order.
+  void copy_weights_to(ShardedTransformer& whole);
 
   std::vector<FsdpUnit>& units() { return units_; }
   const std::vector<UnitSpec>& table() const { return table_; }

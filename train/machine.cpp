@@ -15,6 +15,7 @@
 #include <sstream>
 
 #include "model/kernels/cpu/processor.h"
+#include "parallel/agreement.h"
 
 namespace ripstop {
 namespace {
@@ -172,6 +173,11 @@ Machine look_at_machine() {
 
 int64_t usable_memory_bytes(const Machine& machine) {
   return std::min(machine.memory_bytes, machine.memory_limit_bytes.value_or(machine.memory_bytes));
+}
+
+int64_t memory_of_rank_bytes(MpiWorld& world) {
+  return least_of_all_ranks(world.communicator(),
+                            usable_memory_bytes(look_at_machine()) / world.ranks_here());
 }
 
 std::vector<std::string> complaints(const Machine& machine, int64_t ranks, int64_t ranks_here,

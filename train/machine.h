@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "parallel/mpi_world.h"
+
 namespace ripstop {
 
 /// Facts of the machine, as far as this process may use it. What cannot be found out is 0, empty or none.
@@ -35,6 +37,10 @@ Machine look_at_machine();
 /// The most memory this process may come to hold: the machine's, or the control group's limit where that is
 /// less.
 int64_t usable_memory_bytes(const Machine& machine);
+
+/// The memory that one rank may come to hold: that of the node where it is least, shared by the ranks there.
+/// It decides micro-batches and meshes, which must be the same everywhere. Collective.
+int64_t memory_of_rank_bytes(MpiWorld& world);
 
 /// What will make a run fail or crawl, one sentence each; empty when nothing was found. `ranks` are the
 /// processes that this launch started on all machines, `ranks_here` those on this one, `threads` those of

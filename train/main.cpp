@@ -86,7 +86,7 @@ ExitCode run(const Arguments& words) {
 // Ends the process at once: no MPI_Finalize, which would wait for ranks that do not come.
 [[noreturn]] void end_failed(const Error& error) {
   std::fflush(stdout);
-  fmt::print(stderr, "{}\n", fatal_line(error, launch_rank(), std::nullopt));
+  fmt::print(stderr, "{}\n", fatal_line(error, launch_rank()));
   std::fflush(stderr);
   if (launch_size() > 1)  // the other ranks end at this moment too
     std::this_thread::sleep_for(std::chrono::duration<double>(MpiWorld::kSecondsToEnd));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "model/rounding.h"
 #include "train/progress.h"
 
 namespace ripstop {
@@ -9,10 +10,6 @@ namespace {
 
 // Rows that a CPU rank works on at once: enough for full-speed GEMMs; more would only cost memory.
 constexpr std::int64_t kCpuRows = 4096;
-
-std::int64_t divide_up(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
-}
 
 /// What the config's grammar has and this version does not do. What would give another run than asked for is
 /// refused, what a run is as good without is noted.
@@ -25,11 +22,6 @@ void refuse_what_is_to_come(const RunConfig& config, std::vector<std::string>& n
                 fmt::format("train.recompute = \"{}\" is not in this version of ripstop",
                             to_string(config.train.recompute)),
                 "leave it out, and use smaller micro-batches or more ranks where memory is short");
-  if (config.checkpoint.keep_best == KeepBest::kRougeL || config.generation.validate_examples > 0)
-    throw Error(ExitCode::kUsage,
-                "checkpoint.keep_best = \"rougeL\" and generation.validate_examples are not in this version "
-                "of ripstop",
-                "set keep_best = \"loss\" and validate_examples = 0; ripstop evaluate scores checkpoints");
   if (config.log.tensorboard) notes.emplace_back("log.tensorboard: not in this version, nothing is written");
   if (!config.run.profile_steps.empty())
     notes.emplace_back("run.profile_steps: not in this version, nothing is profiled");
@@ -75,8 +67,27 @@ std::vector<std::int64_t> micro_batches_to_try(const RunConfig& config, const Ru
   return sizes;
 }
 
-bool fits(const RankPlan& plan, const RunTarget& target) {
-  return !target.device_memory_bytes || plan.memory.total() <= *target.device_memory_bytes;
+/// Summaries that a rank writes at once while it validates.
+constexpr std::int64_t kSlots = 32;
+
+/// The model that writes summaries at validations, if any are asked for.
+void choose_summaries(const RunConfig& config, ResolvedRun& run) {
+  if (config.train.validate_every == 0 || config.generation.validate_examples == 0) return;
+  const std::int64_t share =
+      divide_up(config.generation.validate_examples, run.mesh.replicate * run.mesh.fsdp);
+  run.summaries = InferenceOptions::of(run.model, config.data.sequence_length, run.step.sharding.compute,
+                                       std::min(share, kSlots), config.generation.max_new_tokens);
+}
+
+void plan_run(const RunTarget& target, ResolvedRun& run) {
+  run.plan = plan_fullest(run.request(target.device));
+  if (run.summaries)
+    run.summaries_memory =
+        plan_inference(run.model, *run.summaries, run.summaries_mesh(), {}, target.device).memory;
+}
+
+bool fits(const ResolvedRun& run, const RunTarget& target) {
+  return !target.device_memory_bytes || run.memory_bytes() <= *target.device_memory_bytes;
 }
 
 void set_micro_batch(const RunConfig& config, std::int64_t size, ResolvedRun& run) {
@@ -98,10 +109,10 @@ std::string what_fits(const RunConfig& config, const RunTarget& target, Resolved
     const std::int64_t share = divide_up(config.train.global_batch_sequences, run.mesh.fsdp);
     for (const std::int64_t size : micro_batches_to_try(config, target, share, tensor)) {
       set_micro_batch(config, size, run);
-      const RankPlan plan = plan_fullest(run.request(target.device));
-      if (!fits(plan, target)) continue;
+      plan_run(target, run);
+      if (!fits(run, target)) continue;
       text += fmt::format("{}{} with micro_batch_sequences {} needs {}", text.empty() ? "" : "; ",
-                          run.mesh.to_text(), size, bytes_text(plan.memory.total()));
+                          run.mesh.to_text(), size, bytes_text(run.memory_bytes()));
       break;
     }
   }
@@ -132,6 +143,8 @@ ResolvedRun resolve_run(const RunConfig& config, const RunTarget& target) {
                     .decay_norms = config.optimizer.decay_norms};
   run.step.max_grad_norm = config.train.max_grad_norm;
 
+  choose_summaries(config, run);
+
   const std::int64_t share =
       divide_up(config.train.global_batch_sequences, run.mesh.replicate * run.mesh.fsdp);
   std::vector<std::int64_t> sizes = micro_batches_to_try(config, target, share, run.mesh.tensor);
@@ -144,17 +157,18 @@ ResolvedRun resolve_run(const RunConfig& config, const RunTarget& target) {
         "choose data.sequence_length as a multiple of mesh.tensor");
   for (const std::int64_t size : sizes) {
     set_micro_batch(config, size, run);
-    run.plan = plan_fullest(run.request(target.device));
-    if (fits(run.plan, target)) return run;
+    plan_run(target, run);
+    if (fits(run, target)) return run;
   }
   throw Error(
       ExitCode::kResources,
       fmt::format("{} with micro_batch_sequences {} needs {} a rank, {} are there", run.mesh.to_text(),
-                  sizes.back(), bytes_text(run.plan.memory.total()), bytes_text(*target.device_memory_bytes)),
+                  sizes.back(), bytes_text(run.memory_bytes()), bytes_text(*target.device_memory_bytes)),
       what_fits(config, target, run));
 }
 
-std::string plan_text(const RankPlan& plan, const std::optional<std::int64_t>& device_memory_bytes) {
+std::string plan_text(const ResolvedRun& run, const std::optional<std::int64_t>& device_memory_bytes) {
+  const RankPlan& plan = run.plan;
   std::string text;
   for (int c = 0; c < kMemoryCategories; ++c) {
     const auto category = static_cast<MemoryCategory>(c);
@@ -163,6 +177,9 @@ std::string plan_text(const RankPlan& plan, const std::optional<std::int64_t>& d
   }
   text += fmt::format("  {:<14}{:>12}{}\n", "total", bytes_text(plan.memory.total()),
                       device_memory_bytes ? fmt::format(" of {}", bytes_text(*device_memory_bytes)) : "");
+  if (run.summaries)
+    text += fmt::format("  {:<14}{:>12} more while a validation writes summaries\n", "",
+                        bytes_text(run.summaries_memory.total()));
   text += fmt::format("  sent per step  replicate {}, fsdp {}, tensor {}",
                       bytes_text(plan.traffic_per_step.replicate), bytes_text(plan.traffic_per_step.fsdp),
                       bytes_text(plan.traffic_per_step.tensor));

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "train/generate/inference_model.h"
 #include "train/plan.h"
 #include "train/run_config.h"
 
@@ -27,9 +28,17 @@ struct ResolvedRun {
   std::int64_t micro_batches = 1;  ///< of every data rank, in every step
   double idle_share = 0;           ///< of the packs that ranks compute in a step, those that are always empty
   RankPlan plan;                   ///< of the fullest rank
+  /// The model that writes summaries at validations, where config.generation asks for them, and what it takes
+  /// beside `plan` while it lives.
+  std::optional<InferenceOptions> summaries;
+  MemoryUse summaries_memory;
   std::vector<std::string> notes;  ///< what was decided differently from what was asked, for people
 
   PlanRequest request(DeviceKind device) const { return {model, step, mesh, device, micro_batches}; }
+  /// What a rank holds at most.
+  std::int64_t memory_bytes() const { return plan.memory.total() + summaries_memory.total(); }
+  /// The mesh that writes summaries: every rank keeps its place on the tensor axis.
+  MeshSizes summaries_mesh() const { return {mesh.replicate * mesh.fsdp, 1, mesh.tensor}; }
 };
 
 /// Decides mesh, micro-batch and precision, and plans the step. Throws Error(kUsage) for a batch or sequence
@@ -37,7 +46,7 @@ struct ResolvedRun {
 /// Error(kResources) where the plan exceeds the memory, with the meshes and micro-batches that fit.
 ResolvedRun resolve_run(const RunConfig& config, const RunTarget& target);
 
-/// "memory: weights 1.2 GiB, ...": the plan in a few aligned lines.
-std::string plan_text(const RankPlan& plan, const std::optional<std::int64_t>& device_memory_bytes);
+/// "weights 1.2 GiB, ...": the plan of the fullest rank in a few aligned lines.
+std::string plan_text(const ResolvedRun& run, const std::optional<std::int64_t>& device_memory_bytes);
 
 }  // namespace ripstop

@@ -131,6 +131,9 @@ class Resolver {
     if (config_.checkpoint.keep_best == KeepBest::kRougeL && config_.generation.validate_examples == 0)
       refuse(where("checkpoint.keep_best"), "'checkpoint.keep_best' = \"rougeL\" needs summaries to score",
              "set generation.validate_examples, such as 100");
+    if (config_.checkpoint.keep_best == KeepBest::kRougeL && config_.train.validate_every == 0)
+      refuse(where("checkpoint.keep_best"), "'checkpoint.keep_best' = \"rougeL\" is decided at validations",
+             "set train.validate_every, such as 500");
     return config_;
   }
 

@@ -4,19 +4,17 @@
 #include <cmath>
 #include <optional>
 
-#include "data/batch_loader.h"
-#include "data/token_dataset.h"
-#include "data/tokenizer.h"
-#include "model/kernels/cpu/processor.h"
-#include "parallel/start_up.h"
+#include "parallel/agreement.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/checkpoint_writer.h"
+#include "train/equal_ranks.h"
 #include "train/lr_schedule.h"
 #include "train/machine.h"
 #include "train/progress.h"
-#include "train/resolved_run.h"
+#include "train/run_data.h"
 #include "train/run_directory.h"
-#include "train/version.h"
+#include "train/run_report.h"
+#include "train/validation.h"
 
 namespace ripstop {
 namespace {
@@ -29,61 +27,12 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-MemoryBytes to_bytes(const MemoryUse& use) {
-  return {.weights = use[MemoryCategory::kWeights],
-          .gradients = use[MemoryCategory::kGradients],
-          .optimizer = use[MemoryCategory::kOptimizer],
-          .activations = use[MemoryCategory::kActivations],
-          .communication = use[MemoryCategory::kCommunication],
-          .workspace = use[MemoryCategory::kWorkspace],
-          .total = use.total()};
-}
-
-StepCost to_cost(const MemoryUse& memory, const DeviceMesh::AxisBytes& traffic) {
-  return {
-      .memory = to_bytes(memory),
-      .traffic_per_step = {.replicate = traffic.replicate, .fsdp = traffic.fsdp, .tensor = traffic.tensor}};
-}
-
-HostTokens host_tokens(const PackedBatch& batch) {
-  return {batch.tokens, batch.position, batch.targets, batch.document_offset};
-}
-
-BatchLoaderOptions loader_options(const RunConfig& config, const ResolvedRun& run, const DeviceMesh& mesh) {
-  return {.sequence_length = config.data.sequence_length,
-          .pack = config.data.pack,
-          .loss_on = config.data.loss_on,
-          .shuffle_seed = static_cast<std::uint64_t>(config.data.shuffle_seed),
-          .global_batch_sequences = config.train.global_batch_sequences,
-          .micro_batch_sequences = run.step.sharding.sequences,
-          .data_rank = mesh.data_rank(),
-          .data_ranks = mesh.data_ranks(),
-          .epochs = config.train.epochs.value_or(0)};
-}
-
-/// Steps of a run of so many epochs: packs differ from epoch to epoch, as each is packed in its own order.
-std::int64_t count_steps(const TokenDataset& dataset, const RunConfig& config, BatchLoaderOptions options) {
-  if (config.train.steps) return *config.train.steps;
-  std::int64_t packs = 0;
-  for (std::int64_t epoch = 0; epoch < *config.train.epochs; ++epoch)
-    packs += BatchLoader(dataset, options, {.epoch = epoch}).packs_per_epoch();
-  return (packs + options.global_batch_sequences - 1) / options.global_batch_sequences;
-}
-
-/// Every rank looks at its own machine; the memory is the least of all, as it decides the micro-batch, which
-/// must be the same everywhere.
 RunTarget run_target(const RunConfig& config, const TokenDataset& dataset, MpiWorld& world) {
   if (config.run.device == DeviceChoice::kCuda) cuda_device();  // throws where CUDA is not built in
-  std::int64_t ranks_here = 0;
-  const std::vector<RankHost>& places = world.places();
-  const std::int64_t own = places[static_cast<std::size_t>(world.communicator().rank())].node;
-  for (const RankHost& place : places) ranks_here += place.node == own;
-  const Machine machine = look_at_machine();
   return {.ranks = world.communicator().size(),
           .device = DeviceKind::kCpu,
-          .fast_bfloat16 = machine.fast_bfloat16,
-          .device_memory_bytes =
-              least_of_all_ranks(world.communicator(), usable_memory_bytes(machine) / ranks_here),
+          .fast_bfloat16 = look_at_machine().fast_bfloat16,
+          .device_memory_bytes = memory_of_rank_bytes(world),
           .dataset_vocabulary = dataset.header().vocabulary_size};
 }
 
@@ -93,20 +42,23 @@ class Trainer::Run {
  public:
   Run(const TrainerOptions& options, MpiWorld& world);
   ExitCode train();
+  /// Says in `error` and in metrics.jsonl at which step the run ended.
+  void end_failed(Error& error) noexcept;
 
  private:
-  void open_validation();
   void check_agreement();
   void open_directory();
   void resume_or_initialize();
-  void say_header() const;
-  void write_start();
+  void announce();
   bool take_step();
   void log_step(const LoaderStep& loaded, const StepResult& result, double rate, double data_wait);
   void check_numerics(const StepResult& result);
+  bool validation_is_due() const;
+  void validate_and_save();
   bool validate();
   void save();
-  void end(ExitCode code);
+  void write_end(ExitCode code);
+  void say_end(ExitCode code);
 
   std::vector<UnitStates> unit_states();
   MemoryUse measured_memory();
@@ -114,7 +66,6 @@ class Trainer::Run {
     if (leads_ && options_.say) options_.say(line);
   }
   void warn(const std::string& text);
-  bool validates() const { return validation_.has_value(); }
 
   TrainerOptions options_;
   MpiWorld& world_;
@@ -124,12 +75,12 @@ class Trainer::Run {
 
   Tokenizer tokenizer_;
   TokenDataset dataset_;
-  std::optional<TokenDataset> validation_;
   RunTarget target_;
   ResolvedRun resolved_;
   std::int64_t steps_ = 0;
 
   DeviceMesh mesh_;
+  Validation validation_;
   Stream stream_{Device::cpu()};
   MemoryLedger ledger_;
   RankPlan plan_;
@@ -159,14 +110,9 @@ Trainer::Run::Run(const TrainerOptions& options, MpiWorld& world)
       dataset_(std::filesystem::path(options.config.data.directory) / "train.h5"),
       target_(run_target(options.config, dataset_, world)),
       resolved_(resolve_run(options.config, target_)),
-      mesh_(world, resolved_.mesh, options.config.mesh.allow_tensor_across_nodes) {
+      mesh_(world, resolved_.mesh, options.config.mesh.allow_tensor_across_nodes),
+      validation_(options_.config, resolved_, tokenizer_, world, mesh_) {
   const RunConfig& config = options_.config;
-  if (tokenizer_.sha256() != dataset_.header().tokenizer_sha256)
-    throw Error(ExitCode::kInputData,
-                fmt::format("{}/tokenizer.model is not the tokenizer that {} was made with",
-                            config.data.directory, dataset_.path().string()),
-                "prepare the data set again");
-  do_and_agree(mesh_.world(), [&] { open_validation(); });
   check_agreement();
   steps_ = count_steps(dataset_, config, loader_options(config, resolved_, mesh_));
   do_and_agree(mesh_.world(), [&] { open_directory(); });
@@ -185,34 +131,14 @@ Trainer::Run::Run(const TrainerOptions& options, MpiWorld& world)
                             .fsdp_index = at.fsdp,
                             .tensor_index = at.tensor},
                   unit_states());
-  say_header();
-  do_and_agree(mesh_.world(), [&] { write_start(); });
-}
-
-/// `prepare` writes the set even where no example is in it: then there is nothing to validate on.
-void Trainer::Run::open_validation() {
-  if (options_.config.train.validate_every == 0) return;
-  const std::filesystem::path file = std::filesystem::path(options_.config.data.directory) / "validation.h5";
-  if (std::filesystem::exists(file)) validation_.emplace(file);
-  if (validation_ && validation_->header().tokenizer_sha256 != dataset_.header().tokenizer_sha256)
-    throw Error(
-        ExitCode::kInputData,
-        fmt::format("{} was made with another tokenizer than {}", file.string(), dataset_.path().string()),
-        "prepare the data set again");
-  if (validation_ && validation_->examples() > 0) return;
-  validation_.reset();
-  resolved_.notes.push_back(
-      fmt::format("train.validate_every: {} has no examples, nothing is validated", file.string()));
+  do_and_agree(mesh_.world(), [&] { announce(); });
 }
 
 void Trainer::Run::check_agreement() {
   const std::string where = mesh_.hosts()[static_cast<std::size_t>(mesh_.position())];
-  require_equal(mesh_.world(), ExitCode::kResources, "program", fmt::format("{} {}", version(), git_commit()),
-                where, "start the same build on every node");
+  require_equal_programs(mesh_.world(), where);
   require_equal(mesh_.world(), ExitCode::kUsage, "config", to_toml(options_.config), where,
                 "give every rank the same file and overrides");
-  require_equal(mesh_.world(), ExitCode::kResources, "instruction set", cpu_instruction_set(), where,
-                "use nodes of one kind");
   // Threads and memory differ between nodes, and with them what "auto" came to.
   require_equal(mesh_.world(), ExitCode::kResources, "micro-batch",
                 fmt::format("{} packs in {}", resolved_.step.sharding.sequences,
@@ -220,8 +146,7 @@ void Trainer::Run::check_agreement() {
                 where, "give train.micro_batch_sequences, or use nodes of one kind");
   require_equal(mesh_.world(), ExitCode::kInputData, "data set", dataset_.content_hash(), where,
                 "let every node see the same data.directory");
-  require_equal(mesh_.world(), ExitCode::kInputData, "validation set",
-                validation_ ? validation_->content_hash() : "none", where,
+  require_equal(mesh_.world(), ExitCode::kInputData, "validation set", validation_.content_hash(), where,
                 "let every node see the same data.directory");
 }
 
@@ -237,7 +162,8 @@ void Trainer::Run::open_directory() {
 
 void Trainer::Run::resume_or_initialize() {
   const std::string plan_hash =
-      BatchLoader(dataset_, loader_options(options_.config, resolved_, mesh_)).plan_hash();
+      count_epoch_packs(dataset_, loader_options(options_.config, resolved_, mesh_), 0).plan_hash;
+  std::vector<std::string> warnings;
   const auto accept = [&](const Checkpoint& checkpoint) {
     const CheckpointState& saved = checkpoint.manifest.state;
     if (saved.data_content_hash != dataset_.content_hash() || saved.tokenizer_sha256 != tokenizer_.sha256())
@@ -245,6 +171,10 @@ void Trainer::Run::resume_or_initialize() {
                   fmt::format("the data set in {} is not the one this run began with",
                               options_.config.data.directory),
                   "a new run is a new directory");
+    if (!saved.validation_content_hash.empty() && saved.validation_content_hash != validation_.content_hash())
+      warnings.push_back(
+          "the validation set is not the one this run began with: its scores do not compare with earlier "
+          "ones");
     if (saved.step > steps_)
       throw Error(ExitCode::kUsage,
                   fmt::format("the run has done {} steps, train.steps is {}", saved.step, steps_));
@@ -252,7 +182,6 @@ void Trainer::Run::resume_or_initialize() {
       throw Error(ExitCode::kStorage, "the order of the data differs from the checkpoint's",
                   "the run was begun by a version of ripstop that packs differently");
   };
-  std::vector<std::string> warnings;
   const std::optional<CheckpointState> saved =
       resume_newest(io_, std::filesystem::path(options_.config.run.directory) / "checkpoints", mesh_.world(),
                     mesh_.coordinates().fsdp, unit_states(), accept, warnings);
@@ -261,13 +190,14 @@ void Trainer::Run::resume_or_initialize() {
     saved_step_ = state_.step;
     step_->model().weights_changed(step_->arena());
   } else {
-    step_->model().initialize(step_->arena(), static_cast<std::uint64_t>(options_.config.run.seed));
+    step_->model().initialize(static_cast<std::uint64_t>(options_.config.run.seed));
     state_.model = resolved_.model;
     state_.data_content_hash = dataset_.content_hash();
     state_.tokenizer_sha256 = tokenizer_.sha256();
   }
   state_.config = to_toml(options_.config);
   state_.pack_plan_hash = plan_hash;
+  state_.validation_content_hash = validation_.content_hash();
   do_and_agree(mesh_.world(), [&] {
     if (!leads_) return;
     directory_->open_metrics(state_.step);
@@ -275,48 +205,20 @@ void Trainer::Run::resume_or_initialize() {
   });
 }
 
-void Trainer::Run::say_header() const {
+void Trainer::Run::announce() {
   if (!leads_) return;
   const RunConfig& config = options_.config;
-  say(fmt::format("ripstop {} ({})  {}  {}", version(), git_commit(), device_name(stream_.device()),
-                  cpu_instruction_set()));
-  say(mesh_.describe());
-  const std::int64_t parameters = parameter_count(resolved_.model);
-  say(fmt::format("model: {} parameters, computing in {}", parameters,
-                  dtype_name(resolved_.step.sharding.compute)));
-  say(fmt::format("step: {} packs of {} tokens; {} micro-batches of {} on each of {} data ranks{}",
-                  config.train.global_batch_sequences, config.data.sequence_length, resolved_.micro_batches,
-                  resolved_.step.sharding.sequences, mesh_.data_ranks(),
-                  resolved_.idle_share > 0 ? fmt::format(", {:.1f}% idle", 100 * resolved_.idle_share) : ""));
-  say(fmt::format("plan for the fullest rank:\n{}", plan_text(resolved_.plan, target_.device_memory_bytes)));
+  for (const std::string& line : header_lines(config, resolved_, target_, mesh_, stream_.device())) say(line);
   if (loader_->cut_summaries() > 0)
     say(fmt::format("{} summaries are longer than data.sequence_length and lose their end",
                     loader_->cut_summaries()));
   for (const std::string& note : resolved_.notes) say("note: " + note);
   for (const std::string& note : directory_->notes()) say("note: " + note);
+  if (!validation_.note().empty()) say("note: " + validation_.note());
   say(fmt::format("{} {} at step {} of {}; watch {}", state_.step > 0 ? "resumes" : "begins",
                   config.run.directory, state_.step, steps_,
                   (std::filesystem::path(config.run.directory) / "metrics.jsonl").string()));
-}
-
-void Trainer::Run::write_start() {
-  if (!leads_) return;
-  const FlopsPerToken flops = training_flops_per_token(resolved_.model, options_.config.data.sequence_length);
-  directory_->metrics().write(
-      StartEvent{.step = state_.step,
-                 .steps = steps_,
-                 .argv = options_.argv,
-                 .version = std::string(version()),
-                 .git_commit = std::string(git_commit()),
-                 .replicate = resolved_.mesh.replicate,
-                 .fsdp = resolved_.mesh.fsdp,
-                 .tensor = resolved_.mesh.tensor,
-                 .hosts = mesh_.hosts(),
-                 .parameters = parameter_count(resolved_.model),
-                 .flops_per_token = flops.causal,
-                 .flops_per_token_full_attention = flops.full_attention,
-                 .flops_formula = "6 P + 6 L C T (causal), 6 P + 12 L C T (full attention)",
-                 .plan = to_cost(resolved_.plan.memory, resolved_.plan.traffic_per_step)});
+  directory_->metrics().write(start_event(config, resolved_, mesh_, options_.argv, state_.step, steps_));
 }
 
 std::vector<UnitStates> Trainer::Run::unit_states() {
@@ -333,20 +235,28 @@ std::vector<UnitStates> Trainer::Run::unit_states() {
 // ------------------------------------------------------------------------------------------------------
 
 ExitCode Trainer::Run::train() {
-  const RunConfig& config = options_.config;
+  if (validation_is_due()) validate_and_save();  // a stop came between step and validation
   while (state_.step < steps_ && !stopping_) {
     if (!take_step()) break;
-    const auto due = [&](std::int64_t every) { return every > 0 && state_.step % every == 0; };
-    const bool last = state_.step == steps_;
-    // Before the save: the checkpoint says which one is the best.
-    const bool better = validates() && (last || due(config.train.validate_every)) && validate();
-    if (due(config.checkpoint.every_steps) || better || stopping_) save();
+    if (stopping_) break;  // the time that is left is for the save
+    if (validation_is_due()) validate_and_save();
+    const std::int64_t every = options_.config.checkpoint.every_steps;
+    if (every > 0 && state_.step % every == 0 && saved_step_ != state_.step) save();
   }
-  const bool finished = !stopping_ || state_.step >= steps_;
   if (saved_step_ != state_.step) save();
+  const bool finished = !stopping_ || (state_.step >= steps_ && !validation_is_due());
   const ExitCode code = finished ? ExitCode::kOk : ExitCode::kRequeue;
-  end(code);
+  if (leads_) {
+    write_end(code);
+    say_end(code);
+  }
   return code;
+}
+
+/// After so many steps, and after the last one; once.
+bool Trainer::Run::validation_is_due() const {
+  if (!validation_.any() || state_.step == 0 || state_.validated_step == state_.step) return false;
+  return state_.step == steps_ || state_.step % options_.config.train.validate_every == 0;
 }
 
 /// One optimizer step; false at the end of the data.
@@ -429,41 +339,48 @@ void Trainer::Run::check_numerics(const StepResult& result) {
                 "lower optimizer.learning_rate, or go on from an earlier checkpoint");
 }
 
-/// The exact loss over the validation set; true where it is the best so far, to be saved. Where such
-/// checkpoints are not kept none is: "best" must name one that is there.
+/// A new best is saved at once: "best" must name a checkpoint that is there, and it says which one is best.
+void Trainer::Run::validate_and_save() {
+  const bool better = validate();
+  if (better) save();
+}
+
+/// Scores the model on the validation set; true where it is the best so far and such checkpoints are kept.
 bool Trainer::Run::validate() {
   const Clock::time_point begin = Clock::now();
-  const RunConfig& config = options_.config;
-  BatchLoaderOptions options = loader_options(config, resolved_, mesh_);
-  options.shuffle = false;
-  options.epochs = 1;
-  options.global_batch_sequences = resolved_.step.sharding.sequences * mesh_.data_ranks();
-  std::optional<BatchLoader> loader;
-  do_and_agree(mesh_.world(), [&] { loader.emplace(*validation_, options); });
-  LossSum sum;
-  while (loader->next_step()) {
-    const LossSum part = step_->evaluate(loader->batches_per_step(),
-                                         [&](std::int64_t) { return host_tokens(loader->next_batch()); });
-    sum.loss += part.loss;
-    sum.targets += part.targets;
+  const KeepBest keep = options_.config.checkpoint.keep_best;
+  const ValidationScores scores = validation_.measure(*step_);
+  const double loss = scores.loss.mean();
+  const bool by_rouge = keep == KeepBest::kRougeL;
+  const double value = by_rouge ? scores.rouge->rouge_l.fmeasure : loss;
+  const auto beats = [&](const BestSoFar& best) {
+    return best.metric != to_string(keep) || (by_rouge ? value > best.value : value < best.value);
+  };
+  const bool better = keep != KeepBest::kNone && scores.loss.targets > 0 && std::isfinite(value) &&
+                      (!state_.best || beats(*state_.best));
+  if (better)
+    state_.best = BestSoFar{.metric = std::string(to_string(keep)), .value = value, .step = state_.step};
+  state_.validated_step = state_.step;
+  if (!leads_) return better;
+
+  ValidationEvent event;
+  event.step = state_.step;
+  event.loss = loss;
+  event.targets = static_cast<std::int64_t>(scores.loss.targets);
+  event.seconds = seconds_since(begin);
+  event.best = better;
+  std::string rouge;
+  if (scores.rouge) {
+    event.rouge1 = scores.rouge->rouge1.fmeasure;
+    event.rouge2 = scores.rouge->rouge2.fmeasure;
+    event.rougeL = scores.rouge->rouge_l.fmeasure;
+    rouge = fmt::format("  rouge1 {:.2f}  rouge2 {:.2f}  rougeL {:.2f}", 100 * *event.rouge1,
+                        100 * *event.rouge2, 100 * *event.rougeL);
   }
-  const double loss = sum.mean();
-  const bool better = config.checkpoint.keep_best != KeepBest::kNone && sum.targets > 0 &&
-                      std::isfinite(loss) && (!state_.best || loss < state_.best->value);
-  if (better) state_.best = BestSoFar{.metric = "loss", .value = loss, .step = state_.step};
-  if (leads_) {
-    const double seconds = seconds_since(begin);
-    ValidationEvent event;
-    event.step = state_.step;
-    event.loss = loss;
-    event.targets = static_cast<std::int64_t>(sum.targets);
-    event.seconds = seconds;
-    event.best = better;
-    directory_->metrics().write(event);
-    say(fmt::format("validation at step {}  loss {:.4f}  perplexity {:.2f}  {} targets  {:.1f}s{}",
-                    state_.step, loss, std::exp(loss), static_cast<std::int64_t>(sum.targets), seconds,
-                    better ? "  best" : ""));
-  }
+  directory_->metrics().write(event);
+  say(fmt::format("validation at step {}  loss {:.4f}  perplexity {:.2f}  {} targets{}  {:.1f}s{}",
+                  state_.step, loss, std::exp(loss), event.targets, rouge, event.seconds,
+                  better ? "  best" : ""));
   return better;
 }
 
@@ -496,21 +413,31 @@ MemoryUse Trainer::Run::measured_memory() {
   return use;
 }
 
-void Trainer::Run::end(ExitCode code) {
-  if (!leads_) return;
-  const MemoryUse measured = measured_memory();
+void Trainer::Run::write_end(ExitCode code) {
   directory_->metrics().write(EndEvent{.step = state_.step,
                                        .exit_code = static_cast<int>(code),
-                                       .planned = to_cost(plan_.memory, plan_.traffic_per_step),
-                                       .measured = to_cost(measured, step_traffic_),
+                                       .planned = step_cost(plan_.memory, plan_.traffic_per_step),
+                                       .measured = step_cost(measured_memory(), step_traffic_),
                                        .seconds = seconds_since(begin_)});
   directory_->metrics().sync();
+}
+
+void Trainer::Run::say_end(ExitCode code) {
   const auto traffic = [](const DeviceMesh::AxisBytes& t) { return t.replicate + t.fsdp + t.tensor; };
   say(fmt::format("planned / measured: memory {} / {}, sent per step {} / {}",
-                  bytes_text(plan_.memory.total()), bytes_text(measured.total()),
+                  bytes_text(plan_.memory.total()), bytes_text(measured_memory().total()),
                   bytes_text(traffic(plan_.traffic_per_step)), bytes_text(traffic(step_traffic_))));
   if (code == ExitCode::kRequeue)
     say(fmt::format("stopped on a signal after step {}: run the same command again to go on", state_.step));
+}
+
+void Trainer::Run::end_failed(Error& error) noexcept {
+  error.set_step(state_.step);
+  if (!leads_) return;
+  try {
+    write_end(error.code());
+  } catch (const std::exception&) {  // the disk that is full, perhaps: `error` says more
+  }
 }
 
 void Trainer::Run::warn(const std::string& text) {
@@ -523,7 +450,12 @@ Trainer::Trainer(const TrainerOptions& options, MpiWorld& world)
     : run_(std::make_unique<Run>(options, world)) {}
 Trainer::~Trainer() = default;
 ExitCode Trainer::run() {
-  return run_->train();
+  try {
+    return run_->train();
+  } catch (Error& error) {
+    run_->end_failed(error);
+    throw;
+  }
 }
 
 }  // namespace ripstop

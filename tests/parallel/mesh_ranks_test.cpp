@@ -3,8 +3,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "parallel/agreement.h"
 #include "parallel/device_mesh.h"
-#include "parallel/start_up.h"
 #include "parallel/tensor_parallel.h"
 #include "tests/parallel/rank_tests.h"
 

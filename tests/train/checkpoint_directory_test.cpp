@@ -139,6 +139,37 @@ TEST_F(CheckpointDirectoryTest, ResumesFromTheNewestThatProvesWhole) {
   EXPECT_TRUE(std::filesystem::exists(path() / "step_00000004.damaged" / "rank_00001.h5"));
 }
 
+// One node cannot read for a moment: going on from the older checkpoint would lose steps, and nothing is
+// wrong with the newer one.
+TEST_F(CheckpointDirectoryTest, ARankThatCannotReadAWholeCheckpointMovesNothing) {
+  save(1);
+  save(2);
+  int64_t failed = 0;
+  for (int64_t call = 0; call < 12; ++call) {
+    run_.fill(99);
+    FaultIo shaky;
+    shaky.kind = FaultIo::Kind::kError;
+    shaky.at = call;
+    const auto thrown = SimulatedRanks(run_.mesh().ranks()).run([&](Communicator& world) {
+      RankMemory& own = run_.ranks()[static_cast<size_t>(world.rank())];
+      Io& io = world.rank() == 1 ? static_cast<Io&>(shaky) : io_;
+      std::vector<std::string> warnings;
+      const auto state = resume_newest(
+          io, path(), world, own.place().fsdp_index, own.units(), [](const Checkpoint&) {}, warnings);
+      EXPECT_EQ(state->step, 2);
+    });
+    EXPECT_EQ(thrown[0].has_value(), thrown[1].has_value());
+    if (thrown[0]) {
+      ++failed;
+      EXPECT_EQ(thrown[0]->code(), ExitCode::kStorage);
+      EXPECT_STREQ(thrown[0]->what(), thrown[1]->what());
+      EXPECT_NE(std::string(thrown[0]->what()).find("rank 1: "), std::string::npos) << thrown[0]->what();
+    }
+    EXPECT_EQ(whole(), (Steps{1, 2})) << "call " << call;
+  }
+  EXPECT_GT(failed, 4);
+}
+
 TEST_F(CheckpointDirectoryTest, NeverAFreshStartOverDamage) {
   save(1);
   save(2);

@@ -124,6 +124,8 @@ inline CheckpointState state_at(int64_t step, const ModelConfig& model) {
   state.model = model;
   state.config = "[train]\nsteps = 1000\n";
   state.data_content_hash = "0123456789abcdef";
+  state.validation_content_hash = "fedcba9876543210";
+  state.validated_step = step / 2;
   return state;
 }
 

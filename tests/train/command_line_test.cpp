@@ -95,8 +95,9 @@ TEST(CommandLine, RankComesFromTheLauncher) {
 }
 
 TEST(CommandLine, FatalLineEscapesWhatWouldBreakIt) {
-  const Error error(ExitCode::kStorage, "a \"b\"\n\\ \x01", "h\t");
-  EXPECT_EQ(fatal_line(error, 7, 1200),
+  Error error(ExitCode::kStorage, "a \"b\"\n\\ \x01", "h\t");
+  error.set_step(1200);
+  EXPECT_EQ(fatal_line(error, 7),
             "FATAL code=74 rank=7 step=1200 what=\"a \\\"b\\\"\\n\\\\ \\u0001\" hint=\"h\\u0009\"");
 }
 

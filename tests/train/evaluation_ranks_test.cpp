@@ -3,10 +3,9 @@
 
 #include <cstdlib>
 
-#include "data/prompt_template.h"
 #include "tests/data/scratch_directory.h"
-#include "tests/data/small_tokenizer.h"
 #include "tests/parallel/rank_tests.h"
+#include "tests/train/small_dataset.h"
 #include "train/generate/write_texts.h"
 
 namespace ripstop {
@@ -36,7 +35,7 @@ struct Model {
     const InferencePlan plan =
         plan_inference(kModel, options, mesh.sizes(), mesh.coordinates(), DeviceKind::kCpu);
     model.emplace(kModel, options, mesh, stream, ledger, plan.arena);
-    model->model().initialize(model->arena(), 5);
+    model->model().initialize(5);
   }
   DeviceMesh mesh;
   Stream stream{Device::cpu()};
@@ -58,29 +57,12 @@ class EvaluationRanks : public testing::Test {
     Communicator& world = test_world().communicator();
     if (world.rank() == 0) {
       scratch_.emplace();
-      write_dataset(scratch_->path() / "test.h5");
+      write_small_dataset(scratch_->path() / "test.h5", 0, kExamples);
     }
     directory_ = world.all_gather_text(scratch_ ? scratch_->path().string() : "").front();
   }
   void TearDown() override { test_world().communicator().barrier(); }
 
-  void write_dataset(const std::filesystem::path& path) {
-    const PromptTemplate prompt(tokenizer_, std::string(kDefaultTemplate));
-    TokenDatasetHeader header;
-    header.vocabulary_size = tokenizer_.vocabulary_size();
-    header.tokenizer_sha256 = tokenizer_.sha256();
-    header.prompt_template = prompt.text();
-    header.separator = prompt.separator();
-    header.with_text = true;
-    TokenDatasetWriter writer(path, header);
-    for (std::int64_t i = 0; i < kExamples; ++i) {
-      std::string document = "The council said";
-      for (std::int64_t w = 0; w < i * 5 % 23; ++w) document += fmt::format(" that {} old market", i * w);
-      const ExampleText text{fmt::format("id{}", i), document, fmt::format("The bridge {} opened.", i)};
-      writer.add(prompt.encode_pair(text.document, text.summary), &text);
-    }
-    writer.finish();
-  }
   TokenDataset dataset() { return TokenDataset(directory_ / "test.h5"); }
 
   Tokenizer tokenizer_{small_model(), "small"};

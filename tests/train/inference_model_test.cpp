@@ -29,7 +29,7 @@ class InferenceModelTest : public testing::Test {
     const InferencePlan plan =
         plan_inference(kModel, options, mesh_.sizes(), mesh_.coordinates(), DeviceKind::kCpu);
     auto made = std::make_unique<InferenceModel>(kModel, options, mesh_, stream_, ledger_, plan.arena);
-    made->model().initialize(made->arena(), 7);
+    made->model().initialize(7);
     return made;
   }
   std::vector<Ids> generate(InferenceModel& model, const GreedyOptions& options,
@@ -94,7 +94,7 @@ TEST_F(InferenceModelTest, PlanIsWhatItTakes) {
         plan_inference(kModel, options, mesh_.sizes(), mesh_.coordinates(), DeviceKind::kCpu);
     MemoryLedger ledger;
     InferenceModel made(kModel, options, mesh_, stream_, ledger, plan.arena);
-    made.model().initialize(made.arena(), 7);
+    made.model().initialize(7);
     generate(made, {slots, 96, 200, 20, -1}, prompts_of_many_lengths());
     EXPECT_EQ(ledger.peak(), plan.memory);
     EXPECT_LE(made.arena().peak().total(), plan.arena.total());

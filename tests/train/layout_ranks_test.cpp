@@ -63,7 +63,7 @@ StepOptions options(DType compute, std::int64_t micro = 0) {
 std::vector<double> losses(MeshTraining& run, std::int64_t steps = kSteps,
                            std::int64_t vocabulary = kVocabulary) {
   const ScheduleSection schedule{.kind = ScheduleKind::kCosine, .warmup_steps = 20, .minimum_ratio = 0.1};
-  run.step->model().initialize(run.step->arena(), 7);
+  run.step->model().initialize(7);
   std::vector<double> values;
   for (std::int64_t s = 1; s <= steps; ++s)
     values.push_back(

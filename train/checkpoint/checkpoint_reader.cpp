@@ -6,9 +6,10 @@
 #include <set>
 
 #include "model/error.h"
-#include "train/checkpoint/agreement.h"
+#include "parallel/agreement.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/file_blocks.h"
+#include "train/checkpoint/verify.h"
 
 namespace ripstop {
 namespace {
@@ -101,16 +102,16 @@ std::optional<Checkpoint> share_choice(Io& io, const std::filesystem::path& dire
   const std::string step = text_of_rank_0(world, choice == nullptr ? "" : std::to_string(choice->step));
   if (step.empty()) return std::nullopt;
   Checkpoint checkpoint{directory / step_directory_name(std::stoll(step)), {}};
-  agree(world, failure_of([&] { checkpoint.manifest = read_manifest(io, checkpoint.directory); }));
+  do_and_agree(world, [&] { checkpoint.manifest = read_manifest(io, checkpoint.directory); });
   return checkpoint;
 }
 
 std::vector<ListedCheckpoint> list_on_rank_0(Io& io, const std::filesystem::path& directory,
                                              Communicator& world) {
   std::vector<ListedCheckpoint> listed;
-  agree(world, failure_of([&] {
-          if (world.rank() == 0) listed = list_checkpoints(io, directory);
-        }));
+  do_and_agree(world, [&] {
+    if (world.rank() == 0) listed = list_checkpoints(io, directory);
+  });
   return listed;
 }
 
@@ -137,13 +138,32 @@ std::optional<Checkpoint> choose(Io& io, const std::filesystem::path& directory,
                                  std::vector<std::string>& warnings) {
   ListedCheckpoint taken;
   const ListedCheckpoint* choice = take_newest(listed, taken, damaged, warnings);
-  agree(world, failure_of([&] {
-          if (choice == nullptr && !damaged.empty())
-            throw Error(ExitCode::kStorage,
-                        fmt::format("{}: none of its checkpoints is whole", directory.string()),
-                        warnings.empty() ? "" : warnings.back());
-        }));
+  do_and_agree(world, [&] {
+    if (choice == nullptr && !damaged.empty())
+      throw Error(ExitCode::kStorage, fmt::format("{}: none of its checkpoints is whole", directory.string()),
+                  warnings.empty() ? "" : warnings.back());
+  });
   return share_choice(io, directory, world, choice);
+}
+
+/// Collective: whether the files are damaged, and not just out of reach for a rank that could not read them
+/// (`read` is false there). The others look at every byte; where there are none, all do.
+bool is_damaged(Io& io, const std::filesystem::path& directory, Communicator& world, bool read) {
+  int64_t before = 0, readers = 0;
+  const std::vector<std::string> states = world.all_gather_text(read ? "read" : "");
+  for (int64_t rank = 0; rank < std::ssize(states); ++rank) {
+    if (states[static_cast<size_t>(rank)].empty()) continue;
+    ++readers;
+    before += rank < world.rank();
+  }
+  std::vector<CheckpointDamage> found;
+  if (readers == 0)
+    found = verify_share(io, directory, world.rank(), world.size());
+  else if (read)
+    found = verify_share(io, directory, before, readers);
+  for (const std::string& text : world.all_gather_text(found.empty() ? "" : found.front().what))
+    if (!text.empty()) return true;
+  return false;
 }
 
 void move_aside(Io& io, const std::filesystem::path& directory, std::vector<std::string>& warnings) {
@@ -176,10 +196,28 @@ void read_checkpoint(Io& io, const Checkpoint& checkpoint, int64_t fsdp_index,
 
 void load_checkpoint(Io& io, const Checkpoint& checkpoint, Communicator& world, int64_t fsdp_index,
                      const std::vector<UnitStates>& units) {
-  agree(world, failure_of([&] {
-          check_same_parameters(checkpoint.manifest, units);
-          read_checkpoint(io, checkpoint, fsdp_index, units);
-        }));
+  do_and_agree(world, [&] {
+    check_same_parameters(checkpoint.manifest, units);
+    read_checkpoint(io, checkpoint, fsdp_index, units);
+  });
+}
+
+void load_weights(Io& io, const Checkpoint& checkpoint, Communicator& world,
+                  const std::vector<const UnitLayout*>& layouts, std::span<float> staging,
+                  FunctionRef<void(size_t unit, std::span<const float> weights)> take) {
+  do_and_agree(world, [&] {
+    std::vector<UnitStates> units;
+    for (const UnitLayout* layout : layouts) units.push_back({.layout = layout});
+    check_same_parameters(checkpoint.manifest, units);
+    for (size_t u = 0; u < units.size(); ++u) {
+      const int64_t elements = units[u].layout->elements();
+      RIPSTOP_CHECK(elements <= std::ssize(staging), "{} elements for a unit of {}", staging.size(),
+                    elements);
+      units[u].master = staging.data();
+      read_checkpoint(io, checkpoint, /*fsdp_index=*/0, {units[u]});
+      take(u, staging.first(static_cast<size_t>(elements)));
+    }
+  });
 }
 
 std::optional<Checkpoint> newest_checkpoint(Io& io, const std::filesystem::path& directory,
@@ -201,10 +239,17 @@ std::optional<CheckpointState> resume_newest(Io& io, const std::filesystem::path
     if (!checkpoint) return std::nullopt;
     accept(*checkpoint);
     check_same_parameters(checkpoint->manifest, units);
+    bool read = false;
     try {
-      load_checkpoint(io, *checkpoint, world, fsdp_index, units);
+      do_and_agree(world, [&] {
+        read_checkpoint(io, *checkpoint, fsdp_index, units);
+        read = true;
+      });
     } catch (const Error& error) {
       if (error.code() != ExitCode::kStorage) throw;
+      if (!is_damaged(io, checkpoint->directory, world, read))
+        throw Error(ExitCode::kStorage, fmt::format("{}; read again it is whole", error.what()),
+                    "the file system fails now and then: run the same command again, on other nodes");
       if (world.rank() == 0) damaged.push_back(checkpoint->directory);
       if (world.rank() == 0) warnings.push_back(fmt::format("passing over a checkpoint: {}", error.what()));
       continue;

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,13 @@ void read_checkpoint(Io& io, const Checkpoint& checkpoint, int64_t fsdp_index,
 void load_checkpoint(Io& io, const Checkpoint& checkpoint, Communicator& world, int64_t fsdp_index,
                      const std::vector<UnitStates>& units);
 
+/// Collective: the weights alone, unit after unit through `staging`, which has as many elements as the
+/// largest unit of `layouts` (laid out for an fsdp axis of 1): `take` gets each unit's number and its
+/// weights, which are lost when it returns. As load_checkpoint otherwise.
+void load_weights(Io& io, const Checkpoint& checkpoint, Communicator& world,
+                  const std::vector<const UnitLayout*>& layouts, std::span<float> staging,
+                  FunctionRef<void(size_t unit, std::span<const float> weights)> take);
+
 /// Collective: rank 0 looks for the newest checkpoint below `directory` whose manifest and file sizes are
 /// right, and all ranks get it. `warnings` (on rank 0) get a text for every newer one that is not. Nothing
 /// where there is no checkpoint at all; Error(kStorage) where there are some and none is right.
@@ -42,7 +50,8 @@ std::optional<Checkpoint> newest_checkpoint(Io& io, const std::filesystem::path&
 /// its state; nothing where there is none at all. `accept` sees the state before anything is overwritten, on
 /// every rank alike, and may throw. Damaged newer ones get a warning (rank 0) and are moved aside to
 /// "step_N.damaged", so that they never count again: for the owner of the run alone. Error(kStorage) where
-/// there are checkpoints and none is whole.
+/// there are checkpoints and none is whole, and where one that some rank could not read turns out to be whole:
+/// going on from an older one would lose steps.
 std::optional<CheckpointState> resume_newest(Io& io, const std::filesystem::path& directory,
                                              Communicator& world, int64_t fsdp_index,
                                              const std::vector<UnitStates>& units,

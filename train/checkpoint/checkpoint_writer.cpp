@@ -10,7 +10,7 @@
 
 #include "data/hash.h"
 #include "model/error.h"
-#include "train/checkpoint/agreement.h"
+#include "parallel/agreement.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/file_blocks.h"
 #include "train/checkpoint/rank_file.h"
@@ -164,17 +164,17 @@ SaveReport CheckpointWriter::Impl::save(const CheckpointState& state, const Save
   const std::filesystem::path attempt = directory_ / name;
   SaveReport report{directory_ / step_directory_name(state.step), 0, {}, {}};
   try {
-    agree(*world_, failure_of([&] {
+    do_and_agree(*world_, [&] {
       if (leads()) begin(attempt);
-    }));
+    });
     std::string line;
-    agree(*world_, failure_of([&] {
+    do_and_agree(*world_, [&] {
       if (!ranges_.empty()) line = line_of(write(attempt, policy.read_back));
-    }));
+    });
     const Manifest manifest = collect(state, line);
-    agree(*world_, failure_of([&] {
+    do_and_agree(*world_, [&] {
       if (leads()) commit(attempt, manifest, policy, report.warnings);
-    }));
+    });
     report.bytes = manifest.bytes();
   } catch (const Error& error) {
     // All ranks know, so none writes any more.

@@ -108,6 +108,7 @@ class Reader {
   void only(const Json& object, std::initializer_list<const char*> keys) const;
 
   void check_version(const Json& document);
+  int64_t version() const { return version_; }
   ModelConfig model(const Json& json) const;
   std::optional<BestSoFar> best(const Json& json) const;
   MeshSizes mesh(const Json& json) const;
@@ -118,6 +119,7 @@ class Reader {
 
  private:
   std::string name_;
+  int64_t version_ = 0;
   bool is_newer_ = false;
 };
 
@@ -202,6 +204,7 @@ void Reader::check_version(const Json& document) {
   if (reader > Manifest::kVersion)
     refuse("is of format version {} and needs a ripstop that reads version {}; this one reads up to {}",
            version, reader, Manifest::kVersion);
+  version_ = version;
   is_newer_ = version > Manifest::kVersion;
   const int64_t layout = integer(document, "layout", 1, 1'000'000);
   if (layout != UnitLayout::kVersion)
@@ -346,28 +349,30 @@ std::string sidecar_file_name(int64_t rank) {
 
 std::string manifest_text(const Manifest& manifest) {
   const CheckpointState& state = manifest.state;
-  const Json document = {{"format", kFormat},
-                         {"version", Manifest::kVersion},
-                         {"min_reader", kMinimumReader},
-                         {"layout", UnitLayout::kVersion},
-                         {"written_by", manifest.written_by},
-                         {"step", state.step},
-                         {"updates", state.updates},
-                         {"cursor", {{"epoch", state.epoch}, {"pack", state.pack}}},
-                         {"tokens", state.tokens},
-                         {"best", json_of(state.best)},
-                         {"mesh",
-                          {{"replicate", manifest.mesh.replicate},
-                           {"fsdp", manifest.mesh.fsdp},
-                           {"tensor", manifest.mesh.tensor}}},
-                         {"model", json_of(state.model)},
-                         {"data",
-                          {{"content_hash", state.data_content_hash},
-                           {"tokenizer_sha256", state.tokenizer_sha256},
-                           {"pack_plan_hash", state.pack_plan_hash}}},
-                         {"config", state.config},
-                         {"units", json_of(manifest.units)},
-                         {"files", json_of(manifest.files)}};
+  const Json document = {
+      {"format", kFormat},
+      {"version", Manifest::kVersion},
+      {"min_reader", kMinimumReader},
+      {"layout", UnitLayout::kVersion},
+      {"written_by", manifest.written_by},
+      {"step", state.step},
+      {"updates", state.updates},
+      {"cursor", {{"epoch", state.epoch}, {"pack", state.pack}}},
+      {"tokens", state.tokens},
+      {"best", json_of(state.best)},
+      {"validation", {{"step", state.validated_step}, {"content_hash", state.validation_content_hash}}},
+      {"mesh",
+       {{"replicate", manifest.mesh.replicate},
+        {"fsdp", manifest.mesh.fsdp},
+        {"tensor", manifest.mesh.tensor}}},
+      {"model", json_of(state.model)},
+      {"data",
+       {{"content_hash", state.data_content_hash},
+        {"tokenizer_sha256", state.tokenizer_sha256},
+        {"pack_plan_hash", state.pack_plan_hash}}},
+      {"config", state.config},
+      {"units", json_of(manifest.units)},
+      {"files", json_of(manifest.files)}};
   // A text that is not UTF-8 must not cost a checkpoint: what is wrong in it becomes U+FFFD.
   std::string body = document.dump(1, ' ', false, Json::error_handler_t::replace);
   body.resize(body.size() - 2);  // "\n}"
@@ -387,7 +392,7 @@ Manifest parse_manifest(const std::string& bytes, const std::string& name) {
   reader.check_version(document);
   reader.only(document,
               {"format", "version", "min_reader", "layout", "written_by", "step", "updates", "cursor",
-               "tokens", "best", "mesh", "model", "data", "config", "units", "files", "hash"});
+               "tokens", "best", "validation", "mesh", "model", "data", "config", "units", "files", "hash"});
   const auto count = [&](const Json& object, const char* key) {
     return reader.integer(object, key, 0, INT64_MAX);
   };
@@ -403,6 +408,13 @@ Manifest parse_manifest(const std::string& bytes, const std::string& name) {
   state.pack = count(cursor, "pack");
   state.tokens = count(document, "tokens");
   state.best = reader.best(reader.member(document, "best"));
+  state.validated_step = state.step;
+  if (reader.version() >= 2) {
+    const Json& validation = reader.member(document, "validation");
+    reader.only(validation, {"step", "content_hash"});
+    state.validated_step = reader.integer(validation, "step", 0, state.step);
+    state.validation_content_hash = reader.text(validation, "content_hash", kShort);
+  }
   manifest.mesh = reader.mesh(reader.member(document, "mesh"));
   state.model = reader.model(reader.member(document, "model"));
   const Json& data = reader.member(document, "data");

@@ -34,6 +34,8 @@ struct CheckpointState {
   std::string data_content_hash;
   std::string tokenizer_sha256;
   std::string pack_plan_hash;
+  std::string validation_content_hash;  ///< "none" without a validation set, empty where unknown
+  int64_t validated_step = 0;           ///< the last step whose weights were validated; 0: none was
   std::optional<BestSoFar> best;
   bool operator==(const CheckpointState&) const = default;
 };
@@ -48,7 +50,8 @@ struct StoredFile {
 };
 
 struct Manifest {
-  static constexpr int kVersion = 1;
+  /// 2: `validation`. Version 1 had none; a run that goes on from there counts as validated.
+  static constexpr int kVersion = 2;
   static constexpr const char* kFileName = "manifest.json";
   static constexpr int64_t kMostBytes = int64_t{16} << 20;
 

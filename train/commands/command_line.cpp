@@ -79,9 +79,10 @@ int64_t launch_size() {
   return number_from_environment({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}, 1);
 }
 
-std::string fatal_line(const Error& error, int64_t rank, std::optional<int64_t> step) {
+std::string fatal_line(const Error& error, int64_t rank) {
   return fmt::format("FATAL code={} rank={} step={} what=\"{}\" hint=\"{}\"", static_cast<int>(error.code()),
-                     rank, step ? std::to_string(*step) : "-", escaped(error.what()), escaped(error.hint()));
+                     rank, error.step() ? std::to_string(*error.step()) : "-", escaped(error.what()),
+                     escaped(error.hint()));
 }
 
 }  // namespace ripstop

@@ -2,7 +2,6 @@
 #pragma once
 #include <CLI/CLI.hpp>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +28,6 @@ int64_t launch_size();
 
 /// The one line of a failed run, without the line end: `FATAL code=64 rank=0 step=- what="..." hint="..."`.
 /// Quotes, backslashes and control characters in the texts are escaped as in JSON.
-std::string fatal_line(const Error& error, int64_t rank, std::optional<int64_t> step);
+std::string fatal_line(const Error& error, int64_t rank);
 
 }  // namespace ripstop

@@ -69,20 +69,17 @@ int64_t threads_of_rank(const Machine& machine) {
 
 // Each rank describes itself; ranks of a node agree on the machine but may differ in what they may use.
 std::vector<Node> describe_nodes(MpiWorld& world) {
-  const std::vector<RankHost>& places = world.places();
   Communicator& ranks = world.communicator();
-  const int64_t node = places[static_cast<size_t>(ranks.rank())].node;
-  const auto ranks_here =
-      std::count_if(places.begin(), places.end(), [&](const RankHost& place) { return place.node == node; });
   const Machine machine = look_at_machine();
-  const Json own{{"machine", as_json(machine)},
-                 {"complaints", complaints(machine, ranks.size(), ranks_here, threads_of_rank(machine))}};
+  const Json own{
+      {"machine", as_json(machine)},
+      {"complaints", complaints(machine, ranks.size(), world.ranks_here(), threads_of_rank(machine))}};
   const std::vector<std::string> texts =
       ranks.all_gather_text(own.dump(-1, ' ', false, Json::error_handler_t::replace));
   std::map<int64_t, Node> nodes;
   for (size_t rank = 0; rank < texts.size(); ++rank) {
     const Json rank_json = Json::parse(texts[rank]);
-    Node& of_rank = nodes[places[rank].node];
+    Node& of_rank = nodes[world.places()[rank].node];
     if (of_rank.ranks++ == 0) of_rank.machine = rank_json.at("machine");
     for (const std::string text : rank_json.at("complaints"))
       if (std::find(of_rank.complaints.begin(), of_rank.complaints.end(), text) == of_rank.complaints.end())

@@ -20,6 +20,7 @@ nlohmann::ordered_json to_json(const ResolvedRun& run, const FlopsPerToken& flop
     memory[memory_category_name(category)] = run.plan.memory[category];
   }
   memory["total"] = run.plan.memory.total();
+  if (run.summaries) memory["while_validating"] = run.summaries_memory.total();
   const auto& traffic = run.plan.traffic_per_step;
   return {{"mesh", {{"replicate", run.mesh.replicate}, {"fsdp", run.mesh.fsdp}, {"tensor", run.mesh.tensor}}},
           {"memory", memory},
@@ -40,7 +41,7 @@ void print_for_people(const ResolvedRun& run, const RunTarget& target, const Flo
   fmt::print("micro-batch     {} packs, {} a step{}\n", run.step.sharding.sequences, run.micro_batches,
              run.idle_share > 0 ? fmt::format(", {:.1f}% idle", 100 * run.idle_share) : "");
   fmt::print("the fullest rank, computing in {}:\n{}\n", dtype_name(run.step.sharding.compute),
-             plan_text(run.plan, target.device_memory_bytes));
+             plan_text(run, target.device_memory_bytes));
   for (const std::string& note : run.notes) fmt::print("note: {}\n", note);
 }
 

@@ -4,8 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "parallel/agreement.h"
 #include "train/generate/dealt_texts.h"
 #include "train/generate/write_texts.h"
+#include "train/run_data.h"
 
 namespace ripstop {
 namespace {
@@ -21,10 +23,6 @@ double sum_over_replicas(DeviceMesh& mesh, double own) {
   for (std::size_t rank = 0; rank < texts.size(); rank += static_cast<std::size_t>(mesh.sizes().tensor))
     sum += std::stod(texts[rank]);
   return sum;
-}
-
-std::int64_t of_rank_0(Communicator& world, std::int64_t number) {
-  return std::stoll(world.all_gather_text(std::to_string(number)).front());
 }
 
 }  // namespace
@@ -45,10 +43,8 @@ SplitLoss split_loss(InferenceModel& model, const TokenDataset& dataset, LossOn 
   model.take_loss();
   report(0, loader.packs_per_epoch());
   while (const std::optional<LoaderStep> step = loader.next_step()) {
-    for (std::int64_t batch = 0; batch < loader.batches_per_step(); ++batch) {
-      const PackedBatch& tokens = loader.next_batch();
-      model.score({tokens.tokens, tokens.position, tokens.targets, tokens.document_offset});
-    }
+    for (std::int64_t batch = 0; batch < loader.batches_per_step(); ++batch)
+      model.score(host_tokens(loader.next_batch()));
     loss.targets += step->target_count;
     packs += step->packs;
     report(packs, loader.packs_per_epoch());
@@ -57,37 +53,44 @@ SplitLoss split_loss(InferenceModel& model, const TokenDataset& dataset, LossOn 
   return loss;
 }
 
-void write_predictions(InferenceModel& model, const TokenDataset& dataset, const Tokenizer& tokenizer,
-                       std::int64_t examples, std::int64_t max_new_tokens, PredictionFile* file,
-                       ReportShare report) {
+void write_summaries(InferenceModel& model, const TokenDataset& dataset, const Tokenizer& tokenizer,
+                     std::int64_t begin, std::int64_t end, std::int64_t max_new_tokens, TakeSummaries take) {
   DeviceMesh& mesh = model.model().mesh();
   const std::int64_t replicas = mesh.data_ranks();
   const std::int64_t at_once = replicas * model.options().slots * kExamplesPerSlot;
-  std::int64_t begin = of_rank_0(mesh.world(), file != nullptr ? file->count() : 0);
-  report(std::min(begin, examples), examples);
-  while (begin < examples) {
-    const std::int64_t end = std::min(begin + at_once, examples);
-    std::int64_t next = begin + mesh.data_rank();
+  for (std::int64_t first = begin; first < end; first += at_once) {
+    const std::int64_t last = std::min(first + at_once, end);
+    std::int64_t next = first + mesh.data_rank();
     std::vector<std::string> own;
     write_texts(
         model, tokenizer, max_new_tokens,
         [&]() -> std::optional<EncodedPrompt> {
-          if (next >= end) return std::nullopt;
+          if (next >= last) return std::nullopt;
           const std::int64_t example = next;
           next += replicas;
           return stored_prompt(dataset, example);
         },
         [&](std::string text) { own.push_back(std::move(text)); });
-    const std::vector<std::string> all = gather_dealt(mesh.world(), mesh.sizes().tensor, own);
-    if (file != nullptr) {
-      std::vector<ExampleText> written = dataset.text(begin, end - begin);
-      for (std::size_t i = 0; i < all.size(); ++i)
-        file->append({std::move(written[i].id), all[i], std::move(written[i].summary),
-                      std::move(written[i].document)});
-    }
-    begin = end;
-    report(begin, examples);
+    take(first, gather_dealt(mesh.world(), mesh.sizes().tensor, own));
   }
+}
+
+void write_predictions(InferenceModel& model, const TokenDataset& dataset, const Tokenizer& tokenizer,
+                       std::int64_t examples, std::int64_t max_new_tokens, PredictionFile* file,
+                       ReportShare report) {
+  const std::int64_t there = file != nullptr ? file->count() : 0;
+  const std::int64_t begin = std::stoll(text_of_rank_0(model.model().mesh().world(), std::to_string(there)));
+  report(std::min(begin, examples), examples);
+  write_summaries(model, dataset, tokenizer, begin, examples, max_new_tokens,
+                  [&](std::int64_t first, const std::vector<std::string>& summaries) {
+                    if (file != nullptr) {
+                      std::vector<ExampleText> written = dataset.text(first, std::ssize(summaries));
+                      for (std::size_t i = 0; i < summaries.size(); ++i)
+                        file->append({std::move(written[i].id), summaries[i], std::move(written[i].summary),
+                                      std::move(written[i].document)});
+                    }
+                    report(first + std::ssize(summaries), examples);
+                  });
 }
 
 }  // namespace ripstop

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "data/batch_loader.h"
 #include "data/token_dataset.h"
@@ -26,8 +27,16 @@ using ReportShare = FunctionRef<void(std::int64_t done, std::int64_t total)>;
 /// all ranks.
 SplitLoss split_loss(InferenceModel& model, const TokenDataset& dataset, LossOn loss_on, ReportShare report);
 
-/// Writes summaries of the examples [file.count(), examples) and appends them to `file` in order. Replicas
-/// write different ones. Collective; `file` is rank 0's and null elsewhere. An interruption loses some
+/// The summaries of the examples first, first + 1, ...
+using TakeSummaries = FunctionRef<void(std::int64_t first, const std::vector<std::string>& summaries)>;
+
+/// Writes summaries of the examples [begin, end) of `dataset`; replicas write different ones. Hands them over
+/// in order, a part at a time, on every rank. Collective.
+void write_summaries(InferenceModel& model, const TokenDataset& dataset, const Tokenizer& tokenizer,
+                     std::int64_t begin, std::int64_t end, std::int64_t max_new_tokens, TakeSummaries take);
+
+/// Writes summaries of the examples [file.count(), examples) and appends them to `file` in order.
+/// Collective; `file` is rank 0's and null elsewhere. An interruption loses some
 /// examples a slot.
 void write_predictions(InferenceModel& model, const TokenDataset& dataset, const Tokenizer& tokenizer,
                        std::int64_t examples, std::int64_t max_new_tokens, PredictionFile* file,

@@ -2,12 +2,10 @@
 
 #include <algorithm>
 
+#include "model/rounding.h"
+
 namespace ripstop {
 namespace {
-
-std::int64_t rounded_up(std::int64_t count, std::int64_t step) {
-  return (count + step - 1) / step * step;
-}
 
 // Rows of a fill-up document must fit into a slot, too.
 std::int64_t row_step(const InferenceOptions& options) {
@@ -37,13 +35,30 @@ void upload(const Stream& stream, const Buffer& to, const std::vector<std::int32
   copy_bytes(stream, to.data(), from.data(), 4 * std::ssize(from));
 }
 
+constexpr std::int64_t kPrefillTokens = 2048;
+
 }  // namespace
+
+InferenceOptions InferenceOptions::of(const ModelConfig& model, std::int64_t sequence_length, DType compute,
+                                      std::int64_t slots, std::int64_t max_new_tokens) {
+  const std::int64_t context = std::min(sequence_length, model.max_position_embeddings);
+  if (max_new_tokens >= context)
+    throw Error(
+        ExitCode::kUsage,
+        fmt::format("{} new tokens leave no room for a prompt: the model is trained on sequences of {}",
+                    max_new_tokens, context),
+        "generate fewer (--max-new-tokens, generation.max_new_tokens)");
+  return {.compute = compute,
+          .context = context,
+          .slots = slots,
+          .prefill_tokens = std::max(context, kPrefillTokens)};
+}
 
 InferenceModel::InferenceModel(const ModelConfig& config, const InferenceOptions& options, DeviceMesh& mesh,
                                const Stream& stream, MemoryLedger& ledger, const MemoryUse& arena)
     : options_(options),
       row_step_(row_step(options)),
-      prompt_rows_(rounded_up(options.prefill_tokens, row_step_)),
+      prompt_rows_(round_up(options.prefill_tokens, row_step_)),
       slices_(mesh.tensor().size()),
       stream_(stream),
       model_(config, mesh, stream, ledger, sharding(options)),
@@ -82,7 +97,7 @@ std::vector<std::int32_t> InferenceModel::run_prompts(std::span<const SlotTokens
     add(item.tokens, item.slot);
     host_last_row_.push_back(static_cast<std::int32_t>(host_token_.size()) - 1);
   }
-  const std::int64_t rows = rounded_up(std::ssize(host_token_), row_step_);
+  const std::int64_t rows = round_up(std::ssize(host_token_), row_step_);
   const std::vector<std::int32_t> filling(static_cast<std::size_t>(rows) - host_token_.size(), 0);
   if (!filling.empty()) add(filling, options_.slots);
   const std::int64_t documents = std::ssize(host_offset_);
@@ -193,8 +208,7 @@ InferencePlan plan_inference(const ModelConfig& config, const InferenceOptions& 
   InferenceModel model(config, options, mesh, stream, ledger);
   model.run_all_shapes();
   InferencePlan plan{.memory = ledger.peak(), .arena = model.arena().peak()};
-  for (int c = 0; c < kMemoryCategories; ++c)
-    plan.memory[static_cast<MemoryCategory>(c)] += plan.arena[static_cast<MemoryCategory>(c)];
+  plan.memory += plan.arena;
   return plan;
 }
 

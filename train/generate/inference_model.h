@@ -22,6 +22,11 @@ struct InferenceOptions {
 
   /// Packs of a batch to be scored.
   std::int64_t sequences() const { return std::max<std::int64_t>(prefill_tokens / context, 1); }
+
+  /// For a model that was trained on sequences of `sequence_length`: its context, and a prefill of some
+  /// thousand tokens. Throws Error(kUsage) where `max_new_tokens` leave no room for a prompt.
+  static InferenceOptions of(const ModelConfig& model, std::int64_t sequence_length, DType compute,
+                             std::int64_t slots, std::int64_t max_new_tokens);
 };
 
 /// What it allocates on a rank.

@@ -22,14 +22,13 @@ struct TrainedModel {
 TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& path,
                                 const std::string& which);
 
-/// Which options fit the trained model: its context, its precision (float32 where the processor has no
-/// bfloat16), and a prefill of some thousand tokens.
-/// Throws Error(kUsage) where `max_new_tokens` leave no room for a prompt.
+/// InferenceOptions::of the trained model, in its precision (float32 where the processor has no bfloat16).
 InferenceOptions inference_options(const TrainedModel& trained, std::int64_t slots,
                                    std::int64_t max_new_tokens);
 
 /// The mesh replicate x 1 x the smallest tensor whose ranks fit into the memory of their nodes. Collective.
-/// Throws Error(kResources), with the numbers, where none does.
+/// Throws Error(kResources), with the numbers, where none does, and where ranks run different builds, on
+/// processors of different kinds.
 MeshSizes inference_mesh(MpiWorld& world, const ModelConfig& config, const InferenceOptions& options);
 
 /// A trained model that works, on all ranks: mesh, memory and weights.

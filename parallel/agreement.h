@@ -1,7 +1,6 @@
 // Agreement between ranks: on what must be the same everywhere, and on failures that one of them meets alone.
 #pragma once
 #include <cstdint>
-#include <optional>
 #include <string>
 
 #include "model/function_ref.h"
@@ -19,12 +18,14 @@ void require_equal(Communicator& world, ExitCode code, const std::string& what, 
 /// must be decided alike everywhere. All ranks call.
 std::int64_t least_of_all_ranks(Communicator& world, std::int64_t number);
 
-/// Throws on every rank the error of the lowest rank that has one, naming that rank; returns where none has.
-/// All ranks call. What only some ranks do (rank 0 makes a directory, each reads its file) ends with this, so
-/// that a failure there does not leave the others waiting.
-void agree(Communicator& world, const std::optional<Error>& own);
+/// Rank 0's text, on all ranks. All ranks call.
+std::string text_of_rank_0(Communicator& world, const std::string& text);
 
-/// Runs `body`, which has no collectives, and agrees on what it throws.
+/// Runs `body`, which has no collectives. Where it throws on any rank, all throw the same: the error of the
+/// lowest such rank, with its number, and how many others failed; without either where all failed alike. All
+/// ranks call. What only some ranks do (rank 0 makes a directory, each reads its file) is done in here, so
+/// that a failure does not leave the others waiting. Error(kCommunication) is thrown on at once: after one
+/// nobody can be asked.
 void do_and_agree(Communicator& world, FunctionRef<void()> body);
 
 }  // namespace ripstop

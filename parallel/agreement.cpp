@@ -1,8 +1,9 @@
-#include "parallel/start_up.h"
+#include "parallel/agreement.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <new>
+#include <optional>
 #include <sstream>
 #include <system_error>
 #include <utility>
@@ -37,14 +38,27 @@ std::string to_text(const std::optional<Error>& error) {
   return fmt::format("{} {} {}{}", static_cast<int>(error->code()), what.size(), what, error->hint());
 }
 
-// `name` goes before what is wrong.
-Error from_text(const std::string& text, const std::string& name) {
+// With `before` and `after` what is wrong.
+Error from_text(const std::string& text, const std::string& before, const std::string& after) {
   std::istringstream words(text);
   int code = 0;
   std::size_t bytes = 0;
   if (!(words >> code >> bytes)) return {ExitCode::kBug, "a rank failed without saying how: " + text};
   const auto begin = static_cast<std::size_t>(words.tellg()) + 1;
-  return {static_cast<ExitCode>(code), name + text.substr(begin, bytes), text.substr(begin + bytes)};
+  return {static_cast<ExitCode>(code), before + text.substr(begin, bytes) + after,
+          text.substr(begin + bytes)};
+}
+
+// `failures` by rank, empty where a rank has none.
+void throw_first(const std::vector<std::string>& failures) {
+  const auto failed = [](const std::string& text) { return !text.empty(); };
+  const auto first = std::find_if(failures.begin(), failures.end(), failed);
+  if (first == failures.end()) return;
+  if (std::count(failures.begin(), failures.end(), *first) == std::ssize(failures))
+    throw from_text(*first, "", "");
+  const std::int64_t others = std::count_if(first + 1, failures.end(), failed);
+  throw from_text(*first, fmt::format("rank {}: ", first - failures.begin()),
+                  others > 0 ? fmt::format(" (and {} more ranks failed)", others) : "");
 }
 
 }  // namespace
@@ -78,14 +92,8 @@ std::int64_t least_of_all_ranks(Communicator& world, std::int64_t number) {
   return least;
 }
 
-void agree(Communicator& world, const std::optional<Error>& own) {
-  const std::vector<std::string> texts = world.all_gather_text(to_text(own));
-  std::size_t first = 0;
-  while (first < texts.size() && texts[first].empty()) ++first;
-  if (first == texts.size()) return;
-  bool everywhere = true;
-  for (const std::string& text : texts) everywhere = everywhere && text == texts[first];
-  throw from_text(texts[first], everywhere ? "" : fmt::format("rank {}: ", first));
+std::string text_of_rank_0(Communicator& world, const std::string& text) {
+  return world.all_gather_text(world.rank() == 0 ? text : std::string()).front();
 }
 
 void do_and_agree(Communicator& world, FunctionRef<void()> body) {
@@ -93,6 +101,7 @@ void do_and_agree(Communicator& world, FunctionRef<void()> body) {
   try {
     body();
   } catch (const Error& error) {
+    if (error.code() == ExitCode::kCommunication) throw;
     failure = error;
   } catch (const std::bad_alloc&) {
     failure = Error(ExitCode::kResources, "out of host memory");
@@ -101,7 +110,7 @@ void do_and_agree(Communicator& world, FunctionRef<void()> body) {
   } catch (const std::exception& error) {
     failure = Error(ExitCode::kBug, error.what(), "please report this");
   }
-  agree(world, failure);
+  throw_first(world.all_gather_text(to_text(failure)));
 }
 
 }  // namespace ripstop

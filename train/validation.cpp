@@ -1,0 +1,83 @@
+#include "train/validation.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "parallel/agreement.h"
+#include "train/evaluate/evaluation.h"
+#include "train/run_data.h"
+
+namespace ripstop {
+
+Validation::Validation(const RunConfig& config, const ResolvedRun& run, const Tokenizer& tokenizer,
+                       MpiWorld& world, DeviceMesh& mesh)
+    : config_(config), run_(run), tokenizer_(tokenizer), mesh_(mesh) {
+  do_and_agree(mesh.world(), [&] { open(); });
+  if (any() && run.summaries)
+    writing_mesh_ =
+        std::make_unique<DeviceMesh>(world, run.summaries_mesh(), config.mesh.allow_tensor_across_nodes);
+}
+
+void Validation::open() {
+  if (config_.train.validate_every == 0) return;
+  const std::filesystem::path file = std::filesystem::path(config_.data.directory) / "validation.h5";
+  if (std::filesystem::exists(file)) dataset_.emplace(file);
+  if (!dataset_ || dataset_->examples() == 0) {
+    dataset_.reset();
+    note_ = fmt::format("train.validate_every: {} has no examples, nothing is validated", file.string());
+    return;
+  }
+  const TokenDatasetHeader& header = dataset_->header();
+  if (header.tokenizer_sha256 != tokenizer_.sha256())
+    throw Error(ExitCode::kInputData,
+                fmt::format("{} was made with another tokenizer than the training data", file.string()),
+                "prepare the data set again");
+  if (run_.summaries && (header.kind != ExampleKind::kSummary || !header.with_text))
+    throw Error(
+        ExitCode::kUsage,
+        fmt::format("generation.validate_examples: {} has no summaries to compare with", file.string()),
+        "set it to 0; checkpoint.keep_best = \"loss\" needs none");
+}
+
+ValidationScores Validation::measure(TrainingStep& step) {
+  ValidationScores scores{.loss = measure_loss(step), .rouge = {}};
+  if (run_.summaries) scores.rouge = measure_rouge(step);
+  return scores;
+}
+
+LossSum Validation::measure_loss(TrainingStep& step) {
+  BatchLoaderOptions options = loader_options(config_, run_, mesh_);
+  options.shuffle = false;
+  options.epochs = 1;
+  options.global_batch_sequences = options.micro_batch_sequences * mesh_.data_ranks();
+  std::optional<BatchLoader> loader;
+  do_and_agree(mesh_.world(), [&] { loader.emplace(*dataset_, options); });
+  LossSum sum;
+  while (loader->next_step()) {
+    const LossSum part = step.evaluate(loader->batches_per_step(),
+                                       [&](std::int64_t) { return host_tokens(loader->next_batch()); });
+    sum.loss += part.loss;
+    sum.targets += part.targets;
+  }
+  return sum;
+}
+
+RougeScores Validation::measure_rouge(TrainingStep& step) {
+  const Stream stream(Device::cpu());
+  MemoryLedger ledger;
+  const InferencePlan plan = plan_inference(run_.model, *run_.summaries, writing_mesh_->sizes(),
+                                            writing_mesh_->coordinates(), DeviceKind::kCpu);
+  InferenceModel writer(run_.model, *run_.summaries, *writing_mesh_, stream, ledger, plan.arena);
+  step.model().copy_weights_to(writer.model());
+  const std::int64_t examples = std::min(config_.generation.validate_examples, dataset_->examples());
+  RougeMean mean;
+  write_summaries(writer, *dataset_, tokenizer_, 0, examples, config_.generation.max_new_tokens,
+                  [&](std::int64_t first, const std::vector<std::string>& summaries) {
+                    const std::vector<ExampleText> written = dataset_->text(first, std::ssize(summaries));
+                    for (std::size_t i = 0; i < summaries.size(); ++i)
+                      mean.add(rouge(written[i].summary, summaries[i]));
+                  });
+  return mean.mean();
+}
+
+}  // namespace ripstop

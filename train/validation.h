@@ -1,0 +1,60 @@
+// Validation: how good the model is now, on examples that it is not trained on.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "data/token_dataset.h"
+#include "data/tokenizer.h"
+#include "parallel/device_mesh.h"
+#include "train/evaluate/rouge.h"
+#include "train/generate/inference_model.h"
+#include "train/resolved_run.h"
+#include "train/training_step.h"
+
+namespace ripstop {
+
+/// What a validation came to, equal on all ranks.
+struct ValidationScores {
+  LossSum loss;                      ///< over all targets of the set
+  std::optional<RougeScores> rouge;  ///< means over generation.validate_examples summaries, if there are any
+};
+
+/// A run's validation set and what is done with it. The loss is computed by the training step itself. ROUGE
+/// takes a model for generation on the mesh (replicate * fsdp) x 1 x tensor, which lives while it writes and
+/// gets its weights from the training model; ResolvedRun::summaries_memory is what it needs.
+class Validation {
+ public:
+  /// Opens `config`'s validation.h5. Collective; `world` and `mesh` outlive it. Throws Error(kInputData) for
+  /// a set that was made with another tokenizer, Error(kUsage) where summaries are to be scored and the set
+  /// has none.
+  Validation(const RunConfig& config, const ResolvedRun& run, const Tokenizer& tokenizer, MpiWorld& world,
+             DeviceMesh& mesh);
+
+  /// False where nothing is to be validated: train.validate_every is 0, or there are no examples (`prepare`
+  /// writes the set even then).
+  bool any() const { return dataset_.has_value(); }
+  /// Why there is none though it was asked for; else empty.
+  const std::string& note() const { return note_; }
+  /// Of the set, "none" without one.
+  std::string content_hash() const { return dataset_ ? dataset_->content_hash() : "none"; }
+
+  /// Measures the model as it is now. Collective; any() must hold.
+  ValidationScores measure(TrainingStep& step);
+
+ private:
+  void open();
+  LossSum measure_loss(TrainingStep& step);
+  RougeScores measure_rouge(TrainingStep& step);
+
+  const RunConfig& config_;
+  const ResolvedRun& run_;
+  const Tokenizer& tokenizer_;
+  DeviceMesh& mesh_;
+  std::optional<TokenDataset> dataset_;
+  std::string note_;
+  std::unique_ptr<DeviceMesh> writing_mesh_;
+};
+
+}  // namespace ripstop
