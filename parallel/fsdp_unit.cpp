@@ -91,18 +91,20 @@ void FsdpUnit::reshard() {
   state_ = State::kSharded;
 }
 
-void FsdpUnit::set_range(std::span<const float> values) {
+void FsdpUnit::set_range(std::int64_t first, std::span<const float> values) {
   constexpr std::size_t kPiece = 1 << 16;
-  RIPSTOP_CHECK(std::ssize(values) == layout_.range_elements(), "{} values for {} elements of {}",
-                values.size(), layout_.range_elements(), layout_.unit().name);
+  RIPSTOP_CHECK(first >= 0 && first + std::ssize(values) <= layout_.range_elements(),
+                "{} values from {} on for {} elements of {}", values.size(), first, layout_.range_elements(),
+                layout_.unit().name);
   const Stream& stream = resources_.stream;
-  if (!master_.empty()) copy_bytes(stream, master_.data, values.data(), master_.bytes());
+  if (!master_.empty())
+    copy_bytes(stream, master_.as<float>() + first, values.data(), std::ssize(values) * 4);
   std::vector<BFloat16> rounded;
   for (std::size_t at = 0; !copy_.empty() && at < values.size(); at += rounded.size()) {
-    const std::span<const float> piece = values.subspan(at, std::min(kPiece, values.size() - at));
     rounded.clear();
-    for (const float value : piece) rounded.emplace_back(value);
-    copy_bytes(stream, copy_.as<BFloat16>() + at, rounded.data(), 2 * std::ssize(rounded));
+    for (const float value : values.subspan(at, std::min(kPiece, values.size() - at)))
+      rounded.emplace_back(value);
+    copy_bytes(stream, copy_.as<BFloat16>() + first + at, rounded.data(), 2 * std::ssize(rounded));
     stream.synchronize();
   }
   stream.synchronize();

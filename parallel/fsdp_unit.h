@@ -84,9 +84,9 @@ class FsdpUnit {
   /// Must be called after the master weights (and the copy) have changed.
   void weights_changed() { stale_ = true; }
 
-  /// Overwrites this rank's range, master and copy, with `values` [range_elements] of the host. Returns when
-  /// they have been read.
-  void set_range(std::span<const float> values);
+  /// Overwrites the elements from `first` on of this rank's range, master and copy, with `values` of the
+  /// host. Returns when they have been read.
+  void set_range(std::int64_t first, std::span<const float> values);
   /// Copies the gathered weights into the same unit of a model whose fsdp axis is 1, with equal tensor slices
   /// and compute dtype. In stream order; between wait and reshard.
   void copy_whole_to(FsdpUnit& other) const;

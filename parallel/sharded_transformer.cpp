@@ -64,30 +64,29 @@ void ShardedTransformer::forward_backward(Arena& arena, const Batch& batch, bool
 /// Embedding, blocks, head; tied embeddings: the vocabulary first and last.
 ShardedTransformer::Visits ShardedTransformer::forward_visits() const {
   Visits visits;
-  for (std::size_t unit = 0; unit < table_.size(); ++unit) visits.push_back(unit);
-  if (config_.tie_word_embeddings) visits.push_back(0);
+  for (std::size_t unit = 0; unit < table_.size(); ++unit) visits.units.push_back(unit);
+  if (config_.tie_word_embeddings) visits.units.push_back(0);
+  visits.with_weights = visits.units.size();
   return visits;
 }
 
-/// Forward, then the blocks backwards, then the embedding, whose backward needs its gradient but not its
-/// weights.
+/// Forward, then the blocks backwards, then the embedding.
 ShardedTransformer::Visits ShardedTransformer::training_visits() const {
   Visits visits = forward_visits();
-  for (std::size_t unit = model_.blocks.size() + 1; unit-- > 0;) visits.push_back(unit);
+  for (std::size_t unit = model_.blocks.size() + 1; unit-- > 0;) visits.units.push_back(unit);
+  visits.with_weights = visits.units.size() - 1;
   return visits;
 }
 
 void ShardedTransformer::enter(const Visits& visits, std::size_t visit) {
   units_[visits[visit]].unshard();
-  const bool next_needs_weights = visit + 1 < visits.size() && visit + 1 != 2 * (model_.blocks.size() + 1);
-  if (next_needs_weights) units_[visits[visit + 1]].unshard();
+  if (visit + 1 < visits.with_weights) units_[visits[visit + 1]].unshard();
   units_[visits[visit]].wait();
 }
 
+/// What is used again at once stays.
 void ShardedTransformer::leave(const Visits& visits, std::size_t visit) {
-  const std::size_t backward_of_embedding = 2 * (model_.blocks.size() + 1);
-  for (std::size_t soon = visit + 1;
-       soon <= visit + 2 && soon < std::min(visits.size(), backward_of_embedding); ++soon)
+  for (std::size_t soon = visit + 1; soon <= visit + 2 && soon < visits.with_weights; ++soon)
     if (visits[soon] == visits[visit]) return;
   units_[visits[visit]].reshard();
 }
@@ -162,9 +161,9 @@ void ShardedTransformer::forward_only(Context& context, const Tensor& token, Blo
     block(layer, residual, saved);
     leave(visits, layer + 1);
   }
-  enter(visits, visits.size() - 1);
+  enter(visits, visits.units.size() - 1);
   head(residual, model_.head.allocate(context, rows, options_.compute));
-  leave(visits, visits.size() - 1);
+  leave(visits, visits.units.size() - 1);
 }
 
 void ShardedTransformer::evaluate(Arena& arena, const Batch& batch, const Tensor& total) {
@@ -271,16 +270,19 @@ ShardedTransformer::~ShardedTransformer() = default;
 
 void ShardedTransformer::initialize(std::uint64_t seed) {
   if (stream_.device().kind == DeviceKind::kMeta) return;
+  constexpr std::int64_t kPiece = 1 << 18;  // elements on the host at a time
   std::vector<float> host;
-  for (FsdpUnit& unit : units_) {
-    const std::int64_t begin = unit.range_begin(), count = unit.layout().range_elements();
-    host.assign(static_cast<std::size_t>(count), 0.0F);
-    for (const Box& box : unit.layout().boxes(begin, begin + count))
-      for (std::int64_t row = 0; row < box.rows; ++row)
-        initial_values(*box.parameter, seed, (box.row + row) * box.parameter->columns + box.column,
-                       box.columns, host.data() + box.offset + row * box.stride - begin);
-    unit.set_range(host);
-  }
+  for (FsdpUnit& unit : units_)
+    for (std::int64_t first = 0; first < unit.layout().range_elements(); first += kPiece) {
+      const std::int64_t begin = unit.range_begin() + first,
+                         end = std::min(begin + kPiece, unit.range_begin() + unit.layout().range_elements());
+      host.assign(static_cast<std::size_t>(end - begin), 0.0F);
+      for (const Box& box : unit.layout().boxes(begin, end))
+        for (std::int64_t row = 0; row < box.rows; ++row)
+          initial_values(*box.parameter, seed, (box.row + row) * box.parameter->columns + box.column,
+                         box.columns, host.data() + box.offset + row * box.stride - begin);
+      unit.set_range(first, host);
+    }
 }
 
 void ShardedTransformer::begin_step() {

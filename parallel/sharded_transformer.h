@@ -82,8 +82,14 @@ class ShardedTransformer {
   Context context(Arena& arena) const { return {stream_, arena, *tensor_axis_}; }
 
  private:
-  /// The units in the order they are used in one pass over the layers.
-  using Visits = std::vector<std::size_t>;
+  /// The units in the order they are used in one pass over the layers. The first `with_weights` visits need
+  /// weights: the last of a training pass is the embedding's backward, which needs its gradient alone.
+  struct Visits {
+    std::vector<std::size_t> units;
+    std::size_t with_weights = 0;
+    std::size_t operator[](std::size_t visit) const { return units[visit]; }
+    std::size_t back() const { return units.back(); }
+  };
   Visits forward_visits() const;
   Visits training_visits() const;
   using BlockBody = FunctionRef<void(std::size_t layer, Residual& residual, const Block::Saved& saved)>;

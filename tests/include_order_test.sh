@@ -16,7 +16,7 @@ train/          (model|parallel|data|train)/
 
 # Third-party headers, and where alone they may stand. Every <header.h> and <folder/header> must match here.
 wrapped='
-mpi\.h                        parallel/mpi_communicator\.cpp
+mpi\.h                        parallel/mpi_transfer\.h
 nccl\.h                       parallel/nccl_communicator\.cpp
 (cuda|cublas|cudnn).*         model/(kernels/cuda/|device/cuda_)
 (oneapi/dnnl/)?dnnl.*         model/kernels/cpu/

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "parallel/launcher.h"
 #include "parallel/mpi_world.h"
 #include "train/commands/commands.h"
 #include "train/nearest_name.h"

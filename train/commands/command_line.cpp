@@ -1,27 +1,12 @@
 #include "train/commands/command_line.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cstdlib>
 #include <string_view>
 
 #include "train/nearest_name.h"
 
 namespace ripstop {
 namespace {
-
-// The first of the variables that holds a whole number, or `otherwise`.
-int64_t number_from_environment(std::initializer_list<const char*> names, int64_t otherwise) {
-  for (const char* name : names) {
-    const char* text = std::getenv(name);
-    if (text == nullptr) continue;
-    const std::string_view digits(text);
-    int64_t value = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    if (error == std::errc{} && end == digits.data() + digits.size() && value >= 0) return value;
-  }
-  return otherwise;
-}
 
 std::string nearest_option(const CLI::App& app, const Arguments& arguments) {
   std::vector<std::string> known;
@@ -69,14 +54,6 @@ void parse(CLI::App& app, const Arguments& arguments) {
 
 void set_example(CLI::App& app, const std::string& example) {
   app.footer("Example:\n  " + example + "\n");
-}
-
-int64_t launch_rank() {
-  return number_from_environment({"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}, 0);
-}
-
-int64_t launch_size() {
-  return number_from_environment({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}, 1);
 }
 
 std::string fatal_line(const Error& error, int64_t rank) {

@@ -19,13 +19,6 @@ void parse(CLI::App& app, const Arguments& arguments);
 /// The footer that shows how a verb is used; every verb has one.
 void set_example(CLI::App& app, const std::string& example);
 
-/// This process's place among those started together, from the environment of mpirun or srun; 0 when alone.
-/// Right before MPI starts, and where it never does.
-int64_t launch_rank();
-
-/// How many processes the launcher started together, from the same environment; 1 when alone.
-int64_t launch_size();
-
 /// The one line of a failed run, without the line end: `FATAL code=64 rank=0 step=- what="..." hint="..."`.
 /// Quotes, backslashes and control characters in the texts are escaped as in JSON.
 std::string fatal_line(const Error& error, int64_t rank);

@@ -93,7 +93,7 @@ LoadedModel::LoadedModel(Io& io, MpiWorld& world, const TrainedModel& trained,
   const Buffer staging(Device::cpu(), ledger_, MemoryCategory::kWorkspace, 4 * largest);
   load_weights(io, trained.checkpoint, mesh_.world(), layouts,
                {static_cast<float*>(staging.data()), static_cast<std::size_t>(largest)},
-               [&](std::size_t unit, std::span<const float> weights) { units[unit].set_range(weights); });
+               [&](std::size_t unit, std::span<const float> weights) { units[unit].set_range(0, weights); });
 }
 
 }  // namespace ripstop

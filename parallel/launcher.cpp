@@ -1,0 +1,54 @@
+#include "parallel/launcher.h"
+
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <initializer_list>
+#include <optional>
+
+namespace ripstop {
+namespace {
+
+// Open MPI, PMIx, PMI (MPICH, Intel MPI), Slurm, MVAPICH2, PALS, Flux.
+constexpr std::initializer_list<const char*> kRank = {
+    "OMPI_COMM_WORLD_RANK", "PMIX_RANK",   "PMI_RANK",       "PMI_ID",
+    "MV2_COMM_WORLD_RANK",  "PALS_RANKID", "FLUX_TASK_RANK", "SLURM_PROCID"};
+constexpr std::initializer_list<const char*> kSize = {
+    "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",  "SLURM_STEP_NUM_TASKS",
+    "MV2_COMM_WORLD_SIZE",  "PALS_SIZE", "FLUX_JOB_SIZE"};
+// A batch script's own process has SLURM_PROCID, too: only a step has SLURM_STEP_NUM_TASKS.
+constexpr std::initializer_list<const char*> kLaunched = {
+    "OMPI_COMM_WORLD_RANK", "PMIX_RANK",       "PMI_RANK",    "PMI_ID",        "SLURM_STEP_NUM_TASKS",
+    "MV2_COMM_WORLD_RANK",  "MPI_LOCALRANKID", "PALS_RANKID", "FLUX_TASK_RANK"};
+
+// Of the first variable that holds a whole number.
+std::optional<std::int64_t> number(std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    const char* text = std::getenv(name);
+    if (text == nullptr) continue;
+    const char* end = text + std::strlen(text);
+    std::int64_t value = 0;
+    const auto [stop, error] = std::from_chars(text, end, value);
+    if (error == std::errc{} && stop == end && value >= 0) return value;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+bool was_launched() {
+  for (const char* name : kLaunched)
+    if (const char* value = std::getenv(name); value != nullptr && *value != 0) return true;
+  return false;
+}
+
+std::int64_t launch_rank() {
+  return number(kRank).value_or(0);
+}
+
+std::int64_t launch_size() {
+  const std::int64_t size = number(kSize).value_or(1);
+  return size > 0 ? size : 1;
+}
+
+}  // namespace ripstop

@@ -1,0 +1,146 @@
+#include "parallel/mpi_transfer.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+#include <thread>
+
+namespace ripstop::mpi {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_between(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+// "no data from rank 3 (node07)": of the ranks in `missing` (ranks of the group), what their watchdogs say.
+std::string name_missing(const Group& group, const std::set<std::int64_t>& missing) {
+  constexpr std::size_t kNamed = 4;
+  std::vector<std::int64_t> ranks;
+  for (const std::int64_t r : missing) ranks.push_back(group.world_rank[static_cast<std::size_t>(r)]);
+  std::string text;
+  World& world = *group.world;
+  const auto host = [&](std::int64_t rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    return r < world.places.size() ? world.places[r].host : std::string("?");
+  };
+  // A rank that is waited for may itself wait for another one: all are asked, the silent ones told first.
+  std::vector<RankState> states;
+  if (world.connected) {
+    std::vector<std::int64_t> all(world.places.size());
+    for (std::size_t r = 0; r < all.size(); ++r) all[r] = static_cast<std::int64_t>(r);
+    states = world.watchdog.ask(all, 2.0);
+    std::stable_partition(states.begin(), states.end(), [](const RankState& s) { return !s.answers; });
+  }
+  std::size_t told = 0;
+  for (const RankState& state : states) {
+    const bool waited_for = std::find(ranks.begin(), ranks.end(), state.rank) != ranks.end();
+    if ((state.answers && !waited_for) || told == 2 * kNamed) continue;
+    text += (told++ == 0 ? "" : ", ") + state.describe(host(state.rank));
+  }
+  if (!text.empty()) return text;
+  for (std::size_t i = 0; i < ranks.size() && i < kNamed; ++i)
+    text += fmt::format("{}rank {} ({})", i == 0 ? "no data from " : ", ", ranks[i], host(ranks[i]));
+  return text;
+}
+
+// Gives the core to whoever computes on it: there may be more ranks than cores.
+void rest(double waited) {
+  if (waited < 1e-3)
+    sched_yield();
+  else
+    std::this_thread::sleep_for(std::chrono::microseconds(waited < 1 ? 20 : 200));
+}
+
+}  // namespace
+
+void check_mpi(int result, const char* call) {
+  if (result == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  MPI_Error_string(result, text, &length);
+  fail(ExitCode::kCommunication, "{} failed: {}", call, std::string(text, static_cast<std::size_t>(length)));
+}
+
+Transfer::Transfer(Group& group, const char* operation)
+    : group_(&group), operation_(operation), tag_(group.sequence) {
+  // Tags tell operations that are under way together apart; every MPI allows them up to 32767.
+  group.sequence = (group.sequence + 1) % 32768;
+  group.world->watchdog.begin_operation(operation, group.name);
+  group.world->watchdog.end_operation();
+}
+
+template <class Post>
+void Transfer::for_pieces(std::int64_t bytes, std::int64_t peer, Post post) {
+  const std::int64_t longest = group_->world->options.piece_bytes;
+  for (std::int64_t at = 0; at < bytes; at += longest) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    post(at, static_cast<int>(std::min(longest, bytes - at)), &request);
+    requests_.push_back(request);
+    peers_.push_back(peer);
+  }
+}
+
+void Transfer::send(const void* data, std::int64_t bytes, std::int64_t to) {
+  for_pieces(bytes, to, [&](std::int64_t at, int count, MPI_Request* request) {
+    group_->bytes_sent += count;
+    check_mpi(MPI_Isend(static_cast<const std::byte*>(data) + at, count, MPI_BYTE, static_cast<int>(to), tag_,
+                        group_->comm, request),
+              "MPI_Isend");
+  });
+}
+
+void Transfer::receive(void* data, std::int64_t bytes, std::int64_t from) {
+  for_pieces(bytes, from, [&](std::int64_t at, int count, MPI_Request* request) {
+    check_mpi(MPI_Irecv(static_cast<std::byte*>(data) + at, count, MPI_BYTE, static_cast<int>(from), tag_,
+                        group_->comm, request),
+              "MPI_Irecv");
+  });
+}
+
+bool Transfer::test() {
+  int done = 0;
+  check_mpi(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE),
+            "MPI_Testall");
+  return done != 0;
+}
+
+void Transfer::wait() {
+  if (test()) return;
+  const Clock::time_point begin = Clock::now();
+  group_->world->watchdog.begin_operation(operation_, group_->name);
+  Clock::time_point before = begin;
+  double waited = 0;
+  for (std::int64_t turn = 0; !test(); ++turn) {
+    const Clock::time_point now = Clock::now();
+    // A gap means that this process was stopped or suspended: the others could not be waited for.
+    waited += std::min(seconds_between(before, now), 1.0);
+    before = now;
+    if (waited > group_->world->options.deadline_seconds) give_up(waited);
+    rest(waited);
+  }
+  group_->world->watchdog.end_operation();
+  group_->seconds_waited += seconds_between(begin, Clock::now());
+}
+
+void Transfer::give_up(double waited) {
+  std::set<std::int64_t> missing;
+  std::vector<int> index(requests_.size());
+  int count = 0;
+  MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count, index.data(),
+               MPI_STATUSES_IGNORE);
+  for (std::size_t i = 0; i < requests_.size(); ++i)
+    if (requests_[i] != MPI_REQUEST_NULL) missing.insert(peers_[i]);
+  const std::int64_t step = group_->world->watchdog.step();
+  throw Error(ExitCode::kCommunication,
+              fmt::format("{} on {} ({} ranks) at step {} waited {:.0f} s: {}", operation_, group_->name,
+                          group_->size, step < 0 ? "-" : std::to_string(step), waited,
+                          name_missing(*group_, missing)),
+              "see that rank's output and its node; run the same command again to go on from the last "
+              "checkpoint");
+}
+
+}  // namespace ripstop::mpi

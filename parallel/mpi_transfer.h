@@ -1,0 +1,72 @@
+// Messages over MPI: what collectives are made of. Only files named mpi_* include this, as it includes mpi.h.
+#pragma once
+
+// The C++ bindings of MPI-2 are gone from the standard, but not from every header.
+#define OMPI_SKIP_MPICXX 1
+#define MPICH_SKIP_MPICXX 1
+#include <mpi.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "parallel/mpi_world.h"
+#include "parallel/watchdog.h"
+
+namespace ripstop::mpi {
+
+/// Throws Error(kCommunication) with MPI's text unless `result` is MPI_SUCCESS.
+void check_mpi(int result, const char* call);
+
+/// What all communicators of a world share.
+struct World {
+  MpiOptions options;
+  Watchdog watchdog{MpiWorld::kSecondsToEnd};
+  std::vector<RankHost> places;  ///< by rank of MPI_COMM_WORLD
+  bool connected = false;        ///< the watchdogs know each other
+};
+
+/// A group of ranks as its operations see it.
+struct Group {
+  World* world = nullptr;
+  MPI_Comm comm = MPI_COMM_NULL;
+  std::string name;
+  std::int64_t rank = 0, size = 1;
+  std::vector<std::int64_t> world_rank;  ///< by rank of the group
+  std::int64_t bytes_sent = 0;
+  double seconds_waited = 0;
+  int sequence = 0;
+};
+
+/// The messages of one collective, each cut into pieces that MPI can count. All ranks of the group make their
+/// transfers in the same order; any number may be under way. Data must stay until wait has returned.
+class Transfer {
+ public:
+  Transfer(Group& group, const char* operation);
+
+  void send(const void* data, std::int64_t bytes, std::int64_t to);
+  void receive(void* data, std::int64_t bytes, std::int64_t from);
+
+  /// Whether all messages are through; drives progress.
+  bool test();
+  /// Waits until all messages are through. Throws Error(kCommunication) past the deadline, naming who did not
+  /// come.
+  void wait();
+
+ private:
+  template <class Post>
+  void for_pieces(std::int64_t bytes, std::int64_t peer, Post post);
+  [[noreturn]] void give_up(double waited);
+
+  Group* group_;
+  const char* operation_;
+  int tag_;
+  std::vector<MPI_Request> requests_;
+  std::vector<std::int64_t> peers_;
+};
+
+/// The communicator of `comm`, which it takes over.
+std::unique_ptr<Communicator> make_mpi_communicator(World& world, MPI_Comm comm, const std::string& name);
+
+}  // namespace ripstop::mpi

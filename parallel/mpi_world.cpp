@@ -1,0 +1,154 @@
+#include "parallel/mpi_world.h"
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <new>
+#include <random>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "parallel/launcher.h"
+#include "parallel/mpi_transfer.h"
+
+namespace ripstop {
+namespace {
+
+using mpi::check_mpi;
+
+void start_mpi() {
+  int already = 0, provided = MPI_THREAD_SINGLE, size = 0;
+  MPI_Initialized(&already);
+  RIPSTOP_CHECK(already == 0, "MPI is started a second time");
+  check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+  if (provided < MPI_THREAD_FUNNELED)
+    throw Error(ExitCode::kResources, "this MPI allows no threads in a process (MPI_THREAD_SINGLE)",
+                "build ripstop with an MPI that offers MPI_THREAD_FUNNELED");
+  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
+  const std::int64_t launched = launch_size();
+  if (size == 1 && launched > 1)
+    throw Error(
+        ExitCode::kResources,
+        fmt::format("{} processes were started, but each is alone in its MPI world", launched),
+        "start them with srun --mpi=pmix (srun --mpi=list shows what there is), or with the mpirun of "
+        "the MPI that ripstop was built with");
+}
+
+// The lowest world rank on this rank's node.
+std::int64_t discover_node(int rank) {
+  MPI_Comm node = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node),
+            "MPI_Comm_split_type");
+  int lowest = rank;
+  check_mpi(MPI_Bcast(&lowest, 1, MPI_INT, 0, node), "MPI_Bcast");
+  MPI_Comm_free(&node);
+  return lowest;
+}
+
+}  // namespace
+
+struct MpiWorld::State {
+  mpi::World world;
+  std::unique_ptr<Communicator> communicator;
+  bool started = false;
+};
+
+MpiWorld::MpiWorld(const MpiOptions& options) : state_(std::make_unique<State>()) {
+  State& state = *state_;
+  RIPSTOP_CHECK(options.piece_bytes > 0 && options.piece_bytes <= std::int64_t{1} << 30, "pieces of {} bytes",
+                options.piece_bytes);
+  state.world.options = options;
+  const std::string host = state.world.watchdog.address().host;
+  if (!was_launched()) {
+    state.communicator = make_self_communicator("world");
+    state.world.places = {{host, 0}};
+    return;
+  }
+  start_mpi();
+  state.started = true;
+  MPI_Comm everyone = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &everyone), "MPI_Comm_dup");
+  state.communicator = mpi::make_mpi_communicator(state.world, everyone, "world");
+  Communicator& all = *state.communicator;
+  const std::int64_t node = discover_node(static_cast<int>(all.rank()));
+  std::vector<WatchdogAddress> addresses;
+  for (const std::string& text : all.all_gather_text(state.world.watchdog.address().to_text()))
+    addresses.push_back(WatchdogAddress::from_text(text));
+  const std::vector<std::string> nodes = all.all_gather_text(std::to_string(node));
+  for (std::size_t r = 0; r < nodes.size(); ++r)
+    state.world.places.push_back({addresses[r].host, std::stoll(nodes[r])});
+  std::random_device random;
+  const std::string run =
+      all.all_gather_text(std::to_string((std::uint64_t{random()} << 32) | random())).front();
+  state.world.watchdog.connect(all.rank(), std::move(addresses), std::stoull(run));
+  state.world.connected = true;
+}
+
+MpiWorld::~MpiWorld() {
+  if (std::uncaught_exceptions() > 0) {
+    static_cast<void>(state_.release());
+    return;
+  }
+  if (!state_->started) return;
+  state_->communicator->barrier();
+  state_->communicator.reset();
+  MPI_Finalize();
+}
+
+Communicator& MpiWorld::communicator() {
+  return *state_->communicator;
+}
+const std::vector<RankHost>& MpiWorld::places() const {
+  return state_->world.places;
+}
+std::int64_t MpiWorld::ranks_here() const {
+  const std::int64_t own = places()[static_cast<std::size_t>(state_->communicator->rank())].node;
+  return std::count_if(places().begin(), places().end(),
+                       [&](const RankHost& place) { return place.node == own; });
+}
+void MpiWorld::set_step(std::int64_t step) {
+  state_->world.watchdog.set_step(step);
+}
+void MpiWorld::set_deadline(double seconds) {
+  state_->world.options.deadline_seconds = seconds;
+}
+
+std::string MpiWorld::library() const {
+  if (!state_->started) return "none";
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  int length = 0;
+  MPI_Get_library_version(text, &length);
+  const std::string whole(text, static_cast<std::size_t>(length));
+  return whole.substr(0, whole.find_first_of(",\n"));
+}
+
+ExitCode MpiWorld::run(FunctionRef<ExitCode()> body) {
+  try {
+    return body();
+  } catch (const Error& error) {
+    tell_failure(error.code());
+    throw;
+  } catch (const std::bad_alloc&) {
+    tell_failure(ExitCode::kResources);
+    throw;
+  } catch (const std::system_error&) {
+    tell_failure(ExitCode::kStorage);
+    throw;
+  } catch (const std::exception&) {
+    tell_failure(ExitCode::kBug);
+    throw;
+  }
+}
+
+void MpiWorld::tell_failure(ExitCode code) {
+  if (!state_->world.connected) return;
+  using std::chrono::milliseconds;
+  Watchdog& watchdog = state_->world.watchdog;
+  // Lower ranks speak first; who hears of an earlier failure waits for its watchdog to end it.
+  std::this_thread::sleep_for(milliseconds(20 * std::min<std::int64_t>(state_->communicator->rank(), 25)));
+  if (watchdog.failure_announced()) std::this_thread::sleep_for(milliseconds(5000));
+  watchdog.announce_failure(code, kSecondsToEnd / 3);
+}
+
+}  // namespace ripstop
