@@ -53,9 +53,12 @@ TEST(RunLock, AKilledOwnerIsReplacedAtOnce) {
   usleep(20000);
   EXPECT_NE(refusal(io, scratch.path()), "") << "it lives";
   kill(child, SIGKILL);
+  {
+    RunLock lock(io, scratch.path(), {5, 30});  // 30 s would be noticed
+    EXPECT_NE(lock.takeover().find(std::to_string(child)), std::string::npos)
+        << "though its parent has not waited for it yet";
+  }
   waitpid(child, nullptr, 0);
-  RunLock lock(io, scratch.path(), {5, 30});  // 30 s would be noticed
-  EXPECT_NE(lock.takeover().find(std::to_string(child)), std::string::npos);
 }
 
 TEST(RunLock, AnOwnerElsewhereIsJudgedByItsHeartbeat) {

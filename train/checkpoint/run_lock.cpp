@@ -24,6 +24,8 @@ namespace {
 constexpr const char* kFileName = "LOCK";
 constexpr int64_t kMostBytes = 4096;
 using Clock = std::chrono::steady_clock;
+/// What a rank may still take to end when its launcher has.
+constexpr auto kEnding = std::chrono::seconds(1);
 
 /// Who owns a lock: the lines "key value" of its file.
 using Owner = std::map<std::string, std::string>;
@@ -36,15 +38,16 @@ std::string first_line(const std::string& path) {
 }
 
 /// When a process began, in clock ticks since the machine did: with the number of the process, its identity.
-/// Empty where there is no such process. Source: proc(5), /proc/pid/stat, field 22.
+/// Empty where no such process runs. Source: proc(5), /proc/pid/stat, field 22.
 std::string start_time(const std::string& pid) {
   const std::string line = first_line("/proc/" + pid + "/stat");
   const size_t name_end = line.rfind(')');
   if (name_end == std::string::npos) return "";
   std::istringstream fields(line.substr(name_end + 1));
   std::string field;
-  for (int number = 3; number <= 22 && fields >> field; ++number) {
-  }
+  for (int number = 3; number <= 22 && fields >> field; ++number)
+    if (number == 3 && (field == "Z" || field == "X"))
+      return "";  // it has ended, and its parent has not asked
   return field;
 }
 
@@ -204,7 +207,11 @@ std::optional<std::string> RunLock::Heart::read() const {
 void RunLock::Heart::wait_until_gone(const std::string& text) {
   const Owner owner = parse(text);
   if (same(owner, self_, {"host", "boot", "namespace"}) && owner.count("pid") != 0) {
-    if (start_time(owner.at("pid")) == owner.at("started")) refuse(text);
+    const Clock::time_point end = Clock::now() + kEnding;
+    while (start_time(owner.at("pid")) == owner.at("started")) {
+      if (Clock::now() > end) refuse(text);
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
     return;
   }
   if (same(owner, self_, {"job"}) && restarts(owner) < restarts(self_)) return;
