@@ -23,8 +23,8 @@ ours() {
     model.hidden_size="$(size "$preset" 1)" model.intermediate_size="$(size "$preset" 2)" \
     model.num_hidden_layers="$(size "$preset" 3)" model.num_attention_heads="$(size "$preset" 4)" \
     model.num_key_value_heads="$(size "$preset" 4)" model.max_position_embeddings="$positions" \
-    train.steps=16 train.global_batch_sequences="$packs" train.validate_every=0 checkpoint.every_steps=0 \
-    precision.compute="$dtype" "$@" >"$work/log" 2>&1 || { tail -3 "$work/log" >&2; return 1; }
+    train.steps=16 train.global_batch_sequences="$packs" train.validate_every=0 checkpoint.every_steps=0 schedule.warmup_steps=4 \
+    precision.compute="$dtype" "$@" >"$work/log" 2>&1 || { grep -a FATAL "$work/log" >&2; return 1; }
   sed -n 's/.*"event":"step".*"step":\([0-9]*\),.*"step_seconds":\([^,}]*\).*/\1 \2/p' "$work/run/metrics.jsonl" |
     awk '$1 > 4 {print $2}' | sort -g | awk -v tokens=$((packs * positions)) '{s[NR]=$1} END {print tokens / s[int((NR + 1) / 2)]}'
 }

@@ -6,7 +6,7 @@ ripstop=$1 launch=$2 kills=${3:-3}
 source=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-steps=40
+steps=120
 RANDOM=${RESUME_TEST_SEED:-7}
 
 fail() { echo "FAILED: $*" >&2; exit 1; }
@@ -16,7 +16,7 @@ train() (
   local name=$1 ranks=$2
   shift 2
   exec "$launch" "$ranks" "$ripstop" train "$source/configs/quickstart.toml" "data.directory=$work/data" \
-    "run.directory=$work/$name" train.steps=$steps train.validate_every=20 checkpoint.every_steps=5 checkpoint.keep=0 \
+    "run.directory=$work/$name" train.steps=$steps train.validate_every=40 checkpoint.every_steps=5 checkpoint.keep=0 \
     model.num_hidden_layers=2 train.global_batch_sequences=4 log.every_steps=10 "$@" >>"$work/$name.log" 2>&1
 )
 four=(mesh.fsdp=2 mesh.tensor=2)
@@ -51,25 +51,44 @@ ended() {
 
 "$ripstop" prepare --source synthetic --examples 400 --seed 3 --vocab-size 400 --output "$work/data" >"$work/prepare.log" 2>&1 ||
   fail "prepare: $(cat "$work/prepare.log")"
+begin=$(date +%s%N)
 train unbroken 4 "${four[@]}" || fail "the unbroken run: $(tail -3 "$work/unbroken.log")"
+took_ms=$((($(date +%s%N) - begin) / 1000000))
 losses unbroken >"$work/unbroken.losses"
 [ "$(wc -l <"$work/unbroken.losses")" -eq $steps ] || fail "$(wc -l <"$work/unbroken.losses") steps in metrics.jsonl, expected $steps"
 
+# expect_unbroken NAME: the run is done, and its losses are those of the unbroken one
+expect_unbroken() {
+  losses "$1" >"$work/$1.losses"
+  cmp "$work/unbroken.losses" "$work/$1.losses" || fail "the losses of $1 differ from the unbroken run's"
+}
+
 # ---- killed: bit for bit
-for ((kill = 1; kill <= kills; kill++)); do
+# Moments anywhere in the time that the unbroken run took: in the start, in a step, in a save. A run that is done before is
+# compared, and the next one begins.
+killed=0 done=0
+while ((killed < kills)); do
   train killed 4 "${four[@]}" &
   job=$!
-  # Sometimes during the start, sometimes in the steps, sometimes in a save.
-  sleep "$((RANDOM % 3)).$((RANDOM % 10))"
+  moment=$((RANDOM * took_ms / 32768))
+  sleep "$((moment / 1000)).$(printf %03d $((moment % 1000)))"
   victim=$(ranks_of killed | shuf -n 1 --random-source=<(yes "$RANDOM"))
-  [ -n "$victim" ] && kill -9 "$victim" 2>/dev/null || true
+  [ -z "$victim" ] || kill -9 "$victim" 2>/dev/null || true
   ended $job killed
-  echo "kill $kill: exit $code at step $(losses killed 2>/dev/null | tail -1 | cut -d' ' -f1)"
   [ -z "$(ranks_of killed)" ] || fail "ranks live on after their launcher"
+  [ $code -ne 74 ] || fail "the run is not given free: $(grep -a FATAL "$work/killed.log" | tail -1)"
+  if [ $code -eq 0 ]; then
+    expect_unbroken killed
+    rm -rf "$work/killed"
+    done=$((done + 1))
+    ((done < 10 * kills)) || fail "the run is always done before it is killed"
+    continue
+  fi
+  killed=$((killed + 1))
+  echo "kill $killed, $moment ms after the start: exit $code, last step $(losses killed 2>/dev/null | tail -1 | cut -d' ' -f1)"
 done
 train killed 4 "${four[@]}" || fail "the run after the kills: $(tail -3 "$work/killed.log")"
-losses killed >"$work/killed.losses"
-cmp "$work/unbroken.losses" "$work/killed.losses" || fail "losses after kills differ from the unbroken run's"
+expect_unbroken killed
 echo "killed and resumed $kills times: $steps losses equal bit for bit"
 
 # ---- stopped by a signal to one rank: bit for bit, exit code 75
@@ -79,21 +98,20 @@ for ((wait = 0; wait < 600; wait++)); do
   [ "$(losses stopped 2>/dev/null | wc -l)" -ge 3 ] && break
   sleep 0.1
 done
-kill -USR1 "$(ranks_of stopped | head -1)"
+kill -USR1 "$(ranks_of stopped | head -1)" || fail "the run was done before it was asked to stop"
 ended $job stopped
 [ $code -eq 75 ] || fail "exit code $code after SIGUSR1, expected 75: $(tail -3 "$work/stopped.log")"
 train stopped 4 "${four[@]}" || fail "the run after the signal"
-losses stopped >"$work/stopped.losses"
-cmp "$work/unbroken.losses" "$work/stopped.losses" || fail "losses after a stop differ from the unbroken run's"
+expect_unbroken stopped
 echo "stopped by SIGUSR1 with exit code 75 and resumed: $steps losses equal bit for bit"
 
-# ---- another mesh from step 20 on: 1e-5
+# ---- another mesh from step 60 on: 1e-5
 continue_on() {
   local name=$1 ranks=$2
   shift 2
   mkdir -p "$work/$name/checkpoints"
   cp "$work"/unbroken/{config.toml,tokenizer.model,metrics.jsonl} "$work/$name/"
-  cp -r "$work/unbroken/checkpoints/step_00000020" "$work/$name/checkpoints/"
+  cp -r "$work/unbroken/checkpoints/step_00000060" "$work/$name/checkpoints/"
   train "$name" "$ranks" "$@" || fail "$name: $(tail -3 "$work/$name.log")"
   losses "$name" >"$work/$name.losses"
   paste -d' ' "$work/unbroken.losses" "$work/$name.losses" | awk -v name="$name" -v steps=$steps '

@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# The memory of a rank's process grows by what was planned, give or take 3 % and 16 MiB. Those 16 MiB are for what the plan
+# leaves out: oneDNN's compiled kernels, MPI's buffers, packs that are read ahead, a checkpoint's block at a time.
+#   memory_test.sh RIPSTOP LAUNCH
+set -euo pipefail
+ripstop=$1 launch=$2
+source=$(cd "$(dirname "$0")/../.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+positions=256 packs=8
+"$ripstop" prepare --source synthetic --examples 600 --seed 3 --vocab-size 400 --output "$work/data" >"$work/prepare.log" 2>&1 ||
+  { cat "$work/prepare.log"; exit 1; }
+
+number() { sed -n "s/.*\"event\":\"end\".*$1\([0-9]*\).*/\1/p" "$2"; }
+
+status=0
+mib=1048576
+printf '%-48s %9s %9s %9s\n' "MiB of rank 0" planned grown allowed
+# row RANKS PRECISION MESH...
+row() {
+  local ranks=$1 precision=$2
+  shift 2
+  rm -rf "$work/run"
+  "$launch" "$ranks" "$ripstop" train "$source/configs/quickstart.toml" "data.directory=$work/data" "run.directory=$work/run" \
+    model.preset=15m model.vocab_size=32000 model.hidden_size=288 model.intermediate_size=768 model.num_hidden_layers=6 \
+    model.num_attention_heads=8 model.num_key_value_heads=8 model.max_position_embeddings=$positions \
+    data.sequence_length=$positions train.global_batch_sequences=$packs train.steps=4 schedule.warmup_steps=1 \
+    train.validate_every=0 checkpoint.every_steps=2 "precision.compute=$precision" "$@" >"$work/log" 2>&1 ||
+    { cat "$work/log"; exit 1; }
+  local metrics=$work/run/metrics.jsonl planned before peak grown allowed
+  planned=$(number '"planned":{"memory":{[^}]*"total":' "$metrics")
+  before=$(number '"resident":{"before":' "$metrics")
+  peak=$(number '"resident":{"before":[0-9]*,"peak":' "$metrics")
+  grown=$((peak - before))
+  allowed=$((planned + planned * 3 / 100 + 16 * mib))
+  printf '%-48s %s' "$(sed -E 's/mesh\.//g; s/=/ /g; s/ (fsdp|tensor)/ x \1/g' <<<"$*") $precision" \
+    "$(awk -v m=$mib '{for (i = 1; i <= NF; i++) printf "%s%9.1f", i == 1 ? "" : " ", $i / m}' <<<"$planned $grown $allowed")"
+  if ((grown <= allowed)); then echo; else echo "  too much"; status=1; fi
+  if ((grown < planned - planned * 3 / 100 - 16 * mib)); then echo "  less than planned: is all of it used?"; status=1; fi
+}
+row 1 float32 mesh.fsdp=1 mesh.tensor=1
+row 4 float32 mesh.replicate=4 mesh.fsdp=1 mesh.tensor=1
+row 4 float32 mesh.fsdp=4 mesh.tensor=1
+row 4 float32 mesh.fsdp=1 mesh.tensor=4
+row 4 float32 mesh.fsdp=2 mesh.tensor=2
+row 4 float32 mesh.replicate=2 mesh.fsdp=2 mesh.tensor=1
+row 4 float32 mesh.replicate=2 mesh.fsdp=1 mesh.tensor=2
+row 8 float32 mesh.replicate=2 mesh.fsdp=2 mesh.tensor=2
+row 3 float32 mesh.fsdp=3 mesh.tensor=1
+row 1 bfloat16 mesh.fsdp=1 mesh.tensor=1
+row 4 bfloat16 mesh.fsdp=2 mesh.tensor=2
+exit $status
