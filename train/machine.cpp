@@ -171,6 +171,13 @@ Machine look_at_machine() {
   return machine;
 }
 
+ResidentMemory resident_memory() {
+  const auto bytes = [](const char* key) {
+    return whole_number(proc_value("/proc/self/status", {key})).value_or(0) * 1024;
+  };
+  return {bytes("VmRSS"), bytes("VmHWM")};
+}
+
 int64_t usable_memory_bytes(const Machine& machine) {
   return std::min(machine.memory_bytes, machine.memory_limit_bytes.value_or(machine.memory_bytes));
 }

@@ -34,6 +34,13 @@ struct Machine {
 /// Looks now. Never throws for what is missing: containers hide much of it.
 Machine look_at_machine();
 
+/// What this process holds of the machine's memory; 0 where the system does not tell.
+struct ResidentMemory {
+  int64_t now_bytes = 0;
+  int64_t peak_bytes = 0;  ///< since the process began
+};
+ResidentMemory resident_memory();
+
 /// The most memory this process may come to hold: the machine's, or the control group's limit where that is
 /// less.
 int64_t usable_memory_bytes(const Machine& machine);

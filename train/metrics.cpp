@@ -12,6 +12,7 @@
 
 #include "model/error.h"
 #include "train/metrics_lines.h"
+#include "train/whole_file.h"
 
 namespace ripstop {
 namespace {
@@ -52,21 +53,6 @@ void write_all(int descriptor, const std::string& text, const std::filesystem::p
     if (count < 0) fail_storage("write", path);
     written += static_cast<size_t>(count);
   }
-}
-
-void replace_file(const std::filesystem::path& path, const std::string& text) {
-  const std::filesystem::path beside = path.string() + ".tmp";
-  {
-    const Descriptor file{::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)};
-    if (file.value < 0) fail_storage("create", beside);
-    write_all(file.value, text, beside);
-    if (::fsync(file.value) != 0) fail_storage("sync", beside);
-  }
-  if (::rename(beside.c_str(), path.c_str()) != 0) fail_storage("replace", path);
-  const std::filesystem::path folder =
-      path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
-  const Descriptor directory{::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
-  if (directory.value < 0 || ::fsync(directory.value) != 0) fail_storage("sync", folder);
 }
 
 // Where the last whole line ends.
@@ -146,7 +132,7 @@ void cut_to_step(const std::filesystem::path& path, int64_t step) {
   for_each_line(path, [&](const std::string& line) {
     if (step_of_line(line) <= step) kept += line + "\n";
   });
-  if (kept.size() != std::filesystem::file_size(path)) replace_file(path, kept);
+  if (kept.size() != std::filesystem::file_size(path)) write_whole_file(path, kept);
 }
 
 }  // namespace ripstop

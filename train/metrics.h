@@ -115,7 +115,9 @@ struct EndEvent {
   int exit_code = 0;  ///< of the program; 75: stopped on a signal, to be continued
   StepCost planned;
   StepCost measured;
-  double seconds = 0;  ///< since the program began
+  int64_t resident_before_bytes = 0;  ///< of rank 0's process, before anything that is planned was allocated
+  int64_t resident_peak_bytes = 0;    ///< of that process, at most
+  double seconds = 0;                 ///< since the program began
   double time = 0;
 };
 

@@ -107,6 +107,7 @@ Json to_json(const EndEvent& event) {
           {"exit_code", event.exit_code},
           {"planned", to_json(event.planned)},
           {"measured", to_json(event.measured)},
+          {"resident", {{"before", event.resident_before_bytes}, {"peak", event.resident_peak_bytes}}},
           {"seconds", number(event.seconds)}};
 }
 
@@ -206,6 +207,8 @@ void read(const Json& json, EndEvent& event) {
   take(json, "exit_code", event.exit_code);
   read(child(json, "planned"), event.planned);
   read(child(json, "measured"), event.measured);
+  take(child(json, "resident"), "before", event.resident_before_bytes);
+  take(child(json, "resident"), "peak", event.resident_peak_bytes);
   take(json, "seconds", event.seconds);
 }
 

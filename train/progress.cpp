@@ -53,14 +53,15 @@ std::string step_line(const StepMetrics& step, int64_t steps, std::optional<int6
       step.learning_rate, step.tokens_per_second);
   if (step.model_flops_utilization)
     line += fmt::format("  mfu {:.1f}%", 100.0 * *step.model_flops_utilization);
-  line += fmt::format("  {:.1f}", static_cast<double>(step.peak_memory_bytes) / kGiB);
+  const double peak = static_cast<double>(step.peak_memory_bytes) / kGiB;
+  line += fmt::format("  {:.{}f}", peak, peak < 0.1 ? 3 : 1);
   if (memory_limit_bytes) line += fmt::format("/{:.1f}", static_cast<double>(*memory_limit_bytes) / kGiB);
   return line + fmt::format(" GiB  eta {}", duration_text(eta_seconds));
 }
 
 std::string progress_line(const std::string& what, const std::string& unit, int64_t done, int64_t total,
-                          double seconds) {
-  const double rate = seconds > 0 ? static_cast<double>(done) / seconds : 0;
+                          double seconds, int64_t already) {
+  const double rate = seconds > 0 ? static_cast<double>(done - already) / seconds : 0;
   const std::string rate_text = rate < 10 ? fmt::format("{:.2g}/s", rate) : fmt::format("{:.0f}/s", rate);
   if (total <= 0) return fmt::format("{}  {} {}  {}", what, done, unit, rate_text);
   const double share = static_cast<double>(done) / static_cast<double>(total);
@@ -69,11 +70,12 @@ std::string progress_line(const std::string& what, const std::string& unit, int6
                      duration_text(left));
 }
 
-Progress::Progress(std::FILE* stream, std::string what, std::string unit, int64_t total)
+Progress::Progress(std::FILE* stream, std::string what, std::string unit, int64_t total, int64_t already)
     : stream_(stream),
       what_(std::move(what)),
       unit_(std::move(unit)),
       total_(total),
+      already_(already),
       live_(is_terminal(stream)),
       begin_(Clock::now()),
       last_shown_(begin_) {}
@@ -87,7 +89,8 @@ void Progress::update(int64_t done) {
 void Progress::finish(int64_t done) {
   const double seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
   std::string line = fmt::format("{}  {} {} in {}", what_, done, unit_, duration_text(seconds));
-  if (seconds > 0) line += fmt::format("  {:.0f}/s", static_cast<double>(done) / seconds);
+  if (seconds > 0 && done > already_)
+    line += fmt::format("  {:.0f}/s", static_cast<double>(done - already_) / seconds);
   const size_t width = line.size();
   if (live_) line = "\r" + line + std::string(shown_width_ > width ? shown_width_ - width : 0, ' ');
   fmt::print(stream_, "{}\n", line);
@@ -96,8 +99,8 @@ void Progress::finish(int64_t done) {
 
 void Progress::show(int64_t done, Clock::time_point now) {
   last_shown_ = now;
-  const std::string line =
-      progress_line(what_, unit_, done, total_, std::chrono::duration<double>(now - begin_).count());
+  const std::string line = progress_line(what_, unit_, done, total_,
+                                         std::chrono::duration<double>(now - begin_).count(), already_);
   if (live_) {
     fmt::print(stream_, "\r{:<{}}", line, shown_width_);
     shown_width_ = std::max(shown_width_, line.size());

@@ -95,6 +95,7 @@ class Trainer::Run {
   bool stopping_ = false;
   double step_seconds_ = 0;       ///< smoothed
   double step_seconds_last_ = 0;  ///< of the last step
+  std::int64_t resident_before_bytes_ = 0;
   DeviceMesh::AxisTotals waited_;
   DeviceMesh::AxisBytes step_traffic_;
 };
@@ -118,6 +119,7 @@ Trainer::Run::Run(const TrainerOptions& options, MpiWorld& world)
   do_and_agree(mesh_.world(), [&] { open_directory(); });
 
   plan_ = plan_rank(resolved_.request(target_.device), mesh_.coordinates());
+  resident_before_bytes_ = resident_memory().now_bytes;
   step_.emplace(resolved_.model, resolved_.step, mesh_, stream_, ledger_, plan_.arena);
   resume_or_initialize();
   do_and_agree(mesh_.world(), [&] {
@@ -213,12 +215,12 @@ void Trainer::Run::announce() {
     say(fmt::format("{} summaries are longer than data.sequence_length and lose their end",
                     loader_->cut_summaries()));
   for (const std::string& note : resolved_.notes) say("note: " + note);
-  for (const std::string& note : directory_->notes()) say("note: " + note);
   if (!validation_.note().empty()) say("note: " + validation_.note());
   say(fmt::format("{} {} at step {} of {}; watch {}", state_.step > 0 ? "resumes" : "begins",
                   config.run.directory, state_.step, steps_,
                   (std::filesystem::path(config.run.directory) / "metrics.jsonl").string()));
   directory_->metrics().write(start_event(config, resolved_, mesh_, options_.argv, state_.step, steps_));
+  for (const std::string& note : directory_->notes()) warn(note);
 }
 
 std::vector<UnitStates> Trainer::Run::unit_states() {
@@ -418,6 +420,8 @@ void Trainer::Run::write_end(ExitCode code) {
                                        .exit_code = static_cast<int>(code),
                                        .planned = step_cost(plan_.memory, plan_.traffic_per_step),
                                        .measured = step_cost(measured_memory(), step_traffic_),
+                                       .resident_before_bytes = resident_before_bytes_,
+                                       .resident_peak_bytes = resident_memory().peak_bytes,
                                        .seconds = seconds_since(begin_)});
   directory_->metrics().sync();
 }

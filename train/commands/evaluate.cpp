@@ -6,6 +6,7 @@
 
 #include "data/hash.h"
 #include "train/commands/commands.h"
+#include "train/commands/model_arguments.h"
 #include "train/evaluate/evaluation.h"
 #include "train/evaluate/rouge.h"
 #include "train/generate/trained_model.h"
@@ -19,33 +20,23 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 struct EvaluateArguments {
-  std::string path;
-  std::string checkpoint = "best";
+  ModelArguments model;
   std::string data;
   std::string split = "test";
   std::string output;
   std::int64_t limit = 0;
-  std::int64_t max_new_tokens = 0;
-  std::int64_t batch_size = 32;
   bool json = false;
 };
 
 EvaluateArguments parse_arguments(CLI::App& app, const Arguments& arguments) {
   EvaluateArguments given;
-  app.add_option("PATH", given.path, "a run's directory, or one checkpoint")->required();
-  app.add_option("--checkpoint", given.checkpoint, "best, latest or a step")->capture_default_str();
+  given.model.add_to(app, 32);
   app.add_option("--data", given.data, "directory made by prepare; default: the one trained on");
   app.add_option("--split", given.split, "train, validation or test")
       ->check(CLI::IsMember({"train", "validation", "test"}))
       ->capture_default_str();
   app.add_option("--limit", given.limit, "write summaries of so many examples only; the loss is of all")
       ->check(CLI::PositiveNumber);
-  app.add_option("--max-new-tokens", given.max_new_tokens,
-                 "longest summary; default: generation.max_new_tokens")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--batch-size", given.batch_size, "summaries that a replica writes at once")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
   app.add_option("--output", given.output, "directory; default: RUN/evaluation/step_N-SPLIT");
   app.add_flag("--json", given.json, "one JSON document, ratios 0..1");
   set_example(app, "srun -n 4 ripstop evaluate runs/xsum --checkpoint best --split test");
@@ -64,7 +55,7 @@ struct Subject {
 };
 
 Subject find_subject(Io& io, Communicator& world, const EvaluateArguments& given) {
-  TrainedModel trained = find_trained_model(io, world, given.path, given.checkpoint);
+  TrainedModel trained = find_trained_model(io, world, given.model.path, given.model.checkpoint);
   const fs::path data = given.data.empty() ? trained.config.data.directory : given.data;
   Subject subject{.trained = std::move(trained),
                   .dataset = TokenDataset(data / (given.split + ".h5")),
@@ -82,7 +73,8 @@ Subject find_subject(Io& io, Communicator& world, const EvaluateArguments& given
                        : subject.trained.run / "evaluation" /
                              fmt::format("{}-{}", step_directory_name(state.step), given.split);
   const GenerationSection& generation = subject.trained.config.generation;
-  subject.max_new_tokens = given.max_new_tokens > 0 ? given.max_new_tokens : generation.max_new_tokens;
+  subject.max_new_tokens =
+      given.model.max_new_tokens > 0 ? given.model.max_new_tokens : generation.max_new_tokens;
   if (subject.dataset.header().kind == ExampleKind::kSummary && subject.dataset.header().with_text)
     subject.examples =
         given.limit > 0 ? std::min(given.limit, subject.dataset.examples()) : subject.dataset.examples();
@@ -144,7 +136,7 @@ class Shown {
       : speaks_(speaks), stream_(json ? stderr : stdout), what_(what), unit_(unit) {}
   void operator()(std::int64_t done, std::int64_t total) {
     if (!speaks_) return;
-    if (!progress_) progress_.emplace(stream_, what_, unit_, total);
+    if (!progress_) progress_.emplace(stream_, what_, unit_, total, done);
     if (done < total)
       progress_->update(done);
     else
@@ -187,10 +179,10 @@ Scores measure(InferenceModel& model, const Subject& subject, bool json) {
 void evaluate(MpiWorld& world, const EvaluateArguments& given) {
   PosixIo io;
   const Subject subject = find_subject(io, world.communicator(), given);
-  LoadedModel model(
-      io, world, subject.trained,
-      inference_options(subject.trained, std::clamp<std::int64_t>(subject.examples, 1, given.batch_size),
-                        subject.examples > 0 ? subject.max_new_tokens : 0));
+  LoadedModel model(io, world, subject.trained,
+                    inference_options(subject.trained,
+                                      std::clamp<std::int64_t>(subject.examples, 1, given.model.batch_size),
+                                      subject.examples > 0 ? subject.max_new_tokens : 0));
   const bool speaks = model.mesh().world().rank() == 0;
   if (speaks && !given.json)
     fmt::print("{} on {}, {}\n", subject.trained.checkpoint.directory.string(),

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "train/checkpoint/manifest.h"
 #include "train/commands/commands.h"
 #include "train/metrics.h"
 #include "train/progress.h"
@@ -33,20 +34,12 @@ struct RunStatus {
   double seconds_since_update = 0;
 };
 
-// "step_00001000" is 1000; -1 for every other name, "step_00001000.tmp" among them.
-int64_t step_of_checkpoint(const std::string& name) {
-  const std::string digits = name.rfind("step_", 0) == 0 ? name.substr(5) : "";
-  if (digits.empty() || digits.size() > 18 || digits.find_first_not_of("0123456789") != std::string::npos)
-    return -1;
-  return std::stoll(digits);
-}
-
 int64_t newest_checkpoint(const fs::path& run) {
   int64_t newest = -1;
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(run / "checkpoints", error))
-    if (fs::exists(entry.path() / "manifest.json", error))
-      newest = std::max(newest, step_of_checkpoint(entry.path().filename().string()));
+    if (fs::exists(entry.path() / Manifest::kFileName, error))
+      newest = std::max(newest, parse_step_directory_name(entry.path().filename().string()).value_or(-1));
   return newest;
 }
 

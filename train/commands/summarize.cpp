@@ -7,6 +7,7 @@
 #include <iostream>
 
 #include "train/commands/commands.h"
+#include "train/commands/model_arguments.h"
 #include "train/generate/dealt_texts.h"
 #include "train/generate/document_lines.h"
 #include "train/generate/trained_model.h"
@@ -19,28 +20,18 @@ namespace {
 namespace fs = std::filesystem;
 
 struct SummarizeArguments {
-  std::string path;
-  std::string checkpoint = "best";
+  ModelArguments model;
   std::string input = "-";
   std::string output = "-";
   std::string prompt_template;
-  std::int64_t max_new_tokens = 0;
-  std::int64_t batch_size = 16;
 };
 
 SummarizeArguments parse_arguments(CLI::App& app, const Arguments& arguments) {
   SummarizeArguments given;
-  app.add_option("PATH", given.path, "a run's directory, or one checkpoint")->required();
-  app.add_option("--checkpoint", given.checkpoint, "best, latest or a step")->capture_default_str();
+  given.model.add_to(app, 16);
   app.add_option("--input", given.input, "JSONL, {\"document\": \"...\"} a line; - is standard input")
       ->capture_default_str();
   app.add_option("--output", given.output, "the same lines with `summary`; - is standard output")
-      ->capture_default_str();
-  app.add_option("--max-new-tokens", given.max_new_tokens,
-                 "longest summary; default: generation.max_new_tokens")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--batch-size", given.batch_size, "summaries that a replica writes at once")
-      ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option("--template", given.prompt_template, "prompt with {document}; default: the one trained on");
   set_example(app, "ripstop summarize runs/xsum --input articles.jsonl --output summaries.jsonl");
@@ -189,14 +180,15 @@ void summarize_all(Summarizer& summarizer, const SummarizeArguments& given, std:
 void summarize(MpiWorld& world, const SummarizeArguments& given) {
   PosixIo io;
   const std::int64_t total = world.communicator().rank() == 0 ? count_documents(given.input) : 0;
-  const TrainedModel trained = find_trained_model(io, world.communicator(), given.path, given.checkpoint);
+  const TrainedModel trained =
+      find_trained_model(io, world.communicator(), given.model.path, given.model.checkpoint);
   const Tokenizer tokenizer = tokenizer_of(trained);
   const PromptTemplate prompt(tokenizer, template_of(trained, given.prompt_template));
   const std::int64_t max_new_tokens =
-      given.max_new_tokens > 0 ? given.max_new_tokens : trained.config.generation.max_new_tokens;
-  LoadedModel model(io, world, trained, inference_options(trained, given.batch_size, max_new_tokens));
+      given.model.max_new_tokens > 0 ? given.model.max_new_tokens : trained.config.generation.max_new_tokens;
+  LoadedModel model(io, world, trained, inference_options(trained, given.model.batch_size, max_new_tokens));
   Summarizer summarizer(model.model(), tokenizer, prompt, max_new_tokens);
-  summarize_all(summarizer, given, 4 * given.batch_size * model.mesh().data_ranks(), total);
+  summarize_all(summarizer, given, 4 * given.model.batch_size * model.mesh().data_ranks(), total);
 }
 
 }  // namespace
