@@ -272,7 +272,9 @@ TEST(BatchLoaderTest, LongTextBecomesPiecesThatPredictEveryTokenOnce) {
   BatchLoader loader(dataset, options);
   EXPECT_EQ(loader.cut_documents(), 0);
   std::set<int32_t> predicted;
-  while (loader.next_step()) {
+  size_t counted = 0;
+  while (const auto step = loader.next_step()) {
+    counted += static_cast<size_t>(step->target_count);
     for (int64_t k = 0; k < loader.batches_per_step(); ++k) {
       for (const auto& d : documents_of(loader.next_batch())) {
         for (size_t i = 1; i < d.size(); ++i) {
@@ -283,6 +285,7 @@ TEST(BatchLoaderTest, LongTextBecomesPiecesThatPredictEveryTokenOnce) {
     }
   }
   EXPECT_EQ(predicted.size(), 999u + 1 + 32 + 33 + 64);
+  EXPECT_EQ(counted, predicted.size());
 }
 
 TEST(BatchLoaderTest, ARunsEndHasEmptyPacksOnAllRanksAlike) {
