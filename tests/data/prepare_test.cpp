@@ -128,6 +128,7 @@ TEST_F(PrepareTest, WhatCannotBeUsedIsCountedAndSkipped) {
               "{\"document\": \"d one\", \"summary\": \"s\"}\n"
               "{\"document\": \"d one\", \"summary\": \"s\"}\n"
               "{\"document\": \"d one\", \"summary\": \"other\"}\n"
+              "{\"document\": \"d on\", \"summary\": \"es\"}\n"  // the same letters, another pair
               "{\"document\": \" \\n\\u00a0\", \"summary\": \"s\"}\n"
               "{\"document\": \"d\", \"summary\": \"\"}\n"
               "{\"document\": \"bad \xff\", \"summary\": \"s\"}\n"
@@ -138,7 +139,7 @@ TEST_F(PrepareTest, WhatCannotBeUsedIsCountedAndSkipped) {
   const PrepareReport report = prepare(options_);
   // test.jsonl is read before train.jsonl: what was there first stays.
   EXPECT_EQ(report.splits[2].examples, 2);
-  EXPECT_EQ(report.splits[0].examples, 2);
+  EXPECT_EQ(report.splits[0].examples, 3);
   EXPECT_EQ(report.splits[0].duplicates, 2);
   EXPECT_EQ(report.splits[0].empty, 2);
   EXPECT_EQ(report.splits[0].invalid_utf8, 1);
