@@ -222,6 +222,27 @@ TEST(PromptTemplateTest, APairGoesOnAfterASpaceAndEnds) {
   EXPECT_EQ(tokenizer.decode(summary), "A summary.");
 }
 
+TEST(PromptTemplateTest, AModelThatAddsNoSpaceGetsOneBeforeTheSummary) {
+  ScratchDirectory scratch;
+  write_bytes(scratch / "lines.txt", "A document. TL;DR: A summary.\n");
+  const std::unordered_map<std::string, std::string> arguments = {
+      {"model_type", "char"},
+      {"vocab_size", "40"},
+      {"hard_vocab_limit", "false"},
+      {"character_coverage", "1"},
+      {"normalization_rule_name", "identity"},
+      {"add_dummy_prefix", "false"},
+      {"remove_extra_whitespaces", "false"},
+      {"minloglevel", "3"},
+      {"input", (scratch / "lines.txt").string()}};
+  std::string model;
+  ASSERT_TRUE(sentencepiece::SentencePieceTrainer::Train(arguments, nullptr, &model).ok());
+  const Tokenizer tokenizer(model, "without a prefix");
+  const TokenExample pair =
+      PromptTemplate(tokenizer, "{document} TL;DR:").encode_pair("A document.", "A summary.");
+  EXPECT_EQ(tokenizer.decode(pair.tokens), "A document. TL;DR: A summary.");
+}
+
 TEST(PromptTemplateTest, TemplatesThatCannotWorkAreCommandLineErrors) {
   const Tokenizer tokenizer(small_model(), "small");
   for (const char* wrong : {"", "TL;DR:", "{document}", "{document} {document}:", "{document}\n\nTL;DR: "}) {
