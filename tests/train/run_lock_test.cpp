@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <thread>
+#include <utility>
 
 #include "model/error.h"
 #include "tests/data/scratch_directory.h"
@@ -96,6 +97,30 @@ TEST(RunLock, ARequeuedJobFindsItsOwnLock) {
   unsetenv("SLURM_JOB_ID");
   unsetenv("SLURM_RESTART_COUNT");
   EXPECT_NE(lock.takeover(), "");
+}
+
+/// Just before a stale lock is moved aside, another start has done the same and made its own.
+class RacingIo : public PosixIo {
+ public:
+  std::string winner;
+  int rename(const std::filesystem::path& from, const std::filesystem::path& to) override {
+    if (!winner.empty() && from.filename() == "LOCK") write_bytes(from, std::exchange(winner, ""));
+    return PosixIo::rename(from, to);
+  }
+};
+
+TEST(RunLock, OfTwoStartsOverAStaleLockTheSecondGivesWay) {
+  ScratchDirectory scratch;
+  const std::string winner = "host near\nnonce y\npid 2\n";
+  write_bytes(scratch / "LOCK", "host away\nnonce x\npid 1\n");
+  RacingIo io;
+  io.winner = winner;
+  EXPECT_NE(refusal(io, scratch.path()).find("near"), std::string::npos);
+  EXPECT_EQ(io.winner, "") << "there was a race";
+  ASSERT_TRUE(std::filesystem::exists(scratch / "LOCK"));
+  EXPECT_EQ(read_bytes(scratch / "LOCK"), winner);
+  for (const auto& entry : std::filesystem::directory_iterator(scratch.path()))
+    EXPECT_EQ(entry.path().filename(), "LOCK");
 }
 
 TEST(RunLock, TheOldOwnerLearnsOfATakeover) {
