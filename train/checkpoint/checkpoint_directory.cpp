@@ -30,6 +30,9 @@ ListedCheckpoint look_at(Io& io, int64_t step, const std::filesystem::path& dire
   ListedCheckpoint listed{step, directory, {}, {}};
   try {
     listed.manifest = check_checkpoint(io, directory);
+  } catch (const IoError& error) {
+    listed.problem = error.what();
+    listed.unreadable = !error.is_absence();
   } catch (const Error& error) {
     listed.problem = error.what();
   }

@@ -18,6 +18,7 @@ struct ListedCheckpoint {
   std::filesystem::path directory;
   std::optional<Manifest> manifest;  ///< where manifest and sizes are right
   std::string problem;               ///< otherwise: why not
+  bool unreadable = false;           ///< the problem is that it cannot be read now; it may be whole
 };
 
 /// Every step_* below `directory`, by step; names that only resemble one are not. Throws Error(kStorage).

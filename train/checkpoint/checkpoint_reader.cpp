@@ -9,7 +9,6 @@
 #include "parallel/agreement.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/file_blocks.h"
-#include "train/checkpoint/verify.h"
 
 namespace ripstop {
 namespace {
@@ -115,19 +114,25 @@ std::vector<ListedCheckpoint> list_on_rank_0(Io& io, const std::filesystem::path
   return listed;
 }
 
-/// Takes the newest whole checkpoint off `listed`; what is newer and not whole goes to `damaged`. Null where
-/// there is none.
+/// Takes the newest checkpoint that is whole, or may be, off `listed`; what is newer and damaged goes to
+/// `damaged`. Null where there is none.
 const ListedCheckpoint* take_newest(std::vector<ListedCheckpoint>& listed, ListedCheckpoint& taken,
                                     std::vector<std::filesystem::path>& damaged,
                                     std::vector<std::string>& warnings) {
   while (!listed.empty()) {
     taken = std::move(listed.back());
     listed.pop_back();
-    if (taken.manifest) return &taken;
+    if (taken.manifest || taken.unreadable) return &taken;
     damaged.push_back(taken.directory);
     warnings.push_back("passing over a checkpoint: " + taken.problem);
   }
   return nullptr;
+}
+
+[[noreturn]] void refuse_unreadable(const std::string& problem) {
+  throw Error(ExitCode::kStorage, fmt::format("cannot read the newest checkpoint: {}", problem),
+              "run the same command again when the file system answers; to go on from an older checkpoint, "
+              "move this one away");
 }
 
 /// Collective: the newest of `listed` (rank 0's) that looks whole. Error(kStorage) where there were some and
@@ -139,31 +144,12 @@ std::optional<Checkpoint> choose(Io& io, const std::filesystem::path& directory,
   ListedCheckpoint taken;
   const ListedCheckpoint* choice = take_newest(listed, taken, damaged, warnings);
   do_and_agree(world, [&] {
+    if (choice != nullptr && choice->unreadable) refuse_unreadable(choice->problem);
     if (choice == nullptr && !damaged.empty())
       throw Error(ExitCode::kStorage, fmt::format("{}: none of its checkpoints is whole", directory.string()),
                   warnings.empty() ? "" : warnings.back());
   });
   return share_choice(io, directory, world, choice);
-}
-
-/// Collective: whether the files are damaged, and not just out of reach for a rank that could not read them
-/// (`read` is false there). The others look at every byte; where there are none, all do.
-bool is_damaged(Io& io, const std::filesystem::path& directory, Communicator& world, bool read) {
-  int64_t before = 0, readers = 0;
-  const std::vector<std::string> states = world.all_gather_text(read ? "read" : "");
-  for (int64_t rank = 0; rank < std::ssize(states); ++rank) {
-    if (states[static_cast<size_t>(rank)].empty()) continue;
-    ++readers;
-    before += rank < world.rank();
-  }
-  std::vector<CheckpointDamage> found;
-  if (readers == 0)
-    found = verify_share(io, directory, world.rank(), world.size());
-  else if (read)
-    found = verify_share(io, directory, before, readers);
-  for (const std::string& text : world.all_gather_text(found.empty() ? "" : found.front().what))
-    if (!text.empty()) return true;
-  return false;
 }
 
 void move_aside(Io& io, const std::filesystem::path& directory, std::vector<std::string>& warnings) {
@@ -211,6 +197,8 @@ void load_weights(Io& io, const Checkpoint& checkpoint, Communicator& world,
     check_same_parameters(checkpoint.manifest, units);
     for (size_t u = 0; u < units.size(); ++u) {
       const int64_t elements = units[u].layout->elements();
+      RIPSTOP_CHECK(elements == units[u].layout->range_elements(), "{} is laid out for several shards",
+                    units[u].layout->unit().name);
       RIPSTOP_CHECK(elements <= std::ssize(staging), "{} elements for a unit of {}", staging.size(),
                     elements);
       units[u].master = staging.data();
@@ -239,17 +227,21 @@ std::optional<CheckpointState> resume_newest(Io& io, const std::filesystem::path
     if (!checkpoint) return std::nullopt;
     accept(*checkpoint);
     check_same_parameters(checkpoint->manifest, units);
-    bool read = false;
+    std::string unreadable;  // on a rank whose system refused
     try {
       do_and_agree(world, [&] {
-        read_checkpoint(io, *checkpoint, fsdp_index, units);
-        read = true;
+        try {
+          read_checkpoint(io, *checkpoint, fsdp_index, units);
+        } catch (const IoError& error) {
+          if (!error.is_absence()) unreadable = error.what();
+          throw;
+        }
       });
     } catch (const Error& error) {
       if (error.code() != ExitCode::kStorage) throw;
-      if (!is_damaged(io, checkpoint->directory, world, read))
-        throw Error(ExitCode::kStorage, fmt::format("{}; read again it is whole", error.what()),
-                    "the file system fails now and then: run the same command again, on other nodes");
+      do_and_agree(world, [&] {
+        if (!unreadable.empty()) refuse_unreadable(unreadable);
+      });
       if (world.rank() == 0) damaged.push_back(checkpoint->directory);
       if (world.rank() == 0) warnings.push_back(fmt::format("passing over a checkpoint: {}", error.what()));
       continue;

@@ -108,9 +108,8 @@ int PosixIo::free_bytes(const std::filesystem::path& path, int64_t& bytes) {
 }
 
 void fail_storage(const std::filesystem::path& path, std::string_view what, int error) {
-  throw Error(ExitCode::kStorage,
-              fmt::format("{}: cannot {}: {}", path.string(), what, std::generic_category().message(error)),
-              hint_of(error));
+  throw IoError(fmt::format("{}: cannot {}: {}", path.string(), what, std::generic_category().message(error)),
+                hint_of(error), error);
 }
 
 File File::create(Io& io, const std::filesystem::path& path) {

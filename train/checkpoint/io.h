@@ -4,11 +4,14 @@
 #pragma once
 #include <sys/types.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "model/error.h"
 
 namespace ripstop {
 
@@ -92,7 +95,18 @@ class File {
   int file_;
 };
 
-/// Throws Error(kStorage): "PATH: cannot WHAT: reason of errno", with a hint where errno has an obvious one.
+/// The system refused a call. That says nothing about what is on the disk, unless something is not there.
+class IoError : public Error {
+ public:
+  IoError(const std::string& what, const std::string& hint, int number)
+      : Error(ExitCode::kStorage, what, hint), number_(number) {}
+  bool is_absence() const { return number_ == ENOENT || number_ == ENOTDIR; }
+
+ private:
+  int number_;  ///< errno
+};
+
+/// Throws IoError: "PATH: cannot WHAT: reason of errno", with a hint where errno has an obvious one.
 [[noreturn]] void fail_storage(const std::filesystem::path& path, std::string_view what, int error);
 
 /// Creates `path` with `bytes`, synced. Throws Error(kStorage), also where it exists.

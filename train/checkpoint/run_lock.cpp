@@ -24,8 +24,6 @@ namespace {
 constexpr const char* kFileName = "LOCK";
 constexpr int64_t kMostBytes = 4096;
 using Clock = std::chrono::steady_clock;
-/// What a rank may still take to end when its launcher has.
-constexpr auto kEnding = std::chrono::seconds(1);
 
 /// Who owns a lock: the lines "key value" of its file.
 using Owner = std::map<std::string, std::string>;
@@ -108,6 +106,10 @@ bool same(const Owner& a, const Owner& b, std::initializer_list<const char*> key
     if (x == a.end() || y == b.end() || x->second.empty() || x->second != y->second) return false;
   }
   return true;
+}
+
+Clock::time_point after(double seconds) {
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
 int64_t restarts(const Owner& owner) {
@@ -207,7 +209,7 @@ std::optional<std::string> RunLock::Heart::read() const {
 void RunLock::Heart::wait_until_gone(const std::string& text) {
   const Owner owner = parse(text);
   if (same(owner, self_, {"host", "boot", "namespace"}) && owner.count("pid") != 0) {
-    const Clock::time_point end = Clock::now() + kEnding;
+    const Clock::time_point end = after(times_.ending_seconds);
     while (start_time(owner.at("pid")) == owner.at("started")) {
       if (Clock::now() > end) refuse(text);
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -215,8 +217,7 @@ void RunLock::Heart::wait_until_gone(const std::string& text) {
     return;
   }
   if (same(owner, self_, {"job"}) && restarts(owner) < restarts(self_)) return;
-  const Clock::time_point end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                                   std::chrono::duration<double>(times_.patience_seconds));
+  const Clock::time_point end = after(times_.patience_seconds);
   while (Clock::now() < end) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     const std::optional<std::string> now = read();

@@ -11,6 +11,7 @@ namespace ripstop {
 struct RunLockTimes {
   double heartbeat_seconds = 5;
   double patience_seconds = 30;  ///< an owner elsewhere whose heartbeat stands still for so long is gone
+  double ending_seconds = 3;     ///< what an owner here may still take to end when its launcher has
 };
 
 /// Owns `directory`/LOCK from construction to destruction: a file made with O_EXCL that names host, process

@@ -93,11 +93,6 @@ void find_strangers(Io& io, const std::filesystem::path& directory, const Manife
 }  // namespace
 
 std::vector<CheckpointDamage> verify_checkpoint(Io& io, const std::filesystem::path& directory) {
-  return verify_share(io, directory, 0, 1);
-}
-
-std::vector<CheckpointDamage> verify_share(Io& io, const std::filesystem::path& directory, int64_t part,
-                                           int64_t parts) {
   Findings findings;
   const std::filesystem::path path = directory / Manifest::kFileName;
   try {
@@ -105,8 +100,7 @@ std::vector<CheckpointDamage> verify_share(Io& io, const std::filesystem::path& 
     const std::optional<int64_t> step = parse_step_directory_name(directory.filename().string());
     if (step && *step != manifest.state.step)
       findings.push_back({Manifest::kFileName, fmt::format("is of step {}", manifest.state.step), 0});
-    for (int64_t f = part; f < std::ssize(manifest.files); f += parts)
-      verify_rank(io, directory, manifest, manifest.files[static_cast<size_t>(f)], findings);
+    for (const StoredFile& file : manifest.files) verify_rank(io, directory, manifest, file, findings);
     find_strangers(io, directory, manifest, findings);
   } catch (const Error& error) {
     findings.push_back({Manifest::kFileName, without_path(error, path), 0});

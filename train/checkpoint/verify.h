@@ -20,8 +20,4 @@ struct CheckpointDamage {
 /// nothing but what is no finding (out of memory).
 std::vector<CheckpointDamage> verify_checkpoint(Io& io, const std::filesystem::path& directory);
 
-/// One of `parts` equal shares of verify_checkpoint: the rank files number part, part + parts, ...
-std::vector<CheckpointDamage> verify_share(Io& io, const std::filesystem::path& directory, int64_t part,
-                                           int64_t parts);
-
 }  // namespace ripstop
