@@ -53,8 +53,8 @@ ExitCode unknown_verb(const std::string& name) {
   std::vector<std::string> names;
   for (const Verb& verb : kVerbs) names.emplace_back(verb.name);
   const std::string nearest = nearest_name(name, names);
-  throw Error(
-      ExitCode::kUsage, fmt::format("unknown verb '{}'", name),
+  throw CommandLineError(
+      fmt::format("unknown verb '{}'", name),
       nearest.empty() ? "ripstop --help lists the verbs" : fmt::format("did you mean '{}'?", nearest));
 }
 
@@ -69,7 +69,7 @@ ExitCode run_verb(const Verb& verb, const Arguments& arguments) {
 }
 
 ExitCode run(const Arguments& words) {
-  if (words.empty()) throw Error(ExitCode::kUsage, "a verb is required", "ripstop --help lists the verbs");
+  if (words.empty()) throw CommandLineError("a verb is required", "ripstop --help lists the verbs");
   const std::string& name = words.front();
   if (name == "--help" || name == "-h" || name == "help") {
     if (launch_rank() == 0) print_help();
@@ -85,9 +85,9 @@ ExitCode run(const Arguments& words) {
 }
 
 // Ends the process at once: no MPI_Finalize, which would wait for ranks that do not come.
-[[noreturn]] void end_failed(const Error& error) {
+[[noreturn]] void end_failed(const Error& error, bool speaks = true) {
   std::fflush(stdout);
-  fmt::print(stderr, "{}\n", fatal_line(error, launch_rank()));
+  if (speaks) fmt::print(stderr, "{}\n", fatal_line(error, launch_rank()));
   std::fflush(stderr);
   if (launch_size() > 1)  // the other ranks end at this moment too
     std::this_thread::sleep_for(std::chrono::duration<double>(MpiWorld::kSecondsToEnd));
@@ -109,6 +109,8 @@ int main(int argc, char** argv) {
     const ExitCode code = ripstop::run({argv + 1, argv + argc});
     ripstop::check_output_was_written();
     return static_cast<int>(code);
+  } catch (const ripstop::CommandLineError& error) {
+    ripstop::end_failed(error, ripstop::launch_rank() == 0);
   } catch (const Error& error) {
     ripstop::end_failed(error);
   } catch (const std::bad_alloc&) {

@@ -86,10 +86,20 @@ TEST(CommandLine, OutputThatCannotBeWrittenIsAStorageError) {
 }
 
 TEST(CommandLine, RankComesFromTheLauncher) {
-  EXPECT_TRUE(has(run_program("nothing", "OMPI_COMM_WORLD_RANK=3").err, " rank=3 "));
-  EXPECT_TRUE(has(run_program("nothing", "PMI_RANK=2").err, " rank=2 "));
-  EXPECT_TRUE(has(run_program("nothing", "SLURM_PROCID=5").err, " rank=5 "));
-  EXPECT_TRUE(has(run_program("nothing", "SLURM_PROCID=x").err, " rank=0 "));
+  const std::string unreadable = "status /no/such/folder";
+  EXPECT_TRUE(has(run_program(unreadable, "OMPI_COMM_WORLD_RANK=3").err, " rank=3 "));
+  EXPECT_TRUE(has(run_program(unreadable, "PMI_RANK=2").err, " rank=2 "));
+  EXPECT_TRUE(has(run_program(unreadable, "SLURM_PROCID=5").err, " rank=5 "));
+  EXPECT_TRUE(has(run_program(unreadable, "SLURM_PROCID=x").err, " rank=0 "));
+}
+
+TEST(CommandLine, WhatAllRanksWereAskedOneRankTells) {
+  for (const char* wrong : {"nothing", "train", "train config.toml --nodes", "evaluate --split dev run"}) {
+    EXPECT_TRUE(has(run_program(wrong, "OMPI_COMM_WORLD_RANK=0").err, "FATAL code=64 rank=0 ")) << wrong;
+    const ProgramRun other = run_program(wrong, "OMPI_COMM_WORLD_RANK=3");
+    EXPECT_EQ(other.exit_code, 64) << wrong;
+    EXPECT_EQ(other.err, "") << wrong;
+  }
   EXPECT_EQ(run_program("--version", "SLURM_PROCID=5").out, "");
   EXPECT_EQ(run_program("status --help", "OMPI_COMM_WORLD_RANK=1").out, "");
 }

@@ -46,9 +46,8 @@ void parse(CLI::App& app, const Arguments& arguments) {
     throw;
   } catch (const CLI::ParseError& error) {
     const std::string nearest = nearest_option(app, arguments);
-    throw Error(
-        ExitCode::kUsage, error.what(),
-        nearest.empty() ? app.get_name() + " --help shows an example" : "did you mean " + nearest + "?");
+    throw CommandLineError(error.what(), nearest.empty() ? app.get_name() + " --help shows an example"
+                                                         : "did you mean " + nearest + "?");
   }
 }
 

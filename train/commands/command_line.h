@@ -12,8 +12,15 @@ namespace ripstop {
 /// The words after the verb.
 using Arguments = std::vector<std::string>;
 
-/// Fills the variables bound to `app` from `arguments`. Throws Error(kUsage) for what does not fit, with the
-/// nearest option where there is one; throws CLI::CallForHelp on --help, which main answers.
+/// What is wrong with the words after the program's name: the same on all ranks, so that one tells it.
+class CommandLineError : public Error {
+ public:
+  explicit CommandLineError(const std::string& what, const std::string& hint)
+      : Error(ExitCode::kUsage, what, hint) {}
+};
+
+/// Fills the variables bound to `app` from `arguments`. Throws CommandLineError for what does not fit, with
+/// the nearest option where there is one; throws CLI::CallForHelp on --help, which main answers.
 void parse(CLI::App& app, const Arguments& arguments);
 
 /// The footer that shows how a verb is used; every verb has one.
