@@ -187,6 +187,14 @@ int64_t memory_of_rank_bytes(MpiWorld& world) {
                             usable_memory_bytes(look_at_machine()) / world.ranks_here());
 }
 
+int64_t free_memory_of_rank_bytes(MpiWorld& world) {
+  const Machine machine = look_at_machine();
+  int64_t bytes = machine.memory_available_bytes;
+  if (machine.memory_limit_bytes)
+    bytes = std::min(bytes, *machine.memory_limit_bytes - machine.memory_limit_used_bytes.value_or(0));
+  return least_of_all_ranks(world.communicator(), bytes / world.ranks_here());
+}
+
 std::vector<std::string> complaints(const Machine& machine, int64_t ranks, int64_t ranks_here,
                                     int64_t threads) {
   std::vector<std::string> found;

@@ -48,6 +48,8 @@ int64_t usable_memory_bytes(const Machine& machine);
 /// The memory that one rank may come to hold: that of the node where it is least, shared by the ranks there.
 /// It decides micro-batches and meshes, which must be the same everywhere. Collective.
 int64_t memory_of_rank_bytes(MpiWorld& world);
+/// The same of what is free now: for work that may take another shape each time.
+int64_t free_memory_of_rank_bytes(MpiWorld& world);
 
 /// What will make a run fail or crawl, one sentence each; empty when nothing was found. `ranks` are the
 /// processes that this launch started on all machines, `ranks_here` those on this one, `threads` those of

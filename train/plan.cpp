@@ -12,7 +12,8 @@ RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinate
       request.micro_batches, [](std::int64_t) { return HostTokens{}; }, 0.0, 1, [] { return false; });
   RankPlan plan;
   plan.traffic_per_step = mesh.bytes_sent();
-  step.evaluate(1, [](std::int64_t) { return HostTokens{}; });
+  step.evaluate(
+      1, [](std::int64_t) { return HostTokens{}; }, [] { return false; });
   plan.memory = ledger.peak();
   plan.arena = step.arena().peak();
   plan.memory += plan.arena;

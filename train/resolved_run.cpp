@@ -70,24 +70,28 @@ std::vector<std::int64_t> micro_batches_to_try(const RunConfig& config, const Ru
 /// Summaries that a rank writes at once while it validates.
 constexpr std::int64_t kSlots = 32;
 
-/// The model that writes summaries at validations, if any are asked for.
-void choose_summaries(const RunConfig& config, ResolvedRun& run) {
+bool fits(const ResolvedRun& run, const RunTarget& target) {
+  return !target.device_memory_bytes || run.memory().total() <= *target.device_memory_bytes;
+}
+
+/// The model that writes summaries at validations, if any are asked for: as many at once as there is room
+/// for.
+void plan_summaries(const RunConfig& config, const RunTarget& target, ResolvedRun& run) {
   if (config.train.validate_every == 0 || config.generation.validate_examples == 0) return;
   const std::int64_t share =
       divide_up(config.generation.validate_examples, run.mesh.replicate * run.mesh.fsdp);
-  run.summaries = InferenceOptions::of(run.model, config.data.sequence_length, run.step.sharding.compute,
-                                       std::min(share, kSlots), config.generation.max_new_tokens);
-}
-
-void plan_run(const RunTarget& target, ResolvedRun& run) {
-  run.plan = plan_fullest(run.request(target.device));
-  if (run.summaries)
+  for (std::int64_t slots = std::min(share, kSlots); slots >= 1; slots /= 2) {
+    run.summaries = InferenceOptions::of(run.model, config.data.sequence_length, run.step.sharding.compute,
+                                         slots, config.generation.max_new_tokens);
     run.summaries_memory =
         plan_inference(run.model, *run.summaries, run.summaries_mesh(), {}, target.device).memory;
+    if (fits(run, target)) return;
+  }
 }
 
-bool fits(const ResolvedRun& run, const RunTarget& target) {
-  return !target.device_memory_bytes || run.memory_bytes() <= *target.device_memory_bytes;
+void plan_run(const RunConfig& config, const RunTarget& target, ResolvedRun& run) {
+  run.plan = plan_fullest(run.request(target.device));
+  plan_summaries(config, target, run);
 }
 
 void set_micro_batch(const RunConfig& config, std::int64_t size, ResolvedRun& run) {
@@ -109,10 +113,10 @@ std::string what_fits(const RunConfig& config, const RunTarget& target, Resolved
     const std::int64_t share = divide_up(config.train.global_batch_sequences, run.mesh.fsdp);
     for (const std::int64_t size : micro_batches_to_try(config, target, share, tensor)) {
       set_micro_batch(config, size, run);
-      plan_run(target, run);
+      plan_run(config, target, run);
       if (!fits(run, target)) continue;
       text += fmt::format("{}{} with micro_batch_sequences {} needs {}", text.empty() ? "" : "; ",
-                          run.mesh.to_text(), size, bytes_text(run.memory_bytes()));
+                          run.mesh.to_text(), size, bytes_text(run.memory().total()));
       break;
     }
   }
@@ -143,8 +147,6 @@ ResolvedRun resolve_run(const RunConfig& config, const RunTarget& target) {
                     .decay_norms = config.optimizer.decay_norms};
   run.step.max_grad_norm = config.train.max_grad_norm;
 
-  choose_summaries(config, run);
-
   const std::int64_t share =
       divide_up(config.train.global_batch_sequences, run.mesh.replicate * run.mesh.fsdp);
   std::vector<std::int64_t> sizes = micro_batches_to_try(config, target, share, run.mesh.tensor);
@@ -157,32 +159,31 @@ ResolvedRun resolve_run(const RunConfig& config, const RunTarget& target) {
         "choose data.sequence_length as a multiple of mesh.tensor");
   for (const std::int64_t size : sizes) {
     set_micro_batch(config, size, run);
-    plan_run(target, run);
+    plan_run(config, target, run);
     if (fits(run, target)) return run;
   }
   throw Error(
       ExitCode::kResources,
       fmt::format("{} with micro_batch_sequences {} needs {} a rank, {} are there", run.mesh.to_text(),
-                  sizes.back(), bytes_text(run.memory_bytes()), bytes_text(*target.device_memory_bytes)),
+                  sizes.back(), bytes_text(run.memory().total()), bytes_text(*target.device_memory_bytes)),
       what_fits(config, target, run));
 }
 
 std::string plan_text(const ResolvedRun& run, const std::optional<std::int64_t>& device_memory_bytes) {
-  const RankPlan& plan = run.plan;
+  const MemoryUse memory = run.memory();
+  const DeviceMesh::AxisBytes& traffic = run.plan.traffic_per_step;
   std::string text;
   for (int c = 0; c < kMemoryCategories; ++c) {
     const auto category = static_cast<MemoryCategory>(c);
-    text +=
-        fmt::format("  {:<14}{:>12}\n", memory_category_name(category), bytes_text(plan.memory[category]));
+    text += fmt::format("  {:<14}{:>12}\n", memory_category_name(category), bytes_text(memory[category]));
   }
-  text += fmt::format("  {:<14}{:>12}{}\n", "total", bytes_text(plan.memory.total()),
+  text += fmt::format("  {:<14}{:>12}{}\n", "total", bytes_text(memory.total()),
                       device_memory_bytes ? fmt::format(" of {}", bytes_text(*device_memory_bytes)) : "");
   if (run.summaries)
-    text += fmt::format("  {:<14}{:>12} more while a validation writes summaries\n", "",
+    text += fmt::format("  {:<14}{:>12} of it only while a validation writes summaries\n", "",
                         bytes_text(run.summaries_memory.total()));
-  text += fmt::format("  sent per step  replicate {}, fsdp {}, tensor {}",
-                      bytes_text(plan.traffic_per_step.replicate), bytes_text(plan.traffic_per_step.fsdp),
-                      bytes_text(plan.traffic_per_step.tensor));
+  text += fmt::format("  sent per step  replicate {}, fsdp {}, tensor {}", bytes_text(traffic.replicate),
+                      bytes_text(traffic.fsdp), bytes_text(traffic.tensor));
   return text;
 }
 

@@ -36,7 +36,10 @@ struct ResolvedRun {
 
   PlanRequest request(DeviceKind device) const { return {model, step, mesh, device, micro_batches}; }
   /// What a rank holds at most.
-  std::int64_t memory_bytes() const { return plan.memory.total() + summaries_memory.total(); }
+  MemoryUse memory() const {
+    MemoryUse sum = plan.memory;
+    return sum += summaries_memory;
+  }
   /// The mesh that writes summaries: every rank keeps its place on the tensor axis.
   MeshSizes summaries_mesh() const { return {mesh.replicate * mesh.fsdp, 1, mesh.tensor}; }
 };

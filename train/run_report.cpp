@@ -51,7 +51,7 @@ StartEvent start_event(const RunConfig& config, const ResolvedRun& run, const De
   event.flops_per_token = flops.causal;
   event.flops_per_token_full_attention = flops.full_attention;
   event.flops_formula = "6 P + 6 L C T (causal), 6 P + 12 L C T (full attention)";
-  event.plan = step_cost(run.plan.memory, run.plan.traffic_per_step);
+  event.plan = step_cost(run.memory(), run.plan.traffic_per_step);
   return event;
 }
 

@@ -53,14 +53,16 @@ class Trainer::Run {
   bool take_step();
   void log_step(const LoaderStep& loaded, const StepResult& result, double rate, double data_wait);
   void check_numerics(const StepResult& result);
+  bool wants_stop() const { return options_.stop_asked && options_.stop_asked(); }
   bool validation_is_due() const;
   void validate_and_save();
-  bool validate();
+  bool accept_scores(const ValidationScores& scores, double seconds);
   void save();
   void write_end(ExitCode code);
   void say_end(ExitCode code);
 
   std::vector<UnitStates> unit_states();
+  MemoryUse planned_memory() const;
   MemoryUse measured_memory();
   void say(const std::string& line) const {
     if (leads_ && options_.say) options_.say(line);
@@ -90,6 +92,7 @@ class Trainer::Run {
   std::optional<BatchLoader> loader_;
 
   CheckpointState state_;
+  std::int64_t at_step_ = 0;  ///< that is being worked on
   std::int64_t saved_step_ = -1;
   std::int64_t skips_ = 0;
   bool stopping_ = false;
@@ -112,9 +115,14 @@ Trainer::Run::Run(const TrainerOptions& options, MpiWorld& world)
       target_(run_target(options.config, dataset_, world)),
       resolved_(resolve_run(options.config, target_)),
       mesh_(world, resolved_.mesh, options.config.mesh.allow_tensor_across_nodes),
-      validation_(options_.config, resolved_, tokenizer_, world, mesh_) {
+      validation_(options_.config, resolved_, tokenizer_, mesh_) {
   const RunConfig& config = options_.config;
   check_agreement();
+  validation_.connect(world);
+  if (!validation_.any()) {
+    resolved_.summaries.reset();
+    resolved_.summaries_memory = {};
+  }
   steps_ = count_steps(dataset_, config, loader_options(config, resolved_, mesh_));
   do_and_agree(mesh_.world(), [&] { open_directory(); });
 
@@ -174,9 +182,10 @@ void Trainer::Run::resume_or_initialize() {
                               options_.config.data.directory),
                   "a new run is a new directory");
     if (!saved.validation_content_hash.empty() && saved.validation_content_hash != validation_.content_hash())
-      warnings.push_back(
-          "the validation set is not the one this run began with: its scores do not compare with earlier "
-          "ones");
+      throw Error(ExitCode::kUsage,
+                  fmt::format("the validation set in {} is not the one this run began with",
+                              options_.config.data.directory),
+                  "a new run is a new directory");
     if (saved.step > steps_)
       throw Error(ExitCode::kUsage,
                   fmt::format("the run has done {} steps, train.steps is {}", saved.step, steps_));
@@ -237,11 +246,12 @@ std::vector<UnitStates> Trainer::Run::unit_states() {
 // ------------------------------------------------------------------------------------------------------
 
 ExitCode Trainer::Run::train() {
+  at_step_ = state_.step;
   if (validation_is_due()) validate_and_save();  // a stop came between step and validation
   while (state_.step < steps_ && !stopping_) {
     if (!take_step()) break;
-    if (stopping_) break;  // the time that is left is for the save
-    if (validation_is_due()) validate_and_save();
+    if (!stopping_ && validation_is_due()) validate_and_save();
+    if (stopping_) break;
     const std::int64_t every = options_.config.checkpoint.every_steps;
     if (every > 0 && state_.step % every == 0 && saved_step_ != state_.step) save();
   }
@@ -265,7 +275,9 @@ bool Trainer::Run::validation_is_due() const {
 bool Trainer::Run::take_step() {
   const Clock::time_point begin = Clock::now();
   const DeviceMesh::AxisBytes sent = mesh_.bytes_sent();
-  mesh_.set_step(state_.step + 1);
+  at_step_ = state_.step + 1;
+  mesh_.set_step(at_step_);
+  waited_ = mesh_.seconds_waited();
   double data_wait = 0;
   const auto waiting = [&](auto&& body) {
     const Clock::time_point since = Clock::now();
@@ -280,7 +292,7 @@ bool Trainer::Run::take_step() {
   const StepResult result = step_->run(
       resolved_.micro_batches,
       [&](std::int64_t) { return waiting([&] { return host_tokens(loader_->next_batch()); }); }, rate,
-      state_.updates + 1, [&] { return options_.stop_asked && options_.stop_asked(); });
+      state_.updates + 1, [&] { return wants_stop(); });
 
   state_.step += 1;
   state_.updates += result.skipped ? 0 : 1;
@@ -324,7 +336,6 @@ void Trainer::Run::log_step(const LoaderStep& loaded, const StepResult& result, 
       say(step_line(metrics, steps_, target_.device_memory_bytes,
                     step_seconds_ * static_cast<double>(steps_ - state_.step)));
   }
-  waited_ = waited;
 }
 
 /// A step that was skipped once may be bad luck; several in a row do not mend themselves.
@@ -342,16 +353,22 @@ void Trainer::Run::check_numerics(const StepResult& result) {
 }
 
 /// A new best is saved at once: "best" must name a checkpoint that is there, and it says which one is best.
+/// So is a validation that came after its step's save, or it would be made again. Where a rank wants to stop,
+/// the time that is left is for the save, and the validation is made when the run goes on.
 void Trainer::Run::validate_and_save() {
-  const bool better = validate();
-  if (better) save();
+  const Clock::time_point begin = Clock::now();
+  const bool late = saved_step_ == state_.step;
+  const std::optional<ValidationScores> scores =
+      validation_.measure(*step_, ledger_, [&] { return wants_stop(); });
+  stopping_ = !scores;
+  if (stopping_) return;
+  const bool better = accept_scores(*scores, seconds_since(begin));
+  if (better || late) save();
 }
 
-/// Scores the model on the validation set; true where it is the best so far and such checkpoints are kept.
-bool Trainer::Run::validate() {
-  const Clock::time_point begin = Clock::now();
+/// Records the scores; true where they are the best so far and such checkpoints are kept.
+bool Trainer::Run::accept_scores(const ValidationScores& scores, double seconds) {
   const KeepBest keep = options_.config.checkpoint.keep_best;
-  const ValidationScores scores = validation_.measure(*step_);
   const double loss = scores.loss.mean();
   const bool by_rouge = keep == KeepBest::kRougeL;
   const double value = by_rouge ? scores.rouge->rouge_l.fmeasure : loss;
@@ -369,7 +386,7 @@ bool Trainer::Run::validate() {
   event.step = state_.step;
   event.loss = loss;
   event.targets = static_cast<std::int64_t>(scores.loss.targets);
-  event.seconds = seconds_since(begin);
+  event.seconds = seconds;
   event.best = better;
   std::string rouge;
   if (scores.rouge) {
@@ -405,6 +422,11 @@ void Trainer::Run::save() {
                   seconds));
 }
 
+MemoryUse Trainer::Run::planned_memory() const {
+  MemoryUse planned = plan_.memory;
+  return planned += resolved_.summaries_memory;
+}
+
 /// Everything ripstop has allocated on the device at most: buffers, and of the arena what was really used.
 MemoryUse Trainer::Run::measured_memory() {
   MemoryUse use = ledger_.peak();
@@ -418,7 +440,7 @@ MemoryUse Trainer::Run::measured_memory() {
 void Trainer::Run::write_end(ExitCode code) {
   directory_->metrics().write(EndEvent{.step = state_.step,
                                        .exit_code = static_cast<int>(code),
-                                       .planned = step_cost(plan_.memory, plan_.traffic_per_step),
+                                       .planned = step_cost(planned_memory(), plan_.traffic_per_step),
                                        .measured = step_cost(measured_memory(), step_traffic_),
                                        .resident_before_bytes = resident_before_bytes_,
                                        .resident_peak_bytes = resident_memory().peak_bytes,
@@ -429,18 +451,19 @@ void Trainer::Run::write_end(ExitCode code) {
 void Trainer::Run::say_end(ExitCode code) {
   const auto traffic = [](const DeviceMesh::AxisBytes& t) { return t.replicate + t.fsdp + t.tensor; };
   say(fmt::format("planned / measured: memory {} / {}, sent per step {} / {}",
-                  bytes_text(plan_.memory.total()), bytes_text(measured_memory().total()),
+                  bytes_text(planned_memory().total()), bytes_text(measured_memory().total()),
                   bytes_text(traffic(plan_.traffic_per_step)), bytes_text(traffic(step_traffic_))));
   if (code == ExitCode::kRequeue)
     say(fmt::format("stopped on a signal after step {}: run the same command again to go on", state_.step));
 }
 
 void Trainer::Run::end_failed(Error& error) noexcept {
-  error.set_step(state_.step);
+  error.set_step(at_step_);
   if (!leads_) return;
   try {
+    directory_->lock().check_still_owned();
     write_end(error.code());
-  } catch (const std::exception&) {  // the disk that is full, perhaps: `error` says more
+  } catch (const std::exception&) {  // a full disk, or another owner: `error` says it
   }
 }
 

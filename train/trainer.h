@@ -30,8 +30,10 @@ class Trainer {
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
-  /// Trains to the last step: kOk. On SIGTERM or SIGUSR1 to any rank: saves after the step at hand, kRequeue.
-  /// Throws Error(kNumerics) after three steps in a row whose loss or gradient is not finite.
+  /// Trains to the last step and validates: kOk. Where stop_asked says so on any rank: saves after the step
+  /// at hand, or gives up the validation at hand and saves, and returns kRequeue; a validation that is due is
+  /// then made when the run goes on, after the last step, too. Throws Error(kNumerics) after three steps in a
+  /// row whose loss or gradient is not finite.
   ExitCode run();
 
  private:

@@ -64,7 +64,7 @@ StepResult TrainingStep::run(std::int64_t micro_batches, NextTokens next, double
           .stop_votes = host[kStop]};
 }
 
-LossSum TrainingStep::evaluate(std::int64_t micro_batches, NextTokens next) {
+LossSum TrainingStep::evaluate(std::int64_t micro_batches, NextTokens next, FunctionRef<bool()> wants_stop) {
   const Tensor totals = tensor_in(totals_memory_, 0, DType::kFloat64, {kTotals});
   Totals host{};
   copy_bytes(stream_, totals.data, host.data(), totals.bytes());
@@ -78,11 +78,13 @@ LossSum TrainingStep::evaluate(std::int64_t micro_batches, NextTokens next) {
   const bool speaks = mesh_.tensor().rank() == 0;
   if (!speaks) host[kTargets] = 0;
   copy_bytes(stream_, totals.row_range(kTargets, 1).data, &host[kTargets], 8);
-  if (!speaks) copy_bytes(stream_, totals.row_range(kLoss, 1).data, &host[kStop], 8);
+  const double nothing = 0, stop = wants_stop() ? 1 : 0;
+  if (!speaks) copy_bytes(stream_, totals.row_range(kLoss, 1).data, &nothing, 8);
+  copy_bytes(stream_, totals.row_range(kStop, 1).data, &stop, 8);
   sum_over_world(totals);
   copy_bytes(stream_, host.data(), totals.data, totals.bytes());
   stream_.synchronize();
-  return {.loss = host[kLoss], .targets = host[kTargets]};
+  return {.loss = host[kLoss], .targets = host[kTargets], .stop_votes = host[kStop]};
 }
 
 void TrainingStep::sum_over_world(const Tensor& totals) {

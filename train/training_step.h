@@ -29,6 +29,7 @@ struct StepResult {
 struct LossSum {
   double loss = 0;
   double targets = 0;
+  double stop_votes = 0;  ///< how many ranks asked to stop
   double mean() const { return targets > 0 ? loss / targets : 0; }
 };
 
@@ -49,8 +50,8 @@ class TrainingStep {
                  FunctionRef<bool()> wants_stop);
 
   /// Exact loss over micro-batches of all data ranks; every rank gives equally many (empty ones where it has
-  /// no more).
-  LossSum evaluate(std::int64_t micro_batches, NextTokens next);
+  /// no more). `wants_stop` as in run.
+  LossSum evaluate(std::int64_t micro_batches, NextTokens next, FunctionRef<bool()> wants_stop);
 
   ShardedTransformer& model() { return model_; }
   AdamW& optimizer() { return optimizer_; }

@@ -5,17 +5,21 @@
 
 #include "parallel/agreement.h"
 #include "train/evaluate/evaluation.h"
+#include "train/generate/prompt.h"
 #include "train/run_data.h"
 
 namespace ripstop {
 
 Validation::Validation(const RunConfig& config, const ResolvedRun& run, const Tokenizer& tokenizer,
-                       MpiWorld& world, DeviceMesh& mesh)
+                       DeviceMesh& mesh)
     : config_(config), run_(run), tokenizer_(tokenizer), mesh_(mesh) {
   do_and_agree(mesh.world(), [&] { open(); });
-  if (any() && run.summaries)
+}
+
+void Validation::connect(MpiWorld& world) {
+  if (any() && run_.summaries)
     writing_mesh_ =
-        std::make_unique<DeviceMesh>(world, run.summaries_mesh(), config.mesh.allow_tensor_across_nodes);
+        std::make_unique<DeviceMesh>(world, run_.summaries_mesh(), config_.mesh.allow_tensor_across_nodes);
 }
 
 void Validation::open() {
@@ -32,20 +36,33 @@ void Validation::open() {
     throw Error(ExitCode::kInputData,
                 fmt::format("{} was made with another tokenizer than the training data", file.string()),
                 "prepare the data set again");
-  if (run_.summaries && (header.kind != ExampleKind::kSummary || !header.with_text))
-    throw Error(
-        ExitCode::kUsage,
-        fmt::format("generation.validate_examples: {} has no summaries to compare with", file.string()),
-        "set it to 0; checkpoint.keep_best = \"loss\" needs none");
+  if (run_.summaries) check_summaries();
 }
 
-ValidationScores Validation::measure(TrainingStep& step) {
-  ValidationScores scores{.loss = measure_loss(step), .rouge = {}};
-  if (run_.summaries) scores.rouge = measure_rouge(step);
+/// What would otherwise be found out at the first validation, hours later.
+void Validation::check_summaries() const {
+  const TokenDatasetHeader& header = dataset_->header();
+  if (header.kind != ExampleKind::kSummary || !header.with_text)
+    throw Error(ExitCode::kUsage,
+                fmt::format("generation.validate_examples: {} has no summaries to compare with",
+                            dataset_->path().string()),
+                "set it to 0; checkpoint.keep_best = \"loss\" needs none");
+  EncodedPrompt prompt = stored_prompt(*dataset_, 0);
+  cut_document(prompt, run_.summaries->context - config_.generation.max_new_tokens);
+}
+
+std::optional<ValidationScores> Validation::measure(TrainingStep& step, MemoryLedger& ledger,
+                                                    FunctionRef<bool()> wants_stop) {
+  ValidationScores scores{.loss = measure_loss(step, wants_stop), .rouge = {}};
+  if (scores.loss.stop_votes > 0) return std::nullopt;
+  if (run_.summaries) {
+    scores.rouge = measure_rouge(step, ledger, wants_stop);
+    if (!scores.rouge) return std::nullopt;
+  }
   return scores;
 }
 
-LossSum Validation::measure_loss(TrainingStep& step) {
+LossSum Validation::measure_loss(TrainingStep& step, FunctionRef<bool()> wants_stop) {
   BatchLoaderOptions options = loader_options(config_, run_, mesh_);
   options.shuffle = false;
   options.epochs = 1;
@@ -54,29 +71,37 @@ LossSum Validation::measure_loss(TrainingStep& step) {
   do_and_agree(mesh_.world(), [&] { loader.emplace(*dataset_, options); });
   LossSum sum;
   while (loader->next_step()) {
-    const LossSum part = step.evaluate(loader->batches_per_step(),
-                                       [&](std::int64_t) { return host_tokens(loader->next_batch()); });
+    const LossSum part = step.evaluate(
+        loader->batches_per_step(), [&](std::int64_t) { return host_tokens(loader->next_batch()); },
+        wants_stop);
     sum.loss += part.loss;
     sum.targets += part.targets;
+    sum.stop_votes = part.stop_votes;
+    if (part.stop_votes > 0) break;
   }
   return sum;
 }
 
-RougeScores Validation::measure_rouge(TrainingStep& step) {
+std::optional<RougeScores> Validation::measure_rouge(TrainingStep& step, MemoryLedger& ledger,
+                                                     FunctionRef<bool()> wants_stop) {
   const Stream stream(Device::cpu());
-  MemoryLedger ledger;
   const InferencePlan plan = plan_inference(run_.model, *run_.summaries, writing_mesh_->sizes(),
                                             writing_mesh_->coordinates(), DeviceKind::kCpu);
   InferenceModel writer(run_.model, *run_.summaries, *writing_mesh_, stream, ledger, plan.arena);
   step.model().copy_weights_to(writer.model());
   const std::int64_t examples = std::min(config_.generation.validate_examples, dataset_->examples());
   RougeMean mean;
+  bool stops = false;
   write_summaries(writer, *dataset_, tokenizer_, 0, examples, config_.generation.max_new_tokens,
                   [&](std::int64_t first, const std::vector<std::string>& summaries) {
                     const std::vector<ExampleText> written = dataset_->text(first, std::ssize(summaries));
                     for (std::size_t i = 0; i < summaries.size(); ++i)
                       mean.add(rouge(written[i].summary, summaries[i]));
+                    for (const std::string& vote : mesh_.world().all_gather_text(wants_stop() ? "stop" : ""))
+                      stops = stops || !vote.empty();
+                    return !stops;
                   });
+  if (stops) return std::nullopt;
   return mean.mean();
 }
 

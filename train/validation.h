@@ -26,11 +26,12 @@ struct ValidationScores {
 /// gets its weights from the training model; ResolvedRun::summaries_memory is what it needs.
 class Validation {
  public:
-  /// Opens `config`'s validation.h5. Collective; `world` and `mesh` outlive it. Throws Error(kInputData) for
-  /// a set that was made with another tokenizer, Error(kUsage) where summaries are to be scored and the set
-  /// has none.
-  Validation(const RunConfig& config, const ResolvedRun& run, const Tokenizer& tokenizer, MpiWorld& world,
-             DeviceMesh& mesh);
+  /// Opens `config`'s validation.h5. Collective; all arguments outlive it. Throws Error(kInputData) for a set
+  /// that was made with another tokenizer, Error(kUsage) where summaries are to be scored and cannot be.
+  Validation(const RunConfig& config, const ResolvedRun& run, const Tokenizer& tokenizer, DeviceMesh& mesh);
+  /// Makes what generation needs of `world`. Collective, once all ranks are known to have the same config and
+  /// set.
+  void connect(MpiWorld& world);
 
   /// False where nothing is to be validated: train.validate_every is 0, or there are no examples (`prepare`
   /// writes the set even then).
@@ -40,13 +41,17 @@ class Validation {
   /// Of the set, "none" without one.
   std::string content_hash() const { return dataset_ ? dataset_->content_hash() : "none"; }
 
-  /// Measures the model as it is now. Collective; any() must hold.
-  ValidationScores measure(TrainingStep& step);
+  /// Measures the model as it is now; memory for generation is taken from `ledger`. Nothing where a rank
+  /// wants to stop: asked between batches and between parts of the summaries. Collective; any() must hold.
+  std::optional<ValidationScores> measure(TrainingStep& step, MemoryLedger& ledger,
+                                          FunctionRef<bool()> wants_stop);
 
  private:
   void open();
-  LossSum measure_loss(TrainingStep& step);
-  RougeScores measure_rouge(TrainingStep& step);
+  void check_summaries() const;
+  LossSum measure_loss(TrainingStep& step, FunctionRef<bool()> wants_stop);
+  std::optional<RougeScores> measure_rouge(TrainingStep& step, MemoryLedger& ledger,
+                                           FunctionRef<bool()> wants_stop);
 
   const RunConfig& config_;
   const ResolvedRun& run_;

@@ -14,13 +14,14 @@ namespace ripstop {
 namespace {
 
 nlohmann::ordered_json to_json(const ResolvedRun& run, const FlopsPerToken& flops) {
+  const MemoryUse use = run.memory();
   nlohmann::ordered_json memory;
   for (int c = 0; c < kMemoryCategories; ++c) {
     const auto category = static_cast<MemoryCategory>(c);
-    memory[memory_category_name(category)] = run.plan.memory[category];
+    memory[memory_category_name(category)] = use[category];
   }
-  memory["total"] = run.plan.memory.total();
-  if (run.summaries) memory["while_validating"] = run.summaries_memory.total();
+  memory["total"] = use.total();
+  if (run.summaries) memory["only_while_validating"] = run.summaries_memory.total();
   const auto& traffic = run.plan.traffic_per_step;
   return {{"mesh", {{"replicate", run.mesh.replicate}, {"fsdp", run.mesh.fsdp}, {"tensor", run.mesh.tensor}}},
           {"memory", memory},

@@ -71,7 +71,7 @@ void write_summaries(InferenceModel& model, const TokenDataset& dataset, const T
           return stored_prompt(dataset, example);
         },
         [&](std::string text) { own.push_back(std::move(text)); });
-    take(first, gather_dealt(mesh.world(), mesh.sizes().tensor, own));
+    if (!take(first, gather_dealt(mesh.world(), mesh.sizes().tensor, own))) return;
   }
 }
 
@@ -90,6 +90,7 @@ void write_predictions(InferenceModel& model, const TokenDataset& dataset, const
                                       std::move(written[i].document)});
                     }
                     report(first + std::ssize(summaries), examples);
+                    return true;
                   });
 }
 

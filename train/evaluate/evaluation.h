@@ -27,8 +27,8 @@ using ReportShare = FunctionRef<void(std::int64_t done, std::int64_t total)>;
 /// all ranks.
 SplitLoss split_loss(InferenceModel& model, const TokenDataset& dataset, LossOn loss_on, ReportShare report);
 
-/// The summaries of the examples first, first + 1, ...
-using TakeSummaries = FunctionRef<void(std::int64_t first, const std::vector<std::string>& summaries)>;
+/// The summaries of the examples first, first + 1, ...; false where that is enough, on all ranks alike.
+using TakeSummaries = FunctionRef<bool(std::int64_t first, const std::vector<std::string>& summaries)>;
 
 /// Writes summaries of the examples [begin, end) of `dataset`; replicas write different ones. Hands them over
 /// in order, a part at a time, on every rank. Collective.

@@ -39,8 +39,8 @@ struct InferencePlan {
 /// tensor axis, so that no weight travels while it works. Ranks of one tensor group make the same calls.
 class InferenceModel {
  public:
-  /// All weights are zero until they are loaded into model().units() and model().weights_changed(arena()) was
-  /// called. `arena` is plan_inference's. Throws Error(kResources).
+  /// All weights are zero until FsdpUnit::set_range or ShardedTransformer::copy_weights_to has set them.
+  /// `arena` is plan_inference's. Throws Error(kResources).
   InferenceModel(const ModelConfig& config, const InferenceOptions& options, DeviceMesh& mesh,
                  const Stream& stream, MemoryLedger& ledger, const MemoryUse& arena = {});
 

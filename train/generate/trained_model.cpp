@@ -58,7 +58,7 @@ InferenceOptions inference_options(const TrainedModel& trained, std::int64_t slo
 MeshSizes inference_mesh(MpiWorld& world, const ModelConfig& config, const InferenceOptions& options) {
   require_equal_ranks(world, options);
   const std::int64_t ranks = world.communicator().size();
-  const std::int64_t share = memory_of_rank_bytes(world);
+  const std::int64_t share = free_memory_of_rank_bytes(world);
   const std::int64_t weights = parameter_count(config) * element_bytes(options.compute);
   std::string needs;
   for (std::int64_t tensor = 1; tensor <= ranks; ++tensor) {
