@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <list>
 #include <vector>
 
@@ -18,7 +20,18 @@ constexpr std::int64_t kVocabularyRows = 2008;  // with the padding of a slice
 constexpr std::int64_t kRows = kSequences * kPositions;
 const ModelConfig kConfig{.hidden_size = kHidden, .vocab_size = kVocabulary};
 
-// Forward and backward of a head whose weights are all zero, on one device.
+/// Every float of a tensor or parameter differs, and none is large.
+void fill(const Tensor& t, double scale) {
+  for (std::int64_t i = 0; i < t.count(); ++i) {
+    const auto value = static_cast<float>(scale * std::sin(0.7 * static_cast<double>(i) + 0.3));
+    if (t.dtype == DType::kBFloat16)
+      t.as<BFloat16>()[i] = BFloat16(value);
+    else
+      t.as<float>()[i] = value;
+  }
+}
+
+// Forward and backward of a head on one device; its weights are zero until they are filled.
 struct Head {
   Head(const Device& d, DType dtype, const MemoryUse& capacity)
       : device(d),
@@ -48,6 +61,7 @@ struct Head {
     Context context{stream, arena, axis};
     const Tensor total = zeros(DType::kFloat64, {1});
     Residual residual{.sum = zeros(compute, {kRows, kHidden}), .branch = zeros(compute, {kRows, kHidden})};
+    if (device.kind != DeviceKind::kMeta) fill(residual.sum, 1);
     Frame frame(arena);
     layer.forward_backward(context, batch, layer.output, residual, layer.allocate(context, kRows, compute),
                            total, zeros(compute, {kRows, kHidden}));
@@ -78,6 +92,30 @@ TEST(HeadLossArena, PlanHoldsForAnyNumberOfTargets) {
       EXPECT_NEAR(head.run(targets), expected, 1e-5 * expected) << targets << " targets";
       EXPECT_EQ(head.arena.peak(), planned.arena.peak()) << targets << " targets in " << dtype_name(dtype);
     }
+  }
+}
+
+// Rows are multiplied in steps: what fills them up must not reach a gradient, whatever the arena held before.
+TEST(HeadLossArena, RowsThatFillUpReachNoGradient) {
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    Head planned(Device::meta(DeviceKind::kCpu), dtype, {});
+    planned.run(kRows);
+    std::vector<std::vector<float>> gradients;
+    for (const bool dirty : {false, true}) {
+      Head head(Device::cpu(), dtype, planned.arena.peak());
+      fill(head.layer.output.value, 0.1);
+      fill(head.layer.norm.value, 1);
+      if (dirty) {
+        Frame frame(head.arena);
+        const Tensor all = head.arena.allocate(DType::kFloat32, {planned.arena.peak().total() / 4});
+        std::fill_n(all.as<float>(), all.count(), std::numeric_limits<float>::quiet_NaN());
+      }
+      head.run(777);
+      const Tensor& gradient = head.layer.output.gradient;
+      gradients.emplace_back(gradient.as<float>(), gradient.as<float>() + gradient.count());
+    }
+    EXPECT_NE(gradients[0], std::vector<float>(gradients[0].size(), 0.0F));
+    EXPECT_EQ(gradients[0], gradients[1]) << dtype_name(dtype);
   }
 }
 

@@ -33,7 +33,7 @@ row() {
   peak=$(number '"resident":{"before":[0-9]*,"peak":' "$metrics")
   grown=$((peak - before))
   allowed=$((planned + planned * 3 / 100 + 16 * mib))
-  printf '%-48s %s' "$(sed -E 's/mesh\.//g; s/=/ /g; s/ (fsdp|tensor)/ x \1/g' <<<"$*") $precision" \
+  printf '%-48s %s' "$(sed -E 's/ train.*/ with summaries/; s/mesh\.//g; s/=/ /g; s/ (fsdp|tensor)/ x \1/g' <<<"$*") $precision" \
     "$(awk -v m=$mib '{for (i = 1; i <= NF; i++) printf "%s%9.1f", i == 1 ? "" : " ", $i / m}' <<<"$planned $grown $allowed")"
   if ((grown <= allowed)); then echo; else echo "  too much"; status=1; fi
   if ((grown < planned - planned * 3 / 100 - 16 * mib)); then echo "  less than planned: is all of it used?"; status=1; fi
@@ -49,4 +49,5 @@ row 8 float32 mesh.replicate=2 mesh.fsdp=2 mesh.tensor=2
 row 3 float32 mesh.fsdp=3 mesh.tensor=1
 row 1 bfloat16 mesh.fsdp=1 mesh.tensor=1
 row 4 bfloat16 mesh.fsdp=2 mesh.tensor=2
+row 4 bfloat16 mesh.fsdp=2 mesh.tensor=2 train.validate_every=2 generation.validate_examples=24
 exit $status

@@ -43,6 +43,8 @@ compute = "float32"
 [checkpoint]
 every_steps = 3
 keep_best = "rougeL"
+[log]
+every_steps = 1
 [generation]
 max_new_tokens = 60
 validate_examples = 11
@@ -86,19 +88,33 @@ class ValidationRanks : public ::testing::Test {
     const RankPlan plan = plan_rank(run.request(DeviceKind::kCpu), mesh.coordinates());
     TrainingStep step(run.model, run.step, mesh, stream, ledger, plan.arena);
     step.model().initialize(5);
-    Validation validation(config, run, tokenizer_, test_world(), mesh);
+    Validation validation(config, run, tokenizer_, mesh);
+    validation.connect(test_world());
     EXPECT_TRUE(validation.any());
-    return validation.measure(step);
+    const MemoryUse before = ledger.peak();
+    const std::optional<ValidationScores> scores = validation.measure(step, ledger, [] { return false; });
+    EXPECT_EQ(
+        ledger.peak().total() - before.total(),
+        plan_inference(run.model, *run.summaries, run.summaries_mesh(),
+                       {.replicate = mesh.data_rank(), .tensor = mesh.tensor().rank()}, DeviceKind::kCpu)
+            .memory.total());
+    EXPECT_FALSE(validation.measure(step, ledger, [&] { return mesh.world().rank() == 0; }))
+        << "a rank that wants to stop ends it";
+    return *scores;
   }
 
-  /// Trains; rank 0 asks to stop in its `stop_after`-th step.
-  ExitCode train(const std::string& run, const MeshSizes& mesh, std::int64_t stop_after) const {
-    std::int64_t asked = 0;
-    const bool leads = test_world().communicator().rank() == 0;
+  /// Trains; rank 0 asks to stop as soon as it is asked after step `after`: in the validation of that step,
+  /// where there is one, else in the next step.
+  ExitCode train(const std::string& run, const MeshSizes& mesh, std::int64_t after) const {
+    std::int64_t last_step = -1;
     Trainer trainer({.config = config(run, mesh),
                      .argv = {},
-                     .say = {},
-                     .stop_asked = [&] { return ++asked == stop_after && leads; }},
+                     .say =
+                         [&](const std::string& line) {
+                           if (line.rfind("step ", 0) == 0 && line.find('/') != std::string::npos)
+                             last_step = std::stoll(line.substr(5));
+                         },
+                     .stop_asked = [&] { return after > 0 && last_step == after; }},
                     test_world());
     return trainer.run();
   }
@@ -158,14 +174,80 @@ TEST_F(ValidationRanks, ScoresDoNotDependOnTheMesh) {
   }
 }
 
-TEST_F(ValidationRanks, AStopBetweenStepAndValidationLosesNothing) {
+// Without a mesh of one, tied or not, in both precisions, and where gathered weights are kept.
+TEST_F(ValidationRanks, WeightsAreHandedOverWhole) {
+  for (const MeshSizes& sizes : testing::meshes_of(test_world().communicator().size()))
+    for (const bool tied : {false, true})
+      for (const DType compute : {DType::kFloat32, DType::kBFloat16})
+        for (const bool reshard : {true, false}) {
+          SCOPED_TRACE(
+              fmt::format("{}{} {} {}", sizes.to_text(), tied ? ", tied" : "", dtype_name(compute), reshard));
+          const RunConfig config = this->config("unused", sizes);
+          ResolvedRun run = resolved(config, sizes.ranks());
+          run.model.tie_word_embeddings = tied;
+          run.step.sharding.compute = run.summaries->compute = compute;
+          run.step.sharding.reshard_after_forward = reshard;
+          DeviceMesh mesh(test_world(), sizes), whole_mesh(test_world(), run.summaries_mesh());
+          const Stream stream(Device::cpu());
+          MemoryLedger ledger;
+          const RankPlan plan = plan_rank(run.request(DeviceKind::kCpu), mesh.coordinates());
+          TrainingStep step(run.model, run.step, mesh, stream, ledger, plan.arena);
+          const auto make = [&] {
+            const InferencePlan writer = plan_inference(run.model, *run.summaries, whole_mesh.sizes(),
+                                                        whole_mesh.coordinates(), DeviceKind::kCpu);
+            return std::make_unique<InferenceModel>(run.model, *run.summaries, whole_mesh, stream, ledger,
+                                                    writer.arena);
+          };
+          const auto copied = make(), expected = make();
+          for (const std::uint64_t seed : {5, 6}) {  // the second time, kept weights are old
+            step.model().initialize(seed);
+            expected->model().initialize(seed);
+            step.model().copy_weights_to(copied->model());
+            for (std::size_t u = 0; u < expected->model().units().size(); ++u) {
+              const auto bytes = [&](InferenceModel& model) {
+                const FsdpUnit& unit = model.model().units()[u];
+                const Tensor& t = unit.copy().empty() ? unit.master() : unit.copy();
+                return std::string(static_cast<const char*>(t.data), static_cast<std::size_t>(t.bytes()));
+              };
+              ASSERT_EQ(bytes(*copied), bytes(*expected)) << "unit " << u << " seed " << seed;
+            }
+          }
+        }
+}
+
+// Found out at once, not when a collective has waited for ten minutes.
+TEST_F(ValidationRanks, ARankWithoutTheSetIsRefused) {
+  Communicator& world = test_world().communicator();
+  if (world.size() == 1) GTEST_SKIP() << "one rank differs from nobody";
+  RunConfig config = this->config("differs", testing::meshes_of(world.size()).front());
+  if (world.rank() == 1) {
+    std::filesystem::create_directories(directory_ / "elsewhere");
+    for (const char* file : {"train.h5", "tokenizer.model"})
+      std::filesystem::copy(directory_ / file, directory_ / "elsewhere" / file);
+    config.data.directory = (directory_ / "elsewhere").string();
+  }
+  try {
+    Trainer trainer({.config = config, .argv = {}, .say = {}, .stop_asked = {}}, test_world());
+    FAIL() << "ranks with other data train together";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("differs between ranks"), std::string::npos) << error.what();
+  }
+}
+
+// The validation of step 2 is given up, or a stop comes before that of step 4, or before that of the last
+// step.
+TEST_F(ValidationRanks, AStopLosesNoValidation) {
   const MeshSizes mesh = testing::meshes_of(test_world().communicator().size()).back();
-  ASSERT_EQ(train("unbroken", mesh, -1), ExitCode::kOk);
-  ASSERT_EQ(train("stopped", mesh, 4), ExitCode::kRequeue);
+  ASSERT_EQ(train("unbroken", mesh, 0), ExitCode::kOk);
+  ASSERT_EQ(train("stopped", mesh, 2), ExitCode::kRequeue);
+  EXPECT_EQ(state("stopped", 2).validated_step, 0);
+  ASSERT_EQ(train("stopped", mesh, 3), ExitCode::kRequeue);
   EXPECT_EQ(metrics("stopped").validations.size(), 1U) << "saved first, as time may be short";
   EXPECT_EQ(state("stopped", 4).validated_step, 2);
-  ASSERT_EQ(train("stopped", mesh, 2), ExitCode::kRequeue) << "in the last step: its validation is to come";
-  ASSERT_EQ(train("stopped", mesh, -1), ExitCode::kOk);
+  ASSERT_EQ(train("stopped", mesh, 5), ExitCode::kRequeue) << "the validation of the last step is to come";
+  ASSERT_EQ(train("stopped", mesh, 0), ExitCode::kOk);
+  EXPECT_EQ(state("stopped", 6).validated_step, 6);
+  ASSERT_EQ(train("stopped", mesh, 0), ExitCode::kOk) << "there is nothing left to do";
 
   const MetricsLog unbroken = metrics("unbroken"), stopped = metrics("stopped");
   ASSERT_EQ(unbroken.validations.size(), 3U);
