@@ -186,8 +186,8 @@ std::string DeviceMesh::describe() const {
   for (std::int64_t data = 0; data < data_ranks(); ++data) {
     const auto begin = hosts_.begin() + data * sizes_.tensor;
     std::string on = *begin;
-    for (auto host = begin; host != begin + sizes_.tensor; ++host)
-      if (on.find(*host) == std::string::npos) on += ", " + *host;
+    for (auto host = begin + 1; host != begin + sizes_.tensor; ++host)
+      if (std::find(begin, host, *host) == host) on += ", " + *host;
     const std::int64_t first = data * sizes_.tensor, last = first + sizes_.tensor - 1;
     const std::string ranks =
         first == last ? fmt::format("rank {}", first) : fmt::format("ranks {}-{}", first, last);

@@ -145,8 +145,9 @@ void MpiWorld::tell_failure(ExitCode code) {
   if (!state_->world.connected) return;
   using std::chrono::milliseconds;
   Watchdog& watchdog = state_->world.watchdog;
-  // Lower ranks speak first; who hears of an earlier failure waits for its watchdog to end it.
-  std::this_thread::sleep_for(milliseconds(20 * std::min<std::int64_t>(state_->communicator->rank(), 25)));
+  // Lower ranks speak first, also where all fail at once on a busy machine; who hears of an earlier failure
+  // waits for its watchdog to end it.
+  std::this_thread::sleep_for(milliseconds(100 * std::min<std::int64_t>(state_->communicator->rank(), 10)));
   if (watchdog.failure_announced()) std::this_thread::sleep_for(milliseconds(5000));
   watchdog.announce_failure(code, kSecondsToEnd / 3);
 }

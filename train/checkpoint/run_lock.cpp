@@ -208,9 +208,10 @@ std::optional<std::string> RunLock::Heart::read() const {
 /// Returns once the owner is known to be gone; refuses where it lives.
 void RunLock::Heart::wait_until_gone(const std::string& text) {
   const Owner owner = parse(text);
-  if (same(owner, self_, {"host", "boot", "namespace"}) && owner.count("pid") != 0) {
+  if (same(owner, self_, {"host", "boot", "namespace"}) && owner.count("pid") != 0 &&
+      owner.count("started") != 0) {
     const Clock::time_point end = after(times_.ending_seconds);
-    while (start_time(owner.at("pid")) == owner.at("started")) {
+    while (!owner.at("started").empty() && start_time(owner.at("pid")) == owner.at("started")) {
       if (Clock::now() > end) refuse(text);
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
