@@ -17,8 +17,10 @@ train/          (model|parallel|data|train)/
 # Third-party headers, and where alone they may stand. Every <header.h> and <folder/header> must match here.
 wrapped='
 mpi\.h                        parallel/mpi_communicator\.cpp
-nccl\.h                       parallel/nccl_communicator\.cpp
-(cuda|cublas|cudnn).*         model/(kernels/cuda/|device/cuda_)
+nccl\.h                       parallel/nccl_[a-z_]*\.(h|cpp)
+cuda(_runtime(_api)?|_bf16|_fp16)?\.h   model/(kernels/cuda/|device/cuda_)|parallel/nccl_
+(cublasLt|cudnn[a-z_]*|nvrtc)\.h        model/kernels/cuda/
+nvtx3/.*                      model/(kernels/cuda/|device/cuda_)
 (oneapi/dnnl/)?dnnl.*         model/kernels/cpu/
 immintrin\.h                  model/kernels/cpu/
 omp\.h                        model/
