@@ -1,4 +1,6 @@
 // Scratch of the CUDA kernels. Formulas only, so that a login node can plan for a GPU that it has not got.
+#include "model/kernels/cuda_workspace.h"
+
 #include <algorithm>
 
 #include "model/ops/kernel_table.h"
@@ -16,9 +18,9 @@ std::int64_t linear_accumulating(const Tensor&, const Tensor&, const Tensor&, Ac
   return kGemmBytes;
 }
 
-// One partial row of float32 per group of rows, added in order.
+// One row of float32 a block, added in order.
 std::int64_t add_rmsnorm_backward(std::int64_t rows, std::int64_t columns) {
-  return 4 * columns * std::min<std::int64_t>(rows, 264);
+  return 4 * columns * std::min(rows, cuda::kNormBlocks);
 }
 
 // cuDNN's plan workspace at the largest bucket of documents.
@@ -38,7 +40,7 @@ std::int64_t attention_cached(std::int64_t, std::int64_t, const Heads&) {
   return 0;
 }
 std::int64_t reduction(std::int64_t) {
-  return 8 * 1024;
+  return 8 * cuda::kSumBlocks;
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ RIPSTOP_CUDA_ROW(adamw)
 std::remove_pointer_t<decltype(KernelTable::attention)> plain_attention;
 std::remove_pointer_t<decltype(KernelTable::attention_backward)> plain_attention_backward;
 
-inline constexpr std::int64_t kPlainHeadSize = 1024;
+inline constexpr std::int64_t kPlainHeadSize = 512;
 
 /// One float32 per row and query head. No more than cuda_workspaces().attention_backward.
 constexpr std::int64_t plain_attention_backward_bytes(std::int64_t rows, const Heads& heads) {
