@@ -22,7 +22,7 @@
 
 #include "parallel/collective_plan.h"
 #include "parallel/mpi_world.h"
-#include "parallel/rank_sum.h"
+#include "parallel/round_in_place.h"
 #include "parallel/watchdog.h"
 
 namespace ripstop {
@@ -93,6 +93,44 @@ std::string name_missing(const Group& group, const std::set<std::int64_t>& missi
   return text;
 }
 
+// Gives the core to whoever computes on it: there may be more ranks than cores.
+void rest(double waited) {
+  if (waited < 1e-3)
+    sched_yield();
+  else
+    std::this_thread::sleep_for(std::chrono::microseconds(waited < 1 ? 20 : 200));
+}
+
+// Waits until `done()`. Past the deadline: Error(kCommunication), in which `missing()` are the ranks to be
+// named.
+template <class Done, class Missing>
+void wait_until(Group& group, const char* operation, Done done, Missing missing) {
+  if (done()) return;
+  World& world = *group.world;
+  const Clock::time_point begin = Clock::now();
+  world.watchdog.begin_operation(operation, group.name);
+  Clock::time_point before = begin;
+  double waited = 0;
+  while (!done()) {
+    const Clock::time_point now = Clock::now();
+    // A gap means that this process was stopped or suspended: the others could not be waited for.
+    waited += std::min(seconds_between(before, now), 1.0);
+    before = now;
+    if (waited > world.options.deadline_seconds) {
+      const std::int64_t step = world.watchdog.step();
+      throw Error(
+          ExitCode::kCommunication,
+          fmt::format("{} on {} ({} ranks) at step {} waited {:.0f} s: {}", operation, group.name, group.size,
+                      step < 0 ? "-" : std::to_string(step), waited, name_missing(group, missing())),
+          "see that rank's output and its node; run the same command again to go on from the last "
+          "checkpoint");
+    }
+    rest(waited);
+  }
+  world.watchdog.end_operation();
+  group.seconds_waited += seconds_between(begin, Clock::now());
+}
+
 // The messages of one collective.
 class Transfer {
  public:
@@ -131,21 +169,8 @@ class Transfer {
 
   // Waits until all messages are through. Throws Error(kCommunication) past the deadline.
   void wait() {
-    if (test()) return;
-    const Clock::time_point begin = Clock::now();
-    group_->world->watchdog.begin_operation(operation_, group_->name);
-    Clock::time_point before = begin;
-    double waited = 0;
-    for (std::int64_t turn = 0; !test(); ++turn) {
-      const Clock::time_point now = Clock::now();
-      // A gap means that this process was stopped or suspended: the others could not be waited for.
-      waited += std::min(seconds_between(before, now), 1.0);
-      before = now;
-      if (waited > group_->world->options.deadline_seconds) give_up(waited);
-      rest(waited);
-    }
-    group_->world->watchdog.end_operation();
-    group_->seconds_waited += seconds_between(begin, Clock::now());
+    wait_until(
+        *group_, operation_, [&] { return test(); }, [&] { return missing(); });
   }
 
  private:
@@ -160,29 +185,16 @@ class Transfer {
     }
   }
 
-  // Gives the core to whoever computes on it: there may be more ranks than cores.
-  static void rest(double waited) {
-    if (waited < 1e-3)
-      sched_yield();
-    else
-      std::this_thread::sleep_for(std::chrono::microseconds(waited < 1 ? 20 : 200));
-  }
-
-  [[noreturn]] void give_up(double waited) {
-    std::set<std::int64_t> missing;
+  // Whose messages are still under way.
+  std::set<std::int64_t> missing() {
+    std::set<std::int64_t> ranks;
     std::vector<int> index(requests_.size());
     int count = 0;
     MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count, index.data(),
                  MPI_STATUSES_IGNORE);
     for (std::size_t i = 0; i < requests_.size(); ++i)
-      if (requests_[i] != MPI_REQUEST_NULL) missing.insert(peers_[i]);
-    const std::int64_t step = group_->world->watchdog.step();
-    throw Error(ExitCode::kCommunication,
-                fmt::format("{} on {} ({} ranks) at step {} waited {:.0f} s: {}", operation_, group_->name,
-                            group_->size, step < 0 ? "-" : std::to_string(step), waited,
-                            name_missing(*group_, missing)),
-                "see that rank's output and its node; run the same command again to go on from the last "
-                "checkpoint");
+      if (requests_[i] != MPI_REQUEST_NULL) ranks.insert(peers_[i]);
+    return ranks;
   }
 
   Group* group_;
@@ -222,9 +234,9 @@ class ReduceScatterOperation final : public Pending::Operation {
   ReduceScatterOperation(Transfer transfer, std::vector<RankPiece> pieces, const Tensor& own,
                          Accumulate accumulate)
       : transfer_(std::move(transfer)), pieces_(std::move(pieces)), own_(own), accumulate_(accumulate) {}
-  void wait(const Stream&) override {
+  void wait(const Stream& stream) override {
     transfer_.wait();
-    reduce_in_rank_order(pieces_, own_, Reduce::kSum, accumulate_);
+    reduce_pieces(stream, pieces_, own_, Reduce::kSum, accumulate_);
   }
   void poll() override { transfer_.test(); }
 
@@ -262,10 +274,11 @@ class MpiCommunicator final : public Communicator {
                          std::int64_t from) override;
   std::vector<std::string> all_gather_text(const std::string& text) override;
   void barrier() override;
+  void await(const char* operation, FunctionRef<bool()> done) override;
   std::unique_ptr<Communicator> split(std::int64_t color, std::int64_t key, const std::string& name) override;
 
  private:
-  void reduce_part(const Tensor& x, Reduce reduce, const Tensor& scratch);
+  void reduce_part(const Stream& stream, const Tensor& x, Reduce reduce, const Tensor& scratch);
   void gather_parts(const Tensor& x);
 
   Group group_;
@@ -333,15 +346,17 @@ Pending MpiCommunicator::reduce_scatter(const Stream& stream, const Tensor& whol
           stream};
 }
 
-void MpiCommunicator::all_reduce(const Stream&, const Tensor& x, Reduce reduce, const Tensor& scratch) {
+void MpiCommunicator::all_reduce(const Stream& stream, const Tensor& x, Reduce reduce,
+                                 const Tensor& scratch) {
   check_all_reduce(*this, x, scratch);
   check_host(x);
-  reduce_part(x, reduce, scratch);
+  reduce_part(stream, x, reduce, scratch);
   gather_parts(x);
 }
 
 // Leaves in this rank's part of x its reduction over all ranks.
-void MpiCommunicator::reduce_part(const Tensor& x, Reduce reduce, const Tensor& scratch) {
+void MpiCommunicator::reduce_part(const Stream& stream, const Tensor& x, Reduce reduce,
+                                  const Tensor& scratch) {
   const std::int64_t element = element_bytes(x.dtype);
   const Part own = all_reduce_part(x.count(), group_.rank, group_.size);
   Transfer transfer(group_, "all_reduce");
@@ -359,7 +374,7 @@ void MpiCommunicator::reduce_part(const Tensor& x, Reduce reduce, const Tensor& 
   });
   transfer.wait();
   const Tensor part{at(x, own.first * element), x.dtype, Shape{own.count}, x.device};
-  reduce_in_rank_order(pieces, part, reduce, Accumulate::kNo);
+  reduce_pieces(stream, pieces, part, reduce, Accumulate::kNo);
 }
 
 // Copies every rank's part of x to all others.
@@ -441,6 +456,15 @@ void MpiCommunicator::barrier() {
   });
   transfer.wait();
   group_.bytes_sent = counted;
+}
+
+void MpiCommunicator::await(const char* operation, FunctionRef<bool()> done) {
+  wait_until(group_, operation, done, [&] {
+    std::set<std::int64_t> others;
+    for (std::int64_t r = 0; r < group_.size; ++r)
+      if (r != group_.rank) others.insert(r);
+    return others;
+  });
 }
 
 std::unique_ptr<Communicator> MpiCommunicator::split(std::int64_t color, std::int64_t key,

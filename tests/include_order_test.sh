@@ -5,7 +5,7 @@ set -euo pipefail
 
 # What a file may include: pattern of the file, then pattern of the root-relative headers.
 arrows='
-model/device/   model/(device/|error\.h|rounding\.h)
+model/device/   model/(device/|error\.h|function_ref\.h|rounding\.h)
 model/ops/      model/
 model/kernels/  model/
 model/          model/

@@ -14,8 +14,10 @@
 #include <fstream>
 #include <sstream>
 
+#include "model/device/cuda_machine.h"
 #include "model/kernels/cpu/processor.h"
 #include "parallel/agreement.h"
+#include "parallel/rank_device.h"
 
 namespace ripstop {
 namespace {
@@ -175,9 +177,38 @@ int64_t usable_memory_bytes(const Machine& machine) {
   return std::min(machine.memory_bytes, machine.memory_limit_bytes.value_or(machine.memory_bytes));
 }
 
-int64_t memory_of_rank_bytes(MpiWorld& world) {
-  return least_of_all_ranks(world.communicator(),
-                            usable_memory_bytes(look_at_machine()) / world.ranks_here());
+Device choose_device(DeviceChoice choice, MpiWorld& world, std::string& note) {
+  if (choice == DeviceChoice::kCpu) return Device::cpu();
+  if (choice == DeviceChoice::kCuda) return choose_cuda_device(world);
+  // A rank without a GPU must not leave the others waiting for it.
+  std::string problem;
+  Device device = Device::cpu();
+  try {
+    device = choose_cuda_device(world);
+  } catch (const Error& error) {
+    problem = error.what();
+  }
+  const bool some = cuda_device_count() > 0;
+  if (least_of_all_ranks(world.communicator(), problem.empty() ? 1 : 0) == 1) return device;
+  if (some) note = problem.empty() ? "another rank has no GPU that works" : problem;
+  return Device::cpu();
+}
+
+bool has_fast_bfloat16(const Device& device) {
+  return device.kind == DeviceKind::kCuda || look_at_machine().fast_bfloat16;
+}
+
+int64_t memory_of_rank_bytes(MpiWorld& world, const Device& device) {
+  int64_t own = usable_memory_bytes(look_at_machine()) / world.ranks_here();
+  if (device.kind == DeviceKind::kCuda) {
+    // Kernels of cuDNN and cuBLASLt are loaded when they are first used, and NCCL has buffers for every peer.
+    constexpr int64_t kOfLibraries = int64_t{1} << 30;
+    const std::vector<CudaGpu> gpus = look_at_cuda().gpus;
+    const CudaGpu& gpu = gpus.at(static_cast<size_t>(device.index));
+    const std::vector<std::string> taken = world.communicator().all_gather_text(gpu.identity);
+    own = gpu.free_bytes / std::count(taken.begin(), taken.end(), gpu.identity) - kOfLibraries;
+  }
+  return least_of_all_ranks(world.communicator(), std::max<int64_t>(own, 0));
 }
 
 std::vector<std::string> complaints(const Machine& machine, int64_t ranks, int64_t ranks_here,

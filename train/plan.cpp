@@ -6,7 +6,7 @@ RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinate
   const Device device = Device::meta(request.device);
   const Stream stream(device);
   MemoryLedger ledger;
-  DeviceMesh mesh = DeviceMesh::planned(request.mesh, coordinates);
+  DeviceMesh mesh = DeviceMesh::planned(request.mesh, coordinates, request.device);
   TrainingStep step(request.model, request.step, mesh, stream, ledger);
   step.run(
       request.micro_batches, [](std::int64_t) { return HostTokens{}; }, 0.0, 1, [] { return false; });

@@ -10,12 +10,12 @@
 namespace ripstop {
 
 Validation::Validation(const RunConfig& config, const ResolvedRun& run, const Tokenizer& tokenizer,
-                       MpiWorld& world, DeviceMesh& mesh)
+                       MpiWorld& world, DeviceMesh& mesh, const Device& device)
     : config_(config), run_(run), tokenizer_(tokenizer), mesh_(mesh) {
   do_and_agree(mesh.world(), [&] { open(); });
   if (any() && run.summaries)
-    writing_mesh_ =
-        std::make_unique<DeviceMesh>(world, run.summaries_mesh(), config.mesh.allow_tensor_across_nodes);
+    writing_mesh_ = std::make_unique<DeviceMesh>(world, run.summaries_mesh(),
+                                                 config.mesh.allow_tensor_across_nodes, device);
 }
 
 void Validation::open() {
@@ -63,10 +63,10 @@ LossSum Validation::measure_loss(TrainingStep& step) {
 }
 
 RougeScores Validation::measure_rouge(TrainingStep& step) {
-  const Stream stream(Device::cpu());
+  const Stream stream(step.arena().device());
   MemoryLedger ledger;
   const InferencePlan plan = plan_inference(run_.model, *run_.summaries, writing_mesh_->sizes(),
-                                            writing_mesh_->coordinates(), DeviceKind::kCpu);
+                                            writing_mesh_->coordinates(), stream.device().kind);
   InferenceModel writer(run_.model, *run_.summaries, *writing_mesh_, stream, ledger, plan.arena);
   step.model().copy_weights_to(writer.model());
   const std::int64_t examples = std::min(config_.generation.validate_examples, dataset_->examples());

@@ -30,7 +30,7 @@ class Validation {
   /// a set that was made with another tokenizer, Error(kUsage) where summaries are to be scored and the set
   /// has none.
   Validation(const RunConfig& config, const ResolvedRun& run, const Tokenizer& tokenizer, MpiWorld& world,
-             DeviceMesh& mesh);
+             DeviceMesh& mesh, const Device& device);
 
   /// False where nothing is to be validated: train.validate_every is 0, or there are no examples (`prepare`
   /// writes the set even then).

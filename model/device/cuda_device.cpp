@@ -90,7 +90,7 @@ void end_stream(const Device&, void* stream) noexcept {
   delete static_cast<CudaStream*>(stream);
 }
 void synchronize(const Device&, void* stream) {
-  check_cuda(cudaStreamSynchronize(static_cast<CudaStream*>(stream)->native()), "cudaStreamSynchronize");
+  static_cast<CudaStream*>(stream)->synchronize();
 }
 
 void* make_event(const Device& device) {
@@ -123,9 +123,16 @@ void check_cuda(cudaError_t result, const char* call) {
                   : "`ripstop doctor` shows driver, GPUs and the versions that ripstop was built for");
 }
 
+bool is_reached(cudaEvent_t event) {
+  const cudaError_t result = cudaEventQuery(event);
+  if (result != cudaErrorNotReady) check_cuda(result, "cudaEventQuery");
+  return result == cudaSuccess;
+}
+
 CudaStream::CudaStream(int device) : device_(device) {
   select(Device::cuda(device));
   check_cuda(cudaStreamCreateWithFlags(&native_, cudaStreamNonBlocking), "cudaStreamCreate");
+  check_cuda(cudaEventCreateWithFlags(&end_, cudaEventDisableTiming), "cudaEventCreate");
 }
 
 CudaStream::~CudaStream() {
@@ -137,7 +144,19 @@ CudaStream::~CudaStream() {
     if (piece.memory != nullptr) static_cast<void>(cudaFreeHost(piece.memory));
     if (piece.left != nullptr) static_cast<void>(cudaEventDestroy(piece.left));
   }
+  static_cast<void>(cudaEventDestroy(end_));
   static_cast<void>(cudaStreamDestroy(native_));
+}
+
+void CudaStream::synchronize() {
+  check_cuda(cudaEventRecord(end_, native_), "cudaEventRecord");
+  wait_for(end_);
+}
+
+void CudaStream::wait_for(cudaEvent_t event) {
+  const std::shared_ptr<CudaWaiter> waiter = waiter_.lock();
+  if (waiter == nullptr) return check_cuda(cudaEventSynchronize(event), "cudaEventSynchronize");
+  waiter->await([&] { return is_reached(event); });
 }
 
 void CudaStream::make_pieces() {
@@ -152,7 +171,7 @@ void CudaStream::next_piece() {
   check_cuda(cudaEventRecord(pieces_[piece_].left, native_), "cudaEventRecord");
   piece_ = (piece_ + 1) % kPieces;
   used_ = 0;
-  check_cuda(cudaEventSynchronize(pieces_[piece_].left), "cudaEventSynchronize");
+  wait_for(pieces_[piece_].left);
 }
 
 // `bytes` bytes of pinned memory that nothing reads or writes any more.
@@ -186,7 +205,7 @@ void CudaStream::to_host(void* to, const void* from, std::int64_t bytes) {
   } before;
   const auto take = [&](const Arriving& part) {
     if (part.place == nullptr) return;
-    check_cuda(cudaEventSynchronize(pieces_[part.piece].left), "cudaEventSynchronize");
+    wait_for(pieces_[part.piece].left);
     std::memcpy(static_cast<std::byte*>(to) + part.at, part.place, static_cast<std::size_t>(part.bytes));
   };
   for (std::int64_t at = 0; at < bytes; at += kPieceBytes) {

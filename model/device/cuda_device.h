@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "model/device/device.h"
+#include "model/function_ref.h"
 
 namespace ripstop {
 
@@ -21,6 +22,18 @@ inline void check_launch(const char* kernel) {
   check_cuda(cudaGetLastError(), kernel);
 }
 
+/// Whether the work before the event is done. Throws the errors of work before, as every call does.
+bool is_reached(cudaEvent_t event);
+
+/// How the host waits for work that may depend on other ranks: with a deadline, and with a look at their
+/// errors.
+class CudaWaiter {
+ public:
+  virtual ~CudaWaiter() = default;
+  /// Returns when `done()` is true; throws where it will never be.
+  virtual void await(FunctionRef<bool()> done) = 0;
+};
+
 /// What Stream::handle() points to on kCuda.
 class CudaStream {
  public:
@@ -31,6 +44,11 @@ class CudaStream {
 
   cudaStream_t native() const { return native_; }
   int device() const { return device_; }
+
+  /// From now on the host waits for this stream through `waiter`, as long as that lives.
+  void set_waiter(std::weak_ptr<CudaWaiter> waiter) { waiter_ = std::move(waiter); }
+  /// Blocks the host until all work given to this stream is done.
+  void synchronize();
 
   /// The T of this stream: made by `T(int device)` when it is first asked for, and gone with the stream. For
   /// handles and plans of libraries, which belong to one thread and one stream.
@@ -55,6 +73,7 @@ class CudaStream {
   };
   static constexpr std::int64_t kPieceBytes = std::int64_t{4} << 20;
   static constexpr std::size_t kPieces = 4;
+  void wait_for(cudaEvent_t event);
   void make_pieces();
   void next_piece();
   std::byte* room(std::int64_t bytes);
@@ -65,6 +84,8 @@ class CudaStream {
   Piece pieces_[kPieces];
   std::size_t piece_ = 0;
   std::int64_t used_ = 0;
+  cudaEvent_t end_ = nullptr;  ///< of all work, while the host waits for it
+  std::weak_ptr<CudaWaiter> waiter_;
 };
 
 /// The CudaStream of a stream on kCuda.

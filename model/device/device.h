@@ -102,7 +102,7 @@ class Stream {
   const Device& device() const { return device_; }
   /// Blocks the host until all work given to this stream is done.
   void synchronize() const;
-  /// The back end's handle (cudaStream_t); null on CPU and meta.
+  /// The back end's own stream (a CudaStream, see cuda_device.h); null on CPU and meta.
   void* handle() const { return handle_; }
 
  private:
@@ -147,7 +147,8 @@ const DeviceTable& cuda_device();  ///< throws Error(kResources) where CUDA is n
 const DeviceTable& meta_device();
 const DeviceTable& device_table(DeviceKind kind);
 
-/// Copies `bytes` bytes in stream order; either side may be host memory. Nothing happens on a meta stream.
+/// Copies `bytes` bytes in stream order; either side may be host memory. What lies on the host has been read
+/// when this returns, and is written once the stream has been synchronized. Nothing happens on a meta stream.
 void copy_bytes(const Stream& stream, void* to, const void* from, std::int64_t bytes);
 
 }  // namespace ripstop

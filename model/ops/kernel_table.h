@@ -54,6 +54,8 @@ struct KernelTable {
   void (*fill_zero)(const KernelCall&, const Tensor& x);
   void (*convert)(const KernelCall&, const Tensor& x, const Tensor& y);
   void (*add)(const KernelCall&, const Tensor& x, const Tensor& y);
+  void (*reduce_pieces)(const KernelCall&, const std::vector<RankPiece>& pieces, const Tensor& out, Reduce,
+                        Accumulate);
   void (*gradient_scale)(const KernelCall&, const Tensor& global, double max_norm, const Tensor& scale);
   void (*adamw)(const KernelCall&, const AdamWStep&, const Tensor& scale, const Tensor& gradient,
                 const Tensor& master, const Tensor& first, const Tensor& second, const Tensor& copy);

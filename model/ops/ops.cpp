@@ -360,6 +360,17 @@ void add(Context& context, const Tensor& x, const Tensor& y) {
   if (x.count() > 0) row(context).add(without_scratch(context), x, y);
 }
 
+void reduce_pieces(const Stream& stream, const std::vector<RankPiece>& pieces, const Tensor& out,
+                   Reduce reduce, Accumulate accumulate) {
+  RIPSTOP_CHECK(!pieces.empty(), "nothing to reduce into {} elements", out.count());
+  for (const RankPiece& piece : pieces)
+    RIPSTOP_CHECK(
+        piece.dtype == out.dtype || (piece.dtype == DType::kBFloat16 && out.dtype == DType::kFloat32),
+        "{} reduced into {}", dtype_name(piece.dtype), dtype_name(out.dtype));
+  if (out.count() > 0)
+    kernels(out.device.kind).reduce_pieces({stream, nullptr}, pieces, out, reduce, accumulate);
+}
+
 void gradient_scale(Context& context, const Tensor& global, double max_norm, const Tensor& scale) {
   check_count(global, 3, "global");
   check_dtype(global, DType::kFloat64, "global");

@@ -86,7 +86,7 @@ class ValidationRanks : public ::testing::Test {
     const RankPlan plan = plan_rank(run.request(DeviceKind::kCpu), mesh.coordinates());
     TrainingStep step(run.model, run.step, mesh, stream, ledger, plan.arena);
     step.model().initialize(5);
-    Validation validation(config, run, tokenizer_, test_world(), mesh);
+    Validation validation(config, run, tokenizer_, test_world(), mesh, Device::cpu());
     EXPECT_TRUE(validation.any());
     return validation.measure(step);
   }

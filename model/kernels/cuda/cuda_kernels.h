@@ -41,6 +41,8 @@ RIPSTOP_CUDA_ROW(add_squared_norm)
 RIPSTOP_CUDA_ROW(fill_zero)
 RIPSTOP_CUDA_ROW(convert)
 RIPSTOP_CUDA_ROW(add)
+// reduce_pieces.cu
+RIPSTOP_CUDA_ROW(reduce_pieces)
 // adamw.cu
 RIPSTOP_CUDA_ROW(gradient_scale)
 RIPSTOP_CUDA_ROW(adamw)
