@@ -45,6 +45,7 @@ const ripstop::KernelTable& kernels() {
       .fill_zero = cuda::fill_zero,
       .convert = cuda::convert,
       .add = cuda::add,
+      .reduce_pieces = cuda::reduce_pieces,
       .gradient_scale = cuda::gradient_scale,
       .adamw = cuda::adamw,
   };

@@ -150,6 +150,40 @@ RIPSTOP_OP_TESTS(ElementwiseTest);
 
 using OptimizerTest = OpTest;
 
+TEST_P(ElementwiseTest, SumsPiecesInOrder) {
+  for (const std::int64_t count : {1, 7, 8, 2048, 5001})
+    for (const std::size_t number : {1UL, 2UL, 5UL})
+      for (const bool mixed : {false, true})
+        for (const Accumulate accumulate : {Accumulate::kNo, Accumulate::kYes}) {
+          // One rank's own piece is not rounded for the way; one begins where no vector does.
+          std::vector<Values> pieces;
+          std::vector<DType> dtypes;
+          for (std::size_t p = 0; p < number; ++p) {
+            dtypes.push_back(mixed && dtype() == DType::kFloat32 && p != 1 ? DType::kBFloat16 : dtype());
+            pieces.push_back(random(count + 1, dtypes[p]));
+          }
+          const Values before = random(count);
+          const std::int64_t skipped = count == 2048 ? 0 : 1;
+          Values expected(at(count));
+          for (std::size_t i = 0; i < expected.size(); ++i) {
+            float sum = 0;
+            for (const Values& piece : pieces) sum += static_cast<float>(piece[i + at(skipped)]);
+            if (accumulate == Accumulate::kYes) sum = static_cast<float>(before[i]) + sum;
+            expected[i] = reference::stored(static_cast<double>(sum), dtype());
+          }
+          const auto outputs = repeated([&] {
+            const Tensor out = put(before, {count});
+            std::vector<RankPiece> table;
+            for (std::size_t p = 0; p < number; ++p)
+              table.push_back(
+                  {put(pieces[p], dtypes[p], {count + 1}).row_range(skipped, count).data, dtypes[p]});
+            kernels().reduce_pieces(call(), table, out, Reduce::kSum, accumulate);
+            return Outputs{get(out)};
+          });
+          ASSERT_EQ(outputs[0], expected) << count << " elements of " << number << " pieces";
+        }
+}
+
 TEST_P(OptimizerTest, AdamWStep) {
   for (const std::int64_t count : {1, 17, 20000}) {
     const AdamWStep step{.learning_rate = 1e-2, .beta1 = 0.9, .beta2 = 0.99, .weight_decay = 0.1, .step = 3};

@@ -1,124 +1,55 @@
 // out (+)= pieces[0] + pieces[1] + ..., added in this order in float32 and rounded once: what ranks sent each
-// other in bfloat16, and sums that NCCL leaves beside where they belong. A thread has eight elements at a
-// time, of all pieces.
-#include <cuda_bf16.h>
-
-#include <algorithm>
-#include <cstdint>
-
-#include "model/device/cuda_device.h"
+// other in bfloat16, and sums that NCCL leaves beside where they belong. A thread has a few elements of all
+// pieces.
 #include "model/kernels/cuda/cuda_kernels.h"
+#include "model/kernels/cuda/launch.h"
+#include "model/kernels/cuda/vector.cuh"
 
 namespace ripstop::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kWidth = 8;
+constexpr int kElements = 8;  ///< of a thread: 16 bytes of bfloat16
 
-// Passed by value: launches may be queued long after the host's vector is gone.
+// Passed by value: a launch may be queued long after the caller's vector is gone.
 struct PieceTable {
   const void* data[kMostPieces];
-  std::uint8_t is_bfloat16[kMostPieces];
+  bool is_bfloat16[kMostPieces];
   int count;
 };
 static_assert(sizeof(PieceTable) <= 4000, "a launch takes 4 KiB of arguments");
 
-__device__ void load(const float* from, float (&to)[kWidth]) {
-  const auto* vector = reinterpret_cast<const float4*>(from);
-  const float4 a = vector[0], b = vector[1];
-  to[0] = a.x, to[1] = a.y, to[2] = a.z, to[3] = a.w;
-  to[4] = b.x, to[5] = b.y, to[6] = b.z, to[7] = b.w;
-}
-__device__ void load(const __nv_bfloat16* from, float (&to)[kWidth]) {
-  const uint4 bits = *reinterpret_cast<const uint4*>(from);
-  const unsigned pair[4] = {bits.x, bits.y, bits.z, bits.w};
-  for (int i = 0; i < 4; ++i) {
-    to[2 * i] = __uint_as_float(pair[i] << 16);
-    to[2 * i + 1] = __uint_as_float(pair[i] & 0xffff0000U);
-  }
-}
-
-__device__ void store(const float (&from)[kWidth], float* to) {
-  auto* vector = reinterpret_cast<float4*>(to);
-  vector[0] = make_float4(from[0], from[1], from[2], from[3]);
-  vector[1] = make_float4(from[4], from[5], from[6], from[7]);
-}
-__device__ void store(const float (&from)[kWidth], __nv_bfloat16* to) {
-  unsigned pair[4];
-  for (int i = 0; i < 4; ++i)
-    pair[i] = __bfloat16_as_ushort(__float2bfloat16_rn(from[2 * i])) |
-              static_cast<unsigned>(__bfloat16_as_ushort(__float2bfloat16_rn(from[2 * i + 1]))) << 16;
-  *reinterpret_cast<uint4*>(to) = make_uint4(pair[0], pair[1], pair[2], pair[3]);
-}
-
-template <class T>
-__device__ float value(const void* data, std::int64_t i) {
-  return static_cast<float>(static_cast<const T*>(data)[i]);
-}
-
-__device__ float sum_at(const PieceTable& pieces, std::int64_t i) {
-  float sum = 0;
+template <int kWidth, class T>
+__device__ void sum_at(const PieceTable& pieces, T* out, bool adds, std::int64_t i) {
+  Floats<kWidth> sum{};
   for (int p = 0; p < pieces.count; ++p) {
-    const float x =
-        pieces.is_bfloat16[p] ? value<__nv_bfloat16>(pieces.data[p], i) : value<float>(pieces.data[p], i);
-    sum = p == 0 ? x : sum + x;
+    const Floats<kWidth> x = pieces.is_bfloat16[p]
+                                 ? load<kWidth>(static_cast<const BFloat16*>(pieces.data[p]) + i)
+                                 : load<kWidth>(static_cast<const float*>(pieces.data[p]) + i);
+#pragma unroll
+    for (int c = 0; c < kWidth; ++c) sum.at[c] = p == 0 ? x.at[c] : sum.at[c] + x.at[c];
   }
-  return sum;
-}
-
-template <class T>
-__global__ void sum_elements(const PieceTable pieces, T* out, std::int64_t count, bool adds) {
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads;
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < count;
-       i += step) {
-    const float sum = sum_at(pieces, i);
-    out[i] = static_cast<T>(adds ? static_cast<float>(out[i]) + sum : sum);
+  if (adds) {
+    const Floats<kWidth> before = load<kWidth>(out + i);
+#pragma unroll
+    for (int c = 0; c < kWidth; ++c) sum.at[c] = before.at[c] + sum.at[c];
   }
+  store(out + i, sum);
 }
 
-template <class T>
-__global__ void sum_vectors(const PieceTable pieces, T* out, std::int64_t vectors, bool adds) {
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads;
-  for (std::int64_t v = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; v < vectors;
-       v += step) {
-    float sum[kWidth], x[kWidth];
-    for (int p = 0; p < pieces.count; ++p) {
-      if (pieces.is_bfloat16[p])
-        load(static_cast<const __nv_bfloat16*>(pieces.data[p]) + v * kWidth, x);
-      else
-        load(static_cast<const float*>(pieces.data[p]) + v * kWidth, x);
-      for (int i = 0; i < kWidth; ++i) sum[i] = p == 0 ? x[i] : sum[i] + x[i];
-    }
-    if (adds) {
-      load(out + v * kWidth, x);
-      for (int i = 0; i < kWidth; ++i) sum[i] = x[i] + sum[i];
-    }
-    store(sum, out + v * kWidth);
-  }
-}
-
-bool is_aligned(const void* data) {
-  return reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
-}
-
-unsigned blocks_for(std::int64_t threads) {
-  constexpr std::int64_t kMost = 1 << 14;
-  return static_cast<unsigned>(std::clamp<std::int64_t>((threads + kThreads - 1) / kThreads, 1, kMost));
-}
-
-template <class T>
-void sum(const KernelCall& call, const PieceTable& pieces, const Tensor& out, bool adds) {
-  bool aligned = is_aligned(out.data) && out.count() % kWidth == 0;
-  for (int p = 0; p < pieces.count; ++p) aligned = aligned && is_aligned(pieces.data[p]);
-  T* to = static_cast<T*>(out.data);
-  const cudaStream_t stream = native_stream(call.stream);
-  if (aligned) {
-    const std::int64_t vectors = out.count() / kWidth;
-    sum_vectors<T><<<blocks_for(vectors), kThreads, 0, stream>>>(pieces, to, vectors, adds);
+template <int kWidth, class T>
+__global__ void __launch_bounds__(kThreads)
+    sum_pieces(const PieceTable pieces, T* out, bool adds, std::int64_t count) {
+  const std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kWidth;
+  if (i + kWidth <= count) {
+    sum_at<kWidth>(pieces, out, adds, i);
   } else {
-    sum_elements<T><<<blocks_for(out.count()), kThreads, 0, stream>>>(pieces, to, out.count(), adds);
+    for (std::int64_t j = i; j < count; ++j) sum_at<1>(pieces, out, adds, j);
   }
-  check_launch("reduce_pieces");
+}
+
+bool aligned_to_16(const void* data) {
+  return reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
 }
 
 }  // namespace
@@ -132,14 +63,19 @@ void reduce_pieces(const KernelCall& call, const std::vector<RankPiece>& pieces,
                 fmt::format("{} ranks send bfloat16 to each other, {} can", pieces.size(), kMostPieces),
                 "set precision.reduce = \"float32\", or a larger mesh.replicate");
   PieceTable table{};
+  bool wide = aligned_to_16(out.data);
   for (const RankPiece& piece : pieces) {
     table.data[table.count] = piece.data;
     table.is_bfloat16[table.count++] = piece.dtype == DType::kBFloat16;
+    wide = wide && aligned_to_16(piece.data);
   }
-  if (out.dtype == DType::kFloat32)
-    sum<float>(call, table, out, accumulate == Accumulate::kYes);
-  else
-    sum<__nv_bfloat16>(call, table, out, accumulate == Accumulate::kYes);
+  with_element(out.dtype, [&](auto element) {
+    with_width<kElements>(wide, [&](auto width) {
+      launch(call, "reduce_pieces", sum_pieces<width.value, decltype(element)>,
+             {divide_up(out.count(), kThreads * width.value)}, kThreads, table,
+             elements<decltype(element)>(out), accumulate == Accumulate::kYes, out.count());
+    });
+  });
 }
 
 }  // namespace ripstop::cuda
