@@ -26,7 +26,7 @@ struct Cached {
 };
 
 template <int kWidth, int kPerLane, class T>
-__global__ void __launch_bounds__(32 * kAttentionWarps) attend_cached(Cached<T> x) {
+__global__ void __launch_bounds__(32 * kAttentionWarps, 1) attend_cached(Cached<T> x) {
   __shared__ float query[32 * kPerLane], outs[kAttentionWarps][32 * kPerLane];
   __shared__ Shown shown[kAttentionWarps];
   __shared__ float maxima[kAttentionWarps], sums[kAttentionWarps];

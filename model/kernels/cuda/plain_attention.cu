@@ -17,7 +17,7 @@ struct Forward {
 };
 
 template <int kWidth, int kPerLane, class T>
-__global__ void __launch_bounds__(32 * kAttentionWarps) forward(Forward<T> x) {
+__global__ void __launch_bounds__(32 * kAttentionWarps, 1) forward(Forward<T> x) {
   __shared__ float queries[kAttentionWarps][32 * kPerLane];
   __shared__ Shown shown[kAttentionWarps];
   const std::int64_t n = static_cast<std::int64_t>(blockIdx.x) * kAttentionWarps + warp_number();

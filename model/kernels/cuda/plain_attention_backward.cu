@@ -36,7 +36,7 @@ __device__ void put_head(const float (&from)[kPerLane], int size, float scale, T
 
 /// dq, and the delta that the other kernel needs.
 template <int kWidth, int kPerLane, class T>
-__global__ void __launch_bounds__(32 * kAttentionWarps) query_gradient(Backward<T> x) {
+__global__ void __launch_bounds__(32 * kAttentionWarps, 1) query_gradient(Backward<T> x) {
   __shared__ float queries[kAttentionWarps][32 * kPerLane], douts[kAttentionWarps][32 * kPerLane];
   __shared__ Shown shown[kAttentionWarps];
   const std::int64_t n = static_cast<std::int64_t>(blockIdx.x) * kAttentionWarps + warp_number();
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(32 * kAttentionWarps) query_gradient(Backward<
 }
 
 template <int kWidth, int kPerLane, class T>
-__global__ void __launch_bounds__(32 * kAttentionWarps) key_gradient(Backward<T> x) {
+__global__ void __launch_bounds__(32 * kAttentionWarps, 1) key_gradient(Backward<T> x) {
   __shared__ float keys[kAttentionWarps][32 * kPerLane], values[kAttentionWarps][32 * kPerLane];
   __shared__ Shown shown_weights[kAttentionWarps], shown_dscores[kAttentionWarps];
   const std::int64_t n = static_cast<std::int64_t>(blockIdx.x) * kAttentionWarps + warp_number();
