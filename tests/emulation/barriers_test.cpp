@@ -197,5 +197,13 @@ TEST(Kernels, EveryBarrierIsNeeded) {
   EXPECT_GE(tried, 10);
 }
 
+TEST(Kernels, LargerHeadsAreRefused) {
+  const Stream stream{Device::cpu()};
+  const Tensor any{nullptr, DType::kFloat32, {0, 0}, Device::cpu()};
+  const Documents documents{any, 0, 0};
+  EXPECT_THROW(emulation::kernels().attention({stream, nullptr}, any, documents, {1, 1, 514}, any, any),
+               Error);
+}
+
 }  // namespace
 }  // namespace ripstop
