@@ -11,15 +11,17 @@ namespace ripstop {
 enum class DeviceKind : std::uint8_t { kCpu, kCuda, kMeta };
 
 /// A place for tensors. On `kMeta` nothing is stored and nothing computed, only counted; `planned` is then
-/// the kind whose workspaces are counted (on a real device it equals `kind`).
+/// the kind whose workspaces are counted (on a real device it equals `kind`). `deterministic`: on kCuda,
+/// every sum has a fixed order, at the price of time and scratch; the CPU's have always.
 struct Device {
   DeviceKind kind = DeviceKind::kCpu;
   DeviceKind planned = DeviceKind::kCpu;
   int index = 0;
+  bool deterministic = false;
 
-  static Device cpu() { return {DeviceKind::kCpu, DeviceKind::kCpu, 0}; }
+  static Device cpu() { return {DeviceKind::kCpu, DeviceKind::kCpu}; }
   static Device cuda(int index) { return {DeviceKind::kCuda, DeviceKind::kCuda, index}; }
-  static Device meta(DeviceKind planned) { return {DeviceKind::kMeta, planned, 0}; }
+  static Device meta(DeviceKind planned) { return {DeviceKind::kMeta, planned}; }
   bool operator==(const Device&) const = default;
 };
 

@@ -5,6 +5,9 @@
 
 namespace ripstop::cuda {
 
+/// What cuBLASLt is given, as its documentation advises for Hopper; algorithms that want more are not chosen.
+inline constexpr std::int64_t kGemmWorkspaceBytes = std::int64_t{32} << 20;
+
 /// Blocks of add_rmsnorm_backward: each adds up a row of dweight by itself. Four on each of 132 processors.
 inline constexpr std::int64_t kNormBlocks = 528;
 

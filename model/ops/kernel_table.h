@@ -76,7 +76,9 @@ struct WorkspaceTable {
   std::int64_t (*linear_backward_weight)(const Tensor& dy, const Tensor& x, const Tensor& dw, Accumulate);
   std::int64_t (*add_rmsnorm_backward)(std::int64_t rows, std::int64_t columns);
   std::int64_t (*attention)(std::int64_t rows, const Heads&, DType);
-  std::int64_t (*attention_backward)(std::int64_t rows, const Heads&, DType);
+  /// Grows with the longest document.
+  std::int64_t (*attention_backward)(std::int64_t rows, std::int64_t longest, const Heads&, DType,
+                                     bool deterministic);
   std::int64_t (*attention_cached)(std::int64_t rows, std::int64_t positions, const Heads&);
   std::int64_t (*add_sum)(std::int64_t count);
   std::int64_t (*add_squared_norm)(std::int64_t count);

@@ -211,7 +211,9 @@ void attention_backward(Context& context, const Tensor& dout, const Tensor& qkv,
   for (const Tensor* t : {&qkv, &dqkv}) check_matrix(*t, out.rows(), heads.row(), "qkv or dqkv");
   check_dtype(dqkv, qkv.dtype, "dqkv");
   check_float(log_sum_exp, qkv.rows() * heads.query, "log_sum_exp");
-  const Scratch scratch(context, scratch_bytes(context).attention_backward(qkv.rows(), heads, qkv.dtype));
+  const Scratch scratch(
+      context, scratch_bytes(context).attention_backward(qkv.rows(), documents.longest, heads, qkv.dtype,
+                                                         context.device().deterministic));
   row(context).attention_backward(scratch.call(), dout, qkv, out, log_sum_exp, documents, heads, dqkv);
 }
 

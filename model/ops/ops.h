@@ -6,7 +6,8 @@
 // given to the context's stream; the call may return before it is done. Scratch comes from the context's
 // arena and is given back on return (category workspace). Outputs must not overlap inputs unless it says so.
 // Throws Error(kBug) on shapes or dtypes that do not fit. Results do not depend on timing: every sum has a
-// fixed order for a given thread count. Letters: model/config.h.
+// fixed order for a given thread count; on CUDA, attention's backward has one only where the device is
+// deterministic. Letters: model/config.h.
 #pragma once
 #include <cstdint>
 #include <vector>

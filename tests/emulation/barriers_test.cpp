@@ -151,9 +151,10 @@ class AllKernels {
     const Tensor qkv = random({rows, heads.row()}), out = output(DType::kFloat32, {rows, 80});
     const Tensor log_sum_exp = output(DType::kFloat32, {rows, 2});
     kernels_.attention(call(0), qkv, documents, heads, out, log_sum_exp);
-    kernels_.attention_backward(call(workspaces_.attention_backward(rows, heads, DType::kFloat32)),
-                                random({rows, 80}), qkv, out, log_sum_exp, documents, heads,
-                                output(DType::kFloat32, {rows, heads.row()}));
+    kernels_.attention_backward(
+        call(workspaces_.attention_backward(rows, documents.longest, heads, DType::kFloat32, false)),
+        random({rows, 80}), qkv, out, log_sum_exp, documents, heads,
+        output(DType::kFloat32, {rows, heads.row()}));
     kernels_.attention_cached(call(0), random({2, heads.row()}), ids({1, 0}), ids({299, 40}),
                               random({2, 300, 2, 40}), heads, output(DType::kFloat32, {2, 80}));
   }

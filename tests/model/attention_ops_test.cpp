@@ -1,4 +1,5 @@
 // rope, attention, cached attention.
+#include <algorithm>
 #include <numeric>
 
 #include "tests/model/op_test.h"
@@ -58,7 +59,8 @@ TEST_P(AttentionTest, Forward) {
     const std::int64_t rows = offset.back();
     const Values qkv = random(rows * heads.row(), dtype(), 2);
     const Tensor x = put(qkv, {rows, heads.row()});
-    const Documents documents{put_ids(offset), static_cast<std::int64_t>(lengths.size()), 0};
+    const Documents documents{put_ids(offset), static_cast<std::int64_t>(lengths.size()),
+                              *std::max_element(lengths.begin(), lengths.end())};
     const auto outputs = repeated([&] {
       const Tensor out = room(dtype(), {rows, heads.query * heads.size});
       const Tensor log_sum_exp = room(DType::kFloat32, {rows, heads.query});
@@ -81,13 +83,15 @@ TEST_P(AttentionTest, Backward) {
     const Tensor x = put(qkv, {rows, heads.row()}), dy = put(dout, {rows, width});
     const Tensor out = put(forward.out, {rows, width});
     const Tensor log_sum_exp = put(forward.log_sum_exp, DType::kFloat32, {rows, heads.query});
-    const Documents documents{put_ids(offset), static_cast<std::int64_t>(lengths.size()), 0};
+    const Documents documents{put_ids(offset), static_cast<std::int64_t>(lengths.size()),
+                              *std::max_element(lengths.begin(), lengths.end())};
     // Whether documents are cut depends on how many threads there are to keep busy.
     const auto outputs = repeated(
         [&] {
           const Tensor dqkv = room(dtype(), {rows, heads.row()});
-          kernels().attention_backward(call(workspaces().attention_backward(rows, heads, dtype())), dy, x,
-                                       out, log_sum_exp, documents, heads, dqkv);
+          kernels().attention_backward(
+              call(workspaces().attention_backward(rows, documents.longest, heads, dtype(), false)), dy, x,
+              out, log_sum_exp, documents, heads, dqkv);
           return Outputs{get(dqkv)};
         },
         ThreadsMatter::kYes);
