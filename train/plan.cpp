@@ -3,7 +3,8 @@
 namespace ripstop {
 
 RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinates) {
-  const Device device = Device::meta(request.device);
+  Device device = Device::meta(request.device);
+  device.deterministic = request.deterministic;
   const Stream stream(device);
   MemoryLedger ledger;
   DeviceMesh mesh = DeviceMesh::planned(request.mesh, coordinates, request.device);

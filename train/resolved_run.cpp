@@ -142,6 +142,7 @@ ResolvedRun resolve_run(const RunConfig& config, const RunTarget& target) {
                     .weight_decay = config.optimizer.weight_decay,
                     .decay_norms = config.optimizer.decay_norms};
   run.step.max_grad_norm = config.train.max_grad_norm;
+  run.deterministic = config.run.deterministic;
 
   choose_summaries(config, run);
 

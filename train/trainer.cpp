@@ -36,6 +36,12 @@ RunTarget run_target(const Device& device, const TokenDataset& dataset, MpiWorld
           .dataset_vocabulary = dataset.header().vocabulary_size};
 }
 
+Device training_device(const RunSection& run, MpiWorld& world, std::string& note) {
+  Device device = choose_device(run.device, world, note);
+  device.deterministic = run.deterministic;
+  return device;
+}
+
 }  // namespace
 
 class Trainer::Run {
@@ -110,7 +116,7 @@ Trainer::Run::Run(const TrainerOptions& options, MpiWorld& world)
       leads_(world.communicator().rank() == 0),
       tokenizer_(options.config.data.directory),
       dataset_(std::filesystem::path(options.config.data.directory) / "train.h5"),
-      device_(choose_device(options.config.run.device, world, device_note_)),
+      device_(training_device(options.config.run, world, device_note_)),
       target_(run_target(device_, dataset_, world)),
       resolved_(resolve_run(options.config, target_)),
       mesh_(world, resolved_.mesh, options.config.mesh.allow_tensor_across_nodes, device_),

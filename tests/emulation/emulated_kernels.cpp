@@ -52,4 +52,18 @@ const ripstop::KernelTable& kernels() {
   return table;
 }
 
+void locate_documents(const ripstop::KernelCall& call, const ripstop::Documents& documents,
+                      const ripstop::Heads& heads, const cuda::RaggedOffsets& offsets) {
+  cuda::locate_documents(call, documents, heads, offsets);
+}
+void join_gradients(const ripstop::KernelCall& call, const cuda::SeparateGradients& gradients,
+                    const ripstop::Heads& heads, const ripstop::Tensor& dqkv) {
+  cuda::join_gradients(call, gradients, heads, dqkv);
+}
+void single_row_gradients(const ripstop::KernelCall& call, const ripstop::Documents& documents,
+                          const ripstop::Heads& heads, const ripstop::Tensor& dout,
+                          const ripstop::Tensor& dqkv) {
+  cuda::single_row_gradients(call, documents, heads, dout, dqkv);
+}
+
 }  // namespace emulation
