@@ -2,9 +2,10 @@
 #include <cublasLt.h>
 #include <cudnn_graph.h>
 
-#include "model/device/cuda_machine.h"
-
 #include <fmt/format.h>
+
+#include "model/device/cuda_machine.h"
+#include "model/kernels/cuda/attention_plans.h"
 
 namespace ripstop {
 namespace {
@@ -19,7 +20,8 @@ std::string version_text(std::size_t version) {
 std::vector<CudaLibrary> cuda_kernel_libraries() {
   return {{"cuBLASLt", "12.0", fmt::format("{}.{}.{}", CUBLAS_VER_MAJOR, CUBLAS_VER_MINOR, CUBLAS_VER_PATCH),
            version_text(cublasLtGetVersion())},
-          {"cuDNN", "9.0", version_text(CUDNN_VERSION), version_text(cudnnGetVersion())}};
+          {"cuDNN", version_text(cuda::kOldestCudnn), version_text(CUDNN_VERSION),
+           version_text(cudnnGetVersion())}};
 }
 
 }  // namespace ripstop
