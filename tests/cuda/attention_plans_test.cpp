@@ -139,6 +139,12 @@ TEST_F(AttentionPlansTest, TakeManyShortDocuments) {
   EXPECT_EQ(refusal(kH100, {32, 32, 128}, kMostDocuments, 32, false), "");
 }
 
+TEST_F(AttentionPlansTest, TakeHeadSizesThatAreMultiplesOfEight) {
+  for (const std::int64_t size : {8, 40})
+    for (const bool dense : {true, false})
+      EXPECT_EQ(refusal(kH100, {8, 4, size}, 4, 1024, dense), "") << "size " << size;
+}
+
 TEST_F(AttentionPlansTest, AreMadeForAmpere) {
   for (const Heads& heads : {Heads{32, 32, 128}, Heads{32, 4, 64}, Heads{12, 12, 64}}) {
     EXPECT_EQ(refusal(kA100, heads, 2, 2048, true), "");
