@@ -130,7 +130,7 @@ class StagedCommunicator final : public Communicator {
   }
 
  private:
-  bool is_staged(const Tensor& t) const { return t.device == device_; }
+  bool is_staged(const Tensor& t) const { return t.device.kind == device_.kind; }
 
   // Moving a vector leaves its elements where they are: the messages under way stay valid.
   static Pending staged(std::vector<HostTensor> copies, Pending pending, std::size_t result, const Tensor& to,

@@ -206,7 +206,7 @@ int64_t memory_of_rank_bytes(MpiWorld& world, const Device& device) {
     const std::vector<CudaGpu> gpus = look_at_cuda().gpus;
     const CudaGpu& gpu = gpus.at(static_cast<size_t>(device.index));
     const std::vector<std::string> taken = world.communicator().all_gather_text(gpu.identity);
-    own = gpu.free_bytes / std::count(taken.begin(), taken.end(), gpu.identity) - kOfLibraries;
+    own = cuda_free_bytes(device.index) / std::count(taken.begin(), taken.end(), gpu.identity) - kOfLibraries;
   }
   return least_of_all_ranks(world.communicator(), std::max<int64_t>(own, 0));
 }

@@ -30,9 +30,6 @@ CudaGpu look_at_gpu(int index) {
   gpu.major = properties.major;
   gpu.minor = properties.minor;
   gpu.multiprocessors = properties.multiProcessorCount;
-  std::size_t free = 0, total = 0;
-  if (cudaSetDevice(index) == cudaSuccess && cudaMemGetInfo(&free, &total) == cudaSuccess)
-    gpu.free_bytes = static_cast<std::int64_t>(free);
   return gpu;
 }
 
@@ -47,6 +44,12 @@ int cuda_device_count() noexcept {
   if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
   static_cast<void>(cudaGetLastError());
   return 0;
+}
+
+std::int64_t cuda_free_bytes(int index) noexcept {
+  std::size_t free = 0, total = 0;
+  if (cudaSetDevice(index) != cudaSuccess || cudaMemGetInfo(&free, &total) != cudaSuccess) return 0;
+  return static_cast<std::int64_t>(free);
 }
 
 CudaMachine look_at_cuda() {

@@ -10,8 +10,7 @@ struct CudaGpu {
   std::string name;      ///< "NVIDIA H100 80GB HBM3"
   std::string identity;  ///< differs between any two GPUs of all nodes
   std::int64_t memory_bytes = 0;
-  std::int64_t free_bytes = 0;  ///< now; other processes and the driver take the rest
-  int major = 0, minor = 0;     ///< compute capability
+  int major = 0, minor = 0;  ///< compute capability
   int multiprocessors = 0;
 
   /// Whether ripstop's kernels run on it: 8.0 and later.
@@ -38,8 +37,11 @@ struct CudaMachine {
 /// Whether this ripstop has the CUDA back end.
 bool cuda_is_built() noexcept;
 
-/// Never throws, and starts where there is no driver. Takes a context on each GPU it sees.
+/// Never throws, and starts where there is no driver. Takes no memory on any GPU.
 CudaMachine look_at_cuda();
+
+/// What is free now on GPU `index`, which this process then holds a context on; 0 where it cannot be asked.
+std::int64_t cuda_free_bytes(int index) noexcept;
 
 /// How many GPUs this process may see; 0 where CUDA is not built in or there is no driver. Cheap.
 int cuda_device_count() noexcept;

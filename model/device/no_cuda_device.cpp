@@ -17,6 +17,10 @@ int cuda_device_count() noexcept {
   return 0;
 }
 
+std::int64_t cuda_free_bytes(int) noexcept {
+  return 0;
+}
+
 CudaMachine look_at_cuda() {
   CudaMachine machine;
   machine.problem = "this ripstop was built without CUDA";

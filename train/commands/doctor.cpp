@@ -72,7 +72,6 @@ Json as_json(const CudaMachine& cuda) {
     json["gpus"].push_back({{"name", gpu.name},
                             {"identity", gpu.identity},
                             {"memory_bytes", gpu.memory_bytes},
-                            {"free_bytes", gpu.free_bytes},
                             {"compute_capability", fmt::format("{}.{}", gpu.major, gpu.minor)},
                             {"multiprocessors", gpu.multiprocessors},
                             {"supported", gpu.is_supported()}});
@@ -212,9 +211,8 @@ void print_cuda(const Json& cuda) {
                each.at("oldest").get<std::string>());
   }
   for (const Json& gpu : cuda.at("gpus"))
-    fmt::print("  gpu         {}, {} of {} free, sm_{}, {} multiprocessors\n",
-               gpu.at("name").get<std::string>(), bytes_text(gpu.at("free_bytes").get<int64_t>()),
-               bytes_text(gpu.at("memory_bytes").get<int64_t>()),
+    fmt::print("  gpu         {}, {}, compute capability {}, {} multiprocessors\n",
+               gpu.at("name").get<std::string>(), bytes_text(gpu.at("memory_bytes").get<int64_t>()),
                gpu.at("compute_capability").get<std::string>(), gpu.at("multiprocessors").get<int>());
   if (cuda.at("gpus").empty()) fmt::print("  gpu         none: {}\n", cuda.at("problem").get<std::string>());
 }
