@@ -50,7 +50,6 @@ Batch BatchMemory::load(const Stream& stream, std::int64_t sequences, const Host
   batch.documents = static_cast<std::int64_t>(tokens.document_offset.size()) - 1;
   batch.longest_document = longest(tokens.document_offset);
 
-  stream.synchronize();  // the last batch's copies may still read host_
   host_.resize(3 * n);
   const std::span<std::int32_t> order(host_.data(), n);
   std::iota(order.begin(), order.end(), 0);

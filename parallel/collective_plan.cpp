@@ -22,11 +22,15 @@ std::int64_t broadcast_children(std::int64_t rank, std::int64_t root, std::int64
   return children;
 }
 
-std::int64_t reduce_scatter_scratch(std::int64_t whole_count, DType travel, std::int64_t size) {
-  return whole_count / size * (size - 1) * element_bytes(travel);
+std::int64_t reduce_scatter_scratch(std::int64_t whole_count, DType travel, std::int64_t size,
+                                    DeviceKind kind) {
+  const bool sums_on_the_way = kind == DeviceKind::kCuda && travel == DType::kFloat32;
+  const std::int64_t pieces = sums_on_the_way ? std::min<std::int64_t>(size - 1, 1) : size - 1;
+  return whole_count / size * pieces * element_bytes(travel);
 }
 
-std::int64_t all_reduce_scratch(std::int64_t count, DType dtype, std::int64_t size) {
+std::int64_t all_reduce_scratch(std::int64_t count, DType dtype, std::int64_t size, DeviceKind kind) {
+  if (kind == DeviceKind::kCuda) return 0;
   return all_reduce_part(count, 0, size).count * (size - 1) * element_bytes(dtype);
 }
 

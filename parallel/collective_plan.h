@@ -24,11 +24,14 @@ std::int64_t all_reduce_sent_bytes(std::int64_t count, DType dtype, std::int64_t
 /// How many ranks this one passes the data on to.
 std::int64_t broadcast_children(std::int64_t rank, std::int64_t root, std::int64_t size);
 
-/// Communicator::reduce_scatter_scratch_bytes of every host back end: one piece from each other rank.
-std::int64_t reduce_scatter_scratch(std::int64_t whole_count, DType travel, std::int64_t size);
+/// Communicator::reduce_scatter_scratch_bytes where the tensors lie on a device of kind `kind`: one piece
+/// from each other rank; but NCCL itself sums what travels in float32, so that one piece, the sum, is enough.
+std::int64_t reduce_scatter_scratch(std::int64_t whole_count, DType travel, std::int64_t size,
+                                    DeviceKind kind = DeviceKind::kCpu);
 
-/// Communicator::all_reduce_scratch_bytes of every host back end: one part from each other rank.
-std::int64_t all_reduce_scratch(std::int64_t count, DType dtype, std::int64_t size);
+/// Communicator::all_reduce_scratch_bytes: one part from each other rank; nothing on CUDA.
+std::int64_t all_reduce_scratch(std::int64_t count, DType dtype, std::int64_t size,
+                                DeviceKind kind = DeviceKind::kCpu);
 
 /// Throw Error(kBug) where the tensors do not fit the operation.
 void check_all_gather(const Communicator& group, const Tensor& own, const Tensor& all);

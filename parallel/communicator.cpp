@@ -1,10 +1,10 @@
 #include "parallel/communicator.h"
 
 #include <exception>
+#include <thread>
 #include <utility>
 
 #include "parallel/collective_plan.h"
-#include "parallel/rank_sum.h"
 
 namespace ripstop {
 
@@ -27,21 +27,25 @@ void Pending::wait() {
   operation->wait(*stream_);
 }
 
+void Communicator::await(const char*, FunctionRef<bool()> done) {
+  while (!done()) std::this_thread::yield();
+}
+
 namespace {
 
 // What groups without a wire share: nobody to wait for, nothing to be named.
 class Wireless : public Communicator {
  public:
-  Wireless(std::string name, std::int64_t rank, std::int64_t size)
-      : name_(std::move(name)), rank_(rank), size_(size) {}
+  Wireless(std::string name, std::int64_t rank, std::int64_t size, DeviceKind kind)
+      : name_(std::move(name)), rank_(rank), size_(size), kind_(kind) {}
   std::int64_t rank() const override { return rank_; }
   std::int64_t size() const override { return size_; }
   const std::string& name() const override { return name_; }
   std::int64_t reduce_scatter_scratch_bytes(std::int64_t whole_count, DType travel) const override {
-    return reduce_scatter_scratch(whole_count, travel, size_);
+    return reduce_scatter_scratch(whole_count, travel, size_, kind_);
   }
   std::int64_t all_reduce_scratch_bytes(std::int64_t count, DType dtype) const override {
-    return all_reduce_scratch(count, dtype, size_);
+    return all_reduce_scratch(count, dtype, size_, kind_);
   }
   std::vector<std::string> all_gather_text(const std::string& text) override {
     return std::vector<std::string>(static_cast<std::size_t>(size_), text);
@@ -53,12 +57,13 @@ class Wireless : public Communicator {
  protected:
   std::string name_;
   std::int64_t rank_, size_;
+  DeviceKind kind_;
   std::int64_t bytes_sent_ = 0;
 };
 
 class SelfCommunicator final : public Wireless {
  public:
-  explicit SelfCommunicator(const std::string& name) : Wireless(name, 0, 1) {}
+  explicit SelfCommunicator(const std::string& name) : Wireless(name, 0, 1, DeviceKind::kCpu) {}
 
   Pending all_gather(const Stream& stream, const Tensor& own, const Tensor& all) override {
     check_all_gather(*this, own, all);
@@ -70,8 +75,8 @@ class SelfCommunicator final : public Wireless {
     check_reduce_scatter(*this, whole, own, travel, scratch);
     if (accumulate == Accumulate::kNo) {
       if (own.data != whole.data) copy_bytes(stream, own.data, whole.data, own.bytes());
-    } else if (own.device.kind != DeviceKind::kMeta) {
-      reduce_in_rank_order({{whole.data, whole.dtype}}, own, Reduce::kSum, accumulate);
+    } else {
+      reduce_pieces(stream, {{whole.data, whole.dtype}}, own, Reduce::kSum, accumulate);
     }
     return {};
   }
@@ -131,9 +136,9 @@ std::unique_ptr<Communicator> make_self_communicator(const std::string& name) {
 }
 
 std::unique_ptr<Communicator> make_planned_communicator(const std::string& name, std::int64_t rank,
-                                                        std::int64_t size) {
+                                                        std::int64_t size, DeviceKind kind) {
   RIPSTOP_CHECK(size >= 1 && rank >= 0 && rank < size, "rank {} of {}", rank, size);
-  return std::make_unique<PlannedCommunicator>(name, rank, size);
+  return std::make_unique<PlannedCommunicator>(name, rank, size, kind);
 }
 
 }  // namespace ripstop

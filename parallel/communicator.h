@@ -5,13 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "model/device/cuda_machine.h"
 #include "model/device/device.h"
 #include "model/device/tensor.h"
+#include "model/function_ref.h"
 #include "model/ops/ops.h"
 
 namespace ripstop {
-
-enum class Reduce : std::uint8_t { kSum, kMax };
 
 /// A collective under way. Its tensors must stay alive and untouched until `wait` returns. Moves, does not
 /// copy. Dropped without `wait`, it waits in the destructor (which ends the process if that fails); dropped
@@ -106,6 +106,10 @@ class Communicator {
   /// Returns when all ranks have called it.
   virtual void barrier() = 0;
 
+  /// Calls `done` until it is true, at the pace and with the deadline of this group's own waits: for back
+  /// ends that are built on this one. `operation` is what the error names.
+  virtual void await(const char* operation, FunctionRef<bool()> done);
+
   /// The group of the ranks that give the same color, in the order of key.
   virtual std::unique_ptr<Communicator> split(std::int64_t color, std::int64_t key,
                                               const std::string& name) = 0;
@@ -120,8 +124,26 @@ class Communicator {
 std::unique_ptr<Communicator> make_self_communicator(const std::string& name);
 
 /// Rank `rank` of a group of `size` that does not exist: counts bytes as a real one would and moves nothing.
-/// What the planner runs a step with, on kMeta.
+/// What the planner runs a step with, on kMeta; `kind` is the planned device's.
 std::unique_ptr<Communicator> make_planned_communicator(const std::string& name, std::int64_t rank,
-                                                        std::int64_t size);
+                                                        std::int64_t size,
+                                                        DeviceKind kind = DeviceKind::kCpu);
+
+/// The group of `host` for tensors on `device` where no library moves device memory between the ranks
+/// (several ranks on one GPU): every collective goes through host memory and `host`, and the host waits for
+/// it. Tensors in host memory are handed to `host` as they are.
+std::unique_ptr<Communicator> make_staged_communicator(std::unique_ptr<Communicator> host,
+                                                       const Device& device);
+
+/// The group of `host` for tensors on the CUDA device `index`, over NCCL; all ranks call, each with a GPU of
+/// its own. Collectives run on a stream of this communicator, ordered by events: a call returns at once, and
+/// its wait makes the waiting stream wait, not the host. All ranks must give the GPU work in the same order.
+/// Sums follow NCCL's order, which is the same on every run with one topology; what travels in bfloat16 is
+/// summed in rank order in float32. Tensors in host memory are handed to `host`. Throws Error(kResources)
+/// where CUDA is not built in. nccl_communicator.cpp, no_nccl.cpp.
+std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> host, int index);
+
+/// NCCL as built and as found at run time; without versions where it is not built in.
+CudaLibrary nccl_library();
 
 }  // namespace ripstop

@@ -6,6 +6,8 @@
 #include <numeric>
 #include <tuple>
 
+#include "parallel/rank_device.h"
+
 namespace ripstop {
 namespace {
 
@@ -136,9 +138,11 @@ MeshCoordinates mesh_coordinates(const MeshSizes& sizes, std::int64_t position) 
 DeviceMesh::DeviceMesh(const MeshSizes& sizes, const MeshCoordinates& coordinates)
     : sizes_(sizes), coordinates_(coordinates) {}
 
-DeviceMesh::DeviceMesh(MpiWorld& world, const MeshSizes& sizes, bool allow_tensor_across_nodes)
+DeviceMesh::DeviceMesh(MpiWorld& world, const MeshSizes& sizes, bool allow_tensor_across_nodes,
+                       const Device& device)
     : sizes_(resolve_mesh(sizes, world.communicator().size())), mpi_(&world) {
-  Communicator& all = world.communicator();
+  const std::unique_ptr<Communicator> on_device = make_device_communicator(world, device);
+  Communicator& all = on_device == nullptr ? world.communicator() : *on_device;
   std::vector<std::int64_t> nodes;
   std::vector<std::string> hosts;
   for (const RankHost& place : world.places()) {
@@ -157,15 +161,16 @@ DeviceMesh::DeviceMesh(MpiWorld& world, const MeshSizes& sizes, bool allow_tenso
   tensor_ = axis_of(all, sizes_.tensor, r * sizes_.fsdp + f, position, "tensor");
 }
 
-DeviceMesh DeviceMesh::planned(const MeshSizes& sizes, const MeshCoordinates& coordinates) {
+DeviceMesh DeviceMesh::planned(const MeshSizes& sizes, const MeshCoordinates& coordinates, DeviceKind kind) {
   RIPSTOP_CHECK(sizes.fsdp > 0, "a planned mesh of {}", sizes.to_text());
   DeviceMesh mesh(sizes, coordinates);
   const auto [r, f, t] = coordinates;
-  mesh.world_ = make_planned_communicator("world", (r * sizes.fsdp + f) * sizes.tensor + t, sizes.ranks());
-  mesh.replicate_ = make_planned_communicator("replicate", r, sizes.replicate);
-  mesh.fsdp_gather_ = make_planned_communicator("fsdp", f, sizes.fsdp);
-  mesh.fsdp_reduce_ = make_planned_communicator("fsdp", f, sizes.fsdp);
-  mesh.tensor_ = make_planned_communicator("tensor", t, sizes.tensor);
+  mesh.world_ =
+      make_planned_communicator("world", (r * sizes.fsdp + f) * sizes.tensor + t, sizes.ranks(), kind);
+  mesh.replicate_ = make_planned_communicator("replicate", r, sizes.replicate, kind);
+  mesh.fsdp_gather_ = make_planned_communicator("fsdp", f, sizes.fsdp, kind);
+  mesh.fsdp_reduce_ = make_planned_communicator("fsdp", f, sizes.fsdp, kind);
+  mesh.tensor_ = make_planned_communicator("tensor", t, sizes.tensor, kind);
   mesh.hosts_.assign(static_cast<std::size_t>(sizes.ranks()), "planned");
   return mesh;
 }

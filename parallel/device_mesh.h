@@ -46,10 +46,14 @@ class DeviceMesh {
  public:
   /// Cuts the world into a mesh; all ranks call. Throws Error(kResources) where the sizes do not fit. The
   /// world outlives the mesh.
-  DeviceMesh(MpiWorld& world, const MeshSizes& sizes, bool allow_tensor_across_nodes = false);
+  /// Its collectives move tensors on `device`, which is this rank's choose_device or the CPU.
+  DeviceMesh(MpiWorld& world, const MeshSizes& sizes, bool allow_tensor_across_nodes = false,
+             const Device& device = Device::cpu());
 
-  /// The mesh at `coordinates` made of planned communicators: for the planner, which runs one rank on kMeta.
-  static DeviceMesh planned(const MeshSizes& sizes, const MeshCoordinates& coordinates);
+  /// The mesh at `coordinates` made of planned communicators: for the planner, which runs one rank on kMeta;
+  /// `kind` is the planned device's.
+  static DeviceMesh planned(const MeshSizes& sizes, const MeshCoordinates& coordinates,
+                            DeviceKind kind = DeviceKind::kCpu);
 
   const MeshSizes& sizes() const { return sizes_; }
   const MeshCoordinates& coordinates() const { return coordinates_; }

@@ -6,7 +6,7 @@
 
 #include "parallel/collective_plan.h"
 #include "parallel/mpi_transfer.h"
-#include "parallel/rank_sum.h"
+#include "parallel/round_in_place.h"
 
 namespace ripstop::mpi {
 namespace {
@@ -41,9 +41,9 @@ class ReduceScatterOperation final : public Pending::Operation {
   ReduceScatterOperation(Transfer transfer, std::vector<RankPiece> pieces, const Tensor& own,
                          Accumulate accumulate)
       : transfer_(std::move(transfer)), pieces_(std::move(pieces)), own_(own), accumulate_(accumulate) {}
-  void wait(const Stream&) override {
+  void wait(const Stream& stream) override {
     transfer_.wait();
-    reduce_in_rank_order(pieces_, own_, Reduce::kSum, accumulate_);
+    reduce_pieces(stream, pieces_, own_, Reduce::kSum, accumulate_);
   }
   void poll() override { transfer_.test(); }
 
@@ -80,10 +80,11 @@ class MpiCommunicator final : public Communicator {
                          std::int64_t from) override;
   std::vector<std::string> all_gather_text(const std::string& text) override;
   void barrier() override;
+  void await(const char* operation, FunctionRef<bool()> done) override;
   std::unique_ptr<Communicator> split(std::int64_t color, std::int64_t key, const std::string& name) override;
 
  private:
-  void reduce_part(const Tensor& x, Reduce reduce, const Tensor& scratch);
+  void reduce_part(const Stream& stream, const Tensor& x, Reduce reduce, const Tensor& scratch);
   void gather_parts(const Tensor& x);
 
   Group group_;
@@ -151,15 +152,17 @@ Pending MpiCommunicator::reduce_scatter(const Stream& stream, const Tensor& whol
           stream};
 }
 
-void MpiCommunicator::all_reduce(const Stream&, const Tensor& x, Reduce reduce, const Tensor& scratch) {
+void MpiCommunicator::all_reduce(const Stream& stream, const Tensor& x, Reduce reduce,
+                                 const Tensor& scratch) {
   check_all_reduce(*this, x, scratch);
   check_host(x);
-  reduce_part(x, reduce, scratch);
+  reduce_part(stream, x, reduce, scratch);
   gather_parts(x);
 }
 
 // Leaves in this rank's part of x its reduction over all ranks.
-void MpiCommunicator::reduce_part(const Tensor& x, Reduce reduce, const Tensor& scratch) {
+void MpiCommunicator::reduce_part(const Stream& stream, const Tensor& x, Reduce reduce,
+                                  const Tensor& scratch) {
   const std::int64_t element = element_bytes(x.dtype);
   const Part own = all_reduce_part(x.count(), group_.rank, group_.size);
   Transfer transfer(group_, "all_reduce");
@@ -177,7 +180,7 @@ void MpiCommunicator::reduce_part(const Tensor& x, Reduce reduce, const Tensor& 
   });
   transfer.wait();
   const Tensor part{at(x, own.first * element), x.dtype, Shape{own.count}, x.device};
-  reduce_in_rank_order(pieces, part, reduce, Accumulate::kNo);
+  reduce_pieces(stream, pieces, part, reduce, Accumulate::kNo);
 }
 
 // Copies every rank's part of x to all others.
@@ -259,6 +262,15 @@ void MpiCommunicator::barrier() {
   });
   transfer.wait();
   group_.bytes_sent = counted;
+}
+
+void MpiCommunicator::await(const char* operation, FunctionRef<bool()> done) {
+  wait_until(group_, operation, done, [&] {
+    std::set<std::int64_t> others;
+    for (std::int64_t r = 0; r < group_.size; ++r)
+      if (r != group_.rank) others.insert(r);
+    return others;
+  });
 }
 
 std::unique_ptr<Communicator> MpiCommunicator::split(std::int64_t color, std::int64_t key,

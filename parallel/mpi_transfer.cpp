@@ -65,6 +65,34 @@ void check_mpi(int result, const char* call) {
   fail(ExitCode::kCommunication, "{} failed: {}", call, std::string(text, static_cast<std::size_t>(length)));
 }
 
+void wait_until(Group& group, const char* operation, FunctionRef<bool()> done,
+                FunctionRef<std::set<std::int64_t>()> missing) {
+  if (done()) return;
+  World& world = *group.world;
+  const Clock::time_point begin = Clock::now();
+  world.watchdog.begin_operation(operation, group.name);
+  Clock::time_point before = begin;
+  double waited = 0;
+  while (!done()) {
+    const Clock::time_point now = Clock::now();
+    // A gap means that this process was stopped or suspended: the others could not be waited for.
+    waited += std::min(seconds_between(before, now), 1.0);
+    before = now;
+    if (waited > world.options.deadline_seconds) {
+      const std::int64_t step = world.watchdog.step();
+      throw Error(
+          ExitCode::kCommunication,
+          fmt::format("{} on {} ({} ranks) at step {} waited {:.0f} s: {}", operation, group.name, group.size,
+                      step < 0 ? "-" : std::to_string(step), waited, name_missing(group, missing())),
+          "see that rank's output and its node; run the same command again to go on from the last "
+          "checkpoint");
+    }
+    rest(waited);
+  }
+  world.watchdog.end_operation();
+  group.seconds_waited += seconds_between(begin, Clock::now());
+}
+
 Transfer::Transfer(Group& group, const char* operation)
     : group_(&group), operation_(operation), tag_(group.sequence) {
   // Tags tell operations that are under way together apart; every MPI allows them up to 32767.
@@ -109,38 +137,20 @@ bool Transfer::test() {
 }
 
 void Transfer::wait() {
-  if (test()) return;
-  const Clock::time_point begin = Clock::now();
-  group_->world->watchdog.begin_operation(operation_, group_->name);
-  Clock::time_point before = begin;
-  double waited = 0;
-  for (std::int64_t turn = 0; !test(); ++turn) {
-    const Clock::time_point now = Clock::now();
-    // A gap means that this process was stopped or suspended: the others could not be waited for.
-    waited += std::min(seconds_between(before, now), 1.0);
-    before = now;
-    if (waited > group_->world->options.deadline_seconds) give_up(waited);
-    rest(waited);
-  }
-  group_->world->watchdog.end_operation();
-  group_->seconds_waited += seconds_between(begin, Clock::now());
+  wait_until(
+      *group_, operation_, [&] { return test(); }, [&] { return missing(); });
 }
 
-void Transfer::give_up(double waited) {
-  std::set<std::int64_t> missing;
+/// Whose messages are still under way.
+std::set<std::int64_t> Transfer::missing() {
+  std::set<std::int64_t> ranks;
   std::vector<int> index(requests_.size());
   int count = 0;
   MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count, index.data(),
                MPI_STATUSES_IGNORE);
   for (std::size_t i = 0; i < requests_.size(); ++i)
-    if (requests_[i] != MPI_REQUEST_NULL) missing.insert(peers_[i]);
-  const std::int64_t step = group_->world->watchdog.step();
-  throw Error(ExitCode::kCommunication,
-              fmt::format("{} on {} ({} ranks) at step {} waited {:.0f} s: {}", operation_, group_->name,
-                          group_->size, step < 0 ? "-" : std::to_string(step), waited,
-                          name_missing(*group_, missing)),
-              "see that rank's output and its node; run the same command again to go on from the last "
-              "checkpoint");
+    if (requests_[i] != MPI_REQUEST_NULL) ranks.insert(peers_[i]);
+  return ranks;
 }
 
 }  // namespace ripstop::mpi

@@ -8,9 +8,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "model/function_ref.h"
 #include "parallel/mpi_world.h"
 #include "parallel/watchdog.h"
 
@@ -39,6 +41,11 @@ struct Group {
   int sequence = 0;
 };
 
+/// Waits until `done()`. Past the deadline: Error(kCommunication) that names `operation`, the group, the step
+/// and, of the ranks in `missing()` (ranks of the group), those whose watchdogs do not answer.
+void wait_until(Group& group, const char* operation, FunctionRef<bool()> done,
+                FunctionRef<std::set<std::int64_t>()> missing);
+
 /// The messages of one collective, each cut into pieces that MPI can count. All ranks of the group make their
 /// transfers in the same order; any number may be under way. Data must stay until wait has returned.
 class Transfer {
@@ -57,7 +64,7 @@ class Transfer {
  private:
   template <class Post>
   void for_pieces(std::int64_t bytes, std::int64_t peer, Post post);
-  [[noreturn]] void give_up(double waited);
+  std::set<std::int64_t> missing();
 
   Group* group_;
   const char* operation_;

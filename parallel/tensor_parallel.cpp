@@ -3,8 +3,6 @@
 #include <utility>
 #include <vector>
 
-#include "parallel/rank_sum.h"
-
 namespace ripstop {
 namespace {
 
@@ -122,7 +120,7 @@ void SequenceAxis::scatter_by_peer(Context& context, const Tensor& whole, const 
   produce(own, index() * n);
   pieces[static_cast<std::size_t>(index())] = {own.data, out.dtype};
   for (Pending& pending : leaving) pending.wait();
-  if (out.device.kind != DeviceKind::kMeta) reduce_in_rank_order(pieces, out, Reduce::kSum, Accumulate::kNo);
+  reduce_pieces(context.stream, pieces, out, Reduce::kSum, Accumulate::kNo);
 }
 
 class ReplicatedAxis final : public TensorAxis {

@@ -5,7 +5,7 @@ set -euo pipefail
 
 # What a file may include: pattern of the file, then pattern of the root-relative headers.
 arrows='
-model/device/   model/(device/|error\.h|rounding\.h)
+model/device/   model/(device/|error\.h|function_ref\.h|rounding\.h)
 model/ops/      model/
 model/kernels/  model/
 model/          model/
@@ -17,8 +17,10 @@ train/          (model|parallel|data|train)/
 # Third-party headers, and where alone they may stand. Every <header.h> and <folder/header> must match here.
 wrapped='
 mpi\.h                        parallel/mpi_transfer\.h
-nccl\.h                       parallel/nccl_communicator\.cpp
-(cuda|cublas|cudnn).*         model/(kernels/cuda/|device/cuda_)
+nccl\.h                       parallel/nccl_[a-z_]*\.(h|cpp)
+cuda(_runtime(_api)?|_bf16|_fp16)?\.h   model/(kernels/cuda/|device/cuda_)|parallel/nccl_
+(cublasLt|cudnn[a-z_]*|nvrtc)\.h        model/kernels/cuda/
+nvtx3/.*                      model/(kernels/cuda/|device/cuda_)
 (oneapi/dnnl/)?dnnl.*         model/kernels/cpu/
 immintrin\.h                  model/kernels/cpu/
 omp\.h                        model/

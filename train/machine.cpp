@@ -14,8 +14,10 @@
 #include <fstream>
 #include <sstream>
 
+#include "model/device/cuda_machine.h"
 #include "model/kernels/cpu/processor.h"
 #include "parallel/agreement.h"
+#include "parallel/rank_device.h"
 
 namespace ripstop {
 namespace {
@@ -182,17 +184,59 @@ int64_t usable_memory_bytes(const Machine& machine) {
   return std::min(machine.memory_bytes, machine.memory_limit_bytes.value_or(machine.memory_bytes));
 }
 
-int64_t memory_of_rank_bytes(MpiWorld& world) {
-  return least_of_all_ranks(world.communicator(),
-                            usable_memory_bytes(look_at_machine()) / world.ranks_here());
+Device choose_device(DeviceChoice choice, MpiWorld& world, std::string& note) {
+  if (choice == DeviceChoice::kCpu) return Device::cpu();
+  if (choice == DeviceChoice::kCuda) return choose_cuda_device(world);
+  // A rank without a GPU must not leave the others waiting for it.
+  std::string problem;
+  Device device = Device::cpu();
+  try {
+    device = choose_cuda_device(world);
+  } catch (const Error& error) {
+    problem = error.what();
+  }
+  const bool some = cuda_device_count() > 0;
+  if (least_of_all_ranks(world.communicator(), problem.empty() ? 1 : 0) == 1) return device;
+  if (some) note = problem.empty() ? "another rank has no GPU that works" : problem;
+  return Device::cpu();
 }
 
-int64_t free_memory_of_rank_bytes(MpiWorld& world) {
-  const Machine machine = look_at_machine();
-  int64_t bytes = machine.memory_available_bytes;
-  if (machine.memory_limit_bytes)
-    bytes = std::min(bytes, *machine.memory_limit_bytes - machine.memory_limit_used_bytes.value_or(0));
-  return least_of_all_ranks(world.communicator(), bytes / world.ranks_here());
+bool has_fast_bfloat16(const Device& device) {
+  return device.kind == DeviceKind::kCuda || look_at_machine().fast_bfloat16;
+}
+
+namespace {
+
+/// On a GPU, what is free now, shared by the ranks that it serves.
+int64_t gpu_share_bytes(MpiWorld& world, const Device& device) {
+  // Kernels of cuDNN and cuBLASLt are loaded when they are first used, and NCCL has buffers for every peer.
+  constexpr int64_t kOfLibraries = int64_t{1} << 30;
+  const std::vector<CudaGpu> gpus = look_at_cuda().gpus;
+  const CudaGpu& gpu = gpus.at(static_cast<size_t>(device.index));
+  const std::vector<std::string> taken = world.communicator().all_gather_text(gpu.identity);
+  return cuda_free_bytes(device.index) / std::count(taken.begin(), taken.end(), gpu.identity) - kOfLibraries;
+}
+
+int64_t free_memory_bytes(const Machine& machine) {
+  if (!machine.memory_limit_bytes) return machine.memory_available_bytes;
+  return std::min(machine.memory_available_bytes,
+                  *machine.memory_limit_bytes - machine.memory_limit_used_bytes.value_or(0));
+}
+
+int64_t least_share_bytes(MpiWorld& world, const Device& device, int64_t of_host_bytes) {
+  const int64_t own =
+      device.kind == DeviceKind::kCuda ? gpu_share_bytes(world, device) : of_host_bytes / world.ranks_here();
+  return least_of_all_ranks(world.communicator(), std::max<int64_t>(own, 0));
+}
+
+}  // namespace
+
+int64_t memory_of_rank_bytes(MpiWorld& world, const Device& device) {
+  return least_share_bytes(world, device, usable_memory_bytes(look_at_machine()));
+}
+
+int64_t free_memory_of_rank_bytes(MpiWorld& world, const Device& device) {
+  return least_share_bytes(world, device, free_memory_bytes(look_at_machine()));
 }
 
 std::vector<std::string> complaints(const Machine& machine, int64_t ranks, int64_t ranks_here,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "parallel/mpi_world.h"
+#include "train/run_config.h"
 
 namespace ripstop {
 
@@ -45,11 +46,20 @@ ResidentMemory resident_memory();
 /// less.
 int64_t usable_memory_bytes(const Machine& machine);
 
-/// The memory that one rank may come to hold: that of the node where it is least, shared by the ranks there.
-/// It decides micro-batches and meshes, which must be the same everywhere. Collective.
-int64_t memory_of_rank_bytes(MpiWorld& world);
+/// The device that this rank computes on. kAuto: a GPU where every rank has one that works, else the CPU, and
+/// where some have one `note` says why it is left alone. Collective. Throws Error(kResources) where kCuda
+/// cannot be had.
+Device choose_device(DeviceChoice choice, MpiWorld& world, std::string& note);
+
+/// Whether `device` multiplies bfloat16 at least as fast as float32.
+bool has_fast_bfloat16(const Device& device);
+
+/// The memory of its device that one rank may come to hold: that of the node where it is least, shared by the
+/// ranks there; on a GPU, what is free now, less what the libraries will take. It decides micro-batches and
+/// meshes, which must be the same everywhere. Collective.
+int64_t memory_of_rank_bytes(MpiWorld& world, const Device& device);
 /// The same of what is free now: for work that may take another shape each time.
-int64_t free_memory_of_rank_bytes(MpiWorld& world);
+int64_t free_memory_of_rank_bytes(MpiWorld& world, const Device& device);
 
 /// What will make a run fail or crawl, one sentence each; empty when nothing was found. `ranks` are the
 /// processes that this launch started on all machines, `ranks_here` those on this one, `threads` those of

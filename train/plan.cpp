@@ -3,10 +3,11 @@
 namespace ripstop {
 
 RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinates) {
-  const Device device = Device::meta(request.device);
+  Device device = Device::meta(request.device);
+  device.deterministic = request.deterministic;
   const Stream stream(device);
   MemoryLedger ledger;
-  DeviceMesh mesh = DeviceMesh::planned(request.mesh, coordinates);
+  DeviceMesh mesh = DeviceMesh::planned(request.mesh, coordinates, request.device);
   TrainingStep step(request.model, request.step, mesh, stream, ledger);
   step.run(
       request.micro_batches, [](std::int64_t) { return HostTokens{}; }, 0.0, 1, [] { return false; });

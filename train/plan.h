@@ -14,6 +14,7 @@ struct PlanRequest {
   MeshSizes mesh;
   DeviceKind device = DeviceKind::kCpu;
   std::int64_t micro_batches = 1;
+  bool deterministic = false;  ///< Device::deterministic
 };
 
 /// What one rank will use.

@@ -146,6 +146,7 @@ ResolvedRun resolve_run(const RunConfig& config, const RunTarget& target) {
                     .weight_decay = config.optimizer.weight_decay,
                     .decay_norms = config.optimizer.decay_norms};
   run.step.max_grad_norm = config.train.max_grad_norm;
+  run.deterministic = config.run.deterministic;
 
   const std::int64_t share =
       divide_up(config.train.global_batch_sequences, run.mesh.replicate * run.mesh.fsdp);

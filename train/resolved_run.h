@@ -26,6 +26,7 @@ struct ResolvedRun {
   MeshSizes mesh;
   StepOptions step;
   std::int64_t micro_batches = 1;  ///< of every data rank, in every step
+  bool deterministic = false;      ///< run.deterministic
   double idle_share = 0;           ///< of the packs that ranks compute in a step, those that are always empty
   RankPlan plan;                   ///< of the fullest rank
   /// The model that writes summaries at validations, where config.generation asks for them, and what it takes
@@ -34,7 +35,9 @@ struct ResolvedRun {
   MemoryUse summaries_memory;
   std::vector<std::string> notes;  ///< what was decided differently from what was asked, for people
 
-  PlanRequest request(DeviceKind device) const { return {model, step, mesh, device, micro_batches}; }
+  PlanRequest request(DeviceKind device) const {
+    return {model, step, mesh, device, micro_batches, deterministic};
+  }
   /// What a rank holds at most.
   MemoryUse memory() const {
     MemoryUse sum = plan.memory;

@@ -8,6 +8,7 @@
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/checkpoint_writer.h"
 #include "train/equal_ranks.h"
+#include "train/host_states.h"
 #include "train/lr_schedule.h"
 #include "train/machine.h"
 #include "train/progress.h"
@@ -27,13 +28,18 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-RunTarget run_target(const RunConfig& config, const TokenDataset& dataset, MpiWorld& world) {
-  if (config.run.device == DeviceChoice::kCuda) cuda_device();  // throws where CUDA is not built in
+RunTarget run_target(const Device& device, const TokenDataset& dataset, MpiWorld& world) {
   return {.ranks = world.communicator().size(),
-          .device = DeviceKind::kCpu,
-          .fast_bfloat16 = look_at_machine().fast_bfloat16,
-          .device_memory_bytes = memory_of_rank_bytes(world),
+          .device = device.kind,
+          .fast_bfloat16 = has_fast_bfloat16(device),
+          .device_memory_bytes = memory_of_rank_bytes(world, device),
           .dataset_vocabulary = dataset.header().vocabulary_size};
+}
+
+Device training_device(const RunSection& run, MpiWorld& world, std::string& note) {
+  Device device = choose_device(run.device, world, note);
+  device.deterministic = run.deterministic;
+  return device;
 }
 
 }  // namespace
@@ -61,7 +67,6 @@ class Trainer::Run {
   void write_end(ExitCode code);
   void say_end(ExitCode code);
 
-  std::vector<UnitStates> unit_states();
   MemoryUse planned_memory() const;
   MemoryUse measured_memory();
   void say(const std::string& line) const {
@@ -77,16 +82,19 @@ class Trainer::Run {
 
   Tokenizer tokenizer_;
   TokenDataset dataset_;
+  std::string device_note_;
+  Device device_;
   RunTarget target_;
   ResolvedRun resolved_;
   std::int64_t steps_ = 0;
 
   DeviceMesh mesh_;
   Validation validation_;
-  Stream stream_{Device::cpu()};
+  Stream stream_{device_};
   MemoryLedger ledger_;
   RankPlan plan_;
   std::optional<TrainingStep> step_;
+  std::optional<HostStates> states_;
   std::optional<RunDirectory> directory_;
   std::optional<CheckpointWriter> writer_;
   std::optional<BatchLoader> loader_;
@@ -112,13 +120,15 @@ Trainer::Run::Run(const TrainerOptions& options, MpiWorld& world)
       leads_(world.communicator().rank() == 0),
       tokenizer_(options.config.data.directory),
       dataset_(std::filesystem::path(options.config.data.directory) / "train.h5"),
-      target_(run_target(options.config, dataset_, world)),
+      device_(training_device(options.config.run, world, device_note_)),
+      target_(run_target(device_, dataset_, world)),
       resolved_(resolve_run(options.config, target_)),
-      mesh_(world, resolved_.mesh, options.config.mesh.allow_tensor_across_nodes),
+      mesh_(world, resolved_.mesh, options.config.mesh.allow_tensor_across_nodes, device_),
       validation_(options_.config, resolved_, tokenizer_, mesh_) {
+  if (!device_note_.empty()) resolved_.notes.push_back("run.device = \"auto\" is the CPU: " + device_note_);
   const RunConfig& config = options_.config;
   check_agreement();
-  validation_.connect(world);
+  validation_.connect(world, device_);
   if (!validation_.any()) {
     resolved_.summaries.reset();
     resolved_.summaries_memory = {};
@@ -129,6 +139,7 @@ Trainer::Run::Run(const TrainerOptions& options, MpiWorld& world)
   plan_ = plan_rank(resolved_.request(target_.device), mesh_.coordinates());
   resident_before_bytes_ = resident_memory().now_bytes;
   step_.emplace(resolved_.model, resolved_.step, mesh_, stream_, ledger_, plan_.arena);
+  states_.emplace(step_->model(), step_->optimizer(), stream_);
   resume_or_initialize();
   do_and_agree(mesh_.world(), [&] {
     loader_.emplace(dataset_, loader_options(config, resolved_, mesh_),
@@ -140,7 +151,7 @@ Trainer::Run::Run(const TrainerOptions& options, MpiWorld& world)
                             .replicate_index = at.replicate,
                             .fsdp_index = at.fsdp,
                             .tensor_index = at.tensor},
-                  unit_states());
+                  states_->units());
   do_and_agree(mesh_.world(), [&] { announce(); });
 }
 
@@ -195,10 +206,11 @@ void Trainer::Run::resume_or_initialize() {
   };
   const std::optional<CheckpointState> saved =
       resume_newest(io_, std::filesystem::path(options_.config.run.directory) / "checkpoints", mesh_.world(),
-                    mesh_.coordinates().fsdp, unit_states(), accept, warnings);
+                    mesh_.coordinates().fsdp, states_->units(), accept, warnings);
   if (saved) {
     state_ = *saved;
     saved_step_ = state_.step;
+    states_->to_device();
     step_->model().weights_changed(step_->arena());
   } else {
     step_->model().initialize(static_cast<std::uint64_t>(options_.config.run.seed));
@@ -230,16 +242,6 @@ void Trainer::Run::announce() {
                   (std::filesystem::path(config.run.directory) / "metrics.jsonl").string()));
   directory_->metrics().write(start_event(config, resolved_, mesh_, options_.argv, state_.step, steps_));
   for (const std::string& note : directory_->notes()) warn(note);
-}
-
-std::vector<UnitStates> Trainer::Run::unit_states() {
-  std::vector<UnitStates> states;
-  for (std::size_t u = 0; u < step_->model().units().size(); ++u) {
-    const FsdpUnit& unit = step_->model().units()[u];
-    states.push_back({&unit.layout(), unit.master().as<float>(), step_->optimizer().first(u).as<float>(),
-                      step_->optimizer().second(u).as<float>()});
-  }
-  return states;
 }
 
 // ---- the run
@@ -410,6 +412,7 @@ void Trainer::Run::save() {
     directory_->lock().check_still_owned();
     directory_->metrics().sync();
   });
+  states_->to_host();
   const SaveReport report = writer_->save(
       state_, {.keep = options_.config.checkpoint.keep, .lock = leads_ ? &directory_->lock() : nullptr});
   saved_step_ = state_.step;

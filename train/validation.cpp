@@ -16,10 +16,10 @@ Validation::Validation(const RunConfig& config, const ResolvedRun& run, const To
   do_and_agree(mesh.world(), [&] { open(); });
 }
 
-void Validation::connect(MpiWorld& world) {
+void Validation::connect(MpiWorld& world, const Device& device) {
   if (any() && run_.summaries)
-    writing_mesh_ =
-        std::make_unique<DeviceMesh>(world, run_.summaries_mesh(), config_.mesh.allow_tensor_across_nodes);
+    writing_mesh_ = std::make_unique<DeviceMesh>(world, run_.summaries_mesh(),
+                                                 config_.mesh.allow_tensor_across_nodes, device);
 }
 
 void Validation::open() {
@@ -84,9 +84,9 @@ LossSum Validation::measure_loss(TrainingStep& step, FunctionRef<bool()> wants_s
 
 std::optional<RougeScores> Validation::measure_rouge(TrainingStep& step, MemoryLedger& ledger,
                                                      FunctionRef<bool()> wants_stop) {
-  const Stream stream(Device::cpu());
+  const Stream stream(step.arena().device());
   const InferencePlan plan = plan_inference(run_.model, *run_.summaries, writing_mesh_->sizes(),
-                                            writing_mesh_->coordinates(), DeviceKind::kCpu);
+                                            writing_mesh_->coordinates(), stream.device().kind);
   InferenceModel writer(run_.model, *run_.summaries, *writing_mesh_, stream, ledger, plan.arena);
   step.model().copy_weights_to(writer.model());
   const std::int64_t examples = std::min(config_.generation.validate_examples, dataset_->examples());

@@ -29,9 +29,9 @@ class Validation {
   /// Opens `config`'s validation.h5. Collective; all arguments outlive it. Throws Error(kInputData) for a set
   /// that was made with another tokenizer, Error(kUsage) where summaries are to be scored and cannot be.
   Validation(const RunConfig& config, const ResolvedRun& run, const Tokenizer& tokenizer, DeviceMesh& mesh);
-  /// Makes what generation needs of `world`. Collective, once all ranks are known to have the same config and
-  /// set.
-  void connect(MpiWorld& world);
+  /// Makes what generation on `device` needs of `world`. Collective, once all ranks are known to have the
+  /// same config and set.
+  void connect(MpiWorld& world, const Device& device);
 
   /// False where nothing is to be validated: train.validate_every is 0, or there are no examples (`prepare`
   /// writes the set even then).

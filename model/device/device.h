@@ -11,15 +11,17 @@ namespace ripstop {
 enum class DeviceKind : std::uint8_t { kCpu, kCuda, kMeta };
 
 /// A place for tensors. On `kMeta` nothing is stored and nothing computed, only counted; `planned` is then
-/// the kind whose workspaces are counted (on a real device it equals `kind`).
+/// the kind whose workspaces are counted (on a real device it equals `kind`). `deterministic`: on kCuda,
+/// every sum has a fixed order, at the price of time and scratch; the CPU's have always.
 struct Device {
   DeviceKind kind = DeviceKind::kCpu;
   DeviceKind planned = DeviceKind::kCpu;
   int index = 0;
+  bool deterministic = false;
 
-  static Device cpu() { return {DeviceKind::kCpu, DeviceKind::kCpu, 0}; }
+  static Device cpu() { return {DeviceKind::kCpu, DeviceKind::kCpu}; }
   static Device cuda(int index) { return {DeviceKind::kCuda, DeviceKind::kCuda, index}; }
-  static Device meta(DeviceKind planned) { return {DeviceKind::kMeta, planned, 0}; }
+  static Device meta(DeviceKind planned) { return {DeviceKind::kMeta, planned}; }
   bool operator==(const Device&) const = default;
 };
 
@@ -102,7 +104,7 @@ class Stream {
   const Device& device() const { return device_; }
   /// Blocks the host until all work given to this stream is done.
   void synchronize() const;
-  /// The back end's handle (cudaStream_t); null on CPU and meta.
+  /// The back end's own stream (a CudaStream, see cuda_device.h); null on CPU and meta.
   void* handle() const { return handle_; }
 
  private:
@@ -147,7 +149,8 @@ const DeviceTable& cuda_device();  ///< throws Error(kResources) where CUDA is n
 const DeviceTable& meta_device();
 const DeviceTable& device_table(DeviceKind kind);
 
-/// Copies `bytes` bytes in stream order; either side may be host memory. Nothing happens on a meta stream.
+/// Copies `bytes` bytes in stream order; either side may be host memory. What lies on the host has been read
+/// when this returns, and is written once the stream has been synchronized. Nothing happens on a meta stream.
 void copy_bytes(const Stream& stream, void* to, const void* from, std::int64_t bytes);
 
 }  // namespace ripstop

@@ -1,4 +1,5 @@
 // Linked in place of cuda_device.cpp where CUDA is not built in.
+#include "model/device/cuda_machine.h"
 #include "model/device/device.h"
 
 namespace ripstop {
@@ -6,6 +7,24 @@ namespace ripstop {
 const DeviceTable& cuda_device() {
   throw Error(ExitCode::kResources, "this ripstop was built without CUDA",
               "build the preset cuda, or set run.device = \"cpu\"");
+}
+
+bool cuda_is_built() noexcept {
+  return false;
+}
+
+int cuda_device_count() noexcept {
+  return 0;
+}
+
+std::int64_t cuda_free_bytes(int) noexcept {
+  return 0;
+}
+
+CudaMachine look_at_cuda() {
+  CudaMachine machine;
+  machine.problem = "this ripstop was built without CUDA";
+  return machine;
 }
 
 }  // namespace ripstop

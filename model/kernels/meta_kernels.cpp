@@ -42,6 +42,7 @@ const KernelTable& meta_kernels() {
       RIPSTOP_META_ROW(fill_zero),
       RIPSTOP_META_ROW(convert),
       RIPSTOP_META_ROW(add),
+      RIPSTOP_META_ROW(reduce_pieces),
       RIPSTOP_META_ROW(gradient_scale),
       RIPSTOP_META_ROW(adamw),
   };

@@ -54,6 +54,8 @@ struct KernelTable {
   void (*fill_zero)(const KernelCall&, const Tensor& x);
   void (*convert)(const KernelCall&, const Tensor& x, const Tensor& y);
   void (*add)(const KernelCall&, const Tensor& x, const Tensor& y);
+  void (*reduce_pieces)(const KernelCall&, const std::vector<RankPiece>& pieces, const Tensor& out, Reduce,
+                        Accumulate);
   void (*gradient_scale)(const KernelCall&, const Tensor& global, double max_norm, const Tensor& scale);
   void (*adamw)(const KernelCall&, const AdamWStep&, const Tensor& scale, const Tensor& gradient,
                 const Tensor& master, const Tensor& first, const Tensor& second, const Tensor& copy);
@@ -74,7 +76,9 @@ struct WorkspaceTable {
   std::int64_t (*linear_backward_weight)(const Tensor& dy, const Tensor& x, const Tensor& dw, Accumulate);
   std::int64_t (*add_rmsnorm_backward)(std::int64_t rows, std::int64_t columns);
   std::int64_t (*attention)(std::int64_t rows, const Heads&, DType);
-  std::int64_t (*attention_backward)(std::int64_t rows, const Heads&, DType);
+  /// Grows with the longest document.
+  std::int64_t (*attention_backward)(std::int64_t rows, std::int64_t longest, const Heads&, DType,
+                                     bool deterministic);
   std::int64_t (*attention_cached)(std::int64_t rows, std::int64_t positions, const Heads&);
   std::int64_t (*add_sum)(std::int64_t count);
   std::int64_t (*add_squared_norm)(std::int64_t count);

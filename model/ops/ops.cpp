@@ -211,7 +211,9 @@ void attention_backward(Context& context, const Tensor& dout, const Tensor& qkv,
   for (const Tensor* t : {&qkv, &dqkv}) check_matrix(*t, out.rows(), heads.row(), "qkv or dqkv");
   check_dtype(dqkv, qkv.dtype, "dqkv");
   check_float(log_sum_exp, qkv.rows() * heads.query, "log_sum_exp");
-  const Scratch scratch(context, scratch_bytes(context).attention_backward(qkv.rows(), heads, qkv.dtype));
+  const Scratch scratch(
+      context, scratch_bytes(context).attention_backward(qkv.rows(), documents.longest, heads, qkv.dtype,
+                                                         context.device().deterministic));
   row(context).attention_backward(scratch.call(), dout, qkv, out, log_sum_exp, documents, heads, dqkv);
 }
 
@@ -358,6 +360,17 @@ void add(Context& context, const Tensor& x, const Tensor& y) {
   check_float(x, y.count(), "x");
   check_dtype(y, DType::kFloat32, "y");
   if (x.count() > 0) row(context).add(without_scratch(context), x, y);
+}
+
+void reduce_pieces(const Stream& stream, const std::vector<RankPiece>& pieces, const Tensor& out,
+                   Reduce reduce, Accumulate accumulate) {
+  RIPSTOP_CHECK(!pieces.empty(), "nothing to reduce into {} elements", out.count());
+  for (const RankPiece& piece : pieces)
+    RIPSTOP_CHECK(
+        piece.dtype == out.dtype || (piece.dtype == DType::kBFloat16 && out.dtype == DType::kFloat32),
+        "{} reduced into {}", dtype_name(piece.dtype), dtype_name(out.dtype));
+  if (out.count() > 0)
+    kernels(out.device.kind).reduce_pieces({stream, nullptr}, pieces, out, reduce, accumulate);
 }
 
 void gradient_scale(Context& context, const Tensor& global, double max_norm, const Tensor& scale) {

@@ -6,9 +6,11 @@
 // given to the context's stream; the call may return before it is done. Scratch comes from the context's
 // arena and is given back on return (category workspace). Outputs must not overlap inputs unless it says so.
 // Throws Error(kBug) on shapes or dtypes that do not fit. Results do not depend on timing: every sum has a
-// fixed order for a given thread count. Letters: model/config.h.
+// fixed order for a given thread count; on CUDA, attention's backward has one only where the device is
+// deterministic. Letters: model/config.h.
 #pragma once
 #include <cstdint>
+#include <vector>
 
 #include "model/context.h"
 #include "model/device/tensor.h"
@@ -178,6 +180,26 @@ void convert(Context& context, const Tensor& x, const Tensor& y);
 
 /// y += x. float32, equal counts.
 void add(Context& context, const Tensor& x, const Tensor& y);
+
+// ---- what ranks sent
+// ----------------------------------------------------------------------------------------------------
+
+enum class Reduce : std::uint8_t { kSum, kMax };
+
+/// The elements of one rank, as they arrived; on the device of what they are reduced into.
+struct RankPiece {
+  const void* data = nullptr;
+  DType dtype = DType::kFloat32;
+};
+
+/// out [n] (+)= pieces[0] + pieces[1] + ..., or their maximum (NaN wins), added in this order in float32
+/// (float64 and int32 in themselves) and rounded once. Pieces have `n` elements each, of out's dtype or,
+/// where that is float32, of bfloat16. A piece may be `out` itself. Takes the stream and no context, as
+/// communicators have no arena; needs no scratch. CUDA: sums of float32 and bfloat16, at most
+/// kMostPieces pieces, else Error(kResources).
+void reduce_pieces(const Stream& stream, const std::vector<RankPiece>& pieces, const Tensor& out,
+                   Reduce reduce, Accumulate accumulate);
+inline constexpr std::size_t kMostPieces = 400;
 
 // ---- optimizer
 // ----------------------------------------------------------------------------------------------------

@@ -1,8 +1,7 @@
 // What a test of one operation needs: a back end and a dtype as parameters, tensors from float64 values with
-// guards around them, and runs under several numbers of threads that must agree.
+// guards around them, and runs under several numbers or orders of threads that must agree.
 #pragma once
 #include <gtest/gtest.h>
-#include <omp.h>
 
 #include <cmath>
 #include <cstring>
@@ -11,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "model/kernels/cpu/processor.h"
 #include "model/ops/kernel_table.h"
 #include "tests/model/reference.h"
 
@@ -27,27 +25,24 @@ struct OpCase {
   const KernelTable* kernels;
   const WorkspaceTable* workspaces;
   DType dtype;
+  /// Makes ready for run 0, 1, 2, 3 of the same thing; -1: as at the start.
+  void (*set_variation)(int run);
+  /// Whether variations may change the last bits where a test says so; the last two are then the same.
+  bool threads_matter = false;
+  /// Whether tests leave out their longest sequences.
+  bool slow = false;
 };
 inline std::ostream& operator<<(std::ostream& out, const OpCase& c) {
   return out << c.name;
 }
 
-/// Every compiled instruction set that this processor has, in both dtypes.
-inline std::vector<OpCase> op_cases() {
-  std::vector<OpCase> cases;
-  for (const std::string& set : cpu_instruction_sets())
-    for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
-      std::string name = set + "_" + dtype_name(dtype);
-      std::replace(name.begin(), name.end(), '-', '_');
-      cases.push_back({name, Device::cpu(), &cpu_kernels(set), &cpu_workspaces(), dtype});
-    }
-  return cases;
-}
+/// The back ends that this program tests, each in both dtypes.
+std::vector<OpCase> op_cases();
 
 class OpTest : public testing::TestWithParam<OpCase> {
  protected:
-  OpTest() : stream_(GetParam().device), threads_before_(omp_get_max_threads()) {}
-  ~OpTest() override { omp_set_num_threads(threads_before_); }
+  OpTest() : stream_(GetParam().device) {}
+  ~OpTest() override { GetParam().set_variation(-1); }
   void TearDown() override { expect_guards(); }
 
   const KernelTable& kernels() const { return *GetParam().kernels; }
@@ -116,19 +111,20 @@ class OpTest : public testing::TestWithParam<OpCase> {
 
   using Outputs = std::vector<Values>;
   enum class ThreadsMatter : bool { kNo, kYes };
-  /// What `run` gives (a vector of Values), under one thread, two and three; runs are the same bit for bit if
-  /// the number of threads is, or always. The outputs under two threads.
+  /// What `run` gives (a vector of Values) under each variation; runs are the same bit for bit if the number
+  /// of threads is, or always. The outputs of the last.
   template <class Run>
   Outputs repeated(Run run, ThreadsMatter threads_matter = ThreadsMatter::kNo) {
     std::vector<Outputs> results;
-    for (const int threads : {1, 3, 2, 2}) {
-      omp_set_num_threads(threads);
+    for (int variation = 0; variation < 4; ++variation) {
+      GetParam().set_variation(variation);
       results.push_back(run());
       expect_guards();
     }
-    for (std::size_t i = threads_matter == ThreadsMatter::kYes ? 2 : 0; i < 3; ++i)
+    const bool matters = threads_matter == ThreadsMatter::kYes && GetParam().threads_matter;
+    for (std::size_t i = matters ? 2 : 0; i < 3; ++i)
       EXPECT_TRUE(same_bits(results[i], results[3])) << "run " << i;
-    if (threads_matter == ThreadsMatter::kYes)
+    if (matters)
       for (std::size_t i = 0; i < 2; ++i)
         for (std::size_t j = 0; j < results[i].size(); ++j)
           expect_close(results[i][j], results[3][j], dtype(), 2);
@@ -196,12 +192,11 @@ class OpTest : public testing::TestWithParam<OpCase> {
   std::vector<Buffer> buffers_;
   std::vector<std::int64_t> sizes_;
   Stream stream_;
-  int threads_before_;
   std::mt19937_64 generator_{42};
 };
 
 #define RIPSTOP_OP_TESTS(suite)                                       \
-  INSTANTIATE_TEST_SUITE_P(Cpu, suite, testing::ValuesIn(op_cases()), \
+  INSTANTIATE_TEST_SUITE_P(All, suite, testing::ValuesIn(op_cases()), \
                            [](const auto& info) { return info.param.name; })
 
 }  // namespace ripstop

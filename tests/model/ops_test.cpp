@@ -1,89 +1,15 @@
-// Linear, norm, feed-forward, elementwise, optimizer; on every back end that this machine has.
+// Norm, feed-forward, elementwise, optimizer.
 #include "tests/model/op_test.h"
 
 namespace ripstop {
 namespace {
 
-class LinearTest : public OpTest {
- protected:
-  void SetUp() override {
-    if (GetParam().device.kind == DeviceKind::kCpu && dtype() == DType::kBFloat16 && !cpu_has_fast_bfloat16())
-      GTEST_SKIP() << "this processor does not multiply bfloat16";
-  }
-};
-
-struct Sizes {
-  std::int64_t n, i, o;
-};
-constexpr Sizes kLinearSizes[] = {{1, 2, 3}, {17, 48, 33}, {63, 64, 65}, {130, 288, 96}, {0, 16, 8}};
-
-TEST_P(LinearTest, Forward) {
-  for (const auto& [n, i, o] : kLinearSizes) {
-    const Values x = random(n * i), w = random(o * i);
-    for (const DType result : {dtype(), DType::kFloat32}) {
-      const Tensor xt = put(x, {n, i}), wt = put(w, {o, i});
-      const auto outputs = repeated(
-          [&] {
-            const Tensor y = room(result, {n, o});
-            kernels().linear(call(workspaces().linear(xt, wt, y)), xt, wt, y);
-            return Outputs{get(y)};
-          },
-          ThreadsMatter::kYes);
-      expect_close(outputs[0], reference::product(x, w, n, i, o, false, true), result, 2);
-    }
-  }
-}
-
-TEST_P(LinearTest, BackwardInput) {
-  for (const auto& [n, i, o] : kLinearSizes)
-    for (const DType result : {dtype(), DType::kFloat32})
-      for (const Accumulate accumulate : {Accumulate::kNo, Accumulate::kYes}) {
-        const Values dy = random(n * o), w = random(o * i), before = random(n * i, result);
-        const Tensor dyt = put(dy, {n, o}), wt = put(w, {o, i});
-        const auto outputs = repeated(
-            [&] {
-              const Tensor dx =
-                  accumulate == Accumulate::kYes ? put(before, result, {n, i}) : room(result, {n, i});
-              kernels().linear_backward_input(
-                  call(workspaces().linear_backward_input(dyt, wt, dx, accumulate)), dyt, wt, dx, accumulate);
-              return Outputs{get(dx)};
-            },
-            ThreadsMatter::kYes);
-        Values expected = reference::product(dy, w, n, o, i, false, false);
-        for (std::size_t e = 0; accumulate == Accumulate::kYes && e < expected.size(); ++e)
-          expected[e] += before[e];
-        expect_close(outputs[0], expected, result, 2);
-      }
-}
-
-TEST_P(LinearTest, BackwardWeight) {
-  for (const auto& [n, i, o] : kLinearSizes)
-    for (const Accumulate accumulate : {Accumulate::kNo, Accumulate::kYes}) {
-      const Values dy = random(n * o), x = random(n * i), before = random(o * i, DType::kFloat32);
-      const Tensor dyt = put(dy, {n, o}), xt = put(x, {n, i});
-      const auto outputs = repeated(
-          [&] {
-            const Tensor dw = accumulate == Accumulate::kYes ? put(before, DType::kFloat32, {o, i})
-                                                             : room(DType::kFloat32, {o, i});
-            kernels().linear_backward_weight(
-                call(workspaces().linear_backward_weight(dyt, xt, dw, accumulate)), dyt, xt, dw, accumulate);
-            return Outputs{get(dw)};
-          },
-          ThreadsMatter::kYes);
-      Values expected = reference::product(dy, x, o, n, i, true, false);
-      for (std::size_t e = 0; accumulate == Accumulate::kYes && e < expected.size(); ++e)
-        expected[e] += before[e];
-      expect_close(outputs[0], expected, DType::kFloat32, 2);
-    }
-}
-
-RIPSTOP_OP_TESTS(LinearTest);
-
 using NormTest = OpTest;
 
 TEST_P(NormTest, ForwardWithAndWithoutBranch) {
   for (const std::int64_t rows : {0, 1, 17, 65})
-    for (const std::int64_t columns : {2, 17, 64, 288}) {
+    for (const std::int64_t columns : {2, 17, 64, 288, 8200}) {
+      if (rows > 1 && columns > 1000) continue;
       const Values residual = random(rows * columns), branch = random(rows * columns),
                    weight = random(columns);
       for (const bool has_branch : {false, true})
@@ -109,8 +35,9 @@ TEST_P(NormTest, ForwardWithAndWithoutBranch) {
 
 TEST_P(NormTest, Backward) {
   for (const std::int64_t rows : {0, 1, 17, 65, 1100})
-    for (const std::int64_t columns : {2, 17, 288})
+    for (const std::int64_t columns : {2, 17, 288, 8200})
       for (const Accumulate accumulate : {Accumulate::kNo, Accumulate::kYes}) {
+        if (rows > 1 && columns > 1000) continue;
         const Values dnormed = random(rows * columns), sum = random(rows * columns), weight = random(columns);
         const Values dresidual = random(rows * columns), before = random(columns, DType::kFloat32);
         Values inverse = reference::rmsnorm(sum, weight, rows, 1e-5).inverse_rms;
@@ -209,6 +136,33 @@ TEST_P(ElementwiseTest, FillConvertAdd) {
   }
 }
 
+// A part of a tensor begins anywhere.
+TEST_P(ElementwiseTest, PartsOfTensors) {
+  const std::int64_t count = 1000;
+  const Values x = random(count + 1, DType::kFloat32), y = random(count + 1, dtype());
+  double squares = 0;
+  Values sum = y;
+  for (std::size_t i = 1; i < x.size(); ++i) {
+    squares += x[i] * x[i];
+    sum[i] = x[i] + reference::stored(y[i], DType::kFloat32);
+  }
+  const auto part = [&](const Tensor& t) { return t.row_range(1, count); };
+  const auto outputs = repeated([&] {
+    const Tensor from = put(x, DType::kFloat32, {count + 1}), to = put(y, {count + 1});
+    const Tensor into = room(DType::kFloat32, {count + 1}), norm = put({0}, DType::kFloat64, {1});
+    kernels().convert(call(), to, into);
+    kernels().add(call(), part(from), part(into));
+    kernels().fill_zero(call(), part(to));
+    kernels().add_squared_norm(call(workspaces().add_squared_norm(count)), part(from), norm);
+    return Outputs{get(into), get(to), get(norm)};
+  });
+  Values zeros(y.size());
+  zeros[0] = y[0];
+  expect_close(outputs[0], sum, DType::kFloat32);
+  EXPECT_EQ(outputs[1], zeros);
+  EXPECT_NEAR(outputs[2][0], squares, 1e-9 * squares);
+}
+
 TEST_P(ElementwiseTest, ConversionKeepsInfinityAndNan) {
   const double infinity = std::numeric_limits<double>::infinity();
   const Values x{infinity, -infinity, std::nan(""), 3.4e38, -0.0, 1e-40};
@@ -224,6 +178,40 @@ TEST_P(ElementwiseTest, ConversionKeepsInfinityAndNan) {
 RIPSTOP_OP_TESTS(ElementwiseTest);
 
 using OptimizerTest = OpTest;
+
+TEST_P(ElementwiseTest, SumsPiecesInOrder) {
+  for (const std::int64_t count : {1, 7, 8, 2048, 5001})
+    for (const std::size_t number : {1UL, 2UL, 5UL})
+      for (const bool mixed : {false, true})
+        for (const Accumulate accumulate : {Accumulate::kNo, Accumulate::kYes}) {
+          // One rank's own piece is not rounded for the way; one begins where no vector does.
+          std::vector<Values> pieces;
+          std::vector<DType> dtypes;
+          for (std::size_t p = 0; p < number; ++p) {
+            dtypes.push_back(mixed && dtype() == DType::kFloat32 && p != 1 ? DType::kBFloat16 : dtype());
+            pieces.push_back(random(count + 1, dtypes[p]));
+          }
+          const Values before = random(count);
+          const std::int64_t skipped = count == 2048 ? 0 : 1;
+          Values expected(at(count));
+          for (std::size_t i = 0; i < expected.size(); ++i) {
+            float sum = 0;
+            for (const Values& piece : pieces) sum += static_cast<float>(piece[i + at(skipped)]);
+            if (accumulate == Accumulate::kYes) sum = static_cast<float>(before[i]) + sum;
+            expected[i] = reference::stored(static_cast<double>(sum), dtype());
+          }
+          const auto outputs = repeated([&] {
+            const Tensor out = put(before, {count});
+            std::vector<RankPiece> table;
+            for (std::size_t p = 0; p < number; ++p)
+              table.push_back(
+                  {put(pieces[p], dtypes[p], {count + 1}).row_range(skipped, count).data, dtypes[p]});
+            kernels().reduce_pieces(call(), table, out, Reduce::kSum, accumulate);
+            return Outputs{get(out)};
+          });
+          ASSERT_EQ(outputs[0], expected) << count << " elements of " << number << " pieces";
+        }
+}
 
 TEST_P(OptimizerTest, AdamWStep) {
   for (const std::int64_t count : {1, 17, 20000}) {

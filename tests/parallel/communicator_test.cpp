@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "parallel/collective_plan.h"
-#include "parallel/rank_sum.h"
+#include "parallel/round_in_place.h"
 
 namespace ripstop {
 namespace {
@@ -111,13 +111,14 @@ TEST(Collectives, RefuseTensorsThatDoNotFit) {
 
 TEST(RankSum, AddsInOrderAndRoundsOnce) {
   // 1 + 2^-24 is lost when added to 1 first, kept when the small ones come first.
+  const Stream stream(Device::cpu());
   const float tiny = std::ldexp(1.0F, -24);
   std::vector<float> big{1.0F}, small_a{tiny}, small_b{tiny}, out{0.0F};
   const auto sum = [&](const std::vector<float>& a, const std::vector<float>& b,
                        const std::vector<float>& c) {
-    reduce_in_rank_order(
-        {{a.data(), DType::kFloat32}, {b.data(), DType::kFloat32}, {c.data(), DType::kFloat32}},
-        tensor_of(out), Reduce::kSum, Accumulate::kNo);
+    reduce_pieces(stream,
+                  {{a.data(), DType::kFloat32}, {b.data(), DType::kFloat32}, {c.data(), DType::kFloat32}},
+                  tensor_of(out), Reduce::kSum, Accumulate::kNo);
     return out[0];
   };
   EXPECT_EQ(sum(big, small_a, small_b), 1.0F);

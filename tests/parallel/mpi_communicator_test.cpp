@@ -13,9 +13,17 @@ namespace {
 // None, one, odd, about a piece, several pieces, enough for several threads.
 const std::int64_t kCounts[] = {0, 1, 3, 249, 250, 251, 1777, 70000};
 
-class MpiCommunicatorTest : public testing::Test {
+// Over MPI itself, and through copies in other memory, as tensors of a device travel.
+enum class Path { kMpi, kStaged };
+
+class MpiCommunicatorTest : public testing::TestWithParam<Path> {
  protected:
-  Communicator& group = test_world().communicator();
+  const std::unique_ptr<Communicator> staged =
+      GetParam() == Path::kMpi ? nullptr
+                               : make_staged_communicator(test_world().communicator().split(
+                                                              0, test_world().communicator().rank(), "world"),
+                                                          Device::cpu());
+  Communicator& group = staged == nullptr ? test_world().communicator() : *staged;
   const std::int64_t rank = group.rank(), size = group.size();
   const Stream stream{Device::cpu()};
   std::vector<float> scratch;
@@ -41,7 +49,7 @@ bool same(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
-TEST_F(MpiCommunicatorTest, AllGatherIsInRankOrder) {
+TEST_P(MpiCommunicatorTest, AllGatherIsInRankOrder) {
   for (const std::int64_t n : kCounts) {
     std::vector<std::int32_t> own(static_cast<std::size_t>(n)), all(static_cast<std::size_t>(n * size)),
         expected;
@@ -58,7 +66,7 @@ TEST_F(MpiCommunicatorTest, AllGatherIsInRankOrder) {
   }
 }
 
-TEST_F(MpiCommunicatorTest, AllGatherInPlace) {
+TEST_P(MpiCommunicatorTest, AllGatherInPlace) {
   const std::int64_t n = 1777;
   std::vector<float> all(static_cast<std::size_t>(n * size), -1.0F), expected;
   for (std::int64_t r = 0; r < size; ++r)
@@ -69,7 +77,7 @@ TEST_F(MpiCommunicatorTest, AllGatherInPlace) {
   EXPECT_TRUE(same(all, expected));
 }
 
-TEST_F(MpiCommunicatorTest, ManyGathersUnderWayKeepApart) {
+TEST_P(MpiCommunicatorTest, ManyGathersUnderWayKeepApart) {
   const std::int64_t n = 400;
   std::vector<std::vector<std::int32_t>> own(8), all(8);
   std::vector<Pending> pending;
@@ -98,7 +106,7 @@ float rank_order_sum(std::int64_t size, std::int64_t i, std::int64_t own, bool r
   return sum;
 }
 
-TEST_F(MpiCommunicatorTest, ReduceScatterSumsInRankOrder) {
+TEST_P(MpiCommunicatorTest, ReduceScatterSumsInRankOrder) {
   for (const DType travel : {DType::kFloat32, DType::kBFloat16}) {
     for (const std::int64_t n : kCounts) {
       for (const Accumulate accumulate : {Accumulate::kNo, Accumulate::kYes}) {
@@ -120,7 +128,7 @@ TEST_F(MpiCommunicatorTest, ReduceScatterSumsInRankOrder) {
   }
 }
 
-TEST_F(MpiCommunicatorTest, ReduceScatterOfBFloat16RoundsOnce) {
+TEST_P(MpiCommunicatorTest, ReduceScatterOfBFloat16RoundsOnce) {
   for (const std::int64_t n : kCounts) {
     std::vector<BFloat16> whole = samples<BFloat16>(rank, n * size), own(static_cast<std::size_t>(n));
     const std::vector<BFloat16> kept = whole;
@@ -136,7 +144,7 @@ TEST_F(MpiCommunicatorTest, ReduceScatterOfBFloat16RoundsOnce) {
   }
 }
 
-TEST_F(MpiCommunicatorTest, ReduceScatterIntoItsOwnPiece) {
+TEST_P(MpiCommunicatorTest, ReduceScatterIntoItsOwnPiece) {
   const std::int64_t n = 500;
   std::vector<float> whole = samples<float>(rank, n * size);
   const Tensor all = tensor_of(whole);
@@ -170,7 +178,7 @@ void check_all_reduce_of(Communicator& group, const Stream& stream, std::int64_t
   EXPECT_LE(group.bytes_sent() - before, 2 * part * (size - 1));
 }
 
-TEST_F(MpiCommunicatorTest, AllReduceOfEveryType) {
+TEST_P(MpiCommunicatorTest, AllReduceOfEveryType) {
   for (const std::int64_t n : kCounts)
     for (const Reduce reduce : {Reduce::kSum, Reduce::kMax}) {
       check_all_reduce_of<float, float>(group, stream, n, reduce);
@@ -180,7 +188,7 @@ TEST_F(MpiCommunicatorTest, AllReduceOfEveryType) {
     }
 }
 
-TEST_F(MpiCommunicatorTest, MaximumShowsNotANumber) {
+TEST_P(MpiCommunicatorTest, MaximumShowsNotANumber) {
   for (std::int64_t bad = 0; bad < size; ++bad) {
     std::vector<float> x{rank == bad ? std::numeric_limits<float>::quiet_NaN() : 1.0F};
     group.all_reduce(stream, tensor_of(x), Reduce::kMax,
@@ -189,7 +197,7 @@ TEST_F(MpiCommunicatorTest, MaximumShowsNotANumber) {
   }
 }
 
-TEST_F(MpiCommunicatorTest, BroadcastFromEveryRank) {
+TEST_P(MpiCommunicatorTest, BroadcastFromEveryRank) {
   for (const std::int64_t n : {0, 1, 1777}) {
     for (std::int64_t root = 0; root < size; ++root) {
       std::vector<float> x = samples<float>(rank, n);
@@ -202,7 +210,7 @@ TEST_F(MpiCommunicatorTest, BroadcastFromEveryRank) {
   }
 }
 
-TEST_F(MpiCommunicatorTest, ExchangeAlongARing) {
+TEST_P(MpiCommunicatorTest, ExchangeAlongARing) {
   for (std::int64_t shift = 0; shift < size; ++shift) {
     const std::int64_t to = (rank + shift) % size, from = (rank - shift + size) % size;
     // Each sends as many elements as its number says.
@@ -217,7 +225,7 @@ TEST_F(MpiCommunicatorTest, ExchangeAlongARing) {
   }
 }
 
-TEST_F(MpiCommunicatorTest, TextsOfAllRanks) {
+TEST_P(MpiCommunicatorTest, TextsOfAllRanks) {
   const std::int64_t before = group.bytes_sent();
   const auto texts = group.all_gather_text(std::string(static_cast<std::size_t>(rank * 700), 'a'));
   ASSERT_EQ(static_cast<std::int64_t>(texts.size()), size);
@@ -227,7 +235,7 @@ TEST_F(MpiCommunicatorTest, TextsOfAllRanks) {
   EXPECT_EQ(group.bytes_sent(), before) << "only tensors count";
 }
 
-TEST_F(MpiCommunicatorTest, SplitOrdersByKey) {
+TEST_P(MpiCommunicatorTest, SplitOrdersByKey) {
   const auto backwards = group.split(0, size - rank, "backwards");
   EXPECT_EQ(backwards->rank(), size - 1 - rank);
   EXPECT_EQ(backwards->name(), "backwards");
@@ -239,7 +247,7 @@ TEST_F(MpiCommunicatorTest, SplitOrdersByKey) {
   for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i], static_cast<std::int32_t>(2 * i) + rank % 2);
 }
 
-TEST_F(MpiCommunicatorTest, SameBitsEveryTime) {
+TEST_P(MpiCommunicatorTest, SameBitsEveryTime) {
   const std::int64_t n = 5000;
   std::vector<float> first;
   for (int turn = 0; turn < 20; ++turn) {
@@ -251,12 +259,15 @@ TEST_F(MpiCommunicatorTest, SameBitsEveryTime) {
   }
 }
 
-TEST_F(MpiCommunicatorTest, DroppedPendingWaits) {
+TEST_P(MpiCommunicatorTest, DroppedPendingWaits) {
   std::vector<float> own = samples<float>(rank, 3000), all(static_cast<std::size_t>(3000 * size));
   { const Pending pending = group.all_gather(stream, tensor_of(own), tensor_of(all)); }
   for (std::int64_t r = 0; r < size; ++r)
     EXPECT_EQ(all[static_cast<std::size_t>(r * 3000 + 2999)], sample(r, 2999));
 }
+
+INSTANTIATE_TEST_SUITE_P(Paths, MpiCommunicatorTest, testing::Values(Path::kMpi, Path::kStaged),
+                         [](const auto& info) { return info.param == Path::kMpi ? "mpi" : "staged"; });
 
 }  // namespace
 }  // namespace ripstop

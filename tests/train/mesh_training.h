@@ -52,15 +52,17 @@ struct DealtPacks {
 class MeshTraining {
  public:
   MeshTraining(const ModelConfig& model, StepOptions options, const MeshSizes& sizes,
-               std::int64_t global_packs)
-      : mesh(test_world(), sizes), stream(Device::cpu()), global_packs_(global_packs) {
+               std::int64_t global_packs, const Device& device = Device::cpu())
+      : mesh(test_world(), sizes, /*allow_tensor_across_nodes=*/false, device),
+        stream(device),
+        global_packs_(global_packs) {
     const std::int64_t share = (global_packs + mesh.data_ranks() - 1) / mesh.data_ranks();
     if (options.sharding.sequences == 0) options.sharding.sequences = share;
     micro_batches = (share + options.sharding.sequences - 1) / options.sharding.sequences;
     request = {.model = model,
                .step = options,
                .mesh = sizes,
-               .device = DeviceKind::kCpu,
+               .device = device.kind,
                .micro_batches = micro_batches};
     plan = plan_rank(request, mesh.coordinates());
     step = std::make_unique<TrainingStep>(model, options, mesh, stream, ledger, plan.arena);

@@ -89,7 +89,7 @@ class ValidationRanks : public ::testing::Test {
     TrainingStep step(run.model, run.step, mesh, stream, ledger, plan.arena);
     step.model().initialize(5);
     Validation validation(config, run, tokenizer_, mesh);
-    validation.connect(test_world());
+    validation.connect(test_world(), Device::cpu());
     EXPECT_TRUE(validation.any());
     const MemoryUse before = ledger.peak();
     const std::optional<ValidationScores> scores = validation.measure(step, ledger, [] { return false; });

@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "model/device/cuda_machine.h"
 #include "parallel/mpi_world.h"
 #include "train/commands/commands.h"
 #include "train/link_speed.h"
@@ -60,6 +61,43 @@ Json as_json(const Machine& machine) {
           {"environment", environment}};
 }
 
+Json as_json(const CudaMachine& cuda) {
+  Json json{{"architectures", cuda.architectures}, {"problem", cuda.problem}};
+  json["libraries"] = Json::array();
+  for (const CudaLibrary& each : cuda.libraries)
+    json["libraries"].push_back(
+        {{"name", each.name}, {"oldest", each.oldest}, {"built", each.built}, {"found", each.found}});
+  json["gpus"] = Json::array();
+  for (const CudaGpu& gpu : cuda.gpus)
+    json["gpus"].push_back({{"name", gpu.name},
+                            {"identity", gpu.identity},
+                            {"memory_bytes", gpu.memory_bytes},
+                            {"compute_capability", fmt::format("{}.{}", gpu.major, gpu.minor)},
+                            {"multiprocessors", gpu.multiprocessors},
+                            {"supported", gpu.is_supported()}});
+  return json;
+}
+
+// Driver, GPUs, and the libraries with NCCL among them.
+CudaMachine look_at_cuda_and_nccl() {
+  CudaMachine cuda = look_at_cuda();
+  if (cuda.built) cuda.libraries.push_back(nccl_library());
+  return cuda;
+}
+
+// What of CUDA will make a run fail. A node without a GPU is no failure: it computes on its processors.
+std::vector<std::string> complaints(const CudaMachine& cuda) {
+  std::vector<std::string> found;
+  if (cuda.gpus.empty()) return found;
+  for (const CudaLibrary& each : cuda.libraries)
+    if (const std::string text = each.complaint(); !text.empty()) found.push_back(text);
+  for (const CudaGpu& gpu : cuda.gpus)
+    if (!gpu.is_supported())
+      found.push_back(fmt::format("{} has compute capability {}.{}, ripstop needs {}.0", gpu.name, gpu.major,
+                                  gpu.minor, CudaGpu::kOldestMajor));
+  return found;
+}
+
 // Threads that a rank will compute with: what OpenMP is told, else what the rank may use.
 int64_t threads_of_rank(const Machine& machine) {
   const char* text = std::getenv("OMP_NUM_THREADS");
@@ -71,9 +109,12 @@ int64_t threads_of_rank(const Machine& machine) {
 std::vector<Node> describe_nodes(MpiWorld& world) {
   Communicator& ranks = world.communicator();
   const Machine machine = look_at_machine();
-  const Json own{
-      {"machine", as_json(machine)},
-      {"complaints", complaints(machine, ranks.size(), world.ranks_here(), threads_of_rank(machine))}};
+  const CudaMachine cuda = look_at_cuda_and_nccl();
+  std::vector<std::string> found =
+      complaints(machine, ranks.size(), world.ranks_here(), threads_of_rank(machine));
+  for (std::string& text : complaints(cuda)) found.push_back(std::move(text));
+  Json own{{"machine", as_json(machine)}, {"complaints", found}};
+  if (cuda.built) own["machine"]["cuda"] = as_json(cuda);
   const std::vector<std::string> texts =
       ranks.all_gather_text(own.dump(-1, ' ', false, Json::error_handler_t::replace));
   std::map<int64_t, Node> nodes;
@@ -138,11 +179,15 @@ Json as_json(const std::optional<LinkSpeed>& speed) {
   return {{"latency_seconds", speed->latency_seconds}, {"bytes_per_second", speed->bytes_per_second}};
 }
 
+std::vector<std::string> back_ends() {
+  return cuda_is_built() ? std::vector<std::string>{"cpu", "cuda"} : std::vector<std::string>{"cpu"};
+}
+
 void print_json(const Report& report) {
   Json document{{"version", version()}, {"commit", git_commit()}, {"compiler", compiler()}};
   for (const Library& library : libraries())
     document["libraries"][std::string(library.name)] = library.version;
-  document["back_ends"] = {"cpu"};
+  document["back_ends"] = back_ends();
   document["mpi"] = report.mpi;
   document["ranks"] = report.ranks;
   document["nodes"] = Json::array();
@@ -155,6 +200,21 @@ void print_json(const Report& report) {
   document["inside_node"] = as_json(report.inside_node);
   document["between_nodes"] = as_json(report.between_nodes);
   fmt::print("{}\n", document.dump(2));
+}
+
+void print_cuda(const Json& cuda) {
+  fmt::print("  cuda        kernels for sm_ {}\n", cuda.at("architectures").get<std::string>());
+  for (const Json& each : cuda.at("libraries")) {
+    const auto found = each.at("found").get<std::string>();
+    fmt::print("    {:<18}{}  (built with {}, works from {})\n", each.at("name").get<std::string>(),
+               found.empty() ? "not found" : found, each.at("built").get<std::string>(),
+               each.at("oldest").get<std::string>());
+  }
+  for (const Json& gpu : cuda.at("gpus"))
+    fmt::print("  gpu         {}, {}, compute capability {}, {} multiprocessors\n",
+               gpu.at("name").get<std::string>(), bytes_text(gpu.at("memory_bytes").get<int64_t>()),
+               gpu.at("compute_capability").get<std::string>(), gpu.at("multiprocessors").get<int>());
+  if (cuda.at("gpus").empty()) fmt::print("  gpu         none: {}\n", cuda.at("problem").get<std::string>());
 }
 
 std::string free_text(const Json& bytes) {
@@ -177,7 +237,9 @@ void print_node(const Node& node) {
              bytes_text(machine.at("memory_available_bytes").get<int64_t>()));
   if (!machine.at("memory_limit_bytes").is_null())
     fmt::print(", control group limits to {}", bytes_text(machine.at("memory_limit_bytes").get<int64_t>()));
-  fmt::print("\n  /dev/shm    {}\n", free_text(machine.at("shared_memory_free_bytes")));
+  fmt::print("\n");
+  if (machine.contains("cuda")) print_cuda(machine.at("cuda"));
+  fmt::print("  /dev/shm    {}\n", free_text(machine.at("shared_memory_free_bytes")));
   fmt::print("  disk here   {}\n", free_text(machine.at("disk_free_bytes")));
   for (const auto& [name, value] : machine.at("environment").items())
     fmt::print("  {}={}\n", name, value.get<std::string>());
@@ -192,7 +254,7 @@ void print_speed(const char* where, const std::optional<LinkSpeed>& speed) {
 
 void print_for_people(const Report& report) {
   fmt::print("ripstop {} ({}), {}\n", version(), git_commit(), compiler());
-  fmt::print("back ends: cpu (no cuda in this build)\n");
+  fmt::print("back ends: {}\n", back_ends().size() > 1 ? "cpu, cuda" : "cpu (no cuda in this build)");
   for (const Library& library : libraries()) fmt::print("  {:<16}{}\n", library.name, library.version);
   fmt::print("\n{} rank{} on {} node{}, MPI at run time: {}\n", report.ranks, report.ranks == 1 ? "" : "s",
              report.nodes.size(), report.nodes.size() == 1 ? "" : "s", report.mpi);

@@ -179,10 +179,12 @@ Scores measure(InferenceModel& model, const Subject& subject, bool json) {
 void evaluate(MpiWorld& world, const EvaluateArguments& given) {
   PosixIo io;
   const Subject subject = find_subject(io, world.communicator(), given);
+  const Device device = inference_device(world, subject.trained);
   LoadedModel model(io, world, subject.trained,
-                    inference_options(subject.trained,
+                    inference_options(subject.trained, device,
                                       std::clamp<std::int64_t>(subject.examples, 1, given.model.batch_size),
-                                      subject.examples > 0 ? subject.max_new_tokens : 0));
+                                      subject.examples > 0 ? subject.max_new_tokens : 0),
+                    device);
   const bool speaks = model.mesh().world().rank() == 0;
   if (speaks && !given.json)
     fmt::print("{} on {}, {}\n", subject.trained.checkpoint.directory.string(),

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "data/token_dataset.h"
+#include "model/device/cuda_machine.h"
 #include "train/commands/commands.h"
 #include "train/machine.h"
 #include "train/resolved_run.h"
@@ -81,7 +82,9 @@ ExitCode run_plan(CLI::App& app, const Arguments& arguments) {
   const std::int64_t asked = config.mesh.replicate * config.mesh.fsdp.value_or(1) * config.mesh.tensor;
   target.ranks =
       nodes > 0 || tasks > 0 ? std::max<std::int64_t>(nodes, 1) * std::max<std::int64_t>(tasks, 1) : asked;
-  const bool cuda = device == "cuda" || (device.empty() && config.run.device == DeviceChoice::kCuda);
+  const bool automatic = device.empty() && config.run.device == DeviceChoice::kAuto;
+  const bool cuda = device == "cuda" || (device.empty() && config.run.device == DeviceChoice::kCuda) ||
+                    (automatic && cuda_device_count() > 0);
   target.device = cuda ? DeviceKind::kCuda : DeviceKind::kCpu;
   target.fast_bfloat16 = cuda || look_at_machine().fast_bfloat16;
   if (device_memory > 0) target.device_memory_bytes = static_cast<std::int64_t>(device_memory);

@@ -186,7 +186,9 @@ void summarize(MpiWorld& world, const SummarizeArguments& given) {
   const PromptTemplate prompt(tokenizer, template_of(trained, given.prompt_template));
   const std::int64_t max_new_tokens =
       given.model.max_new_tokens > 0 ? given.model.max_new_tokens : trained.config.generation.max_new_tokens;
-  LoadedModel model(io, world, trained, inference_options(trained, given.model.batch_size, max_new_tokens));
+  const Device device = inference_device(world, trained);
+  LoadedModel model(io, world, trained,
+                    inference_options(trained, device, given.model.batch_size, max_new_tokens), device);
   Summarizer summarizer(model.model(), tokenizer, prompt, max_new_tokens);
   summarize_all(summarizer, given, 4 * given.model.batch_size * model.mesh().data_ranks(), total);
 }

@@ -204,7 +204,7 @@ InferencePlan plan_inference(const ModelConfig& config, const InferenceOptions& 
                              const MeshSizes& sizes, const MeshCoordinates& coordinates, DeviceKind device) {
   const Stream stream(Device::meta(device));
   MemoryLedger ledger;
-  DeviceMesh mesh = DeviceMesh::planned(sizes, coordinates);
+  DeviceMesh mesh = DeviceMesh::planned(sizes, coordinates, device);
   InferenceModel model(config, options, mesh, stream, ledger);
   model.run_all_shapes();
   InferencePlan plan{.memory = ledger.peak(), .arena = model.arena().peak()};

@@ -47,18 +47,25 @@ TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& 
   return trained;
 }
 
-InferenceOptions inference_options(const TrainedModel& trained, std::int64_t slots,
+Device inference_device(MpiWorld& world, const TrainedModel& trained) {
+  std::string note;
+  const bool cpu = trained.config.run.device == DeviceChoice::kCpu;
+  return choose_device(cpu ? DeviceChoice::kCpu : DeviceChoice::kAuto, world, note);
+}
+
+InferenceOptions inference_options(const TrainedModel& trained, const Device& device, std::int64_t slots,
                                    std::int64_t max_new_tokens) {
   const bool bfloat16 =
-      trained.config.precision.compute == FloatChoice::kBfloat16 && look_at_machine().fast_bfloat16;
+      trained.config.precision.compute == FloatChoice::kBfloat16 && has_fast_bfloat16(device);
   return InferenceOptions::of(trained.checkpoint.manifest.state.model, trained.config.data.sequence_length,
                               bfloat16 ? DType::kBFloat16 : DType::kFloat32, slots, max_new_tokens);
 }
 
-MeshSizes inference_mesh(MpiWorld& world, const ModelConfig& config, const InferenceOptions& options) {
+MeshSizes inference_mesh(MpiWorld& world, const ModelConfig& config, const InferenceOptions& options,
+                         const Device& device) {
   require_equal_ranks(world, options);
   const std::int64_t ranks = world.communicator().size();
-  const std::int64_t share = free_memory_of_rank_bytes(world);
+  const std::int64_t share = free_memory_of_rank_bytes(world, device);
   const std::int64_t weights = parameter_count(config) * element_bytes(options.compute);
   std::string needs;
   for (std::int64_t tensor = 1; tensor <= ranks; ++tensor) {
@@ -68,7 +75,7 @@ MeshSizes inference_mesh(MpiWorld& world, const ModelConfig& config, const Infer
     const MeshSizes mesh{.replicate = ranks / tensor, .fsdp = 1, .tensor = tensor};
     std::int64_t bytes = weights / tensor;
     if (bytes <= share)
-      bytes = plan_inference(config, options, mesh, {}, DeviceKind::kCpu).memory.total() +
+      bytes = plan_inference(config, options, mesh, {}, device.kind).memory.total() +
               4 * largest_unit(config, tensor);
     if (bytes <= share) return mesh;
     needs += fmt::format("{}{} on tensor {}", needs.empty() ? "" : ", ", bytes_text(bytes), tensor);
@@ -79,12 +86,13 @@ MeshSizes inference_mesh(MpiWorld& world, const ModelConfig& config, const Infer
 }
 
 LoadedModel::LoadedModel(Io& io, MpiWorld& world, const TrainedModel& trained,
-                         const InferenceOptions& options)
-    : mesh_(world, inference_mesh(world, trained.checkpoint.manifest.state.model, options)),
-      stream_(Device::cpu()),
+                         const InferenceOptions& options, const Device& device)
+    : mesh_(world, inference_mesh(world, trained.checkpoint.manifest.state.model, options, device),
+            /*allow_tensor_across_nodes=*/false, device),
+      stream_(device),
       model_(trained.checkpoint.manifest.state.model, options, mesh_, stream_, ledger_,
              plan_inference(trained.checkpoint.manifest.state.model, options, mesh_.sizes(),
-                            mesh_.coordinates(), DeviceKind::kCpu)
+                            mesh_.coordinates(), device.kind)
                  .arena) {
   std::vector<FsdpUnit>& units = model_.model().units();
   std::vector<const UnitLayout*> layouts;

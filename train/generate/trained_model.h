@@ -22,21 +22,27 @@ struct TrainedModel {
 TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& path,
                                 const std::string& which);
 
-/// InferenceOptions::of the trained model, in its precision (float32 where the processor has no bfloat16).
-InferenceOptions inference_options(const TrainedModel& trained, std::int64_t slots,
+/// The device that this rank works on: as the run was trained where that can be had here, else what can.
+/// Collective.
+Device inference_device(MpiWorld& world, const TrainedModel& trained);
+
+/// InferenceOptions::of the trained model, in its precision (float32 where the device has no bfloat16).
+InferenceOptions inference_options(const TrainedModel& trained, const Device& device, std::int64_t slots,
                                    std::int64_t max_new_tokens);
 
 /// The mesh replicate x 1 x the smallest tensor whose ranks fit into the memory of their nodes. Collective.
 /// Throws Error(kResources), with the numbers, where none does, and where ranks run different builds, on
 /// processors of different kinds.
-MeshSizes inference_mesh(MpiWorld& world, const ModelConfig& config, const InferenceOptions& options);
+MeshSizes inference_mesh(MpiWorld& world, const ModelConfig& config, const InferenceOptions& options,
+                         const Device& device);
 
 /// A trained model that works, on all ranks: mesh, memory and weights.
 class LoadedModel {
  public:
   /// Collective. `world` outlives it. Throws Error(kResources) where the model does not fit, Error(kStorage)
   /// for a damaged checkpoint.
-  LoadedModel(Io& io, MpiWorld& world, const TrainedModel& trained, const InferenceOptions& options);
+  LoadedModel(Io& io, MpiWorld& world, const TrainedModel& trained, const InferenceOptions& options,
+              const Device& device);
 
   DeviceMesh& mesh() { return mesh_; }
   InferenceModel& model() { return model_; }

@@ -194,7 +194,7 @@ std::int64_t list_tasks(const Documents& documents, std::int64_t key_value_heads
 
 }  // namespace
 
-std::int64_t attention_backward_bytes(std::int64_t rows, const Heads& heads, DType) {
+std::int64_t attention_backward_bytes(std::int64_t rows, std::int64_t, const Heads& heads, DType, bool) {
   const auto task_bytes = static_cast<std::int64_t>(sizeof(AttentionTask)) * rows;
   return task_bytes + 4 * thread_floats(rows, heads.size) * omp_get_max_threads();
 }

@@ -30,6 +30,7 @@ extern const KernelTable kernel_table{
     .fill_zero = fill_zero,
     .convert = convert,
     .add = add,
+    .reduce_pieces = reduce_pieces,
     .gradient_scale = gradient_scale,
     .adamw = adamw,
 };

@@ -36,6 +36,8 @@ RIPSTOP_CPU_ROW(add_squared_norm)
 RIPSTOP_CPU_ROW(fill_zero)
 RIPSTOP_CPU_ROW(convert)
 RIPSTOP_CPU_ROW(add)
+// reduce_pieces.cpp
+RIPSTOP_CPU_ROW(reduce_pieces)
 // adamw.cpp
 RIPSTOP_CPU_ROW(gradient_scale)
 RIPSTOP_CPU_ROW(adamw)

@@ -1,17 +1,14 @@
-#include "parallel/rank_sum.h"
-
-#include <algorithm>
-#include <cstddef>
-#include <cstring>
+// The sum or maximum of what several ranks sent, in the order of the ranks. Threads are cut by fixed blocks,
+// so the bits do not depend on their number.
 #include <type_traits>
 
-namespace ripstop {
-namespace {
+#include "model/kernels/cpu/rows.h"
+#include "model/kernels/cpu/vector.h"
 
+namespace ripstop::RIPSTOP_INSTRUCTION_SET {
+namespace {
 // Small enough for the first-level cache beside the pieces that are added to it.
 constexpr std::int64_t kBlock = 2048;
-// Below this, waking the threads costs more than they save.
-constexpr std::int64_t kThreadedCount = 64 * 1024;
 
 template <class From, class Sum>
 void start(const From* from, Sum* sum, std::int64_t count) {
@@ -66,23 +63,16 @@ void reduce_block(const std::vector<RankPiece>& pieces, T* out, std::int64_t fir
 template <class T, class Sum>
 void reduce_all(const std::vector<RankPiece>& pieces, const Tensor& tensor, Reduce reduce,
                 Accumulate accumulate) {
-  T* out = tensor.as<T>();
-  const std::int64_t count = tensor.count();
-#pragma omp parallel for schedule(static) if (count >= kThreadedCount)
-  for (std::int64_t first = 0; first < count; first += kBlock)
-    reduce_block<T, Sum>(pieces, out, first, std::min(kBlock, count - first), reduce, accumulate);
+  T* out = elements<T>(tensor);
+  parallel_blocks(tensor.count(), kBlock, std::ssize(pieces), [&](std::int64_t first, std::int64_t count) {
+    reduce_block<T, Sum>(pieces, out, first, count, reduce, accumulate);
+  });
 }
 
 }  // namespace
 
-void reduce_in_rank_order(const std::vector<RankPiece>& pieces, const Tensor& out, Reduce reduce,
-                          Accumulate accumulate) {
-  RIPSTOP_CHECK(!pieces.empty() && out.device.kind == DeviceKind::kCpu, "{} pieces on {}", pieces.size(),
-                device_name(out.device));
-  for (const RankPiece& piece : pieces)
-    RIPSTOP_CHECK(
-        piece.dtype == out.dtype || (piece.dtype == DType::kBFloat16 && out.dtype == DType::kFloat32),
-        "{} reduced into {}", dtype_name(piece.dtype), dtype_name(out.dtype));
+void reduce_pieces(const KernelCall&, const std::vector<RankPiece>& pieces, const Tensor& out, Reduce reduce,
+                   Accumulate accumulate) {
   switch (out.dtype) {
     case DType::kFloat32:
       return reduce_all<float, float>(pieces, out, reduce, accumulate);
@@ -95,16 +85,4 @@ void reduce_in_rank_order(const std::vector<RankPiece>& pieces, const Tensor& ou
   }
 }
 
-void round_in_place(void* numbers, std::int64_t count) {
-  const auto* from = static_cast<const float*>(numbers);
-  auto* to = static_cast<std::byte*>(numbers);
-  // A block is written where only blocks lay that have been read.
-  BFloat16 rounded[kBlock];
-  for (std::int64_t first = 0; first < count; first += kBlock) {
-    const std::int64_t n = std::min(kBlock, count - first);
-    for (std::int64_t i = 0; i < n; ++i) rounded[i] = BFloat16(from[first + i]);
-    std::memcpy(to + first * 2, rounded, static_cast<std::size_t>(n * 2));
-  }
-}
-
-}  // namespace ripstop
+}  // namespace ripstop::RIPSTOP_INSTRUCTION_SET

@@ -1,0 +1,239 @@
+// NVIDIA GPUs: device memory, streams that do not wait for the legacy stream, events without times, and
+// pinned memory between host and device. Everything is asynchronous but allocation and copies to the host.
+#include "model/device/cuda_device.h"
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+
+namespace ripstop {
+namespace {
+
+// Whether the error says that ripstop called or computed something wrong, and not that the machine lacks or
+// lost something.
+bool is_bug(cudaError_t error) {
+  switch (error) {
+    case cudaErrorInvalidValue:
+    case cudaErrorInvalidConfiguration:
+    case cudaErrorInvalidDevicePointer:
+    case cudaErrorInvalidMemcpyDirection:
+    case cudaErrorInvalidResourceHandle:
+    case cudaErrorIllegalAddress:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorAssert:
+    case cudaErrorLaunchFailure:
+    case cudaErrorLaunchOutOfResources:
+      return true;
+    default:
+      return false;
+  }
+}
+
+void select(const Device& device) {
+  check_cuda(cudaSetDevice(device.index), "cudaSetDevice");
+}
+
+void* allocate(const Device& device, std::int64_t bytes) {
+  select(device);
+  void* data = nullptr;
+  const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
+  const cudaError_t result = cudaMalloc(&data, size);
+  if (result == cudaErrorMemoryAllocation) {
+    static_cast<void>(cudaGetLastError());  // it is told once, by the caller
+    return nullptr;
+  }
+  check_cuda(result, "cudaMalloc");
+  check_cuda(cudaMemset(data, 0, size), "cudaMemset");
+  // No other stream waits for the legacy stream, which this ran on.
+  check_cuda(cudaStreamSynchronize(nullptr), "cudaMemset");
+  return data;
+}
+
+// cudaFree waits for the device. While an exception unwinds that could be for a collective whose other ranks
+// never come, and the process is about to end anyway.
+void release(const Device& device, void* data) noexcept {
+  if (std::uncaught_exceptions() > 0) return;
+  static_cast<void>(cudaSetDevice(device.index));
+  static_cast<void>(cudaFree(data));
+}
+
+bool on_host(const void* data) {
+  cudaPointerAttributes attributes{};
+  check_cuda(cudaPointerGetAttributes(&attributes, data), "cudaPointerGetAttributes");
+  return attributes.type != cudaMemoryTypeDevice && attributes.type != cudaMemoryTypeManaged;
+}
+
+void copy(const Stream& stream, void* to, const void* from, std::int64_t bytes) {
+  CudaStream& cuda = cuda_stream(stream);
+  const bool to_host = on_host(to), from_host = on_host(from);
+  if (to_host && from_host) {
+    stream.synchronize();
+    std::memmove(to, from, static_cast<std::size_t>(bytes));
+  } else if (to_host) {
+    cuda.to_host(to, from, bytes);
+  } else if (from_host) {
+    cuda.from_host(to, from, bytes);
+  } else {
+    check_cuda(
+        cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToDevice, cuda.native()),
+        "cudaMemcpyAsync");
+  }
+}
+
+void* make_stream(const Device& device) {
+  return new CudaStream(device.index);
+}
+void end_stream(const Device&, void* stream) noexcept {
+  delete static_cast<CudaStream*>(stream);
+}
+void synchronize(const Device&, void* stream) {
+  static_cast<CudaStream*>(stream)->synchronize();
+}
+
+void* make_event(const Device& device) {
+  select(device);
+  cudaEvent_t event = nullptr;
+  check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
+  return event;
+}
+void end_event(const Device&, void* event) noexcept {
+  static_cast<void>(cudaEventDestroy(static_cast<cudaEvent_t>(event)));
+}
+void record(const Device&, void* event, void* stream) {
+  check_cuda(cudaEventRecord(static_cast<cudaEvent_t>(event), static_cast<CudaStream*>(stream)->native()),
+             "cudaEventRecord");
+}
+void make_wait(const Device&, void* event, void* stream) {
+  check_cuda(
+      cudaStreamWaitEvent(static_cast<CudaStream*>(stream)->native(), static_cast<cudaEvent_t>(event), 0),
+      "cudaStreamWaitEvent");
+}
+
+}  // namespace
+
+void check_cuda(cudaError_t result, const char* call) {
+  if (result == cudaSuccess) return;
+  throw Error(is_bug(result) ? ExitCode::kBug : ExitCode::kResources,
+              fmt::format("{}: {} ({})", call, cudaGetErrorString(result), cudaGetErrorName(result)),
+              is_bug(result)
+                  ? "CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer show which kernel it was"
+                  : "`ripstop doctor` shows driver, GPUs and the versions that ripstop was built for");
+}
+
+bool is_reached(cudaEvent_t event) {
+  const cudaError_t result = cudaEventQuery(event);
+  if (result != cudaErrorNotReady) check_cuda(result, "cudaEventQuery");
+  return result == cudaSuccess;
+}
+
+CudaStream::CudaStream(int device) : device_(device) {
+  select(Device::cuda(device));
+  check_cuda(cudaStreamCreateWithFlags(&native_, cudaStreamNonBlocking), "cudaStreamCreate");
+  check_cuda(cudaEventCreateWithFlags(&end_, cudaEventDisableTiming), "cudaEventCreate");
+}
+
+CudaStream::~CudaStream() {
+  if (std::uncaught_exceptions() > 0) return;  // as in release
+  static_cast<void>(cudaSetDevice(device_));
+  static_cast<void>(cudaStreamSynchronize(native_));
+  states_.clear();
+  for (Piece& piece : pieces_) {
+    if (piece.memory != nullptr) static_cast<void>(cudaFreeHost(piece.memory));
+    if (piece.left != nullptr) static_cast<void>(cudaEventDestroy(piece.left));
+  }
+  static_cast<void>(cudaEventDestroy(end_));
+  static_cast<void>(cudaStreamDestroy(native_));
+}
+
+void CudaStream::synchronize() {
+  check_cuda(cudaEventRecord(end_, native_), "cudaEventRecord");
+  wait_for(end_);
+}
+
+void CudaStream::wait_for(cudaEvent_t event) {
+  const std::shared_ptr<CudaWaiter> waiter = waiter_.lock();
+  if (waiter == nullptr) return check_cuda(cudaEventSynchronize(event), "cudaEventSynchronize");
+  waiter->await([&] { return is_reached(event); });
+}
+
+void CudaStream::make_pieces() {
+  for (Piece& piece : pieces_) {
+    check_cuda(cudaHostAlloc(reinterpret_cast<void**>(&piece.memory), kPieceBytes, cudaHostAllocDefault),
+               "cudaHostAlloc");
+    check_cuda(cudaEventCreateWithFlags(&piece.left, cudaEventDisableTiming), "cudaEventCreate");
+  }
+}
+
+void CudaStream::next_piece() {
+  check_cuda(cudaEventRecord(pieces_[piece_].left, native_), "cudaEventRecord");
+  piece_ = (piece_ + 1) % kPieces;
+  used_ = 0;
+  wait_for(pieces_[piece_].left);
+}
+
+// `bytes` bytes of pinned memory that nothing reads or writes any more.
+std::byte* CudaStream::room(std::int64_t bytes) {
+  constexpr std::int64_t kAlignment = 256;
+  if (pieces_[0].memory == nullptr) make_pieces();
+  if (used_ + bytes > kPieceBytes) next_piece();
+  std::byte* place = pieces_[piece_].memory + used_;
+  used_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return place;
+}
+
+void CudaStream::from_host(void* to, const void* from, std::int64_t bytes) {
+  for (std::int64_t at = 0; at < bytes; at += kPieceBytes) {
+    const std::int64_t part = std::min(kPieceBytes, bytes - at);
+    const auto size = static_cast<std::size_t>(part);
+    std::byte* place = room(part);
+    std::memcpy(place, static_cast<const std::byte*>(from) + at, size);
+    check_cuda(
+        cudaMemcpyAsync(static_cast<std::byte*>(to) + at, place, size, cudaMemcpyHostToDevice, native_),
+        "cudaMemcpyAsync");
+  }
+}
+
+// One part arrives while the one before it is copied on.
+void CudaStream::to_host(void* to, const void* from, std::int64_t bytes) {
+  struct Arriving {
+    std::byte* place = nullptr;
+    std::int64_t at = 0, bytes = 0;
+    std::size_t piece = 0;
+  } before;
+  const auto take = [&](const Arriving& part) {
+    if (part.place == nullptr) return;
+    wait_for(pieces_[part.piece].left);
+    std::memcpy(static_cast<std::byte*>(to) + part.at, part.place, static_cast<std::size_t>(part.bytes));
+  };
+  for (std::int64_t at = 0; at < bytes; at += kPieceBytes) {
+    const std::int64_t part = std::min(kPieceBytes, bytes - at);
+    std::byte* place = room(part);
+    const Arriving now{place, at, part, piece_};
+    check_cuda(cudaMemcpyAsync(place, static_cast<const std::byte*>(from) + at,
+                               static_cast<std::size_t>(part), cudaMemcpyDeviceToHost, native_),
+               "cudaMemcpyAsync");
+    check_cuda(cudaEventRecord(pieces_[piece_].left, native_), "cudaEventRecord");
+    take(before);
+    before = now;
+  }
+  take(before);
+}
+
+const DeviceTable& cuda_device() {
+  static constexpr DeviceTable table{.allocate = allocate,
+                                     .release = release,
+                                     .copy = copy,
+                                     .make_stream = make_stream,
+                                     .end_stream = end_stream,
+                                     .synchronize = synchronize,
+                                     .make_event = make_event,
+                                     .end_event = end_event,
+                                     .record = record,
+                                     .make_wait = make_wait};
+  return table;
+}
+
+}  // namespace ripstop

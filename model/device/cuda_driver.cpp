@@ -1,0 +1,78 @@
+// Driver and GPUs as the run time sees them. Nothing here needs a driver to start.
+#include <cuda_runtime_api.h>
+
+#include "model/device/cuda_machine.h"
+
+#include <fmt/format.h>
+
+namespace ripstop {
+namespace {
+
+// 13000 -> "13.0"
+std::string version_text(int version) {
+  return version <= 0 ? "" : fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+std::string identity_text(const cudaDeviceProp& properties) {
+  std::string text;
+  for (const char byte : properties.uuid.bytes)
+    text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  return text;
+}
+
+CudaGpu look_at_gpu(int index) {
+  CudaGpu gpu;
+  cudaDeviceProp properties{};
+  if (cudaGetDeviceProperties(&properties, index) != cudaSuccess) return gpu;
+  gpu.name = properties.name;
+  gpu.identity = identity_text(properties);
+  gpu.memory_bytes = static_cast<std::int64_t>(properties.totalGlobalMem);
+  gpu.major = properties.major;
+  gpu.minor = properties.minor;
+  gpu.multiprocessors = properties.multiProcessorCount;
+  return gpu;
+}
+
+}  // namespace
+
+bool cuda_is_built() noexcept {
+  return true;
+}
+
+int cuda_device_count() noexcept {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+  static_cast<void>(cudaGetLastError());
+  return 0;
+}
+
+std::int64_t cuda_free_bytes(int index) noexcept {
+  std::size_t free = 0, total = 0;
+  if (cudaSetDevice(index) != cudaSuccess || cudaMemGetInfo(&free, &total) != cudaSuccess) return 0;
+  return static_cast<std::int64_t>(free);
+}
+
+CudaMachine look_at_cuda() {
+  CudaMachine machine;
+  machine.built = true;
+  machine.architectures = RIPSTOP_CUDA_ARCHITECTURES;
+  int driver = 0, runtime = 0, count = 0;
+  static_cast<void>(cudaDriverGetVersion(&driver));
+  static_cast<void>(cudaRuntimeGetVersion(&runtime));
+  // A driver serves every toolkit of its own major version (minor version compatibility).
+  machine.libraries.push_back({"driver, for CUDA", version_text(CUDART_VERSION / 1000 * 1000),
+                               version_text(CUDART_VERSION), version_text(driver)});
+  machine.libraries.push_back({"CUDA run time", "12.0", version_text(CUDART_VERSION), version_text(runtime)});
+  for (const CudaLibrary& library : cuda_kernel_libraries()) machine.libraries.push_back(library);
+  const cudaError_t result = cudaGetDeviceCount(&count);
+  if (result != cudaSuccess) {
+    machine.problem = driver == 0 ? "there is no NVIDIA driver" : cudaGetErrorString(result);
+    static_cast<void>(cudaGetLastError());
+    return machine;
+  }
+  for (int index = 0; index < count; ++index) machine.gpus.push_back(look_at_gpu(index));
+  if (count == 0) machine.problem = "no GPU is visible (CUDA_VISIBLE_DEVICES?)";
+  return machine;
+}
+
+}  // namespace ripstop

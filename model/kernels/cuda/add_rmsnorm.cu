@@ -1,0 +1,256 @@
+// s = residual + branch; r = 1 / sqrt(mean(s^2) + epsilon); y = s r w.
+// Backward: ds = r (dy w) - s r^3 / C * sum(dy w s); dw = sum over rows of dy s r.
+// A block a row. Backward has a fixed number of blocks, each with the dw of its rows, which are added up
+// last. Rows that fit are read once and held in registers; others are read twice, one element at a time.
+#include "model/kernels/cuda/cuda_kernels.h"
+#include "model/kernels/cuda/launch.h"
+#include "model/kernels/cuda/reduce.cuh"
+#include "model/kernels/cuda/vector.cuh"
+#include "model/kernels/cuda_workspace.h"
+
+namespace ripstop::cuda {
+namespace {
+
+constexpr int kThreads = 512;
+constexpr int kForwardHeld = 4;   ///< accesses of 16 bytes that a thread holds
+constexpr int kBackwardHeld = 2;  ///< of each operand
+
+/// Elements of `residual` + `branch`, as they are stored in `sum`.
+template <int kWidth, class T>
+__device__ Floats<kWidth> add_branch(const T* residual, const T* branch, T* sum, std::int64_t at) {
+  Floats<kWidth> x = load<kWidth>(residual + at);
+  if (branch != nullptr) {
+    const Floats<kWidth> b = load<kWidth>(branch + at);
+#pragma unroll
+    for (int c = 0; c < kWidth; ++c) x.at[c] += b.at[c];
+    x = as_stored(sum, x);
+  }
+  if (branch != nullptr || sum != residual) store(sum + at, x);
+  return x;
+}
+
+template <int kWidth>
+__device__ float squares(const Floats<kWidth>& x) {
+  float sum = 0;
+#pragma unroll
+  for (int c = 0; c < kWidth; ++c) sum += x.at[c] * x.at[c];
+  return sum;
+}
+
+/// normed = sum * inverse * weight.
+template <int kWidth, class T>
+__device__ void store_normed(const Floats<kWidth>& sum, float inverse, const T* weight, T* normed) {
+  Floats<kWidth> y = load<kWidth>(weight);
+#pragma unroll
+  for (int c = 0; c < kWidth; ++c) y.at[c] *= sum.at[c] * inverse;
+  store(normed, y);
+}
+
+template <class T>
+struct Forward {
+  const T *residual, *branch, *weight;
+  T *sum, *normed;
+  float* inverse_rms;
+  std::int64_t columns;
+  float epsilon;
+};
+
+/// The inverse root mean square of a row, from this thread's part of the sum of squares.
+template <class T>
+__device__ float finish_squares(const Forward<T>& x, float squares) {
+  const float mean = block_sum(squares) / static_cast<float>(x.columns);
+  const float inverse = rsqrtf(mean + x.epsilon);
+  if (threadIdx.x == 0) x.inverse_rms[blockIdx.x] = inverse;
+  return inverse;
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) forward_held(Forward<T> x) {
+  constexpr int kWidth = kWhole<T>;
+  const std::int64_t row = blockIdx.x * x.columns;
+  const std::int64_t step = static_cast<std::int64_t>(blockDim.x) * kWidth, first = threadIdx.x * kWidth;
+  Floats<kWidth> sum[kForwardHeld];
+  float own = 0;
+#pragma unroll
+  for (int j = 0; j < kForwardHeld; ++j) {
+    const std::int64_t i = first + j * step;
+    if (i >= x.columns) continue;
+    sum[j] = add_branch<kWidth>(x.residual, x.branch, x.sum, row + i);
+    own += squares(sum[j]);
+  }
+  const float inverse = finish_squares(x, own);
+#pragma unroll
+  for (int j = 0; j < kForwardHeld; ++j) {
+    const std::int64_t i = first + j * step;
+    if (i < x.columns) store_normed(sum[j], inverse, x.weight + i, x.normed + row + i);
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) forward_looped(Forward<T> x) {
+  const std::int64_t row = blockIdx.x * x.columns;
+  float own = 0;
+  for (std::int64_t i = threadIdx.x; i < x.columns; i += blockDim.x)
+    own += squares(add_branch<1>(x.residual, x.branch, x.sum, row + i));
+  const float inverse = finish_squares(x, own);
+  for (std::int64_t i = threadIdx.x; i < x.columns; i += blockDim.x)
+    store_normed(load<1>(x.sum + row + i), inverse, x.weight + i, x.normed + row + i);
+}
+
+template <class T>
+struct Backward {
+  const T *dnormed, *sum, *weight;
+  const float* inverse_rms;
+  T* dresidual;
+  float* dweight;  ///< one row a block
+  std::int64_t rows, columns;
+};
+
+/// What the gradient takes from s, from this thread's part of sum(dy w s).
+template <class T>
+__device__ float finish_dot(const Backward<T>& x, float dot, float inverse) {
+  return block_sum(dot) * inverse * inverse * inverse / static_cast<float>(x.columns);
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) backward_held(Backward<T> x) {
+  constexpr int kWidth = kWhole<T>;
+  const std::int64_t step = static_cast<std::int64_t>(blockDim.x) * kWidth, first = threadIdx.x * kWidth;
+  Floats<kWidth> dweight[kBackwardHeld] = {};
+  for (std::int64_t n = blockIdx.x; n < x.rows; n += gridDim.x) {
+    const std::int64_t row = n * x.columns;
+    const float inverse = x.inverse_rms[n];
+    Floats<kWidth> dscaled[kBackwardHeld], sum[kBackwardHeld], dresidual[kBackwardHeld];
+    float dot = 0;
+#pragma unroll
+    for (int j = 0; j < kBackwardHeld; ++j) {
+      const std::int64_t i = first + j * step;
+      if (i >= x.columns) continue;
+      dscaled[j] = load<kWidth>(x.dnormed + row + i);
+      sum[j] = load<kWidth>(x.sum + row + i);
+      dresidual[j] = load<kWidth>(x.dresidual + row + i);
+      const Floats<kWidth> weight = load<kWidth>(x.weight + i);
+#pragma unroll
+      for (int c = 0; c < kWidth; ++c) {
+        dweight[j].at[c] += dscaled[j].at[c] * (sum[j].at[c] * inverse);
+        dscaled[j].at[c] *= weight.at[c];
+        dot += dscaled[j].at[c] * sum[j].at[c];
+      }
+    }
+    const float along = finish_dot(x, dot, inverse);
+#pragma unroll
+    for (int j = 0; j < kBackwardHeld; ++j) {
+      const std::int64_t i = first + j * step;
+      if (i >= x.columns) continue;
+#pragma unroll
+      for (int c = 0; c < kWidth; ++c)
+        dresidual[j].at[c] += dscaled[j].at[c] * inverse - sum[j].at[c] * along;
+      store(x.dresidual + row + i, dresidual[j]);
+    }
+  }
+#pragma unroll
+  for (int j = 0; j < kBackwardHeld; ++j)
+    if (first + j * step < x.columns)
+      store(x.dweight + blockIdx.x * x.columns + first + j * step, dweight[j]);
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) backward_looped(Backward<T> x) {
+  float* dweight = x.dweight + blockIdx.x * x.columns;
+  for (std::int64_t i = threadIdx.x; i < x.columns; i += blockDim.x) dweight[i] = 0;
+  for (std::int64_t n = blockIdx.x; n < x.rows; n += gridDim.x) {
+    const std::int64_t row = n * x.columns;
+    const float inverse = x.inverse_rms[n];
+    float dot = 0;
+    for (std::int64_t i = threadIdx.x; i < x.columns; i += blockDim.x) {
+      const float dy = load<1>(x.dnormed + row + i).at[0], s = load<1>(x.sum + row + i).at[0];
+      dweight[i] += dy * (s * inverse);
+      dot += dy * load<1>(x.weight + i).at[0] * s;
+    }
+    const float along = finish_dot(x, dot, inverse);
+    for (std::int64_t i = threadIdx.x; i < x.columns; i += blockDim.x) {
+      const float dy = load<1>(x.dnormed + row + i).at[0], s = load<1>(x.sum + row + i).at[0];
+      Floats<1> d = load<1>(x.dresidual + row + i);
+      d.at[0] += dy * load<1>(x.weight + i).at[0] * inverse - s * along;
+      store(x.dresidual + row + i, d);
+    }
+  }
+}
+
+/// total (+)= the sum of `count` rows. A block adds up 32 columns: a warp every 32nd row, then a warp a
+/// column.
+__global__ void __launch_bounds__(1024)
+    add_rows(const float* rows, std::int64_t count, std::int64_t columns, bool accumulate, float* total) {
+  __shared__ float sums[32][33];
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * 32;
+  float sum = 0;
+  if (first + lane_number() < columns)
+    for (std::int64_t n = warp_number(); n < count; n += 32) sum += rows[n * columns + first + lane_number()];
+  sums[warp_number()][lane_number()] = sum;
+  __syncthreads();
+  sum = warp_sum(sums[lane_number()][warp_number()]);
+  const std::int64_t column = first + warp_number();
+  if (lane_number() == 0 && column < columns) total[column] = (accumulate ? total[column] : 0.0F) + sum;
+}
+
+/// Whether the accesses of a row, `held` a thread, are enough for all of it.
+template <class T>
+bool fits(std::int64_t columns, int held) {
+  return columns <= std::int64_t{kThreads} * held * kWhole<T>;
+}
+
+}  // namespace
+
+void add_rmsnorm(const KernelCall& call, const Tensor& residual, const Tensor& branch, const Tensor& weight,
+                 double epsilon, const Tensor& sum, const Tensor& normed, const Tensor& inverse_rms) {
+  const std::int64_t rows = residual.rows(), columns = residual.cols();
+  const bool whole = aligned(16, columns, {&residual, &branch, &weight, &sum, &normed});
+  with_element(residual.dtype, [&](auto element) {
+    using T = decltype(element);
+    const Forward<T> x{elements<T>(residual),
+                       elements<T>(branch),
+                       elements<T>(weight),
+                       elements<T>(sum),
+                       elements<T>(normed),
+                       elements<float>(inverse_rms),
+                       columns,
+                       static_cast<float>(epsilon)};
+    if (whole && fits<T>(columns, kForwardHeld)) {
+      const int threads = row_threads(columns / kWhole<T>, kForwardHeld, kThreads);
+      launch(call, "add_rmsnorm", forward_held<T>, {rows}, threads, x);
+    } else {
+      launch(call, "add_rmsnorm", forward_looped<T>, {rows}, row_threads(columns, 4, kThreads), x);
+    }
+  });
+}
+
+void add_rmsnorm_backward(const KernelCall& call, const Tensor& dnormed, const Tensor& sum,
+                          const Tensor& weight, const Tensor& inverse_rms, const Tensor& dresidual,
+                          const Tensor& dweight, Accumulate accumulate) {
+  const std::int64_t rows = sum.rows(), columns = sum.cols();
+  const std::int64_t blocks = rows < kNormBlocks ? rows : kNormBlocks;
+  auto* partial = static_cast<float*>(call.workspace);
+  const bool whole = aligned(16, columns, {&dnormed, &sum, &weight, &dresidual});
+  with_element(sum.dtype, [&](auto element) {
+    using T = decltype(element);
+    const Backward<T> x{elements<T>(dnormed),
+                        elements<T>(sum),
+                        elements<T>(weight),
+                        elements<float>(inverse_rms),
+                        elements<T>(dresidual),
+                        partial,
+                        rows,
+                        columns};
+    if (whole && fits<T>(columns, kBackwardHeld)) {
+      const int threads = row_threads(columns / kWhole<T>, kBackwardHeld, kThreads);
+      launch(call, "add_rmsnorm_backward", backward_held<T>, {blocks}, threads, x);
+    } else {
+      launch(call, "add_rmsnorm_backward", backward_looped<T>, {blocks}, row_threads(columns, 4, kThreads),
+             x);
+    }
+  });
+  launch(call, "add_rmsnorm_backward", add_rows, {divide_up(columns, 32)}, 1024, partial, blocks, columns,
+         accumulate == Accumulate::kYes, elements<float>(dweight));
+}
+
+}  // namespace ripstop::cuda

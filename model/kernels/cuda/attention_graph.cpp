@@ -1,0 +1,231 @@
+#include "model/kernels/cuda/attention_graph.h"
+
+#include <utility>
+
+namespace ripstop::cuda {
+namespace {
+
+constexpr auto kBFloat16 = CUDNN_DATA_BFLOAT16;
+constexpr auto kFloat = CUDNN_DATA_FLOAT;
+
+/// A graph with the tensors that forward and backward share. Extents are [documents, heads, rows, elements].
+class AttentionGraph {
+ public:
+  explicit AttentionGraph(const AttentionShape& shape) : s(shape) {
+    if (s.dense) return;
+    // Tensors of one shape share the array that says where their documents begin.
+    const Extents offsets{s.documents + 1, 1, 1, 1}, lengths{s.documents, 1, 1, 1}, ones{1, 1, 1, 1};
+    offset_row_ = graph.tensor(CUDNN_DATA_INT64, offsets, ones, kOffsetRow);
+    offset_query_ = graph.tensor(CUDNN_DATA_INT64, offsets, ones, kOffsetQuery);
+    offset_key_value_ = graph.tensor(CUDNN_DATA_INT64, offsets, ones, kOffsetKeyValue);
+    offset_heads_ = graph.tensor(CUDNN_DATA_INT64, offsets, ones, kOffsetHeads);
+    length_ = graph.tensor(CUDNN_DATA_INT32, lengths, ones, kLength);
+  }
+
+  std::int64_t row() const { return (s.query_heads + 2 * s.key_value_heads) * s.head_size; }
+  std::int64_t query() const { return s.query_heads * s.head_size; }
+  std::int64_t key_value() const { return s.key_value_heads * s.head_size; }
+  bool grouped() const { return s.query_heads != s.key_value_heads; }
+
+  const GraphTensor* row_offset() const { return s.dense ? nullptr : &offset_row_; }
+  const GraphTensor* query_offset() const { return s.dense ? nullptr : &offset_query_; }
+  const GraphTensor* key_value_offset() const { return s.dense ? nullptr : &offset_key_value_; }
+  const GraphTensor* heads_offset() const { return s.dense ? nullptr : &offset_heads_; }
+  const GraphTensor* length() const { return s.dense ? nullptr : &length_; }
+
+  Extents heads(std::int64_t count) const { return {s.documents, count, s.length, s.head_size}; }
+  /// Rows of `width` elements, heads side by side within them.
+  Extents rows_of(std::int64_t width) const { return {s.length * width, s.head_size, width, 1}; }
+  /// Heads one after another, each with its own rows.
+  Extents by_place(std::int64_t count) const {
+    return {count * s.length * s.head_size, s.length * s.head_size, s.head_size, 1};
+  }
+
+  GraphTensor query_in() {
+    return graph.tensor(kBFloat16, heads(s.query_heads), rows_of(row()), kQuery, row_offset());
+  }
+  GraphTensor out() {
+    return graph.tensor(kBFloat16, heads(s.query_heads), rows_of(query()), kOut, query_offset());
+  }
+  /// Keys or values with rows and elements exchanged: what cuDNN multiplies by.
+  GraphTensor transposed(AttentionTensor id) {
+    const Extents extents{s.documents, s.key_value_heads, s.head_size, s.length};
+    return graph.tensor(kBFloat16, extents, {s.length * row(), s.head_size, 1, row()}, id, row_offset());
+  }
+  Extents lines() const { return {s.documents, s.query_heads, s.length, 1}; }
+  /// One float32 a query head and row, [N, H].
+  GraphTensor by_row_and_head(AttentionTensor id) {
+    const Extents strides{s.length * s.query_heads, 1, s.query_heads, 1};
+    return graph.tensor(kFloat, lines(), strides, id, heads_offset());
+  }
+  /// The same between operations, or by place.
+  GraphTensor line(std::int64_t id = Graph::kNoId) {
+    return graph.tensor(kFloat, lines(), {s.query_heads * s.length, s.length, 1, 1}, id);
+  }
+  GraphTensor scores(cudnnDataType_t type = kFloat) {
+    const std::int64_t square = s.length * s.length;
+    return graph.tensor(type, {s.documents, s.query_heads, s.length, s.length},
+                        {s.query_heads * square, square, s.length, 1});
+  }
+  GraphTensor transposed_scores(const GraphTensor& x) {
+    const std::int64_t square = s.length * s.length;
+    const GraphTensor t = graph.tensor(kBFloat16, {s.documents, s.query_heads, s.length, s.length},
+                                       {s.query_heads * square, square, 1, s.length});
+    graph.reshape(x, t);
+    return t;
+  }
+
+  /// -infinity where a row or a column lies beyond its document.
+  GraphTensor without_padding(const GraphTensor& x) {
+    if (s.dense) return x;
+    const GraphTensor row = graph.compare(CUDNN_POINTWISE_CMP_LT, graph.index(x, 2), length_);
+    const GraphTensor column = graph.compare(CUDNN_POINTWISE_CMP_LT, graph.index(x, 3), length_);
+    return graph.select(x, graph.compare(CUDNN_POINTWISE_LOGICAL_AND, row, column),
+                        graph.scalar(kMaskedPadding));
+  }
+  /// -infinity where a column lies behind its row.
+  GraphTensor without_future(const GraphTensor& x) {
+    const GraphTensor row = graph.index(x, 2), column = graph.index(x, 3);
+    return graph.select(x, graph.compare(CUDNN_POINTWISE_CMP_GE, row, column), graph.scalar(kMaskedFuture));
+  }
+
+  const AttentionShape& s;
+  Graph graph;
+
+ private:
+  GraphTensor offset_row_, offset_query_, offset_key_value_, offset_heads_, length_;
+};
+
+// What a graph cannot even describe, such as heads that do not divide, is refused like what no engine can
+// run.
+template <class Build>
+Plan plan_or_refusal(Build build) {
+  try {
+    return build();
+  } catch (const Error& error) {
+    return refused(error.what());
+  }
+}
+
+Plan forward(const AttentionShape& shape, const PlanTarget& target, std::int64_t most_workspace_bytes) {
+  AttentionGraph a(shape);
+  Graph& g = a.graph;
+  const GraphTensor q = a.query_in(), kt = a.transposed(kKey);
+  const GraphTensor v =
+      g.tensor(kBFloat16, a.heads(shape.key_value_heads), a.rows_of(a.row()), kValue, a.row_offset());
+  const GraphTensor scale = g.scalar(kScale);
+  GraphTensor x = a.scores();
+  g.matmul(q, kt, x, {.m = a.length(), .n = a.length(), .k = nullptr, .zeros_beyond = !shape.dense});
+  x = a.without_future(a.without_padding(g.pointwise(CUDNN_POINTWISE_MUL, x, &scale)));
+  const GraphTensor largest = a.line(), sum = a.line();
+  g.reduce(CUDNN_REDUCE_TENSOR_MAX, x, largest);
+  const GraphTensor e = g.pointwise(CUDNN_POINTWISE_EXP, g.pointwise(CUDNN_POINTWISE_SUB, x, &largest));
+  g.reduce(CUDNN_REDUCE_TENSOR_ADD, e, sum);
+  const GraphTensor log = g.pointwise(CUDNN_POINTWISE_LOG, sum);
+  g.pointwise(CUDNN_POINTWISE_ADD, largest, &log, a.by_row_and_head(kLogSumExp));
+  const GraphTensor p = a.scores(kBFloat16);
+  g.pointwise(CUDNN_POINTWISE_DIV, e, &sum, p);
+  g.matmul(p, v, a.out(), {.m = a.length(), .n = nullptr, .k = a.length()});
+  return std::move(g).plan(target, most_workspace_bytes);
+}
+
+class BackwardGraph : public AttentionGraph {
+ public:
+  using AttentionGraph::AttentionGraph;
+
+  /// The sum over a row of dO * O, which memory holds between two kernels.
+  GraphTensor row_sum(const GraphTensor& dout) {
+    const GraphTensor product =
+        graph.tensor(kFloat, heads(s.query_heads),
+                     {s.query_heads * s.length * s.head_size, s.length * s.head_size, query(), 1});
+    const GraphTensor o = out(), one = graph.scalar(kOne), sum = line();
+    graph.pointwise(CUDNN_POINTWISE_MUL, dout, &o, product);
+    graph.reduce(CUDNN_REDUCE_TENSOR_ADD, product, sum);
+    const bool by_place = s.dense || s.sums == Sums::kByPlace;
+    const GraphTensor stored = by_place ? line(kRowSum) : by_row_and_head(kRowSum);
+    graph.pointwise(CUDNN_POINTWISE_MUL, sum, &one, stored);
+    return stored;
+  }
+
+  /// The gradient of keys or values: transposed scores times `rows`, summed over the query heads of a group.
+  void key_value_gradient(const GraphTensor& scores, const GraphTensor& rows, AttentionTensor id,
+                          AttentionTensor grouped_id) {
+    const GraphTensor transposed = transposed_scores(scores);
+    const Graph::Lengths lengths{.m = length(), .n = nullptr, .k = length()};
+    const GraphTensor gradient = graph.tensor(kBFloat16, heads(s.key_value_heads),
+                                              rows_of(s.dense ? row() : key_value()), id, key_value_offset());
+    if (!grouped()) return graph.matmul(transposed, rows, gradient, lengths);
+    // A ragged tensor that is as many times wider as its offsets say: cuDNN multiplies them by the group.
+    const bool by_place = s.dense || s.sums == Sums::kByPlace;
+    const GraphTensor by_head = by_place ? graph.tensor(kBFloat16, heads(s.query_heads), by_place_strides())
+                                         : graph.tensor(kBFloat16, heads(s.query_heads), rows_of(query()),
+                                                        grouped_id, key_value_offset());
+    graph.matmul(transposed, rows, by_head, lengths);
+    graph.reduce(CUDNN_REDUCE_TENSOR_ADD, by_head, gradient);
+  }
+
+  void query_gradient(const GraphTensor& dscores, const GraphTensor& kt) {
+    const Graph::Lengths lengths{.m = length(), .n = nullptr, .k = length()};
+    const GraphTensor k =
+        graph.tensor(kBFloat16, heads(s.key_value_heads), rows_of(row()), Graph::kNoId, row_offset());
+    graph.reshape(kt, k);
+    const GraphTensor gradient = graph.tensor(kBFloat16, heads(s.query_heads),
+                                              rows_of(s.dense ? row() : query()), kDQuery, query_offset());
+    if (s.sums == Sums::kFromScores) return graph.matmul(dscores, k, gradient, lengths);
+    const bool by_place = s.dense || s.sums == Sums::kByPlace;
+    const GraphTensor sum =
+        by_place ? graph.tensor(kFloat, heads(s.query_heads), by_place_strides(), kDQuerySum)
+                 : graph.tensor(kFloat, heads(s.query_heads), rows_of(query()), kDQuerySum, query_offset());
+    graph.matmul(dscores, k, sum, lengths);
+    graph.pointwise(CUDNN_POINTWISE_IDENTITY, sum, nullptr, gradient);
+  }
+
+ private:
+  Extents by_place_strides() const { return by_place(s.query_heads); }
+};
+
+Plan backward(const AttentionShape& shape, const PlanTarget& target, std::int64_t most_workspace_bytes) {
+  BackwardGraph a(shape);
+  Graph& g = a.graph;
+  const GraphTensor q = a.query_in(), kt = a.transposed(kKey), vt = a.transposed(kValue);
+  const GraphTensor dout =
+      g.tensor(kBFloat16, a.heads(shape.query_heads), a.rows_of(a.query()), kDOut, a.query_offset());
+  const GraphTensor log_sum_exp = a.by_row_and_head(kLogSumExp), scale = g.scalar(kScale);
+  const GraphTensor row_sum = a.row_sum(dout);
+  const Graph::Lengths square{.m = a.length(), .n = a.length(), .k = nullptr};
+
+  GraphTensor x = a.scores();
+  g.matmul(q, kt, x, square);
+  x = g.pointwise(CUDNN_POINTWISE_MUL, x, &scale);
+  // Masked after the subtraction, as rows beyond a document have no log_sum_exp of their own.
+  x = g.pointwise(CUDNN_POINTWISE_SUB, x, &log_sum_exp);
+  const GraphTensor p = g.pointwise(CUDNN_POINTWISE_EXP, a.without_future(a.without_padding(x)));
+  a.key_value_gradient(p, dout, kDValue, kDValueGrouped);
+
+  GraphTensor dp = a.scores();
+  g.matmul(dout, vt, dp, square);
+  dp = g.pointwise(CUDNN_POINTWISE_SUB, dp, &row_sum);
+  dp = g.pointwise(CUDNN_POINTWISE_MUL, dp, &p);
+  const GraphTensor dscores = g.pointwise(CUDNN_POINTWISE_MUL, dp, &scale);
+  a.key_value_gradient(dscores, q, kDKey, kDKeyGrouped);
+  a.query_gradient(dscores, kt);
+
+  constexpr std::int64_t kOneAfterAnother = 4;
+  const Knob ordered{CUDNN_KNOB_TYPE_STAGES, kOneAfterAnother};
+  return std::move(g).plan(target, most_workspace_bytes,
+                           {&ordered, shape.sums == Sums::kOrdered ? std::size_t{1} : 0});
+}
+
+}  // namespace
+
+Plan attention_plan(const AttentionShape& shape, const PlanTarget& target,
+                    std::int64_t most_workspace_bytes) {
+  return plan_or_refusal([&] { return forward(shape, target, most_workspace_bytes); });
+}
+
+Plan attention_backward_plan(const AttentionShape& shape, const PlanTarget& target,
+                             std::int64_t most_workspace_bytes) {
+  return plan_or_refusal([&] { return backward(shape, target, most_workspace_bytes); });
+}
+
+}  // namespace ripstop::cuda

@@ -1,0 +1,191 @@
+#include "model/kernels/cuda/attention_plans.h"
+
+#include <cmath>
+#include <limits>
+
+#include "model/device/cuda_device.h"
+#include "model/kernels/cuda/ragged_documents.h"
+
+namespace ripstop::cuda {
+namespace {
+
+std::byte* place(void* memory, std::int64_t bytes) {
+  return static_cast<std::byte*>(memory) + bytes;
+}
+
+RaggedOffsets offsets_in(const AttentionScratch& scratch, void* workspace) {
+  const auto array = [&](std::int64_t at) { return reinterpret_cast<std::int64_t*>(place(workspace, at)); };
+  return {.row = array(scratch.offset_row),
+          .query = array(scratch.offset_query),
+          .key_value = array(scratch.offset_key_value),
+          .heads = array(scratch.offset_heads),
+          .length = reinterpret_cast<std::int32_t*>(place(workspace, scratch.length))};
+}
+
+AttentionShape shape_of(const Heads& heads, const AttentionSchedule& schedule) {
+  return {.query_heads = heads.query,
+          .key_value_heads = heads.key_value,
+          .head_size = heads.size,
+          .length = schedule.length,
+          .dense = schedule.dense};
+}
+
+/// What an execution binds: the operands, the scalars, and where the documents of a group lie. Scalars are
+/// read from this, so it outlives the execution.
+class Bindings {
+ public:
+  explicit Bindings(const AttentionOperands& o) : scale_(1.0F / std::sqrt(static_cast<float>(o.heads.size))) {
+    const std::int64_t bytes = element_bytes(o.qkv.dtype) * o.heads.size;
+    bind(kQuery, o.qkv.data);
+    bind(kKey, place(o.qkv.data, bytes * o.heads.query));
+    bind(kValue, place(o.qkv.data, bytes * (o.heads.query + o.heads.key_value)));
+    bind(kOut, o.out.data);
+    bind(kLogSumExp, o.log_sum_exp.data);
+    bind(kScale, &scale_);
+    bind(kMaskedFuture, &masked_);
+  }
+  Bindings(const Bindings&) = delete;
+  Bindings& operator=(const Bindings&) = delete;
+
+  void bind(AttentionTensor id, void* data) { bindings_.push_back({id, data}); }
+  void bind_one() { bind(kOne, &one_); }
+  /// For a ragged group, whose documents begin at `first`; replaces those of the group before.
+  void bind_group(const RaggedOffsets& offsets, std::int64_t first, bool backward) {
+    if (shared_ == 0) shared_ = bindings_.size();
+    bindings_.resize(shared_);
+    bind(kMaskedPadding, &masked_);
+    bind(kOffsetRow, offsets.row + first);
+    bind(kOffsetQuery, offsets.query + first);
+    if (backward) bind(kOffsetKeyValue, offsets.key_value + first);
+    bind(kOffsetHeads, offsets.heads + first);
+    bind(kLength, offsets.length + first);
+  }
+  std::span<const Binding> all() const { return bindings_; }
+
+ private:
+  float scale_, masked_ = -std::numeric_limits<float>::infinity(), one_ = 1;
+  std::vector<Binding> bindings_;
+  std::size_t shared_ = 0;
+};
+
+}  // namespace
+
+std::optional<Sums> attention_sums(const AttentionGpu& gpu, std::int64_t head_size, bool dense,
+                                   bool deterministic) {
+  constexpr int kAmpere = 8, kHopper = 9, kBlackwell = 10;
+  constexpr std::size_t kFirstOrdered = 92500;
+  // NVIDIA's front end knows buffers by row to be wrong elsewhere.
+  const bool by_row = (gpu.major == kHopper || gpu.major == kBlackwell) && head_size % 16 == 0;
+  if (!deterministic) return by_row ? Sums::kByRow : Sums::kByPlace;
+  if (gpu.major == kHopper && by_row && gpu.cudnn_version >= kFirstOrdered) return Sums::kOrdered;
+  if (gpu.major == kHopper ? by_row || dense : gpu.major == kAmpere && dense) return Sums::kFromScores;
+  return std::nullopt;
+}
+
+AttentionPlans::AttentionPlans(int device) : device_(device) {
+  check_cuda(cudaDeviceGetAttribute(&gpu_.major, cudaDevAttrComputeCapabilityMajor, device),
+             "cudaDeviceGetAttribute");
+  gpu_.cudnn_version = cudnnGetVersion();
+}
+
+AttentionPlans::~AttentionPlans() {
+  plans_.clear();
+  if (handle_ != nullptr) static_cast<void>(cudnnDestroy(handle_));
+}
+
+void AttentionPlans::use(const Stream& stream) {
+  if (handle_ != nullptr) return;
+  check_cudnn(cudnnCreate(&handle_), "cudnnCreate");
+  check_cudnn(cudnnSetStream(handle_, native_stream(stream)), "cudnnSetStream");
+}
+
+const Plan& AttentionPlans::plan(Pass pass, const AttentionShape& shape, std::int64_t most_workspace_bytes) {
+  const std::pair key{pass, shape};
+  const auto found = plans_.find(key);
+  if (found != plans_.end()) return found->second;
+  const PlanTarget target{.handle = handle_};
+  return plans_
+      .emplace(key, pass == Pass::kForward ? attention_plan(shape, target, most_workspace_bytes)
+                                           : attention_backward_plan(shape, target, most_workspace_bytes))
+      .first->second;
+}
+
+bool AttentionPlans::all_plans(Pass pass, const AttentionSchedule& schedule, AttentionShape shape,
+                               std::int64_t most_workspace_bytes, std::vector<const Plan*>& plans) {
+  for (const DocumentGroup& group : schedule.groups) {
+    shape.documents = group.count;
+    plans.push_back(&plan(pass, shape, most_workspace_bytes));
+    if (!plans.back()->ok() || plans.back()->workspace_bytes() > most_workspace_bytes) return false;
+  }
+  return true;
+}
+
+bool AttentionPlans::forward(const KernelCall& call, const AttentionOperands& o) {
+  if (gpu_.cudnn_version < kOldestCudnn) return false;
+  const std::int64_t rows = o.qkv.rows();
+  const AttentionSchedule schedule =
+      attention_schedule(rows, o.documents.count, o.documents.longest, /*padded=*/false);
+  const AttentionScratch scratch = attention_scratch(rows);
+  use(call.stream);
+  std::vector<const Plan*> plans;
+  if (!all_plans(Pass::kForward, schedule, shape_of(o.heads, schedule), scratch.bytes - scratch.plan, plans))
+    return false;
+  const RaggedOffsets offsets = offsets_in(scratch, call.workspace);
+  if (!schedule.dense) locate_documents(call, o.documents, o.heads, offsets);
+  Bindings bindings(o);
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    if (!schedule.dense) bindings.bind_group(offsets, schedule.groups[i].first, /*backward=*/false);
+    plans[i]->run(handle_, bindings.all(), place(call.workspace, scratch.plan));
+  }
+  return true;
+}
+
+bool AttentionPlans::backward(const KernelCall& call, const AttentionOperands& o) {
+  if (gpu_.cudnn_version < kOldestCudnn) return false;
+  const std::int64_t rows = o.qkv.rows(), longest = o.documents.longest;
+  const bool deterministic = call.stream.device().deterministic;
+  const bool dense = attention_schedule(rows, o.documents.count, longest, false).dense;
+  const auto sums = attention_sums(gpu_, o.heads.size, dense, deterministic);
+  if (!sums) return false;
+  const bool padded = *sums == Sums::kByPlace || *sums == Sums::kFromScores;
+  const AttentionSchedule schedule = attention_schedule(rows, o.documents.count, longest, padded);
+  const AttentionScratch scratch = attention_backward_scratch(rows, longest, o.heads, deterministic);
+  // Where the plan keeps dK and dV by head itself, it has the memory that is set aside for them.
+  const bool takes_grouped = dense || *sums == Sums::kByPlace;
+  const std::int64_t own = takes_grouped ? scratch.dkey_grouped : scratch.plan;
+  AttentionShape shape = shape_of(o.heads, schedule);
+  shape.sums = *sums;
+  use(call.stream);
+  std::vector<const Plan*> plans;
+  if (!all_plans(Pass::kBackward, schedule, shape, scratch.bytes - own, plans)) return false;
+
+  const auto part = [&](std::int64_t at) { return place(call.workspace, at); };
+  const RaggedOffsets offsets = offsets_in(scratch, call.workspace);
+  if (!dense) locate_documents(call, o.documents, o.heads, offsets);
+  Bindings bindings(o);
+  const std::int64_t bytes = element_bytes(o.qkv.dtype) * o.heads.size;
+  bindings.bind_one();
+  bindings.bind(kDOut, o.dout->data);
+  bindings.bind(kDQuery, dense ? o.dqkv->data : part(scratch.dquery));
+  bindings.bind(kDKey, dense ? place(o.dqkv->data, bytes * o.heads.query) : part(scratch.dkey));
+  bindings.bind(kDValue, dense ? place(o.dqkv->data, bytes * (o.heads.query + o.heads.key_value))
+                               : part(scratch.dvalue));
+  bindings.bind(kRowSum, part(scratch.row_sum));
+  if (*sums != Sums::kFromScores) bindings.bind(kDQuerySum, part(scratch.dquery_sum));
+  if (!takes_grouped && o.heads.query != o.heads.key_value) {
+    bindings.bind(kDKeyGrouped, part(scratch.dkey_grouped));
+    bindings.bind(kDValueGrouped, part(scratch.dvalue_grouped));
+  }
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    if (!dense) bindings.bind_group(offsets, schedule.groups[i].first, /*backward=*/true);
+    plans[i]->run(handle_, bindings.all(), part(own));
+  }
+  if (dense) return true;
+  const auto gradient = [&](std::int64_t at) { return reinterpret_cast<const BFloat16*>(part(at)); };
+  join_gradients(call, {gradient(scratch.dquery), gradient(scratch.dkey), gradient(scratch.dvalue)}, o.heads,
+                 *o.dqkv);
+  single_row_gradients(call, o.documents, o.heads, *o.dout, *o.dqkv);
+  return true;
+}
+
+}  // namespace ripstop::cuda

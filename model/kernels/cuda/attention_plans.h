@@ -1,0 +1,60 @@
+// Attention on cuDNN: a handle and the plans of one stream.
+#pragma once
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "model/kernels/cuda/attention_graph.h"
+#include "model/kernels/cuda_attention.h"
+#include "model/ops/kernel_table.h"
+
+namespace ripstop::cuda {
+
+/// Older versions compute attention wrongly or lack what is used here.
+inline constexpr std::size_t kOldestCudnn = 91100;
+
+/// What decides how backward may add up.
+struct AttentionGpu {
+  int major = 0;                  ///< of the compute capability: 8 Ampere, 9 Hopper, 10 Blackwell
+  std::size_t cudnn_version = 0;  ///< as cudnnGetVersion
+};
+
+/// How backward adds up; none where cuDNN has no way that is right or, if so wanted, deterministic.
+std::optional<Sums> attention_sums(const AttentionGpu& gpu, std::int64_t head_size, bool dense,
+                                   bool deterministic);
+
+/// The operands of one call, as in ops.h. Forward has no gradients; both have the rest.
+struct AttentionOperands {
+  const Documents& documents;
+  const Heads& heads;
+  const Tensor &qkv, &out, &log_sum_exp;
+  const Tensor *dout = nullptr, *dqkv = nullptr;
+};
+
+/// Plans of one stream, made when a number of documents and a length are first met (up to a second each), and
+/// kept. Both calls do nothing and return false where cuDNN refuses any plan that they need.
+class AttentionPlans {
+ public:
+  explicit AttentionPlans(int device);
+  ~AttentionPlans();
+  AttentionPlans(const AttentionPlans&) = delete;
+  AttentionPlans& operator=(const AttentionPlans&) = delete;
+
+  bool forward(const KernelCall& call, const AttentionOperands& operands);
+  bool backward(const KernelCall& call, const AttentionOperands& operands);
+
+ private:
+  enum class Pass : bool { kForward, kBackward };
+  const Plan& plan(Pass pass, const AttentionShape& shape, std::int64_t most_workspace_bytes);
+  bool all_plans(Pass pass, const AttentionSchedule& schedule, AttentionShape shape,
+                 std::int64_t most_workspace_bytes, std::vector<const Plan*>& plans);
+  void use(const Stream& stream);
+
+  int device_;
+  AttentionGpu gpu_;
+  cudnnHandle_t handle_ = nullptr;  ///< made with the first plan
+  std::map<std::pair<Pass, AttentionShape>, Plan> plans_;
+};
+
+}  // namespace ripstop::cuda

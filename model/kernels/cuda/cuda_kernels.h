@@ -1,0 +1,65 @@
+// The rows of the CUDA back end, each with the type of its table row and the contract of the function of the
+// same name in ops.h. Work is given to the call's stream and not waited for.
+#pragma once
+#include <type_traits>
+
+#include "model/ops/kernel_table.h"
+
+namespace ripstop::cuda {
+
+#define RIPSTOP_CUDA_ROW(row) std::remove_pointer_t<decltype(KernelTable::row)> row;
+// linear.cpp: cuBLASLt
+RIPSTOP_CUDA_ROW(linear)
+RIPSTOP_CUDA_ROW(linear_backward_input)
+RIPSTOP_CUDA_ROW(linear_backward_weight)
+// add_rmsnorm.cu
+RIPSTOP_CUDA_ROW(add_rmsnorm)
+RIPSTOP_CUDA_ROW(add_rmsnorm_backward)
+// rope.cu
+RIPSTOP_CUDA_ROW(rope)
+// attention.cpp: cuDNN
+RIPSTOP_CUDA_ROW(attention)
+RIPSTOP_CUDA_ROW(attention_backward)
+// cached_attention.cu
+RIPSTOP_CUDA_ROW(store_key_value)
+RIPSTOP_CUDA_ROW(attention_cached)
+// swiglu.cu
+RIPSTOP_CUDA_ROW(swiglu)
+RIPSTOP_CUDA_ROW(swiglu_backward)
+// embedding.cu
+RIPSTOP_CUDA_ROW(embedding)
+RIPSTOP_CUDA_ROW(embedding_backward)
+RIPSTOP_CUDA_ROW(gather_rows)
+RIPSTOP_CUDA_ROW(scatter_rows)
+// head_loss.cu
+RIPSTOP_CUDA_ROW(cross_entropy_statistics)
+RIPSTOP_CUDA_ROW(cross_entropy)
+RIPSTOP_CUDA_ROW(argmax_rows)
+// elementwise.cu
+RIPSTOP_CUDA_ROW(add_sum)
+RIPSTOP_CUDA_ROW(add_squared_norm)
+RIPSTOP_CUDA_ROW(fill_zero)
+RIPSTOP_CUDA_ROW(convert)
+RIPSTOP_CUDA_ROW(add)
+// reduce_pieces.cu
+RIPSTOP_CUDA_ROW(reduce_pieces)
+// adamw.cu
+RIPSTOP_CUDA_ROW(gradient_scale)
+RIPSTOP_CUDA_ROW(adamw)
+#undef RIPSTOP_CUDA_ROW
+
+/// `attention` and `attention_backward` by kernels without tensor cores: for float32, for head sizes that
+/// cuDNN refuses, and to compare with. Head sizes up to kPlainHeadSize, else Error(kResources). `longest` of
+/// the documents is not looked at. Forward needs no workspace, backward plain_attention_backward_bytes. Bit
+/// for bit repeatable. plain_attention.cu, plain_attention_backward.cu.
+std::remove_pointer_t<decltype(KernelTable::attention)> plain_attention;
+std::remove_pointer_t<decltype(KernelTable::attention_backward)> plain_attention_backward;
+
+inline constexpr std::int64_t kPlainHeadSize = 512;
+
+/// One float32 per row and query head. No more than cuda_workspaces().attention_backward.
+constexpr std::int64_t plain_attention_backward_bytes(std::int64_t rows, const Heads& heads) {
+  return 4 * rows * heads.query;
+}
+
+}  // namespace ripstop::cuda

@@ -1,0 +1,130 @@
+// Sums, fills, conversions. A sum is of a fixed number of blocks for a given count, in float64, whose partial
+// sums one block adds up.
+#include "model/kernels/cuda/cuda_kernels.h"
+#include "model/kernels/cuda/launch.h"
+#include "model/kernels/cuda/reduce.cuh"
+#include "model/kernels/cuda/vector.cuh"
+#include "model/kernels/cuda_workspace.h"
+
+namespace ripstop::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr std::int64_t kElementsOfSumBlock = 4096;  ///< at least, where there is more than one block
+
+struct Value {
+  __device__ double operator()(float x) const { return static_cast<double>(x); }
+};
+struct Square {
+  __device__ double operator()(float x) const { return static_cast<double>(x) * static_cast<double>(x); }
+};
+
+/// partial[block] = the block's part of the sum of term(x).
+template <int kWidth, class Term>
+__global__ void __launch_bounds__(kThreads)
+    partial_sums(const float* x, std::int64_t count, double* partial, Term term) {
+  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x * kWidth;
+  double sum = 0;
+  for (std::int64_t i = thread * kWidth; i < count; i += step) {
+    if (i + kWidth <= count) {
+      const Floats<kWidth> values = load<kWidth>(x + i);
+#pragma unroll
+      for (int c = 0; c < kWidth; ++c) sum += term(values.at[c]);
+    } else {
+      for (std::int64_t j = i; j < count; ++j) sum += term(x[j]);
+    }
+  }
+  sum = block_sum(sum);
+  if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+}
+
+/// total += the partial sums; one block.
+__global__ void __launch_bounds__(kThreads)
+    add_partial_sums(const double* partial, int count, double* total) {
+  double sum = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += static_cast<int>(blockDim.x)) sum += partial[i];
+  sum = block_sum(sum);
+  if (threadIdx.x == 0) *total += sum;
+}
+
+template <class Term>
+void add_terms(const KernelCall& call, const char* name, const Tensor& x, const Tensor& total, Term term) {
+  const std::int64_t count = x.count(), wanted = divide_up(count, kElementsOfSumBlock);
+  const std::int64_t blocks = wanted < kSumBlocks ? wanted : kSumBlocks;
+  auto* partial = static_cast<double*>(call.workspace);
+  with_width<4>(aligned(16, 4, {&x}), [&](auto width) {
+    launch(call, name, partial_sums<width.value, Term>, {blocks}, kThreads, elements<float>(x), count,
+           partial, term);
+  });
+  if (blocks > 0)
+    launch(call, name, add_partial_sums, {}, kThreads, partial, static_cast<int>(blocks),
+           elements<double>(total));
+}
+
+template <int kWidth, class From, class To>
+__global__ void __launch_bounds__(kThreads) convert_elements(const From* from, To* to, std::int64_t count) {
+  const std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kWidth;
+  if (i + kWidth <= count) {
+    store(to + i, load<kWidth>(from + i));
+  } else {
+    for (std::int64_t j = i; j < count; ++j) store(to + j, load<1>(from + j));
+  }
+}
+
+template <int kWidth>
+__global__ void __launch_bounds__(kThreads) add_elements(const float* x, float* y, std::int64_t count) {
+  const std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kWidth;
+  if (i + kWidth <= count) {
+    const Floats<kWidth> a = load<kWidth>(x + i);
+    Floats<kWidth> b = load<kWidth>(y + i);
+#pragma unroll
+    for (int c = 0; c < kWidth; ++c) b.at[c] += a.at[c];
+    store(y + i, b);
+  } else {
+    for (std::int64_t j = i; j < count; ++j) y[j] += x[j];
+  }
+}
+
+std::int64_t blocks_of(std::int64_t count, int width) {
+  return divide_up(count, std::int64_t{kThreads} * width);
+}
+
+}  // namespace
+
+void add_sum(const KernelCall& call, const Tensor& x, const Tensor& total) {
+  add_terms(call, "add_sum", x, total, Value{});
+}
+
+void add_squared_norm(const KernelCall& call, const Tensor& x, const Tensor& total) {
+  add_terms(call, "add_squared_norm", x, total, Square{});
+}
+
+void fill_zero(const KernelCall& call, const Tensor& x) {
+  if (x.count() > 0)
+    check(cudaMemsetAsync(x.data, 0, static_cast<std::size_t>(x.bytes()), native_stream(call)), "fill_zero");
+}
+
+void convert(const KernelCall& call, const Tensor& x, const Tensor& y) {
+  const std::int64_t count = x.count();
+  with_element(x.dtype, [&](auto from) {
+    with_element(y.dtype, [&](auto to) {
+      using From = decltype(from);
+      using To = decltype(to);
+      with_width<8>(aligned(16, 8, {&x, &y}), [&](auto width) {
+        launch(call, "convert", convert_elements<width.value, From, To>, {blocks_of(count, width.value)},
+               kThreads, elements<From>(x), elements<To>(y), count);
+      });
+    });
+  });
+}
+
+void add(const KernelCall& call, const Tensor& x, const Tensor& y) {
+  const std::int64_t count = x.count();
+  with_width<4>(aligned(16, 4, {&x, &y}), [&](auto width) {
+    launch(call, "add", add_elements<width.value>, {blocks_of(count, width.value)}, kThreads,
+           elements<float>(x), elements<float>(y), count);
+  });
+}
+
+}  // namespace ripstop::cuda

@@ -1,0 +1,137 @@
+// Rows of a table by token id or index, and the sum of gradient rows by token id. Forward: a block a row.
+// Backward: a block an entry of token_order; the one where a token begins adds up all rows of that token, in
+// their order, so that every element of the table is added to by one thread.
+#include "model/kernels/cuda/cuda_kernels.h"
+#include "model/kernels/cuda/launch.h"
+#include "model/kernels/cuda/vector.cuh"
+
+namespace ripstop::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kRowsAtOnce = 4;  ///< loads that do not wait for each other
+
+/// to's row = from's row index - first, or zeros where from has none; rows of `units` units.
+template <class Unit>
+__global__ void __launch_bounds__(kThreads)
+    gather(const Unit* from, std::int64_t held, const std::int32_t* index, std::int64_t first,
+           std::int64_t units, Unit* to) {
+  const std::int64_t row = index[blockIdx.x] - first;
+  const bool here = row >= 0 && row < held;
+  for (std::int64_t i = threadIdx.x; i < units; i += blockDim.x)
+    to[blockIdx.x * units + i] = here ? from[row * units + i] : Unit{};
+}
+
+template <class Unit>
+__global__ void __launch_bounds__(kThreads)
+    scatter(const Unit* from, const std::int32_t* index, std::int64_t units, Unit* to) {
+  const std::int64_t row = index[blockIdx.x];
+  for (std::int64_t i = threadIdx.x; i < units; i += blockDim.x)
+    to[row * units + i] = from[blockIdx.x * units + i];
+}
+
+/// Calls `body` with the largest unit that rows of both tensors can be copied in.
+template <class Body>
+void with_unit(const Tensor& a, const Tensor& b, Body body) {
+  if (aligned(16, a.cols(), {&a, &b})) {
+    body(uint4{});
+  } else if (aligned(4, a.cols(), {&a, &b})) {
+    body(std::uint32_t{});
+  } else {
+    body(std::uint16_t{});
+  }
+}
+
+template <class T>
+struct Gradient {
+  const std::int32_t *token, *order;
+  const T* dout;
+  float* dtable;
+  std::int64_t rows, columns, first_row, held;
+};
+
+/// Adds the rows order[begin, end) of dout at column `i` to `sum`.
+template <int kWidth, class T>
+__device__ void add_rows(const Gradient<T>& x, std::int64_t begin, std::int64_t end, std::int64_t i,
+                         Floats<kWidth>& sum) {
+  for (std::int64_t at = begin; at < end; at += kRowsAtOnce) {
+    Floats<kWidth> row[kRowsAtOnce];
+#pragma unroll
+    for (int j = 0; j < kRowsAtOnce; ++j)
+      if (at + j < end) row[j] = load<kWidth>(x.dout + x.order[at + j] * x.columns + i);
+#pragma unroll
+    for (int j = 0; j < kRowsAtOnce; ++j)
+      if (at + j < end)
+#pragma unroll
+        for (int c = 0; c < kWidth; ++c) sum.at[c] += row[j].at[c];
+  }
+}
+
+template <int kWidth, class T>
+__global__ void __launch_bounds__(kThreads) backward(Gradient<T> x) {
+  const std::int64_t begin = blockIdx.x;
+  const std::int32_t token = x.token[x.order[begin]];
+  const std::int64_t row = token - x.first_row;
+  if (row < 0 || row >= x.held) return;
+  if (begin > 0 && x.token[x.order[begin - 1]] == token) return;
+  std::int64_t end = begin + 1;
+  while (end < x.rows && x.token[x.order[end]] == token) ++end;
+  for (std::int64_t i = threadIdx.x * kWidth; i < x.columns; i += blockDim.x * kWidth) {
+    float* to = x.dtable + row * x.columns + i;
+    Floats<kWidth> sum = load<kWidth>(to);
+    add_rows(x, begin, end, i, sum);
+    store(to, sum);
+  }
+}
+
+}  // namespace
+
+void embedding(const KernelCall& call, const Tensor& token, const Tensor& table, std::int64_t first_row,
+               const Tensor& out) {
+  with_unit(table, out, [&](auto unit) {
+    using Unit = decltype(unit);
+    const std::int64_t units =
+        out.cols() * element_bytes(out.dtype) / static_cast<std::int64_t>(sizeof(Unit));
+    launch(call, "embedding", gather<Unit>, {out.rows()}, row_threads(units, 4, kThreads),
+           elements<Unit>(table), table.rows(), elements<std::int32_t>(token), first_row, units,
+           elements<Unit>(out));
+  });
+}
+
+void embedding_backward(const KernelCall& call, const Tensor& token, const Tensor& token_order,
+                        const Tensor& dout, std::int64_t first_row, const Tensor& dtable,
+                        Accumulate accumulate) {
+  if (accumulate == Accumulate::kNo) fill_zero(call, dtable);
+  const std::int64_t columns = dout.cols();
+  with_element(dout.dtype, [&](auto element) {
+    using T = decltype(element);
+    const Gradient<T> x{elements<std::int32_t>(token),
+                        elements<std::int32_t>(token_order),
+                        elements<T>(dout),
+                        elements<float>(dtable),
+                        dout.rows(),
+                        columns,
+                        first_row,
+                        dtable.rows()};
+    with_width<kWhole<T>>(aligned(16, columns, {&dout, &dtable}), [&](auto width) {
+      launch(call, "embedding_backward", backward<width.value, T>, {dout.rows()},
+             row_threads(columns / width.value, 2, kThreads), x);
+    });
+  });
+}
+
+void gather_rows(const KernelCall& call, const Tensor& x, const Tensor& index, const Tensor& out) {
+  embedding(call, index, x, 0, out);
+}
+
+void scatter_rows(const KernelCall& call, const Tensor& x, const Tensor& index, const Tensor& out) {
+  with_unit(x, out, [&](auto unit) {
+    using Unit = decltype(unit);
+    const std::int64_t units =
+        out.cols() * element_bytes(out.dtype) / static_cast<std::int64_t>(sizeof(Unit));
+    launch(call, "scatter_rows", scatter<Unit>, {x.rows()}, row_threads(units, 4, kThreads),
+           elements<Unit>(x), elements<std::int32_t>(index), units, elements<Unit>(out));
+  });
+}
+
+}  // namespace ripstop::cuda

@@ -1,0 +1,61 @@
+#include "model/kernels/cuda/gemm.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+namespace ripstop::cuda {
+namespace {
+
+std::int64_t alignment(const Tensor& t) {
+  const auto address = std::bit_cast<std::uintptr_t>(t.data);
+  return std::int64_t{1} << std::min(std::countr_zero(address), 8);
+}
+
+Gemm aligned(Gemm gemm, const Tensor& a, const Tensor& b, const Tensor& d) {
+  gemm.in = a.dtype;
+  gemm.out = d.dtype;
+  gemm.alignment_a = alignment(a);
+  gemm.alignment_b = alignment(b);
+  gemm.alignment_d = alignment(d);
+  return gemm;
+}
+
+}  // namespace
+
+Gemm forward_gemm(const Tensor& x, const Tensor& w, const Tensor& y) {
+  return aligned({.m = w.rows(),
+                  .n = x.rows(),
+                  .k = x.cols(),
+                  .lda = w.cols(),
+                  .ldb = x.cols(),
+                  .rows = x.rows(),
+                  .transpose_a = true},
+                 w, x, y);
+}
+
+Gemm backward_input_gemm(const Tensor& dy, const Tensor& w, const Tensor& dx) {
+  return aligned(
+      {.m = w.cols(), .n = dy.rows(), .k = w.rows(), .lda = w.cols(), .ldb = dy.cols(), .rows = dy.rows()}, w,
+      dy, dx);
+}
+
+Gemm backward_weight_gemm(const Tensor& dy, const Tensor& x, const Tensor& dw) {
+  return aligned({.m = x.cols(),
+                  .n = dy.cols(),
+                  .k = x.rows(),
+                  .lda = x.cols(),
+                  .ldb = dy.cols(),
+                  .rows = x.rows(),
+                  .transpose_b = true},
+                 x, dy, dw);
+}
+
+std::string gemm_name(const Gemm& g) {
+  return fmt::format("m{}-n{}-k{}-{}{}-{}-{}-a{}.{}.{}", g.m, g.n, g.k, g.transpose_a ? 't' : 'n',
+                     g.transpose_b ? 't' : 'n', dtype_name(g.in), dtype_name(g.out), g.alignment_a,
+                     g.alignment_b, g.alignment_d);
+}
+
+}  // namespace ripstop::cuda

@@ -1,0 +1,37 @@
+// The products of linear layers as cuBLASLt is told of them.
+#pragma once
+#include <compare>
+#include <cstdint>
+#include <string>
+
+#include "model/device/tensor.h"
+
+namespace ripstop::cuda {
+
+/// D [m, n] (+)= op(A) op(B), all column-major with the leading dimensions lda, ldb and m: a row-major matrix
+/// is its transpose read by columns. op(A) is [m, k], op(B) [k, n]. What is added to does not choose an
+/// algorithm, so it is no part of this.
+struct Gemm {
+  std::int64_t m = 0, n = 0, k = 0;
+  std::int64_t lda = 0, ldb = 0;
+  std::int64_t rows = 0;  ///< N of ops.h: which of the sizes belongs to the batch
+  bool transpose_a = false, transpose_b = false;
+  DType in = DType::kFloat32, out = DType::kFloat32;
+  /// Bytes that the addresses are multiples of, at most 256.
+  std::int64_t alignment_a = 256, alignment_b = 256, alignment_d = 256;
+
+  auto operator<=>(const Gemm&) const = default;
+};
+
+/// y^T [O, N] = w x^T: A = w, B = x, D = y.
+Gemm forward_gemm(const Tensor& x, const Tensor& w, const Tensor& y);
+/// dx^T [I, N] = w^T dy^T: A = w, B = dy, D = dx.
+Gemm backward_input_gemm(const Tensor& dy, const Tensor& w, const Tensor& dx);
+/// dw^T [I, O] = x^T dy: A = x, B = dy, D = dw.
+Gemm backward_weight_gemm(const Tensor& dy, const Tensor& x, const Tensor& dw);
+
+/// One line without blanks, from which the Gemm can be told:
+/// "m4096-n2048-k11008-tn-bfloat16-float32-a256.256.16".
+std::string gemm_name(const Gemm& gemm);
+
+}  // namespace ripstop::cuda

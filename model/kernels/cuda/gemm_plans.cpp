@@ -1,0 +1,253 @@
+#include "model/kernels/cuda/gemm_plans.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "model/device/cuda_device.h"
+#include "model/kernels/cuda_workspace.h"
+
+namespace ripstop::cuda {
+namespace {
+
+// Rows of prompts differ from call to call; plans of those that do not come again must not pile up.
+constexpr std::size_t kMostPlans = 2048;
+constexpr int kMostCandidates = 32;
+constexpr int kRounds = 5;
+
+void check_cublas(cublasStatus_t status, const char* call) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  throw Error(status == CUBLAS_STATUS_INVALID_VALUE ? ExitCode::kBug : ExitCode::kResources,
+              fmt::format("{}: {}", call, cublasLtGetStatusString(status)),
+              "`ripstop doctor` shows driver, GPUs and the versions that ripstop was built for");
+}
+
+cudaDataType_t cuda_type(DType dtype) {
+  return dtype == DType::kBFloat16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+// Partial sums are added in float32: in the workspace, or in the output where that is float32.
+std::uint32_t reduction_schemes(const Gemm& gemm) {
+  return gemm.out == DType::kFloat32
+             ? CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
+             : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+}
+
+std::string owner(int device) {
+  cudaDeviceProp properties{};
+  check_cuda(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+  return fmt::format("{}, cuBLASLt {}", properties.name, cublasLtGetVersion());
+}
+
+bool capturing(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check_cuda(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing");
+  return status != cudaStreamCaptureStatusNone;
+}
+
+/// Two events with times around some work.
+class Stopwatch {
+ public:
+  Stopwatch() {
+    for (cudaEvent_t* event : {&begin_, &end_}) check_cuda(cudaEventCreate(event), "cudaEventCreate");
+  }
+  ~Stopwatch() {
+    for (cudaEvent_t event : {begin_, end_}) static_cast<void>(cudaEventDestroy(event));
+  }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+  /// What `work` takes on the stream; waits for it.
+  template <class Work>
+  double microseconds(cudaStream_t stream, Work work) {
+    check_cuda(cudaEventRecord(begin_, stream), "cudaEventRecord");
+    work();
+    check_cuda(cudaEventRecord(end_, stream), "cudaEventRecord");
+    check_cuda(cudaEventSynchronize(end_), "cudaEventSynchronize");
+    float milliseconds = 0;
+    check_cuda(cudaEventElapsedTime(&milliseconds, begin_, end_), "cudaEventElapsedTime");
+    return 1e3 * static_cast<double>(milliseconds);
+  }
+
+ private:
+  cudaEvent_t begin_ = nullptr, end_ = nullptr;
+};
+
+/// Device memory outside of every plan, for a moment; none where there is none left.
+class SpareMemory {
+ public:
+  explicit SpareMemory(std::int64_t bytes) {
+    if (cudaMalloc(&data_, static_cast<std::size_t>(bytes)) == cudaSuccess) return;
+    data_ = nullptr;
+    static_cast<void>(cudaGetLastError());
+  }
+  ~SpareMemory() { static_cast<void>(cudaFree(data_)); }
+  SpareMemory(const SpareMemory&) = delete;
+  SpareMemory& operator=(const SpareMemory&) = delete;
+  void* data() const { return data_; }
+
+ private:
+  void* data_ = nullptr;
+};
+
+}  // namespace
+
+GemmDescriptors::GemmDescriptors(const Gemm& g) {
+  check_cublas(cublasLtMatmulDescInit(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescInit");
+  const auto transpose = [&](cublasLtMatmulDescAttributes_t attribute, bool transposed) {
+    const cublasOperation_t value = transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    check_cublas(cublasLtMatmulDescSetAttribute(&operation, attribute, &value, sizeof value),
+                 "cublasLtMatmulDescSetAttribute");
+  };
+  transpose(CUBLASLT_MATMUL_DESC_TRANSA, g.transpose_a);
+  transpose(CUBLASLT_MATMUL_DESC_TRANSB, g.transpose_b);
+  const auto layout = [](cublasLtMatrixLayoutOpaque_t& matrix, DType dtype, std::int64_t rows,
+                         std::int64_t columns, std::int64_t leading) {
+    check_cublas(cublasLtMatrixLayoutInit(&matrix, cuda_type(dtype), static_cast<std::uint64_t>(rows),
+                                          static_cast<std::uint64_t>(columns), leading),
+                 "cublasLtMatrixLayoutInit");
+  };
+  layout(a, g.in, g.transpose_a ? g.k : g.m, g.transpose_a ? g.m : g.k, g.lda);
+  layout(b, g.in, g.transpose_b ? g.n : g.k, g.transpose_b ? g.k : g.n, g.ldb);
+  layout(d, g.out, g.m, g.n, g.m);
+}
+
+GemmPlans::GemmPlans(int device) : choices_(gemm_choices_path(owner(device)), owner(device)) {
+  check_cublas(cublasLtCreate(&handle_), "cublasLtCreate");
+}
+
+GemmPlans::~GemmPlans() {
+  static_cast<void>(cublasLtDestroy(handle_));
+}
+
+void GemmPlans::multiply(const KernelCall& call, const Gemm& gemm, const void* a, const void* b, void* d,
+                         Accumulate accumulate) {
+  const bool measures =
+      !call.stream.device().deterministic && gemm.rows > 0 && gemm.rows % kMeasuredRows == 0;
+  if (plans_.size() >= kMostPlans) plans_.clear();
+  auto found = plans_.find(gemm);
+  if (found == plans_.end()) found = plans_.emplace(gemm, make(gemm, measures)).first;
+  Plan& plan = found->second;
+  const Work work{call, gemm, a, b, d};
+  if (!plan.settled && ++plan.uses >= kUsesBeforeMeasuring && !capturing(native_stream(call.stream)))
+    measure(work, plan, accumulate);
+  check_cublas(run(work, plan.descriptors, plan.algorithm, accumulate == Accumulate::kYes ? 1.0F : 0.0F),
+               "cublasLtMatmul");
+}
+
+GemmPlans::Plan GemmPlans::make(const Gemm& gemm, bool measures) {
+  Plan plan(gemm);
+  if (const auto known = measures ? chosen(gemm, plan.descriptors) : std::nullopt) {
+    plan.algorithm = *known;
+    plan.settled = true;
+    return plan;
+  }
+  const auto guesses = candidates(gemm, plan.descriptors, 1);
+  if (guesses.empty())
+    throw Error(ExitCode::kResources, fmt::format("cuBLASLt has no algorithm for {}", gemm_name(gemm)),
+                gemm.in == DType::kBFloat16 ? "set precision.compute = \"float32\"" : "");
+  plan.algorithm = guesses.front();
+  plan.settled = !measures;
+  return plan;
+}
+
+// A file can be copied between machines or damaged: what it says is used only where the library agrees.
+std::optional<cublasLtMatmulAlgo_t> GemmPlans::chosen(const Gemm& gemm,
+                                                      const GemmDescriptors& descriptors) const {
+  const GemmChoice* choice = choices_.find(gemm_name(gemm));
+  if (choice == nullptr) return std::nullopt;
+  cublasLtMatmulAlgo_t algorithm;
+  static_assert(sizeof algorithm == sizeof choice->algorithm);
+  std::memcpy(&algorithm, choice->algorithm.data(), sizeof algorithm);
+  GemmDescriptors d = descriptors;
+  cublasLtMatmulHeuristicResult_t result{};
+  const bool fits = cublasLtMatmulAlgoCheck(handle_, &d.operation, &d.a, &d.b, &d.d, &d.d, &algorithm,
+                                            &result) == CUBLAS_STATUS_SUCCESS &&
+                    result.workspaceSize <= static_cast<std::size_t>(kGemmWorkspaceBytes);
+  return fits ? std::optional(algorithm) : std::nullopt;
+}
+
+std::vector<cublasLtMatmulAlgo_t> GemmPlans::candidates(const Gemm& gemm, const GemmDescriptors& descriptors,
+                                                        int most) const {
+  cublasLtMatmulPreferenceOpaque_t preference;
+  check_cublas(cublasLtMatmulPreferenceInit(&preference), "cublasLtMatmulPreferenceInit");
+  const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
+    check_cublas(cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &value, sizeof value),
+                 "cublasLtMatmulPreferenceSetAttribute");
+  };
+  const auto bytes = [](std::int64_t alignment) { return static_cast<std::uint32_t>(alignment); };
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::size_t>(kGemmWorkspaceBytes));
+  prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reduction_schemes(gemm));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, bytes(gemm.alignment_a));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, bytes(gemm.alignment_b));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, bytes(gemm.alignment_d));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, bytes(gemm.alignment_d));
+  GemmDescriptors d = descriptors;
+  std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<std::size_t>(most));
+  int count = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle_, &d.operation, &d.a, &d.b, &d.d, &d.d,
+                                                               &preference, most, results.data(), &count);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED) return {};
+  check_cublas(status, "cublasLtMatmulAlgoGetHeuristic");
+  std::vector<cublasLtMatmulAlgo_t> algorithms;
+  for (int i = 0; i < count; ++i)
+    if (results[static_cast<std::size_t>(i)].state == CUBLAS_STATUS_SUCCESS)
+      algorithms.push_back(results[static_cast<std::size_t>(i)].algo);
+  return algorithms;
+}
+
+cublasStatus_t GemmPlans::run(const Work& work, const GemmDescriptors& descriptors,
+                              const cublasLtMatmulAlgo_t& algorithm, float beta) const {
+  const float one = 1;
+  GemmDescriptors d = descriptors;
+  return cublasLtMatmul(handle_, &d.operation, &one, work.a, &d.a, work.b, &d.b, &beta, work.d, &d.d, work.d,
+                        &d.d, &algorithm, work.call.workspace, static_cast<std::size_t>(kGemmWorkspaceBytes),
+                        native_stream(work.call.stream));
+}
+
+// What is overwritten may be overwritten more than once. What is added to must not: then the candidates write
+// somewhere else, and where there is no memory for that, the choice is left for later.
+void GemmPlans::measure(const Work& work, Plan& plan, Accumulate accumulate) {
+  const Gemm& gemm = work.gemm;
+  const bool adds = accumulate == Accumulate::kYes;
+  const SpareMemory spare(adds ? gemm.m * gemm.n * element_bytes(gemm.out) : 0);
+  if (adds && spare.data() == nullptr) {
+    plan.uses = 0;
+    return;
+  }
+  plan.settled = true;
+  const auto algorithms = candidates(gemm, plan.descriptors, kMostCandidates);
+  const Work timed{work.call, gemm, work.a, work.b, adds ? spare.data() : work.d};
+  const auto times = microseconds(timed, plan.descriptors, algorithms);
+  const auto best = std::min_element(times.begin(), times.end());
+  if (best == times.end() || *best == std::numeric_limits<double>::infinity()) return;
+  plan.algorithm = algorithms[static_cast<std::size_t>(best - times.begin())];
+  GemmChoice choice{.microseconds = *best};
+  std::memcpy(choice.algorithm.data(), &plan.algorithm, sizeof plan.algorithm);
+  choices_.add(gemm_name(gemm), choice);
+}
+
+// The least of several rounds; each round runs all candidates, so that a clock that changes meets them alike.
+// One that is far off after the first round is not run again; one that fails takes for ever.
+std::vector<double> GemmPlans::microseconds(const Work& work, const GemmDescriptors& descriptors,
+                                            const std::vector<cublasLtMatmulAlgo_t>& algorithms) const {
+  constexpr double kNever = std::numeric_limits<double>::infinity(), kFarOff = 1.5;
+  std::vector<double> times(algorithms.size(), kNever);
+  std::vector<bool> failed(algorithms.size(), false);
+  Stopwatch stopwatch;
+  for (int round = -1; round < kRounds; ++round) {  // round -1 loads the kernels
+    const double best = times.empty() ? kNever : *std::min_element(times.begin(), times.end());
+    for (std::size_t i = 0; i < algorithms.size(); ++i) {
+      if (failed[i] || (round > 0 && times[i] > kFarOff * best)) continue;
+      cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+      const double taken = stopwatch.microseconds(
+          native_stream(work.call.stream), [&] { status = run(work, descriptors, algorithms[i], 0.0F); });
+      failed[i] = status != CUBLAS_STATUS_SUCCESS;
+      if (failed[i]) times[i] = kNever;
+      if (!failed[i] && round >= 0) times[i] = std::min(times[i], taken);
+    }
+  }
+  return times;
+}
+
+}  // namespace ripstop::cuda

@@ -1,0 +1,221 @@
+// Cross-entropy over a vocabulary that may be cut into slices. A block a row; the statistics are found in one
+// pass, with a running maximum in every thread.
+#include "model/kernels/cuda/cuda_kernels.h"
+#include "model/kernels/cuda/launch.h"
+#include "model/kernels/cuda/reduce.cuh"
+#include "model/kernels/cuda/vector.cuh"
+
+namespace ripstop::cuda {
+namespace {
+
+constexpr int kThreads = 512;
+constexpr int kWide = 4;
+
+/// The largest of some logits, and the sum of e^(logit - largest).
+struct Statistics {
+  float maximum, sum;
+};
+__device__ constexpr Statistics of_nothing() {
+  return {-kInfinity, 0};
+}
+
+/// e^(from - to), and 1 where both are the same infinity.
+__device__ float rescaled(float from, float to) {
+  return from == to ? 1.0F : expf(from - to);
+}
+__device__ Statistics combine(const Statistics& a, const Statistics& b) {
+  Statistics both;
+  both.maximum = fmaxf(a.maximum, b.maximum);
+  both.sum = a.sum * rescaled(a.maximum, both.maximum) + b.sum * rescaled(b.maximum, both.maximum);
+  return both;
+}
+
+template <int kWidth>
+__device__ void add_logits(const Floats<kWidth>& x, Statistics& s) {
+  float most = s.maximum;
+#pragma unroll
+  for (int c = 0; c < kWidth; ++c) most = fmaxf(most, x.at[c]);
+  float sum = s.sum * rescaled(s.maximum, most);
+#pragma unroll
+  for (int c = 0; c < kWidth; ++c) sum += expf(x.at[c] - most);
+  s.maximum = most, s.sum = sum;
+}
+
+__device__ Statistics combine_warp(Statistics s) {
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) {
+    Statistics other;
+    other.maximum = __shfl_xor_sync(kAllLanes, s.maximum, step);
+    other.sum = __shfl_xor_sync(kAllLanes, s.sum, step);
+    s = combine(s, other);
+  }
+  return s;
+}
+
+/// Elements [0, count) of a row, `kWidth` at a time and the last ones alone: calls visit(index, elements).
+template <int kWidth, class Visit>
+__device__ void each_part(const float* row, std::int64_t count, Visit visit) {
+  for (std::int64_t i = threadIdx.x * kWidth; i < count; i += blockDim.x * kWidth) {
+    if (i + kWidth <= count) {
+      visit(i, load<kWidth>(row + i));
+    } else {
+      for (std::int64_t j = i; j < count; ++j) visit(j, load<1>(row + j));
+    }
+  }
+}
+
+template <int kWidth>
+__global__ void __launch_bounds__(kThreads)
+    find_statistics(const float* logits, std::int64_t columns, const std::int32_t* target,
+                    VocabularySlice slice, float* statistics) {
+  __shared__ Statistics of_warp[32];
+  const float* row = logits + blockIdx.x * columns;
+  Statistics own = of_nothing();
+  each_part<kWidth>(row, slice.valid, [&](std::int64_t, const auto& x) { add_logits(x, own); });
+  own = combine_warp(own);
+  if (lane_number() == 0) of_warp[warp_number()] = own;
+  __syncthreads();
+  if (warp_number() > 0) return;
+  own = lane_number() < static_cast<int>(blockDim.x / 32) ? of_warp[lane_number()] : of_nothing();
+  own = combine_warp(own);
+  if (lane_number() > 0) return;
+  const std::int64_t at = target[blockIdx.x] - slice.first;
+  float* to = statistics + 3 * static_cast<std::int64_t>(blockIdx.x);
+  to[0] = own.maximum;
+  to[1] = own.sum;
+  to[2] = at >= 0 && at < slice.valid ? row[at] : 0.0F;
+}
+
+template <class T>
+struct Loss {
+  const float* logits;
+  const std::int32_t* target;
+  const float* all;  ///< [slices, stride / 3, 3]
+  float* loss;
+  T* dlogits;  ///< or null
+  std::int64_t columns, slices, stride;
+  VocabularySlice slice;
+};
+
+template <int kWidth, class T>
+__device__ void store_gradient(const Loss<T>& x, const Statistics& whole, std::int64_t i, std::int64_t target,
+                               Floats<kWidth> logits, T* to) {
+  const float scale = 1.0F / whole.sum;
+#pragma unroll
+  for (int c = 0; c < kWidth; ++c) {
+    const float p = expf(logits.at[c] - whole.maximum) * scale;
+    logits.at[c] = i + c >= x.slice.valid ? 0.0F : i + c == target ? p - 1.0F : p;
+  }
+  store(to + i, logits);
+}
+
+template <int kWidth, class T>
+__global__ void __launch_bounds__(kThreads) find_loss(Loss<T> x) {
+  const std::int64_t n = blockIdx.x;
+  Statistics whole = of_nothing();
+  float target_logit = 0;
+  for (std::int64_t s = 0; s < x.slices; ++s) {
+    const float* one = x.all + s * x.stride + 3 * n;
+    whole = combine(whole, {one[0], one[1]});
+    target_logit += one[2];
+  }
+  if (threadIdx.x == 0) x.loss[n] = whole.maximum + logf(whole.sum) - target_logit;
+  if (x.dlogits == nullptr) return;
+  const std::int64_t target = x.target[n] - x.slice.first;
+  T* to = x.dlogits + n * x.columns;
+  each_part<kWidth>(x.logits + n * x.columns, x.columns, [&](std::int64_t i, const auto& logits) {
+    store_gradient(x, whole, i, target, logits, to);
+  });
+}
+
+struct Best {
+  float value;
+  int column;  ///< the lowest of equals
+};
+constexpr int kNoColumn = 0x7fffffff;
+
+/// A value that is no number is never better.
+__device__ Best better(const Best& a, const Best& b) {
+  if (a.value == b.value) return a.column < b.column ? a : b;
+  return b.value > a.value ? b : a;
+}
+
+__device__ Best best_of_warp(Best b) {
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) {
+    Best other;
+    other.value = __shfl_xor_sync(kAllLanes, b.value, step);
+    other.column = __shfl_xor_sync(kAllLanes, b.column, step);
+    b = better(b, other);
+  }
+  return b;
+}
+
+template <int kWidth>
+__global__ void __launch_bounds__(kThreads) find_best(const float* logits, std::int64_t columns,
+                                                      VocabularySlice slice, float* value, std::int32_t* id) {
+  __shared__ Best of_warp[32];
+  const float* row = logits + blockIdx.x * columns;
+  Best own{-kInfinity, kNoColumn};
+  each_part<kWidth>(row, slice.valid, [&](std::int64_t i, const auto& x) {
+    constexpr int kCount = sizeof(x) / sizeof(float);
+#pragma unroll
+    for (int c = 0; c < kCount; ++c) own = better(own, {x.at[c], static_cast<int>(i) + c});
+  });
+  own = best_of_warp(own);
+  if (lane_number() == 0) of_warp[warp_number()] = own;
+  __syncthreads();
+  if (warp_number() > 0) return;
+  own = lane_number() < static_cast<int>(blockDim.x / 32) ? of_warp[lane_number()]
+                                                          : Best{-kInfinity, kNoColumn};
+  own = best_of_warp(own);
+  if (lane_number() > 0) return;
+  value[blockIdx.x] = own.value;
+  id[blockIdx.x] = static_cast<std::int32_t>(slice.first + (own.column == kNoColumn ? 0 : own.column));
+}
+
+}  // namespace
+
+void cross_entropy_statistics(const KernelCall& call, const Tensor& logits, const Tensor& target,
+                              const VocabularySlice& slice, const Tensor& statistics) {
+  const std::int64_t columns = logits.cols();
+  with_width<kWide>(aligned(16, columns, {&logits}), [&](auto width) {
+    launch(call, "cross_entropy_statistics", find_statistics<width.value>, {logits.rows()},
+           row_threads(slice.valid, 4 * width.value, kThreads), elements<float>(logits), columns,
+           elements<std::int32_t>(target), slice, elements<float>(statistics));
+  });
+}
+
+void cross_entropy(const KernelCall& call, const Tensor& logits, const Tensor& target, const Tensor& all,
+                   const VocabularySlice& slice, const Tensor& loss, const Tensor& dlogits) {
+  const std::int64_t columns = logits.cols();
+  with_element(dlogits.dtype, [&](auto element) {
+    using T = decltype(element);
+    const Loss<T> x{elements<float>(logits),
+                    elements<std::int32_t>(target),
+                    elements<float>(all),
+                    elements<float>(loss),
+                    elements<T>(dlogits),
+                    columns,
+                    all.shape[0],
+                    3 * all.shape[1],
+                    slice};
+    // Rows of dlogits begin on multiples of 8 bytes where those of logits do on 16.
+    with_width<kWide>(aligned(16, columns, {&logits}) && aligned(8, columns, {&dlogits}), [&](auto width) {
+      launch(call, "cross_entropy", find_loss<width.value, T>, {logits.rows()},
+             row_threads(columns, 4 * width.value, kThreads), x);
+    });
+  });
+}
+
+void argmax_rows(const KernelCall& call, const Tensor& logits, const VocabularySlice& slice,
+                 const Tensor& value, const Tensor& id) {
+  const std::int64_t columns = logits.cols();
+  with_width<kWide>(aligned(16, columns, {&logits}), [&](auto width) {
+    launch(call, "argmax_rows", find_best<width.value>, {logits.rows()},
+           row_threads(slice.valid, 4 * width.value, kThreads), elements<float>(logits), columns, slice,
+           elements<float>(value), elements<std::int32_t>(id));
+  });
+}
+
+}  // namespace ripstop::cuda

@@ -1,0 +1,89 @@
+// How kernels are launched, and how the variant that fits the operands is chosen.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <initializer_list>
+#include <type_traits>
+
+#include "model/ops/kernel_table.h"
+#include "model/rounding.h"
+
+namespace ripstop::cuda {
+
+/// The stream to work on.
+cudaStream_t native_stream(const KernelCall& call);
+
+/// Throws unless `result` is cudaSuccess, as check_cuda does.
+void check(cudaError_t result, const char* call);
+
+/// Blocks of a launch; none where one of them is 0.
+struct Grid {
+  std::int64_t x = 1, y = 1;
+};
+
+/// Gives `kernel` to the call's stream; `name` is for the error. `threads` is a multiple of 32, so that all
+/// warps are whole.
+template <class... Parameters>
+void launch(const KernelCall& call, const char* name, void (*kernel)(Parameters...), Grid grid, int threads,
+            std::type_identity_t<Parameters>... arguments) {
+  if (grid.x == 0 || grid.y == 0) return;
+  RIPSTOP_CHECK(grid.x < std::int64_t{1} << 31 && grid.y < 65536 && threads % 32 == 0,
+                "{}: {} x {} blocks of {} threads", name, grid.x, grid.y, threads);
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y));
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.stream = native_stream(call);
+  check(cudaLaunchKernelEx(&config, kernel, arguments...), name);
+}
+
+/// Threads for a row cut into `parts`: at most `per_thread` parts each where `most` threads are enough.
+inline int row_threads(std::int64_t parts, std::int64_t per_thread, int most) {
+  const std::int64_t threads = round_up(divide_up(parts, per_thread), 32);
+  return threads < 32 ? 32 : threads > most ? most : static_cast<int>(threads);
+}
+
+/// Whether rows of `columns` elements of these tensors (empty ones aside) all begin on multiples of `bytes`.
+inline bool aligned(std::int64_t bytes, std::int64_t columns, std::initializer_list<const Tensor*> tensors) {
+  for (const Tensor* t : tensors) {
+    if (t->empty()) continue;
+    if (reinterpret_cast<std::uintptr_t>(t->data) % static_cast<std::uintptr_t>(bytes) != 0) return false;
+    if (columns * element_bytes(t->dtype) % bytes != 0) return false;
+  }
+  return true;
+}
+
+/// Calls `body` with a value of the element type.
+template <class Body>
+void with_element(DType dtype, Body body) {
+  if (dtype == DType::kBFloat16) {
+    body(BFloat16{});
+  } else {
+    body(0.0F);
+  }
+}
+
+/// Elements of 16 bytes.
+template <class T>
+inline constexpr int kWhole = 16 / static_cast<int>(sizeof(T));
+
+template <int kValue>
+using Width = std::integral_constant<int, kValue>;
+
+/// Calls `body` with the elements a thread moves at once: kWide where `wide`, else one.
+template <int kWide, class Body>
+void with_width(bool wide, Body body) {
+  if (wide) {
+    body(Width<kWide>{});
+  } else {
+    body(Width<1>{});
+  }
+}
+
+/// The elements as T, or null for no tensor.
+template <class T>
+T* elements(const Tensor& t) {
+  return static_cast<T*>(t.data);
+}
+
+}  // namespace ripstop::cuda

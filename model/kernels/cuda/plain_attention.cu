@@ -1,0 +1,67 @@
+// o_i = sum_j p_ij v_j, p_ij = e^(q_i.k_j / sqrt(D) - l_i), l_i the log of the sum of the exponentials, over
+// the keys j <= i of the same document. A warp a query row and head; neighbouring rows share a block's cache.
+#include "model/kernels/cuda/plain_attention.cuh"
+
+namespace ripstop::cuda {
+namespace {
+
+template <class T>
+struct Forward {
+  const T* qkv;
+  const std::int32_t* offset;
+  T* out;
+  float* log_sum_exp;
+  std::int64_t rows, documents, row;
+  int heads, group, size;  ///< `group` query heads share a key-value head; there are heads / group
+  float scale;
+};
+
+template <int kWidth, int kPerLane, class T>
+__global__ void __launch_bounds__(32 * kAttentionWarps, 1) forward(Forward<T> x) {
+  __shared__ float queries[kAttentionWarps][32 * kPerLane];
+  __shared__ Shown shown[kAttentionWarps];
+  const std::int64_t n = static_cast<std::int64_t>(blockIdx.x) * kAttentionWarps + warp_number();
+  if (n >= x.rows) return;
+  const std::int64_t head = blockIdx.y;
+  float* query = queries[warp_number()];
+  take_head(x.qkv + n * x.row + head * x.size, x.size, x.scale, query);
+  __syncwarp();
+  const std::int64_t begin = document_of(x.offset, x.documents, n).begin;
+  const T* key = x.qkv + begin * x.row + (x.heads + head / x.group) * x.size;
+  const T* value = key + x.heads / x.group * x.size;
+  Softmax<kPerLane> s;
+  attend<kWidth>(key, value, x.row, n + 1 - begin, x.size, query, shown[warp_number()], s);
+  const std::int64_t to = n * x.heads + head;
+  if (lane_number() == 0) x.log_sum_exp[to] = s.maximum + logf(s.sum);
+#pragma unroll
+  for (int e = 0; e < kPerLane; ++e) {
+    const int i = lane_number() + 32 * e;
+    if (i < x.size) store(x.out + to * x.size + i, Floats<1>{{s.out[e] / s.sum}});
+  }
+}
+
+}  // namespace
+
+void plain_attention(const KernelCall& call, const Tensor& qkv, const Documents& documents,
+                     const Heads& heads, const Tensor& out, const Tensor& log_sum_exp) {
+  with_element(qkv.dtype, [&](auto element) {
+    using T = decltype(element);
+    const Forward<T> x{elements<T>(qkv),
+                       elements<std::int32_t>(documents.offset),
+                       elements<T>(out),
+                       elements<float>(log_sum_exp),
+                       qkv.rows(),
+                       documents.count,
+                       heads.row(),
+                       static_cast<int>(heads.query),
+                       static_cast<int>(heads.query / heads.key_value),
+                       static_cast<int>(heads.size),
+                       1.0F / sqrtf(static_cast<float>(heads.size))};
+    with_head<T>(heads, {&qkv}, [&](auto width, auto per_lane) {
+      launch(call, "attention", forward<width.value, per_lane.value, T>,
+             {divide_up(qkv.rows(), kAttentionWarps), heads.query}, 32 * kAttentionWarps, x);
+    });
+  });
+}
+
+}  // namespace ripstop::cuda

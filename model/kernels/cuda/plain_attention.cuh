@@ -1,0 +1,114 @@
+// Attention of one query head at a time, without tensor cores. A warp works on a head: scores have a key a
+// lane, sums over keys an element of the head a lane.
+#pragma once
+#include "model/kernels/cuda/cuda_kernels.h"
+#include "model/kernels/cuda/launch.h"
+#include "model/kernels/cuda/reduce.cuh"
+#include "model/kernels/cuda/vector.cuh"
+
+namespace ripstop::cuda {
+
+inline constexpr int kAttentionWarps = 8;  ///< of a block
+
+/// Copies a head to shared memory, times `scale`.
+template <class T>
+__device__ inline void take_head(const T* from, int size, float scale, float* to) {
+  for (int i = lane_number(); i < size; i += 32) to[i] = load<1>(from + i).at[0] * scale;
+}
+
+/// The product of a head in memory with one in shared memory, by one lane.
+template <int kWidth, class T>
+__device__ inline float dot(const T* row, const float* with, int size) {
+  float sum = 0;
+  for (int i = 0; i < size; i += kWidth) {
+    const Floats<kWidth> x = load<kWidth>(row + i);
+#pragma unroll
+    for (int c = 0; c < kWidth; ++c) sum += x.at[c] * with[i + c];
+  }
+  return sum;
+}
+
+/// Adds the sum over 32 (or `count`, if less) rows of weight * row to `sum`; lane l has elements l, l + 32...
+template <int kPerLane, class T>
+__device__ inline void add_weighted(const T* rows, std::int64_t stride, int count, const float* weight,
+                                    int size, float (&sum)[kPerLane]) {
+  for (int j = 0; j < count; ++j)
+#pragma unroll
+    for (int e = 0; e < kPerLane; ++e) {
+      const int i = lane_number() + 32 * e;
+      if (i < size) sum[e] += weight[j] * load<1>(rows + j * stride + i).at[0];
+    }
+}
+
+/// What the lanes of a warp show each other, 32 numbers at a time: two sets in turn, so that one barrier
+/// before they are read is enough.
+struct Shown {
+  float sets[2][32];
+};
+
+/// A running softmax over keys: the weighted sum of values so far, and what it is relative to.
+template <int kPerLane>
+struct Softmax {
+  float out[kPerLane] = {};
+  float maximum = -kInfinity, sum = 0;
+};
+
+/// Adds `count` keys and values, whose rows are `stride` elements apart. `query` (scaled) and `shown`
+/// are the warp's own, in shared memory.
+template <int kWidth, int kPerLane, class T>
+__device__ inline void attend(const T* key, const T* value, std::int64_t stride, std::int64_t count, int size,
+                              const float* query, Shown& shown, Softmax<kPerLane>& s) {
+  for (std::int64_t first = 0; first < count; first += 32) {
+    const std::int64_t k = first + lane_number();
+    const float score = k < count ? dot<kWidth>(key + k * stride, query, size) : -kInfinity;
+    const float most = fmaxf(s.maximum, warp_maximum(score));
+    const float keep = expf(s.maximum - most), own = expf(score - most);
+    s.sum = s.sum * keep + warp_sum(own);
+    s.maximum = most;
+#pragma unroll
+    for (int e = 0; e < kPerLane; ++e) s.out[e] *= keep;
+    float* weight = shown.sets[first / 32 % 2];
+    weight[lane_number()] = own;
+    __syncwarp();
+    const int n = count - first < 32 ? static_cast<int>(count - first) : 32;
+    add_weighted(value + first * stride, stride, n, weight, size, s.out);
+  }
+}
+
+/// The document that `row` belongs to, as rows [begin, end): offset [count + 1] ascends.
+struct DocumentRows {
+  std::int64_t begin, end;
+};
+__device__ inline DocumentRows document_of(const std::int32_t* offset, std::int64_t count, std::int64_t row) {
+  std::int64_t low = 0, high = count;  // offset[low] <= row < offset[high]
+  while (high - low > 1) {
+    const std::int64_t middle = (low + high) / 2;
+    if (offset[middle] <= row) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  return {offset[low], offset[high]};
+}
+
+/// Calls `body` with the elements of a head that a lane loads at once and those it adds up.
+template <class T, class Body>
+void with_head(const Heads& heads, std::initializer_list<const Tensor*> tensors, Body body) {
+  if (heads.size > kPlainHeadSize)
+    throw Error(ExitCode::kResources,
+                fmt::format("attention with heads of {} elements; at most {}", heads.size, kPlainHeadSize),
+                "set model.num_attention_heads so that hidden_size / num_attention_heads is smaller");
+  const bool whole = aligned(16, heads.size, tensors), small = heads.size <= 128;
+  if (whole && small) {
+    body(Width<kWhole<T>>{}, Width<4>{});
+  } else if (whole) {
+    body(Width<kWhole<T>>{}, Width<16>{});
+  } else if (small) {
+    body(Width<2>{}, Width<4>{});
+  } else {
+    body(Width<2>{}, Width<16>{});
+  }
+}
+
+}  // namespace ripstop::cuda

@@ -1,0 +1,143 @@
+// With p as in plain_attention.cu and delta_i = do_i . o_i:
+// ds_ij = p_ij (do_i . v_j - delta_i), dq_i = sum_j ds_ij k_j / sqrt(D), dk_j = sum_i ds_ij q_i / sqrt(D),
+// dv_j = sum_i p_ij do_i, where the sums over i are over all query heads of the key-value head.
+// A warp a query row and head for dq, a warp a key row and key-value head for dk and dv: no sum crosses
+// warps.
+#include "model/kernels/cuda/plain_attention.cuh"
+
+namespace ripstop::cuda {
+namespace {
+
+template <class T>
+struct Backward {
+  const T *dout, *qkv, *out;
+  const float* log_sum_exp;
+  const std::int32_t* offset;
+  float* delta;  ///< [N, H]
+  T* dqkv;
+  std::int64_t rows, documents, row;
+  int heads, group, size;  ///< `group` query heads share a key-value head; there are heads / group
+  float scale;
+
+  __device__ int key_value_heads() const { return heads / group; }
+  __device__ std::int64_t key_at(std::int64_t n, std::int64_t key_value_head) const {
+    return n * row + (heads + key_value_head) * size;
+  }
+};
+
+template <int kPerLane, class T>
+__device__ void put_head(const float (&from)[kPerLane], int size, float scale, T* to) {
+#pragma unroll
+  for (int e = 0; e < kPerLane; ++e) {
+    const int i = lane_number() + 32 * e;
+    if (i < size) store(to + i, Floats<1>{{from[e] * scale}});
+  }
+}
+
+/// dq, and the delta that the other kernel needs.
+template <int kWidth, int kPerLane, class T>
+__global__ void __launch_bounds__(32 * kAttentionWarps, 1) query_gradient(Backward<T> x) {
+  __shared__ float queries[kAttentionWarps][32 * kPerLane], douts[kAttentionWarps][32 * kPerLane];
+  __shared__ Shown shown[kAttentionWarps];
+  const std::int64_t n = static_cast<std::int64_t>(blockIdx.x) * kAttentionWarps + warp_number();
+  if (n >= x.rows) return;
+  const std::int64_t head = blockIdx.y, at = n * x.heads + head;
+  float delta = 0;
+  for (int i = lane_number(); i < x.size; i += 32)
+    delta += load<1>(x.dout + at * x.size + i).at[0] * load<1>(x.out + at * x.size + i).at[0];
+  delta = warp_sum(delta);
+  if (lane_number() == 0) x.delta[at] = delta;
+  float *query = queries[warp_number()], *dout = douts[warp_number()];
+  take_head(x.qkv + n * x.row + head * x.size, x.size, x.scale, query);
+  take_head(x.dout + at * x.size, x.size, 1.0F, dout);
+  __syncwarp();
+  const float log_sum_exp = x.log_sum_exp[at];
+  float dquery[kPerLane] = {};
+  int set = 0;
+  for (std::int64_t first = document_of(x.offset, x.documents, n).begin; first <= n; first += 32, set ^= 1) {
+    float* dscore = shown[warp_number()].sets[set];
+    const int count = n + 1 - first < 32 ? static_cast<int>(n + 1 - first) : 32;
+    const T* key = x.qkv + x.key_at(first, head / x.group);
+    float own = 0;
+    if (lane_number() < count) {
+      const T* mine = key + lane_number() * x.row;
+      const float p = expf(dot<kWidth>(mine, query, x.size) - log_sum_exp);
+      own = p * (dot<kWidth>(mine + x.key_value_heads() * x.size, dout, x.size) - delta);
+    }
+    dscore[lane_number()] = own;
+    __syncwarp();
+    add_weighted(key, x.row, count, dscore, x.size, dquery);
+  }
+  put_head(dquery, x.size, x.scale, x.dqkv + n * x.row + head * x.size);
+}
+
+template <int kWidth, int kPerLane, class T>
+__global__ void __launch_bounds__(32 * kAttentionWarps, 1) key_gradient(Backward<T> x) {
+  __shared__ float keys[kAttentionWarps][32 * kPerLane], values[kAttentionWarps][32 * kPerLane];
+  __shared__ Shown shown_weights[kAttentionWarps], shown_dscores[kAttentionWarps];
+  const std::int64_t n = static_cast<std::int64_t>(blockIdx.x) * kAttentionWarps + warp_number();
+  if (n >= x.rows) return;
+  float *key = keys[warp_number()], *value = values[warp_number()];
+  const std::int64_t at = x.key_at(n, blockIdx.y), to_value = x.key_value_heads() * x.size;
+  take_head(x.qkv + at, x.size, x.scale, key);
+  take_head(x.qkv + at + to_value, x.size, 1.0F, value);
+  __syncwarp();
+  const std::int64_t end = document_of(x.offset, x.documents, n).end;
+  const std::int64_t out_row = static_cast<std::int64_t>(x.heads) * x.size;
+  float dkey[kPerLane] = {}, dvalue[kPerLane] = {};
+  int set = 0;
+  for (std::int64_t head = blockIdx.y * x.group; head < (blockIdx.y + 1) * x.group; ++head)
+    for (std::int64_t first = n; first < end; first += 32, set ^= 1) {
+      float* weight = shown_weights[warp_number()].sets[set];
+      float* dscore = shown_dscores[warp_number()].sets[set];
+      const int count = end - first < 32 ? static_cast<int>(end - first) : 32;
+      const T* query = x.qkv + first * x.row + head * x.size;
+      const T* dout = x.dout + first * out_row + head * x.size;
+      float p = 0, own = 0;
+      if (lane_number() < count) {
+        const std::int64_t mine = (first + lane_number()) * x.heads + head;
+        p = expf(dot<kWidth>(query + lane_number() * x.row, key, x.size) - x.log_sum_exp[mine]);
+        own = p * (dot<kWidth>(dout + lane_number() * out_row, value, x.size) - x.delta[mine]);
+      }
+      weight[lane_number()] = p;
+      dscore[lane_number()] = own;
+      __syncwarp();
+      add_weighted(query, x.row, count, dscore, x.size, dkey);
+      add_weighted(dout, out_row, count, weight, x.size, dvalue);
+    }
+  put_head(dkey, x.size, x.scale, x.dqkv + at);
+  put_head(dvalue, x.size, 1.0F, x.dqkv + at + to_value);
+}
+
+}  // namespace
+
+void plain_attention_backward(const KernelCall& call, const Tensor& dout, const Tensor& qkv,
+                              const Tensor& out, const Tensor& log_sum_exp, const Documents& documents,
+                              const Heads& heads, const Tensor& dqkv) {
+  with_element(qkv.dtype, [&](auto element) {
+    using T = decltype(element);
+    const Backward<T> x{elements<T>(dout),
+                        elements<T>(qkv),
+                        elements<T>(out),
+                        elements<float>(log_sum_exp),
+                        elements<std::int32_t>(documents.offset),
+                        static_cast<float*>(call.workspace),
+                        elements<T>(dqkv),
+                        qkv.rows(),
+                        documents.count,
+                        heads.row(),
+                        static_cast<int>(heads.query),
+                        static_cast<int>(heads.query / heads.key_value),
+                        static_cast<int>(heads.size),
+                        1.0F / sqrtf(static_cast<float>(heads.size))};
+    with_head<T>(heads, {&qkv, &dout}, [&](auto width, auto per_lane) {
+      const std::int64_t blocks = divide_up(qkv.rows(), kAttentionWarps);
+      launch(call, "attention_backward", query_gradient<width.value, per_lane.value, T>,
+             {blocks, heads.query}, 32 * kAttentionWarps, x);
+      launch(call, "attention_backward", key_gradient<width.value, per_lane.value, T>,
+             {blocks, heads.key_value}, 32 * kAttentionWarps, x);
+    });
+  });
+}
+
+}  // namespace ripstop::cuda

@@ -1,0 +1,81 @@
+// out (+)= pieces[0] + pieces[1] + ..., added in this order in float32 and rounded once: what ranks sent each
+// other in bfloat16, and sums that NCCL leaves beside where they belong. A thread has a few elements of all
+// pieces.
+#include "model/kernels/cuda/cuda_kernels.h"
+#include "model/kernels/cuda/launch.h"
+#include "model/kernels/cuda/vector.cuh"
+
+namespace ripstop::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kElements = 8;  ///< of a thread: 16 bytes of bfloat16
+
+// Passed by value: a launch may be queued long after the caller's vector is gone.
+struct PieceTable {
+  const void* data[kMostPieces];
+  bool is_bfloat16[kMostPieces];
+  int count;
+};
+static_assert(sizeof(PieceTable) <= 4000, "a launch takes 4 KiB of arguments");
+
+template <int kWidth, class T>
+__device__ void sum_at(const PieceTable& pieces, T* out, bool adds, std::int64_t i) {
+  Floats<kWidth> sum{};
+  for (int p = 0; p < pieces.count; ++p) {
+    const Floats<kWidth> x = pieces.is_bfloat16[p]
+                                 ? load<kWidth>(static_cast<const BFloat16*>(pieces.data[p]) + i)
+                                 : load<kWidth>(static_cast<const float*>(pieces.data[p]) + i);
+#pragma unroll
+    for (int c = 0; c < kWidth; ++c) sum.at[c] = p == 0 ? x.at[c] : sum.at[c] + x.at[c];
+  }
+  if (adds) {
+    const Floats<kWidth> before = load<kWidth>(out + i);
+#pragma unroll
+    for (int c = 0; c < kWidth; ++c) sum.at[c] = before.at[c] + sum.at[c];
+  }
+  store(out + i, sum);
+}
+
+template <int kWidth, class T>
+__global__ void __launch_bounds__(kThreads)
+    sum_pieces(const PieceTable pieces, T* out, bool adds, std::int64_t count) {
+  const std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kWidth;
+  if (i + kWidth <= count) {
+    sum_at<kWidth>(pieces, out, adds, i);
+  } else {
+    for (std::int64_t j = i; j < count; ++j) sum_at<1>(pieces, out, adds, j);
+  }
+}
+
+bool aligned_to_16(const void* data) {
+  return reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
+}
+
+}  // namespace
+
+void reduce_pieces(const KernelCall& call, const std::vector<RankPiece>& pieces, const Tensor& out,
+                   Reduce reduce, Accumulate accumulate) {
+  RIPSTOP_CHECK(reduce == Reduce::kSum && (out.dtype == DType::kFloat32 || out.dtype == DType::kBFloat16),
+                "{} reduced on CUDA", dtype_name(out.dtype));
+  if (pieces.size() > kMostPieces)
+    throw Error(ExitCode::kResources,
+                fmt::format("{} ranks send bfloat16 to each other, {} can", pieces.size(), kMostPieces),
+                "set precision.reduce = \"float32\", or a larger mesh.replicate");
+  PieceTable table{};
+  bool wide = aligned_to_16(out.data);
+  for (const RankPiece& piece : pieces) {
+    table.data[table.count] = piece.data;
+    table.is_bfloat16[table.count++] = piece.dtype == DType::kBFloat16;
+    wide = wide && aligned_to_16(piece.data);
+  }
+  with_element(out.dtype, [&](auto element) {
+    with_width<kElements>(wide, [&](auto width) {
+      launch(call, "reduce_pieces", sum_pieces<width.value, decltype(element)>,
+             {divide_up(out.count(), kThreads * width.value)}, kThreads, table,
+             elements<decltype(element)>(out), accumulate == Accumulate::kYes, out.count());
+    });
+  });
+}
+
+}  // namespace ripstop::cuda

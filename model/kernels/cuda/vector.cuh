@@ -1,0 +1,116 @@
+// Elements in memory as float32 in registers: up to 16 bytes in one access.
+#pragma once
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "model/device/dtype.h"
+
+namespace ripstop::cuda {
+
+/// Neighbouring elements.
+template <int kWidth>
+struct Floats {
+  float at[kWidth];
+};
+
+/// kWidth (1, 2, 4, 8) elements from an address aligned to all of them, or to 16 bytes.
+template <int kWidth>
+__device__ inline Floats<kWidth> load(const float* from) {
+  Floats<kWidth> x;
+  if constexpr (kWidth % 4 == 0) {
+#pragma unroll
+    for (int i = 0; i < kWidth; i += 4) {
+      const float4 v = *reinterpret_cast<const float4*>(from + i);
+      x.at[i] = v.x, x.at[i + 1] = v.y, x.at[i + 2] = v.z, x.at[i + 3] = v.w;
+    }
+  } else if constexpr (kWidth == 2) {
+    const float2 v = *reinterpret_cast<const float2*>(from);
+    x.at[0] = v.x, x.at[1] = v.y;
+  } else {
+    x.at[0] = *from;
+  }
+  return x;
+}
+
+template <int kWidth>
+__device__ inline void store(float* to, const Floats<kWidth>& x) {
+  if constexpr (kWidth % 4 == 0) {
+#pragma unroll
+    for (int i = 0; i < kWidth; i += 4)
+      *reinterpret_cast<float4*>(to + i) = make_float4(x.at[i], x.at[i + 1], x.at[i + 2], x.at[i + 3]);
+  } else if constexpr (kWidth == 2) {
+    *reinterpret_cast<float2*>(to) = make_float2(x.at[0], x.at[1]);
+  } else {
+    *to = x.at[0];
+  }
+}
+
+/// bfloat16 is the upper half of a float32; of two in a word, the lower half comes first.
+template <int kWidth>
+__device__ inline Floats<kWidth> load(const BFloat16* from) {
+  Floats<kWidth> x;
+  if constexpr (kWidth == 1) {
+    x.at[0] = __uint_as_float(static_cast<std::uint32_t>(from->bits) << 16);
+  } else {
+    std::uint32_t words[kWidth / 2];
+    if constexpr (kWidth == 8) {
+      const uint4 v = *reinterpret_cast<const uint4*>(from);
+      words[0] = v.x, words[1] = v.y, words[2] = v.z, words[3] = v.w;
+    } else if constexpr (kWidth == 4) {
+      const uint2 v = *reinterpret_cast<const uint2*>(from);
+      words[0] = v.x, words[1] = v.y;
+    } else {
+      words[0] = *reinterpret_cast<const std::uint32_t*>(from);
+    }
+#pragma unroll
+    for (int i = 0; i < kWidth / 2; ++i) {
+      x.at[2 * i] = __uint_as_float(words[i] << 16);
+      x.at[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000U);
+    }
+  }
+  return x;
+}
+
+/// The bits of two elements rounded to bfloat16.
+__device__ inline std::uint32_t rounded_pair(float first, float second) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
+  return static_cast<std::uint32_t>(__bfloat16_as_ushort(pair.x)) |
+         static_cast<std::uint32_t>(__bfloat16_as_ushort(pair.y)) << 16;
+}
+
+/// Rounds to nearest, ties to even.
+template <int kWidth>
+__device__ inline void store(BFloat16* to, const Floats<kWidth>& x) {
+  if constexpr (kWidth == 1) {
+    to->bits = __bfloat16_as_ushort(__float2bfloat16_rn(x.at[0]));
+  } else {
+    std::uint32_t words[kWidth / 2];
+#pragma unroll
+    for (int i = 0; i < kWidth / 2; ++i) words[i] = rounded_pair(x.at[2 * i], x.at[2 * i + 1]);
+    if constexpr (kWidth == 8) {
+      *reinterpret_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
+    } else if constexpr (kWidth == 4) {
+      *reinterpret_cast<uint2*>(to) = make_uint2(words[0], words[1]);
+    } else {
+      *reinterpret_cast<std::uint32_t*>(to) = words[0];
+    }
+  }
+}
+
+/// `x` as `store` to such an address and `load` from it would give it.
+template <int kWidth>
+__device__ inline Floats<kWidth> as_stored(const float*, const Floats<kWidth>& x) {
+  return x;
+}
+template <int kWidth>
+__device__ inline Floats<kWidth> as_stored(const BFloat16*, Floats<kWidth> x) {
+#pragma unroll
+  for (int c = 0; c < kWidth; ++c)
+    x.at[c] =
+        __uint_as_float(static_cast<std::uint32_t>(__bfloat16_as_ushort(__float2bfloat16_rn(x.at[c]))) << 16);
+  return x;
+}
+
+}  // namespace ripstop::cuda

@@ -1,0 +1,15 @@
+// Linked in place of nccl_communicator.cpp where CUDA is not built in.
+#include "parallel/communicator.h"
+
+namespace ripstop {
+
+std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator>, int) {
+  throw Error(ExitCode::kResources, "this ripstop was built without NCCL",
+              "build the preset cuda, or set run.device = \"cpu\"");
+}
+
+CudaLibrary nccl_library() {
+  return {"NCCL", "2.19", "", ""};
+}
+
+}  // namespace ripstop

@@ -1,0 +1,153 @@
+// Collectives of device tensors through host memory, where no library moves them between the ranks
+// themselves: correct everywhere, and slow.
+#include <utility>
+#include <vector>
+
+#include "parallel/collective_plan.h"
+#include "parallel/communicator.h"
+
+namespace ripstop {
+namespace {
+
+// A tensor's elements on the host.
+class HostTensor {
+ public:
+  HostTensor(const Tensor& like, bool copied, const Stream& stream)
+      : memory_(static_cast<std::size_t>(like.bytes())),
+        tensor_{memory_.data(), like.dtype, like.shape, Device::cpu()} {
+    if (!copied) return;
+    copy_bytes(stream, memory_.data(), like.data, like.bytes());
+    stream.synchronize();
+  }
+  const Tensor& tensor() const { return tensor_; }
+  void copy_to(const Tensor& device, const Stream& stream) const {
+    copy_bytes(stream, device.data, memory_.data(), device.bytes());
+  }
+
+ private:
+  std::vector<std::byte> memory_;
+  Tensor tensor_;
+};
+
+// A collective of host copies, whose result then goes to the device.
+class StagedOperation final : public Pending::Operation {
+ public:
+  StagedOperation(std::vector<HostTensor> copies, Pending pending, std::size_t result, const Tensor& to)
+      : copies_(std::move(copies)), pending_(std::move(pending)), result_(result), to_(to) {}
+  void wait(const Stream& stream) override {
+    pending_.wait();
+    copies_[result_].copy_to(to_, stream);
+  }
+  void poll() override { pending_.poll(); }
+
+ private:
+  std::vector<HostTensor> copies_;  // before the messages that are under way in them
+  Pending pending_;
+  std::size_t result_;
+  Tensor to_;
+};
+
+class StagedCommunicator final : public Communicator {
+ public:
+  StagedCommunicator(std::unique_ptr<Communicator> host, const Device& device)
+      : host_(std::move(host)), device_(device) {}
+
+  std::int64_t rank() const override { return host_->rank(); }
+  std::int64_t size() const override { return host_->size(); }
+  const std::string& name() const override { return host_->name(); }
+  std::int64_t bytes_sent() const override { return host_->bytes_sent(); }
+  double seconds_waited() const override { return host_->seconds_waited(); }
+  std::int64_t reduce_scatter_scratch_bytes(std::int64_t whole_count, DType travel) const override {
+    return reduce_scatter_scratch(whole_count, travel, size(), device_.kind);
+  }
+  std::int64_t all_reduce_scratch_bytes(std::int64_t count, DType dtype) const override {
+    return all_reduce_scratch(count, dtype, size(), device_.kind);
+  }
+  std::vector<std::string> all_gather_text(const std::string& text) override {
+    return host_->all_gather_text(text);
+  }
+  void barrier() override { host_->barrier(); }
+  void await(const char* operation, FunctionRef<bool()> done) override { host_->await(operation, done); }
+  std::unique_ptr<Communicator> split(std::int64_t color, std::int64_t key,
+                                      const std::string& name) override {
+    return make_staged_communicator(host_->split(color, key, name), device_);
+  }
+
+  Pending all_gather(const Stream& stream, const Tensor& own, const Tensor& all) override {
+    if (!is_staged(all)) return host_->all_gather(stream, own, all);
+    check_all_gather(*this, own, all);
+    std::vector<HostTensor> copies;
+    copies.emplace_back(own, true, stream);
+    copies.emplace_back(all, false, stream);
+    Pending pending = host_->all_gather(host_stream_, copies[0].tensor(), copies[1].tensor());
+    return staged(std::move(copies), std::move(pending), 1, all, stream);
+  }
+
+  Pending reduce_scatter(const Stream& stream, const Tensor& whole, const Tensor& own, DType travel,
+                         Accumulate accumulate, const Tensor& scratch) override {
+    if (!is_staged(whole)) return host_->reduce_scatter(stream, whole, own, travel, accumulate, scratch);
+    check_reduce_scatter(*this, whole, own, travel, scratch);
+    const Tensor room{nullptr,
+                      DType::kInt32,
+                      {host_->reduce_scatter_scratch_bytes(whole.count(), travel) / 4 + 1},
+                      Device::cpu()};
+    std::vector<HostTensor> copies;
+    copies.emplace_back(whole, true, stream);
+    copies.emplace_back(own, accumulate == Accumulate::kYes, stream);
+    copies.emplace_back(room, false, stream);
+    Pending pending = host_->reduce_scatter(host_stream_, copies[0].tensor(), copies[1].tensor(), travel,
+                                            accumulate, copies[2].tensor());
+    return staged(std::move(copies), std::move(pending), 1, own, stream);
+  }
+
+  void all_reduce(const Stream& stream, const Tensor& x, Reduce reduce, const Tensor& scratch) override {
+    if (!is_staged(x)) return host_->all_reduce(stream, x, reduce, scratch);
+    check_all_reduce(*this, x, scratch);
+    const HostTensor copy(x, true, stream);
+    const Tensor room{
+        nullptr, DType::kInt32, {host_->all_reduce_scratch_bytes(x.count(), x.dtype) / 4 + 1}, Device::cpu()};
+    const HostTensor host_scratch(room, false, stream);
+    host_->all_reduce(host_stream_, copy.tensor(), reduce, host_scratch.tensor());
+    copy.copy_to(x, stream);
+  }
+
+  void broadcast(const Stream& stream, const Tensor& x, std::int64_t root) override {
+    if (!is_staged(x)) return host_->broadcast(stream, x, root);
+    const HostTensor copy(x, root == rank(), stream);
+    host_->broadcast(host_stream_, copy.tensor(), root);
+    if (root != rank()) copy.copy_to(x, stream);
+  }
+
+  Pending start_exchange(const Stream& stream, const Tensor& send, std::int64_t to, const Tensor& receive,
+                         std::int64_t from) override {
+    if (!is_staged(send)) return host_->start_exchange(stream, send, to, receive, from);
+    check_exchange(*this, send, to, receive, from);
+    std::vector<HostTensor> copies;
+    copies.emplace_back(send, true, stream);
+    copies.emplace_back(receive, false, stream);
+    Pending pending = host_->start_exchange(host_stream_, copies[0].tensor(), to, copies[1].tensor(), from);
+    return staged(std::move(copies), std::move(pending), 1, receive, stream);
+  }
+
+ private:
+  bool is_staged(const Tensor& t) const { return t.device.kind == device_.kind; }
+
+  // Moving a vector leaves its elements where they are: the messages under way stay valid.
+  static Pending staged(std::vector<HostTensor> copies, Pending pending, std::size_t result, const Tensor& to,
+                        const Stream& stream) {
+    return {std::make_unique<StagedOperation>(std::move(copies), std::move(pending), result, to), stream};
+  }
+
+  std::unique_ptr<Communicator> host_;
+  Device device_;
+  Stream host_stream_{Device::cpu()};
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_staged_communicator(std::unique_ptr<Communicator> host,
+                                                       const Device& device) {
+  return std::make_unique<StagedCommunicator>(std::move(host), device);
+}
+
+}  // namespace ripstop

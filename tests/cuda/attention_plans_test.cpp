@@ -1,0 +1,195 @@
+// cuDNN's plans for attention, made without a GPU for GPUs that are described to it
+// (driver_without_device.c): for every shipped config and preset they are made to the end, within the scratch
+// that a plan of memory counts, or refused where they should be. What they compute only a GPU can show.
+#include "model/kernels/cuda/attention_plans.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <string>
+#include <tuple>
+
+#include "model/config.h"
+
+namespace ripstop::cuda {
+namespace {
+
+// The properties that cuDNN's engines ask for, from NVIDIA's data sheets and tuning guides.
+struct Gpu {
+  const char* name;
+  int major;
+  std::int64_t processors, shared_bytes, level2_bytes, clock_khz, memory_khz, memory_bytes;
+};
+constexpr Gpu kA100{"NVIDIA A100-SXM4-80GB", 8, 108, 166912, 41943040, 1410000, 1593000, 85097971712};
+constexpr Gpu kH100{"NVIDIA H100 80GB HBM3", 9, 132, 232448, 52428800, 1980000, 2619000, 84942979072};
+
+Descriptor properties(const Gpu& gpu) {
+  return device_properties(fmt::format(
+      R"({{"maxGridSize":[2147483647,65535,65535],"maxBlockSize":[1024,1024,64],"regsPerBlock":65536,)"
+      R"("multiProcessorCount":{},"warpSize":32,"maxSharedMemoryPerBlock":49152,)"
+      R"("maxSharedMemoryPerBlockOptin":{},"reservedSharedMemoryPerBlock":1024,"maxRegistersPerSM":65536,)"
+      R"("maxCtasPerSM":32,"maxThreadsPerBlock":1024,"maxThreadsPerSM":2048,"pciDeviceId":0,"isTccDriver":0,)"
+      R"("supportCoopLaunch":1,"totalGlobalMem":{},"smClockRateKHz":{},"memClockRateKHz":{},"l2CacheSize":{},)"
+      R"("cudaDeviceId":0,"deviceVer":{},"driverVer":13000,"deviceName":"{}"}})",
+      gpu.processors, gpu.shared_bytes, gpu.memory_bytes, gpu.clock_khz, gpu.memory_khz, gpu.level2_bytes,
+      100 * gpu.major, gpu.name));
+}
+
+AttentionShape shape(const Heads& heads, std::int64_t documents, std::int64_t length, bool dense, Sums sums) {
+  return {.query_heads = heads.query,
+          .key_value_heads = heads.key_value,
+          .head_size = heads.size,
+          .documents = documents,
+          .length = length,
+          .dense = dense,
+          .sums = sums};
+}
+
+class AttentionPlansTest : public testing::Test {
+ protected:
+  AttentionGpu gpu(const Gpu& described) const { return {described.major, cudnnGetVersion()}; }
+
+  /// What keeps forward and backward of such documents from being run; empty: nothing.
+  std::string refusal(const Gpu& on, const Heads& heads, std::int64_t documents, std::int64_t longest,
+                      bool dense, bool deterministic = false) {
+    const Descriptor described = properties(on);
+    const PlanTarget target{.properties = &described};
+    const std::int64_t rows = documents * longest;
+    const std::int64_t length = dense ? longest : padded_length(longest);
+    const auto sums = attention_sums(gpu(on), heads.size, dense, deterministic);
+    if (!sums) return "no sums";
+    const AttentionScratch forward = attention_scratch(rows);
+    const Plan plan = attention_plan(shape(heads, documents, length, dense, Sums::kByRow), target,
+                                     forward.bytes - forward.plan);
+    if (!plan.ok()) return "forward: " + plan.refusal();
+    const AttentionScratch backward = attention_backward_scratch(rows, longest, heads, deterministic);
+    const bool takes_grouped = dense || *sums == Sums::kByPlace;
+    const std::int64_t own = backward.bytes - (takes_grouped ? backward.dkey_grouped : backward.plan);
+    const Plan gradient = attention_backward_plan(shape(heads, documents, length, dense, *sums), target, own);
+    return gradient.ok() ? "" : "backward: " + gradient.refusal();
+  }
+};
+
+/// Heads of a rank, and the longest sequence they are trained on.
+struct Trained {
+  Heads heads;
+  std::int64_t length;
+  auto key() const { return std::tuple(heads.query, heads.key_value, heads.size, length); }
+  bool operator<(const Trained& other) const { return key() < other.key(); }
+};
+
+/// Whole, and cut over as many ranks as a node may have.
+void add_slices(const ModelConfig& model, std::int64_t length, std::set<Trained>& all) {
+  for (const std::int64_t tensor : {1, 8})
+    if (model.num_key_value_heads % tensor == 0)
+      all.insert({{model.num_attention_heads / tensor, model.num_key_value_heads / tensor, model.head_size()},
+                  length});
+}
+
+std::int64_t number(const std::string& text, const std::string& key) {
+  std::smatch found;
+  return std::regex_search(text, found, std::regex("\n" + key + " = ([0-9]+)")) ? std::stoll(found[1]) : 0;
+}
+
+ModelConfig model_of(const std::string& text) {
+  std::smatch found;
+  if (std::regex_search(text, found, std::regex("\npreset = \"([^\"]+)\"")))
+    return find_model_preset(found[1].str())->config;
+  // Sizes that come from a directory that is not shipped.
+  for (const auto& [directory, preset] :
+       {std::pair{"Llama-2-7b-hf", "llama2-7b"}, std::pair{"tinyllama-1.1b", "tinyllama-1.1b"}})
+    if (text.find(std::string("\npretrained = \"models/") + directory) != std::string::npos)
+      return find_model_preset(preset)->config;
+  return {.hidden_size = number(text, "hidden_size"),
+          .num_attention_heads = number(text, "num_attention_heads"),
+          .num_key_value_heads = number(text, "num_key_value_heads")};
+}
+
+std::set<Trained> shipped() {
+  std::set<Trained> all;
+  for (const auto& file : std::filesystem::directory_iterator(RIPSTOP_SOURCE_DIR "/configs")) {
+    std::ostringstream text;
+    text << std::ifstream(file.path()).rdbuf();
+    const ModelConfig model = model_of(text.str());
+    EXPECT_GT(model.num_attention_heads, 0) << file.path() << ": where are its sizes?";
+    if (model.num_attention_heads > 0) add_slices(model, number(text.str(), "sequence_length"), all);
+  }
+  for (const ModelPreset& preset : model_presets())
+    add_slices(preset.config, std::min<std::int64_t>(preset.config.max_position_embeddings, 4096), all);
+  return all;
+}
+
+TEST_F(AttentionPlansTest, OfEveryShippedConfigAreMadeForHopper) {
+  for (const Trained& t : shipped()) {
+    SCOPED_TRACE(fmt::format("H {} K {} D {}, {} positions", t.heads.query, t.heads.key_value, t.heads.size,
+                             t.length));
+    if (t.length % 128 == 0) {
+      EXPECT_EQ(refusal(kH100, t.heads, 2, t.length, true), "");
+    }
+    EXPECT_EQ(refusal(kH100, t.heads, 8, t.length, false), "");
+  }
+}
+
+TEST_F(AttentionPlansTest, TakeManyShortDocuments) {
+  EXPECT_EQ(refusal(kH100, {32, 4, 64}, kMostDocuments, 32, false), "");
+  EXPECT_EQ(refusal(kH100, {32, 32, 128}, kMostDocuments, 32, false), "");
+}
+
+TEST_F(AttentionPlansTest, TakeHeadSizesThatAreMultiplesOfEight) {
+  for (const std::int64_t size : {8, 40})
+    for (const bool dense : {true, false})
+      EXPECT_EQ(refusal(kH100, {8, 4, size}, 4, 1024, dense), "") << "size " << size;
+}
+
+TEST_F(AttentionPlansTest, AreMadeForAmpere) {
+  for (const Heads& heads : {Heads{32, 32, 128}, Heads{32, 4, 64}, Heads{12, 12, 64}}) {
+    EXPECT_EQ(refusal(kA100, heads, 2, 2048, true), "");
+    EXPECT_EQ(refusal(kA100, heads, 4, 2048, false), "");
+  }
+}
+
+TEST_F(AttentionPlansTest, DeterministicOnesAreMadeWithinTheirScratch) {
+  for (const Heads& heads : {Heads{32, 32, 128}, Heads{32, 4, 64}}) {
+    EXPECT_EQ(refusal(kH100, heads, 2, 2048, true, true), "");
+    EXPECT_EQ(refusal(kH100, heads, 4, 2048, false, true), "");
+  }
+  EXPECT_EQ(refusal(kA100, {32, 32, 128}, 2, 2048, true, true), "");
+}
+
+// Then kernels of our own take over.
+TEST_F(AttentionPlansTest, AreRefusedForOtherHeads) {
+  for (const bool dense : {true, false}) {
+    EXPECT_NE(refusal(kH100, {8, 8, 60}, 2, 1024, dense), "") << "size 60";
+    EXPECT_NE(refusal(kH100, {8, 8, 4}, 2, 1024, dense), "") << "size 4";
+    EXPECT_NE(refusal(kH100, {8, 8, 264}, 2, 1024, dense), "") << "size 264";
+    EXPECT_NE(refusal(kH100, {32, 5, 128}, 2, 1024, dense), "") << "5 of 32";
+  }
+}
+
+TEST_F(AttentionPlansTest, AreRefusedWithoutWorkspace) {
+  const Descriptor described = properties(kH100);
+  const Plan plan =
+      attention_backward_plan(shape({8, 8, 64}, 8, 1024, false, Sums::kByRow), {.properties = &described}, 0);
+  EXPECT_FALSE(plan.ok());
+  EXPECT_NE(plan.refusal().find("bytes of workspace, 0 allowed"), std::string::npos) << plan.refusal();
+}
+
+TEST(AttentionSums, FollowGpuVersionAndHeadSize) {
+  const AttentionGpu a100{8, 91900}, h100{9, 91900}, newer{9, 92500}, b200{10, 91900};
+  EXPECT_EQ(attention_sums(h100, 128, false, false), Sums::kByRow);
+  EXPECT_EQ(attention_sums(h100, 24, false, false), Sums::kByPlace);
+  EXPECT_EQ(attention_sums(a100, 128, false, false), Sums::kByPlace);
+  EXPECT_EQ(attention_sums(b200, 128, false, false), Sums::kByRow);
+  EXPECT_EQ(attention_sums(h100, 128, false, true), Sums::kFromScores);
+  EXPECT_EQ(attention_sums(newer, 128, false, true), Sums::kOrdered);
+  EXPECT_EQ(attention_sums(a100, 128, true, true), Sums::kFromScores);
+  EXPECT_EQ(attention_sums(a100, 128, false, true), std::nullopt);
+  EXPECT_EQ(attention_sums(b200, 128, true, true), std::nullopt);
+}
+
+}  // namespace
+}  // namespace ripstop::cuda

@@ -1,0 +1,137 @@
+// Training on GPUs against training on the CPU, on however many ranks the program is started; they may share
+// a GPU, and then talk through host memory. Skipped where there is none.
+#include <cmath>
+
+#include "model/device/cuda_machine.h"
+#include "parallel/rank_device.h"
+#include "tests/train/mesh_training.h"
+
+namespace ripstop {
+namespace {
+
+using testing::MeshTraining;
+using testing::Pack;
+
+constexpr std::int64_t kPositions = 64, kPacks = 8, kSteps = 20;
+
+class DeviceRanks : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU: " << look_at_cuda().problem;
+    device = choose_cuda_device(test_world());
+  }
+  Device device;
+};
+
+ModelConfig model(bool tied) {
+  return {.hidden_size = 64,
+          .intermediate_size = 172,
+          .num_hidden_layers = 2,
+          .num_attention_heads = 8,
+          .num_key_value_heads = 4,
+          .vocab_size = 131,
+          .max_position_embeddings = kPositions,
+          .tie_word_embeddings = tied};
+}
+
+// Each token follows from the one before; two documents a pack.
+std::vector<Pack> packs_of_step(std::int64_t step) {
+  std::vector<Pack> packs(kPacks);
+  for (std::int64_t p = 0; p < kPacks; ++p) {
+    Pack& pack = packs[static_cast<std::size_t>(p)];
+    const auto cut = static_cast<std::int32_t>(7 + (5 * p + step) % 50);
+    pack.document = {0, cut};
+    std::int32_t token = static_cast<std::int32_t>((13 * p + 29 * step) % 131);
+    for (std::int32_t i = 0; i < kPositions; ++i) {
+      const std::int32_t next = (token * 3 + 7) % 131;
+      pack.token.push_back(token);
+      pack.target.push_back(i % 5 == 0 ? -1 : next);
+      pack.position.push_back(i < cut ? i : i - cut);
+      token = next;
+    }
+  }
+  return packs;
+}
+
+struct Losses {
+  std::vector<double> of_step;
+  double validation = 0;
+};
+
+Losses train(MeshTraining& run) {
+  Losses losses;
+  run.step->model().initialize(7);
+  for (std::int64_t s = 1; s <= kSteps; ++s)
+    losses.of_step.push_back(run.run(packs_of_step(s), 1e-3, s).loss);
+  const testing::DealtPacks dealt(packs_of_step(0), {0, 1}, kPositions);
+  losses.validation = run.step->evaluate(1, [&](std::int64_t) { return dealt.view(); }).mean();
+  return losses;
+}
+
+// The mesh that uses as many axes as the ranks allow.
+MeshSizes mesh_of(std::int64_t ranks) {
+  const std::int64_t tensor = ranks % 2 == 0 ? 2 : 1;
+  return {.replicate = 1, .fsdp = ranks / tensor, .tensor = tensor};
+}
+
+TEST_F(DeviceRanks, TrainsAsOnTheCpu) {
+  const MeshSizes mesh = mesh_of(test_world().communicator().size());
+  for (const bool tied : {false, true})
+    for (const bool overlap : {false, true})
+      for (const DType compute : {DType::kFloat32, DType::kBFloat16}) {
+        StepOptions options;
+        options.sharding = {
+            .compute = compute, .sequences = 2, .positions = kPositions, .overlap_tensor = overlap};
+        MeshTraining on_cpu(model(tied), options, mesh, kPacks),
+            on_gpu(model(tied), options, mesh, kPacks, device);
+        const Losses expected = train(on_cpu), found = train(on_gpu);
+        const double allowed = compute == DType::kFloat32 ? 1e-5 : 2e-2;
+        for (std::size_t s = 0; s < expected.of_step.size(); ++s)
+          ASSERT_NEAR(found.of_step[s], expected.of_step[s], allowed * expected.of_step[s])
+              << "step " << s + 1;
+        EXPECT_NEAR(found.validation, expected.validation, allowed * expected.validation);
+        EXPECT_EQ(on_gpu.mesh.bytes_sent(), on_cpu.mesh.bytes_sent());
+      }
+}
+
+TEST_F(DeviceRanks, PlanEqualsWhatAStepUses) {
+  StepOptions options;
+  options.sharding = {.compute = DType::kBFloat16, .sequences = 2, .positions = kPositions};
+  MeshTraining run(model(false), options, mesh_of(test_world().communicator().size()), kPacks, device);
+  train(run);
+  EXPECT_EQ(run.step->arena().peak(), run.plan.arena);
+  EXPECT_EQ(run.ledger.peak(), run.plan.memory);
+}
+
+// NCCL with one rank: every collective of it is a copy.
+TEST_F(DeviceRanks, NcclOfOneRank) {
+  if (test_world().communicator().rank() != 0) return;
+  const auto group = make_nccl_communicator(make_self_communicator("fsdp"), device.index);
+  const Stream stream(device);
+  MemoryLedger ledger;
+  constexpr std::int64_t kCount = 1000;
+  std::vector<float> host(kCount), back(kCount);
+  for (std::size_t i = 0; i < host.size(); ++i) host[i] = std::sin(static_cast<float>(i));
+  const Buffer from(device, ledger, MemoryCategory::kActivations, 4 * kCount);
+  const Buffer to(device, ledger, MemoryCategory::kActivations, 4 * kCount);
+  const Buffer room(device, ledger, MemoryCategory::kCommunication, 4 * kCount);
+  const auto view = [&](const Buffer& buffer) { return tensor_in(buffer, 0, DType::kFloat32, {kCount}); };
+  const auto expect = [&](float factor) {
+    copy_bytes(stream, back.data(), to.data(), 4 * kCount);
+    stream.synchronize();
+    for (std::size_t i = 0; i < host.size(); ++i) ASSERT_EQ(back[i], factor * host[i]);
+  };
+  copy_bytes(stream, from.data(), host.data(), 4 * kCount);
+  group->all_gather(stream, view(from), view(to)).wait();
+  expect(1);
+  group->reduce_scatter(stream, view(from), view(to), DType::kFloat32, Accumulate::kYes, view(room)).wait();
+  expect(2);
+  group->all_reduce(stream, view(to), Reduce::kSum, view(room));
+  group->broadcast(stream, view(to), 0);
+  group->exchange(stream, view(to), 0, view(room), 0);
+  expect(2);
+  EXPECT_EQ(group->bytes_sent(), 0);
+}
+
+}  // namespace
+}  // namespace ripstop

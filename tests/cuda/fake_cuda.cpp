@@ -1,0 +1,385 @@
+// The CUDA run time, NCCL and the kernels, as far as ripstop calls them, on a device that computes nothing
+// and records everything. Linked before the real libraries, so that cuda_device.cpp and nccl_communicator.cpp
+// run as they are.
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <map>
+
+#include "model/device/cuda_device.h"
+#include "model/ops/kernel_table.h"
+#include "tests/cuda/recorder.h"
+
+using ripstop::testing::Recorder;
+using ripstop::testing::Span;
+
+namespace {
+
+Recorder& recorder() {
+  return Recorder::instance();
+}
+
+// Handles are numbers from 1.
+template <class Handle>
+int number_of(Handle handle) {
+  return static_cast<int>(reinterpret_cast<std::intptr_t>(handle)) - 1;
+}
+template <class Handle>
+Handle handle_of(int number) {
+  return reinterpret_cast<Handle>(static_cast<std::intptr_t>(number) + 1);
+}
+
+std::map<const void*, std::size_t>& device_memory() {
+  static std::map<const void*, std::size_t> memory;
+  return memory;
+}
+
+bool on_device(const void* data) {
+  const auto next = device_memory().upper_bound(data);
+  if (next == device_memory().begin()) return false;
+  const auto& [begin, bytes] = *std::prev(next);
+  return static_cast<const std::byte*>(data) < static_cast<const std::byte*>(begin) + bytes;
+}
+
+Span span(const void* data, std::size_t bytes) {
+  return {static_cast<const std::byte*>(data), static_cast<std::int64_t>(bytes)};
+}
+
+std::size_t bytes_of(ncclDataType_t type) {
+  switch (type) {
+    case ncclUint8:
+      return 1;
+    case ncclBfloat16:
+      return 2;
+    case ncclFloat64:
+      return 8;
+    default:
+      return 4;
+  }
+}
+
+}  // namespace
+
+struct ncclComm {
+  int ranks = 1;
+  int in_progress = 0;  // how often it still says that it is not through
+};
+
+namespace {
+
+// NCCL's calls return before they are through, as those of a communicator that does not block may.
+ncclResult_t given(ncclComm_t comm, const char* name, cudaStream_t stream, const Span& read,
+                   const Span& write) {
+  recorder().operation(name, number_of(stream), {read}, {write});
+  comm->in_progress = 2;
+  return ncclInProgress;
+}
+
+}  // namespace
+
+extern "C" {
+
+cudaError_t cudaSetDevice(int) {
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 1;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+  *properties = {};
+  std::strcpy(properties->name, "fake");
+  const pid_t pid = getpid();  // each rank has a GPU of its own
+  std::memcpy(properties->uuid.bytes, &pid, sizeof pid);
+  properties->major = 9;
+  return cudaSuccess;
+}
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
+  *free = *total = std::size_t{1} << 36;
+  return cudaSuccess;
+}
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = CUDART_VERSION;
+  return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = CUDART_VERSION;
+  return cudaSuccess;
+}
+cudaError_t cudaGetLastError() {
+  return cudaSuccess;
+}
+const char* cudaGetErrorString(cudaError_t) {
+  return "an error of the fake";
+}
+const char* cudaGetErrorName(cudaError_t) {
+  return "fake";
+}
+
+cudaError_t cudaMalloc(void** data, std::size_t bytes) {
+  *data = std::aligned_alloc(256, (bytes / 256 + 1) * 256);
+  device_memory()[*data] = bytes;
+  return cudaSuccess;
+}
+cudaError_t cudaFree(void* data) {
+  recorder().forget(span(data, device_memory()[data]));
+  device_memory().erase(data);
+  std::free(data);
+  return cudaSuccess;
+}
+cudaError_t cudaHostAlloc(void** data, std::size_t bytes, unsigned) {
+  *data = std::malloc(bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaFreeHost(void* data) {
+  std::free(data);
+  return cudaSuccess;
+}
+cudaError_t cudaMemset(void* data, int value, std::size_t bytes) {
+  std::memset(data, value, bytes);
+  recorder().operation("cudaMemset", 0, {}, {span(data, bytes)});
+  return cudaSuccess;
+}
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* data) {
+  *attributes = {};
+  attributes->type = on_device(data) ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered;
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
+                            cudaStream_t stream) {
+  std::memmove(to, from, bytes);
+  recorder().operation("copy", number_of(stream), {span(from, bytes)}, {span(to, bytes)});
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  *stream = handle_of<cudaStream_t>(recorder().make_stream());
+  return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t) {
+  return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (stream != nullptr) recorder().host_waits_for_stream(number_of(stream));
+  return cudaSuccess;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  recorder().make_wait(number_of(event), number_of(stream));
+  return cudaSuccess;
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = handle_of<cudaEvent_t>(recorder().make_event());
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t) {
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  recorder().record(number_of(event), number_of(stream));
+  return cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  recorder().host_waits_for_event(number_of(event));
+  return cudaSuccess;
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  return recorder().query(number_of(event)) ? cudaSuccess : cudaErrorNotReady;
+}
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) {
+  *milliseconds = 0;
+  return cudaSuccess;
+}
+
+ncclResult_t ncclGetVersion(int* version) {
+  *version = NCCL_VERSION_CODE;
+  return ncclSuccess;
+}
+ncclResult_t ncclGetUniqueId(ncclUniqueId*) {
+  return ncclSuccess;
+}
+const char* ncclGetErrorString(ncclResult_t) {
+  return "an error of the fake";
+}
+const char* ncclGetLastError(ncclComm_t) {
+  return "";
+}
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId, int, ncclConfig_t* config) {
+  *comm = new ncclComm{ranks, 3};
+  return config->blocking == 0 ? ncclInProgress : ncclInvalidUsage;
+}
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int, ncclComm_t* part, ncclConfig_t*) {
+  comm->in_progress = 2;
+  *part = color == NCCL_SPLIT_NOCOLOR ? nullptr : new ncclComm{2, 3};
+  return ncclInProgress;
+}
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* result) {
+  *result = comm->in_progress > 0 ? ncclInProgress : ncclSuccess;
+  if (comm->in_progress > 0) --comm->in_progress;
+  return ncclSuccess;
+}
+ncclResult_t ncclCommFinalize(ncclComm_t) {
+  return ncclSuccess;
+}
+ncclResult_t ncclCommAbort(ncclComm_t) {
+  return ncclSuccess;
+}
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  delete comm;
+  return ncclSuccess;
+}
+ncclResult_t ncclGroupStart() {
+  return ncclSuccess;
+}
+ncclResult_t ncclGroupEnd() {
+  return ncclInProgress;
+}
+ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream) {
+  const std::size_t bytes = count * bytes_of(type);
+  return given(comm, "all_gather", stream, span(from, bytes),
+               span(to, bytes * static_cast<std::size_t>(comm->ranks)));
+}
+ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, ncclDataType_t type,
+                               ncclRedOp_t, ncclComm_t comm, cudaStream_t stream) {
+  const std::size_t bytes = count * bytes_of(type);
+  return given(comm, "reduce_scatter", stream, span(from, bytes * static_cast<std::size_t>(comm->ranks)),
+               span(to, bytes));
+}
+ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t,
+                           ncclComm_t comm, cudaStream_t stream) {
+  return given(comm, "all_reduce", stream, span(from, count * bytes_of(type)),
+               span(to, count * bytes_of(type)));
+}
+ncclResult_t ncclBroadcast(const void* from, void* to, std::size_t count, ncclDataType_t type, int,
+                           ncclComm_t comm, cudaStream_t stream) {
+  return given(comm, "broadcast", stream, span(from, count * bytes_of(type)),
+               span(to, count * bytes_of(type)));
+}
+ncclResult_t ncclSend(const void* from, std::size_t count, ncclDataType_t type, int, ncclComm_t comm,
+                      cudaStream_t stream) {
+  return given(comm, "send", stream, span(from, count * bytes_of(type)), {});
+}
+ncclResult_t ncclRecv(void* to, std::size_t count, ncclDataType_t type, int, ncclComm_t comm,
+                      cudaStream_t stream) {
+  return given(comm, "receive", stream, {}, span(to, count * bytes_of(type)));
+}
+
+}  // extern "C"
+
+namespace ripstop {
+namespace {
+
+Span all_of(const Tensor& t) {
+  return t.empty() ? Span{} : span(t.data, static_cast<std::size_t>(t.bytes()));
+}
+
+template <class... Reads>
+std::vector<Span> spans(const Reads&... tensors) {
+  return {all_of(tensors)...};
+}
+
+void kernel(const char* name, const KernelCall& call, std::vector<Span> reads, std::vector<Span> writes) {
+  recorder().operation(name, number_of(native_stream(call.stream)), std::move(reads), std::move(writes));
+}
+
+// What each row reads and writes, as ops.h says.
+constexpr KernelTable kRecordingKernels{
+    .linear = [](const KernelCall& c, const Tensor& x, const Tensor& w,
+                 const Tensor& y) { kernel("linear", c, spans(x, w), spans(y)); },
+    .linear_backward_input = [](const KernelCall& c, const Tensor& dy, const Tensor& w, const Tensor& dx,
+                                Accumulate) { kernel("linear_backward_input", c, spans(dy, w), spans(dx)); },
+    .linear_backward_weight =
+        [](const KernelCall& c, const Tensor& dy, const Tensor& x, const Tensor& dw, Accumulate) {
+          kernel("linear_backward_weight", c, spans(dy, x), spans(dw));
+        },
+    .add_rmsnorm =
+        [](const KernelCall& c, const Tensor& residual, const Tensor& branch, const Tensor& weight, double,
+           const Tensor& sum, const Tensor& normed, const Tensor& inverse) {
+          kernel("add_rmsnorm", c, spans(residual, branch, weight), spans(sum, normed, inverse));
+        },
+    .add_rmsnorm_backward =
+        [](const KernelCall& c, const Tensor& dnormed, const Tensor& sum, const Tensor& weight,
+           const Tensor& inverse, const Tensor& dresidual, const Tensor& dweight, Accumulate) {
+          kernel("add_rmsnorm_backward", c, spans(dnormed, sum, weight, inverse), spans(dresidual, dweight));
+        },
+    .rope = [](const KernelCall& c, const Tensor& qkv, const Tensor& position, const Tensor& angle,
+               const Heads&, Direction) { kernel("rope", c, spans(position, angle), spans(qkv)); },
+    .attention =
+        [](const KernelCall& c, const Tensor& qkv, const Documents& documents, const Heads&,
+           const Tensor& out,
+           const Tensor& lse) { kernel("attention", c, spans(qkv, documents.offset), spans(out, lse)); },
+    .attention_backward =
+        [](const KernelCall& c, const Tensor& dout, const Tensor& qkv, const Tensor& out, const Tensor& lse,
+           const Documents& documents, const Heads&, const Tensor& dqkv) {
+          kernel("attention_backward", c, spans(dout, qkv, out, lse, documents.offset), spans(dqkv));
+        },
+    .store_key_value =
+        [](const KernelCall& c, const Tensor& qkv, const Tensor& slot, const Tensor& position, const Heads&,
+           const Tensor& cache) { kernel("store_key_value", c, spans(qkv, slot, position), spans(cache)); },
+    .attention_cached =
+        [](const KernelCall& c, const Tensor& qkv, const Tensor& slot, const Tensor& position,
+           const Tensor& cache, const Heads&, const Tensor& out) {
+          kernel("attention_cached", c, spans(qkv, slot, position, cache), spans(out));
+        },
+    .swiglu = [](const KernelCall& c, const Tensor& gate_up,
+                 const Tensor& out) { kernel("swiglu", c, spans(gate_up), spans(out)); },
+    .swiglu_backward = [](const KernelCall& c, const Tensor& gate_up,
+                          const Tensor& dout) { kernel("swiglu_backward", c, {}, spans(gate_up, dout)); },
+    .embedding = [](const KernelCall& c, const Tensor& token, const Tensor& table, std::int64_t,
+                    const Tensor& out) { kernel("embedding", c, spans(token, table), spans(out)); },
+    .embedding_backward =
+        [](const KernelCall& c, const Tensor& token, const Tensor& order, const Tensor& dout, std::int64_t,
+           const Tensor& dtable,
+           Accumulate) { kernel("embedding_backward", c, spans(token, order, dout), spans(dtable)); },
+    .gather_rows = [](const KernelCall& c, const Tensor& x, const Tensor& index,
+                      const Tensor& out) { kernel("gather_rows", c, spans(x, index), spans(out)); },
+    .scatter_rows = [](const KernelCall& c, const Tensor& x, const Tensor& index,
+                       const Tensor& out) { kernel("scatter_rows", c, spans(x, index), spans(out)); },
+    .cross_entropy_statistics =
+        [](const KernelCall& c, const Tensor& logits, const Tensor& target, const VocabularySlice&,
+           const Tensor& statistics) {
+          kernel("cross_entropy_statistics", c, spans(logits, target), spans(statistics));
+        },
+    .cross_entropy =
+        [](const KernelCall& c, const Tensor& logits, const Tensor& target, const Tensor& all,
+           const VocabularySlice&, const Tensor& loss, const Tensor& dlogits) {
+          kernel("cross_entropy", c, spans(logits, target, all), spans(loss, dlogits));
+        },
+    .argmax_rows = [](const KernelCall& c, const Tensor& logits, const VocabularySlice&, const Tensor& value,
+                      const Tensor& id) { kernel("argmax_rows", c, spans(logits), spans(value, id)); },
+    .add_sum = [](const KernelCall& c, const Tensor& x,
+                  const Tensor& total) { kernel("add_sum", c, spans(x), spans(total)); },
+    .add_squared_norm = [](const KernelCall& c, const Tensor& x,
+                           const Tensor& total) { kernel("add_squared_norm", c, spans(x), spans(total)); },
+    .fill_zero = [](const KernelCall& c, const Tensor& x) { kernel("fill_zero", c, {}, spans(x)); },
+    .convert = [](const KernelCall& c, const Tensor& x,
+                  const Tensor& y) { kernel("convert", c, spans(x), spans(y)); },
+    .add = [](const KernelCall& c, const Tensor& x,
+              const Tensor& y) { kernel("add", c, spans(x), spans(y)); },
+    .reduce_pieces =
+        [](const KernelCall& c, const std::vector<RankPiece>& pieces, const Tensor& out, Reduce, Accumulate) {
+          std::vector<Span> reads;
+          for (const RankPiece& piece : pieces)
+            reads.push_back(
+                span(piece.data, static_cast<std::size_t>(out.count() * element_bytes(piece.dtype))));
+          kernel("reduce_pieces", c, reads, spans(out));
+        },
+    .gradient_scale = [](const KernelCall& c, const Tensor& global, double,
+                         const Tensor& scale) { kernel("gradient_scale", c, spans(global), spans(scale)); },
+    .adamw =
+        [](const KernelCall& c, const AdamWStep&, const Tensor& scale, const Tensor& gradient,
+           const Tensor& master, const Tensor& first, const Tensor& second, const Tensor& copy) {
+          kernel("adamw", c, spans(scale, gradient), spans(master, first, second, copy));
+        },
+};
+
+}  // namespace
+
+const KernelTable& cuda_kernels() {
+  return kRecordingKernels;
+}
+
+}  // namespace ripstop

@@ -1,0 +1,178 @@
+// Whole training steps of the CUDA back end, as one rank of fsdp 2 x tensor 2 gives them to its streams: no
+// two accesses of the same memory are left to chance, units are gathered while the unit before computes, and
+// gradients are reduced while the unit after does.
+#include <algorithm>
+#include <set>
+
+#include "model/device/cuda_device.h"
+#include "tests/cuda/recorder.h"
+#include "tests/train/mesh_training.h"
+
+namespace ripstop {
+namespace {
+
+using testing::DealtPacks;
+using testing::MeshTraining;
+using testing::Pack;
+using testing::RecordedOperation;
+using testing::Recorder;
+using testing::Span;
+
+constexpr std::int64_t kPositions = 32, kPacks = 8, kLayers = 3;
+
+ModelConfig model(bool tied) {
+  return {.hidden_size = 64,
+          .intermediate_size = 172,
+          .num_hidden_layers = kLayers,
+          .num_attention_heads = 8,
+          .num_key_value_heads = 4,
+          .vocab_size = 131,
+          .max_position_embeddings = kPositions,
+          .tie_word_embeddings = tied};
+}
+
+std::vector<Pack> packs() {
+  Pack pack;
+  pack.document = {0, 11};
+  for (std::int32_t i = 0; i < kPositions; ++i) {
+    pack.token.push_back(i % 131);
+    pack.target.push_back((i + 1) % 131);
+    pack.position.push_back(i < 11 ? i : i - 11);
+  }
+  return std::vector<Pack>(kPacks, pack);
+}
+
+struct Variant {
+  bool tied = false, overlap_tensor = false, reshard = true;
+  DType reduce = DType::kFloat32;
+};
+
+class StreamOrder : public ::testing::Test {
+ protected:
+  StreamOrder() {
+    Recorder& recorder = Recorder::instance();
+    recorder.drop = Recorder::Drop::kNone;
+    recorder.clear();
+  }
+
+  // Two steps of two micro-batches each and a validation, from weights as they are.
+  void train(const Variant& variant) {
+    StepOptions options;
+    options.sharding = {.compute = DType::kBFloat16,
+                        .reduce = variant.reduce,
+                        .sequences = 2,
+                        .positions = kPositions,
+                        .reshard_after_forward = variant.reshard,
+                        .overlap_tensor = variant.overlap_tensor};
+    MeshTraining run(model(variant.tied), options, {.replicate = 1, .fsdp = 2, .tensor = 2}, kPacks,
+                     Device::cuda(0));
+    ASSERT_EQ(run.micro_batches, 2);
+    recorder.compute_stream = number_of_stream(run.stream);
+    run.step->model().initialize(7);
+    recorder.drop = drop;
+    for (std::int64_t step = 1; step <= 2; ++step) run.run(packs(), 1e-3, step);
+    DealtPacks dealt(packs(), {0, 1}, kPositions);
+    run.step->evaluate(1, [&](std::int64_t) { return dealt.view(); });
+    run.stream.synchronize();
+    recorder.drop = Recorder::Drop::kNone;
+    for (const FsdpUnit& unit : run.step->model().units())
+      whole_bytes.insert(unit.layout().elements() * element_bytes(DType::kBFloat16));
+    log = recorder.log();
+    races = recorder.races();
+  }
+
+  static int number_of_stream(const Stream& stream) {
+    return static_cast<int>(reinterpret_cast<std::intptr_t>(native_stream(stream))) - 1;
+  }
+
+  bool computes(const RecordedOperation& operation) const {
+    return operation.stream == recorder.compute_stream;
+  }
+  // Whether the operation gathers a unit (and no activations).
+  bool gathers_unit(const RecordedOperation& operation) const {
+    return operation.name == "all_gather" && whole_bytes.count(operation.writes[0].bytes) > 0;
+  }
+  static bool reads(const RecordedOperation& operation, const Span& span) {
+    return std::any_of(operation.reads.begin(), operation.reads.end(),
+                       [&](const Span& read) { return read.overlaps(span); });
+  }
+
+  Recorder& recorder = Recorder::instance();
+  Recorder::Drop drop = Recorder::Drop::kNone;
+  std::set<std::int64_t> whole_bytes;  // of the units in the compute dtype
+  std::vector<RecordedOperation> log;
+  std::vector<std::string> races;
+};
+
+TEST_F(StreamOrder, EveryAccessIsOrdered) {
+  for (const Variant& variant : {Variant{}, Variant{.tied = true}, Variant{.overlap_tensor = true},
+                                 Variant{.reshard = false}, Variant{.reduce = DType::kBFloat16},
+                                 Variant{.tied = true, .overlap_tensor = true, .reduce = DType::kBFloat16}}) {
+    recorder.clear();
+    train(variant);
+    EXPECT_TRUE(races.empty()) << races.size() << " races, the first: " << races.front();
+    std::set<int> streams;
+    for (const RecordedOperation& operation : log) streams.insert(operation.stream);
+    // The host, compute, gather, reduce, tensor and world.
+    EXPECT_GE(streams.size(), 6U);
+    EXPECT_GT(log.size(), 500U);
+  }
+}
+
+TEST_F(StreamOrder, AMissingWaitIsSeen) {
+  for (const Recorder::Drop dropped : {Recorder::Drop::kOfCommunication, Recorder::Drop::kOfCompute}) {
+    recorder.clear();
+    drop = dropped;
+    train({});
+    EXPECT_FALSE(races.empty());
+  }
+}
+
+// Between the gather of a unit and its first use lies the computation of another unit, which does not wait
+// for it.
+TEST_F(StreamOrder, UnitsAreGatheredWhileTheUnitBeforeComputes) {
+  train({});
+  std::size_t gathers = 0, beside = 0;
+  std::vector<std::size_t> issued;
+  for (std::size_t i = 0; i < log.size(); ++i)
+    if (gathers_unit(log[i])) issued.push_back(i);
+  for (const std::size_t gather : issued) {
+    ++gathers;
+    bool other_unit = false;
+    for (std::size_t i = gather + 1; i < log.size(); ++i) {
+      if (!computes(log[i])) continue;
+      if (reads(log[i], log[gather].writes[0])) break;
+      for (const std::size_t earlier : issued)
+        if (earlier < gather && log[i].name.rfind("linear", 0) == 0 &&
+            reads(log[i], log[earlier].writes[0]) && !log[gather].happens_before(log[i]))
+          other_unit = true;
+    }
+    beside += other_unit ? 1 : 0;
+  }
+  // Each pass begins with two gathers that nothing computes beside: the first unit's, and that of the first
+  // block, for which the embedding is no product. 2 steps x 2 micro-batches of forward and backward, and one
+  // pass of validation.
+  const std::size_t passes = 5;
+  EXPECT_GE(gathers, passes * (kLayers + 2));
+  EXPECT_EQ(beside, gathers - 2 * passes);
+}
+
+// Products of the next unit's backward run while a unit's gradients are reduced.
+TEST_F(StreamOrder, GradientsAreReducedWhileTheNextUnitComputes) {
+  train({});
+  std::size_t reductions = 0, beside = 0;
+  for (std::size_t i = 0; i < log.size(); ++i) {
+    if (log[i].name != "reduce_scatter" || log[i].writes[0].bytes < 4 * 64 * 64) continue;
+    ++reductions;
+    bool concurrent = false;
+    for (std::size_t j = i + 1; j < log.size() && !concurrent; ++j)
+      concurrent =
+          computes(log[j]) && log[j].name == "linear_backward_weight" && !log[i].happens_before(log[j]);
+    beside += concurrent ? 1 : 0;
+  }
+  EXPECT_GT(reductions, 0U);
+  EXPECT_GE(beside, reductions / 2);
+}
+
+}  // namespace
+}  // namespace ripstop

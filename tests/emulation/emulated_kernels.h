@@ -1,0 +1,24 @@
+// The CUDA kernels, compiled by the C++ compiler and run by the emulator.
+#pragma once
+#include "model/kernels/cuda/ragged_documents.h"
+#include "model/ops/kernel_table.h"
+
+namespace emulation {
+
+/// All rows that are kernels of our own: `linear` and its gradients are null. Attention is by the plain
+/// kernels. Tensors are in host memory. `cuda_workspaces()` says what scratch they need.
+[[gnu::visibility("default")]] const ripstop::KernelTable& kernels();
+
+/// Those of ragged_documents.h.
+[[gnu::visibility("default")]] void locate_documents(const ripstop::KernelCall&, const ripstop::Documents&,
+                                                     const ripstop::Heads&,
+                                                     const ripstop::cuda::RaggedOffsets&);
+[[gnu::visibility("default")]] void join_gradients(const ripstop::KernelCall&,
+                                                   const ripstop::cuda::SeparateGradients&,
+                                                   const ripstop::Heads&, const ripstop::Tensor& dqkv);
+[[gnu::visibility("default")]] void single_row_gradients(const ripstop::KernelCall&,
+                                                         const ripstop::Documents&, const ripstop::Heads&,
+                                                         const ripstop::Tensor& dout,
+                                                         const ripstop::Tensor& dqkv);
+
+}  // namespace emulation

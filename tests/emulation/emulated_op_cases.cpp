@@ -1,0 +1,29 @@
+// The op tests of tests/model on the emulated CUDA kernels: threads run forwards, backwards and shuffled.
+#include "tests/emulation/emulated_kernels.h"
+#include "tests/emulation/emulator.h"
+#include "tests/model/op_test.h"
+
+namespace ripstop {
+namespace {
+
+void set_variation(int run) {
+  using emulation::Order;
+  emulation::set_order(run == 1 ? Order::kReversed : run == 2 ? Order::kShuffled : Order::kForward);
+}
+
+}  // namespace
+
+std::vector<OpCase> op_cases() {
+  std::vector<OpCase> cases;
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16})
+    cases.push_back({.name = std::string("emulated_cuda_") + dtype_name(dtype),
+                     .device = Device::cpu(),
+                     .kernels = &emulation::kernels(),
+                     .workspaces = &cuda_workspaces(),
+                     .dtype = dtype,
+                     .set_variation = set_variation,
+                     .slow = true});
+  return cases;
+}
+
+}  // namespace ripstop

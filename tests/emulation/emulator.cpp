@@ -1,0 +1,252 @@
+// Threads are contexts with stacks of their own. makecontext starts one; afterwards setjmp and longjmp
+// switch, as they make no system call.
+#undef _FORTIFY_SOURCE  // it refuses a longjmp to another stack
+#include "tests/emulation/emulator.h"
+
+#include <link.h>
+#include <setjmp.h>
+#include <ucontext.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <utility>
+
+#include "model/error.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+namespace emulation {
+
+Now now;
+
+namespace {
+
+constexpr unsigned kLanes = 32;
+constexpr std::size_t kStackBytes = 256 << 10;
+
+enum class State { kReady, kAtWarp, kAtBlock, kDone };
+
+struct Thread {
+  std::unique_ptr<std::byte[]> stack;
+  ucontext_t start{};
+  jmp_buf resumed{};
+  bool started = false;
+  State state = State::kReady;
+  Place place;
+  unsigned exchanges = 0;
+};
+
+/// What a warp's lanes show each other: two sets, as a lane may be one exchange ahead.
+using Shown = std::array<std::array<std::uint64_t, kLanes>, 2>;
+
+struct Block {
+  std::vector<Thread> threads;
+  std::vector<Shown> shown;
+  Thread* current = nullptr;
+  const ripstop::FunctionRef<void()>* body = nullptr;
+};
+
+Block block;
+ucontext_t scheduler_context;
+jmp_buf scheduler;
+Order order = Order::kForward;
+std::vector<Place> seen;
+Place removed;
+std::exception_ptr thrown;  ///< in a thread, which has no caller that could catch it
+std::mt19937 generator;
+
+// ---- switching
+
+#if defined(__SANITIZE_ADDRESS__)
+const void* scheduler_stack = nullptr;
+std::size_t scheduler_stack_bytes = 0;
+void leave(void** fake, const void* stack, std::size_t bytes) {
+  __sanitizer_start_switch_fiber(fake, stack, bytes);
+}
+void arrive(void* fake, bool from_scheduler) {
+  __sanitizer_finish_switch_fiber(fake, from_scheduler ? &scheduler_stack : nullptr,
+                                  from_scheduler ? &scheduler_stack_bytes : nullptr);
+}
+#else
+constexpr const void* scheduler_stack = nullptr;
+constexpr std::size_t scheduler_stack_bytes = 0;
+void leave(void**, const void*, std::size_t) {}
+void arrive(void*, bool) {}
+#endif
+
+/// Back to the scheduler; returns when the thread is resumed.
+void suspend(State state, Place place) {
+  Thread& me = *block.current;
+  me.state = state;
+  me.place = place;
+  void* fake = nullptr;
+  if (_setjmp(me.resumed) == 0) {
+    leave(&fake, scheduler_stack, scheduler_stack_bytes);
+    _longjmp(scheduler, 1);
+  }
+  arrive(fake, true);
+}
+
+void begin_thread() {
+  arrive(nullptr, true);
+  try {
+    (*block.body)();
+  } catch (...) {
+    thrown = std::current_exception();
+  }
+  block.current->state = State::kDone;
+  leave(nullptr, scheduler_stack, scheduler_stack_bytes);
+  _longjmp(scheduler, 1);
+}
+
+void resume(Thread& thread) {
+  block.current = &thread;
+  void* fake = nullptr;
+  if (_setjmp(scheduler) == 0) {
+    leave(&fake, thread.stack.get(), kStackBytes);
+    if (thread.started) _longjmp(thread.resumed, 1);
+    thread.started = true;
+    swapcontext(&scheduler_context, &thread.start);
+  }
+  arrive(fake, false);
+}
+
+// ---- scheduling
+
+std::vector<unsigned> sequence(unsigned count) {
+  std::vector<unsigned> result(count);
+  std::iota(result.begin(), result.end(), 0U);
+  if (order == Order::kReversed) std::reverse(result.begin(), result.end());
+  if (order == Order::kShuffled) std::shuffle(result.begin(), result.end(), generator);
+  return result;
+}
+
+[[noreturn]] void fail_at(Place place, const char* what) {
+  ripstop::fail(ripstop::ExitCode::kBug, "{}:{}: {}", place.file, place.line, what);
+}
+
+/// Whether all wait in `state` in the same place, or none of them does; anything else would hang or worse.
+bool all_wait(Thread* first, unsigned count, State state) {
+  const auto waits = [&](const Thread& t) { return t.state == state; };
+  const auto* one = std::find_if(first, first + count, waits);
+  if (one == first + count) return false;
+  if (!std::all_of(first, first + count, waits)) fail_at(one->place, "not all threads come to this barrier");
+  if (!std::all_of(first, first + count, [&](const Thread& t) { return t.place == one->place; }))
+    fail_at(one->place, "other threads wait in another place");
+  return true;
+}
+
+/// Runs the lanes of a warp until all wait for the block, or are done.
+void run_warp(unsigned warp, const std::vector<unsigned>& lanes) {
+  Thread* first = &block.threads[warp * kLanes];
+  do {
+    for (const unsigned lane : lanes) {
+      Thread& thread = first[lane];
+      if (thread.state == State::kDone || thread.state == State::kAtBlock) continue;
+      thread.state = State::kReady;
+      now.thread = {warp * kLanes + lane, 0, 0};
+      resume(thread);
+      if (thrown != nullptr) std::rethrow_exception(std::exchange(thrown, nullptr));
+    }
+  } while (all_wait(first, kLanes, State::kAtWarp));
+}
+
+void start_threads() {
+  for (Thread& thread : block.threads) {
+    if (thread.stack == nullptr) thread.stack.reset(new std::byte[kStackBytes]);
+    getcontext(&thread.start);
+    thread.start.uc_stack.ss_sp = thread.stack.get();
+    thread.start.uc_stack.ss_size = kStackBytes;
+    thread.start.uc_link = nullptr;
+    makecontext(&thread.start, begin_thread, 0);
+    thread.started = false;
+    thread.state = State::kReady;
+    thread.exchanges = 0;
+  }
+}
+
+/// Shared memory is this library's thread-local memory, all of it.
+int fill_shared_memory(dl_phdr_info* info, std::size_t, void* code) {
+  const auto address = reinterpret_cast<std::uintptr_t>(code);
+  bool ours = false;
+  std::size_t bytes = 0;
+  for (int i = 0; i < info->dlpi_phnum; ++i) {
+    const auto& part = info->dlpi_phdr[i];
+    if (part.p_type == PT_LOAD && address - info->dlpi_addr - part.p_vaddr < part.p_memsz) ours = true;
+    if (part.p_type == PT_TLS) bytes = part.p_memsz;
+  }
+  if (!ours) return 0;
+  if (info->dlpi_tls_data != nullptr) std::memset(info->dlpi_tls_data, 0xff, bytes);
+  return 1;
+}
+
+void run_block() {
+  dl_iterate_phdr(fill_shared_memory, reinterpret_cast<void*>(&fill_shared_memory));
+  start_threads();
+  const auto warps = static_cast<unsigned>(block.threads.size()) / kLanes;
+  do {
+    for (const unsigned warp : sequence(warps)) run_warp(warp, sequence(kLanes));
+  } while (all_wait(block.threads.data(), warps * kLanes, State::kAtBlock) && [] {
+    for (Thread& thread : block.threads) thread.state = State::kReady;
+    return true;
+  }());
+}
+
+void wait(State state, Place place) {
+  if (std::find(seen.begin(), seen.end(), place) == seen.end()) seen.push_back(place);
+  if (place != removed) suspend(state, place);
+}
+
+}  // namespace
+
+void wait_for_block(Place place) {
+  wait(State::kAtBlock, place);
+}
+void wait_for_warp(Place place) {
+  wait(State::kAtWarp, place);
+}
+
+std::uint64_t exchange(unsigned lanes, std::uint64_t bits, int mask, Place place) {
+  if (lanes != 0xffffffffU) fail_at(place, "a shuffle without all lanes");
+  Thread& me = *block.current;
+  const auto number = static_cast<unsigned>(&me - block.threads.data());
+  auto& shown = block.shown[number / kLanes][me.exchanges++ % 2];
+  shown[number % kLanes] = bits;
+  suspend(State::kAtWarp, place);
+  return shown[(number % kLanes) ^ static_cast<unsigned>(mask)];
+}
+
+void run(Extent blocks, Extent threads, ripstop::FunctionRef<void()> body) {
+  RIPSTOP_CHECK(threads.x % kLanes == 0 && threads.y == 1 && threads.z == 1 && threads.x <= 1024,
+                "blocks of {} x {} x {} threads", threads.x, threads.y, threads.z);
+  block.threads.resize(threads.x);
+  block.shown.resize(threads.x / kLanes);
+  block.body = &body;
+  now.threads = threads;
+  now.blocks = blocks;
+  generator.seed(threads.x);
+  for (const unsigned i : sequence(blocks.x * blocks.y)) {
+    now.block = {i % blocks.x, i / blocks.x, 0};
+    run_block();
+  }
+}
+
+void set_order(Order chosen) {
+  order = chosen;
+}
+std::vector<Place> barriers() {
+  return seen;
+}
+void remove_barrier(Place place) {
+  removed = place;
+}
+
+}  // namespace emulation
