@@ -1,5 +1,5 @@
-// Threads are contexts with stacks of their own. makecontext starts one; afterwards setjmp and longjmp
-// switch, as they make no system call.
+// Threads are contexts with stacks of their own, which outlive blocks and launches. makecontext starts one;
+// afterwards setjmp and longjmp switch, as they make no system call.
 #undef _FORTIFY_SOURCE  // it refuses a longjmp to another stack
 #include "tests/emulation/emulator.h"
 
@@ -30,6 +30,7 @@ Now now;
 namespace {
 
 constexpr unsigned kLanes = 32;
+constexpr unsigned kMostThreads = 1024;
 constexpr std::size_t kStackBytes = 256 << 10;
 
 enum class State { kReady, kAtWarp, kAtBlock, kDone };
@@ -48,8 +49,9 @@ struct Thread {
 using Shown = std::array<std::array<std::uint64_t, kLanes>, 2>;
 
 struct Block {
-  std::vector<Thread> threads;
-  std::vector<Shown> shown;
+  std::vector<Thread> threads{kMostThreads};
+  std::vector<Shown> shown{kMostThreads / kLanes};
+  unsigned count = 0;  ///< of threads
   Thread* current = nullptr;
   const ripstop::FunctionRef<void()>* body = nullptr;
 };
@@ -83,7 +85,7 @@ void arrive(void*, bool) {}
 #endif
 
 /// Back to the scheduler; returns when the thread is resumed.
-void suspend(State state, Place place) {
+[[gnu::noinline]] void suspend(State state, Place place) {
   Thread& me = *block.current;
   me.state = state;
   me.place = place;
@@ -95,19 +97,30 @@ void suspend(State state, Place place) {
   arrive(fake, true);
 }
 
-void begin_thread() {
+/// Runs the body, once for every block.
+void live() {
   arrive(nullptr, true);
-  try {
-    (*block.body)();
-  } catch (...) {
-    thrown = std::current_exception();
+  for (;;) {
+    try {
+      (*block.body)();
+    } catch (...) {
+      thrown = std::current_exception();
+    }
+    suspend(State::kDone, {});
   }
-  block.current->state = State::kDone;
-  leave(nullptr, scheduler_stack, scheduler_stack_bytes);
-  _longjmp(scheduler, 1);
 }
 
-void resume(Thread& thread) {
+void start(Thread& thread) {
+  if (thread.stack == nullptr) thread.stack.reset(new std::byte[kStackBytes]);
+  getcontext(&thread.start);
+  thread.start.uc_stack.ss_sp = thread.stack.get();
+  thread.start.uc_stack.ss_size = kStackBytes;
+  thread.start.uc_link = nullptr;
+  makecontext(&thread.start, live, 0);
+}
+
+/// Runs a thread until it waits or is done.
+[[gnu::noinline]] void resume(Thread& thread) {
   block.current = &thread;
   void* fake = nullptr;
   if (_setjmp(scheduler) == 0) {
@@ -151,26 +164,12 @@ void run_warp(unsigned warp, const std::vector<unsigned>& lanes) {
     for (const unsigned lane : lanes) {
       Thread& thread = first[lane];
       if (thread.state == State::kDone || thread.state == State::kAtBlock) continue;
-      thread.state = State::kReady;
+      if (!thread.started) start(thread);
       now.thread = {warp * kLanes + lane, 0, 0};
       resume(thread);
       if (thrown != nullptr) std::rethrow_exception(std::exchange(thrown, nullptr));
     }
   } while (all_wait(first, kLanes, State::kAtWarp));
-}
-
-void start_threads() {
-  for (Thread& thread : block.threads) {
-    if (thread.stack == nullptr) thread.stack.reset(new std::byte[kStackBytes]);
-    getcontext(&thread.start);
-    thread.start.uc_stack.ss_sp = thread.stack.get();
-    thread.start.uc_stack.ss_size = kStackBytes;
-    thread.start.uc_link = nullptr;
-    makecontext(&thread.start, begin_thread, 0);
-    thread.started = false;
-    thread.state = State::kReady;
-    thread.exchanges = 0;
-  }
 }
 
 /// Shared memory is this library's thread-local memory, all of it.
@@ -190,14 +189,14 @@ int fill_shared_memory(dl_phdr_info* info, std::size_t, void* code) {
 
 void run_block() {
   dl_iterate_phdr(fill_shared_memory, reinterpret_cast<void*>(&fill_shared_memory));
-  start_threads();
-  const auto warps = static_cast<unsigned>(block.threads.size()) / kLanes;
-  do {
-    for (const unsigned warp : sequence(warps)) run_warp(warp, sequence(kLanes));
-  } while (all_wait(block.threads.data(), warps * kLanes, State::kAtBlock) && [] {
-    for (Thread& thread : block.threads) thread.state = State::kReady;
-    return true;
-  }());
+  Thread* first = block.threads.data();
+  bool again = true;
+  for (Thread* t = first; t < first + block.count; ++t) t->exchanges = 0;
+  while (again) {
+    for (Thread* t = first; t < first + block.count; ++t) t->state = State::kReady;
+    for (const unsigned warp : sequence(block.count / kLanes)) run_warp(warp, sequence(kLanes));
+    again = all_wait(first, block.count, State::kAtBlock);
+  }
 }
 
 void wait(State state, Place place) {
@@ -225,17 +224,21 @@ std::uint64_t exchange(unsigned lanes, std::uint64_t bits, int mask, Place place
 }
 
 void run(Extent blocks, Extent threads, ripstop::FunctionRef<void()> body) {
-  RIPSTOP_CHECK(threads.x % kLanes == 0 && threads.y == 1 && threads.z == 1 && threads.x <= 1024,
+  RIPSTOP_CHECK(threads.x % kLanes == 0 && threads.y == 1 && threads.z == 1 && threads.x <= kMostThreads,
                 "blocks of {} x {} x {} threads", threads.x, threads.y, threads.z);
-  block.threads.resize(threads.x);
-  block.shown.resize(threads.x / kLanes);
+  block.count = threads.x;
   block.body = &body;
   now.threads = threads;
   now.blocks = blocks;
   generator.seed(threads.x);
   for (const unsigned i : sequence(blocks.x * blocks.y)) {
     now.block = {i % blocks.x, i / blocks.x, 0};
-    run_block();
+    try {
+      run_block();
+    } catch (...) {
+      for (Thread& thread : block.threads) thread.started = false;  // what they were doing is given up
+      throw;
+    }
   }
 }
 

@@ -90,8 +90,9 @@ TEST_P(AttentionTest, Backward) {
         [&] {
           const Tensor dqkv = room(dtype(), {rows, heads.row()});
           kernels().attention_backward(
-              call(workspaces().attention_backward(rows, documents.longest, heads, dtype(), false)), dy, x,
-              out, log_sum_exp, documents, heads, dqkv);
+              call(workspaces().attention_backward(rows, documents.longest, heads, dtype(),
+                                                   GetParam().device.deterministic)),
+              dy, x, out, log_sum_exp, documents, heads, dqkv);
           return Outputs{get(dqkv)};
         },
         ThreadsMatter::kYes);

@@ -9,7 +9,7 @@ using NormTest = OpTest;
 TEST_P(NormTest, ForwardWithAndWithoutBranch) {
   for (const std::int64_t rows : {0, 1, 17, 65})
     for (const std::int64_t columns : {2, 17, 64, 288, 8200}) {
-      if (rows > 1 && columns > 1000) continue;
+      if (columns > 1000 && rows != 1) continue;
       const Values residual = random(rows * columns), branch = random(rows * columns),
                    weight = random(columns);
       for (const bool has_branch : {false, true})
@@ -37,7 +37,7 @@ TEST_P(NormTest, Backward) {
   for (const std::int64_t rows : {0, 1, 17, 65, 1100})
     for (const std::int64_t columns : {2, 17, 288, 8200})
       for (const Accumulate accumulate : {Accumulate::kNo, Accumulate::kYes}) {
-        if (rows > 1 && columns > 1000) continue;
+        if (columns > 1000 && (rows != 1 || accumulate == Accumulate::kYes)) continue;
         const Values dnormed = random(rows * columns), sum = random(rows * columns), weight = random(columns);
         const Values dresidual = random(rows * columns), before = random(columns, DType::kFloat32);
         Values inverse = reference::rmsnorm(sum, weight, rows, 1e-5).inverse_rms;
