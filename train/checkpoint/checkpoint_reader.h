@@ -50,8 +50,8 @@ std::optional<Checkpoint> newest_checkpoint(Io& io, const std::filesystem::path&
 /// its state; nothing where there is none at all. `accept` sees the state before anything is overwritten, on
 /// every rank alike, and may throw. Damaged newer ones get a warning (rank 0) and are moved aside to
 /// "step_N.damaged", so that they never count again: for the owner of the run alone. Error(kStorage) where
-/// there are checkpoints and none is whole, and where one that some rank could not read turns out to be whole:
-/// going on from an older one would lose steps.
+/// there are checkpoints and none is whole, and where one that some rank could not read turns out to be
+/// whole: going on from an older one would lose steps.
 std::optional<CheckpointState> resume_newest(Io& io, const std::filesystem::path& directory,
                                              Communicator& world, int64_t fsdp_index,
                                              const std::vector<UnitStates>& units,
