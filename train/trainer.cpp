@@ -134,6 +134,11 @@ Trainer::Run::Run(const TrainerOptions& options, MpiWorld& world)
     resolved_.summaries_memory = {};
   }
   steps_ = count_steps(dataset_, config, loader_options(config, resolved_, mesh_));
+  if (config.schedule.warmup_steps > steps_)
+    throw Error(ExitCode::kUsage,
+                fmt::format("schedule.warmup_steps {} exceeds the {} steps that train.epochs come to",
+                            config.schedule.warmup_steps, steps_),
+                "the rate would never be reached: warm up for a few percent of the steps");
   do_and_agree(mesh_.world(), [&] { open_directory(); });
 
   plan_ = plan_rank(resolved_.request(target_.device), mesh_.coordinates());

@@ -195,6 +195,18 @@ TEST_F(Status, TellsTheStateOfEveryRunInAFolder) {
   EXPECT_TRUE(has(table.out, "20/40    2.5000    2.7500      1234"));
 }
 
+// As `ripstop status runs/*` names them.
+TEST_F(Status, WhatLiesBesideRunsIsPassedOver) {
+  write_run("a", 0);
+  write_run("c", 75);
+  write_bytes(scratch_ / "b_data/train.h5", "tokens");
+  const std::string folder = scratch_.path().string();
+  EXPECT_EQ(status_of(folder + "/a " + folder + "/b_data " + folder + "/c").size(), 2U);
+  const ProgramRun none = run_program("status " + folder + "/b_data");
+  EXPECT_EQ(none.exit_code, 65);
+  EXPECT_TRUE(has(none.err, "no run in " + folder + "/b_data")) << none.err;
+}
+
 TEST_F(Status, NewestCheckpointIsACommittedOne) {
   write_run("run", -1);
   const std::string run = run_directory("run");

@@ -100,5 +100,16 @@ TEST_F(TrainCommand, DataThatIsNotThereLeavesNoRunDirectory) {
   EXPECT_FALSE(std::filesystem::exists(fresh));
 }
 
+TEST_F(TrainCommand, AWarmUpLongerThanTheEpochsIsRefused) {
+  expect_refused("run.directory=" + (scratch_ / "epochs").string() + " train.steps=1 schedule.warmup_steps=2",
+                 64, "exceeds train.steps 1");
+  std::string config = read_bytes(made_ / "config.toml");
+  config.replace(config.find("steps = 2"), 9, "epochs = 1");
+  write_bytes(made_ / "config.toml", config);
+  expect_refused("run.directory=" + (scratch_ / "epochs").string() + " schedule.warmup_steps=100000", 64,
+                 "steps that train.epochs come to");
+  EXPECT_FALSE(std::filesystem::exists(scratch_ / "epochs"));
+}
+
 }  // namespace
 }  // namespace ripstop

@@ -129,7 +129,8 @@ ExitCode run_prepare(CLI::App& app, const Arguments& arguments) {
   app.add_flag("--strict", options.strict, "an example that would be skipped ends it all, exit 65");
   set_example(
       app,
-      "ripstop prepare --input bbc-summary-data.tar.gz --splits XSum-TRAINING-DEV-TEST-SPLIT-90-5-5.json \\\n"
+      "ripstop prepare --input XSUM-EMNLP18-Summary-Data-Original.tar.gz --splits "
+      "XSum-TRAINING-DEV-TEST-SPLIT-90-5-5.json \\\n"
       "      --tokenizer llama/tokenizer.model --output data/xsum\n"
       "  ripstop prepare --source synthetic --examples 20000 --vocab-size 512 --output data/quickstart");
   parse(app, arguments);

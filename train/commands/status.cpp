@@ -1,5 +1,6 @@
 // ripstop status: what runs have come to, from their files alone.
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -99,7 +100,7 @@ RunStatus read_status(const fs::path& run) {
   return status;
 }
 
-// A run directory itself, or every run directly inside a folder of runs.
+// A run directory itself, or every run directly inside a folder; none in what else lies beside runs.
 std::vector<fs::path> find_runs(const fs::path& directory) {
   if (!fs::is_directory(directory))
     throw Error(ExitCode::kUsage, fmt::format("{} is not a directory", directory.string()),
@@ -109,9 +110,6 @@ std::vector<fs::path> find_runs(const fs::path& directory) {
   for (const fs::directory_entry& entry : fs::directory_iterator(directory))
     if (fs::exists(entry.path() / "metrics.jsonl")) runs.push_back(entry.path());
   std::sort(runs.begin(), runs.end());
-  if (runs.empty())
-    throw Error(ExitCode::kInputData, fmt::format("no run in {}", directory.string()),
-                "a run directory holds metrics.jsonl");
   return runs;
 }
 
@@ -169,6 +167,9 @@ ExitCode run_status(CLI::App& app, const Arguments& arguments) {
   std::vector<RunStatus> runs;
   for (const std::string& directory : directories)
     for (const fs::path& run : find_runs(directory)) runs.push_back(read_status(run));
+  if (runs.empty())
+    throw Error(ExitCode::kInputData, fmt::format("no run in {}", fmt::join(directories, ", ")),
+                "a run directory holds metrics.jsonl");
   if (json) {
     nlohmann::ordered_json document = nlohmann::ordered_json::array();
     for (const RunStatus& run : runs) document.push_back(as_json(run));
