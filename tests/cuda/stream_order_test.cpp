@@ -72,7 +72,8 @@ class StreamOrder : public ::testing::Test {
     recorder.drop = drop;
     for (std::int64_t step = 1; step <= 2; ++step) run.run(packs(), 1e-3, step);
     DealtPacks dealt(packs(), {0, 1}, kPositions);
-    run.step->evaluate(1, [&](std::int64_t) { return dealt.view(); });
+    run.step->evaluate(
+        1, [&](std::int64_t) { return dealt.view(); }, [] { return false; });
     run.stream.synchronize();
     recorder.drop = Recorder::Drop::kNone;
     for (const FsdpUnit& unit : run.step->model().units())
