@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Starts COMMAND on N ranks: with srun inside a Slurm allocation, with mpirun elsewhere (this machine alone).
+# Starts COMMAND on N ranks: with srun inside a Slurm allocation, with mpirun on one node elsewhere.
 #   slurm/launch.sh N COMMAND [ARGUMENT...]
 # The launcher takes this process over, so a signal sent here (SIGUSR1, SIGTERM) reaches the ranks, and its exit code is theirs.
 # RIPSTOP_LAUNCHER=mpirun|srun overrides the choice; RIPSTOP_LAUNCHER_OPTIONS adds options, as in "--mpi=pmix".
@@ -35,7 +35,7 @@ cores=$(nproc)
 if [[ -z ${OMP_NUM_THREADS:-} ]]; then
   export OMP_NUM_THREADS=$((cores > ranks ? cores / ranks : 1))
 fi
-# Containers run as root, and nothing but this machine is touched.
+# Containers run as root, and only this node is touched.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1
 version=$(mpirun --version 2>/dev/null || true)

@@ -1,4 +1,4 @@
-// ripstop doctor: what was built, what this machine has, and under a launcher which machines there are and
+// ripstop doctor: what was built, what the node has, and under a launcher which nodes there are and
 // how fast they talk.
 #include <fmt/core.h>
 

@@ -12,8 +12,8 @@ namespace ripstop {
 /// "x86-64-v4", "x86-64-v3", "generic". Never empty.
 std::vector<std::string> cpu_instruction_sets();
 
-/// What computes on this machine: the first of `cpu_instruction_sets` and what oneDNN found. Ranks of one run
-/// must agree on it, or their results would differ in the last bits.
+/// What computes on this processor: the first of `cpu_instruction_sets` and what oneDNN found. Ranks of one
+/// run must agree on it, or their results would differ in the last bits.
 std::string cpu_instruction_set();
 
 /// Whether the processor multiplies bfloat16 in hardware (AVX512-BF16 or AMX). Where it does not, float32 is
