@@ -47,11 +47,18 @@ flops() {
 
 best() { sort -g | tail -1; }
 
+# onednn DTYPE: FLOP/s of a large product
+onednn() {
+  OMP_NUM_THREADS=$cores "$(dirname "$ripstop")/tests/bench/kernels_bench" --ceilings --dtypes "$1" --json "$work/ceilings" >/dev/null
+  sed -n "s/.*\"$1\": *\([0-9.e+]*\).*/\1/p" "$work/ceilings"
+}
+
 row() {
   local label=$1 preset=$2 positions=$3 a b
   a=$(best <"$work/ours") b=$(best <"$work/theirs")
-  awk -v label="$label" -v a="$a" -v b="$b" -v f="$(flops "$preset" "$positions")" \
-    'BEGIN {printf "%-34s ripstop %7.1f  PyTorch %7.1f GFLOP/s  ratio %.2f\n", label, a * f / 1e9, b * f / 1e9, a / b}'
+  awk -v label="$label" -v a="$a" -v b="$b" -v f="$(flops "$preset" "$positions")" -v rate="$rate" \
+    'BEGIN {printf "%-34s ripstop %7.1f  PyTorch %7.1f GFLOP/s  ratio %.2f  of oneDNN %.0f %%\n",
+            label, a * f / 1e9, b * f / 1e9, a / b, 100 * a * f / rate}'
 }
 
 one_process() {
@@ -77,6 +84,7 @@ mesh() {
 }
 
 for dtype in float32 bfloat16; do
+  rate=$(onednn "$dtype")
   one_process 15m 8 256 "$dtype"
   one_process 110m 4 512 "$dtype"
   mesh 2 2 "$dtype"

@@ -1,337 +1,290 @@
-// What each CPU kernel reaches at the shapes of one training step.
-//   OMP_NUM_THREADS=2 build/cpu-release/tests/bench/kernels_bench --benchmark_filter=attention
-// Rates: FLOP/s counted as model FLOPs (causal attention as half), or bytes read and written a second.
-#include <benchmark/benchmark.h>
+// What every kernel reaches at the shapes of one training step, on the CPU or on a GPU, beside what the same
+// machine reaches at best: each row's floor is its bytes at the measured rate of copies or its FLOPs at the
+// measured rate of a large product, whichever takes longer. CPU products are compared with plain oneDNN too.
+//   tests/bench/kernels_bench --device cuda --models 110m:16x1024,llama2-7b:2x2048 --json kernels.json
+// Times are those of the best of several turns. Operands are random numbers, and so many sets of them take
+// turns that caches do not serve what memory would. On a GPU the first runs choose the algorithms of
+// products.
+#include <fmt/core.h>
 
-#include <functional>
-#include <numeric>
-#include <random>
-#include <string>
-#include <vector>
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <limits>
+#include <memory>
+#include <nlohmann/json.hpp>
 
+#include "model/device/cuda_machine.h"
 #include "model/kernels/cpu/processor.h"
-#include "model/ops/kernel_table.h"
+#include "tests/bench/kernel_rows.h"
+#include "tests/bench/onednn_product.h"
 
 namespace ripstop {
 namespace {
 
-/// A model's sizes and a step's batch.
-struct StepShape {
-  const char* name;
-  std::int64_t sequences, positions, hidden, feed_forward, heads, size, vocabulary;
+using Clock = std::chrono::steady_clock;
+using Json = nlohmann::ordered_json;
 
-  std::int64_t rows() const { return sequences * positions; }
+struct Options {
+  std::string device = "cpu";
+  std::vector<std::string> models, dtypes{"float32", "bfloat16"};
+  std::string filter, json;
+  double seconds = 0.05;  ///< of one turn
+  std::int64_t rotate_mebibytes = -1;
+  bool ceilings_only = false, small = false;
 };
-constexpr StepShape kShapes[] = {{"15m", 8, 256, 288, 768, 6, 48, 32000},
-                                 {"110m", 4, 512, 768, 2048, 12, 64, 32000},
-                                 {"110m_T1024", 2, 1024, 768, 2048, 12, 64, 32000}};
 
-/// Owns the tensors of one benchmark.
-class Bench {
+/// What the machine reaches at best.
+struct Ceilings {
+  double copy_bytes = 0;            ///< read and written a second
+  std::map<DType, double> product;  ///< FLOP/s
+};
+
+struct Measured {
+  KernelRow row;
+  double seconds = 0, flops = 0, bytes = 0;
+  double floor_seconds = 0;
+  double onednn_seconds = 0;  ///< 0: not compared
+};
+
+class KernelsBench {
  public:
-  explicit Bench(DType dtype) : dtype_(dtype), stream_(Device::cpu()) {}
-
-  Tensor tensor(DType dtype, const Shape& shape, float scale = 1) {
-    buffers_.emplace_back(Device::cpu(), ledger_, MemoryCategory::kActivations,
-                          shape.count() * element_bytes(dtype));
-    const Tensor t = tensor_in(buffers_.back(), 0, dtype, shape);
-    std::normal_distribution<float> normal(0, scale);
-    for (std::int64_t i = 0; i < t.count() && dtype != DType::kInt32; ++i) {
-      if (dtype == DType::kFloat32) t.as<float>()[i] = normal(generator_);
-      if (dtype == DType::kBFloat16) t.as<BFloat16>()[i] = BFloat16(normal(generator_));
+  explicit KernelsBench(const Options& options)
+      : options_(options),
+        device_(options.device == "cuda" ? Device::cuda(0) : Device::cpu()),
+        stream_(device_),
+        rotated_bytes_((options.rotate_mebibytes >= 0 ? options.rotate_mebibytes
+                        : on_cpu()                    ? 0
+                                                      : 256)
+                       << 20) {
+    for (const std::string& name : options.dtypes) {
+      const DType dtype = name == "float32" ? DType::kFloat32 : DType::kBFloat16;
+      if (dtype == DType::kBFloat16 && on_cpu() && !cpu_has_fast_bfloat16())
+        fmt::print("bfloat16 is left out: this processor does not multiply it\n");
+      else
+        dtypes_.push_back(dtype);
     }
-    return t;
   }
-  Tensor tensor(const Shape& shape) { return tensor(dtype_, shape); }
-  Tensor ids(const std::vector<std::int32_t>& values) {
-    const Tensor t = tensor(DType::kInt32, {static_cast<std::int64_t>(values.size())});
-    std::copy(values.begin(), values.end(), t.as<std::int32_t>());
-    return t;
-  }
-  KernelCall call(std::int64_t bytes = 0) {
-    return {stream_, bytes == 0 ? nullptr : tensor(DType::kInt32, {(bytes + 3) / 4}).data};
+
+  int run() {
+    report_["device"] = on_cpu() ? cpu_instruction_set() : look_at_cuda().gpus.at(0).name;
+    fmt::print("{}: {}\n", device_name(device_), report_["device"].get<std::string>());
+    measure_ceilings();
+    report_["rows"] = Json::array();
+    report_["totals"] = Json::array();
+    for (const std::string& model : options_.models)
+      for (const DType dtype : dtypes_)
+        if (!options_.ceilings_only) measure_model(shape_of(model), dtype);
+    if (options_.json.empty()) return 0;
+    std::ofstream file(options_.json);
+    file << report_.dump(1) << '\n';
+    file.close();
+    if (file) return 0;
+    fmt::print(stderr, "cannot write {}\n", options_.json);
+    return static_cast<int>(ExitCode::kStorage);
   }
 
  private:
-  DType dtype_;
-  MemoryLedger ledger_;
-  std::vector<Buffer> buffers_;
-  Stream stream_;
-  std::mt19937 generator_{7};
-};
+  bool on_cpu() const { return device_.kind == DeviceKind::kCpu; }
 
-/// What one run of a kernel does, in FLOPs and bytes moved.
-struct Work {
-  std::function<void()> run;
-  double flops = 0, bytes = 0;
-};
-
-void measure(const std::string& name, const std::function<Work(Bench&)>& make, DType dtype) {
-  benchmark::RegisterBenchmark(name.c_str(),
-                               [make, dtype](benchmark::State& state) {
-                                 Bench bench(dtype);
-                                 const Work work = make(bench);
-                                 work.run();
-                                 for (auto _ : state) work.run();
-                                 const auto rate = benchmark::Counter::kIsIterationInvariantRate;
-                                 if (work.flops > 0) state.counters["FLOP/s"] = {work.flops, rate};
-                                 if (work.bytes > 0) state.counters["bytes/s"] = {work.bytes, rate};
-                               })
-      ->Unit(benchmark::kMillisecond)
-      ->UseRealTime()
-      ->MinTime(0.2);
-}
-
-const KernelTable& k = cpu_kernels();
-const WorkspaceTable& w = cpu_workspaces();
-double count_of(const Tensor& t) {
-  return static_cast<double>(t.count());
-}
-double bytes_of(std::initializer_list<Tensor> tensors) {
-  double bytes = 0;
-  for (const Tensor& t : tensors) bytes += static_cast<double>(t.bytes());
-  return bytes;
-}
-
-void measure_linear(const std::string& prefix, DType dtype, std::int64_t n, std::int64_t in, std::int64_t out,
-                    const std::string& what) {
-  const double flops = 2.0 * static_cast<double>(n) * static_cast<double>(in) * static_cast<double>(out);
-  measure(
-      prefix + "/linear/" + what,
-      [=](Bench& b) {
-        const Tensor x = b.tensor({n, in}), weight = b.tensor({out, in}), y = b.tensor({n, out});
-        const KernelCall call = b.call(w.linear(x, weight, y));
-        return Work{[=] { k.linear(call, x, weight, y); }, flops};
-      },
-      dtype);
-  measure(
-      prefix + "/linear_backward_input/" + what,
-      [=](Bench& b) {
-        const Tensor dx = b.tensor({n, in}), weight = b.tensor({out, in}), dy = b.tensor({n, out});
-        const KernelCall call = b.call(w.linear_backward_input(dy, weight, dx, Accumulate::kNo));
-        return Work{[=] { k.linear_backward_input(call, dy, weight, dx, Accumulate::kNo); }, flops};
-      },
-      dtype);
-  measure(
-      prefix + "/linear_backward_weight/" + what,
-      [=](Bench& b) {
-        const Tensor x = b.tensor({n, in}), dw = b.tensor(DType::kFloat32, {out, in}),
-                     dy = b.tensor({n, out});
-        const KernelCall call = b.call(w.linear_backward_weight(dy, x, dw, Accumulate::kYes));
-        return Work{[=] { k.linear_backward_weight(call, dy, x, dw, Accumulate::kYes); }, flops};
-      },
-      dtype);
-}
-
-void measure_attention(const std::string& prefix, DType dtype, const StepShape& s) {
-  const Heads heads{s.heads, s.heads, s.size};
-  const double products = 2.0 * static_cast<double>(s.rows() * s.positions / 2 * s.hidden);
-  const auto documents = [=](Bench& b) {
-    std::vector<std::int32_t> offset;
-    for (std::int64_t d = 0; d <= s.sequences; ++d)
-      offset.push_back(static_cast<std::int32_t>(d * s.positions));
-    return Documents{b.ids(offset), s.sequences, s.positions};
-  };
-  measure(
-      prefix + "/attention",
-      [=](Bench& b) {
-        const Tensor qkv = b.tensor({s.rows(), heads.row()}), out = b.tensor({s.rows(), s.hidden});
-        const Tensor log_sum_exp = b.tensor(DType::kFloat32, {s.rows(), s.heads});
-        const Documents d = documents(b);
-        const KernelCall call = b.call(w.attention(s.rows(), heads, dtype));
-        return Work{[=] { k.attention(call, qkv, d, heads, out, log_sum_exp); }, 2 * products};
-      },
-      dtype);
-  measure(
-      prefix + "/attention_backward",
-      [=](Bench& b) {
-        const Tensor qkv = b.tensor({s.rows(), heads.row()}), out = b.tensor({s.rows(), s.hidden});
-        const Tensor log_sum_exp = b.tensor(DType::kFloat32, {s.rows(), s.heads});
-        const Tensor dout = b.tensor({s.rows(), s.hidden}), dqkv = b.tensor({s.rows(), heads.row()});
-        const Documents d = documents(b);
-        k.attention(b.call(w.attention(s.rows(), heads, dtype)), qkv, d, heads, out, log_sum_exp);
-        const KernelCall call = b.call(w.attention_backward(s.rows(), heads, dtype));
-        return Work{[=] { k.attention_backward(call, dout, qkv, out, log_sum_exp, d, heads, dqkv); },
-                    5 * products};
-      },
-      dtype);
-  measure(
-      prefix + "/rope",
-      [=](Bench& b) {
-        const Tensor qkv = b.tensor({s.rows(), heads.row()});
-        std::vector<std::int32_t> position;
-        for (std::int64_t n = 0; n < s.rows(); ++n)
-          position.push_back(static_cast<std::int32_t>(n % s.positions));
-        const Tensor at = b.ids(position), angle = b.tensor(DType::kFloat32, {s.positions, s.size / 2, 2});
-        const KernelCall call = b.call();
-        return Work{[=] { k.rope(call, qkv, at, angle, heads, Direction::kForward); }, 0,
-                    2 * bytes_of({qkv}) * 2 / 3};
-      },
-      dtype);
-}
-
-void measure_rows(const std::string& prefix, DType dtype, const StepShape& s) {
-  measure(
-      prefix + "/add_rmsnorm",
-      [=](Bench& b) {
-        const Tensor residual = b.tensor({s.rows(), s.hidden}), branch = b.tensor({s.rows(), s.hidden});
-        const Tensor sum = b.tensor({s.rows(), s.hidden}), normed = b.tensor({s.rows(), s.hidden});
-        const Tensor weight = b.tensor({s.hidden}), inverse = b.tensor(DType::kFloat32, {s.rows()});
-        const KernelCall call = b.call();
-        return Work{[=] { k.add_rmsnorm(call, residual, branch, weight, 1e-5, sum, normed, inverse); }, 0,
-                    bytes_of({residual, branch, sum, normed})};
-      },
-      dtype);
-  measure(
-      prefix + "/add_rmsnorm_backward",
-      [=](Bench& b) {
-        const Tensor dnormed = b.tensor({s.rows(), s.hidden}), sum = b.tensor({s.rows(), s.hidden});
-        const Tensor dresidual = b.tensor({s.rows(), s.hidden}), weight = b.tensor({s.hidden});
-        const Tensor inverse = b.tensor(DType::kFloat32, {s.rows()}),
-                     dweight = b.tensor(DType::kFloat32, {s.hidden});
-        const KernelCall call = b.call(w.add_rmsnorm_backward(s.rows(), s.hidden));
-        return Work{[=] {
-                      k.add_rmsnorm_backward(call, dnormed, sum, weight, inverse, dresidual, dweight,
-                                             Accumulate::kNo);
-                    },
-                    0, bytes_of({dnormed, sum, dresidual, dresidual})};
-      },
-      dtype);
-  measure(
-      prefix + "/swiglu",
-      [=](Bench& b) {
-        const Tensor gate_up = b.tensor({s.rows(), 2 * s.feed_forward}),
-                     out = b.tensor({s.rows(), s.feed_forward});
-        const KernelCall call = b.call();
-        return Work{[=] { k.swiglu(call, gate_up, out); }, 0, bytes_of({gate_up, out})};
-      },
-      dtype);
-  measure(
-      prefix + "/swiglu_backward",
-      [=](Bench& b) {
-        const Tensor gate_up = b.tensor({s.rows(), 2 * s.feed_forward}),
-                     dout = b.tensor({s.rows(), s.feed_forward});
-        const KernelCall call = b.call();
-        return Work{[=] { k.swiglu_backward(call, gate_up, dout); }, 0, 2 * bytes_of({gate_up, dout})};
-      },
-      dtype);
-}
-
-void measure_vocabulary(const std::string& prefix, DType dtype, const StepShape& s) {
-  const std::int64_t chunk = 512;
-  const auto tokens = [=](std::int64_t count) {
-    std::mt19937 generator(3);
-    std::uniform_int_distribution<std::int32_t> uniform(0, static_cast<std::int32_t>(s.vocabulary - 1));
-    std::vector<std::int32_t> ids(static_cast<std::size_t>(count));
-    for (auto& id : ids) id = uniform(generator);
-    return ids;
-  };
-  measure(
-      prefix + "/embedding_backward",
-      [=](Bench& b) {
-        const auto ids = tokens(s.rows());
-        std::vector<std::int32_t> order(ids.size());
-        std::iota(order.begin(), order.end(), 0);
-        std::stable_sort(order.begin(), order.end(), [&](auto i, auto j) {
-          return ids[static_cast<std::size_t>(i)] < ids[static_cast<std::size_t>(j)];
-        });
-        const Tensor dtable = b.tensor(DType::kFloat32, {s.vocabulary, s.hidden}),
-                     dout = b.tensor({s.rows(), s.hidden});
-        const Tensor token = b.ids(ids), token_order = b.ids(order);
-        const KernelCall call = b.call();
-        return Work{
-            [=] { k.embedding_backward(call, token, token_order, dout, 0, dtable, Accumulate::kYes); }, 0,
-            bytes_of({dout}) + 8 * count_of(dout)};
-      },
-      dtype);
-  measure(
-      prefix + "/cross_entropy_statistics",
-      [=](Bench& b) {
-        const Tensor logits = b.tensor(DType::kFloat32, {chunk, s.vocabulary}), target = b.ids(tokens(chunk));
-        const Tensor statistics = b.tensor(DType::kFloat32, {1, chunk, 3});
-        const KernelCall call = b.call();
-        return Work{[=] {
-                      k.cross_entropy_statistics(call, logits, target, {0, s.vocabulary}, statistics);
-                    },
-                    0, bytes_of({logits})};
-      },
-      dtype);
-  measure(
-      prefix + "/cross_entropy",
-      [=](Bench& b) {
-        const Tensor logits = b.tensor(DType::kFloat32, {chunk, s.vocabulary}), target = b.ids(tokens(chunk));
-        const Tensor statistics = b.tensor(DType::kFloat32, {1, chunk, 3}),
-                     loss = b.tensor(DType::kFloat32, {chunk});
-        const Tensor dlogits = dtype == DType::kFloat32 ? logits : b.tensor({chunk, s.vocabulary});
-        k.cross_entropy_statistics(b.call(), logits, target, {0, s.vocabulary}, statistics);
-        const KernelCall call = b.call();
-        return Work{[=] {
-                      k.cross_entropy(call, logits, target, statistics, {0, s.vocabulary}, loss, dlogits);
-                    },
-                    0, bytes_of({logits, dlogits})};
-      },
-      dtype);
-}
-
-void measure_parameters(const std::string& prefix, DType dtype) {
-  const std::int64_t count = 4 << 20;
-  measure(
-      prefix + "/adamw",
-      [=](Bench& b) {
-        const auto range = [&] { return b.tensor(DType::kFloat32, {count}); };
-        const Tensor gradient = range(), master = range(), first = range(), second = range();
-        k.fill_zero(b.call(), second);
-        const Tensor copy = b.tensor({count}), scale = b.tensor(DType::kFloat32, {2});
-        scale.as<float>()[0] = scale.as<float>()[1] = 1;
-        const KernelCall call = b.call();
-        return Work{
-            [=] { k.adamw(call, {.learning_rate = 1e-3}, scale, gradient, master, first, second, copy); }, 0,
-            7 * bytes_of({master}) + bytes_of({copy})};
-      },
-      dtype);
-  measure(
-      prefix + "/convert",
-      [=](Bench& b) {
-        const Tensor from = b.tensor(DType::kFloat32, {count}), to = b.tensor({count});
-        const KernelCall call = b.call();
-        return Work{[=] { k.convert(call, from, to); }, 0, bytes_of({from, to})};
-      },
-      dtype);
-  measure(
-      prefix + "/add_squared_norm",
-      [=](Bench& b) {
-        const Tensor x = b.tensor(DType::kFloat32, {count}), total = b.tensor(DType::kFloat64, {1});
-        const KernelCall call = b.call(w.add_squared_norm(count));
-        return Work{[=] { k.add_squared_norm(call, x, total); }, 0, bytes_of({x})};
-      },
-      dtype);
-}
-
-void register_all() {
-  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
-    if (dtype == DType::kBFloat16 && !cpu_has_fast_bfloat16()) continue;
-    for (const StepShape& s : kShapes) {
-      const std::string prefix = std::string(s.name) + "/" + dtype_name(dtype);
-      measure_linear(prefix, dtype, s.rows(), s.hidden, 3 * s.hidden, "qkv");
-      measure_linear(prefix, dtype, s.rows(), s.hidden, s.hidden, "wo");
-      measure_linear(prefix, dtype, s.rows(), s.hidden, 2 * s.feed_forward, "w13");
-      measure_linear(prefix, dtype, s.rows(), s.feed_forward, s.hidden, "w2");
-      measure_linear(prefix, dtype, 512, s.hidden, s.vocabulary, "head");
-      measure_attention(prefix, dtype, s);
-      measure_rows(prefix, dtype, s);
-      measure_vocabulary(prefix, dtype, s);
+  /// "110m" or "110m:16x1024": a preset, and sequences x positions.
+  static StepShape shape_of(const std::string& text) {
+    const std::size_t colon = text.find(':'), times = text.find('x', colon == std::string::npos ? 0 : colon);
+    const std::string name = text.substr(0, colon);
+    const ModelPreset* preset = find_model_preset(name);
+    if (preset == nullptr || (colon != std::string::npos && times == std::string::npos))
+      throw Error(ExitCode::kUsage, fmt::format("no model '{}'", text), "a preset, as in 110m:16x1024");
+    StepShape shape{name, preset->config, 4,
+                    std::min<std::int64_t>(512, preset->config.max_position_embeddings)};
+    if (shape.model.vocab_size == 0) shape.model.vocab_size = 512;
+    if (colon != std::string::npos) {
+      shape.sequences = std::stoll(text.substr(colon + 1));
+      shape.positions = std::stoll(text.substr(times + 1));
     }
-    measure_parameters(dtype_name(dtype), dtype);
+    return shape;
   }
+
+  /// Seconds of one run: the best of several turns of many runs each, the sets of operands in turns.
+  double time(const std::function<Work(Operands&)>& make, DType dtype, Work& first) {
+    std::vector<std::unique_ptr<Operands>> operands;
+    std::vector<Work> sets;
+    std::int64_t bytes = 0;
+    do {
+      operands.push_back(std::make_unique<Operands>(stream_, dtype));
+      sets.push_back(make(*operands.back()));
+      bytes += operands.back()->bytes();
+    } while (bytes < rotated_bytes_ && sets.size() < kMostSets);
+    first = sets.front();
+    constexpr std::int64_t kRunsBefore = 4;  // GPU products choose their algorithm in the third
+    timed(sets, kRunsBefore);
+    const double once =
+        timed(sets, static_cast<std::int64_t>(sets.size())) / static_cast<double>(sets.size());
+    const auto runs = static_cast<std::int64_t>(std::clamp(options_.seconds / once, 1.0, 10000.0));
+    double best = std::numeric_limits<double>::infinity();
+    for (int turn = 0; turn < kTurns; ++turn)
+      best = std::min(best, timed(sets, runs) / static_cast<double>(runs));
+    return best;
+  }
+
+  double timed(const std::vector<Work>& sets, std::int64_t runs) {
+    stream_.synchronize();
+    const Clock::time_point begin = Clock::now();
+    for (std::int64_t i = 0; i < runs; ++i) sets[static_cast<std::size_t>(i) % sets.size()].run();
+    stream_.synchronize();
+    return std::chrono::duration<double>(Clock::now() - begin).count();
+  }
+
+  void measure_ceilings() {
+    const std::int64_t n = options_.small ? 256 : on_cpu() ? 2048 : 8192;
+    const std::int64_t copied = options_.small ? 1 << 20 : std::int64_t{1} << (on_cpu() ? 26 : 28);
+    Work work;
+    const double seconds = time(
+        [=](Operands& o) {
+          const Tensor from = o.tensor(DType::kFloat32, {copied}), to = o.zeros(DType::kFloat32, {copied});
+          const KernelCall call = o.call();
+          return Work{[=, &k = o.kernels()] { k.convert(call, from, to); }, 0, bytes_of({from, to})};
+        },
+        DType::kFloat32, work);
+    ceilings_.copy_bytes = work.bytes / seconds;
+    fmt::print("copy of {} MiB: {:.1f} GB/s read and written\n", 4 * copied >> 20,
+               ceilings_.copy_bytes * 1e-9);
+    report_["copy_bytes_per_second"] = ceilings_.copy_bytes;
+    for (const DType dtype : dtypes_) {
+      const double taken = time([=, this](Operands& o) { return large_product(o, n); }, dtype, work);
+      ceilings_.product[dtype] = work.flops / taken;
+      fmt::print("product {}^3 in {}: {:.2f} TFLOP/s{}\n", n, dtype_name(dtype), work.flops / taken * 1e-12,
+                 on_cpu() ? " (oneDNN)" : "");
+      report_["product_flops_per_second"][dtype_name(dtype)] = work.flops / taken;
+    }
+  }
+
+  Work large_product(Operands& o, std::int64_t n) const {
+    if (on_cpu()) return onednn_product(o, n, n, n);
+    const Tensor x = o.tensor({n, n}), w = o.tensor({n, n}), y = o.zeros(o.dtype(), {n, n});
+    const KernelCall call = o.call(o.workspaces().linear(x, w, y));
+    return {[=, &k = o.kernels()] { k.linear(call, x, w, y); },
+            2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n)};
+  }
+
+  void measure_model(const StepShape& shape, DType dtype) {
+    const std::string title =
+        fmt::format("{} {}x{} {}", shape.name, shape.sequences, shape.positions, dtype_name(dtype));
+    fmt::print("\n{:<34}{:>12}{:>12}{:>10}{:>10}\n", title, "us", "rate", "of floor",
+               on_cpu() ? "of oneDNN" : "");
+    std::vector<Measured> all;
+    for (const KernelRow& row : kernel_rows(shape, dtype)) {
+      if (row.name.find(options_.filter) == std::string::npos) continue;
+      all.push_back(measure(row));
+      print(all.back());
+      record(title, all.back());
+    }
+    total(title, "linears", all, [](const KernelRow& row) { return row.product.has_value(); });
+    total(title, "step", all, [](const KernelRow&) { return true; });
+  }
+
+  Measured measure(const KernelRow& row) {
+    Measured m{.row = row};
+    Work work;
+    m.seconds = time(row.make, row.dtype, work);
+    m.flops = work.flops;
+    m.bytes = work.bytes;
+    m.floor_seconds =
+        std::max(work.bytes / ceilings_.copy_bytes, work.flops / ceilings_.product.at(row.dtype));
+    if (on_cpu() && row.product)
+      m.onednn_seconds =
+          time([p = *row.product](Operands& o) { return onednn_product(o, p.m, p.k, p.n); }, row.dtype, work);
+    return m;
+  }
+
+  static std::string percent(double part, double whole) {
+    return part > 0 && whole > 0 ? fmt::format("{:.0f} %", 100 * part / whole) : "";
+  }
+
+  static void print(const Measured& m) {
+    const std::string rate = m.flops > 0   ? fmt::format("{:.2f} TF/s", m.flops / m.seconds * 1e-12)
+                             : m.bytes > 0 ? fmt::format("{:.1f} GB/s", m.bytes / m.seconds * 1e-9)
+                                           : "";
+    fmt::print("  {:<32}{:>12.1f}{:>12}{:>10}{:>10}\n", m.row.name, 1e6 * m.seconds, rate,
+               percent(m.floor_seconds, m.seconds), percent(m.onednn_seconds, m.seconds));
+    std::fflush(stdout);
+  }
+
+  void record(const std::string& title, const Measured& m) {
+    Json row{{"shape", title},      {"name", m.row.name}, {"seconds", m.seconds},
+             {"flops", m.flops},    {"bytes", m.bytes},   {"share_of_floor", m.floor_seconds / m.seconds},
+             {"times", m.row.times}};
+    if (m.onednn_seconds > 0) row["share_of_onednn"] = m.onednn_seconds / m.seconds;
+    report_["rows"].push_back(row);
+  }
+
+  /// Rows of a micro-batch together, each as often as it occurs.
+  template <class Which>
+  void total(const std::string& title, const char* name, const std::vector<Measured>& all, Which which) {
+    Measured sum{.row = {.name = fmt::format("all {} of a micro-batch", name), .make = {}}};
+    for (const Measured& m : all) {
+      if (!which(m.row)) continue;
+      sum.seconds += m.row.times * m.seconds;
+      sum.flops += m.row.times * m.flops;
+      sum.floor_seconds += m.row.times * m.floor_seconds;
+      sum.onednn_seconds += m.row.times * m.onednn_seconds;
+    }
+    if (sum.seconds == 0) return;
+    if (std::string_view(name) == "step") sum.onednn_seconds = 0;  // it is not all products
+    print(sum);
+    Json json{{"shape", title},
+              {"name", name},
+              {"seconds", sum.seconds},
+              {"flops", sum.flops},
+              {"share_of_floor", sum.floor_seconds / sum.seconds}};
+    if (sum.onednn_seconds > 0) json["share_of_onednn"] = sum.onednn_seconds / sum.seconds;
+    report_["totals"].push_back(json);
+  }
+
+  static constexpr std::size_t kMostSets = 64;
+  static constexpr int kTurns = 5;
+
+  Options options_;
+  Device device_;
+  Stream stream_;
+  std::int64_t rotated_bytes_;
+  std::vector<DType> dtypes_;
+  Ceilings ceilings_;
+  Json report_;
+};
+
+Options parse(int argc, char** argv) {
+  Options o;
+  CLI::App app("time of every kernel at the shapes of one training step");
+  app.add_option("--device", o.device)->check(CLI::IsMember({"cpu", "cuda"}));
+  app.add_option("--models", o.models, "presets, as in 15m or 110m:16x1024 (sequences x positions)")
+      ->delimiter(',');
+  app.add_option("--dtypes", o.dtypes)->delimiter(',')->check(CLI::IsMember({"float32", "bfloat16"}));
+  app.add_option("--filter", o.filter, "only kernels with this in their name");
+  app.add_option("--json", o.json, "where all figures go");
+  app.add_option("--seconds", o.seconds, "of one turn")->check(CLI::PositiveNumber);
+  app.add_option("--rotate-mib", o.rotate_mebibytes,
+                 "operands that take turns; default 256 on GPUs, one set on CPUs");
+  app.add_flag("--ceilings", o.ceilings_only, "only the rates of copies and of a large product");
+  app.add_flag("--small", o.small, "small ceilings, to try the program out");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    std::exit(app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::kUsage));
+  }
+  if (o.models.empty()) o.models = {"15m:8x256", "110m:4x512"};
+  return o;
 }
 
 }  // namespace
 }  // namespace ripstop
 
 int main(int argc, char** argv) {
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 64;
-  benchmark::AddCustomContext("instruction set", ripstop::cpu_instruction_set());
-  ripstop::register_all();
-  benchmark::RunSpecifiedBenchmarks();
+  const ripstop::Options options = ripstop::parse(argc, argv);
+  try {
+    return ripstop::KernelsBench(options).run();
+  } catch (const ripstop::Error& error) {
+    fmt::print(stderr, "FATAL {}\n", error.what());
+    return static_cast<int>(error.code());
+  }
 }

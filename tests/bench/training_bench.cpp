@@ -1,0 +1,163 @@
+// How fast training steps are: those of `ripstop train`, on tokens made here, without data set, logs and
+// checkpoints (the last one of a large model takes longer to write than this takes to measure).
+//   slurm/launch.sh 1 build/cuda/tests/bench/training_bench --model llama2-7b --positions 2048 --sequences 32
+// The model is a preset, untied; every pack is one document unless --documents says otherwise. Prints one
+// JSON object: tokens a second of the median step, model FLOPs by 6 P + 6 L C T, loss and memory.
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "train/machine.h"
+#include "train/resolved_run.h"
+
+namespace ripstop {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Options {
+  RunConfig config;
+  std::string device = "auto", dtype = "bfloat16", model = "debug";
+  std::int64_t micro_batch = 0, steps = 4, warmup = 2, documents = 1;
+};
+
+/// Micro-batches of random tokens: each pack `documents` documents of about equal length.
+class RandomTokens {
+ public:
+  RandomTokens(const ResolvedRun& run, std::int64_t documents, std::int64_t data_rank)
+      : sequences_(run.step.sharding.sequences),
+        positions_(run.step.sharding.positions),
+        uniform_(0, static_cast<std::int32_t>(run.model.vocab_size - 1)),
+        generator_(static_cast<std::uint32_t>(17 + data_rank)) {
+    offset_.push_back(0);
+    for (std::int64_t s = 0; s < sequences_; ++s)
+      for (std::int64_t d = 1; d <= documents; ++d)
+        offset_.push_back(static_cast<std::int32_t>(s * positions_ + d * positions_ / documents));
+    for (std::size_t d = 0; d + 1 < offset_.size(); ++d)
+      for (std::int32_t row = offset_[d]; row < offset_[d + 1]; ++row) position_.push_back(row - offset_[d]);
+  }
+
+  HostTokens next() {
+    token_.resize(position_.size());
+    target_.resize(position_.size());
+    for (auto& id : token_) id = uniform_(generator_);
+    for (auto& id : target_) id = uniform_(generator_);
+    return {token_, position_, target_, offset_};
+  }
+
+ private:
+  std::int64_t sequences_, positions_;
+  std::uniform_int_distribution<std::int32_t> uniform_;
+  std::mt19937 generator_;
+  std::vector<std::int32_t> token_, position_, target_, offset_;
+};
+
+Options parse(int argc, char** argv) {
+  Options o;
+  RunConfig& c = o.config;
+  c.data.sequence_length = 256;
+  c.train.global_batch_sequences = 8;
+  std::int64_t fsdp = 0;
+  CLI::App app("speed of training steps on random tokens");
+  app.add_option("--model", o.model, "a preset");
+  app.add_option("--positions", c.data.sequence_length, "of a pack")->check(CLI::PositiveNumber);
+  app.add_option("--sequences", c.train.global_batch_sequences, "packs of a step, over all ranks")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--micro-batch", o.micro_batch, "packs at once; default: as many as fit");
+  app.add_option("--documents", o.documents, "of each pack")->check(CLI::PositiveNumber);
+  app.add_option("--steps", o.steps, "that are timed")->check(CLI::PositiveNumber);
+  app.add_option("--warmup", o.warmup, "steps before them");
+  app.add_option("--device", o.device)->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+  app.add_option("--dtype", o.dtype)->check(CLI::IsMember({"float32", "bfloat16"}));
+  app.add_option("--fsdp", fsdp, "ranks; default: all that --tensor leaves");
+  app.add_option("--tensor", c.mesh.tensor, "ranks");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    std::exit(app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::kUsage));
+  }
+  const ModelPreset* preset = find_model_preset(o.model);
+  if (preset == nullptr) throw Error(ExitCode::kUsage, fmt::format("no preset '{}'", o.model));
+  static_cast<ModelConfig&>(c.model) = preset->config;
+  c.model.tie_word_embeddings = false;
+  if (c.model.vocab_size == 0) c.model.vocab_size = 512;
+  c.model.max_position_embeddings = std::max(c.model.max_position_embeddings, c.data.sequence_length);
+  if (o.micro_batch > 0) c.train.micro_batch_sequences = o.micro_batch;
+  if (fsdp > 0) c.mesh.fsdp = fsdp;
+  c.run.device = o.device == "cpu"    ? DeviceChoice::kCpu
+                 : o.device == "cuda" ? DeviceChoice::kCuda
+                                      : DeviceChoice::kAuto;
+  c.precision.compute = o.dtype == "float32" ? FloatChoice::kFloat32 : FloatChoice::kBfloat16;
+  c.optimizer.learning_rate = 3e-4;
+  return o;
+}
+
+ExitCode bench(MpiWorld& world, const Options& options) {
+  const RunConfig& config = options.config;
+  std::string note;
+  const Device device = choose_device(config.run.device, world, note);
+  const ResolvedRun run = resolve_run(config, {.ranks = world.communicator().size(),
+                                               .device = device.kind,
+                                               .fast_bfloat16 = has_fast_bfloat16(device),
+                                               .device_memory_bytes = memory_of_rank_bytes(world, device)});
+  DeviceMesh mesh(world, run.mesh, /*allow_tensor_across_nodes=*/false, device);
+  const Stream stream(device);
+  MemoryLedger ledger;
+  const RankPlan plan = plan_rank(run.request(device.kind), mesh.coordinates());
+  TrainingStep step(run.model, run.step, mesh, stream, ledger, plan.arena);
+  step.model().initialize(1);
+  RandomTokens tokens(run, options.documents, mesh.data_rank());
+  std::vector<double> seconds;
+  StepResult result;
+  for (std::int64_t s = 1; s <= options.warmup + options.steps; ++s) {
+    const Clock::time_point begin = Clock::now();
+    result = step.run(
+        run.micro_batches, [&](std::int64_t) { return tokens.next(); }, config.optimizer.learning_rate, s,
+        [] { return false; });
+    if (s > options.warmup) seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+  }
+  if (world.communicator().rank() != 0) return ExitCode::kOk;
+  std::sort(seconds.begin(), seconds.end());
+  const double median = seconds[seconds.size() / 2];
+  const std::int64_t rows =
+      run.micro_batches * mesh.data_ranks() * run.step.sharding.sequences * config.data.sequence_length;
+  const double rate = static_cast<double>(rows) / median;
+  const double flops = training_flops_per_token(run.model, config.data.sequence_length).causal;
+  const nlohmann::ordered_json report{{"model", options.model},
+                                      {"device", device_name(device)},
+                                      {"mesh", run.mesh.to_text()},
+                                      {"dtype", dtype_name(run.step.sharding.compute)},
+                                      {"positions", config.data.sequence_length},
+                                      {"documents_per_pack", options.documents},
+                                      {"micro_batch", run.step.sharding.sequences},
+                                      {"micro_batches", run.micro_batches},
+                                      {"tokens_per_step", rows},
+                                      {"step_seconds", median},
+                                      {"all_step_seconds", seconds},
+                                      {"tokens_per_second", rate},
+                                      {"model_gflops", rate * flops * 1e-9},
+                                      {"loss", result.loss},
+                                      {"peak_bytes", ledger.peak().total()}};
+  fmt::print("{}\n", report.dump());
+  return ExitCode::kOk;
+}
+
+}  // namespace
+}  // namespace ripstop
+
+int main(int argc, char** argv) {
+  using ripstop::Error;
+  try {
+    const ripstop::Options options = ripstop::parse(argc, argv);
+    ripstop::MpiWorld world;
+    return static_cast<int>(world.run([&] { return ripstop::bench(world, options); }));
+  } catch (const Error& error) {
+    fmt::print(stderr, "FATAL {} {}\n", error.what(), error.hint());
+    _exit(static_cast<int>(error.code()));
+  }
+}
