@@ -7,15 +7,15 @@
 
 namespace ripstop {
 
-/// Remembers hashes in about 10 bytes each. Open addressing, at most 7/8 full, in 256 parts that grow one at
+/// Remembers hashes in about 9 bytes each. Open addressing, at most 15/16 full, in 256 parts that grow one at
 /// a time, so that growing needs no second copy of all.
 class HashSet {
  public:
   /// False where `hash` was there before.
   bool insert(uint64_t hash) {
     if (hash == 0) hash = 1;  // 0 marks a free place
-    Part& part = parts_[hash >> 60];
-    if (8 * (part.count + 1) > 7 * part.slots.size()) grow(part);
+    Part& part = parts_[hash >> 56];
+    if (16 * (part.count + 1) > 15 * part.slots.size()) grow(part);
     const bool is_new = place(part.slots, hash);
     part.count += is_new;
     return is_new;
@@ -36,13 +36,13 @@ class HashSet {
     }
   }
   static void grow(Part& part) {
-    std::vector<uint64_t> bigger(part.slots.size() + part.slots.size() / 8 + 64);
+    std::vector<uint64_t> bigger(part.slots.size() + part.slots.size() / 16 + 64);
     for (const uint64_t hash : part.slots) {
       if (hash != 0) place(bigger, hash);
     }
     part.slots = std::move(bigger);
   }
-  std::array<Part, 16> parts_;
+  std::array<Part, 256> parts_;
 };
 
 }  // namespace ripstop
