@@ -65,6 +65,7 @@ class GemmPlans {
   std::vector<double> microseconds(const Work& work, const GemmDescriptors& descriptors,
                                    const std::vector<cublasLtMatmulAlgo_t>& algorithms) const;
 
+  int device_;
   cublasLtHandle_t handle_ = nullptr;
   std::map<Gemm, Plan> plans_;
   GemmChoices choices_;
