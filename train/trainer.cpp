@@ -320,6 +320,7 @@ bool Trainer::Run::take_step() {
 void Trainer::Run::log_step(const LoaderStep& loaded, const StepResult& result, double rate,
                             double data_wait) {
   const DeviceMesh::AxisTotals waited = mesh_.seconds_waited();
+  for (const std::string& note : stream_.take_notes()) warn(note);
   if (leads_) {
     const double seconds = step_seconds_last_;
     const StepMetrics metrics{.step = state_.step,

@@ -27,6 +27,9 @@ void* make_nothing(const Device&) {
 }
 void end_nothing(const Device&, void*) noexcept {}
 void synchronize(const Device&, void*) {}
+std::vector<std::string> no_notes(void*) {
+  return {};
+}
 void ordered_already(const Device&, void*, void*) {}
 
 // Not null, as null means "no tensor"; never read.
@@ -45,6 +48,7 @@ const DeviceTable& cpu_device() {
                                      .make_stream = make_nothing,
                                      .end_stream = end_nothing,
                                      .synchronize = synchronize,
+                                     .take_notes = no_notes,
                                      .make_event = make_nothing,
                                      .end_event = end_nothing,
                                      .record = ordered_already,
@@ -59,6 +63,7 @@ const DeviceTable& meta_device() {
                                      .make_stream = make_nothing,
                                      .end_stream = end_nothing,
                                      .synchronize = synchronize,
+                                     .take_notes = no_notes,
                                      .make_event = make_nothing,
                                      .end_event = end_nothing,
                                      .record = ordered_already,

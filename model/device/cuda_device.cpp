@@ -92,6 +92,9 @@ void end_stream(const Device&, void* stream) noexcept {
 void synchronize(const Device&, void* stream) {
   static_cast<CudaStream*>(stream)->synchronize();
 }
+std::vector<std::string> take_notes(void* stream) {
+  return static_cast<CudaStream*>(stream)->take_notes();
+}
 
 void* make_event(const Device& device) {
   select(device);
@@ -146,6 +149,10 @@ CudaStream::~CudaStream() {
   }
   static_cast<void>(cudaEventDestroy(end_));
   static_cast<void>(cudaStreamDestroy(native_));
+}
+
+void CudaStream::note(const std::string& text) {
+  if (noted_.insert(text).second) notes_.push_back(text);
 }
 
 void CudaStream::synchronize() {
@@ -229,6 +236,7 @@ const DeviceTable& cuda_device() {
                                      .make_stream = make_stream,
                                      .end_stream = end_stream,
                                      .synchronize = synchronize,
+                                     .take_notes = take_notes,
                                      .make_event = make_event,
                                      .end_event = end_event,
                                      .record = record,

@@ -4,8 +4,12 @@
 #include <cuda_runtime_api.h>
 
 #include <memory>
+#include <set>
+#include <string>
 #include <typeindex>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "model/device/device.h"
 #include "model/function_ref.h"
@@ -50,6 +54,10 @@ class CudaStream {
   /// Blocks the host until all work given to this stream is done.
   void synchronize();
 
+  /// Says something to people, through Stream::take_notes.
+  void note(const std::string& text);
+  std::vector<std::string> take_notes() { return std::exchange(notes_, {}); }
+
   /// The T of this stream: made by `T(int device)` when it is first asked for, and gone with the stream. For
   /// handles and plans of libraries, which belong to one thread and one stream.
   template <class T>
@@ -86,6 +94,8 @@ class CudaStream {
   std::int64_t used_ = 0;
   cudaEvent_t end_ = nullptr;  ///< of all work, while the host waits for it
   std::weak_ptr<CudaWaiter> waiter_;
+  std::set<std::string> noted_;
+  std::vector<std::string> notes_;  ///< those of them that nobody has taken
 };
 
 /// The CudaStream of a stream on kCuda.

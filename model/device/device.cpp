@@ -100,6 +100,10 @@ void Stream::synchronize() const {
   device_table(device_.kind).synchronize(device_, handle_);
 }
 
+std::vector<std::string> Stream::take_notes() const {
+  return device_table(device_.kind).take_notes(handle_);
+}
+
 Event::Event(const Device& device) : device_(device), handle_(device_table(device.kind).make_event(device)) {}
 Event::~Event() {
   device_table(device_.kind).end_event(device_, handle_);

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "model/error.h"
 
@@ -104,6 +105,9 @@ class Stream {
   const Device& device() const { return device_; }
   /// Blocks the host until all work given to this stream is done.
   void synchronize() const;
+  /// What people should know of the work so far: where the back end takes a slower way than it could, and
+  /// why. Each text is given once in the life of the stream. CPU and meta: nothing.
+  std::vector<std::string> take_notes() const;
   /// The back end's own stream (a CudaStream, see cuda_device.h); null on CPU and meta.
   void* handle() const { return handle_; }
 
@@ -139,6 +143,7 @@ struct DeviceTable {
   void* (*make_stream)(const Device&);
   void (*end_stream)(const Device&, void*) noexcept;
   void (*synchronize)(const Device&, void* stream);
+  std::vector<std::string> (*take_notes)(void* stream);
   void* (*make_event)(const Device&);
   void (*end_event)(const Device&, void*) noexcept;
   void (*record)(const Device&, void* event, void* stream);

@@ -94,6 +94,9 @@ TEST_F(DeviceRanks, TrainsAsOnTheCpu) {
               << "step " << s + 1;
         EXPECT_NEAR(found.validation, expected.validation, allowed * expected.validation);
         EXPECT_EQ(on_gpu.mesh.bytes_sent(), on_cpu.mesh.bytes_sent());
+        if (compute == DType::kFloat32) {
+          EXPECT_EQ(on_gpu.stream.take_notes().size(), 2U) << "attention and its gradient";
+        }
       }
 }
 

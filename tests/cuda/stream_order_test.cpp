@@ -105,6 +105,14 @@ class StreamOrder : public ::testing::Test {
   std::vector<std::string> races;
 };
 
+TEST_F(StreamOrder, ANoteIsTakenOnce) {
+  const Stream stream(Device::cuda(0));
+  for (const char* text : {"slow", "slow", "slower"}) cuda_stream(stream).note(text);
+  EXPECT_EQ(stream.take_notes(), (std::vector<std::string>{"slow", "slower"}));
+  cuda_stream(stream).note("slow");
+  EXPECT_TRUE(stream.take_notes().empty());
+}
+
 TEST_F(StreamOrder, EveryAccessIsOrdered) {
   for (const Variant& variant : {Variant{}, Variant{.tied = true}, Variant{.overlap_tensor = true},
                                  Variant{.reshard = false}, Variant{.reduce = DType::kBFloat16},

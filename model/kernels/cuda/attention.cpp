@@ -4,14 +4,28 @@
 #include "model/kernels/cuda/cuda_kernels.h"
 
 namespace ripstop::cuda {
+namespace {
+
+// Right, but many times slower than tensor cores: people should know.
+void note_plain(const KernelCall& call, const char* what, const Tensor& qkv, const Heads& heads,
+                const std::string& why) {
+  cuda_stream(call.stream)
+      .note(fmt::format("{} of {} heads of {} in {} is computed without tensor cores: {}", what, heads.query,
+                        heads.size, dtype_name(qkv.dtype), why));
+}
+constexpr const char* kFloat32 = "cuDNN has it in bfloat16 alone";
+
+}  // namespace
 
 void attention(const KernelCall& call, const Tensor& qkv, const Documents& documents, const Heads& heads,
                const Tensor& out, const Tensor& log_sum_exp) {
   if (qkv.rows() == 0) return;
   const AttentionOperands operands{documents, heads, qkv, out, log_sum_exp};
-  if (qkv.dtype == DType::kBFloat16 &&
-      cuda_stream(call.stream).state<AttentionPlans>().forward(call, operands))
-    return;
+  std::optional<std::string> why = kFloat32;
+  if (qkv.dtype == DType::kBFloat16)
+    why = cuda_stream(call.stream).state<AttentionPlans>().forward(call, operands);
+  if (!why) return;
+  note_plain(call, "attention", qkv, heads, *why);
   plain_attention(call, qkv, documents, heads, out, log_sum_exp);
 }
 
@@ -20,9 +34,11 @@ void attention_backward(const KernelCall& call, const Tensor& dout, const Tensor
                         const Tensor& dqkv) {
   if (qkv.rows() == 0) return;
   const AttentionOperands operands{documents, heads, qkv, out, log_sum_exp, &dout, &dqkv};
-  if (qkv.dtype == DType::kBFloat16 &&
-      cuda_stream(call.stream).state<AttentionPlans>().backward(call, operands))
-    return;
+  std::optional<std::string> why = kFloat32;
+  if (qkv.dtype == DType::kBFloat16)
+    why = cuda_stream(call.stream).state<AttentionPlans>().backward(call, operands);
+  if (!why) return;
+  note_plain(call, "attention's gradient", qkv, heads, *why);
   plain_attention_backward(call, dout, qkv, out, log_sum_exp, documents, heads, dqkv);
 }
 

@@ -110,26 +110,36 @@ const Plan& AttentionPlans::plan(Pass pass, const AttentionShape& shape, std::in
       .first->second;
 }
 
-bool AttentionPlans::all_plans(Pass pass, const AttentionSchedule& schedule, AttentionShape shape,
-                               std::int64_t most_workspace_bytes, std::vector<const Plan*>& plans) {
+std::optional<std::string> AttentionPlans::all_plans(Pass pass, const AttentionSchedule& schedule,
+                                                     AttentionShape shape, std::int64_t most_workspace_bytes,
+                                                     std::vector<const Plan*>& plans) {
   for (const DocumentGroup& group : schedule.groups) {
     shape.documents = group.count;
     plans.push_back(&plan(pass, shape, most_workspace_bytes));
-    if (!plans.back()->ok() || plans.back()->workspace_bytes() > most_workspace_bytes) return false;
+    if (!plans.back()->ok()) return "cuDNN refuses it: " + plans.back()->refusal();
+    if (plans.back()->workspace_bytes() > most_workspace_bytes)
+      return fmt::format("cuDNN wants {} bytes of workspace, {} are planned", plans.back()->workspace_bytes(),
+                         most_workspace_bytes);
   }
-  return true;
+  return std::nullopt;
 }
 
-bool AttentionPlans::forward(const KernelCall& call, const AttentionOperands& o) {
-  if (gpu_.cudnn_version < kOldestCudnn) return false;
+std::optional<std::string> AttentionPlans::too_old() const {
+  if (gpu_.cudnn_version >= kOldestCudnn) return std::nullopt;
+  return fmt::format("this cuDNN ({}) is older than {}", gpu_.cudnn_version, kOldestCudnn);
+}
+
+std::optional<std::string> AttentionPlans::forward(const KernelCall& call, const AttentionOperands& o) {
+  if (auto why = too_old()) return why;
   const std::int64_t rows = o.qkv.rows();
   const AttentionSchedule schedule =
       attention_schedule(rows, o.documents.count, o.documents.longest, /*padded=*/false);
   const AttentionScratch scratch = attention_scratch(rows);
   use(call.stream);
   std::vector<const Plan*> plans;
-  if (!all_plans(Pass::kForward, schedule, shape_of(o.heads, schedule), scratch.bytes - scratch.plan, plans))
-    return false;
+  if (auto why = all_plans(Pass::kForward, schedule, shape_of(o.heads, schedule),
+                           scratch.bytes - scratch.plan, plans))
+    return why;
   const RaggedOffsets offsets = offsets_in(scratch, call.workspace);
   if (!schedule.dense) locate_documents(call, o.documents, o.heads, offsets);
   Bindings bindings(o);
@@ -137,16 +147,18 @@ bool AttentionPlans::forward(const KernelCall& call, const AttentionOperands& o)
     if (!schedule.dense) bindings.bind_group(offsets, schedule.groups[i].first, /*backward=*/false);
     plans[i]->run(handle_, bindings.all(), place(call.workspace, scratch.plan));
   }
-  return true;
+  return std::nullopt;
 }
 
-bool AttentionPlans::backward(const KernelCall& call, const AttentionOperands& o) {
-  if (gpu_.cudnn_version < kOldestCudnn) return false;
+std::optional<std::string> AttentionPlans::backward(const KernelCall& call, const AttentionOperands& o) {
+  if (auto why = too_old()) return why;
   const std::int64_t rows = o.qkv.rows(), longest = o.documents.longest;
   const bool deterministic = call.stream.device().deterministic;
   const bool dense = attention_schedule(rows, o.documents.count, longest, false).dense;
   const auto sums = attention_sums(gpu_, o.heads.size, dense, deterministic);
-  if (!sums) return false;
+  if (!sums)
+    return fmt::format("cuDNN has no deterministic gradients of {} documents on compute capability {}.x",
+                       dense ? "whole" : "packed", gpu_.major);
   const bool padded = *sums == Sums::kByPlace || *sums == Sums::kFromScores;
   const AttentionSchedule schedule = attention_schedule(rows, o.documents.count, longest, padded);
   const AttentionScratch scratch = attention_backward_scratch(rows, longest, o.heads, deterministic);
@@ -157,7 +169,7 @@ bool AttentionPlans::backward(const KernelCall& call, const AttentionOperands& o
   shape.sums = *sums;
   use(call.stream);
   std::vector<const Plan*> plans;
-  if (!all_plans(Pass::kBackward, schedule, shape, scratch.bytes - own, plans)) return false;
+  if (auto why = all_plans(Pass::kBackward, schedule, shape, scratch.bytes - own, plans)) return why;
 
   const auto part = [&](std::int64_t at) { return place(call.workspace, at); };
   const RaggedOffsets offsets = offsets_in(scratch, call.workspace);
@@ -180,12 +192,12 @@ bool AttentionPlans::backward(const KernelCall& call, const AttentionOperands& o
     if (!dense) bindings.bind_group(offsets, schedule.groups[i].first, /*backward=*/true);
     plans[i]->run(handle_, bindings.all(), part(own));
   }
-  if (dense) return true;
+  if (dense) return std::nullopt;
   const auto gradient = [&](std::int64_t at) { return reinterpret_cast<const BFloat16*>(part(at)); };
   join_gradients(call, {gradient(scratch.dquery), gradient(scratch.dkey), gradient(scratch.dvalue)}, o.heads,
                  *o.dqkv);
   single_row_gradients(call, o.documents, o.heads, *o.dout, *o.dqkv);
-  return true;
+  return std::nullopt;
 }
 
 }  // namespace ripstop::cuda

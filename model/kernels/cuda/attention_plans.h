@@ -2,6 +2,7 @@
 #pragma once
 #include <map>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -33,7 +34,8 @@ struct AttentionOperands {
 };
 
 /// Plans of one stream, made when a number of documents and a length are first met (up to a second each), and
-/// kept. Both calls do nothing and return false where cuDNN refuses any plan that they need.
+/// kept. Both calls return nothing where the work was given to the stream; where cuDNN refuses any plan that
+/// they need, they do nothing and return why.
 class AttentionPlans {
  public:
   explicit AttentionPlans(int device);
@@ -41,14 +43,15 @@ class AttentionPlans {
   AttentionPlans(const AttentionPlans&) = delete;
   AttentionPlans& operator=(const AttentionPlans&) = delete;
 
-  bool forward(const KernelCall& call, const AttentionOperands& operands);
-  bool backward(const KernelCall& call, const AttentionOperands& operands);
+  std::optional<std::string> forward(const KernelCall& call, const AttentionOperands& operands);
+  std::optional<std::string> backward(const KernelCall& call, const AttentionOperands& operands);
 
  private:
   enum class Pass : bool { kForward, kBackward };
   const Plan& plan(Pass pass, const AttentionShape& shape, std::int64_t most_workspace_bytes);
-  bool all_plans(Pass pass, const AttentionSchedule& schedule, AttentionShape shape,
-                 std::int64_t most_workspace_bytes, std::vector<const Plan*>& plans);
+  std::optional<std::string> all_plans(Pass pass, const AttentionSchedule& schedule, AttentionShape shape,
+                                       std::int64_t most_workspace_bytes, std::vector<const Plan*>& plans);
+  std::optional<std::string> too_old() const;
   void use(const Stream& stream);
 
   int device_;
