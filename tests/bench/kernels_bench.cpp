@@ -56,7 +56,7 @@ class KernelsBench {
         stream_(device_),
         rotated_bytes_((options.rotate_mebibytes >= 0 ? options.rotate_mebibytes
                         : on_cpu()                    ? 0
-                                                      : 256)
+                                                      : 512)
                        << 20) {
     for (const std::string& name : options.dtypes) {
       const DType dtype = name == "float32" ? DType::kFloat32 : DType::kBFloat16;
@@ -180,7 +180,7 @@ class KernelsBench {
       record(title, all.back());
     }
     total(title, "linears", all, [](const KernelRow& row) { return row.product.has_value(); });
-    total(title, "step", all, [](const KernelRow&) { return true; });
+    total(title, "all kernels", all, [](const KernelRow&) { return true; });
   }
 
   Measured measure(const KernelRow& row) {
@@ -218,10 +218,10 @@ class KernelsBench {
     report_["rows"].push_back(row);
   }
 
-  /// Rows of a micro-batch together, each as often as it occurs.
+  /// Rows of a step of one micro-batch together, each as often as it occurs.
   template <class Which>
   void total(const std::string& title, const char* name, const std::vector<Measured>& all, Which which) {
-    Measured sum{.row = {.name = fmt::format("all {} of a micro-batch", name), .make = {}}};
+    Measured sum{.row = {.name = fmt::format("{} of one step", name), .make = {}}};
     for (const Measured& m : all) {
       if (!which(m.row)) continue;
       sum.seconds += m.row.times * m.seconds;
@@ -230,7 +230,7 @@ class KernelsBench {
       sum.onednn_seconds += m.row.times * m.onednn_seconds;
     }
     if (sum.seconds == 0) return;
-    if (std::string_view(name) == "step") sum.onednn_seconds = 0;  // it is not all products
+    if (std::string_view(name) != "linears") sum.onednn_seconds = 0;  // it is not all products
     print(sum);
     Json json{{"shape", title},
               {"name", name},
@@ -264,7 +264,7 @@ Options parse(int argc, char** argv) {
   app.add_option("--json", o.json, "where all figures go");
   app.add_option("--seconds", o.seconds, "of one turn")->check(CLI::PositiveNumber);
   app.add_option("--rotate-mib", o.rotate_mebibytes,
-                 "operands that take turns; default 256 on GPUs, one set on CPUs");
+                 "operands that take turns; default 512 on GPUs, one set on CPUs");
   app.add_flag("--ceilings", o.ceilings_only, "only the rates of copies and of a large product");
   app.add_flag("--small", o.small, "small ceilings, to try the program out");
   try {
