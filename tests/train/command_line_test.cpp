@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "tests/train/run_program.h"
+#include "train/checkpoint/run_lock.h"
 #include "train/metrics.h"
 #include "train/version.h"
 
@@ -175,13 +176,13 @@ TEST_F(Status, TellsTheStateOfEveryRunInAFolder) {
   write_bytes(scratch_ / "f_torn/metrics.jsonl", "{\"event\":\"start\",\"step\":0}\n{\"event\":\"st");
   write_bytes(scratch_ / "g_damaged/metrics.jsonl", "{\"event\":\n{}\n");
   std::filesystem::create_directories(scratch_ / "not_a_run");
-  std::filesystem::last_write_time(scratch_ / "e_interrupted/metrics.jsonl",
-                                   std::filesystem::file_time_type::clock::now() - std::chrono::hours(2));
+  PosixIo io;
+  const RunLock lock(io, scratch_ / "a_running");
   const nlohmann::json runs = status_of(scratch_.path().string());
   std::vector<std::string> states;
   for (const auto& run : runs) states.push_back(run.at("state"));
   EXPECT_EQ(states, (std::vector<std::string>{"running", "done", "stopped", "failed (77)", "interrupted",
-                                              "running", "unreadable"}));
+                                              "interrupted", "unreadable"}));
   EXPECT_EQ(runs[0].at("step"), 20);
   EXPECT_EQ(runs[0].at("steps"), 40);
   EXPECT_EQ(runs[0].at("loss"), 2.5);
@@ -193,6 +194,30 @@ TEST_F(Status, TellsTheStateOfEveryRunInAFolder) {
   const ProgramRun table = run_program("status " + scratch_.path().string());
   EXPECT_EQ(table.exit_code, 0);
   EXPECT_TRUE(has(table.out, "20/40    2.5000    2.7500      1234"));
+}
+
+// A run that was killed leaves its LOCK behind; one that runs changes it every few seconds.
+TEST_F(Status, TheLockTellsARunThatDiedFromOneThatRuns) {
+  for (const char* name : {"here", "killed_here", "elsewhere", "died_elsewhere"}) write_run(name, -1);
+  write_run("resumed", 75);
+  PosixIo io;
+  const RunLock here(io, scratch_ / "here"), resumed(io, scratch_ / "resumed");
+  const std::string lock = read_bytes(scratch_ / "here/LOCK");
+  const auto changed = [&](const std::string& key) {
+    return std::regex_replace(lock, std::regex("\n" + key + " .*"), "\n" + key + " 0");
+  };
+  write_bytes(scratch_ / "killed_here/LOCK", changed("started"));
+  for (const char* name : {"elsewhere", "died_elsewhere"})
+    write_bytes(scratch_ / name / "LOCK", changed("host"));
+  std::filesystem::last_write_time(scratch_ / "died_elsewhere/LOCK",
+                                   std::filesystem::file_time_type::clock::now() - std::chrono::minutes(2));
+  const auto status = [&](const std::string& name) { return status_of((scratch_ / name).string()).at(0); };
+  EXPECT_EQ(status("here").at("state"), "running");
+  EXPECT_EQ(status("resumed").at("state"), "running");
+  EXPECT_EQ(status("elsewhere").at("state"), "running");
+  EXPECT_EQ(status("died_elsewhere").at("state"), "interrupted");
+  EXPECT_EQ(status("killed_here").at("state"), "interrupted");
+  EXPECT_TRUE(has(status("killed_here").at("note"), "ended without giving the run back"));
 }
 
 // As `ripstop status runs/*` names them.

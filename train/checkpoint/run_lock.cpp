@@ -112,6 +112,17 @@ Clock::time_point after(double seconds) {
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
+/// Whether both are processes that the same /proc shows.
+bool is_on_this_machine(const Owner& owner, const Owner& self) {
+  return same(owner, self, {"host", "boot", "namespace"}) && owner.count("pid") != 0 &&
+         owner.count("started") != 0;
+}
+
+/// Of an owner on this machine.
+bool is_running(const Owner& owner) {
+  return !owner.at("started").empty() && start_time(owner.at("pid")) == owner.at("started");
+}
+
 int64_t restarts(const Owner& owner) {
   const auto found = owner.find("restart");
   return found == owner.end() ? 0 : std::atoll(found->second.c_str());
@@ -208,10 +219,9 @@ std::optional<std::string> RunLock::Heart::read() const {
 /// Returns once the owner is known to be gone; refuses where it lives.
 void RunLock::Heart::wait_until_gone(const std::string& text) {
   const Owner owner = parse(text);
-  if (same(owner, self_, {"host", "boot", "namespace"}) && owner.count("pid") != 0 &&
-      owner.count("started") != 0) {
+  if (is_on_this_machine(owner, self_)) {
     const Clock::time_point end = after(times_.ending_seconds);
-    while (!owner.at("started").empty() && start_time(owner.at("pid")) == owner.at("started")) {
+    while (is_running(owner)) {
       if (Clock::now() > end) refuse(text);
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
@@ -281,6 +291,27 @@ void RunLock::check_still_owned() const {
 
 const std::string& RunLock::takeover() const {
   return heart_->takeover();
+}
+
+RunOwner find_run_owner(Io& io, const std::filesystem::path& directory) {
+  constexpr double kSlackSeconds = 30;
+  const std::filesystem::path path = directory / kFileName;
+  Io::Status status;
+  if (io.status(path, status) != 0 && errno == ENOENT) return {};
+  const Owner owner = parse(read_file(io, path, kMostBytes));
+  RunOwner found{RunOwner::State::kGone, describe(owner)};
+  bool alive = false;
+  if (is_on_this_machine(owner, this_process())) {
+    alive = is_running(owner);
+  } else {
+    std::error_code error;
+    const auto age =
+        std::filesystem::file_time_type::clock::now() - std::filesystem::last_write_time(path, error);
+    alive = !error &&
+            std::chrono::duration<double>(age).count() <= RunLockTimes{}.patience_seconds + kSlackSeconds;
+  }
+  if (alive) found.state = RunOwner::State::kAlive;
+  return found;
 }
 
 }  // namespace ripstop

@@ -37,4 +37,17 @@ class RunLock {
   std::unique_ptr<Heart> heart_;
 };
 
+/// What LOCK tells somebody who looks at a run from outside.
+struct RunOwner {
+  enum class State { kNone, kAlive, kGone };
+  State state = State::kNone;  ///< kNone: there is no LOCK, so nothing runs
+  std::string who;             ///< "process 4711 on node7 (job 42)"; empty for kNone
+};
+
+/// Looks at `directory`/LOCK and changes nothing. An owner on this machine lives while its process does, one
+/// elsewhere while its heartbeat, which is the file's time of change, is not older than
+/// RunLockTimes::patience_seconds and half a minute for clocks and caches that differ. Throws Error(kStorage)
+/// where a LOCK cannot be read.
+RunOwner find_run_owner(Io& io, const std::filesystem::path& directory);
+
 }  // namespace ripstop

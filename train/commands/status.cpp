@@ -8,7 +8,9 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "train/checkpoint/io.h"
 #include "train/checkpoint/manifest.h"
+#include "train/checkpoint/run_lock.h"
 #include "train/commands/commands.h"
 #include "train/metrics.h"
 #include "train/progress.h"
@@ -17,9 +19,6 @@ namespace ripstop {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr double kQuietSeconds =
-    120;  // a run that has written nothing for so long, and for 10 steps, is not running
 
 struct RunStatus {
   fs::path directory;
@@ -44,15 +43,16 @@ int64_t newest_checkpoint(const fs::path& run) {
   return newest;
 }
 
-std::string state_of(const MetricsLog& log, double quiet_seconds) {
+/// A run that has taken its directory runs, also where it has not written anything since the last one ended.
+std::string state_of(const MetricsLog& log, RunOwner::State owner) {
+  if (owner == RunOwner::State::kAlive) return "running";
   if (log.ended) {
     const int code = log.ends.back().exit_code;
     if (code == 0) return "done";
     return code == static_cast<int>(ExitCode::kRequeue) ? "stopped" : fmt::format("failed ({})", code);
   }
   if (log.starts.empty() && log.steps.empty()) return "empty";
-  const double step_seconds = log.steps.empty() ? 0 : log.steps.back().step_seconds;
-  return quiet_seconds <= std::max(kQuietSeconds, 10 * step_seconds) ? "running" : "interrupted";
+  return "interrupted";
 }
 
 // The median is not moved by the odd step that saved or validated.
@@ -72,7 +72,10 @@ RunStatus read_status(const fs::path& run) {
   const fs::path metrics = run / "metrics.jsonl";
   status.newest_checkpoint = newest_checkpoint(run);
   MetricsLog log;
+  RunOwner owner;
   try {
+    PosixIo io;
+    owner = find_run_owner(io, run);
     const auto age = fs::file_time_type::clock::now() - fs::last_write_time(metrics);
     status.seconds_since_update = std::chrono::duration<double>(age).count();
     log = read_metrics(metrics);
@@ -81,7 +84,9 @@ RunStatus read_status(const fs::path& run) {
     status.note = error.what();
     return status;
   }
-  status.state = state_of(log, status.seconds_since_update);
+  status.state = state_of(log, owner.state);
+  if (status.state == "interrupted" && !owner.who.empty())
+    status.note = owner.who + " ended without giving the run back";
   if (!log.starts.empty()) {
     status.step = log.starts.back().step;
     status.steps = log.starts.back().steps;
