@@ -37,7 +37,9 @@ struct CutExamples {
 };
 
 CutExamples cut_examples(const TokenDataset& dataset, int64_t longest) {
-  if (dataset.examples() == 0) fail(ExitCode::kInputData, "{}: has no examples", dataset.path().string());
+  if (dataset.examples() == 0)
+    throw Error(ExitCode::kInputData, fmt::format("{}: has no examples", dataset.path().string()),
+                "ripstop prepare shows how many each split gets, and how an empty one gets some");
   CutExamples examples;
   examples.rows.reserve(static_cast<size_t>(dataset.examples()));
   for (int64_t i = 0; i < dataset.examples(); ++i) {

@@ -23,7 +23,8 @@ std::string_view name(SourceKind kind);
 struct CorpusSource {
   SourceKind kind = SourceKind::kAuto;
   std::vector<std::filesystem::path> inputs;  ///< files and directories; none for synthetic
-  std::filesystem::path splits;  ///< xsum: the official {train, validation, test: [ids]}; may be empty
+  std::filesystem::path splits;  ///< xsum: the official {train, validation, test: [ids]}, .json or .json.gz;
+                                 ///< empty: all is train
   std::string document_field = "document";  ///< jsonl; "text" for source text
   std::string summary_field = "summary";
   double validation_fraction = 0;  ///< of what would be train: chosen by a hash of the document

@@ -32,11 +32,23 @@ constexpr std::array<std::string_view, 11> kBoilerplate = {
     "Copy this link",
     "These are external links and will open in a new window"};
 
+/// A plain or gzip file as one text.
+std::string read_text(const std::filesystem::path& path) {
+  LineInput lines(path);
+  std::string text;
+  for (std::string line; lines.next(line);) {
+    text += line + '\n';
+    if (std::ssize(text) > kMostSplitBytes)
+      fail(ExitCode::kInputData, "{}: over {} MiB", path.string(), kMostSplitBytes >> 20);
+  }
+  return text;
+}
+
 /// Which split an id belongs to: 16 bytes an id.
 class SplitTable {
  public:
   explicit SplitTable(const std::filesystem::path& path) {
-    const std::string json = read_whole_file(path, kMostSplitBytes, ExitCode::kInputData);
+    const std::string json = read_text(path);
     std::string error, unknown;
     const auto add = [&](const std::string& list, const std::string& id) {
       for (int s = 0; s < kSplits; ++s) {

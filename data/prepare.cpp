@@ -165,6 +165,7 @@ class Preparation {
 
  private:
   void check_options() const;
+  void note_missing_splits() const;
   ExampleKind kind() const {
     return report_.source.kind == SourceKind::kText ? ExampleKind::kText : ExampleKind::kSummary;
   }
@@ -195,6 +196,14 @@ void Preparation::check_options() const {
   const double fraction = options_.source.validation_fraction;
   if (!(fraction >= 0 && fraction < 1))
     fail(ExitCode::kUsage, "--validation-fraction is {}, 0 to below 1 is possible", fraction);
+}
+
+/// XSum's articles do not say themselves which are for tests.
+void Preparation::note_missing_splits() const {
+  if (report_.source.kind != SourceKind::kXsum || !options_.source.splits.empty() || !options_.note) return;
+  options_.note("no --splits FILE: every article goes to train" +
+                std::string(options_.source.validation_fraction > 0 ? " or validation" : "") +
+                ", those that XSum keeps for tests among them");
 }
 
 /// Reads the corpus once, with progress, and an ear for signals.
@@ -381,6 +390,7 @@ void Preparation::write_report(const PartialDirectory& directory) const {
 PrepareReport Preparation::run() {
   check_options();
   report_.source = resolve_source(options_.source);
+  note_missing_splits();
   // A given tokenizer is looked at before anything is written.
   std::optional<Tokenizer> tokenizer;
   if (!options_.tokenizer.empty()) {

@@ -27,6 +27,7 @@ struct PrepareOptions {
   bool strict = false;              ///< an example that would be skipped is an error
   int64_t threads = 1;
   std::function<void(const PrepareProgress&)> progress;  ///< called now and then from the calling thread
+  std::function<void(const std::string&)> note;          ///< what people should know before the work begins
   const std::atomic<int>* stop =
       nullptr;  ///< set by a signal handler: prepare cleans up and throws Interrupted
 };

@@ -28,7 +28,10 @@ void Validation::open() {
   if (std::filesystem::exists(file)) dataset_.emplace(file);
   if (!dataset_ || dataset_->examples() == 0) {
     dataset_.reset();
-    note_ = fmt::format("train.validate_every: {} has no examples, nothing is validated", file.string());
+    note_ = fmt::format(
+        "train.validate_every: {} has no examples, nothing is validated (ripstop prepare "
+        "--validation-fraction 0.05 takes some of train)",
+        file.string());
     return;
   }
   const TokenDatasetHeader& header = dataset_->header();

@@ -303,9 +303,10 @@ TEST(CorpusTest, XsumArticlesInBothSpellingsFromDirectoryAndArchive) {
                                         {"x/readme", "junk"},
                                         {"x/22.summary", read_bytes(scratch / "d/22.summary")},
                                         {"x/33.summary", read_bytes(scratch / "d/33.summary")}});
-  for (const char* input : {"d", "d.tar.gz"}) {
+  write_gzip(scratch / "splits.json.gz", read_bytes(scratch / "splits.json"));
+  for (const auto& [input, splits] : {std::pair{"d", "splits.json"}, {"d.tar.gz", "splits.json.gz"}}) {
     CorpusSource source = source_of({scratch / input});
-    source.splits = scratch / "splits.json";
+    source.splits = scratch / splits;
     CorpusCounts counts;
     const auto examples = read_all(source, &counts);
     ASSERT_EQ(examples.size(), 2u) << input;

@@ -80,6 +80,14 @@ const ListedCheckpoint* find_step(const std::vector<ListedCheckpoint>& listed, i
   return nullptr;
 }
 
+/// "250, 500".
+std::string steps_text(const std::vector<ListedCheckpoint>& listed) {
+  std::string text;
+  for (const ListedCheckpoint& checkpoint : listed)
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", checkpoint.step);
+  return text;
+}
+
 int64_t parse_step(const std::string& which) {
   int64_t step = 0;
   const char* end = which.data() + which.size();
@@ -121,24 +129,33 @@ std::filesystem::path find_checkpoint(Io& io, const std::filesystem::path& path,
   if (io.status(directory / Manifest::kFileName, status) == 0 ||
       parse_step_directory_name(directory.filename().string()))
     return directory;
-  if (!is_directory(io, directory)) fail(ExitCode::kStorage, "{}: no such directory", directory.string());
+  if (!is_directory(io, directory))
+    throw Error(ExitCode::kStorage, fmt::format("{}: no such directory", directory.string()),
+                "name a run's directory, or one of its checkpoints");
   if (is_directory(io, directory / "checkpoints")) directory /= "checkpoints";
 
   const std::vector<ListedCheckpoint> listed = list_checkpoints(io, directory);
-  if (listed.empty()) fail(ExitCode::kStorage, "{}: has no checkpoint", directory.string());
+  if (listed.empty())
+    throw Error(ExitCode::kStorage, fmt::format("{}: has no checkpoint", directory.string()),
+                "ripstop train saves the first after checkpoint.every_steps steps; ripstop status tells how "
+                "far a run is");
   const ListedCheckpoint* newest = newest_whole(listed);
   if (!by_name) {
     const ListedCheckpoint* found = find_step(listed, step);
     if (found == nullptr)
-      fail(ExitCode::kStorage, "{}: has no checkpoint of step {}", directory.string(), step);
+      throw Error(ExitCode::kStorage,
+                  fmt::format("{}: has no checkpoint of step {}", directory.string(), step),
+                  "there are those of step " + steps_text(listed));
     return found->directory;
   }
   if (newest == nullptr) return listed.back().directory;
   if (which == "best" && newest->manifest->state.best) {
     const ListedCheckpoint* best = find_step(listed, newest->manifest->state.best->step);
     if (best == nullptr)
-      fail(ExitCode::kStorage, "{}: the best checkpoint, of step {}, is not there", directory.string(),
-           newest->manifest->state.best->step);
+      throw Error(ExitCode::kStorage,
+                  fmt::format("{}: the best checkpoint, of step {}, is not there", directory.string(),
+                              newest->manifest->state.best->step),
+                  "take another: --checkpoint latest, or step " + steps_text(listed));
     return best->directory;
   }
   return newest->directory;

@@ -38,7 +38,7 @@ EvaluateArguments parse_arguments(CLI::App& app, const Arguments& arguments) {
   app.add_option("--limit", given.limit, "write summaries of so many examples only; the loss is of all")
       ->check(CLI::PositiveNumber);
   app.add_option("--output", given.output, "directory; default: RUN/evaluation/step_N-SPLIT");
-  app.add_flag("--json", given.json, "one JSON document, ratios 0..1");
+  app.add_flag("--json", given.json, "one JSON document");
   set_example(app, "srun -n 4 ripstop evaluate runs/xsum --checkpoint best --split test");
   parse(app, arguments);
   return given;
@@ -61,6 +61,9 @@ Subject find_subject(Io& io, Communicator& world, const EvaluateArguments& given
                   .dataset = TokenDataset(data / (given.split + ".h5")),
                   .tokenizer = Tokenizer(data),
                   .output = {}};
+  if (subject.dataset.examples() == 0)
+    throw Error(ExitCode::kInputData, fmt::format("{}: has no examples", subject.dataset.path().string()),
+                "name a split that has some with --split, or another data set with --data");
   const CheckpointState& state = subject.trained.checkpoint.manifest.state;
   for (const std::string& other : {subject.dataset.header().tokenizer_sha256, state.tokenizer_sha256})
     if (!other.empty() && other != subject.tokenizer.sha256())
@@ -118,10 +121,12 @@ Json scores_json(const EvaluateArguments& given, const Subject& subject, const S
 }
 
 void print_scores(const EvaluateArguments& given, const Subject& subject, const Scores& scores) {
-  fmt::print("loss {:.4f}, perplexity {:.3f} over {} targets of {} {} examples\n", scores.loss.mean(),
-             std::exp(scores.loss.mean()), scores.loss.targets, subject.dataset.examples(), given.split);
+  fmt::print("loss {:.4f}, perplexity {:.3f} over {} of {}\n", scores.loss.mean(),
+             std::exp(scores.loss.mean()), counted(scores.loss.targets, "target"),
+             counted(subject.dataset.examples(), given.split + " example"));
   if (scores.rouge.examples() > 0)
-    fmt::print("{}means over {} examples\n", rouge_table(scores.rouge.mean()), scores.rouge.examples());
+    fmt::print("{}means over {}\n", rouge_table(scores.rouge.mean()),
+               counted(scores.rouge.examples(), "example"));
   else
     fmt::print("no ROUGE: {} holds no texts of summaries\n", subject.dataset.path().string());
   fmt::print("{} holds {}scores.json\n", subject.output.string(),

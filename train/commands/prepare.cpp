@@ -70,6 +70,15 @@ class PartProgress {
   int64_t done_ = 0;
 };
 
+/// What gives a split its examples.
+std::string how_to_fill(Split split, const CorpusSource& source) {
+  if (source.kind == SourceKind::kSynthetic) return "give more --examples";
+  const bool xsum = source.kind == SourceKind::kXsum;
+  const std::string from = xsum ? "--splits FILE says which article belongs where"
+                                : fmt::format("a file named {}* has them", name(split));
+  return split == Split::kValidation ? from + ", or --validation-fraction 0.05 takes some of train" : from;
+}
+
 void print_report(const PrepareReport& report, const std::string& output, double seconds) {
   fmt::print("tokenizer    {} pieces, {}, sha256 {}\n", report.vocabulary_size,
              report.tokenizer_trained ? "trained on the train split" : "as given",
@@ -94,6 +103,9 @@ void print_report(const PrepareReport& report, const std::string& output, double
                report.skipped(), sum.empty, sum.duplicates, sum.invalid_utf8, sum.with_nul,
                report.first_skipped);
   }
+  for (const Split split : {Split::kTrain, Split::kValidation, Split::kTest})
+    if (report.splits[static_cast<size_t>(split)].examples == 0)
+      fmt::print("empty        no example is {}: {}\n", name(split), how_to_fill(split, report.source));
   if (report.counts.absent_ids > 0)
     fmt::print("absent       {} ids of the split file have no article\n", report.counts.absent_ids);
   if (report.counts.unlisted > 0)
@@ -116,7 +128,7 @@ ExitCode run_prepare(CLI::App& app, const Arguments& arguments) {
                  "a SentencePiece .model, or a directory that has a tokenizer.model");
   app.add_option("--vocab-size", options.vocab_size, "train a tokenizer of so many pieces instead");
   app.add_option("--template", options.prompt_template, "the prompt; default '{document}\\n\\nTL;DR:'");
-  app.add_option("--splits", splits, "xsum: JSON of ids, {train, validation, test}");
+  app.add_option("--splits", splits, "xsum: JSON of ids, {train, validation, test}; may be .json.gz");
   app.add_option("--document-field", options.source.document_field, "jsonl: the field with the document");
   app.add_option("--summary-field", options.source.summary_field, "jsonl: the field with the summary");
   app.add_option("--validation-fraction", options.source.validation_fraction,
@@ -146,6 +158,7 @@ ExitCode run_prepare(CLI::App& app, const Arguments& arguments) {
   options.tokenizer = tokenizer;
   PartProgress line;
   options.progress = [&](const PrepareProgress& now) { line.show(now); };
+  options.note = [](const std::string& text) { fmt::print(stderr, "note: {}\n", text); };
   options.stop = &signal_received;
   watch_signals();
   const auto begin = std::chrono::steady_clock::now();
