@@ -3,7 +3,7 @@
 #
 #   ./bootstrap.sh deps         install what the build needs (Debian, Ubuntu), or say what is missing and how to get it
 #   ./bootstrap.sh build        configure and compile into build/cpu-release
-#   ./bootstrap.sh quickstart   deps, build, then train a small summariser on 4 ranks and show what it writes (4 minutes)
+#   ./bootstrap.sh quickstart   deps, the program without its tests, then train a small summariser on 4 ranks and show what it writes (4 minutes)
 #   ./bootstrap.sh test         deps, build, then all tests
 #   ./bootstrap.sh format       clang-format every source file in place
 #   ./bootstrap.sh tidy         clang-tidy every source file
@@ -22,6 +22,17 @@ packages=(g++ cmake ninja-build git openmpi-bin libopenmpi-dev libdnnl-dev libhd
 run() {
   printf '+ %s\n' "$*"
   "$@"
+}
+
+# Package managers say hundreds of lines that matter only where they fail.
+run_quietly() {
+  local log status=0
+  printf '+ %s\n' "$*"
+  log=$(mktemp)
+  "$@" >"$log" 2>&1 || status=$?
+  if [[ $status -ne 0 ]]; then cat "$log" >&2; fi
+  rm -f "$log"
+  return "$status"
 }
 
 jobs() {
@@ -47,14 +58,15 @@ deps() {
       return
     fi
     if [[ $EUID -eq 0 ]]; then
-      run apt-get update -qq
-      run env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" </dev/null
+      run_quietly apt-get update -qq
+      run_quietly env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" </dev/null
       return
     fi
     if command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [[ -t 0 ]]; }; then
       sudo=(sudo)
-      run "${sudo[@]}" apt-get update -qq
-      run "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive \
+      run "${sudo[@]}" -v # asks for the password, if it must
+      run_quietly "${sudo[@]}" apt-get update -qq
+      run_quietly "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive \
         apt-get install -y -qq --no-install-recommends "${missing[@]}"
       return
     fi
@@ -82,9 +94,10 @@ TEXT
   fi
 }
 
+# build [--target NAME]: without a target, the program and its tests
 build() {
   run cmake --preset "$preset"
-  run cmake --build --preset "$preset" -j "${RIPSTOP_JOBS:-$(jobs)}"
+  run cmake --build --preset "$preset" -j "${RIPSTOP_JOBS:-$(jobs)}" "$@"
 }
 
 test_all() {
@@ -102,7 +115,7 @@ case $verb in
   build) build ;;
   quickstart)
     deps
-    build
+    build --target ripstop
     run slurm/quickstart.sbatch "$@"
     ;;
   test)

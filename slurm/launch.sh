@@ -3,10 +3,16 @@
 #   slurm/launch.sh N COMMAND [ARGUMENT...]
 # The launcher takes this process over, so a signal sent here (SIGUSR1, SIGTERM) reaches the ranks, and its exit code is theirs.
 # RIPSTOP_LAUNCHER=mpirun|srun overrides the choice; RIPSTOP_LAUNCHER_OPTIONS adds options, as in "--mpi=pmix".
+# RIPSTOP_LAUNCHER_QUIET=1 keeps Open MPI 4 from its paragraph after every rank that failed, killed ones included.
 # Several machines without Slurm: call mpirun yourself, with your host file.
 set -euo pipefail
+usage() { sed -n '2,7s/^# \?//p' "$0"; }
+if [[ ${1:-} == --help || ${1:-} == -h ]]; then
+  usage
+  exit
+fi
 if [[ $# -lt 2 || ! $1 =~ ^[1-9][0-9]*$ ]]; then
-  sed -n '2,6s/^# \?//p' "$0" >&2
+  usage >&2
   exit 64
 fi
 ranks=$1
@@ -29,22 +35,28 @@ if [[ $launcher == srun ]]; then
   exec srun --ntasks="$ranks" --kill-on-bad-exit=1 "${options[@]}" "$@"
 fi
 
+if ! command -v -- "$1" >/dev/null; then
+  echo "slurm/launch.sh: no program '$1' here" >&2
+  exit 64
+fi
 # mpirun gives its ranks a terminal of its own making: tell them where there is none behind it.
 if [[ ! -t 1 ]]; then export TERM=dumb; fi
 cores=$(nproc)
 if [[ -z ${OMP_NUM_THREADS:-} ]]; then
   export OMP_NUM_THREADS=$((cores > ranks ? cores / ranks : 1))
 fi
+# Threads that wait for each other spin, which is slow where others want their core.
+if ((ranks * OMP_NUM_THREADS > cores)); then export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}; fi
 # Containers run as root, and only this node is touched.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1
 version=$(mpirun --version 2>/dev/null || true)
 case $version in
-  *"Open MPI"*" 4."*) shared_memory=vader ;;
-  *"Open MPI"*) shared_memory=sm ;;
+  *"Open MPI"*" 4."*) shared_memory=vader quiet=${RIPSTOP_LAUNCHER_QUIET:+--quiet} ;;
+  *"Open MPI"*) shared_memory=sm quiet= ;;
   *) exec mpirun -n "$ranks" "${options[@]}" "$@" ;; # MPICH and its kin need none of the options below
 esac
 # Ranks of one machine talk through shared memory; no network is probed, so none can be misread.
 # A rank that waits yields its core, as there may be more ranks than cores.
-exec mpirun -n "$ranks" --oversubscribe --bind-to none --mca pml ob1 --mca btl "self,$shared_memory" \
+exec mpirun -n "$ranks" $quiet --oversubscribe --bind-to none --mca pml ob1 --mca btl "self,$shared_memory" \
   --mca mpi_yield_when_idle 1 "${options[@]}" "$@"
