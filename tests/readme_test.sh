@@ -39,6 +39,11 @@ for verb in $(grep -oE '\./bootstrap\.sh [a-z]+' <<<"$code" | cut -d' ' -f2 | so
   grep -qx "$verb" <<<"$known" || complain "runs ./bootstrap.sh $verb, which is no verb"
 done
 if [[ -n $program ]]; then
+  # A config is one that ripstop takes.
+  config=$(mktemp --suffix=.toml)
+  trap 'rm -f "$config"' EXIT
+  awk '/^```toml$/ { inside = 1; next } /^```/ { inside = 0 } inside' README.md >"$config"
+  "$program" plan "$config" --nodes 2 --ntasks-per-node 4 >/dev/null || complain "has a config that ripstop plan refuses"
   help=$("$program" --help)
   for verb in $(grep -oE '(^|[ /])ripstop [a-z]+' <<<"$code" | awk '{print $NF}' | sort -u); do
     grep -qE "^ +$verb( |$)" <<<"$help" || complain "runs ripstop $verb, which is no verb"

@@ -35,7 +35,8 @@ size_t edit_distance(const std::string& a, const std::string& b) {
 
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates) {
   const std::string wanted = folded(name);
-  size_t best = std::max<size_t>(wanted.size() / 3, 1) + 1;
+  // One slip in four letters: with more, "compile" would be taken for "compute".
+  size_t best = std::max<size_t>(wanted.size() / 4, 1) + 1;
   std::string result;
   for (const std::string& candidate : candidates) {
     const size_t distance = edit_distance(wanted, folded(candidate));

@@ -44,6 +44,12 @@ std::string bytes_text(int64_t bytes) {
   return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
 }
 
+std::string counted(int64_t number, const std::string& noun) {
+  if (number == 1) return "1 " + noun;
+  const bool hisses = noun.ends_with("ch") || noun.ends_with("sh") || noun.ends_with("s");
+  return fmt::format("{} {}{}", number, noun, hisses ? "es" : "s");
+}
+
 std::string step_line(const StepMetrics& step, int64_t steps, std::optional<int64_t> memory_limit_bytes,
                       double eta_seconds) {
   const bool small = step.grad_norm != 0 && std::abs(step.grad_norm) < 0.1;

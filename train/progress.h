@@ -16,6 +16,9 @@ std::string duration_text(double seconds);
 /// "512 B", "61.3 MiB", "64.0 GiB".
 std::string bytes_text(int64_t bytes);
 
+/// "1 example", "3 micro-batches": `noun` in the singular.
+std::string counted(int64_t number, const std::string& noun);
+
 /// The line of one step for people, without the line end:
 /// `step 1200/20000  loss 2.3187  grad_norm 0.41  lr 1.98e-05  118400 tok/s  mfu 41.2%  61.3/64.0 GiB  eta
 /// 3h12m`. The utilization is left out where the peak is unknown, the limit where there is none.

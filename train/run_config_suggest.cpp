@@ -10,12 +10,37 @@
 namespace ripstop {
 namespace {
 
-// Names from elsewhere that stand for no single key.
+// Names from elsewhere that stand for no single key: the name, or section.name where the name alone says too
+// little.
 struct Explanation {
   std::string_view name;
   std::string_view text;
 };
 constexpr Explanation kExplanations[] = {
+    {"optimizer.name", "the optimizer is AdamW"},
+    {"optimizer.type", "the optimizer is AdamW"},
+    {"optimizer.implementation", "the optimizer is AdamW, one fused kernel"},
+    {"optim", "the optimizer is AdamW"},
+    {"optimizer.momentum", "the optimizer is AdamW: its two decays are 'optimizer.betas'"},
+    {"compile", "not in ripstop: its kernels are compiled with it"},
+    {"torch_compile", "not in ripstop: its kernels are compiled with it"},
+    {"attn_implementation", "not in ripstop: attention is always the fused kernel"},
+    {"use_flash_attention_2", "not in ripstop: attention is always the fused kernel"},
+    {"dataloader_num_workers", "not in ripstop: one thread reads ahead of every rank"},
+    {"num_workers", "not in ripstop: one thread reads ahead of every rank"},
+    {"deepspeed", "not in ripstop: sharding is [mesh] and 'train.reshard_after_forward'"},
+    {"cpu_offload", "not in ripstop: use more ranks, or a larger 'mesh.tensor'"},
+    {"lora_r", "not in ripstop: all weights are trained"},
+    {"use_peft", "not in ripstop: all weights are trained"},
+    {"load_in_8bit", "not in ripstop: all weights are trained, in 'precision.compute'"},
+    {"load_in_4bit", "not in ripstop: all weights are trained, in 'precision.compute'"},
+    {"label_smoothing_factor", "not in ripstop: the loss is plain cross-entropy"},
+    {"expert_parallel_degree", "ripstop has no mixture of experts: use 'mesh.fsdp' and 'mesh.tensor'"},
+    {"rope_scaling", "not in ripstop: set 'model.rope_theta' for longer sequences"},
+    {"hidden_act", "LLaMA-2 has SwiGLU"},
+    {"attention_dropout", "LLaMA-2 has none"},
+    {"push_to_hub", "not in ripstop: a run uses no network"},
+    {"gc_freq", "not in ripstop: there is no garbage collector"},
     {"gradient_accumulation_steps",
      "it follows from 'train.global_batch_sequences' and 'train.micro_batch_sequences'"},
     {"warmup_ratio", "set 'schedule.warmup_steps', in steps"},
@@ -65,14 +90,20 @@ bool is_among(std::string_view names, std::string_view name) {
   return false;
 }
 
-// The keys known elsewhere under this name, those of `section` first.
+bool is_other_name(std::string_view names, std::string_view section, std::string_view name) {
+  return (" " + std::string(names) + " ").find(fmt::format(" {} ", name)) != std::string::npos ||
+         (" " + std::string(names) + " ").find(fmt::format(" {}.{} ", section, name)) != std::string::npos;
+}
+
+// The keys known elsewhere under this name, those of `section` first. A section in `other_names` must be the
+// one that was written: a "name" means the model's in [model] alone.
 std::vector<std::string> keys_known_as(std::string_view section, std::string_view name) {
   std::vector<std::string> result;
   for (const bool same_section : {true, false})
     for (const ConfigKey& key : config_keys())
       if ((key.section == section) == same_section &&
           (key.name == name || is_among(key.hugging_face, name) || is_among(key.torchtitan, name) ||
-           is_among(key.other_names, name)))
+           is_other_name(key.other_names, section, name)))
         result.push_back(key.path());
   return result;
 }
@@ -81,7 +112,8 @@ std::vector<std::string> keys_known_as(std::string_view section, std::string_vie
 
 std::string suggest_config_key(std::string_view section, std::string_view name) {
   for (const Explanation& explanation : kExplanations)
-    if (explanation.name == name) return std::string(explanation.text);
+    if (explanation.name == name || explanation.name == fmt::format("{}.{}", section, name))
+      return std::string(explanation.text);
   const std::vector<std::string> known = keys_known_as(section, name);
   if (!known.empty()) return fmt::format("did you mean '{}'?", fmt::join(known, "' or '"));
 

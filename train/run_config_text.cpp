@@ -81,6 +81,27 @@ std::string default_column(const ConfigKey& key) {
   return text.empty() || key.presence == Presence::kOptional ? "none" : fmt::format("`{}`", text);
 }
 
+// What the key is for, with the values where they can be listed.
+struct ValueLister {
+  bool none_is_auto;
+  std::string operator()(const ChoiceField& choice) const {
+    return fmt::format("`\"{}\"`", fmt::join(choice.words, "\"`, `\""));
+  }
+  std::string operator()(const std::optional<bool>*) const {
+    return none_is_auto ? "`\"auto\"`, `true`, `false`" : "`true`, `false`";
+  }
+  template <class T>
+  std::string operator()(const T&) const {
+    return "";
+  }
+};
+
+std::string what_column(const ConfigKey& key) {
+  RunConfig any;
+  const std::string values = std::visit(ValueLister{key.none_is_auto}, key.field(any));
+  return values.empty() ? std::string(key.doc) : fmt::format("{} {}.", key.doc, values);
+}
+
 // "`max_steps`, `training.steps`"; a name that both use once.
 std::string elsewhere_column(const ConfigKey& key) {
   std::string result;
@@ -176,7 +197,7 @@ std::string config_table_markdown() {
       "|---|---|---|---|---|\n";
   for (const ConfigKey& key : config_keys())
     result += fmt::format("| `{}` | {} | {} | {} | {} |\n", key.path(), default_column(key), key.unit,
-                          key.doc, elsewhere_column(key));
+                          what_column(key), elsewhere_column(key));
   return result;
 }
 

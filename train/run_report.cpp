@@ -1,6 +1,7 @@
 #include "train/run_report.h"
 
 #include "model/kernels/cpu/processor.h"
+#include "train/progress.h"
 #include "train/version.h"
 
 namespace ripstop {
@@ -27,9 +28,10 @@ std::vector<std::string> header_lines(const RunConfig& config, const ResolvedRun
       mesh.describe(),
       fmt::format("model: {} parameters, computing in {}", parameter_count(run.model),
                   dtype_name(run.step.sharding.compute)),
-      fmt::format("step: {} packs of {} tokens; {} micro-batches of {} on each of {} data ranks{}",
-                  config.train.global_batch_sequences, config.data.sequence_length, run.micro_batches,
-                  run.step.sharding.sequences, mesh.data_ranks(), idle),
+      fmt::format("step: {} of {} tokens; {} of {} on each of {}{}",
+                  counted(config.train.global_batch_sequences, "pack"), config.data.sequence_length,
+                  counted(run.micro_batches, "micro-batch"), run.step.sharding.sequences,
+                  counted(mesh.data_ranks(), "data rank"), idle),
       fmt::format("plan for the fullest rank:\n{}", plan_text(run, target.device_memory_bytes)),
   };
 }

@@ -1,9 +1,11 @@
 // Wrong command lines and configs as a user meets them: the exit code, one FATAL line, nothing left behind.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <regex>
 
 #include "tests/train/run_program.h"
+#include "train/machine.h"
 
 namespace ripstop {
 namespace {
@@ -84,6 +86,32 @@ TEST_F(BadConfig, KeysAndTypes) {
                  "'run.seed'");
   expect_refused(config_with("run.seed=1") + " run.seed", 64, "'run.seed' is not section.key=value");
   expect_refused(config_with("run.seed=1") + " --no-such-option", 64, "--no-such-option");
+}
+
+// A bare 80 would be 80 bytes.
+TEST_F(BadConfig, MemoryHasAUnit) {
+  const std::string plan = "plan " + config_with("mesh.fsdp=2") + " --device cpu --json --device-memory ";
+  const ProgramRun bare = run_program(plan + "80");
+  EXPECT_EQ(bare.exit_code, 64);
+  EXPECT_NE(bare.err.find("did you mean --device-memory 80GiB?"), std::string::npos) << bare.err;
+  EXPECT_EQ(run_program(plan + "much").exit_code, 64);
+  EXPECT_EQ(run_program(plan + "1KiB").exit_code, 78);
+  EXPECT_EQ(run_program(plan + "80GiB").exit_code, 0);
+}
+
+// Ranks of a node share its cores, and a rank's workspaces grow with its threads.
+TEST_F(BadConfig, PlansDealOutTheCores) {
+  const std::string plan = "plan " + config_with("mesh.fsdp=4") + " --device cpu --json --ntasks-per-node 4";
+  const auto threads = [](const ProgramRun& run) {
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    const size_t at = run.out.find("\"threads_per_rank\": ");
+    return at == std::string::npos ? ""
+                                   : run.out.substr(at + 20, run.out.find_first_of(",\n}", at) - at - 20);
+  };
+  const std::string cores = std::to_string(std::max<int64_t>(1, look_at_machine().cores_allowed / 4));
+  EXPECT_EQ(threads(run_program(plan, "env -u OMP_NUM_THREADS")), cores);
+  EXPECT_EQ(threads(run_program(plan, "OMP_NUM_THREADS=3")), "3");
+  EXPECT_EQ(threads(run_program(plan + " --cpus-per-task 7", "OMP_NUM_THREADS=3")), "7");
 }
 
 TEST_F(BadConfig, ImpossibleValues) {

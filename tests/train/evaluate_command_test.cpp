@@ -197,6 +197,14 @@ TEST_F(EvaluateCommand, SummarizeRefusesBadLines) {
                 .exit_code,
             64);
   EXPECT_EQ(run_program("summarize " + run(), "printf '' |").out, "");
+  // Before a model is looked for, let alone loaded.
+  const ProgramRun piped = run_program("summarize " + file("absent"), "echo nonsense |");
+  EXPECT_EQ(piped.exit_code, 65);
+  EXPECT_NE(piped.err.find("not a JSON object"), std::string::npos) << piped.err;
+  const ProgramRun nowhere =
+      run_program("summarize " + file("absent") + " --output " + file("no/such/folder"), "printf '' |");
+  EXPECT_EQ(nowhere.exit_code, 74);
+  EXPECT_NE(nowhere.err.find("cannot write"), std::string::npos) << nowhere.err;
 }
 
 }  // namespace

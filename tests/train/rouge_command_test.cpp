@@ -35,11 +35,11 @@ TEST_F(RougeCommand, PrintsATableAndReadsStandardInput) {
   const ProgramRun run = run_program("rouge --reference " + reference + " --candidate -", "printf 'a b' |");
   ASSERT_EQ(run.exit_code, 0) << run.err;
   EXPECT_EQ(run.out,
-            "percent  precision    recall  fmeasure\n"
-            "rouge1     100.000    50.000    66.667\n"
-            "rouge2     100.000    33.333    50.000\n"
-            "rougeL     100.000    50.000    66.667\n"
-            "means over 1 examples\n");
+            "         precision    recall  fmeasure\n"
+            "rouge1      1.0000    0.5000    0.6667\n"
+            "rouge2      1.0000    0.3333    0.5000\n"
+            "rougeL      1.0000    0.5000    0.6667\n"
+            "means over 1 example\n");
 }
 
 TEST_F(RougeCommand, RefusesWhatDoesNotFit) {

@@ -250,6 +250,16 @@ TEST(RunConfig, UnknownKeysNameLineAndNearest) {
   expect_usage(refusal(with("train", "zzzzzzzz = 1")), "'train.zzzzzzzz'", "[train] has steps, epochs");
 }
 
+// A guess that is far off misleads; what others have and ripstop does not is said.
+TEST(RunConfig, FarOffNamesGetNoGuess) {
+  const auto hint = [](const std::string& override) { return refusal(kSmallest, {override}).hint; };
+  EXPECT_EQ(hint("train.compile=true"), "not in ripstop: its kernels are compiled with it");
+  EXPECT_EQ(hint("optimizer.name=AdamW"), "the optimizer is AdamW");
+  EXPECT_EQ(hint("model.name=llama2"), "did you mean 'model.preset'?");
+  EXPECT_EQ(hint("precision.comptue=float32"), "did you mean 'precision.compute'?");
+  EXPECT_EQ(hint("precision.commute_in=float32").find("did you mean"), std::string::npos);
+}
+
 TEST(RunConfig, NamesFromElsewhereAreUnderstood) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"train.gradient_checkpointing", "'train.recompute'"},
@@ -518,6 +528,13 @@ TEST(RunConfig, TableOfKeysIsWhole) {
     EXPECT_TRUE(seen.insert(key.path()).second) << "twice: " << key.path();
     EXPECT_HAS(table, "| `" + key.path() + "` |");
     EXPECT_FALSE(key.doc.empty()) << key.path();
+    RunConfig any;
+    const Field field = key.field(any);
+    if (const auto* choice = std::get_if<ChoiceField>(&field)) {
+      const size_t row = table.find("| `" + key.path() + "` |");
+      const std::string line = table.substr(row, table.find('\n', row) - row);
+      for (const std::string_view word : choice->words) EXPECT_HAS(line, "`\"" + std::string(word) + "\"`");
+    }
     EXPECT_EQ(std::string(key.doc).find('|'), std::string::npos) << key.path();
     EXPECT_EQ(find_config_key(key.section, key.name), &key);
   }

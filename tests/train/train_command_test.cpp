@@ -58,6 +58,13 @@ TEST_F(TrainCommand, MoreStepsGoOnWhereTheRunEnded) {
   EXPECT_NE(read_bytes(run() / "config.toml").find("steps = 4"), std::string::npos);
 }
 
+TEST_F(TrainCommand, ARunThatIsDoneSaysSo) {
+  const ProgramRun again = train("");
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_NE(again.out.find("done already: give more train.steps"), std::string::npos) << again.out;
+  EXPECT_EQ(train("train.steps=3").out.find("done already"), std::string::npos);
+}
+
 TEST_F(TrainCommand, WhatShapesTheRunMayNotChange) {
   expect_refused("train.steps=1", 64, "train.steps: 2 -> 1");
   expect_refused("optimizer.learning_rate=2e-3", 64, "optimizer.learning_rate: 0.001 -> 0.002");

@@ -2,13 +2,18 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "data/token_dataset.h"
 #include "model/device/cuda_machine.h"
+#include "model/kernels/cpu/processor.h"
 #include "train/commands/commands.h"
 #include "train/machine.h"
+#include "train/progress.h"
 #include "train/resolved_run.h"
 
 namespace ripstop {
@@ -33,18 +38,48 @@ nlohmann::ordered_json to_json(const ResolvedRun& run, const FlopsPerToken& flop
           {"flops_per_token_full_attention", flops.full_attention},
           {"micro_batch_sequences", run.step.sharding.sequences},
           {"micro_batches_per_step", run.micro_batches},
-          {"idle_share", run.idle_share}};
+          {"idle_share", run.idle_share},
+          {"threads_per_rank", cpu_threads()}};
 }
 
 void print_for_people(const ResolvedRun& run, const RunTarget& target, const FlopsPerToken& flops) {
-  fmt::print("mesh            {} ({} ranks)\n", run.mesh.to_text(), run.mesh.ranks());
+  fmt::print("mesh            {} ({})\n", run.mesh.to_text(), counted(run.mesh.ranks(), "rank"));
+  if (target.device == DeviceKind::kCpu) fmt::print("threads         {} a rank\n", cpu_threads());
   fmt::print("parameters      {}\n", parameter_count(run.model));
   fmt::print("flops per token {:.4g} (causal)\n", flops.causal);
-  fmt::print("micro-batch     {} packs, {} a step{}\n", run.step.sharding.sequences, run.micro_batches,
+  fmt::print("micro-batch     {}, {} a step{}\n", counted(run.step.sharding.sequences, "pack"),
+             run.micro_batches,
              run.idle_share > 0 ? fmt::format(", {:.1f}% idle", 100 * run.idle_share) : "");
   fmt::print("the fullest rank, computing in {}:\n{}\n", dtype_name(run.step.sharding.compute),
              plan_text(run, target.device_memory_bytes));
   for (const std::string& note : run.notes) fmt::print("note: {}\n", note);
+}
+
+/// Bytes that "64GiB", "80GB", "1.5T" stand for; GB and GiB are both 2^30. A bare number would be bytes,
+/// which nobody means.
+std::optional<std::int64_t> parse_memory(const std::string& text) {
+  constexpr std::string_view kUnits = "KMGT";
+  if (text.empty()) return std::nullopt;
+  char* end = nullptr;
+  const double number = std::strtod(text.c_str(), &end);
+  if (number > 0 && *end == '\0')
+    throw CommandLineError(fmt::format("--device-memory {} has no unit", text),
+                           fmt::format("did you mean --device-memory {}GiB?", text));
+  const std::size_t unit = *end == '\0' ? std::string_view::npos : kUnits.find(*end);
+  const std::string_view rest = unit == std::string_view::npos ? std::string_view("?") : end + 1;
+  const double bytes =
+      unit == std::string_view::npos ? 0 : std::ldexp(number, 10 * static_cast<int>(unit + 1));
+  if (!(bytes >= 1 && bytes < 1e18) || (rest != "" && rest != "B" && rest != "iB"))
+    throw CommandLineError(fmt::format("--device-memory {} is no amount of memory", text), "as in 80GiB");
+  return static_cast<std::int64_t>(bytes);
+}
+
+/// How many threads a CPU rank will have: what is given, else what OpenMP is told, else its share of as many
+/// cores as there are here, as slurm/launch.sh deals them out. Workspaces grow with them.
+void plan_for_threads(std::int64_t cpus_per_task, std::int64_t ranks_of_node) {
+  if (cpus_per_task == 0 && std::getenv("OMP_NUM_THREADS") != nullptr) return;
+  const std::int64_t share = look_at_machine().cores_allowed / std::max<std::int64_t>(ranks_of_node, 1);
+  set_cpu_threads(cpus_per_task > 0 ? cpus_per_task : std::max<std::int64_t>(share, 1));
 }
 
 /// The data set's vocabulary where there is one; a plan can do without.
@@ -57,20 +92,23 @@ std::int64_t vocabulary_at(const std::string& directory) {
 }  // namespace
 
 ExitCode run_plan(CLI::App& app, const Arguments& arguments) {
-  std::string config_file, device;
+  std::string config_file, device, device_memory;
   std::vector<std::string> overrides;
-  std::int64_t nodes = 0, tasks = 0;
-  std::uint64_t device_memory = 0;
+  std::int64_t nodes = 0, tasks = 0, cpus_per_task = 0;
   bool json = false;
   app.add_option("CONFIG", config_file, "TOML file")->required();
   app.add_option("overrides", overrides, "section.key=value, stronger than the file");
   app.add_option("--nodes", nodes, "nodes of the job")->check(CLI::Range(1, 1 << 20));
   app.add_option("--ntasks-per-node", tasks, "ranks on each node")->check(CLI::Range(1, 1 << 16));
+  app.add_option(
+         "--cpus-per-task", cpus_per_task,
+         "threads of each rank; default $OMP_NUM_THREADS, else this machine's cores over a node's ranks")
+      ->check(CLI::Range(1, 1 << 12));
   app.add_option("--device", device,
                  "cpu or cuda; default run.device, auto being what this build and machine have")
       ->check(CLI::IsMember({"cpu", "cuda"}));
-  app.add_option("--device-memory", device_memory, "for one rank: 64GiB, 80GB; refuses what does not fit")
-      ->transform(CLI::AsSizeValue(false));
+  app.add_option("--device-memory", device_memory,
+                 "for one rank, with its unit: 64GiB; refuses what does not fit");
   app.add_flag("--json", json, "one JSON document");
   set_example(app,
               "ripstop plan configs/xsum-scratch.toml --nodes 4 --ntasks-per-node 8 --device cuda "
@@ -87,7 +125,9 @@ ExitCode run_plan(CLI::App& app, const Arguments& arguments) {
                     (automatic && cuda_device_count() > 0);
   target.device = cuda ? DeviceKind::kCuda : DeviceKind::kCpu;
   target.fast_bfloat16 = cuda || look_at_machine().fast_bfloat16;
-  if (device_memory > 0) target.device_memory_bytes = static_cast<std::int64_t>(device_memory);
+  target.device_memory_bytes = parse_memory(device_memory);
+  if (!cuda)
+    plan_for_threads(cpus_per_task, tasks > 0 ? tasks : target.ranks / std::max<std::int64_t>(nodes, 1));
   target.dataset_vocabulary = vocabulary_at(config.data.directory);
   if (tasks > 0 && tasks % config.mesh.tensor != 0 && !config.mesh.allow_tensor_across_nodes)
     throw Error(

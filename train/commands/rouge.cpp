@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "train/commands/commands.h"
+#include "train/progress.h"
 #include "train/text_lines.h"
 
 namespace ripstop {
@@ -18,7 +19,9 @@ ExitCode run_rouge(CLI::App& app, const Arguments& arguments) {
       ->required();
   app.add_option("--candidate", candidate, "what is judged: as many texts, in the same order; - is stdin")
       ->required();
-  app.add_flag("--json", json, "one JSON document, ratios 0..1");
+  app.add_flag("--json", json, "one JSON document");
+  app.description(
+      "ROUGE-1, ROUGE-2 and ROUGE-L of texts against references, 0..1 (papers print 100 times that)");
   set_example(app, "ripstop rouge --reference test.jsonl --candidate predictions.jsonl");
   parse(app, arguments);
   if (reference == "-" && candidate == "-")
@@ -42,7 +45,7 @@ ExitCode run_rouge(CLI::App& app, const Arguments& arguments) {
           {"precision", score.precision}, {"recall", score.recall}, {"fmeasure", score.fmeasure}};
     fmt::print("{}\n", document.dump(2));
   } else {
-    fmt::print("{}means over {} examples\n", rouge_table(mean.mean()), mean.examples());
+    fmt::print("{}means over {}\n", rouge_table(mean.mean()), counted(mean.examples(), "example"));
   }
   return ExitCode::kOk;
 }

@@ -2,10 +2,11 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <deque>
 #include <fstream>
 #include <iostream>
+#include <utility>
 
+#include "parallel/agreement.h"
 #include "train/commands/commands.h"
 #include "train/commands/model_arguments.h"
 #include "train/generate/dealt_texts.h"
@@ -77,15 +78,39 @@ class SummaryOutput {
   bool done_ = false;
 };
 
-// Refuses a file with a bad line before hours went into the good ones. Returns how many documents it has;
-// standard input can be read only once.
-std::int64_t count_documents(const std::string& input) {
-  if (input == "-") return 0;
-  TextLines lines(input);
-  std::int64_t count = 0;
-  while (next_document(lines)) ++count;
-  return count;
-}
+/// The documents, with what is wrong with them told before a model is loaded or hours went into good ones.
+class DocumentInput {
+ public:
+  /// Reads a file through once. Standard input can be read only once: of it the first document.
+  explicit DocumentInput(const std::string& path) : lines_(path) {
+    if (path == "-") {
+      first_ = next_document(lines_);
+      return;
+    }
+    TextLines all(path);
+    while (next_document(all)) ++total_;
+  }
+
+  /// How many there are; 0 where that is not known.
+  std::int64_t total() const { return total_; }
+
+  /// Up to `most` more.
+  std::vector<DocumentLine> next(std::int64_t most) {
+    std::vector<DocumentLine> read;
+    if (first_) read.push_back(*std::exchange(first_, std::nullopt));
+    while (std::ssize(read) < most) {
+      std::optional<DocumentLine> line = next_document(lines_);
+      if (!line) break;
+      read.push_back(std::move(*line));
+    }
+    return read;
+  }
+
+ private:
+  TextLines lines_;
+  std::optional<DocumentLine> first_;
+  std::int64_t total_ = 0;
+};
 
 // That the run was trained on: its own copy, else its data set's.
 std::string template_of(const TrainedModel& trained, const std::string& given) {
@@ -147,25 +172,16 @@ class Summarizer {
   std::int64_t max_new_tokens_;
 };
 
-void summarize_all(Summarizer& summarizer, const SummarizeArguments& given, std::int64_t at_once,
-                   std::int64_t total) {
-  std::optional<TextLines> lines;
-  std::optional<SummaryOutput> output;
-  if (summarizer.speaks()) {
-    lines.emplace(given.input);
-    output.emplace(given.output);
-  }
-  Progress progress(stderr, "summarize", "documents", total);
+/// `input` and `output` are rank 0's.
+void summarize_all(Summarizer& summarizer, std::optional<DocumentInput>& input,
+                   std::optional<SummaryOutput>& output, std::int64_t at_once) {
+  Progress progress(stderr, "summarize", "documents", input ? input->total() : 0);
   std::int64_t done = 0;
   while (true) {
     std::vector<DocumentLine> read;
+    if (input) read = input->next(at_once);
     std::vector<std::string> documents;
-    while (lines && std::ssize(read) < at_once) {
-      std::optional<DocumentLine> line = next_document(*lines);
-      if (!line) break;
-      documents.push_back(line->document);
-      read.push_back(std::move(*line));
-    }
+    for (const DocumentLine& line : read) documents.push_back(line.document);
     const std::vector<std::string> summaries = summarizer.run(documents);
     if (summaries.empty()) break;
     for (std::size_t i = 0; i < read.size(); ++i) output->write(with_summary(read[i].line, summaries[i]));
@@ -179,7 +195,13 @@ void summarize_all(Summarizer& summarizer, const SummarizeArguments& given, std:
 
 void summarize(MpiWorld& world, const SummarizeArguments& given) {
   PosixIo io;
-  const std::int64_t total = world.communicator().rank() == 0 ? count_documents(given.input) : 0;
+  std::optional<DocumentInput> input;
+  std::optional<SummaryOutput> output;
+  do_and_agree(world.communicator(), [&] {
+    if (world.communicator().rank() != 0) return;
+    input.emplace(given.input);
+    output.emplace(given.output);
+  });
   const TrainedModel trained =
       find_trained_model(io, world.communicator(), given.model.path, given.model.checkpoint);
   const Tokenizer tokenizer = tokenizer_of(trained);
@@ -190,7 +212,7 @@ void summarize(MpiWorld& world, const SummarizeArguments& given) {
   LoadedModel model(io, world, trained,
                     inference_options(trained, device, given.model.batch_size, max_new_tokens), device);
   Summarizer summarizer(model.model(), tokenizer, prompt, max_new_tokens);
-  summarize_all(summarizer, given, 4 * given.model.batch_size * model.mesh().data_ranks(), total);
+  summarize_all(summarizer, input, output, 4 * given.model.batch_size * model.mesh().data_ranks());
 }
 
 }  // namespace

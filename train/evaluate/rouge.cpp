@@ -106,10 +106,10 @@ std::array<NamedRougeScore, 3> named(const RougeScores& scores) {
 }
 
 std::string rouge_table(const RougeScores& scores) {
-  std::string table = fmt::format("{:<8}{:>10}{:>10}{:>10}\n", "percent", "precision", "recall", "fmeasure");
+  std::string table = fmt::format("{:<8}{:>10}{:>10}{:>10}\n", "", "precision", "recall", "fmeasure");
   for (const auto& [name, score] : named(scores))
-    table += fmt::format("{:<8}{:>10.3f}{:>10.3f}{:>10.3f}\n", name, 100 * score.precision,
-                         100 * score.recall, 100 * score.fmeasure);
+    table += fmt::format("{:<8}{:>10.4f}{:>10.4f}{:>10.4f}\n", name, score.precision, score.recall,
+                         score.fmeasure);
   return table;
 }
 

@@ -28,7 +28,7 @@ struct NamedRougeScore {
 };
 std::array<NamedRougeScore, 3> named(const RougeScores& scores);
 
-/// The scores in percent, as a table for people of four lines.
+/// The scores, 0..1 as everywhere in ripstop, as a table for people of four lines.
 std::string rouge_table(const RougeScores& scores);
 
 /// The words that ROUGE compares: lower case, anything but a-z and 0-9 is a gap, words of more than three

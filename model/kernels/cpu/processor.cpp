@@ -1,5 +1,7 @@
 #include "model/kernels/cpu/processor.h"
 
+#include <omp.h>
+
 #include "model/kernels/cpu/linear.h"
 
 namespace ripstop {
@@ -66,6 +68,14 @@ std::vector<std::string> cpu_instruction_sets() {
   for (const auto& set : kInstructionSets)
     if (set.present()) names.emplace_back(set.name);
   return names;
+}
+
+std::int64_t cpu_threads() {
+  return omp_get_max_threads();
+}
+
+void set_cpu_threads(std::int64_t threads) {
+  omp_set_num_threads(static_cast<int>(threads));
 }
 
 std::string cpu_instruction_set() {

@@ -1,5 +1,6 @@
 // What the processor at hand can do, and which compiled kernels were chosen for it.
 #pragma once
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,12 @@ std::string cpu_instruction_set();
 /// Whether the processor multiplies bfloat16 in hardware (AVX512-BF16 or AMX). Where it does not, float32 is
 /// the faster choice, and bfloat16 `linear` may not work at all.
 bool cpu_has_fast_bfloat16();
+
+/// Threads that an operation of this process uses, and the size of its workspaces follows.
+std::int64_t cpu_threads();
+
+/// Sets them for the calling thread's operations, as OMP_NUM_THREADS does: for plans of other launches.
+void set_cpu_threads(std::int64_t threads);
 
 /// The kernels of one of `cpu_instruction_sets`; `cpu_kernels()` is those of the first. For tests and
 /// benchmarks. Throws Error(kBug) for other names.
