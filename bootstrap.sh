@@ -3,7 +3,7 @@
 #
 #   ./bootstrap.sh deps         install what the build needs (Debian, Ubuntu), or say what is missing and how to get it
 #   ./bootstrap.sh build        configure and compile into build/cpu-release
-#   ./bootstrap.sh quickstart   deps, the program without its tests, then train a small summariser on 4 ranks and show what it writes (4 minutes)
+#   ./bootstrap.sh quickstart   deps, the program alone, then train a small summariser on 4 ranks and show its work (4 minutes)
 #   ./bootstrap.sh test         deps, build, then all tests
 #   ./bootstrap.sh format       clang-format every source file in place
 #   ./bootstrap.sh tidy         clang-tidy every source file

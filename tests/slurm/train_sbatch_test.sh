@@ -18,7 +18,7 @@ awk '/^```toml$/ { inside = 1; next } /^```/ { inside = 0 } inside' README.md >"
   fail "prepare"
 train() {
   exec slurm/train.sbatch "$work/config.toml" "run.directory=$work/run" "data.directory=$work/data" model.preset=debug \
-    train.epochs=2 train.global_batch_sequences=8 "$@" >>"$work/log" 2>&1
+    train.epochs=2 train.global_batch_sequences=8 >>"$work/log" 2>&1
 }
 steps() { { grep -c '"event": *"step"' "$work/run/metrics.jsonl" 2>/dev/null || true; } | grep . || echo 0; }
 
