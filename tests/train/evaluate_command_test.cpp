@@ -155,7 +155,9 @@ TEST_F(EvaluateCommand, RefusesWhatDoesNotFit) {
   EXPECT_EQ(run_program("evaluate " + run() + " --checkpoint 8").exit_code, 74);
   EXPECT_EQ(run_program("evaluate " + run() + " --checkpoint newest").exit_code, 64);
   EXPECT_EQ(run_program("evaluate " + run() + " --split dev").exit_code, 64);
-  EXPECT_EQ(run_program("evaluate " + run() + " --data " + file("absent")).exit_code, 65);
+  const ProgramRun no_data = run_program("evaluate " + run() + " --data " + file("absent"));
+  EXPECT_EQ(no_data.exit_code, 65);
+  EXPECT_NE(no_data.err.find("there is no test.h5\" hint=\"--data is"), std::string::npos) << no_data.err;
   EXPECT_EQ(run_program("evaluate " + run() + " --max-new-tokens 4000").exit_code, 64);
   const ProgramRun made =
       run_program("prepare --source synthetic --examples 300 --seed 3 --vocab-size 380 --output " +

@@ -57,6 +57,10 @@ struct Subject {
 Subject find_subject(Io& io, Communicator& world, const EvaluateArguments& given) {
   TrainedModel trained = find_trained_model(io, world, given.model.path, given.model.checkpoint);
   const fs::path data = given.data.empty() ? trained.config.data.directory : given.data;
+  if (!fs::exists(data / (given.split + ".h5")))
+    throw Error(ExitCode::kInputData, fmt::format("{}: there is no {}.h5", data.string(), given.split),
+                given.data.empty() ? "the run was trained on data there: name its place now with --data DIR"
+                                   : "--data is a directory made by ripstop prepare");
   Subject subject{.trained = std::move(trained),
                   .dataset = TokenDataset(data / (given.split + ".h5")),
                   .tokenizer = Tokenizer(data),
