@@ -64,7 +64,7 @@ deps() {
     fi
     if command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [[ -t 0 ]]; }; then
       sudo=(sudo)
-      run "${sudo[@]}" -v # asks for the password, if it must
+      sudo -n true 2>/dev/null || run sudo -v # asks for the password, where the quiet lines could not
       run_quietly "${sudo[@]}" apt-get update -qq
       run_quietly "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive \
         apt-get install -y -qq --no-install-recommends "${missing[@]}"
