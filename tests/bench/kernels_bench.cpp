@@ -1,7 +1,7 @@
 // What every kernel reaches at the shapes of one training step, on the CPU or on a GPU, beside what the same
 // machine reaches at best: each row's floor is its bytes at the measured rate of copies or its FLOPs at the
 // measured rate of a large product, whichever takes longer. CPU products are compared with plain oneDNN too.
-//   tests/bench/kernels_bench --device cuda --models 110m:16x1024,llama2-7b:2x2048 --json kernels.json
+//   tests/bench/kernels_bench --device cuda --models 110m:32x1024,llama2-7b:2x2048 --json kernels.json
 // Times are those of the best of several turns. Operands are random numbers, and so many sets of them take
 // turns that caches do not serve what memory would. On a GPU the first runs choose the algorithms of
 // products.
