@@ -97,7 +97,10 @@ TEST_P(RaggedDocumentsTest, ARowAloneGivesItsValueOn) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, RaggedDocumentsTest,
-                         testing::Values(emulation::Order::kForward, emulation::Order::kReversed));
+                         testing::Values(emulation::Order::kForward, emulation::Order::kReversed),
+                         [](const auto& order) {
+                           return order.param == emulation::Order::kForward ? "Forward" : "Reversed";
+                         });
 
 }  // namespace
 }  // namespace ripstop

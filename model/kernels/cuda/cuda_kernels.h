@@ -62,4 +62,37 @@ constexpr std::int64_t plain_attention_backward_bytes(std::int64_t rows, const H
   return 4 * rows * heads.query;
 }
 
+/// The rows that are kernels of our own, attention by the plain ones; `linear` and its gradients are null.
+constexpr KernelTable own_kernels() {
+  return {
+      .linear = nullptr,
+      .linear_backward_input = nullptr,
+      .linear_backward_weight = nullptr,
+      .add_rmsnorm = add_rmsnorm,
+      .add_rmsnorm_backward = add_rmsnorm_backward,
+      .rope = rope,
+      .attention = plain_attention,
+      .attention_backward = plain_attention_backward,
+      .store_key_value = store_key_value,
+      .attention_cached = attention_cached,
+      .swiglu = swiglu,
+      .swiglu_backward = swiglu_backward,
+      .embedding = embedding,
+      .embedding_backward = embedding_backward,
+      .gather_rows = gather_rows,
+      .scatter_rows = scatter_rows,
+      .cross_entropy_statistics = cross_entropy_statistics,
+      .cross_entropy = cross_entropy,
+      .argmax_rows = argmax_rows,
+      .add_sum = add_sum,
+      .add_squared_norm = add_squared_norm,
+      .fill_zero = fill_zero,
+      .convert = convert,
+      .add = add,
+      .reduce_pieces = reduce_pieces,
+      .gradient_scale = gradient_scale,
+      .adamw = adamw,
+  };
+}
+
 }  // namespace ripstop::cuda

@@ -6,14 +6,10 @@ namespace ripstop::cuda {
 namespace {
 
 template <class T>
-struct Forward {
+struct Forward : AttentionSizes {
   const T* qkv;
-  const std::int32_t* offset;
   T* out;
   float* log_sum_exp;
-  std::int64_t rows, documents, row;
-  int heads, group, size;  ///< `group` query heads share a key-value head; there are heads / group
-  float scale;
 };
 
 template <int kWidth, int kPerLane, class T>
@@ -46,17 +42,8 @@ void plain_attention(const KernelCall& call, const Tensor& qkv, const Documents&
                      const Heads& heads, const Tensor& out, const Tensor& log_sum_exp) {
   with_element(qkv.dtype, [&](auto element) {
     using T = decltype(element);
-    const Forward<T> x{elements<T>(qkv),
-                       elements<std::int32_t>(documents.offset),
-                       elements<T>(out),
-                       elements<float>(log_sum_exp),
-                       qkv.rows(),
-                       documents.count,
-                       heads.row(),
-                       static_cast<int>(heads.query),
-                       static_cast<int>(heads.query / heads.key_value),
-                       static_cast<int>(heads.size),
-                       1.0F / sqrtf(static_cast<float>(heads.size))};
+    const Forward<T> x{sizes_of(qkv, documents, heads), elements<T>(qkv), elements<T>(out),
+                       elements<float>(log_sum_exp)};
     with_head<T>(heads, {&qkv}, [&](auto width, auto per_lane) {
       launch(call, "attention", forward<width.value, per_lane.value, T>,
              {divide_up(qkv.rows(), kAttentionWarps), heads.query}, 32 * kAttentionWarps, x);

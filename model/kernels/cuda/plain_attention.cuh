@@ -75,6 +75,24 @@ __device__ inline void attend(const T* key, const T* value, std::int64_t stride,
   }
 }
 
+/// What forward and backward are told alike.
+struct AttentionSizes {
+  const std::int32_t* offset;
+  std::int64_t rows, documents, row;
+  int heads, group, size;  ///< `group` query heads share a key-value head; there are heads / group
+  float scale;
+};
+inline AttentionSizes sizes_of(const Tensor& qkv, const Documents& documents, const Heads& heads) {
+  return {elements<std::int32_t>(documents.offset),
+          qkv.rows(),
+          documents.count,
+          heads.row(),
+          static_cast<int>(heads.query),
+          static_cast<int>(heads.query / heads.key_value),
+          static_cast<int>(heads.size),
+          1.0F / sqrtf(static_cast<float>(heads.size))};
+}
+
 /// The document that `row` belongs to, as rows [begin, end): offset [count + 1] ascends.
 struct DocumentRows {
   std::int64_t begin, end;

@@ -9,15 +9,11 @@ namespace ripstop::cuda {
 namespace {
 
 template <class T>
-struct Backward {
+struct Backward : AttentionSizes {
   const T *dout, *qkv, *out;
   const float* log_sum_exp;
-  const std::int32_t* offset;
   float* delta;  ///< [N, H]
   T* dqkv;
-  std::int64_t rows, documents, row;
-  int heads, group, size;  ///< `group` query heads share a key-value head; there are heads / group
-  float scale;
 
   __device__ int key_value_heads() const { return heads / group; }
   __device__ std::int64_t key_at(std::int64_t n, std::int64_t key_value_head) const {
@@ -116,20 +112,13 @@ void plain_attention_backward(const KernelCall& call, const Tensor& dout, const 
                               const Heads& heads, const Tensor& dqkv) {
   with_element(qkv.dtype, [&](auto element) {
     using T = decltype(element);
-    const Backward<T> x{elements<T>(dout),
+    const Backward<T> x{sizes_of(qkv, documents, heads),
+                        elements<T>(dout),
                         elements<T>(qkv),
                         elements<T>(out),
                         elements<float>(log_sum_exp),
-                        elements<std::int32_t>(documents.offset),
                         static_cast<float*>(call.workspace),
-                        elements<T>(dqkv),
-                        qkv.rows(),
-                        documents.count,
-                        heads.row(),
-                        static_cast<int>(heads.query),
-                        static_cast<int>(heads.query / heads.key_value),
-                        static_cast<int>(heads.size),
-                        1.0F / sqrtf(static_cast<float>(heads.size))};
+                        elements<T>(dqkv)};
     with_head<T>(heads, {&qkv, &dout}, [&](auto width, auto per_lane) {
       const std::int64_t blocks = divide_up(qkv.rows(), kAttentionWarps);
       launch(call, "attention_backward", query_gradient<width.value, per_lane.value, T>,
