@@ -73,20 +73,24 @@ class Stopwatch {
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
 };
 
-/// Device memory outside of every plan, for a moment; none where there is none left.
+/// Device memory outside of every plan, for a moment; none where there is none left. In stream order:
+/// cudaFree would wait for the whole device, and with it for other ranks, without a deadline.
 class SpareMemory {
  public:
-  explicit SpareMemory(std::int64_t bytes) {
-    if (cudaMalloc(&data_, static_cast<std::size_t>(bytes)) == cudaSuccess) return;
+  SpareMemory(std::int64_t bytes, cudaStream_t stream) : stream_(stream) {
+    if (bytes == 0 || cudaMallocAsync(&data_, static_cast<std::size_t>(bytes), stream) == cudaSuccess) return;
     data_ = nullptr;
     static_cast<void>(cudaGetLastError());
   }
-  ~SpareMemory() { static_cast<void>(cudaFree(data_)); }
+  ~SpareMemory() {
+    if (data_ != nullptr) static_cast<void>(cudaFreeAsync(data_, stream_));
+  }
   SpareMemory(const SpareMemory&) = delete;
   SpareMemory& operator=(const SpareMemory&) = delete;
   void* data() const { return data_; }
 
  private:
+  cudaStream_t stream_;
   void* data_ = nullptr;
 };
 
@@ -232,7 +236,10 @@ cublasStatus_t GemmPlans::run(const Work& work, const GemmDescriptors& descripto
 void GemmPlans::measure(const Work& work, Plan& plan, Accumulate accumulate) {
   const Gemm& gemm = work.gemm;
   const bool adds = accumulate == Accumulate::kYes;
-  const SpareMemory spare(adds ? gemm.m * gemm.n * element_bytes(gemm.out) : 0);
+  // What came before may wait for other ranks: here with a deadline, below without one.
+  work.call.stream.synchronize();
+  const SpareMemory spare(adds ? gemm.m * gemm.n * element_bytes(gemm.out) : 0,
+                          native_stream(work.call.stream));
   if (adds && spare.data() == nullptr) {
     plan.uses = 0;
     return;
