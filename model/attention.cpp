@@ -39,6 +39,7 @@ Attention::Saved Attention::allocate(Context& context, std::int64_t rows, DType 
 
 void Attention::forward(Context& context, const Batch& batch, const Tensor& angle, Residual& residual,
                         const Saved& saved, const CacheRows* store) const {
+  const Range range(context.device(), "attention forward");
   Frame scratch(context.arena);
   absorb(context, norm, epsilon_, residual, saved.norm);
   context.tensor.gather_sequence(context, saved.norm.normed, [&](const Tensor& rows, std::int64_t first) {
@@ -55,6 +56,7 @@ void Attention::forward(Context& context, const Batch& batch, const Tensor& angl
 
 void Attention::backward(Context& context, const Batch& batch, const Tensor& angle, const Saved& saved,
                          const Tensor& dresidual) const {
+  const Range range(context.device(), "attention backward");
   Frame scratch(context.arena);
   const Tensor dqkv = context.arena.allocate(saved.qkv.dtype, saved.qkv.shape);
   const Tensor dnormed = context.arena.allocate(dresidual.dtype, dresidual.shape);
@@ -81,6 +83,7 @@ void Attention::backward(Context& context, const Batch& batch, const Tensor& ang
 
 void Attention::decode(Context& context, const CacheRows& rows, const Tensor& angle, Residual& residual,
                        const Saved& saved) const {
+  const Range range(context.device(), "attention decode");
   Frame scratch(context.arena);
   absorb(context, norm, epsilon_, residual, saved.norm);
   context.tensor.gather_sequence(context, saved.norm.normed, [&](const Tensor& part, std::int64_t first) {

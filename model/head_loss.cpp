@@ -27,6 +27,7 @@ HeadLoss::Saved HeadLoss::allocate(Context& context, std::int64_t rows, DType dt
 void HeadLoss::forward_backward(Context& context, const Batch& batch, const Parameter& weights,
                                 Residual& residual, const Saved& saved, const Tensor& total,
                                 const Tensor& dresidual) const {
+  const Range range(context.device(), "head forward and backward");
   Frame scratch(context.arena);
   absorb(context, norm, epsilon_, residual, saved);
   const Tensor normed =
@@ -46,6 +47,7 @@ void HeadLoss::forward_backward(Context& context, const Batch& batch, const Para
 
 void HeadLoss::forward(Context& context, const Batch& batch, const Parameter& weights, Residual& residual,
                        const Saved& saved, const Tensor& total) const {
+  const Range range(context.device(), "head forward");
   Frame scratch(context.arena);
   absorb(context, norm, epsilon_, residual, saved);
   const Tensor normed =
@@ -120,6 +122,7 @@ void HeadLoss::logits(Context& context, const Parameter& weights, Residual& resi
 
 void HeadLoss::predict(Context& context, const Parameter& weights, Residual& residual, const Saved& saved,
                        const Tensor& row, const Tensor& value, const Tensor& id) const {
+  const Range range(context.device(), "head forward");
   Frame scratch(context.arena);
   const std::int64_t rows = row.empty() ? saved.normed.rows() : row.count();
   const Tensor scores = context.arena.allocate(DType::kFloat32, {rows, weights.value.rows()});

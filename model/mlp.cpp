@@ -13,6 +13,7 @@ Mlp::Saved Mlp::allocate(Context& context, std::int64_t rows, DType dtype) const
 }
 
 void Mlp::forward(Context& context, Residual& residual, const Saved& saved) const {
+  const Range range(context.device(), "mlp forward");
   Frame scratch(context.arena);
   absorb(context, norm, epsilon_, residual, saved.norm);
   context.tensor.gather_sequence(context, saved.norm.normed, [&](const Tensor& rows, std::int64_t first) {
@@ -26,6 +27,7 @@ void Mlp::forward(Context& context, Residual& residual, const Saved& saved) cons
 }
 
 void Mlp::backward(Context& context, const Saved& saved, const Tensor& dresidual) const {
+  const Range range(context.device(), "mlp backward");
   Frame scratch(context.arena);
   const Tensor dnormed = context.arena.allocate(dresidual.dtype, dresidual.shape);
   const Tensor& dgate_up = saved.gate_up;

@@ -18,7 +18,7 @@ train/          (model|parallel|data|train)/
 wrapped='
 mpi\.h                        parallel/mpi_transfer\.h
 nccl\.h                       parallel/nccl_[a-z_]*\.(h|cpp)
-cuda(_runtime(_api)?|_bf16|_fp16)?\.h   model/(kernels/cuda/|device/cuda_)|parallel/nccl_
+cuda(_runtime(_api)?|_profiler_api|_bf16|_fp16)?\.h   model/(kernels/cuda/|device/cuda_)|parallel/nccl_
 (cublasLt|cudnn[a-z_]*|nvrtc)\.h        model/kernels/cuda/
 nvtx3/.*                      model/(kernels/cuda/|device/cuda_)
 (oneapi/dnnl/)?dnnl.*         model/kernels/cpu/

@@ -25,12 +25,19 @@ void copy(const Stream&, void* to, const void* from, std::int64_t bytes) {
 void* make_nothing(const Device&) {
   return nullptr;
 }
+void* make_no_stream(const Device&, bool) {
+  return nullptr;
+}
 void end_nothing(const Device&, void*) noexcept {}
 void synchronize(const Device&, void*) {}
 std::vector<std::string> no_notes(void*) {
   return {};
 }
 void ordered_already(const Device&, void*, void*) {}
+void open_no_range(const char*) {}
+void close_no_range() noexcept {}
+void start_nothing(const Device&) {}
+void stop_nothing(const Device&) noexcept {}
 
 // Not null, as null means "no tensor"; never read.
 void* allocate_nothing(const Device&, std::int64_t) {
@@ -45,14 +52,18 @@ const DeviceTable& cpu_device() {
   static constexpr DeviceTable table{.allocate = allocate,
                                      .release = release,
                                      .copy = copy,
-                                     .make_stream = make_nothing,
+                                     .make_stream = make_no_stream,
                                      .end_stream = end_nothing,
                                      .synchronize = synchronize,
                                      .take_notes = no_notes,
                                      .make_event = make_nothing,
                                      .end_event = end_nothing,
                                      .record = ordered_already,
-                                     .make_wait = ordered_already};
+                                     .make_wait = ordered_already,
+                                     .open_range = open_no_range,
+                                     .close_range = close_no_range,
+                                     .start_profiler = start_nothing,
+                                     .stop_profiler = stop_nothing};
   return table;
 }
 
@@ -60,14 +71,18 @@ const DeviceTable& meta_device() {
   static constexpr DeviceTable table{.allocate = allocate_nothing,
                                      .release = release_nothing,
                                      .copy = copy_nothing,
-                                     .make_stream = make_nothing,
+                                     .make_stream = make_no_stream,
                                      .end_stream = end_nothing,
                                      .synchronize = synchronize,
                                      .take_notes = no_notes,
                                      .make_event = make_nothing,
                                      .end_event = end_nothing,
                                      .record = ordered_already,
-                                     .make_wait = ordered_already};
+                                     .make_wait = ordered_already,
+                                     .open_range = open_no_range,
+                                     .close_range = close_no_range,
+                                     .start_profiler = start_nothing,
+                                     .stop_profiler = stop_nothing};
   return table;
 }
 

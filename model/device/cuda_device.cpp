@@ -83,8 +83,8 @@ void copy(const Stream& stream, void* to, const void* from, std::int64_t bytes) 
   }
 }
 
-void* make_stream(const Device& device) {
-  return new CudaStream(device.index);
+void* make_stream(const Device& device, bool urgent) {
+  return new CudaStream(device.index, urgent);
 }
 void end_stream(const Device&, void* stream) noexcept {
   delete static_cast<CudaStream*>(stream);
@@ -132,14 +132,20 @@ bool is_reached(cudaEvent_t event) {
   return result == cudaSuccess;
 }
 
-CudaStream::CudaStream(int device) : device_(device) {
+CudaStream::CudaStream(int device, bool urgent) : device_(device) {
   select(Device::cuda(device));
-  check_cuda(cudaStreamCreateWithFlags(&native_, cudaStreamNonBlocking), "cudaStreamCreate");
+  int least = 0, greatest = 0;
+  check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
+  check_cuda(cudaStreamCreateWithPriority(&native_, cudaStreamNonBlocking, urgent ? greatest : least),
+             "cudaStreamCreate");
   check_cuda(cudaEventCreateWithFlags(&end_, cudaEventDisableTiming), "cudaEventCreate");
 }
 
 CudaStream::~CudaStream() {
-  if (std::uncaught_exceptions() > 0) return;  // as in release
+  if (std::uncaught_exceptions() > 0) {  // as in release; cuDNN's handles, too, wait for the device
+    static_cast<void>(new auto(std::move(states_)));
+    return;
+  }
   static_cast<void>(cudaSetDevice(device_));
   static_cast<void>(cudaStreamSynchronize(native_));
   states_.clear();
@@ -240,7 +246,11 @@ const DeviceTable& cuda_device() {
                                      .make_event = make_event,
                                      .end_event = end_event,
                                      .record = record,
-                                     .make_wait = make_wait};
+                                     .make_wait = make_wait,
+                                     .open_range = open_range,
+                                     .close_range = close_range,
+                                     .start_profiler = start_profiler,
+                                     .stop_profiler = stop_profiler};
   return table;
 }
 

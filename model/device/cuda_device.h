@@ -29,6 +29,12 @@ inline void check_launch(const char* kernel) {
 /// Whether the work before the event is done. Throws the errors of work before, as every call does.
 bool is_reached(cudaEvent_t event);
 
+/// Of the DeviceTable: NVTX ranges, and what a profiler is told of when to collect. cuda_profiler.cpp.
+void open_range(const char* name);
+void close_range() noexcept;
+void start_profiler(const Device& device);
+void stop_profiler(const Device& device) noexcept;
+
 /// How the host waits for work that may depend on other ranks: with a deadline, and with a look at their
 /// errors.
 class CudaWaiter {
@@ -41,7 +47,8 @@ class CudaWaiter {
 /// What Stream::handle() points to on kCuda.
 class CudaStream {
  public:
-  explicit CudaStream(int device);
+  /// `urgent`: as Stream's.
+  CudaStream(int device, bool urgent);
   ~CudaStream();
   CudaStream(const CudaStream&) = delete;
   CudaStream& operator=(const CudaStream&) = delete;

@@ -34,12 +34,22 @@ MemoryUse& MemoryUse::operator+=(const MemoryUse& other) {
 }
 
 void MemoryLedger::add(MemoryCategory category, std::int64_t bytes) {
-  now_[category] += bytes;
-  if (now_.total() > peak_.total()) peak_ = now_;
+  MemoryUse use;
+  use[category] = bytes;
+  add(use);
 }
 
 void MemoryLedger::remove(MemoryCategory category, std::int64_t bytes) {
   now_[category] -= bytes;
+}
+
+void MemoryLedger::add(const MemoryUse& use) {
+  now_ += use;
+  if (now_.total() > peak_.total()) peak_ = now_;
+}
+
+void MemoryLedger::remove(const MemoryUse& use) {
+  for (std::size_t c = 0; c < use.bytes.size(); ++c) now_.bytes[c] -= use.bytes[c];
 }
 
 const DeviceTable& device_table(DeviceKind kind) {
@@ -54,15 +64,40 @@ const DeviceTable& device_table(DeviceKind kind) {
   fail(ExitCode::kBug, "unknown device kind {}", static_cast<int>(kind));
 }
 
-Buffer::Buffer(const Device& device, MemoryLedger& ledger, MemoryCategory category, std::int64_t bytes)
-    : device_(device), category_(category), bytes_(bytes) {
+namespace {
+
+MemoryUse use_of(MemoryCategory category, std::int64_t bytes) {
   RIPSTOP_CHECK(bytes >= 0, "a buffer of {} bytes", bytes);
-  data_ = device_table(device.kind).allocate(device, bytes);
+  MemoryUse use;
+  use[category] = bytes;
+  return use;
+}
+
+// "weights", or "weights and gradients".
+std::string purpose(const MemoryUse& use) {
+  std::string text;
+  for (int c = 0; c < kMemoryCategories; ++c) {
+    const auto category = static_cast<MemoryCategory>(c);
+    if (use[category] > 0)
+      text += (text.empty() ? "" : " and ") + std::string(memory_category_name(category));
+  }
+  return text;
+}
+
+}  // namespace
+
+Buffer::Buffer(const Device& device, MemoryLedger& ledger, MemoryCategory category, std::int64_t bytes)
+    : Buffer(device, ledger, use_of(category, bytes)) {}
+
+Buffer::Buffer(const Device& device, MemoryLedger& ledger, const MemoryUse& use, const MemorySource* source)
+    : device_(device), source_(device.kind == DeviceKind::kMeta ? nullptr : source), use_(use) {
+  data_ = source_ != nullptr ? source_->allocate(device, bytes())
+                             : device_table(device.kind).allocate(device, bytes());
   if (data_ == nullptr)
-    fail(ExitCode::kResources, "{} cannot allocate {} bytes for {}", device_name(device), bytes,
-         memory_category_name(category));
+    fail(ExitCode::kResources, "{} cannot allocate {} bytes for {}", device_name(device), bytes(),
+         purpose(use));
   ledger_ = &ledger;
-  ledger.add(category, bytes);
+  ledger.add(use_);
 }
 
 Buffer::~Buffer() {
@@ -78,21 +113,25 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
   release();
   device_ = other.device_;
   ledger_ = std::exchange(other.ledger_, nullptr);
-  category_ = other.category_;
+  source_ = other.source_;
+  use_ = std::exchange(other.use_, {});
   data_ = std::exchange(other.data_, nullptr);
-  bytes_ = std::exchange(other.bytes_, 0);
   return *this;
 }
 
 void Buffer::release() noexcept {
   if (ledger_ == nullptr) return;
-  device_table(device_.kind).release(device_, data_);
-  ledger_->remove(category_, bytes_);
+  if (source_ != nullptr) {
+    source_->release(device_, data_);
+  } else {
+    device_table(device_.kind).release(device_, data_);
+  }
+  ledger_->remove(use_);
   ledger_ = nullptr;
 }
 
-Stream::Stream(const Device& device)
-    : device_(device), handle_(device_table(device.kind).make_stream(device)) {}
+Stream::Stream(const Device& device, bool urgent)
+    : device_(device), handle_(device_table(device.kind).make_stream(device, urgent)) {}
 Stream::~Stream() {
   device_table(device_.kind).end_stream(device_, handle_);
 }
@@ -102,6 +141,12 @@ void Stream::synchronize() const {
 
 std::vector<std::string> Stream::take_notes() const {
   return device_table(device_.kind).take_notes(handle_);
+}
+
+void Stream::wait_for(const Stream& other) const {
+  Event now(other.device());
+  now.record(other);
+  now.make_wait(*this);
 }
 
 Event::Event(const Device& device) : device_(device), handle_(device_table(device.kind).make_event(device)) {}

@@ -58,6 +58,8 @@ class MemoryLedger {
  public:
   void add(MemoryCategory category, std::int64_t bytes);
   void remove(MemoryCategory category, std::int64_t bytes);
+  void add(const MemoryUse& use);
+  void remove(const MemoryUse& use);
   /// What is allocated now.
   const MemoryUse& now() const { return now_; }
   /// What was allocated when the total was largest.
@@ -67,13 +69,23 @@ class MemoryLedger {
   MemoryUse now_, peak_;
 };
 
-/// Owns `bytes` zeroed bytes on a device, aligned to 256 bytes. On kMeta it owns no memory, and `data()` is
-/// an address that must not be read. Moves, does not copy. Throws Error(kResources), naming the bytes asked
-/// for, where the device has too little.
+/// Who gives and takes memory of a device where that is not the device itself, with the contract of the
+/// DeviceTable's functions of these names. Not asked on kMeta.
+struct MemorySource {
+  void* (*allocate)(const Device&, std::int64_t bytes);
+  void (*release)(const Device&, void*) noexcept;
+};
+
+/// Owns zeroed bytes on a device, aligned to 256 bytes. On kMeta it owns no memory, and `data()` is an
+/// address that must not be read. Moves, does not copy. Throws Error(kResources), naming the bytes asked for,
+/// where the device has too little.
 class Buffer {
  public:
   Buffer() = default;
   Buffer(const Device& device, MemoryLedger& ledger, MemoryCategory category, std::int64_t bytes);
+  /// Of so many bytes of each category, from `source`; null: from the device.
+  Buffer(const Device& device, MemoryLedger& ledger, const MemoryUse& use,
+         const MemorySource* source = nullptr);
   ~Buffer();
   Buffer(Buffer&& other) noexcept;
   Buffer& operator=(Buffer&& other) noexcept;
@@ -81,23 +93,25 @@ class Buffer {
   Buffer& operator=(const Buffer&) = delete;
 
   void* data() const { return data_; }
-  std::int64_t bytes() const { return bytes_; }
+  std::int64_t bytes() const { return use_.total(); }
   const Device& device() const { return device_; }
 
  private:
   void release() noexcept;
   Device device_;
   MemoryLedger* ledger_ = nullptr;
-  MemoryCategory category_ = MemoryCategory::kWorkspace;
+  const MemorySource* source_ = nullptr;
+  MemoryUse use_;
   void* data_ = nullptr;
-  std::int64_t bytes_ = 0;
 };
 
 /// Work on one device in program order. CPU and meta: work is done when the call returns, so `synchronize` is
 /// empty.
 class Stream {
  public:
-  explicit Stream(const Device& device);
+  /// `urgent`: where the device has little room, work of this stream comes before that of streams that are
+  /// not.
+  explicit Stream(const Device& device, bool urgent = false);
   ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
@@ -108,6 +122,9 @@ class Stream {
   /// What people should know of the work so far: where the back end takes a slower way than it could, and
   /// why. Each text is given once in the life of the stream. CPU and meta: nothing.
   std::vector<std::string> take_notes() const;
+  /// Work given to this stream after this call starts once all that was given to `other` before is done.
+  /// Returns at once.
+  void wait_for(const Stream& other) const;
   /// The back end's own stream (a CudaStream, see cuda_device.h); null on CPU and meta.
   void* handle() const { return handle_; }
 
@@ -140,7 +157,7 @@ struct DeviceTable {
   void* (*allocate)(const Device&, std::int64_t bytes);  ///< zeroed; null where there is too little
   void (*release)(const Device&, void*) noexcept;
   void (*copy)(const Stream&, void* to, const void* from, std::int64_t bytes);
-  void* (*make_stream)(const Device&);
+  void* (*make_stream)(const Device&, bool urgent);
   void (*end_stream)(const Device&, void*) noexcept;
   void (*synchronize)(const Device&, void* stream);
   std::vector<std::string> (*take_notes)(void* stream);
@@ -148,6 +165,10 @@ struct DeviceTable {
   void (*end_event)(const Device&, void*) noexcept;
   void (*record)(const Device&, void* event, void* stream);
   void (*make_wait)(const Device&, void* event, void* stream);
+  void (*open_range)(const char* name);
+  void (*close_range)() noexcept;
+  void (*start_profiler)(const Device&);
+  void (*stop_profiler)(const Device&) noexcept;
 };
 const DeviceTable& cpu_device();
 const DeviceTable& cuda_device();  ///< throws Error(kResources) where CUDA is not built in
@@ -157,5 +178,36 @@ const DeviceTable& device_table(DeviceKind kind);
 /// Copies `bytes` bytes in stream order; either side may be host memory. What lies on the host has been read
 /// when this returns, and is written once the stream has been synchronized. Nothing happens on a meta stream.
 void copy_bytes(const Stream& stream, void* to, const void* from, std::int64_t bytes);
+
+/// A named stretch of what the host does, as profilers show it beside the kernels that it launches: an NVTX
+/// range on kCuda, nothing elsewhere. Ranges nest; each ends with its scope.
+class Range {
+ public:
+  Range(const Device& device, const char* name) : kind_(device.kind) { device_table(kind_).open_range(name); }
+  Range(const Device& device, const std::string& name) : Range(device, name.c_str()) {}
+  ~Range() { device_table(kind_).close_range(); }
+  Range(const Range&) = delete;
+  Range& operator=(const Range&) = delete;
+
+ private:
+  DeviceKind kind_;
+};
+
+/// While it lives a profiler that was told to wait for the program (`nsys profile
+/// --capture-range=cudaProfilerApi`, `ncu --profile-from-start off`) collects what this process gives to the
+/// device. Work given before must be done, and what is to be seen must be done when it ends. Nothing but
+/// kCuda has such a profiler.
+class ProfiledStretch {
+ public:
+  explicit ProfiledStretch(const Device& device) : device_(device) {
+    device_table(device.kind).start_profiler(device);
+  }
+  ~ProfiledStretch() { device_table(device_.kind).stop_profiler(device_); }
+  ProfiledStretch(const ProfiledStretch&) = delete;
+  ProfiledStretch& operator=(const ProfiledStretch&) = delete;
+
+ private:
+  Device device_;
+};
 
 }  // namespace ripstop
