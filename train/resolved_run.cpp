@@ -23,8 +23,6 @@ void refuse_what_is_to_come(const RunConfig& config, std::vector<std::string>& n
                             to_string(config.train.recompute)),
                 "leave it out, and use smaller micro-batches or more ranks where memory is short");
   if (config.log.tensorboard) notes.emplace_back("log.tensorboard: not in this version, nothing is written");
-  if (!config.run.profile_steps.empty())
-    notes.emplace_back("run.profile_steps: not in this version, nothing is profiled");
 }
 
 ModelConfig resolve_model(const RunConfig& config, const RunTarget& target) {
@@ -129,6 +127,8 @@ std::string what_fits(const RunConfig& config, const RunTarget& target, Resolved
 ResolvedRun resolve_run(const RunConfig& config, const RunTarget& target) {
   ResolvedRun run;
   refuse_what_is_to_come(config, run.notes);
+  if (!config.run.profile_steps.empty() && target.device != DeviceKind::kCuda)
+    run.notes.emplace_back("run.profile_steps: for Nsight on GPUs alone, nothing is profiled on the CPU");
   run.model = resolve_model(config, target);
   run.mesh = resolve_mesh({.replicate = config.mesh.replicate,
                            .fsdp = config.mesh.fsdp.value_or(0),

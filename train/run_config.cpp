@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "model/error.h"
+#include "train/profiled_steps.h"
 #include "train/run_config_entries.h"
 
 namespace ripstop {
@@ -246,17 +247,15 @@ class Resolver {
   }
 
   void check_profile_steps() const {
-    const std::string& text = config_.run.profile_steps;
-    if (text.empty()) return;
-    std::istringstream stream(text);
-    int64_t first = 0;
-    int64_t last = 0;
-    char dash = 0;
-    const bool digits = text.find_first_not_of("0123456789-") == std::string::npos;
-    if (!digits || !(stream >> first >> dash >> last) || !stream.eof() || dash != '-' || first < 1 ||
-        last < first)
-      refuse(where("run.profile_steps"),
-             fmt::format("'run.profile_steps' must be first-last, as in \"10-12\", got \"{}\"", text));
+    const std::string at = where("run.profile_steps");
+    const std::optional<int64_t>& steps = config_.train.steps;
+    try {
+      const StepRange range = parse_step_range(config_.run.profile_steps);
+      if (steps && range.last > *steps)
+        fail(ExitCode::kUsage, "'run.profile_steps' ends at step {}, train.steps is {}", range.last, *steps);
+    } catch (const Error& error) {
+      refuse(at, error.what());
+    }
   }
 
   std::vector<ConfigEntry> entries_;

@@ -69,8 +69,8 @@ const ConfigKey kKeys[] = {
     {RIPSTOP_KEY(run, deterministic),
      .doc = "Bit-equal repetition on GPUs, somewhat slower; the CPU always repeats.",
      .hugging_face = "full_determinism", .torchtitan = "debug.deterministic"},
-    {RIPSTOP_KEY(run, profile_steps), .default_text = "`\"\"`",
-     .doc = "First and last step to profile, as in `\"10-12\"`; empty: none. Not in this version.",
+    {RIPSTOP_KEY(run, profile_steps), .may_change_on_resume = true, .default_text = "`\"\"`",
+     .doc = "First and last step that Nsight collects on GPUs, as in `\"10-12\"`; empty: none.",
      .torchtitan = "profiling.enable_profiling", .other_names = "profile profile_freq"},
 
     {RIPSTOP_KEY(model, pretrained), .presence = Presence::kOptional,

@@ -51,6 +51,7 @@ bool Trainer::Run::take_step() {
   const DeviceMesh::AxisBytes sent = mesh_.bytes_sent();
   at_step_ = state_.step + 1;
   mesh_.set_step(at_step_);
+  profiler_.before(at_step_);
   waited_ = mesh_.seconds_waited();
   double data_wait = 0;
   const auto waiting = [&](auto&& body) {
@@ -67,6 +68,8 @@ bool Trainer::Run::take_step() {
       resolved_.micro_batches,
       [&](std::int64_t) { return waiting([&] { return host_tokens(loader_->next_batch()); }); }, rate,
       state_.updates + 1, [&] { return wants_stop(); });
+
+  profiler_.after(at_step_);
 
   state_.step += 1;
   state_.updates += result.skipped ? 0 : 1;

@@ -6,6 +6,7 @@
 
 #include "train/checkpoint/checkpoint_writer.h"
 #include "train/host_states.h"
+#include "train/profiled_steps.h"
 #include "train/run_data.h"
 #include "train/run_directory.h"
 #include "train/run_report.h"
@@ -73,6 +74,7 @@ class Trainer::Run {
   std::optional<RunDirectory> directory_;
   std::optional<CheckpointWriter> writer_;
   std::optional<BatchLoader> loader_;
+  StepProfiler profiler_{parse_step_range(options_.config.run.profile_steps), device_};
 
   CheckpointState state_;
   std::int64_t at_step_ = 0;  ///< that is being worked on

@@ -50,6 +50,10 @@ Trainer::Run::Run(const TrainerOptions& options, MpiWorld& world)
                 fmt::format("schedule.warmup_steps {} exceeds the {} steps that train.epochs come to",
                             config.schedule.warmup_steps, steps_),
                 "the rate would never be reached: warm up for a few percent of the steps");
+  if (const std::int64_t last = parse_step_range(config.run.profile_steps).last; last > steps_)
+    throw Error(
+        ExitCode::kUsage,
+        fmt::format("run.profile_steps ends at step {}, train.epochs come to {} steps", last, steps_));
   do_and_agree(mesh_.world(), [&] { open_directory(); });
 
   plan_ = plan_rank(resolved_.request(target_.device), mesh_.coordinates());

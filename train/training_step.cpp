@@ -36,10 +36,12 @@ StepResult TrainingStep::run(std::int64_t micro_batches, NextTokens next, double
   model_.begin_step();
   double targets = 0;
   for (std::int64_t micro = 0; micro < micro_batches; ++micro) {
+    const Range range(stream_.device(), fmt::format("step {} micro-batch {}", step, micro));
     const Batch batch = batch_memory_.load(stream_, options_.sharding.sequences, next(micro));
     targets += static_cast<double>(batch.targets);
     model_.forward_backward(arena_, batch, micro + 1 == micro_batches, totals.row_range(kLoss, 1));
   }
+  const Range range(stream_.device(), fmt::format("step {} update", step));
   model_.finish_gradients(arena_, totals.row_range(kSquaredNorm, 1));
 
   // All ranks of a tensor group have counted the same loss and targets: one of them speaks.
