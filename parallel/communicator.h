@@ -47,6 +47,13 @@ class Pending {
   const Stream* stream_ = nullptr;
 };
 
+/// Memory that a group's back end was told of; ends what register_memory began, once the group's work in it
+/// is done.
+class Registration {
+ public:
+  virtual ~Registration() = default;
+};
+
 /// Collectives over the ranks of one group. All ranks of the group call the same operations in the same order
 /// with equal sizes. Tensors are contiguous and on this communicator's device; counts are 64-bit. Summation
 /// order is the order of ranks, so equal inputs give equal bits whatever the timing. One thread calls.
@@ -99,6 +106,14 @@ class Communicator {
                 std::int64_t from) {
     start_exchange(stream, send, to, receive, from).wait();
   }
+
+  /// Who gives the memory that this group moves best; null: the device does.
+  virtual const MemorySource* memory_source() const { return nullptr; }
+
+  /// Tells the back end of `bytes` bytes of that memory, so that collectives that begin and end in it need no
+  /// copies of their own. All ranks call, with equal sizes, and use parts at equal offsets from then on. Null
+  /// where that changes nothing. The group outlives what is returned, the memory as well.
+  [[nodiscard]] virtual std::unique_ptr<Registration> register_memory(void*, std::int64_t) { return nullptr; }
 
   /// A short text of every rank, in rank order: for agreement at start-up, error reports, host names. Blocks.
   virtual std::vector<std::string> all_gather_text(const std::string& text) = 0;

@@ -5,30 +5,38 @@
 
 namespace ripstop {
 
-SlotPool::SlotPool(const Device& device, MemoryLedger& ledger, MemoryCategory category, std::int64_t slots,
-                   DType dtype, std::int64_t elements)
-    : dtype_(dtype), taken_(static_cast<std::size_t>(slots), false) {
-  for (std::int64_t s = 0; s < slots; ++s)
-    memory_.emplace_back(device, ledger, category, elements * element_bytes(dtype));
+SlotPool::SlotPool(GroupMemory& memory, MemoryCategory category, std::int64_t slots, DType dtype,
+                   std::int64_t elements)
+    : taken_(static_cast<std::size_t>(slots), false) {
+  for (std::int64_t s = 0; s < slots; ++s) slots_.push_back(memory.take(category, dtype, {elements}));
 }
 
 Tensor SlotPool::take(std::int64_t elements) {
-  for (std::size_t s = 0; s < memory_.size(); ++s) {
+  for (std::size_t s = 0; s < slots_.size(); ++s) {
     if (taken_[s]) continue;
     taken_[s] = true;
-    return tensor_in(memory_[s], 0, dtype_, {elements});
+    return slots_[s].row_range(0, elements);
   }
-  fail(ExitCode::kBug, "all {} slots are taken", memory_.size());
+  fail(ExitCode::kBug, "all {} slots are taken", slots_.size());
 }
 
 void SlotPool::give_back(const Tensor& slot) {
-  for (std::size_t s = 0; s < memory_.size(); ++s)
-    if (taken_[s] && memory_[s].data() == slot.data) {
+  for (std::size_t s = 0; s < slots_.size(); ++s)
+    if (taken_[s] && slots_[s].data == slot.data) {
       taken_[s] = false;
       return;
     }
-  // On kMeta all slots share one address: any taken one will do, and is found above.
   fail(ExitCode::kBug, "a slot given back that was not taken");
+}
+
+MemoryUse FsdpUnit::memory_use(const UnitLayout& layout, DType compute, bool training, bool keeps_whole) {
+  const std::int64_t n = layout.range_elements(), size = element_bytes(compute);
+  const bool copies = compute != DType::kFloat32;
+  MemoryUse use;
+  use[MemoryCategory::kWeights] = (training || !copies ? 4 * n : 0) + (copies ? size * n : 0) +
+                                  (keeps_whole ? size * layout.elements() : 0);
+  use[MemoryCategory::kGradients] = training ? 4 * n : 0;
+  return use;
 }
 
 FsdpUnit::FsdpUnit(const UnitSpec& unit, std::vector<Parameter*> parameters, std::int64_t tensor_count,
@@ -39,21 +47,15 @@ FsdpUnit::FsdpUnit(const UnitSpec& unit, std::vector<Parameter*> parameters, std
       parameters_(std::move(parameters)) {
   RIPSTOP_CHECK(parameters_.size() == unit.tensors.size(), "{} parameters for {} tensors of {}",
                 parameters_.size(), unit.tensors.size(), unit.name);
-  const std::int64_t n = layout_.range_elements(), size = element_bytes(resources.compute);
+  const Shape range{layout_.range_elements()};
+  GroupMemory& memory = resources.memory;
   const bool copies = resources.compute != DType::kFloat32;
-  const std::int64_t master_bytes = resources.training || !copies ? 4 * n : 0;
-  range_begin_ = n * resources.gather.rank();
-  weights_memory_ = Buffer(resources.device, resources.ledger, MemoryCategory::kWeights,
-                           master_bytes + (copies ? size * n : 0));
-  if (master_bytes > 0) master_ = tensor_in(weights_memory_, 0, DType::kFloat32, {n});
-  if (copies) copy_ = tensor_in(weights_memory_, master_bytes, resources.compute, {n});
-  if (resources.training) {
-    gradient_memory_ = Buffer(resources.device, resources.ledger, MemoryCategory::kGradients, 4 * n);
-    gradient_ = tensor_in(gradient_memory_, 0, DType::kFloat32, {n});
-  }
+  range_begin_ = layout_.range_elements() * resources.gather.rank();
+  if (resources.training || !copies) master_ = memory.take(MemoryCategory::kWeights, DType::kFloat32, range);
+  if (copies) copy_ = memory.take(MemoryCategory::kWeights, resources.compute, range);
+  if (resources.training) gradient_ = memory.take(MemoryCategory::kGradients, DType::kFloat32, range);
   if (!whole_is_range() && resources.weight_slots == nullptr)
-    own_whole_memory_ =
-        Buffer(resources.device, resources.ledger, MemoryCategory::kWeights, size * layout_.elements());
+    own_whole_ = memory.take(MemoryCategory::kWeights, resources.compute, {layout_.elements()});
 }
 
 std::int64_t FsdpUnit::replicated_in_range() const {
@@ -69,7 +71,7 @@ void FsdpUnit::unshard() {
     whole_ = resources_.weight_slots->take(layout_.elements());
     gathering_ = resources_.gather.all_gather(resources_.stream, own_range(), whole_);
   } else {
-    whole_ = tensor_in(own_whole_memory_, 0, resources_.compute, {layout_.elements()});
+    whole_ = own_whole_;
     if (stale_) gathering_ = resources_.gather.all_gather(resources_.stream, own_range(), whole_);
     stale_ = false;
   }

@@ -6,7 +6,7 @@
 
 #include "model/context.h"
 #include "model/parameter.h"
-#include "parallel/communicator.h"
+#include "parallel/group_memory.h"
 #include "parallel/unit_layout.h"
 
 namespace ripstop {
@@ -14,8 +14,9 @@ namespace ripstop {
 /// Equal pieces of device memory that units borrow in turn.
 class SlotPool {
  public:
-  SlotPool(const Device& device, MemoryLedger& ledger, MemoryCategory category, std::int64_t slots,
-           DType dtype, std::int64_t elements);
+  /// `slots` slots of `elements` elements each, taken from `memory`.
+  SlotPool(GroupMemory& memory, MemoryCategory category, std::int64_t slots, DType dtype,
+           std::int64_t elements);
 
   /// A free slot, as `elements` of its beginning. Throws Error(kBug) where all are taken: the schedule is
   /// wrong.
@@ -23,15 +24,13 @@ class SlotPool {
   void give_back(const Tensor& slot);
 
  private:
-  DType dtype_;
-  std::vector<Buffer> memory_;
+  std::vector<Tensor> slots_;
   std::vector<bool> taken_;
 };
 
 /// What all units of a model share.
 struct UnitResources {
-  const Device& device;
-  MemoryLedger& ledger;
+  GroupMemory& memory;      ///< of which every unit takes memory_use
   const Stream& stream;     ///< compute
   Communicator& gather;     ///< the fsdp axis, for unsharding
   Communicator& reduce;     ///< the fsdp axis again, for gradients
@@ -61,6 +60,10 @@ class FsdpUnit {
   FsdpUnit(const UnitSpec& unit, std::vector<Parameter*> parameters, std::int64_t tensor_count,
            std::int64_t tensor_index, const UnitResources& resources);
   FsdpUnit(FsdpUnit&&) noexcept = default;
+
+  /// What a unit takes of UnitResources::memory. `keeps_whole`: there are no weight slots, and the fsdp axis
+  /// has more than one rank.
+  static MemoryUse memory_use(const UnitLayout& layout, DType compute, bool training, bool keeps_whole);
 
   /// Starts to gather the unit in the compute dtype. Returns at once; nothing happens where it is gathered
   /// already. Sends (fsdp - 1) ranges.
@@ -114,8 +117,8 @@ class FsdpUnit {
   std::int64_t tensor_count_;
   UnitLayout layout_;
   std::vector<Parameter*> parameters_;
-  Buffer weights_memory_, gradient_memory_, own_whole_memory_;
   Tensor master_, gradient_, copy_;
+  Tensor own_whole_;  ///< the gathered weights, where they have a place of their own
   std::int64_t range_begin_ = 0;
   State state_ = State::kSharded;
   Tensor whole_;           ///< while gathering or unsharded

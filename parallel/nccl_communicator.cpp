@@ -1,221 +1,15 @@
 // The communicator over NCCL. Every group has a stream of its own: a collective begins when the caller's
 // stream has come to it, and its wait makes the caller's stream wait. The host thread issues all in program
 // order and waits nowhere but for errors and deadlines.
-#include <cuda_runtime_api.h>
-#include <nccl.h>
-
-#include <algorithm>
-#include <cstdlib>
-#include <cstring>
-#include <deque>
-#include <exception>
 #include <utility>
 
-#include "model/device/cuda_device.h"
 #include "model/ops/kernel_table.h"
 #include "parallel/collective_plan.h"
-#include "parallel/communicator.h"
+#include "parallel/nccl_group.h"
+#include "parallel/nccl_library.h"
 
 namespace ripstop {
 namespace {
-
-// Collectives of one group that may be under way. The host goes no further ahead: a GPU takes about a
-// thousand launches before it blocks the host, which could then no longer see that a rank is lost.
-constexpr std::size_t kMostOpen = 8;
-
-// An event of the driver.
-class CudaEvent {
- public:
-  explicit CudaEvent(unsigned flags) {
-    check_cuda(cudaEventCreateWithFlags(&event_, flags), "cudaEventCreate");
-  }
-  ~CudaEvent() {
-    if (std::uncaught_exceptions() == 0) static_cast<void>(cudaEventDestroy(event_));
-  }
-  CudaEvent(const CudaEvent&) = delete;
-  CudaEvent& operator=(const CudaEvent&) = delete;
-
-  void record(cudaStream_t stream) const { check_cuda(cudaEventRecord(event_, stream), "cudaEventRecord"); }
-  void make_wait(cudaStream_t stream) const {
-    check_cuda(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent");
-  }
-  cudaEvent_t native() const { return event_; }
-
- private:
-  cudaEvent_t event_ = nullptr;
-};
-
-// A collective that was given to the GPU.
-struct OpenCollective {
-  const char* operation;
-  std::int64_t sequence;
-  CudaEvent end{cudaEventDisableTiming};
-};
-
-class NcclGroup;
-
-// What the groups of one rank share: which collectives are under way, in the order they were issued. Host
-// waits of all streams that collectives were issued from come through here.
-class NcclWorld final : public CudaWaiter {
- public:
-  void await(FunctionRef<bool()> done) override;
-
-  std::vector<NcclGroup*> groups;
-  std::int64_t sequence = 0;
-};
-
-// A group as its operations see it.
-class NcclGroup {
- public:
-  NcclGroup(std::shared_ptr<NcclWorld> world, std::unique_ptr<Communicator> host, int device)
-      : world_(std::move(world)), host_(std::move(host)), stream_(Device::cuda(device)) {
-    world_->groups.push_back(this);
-  }
-  ~NcclGroup();
-  NcclGroup(const NcclGroup&) = delete;
-  NcclGroup& operator=(const NcclGroup&) = delete;
-
-  /// Collective calls of the whole group: make the NCCL communicator, or a part of another group's.
-  void initialize();
-  void initialize_part(NcclGroup& whole, std::int64_t color, std::int64_t key);
-
-  /// What `call` returned; where NCCL goes on in the background, waits until it is through with the host's
-  /// part.
-  void check(ncclResult_t result, const char* call);
-  /// Throws where a peer or the network failed since.
-  void check_health();
-
-  /// Brackets what is given to `stream()`: it begins when `caller` has come here.
-  void begin(const Stream& caller);
-  std::shared_ptr<OpenCollective> end(const char* operation);
-
-  /// The oldest collective that is not done, or null.
-  const OpenCollective* oldest();
-
-  const std::shared_ptr<NcclWorld>& world() const { return world_; }
-  Communicator& host() const { return *host_; }
-  const Stream& stream() const { return stream_; }
-  cudaStream_t native() const { return native_stream(stream_); }
-  ncclComm_t comm() const { return comm_; }
-
- private:
-  ncclConfig_t config() const;
-
-  std::shared_ptr<NcclWorld> world_;
-  std::unique_ptr<Communicator> host_;
-  Stream stream_;
-  CudaEvent issued_{cudaEventDisableTiming};
-  ncclComm_t comm_ = nullptr;
-  std::deque<std::shared_ptr<OpenCollective>> open_;
-};
-
-// Waits for the collectives under way in their order, each with a deadline of its own, until `done`.
-void NcclWorld::await(FunctionRef<bool()> done) {
-  while (!done()) {
-    NcclGroup* group = nullptr;
-    const OpenCollective* first = nullptr;
-    for (NcclGroup* each : groups)
-      if (const OpenCollective* oldest = each->oldest();
-          oldest != nullptr && (first == nullptr || oldest->sequence < first->sequence)) {
-        group = each;
-        first = oldest;
-      }
-    if (group == nullptr) group = groups.front();
-    std::int64_t turn = 0;
-    group->host().await(first == nullptr ? "work of the GPU" : first->operation, [&] {
-      if (turn++ % 64 == 0) group->check_health();
-      return done() || (first != nullptr && is_reached(first->end.native()));
-    });
-  }
-}
-
-NcclGroup::~NcclGroup() {
-  std::erase(world_->groups, this);
-  // While an exception unwinds, ranks may be gone that NCCL would wait for.
-  if (comm_ == nullptr || std::uncaught_exceptions() > 0) return;
-  try {
-    stream_.synchronize();
-    check(ncclCommFinalize(comm_), "ncclCommFinalize");
-    static_cast<void>(ncclCommDestroy(comm_));
-  } catch (const Error&) {  // the end of a group that is broken anyway
-    static_cast<void>(ncclCommAbort(comm_));
-  }
-}
-
-// Collectives of the fsdp axis run beside the model's kernels: few blocks, or those would wait for
-// processors. NCCL_MAX_CTAS is stronger.
-ncclConfig_t NcclGroup::config() const {
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
-  config.splitShare = 0;
-  if (host_->name() == "fsdp") config.maxCTAs = 16;
-  return config;
-}
-
-void NcclGroup::initialize() {
-  // Groups that are used from several streams may otherwise begin in another order on another rank, and wait
-  // for each other for ever. NCCL looks at this when the first group is made.
-  setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", /*overwrite=*/0);
-  ncclUniqueId id{};
-  if (host_->rank() == 0) check(ncclGetUniqueId(&id), "ncclGetUniqueId");
-  const Stream on_host(Device::cpu());
-  const Tensor bytes{&id, DType::kInt32, {static_cast<std::int64_t>(sizeof id / 4)}, Device::cpu()};
-  host_->broadcast(on_host, bytes, 0);
-  ncclConfig_t chosen = config();
-  const ncclResult_t result = ncclCommInitRankConfig(&comm_, static_cast<int>(host_->size()), id,
-                                                     static_cast<int>(host_->rank()), &chosen);
-  check(result, "ncclCommInitRank");
-}
-
-void NcclGroup::initialize_part(NcclGroup& whole, std::int64_t color, std::int64_t key) {
-  ncclConfig_t chosen = config();
-  const bool alone = host_->size() == 1;
-  const int part = alone ? NCCL_SPLIT_NOCOLOR : static_cast<int>(color);
-  whole.check(ncclCommSplit(whole.comm_, part, static_cast<int>(key), &comm_, &chosen), "ncclCommSplit");
-  if (!alone) check(ncclInProgress, "ncclCommSplit");
-}
-
-void NcclGroup::check(ncclResult_t result, const char* call) {
-  if (result == ncclInProgress)
-    host_->await(call, [&] {
-      const ncclResult_t asked = ncclCommGetAsyncError(comm_, &result);
-      if (asked != ncclSuccess) result = asked;
-      return result != ncclInProgress;
-    });
-  if (result == ncclSuccess) return;
-  throw Error(ExitCode::kCommunication,
-              fmt::format("{} on {}: {}: {}", call, host_->name(), ncclGetErrorString(result),
-                          ncclGetLastError(comm_)),
-              "NCCL_DEBUG=WARN makes NCCL say more");
-}
-
-void NcclGroup::check_health() {
-  ncclResult_t state = ncclSuccess;
-  const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state);
-  check(asked != ncclSuccess ? asked : state == ncclInProgress ? ncclSuccess : state, "a collective");
-}
-
-void NcclGroup::begin(const Stream& caller) {
-  cuda_stream(caller).set_waiter(world_);
-  while (oldest() != nullptr && open_.size() >= kMostOpen) {
-    const std::shared_ptr<OpenCollective> first = open_.front();
-    world_->await([&] { return is_reached(first->end.native()); });
-  }
-  issued_.record(native_stream(caller));
-  issued_.make_wait(native());
-}
-
-std::shared_ptr<OpenCollective> NcclGroup::end(const char* operation) {
-  auto collective = std::make_shared<OpenCollective>(operation, world_->sequence++);
-  collective->end.record(native());
-  open_.push_back(collective);
-  return collective;
-}
-
-const OpenCollective* NcclGroup::oldest() {
-  while (!open_.empty() && is_reached(open_.front()->end.native())) open_.pop_front();
-  return open_.empty() ? nullptr : open_.front().get();
-}
 
 // Times that a stream stood still for collectives, read once the GPU has been there.
 class ExposedTime {
@@ -305,6 +99,11 @@ class NcclCommunicator final : public Communicator {
   void barrier() override { host().barrier(); }
   void await(const char* operation, FunctionRef<bool()> done) override { host().await(operation, done); }
 
+  const MemorySource* memory_source() const override { return &nccl_memory(); }
+  std::unique_ptr<Registration> register_memory(void* data, std::int64_t bytes) override {
+    return group_->register_memory(data, bytes);
+  }
+
   Pending all_gather(const Stream& stream, const Tensor& own, const Tensor& all) override;
   Pending reduce_scatter(const Stream& stream, const Tensor& whole, const Tensor& own, DType travel,
                          Accumulate accumulate, const Tensor& scratch) override;
@@ -336,6 +135,7 @@ Pending NcclCommunicator::finish(const Stream& stream, const char* operation) {
 Pending NcclCommunicator::all_gather(const Stream& stream, const Tensor& own, const Tensor& all) {
   if (on_host(all)) return host().all_gather(stream, own, all);
   check_all_gather(*this, own, all);
+  const Range range(group_->stream().device(), name() + " all_gather");
   group_->begin(stream);
   group_->check(ncclAllGather(own.data, all.data, static_cast<std::size_t>(own.bytes()), ncclUint8,
                               group_->comm(), group_->native()),
@@ -348,6 +148,7 @@ Pending NcclCommunicator::reduce_scatter(const Stream& stream, const Tensor& who
                                          DType travel, Accumulate accumulate, const Tensor& scratch) {
   if (on_host(whole)) return host().reduce_scatter(stream, whole, own, travel, accumulate, scratch);
   check_reduce_scatter(*this, whole, own, travel, scratch);
+  const Range range(group_->stream().device(), name() + " reduce_scatter");
   group_->begin(stream);
   if (travel == DType::kFloat32)
     sum_in_nccl(whole, own, accumulate, scratch);
@@ -405,6 +206,7 @@ void NcclCommunicator::all_reduce(const Stream& stream, const Tensor& x, Reduce 
                                   const Tensor& scratch) {
   if (on_host(x)) return host().all_reduce(stream, x, reduce, scratch);
   check_all_reduce(*this, x, scratch);
+  const Range range(group_->stream().device(), name() + " all_reduce");
   group_->begin(stream);
   group_->check(ncclAllReduce(x.data, x.data, static_cast<std::size_t>(x.count()), data_type(x.dtype),
                               reduce == Reduce::kSum ? ncclSum : ncclMax, group_->comm(), group_->native()),
@@ -416,6 +218,7 @@ void NcclCommunicator::all_reduce(const Stream& stream, const Tensor& x, Reduce 
 void NcclCommunicator::broadcast(const Stream& stream, const Tensor& x, std::int64_t root) {
   if (on_host(x)) return host().broadcast(stream, x, root);
   check_peer(*this, root);
+  const Range range(group_->stream().device(), name() + " broadcast");
   group_->begin(stream);
   group_->check(ncclBroadcast(x.data, x.data, static_cast<std::size_t>(x.bytes()), ncclUint8,
                               static_cast<int>(root), group_->comm(), group_->native()),
@@ -428,6 +231,7 @@ Pending NcclCommunicator::start_exchange(const Stream& stream, const Tensor& sen
                                          const Tensor& receive, std::int64_t from) {
   if (on_host(send)) return host().start_exchange(stream, send, to, receive, from);
   check_exchange(*this, send, to, receive, from);
+  const Range range(group_->stream().device(), name() + " exchange");
   if (to == rank_) {
     copy_bytes(stream, receive.data, send.data, send.bytes());
     return {};
@@ -458,13 +262,6 @@ std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicato
   auto group = std::make_unique<NcclGroup>(std::make_shared<NcclWorld>(), std::move(host), index);
   group->initialize();
   return std::make_unique<NcclCommunicator>(std::move(group), index);
-}
-
-CudaLibrary nccl_library() {
-  int version = 0;
-  if (ncclGetVersion(&version) != ncclSuccess) version = 0;
-  const auto text = [](int v) { return fmt::format("{}.{}.{}", v / 10000, v % 10000 / 100, v % 100); };
-  return {"NCCL", "2.19", text(NCCL_VERSION_CODE), version == 0 ? "" : text(version)};
 }
 
 }  // namespace ripstop

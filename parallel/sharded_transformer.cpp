@@ -78,7 +78,17 @@ ShardedTransformer::Visits ShardedTransformer::training_visits() const {
   return visits;
 }
 
+/// What profilers call the visit: "blocks.3 backward".
+std::string ShardedTransformer::visit_name(const Visits& visits, std::size_t visit) const {
+  const std::size_t head = model_.blocks.size() + 1;
+  const char* pass = visit < head || visits.units.size() == visits.with_weights ? " forward"
+                     : visit > head                                             ? " backward"
+                                                                                : " forward and backward";
+  return table_[visits[visit]].name + pass;
+}
+
 void ShardedTransformer::enter(const Visits& visits, std::size_t visit) {
+  visit_range_.emplace(stream_.device(), visit_name(visits, visit));
   units_[visits[visit]].unshard();
   if (visit + 1 < visits.with_weights) units_[visits[visit + 1]].unshard();
   units_[visits[visit]].wait();
@@ -86,6 +96,7 @@ void ShardedTransformer::enter(const Visits& visits, std::size_t visit) {
 
 /// What is used again at once stays.
 void ShardedTransformer::leave(const Visits& visits, std::size_t visit) {
+  visit_range_.reset();
   for (std::size_t soon = visit + 1; soon <= visit + 2 && soon < visits.with_weights; ++soon)
     if (visits[soon] == visits[visit]) return;
   units_[visits[visit]].reshard();
@@ -96,6 +107,7 @@ void ShardedTransformer::begin_gradients(Context& context, std::size_t unit) {
 }
 
 void ShardedTransformer::reduce_gradients(Context& context, std::size_t unit, bool last) {
+  const Range range(stream_.device(), table_[unit].name + " reduce");
   finish_reduction(context);
   units_[unit].start_reduce();
   reduction_ = {.open = true, .unit = unit, .last = last};
@@ -221,6 +233,37 @@ void ShardedTransformer::decode(Arena& arena, const Tensor& token, KeyValueCache
 // ---- making it
 // ----------------------------------------------------------------------------------------------------
 
+namespace {
+
+// What units share, and what they and it take of memory.
+struct UnitSlots {
+  static constexpr std::int64_t kCount = 2;  // one unit computes, one is on its way
+  bool weights = false, gradients = false;
+  std::int64_t largest = 0;  // elements of a whole unit
+  MemoryUse use{};
+};
+
+UnitSlots unit_slots(const std::vector<UnitSpec>& table, const DeviceMesh& mesh,
+                     const ShardingOptions& options) {
+  const bool sharded = mesh.fsdp_gather().size() > 1;
+  UnitSlots slots{.weights = sharded && options.reshard_after_forward,
+                  .gradients = sharded && options.training};
+  for (const UnitSpec& unit : table) {
+    const UnitLayout layout(unit, mesh.tensor().size(), mesh.tensor().rank(), mesh.fsdp_gather().size());
+    slots.largest = std::max(slots.largest, layout.elements());
+    slots.use += FsdpUnit::memory_use(layout, options.compute, options.training, sharded && !slots.weights);
+  }
+  const std::int64_t elements = UnitSlots::kCount * slots.largest;
+  if (slots.weights) slots.use[MemoryCategory::kWeights] += elements * element_bytes(options.compute);
+  if (!slots.gradients) return slots;
+  slots.use[MemoryCategory::kGradients] += elements * element_bytes(DType::kFloat32);
+  slots.use[MemoryCategory::kCommunication] +=
+      mesh.fsdp_reduce().reduce_scatter_scratch_bytes(slots.largest, options.reduce);
+  return slots;
+}
+
+}  // namespace
+
 ShardedTransformer::ShardedTransformer(const ModelConfig& config, DeviceMesh& mesh, const Stream& stream,
                                        MemoryLedger& ledger, const ShardingOptions& options)
     : config_(config),
@@ -232,25 +275,20 @@ ShardedTransformer::ShardedTransformer(const ModelConfig& config, DeviceMesh& me
                                     : make_replicated_axis(mesh.tensor())),
       model_(config, mesh.tensor().size(), mesh.tensor().rank(), options.positions, stream, ledger) {
   const std::int64_t tensor_count = mesh.tensor().size(), tensor_index = mesh.tensor().rank();
-  std::int64_t largest = 0;
-  for (const UnitSpec& unit : table_)
-    largest =
-        std::max(largest, UnitLayout(unit, tensor_count, tensor_index, mesh.fsdp_gather().size()).elements());
-  const bool sharded = mesh.fsdp_gather().size() > 1;
-  if (sharded && options.reshard_after_forward)
-    weight_slots_ = std::make_unique<SlotPool>(stream.device(), ledger, MemoryCategory::kWeights, 2,
-                                               options.compute, largest);
-  if (sharded && options.training) {
-    gradient_slots_ = std::make_unique<SlotPool>(stream.device(), ledger, MemoryCategory::kGradients, 2,
-                                                 DType::kFloat32, largest);
-    reduce_scratch_memory_ = Buffer(stream.device(), ledger, MemoryCategory::kCommunication,
-                                    mesh.fsdp_reduce().reduce_scatter_scratch_bytes(largest, options.reduce));
-  }
-  const Tensor scratch = gradient_slots_ == nullptr ? Tensor{}
-                                                    : tensor_in(reduce_scratch_memory_, 0, DType::kInt32,
-                                                                {reduce_scratch_memory_.bytes() / 4});
-  const UnitResources resources{.device = stream.device(),
-                                .ledger = ledger,
+  const UnitSlots slots = unit_slots(table_, mesh, options);
+  memory_ = std::make_unique<GroupMemory>(
+      stream.device(), ledger, slots.use,
+      std::initializer_list<Communicator*>{&mesh.fsdp_gather(), &mesh.fsdp_reduce()});
+  if (slots.weights)
+    weight_slots_ = std::make_unique<SlotPool>(*memory_, MemoryCategory::kWeights, UnitSlots::kCount,
+                                               options.compute, slots.largest);
+  if (slots.gradients)
+    gradient_slots_ = std::make_unique<SlotPool>(*memory_, MemoryCategory::kGradients, UnitSlots::kCount,
+                                                 DType::kFloat32, slots.largest);
+  const Tensor scratch = slots.gradients ? memory_->take(MemoryCategory::kCommunication, DType::kInt32,
+                                                         {slots.use[MemoryCategory::kCommunication] / 4})
+                                         : Tensor{};
+  const UnitResources resources{.memory = *memory_,
                                 .stream = stream,
                                 .gather = mesh.fsdp_gather(),
                                 .reduce = mesh.fsdp_reduce(),
@@ -302,6 +340,7 @@ void ShardedTransformer::copy_weights_to(ShardedTransformer& whole) {
                     whole.mesh_.tensor().rank() == mesh_.tensor().rank(),
                 "slice {} of {} to {} of {}", mesh_.tensor().rank(), mesh_.tensor().size(),
                 whole.mesh_.tensor().rank(), whole.mesh_.tensor().size());
+  stream_.wait_for(whole.stream_);
   for (std::size_t u = 0; u < units_.size(); ++u) {
     units_[u].unshard();
     if (u + 1 < units_.size()) units_[u + 1].unshard();
@@ -309,6 +348,7 @@ void ShardedTransformer::copy_weights_to(ShardedTransformer& whole) {
     units_[u].copy_whole_to(whole.units_[u]);
     units_[u].reshard();
   }
+  whole.stream_.wait_for(stream_);
 }
 
 }  // namespace ripstop

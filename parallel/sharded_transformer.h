@@ -2,6 +2,8 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "model/kv_cache.h"
@@ -71,7 +73,7 @@ class ShardedTransformer {
 
   /// Gathers unit after unit and copies the weights to `whole`, the same model on the same tensor axis with
   /// an fsdp axis of 1 and the same compute dtype: every rank gets all of its slice. Ranks of the fsdp axis
-  /// call. In stream order.
+  /// call. In the order of this model's stream, and of `whole`'s, which may be another one.
   void copy_weights_to(ShardedTransformer& whole);
 
   std::vector<FsdpUnit>& units() { return units_; }
@@ -96,6 +98,7 @@ class ShardedTransformer {
   using HeadBody = FunctionRef<void(Residual& residual, const HeadLoss::Saved& saved)>;
   void forward_only(Context& context, const Tensor& token, BlockBody block, HeadBody head);
   void sum_replicated(Context& context);
+  std::string visit_name(const Visits& visits, std::size_t visit) const;
   void enter(const Visits& visits, std::size_t visit);
   void leave(const Visits& visits, std::size_t visit);
   void begin_gradients(Context& context, std::size_t unit);
@@ -109,9 +112,12 @@ class ShardedTransformer {
   std::vector<UnitSpec> table_;
   std::unique_ptr<TensorAxis> tensor_axis_;
   Transformer model_;
+  std::unique_ptr<GroupMemory> memory_;  ///< of slots and ranges
   std::unique_ptr<SlotPool> weight_slots_, gradient_slots_;
-  Buffer reduce_scratch_memory_;
   std::vector<FsdpUnit> units_;
+
+  /// Of the visit under way, from enter to leave.
+  std::optional<Range> visit_range_;
 
   /// The unit whose reduction is under way, and whether it is its last of the step.
   struct Reduction {

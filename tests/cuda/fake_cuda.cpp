@@ -1,6 +1,7 @@
 // The CUDA run time, NCCL and the kernels, as far as ripstop calls them, on a device that computes nothing
 // and records everything. Linked before the real libraries, so that cuda_device.cpp and nccl_communicator.cpp
 // run as they are.
+#include <cuda_profiler_api.h>
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 #include <unistd.h>
@@ -73,7 +74,7 @@ namespace {
 // NCCL's calls return before they are through, as those of a communicator that does not block may.
 ncclResult_t given(ncclComm_t comm, const char* name, cudaStream_t stream, const Span& read,
                    const Span& write) {
-  recorder().operation(name, number_of(stream), {read}, {write});
+  recorder().operation(name, number_of(stream), {read}, {write}, comm);
   comm->in_progress = 2;
   return ncclInProgress;
 }
@@ -119,6 +120,15 @@ const char* cudaGetErrorName(cudaError_t) {
   return "fake";
 }
 
+cudaError_t cudaProfilerStart() {
+  recorder().operation("cudaProfilerStart", 0, {}, {});
+  return cudaSuccess;
+}
+cudaError_t cudaProfilerStop() {
+  recorder().operation("cudaProfilerStop", 0, {}, {});
+  return cudaSuccess;
+}
+
 cudaError_t cudaMalloc(void** data, std::size_t bytes) {
   *data = std::aligned_alloc(256, (bytes / 256 + 1) * 256);
   device_memory()[*data] = bytes;
@@ -155,11 +165,20 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
   return cudaSuccess;
 }
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  *least = 0;
+  *greatest = -5;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
   *stream = handle_of<cudaStream_t>(recorder().make_stream());
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t) {
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceSynchronize() {
+  recorder().host_waits_for_all();
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
@@ -229,6 +248,37 @@ ncclResult_t ncclCommAbort(ncclComm_t) {
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   delete comm;
   return ncclSuccess;
+}
+// Memory of which it is not waited for that nothing uses it any more.
+ncclResult_t ncclMemAlloc(void** data, std::size_t bytes) {
+  return cudaMalloc(data, bytes) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+}
+ncclResult_t ncclMemFree(void* data) {
+  recorder().operation("ncclMemFree", 0, {}, {span(data, device_memory()[data])});
+  return cudaFree(data) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+}
+ncclResult_t ncclCommRegister(const ncclComm_t comm, void* data, std::size_t bytes, void** handle) {
+  recorder().registered.push_back({comm, span(data, bytes), /*window=*/false});
+  *handle = data;
+  return ncclSuccess;
+}
+ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle) {
+  recorder().host_waits_for_all();
+  std::erase_if(recorder().registered,
+                [&](const Recorder::Registered& r) { return r.comm == comm && r.memory.begin == handle; });
+  return ncclSuccess;
+}
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* data, std::size_t bytes, ncclWindow_t* window,
+                                    int) {
+  comm->in_progress = 2;
+  *window = nullptr;
+  if (!recorder().has_windows) return ncclSuccess;
+  recorder().registered.push_back({comm, span(data, bytes), /*window=*/true});
+  *window = reinterpret_cast<ncclWindow_t>(data);
+  return ncclInProgress;
+}
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
+  return ncclCommDeregister(comm, window);
 }
 ncclResult_t ncclGroupStart() {
   return ncclSuccess;

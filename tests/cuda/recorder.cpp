@@ -75,12 +75,12 @@ bool Recorder::query(int event) {
 }
 
 void Recorder::operation(const std::string& name, int stream, std::vector<Span> reads,
-                         std::vector<Span> writes) {
+                         std::vector<Span> writes, const void* comm) {
   Clock& now = now_[at(stream)];
   join(now, now_[0]);
   if (now.size() <= at(stream)) now.resize(at(stream) + 1, 0);
   ++now[at(stream)];
-  log_.push_back({name, stream, now, std::move(reads), std::move(writes)});
+  log_.push_back({name, stream, now, std::move(reads), std::move(writes), comm});
   const RecordedOperation operation = log_.back();
   for (const Span& span : operation.reads) access(operation, span, false);
   for (const Span& span : operation.writes) access(operation, span, true);

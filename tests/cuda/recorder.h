@@ -27,6 +27,7 @@ struct RecordedOperation {
   int stream = 0;
   Clock clock;
   std::vector<Span> reads, writes;
+  const void* comm = nullptr;  ///< of a collective
 
   /// Whether this one is done for certain when `later` begins.
   bool happens_before(const RecordedOperation& later) const {
@@ -54,7 +55,8 @@ class Recorder {
   void host_waits_for_event(int event);
   void host_waits_for_stream(int stream);
   void host_waits_for_all();
-  void operation(const std::string& name, int stream, std::vector<Span> reads, std::vector<Span> writes);
+  void operation(const std::string& name, int stream, std::vector<Span> reads, std::vector<Span> writes,
+                 const void* comm = nullptr);
   void forget(const Span& memory);  ///< it was freed
   /// Whether the host may say that the event is reached: late, as a slow GPU would.
   bool query(int event);
@@ -62,6 +64,15 @@ class Recorder {
   /// Which waits of streams for events are left out, to see that they are missed.
   enum class Drop { kNone, kOfCommunication, kOfCompute };
   Drop drop = Drop::kNone;
+  /// Memory that communicators were told of.
+  struct Registered {
+    const void* comm;
+    Span memory;
+    bool window;
+  };
+  std::vector<Registered> registered;
+  /// Whether NCCL has symmetric windows.
+  bool has_windows = true;
   /// The stream that the model's kernels run on.
   int compute_stream = -1;
 

@@ -7,6 +7,8 @@
 #include "model/device/cuda_device.h"
 #include "tests/cuda/recorder.h"
 #include "tests/train/mesh_training.h"
+#include "train/generate/inference_model.h"
+#include "train/profiled_steps.h"
 
 namespace ripstop {
 namespace {
@@ -164,6 +166,98 @@ TEST_F(StreamOrder, UnitsAreGatheredWhileTheUnitBeforeComputes) {
   const std::size_t passes = 5;
   EXPECT_GE(gathers, passes * (kLayers + 2));
   EXPECT_EQ(beside, gathers - 2 * passes);
+}
+
+// As at validations: a model for generation, on a stream of its own, gets the weights and reads them.
+TEST_F(StreamOrder, AModelOnAnotherStreamReadsItsWeightsOnceTheyAreThere) {
+  const ModelConfig config = model(false);
+  StepOptions options;
+  options.sharding = {.compute = DType::kBFloat16, .sequences = 2, .positions = kPositions};
+  MeshTraining run(config, options, {.replicate = 1, .fsdp = 2, .tensor = 2}, kPacks, Device::cuda(0));
+  run.step->model().initialize(7);
+  const MeshSizes sizes{.replicate = 2, .fsdp = 1, .tensor = 2};
+  DeviceMesh mesh(test_world(), sizes, /*allow_tensor_across_nodes=*/false, Device::cuda(0));
+  const InferenceOptions writing = InferenceOptions::of(config, kPositions, DType::kBFloat16, 4, 8);
+  const InferencePlan plan = plan_inference(config, writing, sizes, mesh.coordinates(), DeviceKind::kCuda);
+  const Stream stream(Device::cuda(0));
+  MemoryLedger ledger;
+  InferenceModel writer(config, writing, mesh, stream, ledger, plan.arena);
+  run.step->model().copy_weights_to(writer.model());
+  const std::vector<std::int32_t> prompt{1, 2, 3};
+  const std::vector<SlotTokens> items{{.slot = 0, .first_position = 0, .tokens = prompt}};
+  writer.append(items);
+  EXPECT_TRUE(recorder.races().empty()) << recorder.races().front();
+}
+
+// What the fsdp axis moves lies in memory that its communicators were told of, while they were.
+TEST_F(StreamOrder, UnitsLieInMemoryThatNcclKnows) {
+  for (const bool windows : {true, false})
+    for (const bool reshard : {true, false}) {
+      recorder.has_windows = windows;
+      recorder.clear();
+      StepOptions options;
+      options.sharding = {.compute = DType::kBFloat16,
+                          .sequences = 2,
+                          .positions = kPositions,
+                          .reshard_after_forward = reshard};
+      {
+        MeshTraining run(model(false), options, {.replicate = 1, .fsdp = 2, .tensor = 2}, kPacks,
+                         Device::cuda(0));
+        run.run(packs(), 1e-3, 1);
+        EXPECT_EQ(run.ledger.peak(), run.plan.memory);
+        const auto known = [&](const RecordedOperation& operation, const Span& memory) {
+          return std::any_of(
+              recorder.registered.begin(), recorder.registered.end(), [&](const Recorder::Registered& r) {
+                return r.comm == operation.comm && r.window == windows && r.memory.covers(memory);
+              });
+        };
+        // The gather's and the reduction's communicator, one block of memory.
+        EXPECT_EQ(recorder.registered.size(), 2U);
+        std::set<const void*> used;
+        for (const Recorder::Registered& r : recorder.registered) used.insert(r.comm);
+        std::size_t moved = 0;
+        for (const RecordedOperation& operation : recorder.log()) {
+          if (used.count(operation.comm) == 0) continue;
+          ++moved;
+          EXPECT_TRUE(known(operation, operation.reads[0])) << operation.name;
+          EXPECT_TRUE(known(operation, operation.writes[0])) << operation.name;
+        }
+        EXPECT_GT(moved, kLayers * 4U);
+      }
+      EXPECT_TRUE(recorder.registered.empty());
+      EXPECT_TRUE(recorder.races().empty()) << recorder.races().front();
+    }
+  recorder.has_windows = true;
+}
+
+// Of steps 1 to 4 the profiler collects 2 and 3, from the first work given to any stream to the end of the
+// last.
+TEST_F(StreamOrder, AProfilerCollectsItsStepsAlone) {
+  StepOptions options;
+  options.sharding = {.compute = DType::kBFloat16, .sequences = 2, .positions = kPositions};
+  MeshTraining run(model(false), options, {.replicate = 1, .fsdp = 2, .tensor = 2}, kPacks, Device::cuda(0));
+  run.step->model().initialize(7);
+  StepProfiler profiler(parse_step_range("2-3"), Device::cuda(0));
+  std::vector<std::size_t> ends;  // of steps, in the log
+  for (std::int64_t step = 1; step <= 4; ++step) {
+    profiler.before(step);
+    run.run(packs(), 1e-3, step);
+    profiler.after(step);
+    ends.push_back(recorder.log().size());
+  }
+  const std::vector<RecordedOperation>& log = recorder.log();
+  const auto called = [&](const std::string& name) {
+    std::vector<std::size_t> at;
+    for (std::size_t i = 0; i < log.size(); ++i)
+      if (log[i].name == name) at.push_back(i);
+    return at;
+  };
+  ASSERT_EQ(called("cudaProfilerStart"), std::vector<std::size_t>{ends[0]});
+  ASSERT_EQ(called("cudaProfilerStop"), std::vector<std::size_t>{ends[2] - 1});
+  for (std::size_t i = 0; i < log.size(); ++i) {
+    EXPECT_TRUE(i >= ends[0] || log[i].happens_before(log[ends[0]])) << log[i].name;
+    EXPECT_TRUE(i >= ends[2] || log[i].happens_before(log[ends[2] - 1])) << log[i].name;
+  }
 }
 
 // Products of the next unit's backward run while a unit's gradients are reduced.

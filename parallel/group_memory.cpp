@@ -1,0 +1,34 @@
+#include "parallel/group_memory.h"
+
+#include <utility>
+
+namespace ripstop {
+namespace {
+
+const MemorySource* source_of(std::initializer_list<Communicator*> groups) {
+  for (const Communicator* group : groups)
+    if (group->memory_source() != nullptr) return group->memory_source();
+  return nullptr;
+}
+
+}  // namespace
+
+GroupMemory::GroupMemory(const Device& device, MemoryLedger& ledger, const MemoryUse& use,
+                         std::initializer_list<Communicator*> groups)
+    : left_(use), memory_(device, ledger, use, source_of(groups)) {
+  for (Communicator* group : groups)
+    if (auto registration = group->register_memory(memory_.data(), memory_.bytes()))
+      registrations_.push_back(std::move(registration));
+}
+
+Tensor GroupMemory::take(MemoryCategory category, DType dtype, const Shape& shape) {
+  constexpr std::int64_t kAlignment = 256;
+  const Tensor part = tensor_in(memory_, taken_bytes_, dtype, shape);
+  RIPSTOP_CHECK(part.bytes() <= left_[category] && part.bytes() % kAlignment == 0, "{} bytes of {} for {}",
+                part.bytes(), left_[category], memory_category_name(category));
+  left_[category] -= part.bytes();
+  taken_bytes_ += part.bytes();
+  return part;
+}
+
+}  // namespace ripstop

@@ -1,0 +1,98 @@
+#include "parallel/nccl_library.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <exception>
+
+#include "model/device/cuda_device.h"
+#include "parallel/communicator.h"
+
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 3)
+#define RIPSTOP_NCCL_WINDOWS
+// An older library that the program meets at run time has not got them.
+#pragma weak ncclCommWindowRegister
+#pragma weak ncclCommWindowDeregister
+#endif
+
+namespace ripstop {
+namespace {
+
+int running_version() {
+  int version = 0;
+  return ncclGetVersion(&version) == ncclSuccess ? version : 0;
+}
+
+void* allocate(const Device& device, std::int64_t bytes) {
+  check_cuda(cudaSetDevice(device.index), "cudaSetDevice");
+  void* data = nullptr;
+  const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
+  if (ncclMemAlloc(&data, size) != ncclSuccess) {
+    static_cast<void>(cudaGetLastError());  // it is told once, by the caller
+    return nullptr;
+  }
+  check_cuda(cudaMemset(data, 0, size), "cudaMemset");
+  check_cuda(cudaStreamSynchronize(nullptr), "cudaMemset");  // other streams do not wait for the legacy one
+  return data;
+}
+
+// Unlike cudaFree it does not wait for the device, and what still runs would lose its memory. While an
+// exception unwinds, that could be a collective whose other ranks never come.
+void release(const Device& device, void* data) noexcept {
+  if (std::uncaught_exceptions() > 0) return;
+  static_cast<void>(cudaSetDevice(device.index));
+  static_cast<void>(cudaDeviceSynchronize());
+  static_cast<void>(ncclMemFree(data));
+}
+
+}  // namespace
+
+ncclConfig_t nccl_config([[maybe_unused]] const char* name, bool beside_kernels) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  config.splitShare = 0;
+  if (beside_kernels) {
+    config.maxCTAs = 16;
+    config.cgaClusterSize = 2;
+  }
+#ifdef RIPSTOP_NCCL_WINDOWS
+  config.commName = name;
+#endif
+#ifdef NCCL_CTA_POLICY_ZERO
+  if (beside_kernels && running_version() >= NCCL_VERSION(2, 28, 0)) config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
+#endif
+  return config;
+}
+
+const MemorySource& nccl_memory() {
+  static constexpr MemorySource source{.allocate = allocate, .release = release};
+  return source;
+}
+
+#ifdef RIPSTOP_NCCL_WINDOWS
+ncclResult_t register_window(ncclComm_t comm, void* data, std::int64_t bytes, void** window) {
+  *window = nullptr;
+  if (running_version() < NCCL_VERSION(2, 27, 3)) return ncclSuccess;
+  return ncclCommWindowRegister(comm, data, static_cast<std::size_t>(bytes),
+                                reinterpret_cast<ncclWindow_t*>(window), NCCL_WIN_COLL_SYMMETRIC);
+}
+ncclResult_t deregister_window(ncclComm_t comm, void* window) {
+  return ncclCommWindowDeregister(comm, static_cast<ncclWindow_t>(window));
+}
+#else
+ncclResult_t register_window(ncclComm_t, void*, std::int64_t, void** window) {
+  *window = nullptr;
+  return ncclSuccess;
+}
+ncclResult_t deregister_window(ncclComm_t, void*) {
+  return ncclSuccess;
+}
+#endif
+
+CudaLibrary nccl_library() {
+  const auto text = [](int v) { return fmt::format("{}.{}.{}", v / 10000, v % 10000 / 100, v % 100); };
+  const int running = running_version();
+  return {"NCCL", "2.19", text(NCCL_VERSION_CODE), running == 0 ? "" : text(running)};
+}
+
+}  // namespace ripstop
