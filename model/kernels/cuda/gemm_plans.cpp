@@ -98,10 +98,11 @@ class SpareMemory {
 /// candidate has just read would flatter those that read them twice. Nothing where there is no memory for it.
 class CacheFlush {
  public:
-  explicit CacheFlush(int device) : bytes_(2 * cache_bytes(device)), memory_(bytes_) {}
-  void operator()(cudaStream_t stream) const {
+  CacheFlush(int device, cudaStream_t stream)
+      : bytes_(2 * cache_bytes(device)), stream_(stream), memory_(bytes_, stream) {}
+  void operator()() const {
     if (memory_.data() == nullptr) return;
-    check_cuda(cudaMemsetAsync(memory_.data(), 0, static_cast<std::size_t>(bytes_), stream),
+    check_cuda(cudaMemsetAsync(memory_.data(), 0, static_cast<std::size_t>(bytes_), stream_),
                "cudaMemsetAsync");
   }
 
@@ -112,6 +113,7 @@ class CacheFlush {
     return bytes;
   }
   std::int64_t bytes_;
+  cudaStream_t stream_;
   SpareMemory memory_;
 };
 
@@ -264,14 +266,14 @@ std::vector<double> GemmPlans::microseconds(const Work& work, const GemmDescript
   std::vector<double> times(algorithms.size(), kNever);
   std::vector<bool> failed(algorithms.size(), false);
   Stopwatch stopwatch;
-  const CacheFlush flush(device_);
   const cudaStream_t stream = native_stream(work.call.stream);
+  const CacheFlush flush(device_, stream);
   for (int round = -1; round < kRounds; ++round) {  // round -1 loads the kernels
     const double best = times.empty() ? kNever : *std::min_element(times.begin(), times.end());
     for (std::size_t i = 0; i < algorithms.size(); ++i) {
       if (failed[i] || (round > 0 && times[i] > kFarOff * best)) continue;
       cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
-      flush(stream);
+      flush();
       const double taken =
           stopwatch.microseconds(stream, [&] { status = run(work, descriptors, algorithms[i], 0.0F); });
       failed[i] = status != CUBLAS_STATUS_SUCCESS;
