@@ -67,7 +67,7 @@ deps() {
       sudo -n true 2>/dev/null || run sudo -v # asks for the password, where the quiet lines could not
       run_quietly "${sudo[@]}" apt-get update -qq
       run_quietly "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive \
-        apt-get install -y -qq --no-install-recommends "${missing[@]}"
+        apt-get install -y -qq --no-install-recommends "${missing[@]}" </dev/null
       return
     fi
     echo "Missing packages, to be installed by an administrator: ${missing[*]}"

@@ -41,7 +41,7 @@ if ! command -v -- "$1" >/dev/null; then
 fi
 # mpirun gives its ranks a terminal of its own making: tell them where there is none behind it.
 if [[ ! -t 1 ]]; then export TERM=dumb; fi
-cores=$(nproc)
+cores=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc) # else nproc repeats them
 if [[ -z ${OMP_NUM_THREADS:-} ]]; then
   export OMP_NUM_THREADS=$((cores > ranks ? cores / ranks : 1))
 fi

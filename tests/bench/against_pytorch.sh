@@ -56,9 +56,9 @@ onednn() {
 row() {
   local label=$1 preset=$2 positions=$3 a b
   a=$(best <"$work/ours") b=$(best <"$work/theirs")
-  awk -v label="$label" -v a="$a" -v b="$b" -v f="$(flops "$preset" "$positions")" -v rate="$rate" \
-    'BEGIN {printf "%-34s ripstop %7.1f  PyTorch %7.1f GFLOP/s  ratio %.2f  of oneDNN %.0f %%\n",
-            label, a * f / 1e9, b * f / 1e9, a / b, 100 * a * f / rate}'
+  awk -v label="$label" -v a="$a" -v b="$b" -v f="$(flops "$preset" "$positions")" -v rate="${rate:-0}" \
+    'BEGIN {printf "%-34s ripstop %7.1f  PyTorch %7.1f GFLOP/s  ratio %.2f  of oneDNN %s\n",
+            label, a * f / 1e9, b * f / 1e9, a / b, rate > 0 ? sprintf("%.0f %%", 100 * a * f / rate) : "-"}'
 }
 
 one_process() {

@@ -74,6 +74,18 @@ if(NOT text MATCHES "ripstop +[0-9]+ +[0-9.]+ %")
   message(FATAL_ERROR "no table")
 endif()
 
+# What is not there is skipped and says so.
+file(MAKE_DIRECTORY ${OUT}/bare)
+file(CREATE_LINK ${BUILD}/ripstop ${OUT}/bare/ripstop SYMBOLIC)
+stage(0 kernels --build ${OUT}/bare)
+state(kernels skipped)
+stage(0 train debug --build ${OUT}/bare --python sh --pytorch ${OUT}/opponent.sh)
+state(ripstop_1 skipped)
+string(JSON tokens TYPE "${json}" tokens_per_second)
+if(NOT tokens STREQUAL "NULL")
+  message(FATAL_ERROR "tokens of a program that is not there: ${tokens}")
+endif()
+
 # What fails is seen.
 file(WRITE ${OUT}/broken/tests/bench/kernels_bench "#!/bin/sh\necho out of luck\nexit 3\n")
 file(CHMOD ${OUT}/broken/tests/bench/kernels_bench PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)

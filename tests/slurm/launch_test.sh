@@ -28,6 +28,13 @@ expect 0 2 true
 expect 64 2 no-such-program
 grep -q "no program 'no-such-program'" "$out" || fail "the program that is missing is not named"
 
+# Ranks that share cores do not spin; others do as OpenMP likes.
+cores=$(env -u OMP_NUM_THREADS nproc)
+expect 0 1 bash -c 'echo "${OMP_WAIT_POLICY:-none}"'
+[[ $(cat "$out") == none ]] || fail "one rank of one thread is passive"
+OMP_NUM_THREADS=$((cores + 1)) expect 0 1 bash -c 'echo "${OMP_WAIT_POLICY:-none}"'
+[[ $(cat "$out") == passive ]] || fail "more threads than cores spin"
+
 export RIPSTOP_LAUNCHER_QUIET=1
 expect 75 2 bash -c 'echo "a rank says why" >&2; exit 75'
 [[ $(mpirun --version 2>&1) != *"Open MPI"*" 4."* || $(sort -u "$out") == "a rank says why" ]] || fail "the launcher adds to what the ranks say"
