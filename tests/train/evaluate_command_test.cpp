@@ -180,6 +180,9 @@ TEST_F(EvaluateCommand, SummariesAreThePredictions) {
   const ProgramRun piped = run_program("summarize " + run() + " --batch-size 3", "cat " + input + " |");
   ASSERT_EQ(piped.exit_code, 0) << piped.err;
   EXPECT_EQ(piped.out, read_bytes(file("out")));
+  EXPECT_EQ(
+      run_program("summarize " + run() + " --batch-size 3 --input /dev/stdin", "cat " + input + " |").out,
+      piped.out);
   const std::vector<json> summaries = lines_of(piped.out);
   ASSERT_EQ(summaries.size(), predictions.size());
   for (size_t i = 0; i < summaries.size(); ++i) {
@@ -199,14 +202,15 @@ TEST_F(EvaluateCommand, SummarizeRefusesBadLines) {
                 .exit_code,
             64);
   EXPECT_EQ(run_program("summarize " + run(), "printf '' |").out, "");
-  // Before a model is looked for, let alone loaded.
-  const ProgramRun piped = run_program("summarize " + file("absent"), "echo nonsense |");
+  const ProgramRun piped = run_program("summarize " + run(), "echo nonsense |");
   EXPECT_EQ(piped.exit_code, 65);
   EXPECT_NE(piped.err.find("not a JSON object"), std::string::npos) << piped.err;
   const ProgramRun nowhere =
-      run_program("summarize " + file("absent") + " --output " + file("no/such/folder"), "printf '' |");
+      run_program("summarize " + run() + " --output " + file("no/such/folder"), "printf '' |");
   EXPECT_EQ(nowhere.exit_code, 74);
   EXPECT_NE(nowhere.err.find("cannot write"), std::string::npos) << nowhere.err;
+  // Without a run nobody is asked for a document.
+  EXPECT_EQ(run_program("summarize " + file("absent"), "echo nonsense |").exit_code, 74);
 }
 
 }  // namespace

@@ -25,6 +25,21 @@ constexpr const char* kFileName = "LOCK";
 constexpr int64_t kMostBytes = 4096;
 using Clock = std::chrono::steady_clock;
 
+/// The text of a lock; nothing where there is none, or none any more: its owner may take it away at any time.
+std::optional<std::string> read_where_there(Io& io, const std::filesystem::path& path) {
+  const auto gone = [&] {
+    Io::Status status;
+    return io.status(path, status) != 0 && errno == ENOENT;
+  };
+  if (gone()) return std::nullopt;
+  try {
+    return read_file(io, path, kMostBytes);
+  } catch (const Error&) {
+    if (gone()) return std::nullopt;
+    throw;
+  }
+}
+
 /// Who owns a lock: the lines "key value" of its file.
 using Owner = std::map<std::string, std::string>;
 
@@ -211,9 +226,7 @@ bool RunLock::Heart::try_create() {
 
 /// The lock as it stands; nothing where there is none any more.
 std::optional<std::string> RunLock::Heart::read() const {
-  Io::Status status;
-  if (io_->status(path_, status) != 0 && errno == ENOENT) return std::nullopt;
-  return read_file(*io_, path_, kMostBytes);
+  return read_where_there(*io_, path_);
 }
 
 /// Returns once the owner is known to be gone; refuses where it lives.
@@ -296,9 +309,9 @@ const std::string& RunLock::takeover() const {
 RunOwner find_run_owner(Io& io, const std::filesystem::path& directory) {
   constexpr double kSlackSeconds = 30;
   const std::filesystem::path path = directory / kFileName;
-  Io::Status status;
-  if (io.status(path, status) != 0 && errno == ENOENT) return {};
-  const Owner owner = parse(read_file(io, path, kMostBytes));
+  const std::optional<std::string> text = read_where_there(io, path);
+  if (!text) return {};
+  const Owner owner = parse(*text);
   RunOwner found{RunOwner::State::kGone, describe(owner)};
   bool alive = false;
   if (is_on_this_machine(owner, this_process())) {

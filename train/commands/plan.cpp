@@ -55,21 +55,24 @@ void print_for_people(const ResolvedRun& run, const RunTarget& target, const Flo
   for (const std::string& note : run.notes) fmt::print("note: {}\n", note);
 }
 
-/// Bytes that "64GiB", "80GB", "1.5T" stand for; GB and GiB are both 2^30. A bare number would be bytes,
+/// Bytes that "64GiB", "80 gb", "1.5T" stand for; GB and GiB are both 2^30. A bare number would be bytes,
 /// which nobody means.
 std::optional<std::int64_t> parse_memory(const std::string& text) {
   constexpr std::string_view kUnits = "KMGT";
   if (text.empty()) return std::nullopt;
   char* end = nullptr;
   const double number = std::strtod(text.c_str(), &end);
-  if (number > 0 && *end == '\0')
+  if (number > 0 && std::isfinite(number) && *end == '\0')
     throw CommandLineError(fmt::format("--device-memory {} has no unit", text),
                            fmt::format("did you mean --device-memory {}GiB?", text));
-  const std::size_t unit = *end == '\0' ? std::string_view::npos : kUnits.find(*end);
-  const std::string_view rest = unit == std::string_view::npos ? std::string_view("?") : end + 1;
+  std::string unit;
+  for (; *end != '\0'; ++end)
+    if (*end != ' ') unit += static_cast<char>(std::toupper(static_cast<unsigned char>(*end)));
+  const std::size_t power = unit.empty() ? std::string_view::npos : kUnits.find(unit.front());
+  const std::string rest = unit.empty() ? "" : unit.substr(1);
   const double bytes =
-      unit == std::string_view::npos ? 0 : std::ldexp(number, 10 * static_cast<int>(unit + 1));
-  if (!(bytes >= 1 && bytes < 1e18) || (rest != "" && rest != "B" && rest != "iB"))
+      power == std::string_view::npos ? 0 : std::ldexp(number, 10 * static_cast<int>(power + 1));
+  if (!(bytes >= 1 && bytes < 1e18) || (rest != "" && rest != "B" && rest != "IB"))
     throw CommandLineError(fmt::format("--device-memory {} is no amount of memory", text), "as in 80GiB");
   return static_cast<std::int64_t>(bytes);
 }

@@ -81,9 +81,9 @@ class SummaryOutput {
 /// The documents, with what is wrong with them told before a model is loaded or hours went into good ones.
 class DocumentInput {
  public:
-  /// Reads a file through once. Standard input can be read only once: of it the first document.
+  /// Reads a file through once. Standard input and pipes can be read only once: of them the first document.
   explicit DocumentInput(const std::string& path) : lines_(path) {
-    if (path == "-") {
+    if (path == "-" || !fs::is_regular_file(path)) {
       first_ = next_document(lines_);
       return;
     }
@@ -195,15 +195,17 @@ void summarize_all(Summarizer& summarizer, std::optional<DocumentInput>& input,
 
 void summarize(MpiWorld& world, const SummarizeArguments& given) {
   PosixIo io;
+  // What is wrong is told in the order in which it can be seen: the run at once, files before the weights are
+  // read, and standard input, which may be a person, last.
+  const TrainedModel trained =
+      find_trained_model(io, world.communicator(), given.model.path, given.model.checkpoint);
   std::optional<DocumentInput> input;
   std::optional<SummaryOutput> output;
   do_and_agree(world.communicator(), [&] {
     if (world.communicator().rank() != 0) return;
-    input.emplace(given.input);
     output.emplace(given.output);
+    input.emplace(given.input);
   });
-  const TrainedModel trained =
-      find_trained_model(io, world.communicator(), given.model.path, given.model.checkpoint);
   const Tokenizer tokenizer = tokenizer_of(trained);
   const PromptTemplate prompt(tokenizer, template_of(trained, given.prompt_template));
   const std::int64_t max_new_tokens =
