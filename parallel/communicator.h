@@ -54,6 +54,9 @@ class Registration {
   virtual ~Registration() = default;
 };
 
+/// The name of groups whose collectives run beside the model's kernels: NCCL leaves those kernels room.
+inline constexpr const char* kFsdpAxis = "fsdp";
+
 /// Collectives over the ranks of one group. All ranks of the group call the same operations in the same order
 /// with equal sizes. Tensors are contiguous and on this communicator's device; counts are 64-bit. Summation
 /// order is the order of ranks, so equal inputs give equal bits whatever the timing. One thread calls.
@@ -66,7 +69,7 @@ class Communicator {
 
   virtual std::int64_t rank() const = 0;
   virtual std::int64_t size() const = 0;
-  /// What messages call this group: "world", "replicate", "fsdp", "tensor".
+  /// What messages call this group: "world", "replicate", kFsdpAxis, "tensor".
   virtual const std::string& name() const = 0;
 
   /// all [size * n] = the `own` [n] of every rank, in rank order. Any dtype. `own` may be its place in `all`.
@@ -155,7 +158,7 @@ std::unique_ptr<Communicator> make_staged_communicator(std::unique_ptr<Communica
 /// its wait makes the waiting stream wait, not the host. All ranks must give the GPU work in the same order.
 /// Sums follow NCCL's order, which is the same on every run with one topology; what travels in bfloat16 is
 /// summed in rank order in float32. Tensors in host memory are handed to `host`. Throws Error(kResources)
-/// where CUDA is not built in. nccl_communicator.cpp, no_nccl.cpp.
+/// where CUDA is not built in. nccl_*.cpp, no_nccl.cpp.
 std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> host, int index);
 
 /// NCCL as built and as found at run time; without versions where it is not built in.

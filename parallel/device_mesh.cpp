@@ -156,8 +156,8 @@ DeviceMesh::DeviceMesh(MpiWorld& world, const MeshSizes& sizes, bool allow_tenso
   const auto [r, f, t] = coordinates_;
   world_ = all.split(0, position, "world");
   replicate_ = axis_of(all, sizes_.replicate, f * sizes_.tensor + t, position, "replicate");
-  fsdp_gather_ = axis_of(all, sizes_.fsdp, r * sizes_.tensor + t, position, "fsdp");
-  fsdp_reduce_ = axis_of(all, sizes_.fsdp, r * sizes_.tensor + t, position, "fsdp");
+  fsdp_gather_ = axis_of(all, sizes_.fsdp, r * sizes_.tensor + t, position, kFsdpAxis);
+  fsdp_reduce_ = axis_of(all, sizes_.fsdp, r * sizes_.tensor + t, position, kFsdpAxis);
   tensor_ = axis_of(all, sizes_.tensor, r * sizes_.fsdp + f, position, "tensor");
 }
 
@@ -168,8 +168,8 @@ DeviceMesh DeviceMesh::planned(const MeshSizes& sizes, const MeshCoordinates& co
   mesh.world_ =
       make_planned_communicator("world", (r * sizes.fsdp + f) * sizes.tensor + t, sizes.ranks(), kind);
   mesh.replicate_ = make_planned_communicator("replicate", r, sizes.replicate, kind);
-  mesh.fsdp_gather_ = make_planned_communicator("fsdp", f, sizes.fsdp, kind);
-  mesh.fsdp_reduce_ = make_planned_communicator("fsdp", f, sizes.fsdp, kind);
+  mesh.fsdp_gather_ = make_planned_communicator(kFsdpAxis, f, sizes.fsdp, kind);
+  mesh.fsdp_reduce_ = make_planned_communicator(kFsdpAxis, f, sizes.fsdp, kind);
   mesh.tensor_ = make_planned_communicator("tensor", t, sizes.tensor, kind);
   mesh.hosts_.assign(static_cast<std::size_t>(sizes.ranks()), "planned");
   return mesh;

@@ -31,4 +31,12 @@ Tensor GroupMemory::take(MemoryCategory category, DType dtype, const Shape& shap
   return part;
 }
 
+void GroupMemory::check_all_taken() const {
+  for (int c = 0; c < kMemoryCategories; ++c) {
+    const auto category = static_cast<MemoryCategory>(c);
+    RIPSTOP_CHECK(left_[category] == 0, "{} bytes for {} are not used", left_[category],
+                  memory_category_name(category));
+  }
+}
+
 }  // namespace ripstop

@@ -23,6 +23,10 @@ class GroupMemory {
   /// more than is left for the category.
   Tensor take(MemoryCategory category, DType dtype, const Shape& shape);
 
+  /// To be called when every part has been taken. Throws Error(kBug) where something is left of a category:
+  /// more was asked for than is used.
+  void check_all_taken() const;
+
  private:
   MemoryUse left_;
   std::int64_t taken_bytes_ = 0;

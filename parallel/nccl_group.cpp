@@ -28,7 +28,7 @@ NcclGroup::~NcclGroup() {
 
 /// The fsdp axis gathers and reduces while layers compute; the tensor axis mostly while they wait for it.
 ncclConfig_t NcclGroup::config() const {
-  return nccl_config(host_->name().c_str(), /*beside_kernels=*/host_->name() == "fsdp");
+  return nccl_config(host_->name().c_str(), /*beside_kernels=*/host_->name() == kFsdpAxis);
 }
 
 void NcclGroup::initialize() {

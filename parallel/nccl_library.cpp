@@ -23,13 +23,27 @@ int running_version() {
   return ncclGetVersion(&version) == ncclSuccess ? version : 0;
 }
 
+// Whether a block that NCCL did not give is more than the device has. NCCL names no reason: it rounds up to
+// pages of 512 MiB at most, and what it gets from the driver the run time does not see.
+bool lacks_memory(std::size_t bytes) {
+  constexpr std::size_t kLargestPage = std::size_t{512} << 20;
+  if (cudaGetLastError() == cudaErrorMemoryAllocation) return true;
+  std::size_t free = 0, total = 0;
+  check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return free < bytes + kLargestPage;
+}
+
 void* allocate(const Device& device, std::int64_t bytes) {
   check_cuda(cudaSetDevice(device.index), "cudaSetDevice");
   void* data = nullptr;
   const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
-  if (ncclMemAlloc(&data, size) != ncclSuccess) {
-    static_cast<void>(cudaGetLastError());  // it is told once, by the caller
-    return nullptr;
+  const ncclResult_t result = ncclMemAlloc(&data, size);
+  if (result != ncclSuccess) {
+    if (lacks_memory(size)) return nullptr;
+    throw Error(ExitCode::kResources,
+                fmt::format("ncclMemAlloc of {} bytes: {}: {}", bytes, ncclGetErrorString(result),
+                            ncclGetLastError(nullptr)),
+                "NCCL_DEBUG=WARN makes NCCL say more");
   }
   check_cuda(cudaMemset(data, 0, size), "cudaMemset");
   check_cuda(cudaStreamSynchronize(nullptr), "cudaMemset");  // other streams do not wait for the legacy one

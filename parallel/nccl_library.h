@@ -21,8 +21,9 @@ ncclConfig_t nccl_config(const char* name, bool beside_kernels);
 const MemorySource& nccl_memory();
 
 /// Makes [data, data + bytes) of nccl_memory() a symmetric window of the communicator: collective, with equal
-/// sizes, and to be checked as every call of NCCL. `window` is null afterwards where there are none: before
-/// NCCL 2.27, and where the ranks' GPUs do not reach each other's memory.
+/// sizes, and to be checked as every call of NCCL. `window` is null afterwards where there are none: where
+/// NCCL was before 2.27.3 when this was compiled or is now, and where the ranks' GPUs do not reach each
+/// other's memory.
 ncclResult_t register_window(ncclComm_t comm, void* data, std::int64_t bytes, void** window);
 ncclResult_t deregister_window(ncclComm_t comm, void* window);
 

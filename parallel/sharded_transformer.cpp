@@ -302,6 +302,7 @@ ShardedTransformer::ShardedTransformer(const ModelConfig& config, DeviceMesh& me
   units_.reserve(table_.size());
   for (std::size_t u = 0; u < table_.size(); ++u)
     units_.emplace_back(table_[u], model_.parameters(u), tensor_count, tensor_index, resources);
+  memory_->check_all_taken();
 }
 
 ShardedTransformer::~ShardedTransformer() = default;
