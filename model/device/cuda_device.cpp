@@ -157,8 +157,8 @@ CudaStream::~CudaStream() {
   static_cast<void>(cudaStreamDestroy(native_));
 }
 
-void CudaStream::note(const std::string& text) {
-  if (noted_.insert(text).second) notes_.push_back(text);
+void CudaStream::note(const std::string& what, const std::string& why) {
+  if (noted_.insert(what).second) notes_.push_back(what + ": " + why);
 }
 
 void CudaStream::synchronize() {

@@ -61,8 +61,9 @@ class CudaStream {
   /// Blocks the host until all work given to this stream is done.
   void synchronize();
 
-  /// Says something to people, through Stream::take_notes.
-  void note(const std::string& text);
+  /// Says "WHAT: WHY" to people, through Stream::take_notes. Of each `what` the first reason alone: a library
+  /// may word its reason anew each time.
+  void note(const std::string& what, const std::string& why);
   std::vector<std::string> take_notes() { return std::exchange(notes_, {}); }
 
   /// The T of this stream: made by `T(int device)` when it is first asked for, and gone with the stream. For

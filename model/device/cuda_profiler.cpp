@@ -3,6 +3,8 @@
 #include <cuda_profiler_api.h>
 #include <nvtx3/nvToolsExt.h>
 
+#include <exception>
+
 #include "model/device/cuda_device.h"
 
 namespace ripstop {
@@ -20,7 +22,9 @@ void start_profiler(const Device& device) {
   check_cuda(cudaProfilerStart(), "cudaProfilerStart");
 }
 
+// The profiler may wait for work under way, which while an exception unwinds could be for ever.
 void stop_profiler(const Device&) noexcept {
+  if (std::uncaught_exceptions() > 0) return;
   static_cast<void>(cudaProfilerStop());
 }
 

@@ -194,9 +194,9 @@ class Range {
 };
 
 /// While it lives a profiler that was told to wait for the program (`nsys profile
-/// --capture-range=cudaProfilerApi`, `ncu --profile-from-start off`) collects what this process gives to the
-/// device. Work given before must be done, and what is to be seen must be done when it ends. Nothing but
-/// kCuda has such a profiler.
+/// --capture-range=cudaProfilerApi --capture-range-end=stop`, `ncu --profile-from-start off`) collects what
+/// this process gives to the device. Work given before must be done, and what is to be seen must be done when
+/// it ends; where an exception ends it, the profiler collects on. Nothing but kCuda has such a profiler.
 class ProfiledStretch {
  public:
   explicit ProfiledStretch(const Device& device) : device_(device) {

@@ -1,6 +1,6 @@
 // The CUDA run time, NCCL and the kernels, as far as ripstop calls them, on a device that computes nothing
-// and records everything. Linked before the real libraries, so that cuda_device.cpp and nccl_communicator.cpp
-// run as they are.
+// and records everything. Linked before the real libraries, so that model/device/cuda_*.cpp and
+// parallel/nccl_*.cpp run as they are.
 #include <cuda_profiler_api.h>
 #include <cuda_runtime_api.h>
 #include <nccl.h>
@@ -99,7 +99,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
-  *free = *total = std::size_t{1} << 36;
+  *free = static_cast<std::size_t>(recorder().free_bytes);
+  *total = std::size_t{1} << 36;
   return cudaSuccess;
 }
 cudaError_t cudaDriverGetVersion(int* version) {
@@ -251,6 +252,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 }
 // Memory of which it is not waited for that nothing uses it any more.
 ncclResult_t ncclMemAlloc(void** data, std::size_t bytes) {
+  if (!recorder().nccl_gives_memory) return ncclUnhandledCudaError;
   return cudaMalloc(data, bytes) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
 }
 ncclResult_t ncclMemFree(void* data) {

@@ -73,6 +73,9 @@ class Recorder {
   std::vector<Registered> registered;
   /// Whether NCCL has symmetric windows.
   bool has_windows = true;
+  /// Whether NCCL gives memory, and what the device says is free.
+  bool nccl_gives_memory = true;
+  std::int64_t free_bytes = std::int64_t{1} << 36;
   /// The stream that the model's kernels run on.
   int compute_stream = -1;
 

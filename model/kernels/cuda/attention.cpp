@@ -10,8 +10,9 @@ namespace {
 void note_plain(const KernelCall& call, const char* what, const Tensor& qkv, const Heads& heads,
                 const std::string& why) {
   cuda_stream(call.stream)
-      .note(fmt::format("{} of {} heads of {} in {} is computed without tensor cores: {}", what, heads.query,
-                        heads.size, dtype_name(qkv.dtype), why));
+      .note(fmt::format("{} of {} heads of {} in {} is computed without tensor cores", what, heads.query,
+                        heads.size, dtype_name(qkv.dtype)),
+            why);
 }
 constexpr const char* kFloat32 = "cuDNN has it in bfloat16 alone";
 
