@@ -55,11 +55,13 @@ Device choose_device(DeviceChoice choice, MpiWorld& world, std::string& note);
 bool has_fast_bfloat16(const Device& device);
 
 /// The memory of its device that one rank may come to hold: that of the node where it is least, shared by the
-/// ranks there; on a GPU, what is free now, less what the libraries will take. It decides micro-batches and
-/// meshes, which must be the same everywhere. Collective.
+/// ranks there; on a GPU, what is free now. It decides micro-batches and meshes, which must be the same
+/// everywhere. Collective.
 int64_t memory_of_rank_bytes(MpiWorld& world, const Device& device);
 /// The same of what is free now: for work that may take another shape each time.
 int64_t free_memory_of_rank_bytes(MpiWorld& world, const Device& device);
+/// Of that memory, what is kept for libraries, whose allocations are in no plan and no ledger: a bound.
+int64_t library_bytes(DeviceKind device);
 
 /// What will make a run fail or crawl, one sentence each; empty when nothing was found. `ranks` are the
 /// processes that this launch started on all machines, `ranks_here` those on this one, `threads` those of

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "model/rounding.h"
+#include "train/machine.h"
 #include "train/progress.h"
 
 namespace ripstop {
@@ -69,7 +70,16 @@ std::vector<std::int64_t> micro_batches_to_try(const RunConfig& config, const Ru
 constexpr std::int64_t kSlots = 32;
 
 bool fits(const ResolvedRun& run, const RunTarget& target) {
-  return !target.device_memory_bytes || run.memory().total() <= *target.device_memory_bytes;
+  return !target.device_memory_bytes ||
+         run.memory().total() + run.library_bytes <= *target.device_memory_bytes;
+}
+
+/// "80.0 GiB, 3.0 GiB of it for CUDA's libraries".
+std::string memory_text(const ResolvedRun& run, std::int64_t device_memory_bytes) {
+  std::string text = bytes_text(device_memory_bytes);
+  if (run.library_bytes > 0)
+    text += fmt::format(", {} of it for CUDA's libraries", bytes_text(run.library_bytes));
+  return text;
 }
 
 /// The model that writes summaries at validations, if any are asked for: as many at once as there is room
@@ -147,6 +157,7 @@ ResolvedRun resolve_run(const RunConfig& config, const RunTarget& target) {
                     .decay_norms = config.optimizer.decay_norms};
   run.step.max_grad_norm = config.train.max_grad_norm;
   run.deterministic = config.run.deterministic;
+  run.library_bytes = library_bytes(target.device);
 
   const std::int64_t share =
       divide_up(config.train.global_batch_sequences, run.mesh.replicate * run.mesh.fsdp);
@@ -165,8 +176,8 @@ ResolvedRun resolve_run(const RunConfig& config, const RunTarget& target) {
   }
   throw Error(
       ExitCode::kResources,
-      fmt::format("{} with micro_batch_sequences {} needs {} a rank, {} are there", run.mesh.to_text(),
-                  sizes.back(), bytes_text(run.memory().total()), bytes_text(*target.device_memory_bytes)),
+      fmt::format("{} with micro_batch_sequences {} needs {} a rank of {}", run.mesh.to_text(), sizes.back(),
+                  bytes_text(run.memory().total()), memory_text(run, *target.device_memory_bytes)),
       what_fits(config, target, run));
 }
 
@@ -179,7 +190,7 @@ std::string plan_text(const ResolvedRun& run, const std::optional<std::int64_t>&
     text += fmt::format("  {:<14}{:>12}\n", memory_category_name(category), bytes_text(memory[category]));
   }
   text += fmt::format("  {:<14}{:>12}{}\n", "total", bytes_text(memory.total()),
-                      device_memory_bytes ? fmt::format(" of {}", bytes_text(*device_memory_bytes)) : "");
+                      device_memory_bytes ? " of " + memory_text(run, *device_memory_bytes) : "");
   if (run.summaries)
     text += fmt::format("  {:<14}{:>12} of it only while a validation writes summaries\n", "",
                         bytes_text(run.summaries_memory.total()));

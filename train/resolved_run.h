@@ -16,8 +16,9 @@ struct RunTarget {
   std::int64_t ranks = 1;
   DeviceKind device = DeviceKind::kCpu;
   bool fast_bfloat16 = true;  ///< the device multiplies bfloat16 at least as fast as float32
-  std::optional<std::int64_t> device_memory_bytes;  ///< for one rank; none: not known, nothing is refused
-  std::int64_t dataset_vocabulary = 0;              ///< 0: no data set at hand, model.vocab_size counts
+  /// For one rank and the libraries that it uses (library_bytes); none: not known, nothing is refused.
+  std::optional<std::int64_t> device_memory_bytes;
+  std::int64_t dataset_vocabulary = 0;  ///< 0: no data set at hand, model.vocab_size counts
 };
 
 /// What training will do, in numbers.
@@ -33,6 +34,7 @@ struct ResolvedRun {
   /// beside `plan` while it lives.
   std::optional<InferenceOptions> summaries;
   MemoryUse summaries_memory;
+  std::int64_t library_bytes = 0;  ///< of the device's memory, kept free of the plan
   std::vector<std::string> notes;  ///< what was decided differently from what was asked, for people
 
   PlanRequest request(DeviceKind device) const {

@@ -51,8 +51,7 @@ Trainer::Run::Run(const TrainerOptions& options, MpiWorld& world)
                             config.schedule.warmup_steps, steps_),
                 "the rate would never be reached: warm up for a few percent of the steps");
   if (const std::int64_t last = parse_step_range(config.run.profile_steps).last; last > steps_)
-    throw Error(
-        ExitCode::kUsage,
+    resolved_.notes.push_back(
         fmt::format("run.profile_steps ends at step {}, train.epochs come to {} steps", last, steps_));
   do_and_agree(mesh_.world(), [&] { open_directory(); });
 

@@ -99,6 +99,17 @@ TEST_F(BadConfig, MemoryHasAUnit) {
   EXPECT_EQ(run_program(plan + "80GiB").exit_code, 0);
 }
 
+// What CUDA's libraries will take is nobody's to plan with.
+TEST_F(BadConfig, APlanForAGpuLeavesRoomForLibraries) {
+  const std::string plan = "plan " + config_with("mesh.fsdp=2") + " --device-memory ";
+  EXPECT_EQ(run_program(plan + "2GiB --device cpu").exit_code, 0);
+  EXPECT_EQ(run_program(plan + "4GiB --device cuda").exit_code, 0);
+  const ProgramRun tight = run_program(plan + "2GiB --device cuda");
+  EXPECT_EQ(tight.exit_code, 78);
+  EXPECT_NE(tight.err.find("a rank of 2.0 GiB, 3.0 GiB of it for CUDA's libraries"), std::string::npos)
+      << tight.err;
+}
+
 // Ranks of a node share its cores, and a rank's workspaces grow with its threads.
 TEST_F(BadConfig, PlansDealOutTheCores) {
   const std::string plan = "plan " + config_with("mesh.fsdp=4") + " --device cpu --json --ntasks-per-node 4";

@@ -118,5 +118,17 @@ TEST_F(TrainCommand, AWarmUpLongerThanTheEpochsIsRefused) {
   EXPECT_FALSE(std::filesystem::exists(scratch_ / "epochs"));
 }
 
+TEST_F(TrainCommand, ProfiledStepsBeyondTheEpochsAreANote) {
+  std::string config = read_bytes(made_ / "config.toml");
+  config.replace(config.find("steps = 2"), 9, "epochs = 1");
+  write_bytes(made_ / "config.toml", config);
+  const ProgramRun result = train("run.directory=" + (scratch_ / "epochs").string() +
+                                  " train.global_batch_sequences=64 run.profile_steps=1-100000");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(result.out.find("note: run.profile_steps ends at step 100000, train.epochs come to "),
+            std::string::npos)
+      << result.out;
+}
+
 }  // namespace
 }  // namespace ripstop

@@ -65,7 +65,8 @@ MeshSizes inference_mesh(MpiWorld& world, const ModelConfig& config, const Infer
                          const Device& device) {
   require_equal_ranks(world, options);
   const std::int64_t ranks = world.communicator().size();
-  const std::int64_t share = free_memory_of_rank_bytes(world, device);
+  const std::int64_t share =
+      std::max<std::int64_t>(free_memory_of_rank_bytes(world, device) - library_bytes(device.kind), 0);
   const std::int64_t weights = parameter_count(config) * element_bytes(options.compute);
   std::string needs;
   for (std::int64_t tensor = 1; tensor <= ranks; ++tensor) {
