@@ -10,9 +10,12 @@
 
 namespace ripstop {
 
-/// A file of tests/golden.
+/// A file of tests/golden, or of $RIPSTOP_GOLDEN, where programs were carried to another machine.
 inline std::filesystem::path golden_file(const std::string& name) {
-  return std::filesystem::path(RIPSTOP_SOURCE_DIR) / "tests" / "golden" / name;
+  const char* root = std::getenv("RIPSTOP_GOLDEN");
+  return (root ? std::filesystem::path(root)
+               : std::filesystem::path(RIPSTOP_SOURCE_DIR) / "tests" / "golden") /
+         name;
 }
 
 /// A file of the reference material that is not part of the repository: below $RIPSTOP_SHARED, else below

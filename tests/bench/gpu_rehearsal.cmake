@@ -44,6 +44,8 @@ endfunction()
 
 stage(0 check --build ${BUILD})
 state(program passed)
+state(training_1 passed)
+state(training_4 passed)
 state(cuda_device_op_tests skipped|passed)
 state(sanitizer_memcheck skipped|passed)
 

@@ -16,6 +16,9 @@ inline constexpr std::int64_t kPieceBytes = 1000;
 /// Made by rank_tests_main.cpp before the first test.
 MpiWorld& test_world();
 
+/// Where tests that can do so on any device compute: the CPU, or with --device=cuda this rank's GPU.
+const Device& test_device();
+
 /// A tensor over a vector.
 template <class T>
 Tensor tensor_of(std::vector<T>& elements) {

@@ -27,18 +27,20 @@ const ModelConfig kModel{
 
 // A model of random weights on the mesh replicate x 1 x `tensor`.
 struct Model {
-  Model(std::int64_t tensor, std::int64_t slots, std::int64_t prefill_tokens)
+  Model(std::int64_t tensor, std::int64_t slots, std::int64_t prefill_tokens,
+        const Device& device = test_device())
       : mesh(test_world(),
-             {.replicate = test_world().communicator().size() / tensor, .fsdp = 1, .tensor = tensor}) {
+             {.replicate = test_world().communicator().size() / tensor, .fsdp = 1, .tensor = tensor},
+             /*allow_tensor_across_nodes=*/false, device),
+        stream(device) {
     const InferenceOptions options{
         .compute = DType::kFloat32, .context = kContext, .slots = slots, .prefill_tokens = prefill_tokens};
-    const InferencePlan plan =
-        plan_inference(kModel, options, mesh.sizes(), mesh.coordinates(), DeviceKind::kCpu);
+    const InferencePlan plan = plan_inference(kModel, options, mesh.sizes(), mesh.coordinates(), device.kind);
     model.emplace(kModel, options, mesh, stream, ledger, plan.arena);
     model->model().initialize(5);
   }
   DeviceMesh mesh;
-  Stream stream{Device::cpu()};
+  Stream stream;
   MemoryLedger ledger;
   std::optional<InferenceModel> model;
 };
@@ -72,9 +74,9 @@ class EvaluationRanks : public testing::Test {
 
 TEST_F(EvaluationRanks, PredictionsDoNotDependOnTheMesh) {
   const TokenDataset dataset = this->dataset();
-  std::vector<std::string> expected;  // every rank by itself, one at a time
+  std::vector<std::string> expected;  // every rank by itself on the CPU, one at a time
   {
-    Model model(1, 1, kContext);
+    Model model(1, 1, kContext, Device::cpu());
     std::int64_t next = 0;
     write_texts(
         *model.model, tokenizer_, kNewTokens,

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tests/test_files.h"
 #include "tests/train/mesh_training.h"
 #include "train/lr_schedule.h"
 
@@ -72,8 +73,9 @@ std::vector<double> losses(MeshTraining& run, std::int64_t steps = kSteps,
 }
 
 std::vector<double> losses_on(const MeshSizes& mesh, const ModelConfig& config, const StepOptions& step,
-                              std::int64_t steps = kSteps, std::int64_t vocabulary = kVocabulary) {
-  MeshTraining run(config, step, mesh, kPacks);
+                              std::int64_t steps = kSteps, std::int64_t vocabulary = kVocabulary,
+                              const Device& device = test_device()) {
+  MeshTraining run(config, step, mesh, kPacks, device);
   return losses(run, steps, vocabulary);
 }
 
@@ -146,11 +148,16 @@ TEST(LayoutRanks, Bfloat16AgreesWithFloat32) {
 }
 
 TEST(LayoutRanks, TheSameMeshTwiceIsBitEqual) {
-  for (const MeshSizes& mesh : meshes()) {
-    SCOPED_TRACE(mesh.to_text());
-    EXPECT_EQ(losses_on(mesh, model(true), options(DType::kFloat32), 10),
-              losses_on(mesh, model(true), options(DType::kFloat32), 10));
-  }
+  Device device = test_device();
+  device.deterministic = device.kind == DeviceKind::kCuda;  // the CPU always is
+  for (const MeshSizes& mesh : meshes())
+    for (const DType compute : {DType::kFloat32, DType::kBFloat16}) {
+      SCOPED_TRACE(mesh.to_text() + " " + dtype_name(compute));
+      const auto found = [&] {
+        return losses_on(mesh, model(true), options(compute), 10, kVocabulary, device);
+      };
+      EXPECT_EQ(found(), found());
+    }
 }
 
 TEST(LayoutRanks, AccumulationChangesNothing) {
@@ -190,13 +197,12 @@ TEST(LayoutRanks, VocabularyThatDoesNotDivide) {
 /// tests/golden/make_pytorch_steps.py trains the same model on the same packs, with the same schedule and
 /// clipping.
 TEST(LayoutRanks, FiftyStepsOfPyTorch) {
-  const auto golden =
-      nlohmann::json::parse(std::ifstream(RIPSTOP_SOURCE_DIR "/tests/golden/pytorch_steps.json"));
+  const auto golden = nlohmann::json::parse(std::ifstream(golden_file("pytorch_steps.json")));
   const ScheduleSection schedule{.kind = ScheduleKind::kCosine, .warmup_steps = 20, .minimum_ratio = 0.1};
   for (const MeshSizes& mesh : meshes()) {
     SCOPED_TRACE(mesh.to_text());
     MeshTraining run(model(false), options(DType::kFloat32), mesh, kPacks);
-    testing::fill_by_rule(*run.step);
+    testing::fill_by_rule(run);
     for (std::int64_t s = 1; s <= kSteps; ++s) {
       const StepResult result =
           run.run(packs_of_step(s), 3e-3 * learning_rate_factor(schedule, s, kSteps), s);

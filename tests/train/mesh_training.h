@@ -52,7 +52,7 @@ struct DealtPacks {
 class MeshTraining {
  public:
   MeshTraining(const ModelConfig& model, StepOptions options, const MeshSizes& sizes,
-               std::int64_t global_packs, const Device& device = Device::cpu())
+               std::int64_t global_packs, const Device& device = test_device())
       : mesh(test_world(), sizes, /*allow_tensor_across_nodes=*/false, device),
         stream(device),
         global_packs_(global_packs) {
@@ -63,7 +63,8 @@ class MeshTraining {
                .step = options,
                .mesh = sizes,
                .device = device.kind,
-               .micro_batches = micro_batches};
+               .micro_batches = micro_batches,
+               .deterministic = device.deterministic};
     plan = plan_rank(request, mesh.coordinates());
     step = std::make_unique<TrainingStep>(model, options, mesh, stream, ledger, plan.arena);
   }
@@ -86,16 +87,21 @@ class MeshTraining {
         learning_rate, number, [] { return false; });
   }
 
-  /// Calls body(parameter, logical element index, pointer to it in `range`) for every logical element that
-  /// this rank's range of a unit holds.
-  static void each_element(const FsdpUnit& unit, const Tensor& range,
-                           const std::function<void(const ParameterSpec&, std::int64_t, float&)>& body) {
+  /// Calls body(parameter, logical element index, element) for every logical element that this rank's range
+  /// of a unit holds; what the body writes into it is kept.
+  void each_element(const FsdpUnit& unit, const Tensor& range,
+                    const std::function<void(const ParameterSpec&, std::int64_t, float&)>& body) {
     const std::int64_t begin = unit.range_begin();
+    std::vector<float> elements(static_cast<std::size_t>(range.count()));
+    copy_bytes(stream, elements.data(), range.data, range.bytes());
+    stream.synchronize();
     for (const Box& box : unit.layout().boxes(begin, begin + range.count()))
       for (std::int64_t r = 0; r < box.rows; ++r)
         for (std::int64_t c = 0; c < box.columns; ++c)
           body(*box.parameter, (box.row + r) * box.parameter->columns + box.column + c,
-               range.as<float>()[box.offset - begin + r * box.stride + c]);
+               elements[static_cast<std::size_t>(box.offset - begin + r * box.stride + c)]);
+    copy_bytes(stream, range.data, elements.data(), range.bytes());
+    stream.synchronize();
   }
 
   DeviceMesh mesh;
@@ -134,14 +140,14 @@ inline std::map<std::string, std::int64_t> rule_numbers(std::int64_t layers) {
 }
 
 /// Fills all weights of a model by that rule.
-inline void fill_by_rule(TrainingStep& step) {
-  const auto numbers = rule_numbers(step.model().config().num_hidden_layers);
-  for (FsdpUnit& unit : step.model().units())
-    MeshTraining::each_element(unit, unit.master(),
-                               [&](const ParameterSpec& p, std::int64_t i, float& value) {
-                                 value = rule_weight(p.name, numbers.at(p.name), i);
-                               });
-  step.model().weights_changed(step.arena());
+inline void fill_by_rule(MeshTraining& run) {
+  ShardedTransformer& model = run.step->model();
+  const auto numbers = rule_numbers(model.config().num_hidden_layers);
+  for (FsdpUnit& unit : model.units())
+    run.each_element(unit, unit.master(), [&](const ParameterSpec& p, std::int64_t i, float& value) {
+      value = rule_weight(p.name, numbers.at(p.name), i);
+    });
+  model.weights_changed(run.step->arena());
 }
 
 /// Every mesh of `ranks` ranks whose tensor axis is one of `tensor`.
@@ -156,14 +162,14 @@ inline std::vector<MeshSizes> meshes_of(std::int64_t ranks,
 }
 
 /// Sums x over all ranks of the world.
-inline std::vector<double> sum_over_world(const DeviceMesh& mesh, std::vector<double> x) {
+inline std::vector<double> sum_over_world(std::vector<double> x) {
+  Communicator& world = test_world().communicator();
   const Stream stream(Device::cpu());
   const Tensor t{x.data(), DType::kFloat64, {static_cast<std::int64_t>(x.size())}, Device::cpu()};
   std::vector<float> memory(
-      static_cast<std::size_t>(mesh.world().all_reduce_scratch_bytes(t.count(), DType::kFloat64) / 4 + 1));
-  mesh.world().all_reduce(
-      stream, t, Reduce::kSum,
-      {memory.data(), DType::kInt32, {static_cast<std::int64_t>(memory.size())}, Device::cpu()});
+      static_cast<std::size_t>(world.all_reduce_scratch_bytes(t.count(), DType::kFloat64) / 4 + 1));
+  world.all_reduce(stream, t, Reduce::kSum,
+                   {memory.data(), DType::kInt32, {static_cast<std::int64_t>(memory.size())}, Device::cpu()});
   return x;
 }
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <numbers>
 
+#include "tests/test_files.h"
 #include "tests/train/mesh_training.h"
 
 namespace ripstop {
@@ -18,7 +19,7 @@ using testing::sum_over_world;
 
 const nlohmann::json& golden() {
   static const nlohmann::json values =
-      nlohmann::json::parse(std::ifstream(RIPSTOP_SOURCE_DIR "/tests/golden/llama2_parity.json"));
+      nlohmann::json::parse(std::ifstream(golden_file("llama2_parity.json")));
   return values;
 }
 
@@ -62,7 +63,7 @@ class ParityRanks : public ::testing::Test {
                      .decay_norms = true};
     options.max_grad_norm = 0;
     auto run = std::make_unique<MeshTraining>(golden_model(), options, mesh, 3);
-    testing::fill_by_rule(*run->step);
+    testing::fill_by_rule(*run);
     return run;
   }
 
@@ -73,13 +74,12 @@ class ParityRanks : public ::testing::Test {
       for (const Placement& p : unit.layout().placements())
         gradients[p.parameter->name].resize(static_cast<std::size_t>(p.parameter->count()));
       if (run.mesh.coordinates().replicate != 0) continue;
-      MeshTraining::each_element(unit, unit.gradient(),
-                                 [&](const ParameterSpec& p, std::int64_t i, float& value) {
-                                   if (p.cut == Cut::kNone && run.mesh.coordinates().tensor != 0) return;
-                                   gradients[p.name][static_cast<std::size_t>(i)] = value / targets;
-                                 });
+      run.each_element(unit, unit.gradient(), [&](const ParameterSpec& p, std::int64_t i, float& value) {
+        if (p.cut == Cut::kNone && run.mesh.coordinates().tensor != 0) return;
+        gradients[p.name][static_cast<std::size_t>(i)] = value / targets;
+      });
     }
-    for (auto& [name, gradient] : gradients) gradient = sum_over_world(run.mesh, gradient);
+    for (auto& [name, gradient] : gradients) gradient = sum_over_world(gradient);
     return gradients;
   }
 };
@@ -129,11 +129,14 @@ TEST_F(ParityRanks, Logits) {
     const auto run = make(mesh);
     const std::int64_t vocabulary = 96, slice = vocabulary / mesh.tensor;
     MemoryLedger ledger;
-    BatchMemory memory(Device::cpu(), ledger, 3, 8);
+    BatchMemory memory(test_device(), ledger, 3, 8);
     const Batch batch = memory.load(run->stream, 3, DealtPacks(golden_packs(), {0, 1, 2}, 8).view());
-    Arena arena(Device::cpu(), ledger, MemoryUse{{0, 0, 0, std::int64_t{16} << 20, 0, 0}});
+    Arena arena(test_device(), ledger, MemoryUse{{0, 0, 0, std::int64_t{16} << 20, 0, 0}});
     std::vector<float> values(static_cast<std::size_t>(24 * slice));
-    run->step->model().logits(arena, batch, {values.data(), DType::kFloat32, {24, slice}, Device::cpu()});
+    const Buffer logits(test_device(), ledger, MemoryCategory::kActivations, 4 * 24 * slice);
+    run->step->model().logits(arena, batch, tensor_in(logits, 0, DType::kFloat32, {24, slice}));
+    copy_bytes(run->stream, values.data(), logits.data(), logits.bytes());
+    run->stream.synchronize();
     for (std::int64_t row = 0; row < 24; ++row)
       for (std::int64_t c = 0; c < slice; ++c) {
         const std::int64_t id = run->mesh.coordinates().tensor * slice + c;
