@@ -180,9 +180,11 @@ TEST_F(EvaluateCommand, SummariesAreThePredictions) {
   const ProgramRun piped = run_program("summarize " + run() + " --batch-size 3", "cat " + input + " |");
   ASSERT_EQ(piped.exit_code, 0) << piped.err;
   EXPECT_EQ(piped.out, read_bytes(file("out")));
-  EXPECT_EQ(
-      run_program("summarize " + run() + " --batch-size 3 --input /dev/stdin", "cat " + input + " |").out,
-      piped.out);
+  const std::string fifo = file("fifo");
+  EXPECT_EQ(run_program("summarize " + run() + " --batch-size 3 --input " + fifo,
+                        "mkfifo " + fifo + " && { cat " + input + " >" + fifo + " & } ;")
+                .out,
+            piped.out);
   const std::vector<json> summaries = lines_of(piped.out);
   ASSERT_EQ(summaries.size(), predictions.size());
   for (size_t i = 0; i < summaries.size(); ++i) {
