@@ -9,7 +9,7 @@
 #include <thread>
 #include <utility>
 
-#include "model/error.h"
+#include "model/core/error.h"
 
 namespace ripstop {
 namespace {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "model/error.h"
+#include "model/core/error.h"
 
 namespace ripstop {
 namespace {

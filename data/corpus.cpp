@@ -10,7 +10,7 @@
 #include "data/compressed_input.h"
 #include "data/hash.h"
 #include "data/json_fields.h"
-#include "model/error.h"
+#include "model/core/error.h"
 
 namespace ripstop {
 namespace {
@@ -135,11 +135,11 @@ CorpusSource resolve_source(CorpusSource source) {
   source.inputs = std::move(files);
   for (size_t i = 0; i < source.inputs.size(); ++i) {
     std::error_code ignored;
-    const bool twice =
-        source.kind != SourceKind::kXsum && i > 0 &&
-        std::any_of(
-            source.inputs.begin(), source.inputs.begin() + static_cast<std::ptrdiff_t>(i),
-            [&](const auto& other) { return std::filesystem::equivalent(other, source.inputs[i], ignored); });
+    const bool twice = source.kind != SourceKind::kXsum && i > 0 &&
+                       std::any_of(source.inputs.begin(), source.inputs.begin() + static_cast<ptrdiff_t>(i),
+                                   [&](const auto& other) {
+                                     return std::filesystem::equivalent(other, source.inputs[i], ignored);
+                                   });
     if (twice) fail(ExitCode::kUsage, "{}: given twice", source.inputs[i].string());
   }
   return source;

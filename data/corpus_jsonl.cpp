@@ -5,7 +5,7 @@
 #include "data/corpus.h"
 #include "data/json_fields.h"
 #include "data/utf8.h"
-#include "model/error.h"
+#include "model/core/error.h"
 
 namespace ripstop {
 namespace {

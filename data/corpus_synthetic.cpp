@@ -10,7 +10,7 @@
 
 #include "data/corpus.h"
 #include "data/pack_plan.h"
-#include "model/error.h"
+#include "model/core/error.h"
 
 namespace ripstop {
 namespace {

@@ -10,7 +10,7 @@
 #include "data/hash.h"
 #include "data/json_fields.h"
 #include "data/utf8.h"
-#include "model/error.h"
+#include "model/core/error.h"
 
 namespace ripstop {
 namespace {

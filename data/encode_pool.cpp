@@ -20,7 +20,7 @@ EncodePool::EncodePool(int64_t threads, std::function<void(EncodedExample&)> enc
 EncodePool::~EncodePool() {
   {
     const std::lock_guard lock(mutex_);
-    stopping_ = true;
+    stop_agreed_ = true;
     changed_.notify_all();
   }
   for (std::thread& thread : threads_) thread.join();
@@ -31,8 +31,8 @@ void EncodePool::work() {
     Batch* batch = nullptr;
     {
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return stopping_ || !waiting_.empty(); });
-      if (stopping_) return;
+      changed_.wait(lock, [&] { return stop_agreed_ || !waiting_.empty(); });
+      if (stop_agreed_) return;
       batch = waiting_.front();
       waiting_.pop_front();
     }

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <string>
 
-#include "model/error.h"
+#include "model/core/error.h"
 
 namespace ripstop {
 

@@ -15,7 +15,7 @@
 #include <variant>
 #include <vector>
 
-#include "model/error.h"
+#include "model/core/error.h"
 
 namespace ripstop {
 

@@ -23,12 +23,11 @@ class BoundedSax : public nlohmann::json_sax<Json> {
   bool number_unsigned(number_unsigned_t value) override { return whole_number(std::to_string(value)); }
   bool number_float(number_float_t, const string_t&) override { return scalar(); }
   bool binary(binary_t&) override { return false; }
-  bool start_object(std::size_t) override { return open(true); }
+  bool start_object(size_t) override { return open(true); }
   bool end_object() override { return close(); }
-  bool start_array(std::size_t) override { return open(false); }
+  bool start_array(size_t) override { return open(false); }
   bool end_array() override { return close(); }
-  bool parse_error(std::size_t position, const std::string&,
-                   const nlohmann::detail::exception& problem) override {
+  bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception& problem) override {
     const std::string text = problem.what();
     // "[json.exception.parse_error.101] parse error at line 1, column 3: ..." -> what follows the place
     const size_t colon = text.find(": ");

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "data/hash.h"
-#include "model/error.h"
+#include "model/core/error.h"
 
 namespace ripstop {
 namespace {

@@ -19,7 +19,7 @@
 #include "data/token_dataset.h"
 #include "data/tokenizer.h"
 #include "data/utf8.h"
-#include "model/error.h"
+#include "model/core/error.h"
 
 namespace ripstop {
 namespace {

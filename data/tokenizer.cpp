@@ -10,7 +10,7 @@
 #include "data/file.h"
 #include "data/hash.h"
 #include "data/normalization_table.h"
-#include "model/error.h"
+#include "model/core/error.h"
 
 namespace ripstop {
 namespace {

@@ -5,11 +5,11 @@
 namespace ripstop {
 namespace {
 
-Heads heads_of_slice(const ModelConfig& config, std::int64_t count) {
-  const std::int64_t h = config.num_attention_heads, k = config.num_key_value_heads;
+Heads heads_of_slice(const ModelConfig& config, int64_t count) {
+  const int64_t h = config.num_attention_heads, k = config.num_key_value_heads;
   if (h % count != 0 || k % count != 0) {
     std::string fits;
-    for (std::int64_t t = 1; t <= k; ++t)
+    for (int64_t t = 1; t <= k; ++t)
       if (h % t == 0 && k % t == 0) fits += fmt::format("{}{}", fits.empty() ? "" : ", ", t);
     throw Error(ExitCode::kResources,
                 fmt::format("mesh.tensor = {} does not divide {} attention heads and {} key-value heads",
@@ -25,12 +25,12 @@ Documents documents_of(const Batch& batch) {
 
 }  // namespace
 
-Attention::Attention(const ModelConfig& config, std::int64_t tensor_count)
+Attention::Attention(const ModelConfig& config, int64_t tensor_count)
     : hidden_(config.hidden_size),
       epsilon_(config.rms_norm_eps),
       heads_(heads_of_slice(config, tensor_count)) {}
 
-Attention::Saved Attention::allocate(Context& context, std::int64_t rows, DType dtype) const {
+Attention::Saved Attention::allocate(Context& context, int64_t rows, DType dtype) const {
   return {.norm = allocate_norm(context, context.tensor.local_rows(rows), hidden_, dtype),
           .qkv = context.arena.allocate(dtype, {rows, heads_.row()}),
           .out = context.arena.allocate(dtype, {rows, heads_.query * heads_.size}),
@@ -39,24 +39,24 @@ Attention::Saved Attention::allocate(Context& context, std::int64_t rows, DType 
 
 void Attention::forward(Context& context, const Batch& batch, const Tensor& angle, Residual& residual,
                         const Saved& saved, const CacheRows* store) const {
-  const Range range(context.device(), "attention forward");
+  const ProfilerRange range(context.device(), "attention forward");
   Frame scratch(context.arena);
   absorb(context, norm, epsilon_, residual, saved.norm);
-  context.tensor.gather_sequence(context, saved.norm.normed, [&](const Tensor& rows, std::int64_t first) {
+  context.tensor.gather_sequence(context, saved.norm.normed, [&](const Tensor& rows, int64_t first) {
     linear(context, rows, wqkv.value, saved.qkv.row_range(first, rows.rows()));
   });
   rope(context, saved.qkv, batch.position, angle, heads_, Direction::kForward);
   if (store != nullptr)
     store_key_value(context, saved.qkv, store->slot, store->position, heads_, store->cache);
   attention(context, saved.qkv, documents_of(batch), heads_, saved.out, saved.log_sum_exp);
-  context.tensor.scatter_sum(context, residual.branch, [&](const Tensor& partial, std::int64_t first) {
+  context.tensor.scatter_sum(context, residual.branch, [&](const Tensor& partial, int64_t first) {
     linear(context, saved.out.row_range(first, partial.rows()), wo.value, partial);
   });
 }
 
 void Attention::backward(Context& context, const Batch& batch, const Tensor& angle, const Saved& saved,
                          const Tensor& dresidual) const {
-  const Range range(context.device(), "attention backward");
+  const ProfilerRange range(context.device(), "attention backward");
   Frame scratch(context.arena);
   const Tensor dqkv = context.arena.allocate(saved.qkv.dtype, saved.qkv.shape);
   const Tensor dnormed = context.arena.allocate(dresidual.dtype, dresidual.shape);
@@ -64,7 +64,7 @@ void Attention::backward(Context& context, const Batch& batch, const Tensor& ang
     Frame inner(context.arena);
     const Tensor dout = context.arena.allocate(saved.out.dtype, saved.out.shape);
     const Tensor dbranch =
-        context.tensor.gather_sequence(context, dresidual, [&](const Tensor& rows, std::int64_t first) {
+        context.tensor.gather_sequence(context, dresidual, [&](const Tensor& rows, int64_t first) {
           linear_backward_input(context, rows, wo.value, dout.row_range(first, rows.rows()));
         });
     linear_backward_weight(context, dbranch, saved.out, wo.gradient, wo.accumulate);
@@ -72,27 +72,27 @@ void Attention::backward(Context& context, const Batch& batch, const Tensor& ang
                        dqkv);
   }
   rope(context, dqkv, batch.position, angle, heads_, Direction::kBackward);
-  context.tensor.scatter_sum(context, dnormed, [&](const Tensor& partial, std::int64_t first) {
+  context.tensor.scatter_sum(context, dnormed, [&](const Tensor& partial, int64_t first) {
     linear_backward_input(context, dqkv.row_range(first, partial.rows()), wqkv.value, partial);
   });
   const Tensor normed =
-      context.tensor.gather_sequence(context, saved.norm.normed, [](const Tensor&, std::int64_t) {});
+      context.tensor.gather_sequence(context, saved.norm.normed, [](const Tensor&, int64_t) {});
   linear_backward_weight(context, dqkv, normed, wqkv.gradient, wqkv.accumulate);
   absorb_backward(context, norm, saved.norm, dnormed, dresidual);
 }
 
 void Attention::decode(Context& context, const CacheRows& rows, const Tensor& angle, Residual& residual,
                        const Saved& saved) const {
-  const Range range(context.device(), "attention decode");
+  const ProfilerRange range(context.device(), "attention decode");
   Frame scratch(context.arena);
   absorb(context, norm, epsilon_, residual, saved.norm);
-  context.tensor.gather_sequence(context, saved.norm.normed, [&](const Tensor& part, std::int64_t first) {
+  context.tensor.gather_sequence(context, saved.norm.normed, [&](const Tensor& part, int64_t first) {
     linear(context, part, wqkv.value, saved.qkv.row_range(first, part.rows()));
   });
   rope(context, saved.qkv, rows.position, angle, heads_, Direction::kForward);
   store_key_value(context, saved.qkv, rows.slot, rows.position, heads_, rows.cache);
   attention_cached(context, saved.qkv, rows.slot, rows.position, rows.cache, heads_, saved.out);
-  context.tensor.scatter_sum(context, residual.branch, [&](const Tensor& partial, std::int64_t first) {
+  context.tensor.scatter_sum(context, residual.branch, [&](const Tensor& partial, int64_t first) {
     linear(context, saved.out.row_range(first, partial.rows()), wo.value, partial);
   });
 }

@@ -4,8 +4,8 @@
 
 #include "model/batch.h"
 #include "model/config.h"
+#include "model/ops/tensor_axis.h"
 #include "model/residual.h"
-#include "model/tensor_axis.h"
 
 namespace ripstop {
 
@@ -33,14 +33,14 @@ class Attention {
   };
 
   /// Throws Error(kResources) where the heads do not divide by `tensor_count`, naming counts that work.
-  Attention(const ModelConfig& config, std::int64_t tensor_count);
+  Attention(const ModelConfig& config, int64_t tensor_count);
 
   Parameter norm;  ///< [C]
   Parameter wqkv;  ///< [(H+2K)D / t, C]
   Parameter wo;    ///< [C, HD / t]
 
   /// Space for Saved of N rows, in the caller's arena frame.
-  Saved allocate(Context& context, std::int64_t rows, DType dtype) const;
+  Saved allocate(Context& context, int64_t rows, DType dtype) const;
 
   /// Adds the residual's branch to its sum and leaves this layer's branch in its place. angle: see `rope`.
   /// Where `store` is given, all keys and values are stored there too (prefill of generation).
@@ -59,7 +59,7 @@ class Attention {
   const Heads& heads() const { return heads_; }
 
  private:
-  std::int64_t hidden_;
+  int64_t hidden_;
   double epsilon_;
   Heads heads_;
 };

@@ -7,26 +7,25 @@ namespace ripstop {
 namespace {
 
 // token, position, token order, target rows, targets, and one more for the offsets.
-constexpr std::int64_t kArrays = 6;
+constexpr int64_t kArrays = 6;
 
-std::int64_t longest(std::span<const std::int32_t> offset) {
-  std::int32_t most = 0;
-  for (std::size_t d = 1; d < offset.size(); ++d) most = std::max(most, offset[d] - offset[d - 1]);
+int64_t longest(std::span<const int32_t> offset) {
+  int32_t most = 0;
+  for (size_t d = 1; d < offset.size(); ++d) most = std::max(most, offset[d] - offset[d - 1]);
   return most;
 }
 
 }  // namespace
 
-BatchMemory::BatchMemory(const Device& device, MemoryLedger& ledger, std::int64_t sequences,
-                         std::int64_t positions)
+BatchMemory::BatchMemory(const Device& device, MemoryLedger& ledger, int64_t sequences, int64_t positions)
     : capacity_rows_(sequences * positions),
       positions_(positions),
       memory_(device, ledger, MemoryCategory::kActivations, 4 * (kArrays * capacity_rows_ + 1)) {}
 
-Batch BatchMemory::load(const Stream& stream, std::int64_t sequences, const HostTokens& tokens) {
-  const std::int64_t rows = sequences * positions_;
+Batch BatchMemory::load(const Stream& stream, int64_t sequences, const HostTokens& tokens) {
+  const int64_t rows = sequences * positions_;
   RIPSTOP_CHECK(rows <= capacity_rows_, "{} rows in memory for {}", rows, capacity_rows_);
-  const auto array = [&](std::int64_t number, std::int64_t count) {
+  const auto array = [&](int64_t number, int64_t count) {
     return tensor_in(memory_, 4 * number * capacity_rows_, DType::kInt32, {count});
   };
   Batch batch{.sequences = sequences,
@@ -43,23 +42,23 @@ Batch BatchMemory::load(const Stream& stream, std::int64_t sequences, const Host
     batch.targets = rows;
     return batch;
   }
-  const auto n = static_cast<std::size_t>(rows);
+  const auto n = static_cast<size_t>(rows);
   RIPSTOP_CHECK(tokens.token.size() == n && tokens.position.size() == n && tokens.target.size() == n &&
                     tokens.document_offset.size() >= 2 && tokens.document_offset.back() == rows,
                 "a host batch of {} tokens for {} rows", tokens.token.size(), rows);
-  batch.documents = static_cast<std::int64_t>(tokens.document_offset.size()) - 1;
+  batch.documents = static_cast<int64_t>(tokens.document_offset.size()) - 1;
   batch.longest_document = longest(tokens.document_offset);
 
   host_.resize(3 * n);
-  const std::span<std::int32_t> order(host_.data(), n);
+  const std::span<int32_t> order(host_.data(), n);
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
-    return tokens.token[static_cast<std::size_t>(a)] < tokens.token[static_cast<std::size_t>(b)];
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+    return tokens.token[static_cast<size_t>(a)] < tokens.token[static_cast<size_t>(b)];
   });
-  std::int32_t *target_row = host_.data() + n, *target = target_row + n;
-  for (std::size_t i = 0; i < n; ++i) {
+  int32_t *target_row = host_.data() + n, *target = target_row + n;
+  for (size_t i = 0; i < n; ++i) {
     if (tokens.target[i] < 0) continue;
-    target_row[batch.targets] = static_cast<std::int32_t>(i);
+    target_row[batch.targets] = static_cast<int32_t>(i);
     target[batch.targets++] = tokens.target[i];
   }
   copy_bytes(stream, batch.token.data, tokens.token.data(), 4 * rows);

@@ -13,13 +13,13 @@ class Block {
     Mlp::Saved mlp;
   };
 
-  Block(const ModelConfig& config, std::int64_t tensor_count)
+  Block(const ModelConfig& config, int64_t tensor_count)
       : attention(config, tensor_count), mlp(config, tensor_count) {}
 
   Attention attention;
   Mlp mlp;
 
-  Saved allocate(Context& context, std::int64_t rows, DType dtype) const {
+  Saved allocate(Context& context, int64_t rows, DType dtype) const {
     return {attention.allocate(context, rows, dtype), mlp.allocate(context, rows, dtype)};
   }
 

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "model/error.h"
+#include "model/core/error.h"
 
 namespace ripstop {
 namespace {

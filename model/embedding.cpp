@@ -3,18 +3,18 @@
 namespace ripstop {
 
 void Embedding::forward(Context& context, const Tensor& token, const Tensor& out) const {
-  const Range range(context.device(), "embedding forward");
-  const std::int64_t first_id = context.tensor.index() * table.value.rows();
-  context.tensor.scatter_sum(context, out, [&](const Tensor& partial, std::int64_t first) {
+  const ProfilerRange range(context.device(), "embedding forward");
+  const int64_t first_id = context.tensor.index() * table.value.rows();
+  context.tensor.scatter_sum(context, out, [&](const Tensor& partial, int64_t first) {
     embedding(context, token.row_range(first, partial.rows()), table.value, first_id, partial);
   });
 }
 
 void Embedding::backward(Context& context, const Batch& batch, const Tensor& dresidual) const {
-  const Range range(context.device(), "embedding backward");
+  const ProfilerRange range(context.device(), "embedding backward");
   Frame scratch(context.arena);
-  const Tensor dout = context.tensor.gather_sequence(context, dresidual, [](const Tensor&, std::int64_t) {});
-  const std::int64_t first_id = context.tensor.index() * table.gradient.rows();
+  const Tensor dout = context.tensor.gather_sequence(context, dresidual, [](const Tensor&, int64_t) {});
+  const int64_t first_id = context.tensor.index() * table.gradient.rows();
   embedding_backward(context, batch.token, batch.token_order, dout, first_id, table.gradient,
                      table.accumulate);
 }

@@ -1,8 +1,8 @@
 // Token embedding over this rank's slice of the vocabulary.
 #pragma once
 #include "model/batch.h"
+#include "model/ops/tensor_axis.h"
 #include "model/parameter.h"
-#include "model/tensor_axis.h"
 
 namespace ripstop {
 

@@ -2,42 +2,41 @@
 
 #include <algorithm>
 
-#include "model/rounding.h"
+#include "model/core/rounding.h"
 
 namespace ripstop {
 namespace {
 
-VocabularySlice slice_of(const ModelConfig& config, std::int64_t count, std::int64_t index) {
-  const std::int64_t rows = slice_extent(config.vocab_size, count);
-  const std::int64_t first = std::min(index * rows, config.vocab_size);
+VocabularySlice slice_of(const ModelConfig& config, int64_t count, int64_t index) {
+  const int64_t rows = slice_extent(config.vocab_size, count);
+  const int64_t first = std::min(index * rows, config.vocab_size);
   return {.first = first, .valid = std::min(rows, config.vocab_size - first)};
 }
 
 }  // namespace
 
-HeadLoss::HeadLoss(const ModelConfig& config, std::int64_t tensor_count, std::int64_t tensor_index)
+HeadLoss::HeadLoss(const ModelConfig& config, int64_t tensor_count, int64_t tensor_index)
     : hidden_(config.hidden_size),
       epsilon_(config.rms_norm_eps),
       slice_(slice_of(config, tensor_count, tensor_index)) {}
 
-HeadLoss::Saved HeadLoss::allocate(Context& context, std::int64_t rows, DType dtype) const {
+HeadLoss::Saved HeadLoss::allocate(Context& context, int64_t rows, DType dtype) const {
   return allocate_norm(context, context.tensor.local_rows(rows), hidden_, dtype);
 }
 
 void HeadLoss::forward_backward(Context& context, const Batch& batch, const Parameter& weights,
                                 Residual& residual, const Saved& saved, const Tensor& total,
                                 const Tensor& dresidual) const {
-  const Range range(context.device(), "head forward and backward");
+  const ProfilerRange range(context.device(), "head forward and backward");
   Frame scratch(context.arena);
   absorb(context, norm, epsilon_, residual, saved);
-  const Tensor normed =
-      context.tensor.gather_sequence(context, saved.normed, [](const Tensor&, std::int64_t) {});
+  const Tensor normed = context.tensor.gather_sequence(context, saved.normed, [](const Tensor&, int64_t) {});
   const Tensor dnormed = context.arena.allocate(dresidual.dtype, dresidual.shape);
-  const auto produce = [&](const Tensor& partial, std::int64_t) {
+  const auto produce = [&](const Tensor& partial, int64_t) {
     fill_zero(context, partial);
-    for (std::int64_t first = 0; first < batch.rows(); first += kChunkRows)
+    for (int64_t first = 0; first < batch.rows(); first += kChunkRows)
       chunk_loss(context, batch, weights, normed,
-                 {first, std::clamp<std::int64_t>(batch.targets - first, 0, kChunkRows)}, total, partial);
+                 {first, std::clamp<int64_t>(batch.targets - first, 0, kChunkRows)}, total, partial);
   };
   if (batch.targets == 0 && weights.accumulate == Accumulate::kNo) fill_zero(context, weights.gradient);
   context.tensor.scatter_sum(context, dnormed, produce, TensorAxis::Parts::kWhole);
@@ -47,14 +46,13 @@ void HeadLoss::forward_backward(Context& context, const Batch& batch, const Para
 
 void HeadLoss::forward(Context& context, const Batch& batch, const Parameter& weights, Residual& residual,
                        const Saved& saved, const Tensor& total) const {
-  const Range range(context.device(), "head forward");
+  const ProfilerRange range(context.device(), "head forward");
   Frame scratch(context.arena);
   absorb(context, norm, epsilon_, residual, saved);
-  const Tensor normed =
-      context.tensor.gather_sequence(context, saved.normed, [](const Tensor&, std::int64_t) {});
-  for (std::int64_t first = 0; first < batch.rows(); first += kChunkRows)
+  const Tensor normed = context.tensor.gather_sequence(context, saved.normed, [](const Tensor&, int64_t) {});
+  for (int64_t first = 0; first < batch.rows(); first += kChunkRows)
     chunk_loss(context, batch, weights, normed,
-               {first, std::clamp<std::int64_t>(batch.targets - first, 0, kChunkRows)}, total, Tensor{});
+               {first, std::clamp<int64_t>(batch.targets - first, 0, kChunkRows)}, total, Tensor{});
 }
 
 void HeadLoss::chunk_loss(Context& context, const Batch& batch, const Parameter& weights,
@@ -62,7 +60,7 @@ void HeadLoss::chunk_loss(Context& context, const Batch& batch, const Parameter&
                           const Tensor& dnormed) const {
   Frame scratch(context.arena);
   Arena& arena = context.arena;
-  const std::int64_t capacity = std::min(kChunkRows, batch.rows()), columns = weights.value.rows();
+  const int64_t capacity = std::min(kChunkRows, batch.rows()), columns = weights.value.rows();
   const bool train = !dnormed.empty(), convert_gradient = train && normed.dtype != DType::kFloat32;
   // Capacity, not use, is allocated and sent: a plan cannot know how many rows will have a target.
   const Tensor statistics = arena.allocate(DType::kFloat32, {capacity, 3});
@@ -71,7 +69,7 @@ void HeadLoss::chunk_loss(Context& context, const Batch& batch, const Parameter&
   const Tensor x = arena.allocate(normed.dtype, {capacity, hidden_});
   const Tensor logits = arena.allocate(DType::kFloat32, {capacity, columns});
   const Tensor dlogits = convert_gradient ? arena.allocate(normed.dtype, {capacity, columns}) : logits;
-  for (std::int64_t rows = capacity; rows > 0; rows -= rows % kRowStep > 0 ? rows % kRowStep : kRowStep) {
+  for (int64_t rows = capacity; rows > 0; rows -= rows % kRowStep > 0 ? rows % kRowStep : kRowStep) {
     reserve_linear(context, x.row_range(0, rows), weights.value, logits.row_range(0, rows));
     if (train)
       reserve_linear_backward(context, dlogits.row_range(0, rows), x.row_range(0, rows), weights.value,
@@ -79,7 +77,7 @@ void HeadLoss::chunk_loss(Context& context, const Batch& batch, const Parameter&
   }
   const Tensor row = batch.target_row.row_range(chunk.first, chunk.rows);
   const Tensor target = batch.target.row_range(chunk.first, chunk.rows);
-  const std::int64_t padded = std::min(round_up(chunk.rows, kRowStep), capacity);
+  const int64_t padded = std::min(round_up(chunk.rows, kRowStep), capacity);
   const auto used = [&](const Tensor& t) { return t.row_range(0, chunk.rows); };
   const auto multiplied = [&](const Tensor& t) { return t.row_range(0, padded); };
   const auto clear_padding = [&](const Tensor& t) {
@@ -109,8 +107,7 @@ void HeadLoss::logits(Context& context, const Parameter& weights, Residual& resi
                       const Tensor& row, const Tensor& logits) const {
   Frame scratch(context.arena);
   absorb(context, norm, epsilon_, residual, saved);
-  const Tensor normed =
-      context.tensor.gather_sequence(context, saved.normed, [](const Tensor&, std::int64_t) {});
+  const Tensor normed = context.tensor.gather_sequence(context, saved.normed, [](const Tensor&, int64_t) {});
   if (row.empty()) {
     linear(context, normed, weights.value, logits);
     return;
@@ -122,9 +119,9 @@ void HeadLoss::logits(Context& context, const Parameter& weights, Residual& resi
 
 void HeadLoss::predict(Context& context, const Parameter& weights, Residual& residual, const Saved& saved,
                        const Tensor& row, const Tensor& value, const Tensor& id) const {
-  const Range range(context.device(), "head forward");
+  const ProfilerRange range(context.device(), "head forward");
   Frame scratch(context.arena);
-  const std::int64_t rows = row.empty() ? saved.normed.rows() : row.count();
+  const int64_t rows = row.empty() ? saved.normed.rows() : row.count();
   const Tensor scores = context.arena.allocate(DType::kFloat32, {rows, weights.value.rows()});
   logits(context, weights, residual, saved, row, scores);
   const Tensor own_value = context.arena.allocate(DType::kFloat32, {rows});

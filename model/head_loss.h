@@ -2,8 +2,8 @@
 #pragma once
 #include "model/batch.h"
 #include "model/config.h"
+#include "model/ops/tensor_axis.h"
 #include "model/residual.h"
-#include "model/tensor_axis.h"
 
 namespace ripstop {
 
@@ -16,18 +16,18 @@ namespace ripstop {
 class HeadLoss {
  public:
   /// Rows of logits that exist at once.
-  static constexpr std::int64_t kChunkRows = 1024;
+  static constexpr int64_t kChunkRows = 1024;
   /// Rows of a chunk are multiplied in multiples of this: back ends make a plan or a kernel for every shape.
-  static constexpr std::int64_t kRowStep = 128;
+  static constexpr int64_t kRowStep = 128;
 
-  HeadLoss(const ModelConfig& config, std::int64_t tensor_count, std::int64_t tensor_index);
+  HeadLoss(const ModelConfig& config, int64_t tensor_count, int64_t tensor_index);
 
   Parameter norm;  ///< [C]
   Parameter
       output;  ///< [V / t, C]; unused where embeddings are tied: the embedding's table is handed in instead
 
   using Saved = NormSaved;
-  Saved allocate(Context& context, std::int64_t rows, DType dtype) const;
+  Saved allocate(Context& context, int64_t rows, DType dtype) const;
 
   /// Adds the batch's loss to total [1] float64 (equal on all ranks of the tensor axis), and writes dresidual
   /// [n, C], the gradient of the summed loss by the residual; writes or adds the gradients of norm and
@@ -56,13 +56,13 @@ class HeadLoss {
  private:
   /// One chunk: rows [first, first + rows) of the batch's targets.
   struct Chunk {
-    std::int64_t first = 0;
-    std::int64_t rows = 0;
+    int64_t first = 0;
+    int64_t rows = 0;
   };
   void chunk_loss(Context& context, const Batch& batch, const Parameter& weights, const Tensor& normed,
                   Chunk chunk, const Tensor& total, const Tensor& dnormed) const;
 
-  std::int64_t hidden_;
+  int64_t hidden_;
   double epsilon_;
   VocabularySlice slice_;
 };

@@ -8,15 +8,14 @@
 namespace ripstop {
 namespace {
 
-using Block = std::array<std::uint32_t, 4>;
+using Block = std::array<uint32_t, 4>;
 
-Block philox(Block counter, std::uint64_t key) {
-  auto k0 = static_cast<std::uint32_t>(key), k1 = static_cast<std::uint32_t>(key >> 32);
+Block philox(Block counter, uint64_t key) {
+  auto k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
   for (int round = 0; round < 10; ++round) {
-    const std::uint64_t a = std::uint64_t{0xD2511F53U} * counter[0],
-                        b = std::uint64_t{0xCD9E8D57U} * counter[2];
-    counter = {static_cast<std::uint32_t>(b >> 32) ^ counter[1] ^ k0, static_cast<std::uint32_t>(b),
-               static_cast<std::uint32_t>(a >> 32) ^ counter[3] ^ k1, static_cast<std::uint32_t>(a)};
+    const uint64_t a = uint64_t{0xD2511F53U} * counter[0], b = uint64_t{0xCD9E8D57U} * counter[2];
+    counter = {static_cast<uint32_t>(b >> 32) ^ counter[1] ^ k0, static_cast<uint32_t>(b),
+               static_cast<uint32_t>(a >> 32) ^ counter[3] ^ k1, static_cast<uint32_t>(a)};
     k0 += 0x9E3779B9U;
     k1 += 0xBB67AE85U;
   }
@@ -24,19 +23,19 @@ Block philox(Block counter, std::uint64_t key) {
 }
 
 // FNV-1a: any fixed function of the name serves, and it must never change.
-std::uint64_t hash(const std::string& text) {
-  std::uint64_t h = 0xcbf29ce484222325ULL;
+uint64_t hash(const std::string& text) {
+  uint64_t h = 0xcbf29ce484222325ULL;
   for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
   return h;
 }
 
 /// Two normal values from one block.
-std::array<double, 2> normal_pair(std::uint64_t seed, std::uint64_t name, std::uint64_t index) {
-  const Block bits = philox({static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32),
-                             static_cast<std::uint32_t>(name), static_cast<std::uint32_t>(name >> 32)},
+std::array<double, 2> normal_pair(uint64_t seed, uint64_t name, uint64_t index) {
+  const Block bits = philox({static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32),
+                             static_cast<uint32_t>(name), static_cast<uint32_t>(name >> 32)},
                             seed);
-  const auto uniform = [](std::uint32_t high, std::uint32_t low) {
-    return (static_cast<double>((std::uint64_t{high} << 21) ^ (low >> 11)) + 0.5) * 0x1p-53;
+  const auto uniform = [](uint32_t high, uint32_t low) {
+    return (static_cast<double>((uint64_t{high} << 21) ^ (low >> 11)) + 0.5) * 0x1p-53;
   };
   const double radius = std::sqrt(-2 * std::log(uniform(bits[0], bits[1])));
   const double angle = 2 * std::numbers::pi * uniform(bits[2], bits[3]);
@@ -44,11 +43,10 @@ std::array<double, 2> normal_pair(std::uint64_t seed, std::uint64_t name, std::u
 }
 
 // Elements [first, first + count); pairs come from one block.
-void fill_normal(double deviation, std::uint64_t seed, std::uint64_t name, std::int64_t first,
-                 std::int64_t count, float* out) {
-  for (std::int64_t i = first; i < first + count; ++i) {
-    const auto pair = normal_pair(seed, name, static_cast<std::uint64_t>(i / 2));
-    *out++ = static_cast<float>(deviation * pair[static_cast<std::size_t>(i % 2)]);
+void fill_normal(double deviation, uint64_t seed, uint64_t name, int64_t first, int64_t count, float* out) {
+  for (int64_t i = first; i < first + count; ++i) {
+    const auto pair = normal_pair(seed, name, static_cast<uint64_t>(i / 2));
+    *out++ = static_cast<float>(deviation * pair[static_cast<size_t>(i % 2)]);
     if (i % 2 == 0 && i + 1 < first + count) {
       *out++ = static_cast<float>(deviation * pair[1]);
       ++i;
@@ -60,16 +58,15 @@ void fill_normal(double deviation, std::uint64_t seed, std::uint64_t name, std::
 
 // Each element is a function of its place alone, so threads may share them out in any way: a model of 7
 // billion parameters takes one thread minutes.
-void initial_values(const ParameterSpec& parameter, std::uint64_t seed, std::int64_t first,
-                    std::int64_t count, float* out) {
+void initial_values(const ParameterSpec& parameter, uint64_t seed, int64_t first, int64_t count, float* out) {
   if (parameter.initial_deviation == 0) {
     std::fill_n(out, count, 1.0F);
     return;
   }
-  constexpr std::int64_t kPiece = 512;
-  const std::uint64_t name = hash(parameter.name);
+  constexpr int64_t kPiece = 512;
+  const uint64_t name = hash(parameter.name);
 #pragma omp parallel for if (count > 2 * kPiece)
-  for (std::int64_t at = 0; at < count; at += kPiece)
+  for (int64_t at = 0; at < count; at += kPiece)
     fill_normal(parameter.initial_deviation, seed, name, first + at, std::min(kPiece, count - at), out + at);
 }
 

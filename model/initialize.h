@@ -10,7 +10,6 @@ namespace ripstop {
 /// parameter: ones where its initial_deviation is 0, else normal values, each from its own Philox block keyed
 /// by (seed, name). Source: Philox 4x32-10, Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC
 /// 2011; Box-Muller.
-void initial_values(const ParameterSpec& parameter, std::uint64_t seed, std::int64_t first,
-                    std::int64_t count, float* out);
+void initial_values(const ParameterSpec& parameter, uint64_t seed, int64_t first, int64_t count, float* out);
 
 }  // namespace ripstop

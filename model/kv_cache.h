@@ -11,19 +11,19 @@ namespace ripstop {
 /// Owns them.
 class KeyValueCache {
  public:
-  KeyValueCache(const ModelConfig& config, std::int64_t tensor_count, std::int64_t slots,
-                std::int64_t positions, DType dtype, const Device& device, MemoryLedger& ledger)
+  KeyValueCache(const ModelConfig& config, int64_t tensor_count, int64_t slots, int64_t positions,
+                DType dtype, const Device& device, MemoryLedger& ledger)
       : shape_{slots, positions, 2, config.num_key_value_heads / tensor_count * config.head_size()},
         dtype_(dtype),
         memory_(device, ledger, MemoryCategory::kActivations,
                 config.num_hidden_layers * shape_.count() * element_bytes(dtype)) {}
 
   /// [slots, positions, 2, K*D / t] of one layer.
-  Tensor layer(std::int64_t number) const {
+  Tensor layer(int64_t number) const {
     return tensor_in(memory_, number * shape_.count() * element_bytes(dtype_), dtype_, shape_);
   }
-  std::int64_t slots() const { return shape_[0]; }
-  std::int64_t positions() const { return shape_[1]; }
+  int64_t slots() const { return shape_[0]; }
+  int64_t positions() const { return shape_[1]; }
 
  private:
   Shape shape_;

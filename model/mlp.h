@@ -1,8 +1,8 @@
 // SwiGLU feed-forward over this rank's slice of F, with the norm before it.
 #pragma once
 #include "model/config.h"
+#include "model/ops/tensor_axis.h"
 #include "model/residual.h"
-#include "model/tensor_axis.h"
 
 namespace ripstop {
 
@@ -18,13 +18,13 @@ class Mlp {
     Tensor gate_up;  ///< [N, 2F / t]; backward turns it into its gradient
   };
 
-  Mlp(const ModelConfig& config, std::int64_t tensor_count);
+  Mlp(const ModelConfig& config, int64_t tensor_count);
 
   Parameter norm;  ///< [C]
   Parameter w13;   ///< [2F / t, C]: w1 (gate) above w3 (up)
   Parameter w2;    ///< [C, F / t]
 
-  Saved allocate(Context& context, std::int64_t rows, DType dtype) const;
+  Saved allocate(Context& context, int64_t rows, DType dtype) const;
 
   /// Adds the residual's branch to its sum and leaves this layer's branch in its place.
   void forward(Context& context, Residual& residual, const Saved& saved) const;
@@ -34,8 +34,8 @@ class Mlp {
   void backward(Context& context, const Saved& saved, const Tensor& dresidual) const;
 
  private:
-  std::int64_t hidden_;
-  std::int64_t slice_;  ///< F / t, padding included
+  int64_t hidden_;
+  int64_t slice_;  ///< F / t, padding included
   double epsilon_;
 };
 

@@ -4,29 +4,29 @@
 #include <numeric>
 #include <utility>
 
-#include "model/rounding.h"
+#include "model/core/rounding.h"
 
 namespace ripstop {
 namespace {
 
 // GEMM kernels and 16-byte loads want the cut dim of a slice in steps of eight elements.
-constexpr std::int64_t kPaddingGrain = 8;
+constexpr int64_t kPaddingGrain = 8;
 
 PhysicalTensor one(ParameterSpec spec) {
   return {{std::move(spec)}};
 }
 
-ParameterSpec norm(std::string name, std::int64_t columns) {
+ParameterSpec norm(std::string name, int64_t columns) {
   return {.name = std::move(name), .rows = 1, .columns = columns, .decay = false};
 }
 
-UnitSpec block(const ModelConfig& config, std::int64_t layer, double deviation) {
-  const std::int64_t c = config.hidden_size, f = config.intermediate_size, d = config.head_size();
-  const std::int64_t q = config.num_attention_heads * d, kv = config.num_key_value_heads * d;
+UnitSpec block(const ModelConfig& config, int64_t layer, double deviation) {
+  const int64_t c = config.hidden_size, f = config.intermediate_size, d = config.head_size();
+  const int64_t q = config.num_attention_heads * d, kv = config.num_key_value_heads * d;
   const double output = deviation / std::sqrt(2.0 * static_cast<double>(config.num_hidden_layers));
   const std::string at = fmt::format("layers.{}", layer);
-  const auto matrix = [&](const char* name, std::int64_t rows, std::int64_t columns, Cut cut,
-                          std::int64_t grain, double from) {
+  const auto matrix = [&](const char* name, int64_t rows, int64_t columns, Cut cut, int64_t grain,
+                          double from) {
     return ParameterSpec{.name = fmt::format("{}.{}.weight", at, name),
                          .rows = rows,
                          .columns = columns,
@@ -48,18 +48,17 @@ UnitSpec block(const ModelConfig& config, std::int64_t layer, double deviation) 
 
 }  // namespace
 
-std::int64_t slice_extent(std::int64_t whole, std::int64_t slices, std::int64_t grain) {
+int64_t slice_extent(int64_t whole, int64_t slices, int64_t grain) {
   return round_up(divide_up(whole, slices), grain > 1 ? grain : kPaddingGrain);
 }
 
-std::int64_t PhysicalTensor::slice_rows(std::int64_t slices) const {
-  return std::accumulate(
-      parts.begin(), parts.end(), std::int64_t{0},
-      [&](std::int64_t sum, const ParameterSpec& p) { return sum + p.slice_rows(slices); });
+int64_t PhysicalTensor::slice_rows(int64_t slices) const {
+  return std::accumulate(parts.begin(), parts.end(), int64_t{0},
+                         [&](int64_t sum, const ParameterSpec& p) { return sum + p.slice_rows(slices); });
 }
 
 std::vector<UnitSpec> parameter_table(const ModelConfig& config) {
-  const std::int64_t c = config.hidden_size, v = config.vocab_size;
+  const int64_t c = config.hidden_size, v = config.vocab_size;
   const double deviation =
       config.initializer_range > 0 ? config.initializer_range : 1 / std::sqrt(static_cast<double>(c));
   const ParameterSpec table{.name = "tok_embeddings.weight",
@@ -75,7 +74,7 @@ std::vector<UnitSpec> parameter_table(const ModelConfig& config) {
     units.push_back({"vocabulary", {one(norm("norm.weight", c)), one(table)}});
   else
     units.push_back({"embedding", {one(table)}});
-  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
     units.push_back(block(config, layer, deviation));
   if (!config.tie_word_embeddings) units.push_back({"head", {one(norm("norm.weight", c)), one(output)}});
   return units;

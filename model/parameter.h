@@ -13,7 +13,7 @@
 namespace ripstop {
 
 /// How the tensor axis divides a parameter.
-enum class Cut : std::uint8_t {
+enum class Cut : uint8_t {
   kNone,     ///< every rank of the axis holds all of it
   kRows,     ///< dim 0: a rank computes some outputs (column-parallel in Megatron's words), or holds some
              ///< vocabulary
@@ -23,28 +23,28 @@ enum class Cut : std::uint8_t {
 /// Elements of a dim of `whole` elements that each of `slices` ranks holds in memory: equal shares on
 /// multiples of `grain`; with grain 1, of eight elements, as GEMM kernels want, so the last slices may end in
 /// padding.
-std::int64_t slice_extent(std::int64_t whole, std::int64_t slices, std::int64_t grain = 1);
+int64_t slice_extent(int64_t whole, int64_t slices, int64_t grain = 1);
 
 /// One logical parameter, as checkpoints and Hugging Face see it: a matrix [rows, columns], or a vector [1,
 /// columns].
 struct ParameterSpec {
   std::string name;  ///< Meta's: "layers.3.attention.wq.weight"
-  std::int64_t rows = 0;
-  std::int64_t columns = 0;
+  int64_t rows = 0;
+  int64_t columns = 0;
   Cut cut = Cut::kNone;
-  std::int64_t grain = 1;  ///< cuts fall on multiples of it in the cut dim: D where heads must stay whole
+  int64_t grain = 1;  ///< cuts fall on multiples of it in the cut dim: D where heads must stay whole
   double initial_deviation = 0;  ///< standard deviation of the initial normal values; 0: all ones
   bool decay = true;             ///< takes weight decay (norms do so only by optimizer.decay_norms)
 
-  std::int64_t count() const { return rows * columns; }
+  int64_t count() const { return rows * columns; }
   bool is_vector() const { return rows == 1; }
   /// Rows and columns that each of `slices` ranks holds in memory, padding included. A slice's first logical
   /// row (or column) is index * that extent; what lies beyond the logical size is padding, which is and
   /// stays zero.
-  std::int64_t slice_rows(std::int64_t slices) const {
+  int64_t slice_rows(int64_t slices) const {
     return cut == Cut::kRows ? slice_extent(rows, slices, grain) : rows;
   }
-  std::int64_t slice_columns(std::int64_t slices) const {
+  int64_t slice_columns(int64_t slices) const {
     return cut == Cut::kColumns ? slice_extent(columns, slices, grain) : columns;
   }
 };
@@ -54,8 +54,8 @@ struct ParameterSpec {
 struct PhysicalTensor {
   std::vector<ParameterSpec> parts;  ///< equal columns and cut
 
-  std::int64_t slice_rows(std::int64_t slices) const;
-  std::int64_t slice_columns(std::int64_t slices) const { return parts.front().slice_columns(slices); }
+  int64_t slice_rows(int64_t slices) const;
+  int64_t slice_columns(int64_t slices) const { return parts.front().slice_columns(slices); }
   bool replicated() const { return parts.front().cut == Cut::kNone; }
 };
 

@@ -2,7 +2,7 @@
 
 namespace ripstop {
 
-NormSaved allocate_norm(Context& context, std::int64_t rows, std::int64_t columns, DType dtype) {
+NormSaved allocate_norm(Context& context, int64_t rows, int64_t columns, DType dtype) {
   return {.sum = context.arena.allocate(dtype, {rows, columns}),
           .normed = context.arena.allocate(dtype, {rows, columns}),
           .inverse_rms = context.arena.allocate(DType::kFloat32, {rows})};

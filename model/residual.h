@@ -1,6 +1,6 @@
 // Residual: the stream between sub-layers, and the norm that every sub-layer begins with.
 #pragma once
-#include "model/context.h"
+#include "model/ops/context.h"
 #include "model/ops/ops.h"
 #include "model/parameter.h"
 
@@ -22,7 +22,7 @@ struct NormSaved {
 };
 
 /// Space for NormSaved in the caller's arena frame.
-NormSaved allocate_norm(Context& context, std::int64_t rows, std::int64_t columns, DType dtype);
+NormSaved allocate_norm(Context& context, int64_t rows, int64_t columns, DType dtype);
 
 /// Adds the residual's branch to its sum and norms it: residual.sum becomes saved.sum. Where saved.sum is
 /// residual.sum already (evaluation uses one NormSaved again and again), the sum is updated in place.

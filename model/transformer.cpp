@@ -5,11 +5,11 @@
 namespace ripstop {
 namespace {
 
-std::vector<float> angles(std::int64_t positions, std::int64_t head_size, double theta) {
+std::vector<float> angles(int64_t positions, int64_t head_size, double theta) {
   std::vector<float> table;
-  table.reserve(static_cast<std::size_t>(positions * head_size));
-  for (std::int64_t p = 0; p < positions; ++p)
-    for (std::int64_t i = 0; i < head_size / 2; ++i) {
+  table.reserve(static_cast<size_t>(positions * head_size));
+  for (int64_t p = 0; p < positions; ++p)
+    for (int64_t i = 0; i < head_size / 2; ++i) {
       const double angle = static_cast<double>(p) *
                            std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_size));
       table.push_back(static_cast<float>(std::cos(angle)));
@@ -20,12 +20,12 @@ std::vector<float> angles(std::int64_t positions, std::int64_t head_size, double
 
 }  // namespace
 
-Transformer::Transformer(const ModelConfig& config, std::int64_t tensor_count, std::int64_t tensor_index,
-                         std::int64_t positions, const Stream& stream, MemoryLedger& ledger)
-    : blocks(static_cast<std::size_t>(config.num_hidden_layers), Block(config, tensor_count)),
+Transformer::Transformer(const ModelConfig& config, int64_t tensor_count, int64_t tensor_index,
+                         int64_t positions, const Stream& stream, MemoryLedger& ledger)
+    : blocks(static_cast<size_t>(config.num_hidden_layers), Block(config, tensor_count)),
       head(config, tensor_count, tensor_index),
       config_(config) {
-  const std::int64_t d = config.head_size();
+  const int64_t d = config.head_size();
   angle_memory_ = Buffer(stream.device(), ledger, MemoryCategory::kActivations, 4 * positions * d);
   angle_ = tensor_in(angle_memory_, 0, DType::kFloat32, {positions, d / 2, 2});
   if (stream.device().kind == DeviceKind::kMeta) return;
@@ -34,7 +34,7 @@ Transformer::Transformer(const ModelConfig& config, std::int64_t tensor_count, s
   stream.synchronize();
 }
 
-std::vector<Parameter*> Transformer::parameters(std::size_t unit) {
+std::vector<Parameter*> Transformer::parameters(size_t unit) {
   if (unit == 0)
     return config_.tie_word_embeddings ? std::vector<Parameter*>{&head.norm, &embedding.table}
                                        : std::vector<Parameter*>{&embedding.table};

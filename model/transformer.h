@@ -14,8 +14,8 @@ class Transformer {
  public:
   /// Rotation angles are made for positions [0, positions). Throws Error(kResources) where the heads do not
   /// divide by `tensor_count`.
-  Transformer(const ModelConfig& config, std::int64_t tensor_count, std::int64_t tensor_index,
-              std::int64_t positions, const Stream& stream, MemoryLedger& ledger);
+  Transformer(const ModelConfig& config, int64_t tensor_count, int64_t tensor_index, int64_t positions,
+              const Stream& stream, MemoryLedger& ledger);
 
   Embedding embedding;
   std::vector<Block> blocks;
@@ -27,7 +27,7 @@ class Transformer {
   /// [positions, D/2, 2] float32: cosine and sine of position * theta^(-2i/D), computed in float64.
   const Tensor& angle() const { return angle_; }
   /// The parameters of unit number `unit` of parameter_table(config), in the order of its tensors.
-  std::vector<Parameter*> parameters(std::size_t unit);
+  std::vector<Parameter*> parameters(size_t unit);
 
  private:
   ModelConfig config_;

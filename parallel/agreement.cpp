@@ -14,15 +14,15 @@ namespace {
 
 struct RankGroup {
   std::string text;
-  std::vector<std::int64_t> ranks;
+  std::vector<int64_t> ranks;
   std::string where;  // of the first
 };
 
 // "0-2,5"
-std::string ranges(const std::vector<std::int64_t>& ranks) {
+std::string ranges(const std::vector<int64_t>& ranks) {
   std::string text;
-  for (std::size_t i = 0; i < ranks.size();) {
-    std::size_t end = i + 1;
+  for (size_t i = 0; i < ranks.size();) {
+    size_t end = i + 1;
     while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
     text += fmt::format("{}{}", text.empty() ? "" : ",", ranks[i]);
     if (end - i > 1) text += fmt::format("-{}", ranks[end - 1]);
@@ -42,9 +42,9 @@ std::string to_text(const std::optional<Error>& error) {
 Error from_text(const std::string& text, const std::string& before, const std::string& after) {
   std::istringstream words(text);
   int code = 0;
-  std::size_t bytes = 0;
+  size_t bytes = 0;
   if (!(words >> code >> bytes)) return {ExitCode::kBug, "a rank failed without saying how: " + text};
-  const auto begin = static_cast<std::size_t>(words.tellg()) + 1;
+  const auto begin = static_cast<size_t>(words.tellg()) + 1;
   return {static_cast<ExitCode>(code), before + text.substr(begin, bytes) + after,
           text.substr(begin + bytes)};
 }
@@ -56,7 +56,7 @@ void throw_first(const std::vector<std::string>& failures) {
   if (first == failures.end()) return;
   if (std::count(failures.begin(), failures.end(), *first) == std::ssize(failures))
     throw from_text(*first, "", "");
-  const std::int64_t others = std::count_if(first + 1, failures.end(), failed);
+  const int64_t others = std::count_if(first + 1, failures.end(), failed);
   throw from_text(*first, fmt::format("rank {}: ", first - failures.begin()),
                   others > 0 ? fmt::format(" (and {} more ranks failed)", others) : "");
 }
@@ -65,18 +65,18 @@ void throw_first(const std::vector<std::string>& failures) {
 
 void require_equal(Communicator& world, ExitCode code, const std::string& what, const std::string& text,
                    const std::string& where, const std::string& hint) {
-  constexpr std::size_t kShown = 4;
+  constexpr size_t kShown = 4;
   const std::vector<std::string> texts = world.all_gather_text(text), places = world.all_gather_text(where);
   std::vector<RankGroup> groups;
-  for (std::size_t r = 0; r < texts.size(); ++r) {
-    std::size_t g = 0;
+  for (size_t r = 0; r < texts.size(); ++r) {
+    size_t g = 0;
     while (g < groups.size() && groups[g].text != texts[r]) ++g;
     if (g == groups.size()) groups.push_back({texts[r], {}, places[r]});
-    groups[g].ranks.push_back(static_cast<std::int64_t>(r));
+    groups[g].ranks.push_back(static_cast<int64_t>(r));
   }
   if (groups.size() <= 1) return;
   std::string all;
-  for (std::size_t g = 0; g < groups.size() && g < kShown; ++g) {
+  for (size_t g = 0; g < groups.size() && g < kShown; ++g) {
     const bool one = groups[g].ranks.size() == 1;
     all += fmt::format("{}{} {} ({}{}): {}", g == 0 ? "" : "; ", one ? "rank" : "ranks",
                        ranges(groups[g].ranks), groups[g].where, one ? "" : ", ...", groups[g].text);
@@ -85,10 +85,10 @@ void require_equal(Communicator& world, ExitCode code, const std::string& what, 
   throw Error(code, fmt::format("{} differs between ranks: {}", what, all), hint);
 }
 
-std::int64_t least_of_all_ranks(Communicator& world, std::int64_t number) {
-  std::int64_t least = number;
+int64_t least_of_all_ranks(Communicator& world, int64_t number) {
+  int64_t least = number;
   for (const std::string& text : world.all_gather_text(std::to_string(number)))
-    least = std::min<std::int64_t>(least, std::stoll(text));
+    least = std::min<int64_t>(least, std::stoll(text));
   return least;
 }
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "model/function_ref.h"
+#include "model/core/function_ref.h"
 #include "parallel/communicator.h"
 
 namespace ripstop {
@@ -16,7 +16,7 @@ void require_equal(Communicator& world, ExitCode code, const std::string& what, 
 
 /// The least of the ranks' numbers, on all of them: what is decided from facts of one machine (its memory)
 /// must be decided alike everywhere. All ranks call.
-std::int64_t least_of_all_ranks(Communicator& world, std::int64_t number);
+int64_t least_of_all_ranks(Communicator& world, int64_t number);
 
 /// Rank 0's text, on all ranks. All ranks call.
 std::string text_of_rank_0(Communicator& world, const std::string& text);

@@ -4,32 +4,31 @@
 
 namespace ripstop {
 
-Part all_reduce_part(std::int64_t count, std::int64_t rank, std::int64_t size) {
-  const std::int64_t least = count / size, larger = count % size;
+Part all_reduce_part(int64_t count, int64_t rank, int64_t size) {
+  const int64_t least = count / size, larger = count % size;
   return {rank * least + std::min(rank, larger), least + (rank < larger ? 1 : 0)};
 }
 
-std::int64_t all_reduce_sent_bytes(std::int64_t count, DType dtype, std::int64_t rank, std::int64_t size) {
-  const std::int64_t own = all_reduce_part(count, rank, size).count;
+int64_t all_reduce_sent_bytes(int64_t count, DType dtype, int64_t rank, int64_t size) {
+  const int64_t own = all_reduce_part(count, rank, size).count;
   return (count - own + own * (size - 1)) * element_bytes(dtype);
 }
 
-std::int64_t broadcast_children(std::int64_t rank, std::int64_t root, std::int64_t size) {
-  const std::int64_t place = (rank - root + size) % size;
-  std::int64_t children = 0;
-  for (std::int64_t have = 1; have < size; have *= 2)
+int64_t broadcast_children(int64_t rank, int64_t root, int64_t size) {
+  const int64_t place = (rank - root + size) % size;
+  int64_t children = 0;
+  for (int64_t have = 1; have < size; have *= 2)
     if (place < have && place + have < size) ++children;
   return children;
 }
 
-std::int64_t reduce_scatter_scratch(std::int64_t whole_count, DType travel, std::int64_t size,
-                                    DeviceKind kind) {
+int64_t reduce_scatter_scratch(int64_t whole_count, DType travel, int64_t size, DeviceKind kind) {
   const bool sums_on_the_way = kind == DeviceKind::kCuda && travel == DType::kFloat32;
-  const std::int64_t pieces = sums_on_the_way ? std::min<std::int64_t>(size - 1, 1) : size - 1;
+  const int64_t pieces = sums_on_the_way ? std::min<int64_t>(size - 1, 1) : size - 1;
   return whole_count / size * pieces * element_bytes(travel);
 }
 
-std::int64_t all_reduce_scratch(std::int64_t count, DType dtype, std::int64_t size, DeviceKind kind) {
+int64_t all_reduce_scratch(int64_t count, DType dtype, int64_t size, DeviceKind kind) {
   if (kind == DeviceKind::kCuda) return 0;
   return all_reduce_part(count, 0, size).count * (size - 1) * element_bytes(dtype);
 }
@@ -48,17 +47,17 @@ void check_reduce_scatter(const Communicator& group, const Tensor& whole, const 
                 dtype_name(whole.dtype), dtype_name(travel));
   RIPSTOP_CHECK(own.count() * group.size() == whole.count(), "{} elements scattered over {} ranks into {}",
                 whole.count(), group.size(), own.count());
-  const std::int64_t needed = group.reduce_scatter_scratch_bytes(whole.count(), travel);
+  const int64_t needed = group.reduce_scatter_scratch_bytes(whole.count(), travel);
   RIPSTOP_CHECK(scratch.bytes() >= needed, "scratch of {} bytes, {} needed", scratch.bytes(), needed);
 }
 
 void check_all_reduce(const Communicator& group, const Tensor& x, const Tensor& scratch) {
-  const std::int64_t needed = group.all_reduce_scratch_bytes(x.count(), x.dtype);
+  const int64_t needed = group.all_reduce_scratch_bytes(x.count(), x.dtype);
   RIPSTOP_CHECK(scratch.bytes() >= needed, "scratch of {} bytes, {} needed", scratch.bytes(), needed);
 }
 
-void check_exchange(const Communicator& group, const Tensor& send, std::int64_t to, const Tensor& receive,
-                    std::int64_t from) {
+void check_exchange(const Communicator& group, const Tensor& send, int64_t to, const Tensor& receive,
+                    int64_t from) {
   check_peer(group, to);
   check_peer(group, from);
   const bool stays = to == group.rank();
@@ -68,7 +67,7 @@ void check_exchange(const Communicator& group, const Tensor& send, std::int64_t 
                 send.bytes(), receive.bytes());
 }
 
-void check_peer(const Communicator& group, std::int64_t rank) {
+void check_peer(const Communicator& group, int64_t rank) {
   RIPSTOP_CHECK(rank >= 0 && rank < group.size(), "rank {} of {}", rank, group.size());
 }
 

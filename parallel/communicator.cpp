@@ -36,29 +36,29 @@ namespace {
 // What groups without a wire share: nobody to wait for, nothing to be named.
 class Wireless : public Communicator {
  public:
-  Wireless(std::string name, std::int64_t rank, std::int64_t size, DeviceKind kind)
+  Wireless(std::string name, int64_t rank, int64_t size, DeviceKind kind)
       : name_(std::move(name)), rank_(rank), size_(size), kind_(kind) {}
-  std::int64_t rank() const override { return rank_; }
-  std::int64_t size() const override { return size_; }
+  int64_t rank() const override { return rank_; }
+  int64_t size() const override { return size_; }
   const std::string& name() const override { return name_; }
-  std::int64_t reduce_scatter_scratch_bytes(std::int64_t whole_count, DType travel) const override {
+  int64_t reduce_scatter_scratch_bytes(int64_t whole_count, DType travel) const override {
     return reduce_scatter_scratch(whole_count, travel, size_, kind_);
   }
-  std::int64_t all_reduce_scratch_bytes(std::int64_t count, DType dtype) const override {
+  int64_t all_reduce_scratch_bytes(int64_t count, DType dtype) const override {
     return all_reduce_scratch(count, dtype, size_, kind_);
   }
   std::vector<std::string> all_gather_text(const std::string& text) override {
-    return std::vector<std::string>(static_cast<std::size_t>(size_), text);
+    return std::vector<std::string>(static_cast<size_t>(size_), text);
   }
   void barrier() override {}
-  std::int64_t bytes_sent() const override { return bytes_sent_; }
+  int64_t bytes_sent() const override { return bytes_sent_; }
   double seconds_waited() const override { return 0; }
 
  protected:
   std::string name_;
-  std::int64_t rank_, size_;
+  int64_t rank_, size_;
   DeviceKind kind_;
-  std::int64_t bytes_sent_ = 0;
+  int64_t bytes_sent_ = 0;
 };
 
 class SelfCommunicator final : public Wireless {
@@ -83,14 +83,14 @@ class SelfCommunicator final : public Wireless {
   void all_reduce(const Stream&, const Tensor& x, Reduce, const Tensor& scratch) override {
     check_all_reduce(*this, x, scratch);
   }
-  void broadcast(const Stream&, const Tensor&, std::int64_t root) override { check_peer(*this, root); }
-  Pending start_exchange(const Stream& stream, const Tensor& send, std::int64_t to, const Tensor& receive,
-                         std::int64_t from) override {
+  void broadcast(const Stream&, const Tensor&, int64_t root) override { check_peer(*this, root); }
+  Pending start_exchange(const Stream& stream, const Tensor& send, int64_t to, const Tensor& receive,
+                         int64_t from) override {
     check_exchange(*this, send, to, receive, from);
     copy_bytes(stream, receive.data, send.data, send.bytes());
     return {};
   }
-  std::unique_ptr<Communicator> split(std::int64_t, std::int64_t, const std::string& name) override {
+  std::unique_ptr<Communicator> split(int64_t, int64_t, const std::string& name) override {
     return make_self_communicator(name);
   }
 };
@@ -114,17 +114,17 @@ class PlannedCommunicator final : public Wireless {
     check_all_reduce(*this, x, scratch);
     bytes_sent_ += all_reduce_sent_bytes(x.count(), x.dtype, rank_, size_);
   }
-  void broadcast(const Stream&, const Tensor& x, std::int64_t root) override {
+  void broadcast(const Stream&, const Tensor& x, int64_t root) override {
     check_peer(*this, root);
     bytes_sent_ += x.bytes() * broadcast_children(rank_, root, size_);
   }
-  Pending start_exchange(const Stream&, const Tensor& send, std::int64_t to, const Tensor& receive,
-                         std::int64_t from) override {
+  Pending start_exchange(const Stream&, const Tensor& send, int64_t to, const Tensor& receive,
+                         int64_t from) override {
     check_exchange(*this, send, to, receive, from);
     if (to != rank_) bytes_sent_ += send.bytes();
     return {};
   }
-  std::unique_ptr<Communicator> split(std::int64_t, std::int64_t, const std::string& name) override {
+  std::unique_ptr<Communicator> split(int64_t, int64_t, const std::string& name) override {
     throw Error(ExitCode::kBug, "a planned group cannot be split into " + name + ": who else is in it?");
   }
 };
@@ -135,8 +135,8 @@ std::unique_ptr<Communicator> make_self_communicator(const std::string& name) {
   return std::make_unique<SelfCommunicator>(name);
 }
 
-std::unique_ptr<Communicator> make_planned_communicator(const std::string& name, std::int64_t rank,
-                                                        std::int64_t size, DeviceKind kind) {
+std::unique_ptr<Communicator> make_planned_communicator(const std::string& name, int64_t rank, int64_t size,
+                                                        DeviceKind kind) {
   RIPSTOP_CHECK(size >= 1 && rank >= 0 && rank < size, "rank {} of {}", rank, size);
   return std::make_unique<PlannedCommunicator>(name, rank, size, kind);
 }

@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "model/core/function_ref.h"
 #include "model/device/cuda_machine.h"
 #include "model/device/device.h"
 #include "model/device/tensor.h"
-#include "model/function_ref.h"
 #include "model/ops/ops.h"
 
 namespace ripstop {
@@ -67,8 +67,8 @@ class Communicator {
  public:
   virtual ~Communicator() = default;
 
-  virtual std::int64_t rank() const = 0;
-  virtual std::int64_t size() const = 0;
+  virtual int64_t rank() const = 0;
+  virtual int64_t size() const = 0;
   /// What messages call this group: "world", "replicate", kFsdpAxis, "tensor".
   virtual const std::string& name() const = 0;
 
@@ -77,7 +77,7 @@ class Communicator {
   [[nodiscard]] virtual Pending all_gather(const Stream& stream, const Tensor& own, const Tensor& all) = 0;
 
   /// Scratch that `reduce_scatter` of `whole` travelling as `travel` needs.
-  virtual std::int64_t reduce_scatter_scratch_bytes(std::int64_t whole_count, DType travel) const = 0;
+  virtual int64_t reduce_scatter_scratch_bytes(int64_t whole_count, DType travel) const = 0;
 
   /// own [n] (+)= the sum over all ranks of their piece number rank() of whole [size * n]. whole and own have
   /// one dtype: float32, or bfloat16 (activations; the sum is in float32 and rounded once). `travel` is what
@@ -90,23 +90,22 @@ class Communicator {
                                                const Tensor& scratch) = 0;
 
   /// Scratch that `all_reduce` of `count` elements needs.
-  virtual std::int64_t all_reduce_scratch_bytes(std::int64_t count, DType dtype) const = 0;
+  virtual int64_t all_reduce_scratch_bytes(int64_t count, DType dtype) const = 0;
 
   /// Replaces x by its sum or maximum over all ranks, equal bits on all. float32, float64, bfloat16, int32.
   /// Blocks (in stream order). Sends at most 2 * bytes(x) * (size - 1) / size, rounded up to whole elements.
   virtual void all_reduce(const Stream& stream, const Tensor& x, Reduce reduce, const Tensor& scratch) = 0;
 
   /// Replaces x on every rank by rank `root`'s. Blocks (in stream order).
-  virtual void broadcast(const Stream& stream, const Tensor& x, std::int64_t root) = 0;
+  virtual void broadcast(const Stream& stream, const Tensor& x, int64_t root) = 0;
 
   /// Sends `send` to rank `to` and receives `receive` from rank `from`, of whatever size that rank sends;
   /// `to` and `from` are both this rank or both others. Returns at once.
-  [[nodiscard]] virtual Pending start_exchange(const Stream& stream, const Tensor& send, std::int64_t to,
-                                               const Tensor& receive, std::int64_t from) = 0;
+  [[nodiscard]] virtual Pending start_exchange(const Stream& stream, const Tensor& send, int64_t to,
+                                               const Tensor& receive, int64_t from) = 0;
 
   /// start_exchange, and its wait. Blocks (in stream order).
-  void exchange(const Stream& stream, const Tensor& send, std::int64_t to, const Tensor& receive,
-                std::int64_t from) {
+  void exchange(const Stream& stream, const Tensor& send, int64_t to, const Tensor& receive, int64_t from) {
     start_exchange(stream, send, to, receive, from).wait();
   }
 
@@ -116,7 +115,7 @@ class Communicator {
   /// Tells the back end of `bytes` bytes of that memory, so that collectives that begin and end in it need no
   /// copies of their own. All ranks call, with equal sizes, and use parts at equal offsets from then on. Null
   /// where that changes nothing. The group outlives what is returned, the memory as well.
-  [[nodiscard]] virtual std::unique_ptr<Registration> register_memory(void*, std::int64_t) { return nullptr; }
+  [[nodiscard]] virtual std::unique_ptr<Registration> register_memory(void*, int64_t) { return nullptr; }
 
   /// A short text of every rank, in rank order: for agreement at start-up, error reports, host names. Blocks.
   virtual std::vector<std::string> all_gather_text(const std::string& text) = 0;
@@ -129,11 +128,10 @@ class Communicator {
   virtual void await(const char* operation, FunctionRef<bool()> done);
 
   /// The group of the ranks that give the same color, in the order of key.
-  virtual std::unique_ptr<Communicator> split(std::int64_t color, std::int64_t key,
-                                              const std::string& name) = 0;
+  virtual std::unique_ptr<Communicator> split(int64_t color, int64_t key, const std::string& name) = 0;
 
   /// Bytes this rank has sent in tensor collectives, its own block excluded (what each operation's doc says).
-  virtual std::int64_t bytes_sent() const = 0;
+  virtual int64_t bytes_sent() const = 0;
   /// Seconds the caller spent inside waits.
   virtual double seconds_waited() const = 0;
 };
@@ -143,8 +141,7 @@ std::unique_ptr<Communicator> make_self_communicator(const std::string& name);
 
 /// Rank `rank` of a group of `size` that does not exist: counts bytes as a real one would and moves nothing.
 /// What the planner runs a step with, on kMeta; `kind` is the planned device's.
-std::unique_ptr<Communicator> make_planned_communicator(const std::string& name, std::int64_t rank,
-                                                        std::int64_t size,
+std::unique_ptr<Communicator> make_planned_communicator(const std::string& name, int64_t rank, int64_t size,
                                                         DeviceKind kind = DeviceKind::kCpu);
 
 /// The group of `host` for tensors on `device` where no library moves device memory between the ranks

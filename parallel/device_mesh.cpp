@@ -12,57 +12,57 @@ namespace ripstop {
 namespace {
 
 // Divisors of `n` in rising order.
-std::vector<std::int64_t> divisors(std::int64_t n) {
-  std::vector<std::int64_t> result;
-  for (std::int64_t d = 1; d <= n; ++d)
+std::vector<int64_t> divisors(int64_t n) {
+  std::vector<int64_t> result;
+  for (int64_t d = 1; d <= n; ++d)
     if (n % d == 0) result.push_back(d);
   return result;
 }
 
 // "replicate 1 x fsdp 3 x tensor 2, ...": meshes of `ranks` ranks, the nearest to what was asked for first.
-std::string meshes_that_fit(const MeshSizes& asked, std::int64_t ranks) {
+std::string meshes_that_fit(const MeshSizes& asked, int64_t ranks) {
   std::vector<MeshSizes> all;
-  for (const std::int64_t replicate : divisors(ranks))
-    for (const std::int64_t tensor : divisors(ranks / replicate))
+  for (const int64_t replicate : divisors(ranks))
+    for (const int64_t tensor : divisors(ranks / replicate))
       all.push_back({replicate, ranks / replicate / tensor, tensor});
   const auto distance = [&](const MeshSizes& m) {
-    const auto far = [](std::int64_t a, std::int64_t b) { return std::abs(a - b); };
+    const auto far = [](int64_t a, int64_t b) { return std::abs(a - b); };
     return std::tuple(far(m.replicate, asked.replicate) + far(m.tensor, asked.tensor), m.replicate,
                       -m.tensor);
   };
   std::sort(all.begin(), all.end(),
             [&](const MeshSizes& a, const MeshSizes& b) { return distance(a) < distance(b); });
   std::string text;
-  for (std::size_t i = 0; i < all.size() && i < 3; ++i) text += (i == 0 ? "" : ", ") + all[i].to_text();
+  for (size_t i = 0; i < all.size() && i < 3; ++i) text += (i == 0 ? "" : ", ") + all[i].to_text();
   return text;
 }
 
 // Ranks of each node, both in the order of their lowest rank.
-std::vector<std::vector<std::int64_t>> ranks_by_node(const std::vector<std::int64_t>& node_of_rank) {
-  std::vector<std::vector<std::int64_t>> nodes;
-  std::map<std::int64_t, std::size_t> index;
-  for (std::size_t r = 0; r < node_of_rank.size(); ++r) {
+std::vector<std::vector<int64_t>> ranks_by_node(const std::vector<int64_t>& node_of_rank) {
+  std::vector<std::vector<int64_t>> nodes;
+  std::map<int64_t, size_t> index;
+  for (size_t r = 0; r < node_of_rank.size(); ++r) {
     const auto [place, is_new] = index.try_emplace(node_of_rank[r], nodes.size());
     if (is_new) nodes.emplace_back();
-    nodes[place->second].push_back(static_cast<std::int64_t>(r));
+    nodes[place->second].push_back(static_cast<int64_t>(r));
   }
   return nodes;
 }
 
-[[noreturn]] void refuse_nodes(const std::vector<std::vector<std::int64_t>>& nodes, const MeshSizes& sizes,
+[[noreturn]] void refuse_nodes(const std::vector<std::vector<int64_t>>& nodes, const MeshSizes& sizes,
                                const std::vector<std::string>& hosts) {
-  constexpr std::size_t kShown = 8;
-  std::int64_t fits = 0;
+  constexpr size_t kShown = 8;
+  int64_t fits = 0;
   std::string shown;
-  for (std::size_t n = 0; n < nodes.size(); ++n) {
-    fits = std::gcd(fits, static_cast<std::int64_t>(nodes[n].size()));
-    const auto first = static_cast<std::size_t>(nodes[n].front());
+  for (size_t n = 0; n < nodes.size(); ++n) {
+    fits = std::gcd(fits, static_cast<int64_t>(nodes[n].size()));
+    const auto first = static_cast<size_t>(nodes[n].front());
     const std::string name = first < hosts.size() ? hosts[first] : fmt::format("node {}", n);
     if (n < kShown) shown += fmt::format("{}{} has {}", n == 0 ? "" : ", ", name, nodes[n].size());
   }
   if (nodes.size() > kShown) shown += fmt::format(", and {} more nodes", nodes.size() - kShown);
   std::string tensor;
-  for (const std::int64_t t : divisors(fits)) tensor += (tensor.empty() ? "" : ", ") + std::to_string(t);
+  for (const int64_t t : divisors(fits)) tensor += (tensor.empty() ? "" : ", ") + std::to_string(t);
   throw Error(ExitCode::kResources,
               fmt::format("{}: a tensor group of {} ranks does not fit inside the nodes: {}", sizes.to_text(),
                           sizes.tensor, shown),
@@ -72,8 +72,8 @@ std::vector<std::vector<std::int64_t>> ranks_by_node(const std::vector<std::int6
 }
 
 // The group of one rank where the axis has no other: no message is worth sending to oneself.
-std::unique_ptr<Communicator> axis_of(Communicator& world, std::int64_t size, std::int64_t color,
-                                      std::int64_t key, const std::string& name) {
+std::unique_ptr<Communicator> axis_of(Communicator& world, int64_t size, int64_t color, int64_t key,
+                                      const std::string& name) {
   std::unique_ptr<Communicator> axis = world.split(color, key, name);
   return size == 1 ? make_self_communicator(name) : std::move(axis);
 }
@@ -85,12 +85,12 @@ std::string MeshSizes::to_text() const {
                      fsdp == 0 ? "auto" : std::to_string(fsdp), tensor);
 }
 
-MeshSizes resolve_mesh(const MeshSizes& sizes, std::int64_t ranks) {
+MeshSizes resolve_mesh(const MeshSizes& sizes, int64_t ranks) {
   if (sizes.replicate < 1 || sizes.fsdp < 0 || sizes.tensor < 1)
     fail(ExitCode::kResources, "mesh {} is no mesh: sizes begin at 1", sizes.to_text());
   MeshSizes result = sizes;
-  const std::int64_t others = sizes.replicate * sizes.tensor;
-  if (sizes.fsdp == 0) result.fsdp = std::max<std::int64_t>(1, ranks / others);
+  const int64_t others = sizes.replicate * sizes.tensor;
+  if (sizes.fsdp == 0) result.fsdp = std::max<int64_t>(1, ranks / others);
   if (result.ranks() == ranks) return result;
   const std::string needs = sizes.fsdp == 0
                                 ? fmt::format("a multiple of {} ranks", others)
@@ -99,38 +99,37 @@ MeshSizes resolve_mesh(const MeshSizes& sizes, std::int64_t ranks) {
               fmt::format("start as many ranks, or with {}: {}", ranks, meshes_that_fit(sizes, ranks)));
 }
 
-std::vector<std::int64_t> mesh_order(const std::vector<std::int64_t>& node_of_rank, const MeshSizes& sizes,
-                                     bool across_nodes, const std::vector<std::string>& hosts) {
-  const auto tensor = static_cast<std::size_t>(sizes.tensor);
-  RIPSTOP_CHECK(static_cast<std::int64_t>(node_of_rank.size()) == sizes.ranks(), "{} ranks for {}",
+std::vector<int64_t> mesh_order(const std::vector<int64_t>& node_of_rank, const MeshSizes& sizes,
+                                bool across_nodes, const std::vector<std::string>& hosts) {
+  const auto tensor = static_cast<size_t>(sizes.tensor);
+  RIPSTOP_CHECK(static_cast<int64_t>(node_of_rank.size()) == sizes.ranks(), "{} ranks for {}",
                 node_of_rank.size(), sizes.to_text());
   const auto nodes = ranks_by_node(node_of_rank);
-  std::vector<std::vector<std::int64_t>> groups;
-  std::vector<std::int64_t> left_over;
+  std::vector<std::vector<int64_t>> groups;
+  std::vector<int64_t> left_over;
   for (const auto& ranks : nodes) {
-    const std::size_t whole = ranks.size() / tensor * tensor;
+    const size_t whole = ranks.size() / tensor * tensor;
     if (whole != ranks.size() && !across_nodes) refuse_nodes(nodes, sizes, hosts);
     const auto begin = ranks.begin();
-    for (std::size_t r = 0; r < whole; r += tensor)
-      groups.emplace_back(begin + static_cast<std::ptrdiff_t>(r),
-                          begin + static_cast<std::ptrdiff_t>(r + tensor));
-    left_over.insert(left_over.end(), begin + static_cast<std::ptrdiff_t>(whole), ranks.end());
+    for (size_t r = 0; r < whole; r += tensor)
+      groups.emplace_back(begin + static_cast<ptrdiff_t>(r), begin + static_cast<ptrdiff_t>(r + tensor));
+    left_over.insert(left_over.end(), begin + static_cast<ptrdiff_t>(whole), ranks.end());
   }
-  for (std::size_t r = 0; r < left_over.size(); r += tensor) {
-    const auto begin = left_over.begin() + static_cast<std::ptrdiff_t>(r);
-    groups.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(tensor));
+  for (size_t r = 0; r < left_over.size(); r += tensor) {
+    const auto begin = left_over.begin() + static_cast<ptrdiff_t>(r);
+    groups.emplace_back(begin, begin + static_cast<ptrdiff_t>(tensor));
   }
   // Rank 0 prints and writes: whoever looks at the launcher's numbers expects it to be the first.
   const auto first = std::find_if(groups.begin(), groups.end(), [](const auto& group) {
     return std::find(group.begin(), group.end(), 0) != group.end();
   });
   std::rotate(groups.begin(), first, first + 1);
-  std::vector<std::int64_t> order;
+  std::vector<int64_t> order;
   for (const auto& group : groups) order.insert(order.end(), group.begin(), group.end());
   return order;
 }
 
-MeshCoordinates mesh_coordinates(const MeshSizes& sizes, std::int64_t position) {
+MeshCoordinates mesh_coordinates(const MeshSizes& sizes, int64_t position) {
   return {position / (sizes.tensor * sizes.fsdp), position / sizes.tensor % sizes.fsdp,
           position % sizes.tensor};
 }
@@ -143,15 +142,15 @@ DeviceMesh::DeviceMesh(MpiWorld& world, const MeshSizes& sizes, bool allow_tenso
     : sizes_(resolve_mesh(sizes, world.communicator().size())), mpi_(&world) {
   const std::unique_ptr<Communicator> on_device = make_device_communicator(world, device);
   Communicator& all = on_device == nullptr ? world.communicator() : *on_device;
-  std::vector<std::int64_t> nodes;
+  std::vector<int64_t> nodes;
   std::vector<std::string> hosts;
   for (const RankHost& place : world.places()) {
     nodes.push_back(place.node);
     hosts.push_back(place.host);
   }
-  const std::vector<std::int64_t> order = mesh_order(nodes, sizes_, allow_tensor_across_nodes, hosts);
-  for (const std::int64_t rank : order) hosts_.push_back(hosts[static_cast<std::size_t>(rank)]);
-  const std::int64_t position = std::find(order.begin(), order.end(), all.rank()) - order.begin();
+  const std::vector<int64_t> order = mesh_order(nodes, sizes_, allow_tensor_across_nodes, hosts);
+  for (const int64_t rank : order) hosts_.push_back(hosts[static_cast<size_t>(rank)]);
+  const int64_t position = std::find(order.begin(), order.end(), all.rank()) - order.begin();
   coordinates_ = mesh_coordinates(sizes_, position);
   const auto [r, f, t] = coordinates_;
   world_ = all.split(0, position, "world");
@@ -171,7 +170,7 @@ DeviceMesh DeviceMesh::planned(const MeshSizes& sizes, const MeshCoordinates& co
   mesh.fsdp_gather_ = make_planned_communicator(kFsdpAxis, f, sizes.fsdp, kind);
   mesh.fsdp_reduce_ = make_planned_communicator(kFsdpAxis, f, sizes.fsdp, kind);
   mesh.tensor_ = make_planned_communicator("tensor", t, sizes.tensor, kind);
-  mesh.hosts_.assign(static_cast<std::size_t>(sizes.ranks()), "planned");
+  mesh.hosts_.assign(static_cast<size_t>(sizes.ranks()), "planned");
   return mesh;
 }
 
@@ -186,26 +185,26 @@ DeviceMesh::AxisTotals DeviceMesh::seconds_waited() const {
 }
 
 std::string DeviceMesh::describe() const {
-  constexpr std::size_t kShown = 16;
+  constexpr size_t kShown = 16;
   std::vector<std::string> lines;
-  for (std::int64_t data = 0; data < data_ranks(); ++data) {
+  for (int64_t data = 0; data < data_ranks(); ++data) {
     const auto begin = hosts_.begin() + data * sizes_.tensor;
     std::string on = *begin;
     for (auto host = begin + 1; host != begin + sizes_.tensor; ++host)
       if (std::find(begin, host, *host) == host) on += ", " + *host;
-    const std::int64_t first = data * sizes_.tensor, last = first + sizes_.tensor - 1;
+    const int64_t first = data * sizes_.tensor, last = first + sizes_.tensor - 1;
     const std::string ranks =
         first == last ? fmt::format("rank {}", first) : fmt::format("ranks {}-{}", first, last);
     lines.push_back(
         fmt::format("  replicate {}  fsdp {}  {:<14} {}", data / sizes_.fsdp, data % sizes_.fsdp, ranks, on));
   }
   std::string text = fmt::format("mesh {}: {} rank{}", sizes_.to_text(), ranks(), ranks() == 1 ? "" : "s");
-  for (std::size_t i = 0; i < lines.size() && i < kShown; ++i) text += "\n" + lines[i];
+  for (size_t i = 0; i < lines.size() && i < kShown; ++i) text += "\n" + lines[i];
   if (lines.size() > kShown) text += fmt::format("\n  ... and {} more", lines.size() - kShown);
   return text;
 }
 
-void DeviceMesh::set_step(std::int64_t step) const {
+void DeviceMesh::set_step(int64_t step) const {
   if (mpi_ != nullptr) mpi_->set_step(step);
 }
 

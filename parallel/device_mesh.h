@@ -12,34 +12,34 @@ namespace ripstop {
 
 /// Ranks along each axis. Written "replicate 2 x fsdp 2 x tensor 2".
 struct MeshSizes {
-  std::int64_t replicate = 1;
-  std::int64_t fsdp = 0;  ///< 0: as many as the other two leave
-  std::int64_t tensor = 1;
+  int64_t replicate = 1;
+  int64_t fsdp = 0;  ///< 0: as many as the other two leave
+  int64_t tensor = 1;
 
-  std::int64_t ranks() const { return replicate * fsdp * tensor; }
+  int64_t ranks() const { return replicate * fsdp * tensor; }
   std::string to_text() const;
   bool operator==(const MeshSizes&) const = default;
 };
 
 /// A rank's place on the mesh.
 struct MeshCoordinates {
-  std::int64_t replicate = 0, fsdp = 0, tensor = 0;
+  int64_t replicate = 0, fsdp = 0, tensor = 0;
   bool operator==(const MeshCoordinates&) const = default;
 };
 
 /// `sizes` with fsdp filled in. Throws Error(kResources), with the meshes of about this shape that fit, where
 /// `ranks` ranks are not what the sizes need.
-MeshSizes resolve_mesh(const MeshSizes& sizes, std::int64_t ranks);
+MeshSizes resolve_mesh(const MeshSizes& sizes, int64_t ranks);
 
 /// Which rank of the world takes which place, tensor fastest, then fsdp, then replicate: every tensor group
 /// inside one node, nodes one after another, the world's rank 0 first, whatever order the launcher gave.
 /// `node_of_rank` names each rank's node by any number. Where nodes do not divide into tensor groups: Error
 /// (kResources) with the nodes and the sizes that fit, or, with `across_nodes`, as few groups as possible
 /// across nodes. `sizes` are resolved. Pure.
-std::vector<std::int64_t> mesh_order(const std::vector<std::int64_t>& node_of_rank, const MeshSizes& sizes,
-                                     bool across_nodes, const std::vector<std::string>& hosts = {});
+std::vector<int64_t> mesh_order(const std::vector<int64_t>& node_of_rank, const MeshSizes& sizes,
+                                bool across_nodes, const std::vector<std::string>& hosts = {});
 
-MeshCoordinates mesh_coordinates(const MeshSizes& sizes, std::int64_t position);
+MeshCoordinates mesh_coordinates(const MeshSizes& sizes, int64_t position);
 
 /// The mesh as one rank sees it. Owns its communicators. Ranks of `world()` are positions: tensor fastest.
 class DeviceMesh {
@@ -58,8 +58,8 @@ class DeviceMesh {
   const MeshSizes& sizes() const { return sizes_; }
   const MeshCoordinates& coordinates() const { return coordinates_; }
   /// This rank's position: its rank in `world()`.
-  std::int64_t position() const { return world_->rank(); }
-  std::int64_t ranks() const { return sizes_.ranks(); }
+  int64_t position() const { return world_->rank(); }
+  int64_t ranks() const { return sizes_.ranks(); }
 
   /// All ranks, in mesh order.
   Communicator& world() const { return *world_; }
@@ -71,15 +71,15 @@ class DeviceMesh {
   Communicator& fsdp_reduce() const { return *fsdp_reduce_; }
 
   /// Ranks of a tensor group work on the same sequences; which of the groups this is, and how many.
-  std::int64_t data_rank() const { return coordinates_.replicate * sizes_.fsdp + coordinates_.fsdp; }
-  std::int64_t data_ranks() const { return sizes_.replicate * sizes_.fsdp; }
+  int64_t data_rank() const { return coordinates_.replicate * sizes_.fsdp + coordinates_.fsdp; }
+  int64_t data_ranks() const { return sizes_.replicate * sizes_.fsdp; }
 
   /// Bytes sent and seconds waited along each axis since the start, all its communicators together.
   struct AxisTotals {
     double replicate = 0, fsdp = 0, tensor = 0;
   };
   struct AxisBytes {
-    std::int64_t replicate = 0, fsdp = 0, tensor = 0;
+    int64_t replicate = 0, fsdp = 0, tensor = 0;
     bool operator==(const AxisBytes&) const = default;
   };
   AxisBytes bytes_sent() const;
@@ -92,7 +92,7 @@ class DeviceMesh {
   std::string describe() const;
 
   /// The step that errors of this mesh's communicators name from now on. Nothing on a planned mesh.
-  void set_step(std::int64_t step) const;
+  void set_step(int64_t step) const;
 
  private:
   DeviceMesh(const MeshSizes& sizes, const MeshCoordinates& coordinates);

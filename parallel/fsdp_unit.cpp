@@ -5,14 +5,13 @@
 
 namespace ripstop {
 
-SlotPool::SlotPool(GroupMemory& memory, MemoryCategory category, std::int64_t slots, DType dtype,
-                   std::int64_t elements)
-    : taken_(static_cast<std::size_t>(slots), false) {
-  for (std::int64_t s = 0; s < slots; ++s) slots_.push_back(memory.take(category, dtype, {elements}));
+SlotPool::SlotPool(GroupMemory& memory, MemoryCategory category, int64_t slots, DType dtype, int64_t elements)
+    : taken_(static_cast<size_t>(slots), false) {
+  for (int64_t s = 0; s < slots; ++s) slots_.push_back(memory.take(category, dtype, {elements}));
 }
 
-Tensor SlotPool::take(std::int64_t elements) {
-  for (std::size_t s = 0; s < slots_.size(); ++s) {
+Tensor SlotPool::take(int64_t elements) {
+  for (size_t s = 0; s < slots_.size(); ++s) {
     if (taken_[s]) continue;
     taken_[s] = true;
     return slots_[s].row_range(0, elements);
@@ -21,7 +20,7 @@ Tensor SlotPool::take(std::int64_t elements) {
 }
 
 void SlotPool::give_back(const Tensor& slot) {
-  for (std::size_t s = 0; s < slots_.size(); ++s)
+  for (size_t s = 0; s < slots_.size(); ++s)
     if (taken_[s] && slots_[s].data == slot.data) {
       taken_[s] = false;
       return;
@@ -30,7 +29,7 @@ void SlotPool::give_back(const Tensor& slot) {
 }
 
 MemoryUse FsdpUnit::memory_use(const UnitLayout& layout, DType compute, bool training, bool keeps_whole) {
-  const std::int64_t n = layout.range_elements(), size = element_bytes(compute);
+  const int64_t n = layout.shard_elements(), size = element_bytes(compute);
   const bool copies = compute != DType::kFloat32;
   MemoryUse use;
   use[MemoryCategory::kWeights] = (training || !copies ? 4 * n : 0) + (copies ? size * n : 0) +
@@ -39,40 +38,40 @@ MemoryUse FsdpUnit::memory_use(const UnitLayout& layout, DType compute, bool tra
   return use;
 }
 
-FsdpUnit::FsdpUnit(const UnitSpec& unit, std::vector<Parameter*> parameters, std::int64_t tensor_count,
-                   std::int64_t tensor_index, const UnitResources& resources)
+FsdpUnit::FsdpUnit(const UnitSpec& unit, std::vector<Parameter*> parameters, int64_t tensor_count,
+                   int64_t tensor_index, const UnitResources& resources)
     : resources_(resources),
       tensor_count_(tensor_count),
       layout_(unit, tensor_count, tensor_index, resources.gather.size()),
       parameters_(std::move(parameters)) {
   RIPSTOP_CHECK(parameters_.size() == unit.tensors.size(), "{} parameters for {} tensors of {}",
                 parameters_.size(), unit.tensors.size(), unit.name);
-  const Shape range{layout_.range_elements()};
+  const Shape range{layout_.shard_elements()};
   GroupMemory& memory = resources.memory;
   const bool copies = resources.compute != DType::kFloat32;
-  range_begin_ = layout_.range_elements() * resources.gather.rank();
+  shard_begin_ = layout_.shard_elements() * resources.gather.rank();
   if (resources.training || !copies) master_ = memory.take(MemoryCategory::kWeights, DType::kFloat32, range);
   if (copies) copy_ = memory.take(MemoryCategory::kWeights, resources.compute, range);
   if (resources.training) gradient_ = memory.take(MemoryCategory::kGradients, DType::kFloat32, range);
-  if (!whole_is_range() && resources.weight_slots == nullptr)
+  if (!whole_is_shard() && resources.weight_slots == nullptr)
     own_whole_ = memory.take(MemoryCategory::kWeights, resources.compute, {layout_.elements()});
 }
 
-std::int64_t FsdpUnit::replicated_in_range() const {
-  return std::clamp<std::int64_t>(layout_.replicated_elements() - range_begin_, 0, layout_.range_elements());
+int64_t FsdpUnit::replicated_in_shard() const {
+  return std::clamp<int64_t>(layout_.replicated_elements() - shard_begin_, 0, layout_.shard_elements());
 }
 
 void FsdpUnit::unshard() {
   if (state_ != State::kSharded) return;
   state_ = State::kGathering;
-  if (whole_is_range()) {
-    whole_ = own_range();
+  if (whole_is_shard()) {
+    whole_ = own_shard();
   } else if (resources_.weight_slots != nullptr) {
     whole_ = resources_.weight_slots->take(layout_.elements());
-    gathering_ = resources_.gather.all_gather(resources_.stream, own_range(), whole_);
+    gathering_ = resources_.gather.all_gather(resources_.stream, own_shard(), whole_);
   } else {
     whole_ = own_whole_;
-    if (stale_) gathering_ = resources_.gather.all_gather(resources_.stream, own_range(), whole_);
+    if (stale_) gathering_ = resources_.gather.all_gather(resources_.stream, own_shard(), whole_);
     stale_ = false;
   }
 }
@@ -81,28 +80,28 @@ void FsdpUnit::wait() {
   RIPSTOP_CHECK(state_ != State::kSharded, "{} is used before it is unsharded", layout_.unit().name);
   if (state_ == State::kUnsharded) return;
   gathering_.wait();
-  for (std::size_t t = 0; t < parameters_.size(); ++t) parameters_[t]->value = part(whole_, t);
+  for (size_t t = 0; t < parameters_.size(); ++t) parameters_[t]->value = part(whole_, t);
   state_ = State::kUnsharded;
 }
 
 void FsdpUnit::reshard() {
   RIPSTOP_CHECK(state_ == State::kUnsharded, "{} is resharded while it is not whole", layout_.unit().name);
   for (Parameter* p : parameters_) p->value = Tensor{};
-  if (!whole_is_range() && resources_.weight_slots != nullptr) resources_.weight_slots->give_back(whole_);
+  if (!whole_is_shard() && resources_.weight_slots != nullptr) resources_.weight_slots->give_back(whole_);
   whole_ = Tensor{};
   state_ = State::kSharded;
 }
 
-void FsdpUnit::set_range(std::int64_t first, std::span<const float> values) {
-  constexpr std::size_t kPiece = 1 << 16;
-  RIPSTOP_CHECK(first >= 0 && first + std::ssize(values) <= layout_.range_elements(),
-                "{} values from {} on for {} elements of {}", values.size(), first, layout_.range_elements(),
+void FsdpUnit::set_shard(int64_t first, std::span<const float> values) {
+  constexpr size_t kPiece = 1 << 16;
+  RIPSTOP_CHECK(first >= 0 && first + std::ssize(values) <= layout_.shard_elements(),
+                "{} values from {} on for {} elements of {}", values.size(), first, layout_.shard_elements(),
                 layout_.unit().name);
   const Stream& stream = resources_.stream;
   if (!master_.empty())
     copy_bytes(stream, master_.as<float>() + first, values.data(), std::ssize(values) * 4);
   std::vector<BFloat16> rounded;
-  for (std::size_t at = 0; !copy_.empty() && at < values.size(); at += rounded.size()) {
+  for (size_t at = 0; !copy_.empty() && at < values.size(); at += rounded.size()) {
     rounded.clear();
     for (const float value : values.subspan(at, std::min(kPiece, values.size() - at)))
       rounded.emplace_back(value);
@@ -114,26 +113,26 @@ void FsdpUnit::set_range(std::int64_t first, std::span<const float> values) {
 }
 
 void FsdpUnit::copy_whole_to(FsdpUnit& other) const {
-  const Tensor& to = other.own_range();
-  RIPSTOP_CHECK(state_ == State::kUnsharded && other.whole_is_range() && to.dtype == whole_.dtype &&
+  const Tensor& to = other.own_shard();
+  RIPSTOP_CHECK(state_ == State::kUnsharded && other.whole_is_shard() && to.dtype == whole_.dtype &&
                     to.count() <= whole_.count(),
                 "{}: {} elements to {}", layout_.unit().name, whole_.count(), to.count());
   copy_bytes(resources_.stream, to.data, whole_.data, to.bytes());
   other.weights_changed();
 }
 
-Tensor FsdpUnit::part(const Tensor& flat, std::size_t tensor) const {
+Tensor FsdpUnit::part(const Tensor& flat, size_t tensor) const {
   const PhysicalTensor& t = layout_.unit().tensors[tensor];
-  const std::int64_t rows = t.slice_rows(tensor_count_), columns = t.slice_columns(tensor_count_);
+  const int64_t rows = t.slice_rows(tensor_count_), columns = t.slice_columns(tensor_count_);
   const Tensor piece = flat.row_range(layout_.tensor_offsets()[tensor], rows * columns);
   return t.parts.front().is_vector() ? piece : piece.viewed({rows, columns});
 }
 
 void FsdpUnit::begin_gradients(Context& context) {
-  whole_gradient_ = whole_is_range() ? gradient_ : resources_.gradient_slots->take(layout_.elements());
-  const bool overwrite = !whole_is_range() || fresh_;
+  whole_gradient_ = whole_is_shard() ? gradient_ : resources_.gradient_slots->take(layout_.elements());
+  const bool overwrite = !whole_is_shard() || fresh_;
   if (overwrite) zero_unwritten(context, whole_gradient_);
-  for (std::size_t t = 0; t < parameters_.size(); ++t) {
+  for (size_t t = 0; t < parameters_.size(); ++t) {
     parameters_[t]->gradient = part(whole_gradient_, t);
     const bool vector = layout_.unit().tensors[t].parts.front().is_vector();
     parameters_[t]->accumulate = overwrite && !vector ? Accumulate::kNo : Accumulate::kYes;
@@ -143,12 +142,12 @@ void FsdpUnit::begin_gradients(Context& context) {
 /// A slot holds what another unit left there, and backward overwrites matrices only: vectors, which not every
 /// visit of a unit reaches, and the gaps between tensors are cleared.
 void FsdpUnit::zero_unwritten(Context& context, const Tensor& flat) const {
-  const auto clear = [&](std::int64_t begin, std::int64_t end) {
+  const auto clear = [&](int64_t begin, int64_t end) {
     fill_zero(context, flat.row_range(begin, end - begin));
   };
   clear(0, layout_.replicated_elements());
-  for (std::size_t t = 0; t < parameters_.size(); ++t) {
-    const std::int64_t end = layout_.tensor_offsets()[t] + part(flat, t).count();
+  for (size_t t = 0; t < parameters_.size(); ++t) {
+    const int64_t end = layout_.tensor_offsets()[t] + part(flat, t).count();
     const bool last = t + 1 == parameters_.size();
     clear(end, last ? layout_.elements() : layout_.tensor_offsets()[t + 1]);
   }
@@ -156,7 +155,7 @@ void FsdpUnit::zero_unwritten(Context& context, const Tensor& flat) const {
 
 void FsdpUnit::start_reduce() {
   for (Parameter* p : parameters_) p->gradient = Tensor{};
-  if (!whole_is_range())
+  if (!whole_is_shard())
     reducing_ = resources_.reduce.reduce_scatter(
         resources_.stream, whole_gradient_, gradient_, resources_.travel,
         fresh_ ? Accumulate::kNo : Accumulate::kYes, resources_.reduce_scratch);
@@ -165,12 +164,11 @@ void FsdpUnit::start_reduce() {
 
 void FsdpUnit::finish_reduce(Context& context, bool last) {
   reducing_.wait();
-  if (!whole_is_range()) resources_.gradient_slots->give_back(whole_gradient_);
+  if (!whole_is_shard()) resources_.gradient_slots->give_back(whole_gradient_);
   whole_gradient_ = Tensor{};
   if (!last || resources_.replicate.size() == 1) return;
   Frame frame(context.arena);
-  const std::int64_t bytes =
-      resources_.replicate.all_reduce_scratch_bytes(gradient_.count(), DType::kFloat32);
+  const int64_t bytes = resources_.replicate.all_reduce_scratch_bytes(gradient_.count(), DType::kFloat32);
   const Tensor scratch =
       context.arena.allocate(DType::kInt32, {(bytes + 3) / 4}, MemoryCategory::kCommunication);
   resources_.replicate.all_reduce(resources_.stream, gradient_, Reduce::kSum, scratch);

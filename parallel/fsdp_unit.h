@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "model/context.h"
+#include "model/ops/context.h"
 #include "model/parameter.h"
 #include "parallel/group_memory.h"
 #include "parallel/unit_layout.h"
@@ -15,12 +15,11 @@ namespace ripstop {
 class SlotPool {
  public:
   /// `slots` slots of `elements` elements each, taken from `memory`.
-  SlotPool(GroupMemory& memory, MemoryCategory category, std::int64_t slots, DType dtype,
-           std::int64_t elements);
+  SlotPool(GroupMemory& memory, MemoryCategory category, int64_t slots, DType dtype, int64_t elements);
 
   /// A free slot, as `elements` of its beginning. Throws Error(kBug) where all are taken: the schedule is
   /// wrong.
-  Tensor take(std::int64_t elements);
+  Tensor take(int64_t elements);
   void give_back(const Tensor& slot);
 
  private:
@@ -57,8 +56,8 @@ struct UnitResources {
 class FsdpUnit {
  public:
   /// `parameters` in the order of the unit's tensors; `unit` and they must outlive this.
-  FsdpUnit(const UnitSpec& unit, std::vector<Parameter*> parameters, std::int64_t tensor_count,
-           std::int64_t tensor_index, const UnitResources& resources);
+  FsdpUnit(const UnitSpec& unit, std::vector<Parameter*> parameters, int64_t tensor_count,
+           int64_t tensor_index, const UnitResources& resources);
   FsdpUnit(FsdpUnit&&) noexcept = default;
 
   /// What a unit takes of UnitResources::memory. `keeps_whole`: there are no weight slots, and the fsdp axis
@@ -89,37 +88,37 @@ class FsdpUnit {
 
   /// Overwrites the elements from `first` on of this rank's range, master and copy, with `values` of the
   /// host. Returns when they have been read.
-  void set_range(std::int64_t first, std::span<const float> values);
+  void set_shard(int64_t first, std::span<const float> values);
   /// Copies the gathered weights into the same unit of a model whose fsdp axis is 1, with equal tensor slices
   /// and compute dtype. In stream order; between wait and reshard.
   void copy_whole_to(FsdpUnit& other) const;
 
   const UnitLayout& layout() const { return layout_; }
-  /// This rank's range, [range_elements] each: float32 weights (no tensor without training in bfloat16),
+  /// This rank's range, [shard_elements] each: float32 weights (no tensor without training in bfloat16),
   /// their gradient (no tensor without training), and what is gathered: the bfloat16 copy, or no tensor where
   /// that is the master itself.
   const Tensor& master() const { return master_; }
   const Tensor& gradient() const { return gradient_; }
-  const Tensor& copy() const { return copy_; }
+  const Tensor& compute_copy() const { return copy_; }
   /// First element of this rank's range in the unit's flat buffer.
-  std::int64_t range_begin() const { return range_begin_; }
+  int64_t shard_begin() const { return shard_begin_; }
   /// Elements at the beginning of the range that the ranks of the tensor axis hold alike.
-  std::int64_t replicated_in_range() const;
+  int64_t replicated_in_shard() const;
 
  private:
   enum class State { kSharded, kGathering, kUnsharded };
-  const Tensor& own_range() const { return copy_.empty() ? master_ : copy_; }
-  bool whole_is_range() const { return resources_.gather.size() == 1; }
-  Tensor part(const Tensor& flat, std::size_t tensor) const;
+  const Tensor& own_shard() const { return copy_.empty() ? master_ : copy_; }
+  bool whole_is_shard() const { return resources_.gather.size() == 1; }
+  Tensor part(const Tensor& flat, size_t tensor) const;
   void zero_unwritten(Context& context, const Tensor& flat) const;
 
   UnitResources resources_;
-  std::int64_t tensor_count_;
+  int64_t tensor_count_;
   UnitLayout layout_;
   std::vector<Parameter*> parameters_;
   Tensor master_, gradient_, copy_;
   Tensor own_whole_;  ///< the gathered weights, where they have a place of their own
-  std::int64_t range_begin_ = 0;
+  int64_t shard_begin_ = 0;
   State state_ = State::kSharded;
   Tensor whole_;           ///< while gathering or unsharded
   Tensor whole_gradient_;  ///< from begin_gradients to finish_reduce

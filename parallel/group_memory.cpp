@@ -22,7 +22,7 @@ GroupMemory::GroupMemory(const Device& device, MemoryLedger& ledger, const Memor
 }
 
 Tensor GroupMemory::take(MemoryCategory category, DType dtype, const Shape& shape) {
-  constexpr std::int64_t kAlignment = 256;
+  constexpr int64_t kAlignment = 256;
   const Tensor part = tensor_in(memory_, taken_bytes_, dtype, shape);
   RIPSTOP_CHECK(part.bytes() <= left_[category] && part.bytes() % kAlignment == 0, "{} bytes of {} for {}",
                 part.bytes(), left_[category], memory_category_name(category));

@@ -29,7 +29,7 @@ class GroupMemory {
 
  private:
   MemoryUse left_;
-  std::int64_t taken_bytes_ = 0;
+  int64_t taken_bytes_ = 0;
   Buffer memory_;
   std::vector<std::unique_ptr<Registration>> registrations_;  // end before the memory does
 };

@@ -22,12 +22,12 @@ constexpr std::initializer_list<const char*> kLaunched = {
     "MV2_COMM_WORLD_RANK",  "MPI_LOCALRANKID", "PALS_RANKID", "FLUX_TASK_RANK"};
 
 // Of the first variable that holds a whole number.
-std::optional<std::int64_t> number(std::initializer_list<const char*> names) {
+std::optional<int64_t> number(std::initializer_list<const char*> names) {
   for (const char* name : names) {
     const char* text = std::getenv(name);
     if (text == nullptr) continue;
     const char* end = text + std::strlen(text);
-    std::int64_t value = 0;
+    int64_t value = 0;
     const auto [stop, error] = std::from_chars(text, end, value);
     if (error == std::errc{} && stop == end && value >= 0) return value;
   }
@@ -42,12 +42,12 @@ bool was_launched() {
   return false;
 }
 
-std::int64_t launch_rank() {
+int64_t launch_rank() {
   return number(kRank).value_or(0);
 }
 
-std::int64_t launch_size() {
-  const std::int64_t size = number(kSize).value_or(1);
+int64_t launch_size() {
+  const int64_t size = number(kSize).value_or(1);
   return size > 0 ? size : 1;
 }
 

@@ -9,9 +9,9 @@ namespace ripstop {
 bool was_launched();
 
 /// This process's number among those started together; 0 when alone, or where the launcher does not tell.
-std::int64_t launch_rank();
+int64_t launch_rank();
 
 /// How many processes were started together; 1 when alone, or where the launcher does not tell.
-std::int64_t launch_size();
+int64_t launch_size();
 
 }  // namespace ripstop

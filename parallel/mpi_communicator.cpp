@@ -14,7 +14,7 @@ namespace {
 // Peers of `rank`, nearest next first, so that not all ranks send to the same one at the same time.
 template <class Body>
 void for_peers(const Group& group, Body body) {
-  for (std::int64_t k = 1; k < group.size; ++k) body((group.rank + k) % group.size);
+  for (int64_t k = 1; k < group.size; ++k) body((group.rank + k) % group.size);
 }
 
 void check_host(const Tensor& t) {
@@ -22,7 +22,7 @@ void check_host(const Tensor& t) {
                 device_name(t.device));
 }
 
-std::byte* at(const Tensor& t, std::int64_t offset_bytes) {
+std::byte* at(const Tensor& t, int64_t offset_bytes) {
   return static_cast<std::byte*>(t.data) + offset_bytes;
 }
 
@@ -59,15 +59,15 @@ class MpiCommunicator final : public Communicator {
   MpiCommunicator(World& world, MPI_Comm comm, const std::string& name);
   ~MpiCommunicator() override;
 
-  std::int64_t rank() const override { return group_.rank; }
-  std::int64_t size() const override { return group_.size; }
+  int64_t rank() const override { return group_.rank; }
+  int64_t size() const override { return group_.size; }
   const std::string& name() const override { return group_.name; }
-  std::int64_t bytes_sent() const override { return group_.bytes_sent; }
+  int64_t bytes_sent() const override { return group_.bytes_sent; }
   double seconds_waited() const override { return group_.seconds_waited; }
-  std::int64_t reduce_scatter_scratch_bytes(std::int64_t whole_count, DType travel) const override {
+  int64_t reduce_scatter_scratch_bytes(int64_t whole_count, DType travel) const override {
     return reduce_scatter_scratch(whole_count, travel, group_.size);
   }
-  std::int64_t all_reduce_scratch_bytes(std::int64_t count, DType dtype) const override {
+  int64_t all_reduce_scratch_bytes(int64_t count, DType dtype) const override {
     return all_reduce_scratch(count, dtype, group_.size);
   }
 
@@ -75,13 +75,13 @@ class MpiCommunicator final : public Communicator {
   Pending reduce_scatter(const Stream& stream, const Tensor& whole, const Tensor& own, DType travel,
                          Accumulate accumulate, const Tensor& scratch) override;
   void all_reduce(const Stream& stream, const Tensor& x, Reduce reduce, const Tensor& scratch) override;
-  void broadcast(const Stream& stream, const Tensor& x, std::int64_t root) override;
-  Pending start_exchange(const Stream& stream, const Tensor& send, std::int64_t to, const Tensor& receive,
-                         std::int64_t from) override;
+  void broadcast(const Stream& stream, const Tensor& x, int64_t root) override;
+  Pending start_exchange(const Stream& stream, const Tensor& send, int64_t to, const Tensor& receive,
+                         int64_t from) override;
   std::vector<std::string> all_gather_text(const std::string& text) override;
   void barrier() override;
   void await(const char* operation, FunctionRef<bool()> done) override;
-  std::unique_ptr<Communicator> split(std::int64_t color, std::int64_t key, const std::string& name) override;
+  std::unique_ptr<Communicator> split(int64_t color, int64_t key, const std::string& name) override;
 
  private:
   void reduce_part(const Stream& stream, const Tensor& x, Reduce reduce, const Tensor& scratch);
@@ -103,8 +103,8 @@ MpiCommunicator::MpiCommunicator(World& world, MPI_Comm comm, const std::string&
   MPI_Group members = MPI_GROUP_NULL, everyone = MPI_GROUP_NULL;
   check_mpi(MPI_Comm_group(comm, &members), "MPI_Comm_group");
   check_mpi(MPI_Comm_group(MPI_COMM_WORLD, &everyone), "MPI_Comm_group");
-  std::vector<int> own(static_cast<std::size_t>(size)), worldwide(static_cast<std::size_t>(size));
-  for (int r = 0; r < size; ++r) own[static_cast<std::size_t>(r)] = r;
+  std::vector<int> own(static_cast<size_t>(size)), worldwide(static_cast<size_t>(size));
+  for (int r = 0; r < size; ++r) own[static_cast<size_t>(r)] = r;
   check_mpi(MPI_Group_translate_ranks(members, size, own.data(), everyone, worldwide.data()),
             "MPI_Group_translate_ranks");
   group_.world_rank.assign(worldwide.begin(), worldwide.end());
@@ -120,12 +120,12 @@ MpiCommunicator::~MpiCommunicator() {
 Pending MpiCommunicator::all_gather(const Stream& stream, const Tensor& own, const Tensor& all) {
   check_all_gather(*this, own, all);
   check_host(all);
-  const std::int64_t bytes = own.bytes();
+  const int64_t bytes = own.bytes();
   if (at(all, group_.rank * bytes) != own.data)
     copy_bytes(stream, at(all, group_.rank * bytes), own.data, bytes);
   Transfer transfer(group_, "all_gather");
-  for_peers(group_, [&](std::int64_t peer) { transfer.receive(at(all, peer * bytes), bytes, peer); });
-  for_peers(group_, [&](std::int64_t peer) { transfer.send(own.data, bytes, peer); });
+  for_peers(group_, [&](int64_t peer) { transfer.receive(at(all, peer * bytes), bytes, peer); });
+  for_peers(group_, [&](int64_t peer) { transfer.send(own.data, bytes, peer); });
   return {std::make_unique<MessagesOperation>(std::move(transfer)), stream};
 }
 
@@ -133,21 +133,21 @@ Pending MpiCommunicator::reduce_scatter(const Stream& stream, const Tensor& whol
                                         DType travel, Accumulate accumulate, const Tensor& scratch) {
   check_reduce_scatter(*this, whole, own, travel, scratch);
   check_host(whole);
-  const std::int64_t count = own.count(), arrives = count * element_bytes(travel);
+  const int64_t count = own.count(), arrives = count * element_bytes(travel);
   Transfer transfer(group_, "reduce_scatter");
-  std::vector<RankPiece> pieces(static_cast<std::size_t>(group_.size));
-  std::int64_t slot = 0;
-  for (std::int64_t r = 0; r < group_.size; ++r) {
+  std::vector<RankPiece> pieces(static_cast<size_t>(group_.size));
+  int64_t slot = 0;
+  for (int64_t r = 0; r < group_.size; ++r) {
     void* piece = at(whole, r * own.bytes());
     if (r != group_.rank) transfer.receive(piece = at(scratch, slot++ * arrives), arrives, r);
-    pieces[static_cast<std::size_t>(r)] = {piece, r == group_.rank ? whole.dtype : travel};
+    pieces[static_cast<size_t>(r)] = {piece, r == group_.rank ? whole.dtype : travel};
   }
   if (travel != whole.dtype) {
 #pragma omp parallel for schedule(static)
-    for (std::int64_t r = 0; r < group_.size; ++r)
+    for (int64_t r = 0; r < group_.size; ++r)
       if (r != group_.rank) round_in_place(at(whole, r * own.bytes()), count);
   }
-  for_peers(group_, [&](std::int64_t peer) { transfer.send(at(whole, peer * own.bytes()), arrives, peer); });
+  for_peers(group_, [&](int64_t peer) { transfer.send(at(whole, peer * own.bytes()), arrives, peer); });
   return {std::make_unique<ReduceScatterOperation>(std::move(transfer), std::move(pieces), own, accumulate),
           stream};
 }
@@ -163,18 +163,18 @@ void MpiCommunicator::all_reduce(const Stream& stream, const Tensor& x, Reduce r
 // Leaves in this rank's part of x its reduction over all ranks.
 void MpiCommunicator::reduce_part(const Stream& stream, const Tensor& x, Reduce reduce,
                                   const Tensor& scratch) {
-  const std::int64_t element = element_bytes(x.dtype);
+  const int64_t element = element_bytes(x.dtype);
   const Part own = all_reduce_part(x.count(), group_.rank, group_.size);
   Transfer transfer(group_, "all_reduce");
-  std::vector<RankPiece> pieces(static_cast<std::size_t>(group_.size));
-  std::int64_t slot = 0;
-  for (std::int64_t r = 0; r < group_.size; ++r) {
+  std::vector<RankPiece> pieces(static_cast<size_t>(group_.size));
+  int64_t slot = 0;
+  for (int64_t r = 0; r < group_.size; ++r) {
     void* piece = at(x, own.first * element);
     if (r != group_.rank)
       transfer.receive(piece = at(scratch, slot++ * own.count * element), own.count * element, r);
-    pieces[static_cast<std::size_t>(r)] = {piece, x.dtype};
+    pieces[static_cast<size_t>(r)] = {piece, x.dtype};
   }
-  for_peers(group_, [&](std::int64_t peer) {
+  for_peers(group_, [&](int64_t peer) {
     const Part part = all_reduce_part(x.count(), peer, group_.size);
     transfer.send(at(x, part.first * element), part.count * element, peer);
   });
@@ -185,24 +185,24 @@ void MpiCommunicator::reduce_part(const Stream& stream, const Tensor& x, Reduce 
 
 // Copies every rank's part of x to all others.
 void MpiCommunicator::gather_parts(const Tensor& x) {
-  const std::int64_t element = element_bytes(x.dtype);
+  const int64_t element = element_bytes(x.dtype);
   const Part own = all_reduce_part(x.count(), group_.rank, group_.size);
   Transfer transfer(group_, "all_reduce");
-  for_peers(group_, [&](std::int64_t peer) {
+  for_peers(group_, [&](int64_t peer) {
     const Part part = all_reduce_part(x.count(), peer, group_.size);
     transfer.receive(at(x, part.first * element), part.count * element, peer);
   });
   for_peers(group_,
-            [&](std::int64_t peer) { transfer.send(at(x, own.first * element), own.count * element, peer); });
+            [&](int64_t peer) { transfer.send(at(x, own.first * element), own.count * element, peer); });
   transfer.wait();
 }
 
-void MpiCommunicator::broadcast(const Stream&, const Tensor& x, std::int64_t root) {
+void MpiCommunicator::broadcast(const Stream&, const Tensor& x, int64_t root) {
   check_peer(*this, root);
   check_host(x);
-  const std::int64_t size = group_.size, place = (group_.rank - root + size) % size;
-  const auto rank_at = [&](std::int64_t p) { return (p + root) % size; };
-  for (std::int64_t have = 1; have < size; have *= 2) {
+  const int64_t size = group_.size, place = (group_.rank - root + size) % size;
+  const auto rank_at = [&](int64_t p) { return (p + root) % size; };
+  for (int64_t have = 1; have < size; have *= 2) {
     Transfer transfer(group_, "broadcast");
     if (place < have && place + have < size) transfer.send(x.data, x.bytes(), rank_at(place + have));
     if (place >= have && place < 2 * have) transfer.receive(x.data, x.bytes(), rank_at(place - have));
@@ -210,8 +210,8 @@ void MpiCommunicator::broadcast(const Stream&, const Tensor& x, std::int64_t roo
   }
 }
 
-Pending MpiCommunicator::start_exchange(const Stream& stream, const Tensor& send, std::int64_t to,
-                                        const Tensor& receive, std::int64_t from) {
+Pending MpiCommunicator::start_exchange(const Stream& stream, const Tensor& send, int64_t to,
+                                        const Tensor& receive, int64_t from) {
   check_exchange(*this, send, to, receive, from);
   check_host(send);
   check_host(receive);
@@ -226,24 +226,24 @@ Pending MpiCommunicator::start_exchange(const Stream& stream, const Tensor& send
 }
 
 std::vector<std::string> MpiCommunicator::all_gather_text(const std::string& text) {
-  const std::int64_t counted = group_.bytes_sent;
-  const auto size = static_cast<std::size_t>(group_.size);
-  std::vector<std::int64_t> length(size);
-  const auto own = static_cast<std::int64_t>(text.size());
+  const int64_t counted = group_.bytes_sent;
+  const auto size = static_cast<size_t>(group_.size);
+  std::vector<int64_t> length(size);
+  const auto own = static_cast<int64_t>(text.size());
   {
     Transfer transfer(group_, "all_gather_text");
-    for_peers(group_, [&](std::int64_t peer) {
-      transfer.receive(&length[static_cast<std::size_t>(peer)], sizeof own, peer);
+    for_peers(group_, [&](int64_t peer) {
+      transfer.receive(&length[static_cast<size_t>(peer)], sizeof own, peer);
       transfer.send(&own, sizeof own, peer);
     });
     transfer.wait();
   }
   std::vector<std::string> texts(size);
-  texts[static_cast<std::size_t>(group_.rank)] = text;
+  texts[static_cast<size_t>(group_.rank)] = text;
   Transfer transfer(group_, "all_gather_text");
-  for_peers(group_, [&](std::int64_t peer) {
-    const auto p = static_cast<std::size_t>(peer);
-    texts[p].resize(static_cast<std::size_t>(length[p]));
+  for_peers(group_, [&](int64_t peer) {
+    const auto p = static_cast<size_t>(peer);
+    texts[p].resize(static_cast<size_t>(length[p]));
     transfer.receive(texts[p].data(), length[p], peer);
     transfer.send(text.data(), own, peer);
   });
@@ -253,12 +253,12 @@ std::vector<std::string> MpiCommunicator::all_gather_text(const std::string& tex
 }
 
 void MpiCommunicator::barrier() {
-  const std::int64_t counted = group_.bytes_sent;
-  std::vector<char> come(static_cast<std::size_t>(group_.size));
+  const int64_t counted = group_.bytes_sent;
+  std::vector<char> come(static_cast<size_t>(group_.size));
   Transfer transfer(group_, "barrier");
-  for_peers(group_, [&](std::int64_t peer) {
-    transfer.receive(&come[static_cast<std::size_t>(peer)], 1, peer);
-    transfer.send(&come[static_cast<std::size_t>(group_.rank)], 1, peer);
+  for_peers(group_, [&](int64_t peer) {
+    transfer.receive(&come[static_cast<size_t>(peer)], 1, peer);
+    transfer.send(&come[static_cast<size_t>(group_.rank)], 1, peer);
   });
   transfer.wait();
   group_.bytes_sent = counted;
@@ -266,15 +266,14 @@ void MpiCommunicator::barrier() {
 
 void MpiCommunicator::await(const char* operation, FunctionRef<bool()> done) {
   wait_until(group_, operation, done, [&] {
-    std::set<std::int64_t> others;
-    for (std::int64_t r = 0; r < group_.size; ++r)
+    std::set<int64_t> others;
+    for (int64_t r = 0; r < group_.size; ++r)
       if (r != group_.rank) others.insert(r);
     return others;
   });
 }
 
-std::unique_ptr<Communicator> MpiCommunicator::split(std::int64_t color, std::int64_t key,
-                                                     const std::string& name) {
+std::unique_ptr<Communicator> MpiCommunicator::split(int64_t color, int64_t key, const std::string& name) {
   barrier();  // MPI_Comm_split has no deadline: a rank that does not come is found out here
   MPI_Comm part = MPI_COMM_NULL;
   check_mpi(MPI_Comm_split(group_.comm, static_cast<int>(color), static_cast<int>(key), &part),

@@ -17,32 +17,32 @@ double seconds_between(Clock::time_point from, Clock::time_point to) {
 }
 
 // "no data from rank 3 (node07)": of the ranks in `missing` (ranks of the group), what their watchdogs say.
-std::string name_missing(const Group& group, const std::set<std::int64_t>& missing) {
-  constexpr std::size_t kNamed = 4;
-  std::vector<std::int64_t> ranks;
-  for (const std::int64_t r : missing) ranks.push_back(group.world_rank[static_cast<std::size_t>(r)]);
+std::string name_missing(const Group& group, const std::set<int64_t>& missing) {
+  constexpr size_t kNamed = 4;
+  std::vector<int64_t> ranks;
+  for (const int64_t r : missing) ranks.push_back(group.world_rank[static_cast<size_t>(r)]);
   std::string text;
   World& world = *group.world;
-  const auto host = [&](std::int64_t rank) {
-    const auto r = static_cast<std::size_t>(rank);
+  const auto host = [&](int64_t rank) {
+    const auto r = static_cast<size_t>(rank);
     return r < world.places.size() ? world.places[r].host : std::string("?");
   };
   // A rank that is waited for may itself wait for another one: all are asked, the silent ones told first.
   std::vector<RankState> states;
   if (world.connected) {
-    std::vector<std::int64_t> all(world.places.size());
-    for (std::size_t r = 0; r < all.size(); ++r) all[r] = static_cast<std::int64_t>(r);
+    std::vector<int64_t> all(world.places.size());
+    for (size_t r = 0; r < all.size(); ++r) all[r] = static_cast<int64_t>(r);
     states = world.watchdog.ask(all, 2.0);
     std::stable_partition(states.begin(), states.end(), [](const RankState& s) { return !s.answers; });
   }
-  std::size_t told = 0;
+  size_t told = 0;
   for (const RankState& state : states) {
     const bool waited_for = std::find(ranks.begin(), ranks.end(), state.rank) != ranks.end();
     if ((state.answers && !waited_for) || told == 2 * kNamed) continue;
     text += (told++ == 0 ? "" : ", ") + state.describe(host(state.rank));
   }
   if (!text.empty()) return text;
-  for (std::size_t i = 0; i < ranks.size() && i < kNamed; ++i)
+  for (size_t i = 0; i < ranks.size() && i < kNamed; ++i)
     text += fmt::format("{}rank {} ({})", i == 0 ? "no data from " : ", ", ranks[i], host(ranks[i]));
   return text;
 }
@@ -62,11 +62,11 @@ void check_mpi(int result, const char* call) {
   char text[MPI_MAX_ERROR_STRING] = "";
   int length = 0;
   MPI_Error_string(result, text, &length);
-  fail(ExitCode::kCommunication, "{} failed: {}", call, std::string(text, static_cast<std::size_t>(length)));
+  fail(ExitCode::kCommunication, "{} failed: {}", call, std::string(text, static_cast<size_t>(length)));
 }
 
 void wait_until(Group& group, const char* operation, FunctionRef<bool()> done,
-                FunctionRef<std::set<std::int64_t>()> missing) {
+                FunctionRef<std::set<int64_t>()> missing) {
   if (done()) return;
   World& world = *group.world;
   const Clock::time_point begin = Clock::now();
@@ -79,7 +79,7 @@ void wait_until(Group& group, const char* operation, FunctionRef<bool()> done,
     waited += std::min(seconds_between(before, now), 1.0);
     before = now;
     if (waited > world.options.deadline_seconds) {
-      const std::int64_t step = world.watchdog.step();
+      const int64_t step = world.watchdog.step();
       throw Error(
           ExitCode::kCommunication,
           fmt::format("{} on {} ({} ranks) at step {} waited {:.0f} s: {}", operation, group.name, group.size,
@@ -102,9 +102,9 @@ Transfer::Transfer(Group& group, const char* operation)
 }
 
 template <class Post>
-void Transfer::for_pieces(std::int64_t bytes, std::int64_t peer, Post post) {
-  const std::int64_t longest = group_->world->options.piece_bytes;
-  for (std::int64_t at = 0; at < bytes; at += longest) {
+void Transfer::for_pieces(int64_t bytes, int64_t peer, Post post) {
+  const int64_t longest = group_->world->options.piece_bytes;
+  for (int64_t at = 0; at < bytes; at += longest) {
     MPI_Request request = MPI_REQUEST_NULL;
     post(at, static_cast<int>(std::min(longest, bytes - at)), &request);
     requests_.push_back(request);
@@ -112,8 +112,8 @@ void Transfer::for_pieces(std::int64_t bytes, std::int64_t peer, Post post) {
   }
 }
 
-void Transfer::send(const void* data, std::int64_t bytes, std::int64_t to) {
-  for_pieces(bytes, to, [&](std::int64_t at, int count, MPI_Request* request) {
+void Transfer::send(const void* data, int64_t bytes, int64_t to) {
+  for_pieces(bytes, to, [&](int64_t at, int count, MPI_Request* request) {
     group_->bytes_sent += count;
     check_mpi(MPI_Isend(static_cast<const std::byte*>(data) + at, count, MPI_BYTE, static_cast<int>(to), tag_,
                         group_->comm, request),
@@ -121,8 +121,8 @@ void Transfer::send(const void* data, std::int64_t bytes, std::int64_t to) {
   });
 }
 
-void Transfer::receive(void* data, std::int64_t bytes, std::int64_t from) {
-  for_pieces(bytes, from, [&](std::int64_t at, int count, MPI_Request* request) {
+void Transfer::receive(void* data, int64_t bytes, int64_t from) {
+  for_pieces(bytes, from, [&](int64_t at, int count, MPI_Request* request) {
     check_mpi(MPI_Irecv(static_cast<std::byte*>(data) + at, count, MPI_BYTE, static_cast<int>(from), tag_,
                         group_->comm, request),
               "MPI_Irecv");
@@ -142,13 +142,13 @@ void Transfer::wait() {
 }
 
 /// Whose messages are still under way.
-std::set<std::int64_t> Transfer::missing() {
-  std::set<std::int64_t> ranks;
+std::set<int64_t> Transfer::missing() {
+  std::set<int64_t> ranks;
   std::vector<int> index(requests_.size());
   int count = 0;
   MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count, index.data(),
                MPI_STATUSES_IGNORE);
-  for (std::size_t i = 0; i < requests_.size(); ++i)
+  for (size_t i = 0; i < requests_.size(); ++i)
     if (requests_[i] != MPI_REQUEST_NULL) ranks.insert(peers_[i]);
   return ranks;
 }

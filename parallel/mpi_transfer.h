@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "model/function_ref.h"
+#include "model/core/function_ref.h"
 #include "parallel/mpi_world.h"
 #include "parallel/watchdog.h"
 
@@ -34,9 +34,9 @@ struct Group {
   World* world = nullptr;
   MPI_Comm comm = MPI_COMM_NULL;
   std::string name;
-  std::int64_t rank = 0, size = 1;
-  std::vector<std::int64_t> world_rank;  ///< by rank of the group
-  std::int64_t bytes_sent = 0;
+  int64_t rank = 0, size = 1;
+  std::vector<int64_t> world_rank;  ///< by rank of the group
+  int64_t bytes_sent = 0;
   double seconds_waited = 0;
   int sequence = 0;
 };
@@ -44,7 +44,7 @@ struct Group {
 /// Waits until `done()`. Past the deadline: Error(kCommunication) that names `operation`, the group, the step
 /// and, of the ranks in `missing()` (ranks of the group), those whose watchdogs do not answer.
 void wait_until(Group& group, const char* operation, FunctionRef<bool()> done,
-                FunctionRef<std::set<std::int64_t>()> missing);
+                FunctionRef<std::set<int64_t>()> missing);
 
 /// The messages of one collective, each cut into pieces that MPI can count. All ranks of the group make their
 /// transfers in the same order; any number may be under way. Data must stay until wait has returned.
@@ -52,8 +52,8 @@ class Transfer {
  public:
   Transfer(Group& group, const char* operation);
 
-  void send(const void* data, std::int64_t bytes, std::int64_t to);
-  void receive(void* data, std::int64_t bytes, std::int64_t from);
+  void send(const void* data, int64_t bytes, int64_t to);
+  void receive(void* data, int64_t bytes, int64_t from);
 
   /// Whether all messages are through; drives progress.
   bool test();
@@ -63,14 +63,14 @@ class Transfer {
 
  private:
   template <class Post>
-  void for_pieces(std::int64_t bytes, std::int64_t peer, Post post);
-  std::set<std::int64_t> missing();
+  void for_pieces(int64_t bytes, int64_t peer, Post post);
+  std::set<int64_t> missing();
 
   Group* group_;
   const char* operation_;
   int tag_;
   std::vector<MPI_Request> requests_;
-  std::vector<std::int64_t> peers_;
+  std::vector<int64_t> peers_;
 };
 
 /// The communicator of `comm`, which it takes over.

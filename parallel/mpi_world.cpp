@@ -26,7 +26,7 @@ void start_mpi() {
     throw Error(ExitCode::kResources, "this MPI allows no threads in a process (MPI_THREAD_SINGLE)",
                 "build ripstop with an MPI that offers MPI_THREAD_FUNNELED");
   check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
-  const std::int64_t launched = launch_size();
+  const int64_t launched = launch_size();
   if (size == 1 && launched > 1)
     throw Error(
         ExitCode::kResources,
@@ -36,7 +36,7 @@ void start_mpi() {
 }
 
 // The lowest world rank on this rank's node.
-std::int64_t discover_node(int rank) {
+int64_t discover_node(int rank) {
   MPI_Comm node = MPI_COMM_NULL;
   check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node),
             "MPI_Comm_split_type");
@@ -56,7 +56,7 @@ struct MpiWorld::State {
 
 MpiWorld::MpiWorld(const MpiOptions& options) : state_(std::make_unique<State>()) {
   State& state = *state_;
-  RIPSTOP_CHECK(options.piece_bytes > 0 && options.piece_bytes <= std::int64_t{1} << 30, "pieces of {} bytes",
+  RIPSTOP_CHECK(options.piece_bytes > 0 && options.piece_bytes <= int64_t{1} << 30, "pieces of {} bytes",
                 options.piece_bytes);
   state.world.options = options;
   const std::string host = state.world.watchdog.address().host;
@@ -71,16 +71,15 @@ MpiWorld::MpiWorld(const MpiOptions& options) : state_(std::make_unique<State>()
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &everyone), "MPI_Comm_dup");
   state.communicator = mpi::make_mpi_communicator(state.world, everyone, "world");
   Communicator& all = *state.communicator;
-  const std::int64_t node = discover_node(static_cast<int>(all.rank()));
+  const int64_t node = discover_node(static_cast<int>(all.rank()));
   std::vector<WatchdogAddress> addresses;
   for (const std::string& text : all.all_gather_text(state.world.watchdog.address().to_text()))
     addresses.push_back(WatchdogAddress::from_text(text));
   const std::vector<std::string> nodes = all.all_gather_text(std::to_string(node));
-  for (std::size_t r = 0; r < nodes.size(); ++r)
+  for (size_t r = 0; r < nodes.size(); ++r)
     state.world.places.push_back({addresses[r].host, std::stoll(nodes[r])});
   std::random_device random;
-  const std::string run =
-      all.all_gather_text(std::to_string((std::uint64_t{random()} << 32) | random())).front();
+  const std::string run = all.all_gather_text(std::to_string((uint64_t{random()} << 32) | random())).front();
   state.world.watchdog.connect(all.rank(), std::move(addresses), std::stoull(run));
   state.world.connected = true;
 }
@@ -102,12 +101,12 @@ Communicator& MpiWorld::communicator() {
 const std::vector<RankHost>& MpiWorld::places() const {
   return state_->world.places;
 }
-std::int64_t MpiWorld::ranks_here() const {
-  const std::int64_t own = places()[static_cast<std::size_t>(state_->communicator->rank())].node;
+int64_t MpiWorld::ranks_here() const {
+  const int64_t own = places()[static_cast<size_t>(state_->communicator->rank())].node;
   return std::count_if(places().begin(), places().end(),
                        [&](const RankHost& place) { return place.node == own; });
 }
-void MpiWorld::set_step(std::int64_t step) {
+void MpiWorld::set_step(int64_t step) {
   state_->world.watchdog.set_step(step);
 }
 void MpiWorld::set_deadline(double seconds) {
@@ -119,7 +118,7 @@ std::string MpiWorld::library() const {
   char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
   int length = 0;
   MPI_Get_library_version(text, &length);
-  const std::string whole(text, static_cast<std::size_t>(length));
+  const std::string whole(text, static_cast<size_t>(length));
   return whole.substr(0, whole.find_first_of(",\n"));
 }
 
@@ -147,7 +146,7 @@ void MpiWorld::tell_failure(ExitCode code) {
   Watchdog& watchdog = state_->world.watchdog;
   // Lower ranks speak first, also where all fail at once on a busy machine; who hears of an earlier failure
   // waits for its watchdog to end it.
-  std::this_thread::sleep_for(milliseconds(100 * std::min<std::int64_t>(state_->communicator->rank(), 10)));
+  std::this_thread::sleep_for(milliseconds(100 * std::min<int64_t>(state_->communicator->rank(), 10)));
   if (watchdog.failure_announced()) std::this_thread::sleep_for(milliseconds(5000));
   watchdog.announce_failure(code, kSecondsToEnd / 3);
 }

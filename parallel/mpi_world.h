@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "model/function_ref.h"
+#include "model/core/function_ref.h"
 #include "parallel/communicator.h"
 
 namespace ripstop {
@@ -15,13 +15,13 @@ struct MpiOptions {
   /// process was stopped does not count.
   double deadline_seconds = 600;
   /// Longest message; MPI-3 counts are `int`.
-  std::int64_t piece_bytes = std::int64_t{1} << 30;
+  int64_t piece_bytes = int64_t{1} << 30;
 };
 
 /// Where a rank runs. Ranks of one node share memory.
 struct RankHost {
   std::string host;
-  std::int64_t node = 0;  ///< lowest rank of that node
+  int64_t node = 0;  ///< lowest rank of that node
 };
 
 /// Starts MPI, if this process was started by a launcher, and the watchdog; ends both. At most one a process.
@@ -47,12 +47,12 @@ class MpiWorld {
   /// By rank of `communicator()`.
   const std::vector<RankHost>& places() const;
   /// How many ranks run on this rank's node, itself counted.
-  std::int64_t ranks_here() const;
+  int64_t ranks_here() const;
   /// "Open MPI v4.1.4", or "none" where MPI was not started.
   std::string library() const;
 
   /// The step that errors and the watchdog name from now on.
-  void set_step(std::int64_t step);
+  void set_step(int64_t step);
   void set_deadline(double seconds);
 
   /// Runs `body`, the whole of what a command does on this world. What it throws is told to all ranks, which

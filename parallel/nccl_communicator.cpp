@@ -70,7 +70,7 @@ ncclDataType_t data_type(DType dtype) {
   fail(ExitCode::kBug, "NCCL cannot send {}", dtype_name(dtype));
 }
 
-std::byte* at(const Tensor& t, std::int64_t offset_bytes) {
+std::byte* at(const Tensor& t, int64_t offset_bytes) {
   return static_cast<std::byte*>(t.data) + offset_bytes;
 }
 
@@ -82,15 +82,15 @@ class NcclCommunicator final : public Communicator {
         size_(group_->host().size()),
         rank_(group_->host().rank()) {}
 
-  std::int64_t rank() const override { return rank_; }
-  std::int64_t size() const override { return size_; }
+  int64_t rank() const override { return rank_; }
+  int64_t size() const override { return size_; }
   const std::string& name() const override { return host().name(); }
-  std::int64_t bytes_sent() const override { return bytes_sent_ + host().bytes_sent() - host_bytes_before_; }
+  int64_t bytes_sent() const override { return bytes_sent_ + host().bytes_sent() - host_bytes_before_; }
   double seconds_waited() const override { return exposed_.seconds(); }
-  std::int64_t reduce_scatter_scratch_bytes(std::int64_t whole_count, DType travel) const override {
+  int64_t reduce_scatter_scratch_bytes(int64_t whole_count, DType travel) const override {
     return reduce_scatter_scratch(whole_count, travel, size_, DeviceKind::kCuda);
   }
-  std::int64_t all_reduce_scratch_bytes(std::int64_t count, DType dtype) const override {
+  int64_t all_reduce_scratch_bytes(int64_t count, DType dtype) const override {
     return all_reduce_scratch(count, dtype, size_, DeviceKind::kCuda);
   }
   std::vector<std::string> all_gather_text(const std::string& text) override {
@@ -100,7 +100,7 @@ class NcclCommunicator final : public Communicator {
   void await(const char* operation, FunctionRef<bool()> done) override { host().await(operation, done); }
 
   const MemorySource* memory_source() const override { return &nccl_memory(); }
-  std::unique_ptr<Registration> register_memory(void* data, std::int64_t bytes) override {
+  std::unique_ptr<Registration> register_memory(void* data, int64_t bytes) override {
     return group_->register_memory(data, bytes);
   }
 
@@ -108,10 +108,10 @@ class NcclCommunicator final : public Communicator {
   Pending reduce_scatter(const Stream& stream, const Tensor& whole, const Tensor& own, DType travel,
                          Accumulate accumulate, const Tensor& scratch) override;
   void all_reduce(const Stream& stream, const Tensor& x, Reduce reduce, const Tensor& scratch) override;
-  void broadcast(const Stream& stream, const Tensor& x, std::int64_t root) override;
-  Pending start_exchange(const Stream& stream, const Tensor& send, std::int64_t to, const Tensor& receive,
-                         std::int64_t from) override;
-  std::unique_ptr<Communicator> split(std::int64_t color, std::int64_t key, const std::string& name) override;
+  void broadcast(const Stream& stream, const Tensor& x, int64_t root) override;
+  Pending start_exchange(const Stream& stream, const Tensor& send, int64_t to, const Tensor& receive,
+                         int64_t from) override;
+  std::unique_ptr<Communicator> split(int64_t color, int64_t key, const std::string& name) override;
 
  private:
   Communicator& host() const { return group_->host(); }
@@ -122,9 +122,9 @@ class NcclCommunicator final : public Communicator {
 
   std::unique_ptr<NcclGroup> group_;
   int device_;
-  std::int64_t size_, rank_;
-  std::int64_t bytes_sent_ = 0;
-  std::int64_t host_bytes_before_ = host().bytes_sent();
+  int64_t size_, rank_;
+  int64_t bytes_sent_ = 0;
+  int64_t host_bytes_before_ = host().bytes_sent();
   mutable ExposedTime exposed_;
 };
 
@@ -135,10 +135,10 @@ Pending NcclCommunicator::finish(const Stream& stream, const char* operation) {
 Pending NcclCommunicator::all_gather(const Stream& stream, const Tensor& own, const Tensor& all) {
   if (on_host(all)) return host().all_gather(stream, own, all);
   check_all_gather(*this, own, all);
-  const Range range(group_->stream().device(), name() + " all_gather");
+  const ProfilerRange range(group_->stream().device(), name() + " all_gather");
   group_->begin(stream);
-  group_->check(ncclAllGather(own.data, all.data, static_cast<std::size_t>(own.bytes()), ncclUint8,
-                              group_->comm(), group_->native()),
+  group_->check(ncclAllGather(own.data, all.data, static_cast<size_t>(own.bytes()), ncclUint8, group_->comm(),
+                              group_->native()),
                 "ncclAllGather");
   bytes_sent_ += own.bytes() * (size_ - 1);
   return finish(stream, "all_gather");
@@ -148,7 +148,7 @@ Pending NcclCommunicator::reduce_scatter(const Stream& stream, const Tensor& who
                                          DType travel, Accumulate accumulate, const Tensor& scratch) {
   if (on_host(whole)) return host().reduce_scatter(stream, whole, own, travel, accumulate, scratch);
   check_reduce_scatter(*this, whole, own, travel, scratch);
-  const Range range(group_->stream().device(), name() + " reduce_scatter");
+  const ProfilerRange range(group_->stream().device(), name() + " reduce_scatter");
   group_->begin(stream);
   if (travel == DType::kFloat32)
     sum_in_nccl(whole, own, accumulate, scratch);
@@ -163,7 +163,7 @@ void NcclCommunicator::sum_in_nccl(const Tensor& whole, const Tensor& own, Accum
                                    const Tensor& scratch) {
   const bool adds = accumulate == Accumulate::kYes;
   group_->check(
-      ncclReduceScatter(whole.data, adds ? scratch.data : own.data, static_cast<std::size_t>(own.count()),
+      ncclReduceScatter(whole.data, adds ? scratch.data : own.data, static_cast<size_t>(own.count()),
                         ncclFloat32, ncclSum, group_->comm(), group_->native()),
       "ncclReduceScatter");
   if (adds)
@@ -175,24 +175,24 @@ void NcclCommunicator::sum_in_nccl(const Tensor& whole, const Tensor& own, Accum
 // pieces that were sent.
 void NcclCommunicator::sum_here(const Tensor& whole, const Tensor& own, Accumulate accumulate,
                                 const Tensor& scratch) {
-  const std::int64_t count = own.count(), travels = count * element_bytes(DType::kBFloat16);
+  const int64_t count = own.count(), travels = count * element_bytes(DType::kBFloat16);
   const bool rounds = whole.dtype == DType::kFloat32;
-  const auto slot = [&](std::int64_t r) { return at(scratch, (r < rank_ ? r : r - 1) * travels); };
-  const auto place = [&](std::int64_t r) { return at(whole, r * own.bytes()); };
+  const auto slot = [&](int64_t r) { return at(scratch, (r < rank_ ? r : r - 1) * travels); };
+  const auto place = [&](int64_t r) { return at(whole, r * own.bytes()); };
   if (rounds)
-    for (const auto& [first, end] : {std::pair{std::int64_t{0}, rank_}, std::pair{rank_ + 1, size_}})
+    for (const auto& [first, end] : {std::pair{int64_t{0}, rank_}, std::pair{rank_ + 1, size_}})
       if (first < end && count > 0)
         kernels(DeviceKind::kCuda)
             .convert({group_->stream(), nullptr},
                      {place(first), DType::kFloat32, {(end - first) * count}, whole.device},
                      {slot(first), DType::kBFloat16, {(end - first) * count}, whole.device});
-  std::vector<RankPiece> pieces(static_cast<std::size_t>(size_));
+  std::vector<RankPiece> pieces(static_cast<size_t>(size_));
   group_->check(ncclGroupStart(), "ncclGroupStart");
-  for (std::int64_t r = 0; r < size_; ++r) {
+  for (int64_t r = 0; r < size_; ++r) {
     void* arrives = r == rank_ || rounds ? place(r) : slot(r);
-    pieces[static_cast<std::size_t>(r)] = {arrives, r == rank_ ? whole.dtype : DType::kBFloat16};
+    pieces[static_cast<size_t>(r)] = {arrives, r == rank_ ? whole.dtype : DType::kBFloat16};
     if (r == rank_) continue;
-    const auto bytes = static_cast<std::size_t>(travels);
+    const auto bytes = static_cast<size_t>(travels);
     static_cast<void>(ncclSend(rounds ? slot(r) : place(r), bytes, ncclUint8, static_cast<int>(r),
                                group_->comm(), group_->native()));
     static_cast<void>(
@@ -206,49 +206,48 @@ void NcclCommunicator::all_reduce(const Stream& stream, const Tensor& x, Reduce 
                                   const Tensor& scratch) {
   if (on_host(x)) return host().all_reduce(stream, x, reduce, scratch);
   check_all_reduce(*this, x, scratch);
-  const Range range(group_->stream().device(), name() + " all_reduce");
+  const ProfilerRange range(group_->stream().device(), name() + " all_reduce");
   group_->begin(stream);
-  group_->check(ncclAllReduce(x.data, x.data, static_cast<std::size_t>(x.count()), data_type(x.dtype),
+  group_->check(ncclAllReduce(x.data, x.data, static_cast<size_t>(x.count()), data_type(x.dtype),
                               reduce == Reduce::kSum ? ncclSum : ncclMax, group_->comm(), group_->native()),
                 "ncclAllReduce");
   bytes_sent_ += all_reduce_sent_bytes(x.count(), x.dtype, rank_, size_);
   finish(stream, "all_reduce").wait();
 }
 
-void NcclCommunicator::broadcast(const Stream& stream, const Tensor& x, std::int64_t root) {
+void NcclCommunicator::broadcast(const Stream& stream, const Tensor& x, int64_t root) {
   if (on_host(x)) return host().broadcast(stream, x, root);
   check_peer(*this, root);
-  const Range range(group_->stream().device(), name() + " broadcast");
+  const ProfilerRange range(group_->stream().device(), name() + " broadcast");
   group_->begin(stream);
-  group_->check(ncclBroadcast(x.data, x.data, static_cast<std::size_t>(x.bytes()), ncclUint8,
+  group_->check(ncclBroadcast(x.data, x.data, static_cast<size_t>(x.bytes()), ncclUint8,
                               static_cast<int>(root), group_->comm(), group_->native()),
                 "ncclBroadcast");
   bytes_sent_ += x.bytes() * broadcast_children(rank_, root, size_);
   finish(stream, "broadcast").wait();
 }
 
-Pending NcclCommunicator::start_exchange(const Stream& stream, const Tensor& send, std::int64_t to,
-                                         const Tensor& receive, std::int64_t from) {
+Pending NcclCommunicator::start_exchange(const Stream& stream, const Tensor& send, int64_t to,
+                                         const Tensor& receive, int64_t from) {
   if (on_host(send)) return host().start_exchange(stream, send, to, receive, from);
   check_exchange(*this, send, to, receive, from);
-  const Range range(group_->stream().device(), name() + " exchange");
+  const ProfilerRange range(group_->stream().device(), name() + " exchange");
   if (to == rank_) {
     copy_bytes(stream, receive.data, send.data, send.bytes());
     return {};
   }
   group_->begin(stream);
   group_->check(ncclGroupStart(), "ncclGroupStart");
-  static_cast<void>(ncclSend(send.data, static_cast<std::size_t>(send.bytes()), ncclUint8,
-                             static_cast<int>(to), group_->comm(), group_->native()));
-  static_cast<void>(ncclRecv(receive.data, static_cast<std::size_t>(receive.bytes()), ncclUint8,
+  static_cast<void>(ncclSend(send.data, static_cast<size_t>(send.bytes()), ncclUint8, static_cast<int>(to),
+                             group_->comm(), group_->native()));
+  static_cast<void>(ncclRecv(receive.data, static_cast<size_t>(receive.bytes()), ncclUint8,
                              static_cast<int>(from), group_->comm(), group_->native()));
   group_->check(ncclGroupEnd(), "ncclGroupEnd");
   bytes_sent_ += send.bytes();
   return finish(stream, "exchange");
 }
 
-std::unique_ptr<Communicator> NcclCommunicator::split(std::int64_t color, std::int64_t key,
-                                                      const std::string& name) {
+std::unique_ptr<Communicator> NcclCommunicator::split(int64_t color, int64_t key, const std::string& name) {
   auto part = std::make_unique<NcclGroup>(group_->world(), host().split(color, key, name), device_);
   part->initialize_part(*group_, color, key);
   if (part->host().size() == 1) return make_self_communicator(name);

@@ -38,7 +38,7 @@ void NcclGroup::initialize() {
   ncclUniqueId id{};
   if (host_->rank() == 0) check(ncclGetUniqueId(&id), "ncclGetUniqueId");
   const Stream on_host(Device::cpu());
-  const Tensor bytes{&id, DType::kInt32, {static_cast<std::int64_t>(sizeof id / 4)}, Device::cpu()};
+  const Tensor bytes{&id, DType::kInt32, {static_cast<int64_t>(sizeof id / 4)}, Device::cpu()};
   host_->broadcast(on_host, bytes, 0);
   ncclConfig_t chosen = config();
   const ncclResult_t result = ncclCommInitRankConfig(&comm_, static_cast<int>(host_->size()), id,
@@ -46,7 +46,7 @@ void NcclGroup::initialize() {
   check(result, "ncclCommInitRank");
 }
 
-void NcclGroup::initialize_part(NcclGroup& whole, std::int64_t color, std::int64_t key) {
+void NcclGroup::initialize_part(NcclGroup& whole, int64_t color, int64_t key) {
   ncclConfig_t chosen = config();
   const bool alone = host_->size() == 1;
   const int part = alone ? NCCL_SPLIT_NOCOLOR : static_cast<int>(color);
@@ -74,10 +74,10 @@ namespace {
 // registered for this rank alone.
 class NcclRegistration final : public Registration {
  public:
-  NcclRegistration(NcclGroup& group, void* data, std::int64_t bytes) : group_(group) {
+  NcclRegistration(NcclGroup& group, void* data, int64_t bytes) : group_(group) {
     group.check(register_window(group.comm(), data, bytes, &window_), "ncclCommWindowRegister");
     if (window_ == nullptr)
-      group.check(ncclCommRegister(group.comm(), data, static_cast<std::size_t>(bytes), &handle_),
+      group.check(ncclCommRegister(group.comm(), data, static_cast<size_t>(bytes), &handle_),
                   "ncclCommRegister");
   }
   ~NcclRegistration() override {
@@ -99,7 +99,7 @@ class NcclRegistration final : public Registration {
 
 }  // namespace
 
-std::unique_ptr<Registration> NcclGroup::register_memory(void* data, std::int64_t bytes) {
+std::unique_ptr<Registration> NcclGroup::register_memory(void* data, int64_t bytes) {
   return std::make_unique<NcclRegistration>(*this, data, bytes);
 }
 

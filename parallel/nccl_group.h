@@ -39,7 +39,7 @@ class CudaEvent {
 /// A collective that was given to the GPU.
 struct OpenCollective {
   const char* operation;
-  std::int64_t sequence;
+  int64_t sequence;
   CudaEvent end{cudaEventDisableTiming};
 };
 
@@ -52,7 +52,7 @@ class NcclWorld final : public CudaWaiter {
   void await(FunctionRef<bool()> done) override;
 
   std::vector<NcclGroup*> groups;
-  std::int64_t sequence = 0;
+  int64_t sequence = 0;
 };
 
 /// A group as its operations see it: NCCL's communicator, the same ranks on the host, and a stream of its
@@ -66,7 +66,7 @@ class NcclGroup {
 
   /// Collective calls of the whole group: make the NCCL communicator, or a part of another group's.
   void initialize();
-  void initialize_part(NcclGroup& whole, std::int64_t color, std::int64_t key);
+  void initialize_part(NcclGroup& whole, int64_t color, int64_t key);
 
   /// What `call` returned; where NCCL goes on in the background, waits until it is through with the host's
   /// part.
@@ -82,7 +82,7 @@ class NcclGroup {
   const OpenCollective* oldest();
 
   /// Communicator::register_memory.
-  std::unique_ptr<Registration> register_memory(void* data, std::int64_t bytes);
+  std::unique_ptr<Registration> register_memory(void* data, int64_t bytes);
 
   const std::shared_ptr<NcclWorld>& world() const { return world_; }
   Communicator& host() const { return *host_; }

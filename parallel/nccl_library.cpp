@@ -25,18 +25,18 @@ int running_version() {
 
 // Whether a block that NCCL did not give is more than the device has. NCCL names no reason: it rounds up to
 // pages of 512 MiB at most, and what it gets from the driver the run time does not see.
-bool lacks_memory(std::size_t bytes) {
-  constexpr std::size_t kLargestPage = std::size_t{512} << 20;
+bool lacks_memory(size_t bytes) {
+  constexpr size_t kLargestPage = size_t{512} << 20;
   if (cudaGetLastError() == cudaErrorMemoryAllocation) return true;
-  std::size_t free = 0, total = 0;
+  size_t free = 0, total = 0;
   check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
   return free < bytes + kLargestPage;
 }
 
-void* allocate(const Device& device, std::int64_t bytes) {
+void* allocate(const Device& device, int64_t bytes) {
   check_cuda(cudaSetDevice(device.index), "cudaSetDevice");
   void* data = nullptr;
-  const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
+  const auto size = static_cast<size_t>(std::max<int64_t>(bytes, 1));
   const ncclResult_t result = ncclMemAlloc(&data, size);
   if (result != ncclSuccess) {
     if (lacks_memory(size)) return nullptr;
@@ -84,17 +84,17 @@ const MemorySource& nccl_memory() {
 }
 
 #ifdef RIPSTOP_NCCL_WINDOWS
-ncclResult_t register_window(ncclComm_t comm, void* data, std::int64_t bytes, void** window) {
+ncclResult_t register_window(ncclComm_t comm, void* data, int64_t bytes, void** window) {
   *window = nullptr;
   if (running_version() < NCCL_VERSION(2, 27, 3)) return ncclSuccess;
-  return ncclCommWindowRegister(comm, data, static_cast<std::size_t>(bytes),
+  return ncclCommWindowRegister(comm, data, static_cast<size_t>(bytes),
                                 reinterpret_cast<ncclWindow_t*>(window), NCCL_WIN_COLL_SYMMETRIC);
 }
 ncclResult_t deregister_window(ncclComm_t comm, void* window) {
   return ncclCommWindowDeregister(comm, static_cast<ncclWindow_t>(window));
 }
 #else
-ncclResult_t register_window(ncclComm_t, void*, std::int64_t, void** window) {
+ncclResult_t register_window(ncclComm_t, void*, int64_t, void** window) {
   *window = nullptr;
   return ncclSuccess;
 }

@@ -24,7 +24,7 @@ const MemorySource& nccl_memory();
 /// sizes, and to be checked as every call of NCCL. `window` is null afterwards where there are none: where
 /// NCCL was before 2.27.3 when this was compiled or is now, and where the ranks' GPUs do not reach each
 /// other's memory.
-ncclResult_t register_window(ncclComm_t comm, void* data, std::int64_t bytes, void** window);
+ncclResult_t register_window(ncclComm_t comm, void* data, int64_t bytes, void** window);
 ncclResult_t deregister_window(ncclComm_t comm, void* window);
 
 }  // namespace ripstop

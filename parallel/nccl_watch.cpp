@@ -8,7 +8,7 @@ namespace {
 
 // Collectives of one group that may be under way. The host goes no further ahead: a GPU takes about a
 // thousand launches before it blocks the host, which could then no longer see that a rank is lost.
-constexpr std::size_t kMostOpen = 8;
+constexpr size_t kMostOpen = 8;
 
 }  // namespace
 
@@ -24,7 +24,7 @@ void NcclWorld::await(FunctionRef<bool()> done) {
         first = oldest;
       }
     if (group == nullptr) group = groups.front();
-    std::int64_t turn = 0;
+    int64_t turn = 0;
     group->host().await(first == nullptr ? "work of the GPU" : first->operation, [&] {
       if (turn++ % 64 == 0) group->check_health();
       return done() || (first != nullptr && is_reached(first->end.native()));

@@ -9,17 +9,17 @@ namespace ripstop {
 namespace {
 
 // How many ranks of this rank's node come before it.
-std::int64_t local_rank(MpiWorld& world) {
+int64_t local_rank(MpiWorld& world) {
   const std::vector<RankHost>& places = world.places();
-  const std::int64_t own = world.communicator().rank();
+  const int64_t own = world.communicator().rank();
   return std::count_if(places.begin(), places.begin() + own, [&](const RankHost& place) {
-    return place.node == places[static_cast<std::size_t>(own)].node;
+    return place.node == places[static_cast<size_t>(own)].node;
   });
 }
 
 }  // namespace
 
-int gpu_of_local_rank(std::int64_t rank, int visible) {
+int gpu_of_local_rank(int64_t rank, int visible) {
   return visible <= 1 ? 0 : static_cast<int>(rank % visible);
 }
 
@@ -32,7 +32,7 @@ Device choose_cuda_device(MpiWorld& world) {
       throw Error(ExitCode::kResources, complaint, kHint);
   if (machine.gpus.empty()) throw Error(ExitCode::kResources, "no GPU: " + machine.problem, kHint);
   const int index = gpu_of_local_rank(local_rank(world), static_cast<int>(machine.gpus.size()));
-  const CudaGpu& gpu = machine.gpus[static_cast<std::size_t>(index)];
+  const CudaGpu& gpu = machine.gpus[static_cast<size_t>(index)];
   if (!gpu.is_supported())
     throw Error(ExitCode::kResources,
                 fmt::format("{} has compute capability {}.{}, ripstop needs {}.0", gpu.name, gpu.major,
@@ -46,7 +46,7 @@ std::unique_ptr<Communicator> make_device_communicator(MpiWorld& world, const De
   if (device.kind != DeviceKind::kCuda || all.size() == 1) return nullptr;
   const std::vector<CudaGpu> gpus = look_at_cuda().gpus;
   const std::vector<std::string> taken =
-      all.all_gather_text(gpus.at(static_cast<std::size_t>(device.index)).identity);
+      all.all_gather_text(gpus.at(static_cast<size_t>(device.index)).identity);
   const bool shared = std::set<std::string>(taken.begin(), taken.end()).size() < taken.size();
   std::unique_ptr<Communicator> host = all.split(0, all.rank(), all.name());
   return shared ? make_staged_communicator(std::move(host), device)

@@ -10,7 +10,7 @@ namespace ripstop {
 
 /// The GPU that rank `rank` of a node takes where `visible` are visible to it: a launcher that shows each
 /// rank one GPU has chosen already; else the ranks of a node take turns. Pure.
-int gpu_of_local_rank(std::int64_t rank, int visible);
+int gpu_of_local_rank(int64_t rank, int visible);
 
 /// This rank's GPU. Throws Error(kResources), saying what is missing, where it has none that ripstop can use.
 Device choose_cuda_device(MpiWorld& world);

@@ -8,16 +8,16 @@
 
 namespace ripstop {
 
-void round_in_place(void* numbers, std::int64_t count) {
+void round_in_place(void* numbers, int64_t count) {
   const auto* from = static_cast<const float*>(numbers);
   auto* to = static_cast<std::byte*>(numbers);
-  constexpr std::int64_t kBlock = 2048;
+  constexpr int64_t kBlock = 2048;
   // A block is written where only blocks lay that have been read.
   BFloat16 rounded[kBlock];
-  for (std::int64_t first = 0; first < count; first += kBlock) {
-    const std::int64_t n = std::min(kBlock, count - first);
-    for (std::int64_t i = 0; i < n; ++i) rounded[i] = BFloat16(from[first + i]);
-    std::memcpy(to + first * 2, rounded, static_cast<std::size_t>(n * 2));
+  for (int64_t first = 0; first < count; first += kBlock) {
+    const int64_t n = std::min(kBlock, count - first);
+    for (int64_t i = 0; i < n; ++i) rounded[i] = BFloat16(from[first + i]);
+    std::memcpy(to + first * 2, rounded, static_cast<size_t>(n * 2));
   }
 }
 

@@ -13,9 +13,9 @@ namespace ripstop {
 void ShardedTransformer::forward_backward(Arena& arena, const Batch& batch, bool last, const Tensor& total) {
   Context context = this->context(arena);
   const Visits visits = training_visits();
-  const std::size_t layers = model_.blocks.size(), top = layers + 1;
+  const size_t layers = model_.blocks.size(), top = layers + 1;
   Frame pass(arena);
-  const std::int64_t rows = context.tensor.local_rows(batch.rows());
+  const int64_t rows = context.tensor.local_rows(batch.rows());
   Residual residual{.branch = arena.allocate(options_.compute, {rows, config_.hidden_size})};
   std::vector<Frame> frames;
   std::vector<Block::Saved> saved;
@@ -24,7 +24,7 @@ void ShardedTransformer::forward_backward(Arena& arena, const Batch& batch, bool
   model_.embedding.forward(context, batch.token, residual.branch);
   leave(visits, 0);
 
-  for (std::size_t layer = 0; layer < layers; ++layer) {
+  for (size_t layer = 0; layer < layers; ++layer) {
     enter(visits, layer + 1);
     frames.emplace_back(arena);
     saved.push_back(model_.blocks[layer].allocate(context, batch.rows(), options_.compute));
@@ -45,8 +45,8 @@ void ShardedTransformer::forward_backward(Arena& arena, const Batch& batch, bool
   leave(visits, top);
   reduce_gradients(context, visits[top], last && visits[top] != visits.back());
 
-  for (std::size_t layer = layers; layer-- > 0;) {
-    const std::size_t visit = 2 * top - (layer + 1);
+  for (size_t layer = layers; layer-- > 0;) {
+    const size_t visit = 2 * top - (layer + 1);
     enter(visits, visit);
     begin_gradients(context, visits[visit]);
     model_.blocks[layer].backward(context, batch, model_.angle(), saved[layer], dresidual);
@@ -64,7 +64,7 @@ void ShardedTransformer::forward_backward(Arena& arena, const Batch& batch, bool
 /// Embedding, blocks, head; tied embeddings: the vocabulary first and last.
 ShardedTransformer::Visits ShardedTransformer::forward_visits() const {
   Visits visits;
-  for (std::size_t unit = 0; unit < table_.size(); ++unit) visits.units.push_back(unit);
+  for (size_t unit = 0; unit < table_.size(); ++unit) visits.units.push_back(unit);
   if (config_.tie_word_embeddings) visits.units.push_back(0);
   visits.with_weights = visits.units.size();
   return visits;
@@ -73,21 +73,21 @@ ShardedTransformer::Visits ShardedTransformer::forward_visits() const {
 /// Forward, then the blocks backwards, then the embedding.
 ShardedTransformer::Visits ShardedTransformer::training_visits() const {
   Visits visits = forward_visits();
-  for (std::size_t unit = model_.blocks.size() + 1; unit-- > 0;) visits.units.push_back(unit);
+  for (size_t unit = model_.blocks.size() + 1; unit-- > 0;) visits.units.push_back(unit);
   visits.with_weights = visits.units.size() - 1;
   return visits;
 }
 
 /// What profilers call the visit: "blocks.3 backward".
-std::string ShardedTransformer::visit_name(const Visits& visits, std::size_t visit) const {
-  const std::size_t head = model_.blocks.size() + 1;
+std::string ShardedTransformer::visit_name(const Visits& visits, size_t visit) const {
+  const size_t head = model_.blocks.size() + 1;
   const char* pass = visit < head || visits.units.size() == visits.with_weights ? " forward"
                      : visit > head                                             ? " backward"
                                                                                 : " forward and backward";
   return table_[visits[visit]].name + pass;
 }
 
-void ShardedTransformer::enter(const Visits& visits, std::size_t visit) {
+void ShardedTransformer::enter(const Visits& visits, size_t visit) {
   visit_range_.emplace(stream_.device(), visit_name(visits, visit));
   units_[visits[visit]].unshard();
   if (visit + 1 < visits.with_weights) units_[visits[visit + 1]].unshard();
@@ -95,19 +95,19 @@ void ShardedTransformer::enter(const Visits& visits, std::size_t visit) {
 }
 
 /// What is used again at once stays.
-void ShardedTransformer::leave(const Visits& visits, std::size_t visit) {
+void ShardedTransformer::leave(const Visits& visits, size_t visit) {
   visit_range_.reset();
-  for (std::size_t soon = visit + 1; soon <= visit + 2 && soon < visits.with_weights; ++soon)
+  for (size_t soon = visit + 1; soon <= visit + 2 && soon < visits.with_weights; ++soon)
     if (visits[soon] == visits[visit]) return;
   units_[visits[visit]].reshard();
 }
 
-void ShardedTransformer::begin_gradients(Context& context, std::size_t unit) {
+void ShardedTransformer::begin_gradients(Context& context, size_t unit) {
   units_[unit].begin_gradients(context);
 }
 
-void ShardedTransformer::reduce_gradients(Context& context, std::size_t unit, bool last) {
-  const Range range(stream_.device(), table_[unit].name + " reduce");
+void ShardedTransformer::reduce_gradients(Context& context, size_t unit, bool last) {
+  const ProfilerRange range(stream_.device(), table_[unit].name + " reduce");
   finish_reduction(context);
   units_[unit].start_reduce();
   reduction_ = {.open = true, .unit = unit, .last = last};
@@ -125,7 +125,7 @@ void ShardedTransformer::finish_gradients(Arena& arena, const Tensor& total) {
   if (mesh_.replicate().rank() != 0) return;
   for (const FsdpUnit& unit : units_) {
     const Tensor& gradient = unit.gradient();
-    const std::int64_t alike = unit.replicated_in_range();
+    const int64_t alike = unit.replicated_in_shard();
     if (alike > 0 && context.tensor.index() == 0)
       add_squared_norm(context, gradient.row_range(0, alike), total);
     if (alike < gradient.count())
@@ -136,20 +136,20 @@ void ShardedTransformer::finish_gradients(Arena& arena, const Tensor& total) {
 /// Each rank of the tensor axis has seen its own rows only, so what they all hold alike (norms) is summed, in
 /// one go.
 void ShardedTransformer::sum_replicated(Context& context) {
-  std::int64_t count = 0;
-  for (const FsdpUnit& unit : units_) count += unit.replicated_in_range();
+  int64_t count = 0;
+  for (const FsdpUnit& unit : units_) count += unit.replicated_in_shard();
   if (context.tensor.count() == 1 || count == 0) return;
   const Tensor packed = context.arena.allocate(DType::kFloat32, {count}, MemoryCategory::kCommunication);
   const auto each = [&](auto&& copy) {
-    std::int64_t at = 0;
+    int64_t at = 0;
     for (const FsdpUnit& unit : units_) {
-      const std::int64_t n = unit.replicated_in_range();
+      const int64_t n = unit.replicated_in_shard();
       copy(packed.row_range(at, n), unit.gradient().row_range(0, n));
       at += n;
     }
   };
   each([&](const Tensor& to, const Tensor& from) { convert(context, from, to); });
-  const std::int64_t bytes = mesh_.tensor().all_reduce_scratch_bytes(count, DType::kFloat32);
+  const int64_t bytes = mesh_.tensor().all_reduce_scratch_bytes(count, DType::kFloat32);
   const Tensor scratch =
       context.arena.allocate(DType::kInt32, {(bytes + 3) / 4}, MemoryCategory::kCommunication);
   mesh_.tensor().all_reduce(stream_, packed, Reduce::kSum, scratch);
@@ -160,7 +160,7 @@ void ShardedTransformer::sum_replicated(Context& context) {
 void ShardedTransformer::forward_only(Context& context, const Tensor& token, BlockBody block, HeadBody head) {
   const Visits visits = forward_visits();
   Frame pass(context.arena);
-  const std::int64_t rows = token.count();
+  const int64_t rows = token.count();
   Residual residual{.branch = context.arena.allocate(options_.compute,
                                                      {context.tensor.local_rows(rows), config_.hidden_size})};
   const Block::Saved saved = model_.blocks.front().allocate(context, rows, options_.compute);
@@ -168,7 +168,7 @@ void ShardedTransformer::forward_only(Context& context, const Tensor& token, Blo
   enter(visits, 0);
   model_.embedding.forward(context, token, residual.branch);
   leave(visits, 0);
-  for (std::size_t layer = 0; layer < model_.blocks.size(); ++layer) {
+  for (size_t layer = 0; layer < model_.blocks.size(); ++layer) {
     enter(visits, layer + 1);
     block(layer, residual, saved);
     leave(visits, layer + 1);
@@ -182,7 +182,7 @@ void ShardedTransformer::evaluate(Arena& arena, const Batch& batch, const Tensor
   Context context = this->context(arena);
   forward_only(
       context, batch.token,
-      [&](std::size_t layer, Residual& residual, const Block::Saved& saved) {
+      [&](size_t layer, Residual& residual, const Block::Saved& saved) {
         model_.blocks[layer].forward(context, batch, model_.angle(), residual, saved);
       },
       [&](Residual& residual, const HeadLoss::Saved& saved) {
@@ -194,7 +194,7 @@ void ShardedTransformer::logits(Arena& arena, const Batch& batch, const Tensor& 
   Context context = this->context(arena);
   forward_only(
       context, batch.token,
-      [&](std::size_t layer, Residual& residual, const Block::Saved& saved) {
+      [&](size_t layer, Residual& residual, const Block::Saved& saved) {
         model_.blocks[layer].forward(context, batch, model_.angle(), residual, saved);
       },
       [&](Residual& residual, const HeadLoss::Saved& saved) {
@@ -207,8 +207,8 @@ void ShardedTransformer::prefill(Arena& arena, const Batch& batch, KeyValueCache
   Context context = this->context(arena);
   forward_only(
       context, batch.token,
-      [&](std::size_t layer, Residual& residual, const Block::Saved& saved) {
-        const CacheRows store{cache.layer(static_cast<std::int64_t>(layer)), slot, batch.position};
+      [&](size_t layer, Residual& residual, const Block::Saved& saved) {
+        const CacheRows store{cache.layer(static_cast<int64_t>(layer)), slot, batch.position};
         model_.blocks[layer].forward(context, batch, model_.angle(), residual, saved, &store);
       },
       [&](Residual& residual, const HeadLoss::Saved& saved) {
@@ -221,8 +221,8 @@ void ShardedTransformer::decode(Arena& arena, const Tensor& token, KeyValueCache
   Context context = this->context(arena);
   forward_only(
       context, token,
-      [&](std::size_t layer, Residual& residual, const Block::Saved& saved) {
-        const CacheRows rows{cache.layer(static_cast<std::int64_t>(layer)), slot, position};
+      [&](size_t layer, Residual& residual, const Block::Saved& saved) {
+        const CacheRows rows{cache.layer(static_cast<int64_t>(layer)), slot, position};
         model_.blocks[layer].decode(context, rows, model_.angle(), residual, saved);
       },
       [&](Residual& residual, const HeadLoss::Saved& saved) {
@@ -237,9 +237,9 @@ namespace {
 
 // What units share, and what they and it take of memory.
 struct UnitSlots {
-  static constexpr std::int64_t kCount = 2;  // one unit computes, one is on its way
+  static constexpr int64_t kCount = 2;  // one unit computes, one is on its way
   bool weights = false, gradients = false;
-  std::int64_t largest = 0;  // elements of a whole unit
+  int64_t largest = 0;  // elements of a whole unit
   MemoryUse use{};
 };
 
@@ -253,7 +253,7 @@ UnitSlots unit_slots(const std::vector<UnitSpec>& table, const DeviceMesh& mesh,
     slots.largest = std::max(slots.largest, layout.elements());
     slots.use += FsdpUnit::memory_use(layout, options.compute, options.training, sharded && !slots.weights);
   }
-  const std::int64_t elements = UnitSlots::kCount * slots.largest;
+  const int64_t elements = UnitSlots::kCount * slots.largest;
   if (slots.weights) slots.use[MemoryCategory::kWeights] += elements * element_bytes(options.compute);
   if (!slots.gradients) return slots;
   slots.use[MemoryCategory::kGradients] += elements * element_bytes(DType::kFloat32);
@@ -274,7 +274,7 @@ ShardedTransformer::ShardedTransformer(const ModelConfig& config, DeviceMesh& me
       tensor_axis_(options.training ? make_sequence_axis(mesh.tensor(), options.overlap_tensor)
                                     : make_replicated_axis(mesh.tensor())),
       model_(config, mesh.tensor().size(), mesh.tensor().rank(), options.positions, stream, ledger) {
-  const std::int64_t tensor_count = mesh.tensor().size(), tensor_index = mesh.tensor().rank();
+  const int64_t tensor_count = mesh.tensor().size(), tensor_index = mesh.tensor().rank();
   const UnitSlots slots = unit_slots(table_, mesh, options);
   memory_ = std::make_unique<GroupMemory>(
       stream.device(), ledger, slots.use,
@@ -300,27 +300,27 @@ ShardedTransformer::ShardedTransformer(const ModelConfig& config, DeviceMesh& me
                                 .travel = options.reduce,
                                 .training = options.training};
   units_.reserve(table_.size());
-  for (std::size_t u = 0; u < table_.size(); ++u)
+  for (size_t u = 0; u < table_.size(); ++u)
     units_.emplace_back(table_[u], model_.parameters(u), tensor_count, tensor_index, resources);
   memory_->check_all_taken();
 }
 
 ShardedTransformer::~ShardedTransformer() = default;
 
-void ShardedTransformer::initialize(std::uint64_t seed) {
+void ShardedTransformer::initialize(uint64_t seed) {
   if (stream_.device().kind == DeviceKind::kMeta) return;
-  constexpr std::int64_t kPiece = 1 << 18;  // elements on the host at a time
+  constexpr int64_t kPiece = 1 << 18;  // elements on the host at a time
   std::vector<float> host;
   for (FsdpUnit& unit : units_)
-    for (std::int64_t first = 0; first < unit.layout().range_elements(); first += kPiece) {
-      const std::int64_t begin = unit.range_begin() + first,
-                         end = std::min(begin + kPiece, unit.range_begin() + unit.layout().range_elements());
-      host.assign(static_cast<std::size_t>(end - begin), 0.0F);
+    for (int64_t first = 0; first < unit.layout().shard_elements(); first += kPiece) {
+      const int64_t begin = unit.shard_begin() + first,
+                    end = std::min(begin + kPiece, unit.shard_begin() + unit.layout().shard_elements());
+      host.assign(static_cast<size_t>(end - begin), 0.0F);
       for (const Box& box : unit.layout().boxes(begin, end))
-        for (std::int64_t row = 0; row < box.rows; ++row)
+        for (int64_t row = 0; row < box.rows; ++row)
           initial_values(*box.parameter, seed, (box.row + row) * box.parameter->columns + box.column,
                          box.columns, host.data() + box.offset + row * box.stride - begin);
-      unit.set_range(first, host);
+      unit.set_shard(first, host);
     }
 }
 
@@ -331,7 +331,8 @@ void ShardedTransformer::begin_step() {
 void ShardedTransformer::weights_changed(Arena& arena) {
   Context context = this->context(arena);
   for (FsdpUnit& unit : units_) {
-    if (!unit.master().empty() && !unit.copy().empty()) convert(context, unit.master(), unit.copy());
+    if (!unit.master().empty() && !unit.compute_copy().empty())
+      convert(context, unit.master(), unit.compute_copy());
     unit.weights_changed();
   }
 }
@@ -342,7 +343,7 @@ void ShardedTransformer::copy_weights_to(ShardedTransformer& whole) {
                 "slice {} of {} to {} of {}", mesh_.tensor().rank(), mesh_.tensor().size(),
                 whole.mesh_.tensor().rank(), whole.mesh_.tensor().size());
   stream_.wait_for(whole.stream_);
-  for (std::size_t u = 0; u < units_.size(); ++u) {
+  for (size_t u = 0; u < units_.size(); ++u) {
     units_[u].unshard();
     if (u + 1 < units_.size()) units_[u + 1].unshard();
     units_[u].wait();

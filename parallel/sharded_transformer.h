@@ -17,8 +17,8 @@ namespace ripstop {
 struct ShardingOptions {
   DType compute = DType::kBFloat16;  ///< of activations and of weights while they are used
   DType reduce = DType::kFloat32;    ///< in which gradients travel
-  std::int64_t sequences = 1;        ///< packs of a micro-batch, at most
-  std::int64_t positions = 0;        ///< of a pack; rotation angles reach so far
+  int64_t sequences = 1;             ///< packs of a micro-batch, at most
+  int64_t positions = 0;             ///< of a pack; rotation angles reach so far
   bool reshard_after_forward = true;
   bool overlap_tensor = false;
   bool training = true;  ///< without: no gradients; the sequence is not cut over the tensor axis
@@ -36,7 +36,7 @@ class ShardedTransformer {
   ~ShardedTransformer();
 
   /// Initial weights, a function of (seed, parameter, element) alone; see initial_values.
-  void initialize(std::uint64_t seed);
+  void initialize(uint64_t seed);
 
   /// Forgets the gradients of the step before.
   void begin_step();
@@ -87,22 +87,22 @@ class ShardedTransformer {
   /// The units in the order they are used in one pass over the layers. The first `with_weights` visits need
   /// weights: the last of a training pass is the embedding's backward, which needs its gradient alone.
   struct Visits {
-    std::vector<std::size_t> units;
-    std::size_t with_weights = 0;
-    std::size_t operator[](std::size_t visit) const { return units[visit]; }
-    std::size_t back() const { return units.back(); }
+    std::vector<size_t> units;
+    size_t with_weights = 0;
+    size_t operator[](size_t visit) const { return units[visit]; }
+    size_t back() const { return units.back(); }
   };
   Visits forward_visits() const;
   Visits training_visits() const;
-  using BlockBody = FunctionRef<void(std::size_t layer, Residual& residual, const Block::Saved& saved)>;
+  using BlockBody = FunctionRef<void(size_t layer, Residual& residual, const Block::Saved& saved)>;
   using HeadBody = FunctionRef<void(Residual& residual, const HeadLoss::Saved& saved)>;
   void forward_only(Context& context, const Tensor& token, BlockBody block, HeadBody head);
   void sum_replicated(Context& context);
-  std::string visit_name(const Visits& visits, std::size_t visit) const;
-  void enter(const Visits& visits, std::size_t visit);
-  void leave(const Visits& visits, std::size_t visit);
-  void begin_gradients(Context& context, std::size_t unit);
-  void reduce_gradients(Context& context, std::size_t unit, bool last);
+  std::string visit_name(const Visits& visits, size_t visit) const;
+  void enter(const Visits& visits, size_t visit);
+  void leave(const Visits& visits, size_t visit);
+  void begin_gradients(Context& context, size_t unit);
+  void reduce_gradients(Context& context, size_t unit, bool last);
   void finish_reduction(Context& context);
 
   ModelConfig config_;
@@ -117,12 +117,12 @@ class ShardedTransformer {
   std::vector<FsdpUnit> units_;
 
   /// Of the visit under way, from enter to leave.
-  std::optional<Range> visit_range_;
+  std::optional<ProfilerRange> visit_range_;
 
   /// The unit whose reduction is under way, and whether it is its last of the step.
   struct Reduction {
     bool open = false;
-    std::size_t unit = 0;
+    size_t unit = 0;
     bool last = false;
   } reduction_;
 };

@@ -13,7 +13,7 @@ namespace {
 class HostTensor {
  public:
   HostTensor(const Tensor& like, bool copied, const Stream& stream)
-      : memory_(static_cast<std::size_t>(like.bytes())),
+      : memory_(static_cast<size_t>(like.bytes())),
         tensor_{memory_.data(), like.dtype, like.shape, Device::cpu()} {
     if (!copied) return;
     copy_bytes(stream, memory_.data(), like.data, like.bytes());
@@ -32,7 +32,7 @@ class HostTensor {
 // A collective of host copies, whose result then goes to the device.
 class StagedOperation final : public Pending::Operation {
  public:
-  StagedOperation(std::vector<HostTensor> copies, Pending pending, std::size_t result, const Tensor& to)
+  StagedOperation(std::vector<HostTensor> copies, Pending pending, size_t result, const Tensor& to)
       : copies_(std::move(copies)), pending_(std::move(pending)), result_(result), to_(to) {}
   void wait(const Stream& stream) override {
     pending_.wait();
@@ -43,7 +43,7 @@ class StagedOperation final : public Pending::Operation {
  private:
   std::vector<HostTensor> copies_;  // before the messages that are under way in them
   Pending pending_;
-  std::size_t result_;
+  size_t result_;
   Tensor to_;
 };
 
@@ -52,15 +52,15 @@ class StagedCommunicator final : public Communicator {
   StagedCommunicator(std::unique_ptr<Communicator> host, const Device& device)
       : host_(std::move(host)), device_(device) {}
 
-  std::int64_t rank() const override { return host_->rank(); }
-  std::int64_t size() const override { return host_->size(); }
+  int64_t rank() const override { return host_->rank(); }
+  int64_t size() const override { return host_->size(); }
   const std::string& name() const override { return host_->name(); }
-  std::int64_t bytes_sent() const override { return host_->bytes_sent(); }
+  int64_t bytes_sent() const override { return host_->bytes_sent(); }
   double seconds_waited() const override { return host_->seconds_waited(); }
-  std::int64_t reduce_scatter_scratch_bytes(std::int64_t whole_count, DType travel) const override {
+  int64_t reduce_scatter_scratch_bytes(int64_t whole_count, DType travel) const override {
     return reduce_scatter_scratch(whole_count, travel, size(), device_.kind);
   }
-  std::int64_t all_reduce_scratch_bytes(std::int64_t count, DType dtype) const override {
+  int64_t all_reduce_scratch_bytes(int64_t count, DType dtype) const override {
     return all_reduce_scratch(count, dtype, size(), device_.kind);
   }
   std::vector<std::string> all_gather_text(const std::string& text) override {
@@ -68,8 +68,7 @@ class StagedCommunicator final : public Communicator {
   }
   void barrier() override { host_->barrier(); }
   void await(const char* operation, FunctionRef<bool()> done) override { host_->await(operation, done); }
-  std::unique_ptr<Communicator> split(std::int64_t color, std::int64_t key,
-                                      const std::string& name) override {
+  std::unique_ptr<Communicator> split(int64_t color, int64_t key, const std::string& name) override {
     return make_staged_communicator(host_->split(color, key, name), device_);
   }
 
@@ -111,15 +110,15 @@ class StagedCommunicator final : public Communicator {
     copy.copy_to(x, stream);
   }
 
-  void broadcast(const Stream& stream, const Tensor& x, std::int64_t root) override {
+  void broadcast(const Stream& stream, const Tensor& x, int64_t root) override {
     if (!is_staged(x)) return host_->broadcast(stream, x, root);
     const HostTensor copy(x, root == rank(), stream);
     host_->broadcast(host_stream_, copy.tensor(), root);
     if (root != rank()) copy.copy_to(x, stream);
   }
 
-  Pending start_exchange(const Stream& stream, const Tensor& send, std::int64_t to, const Tensor& receive,
-                         std::int64_t from) override {
+  Pending start_exchange(const Stream& stream, const Tensor& send, int64_t to, const Tensor& receive,
+                         int64_t from) override {
     if (!is_staged(send)) return host_->start_exchange(stream, send, to, receive, from);
     check_exchange(*this, send, to, receive, from);
     std::vector<HostTensor> copies;
@@ -133,7 +132,7 @@ class StagedCommunicator final : public Communicator {
   bool is_staged(const Tensor& t) const { return t.device.kind == device_.kind; }
 
   // Moving a vector leaves its elements where they are: the messages under way stay valid.
-  static Pending staged(std::vector<HostTensor> copies, Pending pending, std::size_t result, const Tensor& to,
+  static Pending staged(std::vector<HostTensor> copies, Pending pending, size_t result, const Tensor& to,
                         const Stream& stream) {
     return {std::make_unique<StagedOperation>(std::move(copies), std::move(pending), result, to), stream};
   }

@@ -18,12 +18,12 @@ class OpenPending {
   Arena* arena_;
 };
 
-Tensor allocate_bytes(Context& context, std::int64_t bytes) {
+Tensor allocate_bytes(Context& context, int64_t bytes) {
   return context.arena.allocate(DType::kFloat32, {(bytes + 3) / 4}, MemoryCategory::kCommunication);
 }
 
 // `count` times the rows of `x`.
-Tensor allocate_rows(Context& context, const Tensor& x, std::int64_t count) {
+Tensor allocate_rows(Context& context, const Tensor& x, int64_t count) {
   return context.arena.allocate(x.dtype, {x.rows() * count, x.cols()}, MemoryCategory::kCommunication);
 }
 
@@ -36,9 +36,9 @@ class SequenceAxis final : public TensorAxis {
  public:
   SequenceAxis(Communicator& group, bool overlap) : group_(&group), overlap_(overlap) {}
 
-  std::int64_t count() const override { return group_->size(); }
-  std::int64_t index() const override { return group_->rank(); }
-  std::int64_t local_rows(std::int64_t rows) const override;
+  int64_t count() const override { return group_->size(); }
+  int64_t index() const override { return group_->rank(); }
+  int64_t local_rows(int64_t rows) const override;
   Tensor gather_sequence(Context& context, const Tensor& x, RowsBody body) const override;
   void scatter_sum(Context& context, const Tensor& out, RowsBody produce, Parts parts) const override;
   void gather(Context& context, const Tensor& x, const Tensor& all) const override {
@@ -54,7 +54,7 @@ class SequenceAxis final : public TensorAxis {
   bool overlap_;
 };
 
-std::int64_t SequenceAxis::local_rows(std::int64_t rows) const {
+int64_t SequenceAxis::local_rows(int64_t rows) const {
   RIPSTOP_CHECK(rows % count() == 0, "{} rows over {} ranks", rows, count());
   return rows / count();
 }
@@ -73,18 +73,18 @@ Tensor SequenceAxis::gather_sequence(Context& context, const Tensor& x, RowsBody
 
 // Gathers whole [N, C], in which this rank's rows are in place; body gets them first, then the next rank's.
 void SequenceAxis::gather_by_peer(Context& context, const Tensor& whole, RowsBody body) const {
-  const std::int64_t n = whole.rows() / count();
-  const auto rows_of = [&](std::int64_t rank) { return whole.row_range(rank * n, n); };
+  const int64_t n = whole.rows() / count();
+  const auto rows_of = [&](int64_t rank) { return whole.row_range(rank * n, n); };
   const OpenPending open(context.arena);
   std::vector<Pending> arriving;
-  for (std::int64_t k = 1; k < count(); ++k) {
-    const std::int64_t from = (index() + k) % count(), to = (index() - k + count()) % count();
+  for (int64_t k = 1; k < count(); ++k) {
+    const int64_t from = (index() + k) % count(), to = (index() - k + count()) % count();
     arriving.push_back(group_->start_exchange(context.stream, rows_of(index()), to, rows_of(from), from));
   }
   body(rows_of(index()), index() * n);
-  for (std::int64_t k = 1; k < count(); ++k) {
-    const std::int64_t from = (index() + k) % count();
-    arriving[static_cast<std::size_t>(k - 1)].wait();
+  for (int64_t k = 1; k < count(); ++k) {
+    const int64_t from = (index() + k) % count();
+    arriving[static_cast<size_t>(k - 1)].wait();
     body(rows_of(from), from * n);
   }
 }
@@ -103,22 +103,22 @@ void SequenceAxis::scatter_sum(Context& context, const Tensor& out, RowsBody pro
 // Sends each peer its rows as soon as they are produced, own rows last.
 void SequenceAxis::scatter_by_peer(Context& context, const Tensor& whole, const Tensor& staging,
                                    const Tensor& out, RowsBody produce) const {
-  const std::int64_t n = out.rows();
+  const int64_t n = out.rows();
   const OpenPending open(context.arena);
   std::vector<Pending> leaving;
-  std::vector<RankPiece> pieces(static_cast<std::size_t>(count()));
-  for (std::int64_t k = 1; k < count(); ++k) {
-    const std::int64_t to = (index() + k) % count(), from = (index() - k + count()) % count();
+  std::vector<RankPiece> pieces(static_cast<size_t>(count()));
+  for (int64_t k = 1; k < count(); ++k) {
+    const int64_t to = (index() + k) % count(), from = (index() - k + count()) % count();
     const Tensor rows = whole.row_range(to * n, n);
     const Tensor arrives{static_cast<std::byte*>(staging.data) + (k - 1) * out.bytes(), out.dtype, out.shape,
                          out.device};
     produce(rows, to * n);
     leaving.push_back(group_->start_exchange(context.stream, rows, to, arrives, from));
-    pieces[static_cast<std::size_t>(from)] = {arrives.data, out.dtype};
+    pieces[static_cast<size_t>(from)] = {arrives.data, out.dtype};
   }
   const Tensor own = whole.row_range(index() * n, n);
   produce(own, index() * n);
-  pieces[static_cast<std::size_t>(index())] = {own.data, out.dtype};
+  pieces[static_cast<size_t>(index())] = {own.data, out.dtype};
   for (Pending& pending : leaving) pending.wait();
   reduce_pieces(context.stream, pieces, out, Reduce::kSum, Accumulate::kNo);
 }
@@ -127,9 +127,9 @@ class ReplicatedAxis final : public TensorAxis {
  public:
   explicit ReplicatedAxis(Communicator& group) : group_(&group) {}
 
-  std::int64_t count() const override { return group_->size(); }
-  std::int64_t index() const override { return group_->rank(); }
-  std::int64_t local_rows(std::int64_t rows) const override { return rows; }
+  int64_t count() const override { return group_->size(); }
+  int64_t index() const override { return group_->rank(); }
+  int64_t local_rows(int64_t rows) const override { return rows; }
   Tensor gather_sequence(Context&, const Tensor& x, RowsBody body) const override {
     body(x, 0);
     return x;

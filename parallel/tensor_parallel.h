@@ -2,7 +2,7 @@
 #pragma once
 #include <memory>
 
-#include "model/tensor_axis.h"
+#include "model/ops/tensor_axis.h"
 #include "parallel/communicator.h"
 
 namespace ripstop {

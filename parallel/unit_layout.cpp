@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
-#include "model/rounding.h"
+#include "model/core/rounding.h"
 
 namespace ripstop {
 namespace {
 
-Placement place(const ParameterSpec& p, std::int64_t offset, std::int64_t count, std::int64_t index) {
+Placement place(const ParameterSpec& p, int64_t offset, int64_t count, int64_t index) {
   Placement s{
       .parameter = &p, .offset = offset, .rows = p.slice_rows(count), .columns = p.slice_columns(count)};
   s.first_row = p.cut == Cut::kRows ? std::min(index * s.rows, p.rows) : 0;
@@ -18,8 +18,7 @@ Placement place(const ParameterSpec& p, std::int64_t offset, std::int64_t count,
 }
 
 /// Rows [row, row + rows) and columns [column, column + columns) of a slice, without its padding.
-Box cut_box(const Placement& s, std::int64_t row, std::int64_t rows, std::int64_t column,
-            std::int64_t columns) {
+Box cut_box(const Placement& s, int64_t row, int64_t rows, int64_t column, int64_t columns) {
   rows = std::min(rows, s.valid_rows - row);
   columns = std::min(columns, s.valid_columns - column);
   if (rows <= 0 || columns <= 0) return {};
@@ -33,31 +32,30 @@ Box cut_box(const Placement& s, std::int64_t row, std::int64_t rows, std::int64_
 }
 
 /// Elements [begin, end) of a slice: the rest of a first row, whole rows, the beginning of a last row.
-void append_boxes(const Placement& s, std::int64_t begin, std::int64_t end, std::vector<Box>& boxes) {
+void append_boxes(const Placement& s, int64_t begin, int64_t end, std::vector<Box>& boxes) {
   const auto append = [&](const Box& box) {
     if (!box.empty()) boxes.push_back(box);
   };
-  std::int64_t row = begin / s.columns;
-  const std::int64_t column = begin % s.columns;
+  int64_t row = begin / s.columns;
+  const int64_t column = begin % s.columns;
   if (column != 0) {
-    const std::int64_t stop = std::min(end - row * s.columns, s.columns);
+    const int64_t stop = std::min(end - row * s.columns, s.columns);
     append(cut_box(s, row, 1, column, stop - column));
     ++row;
   }
-  const std::int64_t last = end / s.columns;
+  const int64_t last = end / s.columns;
   if (row < last) append(cut_box(s, row, last - row, 0, s.columns));
   if (last >= row && end % s.columns != 0) append(cut_box(s, last, 1, 0, end % s.columns));
 }
 
 }  // namespace
 
-UnitLayout::UnitLayout(const UnitSpec& unit, std::int64_t tensor_count, std::int64_t tensor_index,
-                       std::int64_t fsdp_count)
+UnitLayout::UnitLayout(const UnitSpec& unit, int64_t tensor_count, int64_t tensor_index, int64_t fsdp_count)
     : unit_(&unit), fsdp_count_(fsdp_count) {
-  std::int64_t at = 0;
+  int64_t at = 0;
   for (const PhysicalTensor& tensor : unit.tensors) {
     tensor_offsets_.push_back(at);
-    std::int64_t offset = at;
+    int64_t offset = at;
     for (const ParameterSpec& p : tensor.parts) {
       placements_.push_back(place(p, offset, tensor_count, tensor_index));
       offset += placements_.back().rows * placements_.back().columns;
@@ -72,11 +70,11 @@ UnitLayout::UnitLayout(const UnitSpec& unit, std::int64_t tensor_count, std::int
   elements_ = round_up(at, fsdp_count * kGrain);
 }
 
-std::vector<Box> UnitLayout::boxes(std::int64_t begin, std::int64_t end) const {
+std::vector<Box> UnitLayout::boxes(int64_t begin, int64_t end) const {
   std::vector<Box> found;
   for (const Placement& s : placements_) {
-    const std::int64_t first = std::max(begin, s.offset) - s.offset;
-    const std::int64_t stop = std::min(end, s.offset + s.rows * s.columns) - s.offset;
+    const int64_t first = std::max(begin, s.offset) - s.offset;
+    const int64_t stop = std::min(end, s.offset + s.rows * s.columns) - s.offset;
     if (first < stop) append_boxes(s, first, stop, found);
   }
   return found;
@@ -85,9 +83,9 @@ std::vector<Box> UnitLayout::boxes(std::int64_t begin, std::int64_t end) const {
 Box intersection(const Box& a, const Box& b) {
   RIPSTOP_CHECK(a.parameter->name == b.parameter->name, "boxes of {} and {}", a.parameter->name,
                 b.parameter->name);
-  const std::int64_t row = std::max(a.row, b.row), column = std::max(a.column, b.column);
-  const std::int64_t rows = std::min(a.row + a.rows, b.row + b.rows) - row;
-  const std::int64_t columns = std::min(a.column + a.columns, b.column + b.columns) - column;
+  const int64_t row = std::max(a.row, b.row), column = std::max(a.column, b.column);
+  const int64_t rows = std::min(a.row + a.rows, b.row + b.rows) - row;
+  const int64_t columns = std::min(a.column + a.columns, b.column + b.columns) - column;
   if (rows <= 0 || columns <= 0) return {};
   return {.parameter = a.parameter,
           .row = row,

@@ -25,20 +25,20 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr std::uint32_t kMagic = 0x52697073;
-constexpr std::size_t kTextBytes = 64;
+constexpr uint32_t kMagic = 0x52697073;
+constexpr size_t kTextBytes = 64;
 
-enum class Kind : std::uint32_t { kQuestion, kAnswer, kFailure, kConfirmed };
+enum class Kind : uint32_t { kQuestion, kAnswer, kFailure, kConfirmed };
 
 // One datagram. All ranks run the same binary on the same kind of machine (checked at start-up).
 struct Message {
-  std::uint32_t magic = kMagic;
+  uint32_t magic = kMagic;
   Kind kind = Kind::kQuestion;
-  std::uint64_t run = 0;
-  std::int64_t from = 0;
-  std::int64_t step = -1;
-  std::int32_t code = 0;
-  std::int32_t inside = 0;
+  uint64_t run = 0;
+  int64_t from = 0;
+  int64_t step = -1;
+  int32_t code = 0;
+  int32_t inside = 0;
   char operation[kTextBytes] = {};
 };
 
@@ -73,7 +73,7 @@ std::vector<sockaddr_in> destinations(const WatchdogAddress& address, const std:
     if ((ip == "127.0.0.1") != (address.host == host)) continue;
     sockaddr_in to{};
     to.sin_family = AF_INET;
-    to.sin_port = htons(static_cast<std::uint16_t>(address.port));
+    to.sin_port = htons(static_cast<uint16_t>(address.port));
     if (inet_pton(AF_INET, ip.c_str(), &to.sin_addr) == 1) result.push_back(to);
   }
   return result;
@@ -118,8 +118,8 @@ struct Watchdog::State {
   Clock::time_point failed_at;       // of the thread
 
   std::mutex mutex;  // guards all below
-  std::int64_t rank = -1;
-  std::uint64_t run = 0;
+  int64_t rank = -1;
+  uint64_t run = 0;
   std::vector<std::vector<sockaddr_in>> peers;
   Message own;                     // what is answered
   std::vector<RankState> answers;  // to the question under way, by rank
@@ -128,7 +128,7 @@ struct Watchdog::State {
   void open();
   void listen();
   void take(const Message& message, const sockaddr_in& from);
-  void send(Message message, std::int64_t to);
+  void send(Message message, int64_t to);
   void end_when_due();
 };
 
@@ -170,9 +170,9 @@ void Watchdog::State::listen() {
 void Watchdog::State::take(const Message& message, const sockaddr_in& from) {
   const std::lock_guard lock(mutex);
   if (rank < 0 || message.run != run || message.from < 0 ||
-      message.from >= static_cast<std::int64_t>(peers.size()))
+      message.from >= static_cast<int64_t>(peers.size()))
     return;
-  const auto sender = static_cast<std::size_t>(message.from);
+  const auto sender = static_cast<size_t>(message.from);
   Message reply = own;
   switch (message.kind) {
     case Kind::kQuestion:
@@ -197,11 +197,11 @@ void Watchdog::State::take(const Message& message, const sockaddr_in& from) {
   sendto(socket, &reply, sizeof reply, 0, reinterpret_cast<const sockaddr*>(&from), sizeof from);
 }
 
-void Watchdog::State::send(Message message, std::int64_t to) {
+void Watchdog::State::send(Message message, int64_t to) {
   const std::lock_guard lock(mutex);
   message.run = run;
   message.from = rank;
-  for (const sockaddr_in& peer : peers[static_cast<std::size_t>(to)])
+  for (const sockaddr_in& peer : peers[static_cast<size_t>(to)])
     sendto(socket, &message, sizeof message, 0, reinterpret_cast<const sockaddr*>(&peer), sizeof peer);
 }
 
@@ -221,7 +221,7 @@ Watchdog::Watchdog(double seconds_to_end) : state_(std::make_unique<State>()) {
 
 Watchdog::~Watchdog() {
   state_->ends.store(true);
-  const std::uint64_t one = 1;
+  const uint64_t one = 1;
   static_cast<void>(!write(state_->wake, &one, sizeof one));
   if (state_->thread.joinable()) state_->thread.join();
   if (state_->socket >= 0) close(state_->socket);
@@ -232,7 +232,7 @@ const WatchdogAddress& Watchdog::address() const {
   return state_->address;
 }
 
-void Watchdog::connect(std::int64_t rank, std::vector<WatchdogAddress> addresses, std::uint64_t run) {
+void Watchdog::connect(int64_t rank, std::vector<WatchdogAddress> addresses, uint64_t run) {
   const std::lock_guard lock(state_->mutex);
   state_->rank = rank;
   state_->run = run;
@@ -243,12 +243,12 @@ void Watchdog::connect(std::int64_t rank, std::vector<WatchdogAddress> addresses
   state_->thread = std::thread([state = state_.get()] { state->listen(); });
 }
 
-void Watchdog::set_step(std::int64_t step) {
+void Watchdog::set_step(int64_t step) {
   const std::lock_guard lock(state_->mutex);
   state_->own.step = step;
 }
 
-std::int64_t Watchdog::step() const {
+int64_t Watchdog::step() const {
   const std::lock_guard lock(state_->mutex);
   return state_->own.step;
 }
@@ -257,8 +257,8 @@ void Watchdog::begin_operation(std::string_view operation, std::string_view axis
   const std::lock_guard lock(state_->mutex);
   char* to = state_->own.operation;
   const auto append = [&](std::string_view text) {
-    const std::size_t room = static_cast<std::size_t>(state_->own.operation + kTextBytes - 1 - to);
-    const std::size_t bytes = std::min(room, text.size());
+    const size_t room = static_cast<size_t>(state_->own.operation + kTextBytes - 1 - to);
+    const size_t bytes = std::min(room, text.size());
     to = std::copy_n(text.data(), bytes, to);
   };
   append(operation);
@@ -273,12 +273,11 @@ void Watchdog::end_operation() {
   state_->own.inside = 0;
 }
 
-std::vector<RankState> Watchdog::ask(const std::vector<std::int64_t>& ranks, double seconds) {
+std::vector<RankState> Watchdog::ask(const std::vector<int64_t>& ranks, double seconds) {
   {
     const std::lock_guard lock(state_->mutex);
     state_->answers.assign(state_->peers.size(), RankState{});
-    for (std::size_t r = 0; r < state_->answers.size(); ++r)
-      state_->answers[r].rank = static_cast<std::int64_t>(r);
+    for (size_t r = 0; r < state_->answers.size(); ++r) state_->answers[r].rank = static_cast<int64_t>(r);
   }
   const auto until = Clock::now() + std::chrono::duration<double>(seconds);
   for (;;) {
@@ -289,8 +288,8 @@ std::vector<RankState> Watchdog::ask(const std::vector<std::int64_t>& ranks, dou
     }
     std::vector<RankState> result;
     bool complete = true;
-    for (const std::int64_t rank : ranks) {
-      result.push_back(answers[static_cast<std::size_t>(rank)]);
+    for (const int64_t rank : ranks) {
+      result.push_back(answers[static_cast<size_t>(rank)]);
       if (result.back().answers) continue;
       complete = false;
       state_->send({.kind = Kind::kQuestion}, rank);
@@ -302,14 +301,14 @@ std::vector<RankState> Watchdog::ask(const std::vector<std::int64_t>& ranks, dou
 
 void Watchdog::announce_failure(ExitCode code, double seconds) {
   state_->failing.store(true);
-  std::size_t ranks = 0;
-  std::int64_t own = 0;
+  size_t ranks = 0;
+  int64_t own = 0;
   {
     const std::lock_guard lock(state_->mutex);
     ranks = state_->peers.size();
     own = state_->rank;
     state_->confirmed.assign(ranks, false);
-    if (own >= 0) state_->confirmed[static_cast<std::size_t>(own)] = true;
+    if (own >= 0) state_->confirmed[static_cast<size_t>(own)] = true;
   }
   const auto until = Clock::now() + std::chrono::duration<double>(seconds);
   for (bool complete = false; !complete && Clock::now() < until;) {
@@ -319,11 +318,10 @@ void Watchdog::announce_failure(ExitCode code, double seconds) {
       confirmed = state_->confirmed;
     }
     complete = true;
-    for (std::size_t r = 0; r < ranks; ++r) {
+    for (size_t r = 0; r < ranks; ++r) {
       if (confirmed[r]) continue;
       complete = false;
-      state_->send({.kind = Kind::kFailure, .code = static_cast<std::int32_t>(code)},
-                   static_cast<std::int64_t>(r));
+      state_->send({.kind = Kind::kFailure, .code = static_cast<int32_t>(code)}, static_cast<int64_t>(r));
     }
     if (!complete) std::this_thread::sleep_for(milliseconds(30));
   }

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "model/error.h"
+#include "model/core/error.h"
 
 namespace ripstop {
 
@@ -24,11 +24,11 @@ struct WatchdogAddress {
 
 /// What a rank says of itself when asked.
 struct RankState {
-  std::int64_t rank = 0;
+  int64_t rank = 0;
   bool answers = false;
-  bool inside = false;     ///< waits in `operation` now; else it was the last one
-  std::int64_t step = -1;  ///< -1 before the first
-  std::string operation;   ///< "all_gather on fsdp"
+  bool inside = false;    ///< waits in `operation` now; else it was the last one
+  int64_t step = -1;      ///< -1 before the first
+  std::string operation;  ///< "all_gather on fsdp"
 
   /// "rank 3 (node07) is in all_gather on fsdp, step 12", "rank 3 (node07) does not answer".
   std::string describe(const std::string& host) const;
@@ -53,17 +53,17 @@ class Watchdog {
   const WatchdogAddress& address() const;
   /// Makes the others known and starts the thread; from then on questions are answered. `addresses` are those
   /// of all ranks, by rank; `run` is a number that only ranks of this world know.
-  void connect(std::int64_t rank, std::vector<WatchdogAddress> addresses, std::uint64_t run);
+  void connect(int64_t rank, std::vector<WatchdogAddress> addresses, uint64_t run);
 
   /// What to answer when asked. Cheap; texts are cut at 64 characters.
-  void set_step(std::int64_t step);
-  std::int64_t step() const;
+  void set_step(int64_t step);
+  int64_t step() const;
   void begin_operation(std::string_view operation, std::string_view axis);
   void end_operation();
 
   /// Asks `ranks` what they do and returns their states in the same order, after `seconds` or once all have
   /// answered.
-  std::vector<RankState> ask(const std::vector<std::int64_t>& ranks, double seconds);
+  std::vector<RankState> ask(const std::vector<int64_t>& ranks, double seconds);
 
   /// Tells all ranks to end with `code`; they do after `seconds_to_end`, without a word. Returns once all
   /// have confirmed or `seconds` have passed, which should be fewer.

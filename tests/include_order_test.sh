@@ -1,18 +1,26 @@
 #!/usr/bin/env bash
-# Fails on an include against the arrows model <- parallel <- train, data <- train, and on a third-party header outside
-# the file that wraps it.      tests/include_order_test.sh [ROOT]
+# Fails on an include against the arrows between folders (model <- parallel <- train, data <- train, and those inside
+# model/ and train/), on two folders that include each other, and on a third-party header outside the file that wraps it.
+#      tests/include_order_test.sh [ROOT]
 set -euo pipefail
 
 # What a file may include: pattern of the file, then pattern of the root-relative headers.
 arrows='
-model/device/   model/(device/|error\.h|function_ref\.h|rounding\.h)
-model/ops/      model/
-model/kernels/  model/
+model/core/     model/core/
+model/device/   model/(core|device)/
+model/ops/      model/(core|device|ops)/
+model/kernels/  model/(core|device|ops|kernels)/
 model/          model/
 parallel/       (model|parallel)/
-data/           (data/|model/error\.h)
-train/          (model|parallel|data|train)/
+data/           (data|model/core)/
 '
+# The folders of train/, from the ground up: each may include itself and those before it.
+reach=''
+for folder in config machine report step checkpoint generate evaluate plan run commands; do
+  reach+="${reach:+|}$folder"
+  arrows+="train/$folder/ (model|parallel|data|train/($reach))/"$'\n'
+done
+arrows+='train/ (model|parallel|data|train)/'
 
 # Third-party headers, and where alone they may stand. Every <header.h> and <folder/header> must match here.
 wrapped='
@@ -28,7 +36,7 @@ omp\.h                        model/
 sentencepiece_.*\.h           data/tokenizer[a-z_]*\.cpp
 archive(_entry)?\.h           data/
 xxhash\.h                     (data|train)/.*\.cpp
-toml\+\+/.*                   train/(run_config|version)[a-z_]*\.cpp
+toml\+\+/.*                   train/(config/config_entries|machine/version)\.cpp
 CLI/.*                        train/(main\.cpp|commands/)
 nlohmann/json.*\.hpp          (data|train|parallel)/.*\.cpp
 fmt/.*                        .*
@@ -36,10 +44,25 @@ fmt/.*                        .*
 (unistd|fcntl|signal|sched|pthread|poll|dirent|dlfcn|errno|netdb|ifaddrs|time|glob|cpuid|malloc|termios)\.h   .*
 '
 
+sources() {
+  find model parallel data train -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' | sort
+}
+
+# Prints one line for every pair of folders below ROOT that include each other.
+two_way_pairs() {
+  (cd "$1" && sources | xargs -r grep -HoE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"[^"]*/' /dev/null | awk '
+    {
+      from = $0; sub(/\/[^\/]*:.*/, "", from)
+      to = $0; sub(/.*"/, "", to); sub(/\/$/, "", to)
+      if (from == to) next
+      includes[from, to] = 1
+      if ((to, from) in includes) print from " and " to " include each other"
+    }' | sort -u)
+}
+
 # Prints one line for every wrong include below the folder ROOT.
 violations() {
-  (cd "$1" && find model parallel data train -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' | sort |
-    xargs -r grep -HnE '^[[:space:]]*#[[:space:]]*include' /dev/null | ARROWS=$arrows WRAPPED=$wrapped awk '
+  (cd "$1" && sources | xargs -r grep -HnE '^[[:space:]]*#[[:space:]]*include' /dev/null | ARROWS=$arrows WRAPPED=$wrapped awk '
     function table(text, keys, values,   lines, parts, i, n, count) {
       n = split(text, lines, "\n")
       for (i = 1; i <= n; i++) if (split(lines[i], parts, " ") == 2) { keys[++count] = parts[1]; values[count] = parts[2] }
@@ -74,7 +97,7 @@ violations() {
 planted() {
   local file=$1 line=$2 tree found
   tree=$(mktemp -d)
-  mkdir -p "$tree"/{model/device,parallel,data,train}
+  mkdir -p "$tree"/{model/{core,device,ops,kernels},parallel,data,train/{config,run,commands}}
   echo "$line" >"$tree/$file"
   found=$(violations "$tree")
   rm -rf "$tree"
@@ -93,21 +116,41 @@ model/a.h|#include "parallel/communicator.h"
 model/a.cpp|#include "data/tokenizer.h"
 model/device/a.cpp|#include "model/ops/ops.h"
 model/a.cpp|#include "error.h"
-parallel/a.cpp|#include "train/trainer.h"
+model/core/a.h|#include "model/device/tensor.h"
+model/ops/a.h|#include "model/config.h"
+train/config/a.h|#include "train/run/trainer.h"
+train/run/a.cpp|#include "train/commands/commands.h"
+parallel/a.cpp|#include "train/run/trainer.h"
 parallel/a.cpp|  #  include "data/hdf5.h"
 data/a.h|#include "model/config.h"
-data/a.h|#include "train/run_config.h"
+data/a.h|#include "train/config/run_config.h"
 model/a.cpp|#include <mpi.h>
 train/a.cpp|#include <hdf5.h>
 data/a.h|#include <nlohmann/json.hpp>
 train/a.cpp|#include <unknown_library.h>
 TEXT
-if planted train/a.cpp '#include "model/config.h"' || planted data/a.cpp '#include <vector>'; then
+if planted train/run/a.cpp '#include "train/config/run_config.h"' || planted data/a.cpp '#include <vector>'; then
   echo "include_order_test refuses what is right"
   status=1
 fi
 
 found=$(violations "$root")
+if [[ -n $found ]]; then
+  echo "$found"
+  status=1
+fi
+
+tree=$(mktemp -d)
+mkdir -p "$tree"/{model/device,parallel,data,train}
+echo '#include "model/device/a.h"' >"$tree/model/a.h"
+echo '#include "model/a.h"' >"$tree/model/device/a.h"
+if [[ -z $(two_way_pairs "$tree") ]]; then
+  echo "include_order_test is blind: model and model/device include each other"
+  status=1
+fi
+rm -rf "$tree"
+found=$(two_way_pairs "$root")
+echo "two-way folder pairs: $(grep -c . <<<"$found")"
 if [[ -n $found ]]; then
   echo "$found"
   status=1

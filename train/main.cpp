@@ -12,8 +12,8 @@
 #include "parallel/launcher.h"
 #include "parallel/mpi_world.h"
 #include "train/commands/commands.h"
-#include "train/nearest_name.h"
-#include "train/version.h"
+#include "train/config/nearest_name.h"
+#include "train/machine/version.h"
 
 namespace ripstop {
 namespace {

@@ -4,11 +4,11 @@
 #include <cstdlib>
 #include <exception>
 
-#include "model/rounding.h"
+#include "model/core/rounding.h"
 
 namespace ripstop {
 namespace {
-constexpr std::int64_t kAlignment = 256;
+constexpr int64_t kAlignment = 256;
 }
 
 Arena::Arena(const Device& device, MemoryLedger& ledger, const MemoryUse& capacity)
@@ -31,8 +31,8 @@ Arena::~Arena() {
 
 Tensor Arena::allocate(DType dtype, const Shape& shape, MemoryCategory category) {
   Tensor t{nullptr, dtype, shape, device_};
-  const std::int64_t offset = now_.total();
-  const std::int64_t bytes = round_up(t.bytes(), kAlignment);
+  const int64_t offset = now_.total();
+  const int64_t bytes = round_up(t.bytes(), kAlignment);
   now_[category] += bytes;
   if (now_.total() > peak_.total()) peak_ = now_;
   if (device_.kind == DeviceKind::kMeta) {

@@ -26,7 +26,7 @@ class Arena {
 
   /// Bytes in use when the total was largest, by category.
   const MemoryUse& peak() const { return peak_; }
-  std::int64_t used_bytes() const { return now_.total(); }
+  int64_t used_bytes() const { return now_.total(); }
   const Device& device() const { return device_; }
 
   /// Counts communications under way in arena memory; a Frame must not end before those that were opened in

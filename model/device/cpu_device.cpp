@@ -8,19 +8,19 @@
 namespace ripstop {
 namespace {
 
-constexpr std::int64_t kAlignment = 256;
+constexpr int64_t kAlignment = 256;
 
-void* allocate(const Device&, std::int64_t bytes) {
-  const std::int64_t whole = (bytes / kAlignment + 1) * kAlignment;
-  void* data = std::aligned_alloc(kAlignment, static_cast<std::size_t>(whole));
-  if (data != nullptr) std::memset(data, 0, static_cast<std::size_t>(whole));
+void* allocate(const Device&, int64_t bytes) {
+  const int64_t whole = (bytes / kAlignment + 1) * kAlignment;
+  void* data = std::aligned_alloc(kAlignment, static_cast<size_t>(whole));
+  if (data != nullptr) std::memset(data, 0, static_cast<size_t>(whole));
   return data;
 }
 void release(const Device&, void* data) noexcept {
   std::free(data);
 }
-void copy(const Stream&, void* to, const void* from, std::int64_t bytes) {
-  std::memmove(to, from, static_cast<std::size_t>(bytes));
+void copy(const Stream&, void* to, const void* from, int64_t bytes) {
+  std::memmove(to, from, static_cast<size_t>(bytes));
 }
 void* make_nothing(const Device&) {
   return nullptr;
@@ -40,11 +40,11 @@ void start_nothing(const Device&) {}
 void stop_nothing(const Device&) noexcept {}
 
 // Not null, as null means "no tensor"; never read.
-void* allocate_nothing(const Device&, std::int64_t) {
+void* allocate_nothing(const Device&, int64_t) {
   return reinterpret_cast<void*>(kAlignment);
 }
 void release_nothing(const Device&, void*) noexcept {}
-void copy_nothing(const Stream&, void*, const void*, std::int64_t) {}
+void copy_nothing(const Stream&, void*, const void*, int64_t) {}
 
 }  // namespace
 

@@ -36,10 +36,10 @@ void select(const Device& device) {
   check_cuda(cudaSetDevice(device.index), "cudaSetDevice");
 }
 
-void* allocate(const Device& device, std::int64_t bytes) {
+void* allocate(const Device& device, int64_t bytes) {
   select(device);
   void* data = nullptr;
-  const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
+  const auto size = static_cast<size_t>(std::max<int64_t>(bytes, 1));
   const cudaError_t result = cudaMalloc(&data, size);
   if (result == cudaErrorMemoryAllocation) {
     static_cast<void>(cudaGetLastError());  // it is told once, by the caller
@@ -66,20 +66,19 @@ bool on_host(const void* data) {
   return attributes.type != cudaMemoryTypeDevice && attributes.type != cudaMemoryTypeManaged;
 }
 
-void copy(const Stream& stream, void* to, const void* from, std::int64_t bytes) {
+void copy(const Stream& stream, void* to, const void* from, int64_t bytes) {
   CudaStream& cuda = cuda_stream(stream);
   const bool to_host = on_host(to), from_host = on_host(from);
   if (to_host && from_host) {
     stream.synchronize();
-    std::memmove(to, from, static_cast<std::size_t>(bytes));
+    std::memmove(to, from, static_cast<size_t>(bytes));
   } else if (to_host) {
     cuda.to_host(to, from, bytes);
   } else if (from_host) {
     cuda.from_host(to, from, bytes);
   } else {
-    check_cuda(
-        cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToDevice, cuda.native()),
-        "cudaMemcpyAsync");
+    check_cuda(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, cuda.native()),
+               "cudaMemcpyAsync");
   }
 }
 
@@ -188,8 +187,8 @@ void CudaStream::next_piece() {
 }
 
 // `bytes` bytes of pinned memory that nothing reads or writes any more.
-std::byte* CudaStream::room(std::int64_t bytes) {
-  constexpr std::int64_t kAlignment = 256;
+std::byte* CudaStream::room(int64_t bytes) {
+  constexpr int64_t kAlignment = 256;
   if (pieces_[0].memory == nullptr) make_pieces();
   if (used_ + bytes > kPieceBytes) next_piece();
   std::byte* place = pieces_[piece_].memory + used_;
@@ -197,10 +196,10 @@ std::byte* CudaStream::room(std::int64_t bytes) {
   return place;
 }
 
-void CudaStream::from_host(void* to, const void* from, std::int64_t bytes) {
-  for (std::int64_t at = 0; at < bytes; at += kPieceBytes) {
-    const std::int64_t part = std::min(kPieceBytes, bytes - at);
-    const auto size = static_cast<std::size_t>(part);
+void CudaStream::from_host(void* to, const void* from, int64_t bytes) {
+  for (int64_t at = 0; at < bytes; at += kPieceBytes) {
+    const int64_t part = std::min(kPieceBytes, bytes - at);
+    const auto size = static_cast<size_t>(part);
     std::byte* place = room(part);
     std::memcpy(place, static_cast<const std::byte*>(from) + at, size);
     check_cuda(
@@ -210,23 +209,23 @@ void CudaStream::from_host(void* to, const void* from, std::int64_t bytes) {
 }
 
 // One part arrives while the one before it is copied on.
-void CudaStream::to_host(void* to, const void* from, std::int64_t bytes) {
+void CudaStream::to_host(void* to, const void* from, int64_t bytes) {
   struct Arriving {
     std::byte* place = nullptr;
-    std::int64_t at = 0, bytes = 0;
-    std::size_t piece = 0;
+    int64_t at = 0, bytes = 0;
+    size_t piece = 0;
   } before;
   const auto take = [&](const Arriving& part) {
     if (part.place == nullptr) return;
     wait_for(pieces_[part.piece].left);
-    std::memcpy(static_cast<std::byte*>(to) + part.at, part.place, static_cast<std::size_t>(part.bytes));
+    std::memcpy(static_cast<std::byte*>(to) + part.at, part.place, static_cast<size_t>(part.bytes));
   };
-  for (std::int64_t at = 0; at < bytes; at += kPieceBytes) {
-    const std::int64_t part = std::min(kPieceBytes, bytes - at);
+  for (int64_t at = 0; at < bytes; at += kPieceBytes) {
+    const int64_t part = std::min(kPieceBytes, bytes - at);
     std::byte* place = room(part);
     const Arriving now{place, at, part, piece_};
-    check_cuda(cudaMemcpyAsync(place, static_cast<const std::byte*>(from) + at,
-                               static_cast<std::size_t>(part), cudaMemcpyDeviceToHost, native_),
+    check_cuda(cudaMemcpyAsync(place, static_cast<const std::byte*>(from) + at, static_cast<size_t>(part),
+                               cudaMemcpyDeviceToHost, native_),
                "cudaMemcpyAsync");
     check_cuda(cudaEventRecord(pieces_[piece_].left, native_), "cudaEventRecord");
     take(before);

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "model/core/function_ref.h"
 #include "model/device/device.h"
-#include "model/function_ref.h"
 
 namespace ripstop {
 
@@ -78,8 +78,8 @@ class CudaStream {
   /// Copies between host and device in stream order through pinned memory. `from_host` returns as soon as the
   /// host memory has been read, without a wait for the work before it unless the pinned memory is full;
   /// `to_host` returns when the host memory has been written.
-  void from_host(void* to, const void* from, std::int64_t bytes);
-  void to_host(void* to, const void* from, std::int64_t bytes);
+  void from_host(void* to, const void* from, int64_t bytes);
+  void to_host(void* to, const void* from, int64_t bytes);
 
  private:
   // A piece of pinned memory: filled from the beginning, used again once `left` is reached.
@@ -87,19 +87,19 @@ class CudaStream {
     std::byte* memory = nullptr;
     cudaEvent_t left = nullptr;
   };
-  static constexpr std::int64_t kPieceBytes = std::int64_t{4} << 20;
-  static constexpr std::size_t kPieces = 4;
+  static constexpr int64_t kPieceBytes = int64_t{4} << 20;
+  static constexpr size_t kPieces = 4;
   void wait_for(cudaEvent_t event);
   void make_pieces();
   void next_piece();
-  std::byte* room(std::int64_t bytes);
+  std::byte* room(int64_t bytes);
 
   int device_;
   cudaStream_t native_ = nullptr;
   std::unordered_map<std::type_index, std::shared_ptr<void>> states_;
   Piece pieces_[kPieces];
-  std::size_t piece_ = 0;
-  std::int64_t used_ = 0;
+  size_t piece_ = 0;
+  int64_t used_ = 0;
   cudaEvent_t end_ = nullptr;  ///< of all work, while the host waits for it
   std::weak_ptr<CudaWaiter> waiter_;
   std::set<std::string> noted_;

@@ -26,7 +26,7 @@ CudaGpu look_at_gpu(int index) {
   if (cudaGetDeviceProperties(&properties, index) != cudaSuccess) return gpu;
   gpu.name = properties.name;
   gpu.identity = identity_text(properties);
-  gpu.memory_bytes = static_cast<std::int64_t>(properties.totalGlobalMem);
+  gpu.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
   gpu.major = properties.major;
   gpu.minor = properties.minor;
   gpu.multiprocessors = properties.multiProcessorCount;
@@ -46,10 +46,10 @@ int cuda_device_count() noexcept {
   return 0;
 }
 
-std::int64_t cuda_free_bytes(int index) noexcept {
-  std::size_t free = 0, total = 0;
+int64_t cuda_free_bytes(int index) noexcept {
+  size_t free = 0, total = 0;
   if (cudaSetDevice(index) != cudaSuccess || cudaMemGetInfo(&free, &total) != cudaSuccess) return 0;
-  return static_cast<std::int64_t>(free);
+  return static_cast<int64_t>(free);
 }
 
 CudaMachine look_at_cuda() {

@@ -9,7 +9,7 @@ namespace ripstop {
 struct CudaGpu {
   std::string name;      ///< "NVIDIA H100 80GB HBM3"
   std::string identity;  ///< differs between any two GPUs of all nodes
-  std::int64_t memory_bytes = 0;
+  int64_t memory_bytes = 0;
   int major = 0, minor = 0;  ///< compute capability
   int multiprocessors = 0;
 
@@ -41,7 +41,7 @@ bool cuda_is_built() noexcept;
 CudaMachine look_at_cuda();
 
 /// What is free now on GPU `index`, which this process then holds a context on; 0 where it cannot be asked.
-std::int64_t cuda_free_bytes(int index) noexcept;
+int64_t cuda_free_bytes(int index) noexcept;
 
 /// How many GPUs this process may see; 0 where CUDA is not built in or there is no driver. Cheap.
 int cuda_device_count() noexcept;

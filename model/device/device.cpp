@@ -22,24 +22,24 @@ const char* memory_category_name(MemoryCategory category) {
   return kNames[static_cast<int>(category)];
 }
 
-std::int64_t MemoryUse::total() const {
-  std::int64_t sum = 0;
+int64_t MemoryUse::total() const {
+  int64_t sum = 0;
   for (const auto b : bytes) sum += b;
   return sum;
 }
 
 MemoryUse& MemoryUse::operator+=(const MemoryUse& other) {
-  for (std::size_t c = 0; c < bytes.size(); ++c) bytes[c] += other.bytes[c];
+  for (size_t c = 0; c < bytes.size(); ++c) bytes[c] += other.bytes[c];
   return *this;
 }
 
-void MemoryLedger::add(MemoryCategory category, std::int64_t bytes) {
+void MemoryLedger::add(MemoryCategory category, int64_t bytes) {
   MemoryUse use;
   use[category] = bytes;
   add(use);
 }
 
-void MemoryLedger::remove(MemoryCategory category, std::int64_t bytes) {
+void MemoryLedger::remove(MemoryCategory category, int64_t bytes) {
   now_[category] -= bytes;
 }
 
@@ -49,7 +49,7 @@ void MemoryLedger::add(const MemoryUse& use) {
 }
 
 void MemoryLedger::remove(const MemoryUse& use) {
-  for (std::size_t c = 0; c < use.bytes.size(); ++c) now_.bytes[c] -= use.bytes[c];
+  for (size_t c = 0; c < use.bytes.size(); ++c) now_.bytes[c] -= use.bytes[c];
 }
 
 const DeviceTable& device_table(DeviceKind kind) {
@@ -66,7 +66,7 @@ const DeviceTable& device_table(DeviceKind kind) {
 
 namespace {
 
-MemoryUse use_of(MemoryCategory category, std::int64_t bytes) {
+MemoryUse use_of(MemoryCategory category, int64_t bytes) {
   RIPSTOP_CHECK(bytes >= 0, "a buffer of {} bytes", bytes);
   MemoryUse use;
   use[category] = bytes;
@@ -86,7 +86,7 @@ std::string purpose(const MemoryUse& use) {
 
 }  // namespace
 
-Buffer::Buffer(const Device& device, MemoryLedger& ledger, MemoryCategory category, std::int64_t bytes)
+Buffer::Buffer(const Device& device, MemoryLedger& ledger, MemoryCategory category, int64_t bytes)
     : Buffer(device, ledger, use_of(category, bytes)) {}
 
 Buffer::Buffer(const Device& device, MemoryLedger& ledger, const MemoryUse& use, const MemorySource* source)
@@ -160,7 +160,7 @@ void Event::make_wait(const Stream& stream) const {
   device_table(device_.kind).make_wait(device_, handle_, stream.handle());
 }
 
-void copy_bytes(const Stream& stream, void* to, const void* from, std::int64_t bytes) {
+void copy_bytes(const Stream& stream, void* to, const void* from, int64_t bytes) {
   if (bytes > 0) device_table(stream.device().kind).copy(stream, to, from, bytes);
 }
 

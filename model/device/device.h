@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "model/error.h"
+#include "model/core/error.h"
 
 namespace ripstop {
 
-enum class DeviceKind : std::uint8_t { kCpu, kCuda, kMeta };
+enum class DeviceKind : uint8_t { kCpu, kCuda, kMeta };
 
 /// A place for tensors. On `kMeta` nothing is stored and nothing computed, only counted; `planned` is then
 /// the kind whose workspaces are counted (on a real device it equals `kind`). `deterministic`: on kCuda,
@@ -30,7 +30,7 @@ struct Device {
 std::string device_name(const Device& device);
 
 /// What memory is for, as `plan --json` lists it.
-enum class MemoryCategory : std::uint8_t {
+enum class MemoryCategory : uint8_t {
   kWeights,
   kGradients,
   kOptimizer,
@@ -43,11 +43,11 @@ const char* memory_category_name(MemoryCategory category);
 
 /// Bytes per MemoryCategory.
 struct MemoryUse {
-  std::array<std::int64_t, kMemoryCategories> bytes{};
+  std::array<int64_t, kMemoryCategories> bytes{};
 
-  std::int64_t& operator[](MemoryCategory c) { return bytes[static_cast<std::size_t>(c)]; }
-  std::int64_t operator[](MemoryCategory c) const { return bytes[static_cast<std::size_t>(c)]; }
-  std::int64_t total() const;
+  int64_t& operator[](MemoryCategory c) { return bytes[static_cast<size_t>(c)]; }
+  int64_t operator[](MemoryCategory c) const { return bytes[static_cast<size_t>(c)]; }
+  int64_t total() const;
   MemoryUse& operator+=(const MemoryUse& other);
   bool operator==(const MemoryUse&) const = default;
 };
@@ -56,8 +56,8 @@ struct MemoryUse {
 /// planner and handed to whoever makes Buffers; outlives them. Single-threaded.
 class MemoryLedger {
  public:
-  void add(MemoryCategory category, std::int64_t bytes);
-  void remove(MemoryCategory category, std::int64_t bytes);
+  void add(MemoryCategory category, int64_t bytes);
+  void remove(MemoryCategory category, int64_t bytes);
   void add(const MemoryUse& use);
   void remove(const MemoryUse& use);
   /// What is allocated now.
@@ -72,7 +72,7 @@ class MemoryLedger {
 /// Who gives and takes memory of a device where that is not the device itself, with the contract of the
 /// DeviceTable's functions of these names. Not asked on kMeta.
 struct MemorySource {
-  void* (*allocate)(const Device&, std::int64_t bytes);
+  void* (*allocate)(const Device&, int64_t bytes);
   void (*release)(const Device&, void*) noexcept;
 };
 
@@ -82,7 +82,7 @@ struct MemorySource {
 class Buffer {
  public:
   Buffer() = default;
-  Buffer(const Device& device, MemoryLedger& ledger, MemoryCategory category, std::int64_t bytes);
+  Buffer(const Device& device, MemoryLedger& ledger, MemoryCategory category, int64_t bytes);
   /// Of so many bytes of each category, from `source`; null: from the device.
   Buffer(const Device& device, MemoryLedger& ledger, const MemoryUse& use,
          const MemorySource* source = nullptr);
@@ -93,7 +93,7 @@ class Buffer {
   Buffer& operator=(const Buffer&) = delete;
 
   void* data() const { return data_; }
-  std::int64_t bytes() const { return use_.total(); }
+  int64_t bytes() const { return use_.total(); }
   const Device& device() const { return device_; }
 
  private:
@@ -154,9 +154,9 @@ class Event {
 /// What a back end offers below tensors; one instance each in cpu_device.cpp and cuda_device.cpp (or
 /// no_cuda_device.cpp).
 struct DeviceTable {
-  void* (*allocate)(const Device&, std::int64_t bytes);  ///< zeroed; null where there is too little
+  void* (*allocate)(const Device&, int64_t bytes);  ///< zeroed; null where there is too little
   void (*release)(const Device&, void*) noexcept;
-  void (*copy)(const Stream&, void* to, const void* from, std::int64_t bytes);
+  void (*copy)(const Stream&, void* to, const void* from, int64_t bytes);
   void* (*make_stream)(const Device&, bool urgent);
   void (*end_stream)(const Device&, void*) noexcept;
   void (*synchronize)(const Device&, void* stream);
@@ -177,17 +177,19 @@ const DeviceTable& device_table(DeviceKind kind);
 
 /// Copies `bytes` bytes in stream order; either side may be host memory. What lies on the host has been read
 /// when this returns, and is written once the stream has been synchronized. Nothing happens on a meta stream.
-void copy_bytes(const Stream& stream, void* to, const void* from, std::int64_t bytes);
+void copy_bytes(const Stream& stream, void* to, const void* from, int64_t bytes);
 
 /// A named stretch of what the host does, as profilers show it beside the kernels that it launches: an NVTX
 /// range on kCuda, nothing elsewhere. Ranges nest; each ends with its scope.
-class Range {
+class ProfilerRange {
  public:
-  Range(const Device& device, const char* name) : kind_(device.kind) { device_table(kind_).open_range(name); }
-  Range(const Device& device, const std::string& name) : Range(device, name.c_str()) {}
-  ~Range() { device_table(kind_).close_range(); }
-  Range(const Range&) = delete;
-  Range& operator=(const Range&) = delete;
+  ProfilerRange(const Device& device, const char* name) : kind_(device.kind) {
+    device_table(kind_).open_range(name);
+  }
+  ProfilerRange(const Device& device, const std::string& name) : ProfilerRange(device, name.c_str()) {}
+  ~ProfilerRange() { device_table(kind_).close_range(); }
+  ProfilerRange(const ProfilerRange&) = delete;
+  ProfilerRange& operator=(const ProfilerRange&) = delete;
 
  private:
   DeviceKind kind_;

@@ -3,14 +3,14 @@
 #include <bit>
 #include <cstdint>
 
-#include "model/error.h"
+#include "model/core/error.h"
 
 namespace ripstop {
 
-enum class DType : std::uint8_t { kFloat32, kBFloat16, kFloat64, kInt32 };
+enum class DType : uint8_t { kFloat32, kBFloat16, kFloat64, kInt32 };
 
 /// Bytes of one element.
-constexpr std::int64_t element_bytes(DType dtype) {
+constexpr int64_t element_bytes(DType dtype) {
   return dtype == DType::kBFloat16 ? 2 : dtype == DType::kFloat64 ? 8 : 4;
 }
 
@@ -31,17 +31,17 @@ constexpr const char* dtype_name(DType dtype) {
 
 /// A bfloat16 number as stored: the upper half of a float32.
 struct BFloat16 {
-  std::uint16_t bits = 0;
+  uint16_t bits = 0;
 
   BFloat16() = default;
   /// Rounds to nearest, ties to even; NaN stays NaN.
   explicit BFloat16(float value) {
-    const auto u = std::bit_cast<std::uint32_t>(value);
+    const auto u = std::bit_cast<uint32_t>(value);
     const bool nan = (u & 0x7fffffffU) > 0x7f800000U;
-    bits = nan ? static_cast<std::uint16_t>((u >> 16) | 0x40U)
-               : static_cast<std::uint16_t>((u + 0x7fffU + ((u >> 16) & 1U)) >> 16);
+    bits = nan ? static_cast<uint16_t>((u >> 16) | 0x40U)
+               : static_cast<uint16_t>((u + 0x7fffU + ((u >> 16) & 1U)) >> 16);
   }
-  explicit operator float() const { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
+  explicit operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 };
 
 /// The DType that stores a C++ element type.
@@ -60,7 +60,7 @@ struct DTypeOf<double> {
   static constexpr DType value = DType::kFloat64;
 };
 template <>
-struct DTypeOf<std::int32_t> {
+struct DTypeOf<int32_t> {
   static constexpr DType value = DType::kInt32;
 };
 

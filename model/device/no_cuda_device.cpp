@@ -17,7 +17,7 @@ int cuda_device_count() noexcept {
   return 0;
 }
 
-std::int64_t cuda_free_bytes(int) noexcept {
+int64_t cuda_free_bytes(int) noexcept {
   return 0;
 }
 

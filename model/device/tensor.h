@@ -14,21 +14,21 @@ namespace ripstop {
 class Shape {
  public:
   Shape() = default;
-  Shape(std::initializer_list<std::int64_t> extents) {
+  Shape(std::initializer_list<int64_t> extents) {
     RIPSTOP_CHECK(extents.size() <= 4, "{} dims", extents.size());
-    for (const auto e : extents) extents_[static_cast<std::size_t>(dims_++)] = e;
+    for (const auto e : extents) extents_[static_cast<size_t>(dims_++)] = e;
   }
   int dims() const { return dims_; }
-  std::int64_t operator[](int dim) const { return extents_[static_cast<std::size_t>(dim)]; }
-  std::int64_t count() const {
-    std::int64_t n = dims_ > 0 ? 1 : 0;
+  int64_t operator[](int dim) const { return extents_[static_cast<size_t>(dim)]; }
+  int64_t count() const {
+    int64_t n = dims_ > 0 ? 1 : 0;
     for (int d = 0; d < dims_; ++d) n *= (*this)[d];
     return n;
   }
   bool operator==(const Shape&) const = default;
 
  private:
-  std::array<std::int64_t, 4> extents_{};
+  std::array<int64_t, 4> extents_{};
   int dims_ = 0;
 };
 
@@ -42,12 +42,12 @@ struct Tensor {
   Device device;
 
   bool empty() const { return data == nullptr; }
-  std::int64_t count() const { return shape.count(); }
-  std::int64_t bytes() const { return count() * element_bytes(dtype); }
-  std::int64_t rows() const { return shape[0]; }
+  int64_t count() const { return shape.count(); }
+  int64_t bytes() const { return count() * element_bytes(dtype); }
+  int64_t rows() const { return shape[0]; }
   /// Elements of one row: the product of all extents but the first.
-  std::int64_t cols() const {
-    std::int64_t n = 1;
+  int64_t cols() const {
+    int64_t n = 1;
     for (int d = 1; d < shape.dims(); ++d) n *= shape[d];
     return n;
   }
@@ -65,7 +65,7 @@ struct Tensor {
     return {data, dtype, other, device};
   }
   /// Rows [first, first + row_count) of the first dim.
-  Tensor row_range(std::int64_t first, std::int64_t row_count) const {
+  Tensor row_range(int64_t first, int64_t row_count) const {
     RIPSTOP_CHECK(first >= 0 && row_count >= 0 && first + row_count <= rows(), "rows {}+{} of {}", first,
                   row_count, rows());
     void* begin = static_cast<std::byte*>(data) + first * cols() * element_bytes(dtype);
@@ -78,7 +78,7 @@ struct Tensor {
 };
 
 /// A tensor over a part of a Buffer. Throws Error(kBug) where it does not fit.
-inline Tensor tensor_in(const Buffer& buffer, std::int64_t offset_bytes, DType dtype, const Shape& shape) {
+inline Tensor tensor_in(const Buffer& buffer, int64_t offset_bytes, DType dtype, const Shape& shape) {
   const Tensor t{static_cast<std::byte*>(buffer.data()) + offset_bytes, dtype, shape, buffer.device()};
   RIPSTOP_CHECK(offset_bytes >= 0 && offset_bytes + t.bytes() <= buffer.bytes(),
                 "{} bytes at {} of a buffer of {}", t.bytes(), offset_bytes, buffer.bytes());

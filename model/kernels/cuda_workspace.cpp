@@ -11,33 +11,33 @@ namespace {
 
 using cuda::kGemmWorkspaceBytes;
 
-std::int64_t linear(const Tensor&, const Tensor&, const Tensor&) {
+int64_t linear(const Tensor&, const Tensor&, const Tensor&) {
   return kGemmWorkspaceBytes;
 }
-std::int64_t linear_accumulating(const Tensor&, const Tensor&, const Tensor&, Accumulate) {
+int64_t linear_accumulating(const Tensor&, const Tensor&, const Tensor&, Accumulate) {
   return kGemmWorkspaceBytes;
 }
 
 // One row of float32 a block, added in order.
-std::int64_t add_rmsnorm_backward(std::int64_t rows, std::int64_t columns) {
+int64_t add_rmsnorm_backward(int64_t rows, int64_t columns) {
   return 4 * columns * std::min(rows, cuda::kNormBlocks);
 }
 
-std::int64_t attention(std::int64_t rows, const Heads&, DType dtype) {
+int64_t attention(int64_t rows, const Heads&, DType dtype) {
   return dtype == DType::kBFloat16 ? cuda::attention_scratch(rows).bytes : 0;
 }
 // In bfloat16 more than plain_attention_backward needs, to which a head size goes that cuDNN refuses.
-std::int64_t attention_backward(std::int64_t rows, std::int64_t longest, const Heads& heads, DType dtype,
-                                bool deterministic) {
+int64_t attention_backward(int64_t rows, int64_t longest, const Heads& heads, DType dtype,
+                           bool deterministic) {
   return dtype == DType::kBFloat16
              ? cuda::attention_backward_scratch(rows, longest, heads, deterministic).bytes
              : 4 * rows * heads.query;
 }
 
-std::int64_t attention_cached(std::int64_t, std::int64_t, const Heads&) {
+int64_t attention_cached(int64_t, int64_t, const Heads&) {
   return 0;
 }
-std::int64_t reduction(std::int64_t) {
+int64_t reduction(int64_t) {
   return 8 * cuda::kSumBlocks;
 }
 

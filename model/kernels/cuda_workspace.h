@@ -6,12 +6,12 @@
 namespace ripstop::cuda {
 
 /// What cuBLASLt is given, as its documentation advises for Hopper; algorithms that want more are not chosen.
-inline constexpr std::int64_t kGemmWorkspaceBytes = std::int64_t{32} << 20;
+inline constexpr int64_t kGemmWorkspaceBytes = int64_t{32} << 20;
 
 /// Blocks of add_rmsnorm_backward: each adds up a row of dweight by itself. Four on each of 132 processors.
-inline constexpr std::int64_t kNormBlocks = 528;
+inline constexpr int64_t kNormBlocks = 528;
 
 /// Blocks of add_sum and add_squared_norm, each with a partial sum in float64.
-inline constexpr std::int64_t kSumBlocks = 1024;
+inline constexpr int64_t kSumBlocks = 1024;
 
 }  // namespace ripstop::cuda

@@ -37,10 +37,10 @@ struct KernelTable {
                            const Tensor& cache, const Heads&, const Tensor& out);
   void (*swiglu)(const KernelCall&, const Tensor& gate_up, const Tensor& out);
   void (*swiglu_backward)(const KernelCall&, const Tensor& gate_up, const Tensor& dout);
-  void (*embedding)(const KernelCall&, const Tensor& token, const Tensor& table, std::int64_t first_row,
+  void (*embedding)(const KernelCall&, const Tensor& token, const Tensor& table, int64_t first_row,
                     const Tensor& out);
   void (*embedding_backward)(const KernelCall&, const Tensor& token, const Tensor& token_order,
-                             const Tensor& dout, std::int64_t first_row, const Tensor& dtable, Accumulate);
+                             const Tensor& dout, int64_t first_row, const Tensor& dtable, Accumulate);
   void (*gather_rows)(const KernelCall&, const Tensor& x, const Tensor& index, const Tensor& out);
   void (*scatter_rows)(const KernelCall&, const Tensor& x, const Tensor& index, const Tensor& out);
   void (*cross_entropy_statistics)(const KernelCall&, const Tensor& logits, const Tensor& target,
@@ -71,17 +71,16 @@ const KernelTable& kernels(DeviceKind kind);
 /// runs on a login node.
 struct WorkspaceTable {
   /// The linear operations ask with their own tensors; only shapes and dtypes are looked at.
-  std::int64_t (*linear)(const Tensor& x, const Tensor& w, const Tensor& y);
-  std::int64_t (*linear_backward_input)(const Tensor& dy, const Tensor& w, const Tensor& dx, Accumulate);
-  std::int64_t (*linear_backward_weight)(const Tensor& dy, const Tensor& x, const Tensor& dw, Accumulate);
-  std::int64_t (*add_rmsnorm_backward)(std::int64_t rows, std::int64_t columns);
-  std::int64_t (*attention)(std::int64_t rows, const Heads&, DType);
+  int64_t (*linear)(const Tensor& x, const Tensor& w, const Tensor& y);
+  int64_t (*linear_backward_input)(const Tensor& dy, const Tensor& w, const Tensor& dx, Accumulate);
+  int64_t (*linear_backward_weight)(const Tensor& dy, const Tensor& x, const Tensor& dw, Accumulate);
+  int64_t (*add_rmsnorm_backward)(int64_t rows, int64_t columns);
+  int64_t (*attention)(int64_t rows, const Heads&, DType);
   /// Grows with the longest document.
-  std::int64_t (*attention_backward)(std::int64_t rows, std::int64_t longest, const Heads&, DType,
-                                     bool deterministic);
-  std::int64_t (*attention_cached)(std::int64_t rows, std::int64_t positions, const Heads&);
-  std::int64_t (*add_sum)(std::int64_t count);
-  std::int64_t (*add_squared_norm)(std::int64_t count);
+  int64_t (*attention_backward)(int64_t rows, int64_t longest, const Heads&, DType, bool deterministic);
+  int64_t (*attention_cached)(int64_t rows, int64_t positions, const Heads&);
+  int64_t (*add_sum)(int64_t count);
+  int64_t (*add_squared_norm)(int64_t count);
 };
 const WorkspaceTable& cpu_workspaces();
 const WorkspaceTable& cuda_workspaces();

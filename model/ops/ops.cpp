@@ -14,7 +14,7 @@ KernelCall without_scratch(const Context& context) {
 /// Scratch for one call: taken from the arena, given back when the operation returns.
 class Scratch {
  public:
-  Scratch(Context& context, std::int64_t bytes)
+  Scratch(Context& context, int64_t bytes)
       : frame_(context.arena),
         call_{
             context.stream,
@@ -29,18 +29,18 @@ class Scratch {
   KernelCall call_;
 };
 
-const KernelTable& row(const Context& context) {
+const KernelTable& kernels(const Context& context) {
   return kernels(context.device().kind);
 }
 const WorkspaceTable& scratch_bytes(const Context& context) {
   return workspaces(context.device().planned);
 }
 
-void check_matrix(const Tensor& t, std::int64_t rows, std::int64_t columns, const char* what) {
+void check_matrix(const Tensor& t, int64_t rows, int64_t columns, const char* what) {
   RIPSTOP_CHECK(!t.empty() && t.shape.dims() >= 1 && t.rows() == rows && t.cols() == columns,
                 "{} is [{}, {}], expected [{}, {}]", what, t.rows(), t.cols(), rows, columns);
 }
-void check_count(const Tensor& t, std::int64_t count, const char* what) {
+void check_count(const Tensor& t, int64_t count, const char* what) {
   RIPSTOP_CHECK(!t.empty() && t.count() == count, "{} has {} elements, expected {}", what, t.count(), count);
 }
 void check_dtype(const Tensor& t, DType dtype, const char* what) {
@@ -50,11 +50,11 @@ void check_activation(const Tensor& t, const char* what) {
   RIPSTOP_CHECK(t.dtype == DType::kFloat32 || t.dtype == DType::kBFloat16,
                 "{} is {}, expected float32 or bfloat16", what, dtype_name(t.dtype));
 }
-void check_index(const Tensor& t, std::int64_t count, const char* what) {
+void check_index(const Tensor& t, int64_t count, const char* what) {
   check_count(t, count, what);
   check_dtype(t, DType::kInt32, what);
 }
-void check_float(const Tensor& t, std::int64_t count, const char* what) {
+void check_float(const Tensor& t, int64_t count, const char* what) {
   check_count(t, count, what);
   check_dtype(t, DType::kFloat32, what);
 }
@@ -72,7 +72,7 @@ void check_documents(const Documents& documents) {
   RIPSTOP_CHECK(documents.count >= 0 && documents.offset.count() > documents.count,
                 "{} documents and room for {} offsets", documents.count, documents.offset.count());
 }
-void check_slice(const VocabularySlice& slice, std::int64_t columns) {
+void check_slice(const VocabularySlice& slice, int64_t columns) {
   RIPSTOP_CHECK(slice.valid >= 0 && slice.valid <= columns, "{} valid of {} columns", slice.valid, columns);
 }
 
@@ -102,7 +102,7 @@ void linear(Context& context, const Tensor& x, const Tensor& w, const Tensor& y)
   check_dtype(w, x.dtype, "w");
   check_result(y, x.dtype, "y");
   const Scratch scratch(context, scratch_bytes(context).linear(x, w, y));
-  row(context).linear(scratch.call(), x, w, y);
+  kernels(context).linear(scratch.call(), x, w, y);
 }
 
 void linear_backward_input(Context& context, const Tensor& dy, const Tensor& w, const Tensor& dx,
@@ -113,7 +113,7 @@ void linear_backward_input(Context& context, const Tensor& dy, const Tensor& w, 
   check_dtype(w, dy.dtype, "w");
   check_result(dx, dy.dtype, "dx");
   const Scratch scratch(context, scratch_bytes(context).linear_backward_input(dy, w, dx, accumulate));
-  row(context).linear_backward_input(scratch.call(), dy, w, dx, accumulate);
+  kernels(context).linear_backward_input(scratch.call(), dy, w, dx, accumulate);
 }
 
 void linear_backward_weight(Context& context, const Tensor& dy, const Tensor& x, const Tensor& dw,
@@ -124,7 +124,7 @@ void linear_backward_weight(Context& context, const Tensor& dy, const Tensor& x,
   check_dtype(x, dy.dtype, "x");
   check_dtype(dw, DType::kFloat32, "dw");
   const Scratch scratch(context, scratch_bytes(context).linear_backward_weight(dy, x, dw, accumulate));
-  row(context).linear_backward_weight(scratch.call(), dy, x, dw, accumulate);
+  kernels(context).linear_backward_weight(scratch.call(), dy, x, dw, accumulate);
 }
 
 void reserve_linear(Context& context, const Tensor& x, const Tensor& w, const Tensor& y) {
@@ -153,8 +153,8 @@ void add_rmsnorm(Context& context, const Tensor& residual, const Tensor& branch,
   check_count(weight, residual.cols(), "weight");
   check_dtype(weight, residual.dtype, "weight");
   check_float(inverse_rms, residual.rows(), "inverse_rms");
-  row(context).add_rmsnorm(without_scratch(context), residual, branch, weight, epsilon, sum, normed,
-                           inverse_rms);
+  kernels(context).add_rmsnorm(without_scratch(context), residual, branch, weight, epsilon, sum, normed,
+                               inverse_rms);
 }
 
 void add_rmsnorm_backward(Context& context, const Tensor& dnormed, const Tensor& sum, const Tensor& weight,
@@ -170,8 +170,8 @@ void add_rmsnorm_backward(Context& context, const Tensor& dnormed, const Tensor&
   check_float(inverse_rms, sum.rows(), "inverse_rms");
   check_float(dweight, sum.cols(), "dweight");
   const Scratch scratch(context, scratch_bytes(context).add_rmsnorm_backward(sum.rows(), sum.cols()));
-  row(context).add_rmsnorm_backward(scratch.call(), dnormed, sum, weight, inverse_rms, dresidual, dweight,
-                                    accumulate);
+  kernels(context).add_rmsnorm_backward(scratch.call(), dnormed, sum, weight, inverse_rms, dresidual, dweight,
+                                        accumulate);
 }
 
 void rope(Context& context, const Tensor& qkv, const Tensor& position, const Tensor& angle,
@@ -182,7 +182,7 @@ void rope(Context& context, const Tensor& qkv, const Tensor& position, const Ten
   check_index(position, qkv.rows(), "position");
   check_matrix(angle, angle.rows(), heads.size, "angle");
   check_dtype(angle, DType::kFloat32, "angle");
-  row(context).rope(without_scratch(context), qkv, position, angle, heads, direction);
+  kernels(context).rope(without_scratch(context), qkv, position, angle, heads, direction);
 }
 
 void attention(Context& context, const Tensor& qkv, const Documents& documents, const Heads& heads,
@@ -195,7 +195,7 @@ void attention(Context& context, const Tensor& qkv, const Documents& documents, 
   check_dtype(out, qkv.dtype, "out");
   check_float(log_sum_exp, qkv.rows() * heads.query, "log_sum_exp");
   const Scratch scratch(context, scratch_bytes(context).attention(qkv.rows(), heads, qkv.dtype));
-  row(context).attention(scratch.call(), qkv, documents, heads, out, log_sum_exp);
+  kernels(context).attention(scratch.call(), qkv, documents, heads, out, log_sum_exp);
 }
 
 void attention_backward(Context& context, const Tensor& dout, const Tensor& qkv, const Tensor& out,
@@ -214,7 +214,7 @@ void attention_backward(Context& context, const Tensor& dout, const Tensor& qkv,
   const Scratch scratch(
       context, scratch_bytes(context).attention_backward(qkv.rows(), documents.longest, heads, qkv.dtype,
                                                          context.device().deterministic));
-  row(context).attention_backward(scratch.call(), dout, qkv, out, log_sum_exp, documents, heads, dqkv);
+  kernels(context).attention_backward(scratch.call(), dout, qkv, out, log_sum_exp, documents, heads, dqkv);
 }
 
 void store_key_value(Context& context, const Tensor& qkv, const Tensor& slot, const Tensor& position,
@@ -227,7 +227,7 @@ void store_key_value(Context& context, const Tensor& qkv, const Tensor& slot, co
   RIPSTOP_CHECK(
       cache.shape.dims() == 4 && cache.shape[2] == 2 && cache.shape[3] == heads.key_value * heads.size,
       "cache rows of {} x {}, expected 2 x {}", cache.shape[2], cache.shape[3], heads.key_value * heads.size);
-  row(context).store_key_value(without_scratch(context), qkv, slot, position, heads, cache);
+  kernels(context).store_key_value(without_scratch(context), qkv, slot, position, heads, cache);
 }
 
 void attention_cached(Context& context, const Tensor& qkv, const Tensor& slot, const Tensor& position,
@@ -243,55 +243,55 @@ void attention_cached(Context& context, const Tensor& qkv, const Tensor& slot, c
       cache.shape.dims() == 4 && cache.shape[2] == 2 && cache.shape[3] == heads.key_value * heads.size,
       "cache rows of {} x {}, expected 2 x {}", cache.shape[2], cache.shape[3], heads.key_value * heads.size);
   const Scratch scratch(context, scratch_bytes(context).attention_cached(qkv.rows(), cache.shape[1], heads));
-  row(context).attention_cached(scratch.call(), qkv, slot, position, cache, heads, out);
+  kernels(context).attention_cached(scratch.call(), qkv, slot, position, cache, heads, out);
 }
 
 void swiglu(Context& context, const Tensor& gate_up, const Tensor& out) {
   check_activation(out, "out");
   check_matrix(gate_up, out.rows(), 2 * out.cols(), "gate_up");
   check_dtype(gate_up, out.dtype, "gate_up");
-  row(context).swiglu(without_scratch(context), gate_up, out);
+  kernels(context).swiglu(without_scratch(context), gate_up, out);
 }
 
 void swiglu_backward(Context& context, const Tensor& gate_up, const Tensor& dout) {
   check_activation(dout, "dout");
   check_matrix(gate_up, dout.rows(), 2 * dout.cols(), "gate_up");
   check_dtype(gate_up, dout.dtype, "gate_up");
-  row(context).swiglu_backward(without_scratch(context), gate_up, dout);
+  kernels(context).swiglu_backward(without_scratch(context), gate_up, dout);
 }
 
-void embedding(Context& context, const Tensor& token, const Tensor& table, std::int64_t first_row,
+void embedding(Context& context, const Tensor& token, const Tensor& table, int64_t first_row,
                const Tensor& out) {
   check_activation(out, "out");
   check_index(token, out.rows(), "token");
   check_matrix(table, table.rows(), out.cols(), "table");
   check_dtype(table, out.dtype, "table");
-  row(context).embedding(without_scratch(context), token, table, first_row, out);
+  kernels(context).embedding(without_scratch(context), token, table, first_row, out);
 }
 
 void embedding_backward(Context& context, const Tensor& token, const Tensor& token_order, const Tensor& dout,
-                        std::int64_t first_row, const Tensor& dtable, Accumulate accumulate) {
+                        int64_t first_row, const Tensor& dtable, Accumulate accumulate) {
   check_activation(dout, "dout");
   check_index(token, dout.rows(), "token");
   check_index(token_order, dout.rows(), "token_order");
   check_matrix(dtable, dtable.rows(), dout.cols(), "dtable");
   check_dtype(dtable, DType::kFloat32, "dtable");
-  row(context).embedding_backward(without_scratch(context), token, token_order, dout, first_row, dtable,
-                                  accumulate);
+  kernels(context).embedding_backward(without_scratch(context), token, token_order, dout, first_row, dtable,
+                                      accumulate);
 }
 
 void gather_rows(Context& context, const Tensor& x, const Tensor& index, const Tensor& out) {
   check_index(index, out.rows(), "index");
   check_matrix(x, x.rows(), out.cols(), "x");
   check_dtype(x, out.dtype, "x");
-  row(context).gather_rows(without_scratch(context), x, index, out);
+  kernels(context).gather_rows(without_scratch(context), x, index, out);
 }
 
 void scatter_rows(Context& context, const Tensor& x, const Tensor& index, const Tensor& out) {
   check_index(index, x.rows(), "index");
   check_matrix(out, out.rows(), x.cols(), "out");
   check_dtype(out, x.dtype, "out");
-  row(context).scatter_rows(without_scratch(context), x, index, out);
+  kernels(context).scatter_rows(without_scratch(context), x, index, out);
 }
 
 void cross_entropy_statistics(Context& context, const Tensor& logits, const Tensor& target,
@@ -300,7 +300,7 @@ void cross_entropy_statistics(Context& context, const Tensor& logits, const Tens
   check_slice(slice, logits.cols());
   check_index(target, logits.rows(), "target");
   check_float(statistics, 3 * logits.rows(), "statistics");
-  row(context).cross_entropy_statistics(without_scratch(context), logits, target, slice, statistics);
+  kernels(context).cross_entropy_statistics(without_scratch(context), logits, target, slice, statistics);
 }
 
 void cross_entropy(Context& context, const Tensor& logits, const Tensor& target, const Tensor& all,
@@ -317,7 +317,7 @@ void cross_entropy(Context& context, const Tensor& logits, const Tensor& target,
     check_activation(dlogits, "dlogits");
     check_matrix(dlogits, logits.rows(), logits.cols(), "dlogits");
   }
-  row(context).cross_entropy(without_scratch(context), logits, target, all, slice, loss, dlogits);
+  kernels(context).cross_entropy(without_scratch(context), logits, target, all, slice, loss, dlogits);
 }
 
 void argmax_rows(Context& context, const Tensor& logits, const VocabularySlice& slice, const Tensor& value,
@@ -326,7 +326,7 @@ void argmax_rows(Context& context, const Tensor& logits, const VocabularySlice& 
   check_slice(slice, logits.cols());
   check_float(value, logits.rows(), "value");
   check_index(id, logits.rows(), "id");
-  row(context).argmax_rows(without_scratch(context), logits, slice, value, id);
+  kernels(context).argmax_rows(without_scratch(context), logits, slice, value, id);
 }
 
 void add_sum(Context& context, const Tensor& x, const Tensor& total) {
@@ -334,7 +334,7 @@ void add_sum(Context& context, const Tensor& x, const Tensor& total) {
   check_count(total, 1, "total");
   check_dtype(total, DType::kFloat64, "total");
   const Scratch scratch(context, scratch_bytes(context).add_sum(x.count()));
-  row(context).add_sum(scratch.call(), x, total);
+  kernels(context).add_sum(scratch.call(), x, total);
 }
 
 void add_squared_norm(Context& context, const Tensor& x, const Tensor& total) {
@@ -342,24 +342,24 @@ void add_squared_norm(Context& context, const Tensor& x, const Tensor& total) {
   check_count(total, 1, "total");
   check_dtype(total, DType::kFloat64, "total");
   const Scratch scratch(context, scratch_bytes(context).add_squared_norm(x.count()));
-  row(context).add_squared_norm(scratch.call(), x, total);
+  kernels(context).add_squared_norm(scratch.call(), x, total);
 }
 
 void fill_zero(Context& context, const Tensor& x) {
-  if (x.count() > 0) row(context).fill_zero(without_scratch(context), x);
+  if (x.count() > 0) kernels(context).fill_zero(without_scratch(context), x);
 }
 
 void convert(Context& context, const Tensor& x, const Tensor& y) {
   check_activation(x, "x");
   check_activation(y, "y");
   check_count(y, x.count(), "y");
-  if (x.count() > 0) row(context).convert(without_scratch(context), x, y);
+  if (x.count() > 0) kernels(context).convert(without_scratch(context), x, y);
 }
 
 void add(Context& context, const Tensor& x, const Tensor& y) {
   check_float(x, y.count(), "x");
   check_dtype(y, DType::kFloat32, "y");
-  if (x.count() > 0) row(context).add(without_scratch(context), x, y);
+  if (x.count() > 0) kernels(context).add(without_scratch(context), x, y);
 }
 
 void reduce_pieces(const Stream& stream, const std::vector<RankPiece>& pieces, const Tensor& out,
@@ -377,7 +377,7 @@ void gradient_scale(Context& context, const Tensor& global, double max_norm, con
   check_count(global, 3, "global");
   check_dtype(global, DType::kFloat64, "global");
   check_float(scale, 2, "scale");
-  row(context).gradient_scale(without_scratch(context), global, max_norm, scale);
+  kernels(context).gradient_scale(without_scratch(context), global, max_norm, scale);
 }
 
 void adamw(Context& context, const AdamWStep& step, const Tensor& scale, const Tensor& gradient,
@@ -389,7 +389,7 @@ void adamw(Context& context, const AdamWStep& step, const Tensor& scale, const T
     check_count(copy, master.count(), "copy");
   }
   if (master.count() > 0)
-    row(context).adamw(without_scratch(context), step, scale, gradient, master, first, second, copy);
+    kernels(context).adamw(without_scratch(context), step, scale, gradient, master, first, second, copy);
 }
 
 }  // namespace ripstop

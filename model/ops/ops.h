@@ -12,8 +12,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "model/context.h"
 #include "model/device/tensor.h"
+#include "model/ops/context.h"
 
 namespace ripstop {
 
@@ -65,18 +65,18 @@ void add_rmsnorm_backward(Context& context, const Tensor& dnormed, const Tensor&
 
 /// Heads of this rank's slice. A row of q|k|v is H*D query, then K*D key, then K*D value elements.
 struct Heads {
-  std::int64_t query = 0;      ///< H
-  std::int64_t key_value = 0;  ///< K; divides H
-  std::int64_t size = 0;       ///< D; even
+  int64_t query = 0;      ///< H
+  int64_t key_value = 0;  ///< K; divides H
+  int64_t size = 0;       ///< D; even
 
-  std::int64_t row() const { return (query + 2 * key_value) * size; }
+  int64_t row() const { return (query + 2 * key_value) * size; }
 };
 
 /// The rows of a batch cut into documents; see Batch.
 struct Documents {
   Tensor offset;  ///< [capacity] int32, `count` + 1 are used
-  std::int64_t count = 0;
-  std::int64_t longest = 0;
+  int64_t count = 0;
+  int64_t longest = 0;
 };
 
 enum class Direction : bool { kForward, kBackward };
@@ -124,13 +124,13 @@ void swiglu_backward(Context& context, const Tensor& gate_up, const Tensor& dout
 
 /// out [N, C] = rows of table [v, C] for token [N] (int32), where the table holds ids [first_row, first_row +
 /// v) of the vocabulary; other ids give a row of zeros.
-void embedding(Context& context, const Tensor& token, const Tensor& table, std::int64_t first_row,
+void embedding(Context& context, const Tensor& token, const Tensor& table, int64_t first_row,
                const Tensor& out);
 
 /// dtable [v, C] float32 (+)= rows of dout [N, C] at their token's row. token_order [N] int32:
 /// Batch::token_order.
 void embedding_backward(Context& context, const Tensor& token, const Tensor& token_order, const Tensor& dout,
-                        std::int64_t first_row, const Tensor& dtable, Accumulate accumulate);
+                        int64_t first_row, const Tensor& dtable, Accumulate accumulate);
 
 /// out [M, C] = x [N, C] at rows index [M] (int32).
 void gather_rows(Context& context, const Tensor& x, const Tensor& index, const Tensor& out);
@@ -141,8 +141,8 @@ void scatter_rows(Context& context, const Tensor& x, const Tensor& index, const 
 /// Columns of the logits that this rank holds: ids [first, first + valid) of the vocabulary; further columns
 /// are padding and count as minus infinity.
 struct VocabularySlice {
-  std::int64_t first = 0;
-  std::int64_t valid = 0;
+  int64_t first = 0;
+  int64_t valid = 0;
 };
 
 /// What a slice of the vocabulary tells the others about each row: statistics [M, 3] float32 = the largest
@@ -184,7 +184,7 @@ void add(Context& context, const Tensor& x, const Tensor& y);
 // ---- what ranks sent
 // ----------------------------------------------------------------------------------------------------
 
-enum class Reduce : std::uint8_t { kSum, kMax };
+enum class Reduce : uint8_t { kSum, kMax };
 
 /// The elements of one rank, as they arrived; on the device of what they are reduced into.
 struct RankPiece {
@@ -199,7 +199,7 @@ struct RankPiece {
 /// kMostPieces pieces, else Error(kResources).
 void reduce_pieces(const Stream& stream, const std::vector<RankPiece>& pieces, const Tensor& out,
                    Reduce reduce, Accumulate accumulate);
-inline constexpr std::size_t kMostPieces = 400;
+inline constexpr size_t kMostPieces = 400;
 
 // ---- optimizer
 // ----------------------------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ inline constexpr std::size_t kMostPieces = 400;
 /// operations.
 struct AdamWStep {
   double learning_rate = 0, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0;
-  std::int64_t step = 1;  ///< from 1; for the bias correction
+  int64_t step = 1;  ///< from 1; for the bias correction
 };
 
 /// What the gradients of this step are multiplied by: scale [2] float32 = {factor, 1}, or {0, 0} where the

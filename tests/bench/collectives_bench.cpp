@@ -30,11 +30,11 @@ double slowest(Communicator& ranks, double seconds) {
   return result;
 }
 
-void measure(Communicator& ranks, const char* name, std::int64_t bytes, const std::function<void()>& call) {
+void measure(Communicator& ranks, const char* name, int64_t bytes, const std::function<void()>& call) {
   const int turns = bytes < 1 << 20 ? 200 : 5;
   double best = 1e9;
   call();
-  const std::int64_t before = ranks.bytes_sent();
+  const int64_t before = ranks.bytes_sent();
   call();
   const auto sent = static_cast<double>(ranks.bytes_sent() - before);
   for (int block = 0; block < 3; ++block) {
@@ -50,16 +50,16 @@ void measure(Communicator& ranks, const char* name, std::int64_t bytes, const st
 }
 
 // A fixed amount of work on one core.
-double compute(std::int64_t turns) {
+double compute(int64_t turns) {
   double x = 1;
-  for (std::int64_t i = 0; i < turns; ++i) x = x * 1.0000001 + 1e-9;
+  for (int64_t i = 0; i < turns; ++i) x = x * 1.0000001 + 1e-9;
   return x;
 }
 
 // Half of the ranks compute while the others wait for them: the longer it takes, the more waiting disturbs.
 void measure_disturbance(Communicator& ranks) {
   volatile double sink = 0;
-  constexpr std::int64_t kTurns = 100'000'000;
+  constexpr int64_t kTurns = 100'000'000;
   const bool computes = ranks.rank() < ranks.size() / 2;
   const auto work = [&] { sink = sink + compute(kTurns); };
   ranks.barrier();
@@ -73,13 +73,13 @@ void measure_disturbance(Communicator& ranks) {
                ranks.size(), worst, alone);
 }
 
-ExitCode bench(Communicator& ranks, std::int64_t largest_bytes) {
+ExitCode bench(Communicator& ranks, int64_t largest_bytes) {
   const Stream stream(Device::cpu());
-  const std::int64_t size = ranks.size();
+  const int64_t size = ranks.size();
   MemoryLedger ledger;
   const Buffer memory(Device::cpu(), ledger, MemoryCategory::kCommunication, 3 * largest_bytes + (1 << 20));
-  for (std::int64_t bytes = 4096; bytes <= largest_bytes; bytes *= 16) {
-    const std::int64_t n = bytes / 4 / size;
+  for (int64_t bytes = 4096; bytes <= largest_bytes; bytes *= 16) {
+    const int64_t n = bytes / 4 / size;
     const Tensor whole = tensor_in(memory, 0, DType::kFloat32, {n * size});
     const Tensor own = tensor_in(memory, largest_bytes, DType::kFloat32, {n});
     const Tensor scratch = tensor_in(memory, 2 * largest_bytes, DType::kFloat32, {n * size});
@@ -98,8 +98,8 @@ ExitCode bench(Communicator& ranks, std::int64_t largest_bytes) {
 }  // namespace ripstop
 
 int main(int argc, char** argv) {
-  const std::int64_t mebibytes = argc > 1 ? std::atoll(argv[1]) : 64;
+  const int64_t mebibytes = argc > 1 ? std::atoll(argv[1]) : 64;
   ripstop::MpiWorld world;
-  return static_cast<int>(world.run(
-      [&] { return ripstop::bench(world.communicator(), std::max<std::int64_t>(1, mebibytes) << 20); }));
+  return static_cast<int>(
+      world.run([&] { return ripstop::bench(world.communicator(), std::max<int64_t>(1, mebibytes) << 20); }));
 }

@@ -11,7 +11,7 @@ namespace {
 
 using Make = std::function<Work(Operands&)>;
 
-double real(std::int64_t n) {
+double real(int64_t n) {
   return static_cast<double>(n);
 }
 
@@ -37,7 +37,7 @@ class Rows {
 
  private:
   double layers() const { return real(m_.num_hidden_layers); }
-  std::int64_t head_rows() const { return std::min(HeadLoss::kChunkRows, s_.rows()); }
+  int64_t head_rows() const { return std::min(HeadLoss::kChunkRows, s_.rows()); }
   double head_chunks() const { return real((s_.rows() + head_rows() - 1) / head_rows()); }
 
   void add(const std::string& name, double times, Make make, std::optional<ProductSizes> product = {}) {
@@ -53,7 +53,7 @@ class Rows {
     linear("head", head_rows(), m_.hidden_size, m_.vocab_size, head_chunks());
   }
 
-  void linear(const std::string& what, std::int64_t n, std::int64_t in, std::int64_t out, double times) {
+  void linear(const std::string& what, int64_t n, int64_t in, int64_t out, double times) {
     const double flops = 2.0 * real(n) * real(in) * real(out);
     const DType result = what == "head" ? DType::kFloat32 : dtype_;  // the logits
     add(
@@ -85,32 +85,31 @@ class Rows {
         ProductSizes{out, n, in});
   }
 
-  std::vector<std::int32_t> whole_documents() const {
-    std::vector<std::int32_t> offset;
-    for (std::int64_t d = 0; d <= s_.sequences; ++d)
-      offset.push_back(static_cast<std::int32_t>(d * s_.positions));
+  std::vector<int32_t> whole_documents() const {
+    std::vector<int32_t> offset;
+    for (int64_t d = 0; d <= s_.sequences; ++d) offset.push_back(static_cast<int32_t>(d * s_.positions));
     return offset;
   }
   // Each sequence in documents of an eighth of it on average, of any length.
-  std::vector<std::int32_t> packed_documents() const {
+  std::vector<int32_t> packed_documents() const {
     std::mt19937 generator(5);
-    std::uniform_int_distribution<std::int64_t> length(1, std::max<std::int64_t>(1, s_.positions / 4));
-    std::vector<std::int32_t> offset{0};
-    for (std::int64_t sequence = 0; sequence < s_.sequences; ++sequence)
-      for (std::int64_t at = 0; at < s_.positions;) {
+    std::uniform_int_distribution<int64_t> length(1, std::max<int64_t>(1, s_.positions / 4));
+    std::vector<int32_t> offset{0};
+    for (int64_t sequence = 0; sequence < s_.sequences; ++sequence)
+      for (int64_t at = 0; at < s_.positions;) {
         at = std::min(s_.positions, at + length(generator));
-        offset.push_back(static_cast<std::int32_t>(sequence * s_.positions + at));
+        offset.push_back(static_cast<int32_t>(sequence * s_.positions + at));
       }
     return offset;
   }
 
-  void attention(const std::string& name, const std::vector<std::int32_t>& offset, double times) {
+  void attention(const std::string& name, const std::vector<int32_t>& offset, double times) {
     const Heads heads = s_.heads();
-    const std::int64_t n = s_.rows();
-    std::int64_t longest = 0;
+    const int64_t n = s_.rows();
+    int64_t longest = 0;
     double product = 0;  // FLOPs of Q K^T below the diagonal
-    for (std::size_t d = 0; d + 1 < offset.size(); ++d) {
-      const std::int64_t length = offset[d + 1] - offset[d];
+    for (size_t d = 0; d + 1 < offset.size(); ++d) {
+      const int64_t length = offset[d + 1] - offset[d];
       longest = std::max(longest, length);
       product += real(length) * real(length) * real(heads.query * heads.size);
     }
@@ -121,7 +120,7 @@ class Rows {
     const auto tensors = [=](Operands& o) {
       return Tensors{o.tensor({n, heads.row()}), o.zeros(o.dtype(), {n, heads.query * heads.size}),
                      o.zeros(DType::kFloat32, {n, heads.query}),
-                     Documents{o.ids(offset), static_cast<std::int64_t>(offset.size()) - 1, longest}};
+                     Documents{o.ids(offset), static_cast<int64_t>(offset.size()) - 1, longest}};
     };
     add(name, times, [=](Operands& o) {
       const Tensors t = tensors(o);
@@ -146,11 +145,11 @@ class Rows {
 
   void positions() {
     const Heads heads = s_.heads();
-    const std::int64_t n = s_.rows(), length = s_.positions;
+    const int64_t n = s_.rows(), length = s_.positions;
     add("rope", 2 * layers(), [=](Operands& o) {
-      std::vector<std::int32_t> position(static_cast<std::size_t>(n));
-      for (std::size_t i = 0; i < position.size(); ++i)
-        position[i] = static_cast<std::int32_t>(static_cast<std::int64_t>(i) % length);
+      std::vector<int32_t> position(static_cast<size_t>(n));
+      for (size_t i = 0; i < position.size(); ++i)
+        position[i] = static_cast<int32_t>(static_cast<int64_t>(i) % length);
       const Tensor qkv = o.tensor({n, heads.row()}), at = o.ids(position);
       const Tensor angle = o.tensor(DType::kFloat32, {length, heads.size / 2, 2}, 0.5);
       const KernelCall call = o.call();
@@ -175,7 +174,7 @@ class Rows {
     add("add_rmsnorm_backward", 2 * layers() + 1, [=](Operands& o) {
       const Tensor dnormed = o.tensor(shape), sum = o.tensor(shape), dresidual = o.tensor(shape),
                    weight = o.tensor({shape[1]});
-      const Tensor inverse = o.numbers(std::vector<float>(static_cast<std::size_t>(shape[0]), 1.0F)),
+      const Tensor inverse = o.numbers(std::vector<float>(static_cast<size_t>(shape[0]), 1.0F)),
                    dweight = o.zeros(DType::kFloat32, {shape[1]});
       const KernelCall call = o.call(o.workspaces().add_rmsnorm_backward(shape[0], shape[1]));
       return Work{[=, &k = o.kernels()] {
@@ -201,16 +200,16 @@ class Rows {
     });
   }
 
-  static std::vector<std::int32_t> random_tokens(std::int64_t count, std::int64_t limit) {
+  static std::vector<int32_t> random_tokens(int64_t count, int64_t limit) {
     std::mt19937 generator(3);
-    std::uniform_int_distribution<std::int32_t> uniform(0, static_cast<std::int32_t>(limit - 1));
-    std::vector<std::int32_t> ids(static_cast<std::size_t>(count));
+    std::uniform_int_distribution<int32_t> uniform(0, static_cast<int32_t>(limit - 1));
+    std::vector<int32_t> ids(static_cast<size_t>(count));
     for (auto& id : ids) id = uniform(generator);
     return ids;
   }
 
   void vocabulary() {
-    const std::int64_t n = s_.rows(), columns = m_.hidden_size, words = m_.vocab_size;
+    const int64_t n = s_.rows(), columns = m_.hidden_size, words = m_.vocab_size;
     add("embedding", 1, [=](Operands& o) {
       const Tensor token = o.ids(random_tokens(n, words)), table = o.tensor({words, columns});
       const Tensor out = o.zeros(o.dtype(), {n, columns});
@@ -219,10 +218,10 @@ class Rows {
     });
     add("embedding_backward", 1, [=](Operands& o) {
       const auto ids = random_tokens(n, words);
-      std::vector<std::int32_t> order(ids.size());
+      std::vector<int32_t> order(ids.size());
       std::iota(order.begin(), order.end(), 0);
       std::stable_sort(order.begin(), order.end(), [&](auto i, auto j) {
-        return ids[static_cast<std::size_t>(i)] < ids[static_cast<std::size_t>(j)];
+        return ids[static_cast<size_t>(i)] < ids[static_cast<size_t>(j)];
       });
       const Tensor dtable = o.zeros(DType::kFloat32, {words, columns}), dout = o.tensor({n, columns});
       const Tensor token = o.ids(ids), sorted = o.ids(order);
@@ -232,11 +231,11 @@ class Rows {
                   },
                   0, bytes_of({dout}) + 8 * real(dout.count())};
     });
-    const std::int64_t rows = head_rows();
+    const int64_t rows = head_rows();
     const auto move_rows = [&](const char* name, bool gathers) {
       add(name, head_chunks(), [=](Operands& o) {
-        std::vector<std::int32_t> chosen(static_cast<std::size_t>(rows));
-        std::iota(chosen.begin(), chosen.end(), static_cast<std::int32_t>(n - rows));
+        std::vector<int32_t> chosen(static_cast<size_t>(rows));
+        std::iota(chosen.begin(), chosen.end(), static_cast<int32_t>(n - rows));
         const Tensor all = o.tensor({n, columns}), some = o.tensor({rows, columns}), index = o.ids(chosen);
         const KernelCall call = o.call();
         return Work{[=, &k = o.kernels()] {
@@ -251,7 +250,7 @@ class Rows {
   }
 
   void cross_entropy() {
-    const std::int64_t rows = head_rows(), words = m_.vocab_size;
+    const int64_t rows = head_rows(), words = m_.vocab_size;
     const VocabularySlice slice{0, words};
     add("cross_entropy_statistics", head_chunks(), [=](Operands& o) {
       const Tensor logits = o.tensor(DType::kFloat32, {rows, words}),
@@ -283,14 +282,14 @@ class Rows {
 
   // One token for each of 32 texts, with a cache that is full.
   void generation() {
-    constexpr std::int64_t kTexts = 32;
+    constexpr int64_t kTexts = 32;
     const Heads heads = s_.heads();
-    const std::int64_t length = s_.positions, words = m_.vocab_size;
+    const int64_t length = s_.positions, words = m_.vocab_size;
     const auto operands = [=](Operands& o) {
-      std::vector<std::int32_t> slots(kTexts);
+      std::vector<int32_t> slots(kTexts);
       std::iota(slots.begin(), slots.end(), 0);
       return std::tuple(o.tensor({kTexts, heads.row()}), o.ids(slots),
-                        o.ids(std::vector<std::int32_t>(kTexts, static_cast<std::int32_t>(length - 1))),
+                        o.ids(std::vector<int32_t>(kTexts, static_cast<int32_t>(length - 1))),
                         o.tensor({kTexts, length, 2, heads.key_value * heads.size}));
     };
     add("store_key_value", 0, [=](Operands& o) {
@@ -324,8 +323,8 @@ class Rows {
 
   // A range of 16 million elements, or the whole model where that is smaller.
   void parameters() {
-    const std::int64_t parameters = parameter_count(m_);
-    const std::int64_t count = std::min<std::int64_t>(parameters, std::int64_t{1} << 24);
+    const int64_t parameters = parameter_count(m_);
+    const int64_t count = std::min<int64_t>(parameters, int64_t{1} << 24);
     const double ranges = real(parameters) / real(count);
     const auto range = [=](Operands& o, float scale = 1) {
       return o.tensor(DType::kFloat32, {count}, scale);
@@ -369,10 +368,10 @@ class Rows {
 
   // What eight ranks sent, in the dtype in which gradients may travel.
   void ranks() {
-    constexpr std::int64_t kPieces = 8, kCount = std::int64_t{1} << 20;
+    constexpr int64_t kPieces = 8, kCount = int64_t{1} << 20;
     add("reduce_pieces", 0, [=](Operands& o) {
       std::vector<RankPiece> pieces;
-      for (std::int64_t p = 0; p < kPieces; ++p) pieces.push_back({o.tensor({kCount}).data, o.dtype()});
+      for (int64_t p = 0; p < kPieces; ++p) pieces.push_back({o.tensor({kCount}).data, o.dtype()});
       const Tensor out = o.zeros(DType::kFloat32, {kCount});
       const KernelCall call = o.call();
       return Work{

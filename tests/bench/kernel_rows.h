@@ -14,15 +14,15 @@ namespace ripstop {
 struct StepShape {
   std::string name;
   ModelConfig model;
-  std::int64_t sequences = 0, positions = 0;
+  int64_t sequences = 0, positions = 0;
 
-  std::int64_t rows() const { return sequences * positions; }
+  int64_t rows() const { return sequences * positions; }
   Heads heads() const { return {model.num_attention_heads, model.num_key_value_heads, model.head_size()}; }
 };
 
 /// One product, as onednn_product is asked for it.
 struct ProductSizes {
-  std::int64_t m = 0, k = 0, n = 0;
+  int64_t m = 0, k = 0, n = 0;
 };
 
 /// One measurement.

@@ -31,7 +31,7 @@ struct Options {
   std::vector<std::string> models, dtypes{"float32", "bfloat16"};
   std::string filter, json;
   double seconds = 0.05;  ///< of one turn
-  std::int64_t rotate_mebibytes = -1;
+  int64_t rotate_mebibytes = -1;
   bool ceilings_only = false, small = false;
 };
 
@@ -90,13 +90,12 @@ class KernelsBench {
 
   /// "110m" or "110m:16x1024": a preset, and sequences x positions.
   static StepShape shape_of(const std::string& text) {
-    const std::size_t colon = text.find(':'), times = text.find('x', colon == std::string::npos ? 0 : colon);
+    const size_t colon = text.find(':'), times = text.find('x', colon == std::string::npos ? 0 : colon);
     const std::string name = text.substr(0, colon);
     const ModelPreset* preset = find_model_preset(name);
     if (preset == nullptr || (colon != std::string::npos && times == std::string::npos))
       throw Error(ExitCode::kUsage, fmt::format("no model '{}'", text), "a preset, as in 110m:16x1024");
-    StepShape shape{name, preset->config, 4,
-                    std::min<std::int64_t>(512, preset->config.max_position_embeddings)};
+    StepShape shape{name, preset->config, 4, std::min<int64_t>(512, preset->config.max_position_embeddings)};
     if (shape.model.vocab_size == 0) shape.model.vocab_size = 512;
     if (colon != std::string::npos) {
       shape.sequences = std::stoll(text.substr(colon + 1));
@@ -109,35 +108,34 @@ class KernelsBench {
   double time(const std::function<Work(Operands&)>& make, DType dtype, Work& first) {
     std::vector<std::unique_ptr<Operands>> operands;
     std::vector<Work> sets;
-    std::int64_t bytes = 0;
+    int64_t bytes = 0;
     do {
       operands.push_back(std::make_unique<Operands>(stream_, dtype));
       sets.push_back(make(*operands.back()));
       bytes += operands.back()->bytes();
     } while (bytes < rotated_bytes_ && sets.size() < kMostSets);
     first = sets.front();
-    constexpr std::int64_t kRunsBefore = 4;  // GPU products choose their algorithm in the third
+    constexpr int64_t kRunsBefore = 4;  // GPU products choose their algorithm in the third
     timed(sets, kRunsBefore);
-    const double once =
-        timed(sets, static_cast<std::int64_t>(sets.size())) / static_cast<double>(sets.size());
-    const auto runs = static_cast<std::int64_t>(std::clamp(options_.seconds / once, 1.0, 10000.0));
+    const double once = timed(sets, static_cast<int64_t>(sets.size())) / static_cast<double>(sets.size());
+    const auto runs = static_cast<int64_t>(std::clamp(options_.seconds / once, 1.0, 10000.0));
     double best = std::numeric_limits<double>::infinity();
     for (int turn = 0; turn < kTurns; ++turn)
       best = std::min(best, timed(sets, runs) / static_cast<double>(runs));
     return best;
   }
 
-  double timed(const std::vector<Work>& sets, std::int64_t runs) {
+  double timed(const std::vector<Work>& sets, int64_t runs) {
     stream_.synchronize();
     const Clock::time_point begin = Clock::now();
-    for (std::int64_t i = 0; i < runs; ++i) sets[static_cast<std::size_t>(i) % sets.size()].run();
+    for (int64_t i = 0; i < runs; ++i) sets[static_cast<size_t>(i) % sets.size()].run();
     stream_.synchronize();
     return std::chrono::duration<double>(Clock::now() - begin).count();
   }
 
   void measure_ceilings() {
-    const std::int64_t n = options_.small ? 256 : on_cpu() ? 2048 : 8192;
-    const std::int64_t copied = options_.small ? 1 << 20 : std::int64_t{1} << (on_cpu() ? 26 : 28);
+    const int64_t n = options_.small ? 256 : on_cpu() ? 2048 : 8192;
+    const int64_t copied = options_.small ? 1 << 20 : int64_t{1} << (on_cpu() ? 26 : 28);
     Work work;
     const double seconds = time(
         [=](Operands& o) {
@@ -159,7 +157,7 @@ class KernelsBench {
     }
   }
 
-  Work large_product(Operands& o, std::int64_t n) const {
+  Work large_product(Operands& o, int64_t n) const {
     if (on_cpu()) return onednn_product(o, n, n, n);
     const Tensor x = o.tensor({n, n}), w = o.tensor({n, n}), y = o.zeros(o.dtype(), {n, n});
     const KernelCall call = o.call(o.workspaces().linear(x, w, y));
@@ -241,13 +239,13 @@ class KernelsBench {
     report_["totals"].push_back(json);
   }
 
-  static constexpr std::size_t kMostSets = 64;
+  static constexpr size_t kMostSets = 64;
   static constexpr int kTurns = 5;
 
   Options options_;
   Device device_;
   Stream stream_;
-  std::int64_t rotated_bytes_;
+  int64_t rotated_bytes_;
   std::vector<DType> dtypes_;
   Ceilings ceilings_;
   Json report_;

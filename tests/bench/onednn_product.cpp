@@ -15,10 +15,10 @@ struct Product {
 
 }  // namespace
 
-Work onednn_product(Operands& operands, std::int64_t m, std::int64_t k, std::int64_t n) {
+Work onednn_product(Operands& operands, int64_t m, int64_t k, int64_t n) {
   const auto type =
       operands.dtype() == DType::kBFloat16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
-  const auto matrix = [&](std::int64_t rows, std::int64_t columns) {
+  const auto matrix = [&](int64_t rows, int64_t columns) {
     return dnnl::memory::desc({rows, columns}, type, dnnl::memory::format_tag::ab);
   };
   const auto a = matrix(m, k), b = matrix(k, n), c = matrix(m, n);

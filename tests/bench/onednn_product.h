@@ -7,6 +7,6 @@ namespace ripstop {
 
 /// c [m, n] = a [m, k] * b [k, n], all row-major and of the operands' dtype; runs on the CPU in the caller's
 /// OpenMP threads and is done when `run` returns.
-Work onednn_product(Operands& operands, std::int64_t m, std::int64_t k, std::int64_t n);
+Work onednn_product(Operands& operands, int64_t m, int64_t k, int64_t n);
 
 }  // namespace ripstop

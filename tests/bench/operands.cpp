@@ -7,7 +7,7 @@ namespace ripstop {
 namespace {
 
 // Drawn once and repeated: a weight of a large model has 10^8 elements. A prime, so that rows differ.
-constexpr std::size_t kDrawn = 1'000'003;
+constexpr size_t kDrawn = 1'000'003;
 
 const std::vector<float>& normal_numbers() {
   static const std::vector<float> numbers = [] {
@@ -22,9 +22,9 @@ const std::vector<float>& normal_numbers() {
 
 // The drawn numbers as `dtype` stores them.
 std::vector<std::byte> stored_numbers(DType dtype, float scale) {
-  const auto size = static_cast<std::size_t>(element_bytes(dtype));
+  const auto size = static_cast<size_t>(element_bytes(dtype));
   std::vector<std::byte> stored(kDrawn * size);
-  for (std::size_t i = 0; i < kDrawn; ++i) {
+  for (size_t i = 0; i < kDrawn; ++i) {
     const float x = scale * normal_numbers()[i];
     if (dtype == DType::kFloat32) reinterpret_cast<float*>(stored.data())[i] = x;
     if (dtype == DType::kBFloat16) reinterpret_cast<BFloat16*>(stored.data())[i] = BFloat16(x);
@@ -48,26 +48,26 @@ Tensor Operands::tensor(DType dtype, const Shape& shape, float scale) {
   const Tensor t = room(dtype, shape);
   if (dtype != DType::kFloat32 && dtype != DType::kBFloat16) return t;
   const std::vector<std::byte> stored = stored_numbers(dtype, scale);
-  const auto period = static_cast<std::int64_t>(stored.size());
-  for (std::int64_t at = 0; at < t.bytes(); at += period)
+  const auto period = static_cast<int64_t>(stored.size());
+  for (int64_t at = 0; at < t.bytes(); at += period)
     copy_bytes(stream_, static_cast<std::byte*>(t.data) + at, stored.data(),
                std::min(period, t.bytes() - at));
   return t;
 }
 
-Tensor Operands::ids(const std::vector<std::int32_t>& values) {
-  const Tensor t = room(DType::kInt32, {static_cast<std::int64_t>(values.size())});
+Tensor Operands::ids(const std::vector<int32_t>& values) {
+  const Tensor t = room(DType::kInt32, {static_cast<int64_t>(values.size())});
   copy_bytes(stream_, t.data, values.data(), t.bytes());
   return t;
 }
 
 Tensor Operands::numbers(const std::vector<float>& values) {
-  const Tensor t = room(DType::kFloat32, {static_cast<std::int64_t>(values.size())});
+  const Tensor t = room(DType::kFloat32, {static_cast<int64_t>(values.size())});
   copy_bytes(stream_, t.data, values.data(), t.bytes());
   return t;
 }
 
-KernelCall Operands::call(std::int64_t scratch_bytes) {
+KernelCall Operands::call(int64_t scratch_bytes) {
   if (scratch_bytes == 0) return {stream_, nullptr};
   return {stream_, room(DType::kInt32, {(scratch_bytes + 3) / 4}).data};
 }

@@ -25,17 +25,17 @@ class Operands {
   /// The same in the activation dtype.
   Tensor tensor(const Shape& shape) { return tensor(dtype_, shape); }
   Tensor zeros(DType dtype, const Shape& shape);
-  Tensor ids(const std::vector<std::int32_t>& values);
+  Tensor ids(const std::vector<int32_t>& values);
   Tensor numbers(const std::vector<float>& values);
   /// A call with so much scratch.
-  KernelCall call(std::int64_t scratch_bytes = 0);
+  KernelCall call(int64_t scratch_bytes = 0);
 
   DType dtype() const { return dtype_; }
   const Device& device() const { return stream_.device(); }
   const KernelTable& kernels() const { return ripstop::kernels(device().kind); }
   const WorkspaceTable& workspaces() const { return ripstop::workspaces(device().planned); }
   /// Of all operands so far.
-  std::int64_t bytes() const { return ledger_.now().total(); }
+  int64_t bytes() const { return ledger_.now().total(); }
 
  private:
   Tensor room(DType dtype, const Shape& shape);

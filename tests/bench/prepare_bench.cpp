@@ -15,7 +15,7 @@
 
 #include "data/prepare.h"
 #include "data/tokenizer.h"
-#include "model/error.h"
+#include "model/core/error.h"
 
 namespace ripstop {
 namespace {
@@ -34,19 +34,19 @@ CorpusSource jsonl(const std::filesystem::path& path) {
 }
 
 /// Seconds that `threads` threads take to encode all of `texts`, each an equal share of them.
-double encode_alone(const Tokenizer& tokenizer, const std::vector<std::string>& texts, std::size_t threads) {
+double encode_alone(const Tokenizer& tokenizer, const std::vector<std::string>& texts, size_t threads) {
   const Clock::time_point begin = Clock::now();
   std::vector<std::thread> workers;
-  for (std::size_t part = 0; part < threads; ++part) {
+  for (size_t part = 0; part < threads; ++part) {
     workers.emplace_back([&, part] {
-      for (std::size_t i = part; i < texts.size(); i += threads) tokenizer.encode(texts[i]);
+      for (size_t i = part; i < texts.size(); i += threads) tokenizer.encode(texts[i]);
     });
   }
   for (std::thread& worker : workers) worker.join();
   return seconds_since(begin);
 }
 
-int run(const std::filesystem::path& pairs, const std::filesystem::path& model, std::size_t threads) {
+int run(const std::filesystem::path& pairs, const std::filesystem::path& model, size_t threads) {
   std::vector<std::string> texts;
   CorpusProgress position;
   read_corpus(jsonl(pairs), position, [&](CorpusExample& example) {

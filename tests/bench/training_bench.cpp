@@ -12,8 +12,8 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "train/machine.h"
-#include "train/resolved_run.h"
+#include "train/machine/device_choice.h"
+#include "train/plan/resolved_run.h"
 
 namespace ripstop {
 namespace {
@@ -23,23 +23,23 @@ using Clock = std::chrono::steady_clock;
 struct Options {
   RunConfig config;
   std::string device = "auto", dtype = "bfloat16", model = "debug";
-  std::int64_t micro_batch = 0, steps = 4, warmup = 2, documents = 1;
+  int64_t micro_batch = 0, steps = 4, warmup = 2, documents = 1;
 };
 
 /// Micro-batches of random tokens: each pack `documents` documents of about equal length.
 class RandomTokens {
  public:
-  RandomTokens(const ResolvedRun& run, std::int64_t documents, std::int64_t data_rank)
+  RandomTokens(const ResolvedRun& run, int64_t documents, int64_t data_rank)
       : sequences_(run.step.sharding.sequences),
         positions_(run.step.sharding.positions),
-        uniform_(0, static_cast<std::int32_t>(run.model.vocab_size - 1)),
-        generator_(static_cast<std::uint32_t>(17 + data_rank)) {
+        uniform_(0, static_cast<int32_t>(run.model.vocab_size - 1)),
+        generator_(static_cast<uint32_t>(17 + data_rank)) {
     offset_.push_back(0);
-    for (std::int64_t s = 0; s < sequences_; ++s)
-      for (std::int64_t d = 1; d <= documents; ++d)
-        offset_.push_back(static_cast<std::int32_t>(s * positions_ + d * positions_ / documents));
-    for (std::size_t d = 0; d + 1 < offset_.size(); ++d)
-      for (std::int32_t row = offset_[d]; row < offset_[d + 1]; ++row) position_.push_back(row - offset_[d]);
+    for (int64_t s = 0; s < sequences_; ++s)
+      for (int64_t d = 1; d <= documents; ++d)
+        offset_.push_back(static_cast<int32_t>(s * positions_ + d * positions_ / documents));
+    for (size_t d = 0; d + 1 < offset_.size(); ++d)
+      for (int32_t row = offset_[d]; row < offset_[d + 1]; ++row) position_.push_back(row - offset_[d]);
   }
 
   HostTokens next() {
@@ -51,10 +51,10 @@ class RandomTokens {
   }
 
  private:
-  std::int64_t sequences_, positions_;
-  std::uniform_int_distribution<std::int32_t> uniform_;
+  int64_t sequences_, positions_;
+  std::uniform_int_distribution<int32_t> uniform_;
   std::mt19937 generator_;
-  std::vector<std::int32_t> token_, position_, target_, offset_;
+  std::vector<int32_t> token_, position_, target_, offset_;
 };
 
 Options parse(int argc, char** argv) {
@@ -62,7 +62,7 @@ Options parse(int argc, char** argv) {
   RunConfig& c = o.config;
   c.data.sequence_length = 256;
   c.train.global_batch_sequences = 8;
-  std::int64_t fsdp = 0;
+  int64_t fsdp = 0;
   CLI::App app("speed of training steps on random tokens");
   app.add_option("--model", o.model, "a preset");
   app.add_option("--positions", c.data.sequence_length, "of a pack")->check(CLI::PositiveNumber);
@@ -114,17 +114,17 @@ ExitCode bench(MpiWorld& world, const Options& options) {
   RandomTokens tokens(run, options.documents, mesh.data_rank());
   std::vector<double> seconds;
   StepResult result;
-  for (std::int64_t s = 1; s <= options.warmup + options.steps; ++s) {
+  for (int64_t s = 1; s <= options.warmup + options.steps; ++s) {
     const Clock::time_point begin = Clock::now();
     result = step.run(
-        run.micro_batches, [&](std::int64_t) { return tokens.next(); }, config.optimizer.learning_rate, s,
+        run.micro_batches, [&](int64_t) { return tokens.next(); }, config.optimizer.learning_rate, s,
         [] { return false; });
     if (s > options.warmup) seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
   }
   if (world.communicator().rank() != 0) return ExitCode::kOk;
   std::sort(seconds.begin(), seconds.end());
   const double median = seconds[seconds.size() / 2];
-  const std::int64_t rows =
+  const int64_t rows =
       run.micro_batches * mesh.data_ranks() * run.step.sharding.sequences * config.data.sequence_length;
   const double rate = static_cast<double>(rows) / median;
   const double flops = training_flops_per_token(run.model, config.data.sequence_length).causal;

@@ -22,7 +22,7 @@ namespace {
 struct Gpu {
   const char* name;
   int major;
-  std::int64_t processors, shared_bytes, level2_bytes, clock_khz, memory_khz, memory_bytes;
+  int64_t processors, shared_bytes, level2_bytes, clock_khz, memory_khz, memory_bytes;
 };
 constexpr Gpu kA100{"NVIDIA A100-SXM4-80GB", 8, 108, 166912, 41943040, 1410000, 1593000, 85097971712};
 constexpr Gpu kH100{"NVIDIA H100 80GB HBM3", 9, 132, 232448, 52428800, 1980000, 2619000, 84942979072};
@@ -39,7 +39,7 @@ Descriptor properties(const Gpu& gpu) {
       100 * gpu.major, gpu.name));
 }
 
-AttentionShape shape(const Heads& heads, std::int64_t documents, std::int64_t length, bool dense, Sums sums) {
+AttentionShape shape(const Heads& heads, int64_t documents, int64_t length, bool dense, Sums sums) {
   return {.query_heads = heads.query,
           .key_value_heads = heads.key_value,
           .head_size = heads.size,
@@ -54,12 +54,12 @@ class AttentionPlansTest : public testing::Test {
   AttentionGpu gpu(const Gpu& described) const { return {described.major, cudnnGetVersion()}; }
 
   /// What keeps forward and backward of such documents from being run; empty: nothing.
-  std::string refusal(const Gpu& on, const Heads& heads, std::int64_t documents, std::int64_t longest,
-                      bool dense, bool deterministic = false) {
+  std::string refusal(const Gpu& on, const Heads& heads, int64_t documents, int64_t longest, bool dense,
+                      bool deterministic = false) {
     const Descriptor described = properties(on);
     const PlanTarget target{.properties = &described};
-    const std::int64_t rows = documents * longest;
-    const std::int64_t length = dense ? longest : padded_length(longest);
+    const int64_t rows = documents * longest;
+    const int64_t length = dense ? longest : padded_length(longest);
     const auto sums = attention_sums(gpu(on), heads.size, dense, deterministic);
     if (!sums) return "no sums";
     const AttentionScratch forward = attention_scratch(rows);
@@ -68,7 +68,7 @@ class AttentionPlansTest : public testing::Test {
     if (!plan.ok()) return "forward: " + plan.refusal();
     const AttentionScratch backward = attention_backward_scratch(rows, longest, heads, deterministic);
     const bool takes_grouped = dense || *sums == Sums::kByPlace;
-    const std::int64_t own = backward.bytes - (takes_grouped ? backward.dkey_grouped : backward.plan);
+    const int64_t own = backward.bytes - (takes_grouped ? backward.dkey_grouped : backward.plan);
     const Plan gradient = attention_backward_plan(shape(heads, documents, length, dense, *sums), target, own);
     return gradient.ok() ? "" : "backward: " + gradient.refusal();
   }
@@ -77,20 +77,20 @@ class AttentionPlansTest : public testing::Test {
 /// Heads of a rank, and the longest sequence they are trained on.
 struct Trained {
   Heads heads;
-  std::int64_t length;
+  int64_t length;
   auto key() const { return std::tuple(heads.query, heads.key_value, heads.size, length); }
   bool operator<(const Trained& other) const { return key() < other.key(); }
 };
 
 /// Whole, and cut over as many ranks as a node may have.
-void add_slices(const ModelConfig& model, std::int64_t length, std::set<Trained>& all) {
-  for (const std::int64_t tensor : {1, 8})
+void add_slices(const ModelConfig& model, int64_t length, std::set<Trained>& all) {
+  for (const int64_t tensor : {1, 8})
     if (model.num_key_value_heads % tensor == 0)
       all.insert({{model.num_attention_heads / tensor, model.num_key_value_heads / tensor, model.head_size()},
                   length});
 }
 
-std::int64_t number(const std::string& text, const std::string& key) {
+int64_t number(const std::string& text, const std::string& key) {
   std::smatch found;
   return std::regex_search(text, found, std::regex("\n" + key + " = ([0-9]+)")) ? std::stoll(found[1]) : 0;
 }
@@ -119,7 +119,7 @@ std::set<Trained> shipped() {
     if (model.num_attention_heads > 0) add_slices(model, number(text.str(), "sequence_length"), all);
   }
   for (const ModelPreset& preset : model_presets())
-    add_slices(preset.config, std::min<std::int64_t>(preset.config.max_position_embeddings, 4096), all);
+    add_slices(preset.config, std::min<int64_t>(preset.config.max_position_embeddings, 4096), all);
   return all;
 }
 
@@ -140,7 +140,7 @@ TEST_F(AttentionPlansTest, TakeManyShortDocuments) {
 }
 
 TEST_F(AttentionPlansTest, TakeHeadSizesThatAreMultiplesOfEight) {
-  for (const std::int64_t size : {8, 40})
+  for (const int64_t size : {8, 40})
     for (const bool dense : {true, false})
       EXPECT_EQ(refusal(kH100, {8, 4, size}, 4, 1024, dense), "") << "size " << size;
 }

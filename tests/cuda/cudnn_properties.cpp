@@ -18,14 +18,14 @@ std::string properties_of_gpu() {
   Descriptor properties(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
   properties.set(CUDNN_ATTR_DEVICEPROP_HANDLE, CUDNN_TYPE_HANDLE, handle);
   properties.finalize();
-  const auto get = [&](std::int64_t capacity, std::int64_t& count, char* text) {
+  const auto get = [&](int64_t capacity, int64_t& count, char* text) {
     check_cudnn(cudnnBackendGetAttribute(properties.get(), CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
                                          CUDNN_TYPE_CHAR, capacity, &count, text),
                 "cudnnBackendGetAttribute");
   };
-  std::int64_t count = 0;
+  int64_t count = 0;
   get(0, count, nullptr);
-  std::string json(static_cast<std::size_t>(count), '\0');
+  std::string json(static_cast<size_t>(count), '\0');
   get(count, count, json.data());
   check_cudnn(cudnnDestroy(handle), "cudnnDestroy");
   return json.substr(0, json.find('\0'));

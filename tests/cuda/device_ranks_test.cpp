@@ -4,7 +4,7 @@
 
 #include "model/device/cuda_machine.h"
 #include "parallel/rank_device.h"
-#include "tests/train/mesh_training.h"
+#include "tests/train/step/mesh_training.h"
 
 namespace ripstop {
 namespace {
@@ -12,7 +12,7 @@ namespace {
 using testing::MeshTraining;
 using testing::Pack;
 
-constexpr std::int64_t kPositions = 64, kPacks = 8, kSteps = 20;
+constexpr int64_t kPositions = 64, kPacks = 8, kSteps = 20;
 
 class DeviceRanks : public ::testing::Test {
  protected:
@@ -35,15 +35,15 @@ ModelConfig model(bool tied) {
 }
 
 // Each token follows from the one before; two documents a pack.
-std::vector<Pack> packs_of_step(std::int64_t step) {
+std::vector<Pack> packs_of_step(int64_t step) {
   std::vector<Pack> packs(kPacks);
-  for (std::int64_t p = 0; p < kPacks; ++p) {
-    Pack& pack = packs[static_cast<std::size_t>(p)];
-    const auto cut = static_cast<std::int32_t>(7 + (5 * p + step) % 50);
+  for (int64_t p = 0; p < kPacks; ++p) {
+    Pack& pack = packs[static_cast<size_t>(p)];
+    const auto cut = static_cast<int32_t>(7 + (5 * p + step) % 50);
     pack.document = {0, cut};
-    std::int32_t token = static_cast<std::int32_t>((13 * p + 29 * step) % 131);
-    for (std::int32_t i = 0; i < kPositions; ++i) {
-      const std::int32_t next = (token * 3 + 7) % 131;
+    int32_t token = static_cast<int32_t>((13 * p + 29 * step) % 131);
+    for (int32_t i = 0; i < kPositions; ++i) {
+      const int32_t next = (token * 3 + 7) % 131;
       pack.token.push_back(token);
       pack.target.push_back(i % 5 == 0 ? -1 : next);
       pack.position.push_back(i < cut ? i : i - cut);
@@ -61,19 +61,18 @@ struct Losses {
 Losses train(MeshTraining& run) {
   Losses losses;
   run.step->model().initialize(7);
-  for (std::int64_t s = 1; s <= kSteps; ++s)
-    losses.of_step.push_back(run.run(packs_of_step(s), 1e-3, s).loss);
+  for (int64_t s = 1; s <= kSteps; ++s) losses.of_step.push_back(run.run(packs_of_step(s), 1e-3, s).loss);
   const testing::DealtPacks dealt(packs_of_step(0), {0, 1}, kPositions);
   losses.validation = run.step
                           ->evaluate(
-                              1, [&](std::int64_t) { return dealt.view(); }, [] { return false; })
+                              1, [&](int64_t) { return dealt.view(); }, [] { return false; })
                           .mean();
   return losses;
 }
 
 // The mesh that uses as many axes as the ranks allow.
-MeshSizes mesh_of(std::int64_t ranks) {
-  const std::int64_t tensor = ranks % 2 == 0 ? 2 : 1;
+MeshSizes mesh_of(int64_t ranks) {
+  const int64_t tensor = ranks % 2 == 0 ? 2 : 1;
   return {.replicate = 1, .fsdp = ranks / tensor, .tensor = tensor};
 }
 
@@ -89,7 +88,7 @@ TEST_F(DeviceRanks, TrainsAsOnTheCpu) {
             on_gpu(model(tied), options, mesh, kPacks, device);
         const Losses expected = train(on_cpu), found = train(on_gpu);
         const double allowed = compute == DType::kFloat32 ? 1e-5 : 2e-2;
-        for (std::size_t s = 0; s < expected.of_step.size(); ++s)
+        for (size_t s = 0; s < expected.of_step.size(); ++s)
           ASSERT_NEAR(found.of_step[s], expected.of_step[s], allowed * expected.of_step[s])
               << "step " << s + 1;
         EXPECT_NEAR(found.validation, expected.validation, allowed * expected.validation);
@@ -115,9 +114,9 @@ TEST_F(DeviceRanks, NcclOfOneRank) {
   const auto group = make_nccl_communicator(make_self_communicator("fsdp"), device.index);
   const Stream stream(device);
   MemoryLedger ledger;
-  constexpr std::int64_t kCount = 1000;
+  constexpr int64_t kCount = 1000;
   std::vector<float> host(kCount), back(kCount);
-  for (std::size_t i = 0; i < host.size(); ++i) host[i] = std::sin(static_cast<float>(i));
+  for (size_t i = 0; i < host.size(); ++i) host[i] = std::sin(static_cast<float>(i));
   const Buffer from(device, ledger, MemoryCategory::kActivations, 4 * kCount);
   const Buffer to(device, ledger, MemoryCategory::kActivations, 4 * kCount);
   const Buffer room(device, ledger, MemoryCategory::kCommunication, 4 * kCount);
@@ -125,7 +124,7 @@ TEST_F(DeviceRanks, NcclOfOneRank) {
   const auto expect = [&](float factor) {
     copy_bytes(stream, back.data(), to.data(), 4 * kCount);
     stream.synchronize();
-    for (std::size_t i = 0; i < host.size(); ++i) ASSERT_EQ(back[i], factor * host[i]);
+    for (size_t i = 0; i < host.size(); ++i) ASSERT_EQ(back[i], factor * host[i]);
   };
   copy_bytes(stream, from.data(), host.data(), 4 * kCount);
   group->all_gather(stream, view(from), view(to)).wait();

@@ -26,15 +26,15 @@ Recorder& recorder() {
 // Handles are numbers from 1.
 template <class Handle>
 int number_of(Handle handle) {
-  return static_cast<int>(reinterpret_cast<std::intptr_t>(handle)) - 1;
+  return static_cast<int>(reinterpret_cast<intptr_t>(handle)) - 1;
 }
 template <class Handle>
 Handle handle_of(int number) {
-  return reinterpret_cast<Handle>(static_cast<std::intptr_t>(number) + 1);
+  return reinterpret_cast<Handle>(static_cast<intptr_t>(number) + 1);
 }
 
-std::map<const void*, std::size_t>& device_memory() {
-  static std::map<const void*, std::size_t> memory;
+std::map<const void*, size_t>& device_memory() {
+  static std::map<const void*, size_t> memory;
   return memory;
 }
 
@@ -45,11 +45,11 @@ bool on_device(const void* data) {
   return static_cast<const std::byte*>(data) < static_cast<const std::byte*>(begin) + bytes;
 }
 
-Span span(const void* data, std::size_t bytes) {
-  return {static_cast<const std::byte*>(data), static_cast<std::int64_t>(bytes)};
+Span span(const void* data, size_t bytes) {
+  return {static_cast<const std::byte*>(data), static_cast<int64_t>(bytes)};
 }
 
-std::size_t bytes_of(ncclDataType_t type) {
+size_t bytes_of(ncclDataType_t type) {
   switch (type) {
     case ncclUint8:
       return 1;
@@ -98,9 +98,9 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   properties->major = 9;
   return cudaSuccess;
 }
-cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
-  *free = static_cast<std::size_t>(recorder().free_bytes);
-  *total = std::size_t{1} << 36;
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  *free = static_cast<size_t>(recorder().free_bytes);
+  *total = size_t{1} << 36;
   return cudaSuccess;
 }
 cudaError_t cudaDriverGetVersion(int* version) {
@@ -130,7 +130,7 @@ cudaError_t cudaProfilerStop() {
   return cudaSuccess;
 }
 
-cudaError_t cudaMalloc(void** data, std::size_t bytes) {
+cudaError_t cudaMalloc(void** data, size_t bytes) {
   *data = std::aligned_alloc(256, (bytes / 256 + 1) * 256);
   device_memory()[*data] = bytes;
   return cudaSuccess;
@@ -141,7 +141,7 @@ cudaError_t cudaFree(void* data) {
   std::free(data);
   return cudaSuccess;
 }
-cudaError_t cudaHostAlloc(void** data, std::size_t bytes, unsigned) {
+cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned) {
   *data = std::malloc(bytes);
   return cudaSuccess;
 }
@@ -149,7 +149,7 @@ cudaError_t cudaFreeHost(void* data) {
   std::free(data);
   return cudaSuccess;
 }
-cudaError_t cudaMemset(void* data, int value, std::size_t bytes) {
+cudaError_t cudaMemset(void* data, int value, size_t bytes) {
   std::memset(data, value, bytes);
   recorder().operation("cudaMemset", 0, {}, {span(data, bytes)});
   return cudaSuccess;
@@ -159,8 +159,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
   attributes->type = on_device(data) ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered;
   return cudaSuccess;
 }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
-                            cudaStream_t stream) {
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
   std::memmove(to, from, bytes);
   recorder().operation("copy", number_of(stream), {span(from, bytes)}, {span(to, bytes)});
   return cudaSuccess;
@@ -251,7 +250,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   return ncclSuccess;
 }
 // Memory of which it is not waited for that nothing uses it any more.
-ncclResult_t ncclMemAlloc(void** data, std::size_t bytes) {
+ncclResult_t ncclMemAlloc(void** data, size_t bytes) {
   if (!recorder().nccl_gives_memory) return ncclUnhandledCudaError;
   return cudaMalloc(data, bytes) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
 }
@@ -259,7 +258,7 @@ ncclResult_t ncclMemFree(void* data) {
   recorder().operation("ncclMemFree", 0, {}, {span(data, device_memory()[data])});
   return cudaFree(data) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
 }
-ncclResult_t ncclCommRegister(const ncclComm_t comm, void* data, std::size_t bytes, void** handle) {
+ncclResult_t ncclCommRegister(const ncclComm_t comm, void* data, size_t bytes, void** handle) {
   recorder().registered.push_back({comm, span(data, bytes), /*window=*/false});
   *handle = data;
   return ncclSuccess;
@@ -270,8 +269,7 @@ ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle) {
                 [&](const Recorder::Registered& r) { return r.comm == comm && r.memory.begin == handle; });
   return ncclSuccess;
 }
-ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* data, std::size_t bytes, ncclWindow_t* window,
-                                    int) {
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* data, size_t bytes, ncclWindow_t* window, int) {
   comm->in_progress = 2;
   *window = nullptr;
   if (!recorder().has_windows) return ncclSuccess;
@@ -288,33 +286,33 @@ ncclResult_t ncclGroupStart() {
 ncclResult_t ncclGroupEnd() {
   return ncclInProgress;
 }
-ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDataType_t type,
-                           ncclComm_t comm, cudaStream_t stream) {
-  const std::size_t bytes = count * bytes_of(type);
+ncclResult_t ncclAllGather(const void* from, void* to, size_t count, ncclDataType_t type, ncclComm_t comm,
+                           cudaStream_t stream) {
+  const size_t bytes = count * bytes_of(type);
   return given(comm, "all_gather", stream, span(from, bytes),
-               span(to, bytes * static_cast<std::size_t>(comm->ranks)));
+               span(to, bytes * static_cast<size_t>(comm->ranks)));
 }
-ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, ncclDataType_t type,
-                               ncclRedOp_t, ncclComm_t comm, cudaStream_t stream) {
-  const std::size_t bytes = count * bytes_of(type);
-  return given(comm, "reduce_scatter", stream, span(from, bytes * static_cast<std::size_t>(comm->ranks)),
+ncclResult_t ncclReduceScatter(const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t,
+                               ncclComm_t comm, cudaStream_t stream) {
+  const size_t bytes = count * bytes_of(type);
+  return given(comm, "reduce_scatter", stream, span(from, bytes * static_cast<size_t>(comm->ranks)),
                span(to, bytes));
 }
-ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t,
+ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t,
                            ncclComm_t comm, cudaStream_t stream) {
   return given(comm, "all_reduce", stream, span(from, count * bytes_of(type)),
                span(to, count * bytes_of(type)));
 }
-ncclResult_t ncclBroadcast(const void* from, void* to, std::size_t count, ncclDataType_t type, int,
+ncclResult_t ncclBroadcast(const void* from, void* to, size_t count, ncclDataType_t type, int,
                            ncclComm_t comm, cudaStream_t stream) {
   return given(comm, "broadcast", stream, span(from, count * bytes_of(type)),
                span(to, count * bytes_of(type)));
 }
-ncclResult_t ncclSend(const void* from, std::size_t count, ncclDataType_t type, int, ncclComm_t comm,
+ncclResult_t ncclSend(const void* from, size_t count, ncclDataType_t type, int, ncclComm_t comm,
                       cudaStream_t stream) {
   return given(comm, "send", stream, span(from, count * bytes_of(type)), {});
 }
-ncclResult_t ncclRecv(void* to, std::size_t count, ncclDataType_t type, int, ncclComm_t comm,
+ncclResult_t ncclRecv(void* to, size_t count, ncclDataType_t type, int, ncclComm_t comm,
                       cudaStream_t stream) {
   return given(comm, "receive", stream, {}, span(to, count * bytes_of(type)));
 }
@@ -325,7 +323,7 @@ namespace ripstop {
 namespace {
 
 Span all_of(const Tensor& t) {
-  return t.empty() ? Span{} : span(t.data, static_cast<std::size_t>(t.bytes()));
+  return t.empty() ? Span{} : span(t.data, static_cast<size_t>(t.bytes()));
 }
 
 template <class... Reads>
@@ -380,10 +378,10 @@ constexpr KernelTable kRecordingKernels{
                  const Tensor& out) { kernel("swiglu", c, spans(gate_up), spans(out)); },
     .swiglu_backward = [](const KernelCall& c, const Tensor& gate_up,
                           const Tensor& dout) { kernel("swiglu_backward", c, {}, spans(gate_up, dout)); },
-    .embedding = [](const KernelCall& c, const Tensor& token, const Tensor& table, std::int64_t,
+    .embedding = [](const KernelCall& c, const Tensor& token, const Tensor& table, int64_t,
                     const Tensor& out) { kernel("embedding", c, spans(token, table), spans(out)); },
     .embedding_backward =
-        [](const KernelCall& c, const Tensor& token, const Tensor& order, const Tensor& dout, std::int64_t,
+        [](const KernelCall& c, const Tensor& token, const Tensor& order, const Tensor& dout, int64_t,
            const Tensor& dtable,
            Accumulate) { kernel("embedding_backward", c, spans(token, order, dout), spans(dtable)); },
     .gather_rows = [](const KernelCall& c, const Tensor& x, const Tensor& index,
@@ -415,8 +413,7 @@ constexpr KernelTable kRecordingKernels{
         [](const KernelCall& c, const std::vector<RankPiece>& pieces, const Tensor& out, Reduce, Accumulate) {
           std::vector<Span> reads;
           for (const RankPiece& piece : pieces)
-            reads.push_back(
-                span(piece.data, static_cast<std::size_t>(out.count() * element_bytes(piece.dtype))));
+            reads.push_back(span(piece.data, static_cast<size_t>(out.count() * element_bytes(piece.dtype))));
           kernel("reduce_pieces", c, reads, spans(out));
         },
     .gradient_scale = [](const KernelCall& c, const Tensor& global, double,

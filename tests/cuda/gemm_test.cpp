@@ -16,29 +16,29 @@ namespace {
 
 using Values = std::vector<float>;
 
-std::size_t at(std::int64_t i) {
-  return static_cast<std::size_t>(i);
+size_t at(int64_t i) {
+  return static_cast<size_t>(i);
 }
 
-Values random(std::int64_t count) {
+Values random(int64_t count) {
   static std::mt19937 generator(7);
   Values values(at(count));
   for (float& v : values) v = std::uniform_real_distribution<float>(-1, 1)(generator);
   return values;
 }
 
-Tensor matrix(Values& values, std::int64_t rows, std::int64_t columns) {
-  EXPECT_EQ(static_cast<std::int64_t>(values.size()), rows * columns);
+Tensor matrix(Values& values, int64_t rows, int64_t columns) {
+  EXPECT_EQ(static_cast<int64_t>(values.size()), rows * columns);
   return {values.data(), DType::kFloat32, {rows, columns}, Device::cpu()};
 }
 
 // What the library promises to do with a description: column-major, as its documentation says.
 void run(const Gemm& g, const Tensor& a, const Tensor& b, const Tensor& d) {
   const float *x = a.as<float>(), *y = b.as<float>();
-  for (std::int64_t i = 0; i < g.m; ++i)
-    for (std::int64_t j = 0; j < g.n; ++j) {
+  for (int64_t i = 0; i < g.m; ++i)
+    for (int64_t j = 0; j < g.n; ++j) {
       float sum = 0;
-      for (std::int64_t k = 0; k < g.k; ++k)
+      for (int64_t k = 0; k < g.k; ++k)
         sum += x[g.transpose_a ? k + i * g.lda : i + k * g.lda] *
                y[g.transpose_b ? j + k * g.ldb : k + j * g.ldb];
       d.as<float>()[i + j * g.m] = sum;
@@ -46,7 +46,7 @@ void run(const Gemm& g, const Tensor& a, const Tensor& b, const Tensor& d) {
 }
 
 struct Sizes {
-  std::int64_t rows = 5, in = 3, out = 7;
+  int64_t rows = 5, in = 3, out = 7;
 };
 
 TEST(Gemm, ForwardIsXTimesWTransposed) {
@@ -54,10 +54,10 @@ TEST(Gemm, ForwardIsXTimesWTransposed) {
   Values x = random(s.rows * s.in), w = random(s.out * s.in), y(at(s.rows * s.out));
   const Tensor tx = matrix(x, s.rows, s.in), tw = matrix(w, s.out, s.in), ty = matrix(y, s.rows, s.out);
   run(forward_gemm(tx, tw, ty), tw, tx, ty);
-  for (std::int64_t n = 0; n < s.rows; ++n)
-    for (std::int64_t o = 0; o < s.out; ++o) {
+  for (int64_t n = 0; n < s.rows; ++n)
+    for (int64_t o = 0; o < s.out; ++o) {
       float sum = 0;
-      for (std::int64_t i = 0; i < s.in; ++i) sum += x[at(n * s.in + i)] * w[at(o * s.in + i)];
+      for (int64_t i = 0; i < s.in; ++i) sum += x[at(n * s.in + i)] * w[at(o * s.in + i)];
       EXPECT_NEAR(y[at(n * s.out + o)], sum, 1e-6);
     }
 }
@@ -67,10 +67,10 @@ TEST(Gemm, InputGradientIsDyTimesW) {
   Values dy = random(s.rows * s.out), w = random(s.out * s.in), dx(at(s.rows * s.in));
   const Tensor tdy = matrix(dy, s.rows, s.out), tw = matrix(w, s.out, s.in), tdx = matrix(dx, s.rows, s.in);
   run(backward_input_gemm(tdy, tw, tdx), tw, tdy, tdx);
-  for (std::int64_t n = 0; n < s.rows; ++n)
-    for (std::int64_t i = 0; i < s.in; ++i) {
+  for (int64_t n = 0; n < s.rows; ++n)
+    for (int64_t i = 0; i < s.in; ++i) {
       float sum = 0;
-      for (std::int64_t o = 0; o < s.out; ++o) sum += dy[at(n * s.out + o)] * w[at(o * s.in + i)];
+      for (int64_t o = 0; o < s.out; ++o) sum += dy[at(n * s.out + o)] * w[at(o * s.in + i)];
       EXPECT_NEAR(dx[at(n * s.in + i)], sum, 1e-6);
     }
 }
@@ -80,17 +80,17 @@ TEST(Gemm, WeightGradientIsDyTransposedTimesX) {
   Values dy = random(s.rows * s.out), x = random(s.rows * s.in), dw(at(s.out * s.in));
   const Tensor tdy = matrix(dy, s.rows, s.out), tx = matrix(x, s.rows, s.in), tdw = matrix(dw, s.out, s.in);
   run(backward_weight_gemm(tdy, tx, tdw), tx, tdy, tdw);
-  for (std::int64_t o = 0; o < s.out; ++o)
-    for (std::int64_t i = 0; i < s.in; ++i) {
+  for (int64_t o = 0; o < s.out; ++o)
+    for (int64_t i = 0; i < s.in; ++i) {
       float sum = 0;
-      for (std::int64_t n = 0; n < s.rows; ++n) sum += dy[at(n * s.out + o)] * x[at(n * s.in + i)];
+      for (int64_t n = 0; n < s.rows; ++n) sum += dy[at(n * s.out + o)] * x[at(n * s.in + i)];
       EXPECT_NEAR(dw[at(o * s.in + i)], sum, 1e-6);
     }
 }
 
 TEST(Gemm, KnowsHowItsOperandsAreAligned) {
   alignas(256) std::array<std::byte, 1024> memory;
-  const auto tensor = [&](std::int64_t offset) {
+  const auto tensor = [&](int64_t offset) {
     return Tensor{memory.data() + offset, DType::kBFloat16, {1, 8}, Device::cpu()};
   };
   const Gemm gemm = forward_gemm(tensor(16), tensor(2), tensor(512));
@@ -107,10 +107,10 @@ TEST(Gemm, NamesTellProductsApart) {
   EXPECT_NE(gemm_name(other), gemm_name(gemm));
 }
 
-std::int64_t attribute(const cublasLtMatrixLayoutOpaque_t& layout, cublasLtMatrixLayoutAttribute_t name) {
+int64_t attribute(const cublasLtMatrixLayoutOpaque_t& layout, cublasLtMatrixLayoutAttribute_t name) {
   cublasLtMatrixLayoutOpaque_t copy = layout;
-  std::int64_t value = 0;
-  std::size_t written = 0;
+  int64_t value = 0;
+  size_t written = 0;
   EXPECT_EQ(cublasLtMatrixLayoutGetAttribute(&copy, name, &value, sizeof value, &written),
             CUBLAS_STATUS_SUCCESS);
   return value;

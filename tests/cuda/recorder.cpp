@@ -9,8 +9,8 @@ namespace {
 
 constexpr int kQueriesUntilReached = 100;
 
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
+size_t at(int index) {
+  return static_cast<size_t>(index);
 }
 
 }  // namespace
@@ -40,7 +40,7 @@ int Recorder::make_event() {
 
 void Recorder::join(Clock& clock, const Clock& other) {
   if (clock.size() < other.size()) clock.resize(other.size(), 0);
-  for (std::size_t s = 0; s < other.size(); ++s) clock[s] = std::max(clock[s], other[s]);
+  for (size_t s = 0; s < other.size(); ++s) clock[s] = std::max(clock[s], other[s]);
 }
 
 void Recorder::record(int event, int stream) {

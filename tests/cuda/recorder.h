@@ -11,7 +11,7 @@ namespace ripstop::testing {
 /// Bytes of device memory that an operation reads or writes.
 struct Span {
   const std::byte* begin = nullptr;
-  std::int64_t bytes = 0;
+  int64_t bytes = 0;
 
   const std::byte* end() const { return begin + bytes; }
   bool overlaps(const Span& other) const { return begin < other.end() && other.begin < end(); }
@@ -20,7 +20,7 @@ struct Span {
 
 /// Time of every stream, the host being number 0: entry s of an operation's clock is how many operations of
 /// stream s are done for certain when it begins (its own entry: itself counted).
-using Clock = std::vector<std::int64_t>;
+using Clock = std::vector<int64_t>;
 
 struct RecordedOperation {
   std::string name;
@@ -31,7 +31,7 @@ struct RecordedOperation {
 
   /// Whether this one is done for certain when `later` begins.
   bool happens_before(const RecordedOperation& later) const {
-    const auto s = static_cast<std::size_t>(stream);
+    const auto s = static_cast<size_t>(stream);
     return s < later.clock.size() && clock[s] <= later.clock[s];
   }
 };
@@ -75,7 +75,7 @@ class Recorder {
   bool has_windows = true;
   /// Whether NCCL gives memory, and what the device says is free.
   bool nccl_gives_memory = true;
-  std::int64_t free_bytes = std::int64_t{1} << 36;
+  int64_t free_bytes = int64_t{1} << 36;
   /// The stream that the model's kernels run on.
   int compute_stream = -1;
 
@@ -88,7 +88,7 @@ class Recorder {
     Span span;
     bool writes = false;
     int stream = 0;
-    std::int64_t time = 0;
+    int64_t time = 0;
     std::string name;
   };
   void access(const RecordedOperation& operation, const Span& span, bool writes);

@@ -8,9 +8,10 @@
 
 #include "model/device/cuda_device.h"
 #include "tests/cuda/recorder.h"
-#include "tests/train/mesh_training.h"
+#include "tests/train/step/mesh_training.h"
+#include "train/config/step_range.h"
 #include "train/generate/inference_model.h"
-#include "train/profiled_steps.h"
+#include "train/step/step_profiler.h"
 
 namespace ripstop {
 namespace {
@@ -22,7 +23,7 @@ using testing::RecordedOperation;
 using testing::Recorder;
 using testing::Span;
 
-constexpr std::int64_t kPositions = 32, kPacks = 8, kLayers = 3;
+constexpr int64_t kPositions = 32, kPacks = 8, kLayers = 3;
 
 ModelConfig model(bool tied) {
   return {.hidden_size = 64,
@@ -38,7 +39,7 @@ ModelConfig model(bool tied) {
 std::vector<Pack> packs() {
   Pack pack;
   pack.document = {0, 11};
-  for (std::int32_t i = 0; i < kPositions; ++i) {
+  for (int32_t i = 0; i < kPositions; ++i) {
     pack.token.push_back(i % 131);
     pack.target.push_back((i + 1) % 131);
     pack.position.push_back(i < 11 ? i : i - 11);
@@ -57,7 +58,7 @@ class StreamOrder : public ::testing::Test {
     Recorder& recorder = Recorder::instance();
     recorder.drop = Recorder::Drop::kNone;
     recorder.has_windows = recorder.nccl_gives_memory = true;
-    recorder.free_bytes = std::int64_t{1} << 36;
+    recorder.free_bytes = int64_t{1} << 36;
     recorder.clear();
   }
 
@@ -76,10 +77,10 @@ class StreamOrder : public ::testing::Test {
     recorder.compute_stream = number_of_stream(run.stream);
     run.step->model().initialize(7);
     recorder.drop = drop;
-    for (std::int64_t step = 1; step <= 2; ++step) run.run(packs(), 1e-3, step);
+    for (int64_t step = 1; step <= 2; ++step) run.run(packs(), 1e-3, step);
     DealtPacks dealt(packs(), {0, 1}, kPositions);
     run.step->evaluate(
-        1, [&](std::int64_t) { return dealt.view(); }, [] { return false; });
+        1, [&](int64_t) { return dealt.view(); }, [] { return false; });
     run.stream.synchronize();
     recorder.drop = Recorder::Drop::kNone;
     for (const FsdpUnit& unit : run.step->model().units())
@@ -89,7 +90,7 @@ class StreamOrder : public ::testing::Test {
   }
 
   static int number_of_stream(const Stream& stream) {
-    return static_cast<int>(reinterpret_cast<std::intptr_t>(native_stream(stream))) - 1;
+    return static_cast<int>(reinterpret_cast<intptr_t>(native_stream(stream))) - 1;
   }
 
   bool computes(const RecordedOperation& operation) const {
@@ -106,7 +107,7 @@ class StreamOrder : public ::testing::Test {
 
   Recorder& recorder = Recorder::instance();
   Recorder::Drop drop = Recorder::Drop::kNone;
-  std::set<std::int64_t> whole_bytes;  // of the units in the compute dtype
+  std::set<int64_t> whole_bytes;  // of the units in the compute dtype
   std::vector<RecordedOperation> log;
   std::vector<std::string> races;
 };
@@ -152,17 +153,17 @@ TEST_F(StreamOrder, AMissingWaitIsSeen) {
 // for it.
 TEST_F(StreamOrder, UnitsAreGatheredWhileTheUnitBeforeComputes) {
   train({});
-  std::size_t gathers = 0, beside = 0;
-  std::vector<std::size_t> issued;
-  for (std::size_t i = 0; i < log.size(); ++i)
+  size_t gathers = 0, beside = 0;
+  std::vector<size_t> issued;
+  for (size_t i = 0; i < log.size(); ++i)
     if (gathers_unit(log[i])) issued.push_back(i);
-  for (const std::size_t gather : issued) {
+  for (const size_t gather : issued) {
     ++gathers;
     bool other_unit = false;
-    for (std::size_t i = gather + 1; i < log.size(); ++i) {
+    for (size_t i = gather + 1; i < log.size(); ++i) {
       if (!computes(log[i])) continue;
       if (reads(log[i], log[gather].writes[0])) break;
-      for (const std::size_t earlier : issued)
+      for (const size_t earlier : issued)
         if (earlier < gather && log[i].name.rfind("linear", 0) == 0 &&
             reads(log[i], log[earlier].writes[0]) && !log[gather].happens_before(log[i]))
           other_unit = true;
@@ -172,7 +173,7 @@ TEST_F(StreamOrder, UnitsAreGatheredWhileTheUnitBeforeComputes) {
   // Each pass begins with two gathers that nothing computes beside: the first unit's, and that of the first
   // block, for which the embedding is no product. 2 steps x 2 micro-batches of forward and backward, and one
   // pass of validation.
-  const std::size_t passes = 5;
+  const size_t passes = 5;
   EXPECT_GE(gathers, passes * (kLayers + 2));
   EXPECT_EQ(beside, gathers - 2 * passes);
 }
@@ -192,11 +193,11 @@ TEST_F(StreamOrder, AModelOnAnotherStreamReadsItsWeightsOnceTheyAreThere) {
   MemoryLedger ledger;
   InferenceModel writer(config, writing, mesh, stream, ledger, plan.arena);
   run.step->model().copy_weights_to(writer.model());
-  const std::vector<std::int32_t> prompt{1, 2, 3};
+  const std::vector<int32_t> prompt{1, 2, 3};
   const std::vector<SlotTokens> items{{.slot = 0, .first_position = 0, .tokens = prompt}};
   writer.append(items);
   // They are replaced once the last read of them is done, which the host has not waited for.
-  const Tensor& weights = writer.model().units().front().copy();
+  const Tensor& weights = writer.model().units().front().compute_copy();
   const Buffer read(Device::cuda(0), ledger, MemoryCategory::kWorkspace, weights.bytes());
   copy_bytes(stream, read.data(), weights.data, weights.bytes());
   run.step->model().copy_weights_to(writer.model());
@@ -232,7 +233,7 @@ TEST_F(StreamOrder, UnitsLieInMemoryThatNcclKnows) {
         EXPECT_EQ(recorder.registered.size(), 2U);
         std::set<const void*> used;
         for (const Recorder::Registered& r : recorder.registered) used.insert(r.comm);
-        std::map<std::string, std::size_t> moved;
+        std::map<std::string, size_t> moved;
         for (const RecordedOperation& operation : recorder.log()) {
           if (used.count(operation.comm) == 0) continue;
           ++moved[operation.name];
@@ -255,8 +256,8 @@ TEST_F(StreamOrder, MemoryThatNcclDoesNotGiveIsToldWithItsReason) {
   const std::unique_ptr<Communicator> group = make_nccl_communicator(make_self_communicator(kFsdpAxis), 0);
   MemoryLedger ledger;
   MemoryUse use;
-  use[MemoryCategory::kWeights] = std::int64_t{1} << 20;
-  const auto refusal = [&](std::int64_t free_bytes) -> std::string {
+  use[MemoryCategory::kWeights] = int64_t{1} << 20;
+  const auto refusal = [&](int64_t free_bytes) -> std::string {
     recorder.free_bytes = free_bytes;
     try {
       const Buffer buffer(Device::cuda(0), ledger, use, group->memory_source());
@@ -265,11 +266,10 @@ TEST_F(StreamOrder, MemoryThatNcclDoesNotGiveIsToldWithItsReason) {
     }
     return "";
   };
-  EXPECT_EQ(refusal(std::int64_t{1} << 36), "");
+  EXPECT_EQ(refusal(int64_t{1} << 36), "");
   recorder.nccl_gives_memory = false;
-  EXPECT_EQ(refusal(std::int64_t{1} << 36).rfind("ncclMemAlloc of 1048576 bytes: an error of the fake", 0),
-            0U);
-  EXPECT_EQ(refusal(std::int64_t{256} << 20), "cuda:0 cannot allocate 1048576 bytes for weights");
+  EXPECT_EQ(refusal(int64_t{1} << 36).rfind("ncclMemAlloc of 1048576 bytes: an error of the fake", 0), 0U);
+  EXPECT_EQ(refusal(int64_t{256} << 20), "cuda:0 cannot allocate 1048576 bytes for weights");
   EXPECT_EQ(ledger.now(), MemoryUse{});
 }
 
@@ -281,8 +281,8 @@ TEST_F(StreamOrder, AProfilerCollectsItsStepsAlone) {
   MeshTraining run(model(false), options, {.replicate = 1, .fsdp = 2, .tensor = 2}, kPacks, Device::cuda(0));
   run.step->model().initialize(7);
   StepProfiler profiler(parse_step_range("2-3"), Device::cuda(0));
-  std::vector<std::size_t> ends;  // of steps, in the log
-  for (std::int64_t step = 1; step <= 4; ++step) {
+  std::vector<size_t> ends;  // of steps, in the log
+  for (int64_t step = 1; step <= 4; ++step) {
     profiler.before(step);
     run.run(packs(), 1e-3, step);
     profiler.after(step);
@@ -290,14 +290,14 @@ TEST_F(StreamOrder, AProfilerCollectsItsStepsAlone) {
   }
   const std::vector<RecordedOperation>& log = recorder.log();
   const auto called = [&](const std::string& name) {
-    std::vector<std::size_t> at;
-    for (std::size_t i = 0; i < log.size(); ++i)
+    std::vector<size_t> at;
+    for (size_t i = 0; i < log.size(); ++i)
       if (log[i].name == name) at.push_back(i);
     return at;
   };
-  ASSERT_EQ(called("cudaProfilerStart"), std::vector<std::size_t>{ends[0]});
-  ASSERT_EQ(called("cudaProfilerStop"), std::vector<std::size_t>{ends[2] - 1});
-  for (std::size_t i = 0; i < log.size(); ++i) {
+  ASSERT_EQ(called("cudaProfilerStart"), std::vector<size_t>{ends[0]});
+  ASSERT_EQ(called("cudaProfilerStop"), std::vector<size_t>{ends[2] - 1});
+  for (size_t i = 0; i < log.size(); ++i) {
     EXPECT_TRUE(i >= ends[0] || log[i].happens_before(log[ends[0]])) << log[i].name;
     EXPECT_TRUE(i >= ends[2] || log[i].happens_before(log[ends[2] - 1])) << log[i].name;
   }
@@ -316,12 +316,12 @@ TEST_F(StreamOrder, AnExceptionDoesNotWaitForTheProfiler) {
 // Products of the next unit's backward run while a unit's gradients are reduced.
 TEST_F(StreamOrder, GradientsAreReducedWhileTheNextUnitComputes) {
   train({});
-  std::size_t reductions = 0, beside = 0;
-  for (std::size_t i = 0; i < log.size(); ++i) {
+  size_t reductions = 0, beside = 0;
+  for (size_t i = 0; i < log.size(); ++i) {
     if (log[i].name != "reduce_scatter" || log[i].writes[0].bytes < 4 * 64 * 64) continue;
     ++reductions;
     bool concurrent = false;
-    for (std::size_t j = i + 1; j < log.size() && !concurrent; ++j)
+    for (size_t j = i + 1; j < log.size() && !concurrent; ++j)
       concurrent =
           computes(log[j]) && log[j].name == "linear_backward_weight" && !log[i].happens_before(log[j]);
     beside += concurrent ? 1 : 0;

@@ -28,13 +28,13 @@ std::vector<std::vector<int32_t>> documents_of(const PackedBatch& batch) {
               (static_cast<int64_t>(end) - 1) / batch.positions)
         << "a document crosses packs";
     for (size_t i = begin; i < end; ++i) EXPECT_EQ(batch.position[i], static_cast<int32_t>(i - begin));
-    const bool padding = std::all_of(batch.targets.begin() + static_cast<std::ptrdiff_t>(begin),
-                                     batch.targets.begin() + static_cast<std::ptrdiff_t>(end),
-                                     [](int32_t t) { return t < 0; }) &&
-                         batch.tokens[begin] == 0;
+    const bool padding =
+        std::all_of(batch.targets.begin() + static_cast<ptrdiff_t>(begin),
+                    batch.targets.begin() + static_cast<ptrdiff_t>(end), [](int32_t t) { return t < 0; }) &&
+        batch.tokens[begin] == 0;
     if (padding) continue;
-    std::vector<int32_t> document(batch.tokens.begin() + static_cast<std::ptrdiff_t>(begin),
-                                  batch.tokens.begin() + static_cast<std::ptrdiff_t>(end));
+    std::vector<int32_t> document(batch.tokens.begin() + static_cast<ptrdiff_t>(begin),
+                                  batch.tokens.begin() + static_cast<ptrdiff_t>(end));
     document.push_back(batch.targets[end - 1]);
     documents.push_back(document);
   }
@@ -76,7 +76,7 @@ std::vector<StepOfAll> read_steps(const TokenDataset& dataset, BatchLoaderOption
           const int64_t slot =
               (k * batch.sequences + static_cast<int64_t>(at) / batch.positions) * ranks + rank;
           const bool real =
-              std::any_of(batch.targets.begin() + static_cast<std::ptrdiff_t>(at),
+              std::any_of(batch.targets.begin() + static_cast<ptrdiff_t>(at),
                           batch.targets.begin() + batch.document_offset[static_cast<size_t>(d) + 1],
                           [](int32_t t) { return t >= 0; });
           if (!real) continue;

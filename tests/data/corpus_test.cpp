@@ -13,7 +13,7 @@
 
 #include "data/compressed_input.h"
 #include "data/utf8.h"
-#include "model/error.h"
+#include "model/core/error.h"
 #include "tests/data/compressed_files.h"
 #include "tests/data/scratch_directory.h"
 
@@ -379,7 +379,7 @@ TEST(CorpusTest, SyntheticKeepsNamesPlacesAndFiguresOfTheSplitsApart) {
     ASSERT_NE(at, std::string::npos);
     EXPECT_EQ(e.document.find(e.summary, at + 1), std::string::npos);
     ++key_sentence[static_cast<int>(
-        std::count(e.document.begin(), e.document.begin() + static_cast<std::ptrdiff_t>(at), '.'))];
+        std::count(e.document.begin(), e.document.begin() + static_cast<ptrdiff_t>(at), '.'))];
   }
   EXPECT_EQ(counts[0], 19600);
   EXPECT_EQ(counts[1], 200);

@@ -12,7 +12,7 @@
 #include "data/prompt_template.h"
 #include "data/token_dataset.h"
 #include "data/tokenizer.h"
-#include "model/error.h"
+#include "model/core/error.h"
 #include "tests/data/compressed_files.h"
 #include "tests/data/scratch_directory.h"
 #include "tests/data/small_tokenizer.h"

@@ -4,7 +4,7 @@
 #include <hdf5.h>
 
 #include "data/prepare.h"
-#include "model/error.h"
+#include "model/core/error.h"
 #include "tests/data/scratch_directory.h"
 #include "tests/data/small_dataset.h"
 

@@ -10,7 +10,7 @@
 
 #include "data/hash.h"
 #include "data/prompt_template.h"
-#include "model/error.h"
+#include "model/core/error.h"
 #include "tests/data/scratch_directory.h"
 #include "tests/data/small_tokenizer.h"
 

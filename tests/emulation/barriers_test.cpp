@@ -98,7 +98,7 @@ class AllKernels {
 
  private:
   Tensor room(DType dtype, const Shape& shape) {
-    memory_.emplace_back(static_cast<std::size_t>(shape.count() * element_bytes(dtype)) / 16 + 1);
+    memory_.emplace_back(static_cast<size_t>(shape.count() * element_bytes(dtype)) / 16 + 1);
     return {memory_.back().data(), dtype, shape, Device::cpu()};
   }
   Tensor output(DType dtype, const Shape& shape) {
@@ -109,20 +109,20 @@ class AllKernels {
     std::mt19937 generator(static_cast<unsigned>(memory_.size()));
     std::normal_distribution<float> normal;
     const Tensor t = room(DType::kFloat32, shape);
-    for (std::int64_t i = 0; i < t.count(); ++i) t.as<float>()[i] = normal(generator);
+    for (int64_t i = 0; i < t.count(); ++i) t.as<float>()[i] = normal(generator);
     return t;
   }
-  Tensor ids(const std::vector<std::int32_t>& values) {
-    const Tensor t = room(DType::kInt32, {static_cast<std::int64_t>(values.size())});
-    std::copy(values.begin(), values.end(), t.as<std::int32_t>());
+  Tensor ids(const std::vector<int32_t>& values) {
+    const Tensor t = room(DType::kInt32, {static_cast<int64_t>(values.size())});
+    std::copy(values.begin(), values.end(), t.as<int32_t>());
     return t;
   }
-  KernelCall call(std::int64_t bytes) { return {stream_, room(DType::kFloat32, {bytes / 4 + 1}).data}; }
+  KernelCall call(int64_t bytes) { return {stream_, room(DType::kFloat32, {bytes / 4 + 1}).data}; }
 
   void norms() {
     // More rows than blocks, two warps, and both ways to go through a row.
-    for (const std::int64_t columns : {512, 258}) {
-      const std::int64_t rows = 600;
+    for (const int64_t columns : {512, 258}) {
+      const int64_t rows = 600;
       const Tensor x = random({rows, columns}), weight = random({columns});
       const Tensor inverse = output(DType::kFloat32, {rows});
       kernels_.add_rmsnorm(call(0), x, {}, weight, 1e-5, x, output(DType::kFloat32, {rows, columns}),
@@ -146,7 +146,7 @@ class AllKernels {
   }
   void attention() {
     const Heads heads{2, 1, 40};
-    const std::int64_t rows = 200;
+    const int64_t rows = 200;
     const Documents documents{ids({0, 70, 200}), 2, 130};
     const Tensor qkv = random({rows, heads.row()}), out = output(DType::kFloat32, {rows, 80});
     const Tensor log_sum_exp = output(DType::kFloat32, {rows, 2});

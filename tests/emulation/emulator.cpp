@@ -17,7 +17,7 @@
 #include <random>
 #include <utility>
 
-#include "model/error.h"
+#include "model/core/error.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>
@@ -31,7 +31,7 @@ namespace {
 
 constexpr unsigned kLanes = 32;
 constexpr unsigned kMostThreads = 1024;
-constexpr std::size_t kStackBytes = 256 << 10;
+constexpr size_t kStackBytes = 256 << 10;
 
 enum class State { kReady, kAtWarp, kAtBlock, kDone };
 
@@ -46,7 +46,7 @@ struct Thread {
 };
 
 /// What a warp's lanes show each other: two sets, as a lane may be one exchange ahead.
-using Shown = std::array<std::array<std::uint64_t, kLanes>, 2>;
+using Shown = std::array<std::array<uint64_t, kLanes>, 2>;
 
 struct Block {
   std::vector<Thread> threads{kMostThreads};
@@ -69,8 +69,8 @@ std::mt19937 generator;
 
 #if defined(__SANITIZE_ADDRESS__)
 const void* scheduler_stack = nullptr;
-std::size_t scheduler_stack_bytes = 0;
-void leave(void** fake, const void* stack, std::size_t bytes) {
+size_t scheduler_stack_bytes = 0;
+void leave(void** fake, const void* stack, size_t bytes) {
   __sanitizer_start_switch_fiber(fake, stack, bytes);
 }
 void arrive(void* fake, bool from_scheduler) {
@@ -79,8 +79,8 @@ void arrive(void* fake, bool from_scheduler) {
 }
 #else
 constexpr const void* scheduler_stack = nullptr;
-constexpr std::size_t scheduler_stack_bytes = 0;
-void leave(void**, const void*, std::size_t) {}
+constexpr size_t scheduler_stack_bytes = 0;
+void leave(void**, const void*, size_t) {}
 void arrive(void*, bool) {}
 #endif
 
@@ -173,10 +173,10 @@ void run_warp(unsigned warp, const std::vector<unsigned>& lanes) {
 }
 
 /// Shared memory is this library's thread-local memory, all of it.
-int fill_shared_memory(dl_phdr_info* info, std::size_t, void* code) {
-  const auto address = reinterpret_cast<std::uintptr_t>(code);
+int fill_shared_memory(dl_phdr_info* info, size_t, void* code) {
+  const auto address = reinterpret_cast<uintptr_t>(code);
   bool ours = false;
-  std::size_t bytes = 0;
+  size_t bytes = 0;
   for (int i = 0; i < info->dlpi_phnum; ++i) {
     const auto& part = info->dlpi_phdr[i];
     if (part.p_type == PT_LOAD && address - info->dlpi_addr - part.p_vaddr < part.p_memsz) ours = true;
@@ -213,7 +213,7 @@ void wait_for_warp(Place place) {
   wait(State::kAtWarp, place);
 }
 
-std::uint64_t exchange(unsigned lanes, std::uint64_t bits, int mask, Place place) {
+uint64_t exchange(unsigned lanes, uint64_t bits, int mask, Place place) {
   if (lanes != 0xffffffffU) fail_at(place, "a shuffle without all lanes");
   Thread& me = *block.current;
   const auto number = static_cast<unsigned>(&me - block.threads.data());

@@ -8,7 +8,7 @@
 #include <source_location>
 #include <vector>
 
-#include "model/function_ref.h"
+#include "model/core/function_ref.h"
 
 // Of a library that hides what it does not name.
 #pragma GCC visibility push(default)
@@ -44,7 +44,7 @@ inline Place here(const std::source_location& at = std::source_location::current
 void wait_for_block(Place place);
 void wait_for_warp(Place place);
 /// `bits` of the lane whose number differs in the bits of `mask`. Throws unless `lanes` is all 32.
-std::uint64_t exchange(unsigned lanes, std::uint64_t bits, int mask, Place place);
+uint64_t exchange(unsigned lanes, uint64_t bits, int mask, Place place);
 
 /// Runs `body` once for each thread of each block. `threads` has one dim, of whole warps. Shared memory is
 /// filled with NaN before each block.

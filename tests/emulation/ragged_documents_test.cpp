@@ -10,43 +10,43 @@
 namespace ripstop {
 namespace {
 
-std::size_t at(std::int64_t i) {
-  return static_cast<std::size_t>(i);
+size_t at(int64_t i) {
+  return static_cast<size_t>(i);
 }
 
 struct RaggedDocumentsTest : testing::TestWithParam<emulation::Order> {
   RaggedDocumentsTest() { emulation::set_order(GetParam()); }
   ~RaggedDocumentsTest() override { emulation::set_order(emulation::Order::kForward); }
 
-  Documents documents(std::int64_t longest) {
-    return {{offset.data(), DType::kInt32, {static_cast<std::int64_t>(offset.size())}, Device::cpu()},
-            static_cast<std::int64_t>(offset.size()) - 1,
+  Documents documents(int64_t longest) {
+    return {{offset.data(), DType::kInt32, {static_cast<int64_t>(offset.size())}, Device::cpu()},
+            static_cast<int64_t>(offset.size()) - 1,
             longest};
   }
   KernelCall call() const { return {stream, nullptr}; }
-  std::vector<BFloat16> random(std::int64_t count) {
+  std::vector<BFloat16> random(int64_t count) {
     std::vector<BFloat16> values(at(count));
     for (BFloat16& v : values) v = BFloat16(std::uniform_real_distribution<float>(-1, 1)(generator));
     return values;
   }
 
   Stream stream{Device::cpu()};
-  std::vector<std::int32_t> offset{0, 1, 301, 302, 305};
+  std::vector<int32_t> offset{0, 1, 301, 302, 305};
   std::mt19937 generator{3};
 };
 
 constexpr Heads kHeads{4, 2, 24};
-constexpr std::int64_t kQuery = 4 * 24, kKeyValue = 2 * 24, kRow = kQuery + 2 * kKeyValue;
+constexpr int64_t kQuery = 4 * 24, kKeyValue = 2 * 24, kRow = kQuery + 2 * kKeyValue;
 
 TEST_P(RaggedDocumentsTest, AreLocatedInEveryTensor) {
   offset.clear();
   for (int d = 0; d <= 700; ++d) offset.push_back(d * (d + 1));
-  const std::size_t n = offset.size();
-  std::vector<std::int64_t> row(n + 1, -1), query(n + 1, -1), key_value(n + 1, -1), heads(n + 1, -1);
-  std::vector<std::int32_t> length(n, -1);
+  const size_t n = offset.size();
+  std::vector<int64_t> row(n + 1, -1), query(n + 1, -1), key_value(n + 1, -1), heads(n + 1, -1);
+  std::vector<int32_t> length(n, -1);
   emulation::locate_documents(call(), documents(1400), kHeads,
                               {row.data(), query.data(), key_value.data(), heads.data(), length.data()});
-  for (std::size_t d = 0; d < n; ++d) {
+  for (size_t d = 0; d < n; ++d) {
     EXPECT_EQ(row[d], offset[d] * kRow);
     EXPECT_EQ(query[d], offset[d] * kQuery);
     EXPECT_EQ(key_value[d], offset[d] * kKeyValue);
@@ -58,37 +58,37 @@ TEST_P(RaggedDocumentsTest, AreLocatedInEveryTensor) {
 }
 
 TEST_P(RaggedDocumentsTest, GradientsLieSideBySide) {
-  const std::int64_t rows = offset.back();
+  const int64_t rows = offset.back();
   const auto dq = random(rows * kQuery), dk = random(rows * kKeyValue), dv = random(rows * kKeyValue);
   std::vector<BFloat16> joined(at(rows * kRow));
   emulation::join_gradients(call(), {dq.data(), dk.data(), dv.data()}, kHeads,
                             {joined.data(), DType::kBFloat16, {rows, kRow}, Device::cpu()});
-  for (std::int64_t n = 0; n < rows; ++n)
-    for (std::int64_t i = 0; i < kRow; ++i) {
-      const std::uint16_t expected = i < kQuery ? dq[at(n * kQuery + i)].bits
-                                     : i < kQuery + kKeyValue
-                                         ? dk[at(n * kKeyValue + i - kQuery)].bits
-                                         : dv[at(n * kKeyValue + i - kQuery - kKeyValue)].bits;
+  for (int64_t n = 0; n < rows; ++n)
+    for (int64_t i = 0; i < kRow; ++i) {
+      const uint16_t expected = i < kQuery ? dq[at(n * kQuery + i)].bits
+                                : i < kQuery + kKeyValue
+                                    ? dk[at(n * kKeyValue + i - kQuery)].bits
+                                    : dv[at(n * kKeyValue + i - kQuery - kKeyValue)].bits;
       ASSERT_EQ(joined[at(n * kRow + i)].bits, expected) << n << ", " << i;
     }
 }
 
 TEST_P(RaggedDocumentsTest, ARowAloneGivesItsValueOn) {
-  const std::int64_t rows = offset.back();
+  const int64_t rows = offset.back();
   auto dout = random(rows * kQuery), dqkv = random(rows * kRow);
   const auto before = dqkv;
   emulation::single_row_gradients(call(), documents(300), kHeads,
                                   {dout.data(), DType::kBFloat16, {rows, kQuery}, Device::cpu()},
                                   {dqkv.data(), DType::kBFloat16, {rows, kRow}, Device::cpu()});
-  for (std::int64_t n = 0; n < rows; ++n)
-    for (std::int64_t i = 0; i < kRow; ++i) {
+  for (int64_t n = 0; n < rows; ++n)
+    for (int64_t i = 0; i < kRow; ++i) {
       const auto value = static_cast<float>(dqkv[at(n * kRow + i)]);
       if (n != 0 && n != 301) {
         ASSERT_EQ(dqkv[at(n * kRow + i)].bits, before[at(n * kRow + i)].bits) << n << ", " << i;
       } else if (i < kQuery + kKeyValue) {
         ASSERT_EQ(value, 0) << n << ", " << i;
       } else {
-        const std::int64_t head = (i - kQuery - kKeyValue) / 24, element = i % 24;
+        const int64_t head = (i - kQuery - kKeyValue) / 24, element = i % 24;
         const float sum = static_cast<float>(dout[at(n * kQuery + 2 * head * 24 + element)]) +
                           static_cast<float>(dout[at(n * kQuery + (2 * head + 1) * 24 + element)]);
         ASSERT_EQ(value, static_cast<float>(BFloat16(sum))) << n << ", " << i;

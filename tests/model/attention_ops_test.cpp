@@ -9,11 +9,11 @@ namespace {
 
 struct AttentionCase {
   Heads heads;
-  std::vector<std::int32_t> lengths;
+  std::vector<int32_t> lengths;
 };
 
-std::vector<std::int32_t> offsets(const std::vector<std::int32_t>& lengths) {
-  std::vector<std::int32_t> offset{0};
+std::vector<int32_t> offsets(const std::vector<int32_t>& lengths) {
+  std::vector<int32_t> offset{0};
   for (const auto n : lengths) offset.push_back(offset.back() + n);
   return offset;
 }
@@ -35,9 +35,9 @@ std::vector<AttentionCase> attention_cases(const OpCase& op) {
 using AttentionTest = OpTest;
 
 TEST_P(AttentionTest, RopeTurnsForwardAndBack) {
-  for (const std::int64_t size : {2, 6, 8, 48, 64, 128}) {
+  for (const int64_t size : {2, 6, 8, 48, 64, 128}) {
     const Heads heads{4, 2, size};
-    for (const std::int64_t rows : {0, 1, 17}) {
+    for (const int64_t rows : {0, 1, 17}) {
       const Values qkv = random(rows * heads.row()), angle = reference::angles(32, size);
       const auto position = random_ids(rows, 32);
       const Tensor angles = put(angle, DType::kFloat32, {32, size / 2, 2}), positions = put_ids(position);
@@ -56,10 +56,10 @@ TEST_P(AttentionTest, RopeTurnsForwardAndBack) {
 TEST_P(AttentionTest, Forward) {
   for (const auto& [heads, lengths] : attention_cases(GetParam())) {
     const auto offset = offsets(lengths);
-    const std::int64_t rows = offset.back();
+    const int64_t rows = offset.back();
     const Values qkv = random(rows * heads.row(), dtype(), 2);
     const Tensor x = put(qkv, {rows, heads.row()});
-    const Documents documents{put_ids(offset), static_cast<std::int64_t>(lengths.size()),
+    const Documents documents{put_ids(offset), static_cast<int64_t>(lengths.size()),
                               *std::max_element(lengths.begin(), lengths.end())};
     const auto outputs = repeated([&] {
       const Tensor out = room(dtype(), {rows, heads.query * heads.size});
@@ -77,13 +77,13 @@ TEST_P(AttentionTest, Forward) {
 TEST_P(AttentionTest, Backward) {
   for (const auto& [heads, lengths] : attention_cases(GetParam())) {
     const auto offset = offsets(lengths);
-    const std::int64_t rows = offset.back(), width = heads.query * heads.size;
+    const int64_t rows = offset.back(), width = heads.query * heads.size;
     const Values qkv = random(rows * heads.row()), dout = random(rows * width);
     const auto forward = reference::attention(qkv, offset, heads);
     const Tensor x = put(qkv, {rows, heads.row()}), dy = put(dout, {rows, width});
     const Tensor out = put(forward.out, {rows, width});
     const Tensor log_sum_exp = put(forward.log_sum_exp, DType::kFloat32, {rows, heads.query});
-    const Documents documents{put_ids(offset), static_cast<std::int64_t>(lengths.size()),
+    const Documents documents{put_ids(offset), static_cast<int64_t>(lengths.size()),
                               *std::max_element(lengths.begin(), lengths.end())};
     // Whether documents are cut depends on how many threads there are to keep busy.
     const auto outputs = repeated(
@@ -102,9 +102,9 @@ TEST_P(AttentionTest, Backward) {
 
 TEST_P(AttentionTest, LargeScoresDoNotOverflow) {
   const Heads heads{1, 1, 16};
-  const std::int64_t rows = 70;
+  const int64_t rows = 70;
   const Values qkv = random(rows * heads.row(), dtype(), 30);
-  const std::vector<std::int32_t> offset{0, 70};
+  const std::vector<int32_t> offset{0, 70};
   const Tensor out = room(dtype(), {rows, 16}), log_sum_exp = room(DType::kFloat32, {rows, 1});
   kernels().attention(call(workspaces().attention(rows, heads, dtype())), put(qkv, {rows, heads.row()}),
                       {put_ids(offset), 1, 70}, heads, out, log_sum_exp);
@@ -121,26 +121,26 @@ TEST_P(AttentionTest, NanReachesTheOutput) {
   kernels().attention(call(workspaces().attention(70, heads, dtype())), put(qkv, {70, heads.row()}),
                       {put_ids({0, 70}), 1, 70}, heads, out, log_sum_exp);
   const Values values = get(out);
-  for (std::int64_t n = 0; n < 70; ++n) EXPECT_EQ(std::isnan(values[at(n * 16)]), n == 66) << n;
+  for (int64_t n = 0; n < 70; ++n) EXPECT_EQ(std::isnan(values[at(n * 16)]), n == 66) << n;
 }
 
 TEST_P(AttentionTest, CachedEqualsTheLastRowOfItsDocument) {
-  constexpr std::int64_t kSlots = 3, kPositions = 150;
+  constexpr int64_t kSlots = 3, kPositions = 150;
   for (const Heads heads : {Heads{4, 2, 6}, Heads{2, 2, 48}, Heads{3, 1, 64}, Heads{2, 1, 130}}) {
-    const std::int64_t kept = heads.key_value * heads.size;
-    const std::vector<std::int32_t> lengths{1, 65, 150};
+    const int64_t kept = heads.key_value * heads.size;
+    const std::vector<int32_t> lengths{1, 65, 150};
     const auto offset = offsets(lengths);
     const Values qkv = random(offset.back() * heads.row());
     const Tensor all = put(qkv, {offset.back(), heads.row()});
     const Tensor cache = room(dtype(), {kSlots, kPositions, 2, kept});
-    std::vector<std::int32_t> slot, position, last_slot{2, 0, 1}, last_position;
+    std::vector<int32_t> slot, position, last_slot{2, 0, 1}, last_position;
     Values last;
-    for (std::size_t d = 0; d < lengths.size(); ++d)
-      for (std::int32_t p = 0; p < lengths[d]; ++p) {
+    for (size_t d = 0; d < lengths.size(); ++d)
+      for (int32_t p = 0; p < lengths[d]; ++p) {
         slot.push_back(last_slot[d]);
         position.push_back(p);
       }
-    for (std::size_t d = 0; d < lengths.size(); ++d) {
+    for (size_t d = 0; d < lengths.size(); ++d) {
       last_position.push_back(lengths[d] - 1);
       const auto* row = qkv.data() + (offset[d + 1] - 1) * heads.row();
       last.insert(last.end(), row, row + heads.row());
@@ -156,7 +156,7 @@ TEST_P(AttentionTest, CachedEqualsTheLastRowOfItsDocument) {
     });
     const Values whole = reference::attention(qkv, offset, heads).out;
     Values expected;
-    for (std::size_t d = 0; d < lengths.size(); ++d) {
+    for (size_t d = 0; d < lengths.size(); ++d) {
       const auto* row = whole.data() + (offset[d + 1] - 1) * heads.query * heads.size;
       expected.insert(expected.end(), row, row + heads.query * heads.size);
     }

@@ -6,7 +6,7 @@
 #include <limits>
 #include <string>
 
-#include "model/error.h"
+#include "model/core/error.h"
 
 namespace ripstop {
 namespace {

@@ -26,16 +26,16 @@ TEST(CudaAttention, EqualDocumentsOfWholeTilesAreDense) {
 TEST(CudaAttention, GroupsCoverEveryDocumentOnceInPowersOfTwo) {
   std::mt19937 generator(1);
   for (int trial = 0; trial < 2000; ++trial) {
-    const std::int64_t longest = 1 + static_cast<std::int64_t>(generator() % 3000);
-    const std::int64_t count = 1 + static_cast<std::int64_t>(generator() % 1500);
+    const int64_t longest = 1 + static_cast<int64_t>(generator() % 3000);
+    const int64_t count = 1 + static_cast<int64_t>(generator() % 1500);
     // The longest, and others between 1 and that.
-    const std::int64_t rows =
-        longest + (count - 1) * (1 + static_cast<std::int64_t>(generator() % static_cast<unsigned>(longest)));
+    const int64_t rows =
+        longest + (count - 1) * (1 + static_cast<int64_t>(generator() % static_cast<unsigned>(longest)));
     for (const bool padded : {false, true}) {
       const AttentionSchedule s = attention_schedule(rows, count, longest, padded);
       if (s.dense) continue;
       ASSERT_GE(s.length, longest);
-      std::int64_t next = 0;
+      int64_t next = 0;
       for (const DocumentGroup& group : s.groups) {
         ASSERT_EQ(group.first, next);
         ASSERT_GT(group.count, 0);
@@ -62,28 +62,27 @@ TEST(CudaAttention, FewLengthsOccur) {
 // Every part begins where the one before it ends, or later, and holds what its comment says.
 TEST(CudaAttention, PartsDoNotOverlap) {
   for (const Heads& heads : {kMany, kGrouped, Heads{6, 6, 48}})
-    for (const std::int64_t rows : {1, 192, 1000, 16384})
-      for (const std::int64_t longest : {std::int64_t{1}, rows})
+    for (const int64_t rows : {1, 192, 1000, 16384})
+      for (const int64_t longest : {int64_t{1}, rows})
         for (const bool deterministic : {false, true}) {
           const AttentionScratch s = attention_backward_scratch(rows, longest, heads, deterministic);
-          const std::int64_t query = heads.query * heads.size, key_value = heads.key_value * heads.size;
-          const std::int64_t padded = std::max(rows, padded_length(longest));
-          const std::int64_t grouped = (heads.query == heads.key_value ? 2 : 4) * padded * query;
-          const std::vector<std::pair<std::int64_t, std::int64_t>> parts{
-              {s.offset_row, 8 * (rows + 1)},
-              {s.offset_query, 8 * (rows + 1)},
-              {s.offset_key_value, 8 * (rows + 1)},
-              {s.offset_heads, 8 * (rows + 1)},
-              {s.length, 4 * rows},
-              {s.dquery, 2 * rows * query},
-              {s.dkey, 2 * rows * key_value},
-              {s.dvalue, 2 * rows * key_value},
-              {s.dquery_sum, 4 * padded * query},
-              {s.row_sum, 4 * padded * heads.query},
-              {s.dkey_grouped, grouped},
-              {s.dvalue_grouped, grouped},
-              {s.plan, 230 * 1024}};
-          std::int64_t end = 0;
+          const int64_t query = heads.query * heads.size, key_value = heads.key_value * heads.size;
+          const int64_t padded = std::max(rows, padded_length(longest));
+          const int64_t grouped = (heads.query == heads.key_value ? 2 : 4) * padded * query;
+          const std::vector<std::pair<int64_t, int64_t>> parts{{s.offset_row, 8 * (rows + 1)},
+                                                               {s.offset_query, 8 * (rows + 1)},
+                                                               {s.offset_key_value, 8 * (rows + 1)},
+                                                               {s.offset_heads, 8 * (rows + 1)},
+                                                               {s.length, 4 * rows},
+                                                               {s.dquery, 2 * rows * query},
+                                                               {s.dkey, 2 * rows * key_value},
+                                                               {s.dvalue, 2 * rows * key_value},
+                                                               {s.dquery_sum, 4 * padded * query},
+                                                               {s.row_sum, 4 * padded * heads.query},
+                                                               {s.dkey_grouped, grouped},
+                                                               {s.dvalue_grouped, grouped},
+                                                               {s.plan, 230 * 1024}};
+          int64_t end = 0;
           for (const auto& [offset, bytes] : parts) {
             ASSERT_GE(offset, end);
             ASSERT_EQ(offset % 256, 0);
@@ -97,18 +96,18 @@ TEST(CudaAttention, PartsDoNotOverlap) {
 TEST(CudaAttention, GrowsWithTheLongestDocument) {
   const WorkspaceTable& table = cuda_workspaces();
   for (const bool deterministic : {false, true})
-    for (std::int64_t longest = 1; longest < 4096; longest += 37)
+    for (int64_t longest = 1; longest < 4096; longest += 37)
       ASSERT_LE(table.attention_backward(4096, longest, kGrouped, DType::kBFloat16, deterministic),
                 table.attention_backward(4096, longest + 37, kGrouped, DType::kBFloat16, deterministic));
 }
 
 // 7B on 4,096 tokens: dQ in float32 and the gradients side by side, not a copy of the scores (1 GiB).
 TEST(CudaAttention, BackwardOfSevenBillionIsLinear) {
-  const std::int64_t bytes = cuda_workspaces().attention_backward(4096, 4096, kMany, DType::kBFloat16, false);
+  const int64_t bytes = cuda_workspaces().attention_backward(4096, 4096, kMany, DType::kBFloat16, false);
   EXPECT_GT(bytes, 4 * 4096 * 4096);
-  EXPECT_LT(bytes, std::int64_t{256} << 20);
+  EXPECT_LT(bytes, int64_t{256} << 20);
   EXPECT_GT(cuda_workspaces().attention_backward(4096, 4096, kMany, DType::kBFloat16, true),
-            std::int64_t{2} * 32 * 4096 * 4096);
+            int64_t{2} * 32 * 4096 * 4096);
 }
 
 }  // namespace

@@ -19,15 +19,15 @@ const ModelConfig kConfig{.hidden_size = 16,
                           .num_key_value_heads = 2,
                           .vocab_size = 13,
                           .max_position_embeddings = 8};
-constexpr std::int64_t kRows = 16, kHidden = 16, kPaddedF = 24;
+constexpr int64_t kRows = 16, kHidden = 16, kPaddedF = 24;
 
 /// Keeps the first `valid` of every `period` rows (or columns) and clears the padding.
-void clear_padded_rows(const Tensor& t, std::int64_t valid, std::int64_t period) {
-  for (std::int64_t r = 0; r < t.rows(); ++r)
+void clear_padded_rows(const Tensor& t, int64_t valid, int64_t period) {
+  for (int64_t r = 0; r < t.rows(); ++r)
     if (r % period >= valid) std::fill_n(t.as<float>() + r * t.cols(), t.cols(), 0.0F);
 }
-void clear_padded_columns(const Tensor& t, std::int64_t valid) {
-  for (std::int64_t r = 0; r < t.rows(); ++r)
+void clear_padded_columns(const Tensor& t, int64_t valid) {
+  for (int64_t r = 0; r < t.rows(); ++r)
     std::fill_n(t.as<float>() + r * t.cols() + valid, t.cols() - valid, 0.0F);
 }
 
@@ -114,19 +114,18 @@ TEST_F(GradientTest, Mlp) {
 
   expect_gradient(sum, dresidual, loss, "sum");
   expect_gradient(layer.norm.value, layer.norm.gradient, loss, "norm");
-  for (std::int64_t r = 0; r < 2 * kPaddedF; ++r) {
+  for (int64_t r = 0; r < 2 * kPaddedF; ++r) {
     if (r % kPaddedF < kConfig.intermediate_size) continue;
-    for (std::int64_t c = 0; c < kHidden; ++c)
+    for (int64_t c = 0; c < kHidden; ++c)
       EXPECT_EQ(layer.w13.gradient.as<float>()[r * kHidden + c], 0.0F) << "padding must stay zero";
   }
-  for (std::int64_t half = 0; half < 2; ++half)
+  for (int64_t half = 0; half < 2; ++half)
     expect_gradient(layer.w13.value.row_range(half * kPaddedF, kConfig.intermediate_size),
                     layer.w13.gradient.row_range(half * kPaddedF, kConfig.intermediate_size), loss, "w13");
-  for (std::int64_t r = 0; r < kHidden; ++r) {
+  for (int64_t r = 0; r < kHidden; ++r) {
     const auto valid = [&](const Tensor& t) { return t.viewed({t.count()}).row_range(r * kPaddedF, 20); };
     expect_gradient(valid(layer.w2.value), valid(layer.w2.gradient), loss, "w2");
-    for (std::int64_t c = 20; c < kPaddedF; ++c)
-      EXPECT_EQ(layer.w2.gradient.as<float>()[r * kPaddedF + c], 0.0F);
+    for (int64_t c = 20; c < kPaddedF; ++c) EXPECT_EQ(layer.w2.gradient.as<float>()[r * kPaddedF + c], 0.0F);
   }
 }
 
@@ -171,8 +170,7 @@ TEST_F(GradientTest, HeadLoss) {
   expect_gradient(layer.norm.value, layer.norm.gradient, loss, "norm");
   expect_gradient(layer.output.value.row_range(0, 13), layer.output.gradient.row_range(0, 13), loss,
                   "output");
-  for (std::int64_t i = 13 * kHidden; i < 16 * kHidden; ++i)
-    EXPECT_EQ(layer.output.gradient.as<float>()[i], 0.0F);
+  for (int64_t i = 13 * kHidden; i < 16 * kHidden; ++i) EXPECT_EQ(layer.output.gradient.as<float>()[i], 0.0F);
 }
 
 TEST_F(GradientTest, HeadLossWithoutTargetsHasZeroGradients) {
@@ -188,7 +186,7 @@ TEST_F(GradientTest, HeadLossWithoutTargetsHasZeroGradients) {
                          layer.allocate(context, kRows, DType::kFloat32), total, dresidual);
   EXPECT_EQ(total.as<double>()[0], 0);
   for (const Tensor& t : {dresidual, layer.output.gradient, layer.norm.gradient})
-    for (std::int64_t i = 0; i < t.count(); ++i) ASSERT_EQ(t.as<float>()[i], 0.0F);
+    for (int64_t i = 0; i < t.count(); ++i) ASSERT_EQ(t.as<float>()[i], 0.0F);
 }
 
 TEST_F(GradientTest, Block) {

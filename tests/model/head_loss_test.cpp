@@ -9,20 +9,20 @@
 #include <list>
 #include <vector>
 
-#include "model/tensor_axis.h"
+#include "model/ops/tensor_axis.h"
 
 namespace ripstop {
 namespace {
 
 // The vocabulary is no multiple of anything, and rows are more than one chunk.
-constexpr std::int64_t kHidden = 288, kVocabulary = 2003, kSequences = 5, kPositions = 300;
-constexpr std::int64_t kVocabularyRows = 2008;  // with the padding of a slice
-constexpr std::int64_t kRows = kSequences * kPositions;
+constexpr int64_t kHidden = 288, kVocabulary = 2003, kSequences = 5, kPositions = 300;
+constexpr int64_t kVocabularyRows = 2008;  // with the padding of a slice
+constexpr int64_t kRows = kSequences * kPositions;
 const ModelConfig kConfig{.hidden_size = kHidden, .vocab_size = kVocabulary};
 
 /// Every float of a tensor or parameter differs, and none is large.
 void fill(const Tensor& t, double scale) {
-  for (std::int64_t i = 0; i < t.count(); ++i) {
+  for (int64_t i = 0; i < t.count(); ++i) {
     const auto value = static_cast<float>(scale * std::sin(0.7 * static_cast<double>(i) + 0.3));
     if (t.dtype == DType::kBFloat16)
       t.as<BFloat16>()[i] = BFloat16(value);
@@ -52,11 +52,11 @@ struct Head {
   }
 
   /// The loss over the first `targets` rows.
-  double run(std::int64_t targets) {
-    const auto rows = static_cast<std::size_t>(kRows);
-    std::vector<std::int32_t> token(rows, 1), position(rows, 0), target(rows, -1);
-    for (std::int64_t i = 0; i < targets; ++i) target[static_cast<std::size_t>(i)] = 7;
-    const std::vector<std::int32_t> offset{0, static_cast<std::int32_t>(kRows)};
+  double run(int64_t targets) {
+    const auto rows = static_cast<size_t>(kRows);
+    std::vector<int32_t> token(rows, 1), position(rows, 0), target(rows, -1);
+    for (int64_t i = 0; i < targets; ++i) target[static_cast<size_t>(i)] = 7;
+    const std::vector<int32_t> offset{0, static_cast<int32_t>(kRows)};
     const Batch batch = batch_memory.load(stream, kSequences, {token, position, target, offset});
     Context context{stream, arena, axis};
     const Tensor total = zeros(DType::kFloat64, {1});
@@ -85,8 +85,8 @@ TEST(HeadLossArena, PlanHoldsForAnyNumberOfTargets) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
     Head planned(Device::meta(DeviceKind::kCpu), dtype, {});
     planned.run(kRows);
-    for (const std::int64_t targets : {0,   1,   7,   16,   63,   127,  128,  129,  200,  300, 460,
-                                       511, 640, 777, 1000, 1023, 1024, 1025, 1200, 1499, 1500}) {
+    for (const int64_t targets : {0,   1,   7,   16,   63,   127,  128,  129,  200,  300, 460,
+                                  511, 640, 777, 1000, 1023, 1024, 1025, 1200, 1499, 1500}) {
       Head head(Device::cpu(), dtype, planned.arena.peak());
       const double expected = static_cast<double>(targets) * std::log(static_cast<double>(kVocabulary));
       EXPECT_NEAR(head.run(targets), expected, 1e-5 * expected) << targets << " targets";

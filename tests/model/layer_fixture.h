@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "model/batch.h"
-#include "model/context.h"
+#include "model/ops/context.h"
+#include "model/ops/tensor_axis.h"
 #include "model/parameter.h"
-#include "model/tensor_axis.h"
 
 namespace ripstop::testing {
 
@@ -21,7 +21,7 @@ class LayerFixture {
  public:
   LayerFixture()
       : stream(Device::cpu()),
-        arena(Device::cpu(), ledger, MemoryUse{{0, 0, 0, std::int64_t{64} << 20, 0, 0}}),
+        arena(Device::cpu(), ledger, MemoryUse{{0, 0, 0, int64_t{64} << 20, 0, 0}}),
         context{stream, arena, axis} {}
 
   Tensor zeros(const Shape& shape, DType dtype = DType::kFloat32) {
@@ -32,7 +32,7 @@ class LayerFixture {
   Tensor random(const Shape& shape, double deviation = 1.0, double mean = 0.0) {
     const Tensor t = zeros(shape);
     std::normal_distribution<float> normal(static_cast<float>(mean), static_cast<float>(deviation));
-    for (std::int64_t i = 0; i < t.count(); ++i) t.as<float>()[i] = normal(engine);
+    for (int64_t i = 0; i < t.count(); ++i) t.as<float>()[i] = normal(engine);
     return t;
   }
   /// A parameter with random values and a gradient full of ones, which backward must overwrite.
@@ -43,21 +43,20 @@ class LayerFixture {
     parameter.accumulate = Accumulate::kNo;
   }
   /// A vector's gradient is always added to, as FsdpUnit does.
-  void fill_vector(Parameter& parameter, std::int64_t count) {
+  void fill_vector(Parameter& parameter, int64_t count) {
     fill(parameter, {count}, 0.2, 1.0);
     std::fill_n(parameter.gradient.as<float>(), count, 0.0F);
     parameter.accumulate = Accumulate::kYes;
   }
   /// Two packs of 8 rows: documents of 5 and 3, and of 8 rows.
-  Batch batch(std::int64_t vocabulary) {
-    std::vector<std::int32_t> token, position, target;
-    const std::vector<std::int32_t> offset{0, 5, 8, 16};
-    for (std::int32_t d = 0; d < 3; ++d)
-      for (std::int32_t i = offset[static_cast<std::size_t>(d)]; i < offset[static_cast<std::size_t>(d) + 1];
-           ++i) {
-        token.push_back(static_cast<std::int32_t>((i * 7 + 3) % vocabulary));
-        position.push_back(i - offset[static_cast<std::size_t>(d)]);
-        target.push_back(i % 3 == 0 ? -1 : static_cast<std::int32_t>((i * 5 + 1) % vocabulary));
+  Batch batch(int64_t vocabulary) {
+    std::vector<int32_t> token, position, target;
+    const std::vector<int32_t> offset{0, 5, 8, 16};
+    for (int32_t d = 0; d < 3; ++d)
+      for (int32_t i = offset[static_cast<size_t>(d)]; i < offset[static_cast<size_t>(d) + 1]; ++i) {
+        token.push_back(static_cast<int32_t>((i * 7 + 3) % vocabulary));
+        position.push_back(i - offset[static_cast<size_t>(d)]);
+        target.push_back(i % 3 == 0 ? -1 : static_cast<int32_t>((i * 5 + 1) % vocabulary));
       }
     batches.emplace_back(Device::cpu(), ledger, 2, 8);
     return batches.back().load(stream, 2, {token, position, target, offset});
@@ -75,8 +74,7 @@ class LayerFixture {
 
 inline double dot(const Tensor& a, const Tensor& b) {
   double sum = 0;
-  for (std::int64_t i = 0; i < a.count(); ++i)
-    sum += static_cast<double>(a.as<float>()[i]) * b.as<float>()[i];
+  for (int64_t i = 0; i < a.count(); ++i) sum += static_cast<double>(a.as<float>()[i]) * b.as<float>()[i];
   return sum;
 }
 
@@ -86,7 +84,7 @@ inline void expect_gradient(const Tensor& value, const Tensor& gradient, const s
                             const std::string& what, double step = 1e-2, double tolerance = 2e-3) {
   double largest = 0;
   std::vector<double> expected;
-  for (std::int64_t i = 0; i < value.count(); ++i) {
+  for (int64_t i = 0; i < value.count(); ++i) {
     float& x = value.as<float>()[i];
     const float at = x;
     const auto up = static_cast<float>(at + step), down = static_cast<float>(at - step);
@@ -99,8 +97,8 @@ inline void expect_gradient(const Tensor& value, const Tensor& gradient, const s
     largest = std::max(largest, std::abs(expected.back()));
   }
   ASSERT_GT(largest, 0) << what << " has no influence: the test tests nothing";
-  for (std::int64_t i = 0; i < value.count(); ++i)
-    EXPECT_NEAR(gradient.as<float>()[i], expected[static_cast<std::size_t>(i)], tolerance * largest)
+  for (int64_t i = 0; i < value.count(); ++i)
+    EXPECT_NEAR(gradient.as<float>()[i], expected[static_cast<size_t>(i)], tolerance * largest)
         << what << " element " << i;
 }
 

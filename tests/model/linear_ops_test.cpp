@@ -14,7 +14,7 @@ class LinearTest : public OpTest {
 };
 
 struct Sizes {
-  std::int64_t n, i, o;
+  int64_t n, i, o;
 };
 constexpr Sizes kLinearSizes[] = {{1, 2, 3}, {17, 48, 33}, {63, 64, 65}, {130, 288, 96}, {0, 16, 8}};
 
@@ -51,7 +51,7 @@ TEST_P(LinearTest, BackwardInput) {
             },
             ThreadsMatter::kYes);
         Values expected = reference::product(dy, w, n, o, i, false, false);
-        for (std::size_t e = 0; accumulate == Accumulate::kYes && e < expected.size(); ++e)
+        for (size_t e = 0; accumulate == Accumulate::kYes && e < expected.size(); ++e)
           expected[e] += before[e];
         expect_close(outputs[0], expected, result, 2);
       }
@@ -72,8 +72,7 @@ TEST_P(LinearTest, BackwardWeight) {
           },
           ThreadsMatter::kYes);
       Values expected = reference::product(dy, x, o, n, i, true, false);
-      for (std::size_t e = 0; accumulate == Accumulate::kYes && e < expected.size(); ++e)
-        expected[e] += before[e];
+      for (size_t e = 0; accumulate == Accumulate::kYes && e < expected.size(); ++e) expected[e] += before[e];
       expect_close(outputs[0], expected, DType::kFloat32, 2);
     }
 }

@@ -52,25 +52,25 @@ class OpTest : public testing::TestWithParam<OpCase> {
   DType dtype() const { return GetParam().dtype; }
 
   /// Normal values as `dtype` holds them.
-  Values random(std::int64_t count, DType dtype, double scale = 1) {
+  Values random(int64_t count, DType dtype, double scale = 1) {
     std::normal_distribution<double> normal(0, scale);
     Values values(at(count));
     for (double& v : values) v = reference::stored(normal(generator_), dtype);
     return values;
   }
-  Values random(std::int64_t count) { return random(count, dtype()); }
+  Values random(int64_t count) { return random(count, dtype()); }
   /// Integers in [0, limit).
-  std::vector<std::int32_t> random_ids(std::int64_t count, std::int32_t limit) {
-    std::uniform_int_distribution<std::int32_t> uniform(0, limit - 1);
-    std::vector<std::int32_t> ids(at(count));
+  std::vector<int32_t> random_ids(int64_t count, int32_t limit) {
+    std::uniform_int_distribution<int32_t> uniform(0, limit - 1);
+    std::vector<int32_t> ids(at(count));
     for (auto& id : ids) id = uniform(generator_);
     return ids;
   }
 
   Tensor put(const Values& values, DType dtype, const Shape& shape) {
-    EXPECT_EQ(shape.count(), static_cast<std::int64_t>(values.size()));
+    EXPECT_EQ(shape.count(), static_cast<int64_t>(values.size()));
     std::vector<std::byte> bytes(values.size() * at(element_bytes(dtype)));
-    for (std::size_t i = 0; i < values.size(); ++i) {
+    for (size_t i = 0; i < values.size(); ++i) {
       const auto f = static_cast<float>(values[i]);
       const BFloat16 b(f);
       const void* from = dtype == DType::kFloat64    ? static_cast<const void*>(&values[i])
@@ -81,8 +81,8 @@ class OpTest : public testing::TestWithParam<OpCase> {
     return put_bytes(bytes.data(), dtype, shape);
   }
   Tensor put(const Values& values, const Shape& shape) { return put(values, dtype(), shape); }
-  Tensor put_ids(const std::vector<std::int32_t>& ids) {
-    return put_bytes(ids.data(), DType::kInt32, {static_cast<std::int64_t>(ids.size())});
+  Tensor put_ids(const std::vector<int32_t>& ids) {
+    return put_bytes(ids.data(), DType::kInt32, {static_cast<int64_t>(ids.size())});
   }
   /// For output: NaN everywhere, so that what is not written shows.
   Tensor room(DType dtype, const Shape& shape) {
@@ -94,19 +94,19 @@ class OpTest : public testing::TestWithParam<OpCase> {
     copy_bytes(stream_, bytes.data(), t.data, t.bytes());
     stream_.synchronize();
     Values values;
-    for (std::int64_t i = 0; i < t.count(); ++i) {
+    for (int64_t i = 0; i < t.count(); ++i) {
       const std::byte* from = bytes.data() + at(i * element_bytes(t.dtype));
       if (t.dtype == DType::kFloat64) values.push_back(read<double>(from));
       if (t.dtype == DType::kFloat32) values.push_back(static_cast<double>(read<float>(from)));
       if (t.dtype == DType::kBFloat16)
         values.push_back(static_cast<double>(static_cast<float>(read<BFloat16>(from))));
-      if (t.dtype == DType::kInt32) values.push_back(read<std::int32_t>(from));
+      if (t.dtype == DType::kInt32) values.push_back(read<int32_t>(from));
     }
     return values;
   }
 
   /// A call with exactly the scratch that was asked for, filled with NaN.
-  KernelCall call(std::int64_t workspace_bytes = 0) {
+  KernelCall call(int64_t workspace_bytes = 0) {
     if (workspace_bytes == 0) return {stream_, nullptr};
     return {stream_, room(DType::kFloat32, {(workspace_bytes + 3) / 4}).data};
   }
@@ -124,12 +124,11 @@ class OpTest : public testing::TestWithParam<OpCase> {
       expect_guards();
     }
     const bool matters = threads_matter == ThreadsMatter::kYes && GetParam().threads_matter;
-    const std::size_t same = !matters ? 0 : GetParam().repeatable ? 2 : 3;
-    for (std::size_t i = same; i < 3; ++i) EXPECT_TRUE(same_bits(results[i], results[3])) << "run " << i;
+    const size_t same = !matters ? 0 : GetParam().repeatable ? 2 : 3;
+    for (size_t i = same; i < 3; ++i) EXPECT_TRUE(same_bits(results[i], results[3])) << "run " << i;
     if (matters)
-      for (std::size_t i = 0; i < 2; ++i)
-        for (std::size_t j = 0; j < results[i].size(); ++j)
-          expect_close(results[i][j], results[3][j], dtype(), 2);
+      for (size_t i = 0; i < 2; ++i)
+        for (size_t j = 0; j < results[i].size(); ++j) expect_close(results[i][j], results[3][j], dtype(), 2);
     return results[3];
   }
 
@@ -141,7 +140,7 @@ class OpTest : public testing::TestWithParam<OpCase> {
     for (const double e : expected) squares += e * e;
     const double typical = expected.empty() ? 0 : std::sqrt(squares / static_cast<double>(expected.size()));
     const double unit = slack * (dtype == DType::kBFloat16 ? 0.004 : dtype == DType::kFloat32 ? 2e-6 : 1e-13);
-    for (std::size_t i = 0; i < actual.size(); ++i) {
+    for (size_t i = 0; i < actual.size(); ++i) {
       const double error = std::abs(actual[i] - expected[i]);
       ASSERT_TRUE(actual[i] == expected[i] || error <= unit * (std::abs(expected[i]) + typical))
           << "element " << i << " of " << actual.size() << ": " << actual[i] << ", expected " << expected[i]
@@ -150,7 +149,7 @@ class OpTest : public testing::TestWithParam<OpCase> {
   }
 
  private:
-  static constexpr std::int64_t kGuardBytes = 256;
+  static constexpr int64_t kGuardBytes = 256;
   static constexpr unsigned char kGuard = 0xa5;
 
   template <class T>
@@ -162,14 +161,14 @@ class OpTest : public testing::TestWithParam<OpCase> {
   /// Equal, NaN included, and with signs of zero.
   static bool same_bits(const std::vector<Values>& a, const std::vector<Values>& b) {
     if (a.size() != b.size()) return false;
-    for (std::size_t i = 0; i < a.size(); ++i)
+    for (size_t i = 0; i < a.size(); ++i)
       if (a[i].size() != b[i].size() ||
           (!a[i].empty() && std::memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(double)) != 0))
         return false;
     return true;
   }
   Tensor put_bytes(const void* bytes, DType dtype, const Shape& shape) {
-    const std::int64_t size = shape.count() * element_bytes(dtype);
+    const int64_t size = shape.count() * element_bytes(dtype);
     buffers_.emplace_back(GetParam().device, ledger_, MemoryCategory::kActivations, size + 2 * kGuardBytes);
     sizes_.push_back(size);
     const std::vector<unsigned char> guard(at(size + 2 * kGuardBytes), kGuard);
@@ -180,11 +179,11 @@ class OpTest : public testing::TestWithParam<OpCase> {
     return t;
   }
   void expect_guards() {
-    for (std::size_t b = 0; b < buffers_.size(); ++b) {
+    for (size_t b = 0; b < buffers_.size(); ++b) {
       std::vector<unsigned char> bytes(at(sizes_[b] + 2 * kGuardBytes));
       copy_bytes(stream_, bytes.data(), buffers_[b].data(), sizes_[b] + 2 * kGuardBytes);
       stream_.synchronize();
-      for (std::int64_t i = 0; i < kGuardBytes; ++i)
+      for (int64_t i = 0; i < kGuardBytes; ++i)
         ASSERT_TRUE(bytes[at(i)] == kGuard && bytes[at(sizes_[b] + kGuardBytes + i)] == kGuard)
             << "written outside of tensor " << b << " of " << sizes_[b] << " bytes";
     }
@@ -192,7 +191,7 @@ class OpTest : public testing::TestWithParam<OpCase> {
 
   MemoryLedger ledger_;
   std::vector<Buffer> buffers_;
-  std::vector<std::int64_t> sizes_;
+  std::vector<int64_t> sizes_;
   Stream stream_;
   std::mt19937_64 generator_{42};
 };

@@ -7,15 +7,15 @@ namespace {
 using NormTest = OpTest;
 
 TEST_P(NormTest, ForwardWithAndWithoutBranch) {
-  for (const std::int64_t rows : {0, 1, 17, 65})
-    for (const std::int64_t columns : {2, 17, 64, 288, 8200}) {
+  for (const int64_t rows : {0, 1, 17, 65})
+    for (const int64_t columns : {2, 17, 64, 288, 8200}) {
       if (columns > 1000 && rows != 1) continue;
       const Values residual = random(rows * columns), branch = random(rows * columns),
                    weight = random(columns);
       for (const bool has_branch : {false, true})
         for (const bool in_place : {false, true}) {
           Values sum = residual;
-          for (std::size_t i = 0; has_branch && i < sum.size(); ++i)
+          for (size_t i = 0; has_branch && i < sum.size(); ++i)
             sum[i] = reference::stored(residual[i] + branch[i], dtype());
           const auto expected = reference::rmsnorm(sum, weight, rows, 1e-5);
           const auto outputs = repeated([&] {
@@ -34,16 +34,16 @@ TEST_P(NormTest, ForwardWithAndWithoutBranch) {
 }
 
 TEST_P(NormTest, Backward) {
-  for (const std::int64_t rows : {0, 1, 17, 65, 1100})
-    for (const std::int64_t columns : {2, 17, 288, 4100})
+  for (const int64_t rows : {0, 1, 17, 65, 1100})
+    for (const int64_t columns : {2, 17, 288, 4100})
       for (const Accumulate accumulate : {Accumulate::kNo, Accumulate::kYes}) {
         if (columns > 1000 && (rows != 1 || accumulate == Accumulate::kYes)) continue;
         const Values dnormed = random(rows * columns), sum = random(rows * columns), weight = random(columns);
         const Values dresidual = random(rows * columns), before = random(columns, DType::kFloat32);
         Values inverse = reference::rmsnorm(sum, weight, rows, 1e-5).inverse_rms;
         auto expected = reference::rmsnorm_backward(dnormed, sum, weight, inverse);
-        for (std::size_t i = 0; i < dresidual.size(); ++i) expected.sum[i] += dresidual[i];
-        for (std::size_t i = 0; accumulate == Accumulate::kYes && i < before.size(); ++i)
+        for (size_t i = 0; i < dresidual.size(); ++i) expected.sum[i] += dresidual[i];
+        for (size_t i = 0; accumulate == Accumulate::kYes && i < before.size(); ++i)
           expected.weight[i] += before[i];
         const auto outputs = repeated([&] {
           const Tensor dr = put(dresidual, {rows, columns});
@@ -64,8 +64,8 @@ RIPSTOP_OP_TESTS(NormTest);
 using SwigluTest = OpTest;
 
 TEST_P(SwigluTest, ForwardAndBackward) {
-  for (const std::int64_t rows : {0, 1, 17, 65})
-    for (const std::int64_t columns : {1, 17, 64, 768}) {
+  for (const int64_t rows : {0, 1, 17, 65})
+    for (const int64_t columns : {1, 17, 64, 768}) {
       const Values gate_up = random(2 * rows * columns, dtype(), 4), dout = random(rows * columns);
       const Values expected = reference::swiglu(gate_up, rows, columns);
       const auto outputs = repeated([&] {
@@ -87,15 +87,15 @@ TEST_P(SwigluTest, FarFromZero) {
   const Tensor out = room(dtype(), {1, 8});
   kernels().swiglu(call(), put(gate_up, {1, 16}), out);
   const Values values = get(out);
-  for (std::size_t i = 0; i < 4; ++i) EXPECT_NEAR(values[i], 0, 1e-18);
-  for (std::size_t i = 4; i < 8; ++i) EXPECT_NEAR(values[i], gate_up[i], gate_up[i] * 0.004);
+  for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(values[i], 0, 1e-18);
+  for (size_t i = 4; i < 8; ++i) EXPECT_NEAR(values[i], gate_up[i], gate_up[i] * 0.004);
 }
 RIPSTOP_OP_TESTS(SwigluTest);
 
 using ElementwiseTest = OpTest;
 
 TEST_P(ElementwiseTest, SumsInDouble) {
-  for (const std::int64_t count : {0, 1, 63, 16384, 100003}) {
+  for (const int64_t count : {0, 1, 63, 16384, 100003}) {
     const Values x = random(count, DType::kFloat32);
     double sum = 0.5, squares = 0.25;
     for (const double v : x) sum += v, squares += v * v;
@@ -112,10 +112,10 @@ TEST_P(ElementwiseTest, SumsInDouble) {
 }
 
 TEST_P(ElementwiseTest, FillConvertAdd) {
-  for (const std::int64_t count : {1, 17, 64, 40001}) {
+  for (const int64_t count : {1, 17, 64, 40001}) {
     const Values x = random(count, DType::kFloat32), y = random(count, DType::kFloat32);
     Values rounded, sum;
-    for (std::size_t i = 0; i < x.size(); ++i) {
+    for (size_t i = 0; i < x.size(); ++i) {
       rounded.push_back(reference::stored(x[i], dtype()));
       sum.push_back(reference::stored(x[i] + y[i], DType::kFloat32));
     }
@@ -138,11 +138,11 @@ TEST_P(ElementwiseTest, FillConvertAdd) {
 
 // A part of a tensor begins anywhere.
 TEST_P(ElementwiseTest, PartsOfTensors) {
-  const std::int64_t count = 1000;
+  const int64_t count = 1000;
   const Values x = random(count + 1, DType::kFloat32), y = random(count + 1, dtype());
   double squares = 0;
   Values sum = y;
-  for (std::size_t i = 1; i < x.size(); ++i) {
+  for (size_t i = 1; i < x.size(); ++i) {
     squares += x[i] * x[i];
     sum[i] = x[i] + reference::stored(y[i], DType::kFloat32);
   }
@@ -172,7 +172,7 @@ TEST_P(ElementwiseTest, ConversionKeepsInfinityAndNan) {
   EXPECT_EQ(y[0], infinity);
   EXPECT_EQ(y[1], -infinity);
   EXPECT_TRUE(std::isnan(y[2]));
-  for (std::size_t i = 3; i < 6; ++i) EXPECT_EQ(y[i], reference::stored(x[i], dtype())) << x[i];
+  for (size_t i = 3; i < 6; ++i) EXPECT_EQ(y[i], reference::stored(x[i], dtype())) << x[i];
   EXPECT_TRUE(std::signbit(y[4]));
 }
 RIPSTOP_OP_TESTS(ElementwiseTest);
@@ -180,21 +180,21 @@ RIPSTOP_OP_TESTS(ElementwiseTest);
 using OptimizerTest = OpTest;
 
 TEST_P(ElementwiseTest, SumsPiecesInOrder) {
-  for (const std::int64_t count : {1, 7, 8, 2048, 5001})
-    for (const std::size_t number : {1UL, 2UL, 5UL})
+  for (const int64_t count : {1, 7, 8, 2048, 5001})
+    for (const size_t number : {1UL, 2UL, 5UL})
       for (const bool mixed : {false, true})
         for (const Accumulate accumulate : {Accumulate::kNo, Accumulate::kYes}) {
           // One rank's own piece is not rounded for the way; one begins where no vector does.
           std::vector<Values> pieces;
           std::vector<DType> dtypes;
-          for (std::size_t p = 0; p < number; ++p) {
+          for (size_t p = 0; p < number; ++p) {
             dtypes.push_back(mixed && dtype() == DType::kFloat32 && p != 1 ? DType::kBFloat16 : dtype());
             pieces.push_back(random(count + 1, dtypes[p]));
           }
           const Values before = random(count);
-          const std::int64_t skipped = count == 2048 ? 0 : 1;
+          const int64_t skipped = count == 2048 ? 0 : 1;
           Values expected(at(count));
-          for (std::size_t i = 0; i < expected.size(); ++i) {
+          for (size_t i = 0; i < expected.size(); ++i) {
             float sum = 0;
             for (const Values& piece : pieces) sum += static_cast<float>(piece[i + at(skipped)]);
             if (accumulate == Accumulate::kYes) sum = static_cast<float>(before[i]) + sum;
@@ -203,7 +203,7 @@ TEST_P(ElementwiseTest, SumsPiecesInOrder) {
           const auto outputs = repeated([&] {
             const Tensor out = put(before, {count});
             std::vector<RankPiece> table;
-            for (std::size_t p = 0; p < number; ++p)
+            for (size_t p = 0; p < number; ++p)
               table.push_back(
                   {put(pieces[p], dtypes[p], {count + 1}).row_range(skipped, count).data, dtypes[p]});
             kernels().reduce_pieces(call(), table, out, Reduce::kSum, accumulate);
@@ -214,7 +214,7 @@ TEST_P(ElementwiseTest, SumsPiecesInOrder) {
 }
 
 TEST_P(OptimizerTest, AdamWStep) {
-  for (const std::int64_t count : {1, 17, 20000}) {
+  for (const int64_t count : {1, 17, 20000}) {
     const AdamWStep step{.learning_rate = 1e-2, .beta1 = 0.9, .beta2 = 0.99, .weight_decay = 0.1, .step = 3};
     const Values gradient = random(count, DType::kFloat32), master = random(count, DType::kFloat32);
     const Values first = random(count, DType::kFloat32);

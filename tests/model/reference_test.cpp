@@ -9,7 +9,7 @@
 namespace ripstop::reference {
 namespace {
 
-Values random(std::int64_t count, unsigned seed) {
+Values random(int64_t count, unsigned seed) {
   std::mt19937 generator(seed);
   std::normal_distribution<double> normal;
   Values values(at(count));
@@ -18,7 +18,7 @@ Values random(std::int64_t count, unsigned seed) {
 }
 
 double inner(const Values& a, const Values& b) {
-  return dot(a.data(), b.data(), static_cast<std::int64_t>(a.size()));
+  return dot(a.data(), b.data(), static_cast<int64_t>(a.size()));
 }
 
 /// Expects `gradient` to be that of `function` at x.
@@ -26,7 +26,7 @@ void expect_gradient(const std::function<double(const Values&)>& function, const
                      const Values& gradient) {
   constexpr double kStep = 1e-5;
   ASSERT_EQ(x.size(), gradient.size());
-  for (std::size_t i = 0; i < x.size(); ++i) {
+  for (size_t i = 0; i < x.size(); ++i) {
     Values above = x, below = x;
     above[i] += kStep;
     below[i] -= kStep;
@@ -45,7 +45,7 @@ TEST(ReferenceTest, RmsNorm) {
 
 TEST(ReferenceTest, Attention) {
   const Heads heads{4, 2, 6};
-  const std::vector<std::int32_t> offset{0, 1, 5, 8};
+  const std::vector<int32_t> offset{0, 1, 5, 8};
   const Values qkv = random(8 * heads.row(), 4), dy = random(8 * heads.query * heads.size, 5);
   expect_gradient([&](const Values& x) { return inner(dy, attention(x, offset, heads).out); }, qkv,
                   attention_backward(dy, qkv, attention(qkv, offset, heads), offset, heads));
@@ -54,7 +54,7 @@ TEST(ReferenceTest, Attention) {
 TEST(ReferenceTest, RopeIsItsOwnInverse) {
   const Heads heads{2, 1, 6};
   const Values qkv = random(4 * heads.row(), 6), dy = random(4 * heads.row(), 7), angle = angles(9, 6);
-  const std::vector<std::int32_t> position{0, 1, 8, 3};
+  const std::vector<int32_t> position{0, 1, 8, 3};
   expect_gradient(
       [&](const Values& x) { return inner(dy, rope(x, position, angle, heads, Direction::kForward)); }, qkv,
       rope(dy, position, angle, heads, Direction::kBackward));
@@ -68,7 +68,7 @@ TEST(ReferenceTest, Swiglu) {
 
 TEST(ReferenceTest, CrossEntropy) {
   const Values logits = random(2 * 7, 10), ones(2, 1.0);
-  const std::vector<std::int32_t> target{0, 4};
+  const std::vector<int32_t> target{0, 4};
   expect_gradient([&](const Values& x) { return inner(ones, cross_entropy(x, target, 7, 5).loss); }, logits,
                   cross_entropy(logits, target, 7, 5).dlogits);
 }

@@ -8,23 +8,23 @@ namespace {
 
 using VocabularyTest = OpTest;
 
-std::vector<std::int32_t> sorted_rows(const std::vector<std::int32_t>& token) {
-  std::vector<std::int32_t> order(token.size());
+std::vector<int32_t> sorted_rows(const std::vector<int32_t>& token) {
+  std::vector<int32_t> order(token.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(),
-                   [&](std::int32_t a, std::int32_t b) { return token[at(a)] < token[at(b)]; });
+                   [&](int32_t a, int32_t b) { return token[at(a)] < token[at(b)]; });
   return order;
 }
 
 TEST_P(VocabularyTest, EmbeddingOfASlice) {
-  constexpr std::int64_t kFirst = 5, kHeld = 20;
-  for (const std::int64_t rows : {0, 1, 65})
-    for (const std::int64_t columns : {2, 17, 288}) {
+  constexpr int64_t kFirst = 5, kHeld = 20;
+  for (const int64_t rows : {0, 1, 65})
+    for (const int64_t columns : {2, 17, 288}) {
       const Values table = random(kHeld * columns);
       const auto token = random_ids(rows, 32);
       Values expected(at(rows * columns));
-      for (std::int64_t n = 0; n < rows; ++n)
-        for (std::int64_t i = 0; i < columns; ++i)
+      for (int64_t n = 0; n < rows; ++n)
+        for (int64_t i = 0; i < columns; ++i)
           if (token[at(n)] >= kFirst && token[at(n)] < kFirst + kHeld)
             expected[at(n * columns + i)] = table[at((token[at(n)] - kFirst) * columns + i)];
       const auto outputs = repeated([&] {
@@ -37,16 +37,16 @@ TEST_P(VocabularyTest, EmbeddingOfASlice) {
 }
 
 TEST_P(VocabularyTest, EmbeddingBackward) {
-  constexpr std::int64_t kFirst = 1, kHeld = 30;
-  for (const std::int64_t rows : {0, 1, 65, 1500})
-    for (const std::int64_t columns : {2, 100})
+  constexpr int64_t kFirst = 1, kHeld = 30;
+  for (const int64_t rows : {0, 1, 65, 1500})
+    for (const int64_t columns : {2, 100})
       for (const Accumulate accumulate : {Accumulate::kNo, Accumulate::kYes}) {
         auto token = random_ids(rows, 32);
-        for (std::size_t n = 0; n < token.size(); n += 2) token[n] = 3;  // one token that is everywhere
+        for (size_t n = 0; n < token.size(); n += 2) token[n] = 3;  // one token that is everywhere
         const Values dout = random(rows * columns), before = random(kHeld * columns, DType::kFloat32);
         Values expected = accumulate == Accumulate::kYes ? before : Values(before.size());
-        for (std::int64_t n = 0; n < rows; ++n)
-          for (std::int64_t i = 0; i < columns; ++i)
+        for (int64_t n = 0; n < rows; ++n)
+          for (int64_t i = 0; i < columns; ++i)
             if (token[at(n)] >= kFirst && token[at(n)] < kFirst + kHeld)
               expected[at((token[at(n)] - kFirst) * columns + i)] += dout[at(n * columns + i)];
         const auto outputs = repeated([&] {
@@ -62,12 +62,12 @@ TEST_P(VocabularyTest, EmbeddingBackward) {
 }
 
 TEST_P(VocabularyTest, GatherAndScatterRows) {
-  for (const std::int64_t columns : {1, 17, 288}) {
-    const std::vector<std::int32_t> index{4, 0, 63, 17};
+  for (const int64_t columns : {1, 17, 288}) {
+    const std::vector<int32_t> index{4, 0, 63, 17};
     const Values x = random(64 * columns), y = random(4 * columns);
     Values gathered, scattered = x;
-    for (std::size_t m = 0; m < index.size(); ++m)
-      for (std::int64_t i = 0; i < columns; ++i) {
+    for (size_t m = 0; m < index.size(); ++m)
+      for (int64_t i = 0; i < columns; ++i) {
         gathered.push_back(x[at(index[m] * columns + i)]);
         scattered[at(index[m] * columns + i)] = y[m * at(columns) + at(i)];
       }
@@ -84,26 +84,26 @@ TEST_P(VocabularyTest, GatherAndScatterRows) {
 
 // The whole vocabulary's loss and gradient from slices, the last of which is all padding.
 TEST_P(VocabularyTest, CrossEntropyOfSlices) {
-  for (const std::int64_t rows : {0, 1, 17})
-    for (const std::int64_t vocabulary : {1, 50, 64, 1000, 5000}) {
-      const std::int64_t slices = 3, room_rows = rows + 2, columns = (vocabulary + 1) / 2 + 3;
+  for (const int64_t rows : {0, 1, 17})
+    for (const int64_t vocabulary : {1, 50, 64, 1000, 5000}) {
+      const int64_t slices = 3, room_rows = rows + 2, columns = (vocabulary + 1) / 2 + 3;
       const Values logits = random(rows * vocabulary, DType::kFloat32, 5);
-      const auto target = random_ids(rows, static_cast<std::int32_t>(vocabulary));
+      const auto target = random_ids(rows, static_cast<int32_t>(vocabulary));
       const auto expected = reference::cross_entropy(logits, target, vocabulary, vocabulary);
       std::vector<VocabularySlice> slice;
       std::vector<Values> part;
-      for (std::int64_t s = 0; s < slices; ++s) {
-        const std::int64_t first = std::min(s * (columns - 3), vocabulary);
+      for (int64_t s = 0; s < slices; ++s) {
+        const int64_t first = std::min(s * (columns - 3), vocabulary);
         slice.push_back({first, std::min(columns - 3, vocabulary - first)});
         part.emplace_back(at(rows * columns), 1000.0);  // padding that would outweigh all if it counted
-        for (std::int64_t m = 0; m < rows; ++m)
-          for (std::int64_t i = 0; i < slice.back().valid; ++i)
+        for (int64_t m = 0; m < rows; ++m)
+          for (int64_t i = 0; i < slice.back().valid; ++i)
             part.back()[at(m * columns + i)] = logits[at(m * vocabulary + first + i)];
       }
       const auto outputs = repeated([&] {
         Values all;
         std::vector<Values> results;
-        for (std::size_t s = 0; s < slice.size(); ++s) {
+        for (size_t s = 0; s < slice.size(); ++s) {
           const Tensor statistics = room(DType::kFloat32, {rows, 3});
           kernels().cross_entropy_statistics(call(), put(part[s], DType::kFloat32, {rows, columns}),
                                              put_ids(target), slice[s], statistics);
@@ -112,7 +112,7 @@ TEST_P(VocabularyTest, CrossEntropyOfSlices) {
           all.resize(all.size() + 6, std::nan(""));  // rows of the capacity that are not used
         }
         const Tensor gathered = put(all, DType::kFloat32, {slices, room_rows, 3});
-        for (std::size_t s = 0; s < slice.size(); ++s) {
+        for (size_t s = 0; s < slice.size(); ++s) {
           const Tensor loss = room(DType::kFloat32, {rows});
           const Tensor x = put(part[s], DType::kFloat32, {rows, columns});
           const Tensor dlogits = dtype() == DType::kFloat32 ? x : room(dtype(), {rows, columns});
@@ -122,10 +122,10 @@ TEST_P(VocabularyTest, CrossEntropyOfSlices) {
         }
         return results;
       });
-      for (std::size_t s = 0; s < slice.size(); ++s) {
+      for (size_t s = 0; s < slice.size(); ++s) {
         Values gradient(part[s].size());
-        for (std::int64_t m = 0; m < rows; ++m)
-          for (std::int64_t i = 0; i < slice[s].valid; ++i)
+        for (int64_t m = 0; m < rows; ++m)
+          for (int64_t i = 0; i < slice[s].valid; ++i)
             gradient[at(m * columns + i)] = expected.dlogits[at(m * vocabulary + slice[s].first + i)];
         expect_close(outputs[2 * s], expected.loss, DType::kFloat32, 2);
         expect_close(outputs[2 * s + 1], gradient, dtype());
@@ -135,7 +135,7 @@ TEST_P(VocabularyTest, CrossEntropyOfSlices) {
 
 TEST_P(VocabularyTest, LossAlone) {
   const Values logits = random(3 * 40, DType::kFloat32);
-  const std::vector<std::int32_t> target{0, 39, 7};
+  const std::vector<int32_t> target{0, 39, 7};
   const Tensor x = put(logits, DType::kFloat32, {3, 40}), statistics = room(DType::kFloat32, {3, 3});
   const Tensor loss = room(DType::kFloat32, {3});
   kernels().cross_entropy_statistics(call(), x, put_ids(target), {0, 40}, statistics);
@@ -156,8 +156,8 @@ TEST_P(VocabularyTest, NanReachesTheLoss) {
 }
 
 TEST_P(VocabularyTest, ArgmaxTakesTheLowestOfEquals) {
-  for (const std::int64_t columns : {1, 17, 64, 1000}) {
-    const std::int64_t rows = 9, valid = columns - columns / 5;
+  for (const int64_t columns : {1, 17, 64, 1000}) {
+    const int64_t rows = 9, valid = columns - columns / 5;
     Values logits = random(rows * columns, DType::kFloat32);
     for (double& v : logits) v = std::round(v * 4);  // many equals
     const auto outputs = repeated([&] {
@@ -165,7 +165,7 @@ TEST_P(VocabularyTest, ArgmaxTakesTheLowestOfEquals) {
       kernels().argmax_rows(call(), put(logits, DType::kFloat32, {rows, columns}), {100, valid}, value, id);
       return Outputs{get(value), get(id)};
     });
-    for (std::int64_t m = 0; m < rows; ++m) {
+    for (int64_t m = 0; m < rows; ++m) {
       const auto* row = logits.data() + m * columns;
       const auto* best = std::max_element(row, row + valid);
       EXPECT_EQ(outputs[0][at(m)], *best);

@@ -14,14 +14,14 @@ namespace {
 
 template <class T>
 Tensor tensor_of(std::vector<T>& x) {
-  return {x.data(), DTypeOf<T>::value, Shape{static_cast<std::int64_t>(x.size())}, Device::cpu()};
+  return {x.data(), DTypeOf<T>::value, Shape{static_cast<int64_t>(x.size())}, Device::cpu()};
 }
 
 TEST(AllReducePart, CoversAllWithPartsThatDifferByOneAtMost) {
-  for (std::int64_t count = 0; count < 40; ++count)
-    for (std::int64_t size = 1; size < 12; ++size) {
-      std::int64_t next = 0;
-      for (std::int64_t rank = 0; rank < size; ++rank) {
+  for (int64_t count = 0; count < 40; ++count)
+    for (int64_t size = 1; size < 12; ++size) {
+      int64_t next = 0;
+      for (int64_t rank = 0; rank < size; ++rank) {
         const Part part = all_reduce_part(count, rank, size);
         EXPECT_EQ(part.first, next);
         EXPECT_LE(part.count, all_reduce_part(count, 0, size).count);
@@ -33,10 +33,10 @@ TEST(AllReducePart, CoversAllWithPartsThatDifferByOneAtMost) {
 }
 
 TEST(Broadcast, EveryRankButTheRootIsSentToOnce) {
-  for (std::int64_t size = 1; size < 20; ++size)
-    for (std::int64_t root = 0; root < size; ++root) {
-      std::int64_t sent = 0;
-      for (std::int64_t rank = 0; rank < size; ++rank) sent += broadcast_children(rank, root, size);
+  for (int64_t size = 1; size < 20; ++size)
+    for (int64_t root = 0; root < size; ++root) {
+      int64_t sent = 0;
+      for (int64_t rank = 0; rank < size; ++rank) sent += broadcast_children(rank, root, size);
       EXPECT_EQ(sent, size - 1);
     }
 }
@@ -71,10 +71,10 @@ TEST(PlannedCommunicator, CountsAndMovesNothing) {
   const Device meta = Device::meta(DeviceKind::kCpu);
   const Stream stream(meta);
   const auto group = make_planned_communicator("fsdp", 1, 4);
-  const auto of = [&](std::int64_t n, DType dtype) { return Tensor{nullptr, dtype, Shape{n}, meta}; };
+  const auto of = [&](int64_t n, DType dtype) { return Tensor{nullptr, dtype, Shape{n}, meta}; };
   group->all_gather(stream, of(10, DType::kBFloat16), of(40, DType::kBFloat16)).wait();
   EXPECT_EQ(group->bytes_sent(), 10 * 2 * 3);
-  const std::int64_t room = group->reduce_scatter_scratch_bytes(40, DType::kBFloat16);
+  const int64_t room = group->reduce_scatter_scratch_bytes(40, DType::kBFloat16);
   EXPECT_EQ(room, 10 * 2 * 3);
   group
       ->reduce_scatter(stream, of(40, DType::kFloat32), of(10, DType::kFloat32), DType::kBFloat16,
@@ -126,10 +126,10 @@ TEST(RankSum, AddsInOrderAndRoundsOnce) {
 }
 
 TEST(RankSum, RoundsInPlace) {
-  for (const std::int64_t n : {0, 1, 7, 2047, 2048, 2049, 10000}) {
-    std::vector<float> x(static_cast<std::size_t>(n));
-    std::vector<std::uint16_t> expected(x.size());
-    for (std::size_t i = 0; i < x.size(); ++i) {
+  for (const int64_t n : {0, 1, 7, 2047, 2048, 2049, 10000}) {
+    std::vector<float> x(static_cast<size_t>(n));
+    std::vector<uint16_t> expected(x.size());
+    for (size_t i = 0; i < x.size(); ++i) {
       x[i] = std::sin(static_cast<float>(i)) * 1e3F;
       expected[i] = BFloat16(x[i]).bits;
     }

@@ -11,7 +11,7 @@
 namespace ripstop {
 namespace {
 
-using Ranks = std::vector<std::int64_t>;
+using Ranks = std::vector<int64_t>;
 
 std::string message_of(const std::function<void()>& call, ExitCode code) {
   try {
@@ -43,11 +43,10 @@ TEST(ResolveMesh, RefusesWithWhatFits) {
 }
 
 // Whether every tensor group of the order lies inside one node.
-bool inside_nodes(const Ranks& order, const Ranks& nodes, std::int64_t tensor) {
-  for (std::size_t i = 0; i < order.size(); i += static_cast<std::size_t>(tensor))
-    for (std::size_t k = i; k < i + static_cast<std::size_t>(tensor); ++k)
-      if (nodes[static_cast<std::size_t>(order[k])] != nodes[static_cast<std::size_t>(order[i])])
-        return false;
+bool inside_nodes(const Ranks& order, const Ranks& nodes, int64_t tensor) {
+  for (size_t i = 0; i < order.size(); i += static_cast<size_t>(tensor))
+    for (size_t k = i; k < i + static_cast<size_t>(tensor); ++k)
+      if (nodes[static_cast<size_t>(order[k])] != nodes[static_cast<size_t>(order[i])]) return false;
   return true;
 }
 
@@ -64,12 +63,12 @@ TEST(MeshOrder, RoundRobinIsUndone) {
 }
 
 TEST(MeshOrder, AnyMapGivesAPermutationThatFits) {
-  for (std::int64_t tensor : {1, 2, 4}) {
+  for (int64_t tensor : {1, 2, 4}) {
     // Three nodes of unequal size, all multiples of 4, in a mixed order.
     Ranks nodes;
     for (int i = 0; i < 24; ++i) nodes.push_back(i * 7 % 24 < 4 ? 10 : i * 7 % 24 < 16 ? 20 : 30);
     const Ranks order = mesh_order(nodes, {1, 24 / tensor, tensor}, false);
-    EXPECT_EQ(std::set<std::int64_t>(order.begin(), order.end()).size(), nodes.size());
+    EXPECT_EQ(std::set<int64_t>(order.begin(), order.end()).size(), nodes.size());
     EXPECT_TRUE(inside_nodes(order, nodes, tensor));
     EXPECT_EQ(order.front(), 0);
   }
@@ -91,20 +90,20 @@ TEST(MeshOrder, CrossesAsLittleAsPossibleWhereAllowed) {
   const Ranks nodes{0, 0, 0, 3, 3, 3};
   const Ranks order = mesh_order(nodes, {1, 3, 2}, true);
   int crossing = 0;
-  for (std::size_t i = 0; i < order.size(); i += 2)
-    crossing += nodes[static_cast<std::size_t>(order[i])] != nodes[static_cast<std::size_t>(order[i + 1])];
+  for (size_t i = 0; i < order.size(); i += 2)
+    crossing += nodes[static_cast<size_t>(order[i])] != nodes[static_cast<size_t>(order[i + 1])];
   EXPECT_EQ(crossing, 1);
   EXPECT_EQ(order.front(), 0);
-  EXPECT_EQ(std::set<std::int64_t>(order.begin(), order.end()).size(), nodes.size());
+  EXPECT_EQ(std::set<int64_t>(order.begin(), order.end()).size(), nodes.size());
   // The node of rank 0 is too small for a group of its own: rank 0 comes first all the same.
   const Ranks small = mesh_order({9, 4, 4, 4}, {1, 2, 2}, true);
   EXPECT_EQ(small.front(), 0);
-  EXPECT_EQ(std::set<std::int64_t>(small.begin(), small.end()).size(), 4U);
+  EXPECT_EQ(std::set<int64_t>(small.begin(), small.end()).size(), 4U);
 }
 
 TEST(DeviceMesh, PlannedMeshHasEveryAxis) {
   const MeshSizes sizes{2, 3, 4};
-  for (std::int64_t position = 0; position < sizes.ranks(); ++position) {
+  for (int64_t position = 0; position < sizes.ranks(); ++position) {
     const MeshCoordinates at = mesh_coordinates(sizes, position);
     const DeviceMesh mesh = DeviceMesh::planned(sizes, at);
     EXPECT_EQ(mesh.position(), position);

@@ -14,7 +14,7 @@
 namespace ripstop {
 namespace {
 
-void go_wrong(const std::string& how, std::int64_t rank) {
+void go_wrong(const std::string& how, int64_t rank) {
   if (how == "throw_all" || (how == "throw" && rank == 1))
     throw Error(ExitCode::kStorage, "cannot write the checkpoint");
   if (rank != 1) return;
@@ -27,11 +27,11 @@ ExitCode train(MpiWorld& world, const std::string& how) {
   Communicator& ranks = world.communicator();
   if (how == "wait") std::fprintf(stderr, "pid %d\n", static_cast<int>(getpid()));
   const Stream stream(Device::cpu());
-  std::vector<float> own(100000), all(own.size() * static_cast<std::size_t>(ranks.size()));
+  std::vector<float> own(100000), all(own.size() * static_cast<size_t>(ranks.size()));
   const auto tensor = [](std::vector<float>& x) {
-    return Tensor{x.data(), DType::kFloat32, Shape{static_cast<std::int64_t>(x.size())}, Device::cpu()};
+    return Tensor{x.data(), DType::kFloat32, Shape{static_cast<int64_t>(x.size())}, Device::cpu()};
   };
-  for (std::int64_t step = 1; how == "wait" || step <= 20; ++step) {
+  for (int64_t step = 1; how == "wait" || step <= 20; ++step) {
     world.set_step(step);
     if (step == 15) go_wrong(how, ranks.rank());
     ranks.all_gather(stream, tensor(own), tensor(all)).wait();

@@ -6,7 +6,7 @@
 namespace ripstop {
 namespace {
 
-MemoryUse use(std::int64_t weights, std::int64_t gradients) {
+MemoryUse use(int64_t weights, int64_t gradients) {
   MemoryUse bytes;
   bytes[MemoryCategory::kWeights] = weights;
   bytes[MemoryCategory::kGradients] = gradients;

@@ -12,38 +12,38 @@ namespace ripstop {
 namespace {
 
 TEST(DeviceMeshRanks, AxesJoinTheRanksThatDifferAlongThem) {
-  const std::int64_t ranks = test_world().communicator().size();
-  for (std::int64_t tensor = 1; tensor <= ranks; ++tensor)
-    for (std::int64_t replicate = 1; replicate <= ranks / tensor; ++replicate) {
+  const int64_t ranks = test_world().communicator().size();
+  for (int64_t tensor = 1; tensor <= ranks; ++tensor)
+    for (int64_t replicate = 1; replicate <= ranks / tensor; ++replicate) {
       if (ranks % (tensor * replicate) != 0) continue;
       const DeviceMesh mesh(test_world(), {.replicate = replicate, .tensor = tensor});
       const auto [r, f, t] = mesh.coordinates();
-      const std::int64_t fsdp = mesh.sizes().fsdp;
+      const int64_t fsdp = mesh.sizes().fsdp;
       EXPECT_EQ(replicate * fsdp * tensor, ranks);
       EXPECT_EQ(mesh.position(), (r * fsdp + f) * tensor + t);
       const auto positions = [&](Communicator& axis) {
-        std::vector<std::int64_t> all;
+        std::vector<int64_t> all;
         for (const std::string& text : axis.all_gather_text(std::to_string(mesh.position())))
           all.push_back(std::stoll(text));
         return all;
       };
-      std::vector<std::int64_t> along_replicate, along_fsdp, along_tensor;
-      for (std::int64_t k = 0; k < replicate; ++k) along_replicate.push_back((k * fsdp + f) * tensor + t);
-      for (std::int64_t k = 0; k < fsdp; ++k) along_fsdp.push_back((r * fsdp + k) * tensor + t);
-      for (std::int64_t k = 0; k < tensor; ++k) along_tensor.push_back((r * fsdp + f) * tensor + k);
+      std::vector<int64_t> along_replicate, along_fsdp, along_tensor;
+      for (int64_t k = 0; k < replicate; ++k) along_replicate.push_back((k * fsdp + f) * tensor + t);
+      for (int64_t k = 0; k < fsdp; ++k) along_fsdp.push_back((r * fsdp + k) * tensor + t);
+      for (int64_t k = 0; k < tensor; ++k) along_tensor.push_back((r * fsdp + f) * tensor + k);
       EXPECT_EQ(positions(mesh.replicate()), along_replicate);
       EXPECT_EQ(positions(mesh.fsdp_gather()), along_fsdp);
       EXPECT_EQ(positions(mesh.fsdp_reduce()), along_fsdp);
       EXPECT_EQ(positions(mesh.tensor()), along_tensor);
-      EXPECT_EQ(static_cast<std::int64_t>(mesh.hosts().size()), ranks);
+      EXPECT_EQ(static_cast<int64_t>(mesh.hosts().size()), ranks);
     }
 }
 
 TEST(DeviceMeshRanks, GathersAndReductionsMayCross) {
   const DeviceMesh mesh(test_world(), {});
   const Stream stream(Device::cpu());
-  const std::int64_t n = 700, size = mesh.sizes().fsdp, rank = mesh.coordinates().fsdp;
-  std::vector<float> own(n, static_cast<float>(rank)), all(static_cast<std::size_t>(n * size)), scratch;
+  const int64_t n = 700, size = mesh.sizes().fsdp, rank = mesh.coordinates().fsdp;
+  std::vector<float> own(n, static_cast<float>(rank)), all(static_cast<size_t>(n * size)), scratch;
   std::vector<float> whole(all.size(), 1.0F), sum(n);
   const Tensor room =
       scratch_of(scratch, mesh.fsdp_reduce().reduce_scatter_scratch_bytes(n * size, DType::kFloat32));
@@ -87,7 +87,7 @@ TEST(StartUp, UnequalTextsAreTold) {
 
 TEST(StartUp, AFailureOfOneRankReachesAll) {
   Communicator& world = test_world().communicator();
-  const std::int64_t bad = world.size() / 2;
+  const int64_t bad = world.size() / 2;
   std::string what, hint;
   try {
     do_and_agree(world, [&] {
@@ -106,7 +106,7 @@ TEST(StartUp, AFailureOfOneRankReachesAll) {
 class TensorParallelTest : public testing::Test {
  protected:
   Communicator& group = test_world().communicator();
-  const std::int64_t count = group.size(), index = group.rank(), n = 6, columns = 50;
+  const int64_t count = group.size(), index = group.rank(), n = 6, columns = 50;
   const Stream stream{Device::cpu()};
   MemoryLedger ledger;
 
@@ -124,7 +124,7 @@ class TensorParallelTest : public testing::Test {
     Arena arena(Device::cpu(), ledger, planned_arena.peak());
     const std::unique_ptr<TensorAxis> axis = make(group);
     Context context{stream, arena, *axis};
-    const std::int64_t before = group.bytes_sent();
+    const int64_t before = group.bytes_sent();
     work(context);
     EXPECT_EQ(arena.peak(), planned_arena.peak());
     EXPECT_EQ(group.bytes_sent() - before, planned->bytes_sent());
@@ -135,33 +135,32 @@ auto sequence_axis(bool overlap) {
   return [overlap](Communicator& group) { return make_sequence_axis(group, overlap); };
 }
 
-float element(const Tensor& t, std::int64_t row, std::int64_t column) {
+float element(const Tensor& t, int64_t row, int64_t column) {
   return t.as<float>()[row * t.cols() + column];
 }
 
 TEST_F(TensorParallelTest, GatherSequenceShowsAllRowsOnceOwnFirst) {
   for (const bool overlap : {false, true}) {
-    std::vector<float> rows(static_cast<std::size_t>(n * columns));
-    for (std::int64_t i = 0; i < n * columns; ++i) rows[static_cast<std::size_t>(i)] = sample(index, i);
+    std::vector<float> rows(static_cast<size_t>(n * columns));
+    for (int64_t i = 0; i < n * columns; ++i) rows[static_cast<size_t>(i)] = sample(index, i);
     run(sequence_axis(overlap), [&](Context& context) {
       const Frame frame(context.arena);
       Tensor x = tensor_of(rows).viewed({n, columns});
       x.device = context.device();
-      std::vector<int> seen(static_cast<std::size_t>(n * count));
-      std::int64_t calls = 0;
-      const Tensor whole =
-          context.tensor.gather_sequence(context, x, [&](const Tensor& part, std::int64_t first) {
-            const Frame inner(context.arena);  // as operations take their workspace
-            context.arena.allocate(DType::kFloat32, {100}, MemoryCategory::kWorkspace);
-            if (calls++ == 0 && overlap) {
-              EXPECT_EQ(first, index * n);
-            }
-            for (std::int64_t r = 0; r < part.rows(); ++r) {
-              ++seen[static_cast<std::size_t>(first + r)];
-              if (context.device().kind == DeviceKind::kMeta) continue;
-              ASSERT_EQ(element(part, r, 3), sample((first + r) / n, (first + r) % n * columns + 3));
-            }
-          });
+      std::vector<int> seen(static_cast<size_t>(n * count));
+      int64_t calls = 0;
+      const Tensor whole = context.tensor.gather_sequence(context, x, [&](const Tensor& part, int64_t first) {
+        const Frame inner(context.arena);  // as operations take their workspace
+        context.arena.allocate(DType::kFloat32, {100}, MemoryCategory::kWorkspace);
+        if (calls++ == 0 && overlap) {
+          EXPECT_EQ(first, index * n);
+        }
+        for (int64_t r = 0; r < part.rows(); ++r) {
+          ++seen[static_cast<size_t>(first + r)];
+          if (context.device().kind == DeviceKind::kMeta) continue;
+          ASSERT_EQ(element(part, r, 3), sample((first + r) / n, (first + r) % n * columns + 3));
+        }
+      });
       EXPECT_EQ(whole.rows(), n * count);
       EXPECT_EQ(calls, overlap ? count : 1);
       EXPECT_EQ(seen, std::vector<int>(seen.size(), 1));
@@ -173,32 +172,31 @@ TEST_F(TensorParallelTest, GatherSequenceShowsAllRowsOnceOwnFirst) {
 TEST_F(TensorParallelTest, ScatterSumAddsInRankOrder) {
   std::vector<std::vector<float>> results;
   for (const bool overlap : {false, true}) {
-    std::vector<float> sum(static_cast<std::size_t>(n * columns));
+    std::vector<float> sum(static_cast<size_t>(n * columns));
     run(sequence_axis(overlap), [&](Context& context) {
       Tensor out = tensor_of(sum).viewed({n, columns});
       out.device = context.device();
-      const auto produce = [&](const Tensor& part, std::int64_t first) {
+      const auto produce = [&](const Tensor& part, int64_t first) {
         if (context.device().kind == DeviceKind::kMeta) return;
-        for (std::int64_t i = 0; i < part.count(); ++i)
-          part.as<float>()[i] = sample(index, first * columns + i);
+        for (int64_t i = 0; i < part.count(); ++i) part.as<float>()[i] = sample(index, first * columns + i);
       };
       context.tensor.scatter_sum(context, out, produce, TensorAxis::Parts::kAny);
     });
-    for (std::int64_t i = 0; i < n * columns; ++i) {
+    for (int64_t i = 0; i < n * columns; ++i) {
       float expected = sample(0, index * n * columns + i);
-      for (std::int64_t r = 1; r < count; ++r) expected += sample(r, index * n * columns + i);
-      ASSERT_EQ(sum[static_cast<std::size_t>(i)], expected) << i;
+      for (int64_t r = 1; r < count; ++r) expected += sample(r, index * n * columns + i);
+      ASSERT_EQ(sum[static_cast<size_t>(i)], expected) << i;
     }
   }
 }
 
 TEST_F(TensorParallelTest, ScatterSumCallsOnceWhereAskedTo) {
-  std::vector<float> sum(static_cast<std::size_t>(n * columns));
+  std::vector<float> sum(static_cast<size_t>(n * columns));
   run(sequence_axis(true), [&](Context& context) {
     Tensor out = tensor_of(sum).viewed({n, columns});
     out.device = context.device();
     int calls = 0;
-    const auto produce = [&](const Tensor& part, std::int64_t first) {
+    const auto produce = [&](const Tensor& part, int64_t first) {
       ++calls;
       EXPECT_EQ(part.rows(), n * count);
       EXPECT_EQ(first, 0);
@@ -209,25 +207,25 @@ TEST_F(TensorParallelTest, ScatterSumCallsOnceWhereAskedTo) {
 }
 
 TEST_F(TensorParallelTest, ReplicatedAxisKeepsAllRows) {
-  std::vector<BFloat16> sum(static_cast<std::size_t>(columns));
+  std::vector<BFloat16> sum(static_cast<size_t>(columns));
   run(make_replicated_axis, [&](Context& context) {
     EXPECT_EQ(context.tensor.local_rows(5), 5);
     Tensor out = tensor_of(sum).viewed({1, columns});
     out.device = context.device();
-    const Tensor whole = context.tensor.gather_sequence(context, out, [](const Tensor&, std::int64_t) {});
+    const Tensor whole = context.tensor.gather_sequence(context, out, [](const Tensor&, int64_t) {});
     EXPECT_EQ(whole.data, out.data);
     context.tensor.scatter_sum(
         context, out,
-        [&](const Tensor& part, std::int64_t) {
+        [&](const Tensor& part, int64_t) {
           if (context.device().kind == DeviceKind::kMeta) return;
-          for (std::int64_t i = 0; i < part.count(); ++i) part.as<BFloat16>()[i] = BFloat16(sample(index, i));
+          for (int64_t i = 0; i < part.count(); ++i) part.as<BFloat16>()[i] = BFloat16(sample(index, i));
         },
         TensorAxis::Parts::kAny);
   });
-  for (std::int64_t i = 0; i < columns; ++i) {
+  for (int64_t i = 0; i < columns; ++i) {
     float expected = 0;
-    for (std::int64_t r = 0; r < count; ++r) expected += static_cast<float>(BFloat16(sample(r, i)));
-    EXPECT_EQ(sum[static_cast<std::size_t>(i)].bits, BFloat16(expected).bits);
+    for (int64_t r = 0; r < count; ++r) expected += static_cast<float>(BFloat16(sample(r, i)));
+    EXPECT_EQ(sum[static_cast<size_t>(i)].bits, BFloat16(expected).bits);
   }
 }
 

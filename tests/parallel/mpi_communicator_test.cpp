@@ -11,7 +11,7 @@ namespace ripstop {
 namespace {
 
 // None, one, odd, about a piece, several pieces, enough for several threads.
-const std::int64_t kCounts[] = {0, 1, 3, 249, 250, 251, 1777, 70000};
+const int64_t kCounts[] = {0, 1, 3, 249, 250, 251, 1777, 70000};
 
 // Over MPI itself, and through copies in other memory, as tensors of a device travel.
 enum class Path { kMpi, kStaged };
@@ -24,13 +24,13 @@ class MpiCommunicatorTest : public testing::TestWithParam<Path> {
                                                               0, test_world().communicator().rank(), "world"),
                                                           Device::cpu());
   Communicator& group = staged == nullptr ? test_world().communicator() : *staged;
-  const std::int64_t rank = group.rank(), size = group.size();
+  const int64_t rank = group.rank(), size = group.size();
   const Stream stream{Device::cpu()};
   std::vector<float> scratch;
 
   // What a planned group of the same shape counts for the same call.
   template <class Call>
-  void expect_bytes_as_planned(std::int64_t before, Call call) {
+  void expect_bytes_as_planned(int64_t before, Call call) {
     const auto planned = make_planned_communicator("planned", rank, size);
     call(*planned);
     EXPECT_EQ(group.bytes_sent() - before, planned->bytes_sent());
@@ -38,9 +38,9 @@ class MpiCommunicatorTest : public testing::TestWithParam<Path> {
 };
 
 template <class T>
-std::vector<T> samples(std::int64_t rank, std::int64_t count) {
-  std::vector<T> x(static_cast<std::size_t>(count));
-  for (std::int64_t i = 0; i < count; ++i) x[static_cast<std::size_t>(i)] = static_cast<T>(sample(rank, i));
+std::vector<T> samples(int64_t rank, int64_t count) {
+  std::vector<T> x(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) x[static_cast<size_t>(i)] = static_cast<T>(sample(rank, i));
   return x;
 }
 
@@ -50,13 +50,12 @@ bool same(const std::vector<T>& a, const std::vector<T>& b) {
 }
 
 TEST_P(MpiCommunicatorTest, AllGatherIsInRankOrder) {
-  for (const std::int64_t n : kCounts) {
-    std::vector<std::int32_t> own(static_cast<std::size_t>(n)), all(static_cast<std::size_t>(n * size)),
-        expected;
-    for (std::int64_t r = 0; r < size; ++r)
-      for (std::int64_t i = 0; i < n; ++i) expected.push_back(static_cast<std::int32_t>(r * 1000003 + i));
+  for (const int64_t n : kCounts) {
+    std::vector<int32_t> own(static_cast<size_t>(n)), all(static_cast<size_t>(n * size)), expected;
+    for (int64_t r = 0; r < size; ++r)
+      for (int64_t i = 0; i < n; ++i) expected.push_back(static_cast<int32_t>(r * 1000003 + i));
     std::copy_n(expected.begin() + rank * n, n, own.begin());
-    const std::int64_t before = group.bytes_sent();
+    const int64_t before = group.bytes_sent();
     group.all_gather(stream, tensor_of(own), tensor_of(all)).wait();
     EXPECT_EQ(all, expected) << n;
     EXPECT_EQ(group.bytes_sent() - before, n * 4 * (size - 1));
@@ -67,9 +66,9 @@ TEST_P(MpiCommunicatorTest, AllGatherIsInRankOrder) {
 }
 
 TEST_P(MpiCommunicatorTest, AllGatherInPlace) {
-  const std::int64_t n = 1777;
-  std::vector<float> all(static_cast<std::size_t>(n * size), -1.0F), expected;
-  for (std::int64_t r = 0; r < size; ++r)
+  const int64_t n = 1777;
+  std::vector<float> all(static_cast<size_t>(n * size), -1.0F), expected;
+  for (int64_t r = 0; r < size; ++r)
     for (const float x : samples<float>(r, n)) expected.push_back(x);
   std::copy_n(expected.begin() + rank * n, n, all.begin() + rank * n);
   const Tensor whole = tensor_of(all);
@@ -78,12 +77,12 @@ TEST_P(MpiCommunicatorTest, AllGatherInPlace) {
 }
 
 TEST_P(MpiCommunicatorTest, ManyGathersUnderWayKeepApart) {
-  const std::int64_t n = 400;
-  std::vector<std::vector<std::int32_t>> own(8), all(8);
+  const int64_t n = 400;
+  std::vector<std::vector<int32_t>> own(8), all(8);
   std::vector<Pending> pending;
-  for (std::size_t k = 0; k < own.size(); ++k) {
-    own[k].assign(n, static_cast<std::int32_t>(rank * 100 + static_cast<std::int64_t>(k)));
-    all[k].resize(static_cast<std::size_t>(n * size));
+  for (size_t k = 0; k < own.size(); ++k) {
+    own[k].assign(n, static_cast<int32_t>(rank * 100 + static_cast<int64_t>(k)));
+    all[k].resize(static_cast<size_t>(n * size));
     pending.push_back(group.all_gather(stream, tensor_of(own[k]), tensor_of(all[k])));
   }
   while (!pending.empty()) {
@@ -91,15 +90,15 @@ TEST_P(MpiCommunicatorTest, ManyGathersUnderWayKeepApart) {
     pending.back().wait();
     pending.pop_back();
   }
-  for (std::size_t k = 0; k < own.size(); ++k)
-    for (std::int64_t r = 0; r < size; ++r)
-      EXPECT_EQ(all[k][static_cast<std::size_t>(r * n + n - 1)], r * 100 + static_cast<std::int64_t>(k));
+  for (size_t k = 0; k < own.size(); ++k)
+    for (int64_t r = 0; r < size; ++r)
+      EXPECT_EQ(all[k][static_cast<size_t>(r * n + n - 1)], r * 100 + static_cast<int64_t>(k));
 }
 
 // The sum that every rank must find: over ranks in order, in float32.
-float rank_order_sum(std::int64_t size, std::int64_t i, std::int64_t own, bool rounds) {
+float rank_order_sum(int64_t size, int64_t i, int64_t own, bool rounds) {
   float sum = 0;
-  for (std::int64_t r = 0; r < size; ++r) {
+  for (int64_t r = 0; r < size; ++r) {
     const float x = rounds && r != own ? static_cast<float>(BFloat16(sample(r, i))) : sample(r, i);
     sum = r == 0 ? x : sum + x;
   }
@@ -108,16 +107,16 @@ float rank_order_sum(std::int64_t size, std::int64_t i, std::int64_t own, bool r
 
 TEST_P(MpiCommunicatorTest, ReduceScatterSumsInRankOrder) {
   for (const DType travel : {DType::kFloat32, DType::kBFloat16}) {
-    for (const std::int64_t n : kCounts) {
+    for (const int64_t n : kCounts) {
       for (const Accumulate accumulate : {Accumulate::kNo, Accumulate::kYes}) {
-        std::vector<float> whole = samples<float>(rank, n * size), own(static_cast<std::size_t>(n), 0.5F);
-        const std::int64_t before = group.bytes_sent();
+        std::vector<float> whole = samples<float>(rank, n * size), own(static_cast<size_t>(n), 0.5F);
+        const int64_t before = group.bytes_sent();
         const Tensor room = scratch_of(scratch, group.reduce_scatter_scratch_bytes(n * size, travel));
         group.reduce_scatter(stream, tensor_of(whole), tensor_of(own), travel, accumulate, room).wait();
-        for (std::int64_t i = 0; i < n; ++i) {
+        for (int64_t i = 0; i < n; ++i) {
           const float sum = rank_order_sum(size, rank * n + i, rank, travel == DType::kBFloat16);
           const float expected = accumulate == Accumulate::kYes ? 0.5F + sum : sum;
-          ASSERT_EQ(own[static_cast<std::size_t>(i)], expected) << "element " << i << " of " << n;
+          ASSERT_EQ(own[static_cast<size_t>(i)], expected) << "element " << i << " of " << n;
         }
         EXPECT_EQ(group.bytes_sent() - before, n * element_bytes(travel) * (size - 1));
         expect_bytes_as_planned(before, [&](Communicator& planned) {
@@ -129,67 +128,67 @@ TEST_P(MpiCommunicatorTest, ReduceScatterSumsInRankOrder) {
 }
 
 TEST_P(MpiCommunicatorTest, ReduceScatterOfBFloat16RoundsOnce) {
-  for (const std::int64_t n : kCounts) {
-    std::vector<BFloat16> whole = samples<BFloat16>(rank, n * size), own(static_cast<std::size_t>(n));
+  for (const int64_t n : kCounts) {
+    std::vector<BFloat16> whole = samples<BFloat16>(rank, n * size), own(static_cast<size_t>(n));
     const std::vector<BFloat16> kept = whole;
     const Tensor room = scratch_of(scratch, group.reduce_scatter_scratch_bytes(n * size, DType::kBFloat16));
     group.reduce_scatter(stream, tensor_of(whole), tensor_of(own), DType::kBFloat16, Accumulate::kNo, room)
         .wait();
     EXPECT_TRUE(same(whole, kept));
-    for (std::int64_t i = 0; i < n; ++i) {
+    for (int64_t i = 0; i < n; ++i) {
       float sum = 0;
-      for (std::int64_t r = 0; r < size; ++r) sum += static_cast<float>(BFloat16(sample(r, rank * n + i)));
-      ASSERT_EQ(own[static_cast<std::size_t>(i)].bits, BFloat16(sum).bits) << "element " << i << " of " << n;
+      for (int64_t r = 0; r < size; ++r) sum += static_cast<float>(BFloat16(sample(r, rank * n + i)));
+      ASSERT_EQ(own[static_cast<size_t>(i)].bits, BFloat16(sum).bits) << "element " << i << " of " << n;
     }
   }
 }
 
 TEST_P(MpiCommunicatorTest, ReduceScatterIntoItsOwnPiece) {
-  const std::int64_t n = 500;
+  const int64_t n = 500;
   std::vector<float> whole = samples<float>(rank, n * size);
   const Tensor all = tensor_of(whole);
   const Tensor room = scratch_of(scratch, group.reduce_scatter_scratch_bytes(n * size, DType::kFloat32));
   group.reduce_scatter(stream, all, all.row_range(rank * n, n), DType::kFloat32, Accumulate::kNo, room)
       .wait();
-  for (std::int64_t i = 0; i < n; ++i)
-    ASSERT_EQ(whole[static_cast<std::size_t>(rank * n + i)], rank_order_sum(size, rank * n + i, rank, false));
+  for (int64_t i = 0; i < n; ++i)
+    ASSERT_EQ(whole[static_cast<size_t>(rank * n + i)], rank_order_sum(size, rank * n + i, rank, false));
 }
 
 template <class T, class Sum>
-void check_all_reduce_of(Communicator& group, const Stream& stream, std::int64_t n, Reduce reduce) {
+void check_all_reduce_of(Communicator& group, const Stream& stream, int64_t n, Reduce reduce) {
   std::vector<T> x = samples<T>(group.rank(), n), expected(x.size());
-  for (std::int64_t i = 0; i < n; ++i) {
+  for (int64_t i = 0; i < n; ++i) {
     Sum sum = static_cast<Sum>(static_cast<T>(sample(0, i)));
-    for (std::int64_t r = 1; r < group.size(); ++r) {
+    for (int64_t r = 1; r < group.size(); ++r) {
       const Sum y = static_cast<Sum>(static_cast<T>(sample(r, i)));
       sum = reduce == Reduce::kSum ? sum + y : std::max(sum, y);
     }
-    expected[static_cast<std::size_t>(i)] = static_cast<T>(sum);
+    expected[static_cast<size_t>(i)] = static_cast<T>(sum);
   }
   std::vector<float> memory;
   const Tensor room = scratch_of(memory, group.all_reduce_scratch_bytes(n, DTypeOf<T>::value));
-  const std::int64_t before = group.bytes_sent();
+  const int64_t before = group.bytes_sent();
   group.all_reduce(stream, tensor_of(x), reduce, room);
   EXPECT_TRUE(same(x, expected)) << n << " " << dtype_name(DTypeOf<T>::value);
   const auto planned = make_planned_communicator("planned", group.rank(), group.size());
   planned->all_reduce(stream, tensor_of(x), reduce, room);
   EXPECT_EQ(group.bytes_sent() - before, planned->bytes_sent());
-  const std::int64_t size = group.size(), part = (n + size - 1) / size * static_cast<std::int64_t>(sizeof(T));
+  const int64_t size = group.size(), part = (n + size - 1) / size * static_cast<int64_t>(sizeof(T));
   EXPECT_LE(group.bytes_sent() - before, 2 * part * (size - 1));
 }
 
 TEST_P(MpiCommunicatorTest, AllReduceOfEveryType) {
-  for (const std::int64_t n : kCounts)
+  for (const int64_t n : kCounts)
     for (const Reduce reduce : {Reduce::kSum, Reduce::kMax}) {
       check_all_reduce_of<float, float>(group, stream, n, reduce);
       check_all_reduce_of<double, double>(group, stream, n, reduce);
       check_all_reduce_of<BFloat16, float>(group, stream, n, reduce);
-      check_all_reduce_of<std::int32_t, std::int32_t>(group, stream, n, reduce);
+      check_all_reduce_of<int32_t, int32_t>(group, stream, n, reduce);
     }
 }
 
 TEST_P(MpiCommunicatorTest, MaximumShowsNotANumber) {
-  for (std::int64_t bad = 0; bad < size; ++bad) {
+  for (int64_t bad = 0; bad < size; ++bad) {
     std::vector<float> x{rank == bad ? std::numeric_limits<float>::quiet_NaN() : 1.0F};
     group.all_reduce(stream, tensor_of(x), Reduce::kMax,
                      scratch_of(scratch, group.all_reduce_scratch_bytes(1, DType::kFloat32)));
@@ -198,10 +197,10 @@ TEST_P(MpiCommunicatorTest, MaximumShowsNotANumber) {
 }
 
 TEST_P(MpiCommunicatorTest, BroadcastFromEveryRank) {
-  for (const std::int64_t n : {0, 1, 1777}) {
-    for (std::int64_t root = 0; root < size; ++root) {
+  for (const int64_t n : {0, 1, 1777}) {
+    for (int64_t root = 0; root < size; ++root) {
       std::vector<float> x = samples<float>(rank, n);
-      const std::int64_t before = group.bytes_sent();
+      const int64_t before = group.bytes_sent();
       group.broadcast(stream, tensor_of(x), root);
       EXPECT_TRUE(same(x, samples<float>(root, n)));
       expect_bytes_as_planned(before,
@@ -211,12 +210,12 @@ TEST_P(MpiCommunicatorTest, BroadcastFromEveryRank) {
 }
 
 TEST_P(MpiCommunicatorTest, ExchangeAlongARing) {
-  for (std::int64_t shift = 0; shift < size; ++shift) {
-    const std::int64_t to = (rank + shift) % size, from = (rank - shift + size) % size;
+  for (int64_t shift = 0; shift < size; ++shift) {
+    const int64_t to = (rank + shift) % size, from = (rank - shift + size) % size;
     // Each sends as many elements as its number says.
     std::vector<float> send = samples<float>(rank, 300 + 40 * rank),
-                       receive(static_cast<std::size_t>(300 + 40 * from));
-    const std::int64_t before = group.bytes_sent();
+                       receive(static_cast<size_t>(300 + 40 * from));
+    const int64_t before = group.bytes_sent();
     group.exchange(stream, tensor_of(send), to, tensor_of(receive), from);
     EXPECT_TRUE(same(receive, samples<float>(from, 300 + 40 * from)));
     expect_bytes_as_planned(before, [&](Communicator& planned) {
@@ -226,11 +225,11 @@ TEST_P(MpiCommunicatorTest, ExchangeAlongARing) {
 }
 
 TEST_P(MpiCommunicatorTest, TextsOfAllRanks) {
-  const std::int64_t before = group.bytes_sent();
-  const auto texts = group.all_gather_text(std::string(static_cast<std::size_t>(rank * 700), 'a'));
-  ASSERT_EQ(static_cast<std::int64_t>(texts.size()), size);
-  for (std::int64_t r = 0; r < size; ++r)
-    EXPECT_EQ(texts[static_cast<std::size_t>(r)], std::string(static_cast<std::size_t>(r * 700), 'a'));
+  const int64_t before = group.bytes_sent();
+  const auto texts = group.all_gather_text(std::string(static_cast<size_t>(rank * 700), 'a'));
+  ASSERT_EQ(static_cast<int64_t>(texts.size()), size);
+  for (int64_t r = 0; r < size; ++r)
+    EXPECT_EQ(texts[static_cast<size_t>(r)], std::string(static_cast<size_t>(r * 700), 'a'));
   group.barrier();
   EXPECT_EQ(group.bytes_sent(), before) << "only tensors count";
 }
@@ -241,14 +240,13 @@ TEST_P(MpiCommunicatorTest, SplitOrdersByKey) {
   EXPECT_EQ(backwards->name(), "backwards");
   const auto parity = group.split(rank % 2, rank, "parity");
   EXPECT_EQ(parity->size(), (size + (rank % 2 == 0 ? 1 : 0)) / 2);
-  std::vector<std::int32_t> own{static_cast<std::int32_t>(rank)},
-      all(static_cast<std::size_t>(parity->size()));
+  std::vector<int32_t> own{static_cast<int32_t>(rank)}, all(static_cast<size_t>(parity->size()));
   parity->all_gather(stream, tensor_of(own), tensor_of(all)).wait();
-  for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i], static_cast<std::int32_t>(2 * i) + rank % 2);
+  for (size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i], static_cast<int32_t>(2 * i) + rank % 2);
 }
 
 TEST_P(MpiCommunicatorTest, SameBitsEveryTime) {
-  const std::int64_t n = 5000;
+  const int64_t n = 5000;
   std::vector<float> first;
   for (int turn = 0; turn < 20; ++turn) {
     std::vector<float> x = samples<float>(rank, n);
@@ -260,10 +258,9 @@ TEST_P(MpiCommunicatorTest, SameBitsEveryTime) {
 }
 
 TEST_P(MpiCommunicatorTest, DroppedPendingWaits) {
-  std::vector<float> own = samples<float>(rank, 3000), all(static_cast<std::size_t>(3000 * size));
+  std::vector<float> own = samples<float>(rank, 3000), all(static_cast<size_t>(3000 * size));
   { const Pending pending = group.all_gather(stream, tensor_of(own), tensor_of(all)); }
-  for (std::int64_t r = 0; r < size; ++r)
-    EXPECT_EQ(all[static_cast<std::size_t>(r * 3000 + 2999)], sample(r, 2999));
+  for (int64_t r = 0; r < size; ++r) EXPECT_EQ(all[static_cast<size_t>(r * 3000 + 2999)], sample(r, 2999));
 }
 
 INSTANTIATE_TEST_SUITE_P(Paths, MpiCommunicatorTest, testing::Values(Path::kMpi, Path::kStaged),

@@ -11,7 +11,7 @@
 namespace ripstop {
 
 /// Length of a message in these tests: short, so that ordinary sizes travel in pieces.
-inline constexpr std::int64_t kPieceBytes = 1000;
+inline constexpr int64_t kPieceBytes = 1000;
 
 /// Made by rank_tests_main.cpp before the first test.
 MpiWorld& test_world();
@@ -22,18 +22,17 @@ const Device& test_device();
 /// A tensor over a vector.
 template <class T>
 Tensor tensor_of(std::vector<T>& elements) {
-  return {elements.data(), DTypeOf<T>::value, Shape{static_cast<std::int64_t>(elements.size())},
-          Device::cpu()};
+  return {elements.data(), DTypeOf<T>::value, Shape{static_cast<int64_t>(elements.size())}, Device::cpu()};
 }
 
 /// `bytes` bytes of scratch.
-inline Tensor scratch_of(std::vector<float>& memory, std::int64_t bytes) {
-  memory.resize(static_cast<std::size_t>(bytes / 4 + 1));
+inline Tensor scratch_of(std::vector<float>& memory, int64_t bytes) {
+  memory.resize(static_cast<size_t>(bytes / 4 + 1));
   return tensor_of(memory);
 }
 
 /// An element that differs between ranks and places, with a long fraction in float32.
-inline float sample(std::int64_t rank, std::int64_t i) {
+inline float sample(int64_t rank, int64_t i) {
   return (static_cast<float>((rank * 7919 + i * 104729) % 2003) - 1001.0F) / 37.0F;
 }
 

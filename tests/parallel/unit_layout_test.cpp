@@ -33,7 +33,7 @@ void each_range(const UnitSpec& unit, int64_t tensor, int64_t fsdp, Visit visit)
   for (int64_t t = 0; t < tensor; ++t) {
     const UnitLayout layout(unit, tensor, t, fsdp);
     for (int64_t f = 0; f < fsdp; ++f)
-      visit(layout, t, f * layout.range_elements(), (f + 1) * layout.range_elements());
+      visit(layout, t, f * layout.shard_elements(), (f + 1) * layout.shard_elements());
   }
 }
 
@@ -106,7 +106,7 @@ TEST(UnitLayout, SizesAreEqualOnAllSlicesAndPadded) {
   each_mesh([](const UnitSpec& unit, int64_t tensor, int64_t fsdp) {
     const UnitLayout first(unit, tensor, 0, fsdp);
     EXPECT_EQ(first.elements() % (fsdp * UnitLayout::kGrain), 0);
-    EXPECT_EQ(first.range_elements() * fsdp, first.elements());
+    EXPECT_EQ(first.shard_elements() * fsdp, first.elements());
     EXPECT_EQ(first.replicated_elements() % UnitLayout::kGrain, 0);
     for (const int64_t offset : first.tensor_offsets()) EXPECT_EQ(offset % UnitLayout::kGrain, 0);
     for (int64_t t = 1; t < tensor; ++t) {

@@ -7,7 +7,7 @@
 #include <charconv>
 #include <chrono>
 
-#include "model/error.h"
+#include "model/core/error.h"
 
 namespace ripstop {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "data/io.h"
 #include "train/checkpoint/checkpoint_reader.h"
-#include "train/checkpoint/io.h"
 #include "train/checkpoint/manifest.h"
 
 namespace ripstop {

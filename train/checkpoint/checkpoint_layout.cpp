@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-#include "model/error.h"
+#include "model/core/error.h"
 
 namespace ripstop {
 namespace {
@@ -74,8 +74,8 @@ std::vector<StoredRange> ranges_of(const std::vector<UnitLayout>& layouts, const
     const UnitLayout& layout = layouts[u];
     if (static_cast<int64_t>(u) % place.mesh.replicate != place.replicate_index) continue;
     const int64_t shared = place.tensor_index == 0 ? 0 : layout.replicated_elements();
-    const int64_t end = (place.fsdp_index + 1) * layout.range_elements();
-    const int64_t begin = std::max(place.fsdp_index * layout.range_elements(), shared);
+    const int64_t end = (place.fsdp_index + 1) * layout.shard_elements();
+    const int64_t begin = std::max(place.fsdp_index * layout.shard_elements(), shared);
     if (begin < end) ranges.push_back({static_cast<int64_t>(u), begin, end});
   }
   return ranges;

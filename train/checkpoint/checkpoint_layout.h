@@ -43,7 +43,7 @@ inline constexpr int kUnitStateCount = 3;
 /// "master", "first_moment", "second_moment".
 const char* name(UnitState state);
 
-/// This rank's range of one unit, in host memory: range_elements() floats each, range fsdp_index of the flat
+/// This rank's range of one unit, in host memory: shard_elements() floats each, range fsdp_index of the flat
 /// buffer. Saving reads them, loading overwrites them (moments may be null there: left in the file).
 /// Borrowed.
 struct UnitStates {

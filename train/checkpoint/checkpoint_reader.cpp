@@ -5,7 +5,7 @@
 #include <chrono>
 #include <set>
 
-#include "model/error.h"
+#include "model/core/error.h"
 #include "parallel/agreement.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/file_blocks.h"
@@ -20,7 +20,7 @@ float* array_of(const UnitStates& unit, int state) {
 std::vector<TargetRange> targets_of(const std::vector<UnitStates>& units, int64_t fsdp_index) {
   std::vector<TargetRange> targets;
   for (const UnitStates& unit : units) {
-    const int64_t range = unit.layout->range_elements();
+    const int64_t range = unit.layout->shard_elements();
     targets.push_back({unit.layout, fsdp_index * range, (fsdp_index + 1) * range});
   }
   return targets;
@@ -42,7 +42,7 @@ void check_coverage(const std::vector<Piece>& pieces, const std::vector<TargetRa
 void zero(const std::vector<UnitStates>& units) {
   for (const UnitStates& unit : units)
     for (int state = 0; state < kUnitStateCount; ++state)
-      if (float* array = array_of(unit, state)) std::fill(array, array + unit.layout->range_elements(), 0.0f);
+      if (float* array = array_of(unit, state)) std::fill(array, array + unit.layout->shard_elements(), 0.0f);
 }
 
 void read_piece(BlockReader& reader, const Piece& piece, const FileBlocks::Array& array, float* target) {
@@ -197,7 +197,7 @@ void load_weights(Io& io, const Checkpoint& checkpoint, Communicator& world,
     check_same_parameters(checkpoint.manifest, units);
     for (size_t u = 0; u < units.size(); ++u) {
       const int64_t elements = units[u].layout->elements();
-      RIPSTOP_CHECK(elements == units[u].layout->range_elements(), "{} is laid out for several shards",
+      RIPSTOP_CHECK(elements == units[u].layout->shard_elements(), "{} is laid out for several shards",
                     units[u].layout->unit().name);
       RIPSTOP_CHECK(elements <= std::ssize(staging), "{} elements for a unit of {}", staging.size(),
                     elements);

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "data/io.h"
 #include "parallel/communicator.h"
 #include "train/checkpoint/checkpoint_layout.h"
-#include "train/checkpoint/io.h"
 #include "train/checkpoint/manifest.h"
 
 namespace ripstop {

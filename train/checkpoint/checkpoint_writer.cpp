@@ -9,12 +9,12 @@
 #include <utility>
 
 #include "data/hash.h"
-#include "model/error.h"
+#include "model/core/error.h"
 #include "parallel/agreement.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/file_blocks.h"
 #include "train/checkpoint/rank_file.h"
-#include "train/version.h"
+#include "train/machine/version.h"
 
 namespace ripstop {
 namespace {
@@ -81,8 +81,8 @@ CheckpointWriter::Impl::Impl(Io& io, std::filesystem::path directory, Communicat
   ranges_ = stored_ranges(specs_, place);
   for (const StoredRange& range : ranges_) {
     const UnitStates& unit = units[static_cast<size_t>(range.unit)];
-    const int64_t skipped = range.begin - place.fsdp_index * unit.layout->range_elements();
-    RIPSTOP_CHECK(skipped >= 0 && skipped + range.elements() <= unit.layout->range_elements(),
+    const int64_t skipped = range.begin - place.fsdp_index * unit.layout->shard_elements();
+    RIPSTOP_CHECK(skipped >= 0 && skipped + range.elements() <= unit.layout->shard_elements(),
                   "unit {} has another layout", unit.layout->unit().name);
     for (const float* state : {unit.master, unit.first_moment, unit.second_moment})
       sources_.push_back(state + skipped);

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "data/io.h"
 #include "parallel/communicator.h"
 #include "parallel/unit_layout.h"
 #include "train/checkpoint/checkpoint_layout.h"
-#include "train/checkpoint/io.h"
 #include "train/checkpoint/manifest.h"
 #include "train/checkpoint/run_lock.h"
 

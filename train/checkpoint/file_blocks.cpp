@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "data/hash.h"
-#include "model/error.h"
+#include "model/core/error.h"
 
 namespace ripstop {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "train/checkpoint/io.h"
+#include "data/io.h"
 #include "train/checkpoint/manifest.h"
 
 namespace ripstop {

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "data/hash.h"
-#include "model/error.h"
+#include "model/core/error.h"
 
 namespace ripstop {
 namespace {

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "data/io.h"
 #include "model/config.h"
 #include "model/parameter.h"
 #include "train/checkpoint/checkpoint_layout.h"
-#include "train/checkpoint/io.h"
 
 namespace ripstop {
 

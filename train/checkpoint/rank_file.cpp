@@ -6,7 +6,7 @@
 
 #include "data/hash.h"
 #include "data/hdf5.h"
-#include "model/error.h"
+#include "model/core/error.h"
 
 namespace ripstop {
 namespace {

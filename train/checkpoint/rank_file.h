@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "data/io.h"
 #include "train/checkpoint/checkpoint_layout.h"
 #include "train/checkpoint/file_blocks.h"
-#include "train/checkpoint/io.h"
 
 namespace ripstop {
 

@@ -16,7 +16,7 @@
 #include <sstream>
 #include <thread>
 
-#include "model/error.h"
+#include "model/core/error.h"
 
 namespace ripstop {
 namespace {

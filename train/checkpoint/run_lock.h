@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "train/checkpoint/io.h"
+#include "data/io.h"
 
 namespace ripstop {
 

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "data/hash.h"
-#include "model/error.h"
+#include "model/core/error.h"
 #include "train/checkpoint/file_blocks.h"
 #include "train/checkpoint/manifest.h"
 

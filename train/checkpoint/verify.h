@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "train/checkpoint/io.h"
+#include "data/io.h"
 
 namespace ripstop {
 

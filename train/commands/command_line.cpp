@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "train/nearest_name.h"
+#include "train/config/nearest_name.h"
 
 namespace ripstop {
 namespace {

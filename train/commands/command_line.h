@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "model/error.h"
+#include "model/core/error.h"
 
 namespace ripstop {
 

@@ -2,7 +2,7 @@
 #include <fmt/core.h>
 
 #include "train/commands/commands.h"
-#include "train/run_config.h"
+#include "train/config/run_config.h"
 
 namespace ripstop {
 

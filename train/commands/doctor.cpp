@@ -10,10 +10,10 @@
 #include "model/device/cuda_machine.h"
 #include "parallel/mpi_world.h"
 #include "train/commands/commands.h"
-#include "train/link_speed.h"
-#include "train/machine.h"
-#include "train/progress.h"
-#include "train/version.h"
+#include "train/machine/link_speed.h"
+#include "train/machine/machine.h"
+#include "train/machine/version.h"
+#include "train/report/human_text.h"
 
 namespace ripstop {
 namespace {

@@ -5,13 +5,14 @@
 #include <nlohmann/json.hpp>
 
 #include "data/hash.h"
+#include "data/whole_file.h"
 #include "train/commands/commands.h"
 #include "train/commands/model_arguments.h"
 #include "train/evaluate/evaluation.h"
 #include "train/evaluate/rouge.h"
 #include "train/generate/trained_model.h"
-#include "train/progress.h"
-#include "train/whole_file.h"
+#include "train/report/human_text.h"
+#include "train/report/progress.h"
 
 namespace ripstop {
 namespace {
@@ -24,7 +25,7 @@ struct EvaluateArguments {
   std::string data;
   std::string split = "test";
   std::string output;
-  std::int64_t limit = 0;
+  int64_t limit = 0;
   bool json = false;
 };
 
@@ -50,8 +51,8 @@ struct Subject {
   TokenDataset dataset;
   Tokenizer tokenizer;
   fs::path output;
-  std::int64_t max_new_tokens = 0;
-  std::int64_t examples = 0;  ///< whose summaries are written
+  int64_t max_new_tokens = 0;
+  int64_t examples = 0;  ///< whose summaries are written
 };
 
 Subject find_subject(Io& io, Communicator& world, const EvaluateArguments& given) {
@@ -143,7 +144,7 @@ class Shown {
  public:
   Shown(bool speaks, bool json, const char* what, const char* unit)
       : speaks_(speaks), stream_(json ? stderr : stdout), what_(what), unit_(unit) {}
-  void operator()(std::int64_t done, std::int64_t total) {
+  void operator()(int64_t done, int64_t total) {
     if (!speaks_) return;
     if (!progress_) progress_.emplace(stream_, what_, unit_, total, done);
     if (done < total)
@@ -178,8 +179,8 @@ Scores measure(InferenceModel& model, const Subject& subject, bool json) {
   write_predictions(model, subject.dataset, subject.tokenizer, subject.examples, subject.max_new_tokens,
                     file ? &*file : nullptr, summaries);
   if (!speaks) return scores;
-  for (std::int64_t i = 0; i < subject.examples; ++i) {
-    const Prediction& prediction = file->predictions()[static_cast<std::size_t>(i)];
+  for (int64_t i = 0; i < subject.examples; ++i) {
+    const Prediction& prediction = file->predictions()[static_cast<size_t>(i)];
     scores.rouge.add(rouge(prediction.reference, prediction.summary));
   }
   return scores;
@@ -191,7 +192,7 @@ void evaluate(MpiWorld& world, const EvaluateArguments& given) {
   const Device device = inference_device(world, subject.trained);
   LoadedModel model(io, world, subject.trained,
                     inference_options(subject.trained, device,
-                                      std::clamp<std::int64_t>(subject.examples, 1, given.model.batch_size),
+                                      std::clamp<int64_t>(subject.examples, 1, given.model.batch_size),
                                       subject.examples > 0 ? subject.max_new_tokens : 0),
                     device);
   const bool speaks = model.mesh().world().rank() == 0;

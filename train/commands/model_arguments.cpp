@@ -2,7 +2,7 @@
 
 namespace ripstop {
 
-void ModelArguments::add_to(CLI::App& app, std::int64_t batch) {
+void ModelArguments::add_to(CLI::App& app, int64_t batch) {
   batch_size = batch;
   app.add_option("PATH", path, "a run's directory, or one checkpoint")->required();
   app.add_option("--checkpoint", checkpoint, "best, latest or a step")->capture_default_str();

@@ -10,11 +10,11 @@ namespace ripstop {
 struct ModelArguments {
   std::string path;
   std::string checkpoint = "best";
-  std::int64_t max_new_tokens = 0;  ///< 0: the config's
-  std::int64_t batch_size = 0;
+  int64_t max_new_tokens = 0;  ///< 0: the config's
+  int64_t batch_size = 0;
 
   /// Binds the options to `app`; `batch` is --batch-size where it is not given.
-  void add_to(CLI::App& app, std::int64_t batch);
+  void add_to(CLI::App& app, int64_t batch);
 };
 
 }  // namespace ripstop

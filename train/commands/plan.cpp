@@ -12,9 +12,9 @@
 #include "model/device/cuda_machine.h"
 #include "model/kernels/cpu/processor.h"
 #include "train/commands/commands.h"
-#include "train/machine.h"
-#include "train/progress.h"
-#include "train/resolved_run.h"
+#include "train/machine/machine.h"
+#include "train/plan/resolved_run.h"
+#include "train/report/human_text.h"
 
 namespace ripstop {
 namespace {
@@ -57,7 +57,7 @@ void print_for_people(const ResolvedRun& run, const RunTarget& target, const Flo
 
 /// Bytes that "64GiB", "80 gb", "1.5T" stand for; GB and GiB are both 2^30. A bare number would be bytes,
 /// which nobody means.
-std::optional<std::int64_t> parse_memory(const std::string& text) {
+std::optional<int64_t> parse_memory(const std::string& text) {
   constexpr std::string_view kUnits = "KMGT";
   if (text.empty()) return std::nullopt;
   char* end = nullptr;
@@ -68,25 +68,25 @@ std::optional<std::int64_t> parse_memory(const std::string& text) {
   std::string unit;
   for (; *end != '\0'; ++end)
     if (*end != ' ') unit += static_cast<char>(std::toupper(static_cast<unsigned char>(*end)));
-  const std::size_t power = unit.empty() ? std::string_view::npos : kUnits.find(unit.front());
+  const size_t power = unit.empty() ? std::string_view::npos : kUnits.find(unit.front());
   const std::string rest = unit.empty() ? "" : unit.substr(1);
   const double bytes =
       power == std::string_view::npos ? 0 : std::ldexp(number, 10 * static_cast<int>(power + 1));
   if (!(bytes >= 1 && bytes < 1e18) || (rest != "" && rest != "B" && rest != "IB"))
     throw CommandLineError(fmt::format("--device-memory {} is no amount of memory", text), "as in 80GiB");
-  return static_cast<std::int64_t>(bytes);
+  return static_cast<int64_t>(bytes);
 }
 
 /// How many threads a CPU rank will have: what is given, else what OpenMP is told, else its share of as many
 /// cores as there are here, as slurm/launch.sh deals them out. Workspaces grow with them.
-void plan_for_threads(std::int64_t cpus_per_task, std::int64_t ranks_of_node) {
+void plan_for_threads(int64_t cpus_per_task, int64_t ranks_of_node) {
   if (cpus_per_task == 0 && std::getenv("OMP_NUM_THREADS") != nullptr) return;
-  const std::int64_t share = look_at_machine().cores_allowed / std::max<std::int64_t>(ranks_of_node, 1);
-  set_cpu_threads(cpus_per_task > 0 ? cpus_per_task : std::max<std::int64_t>(share, 1));
+  const int64_t share = look_at_machine().cores_allowed / std::max<int64_t>(ranks_of_node, 1);
+  set_cpu_threads(cpus_per_task > 0 ? cpus_per_task : std::max<int64_t>(share, 1));
 }
 
 /// The data set's vocabulary where there is one; a plan can do without.
-std::int64_t vocabulary_at(const std::string& directory) {
+int64_t vocabulary_at(const std::string& directory) {
   const std::filesystem::path file = std::filesystem::path(directory) / "train.h5";
   if (directory.empty() || !std::filesystem::exists(file)) return 0;
   return TokenDataset(file).header().vocabulary_size;
@@ -97,7 +97,7 @@ std::int64_t vocabulary_at(const std::string& directory) {
 ExitCode run_plan(CLI::App& app, const Arguments& arguments) {
   std::string config_file, device, device_memory;
   std::vector<std::string> overrides;
-  std::int64_t nodes = 0, tasks = 0, cpus_per_task = 0;
+  int64_t nodes = 0, tasks = 0, cpus_per_task = 0;
   bool json = false;
   app.add_option("CONFIG", config_file, "TOML file")->required();
   app.add_option("overrides", overrides, "section.key=value, stronger than the file");
@@ -120,17 +120,15 @@ ExitCode run_plan(CLI::App& app, const Arguments& arguments) {
 
   const RunConfig config = load_run_config(config_file, overrides);
   RunTarget target;
-  const std::int64_t asked = config.mesh.replicate * config.mesh.fsdp.value_or(1) * config.mesh.tensor;
-  target.ranks =
-      nodes > 0 || tasks > 0 ? std::max<std::int64_t>(nodes, 1) * std::max<std::int64_t>(tasks, 1) : asked;
+  const int64_t asked = config.mesh.replicate * config.mesh.fsdp.value_or(1) * config.mesh.tensor;
+  target.ranks = nodes > 0 || tasks > 0 ? std::max<int64_t>(nodes, 1) * std::max<int64_t>(tasks, 1) : asked;
   const bool automatic = device.empty() && config.run.device == DeviceChoice::kAuto;
   const bool cuda = device == "cuda" || (device.empty() && config.run.device == DeviceChoice::kCuda) ||
                     (automatic && cuda_device_count() > 0);
   target.device = cuda ? DeviceKind::kCuda : DeviceKind::kCpu;
   target.fast_bfloat16 = cuda || look_at_machine().fast_bfloat16;
   target.device_memory_bytes = parse_memory(device_memory);
-  if (!cuda)
-    plan_for_threads(cpus_per_task, tasks > 0 ? tasks : target.ranks / std::max<std::int64_t>(nodes, 1));
+  if (!cuda) plan_for_threads(cpus_per_task, tasks > 0 ? tasks : target.ranks / std::max<int64_t>(nodes, 1));
   target.dataset_vocabulary = vocabulary_at(config.data.directory);
   if (tasks > 0 && tasks % config.mesh.tensor != 0 && !config.mesh.allow_tensor_across_nodes)
     throw Error(

@@ -14,7 +14,7 @@
 #include <optional>
 
 #include "train/commands/commands.h"
-#include "train/progress.h"
+#include "train/report/progress.h"
 
 namespace ripstop {
 namespace {

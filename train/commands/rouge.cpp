@@ -5,9 +5,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "data/text_lines.h"
 #include "train/commands/commands.h"
-#include "train/progress.h"
-#include "train/text_lines.h"
+#include "train/report/human_text.h"
 
 namespace ripstop {
 

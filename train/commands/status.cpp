@@ -8,12 +8,12 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "train/checkpoint/io.h"
+#include "data/io.h"
 #include "train/checkpoint/manifest.h"
 #include "train/checkpoint/run_lock.h"
 #include "train/commands/commands.h"
-#include "train/metrics.h"
-#include "train/progress.h"
+#include "train/report/human_text.h"
+#include "train/report/metrics.h"
 
 namespace ripstop {
 namespace {

@@ -13,7 +13,7 @@
 #include "train/generate/document_lines.h"
 #include "train/generate/trained_model.h"
 #include "train/generate/write_texts.h"
-#include "train/progress.h"
+#include "train/report/progress.h"
 
 namespace ripstop {
 namespace {
@@ -92,10 +92,10 @@ class DocumentInput {
   }
 
   /// How many there are; 0 where that is not known.
-  std::int64_t total() const { return total_; }
+  int64_t total() const { return total_; }
 
   /// Up to `most` more.
-  std::vector<DocumentLine> next(std::int64_t most) {
+  std::vector<DocumentLine> next(int64_t most) {
     std::vector<DocumentLine> read;
     if (first_) read.push_back(*std::exchange(first_, std::nullopt));
     while (std::ssize(read) < most) {
@@ -109,7 +109,7 @@ class DocumentInput {
  private:
   TextLines lines_;
   std::optional<DocumentLine> first_;
-  std::int64_t total_ = 0;
+  int64_t total_ = 0;
 };
 
 // That the run was trained on: its own copy, else its data set's.
@@ -141,7 +141,7 @@ Tokenizer tokenizer_of(const TrainedModel& trained) {
 class Summarizer {
  public:
   Summarizer(InferenceModel& model, const Tokenizer& tokenizer, const PromptTemplate& prompt,
-             std::int64_t max_new_tokens)
+             int64_t max_new_tokens)
       : model_(model), tokenizer_(tokenizer), prompt_(prompt), max_new_tokens_(max_new_tokens) {}
 
   /// The summaries of rank 0's `documents`, on every rank; none where it has none. Collective.
@@ -149,14 +149,14 @@ class Summarizer {
     DeviceMesh& mesh = model_.model().mesh();
     const std::vector<std::string> all =
         merge_dealt({mesh.world().all_gather_text(speaks() ? packed(documents) : "").front()});
-    auto next = static_cast<std::size_t>(mesh.data_rank());
+    auto next = static_cast<size_t>(mesh.data_rank());
     std::vector<std::string> own;
     write_texts(
         model_, tokenizer_, max_new_tokens_,
         [&]() -> std::optional<EncodedPrompt> {
           if (next >= all.size()) return std::nullopt;
-          const std::size_t document = next;
-          next += static_cast<std::size_t>(mesh.data_ranks());
+          const size_t document = next;
+          next += static_cast<size_t>(mesh.data_ranks());
           return prompt_.encode(all[document]);
         },
         [&](std::string text) { own.push_back(std::move(text)); });
@@ -169,14 +169,14 @@ class Summarizer {
   InferenceModel& model_;
   const Tokenizer& tokenizer_;
   const PromptTemplate& prompt_;
-  std::int64_t max_new_tokens_;
+  int64_t max_new_tokens_;
 };
 
 /// `input` and `output` are rank 0's.
 void summarize_all(Summarizer& summarizer, std::optional<DocumentInput>& input,
-                   std::optional<SummaryOutput>& output, std::int64_t at_once) {
+                   std::optional<SummaryOutput>& output, int64_t at_once) {
   Progress progress(stderr, "summarize", "documents", input ? input->total() : 0);
-  std::int64_t done = 0;
+  int64_t done = 0;
   while (true) {
     std::vector<DocumentLine> read;
     if (input) read = input->next(at_once);
@@ -184,7 +184,7 @@ void summarize_all(Summarizer& summarizer, std::optional<DocumentInput>& input,
     for (const DocumentLine& line : read) documents.push_back(line.document);
     const std::vector<std::string> summaries = summarizer.run(documents);
     if (summaries.empty()) break;
-    for (std::size_t i = 0; i < read.size(); ++i) output->write(with_summary(read[i].line, summaries[i]));
+    for (size_t i = 0; i < read.size(); ++i) output->write(with_summary(read[i].line, summaries[i]));
     done += std::ssize(summaries);
     if (summarizer.speaks()) progress.update(done);
   }
@@ -208,7 +208,7 @@ void summarize(MpiWorld& world, const SummarizeArguments& given) {
   });
   const Tokenizer tokenizer = tokenizer_of(trained);
   const PromptTemplate prompt(tokenizer, template_of(trained, given.prompt_template));
-  const std::int64_t max_new_tokens =
+  const int64_t max_new_tokens =
       given.model.max_new_tokens > 0 ? given.model.max_new_tokens : trained.config.generation.max_new_tokens;
   const Device device = inference_device(world, trained);
   LoadedModel model(io, world, trained,

@@ -4,8 +4,8 @@
 #include <cstdio>
 
 #include "train/commands/commands.h"
-#include "train/stop_signal.h"
-#include "train/trainer.h"
+#include "train/run/stop_signal.h"
+#include "train/run/trainer.h"
 
 namespace ripstop {
 
@@ -26,7 +26,7 @@ ExitCode run_train(CLI::App& app, const Arguments& arguments) {
     TrainerOptions options{.config = load_run_config(config_file, overrides),
                            .argv = {"ripstop", "train"},
                            .say = {},
-                           .stop_asked = [&] { return stop.asked(); }};
+                           .stop_requested = [&] { return stop.requested(); }};
     options.argv.insert(options.argv.end(), arguments.begin(), arguments.end());
     options.say = [](const std::string& line) {
       fmt::print("{}\n", line);

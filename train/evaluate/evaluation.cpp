@@ -7,20 +7,20 @@
 #include "parallel/agreement.h"
 #include "train/generate/dealt_texts.h"
 #include "train/generate/write_texts.h"
-#include "train/run_data.h"
+#include "train/step/host_tokens.h"
 
 namespace ripstop {
 namespace {
 
 // Examples a slot between two gatherings: more lose more to an interruption, fewer wait more often for the
 // slowest.
-constexpr std::int64_t kExamplesPerSlot = 4;
+constexpr int64_t kExamplesPerSlot = 4;
 
 // The sum over replicas; ranks of a tensor group hold equal numbers, so one of them speaks.
 double sum_over_replicas(DeviceMesh& mesh, double own) {
   double sum = 0;
   const std::vector<std::string> texts = mesh.world().all_gather_text(fmt::format("{}", own));
-  for (std::size_t rank = 0; rank < texts.size(); rank += static_cast<std::size_t>(mesh.sizes().tensor))
+  for (size_t rank = 0; rank < texts.size(); rank += static_cast<size_t>(mesh.sizes().tensor))
     sum += std::stod(texts[rank]);
   return sum;
 }
@@ -29,7 +29,7 @@ double sum_over_replicas(DeviceMesh& mesh, double own) {
 
 SplitLoss split_loss(InferenceModel& model, const TokenDataset& dataset, LossOn loss_on, ReportShare report) {
   DeviceMesh& mesh = model.model().mesh();
-  const std::int64_t sequences = model.options().sequences();
+  const int64_t sequences = model.options().sequences();
   BatchLoader loader(dataset, {.sequence_length = model.options().context,
                                .loss_on = loss_on,
                                .shuffle = false,
@@ -39,11 +39,11 @@ SplitLoss split_loss(InferenceModel& model, const TokenDataset& dataset, LossOn 
                                .data_ranks = mesh.data_ranks(),
                                .epochs = 1});
   SplitLoss loss;
-  std::int64_t packs = 0;
+  int64_t packs = 0;
   model.take_loss();
   report(0, loader.packs_per_epoch());
   while (const std::optional<LoaderStep> step = loader.next_step()) {
-    for (std::int64_t batch = 0; batch < loader.batches_per_step(); ++batch)
+    for (int64_t batch = 0; batch < loader.batches_per_step(); ++batch)
       model.score(host_tokens(loader.next_batch()));
     loss.targets += step->target_count;
     packs += step->packs;
@@ -54,19 +54,19 @@ SplitLoss split_loss(InferenceModel& model, const TokenDataset& dataset, LossOn 
 }
 
 void write_summaries(InferenceModel& model, const TokenDataset& dataset, const Tokenizer& tokenizer,
-                     std::int64_t begin, std::int64_t end, std::int64_t max_new_tokens, TakeSummaries take) {
+                     int64_t begin, int64_t end, int64_t max_new_tokens, TakeSummaries take) {
   DeviceMesh& mesh = model.model().mesh();
-  const std::int64_t replicas = mesh.data_ranks();
-  const std::int64_t at_once = replicas * model.options().slots * kExamplesPerSlot;
-  for (std::int64_t first = begin; first < end; first += at_once) {
-    const std::int64_t last = std::min(first + at_once, end);
-    std::int64_t next = first + mesh.data_rank();
+  const int64_t replicas = mesh.data_ranks();
+  const int64_t at_once = replicas * model.options().slots * kExamplesPerSlot;
+  for (int64_t first = begin; first < end; first += at_once) {
+    const int64_t last = std::min(first + at_once, end);
+    int64_t next = first + mesh.data_rank();
     std::vector<std::string> own;
     write_texts(
         model, tokenizer, max_new_tokens,
         [&]() -> std::optional<EncodedPrompt> {
           if (next >= last) return std::nullopt;
-          const std::int64_t example = next;
+          const int64_t example = next;
           next += replicas;
           return stored_prompt(dataset, example);
         },
@@ -76,16 +76,15 @@ void write_summaries(InferenceModel& model, const TokenDataset& dataset, const T
 }
 
 void write_predictions(InferenceModel& model, const TokenDataset& dataset, const Tokenizer& tokenizer,
-                       std::int64_t examples, std::int64_t max_new_tokens, PredictionFile* file,
-                       ReportShare report) {
-  const std::int64_t there = file != nullptr ? file->count() : 0;
-  const std::int64_t begin = std::stoll(text_of_rank_0(model.model().mesh().world(), std::to_string(there)));
+                       int64_t examples, int64_t max_new_tokens, PredictionFile* file, ReportShare report) {
+  const int64_t there = file != nullptr ? file->count() : 0;
+  const int64_t begin = std::stoll(text_of_rank_0(model.model().mesh().world(), std::to_string(there)));
   report(std::min(begin, examples), examples);
   write_summaries(model, dataset, tokenizer, begin, examples, max_new_tokens,
-                  [&](std::int64_t first, const std::vector<std::string>& summaries) {
+                  [&](int64_t first, const std::vector<std::string>& summaries) {
                     if (file != nullptr) {
                       std::vector<ExampleText> written = dataset.text(first, std::ssize(summaries));
-                      for (std::size_t i = 0; i < summaries.size(); ++i)
+                      for (size_t i = 0; i < summaries.size(); ++i)
                         file->append({std::move(written[i].id), summaries[i], std::move(written[i].summary),
                                       std::move(written[i].document)});
                     }

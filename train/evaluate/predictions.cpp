@@ -6,8 +6,8 @@
 #include <string_view>
 #include <system_error>
 
-#include "model/error.h"
-#include "train/whole_file.h"
+#include "data/whole_file.h"
+#include "model/core/error.h"
 
 namespace ripstop {
 namespace {
@@ -83,7 +83,7 @@ void PredictionFile::remove_all_lines() {
 
 void PredictionFile::cut(int64_t bytes) {
   std::error_code error;
-  std::filesystem::resize_file(path_, static_cast<std::uintmax_t>(bytes), error);
+  std::filesystem::resize_file(path_, static_cast<uintmax_t>(bytes), error);
   if (error) fail(ExitCode::kStorage, "cannot cut {}: {}", path_.string(), error.message());
 }
 

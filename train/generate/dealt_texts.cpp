@@ -2,7 +2,7 @@
 
 #include <charconv>
 
-#include "model/error.h"
+#include "model/core/error.h"
 
 namespace ripstop {
 namespace {

@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "train/text_lines.h"
+#include "data/text_lines.h"
 
 namespace ripstop {
 

@@ -3,7 +3,7 @@
 #include <deque>
 #include <utility>
 
-#include "model/error.h"
+#include "model/core/error.h"
 
 namespace ripstop {
 namespace {

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "model/function_ref.h"
+#include "model/core/function_ref.h"
 
 namespace ripstop {
 

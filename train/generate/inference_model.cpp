@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
-#include "model/rounding.h"
+#include "model/core/rounding.h"
 
 namespace ripstop {
 namespace {
 
 // Rows of a fill-up document must fit into a slot, too.
-std::int64_t row_step(const InferenceOptions& options) {
+int64_t row_step(const InferenceOptions& options) {
   return std::min(InferenceModel::kRowStep, options.context);
 }
 
@@ -22,7 +22,7 @@ ShardingOptions sharding(const InferenceOptions& options) {
           .training = false};
 }
 
-Buffer ids(const Stream& stream, MemoryLedger& ledger, std::int64_t count) {
+Buffer ids(const Stream& stream, MemoryLedger& ledger, int64_t count) {
   return Buffer(stream.device(), ledger, MemoryCategory::kActivations, 4 * count);
 }
 
@@ -30,18 +30,18 @@ Tensor view(const Buffer& buffer, const Shape& shape, DType dtype = DType::kInt3
   return tensor_in(buffer, 0, dtype, shape);
 }
 
-void upload(const Stream& stream, const Buffer& to, const std::vector<std::int32_t>& from) {
+void upload(const Stream& stream, const Buffer& to, const std::vector<int32_t>& from) {
   RIPSTOP_CHECK(4 * std::ssize(from) <= to.bytes(), "{} ids for {} bytes", from.size(), to.bytes());
   copy_bytes(stream, to.data(), from.data(), 4 * std::ssize(from));
 }
 
-constexpr std::int64_t kPrefillTokens = 2048;
+constexpr int64_t kPrefillTokens = 2048;
 
 }  // namespace
 
-InferenceOptions InferenceOptions::of(const ModelConfig& model, std::int64_t sequence_length, DType compute,
-                                      std::int64_t slots, std::int64_t max_new_tokens) {
-  const std::int64_t context = std::min(sequence_length, model.max_position_embeddings);
+InferenceOptions InferenceOptions::of(const ModelConfig& model, int64_t sequence_length, DType compute,
+                                      int64_t slots, int64_t max_new_tokens) {
+  const int64_t context = std::min(sequence_length, model.max_position_embeddings);
   if (max_new_tokens >= context)
     throw Error(
         ExitCode::kUsage,
@@ -78,37 +78,37 @@ InferenceModel::InferenceModel(const ModelConfig& config, const InferenceOptions
                 options.prefill_tokens, options.context);
 }
 
-std::vector<std::int32_t> InferenceModel::append(std::span<const SlotTokens> items) {
+std::vector<int32_t> InferenceModel::append(std::span<const SlotTokens> items) {
   return items.front().first_position == 0 ? run_prompts(items) : run_step(items);
 }
 
-std::vector<std::int32_t> InferenceModel::run_prompts(std::span<const SlotTokens> items) {
+std::vector<int32_t> InferenceModel::run_prompts(std::span<const SlotTokens> items) {
   for (auto* host : {&host_token_, &host_position_, &host_slot_, &host_offset_, &host_last_row_})
     host->clear();
-  std::int64_t longest = 0;
-  const auto add = [&](std::span<const std::int32_t> tokens, std::int64_t slot) {
-    host_offset_.push_back(static_cast<std::int32_t>(host_token_.size()));
+  int64_t longest = 0;
+  const auto add = [&](std::span<const int32_t> tokens, int64_t slot) {
+    host_offset_.push_back(static_cast<int32_t>(host_token_.size()));
     host_token_.insert(host_token_.end(), tokens.begin(), tokens.end());
-    for (std::size_t p = 0; p < tokens.size(); ++p) host_position_.push_back(static_cast<std::int32_t>(p));
-    host_slot_.insert(host_slot_.end(), tokens.size(), static_cast<std::int32_t>(slot));
+    for (size_t p = 0; p < tokens.size(); ++p) host_position_.push_back(static_cast<int32_t>(p));
+    host_slot_.insert(host_slot_.end(), tokens.size(), static_cast<int32_t>(slot));
     longest = std::max(longest, std::ssize(tokens));
   };
   for (const SlotTokens& item : items) {
     add(item.tokens, item.slot);
-    host_last_row_.push_back(static_cast<std::int32_t>(host_token_.size()) - 1);
+    host_last_row_.push_back(static_cast<int32_t>(host_token_.size()) - 1);
   }
-  const std::int64_t rows = round_up(std::ssize(host_token_), row_step_);
-  const std::vector<std::int32_t> filling(static_cast<std::size_t>(rows) - host_token_.size(), 0);
+  const int64_t rows = round_up(std::ssize(host_token_), row_step_);
+  const std::vector<int32_t> filling(static_cast<size_t>(rows) - host_token_.size(), 0);
   if (!filling.empty()) add(filling, options_.slots);
-  const std::int64_t documents = std::ssize(host_offset_);
-  host_offset_.push_back(static_cast<std::int32_t>(rows));
+  const int64_t documents = std::ssize(host_offset_);
+  host_offset_.push_back(static_cast<int32_t>(rows));
   // All slots are asked, so that the head has one shape.
-  host_last_row_.resize(static_cast<std::size_t>(options_.slots), host_last_row_.front());
+  host_last_row_.resize(static_cast<size_t>(options_.slots), host_last_row_.front());
   prefill(rows, documents, longest);
   return predictions(std::ssize(items));
 }
 
-void InferenceModel::prefill(std::int64_t rows, std::int64_t documents, std::int64_t longest) {
+void InferenceModel::prefill(int64_t rows, int64_t documents, int64_t longest) {
   upload(stream_, token_, host_token_);
   upload(stream_, position_, host_position_);
   upload(stream_, slot_, host_slot_);
@@ -129,26 +129,26 @@ void InferenceModel::prefill(std::int64_t rows, std::int64_t documents, std::int
                  view(id_, {slices_, options_.slots}));
 }
 
-std::vector<std::int32_t> InferenceModel::run_step(std::span<const SlotTokens> items) {
+std::vector<int32_t> InferenceModel::run_step(std::span<const SlotTokens> items) {
   // Slots without a sequence compute something, too, at a position that their next sequence overwrites.
-  const auto slots = static_cast<std::size_t>(options_.slots);
+  const auto slots = static_cast<size_t>(options_.slots);
   host_token_.assign(slots, 0);
   host_position_.assign(slots, 0);
   for (const SlotTokens& item : items) {
     RIPSTOP_CHECK(item.tokens.size() == 1, "{} tokens in a step", item.tokens.size());
-    host_token_[static_cast<std::size_t>(item.slot)] = item.tokens[0];
-    host_position_[static_cast<std::size_t>(item.slot)] = static_cast<std::int32_t>(item.first_position);
+    host_token_[static_cast<size_t>(item.slot)] = item.tokens[0];
+    host_position_[static_cast<size_t>(item.slot)] = static_cast<int32_t>(item.first_position);
   }
   decode();
-  const std::vector<std::int32_t> of_slots = predictions(options_.slots);
-  std::vector<std::int32_t> next;
-  for (const SlotTokens& item : items) next.push_back(of_slots[static_cast<std::size_t>(item.slot)]);
+  const std::vector<int32_t> of_slots = predictions(options_.slots);
+  std::vector<int32_t> next;
+  for (const SlotTokens& item : items) next.push_back(of_slots[static_cast<size_t>(item.slot)]);
   return next;
 }
 
 void InferenceModel::decode() {
-  host_slot_.resize(static_cast<std::size_t>(options_.slots));
-  for (std::size_t s = 0; s < host_slot_.size(); ++s) host_slot_[s] = static_cast<std::int32_t>(s);
+  host_slot_.resize(static_cast<size_t>(options_.slots));
+  for (size_t s = 0; s < host_slot_.size(); ++s) host_slot_[s] = static_cast<int32_t>(s);
   upload(stream_, token_, host_token_);
   upload(stream_, position_, host_position_);
   upload(stream_, slot_, host_slot_);
@@ -158,17 +158,17 @@ void InferenceModel::decode() {
                 view(id_, {slices_, options_.slots}));
 }
 
-std::vector<std::int32_t> InferenceModel::predictions(std::int64_t count) {
-  std::vector<float> value(static_cast<std::size_t>(slices_ * options_.slots));
-  std::vector<std::int32_t> id(value.size());
+std::vector<int32_t> InferenceModel::predictions(int64_t count) {
+  std::vector<float> value(static_cast<size_t>(slices_ * options_.slots));
+  std::vector<int32_t> id(value.size());
   copy_bytes(stream_, value.data(), value_.data(), 4 * std::ssize(value));
   copy_bytes(stream_, id.data(), id_.data(), 4 * std::ssize(id));
   stream_.synchronize();
-  std::vector<std::int32_t> best(id.begin(), id.begin() + count);
-  for (std::int64_t row = 0; row < count; ++row) {
-    const auto r = static_cast<std::size_t>(row);
-    for (std::int64_t slice = 1; slice < slices_; ++slice) {
-      const auto at = static_cast<std::size_t>(slice * options_.slots + row);
+  std::vector<int32_t> best(id.begin(), id.begin() + count);
+  for (int64_t row = 0; row < count; ++row) {
+    const auto r = static_cast<size_t>(row);
+    for (int64_t slice = 1; slice < slices_; ++slice) {
+      const auto at = static_cast<size_t>(slice * options_.slots + row);
       if (value[at] <= value[r]) continue;  // slices go by ascending ids: the lowest of equals stays
       value[r] = value[at];
       best[r] = id[at];
@@ -192,8 +192,8 @@ double InferenceModel::take_loss() {
 }
 
 void InferenceModel::run_all_shapes() {
-  for (std::int64_t rows = row_step_; rows <= prompt_rows_; rows += row_step_) {
-    const std::int64_t longest = std::min(rows, options_.context);
+  for (int64_t rows = row_step_; rows <= prompt_rows_; rows += row_step_) {
+    const int64_t longest = std::min(rows, options_.context);
     prefill(rows, std::min(rows, options_.slots + 1), longest);
   }
   decode();

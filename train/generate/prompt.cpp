@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "model/error.h"
+#include "model/core/error.h"
 
 namespace ripstop {
 

@@ -4,16 +4,16 @@
 
 #include "parallel/agreement.h"
 #include "train/checkpoint/checkpoint_directory.h"
-#include "train/equal_ranks.h"
-#include "train/machine.h"
-#include "train/progress.h"
+#include "train/machine/device_choice.h"
+#include "train/machine/equal_ranks.h"
+#include "train/report/human_text.h"
 
 namespace ripstop {
 namespace {
 
 /// Elements of the largest unit of `tensor` slices: what weights come through while they are loaded.
-std::int64_t largest_unit(const ModelConfig& config, std::int64_t tensor) {
-  std::int64_t largest = 0;
+int64_t largest_unit(const ModelConfig& config, int64_t tensor) {
+  int64_t largest = 0;
   for (const UnitSpec& unit : parameter_table(config))
     largest = std::max(largest, UnitLayout(unit, tensor, 0, /*fsdp_count=*/1).elements());
   return largest;
@@ -21,7 +21,7 @@ std::int64_t largest_unit(const ModelConfig& config, std::int64_t tensor) {
 
 void require_equal_ranks(MpiWorld& world, const InferenceOptions& options) {
   Communicator& all = world.communicator();
-  const std::string& where = world.places()[static_cast<std::size_t>(all.rank())].host;
+  const std::string& where = world.places()[static_cast<size_t>(all.rank())].host;
   require_equal_programs(all, where);
   require_equal(all, ExitCode::kResources, "precision", dtype_name(options.compute), where,
                 "use nodes of one kind");
@@ -53,8 +53,8 @@ Device inference_device(MpiWorld& world, const TrainedModel& trained) {
   return choose_device(cpu ? DeviceChoice::kCpu : DeviceChoice::kAuto, world, note);
 }
 
-InferenceOptions inference_options(const TrainedModel& trained, const Device& device, std::int64_t slots,
-                                   std::int64_t max_new_tokens) {
+InferenceOptions inference_options(const TrainedModel& trained, const Device& device, int64_t slots,
+                                   int64_t max_new_tokens) {
   const bool bfloat16 =
       trained.config.precision.compute == FloatChoice::kBfloat16 && has_fast_bfloat16(device);
   return InferenceOptions::of(trained.checkpoint.manifest.state.model, trained.config.data.sequence_length,
@@ -64,17 +64,17 @@ InferenceOptions inference_options(const TrainedModel& trained, const Device& de
 MeshSizes inference_mesh(MpiWorld& world, const ModelConfig& config, const InferenceOptions& options,
                          const Device& device) {
   require_equal_ranks(world, options);
-  const std::int64_t ranks = world.communicator().size();
-  const std::int64_t share =
-      std::max<std::int64_t>(free_memory_of_rank_bytes(world, device) - library_bytes(device.kind), 0);
-  const std::int64_t weights = parameter_count(config) * element_bytes(options.compute);
+  const int64_t ranks = world.communicator().size();
+  const int64_t share =
+      std::max<int64_t>(free_memory_of_rank_bytes(world, device) - library_bytes(device.kind), 0);
+  const int64_t weights = parameter_count(config) * element_bytes(options.compute);
   std::string needs;
-  for (std::int64_t tensor = 1; tensor <= ranks; ++tensor) {
+  for (int64_t tensor = 1; tensor <= ranks; ++tensor) {
     if (ranks % tensor != 0 || config.num_attention_heads % tensor != 0 ||
         config.num_key_value_heads % tensor != 0)
       continue;
     const MeshSizes mesh{.replicate = ranks / tensor, .fsdp = 1, .tensor = tensor};
-    std::int64_t bytes = weights / tensor;
+    int64_t bytes = weights / tensor;
     if (bytes <= share)
       bytes = plan_inference(config, options, mesh, {}, device.kind).memory.total() +
               4 * largest_unit(config, tensor);
@@ -98,11 +98,11 @@ LoadedModel::LoadedModel(Io& io, MpiWorld& world, const TrainedModel& trained,
   std::vector<FsdpUnit>& units = model_.model().units();
   std::vector<const UnitLayout*> layouts;
   for (const FsdpUnit& unit : units) layouts.push_back(&unit.layout());
-  const std::int64_t largest = largest_unit(trained.checkpoint.manifest.state.model, mesh_.sizes().tensor);
+  const int64_t largest = largest_unit(trained.checkpoint.manifest.state.model, mesh_.sizes().tensor);
   const Buffer staging(Device::cpu(), ledger_, MemoryCategory::kWorkspace, 4 * largest);
   load_weights(io, trained.checkpoint, mesh_.world(), layouts,
-               {static_cast<float*>(staging.data()), static_cast<std::size_t>(largest)},
-               [&](std::size_t unit, std::span<const float> weights) { units[unit].set_range(0, weights); });
+               {static_cast<float*>(staging.data()), static_cast<size_t>(largest)},
+               [&](size_t unit, std::span<const float> weights) { units[unit].set_shard(0, weights); });
 }
 
 }  // namespace ripstop

@@ -5,8 +5,8 @@
 
 #include "parallel/device_mesh.h"
 #include "train/checkpoint/checkpoint_reader.h"
+#include "train/config/run_config.h"
 #include "train/generate/inference_model.h"
-#include "train/run_config.h"
 
 namespace ripstop {
 
@@ -27,8 +27,8 @@ TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& 
 Device inference_device(MpiWorld& world, const TrainedModel& trained);
 
 /// InferenceOptions::of the trained model, in its precision (float32 where the device has no bfloat16).
-InferenceOptions inference_options(const TrainedModel& trained, const Device& device, std::int64_t slots,
-                                   std::int64_t max_new_tokens);
+InferenceOptions inference_options(const TrainedModel& trained, const Device& device, int64_t slots,
+                                   int64_t max_new_tokens);
 
 /// The mesh replicate x 1 x the smallest tensor whose ranks fit into the memory of their nodes. Collective.
 /// Throws Error(kResources), with the numbers, where none does, and where ranks run different builds, on

@@ -5,13 +5,13 @@ namespace {
 
 std::string trimmed(const std::string& text) {
   constexpr const char* kWhite = " \t\r\n";
-  const std::size_t begin = text.find_first_not_of(kWhite);
+  const size_t begin = text.find_first_not_of(kWhite);
   return begin == std::string::npos ? "" : text.substr(begin, text.find_last_not_of(kWhite) + 1 - begin);
 }
 
 }  // namespace
 
-void write_texts(InferenceModel& model, const Tokenizer& tokenizer, std::int64_t max_new_tokens,
+void write_texts(InferenceModel& model, const Tokenizer& tokenizer, int64_t max_new_tokens,
                  NextEncodedPrompt next_prompt, TakeText take) {
   const InferenceOptions& limits = model.options();
   const GreedyOptions options{.slots = limits.slots,
@@ -21,7 +21,7 @@ void write_texts(InferenceModel& model, const Tokenizer& tokenizer, std::int64_t
                               .end_token = tokenizer.eos()};
   generate_greedy(
       options,
-      [&]() -> std::optional<std::vector<std::int32_t>> {
+      [&]() -> std::optional<std::vector<int32_t>> {
         std::optional<EncodedPrompt> prompt = next_prompt();
         if (!prompt) return std::nullopt;
         cut_document(*prompt, limits.context - max_new_tokens);
@@ -31,7 +31,7 @@ void write_texts(InferenceModel& model, const Tokenizer& tokenizer, std::int64_t
       [&](Continuation continuation) {
         // A model may have more ids than its tokenizer has pieces: those say nothing.
         std::erase_if(continuation.tokens,
-                      [&](std::int32_t token) { return token >= tokenizer.vocabulary_size(); });
+                      [&](int32_t token) { return token >= tokenizer.vocabulary_size(); });
         take(trimmed(tokenizer.decode(continuation.tokens)));
       });
 }

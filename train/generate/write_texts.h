@@ -5,7 +5,7 @@
 #include <string>
 
 #include "data/tokenizer.h"
-#include "model/function_ref.h"
+#include "model/core/function_ref.h"
 #include "train/generate/inference_model.h"
 #include "train/generate/prompt.h"
 
@@ -17,7 +17,7 @@ using TakeText = FunctionRef<void(std::string text)>;
 /// Writes what follows each prompt, in the order of the prompts: greedy, up to the end token or
 /// `max_new_tokens`. A document that leaves no room for those in the model's context is cut (cut_document).
 /// Texts have no white space at their ends. All ranks of a tensor group call with equal prompts.
-void write_texts(InferenceModel& model, const Tokenizer& tokenizer, std::int64_t max_new_tokens,
+void write_texts(InferenceModel& model, const Tokenizer& tokenizer, int64_t max_new_tokens,
                  NextEncodedPrompt next_prompt, TakeText take);
 
 }  // namespace ripstop

@@ -8,7 +8,7 @@
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 namespace {
 
-constexpr std::int64_t kBlock = 8192;
+constexpr int64_t kBlock = 8192;
 
 /// An AdamWStep as the inner loop wants it.
 struct Factors {
@@ -27,9 +27,9 @@ struct Factors {
 };
 
 void update(const Factors& f, float scale, const float* gradient, float* master, float* first, float* second,
-            std::int64_t count) {
+            int64_t count) {
 #pragma omp simd
-  for (std::int64_t i = 0; i < count; ++i) {
+  for (int64_t i = 0; i < count; ++i) {
     const float g = gradient[i] * scale;
     const float m = first[i] + f.one_minus_beta1 * (g - first[i]);
     const float v = f.beta2 * second[i] + f.one_minus_beta2 * (g * g);
@@ -61,14 +61,13 @@ void adamw(const KernelCall&, const AdamWStep& step, const Tensor& scale, const 
   float* weight = elements<float>(master);
   with_element(copy.dtype, [&](auto element) {
     using T = decltype(element);
-    parallel_blocks(master.count(), kBlock, 1, [&](std::int64_t at, std::int64_t count) {
+    parallel_blocks(master.count(), kBlock, 1, [&](int64_t at, int64_t count) {
       if (go)
         update(factors, factor_and_go[0], elements<float>(gradient) + at, weight + at,
                elements<float>(first) + at, elements<float>(second) + at, count);
       if (copy.data == nullptr) return;
       T* to = elements<T>(copy) + at;
-      each_vector(count,
-                  [&](std::int64_t i, auto part) { store(to + i, load(weight + at + i, part), part); });
+      each_vector(count, [&](int64_t i, auto part) { store(to + i, load(weight + at + i, part), part); });
     });
   });
 }

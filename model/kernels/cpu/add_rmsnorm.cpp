@@ -9,19 +9,19 @@ namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 namespace {
 
 /// Rows are cut into at most so many blocks, each with a partial dw: the sum's order depends on N alone.
-constexpr std::int64_t kMaxBlocks = 64;
-constexpr std::int64_t kMinBlockRows = 16;
+constexpr int64_t kMaxBlocks = 64;
+constexpr int64_t kMinBlockRows = 16;
 
-std::int64_t block_rows(std::int64_t rows) {
-  const std::int64_t even = (rows + kMaxBlocks - 1) / kMaxBlocks;
+int64_t block_rows(int64_t rows) {
+  const int64_t even = (rows + kMaxBlocks - 1) / kMaxBlocks;
   return even < kMinBlockRows ? kMinBlockRows : even;
 }
 
 /// Writes s = residual + branch and gives the sum of its squares, as stored.
 template <class T>
-float add_row(const T* residual, const T* branch, std::int64_t columns, T* sum) {
+float add_row(const T* residual, const T* branch, int64_t columns, T* sum) {
   Vector squares{};
-  each_vector(columns, [&](std::int64_t i, auto part) {
+  each_vector(columns, [&](int64_t i, auto part) {
     if (branch != nullptr) {
       store(sum + i, load(residual + i, part) + load(branch + i, part), part);
     } else if (sum != residual) {
@@ -34,24 +34,24 @@ float add_row(const T* residual, const T* branch, std::int64_t columns, T* sum) 
 }
 
 template <class T>
-void norm_row(const T* sum, const T* weight, float inverse, std::int64_t columns, T* normed) {
-  each_vector(columns, [&](std::int64_t i, auto part) {
+void norm_row(const T* sum, const T* weight, float inverse, int64_t columns, T* normed) {
+  each_vector(columns, [&](int64_t i, auto part) {
     store(normed + i, load(sum + i, part) * inverse * load(weight + i, part), part);
   });
 }
 
 /// Adds the row's part of dw to `dweight`, and the gradient of s to `dresidual`.
 template <class T>
-void backward_row(const T* dnormed, const T* sum, const T* weight, float inverse, std::int64_t columns,
+void backward_row(const T* dnormed, const T* sum, const T* weight, float inverse, int64_t columns,
                   T* dresidual, float* dweight) {
   Vector dot{};
-  each_vector(columns, [&](std::int64_t i, auto part) {
+  each_vector(columns, [&](int64_t i, auto part) {
     const Vector dy = load(dnormed + i, part), s = load(sum + i, part);
     dot += dy * load(weight + i, part) * s;
     store(dweight + i, load(dweight + i, part) + dy * (s * inverse), part);
   });
   const float along = sum_lanes(dot) * inverse * inverse * inverse / static_cast<float>(columns);
-  each_vector(columns, [&](std::int64_t i, auto part) {
+  each_vector(columns, [&](int64_t i, auto part) {
     const Vector dy = load(dnormed + i, part), s = load(sum + i, part);
     const Vector ds = dy * load(weight + i, part) * inverse - s * along;
     store(dresidual + i, load(dresidual + i, part) + ds, part);
@@ -60,21 +60,21 @@ void backward_row(const T* dnormed, const T* sum, const T* weight, float inverse
 
 }  // namespace
 
-std::int64_t add_rmsnorm_backward_bytes(std::int64_t rows, std::int64_t columns) {
+int64_t add_rmsnorm_backward_bytes(int64_t rows, int64_t columns) {
   if (rows == 0) return 0;
-  const std::int64_t block = block_rows(rows);
+  const int64_t block = block_rows(rows);
   return 4 * columns * ((rows + block - 1) / block);
 }
 
 void add_rmsnorm(const KernelCall&, const Tensor& residual, const Tensor& branch, const Tensor& weight,
                  double epsilon, const Tensor& sum, const Tensor& normed, const Tensor& inverse_rms) {
-  const std::int64_t columns = residual.cols();
+  const int64_t columns = residual.cols();
   float* inverse = elements<float>(inverse_rms);
   with_element(residual.dtype, [&](auto element) {
     using T = decltype(element);
     const T* branch_data = elements<T>(branch);
-    parallel_rows(residual.rows(), columns, [&](std::int64_t n) {
-      const std::int64_t at = n * columns;
+    parallel_rows(residual.rows(), columns, [&](int64_t n) {
+      const int64_t at = n * columns;
       const float squares = add_row(elements<T>(residual) + at, branch_data ? branch_data + at : nullptr,
                                     columns, elements<T>(sum) + at);
       const double mean = static_cast<double>(squares) / static_cast<double>(columns);
@@ -87,24 +87,24 @@ void add_rmsnorm(const KernelCall&, const Tensor& residual, const Tensor& branch
 void add_rmsnorm_backward(const KernelCall& call, const Tensor& dnormed, const Tensor& sum,
                           const Tensor& weight, const Tensor& inverse_rms, const Tensor& dresidual,
                           const Tensor& dweight, Accumulate accumulate) {
-  const std::int64_t rows = sum.rows(), columns = sum.cols(), block = block_rows(rows);
-  const std::int64_t blocks = (rows + block - 1) / block;
+  const int64_t rows = sum.rows(), columns = sum.cols(), block = block_rows(rows);
+  const int64_t blocks = (rows + block - 1) / block;
   float* partial = static_cast<float*>(call.workspace);
   const float* inverse = elements<float>(inverse_rms);
   with_element(sum.dtype, [&](auto element) {
     using T = decltype(element);
-    parallel_blocks(rows, block, columns, [&](std::int64_t first, std::int64_t count) {
+    parallel_blocks(rows, block, columns, [&](int64_t first, int64_t count) {
       float* dw = partial + first / block * columns;
-      for (std::int64_t i = 0; i < columns; ++i) dw[i] = 0;
-      for (std::int64_t n = first; n < first + count; ++n)
+      for (int64_t i = 0; i < columns; ++i) dw[i] = 0;
+      for (int64_t n = first; n < first + count; ++n)
         backward_row(elements<T>(dnormed) + n * columns, elements<T>(sum) + n * columns, elements<T>(weight),
                      inverse[n], columns, elements<T>(dresidual) + n * columns, dw);
     });
   });
   float* dw = elements<float>(dweight);
-  each_vector(columns, [&](std::int64_t i, auto part) {
+  each_vector(columns, [&](int64_t i, auto part) {
     Vector total = accumulate == Accumulate::kYes ? load(dw + i, part) : Vector{};
-    for (std::int64_t b = 0; b < blocks; ++b) total += load(partial + b * columns + i, part);
+    for (int64_t b = 0; b < blocks; ++b) total += load(partial + b * columns + i, part);
     store(dw + i, total, part);
   });
 }

@@ -9,15 +9,15 @@ namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 namespace {
 
 /// Floats of one thread's scratch: queries, output, keys or values, and scores.
-constexpr std::int64_t thread_floats(std::int64_t size) {
+constexpr int64_t thread_floats(int64_t size) {
   return 3 * kTile * padded_size(size) + kTile * kTile + 2 * kTile;
 }
 
 struct Scratch {
   float *queries, *output, *keys, *scores, *maximum, *sum;
 
-  Scratch(void* workspace, std::int64_t size) {
-    const std::int64_t tile = kTile * padded_size(size);
+  Scratch(void* workspace, int64_t size) {
+    const int64_t tile = kTile * padded_size(size);
     queries = static_cast<float*>(workspace) + omp_get_thread_num() * thread_floats(size);
     output = queries + tile;
     keys = output + tile;
@@ -29,27 +29,25 @@ struct Scratch {
 
 /// Turns scores into weights e^(score - maximum), with the running maximum and sum, and scales what the
 /// output has so far accordingly.
-void soften(const Scratch& s, std::int64_t key_count, std::int64_t query_columns, std::int64_t size,
-            bool diagonal) {
-  for (std::int64_t q = 0; q < query_columns; q += kLanes) {
+void soften(const Scratch& s, int64_t key_count, int64_t query_columns, int64_t size, bool diagonal) {
+  for (int64_t q = 0; q < query_columns; q += kLanes) {
     const VisibleKeys visible = visible_keys(q, key_count, diagonal);
     float* column = s.scores + q;
-    for (std::int64_t k = visible.all; k < visible.some; ++k)
+    for (int64_t k = visible.all; k < visible.some; ++k)
       store(column + k * kTile, only_visible(load(column + k * kTile), k - q, -__builtin_inff()));
     const Vector before = load(s.maximum + q);
     Vector maximum = before;
-    for (std::int64_t k = 0; k < visible.some; ++k) maximum = larger(maximum, load(column + k * kTile));
+    for (int64_t k = 0; k < visible.some; ++k) maximum = larger(maximum, load(column + k * kTile));
     const Vector keep = exponential(before - maximum);
     Vector sum = load(s.sum + q) * keep;
-    for (std::int64_t k = 0; k < visible.some; ++k) {
+    for (int64_t k = 0; k < visible.some; ++k) {
       const Vector weight = exponential(load(column + k * kTile) - maximum);
       store(column + k * kTile, weight);
       sum += weight;
     }
     store(s.maximum + q, maximum);
     store(s.sum + q, sum);
-    for (std::int64_t d = 0; d < size; ++d)
-      store(s.output + d * kTile + q, load(s.output + d * kTile + q) * keep);
+    for (int64_t d = 0; d < size; ++d) store(s.output + d * kTile + q, load(s.output + d * kTile + q) * keep);
   }
 }
 
@@ -62,19 +60,19 @@ struct Operands {
 };
 
 template <class T>
-void attend(const Operands<T>& x, const AttentionTask& task, std::int64_t head, const Scratch& s) {
-  const std::int64_t size = x.heads.size, row = x.heads.row();
-  const std::int64_t queries = task.end - task.first < kTile ? task.end - task.first : kTile;
-  const std::int64_t columns = (queries + kLanes - 1) / kLanes * kLanes;
-  const std::int64_t key_head = x.heads.query + head / (x.heads.query / x.heads.key_value);
+void attend(const Operands<T>& x, const AttentionTask& task, int64_t head, const Scratch& s) {
+  const int64_t size = x.heads.size, row = x.heads.row();
+  const int64_t queries = task.end - task.first < kTile ? task.end - task.first : kTile;
+  const int64_t columns = (queries + kLanes - 1) / kLanes * kLanes;
+  const int64_t key_head = x.heads.query + head / (x.heads.query / x.heads.key_value);
   const float scale = 1.0F / __builtin_sqrtf(static_cast<float>(size));
   take_rows(x.qkv + task.first * row + head * size, row, queries, size, scale, s.keys);
   transpose(s.keys, kTile, padded_size(size), s.queries);
-  for (std::int64_t i = 0; i < padded_size(size) * kTile; ++i) s.output[i] = 0;
-  for (std::int64_t q = 0; q < kTile; ++q) s.maximum[q] = -__builtin_inff(), s.sum[q] = 0;
-  for (std::int64_t first = task.begin; first < task.first + queries; first += kTile) {
+  for (int64_t i = 0; i < padded_size(size) * kTile; ++i) s.output[i] = 0;
+  for (int64_t q = 0; q < kTile; ++q) s.maximum[q] = -__builtin_inff(), s.sum[q] = 0;
+  for (int64_t first = task.begin; first < task.first + queries; first += kTile) {
     const bool diagonal = first == task.first;
-    const std::int64_t keys = diagonal ? queries : kTile;
+    const int64_t keys = diagonal ? queries : kTile;
     const T* key = x.qkv + first * row + key_head * size;
     score(view_rows(key, row, keys, size, s.keys), s.queries, keys, columns, size, diagonal, s.scores);
     soften(s, keys, columns, size, diagonal);
@@ -82,11 +80,11 @@ void attend(const Operands<T>& x, const AttentionTask& task, std::int64_t head, 
     add_weighted(view_rows(value, row, keys, size, s.keys), s.scores, keys, columns, size, diagonal,
                  s.output);
   }
-  for (std::int64_t q = 0; q < queries; ++q)
+  for (int64_t q = 0; q < queries; ++q)
     x.log_sum_exp[(task.first + q) * x.heads.query + head] = s.maximum[q] + std::log(s.sum[q]);
-  for (std::int64_t q = 0; q < columns; q += kLanes) {
+  for (int64_t q = 0; q < columns; q += kLanes) {
     const Vector inverse = 1.0F / load(s.sum + q);
-    for (std::int64_t d = 0; d < size; ++d)
+    for (int64_t d = 0; d < size; ++d)
       store(s.output + d * kTile + q, load(s.output + d * kTile + q) * inverse);
   }
   transpose(s.output, padded_size(size), kTile, s.keys);
@@ -95,14 +93,14 @@ void attend(const Operands<T>& x, const AttentionTask& task, std::int64_t head, 
 }
 
 /// One task for every 64 rows of a document, those with most keys first.
-std::int64_t list_tasks(const Documents& documents, AttentionTask* tasks) {
-  const std::int32_t* offset = elements<std::int32_t>(documents.offset);
-  std::int64_t count = 0;
-  for (std::int64_t d = 0; d < documents.count; ++d) {
-    const std::int32_t begin = offset[d], end = offset[d + 1];
+int64_t list_tasks(const Documents& documents, AttentionTask* tasks) {
+  const int32_t* offset = elements<int32_t>(documents.offset);
+  int64_t count = 0;
+  for (int64_t d = 0; d < documents.count; ++d) {
+    const int32_t begin = offset[d], end = offset[d + 1];
     if (begin == end) continue;
-    constexpr auto kStep = static_cast<std::int32_t>(kTile);
-    for (std::int32_t first = begin + (end - begin - 1) / kStep * kStep; first >= begin; first -= kStep)
+    constexpr auto kStep = static_cast<int32_t>(kTile);
+    for (int32_t first = begin + (end - begin - 1) / kStep * kStep; first >= begin; first -= kStep)
       tasks[count++] = {begin, end, first, 0};
   }
   return count;
@@ -110,8 +108,8 @@ std::int64_t list_tasks(const Documents& documents, AttentionTask* tasks) {
 
 }  // namespace
 
-std::int64_t attention_bytes(std::int64_t rows, const Heads& heads, DType) {
-  const auto task_bytes = static_cast<std::int64_t>(sizeof(AttentionTask)) * rows;
+int64_t attention_bytes(int64_t rows, const Heads& heads, DType) {
+  const auto task_bytes = static_cast<int64_t>(sizeof(AttentionTask)) * rows;
   return task_bytes + 4 * thread_floats(heads.size) * omp_get_max_threads();
 }
 
@@ -119,7 +117,7 @@ void attention(const KernelCall& call, const Tensor& qkv, const Documents& docum
                const Tensor& out, const Tensor& log_sum_exp) {
   auto* tasks = static_cast<AttentionTask*>(call.workspace);
   void* scratch = tasks + qkv.rows();
-  const std::int64_t count = list_tasks(documents, tasks);
+  const int64_t count = list_tasks(documents, tasks);
   with_element(qkv.dtype, [&](auto element) {
     using T = decltype(element);
     const Operands<T> operands{elements<T>(qkv), elements<T>(out), elements<float>(log_sum_exp), heads};
@@ -127,7 +125,7 @@ void attention(const KernelCall& call, const Tensor& qkv, const Documents& docum
     {
       const Scratch mine(scratch, heads.size);
 #pragma omp for schedule(dynamic)
-      for (std::int64_t piece = 0; piece < count * heads.query; ++piece)
+      for (int64_t piece = 0; piece < count * heads.query; ++piece)
         attend(operands, tasks[piece / heads.query], piece % heads.query, mine);
     }
   });

@@ -8,20 +8,20 @@
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 namespace {
 
-enum TaskKind : std::int32_t { kWholeDocument, kQueryGradient, kKeyGradient };
+enum TaskKind : int32_t { kWholeDocument, kQueryGradient, kKeyGradient };
 
 /// Documents above this are always cut: it bounds a thread's scratch.
-constexpr std::int64_t kMaxWhole = 2048;
-constexpr std::int64_t kKeysOfTask = 256;
+constexpr int64_t kMaxWhole = 2048;
+constexpr int64_t kKeysOfTask = 256;
 static_assert(kKeysOfTask % kTile == 0 && kKeysOfTask <= kMaxWhole);
 
 /// Keys whose dk and dv one task holds.
-constexpr std::int64_t held_keys(std::int64_t rows) {
-  const std::int64_t whole = (rows + kTile - 1) / kTile * kTile;
+constexpr int64_t held_keys(int64_t rows) {
+  const int64_t whole = (rows + kTile - 1) / kTile * kTile;
   return whole < kMaxWhole ? whole : kMaxWhole;
 }
 /// Floats of one thread's scratch: seven tiles of rows, two of scores, dk and dv.
-constexpr std::int64_t thread_floats(std::int64_t rows, std::int64_t size) {
+constexpr int64_t thread_floats(int64_t rows, int64_t size) {
   return (7 * kTile + 2 * held_keys(rows)) * padded_size(size) + 2 * kTile * kTile + 2 * kTile;
 }
 
@@ -29,14 +29,14 @@ struct Scratch {
   float *queries, *queries_t, *douts, *douts_t, *dqueries_t, *keys, *values;
   float *weights, *dscores, *log_sum_exp, *delta, *dkeys, *dvalues;
 
-  Scratch(void* workspace, std::int64_t rows, std::int64_t size) {
+  Scratch(void* workspace, int64_t rows, int64_t size) {
     float* next = static_cast<float*>(workspace) + omp_get_thread_num() * thread_floats(rows, size);
-    const auto take = [&](std::int64_t count) {
+    const auto take = [&](int64_t count) {
       float* part = next;
       next += count;
       return part;
     };
-    const std::int64_t tile = kTile * padded_size(size);
+    const int64_t tile = kTile * padded_size(size);
     for (float** t : {&queries, &queries_t, &douts, &douts_t, &dqueries_t, &keys, &values}) *t = take(tile);
     weights = take(kTile * kTile);
     dscores = take(kTile * kTile);
@@ -60,13 +60,13 @@ struct Operands {
 /// What a task computes: rows [begin, end) of the batch are its document; tiles of queries and keys begin in
 /// [query_begin, query_end) and [key_begin, key_end).
 struct Extent {
-  std::int64_t begin, end, query_begin, query_end, key_begin, key_end;
+  int64_t begin, end, query_begin, query_end, key_begin, key_end;
   bool query_gradient, key_gradient;
 };
 
 Extent extent_of(const AttentionTask& t) {
-  const std::int64_t begin = t.begin, end = t.end, first = t.first;
-  const auto cut = [&](std::int64_t n) { return end - first < n ? end : first + n; };
+  const int64_t begin = t.begin, end = t.end, first = t.first;
+  const auto cut = [&](int64_t n) { return end - first < n ? end : first + n; };
   if (t.kind == kQueryGradient) return {begin, end, first, cut(kTile), begin, cut(kTile), true, false};
   if (t.kind == kKeyGradient) return {begin, end, first, end, first, cut(kKeysOfTask), false, true};
   return {begin, end, begin, end, begin, end, true, true};
@@ -74,18 +74,17 @@ Extent extent_of(const AttentionTask& t) {
 
 /// Brings the rows of a tile of queries into scratch: q and do both ways round, l and delta.
 template <class T>
-void take_queries(const Operands<T>& x, std::int64_t first, std::int64_t count, std::int64_t head,
-                  const Scratch& s) {
-  const std::int64_t size = x.heads.size, width = padded_size(size), out_row = x.heads.query * size;
-  const std::int64_t at = first * out_row + head * size;
+void take_queries(const Operands<T>& x, int64_t first, int64_t count, int64_t head, const Scratch& s) {
+  const int64_t size = x.heads.size, width = padded_size(size), out_row = x.heads.query * size;
+  const int64_t at = first * out_row + head * size;
   take_rows(x.qkv + first * x.heads.row() + head * size, x.heads.row(), count, size, x.scale(), s.queries);
   transpose(s.queries, kTile, width, s.queries_t);
   take_rows(x.dout + at, out_row, count, size, 1.0F, s.douts);
   transpose(s.douts, kTile, width, s.douts_t);
-  for (std::int64_t q = 0; q < kTile; ++q) {
+  for (int64_t q = 0; q < kTile; ++q) {
     Vector dot{};
     if (q < count)
-      each_vector(size, [&](std::int64_t i, auto part) {
+      each_vector(size, [&](int64_t i, auto part) {
         dot += load(x.out + at + q * out_row + i, part) * load(s.douts + q * width + i);
       });
     s.delta[q] = sum_lanes(dot);
@@ -94,11 +93,11 @@ void take_queries(const Operands<T>& x, std::int64_t first, std::int64_t count, 
 }
 
 /// weights = e^(scores - l) and dscores = weights * (dscores - delta); zero where a query does not see a key.
-void differentiate(const Scratch& s, std::int64_t key_count, std::int64_t query_columns, bool diagonal) {
-  for (std::int64_t q = 0; q < query_columns; q += kLanes) {
+void differentiate(const Scratch& s, int64_t key_count, int64_t query_columns, bool diagonal) {
+  for (int64_t q = 0; q < query_columns; q += kLanes) {
     const VisibleKeys visible = visible_keys(q, key_count, diagonal);
     const Vector log_sum_exp = load(s.log_sum_exp + q), delta = load(s.delta + q);
-    for (std::int64_t k = 0; k < visible.some; ++k) {
+    for (int64_t k = 0; k < visible.some; ++k) {
       float* weight = s.weights + k * kTile + q;
       float* dscore = s.dscores + k * kTile + q;
       Vector p = exponential(load(weight) - log_sum_exp);
@@ -110,14 +109,14 @@ void differentiate(const Scratch& s, std::int64_t key_count, std::int64_t query_
 }
 
 template <class T>
-void run_tile(const Operands<T>& x, const Extent& e, std::int64_t head, std::int64_t first_query,
-              std::int64_t first_key, const Scratch& s) {
-  const std::int64_t size = x.heads.size, row = x.heads.row();
-  const std::int64_t queries = e.end - first_query < kTile ? e.end - first_query : kTile;
-  const std::int64_t columns = (queries + kLanes - 1) / kLanes * kLanes;
+void run_tile(const Operands<T>& x, const Extent& e, int64_t head, int64_t first_query, int64_t first_key,
+              const Scratch& s) {
+  const int64_t size = x.heads.size, row = x.heads.row();
+  const int64_t queries = e.end - first_query < kTile ? e.end - first_query : kTile;
+  const int64_t columns = (queries + kLanes - 1) / kLanes * kLanes;
   const bool diagonal = first_key == first_query;
-  const std::int64_t keys = diagonal ? queries : kTile;
-  const std::int64_t key_head = x.heads.query + head / (x.heads.query / x.heads.key_value);
+  const int64_t keys = diagonal ? queries : kTile;
+  const int64_t key_head = x.heads.query + head / (x.heads.query / x.heads.key_value);
   const T* key = x.qkv + first_key * row + key_head * size;
   const Rows<const float> k = view_rows(key, row, keys, size, s.keys);
   const Rows<const float> v = view_rows(key + x.heads.key_value * size, row, keys, size, s.values);
@@ -126,35 +125,34 @@ void run_tile(const Operands<T>& x, const Extent& e, std::int64_t head, std::int
   differentiate(s, keys, columns, diagonal);
   if (e.query_gradient) add_weighted(k, s.dscores, keys, columns, size, diagonal, s.dqueries_t);
   if (!e.key_gradient) return;
-  const std::int64_t at = (first_key - e.key_begin) * padded_size(size);
+  const int64_t at = (first_key - e.key_begin) * padded_size(size);
   add_transposed(s.weights, s.douts, keys, queries, size, diagonal, s.dvalues + at);
   add_transposed(s.dscores, s.queries, keys, queries, size, diagonal, s.dkeys + at);
 }
 
 template <class T>
-void put_key_gradients(const Operands<T>& x, const Extent& e, std::int64_t key_value_head, const Scratch& s) {
-  const std::int64_t size = x.heads.size, count = e.key_end - e.key_begin;
+void put_key_gradients(const Operands<T>& x, const Extent& e, int64_t key_value_head, const Scratch& s) {
+  const int64_t size = x.heads.size, count = e.key_end - e.key_begin;
   T* to = x.dqkv + e.key_begin * x.heads.row() + (x.heads.query + key_value_head) * size;
   put_rows(s.dkeys, count, size, 1.0F, to, x.heads.row());
   put_rows(s.dvalues, count, size, 1.0F, to + x.heads.key_value * size, x.heads.row());
 }
 
 template <class T>
-void run_task(const Operands<T>& x, const AttentionTask& task, std::int64_t key_value_head,
-              const Scratch& s) {
+void run_task(const Operands<T>& x, const AttentionTask& task, int64_t key_value_head, const Scratch& s) {
   const Extent e = extent_of(task);
-  const std::int64_t size = x.heads.size, width = padded_size(size);
-  const std::int64_t group = x.heads.query / x.heads.key_value;
+  const int64_t size = x.heads.size, width = padded_size(size);
+  const int64_t group = x.heads.query / x.heads.key_value;
   if (e.key_gradient)
-    for (std::int64_t i = 0; i < (e.key_end - e.key_begin + kTile - 1) / kTile * kTile * width; ++i)
+    for (int64_t i = 0; i < (e.key_end - e.key_begin + kTile - 1) / kTile * kTile * width; ++i)
       s.dkeys[i] = s.dvalues[i] = 0;
-  for (std::int64_t head = key_value_head * group; head < (key_value_head + 1) * group; ++head)
-    for (std::int64_t q = e.query_begin; q < e.query_end; q += kTile) {
-      const std::int64_t queries = e.end - q < kTile ? e.end - q : kTile;
+  for (int64_t head = key_value_head * group; head < (key_value_head + 1) * group; ++head)
+    for (int64_t q = e.query_begin; q < e.query_end; q += kTile) {
+      const int64_t queries = e.end - q < kTile ? e.end - q : kTile;
       take_queries(x, q, queries, head, s);
       if (e.query_gradient)
-        for (std::int64_t i = 0; i < kTile * width; ++i) s.dqueries_t[i] = 0;
-      for (std::int64_t k = e.key_begin; k < e.key_end && k <= q; k += kTile) run_tile(x, e, head, q, k, s);
+        for (int64_t i = 0; i < kTile * width; ++i) s.dqueries_t[i] = 0;
+      for (int64_t k = e.key_begin; k < e.key_end && k <= q; k += kTile) run_tile(x, e, head, q, k, s);
       if (!e.query_gradient) continue;
       transpose(s.dqueries_t, width, kTile, s.queries);
       put_rows(s.queries, queries, size, x.scale(), x.dqkv + q * x.heads.row() + head * size, x.heads.row());
@@ -163,30 +161,29 @@ void run_task(const Operands<T>& x, const AttentionTask& task, std::int64_t key_
 }
 
 /// Work of a document, in tiles.
-std::int64_t tiles(std::int64_t length) {
-  const std::int64_t n = (length + kTile - 1) / kTile;
+int64_t tiles(int64_t length) {
+  const int64_t n = (length + kTile - 1) / kTile;
   return n * (n + 1) / 2;
 }
 
 /// Fills `tasks` (at most one a row) and gives their number.
-std::int64_t list_tasks(const Documents& documents, std::int64_t key_value_heads, AttentionTask* tasks) {
-  const std::int32_t* offset = elements<std::int32_t>(documents.offset);
-  const std::int64_t threads = omp_get_max_threads();
-  std::int64_t total = 0, count = 0;
-  for (std::int64_t d = 0; d < documents.count; ++d)
-    total += tiles(offset[d + 1] - offset[d]) * key_value_heads;
-  for (std::int64_t d = 0; d < documents.count; ++d) {
-    const std::int32_t begin = offset[d], end = offset[d + 1];
-    const std::int64_t length = end - begin;
+int64_t list_tasks(const Documents& documents, int64_t key_value_heads, AttentionTask* tasks) {
+  const int32_t* offset = elements<int32_t>(documents.offset);
+  const int64_t threads = omp_get_max_threads();
+  int64_t total = 0, count = 0;
+  for (int64_t d = 0; d < documents.count; ++d) total += tiles(offset[d + 1] - offset[d]) * key_value_heads;
+  for (int64_t d = 0; d < documents.count; ++d) {
+    const int32_t begin = offset[d], end = offset[d + 1];
+    const int64_t length = end - begin;
     const bool busy = threads == 1 || 2 * tiles(length) * threads <= total;
     const bool whole = length <= kTile || (length <= kMaxWhole && busy);
     if (whole) {
       if (length > 0) tasks[count++] = {begin, end, begin, kWholeDocument};
       continue;
     }
-    for (std::int32_t first = begin; first < end; first += static_cast<std::int32_t>(kKeysOfTask))
+    for (int32_t first = begin; first < end; first += static_cast<int32_t>(kKeysOfTask))
       tasks[count++] = {begin, end, first, kKeyGradient};
-    for (std::int32_t first = begin; first < end; first += static_cast<std::int32_t>(kTile))
+    for (int32_t first = begin; first < end; first += static_cast<int32_t>(kTile))
       tasks[count++] = {begin, end, first, kQueryGradient};
   }
   return count;
@@ -194,18 +191,18 @@ std::int64_t list_tasks(const Documents& documents, std::int64_t key_value_heads
 
 }  // namespace
 
-std::int64_t attention_backward_bytes(std::int64_t rows, std::int64_t, const Heads& heads, DType, bool) {
-  const auto task_bytes = static_cast<std::int64_t>(sizeof(AttentionTask)) * rows;
+int64_t attention_backward_bytes(int64_t rows, int64_t, const Heads& heads, DType, bool) {
+  const auto task_bytes = static_cast<int64_t>(sizeof(AttentionTask)) * rows;
   return task_bytes + 4 * thread_floats(rows, heads.size) * omp_get_max_threads();
 }
 
 void attention_backward(const KernelCall& call, const Tensor& dout, const Tensor& qkv, const Tensor& out,
                         const Tensor& log_sum_exp, const Documents& documents, const Heads& heads,
                         const Tensor& dqkv) {
-  const std::int64_t rows = qkv.rows();
+  const int64_t rows = qkv.rows();
   auto* tasks = static_cast<AttentionTask*>(call.workspace);
   void* scratch = tasks + rows;
-  const std::int64_t count = list_tasks(documents, heads.key_value, tasks);
+  const int64_t count = list_tasks(documents, heads.key_value, tasks);
   with_element(qkv.dtype, [&](auto element) {
     using T = decltype(element);
     const Operands<T> operands{elements<T>(dout), elements<T>(qkv),
@@ -215,7 +212,7 @@ void attention_backward(const KernelCall& call, const Tensor& dout, const Tensor
     {
       const Scratch mine(scratch, rows, heads.size);
 #pragma omp for schedule(dynamic)
-      for (std::int64_t piece = 0; piece < count * heads.key_value; ++piece)
+      for (int64_t piece = 0; piece < count * heads.key_value; ++piece)
         run_task(operands, tasks[piece / heads.key_value], piece % heads.key_value, mine);
     }
   });

@@ -9,11 +9,11 @@
 
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 
-inline constexpr std::int64_t kTile = 64;  ///< queries, and keys, of a tile
+inline constexpr int64_t kTile = 64;  ///< queries, and keys, of a tile
 static_assert(kTile % kLanes == 0);
 
 /// The head size rounded up to whole vectors of any instruction set.
-constexpr std::int64_t padded_size(std::int64_t size) {
+constexpr int64_t padded_size(int64_t size) {
   return (size + 15) / 16 * 16;
 }
 
@@ -22,13 +22,13 @@ constexpr std::int64_t padded_size(std::int64_t size) {
 /// A left operand: element (row, k) is data[row * row_stride + k * depth_stride].
 struct Left {
   const float* data;
-  std::int64_t row_stride, depth_stride;
+  int64_t row_stride, depth_stride;
 };
 /// A right operand, or a result, with contiguous rows.
 template <class T>
 struct Rows {
   T* data;
-  std::int64_t stride;
+  int64_t stride;
 };
 
 #if defined(__AVX512F__)
@@ -41,15 +41,14 @@ inline constexpr int kBlockRows = 4, kBlockVectors = 2;
 
 /// The pragmas make the compiler keep the sums in registers.
 template <int kRows, int kVectors>
-inline void multiply_block(Left a, Rows<const float> b, Rows<float> c, std::int64_t depth,
-                           Accumulate accumulate) {
+inline void multiply_block(Left a, Rows<const float> b, Rows<float> c, int64_t depth, Accumulate accumulate) {
   Vector sum[kRows][kVectors];
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v)
       sum[r][v] = accumulate == Accumulate::kYes ? load(c.data + r * c.stride + v * kLanes) : Vector{};
-  for (std::int64_t k = 0; k < depth; ++k) {
+  for (int64_t k = 0; k < depth; ++k) {
     Vector right[kVectors];
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) right[v] = load(b.data + k * b.stride + v * kLanes);
@@ -67,9 +66,9 @@ inline void multiply_block(Left a, Rows<const float> b, Rows<float> c, std::int6
 }
 
 template <int kVectors>
-inline void multiply_columns(Left a, Rows<const float> b, Rows<float> c, std::int64_t rows,
-                             std::int64_t depth, Accumulate accumulate) {
-  std::int64_t r = 0;
+inline void multiply_columns(Left a, Rows<const float> b, Rows<float> c, int64_t rows, int64_t depth,
+                             Accumulate accumulate) {
+  int64_t r = 0;
   for (; r + kBlockRows <= rows; r += kBlockRows)
     multiply_block<kBlockRows, kVectors>({a.data + r * a.row_stride, a.row_stride, a.depth_stride}, b,
                                          {c.data + r * c.stride, c.stride}, depth, accumulate);
@@ -82,10 +81,10 @@ inline void multiply_columns(Left a, Rows<const float> b, Rows<float> c, std::in
 }
 
 /// `columns` is a multiple of kLanes. Taken by blocks of three vectors, but by two where one would be left.
-inline void multiply(Left a, Rows<const float> b, Rows<float> c, std::int64_t rows, std::int64_t depth,
-                     std::int64_t columns, Accumulate accumulate) {
-  std::int64_t left = columns / kLanes;
-  const auto advance = [&](std::int64_t vectors) {
+inline void multiply(Left a, Rows<const float> b, Rows<float> c, int64_t rows, int64_t depth, int64_t columns,
+                     Accumulate accumulate) {
+  int64_t left = columns / kLanes;
+  const auto advance = [&](int64_t vectors) {
     b.data += vectors * kLanes;
     c.data += vectors * kLanes;
     left -= vectors;
@@ -100,30 +99,28 @@ inline void multiply(Left a, Rows<const float> b, Rows<float> c, std::int64_t ro
 
 /// tile [kTile, padded_size] = `count` rows of a head, `stride` elements apart, times scale; zeros elsewhere.
 template <class T>
-inline void take_rows(const T* from, std::int64_t stride, std::int64_t count, std::int64_t size, float scale,
-                      float* tile) {
-  const std::int64_t width = padded_size(size);
-  for (std::int64_t n = 0; n < kTile; ++n) {
+inline void take_rows(const T* from, int64_t stride, int64_t count, int64_t size, float scale, float* tile) {
+  const int64_t width = padded_size(size);
+  for (int64_t n = 0; n < kTile; ++n) {
     float* to = tile + n * width;
     if (n >= count) {
-      for (std::int64_t i = 0; i < width; i += kLanes) store(to + i, Vector{});
+      for (int64_t i = 0; i < width; i += kLanes) store(to + i, Vector{});
       continue;
     }
-    for (std::int64_t i = size / kLanes * kLanes; i < width; i += kLanes) store(to + i, Vector{});
+    for (int64_t i = size / kLanes * kLanes; i < width; i += kLanes) store(to + i, Vector{});
     each_vector(size,
-                [&](std::int64_t i, auto part) { store(to + i, load(from + n * stride + i, part) * scale); });
+                [&](int64_t i, auto part) { store(to + i, load(from + n * stride + i, part) * scale); });
   }
 }
 
 /// Rows of keys or values where they are, or, of bfloat16, converted in `tile`.
-inline Rows<const float> view_rows(const float* from, std::int64_t stride, std::int64_t, std::int64_t,
-                                   float*) {
+inline Rows<const float> view_rows(const float* from, int64_t stride, int64_t, int64_t, float*) {
   return {from, stride};
 }
-inline Rows<const float> view_rows(const BFloat16* from, std::int64_t stride, std::int64_t count,
-                                   std::int64_t size, float* tile) {
-  for (std::int64_t n = 0; n < count; ++n)
-    each_vector(size, [&](std::int64_t i, auto part) {
+inline Rows<const float> view_rows(const BFloat16* from, int64_t stride, int64_t count, int64_t size,
+                                   float* tile) {
+  for (int64_t n = 0; n < count; ++n)
+    each_vector(size, [&](int64_t i, auto part) {
       store(tile + n * padded_size(size) + i, load(from + n * stride + i, part));
     });
   return {tile, padded_size(size)};
@@ -132,7 +129,7 @@ inline Rows<const float> view_rows(const BFloat16* from, std::int64_t stride, st
 /// Exchanges, in pairs of vectors, the blocks of kStep lanes that lie off the diagonal.
 template <int kStep>
 [[gnu::always_inline]] inline void exchange_blocks(Vector (&row)[kLanes]) {
-  constexpr Bits kUpper = kLaneNumbers & static_cast<std::uint32_t>(kStep);
+  constexpr Bits kUpper = kLaneNumbers & static_cast<uint32_t>(kStep);
   constexpr Bits kFirst = kLaneNumbers + (kUpper != 0U ? Bits{} + (kLanes - kStep) : Bits{});
   constexpr Bits kSecond = kLaneNumbers + (kUpper != 0U ? Bits{} + kLanes : Bits{} + kStep);
 #pragma GCC unroll 16
@@ -145,9 +142,9 @@ template <int kStep>
 }
 
 /// to [columns, rows] = from [rows, columns] transposed; both are multiples of kLanes.
-inline void transpose(const float* from, std::int64_t rows, std::int64_t columns, float* to) {
-  for (std::int64_t r = 0; r < rows; r += kLanes)
-    for (std::int64_t c = 0; c < columns; c += kLanes) {
+inline void transpose(const float* from, int64_t rows, int64_t columns, float* to) {
+  for (int64_t r = 0; r < rows; r += kLanes)
+    for (int64_t c = 0; c < columns; c += kLanes) {
       Vector block[kLanes];
 #pragma GCC unroll 16
       for (int i = 0; i < kLanes; ++i) block[i] = load(from + (r + i) * columns + c);
@@ -162,11 +159,10 @@ inline void transpose(const float* from, std::int64_t rows, std::int64_t columns
 
 /// `count` rows of a head = tile [kTile, padded_size] times scale.
 template <class T>
-inline void put_rows(const float* tile, std::int64_t count, std::int64_t size, float scale, T* to,
-                     std::int64_t stride) {
-  const std::int64_t width = padded_size(size);
-  for (std::int64_t n = 0; n < count; ++n)
-    each_vector(size, [&](std::int64_t i, auto part) {
+inline void put_rows(const float* tile, int64_t count, int64_t size, float scale, T* to, int64_t stride) {
+  const int64_t width = padded_size(size);
+  for (int64_t n = 0; n < count; ++n)
+    each_vector(size, [&](int64_t i, auto part) {
       store(to + n * stride + i, load(tile + n * width + i) * scale, part);
     });
 }
@@ -174,17 +170,17 @@ inline void put_rows(const float* tile, std::int64_t count, std::int64_t size, f
 // ---- scores
 
 /// First column that sees the keys from `key` on, in whole vectors; both counted from the tile's beginning.
-inline std::int64_t first_visible(std::int64_t key) {
+inline int64_t first_visible(int64_t key) {
   return key / kLanes * kLanes;
 }
 
 /// scores [kTile keys, kTile queries] = keys * queries^T; on the diagonal only what is visible.
-inline void score(Rows<const float> keys, const float* queries, std::int64_t key_count,
-                  std::int64_t query_columns, std::int64_t size, bool diagonal, float* scores) {
-  const std::int64_t step = diagonal ? kLanes : kTile;
-  for (std::int64_t k = 0; k < key_count; k += step) {
-    const std::int64_t first = diagonal ? first_visible(k) : 0;
-    const std::int64_t rows = key_count - k < step ? key_count - k : step;
+inline void score(Rows<const float> keys, const float* queries, int64_t key_count, int64_t query_columns,
+                  int64_t size, bool diagonal, float* scores) {
+  const int64_t step = diagonal ? kLanes : kTile;
+  for (int64_t k = 0; k < key_count; k += step) {
+    const int64_t first = diagonal ? first_visible(k) : 0;
+    const int64_t rows = key_count - k < step ? key_count - k : step;
     multiply({keys.data + k * keys.stride, keys.stride, 1}, {queries + first, kTile},
              {scores + k * kTile + first, kTile}, rows, size, query_columns - first, Accumulate::kNo);
   }
@@ -192,37 +188,37 @@ inline void score(Rows<const float> keys, const float* queries, std::int64_t key
 
 /// Keys of a tile that some query of the vector at `column` sees, and how many all of them see.
 struct VisibleKeys {
-  std::int64_t some, all;
+  int64_t some, all;
 };
-inline VisibleKeys visible_keys(std::int64_t column, std::int64_t key_count, bool diagonal) {
+inline VisibleKeys visible_keys(int64_t column, int64_t key_count, bool diagonal) {
   if (!diagonal) return {key_count, key_count};
-  const std::int64_t some = column + kLanes;
+  const int64_t some = column + kLanes;
   return {key_count < some ? key_count : some, key_count < column ? key_count : column};
 }
 /// x in lanes whose query sees the key `key_after` places after the vector's first query.
-[[gnu::always_inline]] inline Vector only_visible(Vector x, std::int64_t key_after, float otherwise) {
-  return kLaneNumbers < static_cast<std::uint32_t>(key_after) ? broadcast(otherwise) : x;
+[[gnu::always_inline]] inline Vector only_visible(Vector x, int64_t key_after, float otherwise) {
+  return kLaneNumbers < static_cast<uint32_t>(key_after) ? broadcast(otherwise) : x;
 }
 
 /// result [size, kTile queries] += values^T [size, keys] * weights [keys, kTile queries].
-inline void add_weighted(Rows<const float> values, const float* weights, std::int64_t key_count,
-                         std::int64_t query_columns, std::int64_t size, bool diagonal, float* result) {
-  const std::int64_t step = diagonal ? kLanes : kTile;
-  for (std::int64_t k = 0; k < key_count; k += step) {
-    const std::int64_t first = diagonal ? first_visible(k) : 0;
-    const std::int64_t depth = key_count - k < step ? key_count - k : step;
+inline void add_weighted(Rows<const float> values, const float* weights, int64_t key_count,
+                         int64_t query_columns, int64_t size, bool diagonal, float* result) {
+  const int64_t step = diagonal ? kLanes : kTile;
+  for (int64_t k = 0; k < key_count; k += step) {
+    const int64_t first = diagonal ? first_visible(k) : 0;
+    const int64_t depth = key_count - k < step ? key_count - k : step;
     multiply({values.data + k * values.stride, 1, values.stride}, {weights + k * kTile + first, kTile},
              {result + first, kTile}, size, depth, query_columns - first, Accumulate::kYes);
   }
 }
 
 /// result [keys, padded_size] += weights [keys, kTile queries] * rows [queries, padded_size].
-inline void add_transposed(const float* weights, const float* rows, std::int64_t key_count,
-                           std::int64_t query_count, std::int64_t size, bool diagonal, float* result) {
-  const std::int64_t step = diagonal ? kLanes : kTile, width = padded_size(size);
-  for (std::int64_t k = 0; k < key_count; k += step) {
-    const std::int64_t first = diagonal ? first_visible(k) : 0;
-    const std::int64_t count = key_count - k < step ? key_count - k : step;
+inline void add_transposed(const float* weights, const float* rows, int64_t key_count, int64_t query_count,
+                           int64_t size, bool diagonal, float* result) {
+  const int64_t step = diagonal ? kLanes : kTile, width = padded_size(size);
+  for (int64_t k = 0; k < key_count; k += step) {
+    const int64_t first = diagonal ? first_visible(k) : 0;
+    const int64_t count = key_count - k < step ? key_count - k : step;
     multiply({weights + k * kTile + first, kTile, 1}, {rows + first * width, width},
              {result + k * width, width}, count, query_count - first, width, Accumulate::kYes);
   }
@@ -232,7 +228,7 @@ inline void add_transposed(const float* weights, const float* rows, std::int64_t
 
 /// A part of a document: rows [begin, end) of the batch, of which the task's own begin at `first`.
 struct AttentionTask {
-  std::int32_t begin, end, first, kind;
+  int32_t begin, end, first, kind;
 };
 
 }  // namespace ripstop::RIPSTOP_INSTRUCTION_SET

@@ -8,35 +8,35 @@
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 namespace {
 
-constexpr std::int64_t kPositions = 64;  ///< scores held at a time
+constexpr int64_t kPositions = 64;  ///< scores held at a time
 
-std::int64_t padded(std::int64_t size) {
+int64_t padded(int64_t size) {
   return (size + 15) / 16 * 16;
 }
 /// Per thread: the query, the output so far, the scores.
-std::int64_t thread_floats(const Heads& heads) {
+int64_t thread_floats(const Heads& heads) {
   return 2 * padded(heads.size) + kPositions;
 }
 
 /// One query head over positions [0, count) of key and value, rows of which are `stride` elements apart.
 template <class T>
-void attend(const T* query, const T* key, const T* value, std::int64_t stride, std::int64_t count,
-            std::int64_t size, float* scratch, T* out) {
+void attend(const T* query, const T* key, const T* value, int64_t stride, int64_t count, int64_t size,
+            float* scratch, T* out) {
   float* q = scratch;
   float* o = q + padded(size);
   float* score = o + padded(size);
   const float scale = 1.0F / __builtin_sqrtf(static_cast<float>(size));
-  each_vector(size, [&](std::int64_t i, auto part) {
+  each_vector(size, [&](int64_t i, auto part) {
     store(q + i, load(query + i, part) * scale);
     store(o + i, Vector{});
   });
   float maximum = -__builtin_inff(), sum = 0;
-  for (std::int64_t first = 0; first < count; first += kPositions) {
-    const std::int64_t n = count - first < kPositions ? count - first : kPositions;
+  for (int64_t first = 0; first < count; first += kPositions) {
+    const int64_t n = count - first < kPositions ? count - first : kPositions;
     float most = maximum;
-    for (std::int64_t p = 0; p < n; ++p) {
+    for (int64_t p = 0; p < n; ++p) {
       Vector dot{};
-      each_vector(size, [&](std::int64_t i, auto part) {
+      each_vector(size, [&](int64_t i, auto part) {
         dot += load(q + i) * load(key + (first + p) * stride + i, part);
       });
       score[p] = sum_lanes(dot);
@@ -45,54 +45,54 @@ void attend(const T* query, const T* key, const T* value, std::int64_t stride, s
     const float keep = exponential(broadcast(maximum - most))[0];
     maximum = most;
     sum *= keep;
-    each_vector(size, [&](std::int64_t i, auto) { store(o + i, load(o + i) * keep); });
-    each_vector(n, [&](std::int64_t p, auto part) {
+    each_vector(size, [&](int64_t i, auto) { store(o + i, load(o + i) * keep); });
+    each_vector(n, [&](int64_t p, auto part) {
       store(score + p, exponential(load(score + p, part) - maximum), part);
     });
-    for (std::int64_t p = 0; p < n; ++p) {
+    for (int64_t p = 0; p < n; ++p) {
       sum += score[p];
-      each_vector(size, [&](std::int64_t i, auto part) {
+      each_vector(size, [&](int64_t i, auto part) {
         store(o + i, load(o + i) + score[p] * load(value + (first + p) * stride + i, part));
       });
     }
   }
   const float inverse = 1.0F / sum;
-  each_vector(size, [&](std::int64_t i, auto part) { store(out + i, load(o + i) * inverse, part); });
+  each_vector(size, [&](int64_t i, auto part) { store(out + i, load(o + i) * inverse, part); });
 }
 
 }  // namespace
 
-std::int64_t attention_cached_bytes(std::int64_t, std::int64_t, const Heads& heads) {
+int64_t attention_cached_bytes(int64_t, int64_t, const Heads& heads) {
   return 4 * thread_floats(heads) * omp_get_max_threads();
 }
 
 void store_key_value(const KernelCall&, const Tensor& qkv, const Tensor& slot, const Tensor& position,
                      const Heads& heads, const Tensor& cache) {
-  const std::int64_t element = element_bytes(qkv.dtype), positions = cache.shape[1];
-  const std::int64_t row_bytes = heads.row() * element;
-  const std::int64_t cached_bytes = 2 * heads.key_value * heads.size * element;
-  const std::int32_t* at_slot = elements<std::int32_t>(slot);
-  const std::int32_t* at_position = elements<std::int32_t>(position);
-  parallel_rows(qkv.rows(), heads.row(), [&](std::int64_t s) {
+  const int64_t element = element_bytes(qkv.dtype), positions = cache.shape[1];
+  const int64_t row_bytes = heads.row() * element;
+  const int64_t cached_bytes = 2 * heads.key_value * heads.size * element;
+  const int32_t* at_slot = elements<int32_t>(slot);
+  const int32_t* at_position = elements<int32_t>(position);
+  parallel_rows(qkv.rows(), heads.row(), [&](int64_t s) {
     const char* from = elements<char>(qkv) + (s + 1) * row_bytes - cached_bytes;
     char* to = elements<char>(cache) + (at_slot[s] * positions + at_position[s]) * cached_bytes;
-    std::memcpy(to, from, static_cast<std::size_t>(cached_bytes));
+    std::memcpy(to, from, static_cast<size_t>(cached_bytes));
   });
 }
 
 void attention_cached(const KernelCall& call, const Tensor& qkv, const Tensor& slot, const Tensor& position,
                       const Tensor& cache, const Heads& heads, const Tensor& out) {
-  const std::int64_t size = heads.size, row = heads.row(), kept = heads.key_value * size;
-  const std::int64_t group = heads.query / heads.key_value, positions = cache.shape[1];
-  const std::int32_t* at_slot = elements<std::int32_t>(slot);
-  const std::int32_t* at_position = elements<std::int32_t>(position);
+  const int64_t size = heads.size, row = heads.row(), kept = heads.key_value * size;
+  const int64_t group = heads.query / heads.key_value, positions = cache.shape[1];
+  const int32_t* at_slot = elements<int32_t>(slot);
+  const int32_t* at_position = elements<int32_t>(position);
   with_element(qkv.dtype, [&](auto element) {
     using T = decltype(element);
-    parallel_rows(qkv.rows() * heads.key_value, positions * size, [&](std::int64_t piece) {
-      const std::int64_t s = piece / heads.key_value, k = piece % heads.key_value;
+    parallel_rows(qkv.rows() * heads.key_value, positions * size, [&](int64_t piece) {
+      const int64_t s = piece / heads.key_value, k = piece % heads.key_value;
       const T* key = elements<T>(cache) + at_slot[s] * positions * 2 * kept + k * size;
       float* scratch = static_cast<float*>(call.workspace) + omp_get_thread_num() * thread_floats(heads);
-      for (std::int64_t h = k * group; h < (k + 1) * group; ++h)
+      for (int64_t h = k * group; h < (k + 1) * group; ++h)
         attend(elements<T>(qkv) + s * row + h * size, key, key + kept, 2 * kept, at_position[s] + 1, size,
                scratch, elements<T>(out) + (s * heads.query + h) * size);
     });

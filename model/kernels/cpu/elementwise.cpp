@@ -8,10 +8,10 @@
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 namespace {
 
-constexpr std::int64_t kBlock = 16384;  ///< elements that one thread takes at a time
-constexpr int kPartialSums = 8;         ///< independent float64 sums, so that the additions overlap
+constexpr int64_t kBlock = 16384;  ///< elements that one thread takes at a time
+constexpr int kPartialSums = 8;    ///< independent float64 sums, so that the additions overlap
 
-std::int64_t block_sums_bytes(std::int64_t count) {
+int64_t block_sums_bytes(int64_t count) {
   return (count + kBlock - 1) / kBlock * 8;
 }
 
@@ -20,10 +20,10 @@ template <class Term>
 void add_terms(const KernelCall& call, const Tensor& x, const Tensor& total, Term term) {
   const float* from = elements<float>(x);
   double* sums = static_cast<double*>(call.workspace);
-  const std::int64_t count = x.count();
-  parallel_blocks(count, kBlock, 1, [&](std::int64_t first, std::int64_t size) {
+  const int64_t count = x.count();
+  parallel_blocks(count, kBlock, 1, [&](int64_t first, int64_t size) {
     double part[kPartialSums] = {};
-    std::int64_t i = first;
+    int64_t i = first;
     for (; i + kPartialSums <= first + size; i += kPartialSums)
       for (int j = 0; j < kPartialSums; ++j) part[j] += term(static_cast<double>(from[i + j]));
     for (; i < first + size; ++i) part[0] += term(static_cast<double>(from[i]));
@@ -31,37 +31,37 @@ void add_terms(const KernelCall& call, const Tensor& x, const Tensor& total, Ter
     for (const double p : part) sums[first / kBlock] += p;
   });
   double sum = 0;
-  for (std::int64_t b = 0; b * kBlock < count; ++b) sum += sums[b];
+  for (int64_t b = 0; b * kBlock < count; ++b) sum += sums[b];
   *elements<double>(total) += sum;
 }
 
 }  // namespace
 
 void gather_rows(const KernelCall&, const Tensor& x, const Tensor& index, const Tensor& out) {
-  const std::int64_t row_bytes = out.cols() * element_bytes(out.dtype);
-  const std::int32_t* at = elements<std::int32_t>(index);
-  parallel_rows(out.rows(), out.cols(), [&](std::int64_t m) {
+  const int64_t row_bytes = out.cols() * element_bytes(out.dtype);
+  const int32_t* at = elements<int32_t>(index);
+  parallel_rows(out.rows(), out.cols(), [&](int64_t m) {
     std::memcpy(elements<char>(out) + m * row_bytes, elements<char>(x) + at[m] * row_bytes,
-                static_cast<std::size_t>(row_bytes));
+                static_cast<size_t>(row_bytes));
   });
 }
 
 void scatter_rows(const KernelCall&, const Tensor& x, const Tensor& index, const Tensor& out) {
-  const std::int64_t row_bytes = out.cols() * element_bytes(out.dtype);
-  const std::int32_t* at = elements<std::int32_t>(index);
-  parallel_rows(x.rows(), out.cols(), [&](std::int64_t m) {
+  const int64_t row_bytes = out.cols() * element_bytes(out.dtype);
+  const int32_t* at = elements<int32_t>(index);
+  parallel_rows(x.rows(), out.cols(), [&](int64_t m) {
     std::memcpy(elements<char>(out) + at[m] * row_bytes, elements<char>(x) + m * row_bytes,
-                static_cast<std::size_t>(row_bytes));
+                static_cast<size_t>(row_bytes));
   });
 }
 
-std::int64_t add_sum_bytes(std::int64_t count) {
+int64_t add_sum_bytes(int64_t count) {
   return block_sums_bytes(count);
 }
 void add_sum(const KernelCall& call, const Tensor& x, const Tensor& total) {
   add_terms(call, x, total, [](double value) { return value; });
 }
-std::int64_t add_squared_norm_bytes(std::int64_t count) {
+int64_t add_squared_norm_bytes(int64_t count) {
   return block_sums_bytes(count);
 }
 void add_squared_norm(const KernelCall& call, const Tensor& x, const Tensor& total) {
@@ -69,9 +69,9 @@ void add_squared_norm(const KernelCall& call, const Tensor& x, const Tensor& tot
 }
 
 void fill_zero(const KernelCall&, const Tensor& x) {
-  const std::int64_t size = element_bytes(x.dtype);
-  parallel_blocks(x.count(), kBlock, 1, [&](std::int64_t first, std::int64_t count) {
-    std::memset(elements<char>(x) + first * size, 0, static_cast<std::size_t>(count * size));
+  const int64_t size = element_bytes(x.dtype);
+  parallel_blocks(x.count(), kBlock, 1, [&](int64_t first, int64_t count) {
+    std::memset(elements<char>(x) + first * size, 0, static_cast<size_t>(count * size));
   });
 }
 
@@ -80,10 +80,9 @@ void convert(const KernelCall&, const Tensor& x, const Tensor& y) {
     with_element(y.dtype, [&](auto to_element) {
       const auto* from = elements<decltype(from_element)>(x);
       auto* to = elements<decltype(to_element)>(y);
-      parallel_blocks(x.count(), kBlock, 1, [&](std::int64_t first, std::int64_t count) {
-        each_vector(count, [&](std::int64_t i, auto part) {
-          store(to + first + i, load(from + first + i, part), part);
-        });
+      parallel_blocks(x.count(), kBlock, 1, [&](int64_t first, int64_t count) {
+        each_vector(count,
+                    [&](int64_t i, auto part) { store(to + first + i, load(from + first + i, part), part); });
       });
     });
   });
@@ -92,8 +91,8 @@ void convert(const KernelCall&, const Tensor& x, const Tensor& y) {
 void add(const KernelCall&, const Tensor& x, const Tensor& y) {
   const float* from = elements<float>(x);
   float* to = elements<float>(y);
-  parallel_blocks(x.count(), kBlock, 1, [&](std::int64_t first, std::int64_t count) {
-    each_vector(count, [&](std::int64_t i, auto part) {
+  parallel_blocks(x.count(), kBlock, 1, [&](int64_t first, int64_t count) {
+    each_vector(count, [&](int64_t i, auto part) {
       store(to + first + i, load(to + first + i, part) + load(from + first + i, part), part);
     });
   });

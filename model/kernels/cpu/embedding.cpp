@@ -9,12 +9,11 @@
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 namespace {
 
-constexpr std::int64_t kColumns = 64;   ///< of one piece of backward work: whole cache lines
-constexpr std::int64_t kOrdered = 512;  ///< entries of token_order of one piece, before it is moved to a cut
+constexpr int64_t kColumns = 64;   ///< of one piece of backward work: whole cache lines
+constexpr int64_t kOrdered = 512;  ///< entries of token_order of one piece, before it is moved to a cut
 
 /// The first entry from `at` on whose token differs from the entry before it.
-std::int64_t next_cut(const std::int32_t* token, const std::int32_t* order, std::int64_t rows,
-                      std::int64_t at) {
+int64_t next_cut(const int32_t* token, const int32_t* order, int64_t rows, int64_t at) {
   if (at == 0) return 0;
   while (at < rows && token[order[at]] == token[order[at - 1]]) ++at;
   return at < rows ? at : rows;
@@ -22,41 +21,40 @@ std::int64_t next_cut(const std::int32_t* token, const std::int32_t* order, std:
 
 }  // namespace
 
-void embedding(const KernelCall&, const Tensor& token, const Tensor& table, std::int64_t first_row,
+void embedding(const KernelCall&, const Tensor& token, const Tensor& table, int64_t first_row,
                const Tensor& out) {
-  const std::int32_t* id = elements<std::int32_t>(token);
-  const std::int64_t row_bytes = out.cols() * element_bytes(out.dtype), held = table.rows();
-  parallel_rows(out.rows(), out.cols(), [&](std::int64_t n) {
+  const int32_t* id = elements<int32_t>(token);
+  const int64_t row_bytes = out.cols() * element_bytes(out.dtype), held = table.rows();
+  parallel_rows(out.rows(), out.cols(), [&](int64_t n) {
     char* to = elements<char>(out) + n * row_bytes;
-    const std::int64_t row = id[n] - first_row;
+    const int64_t row = id[n] - first_row;
     if (row >= 0 && row < held) {
-      std::memcpy(to, elements<char>(table) + row * row_bytes, static_cast<std::size_t>(row_bytes));
+      std::memcpy(to, elements<char>(table) + row * row_bytes, static_cast<size_t>(row_bytes));
     } else {
-      std::memset(to, 0, static_cast<std::size_t>(row_bytes));
+      std::memset(to, 0, static_cast<size_t>(row_bytes));
     }
   });
 }
 
 void embedding_backward(const KernelCall& call, const Tensor& token, const Tensor& token_order,
-                        const Tensor& dout, std::int64_t first_row, const Tensor& dtable,
-                        Accumulate accumulate) {
+                        const Tensor& dout, int64_t first_row, const Tensor& dtable, Accumulate accumulate) {
   if (accumulate == Accumulate::kNo) fill_zero(call, dtable);
-  const std::int64_t rows = dout.rows(), columns = dout.cols(), held = dtable.rows();
-  const std::int32_t* id = elements<std::int32_t>(token);
-  const std::int32_t* order = elements<std::int32_t>(token_order);
-  const std::int64_t strips = (columns + kColumns - 1) / kColumns, ranges = (rows + kOrdered - 1) / kOrdered;
+  const int64_t rows = dout.rows(), columns = dout.cols(), held = dtable.rows();
+  const int32_t* id = elements<int32_t>(token);
+  const int32_t* order = elements<int32_t>(token_order);
+  const int64_t strips = (columns + kColumns - 1) / kColumns, ranges = (rows + kOrdered - 1) / kOrdered;
   with_element(dout.dtype, [&](auto element) {
     using T = decltype(element);
-    parallel_rows(strips * ranges, kColumns * kOrdered, [&](std::int64_t piece) {
-      const std::int64_t column = piece % strips * kColumns, begin = piece / strips * kOrdered;
-      const std::int64_t width = columns - column < kColumns ? columns - column : kColumns;
-      const std::int64_t end = next_cut(id, order, rows, begin + kOrdered);
-      for (std::int64_t at = next_cut(id, order, rows, begin); at < end; ++at) {
-        const std::int64_t row = id[order[at]] - first_row;
+    parallel_rows(strips * ranges, kColumns * kOrdered, [&](int64_t piece) {
+      const int64_t column = piece % strips * kColumns, begin = piece / strips * kOrdered;
+      const int64_t width = columns - column < kColumns ? columns - column : kColumns;
+      const int64_t end = next_cut(id, order, rows, begin + kOrdered);
+      for (int64_t at = next_cut(id, order, rows, begin); at < end; ++at) {
+        const int64_t row = id[order[at]] - first_row;
         if (row < 0 || row >= held) continue;
         const T* from = elements<T>(dout) + order[at] * columns + column;
         float* to = elements<float>(dtable) + row * columns + column;
-        each_vector(width, [&](std::int64_t i, auto part) {
+        each_vector(width, [&](int64_t i, auto part) {
           store(to + i, load(to + i, part) + load(from + i, part), part);
         });
       }

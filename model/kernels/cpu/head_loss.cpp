@@ -9,11 +9,11 @@ namespace {
 
 constexpr float kMinusInfinity = -__builtin_inff();
 
-float row_maximum(const float* x, std::int64_t count) {
+float row_maximum(const float* x, int64_t count) {
   constexpr int kChains = 4;  // comparisons that do not wait for each other
   Vector best[kChains];
   for (auto& b : best) b = broadcast(kMinusInfinity);
-  std::int64_t i = 0;
+  int64_t i = 0;
   for (; i + kChains * kLanes <= count; i += kChains * kLanes)
     for (int c = 0; c < kChains; ++c) best[c] = larger(best[c], load(x + i + c * kLanes));
   float most = largest_lane(larger(larger(best[0], best[1]), larger(best[2], best[3])));
@@ -22,9 +22,9 @@ float row_maximum(const float* x, std::int64_t count) {
 }
 
 /// Sum of e^(x - maximum).
-float row_sum(const float* x, std::int64_t count, float maximum) {
+float row_sum(const float* x, int64_t count, float maximum) {
   Vector sum{};
-  std::int64_t i = 0;
+  int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) sum += exponential(load(x + i) - maximum);
   float total = sum_lanes(sum);
   for (; i < count; ++i) total += exponential(broadcast(x[i] - maximum))[0];
@@ -33,12 +33,12 @@ float row_sum(const float* x, std::int64_t count, float maximum) {
 
 /// Largest value and sum of e^(x - it), in one pass over memory: blocks that fit the first cache are read
 /// twice.
-void row_statistics(const float* x, std::int64_t count, float* maximum, float* sum) {
-  constexpr std::int64_t kBlock = 2048;
+void row_statistics(const float* x, int64_t count, float* maximum, float* sum) {
+  constexpr int64_t kBlock = 2048;
   *maximum = kMinusInfinity;
   *sum = 0;
-  for (std::int64_t first = 0; first < count; first += kBlock) {
-    const std::int64_t size = count - first < kBlock ? count - first : kBlock;
+  for (int64_t first = 0; first < count; first += kBlock) {
+    const int64_t size = count - first < kBlock ? count - first : kBlock;
     const float most = row_maximum(x + first, size);
     if (most > *maximum) {
       *sum *= exponential(broadcast(*maximum - most))[0];
@@ -52,11 +52,11 @@ void row_statistics(const float* x, std::int64_t count, float* maximum, float* s
 struct RowStatistics {
   float maximum = kMinusInfinity, sum = 0, target = 0;
 };
-RowStatistics combine(const float* all, std::int64_t slices, std::int64_t stride) {
+RowStatistics combine(const float* all, int64_t slices, int64_t stride) {
   RowStatistics row;
-  for (std::int64_t s = 0; s < slices; ++s)
+  for (int64_t s = 0; s < slices; ++s)
     row.maximum = all[s * stride] > row.maximum ? all[s * stride] : row.maximum;
-  for (std::int64_t s = 0; s < slices; ++s) {
+  for (int64_t s = 0; s < slices; ++s) {
     const float* one = all + s * stride;
     // A slice without valid columns has the sum 0.
     if (one[1] != 0) row.sum += one[1] * std::exp(one[0] - row.maximum);
@@ -67,15 +67,15 @@ RowStatistics combine(const float* all, std::int64_t slices, std::int64_t stride
 
 /// dlogits = e^(x - maximum) / sum - [column is the target's]; `target` < 0 or >= valid: not in this slice.
 template <class T>
-void gradient_row(const float* x, const RowStatistics& row, std::int64_t target, std::int64_t valid,
-                  std::int64_t columns, T* dlogits) {
+void gradient_row(const float* x, const RowStatistics& row, int64_t target, int64_t valid, int64_t columns,
+                  T* dlogits) {
   const float scale = 1.0F / row.sum;
   const bool here = target >= 0 && target < valid;
   const float target_logit = here ? x[target] : 0.0F;
-  each_vector(valid, [&](std::int64_t i, auto part) {
+  each_vector(valid, [&](int64_t i, auto part) {
     store(dlogits + i, exponential(load(x + i, part) - row.maximum) * scale, part);
   });
-  for (std::int64_t i = valid; i < columns; ++i) dlogits[i] = T(0.0F);
+  for (int64_t i = valid; i < columns; ++i) dlogits[i] = T(0.0F);
   if (here) dlogits[target] = T(exponential(broadcast(target_logit - row.maximum))[0] * scale - 1.0F);
 }
 
@@ -83,12 +83,12 @@ void gradient_row(const float* x, const RowStatistics& row, std::int64_t target,
 
 void cross_entropy_statistics(const KernelCall&, const Tensor& logits, const Tensor& target,
                               const VocabularySlice& slice, const Tensor& statistics) {
-  const std::int64_t columns = logits.cols();
-  const std::int32_t* id = elements<std::int32_t>(target);
-  parallel_rows(logits.rows(), columns, [&](std::int64_t n) {
+  const int64_t columns = logits.cols();
+  const int32_t* id = elements<int32_t>(target);
+  parallel_rows(logits.rows(), columns, [&](int64_t n) {
     const float* x = elements<float>(logits) + n * columns;
     float* to = elements<float>(statistics) + 3 * n;
-    const std::int64_t at = id[n] - slice.first;
+    const int64_t at = id[n] - slice.first;
     row_statistics(x, slice.valid, to, to + 1);
     to[2] = at >= 0 && at < slice.valid ? x[at] : 0.0F;
   });
@@ -96,11 +96,11 @@ void cross_entropy_statistics(const KernelCall&, const Tensor& logits, const Ten
 
 void cross_entropy(const KernelCall&, const Tensor& logits, const Tensor& target, const Tensor& all,
                    const VocabularySlice& slice, const Tensor& loss, const Tensor& dlogits) {
-  const std::int64_t columns = logits.cols(), slices = all.shape[0], stride = 3 * all.shape[1];
-  const std::int32_t* id = elements<std::int32_t>(target);
+  const int64_t columns = logits.cols(), slices = all.shape[0], stride = 3 * all.shape[1];
+  const int32_t* id = elements<int32_t>(target);
   with_element(dlogits.dtype, [&](auto element) {
     using T = decltype(element);
-    parallel_rows(logits.rows(), columns, [&](std::int64_t n) {
+    parallel_rows(logits.rows(), columns, [&](int64_t n) {
       const RowStatistics row = combine(elements<float>(all) + 3 * n, slices, stride);
       elements<float>(loss)[n] = row.maximum + std::log(row.sum) - row.target;
       if (dlogits.data != nullptr)
@@ -112,14 +112,14 @@ void cross_entropy(const KernelCall&, const Tensor& logits, const Tensor& target
 
 void argmax_rows(const KernelCall&, const Tensor& logits, const VocabularySlice& slice, const Tensor& value,
                  const Tensor& id) {
-  const std::int64_t columns = logits.cols();
-  parallel_rows(logits.rows(), columns, [&](std::int64_t n) {
+  const int64_t columns = logits.cols();
+  parallel_rows(logits.rows(), columns, [&](int64_t n) {
     const float* x = elements<float>(logits) + n * columns;
     const float most = row_maximum(x, slice.valid);
-    std::int64_t at = 0;
+    int64_t at = 0;
     while (at + 1 < slice.valid && x[at] != most) ++at;
     elements<float>(value)[n] = most;
-    elements<std::int32_t>(id)[n] = static_cast<std::int32_t>(slice.first + at);
+    elements<int32_t>(id)[n] = static_cast<int32_t>(slice.first + at);
   });
 }
 

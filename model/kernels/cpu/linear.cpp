@@ -18,14 +18,14 @@ using Tag = dnnl::memory::format_tag;
 
 /// c [m, n] (+)= a [m, k] * b [k, n]; a transposed operand lies in memory the other way round.
 struct Product {
-  std::int64_t m = 0, k = 0, n = 0;
+  int64_t m = 0, k = 0, n = 0;
   bool a_transposed = false, b_transposed = false, accumulate = false;
   DType in = DType::kFloat32, out = DType::kFloat32;
 
   auto operator<=>(const Product&) const = default;
 };
 
-dnnl::memory::desc matrix(std::int64_t rows, std::int64_t columns, DType dtype, bool transposed) {
+dnnl::memory::desc matrix(int64_t rows, int64_t columns, DType dtype, bool transposed) {
   const auto type = dtype == DType::kBFloat16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
   return {{rows, columns}, type, transposed ? Tag::ba : Tag::ab};
 }
@@ -58,7 +58,7 @@ class PrimitiveCache {
   }
 
  private:
-  static constexpr std::size_t kCapacity = 1024;
+  static constexpr size_t kCapacity = 1024;
 
   Primitive make(const Product& p) {
     const auto a = matrix(p.m, p.k, p.in, p.a_transposed);
@@ -91,15 +91,15 @@ class PrimitiveCache {
   std::map<std::pair<Product, int>, Primitive> primitives_;
 };
 
-std::int64_t scratch_bytes(const Product& p) {
+int64_t scratch_bytes(const Product& p) {
   if (p.m == 0 || p.k == 0 || p.n == 0) return 0;
-  return static_cast<std::int64_t>(PrimitiveCache::of_process().get(p).scratch.get_size());
+  return static_cast<int64_t>(PrimitiveCache::of_process().get(p).scratch.get_size());
 }
 
 void multiply(const KernelCall& call, const Product& p, const Tensor& a, const Tensor& b, const Tensor& c) {
   if (p.m == 0 || p.n == 0) return;
   if (p.k == 0) {
-    if (!p.accumulate) std::memset(c.data, 0, static_cast<std::size_t>(c.bytes()));
+    if (!p.accumulate) std::memset(c.data, 0, static_cast<size_t>(c.bytes()));
     return;
   }
   PrimitiveCache& cache = PrimitiveCache::of_process();
@@ -150,15 +150,15 @@ void linear_backward_weight(const KernelCall& call, const Tensor& dy, const Tens
   multiply(call, backward_weight(dy, x, dw, accumulate), dy, x, dw);
 }
 
-std::int64_t linear_bytes(const Tensor& x, const Tensor& w, const Tensor& y) {
+int64_t linear_bytes(const Tensor& x, const Tensor& w, const Tensor& y) {
   return scratch_bytes(forward(x, w, y));
 }
-std::int64_t linear_backward_input_bytes(const Tensor& dy, const Tensor& w, const Tensor& dx,
-                                         Accumulate accumulate) {
+int64_t linear_backward_input_bytes(const Tensor& dy, const Tensor& w, const Tensor& dx,
+                                    Accumulate accumulate) {
   return scratch_bytes(backward_input(dy, w, dx, accumulate));
 }
-std::int64_t linear_backward_weight_bytes(const Tensor& dy, const Tensor& x, const Tensor& dw,
-                                          Accumulate accumulate) {
+int64_t linear_backward_weight_bytes(const Tensor& dy, const Tensor& x, const Tensor& dw,
+                                     Accumulate accumulate) {
   return scratch_bytes(backward_weight(dy, x, dw, accumulate));
 }
 

@@ -70,11 +70,11 @@ std::vector<std::string> cpu_instruction_sets() {
   return names;
 }
 
-std::int64_t cpu_threads() {
+int64_t cpu_threads() {
   return omp_get_max_threads();
 }
 
-void set_cpu_threads(std::int64_t threads) {
+void set_cpu_threads(int64_t threads) {
   omp_set_num_threads(static_cast<int>(threads));
 }
 

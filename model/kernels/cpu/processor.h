@@ -22,10 +22,10 @@ std::string cpu_instruction_set();
 bool cpu_has_fast_bfloat16();
 
 /// Threads that an operation of this process uses, and the size of its workspaces follows.
-std::int64_t cpu_threads();
+int64_t cpu_threads();
 
 /// Sets them for the calling thread's operations, as OMP_NUM_THREADS does: for plans of other launches.
-void set_cpu_threads(std::int64_t threads);
+void set_cpu_threads(int64_t threads);
 
 /// The kernels of one of `cpu_instruction_sets`; `cpu_kernels()` is those of the first. For tests and
 /// benchmarks. Throws Error(kBug) for other names.

@@ -8,27 +8,27 @@
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 namespace {
 // Small enough for the first-level cache beside the pieces that are added to it.
-constexpr std::int64_t kBlock = 2048;
+constexpr int64_t kBlock = 2048;
 
 template <class From, class Sum>
-void start(const From* from, Sum* sum, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) sum[i] = static_cast<Sum>(from[i]);
+void start(const From* from, Sum* sum, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) sum[i] = static_cast<Sum>(from[i]);
 }
 
 template <class From, class Sum>
-void join(const From* from, Sum* sum, std::int64_t count, Reduce reduce) {
+void join(const From* from, Sum* sum, int64_t count, Reduce reduce) {
   if (reduce == Reduce::kSum) {
-    for (std::int64_t i = 0; i < count; ++i) sum[i] = static_cast<Sum>(sum[i] + static_cast<Sum>(from[i]));
+    for (int64_t i = 0; i < count; ++i) sum[i] = static_cast<Sum>(sum[i] + static_cast<Sum>(from[i]));
     return;
   }
-  for (std::int64_t i = 0; i < count; ++i) {
+  for (int64_t i = 0; i < count; ++i) {
     const Sum value = static_cast<Sum>(from[i]);
     sum[i] = value > sum[i] || value != value ? value : sum[i];
   }
 }
 
 template <class From, class Sum>
-void fold(const void* data, std::int64_t first, Sum* sum, std::int64_t count, Reduce reduce, bool begins) {
+void fold(const void* data, int64_t first, Sum* sum, int64_t count, Reduce reduce, bool begins) {
   const From* from = static_cast<const From*>(data) + first;
   if (begins)
     start(from, sum, count);
@@ -37,8 +37,8 @@ void fold(const void* data, std::int64_t first, Sum* sum, std::int64_t count, Re
 }
 
 template <class T, class Sum>
-void reduce_block(const std::vector<RankPiece>& pieces, T* out, std::int64_t first, std::int64_t count,
-                  Reduce reduce, Accumulate accumulate) {
+void reduce_block(const std::vector<RankPiece>& pieces, T* out, int64_t first, int64_t count, Reduce reduce,
+                  Accumulate accumulate) {
   Sum sum[kBlock];
   bool begins = true;
   for (const RankPiece& piece : pieces) {
@@ -54,17 +54,17 @@ void reduce_block(const std::vector<RankPiece>& pieces, T* out, std::int64_t fir
   }
   T* to = out + first;
   if (accumulate == Accumulate::kYes)
-    for (std::int64_t i = 0; i < count; ++i)
+    for (int64_t i = 0; i < count; ++i)
       to[i] = static_cast<T>(static_cast<Sum>(static_cast<Sum>(to[i]) + sum[i]));
   else
-    for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<T>(sum[i]);
+    for (int64_t i = 0; i < count; ++i) to[i] = static_cast<T>(sum[i]);
 }
 
 template <class T, class Sum>
 void reduce_all(const std::vector<RankPiece>& pieces, const Tensor& tensor, Reduce reduce,
                 Accumulate accumulate) {
   T* out = elements<T>(tensor);
-  parallel_blocks(tensor.count(), kBlock, std::ssize(pieces), [&](std::int64_t first, std::int64_t count) {
+  parallel_blocks(tensor.count(), kBlock, std::ssize(pieces), [&](int64_t first, int64_t count) {
     reduce_block<T, Sum>(pieces, out, first, count, reduce, accumulate);
   });
 }
@@ -81,7 +81,7 @@ void reduce_pieces(const KernelCall&, const std::vector<RankPiece>& pieces, cons
     case DType::kFloat64:
       return reduce_all<double, double>(pieces, out, reduce, accumulate);
     case DType::kInt32:
-      return reduce_all<std::int32_t, std::int32_t>(pieces, out, reduce, accumulate);
+      return reduce_all<int32_t, int32_t>(pieces, out, reduce, accumulate);
   }
 }
 

@@ -13,16 +13,16 @@ constexpr Bits kEvenSign = (kPartner & 1U) << 31;
 
 void rope(const KernelCall&, const Tensor& qkv, const Tensor& position, const Tensor& angle,
           const Heads& heads, Direction direction) {
-  const std::int64_t size = heads.size, turned = heads.query + heads.key_value, row = heads.row();
-  const std::int32_t* at = elements<std::int32_t>(position);
-  const std::uint32_t turn_back = direction == Direction::kBackward ? 0x80000000U : 0U;
+  const int64_t size = heads.size, turned = heads.query + heads.key_value, row = heads.row();
+  const int32_t* at = elements<int32_t>(position);
+  const uint32_t turn_back = direction == Direction::kBackward ? 0x80000000U : 0U;
   with_element(qkv.dtype, [&](auto element) {
     using T = decltype(element);
-    parallel_rows(qkv.rows(), row, [&](std::int64_t n) {
+    parallel_rows(qkv.rows(), row, [&](int64_t n) {
       const float* cosine_sine = elements<float>(angle) + at[n] * size;
-      for (std::int64_t h = 0; h < turned; ++h) {
+      for (int64_t h = 0; h < turned; ++h) {
         T* head = elements<T>(qkv) + n * row + h * size;
-        each_vector(size, [&](std::int64_t i, auto part) {
+        each_vector(size, [&](int64_t i, auto part) {
           const Vector v = load(head + i, part), a = load(cosine_sine + i, part);
           const Bits sines = reinterpret_cast<Bits>(a) ^ turn_back;
           const Bits signed_sines = __builtin_shuffle(sines, kOdd) ^ kEvenSign;

@@ -13,14 +13,14 @@ namespace {
 }  // namespace
 
 void swiglu(const KernelCall&, const Tensor& gate_up, const Tensor& out) {
-  const std::int64_t columns = out.cols();
+  const int64_t columns = out.cols();
   with_element(out.dtype, [&](auto element) {
     using T = decltype(element);
-    parallel_rows(out.rows(), columns, [&](std::int64_t n) {
+    parallel_rows(out.rows(), columns, [&](int64_t n) {
       const T* gate = elements<T>(gate_up) + 2 * n * columns;
       const T* up = gate + columns;
       T* to = elements<T>(out) + n * columns;
-      each_vector(columns, [&](std::int64_t i, auto part) {
+      each_vector(columns, [&](int64_t i, auto part) {
         const Vector g = load(gate + i, part);
         store(to + i, g * sigmoid(g) * load(up + i, part), part);
       });
@@ -29,14 +29,14 @@ void swiglu(const KernelCall&, const Tensor& gate_up, const Tensor& out) {
 }
 
 void swiglu_backward(const KernelCall&, const Tensor& gate_up, const Tensor& dout) {
-  const std::int64_t columns = dout.cols();
+  const int64_t columns = dout.cols();
   with_element(dout.dtype, [&](auto element) {
     using T = decltype(element);
-    parallel_rows(dout.rows(), columns, [&](std::int64_t n) {
+    parallel_rows(dout.rows(), columns, [&](int64_t n) {
       T* gate = elements<T>(gate_up) + 2 * n * columns;
       T* up = gate + columns;
       T* d = elements<T>(dout) + n * columns;
-      each_vector(columns, [&](std::int64_t i, auto part) {
+      each_vector(columns, [&](int64_t i, auto part) {
         const Vector g = load(gate + i, part), u = load(up + i, part), dy = load(d + i, part);
         const Vector s = sigmoid(g), silu = g * s;
         store(gate + i, dy * u * (s + silu * (1.0F - s)), part);

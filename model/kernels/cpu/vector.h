@@ -22,13 +22,13 @@ inline constexpr int kLanes = 4;
 #endif
 
 using Vector [[gnu::vector_size(4 * kLanes)]] = float;
-using Bits [[gnu::vector_size(4 * kLanes)]] = std::uint32_t;
-using Halves [[gnu::vector_size(2 * kLanes)]] = std::uint16_t;
+using Bits [[gnu::vector_size(4 * kLanes)]] = uint32_t;
+using Halves [[gnu::vector_size(2 * kLanes)]] = uint16_t;
 
 /// How much of a vector is in memory: all lanes, or the first `count` (others are read as 0, not written).
 struct Whole {};
 struct Part {
-  std::int64_t count;
+  int64_t count;
 };
 
 [[gnu::always_inline]] inline Vector broadcast(float x) {
@@ -49,7 +49,7 @@ struct Part {
 template <class T>
 [[gnu::always_inline]] inline Vector load(const T* p, Part part) {
   alignas(64) T lanes[kLanes] = {};
-  for (std::int64_t i = 0; i < part.count; ++i) lanes[i] = p[i];
+  for (int64_t i = 0; i < part.count; ++i) lanes[i] = p[i];
   return load(lanes);
 }
 
@@ -68,23 +68,23 @@ template <class T>
 [[gnu::always_inline]] inline void store(T* p, Vector v, Part part) {
   alignas(64) T lanes[kLanes];
   store(lanes, v);
-  for (std::int64_t i = 0; i < part.count; ++i) p[i] = lanes[i];
+  for (int64_t i = 0; i < part.count; ++i) p[i] = lanes[i];
 }
 
 /// Calls body(first, Whole) for every whole vector of `count` elements, then body(first, Part) for the rest.
 template <class Body>
-[[gnu::always_inline]] inline void each_vector(std::int64_t count, Body body) {
-  std::int64_t i = 0;
+[[gnu::always_inline]] inline void each_vector(int64_t count, Body body) {
+  int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) body(i, Whole{});
   if (i < count) body(i, Part{count - i});
 }
 
-template <std::uint32_t... kLane>
-constexpr Bits lane_numbers(std::integer_sequence<std::uint32_t, kLane...>) {
+template <uint32_t... kLane>
+constexpr Bits lane_numbers(std::integer_sequence<uint32_t, kLane...>) {
   return Bits{kLane...};
 }
 /// 0, 1, 2, ...
-inline constexpr Bits kLaneNumbers = lane_numbers(std::make_integer_sequence<std::uint32_t, kLanes>{});
+inline constexpr Bits kLaneNumbers = lane_numbers(std::make_integer_sequence<uint32_t, kLanes>{});
 
 /// b where either is NaN.
 [[gnu::always_inline]] inline Vector larger(Vector a, Vector b) {
@@ -145,22 +145,22 @@ template <class Body>
 }
 
 /// Work below which starting threads costs more than it saves, in elements.
-inline constexpr std::int64_t kParallelElements = 16384;
+inline constexpr int64_t kParallelElements = 16384;
 
 /// body(first, count) for blocks of `block` of `total`, over the threads; each block is one call, whatever
 /// the number of threads. `weight`: elements that one of the total stands for.
 template <class Body>
-inline void parallel_blocks(std::int64_t total, std::int64_t block, std::int64_t weight, Body body) {
-  const std::int64_t blocks = (total + block - 1) / block;
+inline void parallel_blocks(int64_t total, int64_t block, int64_t weight, Body body) {
+  const int64_t blocks = (total + block - 1) / block;
 #pragma omp parallel for schedule(static) if (blocks > 1 && total * weight > kParallelElements)
-  for (std::int64_t b = 0; b < blocks; ++b) {
-    const std::int64_t first = b * block;
+  for (int64_t b = 0; b < blocks; ++b) {
+    const int64_t first = b * block;
     body(first, total - first < block ? total - first : block);
   }
 }
 template <class Body>
-inline void parallel_rows(std::int64_t rows, std::int64_t columns, Body body) {
-  parallel_blocks(rows, 1, columns, [&](std::int64_t row, std::int64_t) { body(row); });
+inline void parallel_rows(int64_t rows, int64_t columns, Body body) {
+  parallel_blocks(rows, 1, columns, [&](int64_t row, int64_t) { body(row); });
 }
 
 }  // namespace ripstop::RIPSTOP_INSTRUCTION_SET

@@ -38,7 +38,7 @@ struct Range {
 };
 
 template <int kWidth, class Copy>
-__device__ void update(const Range<Copy>& x, const Factors& f, float scale, bool go, std::int64_t i) {
+__device__ void update(const Range<Copy>& x, const Factors& f, float scale, bool go, int64_t i) {
   Floats<kWidth> p = load<kWidth>(x.master + i);
   if (go) {
     const Floats<kWidth> gradient = load<kWidth>(x.gradient + i);
@@ -58,14 +58,14 @@ __device__ void update(const Range<Copy>& x, const Factors& f, float scale, bool
 }
 
 template <int kWidth, class Copy>
-__global__ void __launch_bounds__(kThreads) step_range(Range<Copy> x, Factors factors, std::int64_t count) {
-  const std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kWidth;
+__global__ void __launch_bounds__(kThreads) step_range(Range<Copy> x, Factors factors, int64_t count) {
+  const int64_t i = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kWidth;
   const float scale = x.scale[0];
   const bool go = x.scale[1] != 0;
   if (i + kWidth <= count) {
     update<kWidth>(x, factors, scale, go, i);
   } else {
-    for (std::int64_t j = i; j < count; ++j) update<1>(x, factors, scale, go, j);
+    for (int64_t j = i; j < count; ++j) update<1>(x, factors, scale, go, j);
   }
 }
 
@@ -92,16 +92,15 @@ void gradient_scale(const KernelCall& call, const Tensor& global, double max_nor
 
 void adamw(const KernelCall& call, const AdamWStep& step, const Tensor& scale, const Tensor& gradient,
            const Tensor& master, const Tensor& first, const Tensor& second, const Tensor& copy) {
-  const std::int64_t count = master.count();
+  const int64_t count = master.count();
   const bool whole = aligned(16, 16, {&gradient, &master, &first, &second, &copy});
   with_element(copy.dtype, [&](auto element) {
     using T = decltype(element);
     const Range<T> range{elements<float>(scale), elements<float>(gradient), elements<float>(master),
                          elements<float>(first), elements<float>(second),   elements<T>(copy)};
     with_width<kElements>(whole, [&](auto width) {
-      launch(call, "adamw", step_range<width.value, T>,
-             {divide_up(count, std::int64_t{kThreads} * width.value)}, kThreads, range, factors_of(step),
-             count);
+      launch(call, "adamw", step_range<width.value, T>, {divide_up(count, int64_t{kThreads} * width.value)},
+             kThreads, range, factors_of(step), count);
     });
   });
 }

@@ -17,7 +17,7 @@ constexpr int kBackwardHeld = 2;  ///< of each operand
 
 /// Elements of `residual` + `branch`, as they are stored in `sum`.
 template <int kWidth, class T>
-__device__ Floats<kWidth> add_branch(const T* residual, const T* branch, T* sum, std::int64_t at) {
+__device__ Floats<kWidth> add_branch(const T* residual, const T* branch, T* sum, int64_t at) {
   Floats<kWidth> x = load<kWidth>(residual + at);
   if (branch != nullptr) {
     const Floats<kWidth> b = load<kWidth>(branch + at);
@@ -51,7 +51,7 @@ struct Forward {
   const T *residual, *branch, *weight;
   T *sum, *normed;
   float* inverse_rms;
-  std::int64_t columns;
+  int64_t columns;
   float epsilon;
 };
 
@@ -67,13 +67,13 @@ __device__ float finish_squares(const Forward<T>& x, float squares) {
 template <class T>
 __global__ void __launch_bounds__(kThreads) forward_held(Forward<T> x) {
   constexpr int kWidth = kWhole<T>;
-  const std::int64_t row = blockIdx.x * x.columns;
-  const std::int64_t step = static_cast<std::int64_t>(blockDim.x) * kWidth, first = threadIdx.x * kWidth;
+  const int64_t row = blockIdx.x * x.columns;
+  const int64_t step = static_cast<int64_t>(blockDim.x) * kWidth, first = threadIdx.x * kWidth;
   Floats<kWidth> sum[kForwardHeld];
   float own = 0;
 #pragma unroll
   for (int j = 0; j < kForwardHeld; ++j) {
-    const std::int64_t i = first + j * step;
+    const int64_t i = first + j * step;
     if (i >= x.columns) continue;
     sum[j] = add_branch<kWidth>(x.residual, x.branch, x.sum, row + i);
     own += squares(sum[j]);
@@ -81,19 +81,19 @@ __global__ void __launch_bounds__(kThreads) forward_held(Forward<T> x) {
   const float inverse = finish_squares(x, own);
 #pragma unroll
   for (int j = 0; j < kForwardHeld; ++j) {
-    const std::int64_t i = first + j * step;
+    const int64_t i = first + j * step;
     if (i < x.columns) store_normed(sum[j], inverse, x.weight + i, x.normed + row + i);
   }
 }
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) forward_looped(Forward<T> x) {
-  const std::int64_t row = blockIdx.x * x.columns;
+  const int64_t row = blockIdx.x * x.columns;
   float own = 0;
-  for (std::int64_t i = threadIdx.x; i < x.columns; i += blockDim.x)
+  for (int64_t i = threadIdx.x; i < x.columns; i += blockDim.x)
     own += squares(add_branch<1>(x.residual, x.branch, x.sum, row + i));
   const float inverse = finish_squares(x, own);
-  for (std::int64_t i = threadIdx.x; i < x.columns; i += blockDim.x)
+  for (int64_t i = threadIdx.x; i < x.columns; i += blockDim.x)
     store_normed(load<1>(x.sum + row + i), inverse, x.weight + i, x.normed + row + i);
 }
 
@@ -103,7 +103,7 @@ struct Backward {
   const float* inverse_rms;
   T* dresidual;
   float* dweight;  ///< one row a block
-  std::int64_t rows, columns;
+  int64_t rows, columns;
 };
 
 /// What the gradient takes from s, from this thread's part of sum(dy w s).
@@ -115,16 +115,16 @@ __device__ float finish_dot(const Backward<T>& x, float dot, float inverse) {
 template <class T>
 __global__ void __launch_bounds__(kThreads) backward_held(Backward<T> x) {
   constexpr int kWidth = kWhole<T>;
-  const std::int64_t step = static_cast<std::int64_t>(blockDim.x) * kWidth, first = threadIdx.x * kWidth;
+  const int64_t step = static_cast<int64_t>(blockDim.x) * kWidth, first = threadIdx.x * kWidth;
   Floats<kWidth> dweight[kBackwardHeld] = {};
-  for (std::int64_t n = blockIdx.x; n < x.rows; n += gridDim.x) {
-    const std::int64_t row = n * x.columns;
+  for (int64_t n = blockIdx.x; n < x.rows; n += gridDim.x) {
+    const int64_t row = n * x.columns;
     const float inverse = x.inverse_rms[n];
     Floats<kWidth> dscaled[kBackwardHeld], sum[kBackwardHeld], dresidual[kBackwardHeld];
     float dot = 0;
 #pragma unroll
     for (int j = 0; j < kBackwardHeld; ++j) {
-      const std::int64_t i = first + j * step;
+      const int64_t i = first + j * step;
       if (i >= x.columns) continue;
       dscaled[j] = load<kWidth>(x.dnormed + row + i);
       sum[j] = load<kWidth>(x.sum + row + i);
@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(kThreads) backward_held(Backward<T> x) {
     const float along = finish_dot(x, dot, inverse);
 #pragma unroll
     for (int j = 0; j < kBackwardHeld; ++j) {
-      const std::int64_t i = first + j * step;
+      const int64_t i = first + j * step;
       if (i >= x.columns) continue;
 #pragma unroll
       for (int c = 0; c < kWidth; ++c)
@@ -157,18 +157,18 @@ __global__ void __launch_bounds__(kThreads) backward_held(Backward<T> x) {
 template <class T>
 __global__ void __launch_bounds__(kThreads) backward_looped(Backward<T> x) {
   float* dweight = x.dweight + blockIdx.x * x.columns;
-  for (std::int64_t i = threadIdx.x; i < x.columns; i += blockDim.x) dweight[i] = 0;
-  for (std::int64_t n = blockIdx.x; n < x.rows; n += gridDim.x) {
-    const std::int64_t row = n * x.columns;
+  for (int64_t i = threadIdx.x; i < x.columns; i += blockDim.x) dweight[i] = 0;
+  for (int64_t n = blockIdx.x; n < x.rows; n += gridDim.x) {
+    const int64_t row = n * x.columns;
     const float inverse = x.inverse_rms[n];
     float dot = 0;
-    for (std::int64_t i = threadIdx.x; i < x.columns; i += blockDim.x) {
+    for (int64_t i = threadIdx.x; i < x.columns; i += blockDim.x) {
       const float dy = load<1>(x.dnormed + row + i).at[0], s = load<1>(x.sum + row + i).at[0];
       dweight[i] += dy * (s * inverse);
       dot += dy * load<1>(x.weight + i).at[0] * s;
     }
     const float along = finish_dot(x, dot, inverse);
-    for (std::int64_t i = threadIdx.x; i < x.columns; i += blockDim.x) {
+    for (int64_t i = threadIdx.x; i < x.columns; i += blockDim.x) {
       const float dy = load<1>(x.dnormed + row + i).at[0], s = load<1>(x.sum + row + i).at[0];
       Floats<1> d = load<1>(x.dresidual + row + i);
       d.at[0] += dy * load<1>(x.weight + i).at[0] * inverse - s * along;
@@ -180,30 +180,30 @@ __global__ void __launch_bounds__(kThreads) backward_looped(Backward<T> x) {
 /// total (+)= the sum of `count` rows. A block adds up 32 columns: a warp every 32nd row, then a warp a
 /// column.
 __global__ void __launch_bounds__(1024)
-    add_rows(const float* rows, std::int64_t count, std::int64_t columns, bool accumulate, float* total) {
+    add_rows(const float* rows, int64_t count, int64_t columns, bool accumulate, float* total) {
   __shared__ float sums[32][33];
-  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * 32;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * 32;
   float sum = 0;
   if (first + lane_number() < columns)
-    for (std::int64_t n = warp_number(); n < count; n += 32) sum += rows[n * columns + first + lane_number()];
+    for (int64_t n = warp_number(); n < count; n += 32) sum += rows[n * columns + first + lane_number()];
   sums[warp_number()][lane_number()] = sum;
   __syncthreads();
   sum = warp_sum(sums[lane_number()][warp_number()]);
-  const std::int64_t column = first + warp_number();
+  const int64_t column = first + warp_number();
   if (lane_number() == 0 && column < columns) total[column] = (accumulate ? total[column] : 0.0F) + sum;
 }
 
 /// Whether the accesses of a row, `held` a thread, are enough for all of it.
 template <class T>
-bool fits(std::int64_t columns, int held) {
-  return columns <= std::int64_t{kThreads} * held * kWhole<T>;
+bool fits(int64_t columns, int held) {
+  return columns <= int64_t{kThreads} * held * kWhole<T>;
 }
 
 }  // namespace
 
 void add_rmsnorm(const KernelCall& call, const Tensor& residual, const Tensor& branch, const Tensor& weight,
                  double epsilon, const Tensor& sum, const Tensor& normed, const Tensor& inverse_rms) {
-  const std::int64_t rows = residual.rows(), columns = residual.cols();
+  const int64_t rows = residual.rows(), columns = residual.cols();
   const bool whole = aligned(16, columns, {&residual, &branch, &weight, &sum, &normed});
   with_element(residual.dtype, [&](auto element) {
     using T = decltype(element);
@@ -227,8 +227,8 @@ void add_rmsnorm(const KernelCall& call, const Tensor& residual, const Tensor& b
 void add_rmsnorm_backward(const KernelCall& call, const Tensor& dnormed, const Tensor& sum,
                           const Tensor& weight, const Tensor& inverse_rms, const Tensor& dresidual,
                           const Tensor& dweight, Accumulate accumulate) {
-  const std::int64_t rows = sum.rows(), columns = sum.cols();
-  const std::int64_t blocks = rows < kNormBlocks ? rows : kNormBlocks;
+  const int64_t rows = sum.rows(), columns = sum.cols();
+  const int64_t blocks = rows < kNormBlocks ? rows : kNormBlocks;
   auto* partial = static_cast<float*>(call.workspace);
   const bool whole = aligned(16, columns, {&dnormed, &sum, &weight, &dresidual});
   with_element(sum.dtype, [&](auto element) {

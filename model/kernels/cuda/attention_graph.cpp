@@ -22,9 +22,9 @@ class AttentionGraph {
     length_ = graph.tensor(CUDNN_DATA_INT32, lengths, ones, kLength);
   }
 
-  std::int64_t row() const { return (s.query_heads + 2 * s.key_value_heads) * s.head_size; }
-  std::int64_t query() const { return s.query_heads * s.head_size; }
-  std::int64_t key_value() const { return s.key_value_heads * s.head_size; }
+  int64_t row() const { return (s.query_heads + 2 * s.key_value_heads) * s.head_size; }
+  int64_t query() const { return s.query_heads * s.head_size; }
+  int64_t key_value() const { return s.key_value_heads * s.head_size; }
   bool grouped() const { return s.query_heads != s.key_value_heads; }
 
   const GraphTensor* row_offset() const { return s.dense ? nullptr : &offset_row_; }
@@ -33,11 +33,11 @@ class AttentionGraph {
   const GraphTensor* heads_offset() const { return s.dense ? nullptr : &offset_heads_; }
   const GraphTensor* length() const { return s.dense ? nullptr : &length_; }
 
-  Extents heads(std::int64_t count) const { return {s.documents, count, s.length, s.head_size}; }
+  Extents heads(int64_t count) const { return {s.documents, count, s.length, s.head_size}; }
   /// Rows of `width` elements, heads side by side within them.
-  Extents rows_of(std::int64_t width) const { return {s.length * width, s.head_size, width, 1}; }
+  Extents rows_of(int64_t width) const { return {s.length * width, s.head_size, width, 1}; }
   /// Heads one after another, each with its own rows.
-  Extents by_place(std::int64_t count) const {
+  Extents by_place(int64_t count) const {
     return {count * s.length * s.head_size, s.length * s.head_size, s.head_size, 1};
   }
 
@@ -59,16 +59,16 @@ class AttentionGraph {
     return graph.tensor(kFloat, lines(), strides, id, heads_offset());
   }
   /// The same between operations, or by place.
-  GraphTensor line(std::int64_t id = Graph::kNoId) {
+  GraphTensor line(int64_t id = Graph::kNoId) {
     return graph.tensor(kFloat, lines(), {s.query_heads * s.length, s.length, 1, 1}, id);
   }
   GraphTensor scores(cudnnDataType_t type = kFloat) {
-    const std::int64_t square = s.length * s.length;
+    const int64_t square = s.length * s.length;
     return graph.tensor(type, {s.documents, s.query_heads, s.length, s.length},
                         {s.query_heads * square, square, s.length, 1});
   }
   GraphTensor transposed_scores(const GraphTensor& x) {
-    const std::int64_t square = s.length * s.length;
+    const int64_t square = s.length * s.length;
     const GraphTensor t = graph.tensor(kBFloat16, {s.documents, s.query_heads, s.length, s.length},
                                        {s.query_heads * square, square, 1, s.length});
     graph.reshape(x, t);
@@ -107,7 +107,7 @@ Plan plan_or_refusal(Build build) {
   }
 }
 
-Plan forward(const AttentionShape& shape, const PlanTarget& target, std::int64_t most_workspace_bytes) {
+Plan forward(const AttentionShape& shape, const PlanTarget& target, int64_t most_workspace_bytes) {
   AttentionGraph a(shape);
   Graph& g = a.graph;
   const GraphTensor q = a.query_in(), kt = a.transposed(kKey);
@@ -184,7 +184,7 @@ class BackwardGraph : public AttentionGraph {
   Extents by_place_strides() const { return by_place(s.query_heads); }
 };
 
-Plan backward(const AttentionShape& shape, const PlanTarget& target, std::int64_t most_workspace_bytes) {
+Plan backward(const AttentionShape& shape, const PlanTarget& target, int64_t most_workspace_bytes) {
   BackwardGraph a(shape);
   Graph& g = a.graph;
   const GraphTensor q = a.query_in(), kt = a.transposed(kKey), vt = a.transposed(kValue);
@@ -210,21 +210,20 @@ Plan backward(const AttentionShape& shape, const PlanTarget& target, std::int64_
   a.key_value_gradient(dscores, q, kDKey, kDKeyGrouped);
   a.query_gradient(dscores, kt);
 
-  constexpr std::int64_t kOneAfterAnother = 4;
+  constexpr int64_t kOneAfterAnother = 4;
   const Knob ordered{CUDNN_KNOB_TYPE_STAGES, kOneAfterAnother};
   return std::move(g).plan(target, most_workspace_bytes,
-                           {&ordered, shape.sums == Sums::kOrdered ? std::size_t{1} : 0});
+                           {&ordered, shape.sums == Sums::kOrdered ? size_t{1} : 0});
 }
 
 }  // namespace
 
-Plan attention_plan(const AttentionShape& shape, const PlanTarget& target,
-                    std::int64_t most_workspace_bytes) {
+Plan attention_plan(const AttentionShape& shape, const PlanTarget& target, int64_t most_workspace_bytes) {
   return plan_or_refusal([&] { return forward(shape, target, most_workspace_bytes); });
 }
 
 Plan attention_backward_plan(const AttentionShape& shape, const PlanTarget& target,
-                             std::int64_t most_workspace_bytes) {
+                             int64_t most_workspace_bytes) {
   return plan_or_refusal([&] { return backward(shape, target, most_workspace_bytes); });
 }
 

@@ -9,7 +9,7 @@
 namespace ripstop::cuda {
 
 /// How backward adds up what several blocks of threads contribute to.
-enum class Sums : std::uint8_t {
+enum class Sums : uint8_t {
   kByRow,      ///< in float32 buffers with a place for each row: in no fixed order
   kByPlace,    ///< in buffers with a place for each document and position below `length`: in no fixed order
   kOrdered,    ///< as kByRow, but one after another (cuDNN 9.25 and later)
@@ -19,8 +19,8 @@ enum class Sums : std::uint8_t {
 /// What a plan is made for: `documents` documents of at most `length` rows, or of exactly `length` where
 /// dense.
 struct AttentionShape {
-  std::int64_t query_heads = 0, key_value_heads = 0, head_size = 0;
-  std::int64_t documents = 0, length = 0;
+  int64_t query_heads = 0, key_value_heads = 0, head_size = 0;
+  int64_t documents = 0, length = 0;
   bool dense = false;
   Sums sums = Sums::kByRow;  ///< backward only
 
@@ -30,7 +30,7 @@ struct AttentionShape {
 /// The ids under which an execution binds memory. Ragged plans read lengths (int32 [documents]) and the four
 /// arrays of offsets (int64 [documents + 1]; see RaggedOffsets). k*Grouped: where grouped heads meet kByRow
 /// or kOrdered and the plan is ragged. Scalars are host floats: scale 1/sqrt(D), masked = -infinity, one = 1.
-enum AttentionTensor : std::int64_t {
+enum AttentionTensor : int64_t {
   kQuery = 1,
   kKey,
   kValue,
@@ -56,11 +56,11 @@ enum AttentionTensor : std::int64_t {
 };
 
 /// q, k and v are read in place from rows of q|k|v. out [N, H*D]; log_sum_exp [N, H].
-Plan attention_plan(const AttentionShape& shape, const PlanTarget& target, std::int64_t most_workspace_bytes);
+Plan attention_plan(const AttentionShape& shape, const PlanTarget& target, int64_t most_workspace_bytes);
 
 /// Dense plans write the gradients in place into rows of dq|dk|dv, ragged ones as three tensors [N, H*D], [N,
 /// K*D], [N, K*D].
 Plan attention_backward_plan(const AttentionShape& shape, const PlanTarget& target,
-                             std::int64_t most_workspace_bytes);
+                             int64_t most_workspace_bytes);
 
 }  // namespace ripstop::cuda

@@ -9,17 +9,17 @@
 namespace ripstop::cuda {
 namespace {
 
-std::byte* place(void* memory, std::int64_t bytes) {
+std::byte* place(void* memory, int64_t bytes) {
   return static_cast<std::byte*>(memory) + bytes;
 }
 
 RaggedOffsets offsets_in(const AttentionScratch& scratch, void* workspace) {
-  const auto array = [&](std::int64_t at) { return reinterpret_cast<std::int64_t*>(place(workspace, at)); };
+  const auto array = [&](int64_t at) { return reinterpret_cast<int64_t*>(place(workspace, at)); };
   return {.row = array(scratch.offset_row),
           .query = array(scratch.offset_query),
           .key_value = array(scratch.offset_key_value),
           .heads = array(scratch.offset_heads),
-          .length = reinterpret_cast<std::int32_t*>(place(workspace, scratch.length))};
+          .length = reinterpret_cast<int32_t*>(place(workspace, scratch.length))};
 }
 
 AttentionShape shape_of(const Heads& heads, const AttentionSchedule& schedule) {
@@ -35,7 +35,7 @@ AttentionShape shape_of(const Heads& heads, const AttentionSchedule& schedule) {
 class Bindings {
  public:
   explicit Bindings(const AttentionOperands& o) : scale_(1.0F / std::sqrt(static_cast<float>(o.heads.size))) {
-    const std::int64_t bytes = element_bytes(o.qkv.dtype) * o.heads.size;
+    const int64_t bytes = element_bytes(o.qkv.dtype) * o.heads.size;
     bind(kQuery, o.qkv.data);
     bind(kKey, place(o.qkv.data, bytes * o.heads.query));
     bind(kValue, place(o.qkv.data, bytes * (o.heads.query + o.heads.key_value)));
@@ -50,7 +50,7 @@ class Bindings {
   void bind(AttentionTensor id, void* data) { bindings_.push_back({id, data}); }
   void bind_one() { bind(kOne, &one_); }
   /// For a ragged group, whose documents begin at `first`; replaces those of the group before.
-  void bind_group(const RaggedOffsets& offsets, std::int64_t first, bool backward) {
+  void bind_group(const RaggedOffsets& offsets, int64_t first, bool backward) {
     if (shared_ == 0) shared_ = bindings_.size();
     bindings_.resize(shared_);
     bind(kMaskedPadding, &masked_);
@@ -65,15 +65,15 @@ class Bindings {
  private:
   float scale_, masked_ = -std::numeric_limits<float>::infinity(), one_ = 1;
   std::vector<Binding> bindings_;
-  std::size_t shared_ = 0;
+  size_t shared_ = 0;
 };
 
 }  // namespace
 
-std::optional<Sums> attention_sums(const AttentionGpu& gpu, std::int64_t head_size, bool dense,
+std::optional<Sums> attention_sums(const AttentionGpu& gpu, int64_t head_size, bool dense,
                                    bool deterministic) {
   constexpr int kAmpere = 8, kHopper = 9, kBlackwell = 10;
-  constexpr std::size_t kFirstOrdered = 92500;
+  constexpr size_t kFirstOrdered = 92500;
   // NVIDIA's front end knows buffers by row to be wrong elsewhere.
   const bool by_row = (gpu.major == kHopper || gpu.major == kBlackwell) && head_size % 16 == 0;
   if (!deterministic) return by_row ? Sums::kByRow : Sums::kByPlace;
@@ -99,7 +99,7 @@ void AttentionPlans::use(const Stream& stream) {
   check_cudnn(cudnnSetStream(handle_, native_stream(stream)), "cudnnSetStream");
 }
 
-const Plan& AttentionPlans::plan(Pass pass, const AttentionShape& shape, std::int64_t most_workspace_bytes) {
+const Plan& AttentionPlans::plan(Pass pass, const AttentionShape& shape, int64_t most_workspace_bytes) {
   const std::pair key{pass, shape};
   const auto found = plans_.find(key);
   if (found != plans_.end()) return found->second;
@@ -111,7 +111,7 @@ const Plan& AttentionPlans::plan(Pass pass, const AttentionShape& shape, std::in
 }
 
 std::optional<std::string> AttentionPlans::all_plans(Pass pass, const AttentionSchedule& schedule,
-                                                     AttentionShape shape, std::int64_t most_workspace_bytes,
+                                                     AttentionShape shape, int64_t most_workspace_bytes,
                                                      std::vector<const Plan*>& plans) {
   for (const DocumentGroup& group : schedule.groups) {
     shape.documents = group.count;
@@ -131,7 +131,7 @@ std::optional<std::string> AttentionPlans::too_old() const {
 
 std::optional<std::string> AttentionPlans::forward(const KernelCall& call, const AttentionOperands& o) {
   if (auto why = too_old()) return why;
-  const std::int64_t rows = o.qkv.rows();
+  const int64_t rows = o.qkv.rows();
   const AttentionSchedule schedule =
       attention_schedule(rows, o.documents.count, o.documents.longest, /*padded=*/false);
   const AttentionScratch scratch = attention_scratch(rows);
@@ -143,7 +143,7 @@ std::optional<std::string> AttentionPlans::forward(const KernelCall& call, const
   const RaggedOffsets offsets = offsets_in(scratch, call.workspace);
   if (!schedule.dense) locate_documents(call, o.documents, o.heads, offsets);
   Bindings bindings(o);
-  for (std::size_t i = 0; i < plans.size(); ++i) {
+  for (size_t i = 0; i < plans.size(); ++i) {
     if (!schedule.dense) bindings.bind_group(offsets, schedule.groups[i].first, /*backward=*/false);
     plans[i]->run(handle_, bindings.all(), place(call.workspace, scratch.plan));
   }
@@ -152,7 +152,7 @@ std::optional<std::string> AttentionPlans::forward(const KernelCall& call, const
 
 std::optional<std::string> AttentionPlans::backward(const KernelCall& call, const AttentionOperands& o) {
   if (auto why = too_old()) return why;
-  const std::int64_t rows = o.qkv.rows(), longest = o.documents.longest;
+  const int64_t rows = o.qkv.rows(), longest = o.documents.longest;
   const bool deterministic = call.stream.device().deterministic;
   const bool dense = attention_schedule(rows, o.documents.count, longest, false).dense;
   const auto sums = attention_sums(gpu_, o.heads.size, dense, deterministic);
@@ -164,18 +164,18 @@ std::optional<std::string> AttentionPlans::backward(const KernelCall& call, cons
   const AttentionScratch scratch = attention_backward_scratch(rows, longest, o.heads, deterministic);
   // Where the plan keeps dK and dV by head itself, it has the memory that is set aside for them.
   const bool takes_grouped = dense || *sums == Sums::kByPlace;
-  const std::int64_t own = takes_grouped ? scratch.dkey_grouped : scratch.plan;
+  const int64_t own = takes_grouped ? scratch.dkey_grouped : scratch.plan;
   AttentionShape shape = shape_of(o.heads, schedule);
   shape.sums = *sums;
   use(call.stream);
   std::vector<const Plan*> plans;
   if (auto why = all_plans(Pass::kBackward, schedule, shape, scratch.bytes - own, plans)) return why;
 
-  const auto part = [&](std::int64_t at) { return place(call.workspace, at); };
+  const auto part = [&](int64_t at) { return place(call.workspace, at); };
   const RaggedOffsets offsets = offsets_in(scratch, call.workspace);
   if (!dense) locate_documents(call, o.documents, o.heads, offsets);
   Bindings bindings(o);
-  const std::int64_t bytes = element_bytes(o.qkv.dtype) * o.heads.size;
+  const int64_t bytes = element_bytes(o.qkv.dtype) * o.heads.size;
   bindings.bind_one();
   bindings.bind(kDOut, o.dout->data);
   bindings.bind(kDQuery, dense ? o.dqkv->data : part(scratch.dquery));
@@ -188,12 +188,12 @@ std::optional<std::string> AttentionPlans::backward(const KernelCall& call, cons
     bindings.bind(kDKeyGrouped, part(scratch.dkey_grouped));
     bindings.bind(kDValueGrouped, part(scratch.dvalue_grouped));
   }
-  for (std::size_t i = 0; i < plans.size(); ++i) {
+  for (size_t i = 0; i < plans.size(); ++i) {
     if (!dense) bindings.bind_group(offsets, schedule.groups[i].first, /*backward=*/true);
     plans[i]->run(handle_, bindings.all(), part(own));
   }
   if (dense) return std::nullopt;
-  const auto gradient = [&](std::int64_t at) { return reinterpret_cast<const BFloat16*>(part(at)); };
+  const auto gradient = [&](int64_t at) { return reinterpret_cast<const BFloat16*>(part(at)); };
   join_gradients(call, {gradient(scratch.dquery), gradient(scratch.dkey), gradient(scratch.dvalue)}, o.heads,
                  *o.dqkv);
   single_row_gradients(call, o.documents, o.heads, *o.dout, *o.dqkv);

@@ -13,16 +13,16 @@
 namespace ripstop::cuda {
 
 /// Older versions compute attention wrongly or lack what is used here.
-inline constexpr std::size_t kOldestCudnn = 91100;
+inline constexpr size_t kOldestCudnn = 91100;
 
 /// What decides how backward may add up.
 struct AttentionGpu {
-  int major = 0;                  ///< of the compute capability: 8 Ampere, 9 Hopper, 10 Blackwell
-  std::size_t cudnn_version = 0;  ///< as cudnnGetVersion
+  int major = 0;             ///< of the compute capability: 8 Ampere, 9 Hopper, 10 Blackwell
+  size_t cudnn_version = 0;  ///< as cudnnGetVersion
 };
 
 /// How backward adds up; none where cuDNN has no way that is right or, if so wanted, deterministic.
-std::optional<Sums> attention_sums(const AttentionGpu& gpu, std::int64_t head_size, bool dense,
+std::optional<Sums> attention_sums(const AttentionGpu& gpu, int64_t head_size, bool dense,
                                    bool deterministic);
 
 /// The operands of one call, as in ops.h. Forward has no gradients; both have the rest.
@@ -48,9 +48,9 @@ class AttentionPlans {
 
  private:
   enum class Pass : bool { kForward, kBackward };
-  const Plan& plan(Pass pass, const AttentionShape& shape, std::int64_t most_workspace_bytes);
+  const Plan& plan(Pass pass, const AttentionShape& shape, int64_t most_workspace_bytes);
   std::optional<std::string> all_plans(Pass pass, const AttentionSchedule& schedule, AttentionShape shape,
-                                       std::int64_t most_workspace_bytes, std::vector<const Plan*>& plans);
+                                       int64_t most_workspace_bytes, std::vector<const Plan*>& plans);
   std::optional<std::string> too_old() const;
   void use(const Stream& stream);
 

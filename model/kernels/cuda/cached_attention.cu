@@ -7,20 +7,20 @@ namespace {
 
 template <class Unit>
 __global__ void __launch_bounds__(256)
-    store_rows(const Unit* qkv, std::int64_t row, const std::int32_t* slot, const std::int32_t* position,
-               std::int64_t positions, std::int64_t kept, Unit* cache) {
-  const std::int64_t s = blockIdx.x;
+    store_rows(const Unit* qkv, int64_t row, const int32_t* slot, const int32_t* position, int64_t positions,
+               int64_t kept, Unit* cache) {
+  const int64_t s = blockIdx.x;
   const Unit* from = qkv + (s + 1) * row - kept;
   Unit* to = cache + (slot[s] * positions + position[s]) * kept;
-  for (std::int64_t i = threadIdx.x; i < kept; i += blockDim.x) to[i] = from[i];
+  for (int64_t i = threadIdx.x; i < kept; i += blockDim.x) to[i] = from[i];
 }
 
 template <class T>
 struct Cached {
   const T *qkv, *cache;
-  const std::int32_t *slot, *position;
+  const int32_t *slot, *position;
   T* out;
-  std::int64_t row, positions;
+  int64_t row, positions;
   int heads, group, size;  ///< `group` query heads share a key-value head; there are heads / group
   float scale;
 };
@@ -30,14 +30,14 @@ __global__ void __launch_bounds__(32 * kAttentionWarps, 1) attend_cached(Cached<
   __shared__ float query[32 * kPerLane], outs[kAttentionWarps][32 * kPerLane];
   __shared__ Shown shown[kAttentionWarps];
   __shared__ float maxima[kAttentionWarps], sums[kAttentionWarps];
-  const std::int64_t s = blockIdx.x, head = blockIdx.y;
-  const std::int64_t kept = static_cast<std::int64_t>(x.heads / x.group) * x.size, stride = 2 * kept;
+  const int64_t s = blockIdx.x, head = blockIdx.y;
+  const int64_t kept = static_cast<int64_t>(x.heads / x.group) * x.size, stride = 2 * kept;
   if (warp_number() == 0) take_head(x.qkv + s * x.row + head * x.size, x.size, x.scale, query);
   __syncthreads();
-  const std::int64_t count = x.position[s] + 1;
-  const std::int64_t share = (count + 32 * kAttentionWarps - 1) / (32 * kAttentionWarps) * 32;
-  const std::int64_t first = warp_number() * share;
-  const std::int64_t own = count - first < share ? count - first : share;
+  const int64_t count = x.position[s] + 1;
+  const int64_t share = (count + 32 * kAttentionWarps - 1) / (32 * kAttentionWarps) * 32;
+  const int64_t first = warp_number() * share;
+  const int64_t own = count - first < share ? count - first : share;
   const T* key = x.cache + (x.slot[s] * x.positions + first) * stride + head / x.group * x.size;
   Softmax<kPerLane> part;
   attend<kWidth>(key, key + kept, stride, own, x.size, query, shown[warp_number()], part);
@@ -64,17 +64,17 @@ void store_key_value(const KernelCall& call, const Tensor& qkv, const Tensor& sl
                      const Heads& heads, const Tensor& cache) {
   const auto run = [&](auto unit) {
     using Unit = decltype(unit);
-    const std::int64_t per_element = element_bytes(qkv.dtype), unit_bytes = sizeof(Unit);
-    const std::int64_t kept = 2 * heads.key_value * heads.size * per_element / unit_bytes;
+    const int64_t per_element = element_bytes(qkv.dtype), unit_bytes = sizeof(Unit);
+    const int64_t kept = 2 * heads.key_value * heads.size * per_element / unit_bytes;
     launch(call, "store_key_value", store_rows<Unit>, {qkv.rows()}, row_threads(kept, 4, 256),
-           elements<Unit>(qkv), heads.row() * per_element / unit_bytes, elements<std::int32_t>(slot),
-           elements<std::int32_t>(position), cache.shape[1], kept, elements<Unit>(cache));
+           elements<Unit>(qkv), heads.row() * per_element / unit_bytes, elements<int32_t>(slot),
+           elements<int32_t>(position), cache.shape[1], kept, elements<Unit>(cache));
   };
   // Head sizes are even: heads begin on multiples of 4 bytes.
   if (aligned(16, heads.size, {&qkv, &cache})) {
     run(uint4{});
   } else {
-    run(std::uint32_t{});
+    run(uint32_t{});
   }
 }
 
@@ -84,8 +84,8 @@ void attention_cached(const KernelCall& call, const Tensor& qkv, const Tensor& s
     using T = decltype(element);
     const Cached<T> x{elements<T>(qkv),
                       elements<T>(cache),
-                      elements<std::int32_t>(slot),
-                      elements<std::int32_t>(position),
+                      elements<int32_t>(slot),
+                      elements<int32_t>(position),
                       elements<T>(out),
                       heads.row(),
                       cache.shape[1],

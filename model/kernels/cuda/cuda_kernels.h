@@ -55,10 +55,10 @@ RIPSTOP_CUDA_ROW(adamw)
 std::remove_pointer_t<decltype(KernelTable::attention)> plain_attention;
 std::remove_pointer_t<decltype(KernelTable::attention_backward)> plain_attention_backward;
 
-inline constexpr std::int64_t kPlainHeadSize = 512;
+inline constexpr int64_t kPlainHeadSize = 512;
 
 /// One float32 per row and query head. No more than cuda_workspaces().attention_backward.
-constexpr std::int64_t plain_attention_backward_bytes(std::int64_t rows, const Heads& heads) {
+constexpr int64_t plain_attention_backward_bytes(int64_t rows, const Heads& heads) {
   return 4 * rows * heads.query;
 }
 

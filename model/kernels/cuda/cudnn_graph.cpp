@@ -17,25 +17,25 @@ std::string last_words() {
 // Descriptors of one kind that hang on another, such as the results of heuristics.
 std::vector<Descriptor> get_list(const Descriptor& from, cudnnBackendAttributeName_t attribute,
                                  cudnnBackendDescriptorType_t type) {
-  std::int64_t count = 0;
+  int64_t count = 0;
   check_cudnn(
       cudnnBackendGetAttribute(from.get(), attribute, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, nullptr),
       "cudnnBackendGetAttribute");
   std::vector<Descriptor> list;
   std::vector<cudnnBackendDescriptor_t> raw;
-  for (std::int64_t i = 0; i < count; ++i) raw.push_back(list.emplace_back(type).get());
+  for (int64_t i = 0; i < count; ++i) raw.push_back(list.emplace_back(type).get());
   if (count > 0)
     check_cudnn(cudnnBackendGetAttribute(from.get(), attribute, CUDNN_TYPE_BACKEND_DESCRIPTOR, count, &count,
                                          raw.data()),
                 "cudnnBackendGetAttribute");
-  list.resize(static_cast<std::size_t>(count));
+  list.resize(static_cast<size_t>(count));
   return list;
 }
 
 template <class T>
 T get_one(const Descriptor& from, cudnnBackendAttributeName_t attribute, cudnnBackendAttributeType_t type) {
   T value{};
-  std::int64_t count = 0;
+  int64_t count = 0;
   check_cudnn(cudnnBackendGetAttribute(from.get(), attribute, type, 1, &count, &value),
               "cudnnBackendGetAttribute");
   return value;
@@ -49,14 +49,14 @@ Descriptor knob_choice(const Knob& knob) {
   return choice;
 }
 
-std::int64_t engine_index(const Descriptor& configuration) {
+int64_t engine_index(const Descriptor& configuration) {
   const Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
   cudnnBackendDescriptor_t raw = engine.get();
-  std::int64_t count = 0;
+  int64_t count = 0;
   check_cudnn(cudnnBackendGetAttribute(configuration.get(), CUDNN_ATTR_ENGINECFG_ENGINE,
                                        CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &raw),
               "cudnnBackendGetAttribute");
-  return get_one<std::int64_t>(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64);
+  return get_one<int64_t>(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64);
 }
 
 // The same engine with its knobs as they were, but for those given.
@@ -68,7 +68,7 @@ Descriptor with_knobs(const Descriptor& graph, const PlanTarget& target, const D
        get_list(configuration, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR)) {
     const Knob knob{
         get_one<cudnnBackendKnobType_t>(old, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE),
-        get_one<std::int64_t>(old, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64)};
+        get_one<int64_t>(old, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64)};
     const bool given =
         std::any_of(knobs.begin(), knobs.end(), [&](const Knob& k) { return k.type == knob.type; });
     if (!given) choices.push_back(knob_choice(knob));
@@ -130,14 +130,14 @@ Plan refused(const std::string& why) {
 }
 
 void Plan::run(cudnnHandle_t handle, std::span<const Binding> bindings, void* workspace) const {
-  std::vector<std::int64_t> ids;
+  std::vector<int64_t> ids;
   std::vector<void*> pointers;
   for (const Binding& binding : bindings) {
     ids.push_back(binding.id);
     pointers.push_back(binding.data);
   }
   Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
-  pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, std::span<const std::int64_t>(ids));
+  pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, std::span<const int64_t>(ids));
   pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, std::span<void* const>(pointers));
   pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, workspace);
   pack.finalize();
@@ -153,13 +153,13 @@ void Graph::add(Descriptor operation) {
   operations_.push_back(keep(std::move(operation)).get());
 }
 
-GraphTensor Graph::tensor(cudnnDataType_t type, const Extents& extents, const Extents& strides,
-                          std::int64_t id, const GraphTensor* ragged_offset) {
-  constexpr std::int64_t kAlignment = 16;
+GraphTensor Graph::tensor(cudnnDataType_t type, const Extents& extents, const Extents& strides, int64_t id,
+                          const GraphTensor* ragged_offset) {
+  constexpr int64_t kAlignment = 16;
   Descriptor t(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   t.set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, type);
-  t.set(CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, std::span<const std::int64_t>(extents));
-  t.set(CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, std::span<const std::int64_t>(strides));
+  t.set(CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, std::span<const int64_t>(extents));
+  t.set(CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, std::span<const int64_t>(strides));
   t.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, id == kNoId ? next_id_++ : id);
   t.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, kAlignment);
   t.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, id == kNoId);
@@ -168,14 +168,14 @@ GraphTensor Graph::tensor(cudnnDataType_t type, const Extents& extents, const Ex
   return {keep(std::move(t)).get(), type, extents, strides};
 }
 
-GraphTensor Graph::scalar(std::int64_t id) {
+GraphTensor Graph::scalar(int64_t id) {
   constexpr Extents kOne{1, 1, 1, 1};
   Descriptor t(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   t.set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
-  t.set(CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, std::span<const std::int64_t>(kOne));
-  t.set(CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, std::span<const std::int64_t>(kOne));
+  t.set(CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, std::span<const int64_t>(kOne));
+  t.set(CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, std::span<const int64_t>(kOne));
   t.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, id);
-  t.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, std::int64_t{16});
+  t.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, int64_t{16});
   t.set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, true);
   return {keep(std::move(t)).get(), CUDNN_DATA_FLOAT, kOne, kOne};
 }
@@ -205,7 +205,7 @@ void Graph::matmul(const GraphTensor& a, const GraphTensor& b, const GraphTensor
 
 void Graph::add_pointwise(cudnnPointwiseMode_t mode, cudnnDataType_t math, const GraphTensor& x,
                           const GraphTensor* b, const GraphTensor* t, const GraphTensor& y,
-                          std::optional<std::int64_t> axis) {
+                          std::optional<int64_t> axis) {
   Descriptor kind(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
   kind.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, mode);
   kind.set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, math);
@@ -234,7 +234,7 @@ GraphTensor Graph::pointwise(cudnnPointwiseMode_t mode, const GraphTensor& x, co
   return y;
 }
 
-GraphTensor Graph::index(const GraphTensor& x, std::int64_t axis) {
+GraphTensor Graph::index(const GraphTensor& x, int64_t axis) {
   const GraphTensor y = like(x, CUDNN_DATA_INT32);
   add_pointwise(CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_INT32, x, nullptr, nullptr, y, axis);
   return y;
@@ -271,8 +271,7 @@ void Graph::reshape(const GraphTensor& x, const GraphTensor& y) {
   add(std::move(o));
 }
 
-Plan Graph::plan(const PlanTarget& target, std::int64_t most_workspace_bytes,
-                 std::span<const Knob> knobs) && {
+Plan Graph::plan(const PlanTarget& target, int64_t most_workspace_bytes, std::span<const Knob> knobs) && {
   Descriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
             std::span<const cudnnBackendDescriptor_t>(operations_));
@@ -299,8 +298,7 @@ Plan Graph::plan(const PlanTarget& target, std::int64_t most_workspace_bytes,
       result.refusal_ += last_words() + "; ";
       continue;
     }
-    const auto bytes =
-        get_one<std::int64_t>(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64);
+    const auto bytes = get_one<int64_t>(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64);
     if (bytes > most_workspace_bytes) {
       result.refusal_ += fmt::format("{} bytes of workspace, {} allowed; ", bytes, most_workspace_bytes);
       continue;

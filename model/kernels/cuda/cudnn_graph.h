@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "model/error.h"
+#include "model/core/error.h"
 
 namespace ripstop::cuda {
 
@@ -34,8 +34,8 @@ class Descriptor {
   template <class T>
   void set(cudnnBackendAttributeName_t attribute, cudnnBackendAttributeType_t type,
            std::span<const T> values) {
-    check_cudnn(cudnnBackendSetAttribute(descriptor_, attribute, type,
-                                         static_cast<std::int64_t>(values.size()), values.data()),
+    check_cudnn(cudnnBackendSetAttribute(descriptor_, attribute, type, static_cast<int64_t>(values.size()),
+                                         values.data()),
                 "cudnnBackendSetAttribute");
   }
   template <class T>
@@ -63,7 +63,7 @@ Descriptor device_properties(const std::string& json);
 
 /// One pointer of an execution: to device memory, or to host memory for scalars.
 struct Binding {
-  std::int64_t id;
+  int64_t id;
   void* data;
 };
 
@@ -72,7 +72,7 @@ class Plan {
  public:
   bool ok() const { return refusal_.empty(); }
   const std::string& refusal() const { return refusal_; }
-  std::int64_t workspace_bytes() const { return workspace_bytes_; }
+  int64_t workspace_bytes() const { return workspace_bytes_; }
 
   /// Gives the plan's kernels to the handle's stream. Host scalars are read before it returns.
   void run(cudnnHandle_t handle, std::span<const Binding> bindings, void* workspace) const;
@@ -82,12 +82,12 @@ class Plan {
   friend Plan refused(const std::string& why);
   Descriptor plan_;
   std::vector<Descriptor> parts_;  ///< what the plan was made of
-  std::int64_t workspace_bytes_ = 0;
+  int64_t workspace_bytes_ = 0;
   std::string refusal_;
 };
 Plan refused(const std::string& why);
 
-using Extents = std::array<std::int64_t, 4>;
+using Extents = std::array<int64_t, 4>;
 
 /// A tensor of a graph; valid as long as the graph.
 struct GraphTensor {
@@ -99,19 +99,19 @@ struct GraphTensor {
 /// What a knob of an engine is set to.
 struct Knob {
   cudnnBackendKnobType_t type;
-  std::int64_t value;
+  int64_t value;
 };
 
 /// Operations in the order in which they are added. A tensor with an id is memory that an execution binds;
 /// one without exists between operations only.
 class Graph {
  public:
-  static constexpr std::int64_t kNoId = 0;
+  static constexpr int64_t kNoId = 0;
 
-  GraphTensor tensor(cudnnDataType_t type, const Extents& extents, const Extents& strides,
-                     std::int64_t id = kNoId, const GraphTensor* ragged_offset = nullptr);
+  GraphTensor tensor(cudnnDataType_t type, const Extents& extents, const Extents& strides, int64_t id = kNoId,
+                     const GraphTensor* ragged_offset = nullptr);
   /// A float32 that an execution binds to host memory.
-  GraphTensor scalar(std::int64_t id);
+  GraphTensor scalar(int64_t id);
   /// Another tensor of the same extents that exists between operations only.
   GraphTensor like(const GraphTensor& tensor, cudnnDataType_t type);
 
@@ -126,7 +126,7 @@ class Graph {
   void pointwise(cudnnPointwiseMode_t mode, const GraphTensor& x, const GraphTensor* b, const GraphTensor& y);
   GraphTensor pointwise(cudnnPointwiseMode_t mode, const GraphTensor& x, const GraphTensor* b = nullptr);
   /// int32: each element's place along dim `axis`.
-  GraphTensor index(const GraphTensor& x, std::int64_t axis);
+  GraphTensor index(const GraphTensor& x, int64_t axis);
   /// Boolean.
   GraphTensor compare(cudnnPointwiseMode_t mode, const GraphTensor& a, const GraphTensor& b);
   /// x where `mask`, else `other`.
@@ -136,18 +136,18 @@ class Graph {
 
   /// The first configuration of the library's heuristics that can be made into a plan with at most
   /// `most_workspace_bytes` of workspace, its engine's knobs set as told. The graph is used up.
-  Plan plan(const PlanTarget& target, std::int64_t most_workspace_bytes, std::span<const Knob> knobs = {}) &&;
+  Plan plan(const PlanTarget& target, int64_t most_workspace_bytes, std::span<const Knob> knobs = {}) &&;
 
  private:
   Descriptor& keep(Descriptor descriptor);
   void add(Descriptor operation);
   void add_pointwise(cudnnPointwiseMode_t mode, cudnnDataType_t math, const GraphTensor& x,
                      const GraphTensor* b, const GraphTensor* t, const GraphTensor& y,
-                     std::optional<std::int64_t> axis = std::nullopt);
+                     std::optional<int64_t> axis = std::nullopt);
 
   std::vector<Descriptor> parts_;
   std::vector<cudnnBackendDescriptor_t> operations_;
-  std::int64_t next_id_ = std::int64_t{1} << 32;
+  int64_t next_id_ = int64_t{1} << 32;
 };
 
 }  // namespace ripstop::cuda

@@ -10,7 +10,7 @@ namespace ripstop::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr std::int64_t kElementsOfSumBlock = 4096;  ///< at least, where there is more than one block
+constexpr int64_t kElementsOfSumBlock = 4096;  ///< at least, where there is more than one block
 
 struct Value {
   __device__ double operator()(float x) const { return static_cast<double>(x); }
@@ -22,17 +22,17 @@ struct Square {
 /// partial[block] = the block's part of the sum of term(x).
 template <int kWidth, class Term>
 __global__ void __launch_bounds__(kThreads)
-    partial_sums(const float* x, std::int64_t count, double* partial, Term term) {
-  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x * kWidth;
+    partial_sums(const float* x, int64_t count, double* partial, Term term) {
+  const int64_t thread = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x * kWidth;
   double sum = 0;
-  for (std::int64_t i = thread * kWidth; i < count; i += step) {
+  for (int64_t i = thread * kWidth; i < count; i += step) {
     if (i + kWidth <= count) {
       const Floats<kWidth> values = load<kWidth>(x + i);
 #pragma unroll
       for (int c = 0; c < kWidth; ++c) sum += term(values.at[c]);
     } else {
-      for (std::int64_t j = i; j < count; ++j) sum += term(x[j]);
+      for (int64_t j = i; j < count; ++j) sum += term(x[j]);
     }
   }
   sum = block_sum(sum);
@@ -50,8 +50,8 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class Term>
 void add_terms(const KernelCall& call, const char* name, const Tensor& x, const Tensor& total, Term term) {
-  const std::int64_t count = x.count(), wanted = divide_up(count, kElementsOfSumBlock);
-  const std::int64_t blocks = wanted < kSumBlocks ? wanted : kSumBlocks;
+  const int64_t count = x.count(), wanted = divide_up(count, kElementsOfSumBlock);
+  const int64_t blocks = wanted < kSumBlocks ? wanted : kSumBlocks;
   auto* partial = static_cast<double*>(call.workspace);
   with_width<4>(aligned(16, 4, {&x}), [&](auto width) {
     launch(call, name, partial_sums<width.value, Term>, {blocks}, kThreads, elements<float>(x), count,
@@ -63,18 +63,18 @@ void add_terms(const KernelCall& call, const char* name, const Tensor& x, const 
 }
 
 template <int kWidth, class From, class To>
-__global__ void __launch_bounds__(kThreads) convert_elements(const From* from, To* to, std::int64_t count) {
-  const std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kWidth;
+__global__ void __launch_bounds__(kThreads) convert_elements(const From* from, To* to, int64_t count) {
+  const int64_t i = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kWidth;
   if (i + kWidth <= count) {
     store(to + i, load<kWidth>(from + i));
   } else {
-    for (std::int64_t j = i; j < count; ++j) store(to + j, load<1>(from + j));
+    for (int64_t j = i; j < count; ++j) store(to + j, load<1>(from + j));
   }
 }
 
 template <int kWidth>
-__global__ void __launch_bounds__(kThreads) add_elements(const float* x, float* y, std::int64_t count) {
-  const std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kWidth;
+__global__ void __launch_bounds__(kThreads) add_elements(const float* x, float* y, int64_t count) {
+  const int64_t i = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kWidth;
   if (i + kWidth <= count) {
     const Floats<kWidth> a = load<kWidth>(x + i);
     Floats<kWidth> b = load<kWidth>(y + i);
@@ -82,12 +82,12 @@ __global__ void __launch_bounds__(kThreads) add_elements(const float* x, float* 
     for (int c = 0; c < kWidth; ++c) b.at[c] += a.at[c];
     store(y + i, b);
   } else {
-    for (std::int64_t j = i; j < count; ++j) y[j] += x[j];
+    for (int64_t j = i; j < count; ++j) y[j] += x[j];
   }
 }
 
-std::int64_t blocks_of(std::int64_t count, int width) {
-  return divide_up(count, std::int64_t{kThreads} * width);
+int64_t blocks_of(int64_t count, int width) {
+  return divide_up(count, int64_t{kThreads} * width);
 }
 
 }  // namespace
@@ -102,11 +102,11 @@ void add_squared_norm(const KernelCall& call, const Tensor& x, const Tensor& tot
 
 void fill_zero(const KernelCall& call, const Tensor& x) {
   if (x.count() > 0)
-    check(cudaMemsetAsync(x.data, 0, static_cast<std::size_t>(x.bytes()), native_stream(call)), "fill_zero");
+    check(cudaMemsetAsync(x.data, 0, static_cast<size_t>(x.bytes()), native_stream(call)), "fill_zero");
 }
 
 void convert(const KernelCall& call, const Tensor& x, const Tensor& y) {
-  const std::int64_t count = x.count();
+  const int64_t count = x.count();
   with_element(x.dtype, [&](auto from) {
     with_element(y.dtype, [&](auto to) {
       using From = decltype(from);
@@ -120,7 +120,7 @@ void convert(const KernelCall& call, const Tensor& x, const Tensor& y) {
 }
 
 void add(const KernelCall& call, const Tensor& x, const Tensor& y) {
-  const std::int64_t count = x.count();
+  const int64_t count = x.count();
   with_width<4>(aligned(16, 4, {&x, &y}), [&](auto width) {
     launch(call, "add", add_elements<width.value>, {blocks_of(count, width.value)}, kThreads,
            elements<float>(x), elements<float>(y), count);

@@ -14,19 +14,18 @@ constexpr int kRowsAtOnce = 4;  ///< loads that do not wait for each other
 /// to's row = from's row index - first, or zeros where from has none; rows of `units` units.
 template <class Unit>
 __global__ void __launch_bounds__(kThreads)
-    gather(const Unit* from, std::int64_t held, const std::int32_t* index, std::int64_t first,
-           std::int64_t units, Unit* to) {
-  const std::int64_t row = index[blockIdx.x] - first;
+    gather(const Unit* from, int64_t held, const int32_t* index, int64_t first, int64_t units, Unit* to) {
+  const int64_t row = index[blockIdx.x] - first;
   const bool here = row >= 0 && row < held;
-  for (std::int64_t i = threadIdx.x; i < units; i += blockDim.x)
+  for (int64_t i = threadIdx.x; i < units; i += blockDim.x)
     to[blockIdx.x * units + i] = here ? from[row * units + i] : Unit{};
 }
 
 template <class Unit>
 __global__ void __launch_bounds__(kThreads)
-    scatter(const Unit* from, const std::int32_t* index, std::int64_t units, Unit* to) {
-  const std::int64_t row = index[blockIdx.x];
-  for (std::int64_t i = threadIdx.x; i < units; i += blockDim.x)
+    scatter(const Unit* from, const int32_t* index, int64_t units, Unit* to) {
+  const int64_t row = index[blockIdx.x];
+  for (int64_t i = threadIdx.x; i < units; i += blockDim.x)
     to[row * units + i] = from[blockIdx.x * units + i];
 }
 
@@ -36,25 +35,24 @@ void with_unit(const Tensor& a, const Tensor& b, Body body) {
   if (aligned(16, a.cols(), {&a, &b})) {
     body(uint4{});
   } else if (aligned(4, a.cols(), {&a, &b})) {
-    body(std::uint32_t{});
+    body(uint32_t{});
   } else {
-    body(std::uint16_t{});
+    body(uint16_t{});
   }
 }
 
 template <class T>
 struct Gradient {
-  const std::int32_t *token, *order;
+  const int32_t *token, *order;
   const T* dout;
   float* dtable;
-  std::int64_t rows, columns, first_row, held;
+  int64_t rows, columns, first_row, held;
 };
 
 /// Adds the rows order[begin, end) of dout at column `i` to `sum`.
 template <int kWidth, class T>
-__device__ void add_rows(const Gradient<T>& x, std::int64_t begin, std::int64_t end, std::int64_t i,
-                         Floats<kWidth>& sum) {
-  for (std::int64_t at = begin; at < end; at += kRowsAtOnce) {
+__device__ void add_rows(const Gradient<T>& x, int64_t begin, int64_t end, int64_t i, Floats<kWidth>& sum) {
+  for (int64_t at = begin; at < end; at += kRowsAtOnce) {
     Floats<kWidth> row[kRowsAtOnce];
 #pragma unroll
     for (int j = 0; j < kRowsAtOnce; ++j)
@@ -69,14 +67,14 @@ __device__ void add_rows(const Gradient<T>& x, std::int64_t begin, std::int64_t 
 
 template <int kWidth, class T>
 __global__ void __launch_bounds__(kThreads) backward(Gradient<T> x) {
-  const std::int64_t begin = blockIdx.x;
-  const std::int32_t token = x.token[x.order[begin]];
-  const std::int64_t row = token - x.first_row;
+  const int64_t begin = blockIdx.x;
+  const int32_t token = x.token[x.order[begin]];
+  const int64_t row = token - x.first_row;
   if (row < 0 || row >= x.held) return;
   if (begin > 0 && x.token[x.order[begin - 1]] == token) return;
-  std::int64_t end = begin + 1;
+  int64_t end = begin + 1;
   while (end < x.rows && x.token[x.order[end]] == token) ++end;
-  for (std::int64_t i = threadIdx.x * kWidth; i < x.columns; i += blockDim.x * kWidth) {
+  for (int64_t i = threadIdx.x * kWidth; i < x.columns; i += blockDim.x * kWidth) {
     float* to = x.dtable + row * x.columns + i;
     Floats<kWidth> sum = load<kWidth>(to);
     add_rows(x, begin, end, i, sum);
@@ -86,27 +84,25 @@ __global__ void __launch_bounds__(kThreads) backward(Gradient<T> x) {
 
 }  // namespace
 
-void embedding(const KernelCall& call, const Tensor& token, const Tensor& table, std::int64_t first_row,
+void embedding(const KernelCall& call, const Tensor& token, const Tensor& table, int64_t first_row,
                const Tensor& out) {
   with_unit(table, out, [&](auto unit) {
     using Unit = decltype(unit);
-    const std::int64_t units =
-        out.cols() * element_bytes(out.dtype) / static_cast<std::int64_t>(sizeof(Unit));
+    const int64_t units = out.cols() * element_bytes(out.dtype) / static_cast<int64_t>(sizeof(Unit));
     launch(call, "embedding", gather<Unit>, {out.rows()}, row_threads(units, 4, kThreads),
-           elements<Unit>(table), table.rows(), elements<std::int32_t>(token), first_row, units,
+           elements<Unit>(table), table.rows(), elements<int32_t>(token), first_row, units,
            elements<Unit>(out));
   });
 }
 
 void embedding_backward(const KernelCall& call, const Tensor& token, const Tensor& token_order,
-                        const Tensor& dout, std::int64_t first_row, const Tensor& dtable,
-                        Accumulate accumulate) {
+                        const Tensor& dout, int64_t first_row, const Tensor& dtable, Accumulate accumulate) {
   if (accumulate == Accumulate::kNo) fill_zero(call, dtable);
-  const std::int64_t columns = dout.cols();
+  const int64_t columns = dout.cols();
   with_element(dout.dtype, [&](auto element) {
     using T = decltype(element);
-    const Gradient<T> x{elements<std::int32_t>(token),
-                        elements<std::int32_t>(token_order),
+    const Gradient<T> x{elements<int32_t>(token),
+                        elements<int32_t>(token_order),
                         elements<T>(dout),
                         elements<float>(dtable),
                         dout.rows(),
@@ -127,10 +123,9 @@ void gather_rows(const KernelCall& call, const Tensor& x, const Tensor& index, c
 void scatter_rows(const KernelCall& call, const Tensor& x, const Tensor& index, const Tensor& out) {
   with_unit(x, out, [&](auto unit) {
     using Unit = decltype(unit);
-    const std::int64_t units =
-        out.cols() * element_bytes(out.dtype) / static_cast<std::int64_t>(sizeof(Unit));
+    const int64_t units = out.cols() * element_bytes(out.dtype) / static_cast<int64_t>(sizeof(Unit));
     launch(call, "scatter_rows", scatter<Unit>, {x.rows()}, row_threads(units, 4, kThreads),
-           elements<Unit>(x), elements<std::int32_t>(index), units, elements<Unit>(out));
+           elements<Unit>(x), elements<int32_t>(index), units, elements<Unit>(out));
   });
 }
 

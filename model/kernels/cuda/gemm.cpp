@@ -8,9 +8,9 @@
 namespace ripstop::cuda {
 namespace {
 
-std::int64_t alignment(const Tensor& t) {
-  const auto address = std::bit_cast<std::uintptr_t>(t.data);
-  return std::int64_t{1} << std::min(std::countr_zero(address), 8);
+int64_t alignment(const Tensor& t) {
+  const auto address = std::bit_cast<uintptr_t>(t.data);
+  return int64_t{1} << std::min(std::countr_zero(address), 8);
 }
 
 Gemm aligned(Gemm gemm, const Tensor& a, const Tensor& b, const Tensor& d) {

@@ -12,13 +12,13 @@ namespace ripstop::cuda {
 /// is its transpose read by columns. op(A) is [m, k], op(B) [k, n]. What is added to does not choose an
 /// algorithm, so it is no part of this.
 struct Gemm {
-  std::int64_t m = 0, n = 0, k = 0;
-  std::int64_t lda = 0, ldb = 0;
-  std::int64_t rows = 0;  ///< N of ops.h: which of the sizes belongs to the batch
+  int64_t m = 0, n = 0, k = 0;
+  int64_t lda = 0, ldb = 0;
+  int64_t rows = 0;  ///< N of ops.h: which of the sizes belongs to the batch
   bool transpose_a = false, transpose_b = false;
   DType in = DType::kFloat32, out = DType::kFloat32;
   /// Bytes that the addresses are multiples of, at most 256.
-  std::int64_t alignment_a = 256, alignment_b = 256, alignment_d = 256;
+  int64_t alignment_a = 256, alignment_b = 256, alignment_d = 256;
 
   auto operator<=>(const Gemm&) const = default;
 };

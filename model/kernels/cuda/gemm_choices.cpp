@@ -30,7 +30,7 @@ std::optional<AlgorithmBytes> from_hex(const std::string& text) {
   if (text.size() != 2 * bytes.size()) return std::nullopt;
   for (const char c : text)
     if (std::isxdigit(static_cast<unsigned char>(c)) == 0) return std::nullopt;
-  for (std::size_t i = 0; i < bytes.size(); ++i)
+  for (size_t i = 0; i < bytes.size(); ++i)
     bytes[i] = static_cast<unsigned char>(std::stoul(text.substr(2 * i, 2), nullptr, 16));
   return bytes;
 }

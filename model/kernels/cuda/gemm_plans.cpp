@@ -11,7 +11,7 @@ namespace ripstop::cuda {
 namespace {
 
 // Rows of prompts differ from call to call; plans of those that do not come again must not pile up.
-constexpr std::size_t kMostPlans = 2048;
+constexpr size_t kMostPlans = 2048;
 constexpr int kMostCandidates = 32;
 constexpr int kRounds = 5;
 
@@ -27,7 +27,7 @@ cudaDataType_t cuda_type(DType dtype) {
 }
 
 // Partial sums are added in float32: in the workspace, or in the output where that is float32.
-std::uint32_t reduction_schemes(const Gemm& gemm) {
+uint32_t reduction_schemes(const Gemm& gemm) {
   return gemm.out == DType::kFloat32
              ? CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
              : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
@@ -77,8 +77,8 @@ class Stopwatch {
 /// cudaFree would wait for the whole device, and with it for other ranks, without a deadline.
 class SpareMemory {
  public:
-  SpareMemory(std::int64_t bytes, cudaStream_t stream) : stream_(stream) {
-    if (bytes == 0 || cudaMallocAsync(&data_, static_cast<std::size_t>(bytes), stream) == cudaSuccess) return;
+  SpareMemory(int64_t bytes, cudaStream_t stream) : stream_(stream) {
+    if (bytes == 0 || cudaMallocAsync(&data_, static_cast<size_t>(bytes), stream) == cudaSuccess) return;
     data_ = nullptr;
     static_cast<void>(cudaGetLastError());
   }
@@ -102,17 +102,16 @@ class CacheFlush {
       : bytes_(2 * cache_bytes(device)), stream_(stream), memory_(bytes_, stream) {}
   void operator()() const {
     if (memory_.data() == nullptr) return;
-    check_cuda(cudaMemsetAsync(memory_.data(), 0, static_cast<std::size_t>(bytes_), stream_),
-               "cudaMemsetAsync");
+    check_cuda(cudaMemsetAsync(memory_.data(), 0, static_cast<size_t>(bytes_), stream_), "cudaMemsetAsync");
   }
 
  private:
-  static std::int64_t cache_bytes(int device) {
+  static int64_t cache_bytes(int device) {
     int bytes = 0;
     check_cuda(cudaDeviceGetAttribute(&bytes, cudaDevAttrL2CacheSize, device), "cudaDeviceGetAttribute");
     return bytes;
   }
-  std::int64_t bytes_;
+  int64_t bytes_;
   cudaStream_t stream_;
   SpareMemory memory_;
 };
@@ -128,10 +127,10 @@ GemmDescriptors::GemmDescriptors(const Gemm& g) {
   };
   transpose(CUBLASLT_MATMUL_DESC_TRANSA, g.transpose_a);
   transpose(CUBLASLT_MATMUL_DESC_TRANSB, g.transpose_b);
-  const auto layout = [](cublasLtMatrixLayoutOpaque_t& matrix, DType dtype, std::int64_t rows,
-                         std::int64_t columns, std::int64_t leading) {
-    check_cublas(cublasLtMatrixLayoutInit(&matrix, cuda_type(dtype), static_cast<std::uint64_t>(rows),
-                                          static_cast<std::uint64_t>(columns), leading),
+  const auto layout = [](cublasLtMatrixLayoutOpaque_t& matrix, DType dtype, int64_t rows, int64_t columns,
+                         int64_t leading) {
+    check_cublas(cublasLtMatrixLayoutInit(&matrix, cuda_type(dtype), static_cast<uint64_t>(rows),
+                                          static_cast<uint64_t>(columns), leading),
                  "cublasLtMatrixLayoutInit");
   };
   layout(a, g.in, g.transpose_a ? g.k : g.m, g.transpose_a ? g.m : g.k, g.lda);
@@ -191,7 +190,7 @@ std::optional<cublasLtMatmulAlgo_t> GemmPlans::chosen(const Gemm& gemm,
   cublasLtMatmulHeuristicResult_t result{};
   const bool fits = cublasLtMatmulAlgoCheck(handle_, &d.operation, &d.a, &d.b, &d.d, &d.d, &algorithm,
                                             &result) == CUBLAS_STATUS_SUCCESS &&
-                    result.workspaceSize <= static_cast<std::size_t>(kGemmWorkspaceBytes);
+                    result.workspaceSize <= static_cast<size_t>(kGemmWorkspaceBytes);
   return fits ? std::optional(algorithm) : std::nullopt;
 }
 
@@ -203,15 +202,15 @@ std::vector<cublasLtMatmulAlgo_t> GemmPlans::candidates(const Gemm& gemm, const 
     check_cublas(cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &value, sizeof value),
                  "cublasLtMatmulPreferenceSetAttribute");
   };
-  const auto bytes = [](std::int64_t alignment) { return static_cast<std::uint32_t>(alignment); };
-  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::size_t>(kGemmWorkspaceBytes));
+  const auto bytes = [](int64_t alignment) { return static_cast<uint32_t>(alignment); };
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<size_t>(kGemmWorkspaceBytes));
   prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reduction_schemes(gemm));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, bytes(gemm.alignment_a));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, bytes(gemm.alignment_b));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, bytes(gemm.alignment_d));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, bytes(gemm.alignment_d));
   GemmDescriptors d = descriptors;
-  std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<std::size_t>(most));
+  std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(most));
   int count = 0;
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle_, &d.operation, &d.a, &d.b, &d.d, &d.d,
                                                                &preference, most, results.data(), &count);
@@ -219,8 +218,8 @@ std::vector<cublasLtMatmulAlgo_t> GemmPlans::candidates(const Gemm& gemm, const 
   check_cublas(status, "cublasLtMatmulAlgoGetHeuristic");
   std::vector<cublasLtMatmulAlgo_t> algorithms;
   for (int i = 0; i < count; ++i)
-    if (results[static_cast<std::size_t>(i)].state == CUBLAS_STATUS_SUCCESS)
-      algorithms.push_back(results[static_cast<std::size_t>(i)].algo);
+    if (results[static_cast<size_t>(i)].state == CUBLAS_STATUS_SUCCESS)
+      algorithms.push_back(results[static_cast<size_t>(i)].algo);
   return algorithms;
 }
 
@@ -229,7 +228,7 @@ cublasStatus_t GemmPlans::run(const Work& work, const GemmDescriptors& descripto
   const float one = 1;
   GemmDescriptors d = descriptors;
   return cublasLtMatmul(handle_, &d.operation, &one, work.a, &d.a, work.b, &d.b, &beta, work.d, &d.d, work.d,
-                        &d.d, &algorithm, work.call.workspace, static_cast<std::size_t>(kGemmWorkspaceBytes),
+                        &d.d, &algorithm, work.call.workspace, static_cast<size_t>(kGemmWorkspaceBytes),
                         native_stream(work.call.stream));
 }
 
@@ -252,7 +251,7 @@ void GemmPlans::measure(const Work& work, Plan& plan, Accumulate accumulate) {
   const auto times = microseconds(timed, plan.descriptors, algorithms);
   const auto best = std::min_element(times.begin(), times.end());
   if (best == times.end() || *best == std::numeric_limits<double>::infinity()) return;
-  plan.algorithm = algorithms[static_cast<std::size_t>(best - times.begin())];
+  plan.algorithm = algorithms[static_cast<size_t>(best - times.begin())];
   GemmChoice choice{.microseconds = *best};
   std::memcpy(choice.algorithm.data(), &plan.algorithm, sizeof plan.algorithm);
   choices_.add(gemm_name(gemm), choice);
@@ -270,7 +269,7 @@ std::vector<double> GemmPlans::microseconds(const Work& work, const GemmDescript
   const CacheFlush flush(device_, stream);
   for (int round = -1; round < kRounds; ++round) {  // round -1 loads the kernels
     const double best = times.empty() ? kNever : *std::min_element(times.begin(), times.end());
-    for (std::size_t i = 0; i < algorithms.size(); ++i) {
+    for (size_t i = 0; i < algorithms.size(); ++i) {
       if (failed[i] || (round > 0 && times[i] > kFarOff * best)) continue;
       cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
       flush();

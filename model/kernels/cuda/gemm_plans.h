@@ -26,8 +26,8 @@ struct GemmDescriptors {
 /// comes again.
 class GemmPlans {
  public:
-  static constexpr std::int64_t kUsesBeforeMeasuring = 3;
-  static constexpr std::int64_t kMeasuredRows = 64;
+  static constexpr int64_t kUsesBeforeMeasuring = 3;
+  static constexpr int64_t kMeasuredRows = 64;
 
   explicit GemmPlans(int device);
   ~GemmPlans();
@@ -44,7 +44,7 @@ class GemmPlans {
     explicit Plan(const Gemm& gemm) : descriptors(gemm) {}
     GemmDescriptors descriptors;
     cublasLtMatmulAlgo_t algorithm{};
-    std::int64_t uses = 0;
+    int64_t uses = 0;
     bool settled = false;
   };
   /// A product with its operands.

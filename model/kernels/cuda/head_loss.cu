@@ -54,24 +54,24 @@ __device__ Statistics combine_warp(Statistics s) {
 
 /// Elements [0, count) of a row, `kWidth` at a time and the last ones alone: calls visit(index, elements).
 template <int kWidth, class Visit>
-__device__ void each_part(const float* row, std::int64_t count, Visit visit) {
-  for (std::int64_t i = threadIdx.x * kWidth; i < count; i += blockDim.x * kWidth) {
+__device__ void each_part(const float* row, int64_t count, Visit visit) {
+  for (int64_t i = threadIdx.x * kWidth; i < count; i += blockDim.x * kWidth) {
     if (i + kWidth <= count) {
       visit(i, load<kWidth>(row + i));
     } else {
-      for (std::int64_t j = i; j < count; ++j) visit(j, load<1>(row + j));
+      for (int64_t j = i; j < count; ++j) visit(j, load<1>(row + j));
     }
   }
 }
 
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
-    find_statistics(const float* logits, std::int64_t columns, const std::int32_t* target,
-                    VocabularySlice slice, float* statistics) {
+    find_statistics(const float* logits, int64_t columns, const int32_t* target, VocabularySlice slice,
+                    float* statistics) {
   __shared__ Statistics of_warp[32];
   const float* row = logits + blockIdx.x * columns;
   Statistics own = of_nothing();
-  each_part<kWidth>(row, slice.valid, [&](std::int64_t, const auto& x) { add_logits(x, own); });
+  each_part<kWidth>(row, slice.valid, [&](int64_t, const auto& x) { add_logits(x, own); });
   own = combine_warp(own);
   if (lane_number() == 0) of_warp[warp_number()] = own;
   __syncthreads();
@@ -79,8 +79,8 @@ __global__ void __launch_bounds__(kThreads)
   own = lane_number() < static_cast<int>(blockDim.x / 32) ? of_warp[lane_number()] : of_nothing();
   own = combine_warp(own);
   if (lane_number() > 0) return;
-  const std::int64_t at = target[blockIdx.x] - slice.first;
-  float* to = statistics + 3 * static_cast<std::int64_t>(blockIdx.x);
+  const int64_t at = target[blockIdx.x] - slice.first;
+  float* to = statistics + 3 * static_cast<int64_t>(blockIdx.x);
   to[0] = own.maximum;
   to[1] = own.sum;
   to[2] = at >= 0 && at < slice.valid ? row[at] : 0.0F;
@@ -89,16 +89,16 @@ __global__ void __launch_bounds__(kThreads)
 template <class T>
 struct Loss {
   const float* logits;
-  const std::int32_t* target;
+  const int32_t* target;
   const float* all;  ///< [slices, stride / 3, 3]
   float* loss;
   T* dlogits;  ///< or null
-  std::int64_t columns, slices, stride;
+  int64_t columns, slices, stride;
   VocabularySlice slice;
 };
 
 template <int kWidth, class T>
-__device__ void store_gradient(const Loss<T>& x, const Statistics& whole, std::int64_t i, std::int64_t target,
+__device__ void store_gradient(const Loss<T>& x, const Statistics& whole, int64_t i, int64_t target,
                                Floats<kWidth> logits, T* to) {
   const float scale = 1.0F / whole.sum;
 #pragma unroll
@@ -111,21 +111,20 @@ __device__ void store_gradient(const Loss<T>& x, const Statistics& whole, std::i
 
 template <int kWidth, class T>
 __global__ void __launch_bounds__(kThreads) find_loss(Loss<T> x) {
-  const std::int64_t n = blockIdx.x;
+  const int64_t n = blockIdx.x;
   Statistics whole = of_nothing();
   float target_logit = 0;
-  for (std::int64_t s = 0; s < x.slices; ++s) {
+  for (int64_t s = 0; s < x.slices; ++s) {
     const float* one = x.all + s * x.stride + 3 * n;
     whole = combine(whole, {one[0], one[1]});
     target_logit += one[2];
   }
   if (threadIdx.x == 0) x.loss[n] = whole.maximum + logf(whole.sum) - target_logit;
   if (x.dlogits == nullptr) return;
-  const std::int64_t target = x.target[n] - x.slice.first;
+  const int64_t target = x.target[n] - x.slice.first;
   T* to = x.dlogits + n * x.columns;
-  each_part<kWidth>(x.logits + n * x.columns, x.columns, [&](std::int64_t i, const auto& logits) {
-    store_gradient(x, whole, i, target, logits, to);
-  });
+  each_part<kWidth>(x.logits + n * x.columns, x.columns,
+                    [&](int64_t i, const auto& logits) { store_gradient(x, whole, i, target, logits, to); });
 }
 
 struct Best {
@@ -152,12 +151,12 @@ __device__ Best best_of_warp(Best b) {
 }
 
 template <int kWidth>
-__global__ void __launch_bounds__(kThreads) find_best(const float* logits, std::int64_t columns,
-                                                      VocabularySlice slice, float* value, std::int32_t* id) {
+__global__ void __launch_bounds__(kThreads)
+    find_best(const float* logits, int64_t columns, VocabularySlice slice, float* value, int32_t* id) {
   __shared__ Best of_warp[32];
   const float* row = logits + blockIdx.x * columns;
   Best own{-kInfinity, kNoColumn};
-  each_part<kWidth>(row, slice.valid, [&](std::int64_t i, const auto& x) {
+  each_part<kWidth>(row, slice.valid, [&](int64_t i, const auto& x) {
     constexpr int kCount = sizeof(x) / sizeof(float);
 #pragma unroll
     for (int c = 0; c < kCount; ++c) own = better(own, {x.at[c], static_cast<int>(i) + c});
@@ -171,28 +170,28 @@ __global__ void __launch_bounds__(kThreads) find_best(const float* logits, std::
   own = best_of_warp(own);
   if (lane_number() > 0) return;
   value[blockIdx.x] = own.value;
-  id[blockIdx.x] = static_cast<std::int32_t>(slice.first + (own.column == kNoColumn ? 0 : own.column));
+  id[blockIdx.x] = static_cast<int32_t>(slice.first + (own.column == kNoColumn ? 0 : own.column));
 }
 
 }  // namespace
 
 void cross_entropy_statistics(const KernelCall& call, const Tensor& logits, const Tensor& target,
                               const VocabularySlice& slice, const Tensor& statistics) {
-  const std::int64_t columns = logits.cols();
+  const int64_t columns = logits.cols();
   with_width<kWide>(aligned(16, columns, {&logits}), [&](auto width) {
     launch(call, "cross_entropy_statistics", find_statistics<width.value>, {logits.rows()},
            row_threads(slice.valid, 4 * width.value, kThreads), elements<float>(logits), columns,
-           elements<std::int32_t>(target), slice, elements<float>(statistics));
+           elements<int32_t>(target), slice, elements<float>(statistics));
   });
 }
 
 void cross_entropy(const KernelCall& call, const Tensor& logits, const Tensor& target, const Tensor& all,
                    const VocabularySlice& slice, const Tensor& loss, const Tensor& dlogits) {
-  const std::int64_t columns = logits.cols();
+  const int64_t columns = logits.cols();
   with_element(dlogits.dtype, [&](auto element) {
     using T = decltype(element);
     const Loss<T> x{elements<float>(logits),
-                    elements<std::int32_t>(target),
+                    elements<int32_t>(target),
                     elements<float>(all),
                     elements<float>(loss),
                     elements<T>(dlogits),
@@ -210,11 +209,11 @@ void cross_entropy(const KernelCall& call, const Tensor& logits, const Tensor& t
 
 void argmax_rows(const KernelCall& call, const Tensor& logits, const VocabularySlice& slice,
                  const Tensor& value, const Tensor& id) {
-  const std::int64_t columns = logits.cols();
+  const int64_t columns = logits.cols();
   with_width<kWide>(aligned(16, columns, {&logits}), [&](auto width) {
     launch(call, "argmax_rows", find_best<width.value>, {logits.rows()},
            row_threads(slice.valid, 4 * width.value, kThreads), elements<float>(logits), columns, slice,
-           elements<float>(value), elements<std::int32_t>(id));
+           elements<float>(value), elements<int32_t>(id));
   });
 }
 

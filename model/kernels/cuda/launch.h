@@ -6,8 +6,8 @@
 #include <initializer_list>
 #include <type_traits>
 
+#include "model/core/rounding.h"
 #include "model/ops/kernel_table.h"
-#include "model/rounding.h"
 
 namespace ripstop::cuda {
 
@@ -19,7 +19,7 @@ void check(cudaError_t result, const char* call);
 
 /// Blocks of a launch; none where one of them is 0.
 struct Grid {
-  std::int64_t x = 1, y = 1;
+  int64_t x = 1, y = 1;
 };
 
 /// Gives `kernel` to the call's stream; `name` is for the error. `threads` is a multiple of 32, so that all
@@ -28,7 +28,7 @@ template <class... Parameters>
 void launch(const KernelCall& call, const char* name, void (*kernel)(Parameters...), Grid grid, int threads,
             std::type_identity_t<Parameters>... arguments) {
   if (grid.x == 0 || grid.y == 0) return;
-  RIPSTOP_CHECK(grid.x < std::int64_t{1} << 31 && grid.y < 65536 && threads % 32 == 0,
+  RIPSTOP_CHECK(grid.x < int64_t{1} << 31 && grid.y < 65536 && threads % 32 == 0,
                 "{}: {} x {} blocks of {} threads", name, grid.x, grid.y, threads);
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y));
@@ -38,16 +38,16 @@ void launch(const KernelCall& call, const char* name, void (*kernel)(Parameters.
 }
 
 /// Threads for a row cut into `parts`: at most `per_thread` parts each where `most` threads are enough.
-inline int row_threads(std::int64_t parts, std::int64_t per_thread, int most) {
-  const std::int64_t threads = round_up(divide_up(parts, per_thread), 32);
+inline int row_threads(int64_t parts, int64_t per_thread, int most) {
+  const int64_t threads = round_up(divide_up(parts, per_thread), 32);
   return threads < 32 ? 32 : threads > most ? most : static_cast<int>(threads);
 }
 
 /// Whether rows of `columns` elements of these tensors (empty ones aside) all begin on multiples of `bytes`.
-inline bool aligned(std::int64_t bytes, std::int64_t columns, std::initializer_list<const Tensor*> tensors) {
+inline bool aligned(int64_t bytes, int64_t columns, std::initializer_list<const Tensor*> tensors) {
   for (const Tensor* t : tensors) {
     if (t->empty()) continue;
-    if (reinterpret_cast<std::uintptr_t>(t->data) % static_cast<std::uintptr_t>(bytes) != 0) return false;
+    if (reinterpret_cast<uintptr_t>(t->data) % static_cast<uintptr_t>(bytes) != 0) return false;
     if (columns * element_bytes(t->dtype) % bytes != 0) return false;
   }
   return true;

@@ -11,7 +11,7 @@ namespace ripstop {
 namespace {
 
 // cuBLASLt and cuDNN 9 write 13.1.0 as 130100 and 9.19.0 as 91900.
-std::string version_text(std::size_t version) {
+std::string version_text(size_t version) {
   return fmt::format("{}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
 }
 

@@ -14,7 +14,7 @@ void multiply(const KernelCall& call, const Gemm& gemm, const Tensor& a, const T
   if (gemm.k > 0) {
     stream.state<GemmPlans>().multiply(call, gemm, a.data, b.data, d.data, accumulate);
   } else if (accumulate == Accumulate::kNo) {
-    check_cuda(cudaMemsetAsync(d.data, 0, static_cast<std::size_t>(d.bytes()), stream.native()),
+    check_cuda(cudaMemsetAsync(d.data, 0, static_cast<size_t>(d.bytes()), stream.native()),
                "cudaMemsetAsync");
   }
 }

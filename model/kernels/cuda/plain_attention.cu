@@ -16,18 +16,18 @@ template <int kWidth, int kPerLane, class T>
 __global__ void __launch_bounds__(32 * kAttentionWarps, 1) forward(Forward<T> x) {
   __shared__ float queries[kAttentionWarps][32 * kPerLane];
   __shared__ Shown shown[kAttentionWarps];
-  const std::int64_t n = static_cast<std::int64_t>(blockIdx.x) * kAttentionWarps + warp_number();
+  const int64_t n = static_cast<int64_t>(blockIdx.x) * kAttentionWarps + warp_number();
   if (n >= x.rows) return;
-  const std::int64_t head = blockIdx.y;
+  const int64_t head = blockIdx.y;
   float* query = queries[warp_number()];
   take_head(x.qkv + n * x.row + head * x.size, x.size, x.scale, query);
   __syncwarp();
-  const std::int64_t begin = document_of(x.offset, x.documents, n).begin;
+  const int64_t begin = document_of(x.offset, x.documents, n).begin;
   const T* key = x.qkv + begin * x.row + (x.heads + head / x.group) * x.size;
   const T* value = key + x.heads / x.group * x.size;
   Softmax<kPerLane> s;
   attend<kWidth>(key, value, x.row, n + 1 - begin, x.size, query, shown[warp_number()], s);
-  const std::int64_t to = n * x.heads + head;
+  const int64_t to = n * x.heads + head;
   if (lane_number() == 0) x.log_sum_exp[to] = s.maximum + logf(s.sum);
 #pragma unroll
   for (int e = 0; e < kPerLane; ++e) {

@@ -30,8 +30,8 @@ __device__ inline float dot(const T* row, const float* with, int size) {
 
 /// Adds the sum over 32 (or `count`, if less) rows of weight * row to `sum`; lane l has elements l, l + 32...
 template <int kPerLane, class T>
-__device__ inline void add_weighted(const T* rows, std::int64_t stride, int count, const float* weight,
-                                    int size, float (&sum)[kPerLane]) {
+__device__ inline void add_weighted(const T* rows, int64_t stride, int count, const float* weight, int size,
+                                    float (&sum)[kPerLane]) {
   for (int j = 0; j < count; ++j)
 #pragma unroll
     for (int e = 0; e < kPerLane; ++e) {
@@ -56,10 +56,10 @@ struct Softmax {
 /// Adds `count` keys and values, whose rows are `stride` elements apart. `query` (scaled) and `shown`
 /// are the warp's own, in shared memory.
 template <int kWidth, int kPerLane, class T>
-__device__ inline void attend(const T* key, const T* value, std::int64_t stride, std::int64_t count, int size,
+__device__ inline void attend(const T* key, const T* value, int64_t stride, int64_t count, int size,
                               const float* query, Shown& shown, Softmax<kPerLane>& s) {
-  for (std::int64_t first = 0; first < count; first += 32) {
-    const std::int64_t k = first + lane_number();
+  for (int64_t first = 0; first < count; first += 32) {
+    const int64_t k = first + lane_number();
     const float score = k < count ? dot<kWidth>(key + k * stride, query, size) : -kInfinity;
     const float most = fmaxf(s.maximum, warp_maximum(score));
     const float keep = expf(s.maximum - most), own = expf(score - most);
@@ -77,13 +77,13 @@ __device__ inline void attend(const T* key, const T* value, std::int64_t stride,
 
 /// What forward and backward are told alike.
 struct AttentionSizes {
-  const std::int32_t* offset;
-  std::int64_t rows, documents, row;
+  const int32_t* offset;
+  int64_t rows, documents, row;
   int heads, group, size;  ///< `group` query heads share a key-value head; there are heads / group
   float scale;
 };
 inline AttentionSizes sizes_of(const Tensor& qkv, const Documents& documents, const Heads& heads) {
-  return {elements<std::int32_t>(documents.offset),
+  return {elements<int32_t>(documents.offset),
           qkv.rows(),
           documents.count,
           heads.row(),
@@ -95,12 +95,12 @@ inline AttentionSizes sizes_of(const Tensor& qkv, const Documents& documents, co
 
 /// The document that `row` belongs to, as rows [begin, end): offset [count + 1] ascends.
 struct DocumentRows {
-  std::int64_t begin, end;
+  int64_t begin, end;
 };
-__device__ inline DocumentRows document_of(const std::int32_t* offset, std::int64_t count, std::int64_t row) {
-  std::int64_t low = 0, high = count;  // offset[low] <= row < offset[high]
+__device__ inline DocumentRows document_of(const int32_t* offset, int64_t count, int64_t row) {
+  int64_t low = 0, high = count;  // offset[low] <= row < offset[high]
   while (high - low > 1) {
-    const std::int64_t middle = (low + high) / 2;
+    const int64_t middle = (low + high) / 2;
     if (offset[middle] <= row) {
       low = middle;
     } else {

@@ -16,7 +16,7 @@ struct Backward : AttentionSizes {
   T* dqkv;
 
   __device__ int key_value_heads() const { return heads / group; }
-  __device__ std::int64_t key_at(std::int64_t n, std::int64_t key_value_head) const {
+  __device__ int64_t key_at(int64_t n, int64_t key_value_head) const {
     return n * row + (heads + key_value_head) * size;
   }
 };
@@ -35,9 +35,9 @@ template <int kWidth, int kPerLane, class T>
 __global__ void __launch_bounds__(32 * kAttentionWarps, 1) query_gradient(Backward<T> x) {
   __shared__ float queries[kAttentionWarps][32 * kPerLane], douts[kAttentionWarps][32 * kPerLane];
   __shared__ Shown shown[kAttentionWarps];
-  const std::int64_t n = static_cast<std::int64_t>(blockIdx.x) * kAttentionWarps + warp_number();
+  const int64_t n = static_cast<int64_t>(blockIdx.x) * kAttentionWarps + warp_number();
   if (n >= x.rows) return;
-  const std::int64_t head = blockIdx.y, at = n * x.heads + head;
+  const int64_t head = blockIdx.y, at = n * x.heads + head;
   float delta = 0;
   for (int i = lane_number(); i < x.size; i += 32)
     delta += load<1>(x.dout + at * x.size + i).at[0] * load<1>(x.out + at * x.size + i).at[0];
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(32 * kAttentionWarps, 1) query_gradient(Backwa
   const float log_sum_exp = x.log_sum_exp[at];
   float dquery[kPerLane] = {};
   int set = 0;
-  for (std::int64_t first = document_of(x.offset, x.documents, n).begin; first <= n; first += 32, set ^= 1) {
+  for (int64_t first = document_of(x.offset, x.documents, n).begin; first <= n; first += 32, set ^= 1) {
     float* dscore = shown[warp_number()].sets[set];
     const int count = n + 1 - first < 32 ? static_cast<int>(n + 1 - first) : 32;
     const T* key = x.qkv + x.key_at(first, head / x.group);
@@ -71,19 +71,19 @@ template <int kWidth, int kPerLane, class T>
 __global__ void __launch_bounds__(32 * kAttentionWarps, 1) key_gradient(Backward<T> x) {
   __shared__ float keys[kAttentionWarps][32 * kPerLane], values[kAttentionWarps][32 * kPerLane];
   __shared__ Shown shown_weights[kAttentionWarps], shown_dscores[kAttentionWarps];
-  const std::int64_t n = static_cast<std::int64_t>(blockIdx.x) * kAttentionWarps + warp_number();
+  const int64_t n = static_cast<int64_t>(blockIdx.x) * kAttentionWarps + warp_number();
   if (n >= x.rows) return;
   float *key = keys[warp_number()], *value = values[warp_number()];
-  const std::int64_t at = x.key_at(n, blockIdx.y), to_value = x.key_value_heads() * x.size;
+  const int64_t at = x.key_at(n, blockIdx.y), to_value = x.key_value_heads() * x.size;
   take_head(x.qkv + at, x.size, x.scale, key);
   take_head(x.qkv + at + to_value, x.size, 1.0F, value);
   __syncwarp();
-  const std::int64_t end = document_of(x.offset, x.documents, n).end;
-  const std::int64_t out_row = static_cast<std::int64_t>(x.heads) * x.size;
+  const int64_t end = document_of(x.offset, x.documents, n).end;
+  const int64_t out_row = static_cast<int64_t>(x.heads) * x.size;
   float dkey[kPerLane] = {}, dvalue[kPerLane] = {};
   int set = 0;
-  for (std::int64_t head = blockIdx.y * x.group; head < (blockIdx.y + 1) * x.group; ++head)
-    for (std::int64_t first = n; first < end; first += 32, set ^= 1) {
+  for (int64_t head = blockIdx.y * x.group; head < (blockIdx.y + 1) * x.group; ++head)
+    for (int64_t first = n; first < end; first += 32, set ^= 1) {
       float* weight = shown_weights[warp_number()].sets[set];
       float* dscore = shown_dscores[warp_number()].sets[set];
       const int count = end - first < 32 ? static_cast<int>(end - first) : 32;
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(32 * kAttentionWarps, 1) key_gradient(Backward
       const T* dout = x.dout + first * out_row + head * x.size;
       float p = 0, own = 0;
       if (lane_number() < count) {
-        const std::int64_t mine = (first + lane_number()) * x.heads + head;
+        const int64_t mine = (first + lane_number()) * x.heads + head;
         p = expf(dot<kWidth>(query + lane_number() * x.row, key, x.size) - x.log_sum_exp[mine]);
         own = p * (dot<kWidth>(dout + lane_number() * out_row, value, x.size) - x.delta[mine]);
       }
@@ -120,7 +120,7 @@ void plain_attention_backward(const KernelCall& call, const Tensor& dout, const 
                         static_cast<float*>(call.workspace),
                         elements<T>(dqkv)};
     with_head<T>(heads, {&qkv, &dout}, [&](auto width, auto per_lane) {
-      const std::int64_t blocks = divide_up(qkv.rows(), kAttentionWarps);
+      const int64_t blocks = divide_up(qkv.rows(), kAttentionWarps);
       launch(call, "attention_backward", query_gradient<width.value, per_lane.value, T>,
              {blocks, heads.query}, 32 * kAttentionWarps, x);
       launch(call, "attention_backward", key_gradient<width.value, per_lane.value, T>,

@@ -10,14 +10,14 @@ namespace {
 constexpr int kThreads = 256;
 
 struct RowWidths {
-  std::int64_t row, query, key_value, heads;
+  int64_t row, query, key_value, heads;
 };
 
 __global__ void __launch_bounds__(kThreads)
-    locate(const std::int32_t* begin, std::int64_t count, RowWidths width, RaggedOffsets to) {
-  const std::int64_t d = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+    locate(const int32_t* begin, int64_t count, RowWidths width, RaggedOffsets to) {
+  const int64_t d = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (d > count) return;
-  const std::int64_t first = begin[d];
+  const int64_t first = begin[d];
   to.row[d] = first * width.row;
   to.query[d] = first * width.query;
   to.key_value[d] = first * width.key_value;
@@ -26,10 +26,10 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void __launch_bounds__(kThreads)
-    join(SeparateGradients from, std::int64_t query, std::int64_t key_value, BFloat16* dqkv) {
+    join(SeparateGradients from, int64_t query, int64_t key_value, BFloat16* dqkv) {
   constexpr int kWidth = 8;
-  const std::int64_t n = blockIdx.x, row = query + 2 * key_value;
-  for (std::int64_t i = threadIdx.x * kWidth; i < row; i += blockDim.x * kWidth) {
+  const int64_t n = blockIdx.x, row = query + 2 * key_value;
+  for (int64_t i = threadIdx.x * kWidth; i < row; i += blockDim.x * kWidth) {
     const BFloat16* place = i < query               ? from.query + n * query + i
                             : i < query + key_value ? from.key + n * key_value + i - query
                                                     : from.value + n * key_value + i - query - key_value;
@@ -38,17 +38,17 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void __launch_bounds__(kThreads)
-    single_rows(const std::int32_t* begin, Heads heads, const BFloat16* dout, BFloat16* dqkv) {
-  const std::int64_t n = begin[blockIdx.x];
+    single_rows(const int32_t* begin, Heads heads, const BFloat16* dout, BFloat16* dqkv) {
+  const int64_t n = begin[blockIdx.x];
   if (begin[blockIdx.x + 1] - n != 1) return;
-  const std::int64_t group = heads.query / heads.key_value;
-  const std::int64_t value = (heads.query + heads.key_value) * heads.size;
-  const std::int64_t row = value + heads.key_value * heads.size;
-  for (std::int64_t i = threadIdx.x; i < row; i += blockDim.x) {
+  const int64_t group = heads.query / heads.key_value;
+  const int64_t value = (heads.query + heads.key_value) * heads.size;
+  const int64_t row = value + heads.key_value * heads.size;
+  for (int64_t i = threadIdx.x; i < row; i += blockDim.x) {
     Floats<1> sum{};
     if (i >= value) {
-      const std::int64_t head = (i - value) / heads.size, element = (i - value) % heads.size;
-      for (std::int64_t h = head * group; h < (head + 1) * group; ++h)
+      const int64_t head = (i - value) / heads.size, element = (i - value) % heads.size;
+      for (int64_t h = head * group; h < (head + 1) * group; ++h)
         sum.at[0] += load<1>(dout + (n * heads.query + h) * heads.size + element).at[0];
     }
     store(dqkv + n * row + i, sum);
@@ -60,8 +60,8 @@ __global__ void __launch_bounds__(kThreads)
 void locate_documents(const KernelCall& call, const Documents& documents, const Heads& heads,
                       const RaggedOffsets& offsets) {
   const RowWidths width{heads.row(), heads.query * heads.size, heads.key_value * heads.size, heads.query};
-  launch(call, "locate_documents", locate, {divide_up(documents.count + 1, std::int64_t{kThreads})}, kThreads,
-         elements<const std::int32_t>(documents.offset), documents.count, width, offsets);
+  launch(call, "locate_documents", locate, {divide_up(documents.count + 1, int64_t{kThreads})}, kThreads,
+         elements<const int32_t>(documents.offset), documents.count, width, offsets);
 }
 
 void join_gradients(const KernelCall& call, const SeparateGradients& gradients, const Heads& heads,
@@ -73,7 +73,7 @@ void join_gradients(const KernelCall& call, const SeparateGradients& gradients, 
 void single_row_gradients(const KernelCall& call, const Documents& documents, const Heads& heads,
                           const Tensor& dout, const Tensor& dqkv) {
   launch(call, "single_row_gradients", single_rows, {documents.count}, row_threads(heads.row(), 4, kThreads),
-         elements<const std::int32_t>(documents.offset), heads, elements<const BFloat16>(dout),
+         elements<const int32_t>(documents.offset), heads, elements<const BFloat16>(dout),
          elements<BFloat16>(dqkv));
 }
 

@@ -10,8 +10,8 @@ namespace ripstop::cuda {
 /// document d begins (and document d - 1 ends), in elements of a tensor whose rows are so long; `length`
 /// [documents] is in rows.
 struct RaggedOffsets {
-  std::int64_t *row = nullptr, *query = nullptr, *key_value = nullptr, *heads = nullptr;
-  std::int32_t* length = nullptr;
+  int64_t *row = nullptr, *query = nullptr, *key_value = nullptr, *heads = nullptr;
+  int32_t* length = nullptr;
 };
 
 /// Fills `offsets` from documents.offset.

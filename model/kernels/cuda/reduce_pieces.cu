@@ -20,7 +20,7 @@ struct PieceTable {
 static_assert(sizeof(PieceTable) <= 4000, "a launch takes 4 KiB of arguments");
 
 template <int kWidth, class T>
-__device__ void sum_at(const PieceTable& pieces, T* out, bool adds, std::int64_t i) {
+__device__ void sum_at(const PieceTable& pieces, T* out, bool adds, int64_t i) {
   Floats<kWidth> sum{};
   for (int p = 0; p < pieces.count; ++p) {
     const Floats<kWidth> x = pieces.is_bfloat16[p]
@@ -39,17 +39,17 @@ __device__ void sum_at(const PieceTable& pieces, T* out, bool adds, std::int64_t
 
 template <int kWidth, class T>
 __global__ void __launch_bounds__(kThreads)
-    sum_pieces(const PieceTable pieces, T* out, bool adds, std::int64_t count) {
-  const std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kWidth;
+    sum_pieces(const PieceTable pieces, T* out, bool adds, int64_t count) {
+  const int64_t i = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kWidth;
   if (i + kWidth <= count) {
     sum_at<kWidth>(pieces, out, adds, i);
   } else {
-    for (std::int64_t j = i; j < count; ++j) sum_at<1>(pieces, out, adds, j);
+    for (int64_t j = i; j < count; ++j) sum_at<1>(pieces, out, adds, j);
   }
 }
 
 bool aligned_to_16(const void* data) {
-  return reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
+  return reinterpret_cast<uintptr_t>(data) % 16 == 0;
 }
 
 }  // namespace

@@ -10,10 +10,10 @@ constexpr int kThreads = 256;
 
 /// `turned` elements of each row of qkv [N, row] belong to query and key heads; `sine_sign` -1 turns back.
 template <int kWidth, class T>
-__global__ void __launch_bounds__(kThreads) turn(T* qkv, const std::int32_t* position, const float* angle,
-                                                 std::int64_t row, int turned, int size, float sine_sign) {
+__global__ void __launch_bounds__(kThreads) turn(T* qkv, const int32_t* position, const float* angle,
+                                                 int64_t row, int turned, int size, float sine_sign) {
   T* heads = qkv + blockIdx.x * row;
-  const float* cosine_sine = angle + static_cast<std::int64_t>(position[blockIdx.x]) * size;
+  const float* cosine_sine = angle + static_cast<int64_t>(position[blockIdx.x]) * size;
   for (int i = static_cast<int>(threadIdx.x) * kWidth; i < turned;
        i += static_cast<int>(blockDim.x) * kWidth) {
     Floats<kWidth> x = load<kWidth>(heads + i);
@@ -38,8 +38,8 @@ void rope(const KernelCall& call, const Tensor& qkv, const Tensor& position, con
     using T = decltype(element);
     const auto run = [&](auto width) {
       launch(call, "rope", turn<width.value, T>, {qkv.rows()}, row_threads(turned / width.value, 4, kThreads),
-             elements<T>(qkv), elements<std::int32_t>(position), elements<float>(angle), heads.row(), turned,
-             size, direction == Direction::kForward ? 1.0F : -1.0F);
+             elements<T>(qkv), elements<int32_t>(position), elements<float>(angle), heads.row(), turned, size,
+             direction == Direction::kForward ? 1.0F : -1.0F);
     };
     if (aligned(16, size, {&qkv, &angle})) {
       run(Width<kWhole<T>>{});

@@ -14,10 +14,10 @@ __device__ inline float sigmoid(float x) {
 }
 
 template <int kWidth, class T>
-__global__ void __launch_bounds__(kThreads) forward(const T* gate_up, T* out, std::int64_t columns) {
+__global__ void __launch_bounds__(kThreads) forward(const T* gate_up, T* out, int64_t columns) {
   const T* gate = gate_up + 2 * columns * blockIdx.x;
   T* to = out + blockIdx.x * columns;
-  for (std::int64_t i = threadIdx.x * kWidth; i < columns; i += blockDim.x * kWidth) {
+  for (int64_t i = threadIdx.x * kWidth; i < columns; i += blockDim.x * kWidth) {
     const Floats<kWidth> g = load<kWidth>(gate + i);
     Floats<kWidth> u = load<kWidth>(gate + columns + i);
 #pragma unroll
@@ -27,10 +27,10 @@ __global__ void __launch_bounds__(kThreads) forward(const T* gate_up, T* out, st
 }
 
 template <int kWidth, class T>
-__global__ void __launch_bounds__(kThreads) backward(T* gate_up, T* dout, std::int64_t columns) {
+__global__ void __launch_bounds__(kThreads) backward(T* gate_up, T* dout, int64_t columns) {
   T* gate = gate_up + 2 * columns * blockIdx.x;
   T* to = dout + blockIdx.x * columns;
-  for (std::int64_t i = threadIdx.x * kWidth; i < columns; i += blockDim.x * kWidth) {
+  for (int64_t i = threadIdx.x * kWidth; i < columns; i += blockDim.x * kWidth) {
     Floats<kWidth> g = load<kWidth>(gate + i), u = load<kWidth>(gate + columns + i), d = load<kWidth>(to + i);
 #pragma unroll
     for (int c = 0; c < kWidth; ++c) {
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(kThreads) backward(T* gate_up, T* dout, std::i
 }  // namespace
 
 void swiglu(const KernelCall& call, const Tensor& gate_up, const Tensor& out) {
-  const std::int64_t columns = out.cols();
+  const int64_t columns = out.cols();
   with_element(out.dtype, [&](auto element) {
     using T = decltype(element);
     with_width<kWhole<T>>(aligned(16, columns, {&gate_up, &out}), [&](auto width) {
@@ -60,7 +60,7 @@ void swiglu(const KernelCall& call, const Tensor& gate_up, const Tensor& out) {
 }
 
 void swiglu_backward(const KernelCall& call, const Tensor& gate_up, const Tensor& dout) {
-  const std::int64_t columns = dout.cols();
+  const int64_t columns = dout.cols();
   with_element(dout.dtype, [&](auto element) {
     using T = decltype(element);
     with_width<kWhole<T>>(aligned(16, columns, {&gate_up, &dout}), [&](auto width) {

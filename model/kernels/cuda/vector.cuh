@@ -52,9 +52,9 @@ template <int kWidth>
 __device__ inline Floats<kWidth> load(const BFloat16* from) {
   Floats<kWidth> x;
   if constexpr (kWidth == 1) {
-    x.at[0] = __uint_as_float(static_cast<std::uint32_t>(from->bits) << 16);
+    x.at[0] = __uint_as_float(static_cast<uint32_t>(from->bits) << 16);
   } else {
-    std::uint32_t words[kWidth / 2];
+    uint32_t words[kWidth / 2];
     if constexpr (kWidth == 8) {
       const uint4 v = *reinterpret_cast<const uint4*>(from);
       words[0] = v.x, words[1] = v.y, words[2] = v.z, words[3] = v.w;
@@ -62,7 +62,7 @@ __device__ inline Floats<kWidth> load(const BFloat16* from) {
       const uint2 v = *reinterpret_cast<const uint2*>(from);
       words[0] = v.x, words[1] = v.y;
     } else {
-      words[0] = *reinterpret_cast<const std::uint32_t*>(from);
+      words[0] = *reinterpret_cast<const uint32_t*>(from);
     }
 #pragma unroll
     for (int i = 0; i < kWidth / 2; ++i) {
@@ -74,10 +74,10 @@ __device__ inline Floats<kWidth> load(const BFloat16* from) {
 }
 
 /// The bits of two elements rounded to bfloat16.
-__device__ inline std::uint32_t rounded_pair(float first, float second) {
+__device__ inline uint32_t rounded_pair(float first, float second) {
   const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
-  return static_cast<std::uint32_t>(__bfloat16_as_ushort(pair.x)) |
-         static_cast<std::uint32_t>(__bfloat16_as_ushort(pair.y)) << 16;
+  return static_cast<uint32_t>(__bfloat16_as_ushort(pair.x)) |
+         static_cast<uint32_t>(__bfloat16_as_ushort(pair.y)) << 16;
 }
 
 /// Rounds to nearest, ties to even.
@@ -86,7 +86,7 @@ __device__ inline void store(BFloat16* to, const Floats<kWidth>& x) {
   if constexpr (kWidth == 1) {
     to->bits = __bfloat16_as_ushort(__float2bfloat16_rn(x.at[0]));
   } else {
-    std::uint32_t words[kWidth / 2];
+    uint32_t words[kWidth / 2];
 #pragma unroll
     for (int i = 0; i < kWidth / 2; ++i) words[i] = rounded_pair(x.at[2 * i], x.at[2 * i + 1]);
     if constexpr (kWidth == 8) {
@@ -94,7 +94,7 @@ __device__ inline void store(BFloat16* to, const Floats<kWidth>& x) {
     } else if constexpr (kWidth == 4) {
       *reinterpret_cast<uint2*>(to) = make_uint2(words[0], words[1]);
     } else {
-      *reinterpret_cast<std::uint32_t*>(to) = words[0];
+      *reinterpret_cast<uint32_t*>(to) = words[0];
     }
   }
 }
@@ -109,7 +109,7 @@ __device__ inline Floats<kWidth> as_stored(const BFloat16*, Floats<kWidth> x) {
 #pragma unroll
   for (int c = 0; c < kWidth; ++c)
     x.at[c] =
-        __uint_as_float(static_cast<std::uint32_t>(__bfloat16_as_ushort(__float2bfloat16_rn(x.at[c]))) << 16);
+        __uint_as_float(static_cast<uint32_t>(__bfloat16_as_ushort(__float2bfloat16_rn(x.at[c]))) << 16);
   return x;
 }
 

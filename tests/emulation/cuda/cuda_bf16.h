@@ -17,6 +17,6 @@ inline __nv_bfloat16 __float2bfloat16_rn(float x) {
 inline __nv_bfloat162 __floats2bfloat162_rn(float x, float y) {
   return {__float2bfloat16_rn(x), __float2bfloat16_rn(y)};
 }
-inline std::uint16_t __bfloat16_as_ushort(__nv_bfloat16 x) {
+inline uint16_t __bfloat16_as_ushort(__nv_bfloat16 x) {
   return x.value.bits;
 }

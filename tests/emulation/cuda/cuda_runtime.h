@@ -65,8 +65,8 @@ inline void __syncwarp(emulation::Place place = emulation::here()) {
 /// The value of the lane whose number differs in the bits of `mask`; all 32 lanes take part.
 template <class T>
 T __shfl_xor_sync(unsigned lanes, T value, int mask, emulation::Place place = emulation::here()) {
-  static_assert(sizeof(T) <= sizeof(std::uint64_t));
-  std::uint64_t bits = 0;
+  static_assert(sizeof(T) <= sizeof(uint64_t));
+  uint64_t bits = 0;
   std::memcpy(&bits, &value, sizeof value);
   bits = emulation::exchange(lanes, bits, mask, place);
   std::memcpy(&value, &bits, sizeof value);
@@ -79,7 +79,7 @@ inline constexpr cudaError_t cudaSuccess = 0;
 using dim3 = emulation::Extent;
 struct cudaLaunchConfig_t {
   dim3 gridDim, blockDim;
-  std::size_t dynamicSmemBytes;
+  size_t dynamicSmemBytes;
   cudaStream_t stream;
 };
 
@@ -89,7 +89,7 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
   emulation::run(config->gridDim, config->blockDim, [&] { kernel(arguments...); });
   return cudaSuccess;
 }
-inline cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t) {
+inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) {
   std::memset(to, value, bytes);
   return cudaSuccess;
 }

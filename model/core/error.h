@@ -1,0 +1,67 @@
+// The one exception type of ripstop, and the checks that throw it.
+#pragma once
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace ripstop {
+
+/// What a run ends with, as scripts see it. The numbers follow sysexits.h where it has one.
+enum class ExitCode : int {
+  kOk = 0,
+  kUsage = 64,          ///< command line or config
+  kInputData = 65,      ///< corpus, tokenizer, data set
+  kBug = 70,            ///< a broken promise of our own
+  kStorage = 74,        ///< file system, checkpoint
+  kRequeue = 75,        ///< checkpointed on a signal; run the same command again
+  kCommunication = 76,  ///< a lost rank, a hang
+  kNumerics = 77,       ///< loss or gradient not finite
+  kResources = 78,      ///< memory, mesh, machine
+};
+
+/// The only exception ripstop throws on purpose. `what()` is one line: what is wrong, what was found, what
+/// was expected. `hint()` says what to do about it and may be empty. Caught once, in train/main.cpp.
+class Error : public std::runtime_error {
+ public:
+  Error(ExitCode code, const std::string& what, std::string hint = {})
+      : std::runtime_error(what), code_(code), hint_(std::move(hint)) {}
+  ExitCode code() const { return code_; }
+  const std::string& hint() const { return hint_; }
+  /// The training step at which it happened, where one is known.
+  std::optional<int64_t> step() const { return step_; }
+  void set_step(int64_t step) { step_ = step; }
+
+ private:
+  ExitCode code_;
+  std::string hint_;
+  std::optional<int64_t> step_;
+};
+
+/// Throws Error(code, text formatted by fmt).
+template <class... Args>
+[[noreturn]] void fail(ExitCode code, fmt::format_string<Args...> format, Args&&... args) {
+  throw Error(code, fmt::format(format, std::forward<Args>(args)...));
+}
+
+namespace detail {
+[[noreturn]] inline void check_failed(const char* file, int line, const char* condition,
+                                      const std::string& text) {
+  throw Error(ExitCode::kBug, fmt::format("{}:{}: {} is false: {}", file, line, condition, text));
+}
+}  // namespace detail
+
+}  // namespace ripstop
+
+/// Throws Error(kBug) with file, line, the condition and a message formatted by fmt, unless `condition`
+/// holds. For promises between parts of ripstop, in every build type. Outside input is refused with `fail`
+/// instead.
+#define RIPSTOP_CHECK(condition, ...)                                                            \
+  do {                                                                                           \
+    if (!(condition)) [[unlikely]]                                                               \
+      ::ripstop::detail::check_failed(__FILE__, __LINE__, #condition, fmt::format(__VA_ARGS__)); \
+  } while (false)

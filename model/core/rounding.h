@@ -1,0 +1,17 @@
+// Whole-number division upwards.
+#pragma once
+#include <cstdint>
+
+namespace ripstop {
+
+/// The least q with q * step >= count. count >= 0, step >= 1.
+constexpr int64_t divide_up(int64_t count, int64_t step) {
+  return (count + step - 1) / step;
+}
+
+/// The least multiple of `step` that is at least `count`.
+constexpr int64_t round_up(int64_t count, int64_t step) {
+  return divide_up(count, step) * step;
+}
+
+}  // namespace ripstop

@@ -1,0 +1,289 @@
+// Whatever happens to a checkpoint's files is seen, and named.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "tests/test_files.h"
+#include "tests/train/checkpoint/checkpoint_model.h"
+#include "train/checkpoint/verify.h"
+
+namespace ripstop {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// A checkpoint of step 7 in memory and on the disk.
+class CheckpointDamageTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    SmallRun run(tiny_model(), {1, 2, 1});
+    run.save_step(io_, scratch_.path(), 7);
+    directory_ = scratch_ / "step_00000007";
+    for (const auto& entry : std::filesystem::directory_iterator(directory_))
+      files_[entry.path().filename().string()] = read_bytes(entry.path());
+    ASSERT_EQ(files_.size(), 5u);
+  }
+  bool is_whole() { return verify_checkpoint(io_, directory_).empty(); }
+  void put(const std::string& name, const std::string& bytes) { write_bytes(directory_ / name, bytes); }
+  void expect_finding(const std::string& file, const std::string& what) {
+    const auto found = verify_checkpoint(io_, directory_);
+    ASSERT_FALSE(found.empty());
+    bool seen = false;
+    for (const CheckpointDamage& damage : found)
+      seen |= damage.file == file && damage.what.find(what) != std::string::npos;
+    EXPECT_TRUE(seen) << found[0].file << ": " << found[0].what;
+  }
+
+  QuickIo io_;
+  ScratchDirectory scratch_;
+  std::filesystem::path directory_;
+  std::map<std::string, std::string> files_;
+};
+
+TEST_F(CheckpointDamageTest, FlippedBitsAreSeen) {
+  EXPECT_TRUE(is_whole());
+  for (const auto& [name, bytes] : files_) {
+    std::fstream file(directory_ / name, std::ios::in | std::ios::out | std::ios::binary);
+    const size_t step = bytes.size() > 10000 ? 3 : 1;  // every third byte of the large files
+    for (size_t i = 0; i < bytes.size(); i += step) {
+      const auto position = static_cast<std::streamoff>(i);
+      file.seekp(position).put(static_cast<char>(bytes[i] ^ (1 << (i * 5 % 8)))).flush();
+      ASSERT_FALSE(is_whole()) << name << " byte " << i;
+      file.seekp(position).put(bytes[i]).flush();
+    }
+  }
+  EXPECT_TRUE(is_whole());
+}
+
+TEST_F(CheckpointDamageTest, EveryBitOfTheManifestIsSeen) {
+  const std::string& bytes = files_[Manifest::kFileName];
+  for (size_t i = 0; i < bytes.size(); ++i)
+    for (int bit = 0; bit < 8; ++bit) {
+      std::string wrong = bytes;
+      wrong[i] = static_cast<char>(wrong[i] ^ (1 << bit));
+      ASSERT_THROW(parse_manifest(wrong, "manifest"), Error) << i << " bit " << bit;
+    }
+}
+
+TEST_F(CheckpointDamageTest, EveryTruncationAndEveryLongerFileIsSeen) {
+  for (const auto& [name, bytes] : files_) {
+    for (size_t size = 0; size < bytes.size(); size += 1 + bytes.size() / 300) {
+      put(name, bytes.substr(0, size));
+      ASSERT_FALSE(is_whole()) << name << " of " << size;
+    }
+    put(name, bytes + '\0');
+    EXPECT_FALSE(is_whole()) << name;
+    put(name, bytes);
+  }
+  EXPECT_TRUE(is_whole());
+}
+
+TEST_F(CheckpointDamageTest, FindingsNameFileAndPlace) {
+  std::string wrong = files_["rank_00001.h5"];
+  wrong[wrong.size() - 3] ^= 1;
+  put("rank_00001.h5", wrong);
+  expect_finding("rank_00001.h5", "damaged");
+  put("rank_00001.h5", files_["rank_00000.h5"]);  // swapped
+  expect_finding("rank_00001.h5", "");
+  put("rank_00001.h5", "");
+  expect_finding("rank_00001.h5", "has 0 bytes");
+  std::filesystem::remove(directory_ / "rank_00001.h5");
+  expect_finding("rank_00001.h5", "missing");
+  std::filesystem::create_symlink(scratch_ / "elsewhere", directory_ / "rank_00001.h5");
+  expect_finding("rank_00001.h5", "not a plain file");
+  std::filesystem::remove(directory_ / "rank_00001.h5");
+  put("rank_00001.h5", files_["rank_00001.h5"]);
+  put("rank_00000.blocks", files_["rank_00001.blocks"]);
+  expect_finding("rank_00000.blocks", "hash");
+  put("rank_00000.blocks", files_["rank_00000.blocks"]);
+  put("rank_00002.h5", "x");
+  expect_finding("rank_00002.h5", "does not belong");
+  std::filesystem::remove(directory_ / "rank_00002.h5");
+  std::filesystem::remove(directory_ / Manifest::kFileName);
+  expect_finding(Manifest::kFileName, "No such file");
+}
+
+TEST_F(CheckpointDamageTest, FilesOfAnotherStepAreSeen) {
+  SmallRun run(tiny_model(), {1, 2, 1});
+  run.save_step(io_, scratch_.path(), 8);
+  put("rank_00001.h5", read_bytes(scratch_ / "step_00000008" / "rank_00001.h5"));
+  EXPECT_FALSE(is_whole());
+  put("rank_00001.blocks", read_bytes(scratch_ / "step_00000008" / "rank_00001.blocks"));
+  EXPECT_FALSE(is_whole());
+  std::filesystem::remove_all(directory_);
+  std::filesystem::rename(scratch_ / "step_00000008", directory_);
+  expect_finding(Manifest::kFileName, "of step 8");
+}
+
+TEST_F(CheckpointDamageTest, DamageAnywhereInAnArrayIsSeenWhileReading) {
+  const std::string& bytes = files_["rank_00000.h5"];
+  std::string wrong = bytes;
+  for (size_t i = 0; i < bytes.size(); i += 101) {
+    wrong[i] ^= 16;
+    put("rank_00000.h5", wrong);
+    SmallRun run(tiny_model(), {1, 1, 1});
+    EXPECT_THROW(run.read(io_, directory_), Error) << i;
+    wrong[i] = bytes[i];
+  }
+}
+
+// A manifest whose hash is right and that still must not be believed.
+class ManifestTest : public testing::Test {
+ protected:
+  ManifestTest() {
+    manifest_.state = state_at(7, tiny_model());
+    manifest_.state.best = BestSoFar{"loss", 2.5, 5};
+    manifest_.mesh = {1, 2, 2};
+    manifest_.units = parameter_table(tiny_model());
+    for (const int64_t rank : storing_ranks(manifest_.units, manifest_.mesh))
+      manifest_.files.push_back({rank, 5000 + rank, 100, std::string(32, 'a')});
+  }
+  static std::string sign(std::string body) {
+    StreamHash hash;
+    hash.update(body);
+    return body + ",\n \"hash\": \"xxh3-128:" + hash.hex() + "\"\n}\n";
+  }
+  static std::string sign(const Json& document) {
+    std::string body = document.dump(1);
+    body.resize(body.size() - 2);
+    return sign(body);
+  }
+  Json document() const {
+    Json json = Json::parse(manifest_text(manifest_));
+    json.erase("hash");
+    return json;
+  }
+  void expect_refused(const std::string& text, const std::string& why) const {
+    try {
+      parse_manifest(text, "M");
+      ADD_FAILURE() << "taken, though: " << why;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kStorage);
+      EXPECT_NE(std::string(error.what()).find(why), std::string::npos) << error.what();
+    }
+  }
+  void expect_refused(const std::function<void(Json&)>& change, const std::string& why) const {
+    Json json = document();
+    change(json);
+    expect_refused(sign(json), why);
+  }
+  Manifest manifest_;
+};
+
+TEST_F(ManifestTest, SaysWhatItWasTold) {
+  const Manifest read = parse_manifest(manifest_text(manifest_), "M");
+  EXPECT_EQ(read.state, manifest_.state);
+  EXPECT_EQ(read.mesh, manifest_.mesh);
+  EXPECT_EQ(read.files, manifest_.files);
+  EXPECT_EQ(manifest_text(read), manifest_text(manifest_));
+  EXPECT_EQ(sign(document()), manifest_text(manifest_)) << "the test signs as the program does";
+}
+
+TEST_F(ManifestTest, NumbersThatJsonCannotHold) {
+  manifest_.state.best->value = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_FALSE(parse_manifest(manifest_text(manifest_), "M").state.best);
+  manifest_.state.config = "name = \"\xff\"";
+  EXPECT_NO_THROW(parse_manifest(manifest_text(manifest_), "M"));
+  manifest_.state.tokens = INT64_MAX;
+  EXPECT_EQ(parse_manifest(manifest_text(manifest_), "M").state.tokens, INT64_MAX);
+}
+
+TEST_F(ManifestTest, RefusesWhatIsWrong) {
+  expect_refused([](Json& j) { j["step"] = -1; }, "'step' must be a whole number");
+  expect_refused([](Json& j) { j["step"] = 7.0; }, "'step' must be a whole number");
+  expect_refused([](Json& j) { j["step"] = "7"; }, "'step' must be a whole number");
+  expect_refused([](Json& j) { j["tokens"] = uint64_t{1} << 63; }, "'tokens' must be a whole number");
+  expect_refused([](Json& j) { j.erase("cursor"); }, "has no 'cursor'");
+  expect_refused([](Json& j) { j["stepp"] = 7; }, "unknown 'stepp'");
+  expect_refused([](Json& j) { j["cursor"]["row"] = 7; }, "unknown 'row'");
+  expect_refused([](Json& j) { j["format"] = "other"; }, "not of a ripstop checkpoint");
+  expect_refused([](Json& j) { j["layout"] = 2; }, "layout version 2");
+  expect_refused([](Json& j) { j["mesh"]["fsdp"] = 0; }, "'fsdp' must be a whole number");
+  expect_refused([](Json& j) { j["mesh"]["fsdp"] = j["mesh"]["tensor"] = 100000; }, "ranks");
+  expect_refused([](Json& j) { j["mesh"]["fsdp"] = 3; }, "files");
+  expect_refused([](Json& j) { j["files"][1]["rank"] = 0; }, "rank 0 where one of rank 1");
+  expect_refused([](Json& j) { j["files"].erase(0); }, "files");
+  expect_refused([](Json& j) { j["files"][0]["bytes"] = -5; }, "'bytes'");
+  expect_refused([](Json& j) { j["files"][0]["name"] = "../../etc/passwd"; }, "unknown 'name'");
+  expect_refused([](Json& j) { j["model"]["num_attention_heads"] = 3; }, "impossible model");
+  const auto parameter = [](Json& j) -> Json& { return j["units"][1]["tensors"][2][0]; };
+  expect_refused([&](Json& j) { parameter(j)["name"] = "../wq"; }, "letters, digits");
+  expect_refused([&](Json& j) { parameter(j)["name"] = ""; }, "letters, digits");
+  expect_refused([&](Json& j) { parameter(j)["name"] = "layers.0.attention.wk.weight"; }, "twice");
+  expect_refused([&](Json& j) { parameter(j)["rows"] = int64_t{1} << 60; }, "'rows'");
+  expect_refused([&](Json& j) { parameter(j)["rows"] = int64_t{1} << 50; }, "'columns'");
+  expect_refused([&](Json& j) { parameter(j)["cut"] = "diagonal"; }, "diagonal");
+  expect_refused([&](Json& j) { parameter(j)["cut"] = "none"; }, "does not fit");
+  expect_refused([&](Json& j) { parameter(j)["columns"] = 5; }, "does not fit");
+  expect_refused([&](Json& j) { parameter(j)["grain"] = 1000; }, "'grain'");
+  expect_refused([](Json& j) { std::swap(j["units"][1]["tensors"][0], j["units"][1]["tensors"][3]); },
+                 "first");
+  expect_refused([](Json& j) { j["units"][1]["tensors"][0] = Json::array(); }, "without parameters");
+  expect_refused([](Json& j) { j["units"] = Json::array(); }, "'units' has 0");
+  expect_refused([](Json& j) { j["units"][0]["name"] = j["units"][1]["name"]; }, "twice");
+  expect_refused([](Json& j) { j["units"] = 5; }, "'units' must be a list");
+}
+
+TEST_F(ManifestTest, RefusesWhatIsNoManifest) {
+  expect_refused("", "cut short");
+  expect_refused(std::string(1000, '{'), "hash");
+  expect_refused(sign(std::string("{\n \"a\": ") + std::string(1'000'000, '[')), "nests deeper");
+  expect_refused(sign(std::string("[\n 1")), "JSON");
+  std::string twice = document().dump(1);
+  twice.resize(twice.size() - 2);
+  expect_refused(sign(twice + ",\n \"step\": 8"), "'step' twice");
+  expect_refused(std::string(static_cast<size_t>(Manifest::kMostBytes) + 1, ' '), "bytes");
+}
+
+TEST_F(ManifestTest, LaterVersions) {
+  expect_refused(
+      [](Json& j) {
+        j["version"] = Manifest::kVersion + 1;
+        j["min_reader"] = Manifest::kVersion + 1;
+      },
+      fmt::format("needs a ripstop that reads version {}", Manifest::kVersion + 1));
+  Json later = document();
+  later["version"] = Manifest::kVersion + 1;
+  later["something_new"] = {1, 2, 3};
+  EXPECT_EQ(parse_manifest(sign(later), "M").state, manifest_.state) << "it says that version 1 may read it";
+}
+
+TEST_F(ManifestTest, SizeDoesNotGrowWithRanksTimesTensors) {
+  const size_t small = manifest_text(manifest_).size();
+  manifest_.mesh = {1, 64, 1};
+  manifest_.files.clear();
+  for (int64_t rank = 0; rank < 64; ++rank)
+    manifest_.files.push_back({rank, 5000, 100, std::string(32, 'a')});
+  EXPECT_LT(manifest_text(manifest_).size(), small + 64 * 160);
+}
+
+/// Writes the golden checkpoint of the newest format version: once, when a version is new.
+TEST(CheckpointGolden, DISABLED_Write) {
+  PosixIo io;
+  SmallRun run(tiny_model(), {2, 2, 1});
+  run.save_step(io, golden_file(fmt::format("checkpoint_v{}", Manifest::kVersion)), 7);
+}
+
+TEST(CheckpointGolden, EveryVersionLoadsForEver) {
+  PosixIo io;
+  for (int version = 1; version <= Manifest::kVersion; ++version) {
+    const auto directory = golden_file(fmt::format("checkpoint_v{}", version)) / "step_00000007";
+    EXPECT_TRUE(verify_checkpoint(io, directory).empty());
+    CheckpointState expected = state_at(7, tiny_model());
+    if (version == 1) {  // knew nothing of validation
+      expected.validated_step = 7;
+      expected.validation_content_hash.clear();
+    }
+    EXPECT_EQ(read_manifest(io, directory).state, expected) << "version " << version;
+    for (const MeshSizes& mesh : {MeshSizes{1, 1, 1}, MeshSizes{1, 3, 1}, MeshSizes{2, 2, 2}}) {
+      SmallRun run(tiny_model(), mesh);
+      run.read(io, directory);
+      EXPECT_TRUE(run.is_at(7)) << "version " << version;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ripstop

@@ -1,0 +1,288 @@
+// What is kept, what is deleted, what is taken when a run goes on.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "tests/train/checkpoint/checkpoint_model.h"
+#include "tests/train/checkpoint/fault_io.h"
+#include "train/checkpoint/verify.h"
+
+namespace ripstop {
+namespace {
+
+class CheckpointDirectoryTest : public testing::Test {
+ protected:
+  void save(int64_t step, int64_t keep = 0, std::optional<BestSoFar> best = {}) {
+    run_.fill(step);
+    CheckpointState state = state_at(step, run_.model());
+    state.best = std::move(best);
+    report_ = {};
+    for (const auto& error : run_.save(io_, path(), state, {.keep = keep}, &report_))
+      ASSERT_FALSE(error) << error->what();
+  }
+  void damage(int64_t step, const std::string& file) {
+    const auto name = path() / step_directory_name(step) / file;
+    std::string bytes = read_bytes(name);
+    bytes[bytes.size() - 1] ^= 1;
+    write_bytes(name, bytes);
+  }
+  std::vector<int64_t> whole() {
+    std::vector<int64_t> steps;
+    for (const ListedCheckpoint& listed : list_checkpoints(io_, path()))
+      if (listed.manifest) steps.push_back(listed.step);
+    return steps;
+  }
+  /// Goes on from the newest: its step, or 0 for a fresh start.
+  int64_t resume(std::vector<std::optional<Error>>* thrown = nullptr) {
+    warnings_.clear();
+    int64_t step = 0;
+    run_.fill(99);
+    const auto errors = SimulatedRanks(run_.mesh().ranks()).run([&](Communicator& world) {
+      RankMemory& own = run_.ranks()[static_cast<size_t>(world.rank())];
+      std::vector<std::string> warnings;
+      const auto state = resume_newest(
+          io_, path(), world, own.place().fsdp_index, own.units(), [](const Checkpoint&) {}, warnings);
+      if (world.rank() != 0) return;
+      warnings_ = warnings;
+      if (state) step = state->step;
+    });
+    if (thrown != nullptr) *thrown = errors;
+    EXPECT_TRUE(step == 0 || run_.is_at(step));
+    return step;
+  }
+  const std::filesystem::path& path() const { return scratch_.path(); }
+
+  QuickIo io_;
+  ScratchDirectory scratch_;
+  SmallRun run_{tiny_model(), {1, 2, 1}};
+  SaveReport report_;
+  std::vector<std::string> warnings_;
+};
+
+using Steps = std::vector<int64_t>;
+
+TEST_F(CheckpointDirectoryTest, KeepsTheNewestAndTheBest) {
+  save(1, 2, BestSoFar{"loss", 3, 1});
+  save(2, 2, BestSoFar{"loss", 3, 1});
+  save(3, 2, BestSoFar{"loss", 3, 1});
+  EXPECT_EQ(whole(), (Steps{1, 2, 3}));
+  save(4, 2, BestSoFar{"loss", 3, 1});
+  EXPECT_EQ(whole(), (Steps{1, 3, 4}));
+  EXPECT_EQ(report_.removed, (Steps{2}));
+  save(5, 2, BestSoFar{"loss", 2, 5});
+  EXPECT_EQ(whole(), (Steps{4, 5}));
+  save(6, 0);
+  EXPECT_EQ(whole(), (Steps{4, 5, 6})) << "keep 0 keeps all";
+}
+
+TEST_F(CheckpointDirectoryTest, WhatIsNotWholeNeitherCountsNorGoes) {
+  save(1, 2);
+  save(2, 2);
+  damage(2, Manifest::kFileName);
+  save(3, 2);
+  EXPECT_EQ(whole(), (Steps{1, 3}));
+  EXPECT_TRUE(std::filesystem::exists(path() / "step_00000002"));
+  save(2, 2);  // and is replaced where its step comes again
+  EXPECT_EQ(whole(), (Steps{1, 2, 3})) << "newer ones than the step that is saved stay";
+}
+
+TEST_F(CheckpointDirectoryTest, RandomHistoriesKeepAtLeastOne) {
+  std::mt19937 random(7);
+  for (int history = 0; history < 25; ++history) {
+    std::filesystem::remove_all(path());
+    const int64_t keep = 1 + static_cast<int64_t>(random() % 3);
+    std::optional<BestSoFar> best;
+    for (int64_t step = 1; step <= 8; ++step) {
+      if (random() % 3 == 0) best = BestSoFar{"loss", 1, step};
+      save(step, keep, best);
+      const Steps steps = whole();
+      ASSERT_FALSE(steps.empty());
+      EXPECT_EQ(steps.back(), step);
+      EXPECT_LE(static_cast<int64_t>(steps.size()), keep + 1);
+      if (random() % 4 == 0) damage(steps[random() % steps.size()], Manifest::kFileName);
+      if (random() % 4 != 0 || whole().empty()) continue;
+      const int64_t newest = whole().back();
+      EXPECT_EQ(resume(), newest);
+    }
+  }
+}
+
+TEST_F(CheckpointDirectoryTest, NamesThatOnlyResembleACheckpointAreNone) {
+  for (const char* name :
+       {"step-12-backup", "step_12", "step_000000012", "step_0000000a", "step_00000012.damaged", "step_",
+        "step_00000012 ", "step_+0000012", "Step_00000012", "notes.txt", "latest"})
+    std::filesystem::create_directories(path() / name);
+  write_bytes(path() / "step_00000005", "a file");
+  EXPECT_TRUE(list_checkpoints(io_, path()).empty());
+  EXPECT_EQ(resume(), 0);
+  save(3);
+  std::filesystem::create_directories(path() / "step_123456789012");
+  const auto listed = list_checkpoints(io_, path());
+  ASSERT_EQ(listed.size(), 2u);
+  EXPECT_EQ(listed[1].step, 123456789012);
+  EXPECT_NE(listed[1].problem, "");
+  EXPECT_EQ(resume(), 3);
+}
+
+TEST_F(CheckpointDirectoryTest, ResumesFromTheNewestThatProvesWhole) {
+  EXPECT_EQ(resume(), 0) << "a fresh start";
+  for (int64_t step = 1; step <= 4; ++step) save(step);
+  EXPECT_EQ(resume(), 4);
+  EXPECT_TRUE(warnings_.empty());
+  damage(4, "rank_00001.h5");      // seen by one rank, while it reads
+  damage(3, "manifest.json");      // seen at the first look
+  damage(2, "rank_00000.blocks");  // seen when it is opened
+  EXPECT_EQ(resume(), 1);
+  ASSERT_EQ(warnings_.size(), 6u);
+  EXPECT_NE(warnings_[0].find("rank_00001.h5"), std::string::npos) << warnings_[0];
+  EXPECT_EQ(whole(), (Steps{1}));
+  EXPECT_TRUE(std::filesystem::exists(path() / "step_00000004.damaged" / "rank_00001.h5"));
+}
+
+// One node cannot read for a moment: going on from the older checkpoint would lose steps, and nothing is
+// wrong with the newer one.
+TEST_F(CheckpointDirectoryTest, ARankThatCannotReadAWholeCheckpointMovesNothing) {
+  save(1);
+  save(2);
+  int64_t failed[2] = {0, 0};
+  for (int64_t number = 0; number < 40; ++number) {
+    const int64_t shaky_rank = number % 2, call = number / 2;
+    run_.fill(99);
+    FaultIo shaky;
+    shaky.kind = FaultIo::Kind::kError;
+    shaky.at = call;
+    const auto thrown = SimulatedRanks(run_.mesh().ranks()).run([&](Communicator& world) {
+      RankMemory& own = run_.ranks()[static_cast<size_t>(world.rank())];
+      Io& io = world.rank() == shaky_rank ? static_cast<Io&>(shaky) : io_;
+      std::vector<std::string> warnings;
+      const auto state = resume_newest(
+          io, path(), world, own.place().fsdp_index, own.units(), [](const Checkpoint&) {}, warnings);
+      EXPECT_EQ(state->step, 2);
+    });
+    EXPECT_EQ(thrown[0].has_value(), thrown[1].has_value());
+    if (thrown[0]) {
+      ++failed[shaky_rank];
+      EXPECT_EQ(thrown[0]->code(), ExitCode::kStorage);
+      EXPECT_STREQ(thrown[0]->what(), thrown[1]->what());
+    }
+    EXPECT_EQ(whole(), (Steps{1, 2})) << "rank " << shaky_rank << " call " << call;
+  }
+  EXPECT_GT(failed[0], 8);
+  EXPECT_GT(failed[1], 4);
+}
+
+TEST_F(CheckpointDirectoryTest, NeverAFreshStartOverDamage) {
+  save(1);
+  save(2);
+  damage(1, "rank_00000.h5");
+  damage(2, "rank_00001.h5");
+  std::vector<std::optional<Error>> thrown;
+  resume(&thrown);
+  for (const auto& error : thrown) {
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), ExitCode::kStorage);
+    EXPECT_STREQ(error->what(), thrown[0]->what());
+  }
+  EXPECT_TRUE(std::filesystem::exists(path() / "step_00000002")) << "nothing is moved";
+}
+
+TEST_F(CheckpointDirectoryTest, AcceptMayRefuse) {
+  save(1);
+  const auto thrown = SimulatedRanks(1).run([&](Communicator& world) {
+    SmallRun other(tiny_model(), {1, 1, 1});
+    std::vector<std::string> warnings;
+    resume_newest(
+        io_, path(), world, 0, other.ranks()[0].units(),
+        [](const Checkpoint& checkpoint) {
+          fail(ExitCode::kUsage, "step {} was made with other options", checkpoint.manifest.state.step);
+        },
+        warnings);
+  });
+  ASSERT_TRUE(thrown[0]);
+  EXPECT_EQ(thrown[0]->code(), ExitCode::kUsage);
+}
+
+TEST_F(CheckpointDirectoryTest, FindsByName) {
+  save(1, 0, BestSoFar{"loss", 3, 1});
+  save(2, 0, BestSoFar{"loss", 3, 1});
+  std::filesystem::create_directories(scratch_ / "run");
+  for (const char* step : {"step_00000001", "step_00000002"})
+    std::filesystem::create_directories(scratch_ / "run" / "checkpoints"),
+        std::filesystem::rename(path() / step, scratch_ / "run" / "checkpoints" / step);
+  const auto run = scratch_ / "run", checkpoints = run / "checkpoints";
+  for (const auto& start : {run, checkpoints, run / ""}) {
+    EXPECT_EQ(find_checkpoint(io_, start, "latest").filename(), "step_00000002");
+    EXPECT_EQ(find_checkpoint(io_, start, "best").filename(), "step_00000001");
+    EXPECT_EQ(find_checkpoint(io_, start, "2").filename(), "step_00000002");
+  }
+  EXPECT_EQ(find_checkpoint(io_, checkpoints / "step_00000001", "latest"), checkpoints / "step_00000001");
+  EXPECT_EQ(find_checkpoint(io_, checkpoints / "step_00000001" / "", "latest"),
+            checkpoints / "step_00000001");
+  const auto code = [&](const std::filesystem::path& path, const std::string& which) {
+    try {
+      find_checkpoint(io_, path, which);
+    } catch (const Error& error) {
+      return error.code();
+    }
+    return ExitCode::kOk;
+  };
+  EXPECT_EQ(code(run, "newest"), ExitCode::kUsage);
+  EXPECT_EQ(code(run, "-1"), ExitCode::kUsage);
+  EXPECT_EQ(code(run, "3"), ExitCode::kStorage);
+  EXPECT_EQ(code(scratch_ / "absent", "latest"), ExitCode::kStorage);
+  std::filesystem::create_directories(scratch_ / "empty");
+  EXPECT_EQ(code(scratch_ / "empty", "latest"), ExitCode::kStorage);
+}
+
+TEST_F(CheckpointDirectoryTest, StartClearsWhatKilledSavesLeft) {
+  save(1);
+  save(2);
+  std::filesystem::rename(path() / "step_00000002", path() / ".old.step_00000002.1.2");
+  std::filesystem::copy(path() / "step_00000001", path() / ".old.step_00000001.1.2");
+  write_bytes(path() / ".tmp.step_00000003.1.2" / "rank_00000.h5", "x");
+  write_bytes(path() / ".trash.step_00000000.1.2" / "rank_00000.h5", "x");
+  write_bytes(path() / "mine.txt", "x");
+  prepare_checkpoint_directory(io_, path());
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(path()))
+    names.insert(entry.path().filename().string());
+  EXPECT_EQ(names, (std::set<std::string>{"mine.txt", "step_00000001", "step_00000002"}));
+  EXPECT_EQ(whole(), (Steps{1, 2}));
+}
+
+TEST_F(CheckpointDirectoryTest, AReadOnlyDirectoryIsSeenAtTheStart) {
+  FaultIo io;
+  io.kind = FaultIo::Kind::kError;
+  io.error = EROFS;
+  io.at = 1;
+  io.for_good = true;
+  try {
+    prepare_checkpoint_directory(io, path());
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kStorage);
+    EXPECT_NE(error.hint().find("read-only"), std::string::npos);
+  }
+}
+
+TEST_F(CheckpointDirectoryTest, AskForRoomFirst) {
+  class SmallDisk : public QuickIo {
+   public:
+    int64_t room = 0;
+    int free_bytes(const std::filesystem::path&, int64_t& bytes) override {
+      bytes = room;
+      return 0;
+    }
+  } disk;
+  save(1);
+  const int64_t bytes = check_checkpoint(io_, path() / "step_00000001").bytes();
+  disk.room = 3 * bytes;
+  EXPECT_NO_THROW(check_disk_space(disk, path(), 3, bytes)) << "4 in all, 1 is there";
+  disk.room = 3 * bytes - 1;
+  EXPECT_THROW(check_disk_space(disk, path(), 3, bytes), Error);
+  disk.room = bytes;
+  EXPECT_NO_THROW(check_disk_space(disk, path(), 0, bytes));
+}
+
+}  // namespace
+}  // namespace ripstop

@@ -1,0 +1,359 @@
+// Saving on file systems that fail and in processes that die: the last good checkpoint stays, all ranks
+// agree.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <algorithm>
+#include <chrono>
+
+#include <cstring>
+#include <map>
+#include <random>
+#include <set>
+
+#include "tests/train/checkpoint/checkpoint_model.h"
+#include "tests/train/checkpoint/fault_io.h"
+#include "train/checkpoint/verify.h"
+
+namespace ripstop {
+namespace {
+
+constexpr MeshSizes kMesh{1, 2, 1};
+
+/// Puts whole checkpoints of steps 1 and 2 into `directory`.
+void begin(const std::filesystem::path& directory) {
+  static const ScratchDirectory prepared;
+  if (!std::filesystem::exists(prepared / "step_00000002")) {
+    QuickIo io;
+    SmallRun run(tiny_model(), kMesh);
+    run.save_step(io, prepared.path(), 1, {.keep = 2});
+    run.save_step(io, prepared.path(), 2, {.keep = 2});
+  }
+  std::filesystem::copy(prepared.path(), directory, std::filesystem::copy_options::recursive);
+}
+
+/// The newest checkpoint that is whole to the last byte and holds what its step held; 0 where there is none.
+int64_t newest_good(const std::filesystem::path& directory) {
+  PosixIo io;
+  const std::vector<ListedCheckpoint> listed = list_checkpoints(io, directory);
+  for (auto at = listed.rbegin(); at != listed.rend(); ++at) {
+    if (!at->manifest || !verify_checkpoint(io, at->directory).empty()) continue;
+    SmallRun run(tiny_model(), kMesh);
+    run.read(io, at->directory);
+    EXPECT_TRUE(run.is_at(at->step));
+    return at->step;
+  }
+  return 0;
+}
+
+bool has_left_behind(const std::filesystem::path& directory, const std::string& prefix) {
+  for (const auto& entry : std::filesystem::directory_iterator(directory))
+    if (entry.path().filename().string().rfind(prefix, 0) == 0) return true;
+  return false;
+}
+
+/// Saves `step` over a failing file system; whether it worked. All ranks must say the same.
+bool save_with(FaultIo& io, const std::filesystem::path& directory, int64_t step) {
+  SmallRun run(tiny_model(), kMesh);
+  run.fill(step);
+  const auto thrown = run.save(io, directory, state_at(step, run.model()), {.keep = 2});
+  for (const auto& error : thrown) {
+    EXPECT_EQ(error.has_value(), thrown[0].has_value());
+    if (!error || !thrown[0]) continue;
+    EXPECT_EQ(error->code(), ExitCode::kStorage);
+    EXPECT_STREQ(error->what(), thrown[0]->what());
+  }
+  return !thrown[0];
+}
+
+int64_t calls_of_a_save(int64_t step) {
+  ScratchDirectory scratch;
+  begin(scratch.path());
+  FaultIo io;
+  EXPECT_TRUE(save_with(io, scratch.path(), step));
+  EXPECT_GT(io.calls, 40);
+  return io.calls;
+}
+
+/// One failure at each call of a save of `step`.
+void fail_everywhere(int64_t step, int error, bool for_good) {
+  const int64_t calls = calls_of_a_save(step);
+  int64_t failed = 0;
+  for (int64_t at = 0; at < calls; ++at) {
+    SCOPED_TRACE(fmt::format("call {}, {}", at, std::strerror(error)));
+    ScratchDirectory scratch;
+    begin(scratch.path());
+    FaultIo io;
+    io.kind = FaultIo::Kind::kError;
+    io.error = error;
+    io.at = at;
+    io.for_good = for_good;
+    const bool saved = save_with(io, scratch.path(), step);
+    failed += saved ? 0 : 1;
+    const int64_t newest = newest_good(scratch.path());
+    // A disk that fails for good between the renames of a replacement leaves it to the next start.
+    EXPECT_GE(newest, saved ? step : for_good ? 1 : 2);
+    if (!saved && !for_good) {
+      EXPECT_FALSE(has_left_behind(scratch.path(), ".tmp."));
+    }
+    PosixIo healed;
+    prepare_checkpoint_directory(healed, scratch.path());
+    EXPECT_GE(newest_good(scratch.path()), 2);
+    if (at % 4 != 0) continue;
+    FaultIo none;
+    EXPECT_TRUE(save_with(none, scratch.path(), 4));
+    EXPECT_EQ(newest_good(scratch.path()), 4);
+  }
+  EXPECT_GT(failed, calls / 3);
+}
+
+/// Knows what a power loss could still take: bytes written and names made since the last sync of their file
+/// or directory.
+class VolatileIo : public PosixIo {
+ public:
+  int open(const std::filesystem::path& path, int flags) override {
+    const int file = PosixIo::open(path, flags);
+    paths_[file] = path;
+    if ((flags & O_CREAT) != 0) lost_.insert(path.parent_path());
+    return file;
+  }
+  ssize_t pwrite(int file, const void* bytes, size_t count, int64_t offset) override {
+    lost_.insert(paths_[file]);
+    return PosixIo::pwrite(file, bytes, count, offset);
+  }
+  int fsync(int file) override {
+    lost_.erase(paths_[file]);
+    return PosixIo::fsync(file);
+  }
+  int mkdir(const std::filesystem::path& path) override {
+    lost_.insert(path.parent_path());
+    return PosixIo::mkdir(path);
+  }
+  int rename(const std::filesystem::path& from, const std::filesystem::path& to) override {
+    if (to.filename() == "step_00000003") {
+      ++commits;
+      for (const std::filesystem::path& path : lost_)
+        EXPECT_NE(path.string().rfind(from.string(), 0), 0u) << path << " is not synced before the commit";
+    }
+    lost_.insert(to.parent_path());
+    return PosixIo::rename(from, to);
+  }
+  bool may_lose(const std::filesystem::path& path) const { return lost_.count(path) != 0; }
+  int commits = 0;
+
+ private:
+  std::map<int, std::filesystem::path> paths_;
+  std::set<std::filesystem::path> lost_;
+};
+
+TEST(CheckpointFaults, EverythingIsSyncedBeforeTheCommitAndTheCommitBeforeTheReturn) {
+  for (const bool replaces : {false, true}) {
+    ScratchDirectory scratch;
+    QuickIo quick;
+    if (replaces) SmallRun(tiny_model(), kMesh).save_step(quick, scratch.path(), 3);
+    VolatileIo io;
+    SmallRun(tiny_model(), kMesh).save_step(io, scratch.path(), 3);
+    EXPECT_EQ(io.commits, 1);
+    EXPECT_FALSE(io.may_lose(scratch.path()));
+  }
+}
+
+TEST(CheckpointFaults, OneErrorAtAnyCall) {
+  fail_everywhere(3, ENOSPC, false);
+}
+
+TEST(CheckpointFaults, OneErrorAtAnyCallOfAReplacement) {
+  fail_everywhere(2, EIO, false);
+}
+
+TEST(CheckpointFaults, EveryCallFailsFromAnyCallOn) {
+  fail_everywhere(3, EROFS, true);
+  fail_everywhere(2, ENOSPC, true);
+}
+
+TEST(CheckpointFaults, InterruptedAndShortCallsAreContinued) {
+  const int64_t calls = calls_of_a_save(3);
+  for (const FaultIo::Kind kind : {FaultIo::Kind::kInterrupted, FaultIo::Kind::kShort})
+    for (int64_t at = 0; at < calls; ++at) {
+      ScratchDirectory scratch;
+      begin(scratch.path());
+      FaultIo io;
+      io.kind = kind;
+      io.at = at;
+      EXPECT_TRUE(save_with(io, scratch.path(), 3)) << at;
+      EXPECT_EQ(newest_good(scratch.path()), 3) << at;
+    }
+}
+
+TEST(CheckpointFaults, AWrongBitOnTheDiskIsSeenBeforeTheCommit) {
+  const int64_t calls = calls_of_a_save(3);
+  int64_t refused = 0;
+  for (int64_t at = 0; at < calls; ++at) {
+    ScratchDirectory scratch;
+    begin(scratch.path());
+    FaultIo io;
+    io.kind = FaultIo::Kind::kFlip;
+    io.at = at;
+    refused += save_with(io, scratch.path(), 3) ? 0 : 1;
+    EXPECT_GE(newest_good(scratch.path()), 2) << at;
+  }
+  EXPECT_EQ(refused, 2) << "one write of data for each rank";
+}
+
+TEST(CheckpointFaults, ReadingSaysWhatFailed) {
+  ScratchDirectory scratch;
+  begin(scratch.path());
+  SmallRun run(tiny_model(), {1, 1, 1});
+  FaultIo counting;
+  run.read(counting, scratch / "step_00000002");
+  for (int64_t at = 0; at < counting.calls; ++at)
+    for (const FaultIo::Kind kind :
+         {FaultIo::Kind::kError, FaultIo::Kind::kInterrupted, FaultIo::Kind::kShort}) {
+      FaultIo io;
+      io.kind = kind;
+      io.at = at;
+      try {
+        run.fill(1);
+        run.read(io, scratch / "step_00000002");
+        EXPECT_TRUE(run.is_at(2)) << at;
+      } catch (const Error& error) {
+        EXPECT_EQ(kind, FaultIo::Kind::kError);
+        EXPECT_EQ(error.code(), ExitCode::kStorage);
+        EXPECT_NE(std::string(error.what()).find("step_00000002"), std::string::npos) << error.what();
+      }
+    }
+}
+
+/// Runs `body` in a child; true where it came to its end, false where it was killed.
+template <class Body>
+bool survives(Body body) {
+  const pid_t child = fork();
+  if (child == 0) {
+    try {
+      body();
+    } catch (...) {
+      _exit(2);
+    }
+    _exit(testing::Test::HasFailure() ? 3 : 0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFSIGNALED(status) || WEXITSTATUS(status) == 0) << WEXITSTATUS(status);
+  return !WIFSIGNALED(status);
+}
+
+void kill_everywhere(int64_t step) {
+  const int64_t calls = calls_of_a_save(step);
+  for (int64_t at = 0; at < calls; ++at) {
+    SCOPED_TRACE(at);
+    ScratchDirectory scratch;
+    begin(scratch.path());
+    FaultIo io;
+    io.kind = FaultIo::Kind::kKill;
+    io.at = at;
+    EXPECT_FALSE(survives([&] { save_with(io, scratch.path(), step); }));
+    // Killed while it cleans up, too.
+    FaultIo cleaning;
+    cleaning.kind = FaultIo::Kind::kKill;
+    cleaning.at = at % 12;
+    survives([&] { prepare_checkpoint_directory(cleaning, scratch.path()); });
+    PosixIo healed;
+    prepare_checkpoint_directory(healed, scratch.path());
+    EXPECT_GE(newest_good(scratch.path()), 2);
+    for (const auto& entry : std::filesystem::directory_iterator(scratch.path()))
+      EXPECT_EQ(entry.path().filename().string().rfind("step_", 0), 0u) << entry.path();
+    FaultIo none;
+    EXPECT_TRUE(save_with(none, scratch.path(), 4));
+  }
+}
+
+TEST(CheckpointFaults, KilledAtAnyCall) {
+  kill_everywhere(3);
+}
+
+TEST(CheckpointFaults, KilledAtAnyCallOfAReplacement) {
+  kill_everywhere(2);
+}
+
+TEST(CheckpointFaults, KilledAtRandomMoments) {
+  ScratchDirectory scratch;
+  std::mt19937 random(20261121);
+  int64_t acknowledged = 0, commits = 0;
+  double first_save_us = 0;  // of the machine as it is now; moments are chosen around it
+  for (int round = 0; round < 200; ++round) {
+    const auto begin = std::chrono::steady_clock::now();
+    int ends[2];
+    ASSERT_EQ(pipe(ends), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      QuickIo io;
+      prepare_checkpoint_directory(io, scratch.path());
+      SmallRun run(tiny_model(), kMesh);
+      for (int64_t step = newest_good(scratch.path()) + 1;; ++step) {
+        run.save_step(io, scratch.path(), step, {.keep = 2});
+        if (write(ends[1], &step, sizeof step) != sizeof step) _exit(1);
+      }
+    }
+    close(ends[1]);
+    if (round == 0) {
+      ASSERT_EQ(read(ends[0], &acknowledged, sizeof acknowledged), static_cast<ssize_t>(sizeof acknowledged));
+      ++commits;
+      first_save_us =
+          std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
+    } else {
+      usleep(static_cast<useconds_t>(std::min(first_save_us, 100e3) * 2 *
+                                     static_cast<double>(random() % 1000) / 1000));
+    }
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+    for (int64_t step; read(ends[0], &step, sizeof step) == sizeof step; ++commits) acknowledged = step;
+    close(ends[0]);
+    ASSERT_GE(newest_good(scratch.path()), acknowledged) << "round " << round;
+  }
+  EXPECT_GT(commits, 0);
+}
+
+TEST(CheckpointFaults, AFullDiskCostsTheSaveAlone) {
+  ScratchDirectory scratch;
+  if (mount("tmpfs", scratch.path().c_str(), "tmpfs", 0, "size=600k") != 0)
+    GTEST_SKIP() << "cannot mount a small tmpfs here: " << std::strerror(errno);
+  struct Unmount {
+    std::filesystem::path path;
+    ~Unmount() { umount(path.c_str()); }
+  } const unmount{scratch.path()};
+  PosixIo io;
+  SmallRun run(tiny_model(), kMesh);
+  int64_t step = 0, failed = 0;
+  const auto thrown = SimulatedRanks(kMesh.ranks()).run([&](Communicator& world) {
+    RankMemory& own = run.ranks()[static_cast<size_t>(world.rank())];
+    CheckpointWriter writer(io, scratch.path(), world, own.place(), own.units());
+    int64_t next = 1, refused = 0;
+    for (int attempt = 0; attempt < 60 && refused < 20; ++attempt) {
+      own.fill(next);
+      try {
+        writer.save(state_at(next, run.model()), {.keep = 0});
+        ++next;
+      } catch (const Error& error) {
+        ++refused;
+        EXPECT_EQ(error.code(), ExitCode::kStorage);
+        if (world.rank() != 0) continue;
+        EXPECT_FALSE(has_left_behind(scratch.path(), ".tmp."));
+        EXPECT_EQ(newest_good(scratch.path()), next - 1);
+      }
+    }
+    step = next - 1;
+    failed = refused;
+  });
+  EXPECT_FALSE(thrown[0] || thrown[1]);
+  EXPECT_EQ(failed, 20);
+  EXPECT_GT(step, 2);
+  EXPECT_THROW(check_disk_space(io, scratch.path(), 0, int64_t{1} << 20), Error);
+  ASSERT_TRUE(remove_tree(io, scratch / "step_00000001"));
+  run.save_step(io, scratch.path(), step + 1, {.keep = 0});
+  EXPECT_EQ(newest_good(scratch.path()), step + 1);
+}
+
+}  // namespace
+}  // namespace ripstop

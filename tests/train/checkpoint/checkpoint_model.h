@@ -1,0 +1,191 @@
+// A small model spread over a mesh, with values known by place: what checkpoint tests save, load and compare.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/hash.h"
+#include "model/parameter.h"
+#include "parallel/unit_layout.h"
+#include "tests/data/scratch_directory.h"
+#include "tests/train/checkpoint/simulated_ranks.h"
+#include "train/checkpoint/checkpoint_directory.h"
+#include "train/checkpoint/checkpoint_reader.h"
+#include "train/checkpoint/checkpoint_writer.h"
+
+namespace ripstop {
+
+/// The real file system less its waits for the disk.
+class QuickIo : public PosixIo {
+ public:
+  int fsync(int) override { return 0; }
+  void forget(int) override {}
+};
+
+inline ModelConfig small_model(bool tied = false) {
+  ModelConfig config;
+  config.hidden_size = 16;
+  config.intermediate_size = 172;
+  config.num_hidden_layers = 2;
+  config.num_attention_heads = 8;
+  config.num_key_value_heads = 4;
+  config.vocab_size = 503;
+  config.max_position_embeddings = 32;
+  config.tie_word_embeddings = tied;
+  return config;
+}
+
+inline ModelConfig tiny_model() {
+  ModelConfig config;
+  config.hidden_size = 4;
+  config.intermediate_size = 8;
+  config.num_hidden_layers = 1;
+  config.num_attention_heads = 2;
+  config.num_key_value_heads = 1;
+  config.vocab_size = 11;
+  config.max_position_embeddings = 8;
+  return config;
+}
+
+/// The value of one logical element in one state of a run at `step`; never zero.
+inline float value_of(const std::string& parameter, int64_t row, int64_t column, int state, int64_t step) {
+  const uint64_t key[] = {hash64(parameter.data(), static_cast<int64_t>(parameter.size())),
+                          static_cast<uint64_t>(row), static_cast<uint64_t>(column),
+                          static_cast<uint64_t>(state), static_cast<uint64_t>(step)};
+  const auto bits = static_cast<uint32_t>(hash64(key, sizeof key));
+  return std::bit_cast<float>((bits & 0x807fffffu) | 0x3f800000u);  // 1 <= |value| < 2
+}
+
+/// One rank's arrays.
+class RankMemory {
+ public:
+  RankMemory(const std::vector<UnitSpec>& units, const RankPlace& place) : place_(place) {
+    for (const UnitSpec& unit : units)
+      layouts_.push_back(
+          std::make_unique<UnitLayout>(unit, place.mesh.tensor, place.tensor_index, place.mesh.fsdp));
+    for (const auto& layout : layouts_)
+      for (int state = 0; state < kUnitStateCount; ++state)
+        arrays_.emplace_back(static_cast<size_t>(layout->shard_elements()), -7.0f);
+  }
+
+  std::vector<UnitStates> units() {
+    std::vector<UnitStates> units;
+    for (size_t u = 0; u < layouts_.size(); ++u)
+      units.push_back(
+          {layouts_[u].get(), arrays_[3 * u].data(), arrays_[3 * u + 1].data(), arrays_[3 * u + 2].data()});
+    return units;
+  }
+  const RankPlace& place() const { return place_; }
+  const std::vector<std::vector<float>>& arrays() const { return arrays_; }
+
+  /// Everything as it is at `step`; padding zero.
+  void fill(int64_t step) {
+    for (size_t u = 0; u < layouts_.size(); ++u) {
+      const UnitLayout& layout = *layouts_[u];
+      const int64_t begin = place_.fsdp_index * layout.shard_elements();
+      for (int state = 0; state < kUnitStateCount; ++state) {
+        std::vector<float>& array = arrays_[3 * u + static_cast<size_t>(state)];
+        std::fill(array.begin(), array.end(), 0.0f);
+        for (const Box& box : layout.boxes(begin, begin + layout.shard_elements()))
+          for (int64_t row = 0; row < box.rows; ++row)
+            for (int64_t column = 0; column < box.columns; ++column)
+              array[static_cast<size_t>(box.offset - begin + row * box.stride + column)] =
+                  value_of(box.parameter->name, box.row + row, box.column + column, state, step);
+      }
+    }
+  }
+
+ private:
+  RankPlace place_;
+  std::vector<std::unique_ptr<UnitLayout>> layouts_;
+  std::vector<std::vector<float>> arrays_;
+};
+
+inline bool same_bits(const RankMemory& a, const RankMemory& b) {
+  if (a.arrays().size() != b.arrays().size()) return false;
+  for (size_t i = 0; i < a.arrays().size(); ++i)
+    if (a.arrays()[i].size() != b.arrays()[i].size() ||
+        std::memcmp(a.arrays()[i].data(), b.arrays()[i].data(), a.arrays()[i].size() * 4) != 0)
+      return false;
+  return true;
+}
+
+inline CheckpointState state_at(int64_t step, const ModelConfig& model) {
+  CheckpointState state;
+  state.step = step;
+  state.updates = step;
+  state.epoch = step / 10;
+  state.pack = step % 10 * 8;
+  state.tokens = step * 1000;
+  state.model = model;
+  state.config = "[train]\nsteps = 1000\n";
+  state.data_content_hash = "0123456789abcdef";
+  state.validation_content_hash = "fedcba9876543210";
+  state.validated_step = step / 2;
+  return state;
+}
+
+/// A run of a model on a mesh: all its ranks.
+class SmallRun {
+ public:
+  SmallRun(const ModelConfig& model, const MeshSizes& mesh)
+      : model_(model), mesh_(mesh), units_(parameter_table(model)) {
+    for (int64_t rank = 0; rank < mesh.ranks(); ++rank) ranks_.emplace_back(units_, rank_place(mesh, rank));
+  }
+  SmallRun(const SmallRun&) = delete;
+  SmallRun& operator=(const SmallRun&) = delete;
+
+  void fill(int64_t step) {
+    for (RankMemory& rank : ranks_) rank.fill(step);
+  }
+
+  /// Saves what the ranks hold; what each rank threw. `io_of` may give ranks file systems of their own.
+  std::vector<std::optional<Error>> save(Io& io, const std::filesystem::path& directory,
+                                         const CheckpointState& state, const SavePolicy& policy = {},
+                                         SaveReport* report = nullptr) {
+    return SimulatedRanks(mesh_.ranks()).run([&](Communicator& world) {
+      RankMemory& own = ranks_[static_cast<size_t>(world.rank())];
+      CheckpointWriter writer(io, directory, world, own.place(), own.units());
+      const SaveReport done = writer.save(state, policy);
+      if (report != nullptr && world.rank() == 0) *report = done;
+    });
+  }
+  void save_step(Io& io, const std::filesystem::path& directory, int64_t step,
+                 const SavePolicy& policy = {}) {
+    fill(step);
+    for (const std::optional<Error>& error : save(io, directory, state_at(step, model_), policy))
+      ASSERT_FALSE(error) << error->what();
+  }
+
+  /// Reads the checkpoint `directory` into all ranks.
+  void read(Io& io, const std::filesystem::path& directory) {
+    const Checkpoint checkpoint{directory, check_checkpoint(io, directory)};
+    for (RankMemory& rank : ranks_) read_checkpoint(io, checkpoint, rank.place().fsdp_index, rank.units());
+  }
+  /// Whether every rank holds what it has at `step`.
+  bool is_at(int64_t step) const {
+    for (const RankMemory& rank : ranks_) {
+      RankMemory expected(units_, rank.place());
+      expected.fill(step);
+      if (!same_bits(rank, expected)) return false;
+    }
+    return true;
+  }
+
+  const ModelConfig& model() const { return model_; }
+  const MeshSizes& mesh() const { return mesh_; }
+  const std::vector<UnitSpec>& units() const { return units_; }
+  std::vector<RankMemory>& ranks() { return ranks_; }
+
+ private:
+  ModelConfig model_;
+  MeshSizes mesh_;
+  std::vector<UnitSpec> units_;
+  std::vector<RankMemory> ranks_;
+};
+
+}  // namespace ripstop

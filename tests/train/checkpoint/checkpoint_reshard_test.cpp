@@ -1,0 +1,181 @@
+// Any mesh's checkpoint on any mesh: weights and moments bit for bit, padding zero.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "data/hdf5.h"
+#include "tests/train/checkpoint/checkpoint_model.h"
+#include "train/checkpoint/verify.h"
+
+namespace ripstop {
+namespace {
+
+// Heads of the small model do not divide by 8: slices without a single key-value head, and without
+// vocabulary.
+const std::vector<MeshSizes> kMeshes = {{1, 1, 1}, {1, 2, 1}, {1, 3, 1}, {1, 4, 1}, {1, 8, 1}, {1, 1, 2},
+                                        {1, 1, 4}, {1, 1, 8}, {1, 2, 2}, {1, 4, 2}, {1, 2, 4}, {1, 5, 3},
+                                        {2, 1, 1}, {4, 1, 1}, {2, 2, 2}, {3, 1, 4}};
+
+std::string text(const MeshSizes& mesh) {
+  return fmt::format("{}x{}x{}", mesh.replicate, mesh.fsdp, mesh.tensor);
+}
+
+std::map<std::string, std::string> files_of(const std::filesystem::path& directory) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(directory))
+    files[entry.path().filename().string()] = read_bytes(entry.path());
+  return files;
+}
+
+void check_all_pairs(const ModelConfig& model) {
+  ScratchDirectory scratch;
+  QuickIo io;
+  for (const MeshSizes& mesh : kMeshes) {
+    SmallRun run(model, mesh);
+    run.save_step(io, scratch / text(mesh), 7);
+  }
+  for (const MeshSizes& to : kMeshes) {
+    SmallRun target(model, to);
+    for (const MeshSizes& from : kMeshes) {
+      SCOPED_TRACE(text(from) + " -> " + text(to));
+      target.fill(1);
+      target.read(io, scratch / text(from) / "step_00000007");
+      EXPECT_TRUE(target.is_at(7));
+    }
+  }
+}
+
+TEST(CheckpointReshard, EveryPairOfMeshesIsBitEqual) {
+  check_all_pairs(small_model(false));
+}
+
+TEST(CheckpointReshard, EveryPairOfMeshesIsBitEqualWithTiedEmbeddings) {
+  check_all_pairs(small_model(true));
+}
+
+TEST(CheckpointReshard, ThereAndBackGivesTheSameFiles) {
+  ScratchDirectory scratch;
+  QuickIo io;
+  const std::vector<std::pair<MeshSizes, MeshSizes>> pairs = {
+      {{1, 2, 2}, {1, 1, 1}}, {{1, 1, 1}, {1, 3, 1}}, {{1, 4, 1}, {2, 1, 4}}, {{3, 1, 4}, {1, 5, 3}}};
+  int number = 0;
+  for (const auto& [a, b] : pairs) {
+    SCOPED_TRACE(text(a) + " -> " + text(b));
+    const auto here = scratch / fmt::format("a{}", ++number), there = scratch / fmt::format("b{}", number),
+               back = scratch / fmt::format("c{}", number);
+    SmallRun first(small_model(), a), second(small_model(), b), third(small_model(), a);
+    first.save_step(io, here, 7);
+    second.read(io, here / "step_00000007");
+    for (const auto& error : second.save(io, there, state_at(7, second.model()))) EXPECT_FALSE(error);
+    third.read(io, there / "step_00000007");
+    for (const auto& error : third.save(io, back, state_at(7, third.model()))) EXPECT_FALSE(error);
+    EXPECT_EQ(files_of(here / "step_00000007"), files_of(back / "step_00000007"));
+  }
+}
+
+TEST(CheckpointReshard, OddVocabularyOverFourSlicesAndManyBlocks) {
+  ScratchDirectory scratch;
+  PosixIo io;
+  ModelConfig model = small_model(true);
+  model.vocab_size = 32003;  // 2 MB a state: several hash blocks
+  SmallRun first(model, {1, 1, 4}), second(model, {1, 3, 1});
+  first.save_step(io, scratch.path(), 7);
+  second.read(io, scratch / "step_00000007");
+  EXPECT_TRUE(second.is_at(7));
+  second.save_step(io, scratch.path(), 8);
+  first.read(io, scratch / "step_00000008");
+  EXPECT_TRUE(first.is_at(8));
+}
+
+TEST(CheckpointReshard, FewerElementsThanRanks) {
+  ScratchDirectory scratch;
+  QuickIo io;
+  ModelConfig model = tiny_model();
+  model.vocab_size = 3;
+  SmallRun first(model, {2, 6, 4}), second(model, {1, 1, 1}), third(model, {1, 7, 2});
+  first.save_step(io, scratch.path(), 7);
+  second.read(io, scratch / "step_00000007");
+  third.read(io, scratch / "step_00000007");
+  EXPECT_TRUE(second.is_at(7));
+  EXPECT_TRUE(third.is_at(7));
+  const Manifest manifest = check_checkpoint(io, scratch / "step_00000007");
+  EXPECT_EQ(manifest.files.size(), storing_ranks(first.units(), first.mesh()).size());
+}
+
+TEST(CheckpointReshard, EveryLogicalElementIsStoredOnce) {
+  const std::vector<UnitSpec> units = parameter_table(small_model());
+  for (const MeshSizes& mesh : kMeshes) {
+    SCOPED_TRACE(text(mesh));
+    int64_t stored = 0, expected = 0, bytes = 0;
+    for (int64_t rank = 0; rank < mesh.ranks(); ++rank)
+      for (const StoredRange& range : stored_ranges(units, rank_place(mesh, rank))) {
+        const UnitLayout layout(units[static_cast<size_t>(range.unit)], mesh.tensor,
+                                rank_place(mesh, rank).tensor_index, mesh.fsdp);
+        for (const Box& box : layout.boxes(range.begin, range.end)) stored += box.rows * box.columns;
+        bytes += range.elements() * 12;
+      }
+    for (const UnitSpec& unit : units)
+      for (const PhysicalTensor& tensor : unit.tensors)
+        for (const ParameterSpec& p : tensor.parts) expected += p.count();
+    EXPECT_EQ(stored, expected);
+    EXPECT_EQ(bytes, checkpoint_bytes(units, mesh));
+  }
+}
+
+TEST(CheckpointReshard, WeightsAloneAndOneUnitAtATime) {
+  ScratchDirectory scratch;
+  QuickIo io;
+  SmallRun saved(small_model(), {1, 4, 2});
+  saved.save_step(io, scratch.path(), 7);
+  const Checkpoint checkpoint{scratch / "step_00000007", check_checkpoint(io, scratch / "step_00000007")};
+  SmallRun wanted(small_model(), {1, 1, 4}), expected(small_model(), {1, 1, 4});
+  expected.fill(7);
+  for (size_t r = 0; r < wanted.ranks().size(); ++r) {
+    for (UnitStates unit : wanted.ranks()[r].units()) {
+      unit.first_moment = unit.second_moment = nullptr;
+      read_checkpoint(io, checkpoint, 0, {unit});
+    }
+    for (size_t i = 0; i < wanted.ranks()[r].arrays().size(); i += 3) {
+      EXPECT_EQ(wanted.ranks()[r].arrays()[i], expected.ranks()[r].arrays()[i]);
+      EXPECT_EQ(wanted.ranks()[r].arrays()[i + 1][0], -7.0f) << "moments were not asked for";
+    }
+  }
+}
+
+TEST(CheckpointReshard, AnotherModelIsRefused) {
+  ScratchDirectory scratch;
+  QuickIo io;
+  SmallRun(small_model(), {1, 2, 1}).save_step(io, scratch.path(), 7);
+  ModelConfig wider = small_model(), deeper = small_model();
+  wider.vocab_size = 504;
+  deeper.num_hidden_layers = 3;
+  for (const ModelConfig& model : {wider, deeper, small_model(true)}) {
+    SmallRun other(model, {1, 1, 1});
+    std::vector<std::string> warnings;
+    const auto thrown = SimulatedRanks(1).run([&](Communicator& world) {
+      resume_newest(
+          io, scratch.path(), world, 0, other.ranks()[0].units(), [](const Checkpoint&) {}, warnings);
+    });
+    ASSERT_TRUE(thrown[0]);
+    EXPECT_EQ(thrown[0]->code(), ExitCode::kStorage);
+  }
+  EXPECT_TRUE(std::filesystem::exists(scratch / "step_00000007")) << "a wrong model is no damage";
+}
+
+TEST(CheckpointReshard, StockHdf5ReadsTheFiles) {
+  ScratchDirectory scratch;
+  QuickIo io;
+  SmallRun run(small_model(), {1, 1, 2});
+  run.save_step(io, scratch.path(), 7);
+  Hdf5File file(scratch / "step_00000007" / "rank_00000.h5");
+  const Hdf5Array& array = file.array("layers.1/second_moment", Hdf5Type::kFloat32);
+  const std::vector<float>& expected = run.ranks()[0].arrays()[2 * 3 + 2];
+  ASSERT_EQ(array.count, static_cast<int64_t>(expected.size()));
+  const std::string bytes = read_bytes(file.path());
+  EXPECT_EQ(std::memcmp(bytes.data() + array.offset_bytes, expected.data(), expected.size() * 4), 0);
+  EXPECT_EQ(file.integer("tensor_index"), 0);
+}
+
+}  // namespace
+}  // namespace ripstop

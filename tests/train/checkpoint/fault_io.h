@@ -1,0 +1,85 @@
+// A file system that fails on request: at one call, or from one call on.
+#pragma once
+#include <signal.h>
+
+#include <cerrno>
+
+#include "data/io.h"
+
+namespace ripstop {
+
+class FaultIo : public PosixIo {
+ public:
+  enum class Kind {
+    kNone,
+    kError,        ///< the call fails with `error`
+    kInterrupted,  ///< a read, write or sync fails with EINTR
+    kShort,        ///< a read or write moves only a part
+    kFlip,         ///< a write puts one wrong bit on the disk and reports success
+    kKill,         ///< the process dies before the call
+  };
+  Kind kind = Kind::kNone;
+  int error = EIO;
+  int64_t at = 0;         ///< number of the call, the first is 0
+  bool for_good = false;  ///< and all calls after it
+  bool syncs = false;     ///< whether fsync waits for the disk
+  int64_t calls = 0;
+
+  int open(const std::filesystem::path& path, int flags) override {
+    return strikes() ? -1 : PosixIo::open(path, flags);
+  }
+  int close(int file) override {
+    const bool struck = strikes();
+    const int status = PosixIo::close(file);  // as the system does: the descriptor is gone in any case
+    if (struck) errno = error;
+    return struck ? -1 : status;
+  }
+  ssize_t pwrite(int file, const void* bytes, size_t count, int64_t offset) override {
+    if (strikes(true)) return -1;
+    if (now_ && kind == Kind::kShort && count > 1) return PosixIo::pwrite(file, bytes, count / 2, offset);
+    if (now_ && kind == Kind::kFlip) {
+      std::string wrong(static_cast<const char*>(bytes), count);
+      wrong[count / 2] = static_cast<char>(wrong[count / 2] ^ 4);
+      return PosixIo::pwrite(file, wrong.data(), count, offset);
+    }
+    return PosixIo::pwrite(file, bytes, count, offset);
+  }
+  ssize_t pread(int file, void* bytes, size_t count, int64_t offset) override {
+    if (strikes(true)) return -1;
+    return PosixIo::pread(file, bytes, now_ && kind == Kind::kShort && count > 1 ? count / 2 : count, offset);
+  }
+  int fsync(int file) override {
+    if (strikes(true)) return -1;
+    return syncs ? PosixIo::fsync(file) : 0;
+  }
+  void forget(int) override {}
+  int rename(const std::filesystem::path& from, const std::filesystem::path& to) override {
+    return strikes() ? -1 : PosixIo::rename(from, to);
+  }
+  int unlink(const std::filesystem::path& path) override { return strikes() ? -1 : PosixIo::unlink(path); }
+  int mkdir(const std::filesystem::path& path) override { return strikes() ? -1 : PosixIo::mkdir(path); }
+  int rmdir(const std::filesystem::path& path) override { return strikes() ? -1 : PosixIo::rmdir(path); }
+  int list(const std::filesystem::path& directory, std::vector<Entry>& entries) override {
+    return strikes() ? -1 : PosixIo::list(directory, entries);
+  }
+  int status(const std::filesystem::path& path, Status& status) override {
+    return strikes() ? -1 : PosixIo::status(path, status);
+  }
+  int free_bytes(const std::filesystem::path& path, int64_t& bytes) override {
+    return strikes() ? -1 : PosixIo::free_bytes(path, bytes);
+  }
+
+ private:
+  /// Counts the call; true where it fails.
+  bool strikes(bool moves_data = false) {
+    const int64_t call = calls++;
+    now_ = for_good ? call >= at : call == at;
+    if (!now_) return false;
+    if (kind == Kind::kKill) ::raise(SIGKILL);
+    errno = kind == Kind::kInterrupted ? EINTR : error;
+    return kind == Kind::kError || (kind == Kind::kInterrupted && moves_data);
+  }
+  bool now_ = false;
+};
+
+}  // namespace ripstop

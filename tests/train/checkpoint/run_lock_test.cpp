@@ -1,0 +1,141 @@
+#include "train/checkpoint/run_lock.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <thread>
+#include <utility>
+
+#include "model/core/error.h"
+#include "tests/data/scratch_directory.h"
+
+namespace ripstop {
+namespace {
+
+constexpr RunLockTimes kFast{0.02, 0.4};
+
+std::string refusal(Io& io, const std::filesystem::path& directory) {
+  try {
+    RunLock lock(io, directory, kFast);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kStorage);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(RunLock, OneRunAtATime) {
+  ScratchDirectory scratch;
+  PosixIo io;
+  {
+    RunLock lock(io, scratch.path(), kFast);
+    EXPECT_EQ(lock.takeover(), "");
+    EXPECT_NE(refusal(io, scratch.path()).find("process " + std::to_string(getpid())), std::string::npos);
+    EXPECT_NO_THROW(lock.check_still_owned());
+  }
+  EXPECT_FALSE(std::filesystem::exists(scratch / "LOCK"));
+  EXPECT_EQ(refusal(io, scratch.path()), "");
+}
+
+TEST(RunLock, AKilledOwnerIsReplacedAtOnce) {
+  ScratchDirectory scratch;
+  PosixIo io;
+  const pid_t child = fork();
+  if (child == 0) {
+    RunLock lock(io, scratch.path(), {5, 30});
+    pause();
+  }
+  while (!std::filesystem::exists(scratch / "LOCK") || std::filesystem::file_size(scratch / "LOCK") == 0)
+    usleep(1000);
+  usleep(20000);
+  EXPECT_NE(refusal(io, scratch.path()), "") << "it lives";
+  kill(child, SIGKILL);
+  {
+    RunLock lock(io, scratch.path(), {5, 30});  // 30 s would be noticed
+    EXPECT_NE(lock.takeover().find(std::to_string(child)), std::string::npos)
+        << "though its parent has not waited for it yet";
+  }
+  waitpid(child, nullptr, 0);
+}
+
+TEST(RunLock, AnOwnerElsewhereIsJudgedByItsHeartbeat) {
+  ScratchDirectory scratch;
+  PosixIo io;
+  const std::string elsewhere = "boot 1\nhost far\nnamespace n\nnonce x\npid 1\nstarted 5\n";
+  write_bytes(scratch / "LOCK", elsewhere + "~beat 00000000000000000001\n");
+  {
+    RunLock lock(io, scratch.path(), kFast);
+    EXPECT_NE(lock.takeover().find("far"), std::string::npos);
+  }
+  std::atomic<bool> stop = false;
+  std::thread heart([&] {
+    for (int beat = 0; !stop; ++beat) {
+      write_bytes(scratch / "LOCK.new", elsewhere + "~beat " + std::to_string(beat) + "\n");
+      std::filesystem::rename(scratch / "LOCK.new", scratch / "LOCK");
+      usleep(10000);
+    }
+  });
+  while (!std::filesystem::exists(scratch / "LOCK")) usleep(1000);
+  EXPECT_NE(refusal(io, scratch.path()).find("far"), std::string::npos);
+  stop = true;
+  heart.join();
+  write_bytes(scratch / "LOCK", "");  // killed between making and writing it
+  EXPECT_EQ(refusal(io, scratch.path()), "");
+}
+
+TEST(RunLock, ARequeuedJobFindsItsOwnLock) {
+  ScratchDirectory scratch;
+  PosixIo io;
+  write_bytes(scratch / "LOCK", "host far\njob 4711\nrestart 0\npid 1\n");
+  setenv("SLURM_JOB_ID", "4711", 1);
+  setenv("SLURM_RESTART_COUNT", "1", 1);
+  RunLock lock(io, scratch.path(), {5, 3600});
+  unsetenv("SLURM_JOB_ID");
+  unsetenv("SLURM_RESTART_COUNT");
+  EXPECT_NE(lock.takeover(), "");
+}
+
+/// Just before a stale lock is moved aside, another start has done the same and made its own.
+class RacingIo : public PosixIo {
+ public:
+  std::string winner;
+  int rename(const std::filesystem::path& from, const std::filesystem::path& to) override {
+    if (!winner.empty() && from.filename() == "LOCK") write_bytes(from, std::exchange(winner, ""));
+    return PosixIo::rename(from, to);
+  }
+};
+
+TEST(RunLock, OfTwoStartsOverAStaleLockTheSecondGivesWay) {
+  ScratchDirectory scratch;
+  const std::string winner = "host near\nnonce y\npid 2\n";
+  write_bytes(scratch / "LOCK", "host away\nnonce x\npid 1\n");
+  RacingIo io;
+  io.winner = winner;
+  EXPECT_NE(refusal(io, scratch.path()).find("near"), std::string::npos);
+  EXPECT_EQ(io.winner, "") << "there was a race";
+  ASSERT_TRUE(std::filesystem::exists(scratch / "LOCK"));
+  EXPECT_EQ(read_bytes(scratch / "LOCK"), winner);
+  for (const auto& entry : std::filesystem::directory_iterator(scratch.path()))
+    EXPECT_EQ(entry.path().filename(), "LOCK");
+}
+
+TEST(RunLock, TheOldOwnerLearnsOfATakeover) {
+  ScratchDirectory scratch;
+  PosixIo io;
+  {
+    RunLock lock(io, scratch.path(), {5, 30});
+    write_bytes(scratch / "LOCK", "host other\nnonce y\npid 7\n");
+    EXPECT_THROW(lock.check_still_owned(), Error);
+    std::filesystem::remove(scratch / "LOCK");
+    EXPECT_THROW(lock.check_still_owned(), Error);
+    write_bytes(scratch / "LOCK", "host other\nnonce y\npid 7\n");
+  }
+  EXPECT_TRUE(std::filesystem::exists(scratch / "LOCK")) << "another's lock is not removed";
+}
+
+}  // namespace
+}  // namespace ripstop

@@ -1,0 +1,75 @@
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/train/checkpoint/checkpoint_model.h"
+#include "tests/train/commands/run_program.h"
+
+namespace ripstop {
+namespace {
+
+class CheckpointCommand : public testing::Test {
+ protected:
+  void SetUp() override {
+    SmallRun run(tiny_model(), {1, 2, 1});
+    for (const int64_t step : {1, 2}) run.save_step(io_, scratch_ / "checkpoints", step);
+  }
+  void damage() {
+    const auto file = scratch_ / "checkpoints" / "step_00000002" / "rank_00001.h5";
+    std::string bytes = read_bytes(file);
+    bytes[bytes.size() / 2] ^= 1;
+    write_bytes(file, bytes);
+  }
+  std::string run_directory() const { return "'" + scratch_.path().string() + "'"; }
+  QuickIo io_;
+  ScratchDirectory scratch_;
+};
+
+TEST_F(CheckpointCommand, Lists) {
+  write_bytes(scratch_ / "checkpoints" / "step_00000001" / "manifest.json", "{");
+  const ProgramRun text = run_program("checkpoint list " + run_directory());
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_NE(text.out.find("step 1          damaged: "), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("replicate 1 x fsdp 2 x tensor 1"), std::string::npos) << text.out;
+  const auto json = nlohmann::json::parse(run_program("checkpoint list --json " + run_directory()).out);
+  ASSERT_EQ(json.at("checkpoints").size(), 2u);
+  EXPECT_EQ(json["checkpoints"][0].at("ok"), false);
+  EXPECT_EQ(json["checkpoints"][1].at("step"), 2);
+  EXPECT_EQ(run_program("checkpoint list /absent").exit_code, 74);
+}
+
+TEST_F(CheckpointCommand, Inspects) {
+  const ProgramRun text = run_program("checkpoint inspect " + run_directory() + " --checkpoint 1");
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_NE(text.out.find("step        1 (1 updates)"), std::string::npos) << text.out;
+  const auto json = nlohmann::json::parse(run_program("checkpoint inspect --json " + run_directory()).out);
+  EXPECT_EQ(json.at("step"), 2);
+  EXPECT_EQ(json.at("mesh").at("fsdp"), 2);
+  EXPECT_EQ(json.at("parameter_count"), parameter_count(tiny_model()));
+}
+
+TEST_F(CheckpointCommand, Verifies) {
+  const ProgramRun whole = run_program("checkpoint verify " + run_directory() + " --json");
+  EXPECT_EQ(whole.exit_code, 0) << whole.err;
+  EXPECT_EQ(nlohmann::json::parse(whole.out).at("ok"), true);
+  damage();
+  const ProgramRun damaged = run_program("checkpoint verify " + run_directory() + " --json");
+  EXPECT_EQ(damaged.exit_code, 74);
+  const auto json = nlohmann::json::parse(damaged.out);
+  EXPECT_EQ(json.at("ok"), false);
+  ASSERT_EQ(json.at("errors").size(), 1u);
+  EXPECT_EQ(json["errors"][0].at("file"), "rank_00001.h5");
+  EXPECT_EQ(json["errors"][0].at("offset"), 0);
+  EXPECT_TRUE(json["errors"][0].at("what").is_string());
+  EXPECT_EQ(run_program("checkpoint verify " + run_directory()).exit_code, 74);
+  EXPECT_EQ(run_program("checkpoint verify " + run_directory() + " --checkpoint 1").exit_code, 0);
+  EXPECT_EQ(run_program("checkpoint verify " + run_directory() + "/checkpoints/step_00000001").exit_code, 0);
+  EXPECT_EQ(run_program("checkpoint verify " + run_directory() + " --checkpoint newest").exit_code, 64);
+  EXPECT_EQ(run_program("checkpoint verify /absent").exit_code, 74);
+  EXPECT_EQ(run_program("checkpoint verify").exit_code, 64);
+  EXPECT_EQ(run_program("checkpoint").exit_code, 64);
+  EXPECT_EQ(run_program("checkpoint verify --help").exit_code, 0);
+}
+
+}  // namespace
+}  // namespace ripstop

@@ -1,0 +1,61 @@
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/train/commands/run_program.h"
+
+namespace ripstop {
+namespace {
+
+class RougeCommand : public testing::Test {
+ protected:
+  std::string file(const std::string& name, const std::string& bytes) {
+    write_bytes(scratch_ / name, bytes);
+    return (scratch_ / name).string();
+  }
+  ScratchDirectory scratch_;
+};
+
+TEST_F(RougeCommand, PrintsOneJsonDocument) {
+  const std::string reference = file("reference", "a b c d\nx y\n");
+  const std::string candidate = file("candidate.jsonl", "{\"summary\": \"a b\"}\n{\"summary\": \"y x\"}\n");
+  const ProgramRun run =
+      run_program("rouge --reference " + reference + " --candidate " + candidate + " --json");
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const auto scores = nlohmann::json::parse(run.out);
+  EXPECT_EQ(scores.at("examples"), 2);
+  EXPECT_DOUBLE_EQ(scores.at("rouge1").at("precision").get<double>(), 1);
+  EXPECT_DOUBLE_EQ(scores.at("rouge1").at("recall").get<double>(), 0.75);
+  EXPECT_DOUBLE_EQ(scores.at("rouge2").at("recall").get<double>(), (1.0 / 3 + 0) / 2);
+  EXPECT_DOUBLE_EQ(scores.at("rougeL").at("fmeasure").get<double>(), (2.0 / 3 + 0.5) / 2);
+}
+
+TEST_F(RougeCommand, PrintsATableAndReadsStandardInput) {
+  const std::string reference = file("reference", "a b c d\n");
+  const ProgramRun run = run_program("rouge --reference " + reference + " --candidate -", "printf 'a b' |");
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(run.out,
+            "         precision    recall  fmeasure\n"
+            "rouge1      1.0000    0.5000    0.6667\n"
+            "rouge2      1.0000    0.3333    0.5000\n"
+            "rougeL      1.0000    0.5000    0.6667\n"
+            "means over 1 example\n");
+}
+
+TEST_F(RougeCommand, RefusesWhatDoesNotFit) {
+  const std::string one = file("one", "a\n"), two = file("two", "a\nb\n"), bad = file("bad", "\xFF\n");
+  const ProgramRun counts = run_program("rouge --reference " + one + " --candidate " + two);
+  EXPECT_EQ(counts.exit_code, 65);
+  EXPECT_NE(counts.err.find(one + " has 1 texts, " + two + " has 2"), std::string::npos) << counts.err;
+  EXPECT_EQ(counts.out, "");
+  EXPECT_EQ(run_program("rouge --reference " + one + " --candidate " + bad).exit_code, 65);
+  EXPECT_EQ(run_program("rouge --reference " + one + " --candidate /absent").exit_code, 65);
+  EXPECT_EQ(run_program("rouge --reference " + one + " --candidate /dev/null").exit_code, 65);
+  EXPECT_EQ(run_program("rouge --reference - --candidate -").exit_code, 64);
+  EXPECT_EQ(run_program("rouge --reference " + one).exit_code, 64);
+  EXPECT_EQ(run_program("rouge --reference " + one + " --candidat " + one).exit_code, 64);
+  EXPECT_EQ(run_program("rouge --help").exit_code, 0);
+}
+
+}  // namespace
+}  // namespace ripstop

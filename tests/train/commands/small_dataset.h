@@ -1,0 +1,34 @@
+// A data set of short summaries, and a tokenizer that knows them: what tests of whole runs read.
+#pragma once
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "data/prompt_template.h"
+#include "data/token_dataset.h"
+#include "data/tokenizer.h"
+#include "tests/data/small_tokenizer.h"
+
+namespace ripstop {
+
+/// Documents of many lengths, with texts, numbered from `first`.
+inline void write_small_dataset(const std::filesystem::path& path, int64_t first, int64_t examples) {
+  const Tokenizer tokenizer(small_model(), "small");
+  const PromptTemplate prompt(tokenizer, std::string(kDefaultTemplate));
+  TokenDatasetHeader header;
+  header.vocabulary_size = tokenizer.vocabulary_size();
+  header.tokenizer_sha256 = tokenizer.sha256();
+  header.prompt_template = prompt.text();
+  header.separator = prompt.separator();
+  header.with_text = true;
+  TokenDatasetWriter writer(path, header);
+  for (int64_t i = first; i < first + examples; ++i) {
+    std::string document = "The council said";
+    for (int64_t w = 0; w < i * 5 % 23; ++w) document += fmt::format(" that {} old market", i * w);
+    const ExampleText text{fmt::format("id{}", i), document, fmt::format("The bridge {} opened.", i)};
+    writer.add(prompt.encode_pair(text.document, text.summary), &text);
+  }
+  writer.finish();
+}
+
+}  // namespace ripstop

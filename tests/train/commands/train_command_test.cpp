@@ -1,0 +1,134 @@
+// What `ripstop train` refuses once it has read its config, and what a run may change when it goes on.
+#include <gtest/gtest.h>
+
+#include "tests/train/commands/run_program.h"
+#include "train/report/metrics.h"
+
+namespace ripstop {
+namespace {
+
+// A data set and a run of two steps; tests work on a copy of the run.
+class TrainCommand : public testing::Test {
+ protected:
+  void SetUp() override {
+    const ProgramRun data =
+        run_program("prepare --source synthetic --examples 200 --seed 1 --vocab-size 400 --output " +
+                    (made_ / "data").string());
+    ASSERT_EQ(data.exit_code, 0) << data.err;
+    write_bytes(made_ / "config.toml",
+                "[run]\ndirectory = \"" + (made_ / "run").string() +
+                    "\"\ndevice = \"cpu\"\n[data]\ndirectory = \"" + (made_ / "data").string() +
+                    "\"\nsequence_length = 128\n[model]\npreset = \"debug\"\n[train]\nsteps = 2\n"
+                    "global_batch_sequences = 2\n[optimizer]\nlearning_rate = 1e-3\n[precision]\ncompute = "
+                    "\"float32\"\n[checkpoint]\nevery_steps = 1\n");
+    const ProgramRun run = run_program("train " + (made_ / "config.toml").string());
+    ASSERT_EQ(run.exit_code, 0) << run.err;
+    std::filesystem::copy(made_ / "run", this->run(), std::filesystem::copy_options::recursive);
+  }
+  std::filesystem::path run() const { return scratch_ / "run"; }
+
+  ProgramRun train(const std::string& overrides) const {
+    return run_program("train " + (made_ / "config.toml").string() + " run.directory=" + run().string() +
+                       " " + overrides);
+  }
+  void expect_refused(const std::string& overrides, int code, const std::string& what) const {
+    const std::string before = read_bytes(run() / "metrics.jsonl");
+    const ProgramRun result = train(overrides);
+    EXPECT_EQ(result.exit_code, code) << overrides << "\n" << result.err;
+    EXPECT_EQ(result.err.rfind("FATAL code=", 0), 0u) << result.err;
+    EXPECT_NE(result.err.find(what), std::string::npos) << overrides << "\n" << result.err;
+    EXPECT_EQ(read_bytes(run() / "metrics.jsonl"), before) << overrides;
+  }
+  std::vector<int64_t> steps() const {
+    std::vector<int64_t> result;
+    for (const StepMetrics& step : read_metrics(run() / "metrics.jsonl").steps) result.push_back(step.step);
+    return result;
+  }
+
+  ScratchDirectory made_, scratch_;
+};
+
+TEST_F(TrainCommand, MoreStepsGoOnWhereTheRunEnded) {
+  EXPECT_EQ(steps(), (std::vector<int64_t>{1, 2}));
+  const ProgramRun more =
+      train("train.steps=4 log.every_steps=1 checkpoint.keep=1 train.micro_batch_sequences=1");
+  EXPECT_EQ(more.exit_code, 0) << more.err;
+  EXPECT_NE((more.out + more.err).find("train.steps: 2 -> 4"), std::string::npos) << more.out << more.err;
+  EXPECT_EQ(steps(), (std::vector<int64_t>{1, 2, 3, 4}));
+  EXPECT_NE(read_bytes(run() / "config.toml").find("steps = 4"), std::string::npos);
+}
+
+TEST_F(TrainCommand, ARunThatIsDoneSaysSo) {
+  const ProgramRun again = train("");
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_NE(again.out.find("done already: give more train.steps"), std::string::npos) << again.out;
+  EXPECT_EQ(train("train.steps=3").out.find("done already"), std::string::npos);
+}
+
+TEST_F(TrainCommand, WhatShapesTheRunMayNotChange) {
+  expect_refused("train.steps=1", 64, "train.steps: 2 -> 1");
+  expect_refused("optimizer.learning_rate=2e-3", 64, "optimizer.learning_rate: 0.001 -> 0.002");
+  expect_refused("model.num_hidden_layers=3", 64, "model.num_hidden_layers: 2 -> 3");
+  expect_refused("train.global_batch_sequences=4", 64, "train.global_batch_sequences: 2 -> 4");
+  expect_refused("run.seed=2", 64, "run.seed: 1 -> 2");
+  expect_refused("data.sequence_length=64", 64, "data.sequence_length: 128 -> 64");
+  expect_refused("precision.compute=bfloat16", 64, "precision.compute: \\\"float32\\\" -> \\\"bfloat16\\\"");
+}
+
+TEST_F(TrainCommand, OtherDataIsRefusedByContent) {
+  const auto prepare = [&](const std::string& name, const std::string& tokenizer) {
+    const std::string directory = (scratch_ / name).string();
+    const ProgramRun data = run_program("prepare --source synthetic --examples 200 --seed 2 " + tokenizer +
+                                        " --output " + directory);
+    EXPECT_EQ(data.exit_code, 0) << data.err;
+    return directory;
+  };
+  const std::string tokenizer = (made_ / "data/tokenizer.model").string();
+  expect_refused("train.steps=4 data.directory=" + prepare("texts", "--tokenizer " + tokenizer), 64,
+                 "data set");
+  expect_refused("train.steps=4 data.directory=" + prepare("tokens", "--vocab-size 400"), 64, "tokenizer");
+  // The same data under another name is the same data.
+  std::filesystem::copy(made_ / "data", scratch_ / "moved", std::filesystem::copy_options::recursive);
+  const ProgramRun moved = train("train.steps=3 data.directory=" + (scratch_ / "moved").string());
+  EXPECT_EQ(moved.exit_code, 0) << moved.err;
+}
+
+TEST_F(TrainCommand, DirectoriesThatCannotBeWrittenAreStorageErrors) {
+  write_bytes(scratch_ / "file", "x");
+  expect_refused("run.directory=" + (scratch_.path() / "file" / "run").string(), 74, "file/run");
+  expect_refused("run.directory=" + (scratch_ / "file").string(), 74, "file");
+}
+
+TEST_F(TrainCommand, DataThatIsNotThereLeavesNoRunDirectory) {
+  const std::filesystem::path fresh = scratch_ / "fresh";
+  expect_refused("data.directory=/no/such/data run.directory=" + fresh.string(), 65, "/no/such/data");
+  expect_refused("model.vocab_size=300 run.directory=" + fresh.string(), 65, "300");
+  expect_refused("mesh.tensor=2 run.directory=" + fresh.string(), 78, "tensor");
+  EXPECT_FALSE(std::filesystem::exists(fresh));
+}
+
+TEST_F(TrainCommand, AWarmUpLongerThanTheEpochsIsRefused) {
+  expect_refused("run.directory=" + (scratch_ / "epochs").string() + " train.steps=1 schedule.warmup_steps=2",
+                 64, "exceeds train.steps 1");
+  std::string config = read_bytes(made_ / "config.toml");
+  config.replace(config.find("steps = 2"), 9, "epochs = 1");
+  write_bytes(made_ / "config.toml", config);
+  expect_refused("run.directory=" + (scratch_ / "epochs").string() + " schedule.warmup_steps=100000", 64,
+                 "steps that train.epochs come to");
+  EXPECT_FALSE(std::filesystem::exists(scratch_ / "epochs"));
+}
+
+TEST_F(TrainCommand, ProfiledStepsBeyondTheEpochsAreANote) {
+  std::string config = read_bytes(made_ / "config.toml");
+  config.replace(config.find("steps = 2"), 9, "epochs = 1");
+  write_bytes(made_ / "config.toml", config);
+  const ProgramRun result = train("run.directory=" + (scratch_ / "epochs").string() +
+                                  " train.global_batch_sequences=64 run.profile_steps=1-100000");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(result.out.find("note: run.profile_steps ends at step 100000, train.epochs come to "),
+            std::string::npos)
+      << result.out;
+}
+
+}  // namespace
+}  // namespace ripstop

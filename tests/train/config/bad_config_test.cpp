@@ -1,0 +1,158 @@
+// Wrong command lines and configs as a user meets them: the exit code, one FATAL line, nothing left behind.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <regex>
+
+#include "tests/train/commands/run_program.h"
+#include "train/machine/machine.h"
+
+namespace ripstop {
+namespace {
+
+class BadConfig : public testing::Test {
+ protected:
+  // A config that is right but for `change`: "section.key=value" sets a line, "section.key=" removes it.
+  std::string config_with(const std::string& change) {
+    std::string toml =
+        "[run]\ndirectory = \"" + run().string() + "\"\n[model]\npreset = \"15m\"\n[data]\ndirectory = \"" +
+        (scratch_ / "data").string() +
+        "\"\nsequence_length = 256\n[train]\nsteps = 10\nglobal_batch_sequences = 8\n[optimizer]\n"
+        "learning_rate = 1e-3\nbetas = [0.9, 0.95]\n[mesh]\ntensor = 1\n";
+    const size_t dot = change.find('.');
+    const size_t equals = change.find('=');
+    const size_t section = toml.find("[" + change.substr(0, dot) + "]\n");
+    const std::string key = change.substr(dot + 1, equals - dot - 1);
+    const size_t old = toml.find("\n" + key + " =", section);
+    if (old != std::string::npos) toml.erase(old + 1, toml.find('\n', old + 1) - old);
+    if (equals + 1 < change.size())
+      toml.insert(toml.find('\n', section) + 1, key + " = " + change.substr(equals + 1) + "\n");
+    return file(toml);
+  }
+  std::string file(const std::string& toml) {
+    write_bytes(scratch_ / "config.toml", toml);
+    return (scratch_ / "config.toml").string();
+  }
+  std::filesystem::path run() const { return scratch_ / "run"; }
+
+  void expect_refused(const std::string& arguments, int code, const std::string& what,
+                      const std::string& hint = "") const {
+    for (const std::string verb : {"train ", "plan "}) {
+      const ProgramRun result = run_program(verb + arguments);
+      EXPECT_EQ(result.exit_code, code) << verb << arguments << "\n" << result.err;
+      EXPECT_EQ(result.out, "") << verb << arguments;
+      const std::regex one_line("FATAL code=[0-9]+ rank=0 step=[^ ]+ what=\"[^\n]*\" hint=\"[^\n]*\"\n");
+      EXPECT_TRUE(std::regex_match(result.err, one_line)) << result.err;
+      EXPECT_NE(result.err.find(what), std::string::npos) << verb << arguments << "\n" << result.err;
+      EXPECT_NE(result.err.find(hint), std::string::npos) << verb << arguments << "\n" << result.err;
+      EXPECT_FALSE(std::filesystem::exists(run())) << verb << arguments;
+    }
+  }
+
+  ScratchDirectory scratch_;
+};
+
+TEST_F(BadConfig, NoFileToRead) {
+  expect_refused("", 64, "CONFIG is required");
+  expect_refused("''", 64, "config file is required");
+  expect_refused((scratch_ / "absent.toml").string(), 64, "absent.toml: No such file");
+  expect_refused(scratch_.path().string(), 64, "is a directory");
+}
+
+TEST_F(BadConfig, NoToml) {
+  expect_refused(file("[run]\nseed = = 5\n"), 64, "config.toml:2:8: ");
+  expect_refused(file("[run\n"), 64, "config.toml:1:");
+  expect_refused(file("[optimizer]\nlearning_rate = 1\n\nlearning_rate = 2\n"), 64,
+                 "config.toml:4: 'learning_rate' is given twice (lines 2 and 4)");
+  expect_refused(file("x = " + std::string(100, '[') + std::string(100, ']') + "\n"), 64, "config.toml:1");
+  expect_refused(file("x = " + std::string(3000, '[') + "\n"), 64, "config.toml:1:");
+  expect_refused(file(std::string(2 << 20, '#')), 64, "larger than 1048576 bytes");
+  expect_refused(file("[run]\ndirectory = \"\xC3\x28\"\n"), 64, "utf-8");
+  expect_refused(file(std::string("[run]\nseed = 1\0\n", 16)), 64, "config.toml:2:");
+  expect_refused(file(""), 64, "config.toml: 'run.directory' is required");
+}
+
+TEST_F(BadConfig, KeysAndTypes) {
+  expect_refused(config_with("schedule.lr_warmpup=5"), 64, "unknown");
+  expect_refused(config_with("train.stesp=5"), 64, "unknown key 'train.stesp'",
+                 "did you mean 'train.steps'?");
+  expect_refused(config_with("train.gradient_checkpointing=true"), 64, "'train.gradient_checkpointing'",
+                 "'train.recompute'");
+  expect_refused(config_with("model.num_hidden_layers=\"12a\""), 64,
+                 "'model.num_hidden_layers' must be an integer, got \\\"12a\\\"");
+  expect_refused(config_with("train.steps="), 64, "'train.steps' or 'train.epochs' is required");
+  expect_refused(config_with("optimizer.learning_rate="), 64, "'optimizer.learning_rate' is required");
+  expect_refused(config_with("run.seed=1") + " run.sed=2", 64, "command line: unknown key 'run.sed'",
+                 "'run.seed'");
+  expect_refused(config_with("run.seed=1") + " run.seed", 64, "'run.seed' is not section.key=value");
+  expect_refused(config_with("run.seed=1") + " --no-such-option", 64, "--no-such-option");
+}
+
+// A bare 80 would be 80 bytes.
+TEST_F(BadConfig, MemoryHasAUnit) {
+  const std::string plan = "plan " + config_with("mesh.fsdp=2") + " --device cpu --json --device-memory ";
+  const ProgramRun bare = run_program(plan + "80");
+  EXPECT_EQ(bare.exit_code, 64);
+  EXPECT_NE(bare.err.find("did you mean --device-memory 80GiB?"), std::string::npos) << bare.err;
+  EXPECT_EQ(run_program(plan + "much").exit_code, 64);
+  EXPECT_EQ(run_program(plan + "1KiB").exit_code, 78);
+  EXPECT_EQ(run_program(plan + "80GiB").exit_code, 0);
+}
+
+// What CUDA's libraries will take is nobody's to plan with.
+TEST_F(BadConfig, APlanForAGpuLeavesRoomForLibraries) {
+  const std::string plan = "plan " + config_with("mesh.fsdp=2") + " --device-memory ";
+  EXPECT_EQ(run_program(plan + "2GiB --device cpu").exit_code, 0);
+  EXPECT_EQ(run_program(plan + "4GiB --device cuda").exit_code, 0);
+  const ProgramRun tight = run_program(plan + "2GiB --device cuda");
+  EXPECT_EQ(tight.exit_code, 78);
+  EXPECT_NE(tight.err.find("a rank of 2.0 GiB, 3.0 GiB of it for CUDA's libraries"), std::string::npos)
+      << tight.err;
+}
+
+// Ranks of a node share its cores, and a rank's workspaces grow with its threads.
+TEST_F(BadConfig, PlansDealOutTheCores) {
+  const std::string plan = "plan " + config_with("mesh.fsdp=4") + " --device cpu --json --ntasks-per-node 4";
+  const auto threads = [](const ProgramRun& run) {
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    const size_t at = run.out.find("\"threads_per_rank\": ");
+    return at == std::string::npos ? ""
+                                   : run.out.substr(at + 20, run.out.find_first_of(",\n}", at) - at - 20);
+  };
+  const std::string cores = std::to_string(std::max<int64_t>(1, look_at_machine().cores_allowed / 4));
+  EXPECT_EQ(threads(run_program(plan, "env -u OMP_NUM_THREADS")), cores);
+  EXPECT_EQ(threads(run_program(plan, "OMP_NUM_THREADS=3")), "3");
+  EXPECT_EQ(threads(run_program(plan + " --cpus-per-task 7", "OMP_NUM_THREADS=3")), "7");
+}
+
+TEST_F(BadConfig, ImpossibleValues) {
+  for (const char* change :
+       {"optimizer.learning_rate=0", "optimizer.learning_rate=-1e-3", "optimizer.learning_rate=nan",
+        "optimizer.learning_rate=inf", "optimizer.betas=[0.9, 1.0]", "train.steps=-1", "train.steps=0",
+        "run.seed=18446744073709551616", "model.hidden_size=290", "model.num_key_value_heads=4",
+        "data.sequence_length=257", "model.preset=\"llama3-8b\"", "mesh.tensor=0",
+        "train.micro_batch_sequences=9", "train.global_batch_sequences=0"})
+    expect_refused(config_with(change), 64, "config.toml:");
+}
+
+TEST_F(BadConfig, MeshesThatCannotBe) {
+  expect_refused(config_with("mesh.tensor=4"), 78, "does not divide 6 query and 6 key-value heads",
+                 "1, 2, 3, 6");
+}
+
+TEST_F(BadConfig, MeshThatDoesNotFitTheRanks) {
+  const ProgramRun result =
+      run_program("plan " + config_with("mesh.fsdp=4") + " mesh.tensor=2 --nodes 1 --ntasks-per-node 6");
+  EXPECT_EQ(result.exit_code, 78) << result.err;
+  EXPECT_NE(result.err.find("fsdp 4 x tensor 2"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("6"), std::string::npos) << result.err;
+}
+
+TEST_F(BadConfig, BatchThatDoesNotDivideIsAccepted) {
+  const ProgramRun result = run_program("plan " + config_with("mesh.fsdp=3") +
+                                        " model.vocab_size=512 --nodes 1 --ntasks-per-node 3");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+}
+
+}  // namespace
+}  // namespace ripstop

@@ -1,0 +1,131 @@
+// Evaluation over real ranks: what comes out depends neither on their number nor on how they share the work.
+#include "train/evaluate/evaluation.h"
+
+#include <cstdlib>
+
+#include "tests/data/scratch_directory.h"
+#include "tests/parallel/rank_tests.h"
+#include "tests/train/commands/small_dataset.h"
+#include "train/generate/write_texts.h"
+
+namespace ripstop {
+namespace {
+
+constexpr int64_t kExamples = 37;
+constexpr int64_t kNewTokens = 9;
+constexpr int64_t kContext = 64;
+
+const ModelConfig kModel{
+    .hidden_size = 32,
+    .intermediate_size = 44,
+    .num_hidden_layers = 2,
+    .num_attention_heads = 4,
+    .num_key_value_heads = 4,
+    .vocab_size = 401,  // one more than divides
+    .max_position_embeddings = kContext,
+    .initializer_range = 0.5};  // logits far apart, so that rounding picks no other token
+
+// A model of random weights on the mesh replicate x 1 x `tensor`.
+struct Model {
+  Model(int64_t tensor, int64_t slots, int64_t prefill_tokens, const Device& device = test_device())
+      : mesh(test_world(),
+             {.replicate = test_world().communicator().size() / tensor, .fsdp = 1, .tensor = tensor},
+             /*allow_tensor_across_nodes=*/false, device),
+        stream(device) {
+    const InferenceOptions options{
+        .compute = DType::kFloat32, .context = kContext, .slots = slots, .prefill_tokens = prefill_tokens};
+    const InferencePlan plan = plan_inference(kModel, options, mesh.sizes(), mesh.coordinates(), device.kind);
+    model.emplace(kModel, options, mesh, stream, ledger, plan.arena);
+    model->model().initialize(5);
+  }
+  DeviceMesh mesh;
+  Stream stream;
+  MemoryLedger ledger;
+  std::optional<InferenceModel> model;
+};
+
+std::vector<int64_t> tensors_that_fit() {
+  std::vector<int64_t> fit;
+  for (const int64_t tensor : {1, 2, 4})
+    if (test_world().communicator().size() % tensor == 0) fit.push_back(tensor);
+  return fit;
+}
+
+// A data set in a directory of rank 0's that all ranks read.
+class EvaluationRanks : public testing::Test {
+ protected:
+  void SetUp() override {
+    Communicator& world = test_world().communicator();
+    if (world.rank() == 0) {
+      scratch_.emplace();
+      write_small_dataset(scratch_->path() / "test.h5", 0, kExamples);
+    }
+    directory_ = world.all_gather_text(scratch_ ? scratch_->path().string() : "").front();
+  }
+  void TearDown() override { test_world().communicator().barrier(); }
+
+  TokenDataset dataset() { return TokenDataset(directory_ / "test.h5"); }
+
+  Tokenizer tokenizer_{small_model(), "small"};
+  std::optional<ScratchDirectory> scratch_;
+  std::filesystem::path directory_;
+};
+
+TEST_F(EvaluationRanks, PredictionsDoNotDependOnTheMesh) {
+  const TokenDataset dataset = this->dataset();
+  std::vector<std::string> expected;  // every rank by itself on the CPU, one at a time
+  {
+    Model model(1, 1, kContext, Device::cpu());
+    int64_t next = 0;
+    write_texts(
+        *model.model, tokenizer_, kNewTokens,
+        [&]() -> std::optional<EncodedPrompt> {
+          if (next == kExamples) return std::nullopt;
+          return stored_prompt(dataset, next++);
+        },
+        [&](std::string text) { expected.push_back(std::move(text)); });
+  }
+  ASSERT_EQ(std::ssize(expected), kExamples);
+  EXPECT_NE(expected[3], expected[4]);
+
+  for (const int64_t tensor : tensors_that_fit()) {
+    Model model(tensor, 2, 150);
+    const bool speaks = model.mesh.world().rank() == 0;
+    const std::filesystem::path output = directory_ / fmt::format("tensor{}", tensor);
+    // Stopped after a part, and gone on with.
+    for (const int64_t examples : {int64_t{11}, kExamples}) {
+      std::optional<PredictionFile> file;
+      if (speaks) file.emplace(output, "{}");
+      write_predictions(*model.model, dataset, tokenizer_, examples, kNewTokens, file ? &*file : nullptr,
+                        [](int64_t, int64_t) {});
+      if (!speaks) continue;
+      ASSERT_EQ(file->count(), examples);
+      for (int64_t i = 0; i < examples; ++i) {
+        const Prediction& prediction = file->predictions()[static_cast<size_t>(i)];
+        EXPECT_EQ(prediction.summary, expected[static_cast<size_t>(i)])
+            << "tensor " << tensor << " example " << i;
+        EXPECT_EQ(prediction.id, fmt::format("id{}", i));
+        EXPECT_EQ(prediction.reference, fmt::format("The bridge {} opened.", i));
+      }
+    }
+  }
+}
+
+TEST_F(EvaluationRanks, LossDoesNotDependOnTheMesh) {
+  const TokenDataset dataset = this->dataset();
+  int64_t targets = 0;
+  for (int64_t i = 0; i < kExamples; ++i) targets += dataset.example_end(i) - dataset.target_begin(i);
+  double first = 0;
+  for (const int64_t tensor : tensors_that_fit())
+    for (const int64_t prefill_tokens : {kContext, 4 * kContext}) {
+      Model model(tensor, 1, prefill_tokens);
+      const SplitLoss loss = split_loss(*model.model, dataset, LossOn::kSummary, [](int64_t, int64_t) {});
+      EXPECT_EQ(loss.targets, targets);
+      if (first == 0) first = loss.mean();
+      EXPECT_GT(loss.mean(), 1);
+      EXPECT_NEAR(loss.mean(), first, 1e-5 * first) << "tensor " << tensor;
+    }
+}
+
+}  // namespace
+}  // namespace ripstop

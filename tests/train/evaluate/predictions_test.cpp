@@ -1,0 +1,97 @@
+#include "train/evaluate/predictions.h"
+
+#include <gtest/gtest.h>
+
+#include "data/text_lines.h"
+#include "tests/data/scratch_directory.h"
+
+namespace ripstop {
+namespace {
+
+const Prediction kFirst{"a1", "a \"quoted\" summary\nof two lines", "what was written", "an article"};
+const Prediction kSecond{"b2", "", "r\u00e9f\u00e9rence", ""};
+
+class PredictionFileTest : public testing::Test {
+ protected:
+  std::string text() { return read_bytes(scratch_ / "evaluation/predictions.jsonl"); }
+  PredictionFile open(const std::string& settings = "{}\n") {
+    return PredictionFile(scratch_ / "evaluation", settings);
+  }
+  ScratchDirectory scratch_;
+};
+
+TEST_F(PredictionFileTest, GoesOnWhereItStopped) {
+  {
+    PredictionFile file = open();
+    EXPECT_EQ(file.count(), 0);
+    file.append(kFirst);
+    EXPECT_EQ(
+        text(),
+        R"({"example":0,"id":"a1","summary":"a \"quoted\" summary\nof two lines","reference":"what was written","document":"an article"})"
+        "\n");
+  }
+  {
+    PredictionFile file = open();
+    ASSERT_EQ(file.count(), 1);
+    EXPECT_EQ(file.dropped_bytes(), 0);
+    file.append(kSecond);
+  }
+  const PredictionFile file = open();
+  ASSERT_EQ(file.count(), 2);
+  EXPECT_EQ(file.predictions()[0].summary, kFirst.summary);
+  EXPECT_EQ(file.predictions()[1].id, "b2");
+  EXPECT_EQ(file.predictions()[1].reference, kSecond.reference);
+  EXPECT_EQ(read_summaries((scratch_ / "evaluation/predictions.jsonl").string()),
+            (std::vector<std::string>{kFirst.summary, ""}));
+}
+
+TEST_F(PredictionFileTest, CutsATornLine) {
+  {
+    PredictionFile file = open();
+    file.append(kFirst);
+    file.append(kSecond);
+  }
+  const std::string whole = text();
+  for (size_t bytes = 0; bytes <= whole.size(); ++bytes) {
+    write_bytes(scratch_ / "evaluation/predictions.jsonl", whole.substr(0, bytes));
+    PredictionFile file = open();
+    while (file.count() < 2) file.append(file.count() == 0 ? kFirst : kSecond);
+    ASSERT_EQ(text(), whole) << bytes << " bytes were there";
+  }
+}
+
+TEST_F(PredictionFileTest, CutsAtTheFirstLineOutOfOrder) {
+  { open(); }
+  const std::string second = R"({"example":1,"id":"","summary":"","reference":"","document":""})"
+                             "\n";
+  for (const std::string& lines :
+       {second, std::string("{}\n"), std::string("\n"), std::string("[0]\n"),
+        std::string(R"({"example":0,"id":1,"summary":"","reference":"","document":""})"
+                    "\n")}) {
+    write_bytes(scratch_ / "evaluation/predictions.jsonl", lines + second);
+    const PredictionFile file = open();
+    EXPECT_EQ(file.count(), 0) << lines;
+    EXPECT_EQ(file.dropped_bytes(), std::ssize(lines + second));
+    EXPECT_EQ(text(), "");
+  }
+}
+
+TEST_F(PredictionFileTest, StartsAnewWithOtherSettings) {
+  { open("{\"max_new_tokens\":10}").append(kFirst); }
+  EXPECT_EQ(open("{\"max_new_tokens\":10}").count(), 1);
+  const PredictionFile file = open("{\"max_new_tokens\":20}");
+  EXPECT_EQ(file.count(), 0);
+  EXPECT_GT(file.dropped_bytes(), 0);
+  EXPECT_EQ(text(), "");
+  EXPECT_EQ(read_bytes(scratch_ / "evaluation/settings.json"), "{\"max_new_tokens\":20}");
+}
+
+TEST_F(PredictionFileTest, KeepsWhatTheFileSays) {
+  PredictionFile file = open();
+  file.append({"a", "half \xE2\x82", "r", "d"});
+  EXPECT_EQ(file.predictions()[0].summary, open().predictions()[0].summary);
+  EXPECT_EQ(file.predictions()[0].summary, "half \uFFFD");
+}
+
+}  // namespace
+}  // namespace ripstop

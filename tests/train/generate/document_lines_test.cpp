@@ -1,0 +1,57 @@
+#include "train/generate/document_lines.h"
+
+#include <gtest/gtest.h>
+
+#include "model/core/error.h"
+#include "tests/data/scratch_directory.h"
+
+namespace ripstop {
+namespace {
+
+std::string refusal(const std::string& bytes) {
+  const ScratchDirectory scratch;
+  write_bytes(scratch / "in", bytes);
+  try {
+    TextLines lines((scratch / "in").string());
+    while (next_document(lines)) continue;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kInputData);
+    return std::string(error.what()).substr(scratch.path().string().size() + 1);
+  }
+  return "";
+}
+
+TEST(DocumentLines, AreReadOneByOne) {
+  const ScratchDirectory scratch;
+  write_bytes(scratch / "in",
+              "\n{\"document\": \"one\\ntwo\", \"id\": 7}\n \n{\"id\": 8, \"document\": \"\"}");
+  TextLines lines((scratch / "in").string());
+  EXPECT_EQ(next_document(lines)->document, "one\ntwo");
+  EXPECT_EQ(next_document(lines)->document, "");
+  EXPECT_EQ(next_document(lines), std::nullopt);
+}
+
+TEST(DocumentLines, ThatDoNotFitAreRefusedWithTheirNumber) {
+  const std::string good = "{\"document\": \"\"}\n";
+  EXPECT_EQ(refusal(good), "");
+  EXPECT_EQ(refusal(good + "\n{\"text\": \"a\"}\n"), "in:3: no field 'document'");
+  EXPECT_EQ(refusal(good + "{\"document\": null}\n"), "in:2: 'document' is of type null, expected a string");
+  EXPECT_EQ(refusal(good + "plain\n"), "in:2: not a JSON object");
+  EXPECT_EQ(refusal(good + "[\"document\"]\n"), "in:2: not a JSON object");
+  EXPECT_EQ(refusal(good + "{\"document\": \"a\"\n"), "in:2: not a JSON object");
+  EXPECT_EQ(refusal(good + "{\"document\": \"\xFF\"}\n"), "in:2: invalid UTF-8 at byte 15");
+  const std::string deep = "{\"document\": " + std::string(100000, '[') + std::string(100000, ']') + "}\n";
+  EXPECT_EQ(refusal(good + deep), "in:2: nested deeper than 200 levels");
+}
+
+TEST(DocumentLines, GetTheirSummary) {
+  EXPECT_EQ(with_summary(R"({"id": 7, "document": "d\u00e9", "x": [1.50, true]})", "s \"q\""),
+            "{\"id\":7,\"document\":\"d\u00e9\",\"x\":[1.5,true],\"summary\":\"s \\\"q\\\"\"}");
+  EXPECT_EQ(with_summary(R"({"summary": "old", "document": "d"})", "new"),
+            R"({"document":"d","reference":"old","summary":"new"})");
+  EXPECT_EQ(with_summary(R"({"summary": "old", "reference": "r", "document": "d"})", "new"),
+            R"({"reference":"r","document":"d","summary":"new"})");
+}
+
+}  // namespace
+}  // namespace ripstop

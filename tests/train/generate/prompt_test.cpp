@@ -1,0 +1,57 @@
+#include "train/generate/prompt.h"
+
+#include <gtest/gtest.h>
+
+#include "model/core/error.h"
+#include "tests/data/scratch_directory.h"
+
+namespace ripstop {
+namespace {
+
+using Ids = std::vector<int32_t>;
+
+// BOS 1, a document of four, a separator of three.
+EncodedPrompt example() {
+  return {{1, 10, 11, 12, 13, 90, 91, 92}, 5};
+}
+
+TEST(StoredPrompt, EndsWhereTheSummaryBegins) {
+  const ScratchDirectory scratch;
+  {
+    TokenDatasetWriter writer(scratch / "test.h5", {.kind = ExampleKind::kSummary,
+                                                    .vocabulary_size = 100,
+                                                    .tokenizer_sha256 = std::string(64, '0'),
+                                                    .prompt_template = "{document} ->",
+                                                    .separator = " ->",
+                                                    .with_text = false});
+    writer.add({{1, 10, 11, 90, 20, 21, 2}, 3, 4});
+    writer.add({{1, 12, 90, 91, 22, 2}, 2, 4});
+    writer.finish();
+  }
+  const TokenDataset dataset(scratch / "test.h5");
+  EXPECT_EQ(stored_prompt(dataset, 0).tokens, (Ids{1, 10, 11, 90}));
+  EXPECT_EQ(stored_prompt(dataset, 0).separator_begin, 3);
+  EXPECT_EQ(stored_prompt(dataset, 1).tokens, (Ids{1, 12, 90, 91}));
+  EXPECT_EQ(stored_prompt(dataset, 1).separator_begin, 2);
+}
+
+TEST(CutDocument, TakesFromItsEndAlone) {
+  EncodedPrompt prompt = example();
+  EXPECT_EQ(cut_document(prompt, 8), 0);
+  EXPECT_EQ(prompt.tokens, example().tokens);
+  EXPECT_EQ(cut_document(prompt, 6), 2);
+  EXPECT_EQ(prompt.tokens, (Ids{1, 10, 11, 90, 91, 92}));
+  EXPECT_EQ(prompt.separator_begin, 3);
+  EXPECT_EQ(cut_document(prompt, 4), 2);
+  EXPECT_EQ(prompt.tokens, (Ids{1, 90, 91, 92}));
+}
+
+TEST(CutDocument, RefusesToCutTheSeparator) {
+  EncodedPrompt prompt = example();
+  EXPECT_THROW(cut_document(prompt, 3), Error);
+  EXPECT_THROW(cut_document(prompt, -5), Error);
+  EXPECT_EQ(prompt.tokens, example().tokens);
+}
+
+}  // namespace
+}  // namespace ripstop

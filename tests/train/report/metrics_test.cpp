@@ -1,0 +1,353 @@
+#include "train/report/metrics.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <csignal>
+#include <cstring>
+#include <fstream>
+#include <random>
+#include <sstream>
+
+#include "model/core/error.h"
+#include "train/report/human_text.h"
+#include "train/report/progress.h"
+#include "train/report/step_line.h"
+
+namespace ripstop {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Metrics : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / ("ripstop_metrics_" + std::to_string(getpid()));
+    fs::create_directories(folder_);
+    path_ = folder_ / "metrics.jsonl";
+    fs::remove(path_);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  std::string text() const {
+    std::ifstream file(path_, std::ios::binary);
+    std::stringstream text;
+    text << file.rdbuf();
+    return text.str();
+  }
+  void set_text(const std::string& text) const { std::ofstream(path_, std::ios::binary) << text; }
+
+  // A file with a start, steps 1..count, a validation and a checkpoint at every fourth.
+  void write_run(int64_t count) const {
+    MetricsFile file(path_);
+    StartEvent start;
+    start.steps = 20;
+    file.write(start);
+    for (int64_t step = 1; step <= count; ++step) {
+      StepMetrics metrics;
+      metrics.step = step;
+      metrics.loss = 1.0 / 3.0 + 1e-13 * static_cast<double>(step);
+      file.write(metrics);
+      if (step % 4 != 0) continue;
+      ValidationEvent validation;
+      validation.step = step;
+      validation.loss = 2.5;
+      file.write(validation);
+      file.write(CheckpointEvent{step, "checkpoints/x", 10, 0.5, 0});
+    }
+  }
+
+  fs::path folder_;
+  fs::path path_;
+};
+
+TEST_F(Metrics, EveryEventReadsBackEqual) {
+  StartEvent start;
+  start.step = 3;
+  start.steps = 2000;
+  start.argv = {"ripstop", "train", "a \"b\".toml", "\xff"};
+  start.version = "0.1.0";
+  start.git_commit = "abc";
+  start.fsdp = 2;
+  start.tensor = 4;
+  start.hosts = {"n1", "n2"};
+  start.parameters = int64_t{1} << 40;
+  start.flops_per_token = 1e11 / 3;
+  start.flops_formula = "6 P + 6 L C T";
+  start.plan = {{1, 2, 3, 4, 5, 6, 21}, {7, 8, 9}};
+  StepMetrics step;
+  step.step = 1200;
+  step.tokens = 4096;
+  step.tokens_seen = 4915200;
+  step.loss = 0.1 + 0.2;
+  step.grad_norm = std::nextafter(0.41, 1.0);
+  step.learning_rate = 1.98e-5;
+  step.step_seconds = 1e-300;
+  step.tokens_per_second = 118400.25;
+  step.model_flops_utilization = 0.412;
+  step.peak_memory_bytes = int64_t{61} << 30;
+  step.communication_exposed_seconds_fsdp = 0.25;
+  step.data_wait_seconds = 5e-324;
+  ValidationEvent validation;
+  validation.step = 1200;
+  validation.loss = 2.25;
+  validation.targets = 12345;
+  validation.best = true;
+  validation.rougeL = 0.75;
+  EndEvent end;
+  end.step = 1200;
+  end.exit_code = 75;
+  end.planned = start.plan;
+  end.measured = {{1, 2, 3, 4, 5, 6, 22}, {7, 8, 10}};
+  {
+    MetricsFile file(path_);
+    file.write(start);
+    file.write(step);
+    file.write(validation);
+    file.write(CheckpointEvent{1200, "checkpoints/step_00001200", 99, 1.5, 0});
+    file.write(WarningEvent{1200, "loss spike", 0});
+    file.write(end);
+    file.sync();
+  }
+  const MetricsLog log = read_metrics(path_);
+  ASSERT_EQ(log.starts.size(), 1u);
+  EXPECT_EQ(log.starts[0].step, 3);
+  EXPECT_EQ(log.starts[0].steps, 2000);
+  EXPECT_EQ(log.starts[0].argv[2], "a \"b\".toml");
+  EXPECT_EQ(log.starts[0].hosts, start.hosts);
+  EXPECT_EQ(log.starts[0].tensor, 4);
+  EXPECT_EQ(log.starts[0].parameters, start.parameters);
+  EXPECT_EQ(log.starts[0].flops_per_token, start.flops_per_token);
+  EXPECT_EQ(log.starts[0].plan, start.plan);
+  EXPECT_GT(log.starts[0].time, 1.7e9);
+  ASSERT_EQ(log.steps.size(), 1u);
+  EXPECT_EQ(log.steps[0].loss, step.loss);
+  EXPECT_EQ(log.steps[0].grad_norm, step.grad_norm);
+  EXPECT_EQ(log.steps[0].step_seconds, step.step_seconds);
+  EXPECT_EQ(log.steps[0].tokens_seen, step.tokens_seen);
+  EXPECT_EQ(log.steps[0].model_flops_utilization, 0.412);
+  EXPECT_FALSE(log.steps[0].model_flops_utilization_full_attention.has_value());
+  EXPECT_EQ(log.steps[0].peak_memory_bytes, step.peak_memory_bytes);
+  EXPECT_EQ(log.steps[0].communication_exposed_seconds_fsdp, 0.25);
+  EXPECT_EQ(log.steps[0].data_wait_seconds, 5e-324);
+  ASSERT_EQ(log.validations.size(), 1u);
+  EXPECT_TRUE(log.validations[0].best);
+  EXPECT_EQ(log.validations[0].rougeL, 0.75);
+  EXPECT_FALSE(log.validations[0].rouge1.has_value());
+  ASSERT_EQ(log.checkpoints.size(), 1u);
+  EXPECT_EQ(log.checkpoints[0].path, "checkpoints/step_00001200");
+  ASSERT_EQ(log.warnings.size(), 1u);
+  EXPECT_EQ(log.warnings[0].text, "loss spike");
+  ASSERT_EQ(log.ends.size(), 1u);
+  EXPECT_EQ(log.ends[0].exit_code, 75);
+  EXPECT_EQ(log.ends[0].measured, end.measured);
+  EXPECT_TRUE(log.ended);
+}
+
+TEST_F(Metrics, NamesAreTheContracts) {
+  {
+    MetricsFile file(path_);
+    file.write(StepMetrics{});
+  }
+  for (const char* key :
+       {"\"event\":\"step\"", "\"step\":", "\"tokens\":", "\"loss\":", "\"grad_norm\":", "\"learning_rate\":",
+        "\"step_seconds\":", "\"tokens_per_second\":", "\"model_flops_utilization\":null",
+        "\"model_flops_utilization_full_attention\":null", "\"peak_memory_bytes\":",
+        "\"communication_exposed_seconds\":{\"replicate\":", "\"data_wait_seconds\":"})
+    EXPECT_NE(text().find(key), std::string::npos) << key;
+}
+
+TEST_F(Metrics, WhatIsNotFiniteIsNull) {
+  {
+    MetricsFile file(path_);
+    StepMetrics step;
+    step.loss = std::nan("");
+    step.grad_norm = INFINITY;
+    file.write(step);
+  }
+  EXPECT_NE(text().find("\"loss\":null,\"grad_norm\":null"), std::string::npos) << text();
+  EXPECT_TRUE(std::isnan(read_metrics(path_).steps.at(0).loss));
+}
+
+TEST_F(Metrics, TornLastLineIsSkippedAndRemoved) {
+  write_run(3);
+  const std::string whole = text();
+  for (const size_t cut : {size_t{1}, size_t{40}, size_t{100}}) {
+    set_text(whole.substr(0, whole.size() - cut));
+    EXPECT_EQ(read_metrics(path_).steps.size(), 2u);
+    StepMetrics again;
+    again.step = 3;
+    MetricsFile(path_).write(again);
+    const MetricsLog log = read_metrics(path_);
+    ASSERT_EQ(log.steps.size(), 3u);
+    EXPECT_EQ(log.steps[2].step, 3);
+  }
+  set_text("{\"event\"");
+  MetricsFile(path_).write(WarningEvent{1, "first", 0});
+  EXPECT_EQ(read_metrics(path_).warnings.size(), 1u);
+}
+
+TEST_F(Metrics, TornLineLongerThanABlockIsRemoved) {
+  write_run(1);
+  const std::string whole = text();
+  set_text(whole + std::string(10000, 'x'));
+  MetricsFile file(path_);
+  EXPECT_EQ(text(), whole);
+}
+
+TEST_F(Metrics, CutLeavesNoStepTwice) {
+  write_run(10);
+  cut_to_step(path_, 8);
+  MetricsLog log = read_metrics(path_);
+  EXPECT_EQ(log.starts.size(), 1u);
+  ASSERT_EQ(log.steps.size(), 8u);
+  EXPECT_EQ(log.steps.back().step, 8);
+  EXPECT_EQ(log.validations.size(), 2u);
+  EXPECT_EQ(log.checkpoints.size(), 2u);
+  const std::string before = text();
+  cut_to_step(path_, 8);
+  EXPECT_EQ(text(), before);
+  cut_to_step(path_, 3);
+  log = read_metrics(path_);
+  EXPECT_EQ(log.steps.size(), 3u);
+  EXPECT_TRUE(log.validations.empty());
+  EXPECT_TRUE(log.checkpoints.empty());
+  cut_to_step(folder_ / "absent.jsonl", 3);
+  EXPECT_FALSE(fs::exists(folder_ / "absent.jsonl"));
+  EXPECT_FALSE(fs::exists(path_.string() + ".tmp"));
+}
+
+TEST_F(Metrics, CutRemovesATornLineToo) {
+  write_run(4);
+  const std::string whole = text();
+  set_text(whole + "{\"event\":\"st");
+  cut_to_step(path_, 100);
+  EXPECT_EQ(text(), whole);
+}
+
+TEST_F(Metrics, DamageInTheMiddleNamesTheLine) {
+  write_run(3);
+  std::string damaged = text();
+  damaged[damaged.find('\n') + 1] = '#';
+  set_text(damaged);
+  for (const bool cut : {false, true}) {
+    try {
+      if (cut)
+        cut_to_step(path_, 1);
+      else
+        read_metrics(path_);
+      FAIL() << "accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kStorage);
+      EXPECT_NE(std::string(error.what()).find("metrics.jsonl:2"), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST_F(Metrics, DamagedFilesAreRefusedCleanly) {
+  write_run(8);
+  const std::string whole = text();
+  std::mt19937 random(1);
+  int refused = 0;
+  for (int round = 0; round < 500; ++round) {
+    std::string damaged = whole;
+    for (int change = 0; change < 2; ++change) {
+      const size_t at = random() % damaged.size();
+      if (random() % 2 == 0)
+        damaged[at] = static_cast<char>(random());
+      else
+        damaged.erase(at, 1 + random() % 50);
+    }
+    set_text(damaged);
+    try {
+      read_metrics(path_);
+    } catch (const Error& error) {
+      ++refused;
+      EXPECT_EQ(error.code(), ExitCode::kStorage) << error.what();
+    }
+  }
+  EXPECT_GT(refused, 100);
+}
+
+TEST_F(Metrics, UnknownEventsAndKeysAreSkipped) {
+  set_text("{\"event\":\"later\",\"step\":1}\n{\"event\":\"step\",\"step\":2,\"new\":[1]}\n");
+  const MetricsLog log = read_metrics(path_);
+  ASSERT_EQ(log.steps.size(), 1u);
+  EXPECT_EQ(log.steps[0].step, 2);
+}
+
+TEST_F(Metrics, PathsThatCannotBeOpenedAreStorageErrors) {
+  for (const fs::path& path : {folder_ / "no" / "metrics.jsonl", folder_}) {
+    try {
+      MetricsFile file(path);
+      FAIL() << "accepted " << path;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kStorage);
+    }
+  }
+  EXPECT_THROW(read_metrics(folder_ / "absent"), Error);
+}
+
+TEST_F(Metrics, FullDiskLeavesNoHalfLine) {
+  write_run(2);
+  const std::string whole = text();
+  MetricsFile file(path_);
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  rlimit full = before;
+  full.rlim_cur = whole.size() + 20;  // a write beyond it is short, the next one fails
+  setrlimit(RLIMIT_FSIZE, &full);
+  bool refused = false;
+  try {
+    file.write(StepMetrics{});
+  } catch (const Error& error) {
+    refused = error.code() == ExitCode::kStorage;
+  }
+  setrlimit(RLIMIT_FSIZE, &before);
+  EXPECT_TRUE(refused);
+  EXPECT_EQ(text(), whole);
+}
+
+TEST(Progress, StepLineIsTheContracts) {
+  StepMetrics step;
+  step.step = 1200;
+  step.loss = 2.31874;
+  step.grad_norm = 0.41;
+  step.learning_rate = 1.98e-5;
+  step.tokens_per_second = 118400.2;
+  step.model_flops_utilization = 0.412;
+  step.peak_memory_bytes = static_cast<int64_t>(61.3 * (int64_t{1} << 30));
+  EXPECT_EQ(
+      step_line(step, 20000, int64_t{64} << 30, 11520),
+      "step 1200/20000  loss 2.3187  grad_norm 0.41  lr 1.98e-05  118400 tok/s  mfu 41.2%  61.3/64.0 GiB  "
+      "eta 3h12m");
+  step.model_flops_utilization.reset();
+  step.grad_norm = 0.00321;
+  EXPECT_EQ(step_line(step, 20000, std::nullopt, 59.6),
+            "step 1200/20000  loss 2.3187  grad_norm 0.0032  lr 1.98e-05  118400 tok/s  61.3 GiB  eta 1m00s");
+}
+
+TEST(Progress, DurationsAndSizes) {
+  EXPECT_EQ(duration_text(0), "0s");
+  EXPECT_EQ(duration_text(59.4), "59s");
+  EXPECT_EQ(duration_text(750), "12m30s");
+  EXPECT_EQ(duration_text(3600 * 3 + 720), "3h12m");
+  EXPECT_EQ(duration_text(86400 * 2 + 4 * 3600), "2d04h");
+  EXPECT_EQ(duration_text(-1), "?");
+  EXPECT_EQ(duration_text(std::nan("")), "?");
+  EXPECT_EQ(bytes_text(512), "512 B");
+  EXPECT_EQ(bytes_text(int64_t{64} << 30), "64.0 GiB");
+}
+
+TEST(Progress, LineShowsRateShareAndTimeLeft) {
+  EXPECT_EQ(progress_line("prepare", "documents", 12000, 204000, 3.75),
+            "prepare  12000/204000 documents  5.9%  3200/s  eta 1m00s");
+  EXPECT_EQ(progress_line("prepare", "documents", 12000, 0, 3.75), "prepare  12000 documents  3200/s");
+  EXPECT_EQ(progress_line("prepare", "documents", 0, 10, 1), "prepare  0/10 documents  0.0%  0/s  eta ?");
+}
+
+}  // namespace
+}  // namespace ripstop

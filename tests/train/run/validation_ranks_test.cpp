@@ -1,0 +1,271 @@
+// Validation in the middle of training, over real ranks: the same scores on every mesh, and nothing lost
+// where a stop comes between a step and its validation.
+#include "train/run/validation.h"
+
+#include "tests/data/scratch_directory.h"
+#include "tests/parallel/rank_tests.h"
+#include "tests/train/commands/small_dataset.h"
+#include "tests/train/step/mesh_training.h"
+#include "train/checkpoint/manifest.h"
+#include "train/generate/prompt.h"
+#include "train/generate/write_texts.h"
+#include "train/report/metrics.h"
+#include "train/run/trainer.h"
+
+namespace ripstop {
+namespace {
+
+constexpr int64_t kValidated = 11;
+
+constexpr const char* kConfig = R"(
+[run]
+directory = "RUN"
+[model]
+hidden_size = 32
+intermediate_size = 44
+num_hidden_layers = 2
+num_attention_heads = 4
+num_key_value_heads = 4
+max_position_embeddings = 160
+initializer_range = 0.5
+[data]
+directory = "DATA"
+sequence_length = 160
+[train]
+steps = 6
+global_batch_sequences = 4
+validate_every = 2
+[optimizer]
+learning_rate = 1e-3
+[precision]
+compute = "float32"
+[checkpoint]
+every_steps = 3
+keep_best = "rougeL"
+[log]
+every_steps = 1
+[generation]
+max_new_tokens = 60
+validate_examples = 11
+)";
+
+class ValidationRanks : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    Communicator& world = test_world().communicator();
+    if (world.rank() == 0) {
+      scratch_.emplace();
+      write_bytes(scratch_->path() / "tokenizer.model", small_model());
+      write_small_dataset(scratch_->path() / "train.h5", 100, 60);
+      write_small_dataset(scratch_->path() / "validation.h5", 0, 13);
+    }
+    directory_ = world.all_gather_text(scratch_ ? scratch_->path().string() : "").front();
+  }
+  void TearDown() override { test_world().communicator().barrier(); }
+
+  RunConfig config(const std::string& run, const MeshSizes& mesh) const {
+    std::string text = kConfig;
+    text.replace(text.find("RUN"), 3, (directory_ / run).string());
+    text.replace(text.find("DATA"), 4, directory_.string());
+    text += fmt::format("[mesh]\nreplicate = {}\nfsdp = {}\ntensor = {}\n", mesh.replicate, mesh.fsdp,
+                        mesh.tensor);
+    return parse_run_config(text, "test");
+  }
+  ResolvedRun resolved(const RunConfig& config, int64_t ranks) const {
+    return resolve_run(
+        config,
+        {.ranks = ranks, .device_memory_bytes = {}, .dataset_vocabulary = tokenizer_.vocabulary_size()});
+  }
+
+  /// Scores of the initial weights on `mesh` of this world.
+  ValidationScores scores_on(const MeshSizes& sizes) const {
+    const RunConfig config = this->config("unused", sizes);
+    const ResolvedRun run = resolved(config, sizes.ranks());
+    DeviceMesh mesh(test_world(), sizes);
+    const Stream stream(Device::cpu());
+    MemoryLedger ledger;
+    const RankPlan plan = plan_rank(run.request(DeviceKind::kCpu), mesh.coordinates());
+    TrainingStep step(run.model, run.step, mesh, stream, ledger, plan.arena);
+    step.model().initialize(5);
+    Validation validation(config, run, tokenizer_, mesh);
+    validation.connect(test_world(), Device::cpu());
+    EXPECT_TRUE(validation.any());
+    const MemoryUse before = ledger.peak();
+    const std::optional<ValidationScores> scores = validation.measure(step, ledger, [] { return false; });
+    EXPECT_EQ(
+        ledger.peak().total() - before.total(),
+        plan_inference(run.model, *run.summaries, run.summaries_mesh(),
+                       {.replicate = mesh.data_rank(), .tensor = mesh.tensor().rank()}, DeviceKind::kCpu)
+            .memory.total());
+    EXPECT_FALSE(validation.measure(step, ledger, [&] { return mesh.world().rank() == 0; }))
+        << "a rank that wants to stop ends it";
+    return *scores;
+  }
+
+  /// Trains; rank 0 asks to stop as soon as it is asked after step `after`: in the validation of that step,
+  /// where there is one, else in the next step.
+  ExitCode train(const std::string& run, const MeshSizes& mesh, int64_t after) const {
+    int64_t last_step = -1;
+    Trainer trainer({.config = config(run, mesh),
+                     .argv = {},
+                     .say =
+                         [&](const std::string& line) {
+                           if (line.rfind("step ", 0) == 0 && line.find('/') != std::string::npos)
+                             last_step = std::stoll(line.substr(5));
+                         },
+                     .stop_requested = [&] { return after > 0 && last_step == after; }},
+                    test_world());
+    return trainer.run();
+  }
+  MetricsLog metrics(const std::string& run) const {
+    return read_metrics(directory_ / run / "metrics.jsonl");
+  }
+  CheckpointState state(const std::string& run, int64_t step) const {
+    PosixIo io;
+    return read_manifest(io, directory_ / run / "checkpoints" / step_directory_name(step)).state;
+  }
+
+  Tokenizer tokenizer_{small_model(), "small"};
+  std::optional<ScratchDirectory> scratch_;
+  std::filesystem::path directory_;
+};
+
+/// The summaries, one document after the other, by a model that was never sharded.
+RougeScores scores_of_one_rank(const ResolvedRun& run, const Tokenizer& tokenizer,
+                               const TokenDataset& dataset, int64_t max_new_tokens) {
+  DeviceMesh mesh = DeviceMesh::planned({1, 1, 1}, {});
+  const Stream stream(Device::cpu());
+  MemoryLedger ledger;
+  InferenceOptions options = *run.summaries;
+  options.slots = 1;
+  const InferencePlan plan = plan_inference(run.model, options, {1, 1, 1}, {}, DeviceKind::kCpu);
+  InferenceModel model(run.model, options, mesh, stream, ledger, plan.arena);
+  model.model().initialize(5);
+  RougeMean mean;
+  int64_t next = 0;
+  write_texts(
+      model, tokenizer, max_new_tokens,
+      [&]() -> std::optional<EncodedPrompt> {
+        if (next == kValidated) return std::nullopt;
+        return stored_prompt(dataset, next++);
+      },
+      [&](const std::string& text) {
+        mean.add(rouge(dataset.text(mean.examples(), 1).front().summary, text));
+      });
+  return mean.mean();
+}
+
+TEST_F(ValidationRanks, ScoresDoNotDependOnTheMesh) {
+  const RunConfig config = this->config("unused", {1, 1, 1});
+  const RougeScores expected =
+      scores_of_one_rank(resolved(config, 1), tokenizer_, TokenDataset(directory_ / "validation.h5"),
+                         config.generation.max_new_tokens);
+  EXPECT_GT(expected.rouge1.fmeasure, 0);
+  double first_loss = 0;
+  for (const MeshSizes& mesh : testing::meshes_of(test_world().communicator().size())) {
+    SCOPED_TRACE(mesh.to_text());
+    const ValidationScores scores = scores_on(mesh);
+    ASSERT_TRUE(scores.rouge);
+    EXPECT_EQ(scores.rouge->rouge1.fmeasure, expected.rouge1.fmeasure);
+    EXPECT_EQ(scores.rouge->rouge_l.recall, expected.rouge_l.recall);
+    if (first_loss == 0) first_loss = scores.loss.mean();
+    EXPECT_NEAR(scores.loss.mean(), first_loss, 1e-5 * first_loss);
+  }
+}
+
+// Without a mesh of one, tied or not, in both precisions, and where gathered weights are kept.
+TEST_F(ValidationRanks, WeightsAreHandedOverWhole) {
+  for (const MeshSizes& sizes : testing::meshes_of(test_world().communicator().size()))
+    for (const bool tied : {false, true})
+      for (const DType compute : {DType::kFloat32, DType::kBFloat16})
+        for (const bool reshard : {true, false}) {
+          SCOPED_TRACE(
+              fmt::format("{}{} {} {}", sizes.to_text(), tied ? ", tied" : "", dtype_name(compute), reshard));
+          const RunConfig config = this->config("unused", sizes);
+          ResolvedRun run = resolved(config, sizes.ranks());
+          run.model.tie_word_embeddings = tied;
+          run.step.sharding.compute = run.summaries->compute = compute;
+          run.step.sharding.reshard_after_forward = reshard;
+          DeviceMesh mesh(test_world(), sizes), whole_mesh(test_world(), run.summaries_mesh());
+          const Stream stream(Device::cpu());
+          MemoryLedger ledger;
+          const RankPlan plan = plan_rank(run.request(DeviceKind::kCpu), mesh.coordinates());
+          TrainingStep step(run.model, run.step, mesh, stream, ledger, plan.arena);
+          const auto make = [&] {
+            const InferencePlan writer = plan_inference(run.model, *run.summaries, whole_mesh.sizes(),
+                                                        whole_mesh.coordinates(), DeviceKind::kCpu);
+            return std::make_unique<InferenceModel>(run.model, *run.summaries, whole_mesh, stream, ledger,
+                                                    writer.arena);
+          };
+          const auto copied = make(), expected = make();
+          for (const uint64_t seed : {5, 6}) {  // the second time, kept weights are old
+            step.model().initialize(seed);
+            expected->model().initialize(seed);
+            step.model().copy_weights_to(copied->model());
+            for (size_t u = 0; u < expected->model().units().size(); ++u) {
+              const auto bytes = [&](InferenceModel& model) {
+                const FsdpUnit& unit = model.model().units()[u];
+                const Tensor& t = unit.compute_copy().empty() ? unit.master() : unit.compute_copy();
+                return std::string(static_cast<const char*>(t.data), static_cast<size_t>(t.bytes()));
+              };
+              ASSERT_EQ(bytes(*copied), bytes(*expected)) << "unit " << u << " seed " << seed;
+            }
+          }
+        }
+}
+
+// Found out at once, not when a collective has waited for ten minutes.
+TEST_F(ValidationRanks, ARankWithoutTheSetIsRefused) {
+  Communicator& world = test_world().communicator();
+  if (world.size() == 1) GTEST_SKIP() << "one rank differs from nobody";
+  RunConfig config = this->config("differs", testing::meshes_of(world.size()).front());
+  if (world.rank() == 1) {
+    std::filesystem::create_directories(directory_ / "elsewhere");
+    for (const char* file : {"train.h5", "tokenizer.model"})
+      std::filesystem::copy(directory_ / file, directory_ / "elsewhere" / file);
+    config.data.directory = (directory_ / "elsewhere").string();
+  }
+  try {
+    Trainer trainer({.config = config, .argv = {}, .say = {}, .stop_requested = {}}, test_world());
+    FAIL() << "ranks with other data train together";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("differs between ranks"), std::string::npos) << error.what();
+  }
+}
+
+// The validation of step 2 is given up, or a stop comes before that of step 4, or before that of the last
+// step.
+TEST_F(ValidationRanks, AStopLosesNoValidation) {
+  const MeshSizes mesh = testing::meshes_of(test_world().communicator().size()).back();
+  ASSERT_EQ(train("unbroken", mesh, 0), ExitCode::kOk);
+  ASSERT_EQ(train("stopped", mesh, 2), ExitCode::kRequeue);
+  EXPECT_EQ(state("stopped", 2).validated_step, 0);
+  ASSERT_EQ(train("stopped", mesh, 3), ExitCode::kRequeue);
+  EXPECT_EQ(metrics("stopped").validations.size(), 1U) << "saved first, as time may be short";
+  EXPECT_EQ(state("stopped", 4).validated_step, 2);
+  ASSERT_EQ(train("stopped", mesh, 5), ExitCode::kRequeue) << "the validation of the last step is to come";
+  ASSERT_EQ(train("stopped", mesh, 0), ExitCode::kOk);
+  EXPECT_EQ(state("stopped", 6).validated_step, 6);
+  ASSERT_EQ(train("stopped", mesh, 0), ExitCode::kOk) << "there is nothing left to do";
+
+  const MetricsLog unbroken = metrics("unbroken"), stopped = metrics("stopped");
+  ASSERT_EQ(unbroken.validations.size(), 3U);
+  ASSERT_EQ(stopped.validations.size(), 3U);
+  for (size_t v = 0; v < 3; ++v) {
+    EXPECT_EQ(stopped.validations[v].step, unbroken.validations[v].step);
+    EXPECT_EQ(stopped.validations[v].loss, unbroken.validations[v].loss);
+    EXPECT_EQ(stopped.validations[v].rougeL, unbroken.validations[v].rougeL);
+    EXPECT_EQ(stopped.validations[v].best, unbroken.validations[v].best);
+    ASSERT_TRUE(unbroken.validations[v].rougeL);
+  }
+  ASSERT_EQ(stopped.steps.size(), 6U);
+  for (size_t s = 0; s < 6; ++s) EXPECT_EQ(stopped.steps[s].loss, unbroken.steps[s].loss);
+  const CheckpointState end = state("unbroken", 6);
+  ASSERT_TRUE(end.best);
+  EXPECT_EQ(end.best->metric, "rougeL");
+  EXPECT_EQ(end.best, state("stopped", 6).best);
+  EXPECT_EQ(state("stopped", end.best->step).best->step, end.best->step) << "the best is kept";
+}
+
+}  // namespace
+}  // namespace ripstop

@@ -1,0 +1,175 @@
+// Training on a mesh of real ranks from packs given in the test: what the tests of layouts share.
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "parallel/device_mesh.h"
+#include "tests/parallel/rank_tests.h"
+#include "train/plan/rank_plan.h"
+#include "train/step/training_step.h"
+
+namespace ripstop::testing {
+
+/// One pack, before it is dealt to a rank.
+struct Pack {
+  std::vector<int32_t> token, target, position;
+  std::vector<int32_t> document;  ///< first rows of its documents, the first being 0
+};
+
+/// Packs end to end as one rank's micro-batch; missing packs are empty: token 0, no target.
+struct DealtPacks {
+  std::vector<int32_t> token, target, position, offset;
+
+  DealtPacks(const std::vector<Pack>& packs, std::vector<int64_t> chosen, int64_t positions) {
+    offset.push_back(0);
+    for (const int64_t number : chosen) {
+      const auto begin = static_cast<int32_t>(token.size());
+      if (number >= static_cast<int64_t>(packs.size())) {
+        for (int64_t i = 0; i < positions; ++i) {
+          token.push_back(0);
+          target.push_back(-1);
+          position.push_back(static_cast<int32_t>(i));
+        }
+      } else {
+        const Pack& pack = packs[static_cast<size_t>(number)];
+        token.insert(token.end(), pack.token.begin(), pack.token.end());
+        target.insert(target.end(), pack.target.begin(), pack.target.end());
+        position.insert(position.end(), pack.position.begin(), pack.position.end());
+        for (size_t d = 1; d < pack.document.size(); ++d) offset.push_back(begin + pack.document[d]);
+      }
+      offset.push_back(static_cast<int32_t>(token.size()));
+    }
+  }
+  HostTokens view() const { return {token, position, target, offset}; }
+};
+
+/// A run of training steps on one mesh.
+class MeshTraining {
+ public:
+  MeshTraining(const ModelConfig& model, StepOptions options, const MeshSizes& sizes, int64_t global_packs,
+               const Device& device = test_device())
+      : mesh(test_world(), sizes, /*allow_tensor_across_nodes=*/false, device),
+        stream(device),
+        global_packs_(global_packs) {
+    const int64_t share = (global_packs + mesh.data_ranks() - 1) / mesh.data_ranks();
+    if (options.sharding.sequences == 0) options.sharding.sequences = share;
+    micro_batches = (share + options.sharding.sequences - 1) / options.sharding.sequences;
+    request = {.model = model,
+               .step = options,
+               .mesh = sizes,
+               .device = device.kind,
+               .micro_batches = micro_batches,
+               .deterministic = device.deterministic};
+    plan = plan_rank(request, mesh.coordinates());
+    step = std::make_unique<TrainingStep>(model, options, mesh, stream, ledger, plan.arena);
+  }
+
+  /// One optimizer step on packs (global_packs of them): pack j goes to data rank j mod data_ranks.
+  StepResult run(const std::vector<Pack>& packs, double learning_rate, int64_t number) {
+    const int64_t b = request.step.sharding.sequences;
+    std::unique_ptr<DealtPacks> dealt;
+    return step->run(
+        micro_batches,
+        [&](int64_t micro) {
+          std::vector<int64_t> chosen;
+          for (int64_t s = 0; s < b; ++s) {
+            const int64_t slot = (micro * b + s) * mesh.data_ranks() + mesh.data_rank();
+            chosen.push_back(slot < global_packs_ ? slot : static_cast<int64_t>(packs.size()));
+          }
+          dealt = std::make_unique<DealtPacks>(packs, chosen, request.step.sharding.positions);
+          return dealt->view();
+        },
+        learning_rate, number, [] { return false; });
+  }
+
+  /// Calls body(parameter, logical element index, element) for every logical element that this rank's range
+  /// of a unit holds; what the body writes into it is kept.
+  void each_element(const FsdpUnit& unit, const Tensor& range,
+                    const std::function<void(const ParameterSpec&, int64_t, float&)>& body) {
+    const int64_t begin = unit.shard_begin();
+    std::vector<float> elements(static_cast<size_t>(range.count()));
+    copy_bytes(stream, elements.data(), range.data, range.bytes());
+    stream.synchronize();
+    for (const Box& box : unit.layout().boxes(begin, begin + range.count()))
+      for (int64_t r = 0; r < box.rows; ++r)
+        for (int64_t c = 0; c < box.columns; ++c)
+          body(*box.parameter, (box.row + r) * box.parameter->columns + box.column + c,
+               elements[static_cast<size_t>(box.offset - begin + r * box.stride + c)]);
+    copy_bytes(stream, range.data, elements.data(), range.bytes());
+    stream.synchronize();
+  }
+
+  DeviceMesh mesh;
+  Stream stream;
+  MemoryLedger ledger;
+  PlanRequest request;
+  RankPlan plan;
+  std::unique_ptr<TrainingStep> step;
+  int64_t micro_batches = 1;
+
+ private:
+  int64_t global_packs_;
+};
+
+/// The rule by which reference scripts fill weights: parameter number `number` of rule_names, flat index i.
+inline float rule_weight(const std::string& name, int64_t number, int64_t i) {
+  const double wave = std::sin(0.37 * static_cast<double>(i) + 1.7 * static_cast<double>(number));
+  return static_cast<float>(name.find("norm") != std::string::npos ? 1 + 0.1 * wave : 0.05 * wave);
+}
+
+/// The order in which that rule numbers parameters.
+inline std::map<std::string, int64_t> rule_numbers(int64_t layers) {
+  std::map<std::string, int64_t> numbers;
+  const auto add = [&](const std::string& name) {
+    numbers.emplace(name + ".weight", static_cast<int64_t>(numbers.size()));
+  };
+  add("tok_embeddings");
+  for (int64_t layer = 0; layer < layers; ++layer)
+    for (const char* name :
+         {"attention.wq", "attention.wk", "attention.wv", "attention.wo", "feed_forward.w1",
+          "feed_forward.w2", "feed_forward.w3", "attention_norm", "ffn_norm"})
+      add(fmt::format("layers.{}.{}", layer, name));
+  add("norm");
+  add("output");
+  return numbers;
+}
+
+/// Fills all weights of a model by that rule.
+inline void fill_by_rule(MeshTraining& run) {
+  ShardedTransformer& model = run.step->model();
+  const auto numbers = rule_numbers(model.config().num_hidden_layers);
+  for (FsdpUnit& unit : model.units())
+    run.each_element(unit, unit.master(), [&](const ParameterSpec& p, int64_t i, float& value) {
+      value = rule_weight(p.name, numbers.at(p.name), i);
+    });
+  model.weights_changed(run.step->arena());
+}
+
+/// Every mesh of `ranks` ranks whose tensor axis is one of `tensor`.
+inline std::vector<MeshSizes> meshes_of(int64_t ranks, const std::vector<int64_t>& tensor = {1, 2, 4}) {
+  std::vector<MeshSizes> meshes;
+  for (const int64_t t : tensor)
+    for (int64_t fsdp = 1; fsdp <= ranks; ++fsdp)
+      if (ranks % (t * fsdp) == 0)
+        meshes.push_back({.replicate = ranks / (t * fsdp), .fsdp = fsdp, .tensor = t});
+  return meshes;
+}
+
+/// Sums x over all ranks of the world.
+inline std::vector<double> sum_over_world(std::vector<double> x) {
+  Communicator& world = test_world().communicator();
+  const Stream stream(Device::cpu());
+  const Tensor t{x.data(), DType::kFloat64, {static_cast<int64_t>(x.size())}, Device::cpu()};
+  std::vector<float> memory(
+      static_cast<size_t>(world.all_reduce_scratch_bytes(t.count(), DType::kFloat64) / 4 + 1));
+  world.all_reduce(stream, t, Reduce::kSum,
+                   {memory.data(), DType::kInt32, {static_cast<int64_t>(memory.size())}, Device::cpu()});
+  return x;
+}
+
+}  // namespace ripstop::testing

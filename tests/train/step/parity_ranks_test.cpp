@@ -1,0 +1,152 @@
+// The golden LLaMA-2 case (tests/golden/llama2_parity.json, float64) on every mesh of the ranks at hand.
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <numbers>
+
+#include "tests/test_files.h"
+#include "tests/train/step/mesh_training.h"
+
+namespace ripstop {
+namespace {
+
+using testing::DealtPacks;
+using testing::meshes_of;
+using testing::MeshTraining;
+using testing::Pack;
+using testing::sum_over_world;
+
+const nlohmann::json& golden() {
+  static const nlohmann::json values =
+      nlohmann::json::parse(std::ifstream(golden_file("llama2_parity.json")));
+  return values;
+}
+
+ModelConfig golden_model() {
+  const nlohmann::json& c = golden()["config"];
+  return {.hidden_size = c["dim"],
+          .intermediate_size = c["ffn_hidden"],
+          .num_hidden_layers = c["n_layers"],
+          .num_attention_heads = c["n_heads"],
+          .num_key_value_heads = c["n_kv_heads"],
+          .vocab_size = c["vocab_size"],
+          .max_position_embeddings = 8,
+          .rms_norm_eps = c["norm_eps"],
+          .rope_theta = c["rope_theta"]};
+}
+
+std::vector<Pack> golden_packs() {
+  std::vector<Pack> packs;
+  for (size_t s = 0; s < golden()["tokens"].size(); ++s)
+    packs.push_back({.token = golden()["tokens"][s],
+                     .target = golden()["targets"][s],
+                     .position = {0, 1, 2, 3, 4, 5, 6, 7},
+                     .document = {0}});
+  return packs;
+}
+
+std::string mesh_name(const MeshSizes& mesh) {
+  return mesh.to_text();
+}
+
+class ParityRanks : public ::testing::Test {
+ protected:
+  static std::unique_ptr<MeshTraining> make(const MeshSizes& mesh) {
+    StepOptions options;
+    options.sharding = {.compute = DType::kFloat32, .sequences = 0, .positions = 8};
+    const nlohmann::json& adamw = golden()["adamw"];
+    options.adamw = {.beta1 = adamw["beta1"],
+                     .beta2 = adamw["beta2"],
+                     .epsilon = adamw["eps"],
+                     .weight_decay = adamw["weight_decay"],
+                     .decay_norms = true};
+    options.max_grad_norm = 0;
+    auto run = std::make_unique<MeshTraining>(golden_model(), options, mesh, 3);
+    testing::fill_by_rule(*run);
+    return run;
+  }
+
+  /// The whole gradient of every parameter, of the mean loss, from all ranks' ranges.
+  static std::map<std::string, std::vector<double>> gather_gradients(MeshTraining& run, double targets) {
+    std::map<std::string, std::vector<double>> gradients;
+    for (FsdpUnit& unit : run.step->model().units()) {
+      for (const Placement& p : unit.layout().placements())
+        gradients[p.parameter->name].resize(static_cast<size_t>(p.parameter->count()));
+      if (run.mesh.coordinates().replicate != 0) continue;
+      run.each_element(unit, unit.gradient(), [&](const ParameterSpec& p, int64_t i, float& value) {
+        if (p.cut == Cut::kNone && run.mesh.coordinates().tensor != 0) return;
+        gradients[p.name][static_cast<size_t>(i)] = value / targets;
+      });
+    }
+    for (auto& [name, gradient] : gradients) gradient = sum_over_world(gradient);
+    return gradients;
+  }
+};
+
+TEST_F(ParityRanks, LossGradientsAndSixSteps) {
+  for (const MeshSizes& mesh : meshes_of(test_world().communicator().size())) {
+    SCOPED_TRACE(mesh_name(mesh));
+    const auto run = make(mesh);
+    const nlohmann::json &fp64 = golden()["fp64"], &adamw = golden()["adamw"];
+    StepResult result = run->run(golden_packs(), 0.0, 1);
+    EXPECT_NEAR(result.loss, fp64["loss"].get<double>(), 1e-6);
+    const double norm = fp64["grad_norm"];
+    EXPECT_NEAR(result.gradient_norm, norm, 5e-6 * norm);
+
+    for (const auto& [name, gradient] : gather_gradients(*run, result.targets)) {
+      SCOPED_TRACE(name);
+      const nlohmann::json& expected = fp64["grads"][name];
+      double squares = 0, probe = 0, weights = 0;
+      for (size_t i = 0; i < gradient.size(); ++i) {
+        squares += gradient[i] * gradient[i];
+        const double weight = std::cos(0.013 * static_cast<double>(i));
+        probe += gradient[i] * weight;
+        weights += weight * weight;
+      }
+      const double l2 = expected["l2"], tolerance = 5e-5 * l2;
+      EXPECT_NEAR(std::sqrt(squares), l2, tolerance);
+      // By Cauchy-Schwarz, what an error of that size can come to.
+      EXPECT_NEAR(probe, expected["probe"].get<double>(), tolerance * std::sqrt(weights));
+      for (size_t i = 0; i < 4; ++i) {
+        EXPECT_NEAR(gradient[i], expected["first4"][i].get<double>(), tolerance);
+        EXPECT_NEAR(gradient[gradient.size() - 4 + i], expected["last4"][i].get<double>(), tolerance);
+      }
+    }
+    const auto fresh = make(mesh);
+    for (size_t s = 0; s < 6; ++s) {
+      result = fresh->run(golden_packs(), adamw["lr"], static_cast<int64_t>(s) + 1);
+      EXPECT_NEAR(result.loss, adamw["fp64_loss_before_step"][s].get<double>(), 5e-5) << "before step " << s;
+      const double before = adamw["fp64_grad_norm_before_step"][s];
+      EXPECT_NEAR(result.gradient_norm, before, 1e-3 * before) << "before step " << s;
+    }
+  }
+}
+
+TEST_F(ParityRanks, Logits) {
+  for (const MeshSizes& mesh : meshes_of(test_world().communicator().size())) {
+    SCOPED_TRACE(mesh_name(mesh));
+    const auto run = make(mesh);
+    const int64_t vocabulary = 96, slice = vocabulary / mesh.tensor;
+    MemoryLedger ledger;
+    BatchMemory memory(test_device(), ledger, 3, 8);
+    const Batch batch = memory.load(run->stream, 3, DealtPacks(golden_packs(), {0, 1, 2}, 8).view());
+    Arena arena(test_device(), ledger, MemoryUse{{0, 0, 0, int64_t{16} << 20, 0, 0}});
+    std::vector<float> values(static_cast<size_t>(24 * slice));
+    const Buffer logits(test_device(), ledger, MemoryCategory::kActivations, 4 * 24 * slice);
+    run->step->model().logits(arena, batch, tensor_in(logits, 0, DType::kFloat32, {24, slice}));
+    copy_bytes(run->stream, values.data(), logits.data(), logits.bytes());
+    run->stream.synchronize();
+    for (int64_t row = 0; row < 24; ++row)
+      for (int64_t c = 0; c < slice; ++c) {
+        const int64_t id = run->mesh.coordinates().tensor * slice + c;
+        EXPECT_NEAR(values[static_cast<size_t>(row * slice + c)],
+                    golden()["fp64"]["logits"][static_cast<size_t>(row * vocabulary + id)].get<double>(),
+                    1e-5)
+            << "row " << row << " id " << id;
+      }
+  }
+}
+
+}  // namespace
+}  // namespace ripstop

@@ -1,0 +1,234 @@
+// Reading TOML; the only file that knows toml++.
+#include "train/config/config_entries.h"
+
+#include <fmt/format.h>
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <optional>
+#include <sstream>
+
+#include "model/core/error.h"
+
+namespace ripstop {
+namespace {
+
+constexpr size_t kLargestFileBytes = size_t{1} << 20;
+constexpr size_t kLongestLineBytes = 4096;  // bounds how deep dotted keys can nest as well
+constexpr const char* kCommandLine = "command line";
+
+[[noreturn]] void refuse(const std::string& where, const std::string& what, const std::string& hint = {}) {
+  throw Error(ExitCode::kUsage, where + ": " + what, hint);
+}
+
+void check_text(std::string_view text, const std::string& name) {
+  if (text.size() > kLargestFileBytes)
+    fail(ExitCode::kUsage, "{}: larger than {} bytes, which no config is", name, kLargestFileBytes);
+  size_t line = 1;
+  for (size_t begin = 0; begin < text.size(); ++line) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    if (end - begin > kLongestLineBytes)
+      fail(ExitCode::kUsage, "{}:{}: line of {} bytes, at most {} are accepted", name, line, end - begin,
+           kLongestLineBytes);
+    begin = end + 1;
+  }
+}
+
+// The first line that assigns `key` in the section in which line `last_line` stands; 0 when not found.
+size_t first_line_of(std::string_view text, const std::string& key, size_t last_line) {
+  size_t found = 0;
+  std::istringstream lines{std::string(text)};
+  std::string line;
+  for (size_t number = 1; number < last_line && std::getline(lines, line); ++number) {
+    const size_t begin = line.find_first_not_of(" \t");
+    if (begin == std::string::npos) continue;
+    if (line[begin] == '[') found = 0;
+    if (line.compare(begin, key.size(), key) != 0) continue;
+    const size_t after = line.find_first_not_of(" \t", begin + key.size());
+    if (found == 0 && after != std::string::npos && line[after] == '=') found = number;
+  }
+  return found;
+}
+
+[[noreturn]] void refuse_syntax(const toml::parse_error& error, std::string_view text,
+                                const std::string& name) {
+  const std::string description(error.description());
+  const uint32_t line = error.source().begin.line;
+  const size_t quote = description.find('\'');
+  if (description.find("cannot redefine") != std::string::npos && quote != std::string::npos) {
+    const std::string key = description.substr(quote + 1, description.rfind('\'') - quote - 1);
+    const size_t first = first_line_of(text, key, line);
+    const std::string lines = first != 0 ? fmt::format(" (lines {} and {})", first, line) : "";
+    refuse(fmt::format("{}:{}", name, line), fmt::format("'{}' is given twice{}", key, lines));
+  }
+  refuse(fmt::format("{}:{}:{}", name, line, error.source().begin.column), description);
+}
+
+std::string shown(const toml::node& value) {
+  if (value.is_table()) return "a table";
+  if (value.is_array() && value.as_array()->size() > 4) return "an array";
+  std::ostringstream text;
+  if (const auto string = value.value_exact<std::string>())
+    text << toml_string(*string);
+  else
+    value.visit([&](const auto& concrete) { text << concrete; });
+  const std::string result = text.str();
+  return result.size() > 80 ? result.substr(0, 77) + "..." : result;
+}
+
+ConfigValue plain_value(const toml::node& node) {
+  if (const auto value = node.value_exact<bool>()) return *value;
+  if (const auto value = node.value_exact<int64_t>()) return *value;
+  if (const auto value = node.value_exact<double>()) return *value;
+  if (const auto value = node.value_exact<std::string>()) return *value;
+  const toml::array* array = node.as_array();
+  if (array == nullptr) return std::monostate{};
+  std::vector<double> numbers;
+  for (const toml::node& element : *array) {
+    if (!element.is_number()) return std::monostate{};
+    numbers.push_back(*element.value<double>());
+  }
+  return numbers;
+}
+
+// Something the file must not hold, kept until the first one in the file's order is known.
+struct Problem {
+  uint32_t line;
+  std::string what;
+  std::string hint;
+};
+
+bool is_section(std::string_view name) {
+  const auto sections = config_sections();
+  return std::find(sections.begin(), sections.end(), name) != sections.end();
+}
+
+void read_section(std::string_view section, const toml::table& table, const std::string& name,
+                  std::vector<ConfigEntry>& entries, std::vector<Problem>& problems) {
+  for (const auto& [key_node, value] : table) {
+    const std::string_view key_name = key_node.str();
+    const uint32_t line = value.source().begin.line;
+    const ConfigKey* key = find_config_key(section, key_name);
+    if (key == nullptr) {
+      problems.push_back({line, fmt::format("unknown key '{}.{}'", section, key_name),
+                          suggest_config_key(section, key_name)});
+      continue;
+    }
+    entries.push_back({key, plain_value(value), shown(value), fmt::format("{}:{}", name, line), line});
+  }
+}
+
+std::vector<ConfigEntry> read_file_entries(std::string_view text, const std::string& name) {
+  toml::table document;
+  try {
+    document = toml::parse(text, std::string_view(name));
+  } catch (const toml::parse_error& error) {
+    refuse_syntax(error, text, name);
+  }
+  std::vector<ConfigEntry> entries;
+  std::vector<Problem> problems;
+  for (const auto& [section_node, value] : document) {
+    const std::string_view section = section_node.str();
+    const uint32_t line = value.source().begin.line;
+    const toml::table* table = value.as_table();
+    if (table != nullptr && is_section(section)) {
+      read_section(section, *table, name, entries, problems);
+    } else if (table != nullptr) {
+      problems.push_back(
+          {line, fmt::format("unknown section [{}]", section), suggest_config_section(section)});
+    } else if (is_section(section)) {
+      problems.push_back(
+          {line, fmt::format("'{}' is a section, not a key", section), fmt::format("[{}]", section)});
+    } else {
+      problems.push_back({line, fmt::format("unknown key '{}' outside a section", section),
+                          suggest_config_key("", section)});
+    }
+  }
+  if (!problems.empty()) {
+    const Problem& first = *std::min_element(
+        problems.begin(), problems.end(), [](const Problem& a, const Problem& b) { return a.line < b.line; });
+    refuse(fmt::format("{}:{}", name, first.line), first.what, first.hint);
+  }
+  std::stable_sort(entries.begin(), entries.end(),
+                   [](const ConfigEntry& a, const ConfigEntry& b) { return a.line < b.line; });
+  return entries;
+}
+
+// Words need no quotes on a command line; numbers, booleans and arrays are TOML.
+ConfigEntry parse_override_value(const ConfigKey& key, const std::string& text) {
+  RunConfig any;
+  const Field field = key.field(any);
+  const bool is_word =
+      std::holds_alternative<std::string*>(field) || std::holds_alternative<ChoiceField>(field);
+  const bool is_quoted = !text.empty() && (text.front() == '"' || text.front() == '\'');
+  if (!is_word || is_quoted) {
+    try {
+      const toml::table parsed = toml::parse("value = " + text);
+      const toml::node* value = parsed.get("value");
+      if (parsed.size() == 1 && value != nullptr)
+        return {&key, plain_value(*value), shown(*value), kCommandLine, 0};
+    } catch (const toml::parse_error&) {
+      // A bare word such as auto; or nonsense, which the check of the type refuses with the key's name.
+    }
+  }
+  return {&key, text, toml_string(text.substr(0, 80)), kCommandLine, 0};
+}
+
+ConfigEntry read_override(const std::string& text) {
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos || text.size() > kLongestLineBytes)
+    refuse(kCommandLine, fmt::format("'{}' is not section.key=value", text.substr(0, 80)),
+           "as in train.steps=100");
+  std::string path = text.substr(0, equals);
+  path.erase(0, path.find_first_not_of('-') == std::string::npos ? 0 : path.find_first_not_of('-'));
+  const size_t dot = path.find('.');
+  if (dot == std::string::npos)
+    refuse(kCommandLine, fmt::format("unknown key '{}'", path), suggest_config_key("", path));
+  const std::string section = path.substr(0, dot);
+  const std::string name = path.substr(dot + 1);
+  const ConfigKey* key = find_config_key(section, name);
+  if (key == nullptr)
+    refuse(kCommandLine, fmt::format("unknown key '{}'", path), suggest_config_key(section, name));
+  return parse_override_value(*key, text.substr(equals + 1));
+}
+
+// Keys of the file that an override pushes aside, because only one of the two can hold.
+bool displaces(const ConfigEntry& override_entry, const ConfigEntry& entry) {
+  const std::string by = override_entry.key->path();
+  const std::string of = entry.key->path();
+  if (by == of) return true;
+  if (by == "train.steps") return of == "train.epochs";
+  if (by == "train.epochs") return of == "train.steps";
+  if (by == "model.pretrained") return entry.key->section == "model";
+  if (by == "model.preset") return of == "model.pretrained";
+  return false;
+}
+
+std::vector<ConfigEntry> with_overrides(std::vector<ConfigEntry> entries,
+                                        std::span<const std::string> overrides) {
+  std::vector<ConfigEntry> given;
+  for (const std::string& text : overrides) {
+    ConfigEntry entry = read_override(text);
+    // The last one holds, as people append to a command they have.
+    given.erase(std::remove_if(given.begin(), given.end(),
+                               [&](const ConfigEntry& earlier) { return earlier.key == entry.key; }),
+                given.end());
+    given.push_back(std::move(entry));
+  }
+  for (const ConfigEntry& entry : given)
+    entries.erase(std::remove_if(entries.begin(), entries.end(),
+                                 [&](const ConfigEntry& other) { return displaces(entry, other); }),
+                  entries.end());
+  std::move(given.begin(), given.end(), std::back_inserter(entries));
+  return entries;
+}
+
+}  // namespace
+
+std::vector<ConfigEntry> read_config_entries(std::string_view toml, const std::string& name,
+                                             std::span<const std::string> overrides) {
+  check_text(toml, name);
+  return with_overrides(read_file_entries(toml, name), overrides);
+}
+
+}  // namespace ripstop

@@ -1,0 +1,296 @@
+#include "train/config/config_keys.h"
+
+#include <fmt/format.h>
+
+#include <type_traits>
+
+namespace ripstop {
+namespace {
+
+using Words = std::span<const std::string_view>;
+
+// The words of each enum, in the order of its values.
+constexpr std::string_view kDeviceWords[] = {"auto", "cpu", "cuda"};
+constexpr std::string_view kLossOnWords[] = {"summary", "all"};
+constexpr std::string_view kRecomputeWords[] = {"auto", "none", "selective", "full"};
+constexpr std::string_view kScheduleWords[] = {"cosine", "linear", "constant"};
+constexpr std::string_view kFloatWords[] = {"bfloat16", "float32"};
+constexpr std::string_view kKeepBestWords[] = {"loss", "rougeL", "none"};
+
+Words words_of(DeviceChoice) {
+  return kDeviceWords;
+}
+Words words_of(LossOn) {
+  return kLossOnWords;
+}
+Words words_of(Recompute) {
+  return kRecomputeWords;
+}
+Words words_of(ScheduleKind) {
+  return kScheduleWords;
+}
+Words words_of(FloatChoice) {
+  return kFloatWords;
+}
+Words words_of(KeepBest) {
+  return kKeepBestWords;
+}
+
+template <class T>
+Field field_at(T* value) {
+  if constexpr (std::is_enum_v<T>) {
+    return ChoiceField{words_of(*value), value,
+                       [](const void* v) { return static_cast<int>(*static_cast<const T*>(v)); },
+                       [](void* v, int index) { *static_cast<T*>(v) = static_cast<T>(index); }};
+  } else {
+    return value;
+  }
+}
+
+constexpr double kManySteps = 1e12;
+constexpr double kManyRanks = 1 << 20;
+constexpr double kLargestSeed = 9.2e18;
+
+// A row's section, name and member are the same words.
+#define RIPSTOP_KEY(section_, name_) \
+  .section = #section_, .name = #name_, .field = [](RunConfig& c) { return field_at(&c.section_.name_); }
+
+// clang-format off
+const ConfigKey kKeys[] = {
+    {RIPSTOP_KEY(run, directory), .presence = Presence::kRequired, .may_change_on_resume = true,
+     .doc = "Everything of the run is written here; a new run is a new directory.",
+     .hugging_face = "output_dir", .torchtitan = "job.dump_folder", .other_names = "out_dir save_dir run_dir"},
+    {RIPSTOP_KEY(run, seed), .range = {0, kLargestSeed},
+     .doc = "Of the initial weights, and of the sample order where `data.shuffle_seed` is not given.",
+     .hugging_face = "seed", .torchtitan = "debug.seed", .other_names = "random_seed"},
+    {RIPSTOP_KEY(run, device),
+     .doc = "`auto` takes the GPU where the build and the machine have one.",
+     .hugging_face = "use_cpu", .other_names = "accelerator no_cuda backend"},
+    {RIPSTOP_KEY(run, deterministic),
+     .doc = "Bit-equal repetition on GPUs, somewhat slower; the CPU always repeats.",
+     .hugging_face = "full_determinism", .torchtitan = "debug.deterministic"},
+    {RIPSTOP_KEY(run, profile_steps), .may_change_on_resume = true, .default_text = "`\"\"`",
+     .doc = "First and last step that Nsight collects on GPUs, as in `\"10-12\"`; empty: none.",
+     .torchtitan = "profiling.enable_profiling", .other_names = "profile profile_freq"},
+
+    {RIPSTOP_KEY(model, pretrained), .presence = Presence::kOptional,
+     .doc = "Start from this Hugging Face directory or checkpoint; the sizes are its own. Not in this version.",
+     .hugging_face = "model_name_or_path", .torchtitan = "checkpoint.initial_load_path",
+     .other_names = "pretrained_model_name_or_path base_model init_from"},
+    {RIPSTOP_KEY(model, preset), .presence = Presence::kOptional,
+     .doc = "`debug`, `15m`, `110m`, `tinyllama-1.1b`, `llama2-7b`, `llama2-13b` or `llama2-70b`; a size beside it "
+            "overrides.",
+     .torchtitan = "model.flavor", .other_names = "model.name model_size config_name model_type"},
+    {RIPSTOP_KEY(model, hidden_size), .range = {1, 1 << 20}, .default_text = "preset's",
+     .doc = "Width of the residual stream.",
+     .hugging_face = "hidden_size", .torchtitan = "dim", .other_names = "d_model n_embd embed_dim embedding_dim"},
+    {RIPSTOP_KEY(model, intermediate_size), .range = {1, 1 << 22}, .default_text = "preset's",
+     .doc = "Width of the feed-forward layer.",
+     .hugging_face = "intermediate_size", .torchtitan = "hidden_dim", .other_names = "ffn_dim d_ff ffn_hidden_size"},
+    {RIPSTOP_KEY(model, num_hidden_layers), .range = {1, 1 << 12}, .default_text = "preset's",
+     .doc = "Blocks.",
+     .hugging_face = "num_hidden_layers", .torchtitan = "n_layers", .other_names = "num_layers layers n_layer"},
+    {RIPSTOP_KEY(model, num_attention_heads), .range = {1, 1 << 20}, .default_text = "preset's",
+     .doc = "Query heads; divides `hidden_size`.",
+     .hugging_face = "num_attention_heads", .torchtitan = "n_heads", .other_names = "num_heads heads n_head"},
+    {RIPSTOP_KEY(model, num_key_value_heads), .range = {1, 1 << 20}, .default_text = "preset's, else the query heads",
+     .doc = "Key-value heads; divides the query heads.",
+     .hugging_face = "num_key_value_heads", .torchtitan = "n_kv_heads", .other_names = "kv_heads num_query_groups"},
+    {RIPSTOP_KEY(model, vocab_size), .range = {1, 1 << 24}, .default_text = "preset's, else the data set's",
+     .doc = "At least that of the data set's tokenizer.",
+     .hugging_face = "vocab_size", .torchtitan = "vocab_size", .other_names = "vocabulary_size n_vocab"},
+    {RIPSTOP_KEY(model, max_position_embeddings), .range = {1, 1 << 30},
+     .default_text = "preset's, else `data.sequence_length`", .unit = "tokens",
+     .doc = "The longest sequence the model is made for.",
+     .hugging_face = "max_position_embeddings", .torchtitan = "max_seq_len", .other_names = "n_ctx n_positions block_size context_length"},
+    {RIPSTOP_KEY(model, rms_norm_eps), .range = {0, 1, true},
+     .doc = "Added to the mean square in RMSNorm.",
+     .hugging_face = "rms_norm_eps", .torchtitan = "norm_eps", .other_names = "layer_norm_eps"},
+    {RIPSTOP_KEY(model, rope_theta), .range = {0, 1e12, true},
+     .doc = "Base of the rotary embedding.",
+     .hugging_face = "rope_theta", .torchtitan = "rope_theta", .other_names = "rotary_base rope_base"},
+    {RIPSTOP_KEY(model, tie_word_embeddings), .default_text = "preset's, else `false`",
+     .doc = "The head reads the embedding's weight.",
+     .hugging_face = "tie_word_embeddings", .torchtitan = "enable_weight_tying", .other_names = "tied tie_embeddings"},
+    {RIPSTOP_KEY(model, initializer_range), .range = {0, 10},
+     .doc = "Standard deviation of the initial weights; 0: 1 / sqrt(`hidden_size`).",
+     .hugging_face = "initializer_range", .other_names = "init_std initializer_std"},
+
+    {RIPSTOP_KEY(mesh, replicate), .range = {1, kManyRanks}, .may_change_on_resume = true, .unit = "ranks",
+     .doc = "Copies of the model that differ in data alone (DDP); above 1 beside `fsdp` it is hybrid sharding.",
+     .torchtitan = "parallelism.data_parallel_replicate_degree",
+     .other_names = "dp_replicate data_parallel_size dp ddp"},
+    {RIPSTOP_KEY(mesh, fsdp), .range = {1, kManyRanks}, .may_change_on_resume = true, .none_is_auto = true, .unit = "ranks",
+     .doc = "Ranks that share the weights, gradients and moments; `auto`: all that the other two axes leave.",
+     .hugging_face = "fsdp", .torchtitan = "parallelism.data_parallel_shard_degree",
+     .other_names = "dp_shard fsdp_size zero sharding_strategy"},
+    {RIPSTOP_KEY(mesh, tensor), .range = {1, kManyRanks}, .may_change_on_resume = true, .unit = "ranks",
+     .doc = "Ranks that compute one layer together, inside a node; divides both kinds of heads.",
+     .hugging_face = "tp_size", .torchtitan = "parallelism.tensor_parallel_degree",
+     .other_names = "tp tensor_parallel tensor_model_parallel_size tensor_parallel_size"},
+    {RIPSTOP_KEY(mesh, allow_tensor_across_nodes), .may_change_on_resume = true,
+     .doc = "Accept tensor groups that span nodes."},
+    {RIPSTOP_KEY(mesh, overlap_tensor), .may_change_on_resume = true, .none_is_auto = true,
+     .doc = "Split matrix products so that their communication overlaps.",
+     .torchtitan = "parallelism.enable_async_tensor_parallel", .other_names = "async_tp tp_comm_overlap"},
+
+    {RIPSTOP_KEY(data, directory), .presence = Presence::kRequired, .may_change_on_resume = true,
+     .doc = "What `ripstop prepare` wrote; compared by content on resume.",
+     .hugging_face = "dataset_name", .torchtitan = "training.dataset_path", .other_names = "data_dir data_path dataset train_file"},
+    {RIPSTOP_KEY(data, sequence_length), .presence = Presence::kRequired, .range = {2, 1 << 30}, .unit = "tokens",
+     .doc = "Tokens of a pack. Documents are cut to it; a summary is only where it alone is longer.",
+     .hugging_face = "max_seq_length max_length", .torchtitan = "training.seq_len",
+     .other_names = "seq_length context_length block_size model_max_length max_source_length"},
+    {RIPSTOP_KEY(data, pack),
+     .doc = "Several examples in a pack; attention stays inside each.",
+     .hugging_face = "packing", .other_names = "sample_packing pack_sequences"},
+    {RIPSTOP_KEY(data, loss_on),
+     .doc = "Which tokens count: the summary's, or the document's too.",
+     .hugging_face = "completion_only_loss", .other_names = "train_on_inputs loss_mask"},
+    {RIPSTOP_KEY(data, shuffle_seed), .range = {0, kLargestSeed}, .default_text = "`run.seed`",
+     .doc = "Of the sample order.",
+     .hugging_face = "data_seed", .other_names = "shuffle sampler_seed"},
+
+    {RIPSTOP_KEY(train, steps), .presence = Presence::kOptional, .range = {1, kManySteps}, .unit = "steps",
+     .doc = "Optimizer steps of the whole run. Either this or `epochs`.",
+     .hugging_face = "max_steps", .torchtitan = "training.steps", .other_names = "num_steps iterations total_steps train_steps max_iters"},
+    {RIPSTOP_KEY(train, epochs), .presence = Presence::kOptional, .range = {1, 1e6}, .unit = "epochs",
+     .doc = "Passes over the data, in place of `steps`.",
+     .hugging_face = "num_train_epochs", .other_names = "num_epochs max_epochs"},
+    {RIPSTOP_KEY(train, global_batch_sequences), .presence = Presence::kRequired, .range = {1, 1 << 30}, .unit = "packs",
+     .doc = "Packs of one optimizer step over all ranks.",
+     .torchtitan = "training.global_batch_size", .other_names = "batch_size train_batch_size total_batch_size"},
+    {RIPSTOP_KEY(train, micro_batch_sequences), .range = {1, 1 << 30}, .may_change_on_resume = true, .none_is_auto = true,
+     .unit = "packs",
+     .doc = "Packs that a tensor group computes at once; what is left of the global batch is accumulated.",
+     .hugging_face = "per_device_train_batch_size", .torchtitan = "training.local_batch_size",
+     .other_names = "micro_batch_size train_micro_batch_size_per_gpu device_batch_size"},
+    {RIPSTOP_KEY(train, recompute), .may_change_on_resume = true,
+     .doc = "Compute activations again in backward, to save memory; `selective` and `full` are not in this version.",
+     .hugging_face = "gradient_checkpointing", .torchtitan = "activation_checkpoint.mode",
+     .other_names = "activation_checkpointing recompute_granularity checkpoint_activations"},
+    {RIPSTOP_KEY(train, reshard_after_forward),
+     .doc = "Free gathered weights between forward and backward (ZeRO-3); `false` keeps them (ZeRO-2).",
+     .hugging_face = "fsdp_reshard_after_forward", .torchtitan = "parallelism.fsdp_reshard_after_forward",
+     .other_names = "zero_stage"},
+    {RIPSTOP_KEY(train, validate_every), .range = {0, kManySteps}, .unit = "steps",
+     .doc = "Steps between validations; 0: off.",
+     .hugging_face = "eval_steps", .torchtitan = "validation.freq", .other_names = "eval_every eval_interval val_interval eval_strategy"},
+    {RIPSTOP_KEY(train, max_grad_norm), .range = {0, 1e12},
+     .doc = "Gradients of a larger norm are scaled down to it; 0: off.",
+     .hugging_face = "max_grad_norm", .torchtitan = "training.max_norm", .other_names = "grad_clip clip_grad gradient_clip_val clip"},
+
+    {RIPSTOP_KEY(optimizer, learning_rate), .presence = Presence::kRequired, .range = {0, 1000, true},
+     .doc = "The highest of the schedule. Fine-tuning wants about 2e-5, training from scratch 20 times that.",
+     .hugging_face = "learning_rate", .torchtitan = "optimizer.lr", .other_names = "lr max_lr base_lr"},
+    {RIPSTOP_KEY(optimizer, betas), .range = {0, 1, false, true},
+     .doc = "Decay of AdamW's two moments.",
+     .hugging_face = "adam_beta1 adam_beta2", .torchtitan = "optimizer.beta1 optimizer.beta2", .other_names = "beta"},
+    {RIPSTOP_KEY(optimizer, epsilon), .range = {0, 1, true},
+     .doc = "Added to the root of the second moment.",
+     .hugging_face = "adam_epsilon", .torchtitan = "optimizer.eps", .other_names = "adam_eps"},
+    {RIPSTOP_KEY(optimizer, weight_decay), .range = {0, 1000},
+     .doc = "Decoupled from the gradient; matrices only, unless `decay_norms`.",
+     .hugging_face = "weight_decay", .torchtitan = "optimizer.weight_decay", .other_names = "wd decay"},
+    {RIPSTOP_KEY(optimizer, decay_norms),
+     .doc = "Decay the weights of the norms as well."},
+
+    {RIPSTOP_KEY(schedule, kind),
+     .doc = "How the learning rate falls after the warm-up.",
+     .hugging_face = "lr_scheduler_type", .torchtitan = "lr_scheduler.decay_type", .other_names = "scheduler lr_schedule lr_decay_style"},
+    {RIPSTOP_KEY(schedule, warmup_steps), .range = {0, kManySteps}, .unit = "steps",
+     .doc = "The rate rises linearly; step s of the warm-up has s / `warmup_steps` of it.",
+     .hugging_face = "warmup_steps", .torchtitan = "lr_scheduler.warmup_steps", .other_names = "warmup lr_warmup warmup_iters"},
+    {RIPSTOP_KEY(schedule, minimum_ratio), .range = {0, 1},
+     .doc = "The last rate as a share of the highest.",
+     .hugging_face = "min_lr_rate", .torchtitan = "lr_scheduler.min_lr_factor", .other_names = "min_lr min_lr_ratio lr_min minimum_lr"},
+
+    {RIPSTOP_KEY(precision, compute),
+     .doc = "Of weights and activations while they are used; master weights and moments are float32.",
+     .hugging_face = "bf16", .torchtitan = "training.mixed_precision_param", .other_names = "dtype fp16 torch_dtype mixed_precision"},
+    {RIPSTOP_KEY(precision, reduce),
+     .doc = "In which gradients travel between ranks; the sum is float32.",
+     .torchtitan = "training.mixed_precision_reduce", .other_names = "reduce_dtype grad_reduce_in_fp32"},
+
+    {RIPSTOP_KEY(checkpoint, every_steps), .range = {0, kManySteps}, .may_change_on_resume = true, .unit = "steps",
+     .doc = "Steps between checkpoints; 0: only at the end and when asked to stop.",
+     .hugging_face = "save_steps", .torchtitan = "checkpoint.interval", .other_names = "save_every checkpoint_every save_interval"},
+    {RIPSTOP_KEY(checkpoint, keep), .range = {0, 1e6}, .may_change_on_resume = true, .unit = "checkpoints",
+     .doc = "The newest that stay, the best beside them; 0: all.",
+     .hugging_face = "save_total_limit", .torchtitan = "checkpoint.keep_latest_k", .other_names = "keep_last max_to_keep"},
+    {RIPSTOP_KEY(checkpoint, keep_best), .may_change_on_resume = true,
+     .doc = "What decides which checkpoint is the best one; `rougeL` needs `generation.validate_examples`.",
+     .hugging_face = "metric_for_best_model", .other_names = "load_best_model_at_end save_best"},
+    {RIPSTOP_KEY(checkpoint, asynchronous), .may_change_on_resume = true,
+     .doc = "Write while training goes on; this version waits for every save.",
+     .torchtitan = "checkpoint.async_mode", .other_names = "async_save async"},
+
+    {RIPSTOP_KEY(generation, num_beams), .range = {1, 1024},
+     .doc = "Beams of the search; 1: greedy, as this version always is.",
+     .hugging_face = "num_beams generation_num_beams", .other_names = "beam_size beams"},
+    {RIPSTOP_KEY(generation, length_penalty), .range = {-100, 100},
+     .doc = "Exponent of the length by which a beam's score is divided. Not in this version.",
+     .hugging_face = "length_penalty", .other_names = "len_penalty"},
+    {RIPSTOP_KEY(generation, no_repeat_ngram_size), .range = {0, 1 << 20}, .unit = "tokens",
+     .doc = "No run of so many tokens appears twice; 0: off. Not in this version.",
+     .hugging_face = "no_repeat_ngram_size"},
+    {RIPSTOP_KEY(generation, max_new_tokens), .range = {1, 1 << 30}, .unit = "tokens",
+     .doc = "The longest summary.",
+     .hugging_face = "max_new_tokens generation_max_length", .other_names = "max_length max_target_length max_tokens"},
+    {RIPSTOP_KEY(generation, validate_examples), .range = {0, 1e9}, .unit = "documents",
+     .doc = "ROUGE on so many validation documents at each validation; 0: off.",
+     .hugging_face = "predict_with_generate", .other_names = "max_eval_samples"},
+
+    {RIPSTOP_KEY(log, every_steps), .range = {1, kManySteps}, .may_change_on_resume = true, .unit = "steps",
+     .doc = "Steps between lines on the screen; metrics.jsonl has every step.",
+     .hugging_face = "logging_steps", .torchtitan = "metrics.log_freq", .other_names = "log_every log_interval print_freq"},
+    {RIPSTOP_KEY(log, tensorboard), .may_change_on_resume = true,
+     .doc = "Write event files for TensorBoard as well. Not in this version.",
+     .hugging_face = "report_to", .torchtitan = "metrics.enable_tensorboard", .other_names = "wandb logging_dir"},
+};
+// clang-format on
+#undef RIPSTOP_KEY
+
+constexpr std::string_view kSections[] = {"run",        "model",      "mesh",     "data",
+                                          "train",      "optimizer",  "schedule", "precision",
+                                          "checkpoint", "generation", "log"};
+
+}  // namespace
+
+std::string_view to_string(DeviceChoice value) {
+  return kDeviceWords[static_cast<size_t>(value)];
+}
+std::string_view to_string(LossOn value) {
+  return kLossOnWords[static_cast<size_t>(value)];
+}
+std::string_view to_string(Recompute value) {
+  return kRecomputeWords[static_cast<size_t>(value)];
+}
+std::string_view to_string(ScheduleKind value) {
+  return kScheduleWords[static_cast<size_t>(value)];
+}
+std::string_view to_string(FloatChoice value) {
+  return kFloatWords[static_cast<size_t>(value)];
+}
+std::string_view to_string(KeepBest value) {
+  return kKeepBestWords[static_cast<size_t>(value)];
+}
+
+std::string ConfigKey::path() const {
+  return fmt::format("{}.{}", section, name);
+}
+
+std::span<const ConfigKey> config_keys() {
+  return kKeys;
+}
+std::span<const std::string_view> config_sections() {
+  return kSections;
+}
+
+const ConfigKey* find_config_key(std::string_view section, std::string_view name) {
+  for (const ConfigKey& key : kKeys)
+    if (key.section == section && key.name == name) return &key;
+  return nullptr;
+}
+
+}  // namespace ripstop

@@ -1,0 +1,86 @@
+// The one table of config keys.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "train/config/run_config.h"
+
+namespace ripstop {
+
+/// One of a few words, stored in an enum.
+struct ChoiceField {
+  std::span<const std::string_view> words;  ///< in the order of the enum's values
+  void* value;
+  int (*get)(const void* value);
+  void (*set)(void* value, int index);
+};
+
+/// Where a key's value is stored: a pointer into a RunConfig.
+using Field = std::variant<bool*, int64_t*, double*, std::string*, std::optional<int64_t>*,
+                           std::optional<bool>*, std::array<double, 2>*, ChoiceField>;
+
+/// The values a number may have.
+struct ValueRange {
+  double least = 0;
+  double most = std::numeric_limits<double>::infinity();
+  bool above_least = false;  ///< `least` itself is refused
+  bool below_most = false;   ///< `most` itself is refused
+};
+
+enum class Presence {
+  kDefault,   ///< may be left out
+  kRequired,  ///< must be given
+  kOptional,  ///< may be left out, and then has no value and is not written
+};
+
+struct ConfigKey {
+  std::string_view section;
+  std::string_view name;
+  Field (*field)(RunConfig& config);
+  Presence presence = Presence::kDefault;
+  ValueRange range = {};
+  bool may_change_on_resume = false;
+  bool none_is_auto = false;           ///< an optional that is written "auto" when it has no value
+  std::string_view default_text = {};  ///< shown in place of the struct's default
+  std::string_view unit = {};          ///< empty: none
+  std::string_view doc = {};           ///< one sentence, Markdown
+  std::string_view hugging_face = {};  ///< names there, separated by spaces
+  std::string_view torchtitan = {};    ///< names there, separated by spaces
+  std::string_view other_names = {};   ///< further names people try, for did-you-mean alone
+
+  /// "train.steps".
+  std::string path() const;
+};
+
+/// Every key, in the order of the file.
+std::span<const ConfigKey> config_keys();
+
+/// The section names, in the order of the file.
+std::span<const std::string_view> config_sections();
+
+/// The key of that section and name, or null.
+const ConfigKey* find_config_key(std::string_view section, std::string_view name);
+
+/// What to say about a key that does not exist: "did you mean 'optimizer.learning_rate'?", or the section's
+/// keys.
+std::string suggest_config_key(std::string_view section, std::string_view name);
+
+/// The same for a section that does not exist.
+std::string suggest_config_section(std::string_view section);
+
+/// The value as TOML; "" for an optional without a value. `config` is not changed.
+std::string value_as_toml(const ConfigKey& key, RunConfig& config);
+
+/// The text between quotes, escaped as TOML wants it.
+std::string toml_string(std::string_view text);
+
+/// "an integer", "one of \"auto\", \"cpu\", \"cuda\"", ...: for messages.
+std::string expected_type(const ConfigKey& key);
+
+}  // namespace ripstop

@@ -1,0 +1,277 @@
+// From entries to a checked config: presets, types, ranges, and the rules that span several keys.
+#include "train/config/run_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <sstream>
+
+#include "model/core/error.h"
+#include "train/config/config_entries.h"
+#include "train/config/step_range.h"
+
+namespace ripstop {
+namespace {
+
+constexpr size_t kMostBytesRead = (size_t{1} << 20) + 1;  // one more than is accepted
+constexpr size_t kLongestStringBytes = 4096;
+
+[[noreturn]] void refuse(const std::string& where, const std::string& what, const std::string& hint = {}) {
+  throw Error(ExitCode::kUsage, where + ": " + what, hint);
+}
+
+std::string read_text(const std::string& path) {
+  if (path.empty()) throw Error(ExitCode::kUsage, "config file is required", "ripstop train CONFIG.toml");
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error))
+    fail(ExitCode::kUsage, "config {} is a directory, expected a TOML file", path);
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) fail(ExitCode::kUsage, "cannot open config {}: {}", path, std::strerror(errno));
+  std::string text(kMostBytesRead, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad()) fail(ExitCode::kUsage, "cannot read config {}: {}", path, std::strerror(errno));
+  text.resize(static_cast<size_t>(file.gcount()));
+  return text;
+}
+
+// Writes one entry's value into its field, or refuses it.
+class Assigner {
+ public:
+  explicit Assigner(const ConfigEntry& entry) : entry_(entry) {}
+
+  void operator()(bool* field) const { *field = value_as<bool>(); }
+  void operator()(int64_t* field) const {
+    *field = value_as<int64_t>();
+    check_range(static_cast<double>(*field));
+  }
+  void operator()(double* field) const {
+    const auto* integer = std::get_if<int64_t>(&entry_.value);
+    *field = integer != nullptr ? static_cast<double>(*integer) : value_as<double>();
+    check_range(*field);
+  }
+  void operator()(std::string* field) const {
+    const std::string& value = value_as<std::string>();
+    if (value.size() > kLongestStringBytes)
+      refuse(entry_.where, fmt::format("'{}' is longer than {} bytes", path(), kLongestStringBytes));
+    for (const char c : value)
+      if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
+        refuse(entry_.where, fmt::format("'{}' holds a control character", path()));
+    *field = value;
+  }
+  void operator()(std::array<double, 2>* field) const {
+    const std::vector<double>& values = value_as<std::vector<double>>();
+    if (values.size() != field->size()) refuse_type();
+    for (const double value : values) check_range(value);
+    std::copy(values.begin(), values.end(), field->begin());
+  }
+  void operator()(ChoiceField field) const {
+    const auto word = std::find(field.words.begin(), field.words.end(), value_as<std::string>());
+    if (word == field.words.end()) refuse_type();
+    field.set(field.value, static_cast<int>(word - field.words.begin()));
+  }
+  template <class T>
+  void operator()(std::optional<T>* field) const {
+    if (entry_.key->none_is_auto && entry_.value == ConfigValue("auto")) {
+      field->reset();
+      return;
+    }
+    T value{};
+    (*this)(&value);
+    *field = value;
+  }
+
+ private:
+  std::string path() const { return entry_.key->path(); }
+
+  template <class T>
+  const T& value_as() const {
+    const T* value = std::get_if<T>(&entry_.value);
+    if (value == nullptr) refuse_type();
+    return *value;
+  }
+
+  void check_range(double value) const {
+    const ValueRange& range = entry_.key->range;
+    const bool low = range.above_least ? !(value > range.least) : !(value >= range.least);
+    const bool high = range.below_most ? !(value < range.most) : !(value <= range.most);
+    if (std::isfinite(value) && !low && !high) return;
+    refuse(entry_.where, fmt::format("'{}' must be {} {} and {} {}, got {}", path(),
+                                     range.above_least ? "above" : "at least", range.least,
+                                     range.below_most ? "below" : "at most", range.most, entry_.shown));
+  }
+
+  [[noreturn]] void refuse_type() const {
+    refuse(entry_.where,
+           fmt::format("'{}' must be {}, got {}", path(), expected_type(*entry_.key), entry_.shown));
+  }
+
+  const ConfigEntry& entry_;
+};
+
+// The entries of one config, and the rules that span several keys.
+class Resolver {
+ public:
+  Resolver(std::vector<ConfigEntry> entries, std::string name)
+      : entries_(std::move(entries)), name_(std::move(name)) {}
+
+  RunConfig resolve() {
+    take_preset();
+    for (const ConfigEntry& entry : entries_) std::visit(Assigner(entry), entry.key->field(config_));
+    check_required();
+    if (!given("data.shuffle_seed")) config_.data.shuffle_seed = config_.run.seed;
+    resolve_model();
+    check_train();
+    check_profile_steps();
+    if (config_.checkpoint.keep_best == KeepBest::kRougeL && config_.generation.validate_examples == 0)
+      refuse(where("checkpoint.keep_best"), "'checkpoint.keep_best' = \"rougeL\" needs summaries to score",
+             "set generation.validate_examples, such as 100");
+    if (config_.checkpoint.keep_best == KeepBest::kRougeL && config_.train.validate_every == 0)
+      refuse(where("checkpoint.keep_best"), "'checkpoint.keep_best' = \"rougeL\" is decided at validations",
+             "set train.validate_every, such as 500");
+    return config_;
+  }
+
+ private:
+  const ConfigEntry* given(std::string_view path) const {
+    for (const ConfigEntry& entry : entries_)
+      if (entry.key->path() == path) return &entry;
+    return nullptr;
+  }
+
+  std::string where(std::string_view path) const {
+    const ConfigEntry* entry = given(path);
+    return entry != nullptr ? entry->where : name_;
+  }
+
+  // The preset's sizes come first, so that a size beside it overrides, wherever it stands in the file.
+  void take_preset() {
+    const ConfigEntry* entry = given("model.preset");
+    if (entry == nullptr) return;
+    std::string word;
+    Assigner{*entry}(&word);
+    const ModelPreset* preset = find_model_preset(word);
+    if (preset == nullptr) {
+      std::string names;
+      for (const ModelPreset& each : model_presets())
+        names += (names.empty() ? "" : ", ") + std::string(each.name);
+      refuse(entry->where, fmt::format("unknown model.preset \"{}\"", word), "the presets are " + names);
+    }
+    static_cast<ModelConfig&>(config_.model) = preset->config;
+  }
+
+  void check_required() const {
+    for (const ConfigKey& key : config_keys()) {
+      if (key.presence != Presence::kRequired) continue;
+      const ConfigEntry* entry = given(key.path());
+      if (entry == nullptr)
+        refuse(name_, fmt::format("'{}' is required", key.path()),
+               fmt::format("{} = {} under [{}]", key.name, expected_type(key), key.section));
+      if (entry->value == ConfigValue(""))
+        refuse(entry->where, fmt::format("'{}' must not be empty", key.path()));
+    }
+  }
+
+  void resolve_model() {
+    ModelSection& model = config_.model;
+    if (!model.pretrained.empty()) {
+      for (const ConfigEntry& entry : entries_)
+        if (entry.key->section == "model" && entry.key->name != "pretrained")
+          refuse(entry.where, fmt::format("'{}' cannot stand beside 'model.pretrained'", entry.key->path()),
+                 "the sizes come from its config.json");
+      return;
+    }
+    if (model.preset.empty() && !given("model.hidden_size"))
+      refuse(name_, "[model] says neither pretrained, preset nor sizes", "as in preset = \"15m\"");
+    for (const char* path : {"model.hidden_size", "model.intermediate_size", "model.num_hidden_layers",
+                             "model.num_attention_heads"})
+      if (model.preset.empty() && !given(path))
+        refuse(name_, fmt::format("'{}' is required where there is no preset", path));
+    if (model.num_key_value_heads == 0) model.num_key_value_heads = model.num_attention_heads;
+    if (model.max_position_embeddings == 0) model.max_position_embeddings = config_.data.sequence_length;
+    check_model_sizes();
+    check_heads_over_tensor();
+  }
+
+  void check_model_sizes() const {
+    const ModelSection& model = config_.model;
+    ModelConfig sizes = model;
+    if (sizes.vocab_size == 0) sizes.vocab_size = 1;  // the data set's, not known yet
+    try {
+      validate(sizes);
+    } catch (const Error& error) {
+      const std::string text = error.what();
+      refuse(where("model." + text.substr(0, text.find(' '))), "model." + text);
+    }
+    if (config_.data.sequence_length > model.max_position_embeddings)
+      refuse(where("data.sequence_length"),
+             fmt::format("data.sequence_length {} exceeds model.max_position_embeddings {}",
+                         config_.data.sequence_length, model.max_position_embeddings),
+             "shorten the sequences, or raise it for a model trained from scratch");
+  }
+
+  void check_heads_over_tensor() const {
+    const int64_t heads = config_.model.num_attention_heads;
+    const int64_t key_value_heads = config_.model.num_key_value_heads;
+    const int64_t tensor = config_.mesh.tensor;
+    if (heads % tensor == 0 && key_value_heads % tensor == 0) return;
+    std::string fitting;
+    const int64_t largest = std::gcd(heads, key_value_heads);
+    for (int64_t size = 1; size <= largest; ++size)
+      if (largest % size == 0) fitting += (fitting.empty() ? "" : ", ") + std::to_string(size);
+    throw Error(ExitCode::kResources,
+                fmt::format("{}: mesh.tensor {} does not divide {} query and {} key-value heads",
+                            where("mesh.tensor"), tensor, heads, key_value_heads),
+                "sizes that work: " + fitting);
+  }
+
+  void check_train() const {
+    const TrainSection& train = config_.train;
+    if (train.steps && train.epochs)
+      refuse(where("train.epochs"), "'train.steps' and 'train.epochs' are both given", "keep one of them");
+    if (!train.steps && !train.epochs)
+      refuse(name_, "'train.steps' or 'train.epochs' is required", "steps = 1000 under [train]");
+    if (train.steps && config_.schedule.warmup_steps > *train.steps)
+      refuse(where("schedule.warmup_steps"), fmt::format("schedule.warmup_steps {} exceeds train.steps {}",
+                                                         config_.schedule.warmup_steps, *train.steps));
+    if (train.micro_batch_sequences && *train.micro_batch_sequences > train.global_batch_sequences)
+      refuse(where("train.micro_batch_sequences"),
+             fmt::format("train.micro_batch_sequences {} exceeds train.global_batch_sequences {}",
+                         *train.micro_batch_sequences, train.global_batch_sequences));
+  }
+
+  void check_profile_steps() const {
+    const std::string at = where("run.profile_steps");
+    const std::optional<int64_t>& steps = config_.train.steps;
+    try {
+      const StepRange range = parse_step_range(config_.run.profile_steps);
+      if (steps && range.last > *steps)
+        fail(ExitCode::kUsage, "'run.profile_steps' ends at step {}, train.steps is {}", range.last, *steps);
+    } catch (const Error& error) {
+      refuse(at, error.what());
+    }
+  }
+
+  std::vector<ConfigEntry> entries_;
+  std::string name_;
+  RunConfig config_;
+};
+
+}  // namespace
+
+RunConfig load_run_config(const std::string& path, std::span<const std::string> overrides) {
+  return parse_run_config(read_text(path), path, overrides);
+}
+
+RunConfig parse_run_config(std::string_view toml, const std::string& name,
+                           std::span<const std::string> overrides) {
+  return Resolver(read_config_entries(toml, name, overrides), name).resolve();
+}
+
+}  // namespace ripstop

@@ -1,0 +1,225 @@
+#include "train/machine/machine.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "model/device/cuda_machine.h"
+#include "model/kernels/cpu/processor.h"
+
+namespace ripstop {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string first_line(const fs::path& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+std::optional<int64_t> whole_number(const std::string& text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end == text.data()) return std::nullopt;
+  return value;
+}
+
+// "Key<spaces>: value" files: /proc/cpuinfo and /proc/meminfo. The first of the keys that is there.
+std::string proc_value(const char* path, std::initializer_list<std::string> keys) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    const size_t colon = line.find(':');
+    if (colon == std::string::npos) continue;
+    std::string key = line.substr(0, colon);
+    key.erase(key.find_last_not_of(" \t") + 1);
+    if (std::find(keys.begin(), keys.end(), key) == keys.end()) continue;
+    const size_t begin = line.find_first_not_of(" \t", colon + 1);
+    return begin == std::string::npos ? "" : line.substr(begin);
+  }
+  return "";
+}
+
+int64_t meminfo_bytes(const std::string& key) {
+  return whole_number(proc_value("/proc/meminfo", {key})).value_or(0) * 1024;
+}
+
+// The folders of this process's control group, from its own up to the root, for controller `name` (version 1)
+// or the unified tree (version 2). In a container the root may be the group itself.
+std::vector<fs::path> cgroup_folders(const std::string& name) {
+  std::ifstream file("/proc/self/cgroup");
+  for (std::string line; std::getline(file, line);) {
+    const size_t first = line.find(':');
+    const size_t second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const bool unified = controllers.empty();
+    if (!unified && ("," + controllers + ",").find("," + name + ",") == std::string::npos) continue;
+    const fs::path root = unified ? "/sys/fs/cgroup" : "/sys/fs/cgroup/" + name;
+    if (!fs::exists(unified ? root / "cgroup.controllers" : root)) continue;
+    std::vector<fs::path> folders;
+    for (fs::path path = line.substr(second + 1); path.has_relative_path(); path = path.parent_path())
+      folders.push_back(root / path.relative_path());
+    folders.push_back(root);
+    return folders;
+  }
+  return {};
+}
+
+void look_at_memory_limit(Machine& machine) {
+  constexpr int64_t kNoLimit = int64_t{1} << 60;  // version 1 writes a huge number for none
+  for (const fs::path& folder : cgroup_folders("memory")) {
+    for (const auto& [limit_file, used_file] :
+         {std::pair{"memory.max", "memory.current"},
+          std::pair{"memory.limit_in_bytes", "memory.usage_in_bytes"}}) {
+      const std::optional<int64_t> limit = whole_number(first_line(folder / limit_file));
+      if (!limit || *limit >= kNoLimit || *limit >= machine.memory_limit_bytes.value_or(kNoLimit)) continue;
+      machine.memory_limit_bytes = limit;
+      machine.memory_limit_used_bytes = whole_number(first_line(folder / used_file));
+    }
+  }
+}
+
+void look_at_core_quota(Machine& machine) {
+  for (const fs::path& folder : cgroup_folders("cpu")) {
+    std::istringstream unified(first_line(folder / "cpu.max"));
+    double quota = 0;
+    double period = 0;
+    if (!(unified >> quota >> period)) {
+      quota = static_cast<double>(whole_number(first_line(folder / "cpu.cfs_quota_us")).value_or(-1));
+      period = static_cast<double>(whole_number(first_line(folder / "cpu.cfs_period_us")).value_or(0));
+    }
+    if (quota > 0 && period > 0)
+      machine.cores_quota = std::min(quota / period, machine.cores_quota.value_or(quota / period));
+  }
+}
+
+int64_t allowed_cores() {
+  // A mask of 1,024 is too small for the largest machines.
+  for (int count = 1024; count <= (1 << 18); count *= 2) {
+    cpu_set_t* set = CPU_ALLOC(static_cast<size_t>(count));
+    if (set == nullptr) return 0;
+    const size_t size = CPU_ALLOC_SIZE(static_cast<size_t>(count));
+    const bool done = sched_getaffinity(0, size, set) == 0;
+    const int64_t cores = done ? CPU_COUNT_S(size, set) : 0;
+    CPU_FREE(set);
+    if (done) return cores;
+  }
+  return 0;
+}
+
+std::optional<int64_t> free_bytes(const char* path) {
+  struct statvfs status {};
+  if (statvfs(path, &status) != 0) return std::nullopt;
+  return static_cast<int64_t>(status.f_bavail) * static_cast<int64_t>(status.f_frsize);
+}
+
+std::vector<std::pair<std::string, std::string>> launch_environment() {
+  std::vector<std::pair<std::string, std::string>> found;
+  for (const char* name :
+       {"SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_NNODES", "SLURM_NTASKS", "SLURM_STEP_NUM_TASKS",
+        "SLURM_PROCID", "SLURM_LOCALID", "SLURM_CPUS_PER_TASK", "SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU",
+        "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "OMP_NUM_THREADS", "OMP_PROC_BIND",
+        "OMP_PLACES", "TMPDIR"}) {
+    const char* value = std::getenv(name);
+    if (value != nullptr) found.emplace_back(name, value);
+  }
+  return found;
+}
+
+std::string variable(const Machine& machine, const std::string& name) {
+  for (const auto& [key, value] : machine.environment)
+    if (key == name) return value;
+  return "";
+}
+
+}  // namespace
+
+Machine look_at_machine() {
+  Machine machine;
+  utsname names{};
+  if (uname(&names) == 0) {
+    machine.host = names.nodename;
+    machine.system = fmt::format("{} {} {}", names.sysname, names.release, names.machine);
+  }
+  machine.processor = proc_value("/proc/cpuinfo", {"model name", "Model", "CPU part"});
+  machine.instruction_set = cpu_instruction_set();
+  machine.fast_bfloat16 = cpu_has_fast_bfloat16();
+  machine.cores = std::max<int64_t>(0, sysconf(_SC_NPROCESSORS_ONLN));
+  machine.cores_allowed = allowed_cores();
+  machine.memory_bytes = meminfo_bytes("MemTotal");
+  machine.memory_available_bytes = meminfo_bytes("MemAvailable");
+  look_at_memory_limit(machine);
+  look_at_core_quota(machine);
+  machine.shared_memory_free_bytes = free_bytes("/dev/shm");
+  machine.disk_free_bytes = free_bytes(".");
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur != RLIM_INFINITY)
+    machine.open_files_limit = static_cast<int64_t>(files.rlim_cur);
+  machine.environment = launch_environment();
+  return machine;
+}
+
+ResidentMemory resident_memory() {
+  const auto bytes = [](const char* key) {
+    return whole_number(proc_value("/proc/self/status", {key})).value_or(0) * 1024;
+  };
+  return {bytes("VmRSS"), bytes("VmHWM")};
+}
+
+int64_t usable_memory_bytes(const Machine& machine) {
+  return std::min(machine.memory_bytes, machine.memory_limit_bytes.value_or(machine.memory_bytes));
+}
+
+std::vector<std::string> complaints(const Machine& machine, int64_t ranks, int64_t ranks_here,
+                                    int64_t threads) {
+  std::vector<std::string> found;
+  const int64_t slurm_tasks = whole_number(variable(machine, "SLURM_STEP_NUM_TASKS")).value_or(1);
+  if (ranks == 1 && slurm_tasks > 1)
+    found.push_back(
+        fmt::format("srun started {} processes, but MPI sees one alone: MPI was built without Slurm's "
+                    "process management; try srun --mpi=pmix, or mpirun",
+                    slurm_tasks));
+  // Slurm binds each rank to cores of its own; one core shared by all is mpirun's and the container's doing.
+  if (machine.cores_allowed > 0 && threads > machine.cores_allowed)
+    found.push_back(fmt::format("{} threads a rank on {} cores that this rank may use: set OMP_NUM_THREADS",
+                                threads, machine.cores_allowed));
+  if (machine.cores > 0 && ranks_here * threads > machine.cores)
+    found.push_back(fmt::format("{} ranks x {} threads on {} cores: they will wait for each other",
+                                ranks_here, threads, machine.cores));
+  if (machine.cores_quota && *machine.cores_quota + 0.01 < static_cast<double>(ranks_here * threads))
+    found.push_back(fmt::format("the control group grants {:.1f} cores to {} ranks x {} threads",
+                                *machine.cores_quota, ranks_here, threads));
+  if (machine.cores_allowed == 1 && machine.cores > 1 && ranks_here == 1)
+    found.push_back(
+        fmt::format("this process may use 1 of {} cores: mpirun binds to a core unless told --bind-to none",
+                    machine.cores));
+  if (!machine.fast_bfloat16)
+    found.push_back(
+        "the processor has no bfloat16 products: precision.compute = \"bfloat16\" computes in float32");
+  constexpr int64_t kSharedMemoryARank = int64_t{8} << 20;
+  if (machine.shared_memory_free_bytes && *machine.shared_memory_free_bytes < kSharedMemoryARank * ranks_here)
+    found.push_back(
+        fmt::format("/dev/shm has {} MiB free, ranks of a node talk through it (docker run --shm-size=1g)",
+                    *machine.shared_memory_free_bytes >> 20));
+  constexpr int64_t kFewFiles = 256;
+  if (machine.open_files_limit && *machine.open_files_limit < kFewFiles)
+    found.push_back(fmt::format("only {} open files are allowed: ulimit -n 4096", *machine.open_files_limit));
+  constexpr int64_t kLittleDisk = int64_t{1} << 30;
+  if (machine.disk_free_bytes && *machine.disk_free_bytes < kLittleDisk)
+    found.push_back(fmt::format("{} MiB free on this disk", *machine.disk_free_bytes >> 20));
+  return found;
+}
+
+}  // namespace ripstop

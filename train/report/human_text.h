@@ -1,0 +1,17 @@
+// Numbers as people read them: durations, sizes, counts.
+#pragma once
+#include <cstdint>
+#include <string>
+
+namespace ripstop {
+
+/// "42s", "12m30s", "3h12m", "2d04h"; "?" for what is no time.
+std::string duration_text(double seconds);
+
+/// "512 B", "61.3 MiB", "64.0 GiB".
+std::string bytes_text(int64_t bytes);
+
+/// "1 example", "3 micro-batches": `noun` in the singular.
+std::string counted(int64_t number, const std::string& noun);
+
+}  // namespace ripstop

@@ -1,0 +1,269 @@
+// Events as lines of JSON, and back.
+#include "train/report/metrics_lines.h"
+
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "model/core/error.h"
+
+namespace ripstop {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+double now_seconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+// What is not finite has no place in JSON.
+Json number(double value) {
+  return std::isfinite(value) ? Json(value) : Json(nullptr);
+}
+Json number(std::optional<double> value) {
+  return value ? number(*value) : Json(nullptr);
+}
+
+Json to_json(const StepCost& cost) {
+  const MemoryBytes& memory = cost.memory;
+  const TrafficBytes& traffic = cost.traffic_per_step;
+  return {{"memory",
+           {{"weights", memory.weights},
+            {"gradients", memory.gradients},
+            {"optimizer", memory.optimizer},
+            {"activations", memory.activations},
+            {"communication", memory.communication},
+            {"workspace", memory.workspace},
+            {"total", memory.total}}},
+          {"traffic_per_step",
+           {{"replicate", traffic.replicate}, {"fsdp", traffic.fsdp}, {"tensor", traffic.tensor}}}};
+}
+
+Json to_json(const StartEvent& event) {
+  return {{"event", "start"},
+          {"step", event.step},
+          {"steps", event.steps},
+          {"argv", event.argv},
+          {"version", event.version},
+          {"git_commit", event.git_commit},
+          {"mesh",
+           {{"replicate", event.replicate},
+            {"fsdp", event.fsdp},
+            {"tensor", event.tensor},
+            {"hosts", event.hosts}}},
+          {"parameters", event.parameters},
+          {"flops_per_token", number(event.flops_per_token)},
+          {"flops_per_token_full_attention", number(event.flops_per_token_full_attention)},
+          {"flops_formula", event.flops_formula},
+          {"plan", to_json(event.plan)}};
+}
+
+Json to_json(const StepMetrics& event) {
+  return {{"event", "step"},
+          {"step", event.step},
+          {"tokens", event.tokens},
+          {"tokens_seen", event.tokens_seen},
+          {"loss", number(event.loss)},
+          {"grad_norm", number(event.grad_norm)},
+          {"learning_rate", number(event.learning_rate)},
+          {"step_seconds", number(event.step_seconds)},
+          {"tokens_per_second", number(event.tokens_per_second)},
+          {"model_flops_utilization", number(event.model_flops_utilization)},
+          {"model_flops_utilization_full_attention", number(event.model_flops_utilization_full_attention)},
+          {"peak_memory_bytes", event.peak_memory_bytes},
+          {"communication_exposed_seconds",
+           {{"replicate", number(event.communication_exposed_seconds_replicate)},
+            {"fsdp", number(event.communication_exposed_seconds_fsdp)},
+            {"tensor", number(event.communication_exposed_seconds_tensor)}}},
+          {"data_wait_seconds", number(event.data_wait_seconds)}};
+}
+
+Json to_json(const ValidationEvent& event) {
+  Json json{{"event", "validation"},      {"step", event.step},
+            {"loss", number(event.loss)}, {"perplexity", number(std::exp(event.loss))},
+            {"targets", event.targets},   {"seconds", number(event.seconds)},
+            {"best", event.best}};
+  if (event.rouge1) json["rouge1"] = number(event.rouge1);
+  if (event.rouge2) json["rouge2"] = number(event.rouge2);
+  if (event.rougeL) json["rougeL"] = number(event.rougeL);
+  return json;
+}
+
+Json to_json(const CheckpointEvent& event) {
+  return {{"event", "checkpoint"},
+          {"step", event.step},
+          {"path", event.path},
+          {"bytes", event.bytes},
+          {"seconds", number(event.seconds)}};
+}
+
+Json to_json(const WarningEvent& event) {
+  return {{"event", "warning"}, {"step", event.step}, {"text", event.text}};
+}
+
+Json to_json(const EndEvent& event) {
+  return {{"event", "end"},
+          {"step", event.step},
+          {"exit_code", event.exit_code},
+          {"planned", to_json(event.planned)},
+          {"measured", to_json(event.measured)},
+          {"resident", {{"before", event.resident_before_bytes}, {"peak", event.resident_peak_bytes}}},
+          {"seconds", number(event.seconds)}};
+}
+
+// A key's value, or the member's default where it is absent: other versions have other keys.
+template <class T>
+void take(const Json& json, const char* key, T& value) {
+  const auto found = json.find(key);
+  if (found == json.end()) return;
+  if constexpr (std::is_same_v<T, double>)
+    value = found->is_null() ? std::numeric_limits<double>::quiet_NaN() : found->get<double>();
+  else
+    value = found->get<T>();
+}
+
+void take(const Json& json, const char* key, std::optional<double>& value) {
+  const auto found = json.find(key);
+  if (found != json.end() && !found->is_null()) value = found->get<double>();
+}
+
+const Json& child(const Json& json, const char* key) {
+  static const Json kNothing = Json::object();
+  const auto found = json.find(key);
+  return found != json.end() && found->is_object() ? *found : kNothing;
+}
+
+void read(const Json& json, StepCost& cost) {
+  const Json& memory = child(json, "memory");
+  take(memory, "weights", cost.memory.weights);
+  take(memory, "gradients", cost.memory.gradients);
+  take(memory, "optimizer", cost.memory.optimizer);
+  take(memory, "activations", cost.memory.activations);
+  take(memory, "communication", cost.memory.communication);
+  take(memory, "workspace", cost.memory.workspace);
+  take(memory, "total", cost.memory.total);
+  const Json& traffic = child(json, "traffic_per_step");
+  take(traffic, "replicate", cost.traffic_per_step.replicate);
+  take(traffic, "fsdp", cost.traffic_per_step.fsdp);
+  take(traffic, "tensor", cost.traffic_per_step.tensor);
+}
+
+void read(const Json& json, StartEvent& event) {
+  take(json, "steps", event.steps);
+  take(json, "argv", event.argv);
+  take(json, "version", event.version);
+  take(json, "git_commit", event.git_commit);
+  const Json& mesh = child(json, "mesh");
+  take(mesh, "replicate", event.replicate);
+  take(mesh, "fsdp", event.fsdp);
+  take(mesh, "tensor", event.tensor);
+  take(mesh, "hosts", event.hosts);
+  take(json, "parameters", event.parameters);
+  take(json, "flops_per_token", event.flops_per_token);
+  take(json, "flops_per_token_full_attention", event.flops_per_token_full_attention);
+  take(json, "flops_formula", event.flops_formula);
+  read(child(json, "plan"), event.plan);
+}
+
+void read(const Json& json, StepMetrics& event) {
+  take(json, "tokens", event.tokens);
+  take(json, "tokens_seen", event.tokens_seen);
+  take(json, "loss", event.loss);
+  take(json, "grad_norm", event.grad_norm);
+  take(json, "learning_rate", event.learning_rate);
+  take(json, "step_seconds", event.step_seconds);
+  take(json, "tokens_per_second", event.tokens_per_second);
+  take(json, "model_flops_utilization", event.model_flops_utilization);
+  take(json, "model_flops_utilization_full_attention", event.model_flops_utilization_full_attention);
+  take(json, "peak_memory_bytes", event.peak_memory_bytes);
+  const Json& exposed = child(json, "communication_exposed_seconds");
+  take(exposed, "replicate", event.communication_exposed_seconds_replicate);
+  take(exposed, "fsdp", event.communication_exposed_seconds_fsdp);
+  take(exposed, "tensor", event.communication_exposed_seconds_tensor);
+  take(json, "data_wait_seconds", event.data_wait_seconds);
+}
+
+void read(const Json& json, ValidationEvent& event) {
+  take(json, "loss", event.loss);
+  take(json, "targets", event.targets);
+  take(json, "seconds", event.seconds);
+  take(json, "best", event.best);
+  take(json, "rouge1", event.rouge1);
+  take(json, "rouge2", event.rouge2);
+  take(json, "rougeL", event.rougeL);
+}
+
+void read(const Json& json, CheckpointEvent& event) {
+  take(json, "path", event.path);
+  take(json, "bytes", event.bytes);
+  take(json, "seconds", event.seconds);
+}
+
+void read(const Json& json, WarningEvent& event) {
+  take(json, "text", event.text);
+}
+
+void read(const Json& json, EndEvent& event) {
+  take(json, "exit_code", event.exit_code);
+  read(child(json, "planned"), event.planned);
+  read(child(json, "measured"), event.measured);
+  take(child(json, "resident"), "before", event.resident_before_bytes);
+  take(child(json, "resident"), "peak", event.resident_peak_bytes);
+  take(json, "seconds", event.seconds);
+}
+
+template <class Event>
+void add(const Json& json, std::vector<Event>& events) {
+  Event event;
+  take(json, "step", event.step);
+  take(json, "time", event.time);
+  read(json, event);
+  events.push_back(std::move(event));
+}
+
+// What nlohmann throws about text that is no event, as ours.
+[[noreturn]] void fail_line(const Json::exception& error) {
+  fail(ExitCode::kStorage, "not an event: {}", error.what());
+}
+
+}  // namespace
+
+template <class Event>
+std::string line_of(const Event& event) {
+  Json json = to_json(event);
+  json["time"] = event.time != 0 ? event.time : now_seconds();
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+template std::string line_of(const StartEvent&);
+template std::string line_of(const StepMetrics&);
+template std::string line_of(const ValidationEvent&);
+template std::string line_of(const CheckpointEvent&);
+template std::string line_of(const WarningEvent&);
+template std::string line_of(const EndEvent&);
+
+void add_line(const std::string& line, MetricsLog& log) {
+  try {
+    const Json json = Json::parse(line);
+    const std::string event = json.at("event").get<std::string>();
+    log.ended = event == "end";
+    if (event == "start") add(json, log.starts);
+    if (event == "step") add(json, log.steps);
+    if (event == "validation") add(json, log.validations);
+    if (event == "checkpoint") add(json, log.checkpoints);
+    if (event == "warning") add(json, log.warnings);
+    if (event == "end") add(json, log.ends);
+  } catch (const Json::exception& error) {
+    fail_line(error);
+  }
+}
+
+int64_t step_of_line(const std::string& line) {
+  try {
+    return Json::parse(line).value("step", int64_t{0});
+  } catch (const Json::exception& error) {
+    fail_line(error);
+  }
+}
+
+}  // namespace ripstop

@@ -1,0 +1,60 @@
+#include "train/run/run_report.h"
+
+#include "model/kernels/cpu/processor.h"
+#include "train/machine/version.h"
+#include "train/report/human_text.h"
+
+namespace ripstop {
+
+StepCost step_cost(const MemoryUse& memory, const DeviceMesh::AxisBytes& traffic) {
+  return {
+      .memory = {.weights = memory[MemoryCategory::kWeights],
+                 .gradients = memory[MemoryCategory::kGradients],
+                 .optimizer = memory[MemoryCategory::kOptimizer],
+                 .activations = memory[MemoryCategory::kActivations],
+                 .communication = memory[MemoryCategory::kCommunication],
+                 .workspace = memory[MemoryCategory::kWorkspace],
+                 .total = memory.total()},
+      .traffic_per_step = {.replicate = traffic.replicate, .fsdp = traffic.fsdp, .tensor = traffic.tensor}};
+}
+
+std::vector<std::string> header_lines(const RunConfig& config, const ResolvedRun& run,
+                                      const RunTarget& target, const DeviceMesh& mesh, const Device& device) {
+  const std::string idle =
+      run.idle_share > 0 ? fmt::format(", {:.1f}% idle", 100 * run.idle_share) : std::string();
+  return {
+      fmt::format("ripstop {} ({})  {}  {}", version(), git_commit(), device_name(device),
+                  cpu_instruction_set()),
+      mesh.describe(),
+      fmt::format("model: {} parameters, computing in {}", parameter_count(run.model),
+                  dtype_name(run.step.sharding.compute)),
+      fmt::format("step: {} of {} tokens; {} of {} on each of {}{}",
+                  counted(config.train.global_batch_sequences, "pack"), config.data.sequence_length,
+                  counted(run.micro_batches, "micro-batch"), run.step.sharding.sequences,
+                  counted(mesh.data_ranks(), "data rank"), idle),
+      fmt::format("plan for the fullest rank:\n{}", plan_text(run, target.device_memory_bytes)),
+  };
+}
+
+StartEvent start_event(const RunConfig& config, const ResolvedRun& run, const DeviceMesh& mesh,
+                       const std::vector<std::string>& argv, int64_t step, int64_t steps) {
+  const FlopsPerToken flops = training_flops_per_token(run.model, config.data.sequence_length);
+  StartEvent event;
+  event.step = step;
+  event.steps = steps;
+  event.argv = argv;
+  event.version = std::string(version());
+  event.git_commit = std::string(git_commit());
+  event.replicate = run.mesh.replicate;
+  event.fsdp = run.mesh.fsdp;
+  event.tensor = run.mesh.tensor;
+  event.hosts = mesh.hosts();
+  event.parameters = parameter_count(run.model);
+  event.flops_per_token = flops.causal;
+  event.flops_per_token_full_attention = flops.full_attention;
+  event.flops_formula = "6 P + 6 L C T (causal), 6 P + 12 L C T (full attention)";
+  event.plan = step_cost(run.memory(), run.plan.traffic_per_step);
+  return event;
+}
+
+}  // namespace ripstop

@@ -1,0 +1,42 @@
+#include "train/run/stop_signal.h"
+
+#include <unistd.h>
+
+#include <csignal>
+
+#include "model/core/error.h"
+
+namespace ripstop {
+namespace {
+
+// A handler can reach nothing but a global.
+volatile std::sig_atomic_t signals_seen = 0;
+
+constexpr int kSignals[] = {SIGTERM, SIGINT, SIGUSR1};
+
+// `timeout`, launchers and job scripts send one wish twice, to the process and to its group: a second SIGTERM
+// or SIGUSR1 must not cost the checkpoint that the first one asked for.
+void remember(int signal) {
+  if (signals_seen > 0 && signal == SIGINT) _exit(static_cast<int>(ExitCode::kRequeue));
+  signals_seen = 1;
+}
+
+}  // namespace
+
+StopSignal::StopSignal() {
+  signals_seen = 0;
+  struct sigaction action {};
+  action.sa_handler = remember;
+  action.sa_flags = SA_RESTART;
+  for (const int signal : kSignals) sigaction(signal, &action, nullptr);
+}
+
+StopSignal::~StopSignal() {
+  for (const int signal : kSignals) std::signal(signal, SIG_DFL);
+}
+
+bool StopSignal::requested() const {
+  return signals_seen > 0;
+}
+
+}  // namespace ripstop

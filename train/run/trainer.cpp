@@ -1,0 +1,273 @@
+// What happens in each step of a run, and between steps.
+#include <cmath>
+
+#include "parallel/agreement.h"
+#include "train/machine/machine.h"
+#include "train/report/human_text.h"
+#include "train/report/step_line.h"
+#include "train/run/trainer_run.h"
+#include "train/step/host_tokens.h"
+#include "train/step/lr_schedule.h"
+
+namespace ripstop {
+namespace {
+
+constexpr int64_t kSkipsInARow = 3;
+constexpr double kSmoothing = 0.05;  // of the step time that the time left is told by
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+}  // namespace
+
+ExitCode Trainer::Run::train() {
+  at_step_ = begun_at_step_ = state_.step;
+  if (validation_is_due()) validate_and_save();  // a stop came between step and validation
+  while (state_.step < steps_ && !stop_agreed_) {
+    if (!take_step()) break;
+    if (!stop_agreed_ && validation_is_due()) validate_and_save();
+    if (stop_agreed_) break;
+    const int64_t every = options_.config.checkpoint.every_steps;
+    if (every > 0 && state_.step % every == 0 && saved_step_ != state_.step) save();
+  }
+  if (saved_step_ != state_.step) save();
+  const bool finished = !stop_agreed_ || (state_.step >= steps_ && !validation_is_due());
+  const ExitCode code = finished ? ExitCode::kOk : ExitCode::kRequeue;
+  if (leads_) {
+    write_end(code);
+    say_end(code);
+  }
+  return code;
+}
+
+/// After so many steps, and after the last one; once.
+bool Trainer::Run::validation_is_due() const {
+  if (!validation_.any() || state_.step == 0 || state_.validated_step == state_.step) return false;
+  return state_.step == steps_ || state_.step % options_.config.train.validate_every == 0;
+}
+
+/// One optimizer step; false at the end of the data.
+bool Trainer::Run::take_step() {
+  const Clock::time_point begin = Clock::now();
+  const DeviceMesh::AxisBytes sent = mesh_.bytes_sent();
+  at_step_ = state_.step + 1;
+  mesh_.set_step(at_step_);
+  profiler_.before(at_step_);
+  waited_ = mesh_.seconds_waited();
+  double data_wait = 0;
+  const auto waiting = [&](auto&& body) {
+    const Clock::time_point since = Clock::now();
+    auto&& result = body();
+    data_wait += seconds_since(since);
+    return result;
+  };
+  const std::optional<LoaderStep> loaded = waiting([&] { return loader_->next_step(); });
+  if (!loaded) return false;
+  const double rate = options_.config.optimizer.learning_rate *
+                      learning_rate_factor(options_.config.schedule, state_.step + 1, steps_);
+  const StepResult result = step_->run(
+      resolved_.micro_batches,
+      [&](int64_t) { return waiting([&] { return host_tokens(loader_->next_batch()); }); }, rate,
+      state_.updates + 1, [&] { return stop_requested(); });
+
+  profiler_.after(at_step_);
+
+  state_.step += 1;
+  state_.updates += result.skipped ? 0 : 1;
+  state_.epoch = loaded->end.epoch;
+  state_.pack = loaded->end.pack;
+  state_.tokens += loaded->rows;
+  stop_agreed_ = result.stop_requests > 0;
+  const DeviceMesh::AxisBytes now = mesh_.bytes_sent();
+  step_traffic_ = {now.replicate - sent.replicate, now.fsdp - sent.fsdp, now.tensor - sent.tensor};
+  step_seconds_last_ = seconds_since(begin);
+  step_seconds_ = step_seconds_ > 0 ? (1 - kSmoothing) * step_seconds_ + kSmoothing * step_seconds_last_
+                                    : step_seconds_last_;
+  log_step(*loaded, result, rate, data_wait);
+  check_numerics(result);
+  return true;
+}
+
+void Trainer::Run::log_step(const LoaderStep& loaded, const StepResult& result, double rate,
+                            double data_wait) {
+  const DeviceMesh::AxisTotals waited = mesh_.seconds_waited();
+  for (const std::string& note : stream_.take_notes()) warn(note);
+  if (leads_) {
+    const double seconds = step_seconds_last_;
+    const StepMetrics metrics{.step = state_.step,
+                              .tokens = loaded.rows,
+                              .tokens_seen = state_.tokens,
+                              .loss = result.loss,
+                              .grad_norm = result.gradient_norm,
+                              .learning_rate = rate,
+                              .step_seconds = seconds,
+                              .tokens_per_second = static_cast<double>(loaded.rows) / seconds,
+                              .model_flops_utilization = std::nullopt,
+                              .model_flops_utilization_full_attention = std::nullopt,
+                              .peak_memory_bytes = measured_memory().total(),
+                              .communication_exposed_seconds_replicate = waited.replicate - waited_.replicate,
+                              .communication_exposed_seconds_fsdp = waited.fsdp - waited_.fsdp,
+                              .communication_exposed_seconds_tensor = waited.tensor - waited_.tensor,
+                              .data_wait_seconds = data_wait};
+    directory_->metrics().write(metrics);
+    const int64_t every = options_.config.log.every_steps;
+    if (every > 0 && (state_.step % every == 0 || state_.step == steps_ || state_.step == 1))
+      say(step_line(metrics, steps_, target_.device_memory_bytes,
+                    step_seconds_ * static_cast<double>(steps_ - state_.step)));
+  }
+}
+
+/// A step that was skipped once may be bad luck; several in a row do not mend themselves.
+void Trainer::Run::check_numerics(const StepResult& result) {
+  if (!result.skipped) skips_ = 0;
+  if (!result.skipped || result.targets == 0) return;  // a step without targets says nothing
+  ++skips_;
+  warn(fmt::format("step {}: loss or gradient is not finite, the update was skipped on all ranks",
+                   state_.step));
+  if (skips_ >= kSkipsInARow)
+    throw Error(ExitCode::kNumerics,
+                fmt::format("loss or gradient was not finite in {} steps in a row, the last being step {}",
+                            skips_, state_.step),
+                "lower optimizer.learning_rate, or go on from an earlier checkpoint");
+}
+
+/// A new best is saved at once: "best" must name a checkpoint that is there, and it says which one is best.
+/// So is a validation that came after its step's save, or it would be made again. Where a rank wants to stop,
+/// the time that is left is for the save, and the validation is made when the run goes on.
+void Trainer::Run::validate_and_save() {
+  const Clock::time_point begin = Clock::now();
+  const bool late = saved_step_ == state_.step;
+  const std::optional<ValidationScores> scores =
+      validation_.measure(*step_, ledger_, [&] { return stop_requested(); });
+  stop_agreed_ = !scores;
+  if (stop_agreed_) return;
+  const bool better = accept_scores(*scores, seconds_since(begin));
+  if (better || late) save();
+}
+
+/// Records the scores; true where they are the best so far and such checkpoints are kept.
+bool Trainer::Run::accept_scores(const ValidationScores& scores, double seconds) {
+  const KeepBest keep = options_.config.checkpoint.keep_best;
+  const double loss = scores.loss.mean();
+  const bool by_rouge = keep == KeepBest::kRougeL;
+  const double value = by_rouge ? scores.rouge->rouge_l.fmeasure : loss;
+  const auto beats = [&](const BestSoFar& best) {
+    return best.metric != to_string(keep) || (by_rouge ? value > best.value : value < best.value);
+  };
+  const bool better = keep != KeepBest::kNone && scores.loss.targets > 0 && std::isfinite(value) &&
+                      (!state_.best || beats(*state_.best));
+  if (better)
+    state_.best = BestSoFar{.metric = std::string(to_string(keep)), .value = value, .step = state_.step};
+  state_.validated_step = state_.step;
+  if (!leads_) return better;
+
+  ValidationEvent event;
+  event.step = state_.step;
+  event.loss = loss;
+  event.targets = static_cast<int64_t>(scores.loss.targets);
+  event.seconds = seconds;
+  event.best = better;
+  std::string rouge;
+  if (scores.rouge) {
+    event.rouge1 = scores.rouge->rouge1.fmeasure;
+    event.rouge2 = scores.rouge->rouge2.fmeasure;
+    event.rougeL = scores.rouge->rouge_l.fmeasure;
+    rouge = fmt::format("  rouge1 {:.4f}  rouge2 {:.4f}  rougeL {:.4f}", *event.rouge1, *event.rouge2,
+                        *event.rougeL);
+  }
+  directory_->metrics().write(event);
+  say(fmt::format("validation at step {}  loss {:.4f}  perplexity {:.2f}  {}{}  {:.1f}s{}", state_.step, loss,
+                  std::exp(loss), counted(event.targets, "target"), rouge, event.seconds,
+                  better ? "  best" : ""));
+  return better;
+}
+
+void Trainer::Run::save() {
+  const Clock::time_point begin = Clock::now();
+  do_and_agree(mesh_.world(), [&] {
+    if (!leads_) return;
+    directory_->lock().check_still_owned();
+    directory_->metrics().sync();
+  });
+  states_->to_host();
+  const SaveReport report = writer_->save(
+      state_, {.keep = options_.config.checkpoint.keep, .lock = leads_ ? &directory_->lock() : nullptr});
+  saved_step_ = state_.step;
+  if (!leads_) return;
+  for (const std::string& text : report.warnings) warn(text);
+  const double seconds = seconds_since(begin);
+  directory_->metrics().write(CheckpointEvent{
+      .step = state_.step, .path = report.directory.string(), .bytes = report.bytes, .seconds = seconds});
+  say(fmt::format("checkpoint {}  {}  {:.1f}s", report.directory.string(), bytes_text(report.bytes),
+                  seconds));
+}
+
+MemoryUse Trainer::Run::planned_memory() const {
+  MemoryUse planned = plan_.memory;
+  return planned += resolved_.summaries_memory;
+}
+
+/// Everything ripstop has allocated on the device at most: buffers, and of the arena what was really used.
+MemoryUse Trainer::Run::measured_memory() {
+  MemoryUse use = ledger_.peak();
+  for (int c = 0; c < kMemoryCategories; ++c) {
+    const auto category = static_cast<MemoryCategory>(c);
+    use[category] += step_->arena().peak()[category] - plan_.arena[category];
+  }
+  return use;
+}
+
+void Trainer::Run::write_end(ExitCode code) {
+  directory_->metrics().write(EndEvent{.step = state_.step,
+                                       .exit_code = static_cast<int>(code),
+                                       .planned = step_cost(planned_memory(), plan_.traffic_per_step),
+                                       .measured = step_cost(measured_memory(), step_traffic_),
+                                       .resident_before_bytes = resident_before_bytes_,
+                                       .resident_peak_bytes = resident_memory().peak_bytes,
+                                       .seconds = seconds_since(begin_)});
+  directory_->metrics().sync();
+}
+
+void Trainer::Run::say_end(ExitCode code) {
+  const auto traffic = [](const DeviceMesh::AxisBytes& t) { return t.replicate + t.fsdp + t.tensor; };
+  say(fmt::format("planned / measured: memory {} / {}, sent per step {} / {}",
+                  bytes_text(planned_memory().total()), bytes_text(measured_memory().total()),
+                  bytes_text(traffic(plan_.traffic_per_step)), bytes_text(traffic(step_traffic_))));
+  if (code == ExitCode::kOk && begun_at_step_ == steps_)
+    say(fmt::format(
+        "the run was done already: give more {} to train on, or another run.directory to begin anew",
+        options_.config.train.steps ? "train.steps" : "train.epochs"));
+  if (code == ExitCode::kRequeue)
+    say(fmt::format("stopped on a signal after step {}: run the same command again to go on", state_.step));
+}
+
+void Trainer::Run::end_failed(Error& error) noexcept {
+  error.set_step(at_step_);
+  if (!leads_) return;
+  try {
+    directory_->lock().check_still_owned();
+    write_end(error.code());
+  } catch (const std::exception&) {  // a full disk, or another owner: `error` says it
+  }
+}
+
+void Trainer::Run::warn(const std::string& text) {
+  if (!leads_) return;
+  directory_->metrics().write(WarningEvent{.step = state_.step, .text = text});
+  say("warning: " + text);
+}
+
+Trainer::Trainer(const TrainerOptions& options, MpiWorld& world)
+    : run_(std::make_unique<Run>(options, world)) {}
+Trainer::~Trainer() = default;
+ExitCode Trainer::run() {
+  try {
+    return run_->train();
+  } catch (Error& error) {
+    run_->end_failed(error);
+    throw;
+  }
+}
+
+}  // namespace ripstop

@@ -1,0 +1,168 @@
+// How a run begins: what it reads, refuses, resumes and announces before its first step.
+#include "parallel/agreement.h"
+#include "train/checkpoint/checkpoint_directory.h"
+#include "train/config/step_range.h"
+#include "train/machine/device_choice.h"
+#include "train/machine/equal_ranks.h"
+#include "train/machine/machine.h"
+#include "train/run/trainer_run.h"
+
+namespace ripstop {
+namespace {
+
+RunTarget run_target(const Device& device, const TokenDataset& dataset, MpiWorld& world) {
+  return {.ranks = world.communicator().size(),
+          .device = device.kind,
+          .fast_bfloat16 = has_fast_bfloat16(device),
+          .device_memory_bytes = memory_of_rank_bytes(world, device),
+          .dataset_vocabulary = dataset.header().vocabulary_size};
+}
+
+Device training_device(const RunSection& run, MpiWorld& world, std::string& note) {
+  Device device = choose_device(run.device, world, note);
+  device.deterministic = run.deterministic;
+  return device;
+}
+
+}  // namespace
+
+Trainer::Run::Run(const TrainerOptions& options, MpiWorld& world)
+    : options_(options),
+      world_(world),
+      leads_(world.communicator().rank() == 0),
+      tokenizer_(options.config.data.directory),
+      dataset_(std::filesystem::path(options.config.data.directory) / "train.h5"),
+      device_(training_device(options.config.run, world, device_note_)),
+      target_(run_target(device_, dataset_, world)),
+      resolved_(resolve_run(options.config, target_)),
+      mesh_(world, resolved_.mesh, options.config.mesh.allow_tensor_across_nodes, device_),
+      validation_(options_.config, resolved_, tokenizer_, mesh_) {
+  if (!device_note_.empty()) resolved_.notes.push_back("run.device = \"auto\" is the CPU: " + device_note_);
+  const RunConfig& config = options_.config;
+  check_agreement();
+  validation_.connect(world, device_);
+  if (!validation_.any()) {
+    resolved_.summaries.reset();
+    resolved_.summaries_memory = {};
+  }
+  steps_ = count_steps(dataset_, config, loader_options(config, resolved_, mesh_));
+  if (config.schedule.warmup_steps > steps_)
+    throw Error(ExitCode::kUsage,
+                fmt::format("schedule.warmup_steps {} exceeds the {} steps that train.epochs come to",
+                            config.schedule.warmup_steps, steps_),
+                "the rate would never be reached: warm up for a few percent of the steps");
+  if (const int64_t last = parse_step_range(config.run.profile_steps).last; last > steps_)
+    resolved_.notes.push_back(
+        fmt::format("run.profile_steps ends at step {}, train.epochs come to {} steps", last, steps_));
+  do_and_agree(mesh_.world(), [&] { open_directory(); });
+
+  plan_ = plan_rank(resolved_.request(target_.device), mesh_.coordinates());
+  resident_before_bytes_ = resident_memory().now_bytes;
+  step_.emplace(resolved_.model, resolved_.step, mesh_, stream_, ledger_, plan_.arena);
+  states_.emplace(step_->model(), step_->optimizer(), stream_);
+  resume_or_initialize();
+  do_and_agree(mesh_.world(), [&] {
+    loader_.emplace(dataset_, loader_options(config, resolved_, mesh_),
+                    DataCursor{state_.epoch, state_.pack});
+  });
+  const MeshCoordinates& at = mesh_.coordinates();
+  writer_.emplace(io_, std::filesystem::path(config.run.directory) / "checkpoints", mesh_.world(),
+                  RankPlace{.mesh = {resolved_.mesh.replicate, resolved_.mesh.fsdp, resolved_.mesh.tensor},
+                            .replicate_index = at.replicate,
+                            .fsdp_index = at.fsdp,
+                            .tensor_index = at.tensor},
+                  states_->units());
+  do_and_agree(mesh_.world(), [&] { announce(); });
+}
+
+void Trainer::Run::check_agreement() {
+  const std::string where = mesh_.hosts()[static_cast<size_t>(mesh_.position())];
+  require_equal_programs(mesh_.world(), where);
+  require_equal(mesh_.world(), ExitCode::kUsage, "config", to_toml(options_.config), where,
+                "give every rank the same file and overrides");
+  // Threads and memory differ between nodes, and with them what "auto" came to.
+  require_equal(mesh_.world(), ExitCode::kResources, "micro-batch",
+                fmt::format("{} packs in {}", resolved_.step.sharding.sequences,
+                            dtype_name(resolved_.step.sharding.compute)),
+                where, "give train.micro_batch_sequences, or use nodes of one kind");
+  require_equal(mesh_.world(), ExitCode::kInputData, "data set", dataset_.content_hash(), where,
+                "let every node see the same data.directory");
+  require_equal(mesh_.world(), ExitCode::kInputData, "validation set", validation_.content_hash(), where,
+                "let every node see the same data.directory");
+}
+
+void Trainer::Run::open_directory() {
+  if (!leads_) return;
+  const RunConfig& config = options_.config;
+  directory_.emplace(io_, config, tokenizer_, dataset_.header().prompt_template);
+  prepare_checkpoint_directory(io_, directory_->checkpoints());
+  check_disk_space(io_, directory_->checkpoints(), config.checkpoint.keep,
+                   checkpoint_bytes(parameter_table(resolved_.model),
+                                    {resolved_.mesh.replicate, resolved_.mesh.fsdp, resolved_.mesh.tensor}));
+}
+
+void Trainer::Run::resume_or_initialize() {
+  const std::string plan_hash =
+      count_epoch_packs(dataset_, loader_options(options_.config, resolved_, mesh_), 0).plan_hash;
+  std::vector<std::string> warnings;
+  const auto accept = [&](const Checkpoint& checkpoint) {
+    const CheckpointState& saved = checkpoint.manifest.state;
+    if (saved.data_content_hash != dataset_.content_hash() || saved.tokenizer_sha256 != tokenizer_.sha256())
+      throw Error(ExitCode::kUsage,
+                  fmt::format("the data set in {} is not the one this run began with",
+                              options_.config.data.directory),
+                  "a new run is a new directory");
+    if (!saved.validation_content_hash.empty() && saved.validation_content_hash != validation_.content_hash())
+      throw Error(ExitCode::kUsage,
+                  fmt::format("the validation set in {} is not the one this run began with",
+                              options_.config.data.directory),
+                  "a new run is a new directory");
+    if (saved.step > steps_)
+      throw Error(ExitCode::kUsage,
+                  fmt::format("the run has done {} steps, train.steps is {}", saved.step, steps_),
+                  "give at least as many, or another run.directory for a new run");
+    if (!saved.pack_plan_hash.empty() && saved.pack_plan_hash != plan_hash)
+      throw Error(ExitCode::kStorage, "the order of the data differs from the checkpoint's",
+                  "the run was begun by a version of ripstop that packs differently");
+  };
+  const std::optional<CheckpointState> saved =
+      resume_newest(io_, std::filesystem::path(options_.config.run.directory) / "checkpoints", mesh_.world(),
+                    mesh_.coordinates().fsdp, states_->units(), accept, warnings);
+  if (saved) {
+    state_ = *saved;
+    saved_step_ = state_.step;
+    states_->to_device();
+    step_->model().weights_changed(step_->arena());
+  } else {
+    step_->model().initialize(static_cast<uint64_t>(options_.config.run.seed));
+    state_.model = resolved_.model;
+    state_.data_content_hash = dataset_.content_hash();
+    state_.tokenizer_sha256 = tokenizer_.sha256();
+  }
+  state_.config = to_toml(options_.config);
+  state_.pack_plan_hash = plan_hash;
+  state_.validation_content_hash = validation_.content_hash();
+  do_and_agree(mesh_.world(), [&] {
+    if (!leads_) return;
+    directory_->open_metrics(state_.step);
+    for (const std::string& text : warnings) warn(text);
+  });
+}
+
+void Trainer::Run::announce() {
+  if (!leads_) return;
+  const RunConfig& config = options_.config;
+  for (const std::string& line : header_lines(config, resolved_, target_, mesh_, stream_.device())) say(line);
+  if (loader_->cut_summaries() > 0)
+    say(fmt::format("{} summaries are longer than data.sequence_length and lose their end",
+                    loader_->cut_summaries()));
+  for (const std::string& note : resolved_.notes) say("note: " + note);
+  if (!validation_.note().empty()) say("note: " + validation_.note());
+  say(fmt::format("{} {} at step {} of {}; watch {}", state_.step > 0 ? "resumes" : "begins",
+                  config.run.directory, state_.step, steps_,
+                  (std::filesystem::path(config.run.directory) / "metrics.jsonl").string()));
+  directory_->metrics().write(start_event(config, resolved_, mesh_, options_.argv, state_.step, steps_));
+  for (const std::string& note : directory_->notes()) warn(note);
+}
+
+}  // namespace ripstop

@@ -1,0 +1,112 @@
+#include "train/run/validation.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "parallel/agreement.h"
+#include "train/evaluate/evaluation.h"
+#include "train/generate/prompt.h"
+#include "train/plan/training_data.h"
+#include "train/step/host_tokens.h"
+
+namespace ripstop {
+
+Validation::Validation(const RunConfig& config, const ResolvedRun& run, const Tokenizer& tokenizer,
+                       DeviceMesh& mesh)
+    : config_(config), run_(run), tokenizer_(tokenizer), mesh_(mesh) {
+  do_and_agree(mesh.world(), [&] { open(); });
+}
+
+void Validation::connect(MpiWorld& world, const Device& device) {
+  if (any() && run_.summaries)
+    writing_mesh_ = std::make_unique<DeviceMesh>(world, run_.summaries_mesh(),
+                                                 config_.mesh.allow_tensor_across_nodes, device);
+}
+
+void Validation::open() {
+  if (config_.train.validate_every == 0) return;
+  const std::filesystem::path file = std::filesystem::path(config_.data.directory) / "validation.h5";
+  if (std::filesystem::exists(file)) dataset_.emplace(file);
+  if (!dataset_ || dataset_->examples() == 0) {
+    dataset_.reset();
+    note_ = fmt::format(
+        "train.validate_every: {} has no examples, nothing is validated (ripstop prepare "
+        "--validation-fraction 0.05 takes some of train)",
+        file.string());
+    return;
+  }
+  const TokenDatasetHeader& header = dataset_->header();
+  if (header.tokenizer_sha256 != tokenizer_.sha256())
+    throw Error(ExitCode::kInputData,
+                fmt::format("{} was made with another tokenizer than the training data", file.string()),
+                "prepare the data set again");
+  if (run_.summaries) check_summaries();
+}
+
+/// What would otherwise be found out at the first validation, hours later.
+void Validation::check_summaries() const {
+  const TokenDatasetHeader& header = dataset_->header();
+  if (header.kind != ExampleKind::kSummary || !header.with_text)
+    throw Error(ExitCode::kUsage,
+                fmt::format("generation.validate_examples: {} has no summaries to compare with",
+                            dataset_->path().string()),
+                "set it to 0; checkpoint.keep_best = \"loss\" needs none");
+  EncodedPrompt prompt = stored_prompt(*dataset_, 0);
+  cut_document(prompt, run_.summaries->context - config_.generation.max_new_tokens);
+}
+
+std::optional<ValidationScores> Validation::measure(TrainingStep& step, MemoryLedger& ledger,
+                                                    FunctionRef<bool()> stop_requested) {
+  ValidationScores scores{.loss = measure_loss(step, stop_requested), .rouge = {}};
+  if (scores.loss.stop_requests > 0) return std::nullopt;
+  if (run_.summaries) {
+    scores.rouge = measure_rouge(step, ledger, stop_requested);
+    if (!scores.rouge) return std::nullopt;
+  }
+  return scores;
+}
+
+LossSum Validation::measure_loss(TrainingStep& step, FunctionRef<bool()> stop_requested) {
+  BatchLoaderOptions options = loader_options(config_, run_, mesh_);
+  options.shuffle = false;
+  options.epochs = 1;
+  options.global_batch_sequences = options.micro_batch_sequences * mesh_.data_ranks();
+  std::optional<BatchLoader> loader;
+  do_and_agree(mesh_.world(), [&] { loader.emplace(*dataset_, options); });
+  LossSum sum;
+  while (loader->next_step()) {
+    const LossSum part = step.evaluate(
+        loader->batches_per_step(), [&](int64_t) { return host_tokens(loader->next_batch()); },
+        stop_requested);
+    sum.loss += part.loss;
+    sum.targets += part.targets;
+    sum.stop_requests = part.stop_requests;
+    if (part.stop_requests > 0) break;
+  }
+  return sum;
+}
+
+std::optional<RougeScores> Validation::measure_rouge(TrainingStep& step, MemoryLedger& ledger,
+                                                     FunctionRef<bool()> stop_requested) {
+  const Stream stream(step.arena().device());
+  const InferencePlan plan = plan_inference(run_.model, *run_.summaries, writing_mesh_->sizes(),
+                                            writing_mesh_->coordinates(), stream.device().kind);
+  InferenceModel writer(run_.model, *run_.summaries, *writing_mesh_, stream, ledger, plan.arena);
+  step.model().copy_weights_to(writer.model());
+  const int64_t examples = std::min(config_.generation.validate_examples, dataset_->examples());
+  RougeMean mean;
+  bool stops = false;
+  write_summaries(
+      writer, *dataset_, tokenizer_, 0, examples, config_.generation.max_new_tokens,
+      [&](int64_t first, const std::vector<std::string>& summaries) {
+        const std::vector<ExampleText> written = dataset_->text(first, std::ssize(summaries));
+        for (size_t i = 0; i < summaries.size(); ++i) mean.add(rouge(written[i].summary, summaries[i]));
+        for (const std::string& vote : mesh_.world().all_gather_text(stop_requested() ? "stop" : ""))
+          stops = stops || !vote.empty();
+        return !stops;
+      });
+  if (stops) return std::nullopt;
+  return mean.mean();
+}
+
+}  // namespace ripstop
