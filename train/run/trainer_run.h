@@ -4,6 +4,7 @@
 #include <chrono>
 #include <optional>
 
+#include "data/batch_loader.h"
 #include "train/checkpoint/checkpoint_writer.h"
 #include "train/checkpoint/host_states.h"
 #include "train/config/step_range.h"
