@@ -68,7 +68,6 @@ CorpusSource resolve_source(CorpusSource source);
 CorpusCounts read_corpus(const CorpusSource& source, CorpusProgress& progress, const ExampleSink& sink);
 
 // ---- for the readers
-// ----------------------------------------------------------------------------------------------
 
 CorpusCounts read_xsum(const CorpusSource& source, CorpusProgress& progress, const ExampleSink& sink);
 void read_jsonl(const CorpusSource& source, CorpusProgress& progress, const ExampleSink& sink);

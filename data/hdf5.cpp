@@ -139,7 +139,6 @@ std::string_view name(Hdf5Type type) {
 }
 
 // ---- writing
-// ------------------------------------------------------------------------------------------------------
 
 struct Hdf5Writer::State {
   std::filesystem::path path;
@@ -258,7 +257,6 @@ std::vector<Hdf5Array> create_hdf5(const std::filesystem::path& path, const std:
 }
 
 // ---- reading
-// ------------------------------------------------------------------------------------------------------
 
 struct Hdf5File::State {
   std::filesystem::path path;

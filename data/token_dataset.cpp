@@ -72,7 +72,6 @@ class SpoolReader {
 }  // namespace
 
 // ---- writing
-// ------------------------------------------------------------------------------------------------------
 
 struct TokenDatasetWriter::State {
   std::filesystem::path path;
@@ -236,7 +235,6 @@ std::string TokenDatasetWriter::finish() {
 }
 
 // ---- reading
-// ------------------------------------------------------------------------------------------------------
 
 std::string hash_outside(const InputFile& file, int64_t tokens_offset, int64_t tokens_bytes) {
   StreamHash hash;

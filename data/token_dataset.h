@@ -1,12 +1,13 @@
 // A data set of token ids in one HDF5 file: its format, the writer, the reader.
 //
 // File format, version 1 (n examples; all 1-D, contiguous, little-endian):
-//   /tokens           uint16 (vocabulary <= 65,536) or int32   the examples end to end, each BOS ... EOS
-//   /example_offset   int64 [n+1]   where example i begins in /tokens; [n] is the number of tokens
-//   /separator_begin  int64 [n]     place in /tokens of the first token of the separator; what precedes may
-//   be cut /target_begin     int64 [n]     place in /tokens of the first token whose prediction counts
-//   /token_block_hash uint64        XXH3-64 of every 16 KiB of the bytes of /tokens, the last one shorter
-//   /text/{id,document,summary}     UTF-8 strings [n], in files made for evaluation
+//   /tokens           uint16 | int32  the examples end to end, each BOS ... EOS; uint16: vocabulary <= 65,536
+//   /example_offset   int64 [n + 1]   index in /tokens of the first token of example i; [n]: number of tokens
+//   /separator_begin  int64 [n]       index of the first token of the separator; tokens before it may be cut
+//   /target_begin     int64 [n]       index of the first token whose prediction counts
+//   /token_block_hash uint64          XXH3-64 of every 16 KiB of the bytes of /tokens; the last is shorter
+//   /text/{id,document,summary}       UTF-8 strings [n], in files made for evaluation
+//
 // Attributes: format_version, kind ("summary" or "text"), vocabulary_size, tokenizer_sha256, template,
 // separator, examples, tokens, targets, token_block_bytes, text_hash, content_hash (XXH3-128 of everything
 // above). In a file of kind "text" nothing is cut: separator_begin is the example's end, target_begin its

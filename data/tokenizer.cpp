@@ -141,7 +141,6 @@ std::string Tokenizer::decode(const std::vector<int32_t>& ids) const {
 }
 
 // ---- training
-// -----------------------------------------------------------------------------------------------------
 
 namespace {
 

@@ -16,8 +16,8 @@ struct Batch {
 
   Tensor token;     ///< [N] input ids, in [0, V)
   Tensor position;  ///< [N] place within the document, from 0: what RoPE turns by
-  /// [N + 1] (capacity; `documents` + 1 are used): document d is rows [document_offset[d], document_offset[d
-  /// + 1]).
+  /// [N + 1] (capacity; `documents` + 1 are used): document d is rows
+  /// [document_offset[d], document_offset[d + 1]).
   Tensor document_offset;
   int64_t documents = 0;
   int64_t longest_document = 0;

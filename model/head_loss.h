@@ -23,8 +23,8 @@ class HeadLoss {
   HeadLoss(const ModelConfig& config, int64_t tensor_count, int64_t tensor_index);
 
   Parameter norm;  ///< [C]
-  Parameter
-      output;  ///< [V / t, C]; unused where embeddings are tied: the embedding's table is handed in instead
+  /// [V / t, C]; unused if embeddings are tied: the embedding's table is handed in instead.
+  Parameter output;
 
   using Saved = NormSaved;
   Saved allocate(Context& context, int64_t rows, DType dtype) const;

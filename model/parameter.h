@@ -15,8 +15,8 @@ namespace ripstop {
 /// How the tensor axis divides a parameter.
 enum class Cut : uint8_t {
   kNone,     ///< every rank of the axis holds all of it
-  kRows,     ///< dim 0: a rank computes some outputs (column-parallel in Megatron's words), or holds some
-             ///< vocabulary
+  kRows,     ///< dim 0: a rank computes some outputs (column-parallel in Megatron's words) or holds some rows
+             ///< of the vocabulary
   kColumns,  ///< dim 1: a rank computes partial sums of all outputs (row-parallel in Megatron's words)
 };
 

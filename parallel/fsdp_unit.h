@@ -35,8 +35,8 @@ struct UnitResources {
   Communicator& reduce;     ///< the fsdp axis again, for gradients
   Communicator& replicate;  ///< ranks that hold the same range
   SlotPool* weight_slots;   ///< whole units in the compute dtype; null where every unit keeps its own
-  SlotPool*
-      gradient_slots;  ///< whole float32 gradients; null without training or with one rank on the fsdp axis
+  /// Whole float32 gradients; null without training or with one rank on the fsdp axis.
+  SlotPool* gradient_slots;
   Tensor reduce_scratch;  ///< for one reduction at a time
   DType compute;
   DType travel;  ///< of gradients
@@ -47,12 +47,14 @@ struct UnitResources {
 /// gradient, and, where the compute dtype is bfloat16, a copy in it. Without training: the weights in the
 /// compute dtype alone.
 ///
-/// Life in a micro-batch: unshard -> wait -> forward -> reshard; unshard -> wait -> begin_gradients ->
-/// backward -> reshard
-/// -> start_reduce -> finish_reduce. Reductions always add to the range, so a unit may be visited twice in
-/// one pass (tied embeddings) and any number of times in one step (accumulation). With one rank on the fsdp
-/// axis nothing moves: the whole is the range, and backward adds straight into the gradient. Source: ZeRO
-/// stage 3, arXiv:1910.02054; the schedule is PyTorch FSDP2's.
+/// Life in a micro-batch:
+///   forward    unshard -> wait -> forward -> reshard
+///   backward   unshard -> wait -> begin_gradients -> backward -> reshard -> start_reduce -> finish_reduce
+///
+/// Reductions always add to the shard, so a unit may be visited twice in one pass (tied embeddings) and any
+/// number of times in one step (accumulation). With one rank on the fsdp axis nothing moves: the whole is the
+/// shard, and backward adds straight into the gradient. Source: ZeRO stage 3, arXiv:1910.02054; the schedule
+/// is PyTorch FSDP2's.
 class FsdpUnit {
  public:
   /// `parameters` in the order of the unit's tensors; `unit` and they must outlive this.

@@ -231,7 +231,6 @@ void ShardedTransformer::decode(Arena& arena, const Tensor& token, KeyValueCache
 }
 
 // ---- making it
-// ----------------------------------------------------------------------------------------------------
 
 namespace {
 

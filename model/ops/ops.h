@@ -21,7 +21,6 @@ namespace ripstop {
 enum class Accumulate : bool { kNo = false, kYes = true };
 
 // ---- linear: y = x w^T
-// --------------------------------------------------------------------------------------------
 
 /// y [N, O] = x [N, I] * w [O, I]^T. x, w activation dtype; y activation dtype or float32.
 void linear(Context& context, const Tensor& x, const Tensor& w, const Tensor& y);
@@ -43,7 +42,6 @@ void reserve_linear_backward(Context& context, const Tensor& dy, const Tensor& x
                              const Tensor& dx, const Tensor& dw);
 
 // ---- norm
-// ---------------------------------------------------------------------------------------------------------
 
 /// sum = residual + branch; normed = sum * inverse_rms * weight, inverse_rms = 1 / sqrt(mean(sum^2) +
 /// epsilon). residual, branch, sum, normed [N, C] activation dtype; weight [C] activation dtype; inverse_rms
@@ -61,7 +59,6 @@ void add_rmsnorm_backward(Context& context, const Tensor& dnormed, const Tensor&
                           Accumulate accumulate);
 
 // ---- attention
-// ----------------------------------------------------------------------------------------------------
 
 /// Heads of this rank's slice. A row of q|k|v is H*D query, then K*D key, then K*D value elements.
 struct Heads {
@@ -109,7 +106,6 @@ void attention_cached(Context& context, const Tensor& qkv, const Tensor& slot, c
                       const Tensor& cache, const Heads& heads, const Tensor& out);
 
 // ---- feed-forward
-// -------------------------------------------------------------------------------------------------
 
 /// out [N, F] = silu(gate) * up, where gate_up [N, 2F] holds gate in its first F columns and up in the
 /// others. Source: SwiGLU, arXiv:2002.05202.
@@ -120,7 +116,6 @@ void swiglu(Context& context, const Tensor& gate_up, const Tensor& out);
 void swiglu_backward(Context& context, const Tensor& gate_up, const Tensor& dout);
 
 // ---- vocabulary
-// ---------------------------------------------------------------------------------------------------
 
 /// out [N, C] = rows of table [v, C] for token [N] (int32), where the table holds ids [first_row, first_row +
 /// v) of the vocabulary; other ids give a row of zeros.
@@ -164,7 +159,6 @@ void argmax_rows(Context& context, const Tensor& logits, const VocabularySlice& 
                  const Tensor& id);
 
 // ---- reductions and elementwise
-// -----------------------------------------------------------------------------------
 
 /// total [1] float64 += sum of x [M] float32, added in float64.
 void add_sum(Context& context, const Tensor& x, const Tensor& total);
@@ -182,7 +176,6 @@ void convert(Context& context, const Tensor& x, const Tensor& y);
 void add(Context& context, const Tensor& x, const Tensor& y);
 
 // ---- what ranks sent
-// ----------------------------------------------------------------------------------------------------
 
 enum class Reduce : uint8_t { kSum, kMax };
 
@@ -202,7 +195,6 @@ void reduce_pieces(const Stream& stream, const std::vector<RankPiece>& pieces, c
 inline constexpr size_t kMostPieces = 400;
 
 // ---- optimizer
-// ----------------------------------------------------------------------------------------------------
 
 /// AdamW's numbers for one step. Source: arXiv:1711.05101, algorithm 2, with torch.optim.AdamW's order of
 /// operations.

@@ -5,9 +5,9 @@
 //
 //   checkpoints/step_00001000/       committed by the rename from .tmp.step_00001000.*
 //     manifest.json                  what the checkpoint is; written last; ends with its own hash
-//     rank_00000.h5                  HDF5: one contiguous 1-D float32 array per (unit, state),
-//     "layers.3/master" rank_00000.blocks              hash of every 1 MiB of rank_00000.h5, and where its
-//     arrays begin
+//     rank_00000.h5                  HDF5: one contiguous 1-D float32 array per unit and state, for example
+//                                    "layers.3/master"
+//     rank_00000.blocks              hash of every 1 MiB of rank_00000.h5, and where its arrays begin
 //
 // The number is the rank's place in the mesh, (replicate index * fsdp + fsdp index) * tensor + tensor index.
 // Its array of unit u holds elements [max(f * n, s), (f + 1) * n) of the unit's flat buffer (UnitLayout,

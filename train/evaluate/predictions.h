@@ -17,8 +17,8 @@ struct Prediction {
 };
 
 /// The predictions of examples 0, 1, 2, ... of a split, one JSON object a line:
-/// {"example": 0, "id": "...", "summary": "...", "reference": "...", "document": "..."}. `ripstop rouge
-/// --candidate` reads the file.
+///   {"example": 0, "id": "...", "summary": "...", "reference": "...", "document": "..."}
+/// `ripstop rouge --candidate` reads the file.
 ///
 /// settings.json beside it says what the predictions depend on. One process writes. Throws Error(kStorage).
 class PredictionFile {

@@ -7,8 +7,8 @@
 
 namespace ripstop {
 
-/// "prepare  12000/204045 documents  5.9%  3200/s  eta 1m00s"; without share and time left where `total` is
-/// 0. The rate is that of what was done beyond `already`.
+///   prepare  12000/204045 documents  5.9%  3200/s  eta 1m00s
+/// Without share and time left if `total` is 0. The rate is that of what was done beyond `already`.
 std::string progress_line(const std::string& what, const std::string& unit, int64_t done, int64_t total,
                           double seconds, int64_t already = 0);
 

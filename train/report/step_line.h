@@ -9,8 +9,8 @@
 namespace ripstop {
 
 /// The line of one step for people, without the line end:
-/// `step 1200/20000  loss 2.3187  grad_norm 0.41  lr 1.98e-05  118400 tok/s  mfu 41.2%  61.3/64.0 GiB  eta
-/// 3h12m`. The utilization is left out where the peak is unknown, the limit where there is none.
+/// step 20/500  loss 2.3187  grad_norm 0.41  lr 1.98e-05  118400 tok/s  mfu 41.2%  61.3/64.0 GiB  eta 3h12m
+/// The utilization is left out if the peak is unknown, the limit if there is none.
 std::string step_line(const StepMetrics& step, int64_t steps, std::optional<int64_t> memory_limit_bytes,
                       double eta_seconds);
 
