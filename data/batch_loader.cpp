@@ -21,7 +21,7 @@ int64_t ceil_divide(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-/// An example, or a piece of one, as it enters a pack: the tokens whose successors are predicted, and those.
+/// An example, or a piece of one, as it enters a sequence. tokens[i + 1] is the target of tokens[i].
 struct Row {
   std::vector<int32_t> tokens;  // rows + 1
   int64_t first_target = 0;     // place in `tokens` of the first one whose prediction counts
@@ -61,17 +61,18 @@ PackPlan plan_epoch(const CutExamples& examples, const BatchLoaderOptions& optio
 
 }  // namespace
 
-EpochPacks count_epoch_packs(const TokenDataset& dataset, const BatchLoaderOptions& options, int64_t epoch) {
+EpochSequences count_epoch_sequences(const TokenDataset& dataset, const BatchLoaderOptions& options,
+                                     int64_t epoch) {
   const CutExamples examples = cut_examples(dataset, options.sequence_length);
   const PackPlan plan = plan_epoch(examples, options, epoch);
-  return {plan.packs(), plan.hash()};
+  return {plan.sequences(), plan.hash()};
 }
 
 struct BatchLoader::State {
   const TokenDataset& dataset;
   BatchLoaderOptions options;
   const CutExamples examples;
-  int64_t packs_per_epoch = 0;
+  int64_t sequences_per_epoch = 0;
 
   // Owned by the reading thread once it runs.
   std::optional<PackPlan> plan;
@@ -108,7 +109,7 @@ struct BatchLoader::State {
   int64_t target_count(const PackItem& item) const;
   std::vector<std::vector<PackItem>> take_step(LoaderStep& step);
   Row read(const PackItem& item) const;
-  void append_pack(const std::vector<PackItem>& items, PackedBatch& batch) const;
+  void append_sequence(const std::vector<PackItem>& items, PackedBatch& batch) const;
   void append_padding(int64_t count, PackedBatch& batch) const;
   bool push(Entry entry);
   bool read_step();
@@ -163,7 +164,7 @@ void BatchLoader::State::append_padding(int64_t count, PackedBatch& batch) const
   }
 }
 
-void BatchLoader::State::append_pack(const std::vector<PackItem>& items, PackedBatch& batch) const {
+void BatchLoader::State::append_sequence(const std::vector<PackItem>& items, PackedBatch& batch) const {
   int64_t used = 0;
   for (const PackItem& item : items) {
     const Row row = read(item);
@@ -180,27 +181,27 @@ void BatchLoader::State::append_pack(const std::vector<PackItem>& items, PackedB
   append_padding(options.sequence_length - used, batch);
 }
 
-/// The step's packs in slot order, and moves the cursor past them. Fewer than asked for at the end of the
+/// The step's sequences in slot order, and moves the cursor past them. Fewer than asked for at the end of the
 /// run.
 std::vector<std::vector<PackItem>> BatchLoader::State::take_step(LoaderStep& step) {
-  std::vector<std::vector<PackItem>> packs;
+  std::vector<std::vector<PackItem>> sequences;
   step.begin = at;
-  while (static_cast<int64_t>(packs.size()) < options.global_batch_sequences && !run_is_over()) {
+  while (static_cast<int64_t>(sequences.size()) < options.global_batch_sequences && !run_is_over()) {
     if (plan->epoch() != at.epoch) plan.emplace(plan_epoch(examples, options, at.epoch));
-    packs.push_back(plan->pack(at.pack));
-    for (const PackItem& item : packs.back()) {
+    sequences.push_back(plan->sequence(at.sequence));
+    for (const PackItem& item : sequences.back()) {
       ++step.examples;
       step.rows += item.rows;
       step.target_count += target_count(item);
     }
-    if (++at.pack == plan->packs()) at = {at.epoch + 1, 0};
+    if (++at.sequence == plan->sequences()) at = {at.epoch + 1, 0};
   }
   step.end = at;
-  step.packs = static_cast<int64_t>(packs.size());
+  step.sequences = static_cast<int64_t>(sequences.size());
   const bool same_plan = plan->epoch() == at.epoch;
   step.epoch = static_cast<double>(at.epoch) +
-               (same_plan ? static_cast<double>(at.pack) / static_cast<double>(plan->packs()) : 0.0);
-  return packs;
+               (same_plan ? static_cast<double>(at.sequence) / static_cast<double>(plan->sequences()) : 0.0);
+  return sequences;
 }
 
 /// Gives `entry` to the consumer once there is room. False: the loader is being destroyed.
@@ -221,7 +222,7 @@ bool BatchLoader::State::read_step() {
     return false;
   }
   LoaderStep step;
-  const auto packs = take_step(step);
+  const auto sequences = take_step(step);
   const int64_t count = batches_per_step(), b = options.micro_batch_sequences, t = options.sequence_length;
   for (int64_t k = 0; k < count; ++k) {
     PackedBatch batch;
@@ -233,8 +234,8 @@ bool BatchLoader::State::read_step() {
     }
     for (int64_t i = k * b; i < (k + 1) * b; ++i) {
       const int64_t slot = i * options.data_ranks + options.data_rank;
-      if (slot < static_cast<int64_t>(packs.size())) {
-        append_pack(packs[static_cast<size_t>(slot)], batch);
+      if (slot < static_cast<int64_t>(sequences.size())) {
+        append_sequence(sequences[static_cast<size_t>(slot)], batch);
       } else {
         append_padding(t, batch);
       }
@@ -280,10 +281,10 @@ BatchLoader::BatchLoader(const TokenDataset& dataset, const BatchLoaderOptions& 
   RIPSTOP_CHECK(options.micro_batch_sequences <= INT32_MAX / options.sequence_length, "{} x {} rows",
                 options.micro_batch_sequences, options.sequence_length);
   s.plan.emplace(plan_epoch(s.examples, options, start.epoch));
-  s.packs_per_epoch = s.plan->packs();
-  if (start.epoch < 0 || start.pack < 0 || start.pack >= s.packs_per_epoch) {
-    fail(ExitCode::kInputData, "{}: epoch {} has {} packs, the run wants to go on at pack {}",
-         dataset.path().string(), start.epoch, s.packs_per_epoch, start.pack);
+  s.sequences_per_epoch = s.plan->sequences();
+  if (start.epoch < 0 || start.sequence < 0 || start.sequence >= s.sequences_per_epoch) {
+    fail(ExitCode::kInputData, "{}: epoch {} has {} sequences, the run wants to go on at sequence {}",
+         dataset.path().string(), start.epoch, s.sequences_per_epoch, start.sequence);
   }
   s.thread = std::thread([&s] { s.read_ahead(); });
 }
@@ -300,8 +301,8 @@ BatchLoader::~BatchLoader() {
 int64_t BatchLoader::batches_per_step() const {
   return state_->batches_per_step();
 }
-int64_t BatchLoader::packs_per_epoch() const {
-  return state_->packs_per_epoch;
+int64_t BatchLoader::sequences_per_epoch() const {
+  return state_->sequences_per_epoch;
 }
 int64_t BatchLoader::cut_summaries() const {
   return state_->examples.cut_summaries;

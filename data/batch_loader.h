@@ -16,7 +16,7 @@ namespace ripstop {
 ///
 /// Rows belong to documents: document d is rows [document_offset[d], document_offset[d+1]). Documents never
 /// cross a sequence; attention never crosses a document. Rows without a token of the data set (the tail of a
-/// pack, empty packs) hold token 0 without a target, in short documents of their own.
+/// sequence, empty sequences) hold token 0 without a target, in short documents of their own.
 struct PackedBatch {
   int64_t sequences = 0;                 ///< B
   int64_t positions = 0;                 ///< T
@@ -30,10 +30,10 @@ struct PackedBatch {
   int64_t documents() const { return static_cast<int64_t>(document_offset.size()) - 1; }
 };
 
-/// A place in the endless sequence of packs: the first pack not yet used.
+/// A place in the endless row of epochs: the first sequence not yet used.
 struct DataCursor {
   int64_t epoch = 0;
-  int64_t pack = 0;
+  int64_t sequence = 0;
   friend bool operator==(const DataCursor&, const DataCursor&) = default;
 };
 
@@ -43,18 +43,18 @@ struct BatchLoaderOptions {
   LossOn loss_on = LossOn::kSummary;
   uint64_t shuffle_seed = 0;
   bool shuffle = true;                 ///< false: in the data set's order (validation)
-  int64_t global_batch_sequences = 0;  ///< packs of a step, over all data ranks
+  int64_t global_batch_sequences = 0;  ///< sequences of a step, over all data ranks
   int64_t micro_batch_sequences = 1;   ///< B of every batch handed out
-  int64_t data_rank = 0;               ///< this rank's place among the ranks that read different packs
+  int64_t data_rank = 0;               ///< this rank's place among the ranks that read different sequences
   int64_t data_ranks = 1;
-  int64_t epochs = 0;  ///< the run ends with the last pack of this many epochs; 0: it never does
+  int64_t epochs = 0;  ///< the run ends with the last sequence of this many epochs; 0: it never does
   int64_t read_ahead_batches = 4;
 };
 
 /// What a step uses, over all data ranks: the same on each of them.
 struct LoaderStep {
   DataCursor begin, end;     ///< save `end` once the step is done
-  int64_t packs = 0;         ///< less than global_batch_sequences only in a run's last step
+  int64_t sequences = 0;     ///< less than global_batch_sequences only in a run's last step
   int64_t examples = 0;      ///< examples, or pieces of long text
   int64_t rows = 0;          ///< rows that hold a token of the data set
   int64_t target_count = 0;  ///< targets of all data ranks: what the loss sum is divided by
@@ -62,21 +62,22 @@ struct LoaderStep {
 };
 
 /// What an epoch comes to.
-struct EpochPacks {
-  int64_t packs = 0;
+struct EpochSequences {
+  int64_t sequences = 0;
   std::string plan_hash;  ///< of its PackPlan: goes with a cursor into checkpoints
 };
 
 /// What a loader with `options` deals in epoch `epoch`, without reading a token. Throws Error(kInputData) for
 /// a data set without examples.
-EpochPacks count_epoch_packs(const TokenDataset& dataset, const BatchLoaderOptions& options, int64_t epoch);
+EpochSequences count_epoch_sequences(const TokenDataset& dataset, const BatchLoaderOptions& options,
+                                     int64_t epoch);
 
-/// Deals the packs of an epoch, epoch after epoch, to data ranks.
+/// Deals the sequences of an epoch, epoch after epoch, to data ranks.
 ///
-/// A step takes packs p .. p+G-1 after the cursor (G = global_batch_sequences), across the end of an epoch
-/// where need be. Slot j of a step goes to data rank j mod data_ranks; a rank's slots fill its batches in
-/// order, and slots past G, or past the end of the run, are empty packs. So the packs of a step do not depend
-/// on the number of ranks.
+/// A step takes the next G = global_batch_sequences sequences after the cursor; it may cross the end of an epoch.
+/// Slot j of a step goes to data rank j mod data_ranks. A rank's slots fill its batches in order. Slots past G,
+/// or past the end of the run, are empty sequences. So the sequences of a step do not depend on the number of
+/// ranks.
 ///
 /// A document that makes its example longer than sequence_length loses its tail, never separator or summary;
 /// where BOS, separator and summary alone are longer, the summary's end is cut and `cut_summaries` counts the
@@ -95,8 +96,8 @@ class BatchLoader {
 
   /// Batches that every rank gets in every step: ceil(ceil(G / data_ranks) / micro_batch_sequences).
   int64_t batches_per_step() const;
-  /// Packs of the start cursor's epoch.
-  int64_t packs_per_epoch() const;
+  /// Sequences of the start cursor's epoch.
+  int64_t sequences_per_epoch() const;
   /// Examples whose summary does not fit into sequence_length even without their document.
   int64_t cut_summaries() const;
   /// Examples whose document is cut.

@@ -46,20 +46,20 @@ PackPlan::PackPlan(std::span<const int64_t> rows, const PackPlanOptions& options
   RIPSTOP_CHECK(sequence_length_ >= 1, "sequence_length is {}", sequence_length_);
   number_items();
   const int64_t count = first_item_.empty() ? static_cast<int64_t>(rows_.size()) : first_item_.back();
-  std::vector<int64_t> sequence;
+  std::vector<int64_t> visits;
   if (options.shuffle) {
-    sequence = keyed_permutation(count, epoch_key(options.shuffle_seed, epoch_, 1));
+    visits = keyed_permutation(count, epoch_key(options.shuffle_seed, epoch_, 1));
   } else {
-    sequence.resize(static_cast<size_t>(count));
-    std::iota(sequence.begin(), sequence.end(), int64_t{0});
+    visits.resize(static_cast<size_t>(count));
+    std::iota(visits.begin(), visits.end(), int64_t{0});
   }
   if (options.pack) {
-    fill(sequence);
-    if (options.shuffle) shuffle_packs(epoch_key(options.shuffle_seed, epoch_, 2));
+    fill(visits);
+    if (options.shuffle) shuffle_sequences(epoch_key(options.shuffle_seed, epoch_, 2));
   } else {
-    order_ = std::move(sequence);
-    pack_begin_.resize(order_.size() + 1);
-    std::iota(pack_begin_.begin(), pack_begin_.end(), int64_t{0});
+    order_ = std::move(visits);
+    sequence_begin_.resize(order_.size() + 1);
+    std::iota(sequence_begin_.begin(), sequence_begin_.end(), int64_t{0});
   }
 }
 
@@ -81,56 +81,56 @@ PackItem PackPlan::item(int64_t number) const {
   return {example, first_row, std::min(sequence_length_, rows_[static_cast<size_t>(example)] - first_row)};
 }
 
-void PackPlan::fill(const std::vector<int64_t>& sequence) {
-  std::vector<int64_t> pack_of(sequence.size());
-  std::set<std::pair<int64_t, int64_t>> open;  // (free rows, pack), the fullest first
-  int64_t packs = 0;
-  for (size_t i = 0; i < sequence.size(); ++i) {
-    const int64_t needed = item(sequence[i]).rows;
-    RIPSTOP_CHECK(needed >= 1, "item {} has {} rows", sequence[i], needed);
+void PackPlan::fill(const std::vector<int64_t>& visits) {
+  std::vector<int64_t> sequence_of(visits.size());
+  std::set<std::pair<int64_t, int64_t>> open;  // (free rows, sequence), the fullest first
+  int64_t sequences = 0;
+  for (size_t i = 0; i < visits.size(); ++i) {
+    const int64_t needed = item(visits[i]).rows;
+    RIPSTOP_CHECK(needed >= 1, "item {} has {} rows", visits[i], needed);
     auto room = open.lower_bound({needed, -1});
     std::pair<int64_t, int64_t> entry;
     if (room == open.end()) {
-      if (static_cast<int64_t>(open.size()) == kOpenPacks) open.erase(open.begin());
-      entry = {sequence_length_, packs++};
+      if (static_cast<int64_t>(open.size()) == kOpenSequences) open.erase(open.begin());
+      entry = {sequence_length_, sequences++};
     } else {
       entry = *room;
       open.erase(room);
     }
-    pack_of[i] = entry.second;
+    sequence_of[i] = entry.second;
     entry.first -= needed;
     if (entry.first > 0) open.insert(entry);
   }
-  // Counting sort by pack keeps the order inside a pack.
-  pack_begin_.assign(static_cast<size_t>(packs) + 1, 0);
-  for (const int64_t pack : pack_of) ++pack_begin_[static_cast<size_t>(pack) + 1];
-  std::partial_sum(pack_begin_.begin(), pack_begin_.end(), pack_begin_.begin());
-  std::vector<int64_t> next(pack_begin_.begin(), pack_begin_.end() - 1);
-  order_.resize(sequence.size());
-  for (size_t i = 0; i < sequence.size(); ++i) {
-    order_[static_cast<size_t>(next[static_cast<size_t>(pack_of[i])]++)] = sequence[i];
+  // Counting sort by sequence keeps the order inside a sequence.
+  sequence_begin_.assign(static_cast<size_t>(sequences) + 1, 0);
+  for (const int64_t sequence : sequence_of) ++sequence_begin_[static_cast<size_t>(sequence) + 1];
+  std::partial_sum(sequence_begin_.begin(), sequence_begin_.end(), sequence_begin_.begin());
+  std::vector<int64_t> next(sequence_begin_.begin(), sequence_begin_.end() - 1);
+  order_.resize(visits.size());
+  for (size_t i = 0; i < visits.size(); ++i) {
+    order_[static_cast<size_t>(next[static_cast<size_t>(sequence_of[i])]++)] = visits[i];
   }
 }
 
-void PackPlan::shuffle_packs(uint64_t key) {
-  const std::vector<int64_t> from = keyed_permutation(packs(), key);
+void PackPlan::shuffle_sequences(uint64_t key) {
+  const std::vector<int64_t> from = keyed_permutation(sequences(), key);
   std::vector<int64_t> order, begin = {0};
   order.reserve(order_.size());
-  begin.reserve(pack_begin_.size());
-  for (const int64_t pack : from) {
-    const auto p = static_cast<size_t>(pack);
-    order.insert(order.end(), order_.begin() + pack_begin_[p], order_.begin() + pack_begin_[p + 1]);
+  begin.reserve(sequence_begin_.size());
+  for (const int64_t sequence : from) {
+    const auto p = static_cast<size_t>(sequence);
+    order.insert(order.end(), order_.begin() + sequence_begin_[p], order_.begin() + sequence_begin_[p + 1]);
     begin.push_back(static_cast<int64_t>(order.size()));
   }
   order_ = std::move(order);
-  pack_begin_ = std::move(begin);
+  sequence_begin_ = std::move(begin);
 }
 
-std::vector<PackItem> PackPlan::pack(int64_t pack) const {
-  RIPSTOP_CHECK(pack >= 0 && pack < packs(), "pack {} of {}", pack, packs());
+std::vector<PackItem> PackPlan::sequence(int64_t number) const {
+  RIPSTOP_CHECK(number >= 0 && number < sequences(), "sequence {} of {}", number, sequences());
+  const auto at = static_cast<size_t>(number);
   std::vector<PackItem> items;
-  for (int64_t i = pack_begin_[static_cast<size_t>(pack)]; i < pack_begin_[static_cast<size_t>(pack) + 1];
-       ++i) {
+  for (int64_t i = sequence_begin_[at]; i < sequence_begin_[at + 1]; ++i) {
     items.push_back(item(order_[static_cast<size_t>(i)]));
   }
   return items;
@@ -139,11 +139,11 @@ std::vector<PackItem> PackPlan::pack(int64_t pack) const {
 std::string PackPlan::hash() const {
   StreamHash hash;
   const int64_t head[] = {kVersion, sequence_length_, epoch_, static_cast<int64_t>(rows_.size()),
-                          items(),  packs()};
+                          items(),  sequences()};
   hash.update(head, sizeof head);
   hash.update(rows_.data(), static_cast<int64_t>(rows_.size_bytes()));
   hash.update(order_.data(), static_cast<int64_t>(order_.size() * sizeof(int64_t)));
-  hash.update(pack_begin_.data(), static_cast<int64_t>(pack_begin_.size() * sizeof(int64_t)));
+  hash.update(sequence_begin_.data(), static_cast<int64_t>(sequence_begin_.size() * sizeof(int64_t)));
   return hash.hex();
 }
 

@@ -24,42 +24,43 @@ struct PackItem {
   int64_t rows = 0;
 };
 
-/// The packs of one epoch. Every row of every example lies in exactly one pack; an example longer than
-/// sequence_length is cut into consecutive pieces of that length, the last one shorter.
+/// The sequences of one epoch. Every row of every example lies in exactly one sequence. An example longer
+/// than sequence_length is cut into consecutive pieces of that length; the last piece is shorter.
 ///
-/// Items are put into the order of a permutation keyed by (seed, epoch). Each goes into the fullest of at
-/// most kOpenPacks open packs that has room; where none has, a new pack is opened, and the fullest one closed
-/// if there are too many. Last, packs are permuted, so that the ill-filled ones of the end lie anywhere.
+/// Items are visited in the order of a permutation keyed by (seed, epoch). Each item goes into the fullest
+/// open sequence that has room. If none has room, a new sequence is opened; if kOpenSequences are open
+/// already, the fullest of them is closed first. At the end the sequences are permuted, because the badly
+/// filled ones would otherwise all come last.
 /// Source: bounded-space best fit, Csirik and Johnson, Algorithmica 31 (2001).
 class PackPlan {
  public:
   /// Enters plan hashes: a change of the algorithm below must change it.
   static constexpr int64_t kVersion = 1;
-  static constexpr int64_t kOpenPacks = 256;
+  static constexpr int64_t kOpenSequences = 256;
 
-  /// `rows[i]` >= 1 rows of example i. Time n log kOpenPacks; keeps about 24 bytes an example.
+  /// `rows[i]` >= 1 rows of example i. Time n log kOpenSequences; keeps about 24 bytes an example.
   PackPlan(std::span<const int64_t> rows, const PackPlanOptions& options);
 
   int64_t epoch() const { return epoch_; }
-  int64_t packs() const { return static_cast<int64_t>(pack_begin_.size()) - 1; }
+  int64_t sequences() const { return static_cast<int64_t>(sequence_begin_.size()) - 1; }
   int64_t items() const { return static_cast<int64_t>(order_.size()); }
-  /// What lies in pack `pack`, in its order; rows sum to at most sequence_length.
-  std::vector<PackItem> pack(int64_t pack) const;
+  /// The items of a sequence, in their order; rows sum to at most sequence_length.
+  std::vector<PackItem> sequence(int64_t number) const;
   /// 32 hex digits: equal hashes mean equal plans.
   std::string hash() const;
 
  private:
   PackItem item(int64_t number) const;
   void number_items();
-  void fill(const std::vector<int64_t>& sequence);
-  void shuffle_packs(uint64_t key);
+  void fill(const std::vector<int64_t>& visits);
+  void shuffle_sequences(uint64_t key);
 
   std::span<const int64_t> rows_;
   int64_t sequence_length_ = 0;
   int64_t epoch_ = 0;
-  std::vector<int64_t> first_item_;  // of each example; empty where every example is one item
-  std::vector<int64_t> order_;       // item numbers, pack after pack
-  std::vector<int64_t> pack_begin_;  // [packs + 1] places in order_
+  std::vector<int64_t> first_item_;      // of each example; empty where every example is one item
+  std::vector<int64_t> order_;           // item numbers, sequence after sequence
+  std::vector<int64_t> sequence_begin_;  // [sequences + 1] places in order_
 };
 
 /// The numbers 0 .. count-1 in an order that depends on `key` alone (Fisher-Yates, numbers from SplitMix64).

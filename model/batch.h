@@ -8,8 +8,8 @@
 
 namespace ripstop {
 
-/// B packs of T positions, N = B * T rows; a pack holds one or more documents one after another. Views; all
-/// int32. Every row belongs to exactly one document, and no document crosses the end of a pack.
+/// B sequences of T positions, N = B * T rows. A sequence holds one or more documents one after another.
+/// Views; all int32. Every row belongs to exactly one document, and no document crosses the end of a sequence.
 struct Batch {
   int64_t sequences = 0;  ///< B
   int64_t positions = 0;  ///< T
@@ -45,7 +45,7 @@ class BatchMemory {
  public:
   BatchMemory(const Device& device, MemoryLedger& ledger, int64_t sequences, int64_t positions);
 
-  /// Copies a batch of `sequences` packs (at most B) to the device; it replaces the one before. On kMeta: a
+  /// Copies a batch of `sequences` (at most B) to the device; it replaces the one before. On kMeta: a
   /// batch with a target in every row, the most that a real one can have.
   Batch load(const Stream& stream, int64_t sequences, const HostTokens& tokens);
 

@@ -14,7 +14,7 @@ cores=$(nproc)
 
 # ours PRESET PACKS POSITIONS DTYPE RANKS THREADS MESH...: tokens a second of the median step
 ours() {
-  local preset=$1 packs=$2 positions=$3 dtype=$4 ranks=$5 threads=$6
+  local preset=$1 sequences=$2 positions=$3 dtype=$4 ranks=$5 threads=$6
   shift 6
   rm -rf "$work/run"
   OMP_NUM_THREADS=$threads "$source/slurm/launch.sh" "$ranks" "$ripstop" train "$source/configs/quickstart.toml" \
@@ -23,10 +23,10 @@ ours() {
     model.hidden_size="$(size "$preset" 1)" model.intermediate_size="$(size "$preset" 2)" \
     model.num_hidden_layers="$(size "$preset" 3)" model.num_attention_heads="$(size "$preset" 4)" \
     model.num_key_value_heads="$(size "$preset" 4)" model.max_position_embeddings="$positions" \
-    train.steps=16 train.global_batch_sequences="$packs" train.validate_every=0 checkpoint.every_steps=0 schedule.warmup_steps=4 \
+    train.steps=16 train.global_batch_sequences="$sequences" train.validate_every=0 checkpoint.every_steps=0 schedule.warmup_steps=4 \
     precision.compute="$dtype" "$@" >"$work/log" 2>&1 || { grep -a FATAL "$work/log" >&2; return 1; }
   sed -n 's/.*"event":"step".*"step":\([0-9]*\),.*"step_seconds":\([^,}]*\).*/\1 \2/p' "$work/run/metrics.jsonl" |
-    awk '$1 > 4 {print $2}' | sort -g | awk -v tokens=$((packs * positions)) '{s[NR]=$1} END {print tokens / s[int((NR + 1) / 2)]}'
+    awk '$1 > 4 {print $2}' | sort -g | awk -v tokens=$((sequences * positions)) '{s[NR]=$1} END {print tokens / s[int((NR + 1) / 2)]}'
 }
 size() {
   case $1 in
@@ -62,11 +62,11 @@ row() {
 }
 
 one_process() {
-  local preset=$1 packs=$2 positions=$3 dtype=$4
+  local preset=$1 sequences=$2 positions=$3 dtype=$4
   rm -f "$work/ours" "$work/theirs"
   for ((round = 0; round < rounds; round++)); do
-    ours "$preset" "$packs" "$positions" "$dtype" 1 "$cores" mesh.fsdp=1 mesh.tensor=1 >>"$work/ours"
-    theirs python3 "$programs/torch_llama.py" --preset "$preset" --batch "$packs" --sequence "$positions" --steps 12 \
+    ours "$preset" "$sequences" "$positions" "$dtype" 1 "$cores" mesh.fsdp=1 mesh.tensor=1 >>"$work/ours"
+    theirs python3 "$programs/torch_llama.py" --preset "$preset" --batch "$sequences" --sequence "$positions" --steps 12 \
       --dtype "$dtype" --compile >>"$work/theirs"
   done
   row "$preset $dtype, 1 rank x $cores threads" "$preset" "$positions"

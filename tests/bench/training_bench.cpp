@@ -1,7 +1,7 @@
 // How fast training steps are: those of `ripstop train`, on tokens made here, without data set, logs and
 // checkpoints (the last one of a large model takes longer to write than this takes to measure).
 //   slurm/launch.sh 1 build/cuda/tests/bench/training_bench --model llama2-7b --positions 2048 --sequences 32
-// The model is a preset, untied; every pack is one document unless --documents says otherwise. Prints one
+// The model is a preset, untied; every sequence is one document unless --documents says otherwise. Prints one
 // JSON object: tokens a second of the median step, model FLOPs by 6 P + 6 L C T, loss and memory.
 #include <fmt/core.h>
 #include <unistd.h>
@@ -26,7 +26,7 @@ struct Options {
   int64_t micro_batch = 0, steps = 4, warmup = 2, documents = 1;
 };
 
-/// Micro-batches of random tokens: each pack `documents` documents of about equal length.
+/// Micro-batches of random tokens: each sequence `documents` documents of about equal length.
 class RandomTokens {
  public:
   RandomTokens(const ResolvedRun& run, int64_t documents, int64_t data_rank)
@@ -65,11 +65,11 @@ Options parse(int argc, char** argv) {
   int64_t fsdp = 0;
   CLI::App app("speed of training steps on random tokens");
   app.add_option("--model", o.model, "a preset");
-  app.add_option("--positions", c.data.sequence_length, "of a pack")->check(CLI::PositiveNumber);
-  app.add_option("--sequences", c.train.global_batch_sequences, "packs of a step, over all ranks")
+  app.add_option("--positions", c.data.sequence_length, "of a sequence")->check(CLI::PositiveNumber);
+  app.add_option("--sequences", c.train.global_batch_sequences, "sequences of a step, over all ranks")
       ->check(CLI::PositiveNumber);
-  app.add_option("--micro-batch", o.micro_batch, "packs at once; default: as many as fit");
-  app.add_option("--documents", o.documents, "of each pack")->check(CLI::PositiveNumber);
+  app.add_option("--micro-batch", o.micro_batch, "sequences at once; default: as many as fit");
+  app.add_option("--documents", o.documents, "of each sequence")->check(CLI::PositiveNumber);
   app.add_option("--steps", o.steps, "that are timed")->check(CLI::PositiveNumber);
   app.add_option("--warmup", o.warmup, "steps before them");
   app.add_option("--device", o.device)->check(CLI::IsMember({"auto", "cpu", "cuda"}));

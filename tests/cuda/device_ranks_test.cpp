@@ -10,9 +10,9 @@ namespace ripstop {
 namespace {
 
 using testing::MeshTraining;
-using testing::Pack;
+using testing::Sequence;
 
-constexpr int64_t kPositions = 64, kPacks = 8, kSteps = 20;
+constexpr int64_t kPositions = 64, kSequences = 8, kSteps = 20;
 
 class DeviceRanks : public ::testing::Test {
  protected:
@@ -34,23 +34,23 @@ ModelConfig model(bool tied) {
           .tie_word_embeddings = tied};
 }
 
-// Each token follows from the one before; two documents a pack.
-std::vector<Pack> packs_of_step(int64_t step) {
-  std::vector<Pack> packs(kPacks);
-  for (int64_t p = 0; p < kPacks; ++p) {
-    Pack& pack = packs[static_cast<size_t>(p)];
+// Each token follows from the one before; two documents a sequence.
+std::vector<Sequence> sequences_of_step(int64_t step) {
+  std::vector<Sequence> sequences(kSequences);
+  for (int64_t p = 0; p < kSequences; ++p) {
+    Sequence& sequence = sequences[static_cast<size_t>(p)];
     const auto cut = static_cast<int32_t>(7 + (5 * p + step) % 50);
-    pack.document = {0, cut};
+    sequence.document = {0, cut};
     int32_t token = static_cast<int32_t>((13 * p + 29 * step) % 131);
     for (int32_t i = 0; i < kPositions; ++i) {
       const int32_t next = (token * 3 + 7) % 131;
-      pack.token.push_back(token);
-      pack.target.push_back(i % 5 == 0 ? -1 : next);
-      pack.position.push_back(i < cut ? i : i - cut);
+      sequence.token.push_back(token);
+      sequence.target.push_back(i % 5 == 0 ? -1 : next);
+      sequence.position.push_back(i < cut ? i : i - cut);
       token = next;
     }
   }
-  return packs;
+  return sequences;
 }
 
 struct Losses {
@@ -61,8 +61,8 @@ struct Losses {
 Losses train(MeshTraining& run) {
   Losses losses;
   run.step->model().initialize(7);
-  for (int64_t s = 1; s <= kSteps; ++s) losses.of_step.push_back(run.run(packs_of_step(s), 1e-3, s).loss);
-  const testing::DealtPacks dealt(packs_of_step(0), {0, 1}, kPositions);
+  for (int64_t s = 1; s <= kSteps; ++s) losses.of_step.push_back(run.run(sequences_of_step(s), 1e-3, s).loss);
+  const testing::DealtSequences dealt(sequences_of_step(0), {0, 1}, kPositions);
   losses.validation = run.step
                           ->evaluate(
                               1, [&](int64_t) { return dealt.view(); }, [] { return false; })
@@ -84,8 +84,8 @@ TEST_F(DeviceRanks, TrainsAsOnTheCpu) {
         StepOptions options;
         options.sharding = {
             .compute = compute, .sequences = 2, .positions = kPositions, .overlap_tensor = overlap};
-        MeshTraining on_cpu(model(tied), options, mesh, kPacks),
-            on_gpu(model(tied), options, mesh, kPacks, device);
+        MeshTraining on_cpu(model(tied), options, mesh, kSequences),
+            on_gpu(model(tied), options, mesh, kSequences, device);
         const Losses expected = train(on_cpu), found = train(on_gpu);
         const double allowed = compute == DType::kFloat32 ? 1e-5 : 2e-2;
         for (size_t s = 0; s < expected.of_step.size(); ++s)
@@ -102,7 +102,7 @@ TEST_F(DeviceRanks, TrainsAsOnTheCpu) {
 TEST_F(DeviceRanks, PlanEqualsWhatAStepUses) {
   StepOptions options;
   options.sharding = {.compute = DType::kBFloat16, .sequences = 2, .positions = kPositions};
-  MeshTraining run(model(false), options, mesh_of(test_world().communicator().size()), kPacks, device);
+  MeshTraining run(model(false), options, mesh_of(test_world().communicator().size()), kSequences, device);
   train(run);
   EXPECT_EQ(run.step->arena().peak(), run.plan.arena);
   EXPECT_EQ(run.ledger.peak(), run.plan.memory);

@@ -16,14 +16,14 @@
 namespace ripstop {
 namespace {
 
-using testing::DealtPacks;
+using testing::DealtSequences;
 using testing::MeshTraining;
-using testing::Pack;
 using testing::RecordedOperation;
 using testing::Recorder;
+using testing::Sequence;
 using testing::Span;
 
-constexpr int64_t kPositions = 32, kPacks = 8, kLayers = 3;
+constexpr int64_t kPositions = 32, kSequences = 8, kLayers = 3;
 
 ModelConfig model(bool tied) {
   return {.hidden_size = 64,
@@ -36,15 +36,15 @@ ModelConfig model(bool tied) {
           .tie_word_embeddings = tied};
 }
 
-std::vector<Pack> packs() {
-  Pack pack;
-  pack.document = {0, 11};
+std::vector<Sequence> sequences() {
+  Sequence sequence;
+  sequence.document = {0, 11};
   for (int32_t i = 0; i < kPositions; ++i) {
-    pack.token.push_back(i % 131);
-    pack.target.push_back((i + 1) % 131);
-    pack.position.push_back(i < 11 ? i : i - 11);
+    sequence.token.push_back(i % 131);
+    sequence.target.push_back((i + 1) % 131);
+    sequence.position.push_back(i < 11 ? i : i - 11);
   }
-  return std::vector<Pack>(kPacks, pack);
+  return std::vector<Sequence>(kSequences, sequence);
 }
 
 struct Variant {
@@ -71,14 +71,14 @@ class StreamOrder : public ::testing::Test {
                         .positions = kPositions,
                         .reshard_after_forward = variant.reshard,
                         .overlap_tensor = variant.overlap_tensor};
-    MeshTraining run(model(variant.tied), options, {.replicate = 1, .fsdp = 2, .tensor = 2}, kPacks,
+    MeshTraining run(model(variant.tied), options, {.replicate = 1, .fsdp = 2, .tensor = 2}, kSequences,
                      Device::cuda(0));
     ASSERT_EQ(run.micro_batches, 2);
     recorder.compute_stream = number_of_stream(run.stream);
     run.step->model().initialize(7);
     recorder.drop = drop;
-    for (int64_t step = 1; step <= 2; ++step) run.run(packs(), 1e-3, step);
-    DealtPacks dealt(packs(), {0, 1}, kPositions);
+    for (int64_t step = 1; step <= 2; ++step) run.run(sequences(), 1e-3, step);
+    DealtSequences dealt(sequences(), {0, 1}, kPositions);
     run.step->evaluate(
         1, [&](int64_t) { return dealt.view(); }, [] { return false; });
     run.stream.synchronize();
@@ -183,7 +183,7 @@ TEST_F(StreamOrder, AModelOnAnotherStreamReadsItsWeightsOnceTheyAreThere) {
   const ModelConfig config = model(false);
   StepOptions options;
   options.sharding = {.compute = DType::kBFloat16, .sequences = 2, .positions = kPositions};
-  MeshTraining run(config, options, {.replicate = 1, .fsdp = 2, .tensor = 2}, kPacks, Device::cuda(0));
+  MeshTraining run(config, options, {.replicate = 1, .fsdp = 2, .tensor = 2}, kSequences, Device::cuda(0));
   run.step->model().initialize(7);
   const MeshSizes sizes{.replicate = 2, .fsdp = 1, .tensor = 2};
   DeviceMesh mesh(test_world(), sizes, /*allow_tensor_across_nodes=*/false, Device::cuda(0));
@@ -217,9 +217,9 @@ TEST_F(StreamOrder, UnitsLieInMemoryThatNcclKnows) {
                           .positions = kPositions,
                           .reshard_after_forward = variant.reshard};
       {
-        MeshTraining run(model(false), options, {.replicate = 1, .fsdp = 2, .tensor = 2}, kPacks,
+        MeshTraining run(model(false), options, {.replicate = 1, .fsdp = 2, .tensor = 2}, kSequences,
                          Device::cuda(0));
-        run.run(packs(), 1e-3, 1);
+        run.run(sequences(), 1e-3, 1);
         EXPECT_EQ(run.ledger.peak(), run.plan.memory);
         const auto known = [&](const RecordedOperation& operation, const Span& memory) {
           return memory.bytes == 0 ||  // a send writes nothing, a receive reads nothing
@@ -278,13 +278,14 @@ TEST_F(StreamOrder, MemoryThatNcclDoesNotGiveIsToldWithItsReason) {
 TEST_F(StreamOrder, AProfilerCollectsItsStepsAlone) {
   StepOptions options;
   options.sharding = {.compute = DType::kBFloat16, .sequences = 2, .positions = kPositions};
-  MeshTraining run(model(false), options, {.replicate = 1, .fsdp = 2, .tensor = 2}, kPacks, Device::cuda(0));
+  MeshTraining run(model(false), options, {.replicate = 1, .fsdp = 2, .tensor = 2}, kSequences,
+                   Device::cuda(0));
   run.step->model().initialize(7);
   StepProfiler profiler(parse_step_range("2-3"), Device::cuda(0));
   std::vector<size_t> ends;  // of steps, in the log
   for (int64_t step = 1; step <= 4; ++step) {
     profiler.before(step);
-    run.run(packs(), 1e-3, step);
+    run.run(sequences(), 1e-3, step);
     profiler.after(step);
     ends.push_back(recorder.log().size());
   }

@@ -26,7 +26,7 @@ std::vector<std::vector<int32_t>> documents_of(const PackedBatch& batch) {
     EXPECT_LT(begin, end);
     EXPECT_EQ(static_cast<int64_t>(begin) / batch.positions,
               (static_cast<int64_t>(end) - 1) / batch.positions)
-        << "a document crosses packs";
+        << "a document crosses sequences";
     for (size_t i = begin; i < end; ++i) EXPECT_EQ(batch.position[i], static_cast<int32_t>(i - begin));
     const bool padding =
         std::all_of(batch.targets.begin() + static_cast<ptrdiff_t>(begin),
@@ -109,11 +109,11 @@ TEST(BatchLoaderTest, EveryExampleOncePerEpochInAnOrderThatNoNumberOfRanksChange
     options.epochs = 3;
     const auto reference = read_steps(dataset, options, 1, 200, {});
     std::map<int64_t, int64_t> uses;
-    int64_t steps = 0, packs = 0;
+    int64_t steps = 0, sequences = 0;
     for (const StepOfAll& step : reference) {
-      if (step.info.packs == 0) break;
+      if (step.info.sequences == 0) break;
       ++steps;
-      packs += step.info.packs;
+      sequences += step.info.sequences;
       EXPECT_EQ(static_cast<int64_t>(step.examples.size()), step.info.examples);
       for (const int64_t e : step.examples) ++uses[e];
     }
@@ -158,7 +158,7 @@ TEST(BatchLoaderTest, EveryEpochIsExactlyTheSetEvenWhereStepsCrossItsEnd) {
   while (sequence.size() < 3 * kExamples) {
     const auto step = loader.next_step();
     ASSERT_TRUE(step);
-    EXPECT_EQ(step->packs, 7);
+    EXPECT_EQ(step->sequences, 7);
     for (int64_t k = 0; k < loader.batches_per_step(); ++k) {
       for (const auto& d : documents_of(loader.next_batch())) sequence.push_back(marked_example(d[0]));
     }
@@ -288,7 +288,7 @@ TEST(BatchLoaderTest, LongTextBecomesPiecesThatPredictEveryTokenOnce) {
   EXPECT_EQ(counted, predicted.size());
 }
 
-TEST(BatchLoaderTest, ARunsEndHasEmptyPacksOnAllRanksAlike) {
+TEST(BatchLoaderTest, ARunsEndHasEmptySequencesOnAllRanksAlike) {
   ScratchDirectory scratch;
   write_marked_dataset(scratch / "train.h5", std::vector<MarkedLengths>(5, {8, 3}));
   const TokenDataset dataset(scratch / "train.h5");
@@ -306,7 +306,7 @@ TEST(BatchLoaderTest, ARunsEndHasEmptyPacksOnAllRanksAlike) {
     EXPECT_GT(loader.next_batch().target_count, 0);
     const auto last = loader.next_step();
     ASSERT_TRUE(last);
-    EXPECT_EQ(last->packs, 1);
+    EXPECT_EQ(last->sequences, 1);
     EXPECT_EQ(loader.next_batch().target_count > 0, rank == 0);
     EXPECT_FALSE(loader.next_step());
     EXPECT_FALSE(loader.next_step());

@@ -17,12 +17,12 @@ std::vector<int64_t> random_rows(int64_t count, uint32_t longest, uint32_t seed)
   return rows;
 }
 
-/// Every row of every example once, pieces in steps of the sequence length, no pack too full.
+/// Every row of every example once, pieces in steps of the sequence length, no sequence too full.
 void expect_covers(const PackPlan& plan, const std::vector<int64_t>& rows, int64_t sequence_length) {
   std::map<std::pair<int64_t, int64_t>, int64_t> pieces;
-  for (int64_t p = 0; p < plan.packs(); ++p) {
+  for (int64_t p = 0; p < plan.sequences(); ++p) {
     int64_t sum = 0;
-    for (const PackItem& item : plan.pack(p)) {
+    for (const PackItem& item : plan.sequence(p)) {
       EXPECT_TRUE(pieces.emplace(std::pair(item.example, item.first_row), item.rows).second) << "seen twice";
       sum += item.rows;
     }
@@ -38,7 +38,7 @@ void expect_covers(const PackPlan& plan, const std::vector<int64_t>& rows, int64
   EXPECT_EQ(pieces, expected);
 }
 
-TEST(PackPlanTest, EveryRowLiesInExactlyOnePack) {
+TEST(PackPlanTest, EveryRowLiesInExactlyOneSequence) {
   for (const uint32_t longest : {1u, 7u, 64u, 65u, 300u}) {
     const auto rows = random_rows(500, longest, longest);
     for (const bool pack : {true, false}) {
@@ -73,21 +73,21 @@ TEST(PackPlanTest, VersionOneNeverChanges) {
   EXPECT_EQ(keyed_permutation(8, 1), (std::vector<int64_t>{0, 3, 5, 1, 2, 7, 6, 4}));
 }
 
-TEST(PackPlanTest, FillsPacksWell) {
+TEST(PackPlanTest, FillsSequencesWell) {
   const auto rows = random_rows(20000, 300, 3);
   int64_t total = 0;
   for (const int64_t r : rows) total += r;
   const PackPlan plan(rows, {512, 1, 0});
-  EXPECT_GT(static_cast<double>(total) / static_cast<double>(plan.packs() * 512), 0.97);
+  EXPECT_GT(static_cast<double>(total) / static_cast<double>(plan.sequences() * 512), 0.97);
 }
 
 TEST(PackPlanTest, OrderedPlansFollowTheDataSet) {
   const std::vector<int64_t> rows = {10, 10, 10, 10, 10};
   const PackPlan plan(rows, {20, 1, 7, true, false});
-  ASSERT_EQ(plan.packs(), 3);
-  EXPECT_EQ(plan.pack(0)[0].example, 0);
-  EXPECT_EQ(plan.pack(0)[1].example, 1);
-  EXPECT_EQ(plan.pack(2)[0].example, 4);
+  ASSERT_EQ(plan.sequences(), 3);
+  EXPECT_EQ(plan.sequence(0)[0].example, 0);
+  EXPECT_EQ(plan.sequence(0)[1].example, 1);
+  EXPECT_EQ(plan.sequence(2)[0].example, 4);
 }
 
 TEST(PackPlanTest, ShuffledPermutationsAreSpread) {

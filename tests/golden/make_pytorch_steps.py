@@ -40,7 +40,7 @@ def fill(number, name):
     return (1 + 0.1 * wave if "norm" in name else 0.05 * wave).float().reshape(size)
 
 
-def packs_of_step(step):
+def sequences_of_step(step):
     state = (0x9E3779B97F4A7C15 * (step + 1)) & MASK64
 
     def draw():
@@ -107,7 +107,7 @@ def main(path):
                                   lr=LR, betas=BETAS, eps=EPS)
     losses, gradient_norms = [], []
     for step in range(1, STEPS + 1):
-        token, target, position, document = packs_of_step(step)
+        token, target, position, document = sequences_of_step(step)
         loss = F.cross_entropy(logits(p, token, position, document).flatten(0, 1), target.flatten())
         optimizer.zero_grad()
         loss.backward()

@@ -48,7 +48,7 @@ class LayerFixture {
     std::fill_n(parameter.gradient.as<float>(), count, 0.0F);
     parameter.accumulate = Accumulate::kYes;
   }
-  /// Two packs of 8 rows: documents of 5 and 3, and of 8 rows.
+  /// Two sequences of 8 rows: documents of 5 and 3, and of 8 rows.
   Batch batch(int64_t vocabulary) {
     std::vector<int32_t> token, position, target;
     const std::vector<int32_t> offset{0, 5, 8, 16};

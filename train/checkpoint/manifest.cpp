@@ -357,7 +357,7 @@ std::string manifest_text(const Manifest& manifest) {
       {"written_by", manifest.written_by},
       {"step", state.step},
       {"updates", state.updates},
-      {"cursor", {{"epoch", state.epoch}, {"pack", state.pack}}},
+      {"cursor", {{"epoch", state.epoch}, {"pack", state.sequence}}},
       {"tokens", state.tokens},
       {"best", json_of(state.best)},
       {"validation", {{"step", state.validated_step}, {"content_hash", state.validation_content_hash}}},
@@ -405,7 +405,7 @@ Manifest parse_manifest(const std::string& bytes, const std::string& name) {
   const Json& cursor = reader.member(document, "cursor");
   reader.only(cursor, {"epoch", "pack"});
   state.epoch = count(cursor, "epoch");
-  state.pack = count(cursor, "pack");
+  state.sequence = count(cursor, "pack");
   state.tokens = count(document, "tokens");
   state.best = reader.best(reader.member(document, "best"));
   state.validated_step = state.step;

@@ -26,8 +26,8 @@ struct BestSoFar {
 struct CheckpointState {
   int64_t step = 0;     ///< steps done
   int64_t updates = 0;  ///< optimizer updates done: steps less those skipped for a value that was not finite
-  int64_t epoch = 0;    ///< cursor: the next pack to train on
-  int64_t pack = 0;
+  int64_t epoch = 0;    ///< cursor: the next sequence to train on
+  int64_t sequence = 0;
   int64_t tokens = 0;  ///< tokens seen
   ModelConfig model;
   std::string config;  ///< the resolved config as TOML

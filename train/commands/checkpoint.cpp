@@ -69,7 +69,7 @@ Json json_of(const std::filesystem::path& directory, const Manifest& m) {
       {"step", m.state.step},
       {"updates", m.state.updates},
       {"tokens", m.state.tokens},
-      {"cursor", {{"epoch", m.state.epoch}, {"pack", m.state.pack}}},
+      {"cursor", {{"epoch", m.state.epoch}, {"pack", m.state.sequence}}},
       {"mesh", {{"replicate", m.mesh.replicate}, {"fsdp", m.mesh.fsdp}, {"tensor", m.mesh.tensor}}},
       {"model",
        {{"hidden_size", c.hidden_size},
@@ -106,8 +106,8 @@ ExitCode inspect(Io& io, const std::string& path, const std::string& which, bool
   }
   const ModelConfig& c = m.state.model;
   fmt::print("{}\n", directory.string());
-  fmt::print("  step        {} ({} updates), next: epoch {}, pack {}\n", m.state.step, m.state.updates,
-             m.state.epoch, m.state.pack);
+  fmt::print("  step        {} ({} updates), next: epoch {}, sequence {}\n", m.state.step, m.state.updates,
+             m.state.epoch, m.state.sequence);
   fmt::print("  tokens      {}\n", m.state.tokens);
   if (const std::optional<BestSoFar>& best = m.state.best)
     fmt::print("  best        {} {:.6g} at step {}\n", best->metric, best->value, best->step);

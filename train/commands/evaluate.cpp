@@ -164,8 +164,8 @@ class Shown {
 Scores measure(InferenceModel& model, const Subject& subject, bool json) {
   const bool speaks = model.model().mesh().world().rank() == 0;
   Scores scores;
-  Shown packs(speaks, json, "loss", "packs");
-  scores.loss = split_loss(model, subject.dataset, subject.trained.config.data.loss_on, packs);
+  Shown sequences(speaks, json, "loss", "sequences");
+  scores.loss = split_loss(model, subject.dataset, subject.trained.config.data.loss_on, sequences);
   if (subject.examples == 0) return scores;
 
   std::optional<PredictionFile> file;

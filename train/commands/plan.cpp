@@ -47,7 +47,7 @@ void print_for_people(const ResolvedRun& run, const RunTarget& target, const Flo
   if (target.device == DeviceKind::kCpu) fmt::print("threads         {} a rank\n", cpu_threads());
   fmt::print("parameters      {}\n", parameter_count(run.model));
   fmt::print("flops per token {:.4g} (causal)\n", flops.causal);
-  fmt::print("micro-batch     {}, {} a step{}\n", counted(run.step.sharding.sequences, "pack"),
+  fmt::print("micro-batch     {}, {} a step{}\n", counted(run.step.sharding.sequences, "sequence"),
              run.micro_batches,
              run.idle_share > 0 ? fmt::format(", {:.1f}% idle", 100 * run.idle_share) : "");
   fmt::print("the fullest rank, computing in {}:\n{}\n", dtype_name(run.step.sharding.compute),

@@ -39,15 +39,15 @@ SplitLoss split_loss(InferenceModel& model, const TokenDataset& dataset, LossOn 
                                .data_ranks = mesh.data_ranks(),
                                .epochs = 1});
   SplitLoss loss;
-  int64_t packs = 0;
+  int64_t scored = 0;
   model.take_loss();
-  report(0, loader.packs_per_epoch());
+  report(0, loader.sequences_per_epoch());
   while (const std::optional<LoaderStep> step = loader.next_step()) {
     for (int64_t batch = 0; batch < loader.batches_per_step(); ++batch)
       model.score(host_tokens(loader.next_batch()));
     loss.targets += step->target_count;
-    packs += step->packs;
-    report(packs, loader.packs_per_epoch());
+    scored += step->sequences;
+    report(scored, loader.sequences_per_epoch());
   }
   loss.sum = sum_over_replicas(mesh, model.take_loss());
   return loss;

@@ -20,7 +20,7 @@ struct InferenceOptions {
   int64_t prefill_tokens =
       0;  ///< tokens of one call with prompts, and of a batch to be scored; at least `context`
 
-  /// Packs of a batch to be scored.
+  /// Sequences of a batch to be scored.
   int64_t sequences() const { return std::max<int64_t>(prefill_tokens / context, 1); }
 
   /// For a model that was trained on sequences of `sequence_length`: its context, and a prefill of some
@@ -53,7 +53,7 @@ class InferenceModel {
   /// shapes occur and a sequence's tokens do not depend on which others are under way.
   std::vector<int32_t> append(std::span<const SlotTokens> items);
 
-  /// Adds the loss of a batch of sequences() packs to the sum that take_loss() hands out.
+  /// Adds the loss of a batch of sequences() sequences to the sum that take_loss() hands out.
   void score(const HostTokens& tokens);
   /// The summed loss of the batches since the last call.
   double take_loss();

@@ -61,7 +61,7 @@ std::vector<int64_t> micro_batches_to_try(const RunConfig& config, const RunTarg
   std::vector<int64_t> sizes;
   for (int64_t b = most; b >= 1; --b)
     if (b * t % tensor == 0 && divide_up(share, divide_up(share, b)) == b) sizes.push_back(b);
-  for (int64_t b = most; sizes.empty() && b >= 1; --b)  // packs that only in pairs divide by `tensor`
+  for (int64_t b = most; sizes.empty() && b >= 1; --b)  // sequences that only in pairs divide by `tensor`
     if (b * t % tensor == 0) sizes.push_back(b);
   return sizes;
 }

@@ -28,7 +28,7 @@ struct ResolvedRun {
   StepOptions step;
   int64_t micro_batches = 1;   ///< of every data rank, in every step
   bool deterministic = false;  ///< run.deterministic
-  double idle_share = 0;       ///< of the packs that ranks compute in a step, those that are always empty
+  double idle_share = 0;       ///< of the sequences that ranks compute in a step, those that are always empty
   RankPlan plan;               ///< of the fullest rank
   /// The model that writes summaries at validations, where config.generation asks for them, and what it takes
   /// beside `plan` while it lives.

@@ -18,10 +18,10 @@ BatchLoaderOptions loader_options(const RunConfig& config, const ResolvedRun& ru
 
 int64_t count_steps(const TokenDataset& dataset, const RunConfig& config, const BatchLoaderOptions& options) {
   if (config.train.steps) return *config.train.steps;
-  int64_t packs = 0;
+  int64_t sequences = 0;
   for (int64_t epoch = 0; epoch < *config.train.epochs; ++epoch)
-    packs += count_epoch_packs(dataset, options, epoch).packs;
-  return divide_up(packs, options.global_batch_sequences);
+    sequences += count_epoch_sequences(dataset, options, epoch).sequences;
+  return divide_up(sequences, options.global_batch_sequences);
 }
 
 }  // namespace ripstop

@@ -1,4 +1,4 @@
-// The data of a run: which packs a rank gets, in what they are handed to the model, how many steps there are.
+// The data of a run: the sequences that a rank gets, the form in which the model gets them, the number of steps.
 #pragma once
 #include <cstdint>
 
@@ -12,7 +12,7 @@ namespace ripstop {
 /// What the loader of this rank's training data needs to know.
 BatchLoaderOptions loader_options(const RunConfig& config, const ResolvedRun& run, const DeviceMesh& mesh);
 
-/// The optimizer steps of the whole run: train.steps, or as many as train.epochs epochs come to (packs differ
+/// The optimizer steps of the whole run: train.steps, or as many as train.epochs epochs come to (sequences differ
 /// from epoch to epoch, as each is packed in its own order).
 int64_t count_steps(const TokenDataset& dataset, const RunConfig& config, const BatchLoaderOptions& options);
 

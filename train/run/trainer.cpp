@@ -76,7 +76,7 @@ bool Trainer::Run::take_step() {
   state_.step += 1;
   state_.updates += result.skipped ? 0 : 1;
   state_.epoch = loaded->end.epoch;
-  state_.pack = loaded->end.pack;
+  state_.sequence = loaded->end.sequence;
   state_.tokens += loaded->rows;
   stop_agreed_ = result.stop_requests > 0;
   const DeviceMesh::AxisBytes now = mesh_.bytes_sent();

@@ -2,10 +2,10 @@
 #include "parallel/agreement.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/config/step_range.h"
-#include "train/plan/training_data.h"
 #include "train/machine/device_choice.h"
 #include "train/machine/equal_ranks.h"
 #include "train/machine/machine.h"
+#include "train/plan/training_data.h"
 #include "train/run/trainer_run.h"
 
 namespace ripstop {
@@ -64,7 +64,7 @@ Trainer::Run::Run(const TrainerOptions& options, MpiWorld& world)
   resume_or_initialize();
   do_and_agree(mesh_.world(), [&] {
     loader_.emplace(dataset_, loader_options(config, resolved_, mesh_),
-                    DataCursor{state_.epoch, state_.pack});
+                    DataCursor{state_.epoch, state_.sequence});
   });
   const MeshCoordinates& at = mesh_.coordinates();
   writer_.emplace(io_, std::filesystem::path(config.run.directory) / "checkpoints", mesh_.world(),
@@ -83,7 +83,7 @@ void Trainer::Run::check_agreement() {
                 "give every rank the same file and overrides");
   // Threads and memory differ between nodes, and with them what "auto" came to.
   require_equal(mesh_.world(), ExitCode::kResources, "micro-batch",
-                fmt::format("{} packs in {}", resolved_.step.sharding.sequences,
+                fmt::format("{} sequences in {}", resolved_.step.sharding.sequences,
                             dtype_name(resolved_.step.sharding.compute)),
                 where, "give train.micro_batch_sequences, or use nodes of one kind");
   require_equal(mesh_.world(), ExitCode::kInputData, "data set", dataset_.content_hash(), where,
@@ -104,7 +104,7 @@ void Trainer::Run::open_directory() {
 
 void Trainer::Run::resume_or_initialize() {
   const std::string plan_hash =
-      count_epoch_packs(dataset_, loader_options(options_.config, resolved_, mesh_), 0).plan_hash;
+      count_epoch_sequences(dataset_, loader_options(options_.config, resolved_, mesh_), 0).plan_hash;
   std::vector<std::string> warnings;
   const auto accept = [&](const Checkpoint& checkpoint) {
     const CheckpointState& saved = checkpoint.manifest.state;

@@ -119,7 +119,7 @@ inline CheckpointState state_at(int64_t step, const ModelConfig& model) {
   state.step = step;
   state.updates = step;
   state.epoch = step / 10;
-  state.pack = step % 10 * 8;
+  state.sequence = step % 10 * 8;
   state.tokens = step * 1000;
   state.model = model;
   state.config = "[train]\nsteps = 1000\n";

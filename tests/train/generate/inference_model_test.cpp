@@ -101,7 +101,7 @@ TEST_F(InferenceModelTest, PlanIsWhatItTakes) {
   }
 }
 
-// The sum over all packs equals that of each target's loss, whichever way the batch is cut.
+// The sum over all sequences equals that of each target's loss, whichever way the batch is cut.
 TEST_F(InferenceModelTest, ScoresAreSums) {
   const auto scored = [&](int64_t context, int64_t prefill_tokens, int batches) {
     const auto made =

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # The memory of a rank's process grows by what was planned, give or take 3 % and 16 MiB. Those 16 MiB are for what the plan
-# leaves out: oneDNN's compiled kernels, MPI's buffers, packs that are read ahead, a checkpoint's block at a time.
+# leaves out: oneDNN's compiled kernels, MPI's buffers, sequences that are read ahead, a checkpoint's block at a time.
 #   memory_test.sh RIPSTOP LAUNCH
 set -euo pipefail
 ripstop=$1 launch=$2
 source=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-positions=256 packs=8
+positions=256 sequences=8
 "$ripstop" prepare --source synthetic --examples 600 --seed 3 --vocab-size 400 --output "$work/data" >"$work/prepare.log" 2>&1 ||
   { cat "$work/prepare.log"; exit 1; }
 
@@ -24,7 +24,7 @@ row() {
   "$launch" "$ranks" "$ripstop" train "$source/configs/quickstart.toml" "data.directory=$work/data" "run.directory=$work/run" \
     model.preset=15m model.vocab_size=32000 model.hidden_size=288 model.intermediate_size=768 model.num_hidden_layers=6 \
     model.num_attention_heads=8 model.num_key_value_heads=8 model.max_position_embeddings=$positions \
-    data.sequence_length=$positions train.global_batch_sequences=$packs train.steps=4 schedule.warmup_steps=1 \
+    data.sequence_length=$positions train.global_batch_sequences=$sequences train.steps=4 schedule.warmup_steps=1 \
     train.validate_every=0 checkpoint.every_steps=2 "precision.compute=$precision" "$@" >"$work/log" 2>&1 ||
     { cat "$work/log"; exit 1; }
   local metrics=$work/run/metrics.jsonl planned before peak grown allowed

@@ -12,9 +12,9 @@ namespace ripstop {
 namespace {
 
 using testing::MeshTraining;
-using testing::Pack;
+using testing::Sequence;
 
-constexpr int64_t kSteps = 50, kPositions = 64, kPacks = 8, kVocabulary = 131;
+constexpr int64_t kSteps = 50, kPositions = 64, kSequences = 8, kVocabulary = 131;
 
 // Nothing divides by eight: 131 ids, 172 feed-forward columns.
 ModelConfig model(bool tied, int64_t vocabulary = kVocabulary) {
@@ -29,30 +29,30 @@ ModelConfig model(bool tied, int64_t vocabulary = kVocabulary) {
 }
 
 /// Text that can be learnt in part: each token follows from the one before, but for a fifth of them.
-/// Documents of several lengths share packs; the first tokens of each have no target.
-std::vector<Pack> packs_of_step(int64_t step, int64_t vocabulary = kVocabulary) {
+/// Documents of several lengths share sequences; the first tokens of each have no target.
+std::vector<Sequence> sequences_of_step(int64_t step, int64_t vocabulary = kVocabulary) {
   uint64_t state = 0x9E3779B97F4A7C15ULL * static_cast<uint64_t>(step + 1);
   const auto next = [&] {
     state = state * 6364136223846793005ULL + 1442695040888963407ULL;
     return static_cast<int64_t>(state >> 33);
   };
-  std::vector<Pack> packs(kPacks);
-  for (Pack& pack : packs) {
+  std::vector<Sequence> sequences(kSequences);
+  for (Sequence& sequence : sequences) {
     int64_t token = next() % vocabulary, in_document = 0, length = 10 + next() % 30;
     for (int64_t i = 0; i < kPositions; ++i, ++in_document) {
       if (i == 0 || in_document == length) {
-        pack.document.push_back(static_cast<int32_t>(i));
+        sequence.document.push_back(static_cast<int32_t>(i));
         in_document = 0;
         length = 10 + next() % 30;
       }
       const int64_t follows = next() % 5 == 0 ? next() % vocabulary : (token * 3 + 7) % vocabulary;
-      pack.token.push_back(static_cast<int32_t>(token));
-      pack.target.push_back(in_document < 3 ? -1 : static_cast<int32_t>(follows));
-      pack.position.push_back(static_cast<int32_t>(in_document));
+      sequence.token.push_back(static_cast<int32_t>(token));
+      sequence.target.push_back(in_document < 3 ? -1 : static_cast<int32_t>(follows));
+      sequence.position.push_back(static_cast<int32_t>(in_document));
       token = follows;
     }
   }
-  return packs;
+  return sequences;
 }
 
 StepOptions options(DType compute, int64_t micro = 0) {
@@ -67,14 +67,14 @@ std::vector<double> losses(MeshTraining& run, int64_t steps = kSteps, int64_t vo
   std::vector<double> values;
   for (int64_t s = 1; s <= steps; ++s)
     values.push_back(
-        run.run(packs_of_step(s, vocabulary), 3e-3 * learning_rate_factor(schedule, s, kSteps), s).loss);
+        run.run(sequences_of_step(s, vocabulary), 3e-3 * learning_rate_factor(schedule, s, kSteps), s).loss);
   return values;
 }
 
 std::vector<double> losses_on(const MeshSizes& mesh, const ModelConfig& config, const StepOptions& step,
                               int64_t steps = kSteps, int64_t vocabulary = kVocabulary,
                               const Device& device = test_device()) {
-  MeshTraining run(config, step, mesh, kPacks, device);
+  MeshTraining run(config, step, mesh, kSequences, device);
   return losses(run, steps, vocabulary);
 }
 
@@ -193,18 +193,18 @@ TEST(LayoutRanks, VocabularyThatDoesNotDivide) {
   }
 }
 
-/// tests/golden/make_pytorch_steps.py trains the same model on the same packs, with the same schedule and
+/// tests/golden/make_pytorch_steps.py trains the same model on the same sequences, with the same schedule and
 /// clipping.
 TEST(LayoutRanks, FiftyStepsOfPyTorch) {
   const auto golden = nlohmann::json::parse(std::ifstream(golden_file("pytorch_steps.json")));
   const ScheduleSection schedule{.kind = ScheduleKind::kCosine, .warmup_steps = 20, .minimum_ratio = 0.1};
   for (const MeshSizes& mesh : meshes()) {
     SCOPED_TRACE(mesh.to_text());
-    MeshTraining run(model(false), options(DType::kFloat32), mesh, kPacks);
+    MeshTraining run(model(false), options(DType::kFloat32), mesh, kSequences);
     testing::fill_by_rule(run);
     for (int64_t s = 1; s <= kSteps; ++s) {
       const StepResult result =
-          run.run(packs_of_step(s), 3e-3 * learning_rate_factor(schedule, s, kSteps), s);
+          run.run(sequences_of_step(s), 3e-3 * learning_rate_factor(schedule, s, kSteps), s);
       const double loss = golden["losses"][static_cast<size_t>(s - 1)];
       const double norm = golden["gradient_norms"][static_cast<size_t>(s - 1)];
       ASSERT_NEAR(result.loss, loss, 1e-4 * loss) << "step " << s;
@@ -219,13 +219,13 @@ TEST(LayoutRanks, PlanEqualsWhatAStepUses) {
   for (const MeshSizes& mesh : meshes())
     for (const DType compute : {DType::kFloat32, DType::kBFloat16}) {
       SCOPED_TRACE(mesh.to_text() + " " + dtype_name(compute));
-      MeshTraining run(model(true), options(compute, 2), mesh, kPacks);
-      std::vector<Pack> packs = packs_of_step(1);
-      for (Pack& pack : packs) {  // a target in every row, the most there can be
-        for (size_t i = 0; i < pack.target.size(); ++i) pack.target[i] = pack.token[i];
+      MeshTraining run(model(true), options(compute, 2), mesh, kSequences);
+      std::vector<Sequence> sequences = sequences_of_step(1);
+      for (Sequence& sequence : sequences) {  // a target in every row, the most there can be
+        for (size_t i = 0; i < sequence.target.size(); ++i) sequence.target[i] = sequence.token[i];
       }
       const DeviceMesh::AxisBytes before = run.mesh.bytes_sent();
-      run.run(packs, 1e-3, 1);
+      run.run(sequences, 1e-3, 1);
       const DeviceMesh::AxisBytes after = run.mesh.bytes_sent();
       EXPECT_EQ(after.replicate - before.replicate, run.plan.traffic_per_step.replicate);
       EXPECT_EQ(after.fsdp - before.fsdp, run.plan.traffic_per_step.fsdp);

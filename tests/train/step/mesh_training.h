@@ -1,4 +1,4 @@
-// Training on a mesh of real ranks from packs given in the test: what the tests of layouts share.
+// Training on a mesh of real ranks from sequences given in the test: what the tests of layouts share.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -15,32 +15,32 @@
 
 namespace ripstop::testing {
 
-/// One pack, before it is dealt to a rank.
-struct Pack {
+/// One sequence, before it is dealt to a rank.
+struct Sequence {
   std::vector<int32_t> token, target, position;
   std::vector<int32_t> document;  ///< first rows of its documents, the first being 0
 };
 
-/// Packs end to end as one rank's micro-batch; missing packs are empty: token 0, no target.
-struct DealtPacks {
+/// Sequences end to end as one rank's micro-batch; missing sequences are empty: token 0, no target.
+struct DealtSequences {
   std::vector<int32_t> token, target, position, offset;
 
-  DealtPacks(const std::vector<Pack>& packs, std::vector<int64_t> chosen, int64_t positions) {
+  DealtSequences(const std::vector<Sequence>& sequences, std::vector<int64_t> chosen, int64_t positions) {
     offset.push_back(0);
     for (const int64_t number : chosen) {
       const auto begin = static_cast<int32_t>(token.size());
-      if (number >= static_cast<int64_t>(packs.size())) {
+      if (number >= static_cast<int64_t>(sequences.size())) {
         for (int64_t i = 0; i < positions; ++i) {
           token.push_back(0);
           target.push_back(-1);
           position.push_back(static_cast<int32_t>(i));
         }
       } else {
-        const Pack& pack = packs[static_cast<size_t>(number)];
-        token.insert(token.end(), pack.token.begin(), pack.token.end());
-        target.insert(target.end(), pack.target.begin(), pack.target.end());
-        position.insert(position.end(), pack.position.begin(), pack.position.end());
-        for (size_t d = 1; d < pack.document.size(); ++d) offset.push_back(begin + pack.document[d]);
+        const Sequence& sequence = sequences[static_cast<size_t>(number)];
+        token.insert(token.end(), sequence.token.begin(), sequence.token.end());
+        target.insert(target.end(), sequence.target.begin(), sequence.target.end());
+        position.insert(position.end(), sequence.position.begin(), sequence.position.end());
+        for (size_t d = 1; d < sequence.document.size(); ++d) offset.push_back(begin + sequence.document[d]);
       }
       offset.push_back(static_cast<int32_t>(token.size()));
     }
@@ -51,12 +51,12 @@ struct DealtPacks {
 /// A run of training steps on one mesh.
 class MeshTraining {
  public:
-  MeshTraining(const ModelConfig& model, StepOptions options, const MeshSizes& sizes, int64_t global_packs,
-               const Device& device = test_device())
+  MeshTraining(const ModelConfig& model, StepOptions options, const MeshSizes& sizes,
+               int64_t global_sequences, const Device& device = test_device())
       : mesh(test_world(), sizes, /*allow_tensor_across_nodes=*/false, device),
         stream(device),
-        global_packs_(global_packs) {
-    const int64_t share = (global_packs + mesh.data_ranks() - 1) / mesh.data_ranks();
+        global_sequences_(global_sequences) {
+    const int64_t share = (global_sequences + mesh.data_ranks() - 1) / mesh.data_ranks();
     if (options.sharding.sequences == 0) options.sharding.sequences = share;
     micro_batches = (share + options.sharding.sequences - 1) / options.sharding.sequences;
     request = {.model = model,
@@ -69,19 +69,19 @@ class MeshTraining {
     step = std::make_unique<TrainingStep>(model, options, mesh, stream, ledger, plan.arena);
   }
 
-  /// One optimizer step on packs (global_packs of them): pack j goes to data rank j mod data_ranks.
-  StepResult run(const std::vector<Pack>& packs, double learning_rate, int64_t number) {
+  /// One optimizer step on global_sequences sequences: sequence j goes to data rank j mod data_ranks.
+  StepResult run(const std::vector<Sequence>& sequences, double learning_rate, int64_t number) {
     const int64_t b = request.step.sharding.sequences;
-    std::unique_ptr<DealtPacks> dealt;
+    std::unique_ptr<DealtSequences> dealt;
     return step->run(
         micro_batches,
         [&](int64_t micro) {
           std::vector<int64_t> chosen;
           for (int64_t s = 0; s < b; ++s) {
             const int64_t slot = (micro * b + s) * mesh.data_ranks() + mesh.data_rank();
-            chosen.push_back(slot < global_packs_ ? slot : static_cast<int64_t>(packs.size()));
+            chosen.push_back(slot < global_sequences_ ? slot : static_cast<int64_t>(sequences.size()));
           }
-          dealt = std::make_unique<DealtPacks>(packs, chosen, request.step.sharding.positions);
+          dealt = std::make_unique<DealtSequences>(sequences, chosen, request.step.sharding.positions);
           return dealt->view();
         },
         learning_rate, number, [] { return false; });
@@ -113,7 +113,7 @@ class MeshTraining {
   int64_t micro_batches = 1;
 
  private:
-  int64_t global_packs_;
+  int64_t global_sequences_;
 };
 
 /// The rule by which reference scripts fill weights: parameter number `number` of rule_names, flat index i.

@@ -11,10 +11,10 @@
 namespace ripstop {
 namespace {
 
-using testing::DealtPacks;
+using testing::DealtSequences;
 using testing::meshes_of;
 using testing::MeshTraining;
-using testing::Pack;
+using testing::Sequence;
 using testing::sum_over_world;
 
 const nlohmann::json& golden() {
@@ -36,14 +36,14 @@ ModelConfig golden_model() {
           .rope_theta = c["rope_theta"]};
 }
 
-std::vector<Pack> golden_packs() {
-  std::vector<Pack> packs;
+std::vector<Sequence> golden_sequences() {
+  std::vector<Sequence> sequences;
   for (size_t s = 0; s < golden()["tokens"].size(); ++s)
-    packs.push_back({.token = golden()["tokens"][s],
-                     .target = golden()["targets"][s],
-                     .position = {0, 1, 2, 3, 4, 5, 6, 7},
-                     .document = {0}});
-  return packs;
+    sequences.push_back({.token = golden()["tokens"][s],
+                         .target = golden()["targets"][s],
+                         .position = {0, 1, 2, 3, 4, 5, 6, 7},
+                         .document = {0}});
+  return sequences;
 }
 
 std::string mesh_name(const MeshSizes& mesh) {
@@ -89,7 +89,7 @@ TEST_F(ParityRanks, LossGradientsAndSixSteps) {
     SCOPED_TRACE(mesh_name(mesh));
     const auto run = make(mesh);
     const nlohmann::json &fp64 = golden()["fp64"], &adamw = golden()["adamw"];
-    StepResult result = run->run(golden_packs(), 0.0, 1);
+    StepResult result = run->run(golden_sequences(), 0.0, 1);
     EXPECT_NEAR(result.loss, fp64["loss"].get<double>(), 1e-6);
     const double norm = fp64["grad_norm"];
     EXPECT_NEAR(result.gradient_norm, norm, 5e-6 * norm);
@@ -115,7 +115,7 @@ TEST_F(ParityRanks, LossGradientsAndSixSteps) {
     }
     const auto fresh = make(mesh);
     for (size_t s = 0; s < 6; ++s) {
-      result = fresh->run(golden_packs(), adamw["lr"], static_cast<int64_t>(s) + 1);
+      result = fresh->run(golden_sequences(), adamw["lr"], static_cast<int64_t>(s) + 1);
       EXPECT_NEAR(result.loss, adamw["fp64_loss_before_step"][s].get<double>(), 5e-5) << "before step " << s;
       const double before = adamw["fp64_grad_norm_before_step"][s];
       EXPECT_NEAR(result.gradient_norm, before, 1e-3 * before) << "before step " << s;
@@ -130,7 +130,7 @@ TEST_F(ParityRanks, Logits) {
     const int64_t vocabulary = 96, slice = vocabulary / mesh.tensor;
     MemoryLedger ledger;
     BatchMemory memory(test_device(), ledger, 3, 8);
-    const Batch batch = memory.load(run->stream, 3, DealtPacks(golden_packs(), {0, 1, 2}, 8).view());
+    const Batch batch = memory.load(run->stream, 3, DealtSequences(golden_sequences(), {0, 1, 2}, 8).view());
     Arena arena(test_device(), ledger, MemoryUse{{0, 0, 0, int64_t{16} << 20, 0, 0}});
     std::vector<float> values(static_cast<size_t>(24 * slice));
     const Buffer logits(test_device(), ledger, MemoryCategory::kActivations, 4 * 24 * slice);
