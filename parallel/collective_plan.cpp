@@ -34,7 +34,7 @@ int64_t all_reduce_scratch(int64_t count, DType dtype, int64_t size, DeviceKind 
 }
 
 void check_all_gather(const Communicator& group, const Tensor& own, const Tensor& all) {
-  RIPSTOP_CHECK(own.dtype == all.dtype, "{} gathered into {}", dtype_name(own.dtype), dtype_name(all.dtype));
+  RIPSTOP_CHECK(own.dtype == all.dtype, "{} gathered into {}", to_string(own.dtype), to_string(all.dtype));
   RIPSTOP_CHECK(own.count() * group.size() == all.count(), "{} elements of {} ranks gathered into {}",
                 own.count(), group.size(), all.count());
 }
@@ -42,9 +42,9 @@ void check_all_gather(const Communicator& group, const Tensor& own, const Tensor
 void check_reduce_scatter(const Communicator& group, const Tensor& whole, const Tensor& own, DType travel,
                           const Tensor& scratch) {
   RIPSTOP_CHECK(whole.dtype == own.dtype && (own.dtype == DType::kFloat32 || own.dtype == DType::kBFloat16),
-                "{} reduced into {}", dtype_name(whole.dtype), dtype_name(own.dtype));
+                "{} reduced into {}", to_string(whole.dtype), to_string(own.dtype));
   RIPSTOP_CHECK(travel == whole.dtype || travel == DType::kBFloat16, "{} travelling as {}",
-                dtype_name(whole.dtype), dtype_name(travel));
+                to_string(whole.dtype), to_string(travel));
   RIPSTOP_CHECK(own.count() * group.size() == whole.count(), "{} elements scattered over {} ranks into {}",
                 whole.count(), group.size(), own.count());
   const int64_t needed = group.reduce_scatter_scratch_bytes(whole.count(), travel);

@@ -25,7 +25,7 @@ Tensor GroupMemory::take(MemoryCategory category, DType dtype, const Shape& shap
   constexpr int64_t kAlignment = 256;
   const Tensor part = tensor_in(memory_, taken_bytes_, dtype, shape);
   RIPSTOP_CHECK(part.bytes() <= left_[category] && part.bytes() % kAlignment == 0, "{} bytes of {} for {}",
-                part.bytes(), left_[category], memory_category_name(category));
+                part.bytes(), left_[category], to_string(category));
   left_[category] -= part.bytes();
   taken_bytes_ += part.bytes();
   return part;
@@ -34,8 +34,7 @@ Tensor GroupMemory::take(MemoryCategory category, DType dtype, const Shape& shap
 void GroupMemory::check_all_taken() const {
   for (int c = 0; c < kMemoryCategories; ++c) {
     const auto category = static_cast<MemoryCategory>(c);
-    RIPSTOP_CHECK(left_[category] == 0, "{} bytes for {} are not used", left_[category],
-                  memory_category_name(category));
+    RIPSTOP_CHECK(left_[category] == 0, "{} bytes for {} are not used", left_[category], to_string(category));
   }
 }
 

@@ -19,7 +19,7 @@ void for_peers(const Group& group, Body body) {
 
 void check_host(const Tensor& t) {
   RIPSTOP_CHECK(t.device.kind == DeviceKind::kCpu || t.count() == 0, "MPI moves host memory, not {}",
-                device_name(t.device));
+                to_string(t.device));
 }
 
 std::byte* at(const Tensor& t, int64_t offset_bytes) {

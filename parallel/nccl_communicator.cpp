@@ -67,7 +67,7 @@ ncclDataType_t data_type(DType dtype) {
     case DType::kInt32:
       return ncclInt32;
   }
-  fail(ExitCode::kBug, "NCCL cannot send {}", dtype_name(dtype));
+  fail(ExitCode::kBug, "NCCL cannot send {}", to_string(dtype));
 }
 
 std::byte* at(const Tensor& t, int64_t offset_bytes) {

@@ -16,7 +16,7 @@ Arena::Arena(const Device& device, MemoryLedger& ledger, const MemoryUse& capaci
   if (device.kind == DeviceKind::kMeta) return;
   memory_ = device_table(device.kind).allocate(device, capacity.total());
   if (memory_ == nullptr)
-    fail(ExitCode::kResources, "{} cannot allocate {} bytes for activations", device_name(device),
+    fail(ExitCode::kResources, "{} cannot allocate {} bytes for activations", to_string(device),
          capacity.total());
   for (int c = 0; c < kMemoryCategories; ++c)
     ledger.add(static_cast<MemoryCategory>(c), capacity[static_cast<MemoryCategory>(c)]);

@@ -4,7 +4,7 @@
 
 namespace ripstop {
 
-std::string device_name(const Device& device) {
+std::string to_string(const Device& device) {
   switch (device.kind) {
     case DeviceKind::kCpu:
       return "cpu";
@@ -16,9 +16,9 @@ std::string device_name(const Device& device) {
   return "?";
 }
 
-const char* memory_category_name(MemoryCategory category) {
-  static constexpr const char* kNames[kMemoryCategories] = {"weights",     "gradients",     "optimizer",
-                                                            "activations", "communication", "workspace"};
+std::string_view to_string(MemoryCategory category) {
+  static constexpr std::string_view kNames[kMemoryCategories] = {"weights",     "gradients",     "optimizer",
+                                                                 "activations", "communication", "workspace"};
   return kNames[static_cast<int>(category)];
 }
 
@@ -78,8 +78,7 @@ std::string purpose(const MemoryUse& use) {
   std::string text;
   for (int c = 0; c < kMemoryCategories; ++c) {
     const auto category = static_cast<MemoryCategory>(c);
-    if (use[category] > 0)
-      text += (text.empty() ? "" : " and ") + std::string(memory_category_name(category));
+    if (use[category] > 0) text.append(text.empty() ? "" : " and ").append(to_string(category));
   }
   return text;
 }
@@ -94,7 +93,7 @@ Buffer::Buffer(const Device& device, MemoryLedger& ledger, const MemoryUse& use,
   data_ = source_ != nullptr ? source_->allocate(device, bytes())
                              : device_table(device.kind).allocate(device, bytes());
   if (data_ == nullptr)
-    fail(ExitCode::kResources, "{} cannot allocate {} bytes for {}", device_name(device), bytes(),
+    fail(ExitCode::kResources, "{} cannot allocate {} bytes for {}", to_string(device), bytes(),
          purpose(use));
   ledger_ = &ledger;
   ledger.add(use_);

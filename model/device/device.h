@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/core/error.h"
@@ -27,7 +28,7 @@ struct Device {
 };
 
 /// "cpu", "cuda:0", "meta".
-std::string device_name(const Device& device);
+std::string to_string(const Device& device);
 
 /// What memory is for, as `plan --json` lists it.
 enum class MemoryCategory : uint8_t {
@@ -39,7 +40,7 @@ enum class MemoryCategory : uint8_t {
   kWorkspace,
 };
 inline constexpr int kMemoryCategories = 6;
-const char* memory_category_name(MemoryCategory category);
+std::string_view to_string(MemoryCategory category);
 
 /// Bytes per MemoryCategory.
 struct MemoryUse {

@@ -2,6 +2,7 @@
 #pragma once
 #include <bit>
 #include <cstdint>
+#include <string_view>
 
 #include "model/core/error.h"
 
@@ -15,7 +16,7 @@ constexpr int64_t element_bytes(DType dtype) {
 }
 
 /// "float32", "bfloat16", ...: as configs and checkpoints spell it.
-constexpr const char* dtype_name(DType dtype) {
+constexpr std::string_view to_string(DType dtype) {
   switch (dtype) {
     case DType::kFloat32:
       return "float32";

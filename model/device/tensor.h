@@ -55,8 +55,8 @@ struct Tensor {
   /// The elements as T, which must be the stored type (checked). Not to be read on kMeta.
   template <class T>
   T* as() const {
-    RIPSTOP_CHECK(dtype == DTypeOf<T>::value, "a {} tensor read as {}", dtype_name(dtype),
-                  dtype_name(DTypeOf<T>::value));
+    RIPSTOP_CHECK(dtype == DTypeOf<T>::value, "a {} tensor read as {}", to_string(dtype),
+                  to_string(DTypeOf<T>::value));
     return static_cast<T*>(data);
   }
   /// The same elements under another shape of equal count.

@@ -44,11 +44,11 @@ void check_count(const Tensor& t, int64_t count, const char* what) {
   RIPSTOP_CHECK(!t.empty() && t.count() == count, "{} has {} elements, expected {}", what, t.count(), count);
 }
 void check_dtype(const Tensor& t, DType dtype, const char* what) {
-  RIPSTOP_CHECK(t.dtype == dtype, "{} is {}, expected {}", what, dtype_name(t.dtype), dtype_name(dtype));
+  RIPSTOP_CHECK(t.dtype == dtype, "{} is {}, expected {}", what, to_string(t.dtype), to_string(dtype));
 }
 void check_activation(const Tensor& t, const char* what) {
   RIPSTOP_CHECK(t.dtype == DType::kFloat32 || t.dtype == DType::kBFloat16,
-                "{} is {}, expected float32 or bfloat16", what, dtype_name(t.dtype));
+                "{} is {}, expected float32 or bfloat16", what, to_string(t.dtype));
 }
 void check_index(const Tensor& t, int64_t count, const char* what) {
   check_count(t, count, what);
@@ -60,7 +60,7 @@ void check_float(const Tensor& t, int64_t count, const char* what) {
 }
 void check_result(const Tensor& t, DType activation, const char* what) {
   RIPSTOP_CHECK(t.dtype == activation || t.dtype == DType::kFloat32, "{} is {}, expected {} or float32", what,
-                dtype_name(t.dtype), dtype_name(activation));
+                to_string(t.dtype), to_string(activation));
 }
 void check_heads(const Heads& heads) {
   RIPSTOP_CHECK(
@@ -368,7 +368,7 @@ void reduce_pieces(const Stream& stream, const std::vector<RankPiece>& pieces, c
   for (const RankPiece& piece : pieces)
     RIPSTOP_CHECK(
         piece.dtype == out.dtype || (piece.dtype == DType::kBFloat16 && out.dtype == DType::kFloat32),
-        "{} reduced into {}", dtype_name(piece.dtype), dtype_name(out.dtype));
+        "{} reduced into {}", to_string(piece.dtype), to_string(out.dtype));
   if (out.count() > 0)
     kernels(out.device.kind).reduce_pieces({stream, nullptr}, pieces, out, reduce, accumulate);
 }

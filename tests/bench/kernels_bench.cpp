@@ -69,7 +69,7 @@ class KernelsBench {
 
   int run() {
     report_["device"] = on_cpu() ? cpu_instruction_set() : look_at_cuda().gpus.at(0).name;
-    fmt::print("{}: {}\n", device_name(device_), report_["device"].get<std::string>());
+    fmt::print("{}: {}\n", to_string(device_), report_["device"].get<std::string>());
     measure_ceilings();
     report_["rows"] = Json::array();
     report_["totals"] = Json::array();
@@ -151,9 +151,9 @@ class KernelsBench {
     for (const DType dtype : dtypes_) {
       const double taken = time([=, this](Operands& o) { return large_product(o, n); }, dtype, work);
       ceilings_.product[dtype] = work.flops / taken;
-      fmt::print("product {}^3 in {}: {:.2f} TFLOP/s{}\n", n, dtype_name(dtype), work.flops / taken * 1e-12,
+      fmt::print("product {}^3 in {}: {:.2f} TFLOP/s{}\n", n, to_string(dtype), work.flops / taken * 1e-12,
                  on_cpu() ? " (oneDNN)" : "");
-      report_["product_flops_per_second"][dtype_name(dtype)] = work.flops / taken;
+      report_["product_flops_per_second"][to_string(dtype)] = work.flops / taken;
     }
   }
 
@@ -167,7 +167,7 @@ class KernelsBench {
 
   void measure_model(const StepShape& shape, DType dtype) {
     const std::string title =
-        fmt::format("{} {}x{} {}", shape.name, shape.sequences, shape.positions, dtype_name(dtype));
+        fmt::format("{} {}x{} {}", shape.name, shape.sequences, shape.positions, to_string(dtype));
     fmt::print("\n{:<34}{:>12}{:>12}{:>10}{:>10}\n", title, "us", "rate", "of floor",
                on_cpu() ? "of oneDNN" : "");
     std::vector<Measured> all;

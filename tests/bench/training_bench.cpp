@@ -129,9 +129,9 @@ ExitCode bench(MpiWorld& world, const Options& options) {
   const double rate = static_cast<double>(rows) / median;
   const double flops = training_flops_per_token(run.model, config.data.sequence_length).causal;
   const nlohmann::ordered_json report{{"model", options.model},
-                                      {"device", device_name(device)},
+                                      {"device", to_string(device)},
                                       {"mesh", run.mesh.to_text()},
-                                      {"dtype", dtype_name(run.step.sharding.compute)},
+                                      {"dtype", to_string(run.step.sharding.compute)},
                                       {"positions", config.data.sequence_length},
                                       {"documents_per_pack", options.documents},
                                       {"micro_batch", run.step.sharding.sequences},

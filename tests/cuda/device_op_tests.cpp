@@ -14,7 +14,7 @@ std::vector<OpCase> op_cases() {
     for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
       Device device = Device::cuda(0);
       device.deterministic = deterministic;
-      cases.push_back({.name = std::string(deterministic ? "deterministic_" : "") + dtype_name(dtype),
+      cases.push_back({.name = fmt::format("{}{}", deterministic ? "deterministic_" : "", to_string(dtype)),
                        .device = device,
                        .kernels = &cuda_kernels(),
                        .workspaces = &cuda_workspaces(),

@@ -16,7 +16,7 @@ void set_variation(int run) {
 std::vector<OpCase> op_cases() {
   std::vector<OpCase> cases;
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16})
-    cases.push_back({.name = std::string("emulated_cuda_") + dtype_name(dtype),
+    cases.push_back({.name = fmt::format("emulated_cuda_{}", to_string(dtype)),
                      .device = Device::cpu(),
                      .kernels = &emulation::kernels(),
                      .workspaces = &cuda_workspaces(),

@@ -23,7 +23,7 @@ std::vector<OpCase> op_cases() {
   std::vector<OpCase> cases;
   for (const std::string& set : cpu_instruction_sets())
     for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
-      std::string name = set + "_" + dtype_name(dtype);
+      std::string name = fmt::format("{}_{}", set, to_string(dtype));
       std::replace(name.begin(), name.end(), '-', '_');
       cases.push_back({.name = name,
                        .device = Device::cpu(),

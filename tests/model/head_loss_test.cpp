@@ -90,7 +90,7 @@ TEST(HeadLossArena, PlanHoldsForAnyNumberOfTargets) {
       Head head(Device::cpu(), dtype, planned.arena.peak());
       const double expected = static_cast<double>(targets) * std::log(static_cast<double>(kVocabulary));
       EXPECT_NEAR(head.run(targets), expected, 1e-5 * expected) << targets << " targets";
-      EXPECT_EQ(head.arena.peak(), planned.arena.peak()) << targets << " targets in " << dtype_name(dtype);
+      EXPECT_EQ(head.arena.peak(), planned.arena.peak()) << targets << " targets in " << to_string(dtype);
     }
   }
 }
@@ -115,7 +115,7 @@ TEST(HeadLossArena, RowsThatFillUpReachNoGradient) {
       gradients.emplace_back(gradient.as<float>(), gradient.as<float>() + gradient.count());
     }
     EXPECT_NE(gradients[0], std::vector<float>(gradients[0].size(), 0.0F));
-    EXPECT_EQ(gradients[0], gradients[1]) << dtype_name(dtype);
+    EXPECT_EQ(gradients[0], gradients[1]) << to_string(dtype);
   }
 }
 

@@ -169,7 +169,7 @@ void check_all_reduce_of(Communicator& group, const Stream& stream, int64_t n, R
   const Tensor room = scratch_of(memory, group.all_reduce_scratch_bytes(n, DTypeOf<T>::value));
   const int64_t before = group.bytes_sent();
   group.all_reduce(stream, tensor_of(x), reduce, room);
-  EXPECT_TRUE(same(x, expected)) << n << " " << dtype_name(DTypeOf<T>::value);
+  EXPECT_TRUE(same(x, expected)) << n << " " << to_string(DTypeOf<T>::value);
   const auto planned = make_planned_communicator("planned", group.rank(), group.size());
   planned->all_reduce(stream, tensor_of(x), reduce, room);
   EXPECT_EQ(group.bytes_sent() - before, planned->bytes_sent());

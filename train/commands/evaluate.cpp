@@ -96,7 +96,7 @@ Json settings_of(const Subject& subject, const InferenceOptions& options) {
   return {{"step", subject.trained.checkpoint.manifest.state.step},
           {"weights", weights.hex()},
           {"data", subject.dataset.content_hash()},
-          {"compute", dtype_name(options.compute)},
+          {"compute", to_string(options.compute)},
           {"context", options.context},
           {"num_beams", 1},
           {"max_new_tokens", subject.max_new_tokens}};
@@ -198,7 +198,7 @@ void evaluate(MpiWorld& world, const EvaluateArguments& given) {
   const bool speaks = model.mesh().world().rank() == 0;
   if (speaks && !given.json)
     fmt::print("{} on {}, {}\n", subject.trained.checkpoint.directory.string(),
-               model.mesh().sizes().to_text(), dtype_name(model.model().options().compute));
+               model.mesh().sizes().to_text(), to_string(model.model().options().compute));
   if (speaks && subject.trained.config.generation.num_beams > 1)
     fmt::print(stderr, "generation.num_beams = {}: this version searches greedily, as with 1\n",
                subject.trained.config.generation.num_beams);

@@ -24,7 +24,7 @@ nlohmann::ordered_json to_json(const ResolvedRun& run, const FlopsPerToken& flop
   nlohmann::ordered_json memory;
   for (int c = 0; c < kMemoryCategories; ++c) {
     const auto category = static_cast<MemoryCategory>(c);
-    memory[memory_category_name(category)] = use[category];
+    memory[to_string(category)] = use[category];
   }
   memory["total"] = use.total();
   if (run.summaries) memory["only_while_validating"] = run.summaries_memory.total();
@@ -50,7 +50,7 @@ void print_for_people(const ResolvedRun& run, const RunTarget& target, const Flo
   fmt::print("micro-batch     {}, {} a step{}\n", counted(run.step.sharding.sequences, "sequence"),
              run.micro_batches,
              run.idle_share > 0 ? fmt::format(", {:.1f}% idle", 100 * run.idle_share) : "");
-  fmt::print("the fullest rank, computing in {}:\n{}\n", dtype_name(run.step.sharding.compute),
+  fmt::print("the fullest rank, computing in {}:\n{}\n", to_string(run.step.sharding.compute),
              plan_text(run, target.device_memory_bytes));
   for (const std::string& note : run.notes) fmt::print("note: {}\n", note);
 }

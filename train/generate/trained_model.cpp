@@ -23,7 +23,7 @@ void require_equal_ranks(MpiWorld& world, const InferenceOptions& options) {
   Communicator& all = world.communicator();
   const std::string& where = world.places()[static_cast<size_t>(all.rank())].host;
   require_equal_programs(all, where);
-  require_equal(all, ExitCode::kResources, "precision", dtype_name(options.compute), where,
+  require_equal(all, ExitCode::kResources, "precision", std::string(to_string(options.compute)), where,
                 "use nodes of one kind");
 }
 

@@ -185,7 +185,7 @@ std::string plan_text(const ResolvedRun& run, const std::optional<int64_t>& devi
   std::string text;
   for (int c = 0; c < kMemoryCategories; ++c) {
     const auto category = static_cast<MemoryCategory>(c);
-    text += fmt::format("  {:<14}{:>12}\n", memory_category_name(category), bytes_text(memory[category]));
+    text += fmt::format("  {:<14}{:>12}\n", to_string(category), bytes_text(memory[category]));
   }
   text += fmt::format("  {:<14}{:>12}{}\n", "total", bytes_text(memory.total()),
                       device_memory_bytes ? " of " + memory_text(run, *device_memory_bytes) : "");

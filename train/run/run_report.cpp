@@ -23,11 +23,11 @@ std::vector<std::string> header_lines(const RunConfig& config, const ResolvedRun
   const std::string idle =
       run.idle_share > 0 ? fmt::format(", {:.1f}% idle", 100 * run.idle_share) : std::string();
   return {
-      fmt::format("ripstop {} ({})  {}  {}", version(), git_commit(), device_name(device),
+      fmt::format("ripstop {} ({})  {}  {}", version(), git_commit(), to_string(device),
                   cpu_instruction_set()),
       mesh.describe(),
       fmt::format("model: {} parameters, computing in {}", parameter_count(run.model),
-                  dtype_name(run.step.sharding.compute)),
+                  to_string(run.step.sharding.compute)),
       fmt::format("step: {} of {} tokens; {} of {} on each of {}{}",
                   counted(config.train.global_batch_sequences, "sequence"), config.data.sequence_length,
                   counted(run.micro_batches, "micro-batch"), run.step.sharding.sequences,

@@ -84,7 +84,7 @@ void Trainer::Run::check_agreement() {
   // Threads and memory differ between nodes, and with them what "auto" came to.
   require_equal(mesh_.world(), ExitCode::kResources, "micro-batch",
                 fmt::format("{} sequences in {}", resolved_.step.sharding.sequences,
-                            dtype_name(resolved_.step.sharding.compute)),
+                            to_string(resolved_.step.sharding.compute)),
                 where, "give train.micro_batch_sequences, or use nodes of one kind");
   require_equal(mesh_.world(), ExitCode::kInputData, "data set", dataset_.content_hash(), where,
                 "let every node see the same data.directory");

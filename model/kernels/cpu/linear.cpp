@@ -81,7 +81,7 @@ class PrimitiveCache {
     } catch (const dnnl::error& error) {
       throw Error(ExitCode::kResources,
                   fmt::format("oneDNN cannot multiply {} [{} x {} x {}] on this processor: {}",
-                              dtype_name(p.in), p.m, p.k, p.n, error.what()),
+                              to_string(p.in), p.m, p.k, p.n, error.what()),
                   p.in == DType::kBFloat16 ? "set precision.compute = \"float32\"" : "");
     }
   }

@@ -11,7 +11,7 @@ void note_plain(const KernelCall& call, const char* what, const Tensor& qkv, con
                 const std::string& why) {
   cuda_stream(call.stream)
       .note(fmt::format("{} of {} heads of {} in {} is computed without tensor cores", what, heads.query,
-                        heads.size, dtype_name(qkv.dtype)),
+                        heads.size, to_string(qkv.dtype)),
             why);
 }
 constexpr const char* kFloat32 = "cuDNN has it in bfloat16 alone";

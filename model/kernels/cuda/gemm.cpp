@@ -54,7 +54,7 @@ Gemm backward_weight_gemm(const Tensor& dy, const Tensor& x, const Tensor& dw) {
 
 std::string gemm_name(const Gemm& g) {
   return fmt::format("m{}-n{}-k{}-{}{}-{}-{}-a{}.{}.{}", g.m, g.n, g.k, g.transpose_a ? 't' : 'n',
-                     g.transpose_b ? 't' : 'n', dtype_name(g.in), dtype_name(g.out), g.alignment_a,
+                     g.transpose_b ? 't' : 'n', to_string(g.in), to_string(g.out), g.alignment_a,
                      g.alignment_b, g.alignment_d);
 }
 

@@ -57,7 +57,7 @@ bool aligned_to_16(const void* data) {
 void reduce_pieces(const KernelCall& call, const std::vector<RankPiece>& pieces, const Tensor& out,
                    Reduce reduce, Accumulate accumulate) {
   RIPSTOP_CHECK(reduce == Reduce::kSum && (out.dtype == DType::kFloat32 || out.dtype == DType::kBFloat16),
-                "{} reduced on CUDA", dtype_name(out.dtype));
+                "{} reduced on CUDA", to_string(out.dtype));
   if (pieces.size() > kMostPieces)
     throw Error(ExitCode::kResources,
                 fmt::format("{} ranks send bfloat16 to each other, {} can", pieces.size(), kMostPieces),

@@ -180,7 +180,7 @@ TEST_F(ValidationRanks, WeightsAreHandedOverWhole) {
       for (const DType compute : {DType::kFloat32, DType::kBFloat16})
         for (const bool reshard : {true, false}) {
           SCOPED_TRACE(
-              fmt::format("{}{} {} {}", sizes.to_text(), tied ? ", tied" : "", dtype_name(compute), reshard));
+              fmt::format("{}{} {} {}", sizes.to_text(), tied ? ", tied" : "", to_string(compute), reshard));
           const RunConfig config = this->config("unused", sizes);
           ResolvedRun run = resolved(config, sizes.ranks());
           run.model.tie_word_embeddings = tied;

@@ -151,7 +151,7 @@ TEST(LayoutRanks, TheSameMeshTwiceIsBitEqual) {
   device.deterministic = device.kind == DeviceKind::kCuda;  // the CPU always is
   for (const MeshSizes& mesh : meshes())
     for (const DType compute : {DType::kFloat32, DType::kBFloat16}) {
-      SCOPED_TRACE(mesh.to_text() + " " + dtype_name(compute));
+      SCOPED_TRACE(fmt::format("{} {}", mesh.to_text(), to_string(compute)));
       const auto found = [&] {
         return losses_on(mesh, model(true), options(compute), 10, kVocabulary, device);
       };
@@ -218,7 +218,7 @@ TEST(LayoutRanks, FiftyStepsOfPyTorch) {
 TEST(LayoutRanks, PlanEqualsWhatAStepUses) {
   for (const MeshSizes& mesh : meshes())
     for (const DType compute : {DType::kFloat32, DType::kBFloat16}) {
-      SCOPED_TRACE(mesh.to_text() + " " + dtype_name(compute));
+      SCOPED_TRACE(fmt::format("{} {}", mesh.to_text(), to_string(compute)));
       MeshTraining run(model(true), options(compute, 2), mesh, kSequences);
       std::vector<Sequence> sequences = sequences_of_step(1);
       for (Sequence& sequence : sequences) {  // a target in every row, the most there can be
