@@ -155,11 +155,11 @@ void BatchLoader::State::append_padding(int64_t count, PackedBatch& batch) const
   while (count > 0) {
     const int64_t length = std::min(count, kPaddingDocumentRows);
     for (int64_t i = 0; i < length; ++i) {
-      batch.tokens.push_back(0);
-      batch.targets.push_back(-1);
+      batch.token.push_back(0);
+      batch.target.push_back(-1);
       batch.position.push_back(static_cast<int32_t>(i));
     }
-    batch.document_offset.push_back(static_cast<int32_t>(batch.tokens.size()));
+    batch.document_offset.push_back(static_cast<int32_t>(batch.token.size()));
     count -= length;
   }
 }
@@ -170,12 +170,12 @@ void BatchLoader::State::append_sequence(const std::vector<PackItem>& items, Pac
     const Row row = read(item);
     for (int64_t i = 0; i < item.rows; ++i) {
       const bool counts = i + 1 >= row.first_target;
-      batch.tokens.push_back(row.tokens[static_cast<size_t>(i)]);
-      batch.targets.push_back(counts ? row.tokens[static_cast<size_t>(i) + 1] : -1);
+      batch.token.push_back(row.tokens[static_cast<size_t>(i)]);
+      batch.target.push_back(counts ? row.tokens[static_cast<size_t>(i) + 1] : -1);
       batch.position.push_back(static_cast<int32_t>(i));
       batch.target_count += counts;
     }
-    batch.document_offset.push_back(static_cast<int32_t>(batch.tokens.size()));
+    batch.document_offset.push_back(static_cast<int32_t>(batch.token.size()));
     used += item.rows;
   }
   append_padding(options.sequence_length - used, batch);
@@ -226,10 +226,10 @@ bool BatchLoader::State::read_step() {
   const int64_t count = batches_per_step(), b = options.micro_batch_sequences, t = options.sequence_length;
   for (int64_t k = 0; k < count; ++k) {
     PackedBatch batch;
-    batch.sequences = b;
-    batch.positions = t;
+    batch.sequence_count = b;
+    batch.sequence_length = t;
     batch.document_offset.push_back(0);
-    for (auto* values : {&batch.tokens, &batch.targets, &batch.position}) {
+    for (auto* values : {&batch.token, &batch.target, &batch.position}) {
       values->reserve(static_cast<size_t>(b * t));
     }
     for (int64_t i = k * b; i < (k + 1) * b; ++i) {

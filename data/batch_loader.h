@@ -9,6 +9,7 @@
 #include "data/loss_on.h"
 #include "data/pack_plan.h"
 #include "data/token_dataset.h"
+#include "model/core/host_tokens.h"
 
 namespace ripstop {
 
@@ -18,16 +19,18 @@ namespace ripstop {
 /// cross a sequence; attention never crosses a document. Rows without a token of the data set (the tail of a
 /// sequence, empty sequences) hold token 0 without a target, in short documents of their own.
 struct PackedBatch {
-  int64_t sequences = 0;                 ///< B
-  int64_t positions = 0;                 ///< T
-  std::vector<int32_t> tokens;           ///< [N]
-  std::vector<int32_t> targets;          ///< [N] the id to predict, -1 where none counts
+  int64_t sequence_count = 0;            ///< B
+  int64_t sequence_length = 0;           ///< T
+  std::vector<int32_t> token;            ///< [N]
   std::vector<int32_t> position;         ///< [N] from 0 at each document's begin
-  std::vector<int32_t> document_offset;  ///< [documents + 1], first 0, last N
-  int64_t target_count = 0;              ///< targets >= 0
+  std::vector<int32_t> target;           ///< [N] the id to predict, -1 if the row's prediction does not count
+  std::vector<int32_t> document_offset;  ///< [document_count + 1], first 0, last N
+  int64_t target_count = 0;              ///< rows whose target is not -1
 
-  int64_t rows() const { return sequences * positions; }
-  int64_t documents() const { return static_cast<int64_t>(document_offset.size()) - 1; }
+  int64_t rows() const { return sequence_count * sequence_length; }
+  int64_t document_count() const { return static_cast<int64_t>(document_offset.size()) - 1; }
+  /// A view of the arrays, as the model takes them; valid as long as this batch.
+  HostTokens host_tokens() const { return {token, position, target, document_offset}; }
 };
 
 /// A place in the endless row of epochs: the first sequence not yet used.

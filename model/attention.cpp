@@ -20,7 +20,7 @@ Heads heads_of_slice(const ModelConfig& config, int64_t count) {
 }
 
 Documents documents_of(const Batch& batch) {
-  return {batch.document_offset, batch.documents, batch.longest_document};
+  return {batch.document_offset, batch.document_count, batch.longest_document};
 }
 
 }  // namespace

@@ -17,36 +17,35 @@ int64_t longest(std::span<const int32_t> offset) {
 
 }  // namespace
 
-BatchMemory::BatchMemory(const Device& device, MemoryLedger& ledger, int64_t sequences, int64_t positions)
-    : capacity_rows_(sequences * positions),
-      positions_(positions),
+BatchMemory::BatchMemory(const Device& device, MemoryLedger& ledger, int64_t sequence_count,
+                         int64_t sequence_length)
+    : capacity_rows_(sequence_count * sequence_length),
+      sequence_length_(sequence_length),
       memory_(device, ledger, MemoryCategory::kActivations, 4 * (kArrays * capacity_rows_ + 1)) {}
 
-Batch BatchMemory::load(const Stream& stream, int64_t sequences, const HostTokens& tokens) {
-  const int64_t rows = sequences * positions_;
+Batch BatchMemory::load(const Stream& stream, int64_t sequence_count, const HostTokens& tokens) {
+  const int64_t rows = sequence_count * sequence_length_;
   RIPSTOP_CHECK(rows <= capacity_rows_, "{} rows in memory for {}", rows, capacity_rows_);
   const auto array = [&](int64_t number, int64_t count) {
     return tensor_in(memory_, 4 * number * capacity_rows_, DType::kInt32, {count});
   };
-  Batch batch{.sequences = sequences,
-              .positions = positions_,
-              .token = array(0, rows),
+  Batch batch{.token = array(0, rows),
               .position = array(1, rows),
               .document_offset = array(5, capacity_rows_ + 1),
               .token_order = array(2, rows),
               .target_row = array(3, rows),
               .target = array(4, rows)};
   if (stream.device().kind == DeviceKind::kMeta) {
-    batch.documents = sequences;
-    batch.longest_document = positions_;
-    batch.targets = rows;
+    batch.document_count = sequence_count;
+    batch.longest_document = sequence_length_;
+    batch.target_count = rows;
     return batch;
   }
   const auto n = static_cast<size_t>(rows);
   RIPSTOP_CHECK(tokens.token.size() == n && tokens.position.size() == n && tokens.target.size() == n &&
                     tokens.document_offset.size() >= 2 && tokens.document_offset.back() == rows,
                 "a host batch of {} tokens for {} rows", tokens.token.size(), rows);
-  batch.documents = static_cast<int64_t>(tokens.document_offset.size()) - 1;
+  batch.document_count = static_cast<int64_t>(tokens.document_offset.size()) - 1;
   batch.longest_document = longest(tokens.document_offset);
 
   host_.resize(3 * n);
@@ -58,15 +57,16 @@ Batch BatchMemory::load(const Stream& stream, int64_t sequences, const HostToken
   int32_t *target_row = host_.data() + n, *target = target_row + n;
   for (size_t i = 0; i < n; ++i) {
     if (tokens.target[i] < 0) continue;
-    target_row[batch.targets] = static_cast<int32_t>(i);
-    target[batch.targets++] = tokens.target[i];
+    target_row[batch.target_count] = static_cast<int32_t>(i);
+    target[batch.target_count++] = tokens.target[i];
   }
   copy_bytes(stream, batch.token.data, tokens.token.data(), 4 * rows);
   copy_bytes(stream, batch.position.data, tokens.position.data(), 4 * rows);
-  copy_bytes(stream, batch.document_offset.data, tokens.document_offset.data(), 4 * (batch.documents + 1));
+  copy_bytes(stream, batch.document_offset.data, tokens.document_offset.data(),
+             4 * (batch.document_count + 1));
   copy_bytes(stream, batch.token_order.data, order.data(), 4 * rows);
-  copy_bytes(stream, batch.target_row.data, target_row, 4 * batch.targets);
-  copy_bytes(stream, batch.target.data, target, 4 * batch.targets);
+  copy_bytes(stream, batch.target_row.data, target_row, 4 * batch.target_count);
+  copy_bytes(stream, batch.target.data, target, 4 * batch.target_count);
   return batch;
 }
 

@@ -36,9 +36,9 @@ void HeadLoss::forward_backward(Context& context, const Batch& batch, const Para
     fill_zero(context, partial);
     for (int64_t first = 0; first < batch.rows(); first += kChunkRows)
       chunk_loss(context, batch, weights, normed,
-                 {first, std::clamp<int64_t>(batch.targets - first, 0, kChunkRows)}, total, partial);
+                 {first, std::clamp<int64_t>(batch.target_count - first, 0, kChunkRows)}, total, partial);
   };
-  if (batch.targets == 0 && weights.accumulate == Accumulate::kNo) fill_zero(context, weights.gradient);
+  if (batch.target_count == 0 && weights.accumulate == Accumulate::kNo) fill_zero(context, weights.gradient);
   context.tensor.scatter_sum(context, dnormed, produce, TensorAxis::Parts::kWhole);
   fill_zero(context, dresidual);
   absorb_backward(context, norm, saved, dnormed, dresidual);
@@ -52,7 +52,7 @@ void HeadLoss::forward(Context& context, const Batch& batch, const Parameter& we
   const Tensor normed = context.tensor.gather_sequence(context, saved.normed, [](const Tensor&, int64_t) {});
   for (int64_t first = 0; first < batch.rows(); first += kChunkRows)
     chunk_loss(context, batch, weights, normed,
-               {first, std::clamp<int64_t>(batch.targets - first, 0, kChunkRows)}, total, Tensor{});
+               {first, std::clamp<int64_t>(batch.target_count - first, 0, kChunkRows)}, total, Tensor{});
 }
 
 void HeadLoss::chunk_loss(Context& context, const Batch& batch, const Parameter& weights,

@@ -272,7 +272,7 @@ ShardedTransformer::ShardedTransformer(const ModelConfig& config, DeviceMesh& me
       table_(parameter_table(config)),
       tensor_axis_(options.training ? make_sequence_axis(mesh.tensor(), options.overlap_tensor)
                                     : make_replicated_axis(mesh.tensor())),
-      model_(config, mesh.tensor().size(), mesh.tensor().rank(), options.positions, stream, ledger) {
+      model_(config, mesh.tensor().size(), mesh.tensor().rank(), options.sequence_length, stream, ledger) {
   const int64_t tensor_count = mesh.tensor().size(), tensor_index = mesh.tensor().rank();
   const UnitSlots slots = unit_slots(table_, mesh, options);
   memory_ = std::make_unique<GroupMemory>(

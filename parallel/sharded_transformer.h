@@ -17,8 +17,8 @@ namespace ripstop {
 struct ShardingOptions {
   DType compute = DType::kBFloat16;  ///< of activations and of weights while they are used
   DType reduce = DType::kFloat32;    ///< in which gradients travel
-  int64_t sequences = 1;             ///< sequences of a micro-batch, at most
-  int64_t positions = 0;             ///< of a sequence; rotation angles reach so far
+  int64_t sequence_count = 1;        ///< sequences of a micro-batch, at most
+  int64_t sequence_length = 0;       ///< tokens of a sequence; rotation angles reach so far
   bool reshard_after_forward = true;
   bool overlap_tensor = false;
   bool training = true;  ///< without: no gradients; the sequence is not cut over the tensor axis

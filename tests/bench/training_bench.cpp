@@ -30,8 +30,8 @@ struct Options {
 class RandomTokens {
  public:
   RandomTokens(const ResolvedRun& run, int64_t documents, int64_t data_rank)
-      : sequences_(run.step.sharding.sequences),
-        positions_(run.step.sharding.positions),
+      : sequences_(run.step.sharding.sequence_count),
+        positions_(run.step.sharding.sequence_length),
         uniform_(0, static_cast<int32_t>(run.model.vocab_size - 1)),
         generator_(static_cast<uint32_t>(17 + data_rank)) {
     offset_.push_back(0);
@@ -125,7 +125,7 @@ ExitCode bench(MpiWorld& world, const Options& options) {
   std::sort(seconds.begin(), seconds.end());
   const double median = seconds[seconds.size() / 2];
   const int64_t rows =
-      run.micro_batches * mesh.data_ranks() * run.step.sharding.sequences * config.data.sequence_length;
+      run.micro_batches * mesh.data_ranks() * run.step.sharding.sequence_count * config.data.sequence_length;
   const double rate = static_cast<double>(rows) / median;
   const double flops = training_flops_per_token(run.model, config.data.sequence_length).causal;
   const nlohmann::ordered_json report{{"model", options.model},
@@ -134,7 +134,7 @@ ExitCode bench(MpiWorld& world, const Options& options) {
                                       {"dtype", to_string(run.step.sharding.compute)},
                                       {"positions", config.data.sequence_length},
                                       {"documents_per_pack", options.documents},
-                                      {"micro_batch", run.step.sharding.sequences},
+                                      {"micro_batch", run.step.sharding.sequence_count},
                                       {"micro_batches", run.micro_batches},
                                       {"tokens_per_step", rows},
                                       {"step_seconds", median},

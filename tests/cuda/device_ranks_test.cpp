@@ -82,8 +82,10 @@ TEST_F(DeviceRanks, TrainsAsOnTheCpu) {
     for (const bool overlap : {false, true})
       for (const DType compute : {DType::kFloat32, DType::kBFloat16}) {
         StepOptions options;
-        options.sharding = {
-            .compute = compute, .sequences = 2, .positions = kPositions, .overlap_tensor = overlap};
+        options.sharding = {.compute = compute,
+                            .sequence_count = 2,
+                            .sequence_length = kPositions,
+                            .overlap_tensor = overlap};
         MeshTraining on_cpu(model(tied), options, mesh, kSequences),
             on_gpu(model(tied), options, mesh, kSequences, device);
         const Losses expected = train(on_cpu), found = train(on_gpu);
@@ -101,7 +103,7 @@ TEST_F(DeviceRanks, TrainsAsOnTheCpu) {
 
 TEST_F(DeviceRanks, PlanEqualsWhatAStepUses) {
   StepOptions options;
-  options.sharding = {.compute = DType::kBFloat16, .sequences = 2, .positions = kPositions};
+  options.sharding = {.compute = DType::kBFloat16, .sequence_count = 2, .sequence_length = kPositions};
   MeshTraining run(model(false), options, mesh_of(test_world().communicator().size()), kSequences, device);
   train(run);
   EXPECT_EQ(run.step->arena().peak(), run.plan.arena);

@@ -67,8 +67,8 @@ class StreamOrder : public ::testing::Test {
     StepOptions options;
     options.sharding = {.compute = DType::kBFloat16,
                         .reduce = variant.reduce,
-                        .sequences = 2,
-                        .positions = kPositions,
+                        .sequence_count = 2,
+                        .sequence_length = kPositions,
                         .reshard_after_forward = variant.reshard,
                         .overlap_tensor = variant.overlap_tensor};
     MeshTraining run(model(variant.tied), options, {.replicate = 1, .fsdp = 2, .tensor = 2}, kSequences,
@@ -182,7 +182,7 @@ TEST_F(StreamOrder, UnitsAreGatheredWhileTheUnitBeforeComputes) {
 TEST_F(StreamOrder, AModelOnAnotherStreamReadsItsWeightsOnceTheyAreThere) {
   const ModelConfig config = model(false);
   StepOptions options;
-  options.sharding = {.compute = DType::kBFloat16, .sequences = 2, .positions = kPositions};
+  options.sharding = {.compute = DType::kBFloat16, .sequence_count = 2, .sequence_length = kPositions};
   MeshTraining run(config, options, {.replicate = 1, .fsdp = 2, .tensor = 2}, kSequences, Device::cuda(0));
   run.step->model().initialize(7);
   const MeshSizes sizes{.replicate = 2, .fsdp = 1, .tensor = 2};
@@ -213,8 +213,8 @@ TEST_F(StreamOrder, UnitsLieInMemoryThatNcclKnows) {
       StepOptions options;
       options.sharding = {.compute = DType::kBFloat16,
                           .reduce = variant.reduce,
-                          .sequences = 2,
-                          .positions = kPositions,
+                          .sequence_count = 2,
+                          .sequence_length = kPositions,
                           .reshard_after_forward = variant.reshard};
       {
         MeshTraining run(model(false), options, {.replicate = 1, .fsdp = 2, .tensor = 2}, kSequences,
@@ -277,7 +277,7 @@ TEST_F(StreamOrder, MemoryThatNcclDoesNotGiveIsToldWithItsReason) {
 // last.
 TEST_F(StreamOrder, AProfilerCollectsItsStepsAlone) {
   StepOptions options;
-  options.sharding = {.compute = DType::kBFloat16, .sequences = 2, .positions = kPositions};
+  options.sharding = {.compute = DType::kBFloat16, .sequence_count = 2, .sequence_length = kPositions};
   MeshTraining run(model(false), options, {.replicate = 1, .fsdp = 2, .tensor = 2}, kSequences,
                    Device::cuda(0));
   run.step->model().initialize(7);

@@ -16,26 +16,26 @@ namespace {
 /// The documents of a batch, as token lists with the target of the last row appended; padding left out.
 std::vector<std::vector<int32_t>> documents_of(const PackedBatch& batch) {
   std::vector<std::vector<int32_t>> documents;
-  EXPECT_EQ(static_cast<int64_t>(batch.tokens.size()), batch.rows());
-  EXPECT_EQ(static_cast<int64_t>(batch.targets.size()), batch.rows());
+  EXPECT_EQ(static_cast<int64_t>(batch.token.size()), batch.rows());
+  EXPECT_EQ(static_cast<int64_t>(batch.target.size()), batch.rows());
   EXPECT_EQ(batch.document_offset.front(), 0);
   EXPECT_EQ(batch.document_offset.back(), batch.rows());
-  for (int64_t d = 0; d < batch.documents(); ++d) {
+  for (int64_t d = 0; d < batch.document_count(); ++d) {
     const auto begin = static_cast<size_t>(batch.document_offset[static_cast<size_t>(d)]);
     const auto end = static_cast<size_t>(batch.document_offset[static_cast<size_t>(d) + 1]);
     EXPECT_LT(begin, end);
-    EXPECT_EQ(static_cast<int64_t>(begin) / batch.positions,
-              (static_cast<int64_t>(end) - 1) / batch.positions)
+    EXPECT_EQ(static_cast<int64_t>(begin) / batch.sequence_length,
+              (static_cast<int64_t>(end) - 1) / batch.sequence_length)
         << "a document crosses sequences";
     for (size_t i = begin; i < end; ++i) EXPECT_EQ(batch.position[i], static_cast<int32_t>(i - begin));
     const bool padding =
-        std::all_of(batch.targets.begin() + static_cast<ptrdiff_t>(begin),
-                    batch.targets.begin() + static_cast<ptrdiff_t>(end), [](int32_t t) { return t < 0; }) &&
-        batch.tokens[begin] == 0;
+        std::all_of(batch.target.begin() + static_cast<ptrdiff_t>(begin),
+                    batch.target.begin() + static_cast<ptrdiff_t>(end), [](int32_t t) { return t < 0; }) &&
+        batch.token[begin] == 0;
     if (padding) continue;
-    std::vector<int32_t> document(batch.tokens.begin() + static_cast<ptrdiff_t>(begin),
-                                  batch.tokens.begin() + static_cast<ptrdiff_t>(end));
-    document.push_back(batch.targets[end - 1]);
+    std::vector<int32_t> document(batch.token.begin() + static_cast<ptrdiff_t>(begin),
+                                  batch.token.begin() + static_cast<ptrdiff_t>(end));
+    document.push_back(batch.target[end - 1]);
     documents.push_back(document);
   }
   return documents;
@@ -68,23 +68,23 @@ std::vector<StepOfAll> read_steps(const TokenDataset& dataset, BatchLoaderOption
       EXPECT_EQ(info->target_count, step.info.target_count);
       for (int64_t k = 0; k < loader.batches_per_step(); ++k) {
         const PackedBatch& batch = loader.next_batch();
-        EXPECT_EQ(batch.sequences, options.micro_batch_sequences);
+        EXPECT_EQ(batch.sequence_count, options.micro_batch_sequences);
         for (const auto& document : documents_of(batch)) step.examples.insert(marked_example(document[0]));
         // Documents of row b lie in slot (k * B + b) * ranks + rank.
-        for (int64_t d = 0; d < batch.documents(); ++d) {
+        for (int64_t d = 0; d < batch.document_count(); ++d) {
           const auto at = static_cast<size_t>(batch.document_offset[static_cast<size_t>(d)]);
           const int64_t slot =
-              (k * batch.sequences + static_cast<int64_t>(at) / batch.positions) * ranks + rank;
+              (k * batch.sequence_count + static_cast<int64_t>(at) / batch.sequence_length) * ranks + rank;
           const bool real =
-              std::any_of(batch.targets.begin() + static_cast<ptrdiff_t>(at),
-                          batch.targets.begin() + batch.document_offset[static_cast<size_t>(d) + 1],
+              std::any_of(batch.target.begin() + static_cast<ptrdiff_t>(at),
+                          batch.target.begin() + batch.document_offset[static_cast<size_t>(d) + 1],
                           [](int32_t t) { return t >= 0; });
           if (!real) continue;
           if (slot >= options.global_batch_sequences) {
             ADD_FAILURE() << "slot " << slot;
             continue;
           }
-          step.by_slot[static_cast<size_t>(slot)].push_back(marked_example(batch.tokens[at]));
+          step.by_slot[static_cast<size_t>(slot)].push_back(marked_example(batch.token[at]));
         }
       }
     }
@@ -194,13 +194,13 @@ TEST(BatchLoaderTest, TargetsAreTheSummaryAndTheCountsAreTrue) {
       for (int64_t k = 0; k < loader.batches_per_step(); ++k) {
         const PackedBatch& batch = loader.next_batch();
         in_step += batch.target_count;
-        for (size_t i = 0; i < batch.targets.size(); ++i) {
-          if (batch.targets[i] < 0) continue;
+        for (size_t i = 0; i < batch.target.size(); ++i) {
+          if (batch.target[i] < 0) continue;
           ++targets;
-          EXPECT_EQ(batch.targets[i], batch.tokens[i] + 1);
-          const auto& l = lengths[static_cast<size_t>(marked_example(batch.tokens[i]))];
+          EXPECT_EQ(batch.target[i], batch.token[i] + 1);
+          const auto& l = lengths[static_cast<size_t>(marked_example(batch.token[i]))];
           if (loss_on == LossOn::kSummary) {
-            EXPECT_GE(marked_place(batch.targets[i]), l.document + 3);
+            EXPECT_GE(marked_place(batch.target[i]), l.document + 3);
           }
         }
       }

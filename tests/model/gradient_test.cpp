@@ -178,7 +178,7 @@ TEST_F(GradientTest, HeadLossWithoutTargetsHasZeroGradients) {
   fill_vector(layer.norm, kHidden);
   fill(layer.output, {16, kHidden}, 0.5);
   Batch rows = batch(kConfig.vocab_size);
-  rows.targets = 0;
+  rows.target_count = 0;
   Frame frame(arena);
   const Tensor total = zeros({1}, DType::kFloat64), dresidual = random({kRows, kHidden});
   Residual residual{.sum = random({kRows, kHidden}), .branch = random({kRows, kHidden})};

@@ -111,7 +111,7 @@ Json scores_json(const EvaluateArguments& given, const Subject& subject, const S
   Json document{{"step", subject.trained.checkpoint.manifest.state.step},
                 {"split", given.split},
                 {"examples", subject.examples > 0 ? subject.examples : subject.dataset.examples()},
-                {"targets", scores.loss.targets},
+                {"targets", scores.loss.target_count},
                 {"loss", scores.loss.mean()},
                 {"perplexity", std::exp(scores.loss.mean())}};
   for (const auto& [name, score] : named(scores.rouge.mean())) {
@@ -127,7 +127,7 @@ Json scores_json(const EvaluateArguments& given, const Subject& subject, const S
 
 void print_scores(const EvaluateArguments& given, const Subject& subject, const Scores& scores) {
   fmt::print("loss {:.4f}, perplexity {:.3f} over {} of {}\n", scores.loss.mean(),
-             std::exp(scores.loss.mean()), counted(scores.loss.targets, "target"),
+             std::exp(scores.loss.mean()), counted(scores.loss.target_count, "target"),
              counted(subject.dataset.examples(), given.split + " example"));
   if (scores.rouge.examples() > 0)
     fmt::print("{}means over {}\n", rouge_table(scores.rouge.mean()),

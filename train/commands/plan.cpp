@@ -36,7 +36,7 @@ nlohmann::ordered_json to_json(const ResolvedRun& run, const FlopsPerToken& flop
           {"parameters", parameter_count(run.model)},
           {"flops_per_token", flops.causal},
           {"flops_per_token_full_attention", flops.full_attention},
-          {"micro_batch_sequences", run.step.sharding.sequences},
+          {"micro_batch_sequences", run.step.sharding.sequence_count},
           {"micro_batches_per_step", run.micro_batches},
           {"idle_share", run.idle_share},
           {"threads_per_rank", cpu_threads()}};
@@ -47,7 +47,7 @@ void print_for_people(const ResolvedRun& run, const RunTarget& target, const Flo
   if (target.device == DeviceKind::kCpu) fmt::print("threads         {} a rank\n", cpu_threads());
   fmt::print("parameters      {}\n", parameter_count(run.model));
   fmt::print("flops per token {:.4g} (causal)\n", flops.causal);
-  fmt::print("micro-batch     {}, {} a step{}\n", counted(run.step.sharding.sequences, "sequence"),
+  fmt::print("micro-batch     {}, {} a step{}\n", counted(run.step.sharding.sequence_count, "sequence"),
              run.micro_batches,
              run.idle_share > 0 ? fmt::format(", {:.1f}% idle", 100 * run.idle_share) : "");
   fmt::print("the fullest rank, computing in {}:\n{}\n", to_string(run.step.sharding.compute),

@@ -7,7 +7,6 @@
 #include "parallel/agreement.h"
 #include "train/generate/dealt_texts.h"
 #include "train/generate/write_texts.h"
-#include "train/step/host_tokens.h"
 
 namespace ripstop {
 namespace {
@@ -29,7 +28,7 @@ double sum_over_replicas(DeviceMesh& mesh, double own) {
 
 SplitLoss split_loss(InferenceModel& model, const TokenDataset& dataset, LossOn loss_on, ReportShare report) {
   DeviceMesh& mesh = model.model().mesh();
-  const int64_t sequences = model.options().sequences();
+  const int64_t sequences = model.options().sequence_count();
   BatchLoader loader(dataset, {.sequence_length = model.options().context,
                                .loss_on = loss_on,
                                .shuffle = false,
@@ -44,8 +43,8 @@ SplitLoss split_loss(InferenceModel& model, const TokenDataset& dataset, LossOn 
   report(0, loader.sequences_per_epoch());
   while (const std::optional<LoaderStep> step = loader.next_step()) {
     for (int64_t batch = 0; batch < loader.batches_per_step(); ++batch)
-      model.score(host_tokens(loader.next_batch()));
-    loss.targets += step->target_count;
+      model.score(loader.next_batch().host_tokens());
+    loss.target_count += step->target_count;
     scored += step->sequences;
     report(scored, loader.sequences_per_epoch());
   }

@@ -15,9 +15,9 @@
 namespace ripstop {
 
 struct SplitLoss {
-  double sum = 0;       ///< of the losses of all targets
-  int64_t targets = 0;  ///< tokens whose prediction counts
-  double mean() const { return targets > 0 ? sum / static_cast<double>(targets) : 0; }
+  double sum = 0;            ///< of the losses of all targets
+  int64_t target_count = 0;  ///< tokens whose prediction counts
+  double mean() const { return target_count > 0 ? sum / static_cast<double>(target_count) : 0; }
 };
 
 /// So much of so much is done: at the start, then as work goes on. Called on every rank.

@@ -15,8 +15,8 @@ int64_t row_step(const InferenceOptions& options) {
 ShardingOptions sharding(const InferenceOptions& options) {
   return {.compute = options.compute,
           .reduce = DType::kFloat32,
-          .sequences = options.sequences(),
-          .positions = options.context,
+          .sequence_count = options.sequence_count(),
+          .sequence_length = options.context,
           .reshard_after_forward = false,
           .overlap_tensor = false,
           .training = false};
@@ -63,7 +63,7 @@ InferenceModel::InferenceModel(const ModelConfig& config, const InferenceOptions
       stream_(stream),
       model_(config, mesh, stream, ledger, sharding(options)),
       cache_(config, slices_, options.slots + 1, options.context, options.compute, stream.device(), ledger),
-      batch_memory_(stream.device(), ledger, options.sequences(), options.context),
+      batch_memory_(stream.device(), ledger, options.sequence_count(), options.context),
       token_(ids(stream, ledger, std::max(prompt_rows_, options.slots))),
       position_(ids(stream, ledger, std::max(prompt_rows_, options.slots))),
       slot_(ids(stream, ledger, std::max(prompt_rows_, options.slots))),
@@ -83,11 +83,11 @@ std::vector<int32_t> InferenceModel::append(std::span<const SlotTokens> items) {
 }
 
 std::vector<int32_t> InferenceModel::run_prompts(std::span<const SlotTokens> items) {
-  for (auto* host : {&host_token_, &host_position_, &host_slot_, &host_offset_, &host_last_row_})
+  for (auto* host : {&host_token_, &host_position_, &host_slot_, &host_document_offset_, &host_last_row_})
     host->clear();
   int64_t longest = 0;
   const auto add = [&](std::span<const int32_t> tokens, int64_t slot) {
-    host_offset_.push_back(static_cast<int32_t>(host_token_.size()));
+    host_document_offset_.push_back(static_cast<int32_t>(host_token_.size()));
     host_token_.insert(host_token_.end(), tokens.begin(), tokens.end());
     for (size_t p = 0; p < tokens.size(); ++p) host_position_.push_back(static_cast<int32_t>(p));
     host_slot_.insert(host_slot_.end(), tokens.size(), static_cast<int32_t>(slot));
@@ -100,27 +100,25 @@ std::vector<int32_t> InferenceModel::run_prompts(std::span<const SlotTokens> ite
   const int64_t rows = round_up(std::ssize(host_token_), row_step_);
   const std::vector<int32_t> filling(static_cast<size_t>(rows) - host_token_.size(), 0);
   if (!filling.empty()) add(filling, options_.slots);
-  const int64_t documents = std::ssize(host_offset_);
-  host_offset_.push_back(static_cast<int32_t>(rows));
+  const int64_t document_count = std::ssize(host_document_offset_);
+  host_document_offset_.push_back(static_cast<int32_t>(rows));
   // All slots are asked, so that the head has one shape.
   host_last_row_.resize(static_cast<size_t>(options_.slots), host_last_row_.front());
-  prefill(rows, documents, longest);
+  prefill(rows, document_count, longest);
   return predictions(std::ssize(items));
 }
 
-void InferenceModel::prefill(int64_t rows, int64_t documents, int64_t longest) {
+void InferenceModel::prefill(int64_t rows, int64_t document_count, int64_t longest_document) {
   upload(stream_, token_, host_token_);
   upload(stream_, position_, host_position_);
   upload(stream_, slot_, host_slot_);
-  upload(stream_, document_offset_, host_offset_);
+  upload(stream_, document_offset_, host_document_offset_);
   upload(stream_, last_row_, host_last_row_);
-  const Batch batch{.sequences = 1,
-                    .positions = rows,
-                    .token = view(token_, {rows}),
+  const Batch batch{.token = view(token_, {rows}),
                     .position = view(position_, {rows}),
                     .document_offset = view(document_offset_, {prompt_rows_ + 1}),
-                    .documents = documents,
-                    .longest_document = longest,
+                    .document_count = document_count,
+                    .longest_document = longest_document,
                     .token_order = {},
                     .target_row = {},
                     .target = {}};
@@ -178,7 +176,7 @@ std::vector<int32_t> InferenceModel::predictions(int64_t count) {
 }
 
 void InferenceModel::score(const HostTokens& tokens) {
-  const Batch batch = batch_memory_.load(stream_, options_.sequences(), tokens);
+  const Batch batch = batch_memory_.load(stream_, options_.sequence_count(), tokens);
   model_.evaluate(arena_, batch, view(loss_, {1}, DType::kFloat64));
 }
 

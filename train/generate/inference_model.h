@@ -21,7 +21,7 @@ struct InferenceOptions {
       0;  ///< tokens of one call with prompts, and of a batch to be scored; at least `context`
 
   /// Sequences of a batch to be scored.
-  int64_t sequences() const { return std::max<int64_t>(prefill_tokens / context, 1); }
+  int64_t sequence_count() const { return std::max<int64_t>(prefill_tokens / context, 1); }
 
   /// For a model that was trained on sequences of `sequence_length`: its context, and a prefill of some
   /// thousand tokens. Throws Error(kUsage) where `max_new_tokens` leave no room for a prompt.
@@ -53,7 +53,7 @@ class InferenceModel {
   /// shapes occur and a sequence's tokens do not depend on which others are under way.
   std::vector<int32_t> append(std::span<const SlotTokens> items);
 
-  /// Adds the loss of a batch of sequences() sequences to the sum that take_loss() hands out.
+  /// Adds the loss of a batch of sequence_count() sequences to the sum that take_loss() hands out.
   void score(const HostTokens& tokens);
   /// The summed loss of the batches since the last call.
   double take_loss();
@@ -66,7 +66,7 @@ class InferenceModel {
  private:
   std::vector<int32_t> run_prompts(std::span<const SlotTokens> items);
   std::vector<int32_t> run_step(std::span<const SlotTokens> items);
-  void prefill(int64_t rows, int64_t documents, int64_t longest);
+  void prefill(int64_t rows, int64_t document_count, int64_t longest_document);
   void decode();
   std::vector<int32_t> predictions(int64_t count);
 
@@ -80,7 +80,7 @@ class InferenceModel {
   BatchMemory batch_memory_;
   /// What the device reads and writes beside the model, and the host's side of it.
   Buffer token_, position_, slot_, document_offset_, last_row_, value_, id_, loss_;
-  std::vector<int32_t> host_token_, host_position_, host_slot_, host_offset_, host_last_row_;
+  std::vector<int32_t> host_token_, host_position_, host_slot_, host_document_offset_, host_last_row_;
   Arena arena_;
 };
 

@@ -103,7 +103,7 @@ void plan_run(const RunConfig& config, const RunTarget& target, ResolvedRun& run
 
 void set_micro_batch(const RunConfig& config, int64_t size, ResolvedRun& run) {
   const int64_t data_ranks = run.mesh.replicate * run.mesh.fsdp, g = config.train.global_batch_sequences;
-  run.step.sharding.sequences = size;
+  run.step.sharding.sequence_count = size;
   run.micro_batches = divide_up(divide_up(g, data_ranks), size);
   const auto computed = static_cast<double>(data_ranks * run.micro_batches * size);
   run.idle_share = 1 - static_cast<double>(g) / computed;
@@ -146,7 +146,7 @@ ResolvedRun resolve_run(const RunConfig& config, const RunTarget& target) {
   run.step.sharding = {
       .compute = resolve_precision(config, target, run),
       .reduce = config.precision.reduce == FloatChoice::kFloat32 ? DType::kFloat32 : DType::kBFloat16,
-      .positions = config.data.sequence_length,
+      .sequence_length = config.data.sequence_length,
       .reshard_after_forward = config.train.reshard_after_forward,
       .overlap_tensor = config.mesh.overlap_tensor.value_or(target.device == DeviceKind::kCuda)};
   run.step.adamw = {.beta1 = config.optimizer.betas[0],

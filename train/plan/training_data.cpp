@@ -10,7 +10,7 @@ BatchLoaderOptions loader_options(const RunConfig& config, const ResolvedRun& ru
           .loss_on = config.data.loss_on,
           .shuffle_seed = static_cast<uint64_t>(config.data.shuffle_seed),
           .global_batch_sequences = config.train.global_batch_sequences,
-          .micro_batch_sequences = run.step.sharding.sequences,
+          .micro_batch_sequences = run.step.sharding.sequence_count,
           .data_rank = mesh.data_rank(),
           .data_ranks = mesh.data_ranks(),
           .epochs = config.train.epochs.value_or(0)};

@@ -84,7 +84,7 @@ struct StepMetrics {
 struct ValidationEvent {
   int64_t step = 0;
   double loss = 0;  ///< mean over all targets of the split
-  int64_t targets = 0;
+  int64_t target_count = 0;
   double seconds = 0;
   bool best = false;             ///< better than every one before
   std::optional<double> rouge1;  ///< F-measures, 0..1; none where nothing was generated

@@ -79,9 +79,12 @@ Json to_json(const StepMetrics& event) {
 }
 
 Json to_json(const ValidationEvent& event) {
-  Json json{{"event", "validation"},      {"step", event.step},
-            {"loss", number(event.loss)}, {"perplexity", number(std::exp(event.loss))},
-            {"targets", event.targets},   {"seconds", number(event.seconds)},
+  Json json{{"event", "validation"},
+            {"step", event.step},
+            {"loss", number(event.loss)},
+            {"perplexity", number(std::exp(event.loss))},
+            {"targets", event.target_count},
+            {"seconds", number(event.seconds)},
             {"best", event.best}};
   if (event.rouge1) json["rouge1"] = number(event.rouge1);
   if (event.rouge2) json["rouge2"] = number(event.rouge2);
@@ -185,7 +188,7 @@ void read(const Json& json, StepMetrics& event) {
 
 void read(const Json& json, ValidationEvent& event) {
   take(json, "loss", event.loss);
-  take(json, "targets", event.targets);
+  take(json, "targets", event.target_count);
   take(json, "seconds", event.seconds);
   take(json, "best", event.best);
   take(json, "rouge1", event.rouge1);

@@ -30,7 +30,7 @@ std::vector<std::string> header_lines(const RunConfig& config, const ResolvedRun
                   to_string(run.step.sharding.compute)),
       fmt::format("step: {} of {} tokens; {} of {} on each of {}{}",
                   counted(config.train.global_batch_sequences, "sequence"), config.data.sequence_length,
-                  counted(run.micro_batches, "micro-batch"), run.step.sharding.sequences,
+                  counted(run.micro_batches, "micro-batch"), run.step.sharding.sequence_count,
                   counted(mesh.data_ranks(), "data rank"), idle),
       fmt::format("plan for the fullest rank:\n{}", plan_text(run, target.device_memory_bytes)),
   };

@@ -6,7 +6,6 @@
 #include "train/report/human_text.h"
 #include "train/report/step_line.h"
 #include "train/run/trainer_run.h"
-#include "train/step/host_tokens.h"
 #include "train/step/lr_schedule.h"
 
 namespace ripstop {
@@ -68,7 +67,7 @@ bool Trainer::Run::take_step() {
                       learning_rate_factor(options_.config.schedule, state_.step + 1, steps_);
   const StepResult result = step_->run(
       resolved_.micro_batches,
-      [&](int64_t) { return waiting([&] { return host_tokens(loader_->next_batch()); }); }, rate,
+      [&](int64_t) { return waiting([&] { return loader_->next_batch().host_tokens(); }); }, rate,
       state_.updates + 1, [&] { return stop_requested(); });
 
   profiler_.after(at_step_);
@@ -121,7 +120,7 @@ void Trainer::Run::log_step(const LoaderStep& loaded, const StepResult& result, 
 /// A step that was skipped once may be bad luck; several in a row do not mend themselves.
 void Trainer::Run::check_numerics(const StepResult& result) {
   if (!result.skipped) skips_ = 0;
-  if (!result.skipped || result.targets == 0) return;  // a step without targets says nothing
+  if (!result.skipped || result.target_count == 0) return;  // a step without targets says nothing
   ++skips_;
   warn(fmt::format("step {}: loss or gradient is not finite, the update was skipped on all ranks",
                    state_.step));
@@ -155,7 +154,7 @@ bool Trainer::Run::accept_scores(const ValidationScores& scores, double seconds)
   const auto beats = [&](const BestSoFar& best) {
     return best.metric != to_string(keep) || (by_rouge ? value > best.value : value < best.value);
   };
-  const bool better = keep != KeepBest::kNone && scores.loss.targets > 0 && std::isfinite(value) &&
+  const bool better = keep != KeepBest::kNone && scores.loss.target_count > 0 && std::isfinite(value) &&
                       (!state_.best || beats(*state_.best));
   if (better)
     state_.best = BestSoFar{.metric = std::string(to_string(keep)), .value = value, .step = state_.step};
@@ -165,7 +164,7 @@ bool Trainer::Run::accept_scores(const ValidationScores& scores, double seconds)
   ValidationEvent event;
   event.step = state_.step;
   event.loss = loss;
-  event.targets = static_cast<int64_t>(scores.loss.targets);
+  event.target_count = static_cast<int64_t>(scores.loss.target_count);
   event.seconds = seconds;
   event.best = better;
   std::string rouge;
@@ -178,7 +177,7 @@ bool Trainer::Run::accept_scores(const ValidationScores& scores, double seconds)
   }
   directory_->metrics().write(event);
   say(fmt::format("validation at step {}  loss {:.4f}  perplexity {:.2f}  {}{}  {:.1f}s{}", state_.step, loss,
-                  std::exp(loss), counted(event.targets, "target"), rouge, event.seconds,
+                  std::exp(loss), counted(event.target_count, "target"), rouge, event.seconds,
                   better ? "  best" : ""));
   return better;
 }

@@ -83,7 +83,7 @@ void Trainer::Run::check_agreement() {
                 "give every rank the same file and overrides");
   // Threads and memory differ between nodes, and with them what "auto" came to.
   require_equal(mesh_.world(), ExitCode::kResources, "micro-batch",
-                fmt::format("{} sequences in {}", resolved_.step.sharding.sequences,
+                fmt::format("{} sequences in {}", resolved_.step.sharding.sequence_count,
                             to_string(resolved_.step.sharding.compute)),
                 where, "give train.micro_batch_sequences, or use nodes of one kind");
   require_equal(mesh_.world(), ExitCode::kInputData, "data set", dataset_.content_hash(), where,

@@ -7,7 +7,6 @@
 #include "train/evaluate/evaluation.h"
 #include "train/generate/prompt.h"
 #include "train/plan/training_data.h"
-#include "train/step/host_tokens.h"
 
 namespace ripstop {
 
@@ -76,10 +75,10 @@ LossSum Validation::measure_loss(TrainingStep& step, FunctionRef<bool()> stop_re
   LossSum sum;
   while (loader->next_step()) {
     const LossSum part = step.evaluate(
-        loader->batches_per_step(), [&](int64_t) { return host_tokens(loader->next_batch()); },
+        loader->batches_per_step(), [&](int64_t) { return loader->next_batch().host_tokens(); },
         stop_requested);
     sum.loss += part.loss;
-    sum.targets += part.targets;
+    sum.target_count += part.target_count;
     sum.stop_requests = part.stop_requests;
     if (part.stop_requests > 0) break;
   }

@@ -20,7 +20,8 @@ TrainingStep::TrainingStep(const ModelConfig& config, const StepOptions& options
       stream_(stream),
       model_(config, mesh, stream, ledger, options.sharding),
       optimizer_(model_, options.adamw, stream.device(), ledger),
-      batch_memory_(stream.device(), ledger, options.sharding.sequences, options.sharding.positions),
+      batch_memory_(stream.device(), ledger, options.sharding.sequence_count,
+                    options.sharding.sequence_length),
       totals_memory_(stream.device(), ledger, MemoryCategory::kActivations, 8 * kTotals + 8),
       arena_(stream.device(), ledger, arena_capacity) {}
 
@@ -37,8 +38,8 @@ StepResult TrainingStep::run(int64_t micro_batches, NextTokens next, double lear
   double targets = 0;
   for (int64_t micro = 0; micro < micro_batches; ++micro) {
     const ProfilerRange range(stream_.device(), fmt::format("step {} micro-batch {}", step, micro));
-    const Batch batch = batch_memory_.load(stream_, options_.sharding.sequences, next(micro));
-    targets += static_cast<double>(batch.targets);
+    const Batch batch = batch_memory_.load(stream_, options_.sharding.sequence_count, next(micro));
+    targets += static_cast<double>(batch.target_count);
     model_.forward_backward(arena_, batch, micro + 1 == micro_batches, totals.row_range(kLoss, 1));
   }
   const ProfilerRange range(stream_.device(), fmt::format("step {} update", step));
@@ -60,7 +61,7 @@ StepResult TrainingStep::run(int64_t micro_batches, NextTokens next, double lear
   stream_.synchronize();
   const double count = host[kTargets];
   return {.loss = count > 0 ? host[kLoss] / count : 0,
-          .targets = count,
+          .target_count = count,
           .gradient_norm = count > 0 ? std::sqrt(host[kSquaredNorm]) / count : 0,
           .skipped = !(count > 0) || !std::isfinite(host[kLoss]) || !std::isfinite(host[kSquaredNorm]),
           .stop_requests = host[kStopRequests]};
@@ -72,8 +73,8 @@ LossSum TrainingStep::evaluate(int64_t micro_batches, NextTokens next, FunctionR
   copy_bytes(stream_, totals.data, host.data(), totals.bytes());
   stream_.synchronize();
   for (int64_t micro = 0; micro < micro_batches; ++micro) {
-    const Batch batch = batch_memory_.load(stream_, options_.sharding.sequences, next(micro));
-    host[kTargets] += static_cast<double>(batch.targets);
+    const Batch batch = batch_memory_.load(stream_, options_.sharding.sequence_count, next(micro));
+    host[kTargets] += static_cast<double>(batch.target_count);
     model_.evaluate(arena_, batch, totals.row_range(kLoss, 1));
   }
   stream_.synchronize();
@@ -86,7 +87,7 @@ LossSum TrainingStep::evaluate(int64_t micro_batches, NextTokens next, FunctionR
   sum_over_world(totals);
   copy_bytes(stream_, host.data(), totals.data, totals.bytes());
   stream_.synchronize();
-  return {.loss = host[kLoss], .targets = host[kTargets], .stop_requests = host[kStopRequests]};
+  return {.loss = host[kLoss], .target_count = host[kTargets], .stop_requests = host[kStopRequests]};
 }
 
 void TrainingStep::sum_over_world(const Tensor& totals) {

@@ -19,7 +19,7 @@ struct StepOptions {
 /// What a step came to, equal on all ranks of the world.
 struct StepResult {
   double loss = 0;           ///< mean over all targets; 0 without any
-  double targets = 0;        ///< of all data ranks
+  double target_count = 0;   ///< of all data ranks
   double gradient_norm = 0;  ///< of the mean loss, before clipping
   bool skipped = false;      ///< loss or norm not finite (or no targets): nothing was changed
   double stop_requests = 0;  ///< how many ranks asked to stop
@@ -28,9 +28,9 @@ struct StepResult {
 /// Sums over the world.
 struct LossSum {
   double loss = 0;
-  double targets = 0;
+  double target_count = 0;
   double stop_requests = 0;  ///< how many ranks asked to stop
-  double mean() const { return targets > 0 ? loss / targets : 0; }
+  double mean() const { return target_count > 0 ? loss / target_count : 0; }
 };
 
 /// One rank's share of training. Owns everything it allocates; the arena is as large as `arena_capacity`.

@@ -57,8 +57,9 @@ void write_run(const fs::path& run, const fs::path& data) {
   DeviceMesh mesh(world, {.replicate = 1, .fsdp = 1, .tensor = 1});
   const Stream stream(Device::cpu());
   MemoryLedger ledger;
-  ShardedTransformer model(config.model, mesh, stream, ledger,
-                           {.compute = DType::kFloat32, .sequences = 1, .positions = 256, .training = false});
+  ShardedTransformer model(
+      config.model, mesh, stream, ledger,
+      {.compute = DType::kFloat32, .sequence_count = 1, .sequence_length = 256, .training = false});
   Arena arena(Device::cpu(), ledger);
   model.initialize(11);
   std::vector<UnitStates> units;

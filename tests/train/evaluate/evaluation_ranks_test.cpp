@@ -120,7 +120,7 @@ TEST_F(EvaluationRanks, LossDoesNotDependOnTheMesh) {
     for (const int64_t prefill_tokens : {kContext, 4 * kContext}) {
       Model model(tensor, 1, prefill_tokens);
       const SplitLoss loss = split_loss(*model.model, dataset, LossOn::kSummary, [](int64_t, int64_t) {});
-      EXPECT_EQ(loss.targets, targets);
+      EXPECT_EQ(loss.target_count, targets);
       if (first == 0) first = loss.mean();
       EXPECT_GT(loss.mean(), 1);
       EXPECT_NEAR(loss.mean(), first, 1e-5 * first) << "tensor " << tensor;

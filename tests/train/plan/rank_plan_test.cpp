@@ -15,8 +15,8 @@ TEST(Plan, DeterministicAttentionTakesScratchOnCuda) {
   request.model.vocab_size = 256;  // so that the head does not need the most
   request.model.max_position_embeddings = kPositions;
   request.step.sharding.compute = DType::kBFloat16;
-  request.step.sharding.sequences = 1;
-  request.step.sharding.positions = kPositions;
+  request.step.sharding.sequence_count = 1;
+  request.step.sharding.sequence_length = kPositions;
   const auto memory = [&](bool deterministic) {
     request.deterministic = deterministic;
     return plan_rank(request, {}).memory;

@@ -93,7 +93,7 @@ TEST_F(Metrics, EveryEventReadsBackEqual) {
   ValidationEvent validation;
   validation.step = 1200;
   validation.loss = 2.25;
-  validation.targets = 12345;
+  validation.target_count = 12345;
   validation.best = true;
   validation.rougeL = 0.75;
   EndEvent end;

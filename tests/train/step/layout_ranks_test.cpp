@@ -57,7 +57,7 @@ std::vector<Sequence> sequences_of_step(int64_t step, int64_t vocabulary = kVoca
 
 StepOptions options(DType compute, int64_t micro = 0) {
   StepOptions step;
-  step.sharding = {.compute = compute, .sequences = micro, .positions = kPositions};
+  step.sharding = {.compute = compute, .sequence_count = micro, .sequence_length = kPositions};
   return step;
 }
 

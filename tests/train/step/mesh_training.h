@@ -23,10 +23,10 @@ struct Sequence {
 
 /// Sequences end to end as one rank's micro-batch; missing sequences are empty: token 0, no target.
 struct DealtSequences {
-  std::vector<int32_t> token, target, position, offset;
+  std::vector<int32_t> token, position, target, document_offset;
 
   DealtSequences(const std::vector<Sequence>& sequences, std::vector<int64_t> chosen, int64_t positions) {
-    offset.push_back(0);
+    document_offset.push_back(0);
     for (const int64_t number : chosen) {
       const auto begin = static_cast<int32_t>(token.size());
       if (number >= static_cast<int64_t>(sequences.size())) {
@@ -40,12 +40,13 @@ struct DealtSequences {
         token.insert(token.end(), sequence.token.begin(), sequence.token.end());
         target.insert(target.end(), sequence.target.begin(), sequence.target.end());
         position.insert(position.end(), sequence.position.begin(), sequence.position.end());
-        for (size_t d = 1; d < sequence.document.size(); ++d) offset.push_back(begin + sequence.document[d]);
+        for (size_t d = 1; d < sequence.document.size(); ++d)
+          document_offset.push_back(begin + sequence.document[d]);
       }
-      offset.push_back(static_cast<int32_t>(token.size()));
+      document_offset.push_back(static_cast<int32_t>(token.size()));
     }
   }
-  HostTokens view() const { return {token, position, target, offset}; }
+  HostTokens view() const { return {token, position, target, document_offset}; }
 };
 
 /// A run of training steps on one mesh.
@@ -57,8 +58,8 @@ class MeshTraining {
         stream(device),
         global_sequences_(global_sequences) {
     const int64_t share = (global_sequences + mesh.data_ranks() - 1) / mesh.data_ranks();
-    if (options.sharding.sequences == 0) options.sharding.sequences = share;
-    micro_batches = (share + options.sharding.sequences - 1) / options.sharding.sequences;
+    if (options.sharding.sequence_count == 0) options.sharding.sequence_count = share;
+    micro_batches = (share + options.sharding.sequence_count - 1) / options.sharding.sequence_count;
     request = {.model = model,
                .step = options,
                .mesh = sizes,
@@ -71,7 +72,7 @@ class MeshTraining {
 
   /// One optimizer step on global_sequences sequences: sequence j goes to data rank j mod data_ranks.
   StepResult run(const std::vector<Sequence>& sequences, double learning_rate, int64_t number) {
-    const int64_t b = request.step.sharding.sequences;
+    const int64_t b = request.step.sharding.sequence_count;
     std::unique_ptr<DealtSequences> dealt;
     return step->run(
         micro_batches,
@@ -81,7 +82,7 @@ class MeshTraining {
             const int64_t slot = (micro * b + s) * mesh.data_ranks() + mesh.data_rank();
             chosen.push_back(slot < global_sequences_ ? slot : static_cast<int64_t>(sequences.size()));
           }
-          dealt = std::make_unique<DealtSequences>(sequences, chosen, request.step.sharding.positions);
+          dealt = std::make_unique<DealtSequences>(sequences, chosen, request.step.sharding.sequence_length);
           return dealt->view();
         },
         learning_rate, number, [] { return false; });

@@ -54,7 +54,7 @@ class ParityRanks : public ::testing::Test {
  protected:
   static std::unique_ptr<MeshTraining> make(const MeshSizes& mesh) {
     StepOptions options;
-    options.sharding = {.compute = DType::kFloat32, .sequences = 0, .positions = 8};
+    options.sharding = {.compute = DType::kFloat32, .sequence_count = 0, .sequence_length = 8};
     const nlohmann::json& adamw = golden()["adamw"];
     options.adamw = {.beta1 = adamw["beta1"],
                      .beta2 = adamw["beta2"],
@@ -94,7 +94,7 @@ TEST_F(ParityRanks, LossGradientsAndSixSteps) {
     const double norm = fp64["grad_norm"];
     EXPECT_NEAR(result.gradient_norm, norm, 5e-6 * norm);
 
-    for (const auto& [name, gradient] : gather_gradients(*run, result.targets)) {
+    for (const auto& [name, gradient] : gather_gradients(*run, result.target_count)) {
       SCOPED_TRACE(name);
       const nlohmann::json& expected = fp64["grads"][name];
       double squares = 0, probe = 0, weights = 0;
