@@ -129,9 +129,9 @@ std::vector<int64_t> mesh_order(const std::vector<int64_t>& node_of_rank, const 
   return order;
 }
 
-MeshCoordinates mesh_coordinates(const MeshSizes& sizes, int64_t position) {
-  return {position / (sizes.tensor * sizes.fsdp), position / sizes.tensor % sizes.fsdp,
-          position % sizes.tensor};
+MeshCoordinates mesh_coordinates(const MeshSizes& sizes, int64_t rank) {
+  RIPSTOP_CHECK(rank >= 0 && rank < sizes.ranks(), "rank {} of {}", rank, sizes.to_text());
+  return {rank / (sizes.tensor * sizes.fsdp), rank / sizes.tensor % sizes.fsdp, rank % sizes.tensor};
 }
 
 DeviceMesh::DeviceMesh(const MeshSizes& sizes, const MeshCoordinates& coordinates)
@@ -164,8 +164,7 @@ DeviceMesh DeviceMesh::planned(const MeshSizes& sizes, const MeshCoordinates& co
   RIPSTOP_CHECK(sizes.fsdp > 0, "a planned mesh of {}", sizes.to_text());
   DeviceMesh mesh(sizes, coordinates);
   const auto [r, f, t] = coordinates;
-  mesh.world_ =
-      make_planned_communicator("world", (r * sizes.fsdp + f) * sizes.tensor + t, sizes.ranks(), kind);
+  mesh.world_ = make_planned_communicator("world", sizes.rank_of(coordinates), sizes.ranks(), kind);
   mesh.replicate_ = make_planned_communicator("replicate", r, sizes.replicate, kind);
   mesh.fsdp_gather_ = make_planned_communicator(kFsdpAxis, f, sizes.fsdp, kind);
   mesh.fsdp_reduce_ = make_planned_communicator(kFsdpAxis, f, sizes.fsdp, kind);

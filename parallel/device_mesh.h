@@ -10,6 +10,12 @@
 
 namespace ripstop {
 
+/// A rank's place on the mesh: its index on each axis.
+struct MeshCoordinates {
+  int64_t replicate = 0, fsdp = 0, tensor = 0;
+  bool operator==(const MeshCoordinates&) const = default;
+};
+
 /// Ranks along each axis. Written "replicate 2 x fsdp 2 x tensor 2".
 struct MeshSizes {
   int64_t replicate = 1;
@@ -17,14 +23,12 @@ struct MeshSizes {
   int64_t tensor = 1;
 
   int64_t ranks() const { return replicate * fsdp * tensor; }
+  /// The rank at `at`, in mesh order: tensor fastest, then fsdp, then replicate.
+  int64_t rank_of(const MeshCoordinates& at) const {
+    return (at.replicate * fsdp + at.fsdp) * tensor + at.tensor;
+  }
   std::string to_text() const;
   bool operator==(const MeshSizes&) const = default;
-};
-
-/// A rank's place on the mesh.
-struct MeshCoordinates {
-  int64_t replicate = 0, fsdp = 0, tensor = 0;
-  bool operator==(const MeshCoordinates&) const = default;
 };
 
 /// `sizes` with fsdp filled in. Throws Error(kResources), with the meshes of about this shape that fit, where
@@ -39,7 +43,9 @@ MeshSizes resolve_mesh(const MeshSizes& sizes, int64_t ranks);
 std::vector<int64_t> mesh_order(const std::vector<int64_t>& node_of_rank, const MeshSizes& sizes,
                                 bool across_nodes, const std::vector<std::string>& hosts = {});
 
-MeshCoordinates mesh_coordinates(const MeshSizes& sizes, int64_t position);
+/// The coordinates of `rank` in mesh order, 0 <= rank < sizes.ranks(): the inverse of MeshSizes::rank_of. Throws
+/// Error(kBug) if there is no such rank.
+MeshCoordinates mesh_coordinates(const MeshSizes& sizes, int64_t rank);
 
 /// The mesh as one rank sees it. Owns its communicators. Ranks of `world()` are positions: tensor fastest.
 class DeviceMesh {

@@ -105,6 +105,7 @@ TEST(DeviceMesh, PlannedMeshHasEveryAxis) {
   const MeshSizes sizes{2, 3, 4};
   for (int64_t position = 0; position < sizes.ranks(); ++position) {
     const MeshCoordinates at = mesh_coordinates(sizes, position);
+    EXPECT_EQ(sizes.rank_of(at), position);
     const DeviceMesh mesh = DeviceMesh::planned(sizes, at);
     EXPECT_EQ(mesh.position(), position);
     EXPECT_EQ(mesh.replicate().size(), 2);
@@ -114,6 +115,8 @@ TEST(DeviceMesh, PlannedMeshHasEveryAxis) {
     EXPECT_EQ(mesh.data_rank(), position / 4);
     EXPECT_EQ(mesh.data_ranks(), 6);
   }
+  EXPECT_THROW(mesh_coordinates(sizes, 24), Error);
+  EXPECT_THROW(mesh_coordinates(sizes, -1), Error);
   const DeviceMesh mesh = DeviceMesh::planned(sizes, {});
   EXPECT_EQ(mesh.describe().find(
                 "mesh replicate 2 x fsdp 3 x tensor 4: 24 ranks\n  replicate 0  fsdp 0  ranks 0-3"),
