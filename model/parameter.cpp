@@ -17,7 +17,7 @@ PhysicalTensor one(ParameterSpec spec) {
 }
 
 ParameterSpec norm(std::string name, int64_t columns) {
-  return {.name = std::move(name), .rows = 1, .columns = columns, .decay = false};
+  return {.name = std::move(name), .rows = 1, .columns = columns};
 }
 
 UnitSpec block(const ModelConfig& config, int64_t layer, double deviation) {

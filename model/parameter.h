@@ -34,7 +34,6 @@ struct ParameterSpec {
   Cut cut = Cut::kNone;
   int64_t grain = 1;  ///< cuts fall on multiples of it in the cut dim: D where heads must stay whole
   double initial_deviation = 0;  ///< standard deviation of the initial normal values; 0: all ones
-  bool decay = true;             ///< takes weight decay (norms do so only by optimizer.decay_norms)
 
   int64_t count() const { return rows * columns; }
   bool is_vector() const { return rows == 1; }
