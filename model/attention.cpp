@@ -1,22 +1,13 @@
 #include "model/attention.h"
 
-#include <string>
-
 namespace ripstop {
 namespace {
 
 Heads heads_of_slice(const ModelConfig& config, int64_t count) {
-  const int64_t h = config.num_attention_heads, k = config.num_key_value_heads;
-  if (h % count != 0 || k % count != 0) {
-    std::string fits;
-    for (int64_t t = 1; t <= k; ++t)
-      if (h % t == 0 && k % t == 0) fits += fmt::format("{}{}", fits.empty() ? "" : ", ", t);
-    throw Error(ExitCode::kResources,
-                fmt::format("mesh.tensor = {} does not divide {} attention heads and {} key-value heads",
-                            count, h, k),
-                fmt::format("mesh.tensor can be {}", fits));
-  }
-  return {.query = h / count, .key_value = k / count, .size = config.head_size()};
+  check_tensor_axis(config, count);
+  return {.query = config.num_attention_heads / count,
+          .key_value = config.num_key_value_heads / count,
+          .size = config.head_size()};
 }
 
 Documents documents_of(const Batch& batch) {

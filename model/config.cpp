@@ -1,6 +1,10 @@
 #include "model/config.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "model/core/error.h"
 
@@ -64,6 +68,23 @@ void validate(const ModelConfig& config) {
   check_constant("rms_norm_eps", config.rms_norm_eps, false, 1.0);
   check_constant("rope_theta", config.rope_theta, false, 1e12);
   check_constant("initializer_range", config.initializer_range, true, 10.0);
+}
+
+std::vector<int64_t> tensor_axis_sizes(const ModelConfig& config) {
+  const int64_t largest = std::gcd(config.num_attention_heads, config.num_key_value_heads);
+  std::vector<int64_t> sizes;
+  for (int64_t size = 1; size <= largest; ++size)
+    if (largest % size == 0) sizes.push_back(size);
+  return sizes;
+}
+
+void check_tensor_axis(const ModelConfig& config, int64_t size) {
+  const std::vector<int64_t> sizes = tensor_axis_sizes(config);
+  if (std::find(sizes.begin(), sizes.end(), size) != sizes.end()) return;
+  throw Error(ExitCode::kResources,
+              fmt::format("mesh.tensor {} does not divide {} query and {} key-value heads", size,
+                          config.num_attention_heads, config.num_key_value_heads),
+              fmt::format("sizes that work: {}", fmt::join(sizes, ", ")));
 }
 
 int64_t parameter_count(const ModelConfig& config) {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
 namespace ripstop {
 
@@ -37,6 +38,14 @@ struct ModelConfig {
 /// counts of elements allow, heads that do not divide, an odd head size (rotary embedding turns pairs), a
 /// constant that is not a finite number in its range.
 void validate(const ModelConfig& config);
+
+/// The sizes of the tensor axis that can cut the model, ascending: the common divisors of H and K, because a rank
+/// of the axis computes whole heads. The sizes must be valid.
+std::vector<int64_t> tensor_axis_sizes(const ModelConfig& config);
+
+/// Throws Error(kResources), with the sizes that work as its hint, if a tensor axis of `size` ranks cannot cut the
+/// model.
+void check_tensor_axis(const ModelConfig& config, int64_t size);
 
 /// Elements of all parameters; tied embeddings count once. The sizes must be valid.
 int64_t parameter_count(const ModelConfig& config);

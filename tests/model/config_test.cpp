@@ -54,6 +54,23 @@ TEST(ModelConfig, ContextsAndHeads) {
   EXPECT_FALSE(preset("llama2-7b").tie_word_embeddings);
 }
 
+TEST(ModelConfig, TensorAxisKeepsHeadsWhole) {
+  const ModelConfig config{.num_attention_heads = 12, .num_key_value_heads = 6};
+  EXPECT_EQ(tensor_axis_sizes(config), (std::vector<int64_t>{1, 2, 3, 6}));
+  for (const int64_t size : {1, 2, 3, 6}) EXPECT_NO_THROW(check_tensor_axis(config, size));
+  for (const int64_t size : {0, 4, 12}) {  // 4 and 12 divide the query heads alone
+    try {
+      check_tensor_axis(config, size);
+      ADD_FAILURE() << size << " ranks were accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kResources);
+      EXPECT_EQ(error.what(),
+                fmt::format("mesh.tensor {} does not divide 12 query and 6 key-value heads", size));
+      EXPECT_EQ(error.hint(), "sizes that work: 1, 2, 3, 6");
+    }
+  }
+}
+
 TEST(ModelConfig, FlopsOfLlama7bAreThePublishedOnes) {
   const FlopsPerToken flops = training_flops_per_token(preset("llama2-7b"), 4096);
   // 6.607e9 parameters that multiply; 32 layers of 4096 x 4096.

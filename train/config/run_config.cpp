@@ -9,7 +9,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <numeric>
 #include <sstream>
 
 #include "model/core/error.h"
@@ -217,18 +216,11 @@ class Resolver {
   }
 
   void check_heads_over_tensor() const {
-    const int64_t heads = config_.model.num_attention_heads;
-    const int64_t key_value_heads = config_.model.num_key_value_heads;
-    const int64_t tensor = config_.mesh.tensor;
-    if (heads % tensor == 0 && key_value_heads % tensor == 0) return;
-    std::string fitting;
-    const int64_t largest = std::gcd(heads, key_value_heads);
-    for (int64_t size = 1; size <= largest; ++size)
-      if (largest % size == 0) fitting += (fitting.empty() ? "" : ", ") + std::to_string(size);
-    throw Error(ExitCode::kResources,
-                fmt::format("{}: mesh.tensor {} does not divide {} query and {} key-value heads",
-                            where("mesh.tensor"), tensor, heads, key_value_heads),
-                "sizes that work: " + fitting);
+    try {
+      check_tensor_axis(config_.model, config_.mesh.tensor);
+    } catch (const Error& error) {
+      throw Error(error.code(), where("mesh.tensor") + ": " + error.what(), error.hint());
+    }
   }
 
   void check_train() const {

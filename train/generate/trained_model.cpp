@@ -69,10 +69,8 @@ MeshSizes inference_mesh(MpiWorld& world, const ModelConfig& config, const Infer
       std::max<int64_t>(free_memory_of_rank_bytes(world, device) - library_bytes(device.kind), 0);
   const int64_t weights = parameter_count(config) * element_bytes(options.compute);
   std::string needs;
-  for (int64_t tensor = 1; tensor <= ranks; ++tensor) {
-    if (ranks % tensor != 0 || config.num_attention_heads % tensor != 0 ||
-        config.num_key_value_heads % tensor != 0)
-      continue;
+  for (const int64_t tensor : tensor_axis_sizes(config)) {
+    if (ranks % tensor != 0) continue;
     const MeshSizes mesh{.replicate = ranks / tensor, .fsdp = 1, .tensor = tensor};
     int64_t bytes = weights / tensor;
     if (bytes <= share)

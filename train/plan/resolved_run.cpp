@@ -112,10 +112,8 @@ void set_micro_batch(const RunConfig& config, int64_t size, ResolvedRun& run) {
 /// Meshes of as many ranks, and the micro-batches with which they fit.
 std::string what_fits(const RunConfig& config, const RunTarget& target, ResolvedRun run) {
   std::string text;
-  for (int64_t tensor = 1; tensor <= target.ranks; ++tensor) {
-    if (target.ranks % tensor != 0 || run.model.num_attention_heads % tensor != 0 ||
-        run.model.num_key_value_heads % tensor != 0)
-      continue;
+  for (const int64_t tensor : tensor_axis_sizes(run.model)) {
+    if (target.ranks % tensor != 0) continue;
     run.mesh = {.replicate = 1, .fsdp = target.ranks / tensor, .tensor = tensor};
     const int64_t share = divide_up(config.train.global_batch_sequences, run.mesh.fsdp);
     for (const int64_t size : micro_batches_to_try(config, target, share, tensor)) {
