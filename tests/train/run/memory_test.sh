@@ -4,7 +4,7 @@
 #   memory_test.sh RIPSTOP LAUNCH
 set -euo pipefail
 ripstop=$1 launch=$2
-source=$(cd "$(dirname "$0")/../.." && pwd)
+source=$(cd "$(dirname "$0")/../../.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 positions=256 sequences=8

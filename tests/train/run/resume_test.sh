@@ -3,7 +3,7 @@
 #   resume_test.sh RIPSTOP LAUNCH [KILLS]       default 3 kills; 20 for a thorough look
 set -euo pipefail
 ripstop=$1 launch=$2 kills=${3:-3}
-source=$(cd "$(dirname "$0")/../.." && pwd)
+source=$(cd "$(dirname "$0")/../../.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 steps=120
