@@ -84,12 +84,12 @@ FileStamp stamp(const std::filesystem::path& path) {
 
 }  // namespace
 
-std::string_view name(Split split) {
+std::string_view to_string(Split split) {
   constexpr std::array<std::string_view, kSplits> kNames = {"train", "validation", "test"};
   return kNames[static_cast<size_t>(split)];
 }
 
-std::string_view name(SourceKind kind) {
+std::string_view to_string(SourceKind kind) {
   constexpr std::array<std::string_view, 5> kNames = {"auto", "xsum", "jsonl", "text", "synthetic"};
   return kNames[static_cast<size_t>(kind)];
 }

@@ -13,11 +13,11 @@ namespace ripstop {
 enum class Split { kTrain, kValidation, kTest };
 inline constexpr int kSplits = 3;
 /// "train", "validation", "test".
-std::string_view name(Split split);
+std::string_view to_string(Split split);
 
 enum class SourceKind { kAuto, kXsum, kJsonl, kText, kSynthetic };
 /// "auto", "xsum", "jsonl", "text", "synthetic".
-std::string_view name(SourceKind kind);
+std::string_view to_string(SourceKind kind);
 
 /// Where text comes from.
 struct CorpusSource {

@@ -52,7 +52,7 @@ class SplitTable {
     std::string error, unknown;
     const auto add = [&](const std::string& list, const std::string& id) {
       for (int s = 0; s < kSplits; ++s) {
-        if (list == name(static_cast<Split>(s))) {
+        if (list == to_string(static_cast<Split>(s))) {
           entries_.push_back(
               {hash64(id.data(), static_cast<int64_t>(id.size())), static_cast<Split>(s), false});
           return;

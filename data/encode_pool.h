@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "data/corpus.h"
-#include "data/token_dataset.h"
+#include "data/token_dataset_writer.h"
 
 namespace ripstop {
 

@@ -25,7 +25,7 @@ enum class Hdf5Type { kUint8, kUint16, kInt32, kInt64, kUint64, kFloat32, kFloat
 /// Bytes of one element.
 int64_t size_bytes(Hdf5Type type);
 /// "uint16", "int64", "float32", ...
-std::string_view name(Hdf5Type type);
+std::string_view to_string(Hdf5Type type);
 
 /// An array to be made. `name` is a path inside the file ("tokens", "blocks.3/exp_avg"); groups are made as
 /// needed.

@@ -1,12 +1,7 @@
 #include "data/prepare.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <deque>
-#include <future>
-#include <map>
-#include <nlohmann/json.hpp>
+#include <array>
 #include <optional>
 #include <utility>
 
@@ -15,8 +10,11 @@
 #include "data/hash.h"
 #include "data/hash_set.h"
 #include "data/length_histogram.h"
+#include "data/partial_directory.h"
+#include "data/prepare_json.h"
 #include "data/prompt_template.h"
-#include "data/token_dataset.h"
+#include "data/text_sample.h"
+#include "data/token_dataset_writer.h"
 #include "data/tokenizer.h"
 #include "data/utf8.h"
 #include "model/core/error.h"
@@ -24,54 +22,12 @@
 namespace ripstop {
 namespace {
 
-constexpr int64_t kFormatVersion = 1;
 /// A tokenizer learns from at most this much text, spread over the train split.
 constexpr int64_t kSampleBytes = int64_t{32} << 20;
 
 std::string place_of(const CorpusExample& example) {
   return example.line > 0 ? fmt::format("{}:{}", example.file, example.line) : example.file;
 }
-
-/// The directory that becomes the output, or goes away.
-class PartialDirectory {
- public:
-  explicit PartialDirectory(const std::filesystem::path& output) : output_(output.lexically_normal()) {
-    if (!output_.has_filename()) output_ = output_.parent_path();
-    std::error_code error;
-    if (std::filesystem::exists(std::filesystem::symlink_status(output_, error)) &&
-        !(std::filesystem::is_directory(output_, error) && std::filesystem::is_empty(output_, error))) {
-      throw Error(ExitCode::kUsage, fmt::format("{}: exists already", output_.string()),
-                  "name a new directory, or remove this one");
-    }
-    if (output_.has_parent_path()) std::filesystem::create_directories(output_.parent_path(), error);
-    partial_ = output_.string() + fmt::format(".partial-{}", getpid());
-    if (!std::filesystem::create_directory(partial_, error)) {
-      fail(ExitCode::kStorage, "{}: cannot make this directory: {}", partial_.string(),
-           error ? error.message() : "it exists");
-    }
-  }
-  ~PartialDirectory() {
-    std::error_code ignored;
-    if (!partial_.empty()) std::filesystem::remove_all(partial_, ignored);
-  }
-  PartialDirectory(const PartialDirectory&) = delete;
-  PartialDirectory& operator=(const PartialDirectory&) = delete;
-
-  std::filesystem::path operator/(const std::string& name) const { return partial_ / name; }
-
-  /// The commit: everything in it must have been synced.
-  void rename_to_output() {
-    sync_directory(partial_);
-    std::error_code error;
-    std::filesystem::rename(partial_, output_, error);  // replaces an empty directory
-    if (error) fail(ExitCode::kStorage, "{}: cannot be put in place: {}", output_.string(), error.message());
-    partial_.clear();
-    sync_directory(output_.has_parent_path() ? output_.parent_path() : ".");
-  }
-
- private:
-  std::filesystem::path output_, partial_;
-};
 
 /// Why an example cannot be used; nothing where it can.
 enum class Fault { kNone, kEmpty, kInvalidUtf8, kNul, kDuplicate };
@@ -105,47 +61,6 @@ Fault fault_of(const CorpusExample& example, ExampleKind kind) {
   return Fault::kNone;
 }
 
-/// Keeps a bounded, evenly spread choice of texts: those with the smallest keys, keys being hashes of their
-/// places.
-class TextSample {
- public:
-  void add(std::string text) {
-    const uint64_t number = next_++;
-    const uint64_t key = hash64(&number, sizeof number);
-    if (full_ && key > texts_.rbegin()->first) return;
-    bytes_ += static_cast<int64_t>(text.size());
-    texts_.emplace(key, std::move(text));
-    while (bytes_ > kSampleBytes && texts_.size() > 1) {
-      full_ = true;
-      const auto last = std::prev(texts_.end());
-      bytes_ -= static_cast<int64_t>(last->second.size());
-      texts_.erase(last);
-    }
-  }
-  bool empty() const { return texts_.empty(); }
-  /// Gives the lines of the texts one by one and forgets them.
-  bool next_line(std::string& line) {
-    while (at_ >= current_.size()) {
-      if (texts_.empty()) return false;
-      current_ = std::move(texts_.begin()->second);
-      texts_.erase(texts_.begin());
-      at_ = 0;
-    }
-    const size_t end = std::min(current_.size(), current_.find('\n', at_));
-    line = current_.substr(at_, end - at_);
-    at_ = end + 1;
-    return true;
-  }
-
- private:
-  std::map<uint64_t, std::string> texts_;
-  int64_t bytes_ = 0;
-  uint64_t next_ = 0;
-  bool full_ = false;
-  std::string current_;
-  size_t at_ = 0;
-};
-
 /// What is known of one split while it is written.
 struct SplitState {
   std::optional<TokenDatasetWriter> writer;
@@ -175,8 +90,6 @@ class Preparation {
                   const PartialDirectory& directory);
   void take(EncodedExample& encoded);
   void skip(const CorpusExample& example, Fault fault);
-  nlohmann::ordered_json describe_files(const PartialDirectory& directory) const;
-  void write_report(const PartialDirectory& directory) const;
 
   const PrepareOptions& options_;
   std::string template_;
@@ -230,7 +143,7 @@ CorpusCounts Preparation::read(const std::string& doing, const ExampleSink& sink
 /// follows.
 std::string Preparation::learn_tokenizer() {
   const std::string separator = template_.substr(std::min(template_.size(), template_.find('}') + 1));
-  TextSample sample;
+  TextSample sample(kSampleBytes);
   read("learning the tokenizer", [&](CorpusExample& example) {
     if (example.split != Split::kTrain || fault_of(example, kind()) != Fault::kNone) return;
     const bool pair = kind() == ExampleKind::kSummary;
@@ -289,7 +202,7 @@ void Preparation::encode_all(const Tokenizer& tokenizer, const PromptTemplate& p
     header.separator = prompt.separator();
     header.with_text = static_cast<Split>(s) != Split::kTrain;
     splits_[static_cast<size_t>(s)].writer.emplace(
-        directory / fmt::format("{}.h5", name(static_cast<Split>(s))), header);
+        directory / fmt::format("{}.h5", to_string(static_cast<Split>(s))), header);
   }
   {
     EncodePool pool(
@@ -321,72 +234,6 @@ void Preparation::encode_all(const Tokenizer& tokenizer, const PromptTemplate& p
   }
 }
 
-nlohmann::ordered_json to_json(const LengthStatistics& s) {
-  return {{"mean", s.mean}, {"median", s.median}, {"p90", s.p90}, {"p99", s.p99}, {"longest", s.longest}};
-}
-
-/// What lets a reader notice damage before libhdf5 sees a file.
-nlohmann::ordered_json Preparation::describe_files(const PartialDirectory& directory) const {
-  nlohmann::ordered_json files;
-  for (int s = 0; s < kSplits; ++s) {
-    const std::string file_name = fmt::format("{}.h5", name(static_cast<Split>(s)));
-    const InputFile file(directory / file_name, ExitCode::kStorage);
-    const Hdf5Array tokens = Hdf5File(directory / file_name, ExitCode::kStorage).array("tokens");
-    files[file_name] = {{"bytes", file.bytes()},
-                        {"tokens_offset", tokens.offset_bytes},
-                        {"tokens_bytes", tokens.bytes()},
-                        {"hash_outside_tokens", hash_outside(file, tokens.offset_bytes, tokens.bytes())},
-                        {"content_hash", report_.splits[static_cast<size_t>(s)].content_hash}};
-  }
-  return files;
-}
-
-void Preparation::write_report(const PartialDirectory& directory) const {
-  nlohmann::ordered_json json;
-  json["format_version"] = kFormatVersion;
-  auto& arguments = json["arguments"];
-  arguments["source"] = name(report_.source.kind);
-  for (const auto& input : options_.source.inputs) arguments["input"].push_back(input.string());
-  if (!options_.source.splits.empty()) arguments["splits"] = options_.source.splits.string();
-  if (report_.source.kind == SourceKind::kSynthetic) {
-    arguments["examples"] = options_.source.examples;
-    arguments["seed"] = options_.source.seed;
-  }
-  arguments["document_field"] = options_.source.document_field;
-  arguments["summary_field"] = options_.source.summary_field;
-  arguments["validation_fraction"] = options_.source.validation_fraction;
-  if (options_.vocab_size > 0) arguments["vocab_size"] = options_.vocab_size;
-  if (!options_.tokenizer.empty()) arguments["tokenizer"] = options_.tokenizer.string();
-  arguments["template"] = template_;
-  arguments["strict"] = options_.strict;
-  json["tokenizer"] = {{"sha256", report_.tokenizer_sha256},
-                       {"vocabulary_size", report_.vocabulary_size},
-                       {"trained", report_.tokenizer_trained}};
-  for (int s = 0; s < kSplits; ++s) {
-    const SplitReport& split = report_.splits[static_cast<size_t>(s)];
-    json["splits"][std::string(name(static_cast<Split>(s)))] = {
-        {"examples", split.examples},
-        {"tokens", split.tokens},
-        {"targets", split.targets},
-        {"skipped",
-         {{"empty", split.empty},
-          {"duplicate", split.duplicates},
-          {"invalid_utf8", split.invalid_utf8},
-          {"with_nul", split.with_nul}}},
-        {"with_control_characters", split.control_characters},
-        {"document_tokens", to_json(split.document_tokens)},
-        {"summary_tokens", to_json(split.summary_tokens)},
-        {"example_tokens", to_json(split.example_tokens)}};
-  }
-  json["absent_ids"] = report_.counts.absent_ids;
-  json["unlisted_files"] = report_.counts.unlisted;
-  json["files"] = describe_files(directory);
-  const std::string text = json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-  OutputFile file(directory / "prepare.json");
-  file.append(text.data(), static_cast<int64_t>(text.size()));
-  file.sync();
-}
-
 PrepareReport Preparation::run() {
   check_options();
   report_.source = resolve_source(options_.source);
@@ -415,7 +262,7 @@ PrepareReport Preparation::run() {
     fail(ExitCode::kInputData, "no usable example: {} skipped{}{}", report_.skipped(),
          report_.first_skipped.empty() ? "" : ", the first is ", report_.first_skipped);
   }
-  write_report(directory);
+  write_prepare_json(directory.path(), options_, template_, report_);
   directory.rename_to_output();
   return report_;
 }

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "data/token_dataset.h"
+#include "data/token_dataset_writer.h"
 #include "data/tokenizer.h"
 
 namespace ripstop {

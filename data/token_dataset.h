@@ -1,4 +1,4 @@
-// A data set of token ids in one HDF5 file: its format, the writer, the reader.
+// A data set of token ids in one HDF5 file: its format and the reader.
 //
 // File format, version 1 (n examples; all 1-D, contiguous, little-endian):
 //   /tokens           uint16 | int32  the examples end to end, each BOS ... EOS; uint16: vocabulary <= 65,536
@@ -15,7 +15,6 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -28,6 +27,8 @@ namespace ripstop {
 
 /// What an example is: a document with a summary to learn, or running text to learn whole.
 enum class ExampleKind { kSummary, kText };
+/// As the attribute `kind` spells it: "summary" or "text".
+std::string_view to_string(ExampleKind kind);
 
 /// What all examples of a file share.
 struct TokenDatasetHeader {
@@ -42,34 +43,6 @@ struct TokenDatasetHeader {
 /// The words of an example, kept for ROUGE.
 struct ExampleText {
   std::string id, document, summary;
-};
-
-/// One example to be written: `tokens` with places counted from its own beginning.
-struct TokenExample {
-  std::vector<int32_t> tokens;
-  int64_t separator_begin = 0;
-  int64_t target_begin = 0;
-};
-
-/// Writes one file. Memory does not grow with the examples: they are spooled beside `path` and put together
-/// by `finish`. Main thread only. Throws Error(kStorage).
-class TokenDatasetWriter {
- public:
-  TokenDatasetWriter(const std::filesystem::path& path, TokenDatasetHeader header);
-  ~TokenDatasetWriter();
-  TokenDatasetWriter(const TokenDatasetWriter&) = delete;
-  TokenDatasetWriter& operator=(const TokenDatasetWriter&) = delete;
-
-  /// Adds an example; `text` is needed exactly where the header says with_text.
-  void add(const TokenExample& example, const ExampleText* text = nullptr);
-  int64_t examples() const;
-  int64_t tokens() const;
-  /// Writes and syncs the file and removes the spool. Returns the content hash (32 hex digits).
-  std::string finish();
-
- private:
-  struct State;
-  std::unique_ptr<State> state_;
 };
 
 /// A file open for reading. The constructor runs on the main thread (it is where libhdf5 is used), reads the

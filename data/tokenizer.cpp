@@ -9,7 +9,7 @@
 
 #include "data/file.h"
 #include "data/hash.h"
-#include "data/normalization_table.h"
+#include "data/sentencepiece_check.h"
 #include "model/core/error.h"
 
 namespace ripstop {
@@ -53,7 +53,7 @@ void Tokenizer::State::load(const std::string& name) {
   if (static_cast<int64_t>(model.size()) > kMostModelBytes) {
     fail(ExitCode::kInputData, "{}: {} bytes, at most {} are accepted", name, model.size(), kMostModelBytes);
   }
-  if (const std::string what = damage_of_normalization_table(model); !what.empty()) {
+  if (const std::string what = find_character_map_damage(model); !what.empty()) {
     fail(ExitCode::kInputData, "{}: not a sound SentencePiece model: {}", name, what);
   }
   const auto status = processor.LoadFromSerializedProto(model);

@@ -32,7 +32,7 @@ nvtx3/.*                      model/(kernels/cuda/|device/cuda_)
 (oneapi/dnnl/)?dnnl.*         model/kernels/cpu/
 immintrin\.h                  model/kernels/cpu/
 omp\.h                        model/
-(hdf5|H5.*)\.h                data/hdf5[a-z_]*\.cpp
+(hdf5|H5.*)\.h                data/hdf5_[a-z]*\.(h|cpp)
 sentencepiece_.*\.h           data/tokenizer[a-z_]*\.cpp
 archive(_entry)?\.h           data/
 xxhash\.h                     (data|train)/.*\.cpp

@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-#include "data/token_dataset.h"
+#include "data/token_dataset_writer.h"
 
 namespace ripstop {
 

@@ -75,7 +75,7 @@ std::string how_to_fill(Split split, const CorpusSource& source) {
   if (source.kind == SourceKind::kSynthetic) return "give more --examples";
   const bool xsum = source.kind == SourceKind::kXsum;
   const std::string from = xsum ? "--splits FILE says which article belongs where"
-                                : fmt::format("a file named {}* has them", name(split));
+                                : fmt::format("a file named {}* has them", to_string(split));
   return split == Split::kValidation ? from + ", or --validation-fraction 0.05 takes some of train" : from;
 }
 
@@ -90,7 +90,7 @@ void print_report(const PrepareReport& report, const std::string& output, double
     const auto lengths = [](const LengthStatistics& l) {
       return fmt::format("{} / {} / {}", l.median, l.p90, l.longest);
     };
-    fmt::print("{:<12}{:>10}{:>13}{:>13}   {:<28}{}\n", name(static_cast<Split>(s)), split.examples,
+    fmt::print("{:<12}{:>10}{:>13}{:>13}   {:<28}{}\n", to_string(static_cast<Split>(s)), split.examples,
                split.tokens, split.targets, lengths(split.document_tokens), lengths(split.summary_tokens));
   }
   if (report.skipped() > 0) {
@@ -105,7 +105,7 @@ void print_report(const PrepareReport& report, const std::string& output, double
   }
   for (const Split split : {Split::kTrain, Split::kValidation, Split::kTest})
     if (report.splits[static_cast<size_t>(split)].examples == 0)
-      fmt::print("empty        no example is {}: {}\n", name(split), how_to_fill(split, report.source));
+      fmt::print("empty        no example is {}: {}\n", to_string(split), how_to_fill(split, report.source));
   if (report.counts.absent_ids > 0)
     fmt::print("absent       {} ids of the split file have no article\n", report.counts.absent_ids);
   if (report.counts.unlisted > 0)

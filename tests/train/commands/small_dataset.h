@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "data/prompt_template.h"
-#include "data/token_dataset.h"
+#include "data/token_dataset_writer.h"
 #include "data/tokenizer.h"
 #include "tests/data/small_tokenizer.h"
 

@@ -1,4 +1,4 @@
-#include "data/normalization_table.h"
+#include "data/sentencepiece_check.h"
 
 #include <fmt/format.h>
 
@@ -87,7 +87,7 @@ std::string damage_of_map(std::string_view map) {
 
 }  // namespace
 
-std::string damage_of_normalization_table(std::string_view model) {
+std::string find_character_map_damage(std::string_view model) {
   for (FieldReader fields(model); fields.next();) {
     if (fields.number != kNormalizerSpec && fields.number != kDenormalizerSpec) continue;
     for (FieldReader spec(fields.value); spec.next();) {

@@ -1,262 +1,23 @@
-#include "data/hdf5.h"
-
-#include <hdf5.h>
-
 #include <algorithm>
 #include <array>
 #include <limits>
 #include <map>
 
+#include "data/hdf5.h"
+#include "data/hdf5_library.h"
+
 namespace ripstop {
 namespace {
-
-/// An open HDF5 object, closed by `Close` when the scope ends.
-template <herr_t (*Close)(hid_t)>
-class Handle {
- public:
-  explicit Handle(hid_t id = H5I_INVALID_HID) : id_(id) {}
-  ~Handle() { reset(); }
-  Handle(Handle&& other) noexcept : id_(std::exchange(other.id_, H5I_INVALID_HID)) {}
-  Handle& operator=(Handle&& other) noexcept {
-    std::swap(id_, other.id_);
-    return *this;
-  }
-  hid_t get() const { return id_; }
-  hid_t release() { return std::exchange(id_, H5I_INVALID_HID); }
-  herr_t reset() {
-    const hid_t id = release();
-    return id < 0 ? 0 : Close(id);
-  }
-
- private:
-  hid_t id_;
-};
-using FileHandle = Handle<H5Fclose>;
-using DatasetHandle = Handle<H5Dclose>;
-using SpaceHandle = Handle<H5Sclose>;
-using TypeHandle = Handle<H5Tclose>;
-using PropertyHandle = Handle<H5Pclose>;
-using AttributeHandle = Handle<H5Aclose>;
 
 constexpr std::array kTypes = {Hdf5Type::kUint8,  Hdf5Type::kUint16,  Hdf5Type::kInt32,  Hdf5Type::kInt64,
                                Hdf5Type::kUint64, Hdf5Type::kFloat32, Hdf5Type::kFloat64};
 
-hid_t disk_type(Hdf5Type type) {
-  switch (type) {
-    case Hdf5Type::kUint8:
-      return H5T_STD_U8LE;
-    case Hdf5Type::kUint16:
-      return H5T_STD_U16LE;
-    case Hdf5Type::kInt32:
-      return H5T_STD_I32LE;
-    case Hdf5Type::kInt64:
-      return H5T_STD_I64LE;
-    case Hdf5Type::kUint64:
-      return H5T_STD_U64LE;
-    case Hdf5Type::kFloat32:
-      return H5T_IEEE_F32LE;
-    case Hdf5Type::kFloat64:
-      return H5T_IEEE_F64LE;
-  }
-  RIPSTOP_CHECK(false, "unknown Hdf5Type {}", static_cast<int>(type));
-}
-
-/// The library prints nothing, and runs no clean-up at exit: after a failed write that clean-up has crashed.
-void quiet_library() {
-  H5dont_atexit();
-  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
-}
-
-/// The innermost message of the library's error stack.
-std::string library_error() {
-  std::string text = "unknown HDF5 error";
-  H5Ewalk2(
-      H5E_DEFAULT, H5E_WALK_UPWARD,
-      [](unsigned depth, const H5E_error2_t* error, void* out) -> herr_t {
-        if (depth == 0 && error->desc != nullptr) *static_cast<std::string*>(out) = error->desc;
-        return 0;
-      },
-      &text);
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  return text;
-}
-
-PropertyHandle file_access(int64_t alignment_bytes) {
-  PropertyHandle access(H5Pcreate(H5P_FILE_ACCESS));
-  H5Pset_libver_bounds(access.get(), H5F_LIBVER_EARLIEST, H5F_LIBVER_V18);
-  // Advisory locks fail on Lustre without -o flock and on some NFS; we rename finished directories instead.
-  H5Pset_file_locking(access.get(), false, true);
-  if (alignment_bytes > 1)
-    H5Pset_alignment(access.get(), static_cast<hsize_t>(alignment_bytes),
-                     static_cast<hsize_t>(alignment_bytes));
-  return access;
-}
-
-TypeHandle string_type() {
-  TypeHandle type(H5Tcopy(H5T_C_S1));
-  H5Tset_size(type.get(), H5T_VARIABLE);
-  H5Tset_cset(type.get(), H5T_CSET_UTF8);
-  return type;
+herr_t collect_links(hid_t, const char* name, const H5L_info_t* info, void* out) {
+  static_cast<std::vector<std::pair<std::string, H5L_type_t>>*>(out)->emplace_back(name, info->type);
+  return 0;
 }
 
 }  // namespace
-
-int64_t size_bytes(Hdf5Type type) {
-  switch (type) {
-    case Hdf5Type::kUint8:
-      return 1;
-    case Hdf5Type::kUint16:
-      return 2;
-    case Hdf5Type::kInt32:
-    case Hdf5Type::kFloat32:
-      return 4;
-    case Hdf5Type::kInt64:
-    case Hdf5Type::kUint64:
-    case Hdf5Type::kFloat64:
-      return 8;
-  }
-  RIPSTOP_CHECK(false, "unknown Hdf5Type {}", static_cast<int>(type));
-}
-
-std::string_view name(Hdf5Type type) {
-  switch (type) {
-    case Hdf5Type::kUint8:
-      return "uint8";
-    case Hdf5Type::kUint16:
-      return "uint16";
-    case Hdf5Type::kInt32:
-      return "int32";
-    case Hdf5Type::kInt64:
-      return "int64";
-    case Hdf5Type::kUint64:
-      return "uint64";
-    case Hdf5Type::kFloat32:
-      return "float32";
-    case Hdf5Type::kFloat64:
-      return "float64";
-  }
-  RIPSTOP_CHECK(false, "unknown Hdf5Type {}", static_cast<int>(type));
-}
-
-// ---- writing
-
-struct Hdf5Writer::State {
-  std::filesystem::path path;
-  FileHandle file;
-
-  ~State() {
-    // Closing would flush; after an error the library must not be asked to write again, so the handle is
-    // leaked.
-    file.release();
-  }
-  template <class Result>
-  Result need(Result result, std::string_view doing) const {
-    if (result < 0) fail(ExitCode::kStorage, "{}: HDF5 cannot {}: {}", path.string(), doing, library_error());
-    return result;
-  }
-  /// Creates the dataset `name` with no time stamps, groups on its way included.
-  DatasetHandle create(const std::string& name, hid_t type, int64_t count, bool allocate) {
-    const hsize_t extent = static_cast<hsize_t>(count);
-    SpaceHandle space(need(H5Screate_simple(1, &extent, nullptr), "make a data space"));
-    PropertyHandle creation(H5Pcreate(H5P_DATASET_CREATE)), link(H5Pcreate(H5P_LINK_CREATE));
-    H5Pset_obj_track_times(creation.get(), false);
-    H5Pset_create_intermediate_group(link.get(), 1);
-    if (allocate) {
-      H5Pset_alloc_time(creation.get(), H5D_ALLOC_TIME_EARLY);
-      H5Pset_fill_time(creation.get(), H5D_FILL_TIME_NEVER);
-    }
-    return DatasetHandle(
-        need(H5Dcreate2(file.get(), name.c_str(), type, space.get(), link.get(), creation.get(), H5P_DEFAULT),
-             fmt::format("create '{}'", name)));
-  }
-};
-
-Hdf5Writer::Hdf5Writer(const std::filesystem::path& path, int64_t alignment_bytes)
-    : state_(std::make_unique<State>()) {
-  quiet_library();
-  state_->path = path;
-  const PropertyHandle access = file_access(alignment_bytes);
-  state_->file = FileHandle(
-      state_->need(H5Fcreate(path.c_str(), H5F_ACC_EXCL, H5P_DEFAULT, access.get()), "create the file"));
-}
-
-Hdf5Writer::~Hdf5Writer() = default;
-
-Hdf5Array Hdf5Writer::add_array(const Hdf5ArraySpec& spec) {
-  RIPSTOP_CHECK(spec.count >= 0, "'{}' has {} elements", spec.name, spec.count);
-  DatasetHandle dataset = state_->create(spec.name, disk_type(spec.type), spec.count, true);
-  Hdf5Array array{spec.name, spec.type, spec.count, 0};
-  if (spec.count > 0) {
-    const haddr_t offset = H5Dget_offset(dataset.get());
-    if (offset == HADDR_UNDEF)
-      fail(ExitCode::kStorage, "{}: '{}' got no place", state_->path.string(), spec.name);
-    array.offset_bytes = static_cast<int64_t>(offset);
-  }
-  state_->need(dataset.reset(), "close an array");
-  return array;
-}
-
-void Hdf5Writer::add_strings(const std::string& name, int64_t count,
-                             const std::function<std::string_view()>& next) {
-  const TypeHandle type = string_type();
-  DatasetHandle dataset = state_->create(name, type.get(), count, false);
-  SpaceHandle file_space(H5Dget_space(dataset.get()));
-  constexpr int64_t kBatch = 64;
-  std::vector<std::string> texts;
-  std::vector<const char*> pointers;
-  for (int64_t first = 0; first < count; first += kBatch) {
-    const hsize_t start = static_cast<hsize_t>(first);
-    const hsize_t extent = static_cast<hsize_t>(std::min(kBatch, count - first));
-    texts.clear();
-    pointers.clear();
-    for (hsize_t i = 0; i < extent; ++i) texts.emplace_back(next());
-    for (const std::string& text : texts) pointers.push_back(text.c_str());
-    SpaceHandle memory_space(H5Screate_simple(1, &extent, nullptr));
-    state_->need(H5Sselect_hyperslab(file_space.get(), H5S_SELECT_SET, &start, nullptr, &extent, nullptr),
-                 "select strings");
-    state_->need(H5Dwrite(dataset.get(), type.get(), memory_space.get(), file_space.get(), H5P_DEFAULT,
-                          pointers.data()),
-                 fmt::format("write '{}'", name));
-  }
-  state_->need(dataset.reset(), "close strings");
-}
-
-void Hdf5Writer::set_attribute(const std::string& name, const Hdf5Value& value) {
-  SpaceHandle scalar(H5Screate(H5S_SCALAR));
-  const auto write = [&](hid_t disk, hid_t memory, const void* data) {
-    AttributeHandle attribute(state_->need(
-        H5Acreate2(state_->file.get(), name.c_str(), disk, scalar.get(), H5P_DEFAULT, H5P_DEFAULT),
-        fmt::format("create attribute '{}'", name)));
-    state_->need(H5Awrite(attribute.get(), memory, data), fmt::format("write attribute '{}'", name));
-  };
-  if (const auto* integer = std::get_if<int64_t>(&value)) write(H5T_STD_I64LE, H5T_NATIVE_INT64, integer);
-  if (const auto* real = std::get_if<double>(&value)) write(H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, real);
-  if (const auto* text = std::get_if<std::string>(&value)) {
-    // Fixed-length text stays inside the object header: no heap, readable by every tool.
-    TypeHandle type(H5Tcopy(H5T_C_S1));
-    H5Tset_size(type.get(), std::max<size_t>(1, text->size()));
-    H5Tset_cset(type.get(), H5T_CSET_UTF8);
-    H5Tset_strpad(type.get(), H5T_STR_NULLPAD);
-    write(type.get(), type.get(), text->empty() ? "" : text->data());
-  }
-}
-
-void Hdf5Writer::close() {
-  state_->need(H5Fflush(state_->file.get(), H5F_SCOPE_GLOBAL), "write its metadata");
-  state_->need(state_->file.reset(), "close the file");
-}
-
-std::vector<Hdf5Array> create_hdf5(const std::filesystem::path& path, const std::vector<Hdf5ArraySpec>& specs,
-                                   const Hdf5Attributes& attributes, int64_t alignment_bytes) {
-  Hdf5Writer writer(path, alignment_bytes);
-  for (const auto& [name, value] : attributes) writer.set_attribute(name, value);
-  std::vector<Hdf5Array> arrays;
-  for (const Hdf5ArraySpec& spec : specs) arrays.push_back(writer.add_array(spec));
-  writer.close();
-  return arrays;
-}
-
-// ---- reading
 
 struct Hdf5File::State {
   std::filesystem::path path;
@@ -280,15 +41,6 @@ struct Hdf5File::State {
   void add_array(const std::string& name, hid_t dataset, hid_t type, int64_t count);
   AttributeHandle attribute(const std::string& name) const;
 };
-
-namespace {
-
-herr_t collect_links(hid_t, const char* name, const H5L_info_t* info, void* out) {
-  static_cast<std::vector<std::pair<std::string, H5L_type_t>>*>(out)->emplace_back(name, info->type);
-  return 0;
-}
-
-}  // namespace
 
 void Hdf5File::State::walk(const std::string& group) {
   constexpr size_t kMostLinks = 1'000'000, kDeepest = 8;
@@ -413,7 +165,7 @@ const Hdf5Array& Hdf5File::array(const std::string& name) const {
 const Hdf5Array& Hdf5File::array(const std::string& name, Hdf5Type type) const {
   const Hdf5Array& found = array(name);
   if (found.type != type) {
-    state_->refuse("array '{}' is {}, expected {}", name, ripstop::name(found.type), ripstop::name(type));
+    state_->refuse("array '{}' is {}, expected {}", name, to_string(found.type), to_string(type));
   }
   return found;
 }

@@ -10,6 +10,6 @@ namespace ripstop {
 /// map makes it read outside of memory. Returns what is wrong with the map in the serialized `model`, or ""
 /// where it is sound or absent. A `model` that is not a message at all is left to the library to refuse.
 /// Source: sentencepiece_model.proto (NormalizerSpec.precompiled_charsmap); the unit layout of darts-clone.
-std::string damage_of_normalization_table(std::string_view model);
+std::string find_character_map_damage(std::string_view model);
 
 }  // namespace ripstop

@@ -1,0 +1,101 @@
+#include "data/hdf5_library.h"
+
+#include <algorithm>
+
+namespace ripstop {
+
+hid_t disk_type(Hdf5Type type) {
+  switch (type) {
+    case Hdf5Type::kUint8:
+      return H5T_STD_U8LE;
+    case Hdf5Type::kUint16:
+      return H5T_STD_U16LE;
+    case Hdf5Type::kInt32:
+      return H5T_STD_I32LE;
+    case Hdf5Type::kInt64:
+      return H5T_STD_I64LE;
+    case Hdf5Type::kUint64:
+      return H5T_STD_U64LE;
+    case Hdf5Type::kFloat32:
+      return H5T_IEEE_F32LE;
+    case Hdf5Type::kFloat64:
+      return H5T_IEEE_F64LE;
+  }
+  RIPSTOP_CHECK(false, "unknown Hdf5Type {}", static_cast<int>(type));
+}
+
+void quiet_library() {
+  // After a failed write the library's clean-up at exit crashes: it writes again.
+  H5dont_atexit();
+  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
+}
+
+std::string library_error() {
+  std::string text = "unknown HDF5 error";
+  H5Ewalk2(
+      H5E_DEFAULT, H5E_WALK_UPWARD,
+      [](unsigned depth, const H5E_error2_t* error, void* out) -> herr_t {
+        if (depth == 0 && error->desc != nullptr) *static_cast<std::string*>(out) = error->desc;
+        return 0;
+      },
+      &text);
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+PropertyHandle file_access(int64_t alignment_bytes) {
+  PropertyHandle access(H5Pcreate(H5P_FILE_ACCESS));
+  H5Pset_libver_bounds(access.get(), H5F_LIBVER_EARLIEST, H5F_LIBVER_V18);
+  // Advisory locks fail on Lustre without -o flock and on some NFS; we rename finished directories instead.
+  H5Pset_file_locking(access.get(), false, true);
+  if (alignment_bytes > 1)
+    H5Pset_alignment(access.get(), static_cast<hsize_t>(alignment_bytes),
+                     static_cast<hsize_t>(alignment_bytes));
+  return access;
+}
+
+TypeHandle string_type() {
+  TypeHandle type(H5Tcopy(H5T_C_S1));
+  H5Tset_size(type.get(), H5T_VARIABLE);
+  H5Tset_cset(type.get(), H5T_CSET_UTF8);
+  return type;
+}
+
+int64_t size_bytes(Hdf5Type type) {
+  switch (type) {
+    case Hdf5Type::kUint8:
+      return 1;
+    case Hdf5Type::kUint16:
+      return 2;
+    case Hdf5Type::kInt32:
+    case Hdf5Type::kFloat32:
+      return 4;
+    case Hdf5Type::kInt64:
+    case Hdf5Type::kUint64:
+    case Hdf5Type::kFloat64:
+      return 8;
+  }
+  RIPSTOP_CHECK(false, "unknown Hdf5Type {}", static_cast<int>(type));
+}
+
+std::string_view to_string(Hdf5Type type) {
+  switch (type) {
+    case Hdf5Type::kUint8:
+      return "uint8";
+    case Hdf5Type::kUint16:
+      return "uint16";
+    case Hdf5Type::kInt32:
+      return "int32";
+    case Hdf5Type::kInt64:
+      return "int64";
+    case Hdf5Type::kUint64:
+      return "uint64";
+    case Hdf5Type::kFloat32:
+      return "float32";
+    case Hdf5Type::kFloat64:
+      return "float64";
+  }
+  RIPSTOP_CHECK(false, "unknown Hdf5Type {}", static_cast<int>(type));
+}
+
+}  // namespace ripstop
