@@ -87,8 +87,8 @@ without_root() {
   if ! run cmake --preset "$preset"; then
     cat >&2 <<'TEXT'
 
-What is named above can come from the site's modules, from Spack or from conda-forge; README.md, "Without root", has the
-lines. Then tell CMake where it lies:  export CMAKE_PREFIX_PATH=/path/to/spack/view   (or "$CONDA_PREFIX")
+What is named above can come from the site's modules, from Spack or from conda-forge; docs/slurm.md, "Without root",
+has the lines. Then tell CMake where it lies:  export CMAKE_PREFIX_PATH=/path/to/spack/view   (or "$CONDA_PREFIX")
 TEXT
     exit 78
   fi

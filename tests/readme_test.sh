@@ -1,52 +1,98 @@
 #!/usr/bin/env bash
-# Keeps the README true: what it quotes from a source file stands there, what it names exists, what it runs is known.
-#   tests/readme_test.sh [PROGRAM]       with PROGRAM, verbs of `ripstop` are looked up in its --help
+# Keeps README.md, CONTRIBUTING.md, CHANGELOG.md and docs/ true: quotes of sources, links and their anchors, paths, functions
+# and types that they name, verbs and configs that they show, the length of the README.
+#   tests/readme_test.sh [PROGRAM]       with PROGRAM, verbs of `ripstop` are looked up in its --help, and configs are planned
 set -euo pipefail
 cd "$(dirname "$0")/.."
 program=${1:-}
+export LC_ALL=C
+pages=(README.md CONTRIBUTING.md CHANGELOG.md docs/*.md)
 status=0
 complain() {
-  echo "README.md: $*"
+  echo "$*"
   status=1
 }
+names=$(mktemp)
+config=$(mktemp --suffix=.toml)
+trap 'rm -f "$names" "$config"' EXIT
+# Every word of the sources, and with "(" behind it every word that is called or declared like a function.
+grep -rhoE --include='*.h' --include='*.cpp' --include='*.cu' --include='*.cuh' '[A-Za-z_][A-Za-z0-9_]*\(?' \
+  model parallel data train tests | sort -u >"$names"
+is_known() { grep -qxF -- "$1" "$names"; }
 
-# A block after <!-- quote: FILE --> is a run of whole lines of FILE.
-while read -r file; do
-  if [[ ! -f $file ]]; then
-    complain "quotes $file, which is not there"
-    continue
-  fi
-  block=$(awk -v marker="<!-- quote: $file -->" '
-    $0 == marker { armed = 1; next }
-    armed && /^```/ { if (inside) exit; inside = 1; next }
-    inside { print }' README.md)
-  if [[ -z $block ]]; then complain "the quote of $file is empty"; fi
-  if [[ $'\n'$(<"$file")$'\n' != *$'\n'"$block"$'\n'* ]]; then complain "the quote of $file differs from the file"; fi
-done < <(sed -n 's/^<!-- quote: \(.*\) -->$/\1/p' README.md)
+# in_code PAGE: what stands in `code` and in code blocks.
+in_code() {
+  awk '/^ *```/ { inside = !inside; next } inside' "$1"
+  awk '/^ *```/ { inside = !inside; next } !inside' "$1" | grep -oE '`[^`]+`' | tr -d '`' || true
+}
+# anchors PAGE: the names that GitHub gives its headings.
+anchors() {
+  awk '/^ *```/ { inside = !inside; next } !inside && /^#+ /' "$1" | sed -E 's/^#+ +//' | tr 'A-Z' 'a-z' | tr -d '`' |
+    sed -E 's/[^a-z0-9 _-]//g; s/ /-/g'
+}
 
-# Paths: link targets, and whatever in `code` or a code block begins with a folder of the tree.
-code=$(awk '/^```/ { inside = !inside; next } inside' README.md
-  grep -oE '`[^`]+`' README.md | tr -d '`' || true)
-links=$(grep -oE '\]\([^)]+\)' README.md | sed -E 's/^\]\(//; s/\)$//; s/#.*//' | grep -v '://' || true)
-paths=$(grep -oE '(^|[ "])(\./)?(model|parallel|data|train|configs|slurm|tests)/[A-Za-z0-9_./-]*' <<<"$code" | tr -d ' "' || true)
-for path in $links $paths; do
-  path=${path%[.,:]}
-  if [[ ! -e $path ]]; then complain "names $path, which is not there"; fi
-done
+for page in "${pages[@]}"; do
+  folder=$(dirname "$page")
+  # A block after <!-- quote: FILE --> is a run of whole lines of FILE.
+  while read -r file; do
+    if [[ ! -f $file ]]; then
+      complain "$page: quotes $file, which is not there"
+      continue
+    fi
+    block=$(awk -v marker="<!-- quote: $file -->" '
+      $0 == marker { armed = 1; next }
+      armed && /^```/ { if (inside) exit; inside = 1; next }
+      inside { print }' "$page")
+    if [[ -z $block ]]; then complain "$page: the quote of $file is empty"; fi
+    if [[ $'\n'$(<"$file")$'\n' != *$'\n'"$block"$'\n'* ]]; then complain "$page: the quote of $file differs from the file"; fi
+  done < <(sed -n 's/^<!-- quote: \(.*\) -->$/\1/p' "$page")
 
-known=$(sed -n 's/^#   \.\/bootstrap\.sh \([a-z]*\).*/\1/p' bootstrap.sh)
-for verb in $(grep -oE '\./bootstrap\.sh [a-z]+' <<<"$code" | cut -d' ' -f2 | sort -u); do
-  grep -qx "$verb" <<<"$known" || complain "runs ./bootstrap.sh $verb, which is no verb"
-done
-if [[ -n $program ]]; then
-  # A config is one that ripstop takes.
-  config=$(mktemp --suffix=.toml)
-  trap 'rm -f "$config"' EXIT
-  awk '/^```toml$/ { inside = 1; next } /^```/ { inside = 0 } inside' README.md >"$config"
-  "$program" plan "$config" --nodes 2 --ntasks-per-node 4 >/dev/null || complain "has a config that ripstop plan refuses"
-  help=$("$program" --help)
-  for verb in $(grep -oE '(^|[ /])ripstop [a-z]+' <<<"$code" | awk '{print $NF}' | sort -u); do
-    grep -qE "^ +$verb( |$)" <<<"$help" || complain "runs ripstop $verb, which is no verb"
+  # Links lead to files, from the page's folder, and to headings.
+  while read -r link; do
+    target=${link%%#*}
+    if [[ -n $target && ! -e $folder/$target ]]; then
+      complain "$page: links to $target, which is not there"
+    elif [[ $link == *'#'* ]]; then
+      target=${target:+$folder/$target}
+      anchors "${target:-$page}" | grep -qxF -- "${link#*#}" || complain "$page: links to $link, where no heading has that name"
+    fi
+  done < <(grep -oE '\]\([^)]+\)' "$page" | sed -E 's/^\]\(//; s/\)$//' | grep -v '://' || true)
+
+  # Whatever in code begins with a folder of the tree is a path; a `*` in it matches something.
+  code=$(in_code "$page")
+  while read -r path; do
+    path=${path%[.,:]}
+    compgen -G "$path" >/dev/null || complain "$page: names $path, which is not there"
+  done < <(grep -oE '(^|[ "(])(\./)?(model|parallel|data|train|configs|slurm|tests|docs|\.ci)/[A-Za-z0-9_./*-]*' <<<"$code" |
+    tr -d ' "(' | sort -u || true)
+
+  # `function()`, `Type::function()` and `CamelCase` are names of the sources.
+  while read -r name; do
+    is_known "${name##*::}(" || complain "$page: names $name(), which no source has"
+    [[ $name != *::* ]] || is_known "${name%%::*}" || is_known "${name%%::*}(" || complain "$page: names ${name%%::*}, which no source has"
+  done < <(grep -oE '(^|[^A-Za-z0-9_])[A-Za-z_][A-Za-z0-9_:]*\(\)' <<<"$code" | grep -oE '[A-Za-z_][A-Za-z0-9_:]*' | sort -u || true)
+  while read -r name; do
+    is_known "$name" || is_known "$name(" || complain "$page: names $name, which no source has"
+  done < <(grep -oE '`[A-Z][a-z0-9]+([A-Z][A-Za-z0-9]*)+`' "$page" | tr -d '`' | sort -u || true)
+
+  known=$(sed -n 's/^#   \.\/bootstrap\.sh \([a-z]*\).*/\1/p' bootstrap.sh)
+  for verb in $(grep -oE '\./bootstrap\.sh [a-z]+' <<<"$code" | cut -d' ' -f2 | sort -u); do
+    grep -qx "$verb" <<<"$known" || complain "$page: runs ./bootstrap.sh $verb, which is no verb"
   done
-fi
+  [[ -n $program ]] || continue
+  awk '/^```toml$/ { inside = 1; next } /^```/ { inside = 0 } inside' "$page" >"$config"
+  if [[ -s $config ]]; then # a config is one that ripstop takes
+    "$program" plan "$config" --nodes 2 --ntasks-per-node 4 >/dev/null || complain "$page: has a config that ripstop plan refuses"
+  fi
+  help=$("$program" --help)
+  for verb in $(sed -E 's/^[A-Z_]+=[^ ]* //' <<<"$code" | grep -oE '(^|[ /])ripstop [a-z][a-z-]*' | awk '{print $NF}' | sort -u); do
+    grep -qE "^ +$verb( |$)" <<<"$help" || "$program" "$verb" --help >/dev/null 2>&1 ||
+      complain "$page: runs ripstop $verb, which is no verb"
+  done
+done
+
+# The README is a page to read at one sitting.
+if (($(wc -l <README.md) > 200)); then complain "README.md: $(wc -l <README.md) lines, at most 200"; fi
+# The test can fail.
+if is_known "no_such_function("; then complain "readme_test is blind: every function is known to it"; fi
 exit $status

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Fails where the tree itself is untidy: scripts that do not parse, paths of one person's machine, notes to self, big files.
+# Fails where the tree itself is untidy: scripts that do not parse, paths of one person's
+# machine, notes to self, wide comments, big files.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 status=0
@@ -12,6 +13,7 @@ files() {
   git ls-files -z -- "$@" 2>/dev/null || find . \( -name .git -o -name build -o -name runs \) -prune -o -type f -print0
 }
 mapfile -d '' all < <(files)
+mapfile -d '' sources < <(files '*.h' '*.cpp' '*.cu' '*.cuh' | grep -zE '\.(h|cpp|cu|cuh)$')
 mapfile -d '' code < <(files '*.h' '*.cpp' '*.cu' '*.cuh' '*.cmake' '*CMakeLists.txt')
 
 scripts=()
@@ -32,6 +34,10 @@ if found=$(grep -nIE '(^|[^A-Za-z0-9_.])/(home|root|work)/' "${all[@]}"); then
 fi
 if found=$(grep -nE '\b(TODO|FIXME|XXX|HACK)\b' "${code[@]}"); then
   complain "notes to self; finish it or open an issue:" "$found"
+fi
+# The formatter leaves comments alone, so their width is looked at here.
+if found=$(awk 'length > 110 && /\/\// { print FILENAME ":" FNR ": " length " columns" }' "${sources[@]}" | grep .); then
+  complain "comments are laid out by hand, in at most 110 columns:" "$found"
 fi
 # Where one fails, GoogleTest calls the tests skipped, and ctest believes it.
 if found=$(grep -nE 'SetUpTestSuite|SetUpTestCase' "${code[@]}"); then

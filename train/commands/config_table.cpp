@@ -1,4 +1,4 @@
-// ripstop config-table: the README's table of config keys.
+// ripstop config-table: the table of config keys in docs/config.md.
 #include <fmt/core.h>
 
 #include "train/commands/commands.h"
@@ -7,7 +7,7 @@
 namespace ripstop {
 
 ExitCode run_config_table(CLI::App& app, const Arguments& arguments) {
-  app.description("every config key as a Markdown table, for the README");
+  app.description("every config key as a Markdown table, for docs/config.md");
   set_example(app, "ripstop config-table");
   parse(app, arguments);
   fmt::print("{}", config_table_markdown());

@@ -1,4 +1,4 @@
-// What is written from the table of keys: a config as TOML, the differences of two, the README's table.
+// What is written from the table of keys: a config as TOML, differences of two, the table of docs/config.md.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

@@ -1,0 +1,172 @@
+#!/usr/bin/env bash
+# The way from a source file to its test. Fails if a source file has none, or if a row of the table below is stale.
+#   tests/tested_sources_test.sh            checks every file
+#   tests/tested_sources_test.sh FILE...    prints the tests of these files
+#
+# A test of the same stem is found by its name: model/config.cpp has tests/model/config_test.cpp. The words `ranks` (runs on
+# several ranks) and `command` (runs the program) may stand before `test`. Every other file has a row in the table.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# Pattern of source files, then the tests that cover them. The first row that matches counts.
+table='
+data/compressed_input.*             tests/data/corpus_test.cpp
+data/corpus_*                       tests/data/corpus_test.cpp
+data/encode_pool.*                  tests/data/prepare_test.cpp
+data/file.*                         tests/data/prepare_test.cpp tests/data/token_dataset_test.cpp
+data/hash_set.h                     tests/data/prepare_test.cpp
+data/io.*                           tests/train/checkpoint/checkpoint_faults_test.cpp
+data/json_fields.*                  tests/data/corpus_test.cpp tests/data/text_lines_test.cpp
+data/length_histogram.h             tests/data/prepare_test.cpp
+data/loss_on.h                      tests/data/batch_loader_test.cpp
+data/hdf5_*                         tests/data/hdf5_test.cpp
+data/partial_directory.*            tests/data/prepare_test.cpp
+data/prepare_json.*                 tests/data/prepare_test.cpp tests/data/token_dataset_test.cpp
+data/sentencepiece_check.*          tests/data/tokenizer_test.cpp
+data/text_sample.*                  tests/data/tokenizer_test.cpp tests/data/prepare_test.cpp
+data/token_dataset_*                tests/data/token_dataset_test.cpp
+data/prompt_template.*              tests/data/tokenizer_test.cpp
+data/utf8.*                         tests/data/corpus_test.cpp tests/data/text_lines_test.cpp
+
+model/attention.*                   tests/model/gradient_test.cpp
+model/batch.*                       tests/model/gradient_test.cpp tests/model/head_loss_test.cpp
+model/block.h                       tests/model/gradient_test.cpp
+model/embedding.*                   tests/model/gradient_test.cpp
+model/initialize.*                  tests/train/step/layout_ranks_test.cpp
+model/kv_cache.h                    tests/train/generate/inference_model_test.cpp
+model/mlp.*                         tests/model/gradient_test.cpp
+model/parameter.*                   tests/model/config_test.cpp tests/parallel/unit_layout_test.cpp
+model/residual.*                    tests/model/gradient_test.cpp
+model/transformer.*                 tests/model/gradient_test.cpp tests/train/step/layout_ranks_test.cpp
+model/core/error.h                  tests/train/commands/command_line_test.cpp
+model/core/function_ref.h           tests/train/evaluate/evaluation_ranks_test.cpp
+model/core/*                        tests/train/config/run_config_test.cpp tests/parallel/unit_layout_test.cpp
+model/device/arena.*                tests/model/head_loss_test.cpp tests/train/step/layout_ranks_test.cpp
+model/device/cpu_device.cpp         tests/model/ops_test.cpp
+model/device/device.*               tests/model/ops_test.cpp tests/parallel/group_memory_test.cpp
+model/device/dtype.h                tests/model/ops_test.cpp
+model/device/tensor.h               tests/model/ops_test.cpp
+model/device/no_cuda_device.cpp     tests/train/commands/command_line_test.cpp
+model/device/cuda_machine.*         tests/cuda/device_ranks_test.cpp
+model/device/cuda_*                 tests/cuda/stream_order_test.cpp
+model/ops/ops.*                     tests/model/ops_test.cpp tests/model/attention_ops_test.cpp tests/model/linear_ops_test.cpp tests/model/vocabulary_ops_test.cpp
+model/ops/kernel_table.h            tests/model/ops_test.cpp
+model/ops/*                         tests/model/gradient_test.cpp
+model/kernels/cuda_attention.*      tests/model/cuda_attention_test.cpp
+model/kernels/cuda_workspace.*      tests/model/cuda_attention_test.cpp tests/train/plan/rank_plan_test.cpp
+model/kernels/meta_kernels.cpp      tests/train/step/layout_ranks_test.cpp
+model/kernels/no_cuda.cpp           tests/train/commands/command_line_test.cpp
+model/kernels/cpu/attention*        tests/model/attention_ops_test.cpp
+model/kernels/cpu/cached_attention* tests/model/attention_ops_test.cpp
+model/kernels/cpu/rope.cpp          tests/model/attention_ops_test.cpp
+model/kernels/cpu/linear.*          tests/model/linear_ops_test.cpp
+model/kernels/cpu/processor.*       tests/model/linear_ops_test.cpp tests/model/instruction_sets_test.sh
+model/kernels/cpu/embedding.cpp     tests/model/vocabulary_ops_test.cpp
+model/kernels/cpu/head_loss.cpp     tests/model/vocabulary_ops_test.cpp
+model/kernels/cpu/*                 tests/model/ops_test.cpp tests/model/cpu_op_cases.cpp
+model/kernels/cuda/attention*       tests/cuda/attention_plans_test.cpp
+model/kernels/cuda/cudnn_graph.*    tests/cuda/attention_plans_test.cpp
+model/kernels/cuda/gemm*            tests/cuda/gemm_test.cpp
+model/kernels/cuda/linear.cpp       tests/cuda/gemm_test.cpp tests/cuda/device_op_tests.cpp
+model/kernels/cuda/library_versions.cpp  .ci/run
+model/kernels/cuda/ragged_documents.*    tests/emulation/ragged_documents_test.cpp
+model/kernels/cuda/cuda_kernels.*   tests/cuda/device_op_tests.cpp
+model/kernels/cuda/*                tests/emulation/emulated_op_cases.cpp tests/emulation/barriers_test.cpp tests/cuda/device_op_tests.cpp
+
+parallel/agreement.*                tests/parallel/mesh_ranks_test.cpp
+parallel/collective_plan.*          tests/parallel/communicator_test.cpp
+parallel/fsdp_unit.*                tests/train/step/layout_ranks_test.cpp tests/cuda/stream_order_test.cpp
+parallel/launcher.*                 tests/train/commands/command_line_test.cpp
+parallel/mpi_transfer.*             tests/parallel/mpi_communicator_test.cpp
+parallel/mpi_world.*                tests/parallel/mpi_communicator_test.cpp tests/parallel/failures_test.sh
+parallel/nccl_*                     tests/cuda/stream_order_test.cpp tests/cuda/device_ranks_test.cpp
+parallel/no_nccl.cpp                tests/train/commands/command_line_test.cpp
+parallel/rank_device.*              tests/cuda/device_ranks_test.cpp
+parallel/round_in_place.*           tests/parallel/communicator_test.cpp
+parallel/sharded_transformer.*      tests/train/step/layout_ranks_test.cpp tests/train/step/parity_ranks_test.cpp
+parallel/staged_communicator.cpp    tests/parallel/mpi_communicator_test.cpp
+parallel/tensor_parallel.*          tests/parallel/mesh_ranks_test.cpp
+parallel/watchdog.*                 tests/parallel/failures_test.sh
+
+train/main.cpp                      tests/train/commands/command_line_test.cpp
+train/config/*                      tests/train/config/run_config_test.cpp tests/train/config/bad_config_test.cpp
+train/machine/device_choice.*       tests/cuda/device_ranks_test.cpp tests/train/commands/train_command_test.cpp
+train/machine/version.*             tests/train/commands/command_line_test.cpp
+train/machine/*                     tests/train/commands/command_line_test.cpp tests/train/run/resume_test.sh
+train/report/*                      tests/train/report/metrics_test.cpp
+train/step/step_profiler.h          tests/cuda/stream_order_test.cpp
+train/step/*                        tests/train/step/layout_ranks_test.cpp tests/train/step/parity_ranks_test.cpp
+train/checkpoint/checkpoint_*       tests/train/checkpoint/checkpoint_reshard_test.cpp
+train/checkpoint/host_states.*      tests/train/run/resume_test.sh
+train/checkpoint/rank_file.*        tests/train/checkpoint/checkpoint_faults_test.cpp
+train/checkpoint/*                  tests/train/checkpoint/checkpoint_damage_test.cpp
+train/generate/trained_model.*      tests/train/commands/evaluate_command_test.cpp
+train/generate/write_texts.*        tests/train/evaluate/evaluation_ranks_test.cpp
+train/plan/training_data.*          tests/train/commands/train_command_test.cpp
+train/plan/*                        tests/train/config/bad_config_test.cpp tests/train/plan/rank_plan_test.cpp
+train/run/stop_signal.*             tests/train/run/resume_test.sh tests/slurm/train_sbatch_test.sh
+train/run/*                         tests/train/commands/train_command_test.cpp tests/train/run/resume_test.sh
+train/commands/model_arguments.*    tests/train/commands/evaluate_command_test.cpp
+train/commands/summarize.cpp        tests/train/commands/evaluate_command_test.cpp
+train/commands/plan.cpp             tests/train/config/bad_config_test.cpp
+train/commands/prepare.cpp          tests/train/commands/command_line_test.cpp tests/docs/formats_test.sh
+train/commands/config_table.cpp     tests/train/config/run_config_test.cpp
+train/commands/*                    tests/train/commands/command_line_test.cpp
+
+slurm/quickstart.sbatch             tests/CMakeLists.txt
+'
+
+sources() {
+  find model parallel data train slurm -type f ! -name CMakeLists.txt ! -name '*.cmake' | sort
+}
+
+# find_tests FILE: the tests of its name, else those of its row, into the list `tests`; `row` is the pattern that matched.
+find_tests() {
+  local file=$1 folder=${1%/*} name=${1##*/} stem kind test pattern listed
+  tests=() row=
+  for stem in "${name%.*}" "${name//./_}"; do
+    for kind in '' _ranks _command; do
+      for test in "tests/$folder/$stem$kind"_test.{cpp,sh}; do
+        if [[ -f $test ]]; then tests+=("$test"); fi
+      done
+    done
+  done
+  if [[ ${#tests[@]} -gt 0 ]]; then return; fi
+  while read -r pattern listed; do
+    # shellcheck disable=SC2053  # a pattern on the right
+    if [[ -n $pattern && $file == $pattern ]]; then
+      read -ra tests <<<"$listed"
+      row=$pattern
+      return
+    fi
+  done <<<"$table"
+}
+
+if [[ $# -gt 0 ]]; then
+  for file; do
+    find_tests "$file"
+    printf '%s\n' "${tests[@]/#/$file: }"
+  done
+  exit
+fi
+
+status=0
+complain() {
+  echo "$*"
+  status=1
+}
+declare -A used
+while read -r file; do
+  find_tests "$file"
+  if [[ -n $row ]]; then used[$row]=1; fi
+  if [[ ${#tests[@]} -eq 0 ]]; then complain "$file has no test of its name, and no row in tests/tested_sources_test.sh"; fi
+  for test in "${tests[@]}"; do [[ -f $test ]] || complain "$file: its test $test is not there"; done
+done < <(sources)
+while read -r pattern _; do
+  if [[ -n $pattern && -z ${used[$pattern]:-} ]]; then complain "the row '$pattern' is not needed"; fi
+done <<<"$table"
+
+# The test can fail.
+find_tests model/no_such_file.cpp
+if [[ ${#tests[@]} -gt 0 ]]; then complain "tested_sources_test is blind: model/no_such_file.cpp has a test"; fi
+exit $status
