@@ -1,9 +1,9 @@
 // Everything a run can be told, as one struct; read from TOML, written back, compared on resume.
 //
 // A key of the file is spelled as its member here: [train] micro_batch_sequences is RunConfig::train's
-// micro_batch_sequences. The one table of keys in config_keys.cpp holds type, range, unit and documentation. It
-// drives parsing, did-you-mean, writing, comparing and the table of docs/config.md. A new key is a member and a
-// row.
+// micro_batch_sequences. The one table of keys in config_keys.cpp holds type, range, unit and documentation.
+// It drives parsing, did-you-mean, writing, comparing and the table of docs/config.md. A new key is a member
+// and a row.
 #pragma once
 #include <array>
 #include <cstdint>
