@@ -11,12 +11,12 @@
 
 namespace ripstop {
 
-/// What a run ends with, as scripts see it. The numbers follow sysexits.h where it has one.
+/// The exit code of a process, for scripts. The numbers follow sysexits.h if it has one for the case.
 enum class ExitCode : int {
   kOk = 0,
   kUsage = 64,          ///< command line or config
   kInputData = 65,      ///< corpus, tokenizer, data set
-  kBug = 70,            ///< a broken promise of our own
+  kBug = 70,            ///< ripstop itself is wrong
   kStorage = 74,        ///< file system, checkpoint
   kRequeue = 75,        ///< checkpointed on a signal; run the same command again
   kCommunication = 76,  ///< a lost rank, a hang
@@ -24,15 +24,15 @@ enum class ExitCode : int {
   kResources = 78,      ///< memory, mesh, machine
 };
 
-/// The only exception ripstop throws on purpose. `what()` is one line: what is wrong, what was found, what
-/// was expected. `hint()` says what to do about it and may be empty. Caught once, in train/main.cpp.
+/// The only exception that ripstop throws on purpose. `what()` is one line: what is wrong, what was found and
+/// what was expected. `hint()` says what the user can do; it may be empty. train/main.cpp catches it.
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, const std::string& what, std::string hint = {})
       : std::runtime_error(what), code_(code), hint_(std::move(hint)) {}
   ExitCode code() const { return code_; }
   const std::string& hint() const { return hint_; }
-  /// The training step at which it happened, where one is known.
+  /// The training step in which it happened, if one is known.
   std::optional<int64_t> step() const { return step_; }
   void set_step(int64_t step) { step_ = step; }
 
@@ -57,9 +57,9 @@ namespace detail {
 
 }  // namespace ripstop
 
-/// Throws Error(kBug) with file, line, the condition and a message formatted by fmt, unless `condition`
-/// holds. For promises between parts of ripstop, in every build type. Outside input is refused with `fail`
-/// instead.
+/// Throws Error(kBug) unless `condition` holds. The message has file, line, the condition and a text
+/// formatted by fmt. For contracts between parts of ripstop; active in every build type. Refuse input from
+/// outside with `fail` instead.
 #define RIPSTOP_CHECK(condition, ...)                                                            \
   do {                                                                                           \
     if (!(condition)) [[unlikely]]                                                               \

@@ -1,4 +1,4 @@
-// FunctionRef: a view of a callable, for bodies that are called before the callee returns.
+// FunctionRef: a view of a callable. For parameters that the callee calls before it returns.
 #pragma once
 #include <memory>
 #include <type_traits>
@@ -9,13 +9,12 @@ namespace ripstop {
 template <class Signature>
 class FunctionRef;
 
-/// Refers to a callable without owning it; valid only while that lives. Costs no allocation.
+/// Refers to a callable and does not own it. Valid while the callable lives. Never allocates.
 template <class Result, class... Args>
 class FunctionRef<Result(Args...)> {
  public:
   template <class F, class = std::enable_if_t<!std::is_same_v<std::remove_cvref_t<F>, FunctionRef>>>
-  FunctionRef(
-      F&& f)  // NOLINT(google-explicit-constructor): lambdas are passed where a FunctionRef is asked for
+  FunctionRef(F&& f)  // NOLINT(google-explicit-constructor): a lambda converts to the FunctionRef parameter
       : object_(const_cast<void*>(static_cast<const void*>(std::addressof(f)))),
         call_([](void* object, Args... args) -> Result {
           return (*static_cast<std::remove_reference_t<F>*>(object))(std::forward<Args>(args)...);

@@ -1,15 +1,15 @@
-// Whole-number division upwards.
+// Integer division that rounds up.
 #pragma once
 #include <cstdint>
 
 namespace ripstop {
 
-/// The least q with q * step >= count. count >= 0, step >= 1.
+/// The smallest q with q * step >= count. count >= 0, step >= 1.
 constexpr int64_t divide_up(int64_t count, int64_t step) {
   return (count + step - 1) / step;
 }
 
-/// The least multiple of `step` that is at least `count`.
+/// The smallest multiple of `step` that is at least `count`.
 constexpr int64_t round_up(int64_t count, int64_t step) {
   return divide_up(count, step) * step;
 }

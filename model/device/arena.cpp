@@ -8,8 +8,9 @@
 
 namespace ripstop {
 namespace {
+// As cudaMalloc aligns: enough for the widest vector accesses and for cuBLASLt's fastest algorithms.
 constexpr int64_t kAlignment = 256;
-}
+}  // namespace
 
 Arena::Arena(const Device& device, MemoryLedger& ledger, const MemoryUse& capacity)
     : device_(device), ledger_(&ledger), capacity_(capacity) {
@@ -36,6 +37,8 @@ Tensor Arena::allocate(DType dtype, const Shape& shape, MemoryCategory category)
   now_[category] += bytes;
   if (now_.total() > peak_.total()) peak_ = now_;
   if (device_.kind == DeviceKind::kMeta) {
+    // An address that nobody reads. Not null, since null means "no tensor"; distinct and aligned like a real
+    // one.
     t.data = reinterpret_cast<void*>(kAlignment + offset);
     return t;
   }
@@ -47,10 +50,10 @@ Tensor Arena::allocate(DType dtype, const Shape& shape, MemoryCategory category)
 
 Frame::~Frame() {
   if (arena_ == nullptr) return;
-  // Where an exception unwinds, its error is what people must see, and nothing is computed any more.
+  // While an exception unwinds, frames may end out of order. The user must see that error and not this one.
   if (std::uncaught_exceptions() == 0 &&
       (arena_->pending_ > pending_ || arena_->now_.total() < mark_.total())) {
-    // A destructor cannot throw, and going on would hand memory out twice.
+    // A destructor cannot throw. If the program continued, two tensors would share memory.
     std::fputs("ripstop: an arena frame ended out of order or under a pending communication\n", stderr);
     std::abort();
   }

@@ -1,4 +1,4 @@
-// Arena: activations and scratch, as a stack with a known peak.
+// Arena: activations and workspaces, as a stack with a known peak.
 #pragma once
 #include <cstdint>
 
@@ -7,21 +7,21 @@
 
 namespace ripstop {
 
-/// A stack of tensors in one block of device memory. Lifetimes nest: a Frame gives back, when it ends, all
-/// that was allocated after it began. On kMeta nothing is stored, only counted, so the peak of a step on
-/// kMeta is the capacity that the same step needs on the planned device. Not thread-safe.
+/// A stack of tensors in one block of device memory. Lifetimes nest: at its end a Frame frees everything that
+/// was allocated after its beginning. On kMeta the arena stores nothing and only counts, so the peak of a
+/// step on kMeta is the capacity that the same step needs on the planned device. Not thread-safe.
 class Arena {
  public:
-  /// Takes `capacity.total()` bytes at once and charges the ledger by `capacity`'s categories. `capacity` is
-  /// the `peak()` of the same work on kMeta. On kMeta itself the capacity is ignored, and nothing is taken or
-  /// charged.
+  /// Allocates `capacity.total()` bytes at once and charges the ledger by the categories of `capacity`, which
+  /// is the `peak()` of the same work on kMeta. On kMeta itself `capacity` is ignored: nothing is allocated
+  /// or charged. Throws Error(kResources) if the device has too little memory.
   Arena(const Device& device, MemoryLedger& ledger, const MemoryUse& capacity = {});
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  /// A tensor with unspecified elements, aligned to 256 bytes, valid until the innermost open Frame ends.
-  /// Throws Error(kBug) where the capacity is exceeded: the plan was wrong.
+  /// Returns a tensor with unspecified elements, aligned to 256 bytes and valid until the innermost open
+  /// Frame ends. Throws Error(kBug) if the capacity is exceeded: then the plan was wrong.
   Tensor allocate(DType dtype, const Shape& shape, MemoryCategory category = MemoryCategory::kActivations);
 
   /// Bytes in use when the total was largest, by category.
@@ -29,8 +29,8 @@ class Arena {
   int64_t used_bytes() const { return now_.total(); }
   const Device& device() const { return device_; }
 
-  /// Counts communications under way in arena memory; a Frame must not end before those that were opened in
-  /// it (checked).
+  /// Count the communications that currently read or write arena memory. All that began inside a Frame must
+  /// be closed before the Frame ends (checked).
   void open_pending() { ++pending_; }
   void close_pending() { --pending_; }
 
@@ -43,7 +43,7 @@ class Arena {
   int pending_ = 0;
 };
 
-/// A scope of an Arena. Frames end in reverse order of their beginning (checked).
+/// A scope of an Arena. The Frame that began last ends first (checked).
 class Frame {
  public:
   explicit Frame(Arena& arena) : arena_(&arena), mark_(arena.now_), pending_(arena.pending_) {}

@@ -1,5 +1,5 @@
-// Host memory; work is done when the call returns, so streams and events are empty. And the meta device
-// beside it, which has no memory at all.
+// The device tables of host memory and of the meta device, which has no memory. On both, work is done when
+// the call returns, so streams and events do nothing.
 #include <cstdlib>
 #include <cstring>
 
@@ -11,6 +11,7 @@ namespace {
 constexpr int64_t kAlignment = 256;
 
 void* allocate(const Device&, int64_t bytes) {
+  // aligned_alloc wants a multiple of the alignment. One step more, so that 0 bytes get an address, too.
   const int64_t whole = (bytes / kAlignment + 1) * kAlignment;
   void* data = std::aligned_alloc(kAlignment, static_cast<size_t>(whole));
   if (data != nullptr) std::memset(data, 0, static_cast<size_t>(whole));
@@ -39,51 +40,46 @@ void close_no_range() noexcept {}
 void start_nothing(const Device&) {}
 void stop_nothing(const Device&) noexcept {}
 
-// Not null, as null means "no tensor"; never read.
+// An address that nobody reads. Not null, since null means "no tensor".
 void* allocate_nothing(const Device&, int64_t) {
   return reinterpret_cast<void*>(kAlignment);
 }
 void release_nothing(const Device&, void*) noexcept {}
 void copy_nothing(const Stream&, void*, const void*, int64_t) {}
 
+constexpr DeviceTable kCpuTable{.allocate = allocate,
+                                .release = release,
+                                .copy = copy,
+                                .make_stream = make_no_stream,
+                                .end_stream = end_nothing,
+                                .synchronize = synchronize,
+                                .take_notes = no_notes,
+                                .make_event = make_nothing,
+                                .end_event = end_nothing,
+                                .record = ordered_already,
+                                .make_wait = ordered_already,
+                                .open_range = open_no_range,
+                                .close_range = close_no_range,
+                                .start_profiler = start_nothing,
+                                .stop_profiler = stop_nothing};
+
+// Work on the meta device is done when the call returns, too: only memory differs.
+constexpr DeviceTable kMetaTable = [] {
+  DeviceTable table = kCpuTable;
+  table.allocate = allocate_nothing;
+  table.release = release_nothing;
+  table.copy = copy_nothing;
+  return table;
+}();
+
 }  // namespace
 
 const DeviceTable& cpu_device() {
-  static constexpr DeviceTable table{.allocate = allocate,
-                                     .release = release,
-                                     .copy = copy,
-                                     .make_stream = make_no_stream,
-                                     .end_stream = end_nothing,
-                                     .synchronize = synchronize,
-                                     .take_notes = no_notes,
-                                     .make_event = make_nothing,
-                                     .end_event = end_nothing,
-                                     .record = ordered_already,
-                                     .make_wait = ordered_already,
-                                     .open_range = open_no_range,
-                                     .close_range = close_no_range,
-                                     .start_profiler = start_nothing,
-                                     .stop_profiler = stop_nothing};
-  return table;
+  return kCpuTable;
 }
 
 const DeviceTable& meta_device() {
-  static constexpr DeviceTable table{.allocate = allocate_nothing,
-                                     .release = release_nothing,
-                                     .copy = copy_nothing,
-                                     .make_stream = make_no_stream,
-                                     .end_stream = end_nothing,
-                                     .synchronize = synchronize,
-                                     .take_notes = no_notes,
-                                     .make_event = make_nothing,
-                                     .end_event = end_nothing,
-                                     .record = ordered_already,
-                                     .make_wait = ordered_already,
-                                     .open_range = open_no_range,
-                                     .close_range = close_no_range,
-                                     .start_profiler = start_nothing,
-                                     .stop_profiler = stop_nothing};
-  return table;
+  return kMetaTable;
 }
 
 }  // namespace ripstop

@@ -1,5 +1,6 @@
-// NVIDIA GPUs: device memory, streams that do not wait for the legacy stream, events without times, and
-// pinned memory between host and device. Everything is asynchronous but allocation and copies to the host.
+// The device table of NVIDIA GPUs: device memory, streams that do not wait for the legacy stream, events
+// without times, and pinned staging buffers between host and device. Only allocation and copies to the host
+// block.
 #include "model/device/cuda_device.h"
 
 #include <algorithm>
@@ -9,8 +10,8 @@
 namespace ripstop {
 namespace {
 
-// Whether the error says that ripstop called or computed something wrong, and not that the machine lacks or
-// lost something.
+// Whether the error is a fault of ripstop (a wrong argument, a kernel that reads outside its memory). All
+// other errors are the machine's: too little memory, a missing driver, a lost GPU.
 bool is_bug(cudaError_t error) {
   switch (error) {
     case cudaErrorInvalidValue:
@@ -42,18 +43,19 @@ void* allocate(const Device& device, int64_t bytes) {
   const auto size = static_cast<size_t>(std::max<int64_t>(bytes, 1));
   const cudaError_t result = cudaMalloc(&data, size);
   if (result == cudaErrorMemoryAllocation) {
-    static_cast<void>(cudaGetLastError());  // it is told once, by the caller
+    static_cast<void>(cudaGetLastError());  // clears the error; the caller reports it
     return nullptr;
   }
   check_cuda(result, "cudaMalloc");
   check_cuda(cudaMemset(data, 0, size), "cudaMemset");
-  // No other stream waits for the legacy stream, which this ran on.
+  // cudaMemset ran on the legacy stream. Our streams do not wait for that one, so the host does.
   check_cuda(cudaStreamSynchronize(nullptr), "cudaMemset");
   return data;
 }
 
-// cudaFree waits for the device. While an exception unwinds that could be for a collective whose other ranks
-// never come, and the process is about to end anyway.
+// cudaFree waits for all work of the device. While an exception unwinds, that work may include a collective
+// that the other ranks never join, and cudaFree would block for ever. The process ends soon, so leak the
+// memory.
 void release(const Device& device, void* data) noexcept {
   if (std::uncaught_exceptions() > 0) return;
   static_cast<void>(cudaSetDevice(device.index));
@@ -141,16 +143,18 @@ CudaStream::CudaStream(int device, bool urgent) : device_(device) {
 }
 
 CudaStream::~CudaStream() {
-  if (std::uncaught_exceptions() > 0) {  // as in release; cuDNN's handles, too, wait for the device
+  // As in `release`. Destroying cuDNN's handles waits for the device, too: so move them where nobody destroys
+  // them.
+  if (std::uncaught_exceptions() > 0) {
     static_cast<void>(new auto(std::move(states_)));
     return;
   }
   static_cast<void>(cudaSetDevice(device_));
   static_cast<void>(cudaStreamSynchronize(native_));
   states_.clear();
-  for (Piece& piece : pieces_) {
-    if (piece.memory != nullptr) static_cast<void>(cudaFreeHost(piece.memory));
-    if (piece.left != nullptr) static_cast<void>(cudaEventDestroy(piece.left));
+  for (StagingBuffer& buffer : staging_) {
+    if (buffer.memory != nullptr) static_cast<void>(cudaFreeHost(buffer.memory));
+    if (buffer.left != nullptr) static_cast<void>(cudaEventDestroy(buffer.left));
   }
   static_cast<void>(cudaEventDestroy(end_));
   static_cast<void>(cudaStreamDestroy(native_));
@@ -171,34 +175,34 @@ void CudaStream::wait_for(cudaEvent_t event) {
   waiter->await([&] { return is_reached(event); });
 }
 
-void CudaStream::make_pieces() {
-  for (Piece& piece : pieces_) {
-    check_cuda(cudaHostAlloc(reinterpret_cast<void**>(&piece.memory), kPieceBytes, cudaHostAllocDefault),
+void CudaStream::make_staging() {
+  for (StagingBuffer& buffer : staging_) {
+    check_cuda(cudaHostAlloc(reinterpret_cast<void**>(&buffer.memory), kStagingBytes, cudaHostAllocDefault),
                "cudaHostAlloc");
-    check_cuda(cudaEventCreateWithFlags(&piece.left, cudaEventDisableTiming), "cudaEventCreate");
+    check_cuda(cudaEventCreateWithFlags(&buffer.left, cudaEventDisableTiming), "cudaEventCreate");
   }
 }
 
-void CudaStream::next_piece() {
-  check_cuda(cudaEventRecord(pieces_[piece_].left, native_), "cudaEventRecord");
-  piece_ = (piece_ + 1) % kPieces;
+void CudaStream::next_staging() {
+  check_cuda(cudaEventRecord(staging_[current_].left, native_), "cudaEventRecord");
+  current_ = (current_ + 1) % kStagingBuffers;
   used_ = 0;
-  wait_for(pieces_[piece_].left);
+  wait_for(staging_[current_].left);
 }
 
-// `bytes` bytes of pinned memory that nothing reads or writes any more.
+// Returns `bytes` bytes of pinned memory that no earlier copy still reads or writes.
 std::byte* CudaStream::room(int64_t bytes) {
   constexpr int64_t kAlignment = 256;
-  if (pieces_[0].memory == nullptr) make_pieces();
-  if (used_ + bytes > kPieceBytes) next_piece();
-  std::byte* place = pieces_[piece_].memory + used_;
+  if (staging_[0].memory == nullptr) make_staging();
+  if (used_ + bytes > kStagingBytes) next_staging();
+  std::byte* place = staging_[current_].memory + used_;
   used_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
   return place;
 }
 
 void CudaStream::from_host(void* to, const void* from, int64_t bytes) {
-  for (int64_t at = 0; at < bytes; at += kPieceBytes) {
-    const int64_t part = std::min(kPieceBytes, bytes - at);
+  for (int64_t at = 0; at < bytes; at += kStagingBytes) {
+    const int64_t part = std::min(kStagingBytes, bytes - at);
     const auto size = static_cast<size_t>(part);
     std::byte* place = room(part);
     std::memcpy(place, static_cast<const std::byte*>(from) + at, size);
@@ -208,26 +212,26 @@ void CudaStream::from_host(void* to, const void* from, int64_t bytes) {
   }
 }
 
-// One part arrives while the one before it is copied on.
+// Double buffering: the GPU copies one part into pinned memory while the host copies the previous part out.
 void CudaStream::to_host(void* to, const void* from, int64_t bytes) {
   struct Arriving {
     std::byte* place = nullptr;
     int64_t at = 0, bytes = 0;
-    size_t piece = 0;
+    size_t buffer = 0;
   } before;
   const auto take = [&](const Arriving& part) {
     if (part.place == nullptr) return;
-    wait_for(pieces_[part.piece].left);
+    wait_for(staging_[part.buffer].left);
     std::memcpy(static_cast<std::byte*>(to) + part.at, part.place, static_cast<size_t>(part.bytes));
   };
-  for (int64_t at = 0; at < bytes; at += kPieceBytes) {
-    const int64_t part = std::min(kPieceBytes, bytes - at);
+  for (int64_t at = 0; at < bytes; at += kStagingBytes) {
+    const int64_t part = std::min(kStagingBytes, bytes - at);
     std::byte* place = room(part);
-    const Arriving now{place, at, part, piece_};
+    const Arriving now{place, at, part, current_};
     check_cuda(cudaMemcpyAsync(place, static_cast<const std::byte*>(from) + at, static_cast<size_t>(part),
                                cudaMemcpyDeviceToHost, native_),
                "cudaMemcpyAsync");
-    check_cuda(cudaEventRecord(pieces_[piece_].left, native_), "cudaEventRecord");
+    check_cuda(cudaEventRecord(staging_[current_].left, native_), "cudaEventRecord");
     take(before);
     before = now;
   }

@@ -1,4 +1,4 @@
-// What the files of the CUDA back end share: checked calls, the native handle of a stream, and state that
+// Shared by all files of the CUDA back end: checked calls, the native handle of a stream, and state that
 // lives as long as a stream.
 #pragma once
 #include <cuda_runtime_api.h>
@@ -16,38 +16,38 @@
 
 namespace ripstop {
 
-/// Throws unless `result` is cudaSuccess: Error(kBug) where an argument or a kernel is wrong (among them
-/// errors of kernels launched earlier, as these are reported by whichever call comes next), else
-/// Error(kResources). `call` is what the message names.
+/// Throws unless `result` is cudaSuccess: Error(kBug) if an argument or a kernel is wrong, else
+/// Error(kResources). CUDA reports errors of asynchronous kernels in a later call, so the error may belong to
+/// earlier work. The message names `call`.
 void check_cuda(cudaError_t result, const char* call);
 
-/// To be called after every `<<<...>>>`: throws where `kernel` could not be launched.
+/// Throws if `kernel` could not be launched. Call it after every `<<<...>>>`.
 inline void check_launch(const char* kernel) {
   check_cuda(cudaGetLastError(), kernel);
 }
 
-/// Whether the work before the event is done. Throws the errors of work before, as every call does.
+/// Whether the work before the event is done. Throws errors of earlier work, as every CUDA call does.
 bool is_reached(cudaEvent_t event);
 
-/// Of the DeviceTable: NVTX ranges, and what a profiler is told of when to collect. cuda_profiler.cpp.
+/// Entries of the DeviceTable that are in cuda_profiler.cpp: NVTX ranges, and when a profiler collects.
 void open_range(const char* name);
 void close_range() noexcept;
 void start_profiler(const Device& device);
 void stop_profiler(const Device& device) noexcept;
 
-/// How the host waits for work that may depend on other ranks: with a deadline, and with a look at their
-/// errors.
+/// How the host waits for work that may depend on other ranks: with a deadline, and with checks for errors of
+/// those ranks.
 class CudaWaiter {
  public:
   virtual ~CudaWaiter() = default;
-  /// Returns when `done()` is true; throws where it will never be.
+  /// Returns when `done()` is true. Throws if the deadline passes or another rank failed.
   virtual void await(FunctionRef<bool()> done) = 0;
 };
 
-/// What Stream::handle() points to on kCuda.
+/// The object that Stream::handle() points to on kCuda.
 class CudaStream {
  public:
-  /// `urgent`: as Stream's.
+  /// `urgent`: see Stream.
   CudaStream(int device, bool urgent);
   ~CudaStream();
   CudaStream(const CudaStream&) = delete;
@@ -56,17 +56,17 @@ class CudaStream {
   cudaStream_t native() const { return native_; }
   int device() const { return device_; }
 
-  /// From now on the host waits for this stream through `waiter`, as long as that lives.
+  /// From now on the host waits for this stream through `waiter`, as long as the waiter lives.
   void set_waiter(std::weak_ptr<CudaWaiter> waiter) { waiter_ = std::move(waiter); }
   /// Blocks the host until all work given to this stream is done.
   void synchronize();
 
-  /// Says "WHAT: WHY" to people, through Stream::take_notes. Of each `what` the first reason alone: a library
-  /// may word its reason anew each time.
+  /// Adds the note "WHAT: WHY" for the user, see Stream::take_notes. Keeps only the first reason for each
+  /// `what`, since a library may phrase its reason differently each time.
   void note(const std::string& what, const std::string& why);
   std::vector<std::string> take_notes() { return std::exchange(notes_, {}); }
 
-  /// The T of this stream: made by `T(int device)` when it is first asked for, and gone with the stream. For
+  /// Returns this stream's T, constructed as `T(device)` on first use and destroyed with the stream. For
   /// handles and plans of libraries, which belong to one thread and one stream.
   template <class T>
   T& state() {
@@ -75,35 +75,36 @@ class CudaStream {
     return *static_cast<T*>(state.get());
   }
 
-  /// Copies between host and device in stream order through pinned memory. `from_host` returns as soon as the
-  /// host memory has been read, without a wait for the work before it unless the pinned memory is full;
-  /// `to_host` returns when the host memory has been written.
+  /// Copy between host and device in stream order through the pinned staging buffers. `from_host` returns
+  /// when the host memory has been read; it does not wait for earlier work unless the staging buffers are
+  /// full. `to_host` returns when the host memory has been written.
   void from_host(void* to, const void* from, int64_t bytes);
   void to_host(void* to, const void* from, int64_t bytes);
 
  private:
-  // A piece of pinned memory: filled from the beginning, used again once `left` is reached.
-  struct Piece {
+  // Pinned memory, filled from the beginning. It may be reused when `left` is reached: then all copies from
+  // or to it are done.
+  struct StagingBuffer {
     std::byte* memory = nullptr;
     cudaEvent_t left = nullptr;
   };
-  static constexpr int64_t kPieceBytes = int64_t{4} << 20;
-  static constexpr size_t kPieces = 4;
+  static constexpr int64_t kStagingBytes = int64_t{4} << 20;
+  static constexpr size_t kStagingBuffers = 4;
   void wait_for(cudaEvent_t event);
-  void make_pieces();
-  void next_piece();
+  void make_staging();
+  void next_staging();
   std::byte* room(int64_t bytes);
 
   int device_;
   cudaStream_t native_ = nullptr;
   std::unordered_map<std::type_index, std::shared_ptr<void>> states_;
-  Piece pieces_[kPieces];
-  size_t piece_ = 0;
+  StagingBuffer staging_[kStagingBuffers];
+  size_t current_ = 0;
   int64_t used_ = 0;
-  cudaEvent_t end_ = nullptr;  ///< of all work, while the host waits for it
+  cudaEvent_t end_ = nullptr;  ///< recorded after all work when the host waits for it
   std::weak_ptr<CudaWaiter> waiter_;
   std::set<std::string> noted_;
-  std::vector<std::string> notes_;  ///< those of them that nobody has taken
+  std::vector<std::string> notes_;  ///< not yet taken
 };
 
 /// The CudaStream of a stream on kCuda.
@@ -111,7 +112,7 @@ inline CudaStream& cuda_stream(const Stream& stream) {
   return *static_cast<CudaStream*>(stream.handle());
 }
 
-/// What kernels are launched on and libraries are given.
+/// The CUDA stream for kernel launches and libraries.
 inline cudaStream_t native_stream(const Stream& stream) {
   return cuda_stream(stream).native();
 }

@@ -1,4 +1,4 @@
-// Driver and GPUs as the run time sees them. Nothing here needs a driver to start.
+// Reads driver, GPUs and versions through the CUDA run time. Works without a driver: then it says so.
 #include <cuda_runtime_api.h>
 
 #include "model/device/cuda_machine.h"
@@ -59,7 +59,8 @@ CudaMachine look_at_cuda() {
   int driver = 0, runtime = 0, count = 0;
   static_cast<void>(cudaDriverGetVersion(&driver));
   static_cast<void>(cudaRuntimeGetVersion(&runtime));
-  // A driver serves every toolkit of its own major version (minor version compatibility).
+  // A driver runs programs of every toolkit with its major version (minor version compatibility), so the
+  // oldest that works is X.0.
   machine.libraries.push_back({"driver, for CUDA", version_text(CUDART_VERSION / 1000 * 1000),
                                version_text(CUDART_VERSION), version_text(driver)});
   machine.libraries.push_back({"CUDA run time", "12.0", version_text(CUDART_VERSION), version_text(runtime)});

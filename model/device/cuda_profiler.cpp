@@ -1,5 +1,5 @@
-// What profilers are told: named ranges (NVTX, headers alone; without a profiler a call finds out that there
-// is none and returns) and the steps that they shall collect.
+// Named ranges for profilers (NVTX), and start and stop of their collection. NVTX is headers only: without a
+// profiler, a call returns at once.
 #include <cuda_profiler_api.h>
 #include <nvtx3/nvToolsExt.h>
 
@@ -22,7 +22,7 @@ void start_profiler(const Device& device) {
   check_cuda(cudaProfilerStart(), "cudaProfilerStart");
 }
 
-// The profiler may wait for work under way, which while an exception unwinds could be for ever.
+// cudaProfilerStop may wait for running work. While an exception unwinds, that work may never end.
 void stop_profiler(const Device&) noexcept {
   if (std::uncaught_exceptions() > 0) return;
   static_cast<void>(cudaProfilerStop());

@@ -1,4 +1,4 @@
-// Where tensors live and in what order work on them happens: devices, memory, streams, events.
+// Devices, memory, streams and events: where tensors live, and in what order work on them happens.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -12,9 +12,9 @@ namespace ripstop {
 
 enum class DeviceKind : uint8_t { kCpu, kCuda, kMeta };
 
-/// A place for tensors. On `kMeta` nothing is stored and nothing computed, only counted; `planned` is then
-/// the kind whose workspaces are counted (on a real device it equals `kind`). `deterministic`: on kCuda,
-/// every sum has a fixed order, at the price of time and scratch; the CPU's have always.
+/// A place for tensors. kMeta stores and computes nothing; it only counts memory. `planned` is the kind whose
+/// workspaces are counted; on a real device it equals `kind`. `deterministic`: every sum on kCuda has a fixed
+/// order, which costs time and workspace. Sums on kCpu always have one.
 struct Device {
   DeviceKind kind = DeviceKind::kCpu;
   DeviceKind planned = DeviceKind::kCpu;
@@ -30,7 +30,7 @@ struct Device {
 /// "cpu", "cuda:0", "meta".
 std::string to_string(const Device& device);
 
-/// What memory is for, as `plan --json` lists it.
+/// The purpose of memory, as `plan --json` lists it.
 enum class MemoryCategory : uint8_t {
   kWeights,
   kGradients,
@@ -53,38 +53,38 @@ struct MemoryUse {
   bool operator==(const MemoryUse&) const = default;
 };
 
-/// What one rank allocates, by category, while Buffers come and go. One per rank, owned by the Trainer or the
-/// planner and handed to whoever makes Buffers; outlives them. Single-threaded.
+/// Counts the bytes that one rank has allocated, by category. There is one per rank; the Trainer or the
+/// planner owns it, and it outlives every Buffer that refers to it. Single-threaded.
 class MemoryLedger {
  public:
   void add(MemoryCategory category, int64_t bytes);
   void remove(MemoryCategory category, int64_t bytes);
   void add(const MemoryUse& use);
   void remove(const MemoryUse& use);
-  /// What is allocated now.
+  /// The bytes that are allocated now.
   const MemoryUse& now() const { return now_; }
-  /// What was allocated when the total was largest.
+  /// The bytes that were allocated when the total was largest.
   const MemoryUse& peak() const { return peak_; }
 
  private:
   MemoryUse now_, peak_;
 };
 
-/// Who gives and takes memory of a device where that is not the device itself, with the contract of the
-/// DeviceTable's functions of these names. Not asked on kMeta.
+/// Another allocator of device memory than the device itself, such as NCCL's. The functions have the contract
+/// of those in DeviceTable. Not used on kMeta.
 struct MemorySource {
   void* (*allocate)(const Device&, int64_t bytes);
   void (*release)(const Device&, void*) noexcept;
 };
 
-/// Owns zeroed bytes on a device, aligned to 256 bytes. On kMeta it owns no memory, and `data()` is an
-/// address that must not be read. Moves, does not copy. Throws Error(kResources), naming the bytes asked for,
-/// where the device has too little.
+/// Owns zeroed bytes on a device, aligned to 256 bytes. On kMeta it owns no memory, and the address `data()`
+/// must not be read. Can be moved, not copied. The constructors throw Error(kResources), with the number of
+/// bytes, if the device has too little memory.
 class Buffer {
  public:
   Buffer() = default;
   Buffer(const Device& device, MemoryLedger& ledger, MemoryCategory category, int64_t bytes);
-  /// Of so many bytes of each category, from `source`; null: from the device.
+  /// Allocates `use.total()` bytes from `source`, or from the device if `source` is null.
   Buffer(const Device& device, MemoryLedger& ledger, const MemoryUse& use,
          const MemorySource* source = nullptr);
   ~Buffer();
@@ -106,12 +106,11 @@ class Buffer {
   void* data_ = nullptr;
 };
 
-/// Work on one device in program order. CPU and meta: work is done when the call returns, so `synchronize` is
-/// empty.
+/// A queue of work on one device, done in order. On the CPU and on meta, work is done when the call returns,
+/// so `synchronize` does nothing.
 class Stream {
  public:
-  /// `urgent`: where the device has little room, work of this stream comes before that of streams that are
-  /// not.
+  /// `urgent`: if the device is busy, it runs work of this stream before work of other streams.
   explicit Stream(const Device& device, bool urgent = false);
   ~Stream();
   Stream(const Stream&) = delete;
@@ -120,13 +119,12 @@ class Stream {
   const Device& device() const { return device_; }
   /// Blocks the host until all work given to this stream is done.
   void synchronize() const;
-  /// What people should know of the work so far: where the back end takes a slower way than it could, and
-  /// why. Each text is given once in the life of the stream. CPU and meta: nothing.
+  /// Returns notes for the user on the work so far: which operations took a slow fallback, and why. Each text
+  /// appears once in the life of the stream. CPU and meta: none.
   std::vector<std::string> take_notes() const;
-  /// Work given to this stream after this call starts once all that was given to `other` before is done.
-  /// Returns at once.
+  /// Makes later work of this stream start only after all earlier work of `other`. Returns at once.
   void wait_for(const Stream& other) const;
-  /// The back end's own stream (a CudaStream, see cuda_device.h); null on CPU and meta.
+  /// The stream of the back end (a CudaStream, see cuda_device.h); null on CPU and meta.
   void* handle() const { return handle_; }
 
  private:
@@ -134,7 +132,7 @@ class Stream {
   void* handle_ = nullptr;
 };
 
-/// A point in a stream that another stream can wait for. CPU and meta: always reached.
+/// A point in a stream for which another stream can wait. CPU and meta: always reached.
 class Event {
  public:
   explicit Event(const Device& device);
@@ -142,9 +140,9 @@ class Event {
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
 
-  /// Marks the work given to `stream` so far. A later record replaces an earlier one.
+  /// Marks the end of all earlier work of `stream`. A later record replaces an earlier one.
   void record(const Stream& stream);
-  /// Work given to `stream` after this call starts once the recorded point is reached. Returns at once.
+  /// Makes later work of `stream` start only after the recorded point. Returns at once.
   void make_wait(const Stream& stream) const;
 
  private:
@@ -152,10 +150,10 @@ class Event {
   void* handle_ = nullptr;
 };
 
-/// What a back end offers below tensors; one instance each in cpu_device.cpp and cuda_device.cpp (or
-/// no_cuda_device.cpp).
+/// The functions of a back end below tensors. cpu_device.cpp has those of kCpu and kMeta; cuda_device.cpp (or
+/// no_cuda_device.cpp) has those of kCuda.
 struct DeviceTable {
-  void* (*allocate)(const Device&, int64_t bytes);  ///< zeroed; null where there is too little
+  void* (*allocate)(const Device&, int64_t bytes);  ///< zeroed; null if there is too little
   void (*release)(const Device&, void*) noexcept;
   void (*copy)(const Stream&, void* to, const void* from, int64_t bytes);
   void* (*make_stream)(const Device&, bool urgent);
@@ -172,16 +170,17 @@ struct DeviceTable {
   void (*stop_profiler)(const Device&) noexcept;
 };
 const DeviceTable& cpu_device();
-const DeviceTable& cuda_device();  ///< throws Error(kResources) where CUDA is not built in
+const DeviceTable& cuda_device();  ///< throws Error(kResources) without the CUDA back end
 const DeviceTable& meta_device();
 const DeviceTable& device_table(DeviceKind kind);
 
-/// Copies `bytes` bytes in stream order; either side may be host memory. What lies on the host has been read
-/// when this returns, and is written once the stream has been synchronized. Nothing happens on a meta stream.
+/// Copies `bytes` bytes in stream order. Either side may be host memory. A host source has been read when
+/// this returns; a host destination is written when the stream has been synchronized. On a meta stream: does
+/// nothing.
 void copy_bytes(const Stream& stream, void* to, const void* from, int64_t bytes);
 
-/// A named stretch of what the host does, as profilers show it beside the kernels that it launches: an NVTX
-/// range on kCuda, nothing elsewhere. Ranges nest; each ends with its scope.
+/// A named range of host time, which profilers show beside the kernels that the host launched in it. An NVTX
+/// range on kCuda, nothing on other devices. Ranges nest; each ends with its scope.
 class ProfilerRange {
  public:
   ProfilerRange(const Device& device, const char* name) : kind_(device.kind) {
@@ -196,10 +195,12 @@ class ProfilerRange {
   DeviceKind kind_;
 };
 
-/// While it lives a profiler that was told to wait for the program (`nsys profile
-/// --capture-range=cudaProfilerApi --capture-range-end=stop`, `ncu --profile-from-start off`) collects what
-/// this process gives to the device. Work given before must be done, and what is to be seen must be done when
-/// it ends; where an exception ends it, the profiler collects on. Nothing but kCuda has such a profiler.
+/// A profiler that waits for the program collects as long as a ProfiledStretch lives. Such profilers are:
+///   nsys profile --capture-range=cudaProfilerApi --capture-range-end=stop
+///   ncu --profile-from-start off
+/// Synchronize the stream before the construction and before the destruction, so that exactly the work
+/// between them is collected. If an exception ends the scope, the profiler continues. Does nothing except on
+/// kCuda.
 class ProfiledStretch {
  public:
   explicit ProfiledStretch(const Device& device) : device_(device) {

@@ -1,8 +1,9 @@
-// Element types of tensors, and the bfloat16 conversion that every back end agrees on.
+// Element types of tensors, and the bfloat16 rounding that every back end follows.
 #pragma once
 #include <bit>
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 
 #include "model/core/error.h"
 
@@ -15,7 +16,7 @@ constexpr int64_t element_bytes(DType dtype) {
   return dtype == DType::kBFloat16 ? 2 : dtype == DType::kFloat64 ? 8 : 4;
 }
 
-/// "float32", "bfloat16", ...: as configs and checkpoints spell it.
+/// "float32", "bfloat16", ...: the spelling of configs and checkpoints.
 constexpr std::string_view to_string(DType dtype) {
   switch (dtype) {
     case DType::kFloat32:
@@ -49,20 +50,12 @@ struct BFloat16 {
 template <class T>
 struct DTypeOf;
 template <>
-struct DTypeOf<float> {
-  static constexpr DType value = DType::kFloat32;
-};
+struct DTypeOf<float> : std::integral_constant<DType, DType::kFloat32> {};
 template <>
-struct DTypeOf<BFloat16> {
-  static constexpr DType value = DType::kBFloat16;
-};
+struct DTypeOf<BFloat16> : std::integral_constant<DType, DType::kBFloat16> {};
 template <>
-struct DTypeOf<double> {
-  static constexpr DType value = DType::kFloat64;
-};
+struct DTypeOf<double> : std::integral_constant<DType, DType::kFloat64> {};
 template <>
-struct DTypeOf<int32_t> {
-  static constexpr DType value = DType::kInt32;
-};
+struct DTypeOf<int32_t> : std::integral_constant<DType, DType::kInt32> {};
 
 }  // namespace ripstop

@@ -1,4 +1,4 @@
-// Linked in place of cuda_device.cpp where CUDA is not built in.
+// Linked instead of cuda_device.cpp if ripstop is built without CUDA.
 #include "model/device/cuda_machine.h"
 #include "model/device/device.h"
 

@@ -32,9 +32,9 @@ class Shape {
   int dims_ = 0;
 };
 
-/// A view of contiguous row-major elements. Owns nothing; copying a Tensor copies the view, never the
-/// elements, and `const Tensor&` says nothing about the elements (as with a pointer). A default Tensor is "no
-/// tensor".
+/// A view of contiguous row-major elements. Owns nothing. Copying a Tensor copies the view, not the elements.
+/// As with a pointer, the elements of a `const Tensor&` may be written. A default-constructed Tensor is "no
+/// tensor": `empty()`.
 struct Tensor {
   void* data = nullptr;
   DType dtype = DType::kFloat32;
@@ -52,19 +52,19 @@ struct Tensor {
     return n;
   }
 
-  /// The elements as T, which must be the stored type (checked). Not to be read on kMeta.
+  /// The elements as T, which must be the stored type (checked). Do not read them on kMeta.
   template <class T>
   T* as() const {
     RIPSTOP_CHECK(dtype == DTypeOf<T>::value, "a {} tensor read as {}", to_string(dtype),
                   to_string(DTypeOf<T>::value));
     return static_cast<T*>(data);
   }
-  /// The same elements under another shape of equal count.
+  /// The same elements with another shape of equal count (checked).
   Tensor viewed(const Shape& other) const {
     RIPSTOP_CHECK(other.count() == count(), "{} elements viewed as {}", count(), other.count());
     return {data, dtype, other, device};
   }
-  /// Rows [first, first + row_count) of the first dim.
+  /// Rows [first, first + row_count) of the first dim (checked).
   Tensor row_range(int64_t first, int64_t row_count) const {
     RIPSTOP_CHECK(first >= 0 && row_count >= 0 && first + row_count <= rows(), "rows {}+{} of {}", first,
                   row_count, rows());
@@ -77,7 +77,7 @@ struct Tensor {
   }
 };
 
-/// A tensor over a part of a Buffer. Throws Error(kBug) where it does not fit.
+/// A tensor in a Buffer, from byte `offset_bytes` on. Throws Error(kBug) if it does not fit.
 inline Tensor tensor_in(const Buffer& buffer, int64_t offset_bytes, DType dtype, const Shape& shape) {
   const Tensor t{static_cast<std::byte*>(buffer.data()) + offset_bytes, dtype, shape, buffer.device()};
   RIPSTOP_CHECK(offset_bytes >= 0 && offset_bytes + t.bytes() <= buffer.bytes(),

@@ -1,4 +1,4 @@
-// Linked in place of kernels/cuda/ where CUDA is not built in.
+// Linked instead of kernels/cuda/ if ripstop is built without CUDA.
 #include "model/ops/kernel_table.h"
 
 namespace ripstop {

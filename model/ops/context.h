@@ -1,4 +1,4 @@
-// What a layer may use besides its arguments.
+// Context: the stream, the arena and the tensor axis that every layer and operation gets.
 #pragma once
 #include "model/device/arena.h"
 #include "model/device/device.h"
@@ -7,7 +7,7 @@ namespace ripstop {
 
 class TensorAxis;
 
-/// The three things every layer and operation gets. Owns nothing; cheap to copy.
+/// What a layer and an operation may use besides their arguments. Owns nothing; cheap to copy.
 struct Context {
   const Stream& stream;
   Arena& arena;

@@ -1,19 +1,19 @@
-// The math of one device kind: one row per operation of ops.h, in its order. A missing row is a compile
-// error.
+// The kernels of one device kind: one entry per operation of ops.h, in the same order. A missing entry is a
+// compile error (-Wmissing-field-initializers).
 #pragma once
 #include "model/ops/ops.h"
 
 namespace ripstop {
 
-/// What a kernel gets besides its operands: the stream to work on, and scratch of the size its workspace row
-/// asked for.
+/// What a kernel gets besides its operands: the stream, and a workspace of the size that its entry in the
+/// WorkspaceTable returned (null for 0 bytes).
 struct KernelCall {
   const Stream& stream;
   void* workspace;
 };
 
-/// Rows have the contract of the function of the same name in ops.h; ops.cpp has checked all shapes and
-/// dtypes.
+/// Each entry has the contract of the function of the same name in ops.h. ops.cpp has checked all shapes and
+/// dtypes before it calls an entry.
 struct KernelTable {
   void (*linear)(const KernelCall&, const Tensor& x, const Tensor& w, const Tensor& y);
   void (*linear_backward_input)(const KernelCall&, const Tensor& dy, const Tensor& w, const Tensor& dx,
@@ -62,21 +62,21 @@ struct KernelTable {
 };
 
 const KernelTable& cpu_kernels();
-const KernelTable& cuda_kernels();  ///< throws Error(kResources) where CUDA is not built in
+const KernelTable& cuda_kernels();  ///< throws Error(kResources) without the CUDA back end
 const KernelTable& meta_kernels();  ///< computes nothing
 const KernelTable& kernels(DeviceKind kind);
 
-/// Scratch bytes that an operation needs on one device kind. Pure functions of sizes (and, on the CPU, of the
-/// number of threads and the processor): they need no device of the kind, as `ripstop plan --device cuda`
-/// runs on a login node.
+/// The workspace of each operation on one device kind, in bytes. Pure functions of sizes (and, on the CPU, of
+/// the number of threads and the processor). They need no device of that kind, since `ripstop plan --device
+/// cuda` runs on a login node.
 struct WorkspaceTable {
-  /// The linear operations ask with their own tensors; only shapes and dtypes are looked at.
+  /// Of the tensors, only shapes and dtypes are read.
   int64_t (*linear)(const Tensor& x, const Tensor& w, const Tensor& y);
   int64_t (*linear_backward_input)(const Tensor& dy, const Tensor& w, const Tensor& dx, Accumulate);
   int64_t (*linear_backward_weight)(const Tensor& dy, const Tensor& x, const Tensor& dw, Accumulate);
   int64_t (*add_rmsnorm_backward)(int64_t rows, int64_t columns);
   int64_t (*attention)(int64_t rows, const Heads&, DType);
-  /// Grows with the longest document.
+  /// `longest`: rows of the longest document; the workspace may grow with it.
   int64_t (*attention_backward)(int64_t rows, int64_t longest, const Heads&, DType, bool deterministic);
   int64_t (*attention_cached)(int64_t rows, int64_t positions, const Heads&);
   int64_t (*add_sum)(int64_t count);
@@ -84,7 +84,7 @@ struct WorkspaceTable {
 };
 const WorkspaceTable& cpu_workspaces();
 const WorkspaceTable& cuda_workspaces();
-/// `kind` is a Device's `planned`.
+/// The table of a Device's `planned` kind. Throws Error(kBug) for kMeta.
 const WorkspaceTable& workspaces(DeviceKind kind);
 
 }  // namespace ripstop

@@ -7,14 +7,15 @@
 namespace ripstop {
 namespace {
 
-KernelCall without_scratch(const Context& context) {
+KernelCall without_workspace(const Context& context) {
   return {context.stream, nullptr};
 }
 
-/// Scratch for one call: taken from the arena, given back when the operation returns.
-class Scratch {
+/// The workspace of one call. Taken from the arena, and freed when the operation returns: on a stream the
+/// next operation may use the same bytes, since it runs later.
+class Workspace {
  public:
-  Scratch(Context& context, int64_t bytes)
+  Workspace(Context& context, int64_t bytes)
       : frame_(context.arena),
         call_{
             context.stream,
@@ -32,7 +33,7 @@ class Scratch {
 const KernelTable& kernels(const Context& context) {
   return kernels(context.device().kind);
 }
-const WorkspaceTable& scratch_bytes(const Context& context) {
+const WorkspaceTable& workspace_bytes(const Context& context) {
   return workspaces(context.device().planned);
 }
 
@@ -72,6 +73,17 @@ void check_documents(const Documents& documents) {
   RIPSTOP_CHECK(documents.count >= 0 && documents.offset.count() > documents.count,
                 "{} documents and room for {} offsets", documents.count, documents.offset.count());
 }
+void check_cache(const Tensor& qkv, const Tensor& slot, const Tensor& position, const Heads& heads,
+                 const Tensor& cache) {
+  check_heads(heads);
+  check_matrix(qkv, slot.count(), heads.row(), "qkv");
+  check_index(slot, qkv.rows(), "slot");
+  check_index(position, qkv.rows(), "position");
+  check_dtype(cache, qkv.dtype, "cache");
+  RIPSTOP_CHECK(
+      cache.shape.dims() == 4 && cache.shape[2] == 2 && cache.shape[3] == heads.key_value * heads.size,
+      "cache rows of {} x {}, expected 2 x {}", cache.shape[2], cache.shape[3], heads.key_value * heads.size);
+}
 void check_slice(const VocabularySlice& slice, int64_t columns) {
   RIPSTOP_CHECK(slice.valid >= 0 && slice.valid <= columns, "{} valid of {} columns", slice.valid, columns);
 }
@@ -101,8 +113,8 @@ void linear(Context& context, const Tensor& x, const Tensor& w, const Tensor& y)
   check_activation(x, "x");
   check_dtype(w, x.dtype, "w");
   check_result(y, x.dtype, "y");
-  const Scratch scratch(context, scratch_bytes(context).linear(x, w, y));
-  kernels(context).linear(scratch.call(), x, w, y);
+  const Workspace workspace(context, workspace_bytes(context).linear(x, w, y));
+  kernels(context).linear(workspace.call(), x, w, y);
 }
 
 void linear_backward_input(Context& context, const Tensor& dy, const Tensor& w, const Tensor& dx,
@@ -112,8 +124,8 @@ void linear_backward_input(Context& context, const Tensor& dy, const Tensor& w, 
   check_activation(dy, "dy");
   check_dtype(w, dy.dtype, "w");
   check_result(dx, dy.dtype, "dx");
-  const Scratch scratch(context, scratch_bytes(context).linear_backward_input(dy, w, dx, accumulate));
-  kernels(context).linear_backward_input(scratch.call(), dy, w, dx, accumulate);
+  const Workspace workspace(context, workspace_bytes(context).linear_backward_input(dy, w, dx, accumulate));
+  kernels(context).linear_backward_input(workspace.call(), dy, w, dx, accumulate);
 }
 
 void linear_backward_weight(Context& context, const Tensor& dy, const Tensor& x, const Tensor& dw,
@@ -123,20 +135,20 @@ void linear_backward_weight(Context& context, const Tensor& dy, const Tensor& x,
   check_activation(dy, "dy");
   check_dtype(x, dy.dtype, "x");
   check_dtype(dw, DType::kFloat32, "dw");
-  const Scratch scratch(context, scratch_bytes(context).linear_backward_weight(dy, x, dw, accumulate));
-  kernels(context).linear_backward_weight(scratch.call(), dy, x, dw, accumulate);
+  const Workspace workspace(context, workspace_bytes(context).linear_backward_weight(dy, x, dw, accumulate));
+  kernels(context).linear_backward_weight(workspace.call(), dy, x, dw, accumulate);
 }
 
 void reserve_linear(Context& context, const Tensor& x, const Tensor& w, const Tensor& y) {
-  const Scratch scratch(context, scratch_bytes(context).linear(x, w, y));
+  const Workspace workspace(context, workspace_bytes(context).linear(x, w, y));
 }
 
 void reserve_linear_backward(Context& context, const Tensor& dy, const Tensor& x, const Tensor& w,
                              const Tensor& dx, const Tensor& dw) {
-  const WorkspaceTable& bytes = scratch_bytes(context);
-  const Scratch scratch(context, std::max({bytes.linear_backward_input(dy, w, dx, Accumulate::kNo),
-                                           bytes.linear_backward_weight(dy, x, dw, Accumulate::kNo),
-                                           bytes.linear_backward_weight(dy, x, dw, Accumulate::kYes)}));
+  const WorkspaceTable& bytes = workspace_bytes(context);
+  const Workspace workspace(context, std::max({bytes.linear_backward_input(dy, w, dx, Accumulate::kNo),
+                                               bytes.linear_backward_weight(dy, x, dw, Accumulate::kNo),
+                                               bytes.linear_backward_weight(dy, x, dw, Accumulate::kYes)}));
 }
 
 void add_rmsnorm(Context& context, const Tensor& residual, const Tensor& branch, const Tensor& weight,
@@ -153,7 +165,7 @@ void add_rmsnorm(Context& context, const Tensor& residual, const Tensor& branch,
   check_count(weight, residual.cols(), "weight");
   check_dtype(weight, residual.dtype, "weight");
   check_float(inverse_rms, residual.rows(), "inverse_rms");
-  kernels(context).add_rmsnorm(without_scratch(context), residual, branch, weight, epsilon, sum, normed,
+  kernels(context).add_rmsnorm(without_workspace(context), residual, branch, weight, epsilon, sum, normed,
                                inverse_rms);
 }
 
@@ -169,9 +181,9 @@ void add_rmsnorm_backward(Context& context, const Tensor& dnormed, const Tensor&
   check_dtype(weight, sum.dtype, "weight");
   check_float(inverse_rms, sum.rows(), "inverse_rms");
   check_float(dweight, sum.cols(), "dweight");
-  const Scratch scratch(context, scratch_bytes(context).add_rmsnorm_backward(sum.rows(), sum.cols()));
-  kernels(context).add_rmsnorm_backward(scratch.call(), dnormed, sum, weight, inverse_rms, dresidual, dweight,
-                                        accumulate);
+  const Workspace workspace(context, workspace_bytes(context).add_rmsnorm_backward(sum.rows(), sum.cols()));
+  kernels(context).add_rmsnorm_backward(workspace.call(), dnormed, sum, weight, inverse_rms, dresidual,
+                                        dweight, accumulate);
 }
 
 void rope(Context& context, const Tensor& qkv, const Tensor& position, const Tensor& angle,
@@ -182,7 +194,7 @@ void rope(Context& context, const Tensor& qkv, const Tensor& position, const Ten
   check_index(position, qkv.rows(), "position");
   check_matrix(angle, angle.rows(), heads.size, "angle");
   check_dtype(angle, DType::kFloat32, "angle");
-  kernels(context).rope(without_scratch(context), qkv, position, angle, heads, direction);
+  kernels(context).rope(without_workspace(context), qkv, position, angle, heads, direction);
 }
 
 void attention(Context& context, const Tensor& qkv, const Documents& documents, const Heads& heads,
@@ -194,8 +206,8 @@ void attention(Context& context, const Tensor& qkv, const Documents& documents, 
   check_matrix(out, qkv.rows(), heads.query * heads.size, "out");
   check_dtype(out, qkv.dtype, "out");
   check_float(log_sum_exp, qkv.rows() * heads.query, "log_sum_exp");
-  const Scratch scratch(context, scratch_bytes(context).attention(qkv.rows(), heads, qkv.dtype));
-  kernels(context).attention(scratch.call(), qkv, documents, heads, out, log_sum_exp);
+  const Workspace workspace(context, workspace_bytes(context).attention(qkv.rows(), heads, qkv.dtype));
+  kernels(context).attention(workspace.call(), qkv, documents, heads, out, log_sum_exp);
 }
 
 void attention_backward(Context& context, const Tensor& dout, const Tensor& qkv, const Tensor& out,
@@ -211,53 +223,40 @@ void attention_backward(Context& context, const Tensor& dout, const Tensor& qkv,
   for (const Tensor* t : {&qkv, &dqkv}) check_matrix(*t, out.rows(), heads.row(), "qkv or dqkv");
   check_dtype(dqkv, qkv.dtype, "dqkv");
   check_float(log_sum_exp, qkv.rows() * heads.query, "log_sum_exp");
-  const Scratch scratch(
-      context, scratch_bytes(context).attention_backward(qkv.rows(), documents.longest, heads, qkv.dtype,
-                                                         context.device().deterministic));
-  kernels(context).attention_backward(scratch.call(), dout, qkv, out, log_sum_exp, documents, heads, dqkv);
+  const Workspace workspace(
+      context, workspace_bytes(context).attention_backward(qkv.rows(), documents.longest, heads, qkv.dtype,
+                                                           context.device().deterministic));
+  kernels(context).attention_backward(workspace.call(), dout, qkv, out, log_sum_exp, documents, heads, dqkv);
 }
 
 void store_key_value(Context& context, const Tensor& qkv, const Tensor& slot, const Tensor& position,
                      const Heads& heads, const Tensor& cache) {
-  check_heads(heads);
-  check_matrix(qkv, slot.count(), heads.row(), "qkv");
-  check_index(slot, qkv.rows(), "slot");
-  check_index(position, qkv.rows(), "position");
-  check_dtype(cache, qkv.dtype, "cache");
-  RIPSTOP_CHECK(
-      cache.shape.dims() == 4 && cache.shape[2] == 2 && cache.shape[3] == heads.key_value * heads.size,
-      "cache rows of {} x {}, expected 2 x {}", cache.shape[2], cache.shape[3], heads.key_value * heads.size);
-  kernels(context).store_key_value(without_scratch(context), qkv, slot, position, heads, cache);
+  check_cache(qkv, slot, position, heads, cache);
+  kernels(context).store_key_value(without_workspace(context), qkv, slot, position, heads, cache);
 }
 
 void attention_cached(Context& context, const Tensor& qkv, const Tensor& slot, const Tensor& position,
                       const Tensor& cache, const Heads& heads, const Tensor& out) {
-  check_heads(heads);
-  check_matrix(qkv, slot.count(), heads.row(), "qkv");
-  check_index(slot, qkv.rows(), "slot");
-  check_index(position, qkv.rows(), "position");
+  check_cache(qkv, slot, position, heads, cache);
   check_matrix(out, qkv.rows(), heads.query * heads.size, "out");
   check_dtype(out, qkv.dtype, "out");
-  check_dtype(cache, qkv.dtype, "cache");
-  RIPSTOP_CHECK(
-      cache.shape.dims() == 4 && cache.shape[2] == 2 && cache.shape[3] == heads.key_value * heads.size,
-      "cache rows of {} x {}, expected 2 x {}", cache.shape[2], cache.shape[3], heads.key_value * heads.size);
-  const Scratch scratch(context, scratch_bytes(context).attention_cached(qkv.rows(), cache.shape[1], heads));
-  kernels(context).attention_cached(scratch.call(), qkv, slot, position, cache, heads, out);
+  const Workspace workspace(context,
+                            workspace_bytes(context).attention_cached(qkv.rows(), cache.shape[1], heads));
+  kernels(context).attention_cached(workspace.call(), qkv, slot, position, cache, heads, out);
 }
 
 void swiglu(Context& context, const Tensor& gate_up, const Tensor& out) {
   check_activation(out, "out");
   check_matrix(gate_up, out.rows(), 2 * out.cols(), "gate_up");
   check_dtype(gate_up, out.dtype, "gate_up");
-  kernels(context).swiglu(without_scratch(context), gate_up, out);
+  kernels(context).swiglu(without_workspace(context), gate_up, out);
 }
 
 void swiglu_backward(Context& context, const Tensor& gate_up, const Tensor& dout) {
   check_activation(dout, "dout");
   check_matrix(gate_up, dout.rows(), 2 * dout.cols(), "gate_up");
   check_dtype(gate_up, dout.dtype, "gate_up");
-  kernels(context).swiglu_backward(without_scratch(context), gate_up, dout);
+  kernels(context).swiglu_backward(without_workspace(context), gate_up, dout);
 }
 
 void embedding(Context& context, const Tensor& token, const Tensor& table, int64_t first_row,
@@ -266,7 +265,7 @@ void embedding(Context& context, const Tensor& token, const Tensor& table, int64
   check_index(token, out.rows(), "token");
   check_matrix(table, table.rows(), out.cols(), "table");
   check_dtype(table, out.dtype, "table");
-  kernels(context).embedding(without_scratch(context), token, table, first_row, out);
+  kernels(context).embedding(without_workspace(context), token, table, first_row, out);
 }
 
 void embedding_backward(Context& context, const Tensor& token, const Tensor& token_order, const Tensor& dout,
@@ -276,7 +275,7 @@ void embedding_backward(Context& context, const Tensor& token, const Tensor& tok
   check_index(token_order, dout.rows(), "token_order");
   check_matrix(dtable, dtable.rows(), dout.cols(), "dtable");
   check_dtype(dtable, DType::kFloat32, "dtable");
-  kernels(context).embedding_backward(without_scratch(context), token, token_order, dout, first_row, dtable,
+  kernels(context).embedding_backward(without_workspace(context), token, token_order, dout, first_row, dtable,
                                       accumulate);
 }
 
@@ -284,14 +283,14 @@ void gather_rows(Context& context, const Tensor& x, const Tensor& index, const T
   check_index(index, out.rows(), "index");
   check_matrix(x, x.rows(), out.cols(), "x");
   check_dtype(x, out.dtype, "x");
-  kernels(context).gather_rows(without_scratch(context), x, index, out);
+  kernels(context).gather_rows(without_workspace(context), x, index, out);
 }
 
 void scatter_rows(Context& context, const Tensor& x, const Tensor& index, const Tensor& out) {
   check_index(index, x.rows(), "index");
   check_matrix(out, out.rows(), x.cols(), "out");
   check_dtype(out, x.dtype, "out");
-  kernels(context).scatter_rows(without_scratch(context), x, index, out);
+  kernels(context).scatter_rows(without_workspace(context), x, index, out);
 }
 
 void cross_entropy_statistics(Context& context, const Tensor& logits, const Tensor& target,
@@ -300,7 +299,7 @@ void cross_entropy_statistics(Context& context, const Tensor& logits, const Tens
   check_slice(slice, logits.cols());
   check_index(target, logits.rows(), "target");
   check_float(statistics, 3 * logits.rows(), "statistics");
-  kernels(context).cross_entropy_statistics(without_scratch(context), logits, target, slice, statistics);
+  kernels(context).cross_entropy_statistics(without_workspace(context), logits, target, slice, statistics);
 }
 
 void cross_entropy(Context& context, const Tensor& logits, const Tensor& target, const Tensor& all,
@@ -317,7 +316,7 @@ void cross_entropy(Context& context, const Tensor& logits, const Tensor& target,
     check_activation(dlogits, "dlogits");
     check_matrix(dlogits, logits.rows(), logits.cols(), "dlogits");
   }
-  kernels(context).cross_entropy(without_scratch(context), logits, target, all, slice, loss, dlogits);
+  kernels(context).cross_entropy(without_workspace(context), logits, target, all, slice, loss, dlogits);
 }
 
 void argmax_rows(Context& context, const Tensor& logits, const VocabularySlice& slice, const Tensor& value,
@@ -326,40 +325,40 @@ void argmax_rows(Context& context, const Tensor& logits, const VocabularySlice& 
   check_slice(slice, logits.cols());
   check_float(value, logits.rows(), "value");
   check_index(id, logits.rows(), "id");
-  kernels(context).argmax_rows(without_scratch(context), logits, slice, value, id);
+  kernels(context).argmax_rows(without_workspace(context), logits, slice, value, id);
 }
 
 void add_sum(Context& context, const Tensor& x, const Tensor& total) {
   check_dtype(x, DType::kFloat32, "x");
   check_count(total, 1, "total");
   check_dtype(total, DType::kFloat64, "total");
-  const Scratch scratch(context, scratch_bytes(context).add_sum(x.count()));
-  kernels(context).add_sum(scratch.call(), x, total);
+  const Workspace workspace(context, workspace_bytes(context).add_sum(x.count()));
+  kernels(context).add_sum(workspace.call(), x, total);
 }
 
 void add_squared_norm(Context& context, const Tensor& x, const Tensor& total) {
   check_dtype(x, DType::kFloat32, "x");
   check_count(total, 1, "total");
   check_dtype(total, DType::kFloat64, "total");
-  const Scratch scratch(context, scratch_bytes(context).add_squared_norm(x.count()));
-  kernels(context).add_squared_norm(scratch.call(), x, total);
+  const Workspace workspace(context, workspace_bytes(context).add_squared_norm(x.count()));
+  kernels(context).add_squared_norm(workspace.call(), x, total);
 }
 
 void fill_zero(Context& context, const Tensor& x) {
-  if (x.count() > 0) kernels(context).fill_zero(without_scratch(context), x);
+  if (x.count() > 0) kernels(context).fill_zero(without_workspace(context), x);
 }
 
 void convert(Context& context, const Tensor& x, const Tensor& y) {
   check_activation(x, "x");
   check_activation(y, "y");
   check_count(y, x.count(), "y");
-  if (x.count() > 0) kernels(context).convert(without_scratch(context), x, y);
+  if (x.count() > 0) kernels(context).convert(without_workspace(context), x, y);
 }
 
 void add(Context& context, const Tensor& x, const Tensor& y) {
   check_float(x, y.count(), "x");
   check_dtype(y, DType::kFloat32, "y");
-  if (x.count() > 0) kernels(context).add(without_scratch(context), x, y);
+  if (x.count() > 0) kernels(context).add(without_workspace(context), x, y);
 }
 
 void reduce_pieces(const Stream& stream, const std::vector<RankPiece>& pieces, const Tensor& out,
@@ -377,19 +376,19 @@ void gradient_scale(Context& context, const Tensor& global, double max_norm, con
   check_count(global, 3, "global");
   check_dtype(global, DType::kFloat64, "global");
   check_float(scale, 2, "scale");
-  kernels(context).gradient_scale(without_scratch(context), global, max_norm, scale);
+  kernels(context).gradient_scale(without_workspace(context), global, max_norm, scale);
 }
 
 void adamw(Context& context, const AdamWStep& step, const Tensor& scale, const Tensor& gradient,
            const Tensor& master, const Tensor& first, const Tensor& second, const Tensor& copy) {
   check_float(scale, 2, "scale");
-  for (const Tensor* t : {&gradient, &master, &first, &second}) check_float(*t, master.count(), "a range");
+  for (const Tensor* t : {&gradient, &master, &first, &second}) check_float(*t, master.count(), "a shard");
   if (!copy.empty()) {
     check_activation(copy, "copy");
     check_count(copy, master.count(), "copy");
   }
   if (master.count() > 0)
-    kernels(context).adamw(without_scratch(context), step, scale, gradient, master, first, second, copy);
+    kernels(context).adamw(without_workspace(context), step, scale, gradient, master, first, second, copy);
 }
 
 }  // namespace ripstop

@@ -1,13 +1,16 @@
-// Every operation of the model: one function, one contract. Layers call these; ops.cpp checks shapes and
-// dtypes and calls the device's row of the KernelTable.
+// Every operation of the model: one function, one contract. Layers call these functions. ops.cpp checks
+// shapes and dtypes, and then calls the device's entry of the KernelTable.
 //
-// For all: tensors lie on the context's device; "activation dtype" is float32 or bfloat16, the same for all
-// activation tensors and weights of a call; arithmetic and sums are in float32 whatever is stored. Work is
-// given to the context's stream; the call may return before it is done. Scratch comes from the context's
-// arena and is given back on return (category workspace). Outputs must not overlap inputs unless it says so.
-// Throws Error(kBug) on shapes or dtypes that do not fit. Results do not depend on timing: every sum has a
-// fixed order for a given thread count; on CUDA, attention's backward has one only where the device is
-// deterministic. Letters: model/config.h.
+// For all operations:
+// - Tensors are on the context's device. "Activation dtype" is float32 or bfloat16, the same for all
+//   activation tensors and weights of a call. Arithmetic and sums are in float32, whatever is stored.
+// - The work goes to the context's stream. The call may return before the work is done.
+// - The workspace comes from the context's arena (category kWorkspace) and is freed on return.
+// - Outputs must not overlap inputs unless the contract allows it.
+// - Throws Error(kBug) if shapes or dtypes do not fit.
+// - Results do not depend on timing: every sum has a fixed order for a given number of threads. Exception:
+//   the backward of attention on kCuda, unless the device is deterministic.
+// The letters of shapes are in model/config.h.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -34,33 +37,36 @@ void linear_backward_input(Context& context, const Tensor& dy, const Tensor& w, 
 void linear_backward_weight(Context& context, const Tensor& dy, const Tensor& x, const Tensor& dw,
                             Accumulate accumulate);
 
-/// Takes the scratch of the three products above for a moment, and computes nothing: where their number of
-/// rows depends on data, a plan must have room for every number that can occur, and fewer rows may need more.
-/// Operands as above; `dw` is taken for both values of Accumulate.
+/// Allocate the workspaces of the products above, free them and compute nothing. For products whose number of
+/// rows depends on data: the plan must have room for every number of rows, and fewer rows may need more
+/// workspace. Operands as above. `dw` counts for both values of Accumulate.
 void reserve_linear(Context& context, const Tensor& x, const Tensor& w, const Tensor& y);
 void reserve_linear_backward(Context& context, const Tensor& dy, const Tensor& x, const Tensor& w,
                              const Tensor& dx, const Tensor& dw);
 
 // ---- norm
 
-/// sum = residual + branch; normed = sum * inverse_rms * weight, inverse_rms = 1 / sqrt(mean(sum^2) +
-/// epsilon). residual, branch, sum, normed [N, C] activation dtype; weight [C] activation dtype; inverse_rms
-/// [N] float32. `branch` may be no tensor: then sum = residual. `sum` may be `residual`. The mean is of `sum`
-/// as stored. Source: RMSNorm, arXiv:1910.07467.
+/// Adds and normalizes:
+///   sum = residual + branch
+///   inverse_rms = 1 / sqrt(mean(sum^2) + epsilon)
+///   normed = sum * inverse_rms * weight
+/// residual, branch, sum, normed [N, C] activation dtype; weight [C] activation dtype; inverse_rms [N]
+/// float32. If `branch` is no tensor, sum = residual. `sum` may be the same tensor as `residual`. The mean is
+/// that of `sum` as stored (rounded). Source: RMSNorm, arXiv:1910.07467.
 void add_rmsnorm(Context& context, const Tensor& residual, const Tensor& branch, const Tensor& weight,
                  double epsilon, const Tensor& sum, const Tensor& normed, const Tensor& inverse_rms);
 
-/// Backward of `add_rmsnorm`: dresidual += d loss / d sum through the norm, so that with dresidual = d loss /
-/// d sum from everything after it comes out as the gradient of residual and branch alike. dnormed, sum,
-/// dresidual [N, C] activation dtype; weight [C]; inverse_rms [N] float32; dweight [C] float32 (+)=.
-/// `dresidual` is read and overwritten.
+/// Backward of `add_rmsnorm`. On entry, dresidual is d loss / d sum through everything but this norm. The
+/// operation adds the part through the norm. On return, dresidual is the gradient of residual and of branch,
+/// which are equal. dnormed, sum, dresidual [N, C] activation dtype; weight [C]; inverse_rms [N] float32;
+/// dweight [C] float32 (+)=.
 void add_rmsnorm_backward(Context& context, const Tensor& dnormed, const Tensor& sum, const Tensor& weight,
                           const Tensor& inverse_rms, const Tensor& dresidual, const Tensor& dweight,
                           Accumulate accumulate);
 
 // ---- attention
 
-/// Heads of this rank's slice. A row of q|k|v is H*D query, then K*D key, then K*D value elements.
+/// The heads of this rank's slice. A row of q|k|v has H*D query, then K*D key, then K*D value elements.
 struct Heads {
   int64_t query = 0;      ///< H
   int64_t key_value = 0;  ///< K; divides H
@@ -69,7 +75,7 @@ struct Heads {
   int64_t row() const { return (query + 2 * key_value) * size; }
 };
 
-/// The rows of a batch cut into documents; see Batch.
+/// The documents of a batch; see Batch. Document d is rows [offset[d], offset[d + 1]).
 struct Documents {
   Tensor offset;  ///< [capacity] int32, `count` + 1 are used
   int64_t count = 0;
@@ -78,51 +84,53 @@ struct Documents {
 
 enum class Direction : bool { kForward, kBackward };
 
-/// Rotates the query and key heads of qkv [N, row] in place: elements (2i, 2i+1) of a head turn by the angle
-/// whose cosine and sine are angle [P, D/2, 2] float32 at row position [N] (int32, < P). kBackward turns the
-/// other way, which is the gradient. Source: RoPE, arXiv:2104.09864; interleaved pairs as in Meta's LLaMA.
+/// Rotates the query and key heads of qkv [N, row] in place. Elements (2i, 2i+1) of a head of row n turn by
+/// the angle whose cosine and sine are angle[position[n], i] of angle [P, D/2, 2] float32; position [N]
+/// int32, < P. kBackward turns the other way, which is the gradient. Source: RoPE, arXiv:2104.09864;
+/// interleaved pairs as in Meta's LLaMA.
 void rope(Context& context, const Tensor& qkv, const Tensor& position, const Tensor& angle,
           const Heads& heads, Direction direction);
 
-/// Causal self-attention within each document, scaled by 1/sqrt(D); query head h reads key-value head h /
-/// (H/K). qkv [N, row], out [N, H*D] activation dtype; log_sum_exp [N, H] float32: log of the sum of
-/// exp(scaled scores). Never holds T x T. Source: FlashAttention-2, arXiv:2307.08691.
+/// Causal self-attention within each document, scaled by 1/sqrt(D). Query head h reads key-value head
+/// h / (H/K). qkv [N, row], out [N, H*D] activation dtype; log_sum_exp [N, H] float32: log of the sum of
+/// exp(scaled scores). Never stores T x T scores. Source: FlashAttention-2, arXiv:2307.08691.
 void attention(Context& context, const Tensor& qkv, const Documents& documents, const Heads& heads,
                const Tensor& out, const Tensor& log_sum_exp);
 
-/// dqkv [N, row] = gradient of `attention`, from dout [N, H*D] and what forward read and wrote.
+/// dqkv [N, row] = gradient of `attention`, from dout [N, H*D] and the operands and results of forward.
 void attention_backward(Context& context, const Tensor& dout, const Tensor& qkv, const Tensor& out,
                         const Tensor& log_sum_exp, const Documents& documents, const Heads& heads,
                         const Tensor& dqkv);
 
-/// Copies the key and value heads of qkv [S, row] into cache [slots, P, 2, K*D] (activation dtype) at
-/// (slot[s], position[s]); slot, position [S] int32.
+/// Copies the key and value heads of row s of qkv [S, row] to cache[slot[s], position[s]] of cache
+/// [slots, P, 2, K*D] (activation dtype); slot, position [S] int32.
 void store_key_value(Context& context, const Tensor& qkv, const Tensor& slot, const Tensor& position,
                      const Heads& heads, const Tensor& cache);
 
-/// Attention of S single rows to what is cached: row s attends to positions 0 .. position[s] of slot[s].
-/// qkv [S, row] (only the query part is read: store first), cache [slots, P, 2, K*D], out [S, H*D].
+/// Attention of S single rows to cached keys and values: row s attends to positions 0 .. position[s] of
+/// slot[s]. qkv [S, row], of which only the query heads are read: call `store_key_value` first. cache [slots,
+/// P, 2, K*D], out [S, H*D].
 void attention_cached(Context& context, const Tensor& qkv, const Tensor& slot, const Tensor& position,
                       const Tensor& cache, const Heads& heads, const Tensor& out);
 
 // ---- feed-forward
 
-/// out [N, F] = silu(gate) * up, where gate_up [N, 2F] holds gate in its first F columns and up in the
-/// others. Source: SwiGLU, arXiv:2002.05202.
+/// out [N, F] = silu(gate) * up. The first F columns of gate_up [N, 2F] are gate, the others are up. Source:
+/// SwiGLU, arXiv:2002.05202.
 void swiglu(Context& context, const Tensor& gate_up, const Tensor& out);
 
-/// Backward of `swiglu`, in place on both: gate_up [N, 2F] turns into its gradient, and dout [N, F] turns
-/// from the gradient of out into out itself, which the weight gradient needs next.
+/// Backward of `swiglu`. Overwrites both operands: gate_up [N, 2F] becomes its gradient; dout [N, F], the
+/// gradient of out, becomes out itself, which the weight gradient of the next linear needs.
 void swiglu_backward(Context& context, const Tensor& gate_up, const Tensor& dout);
 
 // ---- vocabulary
 
-/// out [N, C] = rows of table [v, C] for token [N] (int32), where the table holds ids [first_row, first_row +
-/// v) of the vocabulary; other ids give a row of zeros.
+/// out [N, C] = rows of table [v, C] for token [N] (int32). The table has ids [first_row, first_row + v) of
+/// the vocabulary. Any other id gives a row of zeros.
 void embedding(Context& context, const Tensor& token, const Tensor& table, int64_t first_row,
                const Tensor& out);
 
-/// dtable [v, C] float32 (+)= rows of dout [N, C] at their token's row. token_order [N] int32:
+/// dtable [v, C] float32 (+)= the rows of dout [N, C], each at the row of its token. token_order [N] int32 is
 /// Batch::token_order.
 void embedding_backward(Context& context, const Tensor& token, const Tensor& token_order, const Tensor& dout,
                         int64_t first_row, const Tensor& dtable, Accumulate accumulate);
@@ -130,31 +138,32 @@ void embedding_backward(Context& context, const Tensor& token, const Tensor& tok
 /// out [M, C] = x [N, C] at rows index [M] (int32).
 void gather_rows(Context& context, const Tensor& x, const Tensor& index, const Tensor& out);
 
-/// out [N, C] at rows index [M] (int32, distinct) = x [M, C]; other rows are left alone.
+/// out [N, C] at rows index [M] (int32, distinct) = x [M, C]; other rows do not change.
 void scatter_rows(Context& context, const Tensor& x, const Tensor& index, const Tensor& out);
 
-/// Columns of the logits that this rank holds: ids [first, first + valid) of the vocabulary; further columns
-/// are padding and count as minus infinity.
+/// The columns of this rank's logits: ids [first, first + valid) of the vocabulary. Further columns are
+/// padding and count as minus infinity.
 struct VocabularySlice {
   int64_t first = 0;
   int64_t valid = 0;
 };
 
-/// What a slice of the vocabulary tells the others about each row: statistics [M, 3] float32 = the largest
-/// logit, the sum of exp(logit - largest), and the target's logit (0 where the target lies in another slice;
-/// a slice without valid columns says -infinity, 0, 0). logits [M, v] float32; target [M] int32.
+/// The statistics of each row over one slice of the vocabulary, from which all ranks compute the loss.
+/// statistics [M, 3] float32 = the largest logit, the sum of exp(logit - largest), and the target's logit (0
+/// if the target is in another slice). A slice without valid columns gives -infinity, 0, 0. logits [M, v]
+/// float32; target [M] int32.
 void cross_entropy_statistics(Context& context, const Tensor& logits, const Tensor& target,
                               const VocabularySlice& slice, const Tensor& statistics);
 
-/// loss [M] float32 = log sum exp(logits) - logit of the target, over all slices, from all [slices, M, 3]
-/// float32; and, unless dlogits is no tensor, dlogits [M, v] (activation dtype; may share memory with logits
-/// where float32) = softmax - one-hot of the target: the gradient of the *sum* of the losses. Padding columns
-/// get 0.
+/// loss [M] float32 = log sum exp(logits) - logit of the target, over all slices. `all` [slices, M, 3]
+/// float32 has the statistics of every slice. Unless dlogits is no tensor: dlogits [M, v] = softmax - one-hot
+/// of the target, the gradient of the *sum* of the losses; padding columns get 0. dlogits has the activation
+/// dtype; if that is float32, it may share memory with logits.
 void cross_entropy(Context& context, const Tensor& logits, const Tensor& target, const Tensor& all,
                    const VocabularySlice& slice, const Tensor& loss, const Tensor& dlogits);
 
-/// The largest of the valid columns of logits [M, v] float32: value [M] float32 and its id [M] int32
-/// (slice.first + column; the lowest of equals). No valid column: -infinity and slice.first.
+/// The largest of the valid columns of each row of logits [M, v] float32: value [M] float32, and id [M] int32
+/// = slice.first + column, the lowest column of equals. Without a valid column: -infinity and slice.first.
 void argmax_rows(Context& context, const Tensor& logits, const VocabularySlice& slice, const Tensor& value,
                  const Tensor& id);
 
@@ -175,44 +184,45 @@ void convert(Context& context, const Tensor& x, const Tensor& y);
 /// y += x. float32, equal counts.
 void add(Context& context, const Tensor& x, const Tensor& y);
 
-// ---- what ranks sent
+// ---- sums over ranks
 
 enum class Reduce : uint8_t { kSum, kMax };
 
-/// The elements of one rank, as they arrived; on the device of what they are reduced into.
+/// The elements that one rank sent. On the same device as the result.
 struct RankPiece {
   const void* data = nullptr;
   DType dtype = DType::kFloat32;
 };
 
-/// out [n] (+)= pieces[0] + pieces[1] + ..., or their maximum (NaN wins), added in this order in float32
-/// (float64 and int32 in themselves) and rounded once. Pieces have `n` elements each, of out's dtype or,
-/// where that is float32, of bfloat16. A piece may be `out` itself. Takes the stream and no context, as
-/// communicators have no arena; needs no scratch. CUDA: sums of float32 and bfloat16, at most
-/// kMostPieces pieces, else Error(kResources).
+/// out [n] (+)= pieces[0] + pieces[1] + ..., or their maximum (NaN wins). Adds in this order and rounds once:
+/// float32 and bfloat16 in float32, float64 and int32 in their own type. Each piece has `n` elements of out's
+/// dtype, or of bfloat16 if out is float32. A piece may be `out` itself. Takes a stream instead of a context,
+/// since communicators have no arena; needs no workspace. kCuda: only sums, only float32 and bfloat16, at
+/// most kMostPieces pieces, else Error(kResources).
 void reduce_pieces(const Stream& stream, const std::vector<RankPiece>& pieces, const Tensor& out,
                    Reduce reduce, Accumulate accumulate);
 inline constexpr size_t kMostPieces = 400;
 
 // ---- optimizer
 
-/// AdamW's numbers for one step. Source: arXiv:1711.05101, algorithm 2, with torch.optim.AdamW's order of
-/// operations.
+/// The hyperparameters of one AdamW step. Source: arXiv:1711.05101, algorithm 2, with the order of operations
+/// of torch.optim.AdamW.
 struct AdamWStep {
   double learning_rate = 0, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0;
-  int64_t step = 1;  ///< from 1; for the bias correction
+  int64_t step = 1;  ///< counted from 1; for the bias correction
 };
 
-/// What the gradients of this step are multiplied by: scale [2] float32 = {factor, 1}, or {0, 0} where the
-/// squared norm or the loss is not finite (the update is then skipped). global [3] float64 = {loss sum,
-/// target count, squared norm of the summed gradients}. factor = clip / count, clip = min(1, max_norm / (norm
-/// / count + 1e-6)); max_norm 0 means no clipping. Targets 0: {0, 0}. The clip rule is
-/// torch.nn.utils.clip_grad_norm_'s.
+/// Computes the factor of this step's gradients, on the device. global [3] float64 = {loss sum, target count,
+/// squared norm of the summed gradients}. scale [2] float32 = {factor, 1} with
+///   factor = clip / count,  clip = min(1, max_norm / (norm / count + 1e-6)),  clip = 1 if max_norm is 0.
+/// If the loss or the squared norm is not finite, or count is 0: scale = {0, 0}, and `adamw` skips the
+/// update. The clip rule is that of torch.nn.utils.clip_grad_norm_.
 void gradient_scale(Context& context, const Tensor& global, double max_norm, const Tensor& scale);
 
-/// One AdamW step on a range: g = gradient * scale[0]; moments and master weights are updated in float32, and
-/// copy, where it is a tensor, gets the new weights in its dtype. All but scale have equal counts; master,
-/// gradient, first, second float32. Where scale[1] is 0 nothing changes (copy is still written).
+/// One AdamW step on a shard, with g = gradient * scale[0]. Updates the moments `first` and `second` and the
+/// master weights in float32. If `copy` is a tensor, it gets the new weights in its dtype. All operands but
+/// scale have equal counts; master, gradient, first, second float32. If scale[1] is 0, only `copy` is
+/// written.
 void adamw(Context& context, const AdamWStep& step, const Tensor& scale, const Tensor& gradient,
            const Tensor& master, const Tensor& first, const Tensor& second, const Tensor& copy);
 

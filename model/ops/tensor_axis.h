@@ -1,4 +1,4 @@
-// TensorAxis: all that a layer may ask of the ranks that hold the other slices of its weights.
+// TensorAxis: how a layer communicates with the ranks that have the other slices of its weights.
 #pragma once
 #include <cstdint>
 
@@ -8,48 +8,48 @@
 
 namespace ripstop {
 
-/// The tensor axis of the mesh as the model sees it. parallel/tensor_parallel.h implements it over a
-/// communicator; `WholeAxis` is the axis of one rank. All members call the same functions in the same order.
+/// The tensor axis of the mesh, as layers see it. parallel/tensor_parallel.h implements it with a
+/// communicator; `WholeAxis` is the axis of one rank. `gather_sequence`, `scatter_sum` and `gather` are
+/// collective: all ranks of the axis call them in the same order.
 ///
 /// Source: Megatron-LM tensor parallelism, arXiv:1909.08053 section 3; sequence parallelism, arXiv:2205.05198
-/// section 4.2.2. `gather_sequence` and `scatter_sum` are each other's backward.
+/// section 4.2.2. Each of `gather_sequence` and `scatter_sum` is the backward of the other.
 class TensorAxis {
  public:
-  /// Whether `produce` may be called for parts of the rows, or needs to be called once with all.
+  /// Whether `produce` may be called for parts of the rows, or must be called once with all rows.
   enum class Parts : bool { kAny, kWhole };
 
   virtual ~TensorAxis() = default;
 
-  /// Ranks on the axis, and which of them this one is.
+  /// The number of ranks on the axis, and the index of this one.
   virtual int64_t count() const = 0;
   virtual int64_t index() const = 0;
 
-  /// Rows of the sequence that this rank holds between blocks, of `rows` in all. Sequence-sliced: rows /
-  /// count, which must divide; replicated: all of them.
+  /// How many of the `rows` rows this rank has between blocks. With sequence parallelism: rows / count, which
+  /// must divide. Without: all of them.
   virtual int64_t local_rows(int64_t rows) const = 0;
 
-  /// Called with rows of the sequence, and where in it they begin.
+  /// A function of some rows of the whole and the index of the first of them.
   using RowsBody = FunctionRef<void(const Tensor& rows, int64_t first_row)>;
 
-  /// Gathers the local rows `x` [n, C] of all ranks, and calls `body` with parts of the whole [N, C] that
-  /// together are all rows: once with all, or once per peer as its rows arrive, own rows first. Returns the
-  /// whole, which is `x` itself where nothing had to be gathered, else lies in the caller's arena frame
-  /// (category communication). Moves (count - 1) * bytes(x) to this rank. All rows are there when it returns
-  /// (in stream order).
+  /// Gathers the local rows `x` [n, C] of all ranks. Calls `body` with parts that together are the whole [N,
+  /// C]: once with all rows, or once per peer as its rows arrive, own rows first. Returns the whole, which is
+  /// complete in stream order. The whole is `x` itself if there is nothing to gather; else it is in the
+  /// caller's arena frame (category kCommunication). This rank receives (count - 1) * bytes(x).
   virtual Tensor gather_sequence(Context& context, const Tensor& x, RowsBody body) const = 0;
 
-  /// Calls `produce` for parts of the whole [N, C] (once with all, or once per peer), which writes this
-  /// rank's partial sums of those rows into the tensor it is given; sums these over the ranks in float32, in
-  /// rank order, and leaves the local rows of the sum in `out` [n, C]. `parts` kWhole: one call with all
-  /// rows, always. With one rank `produce` writes straight into `out`.
+  /// Calls `produce` for parts of the whole [N, C], once with all rows or once per peer. `produce` writes
+  /// this rank's partial sums of those rows into the tensor that it gets. Sums them over the ranks in
+  /// float32, in rank order, and writes the local rows of the sum to `out` [n, C]. With `parts` kWhole: one
+  /// call with all rows. With one rank `produce` writes directly into `out`.
   virtual void scatter_sum(Context& context, const Tensor& out, RowsBody produce,
                            Parts parts = Parts::kAny) const = 0;
 
-  /// Copies the equal-sized `x` of all ranks into `all` [count, ...x], in rank order.
+  /// Copies the `x` of all ranks, which have equal sizes, into `all` [count, ...x] in rank order.
   virtual void gather(Context& context, const Tensor& x, const Tensor& all) const = 0;
 };
 
-/// The axis of one rank: nothing to gather, nothing to sum.
+/// The axis of one rank. There is nothing to gather and nothing to sum.
 class WholeAxis final : public TensorAxis {
  public:
   int64_t count() const override { return 1; }

@@ -2,6 +2,7 @@
 // (driver_without_device.c): for every shipped config and preset they are made to the end, within the scratch
 // that a plan of memory counts, or refused where they should be. What they compute only a GPU can show.
 #include "model/kernels/cuda/attention_plans.h"
+#include "model/kernels/cuda_attention_workspace.h"
 
 #include <gtest/gtest.h>
 
@@ -62,11 +63,11 @@ class AttentionPlansTest : public testing::Test {
     const int64_t length = dense ? longest : padded_length(longest);
     const auto sums = attention_sums(gpu(on), heads.size, dense, deterministic);
     if (!sums) return "no sums";
-    const AttentionScratch forward = attention_scratch(rows);
+    const AttentionWorkspace forward = attention_workspace(rows);
     const Plan plan = attention_plan(shape(heads, documents, length, dense, Sums::kByRow), target,
                                      forward.bytes - forward.plan);
     if (!plan.ok()) return "forward: " + plan.refusal();
-    const AttentionScratch backward = attention_backward_scratch(rows, longest, heads, deterministic);
+    const AttentionWorkspace backward = attention_backward_workspace(rows, longest, heads, deterministic);
     const bool takes_grouped = dense || *sums == Sums::kByPlace;
     const int64_t own = backward.bytes - (takes_grouped ? backward.dkey_grouped : backward.plan);
     const Plan gradient = attention_backward_plan(shape(heads, documents, length, dense, *sums), target, own);

@@ -1,11 +1,14 @@
 // How documents are given to cuDNN, and the scratch that it takes: arithmetic that needs no GPU.
-#include "model/kernels/cuda_attention.h"
+#include "model/kernels/cuda_attention_schedule.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <map>
 #include <random>
+
+#include "model/kernels/cuda_attention_workspace.h"
+#include "model/ops/kernel_table.h"
 
 namespace ripstop::cuda {
 namespace {
@@ -65,7 +68,7 @@ TEST(CudaAttention, PartsDoNotOverlap) {
     for (const int64_t rows : {1, 192, 1000, 16384})
       for (const int64_t longest : {int64_t{1}, rows})
         for (const bool deterministic : {false, true}) {
-          const AttentionScratch s = attention_backward_scratch(rows, longest, heads, deterministic);
+          const AttentionWorkspace s = attention_backward_workspace(rows, longest, heads, deterministic);
           const int64_t query = heads.query * heads.size, key_value = heads.key_value * heads.size;
           const int64_t padded = std::max(rows, padded_length(longest));
           const int64_t grouped = (heads.query == heads.key_value ? 2 : 4) * padded * query;

@@ -2,7 +2,7 @@
 // p -= lr / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + epsilon). Split over blocks of elements.
 #include <cmath>
 
-#include "model/kernels/cpu/rows.h"
+#include "model/kernels/cpu/cpu_kernels.h"
 #include "model/kernels/cpu/vector.h"
 
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
@@ -67,7 +67,7 @@ void adamw(const KernelCall&, const AdamWStep& step, const Tensor& scale, const 
                elements<float>(first) + at, elements<float>(second) + at, count);
       if (copy.data == nullptr) return;
       T* to = elements<T>(copy) + at;
-      each_vector(count, [&](int64_t i, auto part) { store(to + i, load(weight + at + i, part), part); });
+      each_vector(count, [&](int64_t i, auto lanes) { store(to + i, load(weight + at + i, lanes), lanes); });
     });
   });
 }

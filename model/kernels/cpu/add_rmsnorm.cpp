@@ -2,7 +2,7 @@
 // Backward: ds = r (dy w) - s r^3 / C * sum(dy w s); dw = sum over rows of dy s r.
 #include <cmath>
 
-#include "model/kernels/cpu/rows.h"
+#include "model/kernels/cpu/cpu_kernels.h"
 #include "model/kernels/cpu/vector.h"
 
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
@@ -21,13 +21,13 @@ int64_t block_rows(int64_t rows) {
 template <class T>
 float add_row(const T* residual, const T* branch, int64_t columns, T* sum) {
   Vector squares{};
-  each_vector(columns, [&](int64_t i, auto part) {
+  each_vector(columns, [&](int64_t i, auto lanes) {
     if (branch != nullptr) {
-      store(sum + i, load(residual + i, part) + load(branch + i, part), part);
+      store(sum + i, load(residual + i, lanes) + load(branch + i, lanes), lanes);
     } else if (sum != residual) {
-      store(sum + i, load(residual + i, part), part);
+      store(sum + i, load(residual + i, lanes), lanes);
     }
-    const Vector s = load(sum + i, part);
+    const Vector s = load(sum + i, lanes);
     squares += s * s;
   });
   return sum_lanes(squares);
@@ -35,8 +35,8 @@ float add_row(const T* residual, const T* branch, int64_t columns, T* sum) {
 
 template <class T>
 void norm_row(const T* sum, const T* weight, float inverse, int64_t columns, T* normed) {
-  each_vector(columns, [&](int64_t i, auto part) {
-    store(normed + i, load(sum + i, part) * inverse * load(weight + i, part), part);
+  each_vector(columns, [&](int64_t i, auto lanes) {
+    store(normed + i, load(sum + i, lanes) * inverse * load(weight + i, lanes), lanes);
   });
 }
 
@@ -45,16 +45,16 @@ template <class T>
 void backward_row(const T* dnormed, const T* sum, const T* weight, float inverse, int64_t columns,
                   T* dresidual, float* dweight) {
   Vector dot{};
-  each_vector(columns, [&](int64_t i, auto part) {
-    const Vector dy = load(dnormed + i, part), s = load(sum + i, part);
-    dot += dy * load(weight + i, part) * s;
-    store(dweight + i, load(dweight + i, part) + dy * (s * inverse), part);
+  each_vector(columns, [&](int64_t i, auto lanes) {
+    const Vector dy = load(dnormed + i, lanes), s = load(sum + i, lanes);
+    dot += dy * load(weight + i, lanes) * s;
+    store(dweight + i, load(dweight + i, lanes) + dy * (s * inverse), lanes);
   });
   const float along = sum_lanes(dot) * inverse * inverse * inverse / static_cast<float>(columns);
-  each_vector(columns, [&](int64_t i, auto part) {
-    const Vector dy = load(dnormed + i, part), s = load(sum + i, part);
-    const Vector ds = dy * load(weight + i, part) * inverse - s * along;
-    store(dresidual + i, load(dresidual + i, part) + ds, part);
+  each_vector(columns, [&](int64_t i, auto lanes) {
+    const Vector dy = load(dnormed + i, lanes), s = load(sum + i, lanes);
+    const Vector ds = dy * load(weight + i, lanes) * inverse - s * along;
+    store(dresidual + i, load(dresidual + i, lanes) + ds, lanes);
   });
 }
 
@@ -102,10 +102,10 @@ void add_rmsnorm_backward(const KernelCall& call, const Tensor& dnormed, const T
     });
   });
   float* dw = elements<float>(dweight);
-  each_vector(columns, [&](int64_t i, auto part) {
-    Vector total = accumulate == Accumulate::kYes ? load(dw + i, part) : Vector{};
-    for (int64_t b = 0; b < blocks; ++b) total += load(partial + b * columns + i, part);
-    store(dw + i, total, part);
+  each_vector(columns, [&](int64_t i, auto lanes) {
+    Vector total = accumulate == Accumulate::kYes ? load(dw + i, lanes) : Vector{};
+    for (int64_t b = 0; b < blocks; ++b) total += load(partial + b * columns + i, lanes);
+    store(dw + i, total, lanes);
   });
 }
 

@@ -84,8 +84,8 @@ void take_queries(const Operands<T>& x, int64_t first, int64_t count, int64_t he
   for (int64_t q = 0; q < kTile; ++q) {
     Vector dot{};
     if (q < count)
-      each_vector(size, [&](int64_t i, auto part) {
-        dot += load(x.out + at + q * out_row + i, part) * load(s.douts + q * width + i);
+      each_vector(size, [&](int64_t i, auto lanes) {
+        dot += load(x.out + at + q * out_row + i, lanes) * load(s.douts + q * width + i);
       });
     s.delta[q] = sum_lanes(dot);
     s.log_sum_exp[q] = q < count ? x.log_sum_exp[(first + q) * x.heads.query + head] : 0.0F;

@@ -4,7 +4,7 @@
 // A tile of scores has keys as rows and queries as columns, so that a vector holds as many queries and the
 // softmax needs no sums across lanes.
 #pragma once
-#include "model/kernels/cpu/rows.h"
+#include "model/kernels/cpu/cpu_kernels.h"
 #include "model/kernels/cpu/vector.h"
 
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
@@ -109,7 +109,7 @@ inline void take_rows(const T* from, int64_t stride, int64_t count, int64_t size
     }
     for (int64_t i = size / kLanes * kLanes; i < width; i += kLanes) store(to + i, Vector{});
     each_vector(size,
-                [&](int64_t i, auto part) { store(to + i, load(from + n * stride + i, part) * scale); });
+                [&](int64_t i, auto lanes) { store(to + i, load(from + n * stride + i, lanes) * scale); });
   }
 }
 
@@ -120,8 +120,8 @@ inline Rows<const float> view_rows(const float* from, int64_t stride, int64_t, i
 inline Rows<const float> view_rows(const BFloat16* from, int64_t stride, int64_t count, int64_t size,
                                    float* tile) {
   for (int64_t n = 0; n < count; ++n)
-    each_vector(size, [&](int64_t i, auto part) {
-      store(tile + n * padded_size(size) + i, load(from + n * stride + i, part));
+    each_vector(size, [&](int64_t i, auto lanes) {
+      store(tile + n * padded_size(size) + i, load(from + n * stride + i, lanes));
     });
   return {tile, padded_size(size)};
 }
@@ -162,8 +162,8 @@ template <class T>
 inline void put_rows(const float* tile, int64_t count, int64_t size, float scale, T* to, int64_t stride) {
   const int64_t width = padded_size(size);
   for (int64_t n = 0; n < count; ++n)
-    each_vector(size, [&](int64_t i, auto part) {
-      store(to + n * stride + i, load(tile + n * width + i) * scale, part);
+    each_vector(size, [&](int64_t i, auto lanes) {
+      store(to + n * stride + i, load(tile + n * width + i) * scale, lanes);
     });
 }
 

@@ -2,7 +2,7 @@
 // at a time. Split over (row, key-value head).
 #include <cstring>
 
-#include "model/kernels/cpu/rows.h"
+#include "model/kernels/cpu/cpu_kernels.h"
 #include "model/kernels/cpu/vector.h"
 
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
@@ -26,8 +26,8 @@ void attend(const T* query, const T* key, const T* value, int64_t stride, int64_
   float* o = q + padded(size);
   float* score = o + padded(size);
   const float scale = 1.0F / __builtin_sqrtf(static_cast<float>(size));
-  each_vector(size, [&](int64_t i, auto part) {
-    store(q + i, load(query + i, part) * scale);
+  each_vector(size, [&](int64_t i, auto lanes) {
+    store(q + i, load(query + i, lanes) * scale);
     store(o + i, Vector{});
   });
   float maximum = -__builtin_inff(), sum = 0;
@@ -36,8 +36,8 @@ void attend(const T* query, const T* key, const T* value, int64_t stride, int64_
     float most = maximum;
     for (int64_t p = 0; p < n; ++p) {
       Vector dot{};
-      each_vector(size, [&](int64_t i, auto part) {
-        dot += load(q + i) * load(key + (first + p) * stride + i, part);
+      each_vector(size, [&](int64_t i, auto lanes) {
+        dot += load(q + i) * load(key + (first + p) * stride + i, lanes);
       });
       score[p] = sum_lanes(dot);
       most = score[p] > most ? score[p] : most;
@@ -46,18 +46,18 @@ void attend(const T* query, const T* key, const T* value, int64_t stride, int64_
     maximum = most;
     sum *= keep;
     each_vector(size, [&](int64_t i, auto) { store(o + i, load(o + i) * keep); });
-    each_vector(n, [&](int64_t p, auto part) {
-      store(score + p, exponential(load(score + p, part) - maximum), part);
+    each_vector(n, [&](int64_t p, auto lanes) {
+      store(score + p, exponential(load(score + p, lanes) - maximum), lanes);
     });
     for (int64_t p = 0; p < n; ++p) {
       sum += score[p];
-      each_vector(size, [&](int64_t i, auto part) {
-        store(o + i, load(o + i) + score[p] * load(value + (first + p) * stride + i, part));
+      each_vector(size, [&](int64_t i, auto lanes) {
+        store(o + i, load(o + i) + score[p] * load(value + (first + p) * stride + i, lanes));
       });
     }
   }
   const float inverse = 1.0F / sum;
-  each_vector(size, [&](int64_t i, auto part) { store(out + i, load(o + i) * inverse, part); });
+  each_vector(size, [&](int64_t i, auto lanes) { store(out + i, load(o + i) * inverse, lanes); });
 }
 
 }  // namespace

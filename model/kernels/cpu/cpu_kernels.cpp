@@ -1,7 +1,7 @@
 // Index of the CPU back end: every row and where it is. Compiled once per instruction set; processor.cpp
 // chooses.
+#include "model/kernels/cpu/cpu_kernels.h"
 #include "model/kernels/cpu/linear.h"
-#include "model/kernels/cpu/rows.h"
 
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 

@@ -2,7 +2,7 @@
 // same bits for any number of threads.
 #include <cstring>
 
-#include "model/kernels/cpu/rows.h"
+#include "model/kernels/cpu/cpu_kernels.h"
 #include "model/kernels/cpu/vector.h"
 
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
@@ -81,8 +81,9 @@ void convert(const KernelCall&, const Tensor& x, const Tensor& y) {
       const auto* from = elements<decltype(from_element)>(x);
       auto* to = elements<decltype(to_element)>(y);
       parallel_blocks(x.count(), kBlock, 1, [&](int64_t first, int64_t count) {
-        each_vector(count,
-                    [&](int64_t i, auto part) { store(to + first + i, load(from + first + i, part), part); });
+        each_vector(count, [&](int64_t i, auto lanes) {
+          store(to + first + i, load(from + first + i, lanes), lanes);
+        });
       });
     });
   });
@@ -92,8 +93,8 @@ void add(const KernelCall&, const Tensor& x, const Tensor& y) {
   const float* from = elements<float>(x);
   float* to = elements<float>(y);
   parallel_blocks(x.count(), kBlock, 1, [&](int64_t first, int64_t count) {
-    each_vector(count, [&](int64_t i, auto part) {
-      store(to + first + i, load(to + first + i, part) + load(from + first + i, part), part);
+    each_vector(count, [&](int64_t i, auto lanes) {
+      store(to + first + i, load(to + first + i, lanes) + load(from + first + i, lanes), lanes);
     });
   });
 }

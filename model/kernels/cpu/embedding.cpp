@@ -3,7 +3,7 @@
 // added up by one thread, in row order.
 #include <cstring>
 
-#include "model/kernels/cpu/rows.h"
+#include "model/kernels/cpu/cpu_kernels.h"
 #include "model/kernels/cpu/vector.h"
 
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
@@ -54,8 +54,8 @@ void embedding_backward(const KernelCall& call, const Tensor& token, const Tenso
         if (row < 0 || row >= held) continue;
         const T* from = elements<T>(dout) + order[at] * columns + column;
         float* to = elements<float>(dtable) + row * columns + column;
-        each_vector(width, [&](int64_t i, auto part) {
-          store(to + i, load(to + i, part) + load(from + i, part), part);
+        each_vector(width, [&](int64_t i, auto lanes) {
+          store(to + i, load(to + i, lanes) + load(from + i, lanes), lanes);
         });
       }
     });

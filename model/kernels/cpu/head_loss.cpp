@@ -1,7 +1,7 @@
 // Cross-entropy over a vocabulary that may be cut into slices. Split over rows.
 #include <cmath>
 
-#include "model/kernels/cpu/rows.h"
+#include "model/kernels/cpu/cpu_kernels.h"
 #include "model/kernels/cpu/vector.h"
 
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
@@ -72,8 +72,8 @@ void gradient_row(const float* x, const RowStatistics& row, int64_t target, int6
   const float scale = 1.0F / row.sum;
   const bool here = target >= 0 && target < valid;
   const float target_logit = here ? x[target] : 0.0F;
-  each_vector(valid, [&](int64_t i, auto part) {
-    store(dlogits + i, exponential(load(x + i, part) - row.maximum) * scale, part);
+  each_vector(valid, [&](int64_t i, auto lanes) {
+    store(dlogits + i, exponential(load(x + i, lanes) - row.maximum) * scale, lanes);
   });
   for (int64_t i = valid; i < columns; ++i) dlogits[i] = T(0.0F);
   if (here) dlogits[target] = T(exponential(broadcast(target_logit - row.maximum))[0] * scale - 1.0F);

@@ -2,7 +2,7 @@
 // so the bits do not depend on their number.
 #include <type_traits>
 
-#include "model/kernels/cpu/rows.h"
+#include "model/kernels/cpu/cpu_kernels.h"
 #include "model/kernels/cpu/vector.h"
 
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {

@@ -1,5 +1,5 @@
 // (a, b) of a pair turns into (a cos - b sin, b cos + a sin). Split over rows.
-#include "model/kernels/cpu/rows.h"
+#include "model/kernels/cpu/cpu_kernels.h"
 #include "model/kernels/cpu/vector.h"
 
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
@@ -22,14 +22,14 @@ void rope(const KernelCall&, const Tensor& qkv, const Tensor& position, const Te
       const float* cosine_sine = elements<float>(angle) + at[n] * size;
       for (int64_t h = 0; h < turned; ++h) {
         T* head = elements<T>(qkv) + n * row + h * size;
-        each_vector(size, [&](int64_t i, auto part) {
-          const Vector v = load(head + i, part), a = load(cosine_sine + i, part);
+        each_vector(size, [&](int64_t i, auto lanes) {
+          const Vector v = load(head + i, lanes), a = load(cosine_sine + i, lanes);
           const Bits sines = reinterpret_cast<Bits>(a) ^ turn_back;
           const Bits signed_sines = __builtin_shuffle(sines, kOdd) ^ kEvenSign;
           store(head + i,
                 v * __builtin_shuffle(a, kEven) +
                     __builtin_shuffle(v, kPartner) * reinterpret_cast<Vector>(signed_sines),
-                part);
+                lanes);
         });
       }
     });

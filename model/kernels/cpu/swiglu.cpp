@@ -1,6 +1,6 @@
 // out = g s(g) u with the sigmoid s(g) = 1 / (1 + e^-g). Backward, with d the gradient of out:
 // dg = d u s (1 + g (1 - s)), du = d g s. Split over rows.
-#include "model/kernels/cpu/rows.h"
+#include "model/kernels/cpu/cpu_kernels.h"
 #include "model/kernels/cpu/vector.h"
 
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
@@ -20,9 +20,9 @@ void swiglu(const KernelCall&, const Tensor& gate_up, const Tensor& out) {
       const T* gate = elements<T>(gate_up) + 2 * n * columns;
       const T* up = gate + columns;
       T* to = elements<T>(out) + n * columns;
-      each_vector(columns, [&](int64_t i, auto part) {
-        const Vector g = load(gate + i, part);
-        store(to + i, g * sigmoid(g) * load(up + i, part), part);
+      each_vector(columns, [&](int64_t i, auto lanes) {
+        const Vector g = load(gate + i, lanes);
+        store(to + i, g * sigmoid(g) * load(up + i, lanes), lanes);
       });
     });
   });
@@ -36,12 +36,12 @@ void swiglu_backward(const KernelCall&, const Tensor& gate_up, const Tensor& dou
       T* gate = elements<T>(gate_up) + 2 * n * columns;
       T* up = gate + columns;
       T* d = elements<T>(dout) + n * columns;
-      each_vector(columns, [&](int64_t i, auto part) {
-        const Vector g = load(gate + i, part), u = load(up + i, part), dy = load(d + i, part);
+      each_vector(columns, [&](int64_t i, auto lanes) {
+        const Vector g = load(gate + i, lanes), u = load(up + i, lanes), dy = load(d + i, lanes);
         const Vector s = sigmoid(g), silu = g * s;
-        store(gate + i, dy * u * (s + silu * (1.0F - s)), part);
-        store(up + i, dy * silu, part);
-        store(d + i, silu * u, part);
+        store(gate + i, dy * u * (s + silu * (1.0F - s)), lanes);
+        store(up + i, dy * silu, lanes);
+        store(d + i, silu * u, lanes);
       });
     });
   });

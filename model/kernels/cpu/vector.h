@@ -26,8 +26,8 @@ using Bits [[gnu::vector_size(4 * kLanes)]] = uint32_t;
 using Halves [[gnu::vector_size(2 * kLanes)]] = uint16_t;
 
 /// How much of a vector is in memory: all lanes, or the first `count` (others are read as 0, not written).
-struct Whole {};
-struct Part {
+struct AllLanes {};
+struct FirstLanes {
   int64_t count;
 };
 
@@ -35,29 +35,29 @@ struct Part {
   return x - Vector{};  // not a sum, which would turn -0 into 0 and so cost an addition
 }
 
-[[gnu::always_inline]] inline Vector load(const float* p, Whole = {}) {
+[[gnu::always_inline]] inline Vector load(const float* p, AllLanes = {}) {
   Vector v;
   __builtin_memcpy(&v, p, sizeof v);
   return v;
 }
-[[gnu::always_inline]] inline Vector load(const BFloat16* p, Whole = {}) {
+[[gnu::always_inline]] inline Vector load(const BFloat16* p, AllLanes = {}) {
   Halves h;
   __builtin_memcpy(&h, p, sizeof h);
   const Bits bits = __builtin_convertvector(h, Bits) << 16;
   return reinterpret_cast<Vector>(bits);
 }
 template <class T>
-[[gnu::always_inline]] inline Vector load(const T* p, Part part) {
+[[gnu::always_inline]] inline Vector load(const T* p, FirstLanes first) {
   alignas(64) T lanes[kLanes] = {};
-  for (int64_t i = 0; i < part.count; ++i) lanes[i] = p[i];
+  for (int64_t i = 0; i < first.count; ++i) lanes[i] = p[i];
   return load(lanes);
 }
 
-[[gnu::always_inline]] inline void store(float* p, Vector v, Whole = {}) {
+[[gnu::always_inline]] inline void store(float* p, Vector v, AllLanes = {}) {
   __builtin_memcpy(p, &v, sizeof v);
 }
 /// Rounds to nearest, ties to even; NaN stays NaN: BFloat16's own rule.
-[[gnu::always_inline]] inline void store(BFloat16* p, Vector v, Whole = {}) {
+[[gnu::always_inline]] inline void store(BFloat16* p, Vector v, AllLanes = {}) {
   const Bits u = reinterpret_cast<Bits>(v);
   const Bits rounded = (u + 0x7fffU + ((u >> 16) & 1U)) >> 16;
   const Bits nan = (u >> 16) | 0x40U;
@@ -65,18 +65,19 @@ template <class T>
   __builtin_memcpy(static_cast<void*>(p), &h, sizeof h);
 }
 template <class T>
-[[gnu::always_inline]] inline void store(T* p, Vector v, Part part) {
+[[gnu::always_inline]] inline void store(T* p, Vector v, FirstLanes first) {
   alignas(64) T lanes[kLanes];
   store(lanes, v);
-  for (int64_t i = 0; i < part.count; ++i) p[i] = lanes[i];
+  for (int64_t i = 0; i < first.count; ++i) p[i] = lanes[i];
 }
 
-/// Calls body(first, Whole) for every whole vector of `count` elements, then body(first, Part) for the rest.
+/// Calls body(first, AllLanes) for every whole vector of `count` elements, then body(first, FirstLanes) for
+/// the rest.
 template <class Body>
 [[gnu::always_inline]] inline void each_vector(int64_t count, Body body) {
   int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) body(i, Whole{});
-  if (i < count) body(i, Part{count - i});
+  for (; i + kLanes <= count; i += kLanes) body(i, AllLanes{});
+  if (i < count) body(i, FirstLanes{count - i});
 }
 
 template <uint32_t... kLane>

@@ -5,6 +5,7 @@
 
 #include "model/device/cuda_device.h"
 #include "model/kernels/cuda/ragged_documents.h"
+#include "model/kernels/cuda_attention_workspace.h"
 
 namespace ripstop::cuda {
 namespace {
@@ -13,13 +14,13 @@ std::byte* place(void* memory, int64_t bytes) {
   return static_cast<std::byte*>(memory) + bytes;
 }
 
-RaggedOffsets offsets_in(const AttentionScratch& scratch, void* workspace) {
+RaggedOffsets offsets_in(const AttentionWorkspace& layout, void* workspace) {
   const auto array = [&](int64_t at) { return reinterpret_cast<int64_t*>(place(workspace, at)); };
-  return {.row = array(scratch.offset_row),
-          .query = array(scratch.offset_query),
-          .key_value = array(scratch.offset_key_value),
-          .heads = array(scratch.offset_heads),
-          .length = reinterpret_cast<int32_t*>(place(workspace, scratch.length))};
+  return {.row = array(layout.offset_row),
+          .query = array(layout.offset_query),
+          .key_value = array(layout.offset_key_value),
+          .heads = array(layout.offset_heads),
+          .length = reinterpret_cast<int32_t*>(place(workspace, layout.length))};
 }
 
 AttentionShape shape_of(const Heads& heads, const AttentionSchedule& schedule) {
@@ -134,18 +135,18 @@ std::optional<std::string> AttentionPlans::forward(const KernelCall& call, const
   const int64_t rows = o.qkv.rows();
   const AttentionSchedule schedule =
       attention_schedule(rows, o.documents.count, o.documents.longest, /*padded=*/false);
-  const AttentionScratch scratch = attention_scratch(rows);
+  const AttentionWorkspace layout = attention_workspace(rows);
   use(call.stream);
   std::vector<const Plan*> plans;
-  if (auto why = all_plans(Pass::kForward, schedule, shape_of(o.heads, schedule),
-                           scratch.bytes - scratch.plan, plans))
+  if (auto why =
+          all_plans(Pass::kForward, schedule, shape_of(o.heads, schedule), layout.bytes - layout.plan, plans))
     return why;
-  const RaggedOffsets offsets = offsets_in(scratch, call.workspace);
+  const RaggedOffsets offsets = offsets_in(layout, call.workspace);
   if (!schedule.dense) locate_documents(call, o.documents, o.heads, offsets);
   Bindings bindings(o);
   for (size_t i = 0; i < plans.size(); ++i) {
     if (!schedule.dense) bindings.bind_group(offsets, schedule.groups[i].first, /*backward=*/false);
-    plans[i]->run(handle_, bindings.all(), place(call.workspace, scratch.plan));
+    plans[i]->run(handle_, bindings.all(), place(call.workspace, layout.plan));
   }
   return std::nullopt;
 }
@@ -161,32 +162,32 @@ std::optional<std::string> AttentionPlans::backward(const KernelCall& call, cons
                        dense ? "whole" : "packed", gpu_.major);
   const bool padded = *sums == Sums::kByPlace || *sums == Sums::kFromScores;
   const AttentionSchedule schedule = attention_schedule(rows, o.documents.count, longest, padded);
-  const AttentionScratch scratch = attention_backward_scratch(rows, longest, o.heads, deterministic);
+  const AttentionWorkspace layout = attention_backward_workspace(rows, longest, o.heads, deterministic);
   // Where the plan keeps dK and dV by head itself, it has the memory that is set aside for them.
   const bool takes_grouped = dense || *sums == Sums::kByPlace;
-  const int64_t own = takes_grouped ? scratch.dkey_grouped : scratch.plan;
+  const int64_t own = takes_grouped ? layout.dkey_grouped : layout.plan;
   AttentionShape shape = shape_of(o.heads, schedule);
   shape.sums = *sums;
   use(call.stream);
   std::vector<const Plan*> plans;
-  if (auto why = all_plans(Pass::kBackward, schedule, shape, scratch.bytes - own, plans)) return why;
+  if (auto why = all_plans(Pass::kBackward, schedule, shape, layout.bytes - own, plans)) return why;
 
   const auto part = [&](int64_t at) { return place(call.workspace, at); };
-  const RaggedOffsets offsets = offsets_in(scratch, call.workspace);
+  const RaggedOffsets offsets = offsets_in(layout, call.workspace);
   if (!dense) locate_documents(call, o.documents, o.heads, offsets);
   Bindings bindings(o);
   const int64_t bytes = element_bytes(o.qkv.dtype) * o.heads.size;
   bindings.bind_one();
   bindings.bind(kDOut, o.dout->data);
-  bindings.bind(kDQuery, dense ? o.dqkv->data : part(scratch.dquery));
-  bindings.bind(kDKey, dense ? place(o.dqkv->data, bytes * o.heads.query) : part(scratch.dkey));
+  bindings.bind(kDQuery, dense ? o.dqkv->data : part(layout.dquery));
+  bindings.bind(kDKey, dense ? place(o.dqkv->data, bytes * o.heads.query) : part(layout.dkey));
   bindings.bind(kDValue, dense ? place(o.dqkv->data, bytes * (o.heads.query + o.heads.key_value))
-                               : part(scratch.dvalue));
-  bindings.bind(kRowSum, part(scratch.row_sum));
-  if (*sums != Sums::kFromScores) bindings.bind(kDQuerySum, part(scratch.dquery_sum));
+                               : part(layout.dvalue));
+  bindings.bind(kRowSum, part(layout.row_sum));
+  if (*sums != Sums::kFromScores) bindings.bind(kDQuerySum, part(layout.dquery_sum));
   if (!takes_grouped && o.heads.query != o.heads.key_value) {
-    bindings.bind(kDKeyGrouped, part(scratch.dkey_grouped));
-    bindings.bind(kDValueGrouped, part(scratch.dvalue_grouped));
+    bindings.bind(kDKeyGrouped, part(layout.dkey_grouped));
+    bindings.bind(kDValueGrouped, part(layout.dvalue_grouped));
   }
   for (size_t i = 0; i < plans.size(); ++i) {
     if (!dense) bindings.bind_group(offsets, schedule.groups[i].first, /*backward=*/true);
@@ -194,7 +195,7 @@ std::optional<std::string> AttentionPlans::backward(const KernelCall& call, cons
   }
   if (dense) return std::nullopt;
   const auto gradient = [&](int64_t at) { return reinterpret_cast<const BFloat16*>(part(at)); };
-  join_gradients(call, {gradient(scratch.dquery), gradient(scratch.dkey), gradient(scratch.dvalue)}, o.heads,
+  join_gradients(call, {gradient(layout.dquery), gradient(layout.dkey), gradient(layout.dvalue)}, o.heads,
                  *o.dqkv);
   single_row_gradients(call, o.documents, o.heads, *o.dout, *o.dqkv);
   return std::nullopt;

@@ -7,46 +7,46 @@
 
 namespace ripstop::cuda {
 
-#define RIPSTOP_CUDA_ROW(row) std::remove_pointer_t<decltype(KernelTable::row)> row;
+#define RIPSTOP_CUDA_KERNEL(kernel) std::remove_pointer_t<decltype(KernelTable::kernel)> kernel;
 // linear.cpp: cuBLASLt
-RIPSTOP_CUDA_ROW(linear)
-RIPSTOP_CUDA_ROW(linear_backward_input)
-RIPSTOP_CUDA_ROW(linear_backward_weight)
+RIPSTOP_CUDA_KERNEL(linear)
+RIPSTOP_CUDA_KERNEL(linear_backward_input)
+RIPSTOP_CUDA_KERNEL(linear_backward_weight)
 // add_rmsnorm.cu
-RIPSTOP_CUDA_ROW(add_rmsnorm)
-RIPSTOP_CUDA_ROW(add_rmsnorm_backward)
+RIPSTOP_CUDA_KERNEL(add_rmsnorm)
+RIPSTOP_CUDA_KERNEL(add_rmsnorm_backward)
 // rope.cu
-RIPSTOP_CUDA_ROW(rope)
+RIPSTOP_CUDA_KERNEL(rope)
 // attention.cpp: cuDNN
-RIPSTOP_CUDA_ROW(attention)
-RIPSTOP_CUDA_ROW(attention_backward)
+RIPSTOP_CUDA_KERNEL(attention)
+RIPSTOP_CUDA_KERNEL(attention_backward)
 // cached_attention.cu
-RIPSTOP_CUDA_ROW(store_key_value)
-RIPSTOP_CUDA_ROW(attention_cached)
+RIPSTOP_CUDA_KERNEL(store_key_value)
+RIPSTOP_CUDA_KERNEL(attention_cached)
 // swiglu.cu
-RIPSTOP_CUDA_ROW(swiglu)
-RIPSTOP_CUDA_ROW(swiglu_backward)
+RIPSTOP_CUDA_KERNEL(swiglu)
+RIPSTOP_CUDA_KERNEL(swiglu_backward)
 // embedding.cu
-RIPSTOP_CUDA_ROW(embedding)
-RIPSTOP_CUDA_ROW(embedding_backward)
-RIPSTOP_CUDA_ROW(gather_rows)
-RIPSTOP_CUDA_ROW(scatter_rows)
+RIPSTOP_CUDA_KERNEL(embedding)
+RIPSTOP_CUDA_KERNEL(embedding_backward)
+RIPSTOP_CUDA_KERNEL(gather_rows)
+RIPSTOP_CUDA_KERNEL(scatter_rows)
 // head_loss.cu
-RIPSTOP_CUDA_ROW(cross_entropy_statistics)
-RIPSTOP_CUDA_ROW(cross_entropy)
-RIPSTOP_CUDA_ROW(argmax_rows)
+RIPSTOP_CUDA_KERNEL(cross_entropy_statistics)
+RIPSTOP_CUDA_KERNEL(cross_entropy)
+RIPSTOP_CUDA_KERNEL(argmax_rows)
 // elementwise.cu
-RIPSTOP_CUDA_ROW(add_sum)
-RIPSTOP_CUDA_ROW(add_squared_norm)
-RIPSTOP_CUDA_ROW(fill_zero)
-RIPSTOP_CUDA_ROW(convert)
-RIPSTOP_CUDA_ROW(add)
+RIPSTOP_CUDA_KERNEL(add_sum)
+RIPSTOP_CUDA_KERNEL(add_squared_norm)
+RIPSTOP_CUDA_KERNEL(fill_zero)
+RIPSTOP_CUDA_KERNEL(convert)
+RIPSTOP_CUDA_KERNEL(add)
 // reduce_pieces.cu
-RIPSTOP_CUDA_ROW(reduce_pieces)
+RIPSTOP_CUDA_KERNEL(reduce_pieces)
 // adamw.cu
-RIPSTOP_CUDA_ROW(gradient_scale)
-RIPSTOP_CUDA_ROW(adamw)
-#undef RIPSTOP_CUDA_ROW
+RIPSTOP_CUDA_KERNEL(gradient_scale)
+RIPSTOP_CUDA_KERNEL(adamw)
+#undef RIPSTOP_CUDA_KERNEL
 
 /// `attention` and `attention_backward` by kernels without tensor cores: for float32, for head sizes that
 /// cuDNN refuses, and to compare with. Head sizes up to kPlainHeadSize, else Error(kResources). `longest` of

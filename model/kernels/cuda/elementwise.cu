@@ -4,7 +4,7 @@
 #include "model/kernels/cuda/launch.h"
 #include "model/kernels/cuda/reduce.cuh"
 #include "model/kernels/cuda/vector.cuh"
-#include "model/kernels/cuda_workspace.h"
+#include "model/kernels/cuda_workspace_sizes.h"
 
 namespace ripstop::cuda {
 namespace {

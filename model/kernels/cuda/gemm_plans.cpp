@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "model/device/cuda_device.h"
-#include "model/kernels/cuda_workspace.h"
+#include "model/kernels/cuda_workspace_sizes.h"
 
 namespace ripstop::cuda {
 namespace {

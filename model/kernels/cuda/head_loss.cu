@@ -1,5 +1,7 @@
-// Cross-entropy over a vocabulary that may be cut into slices. A block a row; the statistics are found in one
-// pass, with a running maximum in every thread.
+// Cross-entropy over a vocabulary that may be cut into slices, with x the logits of a row and t its target:
+// loss = m + log(sum_j e^(x_j - m)) - x_t with m = max_j x_j; dx_j = e^(x_j - m) / sum - [j = t].
+// One block per row. The statistics (m and the sum) take one pass over memory: each thread keeps a running
+// maximum and rescales its sum whenever the maximum grows.
 #include "model/kernels/cuda/cuda_kernels.h"
 #include "model/kernels/cuda/launch.h"
 #include "model/kernels/cuda/reduce.cuh"
@@ -11,15 +13,41 @@ namespace {
 constexpr int kThreads = 512;
 constexpr int kWide = 4;
 
+/// Joins the values of the 32 lanes, in all of them. T::from_lane(step) is the value of the lane whose number
+/// differs from this one's in the bits of `step`.
+template <class T, class Join>
+__device__ T join_warp(T own, Join join) {
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) own = join(own, own.from_lane(step));
+  return own;
+}
+
+/// Joins one value of each thread of the block, in a fixed order. Warp 0 has the result; the other warps do not.
+/// Call it once in a kernel: a second call would need a barrier before it writes to the same shared memory.
+template <class T, class Join>
+__device__ T join_block(T own, T none, Join join) {
+  __shared__ T of_warp[32];
+  own = join_warp(own, join);
+  if (lane_number() == 0) of_warp[warp_number()] = own;
+  __syncthreads();
+  if (warp_number() > 0) return own;
+  own = lane_number() < static_cast<int>(blockDim.x / 32) ? of_warp[lane_number()] : none;
+  return join_warp(own, join);
+}
+
 /// The largest of some logits, and the sum of e^(logit - largest).
 struct Statistics {
   float maximum, sum;
+
+  __device__ Statistics from_lane(int step) const {
+    return {__shfl_xor_sync(kAllLanes, maximum, step), __shfl_xor_sync(kAllLanes, sum, step)};
+  }
 };
 __device__ constexpr Statistics of_nothing() {
   return {-kInfinity, 0};
 }
 
-/// e^(from - to), and 1 where both are the same infinity.
+/// e^(from - to), and 1 if both are the same infinity, whose difference would be NaN.
 __device__ float rescaled(float from, float to) {
   return from == to ? 1.0F : expf(from - to);
 }
@@ -41,18 +69,7 @@ __device__ void add_logits(const Floats<kWidth>& x, Statistics& s) {
   s.maximum = most, s.sum = sum;
 }
 
-__device__ Statistics combine_warp(Statistics s) {
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2) {
-    Statistics other;
-    other.maximum = __shfl_xor_sync(kAllLanes, s.maximum, step);
-    other.sum = __shfl_xor_sync(kAllLanes, s.sum, step);
-    s = combine(s, other);
-  }
-  return s;
-}
-
-/// Elements [0, count) of a row, `kWidth` at a time and the last ones alone: calls visit(index, elements).
+/// Calls visit(index, elements) for elements [0, count) of a row: `kWidth` at a time, the last ones one by one.
 template <int kWidth, class Visit>
 __device__ void each_part(const float* row, int64_t count, Visit visit) {
   for (int64_t i = threadIdx.x * kWidth; i < count; i += blockDim.x * kWidth) {
@@ -68,17 +85,11 @@ template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
     find_statistics(const float* logits, int64_t columns, const int32_t* target, VocabularySlice slice,
                     float* statistics) {
-  __shared__ Statistics of_warp[32];
   const float* row = logits + blockIdx.x * columns;
   Statistics own = of_nothing();
   each_part<kWidth>(row, slice.valid, [&](int64_t, const auto& x) { add_logits(x, own); });
-  own = combine_warp(own);
-  if (lane_number() == 0) of_warp[warp_number()] = own;
-  __syncthreads();
-  if (warp_number() > 0) return;
-  own = lane_number() < static_cast<int>(blockDim.x / 32) ? of_warp[lane_number()] : of_nothing();
-  own = combine_warp(own);
-  if (lane_number() > 0) return;
+  own = join_block(own, of_nothing(), [](const Statistics& a, const Statistics& b) { return combine(a, b); });
+  if (threadIdx.x > 0) return;
   const int64_t at = target[blockIdx.x] - slice.first;
   float* to = statistics + 3 * static_cast<int64_t>(blockIdx.x);
   to[0] = own.maximum;
@@ -112,6 +123,8 @@ __device__ void store_gradient(const Loss<T>& x, const Statistics& whole, int64_
 template <int kWidth, class T>
 __global__ void __launch_bounds__(kThreads) find_loss(Loss<T> x) {
   const int64_t n = blockIdx.x;
+  // Every thread combines the slices itself: a few numbers, in the same order and so with the same bits, and
+  // no barrier.
   Statistics whole = of_nothing();
   float target_logit = 0;
   for (int64_t s = 0; s < x.slices; ++s) {
@@ -130,45 +143,32 @@ __global__ void __launch_bounds__(kThreads) find_loss(Loss<T> x) {
 struct Best {
   float value;
   int column;  ///< the lowest of equals
+
+  __device__ Best from_lane(int step) const {
+    return {__shfl_xor_sync(kAllLanes, value, step), __shfl_xor_sync(kAllLanes, column, step)};
+  }
 };
 constexpr int kNoColumn = 0x7fffffff;
 
-/// A value that is no number is never better.
+/// The larger value; the lower column of equal values. NaN is never better.
 __device__ Best better(const Best& a, const Best& b) {
   if (a.value == b.value) return a.column < b.column ? a : b;
   return b.value > a.value ? b : a;
 }
 
-__device__ Best best_of_warp(Best b) {
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2) {
-    Best other;
-    other.value = __shfl_xor_sync(kAllLanes, b.value, step);
-    other.column = __shfl_xor_sync(kAllLanes, b.column, step);
-    b = better(b, other);
-  }
-  return b;
-}
-
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
     find_best(const float* logits, int64_t columns, VocabularySlice slice, float* value, int32_t* id) {
-  __shared__ Best of_warp[32];
   const float* row = logits + blockIdx.x * columns;
-  Best own{-kInfinity, kNoColumn};
+  constexpr Best kNone{-kInfinity, kNoColumn};
+  Best own = kNone;
   each_part<kWidth>(row, slice.valid, [&](int64_t i, const auto& x) {
     constexpr int kCount = sizeof(x) / sizeof(float);
 #pragma unroll
     for (int c = 0; c < kCount; ++c) own = better(own, {x.at[c], static_cast<int>(i) + c});
   });
-  own = best_of_warp(own);
-  if (lane_number() == 0) of_warp[warp_number()] = own;
-  __syncthreads();
-  if (warp_number() > 0) return;
-  own = lane_number() < static_cast<int>(blockDim.x / 32) ? of_warp[lane_number()]
-                                                          : Best{-kInfinity, kNoColumn};
-  own = best_of_warp(own);
-  if (lane_number() > 0) return;
+  own = join_block(own, kNone, [](const Best& a, const Best& b) { return better(a, b); });
+  if (threadIdx.x > 0) return;
   value[blockIdx.x] = own.value;
   id[blockIdx.x] = static_cast<int32_t>(slice.first + (own.column == kNoColumn ? 0 : own.column));
 }
@@ -199,7 +199,8 @@ void cross_entropy(const KernelCall& call, const Tensor& logits, const Tensor& t
                     all.shape[0],
                     3 * all.shape[1],
                     slice};
-    // Rows of dlogits begin on multiples of 8 bytes where those of logits do on 16.
+    // A thread stores kWide elements: 8 bytes in bfloat16, 16 in float32. float32 dlogits may share memory with
+    // logits, whose rows are checked for 16.
     with_width<kWide>(aligned(16, columns, {&logits}) && aligned(8, columns, {&dlogits}), [&](auto width) {
       launch(call, "cross_entropy", find_loss<width.value, T>, {logits.rows()},
              row_threads(columns, 4 * width.value, kThreads), x);

@@ -1,7 +1,6 @@
 // What ragged attention plans need around them: where the documents of a batch lie, and their gradients laid
 // side by side.
 #pragma once
-#include "model/kernels/cuda_attention.h"
 #include "model/ops/kernel_table.h"
 
 namespace ripstop::cuda {

@@ -1,9 +1,9 @@
-// Scratch of the CUDA kernels. Formulas only, so that a login node can plan for a GPU that it has not got.
-#include "model/kernels/cuda_workspace.h"
+// The workspaces of the CUDA kernels. Only formulas: a login node can plan for a GPU that it does not have.
+#include "model/kernels/cuda_workspace_sizes.h"
 
 #include <algorithm>
 
-#include "model/kernels/cuda_attention.h"
+#include "model/kernels/cuda_attention_workspace.h"
 #include "model/ops/kernel_table.h"
 
 namespace ripstop {
@@ -18,19 +18,19 @@ int64_t linear_accumulating(const Tensor&, const Tensor&, const Tensor&, Accumul
   return kGemmWorkspaceBytes;
 }
 
-// One row of float32 a block, added in order.
+// One float32 row of dweight per block; a second kernel adds the rows in order.
 int64_t add_rmsnorm_backward(int64_t rows, int64_t columns) {
   return 4 * columns * std::min(rows, cuda::kNormBlocks);
 }
 
 int64_t attention(int64_t rows, const Heads&, DType dtype) {
-  return dtype == DType::kBFloat16 ? cuda::attention_scratch(rows).bytes : 0;
+  return dtype == DType::kBFloat16 ? cuda::attention_workspace(rows).bytes : 0;
 }
-// In bfloat16 more than plain_attention_backward needs, to which a head size goes that cuDNN refuses.
+// In bfloat16 also enough for plain_attention_backward, the fallback for head sizes that cuDNN refuses.
 int64_t attention_backward(int64_t rows, int64_t longest, const Heads& heads, DType dtype,
                            bool deterministic) {
   return dtype == DType::kBFloat16
-             ? cuda::attention_backward_scratch(rows, longest, heads, deterministic).bytes
+             ? cuda::attention_backward_workspace(rows, longest, heads, deterministic).bytes
              : 4 * rows * heads.query;
 }
 

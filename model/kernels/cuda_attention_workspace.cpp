@@ -1,0 +1,68 @@
+#include "model/kernels/cuda_attention_workspace.h"
+
+#include "model/core/rounding.h"
+#include "model/kernels/cuda_attention_schedule.h"
+
+namespace ripstop::cuda {
+namespace {
+
+// cuDNN asks for 256 bytes per document and a little more in forward, and for up to 230 KB in
+// backward.
+constexpr int64_t kForwardPlanBytes = 256 * kMostDocuments + 768;
+constexpr int64_t kBackwardPlanBytes = 2 * kForwardPlanBytes;
+
+/// Assigns offsets one after another.
+class Layout {
+ public:
+  int64_t take(int64_t bytes) {
+    constexpr int64_t kAlignment = 256;
+    const int64_t offset = end_;
+    end_ += round_up(bytes, kAlignment);
+    return offset;
+  }
+  int64_t end() const { return end_; }
+
+ private:
+  int64_t end_ = 0;
+};
+
+}  // namespace
+
+AttentionWorkspace attention_workspace(int64_t rows) {
+  Layout layout;
+  AttentionWorkspace workspace;
+  for (int64_t* offsets :
+       {&workspace.offset_row, &workspace.offset_query, &workspace.offset_key_value, &workspace.offset_heads})
+    *offsets = layout.take(8 * (rows + 1));
+  workspace.length = layout.take(4 * rows);
+  workspace.plan = layout.take(kForwardPlanBytes);
+  workspace.bytes = layout.end();
+  return workspace;
+}
+
+AttentionWorkspace attention_backward_workspace(int64_t rows, int64_t longest, const Heads& heads,
+                                                bool deterministic) {
+  const int64_t query = heads.query * heads.size, key_value = heads.key_value * heads.size;
+  const int64_t padded = attention_rows(rows, longest);
+  Layout layout;
+  AttentionWorkspace workspace = attention_workspace(rows);
+  layout.take(workspace.plan);
+  workspace.dquery = layout.take(2 * rows * query);
+  workspace.dkey = layout.take(2 * rows * key_value);
+  workspace.dvalue = layout.take(2 * rows * key_value);
+  workspace.dquery_sum = layout.take(4 * padded * query);
+  workspace.row_sum = layout.take(4 * padded * heads.query);
+  // With grouped heads: dK and dV are stored as bfloat16, but NVIDIA's front end reserves four bytes an
+  // element. Without: a plan for Ampere wants one more float32 for each element of dQ, which is two bytes in
+  // each half.
+  const int64_t grouped = (heads.query == heads.key_value ? 2 : 4) * padded * query;
+  workspace.dkey_grouped = layout.take(grouped);
+  workspace.dvalue_grouped = layout.take(grouped);
+  workspace.plan = layout.take(kBackwardPlanBytes);
+  // Sums::kFromScores writes the gradient of all scores in bfloat16, S columns for each row.
+  if (deterministic) layout.take(2 * heads.query * padded * padded_length(longest));
+  workspace.bytes = layout.end();
+  return workspace;
+}
+
+}  // namespace ripstop::cuda
