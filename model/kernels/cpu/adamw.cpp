@@ -1,5 +1,9 @@
-// g = gradient * scale; p *= 1 - lr decay; m += (1 - b1) (g - m); v = b2 v + (1 - b2) g^2;
-// p -= lr / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + epsilon). Split over blocks of elements.
+// AdamW, with t the step and b1, b2 the decay rates of the moments m and v:
+//   g = gradient * scale
+//   p *= 1 - lr decay
+//   m += (1 - b1) (g - m),  v = b2 v + (1 - b2) g^2
+//   p -= lr / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + epsilon)
+// Parallel over blocks of elements.
 #include <cmath>
 
 #include "model/kernels/cpu/cpu_kernels.h"
@@ -8,9 +12,10 @@
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 namespace {
 
+// Elements of one task: 32 KiB of each array.
 constexpr int64_t kBlock = 8192;
 
-/// An AdamWStep as the inner loop wants it.
+/// The constants of the inner loop: computed in float64, then rounded once.
 struct Factors {
   float keep, one_minus_beta1, beta2, one_minus_beta2, step_size, inverse_root, epsilon;
 
@@ -56,6 +61,8 @@ void gradient_scale(const KernelCall&, const Tensor& global, double max_norm, co
 void adamw(const KernelCall&, const AdamWStep& step, const Tensor& scale, const Tensor& gradient,
            const Tensor& master, const Tensor& first, const Tensor& second, const Tensor& copy) {
   const Factors factors(step);
+  // From gradient_scale: {factor, 1}, or {0, 0} to skip the update. The copy is written in both cases, so
+  // that it always equals the weights.
   const float* factor_and_go = elements<float>(scale);
   const bool go = factor_and_go[1] != 0;
   float* weight = elements<float>(master);

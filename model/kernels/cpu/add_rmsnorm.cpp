@@ -1,5 +1,7 @@
-// s = residual + branch; r = 1 / sqrt(mean(s^2) + epsilon); y = s r w.
-// Backward: ds = r (dy w) - s r^3 / C * sum(dy w s); dw = sum over rows of dy s r.
+// Residual addition and RMSNorm. r is the inverse root mean square, C the number of columns.
+//   forward    s = residual + branch,  r = 1 / sqrt(mean(s^2) + epsilon),  y = s r w
+//   backward   ds = r (dy w) - s r^3 / C * sum(dy w s),  dw = sum over rows of dy s r
+// Forward is parallel over rows, backward over blocks of rows.
 #include <cmath>
 
 #include "model/kernels/cpu/cpu_kernels.h"
@@ -8,7 +10,8 @@
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 namespace {
 
-/// Rows are cut into at most so many blocks, each with a partial dw: the sum's order depends on N alone.
+/// Backward cuts the rows into at most so many blocks, each with a partial dw. The cut depends on N alone,
+/// and so does the order of the sum: the same bits for any number of threads.
 constexpr int64_t kMaxBlocks = 64;
 constexpr int64_t kMinBlockRows = 16;
 
@@ -17,7 +20,8 @@ int64_t block_rows(int64_t rows) {
   return even < kMinBlockRows ? kMinBlockRows : even;
 }
 
-/// Writes s = residual + branch and gives the sum of its squares, as stored.
+/// Writes s = residual + branch and returns the sum of the squares of s as stored: backward reads the rounded
+/// s, too.
 template <class T>
 float add_row(const T* residual, const T* branch, int64_t columns, T* sum) {
   Vector squares{};
@@ -40,7 +44,7 @@ void norm_row(const T* sum, const T* weight, float inverse, int64_t columns, T* 
   });
 }
 
-/// Adds the row's part of dw to `dweight`, and the gradient of s to `dresidual`.
+/// Adds the row's share of dw to `dweight`, and the gradient of s to `dresidual`.
 template <class T>
 void backward_row(const T* dnormed, const T* sum, const T* weight, float inverse, int64_t columns,
                   T* dresidual, float* dweight) {

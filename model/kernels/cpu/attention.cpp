@@ -1,6 +1,8 @@
-// Causal attention within documents: o_i = sum_j p_ij v_j, p_ij = e^(q_i.k_j / sqrt(D) - l_i), l_i the log of
-// the sum of the exponentials. Tiles of 64 keys pass by 64 queries, which keep a running maximum and sum.
-// Split over (64 queries of a document, query head).
+// Causal attention within documents, with l_i the log of the sum of the exponentials:
+//   p_ij = e^(q_i . k_j / sqrt(D) - l_i) for the keys j <= i of the same document,  o_i = sum_j p_ij v_j
+// A task takes 64 queries and loops over tiles of 64 keys. It keeps a running maximum and sum for each query
+// and rescales the output when the maximum grows (FlashAttention's softmax). Parallel over (64 queries of a
+// document, query head).
 #include <cmath>
 
 #include "model/kernels/cpu/attention_tiles.h"
@@ -8,7 +10,7 @@
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 namespace {
 
-/// Floats of one thread's scratch: queries, output, keys or values, and scores.
+/// Floats of one thread's scratch: queries, output, keys or values, scores, maxima and sums.
 constexpr int64_t thread_floats(int64_t size) {
   return 3 * kTile * padded_size(size) + kTile * kTile + 2 * kTile;
 }
@@ -27,8 +29,8 @@ struct Scratch {
   }
 };
 
-/// Turns scores into weights e^(score - maximum), with the running maximum and sum, and scales what the
-/// output has so far accordingly.
+/// Replaces the scores by weights e^(score - maximum), updates the running maximum and sum, and rescales the
+/// output of the earlier tiles to the new maximum.
 void soften(const Scratch& s, int64_t key_count, int64_t query_columns, int64_t size, bool diagonal) {
   for (int64_t q = 0; q < query_columns; q += kLanes) {
     const VisibleKeys visible = visible_keys(q, key_count, diagonal);
@@ -66,6 +68,7 @@ void attend(const Operands<T>& x, const AttentionTask& task, int64_t head, const
   const int64_t columns = (queries + kLanes - 1) / kLanes * kLanes;
   const int64_t key_head = x.heads.query + head / (x.heads.query / x.heads.key_value);
   const float scale = 1.0F / __builtin_sqrtf(static_cast<float>(size));
+  // The scale goes into the queries: once per query instead of once per score. s.keys is free until the loop.
   take_rows(x.qkv + task.first * row + head * size, row, queries, size, scale, s.keys);
   transpose(s.keys, kTile, padded_size(size), s.queries);
   for (int64_t i = 0; i < padded_size(size) * kTile; ++i) s.output[i] = 0;
@@ -76,6 +79,7 @@ void attend(const Operands<T>& x, const AttentionTask& task, int64_t head, const
     const T* key = x.qkv + first * row + key_head * size;
     score(view_rows(key, row, keys, size, s.keys), s.queries, keys, columns, size, diagonal, s.scores);
     soften(s, keys, columns, size, diagonal);
+    // s.keys now takes the values: the scores no longer need the keys.
     const T* value = key + x.heads.key_value * size;
     add_weighted(view_rows(value, row, keys, size, s.keys), s.scores, keys, columns, size, diagonal,
                  s.output);
@@ -92,7 +96,8 @@ void attend(const Operands<T>& x, const AttentionTask& task, int64_t head, const
            x.heads.query * size);
 }
 
-/// One task for every 64 rows of a document, those with most keys first.
+/// One task for every 64 rows of a document. Those with most keys come first: with dynamic scheduling, long
+/// tasks at the end would leave threads idle.
 int64_t list_tasks(const Documents& documents, AttentionTask* tasks) {
   const int32_t* offset = elements<int32_t>(documents.offset);
   int64_t count = 0;

@@ -1,8 +1,10 @@
-// With p as in attention.cpp and delta_i = do_i . o_i:
-// ds_ij = p_ij (do_i . v_j - delta_i), dq_i = sum_j ds_ij k_j / sqrt(D), dk_j = sum_i ds_ij q_i / sqrt(D),
-// dv_j = sum_i p_ij do_i.
-// Split over (document, key-value head) where that keeps all threads busy; otherwise the dq of 64 queries and
-// the dk, dv of 256 keys are tasks of their own, which recompute p twice. No sum crosses a task.
+// The gradient of attention, with p as in attention.cpp. i counts queries, also of all heads of a group:
+//   delta_i = do_i . o_i
+//   ds_ij = p_ij (do_i . v_j - delta_i)
+//   dq_i = sum_j ds_ij k_j / sqrt(D),  dk_j = sum_i ds_ij q_i / sqrt(D),  dv_j = sum_i p_ij do_i
+// Parallel over (document, key-value head) if that keeps all threads busy. Else a document is cut: tasks for
+// the dq of 64 queries and tasks for the dk, dv of 256 keys, which compute p twice. No sum crosses a task, so
+// the bits do not depend on the number of threads.
 #include "model/kernels/cpu/attention_tiles.h"
 
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
@@ -10,17 +12,17 @@ namespace {
 
 enum TaskKind : int32_t { kWholeDocument, kQueryGradient, kKeyGradient };
 
-/// Documents above this are always cut: it bounds a thread's scratch.
+/// Longer documents are always cut, which bounds the scratch of a thread.
 constexpr int64_t kMaxWhole = 2048;
 constexpr int64_t kKeysOfTask = 256;
 static_assert(kKeysOfTask % kTile == 0 && kKeysOfTask <= kMaxWhole);
 
-/// Keys whose dk and dv one task holds.
+/// Keys whose dk and dv one task accumulates.
 constexpr int64_t held_keys(int64_t rows) {
   const int64_t whole = (rows + kTile - 1) / kTile * kTile;
   return whole < kMaxWhole ? whole : kMaxWhole;
 }
-/// Floats of one thread's scratch: seven tiles of rows, two of scores, dk and dv.
+/// Floats of one thread's scratch: seven tiles of rows, two of scores, dk and dv, and l and delta of a tile.
 constexpr int64_t thread_floats(int64_t rows, int64_t size) {
   return (7 * kTile + 2 * held_keys(rows)) * padded_size(size) + 2 * kTile * kTile + 2 * kTile;
 }
@@ -32,9 +34,9 @@ struct Scratch {
   Scratch(void* workspace, int64_t rows, int64_t size) {
     float* next = static_cast<float*>(workspace) + omp_get_thread_num() * thread_floats(rows, size);
     const auto take = [&](int64_t count) {
-      float* part = next;
+      float* taken = next;
       next += count;
-      return part;
+      return taken;
     };
     const int64_t tile = kTile * padded_size(size);
     for (float** t : {&queries, &queries_t, &douts, &douts_t, &dqueries_t, &keys, &values}) *t = take(tile);
@@ -72,7 +74,7 @@ Extent extent_of(const AttentionTask& t) {
   return {begin, end, begin, end, begin, end, true, true};
 }
 
-/// Brings the rows of a tile of queries into scratch: q and do both ways round, l and delta.
+/// Loads a tile of queries into scratch: q and do, both also transposed, and l and delta.
 template <class T>
 void take_queries(const Operands<T>& x, int64_t first, int64_t count, int64_t head, const Scratch& s) {
   const int64_t size = x.heads.size, width = padded_size(size), out_row = x.heads.query * size;
@@ -92,7 +94,8 @@ void take_queries(const Operands<T>& x, int64_t first, int64_t count, int64_t he
   }
 }
 
-/// weights = e^(scores - l) and dscores = weights * (dscores - delta); zero where a query does not see a key.
+/// weights = e^(scores - l) and dscores = weights * (dscores - delta); zero if the query does not see the
+/// key.
 void differentiate(const Scratch& s, int64_t key_count, int64_t query_columns, bool diagonal) {
   for (int64_t q = 0; q < query_columns; q += kLanes) {
     const VisibleKeys visible = visible_keys(q, key_count, diagonal);
@@ -160,13 +163,13 @@ void run_task(const Operands<T>& x, const AttentionTask& task, int64_t key_value
   if (e.key_gradient) put_key_gradients(x, e, key_value_head, s);
 }
 
-/// Work of a document, in tiles.
+/// The work of a document: the tiles on and below the diagonal.
 int64_t tiles(int64_t length) {
   const int64_t n = (length + kTile - 1) / kTile;
   return n * (n + 1) / 2;
 }
 
-/// Fills `tasks` (at most one a row) and gives their number.
+/// Fills `tasks` and returns their number, which is at most the number of rows.
 int64_t list_tasks(const Documents& documents, int64_t key_value_heads, AttentionTask* tasks) {
   const int32_t* offset = elements<int32_t>(documents.offset);
   const int64_t threads = omp_get_max_threads();
@@ -175,12 +178,14 @@ int64_t list_tasks(const Documents& documents, int64_t key_value_heads, Attentio
   for (int64_t d = 0; d < documents.count; ++d) {
     const int32_t begin = offset[d], end = offset[d + 1];
     const int64_t length = end - begin;
+    // A document that is at most half of a thread's share cannot keep the other threads waiting for long.
     const bool busy = threads == 1 || 2 * tiles(length) * threads <= total;
     const bool whole = length <= kTile || (length <= kMaxWhole && busy);
     if (whole) {
       if (length > 0) tasks[count++] = {begin, end, begin, kWholeDocument};
       continue;
     }
+    // The larger tasks first, since threads take tasks in this order.
     for (int32_t first = begin; first < end; first += static_cast<int32_t>(kKeysOfTask))
       tasks[count++] = {begin, end, first, kKeyGradient};
     for (int32_t first = begin; first < end; first += static_cast<int32_t>(kTile))

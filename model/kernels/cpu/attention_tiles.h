@@ -1,8 +1,8 @@
-// What both directions of attention are made of: documents cut into tasks, tiles of 64 rows of heads brought
-// into scratch, and one small matrix product.
+// Shared by forward and backward of attention: tasks, tiles of 64 rows of heads in scratch, and one small
+// matrix product.
 //
-// A tile of scores has keys as rows and queries as columns, so that a vector holds as many queries and the
-// softmax needs no sums across lanes.
+// A tile of scores has keys as rows and queries as columns. So each lane of a vector belongs to another
+// query, and the softmax needs no sums across lanes.
 #pragma once
 #include "model/kernels/cpu/cpu_kernels.h"
 #include "model/kernels/cpu/vector.h"
@@ -12,7 +12,7 @@ namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 inline constexpr int64_t kTile = 64;  ///< queries, and keys, of a tile
 static_assert(kTile % kLanes == 0);
 
-/// The head size rounded up to whole vectors of any instruction set.
+/// The head size rounded up to 16: whole vectors of every instruction set, so workspaces do not depend on it.
 constexpr int64_t padded_size(int64_t size) {
   return (size + 15) / 16 * 16;
 }
@@ -31,6 +31,8 @@ struct Rows {
   int64_t stride;
 };
 
+// The sums of a block stay in registers: 24 of 32 with AVX-512, 12 of 16 with AVX, 8 of 16 with SSE. The
+// others are for the operands.
 #if defined(__AVX512F__)
 inline constexpr int kBlockRows = 8, kBlockVectors = 3;
 #elif defined(__AVX__) || defined(__aarch64__)
@@ -39,7 +41,8 @@ inline constexpr int kBlockRows = 6, kBlockVectors = 2;
 inline constexpr int kBlockRows = 4, kBlockVectors = 2;
 #endif
 
-/// The pragmas make the compiler keep the sums in registers.
+/// c (+)= a b for a block of kRows rows and kVectors vectors. Without the unroll pragmas the compiler would
+/// keep `sum` in memory.
 template <int kRows, int kVectors>
 inline void multiply_block(Left a, Rows<const float> b, Rows<float> c, int64_t depth, Accumulate accumulate) {
   Vector sum[kRows][kVectors];
@@ -80,7 +83,8 @@ inline void multiply_columns(Left a, Rows<const float> b, Rows<float> c, int64_t
                                 {c.data + r * c.stride, c.stride}, depth, accumulate);
 }
 
-/// `columns` is a multiple of kLanes. Taken by blocks of three vectors, but by two where one would be left.
+/// c [rows, columns] (+)= a [rows, depth] b [depth, columns]; `columns` is a multiple of kLanes. Takes three
+/// vectors of columns at a time; the last four as two and two, since a single one uses the registers badly.
 inline void multiply(Left a, Rows<const float> b, Rows<float> c, int64_t rows, int64_t depth, int64_t columns,
                      Accumulate accumulate) {
   int64_t left = columns / kLanes;
@@ -97,7 +101,7 @@ inline void multiply(Left a, Rows<const float> b, Rows<float> c, int64_t rows, i
 
 // ---- rows of heads to tiles and back
 
-/// tile [kTile, padded_size] = `count` rows of a head, `stride` elements apart, times scale; zeros elsewhere.
+/// tile [kTile, padded_size] = `count` rows of a head, `stride` elements apart, times scale. The rest is 0.
 template <class T>
 inline void take_rows(const T* from, int64_t stride, int64_t count, int64_t size, float scale, float* tile) {
   const int64_t width = padded_size(size);
@@ -113,7 +117,7 @@ inline void take_rows(const T* from, int64_t stride, int64_t count, int64_t size
   }
 }
 
-/// Rows of keys or values where they are, or, of bfloat16, converted in `tile`.
+/// Rows of keys or values as float32: float32 rows in place, bfloat16 rows converted into `tile`.
 inline Rows<const float> view_rows(const float* from, int64_t stride, int64_t, int64_t, float*) {
   return {from, stride};
 }
@@ -126,7 +130,8 @@ inline Rows<const float> view_rows(const BFloat16* from, int64_t stride, int64_t
   return {tile, padded_size(size)};
 }
 
-/// Exchanges, in pairs of vectors, the blocks of kStep lanes that lie off the diagonal.
+/// One step of a transpose: for each pair of rows kStep apart, exchanges the upper blocks of kStep lanes of
+/// the first with the lower blocks of the second.
 template <int kStep>
 [[gnu::always_inline]] inline void exchange_blocks(Vector (&row)[kLanes]) {
   constexpr Bits kUpper = kLaneNumbers & static_cast<uint32_t>(kStep);
@@ -169,12 +174,14 @@ inline void put_rows(const float* tile, int64_t count, int64_t size, float scale
 
 // ---- scores
 
-/// First column that sees the keys from `key` on, in whole vectors; both counted from the tile's beginning.
+/// The first column of queries that may see `key` on the diagonal, rounded down to whole vectors. Both count
+/// from the beginning of the tile.
 inline int64_t first_visible(int64_t key) {
   return key / kLanes * kLanes;
 }
 
-/// scores [kTile keys, kTile queries] = keys * queries^T; on the diagonal only what is visible.
+/// scores [kTile keys, kTile queries] = keys * queries^T. On the diagonal, only (about) the visible ones: the
+/// causal mask makes half of the work there unnecessary.
 inline void score(Rows<const float> keys, const float* queries, int64_t key_count, int64_t query_columns,
                   int64_t size, bool diagonal, float* scores) {
   const int64_t step = diagonal ? kLanes : kTile;
@@ -186,7 +193,8 @@ inline void score(Rows<const float> keys, const float* queries, int64_t key_coun
   }
 }
 
-/// Keys of a tile that some query of the vector at `column` sees, and how many all of them see.
+/// For the vector of queries at `column`: how many keys at least one of them sees, and how many all of them
+/// see.
 struct VisibleKeys {
   int64_t some, all;
 };
@@ -195,7 +203,8 @@ inline VisibleKeys visible_keys(int64_t column, int64_t key_count, bool diagonal
   const int64_t some = column + kLanes;
   return {key_count < some ? key_count : some, key_count < column ? key_count : column};
 }
-/// x in lanes whose query sees the key `key_after` places after the vector's first query.
+/// x in the lanes whose query sees a key, else `otherwise`. The key is `key_after` rows after the first query
+/// of the vector.
 [[gnu::always_inline]] inline Vector only_visible(Vector x, int64_t key_after, float otherwise) {
   return kLaneNumbers < static_cast<uint32_t>(key_after) ? broadcast(otherwise) : x;
 }
@@ -226,7 +235,7 @@ inline void add_transposed(const float* weights, const float* rows, int64_t key_
 
 // ---- tasks
 
-/// A part of a document: rows [begin, end) of the batch, of which the task's own begin at `first`.
+/// Work on some rows of the document [begin, end): the rows from `first` on. `kind` is for backward.
 struct AttentionTask {
   int32_t begin, end, first, kind;
 };

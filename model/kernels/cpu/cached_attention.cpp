@@ -1,5 +1,5 @@
-// Attention of single rows to cached keys and values, by the running softmax of attention.cpp, one position
-// at a time. Split over (row, key-value head).
+// Attention of single rows to cached keys and values, with the running softmax of attention.cpp. Bound by
+// memory: it reads every cached key and value once. Parallel over (row, key-value head).
 #include <cstring>
 
 #include "model/kernels/cpu/cpu_kernels.h"
@@ -8,17 +8,18 @@
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 namespace {
 
-constexpr int64_t kPositions = 64;  ///< scores held at a time
+constexpr int64_t kPositions = 64;  ///< positions between two updates of the running maximum
 
 int64_t padded(int64_t size) {
   return (size + 15) / 16 * 16;
 }
-/// Per thread: the query, the output so far, the scores.
+/// The scratch of a thread: the query, the output so far and the scores.
 int64_t thread_floats(const Heads& heads) {
   return 2 * padded(heads.size) + kPositions;
 }
 
-/// One query head over positions [0, count) of key and value, rows of which are `stride` elements apart.
+/// Attention of one query head to positions [0, count) of key and value, whose rows are `stride` elements
+/// apart.
 template <class T>
 void attend(const T* query, const T* key, const T* value, int64_t stride, int64_t count, int64_t size,
             float* scratch, T* out) {
@@ -74,6 +75,7 @@ void store_key_value(const KernelCall&, const Tensor& qkv, const Tensor& slot, c
   const int32_t* at_slot = elements<int32_t>(slot);
   const int32_t* at_position = elements<int32_t>(position);
   parallel_rows(qkv.rows(), heads.row(), [&](int64_t s) {
+    // Keys and values are the end of a row of q|k|v, and they are side by side in the cache, too: one copy.
     const char* from = elements<char>(qkv) + (s + 1) * row_bytes - cached_bytes;
     char* to = elements<char>(cache) + (at_slot[s] * positions + at_position[s]) * cached_bytes;
     std::memcpy(to, from, static_cast<size_t>(cached_bytes));

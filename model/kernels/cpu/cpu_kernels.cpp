@@ -1,5 +1,5 @@
-// Index of the CPU back end: every row and where it is. Compiled once per instruction set; processor.cpp
-// chooses.
+// Index of the CPU back end: the kernel of every operation. Compiled once per instruction set; processor.cpp
+// chooses one of the tables at start.
 #include "model/kernels/cpu/cpu_kernels.h"
 #include "model/kernels/cpu/linear.h"
 

@@ -1,4 +1,5 @@
-// The rows of the CPU back end that are compiled per instruction set, each with the type of its table row.
+// The CPU kernels that are compiled once per instruction set. Each has the type of its entry in the
+// KernelTable.
 #pragma once
 #include <type_traits>
 
@@ -43,7 +44,7 @@ RIPSTOP_CPU_KERNEL(gradient_scale)
 RIPSTOP_CPU_KERNEL(adamw)
 #undef RIPSTOP_CPU_KERNEL
 
-/// Their scratch. None depends on the instruction set, so that a plan made on another processor holds.
+/// Their workspaces. None depends on the instruction set, so a plan made on another processor is valid.
 #define RIPSTOP_CPU_WORKSPACE(kernel) std::remove_pointer_t<decltype(WorkspaceTable::kernel)> kernel##_bytes;
 RIPSTOP_CPU_WORKSPACE(add_rmsnorm_backward)
 RIPSTOP_CPU_WORKSPACE(attention)

@@ -1,5 +1,5 @@
-// Rows by index, sums, fills and conversions. Sums add fixed blocks in float64, then the blocks in order: the
-// same bits for any number of threads.
+// Rows by index, sums, fills and conversions. A sum adds up fixed blocks in float64, and then the blocks in
+// order: the same bits for any number of threads. Parallel over rows or blocks of elements.
 #include <cstring>
 
 #include "model/kernels/cpu/cpu_kernels.h"
@@ -8,8 +8,8 @@
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 namespace {
 
-constexpr int64_t kBlock = 16384;  ///< elements that one thread takes at a time
-constexpr int kPartialSums = 8;    ///< independent float64 sums, so that the additions overlap
+constexpr int64_t kBlock = 16384;  ///< elements of one task
+constexpr int kPartialSums = 8;    ///< independent float64 sums, whose additions overlap
 
 int64_t block_sums_bytes(int64_t count) {
   return (count + kBlock - 1) / kBlock * 8;
@@ -22,13 +22,13 @@ void add_terms(const KernelCall& call, const Tensor& x, const Tensor& total, Ter
   double* sums = static_cast<double*>(call.workspace);
   const int64_t count = x.count();
   parallel_blocks(count, kBlock, 1, [&](int64_t first, int64_t size) {
-    double part[kPartialSums] = {};
+    double partial[kPartialSums] = {};
     int64_t i = first;
     for (; i + kPartialSums <= first + size; i += kPartialSums)
-      for (int j = 0; j < kPartialSums; ++j) part[j] += term(static_cast<double>(from[i + j]));
-    for (; i < first + size; ++i) part[0] += term(static_cast<double>(from[i]));
+      for (int j = 0; j < kPartialSums; ++j) partial[j] += term(static_cast<double>(from[i + j]));
+    for (; i < first + size; ++i) partial[0] += term(static_cast<double>(from[i]));
     sums[first / kBlock] = 0;
-    for (const double p : part) sums[first / kBlock] += p;
+    for (const double p : partial) sums[first / kBlock] += p;
   });
   double sum = 0;
   for (int64_t b = 0; b * kBlock < count; ++b) sum += sums[b];

@@ -1,6 +1,7 @@
-// Rows of a table by token id, and the sum of gradient rows by token id. Forward is split over rows; backward
-// over columns and ranges of token_order, cut where the token changes, so that every element of the table is
-// added up by one thread, in row order.
+// Rows of a table by token id, and the sum of gradient rows by token id. Forward is parallel over rows.
+// Backward is parallel over strips of columns and parts of token_order, which are cut only between different
+// tokens. So one thread adds up each element of the table, in row order: no atomics, and the same bits every
+// time.
 #include <cstring>
 
 #include "model/kernels/cpu/cpu_kernels.h"
@@ -9,8 +10,8 @@
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 namespace {
 
-constexpr int64_t kColumns = 64;   ///< of one piece of backward work: whole cache lines
-constexpr int64_t kOrdered = 512;  ///< entries of token_order of one piece, before it is moved to a cut
+constexpr int64_t kColumns = 64;   ///< columns of a backward task: whole cache lines
+constexpr int64_t kOrdered = 512;  ///< entries of token_order of a task, before its ends move to a cut
 
 /// The first entry from `at` on whose token differs from the entry before it.
 int64_t next_cut(const int32_t* token, const int32_t* order, int64_t rows, int64_t at) {

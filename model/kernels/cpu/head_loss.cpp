@@ -1,4 +1,7 @@
-// Cross-entropy over a vocabulary that may be cut into slices. Split over rows.
+// Cross-entropy over a vocabulary that may be cut into slices, with x the logits of a row and t its target:
+//   m = max_j x_j,  sum = sum_j e^(x_j - m)
+//   loss = m + log(sum) - x_t,  dx_j = e^(x_j - m) / sum - [j = t]
+// Parallel over rows.
 #include <cmath>
 
 #include "model/kernels/cpu/cpu_kernels.h"
@@ -31,8 +34,8 @@ float row_sum(const float* x, int64_t count, float maximum) {
   return total;
 }
 
-/// Largest value and sum of e^(x - it), in one pass over memory: blocks that fit the first cache are read
-/// twice.
+/// The largest value and the sum of e^(x - largest). Reads memory once: each block of 8 KiB fits the
+/// first-level cache and is read twice there.
 void row_statistics(const float* x, int64_t count, float* maximum, float* sum) {
   constexpr int64_t kBlock = 2048;
   *maximum = kMinusInfinity;
@@ -40,6 +43,7 @@ void row_statistics(const float* x, int64_t count, float* maximum, float* sum) {
   for (int64_t first = 0; first < count; first += kBlock) {
     const int64_t size = count - first < kBlock ? count - first : kBlock;
     const float most = row_maximum(x + first, size);
+    // Rescale the sum of the earlier blocks to the new maximum.
     if (most > *maximum) {
       *sum *= exponential(broadcast(*maximum - most))[0];
       *maximum = most;
@@ -58,19 +62,20 @@ RowStatistics combine(const float* all, int64_t slices, int64_t stride) {
     row.maximum = all[s * stride] > row.maximum ? all[s * stride] : row.maximum;
   for (int64_t s = 0; s < slices; ++s) {
     const float* one = all + s * stride;
-    // A slice without valid columns has the sum 0.
+    // A slice without valid columns has sum 0 and maximum -infinity. Skip it: -infinity - -infinity is NaN.
     if (one[1] != 0) row.sum += one[1] * std::exp(one[0] - row.maximum);
     row.target += one[2];
   }
   return row;
 }
 
-/// dlogits = e^(x - maximum) / sum - [column is the target's]; `target` < 0 or >= valid: not in this slice.
+/// dlogits = e^(x - maximum) / sum - [column == target]. `target` < 0 or >= valid: it is in another slice.
 template <class T>
 void gradient_row(const float* x, const RowStatistics& row, int64_t target, int64_t valid, int64_t columns,
                   T* dlogits) {
   const float scale = 1.0F / row.sum;
   const bool here = target >= 0 && target < valid;
+  // Read before the loop: dlogits may be the memory of x.
   const float target_logit = here ? x[target] : 0.0F;
   each_vector(valid, [&](int64_t i, auto lanes) {
     store(dlogits + i, exponential(load(x + i, lanes) - row.maximum) * scale, lanes);

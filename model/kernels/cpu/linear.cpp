@@ -1,5 +1,5 @@
-// y = x w^T and its gradients on oneDNN's matmul. Tensors stay plain row-major: packed weights gain at most a
-// tenth and would have to be packed after every gather.
+// y = x w^T and its gradients with oneDNN's matmul. oneDNN splits the work over the OpenMP threads. Weights
+// stay row-major: oneDNN's packed layout is at most a tenth faster, and each gather would have to pack again.
 #include "model/kernels/cpu/linear.h"
 
 #include <omp.h>
@@ -16,7 +16,7 @@ namespace {
 
 using Tag = dnnl::memory::format_tag;
 
-/// c [m, n] (+)= a [m, k] * b [k, n]; a transposed operand lies in memory the other way round.
+/// c [m, n] (+)= a [m, k] * b [k, n]. A transposed operand is stored as [k, m] or [n, k].
 struct Product {
   int64_t m = 0, k = 0, n = 0;
   bool a_transposed = false, b_transposed = false, accumulate = false;
@@ -35,9 +35,9 @@ struct Primitive {
   dnnl::matmul run;
 };
 
-/// Primitives by product and number of threads, as their code depends on both. One per process, as a
-/// KernelCall carries no owner: it holds compiled code only, so that no result depends on what it holds.
-/// Locked; emptied when full.
+/// Compiled primitives by product and number of threads, since their code depends on both. One per process,
+/// because a KernelCall carries no owner. It holds only compiled code, so no result depends on its contents.
+/// Thread-safe; emptied when full.
 class PrimitiveCache {
  public:
   static PrimitiveCache& of_process() {
@@ -47,7 +47,7 @@ class PrimitiveCache {
 
   dnnl::engine& engine() { return engine_; }
 
-  /// A copy (cheap: it counts references), so that another thread may empty the cache.
+  /// Returns a copy (cheap: reference counted), since another thread may empty the cache at any time.
   Primitive get(const Product& product) {
     const std::lock_guard lock(mutex_);
     const std::pair key{product, omp_get_max_threads()};
@@ -65,6 +65,7 @@ class PrimitiveCache {
     const auto b = matrix(p.k, p.n, p.in, p.b_transposed);
     const auto c = matrix(p.m, p.n, p.out, false);
     dnnl::primitive_attr attributes;
+    // The workspace is ours: oneDNN would allocate it, outside of every plan.
     attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
     if (p.accumulate) {
       dnnl::post_ops sum;
@@ -98,6 +99,7 @@ int64_t scratch_bytes(const Product& p) {
 
 void multiply(const KernelCall& call, const Product& p, const Tensor& a, const Tensor& b, const Tensor& c) {
   if (p.m == 0 || p.n == 0) return;
+  // oneDNN refuses empty products. A sum of nothing is 0.
   if (p.k == 0) {
     if (!p.accumulate) std::memset(c.data, 0, static_cast<size_t>(c.bytes()));
     return;

@@ -1,4 +1,4 @@
-// The linear rows, on oneDNN, which picks its own instruction set.
+// The linear kernels, on oneDNN, which chooses its own instruction set.
 #pragma once
 #include <string>
 #include <type_traits>
@@ -15,7 +15,7 @@ std::remove_pointer_t<decltype(WorkspaceTable::linear)> linear_bytes;
 std::remove_pointer_t<decltype(WorkspaceTable::linear_backward_input)> linear_backward_input_bytes;
 std::remove_pointer_t<decltype(WorkspaceTable::linear_backward_weight)> linear_backward_weight_bytes;
 
-/// Version and instruction set of the library at run time, such as "oneDNN 2.6.3 isa 0x7e7".
+/// The version and the instruction set of oneDNN at run time, such as "oneDNN 2.6.3 isa 0x7e7".
 std::string library_instruction_set();
 
 }  // namespace ripstop::onednn

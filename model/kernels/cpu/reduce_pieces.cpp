@@ -1,5 +1,5 @@
-// The sum or maximum of what several ranks sent, in the order of the ranks. Threads are cut by fixed blocks,
-// so the bits do not depend on their number.
+// The sum or maximum of the pieces of several ranks, in the order of the ranks and rounded once at the end:
+// out = round(piece_0 + piece_1 + ...). Parallel over fixed blocks of elements, each with its own sums.
 #include <type_traits>
 
 #include "model/kernels/cpu/cpu_kernels.h"
@@ -7,7 +7,7 @@
 
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 namespace {
-// Small enough for the first-level cache beside the pieces that are added to it.
+// The sums of a block, at most 16 KiB, stay in the first-level cache while the pieces pass by.
 constexpr int64_t kBlock = 2048;
 
 template <class From, class Sum>
@@ -23,6 +23,7 @@ void join(const From* from, Sum* sum, int64_t count, Reduce reduce) {
   }
   for (int64_t i = 0; i < count; ++i) {
     const Sum value = static_cast<Sum>(from[i]);
+    // value != value is true for NaN only, which wins: a NaN on one rank must not get lost.
     sum[i] = value > sum[i] || value != value ? value : sum[i];
   }
 }

@@ -1,4 +1,4 @@
-// (a, b) of a pair turns into (a cos - b sin, b cos + a sin). Split over rows.
+// A pair (a, b) becomes (a cos - b sin, b cos + a sin). Parallel over rows.
 #include "model/kernels/cpu/cpu_kernels.h"
 #include "model/kernels/cpu/vector.h"
 
@@ -6,7 +6,7 @@ namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 namespace {
 
 constexpr Bits kPartner = kLaneNumbers ^ 1U, kEven = kLaneNumbers & ~1U, kOdd = kLaneNumbers | 1U;
-/// The sign bit of even lanes, where the sine is subtracted.
+/// The sign bit of the even lanes, in which the sine is subtracted.
 constexpr Bits kEvenSign = (kPartner & 1U) << 31;
 
 }  // namespace
@@ -24,6 +24,8 @@ void rope(const KernelCall&, const Tensor& qkv, const Tensor& position, const Te
         T* head = elements<T>(qkv) + n * row + h * size;
         each_vector(size, [&](int64_t i, auto lanes) {
           const Vector v = load(head + i, lanes), a = load(cosine_sine + i, lanes);
+          // Both lanes of a pair get the cosine (even lane of `a`) and the sine (odd lane), with its sign
+          // flipped by an exclusive or: no branch, no multiplication.
           const Bits sines = reinterpret_cast<Bits>(a) ^ turn_back;
           const Bits signed_sines = __builtin_shuffle(sines, kOdd) ^ kEvenSign;
           store(head + i,

@@ -1,11 +1,14 @@
-// out = g s(g) u with the sigmoid s(g) = 1 / (1 + e^-g). Backward, with d the gradient of out:
-// dg = d u s (1 + g (1 - s)), du = d g s. Split over rows.
+// SwiGLU of gate g and up u, with the sigmoid s = 1 / (1 + e^-g):
+//   forward    out = g s u
+//   backward   dg = d u s (1 + g (1 - s)),  du = d g s,  with d the gradient of out
+// Parallel over rows.
 #include "model/kernels/cpu/cpu_kernels.h"
 #include "model/kernels/cpu/vector.h"
 
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 namespace {
 
+// `exponential` must not get more than 88.3. At x = -88 the sigmoid is below the smallest normal float32.
 [[gnu::always_inline]] inline Vector sigmoid(Vector x) {
   return 1.0F / (1.0F + exponential(smaller(broadcast(88.0F), -x)));
 }

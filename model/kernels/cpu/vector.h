@@ -1,7 +1,8 @@
-// One processor vector of float32 and what the kernels do with it. Files that include this are compiled once
-// per instruction set, everything in a namespace of its own: RIPSTOP_INSTRUCTION_SET is set by
-// model/CMakeLists.txt. Such files must not leave inline functions of shared headers in the object file, as
-// the linker might pick them for processors without these instructions (instruction_sets_test.sh looks).
+// A processor vector of float32 and its operations. Files that include this are compiled once per instruction
+// set, each time in another namespace: model/CMakeLists.txt sets RIPSTOP_INSTRUCTION_SET. Such files must not
+// emit inline functions of shared headers into their object files: the linker keeps one copy of each, and
+// that copy might use instructions that the processor does not have (tests/model/instruction_sets_test.sh
+// checks).
 #pragma once
 #include <omp.h>
 
@@ -25,14 +26,16 @@ using Vector [[gnu::vector_size(4 * kLanes)]] = float;
 using Bits [[gnu::vector_size(4 * kLanes)]] = uint32_t;
 using Halves [[gnu::vector_size(2 * kLanes)]] = uint16_t;
 
-/// How much of a vector is in memory: all lanes, or the first `count` (others are read as 0, not written).
+/// Which lanes of a vector are in memory: all, or the first `count`. The other lanes are read as 0 and not
+/// written.
 struct AllLanes {};
 struct FirstLanes {
   int64_t count;
 };
 
 [[gnu::always_inline]] inline Vector broadcast(float x) {
-  return x - Vector{};  // not a sum, which would turn -0 into 0 and so cost an addition
+  // x - 0 is x for every x, so the compiler drops the operation. x + 0 would turn -0 into 0: a real addition.
+  return x - Vector{};
 }
 
 [[gnu::always_inline]] inline Vector load(const float* p, AllLanes = {}) {
@@ -56,7 +59,7 @@ template <class T>
 [[gnu::always_inline]] inline void store(float* p, Vector v, AllLanes = {}) {
   __builtin_memcpy(p, &v, sizeof v);
 }
-/// Rounds to nearest, ties to even; NaN stays NaN: BFloat16's own rule.
+/// Rounds to nearest, ties to even; NaN stays NaN: the same rule as BFloat16's constructor.
 [[gnu::always_inline]] inline void store(BFloat16* p, Vector v, AllLanes = {}) {
   const Bits u = reinterpret_cast<Bits>(v);
   const Bits rounded = (u + 0x7fffU + ((u >> 16) & 1U)) >> 16;
@@ -87,14 +90,14 @@ constexpr Bits lane_numbers(std::integer_sequence<uint32_t, kLane...>) {
 /// 0, 1, 2, ...
 inline constexpr Bits kLaneNumbers = lane_numbers(std::make_integer_sequence<uint32_t, kLanes>{});
 
-/// b where either is NaN.
+/// The larger in each lane; b if one of them is NaN.
 [[gnu::always_inline]] inline Vector larger(Vector a, Vector b) {
   return a > b ? a : b;
 }
 [[gnu::always_inline]] inline Vector smaller(Vector a, Vector b) {
   return a < b ? a : b;
 }
-/// Sum of the lanes, by halves.
+/// The sum of the lanes: halves are added until one lane is left. A fixed order for each instruction set.
 [[gnu::always_inline]] inline float sum_lanes(Vector v) {
   float lanes[kLanes];
   store(lanes, v);
@@ -110,13 +113,15 @@ inline constexpr Bits kLaneNumbers = lane_numbers(std::make_integer_sequence<uin
   return best;
 }
 
-/// e^x to 2 units in the last place on [-87.3, 88.3]; 0 below; NaN stays NaN; x must not be above. x = n ln 2
-/// + r, e^r by a polynomial on |r| <= ln 2 / 2 with Taylor's coefficients to the seventh power.
+/// e^x with an error of at most 2 units in the last place on [-87.3, 88.3]; 0 below; NaN stays NaN; x must
+/// not be above. Method: x = n ln 2 + r with |r| <= ln 2 / 2, e^r by the Taylor polynomial of degree 7, times
+/// 2^n.
 [[gnu::always_inline]] inline Vector exponential(Vector x) {
   constexpr float kMagic = 12582912.0F;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
   x = larger(broadcast(-88.0F), x);
   const Vector shifted = x * 1.44269504F + kMagic;
   const Vector n = shifted - kMagic;
+  // ln 2 in two parts, the first with few bits: n times it is exact, and r keeps all its digits.
   const Vector r = (x - n * 0.693359375F) + n * 2.12194440e-4F;
   Vector p = r * 1.9841270e-4F + 1.3888889e-3F;
   p = p * r + 8.3333333e-3F;
@@ -125,17 +130,18 @@ inline constexpr Bits kLaneNumbers = lane_numbers(std::make_integer_sequence<uin
   p = p * r + 0.5F;
   p = p * r + 1.0F;
   p = p * r + 1.0F;
+  // The low bits of `shifted` are n. Put n + 127 into the exponent field: this is 2^n.
   const Bits power = (reinterpret_cast<Bits>(shifted) + 127U) << 23;
   return p * reinterpret_cast<Vector>(power);
 }
 
-/// The elements of `t`, whose dtype the caller has looked at.
+/// The elements of `t`. Not checked: the caller knows the dtype.
 template <class T>
 [[gnu::always_inline]] inline T* elements(const Tensor& t) {
   return static_cast<T*>(t.data);
 }
 
-/// Calls body(T{}) with the element type of an activation dtype.
+/// Calls body(T{}) with the element type of an activation dtype, so that kernels are compiled for both.
 template <class Body>
 [[gnu::always_inline]] inline void with_element(DType dtype, Body body) {
   if (dtype == DType::kBFloat16) {
@@ -145,11 +151,11 @@ template <class Body>
   }
 }
 
-/// Work below which starting threads costs more than it saves, in elements.
+/// Below so many elements, starting threads costs more time than it saves.
 inline constexpr int64_t kParallelElements = 16384;
 
-/// body(first, count) for blocks of `block` of `total`, over the threads; each block is one call, whatever
-/// the number of threads. `weight`: elements that one of the total stands for.
+/// Calls body(first, count) for consecutive blocks of `block` of `total` things, in parallel. The blocks do
+/// not depend on the number of threads. `weight`: elements per thing.
 template <class Body>
 inline void parallel_blocks(int64_t total, int64_t block, int64_t weight, Body body) {
   const int64_t blocks = (total + block - 1) / block;

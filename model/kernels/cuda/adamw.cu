@@ -1,6 +1,9 @@
-// g = gradient * scale; p *= 1 - lr decay; m += (1 - b1) (g - m); v = b2 v + (1 - b2) g^2;
-// p -= lr / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + epsilon). A thread a few elements, read and written
-// once.
+// AdamW, with t the step and b1, b2 the decay rates of the moments m and v:
+//   g = gradient * scale
+//   p *= 1 - lr decay
+//   m += (1 - b1) (g - m),  v = b2 v + (1 - b2) g^2
+//   p -= lr / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + epsilon)
+// Each thread updates four neighbouring elements. Bound by memory: every array is read and written once.
 #include <cmath>
 
 #include "model/kernels/cuda/cuda_kernels.h"
@@ -12,9 +15,9 @@ namespace ripstop::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kElements = 4;  ///< of a thread
+constexpr int kElements = 4;  ///< per thread: 16 bytes of float32 in one access
 
-/// An AdamWStep as the kernel wants it.
+/// The constants of the kernel: computed on the host in float64, then rounded once.
 struct Factors {
   float keep, one_minus_beta1, beta2, one_minus_beta2, step_size, inverse_root, epsilon;
 };
@@ -31,14 +34,14 @@ Factors factors_of(const AdamWStep& s) {
 }
 
 template <class Copy>
-struct Range {
+struct Shard {
   const float *scale, *gradient;
   float *master, *first, *second;
   Copy* copy;  ///< or null
 };
 
 template <int kWidth, class Copy>
-__device__ void update(const Range<Copy>& x, const Factors& f, float scale, bool go, int64_t i) {
+__device__ void update(const Shard<Copy>& x, const Factors& f, float scale, bool go, int64_t i) {
   Floats<kWidth> p = load<kWidth>(x.master + i);
   if (go) {
     const Floats<kWidth> gradient = load<kWidth>(x.gradient + i);
@@ -57,8 +60,9 @@ __device__ void update(const Range<Copy>& x, const Factors& f, float scale, bool
   if (x.copy != nullptr) store(x.copy + i, p);
 }
 
+/// Reads the scale on the device: the host does not wait to learn whether the step is skipped.
 template <int kWidth, class Copy>
-__global__ void __launch_bounds__(kThreads) step_range(Range<Copy> x, Factors factors, int64_t count) {
+__global__ void __launch_bounds__(kThreads) step_shard(Shard<Copy> x, Factors factors, int64_t count) {
   const int64_t i = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kWidth;
   const float scale = x.scale[0];
   const bool go = x.scale[1] != 0;
@@ -69,10 +73,12 @@ __global__ void __launch_bounds__(kThreads) step_range(Range<Copy> x, Factors fa
   }
 }
 
+/// False for NaN, since every comparison with NaN is false.
 __device__ bool finite(double x) {
   return fabs(x) < static_cast<double>(kInfinity);
 }
 
+/// One thread: the work is three numbers.
 __global__ void find_scale(const double* global, double max_norm, float* scale) {
   if (threadIdx.x > 0) return;
   const double loss = global[0], targets = global[1], squared_norm = global[2];
@@ -96,11 +102,11 @@ void adamw(const KernelCall& call, const AdamWStep& step, const Tensor& scale, c
   const bool whole = aligned(16, 16, {&gradient, &master, &first, &second, &copy});
   with_element(copy.dtype, [&](auto element) {
     using T = decltype(element);
-    const Range<T> range{elements<float>(scale), elements<float>(gradient), elements<float>(master),
+    const Shard<T> shard{elements<float>(scale), elements<float>(gradient), elements<float>(master),
                          elements<float>(first), elements<float>(second),   elements<T>(copy)};
     with_width<kElements>(whole, [&](auto width) {
-      launch(call, "adamw", step_range<width.value, T>, {divide_up(count, int64_t{kThreads} * width.value)},
-             kThreads, range, factors_of(step), count);
+      launch(call, "adamw", step_shard<width.value, T>, {divide_up(count, int64_t{kThreads} * width.value)},
+             kThreads, shard, factors_of(step), count);
     });
   });
 }

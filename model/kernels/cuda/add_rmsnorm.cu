@@ -1,7 +1,9 @@
-// s = residual + branch; r = 1 / sqrt(mean(s^2) + epsilon); y = s r w.
-// Backward: ds = r (dy w) - s r^3 / C * sum(dy w s); dw = sum over rows of dy s r.
-// A block a row. Backward has a fixed number of blocks, each with the dw of its rows, which are added up
-// last. Rows that fit are read once and held in registers; others are read twice, one element at a time.
+// Residual addition and RMSNorm. r is the inverse root mean square, C the number of columns.
+//   forward    s = residual + branch,  r = 1 / sqrt(mean(s^2) + epsilon),  y = s r w
+//   backward   ds = r (dy w) - s r^3 / C * sum(dy w s),  dw = sum over rows of dy s r
+// Forward: one block per row. Backward: a fixed number of blocks; block b takes rows b, b + blocks, ... and
+// sums its own dw, and a second kernel adds these up in order. If a row fits, threads hold it in registers and
+// read it once ("held"). Else they read it twice, one element at a time ("looped").
 #include "model/kernels/cuda/cuda_kernels.h"
 #include "model/kernels/cuda/launch.h"
 #include "model/kernels/cuda/reduce.cuh"
@@ -12,10 +14,11 @@ namespace ripstop::cuda {
 namespace {
 
 constexpr int kThreads = 512;
-constexpr int kForwardHeld = 4;   ///< accesses of 16 bytes that a thread holds
-constexpr int kBackwardHeld = 2;  ///< of each operand
+constexpr int kForwardHeld = 4;   ///< accesses of 16 bytes that a thread holds in registers
+constexpr int kBackwardHeld = 2;  ///< the same, of each of four operands
 
-/// Elements of `residual` + `branch`, as they are stored in `sum`.
+/// Writes residual + branch to `sum` and returns it as stored. The mean must be that of the rounded sum,
+/// since backward reads the rounded sum.
 template <int kWidth, class T>
 __device__ Floats<kWidth> add_branch(const T* residual, const T* branch, T* sum, int64_t at) {
   Floats<kWidth> x = load<kWidth>(residual + at);
@@ -55,7 +58,7 @@ struct Forward {
   float epsilon;
 };
 
-/// The inverse root mean square of a row, from this thread's part of the sum of squares.
+/// The inverse root mean square of the block's row, from this thread's share of the sum of squares.
 template <class T>
 __device__ float finish_squares(const Forward<T>& x, float squares) {
   const float mean = block_sum(squares) / static_cast<float>(x.columns);
@@ -106,7 +109,7 @@ struct Backward {
   int64_t rows, columns;
 };
 
-/// What the gradient takes from s, from this thread's part of sum(dy w s).
+/// The factor r^3 / C * sum(dy w s) of s in ds, from this thread's share of the sum.
 template <class T>
 __device__ float finish_dot(const Backward<T>& x, float dot, float inverse) {
   return block_sum(dot) * inverse * inverse * inverse / static_cast<float>(x.columns);
@@ -177,11 +180,11 @@ __global__ void __launch_bounds__(kThreads) backward_looped(Backward<T> x) {
   }
 }
 
-/// total (+)= the sum of `count` rows. A block adds up 32 columns: a warp every 32nd row, then a warp a
-/// column.
+/// total (+)= the sum of `count` rows. A block adds up 32 columns. First each warp sums every 32nd row, a
+/// column per lane, so that reads are contiguous. Then each warp sums one column over the 32 partial sums.
 __global__ void __launch_bounds__(1024)
     add_rows(const float* rows, int64_t count, int64_t columns, bool accumulate, float* total) {
-  __shared__ float sums[32][33];
+  __shared__ float sums[32][33];  // 33: reading a column then hits 32 different banks
   const int64_t first = static_cast<int64_t>(blockIdx.x) * 32;
   float sum = 0;
   if (first + lane_number() < columns)
@@ -193,7 +196,7 @@ __global__ void __launch_bounds__(1024)
   if (lane_number() == 0 && column < columns) total[column] = (accumulate ? total[column] : 0.0F) + sum;
 }
 
-/// Whether the accesses of a row, `held` a thread, are enough for all of it.
+/// Whether kThreads threads with `held` accesses each cover a row.
 template <class T>
 bool fits(int64_t columns, int held) {
   return columns <= int64_t{kThreads} * held * kWhole<T>;

@@ -1,4 +1,5 @@
-// Attention: bfloat16 on cuDNN where it takes the heads, everything else on kernels of our own.
+// Attention: bfloat16 on cuDNN, and the plain kernels as the fallback for float32 and for all that cuDNN
+// refuses.
 #include "model/device/cuda_device.h"
 #include "model/kernels/cuda/attention_plans.h"
 #include "model/kernels/cuda/cuda_kernels.h"
@@ -6,7 +7,7 @@
 namespace ripstop::cuda {
 namespace {
 
-// Right, but many times slower than tensor cores: people should know.
+// The fallback is correct but many times slower than tensor cores: tell the user.
 void note_plain(const KernelCall& call, const char* what, const Tensor& qkv, const Heads& heads,
                 const std::string& why) {
   cuda_stream(call.stream)

@@ -9,11 +9,12 @@ constexpr auto kBFloat16 = CUDNN_DATA_BFLOAT16;
 constexpr auto kFloat = CUDNN_DATA_FLOAT;
 
 /// A graph with the tensors that forward and backward share. Extents are [documents, heads, rows, elements].
+/// The strides of a ragged tensor hold within a document; its offsets say where each document begins.
 class AttentionGraph {
  public:
   explicit AttentionGraph(const AttentionShape& shape) : s(shape) {
     if (s.dense) return;
-    // Tensors of one shape share the array that says where their documents begin.
+    // Offsets count elements of the tensor, so tensors with rows of one width share one array of offsets.
     const Extents offsets{s.documents + 1, 1, 1, 1}, lengths{s.documents, 1, 1, 1}, ones{1, 1, 1, 1};
     offset_row_ = graph.tensor(CUDNN_DATA_INT64, offsets, ones, kOffsetRow);
     offset_query_ = graph.tensor(CUDNN_DATA_INT64, offsets, ones, kOffsetQuery);
@@ -34,9 +35,9 @@ class AttentionGraph {
   const GraphTensor* length() const { return s.dense ? nullptr : &length_; }
 
   Extents heads(int64_t count) const { return {s.documents, count, s.length, s.head_size}; }
-  /// Rows of `width` elements, heads side by side within them.
+  /// Strides of rows of `width` elements, with the heads side by side in a row.
   Extents rows_of(int64_t width) const { return {s.length * width, s.head_size, width, 1}; }
-  /// Heads one after another, each with its own rows.
+  /// Strides of heads one after another, each with its own rows.
   Extents by_place(int64_t count) const {
     return {count * s.length * s.head_size, s.length * s.head_size, s.head_size, 1};
   }
@@ -47,18 +48,18 @@ class AttentionGraph {
   GraphTensor out() {
     return graph.tensor(kBFloat16, heads(s.query_heads), rows_of(query()), kOut, query_offset());
   }
-  /// Keys or values with rows and elements exchanged: what cuDNN multiplies by.
+  /// Keys or values with rows and elements exchanged: the right operand of cuDNN's product.
   GraphTensor transposed(AttentionTensor id) {
     const Extents extents{s.documents, s.key_value_heads, s.head_size, s.length};
     return graph.tensor(kBFloat16, extents, {s.length * row(), s.head_size, 1, row()}, id, row_offset());
   }
   Extents lines() const { return {s.documents, s.query_heads, s.length, 1}; }
-  /// One float32 a query head and row, [N, H].
+  /// One float32 per row and query head, [N, H].
   GraphTensor by_row_and_head(AttentionTensor id) {
     const Extents strides{s.length * s.query_heads, 1, s.query_heads, 1};
     return graph.tensor(kFloat, lines(), strides, id, heads_offset());
   }
-  /// The same between operations, or by place.
+  /// The same as [documents, H, length]: between operations, or in memory by place.
   GraphTensor line(int64_t id = Graph::kNoId) {
     return graph.tensor(kFloat, lines(), {s.query_heads * s.length, s.length, 1, 1}, id);
   }
@@ -75,7 +76,7 @@ class AttentionGraph {
     return t;
   }
 
-  /// -infinity where a row or a column lies beyond its document.
+  /// x, and -infinity if the row or the column is beyond the end of its document.
   GraphTensor without_padding(const GraphTensor& x) {
     if (s.dense) return x;
     const GraphTensor row = graph.compare(CUDNN_POINTWISE_CMP_LT, graph.index(x, 2), length_);
@@ -83,7 +84,7 @@ class AttentionGraph {
     return graph.select(x, graph.compare(CUDNN_POINTWISE_LOGICAL_AND, row, column),
                         graph.scalar(kMaskedPadding));
   }
-  /// -infinity where a column lies behind its row.
+  /// x, and -infinity if the column is after its row (the causal mask).
   GraphTensor without_future(const GraphTensor& x) {
     const GraphTensor row = graph.index(x, 2), column = graph.index(x, 3);
     return graph.select(x, graph.compare(CUDNN_POINTWISE_CMP_GE, row, column), graph.scalar(kMaskedFuture));
@@ -96,8 +97,8 @@ class AttentionGraph {
   GraphTensor offset_row_, offset_query_, offset_key_value_, offset_heads_, length_;
 };
 
-// What a graph cannot even describe, such as heads that do not divide, is refused like what no engine can
-// run.
+// cuDNN may throw while the graph is built, for example if heads do not divide. To the caller that is a
+// refusal, as if no engine could run the graph.
 template <class Build>
 Plan plan_or_refusal(Build build) {
   try {
@@ -133,7 +134,7 @@ class BackwardGraph : public AttentionGraph {
  public:
   using AttentionGraph::AttentionGraph;
 
-  /// The sum over a row of dO * O, which memory holds between two kernels.
+  /// The sum over a row of dO * O. Stored in memory, since another kernel of the plan reads it.
   GraphTensor row_sum(const GraphTensor& dout) {
     const GraphTensor product =
         graph.tensor(kFloat, heads(s.query_heads),
@@ -147,7 +148,8 @@ class BackwardGraph : public AttentionGraph {
     return stored;
   }
 
-  /// The gradient of keys or values: transposed scores times `rows`, summed over the query heads of a group.
+  /// The gradient of keys or values: transposed scores times `rows`, summed over the query heads of each
+  /// group.
   void key_value_gradient(const GraphTensor& scores, const GraphTensor& rows, AttentionTensor id,
                           AttentionTensor grouped_id) {
     const GraphTensor transposed = transposed_scores(scores);
@@ -155,7 +157,8 @@ class BackwardGraph : public AttentionGraph {
     const GraphTensor gradient = graph.tensor(kBFloat16, heads(s.key_value_heads),
                                               rows_of(s.dense ? row() : key_value()), id, key_value_offset());
     if (!grouped()) return graph.matmul(transposed, rows, gradient, lengths);
-    // A ragged tensor that is as many times wider as its offsets say: cuDNN multiplies them by the group.
+    // This ragged tensor is wider than its offsets say, by the size of a group: cuDNN multiplies the offsets
+    // by it.
     const bool by_place = s.dense || s.sums == Sums::kByPlace;
     const GraphTensor by_head = by_place ? graph.tensor(kBFloat16, heads(s.query_heads), by_place_strides())
                                          : graph.tensor(kBFloat16, heads(s.query_heads), rows_of(query()),
@@ -197,7 +200,7 @@ Plan backward(const AttentionShape& shape, const PlanTarget& target, int64_t mos
   GraphTensor x = a.scores();
   g.matmul(q, kt, x, square);
   x = g.pointwise(CUDNN_POINTWISE_MUL, x, &scale);
-  // Masked after the subtraction, as rows beyond a document have no log_sum_exp of their own.
+  // Mask after the subtraction: rows beyond the end of a document would read the log_sum_exp of other rows.
   x = g.pointwise(CUDNN_POINTWISE_SUB, x, &log_sum_exp);
   const GraphTensor p = g.pointwise(CUDNN_POINTWISE_EXP, a.without_future(a.without_padding(x)));
   a.key_value_gradient(p, dout, kDValue, kDValueGrouped);
@@ -210,6 +213,7 @@ Plan backward(const AttentionShape& shape, const PlanTarget& target, int64_t mos
   a.key_value_gradient(dscores, q, kDKey, kDKeyGrouped);
   a.query_gradient(dscores, kt);
 
+  // The engine's stages knob: with this value, blocks add to a sum one after another.
   constexpr int64_t kOneAfterAnother = 4;
   const Knob ordered{CUDNN_KNOB_TYPE_STAGES, kOneAfterAnother};
   return std::move(g).plan(target, most_workspace_bytes,

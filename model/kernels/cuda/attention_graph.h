@@ -1,5 +1,6 @@
-// Causal attention as cuDNN graphs. cuDNN recognises them and replaces them by its fused kernels: scores are
-// never stored. Source: the composite graphs of NVIDIA's cudnn-frontend; arXiv:2307.08691.
+// Causal attention as cuDNN graphs. cuDNN recognises exactly these patterns and runs a fused kernel for each,
+// which never stores scores (except with Sums::kFromScores). Source: the composite graphs of NVIDIA's
+// cudnn-frontend; FlashAttention-2, arXiv:2307.08691.
 #pragma once
 #include <compare>
 
@@ -8,16 +9,15 @@
 
 namespace ripstop::cuda {
 
-/// How backward adds up what several blocks of threads contribute to.
+/// How backward adds up sums to which several thread blocks contribute.
 enum class Sums : uint8_t {
-  kByRow,      ///< in float32 buffers with a place for each row: in no fixed order
-  kByPlace,    ///< in buffers with a place for each document and position below `length`: in no fixed order
-  kOrdered,    ///< as kByRow, but one after another (cuDNN 9.25 and later)
-  kFromScores  ///< from the gradient of the scores, written out in bfloat16: in a fixed order
+  kByRow,      ///< in float32 buffers with a place for each row; no fixed order
+  kByPlace,    ///< in buffers with a place for each document and position below `length`; no fixed order
+  kOrdered,    ///< as kByRow, but in a fixed order (cuDNN 9.25 and later)
+  kFromScores  ///< from the gradient of the scores, stored in bfloat16; a fixed order
 };
 
-/// What a plan is made for: `documents` documents of at most `length` rows, or of exactly `length` where
-/// dense.
+/// The key of a plan: `documents` documents of at most `length` rows each, or of exactly `length` if dense.
 struct AttentionShape {
   int64_t query_heads = 0, key_value_heads = 0, head_size = 0;
   int64_t documents = 0, length = 0;
@@ -27,9 +27,10 @@ struct AttentionShape {
   auto operator<=>(const AttentionShape&) const = default;
 };
 
-/// The ids under which an execution binds memory. Ragged plans read lengths (int32 [documents]) and the four
-/// arrays of offsets (int64 [documents + 1]; see RaggedOffsets). k*Grouped: where grouped heads meet kByRow
-/// or kOrdered and the plan is ragged. Scalars are host floats: scale 1/sqrt(D), masked = -infinity, one = 1.
+/// The ids under which an execution binds memory. Ragged plans read lengths (int32 [documents]) and four
+/// arrays of offsets (int64 [documents + 1]; see RaggedOffsets). kDKeyGrouped and kDValueGrouped: only ragged
+/// plans with grouped heads and kByRow or kOrdered. Scalars are host floats: scale = 1/sqrt(D), masked =
+/// -infinity, one = 1.
 enum AttentionTensor : int64_t {
   kQuery = 1,
   kKey,
@@ -55,11 +56,12 @@ enum AttentionTensor : int64_t {
   kOffsetHeads
 };
 
-/// q, k and v are read in place from rows of q|k|v. out [N, H*D]; log_sum_exp [N, H].
+/// The plan of forward, or a refusal. Reads q, k and v in place from rows of q|k|v. out [N, H*D] bfloat16;
+/// log_sum_exp [N, H] float32.
 Plan attention_plan(const AttentionShape& shape, const PlanTarget& target, int64_t most_workspace_bytes);
 
-/// Dense plans write the gradients in place into rows of dq|dk|dv, ragged ones as three tensors [N, H*D], [N,
-/// K*D], [N, K*D].
+/// The plan of backward, or a refusal. A dense plan writes the gradients in place into rows of dq|dk|dv. A
+/// ragged plan writes three tensors [N, H*D], [N, K*D] and [N, K*D].
 Plan attention_backward_plan(const AttentionShape& shape, const PlanTarget& target,
                              int64_t most_workspace_bytes);
 

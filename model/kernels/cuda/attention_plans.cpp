@@ -31,8 +31,8 @@ AttentionShape shape_of(const Heads& heads, const AttentionSchedule& schedule) {
           .dense = schedule.dense};
 }
 
-/// What an execution binds: the operands, the scalars, and where the documents of a group lie. Scalars are
-/// read from this, so it outlives the execution.
+/// The memory that an execution binds: operands, scalars, and the offsets and lengths of a group of
+/// documents. cuDNN reads the scalars from this object, so it must outlive the call of `run`.
 class Bindings {
  public:
   explicit Bindings(const AttentionOperands& o) : scale_(1.0F / std::sqrt(static_cast<float>(o.heads.size))) {
@@ -50,7 +50,8 @@ class Bindings {
 
   void bind(AttentionTensor id, void* data) { bindings_.push_back({id, data}); }
   void bind_one() { bind(kOne, &one_); }
-  /// For a ragged group, whose documents begin at `first`; replaces those of the group before.
+  /// Binds the offsets and lengths of a ragged group that begins at document `first`. Replaces those of the
+  /// group before.
   void bind_group(const RaggedOffsets& offsets, int64_t first, bool backward) {
     if (shared_ == 0) shared_ = bindings_.size();
     bindings_.resize(shared_);
@@ -75,7 +76,7 @@ std::optional<Sums> attention_sums(const AttentionGpu& gpu, int64_t head_size, b
                                    bool deterministic) {
   constexpr int kAmpere = 8, kHopper = 9, kBlackwell = 10;
   constexpr size_t kFirstOrdered = 92500;
-  // NVIDIA's front end knows buffers by row to be wrong elsewhere.
+  // On other GPUs, NVIDIA's front end avoids buffers by row, since they give wrong results there.
   const bool by_row = (gpu.major == kHopper || gpu.major == kBlackwell) && head_size % 16 == 0;
   if (!deterministic) return by_row ? Sums::kByRow : Sums::kByPlace;
   if (gpu.major == kHopper && by_row && gpu.cudnn_version >= kFirstOrdered) return Sums::kOrdered;
@@ -160,10 +161,12 @@ std::optional<std::string> AttentionPlans::backward(const KernelCall& call, cons
   if (!sums)
     return fmt::format("cuDNN has no deterministic gradients of {} documents on compute capability {}.x",
                        dense ? "whole" : "packed", gpu_.major);
+  // kByPlace and kFromScores need workspace for every position below `length`, so groups must be small.
   const bool padded = *sums == Sums::kByPlace || *sums == Sums::kFromScores;
   const AttentionSchedule schedule = attention_schedule(rows, o.documents.count, longest, padded);
   const AttentionWorkspace layout = attention_backward_workspace(rows, longest, o.heads, deterministic);
-  // Where the plan keeps dK and dV by head itself, it has the memory that is set aside for them.
+  // If the plan keeps dK and dV per query head itself, its own workspace includes the memory reserved for
+  // them.
   const bool takes_grouped = dense || *sums == Sums::kByPlace;
   const int64_t own = takes_grouped ? layout.dkey_grouped : layout.plan;
   AttentionShape shape = shape_of(o.heads, schedule);

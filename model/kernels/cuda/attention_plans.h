@@ -1,4 +1,4 @@
-// Attention on cuDNN: a handle and the plans of one stream.
+// Attention on cuDNN: the handle and the plans of one stream.
 #pragma once
 #include <map>
 #include <optional>
@@ -12,20 +12,21 @@
 
 namespace ripstop::cuda {
 
-/// Older versions compute attention wrongly or lack what is used here.
+/// The oldest cuDNN that works. Earlier ones compute attention wrongly or lack features that are used here.
 inline constexpr size_t kOldestCudnn = 91100;
 
-/// What decides how backward may add up.
+/// The facts that decide how backward may add up.
 struct AttentionGpu {
-  int major = 0;             ///< of the compute capability: 8 Ampere, 9 Hopper, 10 Blackwell
-  size_t cudnn_version = 0;  ///< as cudnnGetVersion
+  int major = 0;             ///< first number of the compute capability: 8 Ampere, 9 Hopper, 10 Blackwell
+  size_t cudnn_version = 0;  ///< as cudnnGetVersion returns it
 };
 
-/// How backward adds up; none where cuDNN has no way that is right or, if so wanted, deterministic.
+/// How backward adds up. nullopt if cuDNN has no correct way, or none that is deterministic if that is asked
+/// for.
 std::optional<Sums> attention_sums(const AttentionGpu& gpu, int64_t head_size, bool dense,
                                    bool deterministic);
 
-/// The operands of one call, as in ops.h. Forward has no gradients; both have the rest.
+/// The operands of one call, as in ops.h. The gradients are null in forward.
 struct AttentionOperands {
   const Documents& documents;
   const Heads& heads;
@@ -33,9 +34,9 @@ struct AttentionOperands {
   const Tensor *dout = nullptr, *dqkv = nullptr;
 };
 
-/// Plans of one stream, made when a number of documents and a length are first met (up to a second each), and
-/// kept. Both calls return nothing where the work was given to the stream; where cuDNN refuses any plan that
-/// they need, they do nothing and return why.
+/// The plans of one stream. A plan is made when a number of documents and a length occur for the first time
+/// (up to a second each), and kept. `forward` and `backward` return nullopt if they gave the work to the
+/// stream. If cuDNN refuses a plan that they need, they do nothing and return the reason.
 class AttentionPlans {
  public:
   explicit AttentionPlans(int device);

@@ -1,5 +1,6 @@
-// Attention of single rows to cached keys and values. A block a row and query head: every warp takes a range
-// of positions, and their running softmaxes are put together in order.
+// Attention of single rows to cached keys and values, with the formulas of plain_attention.cu. One block per
+// row and query head. Each warp takes a range of positions and keeps a running softmax; at the end the block
+// combines the softmaxes in the order of the warps.
 #include "model/kernels/cuda/plain_attention.cuh"
 
 namespace ripstop::cuda {
@@ -35,6 +36,7 @@ __global__ void __launch_bounds__(32 * kAttentionWarps, 1) attend_cached(Cached<
   if (warp_number() == 0) take_head(x.qkv + s * x.row + head * x.size, x.size, x.scale, query);
   __syncthreads();
   const int64_t count = x.position[s] + 1;
+  // A multiple of 32 positions per warp, so that only the last warp has lanes without a position.
   const int64_t share = (count + 32 * kAttentionWarps - 1) / (32 * kAttentionWarps) * 32;
   const int64_t first = warp_number() * share;
   const int64_t own = count - first < share ? count - first : share;
@@ -48,6 +50,7 @@ __global__ void __launch_bounds__(32 * kAttentionWarps, 1) attend_cached(Cached<
 #pragma unroll
   for (int e = 0; e < kPerLane; ++e) outs[warp_number()][lane_number() + 32 * e] = part.out[e];
   __syncthreads();
+  // Warps without positions have maximum -infinity and sum 0, and add nothing.
   float maximum = -kInfinity, sum = 0;
   for (const float m : maxima) maximum = fmaxf(maximum, m);
   for (int w = 0; w < kAttentionWarps; ++w) sum += sums[w] * expf(maxima[w] - maximum);
@@ -70,7 +73,7 @@ void store_key_value(const KernelCall& call, const Tensor& qkv, const Tensor& sl
            elements<Unit>(qkv), heads.row() * per_element / unit_bytes, elements<int32_t>(slot),
            elements<int32_t>(position), cache.shape[1], kept, elements<Unit>(cache));
   };
-  // Head sizes are even: heads begin on multiples of 4 bytes.
+  // Copy in units of 16 bytes if possible. Else of 4 bytes, which always works: head sizes are even.
   if (aligned(16, heads.size, {&qkv, &cache})) {
     run(uint4{});
   } else {

@@ -1,4 +1,4 @@
-// Index of the CUDA back end: own_kernels, and what the libraries do.
+// Index of the CUDA back end: own_kernels(), and the operations that cuBLASLt and cuDNN do.
 #include "model/kernels/cuda/cuda_kernels.h"
 
 namespace ripstop {

@@ -1,5 +1,5 @@
-// The rows of the CUDA back end, each with the type of its table row and the contract of the function of the
-// same name in ops.h. Work is given to the call's stream and not waited for.
+// The CUDA kernels. Each has the type of its entry in the KernelTable and the contract of the function of the
+// same name in ops.h. Asynchronous: the work goes to the call's stream.
 #pragma once
 #include <type_traits>
 
@@ -48,21 +48,21 @@ RIPSTOP_CUDA_KERNEL(gradient_scale)
 RIPSTOP_CUDA_KERNEL(adamw)
 #undef RIPSTOP_CUDA_KERNEL
 
-/// `attention` and `attention_backward` by kernels without tensor cores: for float32, for head sizes that
-/// cuDNN refuses, and to compare with. Head sizes up to kPlainHeadSize, else Error(kResources). `longest` of
-/// the documents is not looked at. Forward needs no workspace, backward plain_attention_backward_bytes. Bit
-/// for bit repeatable. plain_attention.cu, plain_attention_backward.cu.
+/// `attention` and `attention_backward` without tensor cores: for float32, as the fallback if cuDNN refuses,
+/// and as a reference in tests. Head sizes up to kPlainHeadSize, else Error(kResources). Do not read
+/// `longest` of the documents. Forward needs no workspace, backward plain_attention_backward_bytes.
+/// Deterministic. Defined in plain_attention.cu and plain_attention_backward.cu.
 std::remove_pointer_t<decltype(KernelTable::attention)> plain_attention;
 std::remove_pointer_t<decltype(KernelTable::attention_backward)> plain_attention_backward;
 
 inline constexpr int64_t kPlainHeadSize = 512;
 
-/// One float32 per row and query head. No more than cuda_workspaces().attention_backward.
+/// One float32 per row and query head. At most cuda_workspaces().attention_backward.
 constexpr int64_t plain_attention_backward_bytes(int64_t rows, const Heads& heads) {
   return 4 * rows * heads.query;
 }
 
-/// The rows that are kernels of our own, attention by the plain ones; `linear` and its gradients are null.
+/// The table of ripstop's own kernels, with plain attention; `linear` and its gradients are null.
 constexpr KernelTable own_kernels() {
   return {
       .linear = nullptr,

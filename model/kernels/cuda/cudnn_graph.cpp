@@ -6,6 +6,7 @@
 namespace ripstop::cuda {
 namespace {
 
+// cuDNN's text on its last error, on one line.
 std::string last_words() {
   char text[2048] = "";
   cudnnGetLastErrorString(text, sizeof text);
@@ -14,7 +15,8 @@ std::string last_words() {
   return line;
 }
 
-// Descriptors of one kind that hang on another, such as the results of heuristics.
+// The descriptors in an attribute of another descriptor, such as the results of heuristics. cuDNN fills
+// descriptors that the caller has created, so ask for their number first.
 std::vector<Descriptor> get_list(const Descriptor& from, cudnnBackendAttributeName_t attribute,
                                  cudnnBackendDescriptorType_t type) {
   int64_t count = 0;
@@ -59,7 +61,8 @@ int64_t engine_index(const Descriptor& configuration) {
   return get_one<int64_t>(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64);
 }
 
-// The same engine with its knobs as they were, but for those given.
+// A new configuration of the same engine: the given knobs, and all others as they were. cuDNN cannot change a
+// finalized configuration.
 Descriptor with_knobs(const Descriptor& graph, const PlanTarget& target, const Descriptor& configuration,
                       std::span<const Knob> knobs, std::vector<Descriptor>& parts) {
   std::vector<Descriptor> choices;

@@ -1,5 +1,5 @@
-// cuDNN's backend graph API without its front end: descriptors that own themselves, graphs of operations on
-// tensors of four extents, and plans made of them for a GPU, or for one described by its properties alone.
+// cuDNN's backend graph API, without the cudnn-frontend library: owning descriptors, graphs of operations on
+// tensors of four extents, and execution plans for a GPU of this machine or for one that is only described.
 // Source: cuDNN 9 backend API reference.
 #pragma once
 #include <cudnn.h>
@@ -15,10 +15,10 @@
 
 namespace ripstop::cuda {
 
-/// Throws unless `status` is success: Error(kResources) with cuDNN's own last words.
+/// Throws Error(kResources) with cuDNN's last error text, unless `status` is CUDNN_STATUS_SUCCESS.
 void check_cudnn(cudnnStatus_t status, const char* call);
 
-/// Owns one backend descriptor.
+/// Owns one backend descriptor. Set its attributes, then `finalize` it, then use it.
 class Descriptor {
  public:
   Descriptor() = default;
@@ -51,37 +51,37 @@ class Descriptor {
   cudnnBackendDescriptor_t descriptor_ = nullptr;
 };
 
-/// For which GPU a plan is made. Exactly one of the two.
+/// The GPU for which a plan is made. Set exactly one of the two.
 struct PlanTarget {
   cudnnHandle_t handle = nullptr;
-  const Descriptor* properties = nullptr;  ///< see device_properties
+  const Descriptor* properties = nullptr;  ///< of a described GPU, see device_properties
 };
 
-/// A GPU described by cuDNN's JSON of device properties: plans for it can be made, not run. cuDNN 9.8 or
-/// later.
+/// A GPU described by cuDNN's JSON of device properties. Plans for it can be made but not run. Needs cuDNN
+/// 9.8 or later.
 Descriptor device_properties(const std::string& json);
 
-/// One pointer of an execution: to device memory, or to host memory for scalars.
+/// One pointer of an execution: to device memory, or to host memory for a scalar.
 struct Binding {
   int64_t id;
   void* data;
 };
 
-/// An execution plan, or why there is none.
+/// An execution plan, or the reason why there is none.
 class Plan {
  public:
   bool ok() const { return refusal_.empty(); }
   const std::string& refusal() const { return refusal_; }
   int64_t workspace_bytes() const { return workspace_bytes_; }
 
-  /// Gives the plan's kernels to the handle's stream. Host scalars are read before it returns.
+  /// Gives the plan's kernels to the stream of `handle`. Has read the host scalars when it returns.
   void run(cudnnHandle_t handle, std::span<const Binding> bindings, void* workspace) const;
 
  private:
   friend class Graph;
   friend Plan refused(const std::string& why);
   Descriptor plan_;
-  std::vector<Descriptor> parts_;  ///< what the plan was made of
+  std::vector<Descriptor> parts_;  ///< descriptors to which the plan refers
   int64_t workspace_bytes_ = 0;
   std::string refusal_;
 };
@@ -89,34 +89,35 @@ Plan refused(const std::string& why);
 
 using Extents = std::array<int64_t, 4>;
 
-/// A tensor of a graph; valid as long as the graph.
+/// A tensor of a graph. Valid as long as the graph.
 struct GraphTensor {
   cudnnBackendDescriptor_t descriptor = nullptr;
   cudnnDataType_t type = CUDNN_DATA_FLOAT;
   Extents extents{}, strides{};
 };
 
-/// What a knob of an engine is set to.
+/// A setting of an engine.
 struct Knob {
   cudnnBackendKnobType_t type;
   int64_t value;
 };
 
-/// Operations in the order in which they are added. A tensor with an id is memory that an execution binds;
-/// one without exists between operations only.
+/// Operations, in the order in which they are added. A tensor with an id is memory that an execution binds. A
+/// tensor without one exists only between operations ("virtual").
 class Graph {
  public:
   static constexpr int64_t kNoId = 0;
 
   GraphTensor tensor(cudnnDataType_t type, const Extents& extents, const Extents& strides, int64_t id = kNoId,
                      const GraphTensor* ragged_offset = nullptr);
-  /// A float32 that an execution binds to host memory.
+  /// A float32 scalar that an execution binds to host memory.
   GraphTensor scalar(int64_t id);
-  /// Another tensor of the same extents that exists between operations only.
+  /// A virtual tensor with the extents and strides of `tensor`.
   GraphTensor like(const GraphTensor& tensor, cudnnDataType_t type);
 
-  /// Lengths that replace extents of a product, by document: of rows, columns and the summed dim. Null: none.
-  /// `zeros_beyond`: what lies beyond them in the product is 0.
+  /// The lengths of each document, which replace extents of a product: of its rows (m), its columns (n) and
+  /// the summed dim (k). Null: the extent holds. `zeros_beyond`: elements of the product beyond the lengths
+  /// are 0.
   struct Lengths {
     const GraphTensor *m = nullptr, *n = nullptr, *k = nullptr;
     bool zeros_beyond = false;
@@ -125,17 +126,17 @@ class Graph {
   /// y = mode(x, b); float32 arithmetic.
   void pointwise(cudnnPointwiseMode_t mode, const GraphTensor& x, const GraphTensor* b, const GraphTensor& y);
   GraphTensor pointwise(cudnnPointwiseMode_t mode, const GraphTensor& x, const GraphTensor* b = nullptr);
-  /// int32: each element's place along dim `axis`.
+  /// An int32 tensor: the index of each element along dim `axis`.
   GraphTensor index(const GraphTensor& x, int64_t axis);
-  /// Boolean.
+  /// A boolean tensor: mode(a, b).
   GraphTensor compare(cudnnPointwiseMode_t mode, const GraphTensor& a, const GraphTensor& b);
-  /// x where `mask`, else `other`.
+  /// x if `mask`, else `other`, for each element.
   GraphTensor select(const GraphTensor& x, const GraphTensor& mask, const GraphTensor& other);
   void reduce(cudnnReduceTensorOp_t op, const GraphTensor& x, const GraphTensor& y);
   void reshape(const GraphTensor& x, const GraphTensor& y);
 
-  /// The first configuration of the library's heuristics that can be made into a plan with at most
-  /// `most_workspace_bytes` of workspace, its engine's knobs set as told. The graph is used up.
+  /// Makes a plan of the first configuration of cuDNN's heuristics that works with `knobs` set and needs at
+  /// most `most_workspace_bytes` of workspace. Returns a refusal if there is none. The graph is consumed.
   Plan plan(const PlanTarget& target, int64_t most_workspace_bytes, std::span<const Knob> knobs = {}) &&;
 
  private:

@@ -1,5 +1,6 @@
-// Sums, fills, conversions. A sum is of a fixed number of blocks for a given count, in float64, whose partial
-// sums one block adds up.
+// Sums, fills and conversions. A sum takes two kernels: a number of blocks that depends on the count alone,
+// each with a float64 partial sum, and one block that adds these up. So the order is fixed, without atomics.
+// All others: each thread takes a few neighbouring elements.
 #include "model/kernels/cuda/cuda_kernels.h"
 #include "model/kernels/cuda/launch.h"
 #include "model/kernels/cuda/reduce.cuh"
@@ -10,7 +11,7 @@ namespace ripstop::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kElementsOfSumBlock = 4096;  ///< at least, where there is more than one block
+constexpr int64_t kElementsOfSumBlock = 4096;  ///< at least, if there is more than one block
 
 struct Value {
   __device__ double operator()(float x) const { return static_cast<double>(x); }
@@ -19,7 +20,8 @@ struct Square {
   __device__ double operator()(float x) const { return static_cast<double>(x) * static_cast<double>(x); }
 };
 
-/// partial[block] = the block's part of the sum of term(x).
+/// partial[block] = the block's share of the sum of term(x). Each thread strides over the elements by the
+/// size of the grid.
 template <int kWidth, class Term>
 __global__ void __launch_bounds__(kThreads)
     partial_sums(const float* x, int64_t count, double* partial, Term term) {

@@ -1,6 +1,7 @@
-// Rows of a table by token id or index, and the sum of gradient rows by token id. Forward: a block a row.
-// Backward: a block an entry of token_order; the one where a token begins adds up all rows of that token, in
-// their order, so that every element of the table is added to by one thread.
+// Rows of a table by token id or index, and the sum of gradient rows by token id. Forward: one block per row.
+// Backward: one block per entry of token_order. The block of the first entry of a token adds up all rows of
+// that token, in order; the other blocks end at once. So one thread adds up each element: no atomics, a fixed
+// order.
 #include "model/kernels/cuda/cuda_kernels.h"
 #include "model/kernels/cuda/launch.h"
 #include "model/kernels/cuda/vector.cuh"
@@ -9,9 +10,10 @@ namespace ripstop::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kRowsAtOnce = 4;  ///< loads that do not wait for each other
+constexpr int kRowsAtOnce = 4;  ///< loads in flight at the same time
 
-/// to's row = from's row index - first, or zeros where from has none; rows of `units` units.
+/// Row n of `to` = row index[n] - first of `from`, or zeros if `from` has no such row. A row has `units`
+/// units.
 template <class Unit>
 __global__ void __launch_bounds__(kThreads)
     gather(const Unit* from, int64_t held, const int32_t* index, int64_t first, int64_t units, Unit* to) {
@@ -29,7 +31,7 @@ __global__ void __launch_bounds__(kThreads)
     to[row * units + i] = from[blockIdx.x * units + i];
 }
 
-/// Calls `body` with the largest unit that rows of both tensors can be copied in.
+/// Calls `body` with the largest unit in which rows of both tensors can be copied: 16, 4 or 2 bytes.
 template <class Body>
 void with_unit(const Tensor& a, const Tensor& b, Body body) {
   if (aligned(16, a.cols(), {&a, &b})) {
@@ -49,7 +51,8 @@ struct Gradient {
   int64_t rows, columns, first_row, held;
 };
 
-/// Adds the rows order[begin, end) of dout at column `i` to `sum`.
+/// Adds rows order[begin] .. order[end - 1] of dout, columns i .. i + kWidth - 1, to `sum`. First loads
+/// several rows, then adds them in order: the loads do not wait for the sum.
 template <int kWidth, class T>
 __device__ void add_rows(const Gradient<T>& x, int64_t begin, int64_t end, int64_t i, Floats<kWidth>& sum) {
   for (int64_t at = begin; at < end; at += kRowsAtOnce) {
@@ -72,6 +75,7 @@ __global__ void __launch_bounds__(kThreads) backward(Gradient<T> x) {
   const int64_t row = token - x.first_row;
   if (row < 0 || row >= x.held) return;
   if (begin > 0 && x.token[x.order[begin - 1]] == token) return;
+  // Every thread finds the end itself. A token repeats rarely, so this is cheaper than a barrier.
   int64_t end = begin + 1;
   while (end < x.rows && x.token[x.order[end]] == token) ++end;
   for (int64_t i = threadIdx.x * kWidth; i < x.columns; i += blockDim.x * kWidth) {

@@ -1,4 +1,4 @@
-// The products of linear layers as cuBLASLt is told of them.
+// The products of linear layers, in the terms of cuBLASLt.
 #pragma once
 #include <compare>
 #include <cstdint>
@@ -8,16 +8,16 @@
 
 namespace ripstop::cuda {
 
-/// D [m, n] (+)= op(A) op(B), all column-major with the leading dimensions lda, ldb and m: a row-major matrix
-/// is its transpose read by columns. op(A) is [m, k], op(B) [k, n]. What is added to does not choose an
-/// algorithm, so it is no part of this.
+/// D [m, n] (+)= op(A) op(B), where op(A) is [m, k] and op(B) is [k, n]. All matrices are column-major with
+/// the leading dimensions lda, ldb and m: a row-major matrix is the transpose of a column-major one. Whether
+/// the product accumulates is not a member, since it does not influence the choice of an algorithm.
 struct Gemm {
   int64_t m = 0, n = 0, k = 0;
   int64_t lda = 0, ldb = 0;
-  int64_t rows = 0;  ///< N of ops.h: which of the sizes belongs to the batch
+  int64_t rows = 0;  ///< N of ops.h: one of m, n and k, the one that depends on the batch
   bool transpose_a = false, transpose_b = false;
   DType in = DType::kFloat32, out = DType::kFloat32;
-  /// Bytes that the addresses are multiples of, at most 256.
+  /// Powers of two that divide the addresses, at most 256 (bytes).
   int64_t alignment_a = 256, alignment_b = 256, alignment_d = 256;
 
   auto operator<=>(const Gemm&) const = default;
@@ -30,8 +30,7 @@ Gemm backward_input_gemm(const Tensor& dy, const Tensor& w, const Tensor& dx);
 /// dw^T [I, O] = x^T dy: A = x, B = dy, D = dw.
 Gemm backward_weight_gemm(const Tensor& dy, const Tensor& x, const Tensor& dw);
 
-/// One line without blanks, from which the Gemm can be told:
-/// "m4096-n2048-k11008-tn-bfloat16-float32-a256.256.16".
+/// A name without blanks that identifies the Gemm: "m4096-n2048-k11008-tn-bfloat16-float32-a256.256.16".
 std::string gemm_name(const Gemm& gemm);
 
 }  // namespace ripstop::cuda

@@ -79,6 +79,8 @@ void GemmChoices::write() const {
   if (!path_) return;
   std::error_code ignored;
   std::filesystem::create_directories(path_->parent_path(), ignored);
+  // Write another file and rename it, so that readers never see half a file. Its name has host and process,
+  // since ranks of several nodes may share the folder.
   std::filesystem::path partial = *path_;
   char host[256] = "";
   gethostname(host, sizeof host - 1);

@@ -1,4 +1,4 @@
-// Which algorithm was fastest for a product on this kind of GPU, kept in a file between runs.
+// The fastest algorithm of each product on this kind of GPU, kept in a file between runs.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -9,27 +9,27 @@
 
 namespace ripstop::cuda {
 
-/// An algorithm as cuBLASLt describes it: opaque, of value to the same version of the library only.
+/// An algorithm as cuBLASLt describes it: opaque, and valid only for the same version of the library.
 using AlgorithmBytes = std::array<unsigned char, 64>;
 
 struct GemmChoice {
   AlgorithmBytes algorithm{};
-  double microseconds = 0;  ///< what it took when it was chosen
+  double microseconds = 0;  ///< its time when it was chosen
 };
 
-/// The choices of one kind of GPU and one version of cuBLASLt, in a text file: a first line that says whose
-/// they are, then one line a product: its gemm_name, the algorithm in hexadecimal, microseconds. A file that
-/// is missing, of another GPU or version, or damaged counts as empty, line by line; one that cannot be
-/// written is done without: the next run measures again. Ranks that write at once lose lines to each other,
-/// never the file.
+/// The choices for one kind of GPU and one version of cuBLASLt, in a text file. The first line names the
+/// owner (GPU and version); each further line has the gemm_name of a product, the algorithm in hexadecimal
+/// and microseconds. A missing file and a file of another owner count as empty; damaged lines are skipped. If
+/// the file cannot be written, the next run measures again. If several ranks write at the same time, some
+/// lines may be lost, but the file stays valid.
 class GemmChoices {
  public:
-  /// No path: nothing is read or kept.
+  /// Without a path, nothing is read or written.
   GemmChoices(std::optional<std::filesystem::path> path, std::string owner);
 
-  /// Null where the product was not measured yet.
+  /// Null if the product was not measured yet.
   const GemmChoice* find(const std::string& gemm) const;
-  /// Keeps a choice, and writes the file with what other processes added to it meanwhile.
+  /// Adds a choice and writes the file, together with the choices that other processes have added meanwhile.
   void add(const std::string& gemm, const GemmChoice& choice);
 
  private:
@@ -41,7 +41,7 @@ class GemmChoices {
   std::map<std::string, GemmChoice> choices_;
 };
 
-/// $RIPSTOP_CACHE, else $XDG_CACHE_HOME/ripstop, else $HOME/.cache/ripstop; none where none of them is set.
+/// $RIPSTOP_CACHE, else $XDG_CACHE_HOME/ripstop, else $HOME/.cache/ripstop; nullopt if none of them is set.
 std::optional<std::filesystem::path> cache_folder();
 
 /// The file in cache_folder() for an owner such as "NVIDIA H100 80GB HBM3, cuBLASLt 130100".

@@ -10,7 +10,7 @@
 namespace ripstop::cuda {
 namespace {
 
-// Rows of prompts differ from call to call; plans of those that do not come again must not pile up.
+// Prompts have many different numbers of rows. Plans that are not used again must not pile up.
 constexpr size_t kMostPlans = 2048;
 constexpr int kMostCandidates = 32;
 constexpr int kRounds = 5;
@@ -26,7 +26,8 @@ cudaDataType_t cuda_type(DType dtype) {
   return dtype == DType::kBFloat16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
-// Partial sums are added in float32: in the workspace, or in the output where that is float32.
+// Split-K algorithms must add their partial sums in float32: in the workspace, or in the output if it is
+// float32.
 uint32_t reduction_schemes(const Gemm& gemm) {
   return gemm.out == DType::kFloat32
              ? CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
@@ -45,7 +46,7 @@ bool capturing(cudaStream_t stream) {
   return status != cudaStreamCaptureStatusNone;
 }
 
-/// Two events with times around some work.
+/// Measures the time of work on a stream, with two CUDA events around it.
 class Stopwatch {
  public:
   Stopwatch() {
@@ -57,7 +58,7 @@ class Stopwatch {
   Stopwatch(const Stopwatch&) = delete;
   Stopwatch& operator=(const Stopwatch&) = delete;
 
-  /// What `work` takes on the stream; waits for it.
+  /// The time of `work` on the stream. Waits for it.
   template <class Work>
   double microseconds(cudaStream_t stream, Work work) {
     check_cuda(cudaEventRecord(begin_, stream), "cudaEventRecord");
@@ -73,8 +74,9 @@ class Stopwatch {
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
 };
 
-/// Device memory outside of every plan, for a moment; none where there is none left. In stream order:
-/// cudaFree would wait for the whole device, and with it for other ranks, without a deadline.
+/// Device memory that no plan knows, for the time of a measurement; null if there is none left. Allocated and
+/// freed in stream order: cudaFree would wait for the whole device, and so perhaps for other ranks without a
+/// deadline.
 class SpareMemory {
  public:
   SpareMemory(int64_t bytes, cudaStream_t stream) : stream_(stream) {
@@ -94,8 +96,9 @@ class SpareMemory {
   void* data_ = nullptr;
 };
 
-/// Puts other bytes into the level 2 cache, as the step does before it comes to a product: operands that a
-/// candidate has just read would flatter those that read them twice. Nothing where there is no memory for it.
+/// Fills the level 2 cache with other bytes before each measurement, as other work of a step does. With the
+/// operands still in the cache, algorithms that read them twice would look too fast. Does nothing if there is
+/// no memory.
 class CacheFlush {
  public:
   CacheFlush(int device, cudaStream_t stream)
@@ -178,7 +181,7 @@ GemmPlans::Plan GemmPlans::make(const Gemm& gemm, bool measures) {
   return plan;
 }
 
-// A file can be copied between machines or damaged: what it says is used only where the library agrees.
+// The file may be copied from another machine or damaged. So use its algorithm only if cuBLASLt accepts it.
 std::optional<cublasLtMatmulAlgo_t> GemmPlans::chosen(const Gemm& gemm,
                                                       const GemmDescriptors& descriptors) const {
   const GemmChoice* choice = choices_.find(gemm_name(gemm));
@@ -232,12 +235,13 @@ cublasStatus_t GemmPlans::run(const Work& work, const GemmDescriptors& descripto
                         native_stream(work.call.stream));
 }
 
-// What is overwritten may be overwritten more than once. What is added to must not: then the candidates write
-// somewhere else, and where there is no memory for that, the choice is left for later.
+// Timing repeats the product. If the product accumulates, the candidates write to spare memory. If there is
+// none, count the uses again from 0 and measure later.
 void GemmPlans::measure(const Work& work, Plan& plan, Accumulate accumulate) {
   const Gemm& gemm = work.gemm;
   const bool adds = accumulate == Accumulate::kYes;
-  // What came before may wait for other ranks: here with a deadline, below without one.
+  // Earlier work may wait for other ranks. Wait for it here, with a deadline: the waits of the stopwatch have
+  // none.
   work.call.stream.synchronize();
   const SpareMemory spare(adds ? gemm.m * gemm.n * element_bytes(gemm.out) : 0,
                           native_stream(work.call.stream));
@@ -257,8 +261,9 @@ void GemmPlans::measure(const Work& work, Plan& plan, Accumulate accumulate) {
   choices_.add(gemm_name(gemm), choice);
 }
 
-// The least of several rounds; each round runs all candidates, so that a clock that changes meets them alike.
-// One that is far off after the first round is not run again; one that fails takes for ever.
+// Returns the shortest time of several rounds for each candidate. Each round runs all candidates, so that a
+// changing clock of the GPU affects them alike. A candidate that is far slower than the best after the first
+// round is not run again. A candidate that fails gets an infinite time.
 std::vector<double> GemmPlans::microseconds(const Work& work, const GemmDescriptors& descriptors,
                                             const std::vector<cublasLtMatmulAlgo_t>& algorithms) const {
   constexpr double kNever = std::numeric_limits<double>::infinity(), kFarOff = 1.5;

@@ -1,4 +1,4 @@
-// Products of matrices by cuBLASLt: plans by product, and the choice of their algorithms by measurement.
+// Matrix products with cuBLASLt: a plan per product, and the choice of its algorithm by measurement.
 #pragma once
 #include <cublasLt.h>
 
@@ -12,18 +12,18 @@
 
 namespace ripstop::cuda {
 
-/// What cuBLASLt must be told of a Gemm: pure descriptions, without an algorithm. Needs no GPU.
+/// The descriptors of a Gemm for cuBLASLt, without an algorithm. Needs no GPU.
 struct GemmDescriptors {
   explicit GemmDescriptors(const Gemm& gemm);
   cublasLtMatmulDescOpaque_t operation;
   cublasLtMatrixLayoutOpaque_t a, b, d;
 };
 
-/// Plans of one stream, made when a product is first asked for. An algorithm is taken from the file of
-/// choices; else cuBLASLt's own first guess serves until the product has been asked for kUsesBeforeMeasuring
-/// times, and the fastest of its best guesses after that. Not measured: on deterministic devices, where the
-/// choice must not depend on time, and where the number of rows is no multiple of kMeasuredRows, as it hardly
-/// comes again.
+/// The plans of one stream, made when a product is first asked for. If the file of choices has an algorithm,
+/// the plan uses it. Else it uses cuBLASLt's first suggestion until the product has been asked for
+/// kUsesBeforeMeasuring times. Then the suggestions are timed, and the plan uses the fastest. Nothing is
+/// timed on deterministic devices, since the choice must not depend on time, or if the number of rows is not
+/// a multiple of kMeasuredRows, since such a product hardly occurs again.
 class GemmPlans {
  public:
   static constexpr int64_t kUsesBeforeMeasuring = 3;
@@ -34,8 +34,8 @@ class GemmPlans {
   GemmPlans(const GemmPlans&) = delete;
   GemmPlans& operator=(const GemmPlans&) = delete;
 
-  /// D (+)= op(A) op(B) with the call's stream and kGemmWorkspaceBytes of workspace. Throws Error(kResources)
-  /// where cuBLASLt has no algorithm for it.
+  /// D (+)= op(A) op(B) on the call's stream, with kGemmWorkspaceBytes of workspace. Asynchronous, except
+  /// when it measures. Throws Error(kResources) if cuBLASLt has no algorithm for the product.
   void multiply(const KernelCall& call, const Gemm& gemm, const void* a, const void* b, void* d,
                 Accumulate accumulate);
 

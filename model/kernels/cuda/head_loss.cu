@@ -1,5 +1,6 @@
 // Cross-entropy over a vocabulary that may be cut into slices, with x the logits of a row and t its target:
-// loss = m + log(sum_j e^(x_j - m)) - x_t with m = max_j x_j; dx_j = e^(x_j - m) / sum - [j = t].
+//   m = max_j x_j,  sum = sum_j e^(x_j - m)
+//   loss = m + log(sum) - x_t,  dx_j = e^(x_j - m) / sum - [j = t]
 // One block per row. The statistics (m and the sum) take one pass over memory: each thread keeps a running
 // maximum and rescales its sum whenever the maximum grows.
 #include "model/kernels/cuda/cuda_kernels.h"
@@ -22,8 +23,9 @@ __device__ T join_warp(T own, Join join) {
   return own;
 }
 
-/// Joins one value of each thread of the block, in a fixed order. Warp 0 has the result; the other warps do not.
-/// Call it once in a kernel: a second call would need a barrier before it writes to the same shared memory.
+/// Joins one value of each thread of the block, in a fixed order. Warp 0 has the result; the other warps do
+/// not. Call it once in a kernel: a second call would need a barrier before it writes to the same shared
+/// memory.
 template <class T, class Join>
 __device__ T join_block(T own, T none, Join join) {
   __shared__ T of_warp[32];
@@ -69,7 +71,8 @@ __device__ void add_logits(const Floats<kWidth>& x, Statistics& s) {
   s.maximum = most, s.sum = sum;
 }
 
-/// Calls visit(index, elements) for elements [0, count) of a row: `kWidth` at a time, the last ones one by one.
+/// Calls visit(index, elements) for elements [0, count) of a row: `kWidth` at a time, the last ones one by
+/// one.
 template <int kWidth, class Visit>
 __device__ void each_part(const float* row, int64_t count, Visit visit) {
   for (int64_t i = threadIdx.x * kWidth; i < count; i += blockDim.x * kWidth) {
@@ -199,8 +202,8 @@ void cross_entropy(const KernelCall& call, const Tensor& logits, const Tensor& t
                     all.shape[0],
                     3 * all.shape[1],
                     slice};
-    // A thread stores kWide elements: 8 bytes in bfloat16, 16 in float32. float32 dlogits may share memory with
-    // logits, whose rows are checked for 16.
+    // A thread stores kWide elements: 8 bytes in bfloat16, 16 in float32. float32 dlogits may share memory
+    // with logits, whose rows are checked for 16.
     with_width<kWide>(aligned(16, columns, {&logits}) && aligned(8, columns, {&dlogits}), [&](auto width) {
       launch(call, "cross_entropy", find_loss<width.value, T>, {logits.rows()},
              row_threads(columns, 4 * width.value, kThreads), x);

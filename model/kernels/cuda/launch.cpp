@@ -1,4 +1,4 @@
-// Where the launches of launch.h meet the device.
+// Connects launch.h to cuda_device.h. The CPU emulation of the kernels replaces this file.
 #include "model/kernels/cuda/launch.h"
 
 #include "model/device/cuda_device.h"

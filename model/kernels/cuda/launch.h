@@ -1,4 +1,4 @@
-// How kernels are launched, and how the variant that fits the operands is chosen.
+// Launches of kernels, and the choice of the kernel variant that fits the operands.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -11,19 +11,19 @@
 
 namespace ripstop::cuda {
 
-/// The stream to work on.
+/// The CUDA stream of a call.
 cudaStream_t native_stream(const KernelCall& call);
 
 /// Throws unless `result` is cudaSuccess, as check_cuda does.
 void check(cudaError_t result, const char* call);
 
-/// Blocks of a launch; none where one of them is 0.
+/// The blocks of a launch. If x or y is 0, nothing is launched.
 struct Grid {
   int64_t x = 1, y = 1;
 };
 
-/// Gives `kernel` to the call's stream; `name` is for the error. `threads` is a multiple of 32, so that all
-/// warps are whole.
+/// Launches `kernel` on the call's stream. The error message has `name`. `threads` must be a multiple of 32:
+/// shuffles over a warp need all of its lanes. Asynchronous.
 template <class... Parameters>
 void launch(const KernelCall& call, const char* name, void (*kernel)(Parameters...), Grid grid, int threads,
             std::type_identity_t<Parameters>... arguments) {
@@ -37,13 +37,15 @@ void launch(const KernelCall& call, const char* name, void (*kernel)(Parameters.
   check(cudaLaunchKernelEx(&config, kernel, arguments...), name);
 }
 
-/// Threads for a row cut into `parts`: at most `per_thread` parts each where `most` threads are enough.
+/// The number of threads for a row of `parts` parts: a multiple of 32, with at most `per_thread` parts each,
+/// unless that takes more than `most` threads.
 inline int row_threads(int64_t parts, int64_t per_thread, int most) {
   const int64_t threads = round_up(divide_up(parts, per_thread), 32);
   return threads < 32 ? 32 : threads > most ? most : static_cast<int>(threads);
 }
 
-/// Whether rows of `columns` elements of these tensors (empty ones aside) all begin on multiples of `bytes`.
+/// Whether all rows of `columns` elements of these tensors begin on multiples of `bytes`. Ignores empty
+/// tensors.
 inline bool aligned(int64_t bytes, int64_t columns, std::initializer_list<const Tensor*> tensors) {
   for (const Tensor* t : tensors) {
     if (t->empty()) continue;
@@ -53,7 +55,7 @@ inline bool aligned(int64_t bytes, int64_t columns, std::initializer_list<const 
   return true;
 }
 
-/// Calls `body` with a value of the element type.
+/// Calls `body` with a value of the element type of an activation dtype.
 template <class Body>
 void with_element(DType dtype, Body body) {
   if (dtype == DType::kBFloat16) {
@@ -63,14 +65,14 @@ void with_element(DType dtype, Body body) {
   }
 }
 
-/// Elements of 16 bytes.
+/// The number of elements in 16 bytes, the widest access of a thread.
 template <class T>
 inline constexpr int kWhole = 16 / static_cast<int>(sizeof(T));
 
 template <int kValue>
 using Width = std::integral_constant<int, kValue>;
 
-/// Calls `body` with the elements a thread moves at once: kWide where `wide`, else one.
+/// Calls `body` with the number of elements per access: kWide if `wide`, else 1.
 template <int kWide, class Body>
 void with_width(bool wide, Body body) {
   if (wide) {
@@ -80,7 +82,7 @@ void with_width(bool wide, Body body) {
   }
 }
 
-/// The elements as T, or null for no tensor.
+/// The elements of `t` as T; null if it is no tensor. Not checked: ops.cpp has checked the dtype.
 template <class T>
 T* elements(const Tensor& t) {
   return static_cast<T*>(t.data);

@@ -1,4 +1,4 @@
-// Versions of the libraries whose headers only this folder includes.
+// The versions of cuBLASLt and cuDNN. Here, since only this folder includes their headers.
 #include <cublasLt.h>
 #include <cudnn_graph.h>
 

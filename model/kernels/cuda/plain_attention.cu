@@ -1,5 +1,7 @@
-// o_i = sum_j p_ij v_j, p_ij = e^(q_i.k_j / sqrt(D) - l_i), l_i the log of the sum of the exponentials, over
-// the keys j <= i of the same document. A warp a query row and head; neighbouring rows share a block's cache.
+// Causal attention within documents, with l_i the log of the sum of the exponentials:
+//   p_ij = e^(q_i . k_j / sqrt(D) - l_i) for the keys j <= i of the same document,  o_i = sum_j p_ij v_j
+// One warp per query row and head. The warps of a block take neighbouring rows, so that they find each
+// other's keys and values in the cache.
 #include "model/kernels/cuda/plain_attention.cuh"
 
 namespace ripstop::cuda {

@@ -1,5 +1,5 @@
-// Attention of one query head at a time, without tensor cores. A warp works on a head: scores have a key a
-// lane, sums over keys an element of the head a lane.
+// Attention without tensor cores. A warp computes one query head of one row. For scores, each lane takes
+// another key. For weighted sums over keys, each lane takes other elements of the head.
 #pragma once
 #include "model/kernels/cuda/cuda_kernels.h"
 #include "model/kernels/cuda/launch.h"
@@ -8,15 +8,15 @@
 
 namespace ripstop::cuda {
 
-inline constexpr int kAttentionWarps = 8;  ///< of a block
+inline constexpr int kAttentionWarps = 8;  ///< per block
 
-/// Copies a head to shared memory, times `scale`.
+/// Copies a head to shared memory, times `scale`. By one warp; needs __syncwarp before others read it.
 template <class T>
 __device__ inline void take_head(const T* from, int size, float scale, float* to) {
   for (int i = lane_number(); i < size; i += 32) to[i] = load<1>(from + i).at[0] * scale;
 }
 
-/// The product of a head in memory with one in shared memory, by one lane.
+/// The dot product of a head in memory and one in shared memory, by one lane.
 template <int kWidth, class T>
 __device__ inline float dot(const T* row, const float* with, int size) {
   float sum = 0;
@@ -28,7 +28,7 @@ __device__ inline float dot(const T* row, const float* with, int size) {
   return sum;
 }
 
-/// Adds the sum over 32 (or `count`, if less) rows of weight * row to `sum`; lane l has elements l, l + 32...
+/// sum += the sum of weight[j] * row j for j < count. Lane l has elements l, l + 32, ... of the head.
 template <int kPerLane, class T>
 __device__ inline void add_weighted(const T* rows, int64_t stride, int count, const float* weight, int size,
                                     float (&sum)[kPerLane]) {
@@ -40,21 +40,22 @@ __device__ inline void add_weighted(const T* rows, int64_t stride, int count, co
     }
 }
 
-/// What the lanes of a warp show each other, 32 numbers at a time: two sets in turn, so that one barrier
-/// before they are read is enough.
+/// 32 numbers that the lanes of a warp exchange, in two sets that take turns: while slow lanes still read one
+/// set, fast lanes write the other. So one barrier per turn is enough.
 struct Shown {
   float sets[2][32];
 };
 
-/// A running softmax over keys: the weighted sum of values so far, and what it is relative to.
+/// A running softmax over keys: the weighted sum of values and the sum of weights so far, both relative to
+/// the largest score so far: weights are e^(score - maximum).
 template <int kPerLane>
 struct Softmax {
   float out[kPerLane] = {};
   float maximum = -kInfinity, sum = 0;
 };
 
-/// Adds `count` keys and values, whose rows are `stride` elements apart. `query` (scaled) and `shown`
-/// are the warp's own, in shared memory.
+/// Adds `count` keys and values, whose rows are `stride` elements apart, to the softmax. `query` (scaled) and
+/// `shown` are the warp's own, in shared memory.
 template <int kWidth, int kPerLane, class T>
 __device__ inline void attend(const T* key, const T* value, int64_t stride, int64_t count, int size,
                               const float* query, Shown& shown, Softmax<kPerLane>& s) {
@@ -75,7 +76,7 @@ __device__ inline void attend(const T* key, const T* value, int64_t stride, int6
   }
 }
 
-/// What forward and backward are told alike.
+/// The parameters that forward and backward share.
 struct AttentionSizes {
   const int32_t* offset;
   int64_t rows, documents, row;
@@ -93,7 +94,7 @@ inline AttentionSizes sizes_of(const Tensor& qkv, const Documents& documents, co
           1.0F / sqrtf(static_cast<float>(heads.size))};
 }
 
-/// The document that `row` belongs to, as rows [begin, end): offset [count + 1] ascends.
+/// The document of `row`, as rows [begin, end), by binary search: offset [count + 1] ascends.
 struct DocumentRows {
   int64_t begin, end;
 };
@@ -110,7 +111,8 @@ __device__ inline DocumentRows document_of(const int32_t* offset, int64_t count,
   return {offset[low], offset[high]};
 }
 
-/// Calls `body` with the elements of a head that a lane loads at once and those it adds up.
+/// Calls `body` with the number of elements per access and the number of elements of a head per lane. Four
+/// variants: a lane holds 4 elements of heads up to 128, else 16, in registers.
 template <class T, class Body>
 void with_head(const Heads& heads, std::initializer_list<const Tensor*> tensors, Body body) {
   if (heads.size > kPlainHeadSize)

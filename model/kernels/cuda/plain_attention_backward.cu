@@ -1,8 +1,9 @@
-// With p as in plain_attention.cu and delta_i = do_i . o_i:
-// ds_ij = p_ij (do_i . v_j - delta_i), dq_i = sum_j ds_ij k_j / sqrt(D), dk_j = sum_i ds_ij q_i / sqrt(D),
-// dv_j = sum_i p_ij do_i, where the sums over i are over all query heads of the key-value head.
-// A warp a query row and head for dq, a warp a key row and key-value head for dk and dv: no sum crosses
-// warps.
+// The gradient of attention, with p as in plain_attention.cu. i counts queries, also of all heads of a group:
+//   delta_i = do_i . o_i
+//   ds_ij = p_ij (do_i . v_j - delta_i)
+//   dq_i = sum_j ds_ij k_j / sqrt(D),  dk_j = sum_i ds_ij q_i / sqrt(D),  dv_j = sum_i p_ij do_i
+// Two kernels: one warp per query row and head for dq, one warp per key row and key-value head for dk and dv.
+// Both compute p again, but no sum crosses warps: no atomics, and a fixed order.
 #include "model/kernels/cuda/plain_attention.cuh"
 
 namespace ripstop::cuda {
@@ -30,7 +31,7 @@ __device__ void put_head(const float (&from)[kPerLane], int size, float scale, T
   }
 }
 
-/// dq, and the delta that the other kernel needs.
+/// dq, and delta for the kernel below, which runs later on the stream.
 template <int kWidth, int kPerLane, class T>
 __global__ void __launch_bounds__(32 * kAttentionWarps, 1) query_gradient(Backward<T> x) {
   __shared__ float queries[kAttentionWarps][32 * kPerLane], douts[kAttentionWarps][32 * kPerLane];

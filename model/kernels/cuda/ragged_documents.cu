@@ -1,5 +1,6 @@
-// Offsets: a thread a document. Joined gradients: a block a row, 16 bytes a thread. Single rows: a block a
-// document, a thread an element of a row of dqkv.
+// Kernels around cuDNN's plans for ragged documents. Offsets: one thread per document. Joined gradients: one
+// block per row, 16 bytes per thread and access. Single rows: one block per document, one thread per element
+// of a row.
 #include "model/kernels/cuda/launch.h"
 #include "model/kernels/cuda/ragged_documents.h"
 #include "model/kernels/cuda/vector.cuh"
@@ -16,7 +17,7 @@ struct RowWidths {
 __global__ void __launch_bounds__(kThreads)
     locate(const int32_t* begin, int64_t count, RowWidths width, RaggedOffsets to) {
   const int64_t d = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (d > count) return;
+  if (d > count) return;  // d == count writes the end of the last document
   const int64_t first = begin[d];
   to.row[d] = first * width.row;
   to.query[d] = first * width.query;

@@ -1,13 +1,14 @@
-// What ragged attention plans need around them: where the documents of a batch lie, and their gradients laid
-// side by side.
+// Kernels around ragged attention plans: the offsets of documents, one tensor of gradients from three, and
+// the gradients of documents of one row.
 #pragma once
 #include "model/ops/kernel_table.h"
 
 namespace ripstop::cuda {
 
-/// Where the documents of a batch lie, on the device: element [d] of each, d = 0 .. documents, is where
-/// document d begins (and document d - 1 ends), in elements of a tensor whose rows are so long; `length`
-/// [documents] is in rows.
+/// The places of the documents of a batch, in device memory. Element d of an array, d = 0 .. documents, is
+/// the beginning of document d and the end of document d - 1, counted in elements of a tensor: of q|k|v
+/// (`row`), of the query heads, of the key-value heads, and of one number per query head (`heads`). length
+/// [documents]: in rows.
 struct RaggedOffsets {
   int64_t *row = nullptr, *query = nullptr, *key_value = nullptr, *heads = nullptr;
   int32_t* length = nullptr;
@@ -17,7 +18,7 @@ struct RaggedOffsets {
 void locate_documents(const KernelCall& call, const Documents& documents, const Heads& heads,
                       const RaggedOffsets& offsets);
 
-/// The gradients of query [N, H*D], key and value [N, K*D] heads, as ragged plans write them. bfloat16.
+/// The gradients of the query [N, H*D], key and value [N, K*D] heads, as ragged plans write them. bfloat16.
 struct SeparateGradients {
   const BFloat16 *query = nullptr, *key = nullptr, *value = nullptr;
 };
@@ -26,8 +27,8 @@ struct SeparateGradients {
 void join_gradients(const KernelCall& call, const SeparateGradients& gradients, const Heads& heads,
                     const Tensor& dqkv);
 
-/// dqkv of the documents of one row, which cuDNN's backward is not made for: a row that attends to itself
-/// alone gives its value on unchanged, so that dq = dk = 0 and dv is the sum of dout over the heads of its
+/// Writes dqkv of documents of one row, which cuDNN's backward does not support. Such a row attends only to
+/// itself, so its output is its value: dq = dk = 0, and dv is the sum of dout over the query heads of the
 /// group.
 void single_row_gradients(const KernelCall& call, const Documents& documents, const Heads& heads,
                           const Tensor& dout, const Tensor& dqkv);

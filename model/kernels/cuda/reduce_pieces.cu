@@ -1,6 +1,6 @@
-// out (+)= pieces[0] + pieces[1] + ..., added in this order in float32 and rounded once: what ranks sent each
-// other in bfloat16, and sums that NCCL leaves beside where they belong. A thread has a few elements of all
-// pieces.
+// out (+)= pieces[0] + pieces[1] + ..., added in this order in float32 and rounded once. For pieces that
+// ranks sent each other in bfloat16, and for sums that NCCL left in another tensor than they belong to. Each
+// thread takes a few neighbouring elements of all pieces.
 #include "model/kernels/cuda/cuda_kernels.h"
 #include "model/kernels/cuda/launch.h"
 #include "model/kernels/cuda/vector.cuh"
@@ -9,15 +9,15 @@ namespace ripstop::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kElements = 8;  ///< of a thread: 16 bytes of bfloat16
+constexpr int kElements = 8;  ///< per thread: 16 bytes of bfloat16
 
-// Passed by value: a launch may be queued long after the caller's vector is gone.
+// A kernel parameter, passed by value: the kernel may run long after the caller's vector is gone.
 struct PieceTable {
   const void* data[kMostPieces];
   bool is_bfloat16[kMostPieces];
   int count;
 };
-static_assert(sizeof(PieceTable) <= 4000, "a launch takes 4 KiB of arguments");
+static_assert(sizeof(PieceTable) <= 4000, "kernel parameters may take 4 KiB");
 
 template <int kWidth, class T>
 __device__ void sum_at(const PieceTable& pieces, T* out, bool adds, int64_t i) {

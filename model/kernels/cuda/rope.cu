@@ -1,4 +1,4 @@
-// (a, b) of a pair turns into (a cos - b sin, b cos + a sin). A block a row.
+// A pair (a, b) becomes (a cos - b sin, b cos + a sin). One block per row.
 #include "model/kernels/cuda/cuda_kernels.h"
 #include "model/kernels/cuda/launch.h"
 #include "model/kernels/cuda/vector.cuh"
@@ -8,7 +8,8 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// `turned` elements of each row of qkv [N, row] belong to query and key heads; `sine_sign` -1 turns back.
+/// The first `turned` elements of each row of qkv [N, row] are the query and key heads. `sine_sign` is -1 for
+/// backward. kWidth is even: an access has whole pairs. It divides `size`, so no access crosses two heads.
 template <int kWidth, class T>
 __global__ void __launch_bounds__(kThreads) turn(T* qkv, const int32_t* position, const float* angle,
                                                  int64_t row, int turned, int size, float sine_sign) {

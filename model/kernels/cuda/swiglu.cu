@@ -1,5 +1,7 @@
-// out = g s(g) u with the sigmoid s(g) = 1 / (1 + e^-g). Backward, with d the gradient of out:
-// dg = d u s (1 + g (1 - s)), du = d g s. A block a row.
+// SwiGLU of gate g and up u, with the sigmoid s = 1 / (1 + e^-g):
+//   forward    out = g s u
+//   backward   dg = d u s (1 + g (1 - s)),  du = d g s,  with d the gradient of out
+// One block per row.
 #include "model/kernels/cuda/cuda_kernels.h"
 #include "model/kernels/cuda/launch.h"
 #include "model/kernels/cuda/vector.cuh"
@@ -26,6 +28,7 @@ __global__ void __launch_bounds__(kThreads) forward(const T* gate_up, T* out, in
   }
 }
 
+/// Each thread loads its elements of all three arrays before it overwrites them.
 template <int kWidth, class T>
 __global__ void __launch_bounds__(kThreads) backward(T* gate_up, T* dout, int64_t columns) {
   T* gate = gate_up + 2 * columns * blockIdx.x;

@@ -1,4 +1,4 @@
-// Elements in memory as float32 in registers: up to 16 bytes in one access.
+// Loads elements as float32 into registers and stores them, with up to 16 bytes in one access.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -9,13 +9,14 @@
 
 namespace ripstop::cuda {
 
-/// Neighbouring elements.
+/// Neighbouring elements in registers.
 template <int kWidth>
 struct Floats {
   float at[kWidth];
 };
 
-/// kWidth (1, 2, 4, 8) elements from an address aligned to all of them, or to 16 bytes.
+/// Loads kWidth (1, 2, 4 or 8) elements. `from` must be aligned to their size, or to 16 bytes if they are
+/// larger.
 template <int kWidth>
 __device__ inline Floats<kWidth> load(const float* from) {
   Floats<kWidth> x;
@@ -47,7 +48,7 @@ __device__ inline void store(float* to, const Floats<kWidth>& x) {
   }
 }
 
-/// bfloat16 is the upper half of a float32; of two in a word, the lower half comes first.
+/// A bfloat16 is the upper half of a float32. Of two in a 32-bit word, the first is in the lower half.
 template <int kWidth>
 __device__ inline Floats<kWidth> load(const BFloat16* from) {
   Floats<kWidth> x;
@@ -73,7 +74,7 @@ __device__ inline Floats<kWidth> load(const BFloat16* from) {
   return x;
 }
 
-/// The bits of two elements rounded to bfloat16.
+/// Two elements rounded to bfloat16, as one word.
 __device__ inline uint32_t rounded_pair(float first, float second) {
   const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
   return static_cast<uint32_t>(__bfloat16_as_ushort(pair.x)) |
@@ -99,7 +100,7 @@ __device__ inline void store(BFloat16* to, const Floats<kWidth>& x) {
   }
 }
 
-/// `x` as `store` to such an address and `load` from it would give it.
+/// The x that `load` would return after `store` to an address of this type.
 template <int kWidth>
 __device__ inline Floats<kWidth> as_stored(const float*, const Floats<kWidth>& x) {
   return x;
