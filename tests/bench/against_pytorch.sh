@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Training speed beside PyTorch: the same model, batch, precision and cores, one after the other, several rounds.
+# Compares training speed with PyTorch: same model, batch, precision and cores, in turns, for several rounds.
 #   tests/bench/against_pytorch.sh RIPSTOP TORCH_PROGRAMS [ROUNDS]
 # TORCH_PROGRAMS is a folder with torch_llama.py (one process, torch.compile) and torch_fsdp_tp.py (FSDP2 x DTensor under
-# torchrun); python3 on PATH must have PyTorch. Prints model-GFLOP/s (6 N + causal attention) of the median step and the
-# ratio, best of the rounds on either side.
+# torchrun). python3 on PATH must have PyTorch. Prints the GFLOP/s of the model (6 N + causal attention) in the median
+# step and the ratio. Each side counts with its best round.
 set -euo pipefail
 ripstop=$(realpath "$1") programs=$(realpath "$2") rounds=${3:-2}
 source=$(cd "$(dirname "$0")/../.." && pwd)
@@ -12,7 +12,7 @@ trap 'rm -rf "$work"' EXIT
 cores=$(nproc)
 "$ripstop" prepare --source synthetic --examples 3000 --seed 1 --vocab-size 512 --output "$work/data" >/dev/null 2>&1
 
-# ours PRESET PACKS POSITIONS DTYPE RANKS THREADS MESH...: tokens a second of the median step
+# ours PRESET SEQUENCES POSITIONS DTYPE RANKS THREADS MESH...: tokens per second of the median step
 ours() {
   local preset=$1 sequences=$2 positions=$3 dtype=$4 ranks=$5 threads=$6
   shift 6
@@ -35,10 +35,10 @@ size() {
   esac | cut -d' ' -f"$2"
 }
 
-# theirs COMMAND...: tokens a second, from the JSON line
+# theirs COMMAND...: tokens per second, from the JSON line
 theirs() { "$@" 2>/dev/null | sed -n 's/.*"tokens_per_second": *\([0-9.]*\).*/\1/p' | tail -1; }
 
-# flops PRESET POSITIONS: of one token
+# flops PRESET POSITIONS: the FLOPs of one token
 flops() {
   local c f l
   read -r c f l _ <<<"$(size "$1" 1) $(size "$1" 2) $(size "$1" 3)"
@@ -47,7 +47,7 @@ flops() {
 
 best() { sort -g | tail -1; }
 
-# onednn DTYPE: FLOP/s of a large product
+# onednn DTYPE: the FLOP/s of a large product
 onednn() {
   OMP_NUM_THREADS=$cores "$(dirname "$ripstop")/tests/bench/kernels_bench" --ceilings --dtypes "$1" --json "$work/ceilings" >/dev/null
   sed -n "s/.*\"$1\": *\([0-9.e+]*\).*/\1/p" "$work/ceilings"

@@ -1,8 +1,8 @@
-// How fast the collectives are between the ranks that this is started on, and what waiting costs who
-// computes.
+// Measures the speed of the collectives between the ranks of this launch, and how much waiting ranks slow
+// down ranks that compute.
 //   slurm/launch.sh 4 build/cpu-release/tests/bench/collectives_bench [LARGEST_MIB]
-// GB/s are bytes that a rank sends, as counted by the communicator; times are those of the slowest rank, the
-// best of several turns.
+// GB/s count the bytes that a rank sends, by the communicator's own count. Times are those of the slowest
+// rank, in the best of several turns.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -49,14 +49,15 @@ void measure(Communicator& ranks, const char* name, int64_t bytes, const std::fu
                best * 1e6, sent / best * 1e-9);
 }
 
-// A fixed amount of work on one core.
+// Does a fixed amount of work on one core.
 double compute(int64_t turns) {
   double x = 1;
   for (int64_t i = 0; i < turns; ++i) x = x * 1.0000001 + 1e-9;
   return x;
 }
 
-// Half of the ranks compute while the others wait for them: the longer it takes, the more waiting disturbs.
+// Half of the ranks compute while the others wait for them. The longer it takes, the more the waiting
+// disturbs.
 void measure_disturbance(Communicator& ranks) {
   volatile double sink = 0;
   constexpr int64_t kTurns = 100'000'000;

@@ -1,11 +1,11 @@
-# Runs the stages of tests/bench/gpu on the CPU with tiny shapes and reads what they write: what an hour on a GPU is
-# started with must not fail for a reason that could be seen without one.
+# Runs the stages of tests/bench/gpu on the CPU with tiny shapes and checks their output. So time on a GPU is not lost to
+# a mistake that could be found without one.
 #   cmake -D BUILD=build/cpu-release -D OUT=build/rehearsal -P tests/bench/gpu_rehearsal.cmake
 set(gpu ${CMAKE_CURRENT_LIST_DIR}/gpu)
 file(REMOVE_RECURSE ${OUT})
 file(MAKE_DIRECTORY ${OUT})
 
-# stage(EXPECTED_STATUS STAGE ARGUMENT...): runs it; its JSON is then in `json`, what it printed in `text`
+# stage(EXPECTED_STATUS STAGE ARGUMENT...): runs a stage. Sets `json` to its JSON and `text` to its output.
 function(stage EXPECTED NAME)
   execute_process(COMMAND ${gpu} ${NAME} ${ARGN} --device cpu --small --out ${OUT}/${NAME} RESULT_VARIABLE status
                   OUTPUT_VARIABLE text ERROR_VARIABLE text)
@@ -18,7 +18,7 @@ function(stage EXPECTED NAME)
   set(text "${text}" PARENT_SCOPE)
 endfunction()
 
-# state(NAME EXPECTED): the state of one result of the last stage
+# state(NAME EXPECTED): checks the state of one result of the last stage
 function(state NAME EXPECTED)
   string(JSON count LENGTH "${json}" results)
   math(EXPR last "${count} - 1")
@@ -60,7 +60,7 @@ endif()
 positive(table rows 0 share_of_floor)
 positive(table rows 0 share_of_onednn)
 
-# An opponent that is known: half a token a second.
+# An opponent with a known result: half a token per second.
 file(WRITE ${OUT}/opponent.sh "echo '{\"tokens_per_second\": 0.5}'\n")
 stage(0 train debug --build ${BUILD} --rounds 1 --python sh --pytorch ${OUT}/opponent.sh)
 state(ripstop_1 passed)
@@ -76,7 +76,7 @@ if(NOT text MATCHES "ripstop +[0-9]+ +[0-9.]+ %")
   message(FATAL_ERROR "no table")
 endif()
 
-# What is not there is skipped and says so.
+# A missing program is reported and skipped.
 file(MAKE_DIRECTORY ${OUT}/bare)
 file(CREATE_LINK ${BUILD}/ripstop ${OUT}/bare/ripstop SYMBOLIC)
 stage(0 kernels --build ${OUT}/bare)
@@ -88,7 +88,7 @@ if(NOT tokens STREQUAL "NULL")
   message(FATAL_ERROR "tokens of a program that is not there: ${tokens}")
 endif()
 
-# What fails is seen.
+# A failure is reported.
 file(WRITE ${OUT}/broken/tests/bench/kernels_bench "#!/bin/sh\necho out of luck\nexit 3\n")
 file(CHMOD ${OUT}/broken/tests/bench/kernels_bench PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
 stage(1 kernels --build ${OUT}/broken)

@@ -15,7 +15,7 @@ double real(int64_t n) {
   return static_cast<double>(n);
 }
 
-/// Collects rows of one shape and dtype.
+/// Collects the rows for one shape and dtype.
 class Rows {
  public:
   Rows(const StepShape& shape, DType dtype) : s_(shape), m_(shape.model), dtype_(dtype) {}
@@ -90,7 +90,7 @@ class Rows {
     for (int64_t d = 0; d <= s_.sequences; ++d) offset.push_back(static_cast<int32_t>(d * s_.positions));
     return offset;
   }
-  // Each sequence in documents of an eighth of it on average, of any length.
+  // Each sequence has documents of random lengths, an eighth of the sequence on average.
   std::vector<int32_t> packed_documents() const {
     std::mt19937 generator(5);
     std::uniform_int_distribution<int64_t> length(1, std::max<int64_t>(1, s_.positions / 4));
@@ -280,7 +280,7 @@ class Rows {
     });
   }
 
-  // One token for each of 32 texts, with a cache that is full.
+  // One token for each of 32 texts, with a full cache.
   void generation() {
     constexpr int64_t kTexts = 32;
     const Heads heads = s_.heads();
@@ -321,7 +321,7 @@ class Rows {
     });
   }
 
-  // A range of 16 million elements, or the whole model where that is smaller.
+  // A shard of 16 million elements, or the whole model if it is smaller.
   void parameters() {
     const int64_t parameters = parameter_count(m_);
     const int64_t count = std::min<int64_t>(parameters, int64_t{1} << 24);
@@ -366,7 +366,7 @@ class Rows {
     });
   }
 
-  // What eight ranks sent, in the dtype in which gradients may travel.
+  // The pieces of eight ranks, in a dtype that gradients may have on the way.
   void ranks() {
     constexpr int64_t kPieces = 8, kCount = int64_t{1} << 20;
     add("reduce_pieces", 0, [=](Operands& o) {

@@ -1,4 +1,4 @@
-// Every row of the kernel table at the shapes of one micro-batch of a model.
+// Every kernel of the kernel table, with the shapes of one micro-batch of a model.
 #pragma once
 #include <functional>
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace ripstop {
 
-/// A model's sizes and a micro-batch.
+/// The sizes of a model and of a micro-batch.
 struct StepShape {
   std::string name;
   ModelConfig model;
@@ -20,7 +20,7 @@ struct StepShape {
   Heads heads() const { return {model.num_attention_heads, model.num_key_value_heads, model.head_size()}; }
 };
 
-/// One product, as onednn_product is asked for it.
+/// One product, as the parameters of onednn_product.
 struct ProductSizes {
   int64_t m = 0, k = 0, n = 0;
 };
@@ -29,13 +29,13 @@ struct ProductSizes {
 struct KernelRow {
   std::string name;  ///< "attention", "linear/qkv"
   DType dtype = DType::kFloat32;
-  std::function<Work(Operands&)> make;  ///< operands and what to run on them
-  /// How often one micro-batch does it on one rank (AdamW: how often one step does); 0: not in training.
+  std::function<Work(Operands&)> make;  ///< makes the operands and the work on them
+  /// How often one rank does it in a micro-batch (AdamW: in a step); 0: not in training.
   double times = 0;
-  std::optional<ProductSizes> product = std::nullopt;  ///< where it is one
+  std::optional<ProductSizes> product = std::nullopt;  ///< if it is a product
 };
 
-/// All rows in activation dtype `dtype`. The names of the linear ones begin with "linear".
+/// All rows with activation dtype `dtype`. Names of products begin with "linear".
 std::vector<KernelRow> kernel_rows(const StepShape& shape, DType dtype);
 
 }  // namespace ripstop

@@ -1,9 +1,9 @@
-// What every kernel reaches at the shapes of one training step, on the CPU or on a GPU, beside what the same
-// machine reaches at best: each row's floor is its bytes at the measured rate of copies or its FLOPs at the
-// measured rate of a large product, whichever takes longer. CPU products are compared with plain oneDNN too.
+// Measures every kernel with the shapes of one training step, on the CPU or on a GPU, and compares it with a
+// floor: the time of its bytes at the measured rate of copies, or of its FLOPs at the measured rate of a
+// large product, whichever is longer. Products on the CPU are compared with plain oneDNN, too.
 //   tests/bench/kernels_bench --device cuda --models 110m:32x1024,llama2-7b:2x2048 --json kernels.json
-// Times are those of the best of several turns. Operands are random numbers, and so many sets of them take
-// turns that caches do not serve what memory would. On a GPU the first runs choose the algorithms of
+// Times are those of the best of several turns. Operands are random numbers. Several sets of operands take
+// turns, so that they come from memory and not from caches. On a GPU, the first runs choose the algorithms of
 // products.
 #include <fmt/core.h>
 
@@ -30,14 +30,14 @@ struct Options {
   std::string device = "cpu";
   std::vector<std::string> models, dtypes{"float32", "bfloat16"};
   std::string filter, json;
-  double seconds = 0.05;  ///< of one turn
+  double seconds = 0.05;  ///< duration of one turn
   int64_t rotate_mebibytes = -1;
   bool ceilings_only = false, small = false;
 };
 
-/// What the machine reaches at best.
+/// The best rates of the machine.
 struct Ceilings {
-  double copy_bytes = 0;            ///< read and written a second
+  double copy_bytes = 0;            ///< bytes read and written per second
   std::map<DType, double> product;  ///< FLOP/s
 };
 
@@ -61,7 +61,7 @@ class KernelsBench {
     for (const std::string& name : options.dtypes) {
       const DType dtype = name == "float32" ? DType::kFloat32 : DType::kBFloat16;
       if (dtype == DType::kBFloat16 && on_cpu() && !cpu_has_fast_bfloat16())
-        fmt::print("bfloat16 is left out: this processor does not multiply it\n");
+        fmt::print("bfloat16 is left out: this processor has no instructions for it\n");
       else
         dtypes_.push_back(dtype);
     }
@@ -88,7 +88,7 @@ class KernelsBench {
  private:
   bool on_cpu() const { return device_.kind == DeviceKind::kCpu; }
 
-  /// "110m" or "110m:16x1024": a preset, and sequences x positions.
+  /// Parses "110m" or "110m:16x1024": a preset, and sequences x positions.
   static StepShape shape_of(const std::string& text) {
     const size_t colon = text.find(':'), times = text.find('x', colon == std::string::npos ? 0 : colon);
     const std::string name = text.substr(0, colon);
@@ -104,7 +104,7 @@ class KernelsBench {
     return shape;
   }
 
-  /// Seconds of one run: the best of several turns of many runs each, the sets of operands in turns.
+  /// Seconds of one run: the best of several turns of many runs each. The sets of operands take turns.
   double time(const std::function<Work(Operands&)>& make, DType dtype, Work& first) {
     std::vector<std::unique_ptr<Operands>> operands;
     std::vector<Work> sets;
@@ -216,7 +216,7 @@ class KernelsBench {
     report_["rows"].push_back(row);
   }
 
-  /// Rows of a step of one micro-batch together, each as often as it occurs.
+  /// The sum over the rows of a step with one micro-batch, each as often as it occurs.
   template <class Which>
   void total(const std::string& title, const char* name, const std::vector<Measured>& all, Which which) {
     Measured sum{.row = {.name = fmt::format("{} of one step", name), .make = {}}};
@@ -228,7 +228,7 @@ class KernelsBench {
       sum.onednn_seconds += m.row.times * m.onednn_seconds;
     }
     if (sum.seconds == 0) return;
-    if (std::string_view(name) != "linears") sum.onednn_seconds = 0;  // it is not all products
+    if (std::string_view(name) != "linears") sum.onednn_seconds = 0;  // not only products
     print(sum);
     Json json{{"shape", title},
               {"name", name},
@@ -258,13 +258,13 @@ Options parse(int argc, char** argv) {
   app.add_option("--models", o.models, "presets, as in 15m or 110m:16x1024 (sequences x positions)")
       ->delimiter(',');
   app.add_option("--dtypes", o.dtypes)->delimiter(',')->check(CLI::IsMember({"float32", "bfloat16"}));
-  app.add_option("--filter", o.filter, "only kernels with this in their name");
-  app.add_option("--json", o.json, "where all figures go");
-  app.add_option("--seconds", o.seconds, "of one turn")->check(CLI::PositiveNumber);
+  app.add_option("--filter", o.filter, "measure only kernels with this text in their name");
+  app.add_option("--json", o.json, "file for all results");
+  app.add_option("--seconds", o.seconds, "duration of one turn")->check(CLI::PositiveNumber);
   app.add_option("--rotate-mib", o.rotate_mebibytes,
-                 "operands that take turns; default 512 on GPUs, one set on CPUs");
-  app.add_flag("--ceilings", o.ceilings_only, "only the rates of copies and of a large product");
-  app.add_flag("--small", o.small, "small ceilings, to try the program out");
+                 "MiB of operands that take turns; default: 512 on GPUs, one set on CPUs");
+  app.add_flag("--ceilings", o.ceilings_only, "measure only the rates of copies and of a large product");
+  app.add_flag("--small", o.small, "tiny sizes, to try the program");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -6,7 +6,8 @@
 namespace ripstop {
 namespace {
 
-// Drawn once and repeated: a weight of a large model has 10^8 elements. A prime, so that rows differ.
+// Random numbers are drawn once and repeated, since a weight of a large model has 10^8 elements. Their count
+// is a prime, so that rows differ.
 constexpr size_t kDrawn = 1'000'003;
 
 const std::vector<float>& normal_numbers() {
@@ -20,7 +21,7 @@ const std::vector<float>& normal_numbers() {
   return numbers;
 }
 
-// The drawn numbers as `dtype` stores them.
+// The random numbers in `dtype`.
 std::vector<std::byte> stored_numbers(DType dtype, float scale) {
   const auto size = static_cast<size_t>(element_bytes(dtype));
   std::vector<std::byte> stored(kDrawn * size);
@@ -41,7 +42,7 @@ Tensor Operands::room(DType dtype, const Shape& shape) {
 }
 
 Tensor Operands::zeros(DType dtype, const Shape& shape) {
-  return room(dtype, shape);  // buffers are
+  return room(dtype, shape);  // buffers are zeroed
 }
 
 Tensor Operands::tensor(DType dtype, const Shape& shape, float scale) {
@@ -67,9 +68,9 @@ Tensor Operands::numbers(const std::vector<float>& values) {
   return t;
 }
 
-KernelCall Operands::call(int64_t scratch_bytes) {
-  if (scratch_bytes == 0) return {stream_, nullptr};
-  return {stream_, room(DType::kInt32, {(scratch_bytes + 3) / 4}).data};
+KernelCall Operands::call(int64_t workspace_bytes) {
+  if (workspace_bytes == 0) return {stream_, nullptr};
+  return {stream_, room(DType::kInt32, {(workspace_bytes + 3) / 4}).data};
 }
 
 double bytes_of(std::initializer_list<Tensor> tensors) {

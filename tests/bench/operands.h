@@ -1,4 +1,4 @@
-// What a measurement computes on: tensors on any device, filled with random numbers.
+// Operands of a benchmark: tensors on any device, filled with random numbers.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -8,33 +8,33 @@
 
 namespace ripstop {
 
-/// One run of something that is measured, and what it must do at least: FLOPs as model FLOPs (causal
-/// attention as half), bytes read and written once.
+/// One run of a benchmark and the least work that it must do: model FLOPs (causal attention counts half), and
+/// the bytes of all operands read and written once.
 struct Work {
   std::function<void()> run;  ///< gives work to the stream
   double flops = 0, bytes = 0;
 };
 
-/// Owns the operands of one measurement, all on the stream's device, which they must not outlive.
+/// Owns the operands of one benchmark, all on the stream's device. The stream must outlive them.
 class Operands {
  public:
   Operands(const Stream& stream, DType dtype) : stream_(stream), dtype_(dtype) {}
 
-  /// Normal numbers; `scale` is their standard deviation. int32 and float64: zeros.
+  /// Normally distributed numbers with standard deviation `scale`; zeros if int32 or float64.
   Tensor tensor(DType dtype, const Shape& shape, float scale = 1);
   /// The same in the activation dtype.
   Tensor tensor(const Shape& shape) { return tensor(dtype_, shape); }
   Tensor zeros(DType dtype, const Shape& shape);
   Tensor ids(const std::vector<int32_t>& values);
   Tensor numbers(const std::vector<float>& values);
-  /// A call with so much scratch.
-  KernelCall call(int64_t scratch_bytes = 0);
+  /// A call with a workspace of so many bytes.
+  KernelCall call(int64_t workspace_bytes = 0);
 
   DType dtype() const { return dtype_; }
   const Device& device() const { return stream_.device(); }
   const KernelTable& kernels() const { return ripstop::kernels(device().kind); }
   const WorkspaceTable& workspaces() const { return ripstop::workspaces(device().planned); }
-  /// Of all operands so far.
+  /// The bytes of all operands so far.
   int64_t bytes() const { return ledger_.now().total(); }
 
  private:
@@ -46,7 +46,7 @@ class Operands {
   std::vector<Buffer> buffers_;
 };
 
-/// Bytes of all of them.
+/// The bytes of all of them.
 double bytes_of(std::initializer_list<Tensor> tensors);
 
 }  // namespace ripstop

@@ -1,8 +1,8 @@
-// How much of SentencePiece's own rate `ripstop prepare` reaches from end to end.
+// Compares the rate of `ripstop prepare`, from end to end, with SentencePiece's own rate.
 //   build/cpu-release/tests/bench/prepare_bench PAIRS.jsonl TOKENIZER.model [THREADS]
-// In turns: every document and summary through the tokenizer on one thread, texts in memory; the same on
-// THREADS threads; and prepare() from the file to a committed data set. The last column is prepare's share of
-// THREADS times the rate of one thread.
+// Measures in turns: (1) the tokenizer on all documents and summaries, in memory, on one thread; (2) the same
+// on THREADS threads; (3) prepare() from the file to a committed data set. The last column is the rate of (3)
+// divided by THREADS times the rate of (1).
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -33,7 +33,7 @@ CorpusSource jsonl(const std::filesystem::path& path) {
   return resolve_source(source);
 }
 
-/// Seconds that `threads` threads take to encode all of `texts`, each an equal share of them.
+/// The seconds in which `threads` threads encode all of `texts`, each an equal share.
 double encode_alone(const Tokenizer& tokenizer, const std::vector<std::string>& texts, size_t threads) {
   const Clock::time_point begin = Clock::now();
   std::vector<std::thread> workers;

@@ -1,8 +1,9 @@
-// How fast training steps are: those of `ripstop train`, on tokens made here, without data set, logs and
-// checkpoints (the last one of a large model takes longer to write than this takes to measure).
+// Measures the steps of `ripstop train` on random tokens, without data set, logs and checkpoints: writing the
+// last checkpoint of a large model takes longer than the measurement.
 //   slurm/launch.sh 1 build/cuda/tests/bench/training_bench --model llama2-7b --positions 2048 --sequences 32
-// The model is a preset, untied; every sequence is one document unless --documents says otherwise. Prints one
-// JSON object: tokens a second of the median step, model FLOPs by 6 P + 6 L C T, loss and memory.
+// The model is a preset with untied embeddings. Every sequence is one document unless --documents is given.
+// Prints one JSON object: tokens per second of the median step, model FLOPs by 6 P + 6 L C T, loss and
+// memory.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -26,7 +27,7 @@ struct Options {
   int64_t micro_batch = 0, steps = 4, warmup = 2, documents = 1;
 };
 
-/// Micro-batches of random tokens: each sequence `documents` documents of about equal length.
+/// Micro-batches of random tokens. Each sequence has `documents` documents of about equal length.
 class RandomTokens {
  public:
   RandomTokens(const ResolvedRun& run, int64_t documents, int64_t data_rank)
@@ -64,18 +65,19 @@ Options parse(int argc, char** argv) {
   c.train.global_batch_sequences = 8;
   int64_t fsdp = 0;
   CLI::App app("speed of training steps on random tokens");
-  app.add_option("--model", o.model, "a preset");
-  app.add_option("--positions", c.data.sequence_length, "of a sequence")->check(CLI::PositiveNumber);
+  app.add_option("--model", o.model, "preset of the model");
+  app.add_option("--positions", c.data.sequence_length, "positions of a sequence")
+      ->check(CLI::PositiveNumber);
   app.add_option("--sequences", c.train.global_batch_sequences, "sequences of a step, over all ranks")
       ->check(CLI::PositiveNumber);
-  app.add_option("--micro-batch", o.micro_batch, "sequences at once; default: as many as fit");
-  app.add_option("--documents", o.documents, "of each sequence")->check(CLI::PositiveNumber);
-  app.add_option("--steps", o.steps, "that are timed")->check(CLI::PositiveNumber);
-  app.add_option("--warmup", o.warmup, "steps before them");
+  app.add_option("--micro-batch", o.micro_batch, "sequences of a micro-batch; default: as many as fit");
+  app.add_option("--documents", o.documents, "documents of each sequence")->check(CLI::PositiveNumber);
+  app.add_option("--steps", o.steps, "timed steps")->check(CLI::PositiveNumber);
+  app.add_option("--warmup", o.warmup, "steps before the timed ones");
   app.add_option("--device", o.device)->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   app.add_option("--dtype", o.dtype)->check(CLI::IsMember({"float32", "bfloat16"}));
-  app.add_option("--fsdp", fsdp, "ranks; default: all that --tensor leaves");
-  app.add_option("--tensor", c.mesh.tensor, "ranks");
+  app.add_option("--fsdp", fsdp, "ranks of the fsdp axis; default: all ranks / --tensor");
+  app.add_option("--tensor", c.mesh.tensor, "ranks of the tensor axis");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

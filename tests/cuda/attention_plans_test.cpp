@@ -1,8 +1,8 @@
-// cuDNN's plans for attention, made without a GPU for GPUs that are described to it
-// (driver_without_device.c): for every shipped config and preset they are made to the end, within the scratch
-// that a plan of memory counts, or refused where they should be. What they compute only a GPU can show.
+// cuDNN's plans for attention, made without a GPU, for GPUs that the test describes
+// (driver_without_device.c). For every shipped config and preset, a plan is made within the workspace that
+// the memory plan counts, or it is refused as expected. Only a GPU can show that the plans compute the right
+// numbers (device_op_tests.cpp).
 #include "model/kernels/cuda/attention_plans.h"
-#include "model/kernels/cuda_attention_workspace.h"
 
 #include <gtest/gtest.h>
 
@@ -15,11 +15,12 @@
 #include <tuple>
 
 #include "model/config.h"
+#include "model/kernels/cuda_attention_workspace.h"
 
 namespace ripstop::cuda {
 namespace {
 
-// The properties that cuDNN's engines ask for, from NVIDIA's data sheets and tuning guides.
+// The properties that cuDNN's engines read, from NVIDIA's data sheets and tuning guides.
 struct Gpu {
   const char* name;
   int major;
@@ -54,7 +55,7 @@ class AttentionPlansTest : public testing::Test {
  protected:
   AttentionGpu gpu(const Gpu& described) const { return {described.major, cudnnGetVersion()}; }
 
-  /// What keeps forward and backward of such documents from being run; empty: nothing.
+  /// The reason why cuDNN refuses forward or backward of such documents; empty if it refuses neither.
   std::string refusal(const Gpu& on, const Heads& heads, int64_t documents, int64_t longest, bool dense,
                       bool deterministic = false) {
     const Descriptor described = properties(on);
@@ -75,7 +76,7 @@ class AttentionPlansTest : public testing::Test {
   }
 };
 
-/// Heads of a rank, and the longest sequence they are trained on.
+/// The heads of a rank, and the longest sequence on which they are trained.
 struct Trained {
   Heads heads;
   int64_t length;
@@ -83,7 +84,7 @@ struct Trained {
   bool operator<(const Trained& other) const { return key() < other.key(); }
 };
 
-/// Whole, and cut over as many ranks as a node may have.
+/// Adds the model without tensor parallelism, and sliced over the 8 ranks of a node.
 void add_slices(const ModelConfig& model, int64_t length, std::set<Trained>& all) {
   for (const int64_t tensor : {1, 8})
     if (model.num_key_value_heads % tensor == 0)
@@ -100,7 +101,7 @@ ModelConfig model_of(const std::string& text) {
   std::smatch found;
   if (std::regex_search(text, found, std::regex("\npreset = \"([^\"]+)\"")))
     return find_model_preset(found[1].str())->config;
-  // Sizes that come from a directory that is not shipped.
+  // Configs that read their sizes from a pretrained model, which is not in the repository.
   for (const auto& [directory, preset] :
        {std::pair{"Llama-2-7b-hf", "llama2-7b"}, std::pair{"tinyllama-1.1b", "tinyllama-1.1b"}})
     if (text.find(std::string("\npretrained = \"models/") + directory) != std::string::npos)
@@ -153,7 +154,7 @@ TEST_F(AttentionPlansTest, AreMadeForAmpere) {
   }
 }
 
-TEST_F(AttentionPlansTest, DeterministicOnesAreMadeWithinTheirScratch) {
+TEST_F(AttentionPlansTest, DeterministicOnesAreMadeWithinTheirWorkspace) {
   for (const Heads& heads : {Heads{32, 32, 128}, Heads{32, 4, 64}}) {
     EXPECT_EQ(refusal(kH100, heads, 2, 2048, true, true), "");
     EXPECT_EQ(refusal(kH100, heads, 4, 2048, false, true), "");
@@ -161,7 +162,7 @@ TEST_F(AttentionPlansTest, DeterministicOnesAreMadeWithinTheirScratch) {
   EXPECT_EQ(refusal(kA100, {32, 32, 128}, 2, 2048, true, true), "");
 }
 
-// Then kernels of our own take over.
+// The plain kernels are the fallback for these.
 TEST_F(AttentionPlansTest, AreRefusedForOtherHeads) {
   for (const bool dense : {true, false}) {
     EXPECT_NE(refusal(kH100, {8, 8, 60}, 2, 1024, dense), "") << "size 60";

@@ -1,4 +1,4 @@
-// Prints what cuDNN knows of GPU 0, as the JSON from which plans can be made where there is none (see
+// Prints cuDNN's description of GPU 0 as JSON. From it, plans can be made on machines without a GPU (see
 // device_properties in cudnn_graph.h).
 #include <cuda_runtime_api.h>
 #include <fmt/core.h>

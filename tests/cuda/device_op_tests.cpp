@@ -1,4 +1,4 @@
-// The op tests of tests/model on a GPU: in the order of its sums that is fastest, and in a fixed one.
+// The op tests of tests/model on a GPU, once with the fastest order of sums and once with a fixed order.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 

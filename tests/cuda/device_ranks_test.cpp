@@ -1,5 +1,5 @@
-// Training on GPUs against training on the CPU, on however many ranks the program is started; they may share
-// a GPU, and then talk through host memory. Skipped where there is none.
+// Compares training on GPUs with training on the CPU, for any number of ranks. Ranks may share a GPU; then
+// they communicate through host memory. Skipped if there is no GPU.
 #include <cmath>
 
 #include "model/device/cuda_machine.h"
@@ -34,7 +34,7 @@ ModelConfig model(bool tied) {
           .tie_word_embeddings = tied};
 }
 
-// Each token follows from the one before; two documents a sequence.
+// Each token is a function of the one before. Two documents per sequence.
 std::vector<Sequence> sequences_of_step(int64_t step) {
   std::vector<Sequence> sequences(kSequences);
   for (int64_t p = 0; p < kSequences; ++p) {
@@ -70,7 +70,7 @@ Losses train(MeshTraining& run) {
   return losses;
 }
 
-// The mesh that uses as many axes as the ranks allow.
+// The mesh with as many axes above 1 as the number of ranks allows.
 MeshSizes mesh_of(int64_t ranks) {
   const int64_t tensor = ranks % 2 == 0 ? 2 : 1;
   return {.replicate = 1, .fsdp = ranks / tensor, .tensor = tensor};
@@ -110,7 +110,7 @@ TEST_F(DeviceRanks, PlanEqualsWhatAStepUses) {
   EXPECT_EQ(run.ledger.peak(), run.plan.memory);
 }
 
-// NCCL with one rank: every collective of it is a copy.
+// NCCL with one rank: every collective is a copy.
 TEST_F(DeviceRanks, NcclOfOneRank) {
   if (test_world().communicator().rank() != 0) return;
   const auto group = make_nccl_communicator(make_self_communicator("fsdp"), device.index);

@@ -1,6 +1,6 @@
-// A libcuda.so.1 for machines without a GPU: loads every kernel and runs none. With it cuDNN makes execution
-// plans to their end (its heuristics, its checks, its run-time compiler), for a GPU that is described to it.
-// Test programs find it by LD_LIBRARY_PATH; it must never be installed.
+// A libcuda.so.1 for machines without a GPU. It loads every kernel and runs none. With it, cuDNN makes
+// complete execution plans (heuristics, checks, run-time compilation) for a GPU that the caller describes.
+// Test programs find it by LD_LIBRARY_PATH. Never install it.
 #include <dlfcn.h>
 #include <stddef.h>
 
@@ -32,7 +32,7 @@ int cuGetExportTable(const void** table, const void* id) {
   return kNotFound;
 }
 
-// Handles: addresses that nobody looks behind.
+// Handles: addresses that nobody dereferences.
 static char library, kernel, function;
 int cuLibraryLoadData(void** handle) {
   *handle = &library;
@@ -83,7 +83,7 @@ int cuGetProcAddress_v2(const char* name, void** address, int version, unsigned 
   return kSuccess;
 }
 
-// All other functions of the driver, as the toolkit's stub of it lists them.
+// All other functions of the driver, as listed in the toolkit's stub library.
 #define NOTHING(name) \
   int name(void) {    \
     return kSuccess;  \

@@ -1,6 +1,6 @@
-// The CUDA run time, NCCL and the kernels, as far as ripstop calls them, on a device that computes nothing
-// and records everything. Linked before the real libraries, so that model/device/cuda_*.cpp and
-// parallel/nccl_*.cpp run as they are.
+// A fake of the CUDA run time, NCCL and the kernels, as far as ripstop calls them. It computes nothing and
+// records everything (recorder.h). Linked before the real libraries, so that model/device/cuda_*.cpp and
+// parallel/nccl_*.cpp run unchanged.
 #include <cuda_profiler_api.h>
 #include <cuda_runtime_api.h>
 #include <nccl.h>
@@ -66,12 +66,12 @@ size_t bytes_of(ncclDataType_t type) {
 
 struct ncclComm {
   int ranks = 1;
-  int in_progress = 0;  // how often it still says that it is not through
+  int in_progress = 0;  // how many more queries it answers with ncclInProgress
 };
 
 namespace {
 
-// NCCL's calls return before they are through, as those of a communicator that does not block may.
+// Calls of a non-blocking communicator may return before they are done. The fake always does so.
 ncclResult_t given(ncclComm_t comm, const char* name, cudaStream_t stream, const Span& read,
                    const Span& write) {
   recorder().operation(name, number_of(stream), {read}, {write}, comm);
@@ -93,7 +93,7 @@ cudaError_t cudaGetDeviceCount(int* count) {
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   *properties = {};
   std::strcpy(properties->name, "fake");
-  const pid_t pid = getpid();  // each rank has a GPU of its own
+  const pid_t pid = getpid();  // so that each rank seems to have another GPU
   std::memcpy(properties->uuid.bytes, &pid, sizeof pid);
   properties->major = 9;
   return cudaSuccess;
@@ -249,7 +249,8 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   delete comm;
   return ncclSuccess;
 }
-// Memory of which it is not waited for that nothing uses it any more.
+// Unlike cudaFree, ncclMemFree does not wait for work that uses the memory. So it is recorded as a write by
+// the host, which races with such work.
 ncclResult_t ncclMemAlloc(void** data, size_t bytes) {
   if (!recorder().nccl_gives_memory) return ncclUnhandledCudaError;
   return cudaMalloc(data, bytes) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
@@ -335,7 +336,7 @@ void kernel(const char* name, const KernelCall& call, std::vector<Span> reads, s
   recorder().operation(name, number_of(native_stream(call.stream)), std::move(reads), std::move(writes));
 }
 
-// What each row reads and writes, as ops.h says.
+// The memory that each kernel reads and writes, by the contracts of ops.h.
 constexpr KernelTable kRecordingKernels{
     .linear = [](const KernelCall& c, const Tensor& x, const Tensor& w,
                  const Tensor& y) { kernel("linear", c, spans(x, w), spans(y)); },

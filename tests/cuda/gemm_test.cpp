@@ -1,4 +1,4 @@
-// What cuBLASLt is told of the products of linear layers, and the file of choices. Needs no GPU.
+// The descriptions of products for cuBLASLt, and the file of chosen algorithms. Needs no GPU.
 #include "model/kernels/cuda/gemm.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,8 @@ Tensor matrix(Values& values, int64_t rows, int64_t columns) {
   return {values.data(), DType::kFloat32, {rows, columns}, Device::cpu()};
 }
 
-// What the library promises to do with a description: column-major, as its documentation says.
+// Computes what cuBLASLt documents for a description: column-major matrices, see its reference of
+// cublasLtMatmul.
 void run(const Gemm& g, const Tensor& a, const Tensor& b, const Tensor& d) {
   const float *x = a.as<float>(), *y = b.as<float>();
   for (int64_t i = 0; i < g.m; ++i)
@@ -116,7 +117,7 @@ int64_t attribute(const cublasLtMatrixLayoutOpaque_t& layout, cublasLtMatrixLayo
   return value;
 }
 
-// As stored, before they are transposed.
+// Extents as stored, before the transposition.
 TEST(Gemm, DescriptorsDescribeWhatIsStored) {
   const Sizes s;
   Values dy = random(s.rows * s.out), x = random(s.rows * s.in), dw(at(s.out * s.in));

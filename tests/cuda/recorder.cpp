@@ -96,7 +96,8 @@ void Recorder::access(const RecordedOperation& operation, const Span& span, bool
       races_.push_back(fmt::format("{} on stream {} {} what {} on stream {} {}", operation.name,
                                    operation.stream, writes ? "writes" : "reads", other.name, other.stream,
                                    other.writes ? "writes" : "reads"));
-  // What is ordered before an access that is at least as strict need not be kept.
+  // Forget earlier accesses that this one covers and is ordered after: whoever waits for this one waits for
+  // them.
   std::erase_if(accesses_, [&](const Access& other) {
     return span.covers(other.span) && before(other) &&
            (writes || (!other.writes && other.stream == operation.stream));
@@ -106,7 +107,7 @@ void Recorder::access(const RecordedOperation& operation, const Span& span, bool
 }
 
 void Recorder::forget(const Span& memory) {
-  host_waits_for_all();  // freeing does
+  host_waits_for_all();  // as cudaFree does
   std::erase_if(accesses_, [&](const Access& access) { return memory.covers(access.span); });
 }
 

@@ -1,4 +1,4 @@
-// Recorder: what was given to the streams of a CUDA device that does nothing, and whether it is in order.
+// Recorder: records the work given to the streams of a fake CUDA device, and finds races.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -18,8 +18,8 @@ struct Span {
   bool covers(const Span& other) const { return begin <= other.begin && other.end() <= end(); }
 };
 
-/// Time of every stream, the host being number 0: entry s of an operation's clock is how many operations of
-/// stream s are done for certain when it begins (its own entry: itself counted).
+/// A vector clock. Stream 0 is the host. Entry s of an operation's clock: how many operations of stream s are
+/// certainly done when the operation begins. The entry of its own stream counts the operation itself.
 using Clock = std::vector<int64_t>;
 
 struct RecordedOperation {
@@ -27,27 +27,27 @@ struct RecordedOperation {
   int stream = 0;
   Clock clock;
   std::vector<Span> reads, writes;
-  const void* comm = nullptr;  ///< of a collective
+  const void* comm = nullptr;  ///< the communicator of a collective
 
-  /// Whether this one is done for certain when `later` begins.
+  /// Whether this operation is certainly done when `later` begins.
   bool happens_before(const RecordedOperation& later) const {
     const auto s = static_cast<size_t>(stream);
     return s < later.clock.size() && clock[s] <= later.clock[s];
   }
 };
 
-/// Stands for device, driver, run time and NCCL: fake_cuda.cpp calls it. Streams run in any order that events
-/// and the host's waits allow; two accesses of the same bytes, one of them a write, that no such order
-/// decides are a race.
+/// Stands for device, driver, run time and NCCL; fake_cuda.cpp calls it. Streams may run in any order that
+/// events and waits of the host allow. A race is a pair of accesses to the same bytes, at least one of them a
+/// write, whose order is not decided.
 class Recorder {
  public:
-  /// The one that the calls below cudaMalloc, ncclAllGather ... go to.
+  /// The recorder that the fake cudaMalloc, ncclAllGather and so on call.
   static Recorder& instance();
 
-  /// Forgets what was recorded, not what exists.
+  /// Forgets the log and the races. Streams, events and memory stay.
   void clear();
 
-  // What the fake calls.
+  // Called by the fake.
   int make_stream();
   int make_event();
   void record(int event, int stream);
@@ -57,14 +57,14 @@ class Recorder {
   void host_waits_for_all();
   void operation(const std::string& name, int stream, std::vector<Span> reads, std::vector<Span> writes,
                  const void* comm = nullptr);
-  void forget(const Span& memory);  ///< it was freed
-  /// Whether the host may say that the event is reached: late, as a slow GPU would.
+  void forget(const Span& memory);  ///< called when memory is freed
+  /// Whether the event is reached. Says no several times first, as with a slow GPU.
   bool query(int event);
 
-  /// Which waits of streams for events are left out, to see that they are missed.
+  /// Which waits of streams for events the recorder ignores, to test that it then finds races.
   enum class Drop { kNone, kOfCommunication, kOfCompute };
   Drop drop = Drop::kNone;
-  /// Memory that communicators were told of.
+  /// Memory that is registered with communicators.
   struct Registered {
     const void* comm;
     Span memory;
@@ -73,10 +73,10 @@ class Recorder {
   std::vector<Registered> registered;
   /// Whether NCCL has symmetric windows.
   bool has_windows = true;
-  /// Whether NCCL gives memory, and what the device says is free.
+  /// Whether ncclMemAlloc succeeds, and the free bytes that the device reports.
   bool nccl_gives_memory = true;
   int64_t free_bytes = int64_t{1} << 36;
-  /// The stream that the model's kernels run on.
+  /// The stream on which the model's kernels run.
   int compute_stream = -1;
 
   const std::vector<RecordedOperation>& log() const { return log_; }
@@ -94,9 +94,9 @@ class Recorder {
   void access(const RecordedOperation& operation, const Span& span, bool writes);
   static void join(Clock& clock, const Clock& other);
 
-  std::vector<Clock> now_{{0}};  ///< by stream
+  std::vector<Clock> now_{{0}};  ///< one clock per stream
   std::vector<Clock> events_;
-  std::vector<int> queries_;  ///< since the event was recorded
+  std::vector<int> queries_;  ///< by event, since it was recorded
   std::vector<Access> accesses_;
   std::vector<RecordedOperation> log_;
   std::vector<std::string> races_;

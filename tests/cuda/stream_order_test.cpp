@@ -1,6 +1,6 @@
-// Whole training steps of the CUDA back end, as one rank of fsdp 2 x tensor 2 gives them to its streams: no
-// two accesses of the same memory are left to chance, units are gathered while the unit before computes, and
-// gradients are reduced while the unit after does.
+// Whole training steps of the CUDA back end, as one rank of fsdp 2 x tensor 2 gives them to its streams.
+// Checks that there is no race on memory, that a unit is gathered while the unit before computes, and that
+// gradients of a unit are reduced while the next unit computes.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -62,7 +62,7 @@ class StreamOrder : public ::testing::Test {
     recorder.clear();
   }
 
-  // Two steps of two micro-batches each and a validation, from weights as they are.
+  // Two steps of two micro-batches each, and a validation. The weights do not matter: nothing computes.
   void train(const Variant& variant) {
     StepOptions options;
     options.sharding = {.compute = DType::kBFloat16,
@@ -96,7 +96,7 @@ class StreamOrder : public ::testing::Test {
   bool computes(const RecordedOperation& operation) const {
     return operation.stream == recorder.compute_stream;
   }
-  // Whether the operation gathers a unit (and no activations).
+  // Whether the operation gathers a unit, and not activations.
   bool gathers_unit(const RecordedOperation& operation) const {
     return operation.name == "all_gather" && whole_bytes.count(operation.writes[0].bytes) > 0;
   }
@@ -107,7 +107,7 @@ class StreamOrder : public ::testing::Test {
 
   Recorder& recorder = Recorder::instance();
   Recorder::Drop drop = Recorder::Drop::kNone;
-  std::set<int64_t> whole_bytes;  // of the units in the compute dtype
+  std::set<int64_t> whole_bytes;  // the sizes of whole units in the compute dtype
   std::vector<RecordedOperation> log;
   std::vector<std::string> races;
 };
@@ -134,7 +134,7 @@ TEST_F(StreamOrder, EveryAccessIsOrdered) {
     EXPECT_TRUE(races.empty()) << races.size() << " races, the first: " << races.front();
     std::set<int> streams;
     for (const RecordedOperation& operation : log) streams.insert(operation.stream);
-    // The host, compute, gather, reduce, tensor and world.
+    // Host, compute, gather, reduce, tensor and world.
     EXPECT_GE(streams.size(), 6U);
     EXPECT_GT(log.size(), 500U);
   }
@@ -149,8 +149,7 @@ TEST_F(StreamOrder, AMissingWaitIsSeen) {
   }
 }
 
-// Between the gather of a unit and its first use lies the computation of another unit, which does not wait
-// for it.
+// Between the gather of a unit and its first use, another unit computes and does not wait for the gather.
 TEST_F(StreamOrder, UnitsAreGatheredWhileTheUnitBeforeComputes) {
   train({});
   size_t gathers = 0, beside = 0;
@@ -170,15 +169,15 @@ TEST_F(StreamOrder, UnitsAreGatheredWhileTheUnitBeforeComputes) {
     }
     beside += other_unit ? 1 : 0;
   }
-  // Each pass begins with two gathers that nothing computes beside: the first unit's, and that of the first
-  // block, for which the embedding is no product. 2 steps x 2 micro-batches of forward and backward, and one
-  // pass of validation.
+  // Each pass begins with two gathers without a product beside them: that of the first unit, and that of the
+  // first block, which overlaps with the embedding, and that is no product. There are 2 steps x 2
+  // micro-batches x 2 passes (forward and backward), and one pass of validation.
   const size_t passes = 5;
   EXPECT_GE(gathers, passes * (kLayers + 2));
   EXPECT_EQ(beside, gathers - 2 * passes);
 }
 
-// As at validations: a model for generation, on a stream of its own, gets the weights and reads them.
+// As in validation: a model for generation, with its own stream, receives the weights and reads them.
 TEST_F(StreamOrder, AModelOnAnotherStreamReadsItsWeightsOnceTheyAreThere) {
   const ModelConfig config = model(false);
   StepOptions options;
@@ -196,7 +195,7 @@ TEST_F(StreamOrder, AModelOnAnotherStreamReadsItsWeightsOnceTheyAreThere) {
   const std::vector<int32_t> prompt{1, 2, 3};
   const std::vector<SlotTokens> items{{.slot = 0, .first_position = 0, .tokens = prompt}};
   writer.append(items);
-  // They are replaced once the last read of them is done, which the host has not waited for.
+  // The next update must wait for the last read of the weights, for which the host did not wait.
   const Tensor& weights = writer.model().units().front().compute_copy();
   const Buffer read(Device::cuda(0), ledger, MemoryCategory::kWorkspace, weights.bytes());
   copy_bytes(stream, read.data(), weights.data, weights.bytes());
@@ -204,7 +203,7 @@ TEST_F(StreamOrder, AModelOnAnotherStreamReadsItsWeightsOnceTheyAreThere) {
   EXPECT_TRUE(recorder.races().empty()) << recorder.races().front();
 }
 
-// What the fsdp axis moves lies in memory that its communicators were told of, while they were.
+// All memory that the fsdp axis moves is registered with its communicators at that time.
 TEST_F(StreamOrder, UnitsLieInMemoryThatNcclKnows) {
   for (const Variant& variant : {Variant{}, Variant{.reshard = false}, Variant{.reduce = DType::kBFloat16}})
     for (const bool windows : {true, false}) {
@@ -229,7 +228,7 @@ TEST_F(StreamOrder, UnitsLieInMemoryThatNcclKnows) {
                                       r.memory.covers(memory);
                              });
         };
-        // The gather's and the reduction's communicator, one block of memory.
+        // One block of memory, registered with the communicators of gather and reduce.
         EXPECT_EQ(recorder.registered.size(), 2U);
         std::set<const void*> used;
         for (const Recorder::Registered& r : recorder.registered) used.insert(r.comm);
@@ -251,7 +250,7 @@ TEST_F(StreamOrder, UnitsLieInMemoryThatNcclKnows) {
     }
 }
 
-// Too little memory is told as of any other memory, and nothing else is told so.
+// If NCCL has too little memory, the error is that of any other memory. No other failure gives this error.
 TEST_F(StreamOrder, MemoryThatNcclDoesNotGiveIsToldWithItsReason) {
   const std::unique_ptr<Communicator> group = make_nccl_communicator(make_self_communicator(kFsdpAxis), 0);
   MemoryLedger ledger;
@@ -273,8 +272,7 @@ TEST_F(StreamOrder, MemoryThatNcclDoesNotGiveIsToldWithItsReason) {
   EXPECT_EQ(ledger.now(), MemoryUse{});
 }
 
-// Of steps 1 to 4 the profiler collects 2 and 3, from the first work given to any stream to the end of the
-// last.
+// Of steps 1 to 4 the profiler collects 2 and 3: from the first work on any stream to the end of the last.
 TEST_F(StreamOrder, AProfilerCollectsItsStepsAlone) {
   StepOptions options;
   options.sharding = {.compute = DType::kBFloat16, .sequence_count = 2, .sequence_length = kPositions};
@@ -282,7 +280,7 @@ TEST_F(StreamOrder, AProfilerCollectsItsStepsAlone) {
                    Device::cuda(0));
   run.step->model().initialize(7);
   StepProfiler profiler(parse_step_range("2-3"), Device::cuda(0));
-  std::vector<size_t> ends;  // of steps, in the log
+  std::vector<size_t> ends;  // the ends of steps in the log
   for (int64_t step = 1; step <= 4; ++step) {
     profiler.before(step);
     run.run(sequences(), 1e-3, step);
@@ -314,7 +312,7 @@ TEST_F(StreamOrder, AnExceptionDoesNotWaitForTheProfiler) {
   EXPECT_EQ(recorder.log()[0].name, "cudaProfilerStart");
 }
 
-// Products of the next unit's backward run while a unit's gradients are reduced.
+// While the gradients of a unit are reduced, products of the next unit's backward run.
 TEST_F(StreamOrder, GradientsAreReducedWhileTheNextUnitComputes) {
   train({});
   size_t reductions = 0, beside = 0;

@@ -1,5 +1,5 @@
-// The emulator notices what a GPU would not forgive: barriers that not all threads come to, and barriers that
-// are missing in the kernels.
+// Tests that the emulator finds barriers that not all threads reach, and that every barrier in the kernels is
+// necessary: without it, a result changes in some order of threads.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -74,10 +74,10 @@ TEST(Emulator, RefusesBarriersThatNotAllComeTo) {
   EXPECT_THROW(run(64, warps), Error);
   EXPECT_THROW(run(64, places), Error);
   EXPECT_THROW(run(32, part), Error);
-  run(32, [] { __syncwarp(); });  // and goes on after that
+  run(32, [] { __syncwarp(); });  // the emulator still works after an error
 }
 
-/// Inputs and outputs of all kernels that have barriers, in shapes where each barrier is needed.
+/// Inputs and outputs of all kernels that have barriers, with shapes for which each barrier is necessary.
 class AllKernels {
  public:
   /// The bytes of every output.
@@ -120,7 +120,7 @@ class AllKernels {
   KernelCall call(int64_t bytes) { return {stream_, room(DType::kFloat32, {bytes / 4 + 1}).data}; }
 
   void norms() {
-    // More rows than blocks, two warps, and both ways to go through a row.
+    // More rows than blocks, two warps, and both variants of the kernel.
     for (const int64_t columns : {512, 258}) {
       const int64_t rows = 600;
       const Tensor x = random({rows, columns}), weight = random({columns});
@@ -169,7 +169,7 @@ class AllKernels {
   std::vector<Tensor> outputs_;
 };
 
-/// Whether results change, or the emulator refuses to go on, in one of the orders.
+/// Whether in one of the orders a result changes or the emulator throws.
 bool noticed(AllKernels& all, const std::vector<std::byte>& expected) {
   for (const Order order : kOrders) {
     emulation::set_order(order);

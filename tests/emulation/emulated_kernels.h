@@ -5,11 +5,11 @@
 
 namespace emulation {
 
-/// All rows that are kernels of our own: `linear` and its gradients are null. Attention is by the plain
-/// kernels. Tensors are in host memory. `cuda_workspaces()` says what scratch they need.
+/// The table of ripstop's own kernels, with plain attention; `linear` and its gradients are null. Tensors are
+/// in host memory. `cuda_workspaces()` has the sizes of their workspaces.
 [[gnu::visibility("default")]] const ripstop::KernelTable& kernels();
 
-/// Those of ragged_documents.h.
+/// The kernels of ragged_documents.h.
 [[gnu::visibility("default")]] void locate_documents(const ripstop::KernelCall&, const ripstop::Documents&,
                                                      const ripstop::Heads&,
                                                      const ripstop::cuda::RaggedOffsets&);

@@ -1,4 +1,5 @@
-// The op tests of tests/model on the emulated CUDA kernels: threads run forwards, backwards and shuffled.
+// The op tests of tests/model on the emulated CUDA kernels, with threads in forward, reversed and shuffled
+// order.
 #include "tests/emulation/emulated_kernels.h"
 #include "tests/emulation/emulator.h"
 #include "tests/model/op_test.h"

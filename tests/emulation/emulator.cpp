@@ -1,6 +1,7 @@
-// Threads are contexts with stacks of their own, which outlive blocks and launches. makecontext starts one;
-// afterwards setjmp and longjmp switch, as they make no system call.
-#undef _FORTIFY_SOURCE  // it refuses a longjmp to another stack
+// Each emulated thread is a context with its own stack; stacks are reused by later blocks and launches.
+// makecontext starts a thread. After that, setjmp and longjmp switch between threads: unlike swapcontext they
+// make no system call.
+#undef _FORTIFY_SOURCE  // its longjmp refuses to jump to another stack
 #include "tests/emulation/emulator.h"
 
 #include <link.h>
@@ -45,7 +46,8 @@ struct Thread {
   unsigned exchanges = 0;
 };
 
-/// What a warp's lanes show each other: two sets, as a lane may be one exchange ahead.
+/// The values that the lanes of a warp exchange. Two sets, since a lane may be one exchange ahead of the
+/// others.
 using Shown = std::array<std::array<uint64_t, kLanes>, 2>;
 
 struct Block {
@@ -62,7 +64,7 @@ jmp_buf scheduler;
 Order order = Order::kForward;
 std::vector<Place> seen;
 Place removed;
-std::exception_ptr thrown;  ///< in a thread, which has no caller that could catch it
+std::exception_ptr thrown;  ///< by an emulated thread; its own stack has no caller that could catch it
 std::mt19937 generator;
 
 // ---- switching
@@ -84,7 +86,7 @@ void leave(void**, const void*, size_t) {}
 void arrive(void*, bool) {}
 #endif
 
-/// Back to the scheduler; returns when the thread is resumed.
+/// Switches to the scheduler. Returns when the thread is resumed.
 [[gnu::noinline]] void suspend(State state, Place place) {
   Thread& me = *block.current;
   me.state = state;
@@ -97,7 +99,7 @@ void arrive(void*, bool) {}
   arrive(fake, true);
 }
 
-/// Runs the body, once for every block.
+/// The life of an emulated thread: runs the body once for every block.
 void live() {
   arrive(nullptr, true);
   for (;;) {
@@ -146,7 +148,8 @@ std::vector<unsigned> sequence(unsigned count) {
   ripstop::fail(ripstop::ExitCode::kBug, "{}:{}: {}", place.file, place.line, what);
 }
 
-/// Whether all wait in `state` in the same place, or none of them does; anything else would hang or worse.
+/// Whether all wait in `state` in the same place, or none of them does. In any other case a GPU would hang or
+/// compute garbage.
 bool all_wait(Thread* first, unsigned count, State state) {
   const auto waits = [&](const Thread& t) { return t.state == state; };
   const auto* one = std::find_if(first, first + count, waits);
@@ -157,7 +160,7 @@ bool all_wait(Thread* first, unsigned count, State state) {
   return true;
 }
 
-/// Runs the lanes of a warp until all wait for the block, or are done.
+/// Runs the lanes of a warp until all of them wait for the block or are done.
 void run_warp(unsigned warp, const std::vector<unsigned>& lanes) {
   Thread* first = &block.threads[warp * kLanes];
   do {
@@ -172,7 +175,7 @@ void run_warp(unsigned warp, const std::vector<unsigned>& lanes) {
   } while (all_wait(first, kLanes, State::kAtWarp));
 }
 
-/// Shared memory is this library's thread-local memory, all of it.
+/// Finds the thread-local memory of this library: it is the kernels' shared memory.
 int fill_shared_memory(dl_phdr_info* info, size_t, void* code) {
   const auto address = reinterpret_cast<uintptr_t>(code);
   bool ours = false;
@@ -236,7 +239,7 @@ void run(Extent blocks, Extent threads, ripstop::FunctionRef<void()> body) {
     try {
       run_block();
     } catch (...) {
-      for (Thread& thread : block.threads) thread.started = false;  // what they were doing is given up
+      for (Thread& thread : block.threads) thread.started = false;  // abandons the threads of a failed block
       throw;
     }
   }

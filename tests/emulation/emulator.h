@@ -1,7 +1,7 @@
-// Runs one CUDA grid on the host: every thread of a block has a stack of its own and runs until it has to
-// wait for others, in an order that can be chosen; blocks run one after another. Barriers and shuffles are
-// real: a thread passes when all it waits for have come. What cannot happen on a GPU without harm is an
-// Error(kBug): threads of a warp or block that wait in different places, or leave while others wait for them.
+// Runs one CUDA grid on the host. Blocks run one after another. Each thread of a block has its own stack and
+// runs until it must wait for other threads; the order of threads can be chosen. Barriers and shuffles are
+// real: a thread continues when all others have arrived. Throws Error(kBug) if threads of a warp or block
+// wait at different places, or if a thread ends while others wait for it: on a GPU both are undefined.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -10,7 +10,7 @@
 
 #include "model/core/function_ref.h"
 
-// Of a library that hides what it does not name.
+// The library hides all symbols but these.
 #pragma GCC visibility push(default)
 namespace emulation {
 
@@ -21,7 +21,7 @@ struct Extent {
   unsigned x = 1, y = 1, z = 1;
 };
 
-/// Who runs now; only kernels read it.
+/// The thread and block that run now. Only kernels read it.
 struct Now {
   Index thread, block;
   Extent threads, blocks;
@@ -40,23 +40,23 @@ inline Place here(const std::source_location& at = std::source_location::current
   return {at.file_name(), at.line()};
 }
 
-// What kernels call, through the headers in cuda/.
+// Called by kernels, through the headers in cuda/.
 void wait_for_block(Place place);
 void wait_for_warp(Place place);
-/// `bits` of the lane whose number differs in the bits of `mask`. Throws unless `lanes` is all 32.
+/// Returns `bits` of the lane whose number differs in the bits of `mask`. Throws unless `lanes` has all 32.
 uint64_t exchange(unsigned lanes, uint64_t bits, int mask, Place place);
 
-/// Runs `body` once for each thread of each block. `threads` has one dim, of whole warps. Shared memory is
-/// filled with NaN before each block.
+/// Runs `body` once for each thread of each block. `threads` has one dim and whole warps. Fills shared memory
+/// with NaN before each block.
 void run(Extent blocks, Extent threads, ripstop::FunctionRef<void()> body);
 
-/// In which order threads run that do not wait, and blocks.
+/// The order in which blocks run, and threads that do not wait.
 enum class Order { kForward, kReversed, kShuffled };
 void set_order(Order order);
 
-/// Barriers (not shuffles) that threads have come to since the program began.
+/// All barriers (without shuffles) that threads have reached since the program began.
 std::vector<Place> barriers();
-/// From now on threads pass this barrier without waiting, as if it were not there; Place{}: none.
+/// From now on threads pass this barrier without waiting, as if it were not there. Place{}: no barrier.
 void remove_barrier(Place place);
 
 }  // namespace emulation

@@ -1,4 +1,4 @@
-// What surrounds ragged attention plans: offsets, joined gradients, documents of one row.
+// The kernels around ragged attention plans: offsets, joined gradients, documents of one row.
 #include <gtest/gtest.h>
 
 #include <random>

@@ -1,4 +1,4 @@
-// What the kernels use of CUDA's header of this name; see cuda_runtime.h.
+// The part of CUDA's header of this name that the kernels use; see cuda_runtime.h.
 #pragma once
 #include <cstdint>
 

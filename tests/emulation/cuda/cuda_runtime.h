@@ -1,5 +1,5 @@
-// What the kernels use of CUDA's header of this name, for a C++ compiler: it stands before CUDA's own in the
-// include path of the emulation. Device code becomes functions of one thread, which emulator.cpp runs.
+// The part of CUDA's header of this name that the kernels use, for a C++ compiler. In the include path of the
+// emulation it comes before CUDA's own. Device code becomes functions of one thread, which emulator.cpp runs.
 #pragma once
 #include <bit>
 #include <cmath>
@@ -12,8 +12,8 @@
 #define __global__
 #define __device__
 #define __launch_bounds__(...)
-// One copy for all threads of a block: blocks run one after another. Thread-local memory is in one piece, so
-// that the emulator can fill it with rubbish before each block.
+// One copy serves all threads of a block, since blocks run one after another. Thread-local, since the
+// thread-local memory of a library is contiguous: the emulator can fill it with NaN before each block.
 #define __shared__ static thread_local
 
 inline const emulation::Index& threadIdx = emulation::now.thread;
@@ -62,7 +62,7 @@ inline void __syncthreads(emulation::Place place = emulation::here()) {
 inline void __syncwarp(emulation::Place place = emulation::here()) {
   emulation::wait_for_warp(place);
 }
-/// The value of the lane whose number differs in the bits of `mask`; all 32 lanes take part.
+/// The value of the lane whose number differs in the bits of `mask`. All 32 lanes must call it.
 template <class T>
 T __shfl_xor_sync(unsigned lanes, T value, int mask, emulation::Place place = emulation::here()) {
   static_assert(sizeof(T) <= sizeof(uint64_t));
