@@ -62,6 +62,7 @@ void release(const Device& device, void* data) noexcept {
   static_cast<void>(cudaFree(data));
 }
 
+// Memory that CUDA does not know (cudaMemoryTypeUnregistered) is plain host memory.
 bool on_host(const void* data) {
   cudaPointerAttributes attributes{};
   check_cuda(cudaPointerGetAttributes(&attributes, data), "cudaPointerGetAttributes");
@@ -72,6 +73,7 @@ void copy(const Stream& stream, void* to, const void* from, int64_t bytes) {
   CudaStream& cuda = cuda_stream(stream);
   const bool to_host = on_host(to), from_host = on_host(from);
   if (to_host && from_host) {
+    // In stream order, which for the host means after all earlier work.
     stream.synchronize();
     std::memmove(to, from, static_cast<size_t>(bytes));
   } else if (to_host) {
@@ -100,6 +102,7 @@ std::vector<std::string> take_notes(void* stream) {
 void* make_event(const Device& device) {
   select(device);
   cudaEvent_t event = nullptr;
+  // Without times, an event costs less to record and to wait for.
   check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
   return event;
 }
@@ -137,6 +140,7 @@ CudaStream::CudaStream(int device, bool urgent) : device_(device) {
   select(Device::cuda(device));
   int least = 0, greatest = 0;
   check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
+  // Non-blocking: no implicit order with the legacy stream, so gathers and kernels can overlap.
   check_cuda(cudaStreamCreateWithPriority(&native_, cudaStreamNonBlocking, urgent ? greatest : least),
              "cudaStreamCreate");
   check_cuda(cudaEventCreateWithFlags(&end_, cudaEventDisableTiming), "cudaEventCreate");
@@ -171,6 +175,7 @@ void CudaStream::synchronize() {
 
 void CudaStream::wait_for(cudaEvent_t event) {
   const std::shared_ptr<CudaWaiter> waiter = waiter_.lock();
+  // Without other ranks there is no waiter, and nothing that needs a deadline.
   if (waiter == nullptr) return check_cuda(cudaEventSynchronize(event), "cudaEventSynchronize");
   waiter->await([&] { return is_reached(event); });
 }

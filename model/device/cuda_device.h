@@ -88,6 +88,7 @@ class CudaStream {
     std::byte* memory = nullptr;
     cudaEvent_t left = nullptr;
   };
+  // Several buffers, so that the host fills one while the GPU copies from another.
   static constexpr int64_t kStagingBytes = int64_t{4} << 20;
   static constexpr size_t kStagingBuffers = 4;
   void wait_for(cudaEvent_t event);

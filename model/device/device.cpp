@@ -1,3 +1,4 @@
+// The parts of device.h that are the same for all kinds of devices.
 #include "model/device/device.h"
 
 #include <utility>
@@ -45,6 +46,7 @@ void MemoryLedger::remove(MemoryCategory category, int64_t bytes) {
 
 void MemoryLedger::add(const MemoryUse& use) {
   now_ += use;
+  // The peak keeps the categories of that moment, so that they add up to its total.
   if (now_.total() > peak_.total()) peak_ = now_;
 }
 
@@ -73,7 +75,7 @@ MemoryUse use_of(MemoryCategory category, int64_t bytes) {
   return use;
 }
 
-// "weights", or "weights and gradients".
+// For error messages: "weights", or "weights and gradients".
 std::string purpose(const MemoryUse& use) {
   std::string text;
   for (int c = 0; c < kMemoryCategories; ++c) {
@@ -89,12 +91,14 @@ Buffer::Buffer(const Device& device, MemoryLedger& ledger, MemoryCategory catego
     : Buffer(device, ledger, use_of(category, bytes)) {}
 
 Buffer::Buffer(const Device& device, MemoryLedger& ledger, const MemoryUse& use, const MemorySource* source)
+    // A plan on kMeta must not ask the source, whose library may not be there.
     : device_(device), source_(device.kind == DeviceKind::kMeta ? nullptr : source), use_(use) {
   data_ = source_ != nullptr ? source_->allocate(device, bytes())
                              : device_table(device.kind).allocate(device, bytes());
   if (data_ == nullptr)
     fail(ExitCode::kResources, "{} cannot allocate {} bytes for {}", to_string(device), bytes(),
          purpose(use));
+  // Last, since release() takes a null ledger_ for "owns nothing".
   ledger_ = &ledger;
   ledger.add(use_);
 }
@@ -143,6 +147,7 @@ std::vector<std::string> Stream::take_notes() const {
 }
 
 void Stream::wait_for(const Stream& other) const {
+  // The event may be destroyed at once: CUDA keeps it until the wait is over.
   Event now(other.device());
   now.record(other);
   now.make_wait(*this);

@@ -30,6 +30,8 @@ class Workspace {
   KernelCall call_;
 };
 
+// On kMeta, kernels(context) computes nothing, and the workspaces are those of the planned device: so the
+// same code plans and computes.
 const KernelTable& kernels(const Context& context) {
   return kernels(context.device().kind);
 }
@@ -47,6 +49,7 @@ void check_count(const Tensor& t, int64_t count, const char* what) {
 void check_dtype(const Tensor& t, DType dtype, const char* what) {
   RIPSTOP_CHECK(t.dtype == dtype, "{} is {}, expected {}", what, to_string(t.dtype), to_string(dtype));
 }
+// Weights and activations of a call: the kernels are compiled for these two types.
 void check_activation(const Tensor& t, const char* what) {
   RIPSTOP_CHECK(t.dtype == DType::kFloat32 || t.dtype == DType::kBFloat16,
                 "{} is {}, expected float32 or bfloat16", what, to_string(t.dtype));
@@ -59,6 +62,7 @@ void check_float(const Tensor& t, int64_t count, const char* what) {
   check_count(t, count, what);
   check_dtype(t, DType::kFloat32, what);
 }
+// A result may be float32 with bfloat16 operands: logits, and sums over ranks.
 void check_result(const Tensor& t, DType activation, const char* what) {
   RIPSTOP_CHECK(t.dtype == activation || t.dtype == DType::kFloat32, "{} is {}, expected {} or float32", what,
                 to_string(t.dtype), to_string(activation));
@@ -139,6 +143,7 @@ void linear_backward_weight(Context& context, const Tensor& dy, const Tensor& x,
   kernels(context).linear_backward_weight(workspace.call(), dy, x, dw, accumulate);
 }
 
+// The workspace is freed at once. What remains is the peak of the arena.
 void reserve_linear(Context& context, const Tensor& x, const Tensor& w, const Tensor& y) {
   const Workspace workspace(context, workspace_bytes(context).linear(x, w, y));
 }

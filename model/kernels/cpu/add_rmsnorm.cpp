@@ -81,6 +81,7 @@ void add_rmsnorm(const KernelCall&, const Tensor& residual, const Tensor& branch
       const int64_t at = n * columns;
       const float squares = add_row(elements<T>(residual) + at, branch_data ? branch_data + at : nullptr,
                                     columns, elements<T>(sum) + at);
+      // In float64, since it costs nothing per row.
       const double mean = static_cast<double>(squares) / static_cast<double>(columns);
       inverse[n] = static_cast<float>(1.0 / __builtin_sqrt(mean + epsilon));
       norm_row(elements<T>(sum) + at, elements<T>(weight), inverse[n], columns, elements<T>(normed) + at);

@@ -72,6 +72,7 @@ void attend(const Operands<T>& x, const AttentionTask& task, int64_t head, const
   take_rows(x.qkv + task.first * row + head * size, row, queries, size, scale, s.keys);
   transpose(s.keys, kTile, padded_size(size), s.queries);
   for (int64_t i = 0; i < padded_size(size) * kTile; ++i) s.output[i] = 0;
+  // e^(-infinity) is 0: the first tile then rescales nothing.
   for (int64_t q = 0; q < kTile; ++q) s.maximum[q] = -__builtin_inff(), s.sum[q] = 0;
   for (int64_t first = task.begin; first < task.first + queries; first += kTile) {
     const bool diagonal = first == task.first;
@@ -120,6 +121,7 @@ int64_t attention_bytes(int64_t rows, const Heads& heads, DType) {
 
 void attention(const KernelCall& call, const Tensor& qkv, const Documents& documents, const Heads& heads,
                const Tensor& out, const Tensor& log_sum_exp) {
+  // The workspace: at most one task per row, then the scratch of each thread.
   auto* tasks = static_cast<AttentionTask*>(call.workspace);
   void* scratch = tasks + qkv.rows();
   const int64_t count = list_tasks(documents, tasks);

@@ -49,6 +49,7 @@ void embedding_backward(const KernelCall& call, const Tensor& token, const Tenso
     parallel_rows(strips * ranges, kColumns * kOrdered, [&](int64_t piece) {
       const int64_t column = piece % strips * kColumns, begin = piece / strips * kOrdered;
       const int64_t width = columns - column < kColumns ? columns - column : kColumns;
+      // Both ends move forward to the next change of token, so neighbouring tasks share no token.
       const int64_t end = next_cut(id, order, rows, begin + kOrdered);
       for (int64_t at = next_cut(id, order, rows, begin); at < end; ++at) {
         const int64_t row = id[order[at]] - first_row;

@@ -73,6 +73,7 @@ class PrimitiveCache {
       attributes.set_post_ops(sum);
     }
     try {
+// oneDNN 3 removed operation descriptors.
 #if DNNL_VERSION_MAJOR >= 3
       const dnnl::matmul::primitive_desc descriptor(engine_, a, b, c, attributes);
 #else

@@ -2,8 +2,8 @@
 //   forward    s = residual + branch,  r = 1 / sqrt(mean(s^2) + epsilon),  y = s r w
 //   backward   ds = r (dy w) - s r^3 / C * sum(dy w s),  dw = sum over rows of dy s r
 // Forward: one block per row. Backward: a fixed number of blocks; block b takes rows b, b + blocks, ... and
-// sums its own dw, and a second kernel adds these up in order. If a row fits, threads hold it in registers and
-// read it once ("held"). Else they read it twice, one element at a time ("looped").
+// sums its own dw, and a second kernel adds these up in order. If a row fits, threads hold it in registers
+// and read it once ("held"). Else they read it twice, one element at a time ("looped").
 #include "model/kernels/cuda/cuda_kernels.h"
 #include "model/kernels/cuda/launch.h"
 #include "model/kernels/cuda/reduce.cuh"
@@ -119,6 +119,7 @@ template <class T>
 __global__ void __launch_bounds__(kThreads) backward_held(Backward<T> x) {
   constexpr int kWidth = kWhole<T>;
   const int64_t step = static_cast<int64_t>(blockDim.x) * kWidth, first = threadIdx.x * kWidth;
+  // In registers over all rows of the block: dweight goes to memory once.
   Floats<kWidth> dweight[kBackwardHeld] = {};
   for (int64_t n = blockIdx.x; n < x.rows; n += gridDim.x) {
     const int64_t row = n * x.columns;
@@ -252,6 +253,7 @@ void add_rmsnorm_backward(const KernelCall& call, const Tensor& dnormed, const T
              x);
     }
   });
+  // On the same stream, so it runs after all partial sums are written.
   launch(call, "add_rmsnorm_backward", add_rows, {divide_up(columns, 32)}, 1024, partial, blocks, columns,
          accumulate == Accumulate::kYes, elements<float>(dweight));
 }

@@ -115,6 +115,8 @@ Plan forward(const AttentionShape& shape, const PlanTarget& target, int64_t most
   const GraphTensor v =
       g.tensor(kBFloat16, a.heads(shape.key_value_heads), a.rows_of(a.row()), kValue, a.row_offset());
   const GraphTensor scale = g.scalar(kScale);
+  // Scores, scale, masks, softmax and the product with V, in the order of NVIDIA's front end: cuDNN recognises
+  // the graph by its shape.
   GraphTensor x = a.scores();
   g.matmul(q, kt, x, {.m = a.length(), .n = a.length(), .k = nullptr, .zeros_beyond = !shape.dense});
   x = a.without_future(a.without_padding(g.pointwise(CUDNN_POINTWISE_MUL, x, &scale)));
@@ -197,6 +199,7 @@ Plan backward(const AttentionShape& shape, const PlanTarget& target, int64_t mos
   const GraphTensor row_sum = a.row_sum(dout);
   const Graph::Lengths square{.m = a.length(), .n = a.length(), .k = nullptr};
 
+  // P from Q K^T and the stored log_sum_exp, then dV = P^T dO.
   GraphTensor x = a.scores();
   g.matmul(q, kt, x, square);
   x = g.pointwise(CUDNN_POINTWISE_MUL, x, &scale);
@@ -205,6 +208,7 @@ Plan backward(const AttentionShape& shape, const PlanTarget& target, int64_t mos
   const GraphTensor p = g.pointwise(CUDNN_POINTWISE_EXP, a.without_future(a.without_padding(x)));
   a.key_value_gradient(p, dout, kDValue, kDValueGrouped);
 
+  // dS = P * (dO V^T - row sum of dO * O) * scale, then dK = dS^T Q and dQ = dS K.
   GraphTensor dp = a.scores();
   g.matmul(dout, vt, dp, square);
   dp = g.pointwise(CUDNN_POINTWISE_SUB, dp, &row_sum);

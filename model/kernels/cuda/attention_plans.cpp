@@ -75,7 +75,7 @@ class Bindings {
 std::optional<Sums> attention_sums(const AttentionGpu& gpu, int64_t head_size, bool dense,
                                    bool deterministic) {
   constexpr int kAmpere = 8, kHopper = 9, kBlackwell = 10;
-  constexpr size_t kFirstOrdered = 92500;
+  constexpr size_t kFirstOrdered = 92500;  // cuDNN 9.25.0
   // On other GPUs, NVIDIA's front end avoids buffers by row, since they give wrong results there.
   const bool by_row = (gpu.major == kHopper || gpu.major == kBlackwell) && head_size % 16 == 0;
   if (!deterministic) return by_row ? Sums::kByRow : Sums::kByPlace;
@@ -91,16 +91,20 @@ AttentionPlans::AttentionPlans(int device) : device_(device) {
 }
 
 AttentionPlans::~AttentionPlans() {
+  // Plans refer to the handle, so they go first.
   plans_.clear();
   if (handle_ != nullptr) static_cast<void>(cudnnDestroy(handle_));
 }
 
+// Makes the handle on first use: it takes device memory and time, which runs without cuDNN attention should
+// not pay.
 void AttentionPlans::use(const Stream& stream) {
   if (handle_ != nullptr) return;
   check_cudnn(cudnnCreate(&handle_), "cudnnCreate");
   check_cudnn(cudnnSetStream(handle_, native_stream(stream)), "cudnnSetStream");
 }
 
+// A refusal is kept as well, so that cuDNN is not asked again in every layer.
 const Plan& AttentionPlans::plan(Pass pass, const AttentionShape& shape, int64_t most_workspace_bytes) {
   const std::pair key{pass, shape};
   const auto found = plans_.find(key);
@@ -112,6 +116,8 @@ const Plan& AttentionPlans::plan(Pass pass, const AttentionShape& shape, int64_t
       .first->second;
 }
 
+// Collects the plans of all groups before any of them runs: either cuDNN does all documents of a call or
+// none.
 std::optional<std::string> AttentionPlans::all_plans(Pass pass, const AttentionSchedule& schedule,
                                                      AttentionShape shape, int64_t most_workspace_bytes,
                                                      std::vector<const Plan*>& plans) {
@@ -156,6 +162,7 @@ std::optional<std::string> AttentionPlans::backward(const KernelCall& call, cons
   if (auto why = too_old()) return why;
   const int64_t rows = o.qkv.rows(), longest = o.documents.longest;
   const bool deterministic = call.stream.device().deterministic;
+  // Dense does not depend on `padded`, which is not known yet.
   const bool dense = attention_schedule(rows, o.documents.count, longest, false).dense;
   const auto sums = attention_sums(gpu_, o.heads.size, dense, deterministic);
   if (!sums)
@@ -198,6 +205,7 @@ std::optional<std::string> AttentionPlans::backward(const KernelCall& call, cons
   }
   if (dense) return std::nullopt;
   const auto gradient = [&](int64_t at) { return reinterpret_cast<const BFloat16*>(part(at)); };
+  // Ragged plans wrote three separate tensors.
   join_gradients(call, {gradient(layout.dquery), gradient(layout.dkey), gradient(layout.dvalue)}, o.heads,
                  *o.dqkv);
   single_row_gradients(call, o.documents, o.heads, *o.dout, *o.dqkv);

@@ -30,6 +30,7 @@ std::vector<Descriptor> get_list(const Descriptor& from, cudnnBackendAttributeNa
     check_cudnn(cudnnBackendGetAttribute(from.get(), attribute, CUDNN_TYPE_BACKEND_DESCRIPTOR, count, &count,
                                          raw.data()),
                 "cudnnBackendGetAttribute");
+  // The second call may return fewer descriptors than the first one announced.
   list.resize(static_cast<size_t>(count));
   return list;
 }
@@ -51,6 +52,7 @@ Descriptor knob_choice(const Knob& knob) {
   return choice;
 }
 
+// The number of the engine that heuristics chose for a configuration.
 int64_t engine_index(const Descriptor& configuration) {
   const Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
   cudnnBackendDescriptor_t raw = engine.get();
@@ -88,6 +90,7 @@ Descriptor with_knobs(const Descriptor& graph, const PlanTarget& target, const D
   changed.set(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR,
               std::span<const cudnnBackendDescriptor_t>(raw));
   changed.finalize();
+  // The configuration refers to its engine and knobs, so they must live as long.
   parts.push_back(std::move(engine));
   for (Descriptor& choice : choices) parts.push_back(std::move(choice));
   return changed;
@@ -158,6 +161,7 @@ void Graph::add(Descriptor operation) {
 
 GraphTensor Graph::tensor(cudnnDataType_t type, const Extents& extents, const Extents& strides, int64_t id,
                           const GraphTensor* ragged_offset) {
+  // A promise to cuDNN: the heads that it accepts have a multiple of 8 elements, so each begins on 16 bytes.
   constexpr int64_t kAlignment = 16;
   Descriptor t(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   t.set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, type);
@@ -288,6 +292,7 @@ Plan Graph::plan(const PlanTarget& target, int64_t most_workspace_bytes, std::sp
   Plan result;
   auto configurations =
       get_list(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+  // Try the configurations in cuDNN's order, best first, and collect the reasons of those that fail.
   if (configurations.empty()) result.refusal_ = "no engine: " + last_words();
   for (Descriptor& heuristic : configurations) {
     Descriptor configuration =
@@ -314,6 +319,7 @@ Plan Graph::plan(const PlanTarget& target, int64_t most_workspace_bytes, std::sp
   }
   result.parts_.push_back(std::move(heuristics));
   result.parts_.push_back(std::move(graph));
+  // The plan refers to the descriptors of the graph, so it keeps them.
   for (Descriptor& part : parts_) result.parts_.push_back(std::move(part));
   return result;
 }

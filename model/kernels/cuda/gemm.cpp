@@ -8,6 +8,8 @@
 namespace ripstop::cuda {
 namespace {
 
+// cuBLASLt uses wide loads only if it knows that the addresses are aligned. 256 is what cudaMalloc
+// guarantees.
 int64_t alignment(const Tensor& t) {
   const auto address = std::bit_cast<uintptr_t>(t.data);
   return int64_t{1} << std::min(std::countr_zero(address), 8);

@@ -1,3 +1,4 @@
+// The file of chosen GEMM algorithms. Storage errors are ignored on purpose: the file only saves time.
 #include "model/kernels/cuda/gemm_choices.h"
 
 #include <fmt/format.h>
@@ -13,6 +14,7 @@
 namespace ripstop::cuda {
 namespace {
 
+// The beginning of the first line. Change the number if the format changes: old files then count as empty.
 constexpr const char* kFormat = "ripstop gemm choices 1";
 
 std::string first_line(const std::string& owner) {
@@ -51,6 +53,7 @@ const GemmChoice* GemmChoices::find(const std::string& gemm) const {
 }
 
 void GemmChoices::add(const std::string& gemm, const GemmChoice& choice) {
+  // merge keeps our own choice if the file has the same product.
   choices_.merge(read());
   choices_[gemm] = choice;
   write();
@@ -66,6 +69,7 @@ std::map<std::string, GemmChoice> GemmChoices::read() const {
     std::istringstream words(line);
     std::string name, hex, rest;
     GemmChoice choice;
+    // Exactly three words; skip anything else, such as a line that was cut off.
     if (!(words >> name >> hex >> choice.microseconds) || words >> rest) continue;
     const auto algorithm = from_hex(hex);
     if (!algorithm || !std::isfinite(choice.microseconds) || choice.microseconds <= 0) continue;
@@ -108,6 +112,7 @@ std::optional<std::filesystem::path> cache_folder() {
 }
 
 std::optional<std::filesystem::path> gemm_choices_path(const std::string& owner) {
+  // A file name from a product name with blanks and commas: each run of other characters becomes one dash.
   std::string name = "gemm-";
   for (const char c : owner) {
     const bool plain = std::isalnum(static_cast<unsigned char>(c)) != 0;

@@ -12,8 +12,8 @@ namespace {
 
 // Prompts have many different numbers of rows. Plans that are not used again must not pile up.
 constexpr size_t kMostPlans = 2048;
-constexpr int kMostCandidates = 32;
-constexpr int kRounds = 5;
+constexpr int kMostCandidates = 32;  // suggestions of cuBLASLt that are timed
+constexpr int kRounds = 5;           // of timing, after one that is not counted
 
 void check_cublas(cublasStatus_t status, const char* call) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
@@ -40,6 +40,7 @@ std::string owner(int device) {
   return fmt::format("{}, cuBLASLt {}", properties.name, cublasLtGetVersion());
 }
 
+// While a CUDA graph is captured, nothing runs and so nothing can be timed.
 bool capturing(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   check_cuda(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing");
@@ -122,6 +123,7 @@ class CacheFlush {
 }  // namespace
 
 GemmDescriptors::GemmDescriptors(const Gemm& g) {
+  // CUBLAS_COMPUTE_32F, without TF32: float32 products keep their precision.
   check_cublas(cublasLtMatmulDescInit(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescInit");
   const auto transpose = [&](cublasLtMatmulDescAttributes_t attribute, bool transposed) {
     const cublasOperation_t value = transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -136,6 +138,7 @@ GemmDescriptors::GemmDescriptors(const Gemm& g) {
                                           static_cast<uint64_t>(columns), leading),
                  "cublasLtMatrixLayoutInit");
   };
+  // Extents as stored: a transposed operand is [k, m] or [n, k] in memory.
   layout(a, g.in, g.transpose_a ? g.k : g.m, g.transpose_a ? g.m : g.k, g.lda);
   layout(b, g.in, g.transpose_b ? g.n : g.k, g.transpose_b ? g.k : g.n, g.ldb);
   layout(d, g.out, g.m, g.n, g.m);
@@ -217,6 +220,7 @@ std::vector<cublasLtMatmulAlgo_t> GemmPlans::candidates(const Gemm& gemm, const 
   int count = 0;
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle_, &d.operation, &d.a, &d.b, &d.d, &d.d,
                                                                &preference, most, results.data(), &count);
+  // The status for "no algorithm"; the caller has the better error message.
   if (status == CUBLAS_STATUS_NOT_SUPPORTED) return {};
   check_cublas(status, "cublasLtMatmulAlgoGetHeuristic");
   std::vector<cublasLtMatmulAlgo_t> algorithms;

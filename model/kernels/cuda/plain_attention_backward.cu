@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(32 * kAttentionWarps, 1) query_gradient(Backwa
   __shared__ float queries[kAttentionWarps][32 * kPerLane], douts[kAttentionWarps][32 * kPerLane];
   __shared__ Shown shown[kAttentionWarps];
   const int64_t n = static_cast<int64_t>(blockIdx.x) * kAttentionWarps + warp_number();
-  if (n >= x.rows) return;
+  if (n >= x.rows) return;  // the whole warp: nothing below waits for other warps
   const int64_t head = blockIdx.y, at = n * x.heads + head;
   float delta = 0;
   for (int i = lane_number(); i < x.size; i += 32)
@@ -81,6 +81,7 @@ __global__ void __launch_bounds__(32 * kAttentionWarps, 1) key_gradient(Backward
   __syncwarp();
   const int64_t end = document_of(x.offset, x.documents, n).end;
   const int64_t out_row = static_cast<int64_t>(x.heads) * x.size;
+  // All query heads of the group, one after another: their sum is in registers and needs no other warp.
   float dkey[kPerLane] = {}, dvalue[kPerLane] = {};
   int set = 0;
   for (int64_t head = blockIdx.y * x.group; head < (blockIdx.y + 1) * x.group; ++head)
