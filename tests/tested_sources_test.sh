@@ -52,8 +52,8 @@ model/device/cuda_*                 tests/cuda/stream_order_test.cpp
 model/ops/ops.*                     tests/model/ops_test.cpp tests/model/attention_ops_test.cpp tests/model/linear_ops_test.cpp tests/model/vocabulary_ops_test.cpp
 model/ops/kernel_table.h            tests/model/ops_test.cpp
 model/ops/*                         tests/model/gradient_test.cpp
-model/kernels/cuda_attention.*      tests/model/cuda_attention_test.cpp
-model/kernels/cuda_workspace.*      tests/model/cuda_attention_test.cpp tests/train/plan/rank_plan_test.cpp
+model/kernels/cuda_attention_*      tests/model/cuda_attention_test.cpp
+model/kernels/cuda_workspace*       tests/model/cuda_attention_test.cpp tests/train/plan/rank_plan_test.cpp
 model/kernels/meta_kernels.cpp      tests/train/step/layout_ranks_test.cpp
 model/kernels/no_cuda.cpp           tests/train/commands/command_line_test.cpp
 model/kernels/cpu/attention*        tests/model/attention_ops_test.cpp
