@@ -6,12 +6,19 @@
 
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/verify.h"
+#include "train/commands/command_line.h"
 #include "train/commands/commands.h"
 
 namespace ripstop {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+struct CheckpointArguments {
+  std::string path;
+  std::string which = "latest";
+  bool json = false;
+};
 
 std::string size_text(int64_t bytes) {
   const double size = static_cast<double>(bytes);
@@ -25,8 +32,8 @@ std::filesystem::path checkpoints_below(const std::filesystem::path& path) {
   return std::filesystem::is_directory(path / "checkpoints") ? path / "checkpoints" : path;
 }
 
-ExitCode list(Io& io, const std::string& path, bool json) {
-  const std::vector<ListedCheckpoint> listed = list_checkpoints(io, checkpoints_below(path));
+ExitCode list(Io& io, const CheckpointArguments& given) {
+  const std::vector<ListedCheckpoint> listed = list_checkpoints(io, checkpoints_below(given.path));
   std::optional<int64_t> best;
   for (const ListedCheckpoint& checkpoint : listed)
     if (checkpoint.manifest && checkpoint.manifest->state.best)
@@ -44,14 +51,14 @@ ExitCode list(Io& io, const std::string& path, bool json) {
            {"mesh", {{"replicate", m.mesh.replicate}, {"fsdp", m.mesh.fsdp}, {"tensor", m.mesh.tensor}}},
            {"best", best == c.step}});
     }
-    if (!json && !c.manifest) fmt::print("step {:<10} damaged: {}\n", c.step, c.problem);
-    if (!json && c.manifest)
+    if (!given.json && !c.manifest) fmt::print("step {:<10} damaged: {}\n", c.step, c.problem);
+    if (!given.json && c.manifest)
       fmt::print("step {:<10} {:>12}  {} tokens  {}{}\n", c.step, size_text(c.manifest->bytes()),
                  c.manifest->state.tokens, c.manifest->mesh.to_text(), best == c.step ? "  best" : "");
     rows.push_back(std::move(row));
   }
-  if (json) fmt::print("{}\n", Json{{"checkpoints", std::move(rows)}}.dump(2));
-  if (!json && listed.empty()) fmt::print("no checkpoints in {}\n", path);
+  if (given.json) fmt::print("{}\n", Json{{"checkpoints", std::move(rows)}}.dump(2));
+  if (!given.json && listed.empty()) fmt::print("no checkpoints in {}\n", given.path);
   return ExitCode::kOk;
 }
 
@@ -97,10 +104,10 @@ Json json_of(const std::filesystem::path& directory, const Manifest& m) {
   return document;
 }
 
-ExitCode inspect(Io& io, const std::string& path, const std::string& which, bool json) {
-  const std::filesystem::path directory = find_checkpoint(io, path, which);
+ExitCode inspect(Io& io, const CheckpointArguments& given) {
+  const std::filesystem::path directory = find_checkpoint(io, given.path, given.which);
   const Manifest m = check_checkpoint(io, directory);
-  if (json) {
+  if (given.json) {
     fmt::print("{}\n", json_of(directory, m).dump(2));
     return ExitCode::kOk;
   }
@@ -122,10 +129,10 @@ ExitCode inspect(Io& io, const std::string& path, const std::string& which, bool
   return ExitCode::kOk;
 }
 
-ExitCode verify(Io& io, const std::string& path, const std::string& which, bool json) {
-  const std::filesystem::path directory = find_checkpoint(io, path, which);
+ExitCode verify(Io& io, const CheckpointArguments& given) {
+  const std::filesystem::path directory = find_checkpoint(io, given.path, given.which);
   const std::vector<CheckpointDamage> found = verify_checkpoint(io, directory);
-  if (json) {
+  if (given.json) {
     Json errors = Json::array();
     for (const CheckpointDamage& damage : found)
       errors.push_back({{"file", damage.file}, {"what", damage.what}, {"offset", damage.offset}});
@@ -141,31 +148,42 @@ ExitCode verify(Io& io, const std::string& path, const std::string& which, bool 
   return found.empty() ? ExitCode::kOk : ExitCode::kStorage;
 }
 
+void add_which(Verb& verb, CheckpointArguments& given) {
+  verb.option("RUN|CHECKPOINT", given.path, "a run's directory, or a checkpoint's").required();
+  verb.option("--checkpoint", given.which, "of a run: latest, best or a step");
+}
+
+using CheckpointAction = ExitCode (*)(Io& io, const CheckpointArguments& given);
+
+void set_action(Verb& verb, const std::shared_ptr<CheckpointArguments>& given, CheckpointAction action) {
+  verb.flag("--json", given->json, "one JSON document");
+  verb.set_action([given, action] {
+    PosixIo io;
+    return action(io, *given);
+  });
+}
+
 }  // namespace
 
-ExitCode run_checkpoint(CLI::App& app, const Arguments& arguments) {
-  std::string path, which = "latest";
-  bool json = false;
-  app.require_subcommand(1);
-  CLI::App* lists = app.add_subcommand("list", "the checkpoints of a run");
-  CLI::App* inspects = app.add_subcommand("inspect", "what a checkpoint holds");
-  CLI::App* verifies = app.add_subcommand("verify", "whether every byte of a checkpoint is what was written");
-  for (CLI::App* sub : {lists, inspects, verifies}) {
-    sub->add_option(sub == lists ? "RUN" : "RUN|CHECKPOINT", path, "a run's directory, or a checkpoint's")
-        ->required();
-    sub->add_flag("--json", json, "one JSON document");
-    if (sub != lists) sub->add_option("--checkpoint", which, "of a run: latest, best or a step");
-  }
-  set_example(*lists, "ripstop checkpoint list runs/xsum");
-  set_example(*inspects, "ripstop checkpoint inspect runs/xsum --checkpoint best");
-  set_example(*verifies, "ripstop checkpoint verify runs/xsum/checkpoints/step_00001000 --json");
-  set_example(app, "ripstop checkpoint list runs/xsum\n  ripstop checkpoint verify runs/xsum --json");
-  parse(app, arguments);
+void add_checkpoint(CommandLine& line) {
+  Verb checkpoint = line.verb("checkpoint", "lists, shows and verifies checkpoints");
+  checkpoint.set_example("ripstop checkpoint list runs/xsum\n  ripstop checkpoint verify runs/xsum --json");
+  const auto given = std::make_shared<CheckpointArguments>();
 
-  PosixIo io;
-  if (lists->parsed()) return list(io, path, json);
-  if (inspects->parsed()) return inspect(io, path, which, json);
-  return verify(io, path, which, json);
+  Verb verb = checkpoint.verb("list", "the checkpoints of a run");
+  verb.option("RUN", given->path, "a run's directory").required();
+  verb.set_example("ripstop checkpoint list runs/xsum");
+  set_action(verb, given, list);
+
+  verb = checkpoint.verb("inspect", "what a checkpoint holds");
+  add_which(verb, *given);
+  verb.set_example("ripstop checkpoint inspect runs/xsum --checkpoint best");
+  set_action(verb, given, inspect);
+
+  verb = checkpoint.verb("verify", "whether every byte of a checkpoint is what was written");
+  add_which(verb, *given);
+  verb.set_example("ripstop checkpoint verify runs/xsum/checkpoints/step_00001000 --json");
+  set_action(verb, given, verify);
 }
 
 }  // namespace ripstop

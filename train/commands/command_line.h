@@ -1,33 +1,111 @@
-// What every verb needs of the command line: parsing, and how a failure is told.
+// The command line: verbs, their options, and the words that fill them. It wraps CLI11. Only command_line.cpp
+// includes CLI11, because CLI11 takes ten seconds to compile.
 #pragma once
-#include <CLI/CLI.hpp>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "model/core/error.h"
 
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
 namespace ripstop {
 
-/// The words after the verb.
+/// Words of a command line.
 using Arguments = std::vector<std::string>;
 
-/// What is wrong with the words after the program's name: the same on all ranks, so that one tells it.
+/// An error in the words after the program's name. All ranks get the same words, so only rank 0 prints it.
 class CommandLineError : public Error {
  public:
   explicit CommandLineError(const std::string& what, const std::string& hint)
       : Error(ExitCode::kUsage, what, hint) {}
 };
 
-/// Fills the variables bound to `app` from `arguments`. Throws CommandLineError for what does not fit, with
-/// the nearest option where there is one; throws CLI::CallForHelp on --help, which main answers.
-void parse(CLI::App& app, const Arguments& arguments);
+/// An option or a positional argument of a verb. The functions restrict it and return it, to be chained.
+class Option {
+ public:
+  explicit Option(CLI::Option& option) : option_(&option) {}
 
-/// The footer that shows how a verb is used; every verb has one.
-void set_example(CLI::App& app, const std::string& example);
+  /// The command line must give it.
+  Option required();
+  /// Accepts only integers > 0.
+  Option positive();
+  /// Accepts only integers from `least` to `most`.
+  Option range(int64_t least, int64_t most);
+  /// Accepts only these words.
+  Option choices(const Arguments& words);
+  /// Shows the variable's present value in the help text, as the default.
+  Option show_default();
 
-/// The one line of a failed run, without the line end: `FATAL code=64 rank=0 step=- what="..." hint="..."`.
-/// Quotes, backslashes and control characters in the texts are escaped as in JSON.
-std::string fatal_line(const Error& error, int64_t rank);
+ private:
+  CLI::Option* option_;
+};
+
+class CommandLine;
+
+/// One verb: its options, its example, its action. Variables given to option() and flag() must live until the
+/// action is done; the action usually holds them (see commands.h).
+class Verb {
+ public:
+  Verb(CommandLine& line, CLI::App& app) : line_(&line), app_(&app) {}
+
+  /// Binds `value` to "--name", or to a positional argument if `name` has no dashes. `value` keeps what it
+  /// has if the command line does not give the option. A vector takes several words.
+  Option option(const std::string& name, std::string& value, const std::string& help);
+  Option option(const std::string& name, int64_t& value, const std::string& help);
+  Option option(const std::string& name, uint64_t& value, const std::string& help);
+  Option option(const std::string& name, double& value, const std::string& help);
+  Option option(const std::string& name, Arguments& value, const std::string& help);
+  /// Sets `value` if the command line has "--name". A flag takes no word.
+  void flag(const std::string& name, bool& value, const std::string& help);
+
+  /// Adds a verb below this one, as in `checkpoint list`. The command line must then name one of them.
+  Verb verb(const std::string& name, const std::string& summary);
+  /// Leaves the verb out of the program's list of verbs.
+  void hide();
+  /// The first line of the verb's help text, if the summary in the list of verbs is not enough.
+  void set_description(const std::string& text);
+  /// Command lines that show how the verb is used, at the end of its help text. Every verb has one.
+  void set_example(const std::string& text);
+  /// The work of the verb. CommandLine::run() calls it after all variables are filled.
+  void set_action(std::function<ExitCode()> action);
+
+ private:
+  CommandLine* line_;
+  CLI::App* app_;
+};
+
+/// Texts of the program itself.
+struct ProgramTexts {
+  std::string name;     ///< "ripstop"
+  std::string title;    ///< the first line of the help text
+  std::string version;  ///< the line of --version
+  std::string closing;  ///< the last lines of the help text
+};
+
+/// All verbs of the program.
+class CommandLine {
+ public:
+  explicit CommandLine(ProgramTexts texts);
+  ~CommandLine();
+
+  /// Adds a verb; `summary` is its line in the help text.
+  Verb verb(const std::string& name, const std::string& summary);
+
+  /// Fills the variables of the verb that `words` name, does its action and returns the action's exit code.
+  /// Answers --help and --version on rank 0. Throws CommandLineError, with the nearest verb or option in the
+  /// hint, if the words do not fit; then no action is done.
+  ExitCode run(const Arguments& words);
+
+ private:
+  friend class Verb;
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 }  // namespace ripstop

@@ -1,32 +1,36 @@
-// The verbs of ripstop, one file each. To add one: its file here and in train/CMakeLists.txt, its declaration
-// below, its line in the table of main.cpp.
+// The verbs of ripstop, one file each. To add one: write its file here, list the file in train/CMakeLists.txt,
+// declare its function below, and call the function in main.cpp.
 //
-// A verb binds options to local variables, calls parse(), does its work and returns the exit code:
-//
-//   ExitCode run_status(CLI::App& app, const Arguments& arguments) {
+//   struct StatusArguments {
 //     std::vector<std::string> directories;
-//     app.add_option("DIR", directories, "run directories")->required();
-//     set_example(app, "ripstop status runs/*");
-//     parse(app, arguments);
-//     ...
+//   };
+//
+//   void add_status(CommandLine& line) {
+//     Verb verb = line.verb("status", "runs, last step, loss, speed, state; from files alone");
+//     const auto given = std::make_shared<StatusArguments>();
+//     verb.option("DIR", given->directories, "run directories").required();
+//     verb.set_example("ripstop status runs/*");
+//     verb.set_action([given] { return status(*given); });
 //   }
 //
-// What fails is thrown as Error; main prints its FATAL line and exits with its code. A verb writes results
-// for people to stdout, from rank 0 only, and with --json one JSON document and nothing else.
+// An action throws Error if it fails. main.cpp prints the FATAL line of the error and exits with its code. An
+// action writes results for people to stdout, on rank 0 only. With --json it writes one JSON document and
+// nothing else.
 #pragma once
-#include "train/commands/command_line.h"
 
 namespace ripstop {
 
-ExitCode run_config_table(CLI::App& app, const Arguments& arguments);
-ExitCode run_checkpoint(CLI::App& app, const Arguments& arguments);
-ExitCode run_doctor(CLI::App& app, const Arguments& arguments);
-ExitCode run_evaluate(CLI::App& app, const Arguments& arguments);
-ExitCode run_plan(CLI::App& app, const Arguments& arguments);
-ExitCode run_prepare(CLI::App& app, const Arguments& arguments);
-ExitCode run_rouge(CLI::App& app, const Arguments& arguments);
-ExitCode run_status(CLI::App& app, const Arguments& arguments);
-ExitCode run_summarize(CLI::App& app, const Arguments& arguments);
-ExitCode run_train(CLI::App& app, const Arguments& arguments);
+class CommandLine;
+
+void add_checkpoint(CommandLine& line);
+void add_config_table(CommandLine& line);
+void add_doctor(CommandLine& line);
+void add_evaluate(CommandLine& line);
+void add_plan(CommandLine& line);
+void add_prepare(CommandLine& line);
+void add_rouge(CommandLine& line);
+void add_status(CommandLine& line);
+void add_summarize(CommandLine& line);
+void add_train(CommandLine& line);
 
 }  // namespace ripstop

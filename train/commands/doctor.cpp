@@ -9,6 +9,7 @@
 
 #include "model/device/cuda_machine.h"
 #include "parallel/mpi_world.h"
+#include "train/commands/command_line.h"
 #include "train/commands/commands.h"
 #include "train/machine/link_speed.h"
 #include "train/machine/machine.h"
@@ -264,14 +265,7 @@ void print_for_people(const Report& report) {
   print_speed("between nodes", report.between_nodes);
 }
 
-}  // namespace
-
-ExitCode run_doctor(CLI::App& app, const Arguments& arguments) {
-  bool json = false;
-  app.add_flag("--json", json, "one JSON document");
-  set_example(app, "ripstop doctor\n  mpirun -n 4 ripstop doctor     measures between the ranks as well");
-  parse(app, arguments);
-
+ExitCode doctor(bool json) {
   MpiWorld world;
   return world.run([&] {
     const Report report = examine(world);
@@ -282,6 +276,16 @@ ExitCode run_doctor(CLI::App& app, const Arguments& arguments) {
       print_for_people(report);
     return ExitCode::kOk;
   });
+}
+
+}  // namespace
+
+void add_doctor(CommandLine& line) {
+  Verb verb = line.verb("doctor", "what was built, what this machine has");
+  const auto json = std::make_shared<bool>(false);
+  verb.flag("--json", *json, "one JSON document");
+  verb.set_example("ripstop doctor\n  mpirun -n 4 ripstop doctor     measures between the ranks as well");
+  verb.set_action([json] { return doctor(*json); });
 }
 
 }  // namespace ripstop

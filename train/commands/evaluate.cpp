@@ -29,22 +29,6 @@ struct EvaluateArguments {
   bool json = false;
 };
 
-EvaluateArguments parse_arguments(CLI::App& app, const Arguments& arguments) {
-  EvaluateArguments given;
-  given.model.add_to(app, 32);
-  app.add_option("--data", given.data, "directory made by prepare; default: the one trained on");
-  app.add_option("--split", given.split, "train, validation or test")
-      ->check(CLI::IsMember({"train", "validation", "test"}))
-      ->capture_default_str();
-  app.add_option("--limit", given.limit, "write summaries of so many examples only; the loss is of all")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--output", given.output, "directory; default: RUN/evaluation/step_N-SPLIT");
-  app.add_flag("--json", given.json, "one JSON document");
-  set_example(app, "srun -n 4 ripstop evaluate runs/xsum --checkpoint best --split test");
-  parse(app, arguments);
-  return given;
-}
-
 // What the scores are of.
 struct Subject {
   TrainedModel trained;
@@ -215,12 +199,25 @@ void evaluate(MpiWorld& world, const EvaluateArguments& given) {
 
 }  // namespace
 
-ExitCode run_evaluate(CLI::App& app, const Arguments& arguments) {
-  const EvaluateArguments given = parse_arguments(app, arguments);
-  MpiWorld world;
-  return world.run([&] {
-    evaluate(world, given);
-    return ExitCode::kOk;
+void add_evaluate(CommandLine& line) {
+  Verb verb = line.verb("evaluate", "loss, perplexity and ROUGE of a trained model on a split");
+  const auto given = std::make_shared<EvaluateArguments>();
+  given->model.add_to(verb, 32);
+  verb.option("--data", given->data, "directory made by prepare; default: the one trained on");
+  verb.option("--split", given->split, "train, validation or test")
+      .choices({"train", "validation", "test"})
+      .show_default();
+  verb.option("--limit", given->limit, "write summaries of so many examples only; the loss is of all")
+      .positive();
+  verb.option("--output", given->output, "directory; default: RUN/evaluation/step_N-SPLIT");
+  verb.flag("--json", given->json, "one JSON document");
+  verb.set_example("srun -n 4 ripstop evaluate runs/xsum --checkpoint best --split test");
+  verb.set_action([given] {
+    MpiWorld world;
+    return world.run([&] {
+      evaluate(world, *given);
+      return ExitCode::kOk;
+    });
   });
 }
 

@@ -2,15 +2,15 @@
 
 namespace ripstop {
 
-void ModelArguments::add_to(CLI::App& app, int64_t batch) {
+void ModelArguments::add_to(Verb& verb, int64_t batch) {
   batch_size = batch;
-  app.add_option("PATH", path, "a run's directory, or one checkpoint")->required();
-  app.add_option("--checkpoint", checkpoint, "best, latest or a step")->capture_default_str();
-  app.add_option("--max-new-tokens", max_new_tokens, "longest summary; default: generation.max_new_tokens")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--batch-size", batch_size, "summaries that a replica writes at once")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  verb.option("PATH", path, "a run's directory, or one checkpoint").required();
+  verb.option("--checkpoint", checkpoint, "best, latest or a step").show_default();
+  verb.option("--max-new-tokens", max_new_tokens, "longest summary; default: generation.max_new_tokens")
+      .positive();
+  verb.option("--batch-size", batch_size, "summaries that a replica writes at once")
+      .positive()
+      .show_default();
 }
 
 }  // namespace ripstop

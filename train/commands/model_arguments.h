@@ -1,20 +1,21 @@
-// What evaluate and summarize ask alike.
+// Options that evaluate and summarize share.
 #pragma once
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <string>
 
+#include "train/commands/command_line.h"
+
 namespace ripstop {
 
-/// Which trained model, and how it writes.
+/// Which trained model to take, and how it writes summaries.
 struct ModelArguments {
   std::string path;
   std::string checkpoint = "best";
   int64_t max_new_tokens = 0;  ///< 0: the config's
   int64_t batch_size = 0;
 
-  /// Binds the options to `app`; `batch` is --batch-size where it is not given.
-  void add_to(CLI::App& app, int64_t batch);
+  /// Adds the options to `verb`; `batch` is the default of --batch-size.
+  void add_to(Verb& verb, int64_t batch);
 };
 
 }  // namespace ripstop

@@ -1,7 +1,6 @@
 // ripstop plan: what a step will need, before any of it is started.
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -11,6 +10,7 @@
 #include "data/token_dataset.h"
 #include "model/device/cuda_machine.h"
 #include "model/kernels/cpu/processor.h"
+#include "train/commands/command_line.h"
 #include "train/commands/commands.h"
 #include "train/machine/machine.h"
 #include "train/plan/resolved_run.h"
@@ -18,6 +18,17 @@
 
 namespace ripstop {
 namespace {
+
+struct PlanArguments {
+  std::string config_file;
+  std::vector<std::string> overrides;
+  std::string device;
+  std::string device_memory;
+  int64_t nodes = 0;  ///< 0, here and below: not given
+  int64_t tasks = 0;  ///< of each node
+  int64_t cpus_per_task = 0;
+  bool json = false;
+};
 
 nlohmann::ordered_json to_json(const ResolvedRun& run, const FlopsPerToken& flops) {
   const MemoryUse use = run.memory();
@@ -77,72 +88,79 @@ std::optional<int64_t> parse_memory(const std::string& text) {
   return static_cast<int64_t>(bytes);
 }
 
-/// How many threads a CPU rank will have: what is given, else what OpenMP is told, else its share of as many
-/// cores as there are here, as slurm/launch.sh deals them out. Workspaces grow with them.
+/// Sets the threads of a CPU rank, because its workspaces grow with them: --cpus-per-task, else
+/// $OMP_NUM_THREADS, else an equal share of this machine's cores, as slurm/launch.sh deals them out.
 void plan_for_threads(int64_t cpus_per_task, int64_t ranks_of_node) {
   if (cpus_per_task == 0 && std::getenv("OMP_NUM_THREADS") != nullptr) return;
   const int64_t share = look_at_machine().cores_allowed / std::max<int64_t>(ranks_of_node, 1);
   set_cpu_threads(cpus_per_task > 0 ? cpus_per_task : std::max<int64_t>(share, 1));
 }
 
-/// The data set's vocabulary where there is one; a plan can do without.
+/// The data set's vocabulary; 0 if there is no data set yet. A plan can do without one.
 int64_t vocabulary_at(const std::string& directory) {
   const std::filesystem::path file = std::filesystem::path(directory) / "train.h5";
   if (directory.empty() || !std::filesystem::exists(file)) return 0;
   return TokenDataset(file).header().vocabulary_size;
 }
 
-}  // namespace
-
-ExitCode run_plan(CLI::App& app, const Arguments& arguments) {
-  std::string config_file, device, device_memory;
-  std::vector<std::string> overrides;
-  int64_t nodes = 0, tasks = 0, cpus_per_task = 0;
-  bool json = false;
-  app.add_option("CONFIG", config_file, "TOML file")->required();
-  app.add_option("overrides", overrides, "section.key=value, stronger than the file");
-  app.add_option("--nodes", nodes, "nodes of the job")->check(CLI::Range(1, 1 << 20));
-  app.add_option("--ntasks-per-node", tasks, "ranks on each node")->check(CLI::Range(1, 1 << 16));
-  app.add_option(
-         "--cpus-per-task", cpus_per_task,
-         "threads of each rank; default $OMP_NUM_THREADS, else this machine's cores over a node's ranks")
-      ->check(CLI::Range(1, 1 << 12));
-  app.add_option("--device", device,
-                 "cpu or cuda; default run.device, auto being what this build and machine have")
-      ->check(CLI::IsMember({"cpu", "cuda"}));
-  app.add_option("--device-memory", device_memory,
-                 "for one rank, with its unit: 64GiB; refuses what does not fit");
-  app.add_flag("--json", json, "one JSON document");
-  set_example(app,
-              "ripstop plan configs/xsum-scratch.toml --nodes 4 --ntasks-per-node 8 --device cuda "
-              "--device-memory 80GiB");
-  parse(app, arguments);
-
-  const RunConfig config = load_run_config(config_file, overrides);
+/// What the plan is for: the job that the options describe, or the mesh of the config on a machine like this.
+RunTarget plan_target(const RunConfig& config, const PlanArguments& given) {
   RunTarget target;
   const int64_t asked = config.mesh.replicate * config.mesh.fsdp.value_or(1) * config.mesh.tensor;
-  target.ranks = nodes > 0 || tasks > 0 ? std::max<int64_t>(nodes, 1) * std::max<int64_t>(tasks, 1) : asked;
-  const bool automatic = device.empty() && config.run.device == DeviceChoice::kAuto;
-  const bool cuda = device == "cuda" || (device.empty() && config.run.device == DeviceChoice::kCuda) ||
+  const int64_t nodes = std::max<int64_t>(given.nodes, 1);
+  target.ranks = given.nodes > 0 || given.tasks > 0 ? nodes * std::max<int64_t>(given.tasks, 1) : asked;
+  const bool automatic = given.device.empty() && config.run.device == DeviceChoice::kAuto;
+  const bool cuda = given.device == "cuda" ||
+                    (given.device.empty() && config.run.device == DeviceChoice::kCuda) ||
                     (automatic && cuda_device_count() > 0);
   target.device = cuda ? DeviceKind::kCuda : DeviceKind::kCpu;
   target.fast_bfloat16 = cuda || look_at_machine().fast_bfloat16;
-  target.device_memory_bytes = parse_memory(device_memory);
-  if (!cuda) plan_for_threads(cpus_per_task, tasks > 0 ? tasks : target.ranks / std::max<int64_t>(nodes, 1));
+  target.device_memory_bytes = parse_memory(given.device_memory);
+  if (!cuda) plan_for_threads(given.cpus_per_task, given.tasks > 0 ? given.tasks : target.ranks / nodes);
   target.dataset_vocabulary = vocabulary_at(config.data.directory);
-  if (tasks > 0 && tasks % config.mesh.tensor != 0 && !config.mesh.allow_tensor_across_nodes)
-    throw Error(
-        ExitCode::kResources,
-        fmt::format("mesh.tensor = {} does not divide the {} ranks of a node", config.mesh.tensor, tasks),
-        "a tensor group must lie inside one node, or set mesh.allow_tensor_across_nodes");
+  return target;
+}
 
+ExitCode plan(const PlanArguments& given) {
+  const RunConfig config = load_run_config(given.config_file, given.overrides);
+  const RunTarget target = plan_target(config, given);
+  if (given.tasks % config.mesh.tensor != 0 && !config.mesh.allow_tensor_across_nodes)
+    throw Error(ExitCode::kResources,
+                fmt::format("mesh.tensor = {} does not divide the {} ranks of a node", config.mesh.tensor,
+                            given.tasks),
+                "a tensor group must lie inside one node, or set mesh.allow_tensor_across_nodes");
   const ResolvedRun run = resolve_run(config, target);
   const FlopsPerToken flops = training_flops_per_token(run.model, config.data.sequence_length);
-  if (json)
+  if (given.json)
     fmt::print("{}\n", to_json(run, flops).dump(2));
   else
     print_for_people(run, target, flops);
   return ExitCode::kOk;
+}
+
+}  // namespace
+
+void add_plan(CommandLine& line) {
+  Verb verb = line.verb("plan", "memory and traffic of a step, before it is started");
+  const auto given = std::make_shared<PlanArguments>();
+  verb.option("CONFIG", given->config_file, "TOML file").required();
+  verb.option("overrides", given->overrides, "section.key=value, stronger than the file");
+  verb.option("--nodes", given->nodes, "nodes of the job").range(1, 1 << 20);
+  verb.option("--ntasks-per-node", given->tasks, "ranks on each node").range(1, 1 << 16);
+  verb.option(
+          "--cpus-per-task", given->cpus_per_task,
+          "threads of each rank; default: $OMP_NUM_THREADS, else this machine's cores over a node's ranks")
+      .range(1, 1 << 12);
+  verb.option("--device", given->device,
+              "cpu or cuda; default: run.device, and for auto the device that this build and machine have")
+      .choices({"cpu", "cuda"});
+  verb.option("--device-memory", given->device_memory,
+              "memory of one rank, with its unit, as in 64GiB; a plan that exceeds it is refused");
+  verb.flag("--json", given->json, "one JSON document");
+  verb.set_example(
+      "ripstop plan configs/xsum-scratch.toml --nodes 4 --ntasks-per-node 8 --device cuda "
+      "--device-memory 80GiB");
+  verb.set_action([given] { return plan(*given); });
 }
 
 }  // namespace ripstop

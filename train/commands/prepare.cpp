@@ -13,21 +13,21 @@
 #include <map>
 #include <optional>
 
+#include "train/commands/command_line.h"
 #include "train/commands/commands.h"
 #include "train/report/progress.h"
 
 namespace ripstop {
 namespace {
 
-/// What the signal handler says to prepare: the signal's number. Signals have no other way to reach a
-/// function.
+/// The number of the signal that came; 0: none. A global, because a signal handler gets no other pointer.
 std::atomic<int> signal_received = 0;
 
 extern "C" void remember_signal(int number) {
   signal_received = number;
 }
 
-/// The first signal of a kind asks prepare to clean up and stop, the second ends the process as usual.
+/// The first signal of a kind asks prepare to clean up and stop. The second ends the process as usual.
 void watch_signals() {
   struct sigaction action {};
   action.sa_handler = remember_signal;
@@ -35,8 +35,8 @@ void watch_signals() {
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaction(number, &action, nullptr);
 }
 
-/// Threads to use where nobody says: what Slurm gave, or what this process may run on; at most 4, as people
-/// share login nodes.
+/// The default of --threads: what Slurm granted, else the cores that this process may use. At most 4, because
+/// people share login nodes.
 int64_t default_threads() {
   if (const char* text = std::getenv("SLURM_CPUS_PER_TASK")) {
     if (const long cpus = std::strtol(text, nullptr, 10); cpus > 0) return cpus;
@@ -47,7 +47,7 @@ int64_t default_threads() {
   return std::min(std::max(cpus, 1), 4);
 }
 
-/// One progress line for each part of the work.
+/// Shows one progress line for each part of the work.
 class PartProgress {
  public:
   void show(const PrepareProgress& now) {
@@ -70,7 +70,7 @@ class PartProgress {
   int64_t done_ = 0;
 };
 
-/// What gives a split its examples.
+/// The hint for an empty split: how to give it examples.
 std::string how_to_fill(Split split, const CorpusSource& source) {
   if (source.kind == SourceKind::kSynthetic) return "give more --examples";
   const bool xsum = source.kind == SourceKind::kXsum;
@@ -113,63 +113,46 @@ void print_report(const PrepareReport& report, const std::string& output, double
   fmt::print("written      {} in {:.1f} s\n", output, seconds);
 }
 
-}  // namespace
-
-ExitCode run_prepare(CLI::App& app, const Arguments& arguments) {
+struct PrepareArguments {
   PrepareOptions options;
   std::vector<std::string> inputs;
-  std::string output, tokenizer, splits, source = "auto";
-  options.threads = default_threads();
-  app.add_option("--input", inputs, "files and directories of text");
-  app.add_option("--output", output, "the data set's directory, to be made")->required();
-  app.add_option("--source", source, "auto looks at the input")
-      ->check(CLI::IsMember({"auto", "xsum", "jsonl", "text", "synthetic"}));
-  app.add_option("--tokenizer", tokenizer,
-                 "a SentencePiece .model, or a directory that has a tokenizer.model");
-  app.add_option("--vocab-size", options.vocab_size, "train a tokenizer of so many pieces instead");
-  app.add_option("--template", options.prompt_template, "the prompt; default '{document}\\n\\nTL;DR:'");
-  app.add_option("--splits", splits, "xsum: JSON of ids, {train, validation, test}; may be .json.gz");
-  app.add_option("--document-field", options.source.document_field, "jsonl: the field with the document");
-  app.add_option("--summary-field", options.source.summary_field, "jsonl: the field with the summary");
-  app.add_option("--validation-fraction", options.source.validation_fraction,
-                 "share of train that becomes validation");
-  app.add_option("--examples", options.source.examples, "synthetic: how many, over all splits");
-  app.add_option("--seed", options.source.seed, "synthetic: which");
-  app.add_option("--threads", options.threads,
-                 "default: $SLURM_CPUS_PER_TASK, or the cores allowed, at most 4")
-      ->capture_default_str();
-  app.add_flag("--strict", options.strict, "an example that would be skipped ends it all, exit 65");
-  set_example(
-      app,
-      "ripstop prepare --input XSUM-EMNLP18-Summary-Data-Original.tar.gz --splits "
-      "XSum-TRAINING-DEV-TEST-SPLIT-90-5-5.json \\\n"
-      "      --tokenizer llama/tokenizer.model --output data/xsum\n"
-      "  ripstop prepare --source synthetic --examples 20000 --vocab-size 512 --output data/quickstart");
-  parse(app, arguments);
-  const std::map<std::string, SourceKind> kinds = {{"auto", SourceKind::kAuto},
-                                                   {"xsum", SourceKind::kXsum},
-                                                   {"jsonl", SourceKind::kJsonl},
-                                                   {"text", SourceKind::kText},
-                                                   {"synthetic", SourceKind::kSynthetic}};
-  options.source.kind = kinds.at(source);
-  options.source.inputs.assign(inputs.begin(), inputs.end());
-  options.source.splits = splits;
-  options.output = output;
-  options.tokenizer = tokenizer;
-  PartProgress line;
+  std::string output;
+  std::string tokenizer;
+  std::string splits;
+  std::string source = "auto";
+};
+
+const std::map<std::string, SourceKind> kSources = {{"auto", SourceKind::kAuto},
+                                                    {"xsum", SourceKind::kXsum},
+                                                    {"jsonl", SourceKind::kJsonl},
+                                                    {"text", SourceKind::kText},
+                                                    {"synthetic", SourceKind::kSynthetic}};
+
+PrepareOptions options_of(const PrepareArguments& given, PartProgress& line) {
+  PrepareOptions options = given.options;
+  options.source.kind = kSources.at(given.source);
+  options.source.inputs.assign(given.inputs.begin(), given.inputs.end());
+  options.source.splits = given.splits;
+  options.output = given.output;
+  options.tokenizer = given.tokenizer;
   options.progress = [&](const PrepareProgress& now) { line.show(now); };
   options.note = [](const std::string& text) { fmt::print(stderr, "note: {}\n", text); };
   options.stop = &signal_received;
+  return options;
+}
+
+ExitCode prepare_dataset(const PrepareArguments& given) {
+  PartProgress line;
   watch_signals();
   const auto begin = std::chrono::steady_clock::now();
   try {
-    const PrepareReport report = prepare(options);
+    const PrepareReport report = prepare(options_of(given, line));
     line.finish();
-    print_report(report, output,
+    print_report(report, given.output,
                  std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
     return ExitCode::kOk;
   } catch (const Interrupted& interrupted) {
-    // Everything is cleaned up; now end as the signal would have ended us, so that shells see it.
+    // Everything is cleaned up. End as the signal would have ended the process, so that shells see it.
     line.finish();
     std::signal(interrupted.signal, SIG_DFL);
     std::raise(interrupted.signal);
@@ -178,6 +161,39 @@ ExitCode run_prepare(CLI::App& app, const Arguments& arguments) {
     line.finish();
     throw;
   }
+}
+
+}  // namespace
+
+void add_prepare(CommandLine& line) {
+  Verb verb = line.verb("prepare", "text to tokenizer and HDF5, offline, on a login node");
+  const auto given = std::make_shared<PrepareArguments>();
+  PrepareOptions& options = given->options;
+  options.threads = default_threads();
+  verb.option("--input", given->inputs, "files and directories of text");
+  verb.option("--output", given->output, "the data set's directory, to be made").required();
+  verb.option("--source", given->source, "format of the input; auto: decided by the input's names")
+      .choices({"auto", "xsum", "jsonl", "text", "synthetic"});
+  verb.option("--tokenizer", given->tokenizer,
+              "a SentencePiece .model, or a directory that has a tokenizer.model");
+  verb.option("--vocab-size", options.vocab_size, "train a tokenizer of so many pieces instead");
+  verb.option("--template", options.prompt_template, "the prompt; default '{document}\\n\\nTL;DR:'");
+  verb.option("--splits", given->splits, "xsum: JSON of ids, {train, validation, test}; may be .json.gz");
+  verb.option("--document-field", options.source.document_field, "jsonl: the field with the document");
+  verb.option("--summary-field", options.source.summary_field, "jsonl: the field with the summary");
+  verb.option("--validation-fraction", options.source.validation_fraction,
+              "share of train that becomes validation");
+  verb.option("--examples", options.source.examples, "synthetic: how many, over all splits");
+  verb.option("--seed", options.source.seed, "synthetic: seed of the random texts");
+  verb.option("--threads", options.threads, "default: $SLURM_CPUS_PER_TASK, or the cores allowed, at most 4")
+      .show_default();
+  verb.flag("--strict", options.strict, "end with exit code 65 instead of skipping an example");
+  verb.set_example(
+      "ripstop prepare --input XSUM-EMNLP18-Summary-Data-Original.tar.gz --splits "
+      "XSum-TRAINING-DEV-TEST-SPLIT-90-5-5.json \\\n"
+      "      --tokenizer llama/tokenizer.model --output data/xsum\n"
+      "  ripstop prepare --source synthetic --examples 20000 --vocab-size 512 --output data/quickstart");
+  verb.set_action([given] { return prepare_dataset(*given); });
 }
 
 }  // namespace ripstop

@@ -6,24 +6,21 @@
 #include <nlohmann/json.hpp>
 
 #include "data/text_lines.h"
+#include "train/commands/command_line.h"
 #include "train/commands/commands.h"
 #include "train/report/human_text.h"
 
 namespace ripstop {
+namespace {
 
-ExitCode run_rouge(CLI::App& app, const Arguments& arguments) {
-  std::string reference, candidate;
+struct RougeArguments {
+  std::string reference;
+  std::string candidate;
   bool json = false;
-  app.add_option("--reference", reference,
-                 "what people wrote: one text a line, or JSONL with `summary`; - is stdin")
-      ->required();
-  app.add_option("--candidate", candidate, "what is judged: as many texts, in the same order; - is stdin")
-      ->required();
-  app.add_flag("--json", json, "one JSON document");
-  app.description(
-      "ROUGE-1, ROUGE-2 and ROUGE-L of texts against references, 0..1 (papers print 100 times that)");
-  set_example(app, "ripstop rouge --reference test.jsonl --candidate predictions.jsonl");
-  parse(app, arguments);
+};
+
+ExitCode print_rouge(const RougeArguments& given) {
+  const auto& [reference, candidate, json] = given;
   if (reference == "-" && candidate == "-")
     throw Error(ExitCode::kUsage,
                 "--reference and --candidate are both -, standard input can be one of them");
@@ -48,6 +45,23 @@ ExitCode run_rouge(CLI::App& app, const Arguments& arguments) {
     fmt::print("{}means over {}\n", rouge_table(mean.mean()), counted(mean.examples(), "example"));
   }
   return ExitCode::kOk;
+}
+
+}  // namespace
+
+void add_rouge(CommandLine& line) {
+  Verb verb = line.verb("rouge", "ROUGE-1, ROUGE-2 and ROUGE-L of texts against references");
+  verb.set_description(
+      "ROUGE-1, ROUGE-2 and ROUGE-L of texts against references, 0..1 (papers print 100 times that)");
+  const auto given = std::make_shared<RougeArguments>();
+  verb.option("--reference", given->reference,
+              "texts that people wrote: one text a line, or JSONL with `summary`; - is stdin")
+      .required();
+  verb.option("--candidate", given->candidate, "texts to judge: as many, in the same order; - is stdin")
+      .required();
+  verb.flag("--json", given->json, "one JSON document");
+  verb.set_example("ripstop rouge --reference test.jsonl --candidate predictions.jsonl");
+  verb.set_action([given] { return print_rouge(*given); });
 }
 
 }  // namespace ripstop

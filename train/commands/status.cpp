@@ -11,6 +11,7 @@
 #include "data/io.h"
 #include "train/checkpoint/manifest.h"
 #include "train/checkpoint/run_lock.h"
+#include "train/commands/command_line.h"
 #include "train/commands/commands.h"
 #include "train/report/human_text.h"
 #include "train/report/metrics.h"
@@ -159,23 +160,19 @@ void print_table(const std::vector<RunStatus>& runs) {
   }
 }
 
-}  // namespace
-
-ExitCode run_status(CLI::App& app, const Arguments& arguments) {
+struct StatusArguments {
   std::vector<std::string> directories;
   bool json = false;
-  app.add_option("DIR", directories, "run directories, or folders of runs")->required();
-  app.add_flag("--json", json, "one JSON document: a list with an object for each run");
-  set_example(app, "ripstop status runs/*");
-  parse(app, arguments);
+};
 
+ExitCode print_status(const StatusArguments& given) {
   std::vector<RunStatus> runs;
-  for (const std::string& directory : directories)
+  for (const std::string& directory : given.directories)
     for (const fs::path& run : find_runs(directory)) runs.push_back(read_status(run));
   if (runs.empty())
-    throw Error(ExitCode::kInputData, fmt::format("no run in {}", fmt::join(directories, ", ")),
+    throw Error(ExitCode::kInputData, fmt::format("no run in {}", fmt::join(given.directories, ", ")),
                 "a run directory holds metrics.jsonl");
-  if (json) {
+  if (given.json) {
     nlohmann::ordered_json document = nlohmann::ordered_json::array();
     for (const RunStatus& run : runs) document.push_back(as_json(run));
     fmt::print("{}\n", document.dump(2));
@@ -183,6 +180,17 @@ ExitCode run_status(CLI::App& app, const Arguments& arguments) {
     print_table(runs);
   }
   return ExitCode::kOk;
+}
+
+}  // namespace
+
+void add_status(CommandLine& line) {
+  Verb verb = line.verb("status", "runs, last step, loss, speed, state; from files alone");
+  const auto given = std::make_shared<StatusArguments>();
+  verb.option("DIR", given->directories, "run directories, or folders of runs").required();
+  verb.flag("--json", given->json, "one JSON document: a list with an object for each run");
+  verb.set_example("ripstop status runs/*");
+  verb.set_action([given] { return print_status(*given); });
 }
 
 }  // namespace ripstop

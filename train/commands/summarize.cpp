@@ -27,19 +27,6 @@ struct SummarizeArguments {
   std::string prompt_template;
 };
 
-SummarizeArguments parse_arguments(CLI::App& app, const Arguments& arguments) {
-  SummarizeArguments given;
-  given.model.add_to(app, 16);
-  app.add_option("--input", given.input, "JSONL, {\"document\": \"...\"} a line; - is standard input")
-      ->capture_default_str();
-  app.add_option("--output", given.output, "the same lines with `summary`; - is standard output")
-      ->capture_default_str();
-  app.add_option("--template", given.prompt_template, "prompt with {document}; default: the one trained on");
-  set_example(app, "ripstop summarize runs/xsum --input articles.jsonl --output summaries.jsonl");
-  parse(app, arguments);
-  return given;
-}
-
 /// Where summaries go: standard output, or a file that appears when all are there.
 class SummaryOutput {
  public:
@@ -219,12 +206,22 @@ void summarize(MpiWorld& world, const SummarizeArguments& given) {
 
 }  // namespace
 
-ExitCode run_summarize(CLI::App& app, const Arguments& arguments) {
-  const SummarizeArguments given = parse_arguments(app, arguments);
-  MpiWorld world;
-  return world.run([&] {
-    summarize(world, given);
-    return ExitCode::kOk;
+void add_summarize(CommandLine& line) {
+  Verb verb = line.verb("summarize", "summaries of documents, by a trained model");
+  const auto given = std::make_shared<SummarizeArguments>();
+  given->model.add_to(verb, 16);
+  verb.option("--input", given->input, "JSONL, {\"document\": \"...\"} a line; - is standard input")
+      .show_default();
+  verb.option("--output", given->output, "the same lines with `summary`; - is standard output")
+      .show_default();
+  verb.option("--template", given->prompt_template, "prompt with {document}; default: the one trained on");
+  verb.set_example("ripstop summarize runs/xsum --input articles.jsonl --output summaries.jsonl");
+  verb.set_action([given] {
+    MpiWorld world;
+    return world.run([&] {
+      summarize(world, *given);
+      return ExitCode::kOk;
+    });
   });
 }
 

@@ -3,37 +3,48 @@
 
 #include <cstdio>
 
+#include "train/commands/command_line.h"
 #include "train/commands/commands.h"
 #include "train/run/stop_signal.h"
 #include "train/run/trainer.h"
 
 namespace ripstop {
+namespace {
 
-ExitCode run_train(CLI::App& app, const Arguments& arguments) {
+struct TrainArguments {
   std::string config_file;
   std::vector<std::string> overrides;
-  app.add_option("CONFIG", config_file, "TOML file")->required();
-  app.add_option("overrides", overrides, "section.key=value, stronger than the file");
-  set_example(app,
-              "ripstop train configs/quickstart.toml run.directory=runs/first\n"
-              "  srun ripstop train configs/xsum-scratch.toml mesh.tensor=8");
-  parse(app, arguments);
+};
 
+ExitCode train(const TrainArguments& given) {
   // Before MPI starts, which takes seconds on many nodes: a signal that comes then must not kill the rank.
   const StopSignal stop;
   MpiWorld world;
   return world.run([&] {
-    TrainerOptions options{.config = load_run_config(config_file, overrides),
-                           .argv = {"ripstop", "train"},
+    TrainerOptions options{.config = load_run_config(given.config_file, given.overrides),
+                           .argv = {"ripstop", "train", given.config_file},
                            .say = {},
                            .stop_requested = [&] { return stop.requested(); }};
-    options.argv.insert(options.argv.end(), arguments.begin(), arguments.end());
+    options.argv.insert(options.argv.end(), given.overrides.begin(), given.overrides.end());
     options.say = [](const std::string& line) {
       fmt::print("{}\n", line);
       std::fflush(stdout);
     };
     return Trainer(options, world).run();
   });
+}
+
+}  // namespace
+
+void add_train(CommandLine& line) {
+  Verb verb = line.verb("train", "one training run, alone or on all ranks of mpirun or srun");
+  const auto given = std::make_shared<TrainArguments>();
+  verb.option("CONFIG", given->config_file, "TOML file").required();
+  verb.option("overrides", given->overrides, "section.key=value, stronger than the file");
+  verb.set_example(
+      "ripstop train configs/quickstart.toml run.directory=runs/first\n"
+      "  srun ripstop train configs/xsum-scratch.toml mesh.tensor=8");
+  verb.set_action([given] { return train(*given); });
 }
 
 }  // namespace ripstop

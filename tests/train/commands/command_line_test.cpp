@@ -8,6 +8,7 @@
 
 #include "tests/train/commands/run_program.h"
 #include "train/checkpoint/run_lock.h"
+#include "train/commands/fatal_line.h"
 #include "train/machine/version.h"
 #include "train/report/metrics.h"
 
@@ -73,12 +74,36 @@ TEST(CommandLine, WrongVerbsAreRefused) {
   expect_refused(run_program("statsu runs"), 64, "unknown verb 'statsu'", "did you mean 'status'?");
   expect_refused(run_program("qqqqqqqqqq"), 64, "unknown verb 'qqqqqqqqqq'", "ripstop --help");
   expect_refused(run_program("'a\"b\\c\nd'"), 64, "unknown verb 'a\\\"b\\\\c\\nd'");
+  expect_refused(run_program("--wrong"), 64, "unknown verb '--wrong'", "ripstop --help");
+  // The first wrong word is named, not the verb behind it.
+  expect_refused(run_program("statsu train"), 64, "unknown verb 'statsu'", "did you mean 'status'?");
+  expect_refused(run_program("checkpoint"), 64, "a verb is required", "ripstop checkpoint --help");
+  expect_refused(run_program("checkpoint verfy run"), 64, "unknown verb 'verfy'", "did you mean 'verify'?");
+}
+
+// Directories may be called like verbs.
+TEST(CommandLine, ArgumentsMayBeCalledLikeVerbs) {
+  expect_refused(run_program("status no-run train"), 64, "no-run is not a directory");
+  expect_refused(run_program("checkpoint list verify"), 74, "verify: no such directory");
+  expect_refused(run_program("checkpoint list doctor"), 74, "doctor: no such directory");
+}
+
+TEST(CommandLine, HelpListsEveryVerbOnce) {
+  EXPECT_EQ(listed_verbs(), (std::vector<std::string>{"checkpoint", "doctor", "evaluate", "plan", "prepare",
+                                                      "rouge", "status", "summarize", "train"}));
+  const std::string help = run_program("--help").out;
+  EXPECT_EQ(run_program("-h").out, help);
+  EXPECT_EQ(run_program("help").out, help);
 }
 
 TEST(CommandLine, WrongOptionsNameTheNearest) {
   expect_refused(run_program("doctor --jsno"), 64, "--jsno", "did you mean --json?");
   expect_refused(run_program("status"), 64, "DIR", "ripstop status --help");
   expect_refused(run_program("doctor surplus"), 64, "surplus");
+  expect_refused(run_program("checkpoint verify x --jsn"), 64, "--jsn", "did you mean --json?");
+  expect_refused(run_program("checkpoint verify"), 64, "RUN", "ripstop checkpoint verify --help");
+  expect_refused(run_program("evaluate run --limit 0"), 64, "--limit: '0' is not an integer above 0");
+  expect_refused(run_program("plan run.toml --nodes 0"), 64, "--nodes: Value 0 not in range 1 to");
 }
 
 TEST(CommandLine, OutputThatCannotBeWrittenIsAStorageError) {
@@ -94,7 +119,7 @@ TEST(CommandLine, RankComesFromTheLauncher) {
   EXPECT_TRUE(has(run_program(unreadable, "SLURM_PROCID=x").err, " rank=0 "));
 }
 
-TEST(CommandLine, WhatAllRanksWereAskedOneRankTells) {
+TEST(CommandLine, OneRankTellsWhatIsWrongWithTheWords) {
   for (const char* wrong : {"nothing", "train", "train config.toml --nodes", "evaluate --split dev run"}) {
     EXPECT_TRUE(has(run_program(wrong, "OMPI_COMM_WORLD_RANK=0").err, "FATAL code=64 rank=0 ")) << wrong;
     const ProgramRun other = run_program(wrong, "OMPI_COMM_WORLD_RANK=3");
@@ -109,7 +134,10 @@ TEST(CommandLine, FatalLineEscapesWhatWouldBreakIt) {
   Error error(ExitCode::kStorage, "a \"b\"\n\\ \x01", "h\t");
   error.set_step(1200);
   EXPECT_EQ(fatal_line(error, 7),
-            "FATAL code=74 rank=7 step=1200 what=\"a \\\"b\\\"\\n\\\\ \\u0001\" hint=\"h\\u0009\"");
+            "FATAL code=74 rank=7 step=1200 what=\"a \\\"b\\\"\\n\\\\ \\u0001\" hint=\"h\\t\"");
+  // A path may hold bytes that are no UTF-8.
+  EXPECT_EQ(fatal_line(Error(ExitCode::kStorage, "a\xFFz"), 0),
+            "FATAL code=74 rank=0 step=- what=\"a\xEF\xBF\xBDz\" hint=\"\"");
 }
 
 TEST(Doctor, JsonSaysWhatWasBuiltAndWhatIsHere) {
