@@ -37,7 +37,7 @@ sentencepiece_.*\.h           data/tokenizer[a-z_]*\.cpp
 archive(_entry)?\.h           data/
 xxhash\.h                     (data|train)/.*\.cpp
 toml\+\+/.*                   train/(config/config_entries|machine/version)\.cpp
-CLI/.*                        train/(main\.cpp|commands/)
+CLI/.*                        train/commands/command_line\.cpp
 nlohmann/json.*\.hpp          (data|train|parallel)/.*\.cpp
 fmt/.*                        .*
 (sys|net|netinet|arpa|linux)/.*   .*
