@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Reads a data set, a run, its checkpoints and an evaluation by docs/formats.md alone, with h5dump and shell tools, and
 # compares what it finds with the tables of the page and with what the program says.
-#   tests/docs/formats_test.sh PROGRAM
+#   tests/docs/formats_test.sh PROGRAM [LAUNCH]      with LAUNCH (slurm/launch.sh) the run has 2 ranks on the tensor axis
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 program=$(realpath "$1")
+ranks=1 launch=()
+if [[ $# -gt 1 ]]; then ranks=2 launch=("$(realpath "$2")" $((ranks))); fi
 page=docs/formats.md
 export OMP_NUM_THREADS=1 LC_ALL=C
 work=$(mktemp -d)
@@ -85,7 +87,8 @@ check_fields() {
       sub(/^files\.(train|validation|test)\.h5\./, "files.FILE.", path)
       seen[path] = 1
       if (!(path in type)) { if (!missing[path]++) print "has no row for " path " (" $2 ")" }
-      else if (index(type[path], $2) == 0 && !($2 == "integer" && type[path] ~ /number/)) print path " is of type " $2 ", not " type[path]
+      else if (index(type[path], $2) == 0 && !($2 == "integer" && type[path] ~ /number/))
+        print path " is of type " $2 ", not " type[path]
     }
     END {
       if (count < 3) print "there is no such table"
@@ -103,7 +106,8 @@ header() {
     /DATASET "/ { split($0, q, "\""); name = group q[2]; kind = "array" }
     /ATTRIBUTE "/ { split($0, q, "\""); name = "@" q[2]; kind = "attribute" }
     /DATATYPE/ {
-      type = /STRING/ ? "string" : /U16LE/ ? "uint16" : /I32LE/ ? "int32" : /I64LE/ ? "int64" : /U64LE/ ? "uint64" : /F32LE/ ? "float32" : $2
+      type = /STRING/ ? "string" : /U16LE/ ? "uint16" : /I32LE/ ? "int32" : /I64LE/ ? "int64" : $2
+      type = /U64LE/ ? "uint64" : /F32LE/ ? "float32" : type
       if (kind == "attribute") print name, type
     }
     /DATASPACE/ && kind == "array" { elements = $0; sub(/.*SIMPLE \{ \( */, "", elements); sub(/ .*/, "", elements) }
@@ -194,6 +198,8 @@ intermediate_size = 40
 num_hidden_layers = 2
 num_attention_heads = 4
 num_key_value_heads = 2
+[mesh]
+tensor = $ranks
 [data]
 directory = "$work/data"
 sequence_length = 192
@@ -208,8 +214,9 @@ compute = "float32"
 [checkpoint]
 every_steps = 1
 TEXT
-"$program" train "$work/tiny.toml" >/dev/null
-"$program" train "$work/tiny.toml" train.steps=3 >/dev/null # a warning: the number of steps changed
+run_ranks() { "${launch[@]}" "$program" "$@"; }
+run_ranks train "$work/tiny.toml" >/dev/null
+run_ranks train "$work/tiny.toml" train.steps=3 >/dev/null # a warning: the number of steps changed
 line=0
 while read -r _; do
   ((++line))
@@ -224,7 +231,7 @@ for event in start step validation checkpoint warning end; do
   [[ " $events" == *" $event "* ]] || complain "no event '$event' in the run's metrics.jsonl"
 done
 
-"$program" train "$work/tiny.toml" run.directory="$work/long" train.steps=1000000 >/dev/null &
+"$program" train "$work/tiny.toml" run.directory="$work/long" mesh.tensor=1 train.steps=1000000 >/dev/null &
 trainer=$!
 for ((i = 0; i < 600; i++)); do
   if [[ -s $work/long/metrics.jsonl ]]; then break; fi
@@ -296,7 +303,8 @@ check_checkpoint() { # check_checkpoint DIRECTORY
   fi
   [[ $(tail -c 58 "$1/manifest.json") == *' "hash": "xxh3-128:'????????????????????????????????'"'$'\n}' ]] ||
     complain "$1/manifest.json does not end as the page says"
-  same "files of $1" "$(cd "$1" && echo *)" "manifest.json $(awk -F'\t' '$1 ~ /^files.*rank$/ { printf "%srank_%05d.blocks rank_%05d.h5", n++ ? " " : "", $3, $3 }' <<<"$leaves")"
+  same "files of $1" "$(cd "$1" && echo *)" \
+    "manifest.json$(awk -F'\t' '$1 ~ /^files.*rank$/ { printf " rank_%05d.blocks rank_%05d.h5", $3, $3 }' <<<"$leaves")"
   for ((i = 0; ; i++)); do
     rank=$(field "$leaves" "files[$i].rank")
     if [[ -z $rank ]]; then break; fi
@@ -312,12 +320,14 @@ check_checkpoint() { # check_checkpoint DIRECTORY
     # The sidecar, byte by byte: where each row of the table says.
     a=$(little "$file.blocks" "$(place 4)" 8)
     same "$file.blocks: magic" "$(head -c $(($(place 0) + 8)) "$file.blocks" | tail -c 8)" RIPBLOCK
-    same "$file.blocks: version, bytes of a block" "$(little "$file.blocks" "$(place 1)" 4) $(little "$file.blocks" "$(place 2)" 4)" "1 1048576"
+    same "$file.blocks: version" "$(little "$file.blocks" "$(place 1)" 4)" 1
+    same "$file.blocks: bytes of a block" "$(little "$file.blocks" "$(place 2)" 4)" 1048576
     same "$file.blocks: bytes of the file" "$(little "$file.blocks" "$(place 3)" 8)" "$(wc -c <"$file.h5")"
     same "$file.blocks: number of arrays" "$a" "$(grep -c . <<<"$expected")"
     offsets='' elements=''
     for ((array = 0; array < a; array++)); do
-      offsets+=$(little "$file.blocks" "$(place 5 $array)" 8)$'\n' elements+=$(little "$file.blocks" "$(place 6 $array)" 8)$'\n'
+      offsets+=$(little "$file.blocks" "$(place 5 $array)" 8)$'\n'
+      elements+=$(little "$file.blocks" "$(place 6 $array)" 8)$'\n'
     done
     same "$file.blocks: offsets" "$offsets" "$(cut -d' ' -f4 <<<"$found")"$'\n'
     same "$file.blocks: elements" "$elements" "$(cut -d' ' -f3 <<<"$found")"$'\n'
@@ -334,17 +344,30 @@ done
 manifest=$(json "$directory/manifest.json")
 inspected=$("$program" checkpoint inspect "$directory" --json >"$work/inspected" && json "$work/inspected")
 for key in step updates tokens; do same "inspect: $key" "$(field "$inspected" $key)" "$(field "$manifest" $key)"; done
-same "logical parameters" "$(awk -F'\t' '/^units.*rows/ { rows = $3 } /^units.*columns/ { sum += rows * $3 } END { print sum }' <<<"$manifest")" "$parameters"
+same "logical parameters" "$parameters" \
+  "$(awk -F'\t' '/^units.*rows/ { rows = $3 } /^units.*columns/ { sum += rows * $3 } END { print sum }' <<<"$manifest")"
 same "data.content_hash" "$(field "$manifest" data.content_hash)" "$(attribute "$work/data/train.h5" content_hash)"
-same "best.value" "$(field "$(json "$work/run/checkpoints/step_00000002/manifest.json")" best.value)" "$validation"
+manifest=$(json "$work/run/checkpoints/step_00000002/manifest.json")
+same "best.value" "$(field "$manifest" best.value)" "$validation"
 # Values at their place: norm weights began as ones and have taken three small steps; behind them lies padding.
-numbers "$directory/rank_00000.h5" head/master | awk '
+slice=$(round_up $((380 / ranks)) 8)
+numbers "$directory/rank_00000.h5" head/master | awk -v rows=$((slice < 380 ? slice : 380)) '
   NR <= 24 && ($1 < 0.99 || $1 > 1.01) { bad = "norm.weight[" NR - 1 "] is " $1 }
   NR > 24 && NR <= 256 && $1 != 0 { bad = "the padding behind norm.weight holds " $1 }
-  NR > 256 && NR <= 256 + 24 * 380 { if ($1 > 0.95) large++; if ($1 != 0) weights++ }
-  NR > 256 + 24 * 384 && $1 != 0 { bad = "the end holds " $1 }
-  END { if (weights < 24 * 379 || large > 24) bad = "output.weight is not where the page says"; if (bad) print bad; exit bad != "" }' ||
+  NR > 256 && NR <= 256 + 24 * rows { if ($1 > 0.95) large++; if ($1 != 0) weights++ }
+  NR > 256 + 24 * rows && $1 != 0 { bad = "the padding behind output.weight holds " $1 }
+  END {
+    if (weights < 24 * (rows - 1) || large > 24) bad = "output.weight is not where the page says"
+    if (bad) print bad
+    exit bad != ""
+  }' ||
   complain "values of head/master"
+if ((ranks == 2)); then # the other slice: 188 rows, without the norm, then padding
+  numbers "$directory/rank_00001.h5" head/master | awk -v rows=$((380 - slice)) '
+    NR <= 24 * rows && $1 != 0 { weights++ }
+    NR > 24 * rows && $1 != 0 { bad = 1 }
+    END { exit bad || weights < 24 * (rows - 1) }' || complain "values of head/master of rank 1"
+fi
 
 # ---- an evaluation
 
