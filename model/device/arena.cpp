@@ -7,10 +7,6 @@
 #include "model/core/rounding.h"
 
 namespace ripstop {
-namespace {
-// As cudaMalloc aligns: enough for the widest vector accesses and for cuBLASLt's fastest algorithms.
-constexpr int64_t kAlignment = 256;
-}  // namespace
 
 Arena::Arena(const Device& device, MemoryLedger& ledger, const MemoryUse& capacity)
     : device_(device), ledger_(&ledger), capacity_(capacity) {
@@ -33,13 +29,13 @@ Arena::~Arena() {
 Tensor Arena::allocate(DType dtype, const Shape& shape, MemoryCategory category) {
   Tensor t{nullptr, dtype, shape, device_};
   const int64_t offset = now_.total();
-  const int64_t bytes = round_up(t.bytes(), kAlignment);
+  const int64_t bytes = round_up(t.bytes(), kMemoryAlignment);
   now_[category] += bytes;
   if (now_.total() > peak_.total()) peak_ = now_;
   if (device_.kind == DeviceKind::kMeta) {
     // An address that nobody reads. Not null, since null means "no tensor"; distinct and aligned like a real
     // one.
-    t.data = reinterpret_cast<void*>(kAlignment + offset);
+    t.data = reinterpret_cast<void*>(kMemoryAlignment + offset);
     return t;
   }
   RIPSTOP_CHECK(offset + bytes <= capacity_.total(), "arena of {} bytes is full: {} in use, {} asked for",

@@ -8,12 +8,10 @@
 namespace ripstop {
 namespace {
 
-constexpr int64_t kAlignment = 256;
-
 void* allocate(const Device&, int64_t bytes) {
   // aligned_alloc wants a multiple of the alignment. One step more, so that 0 bytes get an address, too.
-  const int64_t whole = (bytes / kAlignment + 1) * kAlignment;
-  void* data = std::aligned_alloc(kAlignment, static_cast<size_t>(whole));
+  const int64_t whole = (bytes / kMemoryAlignment + 1) * kMemoryAlignment;
+  void* data = std::aligned_alloc(kMemoryAlignment, static_cast<size_t>(whole));
   if (data != nullptr) std::memset(data, 0, static_cast<size_t>(whole));
   return data;
 }
@@ -42,7 +40,7 @@ void stop_nothing(const Device&) noexcept {}
 
 // An address that nobody reads. Not null, since null means "no tensor".
 void* allocate_nothing(const Device&, int64_t) {
-  return reinterpret_cast<void*>(kAlignment);
+  return reinterpret_cast<void*>(kMemoryAlignment);
 }
 void release_nothing(const Device&, void*) noexcept {}
 void copy_nothing(const Stream&, void*, const void*, int64_t) {}

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <exception>
 
+#include "model/core/rounding.h"
+
 namespace ripstop {
 namespace {
 
@@ -197,11 +199,10 @@ void CudaStream::next_staging() {
 
 // Returns `bytes` bytes of pinned memory that no earlier copy still reads or writes.
 std::byte* CudaStream::room(int64_t bytes) {
-  constexpr int64_t kAlignment = 256;
   if (staging_[0].memory == nullptr) make_staging();
   if (used_ + bytes > kStagingBytes) next_staging();
   std::byte* place = staging_[current_].memory + used_;
-  used_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  used_ += round_up(bytes, kMemoryAlignment);
   return place;
 }
 

@@ -12,6 +12,10 @@ namespace ripstop {
 
 enum class DeviceKind : uint8_t { kCpu, kCuda, kMeta };
 
+/// Alignment of device memory, of tensors in an arena and of the parts of a workspace, in bytes: as
+/// cudaMalloc aligns. Enough for the widest vector accesses, and cuBLASLt has no use for more.
+inline constexpr int64_t kMemoryAlignment = 256;
+
 /// A place for tensors. kMeta stores and computes nothing; it only counts memory. `planned` is the kind whose
 /// workspaces are counted; on a real device it equals `kind`. `deterministic`: every sum on kCuda has a fixed
 /// order, which costs time and workspace. Sums on kCpu always have one.

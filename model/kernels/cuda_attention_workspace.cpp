@@ -1,13 +1,13 @@
 #include "model/kernels/cuda_attention_workspace.h"
 
 #include "model/core/rounding.h"
+#include "model/device/device.h"
 #include "model/kernels/cuda_attention_schedule.h"
 
 namespace ripstop::cuda {
 namespace {
 
-// cuDNN asks for 256 bytes per document and a little more in forward, and for up to 230 KB in
-// backward.
+// cuDNN asks for 256 bytes per document and a little more in forward, and for up to 230 KB in backward.
 constexpr int64_t kForwardPlanBytes = 256 * kMostDocuments + 768;
 constexpr int64_t kBackwardPlanBytes = 2 * kForwardPlanBytes;
 
@@ -15,9 +15,8 @@ constexpr int64_t kBackwardPlanBytes = 2 * kForwardPlanBytes;
 class Layout {
  public:
   int64_t take(int64_t bytes) {
-    constexpr int64_t kAlignment = 256;
     const int64_t offset = end_;
-    end_ += round_up(bytes, kAlignment);
+    end_ += round_up(bytes, kMemoryAlignment);
     return offset;
   }
   int64_t end() const { return end_; }

@@ -107,7 +107,7 @@ const KernelTable& kernels(DeviceKind kind) {
 }
 
 const WorkspaceTable& workspaces(DeviceKind kind) {
-  RIPSTOP_CHECK(kind != DeviceKind::kMeta, "the meta device plans for another kind");
+  RIPSTOP_CHECK(kind != DeviceKind::kMeta, "the meta device has no workspaces; ask for its planned kind");
   return kind == DeviceKind::kCpu ? cpu_workspaces() : cuda_workspaces();
 }
 
@@ -372,7 +372,7 @@ void reduce_pieces(const Stream& stream, const std::vector<RankPiece>& pieces, c
   for (const RankPiece& piece : pieces)
     RIPSTOP_CHECK(
         piece.dtype == out.dtype || (piece.dtype == DType::kBFloat16 && out.dtype == DType::kFloat32),
-        "{} reduced into {}", to_string(piece.dtype), to_string(out.dtype));
+        "cannot reduce {} into {}", to_string(piece.dtype), to_string(out.dtype));
   if (out.count() > 0)
     kernels(out.device.kind).reduce_pieces({stream, nullptr}, pieces, out, reduce, accumulate);
 }

@@ -15,7 +15,7 @@ void note_plain(const KernelCall& call, const char* what, const Tensor& qkv, con
                         heads.size, to_string(qkv.dtype)),
             why);
 }
-constexpr const char* kFloat32 = "cuDNN has it in bfloat16 alone";
+constexpr const char* kFloat32 = "cuDNN computes attention only in bfloat16";
 
 }  // namespace
 

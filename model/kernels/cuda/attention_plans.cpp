@@ -126,8 +126,8 @@ std::optional<std::string> AttentionPlans::all_plans(Pass pass, const AttentionS
     plans.push_back(&plan(pass, shape, most_workspace_bytes));
     if (!plans.back()->ok()) return "cuDNN refuses it: " + plans.back()->refusal();
     if (plans.back()->workspace_bytes() > most_workspace_bytes)
-      return fmt::format("cuDNN wants {} bytes of workspace, {} are planned", plans.back()->workspace_bytes(),
-                         most_workspace_bytes);
+      return fmt::format("cuDNN needs {} bytes of workspace; the plan has {}",
+                         plans.back()->workspace_bytes(), most_workspace_bytes);
   }
   return std::nullopt;
 }
@@ -166,8 +166,8 @@ std::optional<std::string> AttentionPlans::backward(const KernelCall& call, cons
   const bool dense = attention_schedule(rows, o.documents.count, longest, false).dense;
   const auto sums = attention_sums(gpu_, o.heads.size, dense, deterministic);
   if (!sums)
-    return fmt::format("cuDNN has no deterministic gradients of {} documents on compute capability {}.x",
-                       dense ? "whole" : "packed", gpu_.major);
+    return fmt::format("cuDNN has no deterministic backward for {} documents on compute capability {}.x",
+                       dense ? "equally long" : "packed", gpu_.major);
   // kByPlace and kFromScores need workspace for every position below `length`, so groups must be small.
   const bool padded = *sums == Sums::kByPlace || *sums == Sums::kFromScores;
   const AttentionSchedule schedule = attention_schedule(rows, o.documents.count, longest, padded);

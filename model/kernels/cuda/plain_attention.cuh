@@ -117,7 +117,7 @@ template <class T, class Body>
 void with_head(const Heads& heads, std::initializer_list<const Tensor*> tensors, Body body) {
   if (heads.size > kPlainHeadSize)
     throw Error(ExitCode::kResources,
-                fmt::format("attention with heads of {} elements; at most {}", heads.size, kPlainHeadSize),
+                fmt::format("attention heads have {} elements; the limit is {}", heads.size, kPlainHeadSize),
                 "set model.num_attention_heads so that hidden_size / num_attention_heads is smaller");
   const bool whole = aligned(16, heads.size, tensors), small = heads.size <= 128;
   if (whole && small) {

@@ -57,10 +57,10 @@ bool aligned_to_16(const void* data) {
 void reduce_pieces(const KernelCall& call, const std::vector<RankPiece>& pieces, const Tensor& out,
                    Reduce reduce, Accumulate accumulate) {
   RIPSTOP_CHECK(reduce == Reduce::kSum && (out.dtype == DType::kFloat32 || out.dtype == DType::kBFloat16),
-                "{} reduced on CUDA", to_string(out.dtype));
+                "CUDA reduces only sums of float32 and bfloat16, not {}", to_string(out.dtype));
   if (pieces.size() > kMostPieces)
     throw Error(ExitCode::kResources,
-                fmt::format("{} ranks send bfloat16 to each other, {} can", pieces.size(), kMostPieces),
+                fmt::format("{} ranks reduce in bfloat16; the limit is {}", pieces.size(), kMostPieces),
                 "set precision.reduce = \"float32\", or a larger mesh.replicate");
   PieceTable table{};
   bool wide = aligned_to_16(out.data);
