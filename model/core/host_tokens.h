@@ -5,7 +5,7 @@
 
 namespace ripstop {
 
-/// A view of N rows of tokens; Batch (model/batch.h) says what each array means, and holds them on the device.
+/// A view of N rows of tokens. Batch (model/batch.h) explains the arrays and has them on the device.
 struct HostTokens {
   std::span<const int32_t> token;     ///< [N]
   std::span<const int32_t> position;  ///< [N]

@@ -7,7 +7,7 @@ namespace ripstop {
 
 class TensorAxis;
 
-/// What a layer and an operation may use besides their arguments. Owns nothing; cheap to copy.
+/// All that a layer or an operation may use besides its arguments. Owns nothing; cheap to copy.
 struct Context {
   const Stream& stream;
   Arena& arena;

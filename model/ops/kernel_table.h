@@ -5,7 +5,7 @@
 
 namespace ripstop {
 
-/// What a kernel gets besides its operands: the stream, and a workspace of the size that its entry in the
+/// The context of a kernel call: the stream, and a workspace of the size that its entry in the
 /// WorkspaceTable returned (null for 0 bytes).
 struct KernelCall {
   const Stream& stream;

@@ -59,7 +59,7 @@ struct Operands {
   float scale() const { return 1.0F / __builtin_sqrtf(static_cast<float>(heads.size)); }
 };
 
-/// What a task computes: rows [begin, end) of the batch are its document; tiles of queries and keys begin in
+/// The work of a task. Rows [begin, end) of the batch are its document; tiles of queries and keys begin in
 /// [query_begin, query_end) and [key_begin, key_end).
 struct Extent {
   int64_t begin, end, query_begin, query_end, key_begin, key_end;

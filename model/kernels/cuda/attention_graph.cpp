@@ -115,8 +115,8 @@ Plan forward(const AttentionShape& shape, const PlanTarget& target, int64_t most
   const GraphTensor v =
       g.tensor(kBFloat16, a.heads(shape.key_value_heads), a.rows_of(a.row()), kValue, a.row_offset());
   const GraphTensor scale = g.scalar(kScale);
-  // Scores, scale, masks, softmax and the product with V, in the order of NVIDIA's front end: cuDNN recognises
-  // the graph by its shape.
+  // Scores, scale, masks, softmax, product with V: in the order of NVIDIA's front end, by which cuDNN
+  // recognises the graph.
   GraphTensor x = a.scores();
   g.matmul(q, kt, x, {.m = a.length(), .n = a.length(), .k = nullptr, .zeros_beyond = !shape.dense});
   x = a.without_future(a.without_padding(g.pointwise(CUDNN_POINTWISE_MUL, x, &scale)));

@@ -98,7 +98,7 @@ AttentionPlans::~AttentionPlans() {
 
 // Makes the handle on first use: it takes device memory and time, which runs without cuDNN attention should
 // not pay.
-void AttentionPlans::use(const Stream& stream) {
+void AttentionPlans::ensure_handle(const Stream& stream) {
   if (handle_ != nullptr) return;
   check_cudnn(cudnnCreate(&handle_), "cudnnCreate");
   check_cudnn(cudnnSetStream(handle_, native_stream(stream)), "cudnnSetStream");
@@ -143,7 +143,7 @@ std::optional<std::string> AttentionPlans::forward(const KernelCall& call, const
   const AttentionSchedule schedule =
       attention_schedule(rows, o.documents.count, o.documents.longest, /*padded=*/false);
   const AttentionWorkspace layout = attention_workspace(rows);
-  use(call.stream);
+  ensure_handle(call.stream);
   std::vector<const Plan*> plans;
   if (auto why =
           all_plans(Pass::kForward, schedule, shape_of(o.heads, schedule), layout.bytes - layout.plan, plans))
@@ -178,7 +178,7 @@ std::optional<std::string> AttentionPlans::backward(const KernelCall& call, cons
   const int64_t own = takes_grouped ? layout.dkey_grouped : layout.plan;
   AttentionShape shape = shape_of(o.heads, schedule);
   shape.sums = *sums;
-  use(call.stream);
+  ensure_handle(call.stream);
   std::vector<const Plan*> plans;
   if (auto why = all_plans(Pass::kBackward, schedule, shape, layout.bytes - own, plans)) return why;
 

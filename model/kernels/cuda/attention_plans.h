@@ -53,7 +53,7 @@ class AttentionPlans {
   std::optional<std::string> all_plans(Pass pass, const AttentionSchedule& schedule, AttentionShape shape,
                                        int64_t most_workspace_bytes, std::vector<const Plan*>& plans);
   std::optional<std::string> too_old() const;
-  void use(const Stream& stream);
+  void ensure_handle(const Stream& stream);
 
   int device_;
   AttentionGpu gpu_;

@@ -44,8 +44,8 @@ class GemmPlans {
     explicit Plan(const Gemm& gemm) : descriptors(gemm) {}
     GemmDescriptors descriptors;
     cublasLtMatmulAlgo_t algorithm{};
-    int64_t uses = 0;
-    bool settled = false;
+    int64_t uses = 0;      ///< calls before the measurement
+    bool settled = false;  ///< the algorithm does not change any more
   };
   /// A product with its operands.
   struct Work {
@@ -56,11 +56,14 @@ class GemmPlans {
   };
 
   Plan make(const Gemm& gemm, bool measures);
+  /// The algorithm in the file of choices, if there is one that cuBLASLt accepts.
   std::optional<cublasLtMatmulAlgo_t> chosen(const Gemm& gemm, const GemmDescriptors& descriptors) const;
+  /// At most `most` suggestions of cuBLASLt, the best guess first.
   std::vector<cublasLtMatmulAlgo_t> candidates(const Gemm& gemm, const GemmDescriptors& descriptors,
                                                int most) const;
   cublasStatus_t run(const Work& work, const GemmDescriptors& descriptors,
                      const cublasLtMatmulAlgo_t& algorithm, float beta) const;
+  /// Times the candidates, and settles the plan on the fastest. Blocks the host.
   void measure(const Work& work, Plan& plan, Accumulate accumulate);
   std::vector<double> microseconds(const Work& work, const GemmDescriptors& descriptors,
                                    const std::vector<cublasLtMatmulAlgo_t>& algorithms) const;
