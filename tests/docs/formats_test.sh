@@ -152,8 +152,11 @@ for split in train validation test; do
   done < <(table "dataset arrays")
   if [[ $split == train ]]; then arrays=5; else arrays=8; fi
   same "$split.h5: number of arrays" "$(grep -c . <<<"$found")" $arrays
-  while read -r array _ elements offset; do
-    if [[ $array != text/* ]] && ((elements * 8 >= 65536 && offset % 4096 != 0)); then complain "$array begins at byte $offset"; fi
+  while read -r array type elements offset; do
+    case $type in uint16) size=2 ;; int32) size=4 ;; *) size=8 ;; esac
+    if [[ $type != string ]] && ((elements * size >= 4096 && offset % 4096 != 0)); then
+      complain "$split.h5: /$array begins at byte $offset"
+    fi
   done <<<"$found"
 
   # The index by the page: the last offset is the number of tokens, targets are what lies behind target_begin.
@@ -179,7 +182,8 @@ for split in train validation test; do
   # The tokens as bytes at their place: BOS first, ids below the vocabulary, the same as h5dump gives.
   od -A n -v -t u$bytes_of_token -w$bytes_of_token -j "$begin" -N $((tokens * bytes_of_token)) "$file" | tr -d ' ' >"$work/ids"
   numbers "$file" tokens | cmp -s - "$work/ids" || complain "$split.h5: the bytes at $begin are not /tokens"
-  awk -v most="$vocabulary_size" '$1 >= most { bad = 1 } END { exit bad }' "$work/ids" || complain "$split.h5: an id above the vocabulary"
+  awk -v most="$vocabulary_size" '$1 >= most { bad = 1 } END { exit bad }' "$work/ids" ||
+    complain "$split.h5: an id above the vocabulary"
 done
 same "format_version" "$(attribute "$file" format_version)" 1
 same "prepare.json: format_version" "$(field "$prepared" format_version)" 1
@@ -380,7 +384,7 @@ for line in 1 2; do
   leaves=$(json "$evaluation/predictions.jsonl" $line)
   check_fields predictions.jsonl "$leaves"
   same "predictions.jsonl: example" "$(field "$leaves" example)" $((line - 1))
-  same "predictions.jsonl: reference" "$(field "$leaves" reference)" \
-    "$(h5dump -d /text/summary -s $((line - 1)) -c 1 "$work/data/test.h5" | awk '/\([0-9]+\): / { sub(/^ *\([0-9]+\): "/, ""); sub(/"$/, ""); print }')"
+  summary=$(h5dump -y -d /text/summary -s $((line - 1)) -c 1 "$work/data/test.h5" | sed -n '/DATA {/{n;s/^ *"//;s/"$//;p}')
+  same "predictions.jsonl: reference" "$(field "$leaves" reference)" "$summary"
 done
 exit $status
