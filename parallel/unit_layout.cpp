@@ -7,45 +7,52 @@
 namespace ripstop {
 namespace {
 
-Placement place(const ParameterSpec& p, int64_t offset, int64_t count, int64_t index) {
-  Placement s{
-      .parameter = &p, .offset = offset, .rows = p.slice_rows(count), .columns = p.slice_columns(count)};
-  s.first_row = p.cut == Cut::kRows ? std::min(index * s.rows, p.rows) : 0;
-  s.first_column = p.cut == Cut::kColumns ? std::min(index * s.columns, p.columns) : 0;
-  s.valid_rows = std::min(s.rows, p.rows - s.first_row);
-  s.valid_columns = std::min(s.columns, p.columns - s.first_column);
-  return s;
+// Slice `index` of `count` of a parameter. Slices are equal in memory, so the last ones may end in padding, which is
+// left out, or hold nothing else.
+Box slice_of(const ParameterSpec& p, int64_t offset, int64_t count, int64_t index) {
+  const int64_t rows = p.slice_rows(count), columns = p.slice_columns(count);
+  const int64_t row = p.cut == Cut::kRows ? std::min(index * rows, p.rows) : 0;
+  const int64_t column = p.cut == Cut::kColumns ? std::min(index * columns, p.columns) : 0;
+  return {.parameter = &p,
+          .row = row,
+          .column = column,
+          .rows = std::min(rows, p.rows - row),
+          .columns = std::min(columns, p.columns - column),
+          .offset = offset,
+          .stride = columns};
 }
 
-/// Rows [row, row + rows) and columns [column, column + columns) of a slice, without its padding.
-Box cut_box(const Placement& s, int64_t row, int64_t rows, int64_t column, int64_t columns) {
-  rows = std::min(rows, s.valid_rows - row);
-  columns = std::min(columns, s.valid_columns - column);
+// Rows [row, row + rows) and columns [column, column + columns), counted from the beginning of the slice in memory,
+// without padding.
+Box cut_box(const Box& slice, int64_t row, int64_t rows, int64_t column, int64_t columns) {
+  rows = std::min(rows, slice.rows - row);
+  columns = std::min(columns, slice.columns - column);
   if (rows <= 0 || columns <= 0) return {};
-  return {.parameter = s.parameter,
-          .row = s.first_row + row,
-          .column = s.first_column + column,
+  return {.parameter = slice.parameter,
+          .row = slice.row + row,
+          .column = slice.column + column,
           .rows = rows,
           .columns = columns,
-          .offset = s.offset + row * s.columns + column,
-          .stride = s.columns};
+          .offset = slice.offset + row * slice.stride + column,
+          .stride = slice.stride};
 }
 
-/// Elements [begin, end) of a slice: the rest of a first row, whole rows, the beginning of a last row.
-void append_boxes(const Placement& s, int64_t begin, int64_t end, std::vector<Box>& boxes) {
+// Elements [begin, end) of a slice in memory: the rest of a first row, whole rows, the beginning of a last row.
+void append_boxes(const Box& slice, int64_t begin, int64_t end, std::vector<Box>& boxes) {
+  const int64_t stride = slice.stride;
   const auto append = [&](const Box& box) {
     if (!box.empty()) boxes.push_back(box);
   };
-  int64_t row = begin / s.columns;
-  const int64_t column = begin % s.columns;
+  int64_t row = begin / stride;
+  const int64_t column = begin % stride;
   if (column != 0) {
-    const int64_t stop = std::min(end - row * s.columns, s.columns);
-    append(cut_box(s, row, 1, column, stop - column));
+    const int64_t stop = std::min(end - row * stride, stride);
+    append(cut_box(slice, row, 1, column, stop - column));
     ++row;
   }
-  const int64_t last = end / s.columns;
-  if (row < last) append(cut_box(s, row, last - row, 0, s.columns));
-  if (last >= row && end % s.columns != 0) append(cut_box(s, last, 1, 0, end % s.columns));
+  const int64_t last = end / stride;
+  if (row < last) append(cut_box(slice, row, last - row, 0, stride));
+  if (last >= row && end % stride != 0) append(cut_box(slice, last, 1, 0, end % stride));
 }
 
 }  // namespace
@@ -57,8 +64,8 @@ UnitLayout::UnitLayout(const UnitSpec& unit, int64_t tensor_count, int64_t tenso
     tensor_offsets_.push_back(at);
     int64_t offset = at;
     for (const ParameterSpec& p : tensor.parts) {
-      placements_.push_back(place(p, offset, tensor_count, tensor_index));
-      offset += placements_.back().rows * placements_.back().columns;
+      slices_.push_back(slice_of(p, offset, tensor_count, tensor_index));
+      offset += p.slice_rows(tensor_count) * p.slice_columns(tensor_count);
     }
     at = round_up(offset, kGrain);
     if (tensor.replicated()) {
@@ -72,10 +79,10 @@ UnitLayout::UnitLayout(const UnitSpec& unit, int64_t tensor_count, int64_t tenso
 
 std::vector<Box> UnitLayout::boxes(int64_t begin, int64_t end) const {
   std::vector<Box> found;
-  for (const Placement& s : placements_) {
-    const int64_t first = std::max(begin, s.offset) - s.offset;
-    const int64_t stop = std::min(end, s.offset + s.rows * s.columns) - s.offset;
-    if (first < stop) append_boxes(s, first, stop, found);
+  for (const Box& slice : slices_) {
+    const int64_t first = std::max(begin, slice.offset) - slice.offset;
+    const int64_t stop = std::min(end, slice.offset + slice.rows * slice.stride) - slice.offset;
+    if (first < stop) append_boxes(slice, first, stop, found);
   }
   return found;
 }

@@ -88,15 +88,14 @@ TEST(UnitLayout, BoxesLieInsideTheirRangeInOrderAndAreFew) {
   });
 }
 
-TEST(UnitLayout, BoxesAgreeWithPlacements) {
+TEST(UnitLayout, BoxesAgreeWithSlices) {
   each_mesh([](const UnitSpec& unit, int64_t tensor, int64_t fsdp) {
     each_range(unit, tensor, fsdp, [](const UnitLayout& layout, int64_t, int64_t begin, int64_t end) {
       for (const Box& box : layout.boxes(begin, end))
-        for (const Placement& s : layout.placements())
+        for (const Box& s : layout.slices())
           if (s.parameter == box.parameter) {
-            ASSERT_EQ(box.offset,
-                      s.offset + (box.row - s.first_row) * s.columns + (box.column - s.first_column));
-            ASSERT_EQ(box.stride, s.columns);
+            ASSERT_EQ(box.offset, s.offset + (box.row - s.row) * s.stride + (box.column - s.column));
+            ASSERT_EQ(box.stride, s.stride);
           }
     });
   });
@@ -116,7 +115,7 @@ TEST(UnitLayout, SizesAreEqualOnAllSlicesAndPadded) {
       EXPECT_EQ(other.tensor_offsets(), first.tensor_offsets());
     }
     // What lies before the replicated end is replicated, and nothing after it is.
-    for (const Placement& s : first.placements())
+    for (const Box& s : first.slices())
       EXPECT_EQ(s.offset < first.replicated_elements(), s.parameter->cut == Cut::kNone) << s.parameter->name;
   });
 }
@@ -127,10 +126,10 @@ TEST(UnitLayout, AnyRangeIsCutIntoTheElementsThatItHolds) {
   for (const UnitSpec& unit : units) {
     const UnitLayout layout(unit, 2, 1, 1);
     std::vector<std::string> owner(static_cast<size_t>(layout.elements()));
-    for (const Placement& s : layout.placements())
-      for (int64_t row = 0; row < s.valid_rows; ++row)
-        for (int64_t column = 0; column < s.valid_columns; ++column)
-          owner[static_cast<size_t>(s.offset + row * s.columns + column)] = s.parameter->name;
+    for (const Box& s : layout.slices())
+      for (int64_t row = 0; row < s.rows; ++row)
+        for (int64_t column = 0; column < s.columns; ++column)
+          owner[static_cast<size_t>(s.offset + row * s.stride + column)] = s.parameter->name;
     for (int64_t begin = 0; begin < layout.elements(); begin += 5)
       for (int64_t end = begin; end <= layout.elements(); end += 13) {
         std::vector<std::string> found(owner.size());

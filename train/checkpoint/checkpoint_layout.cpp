@@ -38,7 +38,7 @@ WantedByName wanted_boxes(const std::vector<UnitSpec>& units, const std::vector<
   WantedByName wanted;
   for (size_t i = 0; i < targets.size(); ++i) {
     const TargetRange& target = targets[i];
-    for (const Placement& s : target.layout->placements()) check_present(units, *s.parameter);
+    for (const Box& slice : target.layout->slices()) check_present(units, *slice.parameter);
     for (const Box& box : target.layout->boxes(target.begin, target.end))
       wanted[box.parameter->name].push_back({static_cast<int64_t>(i), target.begin, box});
   }

@@ -85,7 +85,7 @@ void check_same_parameters(const Manifest& manifest, const std::vector<UnitState
   std::set<std::string> wanted;
   for (const UnitStates& unit : units) {
     nothing.push_back({unit.layout, 0, 0});
-    for (const Placement& placement : unit.layout->placements()) wanted.insert(placement.parameter->name);
+    for (const Box& slice : unit.layout->slices()) wanted.insert(slice.parameter->name);
   }
   plan_reads(manifest.units, manifest.mesh, nothing);  // refuses what is missing
   for (const UnitSpec& unit : manifest.units)

@@ -71,8 +71,8 @@ class ParityRanks : public ::testing::Test {
   static std::map<std::string, std::vector<double>> gather_gradients(MeshTraining& run, double targets) {
     std::map<std::string, std::vector<double>> gradients;
     for (FsdpUnit& unit : run.step->model().units()) {
-      for (const Placement& p : unit.layout().placements())
-        gradients[p.parameter->name].resize(static_cast<size_t>(p.parameter->count()));
+      for (const Box& slice : unit.layout().slices())
+        gradients[slice.parameter->name].resize(static_cast<size_t>(slice.parameter->count()));
       if (run.mesh.coordinates().replicate != 0) continue;
       run.each_element(unit, unit.gradient(), [&](const ParameterSpec& p, int64_t i, float& value) {
         if (p.cut == Cut::kNone && run.mesh.coordinates().tensor != 0) return;
