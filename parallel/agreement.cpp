@@ -7,7 +7,8 @@
 #include <sstream>
 #include <system_error>
 #include <utility>
-#include <vector>
+
+#include "model/core/number.h"
 
 namespace ripstop {
 namespace {
@@ -85,11 +86,19 @@ void require_equal(Communicator& world, ExitCode code, const std::string& what, 
   throw Error(code, fmt::format("{} differs between ranks: {}", what, all), hint);
 }
 
+std::vector<int64_t> all_gather_number(Communicator& group, int64_t number) {
+  std::vector<int64_t> numbers;
+  for (const std::string& text : group.all_gather_text(std::to_string(number))) {
+    const std::optional<int64_t> parsed = parse_integer(text);
+    RIPSTOP_CHECK(parsed, "a rank gave '{}' as a number", text);
+    numbers.push_back(*parsed);
+  }
+  return numbers;
+}
+
 int64_t least_of_all_ranks(Communicator& world, int64_t number) {
-  int64_t least = number;
-  for (const std::string& text : world.all_gather_text(std::to_string(number)))
-    least = std::min<int64_t>(least, std::stoll(text));
-  return least;
+  const std::vector<int64_t> numbers = all_gather_number(world, number);
+  return *std::min_element(numbers.begin(), numbers.end());
 }
 
 std::string text_of_rank_0(Communicator& world, const std::string& text) {

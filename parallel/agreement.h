@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "model/core/function_ref.h"
 #include "parallel/communicator.h"
@@ -13,6 +14,9 @@ namespace ripstop {
 /// `where` names this rank's host in the message.
 void require_equal(Communicator& world, ExitCode code, const std::string& what, const std::string& text,
                    const std::string& where, const std::string& hint);
+
+/// The numbers of all ranks of `group`, in rank order. All ranks call.
+std::vector<int64_t> all_gather_number(Communicator& group, int64_t number);
 
 /// The least of the ranks' numbers, on all of them: what is decided from facts of one machine (its memory)
 /// must be decided alike everywhere. All ranks call.

@@ -4,7 +4,8 @@
 #include <thread>
 #include <utility>
 
-#include "parallel/collective_plan.h"
+#include "parallel/collective_checks.h"
+#include "parallel/collective_sizes.h"
 
 namespace ripstop {
 

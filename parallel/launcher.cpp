@@ -1,10 +1,10 @@
 #include "parallel/launcher.h"
 
-#include <charconv>
 #include <cstdlib>
-#include <cstring>
 #include <initializer_list>
 #include <optional>
+
+#include "model/core/number.h"
 
 namespace ripstop {
 namespace {
@@ -26,10 +26,7 @@ std::optional<int64_t> number(std::initializer_list<const char*> names) {
   for (const char* name : names) {
     const char* text = std::getenv(name);
     if (text == nullptr) continue;
-    const char* end = text + std::strlen(text);
-    int64_t value = 0;
-    const auto [stop, error] = std::from_chars(text, end, value);
-    if (error == std::errc{} && stop == end && value >= 0) return value;
+    if (const auto value = parse_whole_number(text)) return value;
   }
   return std::nullopt;
 }

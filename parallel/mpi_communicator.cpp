@@ -4,9 +4,10 @@
 #include <exception>
 #include <utility>
 
-#include "parallel/collective_plan.h"
+#include "parallel/collective_checks.h"
+#include "parallel/collective_sizes.h"
 #include "parallel/mpi_transfer.h"
-#include "parallel/round_in_place.h"
+#include "parallel/round_to_bfloat16.h"
 
 namespace ripstop::mpi {
 namespace {
@@ -145,7 +146,7 @@ Pending MpiCommunicator::reduce_scatter(const Stream& stream, const Tensor& whol
   if (travel != whole.dtype) {
 #pragma omp parallel for schedule(static)
     for (int64_t r = 0; r < group_.size; ++r)
-      if (r != group_.rank) round_in_place(at(whole, r * own.bytes()), count);
+      if (r != group_.rank) round_to_bfloat16(at(whole, r * own.bytes()), count);
   }
   for_peers(group_, [&](int64_t peer) { transfer.send(at(whole, peer * own.bytes()), arrives, peer); });
   return {std::make_unique<ReduceScatterOperation>(std::move(transfer), std::move(pieces), own, accumulate),

@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "parallel/agreement.h"
 #include "parallel/launcher.h"
 #include "parallel/mpi_transfer.h"
 
@@ -75,12 +76,13 @@ MpiWorld::MpiWorld(const MpiOptions& options) : state_(std::make_unique<State>()
   std::vector<WatchdogAddress> addresses;
   for (const std::string& text : all.all_gather_text(state.world.watchdog.address().to_text()))
     addresses.push_back(WatchdogAddress::from_text(text));
-  const std::vector<std::string> nodes = all.all_gather_text(std::to_string(node));
-  for (size_t r = 0; r < nodes.size(); ++r)
-    state.world.places.push_back({addresses[r].host, std::stoll(nodes[r])});
+  const std::vector<int64_t> nodes = all_gather_number(all, node);
+  for (size_t r = 0; r < nodes.size(); ++r) state.world.places.push_back({addresses[r].host, nodes[r]});
+  // Rank 0's number tells this world's datagrams from those of another run on the same nodes.
   std::random_device random;
-  const std::string run = all.all_gather_text(std::to_string((uint64_t{random()} << 32) | random())).front();
-  state.world.watchdog.connect(all.rank(), std::move(addresses), std::stoull(run));
+  const int64_t run =
+      all_gather_number(all, static_cast<int64_t>((uint64_t{random()} << 32) | random())).front();
+  state.world.watchdog.connect(all.rank(), std::move(addresses), static_cast<uint64_t>(run));
   state.world.connected = true;
 }
 

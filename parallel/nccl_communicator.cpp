@@ -4,7 +4,8 @@
 #include <utility>
 
 #include "model/ops/kernel_table.h"
-#include "parallel/collective_plan.h"
+#include "parallel/collective_checks.h"
+#include "parallel/collective_sizes.h"
 #include "parallel/nccl_group.h"
 #include "parallel/nccl_library.h"
 

@@ -1,4 +1,4 @@
-#include "parallel/round_in_place.h"
+#include "parallel/round_to_bfloat16.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -8,11 +8,11 @@
 
 namespace ripstop {
 
-void round_in_place(void* numbers, int64_t count) {
+void round_to_bfloat16(void* numbers, int64_t count) {
   const auto* from = static_cast<const float*>(numbers);
   auto* to = static_cast<std::byte*>(numbers);
   constexpr int64_t kBlock = 2048;
-  // A block is written where only blocks lay that have been read.
+  // Output overwrites only input already read: block i goes to the first half of what blocks 0 to i held.
   BFloat16 rounded[kBlock];
   for (int64_t first = 0; first < count; first += kBlock) {
     const int64_t n = std::min(kBlock, count - first);

@@ -1,11 +1,11 @@
-// Gradients that travel in fewer bits, without memory for a second copy.
+// Rounding of gradients before they travel in bfloat16, without memory for a second copy.
 #pragma once
 #include <cstdint>
 
 namespace ripstop {
 
-/// Turns `count` float32 numbers into as many bfloat16 numbers, rounded to nearest even, at the beginning of
-/// the same host memory.
-void round_in_place(void* numbers, int64_t count);
+/// Rounds `count` float32 numbers in host memory to bfloat16, to nearest even, in place: the results fill the first
+/// half of the memory.
+void round_to_bfloat16(void* numbers, int64_t count);
 
 }  // namespace ripstop

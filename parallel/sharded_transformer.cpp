@@ -78,7 +78,7 @@ ShardedTransformer::Visits ShardedTransformer::training_visits() const {
   return visits;
 }
 
-/// What profilers call the visit: "blocks.3 backward".
+/// What profilers call the visit: "layers.3 backward".
 std::string ShardedTransformer::visit_name(const Visits& visits, size_t visit) const {
   const size_t head = model_.blocks.size() + 1;
   const char* pass = visit < head || visits.units.size() == visits.with_weights ? " forward"

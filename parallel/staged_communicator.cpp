@@ -3,7 +3,8 @@
 #include <utility>
 #include <vector>
 
-#include "parallel/collective_plan.h"
+#include "parallel/collective_checks.h"
+#include "parallel/collective_sizes.h"
 #include "parallel/communicator.h"
 
 namespace ripstop {

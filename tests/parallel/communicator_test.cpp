@@ -6,8 +6,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "parallel/collective_plan.h"
-#include "parallel/round_in_place.h"
+#include "parallel/collective_sizes.h"
+#include "parallel/round_to_bfloat16.h"
 
 namespace ripstop {
 namespace {
@@ -133,7 +133,7 @@ TEST(RankSum, RoundsInPlace) {
       x[i] = std::sin(static_cast<float>(i)) * 1e3F;
       expected[i] = BFloat16(x[i]).bits;
     }
-    round_in_place(x.data(), n);
+    round_to_bfloat16(x.data(), n);
     if (n == 0) continue;
     EXPECT_EQ(std::memcmp(x.data(), expected.data(), expected.size() * 2), 0) << n;
   }

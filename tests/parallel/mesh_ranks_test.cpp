@@ -21,12 +21,7 @@ TEST(DeviceMeshRanks, AxesJoinTheRanksThatDifferAlongThem) {
       const int64_t fsdp = mesh.sizes().fsdp;
       EXPECT_EQ(replicate * fsdp * tensor, ranks);
       EXPECT_EQ(mesh.position(), (r * fsdp + f) * tensor + t);
-      const auto positions = [&](Communicator& axis) {
-        std::vector<int64_t> all;
-        for (const std::string& text : axis.all_gather_text(std::to_string(mesh.position())))
-          all.push_back(std::stoll(text));
-        return all;
-      };
+      const auto positions = [&](Communicator& axis) { return all_gather_number(axis, mesh.position()); };
       std::vector<int64_t> along_replicate, along_fsdp, along_tensor;
       for (int64_t k = 0; k < replicate; ++k) along_replicate.push_back((k * fsdp + f) * tensor + t);
       for (int64_t k = 0; k < fsdp; ++k) along_fsdp.push_back((r * fsdp + k) * tensor + t);

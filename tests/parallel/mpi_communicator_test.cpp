@@ -1,5 +1,5 @@
 // Collectives over MPI against plain loops, on whatever number of ranks the program is started.
-#include "parallel/collective_plan.h"
+#include "parallel/collective_checks.h"
 #include "parallel/device_mesh.h"
 #include "tests/parallel/rank_tests.h"
 

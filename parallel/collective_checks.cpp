@@ -1,0 +1,43 @@
+#include "parallel/collective_checks.h"
+
+namespace ripstop {
+
+void check_all_gather(const Communicator& group, const Tensor& own, const Tensor& all) {
+  RIPSTOP_CHECK(own.dtype == all.dtype, "{} gathered into {}", to_string(own.dtype), to_string(all.dtype));
+  RIPSTOP_CHECK(own.count() * group.size() == all.count(), "{} elements of {} ranks gathered into {}",
+                own.count(), group.size(), all.count());
+}
+
+void check_reduce_scatter(const Communicator& group, const Tensor& whole, const Tensor& own, DType travel,
+                          const Tensor& scratch) {
+  RIPSTOP_CHECK(whole.dtype == own.dtype && (own.dtype == DType::kFloat32 || own.dtype == DType::kBFloat16),
+                "{} reduced into {}", to_string(whole.dtype), to_string(own.dtype));
+  RIPSTOP_CHECK(travel == whole.dtype || travel == DType::kBFloat16, "{} travelling as {}",
+                to_string(whole.dtype), to_string(travel));
+  RIPSTOP_CHECK(own.count() * group.size() == whole.count(), "{} elements scattered over {} ranks into {}",
+                whole.count(), group.size(), own.count());
+  const int64_t needed = group.reduce_scatter_scratch_bytes(whole.count(), travel);
+  RIPSTOP_CHECK(scratch.bytes() >= needed, "scratch of {} bytes, {} needed", scratch.bytes(), needed);
+}
+
+void check_all_reduce(const Communicator& group, const Tensor& x, const Tensor& scratch) {
+  const int64_t needed = group.all_reduce_scratch_bytes(x.count(), x.dtype);
+  RIPSTOP_CHECK(scratch.bytes() >= needed, "scratch of {} bytes, {} needed", scratch.bytes(), needed);
+}
+
+void check_exchange(const Communicator& group, const Tensor& send, int64_t to, const Tensor& receive,
+                    int64_t from) {
+  check_peer(group, to);
+  check_peer(group, from);
+  const bool stays = to == group.rank();
+  RIPSTOP_CHECK(stays == (from == group.rank()), "rank {} sends to {} and receives from {}", group.rank(), to,
+                from);
+  RIPSTOP_CHECK(!stays || send.bytes() == receive.bytes(), "{} bytes sent to oneself, {} received",
+                send.bytes(), receive.bytes());
+}
+
+void check_peer(const Communicator& group, int64_t rank) {
+  RIPSTOP_CHECK(rank >= 0 && rank < group.size(), "rank {} of {}", rank, group.size());
+}
+
+}  // namespace ripstop
