@@ -39,12 +39,12 @@ struct ModelConfig {
 /// constant that is not a finite number in its range.
 void validate(const ModelConfig& config);
 
-/// The sizes of the tensor axis that can cut the model, ascending: the common divisors of H and K, because a rank
-/// of the axis computes whole heads. The sizes must be valid.
+/// The sizes of the tensor axis that can cut the model, ascending: the common divisors of H and K, because a
+/// rank of the axis computes whole heads. The sizes must be valid.
 std::vector<int64_t> tensor_axis_sizes(const ModelConfig& config);
 
-/// Throws Error(kResources), with the sizes that work as its hint, if a tensor axis of `size` ranks cannot cut the
-/// model.
+/// Throws Error(kResources), with the sizes that work as its hint, if a tensor axis of `size` ranks cannot
+/// cut the model.
 void check_tensor_axis(const ModelConfig& config, int64_t size);
 
 /// Elements of all parameters; tied embeddings count once. The sizes must be valid.

@@ -6,8 +6,8 @@
 
 namespace ripstop {
 
-/// Each throws Error(kBug) if the tensors, their dtypes or the scratch do not fit the operation, or if the group has
-/// no such rank.
+/// Each throws Error(kBug) if the tensors, their dtypes or the scratch do not fit the operation, or if the
+/// group has no such rank.
 void check_all_gather(const Communicator& group, const Tensor& own, const Tensor& all);
 void check_reduce_scatter(const Communicator& group, const Tensor& whole, const Tensor& own, DType travel,
                           const Tensor& scratch);

@@ -43,8 +43,8 @@ MeshSizes resolve_mesh(const MeshSizes& sizes, int64_t ranks);
 std::vector<int64_t> mesh_order(const std::vector<int64_t>& node_of_rank, const MeshSizes& sizes,
                                 bool across_nodes, const std::vector<std::string>& hosts = {});
 
-/// The coordinates of `rank` in mesh order, 0 <= rank < sizes.ranks(): the inverse of MeshSizes::rank_of. Throws
-/// Error(kBug) if there is no such rank.
+/// The coordinates of `rank` in mesh order, 0 <= rank < sizes.ranks(): the inverse of MeshSizes::rank_of.
+/// Throws Error(kBug) if there is no such rank.
 MeshCoordinates mesh_coordinates(const MeshSizes& sizes, int64_t rank);
 
 /// The mesh as one rank sees it. Owns its communicators. Ranks of `world()` are positions: tensor fastest.

@@ -82,7 +82,7 @@ MpiWorld::MpiWorld(const MpiOptions& options) : state_(std::make_unique<State>()
   std::random_device random;
   const int64_t run =
       all_gather_number(all, static_cast<int64_t>((uint64_t{random()} << 32) | random())).front();
-  state.world.watchdog.connect(all.rank(), std::move(addresses), static_cast<uint64_t>(run));
+  state.world.watchdog.connect(all.rank(), addresses, static_cast<uint64_t>(run));
   state.world.connected = true;
 }
 

@@ -4,8 +4,8 @@
 
 namespace ripstop {
 
-/// Rounds `count` float32 numbers in host memory to bfloat16, to nearest even, in place: the results fill the first
-/// half of the memory.
+/// Rounds `count` float32 numbers in host memory to bfloat16, to nearest even, in place: the results fill the
+/// first half of the memory.
 void round_to_bfloat16(void* numbers, int64_t count);
 
 }  // namespace ripstop

@@ -7,8 +7,8 @@
 namespace ripstop {
 namespace {
 
-// Slice `index` of `count` of a parameter. Slices are equal in memory, so the last ones may end in padding, which is
-// left out, or hold nothing else.
+// Slice `index` of `count` of a parameter. Slices are equal in memory, so the last ones may end in padding,
+// which is left out, or hold nothing else.
 Box slice_of(const ParameterSpec& p, int64_t offset, int64_t count, int64_t index) {
   const int64_t rows = p.slice_rows(count), columns = p.slice_columns(count);
   const int64_t row = p.cut == Cut::kRows ? std::min(index * rows, p.rows) : 0;
@@ -22,8 +22,8 @@ Box slice_of(const ParameterSpec& p, int64_t offset, int64_t count, int64_t inde
           .stride = columns};
 }
 
-// Rows [row, row + rows) and columns [column, column + columns), counted from the beginning of the slice in memory,
-// without padding.
+// Rows [row, row + rows) and columns [column, column + columns), counted from the beginning of the slice in
+// memory, without padding.
 Box cut_box(const Box& slice, int64_t row, int64_t rows, int64_t column, int64_t columns) {
   rows = std::min(rows, slice.rows - row);
   columns = std::min(columns, slice.columns - column);
@@ -37,7 +37,8 @@ Box cut_box(const Box& slice, int64_t row, int64_t rows, int64_t column, int64_t
           .stride = slice.stride};
 }
 
-// Elements [begin, end) of a slice in memory: the rest of a first row, whole rows, the beginning of a last row.
+// Elements [begin, end) of a slice in memory: the rest of a first row, whole rows, the beginning of a last
+// row.
 void append_boxes(const Box& slice, int64_t begin, int64_t end, std::vector<Box>& boxes) {
   const int64_t stride = slice.stride;
   const auto append = [&](const Box& box) {

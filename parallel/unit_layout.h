@@ -19,10 +19,11 @@ struct Box {
   bool empty() const { return rows == 0 || columns == 0; }
 };
 
-/// One unit's flat buffer on one rank of the tensor axis. The unit's physical tensors lie end to end, replicated ones
-/// first; each begins on a multiple of 256 elements. The buffer is padded to a multiple of fsdp * 256 elements and cut
-/// into equal shards: rank i of the fsdp axis stores shard i. Refers to the UnitSpec that it is made from, which must
-/// outlive it. Layout version 1: checkpoint files hold shards of this buffer and record the number.
+/// One unit's flat buffer on one rank of the tensor axis. The unit's physical tensors lie end to end,
+/// replicated ones first; each begins on a multiple of 256 elements. The buffer is padded to a multiple of
+/// fsdp * 256 elements and cut into equal shards: rank i of the fsdp axis stores shard i. Refers to the
+/// UnitSpec that it is made from, which must outlive it. Layout version 1: checkpoint files hold shards of
+/// this buffer and record the number.
 class UnitLayout {
  public:
   static constexpr int kVersion = 1;
@@ -38,12 +39,12 @@ class UnitLayout {
   int64_t replicated_elements() const { return replicated_elements_; }
   /// First element of each of unit().tensors.
   const std::vector<int64_t>& tensor_offsets() const { return tensor_offsets_; }
-  /// This rank's slice of every logical parameter, in the order of the flat buffer and without padding. A slice is
-  /// empty if all of it is padding.
+  /// This rank's slice of every logical parameter, in the order of the flat buffer and without padding. A
+  /// slice is empty if all of it is padding.
   const std::vector<Box>& slices() const { return slices_; }
 
-  /// The logical elements in [begin, end) of the flat buffer: at most three boxes a parameter, in order. Padding is in
-  /// no box.
+  /// The logical elements in [begin, end) of the flat buffer: at most three boxes a parameter, in order.
+  /// Padding is in no box.
   std::vector<Box> boxes(int64_t begin, int64_t end) const;
 
  private:
@@ -55,8 +56,8 @@ class UnitLayout {
   std::vector<Box> slices_;
 };
 
-/// The part that two boxes of the same logical parameter share, with the offset and stride of the first box; empty if
-/// they share nothing. Throws Error(kBug) if the boxes are of different parameters.
+/// The part that two boxes of the same logical parameter share, with the offset and stride of the first box;
+/// empty if they share nothing. Throws Error(kBug) if the boxes are of different parameters.
 Box intersection(const Box& a, const Box& b);
 
 }  // namespace ripstop

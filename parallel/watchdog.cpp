@@ -3,7 +3,6 @@
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -11,36 +10,15 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <mutex>
 #include <sstream>
-#include <thread>
 
 namespace ripstop {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
-
-constexpr uint32_t kMagic = 0x52697073;
-constexpr size_t kTextBytes = 64;
-
-enum class Kind : uint32_t { kQuestion, kAnswer, kFailure, kConfirmed };
-
-// One datagram. All ranks run the same binary on the same kind of machine (checked at start-up).
-struct Message {
-  uint32_t magic = kMagic;
-  Kind kind = Kind::kQuestion;
-  uint64_t run = 0;
-  int64_t from = 0;
-  int64_t step = -1;
-  int32_t code = 0;
-  int32_t inside = 0;
-  char operation[kTextBytes] = {};
-};
 
 std::vector<std::string> own_addresses() {
   std::vector<std::string> result;
@@ -65,7 +43,8 @@ std::string own_host() {
   return name.data();
 }
 
-// Where to send what is meant for the process at `address`: loopback reaches the own host alone.
+// The socket addresses that may reach the process at `address`. Loopback is for processes of this host,
+// `host`; the other addresses are for processes of other hosts.
 std::vector<sockaddr_in> destinations(const WatchdogAddress& address, const std::string& host) {
   std::vector<sockaddr_in> result;
   if (address.port == 0) return result;
@@ -105,159 +84,131 @@ std::string RankState::describe(const std::string& host) const {
   return fmt::format("{} is busy after {}, {}", who, operation, at);
 }
 
-struct Watchdog::State {
-  double seconds_to_end = 0;
-  WatchdogAddress address;
-  int socket = -1;
-  int wake = -1;  // written once, when the thread is to end
-  pid_t parent = 0;
-  std::thread thread;
-  std::atomic<bool> ends{false};
-  std::atomic<int> failure{0};       // the code that another rank announced
-  std::atomic<bool> failing{false};  // this rank announced one itself
-  Clock::time_point failed_at;       // of the thread
-
-  std::mutex mutex;  // guards all below
-  int64_t rank = -1;
-  uint64_t run = 0;
-  std::vector<std::vector<sockaddr_in>> peers;
-  Message own;                     // what is answered
-  std::vector<RankState> answers;  // to the question under way, by rank
-  std::vector<bool> confirmed;     // of the failure under way, by rank
-
-  void open();
-  void listen();
-  void take(const Message& message, const sockaddr_in& from);
-  void send(Message message, int64_t to);
-  void end_when_due();
-};
-
-void Watchdog::State::open() {
-  address.host = own_host();
-  address.ip = own_addresses();
-  socket = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+void Watchdog::open() {
+  address_.host = own_host();
+  address_.ip = own_addresses();
+  socket_ = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   sockaddr_in any{};
   any.sin_family = AF_INET;
   any.sin_addr.s_addr = htonl(INADDR_ANY);
   socklen_t length = sizeof any;
-  if (wake < 0) fail(ExitCode::kResources, "the watchdog cannot be woken: {}", std::strerror(errno));
-  if (socket < 0 || bind(socket, reinterpret_cast<sockaddr*>(&any), sizeof any) != 0 ||
-      getsockname(socket, reinterpret_cast<sockaddr*>(&any), &length) != 0)
-    return;  // port 0: not reachable
-  address.port = ntohs(any.sin_port);
+  if (wake_ < 0) fail(ExitCode::kResources, "the watchdog cannot be woken: {}", std::strerror(errno));
+  if (socket_ < 0 || bind(socket_, reinterpret_cast<sockaddr*>(&any), sizeof any) != 0 ||
+      getsockname(socket_, reinterpret_cast<sockaddr*>(&any), &length) != 0)
+    return;  // the port stays 0: this rank cannot be reached
+  address_.port = ntohs(any.sin_port);
 }
 
-void Watchdog::State::listen() {
-  while (!ends.load()) {
-    pollfd ready[] = {{socket, POLLIN, 0}, {wake, POLLIN, 0}};
-    ::poll(ready, 2, failure.load() != 0 ? 20 : 1000);
+void Watchdog::listen() {
+  while (!ends_.load()) {
+    pollfd ready[] = {{socket_, POLLIN, 0}, {wake_, POLLIN, 0}};
+    // A second is soon enough to see that the launcher is gone; an announced failure ends this process within
+    // seconds_to_end_, so look more often then.
+    ::poll(ready, 2, failure_.load() != 0 ? 20 : 1000);
     for (;;) {
       Message message;
       sockaddr_in from{};
       socklen_t length = sizeof from;
       const ssize_t bytes =
-          recvfrom(socket, &message, sizeof message, 0, reinterpret_cast<sockaddr*>(&from), &length);
+          recvfrom(socket_, &message, sizeof message, 0, reinterpret_cast<sockaddr*>(&from), &length);
+      // The socket reports once that an earlier datagram met a closed port; datagrams may wait behind the
+      // report.
       if (bytes < 0 && errno == ECONNREFUSED) continue;
       if (bytes < 0) break;
       if (bytes == sizeof message && message.magic == kMagic) take(message, from);
     }
-    end_when_due();
+    end_if_due();
   }
 }
 
-// Called from the thread: a datagram of this world, or a stranger's, which is ignored.
-void Watchdog::State::take(const Message& message, const sockaddr_in& from) {
-  const std::lock_guard lock(mutex);
-  if (rank < 0 || message.run != run || message.from < 0 ||
-      message.from >= static_cast<int64_t>(peers.size()))
+void Watchdog::take(const Message& message, const sockaddr_in& from) {
+  const std::lock_guard lock(mutex_);
+  // Another run may use the port of a watchdog that ended: its datagrams are ignored.
+  if (rank_ < 0 || message.run != own_.run || message.from < 0 ||
+      message.from >= static_cast<int64_t>(peers_.size()))
     return;
   const auto sender = static_cast<size_t>(message.from);
-  Message reply = own;
+  Message reply = own_;
   switch (message.kind) {
     case Kind::kQuestion:
       reply.kind = Kind::kAnswer;
       break;
     case Kind::kFailure:
       reply.kind = Kind::kConfirmed;
-      if (failure.load() == 0 && !failing.load()) {
-        failed_at = Clock::now();
-        failure.store(message.code);
+      // The first announcement counts. A rank that failed itself ends by its own error, with its own words.
+      if (failure_.load() == 0 && !failing_.load()) {
+        failed_at_ = Clock::now();
+        failure_.store(message.code);
       }
       break;
     case Kind::kAnswer:
-      if (sender < answers.size())
-        answers[sender] = {message.from, true, message.inside != 0, message.step,
-                           std::string(message.operation, strnlen(message.operation, kTextBytes))};
+      if (sender < answers_.size())
+        answers_[sender] = {message.from, true, message.inside != 0, message.step,
+                            std::string(message.operation, strnlen(message.operation, kTextBytes))};
       return;
     case Kind::kConfirmed:
-      if (sender < confirmed.size()) confirmed[sender] = true;
+      if (sender < confirmed_.size()) confirmed_[sender] = true;
       return;
   }
-  sendto(socket, &reply, sizeof reply, 0, reinterpret_cast<const sockaddr*>(&from), sizeof from);
+  sendto(socket_, &reply, sizeof reply, 0, reinterpret_cast<const sockaddr*>(&from), sizeof from);
 }
 
-void Watchdog::State::send(Message message, int64_t to) {
-  const std::lock_guard lock(mutex);
-  message.run = run;
-  message.from = rank;
-  for (const sockaddr_in& peer : peers[static_cast<size_t>(to)])
-    sendto(socket, &message, sizeof message, 0, reinterpret_cast<const sockaddr*>(&peer), sizeof peer);
+void Watchdog::send(Message message, int64_t to) {
+  const std::lock_guard lock(mutex_);
+  message.run = own_.run;
+  message.from = rank_;
+  // A host may have several networks, and only some of them may lead there: every address gets a copy.
+  for (const sockaddr_in& peer : peers_[static_cast<size_t>(to)])
+    sendto(socket_, &message, sizeof message, 0, reinterpret_cast<const sockaddr*>(&peer), sizeof peer);
 }
 
-void Watchdog::State::end_when_due() {
-  const std::chrono::duration<double> grace(seconds_to_end);
-  if (failure.load() != 0 && Clock::now() - failed_at > grace) _exit(failure.load());
-  // PR_SET_PDEATHSIG would fire when the launcher's *thread* that forked this process ends.
-  const std::lock_guard lock(mutex);
-  if (peers.size() > 1 && getppid() != parent) _exit(static_cast<int>(ExitCode::kCommunication));
+void Watchdog::end_if_due() {
+  const std::chrono::duration<double> grace(seconds_to_end_);
+  // _exit, because destructors and MPI_Finalize would wait for the rank that failed.
+  if (failure_.load() != 0 && Clock::now() - failed_at_ > grace) _exit(failure_.load());
+  // Not PR_SET_PDEATHSIG: it would fire when the launcher's *thread* that forked this process ends.
+  const std::lock_guard lock(mutex_);
+  if (peers_.size() > 1 && getppid() != parent_) _exit(static_cast<int>(ExitCode::kCommunication));
 }
 
-Watchdog::Watchdog(double seconds_to_end) : state_(std::make_unique<State>()) {
-  state_->seconds_to_end = seconds_to_end;
-  state_->parent = getppid();
-  state_->open();
+Watchdog::Watchdog(double seconds_to_end) : seconds_to_end_(seconds_to_end), parent_(getppid()) {
+  open();
 }
 
 Watchdog::~Watchdog() {
-  state_->ends.store(true);
+  ends_.store(true);
   const uint64_t one = 1;
-  static_cast<void>(!write(state_->wake, &one, sizeof one));
-  if (state_->thread.joinable()) state_->thread.join();
-  if (state_->socket >= 0) close(state_->socket);
-  close(state_->wake);
+  static_cast<void>(!write(wake_, &one, sizeof one));
+  if (thread_.joinable()) thread_.join();
+  if (socket_ >= 0) close(socket_);
+  close(wake_);
 }
 
-const WatchdogAddress& Watchdog::address() const {
-  return state_->address;
-}
-
-void Watchdog::connect(int64_t rank, std::vector<WatchdogAddress> addresses, uint64_t run) {
-  const std::lock_guard lock(state_->mutex);
-  state_->rank = rank;
-  state_->run = run;
-  state_->own.run = run;
-  state_->own.from = rank;
-  for (const WatchdogAddress& address : addresses)
-    state_->peers.push_back(destinations(address, state_->address.host));
-  state_->thread = std::thread([state = state_.get()] { state->listen(); });
+void Watchdog::connect(int64_t rank, const std::vector<WatchdogAddress>& addresses, uint64_t run) {
+  const std::lock_guard lock(mutex_);
+  rank_ = rank;
+  own_.run = run;
+  own_.from = rank;
+  for (const WatchdogAddress& address : addresses) peers_.push_back(destinations(address, address_.host));
+  thread_ = std::thread([this] { listen(); });
 }
 
 void Watchdog::set_step(int64_t step) {
-  const std::lock_guard lock(state_->mutex);
-  state_->own.step = step;
+  const std::lock_guard lock(mutex_);
+  own_.step = step;
 }
 
 int64_t Watchdog::step() const {
-  const std::lock_guard lock(state_->mutex);
-  return state_->own.step;
+  const std::lock_guard lock(mutex_);
+  return own_.step;
 }
 
 void Watchdog::begin_operation(std::string_view operation, std::string_view axis) {
-  const std::lock_guard lock(state_->mutex);
-  char* to = state_->own.operation;
+  const std::lock_guard lock(mutex_);
+  char* to = own_.operation;
   const auto append = [&](std::string_view text) {
-    const size_t room = static_cast<size_t>(state_->own.operation + kTextBytes - 1 - to);
+    const size_t room = static_cast<size_t>(own_.operation + kTextBytes - 1 - to);
     const size_t bytes = std::min(room, text.size());
     to = std::copy_n(text.data(), bytes, to);
   };
@@ -265,26 +216,26 @@ void Watchdog::begin_operation(std::string_view operation, std::string_view axis
   append(" on ");
   append(axis);
   *to = 0;
-  state_->own.inside = 1;
+  own_.inside = 1;
 }
 
 void Watchdog::end_operation() {
-  const std::lock_guard lock(state_->mutex);
-  state_->own.inside = 0;
+  const std::lock_guard lock(mutex_);
+  own_.inside = 0;
 }
 
 std::vector<RankState> Watchdog::ask(const std::vector<int64_t>& ranks, double seconds) {
   {
-    const std::lock_guard lock(state_->mutex);
-    state_->answers.assign(state_->peers.size(), RankState{});
-    for (size_t r = 0; r < state_->answers.size(); ++r) state_->answers[r].rank = static_cast<int64_t>(r);
+    const std::lock_guard lock(mutex_);
+    answers_.assign(peers_.size(), RankState{});
+    for (size_t r = 0; r < answers_.size(); ++r) answers_[r].rank = static_cast<int64_t>(r);
   }
   const auto until = Clock::now() + std::chrono::duration<double>(seconds);
   for (;;) {
     std::vector<RankState> answers;
     {
-      const std::lock_guard lock(state_->mutex);
-      answers = state_->answers;
+      const std::lock_guard lock(mutex_);
+      answers = answers_;
     }
     std::vector<RankState> result;
     bool complete = true;
@@ -292,7 +243,7 @@ std::vector<RankState> Watchdog::ask(const std::vector<int64_t>& ranks, double s
       result.push_back(answers[static_cast<size_t>(rank)]);
       if (result.back().answers) continue;
       complete = false;
-      state_->send({.kind = Kind::kQuestion}, rank);
+      send({.kind = Kind::kQuestion}, rank);  // again each time: datagrams may be lost
     }
     if (complete || Clock::now() > until) return result;
     std::this_thread::sleep_for(milliseconds(100));
@@ -300,35 +251,33 @@ std::vector<RankState> Watchdog::ask(const std::vector<int64_t>& ranks, double s
 }
 
 void Watchdog::announce_failure(ExitCode code, double seconds) {
-  state_->failing.store(true);
+  failing_.store(true);
   size_t ranks = 0;
-  int64_t own = 0;
   {
-    const std::lock_guard lock(state_->mutex);
-    ranks = state_->peers.size();
-    own = state_->rank;
-    state_->confirmed.assign(ranks, false);
-    if (own >= 0) state_->confirmed[static_cast<size_t>(own)] = true;
+    const std::lock_guard lock(mutex_);
+    ranks = peers_.size();
+    confirmed_.assign(ranks, false);
+    if (rank_ >= 0) confirmed_[static_cast<size_t>(rank_)] = true;
   }
   const auto until = Clock::now() + std::chrono::duration<double>(seconds);
   for (bool complete = false; !complete && Clock::now() < until;) {
     std::vector<bool> confirmed;
     {
-      const std::lock_guard lock(state_->mutex);
-      confirmed = state_->confirmed;
+      const std::lock_guard lock(mutex_);
+      confirmed = confirmed_;
     }
     complete = true;
     for (size_t r = 0; r < ranks; ++r) {
       if (confirmed[r]) continue;
       complete = false;
-      state_->send({.kind = Kind::kFailure, .code = static_cast<int32_t>(code)}, static_cast<int64_t>(r));
+      send({.kind = Kind::kFailure, .code = static_cast<int32_t>(code)}, static_cast<int64_t>(r));
     }
     if (!complete) std::this_thread::sleep_for(milliseconds(30));
   }
 }
 
 bool Watchdog::failure_announced() const {
-  return state_->failure.load() != 0;
+  return failure_.load() != 0;
 }
 
 }  // namespace ripstop

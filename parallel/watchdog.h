@@ -1,32 +1,38 @@
-// Watchdog: what this rank is doing, told to other ranks out of band, so that a missing one can be named.
+// Watchdog: tells other ranks, beside MPI, what this rank is doing, so that an error can name a rank that is
+// missing.
 #pragma once
+#include <netinet/in.h>
+#include <sys/types.h>
+
+#include <atomic>
+#include <chrono>
 #include <cstdint>
-#include <memory>
-#include <optional>
+#include <mutex>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "model/core/error.h"
 
 namespace ripstop {
 
-/// Where a rank's watchdog can be reached, as one line of text to be exchanged at start-up.
+/// The address of a rank's watchdog. Ranks exchange it at start-up as one line of text.
 struct WatchdogAddress {
   std::string host;
   std::vector<std::string> ip;  ///< IPv4 addresses of the host, loopback last
-  int port = 0;                 ///< 0: cannot be reached
+  int port = 0;                 ///< 0: the watchdog cannot be reached
 
   std::string to_text() const;
-  /// Throws Error(kCommunication) where the text is no address.
+  /// Throws Error(kCommunication) if the text is no address.
   static WatchdogAddress from_text(const std::string& text);
 };
 
-/// What a rank says of itself when asked.
+/// The state of a rank, as its watchdog tells it.
 struct RankState {
   int64_t rank = 0;
   bool answers = false;
-  bool inside = false;    ///< waits in `operation` now; else it was the last one
+  bool inside = false;    ///< the rank waits in `operation` now; if false, `operation` was its last one
   int64_t step = -1;      ///< -1 before the first
   std::string operation;  ///< "all_gather on fsdp"
 
@@ -34,46 +40,88 @@ struct RankState {
   std::string describe(const std::string& host) const;
 };
 
-/// A thread and a UDP socket of each rank, beside MPI and independent of it. It answers the watchdogs of
-/// other ranks even while the main thread computes or hangs; only a process that is gone, stopped or cut off
-/// does not answer. It ends this process
-/// - with the announced code, a moment after another rank announced that it failed, and
-/// - with 76, when the launcher is gone: no orphans.
-/// Main thread and watchdog share only what is below; all members are called from the main thread.
+/// A thread and a UDP socket of each rank, beside MPI and independent of it. The thread answers the watchdogs
+/// of other ranks even while the main thread computes or hangs; only a process that is gone, stopped or cut
+/// off does not answer. It ends this process
+/// - with the announced exit code, `seconds_to_end` after another rank announced that it failed, and
+/// - with exit code 76 if the launcher is gone, so that no orphans stay.
+/// The main thread alone calls the members.
 class Watchdog {
  public:
-  /// Opens the socket. Where a site allows none, this rank cannot be asked, and a run goes on without.
-  /// `seconds_to_end`: between hearing of a failure and ending.
+  /// Opens the socket. If a site allows no sockets, this rank cannot be asked, and the run goes on without.
+  /// `seconds_to_end`: the time between hearing of a failure and ending.
   explicit Watchdog(double seconds_to_end);
   /// Ends the thread.
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  const WatchdogAddress& address() const;
-  /// Makes the others known and starts the thread; from then on questions are answered. `addresses` are those
-  /// of all ranks, by rank; `run` is a number that only ranks of this world know.
-  void connect(int64_t rank, std::vector<WatchdogAddress> addresses, uint64_t run);
+  const WatchdogAddress& address() const { return address_; }
+  /// Makes the other ranks known and starts the thread, which answers questions from then on. `addresses` are
+  /// those of all ranks, by rank; `run` is a number that only the ranks of this world know.
+  void connect(int64_t rank, const std::vector<WatchdogAddress>& addresses, uint64_t run);
 
-  /// What to answer when asked. Cheap; texts are cut at 64 characters.
+  /// Set what this rank answers. Cheap; "operation on axis" is cut at 63 characters.
   void set_step(int64_t step);
   int64_t step() const;
   void begin_operation(std::string_view operation, std::string_view axis);
   void end_operation();
 
-  /// Asks `ranks` what they do and returns their states in the same order, after `seconds` or once all have
-  /// answered.
+  /// Asks `ranks` for their states and returns them in the same order, when all have answered or after
+  /// `seconds`.
   std::vector<RankState> ask(const std::vector<int64_t>& ranks, double seconds);
 
-  /// Tells all ranks to end with `code`; they do after `seconds_to_end`, without a word. Returns once all
-  /// have confirmed or `seconds` have passed, which should be fewer.
+  /// Tells all ranks to end with `code`. They do so after their `seconds_to_end`, without a message. Returns
+  /// when all have confirmed or after `seconds`, which should be less than that.
   void announce_failure(ExitCode code, double seconds);
   /// Whether another rank announced a failure: this process is about to end.
   bool failure_announced() const;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  using Clock = std::chrono::steady_clock;
+  static constexpr uint32_t kMagic = 0x52697073;
+  static constexpr size_t kTextBytes = 64;
+
+  enum class Kind : uint32_t { kQuestion, kAnswer, kFailure, kConfirmed };
+
+  /// One datagram. All ranks run the same binary on the same kind of machine (checked at start-up), so the
+  /// struct travels as it lies in memory.
+  struct Message {
+    uint32_t magic = kMagic;
+    Kind kind = Kind::kQuestion;
+    uint64_t run = 0;
+    int64_t from = 0;
+    int64_t step = -1;
+    int32_t code = 0;
+    int32_t inside = 0;
+    char operation[kTextBytes] = {};
+  };
+
+  void open();
+  // Of the thread.
+  void listen();
+  void take(const Message& message, const sockaddr_in& from);
+  void end_if_due();
+  // Of both threads.
+  void send(Message message, int64_t to);
+
+  const double seconds_to_end_;
+  const pid_t parent_;
+  WatchdogAddress address_;
+  int socket_ = -1;
+  int wake_ = -1;  ///< written once, so that the thread sees that it is to end
+  std::thread thread_;
+  std::atomic<bool> ends_{false};
+  std::atomic<int> failure_{0};       ///< the exit code that another rank announced; 0: none did
+  std::atomic<bool> failing_{false};  ///< this rank announced a failure itself
+  Clock::time_point failed_at_;       ///< of the thread: when failure_ was set
+
+  mutable std::mutex mutex_;  ///< guards all members below
+  int64_t rank_ = -1;
+  std::vector<std::vector<sockaddr_in>> peers_;
+  Message own_;                     ///< the answer to a question
+  std::vector<RankState> answers_;  ///< to the question under way, by rank
+  std::vector<bool> confirmed_;     ///< of the failure under way, by rank
 };
 
 }  // namespace ripstop
