@@ -1,4 +1,4 @@
-// Groups without a wire, and the arithmetic that all groups share.
+// Tests of the groups that send nothing, and of the arithmetic that all groups share.
 #include "parallel/communicator.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Which rank takes which place, for node maps as launchers give them and as they should not.
+// Tests of the mesh order, for the node maps that launchers give and for unusual ones.
 #include "parallel/device_mesh.h"
 
 #include <gtest/gtest.h>

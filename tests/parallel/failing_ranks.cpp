@@ -1,4 +1,4 @@
-// A run that goes wrong in the way that its first argument names, for failures_test.sh.
+// A program that fails in the way that its first argument names, for failures_test.sh.
 //   failing_ranks throw|throw_all|stop|busy|kill|wait DEADLINE
 #include <unistd.h>
 

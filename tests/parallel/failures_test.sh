@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Ranks that fail, stop, die, or lose their launcher: all end soon, with the right exit code, and one line says who.
+# Ranks that fail, stop, die or lose their launcher: all ranks end soon, with the right exit code, and one line names the rank.
 #   failures_test.sh LAUNCH PROGRAM      LAUNCH = slurm/launch.sh, PROGRAM = failing_ranks
 set -uo pipefail
 launch=$1 program=$2 ranks=3 failed=0
@@ -33,7 +33,7 @@ expect throw 30 10 74 'rank=1 cannot write the checkpoint'
 expect throw_all 30 10 74 'rank=0 cannot write the checkpoint'
 expect stop 2 12 76 'all_gather on world \(3 ranks\) at step 15 waited 2 s: rank 1 \(.*\) does not answer'
 expect busy 2 12 76 'rank 1 \(.*\) is busy after all_gather on world, step 15'
-# mpirun itself sees a killed rank and kills the others: its code is the rank's, or ours where we were faster.
+# mpirun sees a killed rank and kills the others. Its exit code is that rank's, or 76 if our watchdog was faster.
 expect kill 30 12 '137 76' ''
 
 # A launcher that is killed leaves no ranks behind.

@@ -1,4 +1,4 @@
-// Memory of several categories in one block: what it is charged for, and how its parts lie.
+// Tests of GroupMemory: the bytes it charges for each category, and the places of its parts.
 #include "parallel/group_memory.h"
 
 #include <gtest/gtest.h>
@@ -49,7 +49,7 @@ TEST(GroupMemory, ACategoryHasNoMoreThanItWasGiven) {
   EXPECT_THROW(memory.take(MemoryCategory::kWeights, DType::kFloat32, {64}), Error);
 }
 
-// Plan and run ask for the same bytes, so bytes too many would be seen nowhere else.
+// Plan and run ask for the same bytes, so no other test would see too many bytes.
 TEST(GroupMemory, WhatIsLeftIsABug) {
   const auto group = make_self_communicator("fsdp");
   MemoryLedger ledger;

@@ -1,4 +1,5 @@
-// Collectives over MPI against plain loops, on whatever number of ranks the program is started.
+// Tests the collectives over MPI against plain loops, for the number of ranks that the program is started
+// with.
 #include "parallel/collective_checks.h"
 #include "parallel/device_mesh.h"
 #include "tests/parallel/rank_tests.h"
@@ -10,10 +11,11 @@
 namespace ripstop {
 namespace {
 
-// None, one, odd, about a piece, several pieces, enough for several threads.
+// Counts of elements: none, one, odd, about a piece, several pieces, enough for several threads.
 const int64_t kCounts[] = {0, 1, 3, 249, 250, 251, 1777, 70000};
 
-// Over MPI itself, and through copies in other memory, as tensors of a device travel.
+// The communicators under test: MPI itself, and staged through copies in other memory, as for tensors of a
+// device.
 enum class Path { kMpi, kStaged };
 
 class MpiCommunicatorTest : public testing::TestWithParam<Path> {
@@ -28,7 +30,7 @@ class MpiCommunicatorTest : public testing::TestWithParam<Path> {
   const Stream stream{Device::cpu()};
   std::vector<float> scratch;
 
-  // What a planned group of the same shape counts for the same call.
+  // The bytes that a planned group of the same shape counts for the same call.
   template <class Call>
   void expect_bytes_as_planned(int64_t before, Call call) {
     const auto planned = make_planned_communicator("planned", rank, size);
@@ -95,7 +97,7 @@ TEST_P(MpiCommunicatorTest, ManyGathersUnderWayKeepApart) {
       EXPECT_EQ(all[k][static_cast<size_t>(r * n + n - 1)], r * 100 + static_cast<int64_t>(k));
 }
 
-// The sum that every rank must find: over ranks in order, in float32.
+// The sum that every rank must get: over the ranks in order, in float32.
 float rank_order_sum(int64_t size, int64_t i, int64_t own, bool rounds) {
   float sum = 0;
   for (int64_t r = 0; r < size; ++r) {
@@ -212,7 +214,7 @@ TEST_P(MpiCommunicatorTest, BroadcastFromEveryRank) {
 TEST_P(MpiCommunicatorTest, ExchangeAlongARing) {
   for (int64_t shift = 0; shift < size; ++shift) {
     const int64_t to = (rank + shift) % size, from = (rank - shift + size) % size;
-    // Each sends as many elements as its number says.
+    // Messages of different sizes: each rank's number sets the size of its own.
     std::vector<float> send = samples<float>(rank, 300 + 40 * rank),
                        receive(static_cast<size_t>(300 + 40 * from));
     const int64_t before = group.bytes_sent();

@@ -1,4 +1,4 @@
-// The world that the rank tests run in, and how a test sees it.
+// The world that the rank tests run in, and tensors and values for them.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -10,13 +10,13 @@
 
 namespace ripstop {
 
-/// Length of a message in these tests: short, so that ordinary sizes travel in pieces.
+/// The longest message in these tests, in bytes: short, so that ordinary sizes travel in pieces.
 inline constexpr int64_t kPieceBytes = 1000;
 
-/// Made by rank_tests_main.cpp before the first test.
+/// The world; rank_tests_main.cpp makes it before the first test.
 MpiWorld& test_world();
 
-/// Where tests that can do so on any device compute: the CPU, or with --device=cuda this rank's GPU.
+/// The device for tests that can run on any: the CPU, or with --device=cuda this rank's GPU.
 const Device& test_device();
 
 /// A tensor over a vector.

@@ -1,5 +1,5 @@
-// Runs the rank tests on every rank of one world. Rank 0 reports; others speak up where something fails.
-// --device=cuda: on GPUs, for tests that ask for test_device(); ends with 77 where there is none.
+// Runs the rank tests on every rank of one world. Rank 0 reports; the others print only failures.
+// --device=cuda: tests that ask for test_device() get a GPU; ends with code 77 if there is none.
 #include <unistd.h>
 
 #include <cstdio>
@@ -66,7 +66,7 @@ int main(int argc, char** argv) {
   try {
     const bool on_gpu = argc == 2 && std::string_view(argv[1]) == "--device=cuda";
     if (argc > 1 && !on_gpu) {
-      std::fprintf(stderr, "what is %s?\n", argv[1]);
+      std::fprintf(stderr, "unknown argument %s; expected --device=cuda or none\n", argv[1]);
       return 64;
     }
     return ripstop::run_tests(on_gpu);

@@ -27,9 +27,9 @@ const std::vector<ModelConfig> kModels = {model(16, 172, 8, 4, 503, false), mode
                                           model(96, 250, 12, 4, 1009, true), model(8, 1, 4, 1, 32003, false),
                                           model(16, 64, 2, 2, 256, false)};
 
-/// Visits every range of every rank of the tensor axis.
+/// Visits every shard of every rank of the tensor axis.
 template <class Visit>
-void each_range(const UnitSpec& unit, int64_t tensor, int64_t fsdp, Visit visit) {
+void each_shard(const UnitSpec& unit, int64_t tensor, int64_t fsdp, Visit visit) {
   for (int64_t t = 0; t < tensor; ++t) {
     const UnitLayout layout(unit, tensor, t, fsdp);
     for (int64_t f = 0; f < fsdp; ++f)
@@ -48,12 +48,12 @@ void each_mesh(Check check) {
         }
 }
 
-TEST(UnitLayout, EveryElementIsInOneRangeAndReplicatedOnesOnceOnEachSlice) {
+TEST(UnitLayout, EveryElementIsInOneShardAndReplicatedOnesOnceOnEachSlice) {
   each_mesh([](const UnitSpec& unit, int64_t tensor, int64_t fsdp) {
     std::map<std::string, std::vector<int>> times;
     for (const PhysicalTensor& physical : unit.tensors)
       for (const ParameterSpec& p : physical.parts) times[p.name].resize(static_cast<size_t>(p.count()));
-    each_range(unit, tensor, fsdp, [&](const UnitLayout& layout, int64_t, int64_t begin, int64_t end) {
+    each_shard(unit, tensor, fsdp, [&](const UnitLayout& layout, int64_t, int64_t begin, int64_t end) {
       for (const Box& box : layout.boxes(begin, end)) {
         ASSERT_GE(box.row, 0);
         ASSERT_LE(box.row + box.rows, box.parameter->rows);
@@ -71,9 +71,9 @@ TEST(UnitLayout, EveryElementIsInOneRangeAndReplicatedOnesOnceOnEachSlice) {
   });
 }
 
-TEST(UnitLayout, BoxesLieInsideTheirRangeInOrderAndAreFew) {
+TEST(UnitLayout, BoxesLieInsideTheirShardInOrderAndAreFew) {
   each_mesh([](const UnitSpec& unit, int64_t tensor, int64_t fsdp) {
-    each_range(unit, tensor, fsdp, [](const UnitLayout& layout, int64_t, int64_t begin, int64_t end) {
+    each_shard(unit, tensor, fsdp, [](const UnitLayout& layout, int64_t, int64_t begin, int64_t end) {
       std::map<std::string, int> boxes;
       int64_t at = begin;
       for (const Box& box : layout.boxes(begin, end)) {
@@ -90,7 +90,7 @@ TEST(UnitLayout, BoxesLieInsideTheirRangeInOrderAndAreFew) {
 
 TEST(UnitLayout, BoxesAgreeWithSlices) {
   each_mesh([](const UnitSpec& unit, int64_t tensor, int64_t fsdp) {
-    each_range(unit, tensor, fsdp, [](const UnitLayout& layout, int64_t, int64_t begin, int64_t end) {
+    each_shard(unit, tensor, fsdp, [](const UnitLayout& layout, int64_t, int64_t begin, int64_t end) {
       for (const Box& box : layout.boxes(begin, end))
         for (const Box& s : layout.slices())
           if (s.parameter == box.parameter) {
@@ -114,14 +114,14 @@ TEST(UnitLayout, SizesAreEqualOnAllSlicesAndPadded) {
       EXPECT_EQ(other.replicated_elements(), first.replicated_elements());
       EXPECT_EQ(other.tensor_offsets(), first.tensor_offsets());
     }
-    // What lies before the replicated end is replicated, and nothing after it is.
+    // Exactly the slices before replicated_elements() are replicated.
     for (const Box& s : first.slices())
       EXPECT_EQ(s.offset < first.replicated_elements(), s.parameter->cut == Cut::kNone) << s.parameter->name;
   });
 }
 
 TEST(UnitLayout, AnyRangeIsCutIntoTheElementsThatItHolds) {
-  // Row by row by hand: begin and end at every element of a small unit.
+  // Compare with a plain map from element to parameter, for many ranges of a small unit.
   const std::vector<UnitSpec> units = parameter_table(model(8, 3, 2, 1, 5, false));
   for (const UnitSpec& unit : units) {
     const UnitLayout layout(unit, 2, 1, 1);
