@@ -1,5 +1,7 @@
 #include "model/attention.h"
 
+#include "model/parallel_linear.h"
+
 namespace ripstop {
 namespace {
 
@@ -33,42 +35,31 @@ void Attention::forward(Context& context, const Batch& batch, const Tensor& angl
   const ProfilerRange range(context.device(), "attention forward");
   Frame scratch(context.arena);
   absorb(context, norm, epsilon_, residual, saved.norm);
-  context.tensor.gather_sequence(context, saved.norm.normed, [&](const Tensor& rows, int64_t first) {
-    linear(context, rows, wqkv.value, saved.qkv.row_range(first, rows.rows()));
-  });
+  column_parallel_linear(context, saved.norm.normed, wqkv, saved.qkv);
   rope(context, saved.qkv, batch.position, angle, heads_, Direction::kForward);
   if (store != nullptr)
     store_key_value(context, saved.qkv, store->slot, store->position, heads_, store->cache);
   attention(context, saved.qkv, documents_of(batch), heads_, saved.out, saved.log_sum_exp);
-  context.tensor.scatter_sum(context, residual.branch, [&](const Tensor& partial, int64_t first) {
-    linear(context, saved.out.row_range(first, partial.rows()), wo.value, partial);
-  });
+  row_parallel_linear(context, saved.out, wo, residual.branch);
 }
 
 void Attention::backward(Context& context, const Batch& batch, const Tensor& angle, const Saved& saved,
                          const Tensor& dresidual) const {
   const ProfilerRange range(context.device(), "attention backward");
   Frame scratch(context.arena);
+  // Allocated before the inner frame, because they outlive it.
   const Tensor dqkv = context.arena.allocate(saved.qkv.dtype, saved.qkv.shape);
   const Tensor dnormed = context.arena.allocate(dresidual.dtype, dresidual.shape);
   {
-    Frame inner(context.arena);
+    Frame inner(context.arena);  // dout and the gathered gradient are not needed below
     const Tensor dout = context.arena.allocate(saved.out.dtype, saved.out.shape);
-    const Tensor dbranch =
-        context.tensor.gather_sequence(context, dresidual, [&](const Tensor& rows, int64_t first) {
-          linear_backward_input(context, rows, wo.value, dout.row_range(first, rows.rows()));
-        });
+    const Tensor dbranch = row_parallel_linear_backward_input(context, dresidual, wo, dout);
     linear_backward_weight(context, dbranch, saved.out, wo.gradient, wo.accumulate);
     attention_backward(context, dout, saved.qkv, saved.out, saved.log_sum_exp, documents_of(batch), heads_,
                        dqkv);
   }
   rope(context, dqkv, batch.position, angle, heads_, Direction::kBackward);
-  context.tensor.scatter_sum(context, dnormed, [&](const Tensor& partial, int64_t first) {
-    linear_backward_input(context, dqkv.row_range(first, partial.rows()), wqkv.value, partial);
-  });
-  const Tensor normed =
-      context.tensor.gather_sequence(context, saved.norm.normed, [](const Tensor&, int64_t) {});
-  linear_backward_weight(context, dqkv, normed, wqkv.gradient, wqkv.accumulate);
+  column_parallel_linear_backward(context, dqkv, saved.norm.normed, wqkv, dnormed);
   absorb_backward(context, norm, saved.norm, dnormed, dresidual);
 }
 
@@ -77,15 +68,11 @@ void Attention::decode(Context& context, const CacheRows& rows, const Tensor& an
   const ProfilerRange range(context.device(), "attention decode");
   Frame scratch(context.arena);
   absorb(context, norm, epsilon_, residual, saved.norm);
-  context.tensor.gather_sequence(context, saved.norm.normed, [&](const Tensor& part, int64_t first) {
-    linear(context, part, wqkv.value, saved.qkv.row_range(first, part.rows()));
-  });
+  column_parallel_linear(context, saved.norm.normed, wqkv, saved.qkv);
   rope(context, saved.qkv, rows.position, angle, heads_, Direction::kForward);
   store_key_value(context, saved.qkv, rows.slot, rows.position, heads_, rows.cache);
   attention_cached(context, saved.qkv, rows.slot, rows.position, rows.cache, heads_, saved.out);
-  context.tensor.scatter_sum(context, residual.branch, [&](const Tensor& partial, int64_t first) {
-    linear(context, saved.out.row_range(first, partial.rows()), wo.value, partial);
-  });
+  row_parallel_linear(context, saved.out, wo, residual.branch);
 }
 
 }  // namespace ripstop

@@ -9,7 +9,7 @@
 
 namespace ripstop {
 
-/// One layer's keys and values of earlier positions, and where the rows at hand belong in it.
+/// One layer's cache of keys and values, and the places in it that belong to the rows at hand.
 struct CacheRows {
   Tensor cache;     ///< [slots, P, 2, K*D] of this layer
   Tensor slot;      ///< [rows] int32
@@ -18,13 +18,13 @@ struct CacheRows {
 
 /// branch = sum over slices of attention(rope(norm(residual) wqkv^T)) wo^T.
 ///
-/// A rank of the tensor axis holds H/t query and K/t key-value heads: wqkv is cut by rows, wo by columns, so
-/// forward gathers the sequence before the first GEMM and scatters the sum after the last; backward mirrors
-/// it. Source: LLaMA 2, arXiv:2307.09288; grouped-query attention, arXiv:2305.13245; the cut,
-/// arXiv:1909.08053 section 3.
+/// A rank of the tensor axis holds H/t query and K/t key-value heads. wqkv is column-parallel and wo
+/// row-parallel (see parallel_linear.h): forward gathers the rows before the first GEMM and scatters the sum
+/// after the last; backward mirrors that. Source: LLaMA 2, arXiv:2307.09288; grouped-query attention,
+/// arXiv:2305.13245; the cut, arXiv:1909.08053 section 3.
 class Attention {
  public:
-  /// What backward needs. N rows of all ranks, n local rows.
+  /// The tensors that backward needs, of the N rows of all ranks or of the n rows of this rank.
   struct Saved {
     NormSaved norm;
     Tensor qkv;          ///< [N, (H+2K)D / t], rotated
@@ -32,27 +32,27 @@ class Attention {
     Tensor log_sum_exp;  ///< [N, H / t] float32
   };
 
-  /// Throws Error(kResources) where the heads do not divide by `tensor_count`, naming counts that work.
+  /// Throws Error(kResources) if an axis of `tensor_count` ranks cannot cut the heads; see check_tensor_axis.
   Attention(const ModelConfig& config, int64_t tensor_count);
 
   Parameter norm;  ///< [C]
   Parameter wqkv;  ///< [(H+2K)D / t, C]
   Parameter wo;    ///< [C, HD / t]
 
-  /// Space for Saved of N rows, in the caller's arena frame.
+  /// Allocates Saved for N rows in the caller's arena frame.
   Saved allocate(Context& context, int64_t rows, DType dtype) const;
 
-  /// Adds the residual's branch to its sum and leaves this layer's branch in its place. angle: see `rope`.
-  /// Where `store` is given, all keys and values are stored there too (prefill of generation).
+  /// Adds the residual's branch to its sum and leaves this layer's branch in its place. angle: see `rope`. If
+  /// `store` is not null, also stores all keys and values there (prefill of generation).
   void forward(Context& context, const Batch& batch, const Tensor& angle, Residual& residual,
                const Saved& saved, const CacheRows* store = nullptr) const;
 
-  /// Turns dresidual [n, C], the gradient of the loss by this layer's sum + branch, into that by its input,
-  /// in place. Writes or adds the gradients of norm, wqkv and wo.
+  /// Turns dresidual [n, C] in place from the gradient of the loss by this layer's sum + branch into the
+  /// gradient by its input. Writes or adds the gradients of norm, wqkv and wo.
   void backward(Context& context, const Batch& batch, const Tensor& angle, const Saved& saved,
                 const Tensor& dresidual) const;
 
-  /// Forward of one new row per sequence, attending to what is cached and itself.
+  /// Forward of one new row per sequence, which attends to the cached rows of its sequence and to itself.
   void decode(Context& context, const CacheRows& rows, const Tensor& angle, Residual& residual,
               const Saved& saved) const;
 

@@ -1,4 +1,5 @@
-// Batch: the tokens of one micro-batch as the layers read them, and the memory it lies in.
+// Batch: the tokens of one micro-batch as the layers read them, and BatchMemory, which holds them on the
+// device.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -13,13 +14,13 @@ namespace ripstop {
 /// sequence.
 struct Batch {
   Tensor token;     ///< [N] input ids, in [0, V)
-  Tensor position;  ///< [N] place within the document, from 0: what RoPE turns by
+  Tensor position;  ///< [N] place within the document, from 0; RoPE turns by it
   /// [N + 1] (capacity; document_count + 1 are used): document d is rows
   /// [document_offset[d], document_offset[d + 1]).
   Tensor document_offset;
   int64_t document_count = 0;
   int64_t longest_document = 0;
-  /// [N] the rows sorted by (token id, row): lets the embedding's backward add in a fixed order.
+  /// [N] the rows sorted by (token id, row), so that the embedding's backward adds in a fixed order.
   Tensor token_order;
   /// [N] (capacity; target_count are used): the rows whose prediction counts, ascending, and the id each must
   /// predict.
@@ -30,20 +31,22 @@ struct Batch {
   int64_t rows() const { return token.count(); }
 };
 
-/// Device memory for batches of at most B x T, with room for any number of documents and targets; owns it.
+/// Owns device memory for batches of at most B sequences of T positions, with room for any number of
+/// documents and targets.
 class BatchMemory {
  public:
   BatchMemory(const Device& device, MemoryLedger& ledger, int64_t sequence_count, int64_t sequence_length);
 
-  /// Copies a batch of `sequence_count` sequences (at most B) to the device; it replaces the batch before. On
-  /// kMeta: a batch with a target in every row, the most that a real one can have.
+  /// Copies a batch of `sequence_count` sequences (at most B) to the device, in stream order; it replaces the
+  /// batch before. Throws Error(kBug) if the arrays do not have N rows. On kMeta `tokens` is not read: the
+  /// batch has a target in every row, the most that a real one can have.
   Batch load(const Stream& stream, int64_t sequence_count, const HostTokens& tokens);
 
  private:
   int64_t capacity_rows_;
   int64_t sequence_length_;
   Buffer memory_;
-  std::vector<int32_t> host_;  ///< what is being copied; reused once the stream has passed the copy
+  std::vector<int32_t> host_;  ///< source of a copy under way; reused when the stream has passed the copy
 };
 
 }  // namespace ripstop

@@ -8,6 +8,7 @@ namespace ripstop {
 /// One transformer block: the residual stream goes through attention and then through the feed-forward layer.
 class Block {
  public:
+  /// The tensors that backward needs.
   struct Saved {
     Attention::Saved attention;
     Mlp::Saved mlp;
@@ -30,7 +31,7 @@ class Block {
     mlp.forward(context, residual, saved.mlp);
   }
 
-  /// Turns dresidual [n, C] into the gradient by the block's input, in place. `saved` is spent.
+  /// Turns dresidual [n, C] in place into the gradient by the block's input. Overwrites `saved`.
   void backward(Context& context, const Batch& batch, const Tensor& angle, const Saved& saved,
                 const Tensor& dresidual) const {
     mlp.backward(context, saved.mlp, dresidual);
@@ -44,7 +45,7 @@ class Block {
     mlp.forward(context, residual, saved.mlp);
   }
 
-  /// In the order of the unit's tensors, see parameter_table.
+  /// The parameters in the order of the unit's tensors; see parameter_table.
   std::vector<Parameter*> parameters() {
     return {&attention.norm, &mlp.norm, &attention.wqkv, &attention.wo, &mlp.w13, &mlp.w2};
   }

@@ -11,7 +11,7 @@
 namespace ripstop {
 namespace {
 
-// Upper bounds keep every product of sizes, and bytes of it, far inside 64 bits.
+// With these upper bounds every product of sizes, and its bytes, fits into 64 bits by far.
 constexpr int64_t kLargestHidden = int64_t{1} << 20;
 constexpr int64_t kLargestFeedForward = int64_t{1} << 22;
 constexpr int64_t kLargestLayers = int64_t{1} << 12;
@@ -61,6 +61,7 @@ void validate(const ModelConfig& config) {
   check_divides("hidden_size", config.hidden_size, "num_attention_heads", config.num_attention_heads);
   check_divides("num_attention_heads", config.num_attention_heads, "num_key_value_heads",
                 config.num_key_value_heads);
+  // Divisions come first, because head_size() needs them.
   if (config.head_size() % 2 != 0)
     fail(ExitCode::kUsage,
          "hidden_size / num_attention_heads must be even (rotary embedding turns pairs), got {}",

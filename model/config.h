@@ -14,7 +14,7 @@
 namespace ripstop {
 
 /// Sizes and constants of one model, spelled as in Hugging Face's config.json. A default of 0 means "must be
-/// set", except where a comment says what 0 stands for.
+/// set", unless the comment says otherwise.
 struct ModelConfig {
   int64_t hidden_size = 0;              ///< C
   int64_t intermediate_size = 0;        ///< F
@@ -22,7 +22,7 @@ struct ModelConfig {
   int64_t num_attention_heads = 0;      ///< H
   int64_t num_key_value_heads = 0;      ///< K; H for plain multi-head attention
   int64_t vocab_size = 0;               ///< V
-  int64_t max_position_embeddings = 0;  ///< the longest sequence, in positions
+  int64_t max_position_embeddings = 0;  ///< the longest T
   double rms_norm_eps = 1e-5;
   double rope_theta = 10000.0;
   bool tie_word_embeddings = false;  ///< the head reads the embedding's weight
@@ -34,8 +34,8 @@ struct ModelConfig {
   bool operator==(const ModelConfig&) const = default;
 };
 
-/// Throws Error(kUsage) naming the first key whose value is impossible: a size below 1 or beyond what 64-bit
-/// counts of elements allow, heads that do not divide, an odd head size (rotary embedding turns pairs), a
+/// Throws Error(kUsage) that names the first key whose value is impossible: a size below 1 or too large for
+/// 64-bit counts of elements, heads that do not divide, an odd head size (rotary embedding turns pairs), a
 /// constant that is not a finite number in its range.
 void validate(const ModelConfig& config);
 
@@ -56,16 +56,16 @@ struct FlopsPerToken {
   double full_attention = 0;  ///< attention counted whole, as many papers do
 };
 
-/// 6 P + 12 L C T for full attention and 6 P + 6 L C T for causal, where P counts every parameter but the
-/// input table, which is looked up and not multiplied (a tied table counts, as it is the head), and T is
-/// `sequence_length` in positions. The sizes must be valid.
-/// Source: arXiv:2204.02311 (PaLM), appendix B; arXiv:2205.05198, section 5, for the causal half.
+/// Counts 6 P + 12 L C T for full attention and 6 P + 6 L C T for causal attention. T is `sequence_length`. P
+/// is the number of parameters without the input table, because rows of that table are looked up and not
+/// multiplied; a tied table counts, because it is also the head. The sizes must be valid. Source:
+/// arXiv:2204.02311 (PaLM), appendix B; arXiv:2205.05198, section 5, for the causal half.
 FlopsPerToken training_flops_per_token(const ModelConfig& config, int64_t sequence_length);
 
 /// A published model under the name people know.
 struct ModelPreset {
   std::string_view name;
-  ModelConfig config;  ///< `vocab_size` is 0 where the data set's is meant
+  ModelConfig config;  ///< vocab_size 0 stands for the data set's
 };
 
 /// Every preset, smallest first.

@@ -13,7 +13,8 @@ void Embedding::forward(Context& context, const Tensor& token, const Tensor& out
 void Embedding::backward(Context& context, const Batch& batch, const Tensor& dresidual) const {
   const ProfilerRange range(context.device(), "embedding backward");
   Frame scratch(context.arena);
-  const Tensor dout = context.tensor.gather_sequence(context, dresidual, [](const Tensor&, int64_t) {});
+  // Any rank's rows may name a token of this rank's slice.
+  const Tensor dout = gather_sequence(context, dresidual);
   const int64_t first_id = context.tensor.index() * table.gradient.rows();
   embedding_backward(context, batch.token, batch.token_order, dout, first_id, table.gradient,
                      table.accumulate);

@@ -6,17 +6,17 @@
 
 namespace ripstop {
 
-/// The residual stream's beginning: row `token` of the table. The table is cut by rows over the tensor axis;
-/// ranks that do not hold a token's row give zeros, and the sum over the axis is the row. Source:
-/// arXiv:1909.08053 section 3.
+/// The first layer: looks up row `token` of the table, which begins the residual stream. The table is cut by
+/// rows over the tensor axis. A rank that does not hold a token's row gives zeros, so the sum over the axis
+/// is the row. Source: arXiv:1909.08053 section 3.
 class Embedding {
  public:
   Parameter table;  ///< [V / t, C]; with tied embeddings the head reads it too
 
-  /// out [n, C] = the local rows.
+  /// out [n, C] = this rank's rows of table[token], with token [N].
   void forward(Context& context, const Tensor& token, const Tensor& out) const;
 
-  /// Writes or adds the table's gradient, from dresidual [n, C].
+  /// Writes or adds the table's gradient from dresidual [n, C].
   void backward(Context& context, const Batch& batch, const Tensor& dresidual) const;
 };
 

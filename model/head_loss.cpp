@@ -30,14 +30,13 @@ void HeadLoss::forward_backward(Context& context, const Batch& batch, const Para
   const ProfilerRange range(context.device(), "head forward and backward");
   Frame scratch(context.arena);
   absorb(context, norm, epsilon_, residual, saved);
-  const Tensor normed = context.tensor.gather_sequence(context, saved.normed, [](const Tensor&, int64_t) {});
+  const Tensor normed = gather_sequence(context, saved.normed);
   const Tensor dnormed = context.arena.allocate(dresidual.dtype, dresidual.shape);
   const auto produce = [&](const Tensor& partial, int64_t) {
     fill_zero(context, partial);
-    for (int64_t first = 0; first < batch.rows(); first += kChunkRows)
-      chunk_loss(context, batch, weights, normed,
-                 {first, std::clamp<int64_t>(batch.target_count - first, 0, kChunkRows)}, total, partial);
+    add_losses(context, batch, weights, normed, total, partial);
   };
+  // Without a target no chunk writes the gradient, and the slot holds another unit's numbers.
   if (batch.target_count == 0 && weights.accumulate == Accumulate::kNo) fill_zero(context, weights.gradient);
   context.tensor.scatter_sum(context, dnormed, produce, TensorAxis::Parts::kWhole);
   fill_zero(context, dresidual);
@@ -49,10 +48,17 @@ void HeadLoss::forward(Context& context, const Batch& batch, const Parameter& we
   const ProfilerRange range(context.device(), "head forward");
   Frame scratch(context.arena);
   absorb(context, norm, epsilon_, residual, saved);
-  const Tensor normed = context.tensor.gather_sequence(context, saved.normed, [](const Tensor&, int64_t) {});
+  const Tensor normed = gather_sequence(context, saved.normed);
+  add_losses(context, batch, weights, normed, total, Tensor{});
+}
+
+void HeadLoss::add_losses(Context& context, const Batch& batch, const Parameter& weights,
+                          const Tensor& normed, const Tensor& total, const Tensor& dnormed) const {
+  // As many chunks as N rows could fill, some of them empty: ranks must make equal collective calls, and a
+  // plan does not know how many rows have a target.
   for (int64_t first = 0; first < batch.rows(); first += kChunkRows)
     chunk_loss(context, batch, weights, normed,
-               {first, std::clamp<int64_t>(batch.target_count - first, 0, kChunkRows)}, total, Tensor{});
+               {first, std::clamp<int64_t>(batch.target_count - first, 0, kChunkRows)}, total, dnormed);
 }
 
 void HeadLoss::chunk_loss(Context& context, const Batch& batch, const Parameter& weights,
@@ -62,13 +68,14 @@ void HeadLoss::chunk_loss(Context& context, const Batch& batch, const Parameter&
   Arena& arena = context.arena;
   const int64_t capacity = std::min(kChunkRows, batch.rows()), columns = weights.value.rows();
   const bool train = !dnormed.empty(), convert_gradient = train && normed.dtype != DType::kFloat32;
-  // Capacity, not use, is allocated and sent: a plan cannot know how many rows will have a target.
+  // Allocate and send capacity, not use: a plan cannot know how many rows will have a target.
   const Tensor statistics = arena.allocate(DType::kFloat32, {capacity, 3});
   const Tensor all = arena.allocate(DType::kFloat32, {context.tensor.count(), capacity, 3});
   const Tensor loss = arena.allocate(DType::kFloat32, {capacity}).row_range(0, chunk.rows);
   const Tensor x = arena.allocate(normed.dtype, {capacity, hidden_});
   const Tensor logits = arena.allocate(DType::kFloat32, {capacity, columns});
   const Tensor dlogits = convert_gradient ? arena.allocate(normed.dtype, {capacity, columns}) : logits;
+  // For the same reason take the scratch of every number of rows that can occur: fewer rows may need more.
   for (int64_t rows = capacity; rows > 0; rows -= rows % kRowStep > 0 ? rows % kRowStep : kRowStep) {
     reserve_linear(context, x.row_range(0, rows), weights.value, logits.row_range(0, rows));
     if (train)
@@ -90,7 +97,7 @@ void HeadLoss::chunk_loss(Context& context, const Batch& batch, const Parameter&
     linear(context, multiplied(x), weights.value, multiplied(logits));
     cross_entropy_statistics(context, used(logits), target, slice_, used(statistics));
   }
-  context.tensor.gather(context, statistics, all);
+  context.tensor.gather(context, statistics, all);  // all ranks, also those whose chunk is empty
   if (chunk.rows == 0) return;
   cross_entropy(context, used(logits), target, all, slice_, loss, train ? used(dlogits) : Tensor{});
   add_sum(context, loss, total);
@@ -98,7 +105,7 @@ void HeadLoss::chunk_loss(Context& context, const Batch& batch, const Parameter&
   const Accumulate accumulate = chunk.first == 0 ? weights.accumulate : Accumulate::kYes;
   clear_padding(dlogits);
   linear_backward_weight(context, multiplied(dlogits), multiplied(x), weights.gradient, accumulate);
-  const Tensor& dx = x;
+  const Tensor& dx = x;  // the product above was the last to read x
   linear_backward_input(context, multiplied(dlogits), weights.value, multiplied(dx));
   scatter_rows(context, used(dx), row, dnormed);
 }
@@ -107,7 +114,7 @@ void HeadLoss::logits(Context& context, const Parameter& weights, Residual& resi
                       const Tensor& row, const Tensor& logits) const {
   Frame scratch(context.arena);
   absorb(context, norm, epsilon_, residual, saved);
-  const Tensor normed = context.tensor.gather_sequence(context, saved.normed, [](const Tensor&, int64_t) {});
+  const Tensor normed = gather_sequence(context, saved.normed);
   if (row.empty()) {
     linear(context, normed, weights.value, logits);
     return;

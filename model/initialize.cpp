@@ -22,14 +22,14 @@ Block philox(Block counter, uint64_t key) {
   return counter;
 }
 
-// FNV-1a: any fixed function of the name serves, and it must never change.
+// FNV-1a. Any function of the name would serve, but it must never change: seeds would give other weights.
 uint64_t hash(const std::string& text) {
   uint64_t h = 0xcbf29ce484222325ULL;
   for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
   return h;
 }
 
-/// Two normal values from one block.
+// Two normal values from one block of random bits.
 std::array<double, 2> normal_pair(uint64_t seed, uint64_t name, uint64_t index) {
   const Block bits = philox({static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32),
                              static_cast<uint32_t>(name), static_cast<uint32_t>(name >> 32)},
@@ -42,7 +42,8 @@ std::array<double, 2> normal_pair(uint64_t seed, uint64_t name, uint64_t index) 
   return {radius * std::cos(angle), radius * std::sin(angle)};
 }
 
-// Elements [first, first + count); pairs come from one block.
+// Fills elements [first, first + count). `first` may be the second of a pair, whose first value is then
+// dropped.
 void fill_normal(double deviation, uint64_t seed, uint64_t name, int64_t first, int64_t count, float* out) {
   for (int64_t i = first; i < first + count; ++i) {
     const auto pair = normal_pair(seed, name, static_cast<uint64_t>(i / 2));
@@ -56,8 +57,8 @@ void fill_normal(double deviation, uint64_t seed, uint64_t name, int64_t first, 
 
 }  // namespace
 
-// Each element is a function of its place alone, so threads may share them out in any way: a model of 7
-// billion parameters takes one thread minutes.
+// Threads share the elements, because a model of 7 billion parameters takes one thread minutes. Each element
+// depends on its place alone, so the result does not depend on the number of threads.
 void initial_values(const ParameterSpec& parameter, uint64_t seed, int64_t first, int64_t count, float* out) {
   if (parameter.initial_deviation == 0) {
     std::fill_n(out, count, 1.0F);

@@ -7,8 +7,8 @@
 
 namespace ripstop {
 
-/// Keys and values of `slots` sequences of up to `positions` tokens, for every layer of this rank's slice.
-/// Owns them.
+/// Owns the keys and values of `slots` sequences of up to `positions` tokens, for all layers and for this
+/// rank's heads.
 class KeyValueCache {
  public:
   KeyValueCache(const ModelConfig& config, int64_t tensor_count, int64_t slots, int64_t positions,

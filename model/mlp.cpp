@@ -1,5 +1,7 @@
 #include "model/mlp.h"
 
+#include "model/parallel_linear.h"
+
 namespace ripstop {
 
 Mlp::Mlp(const ModelConfig& config, int64_t tensor_count)
@@ -16,14 +18,10 @@ void Mlp::forward(Context& context, Residual& residual, const Saved& saved) cons
   const ProfilerRange range(context.device(), "mlp forward");
   Frame scratch(context.arena);
   absorb(context, norm, epsilon_, residual, saved.norm);
-  context.tensor.gather_sequence(context, saved.norm.normed, [&](const Tensor& rows, int64_t first) {
-    linear(context, rows, w13.value, saved.gate_up.row_range(first, rows.rows()));
-  });
+  column_parallel_linear(context, saved.norm.normed, w13, saved.gate_up);
   const Tensor hidden = context.arena.allocate(saved.gate_up.dtype, {saved.gate_up.rows(), slice_});
   swiglu(context, saved.gate_up, hidden);
-  context.tensor.scatter_sum(context, residual.branch, [&](const Tensor& partial, int64_t first) {
-    linear(context, hidden.row_range(first, partial.rows()), w2.value, partial);
-  });
+  row_parallel_linear(context, hidden, w2, residual.branch);
 }
 
 void Mlp::backward(Context& context, const Saved& saved, const Tensor& dresidual) const {
@@ -34,20 +32,14 @@ void Mlp::backward(Context& context, const Saved& saved, const Tensor& dresidual
   {
     Frame inner(context.arena);
     const Tensor dhidden = context.arena.allocate(saved.gate_up.dtype, {saved.gate_up.rows(), slice_});
-    const Tensor dbranch =
-        context.tensor.gather_sequence(context, dresidual, [&](const Tensor& rows, int64_t first) {
-          linear_backward_input(context, rows, w2.value, dhidden.row_range(first, rows.rows()));
-        });
+    const Tensor dbranch = row_parallel_linear_backward_input(context, dresidual, w2, dhidden);
+    // Keeping silu(gate) * up from forward would take N * F / t elements a layer: swiglu_backward computes it
+    // anew, in the place of its gradient, which it reads for the last time.
     swiglu_backward(context, saved.gate_up, dhidden);
     const Tensor& hidden = dhidden;
     linear_backward_weight(context, dbranch, hidden, w2.gradient, w2.accumulate);
   }
-  context.tensor.scatter_sum(context, dnormed, [&](const Tensor& partial, int64_t first) {
-    linear_backward_input(context, dgate_up.row_range(first, partial.rows()), w13.value, partial);
-  });
-  const Tensor normed =
-      context.tensor.gather_sequence(context, saved.norm.normed, [](const Tensor&, int64_t) {});
-  linear_backward_weight(context, dgate_up, normed, w13.gradient, w13.accumulate);
+  column_parallel_linear_backward(context, dgate_up, saved.norm.normed, w13, dnormed);
   absorb_backward(context, norm, saved.norm, dnormed, dresidual);
 }
 

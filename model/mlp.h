@@ -7,12 +7,13 @@
 namespace ripstop {
 
 /// branch = sum over slices of (silu(x w1^T) * x w3^T) w2^T with x = norm(residual).
-/// w1|w3 is cut by rows and w2 by columns over the tensor axis. F that does not divide is padded with zero
-/// rows and columns, which stay zero: silu(0) * 0 = 0 in both directions. Source: SwiGLU, arXiv:2002.05202;
-/// the cut, arXiv:1909.08053 section 3.
+///
+/// w1|w3 is column-parallel and w2 row-parallel over the tensor axis (see parallel_linear.h). If F does not
+/// divide, it is padded with zero rows and columns, which stay zero: silu(0) * 0 = 0, forward and backward.
+/// Source: SwiGLU, arXiv:2002.05202; the cut, arXiv:1909.08053 section 3.
 class Mlp {
  public:
-  /// What backward needs; it is used up by it.
+  /// The tensors that backward needs, and overwrites.
   struct Saved {
     NormSaved norm;
     Tensor gate_up;  ///< [N, 2F / t]; backward turns it into its gradient
@@ -29,8 +30,8 @@ class Mlp {
   /// Adds the residual's branch to its sum and leaves this layer's branch in its place.
   void forward(Context& context, Residual& residual, const Saved& saved) const;
 
-  /// Turns dresidual [n, C] into the gradient by this layer's input, in place. Writes or adds the gradients
-  /// of norm, w13 and w2. `saved` is spent.
+  /// Turns dresidual [n, C] in place into the gradient by this layer's input. Writes or adds the gradients of
+  /// norm, w13 and w2. Overwrites `saved`.
   void backward(Context& context, const Saved& saved, const Tensor& dresidual) const;
 
  private:

@@ -9,7 +9,7 @@
 namespace ripstop {
 namespace {
 
-// GEMM kernels and 16-byte loads want the cut dim of a slice in steps of eight elements.
+// GEMM kernels and 16-byte loads want slices whose cut dim is a multiple of eight elements.
 constexpr int64_t kPaddingGrain = 8;
 
 PhysicalTensor one(ParameterSpec spec) {

@@ -1,6 +1,5 @@
-// The one parameter table: what a model's parameters are called, how large they are, how the tensor axis cuts
-// them, how they begin. Allocation, initialisation, checkpoints, resharding, exchange and counts all follow
-// from it.
+// The one parameter table: the names, sizes, cuts and initial values of a model's parameters. Allocation,
+// initialisation, checkpoints, resharding and counts all follow from it.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -14,15 +13,17 @@ namespace ripstop {
 
 /// How the tensor axis divides a parameter.
 enum class Cut : uint8_t {
-  kNone,     ///< every rank of the axis holds all of it
-  kRows,     ///< dim 0: a rank computes some outputs (column-parallel in Megatron's words) or holds some rows
-             ///< of the vocabulary
-  kColumns,  ///< dim 1: a rank computes partial sums of all outputs (row-parallel in Megatron's words)
+  /// Every rank of the axis holds the whole parameter.
+  kNone,
+  /// Along dim 0: a rank computes some of the outputs (Megatron: column-parallel), or holds some rows of a
+  /// vocabulary table.
+  kRows,
+  /// Along dim 1: a rank computes partial sums of all outputs (Megatron: row-parallel).
+  kColumns,
 };
 
-/// Elements of a dim of `whole` elements that each of `slices` ranks holds in memory: equal shares on
-/// multiples of `grain`; with grain 1, of eight elements, as GEMM kernels want, so the last slices may end in
-/// padding.
+/// The extent in memory of each of `slices` equal slices of a dim of `whole` elements: a multiple of `grain`,
+/// or of 8 if grain is 1, because GEMM kernels want that. The last slices may end in padding.
 int64_t slice_extent(int64_t whole, int64_t slices, int64_t grain = 1);
 
 /// One logical parameter, as checkpoints and Hugging Face see it: a matrix [rows, columns], or a vector [1,
@@ -32,14 +33,15 @@ struct ParameterSpec {
   int64_t rows = 0;
   int64_t columns = 0;
   Cut cut = Cut::kNone;
-  int64_t grain = 1;  ///< cuts fall on multiples of it in the cut dim: D where heads must stay whole
+  int64_t grain =
+      1;  ///< cuts fall on multiples of it in the cut dim: D for parameters of heads, which stay whole
   double initial_deviation = 0;  ///< standard deviation of the initial normal values; 0: all ones
 
   int64_t count() const { return rows * columns; }
   bool is_vector() const { return rows == 1; }
-  /// Rows and columns that each of `slices` ranks holds in memory, padding included. A slice's first logical
-  /// row (or column) is index * that extent; what lies beyond the logical size is padding, which is and
-  /// stays zero.
+  /// Rows and columns that each of `slices` ranks holds in memory, padding included. The first logical row
+  /// (or column) of slice `index` is index * that extent. Elements beyond the logical size are padding, which
+  /// is and stays zero.
   int64_t slice_rows(int64_t slices) const {
     return cut == Cut::kRows ? slice_extent(rows, slices, grain) : rows;
   }
@@ -48,8 +50,8 @@ struct ParameterSpec {
   }
 };
 
-/// What one GEMM reads: logical parameters whose slices lie one below the other in memory (wq|wk|wv, w1|w3),
-/// or one.
+/// A tensor that one GEMM reads: one logical parameter, or several whose slices lie one below the other in
+/// memory (wq|wk|wv, w1|w3).
 struct PhysicalTensor {
   std::vector<ParameterSpec> parts;  ///< equal columns and cut
 
@@ -58,19 +60,20 @@ struct PhysicalTensor {
   bool replicated() const { return parts.front().cut == Cut::kNone; }
 };
 
-/// What is gathered and released together. Replicated tensors (norms) come first.
+/// The tensors that are gathered and released together. Replicated tensors (the norms) come first.
 struct UnitSpec {
-  std::string name;  ///< "embedding", "layers.3", "head"; "vocabulary" where embedding and head are tied
+  std::string name;  ///< "embedding", "layers.3", "head"; "vocabulary" if embedding and head are tied
   std::vector<PhysicalTensor> tensors;
 };
 
-/// All units in forward order. Tied: one unit "vocabulary" {norm, table} takes the place of embedding and
-/// head, and comes first. Output projections (wo, w2) begin with their deviation divided by sqrt(2 L).
+/// All units of a model in forward order. If embeddings are tied, one unit "vocabulary" {norm, table} takes
+/// the place of embedding and head, and comes first. The initial deviation of output projections (wo, w2) is
+/// divided by sqrt(2 L).
 std::vector<UnitSpec> parameter_table(const ModelConfig& config);
 
-/// A physical tensor as layers use it. `value` (activation dtype) and `gradient` (float32) are views that the
-/// unit sets while it is unsharded, and "no tensor" otherwise. Matrices are [slice_rows, slice_columns],
-/// vectors [columns].
+/// A physical tensor as layers use it. `value` (activation dtype) and `gradient` (float32) are views. The
+/// unit sets them while it is unsharded; otherwise they are "no tensor". Matrices are [slice_rows,
+/// slice_columns], vectors [columns].
 struct Parameter {
   Tensor value;
   Tensor gradient;

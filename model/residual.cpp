@@ -10,6 +10,7 @@ NormSaved allocate_norm(Context& context, int64_t rows, int64_t columns, DType d
 
 void absorb(Context& context, const Parameter& norm, double epsilon, Residual& residual,
             const NormSaved& saved) {
+  // Before the first sub-layer the branch is the embedding, and there is no sum to add it to.
   const bool first = residual.sum.empty();
   add_rmsnorm(context, first ? residual.branch : residual.sum, first ? Tensor{} : residual.branch, norm.value,
               epsilon, saved.sum, saved.normed, saved.inverse_rms);

@@ -5,6 +5,7 @@
 namespace ripstop {
 namespace {
 
+// Computed in float64, because float32 would lose digits of the angle at large positions.
 std::vector<float> angles(int64_t positions, int64_t head_size, double theta) {
   std::vector<float> table;
   table.reserve(static_cast<size_t>(positions * head_size));
@@ -31,7 +32,7 @@ Transformer::Transformer(const ModelConfig& config, int64_t tensor_count, int64_
   if (stream.device().kind == DeviceKind::kMeta) return;
   const std::vector<float> table = angles(positions, d, config.rope_theta);
   copy_bytes(stream, angle_.data, table.data(), angle_.bytes());
-  stream.synchronize();
+  stream.synchronize();  // `table` ends here
 }
 
 std::vector<Parameter*> Transformer::parameters(size_t unit) {

@@ -1,4 +1,4 @@
-// Transformer: the parts list. The loop over the parts is parallel/sharded_transformer.cpp's.
+// Transformer: the list of a model's layers. The loop over them is in parallel/sharded_transformer.cpp.
 #pragma once
 #include <vector>
 
@@ -8,12 +8,12 @@
 
 namespace ripstop {
 
-/// The layers of one rank's slice of the model. Layers hold views of their parameters, which whoever owns the
-/// memory sets (parallel/fsdp_unit.h). Owns the table of rotation angles.
+/// The layers of one rank's slice of the model. Layers hold views of their parameters; the owner of the
+/// memory (parallel/fsdp_unit.h) sets them. Owns the table of rotation angles.
 class Transformer {
  public:
-  /// Rotation angles are made for positions [0, positions). Throws Error(kResources) where the heads do not
-  /// divide by `tensor_count`.
+  /// Makes rotation angles for positions [0, positions). Throws Error(kResources) if an axis of
+  /// `tensor_count` ranks cannot cut the heads.
   Transformer(const ModelConfig& config, int64_t tensor_count, int64_t tensor_index, int64_t positions,
               const Stream& stream, MemoryLedger& ledger);
 
@@ -22,7 +22,7 @@ class Transformer {
   HeadLoss head;
 
   const ModelConfig& config() const { return config_; }
-  /// The head's weights: its own, or the embedding's table where they are tied.
+  /// The head's weights: its own, or the embedding's table if they are tied.
   const Parameter& output() const { return config_.tie_word_embeddings ? embedding.table : head.output; }
   /// [positions, D/2, 2] float32: cosine and sine of position * theta^(-2i/D), computed in float64.
   const Tensor& angle() const { return angle_; }

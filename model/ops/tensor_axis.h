@@ -49,6 +49,11 @@ class TensorAxis {
   virtual void gather(Context& context, const Tensor& x, const Tensor& all) const = 0;
 };
 
+/// The local rows `x` [n, C] of all ranks, [N, C]: TensorAxis::gather_sequence without a body.
+inline Tensor gather_sequence(Context& context, const Tensor& x) {
+  return context.tensor.gather_sequence(context, x, [](const Tensor&, int64_t) {});
+}
+
 /// The axis of one rank. There is nothing to gather and nothing to sum.
 class WholeAxis final : public TensorAxis {
  public:

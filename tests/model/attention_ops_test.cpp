@@ -1,4 +1,4 @@
-// rope, attention, cached attention.
+// Tests of rope, attention and cached attention.
 #include <algorithm>
 #include <numeric>
 
@@ -85,7 +85,7 @@ TEST_P(AttentionTest, Backward) {
     const Tensor log_sum_exp = put(forward.log_sum_exp, DType::kFloat32, {rows, heads.query});
     const Documents documents{put_ids(offset), static_cast<int64_t>(lengths.size()),
                               *std::max_element(lengths.begin(), lengths.end())};
-    // Whether documents are cut depends on how many threads there are to keep busy.
+    // The kernel cuts documents if there are not enough of them for all threads.
     const auto outputs = repeated(
         [&] {
           const Tensor dqkv = room(dtype(), {rows, heads.row()});

@@ -1,5 +1,5 @@
-// The op tests on the CPU: every compiled instruction set that this processor has, under one, two and three
-// threads.
+// The back ends of the op tests on the CPU: every compiled instruction set that this processor has, under
+// one, two and three threads.
 #include <omp.h>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// How documents are given to cuDNN, and the scratch that it takes: arithmetic that needs no GPU.
+// Tests of the arithmetic of CUDA attention, which needs no GPU: how documents are given to cuDNN, and its
+// scratch.
 #include "model/kernels/cuda_attention_schedule.h"
 
 #include <gtest/gtest.h>
@@ -95,7 +96,7 @@ TEST(CudaAttention, PartsDoNotOverlap) {
         }
 }
 
-// A plan made for the longest document that can occur holds for every batch that does occur.
+// A plan for the longest document that can occur is enough for every batch.
 TEST(CudaAttention, GrowsWithTheLongestDocument) {
   const WorkspaceTable& table = cuda_workspaces();
   for (const bool deterministic : {false, true})
@@ -104,7 +105,8 @@ TEST(CudaAttention, GrowsWithTheLongestDocument) {
                 table.attention_backward(4096, longest + 37, kGrouped, DType::kBFloat16, deterministic));
 }
 
-// 7B on 4,096 tokens: dQ in float32 and the gradients side by side, not a copy of the scores (1 GiB).
+// A 7B model on 4,096 tokens takes scratch for dQ in float32 and the gradients, not for a copy of the scores
+// (1 GiB).
 TEST(CudaAttention, BackwardOfSevenBillionIsLinear) {
   const int64_t bytes = cuda_workspaces().attention_backward(4096, 4096, kMany, DType::kBFloat16, false);
   EXPECT_GT(bytes, 4 * 4096 * 4096);

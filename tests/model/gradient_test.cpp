@@ -1,4 +1,4 @@
-// Every layer's backward against differences of its forward.
+// Tests every layer's backward against finite differences of its forward.
 #include <gtest/gtest.h>
 
 #include "model/transformer.h"
@@ -11,7 +11,7 @@ using testing::dot;
 using testing::expect_gradient;
 using testing::LayerFixture;
 
-// Grouped heads, and an F that is no multiple of eight.
+// A model with grouped heads and an F that is not a multiple of eight, so that slices have padding.
 const ModelConfig kConfig{.hidden_size = 16,
                           .intermediate_size = 20,
                           .num_hidden_layers = 1,
@@ -52,8 +52,8 @@ class GradientTest : public ::testing::Test, public LayerFixture {
     clear_padded_columns(m.w2.value, kConfig.intermediate_size);
   }
 
-  /// Loss of a sub-layer: its output sum + branch, weighed. Forward runs on copies, as it writes into the
-  /// branch.
+  /// A loss of a sub-layer: the weighted sum of its output sum + branch. Runs forward on copies, because it
+  /// writes into the branch.
   template <class Forward>
   double weighed(const Tensor& sum, const Tensor& branch, const Tensor& weights, Forward forward) {
     Frame frame(arena);

@@ -1,4 +1,4 @@
-// The head's use of its arena, whatever number of rows has a target.
+// Tests the head's use of its arena for every number of rows with a target.
 #include "model/head_loss.h"
 
 #include <gtest/gtest.h>
@@ -14,13 +14,13 @@
 namespace ripstop {
 namespace {
 
-// The vocabulary is no multiple of anything, and rows are more than one chunk.
+// The vocabulary is not a multiple of any step, and the rows are more than one chunk.
 constexpr int64_t kHidden = 288, kVocabulary = 2003, kSequences = 5, kPositions = 300;
 constexpr int64_t kVocabularyRows = 2008;  // with the padding of a slice
 constexpr int64_t kRows = kSequences * kPositions;
 const ModelConfig kConfig{.hidden_size = kHidden, .vocab_size = kVocabulary};
 
-/// Every float of a tensor or parameter differs, and none is large.
+/// Fills a tensor or parameter with small values that all differ.
 void fill(const Tensor& t, double scale) {
   for (int64_t i = 0; i < t.count(); ++i) {
     const auto value = static_cast<float>(scale * std::sin(0.7 * static_cast<double>(i) + 0.3));
@@ -79,8 +79,8 @@ struct Head {
   HeadLoss layer{kConfig, 1, 0};
 };
 
-// oneDNN may take more scratch for fewer rows (it does in bfloat16 with AMX): the plan, which knows the most
-// rows only, must hold for all of them.
+// oneDNN may take more scratch for fewer rows (it does in bfloat16 with AMX). The plan knows only the largest
+// number of rows, and must be enough for all.
 TEST(HeadLossArena, PlanHoldsForAnyNumberOfTargets) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
     Head planned(Device::meta(DeviceKind::kCpu), dtype, {});
@@ -95,7 +95,7 @@ TEST(HeadLossArena, PlanHoldsForAnyNumberOfTargets) {
   }
 }
 
-// Rows are multiplied in steps: what fills them up must not reach a gradient, whatever the arena held before.
+// Rows are padded to a step. The padding must not reach a gradient, whatever the arena held before.
 TEST(HeadLossArena, RowsThatFillUpReachNoGradient) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
     Head planned(Device::meta(DeviceKind::kCpu), dtype, {});

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fails where kernels compiled for one instruction set define weak symbols outside of their own namespace: the linker
-# keeps one of all copies, so a processor without these instructions could run them.
+# Fails if kernels compiled for one instruction set define weak symbols outside of their own namespace. The linker keeps
+# one copy of each such symbol, so a processor without these instructions could run it.
 #   tests/model/instruction_sets_test.sh NAMESPACE OBJECT...
 set -euo pipefail
 namespace=$1; shift

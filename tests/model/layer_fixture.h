@@ -1,4 +1,4 @@
-// What a test of a layer needs: memory, parameters with values, a batch, and derivatives by differences.
+// A fixture for tests of layers: memory, parameters with values, a batch, and derivatives by differences.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -42,7 +42,7 @@ class LayerFixture {
     std::fill_n(parameter.gradient.as<float>(), shape.count(), 1.0F);
     parameter.accumulate = Accumulate::kNo;
   }
-  /// A vector's gradient is always added to, as FsdpUnit does.
+  /// The same for a vector, whose gradient begins at zero and is added to, as FsdpUnit does it.
   void fill_vector(Parameter& parameter, int64_t count) {
     fill(parameter, {count}, 0.2, 1.0);
     std::fill_n(parameter.gradient.as<float>(), count, 0.0F);

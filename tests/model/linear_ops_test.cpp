@@ -1,4 +1,4 @@
-// linear and its two gradients.
+// Tests of linear and its two gradients.
 #include "model/kernels/cpu/processor.h"
 #include "tests/model/op_test.h"
 

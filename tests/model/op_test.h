@@ -1,5 +1,6 @@
-// What a test of one operation needs: a back end and a dtype as parameters, tensors from float64 values with
-// guards around them, and runs under several numbers or orders of threads that must agree.
+// A fixture for tests of one operation. Back end and dtype are its parameters. It makes tensors from float64
+// values with guards around them, and runs an operation under several numbers or orders of threads, which
+// must agree.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -25,11 +26,12 @@ struct OpCase {
   const KernelTable* kernels;
   const WorkspaceTable* workspaces;
   DType dtype;
-  /// Makes ready for run 0, 1, 2, 3 of the same thing; -1: as at the start.
+  /// Sets up variation 0, 1, 2 or 3 of the same run; -1: as at the start.
   void (*set_variation)(int run);
-  /// Whether variations may change the last bits where a test says so; the last two are then the same.
+  /// Whether variations may change the last bits in tests that allow it; the last two variations are then
+  /// equal.
   bool threads_matter = false;
-  /// Whether even those two are the same.
+  /// Whether even those two give equal bits.
   bool repeatable = true;
   /// Whether tests leave out their longest sequences.
   bool slow = false;
@@ -84,7 +86,7 @@ class OpTest : public testing::TestWithParam<OpCase> {
   Tensor put_ids(const std::vector<int32_t>& ids) {
     return put_bytes(ids.data(), DType::kInt32, {static_cast<int64_t>(ids.size())});
   }
-  /// For output: NaN everywhere, so that what is not written shows.
+  /// An output: NaN everywhere, so that elements which are not written show.
   Tensor room(DType dtype, const Shape& shape) {
     return put(Values(at(shape.count()), std::numeric_limits<double>::quiet_NaN()), dtype, shape);
   }
@@ -105,7 +107,7 @@ class OpTest : public testing::TestWithParam<OpCase> {
     return values;
   }
 
-  /// A call with exactly the scratch that was asked for, filled with NaN.
+  /// A call with exactly the scratch that the operation asks for, filled with NaN.
   KernelCall call(int64_t workspace_bytes = 0) {
     if (workspace_bytes == 0) return {stream_, nullptr};
     return {stream_, room(DType::kFloat32, {(workspace_bytes + 3) / 4}).data};
@@ -132,8 +134,8 @@ class OpTest : public testing::TestWithParam<OpCase> {
     return results[3];
   }
 
-  /// Each within the rounding of `dtype` of the expected value or of the values' root mean square, `slack`
-  /// times over.
+  /// Expects each value to differ from the expected one by at most `slack` roundings of `dtype`, of the value
+  /// itself or of the root mean square of all.
   static void expect_close(const Values& actual, const Values& expected, DType dtype, double slack = 1) {
     ASSERT_EQ(actual.size(), expected.size());
     double squares = 0;
@@ -158,7 +160,7 @@ class OpTest : public testing::TestWithParam<OpCase> {
     std::memcpy(&value, from, sizeof value);
     return value;
   }
-  /// Equal, NaN included, and with signs of zero.
+  /// Expects equal values, NaN and signs of zero included.
   static bool same_bits(const std::vector<Values>& a, const std::vector<Values>& b) {
     if (a.size() != b.size()) return false;
     for (size_t i = 0; i < a.size(); ++i)

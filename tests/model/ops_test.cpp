@@ -1,4 +1,4 @@
-// Norm, feed-forward, elementwise, optimizer.
+// Tests of the norm, feed-forward, elementwise and optimizer operations.
 #include "tests/model/op_test.h"
 
 namespace ripstop {
@@ -136,7 +136,7 @@ TEST_P(ElementwiseTest, FillConvertAdd) {
   }
 }
 
-// A part of a tensor begins anywhere.
+// A part of a tensor need not be aligned.
 TEST_P(ElementwiseTest, PartsOfTensors) {
   const int64_t count = 1000;
   const Values x = random(count + 1, DType::kFloat32), y = random(count + 1, dtype());
@@ -184,7 +184,7 @@ TEST_P(ElementwiseTest, SumsPiecesInOrder) {
     for (const size_t number : {1UL, 2UL, 5UL})
       for (const bool mixed : {false, true})
         for (const Accumulate accumulate : {Accumulate::kNo, Accumulate::kYes}) {
-          // One rank's own piece is not rounded for the way; one begins where no vector does.
+          // A rank's own piece keeps its dtype, and one piece is not aligned to the width of vectors.
           std::vector<Values> pieces;
           std::vector<DType> dtypes;
           for (size_t p = 0; p < number; ++p) {

@@ -1,5 +1,5 @@
-// Every operation's formula in float64, as plainly as it can be written. What the kernels are tested against;
-// the gradients here are themselves tested against finite differences (reference_test.cpp).
+// Every operation's formula in float64, as plainly as it can be written. Kernels are tested against these
+// formulas; reference_test.cpp tests the gradients here against finite differences.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -25,7 +25,7 @@ inline double stored(double x, DType dtype) {
                                    : static_cast<double>(f);
 }
 
-/// c [m, n] = a [m, k] b [k, n]; a transposed operand is held the other way round.
+/// c [m, n] = a [m, k] b [k, n]; a transposed operand is stored with its dims exchanged.
 inline Values product(const Values& a, const Values& b, int64_t m, int64_t k, int64_t n, bool a_transposed,
                       bool b_transposed) {
   Values c(at(m * n));
@@ -76,7 +76,7 @@ inline NormGradient rmsnorm_backward(const Values& dnormed, const Values& sum, c
   return gradient;
 }
 
-/// cosine and sine [positions, size / 2, 2] of the usual base 10000.
+/// Cosine and sine of the rotation angles [positions, size / 2, 2] for theta 10000.
 inline Values angles(int64_t positions, int64_t size) {
   Values result;
   for (int64_t p = 0; p < positions; ++p)
@@ -104,7 +104,7 @@ inline Values rope(Values qkv, const std::vector<int32_t>& position, const Value
   return qkv;
 }
 
-/// Where the parts of a row of q|k|v begin for query head h.
+/// The offsets of the parts of a row of q|k|v that query head h reads.
 struct HeadPlace {
   int64_t query, key, value;
 };
@@ -199,7 +199,7 @@ inline Values swiglu_backward(const Values& gate_up, const Values& dout, int64_t
 struct CrossEntropy {
   Values loss, dlogits;
 };
-/// Of logits [M, columns] whose first `valid` columns count.
+/// Loss and gradient of logits [M, columns] of which the first `valid` columns count.
 inline CrossEntropy cross_entropy(const Values& logits, const std::vector<int32_t>& target, int64_t columns,
                                   int64_t valid) {
   CrossEntropy result{{}, Values(logits.size())};

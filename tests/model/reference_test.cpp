@@ -1,4 +1,4 @@
-// The gradients of reference.h against central differences of its forward formulas.
+// Tests the gradients of reference.h against central differences of its forward formulas.
 #include "tests/model/reference.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ double inner(const Values& a, const Values& b) {
   return dot(a.data(), b.data(), static_cast<int64_t>(a.size()));
 }
 
-/// Expects `gradient` to be that of `function` at x.
+/// Expects `gradient` to be the gradient of `function` at x.
 void expect_gradient(const std::function<double(const Values&)>& function, const Values& x,
                      const Values& gradient) {
   constexpr double kStep = 1e-5;

@@ -1,4 +1,4 @@
-// Embedding, rows by index, cross-entropy over slices of the vocabulary, argmax.
+// Tests of the embedding, rows by index, cross-entropy over slices of the vocabulary, and argmax.
 #include <numeric>
 
 #include "tests/model/op_test.h"
@@ -82,7 +82,7 @@ TEST_P(VocabularyTest, GatherAndScatterRows) {
   }
 }
 
-// The whole vocabulary's loss and gradient from slices, the last of which is all padding.
+// Slices, the last of which is all padding, must give the loss and gradient of the whole vocabulary.
 TEST_P(VocabularyTest, CrossEntropyOfSlices) {
   for (const int64_t rows : {0, 1, 17})
     for (const int64_t vocabulary : {1, 50, 64, 1000, 5000}) {

@@ -1,0 +1,37 @@
+#include "model/parallel_linear.h"
+
+#include "model/ops/ops.h"
+#include "model/ops/tensor_axis.h"
+
+namespace ripstop {
+
+void column_parallel_linear(Context& context, const Tensor& x, const Parameter& w, const Tensor& y) {
+  context.tensor.gather_sequence(context, x, [&](const Tensor& rows, int64_t first) {
+    linear(context, rows, w.value, y.row_range(first, rows.rows()));
+  });
+}
+
+void column_parallel_linear_backward(Context& context, const Tensor& dy, const Tensor& x, const Parameter& w,
+                                     const Tensor& dx) {
+  context.tensor.scatter_sum(context, dx, [&](const Tensor& partial, int64_t first) {
+    linear_backward_input(context, dy.row_range(first, partial.rows()), w.value, partial);
+  });
+  const Frame scratch(context.arena);
+  const Tensor gathered = gather_sequence(context, x);
+  linear_backward_weight(context, dy, gathered, w.gradient, w.accumulate);
+}
+
+void row_parallel_linear(Context& context, const Tensor& x, const Parameter& w, const Tensor& y) {
+  context.tensor.scatter_sum(context, y, [&](const Tensor& partial, int64_t first) {
+    linear(context, x.row_range(first, partial.rows()), w.value, partial);
+  });
+}
+
+Tensor row_parallel_linear_backward_input(Context& context, const Tensor& dy, const Parameter& w,
+                                          const Tensor& dx) {
+  return context.tensor.gather_sequence(context, dy, [&](const Tensor& rows, int64_t first) {
+    linear_backward_input(context, rows, w.value, dx.row_range(first, rows.rows()));
+  });
+}
+
+}  // namespace ripstop
