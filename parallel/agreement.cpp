@@ -32,14 +32,14 @@ std::string ranges(const std::vector<int64_t>& ranks) {
   return text;
 }
 
-// "code length-of-what what hint"; nothing for none.
+// "code length-of-what what hint", or "" without an error.
 std::string to_text(const std::optional<Error>& error) {
   if (!error) return "";
   const std::string what = error->what();
   return fmt::format("{} {} {}{}", static_cast<int>(error->code()), what.size(), what, error->hint());
 }
 
-// With `before` and `after` what is wrong.
+// The error of a text that to_text made, with `before` and `after` around what is wrong.
 Error from_text(const std::string& text, const std::string& before, const std::string& after) {
   std::istringstream words(text);
   int code = 0;
@@ -50,7 +50,7 @@ Error from_text(const std::string& text, const std::string& before, const std::s
           text.substr(begin + bytes)};
 }
 
-// `failures` by rank, empty where a rank has none.
+// Throws the first failure, if there is one. `failures` by rank; "" if the rank did not fail.
 void throw_first(const std::vector<std::string>& failures) {
   const auto failed = [](const std::string& text) { return !text.empty(); };
   const auto first = std::find_if(failures.begin(), failures.end(), failed);
@@ -106,6 +106,8 @@ std::string text_of_rank_0(Communicator& world, const std::string& text) {
 }
 
 void do_and_agree(Communicator& world, FunctionRef<void()> body) {
+  // Every kind of exception becomes an Error here: a rank that left without the gather below would leave the
+  // others waiting in it.
   std::optional<Error> failure;
   try {
     body();

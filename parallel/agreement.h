@@ -1,4 +1,5 @@
-// Agreement between ranks: on what must be the same everywhere, and on failures that one of them meets alone.
+// Agreement between ranks: on values that must be equal everywhere, and on failures that one rank meets
+// alone.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,27 +10,27 @@
 
 namespace ripstop {
 
-/// Throws Error(code) on all ranks, with the groups of ranks and what each has, unless `text` is the same on
-/// all: a hash of the config, the program's version, the instruction set its kernels use. All ranks call.
-/// `where` names this rank's host in the message.
+/// Throws Error(code) on all ranks unless `text` is the same on all: a hash of the config, the program's
+/// version, the instruction set of its kernels. The message lists the groups of ranks and the text of each;
+/// `where` is this rank's host in it. Collective.
 void require_equal(Communicator& world, ExitCode code, const std::string& what, const std::string& text,
                    const std::string& where, const std::string& hint);
 
-/// The numbers of all ranks of `group`, in rank order. All ranks call.
+/// The numbers of all ranks of `group`, in rank order. Collective.
 std::vector<int64_t> all_gather_number(Communicator& group, int64_t number);
 
-/// The least of the ranks' numbers, on all of them: what is decided from facts of one machine (its memory)
-/// must be decided alike everywhere. All ranks call.
+/// The least of the ranks' numbers, on all ranks. A decision that depends on facts of one machine, such as
+/// its memory, must be the same everywhere. Collective.
 int64_t least_of_all_ranks(Communicator& world, int64_t number);
 
-/// Rank 0's text, on all ranks. All ranks call.
+/// Rank 0's text, on all ranks. Collective.
 std::string text_of_rank_0(Communicator& world, const std::string& text);
 
-/// Runs `body`, which has no collectives. Where it throws on any rank, all throw the same: the error of the
-/// lowest such rank, with its number, and how many others failed; without either where all failed alike. All
-/// ranks call. What only some ranks do (rank 0 makes a directory, each reads its file) is done in here, so
-/// that a failure does not leave the others waiting. Error(kCommunication) is thrown on at once: after one
-/// nobody can be asked.
+/// Runs `body`, which must not call collectives. If it throws on any rank, all ranks throw the same error:
+/// that of the lowest failing rank, with its number and the count of other failing ranks (without both if all
+/// failed alike). Use it for work that ranks do apart, such as making a directory on rank 0 or reading files,
+/// so that a failure does not leave the other ranks waiting. Throws Error(kCommunication) of `body` on at
+/// once, because after it no rank can be asked. Collective.
 void do_and_agree(Communicator& world, FunctionRef<void()> body);
 
 }  // namespace ripstop

@@ -1,4 +1,4 @@
-// What every communicator checks before a collective.
+// The checks that every communicator makes before a collective.
 #pragma once
 #include <cstdint>
 

@@ -23,13 +23,14 @@ int64_t broadcast_children(int64_t rank, int64_t root, int64_t size) {
 }
 
 int64_t reduce_scatter_scratch(int64_t whole_count, DType travel, int64_t size, DeviceKind kind) {
+  // NCCL sums float32 pieces itself; scratch takes its sum if that is to be added to what is there.
   const bool sums_on_the_way = kind == DeviceKind::kCuda && travel == DType::kFloat32;
   const int64_t pieces = sums_on_the_way ? std::min<int64_t>(size - 1, 1) : size - 1;
   return whole_count / size * pieces * element_bytes(travel);
 }
 
 int64_t all_reduce_scratch(int64_t count, DType dtype, int64_t size, DeviceKind kind) {
-  if (kind == DeviceKind::kCuda) return 0;
+  if (kind == DeviceKind::kCuda) return 0;  // NCCL reduces in place
   return all_reduce_part(count, 0, size).count * (size - 1) * element_bytes(dtype);
 }
 

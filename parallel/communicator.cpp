@@ -11,7 +11,7 @@ namespace ripstop {
 
 Pending& Pending::operator=(Pending&& other) {
   if (this == &other) return *this;
-  wait();
+  wait();  // the collective that was here still uses its tensors
   operation_ = std::move(other.operation_);
   stream_ = other.stream_;
   return *this;
@@ -24,6 +24,7 @@ Pending::~Pending() {
 
 void Pending::wait() {
   if (operation_ == nullptr) return;
+  // Taken out first, so that the destructor does not wait again if this wait throws.
   const std::unique_ptr<Operation> operation = std::move(operation_);
   operation->wait(*stream_);
 }
@@ -34,10 +35,10 @@ void Communicator::await(const char*, FunctionRef<bool()> done) {
 
 namespace {
 
-// What groups without a wire share: nobody to wait for, nothing to be named.
-class Wireless : public Communicator {
+// The common part of groups that send nothing: the group of one rank and the planned group.
+class SilentCommunicator : public Communicator {
  public:
-  Wireless(std::string name, int64_t rank, int64_t size, DeviceKind kind)
+  SilentCommunicator(std::string name, int64_t rank, int64_t size, DeviceKind kind)
       : name_(std::move(name)), rank_(rank), size_(size), kind_(kind) {}
   int64_t rank() const override { return rank_; }
   int64_t size() const override { return size_; }
@@ -62,9 +63,9 @@ class Wireless : public Communicator {
   int64_t bytes_sent_ = 0;
 };
 
-class SelfCommunicator final : public Wireless {
+class SelfCommunicator final : public SilentCommunicator {
  public:
-  explicit SelfCommunicator(const std::string& name) : Wireless(name, 0, 1, DeviceKind::kCpu) {}
+  explicit SelfCommunicator(const std::string& name) : SilentCommunicator(name, 0, 1, DeviceKind::kCpu) {}
 
   Pending all_gather(const Stream& stream, const Tensor& own, const Tensor& all) override {
     check_all_gather(*this, own, all);
@@ -96,9 +97,9 @@ class SelfCommunicator final : public Wireless {
   }
 };
 
-class PlannedCommunicator final : public Wireless {
+class PlannedCommunicator final : public SilentCommunicator {
  public:
-  using Wireless::Wireless;
+  using SilentCommunicator::SilentCommunicator;
 
   Pending all_gather(const Stream&, const Tensor& own, const Tensor& all) override {
     check_all_gather(*this, own, all);

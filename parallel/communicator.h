@@ -1,4 +1,4 @@
-// Communicator: collectives of one group of ranks, as FSDP and tensor parallelism need them.
+// Communicator: the collectives of one group of ranks that FSDP and tensor parallelism need.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -13,23 +13,23 @@
 
 namespace ripstop {
 
-/// A collective under way. Its tensors must stay alive and untouched until `wait` returns. Moves, does not
-/// copy. Dropped without `wait`, it waits in the destructor (which ends the process if that fails); dropped
-/// while an exception unwinds, it is abandoned, as the group is about to end.
+/// A collective under way. Its tensors must stay alive and untouched until `wait` returns. Can be moved, not
+/// copied. The destructor waits if nobody did, and ends the process if that fails. While an exception unwinds
+/// it does not wait, because the group is about to end.
 class Pending {
  public:
-  /// What a back end keeps about an operation.
+  /// A back end's side of the collective.
   class Operation {
    public:
     virtual ~Operation() = default;
-    /// Finishes the operation: on a host back end the result is there on return; on a device back end
-    /// `stream` is made to wait for it. Throws Error(kCommunication) past the deadline.
+    /// Finishes the operation. A host back end returns when the result is there; a device back end makes
+    /// `stream` wait for the result. Throws Error(kCommunication) past the deadline.
     virtual void wait(const Stream& stream) = 0;
-    /// Drives progress a little; never blocks.
+    /// Lets the operation make progress; never blocks.
     virtual void poll() = 0;
   };
 
-  Pending() = default;  ///< of nothing: done
+  Pending() = default;  ///< of no collective: done
   Pending(std::unique_ptr<Operation> operation, const Stream& stream)
       : operation_(std::move(operation)), stream_(&stream) {}
   Pending(Pending&&) noexcept = default;
@@ -47,118 +47,122 @@ class Pending {
   const Stream* stream_ = nullptr;
 };
 
-/// Memory that a group's back end was told of; ends what register_memory began, once the group's work in it
-/// is done.
+/// Memory that is registered with a group's back end. The destructor waits for the group's work in it and
+/// ends the registration.
 class Registration {
  public:
   virtual ~Registration() = default;
 };
 
-/// The name of groups whose collectives run beside the model's kernels: NCCL leaves those kernels room.
+/// The name of the fsdp axis. Its collectives run beside the model's kernels, so NCCL leaves those kernels
+/// room.
 inline constexpr const char* kFsdpAxis = "fsdp";
 
 /// Collectives over the ranks of one group. All ranks of the group call the same operations in the same order
-/// with equal sizes. Tensors are contiguous and on this communicator's device; counts are 64-bit. Summation
-/// order is the order of ranks, so equal inputs give equal bits whatever the timing. One thread calls.
+/// with equal sizes. Tensors are contiguous and lie on this communicator's device; counts are 64-bit. Sums go
+/// in rank order, so equal inputs give equal bits whatever the timing. Only one thread may call.
 ///
-/// Every wait has a deadline and throws Error(kCommunication) that names the operation, the axis and the
-/// step.
+/// Every wait has a deadline. Past it, Error(kCommunication) names the operation, the axis and the step.
 class Communicator {
  public:
   virtual ~Communicator() = default;
 
   virtual int64_t rank() const = 0;
   virtual int64_t size() const = 0;
-  /// What messages call this group: "world", "replicate", kFsdpAxis, "tensor".
+  /// The name of this group in messages: "world", "replicate", kFsdpAxis, "tensor".
   virtual const std::string& name() const = 0;
 
-  /// all [size * n] = the `own` [n] of every rank, in rank order. Any dtype. `own` may be its place in `all`.
-  /// Sends bytes(own) * (size - 1). Returns at once.
+  /// Gathers: all [size * n] = the `own` [n] of every rank, in rank order. Any dtype. `own` may lie at its
+  /// place in `all`. Sends bytes(own) * (size - 1). Returns at once.
   [[nodiscard]] virtual Pending all_gather(const Stream& stream, const Tensor& own, const Tensor& all) = 0;
 
-  /// Scratch that `reduce_scatter` of `whole` travelling as `travel` needs.
+  /// Bytes of scratch that `reduce_scatter` needs for a whole of `whole_count` elements sent as `travel`.
   virtual int64_t reduce_scatter_scratch_bytes(int64_t whole_count, DType travel) const = 0;
 
-  /// own [n] (+)= the sum over all ranks of their piece number rank() of whole [size * n]. whole and own have
-  /// one dtype: float32, or bfloat16 (activations; the sum is in float32 and rounded once). `travel` is what
-  /// is sent: that dtype or bfloat16; where it is another one, the pieces for others are rounded in place and
-  /// `whole` is lost, while the own piece is summed unrounded. scratch: reduce_scatter_scratch_bytes, kept
-  /// until the wait. Sends n * bytes(travel) * (size - 1). Returns at once; `own` is written by the wait and
-  /// may be this rank's piece of `whole`.
+  /// Reduce-scatters: own [n] (+)= the sum over all ranks of piece number rank() of their whole [size * n].
+  /// whole and own have one dtype: float32, or bfloat16 (activations), which is summed in float32 and rounded
+  /// once. Pieces are sent as `travel`: that dtype, or bfloat16. If it is another dtype, the pieces for other
+  /// ranks are rounded in place, which destroys `whole`; this rank's own piece is summed unrounded. scratch:
+  /// reduce_scatter_scratch_bytes, untouched until the wait. Sends n * bytes(travel) * (size - 1). Returns at
+  /// once; the wait writes `own`, which may be this rank's piece of `whole`.
   [[nodiscard]] virtual Pending reduce_scatter(const Stream& stream, const Tensor& whole, const Tensor& own,
                                                DType travel, Accumulate accumulate,
                                                const Tensor& scratch) = 0;
 
-  /// Scratch that `all_reduce` of `count` elements needs.
+  /// Bytes of scratch that `all_reduce` needs for `count` elements.
   virtual int64_t all_reduce_scratch_bytes(int64_t count, DType dtype) const = 0;
 
-  /// Replaces x by its sum or maximum over all ranks, equal bits on all. float32, float64, bfloat16, int32.
-  /// Blocks (in stream order). Sends at most 2 * bytes(x) * (size - 1) / size, rounded up to whole elements.
+  /// Replaces x by its sum or maximum over all ranks, with equal bits on all. float32, float64, bfloat16,
+  /// int32. Blocks (in stream order). Sends at most 2 * bytes(x) * (size - 1) / size, rounded up to whole
+  /// elements.
   virtual void all_reduce(const Stream& stream, const Tensor& x, Reduce reduce, const Tensor& scratch) = 0;
 
-  /// Replaces x on every rank by rank `root`'s. Blocks (in stream order).
+  /// Replaces x on every rank by the x of rank `root`. Blocks (in stream order).
   virtual void broadcast(const Stream& stream, const Tensor& x, int64_t root) = 0;
 
-  /// Sends `send` to rank `to` and receives `receive` from rank `from`, of whatever size that rank sends;
+  /// Sends `send` to rank `to` and receives `receive` from rank `from`, in the size that that rank sends.
   /// `to` and `from` are both this rank or both others. Returns at once.
   [[nodiscard]] virtual Pending start_exchange(const Stream& stream, const Tensor& send, int64_t to,
                                                const Tensor& receive, int64_t from) = 0;
 
-  /// start_exchange, and its wait. Blocks (in stream order).
+  /// The same, and waits. Blocks (in stream order).
   void exchange(const Stream& stream, const Tensor& send, int64_t to, const Tensor& receive, int64_t from) {
     start_exchange(stream, send, to, receive, from).wait();
   }
 
-  /// Who gives the memory that this group moves best; null: the device does.
+  /// The source of the memory that this group moves best; null for the device's ordinary memory.
   virtual const MemorySource* memory_source() const { return nullptr; }
 
-  /// Tells the back end of `bytes` bytes of that memory, so that collectives that begin and end in it need no
-  /// copies of their own. All ranks call, with equal sizes, and use parts at equal offsets from then on. Null
-  /// where that changes nothing. The group outlives what is returned, the memory as well.
+  /// Registers `bytes` bytes of that memory with the back end, so that collectives on it need no staging
+  /// buffers. All ranks call with equal sizes, and from then on use parts at equal offsets. Returns null if
+  /// this back end has no registration. Group and memory must outlive the registration. Collective.
   [[nodiscard]] virtual std::unique_ptr<Registration> register_memory(void*, int64_t) { return nullptr; }
 
-  /// A short text of every rank, in rank order: for agreement at start-up, error reports, host names. Blocks.
+  /// Gathers a short text of every rank, in rank order, for agreement at start-up, error reports and host
+  /// names. Blocks.
   virtual std::vector<std::string> all_gather_text(const std::string& text) = 0;
 
   /// Returns when all ranks have called it.
   virtual void barrier() = 0;
 
-  /// Calls `done` until it is true, at the pace and with the deadline of this group's own waits: for back
-  /// ends that are built on this one. `operation` is what the error names.
+  /// Calls `done` until it is true, at the pace and with the deadline of this group's own waits. For back
+  /// ends that are built on this one. The error names `operation`.
   virtual void await(const char* operation, FunctionRef<bool()> done);
 
-  /// The group of the ranks that give the same color, in the order of key.
+  /// Makes the group of the ranks that give the same color, in the order of key. Collective.
   virtual std::unique_ptr<Communicator> split(int64_t color, int64_t key, const std::string& name) = 0;
 
-  /// Bytes this rank has sent in tensor collectives, its own block excluded (what each operation's doc says).
+  /// Bytes that this rank has sent in collectives of tensors; each operation says how many it sends.
   virtual int64_t bytes_sent() const = 0;
-  /// Seconds the caller spent inside waits.
+  /// Seconds that the caller spent inside waits.
   virtual double seconds_waited() const = 0;
 };
 
-/// The group of one rank. Copies where a collective has an output.
+/// The group of one rank. A collective with an output is a copy; one in place does nothing.
 std::unique_ptr<Communicator> make_self_communicator(const std::string& name);
 
-/// Rank `rank` of a group of `size` that does not exist: counts bytes as a real one would and moves nothing.
-/// What the planner runs a step with, on kMeta; `kind` is the planned device's.
+/// Rank `rank` of a group of `size` ranks that does not exist. It checks and counts bytes as a real group
+/// does and moves nothing. The planner runs a step with it on kMeta; `kind` is the kind of the planned
+/// device.
 std::unique_ptr<Communicator> make_planned_communicator(const std::string& name, int64_t rank, int64_t size,
                                                         DeviceKind kind = DeviceKind::kCpu);
 
-/// The group of `host` for tensors on `device` where no library moves device memory between the ranks
-/// (several ranks on one GPU): every collective goes through host memory and `host`, and the host waits for
-/// it. Tensors in host memory are handed to `host` as they are.
+/// The group of `host` for tensors on `device` if no library moves device memory between the ranks, as with
+/// several ranks on one GPU. Every collective goes through host memory and `host`, and the host waits for it.
+/// Passes tensors in host memory to `host` as they are.
 std::unique_ptr<Communicator> make_staged_communicator(std::unique_ptr<Communicator> host,
                                                        const Device& device);
 
-/// The group of `host` for tensors on the CUDA device `index`, over NCCL; all ranks call, each with a GPU of
+/// The group of `host` for tensors on the CUDA device `index`, over NCCL. Collective; each rank has a GPU of
 /// its own. Collectives run on a stream of this communicator, ordered by events: a call returns at once, and
 /// its wait makes the waiting stream wait, not the host. All ranks must give the GPU work in the same order.
-/// Sums follow NCCL's order, which is the same on every run with one topology; what travels in bfloat16 is
-/// summed in rank order in float32. Tensors in host memory are handed to `host`. Throws Error(kResources)
-/// where CUDA is not built in. nccl_*.cpp, no_nccl.cpp.
+/// Sums follow NCCL's order, which is the same on every run with one topology; pieces that travel in bfloat16
+/// are summed in rank order in float32. Passes tensors in host memory to `host`. Throws Error(kResources) if
+/// CUDA is not built in. See nccl_*.cpp and no_nccl.cpp.
 std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> host, int index);
 
-/// NCCL as built and as found at run time; without versions where it is not built in.
+/// The versions of NCCL that ripstop was built with and that it found at run time; "" if NCCL is not built
+/// in.
 CudaLibrary nccl_library();
 
 }  // namespace ripstop

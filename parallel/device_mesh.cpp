@@ -19,7 +19,7 @@ std::vector<int64_t> divisors(int64_t n) {
   return result;
 }
 
-// "replicate 1 x fsdp 3 x tensor 2, ...": meshes of `ranks` ranks, the nearest to what was asked for first.
+// "replicate 1 x fsdp 3 x tensor 2, ...": three meshes of `ranks` ranks, the nearest to `asked` first.
 std::string meshes_that_fit(const MeshSizes& asked, int64_t ranks) {
   std::vector<MeshSizes> all;
   for (const int64_t replicate : divisors(ranks))
@@ -37,7 +37,7 @@ std::string meshes_that_fit(const MeshSizes& asked, int64_t ranks) {
   return text;
 }
 
-// Ranks of each node, both in the order of their lowest rank.
+// The ranks of each node in rising order; nodes in the order of their lowest rank.
 std::vector<std::vector<int64_t>> ranks_by_node(const std::vector<int64_t>& node_of_rank) {
   std::vector<std::vector<int64_t>> nodes;
   std::map<int64_t, size_t> index;
@@ -55,6 +55,7 @@ std::vector<std::vector<int64_t>> ranks_by_node(const std::vector<int64_t>& node
   int64_t fits = 0;
   std::string shown;
   for (size_t n = 0; n < nodes.size(); ++n) {
+    // A tensor group fits inside every node if its size divides the number of ranks of each.
     fits = std::gcd(fits, static_cast<int64_t>(nodes[n].size()));
     const auto first = static_cast<size_t>(nodes[n].front());
     const std::string name = first < hosts.size() ? hosts[first] : fmt::format("node {}", n);
@@ -71,7 +72,8 @@ std::vector<std::vector<int64_t>> ranks_by_node(const std::vector<int64_t>& node
                           tensor, sizes.tensor));
 }
 
-// The group of one rank where the axis has no other: no message is worth sending to oneself.
+// The axis' group. All ranks split, because a split is collective, but an axis of one rank needs no library
+// behind it.
 std::unique_ptr<Communicator> axis_of(Communicator& world, int64_t size, int64_t color, int64_t key,
                                       const std::string& name) {
   std::unique_ptr<Communicator> axis = world.split(color, key, name);
@@ -115,11 +117,12 @@ std::vector<int64_t> mesh_order(const std::vector<int64_t>& node_of_rank, const 
       groups.emplace_back(begin + static_cast<ptrdiff_t>(r), begin + static_cast<ptrdiff_t>(r + tensor));
     left_over.insert(left_over.end(), begin + static_cast<ptrdiff_t>(whole), ranks.end());
   }
+  // Only the ranks that are left on their nodes form groups across nodes.
   for (size_t r = 0; r < left_over.size(); r += tensor) {
     const auto begin = left_over.begin() + static_cast<ptrdiff_t>(r);
     groups.emplace_back(begin, begin + static_cast<ptrdiff_t>(tensor));
   }
-  // Rank 0 prints and writes: whoever looks at the launcher's numbers expects it to be the first.
+  // Rank 0 prints and writes. People look for it by the launcher's number, so it stays rank 0.
   const auto first = std::find_if(groups.begin(), groups.end(), [](const auto& group) {
     return std::find(group.begin(), group.end(), 0) != group.end();
   });
@@ -153,6 +156,7 @@ DeviceMesh::DeviceMesh(MpiWorld& world, const MeshSizes& sizes, bool allow_tenso
   const int64_t position = std::find(order.begin(), order.end(), all.rank()) - order.begin();
   coordinates_ = mesh_coordinates(sizes_, position);
   const auto [r, f, t] = coordinates_;
+  // The color of an axis is the place on the other two; the key keeps mesh order along it.
   world_ = all.split(0, position, "world");
   replicate_ = axis_of(all, sizes_.replicate, f * sizes_.tensor + t, position, "replicate");
   fsdp_gather_ = axis_of(all, sizes_.fsdp, r * sizes_.tensor + t, position, kFsdpAxis);

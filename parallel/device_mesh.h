@@ -31,15 +31,15 @@ struct MeshSizes {
   bool operator==(const MeshSizes&) const = default;
 };
 
-/// `sizes` with fsdp filled in. Throws Error(kResources), with the meshes of about this shape that fit, where
-/// `ranks` ranks are not what the sizes need.
+/// `sizes` with fsdp filled in. Throws Error(kResources), with meshes of about this shape that fit, if the
+/// sizes do not need exactly `ranks` ranks.
 MeshSizes resolve_mesh(const MeshSizes& sizes, int64_t ranks);
 
-/// Which rank of the world takes which place, tensor fastest, then fsdp, then replicate: every tensor group
-/// inside one node, nodes one after another, the world's rank 0 first, whatever order the launcher gave.
-/// `node_of_rank` names each rank's node by any number. Where nodes do not divide into tensor groups: Error
-/// (kResources) with the nodes and the sizes that fit, or, with `across_nodes`, as few groups as possible
-/// across nodes. `sizes` are resolved. Pure.
+/// The world's rank at each place of the mesh, tensor fastest, then fsdp, then replicate. Whatever order the
+/// launcher gave, every tensor group lies inside one node, nodes come one after another, and the world's rank
+/// 0 comes first. `node_of_rank` names each rank's node by any number; `sizes` are resolved. If nodes do not
+/// divide into tensor groups, throws Error(kResources) with the nodes and the sizes that fit; with
+/// `across_nodes`, lets as few groups as possible span nodes instead. Pure.
 std::vector<int64_t> mesh_order(const std::vector<int64_t>& node_of_rank, const MeshSizes& sizes,
                                 bool across_nodes, const std::vector<std::string>& hosts = {});
 
@@ -47,43 +47,44 @@ std::vector<int64_t> mesh_order(const std::vector<int64_t>& node_of_rank, const 
 /// Throws Error(kBug) if there is no such rank.
 MeshCoordinates mesh_coordinates(const MeshSizes& sizes, int64_t rank);
 
-/// The mesh as one rank sees it. Owns its communicators. Ranks of `world()` are positions: tensor fastest.
+/// The mesh as one rank sees it. Owns the communicators of its axes. Ranks of `world()` are in mesh order.
 class DeviceMesh {
  public:
-  /// Cuts the world into a mesh; all ranks call. Throws Error(kResources) where the sizes do not fit. The
-  /// world outlives the mesh.
-  /// Its collectives move tensors on `device`, which is this rank's choose_device or the CPU.
+  /// Cuts the world into a mesh whose collectives move tensors on `device`, this rank's GPU or the CPU. The
+  /// world must outlive the mesh. Throws Error(kResources) if the sizes do not fit. Collective.
   DeviceMesh(MpiWorld& world, const MeshSizes& sizes, bool allow_tensor_across_nodes = false,
              const Device& device = Device::cpu());
 
-  /// The mesh at `coordinates` made of planned communicators: for the planner, which runs one rank on kMeta;
-  /// `kind` is the planned device's.
+  /// The mesh as the rank at `coordinates` sees it, made of planned communicators. For the planner, which
+  /// runs one rank on kMeta; `kind` is the kind of the planned device.
   static DeviceMesh planned(const MeshSizes& sizes, const MeshCoordinates& coordinates,
                             DeviceKind kind = DeviceKind::kCpu);
 
   const MeshSizes& sizes() const { return sizes_; }
   const MeshCoordinates& coordinates() const { return coordinates_; }
-  /// This rank's position: its rank in `world()`.
+  /// This rank's place in mesh order, which is its rank in `world()`.
   int64_t position() const { return world_->rank(); }
   int64_t ranks() const { return sizes_.ranks(); }
 
   /// All ranks, in mesh order.
   Communicator& world() const { return *world_; }
-  /// The ranks that differ from this one along one axis alone. Axes of one rank copy, and send nothing.
+  /// The ranks that differ from this one along one axis alone. An axis of one rank sends nothing.
   Communicator& replicate() const { return *replicate_; }
   Communicator& tensor() const { return *tensor_; }
-  /// Twice the fsdp axis, so that gathers and reductions may be under way in any order.
+  /// The fsdp axis, twice: gathers and reductions may then be under way in any order.
   Communicator& fsdp_gather() const { return *fsdp_gather_; }
   Communicator& fsdp_reduce() const { return *fsdp_reduce_; }
 
-  /// Ranks of a tensor group work on the same sequences; which of the groups this is, and how many.
+  /// The ranks of a tensor group work on the same sequences and are one data rank: its number, and how many
+  /// there are.
   int64_t data_rank() const { return coordinates_.replicate * sizes_.fsdp + coordinates_.fsdp; }
   int64_t data_ranks() const { return sizes_.replicate * sizes_.fsdp; }
 
-  /// Bytes sent and seconds waited along each axis since the start, all its communicators together.
+  /// Seconds waited along each axis since the start, all its communicators together.
   struct AxisTotals {
     double replicate = 0, fsdp = 0, tensor = 0;
   };
+  /// Bytes sent along each axis, likewise.
   struct AxisBytes {
     int64_t replicate = 0, fsdp = 0, tensor = 0;
     bool operator==(const AxisBytes&) const = default;
@@ -93,11 +94,11 @@ class DeviceMesh {
 
   /// The host of each position.
   const std::vector<std::string>& hosts() const { return hosts_; }
-  /// A picture of the mesh: one line a data rank with the hosts of its tensor group, runs of equal ones shown
-  /// once. Without the last line end.
+  /// A picture of the mesh, one line a data rank with the hosts of its tensor group, each host once. Shows at
+  /// most 16 data ranks. Without the last line end.
   std::string describe() const;
 
-  /// The step that errors of this mesh's communicators name from now on. Nothing on a planned mesh.
+  /// Sets the step that errors of this mesh's communicators name. Does nothing on a planned mesh.
   void set_step(int64_t step) const;
 
  private:

@@ -46,18 +46,19 @@ FsdpUnit::FsdpUnit(const UnitSpec& unit, std::vector<Parameter*> parameters, int
       parameters_(std::move(parameters)) {
   RIPSTOP_CHECK(parameters_.size() == unit.tensors.size(), "{} parameters for {} tensors of {}",
                 parameters_.size(), unit.tensors.size(), unit.name);
-  const Shape range{layout_.shard_elements()};
+  const Shape shard{layout_.shard_elements()};
   GroupMemory& memory = resources.memory;
   const bool copies = resources.compute != DType::kFloat32;
   shard_begin_ = layout_.shard_elements() * resources.gather.rank();
-  if (resources.training || !copies) master_ = memory.take(MemoryCategory::kWeights, DType::kFloat32, range);
-  if (copies) copy_ = memory.take(MemoryCategory::kWeights, resources.compute, range);
-  if (resources.training) gradient_ = memory.take(MemoryCategory::kGradients, DType::kFloat32, range);
+  if (resources.training || !copies) master_ = memory.take(MemoryCategory::kWeights, DType::kFloat32, shard);
+  if (copies) copy_ = memory.take(MemoryCategory::kWeights, resources.compute, shard);
+  if (resources.training) gradient_ = memory.take(MemoryCategory::kGradients, DType::kFloat32, shard);
   if (!whole_is_shard() && resources.weight_slots == nullptr)
     own_whole_ = memory.take(MemoryCategory::kWeights, resources.compute, {layout_.elements()});
 }
 
 int64_t FsdpUnit::replicated_in_shard() const {
+  // The replicated elements lead the unit, so they fill the first shards and may end inside one.
   return std::clamp<int64_t>(layout_.replicated_elements() - shard_begin_, 0, layout_.shard_elements());
 }
 
@@ -98,6 +99,7 @@ void FsdpUnit::set_shard(int64_t first, std::span<const float> values) {
                 "{} values from {} on for {} elements of {}", values.size(), first, layout_.shard_elements(),
                 layout_.unit().name);
   const Stream& stream = resources_.stream;
+  // Round in pieces, so that a large unit does not need a second copy of itself on the host.
   if (!master_.empty())
     copy_bytes(stream, master_.as<float>() + first, values.data(), std::ssize(values) * 4);
   std::vector<BFloat16> rounded;
@@ -106,7 +108,7 @@ void FsdpUnit::set_shard(int64_t first, std::span<const float> values) {
     for (const float value : values.subspan(at, std::min(kPiece, values.size() - at)))
       rounded.emplace_back(value);
     copy_bytes(stream, copy_.as<BFloat16>() + first + at, rounded.data(), 2 * std::ssize(rounded));
-    stream.synchronize();
+    stream.synchronize();  // the next piece overwrites `rounded`
   }
   stream.synchronize();
   stale_ = true;
@@ -129,6 +131,8 @@ Tensor FsdpUnit::part(const Tensor& flat, size_t tensor) const {
 }
 
 void FsdpUnit::begin_gradients(Context& context) {
+  // A slot takes this visit's gradient alone, which the reduction adds to the shard. With one rank the whole
+  // is the shard itself, so only the first visit of a step may overwrite it.
   whole_gradient_ = whole_is_shard() ? gradient_ : resources_.gradient_slots->take(layout_.elements());
   const bool overwrite = !whole_is_shard() || fresh_;
   if (overwrite) zero_unwritten(context, whole_gradient_);
@@ -139,8 +143,9 @@ void FsdpUnit::begin_gradients(Context& context) {
   }
 }
 
-/// A slot holds what another unit left there, and backward overwrites matrices only: vectors, which not every
-/// visit of a unit reaches, and the gaps between tensors are cleared.
+// Clears all elements that backward may leave as they are: a slot still holds another unit's numbers.
+// Backward always writes the matrices. It adds to the vectors, which not every visit of a unit reaches, and
+// never writes the gaps between tensors.
 void FsdpUnit::zero_unwritten(Context& context, const Tensor& flat) const {
   const auto clear = [&](int64_t begin, int64_t end) {
     fill_zero(context, flat.row_range(begin, end - begin));

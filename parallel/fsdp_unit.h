@@ -1,4 +1,4 @@
-// FsdpUnit: the parameters of one unit, kept as a range and made whole while the unit computes.
+// FsdpUnit: the parameters of one unit, stored as a shard and gathered while the unit computes.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -11,15 +11,16 @@
 
 namespace ripstop {
 
-/// Equal pieces of device memory that units borrow in turn.
+/// Slots of device memory of equal size that units borrow in turn.
 class SlotPool {
  public:
   /// `slots` slots of `elements` elements each, taken from `memory`.
   SlotPool(GroupMemory& memory, MemoryCategory category, int64_t slots, DType dtype, int64_t elements);
 
-  /// A free slot, as `elements` of its beginning. Throws Error(kBug) where all are taken: the schedule is
-  /// wrong.
+  /// Takes a free slot and returns its first `elements` elements. Throws Error(kBug) if all slots are taken,
+  /// because then the schedule is wrong.
   Tensor take(int64_t elements);
+  /// Gives back a slot that take() returned. Throws Error(kBug) if it is not taken.
   void give_back(const Tensor& slot);
 
  private:
@@ -27,84 +28,103 @@ class SlotPool {
   std::vector<bool> taken_;
 };
 
-/// What all units of a model share.
+/// The memory and the groups that all units of a model share.
 struct UnitResources {
-  GroupMemory& memory;      ///< of which every unit takes memory_use
-  const Stream& stream;     ///< compute
+  GroupMemory& memory;      ///< every unit takes FsdpUnit::memory_use of it
+  const Stream& stream;     ///< the stream that layers compute on
   Communicator& gather;     ///< the fsdp axis, for unsharding
   Communicator& reduce;     ///< the fsdp axis again, for gradients
-  Communicator& replicate;  ///< ranks that hold the same range
-  SlotPool* weight_slots;   ///< whole units in the compute dtype; null where every unit keeps its own
-  /// Whole float32 gradients; null without training or with one rank on the fsdp axis.
+  Communicator& replicate;  ///< the ranks that hold the same shard
+  /// For gathered weights in the compute dtype. Null if every unit keeps its own whole, or with one rank on
+  /// the fsdp axis.
+  SlotPool* weight_slots;
+  /// For whole float32 gradients. Null without training, or with one rank on the fsdp axis.
   SlotPool* gradient_slots;
   Tensor reduce_scratch;  ///< for one reduction at a time
   DType compute;
-  DType travel;  ///< of gradients
+  DType travel;  ///< in which gradients are sent
   bool training;
 };
 
-/// The parameters of one unit. Between uses only this rank's range exists: float32 master weights, a float32
-/// gradient, and, where the compute dtype is bfloat16, a copy in it. Without training: the weights in the
+/// The parameters of one unit. Between uses only this rank's shard exists: float32 master weights, a float32
+/// gradient and, if the compute dtype is bfloat16, the compute copy. Without training: the weights in the
 /// compute dtype alone.
 ///
-/// Life in a micro-batch:
-///   forward    unshard -> wait -> forward -> reshard
-///   backward   unshard -> wait -> begin_gradients -> backward -> reshard -> start_reduce -> finish_reduce
+/// The weights pass through three states, and the gradient goes from whole to shard:
 ///
-/// Reductions always add to the shard, so a unit may be visited twice in one pass (tied embeddings) and any
-/// number of times in one step (accumulation). With one rank on the fsdp axis nothing moves: the whole is the
-/// shard, and backward adds straight into the gradient. Source: ZeRO stage 3, arXiv:1910.02054; the schedule
-/// is PyTorch FSDP2's.
+///   sharded --unshard()--> gathering --wait()--> unsharded --reshard()--> sharded
+///
+///   begin_gradients() --> whole gradient --start_reduce()--> on its way --finish_reduce()--> shard
+///
+/// The calls of one micro-batch, in order:
+///
+///   forward    unshard, wait, the layer's forward, reshard
+///   backward   unshard, wait, begin_gradients, the layer's backward, reshard, start_reduce, finish_reduce
+///
+/// The caller starts to gather a unit before it needs it, and finishes a reduction after the next layer, so
+/// that both overlap with compute. A unit may be visited twice in one pass (tied embeddings) and any number
+/// of times in one step (accumulation), because reductions of a step add to the shard. With one rank on the
+/// fsdp axis nothing moves: the whole is the shard, and backward adds straight into the shard's gradient.
+/// Source: ZeRO stage 3, arXiv:1910.02054; the schedule is PyTorch FSDP2's.
 class FsdpUnit {
  public:
-  /// `parameters` in the order of the unit's tensors; `unit` and they must outlive this.
+  /// Takes the shard's memory. `parameters` are in the order of the unit's tensors; they and `unit` must
+  /// outlive this.
   FsdpUnit(const UnitSpec& unit, std::vector<Parameter*> parameters, int64_t tensor_count,
            int64_t tensor_index, const UnitResources& resources);
   FsdpUnit(FsdpUnit&&) noexcept = default;
 
-  /// What a unit takes of UnitResources::memory. `keeps_whole`: there are no weight slots, and the fsdp axis
-  /// has more than one rank.
+  /// The bytes that a unit takes of UnitResources::memory. `keeps_whole`: there are no weight slots although
+  /// the fsdp axis has more than one rank.
   static MemoryUse memory_use(const UnitLayout& layout, DType compute, bool training, bool keeps_whole);
 
-  /// Starts to gather the unit in the compute dtype. Returns at once; nothing happens where it is gathered
-  /// already. Sends (fsdp - 1) ranges.
+  /// Starts to gather the unit in the compute dtype and returns at once. Does nothing if the unit is not
+  /// sharded. Sends this rank's shard to the fsdp - 1 other ranks. A unit that keeps its whole sends only
+  /// changed weights.
   void unshard();
-  /// From here on Parameter::value is valid. `unshard` must have been called.
+  /// Waits for the gather and sets Parameter::value. Throws Error(kBug) if `unshard` was not called.
   void wait();
-  /// Gives the memory back; Parameter::value is "no tensor" again.
+  /// Gives the gathered weights back and sets Parameter::value to "no tensor". Throws Error(kBug) if the unit
+  /// is not unsharded.
   void reshard();
 
-  /// Gives the parameters memory for whole gradients. Every parameter that backward does not write counts as
-  /// zero.
+  /// Sets Parameter::gradient to memory for whole gradients. A vector's gradient begins at zero and is added
+  /// to; a matrix's is written, or added to, as Parameter::accumulate says.
   void begin_gradients(Context& context);
-  /// Starts to sum the whole gradients over the fsdp axis. Only one unit's reduction may be under way.
+  /// Starts to sum the whole gradients over the fsdp axis, and returns at once. Only one unit's reduction may
+  /// be under way, because all share one scratch. Sends shards of (fsdp - 1) other ranks in the travel dtype.
   void start_reduce();
-  /// Adds the sum to the range. `last`: the step's last reduction of this unit, so that the range is then
-  /// summed over the replicate axis; scratch for that comes from the context's arena.
+  /// Waits for the sum, which is then in the shard's gradient. `last`: this is the unit's last reduction of
+  /// the step, so also sums the shard over the replicate axis; scratch for that comes from the context's
+  /// arena.
   void finish_reduce(Context& context, bool last);
 
-  /// Forgets the gradients: the next reduction overwrites the range.
+  /// Begins a step: the next reduction overwrites the shard's gradient.
   void begin_step() { fresh_ = true; }
-  /// Must be called after the master weights (and the copy) have changed.
+  /// Must be called after the master weights (and the compute copy) have changed.
   void weights_changed() { stale_ = true; }
 
-  /// Overwrites the elements from `first` on of this rank's range, master and copy, with `values` of the
-  /// host. Returns when they have been read.
+  /// Copies `values` from the host into master and compute copy, from element `first` of this rank's shard
+  /// on. Returns when the copy is done. Throws Error(kBug) if they do not fit into the shard.
   void set_shard(int64_t first, std::span<const float> values);
-  /// Copies the gathered weights into the same unit of a model whose fsdp axis is 1, with equal tensor slices
-  /// and compute dtype. In stream order; between wait and reshard.
+  /// Copies the gathered weights to the same unit of a model whose fsdp axis is 1, with equal tensor slices
+  /// and compute dtype. In stream order. Throws Error(kBug) if this unit is not unsharded or the other does
+  /// not hold its whole.
   void copy_whole_to(FsdpUnit& other) const;
 
   const UnitLayout& layout() const { return layout_; }
-  /// This rank's range, [shard_elements] each: float32 weights (no tensor without training in bfloat16),
-  /// their gradient (no tensor without training), and what is gathered: the bfloat16 copy, or no tensor where
-  /// that is the master itself.
+  /// This rank's shard, [shard_elements] each. Float32 weights; no tensor without training if the compute
+  /// dtype is bfloat16.
   const Tensor& master() const { return master_; }
+  /// Their float32 gradient; no tensor without training.
   const Tensor& gradient() const { return gradient_; }
+  /// Their bfloat16 copy, which is gathered; no tensor if the compute dtype is float32, because then the
+  /// master is gathered.
   const Tensor& compute_copy() const { return copy_; }
-  /// First element of this rank's range in the unit's flat buffer.
+  /// First element of this rank's shard in the unit's flat buffer.
   int64_t shard_begin() const { return shard_begin_; }
-  /// Elements at the beginning of the range that the ranks of the tensor axis hold alike.
+  /// Leading elements of the shard that all ranks of the tensor axis hold alike: the vectors (norms) and
+  /// their padding.
   int64_t replicated_in_shard() const;
 
  private:
@@ -119,14 +139,14 @@ class FsdpUnit {
   UnitLayout layout_;
   std::vector<Parameter*> parameters_;
   Tensor master_, gradient_, copy_;
-  Tensor own_whole_;  ///< the gathered weights, where they have a place of their own
+  Tensor own_whole_;  ///< memory for the gathered weights if there are no slots; keeps them after reshard
   int64_t shard_begin_ = 0;
   State state_ = State::kSharded;
   Tensor whole_;           ///< while gathering or unsharded
   Tensor whole_gradient_;  ///< from begin_gradients to finish_reduce
   Pending gathering_, reducing_;
-  bool fresh_ = true;  ///< no reduction of this step has reached the range yet
-  bool stale_ = true;  ///< own_whole_ is older than the master weights
+  bool fresh_ = true;  ///< no reduction of this step has reached the shard yet
+  bool stale_ = true;  ///< own_whole_ is older than the shard's weights
 };
 
 }  // namespace ripstop

@@ -6,6 +6,7 @@ namespace ripstop {
 namespace {
 
 const MemorySource* source_of(std::initializer_list<Communicator*> groups) {
+  // Groups of one mesh have the same back end, so the first source serves all.
   for (const Communicator* group : groups)
     if (group->memory_source() != nullptr) return group->memory_source();
   return nullptr;
@@ -22,7 +23,7 @@ GroupMemory::GroupMemory(const Device& device, MemoryLedger& ledger, const Memor
 }
 
 Tensor GroupMemory::take(MemoryCategory category, DType dtype, const Shape& shape) {
-  constexpr int64_t kAlignment = 256;
+  constexpr int64_t kAlignment = 256;  // of vector loads and of NCCL's windows
   const Tensor part = tensor_in(memory_, taken_bytes_, dtype, shape);
   RIPSTOP_CHECK(part.bytes() <= left_[category] && part.bytes() % kAlignment == 0, "{} bytes of {} for {}",
                 part.bytes(), left_[category], to_string(category));

@@ -1,4 +1,4 @@
-// GroupMemory: device memory that collectives begin and end in.
+// GroupMemory: the device memory that collectives send from and receive into.
 #pragma once
 #include <initializer_list>
 #include <memory>
@@ -8,30 +8,31 @@
 
 namespace ripstop {
 
-/// One block of memory from which the collectives of some groups send and into which they receive. The
-/// groups' back ends are told of it, so that they can do without copies of their own. Its parts are handed
-/// out one after another and stay as long as it.
+/// One block of memory from which the collectives of some groups send and into which they receive. It is
+/// registered with the groups' back ends, so that they need no staging buffers. `take` hands out its parts
+/// one after another; they live as long as the block.
 class GroupMemory {
  public:
-  /// So many bytes of each category. All ranks of a group make theirs at the same point with equal sizes; the
-  /// groups move tensors on `device`, give each rank the same other ranks, and outlive this. Throws
-  /// Error(kResources) where the device has too little.
+  /// Allocates the bytes of each category in `use` and registers them. Collective over each group, with equal
+  /// sizes. The groups move tensors on `device`, have the same members, and must outlive this. Throws
+  /// Error(kResources) if the device has too little memory.
   GroupMemory(const Device& device, MemoryLedger& ledger, const MemoryUse& use,
               std::initializer_list<Communicator*> groups);
 
-  /// The next part, aligned to 256 bytes and of a multiple of 256 bytes. Throws Error(kBug) where that is
-  /// more than is left for the category.
+  /// Returns the next part, aligned to 256 bytes. Throws Error(kBug) if its size is not a multiple of 256
+  /// bytes or more than is left of the category.
   Tensor take(MemoryCategory category, DType dtype, const Shape& shape);
 
-  /// To be called when every part has been taken. Throws Error(kBug) where something is left of a category:
-  /// more was asked for than is used.
+  /// Throws Error(kBug) if bytes of a category are left. Call it after the last part was taken: then more was
+  /// allocated than is used.
   void check_all_taken() const;
 
  private:
   MemoryUse left_;
   int64_t taken_bytes_ = 0;
   Buffer memory_;
-  std::vector<std::unique_ptr<Registration>> registrations_;  // end before the memory does
+  std::vector<std::unique_ptr<Registration>>
+      registrations_;  ///< declared last, so that they end before the memory
 };
 
 }  // namespace ripstop

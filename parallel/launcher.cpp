@@ -16,12 +16,13 @@ constexpr std::initializer_list<const char*> kRank = {
 constexpr std::initializer_list<const char*> kSize = {
     "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",  "SLURM_STEP_NUM_TASKS",
     "MV2_COMM_WORLD_SIZE",  "PALS_SIZE", "FLUX_JOB_SIZE"};
-// A batch script's own process has SLURM_PROCID, too: only a step has SLURM_STEP_NUM_TASKS.
+// SLURM_PROCID is missing here because a batch script's own process has it too; only a step has
+// SLURM_STEP_NUM_TASKS.
 constexpr std::initializer_list<const char*> kLaunched = {
     "OMPI_COMM_WORLD_RANK", "PMIX_RANK",       "PMI_RANK",    "PMI_ID",        "SLURM_STEP_NUM_TASKS",
     "MV2_COMM_WORLD_RANK",  "MPI_LOCALRANKID", "PALS_RANKID", "FLUX_TASK_RANK"};
 
-// Of the first variable that holds a whole number.
+// The value of the first variable that holds a whole number.
 std::optional<int64_t> number(std::initializer_list<const char*> names) {
   for (const char* name : names) {
     const char* text = std::getenv(name);

@@ -1,5 +1,5 @@
-// What mpirun, srun and their like tell a process through its environment, before MPI is started or where it
-// never is.
+// The facts that mpirun, srun and other launchers put into a process's environment. They can be read before
+// MPI is started, and if it never is.
 #pragma once
 #include <cstdint>
 
@@ -8,10 +8,10 @@ namespace ripstop {
 /// Whether a launcher started this process.
 bool was_launched();
 
-/// This process's number among those started together; 0 when alone, or where the launcher does not tell.
+/// This process's number among those started together; 0 if it is alone or the launcher does not tell.
 int64_t launch_rank();
 
-/// How many processes were started together; 1 when alone, or where the launcher does not tell.
+/// How many processes were started together; 1 if it is alone or the launcher does not tell.
 int64_t launch_size();
 
 }  // namespace ripstop

@@ -1,5 +1,6 @@
-// The communicator over MPI, in host memory. All transfers are point to point: pieces of any size, the order
-// of summation ours, and at a deadline the requests that are still open name the ranks that did not come.
+// The communicator over MPI, in host memory. All transfers are point to point instead of MPI's collectives.
+// So messages may have any size, sums go in rank order, and at a deadline the open requests tell which ranks
+// did not come.
 #include <algorithm>
 #include <exception>
 #include <utility>
@@ -12,7 +13,8 @@
 namespace ripstop::mpi {
 namespace {
 
-// Peers of `rank`, nearest next first, so that not all ranks send to the same one at the same time.
+// Calls body(peer) for all other ranks, beginning with the next one, so that not all ranks send to one rank
+// at the same time.
 template <class Body>
 void for_peers(const Group& group, Body body) {
   for (int64_t k = 1; k < group.size; ++k) body((group.rank + k) % group.size);
@@ -95,12 +97,14 @@ MpiCommunicator::MpiCommunicator(World& world, MPI_Comm comm, const std::string&
   group_.world = &world;
   group_.comm = comm;
   group_.name = name;
+  // By default MPI aborts the process; an Error can name what failed.
   check_mpi(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   int rank = 0, size = 0;
   check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
   group_.rank = rank;
   group_.size = size;
+  // Errors name ranks of the world, because people know ranks by the launcher's numbers.
   MPI_Group members = MPI_GROUP_NULL, everyone = MPI_GROUP_NULL;
   check_mpi(MPI_Comm_group(comm, &members), "MPI_Comm_group");
   check_mpi(MPI_Comm_group(MPI_COMM_WORLD, &everyone), "MPI_Comm_group");
@@ -114,7 +118,7 @@ MpiCommunicator::MpiCommunicator(World& world, MPI_Comm comm, const std::string&
 }
 
 MpiCommunicator::~MpiCommunicator() {
-  // While an exception unwinds, ranks may be gone that freeing would wait for.
+  // While an exception unwinds, other ranks may be gone, and MPI_Comm_free would wait for them.
   if (std::uncaught_exceptions() == 0) MPI_Comm_free(&group_.comm);
 }
 
@@ -124,6 +128,7 @@ Pending MpiCommunicator::all_gather(const Stream& stream, const Tensor& own, con
   const int64_t bytes = own.bytes();
   if (at(all, group_.rank * bytes) != own.data)
     copy_bytes(stream, at(all, group_.rank * bytes), own.data, bytes);
+  // Receives first, here and below: a message that finds its receive needs no buffer of MPI's.
   Transfer transfer(group_, "all_gather");
   for_peers(group_, [&](int64_t peer) { transfer.receive(at(all, peer * bytes), bytes, peer); });
   for_peers(group_, [&](int64_t peer) { transfer.send(own.data, bytes, peer); });
@@ -144,6 +149,7 @@ Pending MpiCommunicator::reduce_scatter(const Stream& stream, const Tensor& whol
     pieces[static_cast<size_t>(r)] = {piece, r == group_.rank ? whole.dtype : travel};
   }
   if (travel != whole.dtype) {
+    // In place: a rounded copy would take half as much memory again as the unit's gradient.
 #pragma omp parallel for schedule(static)
     for (int64_t r = 0; r < group_.size; ++r)
       if (r != group_.rank) round_to_bfloat16(at(whole, r * own.bytes()), count);
@@ -157,11 +163,12 @@ void MpiCommunicator::all_reduce(const Stream& stream, const Tensor& x, Reduce r
                                  const Tensor& scratch) {
   check_all_reduce(*this, x, scratch);
   check_host(x);
+  // Each rank sums one part in rank order and all copy its result, so all get equal bits.
   reduce_part(stream, x, reduce, scratch);
   gather_parts(x);
 }
 
-// Leaves in this rank's part of x its reduction over all ranks.
+// The first half of an all-reduce: this rank's part of x becomes its reduction over all ranks.
 void MpiCommunicator::reduce_part(const Stream& stream, const Tensor& x, Reduce reduce,
                                   const Tensor& scratch) {
   const int64_t element = element_bytes(x.dtype);
@@ -184,7 +191,7 @@ void MpiCommunicator::reduce_part(const Stream& stream, const Tensor& x, Reduce 
   reduce_pieces(stream, pieces, part, reduce, Accumulate::kNo);
 }
 
-// Copies every rank's part of x to all others.
+// The second half of an all-reduce: copies every rank's part of x to all others.
 void MpiCommunicator::gather_parts(const Tensor& x) {
   const int64_t element = element_bytes(x.dtype);
   const Part own = all_reduce_part(x.count(), group_.rank, group_.size);
@@ -204,7 +211,7 @@ void MpiCommunicator::broadcast(const Stream&, const Tensor& x, int64_t root) {
   const int64_t size = group_.size, place = (group_.rank - root + size) % size;
   const auto rank_at = [&](int64_t p) { return (p + root) % size; };
   for (int64_t have = 1; have < size; have *= 2) {
-    Transfer transfer(group_, "broadcast");
+    Transfer transfer(group_, "broadcast");  // on all ranks, because its number is the tag
     if (place < have && place + have < size) transfer.send(x.data, x.bytes(), rank_at(place + have));
     if (place >= have && place < 2 * have) transfer.receive(x.data, x.bytes(), rank_at(place - have));
     transfer.wait();
@@ -216,6 +223,7 @@ Pending MpiCommunicator::start_exchange(const Stream& stream, const Tensor& send
   check_exchange(*this, send, to, receive, from);
   check_host(send);
   check_host(receive);
+  // Even if nothing is sent: the number of transfers is the tag, so all ranks must count alike.
   Transfer transfer(group_, "exchange");
   if (to == group_.rank) {
     copy_bytes(stream, receive.data, send.data, send.bytes());
@@ -232,6 +240,7 @@ std::vector<std::string> MpiCommunicator::all_gather_text(const std::string& tex
   std::vector<int64_t> length(size);
   const auto own = static_cast<int64_t>(text.size());
   {
+    // Lengths first: a receive must know the size of its message.
     Transfer transfer(group_, "all_gather_text");
     for_peers(group_, [&](int64_t peer) {
       transfer.receive(&length[static_cast<size_t>(peer)], sizeof own, peer);
@@ -275,7 +284,7 @@ void MpiCommunicator::await(const char* operation, FunctionRef<bool()> done) {
 }
 
 std::unique_ptr<Communicator> MpiCommunicator::split(int64_t color, int64_t key, const std::string& name) {
-  barrier();  // MPI_Comm_split has no deadline: a rank that does not come is found out here
+  barrier();  // MPI_Comm_split has no deadline, but the barrier has: it names a rank that does not come
   MPI_Comm part = MPI_COMM_NULL;
   check_mpi(MPI_Comm_split(group_.comm, static_cast<int>(color), static_cast<int>(key), &part),
             "MPI_Comm_split");

@@ -16,7 +16,8 @@ double seconds_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
-// "no data from rank 3 (node07)": of the ranks in `missing` (ranks of the group), what their watchdogs say.
+// The ranks in `missing` (ranks of the group) and all ranks that do not answer, each with its state as its
+// watchdog tells it. Without watchdogs: "no data from rank 3 (node07)".
 std::string name_missing(const Group& group, const std::set<int64_t>& missing) {
   constexpr size_t kNamed = 4;
   std::vector<int64_t> ranks;
@@ -27,7 +28,7 @@ std::string name_missing(const Group& group, const std::set<int64_t>& missing) {
     const auto r = static_cast<size_t>(rank);
     return r < world.places.size() ? world.places[r].host : std::string("?");
   };
-  // A rank that is waited for may itself wait for another one: all are asked, the silent ones told first.
+  // A missing rank may itself wait for another one, so ask all ranks, and name the silent ones first.
   std::vector<RankState> states;
   if (world.connected) {
     std::vector<int64_t> all(world.places.size());
@@ -47,7 +48,7 @@ std::string name_missing(const Group& group, const std::set<int64_t>& missing) {
   return text;
 }
 
-// Gives the core to whoever computes on it: there may be more ranks than cores.
+// There may be more ranks than cores: gives the core to ranks that compute.
 void rest(double waited) {
   if (waited < 1e-3)
     sched_yield();
@@ -75,7 +76,8 @@ void wait_until(Group& group, const char* operation, FunctionRef<bool()> done,
   double waited = 0;
   while (!done()) {
     const Clock::time_point now = Clock::now();
-    // A gap means that this process was stopped or suspended: the others could not be waited for.
+    // A gap of more than a second means that this process was suspended; the other ranks are not to blame for
+    // that time.
     waited += std::min(seconds_between(before, now), 1.0);
     before = now;
     if (waited > world.options.deadline_seconds) {
@@ -95,7 +97,8 @@ void wait_until(Group& group, const char* operation, FunctionRef<bool()> done,
 
 Transfer::Transfer(Group& group, const char* operation)
     : group_(&group), operation_(operation), tag_(group.sequence) {
-  // Tags tell operations that are under way together apart; every MPI allows them up to 32767.
+  // The tag keeps apart the messages of operations that are under way together. Every MPI allows tags up to
+  // 32767.
   group.sequence = (group.sequence + 1) % 32768;
   group.world->watchdog.begin_operation(operation, group.name);
   group.world->watchdog.end_operation();
@@ -141,7 +144,7 @@ void Transfer::wait() {
       *group_, operation_, [&] { return test(); }, [&] { return missing(); });
 }
 
-/// Whose messages are still under way.
+// The ranks whose messages are still under way.
 std::set<int64_t> Transfer::missing() {
   std::set<int64_t> ranks;
   std::vector<int> index(requests_.size());

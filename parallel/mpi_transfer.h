@@ -1,7 +1,7 @@
-// Messages over MPI: what collectives are made of. Only files named mpi_* include this, as it includes mpi.h.
+// Transfer: the messages of one collective over MPI. It includes mpi.h, so only files named mpi_* include it.
 #pragma once
 
-// The C++ bindings of MPI-2 are gone from the standard, but not from every header.
+// The standard has dropped the C++ bindings of MPI-2, but some headers still have them.
 #define OMPI_SKIP_MPICXX 1
 #define MPICH_SKIP_MPICXX 1
 #include <mpi.h>
@@ -21,7 +21,7 @@ namespace ripstop::mpi {
 /// Throws Error(kCommunication) with MPI's text unless `result` is MPI_SUCCESS.
 void check_mpi(int result, const char* call);
 
-/// What all communicators of a world share.
+/// The state that all communicators of a world share.
 struct World {
   MpiOptions options;
   Watchdog watchdog{MpiWorld::kSecondsToEnd};
@@ -29,7 +29,7 @@ struct World {
   bool connected = false;        ///< the watchdogs know each other
 };
 
-/// A group of ranks as its operations see it.
+/// A group of ranks, for the operations on it.
 struct Group {
   World* world = nullptr;
   MPI_Comm comm = MPI_COMM_NULL;
@@ -41,13 +41,14 @@ struct Group {
   int sequence = 0;
 };
 
-/// Waits until `done()`. Past the deadline: Error(kCommunication) that names `operation`, the group, the step
-/// and, of the ranks in `missing()` (ranks of the group), those whose watchdogs do not answer.
+/// Waits until `done()`. Past the deadline throws Error(kCommunication) that names `operation`, the group,
+/// the step, and the states of the ranks that `missing()` returns (ranks of the group) as their watchdogs
+/// tell them.
 void wait_until(Group& group, const char* operation, FunctionRef<bool()> done,
                 FunctionRef<std::set<int64_t>()> missing);
 
 /// The messages of one collective, each cut into pieces that MPI can count. All ranks of the group make their
-/// transfers in the same order; any number may be under way. Data must stay until wait has returned.
+/// transfers in the same order; any number may be under way. The data must stay until wait has returned.
 class Transfer {
  public:
   Transfer(Group& group, const char* operation);
@@ -55,10 +56,10 @@ class Transfer {
   void send(const void* data, int64_t bytes, int64_t to);
   void receive(void* data, int64_t bytes, int64_t from);
 
-  /// Whether all messages are through; drives progress.
+  /// Whether all messages are through. Lets MPI make progress.
   bool test();
-  /// Waits until all messages are through. Throws Error(kCommunication) past the deadline, naming who did not
-  /// come.
+  /// Waits until all messages are through. Past the deadline throws Error(kCommunication) that names the
+  /// ranks that did not come.
   void wait();
 
  private:
@@ -73,7 +74,7 @@ class Transfer {
   std::vector<int64_t> peers_;
 };
 
-/// The communicator of `comm`, which it takes over.
+/// The communicator of `comm`, which it then owns.
 std::unique_ptr<Communicator> make_mpi_communicator(World& world, MPI_Comm comm, const std::string& name);
 
 }  // namespace ripstop::mpi

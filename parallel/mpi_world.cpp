@@ -27,6 +27,7 @@ void start_mpi() {
     throw Error(ExitCode::kResources, "this MPI allows no threads in a process (MPI_THREAD_SINGLE)",
                 "build ripstop with an MPI that offers MPI_THREAD_FUNNELED");
   check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
+  // A launcher of another MPI starts processes that do not find each other; each would train alone.
   const int64_t launched = launch_size();
   if (size == 1 && launched > 1)
     throw Error(
@@ -61,6 +62,7 @@ MpiWorld::MpiWorld(const MpiOptions& options) : state_(std::make_unique<State>()
                 options.piece_bytes);
   state.world.options = options;
   const std::string host = state.world.watchdog.address().host;
+  // Without a launcher MPI_Init may fail or hang on a login node, and one rank does not need it.
   if (!was_launched()) {
     state.communicator = make_self_communicator("world");
     state.world.places = {{host, 0}};
@@ -68,6 +70,7 @@ MpiWorld::MpiWorld(const MpiOptions& options) : state_(std::make_unique<State>()
   }
   start_mpi();
   state.started = true;
+  // A communicator of its own keeps ripstop's messages apart from those of libraries that use MPI_COMM_WORLD.
   MPI_Comm everyone = MPI_COMM_NULL;
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &everyone), "MPI_Comm_dup");
   state.communicator = mpi::make_mpi_communicator(state.world, everyone, "world");
@@ -87,6 +90,7 @@ MpiWorld::MpiWorld(const MpiOptions& options) : state_(std::make_unique<State>()
 }
 
 MpiWorld::~MpiWorld() {
+  // While an exception unwinds, other ranks may never come to MPI_Finalize: leave everything to _exit.
   if (std::uncaught_exceptions() > 0) {
     static_cast<void>(state_.release());
     return;
@@ -146,8 +150,8 @@ void MpiWorld::tell_failure(ExitCode code) {
   if (!state_->world.connected) return;
   using std::chrono::milliseconds;
   Watchdog& watchdog = state_->world.watchdog;
-  // Lower ranks speak first, also where all fail at once on a busy machine; who hears of an earlier failure
-  // waits for its watchdog to end it.
+  // The lower rank announces first, even if all fail at once on a busy machine. A rank that has heard of an
+  // earlier failure waits for its watchdog to end it.
   std::this_thread::sleep_for(milliseconds(100 * std::min<int64_t>(state_->communicator->rank(), 10)));
   if (watchdog.failure_announced()) std::this_thread::sleep_for(milliseconds(5000));
   watchdog.announce_failure(code, kSecondsToEnd / 3);

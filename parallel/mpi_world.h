@@ -1,4 +1,4 @@
-// MpiWorld: the processes that the launcher started together. The only door to MPI.
+// MpiWorld: the processes that the launcher started together. All use of MPI goes through it.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -11,10 +11,10 @@
 namespace ripstop {
 
 struct MpiOptions {
-  /// How long one wait may take before the run ends with Error(kCommunication). Time in which this very
-  /// process was stopped does not count.
+  /// How long one wait may take before the run ends with Error(kCommunication). Time in which this process
+  /// itself was stopped does not count.
   double deadline_seconds = 600;
-  /// Longest message; MPI-3 counts are `int`.
+  /// The longest message. Longer ones are cut, because MPI-3 counts are `int`.
   int64_t piece_bytes = int64_t{1} << 30;
 };
 
@@ -24,20 +24,20 @@ struct RankHost {
   int64_t node = 0;  ///< lowest rank of that node
 };
 
-/// Starts MPI, if this process was started by a launcher, and the watchdog; ends both. At most one a process.
-/// A process that no launcher started is a world of one, and MPI is not touched: it may not work there.
-/// The main thread alone calls (MPI_THREAD_FUNNELED). Communicators must be gone before the world.
-///
-/// Open MPI 4 and 5, MPICH and whatever else keeps to MPI-3. Tensors must lie in host memory.
+/// Starts MPI and the watchdog, and ends both. At most one per process. A process that no launcher started is
+/// a world of one and does not start MPI, which may not work there. Only the main thread may call
+/// (MPI_THREAD_FUNNELED). Communicators must be destroyed before the world. Works with Open MPI 4 and 5,
+/// MPICH and other libraries that keep to MPI-3. Tensors must lie in host memory.
 class MpiWorld {
  public:
-  /// From being told of a failure to the end: time for the line that says why to be written.
+  /// Seconds from hearing of a failure to the end of the process, so that the failing rank can print its
+  /// error.
   static constexpr double kSecondsToEnd = 1.5;
 
-  /// Throws Error(kResources) where MPI cannot be called beside other threads, or where several processes
-  /// were started but each is alone in its world.
+  /// Throws Error(kResources) if MPI cannot be called beside other threads, or if several processes were
+  /// started but each is alone in its world. Collective.
   explicit MpiWorld(const MpiOptions& options = {});
-  /// MPI_Finalize, after all ranks have come here; nothing while an exception unwinds.
+  /// Calls MPI_Finalize when all ranks have come here. Does nothing while an exception unwinds.
   ~MpiWorld();
   MpiWorld(const MpiWorld&) = delete;
   MpiWorld& operator=(const MpiWorld&) = delete;
@@ -48,17 +48,17 @@ class MpiWorld {
   const std::vector<RankHost>& places() const;
   /// How many ranks run on this rank's node, itself counted.
   int64_t ranks_here() const;
-  /// "Open MPI v4.1.4", or "none" where MPI was not started.
+  /// "Open MPI v4.1.4", or "none" if MPI was not started.
   std::string library() const;
 
-  /// The step that errors and the watchdog name from now on.
+  /// Sets the step that errors and the watchdog name.
   void set_step(int64_t step);
   void set_deadline(double seconds);
 
-  /// Runs `body`, the whole of what a command does on this world. What it throws is told to all ranks, which
-  /// end with its exit code through _exit half a second later, without a word and without MPI_Finalize, which
-  /// would wait for ranks that do not come; then it is thrown on, to be printed once. Where several ranks
-  /// fail at about the same time, the lowest one throws and the others end.
+  /// Runs `body`, all that a command does on this world. If it throws, announces the failure to all ranks and
+  /// throws on, so that the error is printed once. The other ranks end by _exit with its exit code after
+  /// kSecondsToEnd, silently and without MPI_Finalize, which would wait for ranks that do not come. If
+  /// several ranks fail at about the same time, the lowest one throws and the others end.
   ExitCode run(FunctionRef<ExitCode()> body);
 
  private:

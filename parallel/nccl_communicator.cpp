@@ -1,6 +1,6 @@
-// The communicator over NCCL. Every group has a stream of its own: a collective begins when the caller's
-// stream has come to it, and its wait makes the caller's stream wait. The host thread issues all in program
-// order and waits nowhere but for errors and deadlines.
+// The communicator over NCCL. Every group has a stream of its own. A collective begins when the caller's
+// stream has come to it, and its wait makes the caller's stream wait. The host thread issues collectives in
+// program order. It waits only in NcclGroup::begin, when too many of them are under way.
 #include <utility>
 
 #include "model/ops/kernel_table.h"
@@ -12,7 +12,8 @@
 namespace ripstop {
 namespace {
 
-// Times that a stream stood still for collectives, read once the GPU has been there.
+// The time that a stream stood still for collectives. Two events around each wait measure it; they are read
+// later, when the GPU has passed them.
 class ExposedTime {
  public:
   void wait(const OpenCollective& collective, cudaStream_t stream) {
@@ -159,7 +160,8 @@ Pending NcclCommunicator::reduce_scatter(const Stream& stream, const Tensor& who
   return finish(stream, "reduce_scatter");
 }
 
-// NCCL has no sum that is added to what is there.
+// NCCL cannot add its sum to what is there, so an accumulating reduction goes to scratch and is added by a
+// kernel.
 void NcclCommunicator::sum_in_nccl(const Tensor& whole, const Tensor& own, Accumulate accumulate,
                                    const Tensor& scratch) {
   const bool adds = accumulate == Accumulate::kYes;
@@ -171,9 +173,9 @@ void NcclCommunicator::sum_in_nccl(const Tensor& whole, const Tensor& own, Accum
     reduce_pieces(group_->stream(), {{scratch.data, DType::kFloat32}}, own, Reduce::kSum, Accumulate::kYes);
 }
 
-// NCCL would round every partial sum to bfloat16. Pieces travel to whom they belong and are summed there.
-// Where they have to be rounded for the way, they are sent from scratch and arrive in the memory of the
-// pieces that were sent.
+// NCCL's own sum would round every partial sum to bfloat16. So pieces travel to their rank as they are and
+// are summed there in float32. Float32 pieces are rounded into scratch and sent from there; the pieces of
+// other ranks then arrive in the memory of the pieces that were rounded.
 void NcclCommunicator::sum_here(const Tensor& whole, const Tensor& own, Accumulate accumulate,
                                 const Tensor& scratch) {
   const int64_t count = own.count(), travels = count * element_bytes(DType::kBFloat16);
@@ -199,7 +201,7 @@ void NcclCommunicator::sum_here(const Tensor& whole, const Tensor& own, Accumula
     static_cast<void>(
         ncclRecv(arrives, bytes, ncclUint8, static_cast<int>(r), group_->comm(), group_->native()));
   }
-  group_->check(ncclGroupEnd(), "ncclGroupEnd");  // with the first error of what is inside
+  group_->check(ncclGroupEnd(), "ncclGroupEnd");  // returns the first error of the calls since ncclGroupStart
   reduce_pieces(group_->stream(), pieces, own, Reduce::kSum, accumulate);
 }
 

@@ -1,4 +1,4 @@
-// Start-up, split and end of NCCL's groups, and the memory that they are told of.
+// Start-up, split and end of NCCL's groups, and the registration of their memory.
 #include "parallel/nccl_group.h"
 
 #include <cstdlib>
@@ -15,25 +15,26 @@ NcclGroup::NcclGroup(std::shared_ptr<NcclWorld> world, std::unique_ptr<Communica
 
 NcclGroup::~NcclGroup() {
   std::erase(world_->groups, this);
-  // While an exception unwinds, ranks may be gone that NCCL would wait for.
+  // While an exception unwinds, other ranks may be gone, and NCCL would wait for them.
   if (comm_ == nullptr || std::uncaught_exceptions() > 0) return;
   try {
     stream_.synchronize();
     check(ncclCommFinalize(comm_), "ncclCommFinalize");
     static_cast<void>(ncclCommDestroy(comm_));
-  } catch (const Error&) {  // the end of a group that is broken anyway
+  } catch (const Error&) {  // the group is broken: abort instead of waiting
     static_cast<void>(ncclCommAbort(comm_));
   }
 }
 
-/// The fsdp axis gathers and reduces while layers compute; the tensor axis mostly while they wait for it.
+// The fsdp axis gathers and reduces while layers compute. Layers mostly wait for the tensor axis, so that
+// axis may take the whole GPU.
 ncclConfig_t NcclGroup::config() const {
   return nccl_config(host_->name().c_str(), /*beside_kernels=*/host_->name() == kFsdpAxis);
 }
 
 void NcclGroup::initialize() {
-  // Groups that are used from several streams may otherwise begin in another order on another rank, and wait
-  // for each other for ever. NCCL looks at this when the first group is made.
+  // Without this, collectives of several groups may begin in different orders on different ranks and wait for
+  // each other for ever. NCCL reads the variable when the first group is made.
   setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", /*overwrite=*/0);
   ncclUniqueId id{};
   if (host_->rank() == 0) check(ncclGetUniqueId(&id), "ncclGetUniqueId");
@@ -70,8 +71,7 @@ void NcclGroup::check(ncclResult_t result, const char* call) {
 
 namespace {
 
-// Memory that a group's collectives move without copies: a symmetric window where NCCL has them, else
-// registered for this rank alone.
+// Registers memory as a symmetric window, or, if this NCCL has no windows, for this rank alone.
 class NcclRegistration final : public Registration {
  public:
   NcclRegistration(NcclGroup& group, void* data, int64_t bytes) : group_(group) {
@@ -81,14 +81,14 @@ class NcclRegistration final : public Registration {
                   "ncclCommRegister");
   }
   ~NcclRegistration() override {
-    // While an exception unwinds, ranks may be gone that work under way waits for.
+    // While an exception unwinds, other ranks may be gone, and the work under way would wait for them.
     if (std::uncaught_exceptions() > 0) return;
     try {
       group_.stream().synchronize();
       if (window_ != nullptr)
         group_.check(deregister_window(group_.comm(), window_), "ncclCommWindowDeregister");
       if (handle_ != nullptr) group_.check(ncclCommDeregister(group_.comm(), handle_), "ncclCommDeregister");
-    } catch (const Error&) {  // the end of a group that is broken anyway
+    } catch (const Error&) {  // the group is broken: NCCL drops its registrations with it
     }
   }
 

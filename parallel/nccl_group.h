@@ -1,4 +1,4 @@
-// Groups of ranks that NCCL knows, and the host's watch over what they have under way.
+// NcclGroup: a group of ranks over NCCL, and the host's watch over its collectives under way.
 #pragma once
 #include <cuda_runtime_api.h>
 #include <nccl.h>
@@ -14,7 +14,7 @@
 
 namespace ripstop {
 
-/// An event of the driver.
+/// A CUDA event that one stream records and another waits for.
 class CudaEvent {
  public:
   explicit CudaEvent(unsigned flags) {
@@ -36,7 +36,7 @@ class CudaEvent {
   cudaEvent_t event_ = nullptr;
 };
 
-/// A collective that was given to the GPU.
+/// A collective that the host has given to the GPU.
 struct OpenCollective {
   const char* operation;
   int64_t sequence;
@@ -45,8 +45,8 @@ struct OpenCollective {
 
 class NcclGroup;
 
-/// What the groups of one rank share: which collectives are under way, in the order they were issued. Host
-/// waits of all streams that collectives were issued from come through here.
+/// The state that all groups of one rank share, which orders their collectives under way. All waits of the
+/// host for streams that issued collectives go through `await`, so that a lost rank ends them.
 class NcclWorld final : public CudaWaiter {
  public:
   void await(FunctionRef<bool()> done) override;
@@ -55,8 +55,8 @@ class NcclWorld final : public CudaWaiter {
   int64_t sequence = 0;
 };
 
-/// A group as its operations see it: NCCL's communicator, the same ranks on the host, and a stream of its
-/// own.
+/// A group of ranks, for the operations on it: NCCL's communicator, the same group on the host, and a stream
+/// of its own.
 class NcclGroup {
  public:
   NcclGroup(std::shared_ptr<NcclWorld> world, std::unique_ptr<Communicator> host, int device);
@@ -64,21 +64,23 @@ class NcclGroup {
   NcclGroup(const NcclGroup&) = delete;
   NcclGroup& operator=(const NcclGroup&) = delete;
 
-  /// Collective calls of the whole group: make the NCCL communicator, or a part of another group's.
+  /// Makes the NCCL communicator: a new one, or a part of another group's. Collective over the group, or over
+  /// the other group.
   void initialize();
   void initialize_part(NcclGroup& whole, int64_t color, int64_t key);
 
-  /// What `call` returned; where NCCL goes on in the background, waits until it is through with the host's
-  /// part.
+  /// Throws Error(kCommunication) unless `result`, which `call` returned, is success. If NCCL goes on in the
+  /// background, waits until it has done the host's part.
   void check(ncclResult_t result, const char* call);
-  /// Throws where a peer or the network failed since.
+  /// Throws Error(kCommunication) if a peer or the network has failed.
   void check_health();
 
-  /// Brackets what is given to `stream()`: it begins when `caller` has come here.
+  /// Call these before and after giving a collective to `stream()`. The collective begins when the stream
+  /// `caller` has come to this point.
   void begin(const Stream& caller);
   std::shared_ptr<OpenCollective> end(const char* operation);
 
-  /// The oldest collective that is not done, or null.
+  /// The oldest collective that is not done, or null if there is none.
   const OpenCollective* oldest();
 
   /// Communicator::register_memory.

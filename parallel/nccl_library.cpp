@@ -10,7 +10,7 @@
 
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 3)
 #define RIPSTOP_NCCL_WINDOWS
-// An older library that the program meets at run time has not got them.
+// The library at run time may be older and lack these two. Weak symbols let the program start all the same.
 #pragma weak ncclCommWindowRegister
 #pragma weak ncclCommWindowDeregister
 #endif
@@ -23,8 +23,8 @@ int running_version() {
   return ncclGetVersion(&version) == ncclSuccess ? version : 0;
 }
 
-// Whether a block that NCCL did not give is more than the device has. NCCL names no reason: it rounds up to
-// pages of 512 MiB at most, and what it gets from the driver the run time does not see.
+// Whether ncclMemAlloc failed because the device has too little memory. NCCL gives no reason. It asks the
+// driver, not the run time, so cudaGetLastError need not tell; and it rounds up to pages of at most 512 MiB.
 bool lacks_memory(size_t bytes) {
   constexpr size_t kLargestPage = size_t{512} << 20;
   if (cudaGetLastError() == cudaErrorMemoryAllocation) return true;
@@ -50,8 +50,9 @@ void* allocate(const Device& device, int64_t bytes) {
   return data;
 }
 
-// Unlike cudaFree it does not wait for the device, and what still runs would lose its memory. While an
-// exception unwinds, that could be a collective whose other ranks never come.
+// Unlike cudaFree, ncclMemFree does not wait for the device, so wait here: kernels that still run would lose
+// their memory. While an exception unwinds keep the memory, because a collective may still run whose other
+// ranks never come.
 void release(const Device& device, void* data) noexcept {
   if (std::uncaught_exceptions() > 0) return;
   static_cast<void>(cudaSetDevice(device.index));

@@ -1,5 +1,5 @@
-// What depends on the version of NCCL. The one that runs may be another than the one that was compiled
-// against.
+// The calls that depend on the version of NCCL. The version that runs may differ from the one at compile
+// time.
 #pragma once
 #include <nccl.h>
 
@@ -9,20 +9,20 @@
 
 namespace ripstop {
 
-/// How a communicator is made: its calls return at once, and it shares nothing with others. `name` is what
-/// NCCL's logs call it, and stays where it is as long as the communicator. `beside_kernels`: its collectives
-/// run beside the model's kernels and leave them room: few blocks of threads, in small clusters, and none at
-/// all where the copy engines can do the work (gathers of registered memory inside a node, NCCL 2.28 and
-/// later). NCCL's variables NCCL_MAX_CTAS, NCCL_CGA_CLUSTER_SIZE and NCCL_CTA_POLICY are stronger.
+/// The configuration of a communicator whose calls return at once and which shares no resources with others.
+/// `name` is its name in NCCL's logs; it must outlive the communicator. `beside_kernels`: its collectives run
+/// beside the model's kernels and leave them room. They use few blocks of threads in small clusters, and none
+/// at all if the copy engines can do the work (gathers of registered memory inside a node, NCCL 2.28 and
+/// later). The environment variables NCCL_MAX_CTAS, NCCL_CGA_CLUSTER_SIZE and NCCL_CTA_POLICY override this.
 ncclConfig_t nccl_config(const char* name, bool beside_kernels);
 
-/// Memory that other ranks' GPUs can be given access to: ncclMemAlloc's. NCCL rounds a block up to the pages
-/// of such memory, 2 MiB, and up to 512 MiB where it goes through NVLink switches.
+/// The source of memory that other ranks' GPUs can access: ncclMemAlloc. NCCL rounds a block up to pages of 2
+/// MiB, or of up to 512 MiB if the memory goes through NVLink switches.
 const MemorySource& nccl_memory();
 
-/// Makes [data, data + bytes) of nccl_memory() a symmetric window of the communicator: collective, with equal
-/// sizes, and to be checked as every call of NCCL. `window` is null afterwards where there are none: where
-/// NCCL was before 2.27.3 when this was compiled or is now, and where the ranks' GPUs do not reach each
+/// Makes [data, data + bytes) of nccl_memory() a symmetric window of the communicator. Collective, with equal
+/// sizes; check the result as that of every NCCL call. `window` is null afterwards if there are no windows:
+/// if NCCL is older than 2.27.3 at compile time or at run time, or if the ranks' GPUs do not reach each
 /// other's memory.
 ncclResult_t register_window(ncclComm_t comm, void* data, int64_t bytes, void** window);
 ncclResult_t deregister_window(ncclComm_t comm, void* window);

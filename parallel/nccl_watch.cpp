@@ -1,4 +1,5 @@
-// The watch over what NCCL has under way: in which order, since when, and whether its other ranks still live.
+// The watch over NCCL's collectives under way: their order, their deadlines, and whether the other ranks
+// still live.
 #include <algorithm>
 
 #include "parallel/nccl_group.h"
@@ -6,13 +7,14 @@
 namespace ripstop {
 namespace {
 
-// Collectives of one group that may be under way. The host goes no further ahead: a GPU takes about a
-// thousand launches before it blocks the host, which could then no longer see that a rank is lost.
+// The most collectives of one group that may be under way. A GPU blocks the host after about a thousand
+// launches, and a blocked host could not see that a rank is lost.
 constexpr size_t kMostOpen = 8;
 
 }  // namespace
 
-// Waits for the collectives under way in their order, each with a deadline of its own, until `done`.
+// Waits until `done`, for one collective under way after another, oldest first, each with a deadline of its
+// own.
 void NcclWorld::await(FunctionRef<bool()> done) {
   while (!done()) {
     NcclGroup* group = nullptr;

@@ -1,4 +1,4 @@
-// Linked in place of the four nccl_*.cpp where CUDA is not built in.
+// Linked in place of the nccl_*.cpp if CUDA is not built in.
 #include "parallel/communicator.h"
 
 namespace ripstop {

@@ -8,7 +8,7 @@
 namespace ripstop {
 namespace {
 
-// How many ranks of this rank's node come before it.
+// This rank's number on its node: how many ranks of the node come before it.
 int64_t local_rank(MpiWorld& world) {
   const std::vector<RankHost>& places = world.places();
   const int64_t own = world.communicator().rank();
@@ -47,6 +47,7 @@ std::unique_ptr<Communicator> make_device_communicator(MpiWorld& world, const De
   const std::vector<CudaGpu> gpus = look_at_cuda().gpus;
   const std::vector<std::string> taken =
       all.all_gather_text(gpus.at(static_cast<size_t>(device.index)).identity);
+  // NCCL refuses two ranks on one GPU.
   const bool shared = std::set<std::string>(taken.begin(), taken.end()).size() < taken.size();
   std::unique_ptr<Communicator> host = all.split(0, all.rank(), all.name());
   return shared ? make_staged_communicator(std::move(host), device)

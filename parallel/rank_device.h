@@ -1,4 +1,5 @@
-// Which device a rank computes on, and what moves tensors between the devices of several ranks.
+// The device that a rank computes on, and the communicator that moves tensors between the devices of several
+// ranks.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -8,16 +9,17 @@
 
 namespace ripstop {
 
-/// The GPU that rank `rank` of a node takes where `visible` are visible to it: a launcher that shows each
-/// rank one GPU has chosen already; else the ranks of a node take turns. Pure.
+/// The GPU that rank `rank` of a node takes of the `visible` GPUs. If the launcher shows each rank one GPU,
+/// that one; else the ranks of a node take turns. Pure.
 int gpu_of_local_rank(int64_t rank, int visible);
 
-/// This rank's GPU. Throws Error(kResources), saying what is missing, where it has none that ripstop can use.
+/// This rank's GPU. Throws Error(kResources) that says what is missing if the rank has no GPU that ripstop
+/// can use.
 Device choose_cuda_device(MpiWorld& world);
 
-/// All ranks of the world, for tensors on `device`: NCCL where each rank has a GPU of its own, else through
-/// host memory. Null for the CPU, which the world's own communicator serves, and for one rank. All ranks
-/// call.
+/// The communicator of all ranks of the world for tensors on `device`: NCCL if each rank has a GPU of its
+/// own, else through host memory. Null for the CPU and for one rank, because the world's own communicator
+/// serves them. Collective.
 std::unique_ptr<Communicator> make_device_communicator(MpiWorld& world, const Device& device);
 
 }  // namespace ripstop

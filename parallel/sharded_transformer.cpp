@@ -7,9 +7,9 @@
 
 namespace ripstop {
 
-// One micro-batch. `enter` starts to gather the unit after this one and waits for this one; `leave` gives its
-// memory back; `reduce_gradients` finishes the reduction before and starts this unit's, which goes on while
-// the next layer computes.
+// One micro-batch, forward and backward. A unit is whole only while its layer computes: `enter` waits for its
+// weights and starts to gather the next unit, `leave` gives the memory back, and `reduce_gradients` starts to
+// sum its gradient over the fsdp axis. Gathers and sums go on while layers compute.
 void ShardedTransformer::forward_backward(Arena& arena, const Batch& batch, bool last, const Tensor& total) {
   Context context = this->context(arena);
   const Visits visits = training_visits();
@@ -21,19 +21,19 @@ void ShardedTransformer::forward_backward(Arena& arena, const Batch& batch, bool
   std::vector<Block::Saved> saved;
 
   enter(visits, 0);
-  model_.embedding.forward(context, batch.token, residual.branch);
+  model_.embedding.forward(context, batch.token, residual.branch);  // begins the residual stream
   leave(visits, 0);
 
   for (size_t layer = 0; layer < layers; ++layer) {
     enter(visits, layer + 1);
-    frames.emplace_back(arena);
+    frames.emplace_back(arena);  // holds what this layer's backward needs
     saved.push_back(model_.blocks[layer].allocate(context, batch.rows(), options_.compute));
     model_.blocks[layer].forward(context, batch, model_.angle(), residual, saved[layer]);
     leave(visits, layer + 1);
   }
 
-  // The head's backward follows its forward at once. The last branch is spent there, so its memory takes the
-  // gradient.
+  // The head runs forward and backward at once, so that its logits need not stay. It is the last to read the
+  // branch, whose memory then takes the gradient of the residual stream.
   const Tensor dresidual = residual.branch;
   enter(visits, top);
   {
@@ -43,7 +43,7 @@ void ShardedTransformer::forward_backward(Arena& arena, const Batch& batch, bool
     model_.head.forward_backward(context, batch, model_.output(), residual, head, total, dresidual);
   }
   leave(visits, top);
-  reduce_gradients(context, visits[top], last && visits[top] != visits.back());
+  reduce_gradients(context, visits[top], last && visits[top] != visits.back());  // tied: once more below
 
   for (size_t layer = layers; layer-- > 0;) {
     const size_t visit = 2 * top - (layer + 1);
@@ -55,13 +55,14 @@ void ShardedTransformer::forward_backward(Arena& arena, const Batch& batch, bool
     reduce_gradients(context, visits[visit], last);
   }
 
-  begin_gradients(context, visits.back());
+  begin_gradients(context, visits.back());  // no weights are gathered: this gradient does not depend on them
   model_.embedding.backward(context, batch, dresidual);
   reduce_gradients(context, visits.back(), last);
   finish_reduction(context);
 }
 
-/// Embedding, blocks, head; tied embeddings: the vocabulary first and last.
+// The order of a forward pass: embedding, blocks, head. If embeddings are tied, the vocabulary comes first
+// and last.
 ShardedTransformer::Visits ShardedTransformer::forward_visits() const {
   Visits visits;
   for (size_t unit = 0; unit < table_.size(); ++unit) visits.units.push_back(unit);
@@ -70,7 +71,7 @@ ShardedTransformer::Visits ShardedTransformer::forward_visits() const {
   return visits;
 }
 
-/// Forward, then the blocks backwards, then the embedding.
+// The order of a training pass: forward, then the blocks in reverse order, then the embedding.
 ShardedTransformer::Visits ShardedTransformer::training_visits() const {
   Visits visits = forward_visits();
   for (size_t unit = model_.blocks.size() + 1; unit-- > 0;) visits.units.push_back(unit);
@@ -78,7 +79,7 @@ ShardedTransformer::Visits ShardedTransformer::training_visits() const {
   return visits;
 }
 
-/// What profilers call the visit: "layers.3 backward".
+// The name of the visit in profilers: "layers.3 backward".
 std::string ShardedTransformer::visit_name(const Visits& visits, size_t visit) const {
   const size_t head = model_.blocks.size() + 1;
   const char* pass = visit < head || visits.units.size() == visits.with_weights ? " forward"
@@ -94,7 +95,8 @@ void ShardedTransformer::enter(const Visits& visits, size_t visit) {
   units_[visits[visit]].wait();
 }
 
-/// What is used again at once stays.
+// Keeps the unit gathered if one of the next two visits uses it: the last block's backward comes two visits
+// after its forward.
 void ShardedTransformer::leave(const Visits& visits, size_t visit) {
   visit_range_.reset();
   for (size_t soon = visit + 1; soon <= visit + 2 && soon < visits.with_weights; ++soon)
@@ -122,6 +124,7 @@ void ShardedTransformer::finish_gradients(Arena& arena, const Tensor& total) {
   Context context = this->context(arena);
   Frame frame(arena);
   sum_replicated(context);
+  // Replicas hold equal gradients, so one of them counts; of replicated elements one tensor rank counts.
   if (mesh_.replicate().rank() != 0) return;
   for (const FsdpUnit& unit : units_) {
     const Tensor& gradient = unit.gradient();
@@ -133,8 +136,8 @@ void ShardedTransformer::finish_gradients(Arena& arena, const Tensor& total) {
   }
 }
 
-/// Each rank of the tensor axis has seen its own rows only, so what they all hold alike (norms) is summed, in
-/// one go.
+// Sums the gradients of replicated parameters (norms) over the tensor axis, because each rank has seen only
+// its own rows. One all-reduce for all units: their number of elements is small, so the latency counts.
 void ShardedTransformer::sum_replicated(Context& context) {
   int64_t count = 0;
   for (const FsdpUnit& unit : units_) count += unit.replicated_in_shard();
@@ -156,7 +159,7 @@ void ShardedTransformer::sum_replicated(Context& context) {
   each([&](const Tensor& from, const Tensor& to) { convert(context, from, to); });
 }
 
-/// Forward through all layers without keeping anything for backward: one block's Saved serves them all.
+// Runs forward through all layers and keeps nothing for backward: all blocks use the same Saved.
 void ShardedTransformer::forward_only(Context& context, const Tensor& token, BlockBody block, HeadBody head) {
   const Visits visits = forward_visits();
   Frame pass(context.arena);
@@ -178,28 +181,25 @@ void ShardedTransformer::forward_only(Context& context, const Tensor& token, Blo
   leave(visits, visits.units.size() - 1);
 }
 
+void ShardedTransformer::forward_batch(Context& context, const Batch& batch, HeadBody head) {
+  const auto block = [&](size_t layer, Residual& residual, const Block::Saved& saved) {
+    model_.blocks[layer].forward(context, batch, model_.angle(), residual, saved);
+  };
+  forward_only(context, batch.token, block, head);
+}
+
 void ShardedTransformer::evaluate(Arena& arena, const Batch& batch, const Tensor& total) {
   Context context = this->context(arena);
-  forward_only(
-      context, batch.token,
-      [&](size_t layer, Residual& residual, const Block::Saved& saved) {
-        model_.blocks[layer].forward(context, batch, model_.angle(), residual, saved);
-      },
-      [&](Residual& residual, const HeadLoss::Saved& saved) {
-        model_.head.forward(context, batch, model_.output(), residual, saved, total);
-      });
+  forward_batch(context, batch, [&](Residual& residual, const HeadLoss::Saved& saved) {
+    model_.head.forward(context, batch, model_.output(), residual, saved, total);
+  });
 }
 
 void ShardedTransformer::logits(Arena& arena, const Batch& batch, const Tensor& logits) {
   Context context = this->context(arena);
-  forward_only(
-      context, batch.token,
-      [&](size_t layer, Residual& residual, const Block::Saved& saved) {
-        model_.blocks[layer].forward(context, batch, model_.angle(), residual, saved);
-      },
-      [&](Residual& residual, const HeadLoss::Saved& saved) {
-        model_.head.logits(context, model_.output(), residual, saved, Tensor{}, logits);
-      });
+  forward_batch(context, batch, [&](Residual& residual, const HeadLoss::Saved& saved) {
+    model_.head.logits(context, model_.output(), residual, saved, Tensor{}, logits);
+  });
 }
 
 void ShardedTransformer::prefill(Arena& arena, const Batch& batch, KeyValueCache& cache, const Tensor& slot,
@@ -230,13 +230,13 @@ void ShardedTransformer::decode(Arena& arena, const Tensor& token, KeyValueCache
       });
 }
 
-// ---- making it
+// ---- construction and weights
 
 namespace {
 
-// What units share, and what they and it take of memory.
+// The slots that units share, and the memory of units and slots.
 struct UnitSlots {
-  static constexpr int64_t kCount = 2;  // one unit computes, one is on its way
+  static constexpr int64_t kCount = 2;  // one for the unit that computes, one for the unit on its way
   bool weights = false, gradients = false;
   int64_t largest = 0;  // elements of a whole unit
   MemoryUse use{};
@@ -308,7 +308,7 @@ ShardedTransformer::~ShardedTransformer() = default;
 
 void ShardedTransformer::initialize(uint64_t seed) {
   if (stream_.device().kind == DeviceKind::kMeta) return;
-  constexpr int64_t kPiece = 1 << 18;  // elements on the host at a time
+  constexpr int64_t kPiece = 1 << 18;  // elements on the host at a time, because a shard may be large
   std::vector<float> host;
   for (FsdpUnit& unit : units_)
     for (int64_t first = 0; first < unit.layout().shard_elements(); first += kPiece) {
@@ -341,7 +341,7 @@ void ShardedTransformer::copy_weights_to(ShardedTransformer& whole) {
                     whole.mesh_.tensor().rank() == mesh_.tensor().rank(),
                 "slice {} of {} to {} of {}", mesh_.tensor().rank(), mesh_.tensor().size(),
                 whole.mesh_.tensor().rank(), whole.mesh_.tensor().size());
-  stream_.wait_for(whole.stream_);
+  stream_.wait_for(whole.stream_);  // which may still read the weights that are overwritten here
   for (size_t u = 0; u < units_.size(); ++u) {
     units_[u].unshard();
     if (u + 1 < units_.size()) units_[u + 1].unshard();

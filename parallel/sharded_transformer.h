@@ -1,4 +1,4 @@
-// ShardedTransformer: the model on a mesh, and the one loop over its layers.
+// ShardedTransformer: the model on a mesh, and the loop over its layers.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -13,67 +13,70 @@
 
 namespace ripstop {
 
-/// How a model lies on the mesh.
+/// How a model is laid on the mesh and computed.
 struct ShardingOptions {
   DType compute = DType::kBFloat16;  ///< of activations and of weights while they are used
-  DType reduce = DType::kFloat32;    ///< in which gradients travel
+  DType reduce = DType::kFloat32;    ///< in which gradients are sent over the fsdp axis
   int64_t sequence_count = 1;        ///< sequences of a micro-batch, at most
   int64_t sequence_length = 0;       ///< tokens of a sequence; rotation angles reach so far
   bool reshard_after_forward = true;
   bool overlap_tensor = false;
-  bool training = true;  ///< without: no gradients; the sequence is not cut over the tensor axis
+  bool training = true;  ///< false: no gradients, and the rows are not cut over the tensor axis
 };
 
 /// A transformer whose parameters are sharded over the fsdp axis and sliced over the tensor axis. One rank is
-/// a mesh of one; there is no other path. Owns the layers, the units and their slots; activations lie in the
-/// caller's arena.
+/// a mesh of one and takes the same path. Owns the layers, the units and their slots; activations lie in the
+/// caller's arena. All members that compute are collective over the mesh.
 class ShardedTransformer {
  public:
-  /// Allocates everything but activations, with all weights zero: `initialize` or a checkpoint fills them.
-  /// Throws Error(kResources) where the mesh cannot cut the model.
+  /// Allocates everything but activations. All weights are zero until `initialize` or a checkpoint fills
+  /// them. Throws Error(kResources) if the mesh cannot cut the model or the device has too little memory.
   ShardedTransformer(const ModelConfig& config, DeviceMesh& mesh, const Stream& stream, MemoryLedger& ledger,
                      const ShardingOptions& options);
   ~ShardedTransformer();
 
-  /// Initial weights, a function of (seed, parameter, element) alone; see initial_values.
+  /// Fills the weights with initial values, which depend on seed, parameter and element alone; see
+  /// initial_values.
   void initialize(uint64_t seed);
 
-  /// Forgets the gradients of the step before.
+  /// Begins a step: forgets the gradients of the step before.
   void begin_step();
 
-  /// One micro-batch, forward and backward: adds the loss of this rank's targets to total [1] float64, and
-  /// the gradient of that sum to the ranges. `last`: the step's last micro-batch, after which ranges are
-  /// summed over replicas. The page to read first.
+  /// Runs one micro-batch forward and backward: adds the loss of this rank's targets to total [1] float64,
+  /// and the gradient of that sum to the shards. `last`: this is the step's last micro-batch, so also sums
+  /// the shards over the replicas. Read this function first.
   void forward_backward(Arena& arena, const Batch& batch, bool last, const Tensor& total);
 
-  /// Ends the step's gradients: sums those of replicated parameters over the tensor axis, and adds the
-  /// squared norm of this rank's share to total [1] float64, so that over the whole world each logical
-  /// element counts once.
+  /// Completes the step's gradients: sums those of replicated parameters over the tensor axis, and adds the
+  /// squared norm of this rank's shards to total [1] float64. Summed over the world, each logical element
+  /// counts once.
   void finish_gradients(Arena& arena, const Tensor& total);
 
-  /// Forward alone: adds the loss of this rank's targets to total [1] float64.
+  /// Runs forward alone and adds the loss of this rank's targets to total [1] float64.
   void evaluate(Arena& arena, const Batch& batch, const Tensor& total);
 
-  /// Forward alone: logits [N, V / t] float32 of this rank's slice of the vocabulary, after every row; on an
-  /// axis that cuts the sequence, of all ranks' rows.
+  /// Runs forward alone and writes logits [N, V / t] float32 of this rank's slice of the vocabulary, after
+  /// each of the N rows, also if the tensor axis cuts the rows.
   void logits(Arena& arena, const Batch& batch, const Tensor& logits);
 
-  /// Runs prompts through the model, storing keys and values at `slot` [N] (int32) and the batch's positions,
-  /// and predicts the token after rows row [M]; value and id as HeadLoss::predict. Needs training = false.
+  /// Runs prompts through the model, stores their keys and values at `slot` [N] (int32) and the batch's
+  /// positions, and predicts the tokens after rows row [M]; value and id as in HeadLoss::predict. Needs
+  /// training = false.
   void prefill(Arena& arena, const Batch& batch, KeyValueCache& cache, const Tensor& slot, const Tensor& row,
                const Tensor& value, const Tensor& id);
 
-  /// Runs one new token of S sequences, token, slot, position [S] (int32), and predicts the next of each.
+  /// Runs one new token of each of S sequences (token, slot, position [S] int32) and predicts the next one of
+  /// each; value and id as in HeadLoss::predict. Needs training = false.
   void decode(Arena& arena, const Tensor& token, KeyValueCache& cache, const Tensor& slot,
               const Tensor& position, const Tensor& value, const Tensor& id);
 
-  /// Must be called after master weights were written from outside, before the next forward. Renews the
-  /// bfloat16 copy.
+  /// Renews the bfloat16 copies from the master weights. Must be called after master weights were written
+  /// from outside and before the next forward.
   void weights_changed(Arena& arena);
 
-  /// Gathers unit after unit and copies the weights to `whole`, the same model on the same tensor axis with
-  /// an fsdp axis of 1 and the same compute dtype: every rank gets all of its slice. Ranks of the fsdp axis
-  /// call. In the order of this model's stream, and of `whole`'s, which may be another one.
+  /// Gathers unit after unit and copies the weights to `whole`: the same model with the same tensor axis and
+  /// compute dtype and an fsdp axis of 1. Every rank gets its whole slice. Collective over the fsdp axis. In
+  /// the order of this model's stream and of `whole`'s, which may be another one.
   void copy_weights_to(ShardedTransformer& whole);
 
   std::vector<FsdpUnit>& units() { return units_; }
@@ -84,8 +87,9 @@ class ShardedTransformer {
   Context context(Arena& arena) const { return {stream_, arena, *tensor_axis_}; }
 
  private:
-  /// The units in the order they are used in one pass over the layers. The first `with_weights` visits need
-  /// weights: the last of a training pass is the embedding's backward, which needs its gradient alone.
+  /// The units in the order in which a pass over the layers uses them. The first `with_weights` visits need
+  /// weights. The last visit of a training pass, the embedding's backward, needs none: it only writes the
+  /// gradient.
   struct Visits {
     std::vector<size_t> units;
     size_t with_weights = 0;
@@ -97,6 +101,7 @@ class ShardedTransformer {
   using BlockBody = FunctionRef<void(size_t layer, Residual& residual, const Block::Saved& saved)>;
   using HeadBody = FunctionRef<void(Residual& residual, const HeadLoss::Saved& saved)>;
   void forward_only(Context& context, const Tensor& token, BlockBody block, HeadBody head);
+  void forward_batch(Context& context, const Batch& batch, HeadBody head);
   void sum_replicated(Context& context);
   std::string visit_name(const Visits& visits, size_t visit) const;
   void enter(const Visits& visits, size_t visit);
@@ -112,14 +117,14 @@ class ShardedTransformer {
   std::vector<UnitSpec> table_;
   std::unique_ptr<TensorAxis> tensor_axis_;
   Transformer model_;
-  std::unique_ptr<GroupMemory> memory_;  ///< of slots and ranges
+  std::unique_ptr<GroupMemory> memory_;  ///< of shards and slots
   std::unique_ptr<SlotPool> weight_slots_, gradient_slots_;
   std::vector<FsdpUnit> units_;
 
-  /// Of the visit under way, from enter to leave.
+  /// Shows the visit under way to profilers, from enter to leave.
   std::optional<ProfilerRange> visit_range_;
 
-  /// The unit whose reduction is under way, and whether it is its last of the step.
+  /// The unit whose reduction is under way, and whether it is the unit's last one of the step.
   struct Reduction {
     bool open = false;
     size_t unit = 0;

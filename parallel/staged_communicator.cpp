@@ -1,5 +1,5 @@
-// Collectives of device tensors through host memory, where no library moves them between the ranks
-// themselves: correct everywhere, and slow.
+// Collectives of device tensors through host memory, for ranks between which no library moves device memory.
+// Correct everywhere, and slow.
 #include <utility>
 #include <vector>
 
@@ -10,7 +10,7 @@
 namespace ripstop {
 namespace {
 
-// A tensor's elements on the host.
+// A copy of a device tensor on the host.
 class HostTensor {
  public:
   HostTensor(const Tensor& like, bool copied, const Stream& stream)
@@ -18,7 +18,7 @@ class HostTensor {
         tensor_{memory_.data(), like.dtype, like.shape, Device::cpu()} {
     if (!copied) return;
     copy_bytes(stream, memory_.data(), like.data, like.bytes());
-    stream.synchronize();
+    stream.synchronize();  // the host sends the copy at once
   }
   const Tensor& tensor() const { return tensor_; }
   void copy_to(const Tensor& device, const Stream& stream) const {
@@ -30,7 +30,7 @@ class HostTensor {
   Tensor tensor_;
 };
 
-// A collective of host copies, whose result then goes to the device.
+// A collective of host copies; its wait copies the result to the device.
 class StagedOperation final : public Pending::Operation {
  public:
   StagedOperation(std::vector<HostTensor> copies, Pending pending, size_t result, const Tensor& to)
@@ -42,7 +42,7 @@ class StagedOperation final : public Pending::Operation {
   void poll() override { pending_.poll(); }
 
  private:
-  std::vector<HostTensor> copies_;  // before the messages that are under way in them
+  std::vector<HostTensor> copies_;  // declared first, so that they outlive the messages in them
   Pending pending_;
   size_t result_;
   Tensor to_;
@@ -87,6 +87,7 @@ class StagedCommunicator final : public Communicator {
                          Accumulate accumulate, const Tensor& scratch) override {
     if (!is_staged(whole)) return host_->reduce_scatter(stream, whole, own, travel, accumulate, scratch);
     check_reduce_scatter(*this, whole, own, travel, scratch);
+    // The host group needs more scratch than the device's, so it gets its own.
     const Tensor room{nullptr,
                       DType::kInt32,
                       {host_->reduce_scatter_scratch_bytes(whole.count(), travel) / 4 + 1},

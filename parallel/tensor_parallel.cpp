@@ -6,7 +6,8 @@
 namespace ripstop {
 namespace {
 
-// Keeps arena frames from ending over a communication, and lets them end where one has failed.
+// Tells the arena of a communication under way, so that no frame ends over it; after an exception frames may
+// end again.
 class OpenPending {
  public:
   explicit OpenPending(Arena& arena) : arena_(&arena) { arena.open_pending(); }
@@ -22,7 +23,7 @@ Tensor allocate_bytes(Context& context, int64_t bytes) {
   return context.arena.allocate(DType::kFloat32, {(bytes + 3) / 4}, MemoryCategory::kCommunication);
 }
 
-// `count` times the rows of `x`.
+// Memory for `count` times the rows of `x`.
 Tensor allocate_rows(Context& context, const Tensor& x, int64_t count) {
   return context.arena.allocate(x.dtype, {x.rows() * count, x.cols()}, MemoryCategory::kCommunication);
 }
@@ -71,7 +72,8 @@ Tensor SequenceAxis::gather_sequence(Context& context, const Tensor& x, RowsBody
   return whole;
 }
 
-// Gathers whole [N, C], in which this rank's rows are in place; body gets them first, then the next rank's.
+// Gathers whole [N, C], in which this rank's rows are in place. The body gets them first, and works on them
+// while the others' rows are on their way; then the rows of the next rank, and so on.
 void SequenceAxis::gather_by_peer(Context& context, const Tensor& whole, RowsBody body) const {
   const int64_t n = whole.rows() / count();
   const auto rows_of = [&](int64_t rank) { return whole.row_range(rank * n, n); };
@@ -92,6 +94,7 @@ void SequenceAxis::gather_by_peer(Context& context, const Tensor& whole, RowsBod
 void SequenceAxis::scatter_sum(Context& context, const Tensor& out, RowsBody produce, Parts parts) const {
   const Frame scratch(context.arena);
   const Tensor whole = allocate_rows(context, out, count());
+  // Taken before the choice below, so that overlap does not change memory.
   const Tensor staging =
       allocate_bytes(context, group_->reduce_scatter_scratch_bytes(whole.count(), out.dtype));
   if (overlap_ && parts == Parts::kAny) return scatter_by_peer(context, whole, staging, out, produce);
@@ -100,7 +103,7 @@ void SequenceAxis::scatter_sum(Context& context, const Tensor& out, RowsBody pro
   group_->reduce_scatter(context.stream, whole, out, out.dtype, Accumulate::kNo, staging).wait();
 }
 
-// Sends each peer its rows as soon as they are produced, own rows last.
+// Sends each peer its rows as soon as they are produced. Own rows come last, because they have no way to go.
 void SequenceAxis::scatter_by_peer(Context& context, const Tensor& whole, const Tensor& staging,
                                    const Tensor& out, RowsBody produce) const {
   const int64_t n = out.rows();
@@ -119,6 +122,7 @@ void SequenceAxis::scatter_by_peer(Context& context, const Tensor& whole, const 
   const Tensor own = whole.row_range(index() * n, n);
   produce(own, index() * n);
   pieces[static_cast<size_t>(index())] = {own.data, out.dtype};
+  // All pieces are summed at the end, in rank order, so that the result does not depend on who came first.
   for (Pending& pending : leaving) pending.wait();
   reduce_pieces(context.stream, pieces, out, Reduce::kSum, Accumulate::kNo);
 }

@@ -7,21 +7,23 @@
 
 namespace ripstop {
 
-/// The axis of training: between blocks each rank holds N / t rows; N must divide by t. gather_sequence is an
-/// all-gather, scatter_sum a reduce-scatter that takes N rows and another N - N / t from the arena while it
-/// works (arXiv:2205.05198). `communicator` must outlive the axis. Of one rank: a WholeAxis.
+/// Makes the axis of training. Between blocks each rank holds N / t rows; N must divide by t. gather_sequence
+/// is an all-gather; scatter_sum is a reduce-scatter, which takes N rows and another N - N / t rows from the
+/// arena while it works. `communicator` must outlive the axis. With one rank it is a WholeAxis. Source:
+/// arXiv:2205.05198.
 ///
 ///           n rows   gather_sequence   N rows         N rows   scatter_sum   n rows
 ///   rank 0   |0|  ------------------>  |0 1|  body    |0 1|  ------------->   |0|  of the sum
 ///   rank 1   |1|  ------------------>  |0 1|  body    |0 1|  ------------->   |1|  of the sum
 ///
-/// `overlap`: bodies are called once per peer, own rows first (scatter_sum: last), while the others' travel.
-/// It gains where a device moves data while it computes, and changes neither memory nor bytes nor the order
-/// of sums over ranks: results are equal to rounding, as one GEMM becomes several.
+/// `overlap`: calls the bodies once per peer, own rows first (scatter_sum: last), while the rows of the
+/// others travel. That pays if the device moves data while it computes. Memory, bytes and the order of sums
+/// over ranks stay the same; results may differ by rounding, because one GEMM becomes several.
 std::unique_ptr<TensorAxis> make_sequence_axis(Communicator& communicator, bool overlap);
 
-/// The axis of generation, where N may be smaller than t: each rank holds all rows. gather_sequence is the
-/// identity and scatter_sum an all-reduce (arXiv:1909.08053).
+/// Makes the axis of generation, where N may be smaller than t: each rank holds all rows. gather_sequence is
+/// the identity and scatter_sum an all-reduce. `communicator` must outlive the axis. Source:
+/// arXiv:1909.08053.
 std::unique_ptr<TensorAxis> make_replicated_axis(Communicator& communicator);
 
 }  // namespace ripstop

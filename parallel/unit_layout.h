@@ -1,5 +1,5 @@
-// UnitLayout and Box: where a unit's elements lie, in memory and in the logical tensors. Pure arithmetic; all
-// that initialisation, checkpoints, resharding and exchange need to know of the mesh.
+// UnitLayout and Box: the places of a unit's elements in memory and in the logical parameters. Pure
+// arithmetic: initialisation, checkpoints and resharding need to know no more of the mesh.
 #pragma once
 #include <cstdint>
 #include <vector>
