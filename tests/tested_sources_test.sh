@@ -36,6 +36,7 @@ model/initialize.*                  tests/train/step/layout_ranks_test.cpp
 model/kv_cache.h                    tests/train/generate/inference_model_test.cpp
 model/mlp.*                         tests/model/gradient_test.cpp
 model/parameter.*                   tests/model/config_test.cpp tests/parallel/unit_layout_test.cpp
+model/parallel_linear.*             tests/model/gradient_test.cpp tests/parallel/tensor_parallel_test.cpp
 model/residual.*                    tests/model/gradient_test.cpp
 model/transformer.*                 tests/model/gradient_test.cpp tests/train/step/layout_ranks_test.cpp
 model/core/error.h                  tests/train/commands/command_line_test.cpp
@@ -74,18 +75,16 @@ model/kernels/cuda/cuda_kernels.*   tests/cuda/device_op_tests.cpp
 model/kernels/cuda/*                tests/emulation/emulated_op_cases.cpp tests/emulation/barriers_test.cpp tests/cuda/device_op_tests.cpp
 
 parallel/agreement.*                tests/parallel/mesh_ranks_test.cpp
-parallel/collective_plan.*          tests/parallel/communicator_test.cpp
-parallel/fsdp_unit.*                tests/train/step/layout_ranks_test.cpp tests/cuda/stream_order_test.cpp
+parallel/collective_*               tests/parallel/communicator_test.cpp tests/parallel/mpi_communicator_test.cpp
 parallel/launcher.*                 tests/train/commands/command_line_test.cpp
 parallel/mpi_transfer.*             tests/parallel/mpi_communicator_test.cpp
 parallel/mpi_world.*                tests/parallel/mpi_communicator_test.cpp tests/parallel/failures_test.sh
 parallel/nccl_*                     tests/cuda/stream_order_test.cpp tests/cuda/device_ranks_test.cpp
 parallel/no_nccl.cpp                tests/train/commands/command_line_test.cpp
 parallel/rank_device.*              tests/cuda/device_ranks_test.cpp
-parallel/round_in_place.*           tests/parallel/communicator_test.cpp
+parallel/round_to_bfloat16.*        tests/parallel/communicator_test.cpp
 parallel/sharded_transformer.*      tests/train/step/layout_ranks_test.cpp tests/train/step/parity_ranks_test.cpp
 parallel/staged_communicator.cpp    tests/parallel/mpi_communicator_test.cpp
-parallel/tensor_parallel.*          tests/parallel/mesh_ranks_test.cpp
 parallel/watchdog.*                 tests/parallel/failures_test.sh
 
 train/main.cpp                      tests/train/commands/command_line_test.cpp
