@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fails where the tree itself is untidy: scripts that do not parse, paths of one person's
-# machine, notes to self, wide comments, big files.
+# Fails if the tree itself is untidy: a script that does not parse, a path of one machine, a note to self, a wide comment,
+# a big file.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 status=0
@@ -28,20 +28,20 @@ if command -v shellcheck >/dev/null; then
   shellcheck --severity=warning "${scripts[@]}" || complain "shellcheck: see above"
 fi
 
-# Tests may name such paths as data; what is installed or read by people may not.
+# The pattern looks for a path at the beginning of a word. Tests may have such paths inside other text, as data.
 if found=$(grep -nIE '(^|[^A-Za-z0-9_.])/(home|root|work)/' "${all[@]}"); then
   complain "paths of one machine:" "$found"
 fi
 if found=$(grep -nE '\b(TODO|FIXME|XXX|HACK)\b' "${code[@]}"); then
-  complain "notes to self; finish it or open an issue:" "$found"
+  complain "notes to self: finish the work or open an issue:" "$found"
 fi
 # The formatter leaves comments alone, so their width is looked at here.
 if found=$(awk 'length > 110 && /\/\// { print FILENAME ":" FNR ": " length " columns" }' "${sources[@]}" | grep .); then
   complain "comments are laid out by hand, in at most 110 columns:" "$found"
 fi
-# Where one fails, GoogleTest calls the tests skipped, and ctest believes it.
+# If such a function fails, GoogleTest reports its tests as skipped, and ctest counts that as success.
 if found=$(grep -nE 'SetUpTestSuite|SetUpTestCase' "${code[@]}"); then
-  complain "set up each test by itself (SetUp):" "$found"
+  complain "each test sets up what it needs in SetUp:" "$found"
 fi
 for file in "${all[@]}"; do
   [[ -f $file ]] || continue
