@@ -36,11 +36,16 @@ void print_once(const std::string& text) {
   if (launch_rank() == 0) fmt::print("{}", text);
 }
 
+// A verb's description without the details below it.
+std::string first_line(const std::string& text) {
+  return text.substr(0, text.find('\n'));
+}
+
 std::string help_text(const ProgramTexts& texts, const CLI::App& app) {
   std::string text = fmt::format("{}\n\nusage: {} VERB [arguments]\n\n", texts.title, texts.name);
   for (const CLI::App* verb : verbs_of(app))
     if (!verb->get_group().empty())
-      text += fmt::format("  {:<12}{}\n", verb->get_name(), verb->get_description());
+      text += fmt::format("  {:<12}{}\n", verb->get_name(), first_line(verb->get_description()));
   text += fmt::format("\n  {} VERB --help   shows its options and an example\n", texts.name);
   text += fmt::format("  {} --version     version and commit\n\n{}\n", texts.name, texts.closing);
   return text;
@@ -143,8 +148,8 @@ Verb Verb::verb(const std::string& name, const std::string& summary) {
 void Verb::hide() {
   app_->group("");
 }
-void Verb::set_description(const std::string& text) {
-  app_->description(text);
+void Verb::add_details(const std::string& text) {
+  app_->description(app_->get_description() + "\n" + text);
 }
 void Verb::set_example(const std::string& text) {
   app_->footer("Example:\n  " + text + "\n");

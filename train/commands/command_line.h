@@ -68,8 +68,8 @@ class Verb {
   Verb verb(const std::string& name, const std::string& summary);
   /// Leaves the verb out of the program's list of verbs.
   void hide();
-  /// The first line of the verb's help text, if the summary in the list of verbs is not enough.
-  void set_description(const std::string& text);
+  /// Adds lines to the verb's own help text, below the summary.
+  void add_details(const std::string& text);
   /// Command lines that show how the verb is used, at the end of its help text. Every verb has one.
   void set_example(const std::string& text);
   /// The work of the verb. CommandLine::run() calls it after all variables are filled.

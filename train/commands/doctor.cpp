@@ -25,7 +25,7 @@ using Json = nlohmann::ordered_json;
 struct Node {
   int64_t ranks = 0;
   Json machine;
-  std::vector<std::string> complaints;  ///< of all its ranks, each text once
+  std::vector<std::string> problems;  ///< of all its ranks, each text once
 };
 
 struct Report {
@@ -80,14 +80,14 @@ Json as_json(const CudaMachine& cuda) {
 }
 
 // Driver, GPUs, and the libraries with NCCL among them.
-CudaMachine look_at_cuda_and_nccl() {
+CudaMachine read_cuda_and_nccl() {
   CudaMachine cuda = look_at_cuda();
   if (cuda.built) cuda.libraries.push_back(nccl_library());
   return cuda;
 }
 
 // What of CUDA will make a run fail. A node without a GPU is no failure: it computes on its processors.
-std::vector<std::string> complaints(const CudaMachine& cuda) {
+std::vector<std::string> cuda_problems(const CudaMachine& cuda) {
   std::vector<std::string> found;
   if (cuda.gpus.empty()) return found;
   for (const CudaLibrary& each : cuda.libraries)
@@ -109,11 +109,11 @@ int64_t threads_of_rank(const Machine& machine) {
 // Each rank describes itself; ranks of a node agree on the machine but may differ in what they may use.
 std::vector<Node> describe_nodes(MpiWorld& world) {
   Communicator& ranks = world.communicator();
-  const Machine machine = look_at_machine();
-  const CudaMachine cuda = look_at_cuda_and_nccl();
+  const Machine machine = read_machine();
+  const CudaMachine cuda = read_cuda_and_nccl();
   std::vector<std::string> found =
-      complaints(machine, ranks.size(), world.ranks_here(), threads_of_rank(machine));
-  for (std::string& text : complaints(cuda)) found.push_back(std::move(text));
+      machine_problems(machine, ranks.size(), world.ranks_here(), threads_of_rank(machine));
+  for (std::string& text : cuda_problems(cuda)) found.push_back(std::move(text));
   Json own{{"machine", as_json(machine)}, {"complaints", found}};
   if (cuda.built) own["machine"]["cuda"] = as_json(cuda);
   const std::vector<std::string> texts =
@@ -124,14 +124,14 @@ std::vector<Node> describe_nodes(MpiWorld& world) {
     Node& of_rank = nodes[world.places()[rank].node];
     if (of_rank.ranks++ == 0) of_rank.machine = rank_json.at("machine");
     for (const std::string text : rank_json.at("complaints"))
-      if (std::find(of_rank.complaints.begin(), of_rank.complaints.end(), text) == of_rank.complaints.end())
-        of_rank.complaints.push_back(text);
+      if (std::find(of_rank.problems.begin(), of_rank.problems.end(), text) == of_rank.problems.end())
+        of_rank.problems.push_back(text);
   }
   std::vector<Node> result;
   for (auto& [lowest_rank, each] : nodes) result.push_back(std::move(each));
   for (Node& each : result)
     if (each.machine.at("instruction_set") != result.front().machine.at("instruction_set"))
-      each.complaints.push_back("another instruction set than the first node's: these cannot train together");
+      each.problems.push_back("another instruction set than the first node's: these cannot train together");
   return result;
 }
 
@@ -195,7 +195,7 @@ void print_json(const Report& report) {
   for (const Node& node : report.nodes) {
     Json json = node.machine;
     json["ranks"] = node.ranks;
-    json["complaints"] = node.complaints;
+    json["complaints"] = node.problems;
     document["nodes"].push_back(json);
   }
   document["inside_node"] = as_json(report.inside_node);
@@ -244,7 +244,7 @@ void print_node(const Node& node) {
   fmt::print("  disk here   {}\n", free_text(machine.at("disk_free_bytes")));
   for (const auto& [name, value] : machine.at("environment").items())
     fmt::print("  {}={}\n", name, value.get<std::string>());
-  for (const std::string& complaint : node.complaints) fmt::print("  ! {}\n", complaint);
+  for (const std::string& problem : node.problems) fmt::print("  ! {}\n", problem);
 }
 
 void print_speed(const char* where, const std::optional<LinkSpeed>& speed) {

@@ -40,7 +40,7 @@ struct Subject {
 };
 
 Subject find_subject(Io& io, Communicator& world, const EvaluateArguments& given) {
-  TrainedModel trained = find_trained_model(io, world, given.model.path, given.model.checkpoint);
+  TrainedModel trained = given.model.find(io, world);
   const fs::path data = given.data.empty() ? trained.config.data.directory : given.data;
   if (!fs::exists(data / (given.split + ".h5")))
     throw Error(ExitCode::kInputData, fmt::format("{}: there is no {}.h5", data.string(), given.split),
@@ -64,9 +64,7 @@ Subject find_subject(Io& io, Communicator& world, const EvaluateArguments& given
                        ? fs::path(given.output)
                        : subject.trained.run / "evaluation" /
                              fmt::format("{}-{}", step_directory_name(state.step), given.split);
-  const GenerationSection& generation = subject.trained.config.generation;
-  subject.max_new_tokens =
-      given.model.max_new_tokens > 0 ? given.model.max_new_tokens : generation.max_new_tokens;
+  subject.max_new_tokens = given.model.longest_summary(subject.trained);
   if (subject.dataset.header().kind == ExampleKind::kSummary && subject.dataset.header().with_text)
     subject.examples =
         given.limit > 0 ? std::min(given.limit, subject.dataset.examples()) : subject.dataset.examples();
@@ -183,9 +181,6 @@ void evaluate(MpiWorld& world, const EvaluateArguments& given) {
   if (speaks && !given.json)
     fmt::print("{} on {}, {}\n", subject.trained.checkpoint.directory.string(),
                model.mesh().sizes().to_text(), to_string(model.model().options().compute));
-  if (speaks && subject.trained.config.generation.num_beams > 1)
-    fmt::print(stderr, "generation.num_beams = {}: this version searches greedily, as with 1\n",
-               subject.trained.config.generation.num_beams);
   const Scores scores = measure(model.model(), subject, given.json);
   if (!speaks) return;
   const Json document = scores_json(given, subject, scores);

@@ -12,6 +12,7 @@
 #include "model/kernels/cpu/processor.h"
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
+#include "train/config/unsupported_keys.h"
 #include "train/machine/machine.h"
 #include "train/plan/resolved_run.h"
 #include "train/report/human_text.h"
@@ -50,7 +51,8 @@ nlohmann::ordered_json to_json(const ResolvedRun& run, const FlopsPerToken& flop
           {"micro_batch_sequences", run.step.sharding.sequence_count},
           {"micro_batches_per_step", run.micro_batches},
           {"idle_share", run.idle_share},
-          {"threads_per_rank", cpu_threads()}};
+          {"threads_per_rank", cpu_threads()},
+          {"notes", run.notes}};
 }
 
 void print_for_people(const ResolvedRun& run, const RunTarget& target, const FlopsPerToken& flops) {
@@ -92,7 +94,7 @@ std::optional<int64_t> parse_memory(const std::string& text) {
 /// $OMP_NUM_THREADS, else an equal share of this machine's cores, as slurm/launch.sh deals them out.
 void plan_for_threads(int64_t cpus_per_task, int64_t ranks_of_node) {
   if (cpus_per_task == 0 && std::getenv("OMP_NUM_THREADS") != nullptr) return;
-  const int64_t share = look_at_machine().cores_allowed / std::max<int64_t>(ranks_of_node, 1);
+  const int64_t share = read_machine().cores_allowed / std::max<int64_t>(ranks_of_node, 1);
   set_cpu_threads(cpus_per_task > 0 ? cpus_per_task : std::max<int64_t>(share, 1));
 }
 
@@ -114,7 +116,7 @@ RunTarget plan_target(const RunConfig& config, const PlanArguments& given) {
                     (given.device.empty() && config.run.device == DeviceChoice::kCuda) ||
                     (automatic && cuda_device_count() > 0);
   target.device = cuda ? DeviceKind::kCuda : DeviceKind::kCpu;
-  target.fast_bfloat16 = cuda || look_at_machine().fast_bfloat16;
+  target.fast_bfloat16 = cuda || read_machine().fast_bfloat16;
   target.device_memory_bytes = parse_memory(given.device_memory);
   if (!cuda) plan_for_threads(given.cpus_per_task, given.tasks > 0 ? given.tasks : target.ranks / nodes);
   target.dataset_vocabulary = vocabulary_at(config.data.directory);
@@ -123,13 +125,17 @@ RunTarget plan_target(const RunConfig& config, const PlanArguments& given) {
 
 ExitCode plan(const PlanArguments& given) {
   const RunConfig config = load_run_config(given.config_file, given.overrides);
+  refuse_unsupported_keys(config, ConfigReader::kPlan, [&](const ConfigKey& key) {
+    return place_of_key(key, given.config_file, given.overrides);
+  });
   const RunTarget target = plan_target(config, given);
   if (given.tasks % config.mesh.tensor != 0 && !config.mesh.allow_tensor_across_nodes)
     throw Error(ExitCode::kResources,
                 fmt::format("mesh.tensor = {} does not divide the {} ranks of a node", config.mesh.tensor,
                             given.tasks),
                 "a tensor group must lie inside one node, or set mesh.allow_tensor_across_nodes");
-  const ResolvedRun run = resolve_run(config, target);
+  ResolvedRun run = resolve_run(config, target);
+  for (std::string& note : unsupported_key_notes(config)) run.notes.push_back(std::move(note));
   const FlopsPerToken flops = training_flops_per_token(run.model, config.data.sequence_length);
   if (given.json)
     fmt::print("{}\n", to_json(run, flops).dump(2));

@@ -51,8 +51,7 @@ ExitCode print_rouge(const RougeArguments& given) {
 
 void add_rouge(CommandLine& line) {
   Verb verb = line.verb("rouge", "ROUGE-1, ROUGE-2 and ROUGE-L of texts against references");
-  verb.set_description(
-      "ROUGE-1, ROUGE-2 and ROUGE-L of texts against references, 0..1 (papers print 100 times that)");
+  verb.add_details("Scores lie in 0..1. Papers print 100 times that.");
   const auto given = std::make_shared<RougeArguments>();
   verb.option("--reference", given->reference,
               "texts that people wrote: one text a line, or JSONL with `summary`; - is stdin")

@@ -184,8 +184,7 @@ void summarize(MpiWorld& world, const SummarizeArguments& given) {
   PosixIo io;
   // What is wrong is told in the order in which it can be seen: the run at once, files before the weights are
   // read, and standard input, which may be a person, last.
-  const TrainedModel trained =
-      find_trained_model(io, world.communicator(), given.model.path, given.model.checkpoint);
+  const TrainedModel trained = given.model.find(io, world.communicator());
   std::optional<DocumentInput> input;
   std::optional<SummaryOutput> output;
   do_and_agree(world.communicator(), [&] {
@@ -195,8 +194,7 @@ void summarize(MpiWorld& world, const SummarizeArguments& given) {
   });
   const Tokenizer tokenizer = tokenizer_of(trained);
   const PromptTemplate prompt(tokenizer, template_of(trained, given.prompt_template));
-  const int64_t max_new_tokens =
-      given.model.max_new_tokens > 0 ? given.model.max_new_tokens : trained.config.generation.max_new_tokens;
+  const int64_t max_new_tokens = given.model.longest_summary(trained);
   const Device device = inference_device(world, trained);
   LoadedModel model(io, world, trained,
                     inference_options(trained, device, given.model.batch_size, max_new_tokens), device);

@@ -2,9 +2,11 @@
 #include <fmt/core.h>
 
 #include <cstdio>
+#include <filesystem>
 
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
+#include "train/config/unsupported_keys.h"
 #include "train/run/stop_signal.h"
 #include "train/run/trainer.h"
 
@@ -15,6 +17,13 @@ struct TrainArguments {
   std::string config_file;
   std::vector<std::string> overrides;
 };
+
+// Whether the config is the copy that the run itself keeps in its directory.
+bool is_own_copy(const std::string& config_file, const RunConfig& config) {
+  std::error_code ignored;
+  return std::filesystem::equivalent(config_file, std::filesystem::path(config.run.directory) / "config.toml",
+                                     ignored);
+}
 
 ExitCode train(const TrainArguments& given) {
   // Before MPI starts, which takes seconds on many nodes: a signal that comes then must not kill the rank.
@@ -30,6 +39,13 @@ ExitCode train(const TrainArguments& given) {
       fmt::print("{}\n", line);
       std::fflush(stdout);
     };
+    // A run goes on with its own copy, also if an older version wrote values there that it did not do.
+    if (!is_own_copy(given.config_file, options.config))
+      refuse_unsupported_keys(options.config, ConfigReader::kTrain, [&](const ConfigKey& key) {
+        return place_of_key(key, given.config_file, given.overrides);
+      });
+    else if (world.communicator().rank() == 0)
+      for (const std::string& note : unsupported_key_notes(options.config)) options.say("note: " + note);
     return Trainer(options, world).run();
   });
 }

@@ -5,6 +5,7 @@
 #include "model/core/error.h"
 #include "train/config/config_keys.h"
 #include "train/config/run_config.h"
+#include "train/config/unsupported_keys.h"
 
 namespace ripstop {
 namespace {
@@ -68,6 +69,8 @@ bool may_change(const ConfigKey& key, const RunConfig& old_config, const RunConf
   const auto grows = [](std::optional<int64_t> before, std::optional<int64_t> after) {
     return before && after && *after > *before;
   };
+  // Older versions stored values that they did not do. Such a value had no effect, so it may be mended.
+  if (is_unsupported(key, old_config) && !is_unsupported(key, new_config)) return true;
   if (key.path() == "train.steps") return grows(old_config.train.steps, new_config.train.steps);
   if (key.path() == "train.epochs") return grows(old_config.train.epochs, new_config.train.epochs);
   return key.may_change_on_resume;

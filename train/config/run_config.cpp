@@ -114,26 +114,22 @@ class Assigner {
   const ConfigEntry& entry_;
 };
 
-// The entries of one config, and the rules that span several keys.
-class Resolver {
+// Builds a config from its entries: assigns the values, fills in defaults, checks the rules that span several
+// keys. What the ranks, the data set and the device decide is left to resolve_run (train/plan).
+class ConfigBuilder {
  public:
-  Resolver(std::vector<ConfigEntry> entries, std::string name)
+  ConfigBuilder(std::vector<ConfigEntry> entries, std::string name)
       : entries_(std::move(entries)), name_(std::move(name)) {}
 
-  RunConfig resolve() {
+  RunConfig build() {
     take_preset();
     for (const ConfigEntry& entry : entries_) std::visit(Assigner(entry), entry.key->field(config_));
     check_required();
     if (!given("data.shuffle_seed")) config_.data.shuffle_seed = config_.run.seed;
-    resolve_model();
+    complete_model();
     check_train();
     check_profile_steps();
-    if (config_.checkpoint.keep_best == KeepBest::kRougeL && config_.generation.validate_examples == 0)
-      refuse(where("checkpoint.keep_best"), "'checkpoint.keep_best' = \"rougeL\" needs summaries to score",
-             "set generation.validate_examples, such as 100");
-    if (config_.checkpoint.keep_best == KeepBest::kRougeL && config_.train.validate_every == 0)
-      refuse(where("checkpoint.keep_best"), "'checkpoint.keep_best' = \"rougeL\" is decided at validations",
-             "set train.validate_every, such as 500");
+    check_keep_best();
     return config_;
   }
 
@@ -177,7 +173,7 @@ class Resolver {
     }
   }
 
-  void resolve_model() {
+  void complete_model() {
     ModelSection& model = config_.model;
     if (!model.pretrained.empty()) {
       for (const ConfigEntry& entry : entries_)
@@ -250,6 +246,16 @@ class Resolver {
     }
   }
 
+  void check_keep_best() const {
+    if (config_.checkpoint.keep_best != KeepBest::kRougeL) return;
+    if (config_.generation.validate_examples == 0)
+      refuse(where("checkpoint.keep_best"), "'checkpoint.keep_best' = \"rougeL\" needs summaries to score",
+             "set generation.validate_examples, such as 100");
+    if (config_.train.validate_every == 0)
+      refuse(where("checkpoint.keep_best"), "'checkpoint.keep_best' = \"rougeL\" is decided at validations",
+             "set train.validate_every, such as 500");
+  }
+
   std::vector<ConfigEntry> entries_;
   std::string name_;
   RunConfig config_;
@@ -263,7 +269,14 @@ RunConfig load_run_config(const std::string& path, std::span<const std::string> 
 
 RunConfig parse_run_config(std::string_view toml, const std::string& name,
                            std::span<const std::string> overrides) {
-  return Resolver(read_config_entries(toml, name, overrides), name).resolve();
+  return ConfigBuilder(read_config_entries(toml, name, overrides), name).build();
+}
+
+std::string place_of_key(const ConfigKey& key, const std::string& path,
+                         std::span<const std::string> overrides) {
+  for (const ConfigEntry& entry : read_config_entries(read_text(path), path, overrides))
+    if (entry.key == &key) return entry.where;
+  return "";
 }
 
 }  // namespace ripstop

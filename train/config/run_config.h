@@ -32,6 +32,8 @@ std::string_view to_string(ScheduleKind value);
 std::string_view to_string(FloatChoice value);
 std::string_view to_string(KeepBest value);
 
+struct ConfigKey;
+
 struct RunSection {
   std::string directory;  ///< where everything of this run is written
   int64_t seed = 1;       ///< of the initial weights
@@ -105,7 +107,7 @@ struct CheckpointSection {
   int64_t every_steps = 500;  ///< 0: only at the end and on a signal
   int64_t keep = 3;           ///< newest checkpoints kept, the best beside them; 0: all
   KeepBest keep_best = KeepBest::kLoss;
-  bool asynchronous = true;
+  bool asynchronous = false;
   bool operator==(const CheckpointSection&) const = default;
 };
 
@@ -147,6 +149,11 @@ RunConfig load_run_config(const std::string& path, std::span<const std::string> 
 /// The same for TOML already in memory; `name` stands for the file in messages.
 RunConfig parse_run_config(std::string_view toml, const std::string& name,
                            std::span<const std::string> overrides = {});
+
+/// Where the file or the overrides give `key`: "run.toml:12" or "command line"; "" if neither does. For
+/// messages about a config that load_run_config accepted.
+std::string place_of_key(const ConfigKey& key, const std::string& path,
+                         std::span<const std::string> overrides);
 
 /// The whole config as TOML, every key with its value; parse_run_config gives back an equal config.
 std::string to_toml(const RunConfig& config);

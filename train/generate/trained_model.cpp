@@ -30,7 +30,7 @@ void require_equal_ranks(MpiWorld& world, const InferenceOptions& options) {
 }  // namespace
 
 TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& path,
-                                const std::string& which) {
+                                const std::string& which, std::span<const std::string> overrides) {
   std::string found;
   do_and_agree(world, [&] {
     if (world.rank() == 0) found = find_checkpoint(io, path, which).string();
@@ -42,7 +42,7 @@ TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& 
     const std::filesystem::path above = std::filesystem::absolute(trained.checkpoint.directory).parent_path();
     trained.run = above.filename() == "checkpoints" ? above.parent_path() : above;
     trained.config = parse_run_config(trained.checkpoint.manifest.state.config,
-                                      (trained.checkpoint.directory / "manifest.json").string());
+                                      (trained.checkpoint.directory / "manifest.json").string(), overrides);
   });
   return trained;
 }

@@ -1,6 +1,7 @@
 // From a run's directory to a model that works: which checkpoint, which mesh, the weights.
 #pragma once
 #include <filesystem>
+#include <span>
 #include <string>
 
 #include "parallel/device_mesh.h"
@@ -18,9 +19,10 @@ struct TrainedModel {
 };
 
 /// Finds the checkpoint that `path` (a run or a checkpoint) and `which` ("best", "latest" or a step) mean.
-/// Collective: rank 0 looks, all ranks get the same. Throws Error(kUsage) or Error(kStorage).
+/// `overrides` ("generation.key=value") are stronger than the config that the run was trained with. Collective:
+/// rank 0 looks, all ranks get the same. Throws Error(kUsage) or Error(kStorage).
 TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& path,
-                                const std::string& which);
+                                const std::string& which, std::span<const std::string> overrides = {});
 
 /// The device that this rank works on: as the run was trained where that can be had here, else what can.
 /// Collective.

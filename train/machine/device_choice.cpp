@@ -28,7 +28,7 @@ Device choose_device(DeviceChoice choice, MpiWorld& world, std::string& note) {
 }
 
 bool has_fast_bfloat16(const Device& device) {
-  return device.kind == DeviceKind::kCuda || look_at_machine().fast_bfloat16;
+  return device.kind == DeviceKind::kCuda || read_machine().fast_bfloat16;
 }
 
 namespace {
@@ -56,11 +56,11 @@ int64_t least_share_bytes(MpiWorld& world, const Device& device, int64_t of_host
 }  // namespace
 
 int64_t memory_of_rank_bytes(MpiWorld& world, const Device& device) {
-  return least_share_bytes(world, device, usable_memory_bytes(look_at_machine()));
+  return least_share_bytes(world, device, usable_memory_bytes(read_machine()));
 }
 
 int64_t free_memory_of_rank_bytes(MpiWorld& world, const Device& device) {
-  return least_share_bytes(world, device, free_memory_bytes(look_at_machine()));
+  return least_share_bytes(world, device, free_memory_bytes(read_machine()));
 }
 
 // In MiB, none of it measured yet: CUDA's context 512; kernels of cuDNN and cuBLASLt, which are loaded when

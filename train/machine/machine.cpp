@@ -8,12 +8,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
+#include "model/core/number.h"
 #include "model/device/cuda_machine.h"
 #include "model/kernels/cpu/processor.h"
 
@@ -29,11 +29,9 @@ std::string first_line(const fs::path& path) {
   return line;
 }
 
-std::optional<int64_t> whole_number(const std::string& text) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end == text.data()) return std::nullopt;
-  return value;
+// The number before a unit: "16384 kB" is 16384.
+std::optional<int64_t> leading_number(const std::string& text) {
+  return parse_integer(text.substr(0, text.find(' ')));
 }
 
 // "Key<spaces>: value" files: /proc/cpuinfo and /proc/meminfo. The first of the keys that is there.
@@ -52,7 +50,7 @@ std::string proc_value(const char* path, std::initializer_list<std::string> keys
 }
 
 int64_t meminfo_bytes(const std::string& key) {
-  return whole_number(proc_value("/proc/meminfo", {key})).value_or(0) * 1024;
+  return leading_number(proc_value("/proc/meminfo", {key})).value_or(0) * 1024;
 }
 
 // The folders of this process's control group, from its own up to the root, for controller `name` (version 1)
@@ -77,28 +75,28 @@ std::vector<fs::path> cgroup_folders(const std::string& name) {
   return {};
 }
 
-void look_at_memory_limit(Machine& machine) {
+void read_memory_limit(Machine& machine) {
   constexpr int64_t kNoLimit = int64_t{1} << 60;  // version 1 writes a huge number for none
   for (const fs::path& folder : cgroup_folders("memory")) {
     for (const auto& [limit_file, used_file] :
          {std::pair{"memory.max", "memory.current"},
           std::pair{"memory.limit_in_bytes", "memory.usage_in_bytes"}}) {
-      const std::optional<int64_t> limit = whole_number(first_line(folder / limit_file));
+      const std::optional<int64_t> limit = leading_number(first_line(folder / limit_file));
       if (!limit || *limit >= kNoLimit || *limit >= machine.memory_limit_bytes.value_or(kNoLimit)) continue;
       machine.memory_limit_bytes = limit;
-      machine.memory_limit_used_bytes = whole_number(first_line(folder / used_file));
+      machine.memory_limit_used_bytes = leading_number(first_line(folder / used_file));
     }
   }
 }
 
-void look_at_core_quota(Machine& machine) {
+void read_core_quota(Machine& machine) {
   for (const fs::path& folder : cgroup_folders("cpu")) {
     std::istringstream unified(first_line(folder / "cpu.max"));
     double quota = 0;
     double period = 0;
     if (!(unified >> quota >> period)) {
-      quota = static_cast<double>(whole_number(first_line(folder / "cpu.cfs_quota_us")).value_or(-1));
-      period = static_cast<double>(whole_number(first_line(folder / "cpu.cfs_period_us")).value_or(0));
+      quota = static_cast<double>(leading_number(first_line(folder / "cpu.cfs_quota_us")).value_or(-1));
+      period = static_cast<double>(leading_number(first_line(folder / "cpu.cfs_period_us")).value_or(0));
     }
     if (quota > 0 && period > 0)
       machine.cores_quota = std::min(quota / period, machine.cores_quota.value_or(quota / period));
@@ -146,7 +144,7 @@ std::string variable(const Machine& machine, const std::string& name) {
 
 }  // namespace
 
-Machine look_at_machine() {
+Machine read_machine() {
   Machine machine;
   utsname names{};
   if (uname(&names) == 0) {
@@ -160,8 +158,8 @@ Machine look_at_machine() {
   machine.cores_allowed = allowed_cores();
   machine.memory_bytes = meminfo_bytes("MemTotal");
   machine.memory_available_bytes = meminfo_bytes("MemAvailable");
-  look_at_memory_limit(machine);
-  look_at_core_quota(machine);
+  read_memory_limit(machine);
+  read_core_quota(machine);
   machine.shared_memory_free_bytes = free_bytes("/dev/shm");
   machine.disk_free_bytes = free_bytes(".");
   rlimit files{};
@@ -173,7 +171,7 @@ Machine look_at_machine() {
 
 ResidentMemory resident_memory() {
   const auto bytes = [](const char* key) {
-    return whole_number(proc_value("/proc/self/status", {key})).value_or(0) * 1024;
+    return leading_number(proc_value("/proc/self/status", {key})).value_or(0) * 1024;
   };
   return {bytes("VmRSS"), bytes("VmHWM")};
 }
@@ -182,10 +180,10 @@ int64_t usable_memory_bytes(const Machine& machine) {
   return std::min(machine.memory_bytes, machine.memory_limit_bytes.value_or(machine.memory_bytes));
 }
 
-std::vector<std::string> complaints(const Machine& machine, int64_t ranks, int64_t ranks_here,
-                                    int64_t threads) {
+std::vector<std::string> machine_problems(const Machine& machine, int64_t ranks, int64_t ranks_here,
+                                          int64_t threads) {
   std::vector<std::string> found;
-  const int64_t slurm_tasks = whole_number(variable(machine, "SLURM_STEP_NUM_TASKS")).value_or(1);
+  const int64_t slurm_tasks = leading_number(variable(machine, "SLURM_STEP_NUM_TASKS")).value_or(1);
   if (ranks == 1 && slurm_tasks > 1)
     found.push_back(
         fmt::format("srun started {} processes, but MPI sees one alone: MPI was built without Slurm's "

@@ -30,7 +30,7 @@ struct Machine {
 };
 
 /// Looks now. Never throws for what is missing: containers hide much of it.
-Machine look_at_machine();
+Machine read_machine();
 
 /// What this process holds of the machine's memory; 0 where the system does not tell.
 struct ResidentMemory {
@@ -46,7 +46,7 @@ int64_t usable_memory_bytes(const Machine& machine);
 /// What will make a run fail or crawl, one sentence each; empty when nothing was found. `ranks` are the
 /// processes that this launch started on all machines, `ranks_here` those on this one, `threads` those of
 /// each.
-std::vector<std::string> complaints(const Machine& machine, int64_t ranks, int64_t ranks_here,
-                                    int64_t threads);
+std::vector<std::string> machine_problems(const Machine& machine, int64_t ranks, int64_t ranks_here,
+                                          int64_t threads);
 
 }  // namespace ripstop

@@ -12,20 +12,6 @@ namespace {
 // Rows that a CPU rank works on at once: enough for full-speed GEMMs; more would only cost memory.
 constexpr int64_t kCpuRows = 4096;
 
-/// What the config's grammar has and this version does not do. What would give another run than asked for is
-/// refused, what a run is as good without is noted.
-void refuse_what_is_to_come(const RunConfig& config, std::vector<std::string>& notes) {
-  if (!config.model.pretrained.empty())
-    throw Error(ExitCode::kUsage, "model.pretrained is not read by this version of ripstop",
-                "give a preset or sizes; training then begins from fresh weights");
-  if (config.train.recompute == Recompute::kSelective || config.train.recompute == Recompute::kFull)
-    throw Error(ExitCode::kUsage,
-                fmt::format("train.recompute = \"{}\" is not in this version of ripstop",
-                            to_string(config.train.recompute)),
-                "leave it out, and use smaller micro-batches or more ranks where memory is short");
-  if (config.log.tensorboard) notes.emplace_back("log.tensorboard: not in this version, nothing is written");
-}
-
 ModelConfig resolve_model(const RunConfig& config, const RunTarget& target) {
   ModelConfig model = config.model;
   if (model.vocab_size == 0) model.vocab_size = target.dataset_vocabulary;
@@ -37,10 +23,6 @@ ModelConfig resolve_model(const RunConfig& config, const RunTarget& target) {
                 fmt::format("the data set has {} token ids, model.vocab_size is {}",
                             target.dataset_vocabulary, model.vocab_size),
                 "leave model.vocab_size out, or prepare the data with the model's tokenizer");
-  if (config.data.sequence_length > model.max_position_embeddings)
-    throw Error(ExitCode::kUsage,
-                fmt::format("data.sequence_length {} exceeds model.max_position_embeddings {}",
-                            config.data.sequence_length, model.max_position_embeddings));
   return model;
 }
 
@@ -133,7 +115,6 @@ std::string what_fits(const RunConfig& config, const RunTarget& target, Resolved
 
 ResolvedRun resolve_run(const RunConfig& config, const RunTarget& target) {
   ResolvedRun run;
-  refuse_what_is_to_come(config, run.notes);
   if (!config.run.profile_steps.empty() && target.device != DeviceKind::kCuda)
     run.notes.emplace_back("run.profile_steps: for Nsight on GPUs alone, nothing is profiled on the CPU");
   run.model = resolve_model(config, target);

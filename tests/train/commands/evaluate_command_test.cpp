@@ -48,11 +48,11 @@ std::string replaced(std::string text, const std::string& what, const std::strin
 }
 
 // A run as the trainer leaves it, one step after its random begin.
-void write_run(const fs::path& run, const fs::path& data) {
+void write_run(const fs::path& run, const fs::path& data, const std::string& more_generation = "") {
   fs::create_directories(run);
   fs::copy_file(data / "tokenizer.model", run / "tokenizer.model");
-  const RunConfig config =
-      parse_run_config(replaced(replaced(kConfig, "RUN", run.string()), "DATA", data.string()), "test");
+  const RunConfig config = parse_run_config(
+      replaced(replaced(kConfig, "RUN", run.string()), "DATA", data.string()) + more_generation, "test");
   MpiWorld world;
   DeviceMesh mesh(world, {.replicate = 1, .fsdp = 1, .tensor = 1});
   const Stream stream(Device::cpu());
@@ -165,6 +165,30 @@ TEST_F(EvaluateCommand, RefusesWhatDoesNotFit) {
                   file("other_tokenizer"));
   ASSERT_EQ(made.exit_code, 0) << made.err;
   EXPECT_EQ(run_program("evaluate " + run() + " --data " + file("other_tokenizer")).exit_code, 65);
+}
+
+// Of keys that this version does not do, only those of [generation] are in the way.
+TEST_F(EvaluateCommand, RefusesWaysToGenerateThatThisVersionDoesNotDo) {
+  write_run(scratch_ / "beams", scratch_ / "data",
+            "num_beams = 4\nno_repeat_ngram_size = 3\n[checkpoint]\nasynchronous = true\n");
+  const std::string beams = file("beams");
+  const std::string input = write("one.jsonl", "{\"document\": \"one\"}\n");
+  const std::vector<std::string> commands = {
+      "evaluate " + beams + " --limit 1 --output " + file("greedy"),
+      "summarize " + beams + " --input " + input + " --output " + file("summary")};
+  for (const std::string& command : commands) {
+    const ProgramRun refused = run_program(command);
+    EXPECT_EQ(refused.exit_code, 64) << command;
+    EXPECT_NE(refused.err.find("generation.num_beams = 4, "), std::string::npos) << refused.err;
+    EXPECT_NE(refused.err.find("use instead: generation.num_beams = 1, generation.no_repeat_ngram_size = 0"),
+              std::string::npos)
+        << refused.err;
+    EXPECT_EQ(refused.err.find("asynchronous"), std::string::npos) << refused.err;
+    const ProgramRun greedy =
+        run_program(command + " generation.num_beams=1 generation.no_repeat_ngram_size=0");
+    EXPECT_EQ(greedy.exit_code, 0) << greedy.err;
+    EXPECT_EQ(run_program(command + " precision.compute=bfloat16").exit_code, 64) << command;
+  }
 }
 
 TEST_F(EvaluateCommand, SummariesAreThePredictions) {

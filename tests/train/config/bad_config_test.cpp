@@ -21,7 +21,9 @@ class BadConfig : public testing::Test {
         "learning_rate = 1e-3\nbetas = [0.9, 0.95]\n[mesh]\ntensor = 1\n";
     const size_t dot = change.find('.');
     const size_t equals = change.find('=');
-    const size_t section = toml.find("[" + change.substr(0, dot) + "]\n");
+    const std::string title = "[" + change.substr(0, dot) + "]\n";
+    if (toml.find(title) == std::string::npos) toml += title;
+    const size_t section = toml.find(title);
     const std::string key = change.substr(dot + 1, equals - dot - 1);
     const size_t old = toml.find("\n" + key + " =", section);
     if (old != std::string::npos) toml.erase(old + 1, toml.find('\n', old + 1) - old);
@@ -88,6 +90,35 @@ TEST_F(BadConfig, KeysAndTypes) {
   expect_refused(config_with("run.seed=1") + " --no-such-option", 64, "--no-such-option");
 }
 
+TEST_F(BadConfig, TrainRefusesKeysThatThisVersionDoesNotDo) {
+  const std::string config = config_with("generation.num_beams=4") + " log.tensorboard=true";
+  const ProgramRun train = run_program("train " + config);
+  EXPECT_EQ(train.exit_code, 64);
+  EXPECT_EQ(train.out, "");
+  EXPECT_NE(train.err.find("config.toml:18: generation.num_beams = 4, command line: log.tensorboard = true"),
+            std::string::npos)
+      << train.err;
+  EXPECT_NE(train.err.find("hint=\"use instead: generation.num_beams = 1, log.tensorboard = false\""),
+            std::string::npos)
+      << train.err;
+  EXPECT_FALSE(std::filesystem::exists(run()));
+  expect_refused(config_with("model.preset=") + " model.pretrained=llama", 64,
+                 "command line: model.pretrained = \\\"llama\\\"", "model.preset");
+}
+
+TEST_F(BadConfig, PlanNotesKeysThatThisVersionDoesNotDo) {
+  const std::string plan =
+      "plan " + config_with("mesh.fsdp=2") + " generation.num_beams=4 train.recompute=full";
+  const ProgramRun text = run_program(plan);
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_NE(text.out.find("note: generation.num_beams = 4 is not in this version"), std::string::npos)
+      << text.out;
+  EXPECT_NE(text.out.find("note: train.recompute = \"full\" is not in this version"), std::string::npos)
+      << text.out;
+  EXPECT_NE(run_program(plan + " --json").out.find("generation.num_beams = 4 is not in this version"),
+            std::string::npos);
+}
+
 // A bare 80 would be 80 bytes.
 TEST_F(BadConfig, MemoryHasAUnit) {
   const std::string plan = "plan " + config_with("mesh.fsdp=2") + " --device cpu --json --device-memory ";
@@ -119,7 +150,7 @@ TEST_F(BadConfig, PlansDealOutTheCores) {
     return at == std::string::npos ? ""
                                    : run.out.substr(at + 20, run.out.find_first_of(",\n}", at) - at - 20);
   };
-  const std::string cores = std::to_string(std::max<int64_t>(1, look_at_machine().cores_allowed / 4));
+  const std::string cores = std::to_string(std::max<int64_t>(1, read_machine().cores_allowed / 4));
   EXPECT_EQ(threads(run_program(plan, "env -u OMP_NUM_THREADS")), cores);
   EXPECT_EQ(threads(run_program(plan, "OMP_NUM_THREADS=3")), "3");
   EXPECT_EQ(threads(run_program(plan + " --cpus-per-task 7", "OMP_NUM_THREADS=3")), "7");

@@ -12,6 +12,7 @@
 
 #include "model/core/error.h"
 #include "train/config/config_keys.h"
+#include "train/config/unsupported_keys.h"
 
 namespace ripstop {
 namespace {
@@ -147,7 +148,7 @@ TEST(RunConfig, EveryKeyIsReadFromTheFile) {
     every_steps = 20
     keep = 5
     keep_best = "rougeL"
-    asynchronous = false
+    asynchronous = true
     [generation]
     num_beams = 4
     length_penalty = 0.6
@@ -167,7 +168,7 @@ TEST(RunConfig, EveryKeyIsReadFromTheFile) {
   expected.optimizer = {2e-5, {0.8, 0.99}, 1e-6, 0, true};
   expected.schedule = {ScheduleKind::kLinear, 10, 0.1};
   expected.precision = {FloatChoice::kFloat32, FloatChoice::kBfloat16};
-  expected.checkpoint = {20, 5, KeepBest::kRougeL, false};
+  expected.checkpoint = {20, 5, KeepBest::kRougeL, true};
   expected.generation = {4, 0.6, 3, 32, 100};
   expected.log = {1, true};
   EXPECT_EQ(config, expected);
@@ -180,7 +181,7 @@ TEST(RunConfig, EveryKeyIsReadFromTheFile) {
   EXPECT_EQ(missing, (std::set<std::string>{"model.pretrained", "model.preset", "train.steps"}));
 }
 
-TEST(RunConfig, ResolvedTomlReadsBackEqual) {
+TEST(RunConfig, WrittenTomlReadsBackEqual) {
   EXPECT_EQ(parsed(to_toml(parsed(kSmallest))), parsed(kSmallest));
   const RunConfig debug = parsed(with("model", "preset = \"debug\""));
   EXPECT_EQ(debug.model.vocab_size, 0);
@@ -453,6 +454,13 @@ TEST(RunConfig, ShippedConfigsAreValid) {
        std::filesystem::directory_iterator(std::filesystem::path(RIPSTOP_SOURCE_DIR) / "configs")) {
     const RunConfig config = load_run_config(entry.path().string());
     EXPECT_EQ(parsed(to_toml(config)), config) << entry.path();
+    // A config for pretrained weights says in its first line that this version does not read them.
+    std::ifstream file(entry.path());
+    std::string first_line;
+    std::getline(file, first_line);
+    const bool says_so = first_line.find("model.pretrained is not read by this version") != std::string::npos;
+    EXPECT_EQ(says_so, !config.model.pretrained.empty()) << entry.path();
+    EXPECT_EQ(unsupported_key_notes(config).size(), says_so ? 1u : 0u) << entry.path();
     ++count;
   }
   EXPECT_GE(count, 4);
@@ -484,6 +492,58 @@ TEST(RunConfig, ResumeAcceptsTheMeshAndRefusesTheModel) {
   EXPECT_HAS(refused("train.global_batch_sequences=16"), "train.global_batch_sequences: 8 -> 16");
   EXPECT_HAS(refused("data.sequence_length=128"), "data.sequence_length: 256 -> 128");
   EXPECT_HAS(refused("run.seed=2"), "run.seed: 1 -> 2, data.shuffle_seed: 1 -> 2");
+}
+
+// Keys that this version does not do, one line of a config each.
+const std::vector<std::pair<std::string, std::string>> kUnsupported = {
+    {"train.recompute", "full"},          {"train.recompute", "selective"},
+    {"checkpoint.asynchronous", "true"},  {"generation.num_beams", "4"},
+    {"generation.length_penalty", "0.6"}, {"generation.no_repeat_ngram_size", "3"},
+    {"log.tensorboard", "true"}};
+
+Refusal refused_by(ConfigReader reader, const RunConfig& config) {
+  try {
+    refuse_unsupported_keys(config, reader, [](const ConfigKey& key) { return "at " + key.path(); });
+  } catch (const Error& error) {
+    return {error.code(), error.what(), error.hint()};
+  }
+  return {};
+}
+
+TEST(RunConfig, KeysThatThisVersionDoesNotDoAreRefusedByWhoReadsThem) {
+  for (const auto& [key, value] : kUnsupported) {
+    const RunConfig config = parsed(kSmallest, {key + "=" + value});
+    expect_usage(refused_by(ConfigReader::kTrain, config), "at " + key + ": " + key + " = ", key + " = ");
+    EXPECT_EQ(refused_by(ConfigReader::kPlan, config).code, ExitCode::kOk) << key;
+    const bool generates = key.rfind("generation.", 0) == 0;
+    EXPECT_EQ(refused_by(ConfigReader::kGenerate, config).code, generates ? ExitCode::kUsage : ExitCode::kOk)
+        << key;
+    ASSERT_EQ(unsupported_key_notes(config).size(), 1u) << key;
+    EXPECT_HAS(unsupported_key_notes(config)[0], key + " = ");
+  }
+  for (const ConfigReader reader : {ConfigReader::kTrain, ConfigReader::kPlan, ConfigReader::kGenerate})
+    EXPECT_EQ(refused_by(reader, parsed(kSmallest)).code, ExitCode::kOk);
+  const RunConfig pretrained = parsed(kSmallest, {"model.pretrained=llama"});
+  expect_usage(refused_by(ConfigReader::kTrain, pretrained), "model.pretrained = \"llama\"", "model.preset");
+  expect_usage(refused_by(ConfigReader::kPlan, pretrained), "model.pretrained = \"llama\"", "model.preset");
+}
+
+TEST(RunConfig, KeysThatThisVersionDoesNotDoAreListedAtOnce) {
+  std::vector<std::string> overrides;
+  for (const auto& [key, value] : kUnsupported) overrides.push_back(key + "=" + value);
+  const RunConfig config = parsed(kSmallest, overrides);
+  const Refusal refusal = refused_by(ConfigReader::kTrain, config);
+  for (const auto& [key, value] : kUnsupported) expect_usage(refusal, "at " + key, key + " = ");
+  EXPECT_EQ(unsupported_key_notes(config).size(), 6u);
+}
+
+// A run of an older version stored such values, which had no effect. It must be able to go on.
+TEST(RunConfig, ResumeMayMendWhatHadNoEffect) {
+  for (const auto& [key, value] : kUnsupported) {
+    const RunConfig before = parsed(kSmallest, {key + "=" + value});
+    EXPECT_EQ(check_resume(before, parsed(kSmallest)).size(), 1u) << key;
+  }
+  EXPECT_THROW(check_resume(parsed(kSmallest), parsed(kSmallest, {"generation.num_beams=4"})), Error);
 }
 
 TEST(RunConfig, EveryChangeIsADifference) {

@@ -26,39 +26,39 @@ testing::AssertionResult only(const std::vector<std::string>& found, const std::
 }
 
 TEST(Machine, HealthyOneHasNoComplaints) {
-  EXPECT_TRUE(complaints(healthy(), 8, 8, 8).empty());
-  EXPECT_TRUE(complaints(healthy(), 1, 1, 64).empty());
+  EXPECT_TRUE(machine_problems(healthy(), 8, 8, 8).empty());
+  EXPECT_TRUE(machine_problems(healthy(), 1, 1, 64).empty());
 }
 
 TEST(Machine, EachTroubleIsNamed) {
   Machine machine = healthy();
-  EXPECT_TRUE(only(complaints(machine, 9, 9, 8), "9 ranks x 8 threads on 64 cores"));
+  EXPECT_TRUE(only(machine_problems(machine, 9, 9, 8), "9 ranks x 8 threads on 64 cores"));
   machine.cores_allowed = 8;
-  EXPECT_TRUE(only(complaints(machine, 1, 1, 16), "16 threads a rank on 8 cores"));
-  EXPECT_TRUE(complaints(machine, 8, 8, 8).empty());  // each rank bound to its own eight
+  EXPECT_TRUE(only(machine_problems(machine, 1, 1, 16), "16 threads a rank on 8 cores"));
+  EXPECT_TRUE(machine_problems(machine, 8, 8, 8).empty());  // each rank bound to its own eight
   machine.cores_allowed = 1;
-  EXPECT_TRUE(only(complaints(machine, 1, 1, 1), "1 of 64 cores"));
+  EXPECT_TRUE(only(machine_problems(machine, 1, 1, 1), "1 of 64 cores"));
   machine = healthy();
   machine.cores_quota = 2.0;
-  EXPECT_TRUE(only(complaints(machine, 4, 4, 1), "grants 2.0 cores to 4 ranks x 1 threads"));
-  EXPECT_TRUE(complaints(machine, 2, 2, 1).empty());
+  EXPECT_TRUE(only(machine_problems(machine, 4, 4, 1), "grants 2.0 cores to 4 ranks x 1 threads"));
+  EXPECT_TRUE(machine_problems(machine, 2, 2, 1).empty());
   machine = healthy();
   machine.fast_bfloat16 = false;
-  EXPECT_TRUE(only(complaints(machine, 1, 1, 1), "bfloat16"));
+  EXPECT_TRUE(only(machine_problems(machine, 1, 1, 1), "bfloat16"));
   machine = healthy();
   machine.shared_memory_free_bytes = int64_t{60} << 20;  // docker's default is 64 MiB
-  EXPECT_TRUE(complaints(machine, 4, 4, 1).empty());
-  EXPECT_TRUE(only(complaints(machine, 8, 8, 1), "--shm-size"));
+  EXPECT_TRUE(machine_problems(machine, 4, 4, 1).empty());
+  EXPECT_TRUE(only(machine_problems(machine, 8, 8, 1), "--shm-size"));
   machine = healthy();
   machine.open_files_limit = 64;
-  EXPECT_TRUE(only(complaints(machine, 1, 1, 1), "ulimit -n"));
+  EXPECT_TRUE(only(machine_problems(machine, 1, 1, 1), "ulimit -n"));
   machine = healthy();
   machine.disk_free_bytes = int64_t{5} << 20;
-  EXPECT_TRUE(only(complaints(machine, 1, 1, 1), "5 MiB free on this disk"));
+  EXPECT_TRUE(only(machine_problems(machine, 1, 1, 1), "5 MiB free on this disk"));
   machine = healthy();
   machine.environment = {{"SLURM_STEP_NUM_TASKS", "4"}};
-  EXPECT_TRUE(only(complaints(machine, 1, 1, 1), "srun started 4 processes"));
-  EXPECT_TRUE(complaints(machine, 4, 4, 1).empty());
+  EXPECT_TRUE(only(machine_problems(machine, 1, 1, 1), "srun started 4 processes"));
+  EXPECT_TRUE(machine_problems(machine, 4, 4, 1).empty());
 }
 
 TEST(Machine, GroupLimitIsWhatCanBeUsed) {
@@ -69,7 +69,7 @@ TEST(Machine, GroupLimitIsWhatCanBeUsed) {
 }
 
 TEST(Machine, ThisOneHasCoresAndMemory) {
-  const Machine machine = look_at_machine();
+  const Machine machine = read_machine();
   EXPECT_FALSE(machine.host.empty());
   EXPECT_GE(machine.cores, machine.cores_allowed);
   EXPECT_GE(machine.cores_allowed, 1);

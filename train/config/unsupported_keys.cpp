@@ -1,0 +1,101 @@
+#include "train/config/unsupported_keys.h"
+
+#include <fmt/format.h>
+
+#include "model/core/error.h"
+#include "train/config/config_keys.h"
+
+namespace ripstop {
+namespace {
+
+// One key that this version does only for some of its values. train refuses the others of every row.
+struct UnsupportedKey {
+  std::string_view path;
+  bool (*is_done)(const RunConfig& config);
+  std::string_view instead;
+  bool plan_needs_it = false;        // without it there is no plan
+  bool generation_reads_it = false;  // evaluate and summarize read it
+};
+
+constexpr UnsupportedKey kUnsupportedKeys[] = {
+    {.path = "model.pretrained",
+     .is_done = [](const RunConfig& c) { return c.model.pretrained.empty(); },
+     .instead = "a model.preset or sizes (training then begins from random weights)",
+     .plan_needs_it = true},
+    {.path = "train.recompute",
+     .is_done =
+         [](const RunConfig& c) {
+           return c.train.recompute == Recompute::kAuto || c.train.recompute == Recompute::kNone;
+         },
+     .instead = "train.recompute = \"none\" (if memory is short: smaller micro-batches or more ranks)"},
+    {.path = "checkpoint.asynchronous",
+     .is_done = [](const RunConfig& c) { return !c.checkpoint.asynchronous; },
+     .instead = "checkpoint.asynchronous = false"},
+    {.path = "generation.num_beams",
+     .is_done = [](const RunConfig& c) { return c.generation.num_beams == 1; },
+     .instead = "generation.num_beams = 1",
+     .generation_reads_it = true},
+    {.path = "generation.length_penalty",
+     .is_done = [](const RunConfig& c) { return c.generation.length_penalty == 1.0; },
+     .instead = "generation.length_penalty = 1.0",
+     .generation_reads_it = true},
+    {.path = "generation.no_repeat_ngram_size",
+     .is_done = [](const RunConfig& c) { return c.generation.no_repeat_ngram_size == 0; },
+     .instead = "generation.no_repeat_ngram_size = 0",
+     .generation_reads_it = true},
+    {.path = "log.tensorboard",
+     .is_done = [](const RunConfig& c) { return !c.log.tensorboard; },
+     .instead = "log.tensorboard = false"},
+};
+
+bool is_refused(const UnsupportedKey& key, ConfigReader reader) {
+  if (reader == ConfigReader::kPlan) return key.plan_needs_it;
+  return reader == ConfigReader::kTrain || key.generation_reads_it;
+}
+
+const ConfigKey& key_of(const UnsupportedKey& unsupported) {
+  const size_t dot = unsupported.path.find('.');
+  const ConfigKey* key = find_config_key(unsupported.path.substr(0, dot), unsupported.path.substr(dot + 1));
+  RIPSTOP_CHECK(key != nullptr, "{} is in the table of keys", unsupported.path);
+  return *key;
+}
+
+// "generation.num_beams = 4".
+std::string assignment(const UnsupportedKey& unsupported, const RunConfig& config) {
+  RunConfig copy = config;
+  return fmt::format("{} = {}", unsupported.path, value_as_toml(key_of(unsupported), copy));
+}
+
+}  // namespace
+
+void refuse_unsupported_keys(const RunConfig& config, ConfigReader reader,
+                             const std::function<std::string(const ConfigKey&)>& place) {
+  std::string found;
+  std::string instead;
+  for (const UnsupportedKey& key : kUnsupportedKeys) {
+    if (key.is_done(config) || !is_refused(key, reader)) continue;
+    const std::string at = place(key_of(key));
+    found += fmt::format("{}{}{}{}", found.empty() ? "" : ", ", at, at.empty() ? "" : ": ",
+                         assignment(key, config));
+    instead += fmt::format("{}{}", instead.empty() ? "" : ", ", key.instead);
+  }
+  if (!found.empty())
+    throw Error(ExitCode::kUsage, "not in this version of ripstop: " + found, "use instead: " + instead);
+}
+
+std::vector<std::string> unsupported_key_notes(const RunConfig& config) {
+  std::vector<std::string> notes;
+  for (const UnsupportedKey& key : kUnsupportedKeys)
+    if (!key.is_done(config))
+      notes.push_back(fmt::format("{} is not in this version of ripstop; use instead: {}",
+                                  assignment(key, config), key.instead));
+  return notes;
+}
+
+bool is_unsupported(const ConfigKey& key, const RunConfig& config) {
+  for (const UnsupportedKey& each : kUnsupportedKeys)
+    if (each.path == key.path()) return !each.is_done(config);
+  return false;
+}
+
+}  // namespace ripstop
