@@ -1,4 +1,4 @@
-// ripstop checkpoint: what checkpoints there are, what is in one, whether it is whole.
+// ripstop checkpoint: lists the checkpoints of a run, shows one, verifies one.
 #include <fmt/core.h>
 
 #include <nlohmann/json.hpp>
@@ -26,7 +26,7 @@ std::string size_text(int64_t bytes) {
   return bytes >= 1 << 20 ? fmt::format("{:.2f} MiB", size / (1 << 20)) : fmt::format("{} bytes", bytes);
 }
 
-/// RUN/checkpoints, or PATH where it is that.
+/// PATH/checkpoints if PATH is a run, else PATH, which then is a folder of checkpoints.
 std::filesystem::path checkpoints_below(const std::filesystem::path& path) {
   if (!std::filesystem::is_directory(path)) fail(ExitCode::kStorage, "{}: no such directory", path.string());
   return std::filesystem::is_directory(path / "checkpoints") ? path / "checkpoints" : path;
@@ -37,7 +37,7 @@ ExitCode list(Io& io, const CheckpointArguments& given) {
   std::optional<int64_t> best;
   for (const ListedCheckpoint& checkpoint : listed)
     if (checkpoint.manifest && checkpoint.manifest->state.best)
-      best = checkpoint.manifest->state.best->step;  // the newest one's word counts
+      best = checkpoint.manifest->state.best->step;  // the newest manifest knows best
   Json rows = Json::array();
   for (const ListedCheckpoint& c : listed) {
     Json row = {{"step", c.step}, {"directory", c.directory.string()}, {"ok", c.manifest.has_value()}};

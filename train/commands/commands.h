@@ -1,5 +1,5 @@
-// The verbs of ripstop, one file each. To add one: write its file here, list the file in train/CMakeLists.txt,
-// declare its function below, and call the function in main.cpp.
+// The verbs of ripstop, one file each. To add one: write its file here, list the file in
+// train/CMakeLists.txt, declare its function below, and call the function in main.cpp.
 //
 //   struct StatusArguments {
 //     std::vector<std::string> directories;

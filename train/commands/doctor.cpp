@@ -1,5 +1,5 @@
-// ripstop doctor: what was built, what the node has, and under a launcher which nodes there are and
-// how fast they talk.
+// ripstop doctor: shows the build and the machine. Under a launcher it shows all nodes and the speed of the
+// links.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// One node of the launch, as its lowest rank sees it.
+// One node of the launch, as its lowest rank describes it.
 struct Node {
   int64_t ranks = 0;
   Json machine;
@@ -79,14 +79,14 @@ Json as_json(const CudaMachine& cuda) {
   return json;
 }
 
-// Driver, GPUs, and the libraries with NCCL among them.
+// The driver, the GPUs and the libraries, NCCL included.
 CudaMachine read_cuda_and_nccl() {
   CudaMachine cuda = look_at_cuda();
   if (cuda.built) cuda.libraries.push_back(nccl_library());
   return cuda;
 }
 
-// What of CUDA will make a run fail. A node without a GPU is no failure: it computes on its processors.
+// Problems with CUDA that will make a run fail. A node without a GPU has none: it computes on its processors.
 std::vector<std::string> cuda_problems(const CudaMachine& cuda) {
   std::vector<std::string> found;
   if (cuda.gpus.empty()) return found;
@@ -99,14 +99,15 @@ std::vector<std::string> cuda_problems(const CudaMachine& cuda) {
   return found;
 }
 
-// Threads that a rank will compute with: what OpenMP is told, else what the rank may use.
+// The threads that a rank will compute with: $OMP_NUM_THREADS, else the cores that it may use.
 int64_t threads_of_rank(const Machine& machine) {
   const char* text = std::getenv("OMP_NUM_THREADS");
   const long threads = text != nullptr ? std::strtol(text, nullptr, 10) : 0;
   return threads > 0 ? threads : std::max<int64_t>(1, machine.cores_allowed);
 }
 
-// Each rank describes itself; ranks of a node agree on the machine but may differ in what they may use.
+// Every rank describes itself. Ranks of a node agree on the machine, but the launcher may allow them
+// different cores: so collect the problems of all ranks. Collective.
 std::vector<Node> describe_nodes(MpiWorld& world) {
   Communicator& ranks = world.communicator();
   const Machine machine = read_machine();
@@ -135,12 +136,13 @@ std::vector<Node> describe_nodes(MpiWorld& world) {
   return result;
 }
 
-// The slower of two measurements of links of the same kind.
+// The slower of two measurements of the same kind of link.
 LinkSpeed slower(const LinkSpeed& a, const LinkSpeed& b) {
   return {std::max(a.latency_seconds, b.latency_seconds), std::min(a.bytes_per_second, b.bytes_per_second)};
 }
 
-// Rings of the ranks that share `color`; the slowest is told. None where every ring has one rank.
+// Measures a ring of the ranks for each `color`. Returns the slowest ring; none if every ring has one rank.
+// Collective.
 std::optional<LinkSpeed> measure_groups(Communicator& world, int64_t color, const std::string& name) {
   const std::unique_ptr<Communicator> group = world.split(color, world.rank(), name);
   std::optional<LinkSpeed> speed;

@@ -29,14 +29,14 @@ struct EvaluateArguments {
   bool json = false;
 };
 
-// What the scores are of.
+// The model, the split and the examples to score.
 struct Subject {
   TrainedModel trained;
   TokenDataset dataset;
   Tokenizer tokenizer;
   fs::path output;
   int64_t max_new_tokens = 0;
-  int64_t examples = 0;  ///< whose summaries are written
+  int64_t examples = 0;  ///< that get a summary
 };
 
 Subject find_subject(Io& io, Communicator& world, const EvaluateArguments& given) {
@@ -71,7 +71,7 @@ Subject find_subject(Io& io, Communicator& world, const EvaluateArguments& given
   return subject;
 }
 
-// Everything that a prediction depends on.
+// Everything that a prediction depends on. Predictions of an earlier call are kept only if it is the same.
 Json settings_of(const Subject& subject, const InferenceOptions& options) {
   StreamHash weights;
   for (const StoredFile& file : subject.trained.checkpoint.manifest.files) weights.update(file.sidecar_hash);
@@ -120,8 +120,8 @@ void print_scores(const EvaluateArguments& given, const Subject& subject, const 
              scores.rouge.examples() > 0 ? "predictions.jsonl and " : "");
 }
 
-// Shows on rank 0 how far a part of the work is: on standard output, or beside it where that is for a
-// program.
+// Shows the progress of a part of the work on rank 0. It goes to standard error if standard output is JSON
+// for a program.
 class Shown {
  public:
   Shown(bool speaks, bool json, const char* what, const char* unit)

@@ -1,4 +1,4 @@
-// ripstop plan: what a step will need, before any of it is started.
+// ripstop plan: the memory and the traffic of a step, without starting it.
 #include <fmt/core.h>
 
 #include <cmath>
@@ -68,8 +68,8 @@ void print_for_people(const ResolvedRun& run, const RunTarget& target, const Flo
   for (const std::string& note : run.notes) fmt::print("note: {}\n", note);
 }
 
-/// Bytes that "64GiB", "80 gb", "1.5T" stand for; GB and GiB are both 2^30. A bare number would be bytes,
-/// which nobody means.
+/// Parses "64GiB", "80 gb" or "1.5T" to bytes; GB and GiB are both 2^30. Refuses a number without a unit,
+/// because nobody means bytes.
 std::optional<int64_t> parse_memory(const std::string& text) {
   constexpr std::string_view kUnits = "KMGT";
   if (text.empty()) return std::nullopt;

@@ -1,4 +1,4 @@
-// ripstop prepare: text to tokenizer and HDF5, offline, on a login node.
+// ripstop prepare: makes a tokenizer and HDF5 files from text, offline, on a login node.
 #include "data/prepare.h"
 
 #include <fmt/core.h>

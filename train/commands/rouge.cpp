@@ -1,4 +1,4 @@
-// ripstop rouge: how much of the reference texts the candidate texts repeat.
+// ripstop rouge: ROUGE scores of texts against reference texts.
 #include "train/evaluate/rouge.h"
 
 #include <fmt/core.h>

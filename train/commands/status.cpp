@@ -1,4 +1,4 @@
-// ripstop status: what runs have come to, from their files alone.
+// ripstop status: shows the state of runs, from their files alone.
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
@@ -44,7 +44,8 @@ int64_t newest_checkpoint(const fs::path& run) {
   return newest;
 }
 
-/// A run that has taken its directory runs, also where it has not written anything since the last one ended.
+/// The state of a run. The owner of the directory decides first: a resumed run may be alive and not have
+/// written a line since the "end" of the run before it.
 std::string state_of(const MetricsLog& log, RunOwner::State owner) {
   if (owner == RunOwner::State::kAlive) return "running";
   if (log.ended) {
@@ -56,7 +57,7 @@ std::string state_of(const MetricsLog& log, RunOwner::State owner) {
   return "interrupted";
 }
 
-// The median is not moved by the odd step that saved or validated.
+// The median of the last 21 steps. A few slow steps that saved or validated do not move it.
 std::optional<double> recent_step_seconds(const std::vector<StepMetrics>& steps) {
   if (steps.empty()) return std::nullopt;
   std::vector<double> seconds;
@@ -106,7 +107,8 @@ RunStatus read_status(const fs::path& run) {
   return status;
 }
 
-// A run directory itself, or every run directly inside a folder; none in what else lies beside runs.
+// Returns `directory` if it is a run, else the runs directly inside it, else nothing: `runs/*` may also name
+// folders that are no runs.
 std::vector<fs::path> find_runs(const fs::path& directory) {
   if (!fs::is_directory(directory))
     throw Error(ExitCode::kUsage, fmt::format("{} is not a directory", directory.string()),

@@ -1,4 +1,4 @@
-// ripstop summarize: documents in, summaries out, as JSONL.
+// ripstop summarize: reads documents and writes summaries, as JSONL.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ struct SummarizeArguments {
   std::string prompt_template;
 };
 
-/// Where summaries go: standard output, or a file that appears when all are there.
+/// Writes summaries to standard output, or to a file that appears only when all of them are written.
 class SummaryOutput {
  public:
   explicit SummaryOutput(const std::string& path) : path_(path), beside_(path + ".partial") {
@@ -65,10 +65,12 @@ class SummaryOutput {
   bool done_ = false;
 };
 
-/// The documents, with what is wrong with them told before a model is loaded or hours went into good ones.
+/// Reads the documents. Reports a bad line before the model is loaded, so that no hours of work are lost to
+/// it.
 class DocumentInput {
  public:
-  /// Reads a file through once. Standard input and pipes can be read only once: of them the first document.
+  /// Reads a file once to check it. Standard input and pipes can be read only once, so it checks only their
+  /// first document.
   explicit DocumentInput(const std::string& path) : lines_(path) {
     if (path == "-" || !fs::is_regular_file(path)) {
       first_ = next_document(lines_);
@@ -78,10 +80,10 @@ class DocumentInput {
     while (next_document(all)) ++total_;
   }
 
-  /// How many there are; 0 where that is not known.
+  /// The number of documents; 0 if it is not known.
   int64_t total() const { return total_; }
 
-  /// Up to `most` more.
+  /// Returns the next documents, at most `most`; none at the end.
   std::vector<DocumentLine> next(int64_t most) {
     std::vector<DocumentLine> read;
     if (first_) read.push_back(*std::exchange(first_, std::nullopt));
@@ -99,7 +101,7 @@ class DocumentInput {
   int64_t total_ = 0;
 };
 
-// That the run was trained on: its own copy, else its data set's.
+// The prompt template of the training: the run's own copy, else that of its data set.
 std::string template_of(const TrainedModel& trained, const std::string& given) {
   if (!given.empty()) return given;
   const fs::path copy = trained.run / "prompt_template.txt";
@@ -124,14 +126,15 @@ Tokenizer tokenizer_of(const TrainedModel& trained) {
   return tokenizer;
 }
 
-// Reads documents on rank 0, has every replica summarize its share, writes on rank 0 in order.
+// Summarizes documents of rank 0 on all ranks: every replica takes its share.
 class Summarizer {
  public:
   Summarizer(InferenceModel& model, const Tokenizer& tokenizer, const PromptTemplate& prompt,
              int64_t max_new_tokens)
       : model_(model), tokenizer_(tokenizer), prompt_(prompt), max_new_tokens_(max_new_tokens) {}
 
-  /// The summaries of rank 0's `documents`, on every rank; none where it has none. Collective.
+  /// Returns the summaries of rank 0's `documents`, in their order, on all ranks; none if rank 0 has no more
+  /// documents. Collective.
   std::vector<std::string> run(const std::vector<std::string>& documents) {
     DeviceMesh& mesh = model_.model().mesh();
     const std::vector<std::string> all =
@@ -159,7 +162,8 @@ class Summarizer {
   int64_t max_new_tokens_;
 };
 
-/// `input` and `output` are rank 0's.
+/// Summarizes batches of documents until rank 0 has no more. Only rank 0 has `input` and `output`.
+/// Collective.
 void summarize_all(Summarizer& summarizer, std::optional<DocumentInput>& input,
                    std::optional<SummaryOutput>& output, int64_t at_once) {
   Progress progress(stderr, "summarize", "documents", input ? input->total() : 0);
@@ -182,8 +186,8 @@ void summarize_all(Summarizer& summarizer, std::optional<DocumentInput>& input,
 
 void summarize(MpiWorld& world, const SummarizeArguments& given) {
   PosixIo io;
-  // What is wrong is told in the order in which it can be seen: the run at once, files before the weights are
-  // read, and standard input, which may be a person, last.
+  // Check the run first, then the files: a person at standard input should not be asked for a document if the
+  // run is wrong, and nobody should wait for the weights to learn that a file is.
   const TrainedModel trained = given.model.find(io, world.communicator());
   std::optional<DocumentInput> input;
   std::optional<SummaryOutput> output;

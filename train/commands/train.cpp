@@ -1,4 +1,4 @@
-// ripstop train: one training run.
+// ripstop train: does one training run.
 #include <fmt/core.h>
 
 #include <cstdio>
@@ -26,7 +26,8 @@ bool is_own_copy(const std::string& config_file, const RunConfig& config) {
 }
 
 ExitCode train(const TrainArguments& given) {
-  // Before MPI starts, which takes seconds on many nodes: a signal that comes then must not kill the rank.
+  // Watch for signals before MPI starts. MPI takes seconds on many nodes, and a signal must not kill the rank
+  // then.
   const StopSignal stop;
   MpiWorld world;
   return world.run([&] {
@@ -39,7 +40,7 @@ ExitCode train(const TrainArguments& given) {
       fmt::print("{}\n", line);
       std::fflush(stdout);
     };
-    // A run goes on with its own copy, also if an older version wrote values there that it did not do.
+    // Older versions wrote values to the run's copy that they did not do. Such a run must still go on.
     if (!is_own_copy(given.config_file, options.config))
       refuse_unsupported_keys(options.config, ConfigReader::kTrain, [&](const ConfigKey& key) {
         return place_of_key(key, given.config_file, given.overrides);

@@ -1,4 +1,4 @@
-// Reading TOML; the only file that knows toml++.
+// Reads TOML. Only this file includes toml++.
 #include "train/config/config_entries.h"
 
 #include <fmt/format.h>
@@ -14,7 +14,8 @@ namespace ripstop {
 namespace {
 
 constexpr size_t kLargestFileBytes = size_t{1} << 20;
-constexpr size_t kLongestLineBytes = 4096;  // bounds how deep dotted keys can nest as well
+constexpr size_t kLongestLineBytes =
+    4096;  // also limits how deep dotted keys can nest, because toml++ recurses
 constexpr const char* kCommandLine = "command line";
 
 [[noreturn]] void refuse(const std::string& where, const std::string& what, const std::string& hint = {}) {
@@ -34,7 +35,8 @@ void check_text(std::string_view text, const std::string& name) {
   }
 }
 
-// The first line that assigns `key` in the section in which line `last_line` stands; 0 when not found.
+// The number of the first line that assigns `key` in the section of line `last_line`; 0 if there is none.
+// toml++ tells only the second place of a key that is given twice.
 size_t first_line_of(std::string_view text, const std::string& key, size_t last_line) {
   size_t found = 0;
   std::istringstream lines{std::string(text)};
@@ -91,7 +93,8 @@ ConfigValue plain_value(const toml::node& node) {
   return numbers;
 }
 
-// Something the file must not hold, kept until the first one in the file's order is known.
+// An error in the file. toml++ gives sections and keys in alphabetical order, but people read errors from the
+// top: so errors are collected, and the first one in the file's order is reported.
 struct Problem {
   uint32_t line;
   std::string what;
@@ -154,7 +157,8 @@ std::vector<ConfigEntry> read_file_entries(std::string_view text, const std::str
   return entries;
 }
 
-// Words need no quotes on a command line; numbers, booleans and arrays are TOML.
+// The value of an override. Words need no quotes, because shells remove them. Numbers, booleans and arrays
+// are read as TOML.
 ConfigEntry parse_override_value(const ConfigKey& key, const std::string& text) {
   RunConfig any;
   const Field field = key.field(any);
@@ -168,7 +172,7 @@ ConfigEntry parse_override_value(const ConfigKey& key, const std::string& text) 
       if (parsed.size() == 1 && value != nullptr)
         return {&key, plain_value(*value), shown(*value), kCommandLine, 0};
     } catch (const toml::parse_error&) {
-      // A bare word such as auto; or nonsense, which the check of the type refuses with the key's name.
+      // A bare word such as auto, or nonsense. Keep it as text: the check of the type names the key.
     }
   }
   return {&key, text, toml_string(text.substr(0, 80)), kCommandLine, 0};
@@ -192,7 +196,7 @@ ConfigEntry read_override(const std::string& text) {
   return parse_override_value(*key, text.substr(equals + 1));
 }
 
-// Keys of the file that an override pushes aside, because only one of the two can hold.
+// Whether an override removes an entry of the file, because a config can have only one of the two.
 bool displaces(const ConfigEntry& override_entry, const ConfigEntry& entry) {
   const std::string by = override_entry.key->path();
   const std::string of = entry.key->path();
@@ -209,7 +213,7 @@ std::vector<ConfigEntry> with_overrides(std::vector<ConfigEntry> entries,
   std::vector<ConfigEntry> given;
   for (const std::string& text : overrides) {
     ConfigEntry entry = read_override(text);
-    // The last one holds, as people append to a command they have.
+    // The last override of a key wins, because people append to the command that they have.
     given.erase(std::remove_if(given.begin(), given.end(),
                                [&](const ConfigEntry& earlier) { return earlier.key == entry.key; }),
                 given.end());

@@ -1,4 +1,4 @@
-// What a config file and the overrides say, key by key, before any of it is believed.
+// The entries of a config file and of the overrides: one value for each key, not checked yet.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -11,7 +11,7 @@
 
 namespace ripstop {
 
-/// A value as TOML has it. monostate: of a kind that no key takes (a table, a date, a mixed array).
+/// A TOML value. monostate: a value of a type that no key has (a table, a date, a mixed array).
 using ConfigValue = std::variant<std::monostate, bool, int64_t, double, std::string, std::vector<double>>;
 
 /// One key's value and where it was given.
@@ -23,9 +23,10 @@ struct ConfigEntry {
   int64_t line = 0;   ///< 0: not from the file
 };
 
-/// The entries of the TOML text, in its order, then those of the overrides, which displace entries of the
-/// same key and of keys that exclude theirs (train.epochs takes train.steps' place). Throws Error(kUsage) for
-/// what is no TOML, unknown keys and sections, keys given twice, and text of hostile size.
+/// Returns the entries of the TOML text in its order, then those of the overrides. An override removes the
+/// entries of its own key and of keys that exclude it: train.epochs removes train.steps. Throws Error(kUsage)
+/// if the text is no TOML, if a key or a section is unknown, if a key is given twice, and if a file or a line
+/// is too long.
 std::vector<ConfigEntry> read_config_entries(std::string_view toml, const std::string& name,
                                              std::span<const std::string> overrides);
 

@@ -1,4 +1,4 @@
-// The one table of config keys.
+// The table of config keys: type, range, unit and documentation of each. No other list of keys exists.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace ripstop {
 
-/// One of a few words, stored in an enum.
+/// A value that is one of a few words and stored in an enum.
 struct ChoiceField {
   std::span<const std::string_view> words;  ///< in the order of the enum's values
   void* value;
@@ -25,7 +25,7 @@ struct ChoiceField {
 using Field = std::variant<bool*, int64_t*, double*, std::string*, std::optional<int64_t>*,
                            std::optional<bool>*, std::array<double, 2>*, ChoiceField>;
 
-/// The values a number may have.
+/// The values that a number may have.
 struct ValueRange {
   double least = 0;
   double most = std::numeric_limits<double>::infinity();
@@ -36,9 +36,10 @@ struct ValueRange {
 enum class Presence {
   kDefault,   ///< may be left out
   kRequired,  ///< must be given
-  kOptional,  ///< may be left out, and then has no value and is not written
+  kOptional,  ///< may be left out; it then has no value and is not written
 };
 
+/// One row of the table.
 struct ConfigKey {
   std::string_view section;
   std::string_view name;
@@ -46,41 +47,41 @@ struct ConfigKey {
   Presence presence = Presence::kDefault;
   ValueRange range = {};
   bool may_change_on_resume = false;
-  bool none_is_auto = false;           ///< an optional that is written "auto" when it has no value
-  std::string_view default_text = {};  ///< shown in place of the struct's default
+  bool none_is_auto = false;           ///< an optional that is written "auto" if it has no value
+  std::string_view default_text = {};  ///< shown instead of the struct's default
   std::string_view unit = {};          ///< empty: none
   std::string_view doc = {};           ///< one sentence, Markdown
   std::string_view hugging_face = {};  ///< names there, separated by spaces
   std::string_view torchtitan = {};    ///< names there, separated by spaces
-  std::string_view other_names = {};   ///< further names people try, for did-you-mean alone
+  std::string_view other_names = {};   ///< further names that people try; only for did-you-mean
 
   /// "train.steps".
   std::string path() const;
 };
 
-/// Every key, in the order of the file.
+/// Every key, in the order in which a config is written.
 std::span<const ConfigKey> config_keys();
 
-/// The section names, in the order of the file.
+/// The section names, in the order in which a config is written.
 std::span<const std::string_view> config_sections();
 
-/// The key of that section and name, or null.
+/// Finds the key of that section and name; null if there is none.
 const ConfigKey* find_config_key(std::string_view section, std::string_view name);
 
-/// What to say about a key that does not exist: "did you mean 'optimizer.learning_rate'?", or the section's
-/// keys.
+/// The hint for a key that does not exist: "did you mean 'optimizer.learning_rate'?", or a list of the
+/// section's keys.
 std::string suggest_config_key(std::string_view section, std::string_view name);
 
-/// The same for a section that does not exist.
+/// The hint for a section that does not exist.
 std::string suggest_config_section(std::string_view section);
 
-/// The value as TOML; "" for an optional without a value. `config` is not changed.
+/// Writes the value of `key` as TOML; "" if it is an optional without a value. Does not change `config`.
 std::string value_as_toml(const ConfigKey& key, RunConfig& config);
 
-/// The text between quotes, escaped as TOML wants it.
+/// Quotes and escapes `text` as a TOML string.
 std::string toml_string(std::string_view text);
 
-/// "an integer", "one of \"auto\", \"cpu\", \"cuda\"", ...: for messages.
+/// The type of the key's value for messages: "an integer", "one of \"auto\", \"cpu\", \"cuda\"".
 std::string expected_type(const ConfigKey& key);
 
 }  // namespace ripstop

@@ -1,4 +1,4 @@
-// What to say about a key or section that does not exist.
+// Hints for keys and sections that do not exist.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -10,8 +10,7 @@
 namespace ripstop {
 namespace {
 
-// Names from elsewhere that stand for no single key: the name, or section.name where the name alone says too
-// little.
+// Names of other programs that have no key here. A name that many keys could have is written section.name.
 struct Explanation {
   std::string_view name;
   std::string_view text;
@@ -77,8 +76,7 @@ constexpr SectionSynonym kSectionSynonyms[] = {
     {"debug", "run"},
 };
 
-// Whether `name`, or the part after its last dot, is among the space-separated `names` (whole or after a
-// dot).
+// Whether `name` is one of the space-separated `names`, or the part of one after its last dot.
 bool is_among(std::string_view names, std::string_view name) {
   while (!names.empty()) {
     const size_t space = names.find(' ');
@@ -95,8 +93,8 @@ bool is_other_name(std::string_view names, std::string_view section, std::string
          (" " + std::string(names) + " ").find(fmt::format(" {}.{} ", section, name)) != std::string::npos;
 }
 
-// The keys known elsewhere under this name, those of `section` first. A section in `other_names` must be the
-// one that was written: a "name" means the model's in [model] alone.
+// The keys that other programs call `name`, those of `section` first. Other names with a section fit only in
+// that section: "name" means the model's preset in [model], but not in [run].
 std::vector<std::string> keys_known_as(std::string_view section, std::string_view name) {
   std::vector<std::string> result;
   for (const bool same_section : {true, false})

@@ -1,4 +1,5 @@
-// What is written from the table of keys: a config as TOML, differences of two, the table of docs/config.md.
+// Writes from the table of keys: a config as TOML, the differences of two configs, the table of
+// docs/config.md.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -10,7 +11,8 @@
 namespace ripstop {
 namespace {
 
-// The shortest text that reads back as the same double, with a mark that it is no integer.
+// The shortest text that reads back as the same double. It has a point or an exponent, so that TOML does not
+// take it for an integer.
 std::string toml_number(double value) {
   std::string text = fmt::format("{}", value);
   if (text.find_first_of(".en") == std::string::npos) text += ".0";
@@ -52,8 +54,8 @@ struct TypeNamer {
   std::string operator()(const std::optional<bool>*) const { return "true, false or \"auto\""; }
 };
 
-// Sizes that are not this config's to say: those of a pretrained model, and a vocabulary that is the data
-// set's.
+// Whether the config leaves a size to others: all sizes to a pretrained model, or vocab_size to the data set.
+// Such a size is 0 in the struct, which parse_run_config would refuse.
 bool is_unset_size(const ConfigKey& key, const RunConfig& config) {
   if (key.section != "model" || key.presence == Presence::kOptional) return false;
   return !config.model.pretrained.empty() || (key.name == "vocab_size" && config.model.vocab_size == 0);
@@ -84,7 +86,7 @@ std::string default_column(const ConfigKey& key) {
   return text.empty() || key.presence == Presence::kOptional ? "none" : fmt::format("`{}`", text);
 }
 
-// What the key is for, with the values where they can be listed.
+// The values of a key, if they can be listed.
 struct ValueLister {
   bool none_is_auto;
   std::string operator()(const ChoiceField& choice) const {
@@ -105,7 +107,7 @@ std::string what_column(const ConfigKey& key) {
   return values.empty() ? std::string(key.doc) : fmt::format("{} {}.", key.doc, values);
 }
 
-// "`max_steps`, `training.steps`"; a name that both use once.
+// "`max_steps`, `training.steps`". A name that both programs use appears once.
 std::string elsewhere_column(const ConfigKey& key) {
   std::string result;
   for (std::string_view names : {key.hugging_face, key.torchtitan}) {

@@ -9,8 +9,8 @@ namespace ripstop {
 namespace {
 
 std::string folded(std::string_view name) {
-  std::string result(
-      name.substr(0, 64));  // names are short; hostile input must not cost a square of its length
+  // The distance takes time that grows with the square of the length. Names are short, so cut long input.
+  std::string result(name.substr(0, 64));
   for (char& c : result) c = c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return result;
 }
@@ -35,7 +35,7 @@ size_t edit_distance(const std::string& a, const std::string& b) {
 
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates) {
   const std::string wanted = folded(name);
-  // One slip in four letters: with more, "compile" would be taken for "compute".
+  // At most one slip in four letters. With more, "compile" would be taken for "compute".
   size_t best = std::max<size_t>(wanted.size() / 4, 1) + 1;
   std::string result;
   for (const std::string& candidate : candidates) {

@@ -1,4 +1,4 @@
-// "Did you mean": the closest of the valid names.
+// "Did you mean": finds the closest of the valid names.
 #pragma once
 #include <span>
 #include <string>
@@ -6,10 +6,10 @@
 
 namespace ripstop {
 
-/// The candidate with the least edit distance to `name` (insertions, deletions, substitutions and swaps of
-/// neighbours; letter case and '-' against '_' are free), or "" when none is near enough to be what was
-/// meant. Ties go to the earlier candidate. Source: optimal string alignment, a restricted
-/// Damerau-Levenshtein distance.
+/// Returns the candidate with the least edit distance to `name`, the first one if several have it; "" if none
+/// is near enough to be a slip. Insertions, deletions, substitutions and swaps of neighbours count 1. Letter
+/// case, and '-' instead of '_', count 0. Source: optimal string alignment, a restricted Damerau-Levenshtein
+/// distance.
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates);
 
 }  // namespace ripstop

@@ -1,4 +1,4 @@
-// From entries to a checked config: presets, types, ranges, and the rules that span several keys.
+// Makes a checked config from entries: presets, types, ranges, and rules between several keys.
 #include "train/config/run_config.h"
 
 #include <fmt/format.h>
@@ -18,7 +18,8 @@
 namespace ripstop {
 namespace {
 
-constexpr size_t kMostBytesRead = (size_t{1} << 20) + 1;  // one more than is accepted
+constexpr size_t kMostBytesRead =
+    (size_t{1} << 20) + 1;  // one more than read_config_entries accepts, so that it refuses longer files
 constexpr size_t kLongestStringBytes = 4096;
 
 [[noreturn]] void refuse(const std::string& where, const std::string& what, const std::string& hint = {}) {
@@ -40,7 +41,7 @@ std::string read_text(const std::string& path) {
   return text;
 }
 
-// Writes one entry's value into its field, or refuses it.
+// Writes one entry's value into its field. Refuses a value of a wrong type or outside its range.
 class Assigner {
  public:
   explicit Assigner(const ConfigEntry& entry) : entry_(entry) {}
@@ -145,7 +146,8 @@ class ConfigBuilder {
     return entry != nullptr ? entry->where : name_;
   }
 
-  // The preset's sizes come first, so that a size beside it overrides, wherever it stands in the file.
+  // Take the preset's sizes first. Then a size beside the preset wins, also if it comes before it in the
+  // file.
   void take_preset() {
     const ConfigEntry* entry = given("model.preset");
     if (entry == nullptr) return;
@@ -187,7 +189,7 @@ class ConfigBuilder {
     for (const char* path : {"model.hidden_size", "model.intermediate_size", "model.num_hidden_layers",
                              "model.num_attention_heads"})
       if (model.preset.empty() && !given(path))
-        refuse(name_, fmt::format("'{}' is required where there is no preset", path));
+        refuse(name_, fmt::format("'{}' is required if there is no preset", path));
     if (model.num_key_value_heads == 0) model.num_key_value_heads = model.num_attention_heads;
     if (model.max_position_embeddings == 0) model.max_position_embeddings = config_.data.sequence_length;
     check_model_sizes();
@@ -197,7 +199,7 @@ class ConfigBuilder {
   void check_model_sizes() const {
     const ModelSection& model = config_.model;
     ModelConfig sizes = model;
-    if (sizes.vocab_size == 0) sizes.vocab_size = 1;  // the data set's, not known yet
+    if (sizes.vocab_size == 0) sizes.vocab_size = 1;  // the data set's; resolve_run checks it
     try {
       validate(sizes);
     } catch (const Error& error) {

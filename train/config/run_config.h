@@ -1,6 +1,6 @@
-// Everything a run can be told, as one struct; read from TOML, written back, compared on resume.
+// The config of a run as one struct. It is read from TOML, written back, and compared when a run resumes.
 //
-// A key of the file is spelled as its member here: [train] micro_batch_sequences is RunConfig::train's
+// A key of the file is spelled like its member here: [train] micro_batch_sequences is RunConfig::train's
 // micro_batch_sequences. The one table of keys in config_keys.cpp holds type, range, unit and documentation.
 // It drives parsing, did-you-mean, writing, comparing and the table of docs/config.md. A new key is a member
 // and a row.
@@ -24,7 +24,7 @@ enum class ScheduleKind { kCosine, kLinear, kConstant };
 enum class FloatChoice { kBfloat16, kFloat32 };
 enum class KeepBest { kLoss, kRougeL, kNone };
 
-/// The word of the config file: "auto", "rougeL", ...
+/// The word that the config file uses: "auto", "rougeL".
 std::string_view to_string(DeviceChoice value);
 std::string_view to_string(LossOn value);
 std::string_view to_string(Recompute value);
@@ -35,7 +35,7 @@ std::string_view to_string(KeepBest value);
 struct ConfigKey;
 
 struct RunSection {
-  std::string directory;  ///< where everything of this run is written
+  std::string directory;  ///< everything of this run is written there
   int64_t seed = 1;       ///< of the initial weights
   DeviceChoice device = DeviceChoice::kAuto;
   bool deterministic = false;
@@ -43,8 +43,8 @@ struct RunSection {
   bool operator==(const RunSection&) const = default;
 };
 
-/// The sizes (defaults of a preset already filled in; `vocab_size` 0: the data set's) and where they come
-/// from. With `pretrained` the sizes are those of its config.json, and here 0.
+/// The model's sizes, with the preset's already filled in, and their origin. `vocab_size` 0: the data set's.
+/// With `pretrained` the sizes are those of its config.json, and 0 here.
 struct ModelSection : ModelConfig {
   std::string pretrained;
   std::string preset;
@@ -53,7 +53,7 @@ struct ModelSection : ModelConfig {
 
 struct MeshSection {
   int64_t replicate = 1;
-  std::optional<int64_t> fsdp;  ///< none: "auto", all ranks that replicate and tensor leave
+  std::optional<int64_t> fsdp;  ///< none: "auto", all ranks divided by replicate x tensor
   int64_t tensor = 1;
   bool allow_tensor_across_nodes = false;
   std::optional<bool> overlap_tensor;  ///< none: "auto"
@@ -65,7 +65,7 @@ struct DataSection {
   int64_t sequence_length = 0;
   bool pack = true;
   LossOn loss_on = LossOn::kSummary;
-  int64_t shuffle_seed = 0;  ///< the file's default is run.seed, already filled in
+  int64_t shuffle_seed = 0;  ///< default: run.seed, already filled in
   bool operator==(const DataSection&) const = default;
 };
 
@@ -105,7 +105,7 @@ struct PrecisionSection {
 
 struct CheckpointSection {
   int64_t every_steps = 500;  ///< 0: only at the end and on a signal
-  int64_t keep = 3;           ///< newest checkpoints kept, the best beside them; 0: all
+  int64_t keep = 3;           ///< newest checkpoints kept, and the best one besides; 0: all
   KeepBest keep_best = KeepBest::kLoss;
   bool asynchronous = false;
   bool operator==(const CheckpointSection&) const = default;
@@ -141,12 +141,12 @@ struct RunConfig {
   bool operator==(const RunConfig&) const = default;
 };
 
-/// Reads the TOML file, then the overrides ("section.key=value", the value in TOML or a bare word), fills
-/// presets and defaults, checks every value and what they imply together. Throws Error(kUsage) with file,
-/// line and the nearest valid key; Error(kResources) where mesh.tensor does not divide the model's heads.
+/// Reads the TOML file, then the overrides ("section.key=value", the value in TOML or a bare word). Fills in
+/// presets and defaults. Checks every value and the rules between them. Throws Error(kUsage) with file, line
+/// and the nearest valid key, and Error(kResources) if mesh.tensor does not divide the model's heads.
 RunConfig load_run_config(const std::string& path, std::span<const std::string> overrides = {});
 
-/// The same for TOML already in memory; `name` stands for the file in messages.
+/// The same for TOML in memory. Messages name it `name`.
 RunConfig parse_run_config(std::string_view toml, const std::string& name,
                            std::span<const std::string> overrides = {});
 
@@ -155,29 +155,29 @@ RunConfig parse_run_config(std::string_view toml, const std::string& name,
 std::string place_of_key(const ConfigKey& key, const std::string& path,
                          std::span<const std::string> overrides);
 
-/// The whole config as TOML, every key with its value; parse_run_config gives back an equal config.
+/// Writes the whole config as TOML, every key with its value. parse_run_config reads back an equal config.
 std::string to_toml(const RunConfig& config);
 
-/// One key whose value differs between two configs, values as in TOML.
+/// One key whose value differs between two configs. The values are written as in TOML.
 struct ConfigDifference {
   std::string key;
   std::string old_value;
   std::string new_value;
-  bool may_change_on_resume;  ///< whether a run that has begun may go on with it
+  bool may_change_on_resume;  ///< a run that has begun may go on with the new value
 
   /// "train.steps: 2000 -> 4000".
   std::string text() const;
 };
 
-/// Every key that differs, in the table's order.
+/// Returns every key that differs, in the order of the table.
 std::vector<ConfigDifference> compare(const RunConfig& old_config, const RunConfig& new_config);
 
-/// Throws Error(kUsage) that lists old -> new of every key that a run which has begun must not change;
-/// returns the other differences, to be shown. Paths (run.directory, data.directory) may differ: data sets
-/// are compared by their content.
+/// Checks whether a run that began with the old config may go on with the new one. Returns the differences
+/// that are allowed, to be shown. Throws Error(kUsage) that lists old -> new of all others. Paths
+/// (run.directory, data.directory) may differ, because data sets are compared by their content.
 std::vector<ConfigDifference> check_resume(const RunConfig& old_config, const RunConfig& new_config);
 
-/// The table of docs/config.md: every key with default, unit, meaning and what it is called elsewhere. GitHub
+/// Writes the table of docs/config.md: every key with its default, unit, meaning and names elsewhere. GitHub
 /// Markdown.
 std::string config_table_markdown();
 

@@ -13,9 +13,9 @@ struct ConfigKey;
 /// Who reads a config: train; plan; or evaluate and summarize, which only generate.
 enum class ConfigReader { kTrain, kPlan, kGenerate };
 
-/// Throws Error(kUsage) if the config asks for something that this version does not do and that `reader` would
-/// have to do. The error lists all such keys, each with its place and value, and the values to use instead.
-/// `place` returns where a key is given, as in "run.toml:12"; it may return "".
+/// Throws Error(kUsage) if the config asks for something that this version does not do and that `reader`
+/// would have to do. The error lists all such keys, each with its place and value, and the values to use
+/// instead. `place` returns where a key is given, as in "run.toml:12"; it may return "".
 void refuse_unsupported_keys(const RunConfig& config, ConfigReader reader,
                              const std::function<std::string(const ConfigKey&)>& place);
 

@@ -13,7 +13,7 @@ namespace ripstop {
 Device choose_device(DeviceChoice choice, MpiWorld& world, std::string& note) {
   if (choice == DeviceChoice::kCpu) return Device::cpu();
   if (choice == DeviceChoice::kCuda) return choose_cuda_device(world);
-  // A rank without a GPU must not leave the others waiting for it.
+  // Do not throw yet: the other ranks wait in the collective below.
   std::string problem;
   Device device = Device::cpu();
   try {
@@ -33,7 +33,7 @@ bool has_fast_bfloat16(const Device& device) {
 
 namespace {
 
-/// On a GPU, what is free now, shared by the ranks that it serves.
+/// The GPU's free bytes, divided by the ranks that use this GPU.
 int64_t gpu_share_bytes(MpiWorld& world, const Device& device) {
   const std::vector<CudaGpu> gpus = look_at_cuda().gpus;
   const CudaGpu& gpu = gpus.at(static_cast<size_t>(device.index));
@@ -63,10 +63,13 @@ int64_t free_memory_of_rank_bytes(MpiWorld& world, const Device& device) {
   return least_share_bytes(world, device, free_memory_bytes(read_machine()));
 }
 
-// In MiB, none of it measured yet: CUDA's context 512; kernels of cuDNN and cuBLASLt, which are loaded when
-// they are first used, 512; NCCL's buffers for every peer of world, replicate, fsdp (twice) and tensor 1,024;
-// what it rounds the block of the fsdp axis up by, where that goes through NVLink switches, 512; while
-// products are timed, twice the level-2 cache to empty it, 256. Together 2,816.
+// An estimate, not measured yet. In MiB:
+//     512  CUDA's context
+//     512  kernels of cuDNN and cuBLASLt, loaded at their first use
+//   1,024  NCCL's buffers for every peer of world, replicate, fsdp (twice) and tensor
+//     512  NCCL's rounding of the fsdp axis's block, if it goes through NVLink switches
+//     256  twice the level-2 cache, to empty it while products are timed
+//   2,816  in total
 int64_t library_bytes(DeviceKind device) {
   return device == DeviceKind::kCuda ? int64_t{3} << 30 : 0;
 }

@@ -1,4 +1,4 @@
-// What must be the same on all ranks before they compute together.
+// Checks that all ranks run the same program before they compute together.
 #pragma once
 #include <string>
 
@@ -6,9 +6,9 @@
 
 namespace ripstop {
 
-/// Throws Error(kResources) on all ranks, naming who differs, unless all run the same build of ripstop with
-/// kernels for the same instruction set: others round differently, and not every collective would end.
-/// `where` is this rank's host. All ranks of `world` call.
+/// Throws Error(kResources) on all ranks, with the host that differs, if ranks run different builds of
+/// ripstop or kernels for different instruction sets. Such ranks would round differently, and some
+/// collectives would never end. `where` is this rank's host. Collective over `world`.
 void require_equal_programs(Communicator& world, const std::string& where);
 
 }  // namespace ripstop

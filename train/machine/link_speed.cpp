@@ -11,12 +11,12 @@ constexpr int64_t kLargeBytes = int64_t{4} << 20;
 constexpr int kMostRounds = 1000;
 constexpr double kSecondsEach = 0.05;
 
-// `bytes` bytes of the buffer as a tensor; a multiple of four.
+// A part of the buffer as a tensor. `bytes` is a multiple of four.
 Tensor bytes_of(const Buffer& buffer, int64_t offset, int64_t bytes) {
   return tensor_in(buffer, offset, DType::kFloat32, Shape{bytes / element_bytes(DType::kFloat32)});
 }
 
-// The largest `value` of all ranks, so that all take the same decision.
+// The largest `value` of all ranks. All ranks must decide alike whether to measure again.
 double largest(Communicator& group, const Stream& stream, double value) {
   MemoryLedger ledger;
   const int64_t bytes = group.all_reduce_scratch_bytes(1, DType::kFloat64);
@@ -26,8 +26,8 @@ double largest(Communicator& group, const Stream& stream, double value) {
   return value;
 }
 
-// Seconds a round of messages of `bytes` takes; doubles the rounds until they take long enough to be
-// measured.
+// Seconds that one round of messages of `bytes` bytes takes. Doubles the number of rounds until they take
+// long enough for the clock.
 double seconds_a_round(Communicator& group, const Stream& stream, int64_t bytes) {
   MemoryLedger ledger;
   const Buffer buffer(Device::cpu(), ledger, MemoryCategory::kCommunication, 2 * bytes);

@@ -34,7 +34,8 @@ std::optional<int64_t> leading_number(const std::string& text) {
   return parse_integer(text.substr(0, text.find(' ')));
 }
 
-// "Key<spaces>: value" files: /proc/cpuinfo and /proc/meminfo. The first of the keys that is there.
+// Reads a file of lines "Key<spaces>: value", such as /proc/cpuinfo. Returns the value of the first line that
+// has one of the keys; "" if none has.
 std::string proc_value(const char* path, std::initializer_list<std::string> keys) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -53,8 +54,9 @@ int64_t meminfo_bytes(const std::string& key) {
   return leading_number(proc_value("/proc/meminfo", {key})).value_or(0) * 1024;
 }
 
-// The folders of this process's control group, from its own up to the root, for controller `name` (version 1)
-// or the unified tree (version 2). In a container the root may be the group itself.
+// The folders of this process's control group, from its own up to the root: those of controller `name`
+// (control groups version 1) or of the unified tree (version 2). All are read, because each level may set a
+// limit. In a container the root may be the group itself.
 std::vector<fs::path> cgroup_folders(const std::string& name) {
   std::ifstream file("/proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {
@@ -76,7 +78,7 @@ std::vector<fs::path> cgroup_folders(const std::string& name) {
 }
 
 void read_memory_limit(Machine& machine) {
-  constexpr int64_t kNoLimit = int64_t{1} << 60;  // version 1 writes a huge number for none
+  constexpr int64_t kNoLimit = int64_t{1} << 60;  // version 1 writes a huge number if there is no limit
   for (const fs::path& folder : cgroup_folders("memory")) {
     for (const auto& [limit_file, used_file] :
          {std::pair{"memory.max", "memory.current"},
@@ -104,7 +106,7 @@ void read_core_quota(Machine& machine) {
 }
 
 int64_t allowed_cores() {
-  // A mask of 1,024 is too small for the largest machines.
+  // The call fails if the mask is too small, and 1,024 bits are too few for the largest machines.
   for (int count = 1024; count <= (1 << 18); count *= 2) {
     cpu_set_t* set = CPU_ALLOC(static_cast<size_t>(count));
     if (set == nullptr) return 0;
@@ -189,7 +191,8 @@ std::vector<std::string> machine_problems(const Machine& machine, int64_t ranks,
         fmt::format("srun started {} processes, but MPI sees one alone: MPI was built without Slurm's "
                     "process management; try srun --mpi=pmix, or mpirun",
                     slurm_tasks));
-  // Slurm binds each rank to cores of its own; one core shared by all is mpirun's and the container's doing.
+  // `cores_allowed` belongs to one rank: Slurm binds each rank to its own cores, so compare with one rank's
+  // threads.
   if (machine.cores_allowed > 0 && threads > machine.cores_allowed)
     found.push_back(fmt::format("{} threads a rank on {} cores that this rank may use: set OMP_NUM_THREADS",
                                 threads, machine.cores_allowed));
