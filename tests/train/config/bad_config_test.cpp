@@ -95,7 +95,7 @@ TEST_F(BadConfig, TrainRefusesKeysThatThisVersionDoesNotDo) {
   const ProgramRun train = run_program("train " + config);
   EXPECT_EQ(train.exit_code, 64);
   EXPECT_EQ(train.out, "");
-  EXPECT_NE(train.err.find("config.toml:18: generation.num_beams = 4, command line: log.tensorboard = true"),
+  EXPECT_NE(train.err.find("config.toml:17: generation.num_beams = 4, command line: log.tensorboard = true"),
             std::string::npos)
       << train.err;
   EXPECT_NE(train.err.find("hint=\"use instead: generation.num_beams = 1, log.tensorboard = false\""),
