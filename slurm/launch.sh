@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Starts COMMAND on N ranks: with srun inside a Slurm allocation, with mpirun on one node elsewhere.
+# Starts COMMAND on N ranks: with srun inside a Slurm allocation, else with mpirun on this node.
 #   slurm/launch.sh N COMMAND [ARGUMENT...]
 # This process becomes the launcher (exec). A signal sent to it (SIGUSR1, SIGTERM) reaches the ranks, and it ends with
 # their exit code.
-# RIPSTOP_LAUNCHER=mpirun|srun overrides the choice; RIPSTOP_LAUNCHER_OPTIONS adds options, as in "--mpi=pmix".
+# RIPSTOP_LAUNCHER=mpirun|srun overrides the choice. RIPSTOP_LAUNCHER_OPTIONS adds options, as in "--mpi=pmix".
 # RIPSTOP_LAUNCHER_QUIET=1 silences the paragraph that Open MPI 4 prints after a rank failed or was killed.
 # For several machines without Slurm, call mpirun yourself with your host file.
 set -euo pipefail

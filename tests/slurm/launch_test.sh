@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What a user of the launcher sees: help, exit codes, and of a rank that fails its own words alone.
+# slurm/launch.sh as a user sees it: help, exit codes, and no more text than the ranks print themselves.
 #   launch_test.sh LAUNCH
 set -euo pipefail
 launch=$1
@@ -11,7 +11,7 @@ fail() {
   cat "$out"
   exit 1
 }
-# expect CODE ARGUMENTS...: the exit code; both streams go to $out
+# expect CODE ARGUMENTS...: checks the exit code; $out gets both streams
 expect() {
   local expected=$1 code=0
   shift
@@ -28,7 +28,7 @@ expect 0 2 true
 expect 64 2 no-such-program
 grep -q "no program 'no-such-program'" "$out" || fail "the program that is missing is not named"
 
-# Ranks that share cores do not spin; others do as OpenMP likes.
+# Ranks that share cores must not spin. Others wait as OpenMP does by default.
 cores=$(env -u OMP_NUM_THREADS nproc)
 expect 0 1 bash -c 'echo "${OMP_WAIT_POLICY:-none}"'
 [[ $(cat "$out") == none ]] || fail "one rank of one thread is passive"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# slurm/train.sbatch without Slurm, on the README's own config: the signal of a time limit reaches the ranks, which save
-# and end with 75, and the same command goes on to the last step.      train_sbatch_test.sh RIPSTOP
+# slurm/train.sbatch without Slurm, with the README's own config. SIGUSR1 must reach the ranks, which save and end with 75.
+# The same command must then go on to the last step.      train_sbatch_test.sh RIPSTOP
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 export RIPSTOP_PROGRAM=$1 RIPSTOP_RANKS=2
