@@ -99,6 +99,8 @@ train/checkpoint/checkpoint_*       tests/train/checkpoint/checkpoint_reshard_te
 train/checkpoint/host_states.*      tests/train/run/resume_test.sh
 train/checkpoint/rank_file.*        tests/train/checkpoint/checkpoint_faults_test.cpp
 train/checkpoint/*                  tests/train/checkpoint/checkpoint_damage_test.cpp
+train/evaluate/dataset_loss.*       tests/train/evaluate/evaluation_ranks_test.cpp tests/train/run/validation_ranks_test.cpp
+train/evaluate/write_summaries.*    tests/train/evaluate/evaluation_ranks_test.cpp tests/train/run/validation_ranks_test.cpp
 train/generate/trained_model.*      tests/train/commands/evaluate_command_test.cpp
 train/generate/write_texts.*        tests/train/evaluate/evaluation_ranks_test.cpp
 train/plan/training_data.*          tests/train/commands/train_command_test.cpp

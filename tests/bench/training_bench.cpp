@@ -103,10 +103,7 @@ ExitCode bench(MpiWorld& world, const Options& options) {
   const RunConfig& config = options.config;
   std::string note;
   const Device device = choose_device(config.run.device, world, note);
-  const ResolvedRun run = resolve_run(config, {.ranks = world.communicator().size(),
-                                               .device = device.kind,
-                                               .fast_bfloat16 = has_fast_bfloat16(device),
-                                               .device_memory_bytes = memory_of_rank_bytes(world, device)});
+  const ResolvedRun run = resolve_run(config, run_target(world, device, /*dataset_vocabulary=*/0));
   DeviceMesh mesh(world, run.mesh, /*allow_tensor_across_nodes=*/false, device);
   const Stream stream(device);
   MemoryLedger ledger;

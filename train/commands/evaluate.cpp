@@ -8,8 +8,8 @@
 #include "data/whole_file.h"
 #include "train/commands/commands.h"
 #include "train/commands/model_arguments.h"
-#include "train/evaluate/evaluation.h"
 #include "train/evaluate/rouge.h"
+#include "train/evaluate/write_summaries.h"
 #include "train/generate/trained_model.h"
 #include "train/report/human_text.h"
 #include "train/report/progress.h"
@@ -85,7 +85,7 @@ Json settings_of(const Subject& subject, const InferenceOptions& options) {
 }
 
 struct Scores {
-  SplitLoss loss;
+  LossSum loss;
   RougeMean rouge;
 };
 
@@ -147,7 +147,7 @@ Scores measure(InferenceModel& model, const Subject& subject, bool json) {
   const bool speaks = model.model().mesh().world().rank() == 0;
   Scores scores;
   Shown sequences(speaks, json, "loss", "sequences");
-  scores.loss = split_loss(model, subject.dataset, subject.trained.config.data.loss_on, sequences);
+  scores.loss = dataset_loss(model, subject.dataset, subject.trained.config.data.loss_on, sequences);
   if (subject.examples == 0) return scores;
 
   std::optional<PredictionFile> file;

@@ -14,7 +14,7 @@
 #include "train/commands/commands.h"
 #include "train/config/unsupported_keys.h"
 #include "train/machine/machine.h"
-#include "train/plan/resolved_run.h"
+#include "train/plan/plan_text.h"
 #include "train/report/human_text.h"
 
 namespace ripstop {
@@ -107,20 +107,17 @@ int64_t vocabulary_at(const std::string& directory) {
 
 /// What the plan is for: the job that the options describe, or the mesh of the config on a machine like this.
 RunTarget plan_target(const RunConfig& config, const PlanArguments& given) {
-  RunTarget target;
   const int64_t asked = config.mesh.replicate * config.mesh.fsdp.value_or(1) * config.mesh.tensor;
   const int64_t nodes = std::max<int64_t>(given.nodes, 1);
-  target.ranks = given.nodes > 0 || given.tasks > 0 ? nodes * std::max<int64_t>(given.tasks, 1) : asked;
+  const int64_t ranks =
+      given.nodes > 0 || given.tasks > 0 ? nodes * std::max<int64_t>(given.tasks, 1) : asked;
   const bool automatic = given.device.empty() && config.run.device == DeviceChoice::kAuto;
   const bool cuda = given.device == "cuda" ||
                     (given.device.empty() && config.run.device == DeviceChoice::kCuda) ||
                     (automatic && cuda_device_count() > 0);
-  target.device = cuda ? DeviceKind::kCuda : DeviceKind::kCpu;
-  target.fast_bfloat16 = cuda || read_machine().fast_bfloat16;
-  target.device_memory_bytes = parse_memory(given.device_memory);
-  if (!cuda) plan_for_threads(given.cpus_per_task, given.tasks > 0 ? given.tasks : target.ranks / nodes);
-  target.dataset_vocabulary = vocabulary_at(config.data.directory);
-  return target;
+  if (!cuda) plan_for_threads(given.cpus_per_task, given.tasks > 0 ? given.tasks : ranks / nodes);
+  return run_target(ranks, cuda ? DeviceKind::kCuda : DeviceKind::kCpu, parse_memory(given.device_memory),
+                    vocabulary_at(config.data.directory));
 }
 
 ExitCode plan(const PlanArguments& given) {

@@ -11,7 +11,7 @@ struct Rule {
   std::string_view replacement;
 };
 
-// Forms that the rules below would get wrong.
+// Words for which the rules below give a wrong stem.
 constexpr Rule kIrregular[] = {
     {"sky", "sky"},        {"skies", "sky"},       {"dying", "die"},        {"lying", "lie"},
     {"tying", "tie"},      {"news", "news"},       {"innings", "inning"},   {"inning", "inning"},
@@ -44,7 +44,8 @@ bool is_vowel(char c) {
   return c == 'a' || c == 'e' || c == 'i' || c == 'o' || c == 'u';
 }
 
-// Whether the letter `c` is a consonant behind a consonant (or, for a first letter, behind nothing: false).
+// Whether the letter `c` is a consonant. `behind_consonant`: the letter before it is one; false for the first
+// letter of a word. Only y depends on it.
 bool is_consonant(char c, bool behind_consonant) {
   return c == 'y' ? !behind_consonant : !is_vowel(c);
 }
@@ -55,7 +56,7 @@ bool is_consonant_at(std::string_view word, size_t position) {
   return consonant;
 }
 
-// Porter's m: how often a run of vowels is followed by a run of consonants.
+// Porter's m: how many runs of vowels have a run of consonants after them.
 int64_t measure(std::string_view stem) {
   int64_t count = 0;
   bool consonant = false;
@@ -81,7 +82,7 @@ bool ends_double_consonant(std::string_view word) {
   return n >= 2 && word[n - 1] == word[n - 2] && is_consonant_at(word, n - 1);
 }
 
-// consonant, vowel, consonant other than w, x, y; or a word of just vowel and consonant.
+// Whether the word ends in consonant, vowel, consonant other than w, x, y; or is one vowel and one consonant.
 bool ends_short_syllable(std::string_view word) {
   const size_t n = word.size();
   if (n == 2) return !is_consonant_at(word, 0) && is_consonant_at(word, 1);
@@ -98,8 +99,8 @@ void replace_end(std::string& word, size_t letters, std::string_view replacement
   word += replacement;
 }
 
-// The first rule whose suffix fits decides: it is applied if what precedes the suffix has a measure of at
-// least `least_measure`, else the word stays.
+// Applies the first rule whose suffix the word has, if the stem before the suffix has a measure of at least
+// `least_measure`. Later rules are not tried, even if the word stays as it is.
 void apply_first(std::string& word, std::span<const Rule> rules, int64_t least_measure) {
   for (const Rule& rule : rules) {
     if (!word.ends_with(rule.suffix)) continue;
@@ -116,7 +117,7 @@ void remove_plural(std::string& word) {
     apply_first(word, kPlural, 0);
 }
 
-// After -ed or -ing went: conflat -> conflate, hopp -> hop, fil -> file.
+// Repairs a word after -ed or -ing was removed: conflat -> conflate, hopp -> hop, fil -> file.
 void repair_verb(std::string& word) {
   if (word.ends_with("at") || word.ends_with("bl") || word.ends_with("iz")) {
     word += 'e';
@@ -147,7 +148,7 @@ void turn_y_to_i(std::string& word) {
 }
 
 void shorten_double_suffix(std::string& word) {
-  // -ally goes first, as -ational or -tional may appear behind it.
+  // Remove -ally first: the rules may apply to what is left (-ational, -tional).
   if (word.ends_with("alli") && measure(without(word, 4)) > 0) replace_end(word, 2, "");
   if (word.ends_with("logi")) {
     if (measure(without(word, 3)) > 0) word.pop_back();

@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Nothing where the file is not there.
+// The text of the file; empty if there is no such file.
 std::string read_if_there(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
@@ -36,7 +36,7 @@ std::optional<Prediction> parse_prediction(std::string_view line, int64_t exampl
   return prediction;
 }
 
-// A model may write half a character: what is half becomes U+FFFD.
+// A model may write half a UTF-8 character. `replace` makes U+FFFD of it.
 std::string line_of(const Prediction& prediction, int64_t example) {
   const Json object{{"example", example},
                     {"id", prediction.id},
@@ -91,7 +91,7 @@ void PredictionFile::append(const Prediction& prediction) {
   const std::string line = line_of(prediction, count());
   file_ << line << std::flush;
   if (!file_) fail(ExitCode::kStorage, "cannot write {}: is the disk full?", path_.string());
-  // What is scored is what the file says, so that a resumed evaluation gives the same scores.
+  // Score what the file says, not what the model wrote: a resumed evaluation must give the same scores.
   predictions_.push_back(*parse_prediction(line, count()));
 }
 

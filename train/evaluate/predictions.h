@@ -1,4 +1,4 @@
-// predictions.jsonl: what evaluate generated, kept so that an interrupted evaluation goes on.
+// predictions.jsonl: the summaries that evaluate generated, kept so that an interrupted evaluation can go on.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -8,33 +8,34 @@
 
 namespace ripstop {
 
-/// A generated summary beside what a person wrote.
+/// A generated summary beside the summary that a person wrote.
 struct Prediction {
   std::string id;         ///< of the example in its source
   std::string summary;    ///< generated
   std::string reference;  ///< written by a person
-  std::string document;   ///< what both are about
+  std::string document;   ///< the text that both summarize
 };
 
 /// The predictions of examples 0, 1, 2, ... of a split, one JSON object a line:
 ///   {"example": 0, "id": "...", "summary": "...", "reference": "...", "document": "..."}
 /// `ripstop rouge --candidate` reads the file.
 ///
-/// settings.json beside it says what the predictions depend on. One process writes. Throws Error(kStorage).
+/// settings.json beside it holds everything that the predictions depend on. One process writes. Throws
+/// Error(kStorage).
 class PredictionFile {
  public:
-  /// Opens `directory`/predictions.jsonl, making the directory where need be. Lines up to the first that is
-  /// torn or out of order are kept. Where settings.json holds another text than `settings` (JSON), nothing is
-  /// kept: such predictions would be mixed with others.
+  /// Opens `directory`/predictions.jsonl, and makes the directory if it is absent. Keeps the lines before the
+  /// first one that is torn or out of order. If settings.json holds another text than `settings` (JSON),
+  /// keeps no line, because predictions of two settings must not mix.
   PredictionFile(const std::filesystem::path& directory, const std::string& settings);
 
-  /// The examples 0 .. count() - 1 are there.
+  /// The file has the examples 0 .. count() - 1.
   int64_t count() const { return static_cast<int64_t>(predictions_.size()); }
-  /// What opening dropped: predictions made with other settings, or from the first torn line on.
+  /// Bytes that opening dropped: predictions of other settings, or everything from the first torn line on.
   int64_t dropped_bytes() const { return dropped_bytes_; }
   const std::vector<Prediction>& predictions() const { return predictions_; }
 
-  /// Adds the prediction of example count(). Others can read the line when this returns.
+  /// Adds the prediction of example count(). Other processes can read the line when this returns.
   void append(const Prediction& prediction);
 
  private:

@@ -15,7 +15,8 @@ constexpr size_t kLongestUnstemmed = 3;
 
 using WordIds = std::vector<uint32_t>;
 
-// Words as small numbers, equal for equal words, so that both texts are compared without their letters.
+// The words of both texts as small numbers, equal for equal words: numbers are faster to compare than
+// strings.
 struct NumberedTexts {
   WordIds reference;
   WordIds candidate;
@@ -67,10 +68,10 @@ RougeScore score_ngrams(const NumberedTexts& texts, size_t n) {
   return score(hits, std::ssize(reference), std::ssize(candidate));
 }
 
-// The textbook table has one row a word of the candidate; neighbours in a row differ by 0 or 1, so 64 columns
-// fit into one integer (bit = no step) and a row follows from the last by one addition. Columns are taken 64
-// at a time over all rows; what the addition carries out of a row of one band goes into the same row of the
-// next. Source: H. Hyyro, Bit-parallel LCS-length computation revisited, 2004.
+// The textbook table has one row for each word of the candidate. Neighbours in a row differ by 0 or 1, so one
+// integer holds 64 columns (bit = no step), and one addition makes a row from the row before. The table is
+// computed in bands of 64 columns, each over all rows. The carry of a row in one band goes into the same row
+// of the next band. Source: H. Hyyro, Bit-parallel LCS-length computation revisited, 2004.
 int64_t longest_common_subsequence(const NumberedTexts& texts) {
   const WordIds& reference = texts.reference;
   std::vector<uint64_t> places(texts.distinct, 0);

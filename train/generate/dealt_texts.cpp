@@ -1,24 +1,22 @@
 #include "train/generate/dealt_texts.h"
 
-#include <charconv>
-
 #include "model/core/error.h"
+#include "model/core/number.h"
 
 namespace ripstop {
 namespace {
 
-// Reads what `packed` wrote: for each text its length, a colon, the text.
+// Reads what `packed` wrote.
 std::vector<std::string> unpacked(std::string_view rest) {
   std::vector<std::string> texts;
   while (!rest.empty()) {
     const size_t colon = rest.find(':');
-    size_t length = 0;
-    const auto [end, error] =
-        std::from_chars(rest.data(), rest.data() + std::min(colon, rest.size()), length);
-    RIPSTOP_CHECK(error == std::errc{} && colon < rest.size() && length <= rest.size() - colon - 1,
-                  "a packed text that ends {} bytes before its end", rest.size());
-    texts.emplace_back(rest.substr(colon + 1, length));
-    rest.remove_prefix(colon + 1 + length);
+    const std::optional<int64_t> length = parse_whole_number(rest.substr(0, colon));
+    RIPSTOP_CHECK(length && colon < rest.size() && *length < std::ssize(rest) - static_cast<int64_t>(colon),
+                  "packed texts are damaged {} bytes before their end", rest.size());
+    const auto bytes = static_cast<size_t>(*length);
+    texts.emplace_back(rest.substr(colon + 1, bytes));
+    rest.remove_prefix(colon + 1 + bytes);
   }
   return texts;
 }

@@ -1,4 +1,4 @@
-// Texts that replicas make in turn: replica r of R makes texts r, r + R, r + 2R, ...
+// Texts that replicas make in turn: replica r of R makes the texts r, r + R, r + 2R, ...
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,16 +8,17 @@
 
 namespace ripstop {
 
-/// Puts together what the replicas made. `own` are this rank's texts, the same on the `tensor` ranks of its
-/// replica (ranks of `world` in mesh order: tensor fastest). Replicas have equally many texts, or the first
-/// ones one more. All ranks call, and get all texts in order. Throws Error(kCommunication).
+/// Gathers the texts of all replicas, in order, on every rank. `own` are this rank's texts, equal on the
+/// `tensor` ranks of its replica (ranks of `world` in mesh order: tensor fastest). All replicas have equally
+/// many texts, or the first ones have one more. Collective. Throws Error(kCommunication).
 std::vector<std::string> gather_dealt(Communicator& world, int64_t tensor,
                                       const std::vector<std::string>& own);
 
-/// The same without communication: `replicas` are the texts of each, as `packed`.
+/// The same without communication. `replicas` are the texts of each replica, as `packed` returns them.
 std::vector<std::string> merge_dealt(const std::vector<std::string>& replicas);
 
-/// Texts as one text.
+/// The texts as one text, from which merge_dealt gets them back: for each its length in bytes, a colon,
+/// itself.
 std::string packed(const std::vector<std::string>& texts);
 
 }  // namespace ripstop

@@ -9,7 +9,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Writing a value takes stack for every level; nobody's data comes near this.
+// The JSON library writes a value recursively: each level takes stack. No real data comes near this depth.
 constexpr int kDeepest = 200;
 
 Json parse_object(const std::string& line, const TextLines& lines) {
@@ -53,7 +53,7 @@ std::string with_summary(const std::string& line, const std::string& summary) {
     if (!object.contains("reference")) object["reference"] = reference;
   }
   object["summary"] = summary;
-  // A model may write half a character; what is half becomes U+FFFD.
+  // A model may write half a UTF-8 character. `replace` makes U+FFFD of it.
   return object.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

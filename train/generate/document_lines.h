@@ -1,4 +1,4 @@
-// JSONL that comes with documents and goes with summaries.
+// JSON lines with documents in, JSON lines with summaries out.
 #pragma once
 #include <optional>
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace ripstop {
 
-/// One object of the input.
+/// One line of the input.
 struct DocumentLine {
   std::string line;      ///< as read
   std::string document;  ///< its field `document`
@@ -15,12 +15,12 @@ struct DocumentLine {
   bool operator==(const DocumentLine&) const = default;
 };
 
-/// The next object of `lines`, blank lines left out; nothing at the end. Throws Error(kInputData) naming file
-/// and line for what is no JSON object with a string `document`.
+/// The next object of `lines`; nullopt at the end. Skips blank lines. Throws Error(kInputData), naming file
+/// and line, if a line is no JSON object with a string `document`.
 std::optional<DocumentLine> next_document(TextLines& lines);
 
-/// `line` with the field `summary` added, the others kept in their order. A `summary` that is there already
-/// becomes `reference`, unless there is one. No line end.
+/// `line` with the field `summary` added and the other fields in their order, without a line end. If `line`
+/// has a `summary` already, that becomes `reference`, unless `line` has a `reference`, too.
 std::string with_summary(const std::string& line, const std::string& summary);
 
 }  // namespace ripstop

@@ -22,12 +22,12 @@ class GreedyLoop {
 
  private:
   struct Sequence {
-    int64_t number = -1;    // of the prompt; -1: the slot is free
+    int64_t number = -1;    // the prompt's number; -1: the slot is free
     int64_t positions = 0;  // already in the cache
     Continuation continuation;
   };
 
-  // Runs as many waiting prompts as free slots and one call can take.
+  // Gives free slots to prompts, as many as one call can compute, and computes them.
   void start_sequences() {
     std::vector<std::vector<int32_t>> prompts;
     std::vector<int64_t> slots;

@@ -7,7 +7,7 @@
 namespace ripstop {
 namespace {
 
-// Rows of a fill-up document must fit into a slot, too.
+// The rows that fill up a multiple are a document in a slot, so they must fit into one.
 int64_t row_step(const InferenceOptions& options) {
   return std::min(InferenceModel::kRowStep, options.context);
 }
@@ -64,6 +64,7 @@ InferenceModel::InferenceModel(const ModelConfig& config, const InferenceOptions
       model_(config, mesh, stream, ledger, sharding(options)),
       cache_(config, slices_, options.slots + 1, options.context, options.compute, stream.device(), ledger),
       batch_memory_(stream.device(), ledger, options.sequence_count(), options.context),
+      totals_(mesh, stream, ledger),
       token_(ids(stream, ledger, std::max(prompt_rows_, options.slots))),
       position_(ids(stream, ledger, std::max(prompt_rows_, options.slots))),
       slot_(ids(stream, ledger, std::max(prompt_rows_, options.slots))),
@@ -71,7 +72,6 @@ InferenceModel::InferenceModel(const ModelConfig& config, const InferenceOptions
       last_row_(ids(stream, ledger, options.slots)),
       value_(ids(stream, ledger, slices_ * options.slots)),
       id_(ids(stream, ledger, slices_ * options.slots)),
-      loss_(stream.device(), ledger, MemoryCategory::kActivations, 8),
       arena_(stream.device(), ledger, arena) {
   RIPSTOP_CHECK(mesh.sizes().fsdp == 1, "{} shards of the weights, expected them whole", mesh.sizes().fsdp);
   RIPSTOP_CHECK(options.prefill_tokens >= options.context, "{} tokens a call, a prompt may have {}",
@@ -102,7 +102,7 @@ std::vector<int32_t> InferenceModel::run_prompts(std::span<const SlotTokens> ite
   if (!filling.empty()) add(filling, options_.slots);
   const int64_t document_count = std::ssize(host_document_offset_);
   host_document_offset_.push_back(static_cast<int32_t>(rows));
-  // All slots are asked, so that the head has one shape.
+  // Always ask for the predictions of all slots, so that the head has one shape.
   host_last_row_.resize(static_cast<size_t>(options_.slots), host_last_row_.front());
   prefill(rows, document_count, longest);
   return predictions(std::ssize(items));
@@ -128,7 +128,8 @@ void InferenceModel::prefill(int64_t rows, int64_t document_count, int64_t longe
 }
 
 std::vector<int32_t> InferenceModel::run_step(std::span<const SlotTokens> items) {
-  // Slots without a sequence compute something, too, at a position that their next sequence overwrites.
+  // Slots without a sequence are computed, too, so that there is one shape. They write to position 0, which
+  // their next sequence overwrites.
   const auto slots = static_cast<size_t>(options_.slots);
   host_token_.assign(slots, 0);
   host_position_.assign(slots, 0);
@@ -167,7 +168,7 @@ std::vector<int32_t> InferenceModel::predictions(int64_t count) {
     const auto r = static_cast<size_t>(row);
     for (int64_t slice = 1; slice < slices_; ++slice) {
       const auto at = static_cast<size_t>(slice * options_.slots + row);
-      if (value[at] <= value[r]) continue;  // slices go by ascending ids: the lowest of equals stays
+      if (value[at] <= value[r]) continue;  // slices come by ascending ids, so the lowest of equals stays
       value[r] = value[at];
       best[r] = id[at];
     }
@@ -175,18 +176,9 @@ std::vector<int32_t> InferenceModel::predictions(int64_t count) {
   return best;
 }
 
-void InferenceModel::score(const HostTokens& tokens) {
-  const Batch batch = batch_memory_.load(stream_, options_.sequence_count(), tokens);
-  model_.evaluate(arena_, batch, view(loss_, {1}, DType::kFloat64));
-}
-
-double InferenceModel::take_loss() {
-  double loss = 0;
-  const double zero = 0;
-  copy_bytes(stream_, &loss, loss_.data(), 8);
-  copy_bytes(stream_, loss_.data(), &zero, 8);
-  stream_.synchronize();
-  return loss;
+LossSum InferenceModel::evaluate(int64_t count, NextTokens next) {
+  return evaluate_batches(model_, {count, options_.sequence_count(), next}, batch_memory_, totals_, arena_,
+                          [] { return false; });
 }
 
 void InferenceModel::run_all_shapes() {
@@ -195,7 +187,7 @@ void InferenceModel::run_all_shapes() {
     prefill(rows, std::min(rows, options_.slots + 1), longest);
   }
   decode();
-  score(HostTokens{});
+  evaluate(1, [](int64_t) { return HostTokens{}; });
 }
 
 InferencePlan plan_inference(const ModelConfig& config, const InferenceOptions& options,

@@ -1,4 +1,4 @@
-// InferenceModel: a trained model on one rank, ready to score text and to write it.
+// InferenceModel: a trained model on one rank that computes losses and generates text.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -9,38 +9,39 @@
 #include "model/kv_cache.h"
 #include "parallel/sharded_transformer.h"
 #include "train/generate/greedy.h"
+#include "train/step/world_totals.h"
 
 namespace ripstop {
 
-/// How much an InferenceModel takes on at once.
+/// The sizes of an InferenceModel.
 struct InferenceOptions {
   DType compute = DType::kBFloat16;  ///< of weights and activations
   int64_t context = 0;               ///< positions of a sequence
   int64_t slots = 1;                 ///< sequences that are generated at once
-  int64_t prefill_tokens =
-      0;  ///< tokens of one call with prompts, and of a batch to be scored; at least `context`
+  /// Tokens of one call with prompts, and of one batch whose loss is computed; at least `context`.
+  int64_t prefill_tokens = 0;
 
-  /// Sequences of a batch to be scored.
+  /// Sequences of a batch whose loss is computed.
   int64_t sequence_count() const { return std::max<int64_t>(prefill_tokens / context, 1); }
 
-  /// For a model that was trained on sequences of `sequence_length`: its context, and a prefill of some
-  /// thousand tokens. Throws Error(kUsage) where `max_new_tokens` leave no room for a prompt.
+  /// The options for a model that was trained on sequences of `sequence_length`: its context, and a prefill
+  /// of some thousand tokens. Throws Error(kUsage) if `max_new_tokens` leave no room for a prompt.
   static InferenceOptions of(const ModelConfig& model, int64_t sequence_length, DType compute, int64_t slots,
                              int64_t max_new_tokens);
 };
 
-/// What it allocates on a rank.
+/// The memory of an InferenceModel on one rank.
 struct InferencePlan {
-  MemoryUse memory;  ///< everything at its peak
-  MemoryUse arena;   ///< the part of it that the arena needs
+  MemoryUse memory;  ///< all of it, at the peak
+  MemoryUse arena;   ///< the arena's part of `memory`
 };
 
-/// A model without gradients on a mesh whose fsdp axis is 1: each replica holds the weights, cut over its
-/// tensor axis, so that no weight travels while it works. Ranks of one tensor group make the same calls.
+/// A model without gradients, on a mesh whose fsdp axis is 1: each replica holds all weights, sliced over its
+/// tensor axis, so no weights are gathered during the work. Ranks of one tensor group make the same calls.
 class InferenceModel {
  public:
-  /// All weights are zero until FsdpUnit::set_shard or ShardedTransformer::copy_weights_to has set them.
-  /// `arena` is plan_inference's. Throws Error(kResources).
+  /// All weights are zero until FsdpUnit::set_shard or ShardedTransformer::copy_weights_to sets them. `arena`
+  /// is InferencePlan::arena. Throws Error(kResources).
   InferenceModel(const ModelConfig& config, const InferenceOptions& options, DeviceMesh& mesh,
                  const Stream& stream, MemoryLedger& ledger, const MemoryUse& arena = {});
 
@@ -48,17 +49,16 @@ class InferenceModel {
   Arena& arena() { return arena_; }
   const InferenceOptions& options() const { return options_; }
 
-  /// For generate_greedy: see AppendTokens. A call with one token an item must name every sequence that goes
-  /// on. Every step computes all slots, and prompts are computed in multiples of kRowStep rows, so that few
-  /// shapes occur and a sequence's tokens do not depend on which others are under way.
+  /// The AppendTokens of generate_greedy. A call with one token an item must name every sequence that goes
+  /// on. Every step computes all slots, and prompts are computed in multiples of kRowStep rows. So there are
+  /// few shapes, and the tokens of a sequence do not depend on the other sequences under way.
   std::vector<int32_t> append(std::span<const SlotTokens> items);
 
-  /// Adds the loss of a batch of sequence_count() sequences to the sum that take_loss() hands out.
-  void score(const HostTokens& tokens);
-  /// The summed loss of the batches since the last call.
-  double take_loss();
+  /// The exact loss of `count` batches of sequence_count() sequences each, of all data ranks together; see
+  /// evaluate_batches. Collective.
+  LossSum evaluate(int64_t count, NextTokens next);
 
-  /// On kMeta alone: runs every shape that can occur; what the arena has then seen is what it needs.
+  /// Runs every shape that can occur, on kMeta only. The arena's peak is then the capacity that it needs.
   void run_all_shapes();
 
   static constexpr int64_t kRowStep = 64;
@@ -72,19 +72,22 @@ class InferenceModel {
 
   InferenceOptions options_;
   int64_t row_step_;
-  int64_t prompt_rows_;  ///< of one call, at most
-  int64_t slices_;       ///< of the vocabulary
+  int64_t prompt_rows_;  ///< the most rows of one call
+  int64_t slices_;       ///< slices of the vocabulary
   const Stream& stream_;
   ShardedTransformer model_;
-  KeyValueCache cache_;  ///< one slot more than options_.slots: rows that only fill up go there
+  KeyValueCache
+      cache_;  ///< one slot more than options_.slots: for rows that only fill up a multiple of kRowStep
   BatchMemory batch_memory_;
-  /// What the device reads and writes beside the model, and the host's side of it.
-  Buffer token_, position_, slot_, document_offset_, last_row_, value_, id_, loss_;
+  WorldTotals totals_;
+  /// The inputs and outputs of the model on the device, and below them their copies on the host.
+  Buffer token_, position_, slot_, document_offset_, last_row_, value_, id_;
   std::vector<int32_t> host_token_, host_position_, host_slot_, host_document_offset_, host_last_row_;
   Arena arena_;
 };
 
-/// The same model at `coordinates` of `mesh` on kMeta, run through all its shapes.
+/// The plan of the rank at `coordinates` of `mesh`: the same model on kMeta, run through all its shapes. Not
+/// collective.
 InferencePlan plan_inference(const ModelConfig& config, const InferenceOptions& options,
                              const MeshSizes& mesh, const MeshCoordinates& coordinates, DeviceKind device);
 

@@ -1,4 +1,4 @@
-// Prompts of a given length: what the model reads before it writes a summary.
+// Prompts: the tokens that the model reads before it writes a summary.
 #pragma once
 #include <cstdint>
 
@@ -7,12 +7,13 @@
 
 namespace ripstop {
 
-/// The prompt of an example of a data set. Any thread. Throws Error(kInputData) for a damaged file.
+/// The prompt of an example of a data set. Any thread may call. Throws Error(kInputData) if the file is
+/// damaged.
 EncodedPrompt stored_prompt(const TokenDataset& dataset, int64_t example);
 
-/// Drops the end of the document, so that at most `longest` tokens are left. BOS (the first token) and the
-/// separator always stay, as in training. Returns how many tokens went. Throws Error(kUsage) where BOS and
-/// separator alone are longer than that.
+/// Removes tokens from the end of the document until at most `longest` tokens are left. BOS (the first token)
+/// and the separator always stay, as in training. Returns how many tokens were removed. Throws Error(kUsage)
+/// if BOS and separator alone are longer than `longest`.
 int64_t cut_document(EncodedPrompt& prompt, int64_t longest);
 
 }  // namespace ripstop

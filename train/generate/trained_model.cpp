@@ -11,7 +11,8 @@
 namespace ripstop {
 namespace {
 
-/// Elements of the largest unit of `tensor` slices: what weights come through while they are loaded.
+// Elements of the largest unit cut into `tensor` slices: the size of the staging buffer for loading, in
+// floats.
 int64_t largest_unit(const ModelConfig& config, int64_t tensor) {
   int64_t largest = 0;
   for (const UnitSpec& unit : parameter_table(config))

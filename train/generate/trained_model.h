@@ -1,4 +1,4 @@
-// From a run's directory to a model that works: which checkpoint, which mesh, the weights.
+// From a run's directory to a loaded model: which checkpoint, which mesh, the weights.
 #pragma once
 #include <filesystem>
 #include <span>
@@ -11,38 +11,39 @@
 
 namespace ripstop {
 
-/// A checkpoint that was found, and the run it belongs to. Nothing of the weights is read yet.
+/// A checkpoint and the run that it belongs to. No weights are read yet.
 struct TrainedModel {
   Checkpoint checkpoint;
   std::filesystem::path run;  ///< holds tokenizer.model and checkpoints/
-  RunConfig config;           ///< that the run was trained with
+  RunConfig config;           ///< the config of the training
 };
 
-/// Finds the checkpoint that `path` (a run or a checkpoint) and `which` ("best", "latest" or a step) mean.
-/// `overrides` ("generation.key=value") are stronger than the config that the run was trained with. Collective:
-/// rank 0 looks, all ranks get the same. Throws Error(kUsage) or Error(kStorage).
+/// Finds the checkpoint that `path` (a run or a checkpoint) and `which` ("best", "latest" or a step) name.
+/// `overrides` ("generation.key=value") are stronger than the config of the training. Rank 0 looks, and all
+/// ranks get the same. Collective. Throws Error(kUsage) or Error(kStorage).
 TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& path,
                                 const std::string& which, std::span<const std::string> overrides = {});
 
-/// The device that this rank works on: as the run was trained where that can be had here, else what can.
-/// Collective.
+/// The device that this rank computes on: the CPU if the run was configured for the CPU, else a GPU if every
+/// rank has one, else the CPU. Collective.
 Device inference_device(MpiWorld& world, const TrainedModel& trained);
 
-/// InferenceOptions::of the trained model, in its precision (float32 where the device has no bfloat16).
+/// InferenceOptions::of the trained model, in the precision of its training; in float32 if the device has no
+/// fast bfloat16.
 InferenceOptions inference_options(const TrainedModel& trained, const Device& device, int64_t slots,
                                    int64_t max_new_tokens);
 
-/// The mesh replicate x 1 x the smallest tensor whose ranks fit into the memory of their nodes. Collective.
-/// Throws Error(kResources), with the numbers, where none does, and where ranks run different builds, on
-/// processors of different kinds.
+/// The mesh replicate x 1 x tensor with the smallest tensor axis whose ranks fit into their memory.
+/// Collective. Throws Error(kResources), with the numbers, if none fits, and if the ranks run different
+/// builds or run on processors of different kinds.
 MeshSizes inference_mesh(MpiWorld& world, const ModelConfig& config, const InferenceOptions& options,
                          const Device& device);
 
-/// A trained model that works, on all ranks: mesh, memory and weights.
+/// A trained model on all ranks: mesh, memory and weights. Owns all of them.
 class LoadedModel {
  public:
-  /// Collective. `world` outlives it. Throws Error(kResources) where the model does not fit, Error(kStorage)
-  /// for a damaged checkpoint.
+  /// Reads the weights; each rank reads only its part. `world` must outlive this. Collective. Throws
+  /// Error(kResources) if the model does not fit, and Error(kStorage) if the checkpoint is damaged.
   LoadedModel(Io& io, MpiWorld& world, const TrainedModel& trained, const InferenceOptions& options,
               const Device& device);
 

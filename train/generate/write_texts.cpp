@@ -29,7 +29,7 @@ void write_texts(InferenceModel& model, const Tokenizer& tokenizer, int64_t max_
       },
       [&](std::span<const SlotTokens> items) { return model.append(items); },
       [&](Continuation continuation) {
-        // A model may have more ids than its tokenizer has pieces: those say nothing.
+        // A model may have more ids than its tokenizer has pieces. Such ids stand for no text.
         std::erase_if(continuation.tokens,
                       [&](int32_t token) { return token >= tokenizer.vocabulary_size(); });
         take(trimmed(tokenizer.decode(continuation.tokens)));

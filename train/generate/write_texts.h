@@ -14,9 +14,10 @@ namespace ripstop {
 using NextEncodedPrompt = FunctionRef<std::optional<EncodedPrompt>()>;
 using TakeText = FunctionRef<void(std::string text)>;
 
-/// Writes what follows each prompt, in the order of the prompts: greedy, up to the end token or
-/// `max_new_tokens`. A document that leaves no room for those in the model's context is cut (cut_document).
-/// Texts have no white space at their ends. All ranks of a tensor group call with equal prompts.
+/// Generates the text after each prompt, greedily, up to the end token or `max_new_tokens`, and gives the
+/// texts to `take` in the order of the prompts. Cuts a document (cut_document) if it leaves too little room
+/// in the model's context. The texts have no white space at their ends. All ranks of a tensor group call with
+/// equal prompts.
 void write_texts(InferenceModel& model, const Tokenizer& tokenizer, int64_t max_new_tokens,
                  NextEncodedPrompt next_prompt, TakeText take);
 

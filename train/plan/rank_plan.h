@@ -1,4 +1,4 @@
-// The plan of a training step: what it will allocate and send, before any of it happens.
+// The plan of a training step: what a rank will allocate and send, known before any of it happens.
 #pragma once
 #include <cstdint>
 
@@ -7,7 +7,7 @@
 
 namespace ripstop {
 
-/// What is planned. The mesh is resolved.
+/// What to plan. The mesh is resolved: no size is 0.
 struct PlanRequest {
   ModelConfig model;
   StepOptions step;
@@ -19,18 +19,18 @@ struct PlanRequest {
 
 /// What one rank will use.
 struct RankPlan {
-  MemoryUse memory;  ///< everything ripstop allocates on the device, at the peak
-  MemoryUse arena;   ///< the part of it that the arena needs: TrainingStep's capacity
+  MemoryUse memory;  ///< all bytes that ripstop allocates on the device, at the peak
+  MemoryUse arena;   ///< the arena's part of `memory`: the arena_capacity of TrainingStep
   DeviceMesh::AxisBytes traffic_per_step;
 };
 
-/// Runs one step and one evaluation as the rank at `coordinates` on kMeta: the same code on kernels that
-/// compute nothing and communicators that move nothing, so the plan equals the peak to the byte. Takes
-/// milliseconds, needs no device.
+/// Runs one step and one evaluation on kMeta as the rank at `coordinates`. This is the code of a real step,
+/// with kernels that compute nothing and communicators that move nothing. So the plan equals the peak of a
+/// real step to the byte. Takes milliseconds and needs no device. Not collective.
 RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinates);
 
-/// The plan of the rank with the largest total: ranks differ by what they hold of replicated parameters
-/// alone, so the corners of the mesh are looked at.
+/// The plan of the rank with the largest total. Ranks differ only by the replicated parameters in their
+/// shards, so this plans the corners of the mesh and not every rank.
 RankPlan plan_fullest(const PlanRequest& request);
 
 }  // namespace ripstop

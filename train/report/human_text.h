@@ -5,7 +5,7 @@
 
 namespace ripstop {
 
-/// "42s", "12m30s", "3h12m", "2d04h"; "?" for what is no time.
+/// "42s", "12m30s", "3h12m", "2d04h"; "?" if `seconds` is negative, not finite or above 1e10.
 std::string duration_text(double seconds);
 
 /// "512 B", "61.3 MiB", "64.0 GiB".

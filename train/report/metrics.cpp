@@ -21,7 +21,7 @@ namespace {
   fail(ExitCode::kStorage, "cannot {} {}: {}", what, path.string(), std::strerror(errno));
 }
 
-// Calls visit(line) for every whole line; what stands after the last line end is torn.
+// Calls visit(line) for every whole line. Text after the last line end is a torn line.
 template <class Visit>
 void for_each_line(const std::filesystem::path& path, Visit visit) {
   errno = 0;
@@ -55,7 +55,7 @@ void write_all(int descriptor, const std::string& text, const std::filesystem::p
   }
 }
 
-// Where the last whole line ends.
+// The offset at which the last whole line ends. Reads backwards, as the file may be long.
 off_t end_of_whole_lines(int descriptor, off_t size, const std::filesystem::path& path) {
   char block[4096];
   while (size > 0) {
@@ -85,24 +85,17 @@ MetricsFile::~MetricsFile() {
   ::close(descriptor_);
 }
 
-void MetricsFile::write(const StartEvent& event) {
+template <class Event>
+void MetricsFile::write(const Event& event) {
   append(line_of(event));
 }
-void MetricsFile::write(const StepMetrics& event) {
-  append(line_of(event));
-}
-void MetricsFile::write(const ValidationEvent& event) {
-  append(line_of(event));
-}
-void MetricsFile::write(const CheckpointEvent& event) {
-  append(line_of(event));
-}
-void MetricsFile::write(const WarningEvent& event) {
-  append(line_of(event));
-}
-void MetricsFile::write(const EndEvent& event) {
-  append(line_of(event));
-}
+
+template void MetricsFile::write(const StartEvent&);
+template void MetricsFile::write(const StepMetrics&);
+template void MetricsFile::write(const ValidationEvent&);
+template void MetricsFile::write(const CheckpointEvent&);
+template void MetricsFile::write(const WarningEvent&);
+template void MetricsFile::write(const EndEvent&);
 
 void MetricsFile::sync() {
   if (::fsync(descriptor_) != 0) fail_storage("sync", path_);
@@ -114,7 +107,7 @@ void MetricsFile::append(const std::string& line) {
   try {
     write_all(descriptor_, line, path_);
   } catch (const Error&) {
-    // Half a line would be taken for a torn one and lose the next line with it.
+    // The next line would continue half a line, and readers would lose both.
     if (::ftruncate(descriptor_, before.st_size) != 0) fail_storage("cut", path_);
     throw;
   }

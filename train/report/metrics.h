@@ -1,9 +1,9 @@
 // metrics.jsonl: what a run did, one JSON object a line, written as it happens and read by people's scripts.
 //
-// `event` says which: start, step, validation, checkpoint, warning, end. Every event has `step` and `time`
-// (seconds since 1970). Numbers have the digits that restore the same double; what is not finite is null. A
-// line is written by one write(), so that a killed run leaves at most a torn last line, which readers skip
-// and the next run removes.
+// `event` names the kind: start, step, validation, checkpoint, warning, end. Every event has `step` and
+// `time` (seconds since 1970). Numbers have enough digits to restore the same double; a number that is not
+// finite is null. One write() writes a line, so a killed run leaves at most a torn last line. Readers skip
+// it, and the next run removes it.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -14,7 +14,7 @@
 
 namespace ripstop {
 
-/// Bytes of one rank by what they hold.
+/// Bytes of one rank, by what they are used for.
 struct MemoryBytes {
   int64_t weights = 0;
   int64_t gradients = 0;
@@ -26,7 +26,7 @@ struct MemoryBytes {
   bool operator==(const MemoryBytes&) const = default;
 };
 
-/// Payload bytes that a rank sends per step on each axis of the mesh, its own block left out.
+/// Payload bytes that a rank sends per step on each axis of the mesh, without the rank's own block.
 struct TrafficBytes {
   int64_t replicate = 0;
   int64_t fsdp = 0;
@@ -34,14 +34,14 @@ struct TrafficBytes {
   bool operator==(const TrafficBytes&) const = default;
 };
 
-/// What a step costs a rank, planned or measured.
+/// The memory and the traffic of a step on one rank, planned or measured.
 struct StepCost {
   MemoryBytes memory;
   TrafficBytes traffic_per_step;
   bool operator==(const StepCost&) const = default;
 };
 
-/// `start`: once for every time the program begins.
+/// `start`: written every time the program begins.
 struct StartEvent {
   int64_t step = 0;   ///< the last finished step: 0, or the checkpoint's
   int64_t steps = 0;  ///< of the whole run
@@ -56,11 +56,13 @@ struct StartEvent {
   double flops_per_token = 0;  ///< causal attention counted as half
   double flops_per_token_full_attention = 0;
   std::string flops_formula;
+  std::optional<double> peak_flops_per_second;  ///< of all ranks together; nullopt if not known
+  std::string peak_flops_source;                ///< how it is known: from a data sheet, or measured
   StepCost plan;
   double time = 0;
 };
 
-/// `step`: once for every optimizer step.
+/// `step`: written for every optimizer step.
 struct StepMetrics {
   int64_t step = 0;         ///< from 1
   int64_t tokens = 0;       ///< of this step, over all ranks
@@ -70,9 +72,10 @@ struct StepMetrics {
   double learning_rate = 0;
   double step_seconds = 0;
   double tokens_per_second = 0;
-  std::optional<double> model_flops_utilization;  ///< 0..1; none where the device's peak is unknown
+  std::optional<double>
+      model_flops_utilization;  ///< of the peak in `start`, 0..1; nullopt if that is not known
   std::optional<double> model_flops_utilization_full_attention;
-  int64_t peak_memory_bytes = 0;  ///< of the fullest rank
+  int64_t peak_memory_bytes = 0;  ///< of rank 0, since the program began
   double communication_exposed_seconds_replicate = 0;
   double communication_exposed_seconds_fsdp = 0;
   double communication_exposed_seconds_tensor = 0;
@@ -86,14 +89,14 @@ struct ValidationEvent {
   double loss = 0;  ///< mean over all targets of the split
   int64_t target_count = 0;
   double seconds = 0;
-  bool best = false;             ///< better than every one before
-  std::optional<double> rouge1;  ///< F-measures, 0..1; none where nothing was generated
+  bool best = false;             ///< better than all validations before
+  std::optional<double> rouge1;  ///< F-measures, 0..1; nullopt if nothing was generated
   std::optional<double> rouge2;
   std::optional<double> rougeL;
   double time = 0;
 };
 
-/// `checkpoint`: it is committed.
+/// `checkpoint`: written when the checkpoint is committed.
 struct CheckpointEvent {
   int64_t step = 0;
   std::string path;
@@ -109,36 +112,35 @@ struct WarningEvent {
   double time = 0;
 };
 
-/// `end`: the program ended by itself.
+/// `end`: written if the program ends by itself, also after an error.
 struct EndEvent {
   int64_t step = 0;
-  int exit_code = 0;  ///< of the program; 75: stopped on a signal, to be continued
-  StepCost planned;
-  StepCost measured;
-  int64_t resident_before_bytes = 0;  ///< of rank 0's process, before anything that is planned was allocated
-  int64_t resident_peak_bytes = 0;    ///< of that process, at most
+  int exit_code = 0;                  ///< of the program; 75: a stop was requested, run the command again
+  StepCost planned;                   ///< of rank 0
+  StepCost measured;                  ///< of rank 0
+  int64_t resident_before_bytes = 0;  ///< of rank 0's process, before it allocated any planned memory
+  int64_t resident_peak_bytes = 0;    ///< the peak of that process
   double seconds = 0;                 ///< since the program began
   double time = 0;
 };
 
-/// Appends events to a metrics.jsonl; only rank 0 has one. `time` is filled in.
+/// Appends events to a metrics.jsonl and fills in `time`. Only rank 0 has one.
 class MetricsFile {
  public:
-  /// Opens for appending, made where it is absent; a torn last line is cut off. Throws Error(kStorage).
+  /// Opens the file for appending, and makes it if it is absent. Cuts off a torn last line. Throws
+  /// Error(kStorage).
   explicit MetricsFile(const std::filesystem::path& path);
   ~MetricsFile();
   MetricsFile(const MetricsFile&) = delete;
   MetricsFile& operator=(const MetricsFile&) = delete;
 
-  /// Appends one line. Throws Error(kStorage) and leaves no part of the line where the disk is full.
-  void write(const StartEvent& event);
-  void write(const StepMetrics& event);
-  void write(const ValidationEvent& event);
-  void write(const CheckpointEvent& event);
-  void write(const WarningEvent& event);
-  void write(const EndEvent& event);
+  /// Appends one line. Defined for each event above. If the disk is full, throws Error(kStorage) and leaves
+  /// no part of the line.
+  template <class Event>
+  void write(const Event& event);
 
-  /// Returns when all lines are on the disk; before a checkpoint that counts on them is committed.
+  /// Returns when all lines are on the disk. Call it before a checkpoint is committed: a resumed run counts
+  /// on the lines before its checkpoint.
   void sync();
 
  private:
@@ -148,7 +150,7 @@ class MetricsFile {
   int descriptor_ = -1;
 };
 
-/// Everything a metrics.jsonl says, each kind in the file's order.
+/// All events of a metrics.jsonl, each kind in the file's order.
 struct MetricsLog {
   std::vector<StartEvent> starts;
   std::vector<StepMetrics> steps;
@@ -159,12 +161,12 @@ struct MetricsLog {
   bool ended = false;  ///< the last line is an `end`
 };
 
-/// Reads the file. A torn last line is skipped; keys and events that this version does not know are, too.
-/// Throws Error(kStorage) naming file and line for anything else that is no event.
+/// Reads the file. Skips a torn last line, and keys and events that this version does not know. Throws
+/// Error(kStorage), naming file and line, if any other line is no event.
 MetricsLog read_metrics(const std::filesystem::path& path);
 
-/// Removes every event later than `step`, so that a run resumed from there has no step twice; a torn last
-/// line goes as well. The file is replaced in one rename. Nothing happens where it is absent. Throws
+/// Removes every event later than `step`, so that a run that resumes from there has no step twice. Removes a
+/// torn last line, too. Replaces the file in one rename; does nothing if the file is absent. Throws
 /// Error(kStorage).
 void cut_to_step(const std::filesystem::path& path, int64_t step);
 

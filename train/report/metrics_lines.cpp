@@ -16,7 +16,7 @@ double now_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// What is not finite has no place in JSON.
+// JSON has no NaN and no infinity.
 Json number(double value) {
   return std::isfinite(value) ? Json(value) : Json(nullptr);
 }
@@ -55,6 +55,8 @@ Json to_json(const StartEvent& event) {
           {"flops_per_token", number(event.flops_per_token)},
           {"flops_per_token_full_attention", number(event.flops_per_token_full_attention)},
           {"flops_formula", event.flops_formula},
+          {"peak_flops_per_second", number(event.peak_flops_per_second)},
+          {"peak_flops_source", event.peak_flops_source},
           {"plan", to_json(event.plan)}};
 }
 
@@ -114,7 +116,8 @@ Json to_json(const EndEvent& event) {
           {"seconds", number(event.seconds)}};
 }
 
-// A key's value, or the member's default where it is absent: other versions have other keys.
+// Reads a key's value. Keeps the member's default if the key is absent, because other versions have other
+// keys.
 template <class T>
 void take(const Json& json, const char* key, T& value) {
   const auto found = json.find(key);
@@ -165,6 +168,8 @@ void read(const Json& json, StartEvent& event) {
   take(json, "flops_per_token", event.flops_per_token);
   take(json, "flops_per_token_full_attention", event.flops_per_token_full_attention);
   take(json, "flops_formula", event.flops_formula);
+  take(json, "peak_flops_per_second", event.peak_flops_per_second);
+  take(json, "peak_flops_source", event.peak_flops_source);
   read(child(json, "plan"), event.plan);
 }
 
@@ -224,7 +229,7 @@ void add(const Json& json, std::vector<Event>& events) {
   events.push_back(std::move(event));
 }
 
-// What nlohmann throws about text that is no event, as ours.
+// Throws ripstop's error for text that nlohmann refuses.
 [[noreturn]] void fail_line(const Json::exception& error) {
   fail(ExitCode::kStorage, "not an event: {}", error.what());
 }

@@ -15,8 +15,8 @@ namespace {
 constexpr auto kLiveInterval = std::chrono::milliseconds(200);
 constexpr auto kLineInterval = std::chrono::seconds(30);
 
-/// Whether a line can be written over. Under mpirun every stream looks like a terminal; slurm/launch.sh,
-/// which knows better, then calls it dumb.
+// Whether a line can be overwritten. Under mpirun every stream looks like a terminal, so slurm/launch.sh sets
+// TERM=dumb if its own output is none.
 bool is_terminal(FILE* stream) {
   const char* kind = std::getenv("TERM");
   return isatty(fileno(stream)) == 1 && (kind == nullptr || std::string_view(kind) != "dumb");

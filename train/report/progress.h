@@ -12,17 +12,18 @@ namespace ripstop {
 std::string progress_line(const std::string& what, const std::string& unit, int64_t done, int64_t total,
                           double seconds, int64_t already = 0);
 
-/// Shows how far long work is: one live line on a terminal, otherwise a line every 30 s. Not thread-safe.
+/// Shows the progress of long work: one live line on a terminal, otherwise a line every 30 s. Not
+/// thread-safe.
 class Progress {
  public:
-  /// `stream` must outlive this; `total` 0 where the amount is not known beforehand. `already` was done
-  /// before: it counts as done, but not into the rate.
+  /// `stream` must outlive this. `total` is 0 if the amount is not known. `already` was done by an earlier
+  /// start: it counts as done, but not for the rate.
   Progress(std::FILE* stream, std::string what, std::string unit, int64_t total, int64_t already = 0);
 
-  /// So much is done now; cheap enough to call often.
+  /// Tells how much is done now. Cheap enough to call often.
   void update(int64_t done);
 
-  /// The last line, with the whole rate where anything was done. A live line is ended.
+  /// Prints the last line, with the rate over all the time if anything was done, and ends a live line.
   void finish(int64_t done);
 
  private:

@@ -26,7 +26,7 @@ RunDirectory::RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tok
   std::filesystem::create_directories(path_, error);
   if (error)
     throw Error(ExitCode::kStorage, fmt::format("{}: cannot be made: {}", path_.string(), error.message()),
-                "run.directory must be where you may write");
+                "choose a run.directory where you may write");
   lock_ = std::make_unique<RunLock>(io, path_);
   if (!lock_->takeover().empty()) notes_.push_back(lock_->takeover());
 

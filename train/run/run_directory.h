@@ -1,4 +1,4 @@
-// RunDirectory: the files of one run, as rank 0 keeps them.
+// RunDirectory: the files of one run, which rank 0 owns.
 #pragma once
 #include <filesystem>
 #include <memory>
@@ -13,24 +13,25 @@
 
 namespace ripstop {
 
-/// Owns RUN/ while the run lives: the lock, config.toml, tokenizer.model, prompt_template.txt and
+/// The run's directory while the run lives: the lock, config.toml, tokenizer.model, prompt_template.txt and
 /// metrics.jsonl. Only rank 0 has one.
 class RunDirectory {
  public:
-  /// Makes the directory where it is not there, and takes the lock. A directory that has a config must agree
-  /// with this one in everything that a run must not change (Error(kUsage), listing old -> new); what may
-  /// change is noted. Throws Error(kStorage) where the directory cannot be written, or another run owns it.
+  /// Makes the directory if it is absent, and takes the lock. If the directory has a config, it must agree
+  /// with this one in everything that a run must not change; else throws Error(kUsage), listing old -> new.
+  /// Other changes are noted. Throws Error(kStorage) if the directory cannot be written, or if another run
+  /// owns it.
   RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tokenizer,
                const std::string& prompt_template);
 
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
-  /// What changed since the run began, and what else people should know.
+  /// For people: what changed since the run began, and whose lock was taken over.
   const std::vector<std::string>& notes() const { return notes_; }
 
-  /// The run goes on from `step`: writes config.toml and tokenizer.model, which until here are those of the
-  /// last time, so that a command that is refused changes nothing; cuts metrics.jsonl back and opens it for
-  /// appending.
+  /// Prepares the files for a run that goes on from `step`: writes config.toml, tokenizer.model and
+  /// prompt_template.txt, cuts metrics.jsonl back to `step`, and opens it for appending. Nothing is written
+  /// before this call, so a command that is refused changes nothing.
   MetricsFile& open_metrics(int64_t step);
   MetricsFile& metrics() { return *metrics_; }
   const RunLock& lock() const { return *lock_; }

@@ -2,6 +2,7 @@
 
 #include "model/kernels/cpu/processor.h"
 #include "train/machine/version.h"
+#include "train/plan/plan_text.h"
 #include "train/report/human_text.h"
 
 namespace ripstop {
@@ -37,7 +38,8 @@ std::vector<std::string> header_lines(const RunConfig& config, const ResolvedRun
 }
 
 StartEvent start_event(const RunConfig& config, const ResolvedRun& run, const DeviceMesh& mesh,
-                       const std::vector<std::string>& argv, int64_t step, int64_t steps) {
+                       const std::optional<PeakFlops>& peak, const std::vector<std::string>& argv,
+                       int64_t step, int64_t steps) {
   const FlopsPerToken flops = training_flops_per_token(run.model, config.data.sequence_length);
   StartEvent event;
   event.step = step;
@@ -53,6 +55,10 @@ StartEvent start_event(const RunConfig& config, const ResolvedRun& run, const De
   event.flops_per_token = flops.causal;
   event.flops_per_token_full_attention = flops.full_attention;
   event.flops_formula = "6 P + 6 L C T (causal), 6 P + 12 L C T (full attention)";
+  if (peak) {
+    event.peak_flops_per_second = peak->per_second;
+    event.peak_flops_source = peak->source;
+  }
   event.plan = step_cost(run.memory(), run.plan.traffic_per_step);
   return event;
 }

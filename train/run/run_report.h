@@ -1,24 +1,27 @@
-// What a run says of itself: the header for people, and the events that begin and end metrics.jsonl.
+// The report of a run on itself: the header for people, and the events that begin and end metrics.jsonl.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "parallel/device_mesh.h"
+#include "train/machine/peak_flops.h"
 #include "train/plan/resolved_run.h"
 #include "train/report/metrics.h"
 
 namespace ripstop {
 
-/// Memory and traffic as metrics.jsonl has them.
+/// Memory and traffic in the form of metrics.jsonl.
 StepCost step_cost(const MemoryUse& memory, const DeviceMesh::AxisBytes& traffic);
 
-/// The lines that a run begins with: version, mesh, model, step, plan.
+/// The first lines of a run: version, mesh, model, step, plan.
 std::vector<std::string> header_lines(const RunConfig& config, const ResolvedRun& run,
                                       const RunTarget& target, const DeviceMesh& mesh, const Device& device);
 
-/// The `start` event of a run of `steps` steps that has done `step` of them. `time` is not set.
+/// The `start` event of a run of `steps` steps that has done `step` of them. Does not set `time`.
 StartEvent start_event(const RunConfig& config, const ResolvedRun& run, const DeviceMesh& mesh,
-                       const std::vector<std::string>& argv, int64_t step, int64_t steps);
+                       const std::optional<PeakFlops>& peak, const std::vector<std::string>& argv,
+                       int64_t step, int64_t steps);
 
 }  // namespace ripstop

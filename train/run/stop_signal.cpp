@@ -9,13 +9,14 @@
 namespace ripstop {
 namespace {
 
-// A handler can reach nothing but a global.
+// Global, because a signal handler gets no argument of ours.
 volatile std::sig_atomic_t signals_seen = 0;
 
 constexpr int kSignals[] = {SIGTERM, SIGINT, SIGUSR1};
 
-// `timeout`, launchers and job scripts send one wish twice, to the process and to its group: a second SIGTERM
-// or SIGUSR1 must not cost the checkpoint that the first one asked for.
+// `timeout`, launchers and job scripts send one request twice: to the process and to its group. So a second
+// SIGTERM or SIGUSR1 must not prevent the checkpoint that the first one requested. _exit is safe in a
+// handler.
 void remember(int signal) {
   if (signals_seen > 0 && signal == SIGINT) _exit(static_cast<int>(ExitCode::kRequeue));
   signals_seen = 1;

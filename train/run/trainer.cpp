@@ -1,18 +1,19 @@
-// What happens in each step of a run, and between steps.
+#include "train/run/trainer.h"
+
 #include <cmath>
 
 #include "parallel/agreement.h"
 #include "train/machine/machine.h"
 #include "train/report/human_text.h"
 #include "train/report/step_line.h"
-#include "train/run/trainer_run.h"
 #include "train/step/lr_schedule.h"
 
 namespace ripstop {
 namespace {
 
 constexpr int64_t kSkipsInARow = 3;
-constexpr double kSmoothing = 0.05;  // of the step time that the time left is told by
+// The weight of the last step in the smoothed step time, from which the time left is computed.
+constexpr double kSmoothing = 0.05;
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -20,9 +21,18 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
 
 }  // namespace
 
-ExitCode Trainer::Run::train() {
+ExitCode Trainer::run() {
+  try {
+    return train();
+  } catch (Error& error) {
+    end_failed(error);
+    throw;
+  }
+}
+
+ExitCode Trainer::train() {
   at_step_ = begun_at_step_ = state_.step;
-  if (validation_is_due()) validate_and_save();  // a stop came between step and validation
+  if (validation_is_due()) validate_and_save();  // the last start was stopped between step and validation
   while (state_.step < steps_ && !stop_agreed_) {
     if (!take_step()) break;
     if (!stop_agreed_ && validation_is_due()) validate_and_save();
@@ -40,14 +50,14 @@ ExitCode Trainer::Run::train() {
   return code;
 }
 
-/// After so many steps, and after the last one; once.
-bool Trainer::Run::validation_is_due() const {
+// Due every validate_every steps and after the last step; once per step.
+bool Trainer::validation_is_due() const {
   if (!validation_.any() || state_.step == 0 || state_.validated_step == state_.step) return false;
   return state_.step == steps_ || state_.step % options_.config.train.validate_every == 0;
 }
 
-/// One optimizer step; false at the end of the data.
-bool Trainer::Run::take_step() {
+// One optimizer step. Returns false at the end of the data.
+bool Trainer::take_step() {
   const Clock::time_point begin = Clock::now();
   const DeviceMesh::AxisBytes sent = mesh_.bytes_sent();
   at_step_ = state_.step + 1;
@@ -73,6 +83,7 @@ bool Trainer::Run::take_step() {
   profiler_.after(at_step_);
 
   state_.step += 1;
+  // AdamW's bias correction counts updates. A skipped step is none.
   state_.updates += result.skipped ? 0 : 1;
   state_.epoch = loaded->end.epoch;
   state_.sequence = loaded->end.sequence;
@@ -88,39 +99,44 @@ bool Trainer::Run::take_step() {
   return true;
 }
 
-void Trainer::Run::log_step(const LoaderStep& loaded, const StepResult& result, double rate,
-                            double data_wait) {
-  const DeviceMesh::AxisTotals waited = mesh_.seconds_waited();
+void Trainer::log_step(const LoaderStep& loaded, const StepResult& result, double rate, double data_wait) {
   for (const std::string& note : stream_.take_notes()) warn(note);
-  if (leads_) {
-    const double seconds = step_seconds_last_;
-    const StepMetrics metrics{.step = state_.step,
-                              .tokens = loaded.rows,
-                              .tokens_seen = state_.tokens,
-                              .loss = result.loss,
-                              .grad_norm = result.gradient_norm,
-                              .learning_rate = rate,
-                              .step_seconds = seconds,
-                              .tokens_per_second = static_cast<double>(loaded.rows) / seconds,
-                              .model_flops_utilization = std::nullopt,
-                              .model_flops_utilization_full_attention = std::nullopt,
-                              .peak_memory_bytes = measured_memory().total(),
-                              .communication_exposed_seconds_replicate = waited.replicate - waited_.replicate,
-                              .communication_exposed_seconds_fsdp = waited.fsdp - waited_.fsdp,
-                              .communication_exposed_seconds_tensor = waited.tensor - waited_.tensor,
-                              .data_wait_seconds = data_wait};
-    directory_->metrics().write(metrics);
-    const int64_t every = options_.config.log.every_steps;
-    if (every > 0 && (state_.step % every == 0 || state_.step == steps_ || state_.step == 1))
-      say(step_line(metrics, steps_, target_.device_memory_bytes,
-                    step_seconds_ * static_cast<double>(steps_ - state_.step)));
-  }
+  if (!leads_) return;
+  const DeviceMesh::AxisTotals waited = mesh_.seconds_waited();
+  const double seconds = step_seconds_last_;
+  const double rows_per_second = static_cast<double>(loaded.rows) / seconds;
+  const auto utilization = [&](double flops_per_token) -> std::optional<double> {
+    if (!peak_flops_) return std::nullopt;
+    return flops_per_token * rows_per_second / peak_flops_->per_second;
+  };
+  const StepMetrics metrics{
+      .step = state_.step,
+      .tokens = loaded.rows,
+      .tokens_seen = state_.tokens,
+      .loss = result.loss,
+      .grad_norm = result.gradient_norm,
+      .learning_rate = rate,
+      .step_seconds = seconds,
+      .tokens_per_second = rows_per_second,
+      .model_flops_utilization = utilization(flops_per_token_.causal),
+      .model_flops_utilization_full_attention = utilization(flops_per_token_.full_attention),
+      .peak_memory_bytes = measured_memory().total(),
+      .communication_exposed_seconds_replicate = waited.replicate - waited_.replicate,
+      .communication_exposed_seconds_fsdp = waited.fsdp - waited_.fsdp,
+      .communication_exposed_seconds_tensor = waited.tensor - waited_.tensor,
+      .data_wait_seconds = data_wait};
+  directory_->metrics().write(metrics);
+  const int64_t every = options_.config.log.every_steps;
+  if (every > 0 && (state_.step % every == 0 || state_.step == steps_ || state_.step == 1))
+    say(step_line(metrics, steps_, target_.device_memory_bytes,
+                  step_seconds_ * static_cast<double>(steps_ - state_.step)));
 }
 
-/// A step that was skipped once may be bad luck; several in a row do not mend themselves.
-void Trainer::Run::check_numerics(const StepResult& result) {
+// One skipped step may be bad luck. Several in a row do not end by themselves, so the run ends.
+void Trainer::check_numerics(const StepResult& result) {
   if (!result.skipped) skips_ = 0;
-  if (!result.skipped || result.target_count == 0) return;  // a step without targets says nothing
+  if (!result.skipped || result.target_count == 0)
+    return;  // a step without targets is skipped, but is no failure
   ++skips_;
   warn(fmt::format("step {}: loss or gradient is not finite, the update was skipped on all ranks",
                    state_.step));
@@ -131,10 +147,10 @@ void Trainer::Run::check_numerics(const StepResult& result) {
                 "lower optimizer.learning_rate, or go on from an earlier checkpoint");
 }
 
-/// A new best is saved at once: "best" must name a checkpoint that is there, and it says which one is best.
-/// So is a validation that came after its step's save, or it would be made again. Where a rank wants to stop,
-/// the time that is left is for the save, and the validation is made when the run goes on.
-void Trainer::Run::validate_and_save() {
+// Saves a new best at once: "best" must name a checkpoint that exists, and the checkpoint says which one is
+// best. Saves, too, if the step was saved before its validation, or a resumed run would validate it again. If
+// a stop was requested, the time left is for the save, and the validation is made when the run goes on.
+void Trainer::validate_and_save() {
   const Clock::time_point begin = Clock::now();
   const bool late = saved_step_ == state_.step;
   const std::optional<ValidationScores> scores =
@@ -145,8 +161,8 @@ void Trainer::Run::validate_and_save() {
   if (better || late) save();
 }
 
-/// Records the scores; true where they are the best so far and such checkpoints are kept.
-bool Trainer::Run::accept_scores(const ValidationScores& scores, double seconds) {
+// Records the scores. Returns true if they are the best so far and the config keeps the best checkpoint.
+bool Trainer::accept_scores(const ValidationScores& scores, double seconds) {
   const KeepBest keep = options_.config.checkpoint.keep_best;
   const double loss = scores.loss.mean();
   const bool by_rouge = keep == KeepBest::kRougeL;
@@ -182,7 +198,7 @@ bool Trainer::Run::accept_scores(const ValidationScores& scores, double seconds)
   return better;
 }
 
-void Trainer::Run::save() {
+void Trainer::save() {
   const Clock::time_point begin = Clock::now();
   do_and_agree(mesh_.world(), [&] {
     if (!leads_) return;
@@ -202,13 +218,14 @@ void Trainer::Run::save() {
                   seconds));
 }
 
-MemoryUse Trainer::Run::planned_memory() const {
+MemoryUse Trainer::planned_memory() const {
   MemoryUse planned = plan_.memory;
   return planned += resolved_.summaries_memory;
 }
 
-/// Everything ripstop has allocated on the device at most: buffers, and of the arena what was really used.
-MemoryUse Trainer::Run::measured_memory() {
+// The most that ripstop has allocated on the device of this rank: all buffers, but only the used part of the
+// arena, so that a plan that is too large shows.
+MemoryUse Trainer::measured_memory() {
   MemoryUse use = ledger_.peak();
   for (int c = 0; c < kMemoryCategories; ++c) {
     const auto category = static_cast<MemoryCategory>(c);
@@ -217,7 +234,7 @@ MemoryUse Trainer::Run::measured_memory() {
   return use;
 }
 
-void Trainer::Run::write_end(ExitCode code) {
+void Trainer::write_end(ExitCode code) {
   directory_->metrics().write(EndEvent{.step = state_.step,
                                        .exit_code = static_cast<int>(code),
                                        .planned = step_cost(planned_memory(), plan_.traffic_per_step),
@@ -228,7 +245,7 @@ void Trainer::Run::write_end(ExitCode code) {
   directory_->metrics().sync();
 }
 
-void Trainer::Run::say_end(ExitCode code) {
+void Trainer::say_end(ExitCode code) {
   const auto traffic = [](const DeviceMesh::AxisBytes& t) { return t.replicate + t.fsdp + t.tensor; };
   say(fmt::format("planned / measured: memory {} / {}, sent per step {} / {}",
                   bytes_text(planned_memory().total()), bytes_text(measured_memory().total()),
@@ -241,32 +258,20 @@ void Trainer::Run::say_end(ExitCode code) {
     say(fmt::format("stopped on a signal after step {}: run the same command again to go on", state_.step));
 }
 
-void Trainer::Run::end_failed(Error& error) noexcept {
+void Trainer::end_failed(Error& error) noexcept {
   error.set_step(at_step_);
   if (!leads_) return;
   try {
     directory_->lock().check_still_owned();
     write_end(error.code());
-  } catch (const std::exception&) {  // a full disk, or another owner: `error` says it
+  } catch (const std::exception&) {  // a full disk, or another owner of the lock: `error` tells of it already
   }
 }
 
-void Trainer::Run::warn(const std::string& text) {
+void Trainer::warn(const std::string& text) {
   if (!leads_) return;
   directory_->metrics().write(WarningEvent{.step = state_.step, .text = text});
   say("warning: " + text);
-}
-
-Trainer::Trainer(const TrainerOptions& options, MpiWorld& world)
-    : run_(std::make_unique<Run>(options, world)) {}
-Trainer::~Trainer() = default;
-ExitCode Trainer::run() {
-  try {
-    return run_->train();
-  } catch (Error& error) {
-    run_->end_failed(error);
-    throw;
-  }
 }
 
 }  // namespace ripstop

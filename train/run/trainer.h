@@ -1,12 +1,24 @@
-// Trainer: one run, from its directory's state to its last step.
+// Trainer: one run on one rank, from the state of its directory to its last step. trainer.cpp is the loop
+// (what happens in each step and between steps); trainer_start.cpp is the start (what is read, checked,
+// resumed and announced before the first step).
 #pragma once
+#include <chrono>
 #include <functional>
-#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "data/batch_loader.h"
 #include "parallel/mpi_world.h"
+#include "train/checkpoint/checkpoint_writer.h"
+#include "train/checkpoint/host_states.h"
 #include "train/config/run_config.h"
+#include "train/config/step_range.h"
+#include "train/machine/peak_flops.h"
+#include "train/run/run_directory.h"
+#include "train/run/run_report.h"
+#include "train/run/validation.h"
+#include "train/step/step_profiler.h"
 
 namespace ripstop {
 
@@ -14,31 +26,99 @@ namespace ripstop {
 struct TrainerOptions {
   RunConfig config;
   std::vector<std::string> argv;                ///< as typed, for metrics.jsonl
-  std::function<void(const std::string&)> say;  ///< a line for people; called on rank 0 alone
-  std::function<bool()> stop_requested;  ///< whether this rank wants to save and end after the step at hand
+  std::function<void(const std::string&)> say;  ///< prints a line for people; called on rank 0 only
+  std::function<bool()> stop_requested;         ///< whether this rank got a request to save and end
 };
 
-/// Everything of one run on one rank. All ranks of the world make one with equal options; construction and
-/// `run` are collective, and what one rank fails with all ranks throw.
+/// One run. All ranks of the world make one with equal options. The constructor and `run` are collective. If
+/// one rank fails, all ranks throw.
 class Trainer {
  public:
   /// Reads the data set, decides what is "auto", plans, refuses what cannot work, takes the run directory,
-  /// and resumes from its newest whole checkpoint or begins with fresh weights. Throws Error: kUsage config,
-  /// kInputData data set, kResources mesh or memory, kStorage directory or checkpoint.
+  /// and resumes from its newest whole checkpoint or begins with fresh weights. `world` must outlive this.
+  /// Throws Error: kUsage for the config, kInputData for the data set, kResources for mesh or memory,
+  /// kStorage for directory or checkpoint.
   Trainer(const TrainerOptions& options, MpiWorld& world);
-  ~Trainer();
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
-  /// Trains to the last step and validates: kOk. Where stop_requested says so on any rank: saves after the step
-  /// at hand, or gives up the validation at hand and saves, and returns kRequeue; a validation that is due is
-  /// then made when the run goes on, after the last step, too. Throws Error(kNumerics) after three steps in a
-  /// row whose loss or gradient is not finite.
+  /// Trains to the last step, validates and returns kOk. If a stop was requested on any rank, saves after the
+  /// current step and returns kRequeue; a validation under way is given up, and made when the run goes on. So
+  /// is a validation that is due after the last step. Throws Error(kNumerics) after three steps in a row
+  /// whose loss or gradient is not finite.
   ExitCode run();
 
  private:
-  class Run;
-  std::unique_ptr<Run> run_;
+  using Clock = std::chrono::steady_clock;
+
+  // trainer_start.cpp
+  void check_agreement();
+  void open_directory();
+  void check_checkpoint(const CheckpointState& saved, const std::string& plan_hash) const;
+  void resume_or_initialize();
+  void announce();
+
+  // trainer.cpp
+  ExitCode train();
+  bool take_step();
+  void log_step(const LoaderStep& loaded, const StepResult& result, double rate, double data_wait);
+  void check_numerics(const StepResult& result);
+  bool stop_requested() const { return options_.stop_requested && options_.stop_requested(); }
+  bool validation_is_due() const;
+  void validate_and_save();
+  bool accept_scores(const ValidationScores& scores, double seconds);
+  void save();
+  void write_end(ExitCode code);
+  void say_end(ExitCode code);
+  void end_failed(Error& error) noexcept;
+
+  MemoryUse planned_memory() const;
+  MemoryUse measured_memory();
+  void say(const std::string& line) const {
+    if (leads_ && options_.say) options_.say(line);
+  }
+  void warn(const std::string& text);
+
+  TrainerOptions options_;
+  MpiWorld& world_;
+  const bool leads_;  ///< rank 0: it speaks and writes for all
+  const Clock::time_point begin_ = Clock::now();
+  PosixIo io_;
+
+  Tokenizer tokenizer_;
+  TokenDataset dataset_;
+  std::string device_note_;
+  Device device_;
+  RunTarget target_;
+  ResolvedRun resolved_;
+  int64_t steps_ = 0;  ///< of the whole run
+
+  DeviceMesh mesh_;
+  Validation validation_;
+  Stream stream_{device_};
+  MemoryLedger ledger_;
+  RankPlan plan_;
+  std::optional<TrainingStep> step_;
+  std::optional<HostStates> states_;
+  std::optional<RunDirectory> directory_;
+  std::optional<CheckpointWriter> writer_;
+  std::optional<BatchLoader> loader_;
+  StepProfiler profiler_{parse_step_range(options_.config.run.profile_steps), device_};
+
+  CheckpointState state_;
+  int64_t at_step_ = 0;        ///< the step under way, or the last one
+  int64_t begun_at_step_ = 0;  ///< where this start found the run
+  int64_t saved_step_ = -1;
+  int64_t skips_ = 0;         ///< steps in a row without an update
+  bool stop_agreed_ = false;  ///< all ranks know that a stop was requested on one of them
+
+  std::optional<PeakFlops> peak_flops_;
+  FlopsPerToken flops_per_token_;
+  double step_seconds_ = 0;       ///< smoothed, for the time left
+  double step_seconds_last_ = 0;  ///< of the last step
+  int64_t resident_before_bytes_ = 0;
+  DeviceMesh::AxisTotals waited_;       ///< before the step under way
+  DeviceMesh::AxisBytes step_traffic_;  ///< of the last step
 };
 
 }  // namespace ripstop

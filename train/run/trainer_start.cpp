@@ -1,4 +1,4 @@
-// How a run begins: what it reads, refuses, resumes and announces before its first step.
+// The start of a run: everything that is read, checked, resumed and announced before its first step.
 #include "parallel/agreement.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/config/step_range.h"
@@ -6,18 +6,10 @@
 #include "train/machine/equal_ranks.h"
 #include "train/machine/machine.h"
 #include "train/plan/training_data.h"
-#include "train/run/trainer_run.h"
+#include "train/run/trainer.h"
 
 namespace ripstop {
 namespace {
-
-RunTarget run_target(const Device& device, const TokenDataset& dataset, MpiWorld& world) {
-  return {.ranks = world.communicator().size(),
-          .device = device.kind,
-          .fast_bfloat16 = has_fast_bfloat16(device),
-          .device_memory_bytes = memory_of_rank_bytes(world, device),
-          .dataset_vocabulary = dataset.header().vocabulary_size};
-}
 
 Device training_device(const RunSection& run, MpiWorld& world, std::string& note) {
   Device device = choose_device(run.device, world, note);
@@ -27,21 +19,23 @@ Device training_device(const RunSection& run, MpiWorld& world, std::string& note
 
 }  // namespace
 
-Trainer::Run::Run(const TrainerOptions& options, MpiWorld& world)
+Trainer::Trainer(const TrainerOptions& options, MpiWorld& world)
     : options_(options),
       world_(world),
       leads_(world.communicator().rank() == 0),
       tokenizer_(options.config.data.directory),
       dataset_(std::filesystem::path(options.config.data.directory) / "train.h5"),
       device_(training_device(options.config.run, world, device_note_)),
-      target_(run_target(device_, dataset_, world)),
+      target_(run_target(world, device_, dataset_.header().vocabulary_size)),
       resolved_(resolve_run(options.config, target_)),
       mesh_(world, resolved_.mesh, options.config.mesh.allow_tensor_across_nodes, device_),
       validation_(options_.config, resolved_, tokenizer_, mesh_) {
   if (!device_note_.empty()) resolved_.notes.push_back("run.device = \"auto\" is the CPU: " + device_note_);
   const RunConfig& config = options_.config;
+  // First: ranks that differ would wait for each other in the collectives below.
   check_agreement();
   validation_.connect(world, device_);
+  // The plan counted memory for summaries before the validation set was opened.
   if (!validation_.any()) {
     resolved_.summaries.reset();
     resolved_.summaries_memory = {};
@@ -58,6 +52,9 @@ Trainer::Run::Run(const TrainerOptions& options, MpiWorld& world)
   do_and_agree(mesh_.world(), [&] { open_directory(); });
 
   plan_ = plan_rank(resolved_.request(target_.device), mesh_.coordinates());
+  // Takes memory outside the plan for a moment, so it comes before the step's memory is taken and counted.
+  peak_flops_ = find_peak_flops(world, device_, resolved_.step.sharding.compute);
+  flops_per_token_ = training_flops_per_token(resolved_.model, config.data.sequence_length);
   resident_before_bytes_ = resident_memory().now_bytes;
   step_.emplace(resolved_.model, resolved_.step, mesh_, stream_, ledger_, plan_.arena);
   states_.emplace(step_->model(), step_->optimizer(), stream_);
@@ -76,12 +73,12 @@ Trainer::Run::Run(const TrainerOptions& options, MpiWorld& world)
   do_and_agree(mesh_.world(), [&] { announce(); });
 }
 
-void Trainer::Run::check_agreement() {
+void Trainer::check_agreement() {
   const std::string where = mesh_.hosts()[static_cast<size_t>(mesh_.position())];
   require_equal_programs(mesh_.world(), where);
   require_equal(mesh_.world(), ExitCode::kUsage, "config", to_toml(options_.config), where,
                 "give every rank the same file and overrides");
-  // Threads and memory differ between nodes, and with them what "auto" came to.
+  // "auto" depends on threads and memory, which may differ between nodes.
   require_equal(mesh_.world(), ExitCode::kResources, "micro-batch",
                 fmt::format("{} sequences in {}", resolved_.step.sharding.sequence_count,
                             to_string(resolved_.step.sharding.compute)),
@@ -92,7 +89,7 @@ void Trainer::Run::check_agreement() {
                 "let every node see the same data.directory");
 }
 
-void Trainer::Run::open_directory() {
+void Trainer::open_directory() {
   if (!leads_) return;
   const RunConfig& config = options_.config;
   directory_.emplace(io_, config, tokenizer_, dataset_.header().prompt_template);
@@ -102,29 +99,36 @@ void Trainer::Run::open_directory() {
                                     {resolved_.mesh.replicate, resolved_.mesh.fsdp, resolved_.mesh.tensor}));
 }
 
-void Trainer::Run::resume_or_initialize() {
+// Refuses a checkpoint that this run must not go on from.
+void Trainer::check_checkpoint(const CheckpointState& saved, const std::string& plan_hash) const {
+  const auto require_same_set = [&](bool same, const char* set) {
+    if (!same)
+      throw Error(
+          ExitCode::kUsage,
+          fmt::format("the {} in {} is not the one this run began with", set, options_.config.data.directory),
+          "a new run is a new directory");
+  };
+  require_same_set(
+      saved.data_content_hash == dataset_.content_hash() && saved.tokenizer_sha256 == tokenizer_.sha256(),
+      "data set");
+  require_same_set(
+      saved.validation_content_hash.empty() || saved.validation_content_hash == validation_.content_hash(),
+      "validation set");
+  if (saved.step > steps_)
+    throw Error(ExitCode::kUsage,
+                fmt::format("the run has done {} steps, train.steps is {}", saved.step, steps_),
+                "give at least as many, or another run.directory for a new run");
+  if (!saved.pack_plan_hash.empty() && saved.pack_plan_hash != plan_hash)
+    throw Error(ExitCode::kStorage, "the order of the data differs from the checkpoint's",
+                "the run was begun by a version of ripstop that packs differently");
+}
+
+void Trainer::resume_or_initialize() {
   const std::string plan_hash =
       count_epoch_sequences(dataset_, loader_options(options_.config, resolved_, mesh_), 0).plan_hash;
   std::vector<std::string> warnings;
   const auto accept = [&](const Checkpoint& checkpoint) {
-    const CheckpointState& saved = checkpoint.manifest.state;
-    if (saved.data_content_hash != dataset_.content_hash() || saved.tokenizer_sha256 != tokenizer_.sha256())
-      throw Error(ExitCode::kUsage,
-                  fmt::format("the data set in {} is not the one this run began with",
-                              options_.config.data.directory),
-                  "a new run is a new directory");
-    if (!saved.validation_content_hash.empty() && saved.validation_content_hash != validation_.content_hash())
-      throw Error(ExitCode::kUsage,
-                  fmt::format("the validation set in {} is not the one this run began with",
-                              options_.config.data.directory),
-                  "a new run is a new directory");
-    if (saved.step > steps_)
-      throw Error(ExitCode::kUsage,
-                  fmt::format("the run has done {} steps, train.steps is {}", saved.step, steps_),
-                  "give at least as many, or another run.directory for a new run");
-    if (!saved.pack_plan_hash.empty() && saved.pack_plan_hash != plan_hash)
-      throw Error(ExitCode::kStorage, "the order of the data differs from the checkpoint's",
-                  "the run was begun by a version of ripstop that packs differently");
+    check_checkpoint(checkpoint.manifest.state, plan_hash);
   };
   const std::optional<CheckpointState> saved =
       resume_newest(io_, std::filesystem::path(options_.config.run.directory) / "checkpoints", mesh_.world(),
@@ -150,7 +154,7 @@ void Trainer::Run::resume_or_initialize() {
   });
 }
 
-void Trainer::Run::announce() {
+void Trainer::announce() {
   if (!leads_) return;
   const RunConfig& config = options_.config;
   for (const std::string& line : header_lines(config, resolved_, target_, mesh_, stream_.device())) say(line);
@@ -162,7 +166,8 @@ void Trainer::Run::announce() {
   say(fmt::format("{} {} at step {} of {}; watch {}", state_.step > 0 ? "resumes" : "begins",
                   config.run.directory, state_.step, steps_,
                   (std::filesystem::path(config.run.directory) / "metrics.jsonl").string()));
-  directory_->metrics().write(start_event(config, resolved_, mesh_, options_.argv, state_.step, steps_));
+  directory_->metrics().write(
+      start_event(config, resolved_, mesh_, peak_flops_, options_.argv, state_.step, steps_));
   for (const std::string& note : directory_->notes()) warn(note);
 }
 

@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "parallel/agreement.h"
-#include "train/evaluate/evaluation.h"
+#include "train/evaluate/write_summaries.h"
 #include "train/generate/prompt.h"
 #include "train/plan/training_data.h"
 
@@ -42,7 +42,7 @@ void Validation::open() {
   if (run_.summaries) check_summaries();
 }
 
-/// What would otherwise be found out at the first validation, hours later.
+// Finds now what the first validation would find hours later.
 void Validation::check_summaries() const {
   const TokenDatasetHeader& header = dataset_->header();
   if (header.kind != ExampleKind::kSummary || !header.with_text)
@@ -56,33 +56,17 @@ void Validation::check_summaries() const {
 
 std::optional<ValidationScores> Validation::measure(TrainingStep& step, MemoryLedger& ledger,
                                                     FunctionRef<bool()> stop_requested) {
-  ValidationScores scores{.loss = measure_loss(step, stop_requested), .rouge = {}};
+  ValidationScores scores;
+  scores.loss = dataset_loss(
+      mesh_.world(), *dataset_, loader_options(config_, run_, mesh_), SumLosses::kEveryStep,
+      [&](int64_t count, NextTokens next) { return step.evaluate(count, next, stop_requested); },
+      [](int64_t, int64_t) {});
   if (scores.loss.stop_requests > 0) return std::nullopt;
   if (run_.summaries) {
     scores.rouge = measure_rouge(step, ledger, stop_requested);
     if (!scores.rouge) return std::nullopt;
   }
   return scores;
-}
-
-LossSum Validation::measure_loss(TrainingStep& step, FunctionRef<bool()> stop_requested) {
-  BatchLoaderOptions options = loader_options(config_, run_, mesh_);
-  options.shuffle = false;
-  options.epochs = 1;
-  options.global_batch_sequences = options.micro_batch_sequences * mesh_.data_ranks();
-  std::optional<BatchLoader> loader;
-  do_and_agree(mesh_.world(), [&] { loader.emplace(*dataset_, options); });
-  LossSum sum;
-  while (loader->next_step()) {
-    const LossSum part = step.evaluate(
-        loader->batches_per_step(), [&](int64_t) { return loader->next_batch().host_tokens(); },
-        stop_requested);
-    sum.loss += part.loss;
-    sum.target_count += part.target_count;
-    sum.stop_requests = part.stop_requests;
-    if (part.stop_requests > 0) break;
-  }
-  return sum;
 }
 
 std::optional<RougeScores> Validation::measure_rouge(TrainingStep& step, MemoryLedger& ledger,
@@ -94,17 +78,17 @@ std::optional<RougeScores> Validation::measure_rouge(TrainingStep& step, MemoryL
   step.model().copy_weights_to(writer.model());
   const int64_t examples = std::min(config_.generation.validate_examples, dataset_->examples());
   RougeMean mean;
-  bool stops = false;
-  write_summaries(
-      writer, *dataset_, tokenizer_, 0, examples, config_.generation.max_new_tokens,
-      [&](int64_t first, const std::vector<std::string>& summaries) {
-        const std::vector<ExampleText> written = dataset_->text(first, std::ssize(summaries));
-        for (size_t i = 0; i < summaries.size(); ++i) mean.add(rouge(written[i].summary, summaries[i]));
-        for (const std::string& vote : mesh_.world().all_gather_text(stop_requested() ? "stop" : ""))
-          stops = stops || !vote.empty();
-        return !stops;
-      });
-  if (stops) return std::nullopt;
+  bool stop_agreed = false;
+  write_summaries(writer, *dataset_, tokenizer_, 0, examples, config_.generation.max_new_tokens,
+                  [&](int64_t first, const std::vector<std::string>& summaries) {
+                    const std::vector<ExampleText> written = dataset_->text(first, std::ssize(summaries));
+                    for (size_t i = 0; i < summaries.size(); ++i)
+                      mean.add(rouge(written[i].summary, summaries[i]));
+                    // The least is 0 on all ranks if a stop was requested on one of them.
+                    stop_agreed = least_of_all_ranks(mesh_.world(), stop_requested() ? 0 : 1) == 0;
+                    return !stop_agreed;
+                  });
+  if (stop_agreed) return std::nullopt;
   return mean.mean();
 }
 

@@ -1,4 +1,4 @@
-// Validation: how good the model is now, on examples that it is not trained on.
+// Validation: the loss and the ROUGE scores of the model in training on examples that it is not trained on.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -15,41 +15,43 @@
 
 namespace ripstop {
 
-/// What a validation came to, equal on all ranks.
+/// The result of a validation, equal on all ranks.
 struct ValidationScores {
-  LossSum loss;                      ///< over all targets of the set
-  std::optional<RougeScores> rouge;  ///< means over generation.validate_examples summaries, if there are any
+  LossSum loss;  ///< over all targets of the set
+  std::optional<RougeScores>
+      rouge;  ///< means over generation.validate_examples summaries, if any are written
 };
 
-/// A run's validation set and what is done with it. The loss is computed by the training step itself. ROUGE
-/// takes a model for generation on the mesh (replicate * fsdp) x 1 x tensor, which lives while it writes and
-/// gets its weights from the training model; ResolvedRun::summaries_memory is what it needs.
+/// A run's validation set and what is measured on it. The training step itself computes the loss. ROUGE needs
+/// a model for generation on the mesh (replicate * fsdp) x 1 x tensor. That model gets its weights from the
+/// training model and lives only while it writes; ResolvedRun::summaries_memory is its memory.
 class Validation {
  public:
-  /// Opens `config`'s validation.h5. Collective; all arguments outlive it. Throws Error(kInputData) for a set
-  /// that was made with another tokenizer, Error(kUsage) where summaries are to be scored and cannot be.
+  /// Opens `config`'s validation.h5. Collective. All arguments must outlive this. Throws Error(kInputData) if
+  /// the set was made with another tokenizer, and Error(kUsage) if summaries are to be scored and the set has
+  /// none.
   Validation(const RunConfig& config, const ResolvedRun& run, const Tokenizer& tokenizer, DeviceMesh& mesh);
-  /// Makes what generation on `device` needs of `world`. Collective, once all ranks are known to have the
-  /// same config and set.
+  /// Makes the groups of ranks that generation on `device` needs. Collective; call it when all ranks are
+  /// known to have the same config and the same set.
   void connect(MpiWorld& world, const Device& device);
 
-  /// False where nothing is to be validated: train.validate_every is 0, or there are no examples (`prepare`
-  /// writes the set even then).
+  /// False if nothing is to be validated: train.validate_every is 0, or the set has no examples (`prepare`
+  /// writes a set even then).
   bool any() const { return dataset_.has_value(); }
-  /// Why there is none though it was asked for; else empty.
+  /// Why there is no validation although the config asks for one; else empty.
   const std::string& note() const { return note_; }
-  /// Of the set, "none" without one.
+  /// The content hash of the set; "none" if there is no set.
   std::string content_hash() const { return dataset_ ? dataset_->content_hash() : "none"; }
 
-  /// Measures the model as it is now; memory for generation is taken from `ledger`. Nothing where a rank
-  /// wants to stop: asked between batches and between parts of the summaries. Collective; any() must hold.
+  /// Measures the model as it is now. Takes the memory for generation from `ledger` and gives it back.
+  /// Returns nullopt if a stop was requested on any rank; `stop_requested` is called between batches and
+  /// between parts of the summaries. any() must hold. Collective.
   std::optional<ValidationScores> measure(TrainingStep& step, MemoryLedger& ledger,
                                           FunctionRef<bool()> stop_requested);
 
  private:
   void open();
   void check_summaries() const;
-  LossSum measure_loss(TrainingStep& step, FunctionRef<bool()> stop_requested);
   std::optional<RougeScores> measure_rouge(TrainingStep& step, MemoryLedger& ledger,
                                            FunctionRef<bool()> stop_requested);
 

@@ -16,27 +16,28 @@ AdamW::AdamW(ShardedTransformer& model, const AdamWOptions& options, const Devic
   }
 }
 
-void AdamW::step(Context& context, ShardedTransformer& model, double learning_rate, int64_t step,
+void AdamW::step(Context& context, ShardedTransformer& model, double learning_rate, int64_t update,
                  const Tensor& scale) {
   for (size_t u = 0; u < moments_.size(); ++u) {
     FsdpUnit& unit = model.units()[u];
-    const auto update = [&](int64_t begin, int64_t count, double decay) {
+    const auto update_elements = [&](int64_t begin, int64_t count, double decay) {
       const AdamWStep numbers{.learning_rate = learning_rate,
                               .beta1 = options_.beta1,
                               .beta2 = options_.beta2,
                               .epsilon = options_.epsilon,
                               .weight_decay = decay,
-                              .step = step};
+                              .step = update};
       const Tensor copy =
           unit.compute_copy().empty() ? Tensor{} : unit.compute_copy().row_range(begin, count);
       adamw(context, numbers, scale, unit.gradient().row_range(begin, count),
             unit.master().row_range(begin, count), moments_[u].first.row_range(begin, count),
             moments_[u].second.row_range(begin, count), copy);
     };
-    // What the tensor axis replicates is just the vectors, and they lead the unit.
+    // The replicated parameters are exactly the vectors (norms), and they come first in the unit. So one cut
+    // separates the weights without decay from those with decay.
     const int64_t vectors = unit.replicated_in_shard();
-    update(0, vectors, options_.decay_norms ? options_.weight_decay : 0.0);
-    update(vectors, unit.master().count() - vectors, options_.weight_decay);
+    update_elements(0, vectors, options_.decay_norms ? options_.weight_decay : 0.0);
+    update_elements(vectors, unit.master().count() - vectors, options_.weight_decay);
     unit.weights_changed();
   }
 }

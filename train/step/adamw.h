@@ -1,4 +1,4 @@
-// AdamW over the ranges that this rank keeps.
+// AdamW over the shards that this rank stores.
 #pragma once
 #include <vector>
 
@@ -7,24 +7,26 @@
 
 namespace ripstop {
 
-/// What stays the same over a run.
+/// The settings that stay the same over a run.
 struct AdamWOptions {
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
-  bool decay_norms = false;  ///< whether vectors take weight decay too
+  bool decay_norms = false;  ///< whether vectors (norm weights) take weight decay, too
 };
 
-/// First and second moments of every unit's range, float32, zero at first. Owns them.
-/// Source: decoupled weight decay, arXiv:1711.05101; the numbers are torch.optim.AdamW's.
+/// The first and second moments of every unit's shard, float32, zero at first. Owns them (category optimizer,
+/// 8 bytes an element).
+/// Source: decoupled weight decay, arXiv:1711.05101; the order of operations is torch.optim.AdamW's.
 class AdamW {
  public:
   AdamW(ShardedTransformer& model, const AdamWOptions& options, const Device& device, MemoryLedger& ledger);
 
-  /// Updates master weights, moments and the copies that are gathered from the gradients times scale [2]; see
-  /// `gradient_scale`. `step` counts from 1.
-  void step(Context& context, ShardedTransformer& model, double learning_rate, int64_t step,
+  /// Updates master weights and moments from the gradients times scale[0], and writes the compute copies,
+  /// which are what the ranks gather. If scale[1] is 0, weights and moments stay as they are. scale [2]
+  /// float32 is gradient_scale's. `update` counts the updates from 1, for the bias correction.
+  void step(Context& context, ShardedTransformer& model, double learning_rate, int64_t update,
             const Tensor& scale);
 
-  /// Moments of unit `unit`'s range, [shard_elements] float32.
+  /// The moments of the shard of unit `unit`, [shard_elements] float32.
   const Tensor& first(size_t unit) const { return moments_[unit].first; }
   const Tensor& second(size_t unit) const { return moments_[unit].second; }
 

@@ -8,13 +8,16 @@
 
 namespace ripstop {
 
-/// The share of optimizer.learning_rate that step `step` of a run of `steps` uses; steps count from 1.
+/// The factor by which step `step` of a run of `steps` steps multiplies optimizer.learning_rate. Steps count
+/// from 1.
 ///
-/// Warm-up, w = warmup_steps: step s <= w uses s / w, so the first step moves already and step w has the
-/// whole rate (torchtitan's rule; Hugging Face's is one step behind and begins with 0). After it the rate
-/// falls from 1 at step w + 1 towards minimum_ratio, which the step after the last one would have, so that no
-/// step is wasted at 0: with p = (s - 1 - w) / (steps - w), linear is 1 - p and cosine (1 + cos(pi p)) / 2,
-/// both scaled to end at minimum_ratio (Hugging Face's rule). Constant stays at 1.
+/// Warm-up, with w = warmup_steps: a step s <= w uses s / w. So the first step already moves the weights, and
+/// step w has the full rate. This is torchtitan's rule; Hugging Face's is one step behind and begins with 0.
+///
+/// After warm-up the rate falls from 1 at step w + 1 towards minimum_ratio. The step after the last one would
+/// have minimum_ratio, so no step is wasted at rate 0. With p = (s - 1 - w) / (steps - w), linear is 1 - p
+/// and cosine is (1 + cos(pi p)) / 2; both are scaled to end at minimum_ratio (Hugging Face's rule). Constant
+/// stays at 1.
 inline double learning_rate_factor(const ScheduleSection& schedule, int64_t step, int64_t steps) {
   const int64_t warmup = schedule.warmup_steps;
   if (step <= warmup) return static_cast<double>(step) / static_cast<double>(warmup);

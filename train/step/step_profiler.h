@@ -1,4 +1,4 @@
-// The steps of a run that a profiler is to see.
+// StepProfiler: lets a profiler collect the steps that run.profile_steps names.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -8,13 +8,14 @@
 
 namespace ripstop {
 
-/// Lets a profiler collect while steps of a range are under way, on devices that have one. A run that resumes
-/// inside of the range has the rest of it collected, one that stops there ends the collection as it goes.
+/// Lets a profiler collect while a step of the range runs, on devices that have a profiler. A run that
+/// resumes inside the range has the rest of the range collected. A run that stops inside the range ends the
+/// collection.
 class StepProfiler {
  public:
   StepProfiler(const StepRange& steps, const Device& device) : steps_(steps), device_(device) {}
 
-  /// To be called before and after every step, with no work on the device under way.
+  /// Call them before and after every step, while the device has no work.
   void before(int64_t step) {
     if (!stretch_ && step >= steps_.first && step <= steps_.last) stretch_.emplace(device_);
   }

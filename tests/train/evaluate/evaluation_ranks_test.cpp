@@ -1,5 +1,5 @@
-// Evaluation over real ranks: what comes out depends neither on their number nor on how they share the work.
-#include "train/evaluate/evaluation.h"
+// Evaluation on real ranks: the results depend neither on the number of ranks nor on the mesh.
+#include "train/evaluate/write_summaries.h"
 
 #include <cstdlib>
 
@@ -21,7 +21,7 @@ const ModelConfig kModel{
     .num_hidden_layers = 2,
     .num_attention_heads = 4,
     .num_key_value_heads = 4,
-    .vocab_size = 401,  // one more than divides
+    .vocab_size = 401,  // does not divide by 2 or 4
     .max_position_embeddings = kContext,
     .initializer_range = 0.5};  // logits far apart, so that rounding picks no other token
 
@@ -73,7 +73,7 @@ class EvaluationRanks : public testing::Test {
 
 TEST_F(EvaluationRanks, PredictionsDoNotDependOnTheMesh) {
   const TokenDataset dataset = this->dataset();
-  std::vector<std::string> expected;  // every rank by itself on the CPU, one at a time
+  std::vector<std::string> expected;  // each rank computes them alone on the CPU, one at a time
   {
     Model model(1, 1, kContext, Device::cpu());
     int64_t next = 0;
@@ -92,7 +92,7 @@ TEST_F(EvaluationRanks, PredictionsDoNotDependOnTheMesh) {
     Model model(tensor, 2, 150);
     const bool speaks = model.mesh.world().rank() == 0;
     const std::filesystem::path output = directory_ / fmt::format("tensor{}", tensor);
-    // Stopped after a part, and gone on with.
+    // The first pass writes a part, the second one goes on.
     for (const int64_t examples : {int64_t{11}, kExamples}) {
       std::optional<PredictionFile> file;
       if (speaks) file.emplace(output, "{}");
@@ -119,7 +119,7 @@ TEST_F(EvaluationRanks, LossDoesNotDependOnTheMesh) {
   for (const int64_t tensor : tensors_that_fit())
     for (const int64_t prefill_tokens : {kContext, 4 * kContext}) {
       Model model(tensor, 1, prefill_tokens);
-      const SplitLoss loss = split_loss(*model.model, dataset, LossOn::kSummary, [](int64_t, int64_t) {});
+      const LossSum loss = dataset_loss(*model.model, dataset, LossOn::kSummary, [](int64_t, int64_t) {});
       EXPECT_EQ(loss.target_count, targets);
       if (first == 0) first = loss.mean();
       EXPECT_GT(loss.mean(), 1);

@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-// Both in the same unit; `expected` = [precision, recall, fmeasure].
+// `expected` = [precision, recall, fmeasure], in the unit of `score`.
 void expect_near(const RougeScore& score, const json& expected, double tolerance, const std::string& what) {
   EXPECT_NEAR(score.precision, expected.at(0).get<double>(), tolerance) << what << " precision";
   EXPECT_NEAR(score.recall, expected.at(1).get<double>(), tolerance) << what << " recall";
@@ -64,7 +64,7 @@ TEST(Rouge, EqualsGooglesRougeScore) {
   EXPECT_GT(pairs, 50);
 }
 
-// rouge1 counts each word as often as both sides have it; rougeL keeps the order; worked by hand.
+// Worked by hand: rouge1 counts each word as often as both texts have it, rougeL keeps the order.
 TEST(Rouge, CountsByHand) {
   const RougeScores scores = rouge("north wind and north sun", "north and north and wind");
   EXPECT_DOUBLE_EQ(scores.rouge1.recall, 4.0 / 5);     // north twice, and, wind

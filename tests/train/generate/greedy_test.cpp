@@ -15,15 +15,14 @@ using Ids = std::vector<int32_t>;
 constexpr int32_t kEnd = 2;
 constexpr int32_t kVocabulary = 23;
 
-// A model whose next token depends on every token so far and on nothing else; every 23rd on average is the
-// end.
+// A model whose next token depends only on all tokens so far. One token of 23, on average, is the end token.
 int32_t next_token(const Ids& tokens) {
   uint32_t state = 2166136261u;
   for (int32_t token : tokens) state = (state ^ static_cast<uint32_t>(token)) * 16777619u;
   return static_cast<int32_t>((state >> 8) % kVocabulary);
 }
 
-// That model behind a cache, which checks what the loop promises about its calls.
+// This model behind a cache. It checks what the loop promises about its calls.
 class CachedModel {
  public:
   explicit CachedModel(const GreedyOptions& options) : options_(options) {}
@@ -135,8 +134,8 @@ TEST(GenerateGreedy, FillsASlotAsSoonAsItIsFree) {
   const std::vector<Ids> prompts = prompts_of_many_lengths(60);
   const Generation got = generate({6, 64, 5000, 30, kEnd}, prompts);
   EXPECT_EQ(got.most_at_once, 6);
-  // Groups of six that wait for their slowest would take as many steps as the longest of each group has
-  // tokens, less the one that comes with the prompt.
+  // Without continuous batching, each group of six would take as many steps as its longest continuation has
+  // tokens, less the token that comes with the prompt.
   int64_t steps_in_groups = 0;
   for (size_t i = 0; i < prompts.size(); i += 6) {
     int64_t longest = 0;

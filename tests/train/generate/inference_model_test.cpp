@@ -20,7 +20,7 @@ const ModelConfig kModel{
     .num_key_value_heads = 2,
     .vocab_size = 61,
     .max_position_embeddings = 96,
-    .initializer_range = 0.5};  // far apart logits, which a wrong key or position would change
+    .initializer_range = 0.5};  // logits far apart, so that a wrong key or position shows
 
 // One rank with random weights.
 class InferenceModelTest : public testing::Test {
@@ -59,8 +59,7 @@ std::vector<Ids> prompts_of_many_lengths() {
   return prompts;
 }
 
-// What follows each prompt, every token from a run of the whole sequence, so that nothing comes from the
-// cache.
+// The continuation of each prompt without a cache: every token comes from a run of the whole sequence.
 TEST_F(InferenceModelTest, CachedTokensEqualThoseOfTheWholeSequence) {
   const auto whole = model({.compute = DType::kFloat32, .context = 96, .slots = 1, .prefill_tokens = 96});
   std::vector<Ids> expected;
@@ -75,7 +74,7 @@ TEST_F(InferenceModelTest, CachedTokensEqualThoseOfTheWholeSequence) {
     }
     expected.push_back(text);
   }
-  EXPECT_GT(seen.size(), 20u);  // a model that always says the same would prove little
+  EXPECT_GT(seen.size(), 20u);  // a model that always says the same proves little
 
   for (int64_t slots : {1, 3, 16})
     for (int64_t prefill_tokens : {96, 300}) {
@@ -101,33 +100,31 @@ TEST_F(InferenceModelTest, PlanIsWhatItTakes) {
   }
 }
 
-// The sum over all sequences equals that of each target's loss, whichever way the batch is cut.
-TEST_F(InferenceModelTest, ScoresAreSums) {
-  const auto scored = [&](int64_t context, int64_t prefill_tokens, int batches) {
+// The loss is the sum over all targets, however the sequences are cut into batches.
+TEST_F(InferenceModelTest, LossesAreSums) {
+  const auto loss = [&](int64_t context, int64_t prefill_tokens, int batches) {
     const auto made =
         model({.compute = DType::kFloat32, .context = context, .slots = 1, .prefill_tokens = prefill_tokens});
-    double sum = 0;
     const Ids document = {1, 5, 9, 30, 31, 32, 7, 8};
-    for (int b = 0; b < batches; ++b) {
-      Ids token, position, target, offset{0};
-      while (std::ssize(token) < prefill_tokens / context * context) {
-        for (size_t p = 0; p < document.size(); ++p) {
-          token.push_back(document[p]);
-          position.push_back(static_cast<int32_t>(p));
-          target.push_back(p + 1 < document.size() ? document[p + 1] : -1);
-        }
-        offset.push_back(static_cast<int32_t>(token.size()));
+    Ids token, position, target, offset{0};
+    while (std::ssize(token) < prefill_tokens / context * context) {
+      for (size_t p = 0; p < document.size(); ++p) {
+        token.push_back(document[p]);
+        position.push_back(static_cast<int32_t>(p));
+        target.push_back(p + 1 < document.size() ? document[p + 1] : -1);
       }
-      made->score({token, position, target, offset});
+      offset.push_back(static_cast<int32_t>(token.size()));
     }
-    sum = made->take_loss();
-    EXPECT_EQ(made->take_loss(), 0);
-    return sum;
+    const auto next = [&](int64_t) { return HostTokens{token, position, target, offset}; };
+    const LossSum sum = made->evaluate(batches, next);
+    EXPECT_EQ(sum.target_count, batches * std::ssize(token) / 8 * 7);
+    EXPECT_EQ(made->evaluate(batches, next).loss, sum.loss) << "nothing is left of the first call";
+    return sum.loss;
   };
-  const double one = scored(8, 8, 1);
+  const double one = loss(8, 8, 1);
   EXPECT_GT(one, 7 * 0.5);
-  EXPECT_NEAR(scored(8, 32, 3), 12 * one, 1e-4 * one);
-  EXPECT_NEAR(scored(16, 32, 1), 4 * one, 1e-4 * one);
+  EXPECT_NEAR(loss(8, 32, 3), 12 * one, 1e-4 * one);
+  EXPECT_NEAR(loss(16, 32, 1), 4 * one, 1e-4 * one);
 }
 
 }  // namespace

@@ -5,14 +5,14 @@
 namespace ripstop {
 namespace {
 
-// dS of every head is written out where sums must have a fixed order.
+// If sums must have a fixed order, attention writes dS of every head to scratch.
 TEST(Plan, DeterministicAttentionTakesScratchOnCuda) {
   PlanRequest request{.model = find_model_preset("110m")->config,
                       .step = {},
                       .mesh = {.replicate = 1, .fsdp = 1, .tensor = 1},
                       .device = DeviceKind::kCuda};
   constexpr int64_t kPositions = 4096;
-  request.model.vocab_size = 256;  // so that the head does not need the most
+  request.model.vocab_size = 256;  // small, so that attention and not the head needs the most scratch
   request.model.max_position_embeddings = kPositions;
   request.step.sharding.compute = DType::kBFloat16;
   request.step.sharding.sequence_count = 1;

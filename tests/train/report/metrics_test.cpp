@@ -39,7 +39,7 @@ class Metrics : public ::testing::Test {
   }
   void set_text(const std::string& text) const { std::ofstream(path_, std::ios::binary) << text; }
 
-  // A file with a start, steps 1..count, a validation and a checkpoint at every fourth.
+  // A file with a start, the steps 1..count, and a validation and a checkpoint at every fourth step.
   void write_run(int64_t count) const {
     MetricsFile file(path_);
     StartEvent start;
@@ -298,7 +298,7 @@ TEST_F(Metrics, FullDiskLeavesNoHalfLine) {
   rlimit before{};
   getrlimit(RLIMIT_FSIZE, &before);
   rlimit full = before;
-  full.rlim_cur = whole.size() + 20;  // a write beyond it is short, the next one fails
+  full.rlim_cur = whole.size() + 20;  // a write across the limit is short, and the next one fails
   setrlimit(RLIMIT_FSIZE, &full);
   bool refused = false;
   try {

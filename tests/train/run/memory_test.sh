@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The memory of a rank's process grows by what was planned, give or take 3 % and 16 MiB. Those 16 MiB are for what the plan
-# leaves out: oneDNN's compiled kernels, MPI's buffers, sequences that are read ahead, a checkpoint's block at a time.
+# The memory of a rank's process grows by its plan, give or take 3 % and 16 MiB. The 16 MiB are for memory outside the plan:
+# oneDNN's compiled kernels, MPI's buffers, sequences that are read ahead, one block of a checkpoint.
 #   memory_test.sh RIPSTOP LAUNCH
 set -euo pipefail
 ripstop=$1 launch=$2

@@ -36,8 +36,8 @@ ranks_of() {
   return 0
 }
 
-# ended JOB NAME: waits for a launcher whose rank was killed. Open MPI 4.1 can wait for ever for a rank that was killed
-# before it had reported to mpirun; then there is no rank left, and the launcher is ended by hand.
+# ended JOB NAME: waits for a launcher whose rank was killed. If a rank is killed before it has reported to mpirun, Open MPI
+# 4.1 can wait for it for ever. Then no rank is left, and this ends the launcher.
 ended() {
   local without_ranks=0
   while kill -0 "$1" 2>/dev/null; do
@@ -64,8 +64,8 @@ expect_unbroken() {
 }
 
 # ---- killed: bit for bit
-# Moments anywhere in the time that the unbroken run took: in the start, in a step, in a save. A run that is done before is
-# compared, and the next one begins.
+# The moments of the kills lie anywhere in the time that the unbroken run took: in the start, in a step, in a save. If a run is
+# done before its kill, it is compared, and the next run begins.
 killed=0 done=0
 while ((killed < kills)); do
   train killed 4 "${four[@]}" &

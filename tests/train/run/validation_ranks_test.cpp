@@ -1,5 +1,5 @@
-// Validation in the middle of training, over real ranks: the same scores on every mesh, and nothing lost
-// where a stop comes between a step and its validation.
+// Validation during training, on real ranks: every mesh gives the same scores, and a stop request between a
+// step and its validation loses nothing.
 #include "train/run/validation.h"
 
 #include "tests/data/scratch_directory.h"
@@ -72,12 +72,11 @@ class ValidationRanks : public ::testing::Test {
     return parse_run_config(text, "test");
   }
   ResolvedRun resolved(const RunConfig& config, int64_t ranks) const {
-    return resolve_run(
-        config,
-        {.ranks = ranks, .device_memory_bytes = {}, .dataset_vocabulary = tokenizer_.vocabulary_size()});
+    return resolve_run(config,
+                       run_target(ranks, DeviceKind::kCpu, std::nullopt, tokenizer_.vocabulary_size()));
   }
 
-  /// Scores of the initial weights on `mesh` of this world.
+  /// The scores of the initial weights on a mesh of this world.
   ValidationScores scores_on(const MeshSizes& sizes) const {
     const RunConfig config = this->config("unused", sizes);
     const ResolvedRun run = resolved(config, sizes.ranks());
@@ -98,12 +97,12 @@ class ValidationRanks : public ::testing::Test {
                        {.replicate = mesh.data_rank(), .tensor = mesh.tensor().rank()}, DeviceKind::kCpu)
             .memory.total());
     EXPECT_FALSE(validation.measure(step, ledger, [&] { return mesh.world().rank() == 0; }))
-        << "a rank that wants to stop ends it";
+        << "a stop request on one rank ends it";
     return *scores;
   }
 
-  /// Trains; rank 0 asks to stop as soon as it is asked after step `after`: in the validation of that step,
-  /// where there is one, else in the next step.
+  /// Trains. After step `after` a stop is requested on rank 0. The trainer notices it in the validation of
+  /// that step if there is one, else in the next step.
   ExitCode train(const std::string& run, const MeshSizes& mesh, int64_t after) const {
     int64_t last_step = -1;
     Trainer trainer({.config = config(run, mesh),
@@ -130,7 +129,7 @@ class ValidationRanks : public ::testing::Test {
   std::filesystem::path directory_;
 };
 
-/// The summaries, one document after the other, by a model that was never sharded.
+/// The scores of a model that was never sharded and writes one summary at a time.
 RougeScores scores_of_one_rank(const ResolvedRun& run, const Tokenizer& tokenizer,
                                const TokenDataset& dataset, int64_t max_new_tokens) {
   DeviceMesh mesh = DeviceMesh::planned({1, 1, 1}, {});
@@ -173,7 +172,7 @@ TEST_F(ValidationRanks, ScoresDoNotDependOnTheMesh) {
   }
 }
 
-// Without a mesh of one, tied or not, in both precisions, and where gathered weights are kept.
+// On every mesh, tied or not, in both precisions, with and without resharding after the forward pass.
 TEST_F(ValidationRanks, WeightsAreHandedOverWhole) {
   for (const MeshSizes& sizes : testing::meshes_of(test_world().communicator().size()))
     for (const bool tied : {false, true})
@@ -198,7 +197,7 @@ TEST_F(ValidationRanks, WeightsAreHandedOverWhole) {
                                                     writer.arena);
           };
           const auto copied = make(), expected = make();
-          for (const uint64_t seed : {5, 6}) {  // the second time, kept weights are old
+          for (const uint64_t seed : {5, 6}) {  // the second time, weights that stayed unsharded are old
             step.model().initialize(seed);
             expected->model().initialize(seed);
             step.model().copy_weights_to(copied->model());
@@ -214,7 +213,7 @@ TEST_F(ValidationRanks, WeightsAreHandedOverWhole) {
         }
 }
 
-// Found out at once, not when a collective has waited for ten minutes.
+// The error comes at once, not after a collective has waited for ten minutes.
 TEST_F(ValidationRanks, ARankWithoutTheSetIsRefused) {
   Communicator& world = test_world().communicator();
   if (world.size() == 1) GTEST_SKIP() << "one rank differs from nobody";
@@ -233,7 +232,7 @@ TEST_F(ValidationRanks, ARankWithoutTheSetIsRefused) {
   }
 }
 
-// The validation of step 2 is given up, or a stop comes before that of step 4, or before that of the last
+// Stops the run in the validation of step 2, before the validation of step 4, and before that of the last
 // step.
 TEST_F(ValidationRanks, AStopLosesNoValidation) {
   const MeshSizes mesh = testing::meshes_of(test_world().communicator().size()).back();

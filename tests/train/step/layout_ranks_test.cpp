@@ -1,4 +1,5 @@
-// Every layout trains like one rank. One rank writes the losses that the others are compared with.
+// Every mesh trains like one rank. The run on one rank writes the reference losses; the other runs compare
+// with them.
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
@@ -28,8 +29,8 @@ ModelConfig model(bool tied, int64_t vocabulary = kVocabulary) {
           .tie_word_embeddings = tied};
 }
 
-/// Text that can be learnt in part: each token follows from the one before, but for a fifth of them.
-/// Documents of several lengths share sequences; the first tokens of each have no target.
+/// Text of which a model can learn most: four tokens of five follow from the token before. Documents of
+/// several lengths share a sequence. The first tokens of each document have no target.
 std::vector<Sequence> sequences_of_step(int64_t step, int64_t vocabulary = kVocabulary) {
   uint64_t state = 0x9E3779B97F4A7C15ULL * static_cast<uint64_t>(step + 1);
   const auto next = [&] {
@@ -90,7 +91,7 @@ std::string reference_file() {
   return path == nullptr ? "" : path;
 }
 
-/// Losses of one rank, as the run with one rank left them.
+/// The losses of one rank, from the file that the run with one rank wrote.
 std::vector<double> reference(const char* what) {
   return nlohmann::json::parse(std::ifstream(reference_file()))[what].get<std::vector<double>>();
 }
@@ -99,7 +100,7 @@ int64_t ranks() {
   return test_world().communicator().size();
 }
 
-/// The meshes of line-ups that people use, of as many ranks as there are.
+/// The meshes to test, of as many ranks as this world has.
 std::vector<MeshSizes> meshes() {
   switch (ranks()) {
     case 1:
@@ -148,7 +149,7 @@ TEST(LayoutRanks, Bfloat16AgreesWithFloat32) {
 
 TEST(LayoutRanks, TheSameMeshTwiceIsBitEqual) {
   Device device = test_device();
-  device.deterministic = device.kind == DeviceKind::kCuda;  // the CPU always is
+  device.deterministic = device.kind == DeviceKind::kCuda;  // the CPU is always deterministic
   for (const MeshSizes& mesh : meshes())
     for (const DType compute : {DType::kFloat32, DType::kBFloat16}) {
       SCOPED_TRACE(fmt::format("{} {}", mesh.to_text(), to_string(compute)));
@@ -213,15 +214,15 @@ TEST(LayoutRanks, FiftyStepsOfPyTorch) {
   }
 }
 
-/// The plan is the step on a device that computes nothing: memory and traffic are those of a real step, to
-/// the byte.
+/// The plan runs the step on a device that computes nothing. Its memory and traffic equal those of a real
+/// step, to the byte.
 TEST(LayoutRanks, PlanEqualsWhatAStepUses) {
   for (const MeshSizes& mesh : meshes())
     for (const DType compute : {DType::kFloat32, DType::kBFloat16}) {
       SCOPED_TRACE(fmt::format("{} {}", mesh.to_text(), to_string(compute)));
       MeshTraining run(model(true), options(compute, 2), mesh, kSequences);
       std::vector<Sequence> sequences = sequences_of_step(1);
-      for (Sequence& sequence : sequences) {  // a target in every row, the most there can be
+      for (Sequence& sequence : sequences) {  // a target in every row, as the plan assumes
         for (size_t i = 0; i < sequence.target.size(); ++i) sequence.target[i] = sequence.token[i];
       }
       const DeviceMesh::AxisBytes before = run.mesh.bytes_sent();

@@ -1,4 +1,4 @@
-// Training on a mesh of real ranks from sequences given in the test: what the tests of layouts share.
+// MeshTraining: training on a mesh of real ranks, on sequences that the test gives.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -15,13 +15,14 @@
 
 namespace ripstop::testing {
 
-/// One sequence, before it is dealt to a rank.
+/// One sequence, before a rank gets it.
 struct Sequence {
   std::vector<int32_t> token, target, position;
-  std::vector<int32_t> document;  ///< first rows of its documents, the first being 0
+  std::vector<int32_t> document;  ///< the first row of each of its documents; document[0] is 0
 };
 
-/// Sequences end to end as one rank's micro-batch; missing sequences are empty: token 0, no target.
+/// A micro-batch of one rank: the chosen sequences end to end. A number without a sequence stands for an
+/// empty one: token 0, no target.
 struct DealtSequences {
   std::vector<int32_t> token, position, target, document_offset;
 
@@ -70,7 +71,7 @@ class MeshTraining {
     step = std::make_unique<TrainingStep>(model, options, mesh, stream, ledger, plan.arena);
   }
 
-  /// One optimizer step on global_sequences sequences: sequence j goes to data rank j mod data_ranks.
+  /// One optimizer step on global_sequences sequences. Data rank j mod data_ranks gets sequence j.
   StepResult run(const std::vector<Sequence>& sequences, double learning_rate, int64_t number) {
     const int64_t b = request.step.sharding.sequence_count;
     std::unique_ptr<DealtSequences> dealt;
@@ -88,8 +89,8 @@ class MeshTraining {
         learning_rate, number, [] { return false; });
   }
 
-  /// Calls body(parameter, logical element index, element) for every logical element that this rank's range
-  /// of a unit holds; what the body writes into it is kept.
+  /// Calls body(parameter, logical element index, element) for every logical element of this rank's shard of
+  /// a unit. The body may write the element.
   void each_element(const FsdpUnit& unit, const Tensor& range,
                     const std::function<void(const ParameterSpec&, int64_t, float&)>& body) {
     const int64_t begin = unit.shard_begin();
@@ -117,13 +118,13 @@ class MeshTraining {
   int64_t global_sequences_;
 };
 
-/// The rule by which reference scripts fill weights: parameter number `number` of rule_names, flat index i.
+/// The rule by which the reference scripts fill weights: element i of parameter number `number`.
 inline float rule_weight(const std::string& name, int64_t number, int64_t i) {
   const double wave = std::sin(0.37 * static_cast<double>(i) + 1.7 * static_cast<double>(number));
   return static_cast<float>(name.find("norm") != std::string::npos ? 1 + 0.1 * wave : 0.05 * wave);
 }
 
-/// The order in which that rule numbers parameters.
+/// The numbers that this rule gives to the parameters.
 inline std::map<std::string, int64_t> rule_numbers(int64_t layers) {
   std::map<std::string, int64_t> numbers;
   const auto add = [&](const std::string& name) {
@@ -140,7 +141,7 @@ inline std::map<std::string, int64_t> rule_numbers(int64_t layers) {
   return numbers;
 }
 
-/// Fills all weights of a model by that rule.
+/// Fills all weights of a model by this rule.
 inline void fill_by_rule(MeshTraining& run) {
   ShardedTransformer& model = run.step->model();
   const auto numbers = rule_numbers(model.config().num_hidden_layers);
@@ -151,7 +152,7 @@ inline void fill_by_rule(MeshTraining& run) {
   model.weights_changed(run.step->arena());
 }
 
-/// Every mesh of `ranks` ranks whose tensor axis is one of `tensor`.
+/// Every mesh of `ranks` ranks with a tensor axis in `tensor`.
 inline std::vector<MeshSizes> meshes_of(int64_t ranks, const std::vector<int64_t>& tensor = {1, 2, 4}) {
   std::vector<MeshSizes> meshes;
   for (const int64_t t : tensor)

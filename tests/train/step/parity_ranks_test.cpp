@@ -67,7 +67,7 @@ class ParityRanks : public ::testing::Test {
     return run;
   }
 
-  /// The whole gradient of every parameter, of the mean loss, from all ranks' ranges.
+  /// The gradient of the mean loss for every whole parameter, from the shards of all ranks.
   static std::map<std::string, std::vector<double>> gather_gradients(MeshTraining& run, double targets) {
     std::map<std::string, std::vector<double>> gradients;
     for (FsdpUnit& unit : run.step->model().units()) {
@@ -94,7 +94,7 @@ TEST_F(ParityRanks, LossGradientsAndSixSteps) {
     const double norm = fp64["grad_norm"];
     EXPECT_NEAR(result.gradient_norm, norm, 5e-6 * norm);
 
-    for (const auto& [name, gradient] : gather_gradients(*run, result.target_count)) {
+    for (const auto& [name, gradient] : gather_gradients(*run, static_cast<double>(result.target_count))) {
       SCOPED_TRACE(name);
       const nlohmann::json& expected = fp64["grads"][name];
       double squares = 0, probe = 0, weights = 0;
@@ -106,7 +106,7 @@ TEST_F(ParityRanks, LossGradientsAndSixSteps) {
       }
       const double l2 = expected["l2"], tolerance = 5e-5 * l2;
       EXPECT_NEAR(std::sqrt(squares), l2, tolerance);
-      // By Cauchy-Schwarz, what an error of that size can come to.
+      // By Cauchy-Schwarz, the largest change of the probe by an error of that size.
       EXPECT_NEAR(probe, expected["probe"].get<double>(), tolerance * std::sqrt(weights));
       for (size_t i = 0; i < 4; ++i) {
         EXPECT_NEAR(gradient[i], expected["first4"][i].get<double>(), tolerance);

@@ -1,0 +1,168 @@
+#include "train/machine/peak_flops.h"
+
+#include <algorithm>
+#include <cctype>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <string_view>
+#include <vector>
+
+#include "model/core/number.h"
+#include "model/device/cuda_machine.h"
+#include "model/kernels/cpu/processor.h"
+#include "model/ops/ops.h"
+#include "model/ops/tensor_axis.h"
+#include "parallel/agreement.h"
+
+namespace ripstop {
+namespace {
+
+struct GpuPeak {
+  std::string_view name;  ///< a part of the device name, whole words
+  double bfloat16;        ///< TFLOP/s on tensor cores, sums in float32, without sparsity; 0: not supported
+  double float32;  ///< TFLOP/s without tensor cores: model/kernels/cuda/gemm_plans.cpp does not use TF32
+};
+
+// Source: NVIDIA's data sheets of these GPUs; for GeForce and workstation cards the architecture white papers
+// (GA102, Ada). A sheet that lists only values with sparsity is halved. The first name that matches counts,
+// so the longer name comes first.
+constexpr GpuPeak kGpus[] = {
+    {"GB200", 2500, 80},       {"B200", 2250, 75},       {"B100", 1750, 60},
+    {"GH200", 989.4, 66.9},    {"H200 NVL", 835.5, 60},  {"H200", 989.4, 66.9},
+    {"H100 NVL", 835.5, 60},   {"H100 PCIe", 756, 51.2}, {"H100", 989.4, 66.9},
+    {"H800 PCIe", 756, 51.2},  {"H800", 989.4, 66.9},    {"H20", 148, 44},
+    {"A100", 312, 19.5},       {"A800", 312, 19.5},      {"A40", 149.7, 37.4},
+    {"A30", 165, 10.3},        {"A10", 125, 31.2},       {"RTX A6000", 154.8, 38.7},
+    {"RTX 3090 Ti", 80, 40},   {"RTX 3090", 71.2, 35.6}, {"L40S", 362, 91.6},
+    {"L40", 181, 90.5},        {"L4", 121, 30.3},        {"RTX 6000 Ada", 364.2, 91.1},
+    {"RTX 4090", 165.2, 82.6}, {"V100-SXM2", 0, 15.7},   {"V100-PCIE", 0, 14},
+};
+
+// Words in the names of GPUs that are slower than the table says: cut-down models and parts of a GPU.
+constexpr std::string_view kSlower[] = {"MIG", "Laptop", "D", "Max-Q"};
+
+bool has_words(std::string_view name, std::string_view words) {
+  const auto is_edge = [&](size_t at) {
+    return at >= name.size() || std::isalnum(static_cast<unsigned char>(name[at])) == 0;
+  };
+  for (size_t at = name.find(words); at != std::string_view::npos; at = name.find(words, at + 1))
+    if ((at == 0 || is_edge(at - 1)) && is_edge(at + words.size())) return true;
+  return false;
+}
+
+// The sum of the ranks' numbers, on all of them.
+int64_t sum_of_all_ranks(Communicator& world, int64_t number) {
+  int64_t sum = 0;
+  for (const std::string& text : world.all_gather_text(fmt::format("{}", number)))
+    sum += parse_integer(text).value_or(0);
+  return sum;
+}
+
+std::optional<PeakFlops> peak_of_gpus(MpiWorld& world, const Device& device, DType compute) {
+  Communicator& all = world.communicator();
+  const std::vector<CudaGpu> gpus = look_at_cuda().gpus;
+  const CudaGpu& gpu = gpus.at(static_cast<size_t>(device.index));
+  const std::vector<std::string> taken = all.all_gather_text(gpu.identity);
+  const double own = data_sheet_flops(gpu.name, compute).value_or(0);
+  const auto share = static_cast<int64_t>(own / static_cast<double>(std::ranges::count(taken, gpu.identity)));
+  if (least_of_all_ranks(all, share) == 0) return std::nullopt;
+  return PeakFlops{static_cast<double>(sum_of_all_ranks(all, share)),
+                   fmt::format("data sheet: {} in {}, dense", gpu.name, to_string(compute))};
+}
+
+// One product x w^T, repeated.
+class Product {
+ public:
+  explicit Product(DType compute)
+      : rows_(kRowsOfThread * cpu_threads()),
+        x_(Device::cpu(), ledger_, MemoryCategory::kWorkspace, rows_ * kInner * element_bytes(compute)),
+        w_(Device::cpu(), ledger_, MemoryCategory::kWorkspace, kColumns * kInner * element_bytes(compute)),
+        y_(Device::cpu(), ledger_, MemoryCategory::kWorkspace, rows_ * kColumns * element_bytes(compute)),
+        arena_(Device::cpu(), ledger_, scratch(compute)),
+        compute_(compute) {
+    // Fresh pages are all one page of zeros, which would stay in the cache. 0x3c3c is a small number in both
+    // dtypes.
+    for (const Buffer* buffer : {&x_, &w_})
+      std::memset(buffer->data(), 0x3c, static_cast<size_t>(buffer->bytes()));
+  }
+
+  int64_t flops() const { return 2 * rows_ * kInner * kColumns; }
+
+  /// Computes it `times` times; returns the nanoseconds that took.
+  int64_t run(int64_t times) {
+    const auto begin = std::chrono::steady_clock::now();
+    Context context{stream_, arena_, axis_};
+    for (int64_t i = 0; i < times; ++i)
+      linear(context, tensor_in(x_, 0, compute_, {rows_, kInner}),
+             tensor_in(w_, 0, compute_, {kColumns, kInner}), tensor_in(y_, 0, compute_, {rows_, kColumns}));
+    const auto taken = std::chrono::steady_clock::now() - begin;
+    return std::max<int64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(taken).count(), 1);
+  }
+
+ private:
+  // Large enough for full speed, small enough for the caches: half a GFLOP and 2 MiB a thread.
+  static constexpr int64_t kRowsOfThread = 256, kInner = 1024, kColumns = 1024;
+
+  // What the arena must hold: the same product on kMeta.
+  MemoryUse scratch(DType compute) const {
+    const Device meta = Device::meta(DeviceKind::kCpu);
+    const Stream stream(meta);
+    MemoryLedger ledger;
+    Arena arena(meta, ledger);
+    Context context{stream, arena, axis_};
+    const Buffer any(meta, ledger, MemoryCategory::kWorkspace, 4 * std::max(rows_, kColumns) * kInner);
+    linear(context, tensor_in(any, 0, compute, {rows_, kInner}),
+           tensor_in(any, 0, compute, {kColumns, kInner}), tensor_in(any, 0, compute, {rows_, kColumns}));
+    return arena.peak();
+  }
+
+  const Stream stream_{Device::cpu()};
+  const WholeAxis axis_;
+  MemoryLedger ledger_;
+  int64_t rows_;
+  Buffer x_, w_, y_;
+  Arena arena_;
+  DType compute_;
+};
+
+// All ranks compute at once, because they share caches, power and maybe cores in a step, too. The rate of a
+// round is that of the slowest rank, for the same reason.
+PeakFlops measure_cpus(Communicator& world, DType compute) {
+  constexpr int kRounds = 4;
+  constexpr int64_t kRoundNanoseconds = 12'500'000, kMostProducts = 1000;
+  Product product(compute);
+  const auto slowest = [&](int64_t times) {
+    world.barrier();
+    return -least_of_all_ranks(world, -product.run(times));
+  };
+  product.run(1);  // makes the kernel
+  const int64_t times = std::clamp<int64_t>(kRoundNanoseconds / slowest(1), 1, kMostProducts);
+  int64_t best = slowest(times);
+  for (int round = 1; round < kRounds; ++round) best = std::min(best, slowest(times));
+  const auto flops = static_cast<double>(sum_of_all_ranks(world, product.flops() * times));
+  return {flops / (1e-9 * static_cast<double>(best)),
+          fmt::format("measured: linear in {} on all ranks at once", to_string(compute))};
+}
+
+}  // namespace
+
+std::optional<double> data_sheet_flops(const std::string& name, DType compute) {
+  if (std::ranges::any_of(kSlower, [&](std::string_view word) { return has_words(name, word); }))
+    return std::nullopt;
+  for (const GpuPeak& gpu : kGpus) {
+    if (!has_words(name, gpu.name)) continue;
+    const double peak = compute == DType::kBFloat16  ? gpu.bfloat16
+                        : compute == DType::kFloat32 ? gpu.float32
+                                                     : 0;
+    return peak > 0 ? std::optional(1e12 * peak) : std::nullopt;
+  }
+  return std::nullopt;
+}
+
+std::optional<PeakFlops> find_peak_flops(MpiWorld& world, const Device& device, DType compute) {
+  if (device.kind == DeviceKind::kCuda) return peak_of_gpus(world, device, compute);
+  return measure_cpus(world.communicator(), compute);
+}
+
+}  // namespace ripstop

@@ -1,0 +1,29 @@
+// The peak of the ranks' devices in floating-point operations per second, which model FLOPs utilization (MFU)
+// divides by.
+#pragma once
+#include <optional>
+#include <string>
+
+#include "model/device/dtype.h"
+#include "parallel/mpi_world.h"
+
+namespace ripstop {
+
+/// A peak, and how it is known.
+struct PeakFlops {
+  double per_second = 0;  ///< of all ranks together
+  std::string source;     ///< "data sheet: ..." or "measured: ..."
+};
+
+/// The data-sheet peak of one GPU for dense matrix products in `compute`, in FLOP/s. `name` is the CUDA
+/// device name. nullopt if the table has no such GPU, or if that GPU cannot multiply in `compute`. Pure.
+std::optional<double> data_sheet_flops(const std::string& name, DType compute);
+
+/// The peak of all ranks of `world` on devices like `device`, for products in `compute`. GPUs: from the data
+/// sheets; ranks that share a GPU share its peak. CPUs: measured by the model's own `linear`, on all ranks at
+/// once, for about 50 ms. The memory for that is given back on return and is in no ledger: 4 MiB, and 2 MiB a
+/// thread in float32, and what the kernels need. nullopt on all ranks if one of them has a device without a
+/// known peak. Collective.
+std::optional<PeakFlops> find_peak_flops(MpiWorld& world, const Device& device, DType compute);
+
+}  // namespace ripstop

@@ -1,0 +1,62 @@
+#include "train/plan/micro_batch.h"
+
+#include <algorithm>
+
+#include "model/core/rounding.h"
+
+namespace ripstop {
+namespace {
+
+// Rows that a CPU rank computes at once. Matrix products reach full speed with this many; more rows would
+// only take more memory.
+constexpr int64_t kCpuRows = 4096;
+
+// Summaries that a rank writes at once while it validates, at most.
+constexpr int64_t kSlots = 32;
+
+// Plans the model that writes summaries at validations, if the config asks for any: with as many slots as the
+// memory has room for.
+void plan_summaries(const RunConfig& config, const RunTarget& target, ResolvedRun& run) {
+  if (config.train.validate_every == 0 || config.generation.validate_examples == 0) return;
+  const int64_t share = divide_up(config.generation.validate_examples, run.mesh.replicate * run.mesh.fsdp);
+  for (int64_t slots = std::min(share, kSlots); slots >= 1; slots /= 2) {
+    run.summaries = InferenceOptions::of(run.model, config.data.sequence_length, run.step.sharding.compute,
+                                         slots, config.generation.max_new_tokens);
+    run.summaries_memory =
+        plan_inference(run.model, *run.summaries, run.summaries_mesh(), {}, target.device).memory;
+    if (run.fits(target)) return;
+  }
+}
+
+}  // namespace
+
+std::vector<int64_t> micro_batches_to_try(const RunConfig& config, const RunTarget& target,
+                                          const MeshSizes& mesh) {
+  const int64_t share = divide_up(config.train.global_batch_sequences, mesh.replicate * mesh.fsdp);
+  const int64_t t = config.data.sequence_length;
+  const int64_t most =
+      target.device == DeviceKind::kCpu ? std::clamp<int64_t>(kCpuRows / t, 1, share) : share;
+  std::vector<int64_t> sizes;
+  // For every number of micro-batches, the smallest size that covers the share: a larger one would only
+  // compute empty rows.
+  for (int64_t b = most; b >= 1; --b)
+    if (b * t % mesh.tensor == 0 && divide_up(share, divide_up(share, b)) == b) sizes.push_back(b);
+  // If none of these divides over the tensor axis, take any size that does, empty rows or not.
+  for (int64_t b = most; sizes.empty() && b >= 1; --b)
+    if (b * t % mesh.tensor == 0) sizes.push_back(b);
+  return sizes;
+}
+
+bool plan_with_micro_batch(const RunConfig& config, const RunTarget& target, int64_t sequence_count,
+                           ResolvedRun& run) {
+  const int64_t data_ranks = run.mesh.replicate * run.mesh.fsdp, g = config.train.global_batch_sequences;
+  run.step.sharding.sequence_count = sequence_count;
+  run.micro_batches = divide_up(divide_up(g, data_ranks), sequence_count);
+  const auto computed = static_cast<double>(data_ranks * run.micro_batches * sequence_count);
+  run.idle_share = 1 - static_cast<double>(g) / computed;
+  run.plan = plan_fullest(run.request(target.device));
+  plan_summaries(config, target, run);
+  return run.fits(target);
+}
+
+}  // namespace ripstop

@@ -1,0 +1,32 @@
+#include "train/plan/plan_text.h"
+
+#include "train/report/human_text.h"
+
+namespace ripstop {
+
+std::string device_memory_text(const ResolvedRun& run, int64_t device_memory_bytes) {
+  std::string text = bytes_text(device_memory_bytes);
+  if (run.library_bytes > 0)
+    text += fmt::format(", {} of it for CUDA's libraries", bytes_text(run.library_bytes));
+  return text;
+}
+
+std::string plan_text(const ResolvedRun& run, const std::optional<int64_t>& device_memory_bytes) {
+  const MemoryUse memory = run.memory();
+  const DeviceMesh::AxisBytes& traffic = run.plan.traffic_per_step;
+  std::string text;
+  for (int c = 0; c < kMemoryCategories; ++c) {
+    const auto category = static_cast<MemoryCategory>(c);
+    text += fmt::format("  {:<14}{:>12}\n", to_string(category), bytes_text(memory[category]));
+  }
+  text += fmt::format("  {:<14}{:>12}{}\n", "total", bytes_text(memory.total()),
+                      device_memory_bytes ? " of " + device_memory_text(run, *device_memory_bytes) : "");
+  if (run.summaries)
+    text += fmt::format("  {:<14}{:>12} of it only while a validation writes summaries\n", "",
+                        bytes_text(run.summaries_memory.total()));
+  text += fmt::format("  sent per step  replicate {}, fsdp {}, tensor {}", bytes_text(traffic.replicate),
+                      bytes_text(traffic.fsdp), bytes_text(traffic.tensor));
+  return text;
+}
+
+}  // namespace ripstop

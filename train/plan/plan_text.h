@@ -1,0 +1,18 @@
+// The plan of a run as text for people.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "train/plan/resolved_run.h"
+
+namespace ripstop {
+
+/// The plan of the fullest rank in a few aligned lines: bytes by category, the total against the memory of
+/// the device if that is known, bytes sent per step by axis. Without the last line end.
+std::string plan_text(const ResolvedRun& run, const std::optional<int64_t>& device_memory_bytes);
+
+/// "80.0 GiB", or "80.0 GiB, 3.0 GiB of it for CUDA's libraries".
+std::string device_memory_text(const ResolvedRun& run, int64_t device_memory_bytes);
+
+}  // namespace ripstop

@@ -1,0 +1,30 @@
+// RunTarget: the ranks, the device and the data set that a run is resolved for.
+#pragma once
+#include <cstdint>
+#include <optional>
+
+#include "model/device/device.h"
+#include "parallel/mpi_world.h"
+
+namespace ripstop {
+
+/// The facts outside the config that decide what "auto" becomes. run_target makes it.
+struct RunTarget {
+  int64_t ranks = 1;
+  DeviceKind device = DeviceKind::kCpu;
+  bool fast_bfloat16 = true;  ///< the device multiplies bfloat16 at least as fast as float32
+  /// Of one rank, for the plan and for the libraries (library_bytes). nullopt: not known, so no plan is
+  /// refused.
+  std::optional<int64_t> device_memory_bytes;
+  int64_t dataset_vocabulary = 0;  ///< 0: no data set at hand, so model.vocab_size must say
+};
+
+/// The target of `ranks` ranks on devices of one kind. Looks up what this machine's processor can do if
+/// `device` is the CPU.
+RunTarget run_target(int64_t ranks, DeviceKind device, std::optional<int64_t> device_memory_bytes,
+                     int64_t dataset_vocabulary);
+
+/// The target of this very world, with the memory that its ranks have. Collective.
+RunTarget run_target(MpiWorld& world, const Device& device, int64_t dataset_vocabulary);
+
+}  // namespace ripstop
