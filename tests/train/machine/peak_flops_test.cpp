@@ -1,0 +1,42 @@
+#include "train/machine/peak_flops.h"
+
+#include <gtest/gtest.h>
+
+namespace ripstop {
+namespace {
+
+TEST(PeakFlops, DataSheetsByDeviceNameAndDtype) {
+  EXPECT_EQ(data_sheet_flops("NVIDIA A100-SXM4-80GB", DType::kBFloat16), 312e12);
+  EXPECT_EQ(data_sheet_flops("NVIDIA A100 80GB PCIe", DType::kFloat32), 19.5e12) << "no TF32";
+  EXPECT_EQ(data_sheet_flops("NVIDIA H100 80GB HBM3", DType::kBFloat16), 989.4e12);
+  EXPECT_EQ(data_sheet_flops("NVIDIA H100 PCIe", DType::kBFloat16), 756e12);
+  EXPECT_EQ(data_sheet_flops("NVIDIA H100 NVL", DType::kBFloat16), 835.5e12);
+  EXPECT_EQ(data_sheet_flops("NVIDIA H200", DType::kFloat32), 66.9e12);
+  EXPECT_EQ(data_sheet_flops("NVIDIA B200", DType::kBFloat16), 2250e12);
+  EXPECT_EQ(data_sheet_flops("NVIDIA L40S", DType::kBFloat16), 362e12);
+  EXPECT_EQ(data_sheet_flops("NVIDIA GeForce RTX 4090", DType::kBFloat16), 165.2e12);
+  EXPECT_EQ(data_sheet_flops("NVIDIA RTX 6000 Ada Generation", DType::kFloat32), 91.1e12);
+  EXPECT_EQ(data_sheet_flops("Tesla V100-SXM2-16GB", DType::kFloat32), 15.7e12);
+}
+
+TEST(PeakFlops, WhatTheSheetsDoNotSayIsNotKnown) {
+  EXPECT_FALSE(data_sheet_flops("Tesla V100-SXM2-16GB", DType::kBFloat16)) << "it has no bfloat16";
+  EXPECT_FALSE(data_sheet_flops("NVIDIA A100-SXM4-40GB MIG 1g.5gb", DType::kBFloat16)) << "a part of one";
+  EXPECT_FALSE(data_sheet_flops("NVIDIA GeForce RTX 4090 Laptop GPU", DType::kBFloat16));
+  EXPECT_FALSE(data_sheet_flops("NVIDIA GeForce RTX 4090 D", DType::kBFloat16));
+  EXPECT_FALSE(data_sheet_flops("NVIDIA A10G", DType::kBFloat16)) << "A10 is another one";
+  EXPECT_FALSE(data_sheet_flops("NVIDIA H2000", DType::kBFloat16));
+  EXPECT_FALSE(data_sheet_flops("", DType::kFloat32));
+}
+
+TEST(PeakFlops, ACpuIsMeasured) {
+  MpiWorld world;
+  const std::optional<PeakFlops> peak = find_peak_flops(world, Device::cpu(), DType::kFloat32);
+  ASSERT_TRUE(peak);
+  EXPECT_GT(peak->per_second, 1e8);
+  EXPECT_LT(peak->per_second, 1e15);
+  EXPECT_EQ(peak->source.rfind("measured", 0), 0U) << peak->source;
+}
+
+}  // namespace
+}  // namespace ripstop
