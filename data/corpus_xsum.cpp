@@ -6,10 +6,10 @@
 
 #include "data/compressed_input.h"
 #include "data/corpus.h"
-#include "data/file.h"
 #include "data/hash.h"
 #include "data/json_fields.h"
 #include "data/utf8.h"
+#include "data/whole_file.h"
 #include "model/core/error.h"
 
 namespace ripstop {

@@ -1,15 +1,11 @@
 #include "data/file.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <thread>
-#include <utility>
 
 namespace ripstop {
 namespace {
@@ -17,97 +13,83 @@ namespace {
 constexpr int64_t kCopyBytes = 1 << 20;
 constexpr int64_t kAppendBytes = 1 << 16;
 
-}  // namespace
-
-InputFile::InputFile(const std::filesystem::path& path, ExitCode refusal) : path_(path), refusal_(refusal) {
-  descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor_ < 0) fail(refusal, "{}: cannot open: {}", path.string(), std::strerror(errno));
-  struct stat status {};
-  const bool regular = fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode);
-  if (!regular) {
-    ::close(std::exchange(descriptor_, -1));
-    fail(refusal, "{}: not a file", path.string());
-  }
-  bytes_ = status.st_size;
+void sync_file(const Descriptor& file, const std::filesystem::path& path) {
+  while (file.io().fsync(file.value()) != 0)
+    if (errno != EINTR) fail_storage(path, "sync", errno);
 }
 
-InputFile::~InputFile() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
-
-InputFile::InputFile(InputFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      refusal_(other.refusal_),
-      descriptor_(std::exchange(other.descriptor_, -1)),
-      bytes_(other.bytes_) {}
-
-InputFile& InputFile::operator=(InputFile&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(refusal_, other.refusal_);
-  std::swap(descriptor_, other.descriptor_);
-  std::swap(bytes_, other.bytes_);
-  return *this;
-}
-
-void InputFile::read_at(int64_t offset, void* out, int64_t bytes) const {
-  char* at = static_cast<char*>(out);
+/// Reads exactly `bytes` bytes; Error(`refusal`) if the file ends before.
+void read_fully(const Descriptor& file, const std::filesystem::path& path, ExitCode refusal, int64_t offset,
+                void* out, int64_t bytes) {
+  char* to = static_cast<char*>(out);
   int tries = 0;
   while (bytes > 0) {
-    const ssize_t got = pread(descriptor_, at, static_cast<size_t>(bytes), offset);
+    const ssize_t got = file.io().pread(file.value(), to, static_cast<size_t>(bytes), offset);
     if (got > 0) {
-      at += got;
-      offset += got;
-      bytes -= got;
+      to += got, offset += got, bytes -= got;
     } else if (got == 0) {
-      fail(refusal_, "{}: ends at byte {}, {} more were expected", path_.string(), offset, bytes);
+      fail(refusal, "{}: ends at byte {}, {} more were expected", path.string(), offset, bytes);
     } else if (errno != EINTR) {
+      // Network file systems answer EIO or ESTALE for a moment while a server restarts.
       const int error = errno;
-      if ((error != EIO && error != ESTALE) || ++tries == 3) {
-        fail(ExitCode::kStorage, "{}: cannot read at byte {}: {}", path_.string(), offset,
-             std::strerror(error));
-      }
+      if ((error != EIO && error != ESTALE) || ++tries == 3)
+        fail_storage(path, fmt::format("read at byte {}", offset), error);
       std::this_thread::sleep_for(std::chrono::milliseconds(100 * tries));
     }
   }
 }
 
-OutputFile::OutputFile(const std::filesystem::path& path, Mode mode) : path_(path) {
-  const int flags = mode == Mode::kCreate ? O_CREAT | O_EXCL : 0;
-  descriptor_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC | flags, 0666);
-  if (descriptor_ < 0) fail(ExitCode::kStorage, "{}: cannot write: {}", path.string(), std::strerror(errno));
+/// Calls `write_some(bytes, count, done)`, which returns what write(2) returns, until all bytes are written.
+template <class WriteSome>
+void write_fully(const std::filesystem::path& path, const void* data, int64_t bytes, WriteSome write_some) {
+  const char* from = static_cast<const char*>(data);
+  for (int64_t done = 0; done < bytes;) {
+    const ssize_t count = write_some(from + done, static_cast<size_t>(bytes - done), done);
+    if (count < 0 && errno == EINTR) continue;
+    // A write of 0 bytes without an error means that there is no room. Without this check the loop would not
+    // end.
+    if (count <= 0) fail_storage(path, "write", count < 0 ? errno : ENOSPC);
+    done += count;
+  }
 }
 
-OutputFile::~OutputFile() {
-  if (descriptor_ >= 0) ::close(descriptor_);
+}  // namespace
+
+InputFile::InputFile(const std::filesystem::path& path, ExitCode refusal)
+    : InputFile(posix_io(), path, refusal, 0) {}
+
+InputFile::InputFile(Io& io, const std::filesystem::path& path)
+    : InputFile(io, path, ExitCode::kStorage, O_NOFOLLOW) {}
+
+InputFile::InputFile(Io& io, const std::filesystem::path& path, ExitCode refusal, int flags)
+    : path_(path), refusal_(refusal) {
+  // O_NONBLOCK: opening a named pipe returns at once, and the pipe is refused below. It changes nothing for
+  // files.
+  file_ = Descriptor(io, io.open(path, O_RDONLY | O_NONBLOCK | flags));
+  if (file_.value() < 0 && errno == ELOOP && (flags & O_NOFOLLOW) != 0)
+    fail(refusal, "{}: is not a plain file but a symbolic link", path.string());
+  if (file_.value() < 0) fail_storage(path, "open", errno, refusal);
+  Io::Status status;
+  if (io.status(file_.value(), status) != 0) fail_storage(path, "look at it", errno, refusal);
+  if (!status.is_file) fail(refusal, "{}: is not a plain file", path.string());
+  bytes_ = status.bytes;
 }
 
-OutputFile::OutputFile(OutputFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      descriptor_(std::exchange(other.descriptor_, -1)),
-      appended_(other.appended_),
-      buffer_(std::move(other.buffer_)) {}
+void InputFile::read_at(int64_t offset, void* out, int64_t bytes) const {
+  read_fully(file_, path_, refusal_, offset, out, bytes);
+}
 
-OutputFile& OutputFile::operator=(OutputFile&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(descriptor_, other.descriptor_);
-  std::swap(appended_, other.appended_);
-  std::swap(buffer_, other.buffer_);
-  return *this;
+OutputFile::OutputFile(const std::filesystem::path& path, Mode mode) : OutputFile(posix_io(), path, mode) {}
+
+OutputFile::OutputFile(Io& io, const std::filesystem::path& path, Mode mode) : path_(path) {
+  file_ = Descriptor(io, io.open(path, O_WRONLY | (mode == Mode::kCreate ? O_CREAT | O_EXCL : 0)));
+  if (file_.value() < 0) fail_storage(path, mode == Mode::kCreate ? "create" : "open for writing", errno);
 }
 
 void OutputFile::write_at(int64_t offset, const void* data, int64_t bytes) {
-  const char* at = static_cast<const char*>(data);
-  while (bytes > 0) {
-    const ssize_t put = pwrite(descriptor_, at, static_cast<size_t>(bytes), offset);
-    if (put > 0) {
-      at += put;
-      offset += put;
-      bytes -= put;
-    } else if (put == 0 || errno != EINTR) {
-      fail(ExitCode::kStorage, "{}: cannot write at byte {}: {}", path_.string(), offset,
-           put == 0 ? "no progress" : std::strerror(errno));
-    }
-  }
+  write_fully(path_, data, bytes, [&](const char* from, size_t count, int64_t done) {
+    return file_.io().pwrite(file_.value(), from, count, offset + done);
+  });
 }
 
 void OutputFile::append(const void* data, int64_t bytes) {
@@ -129,9 +111,61 @@ void OutputFile::flush() {
 
 void OutputFile::sync() {
   flush();
-  if (fsync(descriptor_) != 0) {
-    fail(ExitCode::kStorage, "{}: cannot sync: {}", path_.string(), std::strerror(errno));
+  sync_file(file_, path_);
+}
+
+void OutputFile::close() {
+  flush();
+  // Linux frees the descriptor even if close fails, also with EINTR. Closing it again could close another
+  // file.
+  if (file_.io().close(file_.release()) != 0 && errno != EINTR) fail_storage(path_, "close", errno);
+}
+
+AppendFile::AppendFile(Io& io, const std::filesystem::path& path)
+    // O_APPEND: if another process has taken the run over, both append; neither overwrites lines of the
+    // other.
+    : path_(path), file_(io, io.open(path, O_RDWR | O_CREAT | O_APPEND)) {
+  if (file_.value() < 0) fail_storage(path, "open", errno);
+  const int64_t whole = end_of_whole_lines();
+  if (whole != size()) cut(whole);
+}
+
+int64_t AppendFile::size() const {
+  Io::Status status;
+  if (file_.io().status(file_.value(), status) != 0) fail_storage(path_, "look at it", errno);
+  return status.bytes;
+}
+
+int64_t AppendFile::end_of_whole_lines() const {
+  char block[4096];
+  for (int64_t begin = 0, end = size(); end > 0; end = begin) {
+    begin = std::max<int64_t>(0, end - static_cast<int64_t>(sizeof block));
+    read_fully(file_, path_, ExitCode::kStorage, begin, block, end - begin);
+    const std::string_view text(block, static_cast<size_t>(end - begin));
+    if (const size_t at = text.rfind('\n'); at != text.npos) return begin + static_cast<int64_t>(at) + 1;
   }
+  return 0;
+}
+
+void AppendFile::append(std::string_view line) {
+  const int64_t before = size();
+  try {
+    write_fully(path_, line.data(), std::ssize(line), [&](const char* from, size_t count, int64_t) {
+      return file_.io().write(file_.value(), from, count);
+    });
+  } catch (const Error&) {
+    // The next line would continue a half line, and readers would lose both.
+    cut(before);
+    throw;
+  }
+}
+
+void AppendFile::cut(int64_t bytes) {
+  if (file_.io().truncate(file_.value(), bytes) != 0) fail_storage(path_, "cut", errno);
+}
+
+void AppendFile::sync() {
+  sync_file(file_, path_);
 }
 
 void copy_range(const InputFile& from, int64_t from_offset, OutputFile& to, int64_t to_offset,
@@ -143,24 +177,6 @@ void copy_range(const InputFile& from, int64_t from_offset, OutputFile& to, int6
     to.write_at(to_offset + done, buffer.data(), part);
     done += part;
   }
-}
-
-void sync_directory(const std::filesystem::path& directory) {
-  const int descriptor = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  const bool done = descriptor >= 0 && fsync(descriptor) == 0;
-  const int error = errno;
-  if (descriptor >= 0) ::close(descriptor);
-  if (!done) fail(ExitCode::kStorage, "{}: cannot sync: {}", directory.string(), std::strerror(error));
-}
-
-std::string read_whole_file(const std::filesystem::path& path, int64_t most_bytes, ExitCode refusal) {
-  const InputFile file(path, refusal);
-  if (file.bytes() > most_bytes) {
-    fail(refusal, "{}: {} bytes, at most {} are accepted", path.string(), file.bytes(), most_bytes);
-  }
-  std::string text(static_cast<size_t>(file.bytes()), '\0');
-  file.read_at(0, text.data(), file.bytes());
-  return text;
 }
 
 }  // namespace ripstop

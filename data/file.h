@@ -1,73 +1,126 @@
-// Files read and written at byte offsets, whole or not at all, and what makes them last on disk.
+// Open files: InputFile and OutputFile at byte offsets, AppendFile for logs. Interrupted and short calls are
+// continued; each error names the file, the operation and the reason.
 #pragma once
-#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
+#include <utility>
 
-#include "model/core/error.h"
+#include "data/io.h"
 
 namespace ripstop {
 
-/// A file open for reading. `read_at` may be called from several threads at once. Owns a descriptor.
-class InputFile {
+/// Owns a descriptor of `io`, which must outlive it. Its destructor ignores a failing close.
+class Descriptor {
  public:
-  /// Throws Error(`refusal`) where the file is missing or not a regular file.
-  explicit InputFile(const std::filesystem::path& path, ExitCode refusal = ExitCode::kInputData);
-  ~InputFile();
-  InputFile(InputFile&& other) noexcept;
-  InputFile& operator=(InputFile&& other) noexcept;
+  Descriptor() = default;
+  Descriptor(Io& io, int value) : io_(&io), value_(value) {}
+  Descriptor(Descriptor&& other) noexcept : io_(other.io_), value_(std::exchange(other.value_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(io_, other.io_);
+    std::swap(value_, other.value_);
+    return *this;
+  }
+  ~Descriptor() {
+    if (value_ >= 0) io_->close(value_);
+  }
 
-  const std::filesystem::path& path() const { return path_; }
-  /// Length when it was opened.
-  int64_t bytes() const { return bytes_; }
-  /// Reads exactly `bytes` bytes from byte `offset` on. Short reads are continued; ESTALE and EIO are tried
-  /// three times, then Error(kStorage). Throws Error(`refusal`) where the file ends earlier.
-  void read_at(int64_t offset, void* out, int64_t bytes) const;
+  Io& io() const { return *io_; }
+  /// -1 if there is none.
+  int value() const { return value_; }
+  /// Gives the descriptor away; the caller closes it.
+  int release() { return std::exchange(value_, -1); }
 
  private:
+  Io* io_ = nullptr;
+  int value_ = -1;
+};
+
+/// A regular file open for reading. Several threads may call `read_at` at once.
+class InputFile {
+ public:
+  /// Opens a file that a user gave; follows links. Throws Error(`refusal`) if it is missing or not a regular
+  /// file.
+  explicit InputFile(const std::filesystem::path& path, ExitCode refusal = ExitCode::kInputData);
+  /// Opens a file that ripstop wrote. Throws Error(kStorage) as above, and if `path` is a symbolic link:
+  /// ripstop makes none.
+  InputFile(Io& io, const std::filesystem::path& path);
+
+  const std::filesystem::path& path() const { return path_; }
+  /// The length when it was opened.
+  int64_t bytes() const { return bytes_; }
+  /// Reads exactly `bytes` bytes from byte `offset` on. Tries three times on EIO and ESTALE, then throws
+  /// Error(kStorage). Throws Error(`refusal`) if the file ends before.
+  void read_at(int64_t offset, void* out, int64_t bytes) const;
+  /// Drops the file from the page cache, so that the next read asks the device. Only advice.
+  void forget() const { file_.io().forget(file_.value()); }
+
+ private:
+  InputFile(Io& io, const std::filesystem::path& path, ExitCode refusal, int flags);
+
   std::filesystem::path path_;
   ExitCode refusal_;
-  int descriptor_ = -1;
+  Descriptor file_;
   int64_t bytes_ = 0;
 };
 
-/// A file open for writing. Owns a descriptor. All members throw Error(kStorage).
+/// A file open for writing. All members throw Error(kStorage). The destructor drops what was appended and not
+/// flushed.
 class OutputFile {
  public:
-  enum class Mode { kCreate, kExisting };
-  /// kCreate: the file must not exist. kExisting: it must, and keeps its bytes.
+  enum class Mode {
+    kCreate,    ///< makes the file; an error if it exists
+    kExisting,  ///< the file must exist, and keeps its bytes
+  };
   explicit OutputFile(const std::filesystem::path& path, Mode mode = Mode::kCreate);
-  ~OutputFile();
-  OutputFile(OutputFile&& other) noexcept;
-  OutputFile& operator=(OutputFile&& other) noexcept;
+  OutputFile(Io& io, const std::filesystem::path& path, Mode mode = Mode::kCreate);
 
   const std::filesystem::path& path() const { return path_; }
   /// Writes exactly `bytes` bytes at byte `offset`.
   void write_at(int64_t offset, const void* data, int64_t bytes);
-  /// Writes after what was appended before; buffered up to 64 KiB, so `flush` before others read.
+  /// Writes behind the bytes appended before, through a buffer of 64 KiB: call `flush` before others read.
   void append(const void* data, int64_t bytes);
   void flush();
   /// Bytes appended so far.
   int64_t appended() const { return appended_; }
-  /// Flushes, then makes the bytes last through a power loss.
+  /// Flushes, then waits until the bytes survive a power loss.
   void sync();
+  /// Flushes and closes. NFS reports a full disk only here.
+  void close();
 
  private:
   std::filesystem::path path_;
-  int descriptor_ = -1;
+  Descriptor file_;
   int64_t appended_ = 0;
   std::string buffer_;
 };
 
-/// Copies `bytes` bytes between open files, through a bounded buffer.
+/// A file of lines that only grows, such as a log. After any failure, and after SIGKILL, it holds whole lines
+/// and at most one torn last line, which the next AppendFile cuts off. All members throw Error(kStorage).
+class AppendFile {
+ public:
+  /// Opens `path`; makes it if it does not exist. Cuts off the bytes behind the last line end.
+  explicit AppendFile(const std::filesystem::path& path) : AppendFile(posix_io(), path) {}
+  AppendFile(Io& io, const std::filesystem::path& path);
+
+  /// Appends `line`, which ends with a line end. Readers see it when this returns. If it fails, no part of
+  /// the line stays.
+  void append(std::string_view line);
+  /// Keeps the first `bytes` bytes.
+  void cut(int64_t bytes);
+  /// Waits until all lines survive a power loss.
+  void sync();
+
+ private:
+  int64_t size() const;
+  int64_t end_of_whole_lines() const;
+
+  std::filesystem::path path_;
+  Descriptor file_;
+};
+
+/// Copies `bytes` bytes between open files, 1 MiB at a time.
 void copy_range(const InputFile& from, int64_t from_offset, OutputFile& to, int64_t to_offset, int64_t bytes);
-
-/// Makes the names in `directory` last through a power loss. Throws Error(kStorage).
-void sync_directory(const std::filesystem::path& directory);
-
-/// The whole file as a string. Throws Error(`refusal`) where it is missing, unreadable or longer than
-/// `most_bytes`.
-std::string read_whole_file(const std::filesystem::path& path, int64_t most_bytes, ExitCode refusal);
 
 }  // namespace ripstop

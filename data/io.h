@@ -1,6 +1,6 @@
-// Io: every file operation of checkpoints, one virtual function each, so that tests can make any of them
-// fail. File and the functions below turn them into what checkpoints need: whole writes, whole reads, clear
-// errors.
+// Io: the file system calls of ripstop, one virtual function each, so that a test can make any call fail.
+// data/file.h, data/whole_file.h and data/directory.h build on it; other code does not call it directly if
+// one of those has what it needs.
 #pragma once
 #include <sys/types.h>
 
@@ -15,47 +15,60 @@
 
 namespace ripstop {
 
-/// The operations as POSIX has them: a result of -1 means failure and errno says why. The calls of one object
-/// may come from several threads.
+/// The calls as POSIX defines them: a result of -1 means failure, and errno has the reason. Several threads
+/// may call the same object.
 class Io {
  public:
   struct Entry {
     std::string name;
-    bool is_directory = false;
+    bool is_directory = false;  ///< a link to a directory is not one
+    bool is_link = false;       ///< a symbolic link
   };
   struct Status {
-    bool is_file = false;  ///< a regular file; links are not followed
+    bool is_file = false;  ///< a regular file
     bool is_directory = false;
     int64_t bytes = 0;
   };
 
   virtual ~Io() = default;
-  /// Files are made with mode 0666 less the umask; `flags` as for open(2).
+  /// New files get mode 0666 less the umask. `flags` as for open(2); O_CLOEXEC is added.
   virtual int open(const std::filesystem::path& path, int flags) = 0;
   virtual int close(int file) = 0;
-  virtual ssize_t pwrite(int file, const void* bytes, size_t count, int64_t offset) = 0;
+  virtual ssize_t read(int file, void* bytes, size_t count) = 0;
   virtual ssize_t pread(int file, void* bytes, size_t count, int64_t offset) = 0;
+  virtual ssize_t write(int file, const void* bytes, size_t count) = 0;
+  virtual ssize_t pwrite(int file, const void* bytes, size_t count, int64_t offset) = 0;
+  virtual int truncate(int file, int64_t bytes) = 0;
   virtual int fsync(int file) = 0;
-  /// Drops what the page cache holds of a file, so that the next read asks the device; a wish.
+  virtual int status(int file, Status& status) = 0;
+  /// Drops the pages of a file from the page cache, so that the next read asks the device. Only advice: never
+  /// fails.
   virtual void forget(int file) = 0;
   virtual int rename(const std::filesystem::path& from, const std::filesystem::path& to) = 0;
   virtual int unlink(const std::filesystem::path& path) = 0;
   virtual int mkdir(const std::filesystem::path& path) = 0;
   virtual int rmdir(const std::filesystem::path& path) = 0;
+  /// Appends the entries of `directory` in any order, without "." and "..". Follows a link given as
+  /// `directory`.
   virtual int list(const std::filesystem::path& directory, std::vector<Entry>& entries) = 0;
+  /// Does not follow a link: the status of a link has both flags false.
   virtual int status(const std::filesystem::path& path, Status& status) = 0;
-  /// Bytes that this user may still write on the file system of `path`, by statvfs.
+  /// Bytes that this user may still write on the file system of `path`, from statvfs(3).
   virtual int free_bytes(const std::filesystem::path& path, int64_t& bytes) = 0;
 };
 
-/// The real file system. Holds nothing.
+/// The real file system. Has no state.
 class PosixIo : public Io {
  public:
   int open(const std::filesystem::path& path, int flags) override;
   int close(int file) override;
-  ssize_t pwrite(int file, const void* bytes, size_t count, int64_t offset) override;
+  ssize_t read(int file, void* bytes, size_t count) override;
   ssize_t pread(int file, void* bytes, size_t count, int64_t offset) override;
+  ssize_t write(int file, const void* bytes, size_t count) override;
+  ssize_t pwrite(int file, const void* bytes, size_t count, int64_t offset) override;
+  int truncate(int file, int64_t bytes) override;
   int fsync(int file) override;
+  int status(int file, Status& status) override;
   void forget(int file) override;
   int rename(const std::filesystem::path& from, const std::filesystem::path& to) override;
   int unlink(const std::filesystem::path& path) override;
@@ -66,61 +79,24 @@ class PosixIo : public Io {
   int free_bytes(const std::filesystem::path& path, int64_t& bytes) override;
 };
 
-/// An open file. Everything throws Error(kStorage) naming the file, the operation and the reason; interrupted
-/// calls and short counts are continued.
-class File {
- public:
-  /// A new file, for writing; refused where it exists.
-  static File create(Io& io, const std::filesystem::path& path);
-  /// For reading; a symbolic link is refused.
-  static File open(Io& io, const std::filesystem::path& path);
-  File(File&& other) noexcept;
-  File& operator=(File&&) = delete;
-  /// Closes without a word: for files that were read, or given up.
-  ~File();
+/// A PosixIo for code whose tests inject no faults.
+Io& posix_io();
 
-  void write(const void* bytes, int64_t count, int64_t offset);
-  /// All `count` bytes; refused where the file ends before.
-  void read(void* bytes, int64_t count, int64_t offset) const;
-  void sync();
-  void forget() { io_->forget(file_); }
-  /// Closes and says so where that fails (NFS reports a full disk here).
-  void close();
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  File(Io& io, std::filesystem::path path, int file) : io_(&io), path_(std::move(path)), file_(file) {}
-  Io* io_;
-  std::filesystem::path path_;
-  int file_;
-};
-
-/// The system refused a call. That says nothing about what is on the disk, unless something is not there.
+/// The system refused a call. This alone does not mean that a file is damaged; `is_absence` says whether
+/// something does not exist.
 class IoError : public Error {
  public:
-  IoError(const std::string& what, const std::string& hint, int number)
-      : Error(ExitCode::kStorage, what, hint), number_(number) {}
+  IoError(ExitCode code, const std::string& what, const std::string& hint, int number)
+      : Error(code, what, hint), number_(number) {}
   bool is_absence() const { return number_ == ENOENT || number_ == ENOTDIR; }
 
  private:
   int number_;  ///< errno
 };
 
-/// Throws IoError: "PATH: cannot WHAT: reason of errno", with a hint where errno has an obvious one.
-[[noreturn]] void fail_storage(const std::filesystem::path& path, std::string_view what, int error);
-
-/// Creates `path` with `bytes`, synced. Throws Error(kStorage), also where it exists.
-void write_file(Io& io, const std::filesystem::path& path, std::string_view bytes);
-/// The whole file. Throws Error(kStorage), also where it is larger than `most_bytes`.
-std::string read_file(Io& io, const std::filesystem::path& path, int64_t most_bytes);
-/// Makes names in `directory` (new files, renames) survive a power loss. Throws Error(kStorage).
-void sync_directory(Io& io, const std::filesystem::path& directory);
-/// Throws Error(kStorage).
-void rename_path(Io& io, const std::filesystem::path& from, const std::filesystem::path& to);
-/// Throws Error(kStorage); no entries where the directory does not exist.
-std::vector<Io::Entry> list_directory(Io& io, const std::filesystem::path& directory);
-/// Removes a directory with all in it; links are removed, not followed. True where it is gone; throws
-/// nothing.
-bool remove_tree(Io& io, const std::filesystem::path& path);
+/// Throws IoError(`code`): "PATH: cannot WHAT: reason", the reason from the errno value `error`, and a hint
+/// if the error has an obvious one.
+[[noreturn]] void fail_storage(const std::filesystem::path& path, std::string_view what, int error,
+                               ExitCode code = ExitCode::kStorage);
 
 }  // namespace ripstop

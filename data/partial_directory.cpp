@@ -2,7 +2,7 @@
 
 #include <unistd.h>
 
-#include "data/file.h"
+#include "data/directory.h"
 #include "model/core/error.h"
 
 namespace ripstop {

@@ -7,6 +7,7 @@
 
 #include "data/hash.h"
 #include "data/token_dataset_format.h"
+#include "data/whole_file.h"
 #include "model/core/error.h"
 
 namespace ripstop {

@@ -7,9 +7,9 @@
 #include <unordered_map>
 #include <utility>
 
-#include "data/file.h"
 #include "data/hash.h"
 #include "data/sentencepiece_check.h"
+#include "data/whole_file.h"
 #include "model/core/error.h"
 
 namespace ripstop {

@@ -1,13 +1,33 @@
-// Small files that are there whole or not at all.
+// Whole files in one call: small ones, such as configs, manifests and results.
 #pragma once
+#include <cstdint>
 #include <filesystem>
+#include <string>
 #include <string_view>
+
+#include "data/io.h"
 
 namespace ripstop {
 
-/// Makes `path` a file with the bytes `text`: written beside it, made to last, then renamed over what was
-/// there. Whoever reads `path`, also after a power loss, finds the old file or the new one. Throws
-/// Error(kStorage); the old file then stays.
-void write_whole_file(const std::filesystem::path& path, std::string_view text);
+/// Reads all of a file that a user gave; follows links, and reads pipes and files below /proc. Throws
+/// Error(`refusal`) if it is missing, unreadable or longer than `most_bytes`.
+std::string read_whole_file(const std::filesystem::path& path, int64_t most_bytes, ExitCode refusal);
+
+/// Reads all of a file that ripstop wrote. Throws Error(kStorage) as above, and if `path` is a symbolic link
+/// or not a regular file.
+std::string read_whole_file(Io& io, const std::filesystem::path& path, int64_t most_bytes);
+
+/// The first line of a file of the system, such as those below /proc and /sys; "" if it cannot be read.
+std::string first_line(const std::filesystem::path& path);
+
+/// Makes the new file `path` with `bytes` and syncs it, but not its name: `sync_directory` does that. Throws
+/// Error(kStorage), also if `path` exists.
+void create_file(Io& io, const std::filesystem::path& path, std::string_view bytes);
+
+/// Makes `path` a file with `bytes`, or replaces it. Writes PATH.partial, syncs it, renames it to `path` and
+/// syncs the directory: a reader, also after a power loss, finds the old file or the new one, never a part.
+/// One process writes. Throws Error(kStorage); if that happens before the rename, the old file stays.
+void write_whole_file(Io& io, const std::filesystem::path& path, std::string_view bytes);
+void write_whole_file(const std::filesystem::path& path, std::string_view bytes);
 
 }  // namespace ripstop

@@ -4,47 +4,52 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 
+#include "data/directory.h"
+#include "data/whole_file.h"
 #include "model/core/error.h"
+#include "model/core/number.h"
 
 namespace ripstop {
 namespace {
 
 constexpr std::string_view kAttempt = ".tmp.", kTrash = ".trash.", kReplaced = ".old.";
 
-bool begins_with(const std::string& name, std::string_view prefix) {
-  return name.compare(0, prefix.size(), prefix) == 0;
-}
-
 void check_size(Io& io, const std::filesystem::path& path, int64_t bytes) {
   Io::Status status;
-  if (io.status(path, status) != 0) fail_storage(path, "find it", errno);
+  if (io.status(path, status) != 0) fail_storage(path, "find", errno);
   if (!status.is_file) fail(ExitCode::kStorage, "{}: is not a plain file", path.string());
   if (status.bytes != bytes)
     fail(ExitCode::kStorage, "{}: has {} bytes, the manifest says {}", path.string(), status.bytes, bytes);
 }
 
-ListedCheckpoint look_at(Io& io, int64_t step, const std::filesystem::path& directory) {
-  ListedCheckpoint listed{step, directory, {}, {}};
+/// Whether `directory` is a directory, or a link to one that is there now.
+bool can_be_entered(Io& io, const std::filesystem::path& directory) {
+  Io::Status status;
+  return io.status(directory / ".", status) == 0;
+}
+
+ListedCheckpoint look_at(Io& io, int64_t step, const std::filesystem::path& directory, bool is_link) {
+  ListedCheckpoint listed{.step = step, .directory = directory, .manifest = {}, .is_link = is_link};
   try {
     listed.manifest = check_checkpoint(io, directory);
   } catch (const IoError& error) {
+    // A missing file is damage. If a link leads nowhere, the archive may be unmounted, and the checkpoint
+    // whole.
+    listed.is_unreadable = !error.is_absence() || (is_link && !can_be_entered(io, directory));
     listed.problem = error.what();
-    listed.unreadable = !error.is_absence();
   } catch (const Error& error) {
     listed.problem = error.what();
   }
   return listed;
 }
 
-/// ".old.step_00001000.123.456": the checkpoint that a save was replacing when it was killed goes back,
-/// unless the new one has come in its place.
+/// Puts back ".old.step_00001000.123.456", the checkpoint that a save was replacing when it was killed;
+/// removes it if the new checkpoint has its place.
 void put_back(Io& io, const std::filesystem::path& directory, const std::string& name) {
   const std::string step = name.substr(kReplaced.size(), name.find('.', kReplaced.size()) - kReplaced.size());
-  Io::Status status;
-  if (!parse_step_directory_name(step) || io.status(directory / step, status) == 0) {
+  if (!parse_step_directory_name(step) || path_exists(io, directory / step)) {
     remove_tree(io, directory / name);
   } else {
     rename_path(io, directory / name, directory / step);
@@ -53,19 +58,12 @@ void put_back(Io& io, const std::filesystem::path& directory, const std::string&
 
 void check_writable(Io& io, const std::filesystem::path& directory) {
   const std::filesystem::path probe = directory / fmt::format("{}probe.{}", kAttempt, ::getpid());
-  write_file(io, probe, "ripstop");
-  if (io.unlink(probe) != 0) fail_storage(probe, "remove it", errno);
+  create_file(io, probe, "ripstop");
+  if (io.unlink(probe) != 0) fail_storage(probe, "remove", errno);
 }
 
 std::string gibibytes(int64_t bytes) {
   return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (1 << 30));
-}
-
-bool is_directory(Io& io, const std::filesystem::path& path) {
-  Io::Status status;
-  // Links of the user's own are followed here, other than inside a checkpoint.
-  std::error_code error;
-  return io.status(path, status) == 0 && std::filesystem::is_directory(path, error);
 }
 
 const ListedCheckpoint* newest_whole(const std::vector<ListedCheckpoint>& listed) {
@@ -89,12 +87,10 @@ std::string steps_text(const std::vector<ListedCheckpoint>& listed) {
 }
 
 int64_t parse_step(const std::string& which) {
-  int64_t step = 0;
-  const char* end = which.data() + which.size();
-  const auto parsed = std::from_chars(which.data(), end, step);
-  if (parsed.ec != std::errc{} || parsed.ptr != end || step < 0)
+  const std::optional<int64_t> step = parse_whole_number(which);
+  if (!step)
     fail(ExitCode::kUsage, "no checkpoint is called '{}': best, latest or a step was expected", which);
-  return step;
+  return *step;
 }
 
 }  // namespace
@@ -114,8 +110,9 @@ Manifest check_checkpoint(Io& io, const std::filesystem::path& directory) {
 std::vector<ListedCheckpoint> list_checkpoints(Io& io, const std::filesystem::path& directory) {
   std::vector<ListedCheckpoint> listed;
   for (const Io::Entry& entry : list_directory(io, directory))
-    if (const std::optional<int64_t> step = parse_step_directory_name(entry.name); step && entry.is_directory)
-      listed.push_back(look_at(io, *step, directory / entry.name));
+    if (const std::optional<int64_t> step = parse_step_directory_name(entry.name);
+        step && (entry.is_directory || entry.is_link))
+      listed.push_back(look_at(io, *step, directory / entry.name, entry.is_link));
   std::sort(listed.begin(), listed.end(),
             [](const ListedCheckpoint& a, const ListedCheckpoint& b) { return a.step < b.step; });
   return listed;
@@ -129,23 +126,23 @@ std::filesystem::path find_checkpoint(Io& io, const std::filesystem::path& path,
   if (io.status(directory / Manifest::kFileName, status) == 0 ||
       parse_step_directory_name(directory.filename().string()))
     return directory;
-  if (!is_directory(io, directory))
+  if (!can_be_entered(io, directory))
     throw Error(ExitCode::kStorage, fmt::format("{}: no such directory", directory.string()),
-                "name a run's directory, or one of its checkpoints");
-  if (is_directory(io, directory / "checkpoints")) directory /= "checkpoints";
+                "give the directory of a run, or one of its checkpoints");
+  if (can_be_entered(io, directory / "checkpoints")) directory /= "checkpoints";
 
   const std::vector<ListedCheckpoint> listed = list_checkpoints(io, directory);
   if (listed.empty())
     throw Error(ExitCode::kStorage, fmt::format("{}: has no checkpoint", directory.string()),
-                "ripstop train saves the first after checkpoint.every_steps steps; ripstop status tells how "
-                "far a run is");
+                "ripstop train saves the first after checkpoint.every_steps steps; ripstop status shows the "
+                "progress of a run");
   const ListedCheckpoint* newest = newest_whole(listed);
   if (!by_name) {
     const ListedCheckpoint* found = find_step(listed, step);
     if (found == nullptr)
       throw Error(ExitCode::kStorage,
                   fmt::format("{}: has no checkpoint of step {}", directory.string(), step),
-                  "there are those of step " + steps_text(listed));
+                  "it has those of step " + steps_text(listed));
     return found->directory;
   }
   if (newest == nullptr) return listed.back().directory;
@@ -153,7 +150,7 @@ std::filesystem::path find_checkpoint(Io& io, const std::filesystem::path& path,
     const ListedCheckpoint* best = find_step(listed, newest->manifest->state.best->step);
     if (best == nullptr)
       throw Error(ExitCode::kStorage,
-                  fmt::format("{}: the best checkpoint, of step {}, is not there", directory.string(),
+                  fmt::format("{}: the best checkpoint, of step {}, does not exist", directory.string(),
                               newest->manifest->state.best->step),
                   "take another: --checkpoint latest, or step " + steps_text(listed));
     return best->directory;
@@ -162,14 +159,13 @@ std::filesystem::path find_checkpoint(Io& io, const std::filesystem::path& path,
 }
 
 void prepare_checkpoint_directory(Io& io, const std::filesystem::path& directory) {
-  if (io.mkdir(directory) != 0 && errno != EEXIST) fail_storage(directory, "make the directory", errno);
+  make_directory(io, directory);
   check_writable(io, directory);
   for (const Io::Entry& entry : list_directory(io, directory)) {
-    if (begins_with(entry.name, kReplaced)) put_back(io, directory, entry.name);
-    if (!begins_with(entry.name, kAttempt) && !begins_with(entry.name, kTrash)) continue;
-    // What cannot be removed takes room but does no harm.
-    if (entry.is_directory) remove_tree(io, directory / entry.name);
-    if (!entry.is_directory) io.unlink(directory / entry.name);
+    if (entry.name.starts_with(kReplaced)) put_back(io, directory, entry.name);
+    // A remainder that cannot be removed takes room but does no harm, so a failure is not an error.
+    if (entry.name.starts_with(kAttempt) || entry.name.starts_with(kTrash))
+      (void)remove_tree(io, directory / entry.name);
   }
   sync_directory(io, directory);
 }
@@ -177,10 +173,10 @@ void prepare_checkpoint_directory(Io& io, const std::filesystem::path& directory
 void check_disk_space(Io& io, const std::filesystem::path& directory, int64_t keep,
                       int64_t checkpoint_bytes) {
   int64_t room = 0, present = 0;
-  if (io.free_bytes(directory, room) != 0) fail_storage(directory, "ask for the free space", errno);
+  if (io.free_bytes(directory, room) != 0) fail_storage(directory, "get the free space", errno);
   const std::vector<ListedCheckpoint> listed = list_checkpoints(io, directory);
   for (const ListedCheckpoint& checkpoint : listed)
-    if (checkpoint.manifest) present += checkpoint.manifest->bytes();
+    if (checkpoint.manifest && !checkpoint.is_link) present += checkpoint.manifest->bytes();
   const int64_t wanted = keep == 0 ? present + checkpoint_bytes : (keep + 1) * checkpoint_bytes;
   if (room + present >= wanted) return;
   throw Error(ExitCode::kStorage,
@@ -202,6 +198,8 @@ std::vector<int64_t> remove_old_checkpoints(Io& io, const std::filesystem::path&
     for (auto at = listed.rbegin(); at != listed.rend(); ++at) {
       if (!at->manifest || at->step > step) continue;
       if (++kept <= keep || at->step == best_step) continue;
+      // First the rename, which removes the checkpoint at once: a process killed while it removes the files
+      // must not leave a directory that looks like a damaged checkpoint.
       const std::filesystem::path trash =
           directory / fmt::format("{}{}.{}.{}", kTrash, at->directory.filename().string(), ::getpid(),
                                   std::chrono::steady_clock::now().time_since_epoch().count());
@@ -210,7 +208,7 @@ std::vector<int64_t> remove_old_checkpoints(Io& io, const std::filesystem::path&
       if (!remove_tree(io, trash)) warnings.push_back(fmt::format("cannot remove {}", trash.string()));
     }
   } catch (const Error& error) {
-    warnings.push_back(fmt::format("old checkpoints stay: {}", error.what()));
+    warnings.push_back(fmt::format("old checkpoints were not removed: {}", error.what()));
   }
   return removed;
 }

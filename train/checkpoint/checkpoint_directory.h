@@ -1,4 +1,8 @@
-// RUN/checkpoints as one process sees it: what is there, what may be deleted, whether the next save can work.
+// RUN/checkpoints: lists and finds checkpoints, deletes old ones, checks whether the next save has room. Not
+// collective.
+//
+// A step directory may be a symbolic link, for example into an archive. The checkpoint behind it is used like
+// any other. To delete, to move aside or to replace it means the link: nothing behind a link is ever changed.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -12,40 +16,43 @@
 
 namespace ripstop {
 
-/// A step directory, and what a look at its manifest and its files' sizes says.
+/// A step directory, checked by its manifest and the sizes of its files.
 struct ListedCheckpoint {
   int64_t step = 0;
   std::filesystem::path directory;
-  std::optional<Manifest> manifest;  ///< where manifest and sizes are right
-  std::string problem;               ///< otherwise: why not
-  bool unreadable = false;           ///< the problem is that it cannot be read now; it may be whole
+  std::optional<Manifest> manifest;  ///< if manifest and sizes are right
+  std::string problem = {};          ///< otherwise: the reason
+  bool is_unreadable = false;        ///< the problem: it cannot be read now, and may be whole
+  bool is_link = false;              ///< `directory` is a symbolic link
 };
 
-/// Every step_* below `directory`, by step; names that only resemble one are not. Throws Error(kStorage).
+/// All step directories below `directory` and links with such names, by step. Names that only resemble one do
+/// not count. Throws Error(kStorage).
 std::vector<ListedCheckpoint> list_checkpoints(Io& io, const std::filesystem::path& directory);
 
-/// Reads the manifest of one checkpoint directory and checks that every file of it is there with its size.
-/// Throws Error(kStorage) that says what is wrong.
+/// Reads the manifest of one checkpoint directory and checks that every file in it exists with the right
+/// size. Throws Error(kStorage) with the first difference.
 Manifest check_checkpoint(Io& io, const std::filesystem::path& directory);
 
-/// The step directory that PATH means: itself, where it is one; else the `which` ("latest", "best" or a step)
-/// of the run, or the checkpoints directory, PATH. "best" is what the newest whole checkpoint calls so; where
-/// it names none, the newest. Throws Error(kUsage) for a `which` of another form, Error(kStorage) where there
-/// is no such checkpoint. "latest" is the newest whole one, or the newest where none is.
+/// Finds a step directory. If `path` is one, that one; else `path` is a run or its checkpoints directory, and
+/// `which` says which checkpoint: "latest", "best" or a step. "latest" is the newest whole one, or the newest
+/// if none is whole. "best" is the one that the newest whole checkpoint calls best; if it names none,
+/// "latest". Throws Error(kUsage) for any other `which`, Error(kStorage) if there is no such checkpoint.
 std::filesystem::path find_checkpoint(Io& io, const std::filesystem::path& path, const std::string& which);
 
-/// Before the first step, on rank 0: makes `directory`, tries to write in it, removes what killed saves left,
-/// puts back a checkpoint whose replacement was interrupted. For the owner of the run. Throws
-/// Error(kStorage).
+/// Before the first step, on rank 0: makes `directory`, tries to write in it, removes the remains of killed
+/// saves, and puts back a checkpoint whose replacement was interrupted. Only the owner of the run may call
+/// this. Throws Error(kStorage).
 void prepare_checkpoint_directory(Io& io, const std::filesystem::path& directory);
 
-/// Throws Error(kStorage), with the numbers, where the disk has no room for `keep` + 1 checkpoints of
-/// `checkpoint_bytes`, those already there counted as room. keep 0 asks for one more than there are.
+/// Throws Error(kStorage), with the numbers, if the disk has no room for `keep` + 1 checkpoints of
+/// `checkpoint_bytes`. Checkpoints that are there count as room, except those behind links: deleting the link
+/// frees nothing. keep 0 needs room for one more than there are.
 void check_disk_space(Io& io, const std::filesystem::path& directory, int64_t keep, int64_t checkpoint_bytes);
 
-/// Deletes whole checkpoints but the newest `keep` (0: all) of those up to `step`, `best_step` and any newer
-/// than `step`. What is not whole neither counts nor goes. Returns the deleted steps; failures become
-/// `warnings`.
+/// Deletes whole checkpoints, but not the newest `keep` (0: all) up to `step`, not `best_step`, and none
+/// newer than `step`. Damaged ones do not count and stay. Returns the deleted steps. A failure becomes a text
+/// in `warnings`.
 std::vector<int64_t> remove_old_checkpoints(Io& io, const std::filesystem::path& directory, int64_t step,
                                             int64_t keep, std::optional<int64_t> best_step,
                                             std::vector<std::string>& warnings);

@@ -10,10 +10,10 @@
 namespace ripstop {
 namespace {
 
-/// What the targets want of one parameter.
+/// A part of one parameter that a wanted shard holds.
 struct Wanted {
-  int64_t unit = 0;   ///< index among the targets
-  int64_t begin = 0;  ///< of the target range
+  int64_t unit = 0;   ///< index in the layouts
+  int64_t begin = 0;  ///< of the wanted shard
   Box box;
 };
 using WantedByName = std::map<std::string_view, std::vector<Wanted>>;
@@ -34,13 +34,12 @@ void check_present(const std::vector<UnitSpec>& units, const ParameterSpec& want
          found->rows, found->columns, wanted.rows, wanted.columns);
 }
 
-WantedByName wanted_boxes(const std::vector<UnitSpec>& units, const std::vector<TargetRange>& targets) {
+WantedByName wanted_boxes(const std::vector<const UnitLayout*>& layouts, int64_t fsdp_index) {
   WantedByName wanted;
-  for (size_t i = 0; i < targets.size(); ++i) {
-    const TargetRange& target = targets[i];
-    for (const Box& slice : target.layout->slices()) check_present(units, *slice.parameter);
-    for (const Box& box : target.layout->boxes(target.begin, target.end))
-      wanted[box.parameter->name].push_back({static_cast<int64_t>(i), target.begin, box});
+  for (size_t i = 0; i < layouts.size(); ++i) {
+    const int64_t elements = layouts[i]->shard_elements(), begin = fsdp_index * elements;
+    for (const Box& box : layouts[i]->boxes(begin, begin + elements))
+      wanted[box.parameter->name].push_back({static_cast<int64_t>(i), begin, box});
   }
   return wanted;
 }
@@ -53,7 +52,7 @@ Piece make_piece(const Box& source, int64_t source_begin, const Box& target, int
               .target = target.offset - target_begin,
               .target_stride = target.stride};
   const bool dense = piece.columns == piece.source_stride && piece.columns == piece.target_stride;
-  if (dense || piece.rows == 1) {  // one run of elements
+  if (dense || piece.rows == 1) {  // one row, so that it is one read
     piece.columns *= piece.rows;
     piece.rows = 1;
     piece.source_stride = piece.target_stride = piece.columns;
@@ -68,22 +67,32 @@ std::vector<UnitLayout> layouts_of(const std::vector<UnitSpec>& units, const Mes
   return layouts;
 }
 
-std::vector<StoredRange> ranges_of(const std::vector<UnitLayout>& layouts, const RankPlace& place) {
-  std::vector<StoredRange> ranges;
+std::vector<UnitShard> shards_of(const std::vector<UnitLayout>& layouts, const MeshSizes& mesh,
+                                 const MeshCoordinates& at) {
+  std::vector<UnitShard> shards;
   for (size_t u = 0; u < layouts.size(); ++u) {
     const UnitLayout& layout = layouts[u];
-    if (static_cast<int64_t>(u) % place.mesh.replicate != place.replicate_index) continue;
-    const int64_t shared = place.tensor_index == 0 ? 0 : layout.replicated_elements();
-    const int64_t end = (place.fsdp_index + 1) * layout.shard_elements();
-    const int64_t begin = std::max(place.fsdp_index * layout.shard_elements(), shared);
-    if (begin < end) ranges.push_back({static_cast<int64_t>(u), begin, end});
+    // Replicas hold the same. Each writes some of the units, so that all disks and links share the work.
+    if (static_cast<int64_t>(u) % mesh.replicate != at.replicate) continue;
+    const int64_t written_by_another = at.tensor == 0 ? 0 : layout.replicated_elements();
+    const int64_t end = (at.fsdp + 1) * layout.shard_elements();
+    const int64_t begin = std::max(at.fsdp * layout.shard_elements(), written_by_another);
+    if (begin < end) shards.push_back({static_cast<int64_t>(u), begin, end});
   }
-  return ranges;
+  return shards;
 }
 
-/// The pieces of one stored range.
-void append_pieces(const UnitLayout& layout, const StoredRange& stored, const WantedByName& wanted,
-                   int64_t rank, int64_t range, std::vector<Piece>& pieces) {
+/// The layouts of all units for each rank of the tensor axis.
+std::vector<std::vector<UnitLayout>> layouts_by_tensor_index(const std::vector<UnitSpec>& units,
+                                                             const MeshSizes& mesh) {
+  std::vector<std::vector<UnitLayout>> layouts;
+  for (int64_t t = 0; t < mesh.tensor; ++t) layouts.push_back(layouts_of(units, mesh, t));
+  return layouts;
+}
+
+/// The pieces of stored shard number `number` of `rank`.
+void append_pieces(const UnitLayout& layout, const UnitShard& stored, const WantedByName& wanted,
+                   int64_t rank, int64_t number, std::vector<Piece>& pieces) {
   for (const Box& source : layout.boxes(stored.begin, stored.end)) {
     const auto found = wanted.find(source.parameter->name);
     if (found == wanted.end()) continue;
@@ -92,14 +101,13 @@ void append_pieces(const UnitLayout& layout, const StoredRange& stored, const Wa
       if (from.empty()) continue;
       Piece piece = make_piece(from, stored.begin, intersection(w.box, source), w.begin);
       piece.rank = rank;
-      piece.range = range;
+      piece.shard = number;
       piece.unit = w.unit;
       pieces.push_back(piece);
     }
   }
 }
 
-/// Whether a target wants anything of this unit.
 bool is_wanted(const UnitSpec& unit, const WantedByName& wanted) {
   for (const PhysicalTensor& tensor : unit.tensors)
     for (const ParameterSpec& p : tensor.parts)
@@ -109,7 +117,7 @@ bool is_wanted(const UnitSpec& unit, const WantedByName& wanted) {
 
 }  // namespace
 
-const char* name(UnitState state) {
+std::string_view to_string(UnitState state) {
   switch (state) {
     case UnitState::kMaster:
       return "master";
@@ -121,22 +129,25 @@ const char* name(UnitState state) {
   return "unknown";
 }
 
-RankPlace rank_place(const MeshSizes& mesh, int64_t rank) {
-  RIPSTOP_CHECK(rank >= 0 && rank < mesh.ranks(), "rank {} of {}", rank, mesh.ranks());
-  return {mesh, rank / (mesh.fsdp * mesh.tensor), rank / mesh.tensor % mesh.fsdp, rank % mesh.tensor};
+std::vector<UnitShard> stored_shards(const std::vector<UnitSpec>& units, const MeshSizes& mesh,
+                                     int64_t rank) {
+  const MeshCoordinates at = mesh_coordinates(mesh, rank);
+  return shards_of(layouts_of(units, mesh, at.tensor), mesh, at);
 }
 
-std::vector<StoredRange> stored_ranges(const std::vector<UnitSpec>& units, const RankPlace& place) {
-  return ranges_of(layouts_of(units, place.mesh, place.tensor_index), place);
+std::vector<int64_t> array_elements(const std::vector<UnitSpec>& units, const MeshSizes& mesh, int64_t rank) {
+  std::vector<int64_t> elements;
+  for (const UnitShard& shard : stored_shards(units, mesh, rank))
+    elements.insert(elements.end(), kUnitStateCount, shard.elements());
+  return elements;
 }
 
 std::vector<int64_t> storing_ranks(const std::vector<UnitSpec>& units, const MeshSizes& mesh) {
-  std::vector<std::vector<UnitLayout>> layouts;
-  for (int64_t t = 0; t < mesh.tensor; ++t) layouts.push_back(layouts_of(units, mesh, t));
+  const std::vector<std::vector<UnitLayout>> layouts = layouts_by_tensor_index(units, mesh);
   std::vector<int64_t> ranks;
   for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
-    const RankPlace place = rank_place(mesh, rank);
-    if (!ranges_of(layouts[static_cast<size_t>(place.tensor_index)], place).empty()) ranks.push_back(rank);
+    const MeshCoordinates at = mesh_coordinates(mesh, rank);
+    if (!shards_of(layouts[static_cast<size_t>(at.tensor)], mesh, at).empty()) ranks.push_back(rank);
   }
   return ranks;
 }
@@ -151,24 +162,29 @@ int64_t checkpoint_bytes(const std::vector<UnitSpec>& units, const MeshSizes& me
 }
 
 std::vector<Piece> plan_reads(const std::vector<UnitSpec>& units, const MeshSizes& mesh,
-                              const std::vector<TargetRange>& targets) {
-  const WantedByName wanted = wanted_boxes(units, targets);
+                              const std::vector<const UnitLayout*>& layouts, int64_t fsdp_index) {
+  check_parameters(units, layouts);
+  const WantedByName wanted = wanted_boxes(layouts, fsdp_index);
   std::vector<bool> reads(units.size());
   for (size_t u = 0; u < units.size(); ++u) reads[u] = is_wanted(units[u], wanted);
-  std::vector<std::vector<UnitLayout>> layouts;
-  for (int64_t t = 0; t < mesh.tensor; ++t) layouts.push_back(layouts_of(units, mesh, t));
+  const std::vector<std::vector<UnitLayout>> stored_layouts = layouts_by_tensor_index(units, mesh);
 
   std::vector<Piece> pieces;
   for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
-    const RankPlace place = rank_place(mesh, rank);
-    const std::vector<UnitLayout>& own = layouts[static_cast<size_t>(place.tensor_index)];
-    const std::vector<StoredRange> ranges = ranges_of(own, place);
-    for (size_t r = 0; r < ranges.size(); ++r) {
-      const size_t unit = static_cast<size_t>(ranges[r].unit);
-      if (reads[unit]) append_pieces(own[unit], ranges[r], wanted, rank, static_cast<int64_t>(r), pieces);
+    const MeshCoordinates at = mesh_coordinates(mesh, rank);
+    const std::vector<UnitLayout>& own = stored_layouts[static_cast<size_t>(at.tensor)];
+    const std::vector<UnitShard> shards = shards_of(own, mesh, at);
+    for (size_t s = 0; s < shards.size(); ++s) {
+      const size_t unit = static_cast<size_t>(shards[s].unit);
+      if (reads[unit]) append_pieces(own[unit], shards[s], wanted, rank, static_cast<int64_t>(s), pieces);
     }
   }
   return pieces;
+}
+
+void check_parameters(const std::vector<UnitSpec>& units, const std::vector<const UnitLayout*>& layouts) {
+  for (const UnitLayout* layout : layouts)
+    for (const Box& slice : layout->slices()) check_present(units, *slice.parameter);
 }
 
 }  // namespace ripstop

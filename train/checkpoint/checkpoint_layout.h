@@ -1,24 +1,50 @@
-// Which rank writes which elements into which file, and which of them another mesh must read: arithmetic on
-// UnitLayout, without a file.
+// Which rank writes which elements into which file, and which of them another mesh reads. Arithmetic on
+// UnitLayout; opens no file.
 //
-// Checkpoint layout (format version 1)
+// Files of a checkpoint (format version 2)
 //
-//   checkpoints/step_00001000/       committed by the rename from .tmp.step_00001000.*
-//     manifest.json                  what the checkpoint is; written last; ends with its own hash
-//     rank_00000.h5                  HDF5: one contiguous 1-D float32 array per unit and state, for example
-//                                    "layers.3/master"
-//     rank_00000.blocks              hash of every 1 MiB of rank_00000.h5, and where its arrays begin
+//   checkpoints/step_00001000/  committed by the rename from .tmp.step_00001000.*
+//     manifest.json             what the checkpoint is (manifest.h); written last; ends with its own hash
+//     rank_00000.h5             HDF5: one contiguous 1-D float32 array for each unit and state, for example
+//                               "layers.3/master"
+//     rank_00000.blocks         the sidecar (file_blocks.h): the hash of every 1 MiB of rank_00000.h5, and the
+//                               offset of each array
 //
-// The number is the rank's place in the mesh, (replicate index * fsdp + fsdp index) * tensor + tensor index.
-// Its array of unit u holds elements [max(f * n, s), (f + 1) * n) of the unit's flat buffer (UnitLayout,
-// layout version 1), n = elements of a range, f = fsdp index, s = 0 for tensor index 0 and the replicated
-// elements for the others: what all ranks of the tensor axis hold alike is written once. Padding is in the
-// arrays, and zero. Replicate index r writes the units u with u mod replicate = r. Empty arrays are left out,
-// and so are files without an array. The manifest has the parameter table and the mesh sizes, from which all
-// of this follows.
+// Version 2 added "validation" to the manifest; the layout of the other files is that of version 1.
+//
+// The number in a file's name is the rank's position in the mesh: (replicate index * fsdp + fsdp index) *
+// tensor + tensor index. For each unit u with u mod replicate = replicate index, the file has arrays of the
+// elements
+//
+//   [max(f * n, s), (f + 1) * n)   of the unit's flat buffer (UnitLayout, layout version 1)
+//
+//   n = elements of a shard
+//   f = the rank's fsdp index
+//   s = 0 for tensor index 0, else the number of replicated elements: all ranks of the tensor axis hold them
+//       alike, so only tensor index 0 writes them
+//
+// Padding is in the arrays, and is zero. Empty arrays do not exist, and neither do files without an array.
+// All of this follows from the parameter table and the mesh sizes, and both are in the manifest.
+//
+// The stations of a weight on its way to disk, and back
+//
+//   ParameterSpec       a logical tensor [rows, columns]; part of a PhysicalTensor of a UnitSpec
+//     | UnitLayout
+//   Placement           its slice in the unit's flat buffer
+//     | UnitLayout::boxes
+//   Box                 the rectangle of the slice that is in [begin, end) of the flat buffer
+//     |
+//   UnitShard           [begin, end): what one rank stores of a unit
+//     | save
+//   FileBlocks::Array   the bytes of a UnitShard in the rank's file, once for each UnitState
+//     | plan_reads
+//   Piece               rows that are in a stored UnitShard and in a shard of the rank that loads
+//     | load
+//   UnitStates          the shard in host memory
 #pragma once
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/parameter.h"
@@ -27,69 +53,66 @@
 
 namespace ripstop {
 
-/// A rank's place in a mesh; rank = (replicate index * fsdp + fsdp index) * tensor + tensor index.
-struct RankPlace {
-  MeshSizes mesh;
-  int64_t replicate_index = 0, fsdp_index = 0, tensor_index = 0;
-  int64_t rank() const { return (replicate_index * mesh.fsdp + fsdp_index) * mesh.tensor + tensor_index; }
-};
-
-/// The place of rank `rank`, 0 <= rank < mesh.ranks().
-RankPlace rank_place(const MeshSizes& mesh, int64_t rank);
-
-/// What is kept of each element, all float32: weights, and AdamW's mean and mean square of gradients.
+/// The values that are kept of each element, all float32: the weight, and AdamW's means of the gradient and
+/// of its square.
 enum class UnitState : uint8_t { kMaster, kFirstMoment, kSecondMoment };
 inline constexpr int kUnitStateCount = 3;
 /// "master", "first_moment", "second_moment".
-const char* name(UnitState state);
+std::string_view to_string(UnitState state);
 
-/// This rank's range of one unit, in host memory: shard_elements() floats each, range fsdp_index of the flat
-/// buffer. Saving reads them, loading overwrites them (moments may be null there: left in the file).
-/// Borrowed.
+/// A rank's shard of one unit in host memory: shard_elements() floats each, shard fsdp_index of the flat
+/// buffer. Saving reads them, loading overwrites them. If a moment is null, loading skips it. Borrowed.
 struct UnitStates {
   const UnitLayout* layout = nullptr;
   float* master = nullptr;
   float* first_moment = nullptr;
   float* second_moment = nullptr;
+
+  float* array(UnitState state) const {
+    return state == UnitState::kMaster        ? master
+           : state == UnitState::kFirstMoment ? first_moment
+                                              : second_moment;
+  }
 };
 
-/// The elements [begin, end) of a unit's flat buffer that one rank's file holds, once for each UnitState.
-struct StoredRange {
-  int64_t unit = 0;  ///< index in the parameter table
+/// Elements [begin, end) of the flat buffer of one unit.
+struct UnitShard {
+  int64_t unit = 0;  ///< index in the list that the function names
   int64_t begin = 0, end = 0;
   int64_t elements() const { return end - begin; }
 };
 
-/// The ranges in the file of the rank at `place`, by unit; none: the rank writes no file. A file's arrays lie
-/// in this order, the three states of a unit one after the other.
-std::vector<StoredRange> stored_ranges(const std::vector<UnitSpec>& units, const RankPlace& place);
+/// The shards in the file of rank `rank` of `mesh`, by unit (index in `units`); none if the rank writes no
+/// file. The sidecar lists the arrays in this order, the three states of a unit one after the other.
+std::vector<UnitShard> stored_shards(const std::vector<UnitSpec>& units, const MeshSizes& mesh, int64_t rank);
 
-/// The ranks that have something to store, in order.
+/// Elements of each array of that file: kUnitStateCount for each stored shard.
+std::vector<int64_t> array_elements(const std::vector<UnitSpec>& units, const MeshSizes& mesh, int64_t rank);
+
+/// The ranks that store at least one element, in order.
 std::vector<int64_t> storing_ranks(const std::vector<UnitSpec>& units, const MeshSizes& mesh);
 
-/// Bytes of all arrays of a checkpoint of `units` on `mesh`; what lies around them adds some KiB a file.
+/// Bytes of all arrays of a checkpoint of `units` on `mesh`. Headers and sidecars add some KiB to each file.
 int64_t checkpoint_bytes(const std::vector<UnitSpec>& units, const MeshSizes& mesh);
 
-/// Rows that lie in one stored range and belong into one target range. Rows are `columns` elements long.
+/// Rows that are in one stored shard and belong into one wanted shard. A row has `columns` elements.
 struct Piece {
   int64_t rank = 0;   ///< whose file
-  int64_t range = 0;  ///< index in stored_ranges of that rank
+  int64_t shard = 0;  ///< index in stored_shards of that rank
   int64_t rows = 0, columns = 0;
-  int64_t source = 0, source_stride = 0;  ///< first element in the stored range, and to the next row
-  int64_t unit = 0;                       ///< index among the targets
-  int64_t target = 0, target_stride = 0;  ///< first element in the target range, and to the next row
+  int64_t source = 0, source_stride = 0;  ///< first element in the stored shard, and distance to the next row
+  int64_t unit = 0;                       ///< index in `layouts` of plan_reads
+  int64_t target = 0, target_stride = 0;  ///< first element in the wanted shard, and distance to the next row
 };
 
-/// Where a part of a unit is wanted: elements [begin, end) of `layout`'s flat buffer.
-struct TargetRange {
-  const UnitLayout* layout = nullptr;
-  int64_t begin = 0, end = 0;
-};
-
-/// All pieces that fill `targets` from a checkpoint of `units` on `mesh`, in the order of ranks and ranges.
-/// Every logical element of a target is in exactly one. Throws Error(kStorage) where a target's parameter is
-/// missing in `units` or has another shape, naming both.
+/// All pieces that fill shard `fsdp_index` of each of `layouts` from a checkpoint of `units` on `mesh`,
+/// ordered by rank and stored shard. Every logical element of a wanted shard is in exactly one piece. Throws
+/// as check_parameters.
 std::vector<Piece> plan_reads(const std::vector<UnitSpec>& units, const MeshSizes& mesh,
-                              const std::vector<TargetRange>& targets);
+                              const std::vector<const UnitLayout*>& layouts, int64_t fsdp_index);
+
+/// Throws Error(kStorage), with both sizes, if `units` lacks a parameter of `layouts` or has it in another
+/// shape.
+void check_parameters(const std::vector<UnitSpec>& units, const std::vector<const UnitLayout*>& layouts);
 
 }  // namespace ripstop

@@ -1,11 +1,11 @@
 #include "train/checkpoint/checkpoint_reader.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <set>
 
 #include "model/core/error.h"
+#include "model/core/number.h"
 #include "parallel/agreement.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/file_blocks.h"
@@ -13,36 +13,34 @@
 namespace ripstop {
 namespace {
 
-float* array_of(const UnitStates& unit, int state) {
-  return state == 0 ? unit.master : state == 1 ? unit.first_moment : unit.second_moment;
+constexpr UnitState kStates[] = {UnitState::kMaster, UnitState::kFirstMoment, UnitState::kSecondMoment};
+
+std::vector<const UnitLayout*> layouts_of(const std::vector<UnitStates>& units) {
+  std::vector<const UnitLayout*> layouts;
+  for (const UnitStates& unit : units) layouts.push_back(unit.layout);
+  return layouts;
 }
 
-std::vector<TargetRange> targets_of(const std::vector<UnitStates>& units, int64_t fsdp_index) {
-  std::vector<TargetRange> targets;
-  for (const UnitStates& unit : units) {
-    const int64_t range = unit.layout->shard_elements();
-    targets.push_back({unit.layout, fsdp_index * range, (fsdp_index + 1) * range});
-  }
-  return targets;
-}
-
-/// Every target element is in one piece: else a hole would become zeros without a word.
-void check_coverage(const std::vector<Piece>& pieces, const std::vector<TargetRange>& targets) {
-  std::vector<int64_t> found(targets.size());
+/// Checks that every wanted element is in one piece. Without this, an error in the plan would load zeros
+/// silently.
+void check_coverage(const std::vector<Piece>& pieces, const std::vector<const UnitLayout*>& layouts,
+                    int64_t fsdp_index) {
+  std::vector<int64_t> found(layouts.size());
   for (const Piece& piece : pieces) found[static_cast<size_t>(piece.unit)] += piece.rows * piece.columns;
-  for (size_t i = 0; i < targets.size(); ++i) {
+  for (size_t i = 0; i < layouts.size(); ++i) {
+    const int64_t elements = layouts[i]->shard_elements();
     int64_t wanted = 0;
-    for (const Box& box : targets[i].layout->boxes(targets[i].begin, targets[i].end))
+    for (const Box& box : layouts[i]->boxes(fsdp_index * elements, (fsdp_index + 1) * elements))
       wanted += box.rows * box.columns;
-    RIPSTOP_CHECK(found[i] == wanted, "{}: {} of {} elements are in the files",
-                  targets[i].layout->unit().name, found[i], wanted);
+    RIPSTOP_CHECK(found[i] == wanted, "{}: {} of {} elements are in the files", layouts[i]->unit().name,
+                  found[i], wanted);
   }
 }
 
 void zero(const std::vector<UnitStates>& units) {
   for (const UnitStates& unit : units)
-    for (int state = 0; state < kUnitStateCount; ++state)
-      if (float* array = array_of(unit, state)) std::fill(array, array + unit.layout->shard_elements(), 0.0f);
+    for (const UnitState state : kStates)
+      if (float* array = unit.array(state)) std::fill(array, array + unit.layout->shard_elements(), 0.0f);
 }
 
 void read_piece(BlockReader& reader, const Piece& piece, const FileBlocks::Array& array, float* target) {
@@ -57,37 +55,35 @@ const StoredFile& file_of_rank(const Manifest& manifest, int64_t rank) {
   RIPSTOP_CHECK(false, "rank {} has no file", rank);
 }
 
-/// The pieces [first, last) of one rank's file.
+/// Reads the pieces [first, last), all of one rank's file.
 void read_file_pieces(Io& io, const Checkpoint& checkpoint, const Piece* first, const Piece* last,
                       const std::vector<UnitStates>& units) {
   const Manifest& manifest = checkpoint.manifest;
   const StoredFile& file = file_of_rank(manifest, first->rank);
-  std::vector<int64_t> elements;
-  for (const StoredRange& range : stored_ranges(manifest.units, rank_place(manifest.mesh, file.rank)))
-    elements.insert(elements.end(), kUnitStateCount, range.elements());
-  const FileBlocks blocks = read_sidecar(io, checkpoint.directory, file, elements);
+  const FileBlocks blocks =
+      read_sidecar(io, checkpoint.directory, file, array_elements(manifest.units, manifest.mesh, file.rank));
   BlockReader reader(io, checkpoint.directory / rank_file_name(file.rank), blocks);
-  for (const Piece* range = first; range != last;) {
-    const Piece* end = std::find_if(range, last, [&](const Piece& p) { return p.range != range->range; });
-    // State by state, so that the file is read forwards.
-    for (int state = 0; state < kUnitStateCount; ++state)
-      for (const Piece* piece = range; piece != end; ++piece)
-        if (float* target = array_of(units[static_cast<size_t>(piece->unit)], state))
-          read_piece(reader, *piece,
-                     blocks.arrays[static_cast<size_t>(piece->range * kUnitStateCount + state)], target);
-    range = end;
+  for (const Piece* shard = first; shard != last;) {
+    const Piece* end = std::find_if(shard, last, [&](const Piece& p) { return p.shard != shard->shard; });
+    // State by state, not piece by piece: all pieces of one array in a row, so that its blocks are read once.
+    for (const UnitState state : kStates)
+      for (const Piece* piece = shard; piece != end; ++piece)
+        if (float* target = units[static_cast<size_t>(piece->unit)].array(state))
+          read_piece(
+              reader, *piece,
+              blocks.arrays[static_cast<size_t>(piece->shard * kUnitStateCount + static_cast<int>(state))],
+              target);
+    shard = end;
   }
 }
 
-/// A model is loaded whole: parameters that only one side has, or of another shape, mean another model.
+/// A checkpoint whose parameters are not exactly those of the model is one of another model.
 void check_same_parameters(const Manifest& manifest, const std::vector<UnitStates>& units) {
-  std::vector<TargetRange> nothing;
+  const std::vector<const UnitLayout*> layouts = layouts_of(units);
+  check_parameters(manifest.units, layouts);
   std::set<std::string> wanted;
-  for (const UnitStates& unit : units) {
-    nothing.push_back({unit.layout, 0, 0});
-    for (const Box& slice : unit.layout->slices()) wanted.insert(slice.parameter->name);
-  }
-  plan_reads(manifest.units, manifest.mesh, nothing);  // refuses what is missing
+  for (const UnitLayout* layout : layouts)
+    for (const Box& slice : layout->slices()) wanted.insert(slice.parameter->name);
   for (const UnitSpec& unit : manifest.units)
     for (const PhysicalTensor& tensor : unit.tensors)
       for (const ParameterSpec& p : tensor.parts)
@@ -95,12 +91,12 @@ void check_same_parameters(const Manifest& manifest, const std::vector<UnitState
           fail(ExitCode::kStorage, "the checkpoint has the parameter {}, the model does not", p.name);
 }
 
-/// Rank 0's choice, on all ranks; nothing where it found none.
+/// Gives rank 0's choice to all ranks; nullopt if it found none.
 std::optional<Checkpoint> share_choice(Io& io, const std::filesystem::path& directory, Communicator& world,
                                        const ListedCheckpoint* choice) {
   const std::string step = text_of_rank_0(world, choice == nullptr ? "" : std::to_string(choice->step));
   if (step.empty()) return std::nullopt;
-  Checkpoint checkpoint{directory / step_directory_name(std::stoll(step)), {}};
+  Checkpoint checkpoint{directory / step_directory_name(parse_whole_number(step).value()), {}};
   do_and_agree(world, [&] { checkpoint.manifest = read_manifest(io, checkpoint.directory); });
   return checkpoint;
 }
@@ -114,15 +110,20 @@ std::vector<ListedCheckpoint> list_on_rank_0(Io& io, const std::filesystem::path
   return listed;
 }
 
-/// Takes the newest checkpoint that is whole, or may be, off `listed`; what is newer and damaged goes to
-/// `damaged`. Null where there is none.
+/// Takes the newest checkpoint that is whole, or may be whole, off `listed`. The newer, damaged ones go to
+/// `damaged`. Null if there is none.
 const ListedCheckpoint* take_newest(std::vector<ListedCheckpoint>& listed, ListedCheckpoint& taken,
                                     std::vector<std::filesystem::path>& damaged,
                                     std::vector<std::string>& warnings) {
   while (!listed.empty()) {
     taken = std::move(listed.back());
     listed.pop_back();
-    if (taken.manifest || taken.unreadable) return &taken;
+    if (taken.manifest && taken.is_link)
+      warnings.push_back(
+          fmt::format("{} is a symbolic link: the checkpoint that it points to is used, and is never "
+                      "deleted or changed",
+                      taken.directory.string()));
+    if (taken.manifest || taken.is_unreadable) return &taken;
     damaged.push_back(taken.directory);
     warnings.push_back("passing over a checkpoint: " + taken.problem);
   }
@@ -132,11 +133,11 @@ const ListedCheckpoint* take_newest(std::vector<ListedCheckpoint>& listed, Liste
 [[noreturn]] void refuse_unreadable(const std::string& problem) {
   throw Error(ExitCode::kStorage, fmt::format("cannot read the newest checkpoint: {}", problem),
               "run the same command again when the file system answers; to go on from an older checkpoint, "
-              "move this one away");
+              "move this one out of the directory");
 }
 
-/// Collective: the newest of `listed` (rank 0's) that looks whole. Error(kStorage) where there were some and
-/// none is.
+/// Collective: chooses the newest of `listed` (rank 0's) that looks whole. Error(kStorage) if there were some
+/// and none is whole.
 std::optional<Checkpoint> choose(Io& io, const std::filesystem::path& directory, Communicator& world,
                                  std::vector<ListedCheckpoint>& listed,
                                  std::vector<std::filesystem::path>& damaged,
@@ -144,7 +145,7 @@ std::optional<Checkpoint> choose(Io& io, const std::filesystem::path& directory,
   ListedCheckpoint taken;
   const ListedCheckpoint* choice = take_newest(listed, taken, damaged, warnings);
   do_and_agree(world, [&] {
-    if (choice != nullptr && choice->unreadable) refuse_unreadable(choice->problem);
+    if (choice != nullptr && choice->is_unreadable) refuse_unreadable(choice->problem);
     if (choice == nullptr && !damaged.empty())
       throw Error(ExitCode::kStorage, fmt::format("{}: none of its checkpoints is whole", directory.string()),
                   warnings.empty() ? "" : warnings.back());
@@ -155,7 +156,7 @@ std::optional<Checkpoint> choose(Io& io, const std::filesystem::path& directory,
 void move_aside(Io& io, const std::filesystem::path& directory, std::vector<std::string>& warnings) {
   std::filesystem::path aside = directory;
   aside += ".damaged";
-  if (io.rename(directory, aside) != 0) {  // one of that name may be there already
+  if (io.rename(directory, aside) != 0) {  // an earlier one may have this name
     aside += fmt::format(".{}", std::chrono::steady_clock::now().time_since_epoch().count());
     if (io.rename(directory, aside) != 0) {
       warnings.push_back(fmt::format("cannot move {} aside", directory.string()));
@@ -169,9 +170,10 @@ void move_aside(Io& io, const std::filesystem::path& directory, std::vector<std:
 
 void read_checkpoint(Io& io, const Checkpoint& checkpoint, int64_t fsdp_index,
                      const std::vector<UnitStates>& units) {
-  const std::vector<TargetRange> targets = targets_of(units, fsdp_index);
-  const std::vector<Piece> pieces = plan_reads(checkpoint.manifest.units, checkpoint.manifest.mesh, targets);
-  check_coverage(pieces, targets);
+  const std::vector<const UnitLayout*> layouts = layouts_of(units);
+  const std::vector<Piece> pieces =
+      plan_reads(checkpoint.manifest.units, checkpoint.manifest.mesh, layouts, fsdp_index);
+  check_coverage(pieces, layouts, fsdp_index);
   zero(units);
   for (const Piece *first = pieces.data(), *end = first + pieces.size(); first != end;) {
     const Piece* last = std::find_if(first, end, [&](const Piece& p) { return p.rank != first->rank; });
@@ -227,7 +229,7 @@ std::optional<CheckpointState> resume_newest(Io& io, const std::filesystem::path
     if (!checkpoint) return std::nullopt;
     accept(*checkpoint);
     check_same_parameters(checkpoint->manifest, units);
-    std::string unreadable;  // on a rank whose system refused
+    std::string unreadable;  // the reason, on a rank whose system refused to read
     try {
       do_and_agree(world, [&] {
         try {
@@ -239,6 +241,8 @@ std::optional<CheckpointState> resume_newest(Io& io, const std::filesystem::path
       });
     } catch (const Error& error) {
       if (error.code() != ExitCode::kStorage) throw;
+      // All ranks know that one failed, but only that rank knows why. A second vote decides: if the system
+      // refused, the checkpoint may be whole, and an older one would lose steps.
       do_and_agree(world, [&] {
         if (!unreadable.empty()) refuse_unreadable(unreadable);
       });
@@ -246,6 +250,7 @@ std::optional<CheckpointState> resume_newest(Io& io, const std::filesystem::path
       if (world.rank() == 0) warnings.push_back(fmt::format("passing over a checkpoint: {}", error.what()));
       continue;
     }
+    // Only now: if no checkpoint is whole, the damaged ones keep their names for a person to look at.
     for (const std::filesystem::path& path : damaged) move_aside(io, path, warnings);
     return checkpoint->manifest.state;
   }

@@ -1,4 +1,5 @@
-// Reading checkpoints: any mesh's files into any mesh's ranges, each touched block verified.
+// Reading checkpoints: from the files of any mesh into the shards of any mesh. Each block that is read is
+// verified.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "data/io.h"
+#include "model/core/function_ref.h"
 #include "parallel/communicator.h"
 #include "train/checkpoint/checkpoint_layout.h"
 #include "train/checkpoint/manifest.h"
@@ -21,11 +23,11 @@ struct Checkpoint {
   Manifest manifest;
 };
 
-/// Overwrites `units` (range fsdp_index of each) with what the checkpoint holds for them; padding becomes
-/// zero. The mesh need not be the one that saved; units may be some of the model's, e.g. one after the other
-/// through one buffer. Reads whole blocks, only those it needs, and compares each with its hash. Not
-/// collective. Memory: 1 MiB, 8 bytes per MiB of the files it touches, and the plan. Throws Error(kStorage)
-/// naming file and place.
+/// Overwrites `units` (shard fsdp_index of each) with their values in the checkpoint; padding becomes zero.
+/// The mesh need not be the one that saved. `units` may be some of the model's, for example one after the
+/// other through one buffer. Reads only the blocks that it needs, whole, and compares each with its hash. Not
+/// collective. Memory: 1 MiB, 8 bytes for each MiB of the files that it reads, and the plan. Throws
+/// Error(kStorage) with file and place.
 void read_checkpoint(Io& io, const Checkpoint& checkpoint, int64_t fsdp_index,
                      const std::vector<UnitStates>& units);
 
@@ -33,25 +35,26 @@ void read_checkpoint(Io& io, const Checkpoint& checkpoint, int64_t fsdp_index,
 void load_checkpoint(Io& io, const Checkpoint& checkpoint, Communicator& world, int64_t fsdp_index,
                      const std::vector<UnitStates>& units);
 
-/// Collective: the weights alone, unit after unit through `staging`, which has as many elements as the
-/// largest unit of `layouts` (laid out for an fsdp axis of 1): `take` gets each unit's number and its
-/// weights, which are lost when it returns. As load_checkpoint otherwise.
+/// Collective: reads the weights without the moments, unit after unit, into `staging`, which has as many
+/// elements as the largest unit of `layouts` (laid out for an fsdp axis of 1). `take` gets each unit's number
+/// and its weights, which are valid until it returns. Otherwise as load_checkpoint.
 void load_weights(Io& io, const Checkpoint& checkpoint, Communicator& world,
                   const std::vector<const UnitLayout*>& layouts, std::span<float> staging,
                   FunctionRef<void(size_t unit, std::span<const float> weights)> take);
 
-/// Collective: rank 0 looks for the newest checkpoint below `directory` whose manifest and file sizes are
-/// right, and all ranks get it. `warnings` (on rank 0) get a text for every newer one that is not. Nothing
-/// where there is no checkpoint at all; Error(kStorage) where there are some and none is right.
+/// Collective: rank 0 finds the newest checkpoint below `directory` whose manifest and file sizes are right,
+/// and gives it to all ranks. Adds a text to `warnings` (on rank 0) for every newer one that is damaged, and
+/// if the checkpoint is behind a link. nullopt if there is no checkpoint at all; Error(kStorage) if there are
+/// some and none is right.
 std::optional<Checkpoint> newest_checkpoint(Io& io, const std::filesystem::path& directory,
                                             Communicator& world, std::vector<std::string>& warnings);
 
 /// Collective: loads the newest checkpoint below `directory` that proves whole while it is read, and returns
-/// its state; nothing where there is none at all. `accept` sees the state before anything is overwritten, on
-/// every rank alike, and may throw. Damaged newer ones get a warning (rank 0) and are moved aside to
-/// "step_N.damaged", so that they never count again: for the owner of the run alone. Error(kStorage) where
-/// there are checkpoints and none is whole, and where the system refuses to read the newest to some rank:
-/// going on from an older one would lose steps.
+/// its state; nullopt if there is no checkpoint at all. `accept` sees the manifest on every rank before
+/// anything is overwritten, and may throw. Damaged newer ones get a warning (on rank 0) and are renamed to
+/// "step_N.damaged", so that they never count again: only the owner of the run may call this. Throws
+/// Error(kStorage) if there are checkpoints and none is whole, and if the system refuses to read the newest
+/// on some rank: an older one would lose steps.
 std::optional<CheckpointState> resume_newest(Io& io, const std::filesystem::path& directory,
                                              Communicator& world, int64_t fsdp_index,
                                              const std::vector<UnitStates>& units,

@@ -2,7 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
-#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,46 +11,60 @@
 #include "parallel/unit_layout.h"
 #include "train/checkpoint/checkpoint_layout.h"
 #include "train/checkpoint/manifest.h"
+#include "train/checkpoint/rank_file.h"
 #include "train/checkpoint/run_lock.h"
 
 namespace ripstop {
 
 struct SavePolicy {
-  int64_t keep = 3;       ///< newest checkpoints kept; 0: all. The best of CheckpointState::best stays too
+  int64_t keep = 3;       ///< newest checkpoints kept; 0: all. The best of CheckpointState::best is kept too
   bool read_back = true;  ///< compare every written byte with its hash before the commit
-  const RunLock* lock = nullptr;  ///< rank 0's: no commit where somebody else has taken the run over
+  const RunLock* lock = nullptr;  ///< rank 0's: no commit if another process has taken the run over
 };
 
-/// What a save did, on rank 0; elsewhere `directory` and `bytes` alone.
+/// The result of a save, on rank 0; other ranks get `directory` and `bytes` only.
 struct SaveReport {
   std::filesystem::path directory;
   int64_t bytes = 0;                  ///< of all files
   std::vector<int64_t> removed;       ///< steps whose checkpoints were deleted
-  std::vector<std::string> warnings;  ///< what went wrong after the commit: texts for the log
+  std::vector<std::string> warnings;  ///< failures after the commit: texts for the log
 };
 
 class CheckpointWriter {
  public:
-  /// Saves below `directory` (RUN/checkpoints, which is made if need be). `units`: every unit of the
-  /// parameter table, in its order. `world` has place.mesh.ranks() ranks, one for each place. All references
-  /// are borrowed.
-  CheckpointWriter(Io& io, std::filesystem::path directory, Communicator& world, const RankPlace& place,
-                   std::vector<UnitStates> units);
-  ~CheckpointWriter();
+  /// Saves below `directory` (RUN/checkpoints; the first save makes it). `units`: this rank's shard of every
+  /// unit of the parameter table, in its order. A rank of `world` is a position on the mesh `mesh`. All
+  /// references are borrowed.
+  CheckpointWriter(Io& io, std::filesystem::path directory, Communicator& world, const MeshSizes& mesh,
+                   const std::vector<UnitStates>& units);
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  /// Collective: saves what the units hold now, with `state` (rank 0's counts), as `directory`/step_N. When
-  /// it returns, the checkpoint is complete and synced on all ranks' disks. One of the
-  /// same step is replaced. If any rank fails, all throw the same
-  /// Error(kStorage) that names the rank, nothing of the attempt is left, and older checkpoints stay. Main
-  /// thread (libhdf5 is called in the first save). Blocks; needs one MiB and the bytes of the file's
-  /// skeleton.
+  /// Collective: saves the present values of the units, with `state` (that of rank 0 counts), as
+  /// `directory`/step_N. Replaces a checkpoint of the same step. When it returns, the checkpoint is complete
+  /// and synced on the disks of all ranks. If any rank fails, all throw the same Error(kStorage), which names
+  /// that rank; the attempt is removed and older checkpoints stay. Main thread only (the first save calls
+  /// libhdf5). Blocks. Needs 1 MiB and the bytes of the skeleton.
   SaveReport save(const CheckpointState& state, const SavePolicy& policy);
 
  private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
+  bool leads() const { return world_.rank() == 0; }
+  void begin(const std::filesystem::path& attempt);
+  StoredFile write(const std::filesystem::path& attempt, bool reads_back);
+  Manifest collect(const CheckpointState& state, const std::string& line);
+  void commit(const std::filesystem::path& attempt, const Manifest& manifest, const SavePolicy& policy,
+              std::vector<std::string>& warnings);
+  void replace(const std::filesystem::path& attempt, const std::filesystem::path& target,
+               std::vector<std::string>& warnings);
+
+  Io& io_;
+  const std::filesystem::path directory_;
+  Communicator& world_;
+  const MeshSizes mesh_;
+  std::vector<UnitSpec> specs_;
+  std::vector<UnitShard> shards_;
+  std::vector<const float*> sources_;         ///< kUnitStateCount for each shard
+  std::optional<RankFileSkeleton> skeleton_;  ///< from the first save on
 };
 
 }  // namespace ripstop

@@ -5,12 +5,13 @@
 #include <cstring>
 
 #include "data/hash.h"
+#include "data/whole_file.h"
 #include "model/core/error.h"
 
 namespace ripstop {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "the sidecar is written as it lies in memory");
+static_assert(std::endian::native == std::endian::little, "the sidecar is a copy of the memory");
 
 struct Header {
   char magic[8];
@@ -31,7 +32,7 @@ FileBlocks decode(const std::string& bytes, int64_t array_count, const std::stri
   std::memcpy(&header, bytes.data(), sizeof header);
   if (std::memcmp(header.magic, kMagic, sizeof header.magic) != 0 || header.version != 1 ||
       header.block_bytes != FileBlocks::kBlockBytes || header.array_count != array_count)
-    fail(ExitCode::kStorage, "{}: is not a table of blocks that this ripstop reads", name);
+    fail(ExitCode::kStorage, "{}: is not a table of blocks that this version of ripstop reads", name);
   FileBlocks blocks;
   blocks.bytes = header.file_bytes;
   blocks.arrays.resize(static_cast<size_t>(array_count));
@@ -59,7 +60,7 @@ FileBlocks read_sidecar(Io& io, const std::filesystem::path& directory, const St
                         const std::vector<int64_t>& elements) {
   const std::filesystem::path path = directory / sidecar_file_name(file.rank);
   const int64_t expected = size_of_sidecar(file.bytes, static_cast<int64_t>(elements.size()));
-  const std::string bytes = read_file(io, path, std::max(expected, file.sidecar_bytes));
+  const std::string bytes = read_whole_file(io, path, std::max(expected, file.sidecar_bytes));
   if (static_cast<int64_t>(bytes.size()) != file.sidecar_bytes)
     fail(ExitCode::kStorage, "{}: has {} bytes, the manifest says {}", path.string(), bytes.size(),
          file.sidecar_bytes);
@@ -67,37 +68,40 @@ FileBlocks read_sidecar(Io& io, const std::filesystem::path& directory, const St
   hash.update(bytes);
   if (hash.hex() != file.sidecar_hash)
     fail(ExitCode::kStorage,
-         "{}: its hash is {}, the manifest says {}: it is damaged or of another checkpoint", path.string(),
-         hash.hex(), file.sidecar_hash);
+         "{}: its hash is {}, the manifest says {}: it is damaged or belongs to another checkpoint",
+         path.string(), hash.hex(), file.sidecar_hash);
   if (file.sidecar_bytes != expected)
-    fail(ExitCode::kStorage, "{}: has {} bytes, {} arrays in {} bytes ask for {}", path.string(),
+    fail(ExitCode::kStorage, "{}: has {} bytes, but {} arrays in a file of {} bytes need {}", path.string(),
          file.sidecar_bytes, elements.size(), file.bytes, expected);
+  // The hash is right, so damage is out of the question. The checks below are against a file that somebody
+  // made.
   FileBlocks blocks = decode(bytes, static_cast<int64_t>(elements.size()), path.string());
   if (blocks.bytes != file.bytes)
-    fail(ExitCode::kStorage, "{}: is of a file of {} bytes, the manifest says {}", path.string(),
+    fail(ExitCode::kStorage, "{}: belongs to a file of {} bytes, the manifest says {}", path.string(),
          blocks.bytes, file.bytes);
   for (size_t i = 0; i < elements.size(); ++i) {
     const FileBlocks::Array& a = blocks.arrays[i];
     if (a.elements != elements[i] || a.offset_bytes < 0 || a.offset_bytes > blocks.bytes ||
         a.elements > (blocks.bytes - a.offset_bytes) / 4)
-      fail(ExitCode::kStorage, "{}: array {} is {} elements at byte {}, {} elements within {} bytes expected",
+      fail(ExitCode::kStorage,
+           "{}: array {} has {} elements at byte {}, {} elements within {} bytes were expected",
            path.string(), i, a.elements, a.offset_bytes, elements[i], blocks.bytes);
   }
   return blocks;
 }
 
 BlockReader::BlockReader(Io& io, const std::filesystem::path& path, const FileBlocks& blocks)
-    : file_(File::open(io, path)),
+    : file_(io, path),
       blocks_(&blocks),
       buffer_(static_cast<size_t>(std::min(blocks.bytes, FileBlocks::kBlockBytes))) {}
 
 void BlockReader::load_block(int64_t block) {
   if (block == loaded_) return;
-  loaded_ = -1;
+  loaded_ = -1;  // if the read fails, the buffer holds no block
   const int64_t begin = block * FileBlocks::kBlockBytes, count = blocks_->block_bytes(block);
-  file_.read(buffer_.data(), count, begin);
+  file_.read_at(begin, buffer_.data(), count);
   if (hash64(buffer_.data(), count) != blocks_->hashes[static_cast<size_t>(block)])
-    fail(ExitCode::kStorage, "{}: bytes {} to {} are not what was written: the file is damaged",
+    fail(ExitCode::kStorage, "{}: the hash of bytes {} to {} is wrong: the file is damaged",
          file_.path().string(), begin, begin + count);
   loaded_ = block;
 }

@@ -1,5 +1,5 @@
-// FileBlocks: the sidecar of a rank's file, with the hash of each of its blocks and the place of each array.
-// Partial reads stay verifiable, and reading needs no libhdf5.
+// FileBlocks: the sidecar of a rank's file. It has the hash of each block and the offset of each array, so
+// that a part of the file can be read and verified, and without libhdf5.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -7,25 +7,32 @@
 #include <string>
 #include <vector>
 
-#include "data/io.h"
+#include "data/file.h"
 #include "train/checkpoint/manifest.h"
 
 namespace ripstop {
 
-/// What rank_*.blocks says of rank_*.h5. As a file, all little-endian: "RIPBLOCK", uint32 version 1, uint32
-/// bytes of a block, int64 bytes of the file, int64 arrays, for each array int64 offset and int64 elements,
-/// and for each block its uint64 XXH3-64 (the last block may be shorter).
+/// The contents of rank_*.blocks, which describes rank_*.h5. The file, all numbers little-endian:
+///
+///   offset  type         value
+///   0       char[8]      "RIPBLOCK"
+///   8       uint32       version of this table: 1
+///   12      uint32       bytes of a block: 1,048,576
+///   16      int64        bytes of rank_*.h5
+///   24      int64        number of arrays, a
+///   32      int64[a][2]  for each array: its offset in rank_*.h5, in bytes, and its float32 elements
+///   32+16a  uint64[]     for each block of rank_*.h5: the XXH3-64 of its bytes (the last may be shorter)
 struct FileBlocks {
   static constexpr int64_t kBlockBytes = int64_t{1} << 20;
 
   struct Array {
-    int64_t offset_bytes = 0;
-    int64_t elements = 0;  ///< float32
+    int64_t offset_bytes = 0;  ///< in the file
+    int64_t elements = 0;      ///< float32
     bool operator==(const Array&) const = default;
   };
 
-  int64_t bytes = 0;          ///< of the file
-  std::vector<Array> arrays;  ///< in the order of stored_ranges, three a range
+  int64_t bytes = 0;          ///< of rank_*.h5
+  std::vector<Array> arrays;  ///< in the order of stored_shards, three for each
   std::vector<uint64_t> hashes;
 
   static int64_t block_count(int64_t file_bytes) { return (file_bytes + kBlockBytes - 1) / kBlockBytes; }
@@ -34,29 +41,30 @@ struct FileBlocks {
   bool operator==(const FileBlocks&) const = default;
 };
 
-/// The bytes of the sidecar.
+/// The bytes of the sidecar, as in the table above.
 std::string sidecar_bytes(const FileBlocks& blocks);
 
-/// Reads the sidecar of `file` below `directory` and proves it by the manifest's hash, size and `arrays`
-/// (elements of each array that must be there). Throws Error(kStorage).
+/// Reads the sidecar of `file` below `directory`. Compares its hash and sizes with those of the manifest, and
+/// the elements of its arrays with `elements`. Throws Error(kStorage) if anything differs.
 FileBlocks read_sidecar(Io& io, const std::filesystem::path& directory, const StoredFile& file,
                         const std::vector<int64_t>& elements);
 
-/// Reads parts of a rank's file, through whole blocks that are compared with their hashes; the last one is
-/// kept.
+/// Reads parts of a rank's file. Reads whole blocks, compares each with its hash, and keeps the last one.
 class BlockReader {
  public:
-  /// `blocks` must outlive it. Throws Error(kStorage) where the file cannot be opened.
+  /// `blocks` must outlive it. Throws Error(kStorage) if the file cannot be opened.
   BlockReader(Io& io, const std::filesystem::path& path, const FileBlocks& blocks);
-  /// Bytes [offset, offset + count) of the file. Throws Error(kStorage) naming file and byte where a block is
-  /// not what was written.
+  /// Reads bytes [offset, offset + count) of the file. Throws Error(kStorage), with file and byte, if a block
+  /// differs from its hash.
   void read(void* bytes, int64_t count, int64_t offset);
-  /// Reads `block` and proves it.
+  /// Reads `block` and compares it with its hash.
   void load_block(int64_t block);
+  int64_t file_bytes() const { return file_.bytes(); }
+  /// The next reads ask the device, not the page cache.
   void forget() { file_.forget(); }
 
  private:
-  File file_;
+  InputFile file_;
   const FileBlocks* blocks_;
   std::vector<char> buffer_;
   int64_t loaded_ = -1;

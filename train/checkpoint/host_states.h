@@ -1,4 +1,4 @@
-// HostStates: what a checkpoint keeps of a rank, where files are read and written.
+// HostStates: the weights and moments of a rank in host memory, for checkpoints.
 #pragma once
 #include <vector>
 
@@ -7,24 +7,24 @@
 
 namespace ripstop {
 
-/// Master weights and moments of every unit's range in host memory: on the CPU the tensors themselves, on
-/// another device copies (12 bytes a parameter of the range), which exist from here on. `model`, `optimizer`
-/// and `stream` must outlive it.
+/// Master weights and moments of every unit's shard in host memory. On the CPU they are the tensors
+/// themselves, on another device copies (12 bytes for each parameter of the shard), allocated by the
+/// constructor. `model`, `optimizer` and `stream` must outlive it.
 class HostStates {
  public:
   HostStates(ShardedTransformer& model, const AdamW& optimizer, const Stream& stream);
 
-  /// Where they lie on the host; valid as long as this.
+  /// The arrays on the host; valid as long as this object.
   std::vector<UnitStates> units();
-  /// Brings the copies up to date. Returns when they are.
+  /// Copies from the device; returns when the copies are complete.
   void to_host();
-  /// Overwrites the tensors with the copies, in stream order.
+  /// Overwrites the tensors with the copies, in stream order. Does not wait.
   void to_device();
 
  private:
   struct State {
     Tensor tensor;
-    std::vector<float> copy;  ///< empty where the tensor lies on the host
+    std::vector<float> copy;  ///< empty if the tensor is on the host
     float* host();
   };
   struct Unit {

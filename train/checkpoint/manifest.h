@@ -1,9 +1,27 @@
-// manifest.json: what a checkpoint is.
+// manifest.json, and the names of files in a checkpoint.
+//
+// Format version 2, a JSON object with one space of indentation for each level:
+//
+//   format          "ripstop checkpoint"
+//   version         2
+//   min_reader      the oldest version whose readers understand this manifest
+//   layout          UnitLayout::kVersion
+//   written_by      version and commit of ripstop
+//   step, updates, cursor {epoch, pack}, tokens, best {metric, value, step} or null,
+//   validation {step, content_hash}, model {...}, data {...}, config
+//                   CheckpointState; cursor.pack is CheckpointState::sequence
+//   mesh            {replicate, fsdp, tensor}
+//   units           the parameter table: [{name, tensors: [[{name, rows, columns, cut, grain}]]}]
+//   files           [{rank, bytes, sidecar_bytes, sidecar_hash}]
+//   hash            "xxh3-128:" and the hash of all bytes before the comma that ends the member before
+//
+// Version 1 has no "validation".
 #pragma once
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "data/io.h"
@@ -17,16 +35,17 @@ namespace ripstop {
 struct BestSoFar {
   std::string metric;  ///< "loss" or "rougeL"
   double value = 0;
-  int64_t step = 0;  ///< the checkpoint that has it
+  int64_t step = 0;  ///< whose checkpoint has these weights
   bool operator==(const BestSoFar&) const = default;
 };
 
-/// Everything of a run that is not an array: what a run needs to go on as if it had never stopped. Texts are
-/// UTF-8; what is unknown may be empty.
+/// The state of a run without its arrays: with both, the run goes on as if it had never stopped. Texts are
+/// UTF-8; an unknown text is empty.
 struct CheckpointState {
-  int64_t step = 0;     ///< steps done
-  int64_t updates = 0;  ///< optimizer updates done: steps less those skipped for a value that was not finite
-  int64_t epoch = 0;    ///< cursor: the next sequence to train on
+  int64_t step = 0;  ///< steps done
+  int64_t updates =
+      0;              ///< optimizer updates done: steps without those skipped because a value was not finite
+  int64_t epoch = 0;  ///< cursor: the next sequence to train on
   int64_t sequence = 0;
   int64_t tokens = 0;  ///< tokens seen
   ModelConfig model;
@@ -34,7 +53,7 @@ struct CheckpointState {
   std::string data_content_hash;
   std::string tokenizer_sha256;
   std::string pack_plan_hash;
-  std::string validation_content_hash;  ///< "none" without a validation set, empty where unknown
+  std::string validation_content_hash;  ///< "none" without a validation set; empty if unknown
   int64_t validated_step = 0;           ///< the last step whose weights were validated; 0: none was
   std::optional<BestSoFar> best;
   bool operator==(const CheckpointState&) const = default;
@@ -50,34 +69,38 @@ struct StoredFile {
 };
 
 struct Manifest {
-  /// 2: `validation`. Version 1 had none; a run that goes on from there counts as validated.
+  /// Version 2 added `validation`. The step of a checkpoint of version 1 counts as validated.
   static constexpr int kVersion = 2;
+  static constexpr const char* kFormat = "ripstop checkpoint";
   static constexpr const char* kFileName = "manifest.json";
   static constexpr int64_t kMostBytes = int64_t{16} << 20;
 
   CheckpointState state;
   MeshSizes mesh;
   std::string written_by;         ///< version and commit of ripstop
-  std::vector<UnitSpec> units;    ///< names, shapes, cuts and grains; nothing on initial values
-  std::vector<StoredFile> files;  ///< by rank; of those that have something to store
-  int64_t bytes() const;          ///< of all files but the manifest
+  std::vector<UnitSpec> units;    ///< names, shapes, cuts and grains, without initial values
+  std::vector<StoredFile> files;  ///< by rank; ranks that store nothing have none
+  int64_t bytes() const;          ///< of all files without the manifest
 };
 
 /// "step_00001000".
 std::string step_directory_name(int64_t step);
-/// The step of a name that step_directory_name gives; nothing for any other name.
+/// The step of a name that step_directory_name gives; nullopt for any other name.
 std::optional<int64_t> parse_step_directory_name(const std::string& name);
 /// "rank_00000.h5", "rank_00000.blocks".
 std::string rank_file_name(int64_t rank);
 std::string sidecar_file_name(int64_t rank);
 
-/// The file's bytes. Its last member is the XXH3-128 of all bytes before that member.
+/// The last bytes of a manifest, from the comma before "hash" on. `body`: all bytes before.
+std::string manifest_ending(std::string_view body);
+
+/// The bytes of manifest.json.
 std::string manifest_text(const Manifest& manifest);
 
-/// Reads what manifest_text wrote, of this or any earlier version. Strict, as the bytes may come from
-/// anywhere: hash, size, depth, no key twice, none missing or unknown, whole numbers in range, a parameter
-/// table that can be laid out, the very files that table and mesh ask for. Throws Error(kStorage), naming
-/// `name`.
+/// Reads the text of a manifest of this version, of an earlier one, or of a later one that allows it
+/// (min_reader). The bytes may come from anywhere, so it checks: hash, size, depth, no key twice, none
+/// missing or unknown, whole numbers in range, a parameter table that can be laid out, and exactly the files
+/// that follow from table and mesh. Throws Error(kStorage) with `name`.
 Manifest parse_manifest(const std::string& text, const std::string& name);
 
 /// parse_manifest of DIRECTORY/manifest.json. Throws Error(kStorage).

@@ -1,4 +1,4 @@
-// A rank's file: HDF5 lays it out once, then every byte is written, hashed and synced by ripstop itself.
+// A rank's file. libhdf5 lays it out once; then ripstop writes, hashes and syncs every byte itself.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -12,31 +12,29 @@
 
 namespace ripstop {
 
-/// An HDF5 file less the contents of its arrays. Every file of one rank has the same, save after save.
+/// An HDF5 file without the contents of its arrays. A rank's file has the same skeleton in every save.
 struct RankFileSkeleton {
-  struct Part {
-    int64_t offset_bytes = 0;
-    std::string bytes;
-  };
   int64_t bytes = 0;                      ///< of the whole file
-  std::vector<FileBlocks::Array> arrays;  ///< three for each stored range, in its order
-  std::vector<Part> parts;                ///< everything outside the arrays, by offset
+  std::vector<FileBlocks::Array> arrays;  ///< three for each stored shard, in any order of offsets
+  std::vector<std::string>
+      gaps;  ///< by offset: the bytes before each array, and those behind the last one; may be empty
 };
 
-/// Lets libhdf5 make the file of `ranges` at the path `scratch`, keeps what is not array, and removes the
-/// file, which takes little room on the disk (holes). Main thread only. Throws Error(kStorage).
+/// Lets libhdf5 make the file of `shards` at the path `scratch`, keeps all bytes that are in no array, and
+/// removes the file. The arrays of that file are holes: it takes a few KiB on the disk. Main thread only
+/// (libhdf5). Throws Error(kStorage).
 RankFileSkeleton make_skeleton(Io& io, const std::filesystem::path& scratch,
-                               const std::vector<UnitSpec>& units, const RankPlace& place,
-                               const std::vector<StoredRange>& ranges);
+                               const std::vector<UnitSpec>& units, const MeshCoordinates& coordinates,
+                               const std::vector<UnitShard>& shards);
 
-/// Writes the file `path` (new) from the skeleton and one source for each array, and syncs it. Each block is
+/// Writes the new file `path` from the skeleton and one source for each array, and syncs it. Each block is
 /// copied, hashed and written from the copy, so the hash is that of the written bytes. Calls no MPI, HDF5 or
-/// device function: any thread may. Returns the contents of its sidecar. Throws Error(kStorage).
+/// device function: any thread may call it. Returns the contents of the sidecar. Throws Error(kStorage).
 FileBlocks write_rank_file(Io& io, const std::filesystem::path& path, const RankFileSkeleton& skeleton,
                            std::span<const float* const> sources);
 
-/// Reads the file again, from the device where the system allows it, and compares every block. Throws
-/// Error(kStorage).
+/// Reads the file again, from the device if the system allows it, and compares every block with its hash.
+/// Throws Error(kStorage).
 void read_back(Io& io, const std::filesystem::path& path, const FileBlocks& blocks);
 
 }  // namespace ripstop

@@ -6,17 +6,13 @@
 
 #include <cerrno>
 #include <chrono>
-#include <condition_variable>
 #include <cstdlib>
-#include <fstream>
-#include <map>
-#include <mutex>
-#include <optional>
 #include <random>
 #include <sstream>
-#include <thread>
 
+#include "data/whole_file.h"
 #include "model/core/error.h"
+#include "model/core/number.h"
 
 namespace ripstop {
 namespace {
@@ -25,42 +21,31 @@ constexpr const char* kFileName = "LOCK";
 constexpr int64_t kMostBytes = 4096;
 using Clock = std::chrono::steady_clock;
 
-/// The text of a lock; nothing where there is none, or none any more: its owner may take it away at any time.
-std::optional<std::string> read_where_there(Io& io, const std::filesystem::path& path) {
-  const auto gone = [&] {
-    Io::Status status;
-    return io.status(path, status) != 0 && errno == ENOENT;
-  };
-  if (gone()) return std::nullopt;
+/// Reads LOCK; nullopt if it does not exist, or if its owner deletes it meanwhile.
+std::optional<std::string> read_lock(Io& io, const std::filesystem::path& path) {
   try {
-    return read_file(io, path, kMostBytes);
-  } catch (const Error&) {
-    if (gone()) return std::nullopt;
+    return read_whole_file(io, path, kMostBytes);
+  } catch (const IoError& error) {
+    if (error.is_absence()) return std::nullopt;
     throw;
   }
 }
 
-/// Who owns a lock: the lines "key value" of its file.
+/// The lines "key value" of a lock.
 using Owner = std::map<std::string, std::string>;
 
-std::string first_line(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
-/// When a process began, in clock ticks since the machine did: with the number of the process, its identity.
-/// Empty where no such process runs. Source: proc(5), /proc/pid/stat, field 22.
+/// The time at which a process began, in clock ticks since the machine did. Process numbers are used again,
+/// so only both together identify a process. Empty if no such process runs. Source: proc(5), /proc/pid/stat,
+/// field 22.
 std::string start_time(const std::string& pid) {
   const std::string line = first_line("/proc/" + pid + "/stat");
-  const size_t name_end = line.rfind(')');
+  const size_t name_end = line.rfind(')');  // the name before may contain spaces and brackets
   if (name_end == std::string::npos) return "";
   std::istringstream fields(line.substr(name_end + 1));
   std::string field;
   for (int number = 3; number <= 22 && fields >> field; ++number)
     if (number == 3 && (field == "Z" || field == "X"))
-      return "";  // it has ended, and its parent has not asked
+      return "";  // it has ended; its parent has not waited for it
   return field;
 }
 
@@ -115,7 +100,8 @@ std::string describe(const Owner& owner) {
   return text;
 }
 
-bool same(const Owner& a, const Owner& b, std::initializer_list<const char*> keys) {
+/// Whether both have all `keys`, with equal values that are not empty.
+bool agree(const Owner& a, const Owner& b, std::initializer_list<const char*> keys) {
   for (const char* key : keys) {
     const auto x = a.find(key), y = b.find(key);
     if (x == a.end() || y == b.end() || x->second.empty() || x->second != y->second) return false;
@@ -127,54 +113,27 @@ Clock::time_point after(double seconds) {
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
-/// Whether both are processes that the same /proc shows.
+/// Whether /proc of this process shows the owner.
 bool is_on_this_machine(const Owner& owner, const Owner& self) {
-  return same(owner, self, {"host", "boot", "namespace"}) && owner.count("pid") != 0 &&
+  return agree(owner, self, {"host", "boot", "namespace"}) && owner.count("pid") != 0 &&
          owner.count("started") != 0;
 }
 
-/// Of an owner on this machine.
+/// Whether an owner on this machine is alive.
 bool is_running(const Owner& owner) {
   return !owner.at("started").empty() && start_time(owner.at("pid")) == owner.at("started");
 }
 
 int64_t restarts(const Owner& owner) {
   const auto found = owner.find("restart");
-  return found == owner.end() ? 0 : std::atoll(found->second.c_str());
+  return found == owner.end() ? 0 : parse_whole_number(found->second).value_or(0);
 }
 
 }  // namespace
 
-class RunLock::Heart {
- public:
-  Heart(Io& io, const std::filesystem::path& directory, const RunLockTimes& times);
-  ~Heart();
-  void check_still_owned() const;
-  const std::string& takeover() const { return takeover_; }
-
- private:
-  bool try_create();
-  std::optional<std::string> read() const;
-  void wait_until_gone(const std::string& text);
-  [[noreturn]] void refuse(const std::string& text) const;
-  void take_away(const std::string& text);
-  void beat();
-
-  Io* io_;
-  std::filesystem::path path_;
-  RunLockTimes times_;
-  Owner self_;
-  std::string takeover_;
-  int file_ = -1;
-  std::mutex mutex_;
-  std::condition_variable stop_;
-  bool stops_ = false;
-  std::thread thread_;
-};
-
-RunLock::Heart::Heart(Io& io, const std::filesystem::path& directory, const RunLockTimes& times)
-    : io_(&io), path_(directory / kFileName), times_(times), self_(this_process()) {
-  constexpr int kAttempts = 3;  // another start may win a race for a stale lock
+RunLock::RunLock(Io& io, const std::filesystem::path& directory, const RunLockTimes& times)
+    : io_(io), path_(directory / kFileName), times_(times), self_(this_process()) {
+  constexpr int kAttempts = 3;  // another start may win the race for a stale lock
   for (int attempt = 0; !try_create(); ++attempt) {
     const std::optional<std::string> text = read();
     if (attempt >= kAttempts) refuse(text.value_or(""));
@@ -184,53 +143,56 @@ RunLock::Heart::Heart(Io& io, const std::filesystem::path& directory, const RunL
     takeover_ =
         fmt::format("took over from {}, which ended without giving the run back", describe(parse(*text)));
   }
-  // Signals are the main thread's.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this] { beat(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  start_heartbeat();
 }
 
-RunLock::Heart::~Heart() {
+RunLock::~RunLock() {
   {
     const std::lock_guard guard(mutex_);
     stops_ = true;
   }
   stop_.notify_all();
-  thread_.join();
-  io_->close(file_);
+  heartbeat_.join();
+  file_ = {};  // closed first: NFS keeps a file that is deleted while it is open
   try {
     check_still_owned();
-    io_->unlink(path_);
+    io_.unlink(path_);
   } catch (const Error&) {
-    // It is another's now.
+    // Another process owns it now.
   }
 }
 
-/// False where there is a lock already.
-bool RunLock::Heart::try_create() {
-  file_ = io_->open(path_, O_CREAT | O_EXCL | O_RDWR);
-  if (file_ < 0) {
+void RunLock::start_heartbeat() {
+  // The thread inherits the mask. Signals must reach the main thread, whose handlers request the stop.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  heartbeat_ = std::thread([this] { beat(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+/// False if there is a lock already.
+bool RunLock::try_create() {
+  file_ = Descriptor(io_, io_.open(path_, O_CREAT | O_EXCL | O_RDWR));
+  if (file_.value() < 0) {
     if (errno == EEXIST) return false;
-    fail_storage(path_, "create it", errno);
+    fail_storage(path_, "create", errno);
   }
   const std::string text = text_of(self_, 0);
-  const ssize_t done = io_->pwrite(file_, text.data(), text.size(), 0);
-  if (done == static_cast<ssize_t>(text.size()) && io_->fsync(file_) == 0) return true;
-  const int error = done < 0 ? errno : ENOSPC;
-  io_->close(file_);
-  io_->unlink(path_);
+  const ssize_t done = io_.pwrite(file_.value(), text.data(), text.size(), 0);
+  if (done == std::ssize(text) && io_.fsync(file_.value()) == 0) return true;
+  // A short write sets no errno, and means a full disk.
+  const int error = done < 0 || done == std::ssize(text) ? errno : ENOSPC;
+  io_.unlink(path_);
   fail_storage(path_, "write", error);
 }
 
-/// The lock as it stands; nothing where there is none any more.
-std::optional<std::string> RunLock::Heart::read() const {
-  return read_where_there(*io_, path_);
+std::optional<std::string> RunLock::read() const {
+  return read_lock(io_, path_);
 }
 
-/// Returns once the owner is known to be gone; refuses where it lives.
-void RunLock::Heart::wait_until_gone(const std::string& text) {
+/// Returns when the owner is known to be gone; refuses if it is alive.
+void RunLock::wait_until_gone(const std::string& text) const {
   const Owner owner = parse(text);
   if (is_on_this_machine(owner, self_)) {
     const Clock::time_point end = after(times_.ending_seconds);
@@ -240,7 +202,7 @@ void RunLock::Heart::wait_until_gone(const std::string& text) {
     }
     return;
   }
-  if (same(owner, self_, {"job"}) && restarts(owner) < restarts(self_)) return;
+  if (agree(owner, self_, {"job"}) && restarts(owner) < restarts(self_)) return;
   const Clock::time_point end = after(times_.patience_seconds);
   while (Clock::now() < end) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -250,66 +212,55 @@ void RunLock::Heart::wait_until_gone(const std::string& text) {
   }
 }
 
-void RunLock::Heart::refuse(const std::string& text) const {
+void RunLock::refuse(const std::string& text) const {
   throw Error(ExitCode::kStorage,
               fmt::format("{}: this run is owned by {}, which is alive", path_.parent_path().string(),
                           describe(parse(text))),
-              "wait for it to end, or give this run another directory");
+              "wait until it ends, or give this run another directory");
 }
 
-/// Removes the lock that holds `text`. Moved first and looked at again, as another start may have done the
-/// same and made its own meanwhile.
-void RunLock::Heart::take_away(const std::string& text) {
+/// Removes the lock with the text `text`. Another start may have removed it already and made its own. So the
+/// lock is renamed first, which only one start can do, and then compared: the lock of another start goes
+/// back.
+void RunLock::take_away(const std::string& text) {
   std::filesystem::path aside = path_;
   aside += ".stale." + self_.at("nonce");
-  if (io_->rename(path_, aside) != 0) {
+  if (io_.rename(path_, aside) != 0) {
     if (errno == ENOENT) return;
-    fail_storage(path_, "move it aside", errno);
+    fail_storage(path_, "rename", errno);
   }
-  const std::string found = read_file(*io_, aside, kMostBytes);
+  const std::string found = read_whole_file(io_, aside, kMostBytes);
   if (found != text) {
-    io_->rename(aside, path_);
+    io_.rename(aside, path_);
     refuse(found);
   }
-  io_->unlink(aside);
+  io_.unlink(aside);
 }
 
-void RunLock::Heart::beat() {
+void RunLock::beat() {
   const auto interval = std::chrono::duration<double>(times_.heartbeat_seconds);
   uint64_t count = 0;
   std::unique_lock guard(mutex_);
   while (!stop_.wait_for(guard, interval, [this] { return stops_; })) {
     const std::string text = text_of(self_, ++count);
-    (void)io_->pwrite(file_, text.data(), text.size(), 0);  // a beat missed is no reason to stop training
-    (void)io_->fsync(file_);
+    // One lost heartbeat is no reason to stop training, so errors are ignored.
+    (void)io_.pwrite(file_.value(), text.data(), text.size(), 0);
+    (void)io_.fsync(file_.value());  // else other machines may not see it
   }
 }
 
-void RunLock::Heart::check_still_owned() const {
+void RunLock::check_still_owned() const {
   const std::optional<std::string> text = read();
   const Owner owner = parse(text.value_or(""));
-  if (!text || !same(owner, self_, {"nonce"}))
+  if (!text || !agree(owner, self_, {"nonce"}))
     fail(ExitCode::kStorage, "{}: this run was taken over{}", path_.parent_path().string(),
          text ? " by " + describe(owner) : ": its LOCK is gone");
-}
-
-RunLock::RunLock(Io& io, const std::filesystem::path& directory, const RunLockTimes& times)
-    : heart_(std::make_unique<Heart>(io, directory, times)) {}
-
-RunLock::~RunLock() = default;
-
-void RunLock::check_still_owned() const {
-  heart_->check_still_owned();
-}
-
-const std::string& RunLock::takeover() const {
-  return heart_->takeover();
 }
 
 RunOwner find_run_owner(Io& io, const std::filesystem::path& directory) {
   constexpr double kSlackSeconds = 30;
   const std::filesystem::path path = directory / kFileName;
-  const std::optional<std::string> text = read_where_there(io, path);
+  const std::optional<std::string> text = read_lock(io, path);
   if (!text) return {};
   const Owner owner = parse(*text);
   RunOwner found{RunOwner::State::kGone, describe(owner)};

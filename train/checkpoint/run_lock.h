@@ -1,53 +1,79 @@
-// RunLock: one live run on a directory.
+// RunLock: only one live run owns a directory.
 #pragma once
+#include <condition_variable>
+#include <cstdint>
 #include <filesystem>
-#include <memory>
+#include <map>
+#include <mutex>
+#include <optional>
 #include <string>
+#include <thread>
 
+#include "data/file.h"
 #include "data/io.h"
 
 namespace ripstop {
 
 struct RunLockTimes {
   double heartbeat_seconds = 5;
-  double patience_seconds = 30;  ///< an owner elsewhere whose heartbeat stands still for so long is gone
-  double ending_seconds = 3;     ///< what an owner here may still take to end when its launcher has
+  double patience_seconds = 30;  ///< an owner on another machine is gone if its heartbeat stops for this long
+  double ending_seconds = 3;  ///< time that an owner on this machine gets to end after its launcher has ended
 };
 
-/// Owns `directory`/LOCK from construction to destruction: a file made with O_EXCL that names host, process
-/// and job, with a number that a thread raises every few seconds (no flock: Lustre and NFS may not have it).
-/// Rank 0 alone holds it. A lock left by a killed run is taken over: at once where its process is known to be
-/// gone (same machine) or it was our own job before a requeue, else once its heartbeat has stood still for
-/// `patience_seconds`.
+/// Owns `directory`/LOCK from construction to destruction. The file names host, process and job, and has a
+/// number that a thread raises every few seconds, the heartbeat. It is made with O_EXCL, not locked with
+/// flock, which Lustre and NFS may not have. Only rank 0 has a RunLock. The lock of a killed run is taken
+/// over: at once if its process is known to be gone (same machine), or if it is the lock of this job before a
+/// requeue; else after the heartbeat has stopped for `patience_seconds`.
 class RunLock {
  public:
-  /// Throws Error(kStorage) where a live run owns the directory, naming it, or where the lock cannot be made.
+  /// May wait for `patience_seconds`. Throws Error(kStorage), with the owner, if a live run owns the
+  /// directory, and if the lock cannot be made.
   RunLock(Io& io, const std::filesystem::path& directory, const RunLockTimes& times = {});
   ~RunLock();
   RunLock(const RunLock&) = delete;
   RunLock& operator=(const RunLock&) = delete;
 
-  /// Throws Error(kStorage) where somebody else has taken the directory over: asked before every commit.
+  /// Throws Error(kStorage) if another process has taken the directory over. Called before every commit.
   void check_still_owned() const;
-  /// What was found at the start and taken over: a text for the log; empty where there was nothing.
-  const std::string& takeover() const;
+  /// A text for the log about a lock that was taken over; empty if there was none.
+  const std::string& takeover() const { return takeover_; }
 
  private:
-  class Heart;
-  std::unique_ptr<Heart> heart_;
+  /// The lines "key value" of a lock.
+  using Owner = std::map<std::string, std::string>;
+
+  bool try_create();
+  std::optional<std::string> read() const;
+  void wait_until_gone(const std::string& text) const;
+  [[noreturn]] void refuse(const std::string& text) const;
+  void take_away(const std::string& text);
+  void start_heartbeat();
+  void beat();
+
+  Io& io_;
+  const std::filesystem::path path_;
+  const RunLockTimes times_;
+  const Owner self_;
+  std::string takeover_;
+  Descriptor file_;
+  std::mutex mutex_;  ///< guards stops_
+  std::condition_variable stop_;
+  bool stops_ = false;
+  std::thread heartbeat_;
 };
 
-/// What LOCK tells somebody who looks at a run from outside.
+/// The owner of a run, for a process that looks at it from outside.
 struct RunOwner {
   enum class State { kNone, kAlive, kGone };
-  State state = State::kNone;  ///< kNone: there is no LOCK, so nothing runs
+  State state = State::kNone;  ///< kNone: there is no LOCK, so no run is alive
   std::string who;             ///< "process 4711 on node7 (job 42)"; empty for kNone
 };
 
-/// Looks at `directory`/LOCK and changes nothing. An owner on this machine lives while its process does, one
-/// elsewhere while its heartbeat, which is the file's time of change, is not older than
-/// RunLockTimes::patience_seconds and half a minute for clocks and caches that differ. Throws Error(kStorage)
-/// where a LOCK cannot be read.
+/// Reads `directory`/LOCK and changes nothing. An owner on this machine is alive if its process is. An owner
+/// on another machine is alive if the file, which each heartbeat changes, is at most
+/// RunLockTimes::patience_seconds and another 30 s old: clocks and caches differ. Throws Error(kStorage) if
+/// LOCK exists and cannot be read.
 RunOwner find_run_owner(Io& io, const std::filesystem::path& directory);
 
 }  // namespace ripstop

@@ -4,7 +4,7 @@
 #include <optional>
 #include <set>
 
-#include "data/hash.h"
+#include "data/directory.h"
 #include "model/core/error.h"
 #include "train/checkpoint/file_blocks.h"
 #include "train/checkpoint/manifest.h"
@@ -16,10 +16,10 @@ constexpr size_t kMostFindingsOfAFile = 100;
 
 using Findings = std::vector<CheckpointDamage>;
 
-/// What an Error says of a file, without the path that it begins with.
+/// The text of an error without the path that it begins with: a finding has the file's name already.
 std::string without_path(const Error& error, const std::filesystem::path& path) {
   const std::string what = error.what(), prefix = path.string() + ": ";
-  return what.compare(0, prefix.size(), prefix) == 0 ? what.substr(prefix.size()) : what;
+  return what.starts_with(prefix) ? what.substr(prefix.size()) : what;
 }
 
 bool has_size(Io& io, const std::filesystem::path& path, int64_t bytes, Findings& findings) {
@@ -36,13 +36,6 @@ bool has_size(Io& io, const std::filesystem::path& path, int64_t bytes, Findings
     return false;
   }
   return true;
-}
-
-std::vector<int64_t> array_elements(const Manifest& manifest, int64_t rank) {
-  std::vector<int64_t> elements;
-  for (const StoredRange& range : stored_ranges(manifest.units, rank_place(manifest.mesh, rank)))
-    elements.insert(elements.end(), kUnitStateCount, range.elements());
-  return elements;
 }
 
 void verify_blocks(Io& io, const std::filesystem::path& path, const FileBlocks& blocks, Findings& findings) {
@@ -71,15 +64,15 @@ void verify_rank(Io& io, const std::filesystem::path& directory, const Manifest&
   if (!has_size(io, sidecar, file.sidecar_bytes, findings)) return;
   std::optional<FileBlocks> blocks;
   try {
-    blocks = read_sidecar(io, directory, file, array_elements(manifest, file.rank));
+    blocks = read_sidecar(io, directory, file, array_elements(manifest.units, manifest.mesh, file.rank));
   } catch (const Error& error) {
     findings.push_back({sidecar.filename().string(), without_path(error, sidecar), 0});
   }
   if (blocks && is_complete) verify_blocks(io, path, *blocks, findings);
 }
 
-void find_strangers(Io& io, const std::filesystem::path& directory, const Manifest& manifest,
-                    Findings& findings) {
+void find_foreign_files(Io& io, const std::filesystem::path& directory, const Manifest& manifest,
+                        Findings& findings) {
   std::set<std::string> known = {Manifest::kFileName};
   for (const StoredFile& file : manifest.files) {
     known.insert(rank_file_name(file.rank));
@@ -101,7 +94,7 @@ std::vector<CheckpointDamage> verify_checkpoint(Io& io, const std::filesystem::p
     if (step && *step != manifest.state.step)
       findings.push_back({Manifest::kFileName, fmt::format("is of step {}", manifest.state.step), 0});
     for (const StoredFile& file : manifest.files) verify_rank(io, directory, manifest, file, findings);
-    find_strangers(io, directory, manifest, findings);
+    find_foreign_files(io, directory, manifest, findings);
   } catch (const Error& error) {
     findings.push_back({Manifest::kFileName, without_path(error, path), 0});
   }

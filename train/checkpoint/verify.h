@@ -1,4 +1,4 @@
-// Full verification of a checkpoint: every byte of every file.
+// Verifies every byte of every file of a checkpoint.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -12,12 +12,12 @@ namespace ripstop {
 struct CheckpointDamage {
   std::string file;  ///< name inside the checkpoint
   std::string what;
-  int64_t offset = 0;  ///< byte where the damaged part begins; 0 where it is the whole file
+  int64_t offset = 0;  ///< byte at which the damaged part begins; 0 if it is the whole file
 };
 
-/// Reads every byte of the checkpoint `directory` and compares it with manifest and hashes; also names files
-/// that are missing or do not belong. At most 100 findings a file. Empty: the checkpoint is whole. Throws
-/// nothing but what is no finding (out of memory).
+/// Reads every byte of the checkpoint `directory` and compares it with the manifest and the hashes. Also
+/// finds files that are missing, and files that do not belong to the checkpoint. At most 100 findings for
+/// each file. No findings: the checkpoint is whole. Any failure to read is a finding, not an exception.
 std::vector<CheckpointDamage> verify_checkpoint(Io& io, const std::filesystem::path& directory);
 
 }  // namespace ripstop

@@ -6,6 +6,7 @@
 #include <iostream>
 #include <utility>
 
+#include "data/whole_file.h"
 #include "parallel/agreement.h"
 #include "train/commands/commands.h"
 #include "train/commands/model_arguments.h"

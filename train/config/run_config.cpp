@@ -4,13 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <sstream>
 
+#include "data/whole_file.h"
 #include "model/core/error.h"
 #include "train/config/config_entries.h"
 #include "train/config/step_range.h"
@@ -18,8 +16,8 @@
 namespace ripstop {
 namespace {
 
-constexpr size_t kMostBytesRead =
-    (size_t{1} << 20) + 1;  // one more than read_config_entries accepts, so that it refuses longer files
+// Far more than read_config_entries accepts, so that it refuses longer files; still an end for /dev/zero.
+constexpr int64_t kMostBytesRead = int64_t{64} << 20;
 constexpr size_t kLongestStringBytes = 4096;
 
 [[noreturn]] void refuse(const std::string& where, const std::string& what, const std::string& hint = {}) {
@@ -31,14 +29,7 @@ std::string read_text(const std::string& path) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error))
     fail(ExitCode::kUsage, "config {} is a directory, expected a TOML file", path);
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  if (!file) fail(ExitCode::kUsage, "cannot open config {}: {}", path, std::strerror(errno));
-  std::string text(kMostBytesRead, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (file.bad()) fail(ExitCode::kUsage, "cannot read config {}: {}", path, std::strerror(errno));
-  text.resize(static_cast<size_t>(file.gcount()));
-  return text;
+  return read_whole_file(path, kMostBytesRead, ExitCode::kUsage);
 }
 
 // Writes one entry's value into its field. Refuses a value of a wrong type or outside its range.

@@ -2,7 +2,6 @@
 
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <sstream>
 #include <string_view>
 #include <system_error>
 
@@ -15,11 +14,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // The text of the file; empty if there is no such file.
-std::string read_if_there(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
+std::string read_if_present(const std::filesystem::path& path) {
+  constexpr int64_t kNoLimit = INT64_MAX - 1;
+  return std::filesystem::exists(path) ? read_whole_file(path, kNoLimit, ExitCode::kStorage) : "";
 }
 
 std::optional<Prediction> parse_prediction(std::string_view line, int64_t example) {
@@ -52,20 +49,19 @@ PredictionFile::PredictionFile(const std::filesystem::path& directory, const std
     : path_(directory / "predictions.jsonl") {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
-  if (error) fail(ExitCode::kStorage, "cannot make {}: {}", directory.string(), error.message());
+  if (error) fail_storage(directory, "make the directory", error.value());
   const std::filesystem::path settings_path = directory / "settings.json";
-  const bool same_settings = read_if_there(settings_path) == settings;
+  const bool same_settings = read_if_present(settings_path) == settings;
   if (same_settings)
     keep_whole_lines();
   else
     remove_all_lines();
   if (!same_settings) write_whole_file(settings_path, settings);
-  file_.open(path_, std::ios::binary | std::ios::app);
-  if (!file_) fail(ExitCode::kStorage, "cannot write {}", path_.string());
+  file_.emplace(path_);
 }
 
 void PredictionFile::keep_whole_lines() {
-  const std::string text = read_if_there(path_);
+  const std::string text = read_if_present(path_);
   size_t kept_bytes = 0;
   for (size_t end; (end = text.find('\n', kept_bytes)) != std::string::npos; kept_bytes = end + 1) {
     auto prediction = parse_prediction(std::string_view(text).substr(kept_bytes, end - kept_bytes), count());
@@ -77,20 +73,17 @@ void PredictionFile::keep_whole_lines() {
 }
 
 void PredictionFile::remove_all_lines() {
-  dropped_bytes_ = std::ssize(read_if_there(path_));
+  dropped_bytes_ = std::ssize(read_if_present(path_));
   if (dropped_bytes_ > 0) cut(0);
 }
 
 void PredictionFile::cut(int64_t bytes) {
-  std::error_code error;
-  std::filesystem::resize_file(path_, static_cast<uintmax_t>(bytes), error);
-  if (error) fail(ExitCode::kStorage, "cannot cut {}: {}", path_.string(), error.message());
+  AppendFile(path_).cut(bytes);
 }
 
 void PredictionFile::append(const Prediction& prediction) {
   const std::string line = line_of(prediction, count());
-  file_ << line << std::flush;
-  if (!file_) fail(ExitCode::kStorage, "cannot write {}: is the disk full?", path_.string());
+  file_->append(line);
   // Score what the file says, not what the model wrote: a resumed evaluation must give the same scores.
   predictions_.push_back(*parse_prediction(line, count()));
 }

@@ -2,9 +2,11 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "data/file.h"
 
 namespace ripstop {
 
@@ -46,7 +48,7 @@ class PredictionFile {
   std::filesystem::path path_;
   std::vector<Prediction> predictions_;
   int64_t dropped_bytes_ = 0;
-  std::ofstream file_;
+  std::optional<AppendFile> file_;
 };
 
 }  // namespace ripstop

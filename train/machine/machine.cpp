@@ -13,6 +13,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "data/whole_file.h"
 #include "model/core/number.h"
 #include "model/device/cuda_machine.h"
 #include "model/kernels/cpu/processor.h"
@@ -21,13 +22,6 @@ namespace ripstop {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string first_line(const fs::path& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
 
 // The number before a unit: "16384 kB" is 16384.
 std::optional<int64_t> leading_number(const std::string& text) {

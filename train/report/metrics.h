@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "data/file.h"
+
 namespace ripstop {
 
 /// Bytes of one rank, by what they are used for.
@@ -130,9 +132,6 @@ class MetricsFile {
   /// Opens the file for appending, and makes it if it is absent. Cuts off a torn last line. Throws
   /// Error(kStorage).
   explicit MetricsFile(const std::filesystem::path& path);
-  ~MetricsFile();
-  MetricsFile(const MetricsFile&) = delete;
-  MetricsFile& operator=(const MetricsFile&) = delete;
 
   /// Appends one line. Defined for each event above. If the disk is full, throws Error(kStorage) and leaves
   /// no part of the line.
@@ -144,10 +143,7 @@ class MetricsFile {
   void sync();
 
  private:
-  void append(const std::string& line);
-
-  std::filesystem::path path_;
-  int descriptor_ = -1;
+  AppendFile file_;
 };
 
 /// All events of a metrics.jsonl, each kind in the file's order.

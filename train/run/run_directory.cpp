@@ -1,5 +1,6 @@
 #include "train/run/run_directory.h"
 
+#include "data/directory.h"
 #include "data/whole_file.h"
 #include "model/core/error.h"
 
@@ -8,11 +9,6 @@ namespace {
 
 constexpr int64_t kMostConfigBytes = int64_t{1} << 20;
 constexpr int64_t kMostTokenizerBytes = int64_t{64} << 20;
-
-bool is_there(Io& io, const std::filesystem::path& path) {
-  Io::Status status;
-  return io.status(path, status) == 0;
-}
 
 }  // namespace
 
@@ -24,19 +20,18 @@ RunDirectory::RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tok
       prompt_template_(prompt_template) {
   std::error_code error;
   std::filesystem::create_directories(path_, error);
-  if (error)
-    throw Error(ExitCode::kStorage, fmt::format("{}: cannot be made: {}", path_.string(), error.message()),
-                "choose a run.directory where you may write");
+  if (error) fail_storage(path_, "make the directory", error.value());
   lock_ = std::make_unique<RunLock>(io, path_);
   if (!lock_->takeover().empty()) notes_.push_back(lock_->takeover());
 
   const std::filesystem::path config_file = path_ / "config.toml", tokenizer_file = path_ / "tokenizer.model";
-  if (is_there(io, config_file)) {
+  if (path_exists(io, config_file)) {
     const RunConfig old =
-        parse_run_config(read_file(io, config_file, kMostConfigBytes), config_file.string());
+        parse_run_config(read_whole_file(io, config_file, kMostConfigBytes), config_file.string());
     for (const ConfigDifference& difference : check_resume(old, config)) notes_.push_back(difference.text());
   }
-  if (is_there(io, tokenizer_file) && read_file(io, tokenizer_file, kMostTokenizerBytes) != tokenizer_)
+  if (path_exists(io, tokenizer_file) &&
+      read_whole_file(io, tokenizer_file, kMostTokenizerBytes) != tokenizer_)
     throw Error(
         ExitCode::kUsage,
         fmt::format("{} is not the data set's tokenizer, with which this run began", tokenizer_file.string()),

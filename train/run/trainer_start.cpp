@@ -63,13 +63,8 @@ Trainer::Trainer(const TrainerOptions& options, MpiWorld& world)
     loader_.emplace(dataset_, loader_options(config, resolved_, mesh_),
                     DataCursor{state_.epoch, state_.sequence});
   });
-  const MeshCoordinates& at = mesh_.coordinates();
   writer_.emplace(io_, std::filesystem::path(config.run.directory) / "checkpoints", mesh_.world(),
-                  RankPlace{.mesh = {resolved_.mesh.replicate, resolved_.mesh.fsdp, resolved_.mesh.tensor},
-                            .replicate_index = at.replicate,
-                            .fsdp_index = at.fsdp,
-                            .tensor_index = at.tensor},
-                  states_->units());
+                  mesh_.sizes(), states_->units());
   do_and_agree(mesh_.world(), [&] { announce(); });
 }
 

@@ -203,7 +203,7 @@ TEST_F(ManifestTest, RefusesWhatIsWrong) {
   expect_refused([](Json& j) { j["mesh"]["fsdp"] = 0; }, "'fsdp' must be a whole number");
   expect_refused([](Json& j) { j["mesh"]["fsdp"] = j["mesh"]["tensor"] = 100000; }, "ranks");
   expect_refused([](Json& j) { j["mesh"]["fsdp"] = 3; }, "files");
-  expect_refused([](Json& j) { j["files"][1]["rank"] = 0; }, "rank 0 where one of rank 1");
+  expect_refused([](Json& j) { j["files"][1]["rank"] = 0; }, "rank 0, one of rank 1");
   expect_refused([](Json& j) { j["files"].erase(0); }, "files");
   expect_refused([](Json& j) { j["files"][0]["bytes"] = -5; }, "'bytes'");
   expect_refused([](Json& j) { j["files"][0]["name"] = "../../etc/passwd"; }, "unknown 'name'");

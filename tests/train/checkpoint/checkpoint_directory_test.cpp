@@ -1,10 +1,10 @@
-// What is kept, what is deleted, what is taken when a run goes on.
+// Which checkpoints are kept, which are deleted, and from which one a run goes on.
 #include <gtest/gtest.h>
 
 #include <random>
 
+#include "tests/data/fault_io.h"
 #include "tests/train/checkpoint/checkpoint_model.h"
-#include "tests/train/checkpoint/fault_io.h"
 #include "train/checkpoint/verify.h"
 
 namespace ripstop {
@@ -32,7 +32,7 @@ class CheckpointDirectoryTest : public testing::Test {
       if (listed.manifest) steps.push_back(listed.step);
     return steps;
   }
-  /// Goes on from the newest: its step, or 0 for a fresh start.
+  /// Resumes from the newest checkpoint. Returns its step, or 0 for a fresh start.
   int64_t resume(std::vector<std::optional<Error>>* thrown = nullptr) {
     warnings_.clear();
     int64_t step = 0;
@@ -41,7 +41,7 @@ class CheckpointDirectoryTest : public testing::Test {
       RankMemory& own = run_.ranks()[static_cast<size_t>(world.rank())];
       std::vector<std::string> warnings;
       const auto state = resume_newest(
-          io_, path(), world, own.place().fsdp_index, own.units(), [](const Checkpoint&) {}, warnings);
+          io_, path(), world, own.fsdp_index(), own.units(), [](const Checkpoint&) {}, warnings);
       if (world.rank() != 0) return;
       warnings_ = warnings;
       if (state) step = state->step;
@@ -75,15 +75,15 @@ TEST_F(CheckpointDirectoryTest, KeepsTheNewestAndTheBest) {
   EXPECT_EQ(whole(), (Steps{4, 5, 6})) << "keep 0 keeps all";
 }
 
-TEST_F(CheckpointDirectoryTest, WhatIsNotWholeNeitherCountsNorGoes) {
+TEST_F(CheckpointDirectoryTest, DamagedCheckpointsDoNotCountAndStay) {
   save(1, 2);
   save(2, 2);
   damage(2, Manifest::kFileName);
   save(3, 2);
   EXPECT_EQ(whole(), (Steps{1, 3}));
   EXPECT_TRUE(std::filesystem::exists(path() / "step_00000002"));
-  save(2, 2);  // and is replaced where its step comes again
-  EXPECT_EQ(whole(), (Steps{1, 2, 3})) << "newer ones than the step that is saved stay";
+  save(2, 2);  // replaces the damaged one
+  EXPECT_EQ(whole(), (Steps{1, 2, 3})) << "checkpoints newer than the saved step stay";
 }
 
 TEST_F(CheckpointDirectoryTest, RandomHistoriesKeepAtLeastOne) {
@@ -124,14 +124,14 @@ TEST_F(CheckpointDirectoryTest, NamesThatOnlyResembleACheckpointAreNone) {
   EXPECT_EQ(resume(), 3);
 }
 
-TEST_F(CheckpointDirectoryTest, ResumesFromTheNewestThatProvesWhole) {
+TEST_F(CheckpointDirectoryTest, ResumesFromTheNewestThatIsWhole) {
   EXPECT_EQ(resume(), 0) << "a fresh start";
   for (int64_t step = 1; step <= 4; ++step) save(step);
   EXPECT_EQ(resume(), 4);
   EXPECT_TRUE(warnings_.empty());
-  damage(4, "rank_00001.h5");      // seen by one rank, while it reads
-  damage(3, "manifest.json");      // seen at the first look
-  damage(2, "rank_00000.blocks");  // seen when it is opened
+  damage(4, "rank_00001.h5");      // found by one rank, while it reads
+  damage(3, "manifest.json");      // found when rank 0 lists the checkpoints
+  damage(2, "rank_00000.blocks");  // found when it is opened
   EXPECT_EQ(resume(), 1);
   ASSERT_EQ(warnings_.size(), 6u);
   EXPECT_NE(warnings_[0].find("rank_00001.h5"), std::string::npos) << warnings_[0];
@@ -139,8 +139,8 @@ TEST_F(CheckpointDirectoryTest, ResumesFromTheNewestThatProvesWhole) {
   EXPECT_TRUE(std::filesystem::exists(path() / "step_00000004.damaged" / "rank_00001.h5"));
 }
 
-// One node cannot read for a moment: going on from the older checkpoint would lose steps, and nothing is
-// wrong with the newer one.
+// One node cannot read for a moment. To go on from the older checkpoint would lose steps, and the newer one
+// is whole.
 TEST_F(CheckpointDirectoryTest, ARankThatCannotReadAWholeCheckpointMovesNothing) {
   save(1);
   save(2);
@@ -150,13 +150,14 @@ TEST_F(CheckpointDirectoryTest, ARankThatCannotReadAWholeCheckpointMovesNothing)
     run_.fill(99);
     FaultIo shaky;
     shaky.kind = FaultIo::Kind::kError;
+    shaky.error = EACCES;  // EIO would be tried again
     shaky.at = call;
     const auto thrown = SimulatedRanks(run_.mesh().ranks()).run([&](Communicator& world) {
       RankMemory& own = run_.ranks()[static_cast<size_t>(world.rank())];
       Io& io = world.rank() == shaky_rank ? static_cast<Io&>(shaky) : io_;
       std::vector<std::string> warnings;
       const auto state = resume_newest(
-          io, path(), world, own.place().fsdp_index, own.units(), [](const Checkpoint&) {}, warnings);
+          io, path(), world, own.fsdp_index(), own.units(), [](const Checkpoint&) {}, warnings);
       EXPECT_EQ(state->step, 2);
     });
     EXPECT_EQ(thrown[0].has_value(), thrown[1].has_value());
@@ -234,7 +235,7 @@ TEST_F(CheckpointDirectoryTest, FindsByName) {
   EXPECT_EQ(code(scratch_ / "empty", "latest"), ExitCode::kStorage);
 }
 
-TEST_F(CheckpointDirectoryTest, StartClearsWhatKilledSavesLeft) {
+TEST_F(CheckpointDirectoryTest, TheStartRemovesTheRemainsOfKilledSaves) {
   save(1);
   save(2);
   std::filesystem::rename(path() / "step_00000002", path() / ".old.step_00000002.1.2");
@@ -250,7 +251,7 @@ TEST_F(CheckpointDirectoryTest, StartClearsWhatKilledSavesLeft) {
   EXPECT_EQ(whole(), (Steps{1, 2}));
 }
 
-TEST_F(CheckpointDirectoryTest, AReadOnlyDirectoryIsSeenAtTheStart) {
+TEST_F(CheckpointDirectoryTest, AReadOnlyDirectoryIsRefusedAtTheStart) {
   FaultIo io;
   io.kind = FaultIo::Kind::kError;
   io.error = EROFS;
@@ -265,7 +266,7 @@ TEST_F(CheckpointDirectoryTest, AReadOnlyDirectoryIsSeenAtTheStart) {
   }
 }
 
-TEST_F(CheckpointDirectoryTest, AskForRoomFirst) {
+TEST_F(CheckpointDirectoryTest, ChecksTheFreeSpace) {
   class SmallDisk : public QuickIo {
    public:
     int64_t room = 0;
@@ -282,6 +283,95 @@ TEST_F(CheckpointDirectoryTest, AskForRoomFirst) {
   EXPECT_THROW(check_disk_space(disk, path(), 3, bytes), Error);
   disk.room = bytes;
   EXPECT_NO_THROW(check_disk_space(disk, path(), 0, bytes));
+}
+
+class LinkedCheckpointTest : public CheckpointDirectoryTest {
+ protected:
+  /// Moves a checkpoint into an archive and leaves a link in its place.
+  void archive(int64_t step) {
+    const std::string name = step_directory_name(step);
+    std::filesystem::create_directories(archive_.path());
+    std::filesystem::rename(path() / name, archive_ / name);
+    std::filesystem::create_directory_symlink(archive_ / name, path() / name);
+  }
+  bool archive_is_whole(int64_t step) {
+    return verify_checkpoint(io_, archive_ / step_directory_name(step)).empty();
+  }
+  ScratchDirectory archive_;
+};
+
+TEST_F(LinkedCheckpointTest, AreUsedAndSaid) {
+  save(1);
+  save(2);
+  archive(1);
+  archive(2);
+  EXPECT_EQ(whole(), (Steps{1, 2}));
+  EXPECT_EQ(resume(), 2);
+  ASSERT_EQ(warnings_.size(), 1u);
+  EXPECT_NE(warnings_[0].find("step_00000002 is a symbolic link"), std::string::npos) << warnings_[0];
+}
+
+TEST_F(LinkedCheckpointTest, DeletingAndReplacingLeaveTheArchiveAlone) {
+  for (int64_t step = 1; step <= 3; ++step) save(step);
+  for (int64_t step = 1; step <= 3; ++step) archive(step);
+  prepare_checkpoint_directory(io_, path());
+  save(3, 2);  // replaces the link of step 3, and deletes that of step 1
+  EXPECT_EQ(report_.removed, (Steps{1}));
+  EXPECT_TRUE(report_.warnings.empty());
+  EXPECT_EQ(whole(), (Steps{2, 3}));
+  EXPECT_FALSE(std::filesystem::is_symlink(path() / "step_00000003"));
+  for (int64_t step = 1; step <= 3; ++step) EXPECT_TRUE(archive_is_whole(step)) << step;
+}
+
+TEST_F(LinkedCheckpointTest, ADamagedOneIsMovedAsideAsALink) {
+  save(1);
+  save(2);
+  archive(2);
+  damage(2, "rank_00000.h5");
+  EXPECT_EQ(resume(), 1);
+  EXPECT_TRUE(std::filesystem::is_symlink(path() / "step_00000002.damaged"));
+  EXPECT_TRUE(std::filesystem::exists(archive_ / "step_00000002" / "rank_00000.h5"));
+}
+
+// The archive may be unmounted: to go on from an older checkpoint would lose steps.
+TEST_F(LinkedCheckpointTest, ALinkThatLeadsNowhereStopsTheResume) {
+  save(1);
+  save(2);
+  archive(2);
+  std::filesystem::rename(archive_ / "step_00000002", archive_ / "unmounted");
+  std::vector<std::optional<Error>> thrown;
+  resume(&thrown);
+  ASSERT_TRUE(thrown[0]);
+  EXPECT_EQ(thrown[0]->code(), ExitCode::kStorage);
+  EXPECT_NE(std::string(thrown[0]->what()).find("cannot read the newest checkpoint"), std::string::npos);
+  EXPECT_TRUE(std::filesystem::is_symlink(path() / "step_00000002"));
+}
+
+TEST_F(LinkedCheckpointTest, TheStartDoesNotFollowLinksWithItsOwnNames) {
+  save(1);
+  for (const char* name : {".old.foo", ".old.step_00000001.1.2", ".tmp.foo", ".trash.foo"})
+    std::filesystem::create_directory_symlink(archive_.path(), path() / name);
+  write_bytes(archive_ / "mine", "x");
+  prepare_checkpoint_directory(io_, path());
+  EXPECT_TRUE(std::filesystem::exists(archive_ / "mine"));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(path()), {}), 1);
+}
+
+TEST_F(LinkedCheckpointTest, AreNoRoomForMoreCheckpoints) {
+  class FullDisk : public QuickIo {
+   public:
+    int64_t room = 0;
+    int free_bytes(const std::filesystem::path&, int64_t& bytes) override {
+      bytes = room;
+      return 0;
+    }
+  } disk;
+  save(1);
+  const int64_t bytes = check_checkpoint(io_, path() / "step_00000001").bytes();
+  disk.room = bytes;
+  EXPECT_NO_THROW(check_disk_space(disk, path(), 1, bytes));
+  archive(1);
+  EXPECT_THROW(check_disk_space(disk, path(), 1, bytes), Error);
 }
 
 }  // namespace

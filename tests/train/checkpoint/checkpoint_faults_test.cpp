@@ -1,20 +1,21 @@
-// Saving on file systems that fail and in processes that die: the last good checkpoint stays, all ranks
+// Saves on file systems that fail, and in processes that die: the last good checkpoint stays, and all ranks
 // agree.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
-
 #include <cstring>
 #include <map>
 #include <random>
 #include <set>
 
+#include "data/directory.h"
+#include "tests/data/fault_io.h"
 #include "tests/train/checkpoint/checkpoint_model.h"
-#include "tests/train/checkpoint/fault_io.h"
 #include "train/checkpoint/verify.h"
 
 namespace ripstop {
@@ -34,7 +35,7 @@ void begin(const std::filesystem::path& directory) {
   std::filesystem::copy(prepared.path(), directory, std::filesystem::copy_options::recursive);
 }
 
-/// The newest checkpoint that is whole to the last byte and holds what its step held; 0 where there is none.
+/// The newest checkpoint that is whole to the last byte and has the values of its step; 0 if there is none.
 int64_t newest_good(const std::filesystem::path& directory) {
   PosixIo io;
   const std::vector<ListedCheckpoint> listed = list_checkpoints(io, directory);
@@ -54,7 +55,7 @@ bool has_left_behind(const std::filesystem::path& directory, const std::string& 
   return false;
 }
 
-/// Saves `step` over a failing file system; whether it worked. All ranks must say the same.
+/// Saves `step` on a failing file system. Returns whether it worked; all ranks must agree.
 bool save_with(FaultIo& io, const std::filesystem::path& directory, int64_t step) {
   SmallRun run(tiny_model(), kMesh);
   run.fill(step);
@@ -93,7 +94,7 @@ void fail_everywhere(int64_t step, int error, bool for_good) {
     const bool saved = save_with(io, scratch.path(), step);
     failed += saved ? 0 : 1;
     const int64_t newest = newest_good(scratch.path());
-    // A disk that fails for good between the renames of a replacement leaves it to the next start.
+    // If the disk fails for good between the two renames of a replacement, only the next start can mend it.
     EXPECT_GE(newest, saved ? step : for_good ? 1 : 2);
     if (!saved && !for_good) {
       EXPECT_FALSE(has_left_behind(scratch.path(), ".tmp."));
@@ -109,8 +110,8 @@ void fail_everywhere(int64_t step, int error, bool for_good) {
   EXPECT_GT(failed, calls / 3);
 }
 
-/// Knows what a power loss could still take: bytes written and names made since the last sync of their file
-/// or directory.
+/// Knows what a power loss could still take: the bytes and names written since the last sync of their file or
+/// directory.
 class VolatileIo : public PosixIo {
  public:
   int open(const std::filesystem::path& path, int flags) override {
@@ -199,7 +200,7 @@ TEST(CheckpointFaults, AWrongBitOnTheDiskIsSeenBeforeTheCommit) {
     refused += save_with(io, scratch.path(), 3) ? 0 : 1;
     EXPECT_GE(newest_good(scratch.path()), 2) << at;
   }
-  EXPECT_EQ(refused, 2) << "one write of data for each rank";
+  EXPECT_EQ(refused, 2) << "one write of data by each rank";
 }
 
 TEST(CheckpointFaults, ReadingSaysWhatFailed) {
@@ -226,7 +227,7 @@ TEST(CheckpointFaults, ReadingSaysWhatFailed) {
     }
 }
 
-/// Runs `body` in a child; true where it came to its end, false where it was killed.
+/// Runs `body` in a child; false if the child was killed.
 template <class Body>
 bool survives(Body body) {
   const pid_t child = fork();
@@ -254,7 +255,7 @@ void kill_everywhere(int64_t step) {
     io.kind = FaultIo::Kind::kKill;
     io.at = at;
     EXPECT_FALSE(survives([&] { save_with(io, scratch.path(), step); }));
-    // Killed while it cleans up, too.
+    // The next start is killed too, while it cleans up.
     FaultIo cleaning;
     cleaning.kind = FaultIo::Kind::kKill;
     cleaning.at = at % 12;
@@ -281,7 +282,7 @@ TEST(CheckpointFaults, KilledAtRandomMoments) {
   ScratchDirectory scratch;
   std::mt19937 random(20261121);
   int64_t acknowledged = 0, commits = 0;
-  double first_save_us = 0;  // of the machine as it is now; moments are chosen around it
+  double first_save_us = 0;  // as slow as this machine is now; the moments are chosen around it
   for (int round = 0; round < 200; ++round) {
     const auto begin = std::chrono::steady_clock::now();
     int ends[2];
@@ -328,7 +329,7 @@ TEST(CheckpointFaults, AFullDiskCostsTheSaveAlone) {
   int64_t step = 0, failed = 0;
   const auto thrown = SimulatedRanks(kMesh.ranks()).run([&](Communicator& world) {
     RankMemory& own = run.ranks()[static_cast<size_t>(world.rank())];
-    CheckpointWriter writer(io, scratch.path(), world, own.place(), own.units());
+    CheckpointWriter writer(io, scratch.path(), world, kMesh, own.units());
     int64_t next = 1, refused = 0;
     for (int attempt = 0; attempt < 60 && refused < 20; ++attempt) {
       own.fill(next);

@@ -1,4 +1,5 @@
-// A small model spread over a mesh, with values known by place: what checkpoint tests save, load and compare.
+// A small model on the ranks of a mesh, for checkpoint tests to save, load and compare. The value of each
+// element follows from its parameter, row, column, state and step.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -19,7 +20,7 @@
 
 namespace ripstop {
 
-/// The real file system less its waits for the disk.
+/// The real file system without its waits for the disk.
 class QuickIo : public PosixIo {
  public:
   int fsync(int) override { return 0; }
@@ -63,10 +64,10 @@ inline float value_of(const std::string& parameter, int64_t row, int64_t column,
 /// One rank's arrays.
 class RankMemory {
  public:
-  RankMemory(const std::vector<UnitSpec>& units, const RankPlace& place) : place_(place) {
+  RankMemory(const std::vector<UnitSpec>& units, const MeshSizes& mesh, int64_t rank)
+      : rank_(rank), coordinates_(mesh_coordinates(mesh, rank)) {
     for (const UnitSpec& unit : units)
-      layouts_.push_back(
-          std::make_unique<UnitLayout>(unit, place.mesh.tensor, place.tensor_index, place.mesh.fsdp));
+      layouts_.push_back(std::make_unique<UnitLayout>(unit, mesh.tensor, coordinates_.tensor, mesh.fsdp));
     for (const auto& layout : layouts_)
       for (int state = 0; state < kUnitStateCount; ++state)
         arrays_.emplace_back(static_cast<size_t>(layout->shard_elements()), -7.0f);
@@ -79,14 +80,15 @@ class RankMemory {
           {layouts_[u].get(), arrays_[3 * u].data(), arrays_[3 * u + 1].data(), arrays_[3 * u + 2].data()});
     return units;
   }
-  const RankPlace& place() const { return place_; }
+  int64_t rank() const { return rank_; }
+  int64_t fsdp_index() const { return coordinates_.fsdp; }
   const std::vector<std::vector<float>>& arrays() const { return arrays_; }
 
-  /// Everything as it is at `step`; padding zero.
+  /// Sets every element to its value at `step`, and padding to zero.
   void fill(int64_t step) {
     for (size_t u = 0; u < layouts_.size(); ++u) {
       const UnitLayout& layout = *layouts_[u];
-      const int64_t begin = place_.fsdp_index * layout.shard_elements();
+      const int64_t begin = coordinates_.fsdp * layout.shard_elements();
       for (int state = 0; state < kUnitStateCount; ++state) {
         std::vector<float>& array = arrays_[3 * u + static_cast<size_t>(state)];
         std::fill(array.begin(), array.end(), 0.0f);
@@ -100,7 +102,8 @@ class RankMemory {
   }
 
  private:
-  RankPlace place_;
+  int64_t rank_;
+  MeshCoordinates coordinates_;
   std::vector<std::unique_ptr<UnitLayout>> layouts_;
   std::vector<std::vector<float>> arrays_;
 };
@@ -134,7 +137,7 @@ class SmallRun {
  public:
   SmallRun(const ModelConfig& model, const MeshSizes& mesh)
       : model_(model), mesh_(mesh), units_(parameter_table(model)) {
-    for (int64_t rank = 0; rank < mesh.ranks(); ++rank) ranks_.emplace_back(units_, rank_place(mesh, rank));
+    for (int64_t rank = 0; rank < mesh.ranks(); ++rank) ranks_.emplace_back(units_, mesh, rank);
   }
   SmallRun(const SmallRun&) = delete;
   SmallRun& operator=(const SmallRun&) = delete;
@@ -143,13 +146,13 @@ class SmallRun {
     for (RankMemory& rank : ranks_) rank.fill(step);
   }
 
-  /// Saves what the ranks hold; what each rank threw. `io_of` may give ranks file systems of their own.
+  /// Saves the present values of all ranks. Returns the error of each rank.
   std::vector<std::optional<Error>> save(Io& io, const std::filesystem::path& directory,
                                          const CheckpointState& state, const SavePolicy& policy = {},
                                          SaveReport* report = nullptr) {
     return SimulatedRanks(mesh_.ranks()).run([&](Communicator& world) {
       RankMemory& own = ranks_[static_cast<size_t>(world.rank())];
-      CheckpointWriter writer(io, directory, world, own.place(), own.units());
+      CheckpointWriter writer(io, directory, world, mesh_, own.units());
       const SaveReport done = writer.save(state, policy);
       if (report != nullptr && world.rank() == 0) *report = done;
     });
@@ -164,12 +167,12 @@ class SmallRun {
   /// Reads the checkpoint `directory` into all ranks.
   void read(Io& io, const std::filesystem::path& directory) {
     const Checkpoint checkpoint{directory, check_checkpoint(io, directory)};
-    for (RankMemory& rank : ranks_) read_checkpoint(io, checkpoint, rank.place().fsdp_index, rank.units());
+    for (RankMemory& rank : ranks_) read_checkpoint(io, checkpoint, rank.fsdp_index(), rank.units());
   }
-  /// Whether every rank holds what it has at `step`.
+  /// Whether every rank has its values of `step`.
   bool is_at(int64_t step) const {
     for (const RankMemory& rank : ranks_) {
-      RankMemory expected(units_, rank.place());
+      RankMemory expected(units_, mesh_, rank.rank());
       expected.fill(step);
       if (!same_bits(rank, expected)) return false;
     }

@@ -1,4 +1,4 @@
-// Any mesh's checkpoint on any mesh: weights and moments bit for bit, padding zero.
+// A checkpoint of any mesh loads on any mesh: weights and moments are equal bit for bit, padding is zero.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -11,7 +11,7 @@
 namespace ripstop {
 namespace {
 
-// Heads of the small model do not divide by 8: slices without a single key-value head, and without
+// The heads of the small model do not divide by 8: some slices have no key-value head, and some no
 // vocabulary.
 const std::vector<MeshSizes> kMeshes = {{1, 1, 1}, {1, 2, 1}, {1, 3, 1}, {1, 4, 1}, {1, 8, 1}, {1, 1, 2},
                                         {1, 1, 4}, {1, 1, 8}, {1, 2, 2}, {1, 4, 2}, {1, 2, 4}, {1, 5, 3},
@@ -109,11 +109,11 @@ TEST(CheckpointReshard, EveryLogicalElementIsStoredOnce) {
     SCOPED_TRACE(text(mesh));
     int64_t stored = 0, expected = 0, bytes = 0;
     for (int64_t rank = 0; rank < mesh.ranks(); ++rank)
-      for (const StoredRange& range : stored_ranges(units, rank_place(mesh, rank))) {
-        const UnitLayout layout(units[static_cast<size_t>(range.unit)], mesh.tensor,
-                                rank_place(mesh, rank).tensor_index, mesh.fsdp);
-        for (const Box& box : layout.boxes(range.begin, range.end)) stored += box.rows * box.columns;
-        bytes += range.elements() * 12;
+      for (const UnitShard& shard : stored_shards(units, mesh, rank)) {
+        const UnitLayout layout(units[static_cast<size_t>(shard.unit)], mesh.tensor,
+                                mesh_coordinates(mesh, rank).tensor, mesh.fsdp);
+        for (const Box& box : layout.boxes(shard.begin, shard.end)) stored += box.rows * box.columns;
+        bytes += shard.elements() * 12;
       }
     for (const UnitSpec& unit : units)
       for (const PhysicalTensor& tensor : unit.tensors)
@@ -160,7 +160,8 @@ TEST(CheckpointReshard, AnotherModelIsRefused) {
     ASSERT_TRUE(thrown[0]);
     EXPECT_EQ(thrown[0]->code(), ExitCode::kStorage);
   }
-  EXPECT_TRUE(std::filesystem::exists(scratch / "step_00000007")) << "a wrong model is no damage";
+  EXPECT_TRUE(std::filesystem::exists(scratch / "step_00000007"))
+      << "a checkpoint of another model is not damaged";
 }
 
 TEST(CheckpointReshard, StockHdf5ReadsTheFiles) {

@@ -75,7 +75,7 @@ void write_run(const fs::path& run, const fs::path& data, const std::string& mor
   state.config = to_toml(config);
   state.tokenizer_sha256 = Tokenizer(data).sha256();
   PosixIo io;
-  CheckpointWriter(io, run / "checkpoints", mesh.world(), {.mesh = mesh.sizes()}, units).save(state, {});
+  CheckpointWriter(io, run / "checkpoints", mesh.world(), mesh.sizes(), units).save(state, {});
 }
 
 class EvaluateCommand : public testing::Test {

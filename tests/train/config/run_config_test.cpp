@@ -444,7 +444,7 @@ TEST(RunConfig, FilesThatCannotBeRead) {
     return "";
   };
   EXPECT_HAS(load(""), "config file is required");
-  EXPECT_HAS(load("/no/such/file.toml"), "cannot open config /no/such/file.toml: No such file");
+  EXPECT_HAS(load("/no/such/file.toml"), "/no/such/file.toml: cannot open: No such file");
   EXPECT_HAS(load("/tmp"), "is a directory");
 }
 

@@ -1,4 +1,4 @@
-// A file system that fails on request: at one call, or from one call on.
+// A file system that fails on request: at one call, or at all calls from one on.
 #pragma once
 #include <signal.h>
 
@@ -21,7 +21,7 @@ class FaultIo : public PosixIo {
   Kind kind = Kind::kNone;
   int error = EIO;
   int64_t at = 0;         ///< number of the call, the first is 0
-  bool for_good = false;  ///< and all calls after it
+  bool for_good = false;  ///< all calls after it fail too
   bool syncs = false;     ///< whether fsync waits for the disk
   int64_t calls = 0;
 
@@ -30,24 +30,29 @@ class FaultIo : public PosixIo {
   }
   int close(int file) override {
     const bool struck = strikes();
-    const int status = PosixIo::close(file);  // as the system does: the descriptor is gone in any case
+    const int status = PosixIo::close(file);  // as Linux does: the descriptor is gone even if close fails
     if (struck) errno = error;
     return struck ? -1 : status;
   }
   ssize_t pwrite(int file, const void* bytes, size_t count, int64_t offset) override {
     if (strikes(true)) return -1;
-    if (now_ && kind == Kind::kShort && count > 1) return PosixIo::pwrite(file, bytes, count / 2, offset);
     if (now_ && kind == Kind::kFlip) {
       std::string wrong(static_cast<const char*>(bytes), count);
       wrong[count / 2] = static_cast<char>(wrong[count / 2] ^ 4);
       return PosixIo::pwrite(file, wrong.data(), count, offset);
     }
-    return PosixIo::pwrite(file, bytes, count, offset);
+    return PosixIo::pwrite(file, bytes, part_of(count), offset);
+  }
+  ssize_t write(int file, const void* bytes, size_t count) override {
+    return strikes(true) ? -1 : PosixIo::write(file, bytes, part_of(count));
+  }
+  ssize_t read(int file, void* bytes, size_t count) override {
+    return strikes(true) ? -1 : PosixIo::read(file, bytes, part_of(count));
   }
   ssize_t pread(int file, void* bytes, size_t count, int64_t offset) override {
-    if (strikes(true)) return -1;
-    return PosixIo::pread(file, bytes, now_ && kind == Kind::kShort && count > 1 ? count / 2 : count, offset);
+    return strikes(true) ? -1 : PosixIo::pread(file, bytes, part_of(count), offset);
   }
+  int truncate(int file, int64_t bytes) override { return strikes() ? -1 : PosixIo::truncate(file, bytes); }
   int fsync(int file) override {
     if (strikes(true)) return -1;
     return syncs ? PosixIo::fsync(file) : 0;
@@ -62,6 +67,7 @@ class FaultIo : public PosixIo {
   int list(const std::filesystem::path& directory, std::vector<Entry>& entries) override {
     return strikes() ? -1 : PosixIo::list(directory, entries);
   }
+  int status(int file, Status& status) override { return strikes() ? -1 : PosixIo::status(file, status); }
   int status(const std::filesystem::path& path, Status& status) override {
     return strikes() ? -1 : PosixIo::status(path, status);
   }
@@ -70,7 +76,7 @@ class FaultIo : public PosixIo {
   }
 
  private:
-  /// Counts the call; true where it fails.
+  /// Counts the call; true if it fails.
   bool strikes(bool moves_data = false) {
     const int64_t call = calls++;
     now_ = for_good ? call >= at : call == at;
@@ -79,7 +85,10 @@ class FaultIo : public PosixIo {
     errno = kind == Kind::kInterrupted ? EINTR : error;
     return kind == Kind::kError || (kind == Kind::kInterrupted && moves_data);
   }
-  bool now_ = false;
+  /// The bytes that this read or write moves; less than `count` if it is the short one.
+  size_t part_of(size_t count) const { return now_ && kind == Kind::kShort && count > 1 ? count / 2 : count; }
+
+  bool now_ = false;  ///< the present call is the one to disturb
 };
 
 }  // namespace ripstop

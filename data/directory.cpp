@@ -1,0 +1,62 @@
+#include "data/directory.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+
+#include "data/file.h"
+
+namespace ripstop {
+
+void sync_directory(Io& io, const std::filesystem::path& directory) {
+  const Descriptor file(io, io.open(directory, O_RDONLY | O_DIRECTORY));
+  if (file.value() < 0) fail_storage(directory, "open", errno);
+  while (io.fsync(file.value()) != 0) {
+    // A file system without fsync of directories answers EINVAL. There is no other way to ask it.
+    if (errno == EINVAL) return;
+    if (errno != EINTR) fail_storage(directory, "sync", errno);
+  }
+}
+
+void sync_directory(const std::filesystem::path& directory) {
+  sync_directory(posix_io(), directory);
+}
+
+void make_directory(Io& io, const std::filesystem::path& directory) {
+  if (io.mkdir(directory) != 0 && errno != EEXIST) fail_storage(directory, "make the directory", errno);
+}
+
+void rename_path(Io& io, const std::filesystem::path& from, const std::filesystem::path& to) {
+  if (io.rename(from, to) != 0)
+    fail_storage(from, fmt::format("rename to {}", to.filename().string()), errno);
+}
+
+bool path_exists(Io& io, const std::filesystem::path& path) {
+  Io::Status status;
+  if (io.status(path, status) == 0) return true;
+  if (errno != ENOENT) fail_storage(path, "look at it", errno);
+  return false;
+}
+
+std::vector<Io::Entry> list_directory(Io& io, const std::filesystem::path& directory) {
+  std::vector<Io::Entry> entries;
+  if (io.list(directory, entries) != 0 && errno != ENOENT) fail_storage(directory, "list", errno);
+  std::sort(entries.begin(), entries.end(),
+            [](const Io::Entry& a, const Io::Entry& b) { return a.name < b.name; });
+  return entries;
+}
+
+bool remove_tree(Io& io, const std::filesystem::path& path) {
+  Io::Status status;
+  if (io.status(path, status) != 0) return errno == ENOENT;
+  // Io::list follows a link given as the directory, so a link must not get there: it may point to a user's
+  // archive.
+  if (!status.is_directory) return io.unlink(path) == 0;
+  std::vector<Io::Entry> entries;
+  if (io.list(path, entries) != 0) return errno == ENOENT;
+  bool is_empty = true;
+  for (const Io::Entry& entry : entries) is_empty &= remove_tree(io, path / entry.name);
+  return is_empty && io.rmdir(path) == 0;
+}
+
+}  // namespace ripstop
