@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "data/encode_pool.h"
-#include "data/file.h"
 #include "data/hash.h"
 #include "data/hash_set.h"
 #include "data/length_histogram.h"
@@ -17,6 +16,7 @@
 #include "data/token_dataset_writer.h"
 #include "data/tokenizer.h"
 #include "data/utf8.h"
+#include "data/whole_file.h"
 #include "model/core/error.h"
 
 namespace ripstop {
@@ -250,11 +250,7 @@ PrepareReport Preparation::run() {
   report_.tokenizer_sha256 = tokenizer->sha256();
   report_.vocabulary_size = tokenizer->vocabulary_size();
   report_.tokenizer_trained = options_.tokenizer.empty();
-  {
-    OutputFile file(directory / "tokenizer.model");
-    file.append(tokenizer->model().data(), static_cast<int64_t>(tokenizer->model().size()));
-    file.sync();
-  }
+  create_file(posix_io(), directory / "tokenizer.model", tokenizer->model());
   encode_all(*tokenizer, prompt, directory);
   int64_t examples = 0;
   for (const SplitReport& split : report_.splits) examples += split.examples;

@@ -5,6 +5,7 @@
 #include "data/file.h"
 #include "data/hdf5.h"
 #include "data/token_dataset.h"
+#include "data/whole_file.h"
 
 namespace ripstop {
 namespace {
@@ -75,9 +76,7 @@ void write_prepare_json(const std::filesystem::path& directory, const PrepareOpt
   json["unlisted_files"] = report.counts.unlisted;
   json["files"] = describe_files(directory, report);
   const std::string text = json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-  OutputFile file(directory / "prepare.json");
-  file.append(text.data(), static_cast<int64_t>(text.size()));
-  file.sync();
+  create_file(posix_io(), directory / "prepare.json", text);
 }
 
 }  // namespace ripstop
