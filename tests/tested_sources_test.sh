@@ -13,7 +13,6 @@ table='
 data/compressed_input.*             tests/data/corpus_test.cpp
 data/corpus_*                       tests/data/corpus_test.cpp
 data/encode_pool.*                  tests/data/prepare_test.cpp
-data/file.*                         tests/data/prepare_test.cpp tests/data/token_dataset_test.cpp
 data/hash_set.h                     tests/data/prepare_test.cpp
 data/io.*                           tests/train/checkpoint/checkpoint_faults_test.cpp
 data/json_fields.*                  tests/data/corpus_test.cpp tests/data/text_lines_test.cpp

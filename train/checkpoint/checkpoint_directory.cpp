@@ -10,11 +10,10 @@
 #include "data/whole_file.h"
 #include "model/core/error.h"
 #include "model/core/number.h"
+#include "train/report/human_text.h"
 
 namespace ripstop {
 namespace {
-
-constexpr std::string_view kAttempt = ".tmp.", kTrash = ".trash.", kReplaced = ".old.";
 
 void check_size(Io& io, const std::filesystem::path& path, int64_t bytes) {
   Io::Status status;
@@ -48,7 +47,8 @@ ListedCheckpoint look_at(Io& io, int64_t step, const std::filesystem::path& dire
 /// Puts back ".old.step_00001000.123.456", the checkpoint that a save was replacing when it was killed;
 /// removes it if the new checkpoint has its place.
 void put_back(Io& io, const std::filesystem::path& directory, const std::string& name) {
-  const std::string step = name.substr(kReplaced.size(), name.find('.', kReplaced.size()) - kReplaced.size());
+  const std::string step =
+      name.substr(kReplacedPrefix.size(), name.find('.', kReplacedPrefix.size()) - kReplacedPrefix.size());
   if (!parse_step_directory_name(step) || path_exists(io, directory / step)) {
     remove_tree(io, directory / name);
   } else {
@@ -57,13 +57,9 @@ void put_back(Io& io, const std::filesystem::path& directory, const std::string&
 }
 
 void check_writable(Io& io, const std::filesystem::path& directory) {
-  const std::filesystem::path probe = directory / fmt::format("{}probe.{}", kAttempt, ::getpid());
+  const std::filesystem::path probe = directory / fmt::format("{}probe.{}", kAttemptPrefix, ::getpid());
   create_file(io, probe, "ripstop");
   if (io.unlink(probe) != 0) fail_storage(probe, "remove", errno);
-}
-
-std::string gibibytes(int64_t bytes) {
-  return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (1 << 30));
 }
 
 const ListedCheckpoint* newest_whole(const std::vector<ListedCheckpoint>& listed) {
@@ -94,6 +90,11 @@ int64_t parse_step(const std::string& which) {
 }
 
 }  // namespace
+
+std::string temporary_name(std::string_view prefix, int64_t step) {
+  return fmt::format("{}{}.{}.{}", prefix, step_directory_name(step), ::getpid(),
+                     std::chrono::steady_clock::now().time_since_epoch().count());
+}
 
 Manifest check_checkpoint(Io& io, const std::filesystem::path& directory) {
   Manifest manifest = read_manifest(io, directory);
@@ -162,9 +163,9 @@ void prepare_checkpoint_directory(Io& io, const std::filesystem::path& directory
   make_directory(io, directory);
   check_writable(io, directory);
   for (const Io::Entry& entry : list_directory(io, directory)) {
-    if (entry.name.starts_with(kReplaced)) put_back(io, directory, entry.name);
+    if (entry.name.starts_with(kReplacedPrefix)) put_back(io, directory, entry.name);
     // A remainder that cannot be removed takes room but does no harm, so a failure is not an error.
-    if (entry.name.starts_with(kAttempt) || entry.name.starts_with(kTrash))
+    if (entry.name.starts_with(kAttemptPrefix) || entry.name.starts_with(kTrashPrefix))
       (void)remove_tree(io, directory / entry.name);
   }
   sync_directory(io, directory);
@@ -181,9 +182,9 @@ void check_disk_space(Io& io, const std::filesystem::path& directory, int64_t ke
   if (room + present >= wanted) return;
   throw Error(ExitCode::kStorage,
               fmt::format("{}: {} free and {} in checkpoints, but {} checkpoints of {} need {}",
-                          directory.string(), gibibytes(room), gibibytes(present),
+                          directory.string(), bytes_text(room), bytes_text(present),
                           keep == 0 ? static_cast<int64_t>(listed.size()) + 1 : keep + 1,
-                          gibibytes(checkpoint_bytes), gibibytes(wanted)),
+                          bytes_text(checkpoint_bytes), bytes_text(wanted)),
               "free some space, or lower checkpoint.keep");
 }
 
@@ -200,9 +201,7 @@ std::vector<int64_t> remove_old_checkpoints(Io& io, const std::filesystem::path&
       if (++kept <= keep || at->step == best_step) continue;
       // First the rename, which removes the checkpoint at once: a process killed while it removes the files
       // must not leave a directory that looks like a damaged checkpoint.
-      const std::filesystem::path trash =
-          directory / fmt::format("{}{}.{}.{}", kTrash, at->directory.filename().string(), ::getpid(),
-                                  std::chrono::steady_clock::now().time_since_epoch().count());
+      const std::filesystem::path trash = directory / temporary_name(kTrashPrefix, at->step);
       rename_path(io, at->directory, trash);
       removed.push_back(at->step);
       if (!remove_tree(io, trash)) warnings.push_back(fmt::format("cannot remove {}", trash.string()));

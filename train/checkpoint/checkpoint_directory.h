@@ -2,12 +2,13 @@
 // collective.
 //
 // A step directory may be a symbolic link, for example into an archive. The checkpoint behind it is used like
-// any other. To delete, to move aside or to replace it means the link: nothing behind a link is ever changed.
+// any other. To delete, to move aside or to replace it changes the link: nothing behind a link ever changes.
 #pragma once
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "data/io.h"
@@ -15,6 +16,13 @@
 #include "train/checkpoint/manifest.h"
 
 namespace ripstop {
+
+/// Prefixes of the names that a killed process may leave: a save, a checkpoint that is deleted, one that is
+/// replaced.
+inline constexpr std::string_view kAttemptPrefix = ".tmp.", kTrashPrefix = ".trash.",
+                                  kReplacedPrefix = ".old.";
+/// PREFIX + "step_00001000.PID.TIME": a different name for each call.
+std::string temporary_name(std::string_view prefix, int64_t step);
 
 /// A step directory, checked by its manifest and the sizes of its files.
 struct ListedCheckpoint {

@@ -7,8 +7,8 @@
 //     manifest.json             what the checkpoint is (manifest.h); written last; ends with its own hash
 //     rank_00000.h5             HDF5: one contiguous 1-D float32 array for each unit and state, for example
 //                               "layers.3/master"
-//     rank_00000.blocks         the sidecar (file_blocks.h): the hash of every 1 MiB of rank_00000.h5, and the
-//                               offset of each array
+//     rank_00000.blocks         the sidecar (file_blocks.h): the hash of every 1 MiB of rank_00000.h5, and
+//                               the offset of each array
 //
 // Version 2 added "validation" to the manifest; the layout of the other files is that of version 1.
 //

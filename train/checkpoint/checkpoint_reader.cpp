@@ -77,7 +77,7 @@ void read_file_pieces(Io& io, const Checkpoint& checkpoint, const Piece* first, 
   }
 }
 
-/// A checkpoint whose parameters are not exactly those of the model is one of another model.
+/// Refuses a checkpoint whose parameters are not exactly those of the model: it belongs to another model.
 void check_same_parameters(const Manifest& manifest, const std::vector<UnitStates>& units) {
   const std::vector<const UnitLayout*> layouts = layouts_of(units);
   check_parameters(manifest.units, layouts);

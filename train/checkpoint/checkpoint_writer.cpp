@@ -1,10 +1,7 @@
 #include "train/checkpoint/checkpoint_writer.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <sstream>
 #include <utility>
 
@@ -19,11 +16,6 @@
 
 namespace ripstop {
 namespace {
-
-/// The part of a name that differs for each attempt.
-std::string nonce() {
-  return fmt::format("{}.{}", ::getpid(), std::chrono::steady_clock::now().time_since_epoch().count());
-}
 
 /// A rank's file as text, for the exchange between ranks.
 std::string line_of(const StoredFile& file) {
@@ -96,10 +88,10 @@ Manifest CheckpointWriter::collect(const CheckpointState& state, const std::stri
 // A rename cannot replace a directory that is not empty, so the old checkpoint is moved aside first. If the
 // process is killed between the two renames, the next start of the run puts it back
 // (prepare_checkpoint_directory).
-void CheckpointWriter::replace(const std::filesystem::path& attempt, const std::filesystem::path& target,
+void CheckpointWriter::replace(const std::filesystem::path& attempt, int64_t step,
                                std::vector<std::string>& warnings) {
-  const std::filesystem::path aside =
-      directory_ / fmt::format(".old.{}.{}", target.filename().string(), nonce());
+  const std::filesystem::path target = directory_ / step_directory_name(step);
+  const std::filesystem::path aside = directory_ / temporary_name(kReplacedPrefix, step);
   rename_path(io_, target, aside);
   if (io_.rename(attempt, target) != 0) {
     const int error = errno;
@@ -122,7 +114,7 @@ void CheckpointWriter::commit(const std::filesystem::path& attempt, const Manife
 
   const std::filesystem::path target = directory_ / step_directory_name(manifest.state.step);
   if (path_exists(io_, target)) {
-    replace(attempt, target, warnings);
+    replace(attempt, manifest.state.step, warnings);
   } else {
     rename_path(io_, attempt, target);
     sync_directory(io_, directory_);
@@ -130,8 +122,7 @@ void CheckpointWriter::commit(const std::filesystem::path& attempt, const Manife
 }
 
 SaveReport CheckpointWriter::save(const CheckpointState& state, const SavePolicy& policy) {
-  const std::string name =
-      text_of_rank_0(world_, fmt::format(".tmp.{}.{}", step_directory_name(state.step), nonce()));
+  const std::string name = text_of_rank_0(world_, temporary_name(kAttemptPrefix, state.step));
   const std::filesystem::path attempt = directory_ / name;
   SaveReport report{directory_ / step_directory_name(state.step), 0, {}, {}};
   try {

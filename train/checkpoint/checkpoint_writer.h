@@ -54,8 +54,7 @@ class CheckpointWriter {
   Manifest collect(const CheckpointState& state, const std::string& line);
   void commit(const std::filesystem::path& attempt, const Manifest& manifest, const SavePolicy& policy,
               std::vector<std::string>& warnings);
-  void replace(const std::filesystem::path& attempt, const std::filesystem::path& target,
-               std::vector<std::string>& warnings);
+  void replace(const std::filesystem::path& attempt, int64_t step, std::vector<std::string>& warnings);
 
   Io& io_;
   const std::filesystem::path directory_;

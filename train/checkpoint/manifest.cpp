@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// The oldest format version whose readers understand what this version writes. Version 1 readers skip
+/// The oldest format version whose readers understand a manifest of this version: readers of version 1 skip
 /// "validation".
 constexpr int kMinimumReader = 1;
 

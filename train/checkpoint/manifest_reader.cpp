@@ -1,4 +1,4 @@
-// Reading a manifest. The bytes may come from anywhere, so nothing in them is believed before it is checked.
+// Reads a manifest. The bytes may come from anywhere, so every value is checked before it is used.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>

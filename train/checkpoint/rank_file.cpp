@@ -118,7 +118,7 @@ void read_back(Io& io, const std::filesystem::path& path, const FileBlocks& bloc
   if (reader.file_bytes() != blocks.bytes)
     fail(ExitCode::kStorage, "{}: has {} bytes, {} were written", path.string(), reader.file_bytes(),
          blocks.bytes);
-  // The page cache would give back what was written, whatever is on the disk.
+  // The page cache would return the written bytes even if the disk has others.
   reader.forget();
   for (int64_t block = 0; block < blocks.block_count(); ++block) reader.load_block(block);
 }

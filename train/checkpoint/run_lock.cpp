@@ -25,8 +25,10 @@ using Clock = std::chrono::steady_clock;
 std::optional<std::string> read_lock(Io& io, const std::filesystem::path& path) {
   try {
     return read_whole_file(io, path, kMostBytes);
-  } catch (const IoError& error) {
-    if (error.is_absence()) return std::nullopt;
+  } catch (const Error&) {
+    // Ask again instead of looking at the error: NFS answers ESTALE for an open file that was deleted.
+    Io::Status status;
+    if (io.status(path, status) != 0 && errno == ENOENT) return std::nullopt;
     throw;
   }
 }
@@ -219,9 +221,8 @@ void RunLock::refuse(const std::string& text) const {
               "wait until it ends, or give this run another directory");
 }
 
-/// Removes the lock with the text `text`. Another start may have removed it already and made its own. So the
-/// lock is renamed first, which only one start can do, and then compared: the lock of another start goes
-/// back.
+/// Removes the lock with the text `text`. Renames first and compares then: another start may have removed
+/// that lock and made its own just before the rename. That one goes back.
 void RunLock::take_away(const std::string& text) {
   std::filesystem::path aside = path_;
   aside += ".stale." + self_.at("nonce");

@@ -1,4 +1,4 @@
-// Whatever happens to a checkpoint's files is seen, and named.
+// Every damage to the files of a checkpoint is found, and the finding names the file.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// A checkpoint of step 7 in memory and on the disk.
+/// A checkpoint of step 7, on the disk and its files in memory.
 class CheckpointDamageTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -42,7 +42,7 @@ class CheckpointDamageTest : public testing::Test {
   std::map<std::string, std::string> files_;
 };
 
-TEST_F(CheckpointDamageTest, FlippedBitsAreSeen) {
+TEST_F(CheckpointDamageTest, FlippedBitsAreFound) {
   EXPECT_TRUE(is_whole());
   for (const auto& [name, bytes] : files_) {
     std::fstream file(directory_ / name, std::ios::in | std::ios::out | std::ios::binary);
@@ -57,7 +57,7 @@ TEST_F(CheckpointDamageTest, FlippedBitsAreSeen) {
   EXPECT_TRUE(is_whole());
 }
 
-TEST_F(CheckpointDamageTest, EveryBitOfTheManifestIsSeen) {
+TEST_F(CheckpointDamageTest, EveryFlippedBitOfTheManifestIsFound) {
   const std::string& bytes = files_[Manifest::kFileName];
   for (size_t i = 0; i < bytes.size(); ++i)
     for (int bit = 0; bit < 8; ++bit) {
@@ -67,7 +67,7 @@ TEST_F(CheckpointDamageTest, EveryBitOfTheManifestIsSeen) {
     }
 }
 
-TEST_F(CheckpointDamageTest, EveryTruncationAndEveryLongerFileIsSeen) {
+TEST_F(CheckpointDamageTest, EveryTruncationAndEveryLongerFileIsFound) {
   for (const auto& [name, bytes] : files_) {
     for (size_t size = 0; size < bytes.size(); size += 1 + bytes.size() / 300) {
       put(name, bytes.substr(0, size));
@@ -105,7 +105,7 @@ TEST_F(CheckpointDamageTest, FindingsNameFileAndPlace) {
   expect_finding(Manifest::kFileName, "No such file");
 }
 
-TEST_F(CheckpointDamageTest, FilesOfAnotherStepAreSeen) {
+TEST_F(CheckpointDamageTest, FilesOfAnotherStepAreFound) {
   SmallRun run(tiny_model(), {1, 2, 1});
   run.save_step(io_, scratch_.path(), 8);
   put("rank_00001.h5", read_bytes(scratch_ / "step_00000008" / "rank_00001.h5"));
@@ -117,7 +117,7 @@ TEST_F(CheckpointDamageTest, FilesOfAnotherStepAreSeen) {
   expect_finding(Manifest::kFileName, "of step 8");
 }
 
-TEST_F(CheckpointDamageTest, DamageAnywhereInAnArrayIsSeenWhileReading) {
+TEST_F(CheckpointDamageTest, DamageAnywhereInAnArrayIsFoundWhileReading) {
   const std::string& bytes = files_["rank_00000.h5"];
   std::string wrong = bytes;
   for (size_t i = 0; i < bytes.size(); i += 101) {
@@ -129,7 +129,7 @@ TEST_F(CheckpointDamageTest, DamageAnywhereInAnArrayIsSeenWhileReading) {
   }
 }
 
-// A manifest whose hash is right and that still must not be believed.
+// Manifests with a right hash and wrong contents: they must be refused.
 class ManifestTest : public testing::Test {
  protected:
   ManifestTest() {
@@ -158,7 +158,7 @@ class ManifestTest : public testing::Test {
   void expect_refused(const std::string& text, const std::string& why) const {
     try {
       parse_manifest(text, "M");
-      ADD_FAILURE() << "taken, though: " << why;
+      ADD_FAILURE() << "accepted; expected: " << why;
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::kStorage);
       EXPECT_NE(std::string(error.what()).find(why), std::string::npos) << error.what();
@@ -172,7 +172,7 @@ class ManifestTest : public testing::Test {
   Manifest manifest_;
 };
 
-TEST_F(ManifestTest, SaysWhatItWasTold) {
+TEST_F(ManifestTest, ReadsBackEveryValue) {
   const Manifest read = parse_manifest(manifest_text(manifest_), "M");
   EXPECT_EQ(read.state, manifest_.state);
   EXPECT_EQ(read.mesh, manifest_.mesh);
@@ -181,7 +181,7 @@ TEST_F(ManifestTest, SaysWhatItWasTold) {
   EXPECT_EQ(sign(document()), manifest_text(manifest_)) << "the test signs as the program does";
 }
 
-TEST_F(ManifestTest, NumbersThatJsonCannotHold) {
+TEST_F(ManifestTest, NaNAndBadUtf8DoNotPreventASave) {
   manifest_.state.best->value = std::numeric_limits<double>::quiet_NaN();
   EXPECT_FALSE(parse_manifest(manifest_text(manifest_), "M").state.best);
   manifest_.state.config = "name = \"\xff\"";
@@ -190,7 +190,7 @@ TEST_F(ManifestTest, NumbersThatJsonCannotHold) {
   EXPECT_EQ(parse_manifest(manifest_text(manifest_), "M").state.tokens, INT64_MAX);
 }
 
-TEST_F(ManifestTest, RefusesWhatIsWrong) {
+TEST_F(ManifestTest, RefusesWrongValues) {
   expect_refused([](Json& j) { j["step"] = -1; }, "'step' must be a whole number");
   expect_refused([](Json& j) { j["step"] = 7.0; }, "'step' must be a whole number");
   expect_refused([](Json& j) { j["step"] = "7"; }, "'step' must be a whole number");
@@ -226,7 +226,7 @@ TEST_F(ManifestTest, RefusesWhatIsWrong) {
   expect_refused([](Json& j) { j["units"] = 5; }, "'units' must be a list");
 }
 
-TEST_F(ManifestTest, RefusesWhatIsNoManifest) {
+TEST_F(ManifestTest, RefusesOtherText) {
   expect_refused("", "cut short");
   expect_refused(std::string(1000, '{'), "hash");
   expect_refused(sign(std::string("{\n \"a\": ") + std::string(1'000'000, '[')), "nests deeper");
@@ -247,7 +247,7 @@ TEST_F(ManifestTest, LaterVersions) {
   Json later = document();
   later["version"] = Manifest::kVersion + 1;
   later["something_new"] = {1, 2, 3};
-  EXPECT_EQ(parse_manifest(sign(later), "M").state, manifest_.state) << "it says that version 1 may read it";
+  EXPECT_EQ(parse_manifest(sign(later), "M").state, manifest_.state) << "its min_reader is 1";
 }
 
 TEST_F(ManifestTest, SizeDoesNotGrowWithRanksTimesTensors) {
@@ -272,7 +272,7 @@ TEST(CheckpointGolden, EveryVersionLoadsForEver) {
     const auto directory = golden_file(fmt::format("checkpoint_v{}", version)) / "step_00000007";
     EXPECT_TRUE(verify_checkpoint(io, directory).empty());
     CheckpointState expected = state_at(7, tiny_model());
-    if (version == 1) {  // knew nothing of validation
+    if (version == 1) {  // has no "validation"
       expected.validated_step = 7;
       expected.validation_content_hash.clear();
     }

@@ -266,15 +266,18 @@ TEST_F(CheckpointDirectoryTest, AReadOnlyDirectoryIsRefusedAtTheStart) {
   }
 }
 
+/// A disk with `room` free bytes.
+class SmallDisk : public QuickIo {
+ public:
+  int64_t room = 0;
+  int free_bytes(const std::filesystem::path&, int64_t& bytes) override {
+    bytes = room;
+    return 0;
+  }
+};
+
 TEST_F(CheckpointDirectoryTest, ChecksTheFreeSpace) {
-  class SmallDisk : public QuickIo {
-   public:
-    int64_t room = 0;
-    int free_bytes(const std::filesystem::path&, int64_t& bytes) override {
-      bytes = room;
-      return 0;
-    }
-  } disk;
+  SmallDisk disk;
   save(1);
   const int64_t bytes = check_checkpoint(io_, path() / "step_00000001").bytes();
   disk.room = 3 * bytes;
@@ -358,14 +361,7 @@ TEST_F(LinkedCheckpointTest, TheStartDoesNotFollowLinksWithItsOwnNames) {
 }
 
 TEST_F(LinkedCheckpointTest, AreNoRoomForMoreCheckpoints) {
-  class FullDisk : public QuickIo {
-   public:
-    int64_t room = 0;
-    int free_bytes(const std::filesystem::path&, int64_t& bytes) override {
-      bytes = room;
-      return 0;
-    }
-  } disk;
+  SmallDisk disk;
   save(1);
   const int64_t bytes = check_checkpoint(io_, path() / "step_00000001").bytes();
   disk.room = bytes;

@@ -188,7 +188,7 @@ TEST(CheckpointFaults, InterruptedAndShortCallsAreContinued) {
     }
 }
 
-TEST(CheckpointFaults, AWrongBitOnTheDiskIsSeenBeforeTheCommit) {
+TEST(CheckpointFaults, AWrongBitOnTheDiskIsFoundBeforeTheCommit) {
   const int64_t calls = calls_of_a_save(3);
   int64_t refused = 0;
   for (int64_t at = 0; at < calls; ++at) {

@@ -28,28 +28,24 @@ class QuickIo : public PosixIo {
 };
 
 inline ModelConfig small_model(bool tied = false) {
-  ModelConfig config;
-  config.hidden_size = 16;
-  config.intermediate_size = 172;
-  config.num_hidden_layers = 2;
-  config.num_attention_heads = 8;
-  config.num_key_value_heads = 4;
-  config.vocab_size = 503;
-  config.max_position_embeddings = 32;
-  config.tie_word_embeddings = tied;
-  return config;
+  return {.hidden_size = 16,
+          .intermediate_size = 172,
+          .num_hidden_layers = 2,
+          .num_attention_heads = 8,
+          .num_key_value_heads = 4,
+          .vocab_size = 503,
+          .max_position_embeddings = 32,
+          .tie_word_embeddings = tied};
 }
 
 inline ModelConfig tiny_model() {
-  ModelConfig config;
-  config.hidden_size = 4;
-  config.intermediate_size = 8;
-  config.num_hidden_layers = 1;
-  config.num_attention_heads = 2;
-  config.num_key_value_heads = 1;
-  config.vocab_size = 11;
-  config.max_position_embeddings = 8;
-  return config;
+  return {.hidden_size = 4,
+          .intermediate_size = 8,
+          .num_hidden_layers = 1,
+          .num_attention_heads = 2,
+          .num_key_value_heads = 1,
+          .vocab_size = 11,
+          .max_position_embeddings = 8};
 }
 
 /// The value of one logical element in one state of a run at `step`; never zero.

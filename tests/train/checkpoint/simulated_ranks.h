@@ -1,4 +1,4 @@
-// Ranks of a mesh as threads of one process, for what needs their agreement and nothing of MPI. One of them
+// Ranks of a mesh as threads of one process, for code that exchanges texts between ranks. One of them
 // runs at a time, so libraries that know no threads are safe, and every run takes the same course.
 #pragma once
 #include <condition_variable>
@@ -19,7 +19,7 @@ class SimulatedRanks {
  public:
   explicit SimulatedRanks(int64_t size) : size_(size), coming_(static_cast<size_t>(size)) {}
 
-  /// Runs `body` once for each rank and returns what each threw.
+  /// Runs `body` once for each rank. Returns the error of each rank.
   std::vector<std::optional<Error>> run(const std::function<void(Communicator&)>& body) {
     std::vector<std::optional<Error>> thrown(static_cast<size_t>(size_));
     std::vector<std::thread> threads;
@@ -59,7 +59,7 @@ class SimulatedRanks {
     double seconds_waited() const override { return 0; }
 
    private:
-    [[noreturn]] static void refuse() { fail(ExitCode::kBug, "checkpoints exchange texts alone"); }
+    [[noreturn]] static void refuse() { fail(ExitCode::kBug, "checkpoints exchange only texts"); }
     SimulatedRanks& ranks_;
     int64_t rank_;
     std::unique_lock<std::mutex>& turn_;
