@@ -29,10 +29,8 @@
 // The stations of a weight on its way to disk, and back
 //
 //   ParameterSpec       a logical tensor [rows, columns]; part of a PhysicalTensor of a UnitSpec
-//     | UnitLayout
-//   Placement           its slice in the unit's flat buffer
-//     | UnitLayout::boxes
-//   Box                 the rectangle of the slice that is in [begin, end) of the flat buffer
+//     | UnitLayout::slices, boxes
+//   Box                 a rectangle of it, and the place of its rows in the unit's flat buffer
 //     |
 //   UnitShard           [begin, end): what one rank stores of a unit
 //     | save
