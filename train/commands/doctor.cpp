@@ -6,7 +6,9 @@
 #include <cstdlib>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
+#include "model/core/number.h"
 #include "model/device/cuda_machine.h"
 #include "parallel/mpi_world.h"
 #include "train/commands/command_line.h"
@@ -101,8 +103,10 @@ std::vector<std::string> cuda_problems(const CudaMachine& cuda) {
 
 // The threads that a rank will compute with: $OMP_NUM_THREADS, else the cores that it may use.
 int64_t threads_of_rank(const Machine& machine) {
-  const char* text = std::getenv("OMP_NUM_THREADS");
-  const long threads = text != nullptr ? std::strtol(text, nullptr, 10) : 0;
+  const char* set = std::getenv("OMP_NUM_THREADS");
+  const std::string_view text = set != nullptr ? set : "";
+  // It may be a list, one number for each level of nesting: "4,2".
+  const int64_t threads = parse_whole_number(text.substr(0, text.find(','))).value_or(0);
   return threads > 0 ? threads : std::max<int64_t>(1, machine.cores_allowed);
 }
 

@@ -44,8 +44,9 @@ Subject find_subject(Io& io, Communicator& world, const EvaluateArguments& given
   const fs::path data = given.data.empty() ? trained.config.data.directory : given.data;
   if (!fs::exists(data / (given.split + ".h5")))
     throw Error(ExitCode::kInputData, fmt::format("{}: there is no {}.h5", data.string(), given.split),
-                given.data.empty() ? "the run was trained on data there: name its place now with --data DIR"
-                                   : "--data is a directory made by ripstop prepare");
+                given.data.empty()
+                    ? "the run was trained on data there: give the data's present directory with --data"
+                    : "--data is a directory made by ripstop prepare");
   Subject subject{.trained = std::move(trained),
                   .dataset = TokenDataset(data / (given.split + ".h5")),
                   .tokenizer = Tokenizer(data),
@@ -122,9 +123,9 @@ void print_scores(const EvaluateArguments& given, const Subject& subject, const 
 
 // Shows the progress of a part of the work on rank 0. It goes to standard error if standard output is JSON
 // for a program.
-class Shown {
+class RankProgress {
  public:
-  Shown(bool speaks, bool json, const char* what, const char* unit)
+  RankProgress(bool speaks, bool json, const char* what, const char* unit)
       : speaks_(speaks), stream_(json ? stderr : stdout), what_(what), unit_(unit) {}
   void operator()(int64_t done, int64_t total) {
     if (!speaks_) return;
@@ -146,7 +147,7 @@ class Shown {
 Scores measure(InferenceModel& model, const Subject& subject, bool json) {
   const bool speaks = model.model().mesh().world().rank() == 0;
   Scores scores;
-  Shown sequences(speaks, json, "loss", "sequences");
+  RankProgress sequences(speaks, json, "loss", "sequences");
   scores.loss = dataset_loss(model, subject.dataset, subject.trained.config.data.loss_on, sequences);
   if (subject.examples == 0) return scores;
 
@@ -157,7 +158,7 @@ Scores measure(InferenceModel& model, const Subject& subject, bool json) {
       fmt::print(json ? stderr : stdout, "{} of {} summaries are there already\n",
                  std::min(file->count(), subject.examples), subject.examples);
   }
-  Shown summaries(speaks, json, "summaries", "examples");
+  RankProgress summaries(speaks, json, "summaries", "examples");
   write_predictions(model, subject.dataset, subject.tokenizer, subject.examples, subject.max_new_tokens,
                     file ? &*file : nullptr, summaries);
   if (!speaks) return scores;

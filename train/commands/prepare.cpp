@@ -13,6 +13,7 @@
 #include <map>
 #include <optional>
 
+#include "model/core/number.h"
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
 #include "train/report/progress.h"
@@ -38,9 +39,8 @@ void watch_signals() {
 /// The default of --threads: what Slurm granted, else the cores that this process may use. At most 4, because
 /// people share login nodes.
 int64_t default_threads() {
-  if (const char* text = std::getenv("SLURM_CPUS_PER_TASK")) {
-    if (const long cpus = std::strtol(text, nullptr, 10); cpus > 0) return cpus;
-  }
+  if (const char* text = std::getenv("SLURM_CPUS_PER_TASK"))
+    if (const int64_t granted = parse_whole_number(text).value_or(0); granted > 0) return granted;
   cpu_set_t set;
   CPU_ZERO(&set);
   const int cpus = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
@@ -74,7 +74,7 @@ class PartProgress {
 std::string how_to_fill(Split split, const CorpusSource& source) {
   if (source.kind == SourceKind::kSynthetic) return "give more --examples";
   const bool xsum = source.kind == SourceKind::kXsum;
-  const std::string from = xsum ? "--splits FILE says which article belongs where"
+  const std::string from = xsum ? "--splits FILE assigns articles to the splits"
                                 : fmt::format("a file named {}* has them", to_string(split));
   return split == Split::kValidation ? from + ", or --validation-fraction 0.05 takes some of train" : from;
 }

@@ -88,7 +88,7 @@ RunStatus read_status(const fs::path& run) {
   }
   status.state = state_of(log, owner.state);
   if (status.state == "interrupted" && !owner.who.empty())
-    status.note = owner.who + " ended without giving the run back";
+    status.note = owner.who + " ended without releasing the run";
   if (!log.starts.empty()) {
     status.step = log.starts.back().step;
     status.steps = log.starts.back().steps;

@@ -24,7 +24,7 @@ constexpr const char* kCommandLine = "command line";
 
 void check_text(std::string_view text, const std::string& name) {
   if (text.size() > kLargestFileBytes)
-    fail(ExitCode::kUsage, "{}: larger than {} bytes, which no config is", name, kLargestFileBytes);
+    fail(ExitCode::kUsage, "{}: larger than {} bytes, the limit for a config", name, kLargestFileBytes);
   size_t line = 1;
   for (size_t begin = 0; begin < text.size(); ++line) {
     const size_t end = std::min(text.find('\n', begin), text.size());

@@ -192,7 +192,7 @@ std::vector<ConfigDifference> check_resume(const RunConfig& old_config, const Ru
   if (!refused.empty())
     throw Error(ExitCode::kUsage,
                 fmt::format("{} was begun with another config: {}", old_config.run.directory, refused),
-                "take the old values, or a new run.directory for a new run");
+                "use the old values, or another run.directory for a new run");
   return accepted;
 }
 

@@ -176,7 +176,7 @@ class ConfigBuilder {
       return;
     }
     if (model.preset.empty() && !given("model.hidden_size"))
-      refuse(name_, "[model] says neither pretrained, preset nor sizes", "as in preset = \"15m\"");
+      refuse(name_, "[model] needs a preset or sizes", "as in preset = \"15m\"");
     for (const char* path : {"model.hidden_size", "model.intermediate_size", "model.num_hidden_layers",
                              "model.num_attention_heads"})
       if (model.preset.empty() && !given(path))
@@ -201,7 +201,8 @@ class ConfigBuilder {
       refuse(where("data.sequence_length"),
              fmt::format("data.sequence_length {} exceeds model.max_position_embeddings {}",
                          config_.data.sequence_length, model.max_position_embeddings),
-             "shorten the sequences, or raise it for a model trained from scratch");
+             "shorten the sequences, or raise model.max_position_embeddings if training begins from random "
+             "weights");
   }
 
   void check_heads_over_tensor() const {
@@ -245,7 +246,7 @@ class ConfigBuilder {
       refuse(where("checkpoint.keep_best"), "'checkpoint.keep_best' = \"rougeL\" needs summaries to score",
              "set generation.validate_examples, such as 100");
     if (config_.train.validate_every == 0)
-      refuse(where("checkpoint.keep_best"), "'checkpoint.keep_best' = \"rougeL\" is decided at validations",
+      refuse(where("checkpoint.keep_best"), "'checkpoint.keep_best' = \"rougeL\" needs validations",
              "set train.validate_every, such as 500");
   }
 

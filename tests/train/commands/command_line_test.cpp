@@ -19,7 +19,7 @@ bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// Exactly one FATAL line of the known shape, nothing on stdout.
+// Expects exactly one FATAL line of the known shape, and nothing on stdout.
 void expect_refused(const ProgramRun& run, int code, const std::string& what, const std::string& hint = "") {
   EXPECT_EQ(run.exit_code, code) << run.err;
   EXPECT_EQ(run.out, "");
@@ -224,7 +224,7 @@ TEST_F(Status, TellsTheStateOfEveryRunInAFolder) {
   EXPECT_TRUE(has(table.out, "20/40    2.5000    2.7500      1234"));
 }
 
-// A run that was killed leaves its LOCK behind; one that runs changes it every few seconds.
+// A killed run leaves its LOCK behind. A live run touches its LOCK every few seconds.
 TEST_F(Status, TheLockTellsARunThatDiedFromOneThatRuns) {
   for (const char* name : {"here", "killed_here", "elsewhere", "died_elsewhere"}) write_run(name, -1);
   write_run("resumed", 75);
@@ -245,10 +245,10 @@ TEST_F(Status, TheLockTellsARunThatDiedFromOneThatRuns) {
   EXPECT_EQ(status("elsewhere").at("state"), "running");
   EXPECT_EQ(status("died_elsewhere").at("state"), "interrupted");
   EXPECT_EQ(status("killed_here").at("state"), "interrupted");
-  EXPECT_TRUE(has(status("killed_here").at("note"), "ended without giving the run back"));
+  EXPECT_TRUE(has(status("killed_here").at("note"), "ended without releasing the run"));
 }
 
-// As `ripstop status runs/*` names them.
+// `ripstop status runs/*` names everything in a folder, so folders without a run are passed over.
 TEST_F(Status, WhatLiesBesideRunsIsPassedOver) {
   write_run("a", 0);
   write_run("c", 75);

@@ -1,4 +1,4 @@
-// evaluate and summarize as users call them, on a run of random weights: what they write, resume and refuse.
+// evaluate and summarize, as users call them, on a run of random weights: their files, resuming, refusals.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -47,7 +47,7 @@ std::string replaced(std::string text, const std::string& what, const std::strin
   return text.replace(text.find(what), what.size(), by);
 }
 
-// A run as the trainer leaves it, one step after its random begin.
+// Writes a run as the trainer leaves it, with random weights.
 void write_run(const fs::path& run, const fs::path& data, const std::string& more_generation = "") {
   fs::create_directories(run);
   fs::copy_file(data / "tokenizer.model", run / "tokenizer.model");
@@ -113,7 +113,7 @@ TEST_F(EvaluateCommand, ScoresASplit) {
   EXPECT_EQ(scores.at("split"), "test");
   EXPECT_EQ(scores.at("examples"), 9);
   EXPECT_GT(scores.at("targets"), 9);
-  // Random weights know nothing: about the loss of guessing, or worse.
+  // Random weights know nothing, so the loss is that of guessing or worse.
   EXPECT_GT(scores.at("loss"), 5.0);
   EXPECT_NEAR(scores.at("perplexity").get<double>(), std::exp(scores.at("loss").get<double>()),
               1e-9 * scores.at("perplexity").get<double>());
@@ -167,7 +167,7 @@ TEST_F(EvaluateCommand, RefusesWhatDoesNotFit) {
   EXPECT_EQ(run_program("evaluate " + run() + " --data " + file("other_tokenizer")).exit_code, 65);
 }
 
-// Of keys that this version does not do, only those of [generation] are in the way.
+// Of the keys that this version does not do, evaluate and summarize refuse only those of [generation].
 TEST_F(EvaluateCommand, RefusesWaysToGenerateThatThisVersionDoesNotDo) {
   write_run(scratch_ / "beams", scratch_ / "data",
             "num_beams = 4\nno_repeat_ngram_size = 3\n[checkpoint]\nasynchronous = true\n");
@@ -236,7 +236,7 @@ TEST_F(EvaluateCommand, SummarizeRefusesBadLines) {
       run_program("summarize " + run() + " --output " + file("no/such/folder"), "printf '' |");
   EXPECT_EQ(nowhere.exit_code, 74);
   EXPECT_NE(nowhere.err.find("cannot write"), std::string::npos) << nowhere.err;
-  // Without a run nobody is asked for a document.
+  // The run is checked before standard input is read.
   EXPECT_EQ(run_program("summarize " + file("absent"), "echo nonsense |").exit_code, 74);
 }
 

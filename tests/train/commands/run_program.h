@@ -1,4 +1,4 @@
-// Runs the ripstop that was built, as a user does.
+// Runs the program as a user does.
 #pragma once
 #include <sys/wait.h>
 
@@ -16,7 +16,7 @@ struct ProgramRun {
   std::string err;
 };
 
-/// Runs `ripstop ARGUMENTS` in a shell; `before` may pipe something into it or set its environment.
+/// Runs `ripstop ARGUMENTS` in a shell. `before` may pipe text into it or set its environment.
 inline ProgramRun run_program(const std::string& arguments, const std::string& before = "") {
   const ScratchDirectory scratch;
   const std::string command = before + " '" RIPSTOP_PROGRAM "' " + arguments + " >'" +

@@ -1,4 +1,4 @@
-// A data set of short summaries, and a tokenizer that knows them: what tests of whole runs read.
+// Writes a small data set of short summaries, for tests of whole runs.
 #pragma once
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@
 
 namespace ripstop {
 
-/// Documents of many lengths, with texts, numbered from `first`.
+/// Writes `examples` documents of many lengths, with texts. Their numbers begin at `first`.
 inline void write_small_dataset(const std::filesystem::path& path, int64_t first, int64_t examples) {
   const Tokenizer tokenizer(small_model(), "small");
   const PromptTemplate prompt(tokenizer, std::string(kDefaultTemplate));

@@ -1,4 +1,4 @@
-// What `ripstop train` refuses once it has read its config, and what a run may change when it goes on.
+// Refusals of `ripstop train` after it read its config, and the changes that a resumed run may make.
 #include <gtest/gtest.h>
 
 #include "tests/train/commands/run_program.h"
@@ -7,7 +7,7 @@
 namespace ripstop {
 namespace {
 
-// A data set and a run of two steps; tests work on a copy of the run.
+// A data set and a run of two steps. Each test works on its own copy of the run.
 class TrainCommand : public testing::Test {
  protected:
   void SetUp() override {

@@ -1,4 +1,4 @@
-// Wrong command lines and configs as a user meets them: the exit code, one FATAL line, nothing left behind.
+// Wrong command lines and configs, as a user sees them: the exit code, one FATAL line, no files left behind.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 
 class BadConfig : public testing::Test {
  protected:
-  // A config that is right but for `change`: "section.key=value" sets a line, "section.key=" removes it.
+  // A correct config with one change: "section.key=value" sets a line, "section.key=" removes it.
   std::string config_with(const std::string& change) {
     std::string toml =
         "[run]\ndirectory = \"" + run().string() + "\"\n[model]\npreset = \"15m\"\n[data]\ndirectory = \"" +
@@ -119,7 +119,7 @@ TEST_F(BadConfig, PlanNotesKeysThatThisVersionDoesNotDo) {
             std::string::npos);
 }
 
-// A bare 80 would be 80 bytes.
+// Nobody means 80 bytes.
 TEST_F(BadConfig, MemoryHasAUnit) {
   const std::string plan = "plan " + config_with("mesh.fsdp=2") + " --device cpu --json --device-memory ";
   const ProgramRun bare = run_program(plan + "80");
@@ -130,7 +130,7 @@ TEST_F(BadConfig, MemoryHasAUnit) {
   EXPECT_EQ(run_program(plan + "80GiB").exit_code, 0);
 }
 
-// What CUDA's libraries will take is nobody's to plan with.
+// The memory that CUDA's libraries take is not free for the plan.
 TEST_F(BadConfig, APlanForAGpuLeavesRoomForLibraries) {
   const std::string plan = "plan " + config_with("mesh.fsdp=2") + " --device-memory ";
   EXPECT_EQ(run_program(plan + "2GiB --device cpu").exit_code, 0);
@@ -141,7 +141,7 @@ TEST_F(BadConfig, APlanForAGpuLeavesRoomForLibraries) {
       << tight.err;
 }
 
-// Ranks of a node share its cores, and a rank's workspaces grow with its threads.
+// Ranks of a node share its cores. The number of threads matters, because workspaces grow with it.
 TEST_F(BadConfig, PlansDealOutTheCores) {
   const std::string plan = "plan " + config_with("mesh.fsdp=4") + " --device cpu --json --ntasks-per-node 4";
   const auto threads = [](const ProgramRun& run) {

@@ -51,7 +51,7 @@ Refusal refusal(const std::string& toml, const std::vector<std::string>& overrid
   return {};
 }
 
-// The smallest config with one line replaced or, where nothing starts like it, added to its section.
+// The smallest config with one line replaced, or added to its section if no line has its key.
 std::string with(const std::string& section, const std::string& line) {
   std::string toml = kSmallest;
   const std::string name = line.substr(0, line.find_first_of(" ="));
@@ -217,7 +217,7 @@ TEST(RunConfig, OverridesComeLastAndNeedNoQuotes) {
   EXPECT_EQ(config.log.every_steps, 3);
   EXPECT_EQ(config.run.directory, "runs/x=1");
   EXPECT_EQ(parsed(kSmallest, {"train.steps=7", "run.seed=2", "train.steps=8"}).train.steps, 8);
-  // Of two keys that exclude each other the command line's holds.
+  // If two keys exclude each other, that of the command line wins.
   const RunConfig by_epochs = parsed(kSmallest, {"train.epochs=2"});
   EXPECT_FALSE(by_epochs.train.steps.has_value());
   EXPECT_EQ(by_epochs.train.epochs, 2);
@@ -251,7 +251,7 @@ TEST(RunConfig, UnknownKeysNameLineAndNearest) {
   expect_usage(refusal(with("train", "zzzzzzzz = 1")), "'train.zzzzzzzz'", "[train] has steps, epochs");
 }
 
-// A guess that is far off misleads; what others have and ripstop does not is said.
+// A far-fetched guess misleads. If other programs have a key and ripstop has none, the hint says so.
 TEST(RunConfig, FarOffNamesGetNoGuess) {
   const auto hint = [](const std::string& override) { return refusal(kSmallest, {override}).hint; };
   EXPECT_EQ(hint("train.compile=true"), "not in ripstop: its kernels are compiled with it");
@@ -371,7 +371,7 @@ TEST(RunConfig, RequiredKeysAreNamed) {
   }
   expect_usage(refusal("[run]\ndirectory='a'\n[data]\ndirectory='b'\nsequence_length=8\n"
                        "[train]\nsteps=1\nglobal_batch_sequences=1\n[optimizer]\nlearning_rate=1\n"),
-               "[model] says neither", "preset");
+               "[model] needs a preset or sizes", "preset");
   expect_usage(refusal(""), "required");
 }
 
@@ -398,7 +398,7 @@ TEST(RunConfig, HostileFilesAreRefusedQuickly) {
   expect_usage(refusal(many), "unknown key 'k0'");
 }
 
-// Whatever bytes a config holds, it is accepted or refused as a usage or mesh error, never anything else.
+// Any bytes are accepted, or refused as a usage or mesh error. Nothing else may happen.
 TEST(RunConfig, DamagedFilesAreRefusedCleanly) {
   std::ifstream file(std::filesystem::path(RIPSTOP_SOURCE_DIR) / "configs/quickstart.toml");
   const std::string whole{std::istreambuf_iterator<char>(file), {}};
@@ -547,7 +547,7 @@ TEST(RunConfig, ResumeMayMendWhatHadNoEffect) {
 }
 
 TEST(RunConfig, EveryChangeIsADifference) {
-  // A key that compare() overlooked would let a resumed run train on with another meaning.
+  // If compare() overlooked a key, a resumed run could go on with another meaning of its config.
   const RunConfig before = parsed(kSmallest);
   for (const ConfigKey& key : config_keys()) {
     RunConfig after = before;
@@ -569,7 +569,7 @@ TEST(RunConfig, EveryChangeIsADifference) {
             *field += 1;
         },
         key.field(after));
-    if (key.name == "pretrained") continue;  // takes the sizes away as well
+    if (key.name == "pretrained") continue;  // removes the sizes too
     const std::vector<ConfigDifference> differences = compare(before, after);
     ASSERT_EQ(differences.size(), 1u) << key.path();
     EXPECT_EQ(differences[0].key, key.path());

@@ -17,20 +17,20 @@ Machine healthy() {
   return machine;
 }
 
-// Whether exactly one complaint is made, and holds `part`.
+// Whether there is exactly one problem, and its text has `part`.
 testing::AssertionResult only(const std::vector<std::string>& found, const std::string& part) {
   if (found.size() == 1 && found[0].find(part) != std::string::npos) return testing::AssertionSuccess();
-  testing::AssertionResult result = testing::AssertionFailure() << found.size() << " complaints";
+  testing::AssertionResult result = testing::AssertionFailure() << found.size() << " problems";
   for (const std::string& each : found) result << "\n  " << each;
   return result;
 }
 
-TEST(Machine, HealthyOneHasNoComplaints) {
+TEST(Machine, HealthyOneHasNoProblems) {
   EXPECT_TRUE(machine_problems(healthy(), 8, 8, 8).empty());
   EXPECT_TRUE(machine_problems(healthy(), 1, 1, 64).empty());
 }
 
-TEST(Machine, EachTroubleIsNamed) {
+TEST(Machine, EachProblemIsNamed) {
   Machine machine = healthy();
   EXPECT_TRUE(only(machine_problems(machine, 9, 9, 8), "9 ranks x 8 threads on 64 cores"));
   machine.cores_allowed = 8;
