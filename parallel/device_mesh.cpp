@@ -182,7 +182,7 @@ DeviceMesh::AxisBytes DeviceMesh::bytes_sent() const {
           tensor_->bytes_sent()};
 }
 
-DeviceMesh::AxisTotals DeviceMesh::seconds_waited() const {
+DeviceMesh::AxisSeconds DeviceMesh::seconds_waited() const {
   return {replicate_->seconds_waited(), fsdp_gather_->seconds_waited() + fsdp_reduce_->seconds_waited(),
           tensor_->seconds_waited()};
 }

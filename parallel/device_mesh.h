@@ -81,7 +81,7 @@ class DeviceMesh {
   int64_t data_ranks() const { return sizes_.replicate * sizes_.fsdp; }
 
   /// Seconds waited along each axis since the start, all its communicators together.
-  struct AxisTotals {
+  struct AxisSeconds {
     double replicate = 0, fsdp = 0, tensor = 0;
   };
   /// Bytes sent along each axis, likewise.
@@ -90,7 +90,7 @@ class DeviceMesh {
     bool operator==(const AxisBytes&) const = default;
   };
   AxisBytes bytes_sent() const;
-  AxisTotals seconds_waited() const;
+  AxisSeconds seconds_waited() const;
 
   /// The host of each position.
   const std::vector<std::string>& hosts() const { return hosts_; }

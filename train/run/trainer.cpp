@@ -102,7 +102,7 @@ bool Trainer::take_step() {
 void Trainer::log_step(const LoaderStep& loaded, const StepResult& result, double rate, double data_wait) {
   for (const std::string& note : stream_.take_notes()) warn(note);
   if (!leads_) return;
-  const DeviceMesh::AxisTotals waited = mesh_.seconds_waited();
+  const DeviceMesh::AxisSeconds waited = mesh_.seconds_waited();
   const double seconds = step_seconds_last_;
   const double rows_per_second = static_cast<double>(loaded.rows) / seconds;
   const auto utilization = [&](double flops_per_token) -> std::optional<double> {
