@@ -10,6 +10,7 @@ namespace ripstop {
 
 LossSum dataset_loss(Communicator& world, const TokenDataset& dataset, BatchLoaderOptions options,
                      SumLosses sum_losses, EvaluateBatches evaluate, ReportShare report) {
+  // The data set's order, each example once, and the smallest steps: a stop request waits for one step.
   options.shuffle = false;
   options.epochs = 1;
   options.global_batch_sequences = options.micro_batch_sequences * options.data_ranks;
@@ -21,10 +22,11 @@ LossSum dataset_loss(Communicator& world, const TokenDataset& dataset, BatchLoad
   const int64_t steps_at_once = sum_losses == SumLosses::kEveryStep ? 1 : steps;
   LossSum sum;
   int64_t done = 0;
+  // A sum over the world costs a wait for the slowest rank, so without stop requests there is only one.
   for (int64_t first = 0; first < steps && sum.stop_requests == 0; first += steps_at_once) {
     const int64_t batches = std::min(steps_at_once, steps - first) * loader->batches_per_step();
     const LossSum part = evaluate(batches, [&](int64_t number) {
-      if (number % loader->batches_per_step() == 0) {
+      if (number % loader->batches_per_step() == 0) {  // the first batch of a step
         report(done, sequences);
         done += loader->next_step()->sequences;
       }

@@ -56,6 +56,7 @@ PredictionFile::PredictionFile(const std::filesystem::path& directory, const std
     keep_whole_lines();
   else
     remove_all_lines();
+  // After the old lines are gone: a crash in between must not leave them under the new settings.
   if (!same_settings) write_whole_file(settings_path, settings);
   file_.emplace(path_);
 }

@@ -37,6 +37,7 @@ std::vector<std::string> merge_dealt(const std::vector<std::string>& replicas) {
   for (const auto& texts : dealt) given += texts.size();
   for (size_t i = 0; i < given; ++i) {
     std::vector<std::string>& texts = dealt[i % dealt.size()];
+    // Fails if a replica skipped one: then no text after it would belong to its prompt.
     RIPSTOP_CHECK(i / dealt.size() < texts.size(), "replica {} has {} texts of {} over {} replicas",
                   i % dealt.size(), texts.size(), given, dealt.size());
     merged.push_back(std::move(texts[i / dealt.size()]));
@@ -46,6 +47,7 @@ std::vector<std::string> merge_dealt(const std::vector<std::string>& replicas) {
 
 std::vector<std::string> gather_dealt(Communicator& world, int64_t tensor,
                                       const std::vector<std::string>& own) {
+  // All ranks of a tensor group have the same texts: send them once.
   const bool speaks = world.rank() % tensor == 0;
   const std::vector<std::string> all = world.all_gather_text(speaks ? packed(own) : "");
   std::vector<std::string> replicas;

@@ -52,6 +52,7 @@ class GreedyLoop {
     append(items);
   }
 
+  // One more token for every sequence under way.
   void step_sequences() {
     std::vector<SlotTokens> items;
     for (int64_t slot = 0; slot < options_.slots; ++slot) {
@@ -69,6 +70,7 @@ class GreedyLoop {
     hand_over();
   }
 
+  // Adds a token to a sequence, and frees its slot if that was the last one.
   void accept(Sequence& sequence, int32_t token) {
     Continuation& continuation = sequence.continuation;
     continuation.ended = token == options_.end_token;
@@ -79,6 +81,7 @@ class GreedyLoop {
     --active_;
   }
 
+  // Gives finished continuations to the caller. A short one waits for the longer ones of earlier prompts.
   void hand_over() {
     for (; !finished_.empty() && finished_.front(); ++handed_over_) {
       take_(std::move(*finished_.front()));
@@ -90,7 +93,7 @@ class GreedyLoop {
   NextPrompt next_prompt_;
   AppendTokens append_;
   TakeContinuation take_;
-  std::optional<std::vector<int32_t>> waiting_;
+  std::optional<std::vector<int32_t>> waiting_;  // the next prompt; nullopt: there are no more
   std::vector<Sequence> slots_;
   int64_t active_ = 0;
   int64_t started_ = 0;

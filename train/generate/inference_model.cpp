@@ -35,6 +35,7 @@ void upload(const Stream& stream, const Buffer& to, const std::vector<int32_t>& 
   copy_bytes(stream, to.data(), from.data(), 4 * std::ssize(from));
 }
 
+// Tokens of one prefill, at least: enough rows for matrix products at full speed.
 constexpr int64_t kPrefillTokens = 2048;
 
 }  // namespace
@@ -93,6 +94,7 @@ std::vector<int32_t> InferenceModel::run_prompts(std::span<const SlotTokens> ite
     host_slot_.insert(host_slot_.end(), tokens.size(), static_cast<int32_t>(slot));
     longest = std::max(longest, std::ssize(tokens));
   };
+  // The prompts are documents of one packed sequence, so one call computes all of them without padding each.
   for (const SlotTokens& item : items) {
     add(item.tokens, item.slot);
     host_last_row_.push_back(static_cast<int32_t>(host_token_.size()) - 1);

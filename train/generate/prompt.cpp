@@ -17,7 +17,7 @@ EncodedPrompt stored_prompt(const TokenDataset& dataset, int64_t example) {
 
 int64_t cut_document(EncodedPrompt& prompt, int64_t longest) {
   const int64_t surplus = std::max<int64_t>(std::ssize(prompt.tokens) - longest, 0);
-  const int64_t document = prompt.separator_begin - 1;
+  const int64_t document = prompt.separator_begin - 1;  // without BOS
   if (surplus > document)
     throw Error(ExitCode::kUsage,
                 fmt::format("{} tokens are left for the prompt, which is {} tokens without its document",

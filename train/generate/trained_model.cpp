@@ -21,6 +21,7 @@ int64_t largest_unit(const ModelConfig& config, int64_t tensor) {
 }
 
 void require_equal_ranks(MpiWorld& world, const InferenceOptions& options) {
+  // Other builds or other instruction sets round differently, and one tensor group must compute alike.
   Communicator& all = world.communicator();
   const std::string& where = world.places()[static_cast<size_t>(all.rank())].host;
   require_equal_programs(all, where);
@@ -74,6 +75,7 @@ MeshSizes inference_mesh(MpiWorld& world, const ModelConfig& config, const Infer
     if (ranks % tensor != 0) continue;
     const MeshSizes mesh{.replicate = ranks / tensor, .fsdp = 1, .tensor = tensor};
     int64_t bytes = weights / tensor;
+    // Plan only if the weights alone fit: a plan takes milliseconds a mesh.
     if (bytes <= share)
       bytes = plan_inference(config, options, mesh, {}, device.kind).memory.total() +
               4 * largest_unit(config, tensor);
@@ -98,6 +100,7 @@ LoadedModel::LoadedModel(Io& io, MpiWorld& world, const TrainedModel& trained,
   std::vector<const UnitLayout*> layouts;
   for (const FsdpUnit& unit : units) layouts.push_back(&unit.layout());
   const int64_t largest = largest_unit(trained.checkpoint.manifest.state.model, mesh_.sizes().tensor);
+  // Weights come through host memory one unit at a time, whatever the device is.
   const Buffer staging(Device::cpu(), ledger_, MemoryCategory::kWorkspace, 4 * largest);
   load_weights(io, trained.checkpoint, mesh_.world(), layouts,
                {static_cast<float*>(staging.data()), static_cast<size_t>(largest)},

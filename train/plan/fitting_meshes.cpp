@@ -9,6 +9,7 @@ std::string fitting_meshes(const RunConfig& config, const RunTarget& target, Res
   std::string text;
   for (const int64_t tensor : tensor_axis_sizes(run.model)) {
     if (target.ranks % tensor != 0) continue;
+    // A replicate axis saves no memory, so try only fsdp x tensor.
     run.mesh = {.replicate = 1, .fsdp = target.ranks / tensor, .tensor = tensor};
     for (const int64_t size : micro_batches_to_try(config, target, run.mesh)) {
       if (!plan_with_micro_batch(config, target, size, run)) continue;

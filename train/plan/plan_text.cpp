@@ -12,6 +12,7 @@ std::string device_memory_text(const ResolvedRun& run, int64_t device_memory_byt
 }
 
 std::string plan_text(const ResolvedRun& run, const std::optional<int64_t>& device_memory_bytes) {
+  // With the summaries' memory, because a validation needs it beside that of training.
   const MemoryUse memory = run.memory();
   const DeviceMesh::AxisBytes& traffic = run.plan.traffic_per_step;
   std::string text;

@@ -16,6 +16,7 @@ ModelConfig resolve_model(const RunConfig& config, const RunTarget& target) {
   if (model.vocab_size == 0)
     throw Error(ExitCode::kUsage, "the vocabulary is not known: there is no data set at data.directory",
                 "run ripstop prepare, or give model.vocab_size");
+  // A larger model vocabulary is fine: a model may have ids without a piece.
   if (target.dataset_vocabulary > model.vocab_size)
     throw Error(ExitCode::kInputData,
                 fmt::format("the data set has {} token ids, model.vocab_size is {}",
@@ -77,6 +78,7 @@ ResolvedRun resolve_run(const RunConfig& config, const RunTarget& target) {
   run.deterministic = config.run.deterministic;
   run.library_bytes = library_bytes(target.device);
 
+  // Largest first: the first micro-batch that fits is the fastest one.
   const std::vector<int64_t> sizes = micro_batches(config, target, run.mesh);
   for (const int64_t size : sizes)
     if (plan_with_micro_batch(config, target, size, run)) return run;

@@ -13,7 +13,7 @@ namespace {
 // Calls visit(line) for every whole line. Text after the last line end is a torn line.
 template <class Visit>
 void for_each_line(const std::filesystem::path& path, Visit visit) {
-  errno = 0;
+  errno = 0;  // streams set no errno of their own, so an old one would name the wrong cause
   std::ifstream file(path, std::ios::binary);
   if (!file) fail_storage(path, "open", errno);
   std::string line;
@@ -59,6 +59,7 @@ void cut_to_step(const std::filesystem::path& path, int64_t step) {
   for_each_line(path, [&](const std::string& line) {
     if (step_of_line(line) <= step) kept += line + "\n";
   });
+  // Most starts cut nothing: leave the file alone then.
   if (kept.size() != std::filesystem::file_size(path)) write_whole_file(path, kept);
 }
 

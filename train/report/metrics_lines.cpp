@@ -24,6 +24,9 @@ Json number(std::optional<double> value) {
   return value ? number(*value) : Json(nullptr);
 }
 
+// The keys below are a contract with people's scripts: docs/formats.md lists them. ordered_json keeps their
+// order.
+
 Json to_json(const StepCost& cost) {
   const MemoryBytes& memory = cost.memory;
   const TrafficBytes& traffic = cost.traffic_per_step;

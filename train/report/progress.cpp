@@ -57,6 +57,7 @@ void Progress::finish(int64_t done) {
   if (seconds > 0 && done > already_)
     line += fmt::format("  {:.0f}/s", static_cast<double>(done - already_) / seconds);
   const size_t width = line.size();
+  // Spaces cover what is left of a longer live line.
   if (live_) line = "\r" + line + std::string(shown_width_ > width ? shown_width_ - width : 0, ' ');
   fmt::print(stream_, "{}\n", line);
   std::fflush(stream_);

@@ -15,6 +15,7 @@ constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
 std::string step_line(const StepMetrics& step, int64_t steps, std::optional<int64_t> memory_limit_bytes,
                       double eta_seconds) {
+  // Two digits after the point would show 0.00 for a small norm, and 0.0 GiB for a small model.
   const bool small = step.grad_norm != 0 && std::abs(step.grad_norm) < 0.1;
   std::string line = fmt::format(
       "step {}/{}  loss {:.4f}  grad_norm {}  lr {:.2e}  {:.0f} tok/s", step.step, steps, step.loss,

@@ -7,6 +7,7 @@
 namespace ripstop {
 namespace {
 
+// Larger files are no config and no tokenizer: refuse them instead of reading them into memory.
 constexpr int64_t kMostConfigBytes = int64_t{1} << 20;
 constexpr int64_t kMostTokenizerBytes = int64_t{64} << 20;
 
@@ -21,6 +22,7 @@ RunDirectory::RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tok
   std::error_code error;
   std::filesystem::create_directories(path_, error);
   if (error) fail_storage(path_, "make the directory", error.value());
+  // Before anything is read: another process may be writing these files.
   lock_ = std::make_unique<RunLock>(io, path_);
   if (!lock_->takeover().empty()) notes_.push_back(lock_->takeover());
 

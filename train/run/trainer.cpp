@@ -41,6 +41,7 @@ ExitCode Trainer::train() {
     if (every > 0 && state_.step % every == 0 && saved_step_ != state_.step) save();
   }
   if (saved_step_ != state_.step) save();
+  // A stop request in the last step changes nothing if no validation is due: there is nothing left to do.
   const bool finished = !stop_agreed_ || (state_.step >= steps_ && !validation_is_due());
   const ExitCode code = finished ? ExitCode::kOk : ExitCode::kRequeue;
   if (leads_) {
@@ -65,6 +66,7 @@ bool Trainer::take_step() {
   profiler_.before(at_step_);
   waited_ = mesh_.seconds_waited();
   double data_wait = 0;
+  // Time inside `body` is time that the step waits for data.
   const auto waiting = [&](auto&& body) {
     const Clock::time_point since = Clock::now();
     auto&& result = body();
@@ -168,6 +170,7 @@ bool Trainer::accept_scores(const ValidationScores& scores, double seconds) {
   const bool by_rouge = keep == KeepBest::kRougeL;
   const double value = by_rouge ? scores.rouge->rouge_l.fmeasure : loss;
   const auto beats = [&](const BestSoFar& best) {
+    // A best by another metric (keep_best was changed) is no rival.
     return best.metric != to_string(keep) || (by_rouge ? value > best.value : value < best.value);
   };
   const bool better = keep != KeepBest::kNone && scores.loss.target_count > 0 && std::isfinite(value) &&
@@ -200,6 +203,8 @@ bool Trainer::accept_scores(const ValidationScores& scores, double seconds) {
 
 void Trainer::save() {
   const Clock::time_point begin = Clock::now();
+  // metrics.jsonl must be on the disk before the checkpoint: a run that resumes there does not write these
+  // lines again.
   do_and_agree(mesh_.world(), [&] {
     if (!leads_) return;
     directory_->lock().check_still_owned();

@@ -70,6 +70,7 @@ Trainer::Trainer(const TrainerOptions& options, MpiWorld& world)
 
 void Trainer::check_agreement() {
   const std::string where = mesh_.hosts()[static_cast<size_t>(mesh_.position())];
+  // The order matters: an old program explains another config, and another config explains all the rest.
   require_equal_programs(mesh_.world(), where);
   require_equal(mesh_.world(), ExitCode::kUsage, "config", to_toml(options_.config), where,
                 "give every rank the same file and overrides");
@@ -84,6 +85,7 @@ void Trainer::check_agreement() {
                 "let every node see the same data.directory");
 }
 
+// Rank 0 takes the lock and checks the disk before anything large is allocated.
 void Trainer::open_directory() {
   if (!leads_) return;
   const RunConfig& config = options_.config;
@@ -118,6 +120,7 @@ void Trainer::check_checkpoint(const CheckpointState& saved, const std::string& 
                 "the run was begun by a version of ripstop that packs differently");
 }
 
+// Fills weights, moments and state_, from the newest whole checkpoint if there is one.
 void Trainer::resume_or_initialize() {
   const std::string plan_hash =
       count_epoch_sequences(dataset_, loader_options(options_.config, resolved_, mesh_), 0).plan_hash;
@@ -132,6 +135,7 @@ void Trainer::resume_or_initialize() {
     state_ = *saved;
     saved_step_ = state_.step;
     states_->to_device();
+    // The checkpoint holds float32 master weights: renew the compute copies.
     step_->model().weights_changed(step_->arena());
   } else {
     step_->model().initialize(static_cast<uint64_t>(options_.config.run.seed));
@@ -142,6 +146,7 @@ void Trainer::resume_or_initialize() {
   state_.config = to_toml(options_.config);
   state_.pack_plan_hash = plan_hash;
   state_.validation_content_hash = validation_.content_hash();
+  // Only now is it certain from which step the run goes on, and that nothing refuses it.
   do_and_agree(mesh_.world(), [&] {
     if (!leads_) return;
     directory_->open_metrics(state_.step);
@@ -149,6 +154,7 @@ void Trainer::resume_or_initialize() {
   });
 }
 
+// Tells people and metrics.jsonl what this run is and where it begins.
 void Trainer::announce() {
   if (!leads_) return;
   const RunConfig& config = options_.config;

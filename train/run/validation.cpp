@@ -17,6 +17,7 @@ Validation::Validation(const RunConfig& config, const ResolvedRun& run, const To
 }
 
 void Validation::connect(MpiWorld& world, const Device& device) {
+  // A mesh of its own: generation keeps no shards, so its fsdp axis is 1.
   if (any() && run_.summaries)
     writing_mesh_ = std::make_unique<DeviceMesh>(world, run_.summaries_mesh(),
                                                  config_.mesh.allow_tensor_across_nodes, device);
@@ -50,6 +51,7 @@ void Validation::check_summaries() const {
                 fmt::format("generation.validate_examples: {} has no summaries to compare with",
                             dataset_->path().string()),
                 "set it to 0; checkpoint.keep_best = \"loss\" needs none");
+  // Throws if max_new_tokens leave no room for BOS and separator, which are the same in all examples.
   EncodedPrompt prompt = stored_prompt(*dataset_, 0);
   cut_document(prompt, run_.summaries->context - config_.generation.max_new_tokens);
 }
@@ -71,6 +73,7 @@ std::optional<ValidationScores> Validation::measure(TrainingStep& step, MemoryLe
 
 std::optional<RougeScores> Validation::measure_rouge(TrainingStep& step, MemoryLedger& ledger,
                                                      FunctionRef<bool()> stop_requested) {
+  // The model for generation lives in this function only: its memory is free again while the run trains.
   const Stream stream(step.arena().device());
   const InferencePlan plan = plan_inference(run_.model, *run_.summaries, writing_mesh_->sizes(),
                                             writing_mesh_->coordinates(), stream.device().kind);
