@@ -37,11 +37,13 @@ ExitCode run(const Arguments& words) {
 
 // Ends the process at once. MPI_Finalize is left out, because it would wait for ranks that do not come.
 [[noreturn]] void end_failed(const Error& error, bool speaks = true) {
+  // The FATAL line must come last, also if both streams go to one file.
   std::fflush(stdout);
   if (speaks) fmt::print(stderr, "{}\n", fatal_line(error, launch_rank()));
   std::fflush(stderr);
   // The first rank that exits makes the launcher kill the others: give them time to print their own line.
   if (launch_size() > 1) std::this_thread::sleep_for(std::chrono::duration<double>(MpiWorld::kSecondsToEnd));
+  // Destructors of static objects could wait for MPI too.
   _exit(static_cast<int>(error.code()));
 }
 

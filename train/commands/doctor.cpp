@@ -121,6 +121,7 @@ std::vector<Node> describe_nodes(MpiWorld& world) {
   for (std::string& text : cuda_problems(cuda)) found.push_back(std::move(text));
   Json own{{"machine", as_json(machine)}, {"complaints", found}};
   if (cuda.built) own["machine"]["cuda"] = as_json(cuda);
+  // Names and variables may hold bytes that are no UTF-8. JSON would throw without `replace`.
   const std::vector<std::string> texts =
       ranks.all_gather_text(own.dump(-1, ' ', false, Json::error_handler_t::replace));
   std::map<int64_t, Node> nodes;
@@ -135,6 +136,7 @@ std::vector<Node> describe_nodes(MpiWorld& world) {
   std::vector<Node> result;
   for (auto& [lowest_rank, each] : nodes) result.push_back(std::move(each));
   for (Node& each : result)
+    // train refuses such nodes, because they would round differently.
     if (each.machine.at("instruction_set") != result.front().machine.at("instruction_set"))
       each.problems.push_back("another instruction set than the first node's: these cannot train together");
   return result;
@@ -151,6 +153,7 @@ std::optional<LinkSpeed> measure_groups(Communicator& world, int64_t color, cons
   const std::unique_ptr<Communicator> group = world.split(color, world.rank(), name);
   std::optional<LinkSpeed> speed;
   if (group->size() > 1) speed = measure_ring(*group);
+  // A rank that is alone in its ring sends an empty text: every rank must take part in the collective.
   const std::vector<std::string> texts = world.all_gather_text(
       speed ? fmt::format("{} {}", speed->latency_seconds, speed->bytes_per_second) : std::string());
   std::optional<LinkSpeed> slowest;
@@ -177,6 +180,7 @@ Report examine(MpiWorld& world) {
       std::count_if(places.begin(), places.begin() + static_cast<ptrdiff_t>(own),
                     [&](const RankHost& place) { return place.node == places[own].node; });
   report.inside_node = measure_groups(ranks, places[own].node, "node");
+  // Ranks with the same place in their nodes form a ring. All links of that ring go from node to node.
   report.between_nodes = measure_groups(ranks, place_in_node, "nodes");
   return report;
 }

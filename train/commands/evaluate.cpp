@@ -55,6 +55,7 @@ Subject find_subject(Io& io, Communicator& world, const EvaluateArguments& given
     throw Error(ExitCode::kInputData, fmt::format("{}: has no examples", subject.dataset.path().string()),
                 "name a split that has some with --split, or another data set with --data");
   const CheckpointState& state = subject.trained.checkpoint.manifest.state;
+  // With another tokenizer the same ids mean other pieces, and the loss would mean nothing.
   for (const std::string& other : {subject.dataset.header().tokenizer_sha256, state.tokenizer_sha256})
     if (!other.empty() && other != subject.tokenizer.sha256())
       throw Error(ExitCode::kInputData,
@@ -75,6 +76,7 @@ Subject find_subject(Io& io, Communicator& world, const EvaluateArguments& given
 // Everything that a prediction depends on. Predictions of an earlier call are kept only if it is the same.
 Json settings_of(const Subject& subject, const InferenceOptions& options) {
   StreamHash weights;
+  // The hashes of all files stand for the weights, without reading them again.
   for (const StoredFile& file : subject.trained.checkpoint.manifest.files) weights.update(file.sidecar_hash);
   return {{"step", subject.trained.checkpoint.manifest.state.step},
           {"weights", weights.hex()},

@@ -71,6 +71,7 @@ void print_for_people(const ResolvedRun& run, const RunTarget& target, const Flo
 /// Parses "64GiB", "80 gb" or "1.5T" to bytes; GB and GiB are both 2^30. Refuses a number without a unit,
 /// because nobody means bytes.
 std::optional<int64_t> parse_memory(const std::string& text) {
+  // The place of a letter is its power of 1,024, less one.
   constexpr std::string_view kUnits = "KMGT";
   if (text.empty()) return std::nullopt;
   char* end = nullptr;

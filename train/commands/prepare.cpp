@@ -32,6 +32,7 @@ extern "C" void remember_signal(int number) {
 void watch_signals() {
   struct sigaction action {};
   action.sa_handler = remember_signal;
+  // After the first signal the default action is back: the second one kills a prepare that hangs.
   action.sa_flags = static_cast<int>(SA_RESETHAND);
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaction(number, &action, nullptr);
 }

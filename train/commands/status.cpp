@@ -39,6 +39,7 @@ int64_t newest_checkpoint(const fs::path& run) {
   int64_t newest = -1;
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(run / "checkpoints", error))
+    // The manifest is written last: a directory without one is not committed.
     if (fs::exists(entry.path() / Manifest::kFileName, error))
       newest = std::max(newest, parse_step_directory_name(entry.path().filename().string()).value_or(-1));
   return newest;
@@ -81,6 +82,7 @@ RunStatus read_status(const fs::path& run) {
     const auto age = fs::file_time_type::clock::now() - fs::last_write_time(metrics);
     status.seconds_since_update = std::chrono::duration<double>(age).count();
     log = read_metrics(metrics);
+    // One run that cannot be read must not hide the others.
   } catch (const std::exception& error) {
     status.state = "unreadable";
     status.note = error.what();

@@ -38,6 +38,7 @@ class SummaryOutput {
   }
   ~SummaryOutput() {
     std::error_code ignored;
+    // Half of the summaries could be taken for all of them.
     if (path_ != "-" && !done_) fs::remove(beside_, ignored);
   }
   SummaryOutput(const SummaryOutput&) = delete;
@@ -204,6 +205,7 @@ void summarize(MpiWorld& world, const SummarizeArguments& given) {
   LoadedModel model(io, world, trained,
                     inference_options(trained, device, given.model.batch_size, max_new_tokens), device);
   Summarizer summarizer(model.model(), tokenizer, prompt, max_new_tokens);
+  // Four batches for each replica at once: enough to keep all replicas busy, few enough to write early.
   summarize_all(summarizer, input, output, 4 * given.model.batch_size * model.mesh().data_ranks());
 }
 

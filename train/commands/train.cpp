@@ -38,6 +38,7 @@ ExitCode train(const TrainArguments& given) {
     options.argv.insert(options.argv.end(), given.overrides.begin(), given.overrides.end());
     options.say = [](const std::string& line) {
       fmt::print("{}\n", line);
+      // A log file is no terminal: without this, lines would appear minutes late.
       std::fflush(stdout);
     };
     // Older versions wrote values to the run's copy that they did not do. Such a run must still go on.

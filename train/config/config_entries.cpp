@@ -13,6 +13,7 @@
 namespace ripstop {
 namespace {
 
+// A config has about a hundred lines. Refuse anything far larger before toml++ spends time and memory on it.
 constexpr size_t kLargestFileBytes = size_t{1} << 20;
 constexpr size_t kLongestLineBytes =
     4096;  // also limits how deep dotted keys can nest, because toml++ recurses
@@ -56,6 +57,7 @@ size_t first_line_of(std::string_view text, const std::string& key, size_t last_
                                 const std::string& name) {
   const std::string description(error.description());
   const uint32_t line = error.source().begin.line;
+  // toml++ names a key that is given twice, but not its first line. People need both lines to choose one.
   const size_t quote = description.find('\'');
   if (description.find("cannot redefine") != std::string::npos && quote != std::string::npos) {
     const std::string key = description.substr(quote + 1, description.rfind('\'') - quote - 1);
@@ -68,6 +70,7 @@ size_t first_line_of(std::string_view text, const std::string& key, size_t last_
 
 std::string shown(const toml::node& value) {
   if (value.is_table()) return "a table";
+  // A message is one line: do not print long values.
   if (value.is_array() && value.as_array()->size() > 4) return "an array";
   std::ostringstream text;
   if (const auto string = value.value_exact<std::string>())
@@ -79,6 +82,7 @@ std::string shown(const toml::node& value) {
 }
 
 ConfigValue plain_value(const toml::node& node) {
+  // value_exact does not convert. A 1 must not become true, and a true not 1.
   if (const auto value = node.value_exact<bool>()) return *value;
   if (const auto value = node.value_exact<int64_t>()) return *value;
   if (const auto value = node.value_exact<double>()) return *value;
@@ -152,6 +156,7 @@ std::vector<ConfigEntry> read_file_entries(std::string_view text, const std::str
         problems.begin(), problems.end(), [](const Problem& a, const Problem& b) { return a.line < b.line; });
     refuse(fmt::format("{}:{}", name, first.line), first.what, first.hint);
   }
+  // Messages follow the order of the file.
   std::stable_sort(entries.begin(), entries.end(),
                    [](const ConfigEntry& a, const ConfigEntry& b) { return a.line < b.line; });
   return entries;
@@ -184,6 +189,7 @@ ConfigEntry read_override(const std::string& text) {
     refuse(kCommandLine, fmt::format("'{}' is not section.key=value", text.substr(0, 80)),
            "as in train.steps=100");
   std::string path = text.substr(0, equals);
+  // People write --train.steps=100 too, as for other programs.
   path.erase(0, path.find_first_not_of('-') == std::string::npos ? 0 : path.find_first_not_of('-'));
   const size_t dot = path.find('.');
   if (dot == std::string::npos)
@@ -203,6 +209,7 @@ bool displaces(const ConfigEntry& override_entry, const ConfigEntry& entry) {
   if (by == of) return true;
   if (by == "train.steps") return of == "train.epochs";
   if (by == "train.epochs") return of == "train.steps";
+  // A pretrained model brings its own sizes, so none of the file may stay.
   if (by == "model.pretrained") return entry.key->section == "model";
   if (by == "model.preset") return of == "model.pretrained";
   return false;

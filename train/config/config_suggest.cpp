@@ -109,6 +109,8 @@ std::vector<std::string> keys_known_as(std::string_view section, std::string_vie
 }  // namespace
 
 std::string suggest_config_key(std::string_view section, std::string_view name) {
+  // From the surest hint to the vaguest: an explanation, a name that other programs use, a slip in this
+  // section, a slip in any section, the list of keys.
   for (const Explanation& explanation : kExplanations)
     if (explanation.name == name || explanation.name == fmt::format("{}.{}", section, name))
       return std::string(explanation.text);

@@ -62,6 +62,7 @@ bool is_unset_size(const ConfigKey& key, const RunConfig& config) {
 }
 
 std::string written_value(const ConfigKey& key, RunConfig& config) {
+  // TOML has no null: a key without a value has no line.
   if (is_unset_size(key, config)) return "";
   const std::string text = value_as_toml(key, config);
   return key.presence == Presence::kOptional && text == "\"\"" ? "" : text;
@@ -73,6 +74,7 @@ bool may_change(const ConfigKey& key, const RunConfig& old_config, const RunConf
   };
   // Older versions stored values that they did not do. Such a value had no effect, so it may be mended.
   if (is_unsupported(key, old_config) && !is_unsupported(key, new_config)) return true;
+  // A run may become longer. Making it shorter would have to undo steps.
   if (key.path() == "train.steps") return grows(old_config.train.steps, new_config.train.steps);
   if (key.path() == "train.epochs") return grows(old_config.train.epochs, new_config.train.epochs);
   return key.may_change_on_resume;
@@ -146,6 +148,7 @@ std::string expected_type(const ConfigKey& key) {
 }
 
 std::string to_toml(const RunConfig& config) {
+  // ConfigKey::field wants a config that may change. The copy is only read.
   RunConfig copy = config;
   std::string result;
   std::string_view section;
@@ -173,6 +176,7 @@ std::vector<ConfigDifference> compare(const RunConfig& old_config, const RunConf
   for (const ConfigKey& key : config_keys()) {
     std::string old_value = written_value(key, old_copy);
     std::string new_value = written_value(key, new_copy);
+    // Compare what is written: two values that read back equal are the same value.
     if (old_value == new_value) continue;
     result.push_back(
         {key.path(), std::move(old_value), std::move(new_value), may_change(key, old_config, new_config)});

@@ -27,6 +27,7 @@ constexpr size_t kLongestStringBytes = 4096;
 std::string read_text(const std::string& path) {
   if (path.empty()) throw Error(ExitCode::kUsage, "config file is required", "ripstop train CONFIG.toml");
   std::error_code error;
+  // ifstream opens a directory without complaint and then reads nothing.
   if (std::filesystem::is_directory(path, error))
     fail(ExitCode::kUsage, "config {} is a directory, expected a TOML file", path);
   return read_whole_file(path, kMostBytesRead, ExitCode::kUsage);
@@ -43,6 +44,7 @@ class Assigner {
     check_range(static_cast<double>(*field));
   }
   void operator()(double* field) const {
+    // People write 3 and mean 3.0.
     const auto* integer = std::get_if<int64_t>(&entry_.value);
     *field = integer != nullptr ? static_cast<double>(*integer) : value_as<double>();
     check_range(*field);
@@ -51,6 +53,7 @@ class Assigner {
     const std::string& value = value_as<std::string>();
     if (value.size() > kLongestStringBytes)
       refuse(entry_.where, fmt::format("'{}' is longer than {} bytes", path(), kLongestStringBytes));
+    // Paths appear in messages and logs of one line, and NUL would cut a path.
     for (const char c : value)
       if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
         refuse(entry_.where, fmt::format("'{}' holds a control character", path()));
@@ -90,6 +93,7 @@ class Assigner {
 
   void check_range(double value) const {
     const ValueRange& range = entry_.key->range;
+    // Written so that NaN, which compares false with everything, is outside of every range.
     const bool low = range.above_least ? !(value > range.least) : !(value >= range.least);
     const bool high = range.below_most ? !(value < range.most) : !(value <= range.most);
     if (std::isfinite(value) && !low && !high) return;
@@ -115,6 +119,7 @@ class ConfigBuilder {
 
   RunConfig build() {
     take_preset();
+    // Assign before looking for missing keys: a required key of a wrong type is given, but wrong.
     for (const ConfigEntry& entry : entries_) std::visit(Assigner(entry), entry.key->field(config_));
     check_required();
     if (!given("data.shuffle_seed")) config_.data.shuffle_seed = config_.run.seed;
@@ -194,6 +199,7 @@ class ConfigBuilder {
     try {
       validate(sizes);
     } catch (const Error& error) {
+      // The message of validate() begins with the name of the size.
       const std::string text = error.what();
       refuse(where("model." + text.substr(0, text.find(' '))), "model." + text);
     }

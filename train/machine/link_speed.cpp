@@ -6,6 +6,7 @@
 namespace ripstop {
 namespace {
 
+// Small enough for latency alone, and large enough for full bandwidth.
 constexpr int64_t kSmallBytes = 8;
 constexpr int64_t kLargeBytes = int64_t{4} << 20;
 constexpr int kMostRounds = 1000;
@@ -36,6 +37,7 @@ double seconds_a_round(Communicator& group, const Stream& stream, int64_t bytes)
   const int64_t next = (group.rank() + 1) % group.size();
   const int64_t before = (group.rank() + group.size() - 1) % group.size();
   for (int rounds = 1;; rounds *= 2) {
+    // All ranks start together. Else a rank that comes late would look like a slow link.
     group.barrier();
     const auto begin = std::chrono::steady_clock::now();
     for (int round = 0; round < rounds; ++round) group.exchange(stream, send, next, receive, before);

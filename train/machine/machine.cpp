@@ -54,6 +54,7 @@ int64_t meminfo_bytes(const std::string& key) {
 std::vector<fs::path> cgroup_folders(const std::string& name) {
   std::ifstream file("/proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {
+    // A line is "hierarchy:controllers:path". The unified tree has no controllers.
     const size_t first = line.find(':');
     const size_t second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;
@@ -87,6 +88,7 @@ void read_memory_limit(Machine& machine) {
 
 void read_core_quota(Machine& machine) {
   for (const fs::path& folder : cgroup_folders("cpu")) {
+    // "200000 100000" are quota and period in microseconds; "max 100000" has no quota.
     std::istringstream unified(first_line(folder / "cpu.max"));
     double quota = 0;
     double period = 0;
@@ -147,6 +149,7 @@ Machine read_machine() {
     machine.host = names.nodename;
     machine.system = fmt::format("{} {} {}", names.sysname, names.release, names.machine);
   }
+  // x86 says "model name". ARM says "Model", or only the number of the part.
   machine.processor = proc_value("/proc/cpuinfo", {"model name", "Model", "CPU part"});
   machine.instruction_set = cpu_instruction_set();
   machine.fast_bfloat16 = cpu_has_fast_bfloat16();
@@ -180,6 +183,7 @@ std::vector<std::string> machine_problems(const Machine& machine, int64_t ranks,
                                           int64_t threads) {
   std::vector<std::string> found;
   const int64_t slurm_tasks = leading_number(variable(machine, "SLURM_STEP_NUM_TASKS")).value_or(1);
+  // Without PMI every process takes itself for the only rank, and all of them would train the same run.
   if (ranks == 1 && slurm_tasks > 1)
     found.push_back(
         fmt::format("srun started {} processes, but MPI sees one alone: MPI was built without Slurm's "
@@ -193,6 +197,7 @@ std::vector<std::string> machine_problems(const Machine& machine, int64_t ranks,
   if (machine.cores > 0 && ranks_here * threads > machine.cores)
     found.push_back(fmt::format("{} ranks x {} threads on {} cores: they will wait for each other",
                                 ranks_here, threads, machine.cores));
+  // A quota is a fraction of two integers: 0.01 is for rounding.
   if (machine.cores_quota && *machine.cores_quota + 0.01 < static_cast<double>(ranks_here * threads))
     found.push_back(fmt::format("the control group grants {:.1f} cores to {} ranks x {} threads",
                                 *machine.cores_quota, ranks_here, threads));
@@ -203,11 +208,13 @@ std::vector<std::string> machine_problems(const Machine& machine, int64_t ranks,
   if (!machine.fast_bfloat16)
     found.push_back(
         "the processor has no bfloat16 products: precision.compute = \"bfloat16\" computes in float32");
+  // Room for MPI's buffers of one rank. Docker gives 64 MiB by default, enough for 8 ranks.
   constexpr int64_t kSharedMemoryARank = int64_t{8} << 20;
   if (machine.shared_memory_free_bytes && *machine.shared_memory_free_bytes < kSharedMemoryARank * ranks_here)
     found.push_back(
         fmt::format("/dev/shm has {} MiB free, ranks of a node talk through it (docker run --shm-size=1g)",
                     *machine.shared_memory_free_bytes >> 20));
+  // A rank opens its data, its checkpoint and several files and sockets for each other rank of the node.
   constexpr int64_t kFewFiles = 256;
   if (machine.open_files_limit && *machine.open_files_limit < kFewFiles)
     found.push_back(fmt::format("only {} open files are allowed: ulimit -n 4096", *machine.open_files_limit));
