@@ -36,7 +36,7 @@ std::optional<DocumentLine> next_document(TextLines& lines) {
     const auto document = object.find("document");
     if (document == object.end())
       throw Error(ExitCode::kInputData, fmt::format("{}: no field 'document'", lines.place()),
-                  "one object a line: {\"document\": \"...\"}");
+                  "write one JSON object per line: {\"document\": \"...\"}");
     if (!document->is_string())
       fail(ExitCode::kInputData, "{}: 'document' is of type {}, expected a string", lines.place(),
            document->type_name());

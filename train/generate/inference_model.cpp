@@ -74,7 +74,7 @@ InferenceModel::InferenceModel(const ModelConfig& config, const InferenceOptions
       value_(ids(stream, ledger, slices_ * options.slots)),
       id_(ids(stream, ledger, slices_ * options.slots)),
       arena_(stream.device(), ledger, arena) {
-  RIPSTOP_CHECK(mesh.sizes().fsdp == 1, "{} shards of the weights, expected them whole", mesh.sizes().fsdp);
+  RIPSTOP_CHECK(mesh.sizes().fsdp == 1, "the fsdp axis has {} ranks, expected 1", mesh.sizes().fsdp);
   RIPSTOP_CHECK(options.prefill_tokens >= options.context, "{} tokens a call, a prompt may have {}",
                 options.prefill_tokens, options.context);
 }

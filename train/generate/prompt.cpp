@@ -20,8 +20,8 @@ int64_t cut_document(EncodedPrompt& prompt, int64_t longest) {
   const int64_t document = prompt.separator_begin - 1;  // without BOS
   if (surplus > document)
     throw Error(ExitCode::kUsage,
-                fmt::format("{} tokens are left for the prompt, which is {} tokens without its document",
-                            longest, std::ssize(prompt.tokens) - document),
+                fmt::format("the prompt has room for {} tokens, but has {} without its document", longest,
+                            std::ssize(prompt.tokens) - document),
                 "generate fewer tokens (--max-new-tokens)");
   const auto end = prompt.tokens.begin() + prompt.separator_begin;
   prompt.tokens.erase(end - surplus, end);

@@ -144,8 +144,8 @@ void Trainer::check_numerics(const StepResult& result) {
                    state_.step));
   if (skips_ >= kSkipsInARow)
     throw Error(ExitCode::kNumerics,
-                fmt::format("loss or gradient was not finite in {} steps in a row, the last being step {}",
-                            skips_, state_.step),
+                fmt::format("loss or gradient was not finite in {} steps in a row, up to step {}", skips_,
+                            state_.step),
                 "lower optimizer.learning_rate, or go on from an earlier checkpoint");
 }
 
@@ -257,7 +257,7 @@ void Trainer::say_end(ExitCode code) {
                   bytes_text(traffic(plan_.traffic_per_step)), bytes_text(traffic(step_traffic_))));
   if (code == ExitCode::kOk && begun_at_step_ == steps_)
     say(fmt::format(
-        "the run was done already: give more {} to train on, or another run.directory to begin anew",
+        "the run was done already: give more {} to train on, or another run.directory for a new run",
         options_.config.train.steps ? "train.steps" : "train.epochs"));
   if (code == ExitCode::kRequeue)
     say(fmt::format("stopped on a signal after step {}: run the same command again to go on", state_.step));

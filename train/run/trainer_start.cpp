@@ -45,7 +45,7 @@ Trainer::Trainer(const TrainerOptions& options, MpiWorld& world)
     throw Error(ExitCode::kUsage,
                 fmt::format("schedule.warmup_steps {} exceeds the {} steps that train.epochs come to",
                             config.schedule.warmup_steps, steps_),
-                "the rate would never be reached: warm up for a few percent of the steps");
+                "the run would never reach optimizer.learning_rate: warm up for a few percent of the steps");
   if (const int64_t last = parse_step_range(config.run.profile_steps).last; last > steps_)
     resolved_.notes.push_back(
         fmt::format("run.profile_steps ends at step {}, train.epochs come to {} steps", last, steps_));
@@ -80,9 +80,9 @@ void Trainer::check_agreement() {
                             to_string(resolved_.step.sharding.compute)),
                 where, "give train.micro_batch_sequences, or use nodes of one kind");
   require_equal(mesh_.world(), ExitCode::kInputData, "data set", dataset_.content_hash(), where,
-                "let every node see the same data.directory");
+                "make the same data.directory visible on every node");
   require_equal(mesh_.world(), ExitCode::kInputData, "validation set", validation_.content_hash(), where,
-                "let every node see the same data.directory");
+                "make the same data.directory visible on every node");
 }
 
 // Rank 0 takes the lock and checks the disk before anything large is allocated.
@@ -117,7 +117,7 @@ void Trainer::check_checkpoint(const CheckpointState& saved, const std::string& 
                 "give at least as many, or another run.directory for a new run");
   if (!saved.pack_plan_hash.empty() && saved.pack_plan_hash != plan_hash)
     throw Error(ExitCode::kStorage, "the order of the data differs from the checkpoint's",
-                "the run was begun by a version of ripstop that packs differently");
+                "another version of ripstop began this run, and packs sequences differently");
 }
 
 // Fills weights, moments and state_, from the newest whole checkpoint if there is one.
