@@ -117,7 +117,7 @@ class Trainer {
   double step_seconds_ = 0;       ///< smoothed, for the time left
   double step_seconds_last_ = 0;  ///< of the last step
   int64_t resident_before_bytes_ = 0;
-  DeviceMesh::AxisSeconds waited_;       ///< before the step under way
+  DeviceMesh::AxisSeconds waited_;      ///< before the step under way
   DeviceMesh::AxisBytes step_traffic_;  ///< of the last step
 };
 
