@@ -168,7 +168,7 @@ void prepare_checkpoint_directory(Io& io, const std::filesystem::path& directory
     if (entry.name.starts_with(kAttemptPrefix) || entry.name.starts_with(kTrashPrefix))
       (void)remove_tree(io, directory / entry.name);
   }
-  sync_directory(io, directory);
+  sync_directory(io, directory);  // a checkpoint that was put back must survive the next power loss
 }
 
 void check_disk_space(Io& io, const std::filesystem::path& directory, int64_t keep,
@@ -179,6 +179,7 @@ void check_disk_space(Io& io, const std::filesystem::path& directory, int64_t ke
   for (const ListedCheckpoint& checkpoint : listed)
     if (checkpoint.manifest && !checkpoint.is_link) present += checkpoint.manifest->bytes();
   const int64_t wanted = keep == 0 ? present + checkpoint_bytes : (keep + 1) * checkpoint_bytes;
+  // Old checkpoints are deleted after each save, so their bytes come back. The one more is the save itself.
   if (room + present >= wanted) return;
   throw Error(ExitCode::kStorage,
               fmt::format("{}: {} free and {} in checkpoints, but {} checkpoints of {} need {}",

@@ -155,6 +155,7 @@ std::vector<int64_t> storing_ranks(const std::vector<UnitSpec>& units, const Mes
 int64_t checkpoint_bytes(const std::vector<UnitSpec>& units, const MeshSizes& mesh) {
   int64_t elements = 0;
   for (const UnitSpec& unit : units) {
+    // Each rank of the tensor axis writes its slices, one of them the replicated elements too.
     const UnitLayout layout(unit, mesh.tensor, 0, mesh.fsdp);
     elements += mesh.tensor * layout.elements() - (mesh.tensor - 1) * layout.replicated_elements();
   }
@@ -165,6 +166,7 @@ std::vector<Piece> plan_reads(const std::vector<UnitSpec>& units, const MeshSize
                               const std::vector<const UnitLayout*>& layouts, int64_t fsdp_index) {
   check_parameters(units, layouts);
   const WantedByName wanted = wanted_boxes(layouts, fsdp_index);
+  // Most units have no part in a load of one unit; this saves computing their boxes on every rank.
   std::vector<bool> reads(units.size());
   for (size_t u = 0; u < units.size(); ++u) reads[u] = is_wanted(units[u], wanted);
   const std::vector<std::vector<UnitLayout>> stored_layouts = layouts_by_tensor_index(units, mesh);

@@ -9,6 +9,7 @@ HostStates::HostStates(ShardedTransformer& model, const AdamW& optimizer, const 
     units_.push_back(
         {&unit.layout(), {unit.master(), {}}, {optimizer.first(u), {}}, {optimizer.second(u), {}}});
   }
+  // On the CPU, files are written from the tensors themselves and read into them.
   if (stream.device().kind == DeviceKind::kCpu) return;
   each([](State& state) { state.copy.resize(static_cast<size_t>(state.tensor.count())); });
 }
@@ -33,7 +34,7 @@ void HostStates::to_host() {
   each([&](State& state) {
     if (!state.copy.empty()) copy_bytes(stream_, state.copy.data(), state.tensor.data, state.tensor.bytes());
   });
-  stream_.synchronize();
+  stream_.synchronize();  // the writer reads the copies without knowing the stream
 }
 
 void HostStates::to_device() {

@@ -53,8 +53,9 @@ class Reader {
 };
 
 Json Reader::parse(std::string_view text) const {
+  // The parser is recursive, so depth costs stack. A manifest needs six levels.
   constexpr int kDeepest = 16;
-  std::vector<std::set<std::string>> keys;
+  std::vector<std::set<std::string>> keys;  // of the objects that are open
   const auto check = [&](int depth, Json::parse_event_t event, Json& value) {
     using Event = Json::parse_event_t;
     if (depth > kDeepest) refuse("nests deeper than {} levels", kDeepest);
@@ -82,6 +83,7 @@ const Json& Reader::member(const Json& object, const char* key) const {
 
 int64_t Reader::integer(const Json& object, const char* key, int64_t least, int64_t most) const {
   const Json& value = member(object, key);
+  // 2^63 and more are unsigned numbers in this library, and would become negative as int64_t.
   const bool fits = value.is_number_unsigned() ? value.get<uint64_t>() <= static_cast<uint64_t>(most)
                                                : value.is_number_integer() && value.get<int64_t>() <= most;
   if (!fits || value.get<int64_t>() < least)
@@ -135,6 +137,7 @@ void Reader::check_version(const Json& document) {
            version, reader, Manifest::kVersion);
   version_ = version;
   is_newer_ = version > Manifest::kVersion;
+  // Another layout has other elements at the same offsets: hashes would be right and weights wrong.
   const int64_t layout = integer(document, "layout", 1, 1'000'000);
   if (layout != UnitLayout::kVersion)
     refuse("has layout version {}; this ripstop reads {}", layout, UnitLayout::kVersion);
@@ -230,6 +233,7 @@ std::vector<UnitSpec> Reader::units(const Json& document) const {
 std::vector<StoredFile> Reader::files(const Json& document, const Manifest& manifest) const {
   if (manifest.mesh.ranks() > kMostRanksTimesUnits / static_cast<int64_t>(manifest.units.size()))
     refuse("has {} units on {} ranks", manifest.units.size(), manifest.mesh.ranks());
+  // The names of files come from ranks, never from the manifest, so it cannot point outside its directory.
   const std::vector<int64_t> ranks = storing_ranks(manifest.units, manifest.mesh);
   const Json& found = list(document, "files", 1, kMostRanks);
   if (found.size() != ranks.size()) refuse("lists {} files, {} were expected", found.size(), ranks.size());
@@ -252,6 +256,7 @@ Manifest parse_manifest(const std::string& bytes, const std::string& name) {
   const size_t ending_bytes = manifest_ending("").size();
   if (bytes.size() > static_cast<size_t>(Manifest::kMostBytes)) reader.refuse("has {} bytes", bytes.size());
   if (bytes.size() <= ending_bytes) reader.refuse("has {} bytes: it is cut short", bytes.size());
+  // The hash comes before the parser: damage is reported as damage, not as an odd value.
   const std::string_view body = std::string_view(bytes).substr(0, bytes.size() - ending_bytes);
   if (std::string_view(bytes).substr(body.size()) != manifest_ending(body))
     reader.refuse("does not end with the hash of its bytes: it is damaged");
@@ -276,6 +281,7 @@ Manifest parse_manifest(const std::string& bytes, const std::string& name) {
   state.sequence = count(cursor, "pack");
   state.tokens = count(document, "tokens");
   state.best = reader.best(reader.member(document, "best"));
+  // Version 1 did not say. With 0, a resumed run would validate these weights a second time.
   state.validated_step = state.step;
   if (reader.version() >= 2) {
     const Json& validation = reader.member(document, "validation");

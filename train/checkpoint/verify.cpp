@@ -12,6 +12,7 @@
 namespace ripstop {
 namespace {
 
+// A file of another checkpoint differs in every block; a few findings say as much.
 constexpr size_t kMostFindingsOfAFile = 100;
 
 using Findings = std::vector<CheckpointDamage>;
@@ -44,6 +45,7 @@ void verify_blocks(Io& io, const std::filesystem::path& path, const FileBlocks& 
     BlockReader reader(io, path, blocks);
     for (int64_t block = 0; block < blocks.block_count(); ++block) {
       if (findings.size() - before >= kMostFindingsOfAFile) return;
+      // One damaged block does not hide the others: go on to the end.
       try {
         reader.load_block(block);
       } catch (const Error& error) {
@@ -61,6 +63,7 @@ void verify_rank(Io& io, const std::filesystem::path& directory, const Manifest&
   const std::filesystem::path path = directory / rank_file_name(file.rank),
                               sidecar = directory / sidecar_file_name(file.rank);
   const bool is_complete = has_size(io, path, file.bytes, findings);
+  // Without the sidecar there are no hashes to compare the file with.
   if (!has_size(io, sidecar, file.sidecar_bytes, findings)) return;
   std::optional<FileBlocks> blocks;
   try {
