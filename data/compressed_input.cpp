@@ -17,13 +17,16 @@ constexpr int64_t kMostEntryBytes = int64_t{64} << 20;
 constexpr int64_t kBombBytes = int64_t{16} << 20;
 constexpr int64_t kBombRatio = 1000;
 
-enum class Container { kNone, kTar };
+/// What a file is, compressed or not: text, text that may be empty, or an archive of files.
+enum class Container { kText, kTextOrNothing, kTar };
 
-/// A libarchive reader of one file.
+constexpr size_t kReadBytes = 1 << 16;
+
+/// A libarchive reader of one file, or of standard input if `path` is "-". `name` is for messages.
 class Archive {
  public:
-  Archive(const std::filesystem::path& path, Container container)
-      : path_(path.string()), owner_(archive_read_new(), archive_read_free), archive_(owner_.get()) {
+  Archive(const std::filesystem::path& path, std::string name, Container container)
+      : name_(std::move(name)), owner_(archive_read_new(), archive_read_free), archive_(owner_.get()) {
     RIPSTOP_CHECK(archive_ != nullptr, "libarchive has no memory");
     archive_read_support_filter_gzip(archive_);
     if (container == Container::kTar) {
@@ -31,10 +34,12 @@ class Archive {
     } else {
       archive_read_support_format_raw(archive_);
     }
-    if (archive_read_open_filename(archive_, path.c_str(), 1 << 16) != ARCHIVE_OK) refuse();
+    if (container == Container::kTextOrNothing) archive_read_support_format_empty(archive_);
+    const char* file = path == "-" ? nullptr : path.c_str();  // libarchive's sign for standard input
+    if (archive_read_open_filename(archive_, file, kReadBytes) != ARCHIVE_OK) refuse();
   }
 
-  /// The next entry, or nothing at the end.
+  /// The next entry; nullptr at the end.
   archive_entry* next_entry() {
     archive_entry* entry = nullptr;
     const int result = archive_read_next_header(archive_, &entry);
@@ -42,72 +47,106 @@ class Archive {
     if (result != ARCHIVE_OK && result != ARCHIVE_WARN) refuse();
     return entry;
   }
-  /// Up to `bytes` bytes of the entry; 0 at its end.
+  /// Reads up to `bytes` bytes of the entry, waiting until they are there; returns 0 at its end.
   int64_t read(char* out, int64_t bytes) {
     const la_ssize_t got = archive_read_data(archive_, out, static_cast<size_t>(bytes));
     if (got < 0) refuse();
-    const int64_t unpacked = archive_filter_bytes(archive_, 0), packed = archive_filter_bytes(archive_, -1);
-    if (unpacked > kBombBytes && unpacked / kBombRatio > packed) {
-      fail(ExitCode::kInputData, "{}: {} bytes unpack to more than {}: this is no text", path_, packed,
-           unpacked);
-    }
+    refuse_bomb();
     return got;
+  }
+  /// The bytes of the entry that have arrived, valid until the next call; waits for some. Empty at its end.
+  std::string_view next_block() {
+    const void* bytes = nullptr;
+    size_t count = 0;
+    la_int64_t offset = 0;
+    const int result = archive_read_data_block(archive_, &bytes, &count, &offset);
+    if (result != ARCHIVE_OK && result != ARCHIVE_EOF) refuse();
+    refuse_bomb();
+    return {static_cast<const char*>(bytes), result == ARCHIVE_EOF ? 0 : count};
   }
   int64_t bytes_read() const { return archive_filter_bytes(archive_, -1); }
 
  private:
-  [[noreturn]] void refuse() {
+  void refuse_bomb() const {
+    const int64_t unpacked = archive_filter_bytes(archive_, 0), packed = archive_filter_bytes(archive_, -1);
+    if (unpacked > kBombBytes && unpacked / kBombRatio > packed) {
+      fail(ExitCode::kInputData, "{}: {} bytes unpack to more than {}: this is not text", name_, packed,
+           unpacked);
+    }
+  }
+  [[noreturn]] void refuse() const {
     const char* why = archive_error_string(archive_);
     std::string text = why == nullptr ? "damaged" : why;
     std::replace(text.begin(), text.end(), '\n', ' ');
-    fail(ExitCode::kInputData, "{}: cannot be read: {}", path_, text);
+    fail(ExitCode::kInputData, "{}: cannot be read: {}", name_, text);
   }
-  std::string path_;
+  std::string name_;
   std::unique_ptr<archive, decltype(&archive_read_free)> owner_;
   archive* archive_;
 };
 
-bool file_is_empty(const std::filesystem::path& path) {
+/// Throws Error(kInputData) if `path` is missing or a directory.
+std::filesystem::file_status checked_status(const std::filesystem::path& path) {
   std::error_code error;
-  if (!std::filesystem::exists(path, error)) fail(ExitCode::kInputData, "{}: no such file", path.string());
-  if (!std::filesystem::is_regular_file(path, error))
-    fail(ExitCode::kInputData, "{}: not a file", path.string());
-  return std::filesystem::file_size(path, error) == 0 && !error;
+  const auto status = std::filesystem::status(path, error);
+  if (!std::filesystem::exists(status)) fail(ExitCode::kInputData, "{}: no such file", path.string());
+  if (std::filesystem::is_directory(status))
+    fail(ExitCode::kInputData, "{}: a directory, expected a file", path.string());
+  return status;
+}
+
+bool is_empty_file(const std::filesystem::path& path) {
+  std::error_code error;
+  return std::filesystem::is_regular_file(checked_status(path)) &&
+         std::filesystem::file_size(path, error) == 0 && !error;
 }
 
 }  // namespace
 
 struct LineInput::State {
   std::string path;
-  std::unique_ptr<Archive> archive;  // none for an empty file, which the raw format takes for damage
+  std::unique_ptr<Archive> archive;  // null for an empty file
   std::string buffer;
   size_t at = 0;
   int64_t line_number = 0;
+  bool is_pipe = false;
   bool ended = false;
 
-  /// Puts more bytes behind what is left in the buffer; false at the end.
+  /// Appends the next bytes to those left in the buffer; false at the end.
   bool refill() {
     if (ended) return false;
     buffer.erase(0, at);
     at = 0;
-    constexpr size_t kPart = 1 << 18;
     const size_t had = buffer.size();
-    buffer.resize(had + kPart);
-    const int64_t got = archive->read(buffer.data() + had, kPart);
-    buffer.resize(had + static_cast<size_t>(got));
-    ended = got == 0;
+    if (is_pipe) {
+      // A line may be all that its writer sends before it waits: take what is there.
+      buffer.append(archive->next_block());
+    } else {
+      constexpr size_t kPart = 1 << 18;
+      buffer.resize(had + kPart);
+      buffer.resize(had + static_cast<size_t>(archive->read(buffer.data() + had, kPart)));
+    }
+    ended = buffer.size() == had;
     return !ended;
   }
 };
 
 LineInput::LineInput(const std::filesystem::path& path) : state_(std::make_unique<State>()) {
-  state_->path = path.string();
-  state_->ended = file_is_empty(path);
+  const bool is_standard_input = path == "-";
+  state_->path = is_standard_input ? "standard input" : path.string();
+  // libarchive takes an empty text for damage. It can be told to accept one, but then it also takes some
+  // damaged gzip files for empty ones. So that is done only for pipes, whose length is not known.
+  state_->ended = !is_standard_input && is_empty_file(path);
   if (state_->ended) return;
-  state_->archive = std::make_unique<Archive>(path, Container::kNone);
+  state_->is_pipe = is_standard_input || !std::filesystem::is_regular_file(path);
+  state_->archive = std::make_unique<Archive>(path, state_->path,
+                                              state_->is_pipe ? Container::kTextOrNothing : Container::kText);
   if (state_->archive->next_entry() == nullptr) state_->ended = true;
   constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
-  state_->refill();
+  // A pipe may give the mark in parts. Do not wait for more once the first bytes rule it out.
+  while (state_->buffer.size() < kByteOrderMark.size() && kByteOrderMark.starts_with(state_->buffer) &&
+         state_->refill()) {
+  }
   if (std::string_view(state_->buffer).starts_with(kByteOrderMark)) state_->at = kByteOrderMark.size();
 }
 
@@ -155,8 +194,8 @@ struct TarInput::State {
 
 TarInput::TarInput(const std::filesystem::path& path) : state_(std::make_unique<State>()) {
   state_->path = path.string();
-  if (file_is_empty(path)) fail(ExitCode::kInputData, "{}: the archive is empty", path.string());
-  state_->archive = std::make_unique<Archive>(path, Container::kTar);
+  if (is_empty_file(path)) fail(ExitCode::kInputData, "{}: the archive is empty", path.string());
+  state_->archive = std::make_unique<Archive>(path, path.string(), Container::kTar);
 }
 
 TarInput::~TarInput() = default;
@@ -181,10 +220,9 @@ const std::string& TarInput::name() const {
 std::string TarInput::content() {
   std::string bytes;
   for (;;) {
-    constexpr size_t kPart = 1 << 16;
     const size_t had = bytes.size();
-    bytes.resize(had + kPart);
-    const int64_t got = state_->archive->read(bytes.data() + had, kPart);
+    bytes.resize(had + kReadBytes);
+    const int64_t got = state_->archive->read(bytes.data() + had, kReadBytes);
     bytes.resize(had + static_cast<size_t>(got));
     if (got == 0) return bytes;
     if (static_cast<int64_t>(bytes.size()) > kMostEntryBytes) {

@@ -1,4 +1,4 @@
-// Files that may be compressed or archives, read as a stream in bounded memory. The only place that knows
+// Reads files that may be compressed or archives, as a stream in bounded memory. The only place that knows
 // libarchive.
 #pragma once
 #include <cstdint>
@@ -8,22 +8,23 @@
 
 namespace ripstop {
 
-/// A plain or gzip file as a stream of lines. All members throw Error(kInputData), with the file and the
-/// line: for a file that is missing, damaged or cut short, that grows more than a thousandfold when unpacked,
-/// or that has a line over 64 MiB.
+/// A plain or gzip file as a stream of lines. All members throw Error(kInputData) with the file and the line
+/// if the file is missing, damaged or cut short, if it grows more than a thousandfold when unpacked, or if a
+/// line is over 64 MiB.
 class LineInput {
  public:
+  /// Opens a file or a pipe; "-" is standard input. Waits for the first bytes of a pipe.
   explicit LineInput(const std::filesystem::path& path);
   ~LineInput();
   LineInput(const LineInput&) = delete;
   LineInput& operator=(const LineInput&) = delete;
 
-  /// The next line without its "\n" (a "\r" before it stays) into `line`; a byte order mark that begins the
-  /// file is dropped. False at the end of the file.
+  /// Reads the next line into `line`, without its "\n" (a "\r" before it stays). Drops a byte order mark at
+  /// the begin of the file. Returns false at the end. From a pipe, a line is given as soon as it is there.
   bool next(std::string& line);
   /// Number of the line that next() gave, from 1.
   int64_t line_number() const;
-  /// Bytes of the file used so far, as it lies on disk.
+  /// Bytes of the file read so far, counted as they lie on disk.
   int64_t bytes_read() const;
 
  private:
@@ -31,7 +32,7 @@ class LineInput {
   std::unique_ptr<State> state_;
 };
 
-/// The regular files inside a .tar, .tar.gz or .tgz, one after another. Throws as LineInput does.
+/// The regular files inside a .tar, .tar.gz or .tgz, one after another. Throws the errors of LineInput.
 class TarInput {
  public:
   explicit TarInput(const std::filesystem::path& path);
@@ -43,7 +44,7 @@ class TarInput {
   bool next();
   /// Its path inside the archive.
   const std::string& name() const;
-  /// All its bytes; refused above 64 MiB.
+  /// All its bytes. Throws Error(kInputData) if there are more than 64 MiB.
   std::string content();
   int64_t bytes_read() const;
 

@@ -46,7 +46,12 @@ std::vector<std::filesystem::path> files_below(const std::filesystem::path& path
   const auto status = std::filesystem::status(path, error);
   if (!std::filesystem::exists(status))
     fail(ExitCode::kInputData, "{}: no such file or directory", path.string());
-  if (!std::filesystem::is_directory(status)) return {path};
+  if (!std::filesystem::is_directory(status)) {
+    // A pipe can be read only once; prepare reads its input up to three times.
+    if (!std::filesystem::is_regular_file(status))
+      fail(ExitCode::kInputData, "{}: not a file", path.string());
+    return {path};
+  }
   std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(path, error)) {
     const std::string name = entry.path().filename().string();

@@ -44,8 +44,8 @@ hid_t disk_type(Hdf5Type type);
 /// UTF-8 text of variable length.
 TypeHandle string_type();
 
-/// How files are opened: format of HDF5 1.8, no locks. Objects of at least `alignment_bytes` begin at a multiple
-/// of it.
+/// How files are opened: format of HDF5 1.8, no locks. Objects of at least `alignment_bytes` begin at a
+/// multiple of it.
 PropertyHandle file_access(int64_t alignment_bytes);
 
 /// Keeps the library from printing, and from its clean-up at exit. Call it before any other function.

@@ -5,12 +5,12 @@
 
 namespace ripstop {
 
-/// A directory to fill beside its final place. `rename_to_output` commits it; the destructor removes it if that
-/// has not happened.
+/// A directory to fill beside its final place. `rename_to_output` commits it; the destructor removes it if
+/// that has not happened.
 class PartialDirectory {
  public:
-  /// Makes OUTPUT.partial-PID, and OUTPUT's parents. Throws Error(kUsage) if `output` exists and is not an empty
-  /// directory, Error(kStorage) if it cannot make the directory.
+  /// Makes OUTPUT.partial-PID, and OUTPUT's parents. Throws Error(kUsage) if `output` exists and is not an
+  /// empty directory, Error(kStorage) if it cannot make the directory.
   explicit PartialDirectory(const std::filesystem::path& output);
   ~PartialDirectory();
   PartialDirectory(const PartialDirectory&) = delete;

@@ -130,7 +130,7 @@ CorpusCounts Preparation::read(const std::string& doing, const ExampleSink& sink
       options_.progress({doing, made ? "examples" : "KiB", position.done / unit, position.total / unit});
   };
   const CorpusCounts counts = read_corpus(report_.source, position, [&](CorpusExample& example) {
-    if (options_.stop != nullptr && options_.stop->load() != 0) throw Interrupted{options_.stop->load()};
+    if (options_.stop_requested && options_.stop_requested()) throw PrepareStopped{};
     if (++examples % 256 == 0) tell();
     sink(example);
   });

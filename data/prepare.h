@@ -1,7 +1,6 @@
 // Text to data set: what `ripstop prepare` does.
 #pragma once
 #include <array>
-#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -28,14 +27,13 @@ struct PrepareOptions {
   int64_t threads = 1;
   std::function<void(const PrepareProgress&)> progress;  ///< called now and then from the calling thread
   std::function<void(const std::string&)> note;          ///< what people should know before the work begins
-  const std::atomic<int>* stop =
-      nullptr;  ///< set by a signal handler: prepare cleans up and throws Interrupted
+  /// Asked for every example, from the calling thread. If it returns true, prepare cleans up and throws
+  /// PrepareStopped.
+  std::function<bool()> stop_requested;
 };
 
-/// What `stop` ends prepare with. Nothing is left behind.
-struct Interrupted {
-  int signal = 0;
-};
+/// Thrown by prepare if a stop was requested. Nothing is left behind.
+struct PrepareStopped {};
 
 /// Spread of a count of tokens.
 struct LengthStatistics {

@@ -1,12 +1,9 @@
 #include "data/text_lines.h"
 
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "data/utf8.h"
 #include "model/core/error.h"
 
 namespace ripstop {
@@ -31,67 +28,20 @@ std::string summary_of(const std::string& line, const TextLines& lines) {
   return *summary;
 }
 
-// The length of the sequence that `lead` begins, 0 where it begins none.
-int64_t sequence_bytes(unsigned char lead) {
-  if (lead < 0x80) return 1;
-  if (lead >= 0xC2 && lead <= 0xDF) return 2;
-  if (lead >= 0xE0 && lead <= 0xEF) return 3;
-  if (lead >= 0xF0 && lead <= 0xF4) return 4;
-  return 0;
-}
-
-// Second bytes have a narrower range behind four lead bytes: overlong forms, surrogates, beyond U+10FFFF.
-bool second_byte_fits(unsigned char lead, unsigned char second) {
-  const unsigned char least = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
-  const unsigned char most = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
-  return second >= least && second <= most;
-}
-
 }  // namespace
 
-TextLines::TextLines(const std::string& path) : name_(path == "-" ? "standard input" : path), input_(&file_) {
-  if (path == "-") {
-    input_ = &std::cin;
-    return;
-  }
-  if (std::filesystem::is_directory(path))
-    fail(ExitCode::kInputData, "{} is a directory, expected a file", path);
-  errno = 0;
-  file_.open(path, std::ios::binary);
-  if (!file_) fail(ExitCode::kInputData, "cannot open {}: {}", path, std::strerror(errno));
-}
+TextLines::TextLines(const std::string& path) : name_(path == "-" ? "standard input" : path), input_(path) {}
 
 bool TextLines::next(std::string& line) {
-  if (!std::getline(*input_, line)) {
-    if (input_->bad()) fail(ExitCode::kStorage, "cannot read {} beyond line {}", name_, number_);
-    return false;
-  }
-  ++number_;
-  if (number_ == 1 && line.starts_with("\xEF\xBB\xBF")) line.erase(0, 3);
+  if (!input_.next(line)) return false;
   if (line.ends_with('\r')) line.pop_back();
-  const int64_t valid = valid_utf8_bytes(line);
-  if (valid < std::ssize(line))
-    fail(ExitCode::kInputData, "{}: invalid UTF-8 at byte {}", place(), valid + 1);
+  if (const std::optional<int64_t> bad = invalid_utf8(line))
+    fail(ExitCode::kInputData, "{}: invalid UTF-8 at byte {}", place(), *bad + 1);
   return true;
 }
 
 std::string TextLines::place() const {
-  return fmt::format("{}:{}", name_, number_);
-}
-
-int64_t valid_utf8_bytes(std::string_view text) {
-  const int64_t size = std::ssize(text);
-  const auto byte = [&](int64_t i) { return static_cast<unsigned char>(text[static_cast<size_t>(i)]); };
-  int64_t i = 0;
-  while (i < size) {
-    const int64_t length = sequence_bytes(byte(i));
-    if (length == 0 || i + length > size) return i;
-    if (length > 1 && !second_byte_fits(byte(i), byte(i + 1))) return i;
-    for (int64_t k = 2; k < length; ++k)
-      if ((byte(i + k) & 0xC0) != 0x80) return i;
-    i += length;
-  }
-  return i;
+  return fmt::format("{}:{}", name_, number());
 }
 
 std::vector<std::string> read_summaries(const std::string& path) {
@@ -101,7 +51,7 @@ std::vector<std::string> read_summaries(const std::string& path) {
   for (std::string line; lines.next(line);) {
     if (!json && !is_blank(line)) {
       json = is_json_object(line);
-      if (*json) texts.clear();  // blank lines before the first object
+      if (*json) texts.clear();  // they were blank lines before the first object
     }
     if (!json.value_or(false)) {
       texts.push_back(line);

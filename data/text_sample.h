@@ -6,18 +6,19 @@
 
 namespace ripstop {
 
-/// Keeps at most `most_bytes` of the texts it is given, evenly spread over all of them, but always at least one.
+/// Keeps at most `most_bytes` of the texts it is given, evenly spread over all of them, but always at least
+/// one.
 ///
-/// Each text has a key, the hash of its place in the order of add(). The texts with the smallest keys stay: they are a
-/// random sample that depends on the order alone.
+/// Each text has a key, the hash of its place in the order of add(). The texts with the smallest keys stay:
+/// they are a random sample that depends on the order alone.
 class TextSample {
  public:
   explicit TextSample(int64_t most_bytes) : most_bytes_(most_bytes) {}
 
   void add(std::string text);
   bool empty() const { return texts_.empty(); }
-  /// Moves the next line of the kept texts into `line`; false after the last. Forgets what it has given, so call add()
-  /// no more after it.
+  /// Moves the next line of the kept texts into `line`; false after the last. Forgets what it has given, so
+  /// call add() no more after it.
   bool next_line(std::string& line);
 
  private:

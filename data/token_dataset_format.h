@@ -1,5 +1,5 @@
-// The constants and the hash of the data set format that writer and reader share. token_dataset.h describes the
-// format.
+// The constants and the hash of the data set format that writer and reader share. token_dataset.h describes
+// the format.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -24,8 +24,8 @@ constexpr int64_t token_bytes(int64_t vocabulary_size) {
   return vocabulary_size <= 65536 ? 2 : 4;
 }
 
-/// Attribute content_hash. `parts` are the hashes of the bytes of example_offset, separator_begin, target_begin and
-/// token_block_hash; `text_hash` is the attribute.
+/// Attribute content_hash. `parts` are the hashes of the bytes of example_offset, separator_begin,
+/// target_begin and token_block_hash; `text_hash` is the attribute.
 std::string content_hash(const TokenDatasetHeader& header, const std::array<std::string, 4>& parts,
                          const std::string& text_hash);
 

@@ -56,28 +56,6 @@ std::string article(const std::string& mark, const std::string& summary, const s
          "FIRST-SENTENCE" + mark + "\n" + summary + "\n\n" + mark + "RESTBODY" + mark + "\n" + body;
 }
 
-TEST(Utf8Test, InvalidBytesAreFoundWhereTheyAre) {
-  EXPECT_FALSE(invalid_utf8(""));
-  EXPECT_FALSE(invalid_utf8("plain text, longer than eight bytes"));
-  EXPECT_FALSE(invalid_utf8("é — 東京 🎈 \xf4\x8f\xbf\xbf \xed\x9f\xbf"));
-  EXPECT_EQ(invalid_utf8("abc\x80"), 3);
-  EXPECT_EQ(invalid_utf8("eight by\xc0\xaf"), 8);   // overlong
-  EXPECT_EQ(invalid_utf8("\xe0\x80\xaf"), 0);       // overlong
-  EXPECT_EQ(invalid_utf8("\xed\xa0\x80"), 0);       // surrogate
-  EXPECT_EQ(invalid_utf8("a\xf4\x90\x80\x80"), 1);  // beyond U+10FFFF
-  EXPECT_EQ(invalid_utf8("a\xf5\x80\x80\x80"), 1);
-  EXPECT_EQ(invalid_utf8("a\xe6\x9d"), 1);  // cut short
-  EXPECT_EQ(invalid_utf8("a\xff"), 1);
-}
-
-TEST(Utf8Test, StripSeesSpacesAsPythonDoes) {
-  EXPECT_EQ(strip("  a b\t\n"), "a b");
-  EXPECT_EQ(strip("\u00a0\u2003x\u3000\u2029"), "x");
-  EXPECT_EQ(strip(" \u200b "), "\u200b");  // zero width space is no white space there
-  EXPECT_EQ(strip(" \u00a0 "), "");
-  EXPECT_EQ(strip("é"), "é");
-}
-
 TEST(CorpusTest, JsonlGivesItsFieldsAndSplitsByFileName) {
   ScratchDirectory scratch;
   write_bytes(scratch / "c/train.jsonl",

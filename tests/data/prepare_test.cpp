@@ -7,8 +7,6 @@
 #include <csignal>
 #include <nlohmann/json.hpp>
 
-#include "data/hash_set.h"
-#include "data/length_histogram.h"
 #include "data/prompt_template.h"
 #include "data/token_dataset.h"
 #include "data/tokenizer.h"
@@ -245,21 +243,16 @@ TEST_F(PrepareTest, AnOutputThatIsThereIsNotTouched) {
   expect_refused(ExitCode::kStorage, "cannot make");
 }
 
-TEST_F(PrepareTest, ASignalLeavesNothing) {
-  std::atomic<int> stop = 0;
-  options_.stop = &stop;
+TEST_F(PrepareTest, AStopLeavesNothing) {
   options_.source = {};
   options_.source.kind = SourceKind::kSynthetic;
   options_.source.examples = 100000;
-  int calls = 0;
-  options_.progress = [&](const PrepareProgress&) { stop = ++calls == 10 ? 15 : 0; };
+  int progress_calls = 0;
+  options_.progress = [&](const PrepareProgress&) { ++progress_calls; };
+  options_.stop_requested = [&] { return progress_calls >= 10; };
   const auto before = listing();
-  try {
-    prepare(options_);
-    FAIL();
-  } catch (const Interrupted& interrupted) {
-    EXPECT_EQ(interrupted.signal, 15);
-  }
+  EXPECT_THROW(prepare(options_), PrepareStopped);
+  EXPECT_EQ(progress_calls, 10);
   EXPECT_EQ(listing(), before);
 }
 
@@ -277,28 +270,6 @@ TEST_F(PrepareTest, AFullDiskIsAStorageErrorAndLeavesNothing) {
   expect_refused(ExitCode::kStorage, "cannot write");
   setrlimit(RLIMIT_FSIZE, &old);
   std::signal(SIGXFSZ, handler);
-}
-
-TEST(HashSetTest, RemembersWhatItSaw) {
-  HashSet set;
-  for (uint64_t i = 0; i < 10000; ++i) EXPECT_TRUE(set.insert(i * 0x9e3779b97f4a7c15ull + 7));
-  for (uint64_t i = 0; i < 10000; ++i) EXPECT_FALSE(set.insert(i * 0x9e3779b97f4a7c15ull + 7));
-  EXPECT_TRUE(set.insert(0));
-  EXPECT_FALSE(set.insert(0));
-}
-
-TEST(LengthHistogramTest, RanksAreThoseOfTheSortedList) {
-  LengthHistogram histogram;
-  for (int64_t i = 1; i <= 100; ++i) histogram.add(i);
-  const LengthStatistics s = histogram.statistics();
-  EXPECT_EQ(s.median, 50);
-  EXPECT_EQ(s.p90, 90);
-  EXPECT_EQ(s.p99, 99);
-  EXPECT_EQ(s.longest, 100);
-  EXPECT_DOUBLE_EQ(s.mean, 50.5);
-  histogram.add(1'000'000);
-  EXPECT_EQ(histogram.statistics().longest, 1'000'000);
-  EXPECT_EQ(LengthHistogram().statistics().median, 0);
 }
 
 }  // namespace

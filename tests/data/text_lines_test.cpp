@@ -1,8 +1,14 @@
 #include "data/text_lines.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <thread>
 
 #include "model/core/error.h"
+#include "tests/data/compressed_files.h"
 #include "tests/data/scratch_directory.h"
 
 namespace ripstop {
@@ -42,6 +48,51 @@ TEST_F(TextLinesTest, JsonObjectsHoldASummary) {
             (Texts{"a\u00e9", ""}));
 }
 
+TEST_F(TextLinesTest, AFileMayBeCompressed) {
+  write_gzip(scratch_ / "texts.jsonl.gz", "{\"summary\": \"one\"}\n{\"summary\": \"two\"}\n");
+  EXPECT_EQ(read_summaries((scratch_ / "texts.jsonl.gz").string()), (Texts{"one", "two"}));
+  write_gzip(scratch_ / "texts.gz", "\xEF\xBB\xBFone\r\n\ntwo");
+  EXPECT_EQ(read_summaries((scratch_ / "texts.gz").string()), (Texts{"one", "", "two"}));
+  write_gzip(scratch_ / "bad.gz", "good\nbad \xC3\n");
+  EXPECT_THROW(read_summaries((scratch_ / "bad.gz").string()), Error);
+}
+
+// Shells make pipes of `<(...)`, and people type into summarize: a line must come out before the next is
+// written.
+TEST_F(TextLinesTest, APipeGivesEachLineWhenItIsThere) {
+  const std::string path = (scratch_ / "pipe").string();
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  // Open for reading, too: so opening for writing does not wait for the reader.
+  const int pipe = open(path.c_str(), O_RDWR);
+  ASSERT_GE(pipe, 0);
+  const auto send = [&](const std::string& text) {
+    return write(pipe, text.data(), text.size()) == std::ssize(text);
+  };
+  ASSERT_TRUE(send("the first line\n"));
+  TextLines lines(path);
+  std::string line;
+  ASSERT_TRUE(lines.next(line));
+  EXPECT_EQ(line, "the first line");
+  ASSERT_TRUE(send("2\nthe rest"));
+  ASSERT_TRUE(lines.next(line));
+  EXPECT_EQ(line, "2");
+  EXPECT_EQ(lines.number(), 2);
+  close(pipe);
+  ASSERT_TRUE(lines.next(line));
+  EXPECT_EQ(line, "the rest");
+  EXPECT_FALSE(lines.next(line));
+}
+
+TEST_F(TextLinesTest, AnEmptyPipeHasNoLine) {
+  const std::string path = (scratch_ / "pipe").string();
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  std::thread writer([&] { close(open(path.c_str(), O_WRONLY)); });
+  TextLines lines(path);
+  writer.join();
+  std::string line;
+  EXPECT_FALSE(lines.next(line));
+}
+
 TEST_F(TextLinesTest, WhatDoesNotFitIsRefusedWithItsLine) {
   EXPECT_EQ(refusal("{\"summary\": \"a\"}\nplain\n"), "texts:2: not a JSON object");
   EXPECT_EQ(refusal("{\"summary\": \"a\"}\n[1]\n"), "texts:2: not a JSON object");
@@ -53,18 +104,6 @@ TEST_F(TextLinesTest, WhatDoesNotFitIsRefusedWithItsLine) {
   EXPECT_EQ(refusal(std::string(100000, '[') + "\n"), "");
   EXPECT_THROW(read_summaries((scratch_ / "absent").string()), Error);
   EXPECT_THROW(read_summaries(scratch_.path().string()), Error);
-}
-
-// The table of well-formed sequences of RFC 3629, section 4, from both sides of every border.
-TEST(Utf8, IsToldFromWhatIsNot) {
-  for (const char* good : {"", "a", "\x7F", "\xC2\x80", "\xDF\xBF", "\xE0\xA0\x80", "\xED\x9F\xBF",
-                           "\xEE\x80\x80", "\xEF\xBF\xBF", "\xF0\x90\x80\x80", "\xF4\x8F\xBF\xBF"})
-    EXPECT_EQ(valid_utf8_bytes(good), std::ssize(std::string(good))) << good;
-  for (const char* bad : {"\x80", "\xBF", "\xC0\xAF", "\xC1\xBF", "\xC2", "\xC2\x41", "\xE0\x9F\xBF",
-                          "\xE0\xA0", "\xE1\x80\x41", "\xED\xA0\x80", "\xF0\x8F\xBF\xBF", "\xF4\x90\x80\x80",
-                          "\xF1\x80\x80\xC0", "\xF5\x80\x80\x80", "\xFF"})
-    EXPECT_EQ(valid_utf8_bytes("ab" + std::string(bad)), 2);
-  EXPECT_EQ(valid_utf8_bytes(std::string_view("a\0b", 3)), 3);
 }
 
 }  // namespace

@@ -3,12 +3,9 @@
 
 #include <fmt/core.h>
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
-#include <csignal>
 #include <cstdlib>
 #include <map>
 #include <optional>
@@ -17,28 +14,13 @@
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
 #include "train/report/progress.h"
+#include "train/run/stop_signal.h"
 
 namespace ripstop {
 namespace {
 
-/// The number of the signal that came; 0: none. A global, because a signal handler gets no other pointer.
-std::atomic<int> signal_received = 0;
-
-extern "C" void remember_signal(int number) {
-  signal_received = number;
-}
-
-/// The first signal of a kind asks prepare to clean up and stop. The second ends the process as usual.
-void watch_signals() {
-  struct sigaction action {};
-  action.sa_handler = remember_signal;
-  // After the first signal the default action is back: the second one kills a prepare that hangs.
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaction(number, &action, nullptr);
-}
-
-/// The default of --threads: what Slurm granted, else the cores that this process may use. At most 4, because
-/// people share login nodes.
+/// The default of --threads: what Slurm granted, else the cores that this process may use. Of the latter at most
+/// 4, because people share login nodes.
 int64_t default_threads() {
   if (const char* text = std::getenv("SLURM_CPUS_PER_TASK"))
     if (const int64_t granted = parse_whole_number(text).value_or(0); granted > 0) return granted;
@@ -129,7 +111,7 @@ const std::map<std::string, SourceKind> kSources = {{"auto", SourceKind::kAuto},
                                                     {"text", SourceKind::kText},
                                                     {"synthetic", SourceKind::kSynthetic}};
 
-PrepareOptions options_of(const PrepareArguments& given, PartProgress& line) {
+PrepareOptions options_of(const PrepareArguments& given, PartProgress& line, const StopSignal& stop) {
   PrepareOptions options = given.options;
   options.source.kind = kSources.at(given.source);
   options.source.inputs.assign(given.inputs.begin(), given.inputs.end());
@@ -138,26 +120,24 @@ PrepareOptions options_of(const PrepareArguments& given, PartProgress& line) {
   options.tokenizer = given.tokenizer;
   options.progress = [&](const PrepareProgress& now) { line.show(now); };
   options.note = [](const std::string& text) { fmt::print(stderr, "note: {}\n", text); };
-  options.stop = &signal_received;
+  options.stop_requested = [&] { return stop.requested(); };
   return options;
 }
 
 ExitCode prepare_dataset(const PrepareArguments& given) {
   PartProgress line;
-  watch_signals();
+  const StopSignal stop(StopFor::kCleanUp);
   const auto begin = std::chrono::steady_clock::now();
   try {
-    const PrepareReport report = prepare(options_of(given, line));
+    const PrepareReport report = prepare(options_of(given, line, stop));
     line.finish();
     print_report(report, given.output,
                  std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
     return ExitCode::kOk;
-  } catch (const Interrupted& interrupted) {
-    // Everything is cleaned up. End as the signal would have ended the process, so that shells see it.
+  } catch (const PrepareStopped&) {
     line.finish();
-    std::signal(interrupted.signal, SIG_DFL);
-    std::raise(interrupted.signal);
-    return ExitCode::kBug;
+    stop.end_process();
+    return ExitCode::kBug;  // not reached: only a signal requests a stop
   } catch (...) {
     line.finish();
     throw;

@@ -28,7 +28,7 @@ bool is_own_copy(const std::string& config_file, const RunConfig& config) {
 ExitCode train(const TrainArguments& given) {
   // Watch for signals before MPI starts. MPI takes seconds on many nodes, and a signal must not kill the rank
   // then.
-  const StopSignal stop;
+  const StopSignal stop(StopFor::kCheckpoint);
   MpiWorld world;
   return world.run([&] {
     TrainerOptions options{.config = load_run_config(given.config_file, given.overrides),

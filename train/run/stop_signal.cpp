@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <array>
 #include <csignal>
 
 #include "model/core/error.h"
@@ -10,34 +11,60 @@ namespace ripstop {
 namespace {
 
 // Global, because a signal handler gets no argument of ours.
-volatile std::sig_atomic_t signals_seen = 0;
+volatile std::sig_atomic_t first_signal = 0;
+volatile std::sig_atomic_t second_interrupt_requeues = 0;
 
-constexpr int kSignals[] = {SIGTERM, SIGINT, SIGUSR1};
+constexpr std::array kSignals = {SIGTERM, SIGINT, SIGUSR1, SIGHUP};
+
+bool watches(StopFor purpose, int signal) {
+  if (signal == SIGUSR1) return purpose == StopFor::kCheckpoint;
+  if (signal == SIGHUP) return purpose == StopFor::kCleanUp;
+  return true;
+}
 
 // `timeout`, launchers and job scripts send one request twice: to the process and to its group. So a second
-// SIGTERM or SIGUSR1 must not prevent the checkpoint that the first one requested. _exit is safe in a
-// handler.
+// SIGTERM or SIGUSR1 must not prevent the checkpoint or the clean-up that the first one requested. _exit,
+// signal and raise are safe in a handler.
 void remember(int signal) {
-  if (signals_seen > 0 && signal == SIGINT) _exit(static_cast<int>(ExitCode::kRequeue));
-  signals_seen = 1;
+  if (first_signal == 0) {
+    first_signal = signal;
+    return;
+  }
+  if (signal != SIGINT) return;
+  if (second_interrupt_requeues != 0) _exit(static_cast<int>(ExitCode::kRequeue));
+  std::signal(SIGINT, SIG_DFL);
+  raise(SIGINT);  // blocked inside this handler: it ends the process on return
 }
 
 }  // namespace
 
-StopSignal::StopSignal() {
-  signals_seen = 0;
+StopSignal::StopSignal(StopFor purpose) {
+  first_signal = 0;
+  second_interrupt_requeues = purpose == StopFor::kCheckpoint ? 1 : 0;
   struct sigaction action {};
   action.sa_handler = remember;
   action.sa_flags = SA_RESTART;
-  for (const int signal : kSignals) sigaction(signal, &action, nullptr);
+  for (const int signal : kSignals)
+    if (watches(purpose, signal)) sigaction(signal, &action, nullptr);
 }
 
 StopSignal::~StopSignal() {
-  for (const int signal : kSignals) std::signal(signal, SIG_DFL);
+  // Signals that are not watched keep their action: it may be one that was set outside, as by nohup.
+  for (const int signal : kSignals) {
+    struct sigaction action {};
+    if (sigaction(signal, nullptr, &action) == 0 && action.sa_handler == remember)
+      std::signal(signal, SIG_DFL);
+  }
 }
 
 bool StopSignal::requested() const {
-  return signals_seen > 0;
+  return first_signal != 0;
+}
+
+void StopSignal::end_process() const {
+  if (first_signal == 0) return;
+  std::signal(first_signal, SIG_DFL);
+  raise(first_signal);
 }
 
 }  // namespace ripstop

@@ -1,0 +1,55 @@
+// SequenceReader: from the items of a sequence to its rows.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "data/loss_on.h"
+#include "data/pack_plan.h"
+#include "data/packed_batch.h"
+#include "data/token_dataset.h"
+
+namespace ripstop {
+
+/// Cuts the examples of a data set to the sequence length, reads their tokens and appends them to batches.
+///
+/// If an example with a summary is longer than sequence_length, the tail of its document is cut, never its
+/// separator or summary. If BOS, separator and summary alone are longer, the end of the summary is cut, too.
+/// Running text is not cut: the PackPlan turns it into pieces.
+///
+/// Const members may be called from any thread. `dataset` must outlive the reader.
+class SequenceReader {
+ public:
+  /// Reads no token. Throws Error(kInputData) for a data set without examples.
+  SequenceReader(const TokenDataset& dataset, int64_t sequence_length, LossOn loss_on);
+
+  /// [examples] rows of each example after cutting: the lengths that a PackPlan is made of.
+  std::span<const int64_t> rows() const { return rows_; }
+  /// Examples whose document is cut.
+  int64_t cut_documents() const { return cut_documents_; }
+  /// Examples whose summary is cut, because it does not fit even without the document.
+  int64_t cut_summaries() const { return cut_summaries_; }
+
+  /// Rows of `item` whose prediction counts. Reads no token.
+  int64_t target_count(const PackItem& item) const;
+
+  /// Appends one sequence to `batch`: each item as a document, then padding. Reads the tokens from the file.
+  /// Throws what TokenDataset::read_tokens throws.
+  void append_sequence(const std::vector<PackItem>& items, PackedBatch& batch) const;
+  /// Appends a sequence without a token of the data set.
+  void append_empty_sequence(PackedBatch& batch) const;
+
+ private:
+  struct ItemTokens;
+  bool cuts_documents() const;
+  int64_t first_target(const PackItem& item) const;
+  ItemTokens read(const PackItem& item) const;
+
+  const TokenDataset& dataset_;
+  int64_t sequence_length_;
+  LossOn loss_on_;
+  std::vector<int64_t> rows_;
+  int64_t cut_documents_ = 0, cut_summaries_ = 0;
+};
+
+}  // namespace ripstop
