@@ -10,22 +10,21 @@ cd "$(dirname "$0")/.."
 
 # Pattern of source files, then the tests that cover them. The first row that matches counts.
 table='
-data/compressed_input.*             tests/data/corpus_test.cpp
+data/compressed_input.*             tests/data/corpus_test.cpp tests/data/text_lines_test.cpp
 data/corpus_*                       tests/data/corpus_test.cpp
 data/encode_pool.*                  tests/data/prepare_test.cpp
-data/hash_set.h                     tests/data/prepare_test.cpp
 data/io.*                           tests/train/checkpoint/checkpoint_faults_test.cpp
 data/json_fields.*                  tests/data/corpus_test.cpp tests/data/text_lines_test.cpp
-data/length_histogram.h             tests/data/prepare_test.cpp
 data/loss_on.h                      tests/data/batch_loader_test.cpp
 data/hdf5_*                         tests/data/hdf5_test.cpp
+data/packed_batch.h                 tests/data/batch_loader_test.cpp
 data/partial_directory.*            tests/data/prepare_test.cpp
 data/prepare_json.*                 tests/data/prepare_test.cpp tests/data/token_dataset_test.cpp
 data/sentencepiece_check.*          tests/data/tokenizer_test.cpp
+data/sequence_reader.*              tests/data/batch_loader_test.cpp
 data/text_sample.*                  tests/data/tokenizer_test.cpp tests/data/prepare_test.cpp
 data/token_dataset_*                tests/data/token_dataset_test.cpp
 data/prompt_template.*              tests/data/tokenizer_test.cpp
-data/utf8.*                         tests/data/corpus_test.cpp tests/data/text_lines_test.cpp
 
 model/attention.*                   tests/model/gradient_test.cpp
 model/batch.*                       tests/model/gradient_test.cpp tests/model/head_loss_test.cpp
@@ -104,7 +103,6 @@ train/generate/trained_model.*      tests/train/commands/evaluate_command_test.c
 train/generate/write_texts.*        tests/train/evaluate/evaluation_ranks_test.cpp
 train/plan/training_data.*          tests/train/commands/train_command_test.cpp
 train/plan/*                        tests/train/config/bad_config_test.cpp tests/train/plan/rank_plan_test.cpp
-train/run/stop_signal.*             tests/train/run/resume_test.sh tests/slurm/train_sbatch_test.sh
 train/run/*                         tests/train/commands/train_command_test.cpp tests/train/run/resume_test.sh
 train/commands/model_arguments.*    tests/train/commands/evaluate_command_test.cpp
 train/commands/summarize.cpp        tests/train/commands/evaluate_command_test.cpp
