@@ -32,7 +32,7 @@ bool is_summary(const std::string& name) {
   return name.ends_with(".summary");
 }
 
-/// What a file's name says it is; kAuto for a name that says nothing.
+/// The kind that a file's name stands for; kAuto if it stands for none.
 SourceKind kind_of_name(const std::string& name) {
   if (is_tar(name) || is_summary(name)) return SourceKind::kXsum;
   if (is_jsonl(name)) return SourceKind::kJsonl;
@@ -40,7 +40,7 @@ SourceKind kind_of_name(const std::string& name) {
   return SourceKind::kAuto;
 }
 
-/// Files below `path` that some source could read, sorted; `path` itself where it is a file.
+/// Files below `path` that a source can read, sorted; or `path` itself if it is a file.
 std::vector<std::filesystem::path> files_below(const std::filesystem::path& path) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
@@ -75,7 +75,7 @@ bool first_line_is_text(const std::filesystem::path& path, const std::string& do
   return false;
 }
 
-/// What identifies a file's content without reading it.
+/// Tells whether a file's content changed, without reading it.
 struct FileStamp {
   int64_t bytes = 0, seconds = 0, nanoseconds = 0;
   friend bool operator==(const FileStamp&, const FileStamp&) = default;
@@ -156,8 +156,8 @@ CorpusCounts read_corpus(const CorpusSource& source, CorpusProgress& progress, c
     read_synthetic(source, progress, sink);
     return {};
   }
-  // Hundreds of thousands of .summary files are not watched one by one: their count and order are fixed
-  // above.
+  // Do not watch hundreds of thousands of .summary files: a stat of each, twice, takes minutes on a network
+  // file system.
   const bool watch = source.inputs.size() <= 10'000;
   std::vector<FileStamp> before;
   progress = {};

@@ -1,5 +1,5 @@
-// Text from outside as a stream of examples: one file a source (corpus_xsum, corpus_jsonl, corpus_text,
-// corpus_synthetic), all behind read_corpus.
+// Text from outside as a stream of examples. Each source has a file (corpus_xsum, corpus_jsonl, corpus_text,
+// corpus_synthetic); read_corpus calls the right one.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -19,7 +19,7 @@ enum class SourceKind { kAuto, kXsum, kJsonl, kText, kSynthetic };
 /// "auto", "xsum", "jsonl", "text", "synthetic".
 std::string_view to_string(SourceKind kind);
 
-/// Where text comes from.
+/// Names the text that prepare reads.
 struct CorpusSource {
   SourceKind kind = SourceKind::kAuto;
   std::vector<std::filesystem::path> inputs;  ///< files and directories; none for synthetic
@@ -27,8 +27,9 @@ struct CorpusSource {
                                  ///< empty: all is train
   std::string document_field = "document";  ///< jsonl; "text" for source text
   std::string summary_field = "summary";
-  double validation_fraction = 0;  ///< of what would be train: chosen by a hash of the document
-  int64_t examples = 0;            ///< synthetic: of all splits together
+  double validation_fraction =
+      0;                 ///< share of train that becomes validation, chosen by a hash of the document
+  int64_t examples = 0;  ///< synthetic: of all splits together
   uint64_t seed = 0;
 };
 
@@ -37,18 +38,18 @@ struct CorpusExample {
   Split split = Split::kTrain;
   std::string id;
   std::string document;
-  std::string summary;        ///< empty where the source is text
+  std::string summary;        ///< empty if the source is text
   std::string file;           ///< for messages; "" for synthetic
-  int64_t line = 0;           ///< from 1; 0 where the file is the example
-  bool invalid_utf8 = false;  ///< the bytes are no text; document and summary are empty
+  int64_t line = 0;           ///< from 1; 0 if the whole file is the example
+  bool invalid_utf8 = false;  ///< the bytes are not UTF-8; document and summary are empty
 };
 
-/// How far a reader is, in bytes on disk (examples for synthetic). Set by the reader before each example.
+/// How far a reader is, in bytes on disk (in examples for synthetic). The reader sets it before each example.
 struct CorpusProgress {
   int64_t done = 0, total = 0;
 };
 
-/// Facts of a corpus that are known only once it has been read.
+/// Facts of a corpus that are known only after it has been read.
 struct CorpusCounts {
   int64_t absent_ids = 0;  ///< xsum: ids of the split file that no file has
   int64_t unlisted = 0;    ///< xsum: files that the split file does not name
@@ -57,14 +58,15 @@ struct CorpusCounts {
 /// Takes one example; it may be moved from.
 using ExampleSink = std::function<void(CorpusExample& example)>;
 
-/// The source with `kind` made definite and `inputs` expanded to files in the order they will be read
-/// (directories by name). Looks at the first bytes where it must. Throws Error(kUsage) where nothing fits or
-/// the kinds of input mix, Error(kInputData) where a path does not exist.
+/// Returns the source with a definite `kind`, and with `inputs` expanded to files in the order of reading
+/// (the files of a directory by name). Reads the first line of JSONL files to tell pairs from running text.
+/// Throws Error(kUsage) if nothing fits or if the inputs are of several kinds, Error(kInputData) if a path
+/// does not exist.
 CorpusSource resolve_source(CorpusSource source);
 
 /// Reads the whole corpus of a resolved source in a fixed order, one example at a time, in bounded memory.
-/// Throws Error(kInputData), naming file and line, for what is damaged or not of the source's form; and where
-/// a file changed while it was read. `sink` may throw.
+/// Throws Error(kInputData) with file and line if the input is damaged or not of the source's form, and if a
+/// file changed while it was read. `sink` may throw.
 CorpusCounts read_corpus(const CorpusSource& source, CorpusProgress& progress, const ExampleSink& sink);
 
 // ---- for the readers
@@ -74,11 +76,13 @@ void read_jsonl(const CorpusSource& source, CorpusProgress& progress, const Exam
 void read_text(const CorpusSource& source, CorpusProgress& progress, const ExampleSink& sink);
 void read_synthetic(const CorpusSource& source, CorpusProgress& progress, const ExampleSink& sink);
 
-/// The split that a file's name stands for: train*, validation* | val* | dev*, test*; train for any other.
+/// The split that a file's name stands for: validation for val* and dev*, test for test*, train for any other
+/// name.
 Split split_of_file(const std::filesystem::path& path);
-/// Turns train into validation for the share of documents that `validation_fraction` asks for.
+/// Moves the share `validation_fraction` of the train documents to validation; returns the split of this one.
+/// Depends on the document's text alone, so an example stays in its split if the corpus changes around it.
 Split split_of_document(Split split, std::string_view document, double validation_fraction);
-/// "\r\n" becomes "\n", in place.
+/// Replaces "\r\n" by "\n", in place.
 void normalize_line_ends(std::string& text);
 
 }  // namespace ripstop

@@ -1,4 +1,4 @@
-// Examples encoded on several threads and handed back in their order.
+// EncodePool: encodes examples on several threads and hands them back in their order.
 #pragma once
 #include <condition_variable>
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace ripstop {
 
-/// An example and what its encoder finds out about it.
+/// An example and the results of its encoder.
 struct EncodedExample {
   CorpusExample source;
   TokenExample tokens;
@@ -22,10 +22,10 @@ struct EncodedExample {
   bool has_control = false;
 };
 
-/// Examples go in by add(), in order; `encode` runs on the pool's threads, on several examples at once;
-/// `take` runs on the thread that calls add() and finish(), in the order of add(). At most a few batches a
-/// thread are under way. What `encode` throws is thrown by add() or finish(). The destructor drops what is
-/// not done.
+/// add() takes examples in order. `encode` runs on the pool's threads, on several examples at once. `take`
+/// runs on the thread that calls add() and finish(), in the order of add(). At most a few batches a thread
+/// are in flight. If `encode` throws, add() or finish() throws the same. The destructor drops examples that
+/// are not done.
 class EncodePool {
  public:
   EncodePool(int64_t threads, std::function<void(EncodedExample&)> encode,
@@ -35,7 +35,7 @@ class EncodePool {
   EncodePool& operator=(const EncodePool&) = delete;
 
   void add(CorpusExample&& example);
-  /// Waits for all and hands them over.
+  /// Waits for all examples and hands them to `take`.
   void finish();
 
  private:

@@ -1,4 +1,4 @@
-// Hashes: XXH3 to notice damage and duplicates, SHA-256 to name a tokenizer.
+// Hashes: XXH3 to find damage and duplicates, SHA-256 to identify a tokenizer.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -10,7 +10,7 @@ namespace ripstop {
 /// XXH3-64 of `bytes` bytes.
 uint64_t hash64(const void* data, int64_t bytes);
 
-/// XXH3-128 of bytes that come in parts.
+/// XXH3-128 of bytes that are given in parts.
 class StreamHash {
  public:
   StreamHash();
@@ -20,7 +20,7 @@ class StreamHash {
 
   void update(const void* data, int64_t bytes);
   void update(std::string_view text) { update(text.data(), static_cast<int64_t>(text.size())); }
-  /// Of everything so far, as 32 hex digits.
+  /// The hash of everything so far, as 32 hex digits.
   std::string hex() const;
 
  private:

@@ -1,4 +1,4 @@
-// Median and other ranks of lengths, in bounded memory.
+// LengthHistogram: median and other quantiles of lengths, in bounded memory.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -8,7 +8,8 @@
 
 namespace ripstop {
 
-/// Counts lengths one by one up to kExact; longer ones count as that long, but for the longest and the mean.
+/// Counts lengths. Those up to kExact are exact; quantiles take longer ones for kExact, the mean and the
+/// longest do not.
 class LengthHistogram {
  public:
   static constexpr int64_t kExact = 65536;

@@ -1,9 +1,9 @@
-// Which tokens' predictions count.
+// LossOn: which tokens are targets.
 #pragma once
 
 namespace ripstop {
 
-/// Whose prediction counts: the summary's tokens and EOS, or every token's.
+/// The targets: the summary's tokens and EOS, or every token.
 enum class LossOn { kSummary, kAll };
 
 }  // namespace ripstop

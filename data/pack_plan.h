@@ -7,12 +7,12 @@
 
 namespace ripstop {
 
-/// What a plan depends on beside the lengths.
+/// What a plan depends on besides the lengths.
 struct PackPlanOptions {
   int64_t sequence_length = 0;
   uint64_t shuffle_seed = 0;
   int64_t epoch = 0;
-  bool pack = true;     ///< false: every example (or piece) has a sequence to itself
+  bool pack = true;     ///< false: every example (or piece) gets a sequence of its own
   bool shuffle = true;  ///< false: in the order of the data set, whatever the seed and the epoch
 };
 
@@ -34,7 +34,7 @@ struct PackItem {
 /// Source: bounded-space best fit, Csirik and Johnson, Algorithmica 31 (2001).
 class PackPlan {
  public:
-  /// Enters plan hashes: a change of the algorithm below must change it.
+  /// Part of plan hashes. A change of the algorithm must change it.
   static constexpr int64_t kVersion = 1;
   static constexpr int64_t kOpenSequences = 256;
 
@@ -58,7 +58,7 @@ class PackPlan {
   std::span<const int64_t> rows_;
   int64_t sequence_length_ = 0;
   int64_t epoch_ = 0;
-  std::vector<int64_t> first_item_;      // of each example; empty where every example is one item
+  std::vector<int64_t> first_item_;      // of each example; empty if every example is one item
   std::vector<int64_t> order_;           // item numbers, sequence after sequence
   std::vector<int64_t> sequence_begin_;  // [sequences + 1] places in order_
 };

@@ -29,7 +29,7 @@ std::string place_of(const CorpusExample& example) {
   return example.line > 0 ? fmt::format("{}:{}", example.file, example.line) : example.file;
 }
 
-/// Why an example cannot be used; nothing where it can.
+/// Why an example cannot be used; kNone if it can.
 enum class Fault { kNone, kEmpty, kInvalidUtf8, kNul, kDuplicate };
 
 const char* describe(Fault fault) {
@@ -43,7 +43,7 @@ const char* describe(Fault fault) {
     case Fault::kNul:
       return "has a NUL byte";
     case Fault::kDuplicate:
-      return "the same document and summary were there before";
+      return "an earlier example has the same document and summary";
   }
   return "";
 }
@@ -61,7 +61,7 @@ Fault fault_of(const CorpusExample& example, ExampleKind kind) {
   return Fault::kNone;
 }
 
-/// What is known of one split while it is written.
+/// One split while it is written.
 struct SplitState {
   std::optional<TokenDatasetWriter> writer;
   SplitReport report;
@@ -111,7 +111,7 @@ void Preparation::check_options() const {
     fail(ExitCode::kUsage, "--validation-fraction is {}, 0 to below 1 is possible", fraction);
 }
 
-/// XSum's articles do not say themselves which are for tests.
+/// XSum's articles do not say which split they belong to; only the split file does.
 void Preparation::note_missing_splits() const {
   if (report_.source.kind != SourceKind::kXsum || !options_.source.splits.empty() || !options_.note) return;
   options_.note("no --splits FILE: every article goes to train" +
@@ -119,7 +119,7 @@ void Preparation::note_missing_splits() const {
                 ", those that XSum keeps for tests among them");
 }
 
-/// Reads the corpus once, with progress, and an ear for signals.
+/// Reads the corpus once. Reports progress and stops if that was requested.
 CorpusCounts Preparation::read(const std::string& doing, const ExampleSink& sink) {
   CorpusProgress position;
   const bool made = report_.source.kind == SourceKind::kSynthetic;
@@ -238,7 +238,7 @@ PrepareReport Preparation::run() {
   check_options();
   report_.source = resolve_source(options_.source);
   note_missing_splits();
-  // A given tokenizer is looked at before anything is written.
+  // Check a given tokenizer before anything is written: a wrong path must not leave a directory behind.
   std::optional<Tokenizer> tokenizer;
   if (!options_.tokenizer.empty()) {
     tokenizer.emplace(options_.tokenizer);

@@ -1,4 +1,4 @@
-// Text to data set: what `ripstop prepare` does.
+// prepare: from text to a data set.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -19,14 +19,16 @@ struct PrepareProgress {
 
 struct PrepareOptions {
   CorpusSource source;
-  std::filesystem::path output;     ///< must not exist, or be an empty directory
+  std::filesystem::path output;     ///< must not exist, or must be an empty directory
   std::filesystem::path tokenizer;  ///< a .model or a directory with one; or empty
   int64_t vocab_size = 0;           ///< > 0: train a tokenizer on the train split instead
   std::string prompt_template;      ///< empty: kDefaultTemplate
-  bool strict = false;              ///< an example that would be skipped is an error
+  bool strict = false;              ///< throw instead of skipping an example
   int64_t threads = 1;
-  std::function<void(const PrepareProgress&)> progress;  ///< called now and then from the calling thread
-  std::function<void(const std::string&)> note;          ///< what people should know before the work begins
+  std::function<void(const PrepareProgress&)>
+      progress;  ///< called every 256 examples from the calling thread
+  std::function<void(const std::string&)>
+      note;  ///< gets texts that people should read before the work begins
   /// Asked for every example, from the calling thread. If it returns true, prepare cleans up and throws
   /// PrepareStopped.
   std::function<bool()> stop_requested;
@@ -41,14 +43,14 @@ struct LengthStatistics {
   double mean = 0;
 };
 
-/// What became of one split.
+/// The counts of one split.
 struct SplitReport {
   int64_t examples = 0, tokens = 0, targets = 0;
-  int64_t empty = 0;               ///< skipped: no document or no summary but white space
-  int64_t invalid_utf8 = 0;        ///< skipped
-  int64_t with_nul = 0;            ///< skipped: a NUL byte
-  int64_t duplicates = 0;          ///< skipped: same document and summary as one before, in any split
-  int64_t control_characters = 0;  ///< kept: have other control characters than tab and line ends
+  int64_t empty = 0;         ///< skipped: document or summary has nothing but white space
+  int64_t invalid_utf8 = 0;  ///< skipped
+  int64_t with_nul = 0;      ///< skipped: a NUL byte
+  int64_t duplicates = 0;    ///< skipped: document and summary equal those of an earlier example of any split
+  int64_t control_characters = 0;  ///< kept: they have control characters besides tab and line ends
   LengthStatistics document_tokens, summary_tokens, example_tokens;
   std::string content_hash;
 };
@@ -61,7 +63,7 @@ struct PrepareReport {
   int64_t vocabulary_size = 0;
   bool tokenizer_trained = false;
   std::string
-      first_skipped;  ///< "FILE:LINE: why" of the first example that was skipped; empty where none was
+      first_skipped;  ///< "FILE:LINE: why" of the first example that was skipped; empty if there is none
 
   int64_t skipped() const;
 };
@@ -69,11 +71,12 @@ struct PrepareReport {
 /// Makes the directory `options.output` with tokenizer.model, train.h5, validation.h5, test.h5 and
 /// prepare.json.
 ///
-/// All or nothing: written and synced in a directory beside it, which is renamed at the end and removed on
-/// any failure. Streams: memory is bounded but for 16 to 32 bytes an example; a tokenizer is trained on a
-/// bounded sample. Encoding runs on `threads` threads; the files do not depend on their number, nor on the
-/// place of the output. Main thread only (it writes HDF5). Throws Error(kUsage) for options that cannot work,
-/// Error(kInputData) for bad input, Error(kStorage) where it cannot write, Interrupted.
+/// All or nothing: the files are written and synced in a directory beside it, which is renamed at the end and
+/// removed on any failure. Memory is bounded, except for 16 to 32 bytes an example; a tokenizer is trained on
+/// a bounded sample. Encoding runs on `threads` threads; the files do not depend on their number, nor on the
+/// path of the output. Main thread only, because it writes HDF5. Throws Error(kUsage) for options that cannot
+/// work, Error(kInputData) for bad input, Error(kStorage) if it cannot write, PrepareStopped if a stop was
+/// requested.
 PrepareReport prepare(const PrepareOptions& options);
 
 }  // namespace ripstop

@@ -1,4 +1,5 @@
-// How a document becomes a prompt, and a pair an example: one place for training, evaluation and generation.
+// Turns a document into a prompt, and a pair into an example: the same for training, evaluation and
+// generation.
 #pragma once
 #include <string>
 #include <string_view>
@@ -9,16 +10,16 @@
 
 namespace ripstop {
 
-/// The template of contracts: a lone space at the end would be a token that running text never has.
+/// No space at the end: a lone space would become a token that running text never has.
 inline constexpr std::string_view kDefaultTemplate = "{document}\n\nTL;DR:";
 
-/// BOS, template and document as ids; what lies in [separator_begin, end) must stay when the document is cut.
+/// BOS, template and document as ids. If the document is cut, [separator_begin, end) must stay.
 struct EncodedPrompt {
   std::vector<int32_t> tokens;
   int64_t separator_begin = 0;
 };
 
-/// A template with exactly one `{document}` and something behind it. Const members may be called from several
+/// A template with exactly one `{document}` and text behind it. Const members may be called from several
 /// threads.
 class PromptTemplate {
  public:
@@ -27,11 +28,11 @@ class PromptTemplate {
   PromptTemplate(const Tokenizer& tokenizer, std::string prompt_template);
 
   const std::string& text() const { return template_; }
-  /// What follows the document.
+  /// The text after the document.
   const std::string& separator() const { return separator_; }
 
   /// The prompt of a document. Its ids are BOS and those of the whole text encoded at once. A token that
-  /// holds both the document's end and the separator's begin counts to the separator.
+  /// holds both the document's end and the separator's begin belongs to the separator.
   EncodedPrompt encode(std::string_view document) const;
   /// The prompt, then the summary as it goes on after the separator and a space, then EOS.
   TokenExample encode_pair(std::string_view document, std::string_view summary) const;
@@ -43,7 +44,7 @@ class PromptTemplate {
 
   const Tokenizer* tokenizer_;
   std::string template_, before_, separator_;
-  std::vector<int32_t> separator_ids_;  // as they nearly always come out; empty where that is not sure
+  std::vector<int32_t> separator_ids_;  // the usual ids of the separator; empty if they are not certain
 };
 
 }  // namespace ripstop

@@ -37,7 +37,7 @@ std::string hash_of(const std::vector<T>& values) {
   return hash.hex();
 }
 
-/// Compares the file with what the prepare.json beside it says about it, where there is one that does.
+/// Compares the file with its entry in the prepare.json beside it, if there is one.
 void check_against_prepare_json(const InputFile& file) {
   const std::filesystem::path beside = file.path().parent_path() / "prepare.json";
   std::error_code ignored;
@@ -55,7 +55,7 @@ void check_against_prepare_json(const InputFile& file) {
   const uint64_t length = number(entry, "tokens_bytes");
   if (bytes > INT64_MAX || begin > bytes || length > bytes - begin ||
       !entry.value("hash_outside_tokens", nlohmann::json()).is_string()) {
-    fail(ExitCode::kInputData, "{}: what it says about {} makes no sense", beside.string(), file_name);
+    fail(ExitCode::kInputData, "{}: its entry for {} makes no sense", beside.string(), file_name);
   }
   if (static_cast<int64_t>(bytes) != file.bytes()) {
     fail(ExitCode::kInputData, "{}: {} bytes, prepare.json says {}", file.path().string(), file.bytes(),

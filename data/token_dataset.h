@@ -8,10 +8,23 @@
 //   /token_block_hash uint64          XXH3-64 of every 16 KiB of the bytes of /tokens; the last is shorter
 //   /text/{id,document,summary}       UTF-8 strings [n], in files made for evaluation
 //
-// Attributes: format_version, kind ("summary" or "text"), vocabulary_size, tokenizer_sha256, template,
-// separator, examples, tokens, targets, token_block_bytes, text_hash, content_hash (XXH3-128 of everything
-// above). In a file of kind "text" nothing is cut: separator_begin is the example's end, target_begin its
-// second token.
+// Attributes of the root group, scalar:
+//   format_version    int64           1
+//   kind              string          "summary" (documents with summaries) or "text" (running text)
+//   vocabulary_size   int64           every token is below it
+//   tokenizer_sha256  string          SHA-256 of tokenizer.model, 64 hex digits
+//   template          string          the prompt, "{document}\n\nTL;DR:" by default
+//   separator         string          the part of the template after {document}
+//   examples          int64           n
+//   tokens            int64           elements of /tokens
+//   targets           int64           tokens whose prediction counts, of all examples
+//   token_block_bytes int64           16384
+//   text_hash         string          XXH3-128 of the texts
+//   content_hash      string          XXH3-128 that stands for the whole file
+//
+// Every example has at least two tokens; separator_begin and target_begin lie behind its first token. In a
+// file of kind "text" nothing is cut: separator_begin is the example's end, target_begin its second token.
+// docs/formats.md says from which bytes the hashes are computed.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -36,21 +49,24 @@ struct TokenDatasetHeader {
   int64_t vocabulary_size = 0;
   std::string tokenizer_sha256;  ///< of tokenizer.model, 64 hex digits
   std::string prompt_template;   ///< "{document}\n\nTL;DR:"
-  std::string separator;         ///< what follows {document} in the template
-  bool with_text = false;        ///< /text is there
+  std::string separator;         ///< the part of the template after {document}
+  bool with_text = false;        ///< the file has /text
 };
 
-/// The words of an example, kept for ROUGE.
+/// The texts of an example, kept for ROUGE.
 struct ExampleText {
   std::string id, document, summary;
 };
 
-/// A file open for reading. The constructor runs on the main thread (it is where libhdf5 is used), reads the
-/// index into memory (24 bytes an example) and checks it: version, types, monotone offsets, places inside
-/// their example, content hash. `read_tokens` may be called from any thread: it uses pread, checks the hash
-/// of every block it touches and that ids lie below the vocabulary size. Where a prepare.json beside the file
-/// lists it, everything but /tokens is compared with the hash listed there before libhdf5 sees the file.
-/// Throws Error(kInputData) with the file and what is wrong.
+/// A file open for reading.
+///
+/// The constructor reads the index into memory (24 bytes an example) and checks it: version, types, monotone
+/// offsets, indices inside their example, content hash. If the prepare.json beside the file lists it, the
+/// constructor first compares everything but /tokens with the hash listed there: libhdf5 may crash on a
+/// damaged file. Main thread only, because it uses libhdf5.
+///
+/// `read_tokens` may be called from any thread. It uses pread, checks the hash of every block it touches, and
+/// checks that ids are below the vocabulary size. Throws Error(kInputData) with the file and what is wrong.
 class TokenDataset {
  public:
   explicit TokenDataset(const std::filesystem::path& path);
@@ -64,18 +80,19 @@ class TokenDataset {
   int64_t examples() const { return static_cast<int64_t>(separator_begin_.size()); }
   int64_t tokens() const { return example_offset_.back(); }
 
-  /// Places in /tokens; see the file format.
+  /// Indices in /tokens; see the file format.
   int64_t example_begin(int64_t example) const { return example_offset_[static_cast<size_t>(example)]; }
   int64_t example_end(int64_t example) const { return example_offset_[static_cast<size_t>(example) + 1]; }
   int64_t separator_begin(int64_t example) const { return separator_begin_[static_cast<size_t>(example)]; }
   int64_t target_begin(int64_t example) const { return target_begin_[static_cast<size_t>(example)]; }
 
-  /// Tokens [begin, end) of /tokens into `out`. Any thread.
+  /// Reads tokens [begin, end) of /tokens into `out`. Any thread.
   void read_tokens(int64_t begin, int64_t end, int32_t* out) const;
   /// Reads and checks all tokens.
   void verify_tokens() const;
 
-  /// Words of examples first .. first + count - 1. Main thread only; refused where the file has none.
+  /// Texts of examples first .. first + count - 1. Main thread only. Throws Error(kInputData) if the file has
+  /// none.
   std::vector<ExampleText> text(int64_t first, int64_t count) const;
 
  private:
@@ -95,8 +112,8 @@ class TokenDataset {
   std::optional<Hdf5File> hdf5_;  // kept for /text alone
 };
 
-/// The hash of a data set file without the bytes of /tokens (those have hashes of their own), as prepare.json
-/// lists it: XXH3-128 of the file with [tokens_offset, tokens_offset + tokens_bytes) left out.
+/// XXH3-128 of a data set file without bytes [tokens_offset, tokens_offset + tokens_bytes): /tokens has
+/// hashes of its own. prepare.json lists it.
 std::string hash_outside(const InputFile& file, int64_t tokens_offset, int64_t tokens_bytes);
 
 }  // namespace ripstop

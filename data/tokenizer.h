@@ -10,7 +10,7 @@
 
 namespace ripstop {
 
-/// A token id and where its text ends in the encoded string.
+/// A token id and the byte at which its text ends in the encoded string.
 struct SpannedToken {
   int32_t id = 0;
   int64_t end_byte = 0;
@@ -20,8 +20,9 @@ struct SpannedToken {
 class Tokenizer {
  public:
   /// `path` is a SentencePiece .model file, or a directory that has a tokenizer.model (a Hugging Face model,
-  /// a data set, a run). Throws Error(kInputData) for what is missing, empty, cut short, over 64 MiB or a
-  /// million pieces, without unk, BOS or EOS, or with a normalisation table whose links leave it.
+  /// a data set, a run). Throws Error(kInputData) if the file is missing, empty, cut short, over 64 MiB or
+  /// over a million pieces, if it has no unk, BOS or EOS, or if the links of its normalization table lead
+  /// outside.
   explicit Tokenizer(const std::filesystem::path& path);
   /// The same from the bytes of a .model file; `name` is for messages.
   Tokenizer(std::string model, const std::string& name);
@@ -29,7 +30,7 @@ class Tokenizer {
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
 
-  /// The bytes of the .model file, and their SHA-256 (64 hex digits): which tokenizer this is.
+  /// The bytes of the .model file, and their SHA-256 (64 hex digits), which identifies the tokenizer.
   const std::string& model() const;
   const std::string& sha256() const;
   int64_t vocabulary_size() const;
@@ -37,15 +38,15 @@ class Tokenizer {
   int32_t bos() const;
   int32_t eos() const;
 
-  /// Ids of UTF-8 `text`, without BOS and EOS: what Hugging Face's LlamaTokenizer gives with
-  /// add_special_tokens=False, but that "<s>" in a text is text and not BOS.
+  /// Ids of UTF-8 `text`, without BOS and EOS. The same as of Hugging Face's LlamaTokenizer with
+  /// add_special_tokens=False, except that "<s>" in a text is text and not BOS.
   std::vector<int32_t> encode(std::string_view text) const;
-  /// Ids of `text` as it goes on after other text and a space, whether or not the model adds that space
+  /// Ids of `text` as the continuation of other text and a space, whether or not the model adds that space
   /// itself.
   std::vector<int32_t> encode_continuation(std::string_view text) const;
   /// The same ids as encode(), with the byte of `text` at which each one's text ends. Slower.
   std::vector<SpannedToken> encode_with_spans(std::string_view text) const;
-  /// The text of ids; control tokens (BOS, EOS) are silent, the space before the first word is dropped.
+  /// The text of ids; control tokens (BOS, EOS) give no text, the space before the first word is dropped.
   /// Throws Error(kInputData) for an id outside the vocabulary.
   std::string decode(const std::vector<int32_t>& ids) const;
 
@@ -56,9 +57,9 @@ class Tokenizer {
 
 /// Trains a BPE tokenizer by LLaMA's conventions: byte fallback, digits split, text taken as it is, a space
 /// put before it, runs of spaces allowed as pieces, unk 0, BOS 1, EOS 2. `next_line` gives the lines to learn
-/// from until it returns false; they are all held in memory. Same lines, same bytes out. Returns the .model
-/// file's bytes. Throws Error(kUsage) where the lines have too little in them for `vocabulary_size` pieces,
-/// or it is below 300.
+/// from until it returns false; all are held in memory. Returns the bytes of the .model file: the same for
+/// the same lines. Throws Error(kUsage) if the lines have too little text for `vocabulary_size` pieces, or if
+/// it is below 300.
 std::string train_tokenizer(const std::function<bool(std::string&)>& next_line, int64_t vocabulary_size);
 
 }  // namespace ripstop

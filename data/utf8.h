@@ -1,4 +1,4 @@
-// UTF-8 as text from outside has to be: checked before anything else reads it.
+// Checks UTF-8 from outside, and strips white space.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -6,8 +6,8 @@
 
 namespace ripstop {
 
-/// Byte at which `text` stops being valid UTF-8 (lone or missing continuation bytes, overlong forms,
-/// surrogates, beyond U+10FFFF), or nothing where all of it is.
+/// Finds the first byte at which `text` is not valid UTF-8: lone or missing continuation bytes, overlong
+/// forms, surrogates, beyond U+10FFFF. nullopt if all of it is valid. Source: RFC 3629.
 std::optional<int64_t> invalid_utf8(std::string_view text);
 
 /// `text` (valid UTF-8) without white space at both ends, as Python's str.strip() sees white space.

@@ -384,7 +384,7 @@ TEST(CorpusTest, SyntheticDependsOnItsSeedAlone) {
   EXPECT_EQ(same, 0);
 }
 
-// Real text, where it lies beside the checkout: the official form gives the same pairs as the JSONL of them.
+// Real text, if it lies beside the checkout: the official form gives the same pairs as their JSONL.
 TEST(CorpusTest, OfficialXsumFilesGiveThePairsById) {
   const char* shared = std::getenv("RIPSTOP_SHARED");
   const std::filesystem::path xsum =

@@ -22,7 +22,7 @@ class TextLinesTest : public testing::Test {
     write_bytes(scratch_ / "texts", bytes);
     return (scratch_ / "texts").string();
   }
-  // What reading `bytes` is refused with; "" where it is not.
+  // The message with which reading `bytes` is refused; "" if it is not.
   std::string refusal(const std::string& bytes) {
     try {
       read_summaries(file(bytes));
