@@ -43,6 +43,7 @@ struct Hdf5File::State {
 };
 
 void Hdf5File::State::walk(const std::string& group) {
+  // Limits far above every real file: a hostile one must not make the walk endless or the stack overflow.
   constexpr size_t kMostLinks = 1'000'000, kDeepest = 8;
   if (static_cast<size_t>(std::count(group.begin(), group.end(), '/')) > kDeepest)
     refuse("groups nest too deep");
@@ -77,6 +78,7 @@ void Hdf5File::State::add(const std::string& name) {
   if (H5Sget_simple_extent_ndims(space.get()) != 1) refuse("'{}' is not 1-D", name);
   hsize_t extent = 0;
   need(H5Sget_simple_extent_dims(space.get(), &extent, nullptr), "read a shape");
+  // So that the bytes of an array, at most 8 an element, fit into int64.
   if (extent > static_cast<hsize_t>(std::numeric_limits<int64_t>::max() / 8))
     refuse("'{}' is too long", name);
   if (H5Pget_nfilters(creation.get()) != 0) refuse("'{}' has a filter, which is not allowed", name);
@@ -103,6 +105,7 @@ void Hdf5File::State::add_array(const std::string& name, hid_t dataset, hid_t ty
   if (count > 0) {
     const haddr_t offset = H5Dget_offset(dataset);
     if (offset == HADDR_UNDEF) refuse("'{}' was never written", name);
+    // In uint64: the sum of a hostile offset and a size may wrap around.
     const uint64_t end = static_cast<uint64_t>(offset) + static_cast<uint64_t>(array.bytes());
     if (end < offset || end > static_cast<uint64_t>(file_bytes)) {
       refuse("'{}' ends at byte {}, the file at {}: it is cut short", name, end, file_bytes);
@@ -129,6 +132,7 @@ Hdf5File::Hdf5File(const std::filesystem::path& path, ExitCode refusal) : state_
   if (!std::filesystem::is_regular_file(path, error)) state_->refuse("not a file");
   state_->file_bytes = static_cast<int64_t>(std::filesystem::file_size(path, error));
   if (error) state_->refuse("{}", error.message());
+  // The checks above give clearer messages than libhdf5 does.
   const PropertyHandle access = file_access(1);
   state_->file = FileHandle(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()));
   if (state_->file.get() < 0) state_->refuse("not a readable HDF5 file: {}", library_error());
@@ -193,6 +197,7 @@ std::string Hdf5File::text(const std::string& name) const {
   }
   std::string value(bytes, '\0');
   state_->need(H5Aread(attribute.get(), type.get(), value.data()), fmt::format("read attribute '{}'", name));
+  // Fixed-length text is padded with NUL bytes.
   value.resize(std::min(value.size(), value.find('\0')));
   return value;
 }
@@ -225,6 +230,7 @@ std::vector<std::string> Hdf5File::strings(const std::string& name, int64_t firs
       H5Dread(dataset.get(), type.get(), memory_space.get(), file_space.get(), H5P_DEFAULT, pointers.data()),
       fmt::format("read '{}'", name));
   for (const char* pointer : pointers) texts.emplace_back(pointer == nullptr ? "" : pointer);
+  // libhdf5 allocated the strings.
   H5Dvlen_reclaim(type.get(), memory_space.get(), H5P_DEFAULT, pointers.data());
   return texts;
 }

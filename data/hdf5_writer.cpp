@@ -19,7 +19,8 @@ struct Hdf5Writer::State {
     if (result < 0) fail(ExitCode::kStorage, "{}: HDF5 cannot {}: {}", path.string(), doing, library_error());
     return result;
   }
-  /// Creates the dataset `name` with no time stamps, groups on its way included.
+  /// Creates the dataset `name` and the groups above it. Without time stamps: the same input gives the same
+  /// bytes.
   DatasetHandle create(const std::string& name, hid_t type, int64_t count, bool allocate) {
     const hsize_t extent = static_cast<hsize_t>(count);
     SpaceHandle space(need(H5Screate_simple(1, &extent, nullptr), "make a data space"));
@@ -27,6 +28,8 @@ struct Hdf5Writer::State {
     H5Pset_obj_track_times(creation.get(), false);
     H5Pset_create_intermediate_group(link.get(), 1);
     if (allocate) {
+      // Allocate now, so that the offset is known; never fill, because the caller writes every byte with
+      // pwrite.
       H5Pset_alloc_time(creation.get(), H5D_ALLOC_TIME_EARLY);
       H5Pset_fill_time(creation.get(), H5D_FILL_TIME_NEVER);
     }
@@ -66,6 +69,7 @@ void Hdf5Writer::add_strings(const std::string& name, int64_t count,
   const TypeHandle type = string_type();
   DatasetHandle dataset = state_->create(name, type.get(), count, false);
   SpaceHandle file_space(H5Dget_space(dataset.get()));
+  // Some at a time: all texts of a data set may not fit into memory.
   constexpr int64_t kBatch = 64;
   std::vector<std::string> texts;
   std::vector<const char*> pointers;

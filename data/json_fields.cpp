@@ -10,6 +10,7 @@ namespace ripstop {
 namespace {
 
 using Json = nlohmann::json;
+/// Data files nest a few levels; code that walks a document later may recurse.
 constexpr int kDeepest = 32;
 
 /// Keeps count of the depth and refuses what no data file has. nlohmann's parser itself is iterative.

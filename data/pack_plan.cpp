@@ -63,6 +63,7 @@ PackPlan::PackPlan(std::span<const int64_t> rows, const PackPlanOptions& options
   }
 }
 
+/// Fills first_item_. It stays empty if no example is cut: that saves 8 bytes an example.
 void PackPlan::number_items() {
   const bool whole =
       std::all_of(rows_.begin(), rows_.end(), [&](int64_t r) { return r <= sequence_length_; });
@@ -73,6 +74,7 @@ void PackPlan::number_items() {
     first_item_.push_back(first_item_.back() + (r + sequence_length_ - 1) / sequence_length_);
 }
 
+/// Finds the example of an item by bisection.
 PackItem PackPlan::item(int64_t number) const {
   if (first_item_.empty()) return {number, 0, rows_[static_cast<size_t>(number)]};
   const auto after = std::upper_bound(first_item_.begin(), first_item_.end(), number);
@@ -88,6 +90,7 @@ void PackPlan::fill(const std::vector<int64_t>& visits) {
   for (size_t i = 0; i < visits.size(); ++i) {
     const int64_t needed = item(visits[i]).rows;
     RIPSTOP_CHECK(needed >= 1, "item {} has {} rows", visits[i], needed);
+    // Sorted by free rows: the first one with room is the fullest that fits.
     auto room = open.lower_bound({needed, -1});
     std::pair<int64_t, int64_t> entry;
     if (room == open.end()) {
@@ -99,9 +102,9 @@ void PackPlan::fill(const std::vector<int64_t>& visits) {
     }
     sequence_of[i] = entry.second;
     entry.first -= needed;
-    if (entry.first > 0) open.insert(entry);
+    if (entry.first > 0) open.insert(entry);  // a full sequence is closed
   }
-  // Counting sort by sequence keeps the order inside a sequence.
+  // Counting sort by sequence: it keeps the order inside a sequence and needs linear time.
   sequence_begin_.assign(static_cast<size_t>(sequences) + 1, 0);
   for (const int64_t sequence : sequence_of) ++sequence_begin_[static_cast<size_t>(sequence) + 1];
   std::partial_sum(sequence_begin_.begin(), sequence_begin_.end(), sequence_begin_.begin());

@@ -8,7 +8,7 @@
 namespace ripstop {
 
 PartialDirectory::PartialDirectory(const std::filesystem::path& output) : output_(output.lexically_normal()) {
-  if (!output_.has_filename()) output_ = output_.parent_path();
+  if (!output_.has_filename()) output_ = output_.parent_path();  // "out/" names the same directory as "out"
   std::error_code error;
   if (std::filesystem::exists(std::filesystem::symlink_status(output_, error)) &&
       !(std::filesystem::is_directory(output_, error) && std::filesystem::is_empty(output_, error))) {

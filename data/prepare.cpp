@@ -131,7 +131,7 @@ CorpusCounts Preparation::read(const std::string& doing, const ExampleSink& sink
   };
   const CorpusCounts counts = read_corpus(report_.source, position, [&](CorpusExample& example) {
     if (options_.stop_requested && options_.stop_requested()) throw PrepareStopped{};
-    if (++examples % 256 == 0) tell();
+    if (++examples % 256 == 0) tell();  // often enough for a live line, too seldom to cost time
     sink(example);
   });
   position.done = position.total;
@@ -171,6 +171,7 @@ void Preparation::skip(const CorpusExample& example, Fault fault) {
 void Preparation::take(EncodedExample& encoded) {
   const CorpusExample& source = encoded.source;
   Fault fault = fault_of(source, kind());
+  // Here and not on the encoding threads: examples arrive in the order of the corpus, so the first one stays.
   if (fault == Fault::kNone && !seen_.insert(encoded.pair_hash)) fault = Fault::kDuplicate;
   if (fault != Fault::kNone) {
     skip(source, fault);
@@ -212,6 +213,7 @@ void Preparation::encode_all(const Tokenizer& tokenizer, const PromptTemplate& p
           if (fault_of(source, kind()) != Fault::kNone) return;
           example.tokens = kind() == ExampleKind::kText ? prompt.encode_text(source.document)
                                                         : prompt.encode_pair(source.document, source.summary);
+          // The NUL byte keeps pairs apart that differ only in where the document ends.
           const std::string both = source.document + '\0' + source.summary;
           example.pair_hash = hash64(both.data(), static_cast<int64_t>(both.size()));
           example.has_control = std::any_of(source.document.begin(), source.document.end(), is_control) ||

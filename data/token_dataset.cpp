@@ -51,6 +51,7 @@ void check_against_prepare_json(const InputFile& file) {
   };
   if (!json.contains("files") || !json["files"].is_object() || !json["files"].contains(file_name)) return;
   const nlohmann::json& entry = json["files"][file_name];
+  // Someone may have edited the file: check the numbers before they become offsets.
   const uint64_t bytes = number(entry, "bytes"), begin = number(entry, "tokens_offset");
   const uint64_t length = number(entry, "tokens_bytes");
   if (bytes > INT64_MAX || begin > bytes || length > bytes - begin ||
@@ -73,12 +74,13 @@ void check_against_prepare_json(const InputFile& file) {
 
 TokenDataset::TokenDataset(const std::filesystem::path& path) : path_(path) {
   file_.emplace(path);
-  check_against_prepare_json(*file_);
+  check_against_prepare_json(*file_);  // before libhdf5, which may crash on a damaged file
   Hdf5File hdf5(path);
   read_header(hdf5);
   read_index(hdf5);
   check_index();
   check_content_hash(hdf5);
+  // Only text() needs libhdf5 later; the arrays are read with pread.
   if (header_.with_text) hdf5_.emplace(std::move(hdf5));
 }
 

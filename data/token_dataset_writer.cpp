@@ -97,6 +97,7 @@ TokenDatasetWriter::TokenDatasetWriter(const std::filesystem::path& path, TokenD
     state_->spool_paths.push_back(path.string() + fmt::format(".spool{}", i));
     state_->spools.emplace_back(state_->spool_paths.back());
   }
+  // Offsets have one element more than examples: the first is 0.
   const int64_t zero = 0;
   state_->append_number(State::kOffset, &zero);
 }
@@ -168,6 +169,7 @@ std::vector<Hdf5Array> TokenDatasetWriter::State::write_skeleton(const std::stri
   arrays.push_back(writer.add_array({"token_block_hash", Hdf5Type::kUint64, blocks}));
   if (header.with_text) {
     for (size_t i = 0; i < kTextFields.size(); ++i) {
+      // A spool of texts holds, for each text, its length as int64 and its bytes.
       SpoolReader reader(spool_paths[kText + i]);
       std::string value;
       writer.add_strings(std::string("text/") + kTextFields[i], examples, [&]() -> std::string_view {
@@ -190,6 +192,7 @@ std::string TokenDatasetWriter::finish() {
   const std::string text = s.text_hash.hex();
   const std::string content = content_hash(
       s.header, {s.hashes[0].hex(), s.hashes[1].hex(), s.hashes[2].hex(), s.hashes[3].hex()}, text);
+  // libhdf5 lays out the file; then the arrays are copied from the spools with pwrite.
   const std::vector<Hdf5Array> arrays = s.write_skeleton(content, text);
   OutputFile out(s.path, OutputFile::Mode::kExisting);
   for (size_t i = 0; i < arrays.size(); ++i) {

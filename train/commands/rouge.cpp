@@ -54,7 +54,7 @@ void add_rouge(CommandLine& line) {
   verb.add_details("Scores lie in 0..1. Papers print 100 times that.");
   const auto given = std::make_shared<RougeArguments>();
   verb.option("--reference", given->reference,
-              "texts that people wrote: one text a line, or JSONL with `summary`; - is stdin")
+              "texts that people wrote: one text a line, or JSONL with `summary`; may be gzip; - is stdin")
       .required();
   verb.option("--candidate", given->candidate, "texts to judge: as many, in the same order; - is stdin")
       .required();

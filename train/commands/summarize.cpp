@@ -215,7 +215,7 @@ void add_summarize(CommandLine& line) {
   Verb verb = line.verb("summarize", "summaries of documents, by a trained model");
   const auto given = std::make_shared<SummarizeArguments>();
   given->model.add_to(verb, 16);
-  verb.option("--input", given->input, "JSONL, {\"document\": \"...\"} a line; - is standard input")
+  verb.option("--input", given->input, "JSONL, {\"document\": \"...\"} a line, plain or gzip; - is stdin")
       .show_default();
   verb.option("--output", given->output, "the same lines with `summary`; - is standard output")
       .show_default();
