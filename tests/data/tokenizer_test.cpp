@@ -88,7 +88,7 @@ TEST(TokenizerTest, BadFilesAreRefusedInOneLine) {
   expect_refused(scratch / "json", "tokenizer.json alone");
   expect_refused(scratch / "nothing", "no tokenizer.model");
   std::filesystem::resize_file(scratch / "text.model", (int64_t{64} << 20) + 1);
-  expect_refused(scratch / "text.model", "at most");
+  expect_refused(scratch / "text.model", "more than 67108864 bytes");
 }
 
 TEST(TokenizerTest, AModelWithoutSpecialTokensIsRefused) {
