@@ -19,8 +19,8 @@
 namespace ripstop {
 namespace {
 
-/// The default of --threads: what Slurm granted, else the cores that this process may use. Of the latter at most
-/// 4, because people share login nodes.
+/// The default of --threads: what Slurm granted, else the cores that this process may use. Of the latter at
+/// most 4, because people share login nodes.
 int64_t default_threads() {
   if (const char* text = std::getenv("SLURM_CPUS_PER_TASK"))
     if (const int64_t granted = parse_whole_number(text).value_or(0); granted > 0) return granted;
