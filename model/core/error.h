@@ -1,6 +1,6 @@
 // The one exception type of ripstop, and the checks that throw it.
 #pragma once
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstdint>
 #include <optional>
