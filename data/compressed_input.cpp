@@ -11,6 +11,7 @@
 namespace ripstop {
 namespace {
 
+// A line and an entry are held in memory. Limits keep a hostile file from taking all of it.
 constexpr int64_t kMostLineBytes = int64_t{64} << 20;
 constexpr int64_t kMostEntryBytes = int64_t{64} << 20;
 /// Real text packs to a tenth. What unpacks to this much, and to this many times its size, is an attack.
@@ -28,10 +29,12 @@ class Archive {
   Archive(const std::filesystem::path& path, std::string name, Container container)
       : name_(std::move(name)), owner_(archive_read_new(), archive_read_free), archive_(owner_.get()) {
     RIPSTOP_CHECK(archive_ != nullptr, "libarchive has no memory");
+    // Only gzip: each further format is more code that parses files of strangers.
     archive_read_support_filter_gzip(archive_);
     if (container == Container::kTar) {
       archive_read_support_format_tar(archive_);
     } else {
+      // "raw" takes any bytes as an archive with one entry.
       archive_read_support_format_raw(archive_);
     }
     if (container == Container::kTextOrNothing) archive_read_support_format_empty(archive_);
@@ -44,6 +47,7 @@ class Archive {
     archive_entry* entry = nullptr;
     const int result = archive_read_next_header(archive_, &entry);
     if (result == ARCHIVE_EOF) return nullptr;
+    // A warning is about facts that are not used here, such as an odd owner or time.
     if (result != ARCHIVE_OK && result != ARCHIVE_WARN) refuse();
     return entry;
   }
@@ -67,6 +71,7 @@ class Archive {
   int64_t bytes_read() const { return archive_filter_bytes(archive_, -1); }
 
  private:
+  /// Checked after each block, so that a bomb is noticed before it fills memory or takes hours.
   void refuse_bomb() const {
     const int64_t unpacked = archive_filter_bytes(archive_, 0), packed = archive_filter_bytes(archive_, -1);
     if (unpacked > kBombBytes && unpacked / kBombRatio > packed) {
@@ -95,6 +100,7 @@ std::filesystem::file_status checked_status(const std::filesystem::path& path) {
   return status;
 }
 
+/// Also checks `path` as above.
 bool is_empty_file(const std::filesystem::path& path) {
   std::error_code error;
   return std::filesystem::is_regular_file(checked_status(path)) &&
@@ -154,6 +160,7 @@ LineInput::~LineInput() = default;
 
 bool LineInput::next(std::string& line) {
   State& s = *state_;
+  // Search only what is new after a refill: a line of many refills would take quadratic time.
   size_t searched = s.at;
   for (;;) {
     const size_t end = s.buffer.find('\n', searched);
@@ -169,6 +176,7 @@ bool LineInput::next(std::string& line) {
     }
     if (!s.refill()) {
       if (s.at == s.buffer.size()) return false;
+      // The last line may lack its line end.
       line.assign(s.buffer, s.at, std::string::npos);
       s.at = s.buffer.size();
       break;
@@ -204,8 +212,10 @@ bool TarInput::next() {
   for (;;) {
     archive_entry* entry = state_->archive->next_entry();
     if (entry == nullptr) return false;
+    // Directories have no content, and links could lead out of the archive.
     if (archive_entry_filetype(entry) != AE_IFREG) continue;
     const char* name = archive_entry_pathname(entry);
+    // The first call gives null for a name that the locale cannot show, as in the "C" locale of a batch job.
     if (name == nullptr) name = archive_entry_pathname_utf8(entry);
     if (name == nullptr) continue;
     state_->name = name;

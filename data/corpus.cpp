@@ -19,6 +19,7 @@ bool ends_with_one_of(const std::string& text, std::initializer_list<std::string
   return std::any_of(ends.begin(), ends.end(), [&](std::string_view end) { return text.ends_with(end); });
 }
 
+// Names decide, not contents: a directory may hold files of other programs.
 bool is_tar(const std::string& name) {
   return ends_with_one_of(name, {".tar", ".tar.gz", ".tgz"});
 }
@@ -58,6 +59,7 @@ std::vector<std::filesystem::path> files_below(const std::filesystem::path& path
     if (entry.is_regular_file() && kind_of_name(name) != SourceKind::kAuto) files.push_back(entry.path());
   }
   if (error) fail(ExitCode::kInputData, "{}: cannot list: {}", path.string(), error.message());
+  // A directory lists its files in any order. Sorted, the data set is the same on every machine.
   std::sort(files.begin(), files.end());
   return files;
 }
@@ -69,6 +71,7 @@ bool first_line_is_text(const std::filesystem::path& path, const std::string& do
   std::map<std::string, JsonField> fields;
   while (lines.next(line)) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    // Ignore the result: the reader fails on a damaged line later, and tells its place.
     read_json_fields(line, {document_field, "text"}, fields, error);
     return fields.count(document_field) == 0 && fields.count("text") != 0;
   }
@@ -122,6 +125,7 @@ CorpusSource resolve_source(CorpusSource source) {
   if (source.kind == SourceKind::kAuto) {
     for (const auto& file : files) {
       SourceKind kind = kind_of_name(file.filename().string());
+      // Both kinds of JSONL have the same name: only the fields tell pairs from running text.
       if (kind == SourceKind::kJsonl && first_line_is_text(file, source.document_field))
         kind = SourceKind::kText;
       if (kind == SourceKind::kAuto || (source.kind != SourceKind::kAuto && kind != source.kind)) {
@@ -140,6 +144,8 @@ CorpusSource resolve_source(CorpusSource source) {
   source.inputs = std::move(files);
   for (size_t i = 0; i < source.inputs.size(); ++i) {
     std::error_code ignored;
+    // Each file is compared with all before it: too slow for the hundreds of thousands of XSum's articles.
+    // prepare drops those that come twice, because it drops equal examples.
     const bool twice = source.kind != SourceKind::kXsum && i > 0 &&
                        std::any_of(source.inputs.begin(), source.inputs.begin() + static_cast<ptrdiff_t>(i),
                                    [&](const auto& other) {
@@ -169,6 +175,7 @@ CorpusCounts read_corpus(const CorpusSource& source, CorpusProgress& progress, c
   if (source.kind == SourceKind::kXsum) counts = read_xsum(source, progress, sink);
   if (source.kind == SourceKind::kJsonl) read_jsonl(source, progress, sink);
   if (source.kind == SourceKind::kText) read_text(source, progress, sink);
+  // prepare reads the input up to three times, and all passes must see the same examples.
   for (size_t i = 0; i < before.size(); ++i) {
     if (!(stamp(source.inputs[i]) == before[i])) {
       throw Error(ExitCode::kInputData,
@@ -190,6 +197,8 @@ Split split_of_file(const std::filesystem::path& path) {
 
 Split split_of_document(Split split, std::string_view document, double validation_fraction) {
   if (split != Split::kTrain || validation_fraction <= 0) return split;
+  // The text decides, not a random number: a document that comes twice, or in another order, stays in its
+  // split. The upper 53 bits give a number in [0, 1), since a double holds no more.
   const uint64_t hash = hash64(document.data(), static_cast<int64_t>(document.size()));
   return static_cast<double>(hash >> 11) * 0x1p-53 < validation_fraction ? Split::kValidation : Split::kTrain;
 }

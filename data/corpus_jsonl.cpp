@@ -41,6 +41,7 @@ void read_jsonl(const CorpusSource& source, CorpusProgress& progress, const Exam
       example.split = split;
       example.file = input.string();
       example.line = lines.line_number();
+      // A line that is not UTF-8 is passed on without its fields: prepare decides whether to skip or to fail.
       example.invalid_utf8 = invalid_utf8(line).has_value();
       if (!example.invalid_utf8) {
         if (!read_json_fields(line, names, fields, error)) {
@@ -49,6 +50,7 @@ void read_jsonl(const CorpusSource& source, CorpusProgress& progress, const Exam
         example.document = take_text(fields, source.document_field, example);
         example.summary = take_text(fields, source.summary_field, example);
         example.id = fields.count("id") != 0 ? fields["id"].text : "";
+        // predictions.jsonl shows the id, so that people find the example again.
         if (example.id.empty()) example.id = fmt::format("{}-{}", stem, example.line);
         example.split = split_of_document(split, example.document, source.validation_fraction);
       }

@@ -40,6 +40,7 @@ class Random {
  public:
   explicit Random(uint64_t key) : state_(key) {}
   uint64_t below(uint64_t bound) {
+    // std::uniform_int_distribution differs between libraries; a data set must not.
     state_ += 0x9e3779b97f4a7c15ull;
     uint64_t z = state_;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -71,6 +72,7 @@ class NamePool {
     }
     const auto order = keyed_permutation(static_cast<int64_t>(all.size()), key);
     for (size_t i = 0; i < order.size(); ++i) {
+      // The parts are numbered as the splits are: train 0, validation 1, test 2.
       const size_t part = i < kHeldOutNames ? 1 : i < 2 * kHeldOutNames ? 2 : 0;
       parts_[part].push_back(all[static_cast<size_t>(order[i])]);
     }
@@ -81,6 +83,8 @@ class NamePool {
   std::array<std::vector<std::string>, kSplits> parts_;
 };
 
+/// The endings keep first names, last names and towns apart. Their keys are constant: the seed changes the
+/// articles but not which names belong to train.
 struct World {
   NamePool first_names{"n", 1}, last_names{"rd", 2}, towns{"ville", 3};
 };
@@ -92,6 +96,7 @@ uint64_t figure(Split split, Random& random) {
   return split == Split::kTest ? seven + 1 : seven + 2 + random.below(5);
 }
 
+/// A sentence that tells who did what to which object, in which town, on which day.
 std::string event(const World& world, Split split, Random& random) {
   const std::string& first = random.pick(world.first_names.of(split));
   const std::string& last = random.pick(world.last_names.of(split));
@@ -101,6 +106,7 @@ std::string event(const World& world, Split split, Random& random) {
   return fmt::format("{} {} {} the {} in {} on {}.", first, last, verb, object, town, random.pick(kDays));
 }
 
+/// An introduction that makes the event behind it mere hearsay.
 std::string claim(Split split, Random& random) {
   std::string text = random.pick(kClaimed);
   const size_t at = text.find("{}");
@@ -122,7 +128,9 @@ void read_synthetic(const CorpusSource& source, CorpusProgress& progress, const 
                     : from_end < 2 * held_out ? Split::kValidation
                                               : Split::kTrain;
     example.id = fmt::format("synthetic-{}", i);
+    // A key for each article: the texts of an article do not depend on how many come before it.
     Random random(Random(source.seed).below(UINT64_MAX) ^ (static_cast<uint64_t>(i) * 0xd1342543de82ef95ull));
+    // Never sentence 0: else "copy the first sentence" would be a good summary.
     const int64_t confirmed = 1 + static_cast<int64_t>(random.below(kSentences - 1));
     for (int64_t s = 0; s < kSentences; ++s) {
       const std::string what = event(world, example.split, random);

@@ -14,6 +14,7 @@ namespace {
 /// one.
 constexpr size_t kMostDocumentBytes = 1 << 20;
 
+/// Passes an example on with its split. Drops bytes that are not UTF-8: prepare counts the example as such.
 void give(CorpusExample& example, const CorpusSource& source, const ExampleSink& sink) {
   example.invalid_utf8 = invalid_utf8(example.document).has_value();
   if (example.invalid_utf8) {
@@ -24,6 +25,7 @@ void give(CorpusExample& example, const CorpusSource& source, const ExampleSink&
   sink(example);
 }
 
+/// One document a line, in the field "text" if the user names no other.
 void read_json_texts(LineInput& lines, const CorpusExample& start, const CorpusSource& source,
                      const ExampleSink& sink, const std::function<void()>& moved) {
   const std::string field = source.document_field == "document" ? "text" : source.document_field;
@@ -34,6 +36,7 @@ void read_json_texts(LineInput& lines, const CorpusExample& start, const CorpusS
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     CorpusExample example = start;
     example.line = lines.line_number();
+    // give() finds the same fault in the document and marks the example.
     if (invalid_utf8(line)) {
       example.document = line;
     } else if (!read_json_fields(line, {field, "id"}, fields, error)) {
@@ -50,6 +53,7 @@ void read_json_texts(LineInput& lines, const CorpusExample& start, const CorpusS
   }
 }
 
+/// A file is one document, or several if it is long. Memory stays bounded.
 void read_plain(LineInput& lines, const CorpusExample& start, const CorpusSource& source,
                 const ExampleSink& sink, const std::function<void()>& moved) {
   CorpusExample example = start;

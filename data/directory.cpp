@@ -23,6 +23,7 @@ void sync_directory(const std::filesystem::path& directory) {
 }
 
 void make_directory(Io& io, const std::filesystem::path& directory) {
+  // Another rank, or an earlier start of the run, may have made it.
   if (io.mkdir(directory) != 0 && errno != EEXIST) fail_storage(directory, "make the directory", errno);
 }
 
@@ -40,6 +41,7 @@ bool path_exists(Io& io, const std::filesystem::path& path) {
 
 std::vector<Io::Entry> list_directory(Io& io, const std::filesystem::path& directory) {
   std::vector<Io::Entry> entries;
+  // A new run has no checkpoints directory yet: that is an empty list and no error.
   if (io.list(directory, entries) != 0 && errno != ENOENT) fail_storage(directory, "list", errno);
   std::sort(entries.begin(), entries.end(),
             [](const Io::Entry& a, const Io::Entry& b) { return a.name < b.name; });

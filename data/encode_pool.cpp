@@ -6,6 +6,7 @@ namespace ripstop {
 namespace {
 
 /// A batch is worth a hand-over at either of these.
+// A lock for each example would cost more than encoding a short one.
 constexpr size_t kBatchExamples = 128;
 constexpr int64_t kBatchBytes = 256 << 10;
 
@@ -36,6 +37,8 @@ void EncodePool::work() {
       batch = waiting_.front();
       waiting_.pop_front();
     }
+    // Keep a failure in its batch. take_first() throws it on the caller's thread, in the order of the corpus:
+    // the same input fails at the same example for any number of threads.
     std::exception_ptr failure;
     try {
       for (EncodedExample& example : batch->examples) encode_(example);
@@ -61,6 +64,7 @@ void EncodePool::take_first() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return batches_.front().done; });
   }
+  // Without the lock: the batch is done, and only this thread adds and removes batches.
   Batch& batch = batches_.front();
   if (batch.failure) std::rethrow_exception(batch.failure);
   for (EncodedExample& example : batch.examples) take_(example);
@@ -73,6 +77,7 @@ void EncodePool::add(CorpusExample&& example) {
   filling_.examples.push_back({std::move(example), {}, 0, false});
   if (filling_.examples.size() < kBatchExamples && filling_.bytes < kBatchBytes) return;
   submit();
+  // Encoding may be slower than reading: wait here, so that memory stays bounded.
   while (batches_.size() >= most_batches_) take_first();
 }
 

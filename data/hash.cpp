@@ -28,6 +28,7 @@ StreamHash::StreamHash(StreamHash&&) noexcept = default;
 StreamHash& StreamHash::operator=(StreamHash&&) noexcept = default;
 
 void StreamHash::update(const void* data, int64_t bytes) {
+  // An empty vector may have a null pointer, which xxHash takes for an error.
   if (bytes > 0) XXH3_128bits_update(state_->xxh, data, static_cast<size_t>(bytes));
 }
 
@@ -38,6 +39,8 @@ std::string StreamHash::hex() const {
 
 namespace {
 
+// SHA-256 is written out here: one hash of one small file is not worth a crypto library.
+// The names a .. h, w, s0, s1, t1 and t2 are those of the standard. Source: FIPS 180-4.
 constexpr std::array<uint32_t, 64> kRoundConstants = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
     0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
@@ -84,6 +87,7 @@ std::string sha256_hex(std::string_view bytes) {
   std::array<unsigned char, 128> tail{};
   for (size_t i = 0; i < left; ++i) tail[i] = at[i];
   tail[left] = 0x80;
+  // The length takes the last 8 bytes of a block, and the one bit a byte before it.
   const size_t tail_bytes = left < 56 ? 64 : 128;
   const uint64_t bits = uint64_t{bytes.size()} * 8;
   for (size_t i = 0; i < 8; ++i) tail[tail_bytes - 1 - i] = static_cast<unsigned char>(bits >> (8 * i));

@@ -4,6 +4,7 @@
 
 namespace ripstop {
 
+// Types of fixed size and byte order, not the machine's: a file must read the same anywhere.
 hid_t disk_type(Hdf5Type type) {
   switch (type) {
     case Hdf5Type::kUint8:
@@ -35,6 +36,7 @@ std::string library_error() {
   H5Ewalk2(
       H5E_DEFAULT, H5E_WALK_UPWARD,
       [](unsigned depth, const H5E_error2_t* error, void* out) -> herr_t {
+        // Depth 0 is the innermost call, which knows the cause. The outer ones only say what failed with it.
         if (depth == 0 && error->desc != nullptr) *static_cast<std::string*>(out) = error->desc;
         return 0;
       },
@@ -45,6 +47,7 @@ std::string library_error() {
 
 PropertyHandle file_access(int64_t alignment_bytes) {
   PropertyHandle access(H5Pcreate(H5P_FILE_ACCESS));
+  // Clusters still have HDF5 1.8, and its h5dump must read the files.
   H5Pset_libver_bounds(access.get(), H5F_LIBVER_EARLIEST, H5F_LIBVER_V18);
   // Advisory locks fail on Lustre without -o flock and on some NFS; we rename finished directories instead.
   H5Pset_file_locking(access.get(), false, true);

@@ -12,6 +12,7 @@ namespace {
 constexpr std::array kTypes = {Hdf5Type::kUint8,  Hdf5Type::kUint16,  Hdf5Type::kInt32,  Hdf5Type::kInt64,
                                Hdf5Type::kUint64, Hdf5Type::kFloat32, Hdf5Type::kFloat64};
 
+/// Called by H5Literate for each link. C++ exceptions must not pass through the library, so it only collects.
 herr_t collect_links(hid_t, const char* name, const H5L_info_t* info, void* out) {
   static_cast<std::vector<std::pair<std::string, H5L_type_t>>*>(out)->emplace_back(name, info->type);
   return 0;
@@ -54,6 +55,7 @@ void Hdf5File::State::walk(const std::string& group) {
        fmt::format("list group '/{}'", group));
   for (const auto& [link, type] : links) {
     const std::string name = group.empty() ? link : group + "/" + link;
+    // A link could lead to another file of the user, or back up and so around forever.
     if (type != H5L_TYPE_HARD) refuse("'{}' is a soft or external link, which is not allowed", name);
     if (arrays.size() + string_counts.size() > kMostLinks) refuse("more than {} objects", kMostLinks);
     const hid_t object = need(H5Oopen(file.get(), name.c_str(), H5P_DEFAULT), fmt::format("open '{}'", name));
@@ -81,6 +83,7 @@ void Hdf5File::State::add(const std::string& name) {
   // So that the bytes of an array, at most 8 an element, fit into int64.
   if (extent > static_cast<hsize_t>(std::numeric_limits<int64_t>::max() / 8))
     refuse("'{}' is too long", name);
+  // The arrays are read with pread, past libhdf5: their bytes must lie in the file as they are, in one piece.
   if (H5Pget_nfilters(creation.get()) != 0) refuse("'{}' has a filter, which is not allowed", name);
   if (H5Pget_layout(creation.get()) != H5D_CONTIGUOUS) {
     refuse("'{}' is not contiguous (chunked, compact or virtual storage is not allowed)", name);
@@ -102,6 +105,7 @@ void Hdf5File::State::add_array(const std::string& name, hid_t dataset, hid_t ty
     refuse("'{}' has a type that is not allowed (little-endian integers and floats are)", name);
   }
   Hdf5Array array{name, *known, count, 0};
+  // An array without elements has no place in the file.
   if (count > 0) {
     const haddr_t offset = H5Dget_offset(dataset);
     if (offset == HADDR_UNDEF) refuse("'{}' was never written", name);
@@ -190,6 +194,7 @@ int64_t Hdf5File::integer(const std::string& name) const {
 std::string Hdf5File::text(const std::string& name) const {
   const AttributeHandle attribute = state_->attribute(name);
   TypeHandle type(H5Aget_type(attribute.get()));
+  // An attribute in the header of its object has at most 64 KiB.
   constexpr size_t kLongest = 65536;
   const size_t bytes = H5Tget_size(type.get());
   if (H5Tget_class(type.get()) != H5T_STRING || H5Tis_variable_str(type.get()) > 0 || bytes > kLongest) {

@@ -11,6 +11,7 @@
 namespace ripstop {
 namespace {
 
+// Hints for the errors that a user can mend. For others the system's own text has to do.
 std::string hint_of(int error) {
   switch (error) {
     case ENOSPC:
@@ -73,6 +74,7 @@ int PosixIo::status(int file, Status& status) {
 }
 
 void PosixIo::forget(int file) {
+  // Only advice: if it fails, the pages stay in memory a while longer.
   (void)::posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
 }
 

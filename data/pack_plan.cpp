@@ -26,6 +26,7 @@ uint64_t below(uint64_t bound, uint64_t random) {
   return static_cast<uint64_t>((Wide{random} * bound) >> 64);
 }
 
+/// `purpose` keeps the two permutations of an epoch, of items and of sequences, independent.
 uint64_t epoch_key(uint64_t seed, int64_t epoch, uint64_t purpose) {
   return mix(mix(mix(seed + kGolden) + static_cast<uint64_t>(epoch) + kGolden) + purpose);
 }
@@ -35,6 +36,7 @@ uint64_t epoch_key(uint64_t seed, int64_t epoch, uint64_t purpose) {
 std::vector<int64_t> keyed_permutation(int64_t count, uint64_t key) {
   std::vector<int64_t> order(static_cast<size_t>(count));
   std::iota(order.begin(), order.end(), int64_t{0});
+  // Not std::shuffle: it gives another order with another standard library, and a resumed run needs the same.
   for (uint64_t i = static_cast<uint64_t>(count); i > 1; --i) {
     std::swap(order[i - 1], order[below(i, mix(key + i * kGolden))]);
   }
@@ -48,6 +50,7 @@ PackPlan::PackPlan(std::span<const int64_t> rows, const PackPlanOptions& options
   const int64_t count = first_item_.empty() ? static_cast<int64_t>(rows_.size()) : first_item_.back();
   std::vector<int64_t> visits;
   if (options.shuffle) {
+    // The same key for all ranks, without communication.
     visits = keyed_permutation(count, epoch_key(options.shuffle_seed, epoch_, 1));
   } else {
     visits.resize(static_cast<size_t>(count));
@@ -57,6 +60,7 @@ PackPlan::PackPlan(std::span<const int64_t> rows, const PackPlanOptions& options
     fill(visits);
     if (options.shuffle) shuffle_sequences(epoch_key(options.shuffle_seed, epoch_, 2));
   } else {
+    // Sequence i is item i of the order.
     order_ = std::move(visits);
     sequence_begin_.resize(order_.size() + 1);
     std::iota(sequence_begin_.begin(), sequence_begin_.end(), int64_t{0});
@@ -94,6 +98,7 @@ void PackPlan::fill(const std::vector<int64_t>& visits) {
     auto room = open.lower_bound({needed, -1});
     std::pair<int64_t, int64_t> entry;
     if (room == open.end()) {
+      // Close the fullest one: it has the least room to lose.
       if (static_cast<int64_t>(open.size()) == kOpenSequences) open.erase(open.begin());
       entry = {sequence_length_, sequences++};
     } else {
@@ -144,6 +149,7 @@ std::string PackPlan::hash() const {
   const int64_t head[] = {kVersion, sequence_length_, epoch_, static_cast<int64_t>(rows_.size()),
                           items(),  sequences()};
   hash.update(head, sizeof head);
+  // The lengths too: plans over other data may have the same order.
   hash.update(rows_.data(), static_cast<int64_t>(rows_.size_bytes()));
   hash.update(order_.data(), static_cast<int64_t>(order_.size() * sizeof(int64_t)));
   hash.update(sequence_begin_.data(), static_cast<int64_t>(sequence_begin_.size() * sizeof(int64_t)));

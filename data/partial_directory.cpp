@@ -16,6 +16,7 @@ PartialDirectory::PartialDirectory(const std::filesystem::path& output) : output
                 "name a new directory, or remove this one");
   }
   if (output_.has_parent_path()) std::filesystem::create_directories(output_.parent_path(), error);
+  // With the process id: two prepares with one --output do not write into each other's files.
   partial_ = output_.string() + fmt::format(".partial-{}", getpid());
   if (!std::filesystem::create_directory(partial_, error)) {
     fail(ExitCode::kStorage, "{}: cannot make this directory: {}", partial_.string(),
@@ -29,6 +30,7 @@ PartialDirectory::~PartialDirectory() {
 }
 
 void PartialDirectory::rename_to_output() {
+  // The entries must be on the disk before the name is: a power loss must not leave an empty data set.
   sync_directory(partial_);
   std::error_code error;
   std::filesystem::rename(partial_, output_, error);  // replaces an empty directory

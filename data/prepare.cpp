@@ -48,6 +48,7 @@ const char* describe(Fault fault) {
   return "";
 }
 
+/// ASCII control characters that text has no use for. They often tell of a bad conversion, so count them.
 bool is_control(unsigned char c) {
   return (c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7f;
 }
@@ -107,6 +108,7 @@ void Preparation::check_options() const {
   if (options_.threads < 1 || options_.threads > 1024)
     fail(ExitCode::kUsage, "--threads is {}", options_.threads);
   const double fraction = options_.source.validation_fraction;
+  // Written so that NaN is refused, too.
   if (!(fraction >= 0 && fraction < 1))
     fail(ExitCode::kUsage, "--validation-fraction is {}, 0 to below 1 is possible", fraction);
 }
@@ -134,6 +136,7 @@ CorpusCounts Preparation::read(const std::string& doing, const ExampleSink& sink
     if (++examples % 256 == 0) tell();  // often enough for a live line, too seldom to cost time
     sink(example);
   });
+  // The last example rarely falls on a call of tell(): end the line at 100 %.
   position.done = position.total;
   tell();
   return counts;
@@ -145,6 +148,7 @@ std::string Preparation::learn_tokenizer() {
   const std::string separator = template_.substr(std::min(template_.size(), template_.find('}') + 1));
   TextSample sample(kSampleBytes);
   read("learning the tokenizer", [&](CorpusExample& example) {
+    // Only train: the tokenizer must not learn from texts that measure the model.
     if (example.split != Split::kTrain || fault_of(example, kind()) != Fault::kNone) return;
     const bool pair = kind() == ExampleKind::kSummary;
     sample.add(pair ? example.document + separator + "\n" + example.summary : std::move(example.document));
@@ -179,6 +183,7 @@ void Preparation::take(EncodedExample& encoded) {
   }
   SplitState& split = splits_[static_cast<size_t>(source.split)];
   const auto tokens = static_cast<int64_t>(encoded.tokens.tokens.size());
+  // Texts are stored only for scoring. Those of train would double the data set for nothing.
   if (source.split == Split::kTrain) {
     split.writer->add(encoded.tokens);
   } else {
@@ -206,6 +211,7 @@ void Preparation::encode_all(const Tokenizer& tokenizer, const PromptTemplate& p
         directory / fmt::format("{}.h5", to_string(static_cast<Split>(s))), header);
   }
   {
+    // The scope ends the pool's threads before the writers finish.
     EncodePool pool(
         options_.threads,
         [&](EncodedExample& example) {
@@ -256,6 +262,7 @@ PrepareReport Preparation::run() {
   encode_all(*tokenizer, prompt, directory);
   int64_t examples = 0;
   for (const SplitReport& split : report_.splits) examples += split.examples;
+  // An empty data set would fail much later, in training, with a message that misses the cause.
   if (examples == 0) {
     fail(ExitCode::kInputData, "no usable example: {} skipped{}{}", report_.skipped(),
          report_.first_skipped.empty() ? "" : ", the first is ", report_.first_skipped);

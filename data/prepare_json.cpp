@@ -21,6 +21,7 @@ nlohmann::ordered_json describe_files(const std::filesystem::path& directory, co
   nlohmann::ordered_json files;
   for (int s = 0; s < kSplits; ++s) {
     const std::string file_name = fmt::format("{}.h5", to_string(static_cast<Split>(s)));
+    // This process wrote the file a moment ago. If it cannot be read, the disk is at fault and not the input.
     const InputFile file(directory / file_name, ExitCode::kStorage);
     const Hdf5Array tokens = Hdf5File(directory / file_name, ExitCode::kStorage).array("tokens");
     files[file_name] = {{"bytes", file.bytes()},
@@ -75,6 +76,7 @@ void write_prepare_json(const std::filesystem::path& directory, const PrepareOpt
   json["absent_ids"] = report.counts.absent_ids;
   json["unlisted_files"] = report.counts.unlisted;
   json["files"] = describe_files(directory, report);
+  // `replace`: the path of an input may hold bytes that are not UTF-8, and dump() would throw.
   const std::string text = json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   create_file(posix_io(), directory / "prepare.json", text);
 }

@@ -20,6 +20,7 @@ PromptTemplate::PromptTemplate(const Tokenizer& tokenizer, std::string prompt_te
   }
   before_ = template_.substr(0, at);
   separator_ = template_.substr(at + kDocument.size());
+  // The summary's first token brings its space along. A second space would be a token of its own.
   if (separator_.empty() || separator_.back() == ' ') {
     throw Error(
         ExitCode::kUsage,
@@ -38,9 +39,11 @@ PromptTemplate::PromptTemplate(const Tokenizer& tokenizer, std::string prompt_te
 /// Place in `ids` (of `text`) of the first token whose text reaches past byte `separator_byte`.
 int64_t PromptTemplate::find_separator(const std::vector<int32_t>& ids, std::string_view text,
                                        size_t separator_byte) const {
+  // Nearly every prompt ends in the usual ids. That saves a second encoding, which counts bytes.
   const bool usual = !separator_ids_.empty() && ids.size() > separator_ids_.size() &&
                      std::equal(separator_ids_.rbegin(), separator_ids_.rend(), ids.rbegin());
   if (usual) return static_cast<int64_t>(ids.size() - separator_ids_.size());
+  // Here a piece spans the document's end and the separator's begin. It belongs to the separator.
   const auto spans = tokenizer_->encode_with_spans(text);
   RIPSTOP_CHECK(spans.size() == ids.size(), "{} spans of {} tokens", spans.size(), ids.size());
   const auto first = std::find_if(spans.begin(), spans.end(), [&](const SpannedToken& token) {
@@ -79,6 +82,7 @@ TokenExample PromptTemplate::encode_text(std::string_view text) const {
   example.tokens.push_back(tokenizer_->bos());
   example.tokens.insert(example.tokens.end(), ids.begin(), ids.end());
   example.tokens.push_back(tokenizer_->eos());
+  // There is no separator, so it "begins" at the end; and every token after BOS is a target.
   example.separator_begin = static_cast<int64_t>(example.tokens.size());
   example.target_begin = 1;
   return example;

@@ -19,6 +19,7 @@ class FieldReader {
     if (!key) return false;
     number = static_cast<uint32_t>(*key >> 3);
     value = {};
+    // Wire types: 0 varint, 1 eight bytes, 2 with a length, 5 four bytes. Groups (3, 4) are out of use.
     switch (*key & 7) {
       case 0:
         return varint().has_value();
@@ -40,6 +41,7 @@ class FieldReader {
  private:
   std::optional<uint64_t> varint() {
     uint64_t result = 0;
+    // A varint has at most ten bytes. A longer one would shift past 64 bits.
     for (int shift = 0; shift < 64 && !left_.empty(); shift += 7) {
       const auto byte = static_cast<unsigned char>(left_.front());
       left_.remove_prefix(1);
@@ -57,13 +59,16 @@ class FieldReader {
   std::string_view left_;
 };
 
+// Numbers of the fields in sentencepiece_model.proto.
 constexpr uint32_t kNormalizerSpec = 3, kDenormalizerSpec = 5, kCharsMap = 2;
 
+/// A map is: bytes of the trie (uint32), the trie's units (uint32 each), then texts that end in NUL.
 std::string damage_of_map(std::string_view map) {
   uint32_t trie_bytes = 0;
   if (map.size() < sizeof trie_bytes) return "the character map is cut short";
   std::memcpy(&trie_bytes, map.data(), sizeof trie_bytes);
   const std::string_view rest = map.substr(sizeof trie_bytes);
+  // The root alone needs a block of 256 units, and a lookup begins without a check.
   if (trie_bytes < 1024 || trie_bytes % 4 != 0 || trie_bytes >= rest.size()) {
     return fmt::format("the character map's trie has {} bytes of {}", trie_bytes, rest.size());
   }

@@ -17,6 +17,7 @@ bool is_json_object(const std::string& line) {
   return line[line.find_first_not_of(" \t")] == '{' && nlohmann::json::accept(line);
 }
 
+/// The reference of one line of JSONL.
 std::string summary_of(const std::string& line, const TextLines& lines) {
   const nlohmann::json object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!object.is_object()) fail(ExitCode::kInputData, "{}: not a JSON object", lines.place());

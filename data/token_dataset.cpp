@@ -30,6 +30,7 @@ std::string hash_outside(const InputFile& file, int64_t tokens_offset, int64_t t
 
 namespace {
 
+/// Hashes an array as the writer hashed it, element by element: in the machine's bytes.
 template <class T>
 std::string hash_of(const std::vector<T>& values) {
   StreamHash hash;
@@ -47,8 +48,10 @@ void check_against_prepare_json(const InputFile& file) {
   if (!json.is_object()) fail(ExitCode::kInputData, "{}: not JSON", beside.string());
   const std::string file_name = file.path().filename().string();
   const auto number = [](const nlohmann::json& entry, const char* key) {
+    // A missing number becomes the largest one, which fails the checks below.
     return entry.contains(key) && entry[key].is_number_unsigned() ? entry[key].get<uint64_t>() : UINT64_MAX;
   };
+  // A file that someone copied beside another prepare.json has no entry. Its own content hash still counts.
   if (!json.contains("files") || !json["files"].is_object() || !json["files"].contains(file_name)) return;
   const nlohmann::json& entry = json["files"][file_name];
   // Someone may have edited the file: check the numbers before they become offsets.
@@ -95,6 +98,7 @@ void TokenDataset::read_header(const Hdf5File& hdf5) {
     fail(ExitCode::kInputData, "{}: data set format {}, this program reads {}", where, version,
          kTokenDatasetVersion);
   }
+  // An unknown kind means a file of a later version: do not guess.
   const std::string kind = hdf5.text("kind");
   if (kind != "summary" && kind != "text") fail(ExitCode::kInputData, "{}: unknown kind '{}'", where, kind);
   header_.kind = kind == "summary" ? ExampleKind::kSummary : ExampleKind::kText;
@@ -148,6 +152,7 @@ void TokenDataset::read_index(const Hdf5File& hdf5) {
   }
 }
 
+/// Later code trusts these offsets without further checks. So a damaged index must end here.
 void TokenDataset::check_index() const {
   if (example_offset_.front() != 0) {
     fail(ExitCode::kInputData, "{}: the first example begins at token {}", path_.string(),
@@ -169,6 +174,7 @@ void TokenDataset::check_index() const {
 }
 
 void TokenDataset::check_content_hash(const Hdf5File& hdf5) const {
+  // The tokens come in through the hashes of their blocks: they are read and checked when they are used.
   const std::string found = ripstop::content_hash(
       header_,
       {hash_of(example_offset_), hash_of(separator_begin_), hash_of(target_begin_), hash_of(block_hash_)},
@@ -179,6 +185,7 @@ void TokenDataset::check_content_hash(const Hdf5File& hdf5) const {
   }
 }
 
+/// Reads a whole block even for a few tokens, because only a whole block can be checked.
 void TokenDataset::read_block(int64_t block, std::string& bytes) const {
   const int64_t first = block * kTokenBlockBytes;
   bytes.resize(static_cast<size_t>(std::min(kTokenBlockBytes, tokens() * token_bytes_ - first)));
@@ -202,6 +209,8 @@ void TokenDataset::read_tokens(int64_t begin, int64_t end, int32_t* out) const {
       std::memcpy(token_bytes_ == 2 ? static_cast<void*>(&narrow) : static_cast<void*>(out), token,
                   static_cast<size_t>(token_bytes_));
       if (token_bytes_ == 2) *out = narrow;
+      // The hash tells damage, not a mistake of the program that wrote the file. The embedding would read
+      // outside of its table.
       if (*out < 0 || *out >= header_.vocabulary_size) {
         fail(ExitCode::kInputData, "{}: token {} at place {}, the vocabulary has {}", path_.string(), *out,
              at, header_.vocabulary_size);

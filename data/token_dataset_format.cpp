@@ -11,6 +11,7 @@ std::string_view to_string(ExampleKind kind) {
 std::string content_hash(const TokenDatasetHeader& header, const std::array<std::string, 4>& parts,
                          const std::string& text_hash) {
   StreamHash hash;
+  // The lengths of template and separator keep a text that holds line ends from looking like the next part.
   hash.update(fmt::format("ripstop tokens {}\n{}\n{}\n{}\n{}:{}\n{}:{}\n", kTokenDatasetVersion,
                           to_string(header.kind), header.vocabulary_size, header.tokenizer_sha256,
                           header.prompt_template.size(), header.prompt_template, header.separator.size(),

@@ -15,6 +15,7 @@ namespace {
 /// Reads a spool file from its begin to its end through a bounded buffer.
 class SpoolReader {
  public:
+  // Spools of texts are larger than memory, and a read of each length would be too many calls.
   explicit SpoolReader(const std::filesystem::path& path) : file_(path, ExitCode::kStorage) {}
   void read(void* out, int64_t bytes) {
     char* to = static_cast<char*>(out);
@@ -41,6 +42,8 @@ class SpoolReader {
 
 }  // namespace
 
+/// HDF5 lays out an array of known size, but the sizes are known only after the last example. So each array
+/// grows in a spool file of its own first.
 struct TokenDatasetWriter::State {
   std::filesystem::path path;
   TokenDatasetHeader header;
@@ -74,6 +77,7 @@ void TokenDatasetWriter::State::append_tokens(const std::vector<int32_t>& ids) {
     RIPSTOP_CHECK(id >= 0 && id < header.vocabulary_size, "token {} of {}", id, header.vocabulary_size);
     const uint16_t low = static_cast<uint16_t>(id);
     if (narrow) {
+      // Only little-endian machines are supported, so the machine's bytes are those of the file.
       bytes.append(reinterpret_cast<const char*>(&low), 2);
     } else {
       bytes.append(reinterpret_cast<const char*>(&id), 4);
@@ -128,6 +132,7 @@ void TokenDatasetWriter::add(const TokenExample& example, const ExampleText* tex
       const int64_t bytes = static_cast<int64_t>(fields[i]->size());
       s.spools[State::kText + i].append(&bytes, 8);
       s.spools[State::kText + i].append(fields[i]->data(), bytes);
+      // With the lengths: else moving a letter from one field to the next would not change the hash.
       s.text_hash.update(&bytes, 8);
       s.text_hash.update(*fields[i]);
     }
@@ -200,6 +205,7 @@ std::string TokenDatasetWriter::finish() {
     copy_range(spool, 0, out, arrays[i].offset_bytes, arrays[i].bytes());
   }
   out.sync();
+  // After the sync: until then the spools are the only complete copy.
   for (const auto& path : s.spool_paths) std::filesystem::remove(path);
   s.spool_paths.clear();
   return content;

@@ -15,6 +15,7 @@
 namespace ripstop {
 namespace {
 
+// Large vocabularies take a few MiB. The model is read into memory and copied into each data set.
 constexpr int64_t kMostModelBytes = int64_t{64} << 20;
 constexpr int kMostPieces = 1'000'000;
 
@@ -53,6 +54,7 @@ void Tokenizer::State::load(const std::string& name) {
   if (static_cast<int64_t>(model.size()) > kMostModelBytes) {
     fail(ExitCode::kInputData, "{}: {} bytes, at most {} are accepted", name, model.size(), kMostModelBytes);
   }
+  // Before the library sees the model: it follows the map without bounds checks.
   if (const std::string what = find_character_map_damage(model); !what.empty()) {
     fail(ExitCode::kInputData, "{}: not a sound SentencePiece model: {}", name, what);
   }
@@ -62,11 +64,13 @@ void Tokenizer::State::load(const std::string& name) {
   if (pieces < 1 || pieces > kMostPieces) {
     fail(ExitCode::kInputData, "{}: {} pieces, at most {} are accepted", name, pieces, kMostPieces);
   }
+  // Every example begins with BOS and ends with EOS; unk is what SentencePiece answers for an unknown text.
   const std::pair<const char*, int> specials[] = {
       {"unk", processor.unk_id()}, {"bos", processor.bos_id()}, {"eos", processor.eos_id()}};
   for (const auto& [special, id] : specials) {
     if (id < 0 || id >= pieces) fail(ExitCode::kInputData, "{}: has no {} token (id {})", name, special, id);
   }
+  // SentencePiece has no call that tells this option of the model, so encode a letter and look.
   std::vector<std::string> probe;
   processor.Encode("a", &probe).IgnoreError();
   adds_space = !probe.empty() && probe.front().starts_with("\xe2\x96\x81");  // U+2581 stands for a space
@@ -147,6 +151,7 @@ namespace {
 /// Lines from a function, as the trainer wants them.
 class LineIterator final : public sentencepiece::SentenceIterator {
  public:
+  // The trainer asks for value() before it calls Next().
   explicit LineIterator(const std::function<bool(std::string&)>& next) : next_(next) { Next(); }
   bool done() const override { return done_; }
   void Next() override { done_ = !next_(line_); }
@@ -170,6 +175,8 @@ std::string train_tokenizer(const std::function<bool(std::string&)>& next_line, 
   const std::unordered_map<std::string, std::string> arguments = {
       {"model_type", "bpe"},
       {"vocab_size", std::to_string(vocabulary_size)},
+      // As LLaMA-2's tokenizer was trained: digits one by one, characters without a piece as bytes, and no
+      // normalization, so that decode() gives back the text that was encoded.
       {"byte_fallback", "true"},
       {"split_digits", "true"},
       {"allow_whitespace_only_pieces", "true"},
@@ -177,6 +184,7 @@ std::string train_tokenizer(const std::function<bool(std::string&)>& next_line, 
       {"remove_extra_whitespaces", "false"},
       {"add_dummy_prefix", "true"},
       {"character_coverage", "0.99995"},
+      // The trainer skips longer lines. Its default of 4,192 bytes would drop long paragraphs.
       {"max_sentence_length", "1048576"},
       {"num_threads", "1"},
       {"unk_id", "0"},

@@ -23,6 +23,7 @@ size_t sequence_bytes(std::string_view text) {
   return 0;
 }
 
+/// Of a valid sequence of up to three bytes.
 uint32_t code_point(std::string_view sequence) {
   const auto byte = [&](size_t i) { return static_cast<uint32_t>(static_cast<unsigned char>(sequence[i])); };
   switch (sequence.size()) {

@@ -21,6 +21,7 @@ std::string read_whole_file(const std::filesystem::path& path, int64_t most_byte
   std::string text;
   size_t filled = 0;
   for (;;) {
+    // Check what has arrived, not the size: /dev/zero has size 0 and no end.
     if (static_cast<int64_t>(filled) > most_bytes)
       fail(refusal, "{}: has more than {} bytes", path.string(), most_bytes);
     if (filled == text.size())
@@ -38,6 +39,7 @@ std::string read_whole_file(const std::filesystem::path& path, int64_t most_byte
 
 std::string read_whole_file(Io& io, const std::filesystem::path& path, int64_t most_bytes) {
   const InputFile file(io, path);
+  // Check before the buffer is made: a damaged file system may state any size.
   if (file.bytes() > most_bytes)
     fail(ExitCode::kStorage, "{}: has {} bytes, at most {} were expected", path.string(), file.bytes(),
          most_bytes);
