@@ -62,6 +62,7 @@ ExitCode list(Io& io, const CheckpointArguments& given) {
   return ExitCode::kOk;
 }
 
+// The document of `inspect --json`. Its keys are a contract with people's scripts.
 Json json_of(const std::filesystem::path& directory, const Manifest& m) {
   Json parameters = Json::array();
   for (const UnitSpec& unit : m.units)
@@ -131,6 +132,7 @@ ExitCode inspect(Io& io, const CheckpointArguments& given) {
 
 ExitCode verify(Io& io, const CheckpointArguments& given) {
   const std::filesystem::path directory = find_checkpoint(io, given.path, given.which);
+  // Damage is a result here and no exception: people want to see all of it, not the first place.
   const std::vector<CheckpointDamage> found = verify_checkpoint(io, directory);
   if (given.json) {
     Json errors = Json::array();

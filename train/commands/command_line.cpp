@@ -17,11 +17,14 @@ namespace ripstop {
 struct CommandLine::State {
   ProgramTexts texts;
   CLI::App app;
+  // The action of each verb. It runs after the parse, so that errors of a command are not taken for errors of
+  // its words.
   std::map<const CLI::App*, std::function<ExitCode()>> actions;
 };
 
 namespace {
 
+// The filter lets all verbs through. Without one CLI11 returns only those that it has parsed.
 std::vector<const CLI::App*> verbs_of(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App*) { return true; });
 }
@@ -41,6 +44,7 @@ std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
 
+// A list of verbs on one page. CLI11's own help prints the options of all verbs, too.
 std::string help_text(const ProgramTexts& texts, const CLI::App& app) {
   std::string text = fmt::format("{}\n\nusage: {} VERB [arguments]\n\n", texts.title, texts.name);
   for (const CLI::App* verb : verbs_of(app))
@@ -81,6 +85,7 @@ const CLI::App& named_verb(const CLI::App& app, const Arguments& words) {
   return *found;
 }
 
+// The known option next to the first unknown one; "" if all are known or none is near.
 std::string nearest_option(const CLI::App& verb, const Arguments& words) {
   std::vector<std::string> known;
   for (const CLI::Option* option : verb.get_options())

@@ -43,6 +43,7 @@ Json or_null(const std::optional<T>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 
+// The keys are a contract with people's scripts, and carry a node's facts to rank 0.
 Json as_json(const Machine& machine) {
   Json environment = Json::object();
   for (const auto& [name, value] : machine.environment) environment[name] = value;
@@ -126,6 +127,7 @@ std::vector<Node> describe_nodes(MpiWorld& world) {
       ranks.all_gather_text(own.dump(-1, ' ', false, Json::error_handler_t::replace));
   std::map<int64_t, Node> nodes;
   for (size_t rank = 0; rank < texts.size(); ++rank) {
+    // Ranks come in rising order, so the first rank of a node is its lowest.
     const Json rank_json = Json::parse(texts[rank]);
     Node& of_rank = nodes[world.places()[rank].node];
     if (of_rank.ranks++ == 0) of_rank.machine = rank_json.at("machine");
@@ -213,6 +215,7 @@ void print_json(const Report& report) {
   fmt::print("{}\n", document.dump(2));
 }
 
+// From JSON, because a node's facts come from another rank.
 void print_cuda(const Json& cuda) {
   fmt::print("  cuda        kernels for sm_ {}\n", cuda.at("architectures").get<std::string>());
   for (const Json& each : cuda.at("libraries")) {
@@ -279,6 +282,7 @@ ExitCode doctor(bool json) {
   MpiWorld world;
   return world.run([&] {
     const Report report = examine(world);
+    // Rank 0 has the facts of all nodes; the others have taken part in the collectives.
     if (world.communicator().rank() != 0) return ExitCode::kOk;
     if (json)
       print_json(report);

@@ -39,6 +39,7 @@ struct Subject {
   int64_t examples = 0;  ///< that get a summary
 };
 
+// Finds and checks everything before the weights are loaded, which takes long and much memory.
 Subject find_subject(Io& io, Communicator& world, const EvaluateArguments& given) {
   TrainedModel trained = given.model.find(io, world);
   const fs::path data = given.data.empty() ? trained.config.data.directory : given.data;
@@ -87,6 +88,7 @@ Json settings_of(const Subject& subject, const InferenceOptions& options) {
           {"max_new_tokens", subject.max_new_tokens}};
 }
 
+// The loss is on all ranks, the scores on rank 0 alone.
 struct Scores {
   LossSum loss;
   RougeMean rouge;
@@ -154,6 +156,7 @@ Scores measure(InferenceModel& model, const Subject& subject, bool json) {
   if (subject.examples == 0) return scores;
 
   std::optional<PredictionFile> file;
+  // Only rank 0 keeps the file, so the others learn from it how many summaries are there already.
   if (speaks) {
     file.emplace(subject.output, settings_of(subject, model.options()).dump(2) + "\n");
     if (file->count() > 0)
@@ -187,6 +190,7 @@ void evaluate(MpiWorld& world, const EvaluateArguments& given) {
   const Scores scores = measure(model.model(), subject, given.json);
   if (!speaks) return;
   const Json document = scores_json(given, subject, scores);
+  // A split without summaries writes no predictions, so the directory may not exist yet.
   fs::create_directories(subject.output);
   write_whole_file(subject.output / "scores.json", document.dump(2) + "\n");
   if (given.json)

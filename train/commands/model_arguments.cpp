@@ -21,6 +21,7 @@ void ModelArguments::add_to(Verb& verb, int64_t batch) {
 
 TrainedModel ModelArguments::find(Io& io, Communicator& world) const {
   for (const std::string& text : overrides)
+    // Sizes, precision and data belong to the trained weights. Another value would not describe them.
     if (text.rfind("generation.", 0) != 0)
       throw CommandLineError(fmt::format("'{}' is not generation.key=value", text),
                              "a trained model keeps all else of its config; other options begin with --");

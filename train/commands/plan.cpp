@@ -31,6 +31,7 @@ struct PlanArguments {
   bool json = false;
 };
 
+// The document of `plan --json`. Its keys are a contract with people's scripts.
 nlohmann::ordered_json to_json(const ResolvedRun& run, const FlopsPerToken& flops) {
   const MemoryUse use = run.memory();
   nlohmann::ordered_json memory;
@@ -108,6 +109,7 @@ int64_t vocabulary_at(const std::string& directory) {
 
 /// What the plan is for: the job that the options describe, or the mesh of the config on a machine like this.
 RunTarget plan_target(const RunConfig& config, const PlanArguments& given) {
+  // Without options, plan for the mesh that the config asks for: then `plan CONFIG` always fits its own mesh.
   const int64_t asked = config.mesh.replicate * config.mesh.fsdp.value_or(1) * config.mesh.tensor;
   const int64_t nodes = std::max<int64_t>(given.nodes, 1);
   const int64_t ranks =
@@ -127,6 +129,8 @@ ExitCode plan(const PlanArguments& given) {
     return place_of_key(key, given.config_file, given.overrides);
   });
   const RunTarget target = plan_target(config, given);
+  // train finds this out from MPI. Here there are no nodes, so the option stands for them. 0 tasks, which is
+  // "not given", pass.
   if (given.tasks % config.mesh.tensor != 0 && !config.mesh.allow_tensor_across_nodes)
     throw Error(ExitCode::kResources,
                 fmt::format("mesh.tensor = {} does not divide the {} ranks of a node", config.mesh.tensor,

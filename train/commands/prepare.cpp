@@ -62,6 +62,7 @@ std::string how_to_fill(Split split, const CorpusSource& source) {
   return split == Split::kValidation ? from + ", or --validation-fraction 0.05 takes some of train" : from;
 }
 
+// The table on standard output. Progress and notes go to standard error.
 void print_report(const PrepareReport& report, const std::string& output, double seconds) {
   fmt::print("tokenizer    {} pieces, {}, sha256 {}\n", report.vocabulary_size,
              report.tokenizer_trained ? "trained on the train split" : "as given",
@@ -126,6 +127,7 @@ PrepareOptions options_of(const PrepareArguments& given, PartProgress& line, con
 
 ExitCode prepare_dataset(const PrepareArguments& given) {
   PartProgress line;
+  // A stop removes the unfinished data set. Nothing can be resumed here, so there is no checkpoint to write.
   const StopSignal stop(StopFor::kCleanUp);
   const auto begin = std::chrono::steady_clock::now();
   try {
@@ -139,6 +141,7 @@ ExitCode prepare_dataset(const PrepareArguments& given) {
     stop.end_process();
     return ExitCode::kBug;  // not reached: only a signal requests a stop
   } catch (...) {
+    // End the live line first: the error would otherwise stand behind it.
     line.finish();
     throw;
   }

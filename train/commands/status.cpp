@@ -35,6 +35,8 @@ struct RunStatus {
   double seconds_since_update = 0;
 };
 
+// The step of the newest checkpoint; -1 if there is none. Names and a look for the manifest have to do:
+// status must stay fast over many runs.
 int64_t newest_checkpoint(const fs::path& run) {
   int64_t newest = -1;
   std::error_code error;
@@ -51,6 +53,7 @@ std::string state_of(const MetricsLog& log, RunOwner::State owner) {
   if (owner == RunOwner::State::kAlive) return "running";
   if (log.ended) {
     const int code = log.ends.back().exit_code;
+    // "stopped" goes on when the same command is run again; "failed" needs a person.
     if (code == 0) return "done";
     return code == static_cast<int>(ExitCode::kRequeue) ? "stopped" : fmt::format("failed ({})", code);
   }
@@ -92,6 +95,7 @@ RunStatus read_status(const fs::path& run) {
   if (status.state == "interrupted" && !owner.who.empty())
     status.note = owner.who + " ended without releasing the run";
   if (!log.starts.empty()) {
+    // The start has the numbers of a run that has not finished a step yet.
     status.step = log.starts.back().step;
     status.steps = log.starts.back().steps;
   }
@@ -104,6 +108,7 @@ RunStatus read_status(const fs::path& run) {
   status.step = last.step;
   status.loss = last.loss;
   status.tokens_per_second = last.tokens_per_second;
+  // A run that does not go on has no end to estimate.
   if (status.state == "running" && status.steps > last.step)
     status.eta_seconds = *recent_step_seconds(log.steps) * static_cast<double>(status.steps - last.step);
   return status;

@@ -47,6 +47,7 @@ class SummaryOutput {
   void write(const std::string& line) {
     if (path_ == "-") {
       fmt::print("{}\n", line);
+      // Another program may read the pipe and wait for the line.
       std::fflush(stdout);
     } else if (!(file_ << line << '\n')) {
       fail(ExitCode::kStorage, "cannot write {}: is the disk full?", path_);
@@ -117,6 +118,7 @@ std::string template_of(const TrainedModel& trained, const std::string& given) {
               fmt::format("give --template, e.g. '{}'", "{document}\\n\\nTL;DR:"));
 }
 
+// The run's own copy. With another tokenizer the model's ids would decode to other words.
 Tokenizer tokenizer_of(const TrainedModel& trained) {
   Tokenizer tokenizer(trained.run);
   const std::string& trained_with = trained.checkpoint.manifest.state.tokenizer_sha256;
@@ -176,6 +178,7 @@ void summarize_all(Summarizer& summarizer, std::optional<DocumentInput>& input,
     std::vector<std::string> documents;
     for (const DocumentLine& line : read) documents.push_back(line.document);
     const std::vector<std::string> summaries = summarizer.run(documents);
+    // All ranks see the same empty list, so all leave the loop together.
     if (summaries.empty()) break;
     for (size_t i = 0; i < read.size(); ++i) output->write(with_summary(read[i].line, summaries[i]));
     done += std::ssize(summaries);

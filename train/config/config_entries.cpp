@@ -19,6 +19,7 @@ constexpr size_t kLongestLineBytes =
     4096;  // also limits how deep dotted keys can nest, because toml++ recurses
 constexpr const char* kCommandLine = "command line";
 
+// All errors of a config begin with the place in the file, as compilers write it.
 [[noreturn]] void refuse(const std::string& where, const std::string& what, const std::string& hint = {}) {
   throw Error(ExitCode::kUsage, where + ": " + what, hint);
 }
@@ -68,6 +69,7 @@ size_t first_line_of(std::string_view text, const std::string& key, size_t last_
   refuse(fmt::format("{}:{}:{}", name, line, error.source().begin.column), description);
 }
 
+// A value as an error shows it.
 std::string shown(const toml::node& value) {
   if (value.is_table()) return "a table";
   // A message is one line: do not print long values.

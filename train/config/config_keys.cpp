@@ -37,6 +37,7 @@ Words words_of(KeepBest) {
 }
 
 template <class T>
+// The table has one type of row for all enums, so an enum's type is hidden behind two functions.
 Field field_at(T* value) {
   if constexpr (std::is_enum_v<T>) {
     return ChoiceField{words_of(*value), value,
@@ -47,6 +48,7 @@ Field field_at(T* value) {
   }
 }
 
+// Far above every real run. They refuse slips before arithmetic with them overflows.
 constexpr double kManySteps = 1e12;
 constexpr double kManyRanks = 1 << 20;
 constexpr double kLargestSeed = 9.2e18;

@@ -52,6 +52,7 @@ constexpr Explanation kExplanations[] = {
     {"ffn_dim_multiplier", "set 'model.intermediate_size'"},
 };
 
+// Names of sections in the configs of torchtitan and of other trainers.
 struct SectionSynonym {
   std::string_view name;
   std::string_view section;
@@ -88,6 +89,7 @@ bool is_among(std::string_view names, std::string_view name) {
   return false;
 }
 
+// Whether `names` holds `name`, or `section.name`. Spaces around all of them keep parts of words out.
 bool is_other_name(std::string_view names, std::string_view section, std::string_view name) {
   return (" " + std::string(names) + " ").find(fmt::format(" {} ", name)) != std::string::npos ||
          (" " + std::string(names) + " ").find(fmt::format(" {}.{} ", section, name)) != std::string::npos;

@@ -19,6 +19,7 @@ std::string toml_number(double value) {
   return text;
 }
 
+// The value of a field as TOML; "" for an optional value that is absent.
 struct TomlWriter {
   bool none_is_auto;
   std::string operator()(const bool* value) const { return *value ? "true" : "false"; }
@@ -38,6 +39,7 @@ struct TomlWriter {
   }
 };
 
+// The type of a field, in the words of an error: "'run.seed' must be an integer, got true".
 struct TypeNamer {
   bool none_is_auto;
   std::string operator()(const bool*) const { return "true or false"; }
@@ -68,6 +70,7 @@ std::string written_value(const ConfigKey& key, RunConfig& config) {
   return key.presence == Presence::kOptional && text == "\"\"" ? "" : text;
 }
 
+// Whether a resumed run may have another value of the key.
 bool may_change(const ConfigKey& key, const RunConfig& old_config, const RunConfig& new_config) {
   const auto grows = [](std::optional<int64_t> before, std::optional<int64_t> after) {
     return before && after && *after > *before;

@@ -8,6 +8,7 @@
 namespace ripstop {
 namespace {
 
+// The same word in another spelling, as Batch-Size for batch_size, has distance 0.
 std::string folded(std::string_view name) {
   // The distance takes time that grows with the square of the length. Names are short, so cut long input.
   std::string result(name.substr(0, 64));
@@ -15,6 +16,8 @@ std::string folded(std::string_view name) {
   return result;
 }
 
+// Optimal string alignment: letters that are inserted, deleted, replaced, or swapped with their neighbour.
+// Three rows of the table are enough, because a swap looks back two rows.
 size_t edit_distance(const std::string& a, const std::string& b) {
   std::vector<size_t> before_last(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) last[j] = j;

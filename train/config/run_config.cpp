@@ -131,12 +131,14 @@ class ConfigBuilder {
   }
 
  private:
+  // The entry of a key, or nullptr. A value that equals the default still counts as given.
   const ConfigEntry* given(std::string_view path) const {
     for (const ConfigEntry& entry : entries_)
       if (entry.key->path() == path) return &entry;
     return nullptr;
   }
 
+  // The place to blame: the key's line, or the whole file if the key is absent.
   std::string where(std::string_view path) const {
     const ConfigEntry* entry = given(path);
     return entry != nullptr ? entry->where : name_;
@@ -171,6 +173,7 @@ class ConfigBuilder {
     }
   }
 
+  // Fills in the sizes that follow from others.
   void complete_model() {
     ModelSection& model = config_.model;
     if (!model.pretrained.empty()) {
@@ -211,6 +214,7 @@ class ConfigBuilder {
              "weights");
   }
 
+  // The rule belongs to the model, but the mistake is nearly always in mesh.tensor: name that place.
   void check_heads_over_tensor() const {
     try {
       check_tensor_axis(config_.model, config_.mesh.tensor);

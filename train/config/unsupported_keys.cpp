@@ -48,6 +48,7 @@ constexpr UnsupportedKey kUnsupportedKeys[] = {
      .instead = "log.tensorboard = false"},
 };
 
+// A command refuses only the keys that change its result. For others a note is enough.
 bool is_refused(const UnsupportedKey& key, ConfigReader reader) {
   if (reader == ConfigReader::kPlan) return key.plan_needs_it;
   return reader == ConfigReader::kTrain || key.generation_reads_it;

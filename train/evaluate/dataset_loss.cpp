@@ -40,6 +40,7 @@ LossSum dataset_loss(Communicator& world, const TokenDataset& dataset, BatchLoad
   return sum;
 }
 
+// With the shapes of generation, so that evaluate needs no memory beyond its plan.
 LossSum dataset_loss(InferenceModel& model, const TokenDataset& dataset, LossOn loss_on, ReportShare report) {
   const DeviceMesh& mesh = model.model().mesh();
   const BatchLoaderOptions options{.sequence_length = model.options().context,

@@ -19,6 +19,8 @@ constexpr Rule kIrregular[] = {
     {"howe", "howe"},      {"proceed", "proceed"}, {"exceed", "exceed"},    {"succeed", "succeed"},
 };
 
+// The tables are steps 1a, 2, 3 and 4 of Porter's algorithm. Of suffixes that end alike the longer comes
+// first, because only the first match counts.
 constexpr Rule kPlural[] = {{"sses", "ss"}, {"ies", "i"}, {"ss", "ss"}, {"s", ""}};
 
 constexpr Rule kDoubleSuffix[] = {
@@ -110,6 +112,7 @@ void apply_first(std::string& word, std::span<const Rule> rules, int64_t least_m
   }
 }
 
+// "ties" keeps its e, "flies" does not: NLTK's extension.
 void remove_plural(std::string& word) {
   if (word.size() == 4 && word.ends_with("ies"))
     replace_end(word, 3, "ie");
@@ -128,6 +131,7 @@ void repair_verb(std::string& word) {
   }
 }
 
+// -ed and -ing go only after a vowel: "sing" and "bed" have none before them.
 void remove_verb_ending(std::string& word) {
   if (word.ends_with("ied")) {
     replace_end(word, 3, word.size() == 4 ? "ie" : "i");
@@ -143,6 +147,7 @@ void remove_verb_ending(std::string& word) {
   }
 }
 
+// So that "happy" and "happiness" meet. After a vowel the y stays: "enjoy".
 void turn_y_to_i(std::string& word) {
   if (word.size() > 2 && word.back() == 'y' && is_consonant_at(word, word.size() - 2)) word.back() = 'i';
 }
@@ -181,6 +186,7 @@ std::string porter_stem(std::string_view word) {
   for (const Rule& form : kIrregular)
     if (word == form.suffix) return std::string(form.replacement);
   std::string stem(word);
+  // Shorter words are all stem.
   if (stem.size() <= 2) return stem;
   remove_plural(stem);
   remove_verb_ending(stem);

@@ -19,6 +19,7 @@ std::string read_if_present(const std::filesystem::path& path) {
   return std::filesystem::exists(path) ? read_whole_file(path, kNoLimit, ExitCode::kStorage) : "";
 }
 
+// nullopt if the line is not prediction `example`: torn, edited, or out of order.
 std::optional<Prediction> parse_prediction(std::string_view line, int64_t example) {
   const Json object = Json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!object.is_object() || object.value("example", Json()) != Json(example)) return std::nullopt;
@@ -66,6 +67,7 @@ void PredictionFile::keep_whole_lines() {
   size_t kept_bytes = 0;
   for (size_t end; (end = text.find('\n', kept_bytes)) != std::string::npos; kept_bytes = end + 1) {
     auto prediction = parse_prediction(std::string_view(text).substr(kept_bytes, end - kept_bytes), count());
+    // All later lines go, too: line i must hold example i.
     if (!prediction) break;
     predictions_.push_back(std::move(*prediction));
   }

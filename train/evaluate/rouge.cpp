@@ -11,6 +11,7 @@
 namespace ripstop {
 namespace {
 
+// As Google's rouge_score: words of up to three letters are not stemmed.
 constexpr size_t kLongestUnstemmed = 3;
 
 using WordIds = std::vector<uint32_t>;
@@ -41,12 +42,14 @@ NumberedTexts number_words(const std::vector<std::string>& reference,
 }
 
 RougeScore score(int64_t hits, int64_t in_reference, int64_t in_candidate) {
+  // Also for empty texts, which would divide by zero.
   if (hits == 0) return {};
   const double precision = static_cast<double>(hits) / static_cast<double>(in_candidate);
   const double recall = static_cast<double>(hits) / static_cast<double>(in_reference);
   return {precision, recall, 2 * precision * recall / (precision + recall)};
 }
 
+// Pairs of words as one number, sorted: two sorted lists are matched in one pass.
 std::vector<uint64_t> sorted_ngrams(const WordIds& words, size_t n) {
   std::vector<uint64_t> ngrams;
   for (size_t i = 0; i + n <= words.size(); ++i)
@@ -60,6 +63,7 @@ RougeScore score_ngrams(const NumberedTexts& texts, size_t n) {
   const std::vector<uint64_t> candidate = sorted_ngrams(texts.candidate, n);
   int64_t hits = 0;
   for (size_t i = 0, j = 0; i < reference.size() && j < candidate.size();) {
+    // An n-gram counts as often as it is in both texts: each match uses up one on either side.
     if (reference[i] == candidate[j]) ++hits;
     const bool next_reference = reference[i] <= candidate[j];
     if (candidate[j] <= reference[i]) ++j;

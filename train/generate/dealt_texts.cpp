@@ -23,6 +23,7 @@ std::vector<std::string> unpacked(std::string_view rest) {
 
 }  // namespace
 
+// With lengths, because a text may hold any byte.
 std::string packed(const std::vector<std::string>& texts) {
   std::string all;
   for (const std::string& text : texts) all += fmt::format("{}:", text.size()) + text;

@@ -50,6 +50,7 @@ std::string with_summary(const std::string& line, const std::string& summary) {
   if (const auto old = object.find("summary"); old != object.end()) {
     const Json reference = *old;
     object.erase(old);
+    // The input had a summary, perhaps by a person. Keep it for scoring.
     if (!object.contains("reference")) object["reference"] = reference;
   }
   object["summary"] = summary;

@@ -8,6 +8,8 @@
 namespace ripstop {
 namespace {
 
+// A fixed number of slots, refilled as soon as a sequence ends: no sequence waits for the longest one of its
+// batch.
 class GreedyLoop {
  public:
   GreedyLoop(const GreedyOptions& options, NextPrompt next_prompt, AppendTokens append, TakeContinuation take)
@@ -38,6 +40,7 @@ class GreedyLoop {
       RIPSTOP_CHECK(size >= 1 && size + options_.max_new_tokens <= options_.context,
                     "a prompt of {} tokens and {} new ones, expected at most {} together", size,
                     options_.max_new_tokens, options_.context);
+      // The rest waits for the next round. The first one always fits: generate_greedy checks that.
       if (tokens + size > options_.prefill_tokens) break;
       tokens += size;
       slots.push_back(slot);
@@ -73,6 +76,7 @@ class GreedyLoop {
   // Adds a token to a sequence, and frees its slot if that was the last one.
   void accept(Sequence& sequence, int32_t token) {
     Continuation& continuation = sequence.continuation;
+    // The end token is no part of the text.
     continuation.ended = token == options_.end_token;
     if (!continuation.ended) continuation.tokens.push_back(token);
     if (!continuation.ended && std::ssize(continuation.tokens) < options_.max_new_tokens) return;

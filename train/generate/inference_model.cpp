@@ -12,6 +12,7 @@ int64_t row_step(const InferenceOptions& options) {
   return std::min(InferenceModel::kRowStep, options.context);
 }
 
+// Every rank keeps its slice whole: gathering weights for each token would cost far more than the token.
 ShardingOptions sharding(const InferenceOptions& options) {
   return {.compute = options.compute,
           .reduce = DType::kFloat32,
@@ -80,6 +81,7 @@ InferenceModel::InferenceModel(const ModelConfig& config, const InferenceOptions
 }
 
 std::vector<int32_t> InferenceModel::append(std::span<const SlotTokens> items) {
+  // GreedyLoop never mixes prompts and steps in one call.
   return items.front().first_position == 0 ? run_prompts(items) : run_step(items);
 }
 
@@ -99,8 +101,10 @@ std::vector<int32_t> InferenceModel::run_prompts(std::span<const SlotTokens> ite
     add(item.tokens, item.slot);
     host_last_row_.push_back(static_cast<int32_t>(host_token_.size()) - 1);
   }
+  // Few row counts mean few shapes: each new shape makes kernels choose and plan again.
   const int64_t rows = round_up(std::ssize(host_token_), row_step_);
   const std::vector<int32_t> filling(static_cast<size_t>(rows) - host_token_.size(), 0);
+  // The filling goes into the extra slot of the cache, which no sequence has.
   if (!filling.empty()) add(filling, options_.slots);
   const int64_t document_count = std::ssize(host_document_offset_);
   host_document_offset_.push_back(static_cast<int32_t>(rows));
@@ -183,6 +187,7 @@ LossSum InferenceModel::evaluate(int64_t count, NextTokens next) {
                           [] { return false; });
 }
 
+// A plan must hold for every call that may come, so it runs all shapes once.
 void InferenceModel::run_all_shapes() {
   for (int64_t rows = row_step_; rows <= prompt_rows_; rows += row_step_) {
     const int64_t longest = std::min(rows, options_.context);

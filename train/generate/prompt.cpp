@@ -24,6 +24,7 @@ int64_t cut_document(EncodedPrompt& prompt, int64_t longest) {
                             std::ssize(prompt.tokens) - document),
                 "generate fewer tokens (--max-new-tokens)");
   const auto end = prompt.tokens.begin() + prompt.separator_begin;
+  // The document loses its end. BOS and separator stay, because the model needs both to begin a summary.
   prompt.tokens.erase(end - surplus, end);
   prompt.separator_begin -= surplus;
   return surplus;

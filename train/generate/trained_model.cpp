@@ -35,6 +35,7 @@ TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& 
                                 const std::string& which, std::span<const std::string> overrides) {
   std::string found;
   do_and_agree(world, [&] {
+    // "latest" may change while a run trains: one rank looks, all take its answer.
     if (world.rank() == 0) found = find_checkpoint(io, path, which).string();
   });
   TrainedModel trained;
@@ -51,6 +52,7 @@ TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& 
 
 Device inference_device(MpiWorld& world, const TrainedModel& trained) {
   std::string note;
+  // A model that was trained on GPUs may be used on a machine without.
   const bool cpu = trained.config.run.device == DeviceChoice::kCpu;
   return choose_device(cpu ? DeviceChoice::kCpu : DeviceChoice::kAuto, world, note);
 }
@@ -71,6 +73,7 @@ MeshSizes inference_mesh(MpiWorld& world, const ModelConfig& config, const Infer
       std::max<int64_t>(free_memory_of_rank_bytes(world, device) - library_bytes(device.kind), 0);
   const int64_t weights = parameter_count(config) * element_bytes(options.compute);
   std::string needs;
+  // The smallest tensor axis that fits: more replicas write more summaries at once.
   for (const int64_t tensor : tensor_axis_sizes(config)) {
     if (ranks % tensor != 0) continue;
     const MeshSizes mesh{.replicate = ranks / tensor, .fsdp = 1, .tensor = tensor};

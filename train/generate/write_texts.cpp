@@ -3,6 +3,7 @@
 namespace ripstop {
 namespace {
 
+// A summary begins with the space after the separator, which is no part of it.
 std::string trimmed(const std::string& text) {
   constexpr const char* kWhite = " \t\r\n";
   const size_t begin = text.find_first_not_of(kWhite);

@@ -41,12 +41,14 @@ int64_t gpu_share_bytes(MpiWorld& world, const Device& device) {
   return cuda_free_bytes(device.index) / std::count(taken.begin(), taken.end(), gpu.identity);
 }
 
+// What other programs leave. The limit counts this process and all others of its control group.
 int64_t free_memory_bytes(const Machine& machine) {
   if (!machine.memory_limit_bytes) return machine.memory_available_bytes;
   return std::min(machine.memory_available_bytes,
                   *machine.memory_limit_bytes - machine.memory_limit_used_bytes.value_or(0));
 }
 
+// All ranks must plan alike, so the rank with the least memory decides for all. Collective.
 int64_t least_share_bytes(MpiWorld& world, const Device& device, int64_t of_host_bytes) {
   const int64_t own =
       device.kind == DeviceKind::kCuda ? gpu_share_bytes(world, device) : of_host_bytes / world.ranks_here();

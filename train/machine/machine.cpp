@@ -44,6 +44,7 @@ std::string proc_value(const char* path, std::initializer_list<std::string> keys
   return "";
 }
 
+// /proc/meminfo counts in KiB.
 int64_t meminfo_bytes(const std::string& key) {
   return leading_number(proc_value("/proc/meminfo", {key})).value_or(0) * 1024;
 }
@@ -101,6 +102,7 @@ void read_core_quota(Machine& machine) {
   }
 }
 
+// 0 if it cannot be known. Not the number of processors online: launchers bind ranks to some of them.
 int64_t allowed_cores() {
   // The call fails if the mask is too small, and 1,024 bits are too few for the largest machines.
   for (int count = 1024; count <= (1 << 18); count *= 2) {
@@ -115,12 +117,15 @@ int64_t allowed_cores() {
   return 0;
 }
 
+// f_bavail, not f_bfree: a part of the free blocks is kept for root.
 std::optional<int64_t> free_bytes(const char* path) {
   struct statvfs status {};
   if (statvfs(path, &status) != 0) return std::nullopt;
   return static_cast<int64_t>(status.f_bavail) * static_cast<int64_t>(status.f_frsize);
 }
 
+// The variables that explain most wrong launches. Not all of them: others may hold secrets, and reports of
+// `doctor` are passed on.
 std::vector<std::pair<std::string, std::string>> launch_environment() {
   std::vector<std::pair<std::string, std::string>> found;
   for (const char* name :

@@ -42,6 +42,7 @@ constexpr GpuPeak kGpus[] = {
 // Words in the names of GPUs that are slower than the table says: cut-down models and parts of a GPU.
 constexpr std::string_view kSlower[] = {"MIG", "Laptop", "D", "Max-Q"};
 
+// Whether `words` occur in `name` as whole words: "H20" is no part of "H200".
 bool has_words(std::string_view name, std::string_view words) {
   const auto is_edge = [&](size_t at) {
     return at >= name.size() || std::isalnum(static_cast<unsigned char>(name[at])) == 0;
@@ -59,6 +60,8 @@ int64_t sum_of_all_ranks(Communicator& world, int64_t number) {
   return sum;
 }
 
+// Ranks that share a GPU share its peak: each counts its part. No number if one rank's GPU is not known,
+// because a utilization of some of the GPUs would mislead.
 std::optional<PeakFlops> peak_of_gpus(MpiWorld& world, const Device& device, DType compute) {
   Communicator& all = world.communicator();
   const std::vector<CudaGpu> gpus = look_at_cuda().gpus;

@@ -11,6 +11,7 @@ std::string fitting_meshes(const RunConfig& config, const RunTarget& target, Res
     if (target.ranks % tensor != 0) continue;
     // A replicate axis saves no memory, so try only fsdp x tensor.
     run.mesh = {.replicate = 1, .fsdp = target.ranks / tensor, .tensor = tensor};
+    // Largest first: stop at the first that fits, the fastest one of this mesh.
     for (const int64_t size : micro_batches_to_try(config, target, run.mesh)) {
       if (!plan_with_micro_batch(config, target, size, run)) continue;
       text += fmt::format("{}{} with micro_batch_sequences {} needs {}", text.empty() ? "" : "; ",

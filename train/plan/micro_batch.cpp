@@ -35,6 +35,7 @@ std::vector<int64_t> micro_batches_to_try(const RunConfig& config, const RunTarg
   const int64_t share = divide_up(config.train.global_batch_sequences, mesh.replicate * mesh.fsdp);
   const int64_t t = config.data.sequence_length;
   const int64_t most =
+      // A GPU needs all the rows that fit to be busy.
       target.device == DeviceKind::kCpu ? std::clamp<int64_t>(kCpuRows / t, 1, share) : share;
   std::vector<int64_t> sizes;
   // For every number of micro-batches, the smallest size that covers the share: a larger one would only

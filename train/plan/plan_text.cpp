@@ -25,6 +25,7 @@ std::string plan_text(const ResolvedRun& run, const std::optional<int64_t>& devi
   if (run.summaries)
     text += fmt::format("  {:<14}{:>12} of it only while a validation writes summaries\n", "",
                         bytes_text(run.summaries_memory.total()));
+  // Bytes that one rank sends: compare them with the speed of its link.
   text += fmt::format("  sent per step  replicate {}, fsdp {}, tensor {}", bytes_text(traffic.replicate),
                       bytes_text(traffic.fsdp), bytes_text(traffic.tensor));
   return text;

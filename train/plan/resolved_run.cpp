@@ -25,6 +25,7 @@ ModelConfig resolve_model(const RunConfig& config, const RunTarget& target) {
   return model;
 }
 
+// A slow run beats none: without bfloat16 arithmetic compute in float32, and say so.
 DType resolve_precision(const RunConfig& config, const RunTarget& target, std::vector<std::string>& notes) {
   if (config.precision.compute == FloatChoice::kFloat32) return DType::kFloat32;
   if (target.fast_bfloat16) return DType::kBFloat16;
@@ -40,6 +41,7 @@ StepOptions resolve_step(const RunConfig& config, const RunTarget& target, std::
       .reduce = config.precision.reduce == FloatChoice::kFloat32 ? DType::kFloat32 : DType::kBFloat16,
       .sequence_length = config.data.sequence_length,
       .reshard_after_forward = config.train.reshard_after_forward,
+      // On a CPU the messages need the cores that compute.
       .overlap_tensor = config.mesh.overlap_tensor.value_or(target.device == DeviceKind::kCuda)};
   step.adamw = {.beta1 = config.optimizer.betas[0],
                 .beta2 = config.optimizer.betas[1],

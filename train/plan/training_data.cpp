@@ -19,6 +19,7 @@ BatchLoaderOptions loader_options(const RunConfig& config, const ResolvedRun& ru
 int64_t count_steps(const TokenDataset& dataset, const RunConfig& config, const BatchLoaderOptions& options) {
   if (config.train.steps) return *config.train.steps;
   int64_t sequences = 0;
+  // Each epoch shuffles anew, so packing may give another number of sequences.
   for (int64_t epoch = 0; epoch < *config.train.epochs; ++epoch)
     sequences += count_epoch_sequences(dataset, options, epoch).sequences;
   return divide_up(sequences, options.global_batch_sequences);

@@ -9,6 +9,7 @@
 namespace ripstop {
 
 std::string duration_text(double seconds) {
+  // A run that stands still has an infinite time left. 1e10 seconds are 300 years: nobody waits for that.
   if (!std::isfinite(seconds) || seconds < 0 || seconds > 1e10) return "?";
   const auto whole = static_cast<int64_t>(std::llround(seconds));
   if (whole < 60) return fmt::format("{}s", whole);
@@ -30,6 +31,7 @@ std::string bytes_text(int64_t bytes) {
 
 std::string counted(int64_t number, const std::string& noun) {
   if (number == 1) return "1 " + noun;
+  // As in "batches".
   const bool hisses = noun.ends_with("ch") || noun.ends_with("sh") || noun.ends_with("s");
   return fmt::format("{} {}{}", number, noun, hisses ? "es" : "s");
 }

@@ -36,6 +36,7 @@ void MetricsFile::write(const Event& event) {
   file_.append(line_of(event));
 }
 
+// The templates are defined here, so that users of the header do not compile the JSON library.
 template void MetricsFile::write(const StartEvent&);
 template void MetricsFile::write(const StepMetrics&);
 template void MetricsFile::write(const ValidationEvent&);

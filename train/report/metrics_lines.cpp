@@ -91,6 +91,7 @@ Json to_json(const ValidationEvent& event) {
             {"targets", event.target_count},
             {"seconds", number(event.seconds)},
             {"best", event.best}};
+  // Only if summaries were written: null would read as a score that is not finite.
   if (event.rouge1) json["rouge1"] = number(event.rouge1);
   if (event.rouge2) json["rouge2"] = number(event.rouge2);
   if (event.rougeL) json["rougeL"] = number(event.rougeL);
@@ -126,6 +127,7 @@ void take(const Json& json, const char* key, T& value) {
   const auto found = json.find(key);
   if (found == json.end()) return;
   if constexpr (std::is_same_v<T, double>)
+    // null stands for a number that is not finite, as written above.
     value = found->is_null() ? std::numeric_limits<double>::quiet_NaN() : found->get<double>();
   else
     value = found->get<T>();
@@ -136,6 +138,7 @@ void take(const Json& json, const char* key, std::optional<double>& value) {
   if (found != json.end() && !found->is_null()) value = found->get<double>();
 }
 
+// The object at `key`; an empty one if it is absent, so that its members keep their defaults.
 const Json& child(const Json& json, const char* key) {
   static const Json kNothing = Json::object();
   const auto found = json.find(key);
@@ -243,6 +246,7 @@ template <class Event>
 std::string line_of(const Event& event) {
   Json json = to_json(event);
   json["time"] = event.time != 0 ? event.time : now_seconds();
+  // `replace`: arguments and paths may hold bytes that are not UTF-8, and logging must not end a run.
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -257,6 +261,7 @@ void add_line(const std::string& line, MetricsLog& log) {
   try {
     const Json json = Json::parse(line);
     const std::string event = json.at("event").get<std::string>();
+    // Only the last line tells, because a resumed run writes more lines after an "end".
     log.ended = event == "end";
     if (event == "start") add(json, log.starts);
     if (event == "step") add(json, log.steps);

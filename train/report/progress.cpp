@@ -12,6 +12,7 @@
 namespace ripstop {
 namespace {
 
+// A terminal line is overwritten, so it may change often. A log file keeps every line.
 constexpr auto kLiveInterval = std::chrono::milliseconds(200);
 constexpr auto kLineInterval = std::chrono::seconds(30);
 
@@ -26,6 +27,7 @@ bool is_terminal(FILE* stream) {
 
 std::string progress_line(const std::string& what, const std::string& unit, int64_t done, int64_t total,
                           double seconds, int64_t already) {
+  // Without those that were there at the start: they took no time.
   const double rate = seconds > 0 ? static_cast<double>(done - already) / seconds : 0;
   const std::string rate_text = rate < 10 ? fmt::format("{:.2g}/s", rate) : fmt::format("{:.0f}/s", rate);
   if (total <= 0) return fmt::format("{}  {} {}  {}", what, done, unit, rate_text);

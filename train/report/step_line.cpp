@@ -21,6 +21,7 @@ std::string step_line(const StepMetrics& step, int64_t steps, std::optional<int6
       "step {}/{}  loss {:.4f}  grad_norm {}  lr {:.2e}  {:.0f} tok/s", step.step, steps, step.loss,
       small ? fmt::format("{:.2g}", step.grad_norm) : fmt::format("{:.2f}", step.grad_norm),
       step.learning_rate, step.tokens_per_second);
+  // No peak is known for some GPUs, and then there is no utilization.
   if (step.model_flops_utilization)
     line += fmt::format("  mfu {:.1f}%", 100.0 * *step.model_flops_utilization);
   const double peak = static_cast<double>(step.peak_memory_bytes) / kGiB;

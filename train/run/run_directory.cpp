@@ -40,11 +40,13 @@ RunDirectory::RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tok
         "a new run is a new directory");
 }
 
+// Called after everything that may refuse the run: a refused start leaves the files of the run as they were.
 MetricsFile& RunDirectory::open_metrics(int64_t step) {
   write_whole_file(path_ / "tokenizer.model", tokenizer_);
   write_whole_file(path_ / "prompt_template.txt", prompt_template_);
   write_whole_file(path_ / "config.toml", config_);
   const std::filesystem::path file = path_ / "metrics.jsonl";
+  // The run goes on from a checkpoint. Steps after it are computed and written again.
   cut_to_step(file, step);
   metrics_ = std::make_unique<MetricsFile>(file);
   return *metrics_;

@@ -21,6 +21,7 @@ StepCost step_cost(const MemoryUse& memory, const DeviceMesh::AxisBytes& traffic
 
 std::vector<std::string> header_lines(const RunConfig& config, const ResolvedRun& run,
                                       const RunTarget& target, const DeviceMesh& mesh, const Device& device) {
+  // Empty rows that fill up the last micro-batch: people can avoid them by another batch size.
   const std::string idle =
       run.idle_share > 0 ? fmt::format(", {:.1f}% idle", 100 * run.idle_share) : std::string();
   return {
@@ -54,6 +55,7 @@ StartEvent start_event(const RunConfig& config, const ResolvedRun& run, const De
   event.parameters = parameter_count(run.model);
   event.flops_per_token = flops.causal;
   event.flops_per_token_full_attention = flops.full_attention;
+  // P parameters, L layers, C hidden size, T sequence length.
   event.flops_formula = "6 P + 6 L C T (causal), 6 P + 12 L C T (full attention)";
   if (peak) {
     event.peak_flops_per_second = peak->per_second;

@@ -16,6 +16,8 @@ volatile std::sig_atomic_t second_interrupt_requeues = 0;
 
 constexpr std::array kSignals = {SIGTERM, SIGINT, SIGUSR1, SIGHUP};
 
+// SIGUSR1 is Slurm's warning before the time limit; prepare has no checkpoint to write then. SIGHUP is a
+// closed terminal: prepare has files to remove, and training leaves it to nohup.
 bool watches(StopFor purpose, int signal) {
   if (signal == SIGUSR1) return purpose == StopFor::kCheckpoint;
   if (signal == SIGHUP) return purpose == StopFor::kCleanUp;
@@ -43,6 +45,7 @@ StopSignal::StopSignal(StopFor purpose) {
   second_interrupt_requeues = purpose == StopFor::kCheckpoint ? 1 : 0;
   struct sigaction action {};
   action.sa_handler = remember;
+  // System calls under way go on, so that no read fails because of a signal.
   action.sa_flags = SA_RESTART;
   for (const int signal : kSignals)
     if (watches(purpose, signal)) sigaction(signal, &action, nullptr);
@@ -63,6 +66,7 @@ bool StopSignal::requested() const {
 
 void StopSignal::end_process() const {
   if (first_signal == 0) return;
+  // By the signal itself and not by an exit code: shells and launchers then see what happened.
   std::signal(first_signal, SIG_DFL);
   raise(first_signal);
 }

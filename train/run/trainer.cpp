@@ -11,6 +11,7 @@
 namespace ripstop {
 namespace {
 
+// Enough to tell a bad batch from weights that are lost.
 constexpr int64_t kSkipsInARow = 3;
 // The weight of the last step in the smoothed step time, from which the time left is computed.
 constexpr double kSmoothing = 0.05;
@@ -25,6 +26,7 @@ ExitCode Trainer::run() {
   try {
     return train();
   } catch (Error& error) {
+    // Write how the run ended while its lock is still held, then let the error end the process.
     end_failed(error);
     throw;
   }
@@ -40,6 +42,7 @@ ExitCode Trainer::train() {
     const int64_t every = options_.config.checkpoint.every_steps;
     if (every > 0 && state_.step % every == 0 && saved_step_ != state_.step) save();
   }
+  // Also after a stop request: that is what the time until the kill is for.
   if (saved_step_ != state_.step) save();
   // A stop request in the last step changes nothing if no validation is due: there is nothing left to do.
   const bool finished = !stop_agreed_ || (state_.step >= steps_ && !validation_is_due());
@@ -64,6 +67,7 @@ bool Trainer::take_step() {
   at_step_ = state_.step + 1;
   mesh_.set_step(at_step_);
   profiler_.before(at_step_);
+  // The mesh counts since the start of the run. The step's share is the difference.
   waited_ = mesh_.seconds_waited();
   double data_wait = 0;
   // Time inside `body` is time that the step waits for data.
@@ -96,6 +100,7 @@ bool Trainer::take_step() {
   step_seconds_last_ = seconds_since(begin);
   step_seconds_ = step_seconds_ > 0 ? (1 - kSmoothing) * step_seconds_ + kSmoothing * step_seconds_last_
                                     : step_seconds_last_;
+  // Log first: if the numerics end the run, its last line shows why.
   log_step(*loaded, result, rate, data_wait);
   check_numerics(result);
   return true;
@@ -108,6 +113,7 @@ void Trainer::log_step(const LoaderStep& loaded, const StepResult& result, doubl
   const double seconds = step_seconds_last_;
   const double rows_per_second = static_cast<double>(loaded.rows) / seconds;
   const auto utilization = [&](double flops_per_token) -> std::optional<double> {
+    // No peak is known for this device: no utilization is better than a wrong one.
     if (!peak_flops_) return std::nullopt;
     return flops_per_token * rows_per_second / peak_flops_->per_second;
   };
@@ -154,6 +160,7 @@ void Trainer::check_numerics(const StepResult& result) {
 // a stop was requested, the time left is for the save, and the validation is made when the run goes on.
 void Trainer::validate_and_save() {
   const Clock::time_point begin = Clock::now();
+  // A checkpoint of this step exists that does not know of the validation.
   const bool late = saved_step_ == state_.step;
   const std::optional<ValidationScores> scores =
       validation_.measure(*step_, ledger_, [&] { return stop_requested(); });

@@ -111,6 +111,7 @@ void Trainer::check_checkpoint(const CheckpointState& saved, const std::string& 
   require_same_set(
       saved.validation_content_hash.empty() || saved.validation_content_hash == validation_.content_hash(),
       "validation set");
+  // Equal is fine: such a run is done and says so.
   if (saved.step > steps_)
     throw Error(ExitCode::kUsage,
                 fmt::format("the run has done {} steps, train.steps is {}", saved.step, steps_),

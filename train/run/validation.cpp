@@ -27,6 +27,7 @@ void Validation::open() {
   if (config_.train.validate_every == 0) return;
   const std::filesystem::path file = std::filesystem::path(config_.data.directory) / "validation.h5";
   if (std::filesystem::exists(file)) dataset_.emplace(file);
+  // Not an error: the run can train without, and the note says what is missing.
   if (!dataset_ || dataset_->examples() == 0) {
     dataset_.reset();
     note_ = fmt::format(
@@ -63,6 +64,7 @@ std::optional<ValidationScores> Validation::measure(TrainingStep& step, MemoryLe
       mesh_.world(), *dataset_, loader_options(config_, run_, mesh_), SumLosses::kEveryStep,
       [&](int64_t count, NextTokens next) { return step.evaluate(count, next, stop_requested); },
       [](int64_t, int64_t) {});
+  // A part of the validation set gives no score. The run validates again when it goes on.
   if (scores.loss.stop_requests > 0) return std::nullopt;
   if (run_.summaries) {
     scores.rouge = measure_rouge(step, ledger, stop_requested);

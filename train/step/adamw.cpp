@@ -9,6 +9,7 @@ AdamW::AdamW(ShardedTransformer& model, const AdamWOptions& options, const Devic
     : options_(options) {
   for (const FsdpUnit& unit : model.units()) {
     const int64_t n = unit.master().count();
+    // Both moments of a unit lie in one buffer: 4 bytes each an element.
     Buffer memory(device, ledger, MemoryCategory::kOptimizer, 8 * n);
     const Tensor first = tensor_in(memory, 0, DType::kFloat32, {n});
     const Tensor second = tensor_in(memory, 4 * n, DType::kFloat32, {n});

@@ -28,6 +28,7 @@ StepResult TrainingStep::run(int64_t micro_batches, NextTokens next, double lear
     const ProfilerRange range(stream_.device(), fmt::format("update {} micro-batch {}", update, micro));
     const Batch batch = batch_memory_.load(stream_, options_.sharding.sequence_count, next(micro));
     target_count += batch.target_count;
+    // The last micro-batch also sums over the replicate axis.
     model_.forward_backward(arena_, batch, micro + 1 == micro_batches, totals_.loss());
   }
   const ProfilerRange range(stream_.device(), fmt::format("update {}", update));
@@ -39,10 +40,12 @@ StepResult TrainingStep::run(int64_t micro_batches, NextTokens next, double lear
   gradient_scale(context, totals_.for_gradient_scale(), options_.max_grad_norm, scale);
   optimizer_.step(context, model_, learning_rate, update, scale);
 
+  // Wait for the device only here, after the whole step is queued.
   const auto [sum, squared_norm] = totals_.read();
   const auto count = static_cast<double>(sum.target_count);
   return {.loss = sum.mean(),
           .target_count = sum.target_count,
+          // Gradients are sums over targets; the norm is that of their mean, as is the loss.
           .gradient_norm = sum.target_count > 0 ? std::sqrt(squared_norm) / count : 0,
           .skipped = sum.target_count == 0 || !std::isfinite(sum.loss) || !std::isfinite(squared_norm),
           .stop_requests = sum.stop_requests};
