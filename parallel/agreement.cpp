@@ -13,6 +13,7 @@
 namespace ripstop {
 namespace {
 
+// The ranks that gave the same text.
 struct RankGroup {
   std::string text;
   std::vector<int64_t> ranks;
@@ -40,6 +41,7 @@ std::string to_text(const std::optional<Error>& error) {
 }
 
 // The error of a text that to_text made, with `before` and `after` around what is wrong.
+// The length and not a line end separates the two texts: a message may hold any character.
 Error from_text(const std::string& text, const std::string& before, const std::string& after) {
   std::istringstream words(text);
   int code = 0;
@@ -55,6 +57,7 @@ void throw_first(const std::vector<std::string>& failures) {
   const auto failed = [](const std::string& text) { return !text.empty(); };
   const auto first = std::find_if(failures.begin(), failures.end(), failed);
   if (first == failures.end()) return;
+  // All ranks met the same problem, such as a missing file: it belongs to no rank in particular.
   if (std::count(failures.begin(), failures.end(), *first) == std::ssize(failures))
     throw from_text(*first, "", "");
   const int64_t others = std::count_if(first + 1, failures.end(), failed);
@@ -66,6 +69,7 @@ void throw_first(const std::vector<std::string>& failures) {
 
 void require_equal(Communicator& world, ExitCode code, const std::string& what, const std::string& text,
                    const std::string& where, const std::string& hint) {
+  // With a thousand ranks a message would otherwise fill pages.
   constexpr size_t kShown = 4;
   const std::vector<std::string> texts = world.all_gather_text(text), places = world.all_gather_text(where);
   std::vector<RankGroup> groups;
@@ -96,6 +100,7 @@ std::vector<int64_t> all_gather_number(Communicator& group, int64_t number) {
   return numbers;
 }
 
+// Texts instead of a reduction: this runs before there are devices and scratch, and seldom.
 int64_t least_of_all_ranks(Communicator& world, int64_t number) {
   const std::vector<int64_t> numbers = all_gather_number(world, number);
   return *std::min_element(numbers.begin(), numbers.end());
@@ -112,6 +117,7 @@ void do_and_agree(Communicator& world, FunctionRef<void()> body) {
   try {
     body();
   } catch (const Error& error) {
+    // The gather below would fail in the same way, after another deadline.
     if (error.code() == ExitCode::kCommunication) throw;
     failure = error;
   } catch (const std::bad_alloc&) {

@@ -30,6 +30,7 @@ void check_exchange(const Communicator& group, const Tensor& send, int64_t to, c
   check_peer(group, to);
   check_peer(group, from);
   const bool stays = to == group.rank();
+  // A rank that sends to itself and receives from another would leave that one waiting.
   RIPSTOP_CHECK(stays == (from == group.rank()), "rank {} sends to {} and receives from {}", group.rank(), to,
                 from);
   RIPSTOP_CHECK(!stays || send.bytes() == receive.bytes(), "{} bytes sent to oneself, {} received",

@@ -17,6 +17,7 @@ int64_t all_reduce_sent_bytes(int64_t count, DType dtype, int64_t rank, int64_t 
 int64_t broadcast_children(int64_t rank, int64_t root, int64_t size) {
   const int64_t place = (rank - root + size) % size;
   int64_t children = 0;
+  // A binomial tree: in each round all ranks that have the data send it to one more rank each.
   for (int64_t have = 1; have < size; have *= 2)
     if (place < have && place + have < size) ++children;
   return children;

@@ -25,6 +25,7 @@ std::string meshes_that_fit(const MeshSizes& asked, int64_t ranks) {
   for (const int64_t replicate : divisors(ranks))
     for (const int64_t tensor : divisors(ranks / replicate))
       all.push_back({replicate, ranks / replicate / tensor, tensor});
+  // Ties go to fewer replicas and a larger tensor axis: such a mesh needs less memory.
   const auto distance = [&](const MeshSizes& m) {
     const auto far = [](int64_t a, int64_t b) { return std::abs(a - b); };
     return std::tuple(far(m.replicate, asked.replicate) + far(m.tensor, asked.tensor), m.replicate,
@@ -51,6 +52,7 @@ std::vector<std::vector<int64_t>> ranks_by_node(const std::vector<int64_t>& node
 
 [[noreturn]] void refuse_nodes(const std::vector<std::vector<int64_t>>& nodes, const MeshSizes& sizes,
                                const std::vector<std::string>& hosts) {
+  // One line of a message for any number of nodes.
   constexpr size_t kShown = 8;
   int64_t fits = 0;
   std::string shown;
@@ -126,6 +128,7 @@ std::vector<int64_t> mesh_order(const std::vector<int64_t>& node_of_rank, const 
   const auto first = std::find_if(groups.begin(), groups.end(), [](const auto& group) {
     return std::find(group.begin(), group.end(), 0) != group.end();
   });
+  // Moves its group to the front and keeps the order of the others.
   std::rotate(groups.begin(), first, first + 1);
   std::vector<int64_t> order;
   for (const auto& group : groups) order.insert(order.end(), group.begin(), group.end());
@@ -143,6 +146,7 @@ DeviceMesh::DeviceMesh(const MeshSizes& sizes, const MeshCoordinates& coordinate
 DeviceMesh::DeviceMesh(MpiWorld& world, const MeshSizes& sizes, bool allow_tensor_across_nodes,
                        const Device& device)
     : sizes_(resolve_mesh(sizes, world.communicator().size())), mpi_(&world) {
+  // Axes are split from the group that moves device memory, if there is one.
   const std::unique_ptr<Communicator> on_device = make_device_communicator(world, device);
   Communicator& all = on_device == nullptr ? world.communicator() : *on_device;
   std::vector<int64_t> nodes;
@@ -165,6 +169,7 @@ DeviceMesh::DeviceMesh(MpiWorld& world, const MeshSizes& sizes, bool allow_tenso
 }
 
 DeviceMesh DeviceMesh::planned(const MeshSizes& sizes, const MeshCoordinates& coordinates, DeviceKind kind) {
+  // 0 means "auto", which only a known number of ranks resolves.
   RIPSTOP_CHECK(sizes.fsdp > 0, "a planned mesh of {}", sizes.to_text());
   DeviceMesh mesh(sizes, coordinates);
   const auto [r, f, t] = coordinates;

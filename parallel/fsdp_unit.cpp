@@ -14,6 +14,7 @@ Tensor SlotPool::take(int64_t elements) {
   for (size_t s = 0; s < slots_.size(); ++s) {
     if (taken_[s]) continue;
     taken_[s] = true;
+    // All slots have the size of the largest unit, and a smaller one uses the beginning.
     return slots_[s].row_range(0, elements);
   }
   fail(ExitCode::kBug, "all {} slots are taken", slots_.size());
@@ -30,6 +31,7 @@ void SlotPool::give_back(const Tensor& slot) {
 
 MemoryUse FsdpUnit::memory_use(const UnitLayout& layout, DType compute, bool training, bool keeps_whole) {
   const int64_t n = layout.shard_elements(), size = element_bytes(compute);
+  // In float32 the master weights themselves are gathered, so there is no second copy.
   const bool copies = compute != DType::kFloat32;
   MemoryUse use;
   use[MemoryCategory::kWeights] = (training || !copies ? 4 * n : 0) + (copies ? size * n : 0) +
@@ -72,6 +74,7 @@ void FsdpUnit::unshard() {
     gathering_ = resources_.gather.all_gather(resources_.stream, own_shard(), whole_);
   } else {
     whole_ = own_whole_;
+    // Unsharded weights stay between steps (ZeRO-2), so gather only after an update.
     if (stale_) gathering_ = resources_.gather.all_gather(resources_.stream, own_shard(), whole_);
     stale_ = false;
   }
@@ -87,6 +90,7 @@ void FsdpUnit::wait() {
 
 void FsdpUnit::reshard() {
   RIPSTOP_CHECK(state_ == State::kUnsharded, "{} is resharded while it is not whole", layout_.unit().name);
+  // A layer that uses its weights too late then meets an empty tensor, and not the weights of another unit.
   for (Parameter* p : parameters_) p->value = Tensor{};
   if (!whole_is_shard() && resources_.weight_slots != nullptr) resources_.weight_slots->give_back(whole_);
   whole_ = Tensor{};
@@ -116,6 +120,7 @@ void FsdpUnit::set_shard(int64_t first, std::span<const float> values) {
 
 void FsdpUnit::copy_whole_to(FsdpUnit& other) const {
   const Tensor& to = other.own_shard();
+  // `other` may have less padding at its end, because it is not sharded.
   RIPSTOP_CHECK(state_ == State::kUnsharded && other.whole_is_shard() && to.dtype == whole_.dtype &&
                     to.count() <= whole_.count(),
                 "{}: {} elements to {}", layout_.unit().name, whole_.count(), to.count());
@@ -171,6 +176,7 @@ void FsdpUnit::finish_reduce(Context& context, bool last) {
   reducing_.wait();
   if (!whole_is_shard()) resources_.gradient_slots->give_back(whole_gradient_);
   whole_gradient_ = Tensor{};
+  // Replicas are summed once a step, after all micro-batches: the slowest link carries the least.
   if (!last || resources_.replicate.size() == 1) return;
   Frame frame(context.arena);
   const int64_t bytes = resources_.replicate.all_reduce_scratch_bytes(gradient_.count(), DType::kFloat32);

@@ -18,6 +18,7 @@ GroupMemory::GroupMemory(const Device& device, MemoryLedger& ledger, const Memor
                          std::initializer_list<Communicator*> groups)
     : left_(use), memory_(device, ledger, use, source_of(groups)) {
   for (Communicator* group : groups)
+    // One block for all units: a registration costs a round of messages.
     if (auto registration = group->register_memory(memory_.data(), memory_.bytes()))
       registrations_.push_back(std::move(registration));
 }
@@ -32,6 +33,7 @@ Tensor GroupMemory::take(MemoryCategory category, DType dtype, const Shape& shap
   return part;
 }
 
+// Finds a plan that asks for more than the units take: those bytes would be lost for the run.
 void GroupMemory::check_all_taken() const {
   for (int c = 0; c < kMemoryCategories; ++c) {
     const auto category = static_cast<MemoryCategory>(c);

@@ -10,6 +10,7 @@ namespace ripstop {
 namespace {
 
 // Open MPI, PMIx, PMI (MPICH, Intel MPI), Slurm, MVAPICH2, PALS, Flux.
+// An MPI's own variables come before Slurm's, because mpirun inside a Slurm step inherits the step's numbers.
 constexpr std::initializer_list<const char*> kRank = {
     "OMPI_COMM_WORLD_RANK", "PMIX_RANK",   "PMI_RANK",       "PMI_ID",
     "MV2_COMM_WORLD_RANK",  "PALS_RANKID", "FLUX_TASK_RANK", "SLURM_PROCID"};
@@ -46,6 +47,7 @@ int64_t launch_rank() {
 
 int64_t launch_size() {
   const int64_t size = number(kSize).value_or(1);
+  // A launcher that sets 0 knows nothing.
   return size > 0 ? size : 1;
 }
 

@@ -39,6 +39,7 @@ class MessagesOperation final : public Pending::Operation {
   Transfer transfer_;
 };
 
+// The sum is made in wait(), by the caller: no thread of MPI's touches the numbers.
 class ReduceScatterOperation final : public Pending::Operation {
  public:
   ReduceScatterOperation(Transfer transfer, std::vector<RankPiece> pieces, const Tensor& own,
@@ -208,6 +209,7 @@ void MpiCommunicator::gather_parts(const Tensor& x) {
 void MpiCommunicator::broadcast(const Stream&, const Tensor& x, int64_t root) {
   check_peer(*this, root);
   check_host(x);
+  // A binomial tree: with each round twice as many ranks have the tensor.
   const int64_t size = group_.size, place = (group_.rank - root + size) % size;
   const auto rank_at = [&](int64_t p) { return (p + root) % size; };
   for (int64_t have = 1; have < size; have *= 2) {
@@ -264,6 +266,7 @@ std::vector<std::string> MpiCommunicator::all_gather_text(const std::string& tex
 
 void MpiCommunicator::barrier() {
   const int64_t counted = group_.bytes_sent;
+  // A byte from every rank to every other one. Small groups and rare calls make a tree not worth it.
   std::vector<char> come(static_cast<size_t>(group_.size));
   Transfer transfer(group_, "barrier");
   for_peers(group_, [&](int64_t peer) {

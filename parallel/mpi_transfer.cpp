@@ -19,6 +19,7 @@ double seconds_between(Clock::time_point from, Clock::time_point to) {
 // The ranks in `missing` (ranks of the group) and all ranks that do not answer, each with its state as its
 // watchdog tells it. Without watchdogs: "no data from rank 3 (node07)".
 std::string name_missing(const Group& group, const std::set<int64_t>& missing) {
+  // A network that breaks makes all ranks missing; a few names tell enough.
   constexpr size_t kNamed = 4;
   std::vector<int64_t> ranks;
   for (const int64_t r : missing) ranks.push_back(group.world_rank[static_cast<size_t>(r)]);
@@ -39,6 +40,7 @@ std::string name_missing(const Group& group, const std::set<int64_t>& missing) {
   size_t told = 0;
   for (const RankState& state : states) {
     const bool waited_for = std::find(ranks.begin(), ranks.end(), state.rank) != ranks.end();
+    // A rank that answers and is not waited for has nothing to do with this wait.
     if ((state.answers && !waited_for) || told == 2 * kNamed) continue;
     text += (told++ == 0 ? "" : ", ") + state.describe(host(state.rank));
   }
@@ -68,6 +70,7 @@ void check_mpi(int result, const char* call) {
 
 void wait_until(Group& group, const char* operation, FunctionRef<bool()> done,
                 FunctionRef<std::set<int64_t>()> missing) {
+  // Most transfers have arrived by now: do not tell the watchdog of a wait that is none.
   if (done()) return;
   World& world = *group.world;
   const Clock::time_point begin = Clock::now();
@@ -100,12 +103,14 @@ Transfer::Transfer(Group& group, const char* operation)
   // The tag keeps apart the messages of operations that are under way together. Every MPI allows tags up to
   // 32767.
   group.sequence = (group.sequence + 1) % 32768;
+  // Only leaves the name behind: a rank that stays busy then "is busy after" this operation.
   group.world->watchdog.begin_operation(operation, group.name);
   group.world->watchdog.end_operation();
 }
 
 template <class Post>
 void Transfer::for_pieces(int64_t bytes, int64_t peer, Post post) {
+  // MPI counts bytes in an int, so a message ends at 2 GiB.
   const int64_t longest = group_->world->options.piece_bytes;
   for (int64_t at = 0; at < bytes; at += longest) {
     MPI_Request request = MPI_REQUEST_NULL;

@@ -44,6 +44,7 @@ int64_t discover_node(int rank) {
             "MPI_Comm_split_type");
   int lowest = rank;
   check_mpi(MPI_Bcast(&lowest, 1, MPI_INT, 0, node), "MPI_Bcast");
+  // Needed only for this question. The number of a node is its lowest rank.
   MPI_Comm_free(&node);
   return lowest;
 }
@@ -96,6 +97,7 @@ MpiWorld::~MpiWorld() {
     return;
   }
   if (!state_->started) return;
+  // The barrier has a deadline, and MPI_Finalize has none.
   state_->communicator->barrier();
   state_->communicator.reset();
   MPI_Finalize();
@@ -128,6 +130,7 @@ std::string MpiWorld::library() const {
   return whole.substr(0, whole.find_first_of(",\n"));
 }
 
+// Exceptions are only told here; main prints them and ends the process.
 ExitCode MpiWorld::run(FunctionRef<ExitCode()> body) {
   try {
     return body();

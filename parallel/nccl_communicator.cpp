@@ -88,6 +88,7 @@ class NcclCommunicator final : public Communicator {
   int64_t size() const override { return size_; }
   const std::string& name() const override { return host().name(); }
   int64_t bytes_sent() const override { return bytes_sent_ + host().bytes_sent() - host_bytes_before_; }
+  // Only waits that the GPU has passed. The rest comes with a later call, so that this one does not wait.
   double seconds_waited() const override { return exposed_.seconds(); }
   int64_t reduce_scatter_scratch_bytes(int64_t whole_count, DType travel) const override {
     return reduce_scatter_scratch(whole_count, travel, size_, DeviceKind::kCuda);
@@ -117,6 +118,7 @@ class NcclCommunicator final : public Communicator {
 
  private:
   Communicator& host() const { return group_->host(); }
+  // Checkpoints and texts move host memory, which NCCL cannot send.
   static bool on_host(const Tensor& t) { return t.device.kind == DeviceKind::kCpu; }
   Pending finish(const Stream& stream, const char* operation);
   void sum_in_nccl(const Tensor& whole, const Tensor& own, Accumulate accumulate, const Tensor& scratch);
@@ -253,6 +255,7 @@ Pending NcclCommunicator::start_exchange(const Stream& stream, const Tensor& sen
 std::unique_ptr<Communicator> NcclCommunicator::split(int64_t color, int64_t key, const std::string& name) {
   auto part = std::make_unique<NcclGroup>(group_->world(), host().split(color, key, name), device_);
   part->initialize_part(*group_, color, key);
+  // After initialize_part, because that is collective over the whole group.
   if (part->host().size() == 1) return make_self_communicator(name);
   return std::make_unique<NcclCommunicator>(std::move(part), device_);
 }
@@ -260,6 +263,7 @@ std::unique_ptr<Communicator> NcclCommunicator::split(int64_t color, int64_t key
 }  // namespace
 
 std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> host, int index) {
+  // NCCL takes the device of the calling thread.
   check_cuda(cudaSetDevice(index), "cudaSetDevice");
   auto group = std::make_unique<NcclGroup>(std::make_shared<NcclWorld>(), std::move(host), index);
   group->initialize();

@@ -45,6 +45,7 @@ void* allocate(const Device& device, int64_t bytes) {
                             ncclGetLastError(nullptr)),
                 "NCCL_DEBUG=WARN makes NCCL say more");
   }
+  // As all buffers: padding must hold zeros, because it is summed and sent along.
   check_cuda(cudaMemset(data, 0, size), "cudaMemset");
   check_cuda(cudaStreamSynchronize(nullptr), "cudaMemset");  // other streams do not wait for the legacy one
   return data;
@@ -64,9 +65,11 @@ void release(const Device& device, void* data) noexcept {
 
 ncclConfig_t nccl_config([[maybe_unused]] const char* name, bool beside_kernels) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  // Calls return at once, so that a rank that does not come runs into our deadline and not into a hang.
   config.blocking = 0;
   config.splitShare = 0;
   if (beside_kernels) {
+    // Few multiprocessors for messages: the rest computes at the same time.
     config.maxCTAs = 16;
     config.cgaClusterSize = 2;
   }

@@ -91,6 +91,7 @@ std::string ShardedTransformer::visit_name(const Visits& visits, size_t visit) c
 void ShardedTransformer::enter(const Visits& visits, size_t visit) {
   visit_range_.emplace(stream_.device(), visit_name(visits, visit));
   units_[visits[visit]].unshard();
+  // Before the wait: the next unit's gather runs behind this one's, and then while this layer computes.
   if (visit + 1 < visits.with_weights) units_[visits[visit + 1]].unshard();
   units_[visits[visit]].wait();
 }
@@ -112,6 +113,7 @@ void ShardedTransformer::reduce_gradients(Context& context, size_t unit, bool la
   const ProfilerRange range(stream_.device(), table_[unit].name + " reduce");
   finish_reduction(context);
   units_[unit].start_reduce();
+  // Not finished here: the sum runs while the next layer's backward computes.
   reduction_ = {.open = true, .unit = unit, .last = last};
 }
 
@@ -122,6 +124,7 @@ void ShardedTransformer::finish_reduction(Context& context) {
 
 void ShardedTransformer::finish_gradients(Arena& arena, const Tensor& total) {
   Context context = this->context(arena);
+  // Scratch of the sums below. It is free again when the optimizer runs.
   Frame frame(arena);
   sum_replicated(context);
   // Replicas hold equal gradients, so one of them counts; of replicated elements one tensor rank counts.
@@ -252,6 +255,7 @@ UnitSlots unit_slots(const std::vector<UnitSpec>& table, const DeviceMesh& mesh,
     slots.largest = std::max(slots.largest, layout.elements());
     slots.use += FsdpUnit::memory_use(layout, options.compute, options.training, sharded && !slots.weights);
   }
+  // Every slot takes the largest unit, so that any unit fits into any slot.
   const int64_t elements = UnitSlots::kCount * slots.largest;
   if (slots.weights) slots.use[MemoryCategory::kWeights] += elements * element_bytes(options.compute);
   if (!slots.gradients) return slots;
@@ -275,6 +279,7 @@ ShardedTransformer::ShardedTransformer(const ModelConfig& config, DeviceMesh& me
       model_(config, mesh.tensor().size(), mesh.tensor().rank(), options.sequence_length, stream, ledger) {
   const int64_t tensor_count = mesh.tensor().size(), tensor_index = mesh.tensor().rank();
   const UnitSlots slots = unit_slots(table_, mesh, options);
+  // One block, registered with both fsdp groups: gathers and sums then need no copy into NCCL's buffers.
   memory_ = std::make_unique<GroupMemory>(
       stream.device(), ledger, slots.use,
       std::initializer_list<Communicator*>{&mesh.fsdp_gather(), &mesh.fsdp_reduce()});
@@ -307,6 +312,7 @@ ShardedTransformer::ShardedTransformer(const ModelConfig& config, DeviceMesh& me
 ShardedTransformer::~ShardedTransformer() = default;
 
 void ShardedTransformer::initialize(uint64_t seed) {
+  // A plan has no weights.
   if (stream_.device().kind == DeviceKind::kMeta) return;
   constexpr int64_t kPiece = 1 << 18;  // elements on the host at a time, because a shard may be large
   std::vector<float> host;
@@ -330,6 +336,7 @@ void ShardedTransformer::begin_step() {
 void ShardedTransformer::weights_changed(Arena& arena) {
   Context context = this->context(arena);
   for (FsdpUnit& unit : units_) {
+    // In float32 there is no copy to renew; for generation there are no master weights.
     if (!unit.master().empty() && !unit.compute_copy().empty())
       convert(context, unit.master(), unit.compute_copy());
     unit.weights_changed();

@@ -94,6 +94,7 @@ class StagedCommunicator final : public Communicator {
                       Device::cpu()};
     std::vector<HostTensor> copies;
     copies.emplace_back(whole, true, stream);
+    // The sum is added on the host, to a copy of what the device has.
     copies.emplace_back(own, accumulate == Accumulate::kYes, stream);
     copies.emplace_back(room, false, stream);
     Pending pending = host_->reduce_scatter(host_stream_, copies[0].tensor(), copies[1].tensor(), travel,
@@ -114,6 +115,7 @@ class StagedCommunicator final : public Communicator {
 
   void broadcast(const Stream& stream, const Tensor& x, int64_t root) override {
     if (!is_staged(x)) return host_->broadcast(stream, x, root);
+    // Only the root has anything to send.
     const HostTensor copy(x, root == rank(), stream);
     host_->broadcast(host_stream_, copy.tensor(), root);
     if (root != rank()) copy.copy_to(x, stream);

@@ -19,6 +19,7 @@ class OpenPending {
   Arena* arena_;
 };
 
+// Scratch of a collective, which may be any number of bytes.
 Tensor allocate_bytes(Context& context, int64_t bytes) {
   return context.arena.allocate(DType::kFloat32, {(bytes + 3) / 4}, MemoryCategory::kCommunication);
 }
@@ -33,6 +34,7 @@ void gather_now(Communicator& group, Context& context, const Tensor& x, const Te
   group.all_gather(context.stream, x, all).wait();
 }
 
+// The axis of training: between layers each rank holds N / t rows of the residual stream.
 class SequenceAxis final : public TensorAxis {
  public:
   SequenceAxis(Communicator& group, bool overlap) : group_(&group), overlap_(overlap) {}
@@ -127,6 +129,7 @@ void SequenceAxis::scatter_by_peer(Context& context, const Tensor& whole, const 
   reduce_pieces(context.stream, pieces, out, Reduce::kSum, Accumulate::kNo);
 }
 
+// The axis of generation: a step may have fewer rows than ranks, so every rank holds all of them.
 class ReplicatedAxis final : public TensorAxis {
  public:
   explicit ReplicatedAxis(Communicator& group) : group_(&group) {}

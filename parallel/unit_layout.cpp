@@ -10,6 +10,7 @@ namespace {
 // Slice `index` of `count` of a parameter. Slices are equal in memory, so the last ones may end in padding,
 // which is left out, or hold nothing else.
 Box slice_of(const ParameterSpec& p, int64_t offset, int64_t count, int64_t index) {
+  // Rounded up, so that all slices are equal; the last one has less to hold.
   const int64_t rows = p.slice_rows(count), columns = p.slice_columns(count);
   const int64_t row = p.cut == Cut::kRows ? std::min(index * rows, p.rows) : 0;
   const int64_t column = p.cut == Cut::kColumns ? std::min(index * columns, p.columns) : 0;
@@ -68,6 +69,7 @@ UnitLayout::UnitLayout(const UnitSpec& unit, int64_t tensor_count, int64_t tenso
       slices_.push_back(slice_of(p, offset, tensor_count, tensor_index));
       offset += p.slice_rows(tensor_count) * p.slice_columns(tensor_count);
     }
+    // Tensors begin at a multiple of the grain, as shards do: vector loads are aligned in both.
     at = round_up(offset, kGrain);
     if (tensor.replicated()) {
       RIPSTOP_CHECK(replicated_elements_ == tensor_offsets_.back(),
@@ -89,6 +91,7 @@ std::vector<Box> UnitLayout::boxes(int64_t begin, int64_t end) const {
 }
 
 Box intersection(const Box& a, const Box& b) {
+  // By name, not by address: a checkpoint has a table of parameters of its own.
   RIPSTOP_CHECK(a.parameter->name == b.parameter->name, "boxes of {} and {}", a.parameter->name,
                 b.parameter->name);
   const int64_t row = std::max(a.row, b.row), column = std::max(a.column, b.column);

@@ -20,6 +20,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
+// All IPv4 addresses of this host. Nobody knows which of its networks leads to another node, so try all.
 std::vector<std::string> own_addresses() {
   std::vector<std::string> result;
   ifaddrs* list = nullptr;
@@ -37,6 +38,7 @@ std::vector<std::string> own_addresses() {
   return result;
 }
 
+// The name that people know the node by.
 std::string own_host() {
   std::array<char, 256> name{};
   if (gethostname(name.data(), name.size() - 1) != 0 || name[0] == 0) return "localhost";
@@ -49,6 +51,7 @@ std::vector<sockaddr_in> destinations(const WatchdogAddress& address, const std:
   std::vector<sockaddr_in> result;
   if (address.port == 0) return result;
   for (const std::string& ip : address.ip) {
+    // The other host's loopback address would reach this host.
     if ((ip == "127.0.0.1") != (address.host == host)) continue;
     sockaddr_in to{};
     to.sin_family = AF_INET;
@@ -97,6 +100,7 @@ void Watchdog::open() {
   if (socket_ < 0 || bind(socket_, reinterpret_cast<sockaddr*>(&any), sizeof any) != 0 ||
       getsockname(socket_, reinterpret_cast<sockaddr*>(&any), &length) != 0)
     return;  // the port stays 0: this rank cannot be reached
+  // The system chose a free port. Ranks exchange the numbers through MPI.
   address_.port = ntohs(any.sin_port);
 }
 
@@ -151,6 +155,7 @@ void Watchdog::take(const Message& message, const sockaddr_in& from) {
       if (sender < confirmed_.size()) confirmed_[sender] = true;
       return;
   }
+  // To the sender of this datagram: that way is known to work.
   sendto(socket_, &reply, sizeof reply, 0, reinterpret_cast<const sockaddr*>(&from), sizeof from);
 }
 
@@ -208,6 +213,7 @@ void Watchdog::begin_operation(std::string_view operation, std::string_view axis
   const std::lock_guard lock(mutex_);
   char* to = own_.operation;
   const auto append = [&](std::string_view text) {
+    // Cut and not allocated: this runs at every collective.
     const size_t room = static_cast<size_t>(own_.operation + kTextBytes - 1 - to);
     const size_t bytes = std::min(room, text.size());
     to = std::copy_n(text.data(), bytes, to);
@@ -227,6 +233,7 @@ void Watchdog::end_operation() {
 std::vector<RankState> Watchdog::ask(const std::vector<int64_t>& ranks, double seconds) {
   {
     const std::lock_guard lock(mutex_);
+    // Answers to an earlier question are old.
     answers_.assign(peers_.size(), RankState{});
     for (size_t r = 0; r < answers_.size(); ++r) answers_[r].rank = static_cast<int64_t>(r);
   }
@@ -251,6 +258,7 @@ std::vector<RankState> Watchdog::ask(const std::vector<int64_t>& ranks, double s
 }
 
 void Watchdog::announce_failure(ExitCode code, double seconds) {
+  // From now on this rank does not end for another rank's failure: its own error is to be printed.
   failing_.store(true);
   size_t ranks = 0;
   {
