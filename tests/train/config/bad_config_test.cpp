@@ -57,7 +57,7 @@ class BadConfig : public testing::Test {
 TEST_F(BadConfig, NoFileToRead) {
   expect_refused("", 64, "CONFIG is required");
   expect_refused("''", 64, "config file is required");
-  expect_refused((scratch_ / "absent.toml").string(), 64, "absent.toml: No such file");
+  expect_refused((scratch_ / "absent.toml").string(), 64, "absent.toml: cannot open: No such file");
   expect_refused(scratch_.path().string(), 64, "is a directory");
 }
 
