@@ -24,7 +24,7 @@ run() {
   "$@"
 }
 
-# Package managers say hundreds of lines that matter only where they fail.
+# Package managers say hundreds of lines that matter only if they fail.
 run_quietly() {
   local log status=0
   printf '+ %s\n' "$*"
@@ -64,7 +64,7 @@ deps() {
     fi
     if command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [[ -t 0 ]]; }; then
       sudo=(sudo)
-      sudo -n true 2>/dev/null || run sudo -v # asks for the password, where the quiet lines could not
+      sudo -n true 2>/dev/null || run sudo -v # asks for the password, which the quiet lines below cannot
       run_quietly "${sudo[@]}" apt-get update -qq
       run_quietly "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive \
         apt-get install -y -qq --no-install-recommends "${missing[@]}" </dev/null

@@ -11,8 +11,7 @@ namespace ripstop {
 // bodies by peer. Source: arXiv:1909.08053 section 3; gathered and scattered sequences, arXiv:2205.05198
 // section 4.2.2.
 
-/// y [N, O / t] = x w^T, where x [n, I] holds this rank's rows and w [O / t, I] its slice. Gathers x over the
-/// axis.
+/// y [N, O / t] = x w^T. x [n, I] holds this rank's rows, w [O / t, I] its slice. Gathers x over the axis.
 void column_parallel_linear(Context& context, const Tensor& x, const Parameter& w, const Tensor& y);
 
 /// Backward of column_parallel_linear: dx [n, I] = this rank's rows of the sum over the axis of dy w; writes
@@ -21,8 +20,7 @@ void column_parallel_linear(Context& context, const Tensor& x, const Parameter& 
 void column_parallel_linear_backward(Context& context, const Tensor& dy, const Tensor& x, const Parameter& w,
                                      const Tensor& dx);
 
-/// y [n, O] = this rank's rows of the sum over the axis of x w^T, where x [N, I / t] and w [O, I / t] are
-/// slices.
+/// y [n, O] = this rank's rows of the sum over the axis of x w^T. x [N, I / t] and w [O, I / t] are slices.
 void row_parallel_linear(Context& context, const Tensor& x, const Parameter& w, const Tensor& y);
 
 /// Backward of row_parallel_linear for its input alone: dx [N, I / t] = dy w, with dy [n, O] gathered over

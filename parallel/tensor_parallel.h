@@ -21,8 +21,8 @@ namespace ripstop {
 /// over ranks stay the same; results may differ by rounding, because one GEMM becomes several.
 std::unique_ptr<TensorAxis> make_sequence_axis(Communicator& communicator, bool overlap);
 
-/// Makes the axis of generation, where N may be smaller than t: each rank holds all rows. gather_sequence is
-/// the identity and scatter_sum an all-reduce. `communicator` must outlive the axis. Source:
+/// Makes the axis of generation. N may be smaller than t there, so each rank holds all rows. gather_sequence
+/// is the identity and scatter_sum an all-reduce. `communicator` must outlive the axis. Source:
 /// arXiv:1909.08053.
 std::unique_ptr<TensorAxis> make_replicated_axis(Communicator& communicator);
 

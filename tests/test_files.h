@@ -10,7 +10,7 @@
 
 namespace ripstop {
 
-/// A file of tests/golden, or of $RIPSTOP_GOLDEN, where programs were carried to another machine.
+/// A file of tests/golden, or of $RIPSTOP_GOLDEN if the programs were carried to another machine.
 inline std::filesystem::path golden_file(const std::string& name) {
   const char* root = std::getenv("RIPSTOP_GOLDEN");
   return (root ? std::filesystem::path(root)
@@ -19,7 +19,7 @@ inline std::filesystem::path golden_file(const std::string& name) {
 }
 
 /// A file of the reference material that is not part of the repository: below $RIPSTOP_SHARED, else below
-/// `shared` beside the checkout. Empty where it is absent; the test then skips.
+/// `shared` beside the checkout. Empty if it is absent; the test then skips.
 inline std::optional<std::filesystem::path> shared_file(const std::string& name) {
   const char* root = std::getenv("RIPSTOP_SHARED");
   const std::filesystem::path path =

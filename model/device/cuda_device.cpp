@@ -149,8 +149,7 @@ CudaStream::CudaStream(int device, bool urgent) : device_(device) {
 }
 
 CudaStream::~CudaStream() {
-  // As in `release`. Destroying cuDNN's handles waits for the device, too: so move them where nobody destroys
-  // them.
+  // As in `release`. Destroying cuDNN's handles waits for the device, too, so leak them.
   if (std::uncaught_exceptions() > 0) {
     static_cast<void>(new auto(std::move(states_)));
     return;

@@ -51,6 +51,7 @@ void expect_error(ExitCode code, const std::vector<std::string>& words, Action&&
   }
 }
 
+/// An article file in the form of XSum's distribution.
 std::string article(const std::string& mark, const std::string& summary, const std::string& body) {
   return mark + "URL" + mark + "\nhttp://example.org/1\n\n" + mark + "TITLE" + mark + "\nA title\n\n" + mark +
          "FIRST-SENTENCE" + mark + "\n" + summary + "\n\n" + mark + "RESTBODY" + mark + "\n" + body;
@@ -113,6 +114,7 @@ TEST(CorpusTest, AValidationFractionIsTakenByContent) {
   for (const auto& e : read_all(source)) {
     if (e.split == Split::kValidation) second.insert(e.document);
   }
+  // A larger fraction only adds documents: none moves from validation to train.
   for (const auto& document : first) EXPECT_TRUE(second.count(document));
 }
 
@@ -171,11 +173,13 @@ TEST(CorpusTest, DamagedAndHostileFilesAreRefused) {
   write_bytes(scratch / "train.jsonl.gz", packed.substr(0, packed.size() / 2));
   expect_error(ExitCode::kInputData, {"train.jsonl.gz"},
                [&] { read_all(source_of({scratch / "train.jsonl.gz"}, SourceKind::kJsonl)); });
+  // Damage in the middle: gzip finds it only by its checksum or by codes that cannot be.
   std::string broken = packed;
   for (size_t i = packed.size() / 2; i < packed.size() / 2 + 64; ++i) broken[i] = '\x55';
   write_bytes(scratch / "train.jsonl.gz", broken);
   expect_error(ExitCode::kInputData, {"train.jsonl.gz"},
                [&] { read_all(source_of({scratch / "train.jsonl.gz"}, SourceKind::kJsonl)); });
+  // 40 MiB of spaces pack to 40 KiB.
   write_gzip(scratch / "bomb.jsonl.gz", std::string(size_t{40} << 20, ' '));
   expect_error(ExitCode::kInputData, {"bomb.jsonl.gz", "unpack"},
                [&] { read_all(source_of({scratch / "bomb.jsonl.gz"}, SourceKind::kJsonl)); });
@@ -291,6 +295,7 @@ TEST(CorpusTest, XsumArticlesInBothSpellingsFromDirectoryAndArchive) {
     EXPECT_EQ(examples[0].id, "11");
     EXPECT_EQ(examples[0].split, Split::kTrain);
     EXPECT_EQ(examples[0].summary, "The summary.");
+    // "Email" alone is a line of the page around the article, "Email me" is text.
     EXPECT_EQ(examples[0].document, "The first line.\nThe second line.\nEmail me\nThe end.");
     EXPECT_EQ(examples[1].split, Split::kTest);
     EXPECT_EQ(examples[1].document, "Body.");
@@ -325,6 +330,7 @@ TEST(CorpusTest, BadXsumInputsAreNamed) {
   expect_error(ExitCode::kInputData, {"absent.json"}, [&] { read_all(source); });
 }
 
+/// The runs of letters and digits in `text`.
 std::vector<std::string> words_of(const std::string& text) {
   std::vector<std::string> words(1);
   for (const char c : text) {
@@ -363,6 +369,7 @@ TEST(CorpusTest, SyntheticKeepsNamesPlacesAndFiguresOfTheSplitsApart) {
   EXPECT_EQ(counts[1], 200);
   EXPECT_EQ(counts[2], 200);
   EXPECT_EQ(key_sentence.count(0), 0u);
+  // All other sentences are used: their place does not tell the summary.
   for (const auto& [sentence, count] : key_sentence) EXPECT_GT(count, 5000) << sentence;
   EXPECT_GT(invented[Split::kTest].size(), 400u);
   for (const Split held_out : {Split::kValidation, Split::kTest}) {

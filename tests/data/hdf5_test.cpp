@@ -27,6 +27,7 @@ TEST(Hdf5Test, SkeletonTellsOffsetsThatReadersFind) {
   const auto path = scratch / "a.h5";
   const auto arrays = make_file(path);
   ASSERT_EQ(arrays.size(), 3u);
+  // An array of a page or more begins at a page, a smaller one anywhere.
   EXPECT_EQ(arrays[0].offset_bytes % 4096, 0);
   Hdf5File file(path);
   EXPECT_EQ(file.array("units/embedding").offset_bytes, arrays[0].offset_bytes);
@@ -53,11 +54,12 @@ TEST(Hdf5Test, BytesWrittenByPwriteLieInTheArraysAndTheLengthIsFinal) {
   }
   close(descriptor);
   EXPECT_EQ(std::filesystem::file_size(path), length);
-  Hdf5File reopened(path);  // the walk still holds: no array overlaps the metadata
+  Hdf5File reopened(path);  // can still be read, so no array overlaps the metadata
   EXPECT_EQ(reopened.arrays().size(), 3u);
   EXPECT_EQ(reopened.text("separator"), "\n\nTL;DR:");
 }
 
+// libhdf5 can store times of day. They would change the hashes in prepare.json from run to run.
 TEST(Hdf5Test, SameCallsSameBytes) {
   ScratchDirectory scratch;
   make_file(scratch / "a.h5");
@@ -93,6 +95,7 @@ TEST(Hdf5Test, RefusalsCarryTheCallersCodeAndOneLine) {
   write_bytes(scratch / "empty.h5", "");
   make_file(scratch / "good.h5");
   const std::string good = read_bytes(scratch / "good.h5");
+  // The first misses only array bytes, the second parts of the metadata.
   write_bytes(scratch / "cut.h5", good.substr(0, good.size() - 10));
   write_bytes(scratch / "half.h5", good.substr(0, good.size() / 2));
   for (const char* name : {"text.h5", "empty.h5", "cut.h5", "half.h5", "absent.h5", ""}) {
@@ -127,6 +130,7 @@ TEST(Hdf5Test, CreatingWhereAFileIsOrWhereNoneCanBeIsAStorageError) {
   }
 }
 
+// As a checkpoint has them: three states of each of many units.
 TEST(Hdf5Test, ManyArraysInGroups) {
   ScratchDirectory scratch;
   std::vector<Hdf5ArraySpec> specs;

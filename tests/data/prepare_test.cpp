@@ -135,7 +135,7 @@ TEST_F(PrepareTest, WhatCannotBeUsedIsCountedAndSkipped) {
   write_bytes(scratch_ / "c/test.jsonl",
               "{\"document\": \"d one\", \"summary\": \"s\"}\n{\"document\": \"t\", \"summary\": \"s\"}\n");
   const PrepareReport report = prepare(options_);
-  // test.jsonl is read before train.jsonl: what was there first stays.
+  // test.jsonl is read before train.jsonl, and the first of equal examples stays: test keeps its "d one".
   EXPECT_EQ(report.splits[2].examples, 2);
   EXPECT_EQ(report.splits[0].examples, 3);
   EXPECT_EQ(report.splits[0].duplicates, 2);
@@ -169,6 +169,7 @@ TEST_F(PrepareTest, EveryFormOfInputGivesTheSameTokens) {
   options_.source.inputs = {scratch_ / "z"};
   options_.output = scratch_ / "out2";
   prepare(options_);
+  // Names, places and compression of the input are no part of the content.
   EXPECT_EQ(TokenDataset(scratch_ / "out/train.h5").content_hash(),
             TokenDataset(scratch_ / "out2/train.h5").content_hash());
   EXPECT_EQ(TokenDataset(scratch_ / "out2/test.h5").examples(), 0);
@@ -238,7 +239,7 @@ TEST_F(PrepareTest, AnOutputThatIsThereIsNotTouched) {
   expect_refused(ExitCode::kUsage, "exists already");
   std::filesystem::remove(scratch_ / "out");
   std::filesystem::create_directory(scratch_ / "out");
-  EXPECT_EQ(prepare(options_).splits[0].examples, 2);  // an empty one is
+  EXPECT_EQ(prepare(options_).splits[0].examples, 2);  // an empty directory may be replaced
   options_.output = scratch_ / "tokenizer.model/out";
   expect_refused(ExitCode::kStorage, "cannot make");
 }
@@ -246,6 +247,7 @@ TEST_F(PrepareTest, AnOutputThatIsThereIsNotTouched) {
 TEST_F(PrepareTest, AStopLeavesNothing) {
   options_.source = {};
   options_.source.kind = SourceKind::kSynthetic;
+  // Enough that the stop comes in the middle of the work.
   options_.source.examples = 100000;
   int progress_calls = 0;
   options_.progress = [&](const PrepareProgress&) { ++progress_calls; };

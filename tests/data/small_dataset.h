@@ -31,7 +31,8 @@ inline TokenDatasetHeader marked_header(ExampleKind kind) {
   return header;
 }
 
-/// An example of `document` tokens (BOS included), three of separator, `summary` of summary (EOS included).
+/// The lengths of an example: `document` tokens (BOS included), a separator of three, and `summary` tokens
+/// (EOS included).
 struct MarkedLengths {
   int64_t document, summary;
   int64_t tokens() const { return document + 3 + summary; }

@@ -125,7 +125,7 @@ TEST_F(TokenDatasetTest, ChangedTokensAreNoticedWhenTheyAreRead) {
 }
 
 TEST_F(TokenDatasetTest, IdsBeyondTheVocabularyAreNoticedEvenInAnIntactFile) {
-  // A writer that does not check, as another program might be: made by lying about the vocabulary afterwards.
+  // Another program might write ids without a check. To make such a file, change the vocabulary afterwards.
   TokenDatasetHeader header = marked_header(ExampleKind::kSummary);
   header.vocabulary_size = 100000;
   {
@@ -142,7 +142,7 @@ TEST_F(TokenDatasetTest, IdsBeyondTheVocabularyAreNoticedEvenInAnIntactFile) {
   expect_refused("content hash", [&] { TokenDataset dataset(scratch_ / "a.h5"); });
 }
 
-/// Makes a dataset of one's choice in a new file.
+/// Makes a file as another program might: `make` fills it with libhdf5 alone.
 template <class Make>
 void foreign_file(const std::filesystem::path& path, Make&& make) {
   const hid_t file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
@@ -242,7 +242,8 @@ TEST_F(TokenDatasetTest, MissingArraysAndTypesAreNamed) {
   expect_open_refused("is float64, expected int64");
 }
 
-// A prepared directory says what its files must be, and that is looked at before libhdf5 sees a byte.
+// prepare.json states the length and the hash of each file. They are compared before libhdf5 reads a byte,
+// because libhdf5 may crash on a damaged file.
 TEST(PreparedFilesTest, AnyFlippedByteIsNoticed) {
   ScratchDirectory scratch;
   PrepareOptions options;
@@ -253,6 +254,7 @@ TEST(PreparedFilesTest, AnyFlippedByteIsNoticed) {
   prepare(options);
   const auto path = scratch / "out/test.h5";
   const std::string good = read_bytes(path);
+  // Every 97th byte: all parts of the file, in a fraction of the time of all bytes.
   for (size_t at = 0; at < good.size(); at += 97) {
     std::string bad = good;
     bad[at] = static_cast<char>(bad[at] ^ 0x10);
@@ -274,6 +276,7 @@ TEST(PreparedFilesTest, AnyFlippedByteIsNoticed) {
   write_bytes(path, good);
   TokenDataset intact(path);
   EXPECT_EQ(intact.text(0, 1).at(0).id, "synthetic-99");
+  // A sound file in the wrong place.
   std::filesystem::copy_file(scratch / "out/validation.h5", path,
                              std::filesystem::copy_options::overwrite_existing);
   expect_refused("test.h5", [&] { TokenDataset dataset(path); });

@@ -198,6 +198,7 @@ TEST(PromptTemplateTest, APromptIsBosAndTheWholeTextEncodedAtOnce) {
   const Tokenizer tokenizer(small_model(), "small");
   const PromptTemplate prompt(tokenizer, std::string(kDefaultTemplate));
   EXPECT_EQ(prompt.separator(), "\n\nTL;DR:");
+  // Documents whose end may merge with the separator's first piece, or that hold the separator themselves.
   for (const std::string document : {"The harbour opened.", "ends with TL;", "x\n", "", "東京\n\nTL;DR:"}) {
     const EncodedPrompt encoded = prompt.encode(document);
     std::vector<int32_t> expected = {tokenizer.bos()};

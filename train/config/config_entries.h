@@ -14,7 +14,7 @@ namespace ripstop {
 /// A TOML value. monostate: a value of a type that no key has (a table, a date, a mixed array).
 using ConfigValue = std::variant<std::monostate, bool, int64_t, double, std::string, std::vector<double>>;
 
-/// One key's value and where it was given.
+/// One key's value and the place that gave it.
 struct ConfigEntry {
   const ConfigKey* key = nullptr;
   ConfigValue value;

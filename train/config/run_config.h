@@ -150,8 +150,8 @@ RunConfig load_run_config(const std::string& path, std::span<const std::string> 
 RunConfig parse_run_config(std::string_view toml, const std::string& name,
                            std::span<const std::string> overrides = {});
 
-/// Where the file or the overrides give `key`: "run.toml:12" or "command line"; "" if neither does. For
-/// messages about a config that load_run_config accepted.
+/// The place at which the file or the overrides give `key`: "run.toml:12" or "command line"; "" if neither
+/// does. For messages about a config that load_run_config accepted.
 std::string place_of_key(const ConfigKey& key, const std::string& path,
                          std::span<const std::string> overrides);
 

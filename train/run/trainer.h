@@ -107,7 +107,7 @@ class Trainer {
 
   CheckpointState state_;
   int64_t at_step_ = 0;        ///< the step under way, or the last one
-  int64_t begun_at_step_ = 0;  ///< where this start found the run
+  int64_t begun_at_step_ = 0;  ///< the step from which this start goes on
   int64_t saved_step_ = -1;
   int64_t skips_ = 0;         ///< steps in a row without an update
   bool stop_agreed_ = false;  ///< all ranks know that a stop was requested on one of them

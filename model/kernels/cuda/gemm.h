@@ -8,7 +8,7 @@
 
 namespace ripstop::cuda {
 
-/// D [m, n] (+)= op(A) op(B), where op(A) is [m, k] and op(B) is [k, n]. All matrices are column-major with
+/// D [m, n] (+)= op(A) op(B), with op(A) [m, k] and op(B) [k, n]. All matrices are column-major with
 /// the leading dimensions lda, ldb and m: a row-major matrix is the transpose of a column-major one. Whether
 /// the product accumulates is not a member, since it does not influence the choice of an algorithm.
 struct Gemm {

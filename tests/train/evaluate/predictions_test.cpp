@@ -52,6 +52,7 @@ TEST_F(PredictionFileTest, CutsATornLine) {
     file.append(kSecond);
   }
   const std::string whole = text();
+  // A kill may leave any part of the file. The resumed evaluation must end with the same file all the same.
   for (size_t bytes = 0; bytes <= whole.size(); ++bytes) {
     write_bytes(scratch_ / "evaluation/predictions.jsonl", whole.substr(0, bytes));
     PredictionFile file = open();
@@ -88,6 +89,7 @@ TEST_F(PredictionFileTest, StartsAnewWithOtherSettings) {
 
 TEST_F(PredictionFileTest, KeepsWhatTheFileSays) {
   PredictionFile file = open();
+  // A model may end in the middle of a UTF-8 character.
   file.append({"a", "half \xE2\x82", "r", "d"});
   EXPECT_EQ(file.predictions()[0].summary, open().predictions()[0].summary);
   EXPECT_EQ(file.predictions()[0].summary, "half \uFFFD");

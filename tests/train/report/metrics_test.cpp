@@ -67,6 +67,7 @@ TEST_F(Metrics, EveryEventReadsBackEqual) {
   StartEvent start;
   start.step = 3;
   start.steps = 2000;
+  // A command line may hold quotes, and bytes that are not UTF-8.
   start.argv = {"ripstop", "train", "a \"b\".toml", "\xff"};
   start.version = "0.1.0";
   start.git_commit = "abc";
@@ -81,6 +82,7 @@ TEST_F(Metrics, EveryEventReadsBackEqual) {
   step.step = 1200;
   step.tokens = 4096;
   step.tokens_seen = 4915200;
+  // Numbers that lose their last bit if they are written with too few digits.
   step.loss = 0.1 + 0.2;
   step.grad_norm = std::nextafter(0.41, 1.0);
   step.learning_rate = 1.98e-5;
