@@ -8,8 +8,9 @@
 namespace ripstop {
 
 // One micro-batch, forward and backward. A unit is whole only while its layer computes: `enter` waits for its
-// weights and starts to gather the next unit, `leave` gives the memory back, and `reduce_gradients` starts to
-// sum its gradient over the fsdp axis. Gathers and sums go on while layers compute.
+// weights and starts to gather the next unit, `leave` gives the memory back unless one of the next two visits
+// uses the unit, and `reduce_gradients` starts to sum its gradient over the fsdp axis. Gathers and sums go on
+// while layers compute.
 void ShardedTransformer::forward_backward(Arena& arena, const Batch& batch, bool last, const Tensor& total) {
   Context context = this->context(arena);
   const Visits visits = training_visits();
