@@ -18,6 +18,7 @@ int64_t ceil_divide(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
+/// Checks the options before a member uses them, in the initializer list of the loader's state.
 const BatchLoaderOptions& checked(const BatchLoaderOptions& options) {
   RIPSTOP_CHECK(options.sequence_length >= 2, "sequence_length is {}", options.sequence_length);
   RIPSTOP_CHECK(options.global_batch_sequences >= 1 && options.micro_batch_sequences >= 1,
@@ -31,11 +32,13 @@ const BatchLoaderOptions& checked(const BatchLoaderOptions& options) {
   return options;
 }
 
+/// Batches of a step. Equal on all ranks, because every batch has collectives: so some ranks get empty ones.
 int64_t count_batches(const BatchLoaderOptions& options) {
   return ceil_divide(ceil_divide(options.global_batch_sequences, options.data_ranks),
                      options.micro_batch_sequences);
 }
 
+/// Every rank makes the whole plan, from lengths and a key: cheaper than sending it.
 PackPlan plan_epoch(const SequenceReader& reader, const BatchLoaderOptions& options, int64_t epoch) {
   return {reader.rows(),
           {options.sequence_length, options.shuffle_seed, epoch, options.pack, options.shuffle}};
@@ -67,6 +70,7 @@ std::vector<std::vector<PackItem>> StepPlanner::take_step(LoaderStep& step) {
   std::vector<std::vector<PackItem>> sequences;
   step.begin = at_;
   while (static_cast<int64_t>(sequences.size()) < options_.global_batch_sequences && !is_over()) {
+    // One plan at a time: it has about 24 bytes an example.
     if (plan_.epoch() != at_.epoch) plan_ = plan_epoch(reader_, options_, at_.epoch);
     sequences.push_back(plan_.sequence(at_.sequence));
     for (const PackItem& item : sequences.back()) {
@@ -149,6 +153,7 @@ PackedBatch read_batch(const SequenceReader& reader, const BatchLoaderOptions& o
     values->reserve(static_cast<size_t>(batch.rows()));
   }
   for (int64_t i = 0; i < batch.sequence_count; ++i) {
+    // Neighbouring sequences go to different ranks: a step has the same sequences for any number of ranks.
     const int64_t slot = (number * batch.sequence_count + i) * options.data_ranks + options.data_rank;
     if (slot < static_cast<int64_t>(sequences.size())) {
       reader.append_sequence(sequences[static_cast<size_t>(slot)], batch);

@@ -84,6 +84,7 @@ struct FileStamp {
   friend bool operator==(const FileStamp&, const FileStamp&) = default;
 };
 
+/// Size and time of the last change. Throws if the file has gone.
 FileStamp stamp(const std::filesystem::path& path) {
   struct stat status {};
   if (stat(path.c_str(), &status) != 0) fail(ExitCode::kInputData, "{}: went away", path.string());

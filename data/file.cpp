@@ -13,6 +13,7 @@ namespace {
 constexpr int64_t kCopyBytes = 1 << 20;
 constexpr int64_t kAppendBytes = 1 << 16;
 
+/// A signal may interrupt fsync. The data are then not on the disk yet, so ask again.
 void sync_file(const Descriptor& file, const std::filesystem::path& path) {
   while (file.io().fsync(file.value()) != 0)
     if (errno != EINTR) fail_storage(path, "sync", errno);

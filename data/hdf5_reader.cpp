@@ -9,6 +9,7 @@
 namespace ripstop {
 namespace {
 
+// The types of ripstop's own files.
 constexpr std::array kTypes = {Hdf5Type::kUint8,  Hdf5Type::kUint16,  Hdf5Type::kInt32,  Hdf5Type::kInt64,
                                Hdf5Type::kUint64, Hdf5Type::kFloat32, Hdf5Type::kFloat64};
 
@@ -20,6 +21,7 @@ herr_t collect_links(hid_t, const char* name, const H5L_info_t* info, void* out)
 
 }  // namespace
 
+// Names, types and places of all arrays are read when the file is opened: a bad one is refused at once.
 struct Hdf5File::State {
   std::filesystem::path path;
   ExitCode refusal = ExitCode::kInputData;
@@ -58,6 +60,7 @@ void Hdf5File::State::walk(const std::string& group) {
     // A link could lead to another file of the user, or back up and so around forever.
     if (type != H5L_TYPE_HARD) refuse("'{}' is a soft or external link, which is not allowed", name);
     if (arrays.size() + string_counts.size() > kMostLinks) refuse("more than {} objects", kMostLinks);
+    // The kind of an object is known only when it is open.
     const hid_t object = need(H5Oopen(file.get(), name.c_str(), H5P_DEFAULT), fmt::format("open '{}'", name));
     const H5I_type_t kind = H5Iget_type(object);
     H5Oclose(object);
@@ -77,6 +80,7 @@ void Hdf5File::State::add(const std::string& name) {
   TypeHandle type(need(H5Dget_type(dataset.get()), "read a type"));
   SpaceHandle space(need(H5Dget_space(dataset.get()), "read a shape"));
   PropertyHandle creation(need(H5Dget_create_plist(dataset.get()), "read a layout"));
+  // ripstop writes nothing else. Each form that is refused here needs no code and no test elsewhere.
   if (H5Sget_simple_extent_ndims(space.get()) != 1) refuse("'{}' is not 1-D", name);
   hsize_t extent = 0;
   need(H5Sget_simple_extent_dims(space.get(), &extent, nullptr), "read a shape");
@@ -88,6 +92,7 @@ void Hdf5File::State::add(const std::string& name) {
   if (H5Pget_layout(creation.get()) != H5D_CONTIGUOUS) {
     refuse("'{}' is not contiguous (chunked, compact or virtual storage is not allowed)", name);
   }
+  // Data in another file could be any file of the user.
   if (H5Pget_external_count(creation.get()) != 0)
     refuse("'{}' lies in another file, which is not allowed", name);
   const int64_t count = static_cast<int64_t>(extent);
@@ -108,6 +113,7 @@ void Hdf5File::State::add_array(const std::string& name, hid_t dataset, hid_t ty
   // An array without elements has no place in the file.
   if (count > 0) {
     const haddr_t offset = H5Dget_offset(dataset);
+    // By default libhdf5 gives an array its place at the first write: this one has a size and no bytes.
     if (offset == HADDR_UNDEF) refuse("'{}' was never written", name);
     // In uint64: the sum of a hostile offset and a size may wrap around.
     const uint64_t end = static_cast<uint64_t>(offset) + static_cast<uint64_t>(array.bytes());
@@ -141,6 +147,7 @@ Hdf5File::Hdf5File(const std::filesystem::path& path, ExitCode refusal) : state_
   state_->file = FileHandle(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()));
   if (state_->file.get() < 0) state_->refuse("not a readable HDF5 file: {}", library_error());
   state_->walk("");
+  // For the binary search in array().
   std::sort(state_->arrays.begin(), state_->arrays.end(),
             [](const Hdf5Array& a, const Hdf5Array& b) { return a.name < b.name; });
 }

@@ -45,6 +45,7 @@ Hdf5Writer::Hdf5Writer(const std::filesystem::path& path, int64_t alignment_byte
   state_->path = path;
   const PropertyHandle access = file_access(alignment_bytes);
   state_->file = FileHandle(
+      // Exclusive: an existing file belongs to someone.
       state_->need(H5Fcreate(path.c_str(), H5F_ACC_EXCL, H5P_DEFAULT, access.get()), "create the file"));
 }
 
@@ -56,6 +57,7 @@ Hdf5Array Hdf5Writer::add_array(const Hdf5ArraySpec& spec) {
   Hdf5Array array{spec.name, spec.type, spec.count, 0};
   if (spec.count > 0) {
     const haddr_t offset = H5Dget_offset(dataset.get());
+    // Allocation is early, so each array has a place by now.
     if (offset == HADDR_UNDEF)
       fail(ExitCode::kStorage, "{}: '{}' got no place", state_->path.string(), spec.name);
     array.offset_bytes = static_cast<int64_t>(offset);
@@ -79,6 +81,7 @@ void Hdf5Writer::add_strings(const std::string& name, int64_t count,
     texts.clear();
     pointers.clear();
     for (hsize_t i = 0; i < extent; ++i) texts.emplace_back(next());
+    // A pass of its own: emplace_back may move the strings.
     for (const std::string& text : texts) pointers.push_back(text.c_str());
     SpaceHandle memory_space(H5Screate_simple(1, &extent, nullptr));
     state_->need(H5Sselect_hyperslab(file_space.get(), H5S_SELECT_SET, &start, nullptr, &extent, nullptr),
@@ -111,6 +114,7 @@ void Hdf5Writer::set_attribute(const std::string& name, const Hdf5Value& value) 
 }
 
 void Hdf5Writer::close() {
+  // Flush first, so that an error names the failed write and not the close.
   state_->need(H5Fflush(state_->file.get(), H5F_SCOPE_GLOBAL), "write its metadata");
   state_->need(state_->file.reset(), "close the file");
 }

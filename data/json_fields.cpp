@@ -46,7 +46,9 @@ class BoundedSax : public nlohmann::json_sax<Json> {
     error = std::move(why);
     return false;
   }
+  // Called for each value that is neither an object nor an array.
   virtual bool scalar() { return depth > 0 || refuse("not a JSON object"); }
+  // With its digits, because ids may be numbers.
   virtual bool whole_number(const std::string&) { return scalar(); }
   virtual bool opened(bool /*object*/) { return true; }
 
@@ -75,6 +77,7 @@ class FieldSax final : public BoundedSax {
     current_ = wanted ? &fields_[name] : nullptr;
     return true;
   }
+  // Only members of the outermost object: a "summary" deeper in the line is another thing.
   bool string(string_t& value) override {
     if (depth == 1 && current_ != nullptr) *current_ = {std::move(value), true};
     return BoundedSax::scalar();
@@ -117,6 +120,7 @@ class ListSax final : public BoundedSax {
   std::string name_;
 };
 
+/// Runs the parser. A stream of events needs no memory for the document, however large it is.
 bool parse(std::string_view json, BoundedSax& sax, std::string& error) {
   if (Json::sax_parse(json.begin(), json.end(), &sax)) return true;
   error = sax.error.empty() ? "not JSON" : sax.error;

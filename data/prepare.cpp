@@ -25,6 +25,7 @@ namespace {
 /// A tokenizer learns from at most this much text, spread over the train split.
 constexpr int64_t kSampleBytes = int64_t{32} << 20;
 
+/// "file:line", as compilers write it; the file alone if it holds one example.
 std::string place_of(const CorpusExample& example) {
   return example.line > 0 ? fmt::format("{}:{}", example.file, example.line) : example.file;
 }
@@ -53,6 +54,7 @@ bool is_control(unsigned char c) {
   return (c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7f;
 }
 
+/// The fault that one example shows by itself. Duplicates show only in the order of the corpus.
 Fault fault_of(const CorpusExample& example, ExampleKind kind) {
   if (example.invalid_utf8) return Fault::kInvalidUtf8;
   const auto has_nul = [](const std::string& text) { return text.find('\0') != std::string::npos; };
@@ -161,6 +163,7 @@ std::string Preparation::learn_tokenizer() {
 void Preparation::skip(const CorpusExample& example, Fault fault) {
   const std::string what =
       fmt::format("{}: {}", example.file.empty() ? example.id : place_of(example), describe(fault));
+  // Strict runs stop at the first one: in some corpora a skipped example is a mistake upstream.
   if (options_.strict)
     throw Error(ExitCode::kInputData, what, "without --strict such examples are skipped and counted");
   if (report_.first_skipped.empty()) report_.first_skipped = what;

@@ -10,6 +10,7 @@
 namespace ripstop {
 namespace {
 
+// Raise it if a reader of the old file would misread the new one. New keys alone do not need it.
 constexpr int64_t kFormatVersion = 1;
 
 nlohmann::ordered_json to_json(const LengthStatistics& s) {
@@ -40,6 +41,7 @@ void write_prepare_json(const std::filesystem::path& directory, const PrepareOpt
   nlohmann::ordered_json json;
   json["format_version"] = kFormatVersion;
   auto& arguments = json["arguments"];
+  // The source that was found, not "auto": the file must tell how to make the same data set again.
   arguments["source"] = to_string(report.source.kind);
   for (const auto& input : options.source.inputs) arguments["input"].push_back(input.string());
   if (!options.source.splits.empty()) arguments["splits"] = options.source.splits.string();

@@ -50,6 +50,7 @@ class FieldReader {
     }
     return std::nullopt;
   }
+  // A length comes from the file: compare it with what is left before it is used.
   bool take(uint64_t bytes) {
     if (bytes > left_.size()) return false;
     value = left_.substr(0, bytes);

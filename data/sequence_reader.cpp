@@ -11,6 +11,7 @@ namespace {
 /// short ones make the cost of padding negligible.
 constexpr int64_t kPaddingDocumentRows = 32;
 
+/// Fills up a sequence. Target -1 keeps these rows out of the loss.
 void append_padding(int64_t count, PackedBatch& batch) {
   while (count > 0) {
     const int64_t length = std::min(count, kPaddingDocumentRows);

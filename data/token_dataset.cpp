@@ -23,6 +23,7 @@ std::string hash_outside(const InputFile& file, int64_t tokens_offset, int64_t t
       begin += part;
     }
   };
+  // Two parts: before the tokens and after them. The tokens have hashes of their own, for each block.
   take(0, tokens_offset);
   take(tokens_offset + tokens_bytes, file.bytes());
   return hash.hex();
@@ -44,6 +45,7 @@ void check_against_prepare_json(const InputFile& file) {
   std::error_code ignored;
   if (!std::filesystem::exists(beside, ignored)) return;
   const std::string text = read_whole_file(beside, 64 << 20, ExitCode::kInputData);
+  // Without exceptions: their texts name nlohmann's classes.
   const auto json = nlohmann::json::parse(text, nullptr, false);
   if (!json.is_object()) fail(ExitCode::kInputData, "{}: not JSON", beside.string());
   const std::string file_name = file.path().filename().string();
@@ -123,6 +125,7 @@ void TokenDataset::read_index(const Hdf5File& hdf5) {
   read("separator_begin", Hdf5Type::kInt64, separator_begin_);
   read("target_begin", Hdf5Type::kInt64, target_begin_);
   read("token_block_hash", Hdf5Type::kUint64, block_hash_);
+  // The vocabulary decides the width, so the file need not say it a second time.
   token_bytes_ = token_bytes(header_.vocabulary_size);
   const Hdf5Array& tokens = hdf5.array("tokens", token_bytes_ == 2 ? Hdf5Type::kUint16 : Hdf5Type::kInt32);
   tokens_offset_bytes_ = tokens.offset_bytes;
@@ -133,6 +136,7 @@ void TokenDataset::read_index(const Hdf5File& hdf5) {
     fail(ExitCode::kInputData, "{}: {} offsets, {} separators, {} targets for {} examples", where,
          example_offset_.size(), count, target_begin_.size(), hdf5.integer("examples"));
   }
+  // The attributes repeat the sizes for people with h5dump. A file that contradicts itself is damaged.
   if (example_offset_.back() != tokens.count || hdf5.integer("tokens") != tokens.count) {
     fail(ExitCode::kInputData, "{}: the index says {} tokens, /tokens has {}", where, example_offset_.back(),
          tokens.count);

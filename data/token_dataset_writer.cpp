@@ -57,6 +57,7 @@ struct TokenDatasetWriter::State {
   enum Spool : size_t { kTokens, kOffset, kSeparator, kTarget, kBlockHash, kText };
 
   void append_number(Spool spool, const void* number) {
+    // Spool and hash get the same bytes, so the hash is ready when the last example is.
     spools[spool].append(number, 8);
     hashes[spool - kOffset].update(number, 8);
   }
@@ -119,6 +120,7 @@ void TokenDatasetWriter::add(const TokenExample& example, const ExampleText* tex
                     example.target_begin >= 1 && example.target_begin < count,
                 "separator {} and target {} of {} tokens", example.separator_begin, example.target_begin,
                 count);
+  // Some texts and not others would shift the numbers of all that follow.
   RIPSTOP_CHECK((text != nullptr) == s.header.with_text, "text given: {}", text != nullptr);
   const int64_t begin = s.tokens, end = begin + count;
   const int64_t separator = begin + example.separator_begin, target = begin + example.target_begin;
@@ -192,6 +194,7 @@ std::vector<Hdf5Array> TokenDatasetWriter::State::write_skeleton(const std::stri
 
 std::string TokenDatasetWriter::finish() {
   State& s = *state_;
+  // The last block is shorter.
   if (!s.block.empty()) s.end_block();
   for (OutputFile& spool : s.spools) spool.flush();
   const std::string text = s.text_hash.hex();

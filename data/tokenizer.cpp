@@ -41,6 +41,7 @@ std::string one_line(const sentencepiece::util::Status& status) {
 
 }  // namespace
 
+// The model stays in memory as it was read: data sets and runs get an exact copy of it.
 struct Tokenizer::State {
   std::string model, sha256;
   sentencepiece::SentencePieceProcessor processor;

@@ -80,6 +80,7 @@ class SelfCommunicator final : public SilentCommunicator {
     if (accumulate == Accumulate::kNo) {
       if (own.data != whole.data) copy_bytes(stream, own.data, whole.data, own.bytes());
     } else {
+      // The sum over one rank, added to what is there.
       reduce_pieces(stream, {{whole.data, whole.dtype}}, own, Reduce::kSum, accumulate);
     }
     return {};

@@ -109,6 +109,7 @@ std::vector<int64_t> mesh_order(const std::vector<int64_t>& node_of_rank, const 
   RIPSTOP_CHECK(static_cast<int64_t>(node_of_rank.size()) == sizes.ranks(), "{} ranks for {}",
                 node_of_rank.size(), sizes.to_text());
   const auto nodes = ranks_by_node(node_of_rank);
+  // Tensor groups talk in every layer, so they lie inside a node, on ranks that the launcher placed together.
   std::vector<std::vector<int64_t>> groups;
   std::vector<int64_t> left_over;
   for (const auto& ranks : nodes) {
@@ -193,6 +194,7 @@ DeviceMesh::AxisSeconds DeviceMesh::seconds_waited() const {
 }
 
 std::string DeviceMesh::describe() const {
+  // A line for each tensor group. More lines than this nobody reads.
   constexpr size_t kShown = 16;
   std::vector<std::string> lines;
   for (int64_t data = 0; data < data_ranks(); ++data) {

@@ -20,6 +20,7 @@ void for_peers(const Group& group, Body body) {
   for (int64_t k = 1; k < group.size; ++k) body((group.rank + k) % group.size);
 }
 
+// MPI may be built without support for device memory, and would crash on such a pointer.
 void check_host(const Tensor& t) {
   RIPSTOP_CHECK(t.device.kind == DeviceKind::kCpu || t.count() == 0, "MPI moves host memory, not {}",
                 to_string(t.device));
@@ -29,6 +30,7 @@ std::byte* at(const Tensor& t, int64_t offset_bytes) {
   return static_cast<std::byte*>(t.data) + offset_bytes;
 }
 
+// Messages that are complete when they have arrived.
 class MessagesOperation final : public Pending::Operation {
  public:
   explicit MessagesOperation(Transfer transfer) : transfer_(std::move(transfer)) {}
@@ -255,6 +257,7 @@ std::vector<std::string> MpiCommunicator::all_gather_text(const std::string& tex
   Transfer transfer(group_, "all_gather_text");
   for_peers(group_, [&](int64_t peer) {
     const auto p = static_cast<size_t>(peer);
+    // Size the text before its receive is posted, because MPI writes straight into it.
     texts[p].resize(static_cast<size_t>(length[p]));
     transfer.receive(texts[p].data(), length[p], peer);
     transfer.send(text.data(), own, peer);

@@ -23,6 +23,7 @@ void start_mpi() {
   MPI_Initialized(&already);
   RIPSTOP_CHECK(already == 0, "MPI is started a second time");
   check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+  // The thread of the watchdog and those of OpenMP run beside MPI, though only the main thread calls it.
   if (provided < MPI_THREAD_FUNNELED)
     throw Error(ExitCode::kResources, "this MPI allows no threads in a process (MPI_THREAD_SINGLE)",
                 "build ripstop with an MPI that offers MPI_THREAD_FUNNELED");
@@ -125,6 +126,7 @@ std::string MpiWorld::library() const {
   if (!state_->started) return "none";
   char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
   int length = 0;
+  // Some libraries print a page. The first words are name and version.
   MPI_Get_library_version(text, &length);
   const std::string whole(text, static_cast<size_t>(length));
   return whole.substr(0, whole.find_first_of(",\n"));

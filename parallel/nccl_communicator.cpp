@@ -32,6 +32,7 @@ class ExposedTime {
   struct Span {
     CudaEvent begin{cudaEventDefault}, end{cudaEventDefault};
   };
+  // Frees the events of waits that the GPU has passed, and adds their times.
   void collect() {
     for (; !spans_.empty() && is_reached(spans_.front()->end.native()); spans_.pop_front()) {
       float milliseconds = 0;
@@ -46,6 +47,7 @@ class ExposedTime {
   double seconds_ = 0;
 };
 
+// A collective on the group's stream. Waiting for it costs the host nothing: the GPU's stream waits.
 class NcclOperation final : public Pending::Operation {
  public:
   NcclOperation(std::shared_ptr<OpenCollective> collective, ExposedTime& exposed)
@@ -58,6 +60,7 @@ class NcclOperation final : public Pending::Operation {
   ExposedTime* exposed_;
 };
 
+// For reductions only. Copies travel as bytes.
 ncclDataType_t data_type(DType dtype) {
   switch (dtype) {
     case DType::kFloat32:
@@ -194,6 +197,7 @@ void NcclCommunicator::sum_here(const Tensor& whole, const Tensor& own, Accumula
   std::vector<RankPiece> pieces(static_cast<size_t>(size_));
   group_->check(ncclGroupStart(), "ncclGroupStart");
   for (int64_t r = 0; r < size_; ++r) {
+    // The own piece stays in its dtype: rounding what does not travel would only lose bits.
     void* arrives = r == rank_ || rounds ? place(r) : slot(r);
     pieces[static_cast<size_t>(r)] = {arrives, r == rank_ ? whole.dtype : DType::kBFloat16};
     if (r == rank_) continue;

@@ -36,6 +36,7 @@ void NcclGroup::initialize() {
   // Without this, collectives of several groups may begin in different orders on different ranks and wait for
   // each other for ever. NCCL reads the variable when the first group is made.
   setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", /*overwrite=*/0);
+  // Rank 0 makes the number by which the others find it. MPI carries it.
   ncclUniqueId id{};
   if (host_->rank() == 0) check(ncclGetUniqueId(&id), "ncclGetUniqueId");
   const Stream on_host(Device::cpu());
@@ -52,6 +53,7 @@ void NcclGroup::initialize_part(NcclGroup& whole, int64_t color, int64_t key) {
   const bool alone = host_->size() == 1;
   const int part = alone ? NCCL_SPLIT_NOCOLOR : static_cast<int>(color);
   whole.check(ncclCommSplit(whole.comm_, part, static_cast<int>(key), &comm_, &chosen), "ncclCommSplit");
+  // The new group is ready later than the call returns.
   if (!alone) check(ncclInProgress, "ncclCommSplit");
 }
 

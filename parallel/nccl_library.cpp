@@ -18,6 +18,7 @@
 namespace ripstop {
 namespace {
 
+// The library that was loaded, which may be older or newer than the one of the build.
 int running_version() {
   int version = 0;
   return ncclGetVersion(&version) == ncclSuccess ? version : 0;
@@ -67,6 +68,7 @@ ncclConfig_t nccl_config([[maybe_unused]] const char* name, bool beside_kernels)
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   // Calls return at once, so that a rank that does not come runs into our deadline and not into a hang.
   config.blocking = 0;
+  // Groups that share resources could block each other.
   config.splitShare = 0;
   if (beside_kernels) {
     // Few multiprocessors for messages: the rest computes at the same time.

@@ -25,6 +25,7 @@ void NcclWorld::await(FunctionRef<bool()> done) {
         group = each;
         first = oldest;
       }
+    // No collective is under way: any group can watch the other ranks.
     if (group == nullptr) group = groups.front();
     int64_t turn = 0;
     group->host().await(first == nullptr ? "work of the GPU" : first->operation, [&] {
@@ -46,6 +47,7 @@ void NcclGroup::begin(const Stream& caller) {
     const std::shared_ptr<OpenCollective> first = open_.front();
     world_->await([&] { return is_reached(first->end.native()); });
   }
+  // The collective must not begin before the caller's kernels have written its input.
   issued_.record(native_stream(caller));
   issued_.make_wait(native());
 }

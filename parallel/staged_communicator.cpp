@@ -108,6 +108,7 @@ class StagedCommunicator final : public Communicator {
     const HostTensor copy(x, true, stream);
     const Tensor room{
         nullptr, DType::kInt32, {host_->all_reduce_scratch_bytes(x.count(), x.dtype) / 4 + 1}, Device::cpu()};
+    // Not x's scratch: that lies on the device.
     const HostTensor host_scratch(room, false, stream);
     host_->all_reduce(host_stream_, copy.tensor(), reduce, host_scratch.tensor());
     copy.copy_to(x, stream);

@@ -23,6 +23,7 @@ constexpr const char* kExitCodes =
     "exit codes: 0 done, 64 command line or config, 65 input data, 70 bug, 74 storage,\n"
     "  75 checkpointed and asks to be requeued, 76 communication, 77 numerics, 78 resources or mesh";
 
+// In the order of --help.
 ExitCode run(const Arguments& words) {
   CommandLine line(
       {.name = "ripstop",
@@ -47,6 +48,7 @@ ExitCode run(const Arguments& words) {
   _exit(static_cast<int>(error.code()));
 }
 
+// Output goes through a buffer, so a full disk shows only here. A script must not take half a report.
 void check_output_was_written() {
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
     throw Error(ExitCode::kStorage, "cannot write to standard output", "is the disk full?");

@@ -42,6 +42,7 @@ ExitCode list(Io& io, const CheckpointArguments& given) {
   for (const ListedCheckpoint& c : listed) {
     Json row = {{"step", c.step}, {"directory", c.directory.string()}, {"ok", c.manifest.has_value()}};
     if (!c.manifest) {
+      // Damaged checkpoints are listed, too: after a crash people come to see them.
       row["problem"] = c.problem;
     } else {
       const Manifest& m = *c.manifest;
@@ -105,6 +106,7 @@ Json json_of(const std::filesystem::path& directory, const Manifest& m) {
   return document;
 }
 
+// Checks the manifest and the sizes of the files, not their bytes: it answers at once for any size.
 ExitCode inspect(Io& io, const CheckpointArguments& given) {
   const std::filesystem::path directory = find_checkpoint(io, given.path, given.which);
   const Manifest m = check_checkpoint(io, directory);
@@ -150,6 +152,7 @@ ExitCode verify(Io& io, const CheckpointArguments& given) {
   return found.empty() ? ExitCode::kOk : ExitCode::kStorage;
 }
 
+// Options of the verbs that work on one checkpoint.
 void add_which(Verb& verb, CheckpointArguments& given) {
   verb.option("RUN|CHECKPOINT", given.path, "a run's directory, or a checkpoint's").required();
   verb.option("--checkpoint", given.which, "of a run: latest, best or a step");

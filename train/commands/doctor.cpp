@@ -30,6 +30,7 @@ struct Node {
   std::vector<std::string> problems;  ///< of all its ranks, each text once
 };
 
+// All that rank 0 knows of the launch.
 struct Report {
   int64_t ranks = 1;
   std::string mpi;
@@ -187,6 +188,7 @@ Report examine(MpiWorld& world) {
   return report;
 }
 
+// null if there is one node, or one rank on each.
 Json as_json(const std::optional<LinkSpeed>& speed) {
   if (!speed) return nullptr;
   return {{"latency_seconds", speed->latency_seconds}, {"bytes_per_second", speed->bytes_per_second}};
@@ -235,6 +237,7 @@ std::string free_text(const Json& bytes) {
   return bytes.is_null() ? "unknown" : bytes_text(bytes.get<int64_t>()) + " free";
 }
 
+// From JSON, as it came from the node.
 void print_node(const Node& node) {
   const Json& machine = node.machine;
   fmt::print("\n{}  {} rank{}\n", machine.at("host").get<std::string>(), node.ranks,

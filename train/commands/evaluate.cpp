@@ -94,6 +94,7 @@ struct Scores {
   RougeMean rouge;
 };
 
+// scores.json, and the output of --json. Its keys are a contract with people's scripts.
 Json scores_json(const EvaluateArguments& given, const Subject& subject, const Scores& scores) {
   Json document{{"step", subject.trained.checkpoint.manifest.state.step},
                 {"split", given.split},
@@ -106,6 +107,7 @@ Json scores_json(const EvaluateArguments& given, const Subject& subject, const S
       document[name] = {
           {"precision", score.precision}, {"recall", score.recall}, {"fmeasure", score.fmeasure}};
     else
+      // null and not 0: nothing was scored.
       document[name] = nullptr;
   }
   document["checkpoint"] = subject.trained.checkpoint.directory.string();
@@ -133,6 +135,7 @@ class RankProgress {
       : speaks_(speaks), stream_(json ? stderr : stdout), what_(what), unit_(unit) {}
   void operator()(int64_t done, int64_t total) {
     if (!speaks_) return;
+    // Made at the first call, so that its clock does not count what came before.
     if (!progress_) progress_.emplace(stream_, what_, unit_, total, done);
     if (done < total)
       progress_->update(done);

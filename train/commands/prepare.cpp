@@ -112,6 +112,7 @@ const std::map<std::string, SourceKind> kSources = {{"auto", SourceKind::kAuto},
                                                     {"text", SourceKind::kText},
                                                     {"synthetic", SourceKind::kSynthetic}};
 
+// CLI11 knows texts and numbers. This turns them into paths, enums and functions.
 PrepareOptions options_of(const PrepareArguments& given, PartProgress& line, const StopSignal& stop) {
   PrepareOptions options = given.options;
   options.source.kind = kSources.at(given.source);

@@ -174,6 +174,7 @@ struct StatusArguments {
   bool json = false;
 };
 
+// Reads files alone, so it works on a login node while the run is on others, or is over.
 ExitCode print_status(const StatusArguments& given) {
   std::vector<RunStatus> runs;
   for (const std::string& directory : given.directories)

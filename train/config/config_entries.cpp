@@ -24,6 +24,7 @@ constexpr const char* kCommandLine = "command line";
   throw Error(ExitCode::kUsage, where + ": " + what, hint);
 }
 
+// Checks the limits above and says which line is too long.
 void check_text(std::string_view text, const std::string& name) {
   if (text.size() > kLargestFileBytes)
     fail(ExitCode::kUsage, "{}: larger than {} bytes, the limit for a config", name, kLargestFileBytes);
@@ -92,6 +93,7 @@ ConfigValue plain_value(const toml::node& node) {
   const toml::array* array = node.as_array();
   if (array == nullptr) return std::monostate{};
   std::vector<double> numbers;
+  // Only arrays of numbers exist (betas). Integers among them are fine: people write [0, 0.95].
   for (const toml::node& element : *array) {
     if (!element.is_number()) return std::monostate{};
     numbers.push_back(*element.value<double>());
@@ -112,6 +114,7 @@ bool is_section(std::string_view name) {
   return std::find(sections.begin(), sections.end(), name) != sections.end();
 }
 
+// Adds the section's entries, and a problem for each key that does not exist.
 void read_section(std::string_view section, const toml::table& table, const std::string& name,
                   std::vector<ConfigEntry>& entries, std::vector<Problem>& problems) {
   for (const auto& [key_node, value] : table) {
@@ -217,6 +220,7 @@ bool displaces(const ConfigEntry& override_entry, const ConfigEntry& entry) {
   return false;
 }
 
+// The entries of the file that no override removes, then the overrides.
 std::vector<ConfigEntry> with_overrides(std::vector<ConfigEntry> entries,
                                         std::span<const std::string> overrides) {
   std::vector<ConfigEntry> given;

@@ -36,8 +36,8 @@ Words words_of(KeepBest) {
   return kKeepBestWords;
 }
 
-template <class T>
 // The table has one type of row for all enums, so an enum's type is hidden behind two functions.
+template <class T>
 Field field_at(T* value) {
   if constexpr (std::is_enum_v<T>) {
     return ChoiceField{words_of(*value), value,

@@ -83,6 +83,7 @@ bool may_change(const ConfigKey& key, const RunConfig& old_config, const RunConf
   return key.may_change_on_resume;
 }
 
+// The default as docs/config.md shows it.
 std::string default_column(const ConfigKey& key) {
   if (key.presence == Presence::kRequired) return "required";
   if (!key.default_text.empty()) return std::string(key.default_text);
@@ -106,6 +107,7 @@ struct ValueLister {
   }
 };
 
+// The key's meaning, and its values if they can be listed.
 std::string what_column(const ConfigKey& key) {
   RunConfig any;
   const std::string values = std::visit(ValueLister{key.none_is_auto}, key.field(any));
@@ -130,6 +132,7 @@ std::string elsewhere_column(const ConfigKey& key) {
 
 std::string toml_string(std::string_view text) {
   std::string result = "\"";
+  // TOML forbids control characters in strings, and DEL with them.
   for (const char c : text) {
     if (c == '"' || c == '\\')
       result += {'\\', c};

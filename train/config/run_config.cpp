@@ -84,6 +84,7 @@ class Assigner {
  private:
   std::string path() const { return entry_.key->path(); }
 
+  // The value in the type that it has in the file. Nothing is converted.
   template <class T>
   const T& value_as() const {
     const T* value = std::get_if<T>(&entry_.value);
@@ -161,6 +162,7 @@ class ConfigBuilder {
     static_cast<ModelConfig&>(config_.model) = preset->config;
   }
 
+  // A required text must not be empty either: an empty path would mean the current directory.
   void check_required() const {
     for (const ConfigKey& key : config_keys()) {
       if (key.presence != Presence::kRequired) continue;
@@ -238,6 +240,7 @@ class ConfigBuilder {
                          *train.micro_batch_sequences, train.global_batch_sequences));
   }
 
+  // Before the run starts: its steps may be hours away.
   void check_profile_steps() const {
     const std::string at = where("run.profile_steps");
     const std::optional<int64_t>& steps = config_.train.steps;

@@ -54,6 +54,7 @@ bool is_refused(const UnsupportedKey& key, ConfigReader reader) {
   return reader == ConfigReader::kTrain || key.generation_reads_it;
 }
 
+// Its row in the table of keys. A typing error above fails at the first use.
 const ConfigKey& key_of(const UnsupportedKey& unsupported) {
   const size_t dot = unsupported.path.find('.');
   const ConfigKey* key = find_config_key(unsupported.path.substr(0, dot), unsupported.path.substr(dot + 1));

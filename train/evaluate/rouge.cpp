@@ -24,6 +24,7 @@ struct NumberedTexts {
   uint32_t distinct = 0;
 };
 
+// One map for both texts: only then are the numbers comparable.
 NumberedTexts number_words(const std::vector<std::string>& reference,
                            const std::vector<std::string>& candidate) {
   std::unordered_map<std::string_view, uint32_t> ids;

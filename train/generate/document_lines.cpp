@@ -12,6 +12,7 @@ using Json = nlohmann::ordered_json;
 // The JSON library writes a value recursively: each level takes stack. No real data comes near this depth.
 constexpr int kDeepest = 200;
 
+// Errors name the place in the input. The depth is checked while parsing, before anything recurses.
 Json parse_object(const std::string& line, const TextLines& lines) {
   const auto check_depth = [&](int depth, Json::parse_event_t, Json&) {
     if (depth > kDeepest)

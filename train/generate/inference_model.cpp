@@ -31,6 +31,7 @@ Tensor view(const Buffer& buffer, const Shape& shape, DType dtype = DType::kInt3
   return tensor_in(buffer, 0, dtype, shape);
 }
 
+// The buffers have the size of the largest call. A larger one would be a bug of the caller.
 void upload(const Stream& stream, const Buffer& to, const std::vector<int32_t>& from) {
   RIPSTOP_CHECK(4 * std::ssize(from) <= to.bytes(), "{} ids for {} bytes", from.size(), to.bytes());
   copy_bytes(stream, to.data(), from.data(), 4 * std::ssize(from));
@@ -164,6 +165,7 @@ void InferenceModel::decode() {
 }
 
 std::vector<int32_t> InferenceModel::predictions(int64_t count) {
+  // Each slice of the vocabulary sends its best token and that token's logit; the best of these wins.
   std::vector<float> value(static_cast<size_t>(slices_ * options_.slots));
   std::vector<int32_t> id(value.size());
   copy_bytes(stream_, value.data(), value_.data(), 4 * std::ssize(value));

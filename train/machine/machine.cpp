@@ -139,6 +139,7 @@ std::vector<std::pair<std::string, std::string>> launch_environment() {
   return found;
 }
 
+// From the report and not from the process: tests make machines of their own.
 std::string variable(const Machine& machine, const std::string& name) {
   for (const auto& [key, value] : machine.environment)
     if (key == name) return value;

@@ -12,6 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// Wall-clock time, so that events of several runs and of other programs can be compared.
 double now_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
@@ -226,6 +227,7 @@ void read(const Json& json, EndEvent& event) {
   take(json, "seconds", event.seconds);
 }
 
+// Reads the members that all events have, then those of this one.
 template <class Event>
 void add(const Json& json, std::vector<Event>& events) {
   Event event;

@@ -11,6 +11,7 @@
 namespace ripstop {
 namespace {
 
+// The device, with the config's wish for sums in a fixed order.
 Device training_device(const RunSection& run, MpiWorld& world, std::string& note) {
   Device device = choose_device(run.device, world, note);
   device.deterministic = run.deterministic;
