@@ -33,8 +33,8 @@ constexpr std::array<std::string_view, 11> kBoilerplate = {
     "Copy this link",
     "These are external links and will open in a new window"};
 
-/// A plain or gzip file as one text.
-std::string read_text(const std::filesystem::path& path) {
+/// The split file, plain or gzip, as one text.
+std::string read_split_file(const std::filesystem::path& path) {
   LineInput lines(path);
   std::string text;
   for (std::string line; lines.next(line);) {
@@ -49,7 +49,7 @@ std::string read_text(const std::filesystem::path& path) {
 class SplitTable {
  public:
   explicit SplitTable(const std::filesystem::path& path) {
-    const std::string json = read_text(path);
+    const std::string json = read_split_file(path);
     std::string error, unknown;
     const auto add = [&](const std::string& list, const std::string& id) {
       for (int s = 0; s < kSplits; ++s) {

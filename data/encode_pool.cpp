@@ -21,7 +21,7 @@ EncodePool::EncodePool(int64_t threads, std::function<void(EncodedExample&)> enc
 EncodePool::~EncodePool() {
   {
     const std::lock_guard lock(mutex_);
-    stop_agreed_ = true;
+    ending_ = true;
     changed_.notify_all();
   }
   for (std::thread& thread : threads_) thread.join();
@@ -32,8 +32,8 @@ void EncodePool::work() {
     Batch* batch = nullptr;
     {
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return stop_agreed_ || !waiting_.empty(); });
-      if (stop_agreed_) return;
+      changed_.wait(lock, [&] { return ending_ || !waiting_.empty(); });
+      if (ending_) return;
       batch = waiting_.front();
       waiting_.pop_front();
     }

@@ -56,7 +56,7 @@ class EncodePool {
   std::condition_variable changed_;
   std::deque<Batch> batches_;  // in order; references stay valid while others come and go at the ends
   std::deque<Batch*> waiting_;
-  bool stop_agreed_ = false;
+  bool ending_ = false;  // the destructor waits for the threads
   std::vector<std::thread> threads_;
 };
 

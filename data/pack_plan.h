@@ -25,7 +25,7 @@ struct PackItem {
 };
 
 /// The sequences of one epoch. Every row of every example lies in exactly one sequence. An example longer
-/// than sequence_length is cut into consecutive pieces of that length; the last piece is shorter.
+/// than sequence_length is split into consecutive pieces of that length; the last piece is shorter.
 ///
 /// Items are visited in the order of a permutation keyed by (seed, epoch). Each item goes into the fullest
 /// open sequence that has room. If none has room, a new sequence is opened; if kOpenSequences are open

@@ -1,7 +1,7 @@
 // The sizes of a LLaMA-2-style transformer, and what follows from them alone.
 //
 // Letters used for shapes everywhere in ripstop:
-//   B  sequences                T  positions of a sequence     N  tokens, B * T
+//   B  sequences                T  positions of a sequence     N  rows, B * T
 //   C  hidden size              H  query heads                 K  key-value heads
 //   D  head size, C / H         F  feed-forward size           V  vocabulary size
 //   L  layers (blocks)

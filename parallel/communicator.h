@@ -134,7 +134,7 @@ class Communicator {
 
   /// Bytes that this rank has sent in collectives of tensors; each operation says how many it sends.
   virtual int64_t bytes_sent() const = 0;
-  /// Seconds that the caller spent inside waits.
+  /// Seconds that compute stood still for this group: the host in waits, or on NCCL the device's stream.
   virtual double seconds_waited() const = 0;
 };
 

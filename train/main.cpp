@@ -20,8 +20,9 @@ namespace ripstop {
 namespace {
 
 constexpr const char* kExitCodes =
-    "exit codes: 0 done, 64 command line or config, 65 input data, 70 bug, 74 storage,\n"
-    "  75 checkpointed and asks to be requeued, 76 communication, 77 numerics, 78 resources or mesh";
+    "exit codes: 0 done, 64 command line or config, 65 input data, 70 a bug in ripstop, 74 storage,\n"
+    "  75 stopped on a signal with a checkpoint: run the same command again,\n"
+    "  76 a lost rank, or no progress, 77 loss or gradient not finite, 78 memory, mesh or machine";
 
 // In the order of --help.
 ExitCode run(const Arguments& words) {

@@ -37,10 +37,10 @@ struct KernelTable {
                            const Tensor& cache, const Heads&, const Tensor& out);
   void (*swiglu)(const KernelCall&, const Tensor& gate_up, const Tensor& out);
   void (*swiglu_backward)(const KernelCall&, const Tensor& gate_up, const Tensor& dout);
-  void (*embedding)(const KernelCall&, const Tensor& token, const Tensor& table, int64_t first_row,
+  void (*embedding)(const KernelCall&, const Tensor& token, const Tensor& table, int64_t first_id,
                     const Tensor& out);
   void (*embedding_backward)(const KernelCall&, const Tensor& token, const Tensor& token_order,
-                             const Tensor& dout, int64_t first_row, const Tensor& dtable, Accumulate);
+                             const Tensor& dout, int64_t first_id, const Tensor& dtable, Accumulate);
   void (*gather_rows)(const KernelCall&, const Tensor& x, const Tensor& index, const Tensor& out);
   void (*scatter_rows)(const KernelCall&, const Tensor& x, const Tensor& index, const Tensor& out);
   void (*cross_entropy_statistics)(const KernelCall&, const Tensor& logits, const Tensor& target,

@@ -264,23 +264,23 @@ void swiglu_backward(Context& context, const Tensor& gate_up, const Tensor& dout
   kernels(context).swiglu_backward(without_workspace(context), gate_up, dout);
 }
 
-void embedding(Context& context, const Tensor& token, const Tensor& table, int64_t first_row,
+void embedding(Context& context, const Tensor& token, const Tensor& table, int64_t first_id,
                const Tensor& out) {
   check_activation(out, "out");
   check_index(token, out.rows(), "token");
   check_matrix(table, table.rows(), out.cols(), "table");
   check_dtype(table, out.dtype, "table");
-  kernels(context).embedding(without_workspace(context), token, table, first_row, out);
+  kernels(context).embedding(without_workspace(context), token, table, first_id, out);
 }
 
 void embedding_backward(Context& context, const Tensor& token, const Tensor& token_order, const Tensor& dout,
-                        int64_t first_row, const Tensor& dtable, Accumulate accumulate) {
+                        int64_t first_id, const Tensor& dtable, Accumulate accumulate) {
   check_activation(dout, "dout");
   check_index(token, dout.rows(), "token");
   check_index(token_order, dout.rows(), "token_order");
   check_matrix(dtable, dtable.rows(), dout.cols(), "dtable");
   check_dtype(dtable, DType::kFloat32, "dtable");
-  kernels(context).embedding_backward(without_workspace(context), token, token_order, dout, first_row, dtable,
+  kernels(context).embedding_backward(without_workspace(context), token, token_order, dout, first_id, dtable,
                                       accumulate);
 }
 

@@ -10,7 +10,10 @@
 // - Throws Error(kBug) if shapes or dtypes do not fit.
 // - Results do not depend on timing: every sum has a fixed order for a given number of threads. Exception:
 //   the backward of attention on kCuda, unless the device is deterministic.
-// The letters of shapes are in model/config.h.
+// The letters of shapes are in model/config.h. Here also:
+//   I, O  columns of a linear's input and output       M  rows picked by a list, such as those with a target
+//   S     sequences that decode one token at a time    P  positions of a table or of a cache
+//   v     rows of this rank's slice of the vocabulary
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -125,15 +128,15 @@ void swiglu_backward(Context& context, const Tensor& gate_up, const Tensor& dout
 
 // ---- vocabulary
 
-/// out [N, C] = rows of table [v, C] for token [N] (int32). The table has ids [first_row, first_row + v) of
+/// out [N, C] = rows of table [v, C] for token [N] (int32). The table has ids [first_id, first_id + v) of
 /// the vocabulary. Any other id gives a row of zeros.
-void embedding(Context& context, const Tensor& token, const Tensor& table, int64_t first_row,
+void embedding(Context& context, const Tensor& token, const Tensor& table, int64_t first_id,
                const Tensor& out);
 
 /// dtable [v, C] float32 (+)= the rows of dout [N, C], each at the row of its token. token_order [N] int32 is
 /// Batch::token_order.
 void embedding_backward(Context& context, const Tensor& token, const Tensor& token_order, const Tensor& dout,
-                        int64_t first_row, const Tensor& dtable, Accumulate accumulate);
+                        int64_t first_id, const Tensor& dtable, Accumulate accumulate);
 
 /// out [M, C] = x [N, C] at rows index [M] (int32).
 void gather_rows(Context& context, const Tensor& x, const Tensor& index, const Tensor& out);

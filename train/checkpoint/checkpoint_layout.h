@@ -73,7 +73,8 @@ struct UnitStates {
   }
 };
 
-/// Elements [begin, end) of the flat buffer of one unit.
+/// The stored part of a rank's shard of one unit: elements [begin, end) of the unit's flat buffer. It is the
+/// whole shard, less the replicated elements that tensor index 0 stores.
 struct UnitShard {
   int64_t unit = 0;  ///< index in the list that the function names
   int64_t begin = 0, end = 0;

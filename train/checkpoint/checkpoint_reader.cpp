@@ -63,17 +63,18 @@ void read_file_pieces(Io& io, const Checkpoint& checkpoint, const Piece* first, 
   const FileBlocks blocks =
       read_sidecar(io, checkpoint.directory, file, array_elements(manifest.units, manifest.mesh, file.rank));
   BlockReader reader(io, checkpoint.directory / rank_file_name(file.rank), blocks);
-  for (const Piece* shard = first; shard != last;) {
-    const Piece* end = std::find_if(shard, last, [&](const Piece& p) { return p.shard != shard->shard; });
+  for (const Piece* begin = first; begin != last;) {
+    // [begin, end) are the pieces of one stored shard.
+    const Piece* end = std::find_if(begin, last, [&](const Piece& p) { return p.shard != begin->shard; });
     // State by state, not piece by piece: all pieces of one array in a row, so that its blocks are read once.
     for (const UnitState state : kStates)
-      for (const Piece* piece = shard; piece != end; ++piece)
+      for (const Piece* piece = begin; piece != end; ++piece)
         if (float* target = units[static_cast<size_t>(piece->unit)].array(state))
           read_piece(
               reader, *piece,
               blocks.arrays[static_cast<size_t>(piece->shard * kUnitStateCount + static_cast<int>(state))],
               target);
-    shard = end;
+    begin = end;
   }
 }
 

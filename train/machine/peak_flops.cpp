@@ -20,13 +20,13 @@ namespace {
 
 struct GpuPeak {
   std::string_view name;  ///< a part of the device name, whole words
-  double bfloat16;        ///< TFLOP/s on tensor cores, sums in float32, without sparsity; 0: not supported
+  double bfloat16;        ///< TFLOP/s on tensor cores, sums in float32, without sparsity
   double float32;  ///< TFLOP/s without tensor cores: model/kernels/cuda/gemm_plans.cpp does not use TF32
 };
 
 // Source: NVIDIA's data sheets of these GPUs; for GeForce and workstation cards the architecture white papers
 // (GA102, Ada). A sheet that lists only values with sparsity is halved. The first name that matches counts,
-// so the longer name comes first.
+// so the longer name comes first. Older GPUs are left out: ripstop needs compute capability 8.0.
 constexpr GpuPeak kGpus[] = {
     {"GB200", 2500, 80},       {"B200", 2250, 75},       {"B100", 1750, 60},
     {"GH200", 989.4, 66.9},    {"H200 NVL", 835.5, 60},  {"H200", 989.4, 66.9},
@@ -36,7 +36,7 @@ constexpr GpuPeak kGpus[] = {
     {"A30", 165, 10.3},        {"A10", 125, 31.2},       {"RTX A6000", 154.8, 38.7},
     {"RTX 3090 Ti", 80, 40},   {"RTX 3090", 71.2, 35.6}, {"L40S", 362, 91.6},
     {"L40", 181, 90.5},        {"L4", 121, 30.3},        {"RTX 6000 Ada", 364.2, 91.1},
-    {"RTX 4090", 165.2, 82.6}, {"V100-SXM2", 0, 15.7},   {"V100-PCIE", 0, 14},
+    {"RTX 4090", 165.2, 82.6},
 };
 
 // Words in the names of GPUs that are slower than the table says: cut-down models and parts of a GPU.

@@ -16,7 +16,7 @@ struct PeakFlops {
 };
 
 /// The data-sheet peak of one GPU for dense matrix products in `compute`, in FLOP/s. `name` is the CUDA
-/// device name. nullopt if the table has no such GPU, or if that GPU cannot multiply in `compute`. Pure.
+/// device name. nullopt if the table has no such GPU, or no peak of it in `compute`. Pure.
 std::optional<double> data_sheet_flops(const std::string& name, DType compute);
 
 /// The peak of all ranks of `world` on devices like `device`, for products in `compute`. GPUs: from the data

@@ -33,18 +33,18 @@ void plan_summaries(const RunConfig& config, const RunTarget& target, ResolvedRu
 std::vector<int64_t> micro_batches_to_try(const RunConfig& config, const RunTarget& target,
                                           const MeshSizes& mesh) {
   const int64_t share = divide_up(config.train.global_batch_sequences, mesh.replicate * mesh.fsdp);
-  const int64_t t = config.data.sequence_length;
+  const int64_t length = config.data.sequence_length;
   const int64_t most =
       // A GPU needs all the rows that fit to be busy.
-      target.device == DeviceKind::kCpu ? std::clamp<int64_t>(kCpuRows / t, 1, share) : share;
+      target.device == DeviceKind::kCpu ? std::clamp<int64_t>(kCpuRows / length, 1, share) : share;
   std::vector<int64_t> sizes;
   // For every number of micro-batches, the smallest size that covers the share: a larger one would only
   // compute empty rows.
   for (int64_t b = most; b >= 1; --b)
-    if (b * t % mesh.tensor == 0 && divide_up(share, divide_up(share, b)) == b) sizes.push_back(b);
+    if (b * length % mesh.tensor == 0 && divide_up(share, divide_up(share, b)) == b) sizes.push_back(b);
   // If none of these divides over the tensor axis, take any size that does, empty rows or not.
   for (int64_t b = most; sizes.empty() && b >= 1; --b)
-    if (b * t % mesh.tensor == 0) sizes.push_back(b);
+    if (b * length % mesh.tensor == 0) sizes.push_back(b);
   return sizes;
 }
 

@@ -53,7 +53,8 @@ StepOptions resolve_step(const RunConfig& config, const RunTarget& target, std::
 }
 
 // The micro-batch that the config gives, or those to try. Throws if the tensor axis cannot cut their rows.
-std::vector<int64_t> micro_batches(const RunConfig& config, const RunTarget& target, const MeshSizes& mesh) {
+std::vector<int64_t> micro_batch_sizes(const RunConfig& config, const RunTarget& target,
+                                       const MeshSizes& mesh) {
   std::vector<int64_t> sizes = micro_batches_to_try(config, target, mesh);
   if (config.train.micro_batch_sequences) sizes = {*config.train.micro_batch_sequences};
   const int64_t tokens = (sizes.empty() ? 1 : sizes.front()) * config.data.sequence_length;
@@ -81,7 +82,7 @@ ResolvedRun resolve_run(const RunConfig& config, const RunTarget& target) {
   run.library_bytes = library_bytes(target.device);
 
   // Largest first: the first micro-batch that fits is the fastest one.
-  const std::vector<int64_t> sizes = micro_batches(config, target, run.mesh);
+  const std::vector<int64_t> sizes = micro_batch_sizes(config, target, run.mesh);
   for (const int64_t size : sizes)
     if (plan_with_micro_batch(config, target, size, run)) return run;
   throw Error(

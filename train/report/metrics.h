@@ -162,8 +162,9 @@ struct MetricsLog {
 MetricsLog read_metrics(const std::filesystem::path& path);
 
 /// Removes every event later than `step`, so that a run that resumes from there has no step twice. Removes a
-/// torn last line, too. Replaces the file in one rename; does nothing if the file is absent. Throws
-/// Error(kStorage).
+/// torn last line, too, because its step cannot be read. (AppendFile also cuts off a torn line: it does so
+/// for every log, and also if nobody cut the file to a step.) Replaces the file in one rename; does nothing
+/// if the file is absent. Throws Error(kStorage).
 void cut_to_step(const std::filesystem::path& path, int64_t step);
 
 }  // namespace ripstop

@@ -67,8 +67,10 @@ bool Trainer::take_step() {
   at_step_ = state_.step + 1;
   mesh_.set_step(at_step_);
   profiler_.before(at_step_);
+  std::optional<ProfilerRange> range;
+  range.emplace(stream_.device(), fmt::format("step {}", at_step_));
   // The mesh counts since the start of the run. The step's share is the difference.
-  waited_ = mesh_.seconds_waited();
+  waited_before_ = mesh_.seconds_waited();
   double data_wait = 0;
   // Time inside `body` is time that the step waits for data.
   const auto waiting = [&](auto&& body) {
@@ -85,7 +87,7 @@ bool Trainer::take_step() {
       resolved_.micro_batches,
       [&](int64_t) { return waiting([&] { return loader_->next_batch().host_tokens(); }); }, rate,
       state_.updates + 1, [&] { return stop_requested(); });
-
+  range.reset();
   profiler_.after(at_step_);
 
   state_.step += 1;
@@ -97,9 +99,10 @@ bool Trainer::take_step() {
   stop_agreed_ = result.stop_requests > 0;
   const DeviceMesh::AxisBytes now = mesh_.bytes_sent();
   step_traffic_ = {now.replicate - sent.replicate, now.fsdp - sent.fsdp, now.tensor - sent.tensor};
-  step_seconds_last_ = seconds_since(begin);
-  step_seconds_ = step_seconds_ > 0 ? (1 - kSmoothing) * step_seconds_ + kSmoothing * step_seconds_last_
-                                    : step_seconds_last_;
+  step_seconds_ = seconds_since(begin);
+  smoothed_step_seconds_ = smoothed_step_seconds_ > 0
+                               ? (1 - kSmoothing) * smoothed_step_seconds_ + kSmoothing * step_seconds_
+                               : step_seconds_;
   // Log first: if the numerics end the run, its last line shows why.
   log_step(*loaded, result, rate, data_wait);
   check_numerics(result);
@@ -110,7 +113,7 @@ void Trainer::log_step(const LoaderStep& loaded, const StepResult& result, doubl
   for (const std::string& note : stream_.take_notes()) warn(note);
   if (!leads_) return;
   const DeviceMesh::AxisSeconds waited = mesh_.seconds_waited();
-  const double seconds = step_seconds_last_;
+  const double seconds = step_seconds_;
   const double rows_per_second = static_cast<double>(loaded.rows) / seconds;
   const auto utilization = [&](double flops_per_token) -> std::optional<double> {
     // No peak is known for this device: no utilization is better than a wrong one.
@@ -129,15 +132,15 @@ void Trainer::log_step(const LoaderStep& loaded, const StepResult& result, doubl
       .model_flops_utilization = utilization(flops_per_token_.causal),
       .model_flops_utilization_full_attention = utilization(flops_per_token_.full_attention),
       .peak_memory_bytes = measured_memory().total(),
-      .communication_exposed_seconds_replicate = waited.replicate - waited_.replicate,
-      .communication_exposed_seconds_fsdp = waited.fsdp - waited_.fsdp,
-      .communication_exposed_seconds_tensor = waited.tensor - waited_.tensor,
+      .communication_exposed_seconds_replicate = waited.replicate - waited_before_.replicate,
+      .communication_exposed_seconds_fsdp = waited.fsdp - waited_before_.fsdp,
+      .communication_exposed_seconds_tensor = waited.tensor - waited_before_.tensor,
       .data_wait_seconds = data_wait};
   directory_->metrics().write(metrics);
   const int64_t every = options_.config.log.every_steps;
   if (every > 0 && (state_.step % every == 0 || state_.step == steps_ || state_.step == 1))
     say(step_line(metrics, steps_, target_.device_memory_bytes,
-                  step_seconds_ * static_cast<double>(steps_ - state_.step)));
+                  smoothed_step_seconds_ * static_cast<double>(steps_ - state_.step)));
 }
 
 // One skipped step may be bad luck. Several in a row do not end by themselves, so the run ends.

@@ -87,7 +87,7 @@ class Trainer {
 
   Tokenizer tokenizer_;
   TokenDataset dataset_;
-  std::string device_note_;
+  std::string device_note_;  ///< before device_, whose initializer writes it
   Device device_;
   RunTarget target_;
   ResolvedRun resolved_;
@@ -114,11 +114,11 @@ class Trainer {
 
   std::optional<PeakFlops> peak_flops_;
   FlopsPerToken flops_per_token_;
-  double step_seconds_ = 0;       ///< smoothed, for the time left
-  double step_seconds_last_ = 0;  ///< of the last step
+  double smoothed_step_seconds_ = 0;  ///< for the time left
+  double step_seconds_ = 0;           ///< of the last step
   int64_t resident_before_bytes_ = 0;
-  DeviceMesh::AxisSeconds waited_;      ///< before the step under way
-  DeviceMesh::AxisBytes step_traffic_;  ///< of the last step
+  DeviceMesh::AxisSeconds waited_before_;  ///< seconds waited before the step under way
+  DeviceMesh::AxisBytes step_traffic_;     ///< of the last step
 };
 
 }  // namespace ripstop

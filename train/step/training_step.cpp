@@ -25,18 +25,18 @@ StepResult TrainingStep::run(int64_t micro_batches, NextTokens next, double lear
   model_.begin_step();
   int64_t target_count = 0;
   for (int64_t micro = 0; micro < micro_batches; ++micro) {
-    const ProfilerRange range(stream_.device(), fmt::format("update {} micro-batch {}", update, micro));
+    const ProfilerRange range(stream_.device(), fmt::format("micro-batch {}", micro));
     const Batch batch = batch_memory_.load(stream_, options_.sharding.sequence_count, next(micro));
     target_count += batch.target_count;
     // The last micro-batch also sums over the replicate axis.
     model_.forward_backward(arena_, batch, micro + 1 == micro_batches, totals_.loss());
   }
-  const ProfilerRange range(stream_.device(), fmt::format("update {}", update));
+  const ProfilerRange range(stream_.device(), "sums and update");
   model_.finish_gradients(arena_, totals_.squared_norm());
   totals_.sum_over_world(arena_, target_count, stop_requested());
 
-  // The device decides whether to skip the update: scale is {0, 0} then. So the host need not wait for the
-  // sums before it queues the update.
+  // scale = {clip / targets, 1}, or {0, 0} to skip the update. The device decides that, so the host need not
+  // wait for the sums before it queues the update.
   gradient_scale(context, totals_.for_gradient_scale(), options_.max_grad_norm, scale);
   optimizer_.step(context, model_, learning_rate, update, scale);
 

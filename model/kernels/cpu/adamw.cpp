@@ -4,6 +4,11 @@
 //   m += (1 - b1) (g - m),  v = b2 v + (1 - b2) g^2
 //   p -= lr / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + epsilon)
 // Parallel over blocks of elements.
+//
+// gradient_scale turns the sums of the world (loss, targets, squared norm of the summed gradients) into
+//   scale = {min(1, max_norm / (norm + 1e-6)) / targets, 1},  norm = sqrt(squared_norm) / targets
+//   scale = {0, 0} if loss or norm is not finite, or if there is no target: adamw skips the update
+// With max_norm = 0 nothing is clipped.
 #include <cmath>
 
 #include "model/kernels/cpu/cpu_kernels.h"

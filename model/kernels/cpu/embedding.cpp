@@ -22,13 +22,13 @@ int64_t next_cut(const int32_t* token, const int32_t* order, int64_t rows, int64
 
 }  // namespace
 
-void embedding(const KernelCall&, const Tensor& token, const Tensor& table, int64_t first_row,
+void embedding(const KernelCall&, const Tensor& token, const Tensor& table, int64_t first_id,
                const Tensor& out) {
   const int32_t* id = elements<int32_t>(token);
   const int64_t row_bytes = out.cols() * element_bytes(out.dtype), held = table.rows();
   parallel_rows(out.rows(), out.cols(), [&](int64_t n) {
     char* to = elements<char>(out) + n * row_bytes;
-    const int64_t row = id[n] - first_row;
+    const int64_t row = id[n] - first_id;
     if (row >= 0 && row < held) {
       std::memcpy(to, elements<char>(table) + row * row_bytes, static_cast<size_t>(row_bytes));
     } else {
@@ -38,7 +38,7 @@ void embedding(const KernelCall&, const Tensor& token, const Tensor& table, int6
 }
 
 void embedding_backward(const KernelCall& call, const Tensor& token, const Tensor& token_order,
-                        const Tensor& dout, int64_t first_row, const Tensor& dtable, Accumulate accumulate) {
+                        const Tensor& dout, int64_t first_id, const Tensor& dtable, Accumulate accumulate) {
   if (accumulate == Accumulate::kNo) fill_zero(call, dtable);
   const int64_t rows = dout.rows(), columns = dout.cols(), held = dtable.rows();
   const int32_t* id = elements<int32_t>(token);
@@ -52,7 +52,7 @@ void embedding_backward(const KernelCall& call, const Tensor& token, const Tenso
       // Both ends move forward to the next change of token, so neighbouring tasks share no token.
       const int64_t end = next_cut(id, order, rows, begin + kOrdered);
       for (int64_t at = next_cut(id, order, rows, begin); at < end; ++at) {
-        const int64_t row = id[order[at]] - first_row;
+        const int64_t row = id[order[at]] - first_id;
         if (row < 0 || row >= held) continue;
         const T* from = elements<T>(dout) + order[at] * columns + column;
         float* to = elements<float>(dtable) + row * columns + column;

@@ -48,7 +48,7 @@ struct Gradient {
   const int32_t *token, *order;
   const T* dout;
   float* dtable;
-  int64_t rows, columns, first_row, held;
+  int64_t rows, columns, first_id, held;
 };
 
 /// Adds rows order[begin] .. order[end - 1] of dout, columns i .. i + kWidth - 1, to `sum`. First loads
@@ -72,7 +72,7 @@ template <int kWidth, class T>
 __global__ void __launch_bounds__(kThreads) backward(Gradient<T> x) {
   const int64_t begin = blockIdx.x;
   const int32_t token = x.token[x.order[begin]];
-  const int64_t row = token - x.first_row;
+  const int64_t row = token - x.first_id;
   if (row < 0 || row >= x.held) return;
   if (begin > 0 && x.token[x.order[begin - 1]] == token) return;
   // Every thread finds the end itself. A token repeats rarely, so this is cheaper than a barrier.
@@ -88,19 +88,19 @@ __global__ void __launch_bounds__(kThreads) backward(Gradient<T> x) {
 
 }  // namespace
 
-void embedding(const KernelCall& call, const Tensor& token, const Tensor& table, int64_t first_row,
+void embedding(const KernelCall& call, const Tensor& token, const Tensor& table, int64_t first_id,
                const Tensor& out) {
   with_unit(table, out, [&](auto unit) {
     using Unit = decltype(unit);
     const int64_t units = out.cols() * element_bytes(out.dtype) / static_cast<int64_t>(sizeof(Unit));
     launch(call, "embedding", gather<Unit>, {out.rows()}, row_threads(units, 4, kThreads),
-           elements<Unit>(table), table.rows(), elements<int32_t>(token), first_row, units,
+           elements<Unit>(table), table.rows(), elements<int32_t>(token), first_id, units,
            elements<Unit>(out));
   });
 }
 
 void embedding_backward(const KernelCall& call, const Tensor& token, const Tensor& token_order,
-                        const Tensor& dout, int64_t first_row, const Tensor& dtable, Accumulate accumulate) {
+                        const Tensor& dout, int64_t first_id, const Tensor& dtable, Accumulate accumulate) {
   if (accumulate == Accumulate::kNo) fill_zero(call, dtable);
   const int64_t columns = dout.cols();
   with_element(dout.dtype, [&](auto element) {
@@ -111,7 +111,7 @@ void embedding_backward(const KernelCall& call, const Tensor& token, const Tenso
                         elements<float>(dtable),
                         dout.rows(),
                         columns,
-                        first_row,
+                        first_id,
                         dtable.rows()};
     with_width<kWhole<T>>(aligned(16, columns, {&dout, &dtable}), [&](auto width) {
       launch(call, "embedding_backward", backward<width.value, T>, {dout.rows()},
