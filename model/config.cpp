@@ -34,6 +34,7 @@ void check_constant(const char* key, double value, bool zero_is_valid, double la
          zero_is_valid ? "at least" : "above", largest, value);
 }
 
+// A row of the table of presets.
 ModelConfig sizes(int64_t hidden, int64_t feed_forward, int64_t layers, int64_t heads,
                   int64_t key_value_heads, int64_t vocabulary, int64_t positions, bool tied) {
   ModelConfig config;
@@ -54,6 +55,7 @@ void validate(const ModelConfig& config) {
   check_size("hidden_size", config.hidden_size, kLargestHidden);
   check_size("intermediate_size", config.intermediate_size, kLargestFeedForward);
   check_size("num_hidden_layers", config.num_hidden_layers, kLargestLayers);
+  // Bounded by another size: more heads than columns would have size 0.
   check_size("num_attention_heads", config.num_attention_heads, config.hidden_size);
   check_size("num_key_value_heads", config.num_key_value_heads, config.num_attention_heads);
   check_size("vocab_size", config.vocab_size, kLargestVocabulary);
@@ -72,6 +74,7 @@ void validate(const ModelConfig& config) {
 }
 
 std::vector<int64_t> tensor_axis_sizes(const ModelConfig& config) {
+  // A rank computes whole heads, and its query heads need their key-value heads.
   const int64_t largest = std::gcd(config.num_attention_heads, config.num_key_value_heads);
   std::vector<int64_t> sizes;
   for (int64_t size = 1; size <= largest; ++size)
@@ -99,6 +102,7 @@ int64_t parameter_count(const ModelConfig& config) {
 }
 
 FlopsPerToken training_flops_per_token(const ModelConfig& config, int64_t sequence_length) {
+  // A lookup multiplies nothing. A tied table is multiplied in the head, so it counts.
   const int64_t looked_up = config.tie_word_embeddings ? 0 : config.vocab_size * config.hidden_size;
   const double multiplied = static_cast<double>(parameter_count(config) - looked_up);
   // Per layer: scores and weighted sum, 2 C T multiply-adds forward, twice that backward.

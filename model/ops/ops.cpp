@@ -67,6 +67,7 @@ void check_result(const Tensor& t, DType activation, const char* what) {
   RIPSTOP_CHECK(t.dtype == activation || t.dtype == DType::kFloat32, "{} is {}, expected {} or float32", what,
                 to_string(t.dtype), to_string(activation));
 }
+// The size is even because the rotary embedding turns pairs.
 void check_heads(const Heads& heads) {
   RIPSTOP_CHECK(
       heads.key_value > 0 && heads.query % heads.key_value == 0 && heads.size > 0 && heads.size % 2 == 0,
@@ -88,6 +89,7 @@ void check_cache(const Tensor& qkv, const Tensor& slot, const Tensor& position, 
       cache.shape.dims() == 4 && cache.shape[2] == 2 && cache.shape[3] == heads.key_value * heads.size,
       "cache rows of {} x {}, expected 2 x {}", cache.shape[2], cache.shape[3], heads.key_value * heads.size);
 }
+// Columns beyond `valid` are padding of the last slice: they must never win or count.
 void check_slice(const VocabularySlice& slice, int64_t columns) {
   RIPSTOP_CHECK(slice.valid >= 0 && slice.valid <= columns, "{} valid of {} columns", slice.valid, columns);
 }
@@ -151,6 +153,7 @@ void reserve_linear(Context& context, const Tensor& x, const Tensor& w, const Te
 void reserve_linear_backward(Context& context, const Tensor& dy, const Tensor& x, const Tensor& w,
                              const Tensor& dx, const Tensor& dw) {
   const WorkspaceTable& bytes = workspace_bytes(context);
+  // The largest of the three: they run one after another in the same bytes.
   const Workspace workspace(context, std::max({bytes.linear_backward_input(dy, w, dx, Accumulate::kNo),
                                                bytes.linear_backward_weight(dy, x, dw, Accumulate::kNo),
                                                bytes.linear_backward_weight(dy, x, dw, Accumulate::kYes)}));
@@ -163,6 +166,7 @@ void add_rmsnorm(Context& context, const Tensor& residual, const Tensor& branch,
     check_matrix(*t, residual.rows(), residual.cols(), "sum or normed");
     check_dtype(*t, residual.dtype, "sum or normed");
   }
+  // The first norm of a model has no branch to add.
   if (!branch.empty()) {
     check_matrix(branch, residual.rows(), residual.cols(), "branch");
     check_dtype(branch, residual.dtype, "branch");
@@ -303,6 +307,7 @@ void cross_entropy_statistics(Context& context, const Tensor& logits, const Tens
   check_dtype(logits, DType::kFloat32, "logits");
   check_slice(slice, logits.cols());
   check_index(target, logits.rows(), "target");
+  // Maximum, sum of exponentials, and the target's logit of each row.
   check_float(statistics, 3 * logits.rows(), "statistics");
   kernels(context).cross_entropy_statistics(without_workspace(context), logits, target, slice, statistics);
 }
@@ -317,6 +322,7 @@ void cross_entropy(Context& context, const Tensor& logits, const Tensor& target,
                 "statistics of {} rows x {}, expected at least {} x 3", all.shape[1], all.shape[2],
                 logits.rows());
   check_float(loss, logits.rows(), "loss");
+  // Evaluation wants no gradient.
   if (!dlogits.empty()) {
     check_activation(dlogits, "dlogits");
     check_matrix(dlogits, logits.rows(), logits.cols(), "dlogits");
@@ -350,6 +356,7 @@ void add_squared_norm(Context& context, const Tensor& x, const Tensor& total) {
 }
 
 void fill_zero(Context& context, const Tensor& x) {
+  // Here and below: some kernels must not be launched for no elements, and a shard may be empty.
   if (x.count() > 0) kernels(context).fill_zero(without_workspace(context), x);
 }
 

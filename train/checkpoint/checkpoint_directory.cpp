@@ -29,6 +29,7 @@ bool can_be_entered(Io& io, const std::filesystem::path& directory) {
   return io.status(directory / ".", status) == 0;
 }
 
+/// Never throws for one checkpoint: a damaged one must not hide the others.
 ListedCheckpoint look_at(Io& io, int64_t step, const std::filesystem::path& directory, bool is_link) {
   ListedCheckpoint listed{.step = step, .directory = directory, .manifest = {}, .is_link = is_link};
   try {
@@ -56,6 +57,7 @@ void put_back(Io& io, const std::filesystem::path& directory, const std::string&
   }
 }
 
+/// Writes and removes a file. Permissions alone do not tell: the file system may be read-only or full.
 void check_writable(Io& io, const std::filesystem::path& directory) {
   const std::filesystem::path probe = directory / fmt::format("{}probe.{}", kAttemptPrefix, ::getpid());
   create_file(io, probe, "ripstop");
@@ -92,6 +94,7 @@ int64_t parse_step(const std::string& which) {
 }  // namespace
 
 std::string temporary_name(std::string_view prefix, int64_t step) {
+  // Process and time: neither two ranks nor two starts of a run take the same name.
   return fmt::format("{}{}.{}.{}", prefix, step_directory_name(step), ::getpid(),
                      std::chrono::steady_clock::now().time_since_epoch().count());
 }
@@ -120,6 +123,7 @@ std::vector<ListedCheckpoint> list_checkpoints(Io& io, const std::filesystem::pa
 }
 
 std::filesystem::path find_checkpoint(Io& io, const std::filesystem::path& path, const std::string& which) {
+  // Checked first, so that a typing error is reported even if there is no checkpoint yet.
   const bool by_name = which == "latest" || which == "best";
   const int64_t step = by_name ? 0 : parse_step(which);
   Io::Status status;
@@ -146,7 +150,9 @@ std::filesystem::path find_checkpoint(Io& io, const std::filesystem::path& path,
                   "it has those of step " + steps_text(listed));
     return found->directory;
   }
+  // All are damaged. Return the newest all the same: reading it tells what is wrong with it.
   if (newest == nullptr) return listed.back().directory;
+  // The newest manifest knows which one is the best so far. Without a validation, the newest is the best.
   if (which == "best" && newest->manifest->state.best) {
     const ListedCheckpoint* best = find_step(listed, newest->manifest->state.best->step);
     if (best == nullptr)
@@ -161,7 +167,7 @@ std::filesystem::path find_checkpoint(Io& io, const std::filesystem::path& path,
 
 void prepare_checkpoint_directory(Io& io, const std::filesystem::path& directory) {
   make_directory(io, directory);
-  check_writable(io, directory);
+  check_writable(io, directory);  // before anything is renamed or removed
   for (const Io::Entry& entry : list_directory(io, directory)) {
     if (entry.name.starts_with(kReplacedPrefix)) put_back(io, directory, entry.name);
     // A remainder that cannot be removed takes room but does no harm, so a failure is not an error.
@@ -198,6 +204,7 @@ std::vector<int64_t> remove_old_checkpoints(Io& io, const std::filesystem::path&
     const std::vector<ListedCheckpoint> listed = list_checkpoints(io, directory);
     int64_t kept = 0;
     for (auto at = listed.rbegin(); at != listed.rend(); ++at) {
+      // Damaged ones stay for a person to look at. Later ones belong to steps that this run has not done.
       if (!at->manifest || at->step > step) continue;
       if (++kept <= keep || at->step == best_step) continue;
       // First the rename, which removes the checkpoint at once: a process killed while it removes the files

@@ -26,6 +26,7 @@ const ParameterSpec* find_parameter(const std::vector<UnitSpec>& units, const st
   return nullptr;
 }
 
+/// Shapes are compared, too: a name says nothing about the size of a model.
 void check_present(const std::vector<UnitSpec>& units, const ParameterSpec& wanted) {
   const ParameterSpec* found = find_parameter(units, wanted.name);
   if (found == nullptr) fail(ExitCode::kStorage, "the checkpoint has no parameter {}", wanted.name);
@@ -34,6 +35,7 @@ void check_present(const std::vector<UnitSpec>& units, const ParameterSpec& want
          found->rows, found->columns, wanted.rows, wanted.columns);
 }
 
+/// By the names of parameters: meshes differ in units, slices and shards, but not in names.
 WantedByName wanted_boxes(const std::vector<const UnitLayout*>& layouts, int64_t fsdp_index) {
   WantedByName wanted;
   for (size_t i = 0; i < layouts.size(); ++i) {
@@ -44,6 +46,7 @@ WantedByName wanted_boxes(const std::vector<const UnitLayout*>& layouts, int64_t
   return wanted;
 }
 
+/// The same rectangle in two buffers, with places counted from the beginning of either shard.
 Piece make_piece(const Box& source, int64_t source_begin, const Box& target, int64_t target_begin) {
   Piece piece{.rows = source.rows,
               .columns = source.columns,
@@ -74,6 +77,7 @@ std::vector<UnitShard> shards_of(const std::vector<UnitLayout>& layouts, const M
     const UnitLayout& layout = layouts[u];
     // Replicas hold the same. Each writes some of the units, so that all disks and links share the work.
     if (static_cast<int64_t>(u) % mesh.replicate != at.replicate) continue;
+    // Replicated elements are equal on the tensor axis: its first rank writes them.
     const int64_t written_by_another = at.tensor == 0 ? 0 : layout.replicated_elements();
     const int64_t end = (at.fsdp + 1) * layout.shard_elements();
     const int64_t begin = std::max(at.fsdp * layout.shard_elements(), written_by_another);
@@ -98,6 +102,7 @@ void append_pieces(const UnitLayout& layout, const UnitShard& stored, const Want
     if (found == wanted.end()) continue;
     for (const Wanted& w : found->second) {
       const Box from = intersection(source, w.box);
+      // Most pairs do not overlap: on each axis a rank holds a small part.
       if (from.empty()) continue;
       Piece piece = make_piece(from, stored.begin, intersection(w.box, source), w.begin);
       piece.rank = rank;

@@ -37,12 +37,14 @@ void check_coverage(const std::vector<Piece>& pieces, const std::vector<const Un
   }
 }
 
+/// No piece covers the padding, and padding must be zero: it is summed and scaled with the rest.
 void zero(const std::vector<UnitStates>& units) {
   for (const UnitStates& unit : units)
     for (const UnitState state : kStates)
       if (float* array = unit.array(state)) std::fill(array, array + unit.layout->shard_elements(), 0.0f);
 }
 
+/// Row by row, because rows lie apart in both buffers. A dense piece is one long row.
 void read_piece(BlockReader& reader, const Piece& piece, const FileBlocks::Array& array, float* target) {
   for (int64_t row = 0; row < piece.rows; ++row)
     reader.read(target + piece.target + row * piece.target_stride, piece.columns * 4,
@@ -102,6 +104,7 @@ std::optional<Checkpoint> share_choice(Io& io, const std::filesystem::path& dire
   return checkpoint;
 }
 
+/// One rank looks: thousands that list a directory at once are a load for a parallel file system.
 std::vector<ListedCheckpoint> list_on_rank_0(Io& io, const std::filesystem::path& directory,
                                              Communicator& world) {
   std::vector<ListedCheckpoint> listed;
@@ -154,6 +157,7 @@ std::optional<Checkpoint> choose(Io& io, const std::filesystem::path& directory,
   return share_choice(io, directory, world, choice);
 }
 
+/// Renames a damaged checkpoint, so that no later start tries it again. Deletes nothing.
 void move_aside(Io& io, const std::filesystem::path& directory, std::vector<std::string>& warnings) {
   std::filesystem::path aside = directory;
   aside += ".damaged";
@@ -176,6 +180,7 @@ void read_checkpoint(Io& io, const Checkpoint& checkpoint, int64_t fsdp_index,
       plan_reads(checkpoint.manifest.units, checkpoint.manifest.mesh, layouts, fsdp_index);
   check_coverage(pieces, layouts, fsdp_index);
   zero(units);
+  // Pieces come in the order of ranks, so each file is opened once.
   for (const Piece *first = pieces.data(), *end = first + pieces.size(); first != end;) {
     const Piece* last = std::find_if(first, end, [&](const Piece& p) { return p.rank != first->rank; });
     read_file_pieces(io, checkpoint, first, last, units);
@@ -228,6 +233,7 @@ std::optional<CheckpointState> resume_newest(Io& io, const std::filesystem::path
   for (;;) {
     const std::optional<Checkpoint> checkpoint = choose(io, directory, world, listed, damaged, warnings);
     if (!checkpoint) return std::nullopt;
+    // Outside of the try: a checkpoint of another run is not damaged, and an older one would be no better.
     accept(*checkpoint);
     check_same_parameters(checkpoint->manifest, units);
     std::string unreadable;  // the reason, on a rank whose system refused to read
@@ -241,6 +247,7 @@ std::optional<CheckpointState> resume_newest(Io& io, const std::filesystem::path
         }
       });
     } catch (const Error& error) {
+      // Only storage errors speak against this one checkpoint.
       if (error.code() != ExitCode::kStorage) throw;
       // All ranks know that one failed, but only that rank knows why. A second vote decides: if the system
       // refused, the checkpoint may be whole, and an older one would lose steps.

@@ -13,6 +13,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "the sidecar is a copy of the memory");
 
+/// The first bytes of a sidecar, as they lie in the file. docs/formats.md describes them.
 struct Header {
   char magic[8];
   uint32_t version = 1;
@@ -23,10 +24,12 @@ struct Header {
 static_assert(sizeof(Header) == 32 && sizeof(FileBlocks::Array) == 16);
 constexpr char kMagic[] = "RIPBLOCK";
 
+/// An array takes 16 bytes, a hash 8.
 int64_t size_of_sidecar(int64_t file_bytes, int64_t arrays) {
   return static_cast<int64_t>(sizeof(Header)) + arrays * 16 + FileBlocks::block_count(file_bytes) * 8;
 }
 
+/// The size of `bytes` was checked before, so the copies below stay inside.
 FileBlocks decode(const std::string& bytes, int64_t array_count, const std::string& name) {
   Header header;
   std::memcpy(&header, bytes.data(), sizeof header);
@@ -60,6 +63,7 @@ FileBlocks read_sidecar(Io& io, const std::filesystem::path& directory, const St
                         const std::vector<int64_t>& elements) {
   const std::filesystem::path path = directory / sidecar_file_name(file.rank);
   const int64_t expected = size_of_sidecar(file.bytes, static_cast<int64_t>(elements.size()));
+  // At most what either side expects: a wrong file must not be read in whole, however large it is.
   const std::string bytes = read_whole_file(io, path, std::max(expected, file.sidecar_bytes));
   if (static_cast<int64_t>(bytes.size()) != file.sidecar_bytes)
     fail(ExitCode::kStorage, "{}: has {} bytes, the manifest says {}", path.string(), bytes.size(),
@@ -81,6 +85,7 @@ FileBlocks read_sidecar(Io& io, const std::filesystem::path& directory, const St
          blocks.bytes, file.bytes);
   for (size_t i = 0; i < elements.size(); ++i) {
     const FileBlocks::Array& a = blocks.arrays[i];
+    // Written as a division: the product of a forged number of elements could wrap around.
     if (a.elements != elements[i] || a.offset_bytes < 0 || a.offset_bytes > blocks.bytes ||
         a.elements > (blocks.bytes - a.offset_bytes) / 4)
       fail(ExitCode::kStorage,
@@ -96,6 +101,7 @@ BlockReader::BlockReader(Io& io, const std::filesystem::path& path, const FileBl
       buffer_(static_cast<size_t>(std::min(blocks.bytes, FileBlocks::kBlockBytes))) {}
 
 void BlockReader::load_block(int64_t block) {
+  // Pieces are short and in order, so the next one often lies in the same block.
   if (block == loaded_) return;
   loaded_ = -1;  // if the read fails, the buffer holds no block
   const int64_t begin = block * FileBlocks::kBlockBytes, count = blocks_->block_bytes(block);

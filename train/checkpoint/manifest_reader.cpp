@@ -55,6 +55,7 @@ class Reader {
 Json Reader::parse(std::string_view text) const {
   // The parser is recursive, so depth costs stack. A manifest needs six levels.
   constexpr int kDeepest = 16;
+  // The library keeps one of two equal keys without a word. The hash would be right and the value a guess.
   std::vector<std::set<std::string>> keys;  // of the objects that are open
   const auto check = [&](int depth, Json::parse_event_t event, Json& value) {
     using Event = Json::parse_event_t;
@@ -74,6 +75,7 @@ Json Reader::parse(std::string_view text) const {
   }
 }
 
+/// Json::at would throw, with a text that does not name the manifest.
 const Json& Reader::member(const Json& object, const char* key) const {
   if (!object.is_object()) refuse("has a {}, an object with '{}' was expected", object.type_name(), key);
   const auto found = object.find(key);
@@ -97,6 +99,7 @@ double Reader::number(const Json& object, const char* key) const {
   return value.get<double>();
 }
 
+/// Limits keep errors and file names short, whatever the manifest holds.
 std::string Reader::text(const Json& object, const char* key, size_t most_bytes) const {
   const Json& value = member(object, key);
   if (!value.is_string()) refuse("'{}' must be a text", key);
@@ -122,6 +125,7 @@ const Json& Reader::list(const Json& object, const char* key, int64_t least, int
 }
 
 void Reader::only(const Json& object, std::initializer_list<const char*> keys) const {
+  // A later version may have more members. It says through min_reader whether they can be skipped.
   if (is_newer_) return;
   for (const auto& [key, value] : object.items())
     if (std::none_of(keys.begin(), keys.end(), [&key = key](const char* k) { return key == k; }))
@@ -143,10 +147,12 @@ void Reader::check_version(const Json& document) {
     refuse("has layout version {}; this ripstop reads {}", layout, UnitLayout::kVersion);
 }
 
+/// The sizes are used for products, so they are bounded here and validated as those of a config are.
 ModelConfig Reader::model(const Json& json) const {
   only(json, {"hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
               "num_key_value_heads", "vocab_size", "max_position_embeddings", "rms_norm_eps", "rope_theta",
               "tie_word_embeddings", "initializer_range"});
+  // 0 passes here: validate() says more clearly what is wrong with it.
   const auto size = [&](const char* key) { return integer(json, key, 0, int64_t{1} << 40); };
   ModelConfig model;
   model.hidden_size = size("hidden_size");
@@ -185,6 +191,7 @@ MeshSizes Reader::mesh(const Json& json) const {
 
 ParameterSpec Reader::parameter(const Json& json, std::set<std::string>& names) const {
   only(json, {"name", "rows", "columns", "cut", "grain"});
+  // A name is printed and is part of an array's name, so it has no slash and no control character.
   constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.";
   ParameterSpec p;
   p.name = text(json, "name", 256);
@@ -192,6 +199,7 @@ ParameterSpec Reader::parameter(const Json& json, std::set<std::string>& names) 
     refuse("has a parameter whose name is not made of letters, digits, '_' and '.'");
   if (!names.insert(p.name).second) refuse("has parameter {} twice", p.name);
   p.rows = integer(json, "rows", 1, kMostElements);
+  // So that rows x columns stays below the limit, too.
   p.columns = integer(json, "columns", 1, kMostElements / p.rows);
   const std::string cut = text(json, "cut", 16);
   if (cut != "none" && cut != "rows" && cut != "columns") refuse("{} has the cut '{}'", p.name, cut);
@@ -206,6 +214,7 @@ PhysicalTensor Reader::tensor(const Json& json, std::set<std::string>& names) co
   for (const Json& part : json) {
     tensor.parts.push_back(parameter(part, names));
     const ParameterSpec& p = tensor.parts.back();
+    // Parts lie below each other in one matrix: they are cut alike and have equal columns.
     if (p.cut != tensor.parts.front().cut || p.columns != tensor.parts.front().columns)
       refuse("{} does not fit the tensor that it is in", p.name);
   }
@@ -220,6 +229,7 @@ std::vector<UnitSpec> Reader::units(const Json& document) const {
     UnitSpec unit{text(json, "name", 256), {}};
     if (!unit_names.insert(unit.name).second) refuse("has unit {} twice", unit.name);
     for (const Json& t : list(json, "tensors", 1, kMostUnits)) {
+      // A layout keeps replicated tensors in front. UnitLayout would stop the program with an internal error.
       const bool leads = unit.tensors.empty() || unit.tensors.back().replicated();
       unit.tensors.push_back(tensor(t, names));
       if (unit.tensors.back().replicated() && !leads)
@@ -261,6 +271,7 @@ Manifest parse_manifest(const std::string& bytes, const std::string& name) {
   if (std::string_view(bytes).substr(body.size()) != manifest_ending(body))
     reader.refuse("does not end with the hash of its bytes: it is damaged");
 
+  // The whole text, hash included: that is a member of the document.
   const Json document = reader.parse(bytes);
   reader.check_version(document);
   reader.only(document,
@@ -278,6 +289,7 @@ Manifest parse_manifest(const std::string& bytes, const std::string& name) {
   const Json& cursor = reader.member(document, "cursor");
   reader.only(cursor, {"epoch", "pack"});
   state.epoch = count(cursor, "epoch");
+  // "pack" is the key of format version 1 for a sequence. It stays, so that old checkpoints can be read.
   state.sequence = count(cursor, "pack");
   state.tokens = count(document, "tokens");
   state.best = reader.best(reader.member(document, "best"));

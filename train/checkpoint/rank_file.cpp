@@ -29,6 +29,7 @@ class FileBytes {
     RIPSTOP_CHECK(sources.size() == skeleton.arrays.size(), "{} sources for {} arrays", sources.size(),
                   skeleton.arrays.size());
     for (const size_t i : by_offset(skeleton.arrays)) {
+      // A file is gap, array, gap, array, ..., gap: libhdf5 made the gaps, the arrays come from memory.
       parts_.emplace_back(skeleton.gaps[parts_.size() / 2]);
       parts_.emplace_back(reinterpret_cast<const char*>(sources[i]),
                           static_cast<size_t>(skeleton.arrays[i].elements * 4));
@@ -87,6 +88,7 @@ RankFileSkeleton make_skeleton(Io& io, const std::filesystem::path& scratch,
                                      {"fsdp_index", coordinates.fsdp},
                                      {"tensor_index", coordinates.tensor}};
   RankFileSkeleton skeleton;
+  // libhdf5 writes an empty file once. Its metadata depends on shapes alone, so every save reuses it.
   for (const Hdf5Array& array : create_hdf5(scratch, specs, attributes))
     skeleton.arrays.push_back({array.offset_bytes, array.count});
   const InputFile file(io, scratch);
@@ -105,9 +107,11 @@ FileBlocks write_rank_file(Io& io, const std::filesystem::path& path, const Rank
   for (int64_t block = 0; block < blocks.block_count(); ++block) {
     const int64_t count = blocks.block_bytes(block);
     bytes.copy(buffer.data(), count);
+    // Hash the copy that is written: a hash of the source would not notice an error in the copy.
     blocks.hashes.push_back(hash64(buffer.data(), count));
     file.write_at(block * FileBlocks::kBlockBytes, buffer.data(), count);
   }
+  // Before the manifest is written: it vouches for bytes that are on the disk.
   file.sync();
   file.close();
   return blocks;

@@ -23,6 +23,7 @@ std::string without_path(const Error& error, const std::filesystem::path& path) 
   return what.starts_with(prefix) ? what.substr(prefix.size()) : what;
 }
 
+/// A size that differs is found without reading, and says more than a wrong hash.
 bool has_size(Io& io, const std::filesystem::path& path, int64_t bytes, Findings& findings) {
   Io::Status status;
   if (io.status(path, status) != 0) {
@@ -39,6 +40,7 @@ bool has_size(Io& io, const std::filesystem::path& path, int64_t bytes, Findings
   return true;
 }
 
+/// Reads every byte of a file. Takes as long as the disk needs for it.
 void verify_blocks(Io& io, const std::filesystem::path& path, const FileBlocks& blocks, Findings& findings) {
   const size_t before = findings.size();
   try {
@@ -58,6 +60,7 @@ void verify_blocks(Io& io, const std::filesystem::path& path, const FileBlocks& 
   }
 }
 
+/// Verifies both files of a rank.
 void verify_rank(Io& io, const std::filesystem::path& directory, const Manifest& manifest,
                  const StoredFile& file, Findings& findings) {
   const std::filesystem::path path = directory / rank_file_name(file.rank),
@@ -74,6 +77,7 @@ void verify_rank(Io& io, const std::filesystem::path& directory, const Manifest&
   if (blocks && is_complete) verify_blocks(io, path, *blocks, findings);
 }
 
+/// Other files do no harm to a resume, but tell of a copy that went wrong.
 void find_foreign_files(Io& io, const std::filesystem::path& directory, const Manifest& manifest,
                         Findings& findings) {
   std::set<std::string> known = {Manifest::kFileName};
@@ -94,6 +98,7 @@ std::vector<CheckpointDamage> verify_checkpoint(Io& io, const std::filesystem::p
   try {
     const Manifest manifest = read_manifest(io, directory);
     const std::optional<int64_t> step = parse_step_directory_name(directory.filename().string());
+    // A renamed directory would be resumed at the wrong step.
     if (step && *step != manifest.state.step)
       findings.push_back({Manifest::kFileName, fmt::format("is of step {}", manifest.state.step), 0});
     for (const StoredFile& file : manifest.files) verify_rank(io, directory, manifest, file, findings);

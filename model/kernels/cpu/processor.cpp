@@ -22,6 +22,7 @@ RIPSTOP_TABLES(avx512_bf16)
 
 namespace {
 
+// Kernels compiled for one set of instructions. All sets have the same source.
 struct InstructionSet {
   const char* name;
   bool (*present)();
@@ -58,6 +59,7 @@ constexpr InstructionSet kInstructionSets[] = {
     {"generic", always, &generic::kernel_table, &generic::workspace_table},
 };
 
+// Asked at every start, because one program runs on all nodes of a cluster.
 const InstructionSet& chosen() {
   for (const auto& set : kInstructionSets)
     if (set.present()) return set;
@@ -99,6 +101,7 @@ const KernelTable& cpu_kernels(std::string_view instruction_set) {
   fail(ExitCode::kBug, "no kernels for the instruction set {}", instruction_set);
 }
 
+// A static, because every operation asks.
 const KernelTable& cpu_kernels() {
   static const KernelTable& table = *chosen().kernels;
   return table;

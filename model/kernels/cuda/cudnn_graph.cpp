@@ -35,6 +35,7 @@ std::vector<Descriptor> get_list(const Descriptor& from, cudnnBackendAttributeNa
   return list;
 }
 
+// One value of an attribute.
 template <class T>
 T get_one(const Descriptor& from, cudnnBackendAttributeName_t attribute, cudnnBackendAttributeType_t type) {
   T value{};
@@ -44,6 +45,7 @@ T get_one(const Descriptor& from, cudnnBackendAttributeName_t attribute, cudnnBa
   return value;
 }
 
+// A setting of an engine, such as its tile size, as cuDNN wants it.
 Descriptor knob_choice(const Knob& knob) {
   Descriptor choice(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
   choice.set(CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, knob.type);
@@ -129,6 +131,7 @@ Descriptor device_properties(const std::string& json) {
   return properties;
 }
 
+// A plan that cannot run. It keeps the reason for the caller's message.
 Plan refused(const std::string& why) {
   Plan plan;
   plan.refusal_ = why;
@@ -145,6 +148,7 @@ void Plan::run(cudnnHandle_t handle, std::span<const Binding> bindings, void* wo
   Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
   pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, std::span<const int64_t>(ids));
   pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, std::span<void* const>(pointers));
+  // Pointers change from call to call, the plan stays.
   pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, workspace);
   pack.finalize();
   check_cudnn(cudnnBackendExecute(handle, plan_.get(), pack.get()), "cudnnBackendExecute");
@@ -169,6 +173,7 @@ GraphTensor Graph::tensor(cudnnDataType_t type, const Extents& extents, const Ex
   t.set(CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, std::span<const int64_t>(strides));
   t.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, id == kNoId ? next_id_++ : id);
   t.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, kAlignment);
+  // A tensor without an id is never in memory: it only joins two operations.
   t.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, id == kNoId);
   if (ragged_offset != nullptr)
     t.set(CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, ragged_offset->descriptor);
@@ -183,6 +188,7 @@ GraphTensor Graph::scalar(int64_t id) {
   t.set(CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, std::span<const int64_t>(kOne));
   t.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, id);
   t.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, int64_t{16});
+  // Given in host memory at each run, so that a scale needs no copy to the device.
   t.set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, true);
   return {keep(std::move(t)).get(), CUDNN_DATA_FLOAT, kOne, kOne};
 }
@@ -193,7 +199,9 @@ GraphTensor Graph::like(const GraphTensor& t, cudnnDataType_t type) {
 
 void Graph::matmul(const GraphTensor& a, const GraphTensor& b, const GraphTensor& c, const Lengths& lengths) {
   Descriptor kind(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
+  // Sums in float32, whatever the operands are.
   kind.set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
+  // Rows beyond a document's length count as zeros, not as what lies in memory.
   if (lengths.zeros_beyond) kind.set(CUDNN_ATTR_MATMUL_PADDING_VALUE, CUDNN_TYPE_DOUBLE, 0.0);
   const cudnnBackendDescriptor_t math = keep(std::move(kind)).get();
   Descriptor o(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
@@ -282,6 +290,7 @@ Plan Graph::plan(const PlanTarget& target, int64_t most_workspace_bytes, std::sp
   Descriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
             std::span<const cudnnBackendDescriptor_t>(operations_));
+  // Without a GPU the properties of a device stand for it: plans can be tested anywhere.
   if (target.handle != nullptr) graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, target.handle);
   graph.finalize();
   Descriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
@@ -307,6 +316,7 @@ Plan Graph::plan(const PlanTarget& target, int64_t most_workspace_bytes, std::sp
       continue;
     }
     const auto bytes = get_one<int64_t>(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64);
+    // The arena was planned for this much.
     if (bytes > most_workspace_bytes) {
       result.refusal_ += fmt::format("{} bytes of workspace, {} allowed; ", bytes, most_workspace_bytes);
       continue;
