@@ -73,8 +73,8 @@ struct UnitStates {
   }
 };
 
-/// The stored part of a rank's shard of one unit: elements [begin, end) of the unit's flat buffer. It is the
-/// whole shard, less the replicated elements that tensor index 0 stores.
+/// The stored part of a rank's shard of one unit: elements [begin, end) of the unit's flat buffer. For
+/// tensor index 0 it is the whole shard; for others, the shard without its replicated elements.
 struct UnitShard {
   int64_t unit = 0;  ///< index in the list that the function names
   int64_t begin = 0, end = 0;
