@@ -51,8 +51,7 @@ void ShardedTransformer::forward_backward(Arena& arena, const Batch& batch, bool
     enter(visits, visit);
     begin_gradients(context, visits[visit]);
     model_.blocks[layer].backward(context, batch, model_.angle(), saved[layer], dresidual);
-    // The layer's activations are free now, for the backward of the layer below.
-    frames.pop_back();
+    frames.pop_back();  // this layer's activations are free for the backward of the layer below
     leave(visits, visit);
     reduce_gradients(context, visits[visit], last);
   }
