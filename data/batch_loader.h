@@ -67,7 +67,7 @@ EpochSequences count_epoch_sequences(const TokenDataset& dataset, const BatchLoa
 class BatchLoader {
  public:
   /// Builds the plan of the cursor's epoch and starts the reading thread. Throws Error(kInputData) for a data
-  /// set without examples, and for a cursor behind the end of its epoch.
+  /// set without examples, and for a cursor after the end of its epoch.
   BatchLoader(const TokenDataset& dataset, const BatchLoaderOptions& options, DataCursor start = {});
   ~BatchLoader();
   BatchLoader(const BatchLoader&) = delete;

@@ -18,7 +18,7 @@ constexpr int64_t kMostEntryBytes = int64_t{64} << 20;
 constexpr int64_t kBombBytes = int64_t{16} << 20;
 constexpr int64_t kBombRatio = 1000;
 
-/// What a file is, compressed or not: text, text that may be empty, or an archive of files.
+/// The content of a file, compressed or not: text, text that may be empty, or an archive of files.
 enum class Container { kText, kTextOrNothing, kTar };
 
 constexpr size_t kReadBytes = 1 << 16;

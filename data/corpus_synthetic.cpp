@@ -1,10 +1,10 @@
-// News-like articles made from nothing: small enough for a tiny model, honest enough to show that it reads.
+// Invented news articles. A tiny model can learn to summarize them, and only if it reads them.
 //
-// An article reports a few events, each as something someone claims, but for one that an authority confirms;
-// the summary is that event. The confirmed one is never first, so the article's first sentence is no summary,
-// and every event has a person, a place and a date of its own, so only the right sentence helps. People,
-// places and days of the month of validation and test articles never occur in train: a model must copy, it
-// cannot remember.
+// An article reports a few events. Someone merely claims each of them, except one that an authority confirms:
+// the summary is that event. The confirmed event is never the first one: a copy of the first sentence is no
+// summary. Every event has a person, a place and a day of its own, so no other sentence gives them away.
+// Names, places and figures of validation and test articles never occur in train: a model must copy them and
+// cannot remember them.
 #include <algorithm>
 #include <array>
 
@@ -106,7 +106,7 @@ std::string event(const World& world, Split split, Random& random) {
   return fmt::format("{} {} {} the {} in {} on {}.", first, last, verb, object, town, random.pick(kDays));
 }
 
-/// An introduction that makes the event behind it mere hearsay.
+/// An introduction that makes the event after it mere hearsay.
 std::string claim(Split split, Random& random) {
   std::string text = random.pick(kClaimed);
   const size_t at = text.find("{}");

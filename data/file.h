@@ -79,7 +79,7 @@ class OutputFile {
   const std::filesystem::path& path() const { return path_; }
   /// Writes exactly `bytes` bytes at byte `offset`.
   void write_at(int64_t offset, const void* data, int64_t bytes);
-  /// Writes behind the bytes appended before, through a buffer of 64 KiB: call `flush` before others read.
+  /// Writes after the bytes appended before, through a buffer of 64 KiB: call `flush` before others read.
   void append(const void* data, int64_t bytes);
   void flush();
   /// Bytes appended so far.
@@ -100,7 +100,7 @@ class OutputFile {
 /// and at most one torn last line, which the next AppendFile cuts off. All members throw Error(kStorage).
 class AppendFile {
  public:
-  /// Opens `path`; makes it if it does not exist. Cuts off the bytes behind the last line end.
+  /// Opens `path`; makes it if it does not exist. Cuts off the bytes after the last line end.
   explicit AppendFile(const std::filesystem::path& path) : AppendFile(posix_io(), path) {}
   AppendFile(Io& io, const std::filesystem::path& path);
 

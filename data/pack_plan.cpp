@@ -20,7 +20,7 @@ uint64_t mix(uint64_t z) {
 
 constexpr uint64_t kGolden = 0x9e3779b97f4a7c15ull;
 
-/// A number in [0, bound), equally likely but for a bias of bound / 2^64.
+/// A number in [0, bound), equally likely except for a bias of bound / 2^64.
 uint64_t below(uint64_t bound, uint64_t random) {
   __extension__ using Wide = unsigned __int128;
   return static_cast<uint64_t>((Wide{random} * bound) >> 64);

@@ -249,7 +249,7 @@ PrepareReport Preparation::run() {
   check_options();
   report_.source = resolve_source(options_.source);
   note_missing_splits();
-  // Check a given tokenizer before anything is written: a wrong path must not leave a directory behind.
+  // Check a given tokenizer before anything is written: a wrong path must not leave a directory.
   std::optional<Tokenizer> tokenizer;
   if (!options_.tokenizer.empty()) {
     tokenizer.emplace(options_.tokenizer);

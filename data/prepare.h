@@ -34,7 +34,7 @@ struct PrepareOptions {
   std::function<bool()> stop_requested;
 };
 
-/// Thrown by prepare if a stop was requested. Nothing is left behind.
+/// Thrown by prepare if a stop was requested. It leaves no files.
 struct PrepareStopped {};
 
 /// Spread of a count of tokens.

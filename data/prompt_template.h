@@ -19,12 +19,12 @@ struct EncodedPrompt {
   int64_t separator_begin = 0;
 };
 
-/// A template with exactly one `{document}` and text behind it. Const members may be called from several
+/// A template with exactly one `{document}` and text after it. Const members may be called from several
 /// threads.
 class PromptTemplate {
  public:
   /// `tokenizer` must outlive it. Throws Error(kUsage) for a template without {document}, with two, without
-  /// text behind it, or ending in a space.
+  /// text after it, or ending in a space.
   PromptTemplate(const Tokenizer& tokenizer, std::string prompt_template);
 
   const std::string& text() const { return template_; }

@@ -61,7 +61,7 @@ int64_t SequenceReader::first_target(const PackItem& item) const {
   if (loss_on_ == LossOn::kAll) return 1;
   const int64_t begin = dataset_.example_begin(item.example), end = dataset_.example_end(item.example);
   const int64_t target = dataset_.target_begin(item.example);
-  // A later piece of running text begins behind the target: all its predictions count.
+  // A later piece of running text begins after the target: all its predictions count.
   if (!cuts_documents()) return std::max<int64_t>(1, target - begin - item.first_row);
   const int64_t kept = item.rows + 1;
   if (kept == end - begin) return target - begin;

@@ -22,7 +22,7 @@
 //   text_hash         string          XXH3-128 of the texts
 //   content_hash      string          XXH3-128 that stands for the whole file
 //
-// Every example has at least two tokens; separator_begin and target_begin lie behind its first token. In a
+// Every example has at least two tokens; separator_begin and target_begin lie after its first token. In a
 // file of kind "text" nothing is cut: separator_begin is the example's end, target_begin its second token.
 // docs/formats.md says from which bytes the hashes are computed.
 #pragma once
@@ -38,7 +38,7 @@
 
 namespace ripstop {
 
-/// What an example is: a document with a summary to learn, or running text to learn whole.
+/// The kind of an example: a document with a summary to learn, or running text to learn whole.
 enum class ExampleKind { kSummary, kText };
 /// As the attribute `kind` spells it: "summary" or "text".
 std::string_view to_string(ExampleKind kind);

@@ -92,7 +92,7 @@ std::string ShardedTransformer::visit_name(const Visits& visits, size_t visit) c
 void ShardedTransformer::enter(const Visits& visits, size_t visit) {
   visit_range_.emplace(stream_.device(), visit_name(visits, visit));
   units_[visits[visit]].unshard();
-  // Before the wait: the next unit's gather runs behind this one's, and then while this layer computes.
+  // Before the wait: the next unit's gather runs after this one's, and then while this layer computes.
   if (visit + 1 < visits.with_weights) units_[visits[visit + 1]].unshard();
   units_[visits[visit]].wait();
 }

@@ -116,8 +116,8 @@ void Watchdog::listen() {
       socklen_t length = sizeof from;
       const ssize_t bytes =
           recvfrom(socket_, &message, sizeof message, 0, reinterpret_cast<sockaddr*>(&from), &length);
-      // The socket reports once that an earlier datagram met a closed port; datagrams may wait behind the
-      // report.
+      // The socket reports once that an earlier datagram met a closed port. Other datagrams may wait after
+      // this report.
       if (bytes < 0 && errno == ECONNREFUSED) continue;
       if (bytes < 0) break;
       if (bytes == sizeof message && message.magic == kMagic) take(message, from);

@@ -36,7 +36,7 @@ class PrepareTest : public testing::Test {
     options_.tokenizer = scratch_ / "tokenizer.model";
     options_.output = scratch_ / "out";
   }
-  /// Expects prepare to refuse with `code` and a line that has `word`, leaving nothing behind.
+  /// Expects prepare to refuse with `code` and a line that has `word`, and to leave no files.
   void expect_refused(ExitCode code, const std::string& word) {
     std::vector<std::filesystem::path> before = listing();
     try {

@@ -54,7 +54,7 @@ class FileBytes {
   size_t next_ = 0;
 };
 
-/// Reads the bytes before, between and behind the arrays.
+/// Reads the bytes before, between and after the arrays.
 std::vector<std::string> read_gaps(const InputFile& file, const std::vector<FileBlocks::Array>& arrays) {
   std::vector<std::string> gaps;
   int64_t at = 0;

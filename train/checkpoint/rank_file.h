@@ -17,7 +17,7 @@ struct RankFileSkeleton {
   int64_t bytes = 0;                      ///< of the whole file
   std::vector<FileBlocks::Array> arrays;  ///< three for each stored shard, in any order of offsets
   std::vector<std::string>
-      gaps;  ///< by offset: the bytes before each array, and those behind the last one; may be empty
+      gaps;  ///< by offset: the bytes before each array, and those after the last one; may be empty
 };
 
 /// Lets libhdf5 make the file of `shards` at the path `scratch`, keeps all bytes that are in no array, and

@@ -64,7 +64,7 @@ std::string help_text(const ProgramTexts& texts, const CLI::App& app) {
                                          : fmt::format("did you mean '{}'?", nearest));
 }
 
-// The verb that the first words name. CLI11 would look for a verb behind a wrong word too, and then complain
+// The verb that the first words name. CLI11 would look for a verb after a wrong word too, and then complain
 // about the wrong word as a surplus argument; so verbs are checked here before it parses.
 const CLI::App& named_verb(const CLI::App& app, const Arguments& words) {
   const CLI::App* found = &app;
@@ -74,7 +74,7 @@ const CLI::App& named_verb(const CLI::App& app, const Arguments& words) {
     const auto verb = std::find_if(verbs.begin(), verbs.end(),
                                    [&](const CLI::App* each) { return each->get_name() == word; });
     if (verb == verbs.end()) {
-      // An unknown option behind a verb is CLI11's to refuse: its message says "argument", not "verb".
+      // An unknown option after a verb is CLI11's to refuse: its message says "argument", not "verb".
       if (found != &app && word.rfind('-', 0) == 0) return *found;
       refuse_verb(*found, word);
     }

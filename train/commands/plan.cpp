@@ -107,7 +107,7 @@ int64_t vocabulary_at(const std::string& directory) {
   return TokenDataset(file).header().vocabulary_size;
 }
 
-/// What the plan is for: the job that the options describe, or the mesh of the config on a machine like this.
+/// The target of the plan: the job that the options describe, or the config's mesh on a machine like this.
 RunTarget plan_target(const RunConfig& config, const PlanArguments& given) {
   // Without options, plan for the mesh that the config asks for: then `plan CONFIG` always fits its own mesh.
   const int64_t asked = config.mesh.replicate * config.mesh.fsdp.value_or(1) * config.mesh.tensor;

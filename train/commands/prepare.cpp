@@ -142,7 +142,7 @@ ExitCode prepare_dataset(const PrepareArguments& given) {
     stop.end_process();
     return ExitCode::kBug;  // not reached: only a signal requests a stop
   } catch (...) {
-    // End the live line first: the error would otherwise stand behind it.
+    // End the live line first. Else the error would follow on the same line.
     line.finish();
     throw;
   }

@@ -33,7 +33,7 @@ DType resolve_precision(const RunConfig& config, const RunTarget& target, std::v
   return DType::kFloat32;
 }
 
-// The settings of a step but for the micro-batch, which depends on the memory.
+// The settings of a step except the micro-batch, which depends on the memory.
 StepOptions resolve_step(const RunConfig& config, const RunTarget& target, std::vector<std::string>& notes) {
   StepOptions step;
   step.sharding = {

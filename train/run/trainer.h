@@ -22,7 +22,7 @@
 
 namespace ripstop {
 
-/// What a run is started with.
+/// The input of a run.
 struct TrainerOptions {
   RunConfig config;
   std::vector<std::string> argv;                ///< as typed, for metrics.jsonl

@@ -75,7 +75,7 @@ TEST(CommandLine, WrongVerbsAreRefused) {
   expect_refused(run_program("qqqqqqqqqq"), 64, "unknown verb 'qqqqqqqqqq'", "ripstop --help");
   expect_refused(run_program("'a\"b\\c\nd'"), 64, "unknown verb 'a\\\"b\\\\c\\nd'");
   expect_refused(run_program("--wrong"), 64, "unknown verb '--wrong'", "ripstop --help");
-  // The first wrong word is named, not the verb behind it.
+  // The first wrong word is named, not the verb after it.
   expect_refused(run_program("statsu train"), 64, "unknown verb 'statsu'", "did you mean 'status'?");
   expect_refused(run_program("checkpoint"), 64, "a verb is required", "ripstop checkpoint --help");
   expect_refused(run_program("checkpoint verfy run"), 64, "unknown verb 'verfy'", "did you mean 'verify'?");

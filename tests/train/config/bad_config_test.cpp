@@ -1,4 +1,4 @@
-// Wrong command lines and configs, as a user sees them: the exit code, one FATAL line, no files left behind.
+// Wrong command lines and configs, as a user sees them: the exit code, one FATAL line, no files left.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -22,7 +22,7 @@ int32_t next_token(const Ids& tokens) {
   return static_cast<int32_t>((state >> 8) % kVocabulary);
 }
 
-// This model behind a cache. It checks what the loop promises about its calls.
+// This model with a cache in front of it. It checks what the loop promises about its calls.
 class CachedModel {
  public:
   explicit CachedModel(const GreedyOptions& options) : options_(options) {}

@@ -109,7 +109,7 @@ TEST(AdamW, EqualsTheReferenceWithDecayOfNorms) {
   expect_reference({.beta1 = 0.8, .beta2 = 0.99, .epsilon = 1e-5, .weight_decay = 0.3, .decay_norms = true});
 }
 
-// What the step takes for the vectors of a unit are exactly its norms.
+// AdamW does not decay the replicated elements of a unit. They are exactly its norms.
 TEST(AdamW, TheVectorsOfAUnitAreItsNorms) {
   Optimized run({});
   int64_t norms = 0;

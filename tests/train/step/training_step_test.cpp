@@ -26,7 +26,7 @@ const ModelConfig kModel{.hidden_size = 16,
                          .vocab_size = 31,
                          .max_position_embeddings = kPositions};
 
-// `count` sequences of one document each. Token i + 1 is the target of token i, but for the last one.
+// `count` sequences of one document each. Token i + 1 is the target of token i, except for the last one.
 struct Tokens {
   std::vector<int32_t> token, position, target, document_offset{0};
   explicit Tokens(int64_t count, bool with_targets = true) {
