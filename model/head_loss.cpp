@@ -7,6 +7,7 @@
 namespace ripstop {
 namespace {
 
+// The ids of this rank's rows of the table. The last slices may have padding, or nothing else.
 VocabularySlice slice_of(const ModelConfig& config, int64_t count, int64_t index) {
   const int64_t rows = slice_extent(config.vocab_size, count);
   const int64_t first = std::min(index * rows, config.vocab_size);
@@ -33,6 +34,7 @@ void HeadLoss::forward_backward(Context& context, const Batch& batch, const Para
   const Tensor normed = gather_sequence(context, saved.normed);
   const Tensor dnormed = context.arena.allocate(dresidual.dtype, dresidual.shape);
   const auto produce = [&](const Tensor& partial, int64_t) {
+    // Chunks write only rows with a target. The sum over the axis takes all rows.
     fill_zero(context, partial);
     add_losses(context, batch, weights, normed, total, partial);
   };
@@ -102,6 +104,7 @@ void HeadLoss::chunk_loss(Context& context, const Batch& batch, const Parameter&
   cross_entropy(context, used(logits), target, all, slice_, loss, train ? used(dlogits) : Tensor{});
   add_sum(context, loss, total);
   if (!train) return;
+  // The first chunk overwrites if it may. The others add to it.
   const Accumulate accumulate = chunk.first == 0 ? weights.accumulate : Accumulate::kYes;
   clear_padding(dlogits);
   linear_backward_weight(context, multiplied(dlogits), multiplied(x), weights.gradient, accumulate);
@@ -115,6 +118,7 @@ void HeadLoss::logits(Context& context, const Parameter& weights, Residual& resi
   Frame scratch(context.arena);
   absorb(context, norm, epsilon_, residual, saved);
   const Tensor normed = gather_sequence(context, saved.normed);
+  // All rows count: a decode step has one row for each sequence.
   if (row.empty()) {
     linear(context, normed, weights.value, logits);
     return;
@@ -134,6 +138,7 @@ void HeadLoss::predict(Context& context, const Parameter& weights, Residual& res
   const Tensor own_value = context.arena.allocate(DType::kFloat32, {rows});
   const Tensor own_id = context.arena.allocate(DType::kInt32, {rows});
   argmax_rows(context, scores, slice_, own_value, own_id);
+  // Two numbers a row travel, not the logits.
   context.tensor.gather(context, own_value, value);
   context.tensor.gather(context, own_id, id);
 }

@@ -68,6 +68,7 @@ const DeviceTable& device_table(DeviceKind kind) {
 
 namespace {
 
+// Checked here, before a negative size becomes a huge unsigned one.
 MemoryUse use_of(MemoryCategory category, int64_t bytes) {
   RIPSTOP_CHECK(bytes >= 0, "a buffer of {} bytes", bytes);
   MemoryUse use;

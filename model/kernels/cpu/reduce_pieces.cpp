@@ -45,6 +45,7 @@ void reduce_block(const std::vector<RankPiece>& pieces, T* out, int64_t first, i
   for (const RankPiece& piece : pieces) {
     if constexpr (std::is_same_v<Sum, float>) {
       if (piece.dtype == DType::kBFloat16)
+        // The own piece may be float32 and those of other ranks bfloat16, as they travelled.
         fold<BFloat16>(piece.data, first, sum, count, reduce, begins);
       else
         fold<float>(piece.data, first, sum, count, reduce, begins);

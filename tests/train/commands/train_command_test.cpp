@@ -31,6 +31,7 @@ class TrainCommand : public testing::Test {
     return run_program("train " + (made_ / "config.toml").string() + " run.directory=" + run().string() +
                        " " + overrides);
   }
+  // A refused start leaves the run as it was: its metrics have not changed by a byte.
   void expect_refused(const std::string& overrides, int code, const std::string& what) const {
     const std::string before = read_bytes(run() / "metrics.jsonl");
     const ProgramRun result = train(overrides);
@@ -39,6 +40,7 @@ class TrainCommand : public testing::Test {
     EXPECT_NE(result.err.find(what), std::string::npos) << overrides << "\n" << result.err;
     EXPECT_EQ(read_bytes(run() / "metrics.jsonl"), before) << overrides;
   }
+  // The steps in metrics.jsonl. One that is there twice, or missing, shows.
   std::vector<int64_t> steps() const {
     std::vector<int64_t> result;
     for (const StepMetrics& step : read_metrics(run() / "metrics.jsonl").steps) result.push_back(step.step);
@@ -62,6 +64,7 @@ TEST_F(TrainCommand, ARunThatIsDoneSaysSo) {
   const ProgramRun again = train("");
   EXPECT_EQ(again.exit_code, 0) << again.err;
   EXPECT_NE(again.out.find("done already: give more train.steps"), std::string::npos) << again.out;
+  // With more to do it is not done.
   EXPECT_EQ(train("train.steps=3").out.find("done already"), std::string::npos);
 }
 

@@ -37,6 +37,7 @@ class BadConfig : public testing::Test {
   }
   std::filesystem::path run() const { return scratch_ / "run"; }
 
+  // train and plan must refuse alike, print one line, and make no run directory.
   void expect_refused(const std::string& arguments, int code, const std::string& what,
                       const std::string& hint = "") const {
     for (const std::string verb : {"train ", "plan "}) {
