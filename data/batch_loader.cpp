@@ -10,13 +10,10 @@
 
 #include "data/sequence_reader.h"
 #include "model/core/error.h"
+#include "model/core/rounding.h"
 
 namespace ripstop {
 namespace {
-
-int64_t ceil_divide(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
-}
 
 /// Checks the options before a member uses them, in the initializer list of the loader's state.
 const BatchLoaderOptions& checked(const BatchLoaderOptions& options) {
@@ -34,7 +31,7 @@ const BatchLoaderOptions& checked(const BatchLoaderOptions& options) {
 
 /// Batches of a step. Equal on all ranks, because every batch has collectives: so some ranks get empty ones.
 int64_t count_batches(const BatchLoaderOptions& options) {
-  return ceil_divide(ceil_divide(options.global_batch_sequences, options.data_ranks),
+  return divide_up(divide_up(options.global_batch_sequences, options.data_ranks),
                      options.micro_batch_sequences);
 }
 
