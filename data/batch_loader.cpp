@@ -32,7 +32,7 @@ const BatchLoaderOptions& checked(const BatchLoaderOptions& options) {
 /// Batches of a step. Equal on all ranks, because every batch has collectives: so some ranks get empty ones.
 int64_t count_batches(const BatchLoaderOptions& options) {
   return divide_up(divide_up(options.global_batch_sequences, options.data_ranks),
-                     options.micro_batch_sequences);
+                   options.micro_batch_sequences);
 }
 
 /// Every rank makes the whole plan, from lengths and a key: cheaper than sending it.

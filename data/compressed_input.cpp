@@ -2,8 +2,13 @@
 
 #include <archive.h>
 #include <archive_entry.h>
+#include <fcntl.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
 #include <string_view>
 
 #include "model/core/error.h"
@@ -23,6 +28,33 @@ enum class Container { kText, kTextOrNothing, kTar };
 
 constexpr size_t kReadBytes = 1 << 16;
 
+/// A pipe for libarchive. Its own reader of files reads a pipe to its end when it is closed, and would wait
+/// there for a writer that stays open.
+struct Pipe {
+  explicit Pipe(const std::filesystem::path& path)
+      : descriptor(path == "-" ? ::dup(STDIN_FILENO) : ::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {}
+  ~Pipe() {
+    if (descriptor >= 0) ::close(descriptor);
+  }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+
+  /// libarchive's callback: bytes that have arrived, 0 at the end, -1 if reading fails.
+  static la_ssize_t read(archive* reader, void* pipe, const void** bytes) {
+    Pipe& self = *static_cast<Pipe*>(pipe);
+    *bytes = self.buffer.data();
+    for (;;) {
+      const ssize_t got = ::read(self.descriptor, self.buffer.data(), self.buffer.size());
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) archive_set_error(reader, errno, "%s", std::strerror(errno));
+      return got;
+    }
+  }
+
+  int descriptor;
+  std::array<char, kReadBytes> buffer{};
+};
+
 /// A libarchive reader of one file, or of standard input if `path` is "-". `name` is for messages.
 class Archive {
  public:
@@ -38,8 +70,15 @@ class Archive {
       archive_read_support_format_raw(archive_);
     }
     if (container == Container::kTextOrNothing) archive_read_support_format_empty(archive_);
-    const char* file = path == "-" ? nullptr : path.c_str();  // libarchive's sign for standard input
-    if (archive_read_open_filename(archive_, file, kReadBytes) != ARCHIVE_OK) refuse();
+    std::error_code ignored;
+    if (path == "-" || !std::filesystem::is_regular_file(path, ignored)) {
+      pipe_ = std::make_unique<Pipe>(path);
+      if (pipe_->descriptor < 0)
+        fail(ExitCode::kInputData, "{}: cannot open: {}", name_, std::strerror(errno));
+      if (archive_read_open(archive_, pipe_.get(), nullptr, Pipe::read, nullptr) != ARCHIVE_OK) refuse();
+    } else if (archive_read_open_filename(archive_, path.c_str(), kReadBytes) != ARCHIVE_OK) {
+      refuse();
+    }
   }
 
   /// The next entry; nullptr at the end.
@@ -86,6 +125,7 @@ class Archive {
     fail(ExitCode::kInputData, "{}: cannot be read: {}", name_, text);
   }
   std::string name_;
+  std::unique_ptr<Pipe> pipe_;  // before the reader, which uses it until it is freed
   std::unique_ptr<archive, decltype(&archive_read_free)> owner_;
   archive* archive_;
 };

@@ -31,11 +31,7 @@ void read_fully(const Descriptor& file, const std::filesystem::path& path, ExitC
     } else if (got == 0) {
       fail(refusal, "{}: ends at byte {}, {} more were expected", path.string(), offset, bytes);
     } else if (errno != EINTR) {
-      // Network file systems answer EIO or ESTALE for a moment while a server restarts.
-      const int error = errno;
-      if ((error != EIO && error != ESTALE) || ++tries == 3)
-        fail_storage(path, fmt::format("read at byte {}", offset), error);
-      std::this_thread::sleep_for(std::chrono::milliseconds(100 * tries));
+      wait_for_storage(path, fmt::format("read at byte {}", offset), errno, tries);
     }
   }
 }
@@ -56,6 +52,13 @@ void write_fully(const std::filesystem::path& path, const void* data, int64_t by
 
 }  // namespace
 
+void wait_for_storage(const std::filesystem::path& path, std::string_view what, int error, int& tries) {
+  constexpr int kTries = 3;
+  // Network file systems answer EIO or ESTALE for a moment while a server restarts.
+  if ((error != EIO && error != ESTALE) || ++tries == kTries) fail_storage(path, what, error);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100 * tries));
+}
+
 InputFile::InputFile(const std::filesystem::path& path, ExitCode refusal)
     : InputFile(posix_io(), path, refusal, 0) {}
 
@@ -64,9 +67,12 @@ InputFile::InputFile(Io& io, const std::filesystem::path& path)
 
 InputFile::InputFile(Io& io, const std::filesystem::path& path, ExitCode refusal, int flags)
     : path_(path), refusal_(refusal) {
-  // O_NONBLOCK: opening a named pipe returns at once, and the pipe is refused below. It changes nothing for
-  // files.
+  // O_NONBLOCK: opening a named pipe returns at once, and the pipe is refused below.
   file_ = Descriptor(io, io.open(path, O_RDONLY | O_NONBLOCK | flags));
+  // A file on which a client of an NFS or Samba server holds a lease must be waited for.
+  if (Io::Status status;
+      file_.value() < 0 && errno == EWOULDBLOCK && io.status(path, status) == 0 && status.is_file)
+    file_ = Descriptor(io, io.open(path, O_RDONLY | flags));
   if (file_.value() < 0 && errno == ELOOP && (flags & O_NOFOLLOW) != 0)
     fail(refusal, "{}: is not a plain file but a symbolic link", path.string());
   if (file_.value() < 0) fail_storage(path, "open", errno, refusal);

@@ -120,6 +120,10 @@ class AppendFile {
   Descriptor file_;
 };
 
+/// To be called if a read failed with the errno value `error`. Returns, after a moment, if reading again may
+/// help; `tries` counts, from 0. Else throws as fail_storage does.
+void wait_for_storage(const std::filesystem::path& path, std::string_view what, int error, int& tries);
+
 /// Copies `bytes` bytes between open files, 1 MiB at a time.
 void copy_range(const InputFile& from, int64_t from_offset, OutputFile& to, int64_t to_offset, int64_t bytes);
 

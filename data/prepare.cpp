@@ -84,6 +84,10 @@ class Preparation {
  private:
   void check_options() const;
   void note_missing_splits() const;
+  /// Throws PrepareStopped if a stop was requested.
+  void check_stop() const {
+    if (options_.stop_requested && options_.stop_requested()) throw PrepareStopped{};
+  }
   ExampleKind kind() const {
     return report_.source.kind == SourceKind::kText ? ExampleKind::kText : ExampleKind::kSummary;
   }
@@ -134,7 +138,7 @@ CorpusCounts Preparation::read(const std::string& doing, const ExampleSink& sink
       options_.progress({doing, made ? "examples" : "KiB", position.done / unit, position.total / unit});
   };
   const CorpusCounts counts = read_corpus(report_.source, position, [&](CorpusExample& example) {
-    if (options_.stop_requested && options_.stop_requested()) throw PrepareStopped{};
+    check_stop();
     if (++examples % 256 == 0) tell();  // often enough for a live line, too seldom to cost time
     sink(example);
   });
@@ -233,6 +237,7 @@ void Preparation::encode_all(const Tokenizer& tokenizer, const PromptTemplate& p
     pool.finish();
   }
   for (int s = 0; s < kSplits; ++s) {
+    check_stop();
     SplitState& split = splits_[static_cast<size_t>(s)];
     split.report.examples = split.writer->examples();
     split.report.tokens = split.writer->tokens();

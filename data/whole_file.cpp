@@ -20,6 +20,7 @@ std::string read_whole_file(const std::filesystem::path& path, int64_t most_byte
   if (io.status(file.value(), status) != 0) fail_storage(path, "look at it", errno, refusal);
   std::string text;
   size_t filled = 0;
+  int tries = 0;
   for (;;) {
     // Check what has arrived, not the size: /dev/zero has size 0 and no end.
     if (static_cast<int64_t>(filled) > most_bytes)
@@ -29,7 +30,11 @@ std::string read_whole_file(const std::filesystem::path& path, int64_t most_byte
           std::max({std::min(status.bytes, most_bytes) + 1, 2 * static_cast<int64_t>(filled), kLeastBlock})));
     const ssize_t got = io.read(file.value(), text.data() + filled, text.size() - filled);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail_storage(path, "read", errno, refusal);
+    if (got < 0) {
+      // What the file says is not to blame: this is the storage's failure, whatever `refusal` is.
+      wait_for_storage(path, "read", errno, tries);
+      continue;
+    }
     if (got == 0) break;
     filled += static_cast<size_t>(got);
   }

@@ -83,6 +83,21 @@ TEST_F(TextLinesTest, APipeGivesEachLineWhenItIsThere) {
   EXPECT_FALSE(lines.next(line));
 }
 
+// A bad line ends the reading at once, even if the writer stays: a service may keep its end open for ever.
+TEST_F(TextLinesTest, APipeIsLeftWithoutWaitingForItsWriter) {
+  const std::string path = (scratch_ / "pipe").string();
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  const int pipe = open(path.c_str(), O_RDWR);
+  ASSERT_GE(pipe, 0);
+  ASSERT_EQ(write(pipe, "bad \xC3\n", 6), 6);
+  {
+    TextLines lines(path);
+    std::string line;
+    EXPECT_THROW(lines.next(line), Error);
+  }
+  close(pipe);  // reached only if the reader did not wait
+}
+
 TEST_F(TextLinesTest, AnEmptyPipeHasNoLine) {
   const std::string path = (scratch_ / "pipe").string();
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);

@@ -26,7 +26,10 @@ void check_size(Io& io, const std::filesystem::path& path, int64_t bytes) {
 /// Whether `directory` is a directory, or a link to one that is there now.
 bool can_be_entered(Io& io, const std::filesystem::path& directory) {
   Io::Status status;
-  return io.status(directory / ".", status) == 0;
+  if (io.status(directory / ".", status) == 0) return true;
+  // Any other failure, such as missing permission, says nothing about what is there.
+  if (errno != ENOENT && errno != ENOTDIR) fail_storage(directory, "look at it", errno);
+  return false;
 }
 
 /// Never throws for one checkpoint: a damaged one must not hide the others.

@@ -42,11 +42,11 @@ ExitCode train(const TrainArguments& given) {
       std::fflush(stdout);
     };
     // Older versions wrote values to the run's copy that they did not do. Such a run must still go on.
-    if (!is_own_copy(given.config_file, options.config))
-      refuse_unsupported_keys(options.config, ConfigReader::kTrain, [&](const ConfigKey& key) {
-        return place_of_key(key, given.config_file, given.overrides);
-      });
-    else if (world.communicator().rank() == 0)
+    const bool own_copy = is_own_copy(given.config_file, options.config);
+    refuse_unsupported_keys(
+        options.config, own_copy ? ConfigReader::kResume : ConfigReader::kTrain,
+        [&](const ConfigKey& key) { return place_of_key(key, given.config_file, given.overrides); });
+    if (world.communicator().rank() == 0)
       for (const std::string& note : unsupported_key_notes(options.config)) options.say("note: " + note);
     return Trainer(options, world).run();
   });

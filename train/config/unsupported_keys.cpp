@@ -15,6 +15,7 @@ struct UnsupportedKey {
   std::string_view instead;
   bool plan_needs_it = false;        // without it there is no plan
   bool generation_reads_it = false;  // evaluate and summarize read it
+  bool in_older_runs = false;        // version 0.1.0 stored it in a run's config.toml and did nothing
 };
 
 constexpr UnsupportedKey kUnsupportedKeys[] = {
@@ -30,28 +31,45 @@ constexpr UnsupportedKey kUnsupportedKeys[] = {
      .instead = "train.recompute = \"none\" (if memory is short: smaller micro-batches or more ranks)"},
     {.path = "checkpoint.asynchronous",
      .is_done = [](const RunConfig& c) { return !c.checkpoint.asynchronous; },
-     .instead = "checkpoint.asynchronous = false"},
+     .instead = "checkpoint.asynchronous = false",
+     .in_older_runs = true},
     {.path = "generation.num_beams",
      .is_done = [](const RunConfig& c) { return c.generation.num_beams == 1; },
      .instead = "generation.num_beams = 1",
-     .generation_reads_it = true},
+     .generation_reads_it = true,
+     .in_older_runs = true},
     {.path = "generation.length_penalty",
      .is_done = [](const RunConfig& c) { return c.generation.length_penalty == 1.0; },
      .instead = "generation.length_penalty = 1.0",
-     .generation_reads_it = true},
+     .generation_reads_it = true,
+     .in_older_runs = true},
     {.path = "generation.no_repeat_ngram_size",
      .is_done = [](const RunConfig& c) { return c.generation.no_repeat_ngram_size == 0; },
      .instead = "generation.no_repeat_ngram_size = 0",
-     .generation_reads_it = true},
+     .generation_reads_it = true,
+     .in_older_runs = true},
     {.path = "log.tensorboard",
      .is_done = [](const RunConfig& c) { return !c.log.tensorboard; },
-     .instead = "log.tensorboard = false"},
+     .instead = "log.tensorboard = false",
+     .in_older_runs = true},
 };
 
-// A command refuses only the keys that change its result. For others a note is enough.
-bool is_refused(const UnsupportedKey& key, ConfigReader reader) {
-  if (reader == ConfigReader::kPlan) return key.plan_needs_it;
-  return reader == ConfigReader::kTrain || key.generation_reads_it;
+constexpr std::string_view kCommandLine = "command line";
+
+// A command refuses only the keys that change its result. For others a note is enough. A value on today's
+// command line cannot come from an older version.
+bool is_refused(const UnsupportedKey& key, ConfigReader reader, std::string_view place) {
+  switch (reader) {
+    case ConfigReader::kPlan:
+      return key.plan_needs_it;
+    case ConfigReader::kGenerate:
+      return key.generation_reads_it;
+    case ConfigReader::kResume:
+      return !key.in_older_runs || place == kCommandLine;
+    case ConfigReader::kTrain:
+      return true;
+  }
+  return true;
 }
 
 // Its row in the table of keys. A typing error above fails at the first use.
@@ -75,8 +93,9 @@ void refuse_unsupported_keys(const RunConfig& config, ConfigReader reader,
   std::string found;
   std::string instead;
   for (const UnsupportedKey& key : kUnsupportedKeys) {
-    if (key.is_done(config) || !is_refused(key, reader)) continue;
+    if (key.is_done(config)) continue;
     const std::string at = place(key_of(key));
+    if (!is_refused(key, reader, at)) continue;
     found += fmt::format("{}{}{}{}", found.empty() ? "" : ", ", at, at.empty() ? "" : ": ",
                          assignment(key, config));
     instead += fmt::format("{}{}", instead.empty() ? "" : ", ", key.instead);

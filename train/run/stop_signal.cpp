@@ -47,8 +47,13 @@ StopSignal::StopSignal(StopFor purpose) {
   action.sa_handler = remember;
   // System calls under way go on, so that no read fails because of a signal.
   action.sa_flags = SA_RESTART;
-  for (const int signal : kSignals)
-    if (watches(purpose, signal)) sigaction(signal, &action, nullptr);
+  for (const int signal : kSignals) {
+    struct sigaction before {};
+    // nohup ignores SIGHUP for its program: it stays ignored.
+    const bool is_ignored =
+        signal == SIGHUP && sigaction(signal, nullptr, &before) == 0 && before.sa_handler == SIG_IGN;
+    if (watches(purpose, signal) && !is_ignored) sigaction(signal, &action, nullptr);
+  }
 }
 
 StopSignal::~StopSignal() {
