@@ -104,7 +104,7 @@ TEST_F(TrainCommand, ARunOfAnOlderVersionGoesOn) {
   own_copy_refuses(" checkpoint.asynchronous=true", "command line: checkpoint.asynchronous");
   const std::string stored = read_bytes(run() / "config.toml");
   write_stored("recompute = \"auto\"", "recompute = \"full\"");
-  own_copy_refuses("", "train.recompute = \"full\"");
+  own_copy_refuses("", ": train.recompute");
   write_bytes(run() / "config.toml", stored);
 
   const ProgramRun mended = train("train.steps=4");
