@@ -121,7 +121,7 @@ bool is_on_this_machine(const Owner& owner, const Owner& self) {
          owner.count("started") != 0;
 }
 
-/// Whether an owner on this machine is alive.
+/// Whether an owner on this host is alive.
 bool is_running(const Owner& owner) {
   return !owner.at("started").empty() && start_time(owner.at("pid")) == owner.at("started");
 }

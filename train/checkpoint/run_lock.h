@@ -17,7 +17,7 @@ namespace ripstop {
 struct RunLockTimes {
   double heartbeat_seconds = 5;
   double patience_seconds = 30;  ///< an owner on another machine is gone if its heartbeat stops for this long
-  double ending_seconds = 3;  ///< time that an owner on this machine gets to end after its launcher has ended
+  double ending_seconds = 3;  ///< time that an owner on this host gets to end after its launcher has ended
 };
 
 /// Owns `directory`/LOCK from construction to destruction. The file names host, process and job, and has a
@@ -70,7 +70,7 @@ struct RunOwner {
   std::string who;             ///< "process 4711 on node7 (job 42)"; empty for kNone
 };
 
-/// Reads `directory`/LOCK and changes nothing. An owner on this machine is alive if its process is. An owner
+/// Reads `directory`/LOCK and changes nothing. An owner on this host is alive if its process is. An owner
 /// on another machine is alive if the file, which each heartbeat changes, is at most
 /// RunLockTimes::patience_seconds and another 30 s old: clocks and caches differ. Throws Error(kStorage) if
 /// LOCK exists and cannot be read.

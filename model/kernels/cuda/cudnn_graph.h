@@ -1,5 +1,5 @@
 // cuDNN's backend graph API, without the cudnn-frontend library: owning descriptors, graphs of operations on
-// tensors of four extents, and execution plans for a GPU of this machine or for one that is only described.
+// tensors of four extents, and execution plans for an attached GPU or for one that is only described.
 // Source: cuDNN 9 backend API reference.
 #pragma once
 #include <cudnn.h>

@@ -282,7 +282,7 @@ TEST(CheckpointFaults, KilledAtRandomMoments) {
   ScratchDirectory scratch;
   std::mt19937 random(20261121);
   int64_t acknowledged = 0, commits = 0;
-  double first_save_us = 0;  // as slow as this machine is now; the moments are chosen around it
+  double first_save_us = 0;  // the moments of the kills are chosen from this
   for (int round = 0; round < 200; ++round) {
     const auto begin = std::chrono::steady_clock::now();
     int ends[2];
