@@ -108,7 +108,7 @@ train/commands/model_arguments.*    tests/train/commands/evaluate_command_test.c
 train/commands/summarize.cpp        tests/train/commands/evaluate_command_test.cpp
 train/commands/plan.cpp             tests/train/config/bad_config_test.cpp
 train/commands/prepare.cpp          tests/train/commands/command_line_test.cpp tests/docs/formats_test.sh
-train/commands/config_table.cpp     tests/train/config/run_config_test.cpp
+train/commands/config_table.cpp     tests/train/config/config_keys_test.cpp
 train/commands/*                    tests/train/commands/command_line_test.cpp
 
 slurm/quickstart.sbatch             tests/CMakeLists.txt

@@ -1,0 +1,77 @@
+// What may change when a run resumes.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/train/config/small_config.h"
+#include "train/config/config_keys.h"
+#include "train/config/run_config.h"
+
+namespace ripstop {
+namespace {
+
+using testing::kSmallest;
+using testing::parsed;
+
+TEST(ConfigChanges, ResumeAcceptsTheMeshAndRefusesTheModel) {
+  const RunConfig before = parsed(kSmallest);
+  EXPECT_TRUE(check_resume(before, before).empty());
+  const RunConfig moved = parsed(
+      kSmallest, {"mesh.tensor=2", "log.every_steps=1", "checkpoint.keep=9", "train.micro_batch_sequences=2",
+                  "train.recompute=full", "train.steps=200", "data.directory=elsewhere"});
+  const std::vector<ConfigDifference> accepted = check_resume(before, moved);
+  EXPECT_EQ(accepted.size(), 7u);
+  EXPECT_EQ(accepted[0].text(), "mesh.tensor: 1 -> 2");
+
+  const auto refused = [&](const std::string& change) -> std::string {
+    try {
+      check_resume(before, parsed(kSmallest, {change}));
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kUsage);
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_HAS(refused("train.steps=50"), "train.steps: 100 -> 50");
+  EXPECT_HAS(refused("train.epochs=5"), "train.steps: 100 -> (none)");
+  EXPECT_HAS(refused("optimizer.learning_rate=1e-4"), "optimizer.learning_rate: 0.001 -> 0.0001");
+  EXPECT_HAS(refused("model.num_hidden_layers=7"), "model.num_hidden_layers: 6 -> 7");
+  EXPECT_HAS(refused("train.global_batch_sequences=16"), "train.global_batch_sequences: 8 -> 16");
+  EXPECT_HAS(refused("data.sequence_length=128"), "data.sequence_length: 256 -> 128");
+  EXPECT_HAS(refused("run.seed=2"), "run.seed: 1 -> 2, data.shuffle_seed: 1 -> 2");
+}
+
+TEST(ConfigChanges, EveryChangeIsADifference) {
+  // If compare() overlooked a key, a resumed run could go on with another meaning of its config.
+  const RunConfig before = parsed(kSmallest);
+  for (const ConfigKey& key : config_keys()) {
+    RunConfig after = before;
+    std::visit(
+        [](auto field) {
+          if constexpr (std::is_same_v<decltype(field), ChoiceField>)
+            field.set(field.value, field.get(field.value) == 0 ? 1 : 0);
+          else if constexpr (std::is_same_v<decltype(field), bool*>)
+            *field = !*field;
+          else if constexpr (std::is_same_v<decltype(field), std::string*>)
+            *field += "x";
+          else if constexpr (std::is_same_v<decltype(field), std::array<double, 2>*>)
+            (*field)[1] += 0.01;
+          else if constexpr (std::is_same_v<decltype(field), std::optional<int64_t>*>)
+            *field = field->value_or(0) + 1;
+          else if constexpr (std::is_same_v<decltype(field), std::optional<bool>*>)
+            *field = !field->value_or(false);
+          else
+            *field += 1;
+        },
+        key.field(after));
+    if (key.name == "pretrained") continue;  // removes the sizes too
+    const std::vector<ConfigDifference> differences = compare(before, after);
+    ASSERT_EQ(differences.size(), 1u) << key.path();
+    EXPECT_EQ(differences[0].key, key.path());
+    EXPECT_FALSE(before == after);
+  }
+}
+
+}  // namespace
+}  // namespace ripstop

@@ -1,0 +1,79 @@
+#include "train/config/config_entries.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <string>
+
+#include "tests/train/config/small_config.h"
+
+namespace ripstop {
+namespace {
+
+using testing::expect_usage;
+using testing::kSmallest;
+using testing::parsed;
+using testing::refusal;
+
+TEST(ConfigEntries, SyntaxErrorsNameLineAndColumn) {
+  expect_usage(refusal("[run]\nseed = = 5\n"), "x.toml:2:8: ");
+  expect_usage(refusal("[run\n"), "x.toml:1:");
+  expect_usage(refusal("[run]\nseed = 1\n# text\nseed = 2\n"),
+               "x.toml:4: 'seed' is given twice (lines 2 and 4)");
+  expect_usage(refusal("[run]\nseed = 1\n[run]\ndevice = 'cpu'\n"), "x.toml:3: 'run' is given twice");
+  expect_usage(refusal("[run]\ndirectory = \"\xff\xfe\"\n"), "utf-8");
+  EXPECT_EQ(parsed("\xef\xbb\xbf" + std::string(kSmallest)).train.steps, 100);
+}
+
+TEST(ConfigEntries, HostileFilesAreRefusedQuickly) {
+  expect_usage(refusal("x = " + std::string(4000, '[')), "x.toml:1");
+  expect_usage(refusal("[a" + std::string(3000, '.') + "]"), "x.toml:1");
+  std::string dotted = "[a";
+  for (int i = 0; i < 2000; ++i) dotted += ".b";
+  expect_usage(refusal(dotted + "]\n"), "unknown section");
+  expect_usage(refusal(std::string(5000, 'a') + " = 1\n"), "line of 5004 bytes");
+  expect_usage(refusal(std::string(2 << 20, '\n')), "larger than");
+  std::string many;
+  for (int i = 0; i < 20000; ++i) many += "k" + std::to_string(i) + " = 1\n";
+  expect_usage(refusal(many), "unknown key 'k0'");
+}
+
+// Any bytes are accepted, or refused as a usage or mesh error. Nothing else may happen.
+TEST(ConfigEntries, DamagedFilesAreRefusedCleanly) {
+  std::ifstream file(std::filesystem::path(RIPSTOP_SOURCE_DIR) / "configs/quickstart.toml");
+  const std::string whole{std::istreambuf_iterator<char>(file), {}};
+  std::mt19937 random(1);
+  int refused = 0;
+  for (int round = 0; round < 3000; ++round) {
+    std::string text = whole;
+    for (uint32_t changes = 1 + random() % 4; changes > 0; --changes) {
+      const size_t at = random() % text.size();
+      switch (random() % 4) {
+        case 0:
+          text[at] = static_cast<char>(random());
+          break;
+        case 1:
+          text.erase(at, 1 + random() % 20);
+          break;
+        case 2:
+          text.insert(at, text.substr(random() % text.size(), random() % 40));
+          break;
+        default:
+          text.insert(at, 1, "[]{}=.\"'#\n-+e_0"[random() % 15]);
+      }
+    }
+    try {
+      parsed(text);
+    } catch (const Error& error) {
+      ++refused;
+      EXPECT_TRUE(error.code() == ExitCode::kUsage || error.code() == ExitCode::kResources) << error.what();
+      EXPECT_EQ(std::string(error.what()).rfind("x.toml", 0), 0u) << error.what();
+    }
+  }
+  EXPECT_GT(refused, 1000);
+}
+
+}  // namespace
+}  // namespace ripstop

@@ -1,0 +1,68 @@
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/train/config/small_config.h"
+
+namespace ripstop {
+namespace {
+
+using testing::expect_usage;
+using testing::kSmallest;
+using testing::Refusal;
+using testing::refusal;
+using testing::with;
+
+TEST(ConfigSuggest, UnknownKeysNameLineAndNearest) {
+  expect_usage(refusal(with("optimizer", "lerning_rate = 1")),
+               "x.toml:13: unknown key 'optimizer.lerning_rate'", "did you mean 'optimizer.learning_rate'?");
+  expect_usage(refusal(with("schedule", "lr_warmpup = 1")), "unknown key 'schedule.lr_warmpup'", "schedule");
+  expect_usage(refusal(with("train", "learning_rate = 1")), "'train.learning_rate'",
+               "'optimizer.learning_rate'");
+  expect_usage(refusal(with("trian", "steps = 1")), "x.toml:14: unknown section [trian]", "[train]");
+  expect_usage(refusal(with("training", "steps = 1")), "unknown section [training]", "[train]");
+  expect_usage(refusal("lr = 1\n" + std::string(kSmallest)), "x.toml:1: unknown key 'lr'",
+               "'optimizer.learning_rate'");
+  expect_usage(refusal("train = 1\n"), "'train' is a section");
+  expect_usage(refusal("[[train]]\nsteps = 1\n"), "'train' is a section");
+  expect_usage(refusal(with("train", "zzzzzzzz = 1")), "'train.zzzzzzzz'", "[train] has steps, epochs");
+}
+
+// A far-fetched guess misleads. If other programs have a key and ripstop has none, the hint says so.
+TEST(ConfigSuggest, FarOffNamesGetNoGuess) {
+  const auto hint = [](const std::string& override) { return refusal(kSmallest, {override}).hint; };
+  EXPECT_EQ(hint("train.compile=true"), "not in ripstop: its kernels are compiled with it");
+  EXPECT_EQ(hint("optimizer.name=AdamW"), "the optimizer is AdamW");
+  EXPECT_EQ(hint("model.name=llama2"), "did you mean 'model.preset'?");
+  EXPECT_EQ(hint("precision.comptue=float32"), "did you mean 'precision.compute'?");
+  EXPECT_EQ(hint("precision.commute_in=float32").find("did you mean"), std::string::npos);
+}
+
+TEST(ConfigSuggest, NamesFromElsewhereAreUnderstood) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"train.gradient_checkpointing", "'train.recompute'"},
+      {"train.per_device_train_batch_size", "'train.micro_batch_sequences'"},
+      {"mesh.dp_shard", "'mesh.fsdp'"},
+      {"mesh.data_parallel_shard_degree", "'mesh.fsdp'"},
+      {"mesh.tensor_parallel_degree", "'mesh.tensor'"},
+      {"parallelism.tensor_parallel_degree", "'mesh.tensor'"},
+      {"optimizer.lr", "'optimizer.learning_rate'"},
+      {"train.num_train_epochs", "'train.epochs'"},
+      {"train.gradient_accumulation_steps", "'train.global_batch_sequences'"},
+      {"data.seq_len", "'data.sequence_length'"},
+      {"train.max_steps", "'train.steps'"},
+      {"schedule.warmup_ratio", "'schedule.warmup_steps'"},
+      {"train.eval_steps", "'train.validate_every'"},
+      {"checkpoint.save_total_limit", "'checkpoint.keep'"},
+      {"model.n_layers", "'model.num_hidden_layers'"},
+      {"precision.bf16", "'precision.compute'"},
+  };
+  for (const auto& [name, expected] : cases) {
+    const Refusal result = refusal(kSmallest, {name + "=1"});
+    EXPECT_HAS(result.hint, expected) << name;
+  }
+}
+
+}  // namespace
+}  // namespace ripstop

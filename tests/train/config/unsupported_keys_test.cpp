@@ -1,0 +1,75 @@
+#include "train/config/unsupported_keys.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/train/config/small_config.h"
+#include "train/config/config_keys.h"
+#include "train/config/run_config.h"
+
+namespace ripstop {
+namespace {
+
+using testing::expect_usage;
+using testing::kSmallest;
+using testing::parsed;
+using testing::Refusal;
+using testing::refusal;
+
+// Keys that this version does not do, one line of a config each.
+const std::vector<std::pair<std::string, std::string>> kUnsupported = {
+    {"train.recompute", "full"},          {"train.recompute", "selective"},
+    {"checkpoint.asynchronous", "true"},  {"generation.num_beams", "4"},
+    {"generation.length_penalty", "0.6"}, {"generation.no_repeat_ngram_size", "3"},
+    {"log.tensorboard", "true"}};
+
+Refusal refused_by(ConfigReader reader, const RunConfig& config) {
+  try {
+    refuse_unsupported_keys(config, reader, [](const ConfigKey& key) { return "at " + key.path(); });
+  } catch (const Error& error) {
+    return {error.code(), error.what(), error.hint()};
+  }
+  return {};
+}
+
+TEST(UnsupportedKeys, KeysThatThisVersionDoesNotDoAreRefusedByWhoReadsThem) {
+  for (const auto& [key, value] : kUnsupported) {
+    const RunConfig config = parsed(kSmallest, {key + "=" + value});
+    expect_usage(refused_by(ConfigReader::kTrain, config), "at " + key + ": " + key + " = ", key + " = ");
+    EXPECT_EQ(refused_by(ConfigReader::kPlan, config).code, ExitCode::kOk) << key;
+    const bool generates = key.rfind("generation.", 0) == 0;
+    EXPECT_EQ(refused_by(ConfigReader::kGenerate, config).code, generates ? ExitCode::kUsage : ExitCode::kOk)
+        << key;
+    ASSERT_EQ(unsupported_key_notes(config).size(), 1u) << key;
+    EXPECT_HAS(unsupported_key_notes(config)[0], key + " = ");
+  }
+  for (const ConfigReader reader : {ConfigReader::kTrain, ConfigReader::kPlan, ConfigReader::kGenerate})
+    EXPECT_EQ(refused_by(reader, parsed(kSmallest)).code, ExitCode::kOk);
+  const RunConfig pretrained = parsed(kSmallest, {"model.pretrained=llama"});
+  expect_usage(refused_by(ConfigReader::kTrain, pretrained), "model.pretrained = \"llama\"", "model.preset");
+  expect_usage(refused_by(ConfigReader::kPlan, pretrained), "model.pretrained = \"llama\"", "model.preset");
+}
+
+TEST(UnsupportedKeys, KeysThatThisVersionDoesNotDoAreListedAtOnce) {
+  std::vector<std::string> overrides;
+  for (const auto& [key, value] : kUnsupported) overrides.push_back(key + "=" + value);
+  const RunConfig config = parsed(kSmallest, overrides);
+  const Refusal refusal = refused_by(ConfigReader::kTrain, config);
+  for (const auto& [key, value] : kUnsupported) expect_usage(refusal, "at " + key, key + " = ");
+  EXPECT_EQ(unsupported_key_notes(config).size(), 6u);
+}
+
+// A run of an older version stored such values, which had no effect. It must be able to go on.
+TEST(UnsupportedKeys, ResumeMayMendWhatHadNoEffect) {
+  for (const auto& [key, value] : kUnsupported) {
+    const RunConfig before = parsed(kSmallest, {key + "=" + value});
+    EXPECT_EQ(check_resume(before, parsed(kSmallest)).size(), 1u) << key;
+  }
+  EXPECT_THROW(check_resume(parsed(kSmallest), parsed(kSmallest, {"generation.num_beams=4"})), Error);
+}
+
+}  // namespace
+}  // namespace ripstop
