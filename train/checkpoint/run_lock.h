@@ -17,7 +17,7 @@ namespace ripstop {
 struct RunLockTimes {
   double heartbeat_seconds = 5;
   double patience_seconds = 30;  ///< an owner on another machine is gone if its heartbeat stops for this long
-  double ending_seconds = 3;  ///< time that an owner on this host gets to end after its launcher has ended
+  double ending_seconds = 3;     ///< time that an owner on this host gets to end after its launcher has ended
 };
 
 /// Owns `directory`/LOCK from construction to destruction. The file names host, process and job, and has a
