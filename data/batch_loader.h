@@ -79,7 +79,7 @@ class BatchLoader {
   int64_t sequences_per_epoch() const;
   /// Examples whose summary does not fit into sequence_length even without their document.
   int64_t cut_summaries() const;
-  /// Examples whose document is cut.
+  /// Examples that lose tokens of their document, and none of their summary.
   int64_t cut_documents() const;
 
   /// Begins a step; waits for the reading thread. nullopt at the end of the run. All batches of the step

@@ -25,7 +25,7 @@ class SequenceReader {
 
   /// [examples] rows of each example after cutting: the lengths that a PackPlan is made of.
   std::span<const int64_t> rows() const { return rows_; }
-  /// Examples whose document is cut.
+  /// Examples that lose tokens of their document, and none of their summary.
   int64_t cut_documents() const { return cut_documents_; }
   /// Examples whose summary is cut, because it does not fit even without the document.
   int64_t cut_summaries() const { return cut_summaries_; }

@@ -134,7 +134,8 @@ class Communicator {
 
   /// Bytes that this rank has sent in collectives of tensors; each operation says how many it sends.
   virtual int64_t bytes_sent() const = 0;
-  /// Seconds that compute stood still for this group: the host in waits, or on NCCL the device's stream.
+  /// Exposed communication: seconds that compute stood still for this group. The host counts its waits; NCCL
+  /// counts those of the device's stream.
   virtual double seconds_waited() const = 0;
 };
 

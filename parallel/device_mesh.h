@@ -80,7 +80,8 @@ class DeviceMesh {
   int64_t data_rank() const { return coordinates_.replicate * sizes_.fsdp + coordinates_.fsdp; }
   int64_t data_ranks() const { return sizes_.replicate * sizes_.fsdp; }
 
-  /// Seconds waited along each axis since the start, all its communicators together.
+  /// Exposed communication of each axis since the start, in seconds, all its communicators together. Waits of
+  /// the world group, as in the step's last sum, belong to no axis.
   struct AxisSeconds {
     double replicate = 0, fsdp = 0, tensor = 0;
   };

@@ -84,8 +84,8 @@ class FsdpUnit {
   void unshard();
   /// Waits for the gather and sets Parameter::value. Throws Error(kBug) if `unshard` was not called.
   void wait();
-  /// Gives the gathered weights back and sets Parameter::value to "no tensor". Throws Error(kBug) if the unit
-  /// is not unsharded.
+  /// Sets Parameter::value to "no tensor" and gives the slot of the gathered weights back. A unit that keeps
+  /// its whole keeps the weights too. Throws Error(kBug) if the unit is not unsharded.
   void reshard();
 
   /// Sets Parameter::gradient to memory for whole gradients. A vector's gradient begins at zero and is added

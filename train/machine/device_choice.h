@@ -9,8 +9,8 @@
 namespace ripstop {
 
 /// Chooses the device that this rank computes on. kAuto: a GPU if every rank has one that works, else the CPU
-/// on all ranks. If this rank has a GPU and does not use it, `note` says why. Collective. Throws
-/// Error(kResources) if the choice is kCuda and a rank has no GPU that works.
+/// on all ranks. If this rank has a GPU and does not use it, `note` says why. Collective if the choice is
+/// kAuto. Throws Error(kResources) if the choice is kCuda and this rank has no GPU that works.
 Device choose_device(DeviceChoice choice, MpiWorld& world, std::string& note);
 
 /// Whether `device` multiplies bfloat16 at least as fast as float32.

@@ -16,7 +16,8 @@ struct PeakFlops {
 };
 
 /// The data-sheet peak of one GPU for dense matrix products in `compute`, in FLOP/s. `name` is the CUDA
-/// device name. nullopt if the table has no such GPU, or no peak of it in `compute`. Pure.
+/// device name. nullopt if the table has no such GPU, or no peak of it in `compute`. A GPU that is slower
+/// than its namesake is none of the table: a MIG instance, "Laptop", "D", "Max-Q". Pure.
 std::optional<double> data_sheet_flops(const std::string& name, DType compute);
 
 /// The peak of all ranks of `world` on devices like `device`, for products in `compute`. GPUs: from the data

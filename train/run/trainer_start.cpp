@@ -33,7 +33,7 @@ Trainer::Trainer(const TrainerOptions& options, MpiWorld& world)
       validation_(options_.config, resolved_, tokenizer_, mesh_) {
   if (!device_note_.empty()) resolved_.notes.push_back("run.device = \"auto\" is the CPU: " + device_note_);
   const RunConfig& config = options_.config;
-  // First: ranks that differ would wait for each other in the collectives below.
+  // Before the collectives below: ranks that differ would wait for each other there.
   check_agreement();
   validation_.connect(world, device_);
   // The plan counted memory for summaries before the validation set was opened.
@@ -75,7 +75,7 @@ void Trainer::check_agreement() {
   require_equal_programs(mesh_.world(), where);
   require_equal(mesh_.world(), ExitCode::kUsage, "config", to_toml(options_.config), where,
                 "give every rank the same file and overrides");
-  // "auto" depends on threads and memory, which may differ between nodes.
+  // "auto" depends on the processor's bfloat16 arithmetic, which may differ between nodes.
   require_equal(mesh_.world(), ExitCode::kResources, "micro-batch",
                 fmt::format("{} sequences in {}", resolved_.step.sharding.sequence_count,
                             to_string(resolved_.step.sharding.compute)),

@@ -1,4 +1,5 @@
-// The learning rate as a pure function of the step.
+// The factor on optimizer.learning_rate, a pure function of the step. Trainer::take_step() multiplies
+// by it.
 #pragma once
 #include <cmath>
 #include <cstdint>
