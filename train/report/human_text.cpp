@@ -29,6 +29,11 @@ std::string bytes_text(int64_t bytes) {
   return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
 }
 
+std::string perplexity_text(double loss) {
+  const double perplexity = std::exp(loss);
+  return perplexity < 1e6 ? fmt::format("{:.3f}", perplexity) : fmt::format("{:.1e}", perplexity);
+}
+
 std::string counted(int64_t number, const std::string& noun) {
   if (number == 1) return "1 " + noun;
   // As in "batches".

@@ -11,6 +11,9 @@ std::string duration_text(double seconds);
 /// "512 B", "61.3 MiB", "64.0 GiB".
 std::string bytes_text(int64_t bytes);
 
+/// The perplexity exp(`loss`), with `loss` in nats: "23.107"; "3.1e+42" from a million on; "inf" or "nan".
+std::string perplexity_text(double loss);
+
 /// "1 example", "3 micro-batches": `noun` in the singular.
 std::string counted(int64_t number, const std::string& noun);
 

@@ -205,8 +205,8 @@ bool Trainer::accept_scores(const ValidationScores& scores, double seconds) {
                         *event.rougeL);
   }
   directory_->metrics().write(event);
-  say(fmt::format("validation at step {}  loss {:.4f}  perplexity {:.2f}  {}{}  {:.1f}s{}", state_.step, loss,
-                  std::exp(loss), counted(event.target_count, "target"), rouge, event.seconds,
+  say(fmt::format("validation at step {}  loss {:.4f}  perplexity {}  {}{}  {:.1f}s{}", state_.step, loss,
+                  perplexity_text(loss), counted(event.target_count, "target"), rouge, event.seconds,
                   better ? "  best" : ""));
   return better;
 }

@@ -344,6 +344,17 @@ TEST(Progress, DurationsAndSizes) {
   EXPECT_EQ(bytes_text(int64_t{64} << 30), "64.0 GiB");
 }
 
+TEST(HumanText, PerplexityIsShortHoweverLarge) {
+  EXPECT_EQ(perplexity_text(0), "1.000");
+  EXPECT_EQ(perplexity_text(std::log(23.1074)), "23.107");
+  EXPECT_EQ(perplexity_text(std::log(999999.0)), "999999.000");
+  EXPECT_EQ(perplexity_text(std::log(2.5e6)), "2.5e+06");
+  EXPECT_EQ(perplexity_text(97.84), "3.1e+42");
+  EXPECT_EQ(perplexity_text(300), "1.9e+130");
+  EXPECT_EQ(perplexity_text(1000), "inf");
+  EXPECT_EQ(perplexity_text(std::nan("")), "nan");
+}
+
 TEST(Progress, LineShowsRateShareAndTimeLeft) {
   EXPECT_EQ(progress_line("prepare", "documents", 12000, 204000, 3.75),
             "prepare  12000/204000 documents  5.9%  3200/s  eta 1m00s");
