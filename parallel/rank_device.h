@@ -13,8 +13,8 @@ namespace ripstop {
 /// that one; else the ranks of a node take turns. Pure.
 int gpu_of_local_rank(int64_t rank, int visible);
 
-/// This rank's GPU. Throws Error(kResources) that says what is missing if the rank has no GPU that ripstop
-/// can use.
+/// This rank's GPU. Not collective. Throws Error(kResources) that says what is missing if the rank has no GPU
+/// that ripstop can use.
 Device choose_cuda_device(MpiWorld& world);
 
 /// The communicator of all ranks of the world for tensors on `device`: NCCL if each rank has a GPU of its
