@@ -43,14 +43,14 @@ std::string one_line(const sentencepiece::util::Status& status) {
 
 // The model stays in memory as it was read: data sets and runs get an exact copy of it.
 struct Tokenizer::State {
-  std::string model, sha256;
+  std::string name, model, sha256;
   sentencepiece::SentencePieceProcessor processor;
   bool adds_space = false;  ///< puts a space before a text by itself
 
-  void load(const std::string& name);
+  void load();
 };
 
-void Tokenizer::State::load(const std::string& name) {
+void Tokenizer::State::load() {
   if (model.empty()) fail(ExitCode::kInputData, "{}: the tokenizer is empty", name);
   if (static_cast<int64_t>(model.size()) > kMostModelBytes) {
     fail(ExitCode::kInputData, "{}: {} bytes, at most {} are accepted", name, model.size(), kMostModelBytes);
@@ -81,18 +81,23 @@ void Tokenizer::State::load(const std::string& name) {
 Tokenizer::Tokenizer(const std::filesystem::path& path) : state_(std::make_unique<State>()) {
   const std::filesystem::path file = model_file(path);
   state_->model = read_whole_file(file, kMostModelBytes, ExitCode::kInputData);
-  state_->load(file.string());
+  state_->name = file.string();
+  state_->load();
 }
 
 Tokenizer::Tokenizer(std::string model, const std::string& name) : state_(std::make_unique<State>()) {
   state_->model = std::move(model);
-  state_->load(name);
+  state_->name = name;
+  state_->load();
 }
 
 Tokenizer::~Tokenizer() = default;
 Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 
+const std::string& Tokenizer::name() const {
+  return state_->name;
+}
 const std::string& Tokenizer::model() const {
   return state_->model;
 }

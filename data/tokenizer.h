@@ -30,6 +30,8 @@ class Tokenizer {
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
 
+  /// For messages: the file that it was read from, or the name given with its bytes.
+  const std::string& name() const;
   /// The bytes of the .model file, and their SHA-256 (64 hex digits), which identifies the tokenizer.
   const std::string& model() const;
   const std::string& sha256() const;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "data/dataset_directory.h"
 #include "data/hash.h"
 #include "data/whole_file.h"
 #include "train/commands/commands.h"
@@ -56,13 +57,13 @@ Subject find_subject(Io& io, Communicator& world, const EvaluateArguments& given
     throw Error(ExitCode::kInputData, fmt::format("{}: has no examples", subject.dataset.path().string()),
                 "name a split that has some with --split, or another data set with --data");
   const CheckpointState& state = subject.trained.checkpoint.manifest.state;
+  require_dataset_tokenizer(subject.dataset, subject.tokenizer);
   // With another tokenizer the same ids mean other pieces, and the loss would mean nothing.
-  for (const std::string& other : {subject.dataset.header().tokenizer_sha256, state.tokenizer_sha256})
-    if (!other.empty() && other != subject.tokenizer.sha256())
-      throw Error(ExitCode::kInputData,
-                  fmt::format("{} was made with another tokenizer than {}", data.string(),
-                              subject.trained.checkpoint.directory.string()),
-                  "prepare it again with --tokenizer " + subject.trained.run.string());
+  if (!state.tokenizer_sha256.empty() && state.tokenizer_sha256 != subject.tokenizer.sha256())
+    throw Error(ExitCode::kInputData,
+                fmt::format("{} was made with another tokenizer than {}", data.string(),
+                            subject.trained.checkpoint.directory.string()),
+                "prepare it again with --tokenizer " + subject.trained.run.string());
   subject.output = !given.output.empty()
                        ? fs::path(given.output)
                        : subject.trained.run / "evaluation" /

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "data/dataset_directory.h"
 #include "parallel/agreement.h"
 #include "train/generate/dealt_texts.h"
 #include "train/generate/write_texts.h"
@@ -49,7 +50,8 @@ void write_predictions(InferenceModel& model, const TokenDataset& dataset, const
   write_summaries(model, dataset, tokenizer, begin, examples, max_new_tokens,
                   [&](int64_t first, const std::vector<std::string>& summaries) {
                     if (file != nullptr) {
-                      std::vector<ExampleText> written = dataset.text(first, std::ssize(summaries));
+                      std::vector<ExampleText> written =
+                          checked_text(dataset, tokenizer, first, std::ssize(summaries));
                       for (size_t i = 0; i < summaries.size(); ++i)
                         file->append({std::move(written[i].id), summaries[i], std::move(written[i].summary),
                                       std::move(written[i].document)});

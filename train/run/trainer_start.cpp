@@ -1,4 +1,5 @@
 // The start of a run: everything that is read, checked, resumed and announced before its first step.
+#include "data/dataset_directory.h"
 #include "parallel/agreement.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/config/step_range.h"
@@ -24,13 +25,14 @@ Trainer::Trainer(const TrainerOptions& options, MpiWorld& world)
     : options_(options),
       world_(world),
       leads_(world.communicator().rank() == 0),
-      tokenizer_(options.config.data.directory),
-      dataset_(std::filesystem::path(options.config.data.directory) / "train.h5"),
+      tokenizer_(dataset_file(options.config.data.directory, "tokenizer.model")),
+      dataset_(dataset_file(options.config.data.directory, "train.h5")),
       device_(training_device(options.config.run, world, device_note_)),
       target_(run_target(world, device_, dataset_.header().vocabulary_size)),
       resolved_(resolve_run(options.config, target_)),
       mesh_(world, resolved_.mesh, options.config.mesh.allow_tensor_across_nodes, device_),
       validation_(options_.config, resolved_, tokenizer_, mesh_) {
+  require_dataset_tokenizer(dataset_, tokenizer_);
   if (!device_note_.empty()) resolved_.notes.push_back("run.device = \"auto\" is the CPU: " + device_note_);
   const RunConfig& config = options_.config;
   // Before the collectives below: ranks that differ would wait for each other there.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "data/dataset_directory.h"
 #include "parallel/agreement.h"
 #include "train/evaluate/write_summaries.h"
 #include "train/generate/prompt.h"
@@ -36,11 +37,7 @@ void Validation::open() {
         file.string());
     return;
   }
-  const TokenDatasetHeader& header = dataset_->header();
-  if (header.tokenizer_sha256 != tokenizer_.sha256())
-    throw Error(ExitCode::kInputData,
-                fmt::format("{} was made with another tokenizer than the training data", file.string()),
-                "prepare the data set again");
+  require_dataset_tokenizer(*dataset_, tokenizer_);
   if (run_.summaries) check_summaries();
 }
 
@@ -86,7 +83,8 @@ std::optional<RougeScores> Validation::measure_rouge(TrainingStep& step, MemoryL
   bool stop_agreed = false;
   write_summaries(writer, *dataset_, tokenizer_, 0, examples, config_.generation.max_new_tokens,
                   [&](int64_t first, const std::vector<std::string>& summaries) {
-                    const std::vector<ExampleText> written = dataset_->text(first, std::ssize(summaries));
+                    const std::vector<ExampleText> written =
+                        checked_text(*dataset_, tokenizer_, first, std::ssize(summaries));
                     for (size_t i = 0; i < summaries.size(); ++i)
                       mean.add(rouge(written[i].summary, summaries[i]));
                     // The least is 0 on all ranks if a stop was requested on one of them.
