@@ -23,6 +23,11 @@ void check_size(const char* key, int64_t value, int64_t largest) {
     fail(ExitCode::kUsage, "{} must be from 1 to {}, got {}", key, largest, value);
 }
 
+void check_at_most(const char* key, int64_t value, const char* other_key, int64_t other) {
+  if (value < 1 || value > other)
+    fail(ExitCode::kUsage, "{} must be from 1 to {}, got {} and {}", key, other_key, value, other);
+}
+
 void check_divides(const char* key, int64_t value, const char* divisor_key, int64_t divisor) {
   if (value % divisor != 0)
     fail(ExitCode::kUsage, "{} must be a multiple of {}, got {} and {}", key, divisor_key, value, divisor);
@@ -56,8 +61,9 @@ void validate(const ModelConfig& config) {
   check_size("intermediate_size", config.intermediate_size, kLargestFeedForward);
   check_size("num_hidden_layers", config.num_hidden_layers, kLargestLayers);
   // Bounded by another size: more heads than columns would have size 0.
-  check_size("num_attention_heads", config.num_attention_heads, config.hidden_size);
-  check_size("num_key_value_heads", config.num_key_value_heads, config.num_attention_heads);
+  check_at_most("num_attention_heads", config.num_attention_heads, "hidden_size", config.hidden_size);
+  check_at_most("num_key_value_heads", config.num_key_value_heads, "num_attention_heads",
+                config.num_attention_heads);
   check_size("vocab_size", config.vocab_size, kLargestVocabulary);
   check_size("max_position_embeddings", config.max_position_embeddings, kLargestPositions);
   check_divides("hidden_size", config.hidden_size, "num_attention_heads", config.num_attention_heads);

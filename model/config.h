@@ -34,9 +34,9 @@ struct ModelConfig {
   bool operator==(const ModelConfig&) const = default;
 };
 
-/// Throws Error(kUsage) that names the first key whose value is impossible: a size below 1 or too large for
-/// 64-bit counts of elements, heads that do not divide, an odd head size (rotary embedding turns pairs), a
-/// constant that is not a finite number in its range.
+/// Throws Error(kUsage) that names the first key whose value is impossible, and the key that bounds it, if
+/// one does: a size below 1 or too large for 64-bit counts of elements, heads that do not divide, an odd head
+/// size (rotary embedding turns pairs), a constant that is not a finite number in its range.
 void validate(const ModelConfig& config);
 
 /// The sizes of the tensor axis that can cut the model, ascending: the common divisors of H and K, because a

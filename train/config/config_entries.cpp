@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "model/core/error.h"
+#include "train/config/config_problems.h"
 
 namespace ripstop {
 namespace {
@@ -101,36 +102,28 @@ ConfigValue plain_value(const toml::node& node) {
   return numbers;
 }
 
-// An error in the file. toml++ gives sections and keys in alphabetical order, but people read errors from the
-// top: so errors are collected, and the first one in the file's order is reported.
-struct Problem {
-  uint32_t line;
-  std::string what;
-  std::string hint;
-};
-
 bool is_section(std::string_view name) {
   const auto sections = config_sections();
   return std::find(sections.begin(), sections.end(), name) != sections.end();
 }
 
 // Adds the section's entries, and a problem for each key that does not exist.
-void read_section(std::string_view section, const toml::table& table, const std::string& name,
-                  std::vector<ConfigEntry>& entries, std::vector<Problem>& problems) {
+void read_section(const std::string& section, const toml::table& table, const std::string& name,
+                  std::vector<ConfigEntry>& entries, ConfigProblems& problems) {
   for (const auto& [key_node, value] : table) {
-    const std::string_view key_name = key_node.str();
+    const std::string key_name(key_node.str());
     const uint32_t line = value.source().begin.line;
-    const ConfigKey* key = find_config_key(section, key_name);
-    if (key == nullptr) {
-      problems.push_back({line, fmt::format("unknown key '{}.{}'", section, key_name),
-                          suggest_config_key(section, key_name)});
-      continue;
-    }
-    entries.push_back({key, plain_value(value), shown(value), fmt::format("{}:{}", name, line), line});
+    const std::string where = fmt::format("{}:{}", name, line);
+    if (const ConfigKey* key = find_config_key(section, key_name); key != nullptr)
+      entries.push_back({key, plain_value(value), shown(value), where, line});
+    else
+      problems.add(line, fmt::format("{}: unknown key '{}.{}'", where, section, key_name),
+                   [=] { return suggest_config_key(section, key_name); });
   }
 }
 
-std::vector<ConfigEntry> read_file_entries(std::string_view text, const std::string& name) {
+std::vector<ConfigEntry> read_file_entries(std::string_view text, const std::string& name,
+                                           ConfigProblems& problems) {
   toml::table document;
   try {
     document = toml::parse(text, std::string_view(name));
@@ -138,30 +131,24 @@ std::vector<ConfigEntry> read_file_entries(std::string_view text, const std::str
     refuse_syntax(error, text, name);
   }
   std::vector<ConfigEntry> entries;
-  std::vector<Problem> problems;
   for (const auto& [section_node, value] : document) {
-    const std::string_view section = section_node.str();
+    const std::string section(section_node.str());
     const uint32_t line = value.source().begin.line;
+    const std::string where = fmt::format("{}:{}", name, line);
     const toml::table* table = value.as_table();
-    if (table != nullptr && is_section(section)) {
+    if (table != nullptr && is_section(section))
       read_section(section, *table, name, entries, problems);
-    } else if (table != nullptr) {
-      problems.push_back(
-          {line, fmt::format("unknown section [{}]", section), suggest_config_section(section)});
-    } else if (is_section(section)) {
-      problems.push_back(
-          {line, fmt::format("'{}' is a section, not a key", section), fmt::format("[{}]", section)});
-    } else {
-      problems.push_back({line, fmt::format("unknown key '{}' outside a section", section),
-                          suggest_config_key("", section)});
-    }
+    else if (table != nullptr)
+      problems.add(line, fmt::format("{}: unknown section [{}]", where, section),
+                   [=] { return suggest_config_section(section); });
+    else if (is_section(section))
+      problems.add(line, fmt::format("{}: '{}' is a section, not a key", where, section),
+                   [=] { return fmt::format("[{}]", section); });
+    else
+      problems.add(line, fmt::format("{}: unknown key '{}' outside a section", where, section),
+                   [=] { return suggest_config_key("", section); });
   }
-  if (!problems.empty()) {
-    const Problem& first = *std::min_element(
-        problems.begin(), problems.end(), [](const Problem& a, const Problem& b) { return a.line < b.line; });
-    refuse(fmt::format("{}:{}", name, first.line), first.what, first.hint);
-  }
-  // Messages follow the order of the file.
+  // toml++ gives sections and keys in alphabetical order, but people read from the top.
   std::stable_sort(entries.begin(), entries.end(),
                    [](const ConfigEntry& a, const ConfigEntry& b) { return a.line < b.line; });
   return entries;
@@ -188,7 +175,8 @@ ConfigEntry parse_override_value(const ConfigKey& key, const std::string& text) 
   return {&key, text, toml_string(text.substr(0, 80)), kCommandLine, 0};
 }
 
-ConfigEntry read_override(const std::string& text) {
+// The entry of an override; nullopt, and a problem, if there is no such key.
+std::optional<ConfigEntry> read_override(const std::string& text, ConfigProblems& problems) {
   const size_t equals = text.find('=');
   if (equals == std::string::npos || text.size() > kLongestLineBytes)
     refuse(kCommandLine, fmt::format("'{}' is not section.key=value", text.substr(0, 80)),
@@ -197,14 +185,13 @@ ConfigEntry read_override(const std::string& text) {
   // People write --train.steps=100 too, as for other programs.
   path.erase(0, path.find_first_not_of('-') == std::string::npos ? 0 : path.find_first_not_of('-'));
   const size_t dot = path.find('.');
-  if (dot == std::string::npos)
-    refuse(kCommandLine, fmt::format("unknown key '{}'", path), suggest_config_key("", path));
-  const std::string section = path.substr(0, dot);
-  const std::string name = path.substr(dot + 1);
-  const ConfigKey* key = find_config_key(section, name);
-  if (key == nullptr)
-    refuse(kCommandLine, fmt::format("unknown key '{}'", path), suggest_config_key(section, name));
-  return parse_override_value(*key, text.substr(equals + 1));
+  const std::string section = dot == std::string::npos ? "" : path.substr(0, dot);
+  const std::string name = dot == std::string::npos ? path : path.substr(dot + 1);
+  if (const ConfigKey* key = find_config_key(section, name); key != nullptr)
+    return parse_override_value(*key, text.substr(equals + 1));
+  problems.add(0, fmt::format("{}: unknown key '{}'", kCommandLine, path),
+               [=] { return suggest_config_key(section, name); });
+  return std::nullopt;
 }
 
 // Whether an override removes an entry of the file, because a config can have only one of the two.
@@ -222,15 +209,16 @@ bool displaces(const ConfigEntry& override_entry, const ConfigEntry& entry) {
 
 // The entries of the file that no override removes, then the overrides.
 std::vector<ConfigEntry> with_overrides(std::vector<ConfigEntry> entries,
-                                        std::span<const std::string> overrides) {
+                                        std::span<const std::string> overrides, ConfigProblems& problems) {
   std::vector<ConfigEntry> given;
   for (const std::string& text : overrides) {
-    ConfigEntry entry = read_override(text);
+    std::optional<ConfigEntry> entry = read_override(text, problems);
+    if (!entry) continue;
     // The last override of a key wins, because people append to the command that they have.
     given.erase(std::remove_if(given.begin(), given.end(),
-                               [&](const ConfigEntry& earlier) { return earlier.key == entry.key; }),
+                               [&](const ConfigEntry& earlier) { return earlier.key == entry->key; }),
                 given.end());
-    given.push_back(std::move(entry));
+    given.push_back(std::move(*entry));
   }
   for (const ConfigEntry& entry : given)
     entries.erase(std::remove_if(entries.begin(), entries.end(),
@@ -245,7 +233,11 @@ std::vector<ConfigEntry> with_overrides(std::vector<ConfigEntry> entries,
 std::vector<ConfigEntry> read_config_entries(std::string_view toml, const std::string& name,
                                              std::span<const std::string> overrides) {
   check_text(toml, name);
-  return with_overrides(read_file_entries(toml, name), overrides);
+  ConfigProblems problems;
+  std::vector<ConfigEntry> entries =
+      with_overrides(read_file_entries(toml, name, problems), overrides, problems);
+  problems.refuse();
+  return entries;
 }
 
 }  // namespace ripstop

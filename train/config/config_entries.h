@@ -25,9 +25,13 @@ struct ConfigEntry {
 
 /// Returns the entries of the TOML text in its order, then those of the overrides. An override removes the
 /// entries of its own key and of keys that exclude it: train.epochs removes train.steps. Throws Error(kUsage)
-/// if the text is no TOML, if a key or a section is unknown, if a key is given twice, and if a file or a line
-/// is too long.
+/// if the text is no TOML, if a key is given twice, and if a file or a line is too long. Keys and sections
+/// that are unknown, of the text and of the overrides, are told in one such error.
 std::vector<ConfigEntry> read_config_entries(std::string_view toml, const std::string& name,
                                              std::span<const std::string> overrides);
+
+/// The line to write instead of a value of a wrong type, if the value shows which one is meant: for "bf16" it
+/// is `compute = "bfloat16"`; "" if nothing is near enough.
+std::string suggest_config_value(const ConfigEntry& entry);
 
 }  // namespace ripstop

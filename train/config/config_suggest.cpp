@@ -1,9 +1,15 @@
-// Hints for keys and sections that do not exist.
+// Hints for keys and sections that do not exist, and for values of a wrong type.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <cstdlib>
 #include <vector>
 
+#include "model/core/number.h"
+#include "train/config/config_entries.h"
 #include "train/config/config_keys.h"
 #include "train/config/nearest_name.h"
 
@@ -21,6 +27,8 @@ constexpr Explanation kExplanations[] = {
     {"optimizer.implementation", "the optimizer is AdamW, one fused kernel"},
     {"optim", "the optimizer is AdamW"},
     {"optimizer.momentum", "the optimizer is AdamW: its two decays are 'optimizer.betas'"},
+    {"bf16", "'precision.compute' = \"bfloat16\" is the default"},
+    {"fp16", "not in ripstop: 'precision.compute' = \"bfloat16\" has the same size and float32's range"},
     {"compile", "not in ripstop: its kernels are compiled with it"},
     {"torch_compile", "not in ripstop: its kernels are compiled with it"},
     {"attn_implementation", "not in ripstop: attention is always the fused kernel"},
@@ -45,6 +53,31 @@ constexpr Explanation kExplanations[] = {
     {"warmup_ratio", "set 'schedule.warmup_steps', in steps"},
     {"pipeline_parallel_degree", "ripstop has no pipeline axis: use 'mesh.fsdp' and 'mesh.tensor'"},
     {"context_parallel_degree", "ripstop has no context axis: use 'mesh.fsdp' and 'mesh.tensor'"},
+    {"lr_scheduler_kwargs", "set 'schedule.minimum_ratio'"},
+    {"logging_strategy", "set 'log.every_steps', in steps"},
+    {"save_strategy", "set 'checkpoint.every_steps', in steps"},
+    {"save_only_model", "not in ripstop: a checkpoint has all that a run needs to go on"},
+    {"save_safetensors", "not in ripstop: checkpoints are HDF5"},
+    {"overwrite_output_dir", "not in ripstop: a new run is a new 'run.directory'"},
+    {"auto_find_batch_size", "'train.micro_batch_sequences' = \"auto\" is the default"},
+    {"per_device_eval_batch_size", "validation uses 'train.micro_batch_sequences'"},
+    {"dataloader_drop_last", "not in ripstop: every example is used once an epoch"},
+    {"group_by_length", "not in ripstop: 'data.pack' fills sequences with examples of all lengths"},
+    {"remove_unused_columns",
+     "not in ripstop: ripstop prepare takes two fields, the document and the summary"},
+    {"early_stopping_patience", "not in this version: 'checkpoint.keep_best' keeps the best checkpoint"},
+    {"compute_metrics",
+     "not in ripstop: validation measures the loss, and ROUGE with 'generation.validate_examples'"},
+    {"fsdp_config", "sharding is [mesh] and 'train.reshard_after_forward'"},
+    {"deepspeed_config", "sharding is [mesh] and 'train.reshard_after_forward'"},
+    {"ddp_find_unused_parameters", "not in ripstop: all parameters are used"},
+    {"do_train", "it is the verb: ripstop train"},
+    {"do_eval", "set 'train.validate_every', or run ripstop evaluate"},
+    {"do_predict", "it is the verb: ripstop evaluate"},
+    {"run_name", "a run is named by its 'run.directory'"},
+    {"disable_tqdm", "set 'log.every_steps'"},
+    {"tf32", "not in ripstop: 'precision.compute' is bfloat16 or float32"},
+    {"neftune_noise_alpha", "not in ripstop"},
     {"head_dim", "it is 'model.hidden_size' / 'model.num_attention_heads'"},
     {"resume_from_checkpoint", "the same command again resumes from 'run.directory'"},
     {"dropout", "LLaMA-2 has none"},
@@ -75,6 +108,39 @@ constexpr SectionSynonym kSectionSynonyms[] = {
     {"activation_checkpoint", "train"},
     {"validation", "train"},
     {"debug", "run"},
+};
+
+// Words of other programs for the values of a choice. A word counts only if its value is one of that choice.
+struct ValueSynonym {
+  std::string_view word;
+  std::string_view value;
+};
+constexpr ValueSynonym kValueSynonyms[] = {
+    {"bf16", "bfloat16"},
+    {"torch.bfloat16", "bfloat16"},
+    {"fp32", "float32"},
+    {"f32", "float32"},
+    {"float", "float32"},
+    {"single", "float32"},
+    {"torch.float32", "float32"},
+    {"no", "float32"},  // mixed_precision of accelerate
+    {"gpu", "cuda"},
+    {"cuda:0", "cuda"},
+    {"nvidia", "cuda"},
+    {"cosine_with_min_lr", "cosine"},
+    {"cosine_with_warmup", "cosine"},
+    {"linear_with_warmup", "linear"},
+    {"constant_with_warmup", "constant"},
+    {"eval_loss", "loss"},
+    {"validation_loss", "loss"},
+    {"rouge", "rougeL"},
+    {"rouge_l", "rougeL"},
+    {"eval_rougel", "rougeL"},
+    {"completion", "summary"},
+    {"response", "summary"},
+    {"everything", "all"},
+    {"off", "none"},
+    {"false", "none"},
 };
 
 // Whether `name` is one of the space-separated `names`, or the part of one after its last dot.
@@ -108,7 +174,82 @@ std::vector<std::string> keys_known_as(std::string_view section, std::string_vie
   return result;
 }
 
+std::string lower(std::string_view text) {
+  std::string result(text);
+  for (char& c : result) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return result;
+}
+
+// The number that all of `text` is, as people wrote it; "" if it is none, or not finite.
+std::string number_in(const std::string& text) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  return !text.empty() && *end == '\0' && std::isfinite(value) && std::isalpha(text.back()) == 0 ? text : "";
+}
+
+// The value that was meant, as TOML; "" if none is near. One function for each type of field.
+struct MeantValue {
+  const ConfigValue& given;
+
+  std::string text() const {
+    const auto* word = std::get_if<std::string>(&given);
+    return word != nullptr ? *word : "";
+  }
+  std::string operator()(const bool*) const {
+    const std::string word = lower(text());
+    const auto* number = std::get_if<int64_t>(&given);
+    if (word == "true" || word == "yes" || word == "on" || (number != nullptr && *number == 1)) return "true";
+    if (word == "false" || word == "no" || word == "off" || (number != nullptr && *number == 0))
+      return "false";
+    return "";
+  }
+  std::string operator()(const int64_t*) const {
+    if (parse_integer(text())) return text();
+    const auto* number = std::get_if<double>(&given);  // 1e3 is no integer in TOML
+    const bool is_whole = number != nullptr && std::abs(*number) < 1e15 && *number == std::floor(*number);
+    return is_whole ? fmt::format("{:.0f}", *number) : "";
+  }
+  std::string operator()(const double*) const { return number_in(text()); }
+  std::string operator()(const std::string*) const { return ""; }
+  std::string operator()(const std::array<double, 2>*) const { return ""; }
+  std::string operator()(const ChoiceField& choice) const {
+    const std::string word = lower(text());
+    const auto is_word = [&](std::string_view value) {
+      return std::ranges::find(choice.words, value) != choice.words.end();
+    };
+    for (const ValueSynonym& synonym : kValueSynonyms)
+      if (synonym.word == word && is_word(synonym.value)) return toml_string(synonym.value);
+    const std::vector<std::string> words(choice.words.begin(), choice.words.end());
+    const std::string nearest = word.empty() ? "" : nearest_name(word, words);
+    return nearest.empty() ? "" : toml_string(nearest);
+  }
+  std::string operator()(const std::optional<int64_t>* value) const {
+    return lower(text()) == "auto" ? "\"auto\"" : (*this)(value->has_value() ? &**value : nullptr);
+  }
+  std::string operator()(const std::optional<bool>* value) const {
+    return lower(text()) == "auto" ? "\"auto\"" : (*this)(value->has_value() ? &**value : nullptr);
+  }
+};
+
 }  // namespace
+
+std::string suggest_config_value(const ConfigEntry& entry) {
+  const ConfigKey& key = *entry.key;
+  RunConfig any;
+  const Field field = key.field(any);
+  const auto* word = std::get_if<std::string>(&entry.value);
+  if (word != nullptr && key.section == "precision")
+    for (const char* half : {"fp16", "float16", "half", "torch.float16"})
+      if (lower(*word) == half)
+        return "float16 is not in ripstop: bfloat16 has the same size and float32's range";
+  const std::string meant = std::visit(MeantValue{entry.value}, field);
+  if (meant.empty()) return "";
+  // A shell removes quotes, and an override needs none.
+  const bool is_quoted = meant.front() == '"';
+  return entry.line > 0
+             ? fmt::format("write {} = {}", key.name, meant)
+             : fmt::format("write {}={}", key.path(), is_quoted ? meant.substr(1, meant.size() - 2) : meant);
+}
 
 std::string suggest_config_key(std::string_view section, std::string_view name) {
   // From the surest hint to the vaguest: an explanation, a name that other programs use, a slip in this

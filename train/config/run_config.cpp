@@ -3,14 +3,13 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cmath>
 #include <filesystem>
-#include <sstream>
 
 #include "data/whole_file.h"
 #include "model/core/error.h"
 #include "train/config/config_entries.h"
+#include "train/config/config_problems.h"
+#include "train/config/config_values.h"
 #include "train/config/step_range.h"
 
 namespace ripstop {
@@ -18,7 +17,6 @@ namespace {
 
 // Far more than read_config_entries accepts, so that it refuses longer files; still an end for /dev/zero.
 constexpr int64_t kMostBytesRead = int64_t{64} << 20;
-constexpr size_t kLongestStringBytes = 4096;
 
 [[noreturn]] void refuse(const std::string& where, const std::string& what, const std::string& hint = {}) {
   throw Error(ExitCode::kUsage, where + ": " + what, hint);
@@ -33,84 +31,6 @@ std::string read_text(const std::string& path) {
   return read_whole_file(path, kMostBytesRead, ExitCode::kUsage);
 }
 
-// Writes one entry's value into its field. Refuses a value of a wrong type or outside its range.
-class Assigner {
- public:
-  explicit Assigner(const ConfigEntry& entry) : entry_(entry) {}
-
-  void operator()(bool* field) const { *field = value_as<bool>(); }
-  void operator()(int64_t* field) const {
-    *field = value_as<int64_t>();
-    check_range(static_cast<double>(*field));
-  }
-  void operator()(double* field) const {
-    // People write 3 and mean 3.0.
-    const auto* integer = std::get_if<int64_t>(&entry_.value);
-    *field = integer != nullptr ? static_cast<double>(*integer) : value_as<double>();
-    check_range(*field);
-  }
-  void operator()(std::string* field) const {
-    const std::string& value = value_as<std::string>();
-    if (value.size() > kLongestStringBytes)
-      refuse(entry_.where, fmt::format("'{}' is longer than {} bytes", path(), kLongestStringBytes));
-    // Paths appear in messages and logs of one line, and NUL would cut a path.
-    for (const char c : value)
-      if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
-        refuse(entry_.where, fmt::format("'{}' holds a control character", path()));
-    *field = value;
-  }
-  void operator()(std::array<double, 2>* field) const {
-    const std::vector<double>& values = value_as<std::vector<double>>();
-    if (values.size() != field->size()) refuse_type();
-    for (const double value : values) check_range(value);
-    std::copy(values.begin(), values.end(), field->begin());
-  }
-  void operator()(ChoiceField field) const {
-    const auto word = std::find(field.words.begin(), field.words.end(), value_as<std::string>());
-    if (word == field.words.end()) refuse_type();
-    field.set(field.value, static_cast<int>(word - field.words.begin()));
-  }
-  template <class T>
-  void operator()(std::optional<T>* field) const {
-    if (entry_.key->none_is_auto && entry_.value == ConfigValue("auto")) {
-      field->reset();
-      return;
-    }
-    T value{};
-    (*this)(&value);
-    *field = value;
-  }
-
- private:
-  std::string path() const { return entry_.key->path(); }
-
-  // The value in the type that it has in the file. Nothing is converted.
-  template <class T>
-  const T& value_as() const {
-    const T* value = std::get_if<T>(&entry_.value);
-    if (value == nullptr) refuse_type();
-    return *value;
-  }
-
-  void check_range(double value) const {
-    const ValueRange& range = entry_.key->range;
-    // Written so that NaN, which compares false with everything, is outside of every range.
-    const bool low = range.above_least ? !(value > range.least) : !(value >= range.least);
-    const bool high = range.below_most ? !(value < range.most) : !(value <= range.most);
-    if (std::isfinite(value) && !low && !high) return;
-    refuse(entry_.where, fmt::format("'{}' must be {} {} and {} {}, got {}", path(),
-                                     range.above_least ? "above" : "at least", range.least,
-                                     range.below_most ? "below" : "at most", range.most, entry_.shown));
-  }
-
-  [[noreturn]] void refuse_type() const {
-    refuse(entry_.where,
-           fmt::format("'{}' must be {}, got {}", path(), expected_type(*entry_.key), entry_.shown));
-  }
-
-  const ConfigEntry& entry_;
-};
-
 // Builds a config from its entries: assigns the values, fills in defaults, checks the rules that span several
 // keys. What the ranks, the data set and the device decide is left to resolve_run (train/plan).
 class ConfigBuilder {
@@ -121,7 +41,7 @@ class ConfigBuilder {
   RunConfig build() {
     take_preset();
     // Assign before looking for missing keys: a required key of a wrong type is given, but wrong.
-    for (const ConfigEntry& entry : entries_) std::visit(Assigner(entry), entry.key->field(config_));
+    assign_values();
     check_required();
     if (!given("data.shuffle_seed")) config_.data.shuffle_seed = config_.run.seed;
     complete_model();
@@ -150,29 +70,45 @@ class ConfigBuilder {
   void take_preset() {
     const ConfigEntry* entry = given("model.preset");
     if (entry == nullptr) return;
-    std::string word;
-    Assigner{*entry}(&word);
-    const ModelPreset* preset = find_model_preset(word);
+    assign_value(*entry, config_);
+    const ModelPreset* preset = find_model_preset(config_.model.preset);
     if (preset == nullptr) {
       std::string names;
       for (const ModelPreset& each : model_presets())
         names += (names.empty() ? "" : ", ") + std::string(each.name);
-      refuse(entry->where, fmt::format("unknown model.preset \"{}\"", word), "the presets are " + names);
+      refuse(entry->where, fmt::format("unknown model.preset \"{}\"", config_.model.preset),
+             "the presets are " + names);
     }
     static_cast<ModelConfig&>(config_.model) = preset->config;
   }
 
+  void assign_values() {
+    ConfigProblems problems;
+    for (const ConfigEntry& entry : entries_) {
+      try {
+        assign_value(entry, config_);
+      } catch (const Error& error) {
+        problems.add(entry.line, error.what(), [hint = error.hint()] { return hint; });
+      }
+    }
+    problems.refuse();
+  }
+
   // A required text must not be empty either: an empty path would mean the current directory.
   void check_required() const {
+    ConfigProblems problems;
     for (const ConfigKey& key : config_keys()) {
       if (key.presence != Presence::kRequired) continue;
       const ConfigEntry* entry = given(key.path());
       if (entry == nullptr)
-        refuse(name_, fmt::format("'{}' is required", key.path()),
-               fmt::format("{} = {} under [{}]", key.name, expected_type(key), key.section));
-      if (entry->value == ConfigValue(""))
-        refuse(entry->where, fmt::format("'{}' must not be empty", key.path()));
+        problems.add(0, fmt::format("{}: '{}' is required", name_, key.path()), [&key] {
+          return fmt::format("{} = {} under [{}]", key.name, expected_type(key), key.section);
+        });
+      else if (entry->value == ConfigValue(""))
+        problems.add(entry->line, fmt::format("{}: '{}' must not be empty", entry->where, key.path()),
+                     [] { return std::string(); });
     }
+    problems.refuse();
   }
 
   // Fills in the sizes that follow from others.
@@ -204,16 +140,45 @@ class ConfigBuilder {
     try {
       validate(sizes);
     } catch (const Error& error) {
-      // The message of validate() begins with the name of the size.
-      const std::string text = error.what();
-      refuse(where("model." + text.substr(0, text.find(' '))), "model." + text);
+      refuse_sizes(error.what());
     }
     if (config_.data.sequence_length > model.max_position_embeddings)
       refuse(where("data.sequence_length"),
              fmt::format("data.sequence_length {} exceeds model.max_position_embeddings {}",
                          config_.data.sequence_length, model.max_position_embeddings),
-             "shorten the sequences, or raise model.max_position_embeddings if training begins from random "
-             "weights");
+             fmt::format("{}: shorten the sequences, or raise it if training begins from random weights",
+                         origin(*find_config_key("model", "max_position_embeddings"))));
+  }
+
+  // Refuses sizes with the message of validate(), which names one or two of them by their keys. One may be
+  // the preset's and one the file's, so the hint says where each comes from.
+  [[noreturn]] void refuse_sizes(const std::string& what) const {
+    std::string place, origins, absent;
+    for (const ConfigKey& key : config_keys()) {
+      if (key.section != "model" || !has_word(what, key.name)) continue;
+      const ConfigEntry* entry = given(key.path());
+      if (entry != nullptr && place.empty()) place = entry->where;
+      if (entry == nullptr) absent += fmt::format("{}{}", absent.empty() ? "" : " and ", key.path());
+      origins += (origins.empty() ? "" : ", ") + origin(key);
+    }
+    refuse(place.empty() ? where("model.preset") : place, "model." + what,
+           absent.empty() ? origins : fmt::format("{}: give {} too", origins, absent));
+  }
+
+  // "num_key_value_heads = 32 is the preset's", "hidden_size = 96 is from x.toml:7".
+  std::string origin(const ConfigKey& key) const {
+    RunConfig copy = config_;
+    std::string from =
+        config_.model.preset.empty() ? "the default" : fmt::format("the preset's ({})", config_.model.preset);
+    if (const ConfigEntry* entry = given(key.path()); entry != nullptr)
+      from = entry->line > 0 ? "from " + entry->where : "from the command line";
+    return fmt::format("{} = {} is {}", key.name, value_as_toml(key, copy), from);
+  }
+
+  // Whether `text` holds `word` between blanks, or before a comma.
+  static bool has_word(const std::string& text, std::string_view word) {
+    return (" " + text + " ").find(fmt::format(" {} ", word)) != std::string::npos ||
+           (" " + text).find(fmt::format(" {},", word)) != std::string::npos;
   }
 
   // The rule belongs to the model, but the mistake is nearly always in mesh.tensor: name that place.

@@ -188,6 +188,16 @@ TEST_F(EvaluateCommand, RefusesWaysToGenerateThatThisVersionDoesNotDo) {
         run_program(command + " generation.num_beams=1 generation.no_repeat_ngram_size=0");
     EXPECT_EQ(greedy.exit_code, 0) << greedy.err;
     EXPECT_EQ(run_program(command + " precision.compute=bfloat16").exit_code, 64) << command;
+    // Each of them alone, on the command line.
+    for (const std::string setting :
+         {"generation.num_beams=4", "generation.length_penalty=0.6", "generation.no_repeat_ngram_size=3"}) {
+      const ProgramRun one =
+          run_program(command + " generation.num_beams=1 generation.no_repeat_ngram_size=0 " + setting);
+      EXPECT_EQ(one.exit_code, 64) << command << setting;
+      EXPECT_NE(one.err.find("command line: " + setting.substr(0, setting.find('=')) + " = "),
+                std::string::npos)
+          << one.err;
+    }
   }
 }
 

@@ -85,6 +85,13 @@ TEST_F(BadConfig, KeysAndTypes) {
                  "'model.num_hidden_layers' must be an integer, got \\\"12a\\\"");
   expect_refused(config_with("train.steps="), 64, "'train.steps' or 'train.epochs' is required");
   expect_refused(config_with("optimizer.learning_rate="), 64, "'optimizer.learning_rate' is required");
+  // Several mistakes are told at once, those of the command line too.
+  expect_refused(config_with("train.stesp=5") + " run.sed=2", 64,
+                 "unknown key 'train.stesp' (did you mean 'train.steps'?); command line: unknown key "
+                 "'run.sed' (did you mean 'run.seed'?)",
+                 "docs/config.md");
+  expect_refused(config_with("precision.compute=\"bf16\""), 64, "got \\\"bf16\\\"",
+                 "write compute = \\\"bfloat16\\\"");
   expect_refused(config_with("run.seed=1") + " run.sed=2", 64, "command line: unknown key 'run.sed'",
                  "'run.seed'");
   expect_refused(config_with("run.seed=1") + " run.seed", 64, "'run.seed' is not section.key=value");
@@ -105,6 +112,27 @@ TEST_F(BadConfig, TrainRefusesKeysThatThisVersionDoesNotDo) {
   EXPECT_FALSE(std::filesystem::exists(run()));
   expect_refused(config_with("model.preset=") + " model.pretrained=llama", 64,
                  "command line: model.pretrained = \\\"llama\\\"", "model.preset");
+}
+
+// One rule for all of them: an error in train, a note in plan.
+TEST_F(BadConfig, TrainRefusesAndPlanNotesEachKeyThatThisVersionDoesNotDo) {
+  const std::string config = config_with("mesh.fsdp=1");
+  for (const std::string setting :
+       {"train.recompute=full", "train.recompute=selective", "checkpoint.asynchronous=true",
+        "generation.num_beams=4", "generation.length_penalty=0.6", "generation.no_repeat_ngram_size=3",
+        "log.tensorboard=true"}) {
+    const std::string key = setting.substr(0, setting.find('='));
+    const ProgramRun train = run_program("train " + config + " " + setting);
+    EXPECT_EQ(train.exit_code, 64) << setting;
+    EXPECT_NE(train.err.find("not in this version of ripstop: command line: " + key + " = "),
+              std::string::npos)
+        << train.err;
+    EXPECT_NE(train.err.find("use instead: " + key + " = "), std::string::npos) << train.err;
+    EXPECT_FALSE(std::filesystem::exists(run())) << setting;
+    const ProgramRun plan = run_program("plan " + config + " " + setting);
+    EXPECT_EQ(plan.exit_code, 0) << plan.err;
+    EXPECT_NE(plan.out.find("note: " + key + " = "), std::string::npos) << plan.out;
+  }
 }
 
 TEST_F(BadConfig, PlanNotesKeysThatThisVersionDoesNotDo) {

@@ -29,6 +29,27 @@ TEST(ConfigSuggest, UnknownKeysNameLineAndNearest) {
   expect_usage(refusal(with("train", "zzzzzzzz = 1")), "'train.zzzzzzzz'", "[train] has steps, epochs");
 }
 
+TEST(ConfigSuggest, AllUnknownKeysAreToldAtOnceInTheOrderOfTheFile) {
+  std::string toml = with("optimizer", "lerning_rate = 1");
+  toml.insert(toml.find("steps = 100"), "stesp = 5\n");
+  const Refusal result = refusal(toml + "[trian]\nx = 1\n", {"run.sed=1", "frobnicate=1"});
+  EXPECT_EQ(result.code, ExitCode::kUsage);
+  EXPECT_EQ(result.what.rfind("x.toml:10: unknown key 'train.stesp' (did you mean 'train.steps'?); "
+                              "x.toml:14: unknown key 'optimizer.lerning_rate' (did you mean "
+                              "'optimizer.learning_rate'?); "
+                              "x.toml:16: unknown section [trian] (did you mean [train]?); "
+                              "command line: unknown key 'run.sed' (did you mean 'run.seed'?); "
+                              "command line: unknown key 'frobnicate' (",
+                              0),
+            0u)
+      << result.what;
+  EXPECT_HAS(result.hint, "docs/config.md");
+  // One message stays one line that people can read.
+  std::string many = kSmallest;
+  for (int i = 0; i < 20; ++i) many += "zzz" + std::to_string(i) + " = 1\n";
+  EXPECT_HAS(refusal(many).what, "; and 12 more");
+}
+
 // A far-fetched guess misleads. If other programs have a key and ripstop has none, the hint says so.
 TEST(ConfigSuggest, FarOffNamesGetNoGuess) {
   const auto hint = [](const std::string& override) { return refusal(kSmallest, {override}).hint; };

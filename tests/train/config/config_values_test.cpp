@@ -81,6 +81,76 @@ TEST(ConfigValues, ImpossibleValuesAreNamed) {
   expect_usage(refusal(with("run", "seed = 18446744073709551616")), "64 bits");
 }
 
+// The hint is the line to write: nothing is converted in silence.
+TEST(ConfigValues, WordsFromElsewhereGetTheLineToWrite) {
+  const auto hint = [](const std::string& section, const std::string& line) {
+    const Refusal result = refusal(with(section, line));
+    EXPECT_EQ(result.code, ExitCode::kUsage) << line;
+    return result.hint;
+  };
+  EXPECT_EQ(hint("precision", "compute = \"bf16\""), "write compute = \"bfloat16\"");
+  EXPECT_EQ(hint("precision", "compute = \"BF16\""), "write compute = \"bfloat16\"");
+  EXPECT_EQ(hint("precision", "compute = \"fp32\""), "write compute = \"float32\"");
+  EXPECT_EQ(hint("precision", "reduce = \"float\""), "write reduce = \"float32\"");
+  EXPECT_EQ(hint("precision", "compute = \"float16\""),
+            "float16 is not in ripstop: bfloat16 has the same size and float32's range");
+  EXPECT_EQ(hint("precision", "compute = \"bfloat61\""), "write compute = \"bfloat16\"");
+  EXPECT_EQ(hint("run", "device = \"gpu\""), "write device = \"cuda\"");
+  EXPECT_EQ(hint("schedule", "kind = \"linear_with_warmup\""), "write kind = \"linear\"");
+  EXPECT_EQ(hint("checkpoint", "keep_best = \"eval_rougeL\""), "write keep_best = \"rougeL\"");
+  EXPECT_EQ(hint("data", "pack = \"True\""), "write pack = true");
+  EXPECT_EQ(hint("data", "pack = 0"), "write pack = false");
+  EXPECT_EQ(hint("train", "steps = 1e3"), "write steps = 1000");
+  EXPECT_EQ(hint("train", "global_batch_sequences = \"32\""), "write global_batch_sequences = 32");
+  EXPECT_EQ(hint("optimizer", "learning_rate = \"2e-5\""), "write learning_rate = 2e-5");
+  EXPECT_EQ(hint("mesh", "fsdp = \"Auto\""), "write fsdp = \"auto\"");
+  EXPECT_EQ(hint("precision", "compute = \"int8\""), "");
+  EXPECT_EQ(hint("train", "steps = 1.5"), "");
+  EXPECT_EQ(refusal(kSmallest, {"precision.compute=bf16"}).hint, "write precision.compute=bfloat16");
+  EXPECT_EQ(refusal(kSmallest, {"data.pack=True"}).hint, "write data.pack=true");
+}
+
+TEST(ConfigValues, AllWrongValuesAreToldAtOnce) {
+  std::string toml = with("precision", "compute = \"bf16\"");
+  toml.replace(toml.find("steps = 100"), 11, "steps = \"many\"");
+  const Refusal result = refusal(toml, {"run.seed=-1"});
+  EXPECT_EQ(result.code, ExitCode::kUsage);
+  EXPECT_EQ(result.what,
+            "x.toml:10: 'train.steps' must be an integer, got \"many\"; "
+            "x.toml:15: 'precision.compute' must be one of \"bfloat16\", \"float32\", got \"bf16\" "
+            "(write compute = \"bfloat16\"); "
+            "command line: 'run.seed' must be at least 0 and at most 9.2e+18, got -1");
+  EXPECT_HAS(result.hint, "docs/config.md");
+}
+
+TEST(ConfigValues, RequiredKeysAreToldAtOnce) {
+  const Refusal result = refusal("[model]\npreset = \"15m\"\n[run]\ndirectory = \"a\"\n");
+  expect_usage(result, "'data.directory' is required (directory = a string under [data])");
+  expect_usage(result, "'data.sequence_length' is required");
+  expect_usage(result, "'optimizer.learning_rate' is required");
+}
+
+// Of two sizes that do not go together, people often gave only one.
+TEST(ConfigValues, SizesThatDisagreeSayWhereEachComesFrom) {
+  std::string toml = with("model", "num_attention_heads = 4");
+  toml.replace(toml.find("preset = \"15m\""), 14, "preset = \"llama2-7b\"");
+  const Refusal result = refusal(toml);
+  EXPECT_EQ(result.code, ExitCode::kUsage);
+  EXPECT_EQ(result.what,
+            "x.toml:5: model.num_key_value_heads must be from 1 to num_attention_heads, got 32 and 4");
+  EXPECT_EQ(result.hint,
+            "num_attention_heads = 4 is from x.toml:5, num_key_value_heads = 32 is the preset's (llama2-7b): "
+            "give model.num_key_value_heads too");
+  EXPECT_EQ(refusal(with("model", "hidden_size = 290")).hint,
+            "hidden_size = 290 is from x.toml:5, num_attention_heads = 6 is the preset's (15m): give "
+            "model.num_attention_heads too");
+  EXPECT_EQ(
+      refusal(kSmallest, {"model.num_attention_heads=4", "model.num_key_value_heads=32"}).hint,
+      "num_attention_heads = 4 is from the command line, num_key_value_heads = 32 is from the command line");
+  EXPECT_HAS(refusal(with("data", "sequence_length = 257")).hint,
+             "max_position_embeddings = 256 is the preset's (15m): shorten");
+}
+
 TEST(ConfigValues, TensorThatDoesNotDivideTheHeadsIsAResource) {
   const Refusal result = refusal(with("mesh", "tensor = 4"));
   EXPECT_EQ(result.code, ExitCode::kResources);

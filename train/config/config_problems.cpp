@@ -1,0 +1,39 @@
+#include "train/config/config_problems.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "model/core/error.h"
+
+namespace ripstop {
+namespace {
+
+// A message is one line: a file of another program may have a hundred unknown keys.
+constexpr size_t kMostShown = 8;
+
+}  // namespace
+
+void ConfigProblems::add(int64_t line, std::string text, std::function<std::string()> hint) {
+  problems_.push_back(
+      {line > 0 ? line : std::numeric_limits<int64_t>::max(), std::move(text), std::move(hint)});
+}
+
+void ConfigProblems::refuse() const {
+  if (problems_.empty()) return;
+  std::vector<Problem> sorted = problems_;
+  std::ranges::stable_sort(sorted, {}, &Problem::line);
+  if (sorted.size() == 1) throw Error(ExitCode::kUsage, sorted[0].text, sorted[0].hint());
+
+  std::string all;
+  for (size_t i = 0; i < std::min(sorted.size(), kMostShown); ++i) {
+    const std::string hint = sorted[i].hint();
+    all += (i == 0 ? "" : "; ") + sorted[i].text + (hint.empty() ? "" : " (" + hint + ")");
+  }
+  if (sorted.size() > kMostShown) all += fmt::format("; and {} more", sorted.size() - kMostShown);
+  throw Error(ExitCode::kUsage, all, "docs/config.md lists every key with its values");
+}
+
+}  // namespace ripstop

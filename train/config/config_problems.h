@@ -1,0 +1,33 @@
+// What is wrong with a config, told all at once.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace ripstop {
+
+/// Collects the problems of a config, so that people can mend all of them after one look.
+class ConfigProblems {
+ public:
+  /// Adds a problem. `text` begins with its place: "x.toml:12: unknown key 'run.sed'". `line` orders the
+  /// message: that of the file, or 0 for the command line, which comes last. `hint` may return ""; it is
+  /// called only for problems that are shown, because looking for a similar name takes time.
+  void add(int64_t line, std::string text, std::function<std::string()> hint);
+
+  bool any() const { return !problems_.empty(); }
+
+  /// Does nothing if there is no problem. Throws Error(kUsage) with one problem and its hint, or with the
+  /// first eight, each followed by its hint, and the number of the others.
+  void refuse() const;
+
+ private:
+  struct Problem {
+    int64_t line;
+    std::string text;
+    std::function<std::string()> hint;
+  };
+  std::vector<Problem> problems_;
+};
+
+}  // namespace ripstop
