@@ -101,12 +101,10 @@ train/evaluate/dataset_loss.*       tests/train/evaluate/evaluation_ranks_test.c
 train/evaluate/write_summaries.*    tests/train/evaluate/evaluation_ranks_test.cpp tests/train/run/validation_ranks_test.cpp
 train/generate/trained_model.*      tests/train/commands/evaluate_command_test.cpp
 train/generate/write_texts.*        tests/train/evaluate/evaluation_ranks_test.cpp
-train/plan/training_data.*          tests/train/commands/train_command_test.cpp
 train/plan/*                        tests/train/config/bad_config_test.cpp tests/train/plan/rank_plan_test.cpp
 train/run/*                         tests/train/commands/train_command_test.cpp tests/train/run/resume_test.sh
 train/commands/model_arguments.*    tests/train/commands/evaluate_command_test.cpp
 train/commands/summarize.cpp        tests/train/commands/evaluate_command_test.cpp
-train/commands/plan.cpp             tests/train/config/bad_config_test.cpp
 train/commands/prepare.cpp          tests/train/commands/command_line_test.cpp tests/docs/formats_test.sh
 train/commands/config_table.cpp     tests/train/config/config_keys_test.cpp
 train/commands/*                    tests/train/commands/command_line_test.cpp

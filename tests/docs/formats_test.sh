@@ -250,6 +250,33 @@ trainer=
 same "the exit code after SIGUSR1" "$code" 75
 [[ ! -e $work/long/LOCK ]] || complain "LOCK is there after the end"
 
+# ---- plots: the page's snippets, on this run, as far as their programs are here
+
+echo "plots"
+# snippet LANGUAGE: the first block of that language in the section, with the run's directory for RUN.
+snippet() {
+  awk -v fence="\`\`\`$1" '
+    /^### / && !open { section = $0 == "### Plot a run" }
+    section && /^```/ { if (wanted) exit; open = !open; wanted = open && $0 == fence; next }
+    wanted' "$page" | sed "s|RUN|$work/run|g"
+}
+snippet python >"$work/plot.py"
+snippet '' >"$work/plot.sh"
+python=${RIPSTOP_PYTHON:-python3}
+grep -q savefig "$work/plot.py" || complain "there is no Python snippet"
+grep -q '^jq ' "$work/plot.sh" || complain "there is no jq snippet"
+if "$python" -c 'import pandas, matplotlib' 2>/dev/null; then
+  (cd "$work" && MPLBACKEND=Agg "$python" plot.py) || complain "the Python snippet fails"
+  [[ $(head -c 4 "$work/run.png" | tail -c 3) == PNG ]] || complain "the Python snippet makes no picture"
+fi
+if command -v jq >/dev/null; then
+  (cd "$work" && bash -c "$(grep '^jq ' plot.sh)") || complain "the jq snippet fails"
+  same "steps of the jq snippet" "$(cut -f1 "$work/run.tsv" | tr '\n' ' ')" "1 2 3 "
+fi
+if command -v gnuplot >/dev/null; then
+  (cd "$work" && bash plot.sh) || complain "the gnuplot snippet fails"
+fi
+
 # ---- checkpoints
 
 # little FILE OFFSET BYTES: an unsigned number of the sidecar.

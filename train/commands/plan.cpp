@@ -14,7 +14,10 @@
 #include "train/commands/commands.h"
 #include "train/config/unsupported_keys.h"
 #include "train/machine/machine.h"
+#include "train/machine/peak_flops.h"
+#include "train/plan/fitting_meshes.h"
 #include "train/plan/plan_text.h"
+#include "train/plan/run_length.h"
 #include "train/report/human_text.h"
 
 namespace ripstop {
@@ -31,10 +34,71 @@ struct PlanArguments {
   bool json = false;
 };
 
+using Json = nlohmann::ordered_json;
+
+// null stands for what is not known.
+template <class T>
+Json json_of(const std::optional<T>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+Json to_json(const MeshSizes& mesh) {
+  return {{"replicate", mesh.replicate}, {"fsdp", mesh.fsdp}, {"tensor", mesh.tensor}};
+}
+
+Json to_json(const FittingMesh& fitting) {
+  return {{"mesh", to_json(fitting.mesh)},
+          {"ranks", fitting.mesh.ranks()},
+          {"micro_batch_sequences", fitting.micro_batch_sequences},
+          {"bytes", fitting.bytes}};
+}
+
+// Adds the members about the length of the run.
+void add_length(const RunConfig& config, const RunLength& length, Json& document) {
+  document["data"] = nullptr;
+  if (const std::optional<TrainingData>& data = length.data)
+    document["data"] = {{"examples", data->examples},
+                        {"cut_documents", data->cut_documents},
+                        {"cut_summaries", data->cut_summaries},
+                        {"cut_tokens", data->cut_tokens},
+                        {"sequences_per_epoch", data->epoch_sequences},
+                        {"steps_per_epoch", static_cast<double>(data->epoch_sequences) /
+                                                static_cast<double>(config.train.global_batch_sequences)},
+                        {"tokens_per_epoch", data->epoch_tokens}};
+  document["run"] = {{"epochs", length.data ? Json(length.data->epochs) : Json(nullptr)},
+                     {"steps", json_of(length.steps)},
+                     {"tokens", length.data ? Json(length.data->tokens) : Json(nullptr)}};
+  const int64_t kept = config.checkpoint.keep + 1;
+  const bool all = config.checkpoint.keep == 0;
+  document["checkpoint"] = {{"bytes", length.checkpoint_bytes},
+                            {"most_on_disk", all ? Json(nullptr) : Json(kept)},
+                            {"most_bytes", all ? Json(nullptr) : Json(kept * length.checkpoint_bytes)}};
+  document["time"] = nullptr;
+  if (const std::optional<double> seconds = length.seconds())
+    document["time"] = {{"seconds", *seconds},
+                        {"tokens_per_second", length.speed->tokens_per_second},
+                        {"utilization", json_of(length.speed->utilization)},
+                        {"source", length.speed->source}};
+}
+
+// The document of `plan --json` for a plan that does not fit.
+Json to_json(const PlanTooLarge& error, const RunTarget& target) {
+  const FittingMeshes& fitting = error.fitting();
+  Json same_ranks = Json::array();
+  for (const FittingMesh& each : fitting.same_ranks) same_ranks.push_back(to_json(each));
+  return {{"fits", false},
+          {"refused", to_json(error.refused())},
+          {"device_memory", json_of(target.device_memory_bytes)},
+          {"would_fit",
+           {{"same_ranks", same_ranks},
+            {"more_ranks", fitting.more_ranks ? to_json(*fitting.more_ranks) : Json(nullptr)},
+            {"device_memory", fitting.least_bytes}}}};
+}
+
 // The document of `plan --json`. Its keys are a contract with people's scripts.
-nlohmann::ordered_json to_json(const ResolvedRun& run, const FlopsPerToken& flops) {
+Json to_json(const ResolvedRun& run, const RunTarget& target, const FlopsPerToken& flops) {
   const MemoryUse use = run.memory();
-  nlohmann::ordered_json memory;
+  Json memory;
   for (int c = 0; c < kMemoryCategories; ++c) {
     const auto category = static_cast<MemoryCategory>(c);
     memory[to_string(category)] = use[category];
@@ -42,7 +106,8 @@ nlohmann::ordered_json to_json(const ResolvedRun& run, const FlopsPerToken& flop
   memory["total"] = use.total();
   if (run.summaries) memory["only_while_validating"] = run.summaries_memory.total();
   const auto& traffic = run.plan.traffic_per_step;
-  return {{"mesh", {{"replicate", run.mesh.replicate}, {"fsdp", run.mesh.fsdp}, {"tensor", run.mesh.tensor}}},
+  return {{"mesh", to_json(run.mesh)},
+          {"fits", target.device_memory_bytes ? Json(true) : Json(nullptr)},
           {"memory", memory},
           {"traffic_per_step",
            {{"replicate", traffic.replicate}, {"fsdp", traffic.fsdp}, {"tensor", traffic.tensor}}},
@@ -56,7 +121,8 @@ nlohmann::ordered_json to_json(const ResolvedRun& run, const FlopsPerToken& flop
           {"notes", run.notes}};
 }
 
-void print_for_people(const ResolvedRun& run, const RunTarget& target, const FlopsPerToken& flops) {
+void print_for_people(const RunConfig& config, const ResolvedRun& run, const RunLength& length,
+                      const RunTarget& target, const FlopsPerToken& flops) {
   fmt::print("mesh            {} ({})\n", run.mesh.to_text(), counted(run.mesh.ranks(), "rank"));
   if (target.device == DeviceKind::kCpu) fmt::print("threads         {} a rank\n", cpu_threads());
   fmt::print("parameters      {}\n", parameter_count(run.model));
@@ -64,6 +130,7 @@ void print_for_people(const ResolvedRun& run, const RunTarget& target, const Flo
   fmt::print("micro-batch     {}, {} a step{}\n", counted(run.step.sharding.sequence_count, "sequence"),
              run.micro_batches,
              run.idle_share > 0 ? fmt::format(", {:.1f}% idle", 100 * run.idle_share) : "");
+  for (const LengthLine& line : length_lines(config, length)) fmt::print("{:<16}{}\n", line.name, line.text);
   fmt::print("the fullest rank, computing in {}:\n{}\n", to_string(run.step.sharding.compute),
              plan_text(run, target.device_memory_bytes));
   for (const std::string& note : run.notes) fmt::print("note: {}\n", note);
@@ -100,15 +167,29 @@ void plan_for_threads(int64_t cpus_per_task, int64_t ranks_of_node) {
   set_cpu_threads(cpus_per_task > 0 ? cpus_per_task : std::max<int64_t>(share, 1));
 }
 
-/// The data set's vocabulary; 0 if there is no data set yet. A plan can do without one.
-int64_t vocabulary_at(const std::string& directory) {
+/// The training set; none if it is not there yet. A plan can do without one.
+std::optional<TokenDataset> dataset_at(const std::string& directory) {
   const std::filesystem::path file = std::filesystem::path(directory) / "train.h5";
-  if (directory.empty() || !std::filesystem::exists(file)) return 0;
-  return TokenDataset(file).header().vocabulary_size;
+  if (directory.empty() || !std::filesystem::exists(file)) return std::nullopt;
+  return TokenDataset(file);
+}
+
+/// The speed that the run had, if it exists. Else the one that the data sheet of this machine's GPUs lets
+/// expect. Nothing is known of GPUs that are not here.
+std::optional<RunSpeed> known_speed(const RunConfig& config, const ResolvedRun& run,
+                                    const RunTarget& target) {
+  const std::filesystem::path metrics = std::filesystem::path(config.run.directory) / "metrics.jsonl";
+  if (std::optional<RunSpeed> measured = measured_speed(metrics, run, target)) return measured;
+  if (target.device != DeviceKind::kCuda) return std::nullopt;
+  const std::vector<CudaGpu> gpus = look_at_cuda().gpus;
+  if (gpus.empty()) return std::nullopt;
+  const std::optional<double> peak = data_sheet_flops(gpus.front().name, run.step.sharding.compute);
+  if (!peak) return std::nullopt;
+  return speed_at_peak(run, *peak * static_cast<double>(target.ranks), "data sheet: " + gpus.front().name);
 }
 
 /// The target of the plan: the job that the options describe, or the config's mesh on a machine like this.
-RunTarget plan_target(const RunConfig& config, const PlanArguments& given) {
+RunTarget plan_target(const RunConfig& config, const PlanArguments& given, int64_t vocabulary) {
   // Without options, plan for the mesh that the config asks for: then `plan CONFIG` always fits its own mesh.
   const int64_t asked = config.mesh.replicate * config.mesh.fsdp.value_or(1) * config.mesh.tensor;
   const int64_t nodes = std::max<int64_t>(given.nodes, 1);
@@ -119,8 +200,19 @@ RunTarget plan_target(const RunConfig& config, const PlanArguments& given) {
                     (given.device.empty() && config.run.device == DeviceChoice::kCuda) ||
                     (automatic && cuda_device_count() > 0);
   if (!cuda) plan_for_threads(given.cpus_per_task, given.tasks > 0 ? given.tasks : ranks / nodes);
-  return run_target(ranks, cuda ? DeviceKind::kCuda : DeviceKind::kCpu, parse_memory(given.device_memory),
-                    vocabulary_at(config.data.directory));
+  RunTarget target = run_target(ranks, cuda ? DeviceKind::kCuda : DeviceKind::kCpu,
+                                parse_memory(given.device_memory), vocabulary);
+  target.ranks_per_node = given.tasks;
+  return target;
+}
+
+ResolvedRun resolve_or_say_what_fits(const RunConfig& config, const RunTarget& target, bool json) {
+  try {
+    return resolve_run(config, target);
+  } catch (const PlanTooLarge& error) {
+    if (json) fmt::print("{}\n", to_json(error, target).dump(2));
+    throw;
+  }
 }
 
 ExitCode plan(const PlanArguments& given) {
@@ -128,7 +220,8 @@ ExitCode plan(const PlanArguments& given) {
   refuse_unsupported_keys(config, ConfigReader::kPlan, [&](const ConfigKey& key) {
     return place_of_key(key, given.config_file, given.overrides);
   });
-  const RunTarget target = plan_target(config, given);
+  const std::optional<TokenDataset> dataset = dataset_at(config.data.directory);
+  const RunTarget target = plan_target(config, given, dataset ? dataset->header().vocabulary_size : 0);
   // train finds this out from MPI. Here there are no nodes, so the option stands for them. 0 tasks, which is
   // "not given", pass.
   if (given.tasks % config.mesh.tensor != 0 && !config.mesh.allow_tensor_across_nodes)
@@ -136,13 +229,18 @@ ExitCode plan(const PlanArguments& given) {
                 fmt::format("mesh.tensor = {} does not divide the {} ranks of a node", config.mesh.tensor,
                             given.tasks),
                 "a tensor group must lie inside one node, or set mesh.allow_tensor_across_nodes");
-  ResolvedRun run = resolve_run(config, target);
+  ResolvedRun run = resolve_or_say_what_fits(config, target, given.json);
   for (std::string& note : unsupported_key_notes(config)) run.notes.push_back(std::move(note));
   const FlopsPerToken flops = training_flops_per_token(run.model, config.data.sequence_length);
-  if (given.json)
-    fmt::print("{}\n", to_json(run, flops).dump(2));
-  else
-    print_for_people(run, target, flops);
+  RunLength length = run_length(config, run, dataset ? &*dataset : nullptr);
+  length.speed = known_speed(config, run, target);
+  if (given.json) {
+    Json document = to_json(run, target, flops);
+    add_length(config, length, document);
+    fmt::print("{}\n", document.dump(2));
+  } else {
+    print_for_people(config, run, length, target, flops);
+  }
   return ExitCode::kOk;
 }
 

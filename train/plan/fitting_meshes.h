@@ -1,13 +1,54 @@
-// The meshes that would fit, for the hint of a plan that does not.
+// What would fit instead of a plan that does not: meshes, micro-batches, more ranks, more memory.
 #pragma once
+#include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "train/plan/resolved_run.h"
 
 namespace ripstop {
 
-/// Plans `run` on every mesh fsdp x tensor of target.ranks ranks, each with the largest micro-batch that
-/// fits. Returns them in words, "these fit: ...", or what else to do if none fits. Takes milliseconds a mesh.
-std::string fitting_meshes(const RunConfig& config, const RunTarget& target, ResolvedRun run);
+/// A mesh with a micro-batch, and what it needs.
+struct FittingMesh {
+  MeshSizes mesh;
+  int64_t micro_batch_sequences = 0;
+  int64_t bytes = 0;  ///< of the fullest rank
+};
+/// Those of `run`.
+FittingMesh fitting_mesh(const ResolvedRun& run);
+
+/// All of it is planned, nothing is extrapolated.
+struct FittingMeshes {
+  /// The meshes fsdp x tensor of as many ranks as now that fit, each with the largest micro-batch that fits.
+  std::vector<FittingMesh> same_ranks;
+  /// If there are none: the mesh of the fewest ranks that fits, each rank with as much memory as now. nullopt
+  /// if 64 times as many ranks are too few.
+  std::optional<FittingMesh> more_ranks;
+  int64_t ranks_per_node = 0;  ///< RunTarget's
+  int64_t least_bytes = 0;     ///< the memory of a rank with which one mesh of as many ranks as now would fit
+
+  /// "these fit: ...", "12 ranks would fit (3 nodes of 4): ..., or 9.1 GiB a rank".
+  std::string to_text() const;
+};
+
+/// Plans `run` on other meshes and with other micro-batches, for a target whose memory is known. Takes
+/// milliseconds a mesh, less than a second for most models.
+FittingMeshes find_fitting_meshes(const RunConfig& config, const RunTarget& target, ResolvedRun run);
+
+/// Error(kResources): a plan that exceeds the memory. The hint is what would fit.
+class PlanTooLarge : public Error {
+ public:
+  PlanTooLarge(const std::string& what, FittingMesh refused, FittingMeshes fitting)
+      : Error(ExitCode::kResources, what, fitting.to_text()),
+        refused_(refused),
+        fitting_(std::move(fitting)) {}
+  const FittingMesh& refused() const { return refused_; }
+  const FittingMeshes& fitting() const { return fitting_; }
+
+ private:
+  FittingMesh refused_;
+  FittingMeshes fitting_;
+};
 
 }  // namespace ripstop

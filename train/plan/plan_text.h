@@ -1,4 +1,4 @@
-// The plan of a run as text for people.
+// The memory and traffic of a plan as text for people.
 #pragma once
 #include <cstdint>
 #include <optional>

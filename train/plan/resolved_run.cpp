@@ -85,11 +85,10 @@ ResolvedRun resolve_run(const RunConfig& config, const RunTarget& target) {
   const std::vector<int64_t> sizes = micro_batch_sizes(config, target, run.mesh);
   for (const int64_t size : sizes)
     if (plan_with_micro_batch(config, target, size, run)) return run;
-  throw Error(
-      ExitCode::kResources,
+  throw PlanTooLarge(
       fmt::format("{} with micro_batch_sequences {} needs {} a rank of {}", run.mesh.to_text(), sizes.back(),
                   bytes_text(run.memory().total()), device_memory_text(run, *target.device_memory_bytes)),
-      fitting_meshes(config, target, run));
+      fitting_mesh(run), find_fitting_meshes(config, target, run));
 }
 
 }  // namespace ripstop

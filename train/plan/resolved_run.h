@@ -46,8 +46,7 @@ struct ResolvedRun {
 
 /// Decides mesh, micro-batch and precision, and plans the step. Throws Error(kUsage) if the batch or the
 /// sequences cannot be cut as asked, Error(kInputData) if the data set's vocabulary is larger than the
-/// model's, and Error(kResources) if the plan exceeds the memory; the hint then names the meshes and
-/// micro-batches that fit.
+/// model's, and PlanTooLarge (train/plan/fitting_meshes.h) if the plan exceeds the memory.
 ResolvedRun resolve_run(const RunConfig& config, const RunTarget& target);
 
 }  // namespace ripstop

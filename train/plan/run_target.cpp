@@ -7,6 +7,7 @@ namespace ripstop {
 RunTarget run_target(int64_t ranks, DeviceKind device, std::optional<int64_t> device_memory_bytes,
                      int64_t dataset_vocabulary) {
   return {.ranks = ranks,
+          .ranks_per_node = 0,
           .device = device,
           .fast_bfloat16 = has_fast_bfloat16({.kind = device, .planned = device}),
           .device_memory_bytes = device_memory_bytes,
@@ -15,8 +16,10 @@ RunTarget run_target(int64_t ranks, DeviceKind device, std::optional<int64_t> de
 
 // For a run that starts: its ranks and memory are facts, not assumptions.
 RunTarget run_target(MpiWorld& world, const Device& device, int64_t dataset_vocabulary) {
-  return run_target(world.communicator().size(), device.kind, memory_of_rank_bytes(world, device),
-                    dataset_vocabulary);
+  RunTarget target = run_target(world.communicator().size(), device.kind, memory_of_rank_bytes(world, device),
+                                dataset_vocabulary);
+  target.ranks_per_node = world.ranks_here();
+  return target;
 }
 
 }  // namespace ripstop

@@ -11,6 +11,7 @@ namespace ripstop {
 /// The facts outside the config that decide what "auto" becomes. run_target makes it.
 struct RunTarget {
   int64_t ranks = 1;
+  int64_t ranks_per_node = 0;  ///< 0: not known. Only for hints
   DeviceKind device = DeviceKind::kCpu;
   bool fast_bfloat16 = true;  ///< the device multiplies bfloat16 at least as fast as float32
   /// Of one rank, for the plan and for the libraries (library_bytes). nullopt: not known, so no plan is

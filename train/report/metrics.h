@@ -43,6 +43,17 @@ struct StepCost {
   bool operator==(const StepCost&) const = default;
 };
 
+/// The training set as the run uses it.
+struct DataUse {
+  int64_t examples = 0;
+  int64_t cut_documents = 0;  ///< examples whose document loses its end
+  int64_t cut_summaries = 0;  ///< examples that lose the end of their summary, and the whole document
+  int64_t cut_tokens = 0;     ///< what both lose
+  int64_t sequences_per_epoch = 0;
+  int64_t tokens_per_epoch = 0;
+  bool operator==(const DataUse&) const = default;
+};
+
 /// `start`: written every time the program begins.
 struct StartEvent {
   int64_t step = 0;   ///< the last finished step: 0, or the checkpoint's
@@ -54,6 +65,8 @@ struct StartEvent {
   int64_t fsdp = 1;
   int64_t tensor = 1;
   std::vector<std::string> hosts;  ///< of each rank
+  DataUse data;
+  int64_t checkpoint_bytes = 0;  ///< of one checkpoint
   int64_t parameters = 0;
   double flops_per_token = 0;  ///< causal attention counted as half
   double flops_per_token_full_attention = 0;

@@ -55,6 +55,14 @@ Json to_json(const StartEvent& event) {
             {"fsdp", event.fsdp},
             {"tensor", event.tensor},
             {"hosts", event.hosts}}},
+          {"data",
+           {{"examples", event.data.examples},
+            {"cut_documents", event.data.cut_documents},
+            {"cut_summaries", event.data.cut_summaries},
+            {"cut_tokens", event.data.cut_tokens},
+            {"sequences_per_epoch", event.data.sequences_per_epoch},
+            {"tokens_per_epoch", event.data.tokens_per_epoch}}},
+          {"checkpoint_bytes", event.checkpoint_bytes},
           {"parameters", event.parameters},
           {"flops_per_token", number(event.flops_per_token)},
           {"flops_per_token_full_attention", number(event.flops_per_token_full_attention)},
@@ -171,6 +179,14 @@ void read(const Json& json, StartEvent& event) {
   take(mesh, "fsdp", event.fsdp);
   take(mesh, "tensor", event.tensor);
   take(mesh, "hosts", event.hosts);
+  const Json& data = child(json, "data");
+  take(data, "examples", event.data.examples);
+  take(data, "cut_documents", event.data.cut_documents);
+  take(data, "cut_summaries", event.data.cut_summaries);
+  take(data, "cut_tokens", event.data.cut_tokens);
+  take(data, "sequences_per_epoch", event.data.sequences_per_epoch);
+  take(data, "tokens_per_epoch", event.data.tokens_per_epoch);
+  take(json, "checkpoint_bytes", event.checkpoint_bytes);
   take(json, "parameters", event.parameters);
   take(json, "flops_per_token", event.flops_per_token);
   take(json, "flops_per_token_full_attention", event.flops_per_token_full_attention);

@@ -20,11 +20,12 @@ StepCost step_cost(const MemoryUse& memory, const DeviceMesh::AxisBytes& traffic
 }
 
 std::vector<std::string> header_lines(const RunConfig& config, const ResolvedRun& run,
-                                      const RunTarget& target, const DeviceMesh& mesh, const Device& device) {
+                                      const RunLength& length, const RunTarget& target,
+                                      const DeviceMesh& mesh, const Device& device) {
   // Empty rows that fill up the last micro-batch: people can avoid them by another batch size.
   const std::string idle =
       run.idle_share > 0 ? fmt::format(", {:.1f}% idle", 100 * run.idle_share) : std::string();
-  return {
+  std::vector<std::string> lines = {
       fmt::format("ripstop {} ({})  {}  {}", version(), git_commit(), to_string(device),
                   cpu_instruction_set()),
       mesh.describe(),
@@ -34,17 +35,20 @@ std::vector<std::string> header_lines(const RunConfig& config, const ResolvedRun
                   counted(config.train.global_batch_sequences, "sequence"), config.data.sequence_length,
                   counted(run.micro_batches, "micro-batch"), run.step.sharding.sequence_count,
                   counted(mesh.data_ranks(), "data rank"), idle),
-      fmt::format("plan for the fullest rank:\n{}", plan_text(run, target.device_memory_bytes)),
   };
+  for (const LengthLine& line : length_lines(config, length))
+    lines.push_back(fmt::format("{}: {}", line.name, line.text));
+  lines.push_back(fmt::format("plan for the fullest rank:\n{}", plan_text(run, target.device_memory_bytes)));
+  return lines;
 }
 
-StartEvent start_event(const RunConfig& config, const ResolvedRun& run, const DeviceMesh& mesh,
-                       const std::optional<PeakFlops>& peak, const std::vector<std::string>& argv,
-                       int64_t step, int64_t steps) {
+StartEvent start_event(const RunConfig& config, const ResolvedRun& run, const RunLength& length,
+                       const DeviceMesh& mesh, const std::optional<PeakFlops>& peak,
+                       const std::vector<std::string>& argv, int64_t step) {
   const FlopsPerToken flops = training_flops_per_token(run.model, config.data.sequence_length);
   StartEvent event;
   event.step = step;
-  event.steps = steps;
+  event.steps = length.data->steps;
   event.argv = argv;
   event.version = std::string(version());
   event.git_commit = std::string(git_commit());
@@ -52,6 +56,13 @@ StartEvent start_event(const RunConfig& config, const ResolvedRun& run, const De
   event.fsdp = run.mesh.fsdp;
   event.tensor = run.mesh.tensor;
   event.hosts = mesh.hosts();
+  event.data = {.examples = length.data->examples,
+                .cut_documents = length.data->cut_documents,
+                .cut_summaries = length.data->cut_summaries,
+                .cut_tokens = length.data->cut_tokens,
+                .sequences_per_epoch = length.data->epoch_sequences,
+                .tokens_per_epoch = length.data->epoch_tokens};
+  event.checkpoint_bytes = length.checkpoint_bytes;
   event.parameters = parameter_count(run.model);
   event.flops_per_token = flops.causal;
   event.flops_per_token_full_attention = flops.full_attention;

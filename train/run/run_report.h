@@ -7,7 +7,7 @@
 
 #include "parallel/device_mesh.h"
 #include "train/machine/peak_flops.h"
-#include "train/plan/resolved_run.h"
+#include "train/plan/run_length.h"
 #include "train/report/metrics.h"
 
 namespace ripstop {
@@ -15,13 +15,14 @@ namespace ripstop {
 /// Memory and traffic in the form of metrics.jsonl.
 StepCost step_cost(const MemoryUse& memory, const DeviceMesh::AxisBytes& traffic);
 
-/// The first lines of a run: version, mesh, model, step, plan.
+/// The first lines of a run: version, mesh, model, step, length, plan.
 std::vector<std::string> header_lines(const RunConfig& config, const ResolvedRun& run,
-                                      const RunTarget& target, const DeviceMesh& mesh, const Device& device);
+                                      const RunLength& length, const RunTarget& target,
+                                      const DeviceMesh& mesh, const Device& device);
 
-/// The `start` event of a run of `steps` steps that has done `step` of them. Does not set `time`.
-StartEvent start_event(const RunConfig& config, const ResolvedRun& run, const DeviceMesh& mesh,
-                       const std::optional<PeakFlops>& peak, const std::vector<std::string>& argv,
-                       int64_t step, int64_t steps);
+/// The `start` event of a run that has done `step` steps. `length` has its data. Does not set `time`.
+StartEvent start_event(const RunConfig& config, const ResolvedRun& run, const RunLength& length,
+                       const DeviceMesh& mesh, const std::optional<PeakFlops>& peak,
+                       const std::vector<std::string>& argv, int64_t step);
 
 }  // namespace ripstop

@@ -56,6 +56,7 @@ class Trainer {
   void open_directory();
   void check_checkpoint(const CheckpointState& saved, const std::string& plan_hash) const;
   void resume_or_initialize();
+  std::optional<RunSpeed> known_speed() const;
   void announce();
 
   // trainer.cpp
@@ -91,6 +92,7 @@ class Trainer {
   Device device_;
   RunTarget target_;
   ResolvedRun resolved_;
+  RunLength length_;
   int64_t steps_ = 0;  ///< of the whole run
 
   DeviceMesh mesh_;

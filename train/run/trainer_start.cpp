@@ -43,12 +43,8 @@ Trainer::Trainer(const TrainerOptions& options, MpiWorld& world)
     resolved_.summaries.reset();
     resolved_.summaries_memory = {};
   }
-  steps_ = count_steps(dataset_, config, loader_options(config, resolved_, mesh_));
-  if (config.schedule.warmup_steps > steps_)
-    throw Error(ExitCode::kUsage,
-                fmt::format("schedule.warmup_steps {} exceeds the {} steps that train.epochs come to",
-                            config.schedule.warmup_steps, steps_),
-                "the run would never reach optimizer.learning_rate: warm up for a few percent of the steps");
+  length_ = run_length(config, resolved_, &dataset_);
+  steps_ = length_.data->steps;
   if (const int64_t last = parse_step_range(config.run.profile_steps).last; last > steps_)
     resolved_.notes.push_back(
         fmt::format("run.profile_steps ends at step {}, train.epochs come to {} steps", last, steps_));
@@ -126,8 +122,7 @@ void Trainer::check_checkpoint(const CheckpointState& saved, const std::string& 
 
 // Fills weights, moments and state_, from the newest whole checkpoint if there is one.
 void Trainer::resume_or_initialize() {
-  const std::string plan_hash =
-      count_epoch_sequences(dataset_, loader_options(options_.config, resolved_, mesh_), 0).plan_hash;
+  const std::string& plan_hash = length_.data->plan_hash;
   std::vector<std::string> warnings;
   const auto accept = [&](const Checkpoint& checkpoint) {
     check_checkpoint(checkpoint.manifest.state, plan_hash);
@@ -158,21 +153,29 @@ void Trainer::resume_or_initialize() {
   });
 }
 
+// The speed that this run had before, or the one that the data sheets of its GPUs let expect.
+std::optional<RunSpeed> Trainer::known_speed() const {
+  if (state_.step > 0)
+    return measured_speed(std::filesystem::path(options_.config.run.directory) / "metrics.jsonl", resolved_,
+                          target_);
+  if (!peak_flops_ || target_.device != DeviceKind::kCuda) return std::nullopt;
+  return speed_at_peak(resolved_, peak_flops_->per_second, peak_flops_->source);
+}
+
 // Tells people and metrics.jsonl what this run is and where it begins.
 void Trainer::announce() {
   if (!leads_) return;
   const RunConfig& config = options_.config;
-  for (const std::string& line : header_lines(config, resolved_, target_, mesh_, stream_.device())) say(line);
-  if (loader_->cut_summaries() > 0)
-    say(fmt::format("{} summaries are longer than data.sequence_length and lose their end",
-                    loader_->cut_summaries()));
+  length_.speed = known_speed();
+  for (const std::string& line : header_lines(config, resolved_, length_, target_, mesh_, stream_.device()))
+    say(line);
   for (const std::string& note : resolved_.notes) say("note: " + note);
   if (!validation_.note().empty()) say("note: " + validation_.note());
   say(fmt::format("{} {} at step {} of {}; watch {}", state_.step > 0 ? "resumes" : "begins",
                   config.run.directory, state_.step, steps_,
                   (std::filesystem::path(config.run.directory) / "metrics.jsonl").string()));
   directory_->metrics().write(
-      start_event(config, resolved_, mesh_, peak_flops_, options_.argv, state_.step, steps_));
+      start_event(config, resolved_, length_, mesh_, peak_flops_, options_.argv, state_.step));
   for (const std::string& note : directory_->notes()) warn(note);
 }
 

@@ -1,0 +1,89 @@
+#include "train/plan/fitting_meshes.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/train/config/small_config.h"
+
+namespace ripstop {
+namespace {
+
+using testing::kSmallest;
+using testing::parsed;
+
+RunTarget target_of(int64_t ranks, std::optional<int64_t> memory_bytes, int64_t ranks_per_node = 0) {
+  RunTarget target = run_target(ranks, DeviceKind::kCpu, memory_bytes, 32000);
+  target.ranks_per_node = ranks_per_node;
+  return target;
+}
+
+// What a rank needs with the smallest micro-batch.
+int64_t need(int64_t ranks) {
+  return resolve_run(parsed(kSmallest, {"train.micro_batch_sequences=1"}), target_of(ranks, std::nullopt))
+      .memory()
+      .total();
+}
+
+// The refusal of a run that is too large; fails if it fits.
+PlanTooLarge refusal_of(const RunConfig& config, const RunTarget& target) {
+  try {
+    resolve_run(config, target);
+  } catch (const PlanTooLarge& error) {
+    EXPECT_EQ(error.code(), ExitCode::kResources);
+    return error;
+  }
+  ADD_FAILURE() << "it fits";
+  return {"", {}, {}};
+}
+
+TEST(FittingMeshes, TheFewestRanksThatFitFitAndFewerDoNot) {
+  const RunConfig config = parsed(kSmallest);
+  ASSERT_GT(need(2), need(3));
+  const PlanTooLarge error = refusal_of(config, target_of(1, need(3)));
+  ASSERT_TRUE(error.fitting().more_ranks.has_value());
+  const FittingMesh& fitting = *error.fitting().more_ranks;
+  EXPECT_EQ(fitting.mesh, (MeshSizes{1, 3, 1}));
+  EXPECT_EQ(fitting.bytes, need(3));
+  EXPECT_TRUE(error.fitting().same_ranks.empty());
+  EXPECT_EQ(error.hint().rfind("3 ranks with as much memory each would fit: ", 0), 0u) << error.hint();
+  // Both claims of the hint hold.
+  EXPECT_NO_THROW(resolve_run(config, target_of(3, need(3))));
+  EXPECT_THROW(resolve_run(config, target_of(2, need(3))), PlanTooLarge);
+  EXPECT_EQ(error.fitting().least_bytes, need(1));
+  EXPECT_NO_THROW(resolve_run(config, target_of(1, error.fitting().least_bytes)));
+}
+
+TEST(FittingMeshes, NodesAreWhole) {
+  // One head, so that a tensor axis does not help.
+  const RunConfig config = parsed(kSmallest, {"model.num_attention_heads=1", "model.num_key_value_heads=1"});
+  const int64_t memory =
+      resolve_run(parsed(kSmallest, {"model.num_attention_heads=1", "model.num_key_value_heads=1",
+                                     "train.micro_batch_sequences=1"}),
+                  target_of(3, std::nullopt))
+          .memory()
+          .total();
+  const PlanTooLarge error = refusal_of(config, target_of(2, memory, 2));
+  ASSERT_TRUE(error.fitting().more_ranks.has_value());
+  EXPECT_EQ(error.fitting().more_ranks->mesh.ranks(), 4);
+  EXPECT_NE(error.hint().find("(2 nodes of 2)"), std::string::npos) << error.hint();
+}
+
+// The config asks for a larger micro-batch than fits: the ranks need not change.
+TEST(FittingMeshes, ASmallerMicroBatchIsNamed) {
+  const RunConfig config = parsed(kSmallest, {"train.micro_batch_sequences=8"});
+  const PlanTooLarge error = refusal_of(config, target_of(1, need(1)));
+  ASSERT_FALSE(error.fitting().same_ranks.empty());
+  EXPECT_EQ(error.fitting().same_ranks[0].mesh, (MeshSizes{1, 1, 1}));
+  EXPECT_EQ(error.fitting().same_ranks[0].micro_batch_sequences, 1);
+  EXPECT_FALSE(error.fitting().more_ranks.has_value());
+  EXPECT_EQ(error.refused().micro_batch_sequences, 8);
+  EXPECT_EQ(error.hint().rfind("these fit: ", 0), 0u) << error.hint();
+}
+
+TEST(FittingMeshes, SometimesNoNumberOfRanksHelps) {
+  const PlanTooLarge error = refusal_of(parsed(kSmallest), target_of(1, 1 << 20));
+  EXPECT_FALSE(error.fitting().more_ranks.has_value());
+  EXPECT_EQ(error.hint().rfind("no number of ranks helps: ", 0), 0u) << error.hint();
+}
+
+}  // namespace
+}  // namespace ripstop

@@ -1,0 +1,87 @@
+#include "train/plan/run_length.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/train/config/small_config.h"
+
+namespace ripstop {
+namespace {
+
+using testing::kSmallest;
+using testing::parsed;
+
+// The lines as "name: text", one below the other.
+std::string text_of(const RunConfig& config, const RunLength& length) {
+  std::string text;
+  for (const LengthLine& line : length_lines(config, length)) text += line.name + ": " + line.text + "\n";
+  return text;
+}
+
+RunLength length_of_four_epochs() {
+  RunLength length;
+  length.data = TrainingData{.examples = 786,
+                             .cut_documents = 402,
+                             .cut_tokens = 50,
+                             .epoch_tokens = 150,
+                             .epoch_sequences = 82,
+                             .steps = 41,
+                             .epochs = 4,
+                             .tokens = 600};
+  length.steps = 41;
+  length.checkpoint_bytes = 1 << 20;
+  return length;
+}
+
+TEST(RunLengthTest, EveryLineThatIsKnown) {
+  const RunConfig config = parsed(kSmallest, {"train.epochs=4"});
+  RunLength length = length_of_four_epochs();
+  EXPECT_EQ(text_of(config, length),
+            "data: 786 examples, 402 documents cut to 256 tokens, 25% of all tokens are left out\n"
+            "epoch: 82 sequences, 10.25 steps, 150 tokens\n"
+            "run: 4 epochs, 41 steps, 600 tokens\n"
+            "checkpoint: 1.0 MiB; checkpoint.keep + 1 = 4 of them take 4.0 MiB\n");
+  EXPECT_FALSE(length.seconds().has_value());
+  length.speed =
+      RunSpeed{.tokens_per_second = 2, .tokens_seen = 200, .utilization = {}, .source = "measured"};
+  EXPECT_EQ(length.seconds(), 200);
+  EXPECT_NE(text_of(config, length).find("time: 3m20s left at 2 tok/s, measured\n"), std::string::npos)
+      << text_of(config, length);
+  length.speed = RunSpeed{.tokens_per_second = 4, .tokens_seen = 0, .utilization = 0.4, .source = "sheet"};
+  EXPECT_NE(
+      text_of(config, length).find("time: 2m30s at 4 tok/s: 40% of the peak (sheet), 1m00s at all of it"),
+      std::string::npos)
+      << text_of(config, length);
+}
+
+TEST(RunLengthTest, WhatIsCutIsSaidExactly) {
+  const RunConfig config = parsed(kSmallest, {"train.epochs=1", "checkpoint.keep=0"});
+  RunLength length = length_of_four_epochs();
+  length.data->cut_documents = 1;
+  length.data->cut_summaries = 2;
+  EXPECT_NE(text_of(config, length)
+                .find("data: 786 examples, 1 document cut to 256 tokens, 2 summaries longer than "
+                      "data.sequence_length 256 lose the end, 25% of"),
+            std::string::npos)
+      << text_of(config, length);
+  EXPECT_NE(text_of(config, length).find("checkpoint: 1.0 MiB; checkpoint.keep = 0 keeps all of them\n"),
+            std::string::npos);
+  length.data->cut_documents = length.data->cut_summaries = length.data->cut_tokens = 0;
+  EXPECT_NE(text_of(config, length).find("data: 786 examples, none is cut\n"), std::string::npos);
+}
+
+TEST(RunLengthTest, WithoutADataSetNothingIsInvented) {
+  const ResolvedRun run =
+      resolve_run(parsed(kSmallest), run_target(1, DeviceKind::kCpu, std::nullopt, 32000));
+  const RunLength steps = run_length(parsed(kSmallest), run, nullptr);
+  EXPECT_EQ(steps.steps, 100);
+  EXPECT_FALSE(steps.data.has_value());
+  // Master weights and two moments, float32 each, with padding.
+  EXPECT_GE(steps.checkpoint_bytes, 12 * parameter_count(run.model));
+  EXPECT_LT(steps.checkpoint_bytes, 12.2 * static_cast<double>(parameter_count(run.model)));
+  EXPECT_EQ(text_of(parsed(kSmallest), steps).rfind("run: 100 steps\ncheckpoint: ", 0), 0u);
+  const RunConfig epochs = parsed(kSmallest, {"train.epochs=2"});
+  EXPECT_EQ(text_of(epochs, run_length(epochs, run, nullptr)).rfind("checkpoint: ", 0), 0u);
+}
+
+}  // namespace
+}  // namespace ripstop

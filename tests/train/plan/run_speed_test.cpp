@@ -1,0 +1,90 @@
+#include "train/plan/run_speed.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/data/scratch_directory.h"
+#include "tests/train/config/small_config.h"
+#include "train/report/metrics.h"
+
+namespace ripstop {
+namespace {
+
+class RunSpeedTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    start_.fsdp = 2;
+    start_.parameters = parameter_count(run_.model);
+    start_.flops_per_token = training_flops_per_token(run_.model, 256).causal;
+    start_.peak_flops_source = "measured: linear in float32 on all ranks at once";
+    start_.time = 1000;
+  }
+  // A log of one start and of steps of these speeds.
+  std::optional<RunSpeed> measured(const std::vector<double>& speeds) {
+    std::filesystem::remove(path_);
+    MetricsFile file(path_);
+    file.write(start_);
+    for (size_t i = 0; i < speeds.size(); ++i) {
+      StepMetrics step;
+      step.step = static_cast<int64_t>(i) + 1;
+      step.tokens_seen = 100 * step.step;
+      step.tokens_per_second = speeds[i];
+      step.time = 1001;
+      file.write(step);
+    }
+    return measured_speed(path_, run_, target_);
+  }
+
+  const ScratchDirectory scratch_;
+  const std::filesystem::path path_ = scratch_ / "metrics.jsonl";
+  const RunTarget target_ = run_target(2, DeviceKind::kCpu, std::nullopt, 32000);
+  const ResolvedRun run_ = resolve_run(testing::parsed(testing::kSmallest), target_);
+  StartEvent start_;
+};
+
+TEST_F(RunSpeedTest, TheMedianOfTheLastSteps) {
+  std::vector<double> speeds(30, 1.0);  // an old time, then 21 steps, one of which saved
+  for (size_t i = 9; i < 30; ++i) speeds[i] = 50;
+  speeds[20] = 2;
+  const std::optional<RunSpeed> speed = measured(speeds);
+  ASSERT_TRUE(speed.has_value());
+  EXPECT_EQ(speed->tokens_per_second, 50);
+  EXPECT_EQ(speed->tokens_seen, 3000);
+  EXPECT_FALSE(speed->utilization.has_value());
+}
+
+// No number is better than one of another machine or model.
+TEST_F(RunSpeedTest, AnotherRunTellsNothing) {
+  ASSERT_TRUE(measured({5}).has_value());
+  EXPECT_FALSE(measured({}).has_value());
+  const StartEvent good = start_;
+  start_.fsdp = 4;
+  EXPECT_FALSE(measured({5}).has_value());
+  start_ = good;
+  start_.parameters += 1;
+  EXPECT_FALSE(measured({5}).has_value());
+  start_ = good;
+  start_.flops_per_token *= 2;  // longer sequences
+  EXPECT_FALSE(measured({5}).has_value());
+  start_ = good;
+  start_.peak_flops_source = "data sheet: NVIDIA A100 in bfloat16, dense";
+  EXPECT_FALSE(measured({5}).has_value());
+  start_ = good;
+  start_.time = 2000;  // all steps are of an earlier start
+  EXPECT_FALSE(measured({5}).has_value());
+}
+
+TEST_F(RunSpeedTest, NoLogTellsNothing) {
+  EXPECT_FALSE(measured_speed(scratch_ / "absent", run_, target_).has_value());
+  write_bytes(path_, "garbage\n[1]\n");
+  EXPECT_FALSE(measured_speed(path_, run_, target_).has_value());
+}
+
+TEST_F(RunSpeedTest, AShareOfThePeak) {
+  const double flops = training_flops_per_token(run_.model, 256).causal;
+  const RunSpeed speed = speed_at_peak(run_, 1e15, "data sheet: X");
+  EXPECT_EQ(speed.utilization, 0.4);
+  EXPECT_NEAR(speed.tokens_per_second * flops, 0.4e15 * (1 - run_.idle_share), 1e9);
+}
+
+}  // namespace
+}  // namespace ripstop

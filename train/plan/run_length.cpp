@@ -1,0 +1,95 @@
+#include "train/plan/run_length.h"
+
+#include <algorithm>
+
+#include "train/checkpoint/checkpoint_layout.h"
+#include "train/report/human_text.h"
+
+namespace ripstop {
+namespace {
+
+// "786 examples, 402 documents cut to 512 tokens, 18.3% of all tokens are left out".
+std::string data_text(const TrainingData& data, int64_t sequence_length) {
+  std::string text = counted(data.examples, "example");
+  if (data.cut_documents > 0)
+    text += fmt::format(", {} cut to {} tokens", counted(data.cut_documents, "document"), sequence_length);
+  if (data.cut_summaries > 0)
+    text +=
+        fmt::format(", {} longer than data.sequence_length {} lose{} the end",
+                    data.cut_summaries == 1 ? "1 summary" : fmt::format("{} summaries", data.cut_summaries),
+                    sequence_length, data.cut_summaries == 1 ? "s" : "");
+  if (data.cut_tokens == 0) return text + ", none is cut";
+  return text + fmt::format(", {:.3g}% of all tokens are left out",
+                            100 * static_cast<double>(data.cut_tokens) /
+                                static_cast<double>(data.cut_tokens + data.epoch_tokens));
+}
+
+// "4 epochs, 40 steps, 640492 tokens".
+std::string run_text(const RunConfig& config, const RunLength& length) {
+  if (!length.data) return length.steps ? counted(*length.steps, "step") : "";
+  return fmt::format("{:.3g} epoch{}, {}, {}{}", length.data->epochs, length.data->epochs == 1 ? "" : "s",
+                     counted(length.data->steps, "step"), config.train.epochs ? "" : "about ",
+                     counted(length.data->tokens, "token"));
+}
+
+// "171.2 MiB; checkpoint.keep + 1 of them take 684.9 MiB". One is written before the oldest is deleted.
+std::string checkpoint_text(const RunConfig& config, int64_t bytes) {
+  const int64_t keep = config.checkpoint.keep;
+  if (keep == 0) return fmt::format("{}; checkpoint.keep = 0 keeps all of them", bytes_text(bytes));
+  return fmt::format("{}; checkpoint.keep + 1 = {} of them take {}", bytes_text(bytes), keep + 1,
+                     bytes_text((keep + 1) * bytes));
+}
+
+std::string time_text(const RunSpeed& speed, double seconds) {
+  const std::string rate = fmt::format("{:.0f} tok/s", speed.tokens_per_second);
+  if (!speed.utilization)
+    return fmt::format("{}{} at {}, {}", duration_text(seconds), speed.tokens_seen > 0 ? " left" : "", rate,
+                       speed.source);
+  return fmt::format("{} at {}: {:.0f}% of the peak ({}), {} at all of it", duration_text(seconds), rate,
+                     100 * *speed.utilization, speed.source, duration_text(seconds * *speed.utilization));
+}
+
+// With train.steps this is known when the config is read; with train.epochs only now.
+void check_warm_up(const RunConfig& config, int64_t steps) {
+  if (config.schedule.warmup_steps > steps)
+    throw Error(ExitCode::kUsage,
+                fmt::format("schedule.warmup_steps {} exceeds the {} steps that train.epochs come to",
+                            config.schedule.warmup_steps, steps),
+                "the run would never reach optimizer.learning_rate: warm up for a few percent of the steps");
+}
+
+}  // namespace
+
+std::optional<double> RunLength::seconds() const {
+  if (!speed || !data) return std::nullopt;
+  const int64_t left = std::max<int64_t>(data->tokens - speed->tokens_seen, 0);
+  return static_cast<double>(left) / speed->tokens_per_second;
+}
+
+RunLength run_length(const RunConfig& config, const ResolvedRun& run, const TokenDataset* dataset) {
+  RunLength length;
+  if (dataset != nullptr) length.data = count_training_data(*dataset, config);
+  length.steps = length.data ? length.data->steps : config.train.steps;
+  if (length.steps) check_warm_up(config, *length.steps);
+  length.checkpoint_bytes = checkpoint_bytes(parameter_table(run.model), run.mesh);
+  return length;
+}
+
+std::vector<LengthLine> length_lines(const RunConfig& config, const RunLength& length) {
+  std::vector<LengthLine> lines;
+  if (length.data) {
+    lines.push_back({"data", data_text(*length.data, config.data.sequence_length)});
+    const double steps = static_cast<double>(length.data->epoch_sequences) /
+                         static_cast<double>(config.train.global_batch_sequences);
+    lines.push_back(
+        {"epoch", fmt::format("{}, {:.4g} steps, {}", counted(length.data->epoch_sequences, "sequence"),
+                              steps, counted(length.data->epoch_tokens, "token"))});
+  }
+  if (length.steps) lines.push_back({"run", run_text(config, length)});
+  lines.push_back({"checkpoint", checkpoint_text(config, length.checkpoint_bytes)});
+  if (const std::optional<double> seconds = length.seconds())
+    lines.push_back({"time", time_text(*length.speed, *seconds)});
+  return lines;
+}
+
+}  // namespace ripstop
