@@ -20,10 +20,17 @@ grep -rhoE --include='*.h' --include='*.cpp' --include='*.cu' --include='*.cuh' 
   model parallel data train tests | sort -u >"$names"
 is_known() { grep -qxF -- "$1" "$names"; }
 
+# ours PAGE: the page without Python, and without the first column of tables that begin with "| there |": names of others.
+ours() {
+  awk '/^```python$/ { python = 1 } /^\| there \|/ { there = 1 } !/^\|/ { there = 0 }
+    there { sub(/^\|[^|]*/, "") }
+    !python
+    python && /^```$/ { python = 0 }' "$1"
+}
 # in_code PAGE: what stands in `code` and in code blocks.
 in_code() {
-  awk '/^ *```/ { inside = !inside; next } inside' "$1"
-  awk '/^ *```/ { inside = !inside; next } !inside' "$1" | grep -oE '`[^`]+`' | tr -d '`' || true
+  ours "$1" | awk '/^ *```/ { inside = !inside; next } inside'
+  ours "$1" | awk '/^ *```/ { inside = !inside; next } !inside' | grep -oE '`[^`]+`' | tr -d '`' || true
 }
 # anchors PAGE: the names that GitHub gives its headings.
 anchors() {
@@ -73,7 +80,7 @@ for page in "${pages[@]}"; do
   done < <(grep -oE '(^|[^A-Za-z0-9_])[A-Za-z_][A-Za-z0-9_:]*\(\)' <<<"$code" | grep -oE '[A-Za-z_][A-Za-z0-9_:]*' | sort -u || true)
   while read -r name; do
     is_known "$name" || is_known "$name(" || complain "$page: names $name, which no source has"
-  done < <(grep -oE '`[A-Z][a-z0-9]+([A-Z][A-Za-z0-9]*)+`' "$page" | tr -d '`' | sort -u || true)
+  done < <(ours "$page" | grep -oE '`[A-Z][a-z0-9]+([A-Z][A-Za-z0-9]*)+`' | tr -d '`' | sort -u || true)
 
   known=$(sed -n 's/^#   \.\/bootstrap\.sh \([a-z]*\).*/\1/p' bootstrap.sh)
   for verb in $(grep -oE '\./bootstrap\.sh [a-z]+' <<<"$code" | cut -d' ' -f2 | sort -u); do
