@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Starts COMMAND on N ranks: with srun inside a Slurm allocation, else with mpirun on this node.
 #   slurm/launch.sh N COMMAND [ARGUMENT...]
-# This process becomes the launcher (exec). A signal sent to it (SIGUSR1, SIGTERM) reaches the ranks, and it ends with
-# their exit code.
+# Ends with the exit code of the ranks. Under mpirun, Ctrl-C, SIGTERM, SIGHUP and SIGUSR1 reach the ranks as SIGUSR1.
+# It asks `ripstop train` to save, however long that takes, and to end with 75. It ends any other command. A second
+# Ctrl-C kills the ranks.
 # RIPSTOP_LAUNCHER=mpirun|srun overrides the choice. RIPSTOP_LAUNCHER_OPTIONS adds options, as in "--mpi=pmix".
-# RIPSTOP_LAUNCHER_QUIET=1 silences the paragraph that Open MPI 4 prints after a rank failed or was killed.
+# RIPSTOP_LAUNCHER_VERBOSE=1 shows what Open MPI says itself when a rank ends with an exit code other than 0.
 # For several machines without Slurm, call mpirun yourself with your host file.
 set -euo pipefail
-usage() { sed -n '2,8s/^# \?//p' "$0"; }
+usage() { sed -n '2,10s/^# \?//p' "$0"; }
 if [[ ${1:-} == --help || ${1:-} == -h ]]; then
   usage
   exit
@@ -20,13 +21,18 @@ ranks=$1
 shift
 read -ra options <<<"${RIPSTOP_LAUNCHER_OPTIONS:-}"
 
+# At a terminal, what a rank left of a line that it rewrites in place is cleared first.
+clear_line=""
+if [[ -t 2 && ${TERM:-dumb} != dumb ]]; then clear_line=$'\r\e[K'; fi
+say() { printf '%slaunch.sh: %s\n' "$clear_line" "$*" >&2; }
+
 launcher=${RIPSTOP_LAUNCHER:-}
 if [[ -z $launcher ]]; then
   launcher=mpirun
   if [[ -n ${SLURM_JOB_ID:-} ]] && command -v srun >/dev/null; then launcher=srun; fi
 fi
 if ! command -v "$launcher" >/dev/null; then
-  echo "slurm/launch.sh: no $launcher on PATH; Debian and Ubuntu: apt-get install openmpi-bin, clusters: module load openmpi" >&2
+  say "no $launcher on PATH; Debian and Ubuntu: apt-get install openmpi-bin, clusters: module load openmpi"
   exit 78
 fi
 
@@ -37,11 +43,21 @@ if [[ $launcher == srun ]]; then
 fi
 
 if ! command -v -- "$1" >/dev/null; then
-  echo "slurm/launch.sh: no program '$1' here" >&2
+  say "no program '$1' here"
   exit 64
 fi
-# mpirun gives its ranks a pseudo-terminal. If no real terminal is behind it, tell them.
-if [[ ! -t 1 ]]; then export TERM=dumb; fi
+# mpirun gives its ranks pipes and a pseudo-terminal, so tell them which of their streams end at a real terminal, and
+# its width.
+RIPSTOP_TERMINAL=""
+for stream in 0 1 2; do
+  if [[ -t $stream ]]; then
+    RIPSTOP_TERMINAL+=$stream
+    COLUMNS=$(stty size <&$stream 2>/dev/null | cut -d ' ' -f 2) || true
+  fi
+done
+export RIPSTOP_TERMINAL
+if [[ -n $RIPSTOP_TERMINAL ]]; then export COLUMNS; fi
+
 cores=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc) # otherwise nproc would repeat these variables
 if [[ -z ${OMP_NUM_THREADS:-} ]]; then
   export OMP_NUM_THREADS=$((cores > ranks ? cores / ranks : 1))
@@ -53,12 +69,138 @@ if ((ranks * OMP_NUM_THREADS > cores)); then export OMP_WAIT_POLICY=${OMP_WAIT_P
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1
 version=$(mpirun --version 2>/dev/null || true)
-case $version in
-  *"Open MPI"*" 4."*) shared_memory=vader quiet=${RIPSTOP_LAUNCHER_QUIET:+--quiet} ;;
-  *"Open MPI"*) shared_memory=sm quiet= ;;
-  *) exec mpirun -n "$ranks" "${options[@]}" "$@" ;; # MPICH and its relatives need none of the options below
-esac
 # Ranks of one machine use shared memory. Without a probe of the network, no network can be misread.
 # A waiting rank yields its core, as there may be more ranks than cores.
-exec mpirun -n "$ranks" $quiet --oversubscribe --bind-to none --mca pml ob1 --mca btl "self,$shared_memory" \
-  --mca mpi_yield_when_idle 1 "${options[@]}" "$@"
+shared_memory=sm
+if [[ $version == *"Open MPI"*" 4."* ]]; then shared_memory=vader; fi
+if [[ $version == *"Open MPI"* ]]; then # MPICH and its relatives need none of these
+  options=(--oversubscribe --bind-to none --mca pml ob1 --mca btl "self,$shared_memory" --mca mpi_yield_when_idle 1
+    "${options[@]}")
+fi
+
+# mpirun kills its ranks a second after Ctrl-C or SIGTERM. So it runs in a session of its own, where the terminal's
+# signals do not reach it, and this script passes on what it gets. If this script is killed, mpirun must not live on.
+detached=(setsid)
+if setpriv --help 2>&1 | grep -q -- --pdeathsig; then detached+=(setpriv --pdeathsig TERM); fi
+# mpirun reads no terminal of another session, so `cat` reads it. In the background that is an end of file.
+typed=""
+if [[ -t 0 ]]; then
+  exec < <(trap '' INT TTIN && exec cat 2>/dev/null)
+  typed=$!
+elif ! { true <&0; } 2>/dev/null; then
+  exec </dev/null
+fi
+
+# say_killed WHO SIGNAL
+say_killed() {
+  local hint=
+  if (($2 == 9)); then hint=': often lack of memory, and dmesg then names it'; fi
+  say "$1 was killed by signal $2 (SIG$(kill -l "$2"))$hint"
+}
+# Passes on what mpirun and the ranks write to standard error, but for the page, between two rules, that Open MPI adds
+# if a rank ends with another code than 0: the rank has said why. If a rank was killed, this says so and returns 1.
+without_pages() {
+  trap '' INT TERM HUP USR1
+  local byte code rest text page="" line_begins=true named=0 LC_ALL=C
+  local rule=$'^-{70,}\n$' killed='rank ([0-9]+) .*signal[[:space:]]([0-9]+)'
+  while true; do
+    # What follows on the same line is not awaited for long: it may be a line that a rank rewrites in place.
+    code=0
+    IFS= read -r -N 1 ${page:+-t 5} byte || code=$?
+    if ((code > 128)); then # a page comes at once: this is a rule of a rank's own
+      printf '%s' "$page"
+      page=
+      continue
+    elif ((code > 0)); then
+      break
+    fi
+    if [[ $byte == $'\n' ]]; then
+      text=$byte
+    elif IFS= read -r -t 0.1 rest; then
+      text=$byte$rest$'\n'
+    else
+      text=$byte$rest
+    fi
+    if [[ -n $page && $text =~ $rule ]]; then
+      if [[ $page == *"exited with non-zero status"* || $page == *"non-zero exit code"* ]]; then
+        :
+      elif [[ $page == *"exited on"*signal* && $page =~ $killed ]]; then
+        if [[ ${BASH_REMATCH[2]} != "$(kill -l USR1)" ]]; then
+          say_killed "rank ${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}"
+          named=1
+        fi
+      else
+        printf '%s%s' "$page" "$text"
+      fi
+      page=
+    elif [[ -n $page ]] || { $line_begins && [[ $text =~ $rule ]]; }; then
+      page+=$text
+    elif ! $line_begins || [[ $text != *": Forwarding signal "*" to job"$'\n' ]]; then
+      printf '%s' "$text"
+    fi
+    line_begins=false
+    if [[ $text == *$'\n' ]]; then line_begins=true; fi
+  done
+  printf '%s' "$page"
+  return $named
+}
+
+filter=""
+exec {errors}>&2
+if [[ -z ${RIPSTOP_LAUNCHER_VERBOSE:-} ]]; then
+  exec {errors}> >(without_pages >&2)
+  filter=$!
+fi
+"${detached[@]}" mpirun -n "$ranks" "${options[@]}" "$@" <&0 2>&"$errors" {errors}>&- &
+mpirun=$!
+exec {errors}>&-
+
+asked_by="" interrupts=0 signalled=false
+# ask SIGNAL: asks the ranks to stop. Before mpirun has started them, a signal would end mpirun itself or get lost.
+ask() {
+  signalled=true
+  asked_by=${asked_by:-$1}
+  local children=/proc/$mpirun/task/$mpirun/children
+  for ((tries = 0; tries < 100; tries++)); do
+    if [[ ! -r $children || -n $(<"$children") ]]; then break; fi
+    sleep 0.1
+  done
+  kill -USR1 "$mpirun" 2>/dev/null || true
+}
+interrupt() {
+  interrupts=$((interrupts + 1))
+  if ((interrupts == 1)); then
+    say "stopping; train saves first. Ctrl-C again ends it at once and loses the steps since the last checkpoint"
+    ask INT
+  else
+    signalled=true
+    kill -"$( ((interrupts == 2)) && echo TERM || echo KILL)" "$mpirun" 2>/dev/null || true
+  fi
+}
+trap interrupt INT
+trap 'ask TERM' TERM
+trap 'ask HUP' HUP
+trap 'ask USR1' USR1
+while # a signal ends `wait`, not the run: wait again
+  signalled=false status=0
+  wait "$mpirun" || status=$?
+  $signalled
+do :; done
+trap '' INT TERM HUP USR1
+if [[ -n $typed ]]; then kill "$typed" 2>/dev/null || true; fi
+named=false
+if [[ -n $filter ]] && ! wait "$filter"; then named=true; fi
+
+usr1=$(kill -l USR1)
+if ((interrupts > 1)); then
+  say "killed"
+  exit 130
+elif [[ -n $asked_by ]] && ((status == 128 + usr1 || status == usr1)); then # not train: the request ended it
+  if [[ $asked_by == INT ]]; then say "stopped by Ctrl-C"; else say "stopped by SIG$asked_by"; fi
+  exit $((128 + $(kill -l "$asked_by")))
+elif ((status > 128 && status <= 128 + 64)); then
+  if ! $named; then say_killed "a rank" $((status - 128)); fi
+elif ((status != 0 && (status < 64 || status > 78))); then # no code of ripstop's, so perhaps nobody has said why
+  say "$1 ended with exit code $status"
+fi
+exit "$status"

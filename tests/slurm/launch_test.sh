@@ -35,6 +35,23 @@ expect 0 1 bash -c 'echo "${OMP_WAIT_POLICY:-none}"'
 OMP_NUM_THREADS=$((cores + 1)) expect 0 1 bash -c 'echo "${OMP_WAIT_POLICY:-none}"'
 [[ $(cat "$out") == passive ]] || fail "more threads than cores spin"
 
-export RIPSTOP_LAUNCHER_QUIET=1
+# What mpirun adds to the words of a rank is left out. Its own errors are shown, and so is every byte of the ranks.
 expect 75 2 bash -c 'echo "a rank says why" >&2; exit 75'
-[[ $(mpirun --version 2>&1) != *"Open MPI"*" 4."* || $(sort -u "$out") == "a rank says why" ]] || fail "the launcher adds to what the ranks say"
+[[ $(sort -u "$out") == "a rank says why" ]] || fail "the launcher adds to what the ranks say"
+expect 3 2 bash -c 'exit 3'
+[[ $(cat "$out") == "launch.sh: bash ended with exit code 3" ]] || fail "nobody says what happened"
+RIPSTOP_LAUNCHER_OPTIONS=--no-such-option "$launch" 1 true >"$out" 2>&1 && fail "an unknown option of mpirun is accepted"
+grep -q -- --no-such-option "$out" || fail "an error of mpirun's own is not shown"
+rule=$(printf '%74s' '' | tr ' ' -)
+expect 0 1 bash -c "printf '%s\n' 'begin' $rule 'a word' $rule '' 'end without a line end' >&2; printf partial >&2"
+[[ $(cat "$out") == $(printf '%s\n' 'begin' "$rule" 'a word' "$rule" '' 'end without a line end' partial) ]] ||
+  fail "standard error of a rank is not passed on as it is"
+if [[ $(mpirun --version 2>&1) == *"Open MPI"* ]]; then
+  RIPSTOP_LAUNCHER_VERBOSE=1 expect 75 2 bash -c 'exit 75'
+  grep -qi 'non-zero' "$out" || fail "RIPSTOP_LAUNCHER_VERBOSE=1 does not show what mpirun says"
+fi
+
+# No terminal is behind the ranks, though mpirun may give them one.
+expect 0 1 bash -c 'echo "terminal: ${RIPSTOP_TERMINAL-unknown}"' </dev/null
+[[ $(cat "$out") == "terminal: " ]] || fail "the ranks are told that there is a terminal"
+[[ $(echo piped | "$launch" 2 cat 2>&1) == piped ]] || fail "a pipe does not reach rank 0"

@@ -1,0 +1,138 @@
+#!/usr/bin/env bash
+# slurm/launch.sh and a job file at a real terminal: the keys of a person reach the ranks as they should, and the last
+# lines on the screen are ours.      terminal_test.sh RIPSTOP
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+ripstop=$1
+export RIPSTOP_LAUNCHER=mpirun OMP_NUM_THREADS=1 TERM=xterm
+unset "${!SLURM_@}" "${!OMPI_@}" "${!PMIX_@}" NO_COLOR RIPSTOP_TERMINAL
+work=$(mktemp -d)
+trap 'exec 9>&-; rm -rf "$work"' EXIT
+screen=$work/screen
+fail() {
+  echo "FAILED: $*"
+  cat -v "$screen"
+  exit 1
+}
+
+# at_terminal COMMAND...: runs it at a pseudo-terminal of 70 columns. Descriptor 9 is the keyboard, $screen what was shown.
+at_terminal() {
+  rm -f "$work/keys" "$screen" "$work/code"
+  mkfifo "$work/keys"
+  printf 'stty cols 70\n%s\necho $? >%q\n' "$(printf '%q ' "$@")" "$work/code" >"$work/command"
+  # Without `trap`, what runs in the background would be deaf to Ctrl-C.
+  (trap - INT && exec script -qfc "bash $work/command" "$screen" <"$work/keys" >/dev/null 2>&1) &
+  terminal=$!
+  exec 9>"$work/keys"
+}
+# shown TEXT [TIMES]: waits until the screen shows TEXT
+shown() {
+  local waited
+  for ((waited = 0; waited < 1200; waited++)); do
+    if (($({ grep -aoF -- "$1" "$screen" 2>/dev/null || true; } | wc -l) >= ${2:-1})); then return; fi
+    if ! kill -0 $terminal 2>/dev/null; then break; fi
+    sleep 0.1
+  done
+  grep -qaF -- "$1" "$screen" || fail "the screen never shows '$1'"
+}
+key() { printf "$1" >&9; }
+# ended CODE LINE: the command ended with CODE, and LINE is the last one on the screen
+ended() {
+  wait $terminal || true
+  exec 9>&-
+  [[ $(cat "$work/code") -eq $1 ]] || fail "exit code $(cat "$work/code"), expected $1"
+  tr -d '\r' <"$screen" | sed -e '/^Script /d' -e 's/\x1b\[[0-9;]*[mK]//g' | grep -v '^$' | tail -n 1 >"$work/last"
+  [[ $(cat "$work/last") == *"$2" ]] || fail "the last line is '$(cat "$work/last")', expected '$2'"
+  if grep -qaiE 'mpirun|prterun|prte|open mpi' "$screen"; then fail "mpirun's own text"; fi
+}
+
+# A rank that saves for longer than the second that mpirun gives its ranks after Ctrl-C.
+cat >"$work/saves" <<'RANK'
+# The first rank that ends with 75 takes the others with it.
+trap 'echo saving; sleep 3; echo saved; sleep 1; exit 75' USR1
+trap 'echo killed by SIGTERM; exit 1' TERM
+echo begun
+while :; do sleep 0.1; done
+RANK
+
+echo "Ctrl-C: both ranks save"
+at_terminal slurm/launch.sh 2 bash "$work/saves"
+shown begun 2
+key '\003'
+ended 75 saved
+[[ $(grep -ac '^saved' "$screen") -eq 2 ]] || fail "a rank did not save"
+grep -qa 'launch.sh: stopping; train saves first. Ctrl-C again ends it' "$screen" || fail "nothing says what happens"
+
+for signal in TERM HUP; do
+  echo "SIG$signal to launch.sh: both ranks save"
+  at_terminal bash -c "echo \$\$ >$work/pid; exec slurm/launch.sh 2 bash $work/saves"
+  shown begun 2
+  kill -$signal "$(cat "$work/pid")"
+  ended 75 saved
+  [[ $(grep -ac '^saved' "$screen") -eq 2 ]] || fail "a rank did not save"
+done
+
+echo "Ctrl-C twice: at once"
+at_terminal slurm/launch.sh 2 bash "$work/saves"
+shown begun 2
+key '\003'
+shown saving 2
+key '\003'
+ended 130 'launch.sh: killed'
+! grep -qa '^saved' "$screen" || fail "a rank went on after the second Ctrl-C"
+
+echo "Ctrl-C to ranks that know no request to stop"
+at_terminal slurm/launch.sh 2 bash -c 'echo begun; exec sleep 1000'
+shown begun 2
+key '\003'
+ended 130 'launch.sh: stopped by Ctrl-C'
+
+echo "a rank that is killed"
+at_terminal slurm/launch.sh 2 bash -c '[[ ${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-0}} == 1 ]] && kill -KILL $$; sleep 1000'
+ended 137 "launch.sh: rank 1 was killed by signal 9 (SIGKILL): often lack of memory, and dmesg then names it"
+
+echo "what is typed reaches rank 0"
+at_terminal slurm/launch.sh 2 bash -c 'echo begun; read -r line && echo "read: $line"; cat >/dev/null; true'
+shown begun 2
+key 'a document\n'
+shown 'read: a document'
+key '\004'
+ended 0 'read: a document'
+
+echo "the launcher is killed: so are its ranks"
+at_terminal bash -c "echo \$\$ >$work/pid; exec slurm/launch.sh 2 bash $work/saves"
+shown begun 2
+kill -KILL "$(cat "$work/pid")"
+wait $terminal || true
+exec 9>&-
+for ((waited = 0; waited < 300; waited++)); do
+  if ! grep -qslF "$work/saves" /proc/[0-9]*/cmdline; then break; fi
+  sleep 0.1
+done
+! grep -qslF "$work/saves" /proc/[0-9]*/cmdline || fail "ranks live on"
+
+echo "a typo"
+at_terminal slurm/launch.sh 2 "$ripstop" train no.toml --learning_rate 1e-3
+ended 64 'optimizer.learning_rate=1e-3'
+grep -qa 'error:.* ripstop train has no option --learning_rate' "$screen" || fail "no error for people"
+! grep -qa FATAL "$screen" || fail "the machine's form at a terminal"
+
+echo "training: a live line on the screen, whole lines in a log"
+awk '/^```toml$/ { inside = 1; next } /^```/ { inside = 0 } inside' README.md >"$work/config.toml"
+"$ripstop" prepare --source synthetic --examples 400 --seed 3 --vocab-size 400 --output "$work/data" >"$work/log" 2>&1
+train=("$ripstop" train "$work/config.toml" "run.directory=$work/run" "data.directory=$work/data" model.preset=debug
+  train.epochs=50 train.global_batch_sequences=8 log.every_steps=1000000)
+if grep -q $'\r' "$work/log"; then fail "a live line in a log"; fi
+at_terminal slurm/launch.sh 2 "${train[@]}"
+shown $'\r\e[Kstep ' 3
+key '\003'
+ended 75 'run the same command again to go on'
+if tr '\r' '\n' <"$screen" | sed 's/\x1b\[[0-9;]*[mK]//g' | grep -a '^step' | grep -qE '.{71}'; then fail "a line of a step is too long"; fi
+slurm/launch.sh 2 "${train[@]}" train.epochs=1 >"$work/log" 2>&1 || true
+if grep -q $'\r\|\e' "$work/log"; then fail "a live line in a log"; fi
+
+echo "the job file with Ctrl-C"
+PATH=$PWD/slurm:$PATH RIPSTOP_PROGRAM=$ripstop RIPSTOP_RANKS=2 at_terminal bash slurm/train.sbatch "${train[@]:2}"
+shown $'\r\e[Kstep ' 3
+key '\003'
+ended 75 'run the same command again to go on'
