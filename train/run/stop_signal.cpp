@@ -14,25 +14,21 @@ namespace {
 volatile std::sig_atomic_t first_signal = 0;
 volatile std::sig_atomic_t second_interrupt_requeues = 0;
 
+// SIGUSR1 is Slurm's warning before the time limit, and what slurm/launch.sh passes on. SIGHUP is a closed
+// terminal.
 constexpr std::array kSignals = {SIGTERM, SIGINT, SIGUSR1, SIGHUP};
-
-// SIGUSR1 is Slurm's warning before the time limit; prepare has no checkpoint to write then. SIGHUP is a
-// closed terminal: prepare has files to remove, and training leaves it to nohup.
-bool watches(StopFor purpose, int signal) {
-  if (signal == SIGUSR1) return purpose == StopFor::kCheckpoint;
-  if (signal == SIGHUP) return purpose == StopFor::kCleanUp;
-  return true;
-}
 
 // `timeout`, launchers and job scripts send one request twice: to the process and to its group. So a second
 // SIGTERM or SIGUSR1 must not prevent the checkpoint or the clean-up that the first one requested. _exit,
-// signal and raise are safe in a handler.
+// write, signal and raise are safe in a handler.
 void remember(int signal) {
   if (first_signal == 0) {
     first_signal = signal;
     return;
   }
   if (signal != SIGINT) return;
+  // A live line may be on the terminal: what comes next, as the shell's prompt, begins on a line of its own.
+  [[maybe_unused]] const ssize_t written = write(STDOUT_FILENO, "\n", 1);
   if (second_interrupt_requeues != 0) _exit(static_cast<int>(ExitCode::kRequeue));
   std::signal(SIGINT, SIG_DFL);
   raise(SIGINT);  // blocked inside this handler: it ends the process on return
@@ -52,7 +48,7 @@ StopSignal::StopSignal(StopFor purpose) {
     // nohup ignores SIGHUP for its program: it stays ignored.
     const bool is_ignored =
         signal == SIGHUP && sigaction(signal, nullptr, &before) == 0 && before.sa_handler == SIG_IGN;
-    if (watches(purpose, signal) && !is_ignored) sigaction(signal, &action, nullptr);
+    if (!is_ignored) sigaction(signal, &action, nullptr);
   }
 }
 

@@ -3,15 +3,15 @@
 
 namespace ripstop {
 
-/// What the process does after a stop request. Decides which signals are handled.
+/// What the process does after a stop request. Decides how a second Ctrl-C ends it.
 enum class StopFor {
-  kCheckpoint,  ///< SIGTERM, SIGINT, SIGUSR1; a second Ctrl-C ends the process at once, with code 75
-  kCleanUp,     ///< SIGTERM, SIGINT, SIGHUP; a second Ctrl-C ends it at once, as SIGINT does by default
+  kCheckpoint,  ///< at once, with code 75
+  kCleanUp,     ///< at once, by SIGINT
 };
 
-/// Handles the signals of `purpose` while it lives: the first one is remembered as a stop request. A SIGINT
-/// after that (a second Ctrl-C) ends the process at once; other repetitions are ignored. At most one object
-/// at a time.
+/// Handles SIGTERM, SIGINT, SIGUSR1 and SIGHUP while it lives: the first one is remembered as a stop request.
+/// A SIGINT after that (a second Ctrl-C) ends the process at once; other repetitions are ignored. A SIGHUP
+/// that is ignored, as under nohup, stays ignored. At most one object at a time.
 class StopSignal {
  public:
   explicit StopSignal(StopFor purpose);
