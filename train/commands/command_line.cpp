@@ -10,6 +10,7 @@
 
 #include "model/core/number.h"
 #include "parallel/launcher.h"
+#include "train/config/config_keys.h"
 #include "train/config/nearest_name.h"
 
 namespace ripstop {
@@ -55,10 +56,26 @@ std::string help_text(const ProgramTexts& texts, const CLI::App& app) {
   return text;
 }
 
+// What other programs call a verb.
+struct VerbSynonym {
+  std::string_view word;
+  std::string_view verb;
+};
+constexpr VerbSynonym kVerbSynonyms[] = {
+    {"eval", "evaluate"},      {"score", "evaluate"},      {"test", "evaluate"},    {"validate", "evaluate"},
+    {"generate", "summarize"}, {"inference", "summarize"}, {"infer", "summarize"},  {"predict", "summarize"},
+    {"summary", "summarize"},  {"finetune", "train"},      {"fit", "train"},        {"pretrain", "train"},
+    {"resume", "train"},       {"preprocess", "prepare"},  {"tokenize", "prepare"}, {"info", "inspect"},
+    {"show", "inspect"},       {"check", "verify"},        {"ls", "list"},
+};
+
 [[noreturn]] void refuse_verb(const CLI::App& above, const std::string& word) {
   std::vector<std::string> names;
   for (const CLI::App* verb : verbs_of(above)) names.push_back(verb->get_name());
-  const std::string nearest = nearest_name(word, names);
+  std::string nearest = nearest_name(word, names);
+  for (const VerbSynonym& synonym : kVerbSynonyms)
+    if (synonym.word == word && std::find(names.begin(), names.end(), synonym.verb) != names.end())
+      nearest = synonym.verb;
   throw CommandLineError(fmt::format("unknown verb '{}'", word),
                          nearest.empty() ? fmt::format("{} --help lists the verbs", path_of(above))
                                          : fmt::format("did you mean '{}'?", nearest));
@@ -85,17 +102,66 @@ const CLI::App& named_verb(const CLI::App& app, const Arguments& words) {
   return *found;
 }
 
-// The known option next to the first unknown one; "" if all are known or none is near.
-std::string nearest_option(const CLI::App& verb, const Arguments& words) {
+// An option that a verb does not have: "--name", and the word that follows as its value.
+struct UnknownOption {
+  std::string name;   // without dashes
+  std::string value;  // "..." if there is none
+};
+
+std::vector<UnknownOption> unknown_options(const CLI::App& verb, const Arguments& words) {
+  std::vector<UnknownOption> unknown;
+  for (size_t i = 0; i < words.size() && words[i] != "--"; ++i) {
+    const std::string name = words[i].substr(0, words[i].find('='));
+    if (name.rfind("--", 0) != 0 || verb.get_option_no_throw(name) != nullptr) continue;
+    const bool value_follows = i + 1 < words.size() && words[i + 1].rfind("--", 0) != 0 &&
+                               words[i + 1].find('=') == std::string::npos;
+    std::string value = "...";
+    if (name.size() < words[i].size())
+      value = words[i].substr(name.size() + 1);
+    else if (value_follows)
+      value = words[i + 1];
+    unknown.push_back({name.substr(2), value});
+  }
+  return unknown;
+}
+
+// How a key of the config is given on the command line of a verb that takes overrides; "" if no key has that
+// name. People write options as other trainers have them: --learning_rate 1e-3, --optimizer.lr=1e-3.
+std::string as_override(const UnknownOption& option) {
+  std::string name = option.name;
+  std::replace(name.begin(), name.end(), '-', '_');
+  const size_t dot = name.find('.');
+  const std::string section = dot == std::string::npos ? "generation" : name.substr(0, dot);
+  std::vector<std::string> keys =
+      config_keys_known_as(section, dot == std::string::npos ? name : name.substr(dot + 1));
+  if (keys.empty()) {
+    std::vector<std::string> names;
+    for (const ConfigKey& key : config_keys()) names.emplace_back(key.name);
+    const std::string nearest = nearest_name(name, names);
+    if (!nearest.empty()) keys = config_keys_known_as("", nearest);
+  }
+  return keys.empty() ? "" : keys.front() + "=" + option.value;
+}
+
+[[noreturn]] void refuse_options(const CLI::App& verb, const std::vector<UnknownOption>& unknown) {
   std::vector<std::string> known;
   for (const CLI::Option* option : verb.get_options())
     for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
-  for (const std::string& word : words) {
-    const std::string name = word.substr(0, word.find('='));
-    if (name.rfind("--", 0) != 0 || std::find(known.begin(), known.end(), name) != known.end()) continue;
-    return nearest_name(name, known);
+  std::string names, options, overrides;
+  for (const UnknownOption& option : unknown) {
+    names += (names.empty() ? "--" : ", --") + option.name;
+    const std::string nearest = nearest_name("--" + option.name, known);
+    if (!nearest.empty())
+      options += (options.empty() ? "did you mean " : ", ") + nearest;
+    else if (verb.get_option_no_throw("overrides") != nullptr)
+      if (const std::string text = as_override(option); !text.empty()) overrides += " " + text;
   }
-  return "";
+  std::string hint = options.empty() ? "" : options + "?";
+  if (!overrides.empty())
+    hint += (hint.empty() ? "" : " ") + ("overrides are section.key=value:" + overrides);
+  if (hint.empty()) hint = path_of(verb) + " --help lists its options";
+  throw CommandLineError(
+      fmt::format("{} has no option{} {}", path_of(verb), unknown.size() == 1 ? "" : "s", names), hint);
 }
 
 }  // namespace
@@ -195,9 +261,8 @@ ExitCode CommandLine::run(const Arguments& words) {
     print_once(state_->texts.version + "\n");
     return ExitCode::kOk;
   } catch (const CLI::ParseError& error) {
-    const std::string nearest = nearest_option(verb, words);
-    throw CommandLineError(error.what(), nearest.empty() ? path_of(verb) + " --help shows an example"
-                                                         : "did you mean " + nearest + "?");
+    if (const auto unknown = unknown_options(verb, words); !unknown.empty()) refuse_options(verb, unknown);
+    throw CommandLineError(error.what(), path_of(verb) + " --help shows an example");
   }
   return state_->actions.at(&verb)();
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "train/config/run_config.h"
 
@@ -67,6 +68,9 @@ std::span<const std::string_view> config_sections();
 
 /// Finds the key of that section and name; null if there is none.
 const ConfigKey* find_config_key(std::string_view section, std::string_view name);
+
+/// The paths of the keys that are called `name` here or in other programs, those of `section` first.
+std::vector<std::string> config_keys_known_as(std::string_view section, std::string_view name);
 
 /// The hint for a key that does not exist: "did you mean 'optimizer.learning_rate'?", or a list of the
 /// section's keys.

@@ -161,9 +161,11 @@ bool is_other_name(std::string_view names, std::string_view section, std::string
          (" " + std::string(names) + " ").find(fmt::format(" {}.{} ", section, name)) != std::string::npos;
 }
 
-// The keys that other programs call `name`, those of `section` first. Other names with a section fit only in
-// that section: "name" means the model's preset in [model], but not in [run].
-std::vector<std::string> keys_known_as(std::string_view section, std::string_view name) {
+}  // namespace
+
+// Other names with a section fit only in that section: "name" means the model's preset in [model], but not in
+// [run].
+std::vector<std::string> config_keys_known_as(std::string_view section, std::string_view name) {
   std::vector<std::string> result;
   for (const bool same_section : {true, false})
     for (const ConfigKey& key : config_keys())
@@ -173,6 +175,8 @@ std::vector<std::string> keys_known_as(std::string_view section, std::string_vie
         result.push_back(key.path());
   return result;
 }
+
+namespace {
 
 std::string lower(std::string_view text) {
   std::string result(text);
@@ -257,7 +261,7 @@ std::string suggest_config_key(std::string_view section, std::string_view name) 
   for (const Explanation& explanation : kExplanations)
     if (explanation.name == name || explanation.name == fmt::format("{}.{}", section, name))
       return std::string(explanation.text);
-  const std::vector<std::string> known = keys_known_as(section, name);
+  const std::vector<std::string> known = config_keys_known_as(section, name);
   if (!known.empty()) return fmt::format("did you mean '{}'?", fmt::join(known, "' or '"));
 
   std::vector<std::string> here;
