@@ -131,11 +131,10 @@ void Preparation::note_missing_splits() const {
 CorpusCounts Preparation::read(const std::string& doing, const ExampleSink& sink) {
   CorpusProgress position;
   const bool made = report_.source.kind == SourceKind::kSynthetic;
-  const int64_t unit = made ? 1 : 1024;
   int64_t examples = 0;
   const auto tell = [&] {
     if (options_.progress)
-      options_.progress({doing, made ? "examples" : "KiB", position.done / unit, position.total / unit});
+      options_.progress({doing, made ? "example" : "byte", position.done, position.total});
   };
   const CorpusCounts counts = read_corpus(report_.source, position, [&](CorpusExample& example) {
     check_stop();

@@ -13,7 +13,7 @@ namespace ripstop {
 
 struct PrepareProgress {
   std::string doing;  ///< "learning the tokenizer", "encoding"
-  std::string unit;   ///< of `done` and `total`: "KiB" of the input as it lies on disk, or "examples"
+  std::string unit;   ///< of `done` and `total`: "byte" of the input as it lies on disk, or "example"
   int64_t done = 0, total = 0;
 };
 

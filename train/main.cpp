@@ -15,6 +15,7 @@
 #include "train/commands/commands.h"
 #include "train/commands/fatal_line.h"
 #include "train/machine/version.h"
+#include "train/report/terminal.h"
 
 namespace ripstop {
 namespace {
@@ -39,9 +40,15 @@ ExitCode run(const Arguments& words) {
 
 // Ends the process at once. MPI_Finalize is left out, because it would wait for ranks that do not come.
 [[noreturn]] void end_failed(const Error& error, bool speaks = true) {
-  // The FATAL line must come last, also if both streams go to one file.
+  // The error must come last, also if both streams go to one file.
   std::fflush(stdout);
-  if (speaks) fmt::print(stderr, "{}\n", fatal_line(error, launch_rank()));
+  const Terminal terminal = terminal_of(stderr);
+  // Another rank may have left its live line.
+  const char* const clear = terminal.rewrites ? "\r\x1b[K" : "";
+  if (speaks)
+    fmt::print(
+        stderr, "{}{}\n", clear,
+        terminal.is_terminal ? error_text(error, launch_rank(), terminal) : fatal_line(error, launch_rank()));
   std::fflush(stderr);
   // The first rank that exits makes the launcher kill the others: give them time to print their own line.
   if (launch_size() > 1) std::this_thread::sleep_for(std::chrono::duration<double>(MpiWorld::kSecondsToEnd));

@@ -6,6 +6,7 @@
 
 #include "data/directory.h"
 #include "model/core/error.h"
+#include "model/core/function_ref.h"
 #include "train/checkpoint/file_blocks.h"
 #include "train/checkpoint/manifest.h"
 
@@ -41,7 +42,8 @@ bool has_size(Io& io, const std::filesystem::path& path, int64_t bytes, Findings
 }
 
 /// Reads every byte of a file. Takes as long as the disk needs for it.
-void verify_blocks(Io& io, const std::filesystem::path& path, const FileBlocks& blocks, Findings& findings) {
+void verify_blocks(Io& io, const std::filesystem::path& path, const FileBlocks& blocks, Findings& findings,
+                   FunctionRef<void(int64_t block)> read) {
   const size_t before = findings.size();
   try {
     BlockReader reader(io, path, blocks);
@@ -54,6 +56,7 @@ void verify_blocks(Io& io, const std::filesystem::path& path, const FileBlocks& 
         findings.push_back(
             {path.filename().string(), without_path(error, path), block * FileBlocks::kBlockBytes});
       }
+      read(block);
     }
   } catch (const Error& error) {
     findings.push_back({path.filename().string(), without_path(error, path), 0});
@@ -62,7 +65,7 @@ void verify_blocks(Io& io, const std::filesystem::path& path, const FileBlocks& 
 
 /// Verifies both files of a rank.
 void verify_rank(Io& io, const std::filesystem::path& directory, const Manifest& manifest,
-                 const StoredFile& file, Findings& findings) {
+                 const StoredFile& file, Findings& findings, FunctionRef<void(int64_t bytes)> read) {
   const std::filesystem::path path = directory / rank_file_name(file.rank),
                               sidecar = directory / sidecar_file_name(file.rank);
   const bool is_complete = has_size(io, path, file.bytes, findings);
@@ -74,7 +77,9 @@ void verify_rank(Io& io, const std::filesystem::path& directory, const Manifest&
   } catch (const Error& error) {
     findings.push_back({sidecar.filename().string(), without_path(error, sidecar), 0});
   }
-  if (blocks && is_complete) verify_blocks(io, path, *blocks, findings);
+  if (blocks && is_complete)
+    verify_blocks(io, path, *blocks, findings,
+                  [&](int64_t block) { read(std::min((block + 1) * FileBlocks::kBlockBytes, file.bytes)); });
 }
 
 /// Other files do no harm to a resume, but tell of a copy that went wrong.
@@ -92,7 +97,8 @@ void find_foreign_files(Io& io, const std::filesystem::path& directory, const Ma
 
 }  // namespace
 
-std::vector<CheckpointDamage> verify_checkpoint(Io& io, const std::filesystem::path& directory) {
+std::vector<CheckpointDamage> verify_checkpoint(Io& io, const std::filesystem::path& directory,
+                                                const std::function<void(int64_t, int64_t)>& report) {
   Findings findings;
   const std::filesystem::path path = directory / Manifest::kFileName;
   try {
@@ -101,7 +107,13 @@ std::vector<CheckpointDamage> verify_checkpoint(Io& io, const std::filesystem::p
     // A renamed directory would be resumed at the wrong step.
     if (step && *step != manifest.state.step)
       findings.push_back({Manifest::kFileName, fmt::format("is of step {}", manifest.state.step), 0});
-    for (const StoredFile& file : manifest.files) verify_rank(io, directory, manifest, file, findings);
+    int64_t before = 0;
+    for (const StoredFile& file : manifest.files) {
+      verify_rank(io, directory, manifest, file, findings, [&](int64_t bytes) {
+        if (report) report(before + bytes, manifest.bytes());
+      });
+      before += file.bytes + file.sidecar_bytes;
+    }
     find_foreign_files(io, directory, manifest, findings);
   } catch (const Error& error) {
     findings.push_back({Manifest::kFileName, without_path(error, path), 0});

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,9 @@ struct CheckpointDamage {
 /// Reads every byte of the checkpoint `directory` and compares it with the manifest and the hashes. Also
 /// finds files that are missing, and files that do not belong to the checkpoint. At most 100 findings for
 /// each file. No findings: the checkpoint is whole. Any failure to read is a finding, not an exception.
-std::vector<CheckpointDamage> verify_checkpoint(Io& io, const std::filesystem::path& directory);
+/// `report` is called as the bytes are read.
+std::vector<CheckpointDamage> verify_checkpoint(
+    Io& io, const std::filesystem::path& directory,
+    const std::function<void(int64_t done_bytes, int64_t total_bytes)>& report = {});
 
 }  // namespace ripstop

@@ -8,6 +8,8 @@
 #include "train/checkpoint/verify.h"
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
+#include "train/report/human_text.h"
+#include "train/report/progress.h"
 
 namespace ripstop {
 namespace {
@@ -19,12 +21,6 @@ struct CheckpointArguments {
   std::string which = "latest";
   bool json = false;
 };
-
-std::string size_text(int64_t bytes) {
-  const double size = static_cast<double>(bytes);
-  if (bytes >= int64_t{1} << 30) return fmt::format("{:.2f} GiB", size / (1 << 30));
-  return bytes >= 1 << 20 ? fmt::format("{:.2f} MiB", size / (1 << 20)) : fmt::format("{} bytes", bytes);
-}
 
 /// PATH/checkpoints if PATH is a run, else PATH, which then is a folder of checkpoints.
 std::filesystem::path checkpoints_below(const std::filesystem::path& path) {
@@ -54,7 +50,7 @@ ExitCode list(Io& io, const CheckpointArguments& given) {
     }
     if (!given.json && !c.manifest) fmt::print("step {:<10} damaged: {}\n", c.step, c.problem);
     if (!given.json && c.manifest)
-      fmt::print("step {:<10} {:>12}  {} tokens  {}{}\n", c.step, size_text(c.manifest->bytes()),
+      fmt::print("step {:<10} {:>12}  {} tokens  {}{}\n", c.step, bytes_text(c.manifest->bytes()),
                  c.manifest->state.tokens, c.manifest->mesh.to_text(), best == c.step ? "  best" : "");
     rows.push_back(std::move(row));
   }
@@ -126,7 +122,7 @@ ExitCode inspect(Io& io, const CheckpointArguments& given) {
       parameter_count(c), c.num_hidden_layers, c.hidden_size, c.intermediate_size, c.num_attention_heads,
       c.num_key_value_heads, c.vocab_size, c.tie_word_embeddings ? "pieces, tied" : "pieces");
   fmt::print("  saved on    {}\n", m.mesh.to_text());
-  fmt::print("  files       {} of {}\n", m.files.size(), size_text(m.bytes()));
+  fmt::print("  files       {} of {}\n", m.files.size(), bytes_text(m.bytes()));
   fmt::print("  data        {}\n  tokenizer   {}\n", m.state.data_content_hash, m.state.tokenizer_sha256);
   fmt::print("  written by  {}\n", m.written_by);
   return ExitCode::kOk;
@@ -135,7 +131,13 @@ ExitCode inspect(Io& io, const CheckpointArguments& given) {
 ExitCode verify(Io& io, const CheckpointArguments& given) {
   const std::filesystem::path directory = find_checkpoint(io, given.path, given.which);
   // Damage is a result here and no exception: people want to see all of it, not the first place.
-  const std::vector<CheckpointDamage> found = verify_checkpoint(io, directory);
+  std::optional<Progress> progress;
+  const std::vector<CheckpointDamage> found =
+      verify_checkpoint(io, directory, [&](int64_t done_bytes, int64_t total_bytes) {
+        if (!progress) progress.emplace(stderr, "verify", "byte", total_bytes);
+        progress->update(done_bytes);
+      });
+  progress.reset();
   if (given.json) {
     Json errors = Json::array();
     for (const CheckpointDamage& damage : found)

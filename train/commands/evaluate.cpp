@@ -155,7 +155,7 @@ class RankProgress {
 Scores measure(InferenceModel& model, const Subject& subject, bool json) {
   const bool speaks = model.model().mesh().world().rank() == 0;
   Scores scores;
-  RankProgress sequences(speaks, json, "loss", "sequences");
+  RankProgress sequences(speaks, json, "loss", "sequence");
   scores.loss = dataset_loss(model, subject.dataset, subject.trained.config.data.loss_on, sequences);
   if (subject.examples == 0) return scores;
 
@@ -167,7 +167,7 @@ Scores measure(InferenceModel& model, const Subject& subject, bool json) {
       fmt::print(json ? stderr : stdout, "{} of {} summaries are there already\n",
                  std::min(file->count(), subject.examples), subject.examples);
   }
-  RankProgress summaries(speaks, json, "summaries", "examples");
+  RankProgress summaries(speaks, json, "summaries", "example");
   write_predictions(model, subject.dataset, subject.tokenizer, subject.examples, subject.max_new_tokens,
                     file ? &*file : nullptr, summaries);
   if (!speaks) return scores;

@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "train/report/screen_text.h"
+
 namespace ripstop {
 namespace {
 
@@ -13,12 +15,33 @@ std::string quoted(const std::string& text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+// "error: " in a color, if the terminal has some.
+std::string labelled(const std::string& label, const char* color, const std::string& text,
+                     const Terminal& terminal) {
+  std::string lines =
+      wrap_to_width(label + " " + text, terminal.width, static_cast<int64_t>(label.size()) + 1);
+  if (terminal.colors) lines = fmt::format("\x1b[{}m{}\x1b[0m{}", color, label, lines.substr(label.size()));
+  return lines;
+}
+
 }  // namespace
 
 std::string fatal_line(const Error& error, int64_t rank) {
-  return fmt::format("FATAL code={} rank={} step={} what={} hint={}", static_cast<int>(error.code()), rank,
-                     error.step() ? std::to_string(*error.step()) : "-", quoted(error.what()),
-                     quoted(error.hint()));
+  std::string line =
+      fmt::format("FATAL code={} rank={} step={} what={}", static_cast<int>(error.code()), rank,
+                  error.step() ? std::to_string(*error.step()) : "-", quoted(error.what()));
+  if (!error.hint().empty()) line += " hint=" + quoted(error.hint());
+  return line;
+}
+
+std::string error_text(const Error& error, int64_t rank, const Terminal& terminal) {
+  std::string where;
+  if (error.step()) where = fmt::format("step {}", *error.step());
+  if (rank != 0) where += fmt::format("{}rank {}", where.empty() ? "" : ", ", rank);
+  std::string text =
+      labelled("error:", "1;31", where.empty() ? error.what() : where + ": " + error.what(), terminal);
+  if (!error.hint().empty()) text += "\n" + labelled("hint:", "1", error.hint(), terminal);
+  return text;
 }
 
 }  // namespace ripstop

@@ -42,6 +42,13 @@ class PartProgress {
     done_ = now.done;
     line_->update(now.done);
   }
+  /// Prints a line that stays.
+  void note(const std::string& text) {
+    if (line_)
+      line_->print("note: " + text);
+    else
+      LiveLine(stderr).print("note: " + text);
+  }
   void finish() {
     if (line_) line_->finish(done_);
     line_.reset();
@@ -121,7 +128,7 @@ PrepareOptions options_of(const PrepareArguments& given, PartProgress& line, con
   options.output = given.output;
   options.tokenizer = given.tokenizer;
   options.progress = [&](const PrepareProgress& now) { line.show(now); };
-  options.note = [](const std::string& text) { fmt::print(stderr, "note: {}\n", text); };
+  options.note = [&](const std::string& text) { line.note(text); };
   options.stop_requested = [&] { return stop.requested(); };
   return options;
 }

@@ -170,7 +170,7 @@ class Summarizer {
 /// Collective.
 void summarize_all(Summarizer& summarizer, std::optional<DocumentInput>& input,
                    std::optional<SummaryOutput>& output, int64_t at_once) {
-  Progress progress(stderr, "summarize", "documents", input ? input->total() : 0);
+  Progress progress(stderr, "summarize", "document", input ? input->total() : 0);
   int64_t done = 0;
   while (true) {
     std::vector<DocumentLine> read;
@@ -180,6 +180,8 @@ void summarize_all(Summarizer& summarizer, std::optional<DocumentInput>& input,
     const std::vector<std::string> summaries = summarizer.run(documents);
     // All ranks see the same empty list, so all leave the loop together.
     if (summaries.empty()) break;
+    // Both streams may end at one terminal.
+    progress.clear();
     for (size_t i = 0; i < read.size(); ++i) output->write(with_summary(read[i].line, summaries[i]));
     done += std::ssize(summaries);
     if (summarizer.speaks()) progress.update(done);

@@ -7,6 +7,7 @@
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
 #include "train/config/unsupported_keys.h"
+#include "train/report/live_line.h"
 #include "train/run/stop_signal.h"
 #include "train/run/trainer.h"
 
@@ -31,16 +32,13 @@ ExitCode train(const TrainArguments& given) {
   const StopSignal stop(StopFor::kCheckpoint);
   MpiWorld world;
   return world.run([&] {
+    LiveLine screen(stdout);
     TrainerOptions options{.config = load_run_config(given.config_file, given.overrides),
                            .argv = {"ripstop", "train", given.config_file},
-                           .say = {},
-                           .stop_requested = [&] { return stop.requested(); }};
+                           .say = [&](const std::string& line) { screen.print(line); },
+                           .stop_requested = [&] { return stop.requested(); },
+                           .live = &screen};
     options.argv.insert(options.argv.end(), given.overrides.begin(), given.overrides.end());
-    options.say = [](const std::string& line) {
-      fmt::print("{}\n", line);
-      // A log file is no terminal: without this, lines would appear minutes late.
-      std::fflush(stdout);
-    };
     // Older versions wrote values to the run's copy that they did not do. Such a run must still go on.
     const bool own_copy = is_own_copy(given.config_file, options.config);
     refuse_unsupported_keys(

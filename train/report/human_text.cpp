@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <iterator>
+#include <string_view>
 
 namespace ripstop {
 
@@ -36,8 +37,11 @@ std::string perplexity_text(double loss) {
 
 std::string counted(int64_t number, const std::string& noun) {
   if (number == 1) return "1 " + noun;
-  // As in "batches".
+  // As in "batches" and "summaries".
   const bool hisses = noun.ends_with("ch") || noun.ends_with("sh") || noun.ends_with("s");
+  const bool ends_in_y = noun.size() > 1 && noun.ends_with("y") &&
+                         std::string_view("aeiou").find(noun[noun.size() - 2]) == std::string_view::npos;
+  if (ends_in_y) return fmt::format("{} {}ies", number, noun.substr(0, noun.size() - 1));
   return fmt::format("{} {}{}", number, noun, hisses ? "es" : "s");
 }
 

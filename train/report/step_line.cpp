@@ -2,32 +2,61 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cmath>
 
 #include "train/report/human_text.h"
+#include "train/report/screen_text.h"
 
 namespace ripstop {
 namespace {
 
-constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+// "61.3/64.0 GiB"; "2.6 MiB/64.0 GiB" if the two differ by their unit.
+std::string memory_text(int64_t peak, std::optional<int64_t> limit) {
+  const std::string used = bytes_text(peak);
+  if (!limit) return used;
+  const std::string all = bytes_text(*limit);
+  const size_t unit = used.find(' ');
+  return (all.substr(all.find(' ')) == used.substr(unit) ? used.substr(0, unit) : used) + "/" + all;
+}
 
 }  // namespace
 
 std::string step_line(const StepMetrics& step, int64_t steps, std::optional<int64_t> memory_limit_bytes,
-                      double eta_seconds) {
-  // Two digits after the point would show 0.00 for a small norm, and 0.0 GiB for a small model.
+                      double eta_seconds, int64_t width) {
+  // Two digits after the point would show 0.00 for a small norm.
   const bool small = step.grad_norm != 0 && std::abs(step.grad_norm) < 0.1;
-  std::string line = fmt::format(
-      "step {}/{}  loss {:.4f}  grad_norm {}  lr {:.2e}  {:.0f} tok/s", step.step, steps, step.loss,
-      small ? fmt::format("{:.2g}", step.grad_norm) : fmt::format("{:.2f}", step.grad_norm),
-      step.learning_rate, step.tokens_per_second);
+  enum Part { kStep, kLoss, kNorm, kRate, kSpeed, kUtilization, kMemory, kEta, kParts };
+  std::array<std::string, kParts> parts;
+  parts[kStep] = fmt::format("step {}/{}", step.step, steps);
+  parts[kLoss] = fmt::format("loss {:.4f}", step.loss);
+  parts[kNorm] = fmt::format(
+      "grad_norm {}", small ? fmt::format("{:.2g}", step.grad_norm) : fmt::format("{:.2f}", step.grad_norm));
+  parts[kRate] = fmt::format("lr {:.2e}", step.learning_rate);
+  parts[kSpeed] = fmt::format("{:.0f} tok/s", step.tokens_per_second);
   // No peak is known for some GPUs, and then there is no utilization.
   if (step.model_flops_utilization)
-    line += fmt::format("  mfu {:.1f}%", 100.0 * *step.model_flops_utilization);
-  const double peak = static_cast<double>(step.peak_memory_bytes) / kGiB;
-  line += fmt::format("  {:.{}f}", peak, peak < 0.1 ? 3 : 1);
-  if (memory_limit_bytes) line += fmt::format("/{:.1f}", static_cast<double>(*memory_limit_bytes) / kGiB);
-  return line + fmt::format(" GiB  eta {}", duration_text(eta_seconds));
+    parts[kUtilization] = fmt::format("mfu {:.1f}%", 100.0 * *step.model_flops_utilization);
+  parts[kMemory] = memory_text(step.peak_memory_bytes, memory_limit_bytes);
+  parts[kEta] = "eta " + duration_text(eta_seconds);
+  const auto joined = [&] {
+    std::string line;
+    for (const std::string& part : parts)
+      if (!part.empty()) line += (line.empty() ? "" : "  ") + part;
+    return line;
+  };
+  std::string line = joined();
+  for (const Part least : {kMemory, kUtilization, kRate, kNorm}) {
+    if (width <= 0 || screen_columns(line) <= width) break;
+    parts[least].clear();
+    line = joined();
+  }
+  return line;
+}
+
+std::string live_step_line(const StepMetrics& step, int64_t steps, double eta_seconds) {
+  return fmt::format("step {}/{}  loss {:.4f}  {:.0f} tok/s  eta {}", step.step, steps, step.loss,
+                     step.tokens_per_second, duration_text(eta_seconds));
 }
 
 }  // namespace ripstop

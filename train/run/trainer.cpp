@@ -137,10 +137,13 @@ void Trainer::log_step(const LoaderStep& loaded, const StepResult& result, doubl
       .communication_exposed_seconds_tensor = waited.tensor - waited_before_.tensor,
       .data_wait_seconds = data_wait};
   directory_->metrics().write(metrics);
+  const double eta_seconds = smoothed_step_seconds_ * static_cast<double>(steps_ - state_.step);
+  LiveLine* const live = options_.live;
   const int64_t every = options_.config.log.every_steps;
   if (every > 0 && (state_.step % every == 0 || state_.step == steps_ || state_.step == 1))
-    say(step_line(metrics, steps_, target_.device_memory_bytes,
-                  smoothed_step_seconds_ * static_cast<double>(steps_ - state_.step)));
+    say(step_line(metrics, steps_, target_.device_memory_bytes, eta_seconds,
+                  live != nullptr ? live->width() : 0));
+  if (live != nullptr && live->is_due()) live->show(live_step_line(metrics, steps_, eta_seconds));
 }
 
 // One skipped step may be bad luck. Several in a row do not end by themselves, so the run ends.
@@ -165,8 +168,13 @@ void Trainer::validate_and_save() {
   const Clock::time_point begin = Clock::now();
   // A checkpoint of this step exists that does not know of the validation.
   const bool late = saved_step_ == state_.step;
-  const std::optional<ValidationScores> scores =
-      validation_.measure(*step_, ledger_, [&] { return stop_requested(); });
+  const std::optional<ValidationScores> scores = validation_.measure(
+      *step_, ledger_, [&] { return stop_requested(); },
+      [&](const char* part, int64_t done, int64_t total) {
+        if (options_.live != nullptr && options_.live->is_due())
+          show(fmt::format("validating step {}: {} {}/{}", state_.step, part, done, total));
+      });
+  end_live_line();
   stop_agreed_ = !scores;
   if (stop_agreed_) return;
   const bool better = accept_scores(*scores, seconds_since(begin));
@@ -213,6 +221,8 @@ bool Trainer::accept_scores(const ValidationScores& scores, double seconds) {
 
 void Trainer::save() {
   const Clock::time_point begin = Clock::now();
+  show(fmt::format("saving step {}{}", state_.step,
+                   stop_agreed_ ? "; a second Ctrl-C would end the run without it" : ""));
   // metrics.jsonl must be on the disk before the checkpoint: a run that resumes there does not write these
   // lines again.
   do_and_agree(mesh_.world(), [&] {
@@ -224,6 +234,7 @@ void Trainer::save() {
   const SaveReport report = writer_->save(
       state_, {.keep = options_.config.checkpoint.keep, .lock = leads_ ? &directory_->lock() : nullptr});
   saved_step_ = state_.step;
+  end_live_line();
   if (!leads_) return;
   for (const std::string& text : report.warnings) warn(text);
   const double seconds = seconds_since(begin);

@@ -15,6 +15,7 @@
 #include "train/config/run_config.h"
 #include "train/config/step_range.h"
 #include "train/machine/peak_flops.h"
+#include "train/report/live_line.h"
 #include "train/run/run_directory.h"
 #include "train/run/run_report.h"
 #include "train/run/validation.h"
@@ -28,6 +29,8 @@ struct TrainerOptions {
   std::vector<std::string> argv;                ///< as typed, for metrics.jsonl
   std::function<void(const std::string&)> say;  ///< prints a line for people; called on rank 0 only
   std::function<bool()> stop_requested;         ///< whether this rank got a request to save and end
+  LiveLine* live =
+      nullptr;  ///< shows what is going on, on rank 0 only; must outlive the Trainer; may be null
 };
 
 /// One run. All ranks of the world make one with equal options. The constructor and `run` are collective. If
@@ -77,6 +80,12 @@ class Trainer {
   MemoryUse measured_memory();
   void say(const std::string& line) const {
     if (leads_ && options_.say) options_.say(line);
+  }
+  void show(const std::string& text) const {
+    if (leads_ && options_.live != nullptr) options_.live->show(text);
+  }
+  void end_live_line() const {
+    if (leads_ && options_.live != nullptr) options_.live->clear();
   }
   void warn(const std::string& text);
 

@@ -127,6 +127,7 @@ void Trainer::resume_or_initialize() {
   const auto accept = [&](const Checkpoint& checkpoint) {
     check_checkpoint(checkpoint.manifest.state, plan_hash);
   };
+  show("looking for a checkpoint of " + options_.config.run.directory);
   const std::optional<CheckpointState> saved =
       resume_newest(io_, std::filesystem::path(options_.config.run.directory) / "checkpoints", mesh_.world(),
                     mesh_.coordinates().fsdp, states_->units(), accept, warnings);
@@ -145,6 +146,7 @@ void Trainer::resume_or_initialize() {
   state_.config = to_toml(options_.config);
   state_.pack_plan_hash = plan_hash;
   state_.validation_content_hash = validation_.content_hash();
+  end_live_line();
   // Only now is it certain from which step the run goes on, and that nothing refuses it.
   do_and_agree(mesh_.world(), [&] {
     if (!leads_) return;

@@ -55,23 +55,23 @@ void Validation::check_summaries() const {
 }
 
 std::optional<ValidationScores> Validation::measure(TrainingStep& step, MemoryLedger& ledger,
-                                                    FunctionRef<bool()> stop_requested) {
+                                                    FunctionRef<bool()> stop_requested, ReportPart report) {
   ValidationScores scores;
   scores.loss = dataset_loss(
       mesh_.world(), *dataset_, loader_options(config_, run_, mesh_), SumLosses::kEveryStep,
       [&](int64_t count, NextTokens next) { return step.evaluate(count, next, stop_requested); },
-      [](int64_t, int64_t) {});
+      [&](int64_t done, int64_t total) { report("sequences", done, total); });
   // A part of the validation set gives no score. The run validates again when it goes on.
   if (scores.loss.stop_requests > 0) return std::nullopt;
   if (run_.summaries) {
-    scores.rouge = measure_rouge(step, ledger, stop_requested);
+    scores.rouge = measure_rouge(step, ledger, stop_requested, report);
     if (!scores.rouge) return std::nullopt;
   }
   return scores;
 }
 
 std::optional<RougeScores> Validation::measure_rouge(TrainingStep& step, MemoryLedger& ledger,
-                                                     FunctionRef<bool()> stop_requested) {
+                                                     FunctionRef<bool()> stop_requested, ReportPart report) {
   // The model for generation lives in this function only: its memory is free again while the run trains.
   const Stream stream(step.arena().device());
   const InferencePlan plan = plan_inference(run_.model, *run_.summaries, writing_mesh_->sizes(),
@@ -87,6 +87,7 @@ std::optional<RougeScores> Validation::measure_rouge(TrainingStep& step, MemoryL
                         checked_text(*dataset_, tokenizer_, first, std::ssize(summaries));
                     for (size_t i = 0; i < summaries.size(); ++i)
                       mean.add(rouge(written[i].summary, summaries[i]));
+                    report("summaries", first + std::ssize(summaries), examples);
                     // The least is 0 on all ranks if a stop was requested on one of them.
                     stop_agreed = least_of_all_ranks(mesh_.world(), stop_requested() ? 0 : 1) == 0;
                     return !stop_agreed;

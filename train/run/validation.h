@@ -22,6 +22,9 @@ struct ValidationScores {
       rouge;  ///< means over generation.validate_examples summaries, if any are written
 };
 
+/// Called with how much of a part of the work is done: "sequences", then "summaries".
+using ReportPart = FunctionRef<void(const char* part, int64_t done, int64_t total)>;
+
 /// A run's validation set and what is measured on it. The training step itself computes the loss. ROUGE needs
 /// a model for generation on the mesh (replicate * fsdp) x 1 x tensor. That model gets its weights from the
 /// training model and lives only while it writes; ResolvedRun::summaries_memory is its memory.
@@ -45,15 +48,15 @@ class Validation {
 
   /// Measures the model as it is now. Takes the memory for generation from `ledger` and gives it back.
   /// Returns nullopt if a stop was requested on any rank; `stop_requested` is called between batches and
-  /// between parts of the summaries. any() must hold. Collective.
+  /// between parts of the summaries, and so is `report`. any() must hold. Collective.
   std::optional<ValidationScores> measure(TrainingStep& step, MemoryLedger& ledger,
-                                          FunctionRef<bool()> stop_requested);
+                                          FunctionRef<bool()> stop_requested, ReportPart report);
 
  private:
   void open();
   void check_summaries() const;
   std::optional<RougeScores> measure_rouge(TrainingStep& step, MemoryLedger& ledger,
-                                           FunctionRef<bool()> stop_requested);
+                                           FunctionRef<bool()> stop_requested, ReportPart report);
 
   const RunConfig& config_;
   const ResolvedRun& run_;

@@ -25,7 +25,7 @@ void expect_refused(const ProgramRun& run, int code, const std::string& what, co
   EXPECT_EQ(run.out, "");
   const std::regex shape(
       "FATAL code=" + std::to_string(code) +
-      " rank=[0-9]+ step=(-|[0-9]+) what=\"([^\"\\\\]|\\\\.)*\" hint=\"([^\"\\\\]|\\\\.)*\"\n");
+      " rank=[0-9]+ step=(-|[0-9]+) what=\"([^\"\\\\]|\\\\.)*\"( hint=\"([^\"\\\\]|\\\\.)+\")?\n");
   EXPECT_TRUE(std::regex_match(run.err, shape)) << run.err;
   EXPECT_TRUE(has(run.err, what)) << run.err;
   EXPECT_TRUE(has(run.err, hint)) << run.err;
@@ -79,6 +79,10 @@ TEST(CommandLine, WrongVerbsAreRefused) {
   expect_refused(run_program("statsu train"), 64, "unknown verb 'statsu'", "did you mean 'status'?");
   expect_refused(run_program("checkpoint"), 64, "a verb is required", "ripstop checkpoint --help");
   expect_refused(run_program("checkpoint verfy run"), 64, "unknown verb 'verfy'", "did you mean 'verify'?");
+  // Words of other programs.
+  expect_refused(run_program("eval run"), 64, "unknown verb 'eval'", "did you mean 'evaluate'?");
+  expect_refused(run_program("generate run"), 64, "unknown verb 'generate'", "did you mean 'summarize'?");
+  expect_refused(run_program("checkpoint show run"), 64, "unknown verb 'show'", "did you mean 'inspect'?");
 }
 
 // Directories may be called like verbs.
@@ -104,6 +108,24 @@ TEST(CommandLine, WrongOptionsNameTheNearest) {
   expect_refused(run_program("checkpoint verify"), 64, "RUN", "ripstop checkpoint verify --help");
   expect_refused(run_program("evaluate run --limit 0"), 64, "--limit: '0' is not an integer above 0");
   expect_refused(run_program("plan run.toml --nodes 0"), 64, "--nodes: Value 0 not in range 1 to");
+}
+
+// As other trainers have them: every key of the config is an option there.
+TEST(CommandLine, KeysGivenAsOptionsAreShownAsOverrides) {
+  expect_refused(run_program("train c.toml --learning_rate 1e-3"), 64,
+                 "ripstop train has no option --learning_rate",
+                 "overrides are section.key=value: optimizer.learning_rate=1e-3");
+  expect_refused(run_program("plan c.toml --optimizer.lr=1e-3 --learning-rate 2 --max_steps --jsno"), 64,
+                 "has no options --optimizer.lr, --learning-rate, --max_steps, --jsno",
+                 "did you mean --json? overrides are section.key=value: optimizer.learning_rate=1e-3 "
+                 "optimizer.learning_rate=2 train.steps=...");
+  expect_refused(run_program("summarize run --num-beams 4"), 64, "no option --num-beams",
+                 "generation.num_beams=4");
+  expect_refused(run_program("train c.toml --quite_unknown 1"), 64, "has no option --quite_unknown",
+                 "ripstop train --help");
+  // A verb without overrides has none to offer.
+  expect_refused(run_program("status --learning_rate 1e-3 run"), 64, "no option --learning_rate",
+                 "ripstop status --help");
 }
 
 TEST(CommandLine, OutputThatCannotBeWrittenIsAStorageError) {
@@ -137,7 +159,28 @@ TEST(CommandLine, FatalLineEscapesWhatWouldBreakIt) {
             "FATAL code=74 rank=7 step=1200 what=\"a \\\"b\\\"\\n\\\\ \\u0001\" hint=\"h\\t\"");
   // A path may hold bytes that are no UTF-8.
   EXPECT_EQ(fatal_line(Error(ExitCode::kStorage, "a\xFFz"), 0),
-            "FATAL code=74 rank=0 step=- what=\"a\xEF\xBF\xBDz\" hint=\"\"");
+            "FATAL code=74 rank=0 step=- what=\"a\xEF\xBF\xBDz\"");
+}
+
+TEST(CommandLine, AtATerminalErrorsAreLinesForPeople) {
+  const Terminal plain{.is_terminal = true, .width = 30};
+  Error error(ExitCode::kCommunication, "no progress in the last 600 s", "look at the other ranks' lines");
+  error.set_step(1200);
+  EXPECT_EQ(error_text(error, 3, plain),
+            "error: step 1200, rank 3: no\n       progress in the last 600 s\n"
+            "hint: look at the other ranks'\n      lines");
+  EXPECT_EQ(error_text(Error(ExitCode::kUsage, "unknown\x1b[2J verb"), 0, plain), "error: unknown [2J verb");
+  const Terminal color{.is_terminal = true, .rewrites = true, .colors = true, .width = 0};
+  EXPECT_EQ(error_text(Error(ExitCode::kUsage, "no", "yes"), 0, color),
+            "\x1b[1;31merror:\x1b[0m no\n\x1b[1mhint:\x1b[0m yes");
+}
+
+// slurm/launch.sh tells that the standard error of the ranks ends at a terminal.
+TEST(CommandLine, TheProgramAsksWhetherItSpeaksToPeople) {
+  EXPECT_EQ(run_program("statsu", "NO_COLOR=1 TERM=dumb RIPSTOP_TERMINAL=2").err,
+            "error: unknown verb 'statsu'\nhint: did you mean 'status'?\n");
+  EXPECT_EQ(run_program("statsu", "TERM=xterm RIPSTOP_TERMINAL=01").err,
+            "FATAL code=64 rank=0 step=- what=\"unknown verb 'statsu'\" hint=\"did you mean 'status'?\"\n");
 }
 
 TEST(Doctor, JsonSaysWhatWasBuiltAndWhatIsHere) {

@@ -2,6 +2,8 @@
 // step and its validation loses nothing.
 #include "train/run/validation.h"
 
+#include <map>
+
 #include "tests/data/scratch_directory.h"
 #include "tests/parallel/rank_tests.h"
 #include "tests/train/commands/small_dataset.h"
@@ -90,13 +92,21 @@ class ValidationRanks : public ::testing::Test {
     validation.connect(test_world(), Device::cpu());
     EXPECT_TRUE(validation.any());
     const MemoryUse before = ledger.peak();
-    const std::optional<ValidationScores> scores = validation.measure(step, ledger, [] { return false; });
+    std::map<std::string, std::pair<int64_t, int64_t>> shown;
+    const auto report = [&](const char* part, int64_t done, int64_t total) { shown[part] = {done, total}; };
+    const std::optional<ValidationScores> scores = validation.measure(
+        step, ledger, [] { return false; }, report);
+    for (const char* part : {"sequences", "summaries"}) {
+      EXPECT_GT(shown[part].second, 0) << part;
+      EXPECT_EQ(shown[part].first, shown[part].second) << part;
+    }
     EXPECT_EQ(
         ledger.peak().total() - before.total(),
         plan_inference(run.model, *run.summaries, run.summaries_mesh(),
                        {.replicate = mesh.data_rank(), .tensor = mesh.tensor().rank()}, DeviceKind::kCpu)
             .memory.total());
-    EXPECT_FALSE(validation.measure(step, ledger, [&] { return mesh.world().rank() == 0; }))
+    EXPECT_FALSE(validation.measure(
+        step, ledger, [&] { return mesh.world().rank() == 0; }, report))
         << "a stop request on one rank ends it";
     return *scores;
   }

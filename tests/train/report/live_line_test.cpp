@@ -1,0 +1,98 @@
+#include "train/report/live_line.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/train/report/pseudo_terminal.h"
+#include "train/report/progress.h"
+
+namespace ripstop {
+namespace {
+
+class LiveLineTest : public testing::Test {
+ protected:
+  ScopedVariable told_{"RIPSTOP_TERMINAL", nullptr}, rank_{"OMPI_COMM_WORLD_RANK", nullptr},
+      process_{"PMIX_RANK", nullptr}, term_{"TERM", "xterm"};
+  PseudoTerminal terminal_{20};
+};
+
+TEST_F(LiveLineTest, IsRewrittenInPlaceAndCutToTheWidth) {
+  LiveLine line(terminal_.stream());
+  EXPECT_TRUE(line.is_live());
+  EXPECT_EQ(line.width(), 20);
+  EXPECT_TRUE(line.is_due());
+  line.show("step 1/40  loss 2.5");
+  EXPECT_FALSE(line.is_due());
+  // 19 columns: one more would put the cursor on the next line.
+  line.show("step 2/40  loss 2.25  eta 3s");
+  EXPECT_EQ(terminal_.read_printed(), "\r\x1b[Kstep 1/40  loss 2.5\r\x1b[Kstep 2/40  loss 2.2");
+}
+
+TEST_F(LiveLineTest, OtherLinesGoAboveIt) {
+  LiveLine line(terminal_.stream());
+  line.print("begins at step 0");
+  line.show("step 1");
+  line.print("note: a line of more than 20 columns");
+  line.clear();
+  line.clear();
+  line.print("done");
+  EXPECT_EQ(terminal_.read_printed(),
+            "begins at step 0\n\r\x1b[Kstep 1"
+            "\r\x1b[Knote: a line of more\n  than 20 columns\nstep 1"
+            "\r\x1b[Kdone\n");
+}
+
+// What is printed next, an error above all, begins on a clear line.
+TEST_F(LiveLineTest, IsClearedAtItsEnd) {
+  LiveLine(terminal_.stream()).show("step 1");
+  EXPECT_EQ(terminal_.read_printed(), "\r\x1b[Kstep 1\r\x1b[K");
+  try {
+    Progress progress(terminal_.stream(), "load", "byte", 10);
+    progress.update(5);
+    throw std::runtime_error("damaged");
+  } catch (const std::exception&) {
+    const std::string printed = terminal_.read_printed();
+    EXPECT_EQ(printed.substr(printed.rfind('\r')), "\r\x1b[K");
+  }
+}
+
+TEST_F(LiveLineTest, LogsGetWholeLinesAndNoLiveOne) {
+  std::FILE* const log = std::tmpfile();
+  {
+    LiveLine line(log);
+    EXPECT_FALSE(line.is_live());
+    EXPECT_FALSE(line.is_due());
+    line.show("step 1");
+    line.print("a line that is longer than any terminal would be " + std::string(200, '-') + "  end");
+  }
+  std::rewind(log);
+  char text[400] = "";
+  const size_t length = std::fread(text, 1, sizeof text, log);
+  std::fclose(log);
+  EXPECT_EQ(std::string(text, length),
+            "a line that is longer than any terminal would be " + std::string(200, '-') + "  end\n");
+}
+
+// The terminal of a run may be closed. The run goes on.
+TEST_F(LiveLineTest, AWriteThatFailsIsNoError) {
+  std::FILE* const full = std::fopen("/dev/full", "w");
+  LiveLine line(full);
+  EXPECT_NO_THROW(line.print("a line"));
+  EXPECT_NE(std::ferror(full), 0);
+  std::fclose(full);
+}
+
+TEST_F(LiveLineTest, ProgressShowsALiveLineAndLeavesOne) {
+  const PseudoTerminal terminal(60);
+  Progress progress(terminal.stream(), "verify", "byte", 4096);
+  progress.update(1024);
+  progress.print("note: half");
+  progress.finish(4096);
+  const std::string printed = terminal.read_printed();
+  EXPECT_EQ(printed.rfind("\r\x1b[Kverify  1.0 KiB/4.0 KiB  25.0%  ", 0), 0u) << printed;
+  EXPECT_NE(printed.find("\r\x1b[Knote: half\nverify  1.0"), std::string::npos) << printed;
+  EXPECT_NE(printed.find("\r\x1b[Kverify  4.0 KiB in"), std::string::npos) << printed;
+  EXPECT_EQ(printed.back(), '\n');
+}
+
+}  // namespace
+}  // namespace ripstop

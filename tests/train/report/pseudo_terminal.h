@@ -1,0 +1,86 @@
+// A real terminal device for tests: what is printed to its stream can be read back.
+#pragma once
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+
+namespace ripstop {
+
+class PseudoTerminal {
+ public:
+  explicit PseudoTerminal(unsigned short columns) : master_(posix_openpt(O_RDWR | O_NOCTTY)) {
+    if (master_ < 0 || grantpt(master_) != 0 || unlockpt(master_) != 0)
+      throw std::runtime_error("no pseudo-terminal");
+    stream_ = std::fopen(ptsname(master_), "r+");
+    if (stream_ == nullptr) throw std::runtime_error("the pseudo-terminal cannot be opened");
+    winsize size{};
+    size.ws_row = 24;
+    size.ws_col = columns;
+    ioctl(master_, TIOCSWINSZ, &size);
+    // Without output processing "\n" stays "\n".
+    termios modes{};
+    tcgetattr(fileno(stream_), &modes);
+    modes.c_oflag &= ~static_cast<tcflag_t>(OPOST);
+    tcsetattr(fileno(stream_), TCSANOW, &modes);
+  }
+  ~PseudoTerminal() {
+    std::fclose(stream_);
+    close(master_);
+  }
+  PseudoTerminal(const PseudoTerminal&) = delete;
+  PseudoTerminal& operator=(const PseudoTerminal&) = delete;
+
+  std::FILE* stream() const { return stream_; }
+
+  /// What was printed since the last call.
+  std::string read_printed() const {
+    std::fflush(stream_);
+    std::string text;
+    pollfd ready{master_, POLLIN, 0};
+    char part[4096];
+    while (poll(&ready, 1, 0) == 1 && (ready.revents & POLLIN) != 0) {
+      const ssize_t count = read(master_, part, sizeof part);
+      if (count <= 0) break;
+      text.append(part, static_cast<size_t>(count));
+    }
+    return text;
+  }
+
+ private:
+  int master_;
+  std::FILE* stream_ = nullptr;
+};
+
+/// A variable of the environment, or its absence (null), until the end of the scope.
+class ScopedVariable {
+ public:
+  ScopedVariable(const char* name, const char* value) : name_(name) {
+    const char* const before = std::getenv(name);
+    had_ = before != nullptr;
+    if (had_) before_ = before;
+    set(value);
+  }
+  ~ScopedVariable() { set(had_ ? before_.c_str() : nullptr); }
+  ScopedVariable(const ScopedVariable&) = delete;
+  ScopedVariable& operator=(const ScopedVariable&) = delete;
+
+ private:
+  void set(const char* value) const {
+    if (value != nullptr)
+      setenv(name_, value, 1);
+    else
+      unsetenv(name_);
+  }
+  const char* name_;
+  bool had_ = false;
+  std::string before_;
+};
+
+}  // namespace ripstop

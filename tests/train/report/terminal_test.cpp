@@ -1,0 +1,68 @@
+#include "train/report/terminal.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/train/report/pseudo_terminal.h"
+
+namespace ripstop {
+namespace {
+
+class TerminalTest : public testing::Test {
+ protected:
+  // A test may itself run under a launcher, or without a terminal.
+  ScopedVariable told_{"RIPSTOP_TERMINAL", nullptr}, rank_{"OMPI_COMM_WORLD_RANK", nullptr},
+      process_{"PMIX_RANK", nullptr}, term_{"TERM", "xterm"}, no_color_{"NO_COLOR", nullptr},
+      columns_{"COLUMNS", "47"};
+  PseudoTerminal pseudo_{61};
+};
+
+TEST_F(TerminalTest, ATerminalHasTheWidthOfItsWindow) {
+  const Terminal terminal = terminal_of(pseudo_.stream());
+  EXPECT_TRUE(terminal.is_terminal);
+  EXPECT_TRUE(terminal.rewrites);
+  EXPECT_TRUE(terminal.colors);
+  EXPECT_EQ(terminal.width, 61);
+}
+
+TEST_F(TerminalTest, AFileIsNone) {
+  std::FILE* const file = std::tmpfile();
+  const Terminal terminal = terminal_of(file);
+  EXPECT_FALSE(terminal.is_terminal);
+  EXPECT_FALSE(terminal.rewrites);
+  EXPECT_EQ(terminal.width, 0);
+  std::fclose(file);
+}
+
+TEST_F(TerminalTest, DumbTerminalsAndPeopleWithoutColorAreHeard) {
+  {
+    const ScopedVariable no_color("NO_COLOR", "1");
+    EXPECT_TRUE(terminal_of(pseudo_.stream()).rewrites);
+    EXPECT_FALSE(terminal_of(pseudo_.stream()).colors);
+  }
+  const ScopedVariable dumb("TERM", "dumb");
+  EXPECT_TRUE(terminal_of(pseudo_.stream()).is_terminal);
+  EXPECT_FALSE(terminal_of(pseudo_.stream()).rewrites);
+  EXPECT_FALSE(terminal_of(pseudo_.stream()).colors);
+}
+
+// mpirun makes pseudo-terminals for its ranks, also if its own output goes to a log.
+TEST_F(TerminalTest, UnderALauncherOnlyItsWordCounts) {
+  const ScopedVariable rank("OMPI_COMM_WORLD_RANK", "0");
+  EXPECT_FALSE(terminal_of(pseudo_.stream()).is_terminal);
+  const ScopedVariable none("RIPSTOP_TERMINAL", "");
+  EXPECT_FALSE(terminal_of(pseudo_.stream()).is_terminal);
+}
+
+// A rank's own stream is then a pipe, whose width only $COLUMNS tells.
+TEST_F(TerminalTest, TheLauncherTellsWhichStreamsEndAtATerminal) {
+  const ScopedVariable told("RIPSTOP_TERMINAL", "02");
+  EXPECT_FALSE(terminal_of(stdout).is_terminal);
+  const Terminal error = terminal_of(stderr);
+  EXPECT_TRUE(error.is_terminal);
+  if (isatty(fileno(stderr)) == 0) {
+    EXPECT_EQ(error.width, 47);
+  }
+}
+
+}  // namespace
+}  // namespace ripstop
