@@ -7,7 +7,8 @@
 namespace ripstop {
 namespace {
 
-// A log file keeps every line.
+// A live line is overwritten, so it may change often. A log file keeps every line.
+constexpr auto kLiveInterval = std::chrono::milliseconds(200);
 constexpr auto kLineInterval = std::chrono::seconds(30);
 
 std::string amount_text(const std::string& unit, int64_t amount) {
@@ -44,7 +45,8 @@ Progress::Progress(std::FILE* stream, std::string what, std::string unit, int64_
 
 void Progress::update(int64_t done) {
   const Clock::time_point now = Clock::now();
-  if (line_.is_live() ? !line_.is_due() : now - last_shown_ < kLineInterval) return;
+  if (now - last_shown_ < (line_.is_live() ? Clock::duration(kLiveInterval) : Clock::duration(kLineInterval)))
+    return;
   last_shown_ = now;
   const double seconds = std::chrono::duration<double>(now - begin_).count();
   const std::string text = progress_line(what_, unit_, done, total_, seconds, already_);

@@ -140,10 +140,13 @@ void Trainer::log_step(const LoaderStep& loaded, const StepResult& result, doubl
   const double eta_seconds = smoothed_step_seconds_ * static_cast<double>(steps_ - state_.step);
   LiveLine* const live = options_.live;
   const int64_t every = options_.config.log.every_steps;
-  if (every > 0 && (state_.step % every == 0 || state_.step == steps_ || state_.step == 1))
+  if (every > 0 && (state_.step % every == 0 || state_.step == steps_ || state_.step == 1)) {
+    end_live_line();
     say(step_line(metrics, steps_, target_.device_memory_bytes, eta_seconds,
                   live != nullptr ? live->width() : 0));
-  if (live != nullptr && live->is_due()) live->show(live_step_line(metrics, steps_, eta_seconds));
+  } else if (live != nullptr && live->is_due()) {
+    live->show(live_step_line(metrics, steps_, eta_seconds));
+  }
 }
 
 // One skipped step may be bad luck. Several in a row do not end by themselves, so the run ends.

@@ -47,11 +47,11 @@ TEST_F(LiveLineTest, IsClearedAtItsEnd) {
   EXPECT_EQ(terminal_.read_printed(), "\r\x1b[Kstep 1\r\x1b[K");
   try {
     Progress progress(terminal_.stream(), "load", "byte", 10);
-    progress.update(5);
+    // The first line comes late enough to know a rate.
+    while (terminal_.read_printed().empty()) progress.update(5);
     throw std::runtime_error("damaged");
   } catch (const std::exception&) {
-    const std::string printed = terminal_.read_printed();
-    EXPECT_EQ(printed.substr(printed.rfind('\r')), "\r\x1b[K");
+    EXPECT_EQ(terminal_.read_printed(), "\r\x1b[K");
   }
 }
 
@@ -84,10 +84,14 @@ TEST_F(LiveLineTest, AWriteThatFailsIsNoError) {
 TEST_F(LiveLineTest, ProgressShowsALiveLineAndLeavesOne) {
   const PseudoTerminal terminal(60);
   Progress progress(terminal.stream(), "verify", "byte", 4096);
-  progress.update(1024);
+  std::string printed;
+  while (printed.empty()) {
+    progress.update(1024);
+    printed = terminal.read_printed();
+  }
   progress.print("note: half");
   progress.finish(4096);
-  const std::string printed = terminal.read_printed();
+  printed += terminal.read_printed();
   EXPECT_EQ(printed.rfind("\r\x1b[Kverify  1.0 KiB/4.0 KiB  25.0%  ", 0), 0u) << printed;
   EXPECT_NE(printed.find("\r\x1b[Knote: half\nverify  1.0"), std::string::npos) << printed;
   EXPECT_NE(printed.find("\r\x1b[Kverify  4.0 KiB in"), std::string::npos) << printed;
