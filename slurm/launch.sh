@@ -170,7 +170,7 @@ ask() {
 interrupt() {
   interrupts=$((interrupts + 1))
   if ((interrupts == 1)); then
-    say "stopping; train saves first. Ctrl-C again ends it at once and loses the steps since the last checkpoint"
+    say "stopping, train saves first; Ctrl-C again ends it without saving"
     ask INT
   else
     signalled=true

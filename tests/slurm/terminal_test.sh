@@ -61,7 +61,7 @@ shown begun 2
 key '\003'
 ended 75 saved
 [[ $(grep -ac '^saved' "$screen") -eq 2 ]] || fail "a rank did not save"
-grep -qa 'launch.sh: stopping; train saves first. Ctrl-C again ends it' "$screen" || fail "nothing says what happens"
+grep -qa 'launch.sh: stopping, train saves first; Ctrl-C again ends it without saving' "$screen" || fail "nothing says what happens"
 
 for signal in TERM HUP; do
   echo "SIG$signal to launch.sh: both ranks save"

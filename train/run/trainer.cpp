@@ -225,7 +225,7 @@ bool Trainer::accept_scores(const ValidationScores& scores, double seconds) {
 void Trainer::save() {
   const Clock::time_point begin = Clock::now();
   show(fmt::format("saving step {}{}", state_.step,
-                   stop_agreed_ ? "; a second Ctrl-C would end the run without it" : ""));
+                   stop_agreed_ ? "; a second Ctrl-C ends the run without it" : ""));
   // metrics.jsonl must be on the disk before the checkpoint: a run that resumes there does not write these
   // lines again.
   do_and_agree(mesh_.world(), [&] {
