@@ -71,12 +71,15 @@ export PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1
 version=$(mpirun --version 2>/dev/null || true)
 # Ranks of one machine use shared memory. Without a probe of the network, no network can be misread.
 # A waiting rank yields its core, as there may be more ranks than cores.
-shared_memory=sm
-if [[ $version == *"Open MPI"*" 4."* ]]; then shared_memory=vader; fi
-if [[ $version == *"Open MPI"* ]]; then # MPICH and its relatives need none of these
-  options=(--oversubscribe --bind-to none --mca pml ob1 --mca btl "self,$shared_memory" --mca mpi_yield_when_idle 1
-    "${options[@]}")
-fi
+# Open MPI 5 holds back a line without an end, as a line is that is rewritten in place, unless it is told not to (raw).
+open_mpi=(--oversubscribe --bind-to none --mca pml ob1 --mca mpi_yield_when_idle 1)
+case $version in
+  *"Open MPI"*" 4."*) options=("${open_mpi[@]}" --mca btl "self,vader" "${options[@]}") ;;
+  *"Open MPI"*)
+    if [[ $RIPSTOP_TERMINAL == *[12]* ]]; then open_mpi+=(--output :raw); fi
+    options=("${open_mpi[@]}" --mca btl "self,sm" "${options[@]}")
+    ;;
+esac # MPICH and its relatives need none of these
 
 # mpirun kills its ranks a second after Ctrl-C or SIGTERM. So it runs in a session of its own, where the terminal's
 # signals do not reach it, and this script passes on what it gets. If this script is killed, mpirun must not live on.

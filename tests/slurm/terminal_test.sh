@@ -15,11 +15,11 @@ fail() {
   exit 1
 }
 
-# at_terminal COMMAND...: runs it at a pseudo-terminal of 70 columns. Descriptor 9 is the keyboard, $screen what was shown.
+# at_terminal COMMAND...: runs it at a pseudo-terminal of 80 columns. Descriptor 9 is the keyboard, $screen what was shown.
 at_terminal() {
   rm -f "$work/keys" "$screen" "$work/code"
   mkfifo "$work/keys"
-  printf 'stty cols 70\n%s\necho $? >%q\n' "$(printf '%q ' "$@")" "$work/code" >"$work/command"
+  printf 'stty cols 80\n%s\necho $? >%q\n' "$(printf '%q ' "$@")" "$work/code" >"$work/command"
   # Without `trap`, what runs in the background would be deaf to Ctrl-C.
   (trap - INT && exec script -qfc "bash $work/command" "$screen" <"$work/keys" >/dev/null 2>&1) &
   terminal=$!
@@ -127,7 +127,7 @@ at_terminal slurm/launch.sh 2 "${train[@]}"
 shown $'\r\e[Kstep ' 3
 key '\003'
 ended 75 'run the same command again to go on'
-if tr '\r' '\n' <"$screen" | sed 's/\x1b\[[0-9;]*[mK]//g' | grep -a '^step' | grep -qE '.{71}'; then fail "a line of a step is too long"; fi
+if tr '\r' '\n' <"$screen" | sed 's/\x1b\[[0-9;]*[mK]//g' | grep -a '^step' | grep -qE '.{81}'; then fail "a line of a step is too long"; fi
 slurm/launch.sh 2 "${train[@]}" train.epochs=1 >"$work/log" 2>&1 || true
 if grep -q $'\r\|\e' "$work/log"; then fail "a live line in a log"; fi
 
