@@ -163,7 +163,7 @@ TEST(CommandLine, FatalLineEscapesWhatWouldBreakIt) {
 }
 
 TEST(CommandLine, AtATerminalErrorsAreLinesForPeople) {
-  const Terminal plain{.is_terminal = true, .width = 30};
+  const Terminal plain{.is_terminal = true, .width = 34};
   Error error(ExitCode::kCommunication, "no progress in the last 600 s", "look at the other ranks' lines");
   error.set_step(1200);
   EXPECT_EQ(error_text(error, 3, plain),
