@@ -105,7 +105,7 @@ say_killed() {
 without_pages() {
   trap '' INT TERM HUP USR1
   local byte code rest text page="" line_begins=true named=0 LC_ALL=C
-  local rule=$'^-{70,}\n$' killed='rank ([0-9]+) .*signal[[:space:]]([0-9]+)'
+  local rule=$'^-{70,}\n$' killed='rank ([0-9]+) .*signal[[:space:]]([0-9]+) \('
   while true; do
     # What follows on the same line is not awaited for long: it may be a line that a rank rewrites in place.
     code=0
@@ -158,7 +158,7 @@ fi
 mpirun=$!
 exec {errors}>&-
 
-asked_by="" interrupts=0 signalled=false
+words=" $* " asked_by="" interrupts=0 signalled=false
 # ask SIGNAL: asks the ranks to stop. Before mpirun has started them, a signal would end mpirun itself or get lost.
 ask() {
   signalled=true
@@ -173,7 +173,11 @@ ask() {
 interrupt() {
   interrupts=$((interrupts + 1))
   if ((interrupts == 1)); then
-    say "stopping, train saves first; Ctrl-C again ends it without saving"
+    if [[ $words == *" train "* ]]; then
+      say "stopping, train saves first; Ctrl-C again ends it without saving"
+    else
+      say "stopping; Ctrl-C again kills the ranks"
+    fi
     ask INT
   else
     signalled=true

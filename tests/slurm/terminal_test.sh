@@ -56,7 +56,7 @@ while :; do sleep 0.1; done
 RANK
 
 echo "Ctrl-C: both ranks save"
-at_terminal slurm/launch.sh 2 bash "$work/saves"
+at_terminal slurm/launch.sh 2 bash "$work/saves" train
 shown begun 2
 key '\003'
 ended 75 saved
@@ -86,6 +86,7 @@ at_terminal slurm/launch.sh 2 bash -c 'echo begun; exec sleep 1000'
 shown begun 2
 key '\003'
 ended 130 'launch.sh: stopped by Ctrl-C'
+! grep -qa 'was killed' "$screen" || fail "the end that was asked for is told as a failure"
 
 echo "a rank that is killed"
 at_terminal slurm/launch.sh 2 bash -c '[[ ${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-0}} == 1 ]] && kill -KILL $$; sleep 1000'
