@@ -184,7 +184,7 @@ bool read_step(const SequenceReader& reader, const BatchLoaderOptions& options, 
 
 EpochSequences count_epoch_sequences(const TokenDataset& dataset, const BatchLoaderOptions& options,
                                      int64_t epoch) {
-  const SequenceReader reader(dataset, options.sequence_length, options.loss_on);
+  const SequenceReader reader(dataset, options.sequence_length, options.loss_on, options.examples);
   const PackPlan plan = plan_epoch(reader, options, epoch);
   return {plan.sequences(), plan.hash()};
 }
@@ -205,7 +205,7 @@ struct BatchLoader::State {
 
   State(const TokenDataset& dataset, const BatchLoaderOptions& o, DataCursor start)
       : options(checked(o)),
-        reader(dataset, o.sequence_length, o.loss_on),
+        reader(dataset, o.sequence_length, o.loss_on, o.examples),
         planner(reader, o, start),
         sequences_per_epoch(planner.sequences_per_epoch()),
         queue(o.read_ahead_batches) {}

@@ -20,6 +20,7 @@ struct DataCursor {
 
 struct BatchLoaderOptions {
   int64_t sequence_length = 0;
+  int64_t examples = 0;  ///< only the first so many of the data set; 0: all
   bool pack = true;
   LossOn loss_on = LossOn::kSummary;
   uint64_t shuffle_seed = 0;

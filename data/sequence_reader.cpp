@@ -33,14 +33,16 @@ struct SequenceReader::ItemTokens {
   int64_t first_target = 0;    // index in `token` of the first one whose prediction counts
 };
 
-SequenceReader::SequenceReader(const TokenDataset& dataset, int64_t sequence_length, LossOn loss_on)
+SequenceReader::SequenceReader(const TokenDataset& dataset, int64_t sequence_length, LossOn loss_on,
+                               int64_t examples)
     : dataset_(dataset), sequence_length_(sequence_length), loss_on_(loss_on) {
   if (dataset.examples() == 0) {
     throw Error(ExitCode::kInputData, fmt::format("{}: has no examples", dataset.path().string()),
                 "ripstop prepare shows how many each split gets, and how an empty one gets some");
   }
-  rows_.reserve(static_cast<size_t>(dataset.examples()));
-  for (int64_t i = 0; i < dataset.examples(); ++i) {
+  const int64_t taken = examples > 0 ? std::min(examples, dataset.examples()) : dataset.examples();
+  rows_.reserve(static_cast<size_t>(taken));
+  for (int64_t i = 0; i < taken; ++i) {
     const int64_t begin = dataset.example_begin(i), end = dataset.example_end(i);
     const int64_t whole = end - begin - 1;
     rows_.push_back(cuts_documents() ? std::min(whole, sequence_length) : whole);

@@ -20,8 +20,9 @@ namespace ripstop {
 /// Const members may be called from any thread. `dataset` must outlive the reader.
 class SequenceReader {
  public:
-  /// Reads no token. Throws Error(kInputData) for a data set without examples.
-  SequenceReader(const TokenDataset& dataset, int64_t sequence_length, LossOn loss_on);
+  /// Takes the first `examples` of the data set, 0: all. Reads no token. Throws Error(kInputData) for a data
+  /// set without examples.
+  SequenceReader(const TokenDataset& dataset, int64_t sequence_length, LossOn loss_on, int64_t examples = 0);
 
   /// [examples] rows of each example after cutting: the lengths that a PackPlan is made of.
   std::span<const int64_t> rows() const { return rows_; }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <random>
 #include <set>
@@ -258,6 +259,31 @@ TEST(BatchLoaderTest, CutsTheDocumentsTailNeverSeparatorOrSummary) {
   for (const int64_t p : range(30, 66)) alone.push_back(p);
   EXPECT_EQ(places[4], alone);
   EXPECT_EQ(targets, (std::vector<int64_t>{5, 4, 5, 5, 33}));
+}
+
+TEST(BatchLoaderTest, ALimitTakesTheFirstExamples) {
+  ScratchDirectory scratch;
+  write_marked_dataset(scratch / "test.h5", {{8, 3}, {60, 3}, {9, 3}, {70, 3}, {8, 3}});
+  const TokenDataset dataset(scratch / "test.h5");
+  for (const auto& [limit, taken, cut] : {std::array{0, 5, 2}, {2, 2, 1}, {4, 4, 2}, {9, 5, 2}}) {
+    BatchLoaderOptions options;
+    options.sequence_length = 32;
+    options.shuffle = false;
+    options.epochs = 1;
+    options.global_batch_sequences = 100;
+    options.examples = limit;
+    BatchLoader loader(dataset, options);
+    EXPECT_EQ(loader.cut_documents(), cut) << limit;
+    const auto step = loader.next_step();
+    ASSERT_TRUE(step);
+    EXPECT_EQ(step->examples, taken) << limit;
+    std::set<int64_t> seen;
+    for (int64_t k = 0; k < loader.batches_per_step(); ++k)
+      for (const auto& document : documents_of(loader.next_batch())) seen.insert(marked_example(document[0]));
+    EXPECT_EQ(std::ssize(seen), taken) << limit;
+    EXPECT_EQ(*seen.rbegin(), taken - 1) << limit;
+    EXPECT_FALSE(loader.next_step());
+  }
 }
 
 TEST(BatchLoaderTest, LongTextBecomesPiecesThatPredictEveryTokenOnce) {

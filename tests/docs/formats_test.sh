@@ -404,9 +404,12 @@ fi
 
 echo "evaluation"
 "$program" evaluate "$work/run" --split test --limit 2 >/dev/null
-evaluation=$(echo "$work"/run/evaluation/step_*-test)
+evaluation=$(echo "$work"/run/evaluation/step_*-test-limit2)
 check_fields settings.json "$(json "$evaluation/settings.json")"
-check_fields scores.json "$(json "$evaluation/scores.json")"
+scores=$(json "$evaluation/scores.json")
+check_fields scores.json "$scores"
+same "scores.json: examples" "$(field "$scores" examples)" 2
+same "scores.json: split_examples" "$(field "$scores" split_examples)" "$(attribute "$work/data/test.h5" examples)"
 for line in 1 2; do
   leaves=$(json "$evaluation/predictions.jsonl" $line)
   check_fields predictions.jsonl "$leaves"

@@ -1,25 +1,25 @@
 // ripstop evaluate: loss, perplexity and ROUGE of a trained model on a split.
 #include <fmt/core.h>
 
-#include <cmath>
-#include <nlohmann/json.hpp>
-
 #include "data/dataset_directory.h"
 #include "data/hash.h"
 #include "data/whole_file.h"
+#include "parallel/agreement.h"
 #include "train/commands/commands.h"
 #include "train/commands/model_arguments.h"
+#include "train/config/run_config.h"
+#include "train/evaluate/evaluation_directory.h"
 #include "train/evaluate/rouge.h"
+#include "train/evaluate/scores.h"
 #include "train/evaluate/write_summaries.h"
+#include "train/generate/prompt.h"
 #include "train/generate/trained_model.h"
-#include "train/report/human_text.h"
 #include "train/report/progress.h"
 
 namespace ripstop {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 struct EvaluateArguments {
   ModelArguments model;
@@ -35,107 +35,138 @@ struct Subject {
   TrainedModel trained;
   TokenDataset dataset;
   Tokenizer tokenizer;
-  fs::path output;
-  int64_t max_new_tokens = 0;
-  int64_t examples = 0;  ///< that get a summary
+  int64_t examples = 0;        ///< the first so many of the split
+  int64_t max_new_tokens = 0;  ///< 0: the split has no texts to write summaries of
 };
+
+// "test.h5" of the run's data set or of --data.
+fs::path find_split(const EvaluateArguments& given, const TrainedModel& trained) {
+  const fs::path data = given.data.empty() ? trained.config.data.directory : given.data;
+  const fs::path file = data / (given.split + ".h5");
+  if (fs::exists(file)) return file;
+  std::string others;
+  for (const char* split : {"train", "validation", "test"})
+    if (fs::exists(data / fmt::format("{}.h5", split)))
+      others += fmt::format("{}{}", others.empty() ? "" : ", ", split);
+  std::string hint = "--data is a directory made by ripstop prepare";
+  if (!others.empty())
+    hint = "name a split that is there with --split: " + others;
+  else if (given.data.empty())
+    hint = "the run was trained on data there: give the data's present directory with --data";
+  throw Error(ExitCode::kInputData, fmt::format("{}: there is no {}.h5", data.string(), given.split), hint);
+}
 
 // Finds and checks everything before the weights are loaded, which takes long and much memory.
 Subject find_subject(Io& io, Communicator& world, const EvaluateArguments& given) {
   TrainedModel trained = given.model.find(io, world);
-  const fs::path data = given.data.empty() ? trained.config.data.directory : given.data;
-  if (!fs::exists(data / (given.split + ".h5")))
-    throw Error(ExitCode::kInputData, fmt::format("{}: there is no {}.h5", data.string(), given.split),
-                given.data.empty()
-                    ? "the run was trained on data there: give the data's present directory with --data"
-                    : "--data is a directory made by ripstop prepare");
+  const fs::path file = find_split(given, trained);
   Subject subject{.trained = std::move(trained),
-                  .dataset = TokenDataset(data / (given.split + ".h5")),
-                  .tokenizer = Tokenizer(data),
-                  .output = {}};
-  if (subject.dataset.examples() == 0)
-    throw Error(ExitCode::kInputData, fmt::format("{}: has no examples", subject.dataset.path().string()),
+                  .dataset = TokenDataset(file),
+                  .tokenizer = Tokenizer(file.parent_path())};
+  const TokenDataset& dataset = subject.dataset;
+  if (dataset.examples() == 0)
+    throw Error(ExitCode::kInputData, fmt::format("{}: has no examples", dataset.path().string()),
                 "name a split that has some with --split, or another data set with --data");
   const CheckpointState& state = subject.trained.checkpoint.manifest.state;
   require_dataset_tokenizer(subject.dataset, subject.tokenizer);
   // With another tokenizer the same ids mean other pieces, and the loss would mean nothing.
   if (!state.tokenizer_sha256.empty() && state.tokenizer_sha256 != subject.tokenizer.sha256())
     throw Error(ExitCode::kInputData,
-                fmt::format("{} was made with another tokenizer than {}", data.string(),
+                fmt::format("{} was made with another tokenizer than {}", file.parent_path().string(),
                             subject.trained.checkpoint.directory.string()),
                 "prepare it again with --tokenizer " + subject.trained.run.string());
-  subject.output = !given.output.empty()
-                       ? fs::path(given.output)
-                       : subject.trained.run / "evaluation" /
-                             fmt::format("{}-{}", step_directory_name(state.step), given.split);
-  subject.max_new_tokens = given.model.longest_summary(subject.trained);
-  if (subject.dataset.header().kind == ExampleKind::kSummary && subject.dataset.header().with_text)
-    subject.examples =
-        given.limit > 0 ? std::min(given.limit, subject.dataset.examples()) : subject.dataset.examples();
+  subject.examples = given.limit > 0 ? std::min(given.limit, dataset.examples()) : dataset.examples();
+  if (dataset.header().kind == ExampleKind::kSummary && dataset.header().with_text)
+    subject.max_new_tokens = given.model.longest_summary(subject.trained);
   return subject;
 }
 
-// Everything that a prediction depends on. Predictions of an earlier call are kept only if it is the same.
-Json settings_of(const Subject& subject, const InferenceOptions& options) {
+EvaluationSettings settings_of(const EvaluateArguments& given, const Subject& subject,
+                               const InferenceOptions& options) {
   StreamHash weights;
   // The hashes of all files stand for the weights, without reading them again.
   for (const StoredFile& file : subject.trained.checkpoint.manifest.files) weights.update(file.sidecar_hash);
-  return {{"step", subject.trained.checkpoint.manifest.state.step},
-          {"weights", weights.hex()},
-          {"data", subject.dataset.content_hash()},
-          {"compute", to_string(options.compute)},
-          {"context", options.context},
-          {"num_beams", 1},
-          {"max_new_tokens", subject.max_new_tokens}};
+  return {.step = subject.trained.checkpoint.manifest.state.step,
+          .split = given.split,
+          .examples = subject.examples,
+          .weights = weights.hex(),
+          .data = subject.dataset.content_hash(),
+          .compute = std::string(to_string(options.compute)),
+          .context = options.context,
+          .max_new_tokens = subject.max_new_tokens};
 }
 
-// The loss is on all ranks, the scores on rank 0 alone.
-struct Scores {
-  LossSum loss;
-  RougeMean rouge;
+// Whether the split belongs to the data set that the run was trained on, wherever that lies now.
+bool is_own_data(const EvaluateArguments& given, const TrainedModel& trained) {
+  std::error_code error;
+  if (given.data.empty() || fs::equivalent(given.data, trained.config.data.directory, error)) return true;
+  const fs::path train = fs::path(given.data) / "train.h5";
+  return fs::exists(train) &&
+         TokenDataset(train).content_hash() == trained.checkpoint.manifest.state.data_content_hash;
+}
+
+// RUN/evaluation/step_00001000-test, with suffixes for what the command line changed.
+std::string default_name(const EvaluateArguments& given, const Subject& subject,
+                         const EvaluationSettings& settings) {
+  const Checkpoint& checkpoint = subject.trained.checkpoint;
+  EvaluationSettings usual = settings;
+  usual.examples = subject.dataset.examples();
+  if (settings.max_new_tokens > 0)
+    usual.max_new_tokens = parse_run_config(checkpoint.manifest.state.config, checkpoint.directory.string())
+                               .generation.max_new_tokens;
+  if (!is_own_data(given, subject.trained)) usual.data = "";
+  return evaluation_name(settings, usual);
+}
+
+// Where the results go. Only rank 0 has one.
+struct Output {
+  fs::path directory;
+  std::optional<PredictionFile> predictions;
+  std::string note;  ///< how many summaries are there already; may be empty
 };
 
-// scores.json, and the output of --json. Its keys are a contract with people's scripts.
-Json scores_json(const EvaluateArguments& given, const Subject& subject, const Scores& scores) {
-  Json document{{"step", subject.trained.checkpoint.manifest.state.step},
-                {"split", given.split},
-                {"examples", subject.examples > 0 ? subject.examples : subject.dataset.examples()},
-                {"targets", scores.loss.target_count},
-                {"loss", scores.loss.mean()},
-                {"perplexity", std::exp(scores.loss.mean())}};
-  for (const auto& [name, score] : named(scores.rouge.mean())) {
-    if (scores.rouge.examples() > 0)
-      document[name] = {
-          {"precision", score.precision}, {"recall", score.recall}, {"fmeasure", score.fmeasure}};
-    else
-      // null and not 0: nothing was scored.
-      document[name] = nullptr;
+// Takes the directory before the weights are loaded: a refusal must not come after hours.
+Output open_output(const EvaluateArguments& given, const Subject& subject, const InferenceOptions& options) {
+  const EvaluationSettings settings = settings_of(given, subject, options);
+  const fs::path all = subject.trained.run / "evaluation";
+  Output output;
+  output.directory =
+      given.output.empty() ? all / default_name(given, subject, settings) : fs::path(given.output);
+  if (subject.max_new_tokens > 0) {
+    // Throws if nothing is left for the document: the parts around it are the same in all examples.
+    EncodedPrompt prompt = stored_prompt(subject.dataset, 0);
+    cut_document(prompt, options.context - subject.max_new_tokens);
   }
-  document["checkpoint"] = subject.trained.checkpoint.directory.string();
-  return document;
+  claim_evaluation_directory(output.directory, settings, subject.dataset.examples());
+  if (subject.max_new_tokens == 0) return output;
+
+  PredictionFile& file = output.predictions.emplace(output.directory);
+  const int64_t own = std::min(file.count(), subject.examples);
+  if (own > 0) output.note = fmt::format("summaries there already: {} of {}", own, subject.examples);
+  const FoundPredictions found = find_predictions(all, output.directory, settings);
+  while (file.count() < std::min(std::ssize(found.predictions), subject.examples))
+    file.append(found.predictions[static_cast<size_t>(file.count())]);
+  if (file.count() > own)
+    output.note = fmt::format("summaries there already: {} of {}, from {}", file.count(), subject.examples,
+                              found.directory.string());
+  return output;
 }
 
-void print_scores(const EvaluateArguments& given, const Subject& subject, const Scores& scores) {
-  fmt::print("loss {:.4f}, perplexity {:.3f} over {} of {}\n", scores.loss.mean(),
-             std::exp(scores.loss.mean()), counted(scores.loss.target_count, "target"),
-             counted(subject.dataset.examples(), given.split + " example"));
-  if (scores.rouge.examples() > 0)
-    fmt::print("{}means over {}\n", rouge_table(scores.rouge.mean()),
-               counted(scores.rouge.examples(), "example"));
-  else
-    fmt::print("no ROUGE: {} holds no texts of summaries\n", subject.dataset.path().string());
-  fmt::print("{} holds {}scores.json\n", subject.output.string(),
-             scores.rouge.examples() > 0 ? "predictions.jsonl and " : "");
+// Why a split gets no summaries.
+std::string why_no_rouge(const TokenDataset& dataset) {
+  const std::string file = dataset.path().string();
+  if (dataset.header().kind == ExampleKind::kText) return file + " has running text, no summaries";
+  return file + " holds no texts; prepare stores those of validation and test alone";
 }
 
-// Shows the progress of a part of the work on rank 0. It goes to standard error if standard output is JSON
-// for a program.
+// Shows the progress of a part of the work on rank 0.
 class RankProgress {
  public:
-  RankProgress(bool speaks, bool json, const char* what, const char* unit)
-      : speaks_(speaks), stream_(json ? stderr : stdout), what_(what), unit_(unit) {}
+  RankProgress(bool speaks, std::FILE* stream, const char* what, const char* unit)
+      : speaks_(speaks), stream_(stream), what_(what), unit_(unit) {}
   void operator()(int64_t done, int64_t total) {
-    if (!speaks_) return;
+    // All of it was done by an earlier start: nothing to show.
+    if (!speaks_ || (!progress_ && done == total)) return;
     // Made at the first call, so that its clock does not count what came before.
     if (!progress_) progress_.emplace(stream_, what_, unit_, total, done);
     if (done < total)
@@ -152,27 +183,37 @@ class RankProgress {
   std::optional<Progress> progress_;
 };
 
-Scores measure(InferenceModel& model, const Subject& subject, bool json) {
-  const bool speaks = model.model().mesh().world().rank() == 0;
-  Scores scores;
-  RankProgress sequences(speaks, json, "loss", "sequence");
-  scores.loss = dataset_loss(model, subject.dataset, subject.trained.config.data.loss_on, sequences);
-  if (subject.examples == 0) return scores;
-
-  std::optional<PredictionFile> file;
-  // Only rank 0 keeps the file, so the others learn from it how many summaries are there already.
-  if (speaks) {
-    file.emplace(subject.output, settings_of(subject, model.options()).dump(2) + "\n");
-    if (file->count() > 0)
-      fmt::print(json ? stderr : stdout, "{} of {} summaries are there already\n",
-                 std::min(file->count(), subject.examples), subject.examples);
+// The loss is on all ranks, the other figures on rank 0 alone. `output` is rank 0's, and null on the others.
+EvaluationScores measure(InferenceModel& model, const EvaluateArguments& given, const Subject& subject,
+                         Output* output) {
+  const bool speaks = output != nullptr;
+  const LossOn loss_on = subject.trained.config.data.loss_on;
+  const InferenceOptions& options = model.options();
+  EvaluationScores scores{.step = subject.trained.checkpoint.manifest.state.step,
+                          .checkpoint = subject.trained.checkpoint.directory.string(),
+                          .split = given.split,
+                          .examples = subject.examples,
+                          .split_examples = subject.dataset.examples(),
+                          .cuts = count_cuts(subject.dataset, subject.examples, loss_on, options.context,
+                                             subject.max_new_tokens)};
+  std::FILE* const stream = given.json ? stderr : stdout;
+  if (const std::string text =
+          cuts_text(scores.cuts, subject.examples, options.context, subject.max_new_tokens);
+      speaks && !text.empty())
+    fmt::print(stream, "{}\n", text);
+  RankProgress sequences(speaks, stream, "loss", "sequence");
+  scores.loss = dataset_loss(model, subject.dataset, subject.examples, loss_on, sequences);
+  if (subject.max_new_tokens == 0) {
+    scores.no_rouge = why_no_rouge(subject.dataset);
+    return scores;
   }
-  RankProgress summaries(speaks, json, "summaries", "example");
+  if (speaks && !output->note.empty()) fmt::print(stream, "{}\n", output->note);
+  RankProgress summaries(speaks, stream, "summaries", "example");
   write_predictions(model, subject.dataset, subject.tokenizer, subject.examples, subject.max_new_tokens,
-                    file ? &*file : nullptr, summaries);
+                    speaks ? &*output->predictions : nullptr, summaries);
   if (!speaks) return scores;
   for (int64_t i = 0; i < subject.examples; ++i) {
-    const Prediction& prediction = file->predictions()[static_cast<size_t>(i)];
+    const Prediction& prediction = output->predictions->predictions()[static_cast<size_t>(i)];
     scores.rouge.add(rouge(prediction.reference, prediction.summary));
   }
   return scores;
@@ -182,25 +223,30 @@ void evaluate(MpiWorld& world, const EvaluateArguments& given) {
   PosixIo io;
   const Subject subject = find_subject(io, world.communicator(), given);
   const Device device = inference_device(world, subject.trained);
-  LoadedModel model(io, world, subject.trained,
-                    inference_options(subject.trained, device,
-                                      std::clamp<int64_t>(subject.examples, 1, given.model.batch_size),
-                                      subject.examples > 0 ? subject.max_new_tokens : 0),
-                    device);
-  const bool speaks = model.mesh().world().rank() == 0;
-  if (speaks && !given.json)
+  const InferenceOptions options =
+      inference_options(subject.trained, device,
+                        subject.max_new_tokens > 0 ? std::min(subject.examples, given.model.batch_size) : 1,
+                        subject.max_new_tokens);
+  std::optional<Output> output;
+  do_and_agree(world.communicator(), [&] {
+    if (world.communicator().rank() == 0) output.emplace(open_output(given, subject, options));
+  });
+  LoadedModel model(io, world, subject.trained, options, device);
+  if (output && !given.json)
     fmt::print("{} on {}, {}\n", subject.trained.checkpoint.directory.string(),
                model.mesh().sizes().to_text(), to_string(model.model().options().compute));
-  const Scores scores = measure(model.model(), subject, given.json);
-  if (!speaks) return;
-  const Json document = scores_json(given, subject, scores);
-  // A split without summaries writes no predictions, so the directory may not exist yet.
-  fs::create_directories(subject.output);
-  write_whole_file(subject.output / "scores.json", document.dump(2) + "\n");
-  if (given.json)
-    fmt::print("{}\n", document.dump(2));
-  else
-    print_scores(given, subject, scores);
+  const EvaluationScores scores = measure(model.model(), given, subject, output ? &*output : nullptr);
+  if (!output) return;
+  write_whole_file(output->directory / "scores.json", to_json(scores));
+  fmt::print("{}", given.json ? to_json(scores) : to_text(scores));
+  if (!given.json)
+    fmt::print("{} holds {}scores.json\n", output->directory.string(),
+               output->predictions ? "predictions.jsonl and " : "");
+}
+
+// The names that other tools have for the splits.
+std::string split_name(const std::string& word) {
+  return word == "val" || word == "dev" ? "validation" : word;
 }
 
 }  // namespace
@@ -210,15 +256,20 @@ void add_evaluate(CommandLine& line) {
   const auto given = std::make_shared<EvaluateArguments>();
   given->model.add_to(verb, 32);
   verb.option("--data", given->data, "directory made by prepare; default: the one trained on");
-  verb.option("--split", given->split, "train, validation or test")
-      .choices({"train", "validation", "test"})
+  verb.option("--split", given->split,
+              "train, validation (or val, dev) or test; train has no texts, so it gets a loss, but no ROUGE")
+      .choices({"train", "validation", "test", "val", "dev"})
       .show_default();
-  verb.option("--limit", given->limit, "write summaries of so many examples only; the loss is of all")
+  verb.option("--limit", given->limit,
+              "score the first so many examples of the split only: loss, perplexity and ROUGE")
       .positive();
-  verb.option("--output", given->output, "directory; default: RUN/evaluation/step_N-SPLIT");
+  verb.option("--output", given->output,
+              "directory; default: RUN/evaluation/step_N-SPLIT, with a suffix for each setting that is not "
+              "the run's, as in -limit5");
   verb.flag("--json", given->json, "one JSON document");
   verb.set_example("srun -n 4 ripstop evaluate runs/xsum --checkpoint best --split test");
   verb.set_action([given] {
+    given->split = split_name(given->split);
     MpiWorld world;
     return world.run([&] {
       evaluate(world, *given);

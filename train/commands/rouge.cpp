@@ -29,10 +29,10 @@ ExitCode print_rouge(const RougeArguments& given) {
   const std::vector<std::string> references = read_summaries(reference);
   const std::vector<std::string> candidates = read_summaries(candidate);
   if (references.size() != candidates.size())
-    throw Error(
-        ExitCode::kInputData,
-        fmt::format("{} has {} texts, {} has {}", reference, references.size(), candidate, candidates.size()),
-        "text i of one file is compared with text i of the other");
+    throw Error(ExitCode::kInputData,
+                fmt::format("{} has {}, {} has {}", reference, counted(std::ssize(references), "text"),
+                            candidate, counted(std::ssize(candidates), "text")),
+                "text i of one file is compared with text i of the other");
   RougeMean mean;
   for (size_t i = 0; i < references.size(); ++i) mean.add(rouge(references[i], candidates[i]));
 

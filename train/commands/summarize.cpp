@@ -1,5 +1,6 @@
 // ripstop summarize: reads documents and writes summaries, as JSONL.
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -7,6 +8,7 @@
 #include <utility>
 
 #include "data/whole_file.h"
+#include "model/core/number.h"
 #include "parallel/agreement.h"
 #include "train/commands/commands.h"
 #include "train/commands/model_arguments.h"
@@ -14,6 +16,7 @@
 #include "train/generate/document_lines.h"
 #include "train/generate/trained_model.h"
 #include "train/generate/write_texts.h"
+#include "train/report/human_text.h"
 #include "train/report/progress.h"
 
 namespace ripstop {
@@ -74,7 +77,8 @@ class DocumentInput {
  public:
   /// Reads a file once to check it. Standard input and pipes can be read only once, so it checks only their
   /// first document.
-  explicit DocumentInput(const std::string& path) : lines_(path) {
+  explicit DocumentInput(const std::string& path)
+      : is_live_(path == "-" && isatty(STDIN_FILENO) == 1), lines_(announced(path)) {
     if (path == "-" || !fs::is_regular_file(path)) {
       first_ = next_document(lines_);
       return;
@@ -83,6 +87,8 @@ class DocumentInput {
     while (next_document(all)) ++total_;
   }
 
+  /// A person types the documents.
+  bool is_live() const { return is_live_; }
   /// The number of documents; 0 if it is not known.
   int64_t total() const { return total_; }
 
@@ -99,6 +105,16 @@ class DocumentInput {
   }
 
  private:
+  // Opening waits for the first words: a program that does so without a word seems to hang.
+  const std::string& announced(const std::string& path) const {
+    if (is_live_)
+      fmt::print(stderr,
+                 "reading documents from standard input, one JSON object a line: {{\"document\": \"...\"}} "
+                 "(Ctrl-D ends; --input FILE reads a file)\n");
+    return path;
+  }
+
+  bool is_live_;
   TextLines lines_;
   std::optional<DocumentLine> first_;
   int64_t total_ = 0;
@@ -130,6 +146,21 @@ Tokenizer tokenizer_of(const TrainedModel& trained) {
   return tokenizer;
 }
 
+// Of the texts of all replicas, in order, on every rank.
+std::vector<WrittenText> gather_written(DeviceMesh& mesh, const std::vector<WrittenText>& own) {
+  std::vector<std::string> texts, numbers;
+  for (const WrittenText& written : own) {
+    texts.push_back(written.text);
+    numbers.push_back(std::to_string(written.cut_tokens));
+  }
+  texts = gather_dealt(mesh.world(), mesh.sizes().tensor, texts);
+  numbers = gather_dealt(mesh.world(), mesh.sizes().tensor, numbers);
+  std::vector<WrittenText> all;
+  for (size_t i = 0; i < texts.size(); ++i)
+    all.push_back({std::move(texts[i]), parse_whole_number(numbers[i]).value_or(0)});
+  return all;
+}
+
 // Summarizes documents of rank 0 on all ranks: every replica takes its share.
 class Summarizer {
  public:
@@ -139,12 +170,12 @@ class Summarizer {
 
   /// Returns the summaries of rank 0's `documents`, in their order, on all ranks; none if rank 0 has no more
   /// documents. Collective.
-  std::vector<std::string> run(const std::vector<std::string>& documents) {
+  std::vector<WrittenText> run(const std::vector<std::string>& documents) {
     DeviceMesh& mesh = model_.model().mesh();
     const std::vector<std::string> all =
         merge_dealt({mesh.world().all_gather_text(speaks() ? packed(documents) : "").front()});
     auto next = static_cast<size_t>(mesh.data_rank());
-    std::vector<std::string> own;
+    std::vector<WrittenText> own;
     write_texts(
         model_, tokenizer_, max_new_tokens_,
         [&]() -> std::optional<EncodedPrompt> {
@@ -153,11 +184,18 @@ class Summarizer {
           next += static_cast<size_t>(mesh.data_ranks());
           return prompt_.encode(all[document]);
         },
-        [&](std::string text) { own.push_back(std::move(text)); });
-    return gather_dealt(mesh.world(), mesh.sizes().tensor, own);
+        [&](WrittenText written) { own.push_back(std::move(written)); });
+    return gather_written(mesh, own);
   }
 
   bool speaks() const { return model_.model().mesh().world().rank() == 0; }
+
+  /// "3 of 20 documents cut to fit ...".
+  std::string cut_text(int64_t cut, int64_t done) const {
+    const int64_t context = model_.options().context;
+    return fmt::format("{} of {} cut to fit the context of {} tokens beside {}", cut,
+                       counted(done, "document"), context, counted(max_new_tokens_, "new token"));
+  }
 
  private:
   InferenceModel& model_;
@@ -171,23 +209,29 @@ class Summarizer {
 void summarize_all(Summarizer& summarizer, std::optional<DocumentInput>& input,
                    std::optional<SummaryOutput>& output, int64_t at_once) {
   Progress progress(stderr, "summarize", "document", input ? input->total() : 0);
-  int64_t done = 0;
+  int64_t done = 0, cut = 0;
   while (true) {
     std::vector<DocumentLine> read;
-    if (input) read = input->next(at_once);
+    // A person wants each summary at once.
+    if (input) read = input->next(input->is_live() ? 1 : at_once);
     std::vector<std::string> documents;
     for (const DocumentLine& line : read) documents.push_back(line.document);
-    const std::vector<std::string> summaries = summarizer.run(documents);
+    const std::vector<WrittenText> summaries = summarizer.run(documents);
     // All ranks see the same empty list, so all leave the loop together.
     if (summaries.empty()) break;
     // Both streams may end at one terminal.
     progress.clear();
-    for (size_t i = 0; i < read.size(); ++i) output->write(with_summary(read[i].line, summaries[i]));
+    for (size_t i = 0; i < read.size(); ++i) {
+      const auto& [text, cut_tokens] = summaries[i];
+      output->write(with_summary(read[i].line, text, cut_tokens));
+      if (cut_tokens > 0) ++cut;
+    }
     done += std::ssize(summaries);
-    if (summarizer.speaks()) progress.update(done);
+    if (input && !input->is_live()) progress.update(done);
   }
   if (!summarizer.speaks()) return;
   progress.finish(done);
+  if (cut > 0) fmt::print(stderr, "{}\n", summarizer.cut_text(cut, done));
   output->finish();
 }
 
@@ -222,7 +266,10 @@ void add_summarize(CommandLine& line) {
   given->model.add_to(verb, 16);
   verb.option("--input", given->input, "JSONL, {\"document\": \"...\"} a line, plain or gzip; - is stdin")
       .show_default();
-  verb.option("--output", given->output, "the same lines with `summary`; - is standard output")
+  verb.option(
+          "--output", given->output,
+          "the same lines with `summary`, and `cut_tokens` where the document lost its end; - is standard "
+          "output")
       .show_default();
   verb.option("--template", given->prompt_template, "prompt with {document}; default: the one trained on");
   verb.set_example("ripstop summarize runs/xsum --input articles.jsonl --output summaries.jsonl");

@@ -41,9 +41,11 @@ LossSum dataset_loss(Communicator& world, const TokenDataset& dataset, BatchLoad
 }
 
 // With the shapes of generation, so that evaluate needs no memory beyond its plan.
-LossSum dataset_loss(InferenceModel& model, const TokenDataset& dataset, LossOn loss_on, ReportShare report) {
+LossSum dataset_loss(InferenceModel& model, const TokenDataset& dataset, int64_t examples, LossOn loss_on,
+                     ReportShare report) {
   const DeviceMesh& mesh = model.model().mesh();
   const BatchLoaderOptions options{.sequence_length = model.options().context,
+                                   .examples = examples,
                                    .loss_on = loss_on,
                                    .micro_batch_sequences = model.options().sequence_count(),
                                    .data_rank = mesh.data_rank(),

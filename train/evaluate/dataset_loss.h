@@ -26,8 +26,9 @@ enum class SumLosses : bool { kOnce, kEveryStep };
 LossSum dataset_loss(Communicator& world, const TokenDataset& dataset, BatchLoaderOptions options,
                      SumLosses sum_losses, EvaluateBatches evaluate, ReportShare report);
 
-/// The same by a trained model, with `loss_on` and the model's context as the sequence length. Nobody can
-/// stop it.
-LossSum dataset_loss(InferenceModel& model, const TokenDataset& dataset, LossOn loss_on, ReportShare report);
+/// The same by a trained model over the first `examples` of `dataset`, with `loss_on` and the model's context
+/// as the sequence length. Nobody can stop it.
+LossSum dataset_loss(InferenceModel& model, const TokenDataset& dataset, int64_t examples, LossOn loss_on,
+                     ReportShare report);
 
 }  // namespace ripstop

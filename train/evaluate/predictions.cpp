@@ -3,7 +3,6 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
-#include <system_error>
 
 #include "data/whole_file.h"
 #include "model/core/error.h"
@@ -12,6 +11,8 @@ namespace ripstop {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr const char* kFileName = "predictions.jsonl";
 
 // The text of the file; empty if there is no such file.
 std::string read_if_present(const std::filesystem::path& path) {
@@ -44,44 +45,36 @@ std::string line_of(const Prediction& prediction, int64_t example) {
   return object.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';
 }
 
-}  // namespace
+// Whole predictions from the first line on, and how many bytes of the file they are.
+struct WholeLines {
+  std::vector<Prediction> predictions;
+  int64_t bytes = 0, file_bytes = 0;
+};
 
-PredictionFile::PredictionFile(const std::filesystem::path& directory, const std::string& settings)
-    : path_(directory / "predictions.jsonl") {
-  std::error_code error;
-  std::filesystem::create_directories(directory, error);
-  if (error) fail_storage(directory, "make the directory", error.value());
-  const std::filesystem::path settings_path = directory / "settings.json";
-  const bool same_settings = read_if_present(settings_path) == settings;
-  if (same_settings)
-    keep_whole_lines();
-  else
-    remove_all_lines();
-  // After the old lines are gone: a crash in between must not leave them under the new settings.
-  if (!same_settings) write_whole_file(settings_path, settings);
-  file_.emplace(path_);
-}
-
-void PredictionFile::keep_whole_lines() {
-  const std::string text = read_if_present(path_);
+WholeLines read_whole_lines(const std::filesystem::path& path) {
+  const std::string text = read_if_present(path);
+  WholeLines lines;
   size_t kept_bytes = 0;
   for (size_t end; (end = text.find('\n', kept_bytes)) != std::string::npos; kept_bytes = end + 1) {
-    auto prediction = parse_prediction(std::string_view(text).substr(kept_bytes, end - kept_bytes), count());
+    auto prediction = parse_prediction(std::string_view(text).substr(kept_bytes, end - kept_bytes),
+                                       std::ssize(lines.predictions));
     // All later lines go, too: line i must hold example i.
     if (!prediction) break;
-    predictions_.push_back(std::move(*prediction));
+    lines.predictions.push_back(std::move(*prediction));
   }
-  dropped_bytes_ = std::ssize(text) - static_cast<int64_t>(kept_bytes);
-  if (dropped_bytes_ > 0) cut(static_cast<int64_t>(kept_bytes));
+  lines.bytes = static_cast<int64_t>(kept_bytes);
+  lines.file_bytes = std::ssize(text);
+  return lines;
 }
 
-void PredictionFile::remove_all_lines() {
-  dropped_bytes_ = std::ssize(read_if_present(path_));
-  if (dropped_bytes_ > 0) cut(0);
-}
+}  // namespace
 
-void PredictionFile::cut(int64_t bytes) {
-  AppendFile(path_).cut(bytes);
+PredictionFile::PredictionFile(const std::filesystem::path& directory) : path_(directory / kFileName) {
+  WholeLines lines = read_whole_lines(path_);
+  predictions_ = std::move(lines.predictions);
+  dropped_bytes_ = lines.file_bytes - lines.bytes;
+  if (dropped_bytes_ > 0) AppendFile(path_).cut(lines.bytes);
+  file_.emplace(path_);
 }
 
 void PredictionFile::append(const Prediction& prediction) {
@@ -89,6 +82,10 @@ void PredictionFile::append(const Prediction& prediction) {
   file_->append(line);
   // Score what the file says, not what the model wrote: a resumed evaluation must give the same scores.
   predictions_.push_back(*parse_prediction(line, count()));
+}
+
+std::vector<Prediction> read_predictions(const std::filesystem::path& directory) {
+  return read_whole_lines(directory / kFileName).predictions;
 }
 
 }  // namespace ripstop

@@ -22,18 +22,17 @@ struct Prediction {
 ///   {"example": 0, "id": "...", "summary": "...", "reference": "...", "document": "..."}
 /// `ripstop rouge --candidate` reads the file.
 ///
-/// settings.json beside it holds everything that the predictions depend on. One process writes. Throws
-/// Error(kStorage).
+/// One process writes. Throws Error(kStorage).
 class PredictionFile {
  public:
-  /// Opens `directory`/predictions.jsonl, and makes the directory if it is absent. Keeps the lines before the
-  /// first one that is torn or out of order. If settings.json holds another text than `settings` (JSON),
-  /// keeps no line, because predictions of two settings must not mix.
-  PredictionFile(const std::filesystem::path& directory, const std::string& settings);
+  /// Opens `directory`/predictions.jsonl; makes it if it is absent. Keeps the lines before the first one that
+  /// is torn or out of order. The caller knows that they are of the same settings: predictions of two
+  /// settings must not mix (claim_evaluation_directory).
+  explicit PredictionFile(const std::filesystem::path& directory);
 
   /// The file has the examples 0 .. count() - 1.
   int64_t count() const { return static_cast<int64_t>(predictions_.size()); }
-  /// Bytes that opening dropped: predictions of other settings, or everything from the first torn line on.
+  /// Bytes that opening dropped: everything from the first torn line on.
   int64_t dropped_bytes() const { return dropped_bytes_; }
   const std::vector<Prediction>& predictions() const { return predictions_; }
 
@@ -41,14 +40,14 @@ class PredictionFile {
   void append(const Prediction& prediction);
 
  private:
-  void keep_whole_lines();
-  void remove_all_lines();
-  void cut(int64_t bytes);
-
   std::filesystem::path path_;
   std::vector<Prediction> predictions_;
   int64_t dropped_bytes_ = 0;
   std::optional<AppendFile> file_;
 };
+
+/// The predictions of `directory` up to the first line that is torn or out of order, as PredictionFile keeps
+/// them. Changes nothing: another process may be writing. Throws Error(kStorage).
+std::vector<Prediction> read_predictions(const std::filesystem::path& directory);
 
 }  // namespace ripstop

@@ -35,7 +35,7 @@ void write_summaries(InferenceModel& model, const TokenDataset& dataset, const T
           next += replicas;
           return stored_prompt(dataset, example);
         },
-        [&](std::string text) { own.push_back(std::move(text)); });
+        [&](WrittenText written) { own.push_back(std::move(written.text)); });
     // take() answers alike on all ranks. Else some would leave the loop and the others wait for them.
     if (!take(first, gather_dealt(mesh.world(), mesh.sizes().tensor, own))) return;
   }

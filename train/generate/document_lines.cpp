@@ -12,6 +12,17 @@ using Json = nlohmann::ordered_json;
 // The JSON library writes a value recursively: each level takes stack. No real data comes near this depth.
 constexpr int kDeepest = 200;
 
+// What was found instead, and what to write.
+[[noreturn]] void refuse_line(const std::string& line, const TextLines& lines, const std::string& reason) {
+  constexpr size_t kShown = 40;
+  const std::string begin = line.size() > kShown ? line.substr(0, kShown) + "..." : line;
+  const char first = line[line.find_first_not_of(" \t")];
+  std::string hint = "write one JSON object a line: {\"document\": \"...\"}";
+  if (first == '[') hint += "; an array goes over several lines with jq -c '.[]'";
+  if (first == '{') hint = reason;
+  throw Error(ExitCode::kInputData, fmt::format("{}: not a JSON object: '{}'", lines.place(), begin), hint);
+}
+
 // Errors name the place in the input. The depth is checked while parsing, before anything recurses.
 Json parse_object(const std::string& line, const TextLines& lines) {
   const auto check_depth = [&](int depth, Json::parse_event_t, Json&) {
@@ -23,9 +34,9 @@ Json parse_object(const std::string& line, const TextLines& lines) {
     Json object = Json::parse(line, check_depth);
     if (object.is_object()) return object;
   } catch (const Json::exception& error) {
-    throw Error(ExitCode::kInputData, fmt::format("{}: not a JSON object", lines.place()), error.what());
+    refuse_line(line, lines, error.what());
   }
-  fail(ExitCode::kInputData, "{}: not a JSON object", lines.place());
+  refuse_line(line, lines, "");
 }
 
 }  // namespace
@@ -46,7 +57,7 @@ std::optional<DocumentLine> next_document(TextLines& lines) {
   return std::nullopt;
 }
 
-std::string with_summary(const std::string& line, const std::string& summary) {
+std::string with_summary(const std::string& line, const std::string& summary, int64_t cut_tokens) {
   Json object = Json::parse(line);
   if (const auto old = object.find("summary"); old != object.end()) {
     const Json reference = *old;
@@ -55,6 +66,9 @@ std::string with_summary(const std::string& line, const std::string& summary) {
     if (!object.contains("reference")) object["reference"] = reference;
   }
   object["summary"] = summary;
+  // The input may be the output of an earlier call.
+  object.erase("cut_tokens");
+  if (cut_tokens > 0) object["cut_tokens"] = cut_tokens;
   // A model may write half a UTF-8 character. `replace` makes U+FFFD of it.
   return object.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

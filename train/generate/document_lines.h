@@ -1,5 +1,6 @@
 // JSON lines with documents in, JSON lines with summaries out.
 #pragma once
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -20,7 +21,8 @@ struct DocumentLine {
 std::optional<DocumentLine> next_document(TextLines& lines);
 
 /// `line` with the field `summary` added and the other fields in their order, without a line end. If `line`
-/// has a `summary` already, that becomes `reference`, unless `line` has a `reference`, too.
-std::string with_summary(const std::string& line, const std::string& summary);
+/// has a `summary` already, that becomes `reference`, unless `line` has a `reference`, too. The field
+/// `cut_tokens` follows if it is above 0: the tokens that the document lost because it did not fit.
+std::string with_summary(const std::string& line, const std::string& summary, int64_t cut_tokens = 0);
 
 }  // namespace ripstop

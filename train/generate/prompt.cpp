@@ -30,4 +30,11 @@ int64_t cut_document(EncodedPrompt& prompt, int64_t longest) {
   return surplus;
 }
 
+int64_t count_cut_documents(const TokenDataset& dataset, int64_t examples, int64_t longest) {
+  int64_t cut = 0;
+  for (int64_t i = 0; i < examples; ++i)
+    if (dataset.target_begin(i) - dataset.example_begin(i) > longest) ++cut;
+  return cut;
+}
+
 }  // namespace ripstop

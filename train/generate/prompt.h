@@ -16,4 +16,8 @@ EncodedPrompt stored_prompt(const TokenDataset& dataset, int64_t example);
 /// if BOS and separator alone are longer than `longest`.
 int64_t cut_document(EncodedPrompt& prompt, int64_t longest);
 
+/// How many of the first `examples` prompts of a data set cut_document would cut to `longest`. Reads no
+/// token.
+int64_t count_cut_documents(const TokenDataset& dataset, int64_t examples, int64_t longest);
+
 }  // namespace ripstop

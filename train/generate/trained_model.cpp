@@ -21,6 +21,21 @@ int64_t largest_unit(const ModelConfig& config, int64_t tensor) {
   return largest;
 }
 
+// "runs/a" of "runs/a/checkpoints/step_00000060". Relative as people gave it: messages name the run.
+std::filesystem::path run_of(const std::filesystem::path& checkpoint) {
+  const auto is_name = [](const std::filesystem::path& path) {
+    return path.has_filename() && path.filename() != "." && path.filename() != "..";
+  };
+  std::filesystem::path above = checkpoint.parent_path();
+  // People stand inside: the names are not in the path. Links stay as they are: a step may lie elsewhere.
+  if (!is_name(checkpoint) || !is_name(above)) {
+    const std::filesystem::path whole = std::filesystem::absolute(checkpoint).lexically_normal();
+    above = (whole.has_filename() ? whole : whole.parent_path()).parent_path();
+  }
+  if (above.filename() != "checkpoints") return above;
+  return above.has_parent_path() ? above.parent_path() : std::filesystem::path(".");
+}
+
 void require_equal_ranks(MpiWorld& world, const InferenceOptions& options) {
   // Other builds or other instruction sets round differently, and one tensor group must compute alike.
   Communicator& all = world.communicator();
@@ -43,8 +58,7 @@ TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& 
   trained.checkpoint.directory = text_of_rank_0(world, found);
   do_and_agree(world, [&] {
     trained.checkpoint.manifest = read_manifest(io, trained.checkpoint.directory);
-    const std::filesystem::path above = std::filesystem::absolute(trained.checkpoint.directory).parent_path();
-    trained.run = above.filename() == "checkpoints" ? above.parent_path() : above;
+    trained.run = run_of(trained.checkpoint.directory);
     trained.config = parse_run_config(trained.checkpoint.manifest.state.config,
                                       (trained.checkpoint.directory / "manifest.json").string(), overrides);
   });

@@ -1,5 +1,7 @@
 #include "train/generate/write_texts.h"
 
+#include <deque>
+
 namespace ripstop {
 namespace {
 
@@ -20,12 +22,13 @@ void write_texts(InferenceModel& model, const Tokenizer& tokenizer, int64_t max_
                               .prefill_tokens = limits.prefill_tokens,
                               .max_new_tokens = max_new_tokens,
                               .end_token = tokenizer.eos()};
+  std::deque<int64_t> cut_tokens;  // of the prompts whose text is not finished
   generate_greedy(
       options,
       [&]() -> std::optional<std::vector<int32_t>> {
         std::optional<EncodedPrompt> prompt = next_prompt();
         if (!prompt) return std::nullopt;
-        cut_document(*prompt, limits.context - max_new_tokens);
+        cut_tokens.push_back(cut_document(*prompt, limits.context - max_new_tokens));
         return std::move(prompt->tokens);
       },
       [&](std::span<const SlotTokens> items) { return model.append(items); },
@@ -33,7 +36,8 @@ void write_texts(InferenceModel& model, const Tokenizer& tokenizer, int64_t max_
         // A model may have more ids than its tokenizer has pieces. Such ids stand for no text.
         std::erase_if(continuation.tokens,
                       [&](int32_t token) { return token >= tokenizer.vocabulary_size(); });
-        take(trimmed(tokenizer.decode(continuation.tokens)));
+        take({trimmed(tokenizer.decode(continuation.tokens)), cut_tokens.front()});
+        cut_tokens.pop_front();
       });
 }
 

@@ -142,7 +142,8 @@ TEST(CommandLine, RankComesFromTheLauncher) {
 }
 
 TEST(CommandLine, OneRankTellsWhatIsWrongWithTheWords) {
-  for (const char* wrong : {"nothing", "train", "train config.toml --nodes", "evaluate --split dev run"}) {
+  for (const char* wrong :
+       {"nothing", "train", "train config.toml --nodes", "evaluate --split holdout run"}) {
     EXPECT_TRUE(has(run_program(wrong, "OMPI_COMM_WORLD_RANK=0").err, "FATAL code=64 rank=0 ")) << wrong;
     const ProgramRun other = run_program(wrong, "OMPI_COMM_WORLD_RANK=3");
     EXPECT_EQ(other.exit_code, 64) << wrong;

@@ -1,10 +1,16 @@
 // evaluate and summarize, as users call them, on a run of random weights: their files, resuming, refusals.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
 
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "data/token_dataset.h"
 #include "data/tokenizer.h"
 #include "parallel/sharded_transformer.h"
 #include "tests/train/commands/run_program.h"
@@ -74,6 +80,7 @@ void write_run(const fs::path& run, const fs::path& data, const std::string& mor
   state.model = config.model;
   state.config = to_toml(config);
   state.tokenizer_sha256 = Tokenizer(data).sha256();
+  state.data_content_hash = TokenDataset(data / "train.h5").content_hash();
   PosixIo io;
   CheckpointWriter(io, run / "checkpoints", mesh.world(), mesh.sizes(), units).save(state, {});
 }
@@ -89,6 +96,8 @@ class EvaluateCommand : public testing::Test {
   }
   std::string run() { return (scratch_ / "run").string(); }
   std::string file(const std::string& name) { return (scratch_ / name).string(); }
+  // Of an evaluation below the run.
+  std::string result(const std::string& name) { return read_bytes(fs::path(run()) / "evaluation" / name); }
   std::string write(const std::string& name, const std::string& bytes) {
     write_bytes(scratch_ / name, bytes);
     return file(name);
@@ -130,32 +139,181 @@ TEST_F(EvaluateCommand, ScoresASplit) {
     EXPECT_EQ(json::parse(again.out).at(name), scores.at(name));
 }
 
+// A run that was scored for hours is not overwritten by a look at five examples.
+TEST_F(EvaluateCommand, OtherSettingsGoToDirectoriesOfTheirOwn) {
+  ASSERT_EQ(run_program("evaluate " + run()).exit_code, 0);
+  const std::string plain = "step_00000007-test/";
+  const std::string scores = result(plain + "scores.json"), predictions = result(plain + "predictions.jsonl");
+  const json all = json::parse(scores);
+  const int64_t split = TokenDataset(scratch_ / "data/test.h5").examples();
+  EXPECT_EQ(all.at("examples"), split);
+  EXPECT_EQ(all.at("split_examples"), split);
+  EXPECT_EQ(std::ssize(lines_of(predictions)), split);
+
+  const ProgramRun five = run_program("evaluate " + run() + " --limit 5");
+  ASSERT_EQ(five.exit_code, 0) << five.err;
+  const json limited = json::parse(result("step_00000007-test-limit5/scores.json"));
+  EXPECT_EQ(limited.at("examples"), 5);
+  EXPECT_EQ(limited.at("split_examples"), split);
+  // The loss is over the same five.
+  const TokenDataset dataset(scratch_ / "data/test.h5");
+  int64_t targets = 0;
+  for (int64_t i = 0; i < 5; ++i) targets += dataset.example_end(i) - dataset.target_begin(i);
+  EXPECT_EQ(limited.at("targets"), targets);
+  EXPECT_NE(limited.at("loss"), all.at("loss"));
+  EXPECT_NE(five.out.find(fmt::format("over {} targets of the first 5 of {} test examples", targets, split)),
+            std::string::npos)
+      << five.out;
+  EXPECT_NE(five.out.find("summaries there already: 5 of 5, from " + run()), std::string::npos) << five.out;
+  const std::string kept = result("step_00000007-test-limit5/predictions.jsonl");
+  EXPECT_EQ(kept, predictions.substr(0, kept.size()));
+
+  ASSERT_EQ(run_program("evaluate " + run() + " --limit 5 --max-new-tokens 6").exit_code, 0);
+  const std::vector<json> shorter =
+      lines_of(result("step_00000007-test-limit5-max_new_tokens6/predictions.jsonl"));
+  ASSERT_EQ(shorter.size(), 5u);
+  EXPECT_LT(shorter[0].at("summary").get<std::string>().size(),
+            lines_of(kept)[0].at("summary").get<std::string>().size());
+  EXPECT_EQ(result(plain + "scores.json"), scores);
+  EXPECT_EQ(result(plain + "predictions.jsonl"), predictions);
+
+  // The run's own settings, spelled out, are no other settings.
+  const ProgramRun same =
+      run_program(fmt::format("evaluate {} generation.max_new_tokens=12 --limit {}", run(), split + 1));
+  EXPECT_NE(same.out.find(fmt::format("summaries there already: {0} of {0}\n", split)), std::string::npos)
+      << same.out << same.err;
+  EXPECT_EQ(result(plain + "scores.json"), scores);
+
+  const ProgramRun refused =
+      run_program("evaluate " + run() + " --limit 5 --output " + run() + "/evaluation/step_00000007-test");
+  EXPECT_EQ(refused.exit_code, 64);
+  EXPECT_NE(refused.err.find(fmt::format("has an evaluation with other settings: examples {} -> 5", split)),
+            std::string::npos)
+      << refused.err;
+  EXPECT_EQ(result(plain + "scores.json"), scores);
+}
+
+TEST_F(EvaluateCommand, OtherDataGoesToADirectoryOfItsOwn) {
+  fs::copy(scratch_ / "data", scratch_ / "moved");
+  ASSERT_EQ(run_program("evaluate " + run() + " --limit 2 --data " + file("moved")).exit_code, 0);
+  EXPECT_NE(result("step_00000007-test-limit2/scores.json"), "");
+  const ProgramRun made = run_program("prepare --source synthetic --examples 300 --seed 4 --output " +
+                                      file("others") + " --tokenizer " + file("data/tokenizer.model"));
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  ASSERT_EQ(run_program("evaluate " + run() + " --limit 2 --data " + file("others")).exit_code, 0);
+  const std::string hash = TokenDataset(scratch_ / "others/test.h5").content_hash();
+  EXPECT_NE(result("step_00000007-test-limit2-data-" + hash.substr(0, 8) + "/scores.json"), "");
+}
+
 TEST_F(EvaluateCommand, GoesOnWhereItStopped) {
   const fs::path whole = file("whole"), parts = file("parts");
   ASSERT_EQ(run_program("evaluate " + run() + " --limit 8 --output " + whole.string()).exit_code, 0);
-  ASSERT_EQ(run_program("evaluate " + run() + " --limit 3 --output " + parts.string()).exit_code, 0);
-  write_bytes(parts / "predictions.jsonl",
-              read_bytes(parts / "predictions.jsonl") + "{\"example\":3,\"id\":\"torn");
+  fs::create_directories(parts);
+  fs::copy_file(whole / "settings.json", parts / "settings.json");
+  const std::string predictions = read_bytes(whole / "predictions.jsonl");
+  size_t third = 0;
+  for (int i = 0; i < 3; ++i) third = predictions.find('\n', third) + 1;
+  write_bytes(parts / "predictions.jsonl", predictions.substr(0, third) + "{\"example\":3,\"id\":\"torn");
   const ProgramRun rest =
       run_program("evaluate " + run() + " --limit 8 --batch-size 2 --output " + parts.string());
   ASSERT_EQ(rest.exit_code, 0) << rest.err;
-  EXPECT_NE(rest.out.find("3 of 8 summaries are there already"), std::string::npos) << rest.out;
-  EXPECT_EQ(read_bytes(parts / "predictions.jsonl"), read_bytes(whole / "predictions.jsonl"));
+  EXPECT_NE(rest.out.find("summaries there already: 3 of 8\n"), std::string::npos) << rest.out;
+  EXPECT_EQ(read_bytes(parts / "predictions.jsonl"), predictions);
   EXPECT_EQ(read_bytes(parts / "scores.json"), read_bytes(whole / "scores.json"));
+}
+
+TEST_F(EvaluateCommand, TakesSummariesOfASmallerLimit) {
+  ASSERT_EQ(run_program("evaluate " + run() + " --limit 3").exit_code, 0);
+  const ProgramRun more = run_program("evaluate " + run() + " --limit 6 --json");
+  ASSERT_EQ(more.exit_code, 0) << more.err;
+  EXPECT_NE(more.err.find("summaries there already: 3 of 6, from "), std::string::npos) << more.err;
+  ASSERT_EQ(run_program("evaluate " + run() + " --limit 6 --output " + file("six")).exit_code, 0);
+  EXPECT_EQ(result("step_00000007-test-limit6/predictions.jsonl"),
+            read_bytes(scratch_ / "six/predictions.jsonl"));
 }
 
 TEST_F(EvaluateCommand, WritesBesideTheRun) {
   const ProgramRun got = run_program("evaluate " + run() + " --checkpoint 7 --split validation --limit 2");
   ASSERT_EQ(got.exit_code, 0) << got.err;
   EXPECT_NE(got.out.find("rougeL"), std::string::npos);
-  EXPECT_TRUE(fs::exists(fs::path(run()) / "evaluation/step_00000007-validation/scores.json"));
+  EXPECT_NE(result("step_00000007-validation-limit2/scores.json"), "");
+  // As people give the paths, who may stand inside. The results lie beside the run all the same.
+  const std::string inside = "cd " + run() + "/checkpoints/step_00000007 &&";
+  for (const char* path : {".", "../step_00000007", "../../", "../../checkpoints"}) {
+    const ProgramRun again =
+        run_program(std::string("evaluate ") + path + " --split validation --limit 2", inside);
+    ASSERT_EQ(again.exit_code, 0) << path << again.err;
+    EXPECT_NE(again.out.find("summaries there already: 2 of 2\n"), std::string::npos) << path << again.out;
+  }
+  for (const char* name : {"val", "dev"}) {
+    const ProgramRun again = run_program("evaluate " + run() + " --json --limit 2 --split " + name);
+    EXPECT_EQ(again.out, result("step_00000007-validation-limit2/scores.json")) << name;
+  }
+}
+
+TEST_F(EvaluateCommand, TrainGetsALossAndNoRouge) {
+  const ProgramRun got = run_program("evaluate " + run() + " --split train --limit 4");
+  ASSERT_EQ(got.exit_code, 0) << got.err;
+  EXPECT_NE(got.out.find("no ROUGE: " + file("data/train.h5") + " holds no texts"), std::string::npos)
+      << got.out;
+  const json scores = json::parse(result("step_00000007-train-limit4/scores.json"));
+  EXPECT_EQ(scores.at("split"), "train");
+  EXPECT_EQ(scores.at("examples"), 4);
+  EXPECT_GT(scores.at("split_examples"), 1000);
+  EXPECT_GT(scores.at("loss"), 5.0);
+  EXPECT_TRUE(scores.at("rouge1").is_null());
+  EXPECT_EQ(result("step_00000007-train-limit4/predictions.jsonl"), "");
+}
+
+// The documents of a split lose their end if they leave no room for the summary: both verbs say how many.
+TEST_F(EvaluateCommand, SaysHowManyDocumentsWereCut) {
+  constexpr int64_t kContext = 256, kNewTokens = 150, kExamples = 6;
+  const TokenDataset dataset(scratch_ / "data/test.h5");
+  std::vector<int64_t> surplus;
+  std::string documents;
+  int64_t cut = 0;
+  for (int64_t i = 0; i < kExamples; ++i) {
+    const int64_t prompt = dataset.target_begin(i) - dataset.example_begin(i);
+    surplus.push_back(std::max<int64_t>(prompt - (kContext - kNewTokens), 0));
+    if (surplus.back() > 0) ++cut;
+    // The first two stay whole.
+    documents +=
+        json{{"document", i < 2 ? "Short." : dataset.text(i, 1)[0].document}, {"cut_tokens", 1}}.dump() +
+        "\n";
+  }
+  ASSERT_GT(cut, 2);
+  const ProgramRun got = run_program(
+      fmt::format("evaluate {} --json --limit {} --max-new-tokens {}", run(), kExamples, kNewTokens));
+  ASSERT_EQ(got.exit_code, 0) << got.err;
+  EXPECT_EQ(json::parse(got.out).at("rouge_cut_documents"), cut);
+  EXPECT_NE(got.err.find(fmt::format("ROUGE {} of {} (document and 150 new tokens)", cut, kExamples)),
+            std::string::npos)
+      << got.err;
+
+  const ProgramRun summarized =
+      run_program(fmt::format("summarize {} --batch-size 4 --max-new-tokens {} --input {}", run(), kNewTokens,
+                              write("documents.jsonl", documents)));
+  ASSERT_EQ(summarized.exit_code, 0) << summarized.err;
+  const std::vector<json> lines = lines_of(summarized.out);
+  ASSERT_EQ(std::ssize(lines), kExamples);
+  int64_t cut_lines = 0;
+  for (int64_t i = 0; i < kExamples; ++i) {
+    const int64_t expected = i < 2 ? 0 : surplus[static_cast<size_t>(i)];
+    EXPECT_EQ(lines[static_cast<size_t>(i)].value("cut_tokens", int64_t{0}), expected) << i;
+    if (expected > 0) ++cut_lines;
+  }
+  EXPECT_FALSE(lines[0].contains("cut_tokens"));
+  EXPECT_NE(
+      summarized.err.find(fmt::format("{} of 6 documents cut to fit the context of 256 tokens", cut_lines)),
+      std::string::npos)
+      << summarized.err;
 }
 
 TEST_F(EvaluateCommand, RefusesWhatDoesNotFit) {
   EXPECT_EQ(run_program("evaluate " + file("absent")).exit_code, 74);
   EXPECT_EQ(run_program("evaluate " + run() + " --checkpoint 8").exit_code, 74);
   EXPECT_EQ(run_program("evaluate " + run() + " --checkpoint newest").exit_code, 64);
-  EXPECT_EQ(run_program("evaluate " + run() + " --split dev").exit_code, 64);
+  EXPECT_EQ(run_program("evaluate " + run() + " --split holdout").exit_code, 64);
   const ProgramRun no_data = run_program("evaluate " + run() + " --data " + file("absent"));
   EXPECT_EQ(no_data.exit_code, 65);
   EXPECT_NE(no_data.err.find("there is no test.h5\" hint=\"--data is"), std::string::npos) << no_data.err;
@@ -201,6 +359,24 @@ TEST_F(EvaluateCommand, RefusesWaysToGenerateThatThisVersionDoesNotDo) {
   }
 }
 
+TEST_F(EvaluateCommand, NoKeyOnTheCommandLineIsIgnored) {
+  const std::string input = write("one.jsonl", "{\"document\": \"one\"}\n");
+  for (const std::string& command :
+       {"evaluate " + run() + " --limit 1", "summarize " + run() + " --input " + input}) {
+    const ProgramRun refused =
+        run_program(command + " generation.no_repeat_ngram_size=3 generation.length_penalty=2");
+    EXPECT_EQ(refused.exit_code, 64) << command;
+    EXPECT_NE(refused.err.find("command line: generation.length_penalty = 2.0, "
+                               "command line: generation.no_repeat_ngram_size = 3"),
+              std::string::npos)
+        << refused.err;
+    const ProgramRun other = run_program(command + " generation.validate_examples=3");
+    EXPECT_EQ(other.exit_code, 64) << command;
+    EXPECT_NE(other.err.find("evaluate --limit"), std::string::npos) << other.err;
+    EXPECT_EQ(run_program(command + " --max-new-tokens 5 generation.max_new_tokens=6").exit_code, 64);
+  }
+}
+
 TEST_F(EvaluateCommand, SummariesAreThePredictions) {
   ASSERT_EQ(run_program("evaluate " + run() + " --limit 5 --output " + file("five")).exit_code, 0);
   const std::vector<json> predictions = lines_of(read_bytes(fs::path(file("five")) / "predictions.jsonl"));
@@ -228,6 +404,37 @@ TEST_F(EvaluateCommand, SummariesAreThePredictions) {
   }
 }
 
+TEST_F(EvaluateCommand, SummarizeReadsGzip) {
+  const std::string plain = write("plain.jsonl", "{\"document\": \"one\"}\n{\"document\": \"two\"}\n");
+  ASSERT_EQ(std::system(("gzip -k " + plain).c_str()), 0);
+  const ProgramRun got = run_program("summarize " + run() + " --input " + plain + ".gz");
+  ASSERT_EQ(got.exit_code, 0) << got.err;
+  EXPECT_EQ(got.out, run_program("summarize " + run() + " --input " + plain).out);
+  EXPECT_EQ(lines_of(got.out).size(), 2u);
+}
+
+// A program that waits for a person says so, and answers each line at once.
+TEST_F(EvaluateCommand, SummarizeSaysThatItReadsATerminal) {
+  const int keyboard = posix_openpt(O_RDWR | O_NOCTTY);
+  ASSERT_GE(keyboard, 0);
+  ASSERT_EQ(grantpt(keyboard), 0);
+  ASSERT_EQ(unlockpt(keyboard), 0);
+  const std::string terminal = ptsname(keyboard);
+  const std::string typed = "{\"document\": \"one\"}\n{\"document\": \"two\"}\n\x04";
+  ASSERT_EQ(::write(keyboard, typed.data(), typed.size()), std::ssize(typed));
+  const ProgramRun got = run_program("summarize " + run() + " <" + terminal);
+  close(keyboard);
+  ASSERT_EQ(got.exit_code, 0) << got.err;
+  EXPECT_EQ(
+      got.err.find("reading documents from standard input, one JSON object a line: {\"document\": \"...\"} "
+                   "(Ctrl-D ends; --input FILE reads a file)\n"),
+      0u)
+      << got.err;
+  EXPECT_EQ(lines_of(got.out).size(), 2u);
+  const ProgramRun piped = run_program("summarize " + run(), "echo '{\"document\": \"one\"}' |");
+  EXPECT_EQ(piped.err.find("reading documents"), std::string::npos) << piped.err;
+}
+
 TEST_F(EvaluateCommand, SummarizeRefusesBadLines) {
   const std::string bad = write("bad.jsonl", "{\"document\": \"fine\"}\n{\"text\": \"not\"}\n");
   const ProgramRun got = run_program("summarize " + run() + " --input " + bad + " --output " + file("none"));
@@ -241,7 +448,12 @@ TEST_F(EvaluateCommand, SummarizeRefusesBadLines) {
   EXPECT_EQ(run_program("summarize " + run(), "printf '' |").out, "");
   const ProgramRun piped = run_program("summarize " + run(), "echo nonsense |");
   EXPECT_EQ(piped.exit_code, 65);
-  EXPECT_NE(piped.err.find("not a JSON object"), std::string::npos) << piped.err;
+  EXPECT_NE(
+      piped.err.find("not a JSON object: 'nonsense'\" hint=\"write one JSON object a line: {\\\"document"),
+      std::string::npos)
+      << piped.err;
+  const ProgramRun array = run_program("summarize " + run(), "echo '[{\"document\": \"one\"}]' |");
+  EXPECT_NE(array.err.find("array"), std::string::npos) << array.err;
   const ProgramRun nowhere =
       run_program("summarize " + run() + " --output " + file("no/such/folder"), "printf '' |");
   EXPECT_EQ(nowhere.exit_code, 74);

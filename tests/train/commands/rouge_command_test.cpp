@@ -42,11 +42,25 @@ TEST_F(RougeCommand, PrintsATableAndReadsStandardInput) {
             "means over 1 example\n");
 }
 
+TEST_F(RougeCommand, ReadsGzip) {
+  const std::string reference = file("reference.jsonl", "{\"summary\": \"a b c d\"}\n");
+  const std::string candidate = file("candidate", "a b\n");
+  ASSERT_EQ(std::system(("gzip -k " + reference + " " + candidate).c_str()), 0);
+  const ProgramRun plain = run_program("rouge --reference " + reference + " --candidate " + candidate);
+  const ProgramRun packed =
+      run_program("rouge --reference " + reference + ".gz --candidate " + candidate + ".gz");
+  ASSERT_EQ(packed.exit_code, 0) << packed.err;
+  EXPECT_EQ(packed.out, plain.out);
+  EXPECT_EQ(
+      run_program("rouge --reference " + reference + " --candidate -", "cat " + candidate + ".gz |").out,
+      plain.out);
+}
+
 TEST_F(RougeCommand, RefusesWhatDoesNotFit) {
   const std::string one = file("one", "a\n"), two = file("two", "a\nb\n"), bad = file("bad", "\xFF\n");
   const ProgramRun counts = run_program("rouge --reference " + one + " --candidate " + two);
   EXPECT_EQ(counts.exit_code, 65);
-  EXPECT_NE(counts.err.find(one + " has 1 texts, " + two + " has 2"), std::string::npos) << counts.err;
+  EXPECT_NE(counts.err.find(one + " has 1 text, " + two + " has 2 texts"), std::string::npos) << counts.err;
   EXPECT_EQ(counts.out, "");
   EXPECT_EQ(run_program("rouge --reference " + one + " --candidate " + bad).exit_code, 65);
   EXPECT_EQ(run_program("rouge --reference " + one + " --candidate /absent").exit_code, 65);

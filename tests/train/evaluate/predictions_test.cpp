@@ -14,8 +14,9 @@ const Prediction kSecond{"b2", "", "r\u00e9f\u00e9rence", ""};
 class PredictionFileTest : public testing::Test {
  protected:
   std::string text() { return read_bytes(scratch_ / "evaluation/predictions.jsonl"); }
-  PredictionFile open(const std::string& settings = "{}\n") {
-    return PredictionFile(scratch_ / "evaluation", settings);
+  PredictionFile open() {
+    std::filesystem::create_directories(scratch_ / "evaluation");
+    return PredictionFile(scratch_ / "evaluation");
   }
   ScratchDirectory scratch_;
 };
@@ -77,14 +78,17 @@ TEST_F(PredictionFileTest, CutsAtTheFirstLineOutOfOrder) {
   }
 }
 
-TEST_F(PredictionFileTest, StartsAnewWithOtherSettings) {
-  { open("{\"max_new_tokens\":10}").append(kFirst); }
-  EXPECT_EQ(open("{\"max_new_tokens\":10}").count(), 1);
-  const PredictionFile file = open("{\"max_new_tokens\":20}");
-  EXPECT_EQ(file.count(), 0);
-  EXPECT_GT(file.dropped_bytes(), 0);
-  EXPECT_EQ(text(), "");
-  EXPECT_EQ(read_bytes(scratch_ / "evaluation/settings.json"), "{\"max_new_tokens\":20}");
+// Another process may be writing: nothing is cut.
+TEST_F(PredictionFileTest, ReadingChangesNothing) {
+  { open().append(kFirst); }
+  const std::string torn = text() + R"({"example":1,"id":"b)";
+  write_bytes(scratch_ / "evaluation/predictions.jsonl", torn);
+  const std::vector<Prediction> read = read_predictions(scratch_ / "evaluation");
+  ASSERT_EQ(read.size(), 1u);
+  EXPECT_EQ(read[0].summary, kFirst.summary);
+  EXPECT_EQ(read[0].document, kFirst.document);
+  EXPECT_EQ(text(), torn);
+  EXPECT_TRUE(read_predictions(scratch_ / "absent").empty());
 }
 
 TEST_F(PredictionFileTest, KeepsWhatTheFileSays) {

@@ -36,9 +36,9 @@ TEST(DocumentLines, ThatDoNotFitAreRefusedWithTheirNumber) {
   EXPECT_EQ(refusal(good), "");
   EXPECT_EQ(refusal(good + "\n{\"text\": \"a\"}\n"), "in:3: no field 'document'");
   EXPECT_EQ(refusal(good + "{\"document\": null}\n"), "in:2: 'document' is of type null, expected a string");
-  EXPECT_EQ(refusal(good + "plain\n"), "in:2: not a JSON object");
-  EXPECT_EQ(refusal(good + "[\"document\"]\n"), "in:2: not a JSON object");
-  EXPECT_EQ(refusal(good + "{\"document\": \"a\"\n"), "in:2: not a JSON object");
+  EXPECT_EQ(refusal(good + "plain\n"), "in:2: not a JSON object: 'plain'");
+  EXPECT_EQ(refusal(good + "[\"document\"]\n"), "in:2: not a JSON object: '[\"document\"]'");
+  EXPECT_EQ(refusal(good + "{\"document\": \"a\"\n"), "in:2: not a JSON object: '{\"document\": \"a\"'");
   EXPECT_EQ(refusal(good + "{\"document\": \"\xFF\"}\n"), "in:2: invalid UTF-8 at byte 15");
   const std::string deep = "{\"document\": " + std::string(100000, '[') + std::string(100000, ']') + "}\n";
   EXPECT_EQ(refusal(good + deep), "in:2: nested deeper than 200 levels");

@@ -33,6 +33,10 @@ TEST(StoredPrompt, EndsWhereTheSummaryBegins) {
   EXPECT_EQ(stored_prompt(dataset, 0).separator_begin, 3);
   EXPECT_EQ(stored_prompt(dataset, 1).tokens, (Ids{1, 12, 90, 91}));
   EXPECT_EQ(stored_prompt(dataset, 1).separator_begin, 2);
+  // Prompts of 4 tokens each.
+  EXPECT_EQ(count_cut_documents(dataset, 2, 4), 0);
+  EXPECT_EQ(count_cut_documents(dataset, 2, 3), 2);
+  EXPECT_EQ(count_cut_documents(dataset, 1, 3), 1);
 }
 
 TEST(CutDocument, TakesFromItsEndAlone) {

@@ -158,8 +158,8 @@ RougeScores scores_of_one_rank(const ResolvedRun& run, const Tokenizer& tokenize
         if (next == kValidated) return std::nullopt;
         return stored_prompt(dataset, next++);
       },
-      [&](const std::string& text) {
-        mean.add(rouge(dataset.text(mean.examples(), 1).front().summary, text));
+      [&](const WrittenText& written) {
+        mean.add(rouge(dataset.text(mean.examples(), 1).front().summary, written.text));
       });
   return mean.mean();
 }

@@ -1,0 +1,157 @@
+#include "train/evaluate/evaluation_directory.h"
+
+#include <gtest/gtest.h>
+
+#include "model/core/error.h"
+#include "tests/data/scratch_directory.h"
+
+namespace ripstop {
+namespace {
+
+namespace fs = std::filesystem;
+
+const EvaluationSettings kUsual{.step = 1000,
+                                .split = "test",
+                                .examples = 98,
+                                .weights = "0123456789abcdef0123456789abcdef",
+                                .data = "fedcba9876543210fedcba9876543210",
+                                .compute = "float32",
+                                .context = 256,
+                                .max_new_tokens = 64};
+
+EvaluationSettings limited(int64_t examples) {
+  EvaluationSettings settings = kUsual;
+  settings.examples = examples;
+  return settings;
+}
+
+TEST(EvaluationName, SaysWhatIsNotUsual) {
+  EXPECT_EQ(evaluation_name(kUsual, kUsual), "step_00001000-test");
+  EXPECT_EQ(evaluation_name(limited(5), kUsual), "step_00001000-test-limit5");
+  EvaluationSettings other = limited(5);
+  other.max_new_tokens = 32;
+  other.data = "00112233445566778899aabbccddeeff";
+  EXPECT_EQ(evaluation_name(other, kUsual), "step_00001000-test-limit5-max_new_tokens32-data-00112233");
+}
+
+class EvaluationDirectory : public testing::Test {
+ protected:
+  void claim(const EvaluationSettings& settings) { claim_evaluation_directory(place_, settings, 98); }
+  // The error's text; "" if the directory can be taken.
+  std::string refusal(const EvaluationSettings& settings) {
+    const std::string before = read_bytes(place_ / "settings.json");
+    try {
+      claim(settings);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kUsage);
+      EXPECT_NE(error.hint().find("--output"), std::string::npos);
+      EXPECT_EQ(read_bytes(place_ / "settings.json"), before);
+      return error.what();
+    }
+    return "";
+  }
+  void write_scores() { write_bytes(place_ / "scores.json", "{}\n"); }
+  void write_predictions(const fs::path& directory, int64_t count) {
+    PredictionFile file(directory);
+    while (file.count() < count)
+      file.append({std::to_string(file.count()), "summary", "reference", "document"});
+  }
+
+  ScratchDirectory scratch_;
+  fs::path place_ = scratch_ / "evaluation/here";
+};
+
+TEST_F(EvaluationDirectory, IsMadeAndTakenAgain) {
+  claim(kUsual);
+  write_scores();
+  write_predictions(place_, 3);
+  const std::string settings = read_bytes(place_ / "settings.json");
+  EXPECT_NE(settings.find("\"max_new_tokens\": 64"), std::string::npos) << settings;
+  EXPECT_EQ(refusal(kUsual), "");
+  EXPECT_EQ(PredictionFile(place_).count(), 3);
+  EXPECT_EQ(read_bytes(place_ / "settings.json"), settings);
+}
+
+TEST_F(EvaluationDirectory, OfOtherSettingsIsRefused) {
+  claim(kUsual);
+  // Nothing was written yet: it is free.
+  EXPECT_EQ(refusal(limited(7)), "");
+  claim(kUsual);
+  write_predictions(place_, 1);
+  EXPECT_EQ(refusal(limited(5)),
+            place_.string() + " has an evaluation with other settings: examples 98 -> 5");
+  fs::remove(place_ / "predictions.jsonl");
+  write_scores();
+  EvaluationSettings other = limited(5);
+  other.split = "validation";
+  other.weights = "77777777777777777777777777777777";
+  other.max_new_tokens = 32;
+  EXPECT_EQ(refusal(other),
+            place_.string() +
+                " has an evaluation with other settings: split test -> validation, examples 98 "
+                "-> 5, weights 01234567 -> 77777777, max_new_tokens 64 -> 32");
+}
+
+// It wrote neither `split` nor `examples`, and counted all examples of the split.
+TEST_F(EvaluationDirectory, OfVersion010IsThatOfTheWholeSplit) {
+  const std::string settings =
+      R"({"step": 1000, "weights": "0123456789abcdef0123456789abcdef",)"
+      R"("data": "fedcba9876543210fedcba9876543210", "compute": "float32", "context": 256, "num_beams": 1,)"
+      R"("max_new_tokens": 64})";
+  write_bytes(place_ / "settings.json", settings);
+  write_predictions(place_, 4);
+  EXPECT_EQ(refusal(limited(5)),
+            place_.string() + " has an evaluation with other settings: examples 98 -> 5");
+  EXPECT_EQ(refusal(kUsual), "");
+  EXPECT_EQ(PredictionFile(place_).count(), 4);
+}
+
+TEST_F(EvaluationDirectory, OfOtherProgramsIsRefused) {
+  write_bytes(place_ / "settings.json", "{\"editor.tabSize\": 2}\n");
+  EXPECT_NE(refusal(kUsual).find("ripstop evaluate did not write"), std::string::npos);
+  write_bytes(place_ / "settings.json", "no JSON");
+  EXPECT_NE(refusal(kUsual).find("ripstop evaluate did not write"), std::string::npos);
+  fs::remove(place_ / "settings.json");
+  EXPECT_EQ(refusal(kUsual), "");
+  fs::remove(place_ / "settings.json");
+  write_scores();
+  EXPECT_NE(refusal(kUsual).find("no settings.json"), std::string::npos);
+}
+
+TEST_F(EvaluationDirectory, ThatCannotBeMadeIsAStorageError) {
+  write_bytes(scratch_ / "file", "");
+  place_ = scratch_ / "file";
+  EXPECT_NE(refusal(kUsual).find("is not a directory"), std::string::npos);
+  try {
+    claim_evaluation_directory(scratch_ / "file/inside", kUsual, 98);
+    FAIL() << "a directory inside a file";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kStorage);
+  }
+}
+
+TEST_F(EvaluationDirectory, LendsItsPredictions) {
+  const fs::path all = scratch_ / "evaluation";
+  const auto write = [&](const std::string& name, const EvaluationSettings& settings, int64_t count) {
+    claim_evaluation_directory(all / name, settings, 98);
+    write_predictions(all / name, count);
+  };
+  claim(limited(20));
+  EXPECT_TRUE(find_predictions(all, place_, limited(20)).predictions.empty());
+  write("five", limited(5), 5);
+  write("interrupted", kUsual, 9);
+  write("here", limited(20), 11);
+  EvaluationSettings other = kUsual;
+  other.max_new_tokens = 32;
+  write("other", other, 30);
+  write_bytes(all / "broken/settings.json", "[");
+  write_bytes(all / "file", "");
+  const FoundPredictions found = find_predictions(all, place_, limited(20));
+  EXPECT_EQ(found.directory, all / "interrupted");
+  ASSERT_EQ(found.predictions.size(), 9u);
+  EXPECT_EQ(found.predictions[8].id, "8");
+  EXPECT_TRUE(find_predictions(scratch_ / "absent", place_, kUsual).predictions.empty());
+}
+
+}  // namespace
+}  // namespace ripstop

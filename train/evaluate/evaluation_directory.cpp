@@ -1,0 +1,143 @@
+#include "train/evaluate/evaluation_directory.h"
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <system_error>
+
+#include "data/whole_file.h"
+#include "model/core/error.h"
+#include "train/checkpoint/manifest.h"
+
+namespace ripstop {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kSettings = "settings.json";
+constexpr const char* kPredictions = "predictions.jsonl";
+constexpr const char* kScores = "scores.json";
+constexpr int64_t kMostBytes = 1 << 20;
+// Enough of a hash to tell two of them apart.
+constexpr size_t kHashDigits = 8;
+
+// The keys are those of docs/formats.md.
+Json to_json(const EvaluationSettings& settings) {
+  return {{"step", settings.step},
+          {"split", settings.split},
+          {"examples", settings.examples},
+          {"weights", settings.weights},
+          {"data", settings.data},
+          {"compute", settings.compute},
+          {"context", settings.context},
+          {"num_beams", settings.num_beams},
+          {"max_new_tokens", settings.max_new_tokens}};
+}
+
+// nullopt if `directory` has no settings.json. A file of another program gives an object without "weights".
+std::optional<Json> read_settings(const fs::path& directory) {
+  std::error_code error;
+  if (!fs::exists(directory / kSettings, error)) return std::nullopt;
+  const std::string text = read_whole_file(directory / kSettings, kMostBytes, ExitCode::kStorage);
+  Json found = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  return found.is_object() ? found : Json::object();
+}
+
+bool has_results(const fs::path& directory) {
+  std::error_code error;
+  const auto bytes = fs::file_size(directory / kPredictions, error);
+  return (!error && bytes > 0) || fs::exists(directory / kScores, error);
+}
+
+std::string value_text(const std::string& key, const Json& value) {
+  if (value.is_null()) return "none";
+  if (!value.is_string()) return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  const std::string text = value;
+  return key == "weights" || key == "data" ? text.substr(0, kHashDigits) : text;
+}
+
+// "examples 98 -> 5, max_new_tokens 12 -> 32"; "" if all are equal.
+std::string differences(const Json& old, const Json& now) {
+  std::string text;
+  const auto compare = [&](const std::string& key) {
+    const Json before = old.value(key, Json()), after = now.value(key, Json());
+    if (before != after)
+      text += fmt::format("{}{} {} -> {}", text.empty() ? "" : ", ", key, value_text(key, before),
+                          value_text(key, after));
+  };
+  for (const auto& [key, value] : now.items()) compare(key);
+  // A later version may have settings that this one does not know.
+  for (const auto& [key, value] : old.items())
+    if (!now.contains(key)) compare(key);
+  return text;
+}
+
+[[noreturn]] void refuse(const fs::path& directory, const std::string& what) {
+  throw Error(ExitCode::kUsage, fmt::format("{} {}", directory.string(), what),
+              "nothing was changed: name another directory with --output, or remove this one");
+}
+
+void refuse_other_settings(const fs::path& directory, const Json& settings, int64_t split_examples) {
+  std::optional<Json> found = read_settings(directory);
+  if (found && !found->contains("weights"))
+    refuse(directory, "has a settings.json that ripstop evaluate did not write");
+  if (!has_results(directory)) return;
+  if (!found) refuse(directory, "has results of an evaluation, but no settings.json to say of which");
+  // Version 0.1.0 left these two out.
+  if (!found->contains("split")) (*found)["split"] = settings["split"];
+  if (!found->contains("examples")) (*found)["examples"] = split_examples;
+  const std::string different = differences(*found, settings);
+  if (!different.empty()) refuse(directory, "has an evaluation with other settings: " + different);
+}
+
+// Whether `found` differs from `settings` in nothing but the number of examples.
+bool writes_the_same_summaries(const std::optional<Json>& found, Json settings) {
+  if (!found) return false;
+  settings["examples"] = found->value("examples", Json());
+  return *found == settings;
+}
+
+}  // namespace
+
+std::string evaluation_name(const EvaluationSettings& settings, const EvaluationSettings& usual) {
+  std::string name = fmt::format("{}-{}", step_directory_name(settings.step), settings.split);
+  if (settings.examples != usual.examples) name += fmt::format("-limit{}", settings.examples);
+  if (settings.max_new_tokens != usual.max_new_tokens)
+    name += fmt::format("-max_new_tokens{}", settings.max_new_tokens);
+  if (settings.data != usual.data) name += "-data-" + settings.data.substr(0, kHashDigits);
+  return name;
+}
+
+void claim_evaluation_directory(const fs::path& directory, const EvaluationSettings& settings,
+                                int64_t split_examples) {
+  const Json now = to_json(settings);
+  std::error_code error;
+  if (fs::exists(directory, error) && !fs::is_directory(directory, error))
+    throw Error(ExitCode::kUsage, fmt::format("{} is not a directory", directory.string()),
+                "the results are several files: give --output a directory");
+  refuse_other_settings(directory, now, split_examples);
+  fs::create_directories(directory, error);
+  if (error) fail_storage(directory, "make the directory", error.value());
+  // Written even if it is there: this shows now, and not after hours, whether the directory can be written.
+  write_whole_file(directory / kSettings, now.dump(2) + "\n");
+}
+
+FoundPredictions find_predictions(const fs::path& evaluations, const fs::path& own,
+                                  const EvaluationSettings& settings) {
+  FoundPredictions most;
+  const Json wanted = to_json(settings);
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(evaluations, error)) {
+    if (fs::equivalent(entry.path(), own, error)) continue;
+    try {
+      if (!writes_the_same_summaries(read_settings(entry.path()), wanted)) continue;
+      std::vector<Prediction> found = read_predictions(entry.path());
+      if (found.size() > most.predictions.size()) most = {entry.path(), std::move(found)};
+    } catch (const Error&) {
+      continue;  // another evaluation's trouble is no trouble of this one
+    }
+  }
+  return most;
+}
+
+}  // namespace ripstop

@@ -1,0 +1,49 @@
+// The directory of an evaluation: its name, which settings it belongs to, and summaries that an evaluation
+// beside it has already. Not collective.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "train/evaluate/predictions.h"
+
+namespace ripstop {
+
+/// Everything that the figures of an evaluation depend on.
+struct EvaluationSettings {
+  int64_t step = 0;            ///< of the checkpoint
+  std::string split;           ///< "test"
+  int64_t examples = 0;        ///< the first so many of the split
+  std::string weights;         ///< a hash that stands for them
+  std::string data;            ///< content hash of the split's file
+  std::string compute;         ///< "float32" or "bfloat16"
+  int64_t context = 0;         ///< positions of a sequence
+  int64_t num_beams = 1;       ///< 1: greedy
+  int64_t max_new_tokens = 0;  ///< 0: no summaries are written
+};
+
+/// The name of the directory below RUN/evaluation: "step_00001000-test". Each setting that is not the one of
+/// `usual`, the evaluation of the whole split as the run's config has it, adds a suffix, in this order:
+/// "-limit5", "-max_new_tokens32", "-data-0123abcd" (the first digits of its hash).
+std::string evaluation_name(const EvaluationSettings& settings, const EvaluationSettings& usual);
+
+/// Takes `directory` for an evaluation with `settings`: makes it if it is absent and writes settings.json.
+/// Results of the same settings stay, so that an interrupted evaluation goes on. Throws Error(kUsage), with
+/// each difference as old -> new, if the directory has results of other settings. `split_examples` is what
+/// version 0.1.0 took as the number of examples. One process writes. Throws Error(kStorage).
+void claim_evaluation_directory(const std::filesystem::path& directory, const EvaluationSettings& settings,
+                                int64_t split_examples);
+
+/// Predictions of another evaluation, whose settings differ in the number of examples alone.
+struct FoundPredictions {
+  std::filesystem::path directory;  ///< empty if there are none
+  std::vector<Prediction> predictions;
+};
+
+/// Looks for them in the directories inside `evaluations`, but not in `own`; returns the most. Changes
+/// nothing. Directories that cannot be read do not count.
+FoundPredictions find_predictions(const std::filesystem::path& evaluations, const std::filesystem::path& own,
+                                  const EvaluationSettings& settings);
+
+}  // namespace ripstop

@@ -1,0 +1,90 @@
+#include "train/evaluate/scores.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "data/sequence_reader.h"
+#include "train/generate/prompt.h"
+#include "train/report/human_text.h"
+
+namespace ripstop {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// JSON has no NaN and no infinity.
+Json number(double value) {
+  return std::isfinite(value) ? Json(value) : Json(nullptr);
+}
+
+}  // namespace
+
+CutCounts count_cuts(const TokenDataset& dataset, int64_t examples, LossOn loss_on, int64_t context,
+                     int64_t max_new_tokens) {
+  const SequenceReader reader(dataset, context, loss_on, examples);
+  CutCounts cuts{.loss_documents = reader.cut_documents() + reader.cut_summaries(),
+                 .loss_summaries = reader.cut_summaries()};
+  if (max_new_tokens > 0)
+    cuts.rouge_documents = count_cut_documents(dataset, examples, context - max_new_tokens);
+  return cuts;
+}
+
+std::string cuts_text(const CutCounts& cuts, int64_t examples, int64_t context, int64_t max_new_tokens) {
+  if (cuts.loss_documents + cuts.rouge_documents.value_or(0) == 0) return "";
+  std::string text = fmt::format("documents cut to fit {} tokens: loss {} of {} (document and reference",
+                                 context, cuts.loss_documents, examples);
+  if (cuts.loss_summaries > 0)
+    text += fmt::format("; {} cut, too", counted(cuts.loss_summaries, "reference"));
+  text += ")";
+  if (cuts.rouge_documents)
+    text += fmt::format(", ROUGE {} of {} (document and {})", *cuts.rouge_documents, examples,
+                        counted(max_new_tokens, "new token"));
+  return text;
+}
+
+double EvaluationScores::mean_loss() const {
+  return loss.target_count > 0 ? loss.mean() : std::numeric_limits<double>::quiet_NaN();
+}
+
+std::string to_json(const EvaluationScores& scores) {
+  const double loss = scores.mean_loss();
+  Json document{{"step", scores.step},         {"split", scores.split},
+                {"examples", scores.examples}, {"targets", scores.loss.target_count},
+                {"loss", number(loss)},        {"perplexity", number(std::exp(loss))}};
+  for (const auto& [name, score] : named(scores.rouge.mean())) {
+    if (scores.rouge.examples() > 0)
+      document[name] = {
+          {"precision", score.precision}, {"recall", score.recall}, {"fmeasure", score.fmeasure}};
+    else
+      // null and not 0: nothing was scored.
+      document[name] = nullptr;
+  }
+  document["checkpoint"] = scores.checkpoint;
+  document["split_examples"] = scores.split_examples;
+  document["loss_cut_documents"] = scores.cuts.loss_documents;
+  document["loss_cut_summaries"] = scores.cuts.loss_summaries;
+  document["rouge_cut_documents"] =
+      scores.cuts.rouge_documents ? Json(*scores.cuts.rouge_documents) : Json(nullptr);
+  // A path may hold any byte.
+  return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string to_text(const EvaluationScores& scores) {
+  const double loss = scores.mean_loss();
+  const std::string first =
+      scores.examples < scores.split_examples ? fmt::format("the first {} of ", scores.examples) : "";
+  std::string text = fmt::format("loss {:.4f}, perplexity {} over {} of {}{}\n", loss, perplexity_text(loss),
+                                 counted(scores.loss.target_count, "target"), first,
+                                 counted(scores.split_examples, scores.split + " example"));
+  if (scores.rouge.examples() > 0)
+    text += fmt::format("{}means over {}\n", rouge_table(scores.rouge.mean()),
+                        counted(scores.rouge.examples(), "example"));
+  else
+    text += fmt::format("no ROUGE: {}\n", scores.no_rouge);
+  return text;
+}
+
+}  // namespace ripstop
