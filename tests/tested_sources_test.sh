@@ -10,6 +10,7 @@ cd "$(dirname "$0")/.."
 
 # Pattern of source files, then the tests that cover them. The first row that matches counts.
 table='
+data/child_process.*                tests/data/process_identity_test.cpp
 data/compressed_input.*             tests/data/corpus_test.cpp tests/data/text_lines_test.cpp
 data/corpus_*                       tests/data/corpus_test.cpp
 data/encode_pool.*                  tests/data/prepare_test.cpp

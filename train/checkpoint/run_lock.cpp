@@ -8,8 +8,8 @@
 #include <chrono>
 #include <cstdlib>
 #include <random>
-#include <sstream>
 
+#include "data/process_identity.h"
 #include "data/whole_file.h"
 #include "model/core/error.h"
 #include "model/core/number.h"
@@ -33,73 +33,31 @@ std::optional<std::string> read_lock(Io& io, const std::filesystem::path& path) 
   }
 }
 
-/// The lines "key value" of a lock.
-using Owner = std::map<std::string, std::string>;
-
-/// The time at which a process began, in clock ticks since the machine did. Process numbers are used again,
-/// so only both together identify a process. Empty if no such process runs. Source: proc(5), /proc/pid/stat,
-/// field 22.
-std::string start_time(const std::string& pid) {
-  const std::string line = first_line("/proc/" + pid + "/stat");
-  const size_t name_end = line.rfind(')');  // the name before may contain spaces and brackets
-  if (name_end == std::string::npos) return "";
-  std::istringstream fields(line.substr(name_end + 1));
-  std::string field;
-  for (int number = 3; number <= 22 && fields >> field; ++number)
-    if (number == 3 && (field == "Z" || field == "X"))
-      return "";  // it has ended; its parent has not waited for it
-  return field;
-}
+/// The lines "key value" of a lock: who made it.
+using Owner = ProcessIdentity;
 
 std::string environment(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
 }
 
-std::string host_name() {
-  char name[256] = {};
-  ::gethostname(name, sizeof name - 1);
-  return name;
-}
-
-Owner this_process() {
-  std::error_code error;
+Owner this_owner() {
   std::random_device random;
-  const std::string pid = std::to_string(::getpid());
-  return {{"host", host_name()},
-          {"boot", first_line("/proc/sys/kernel/random/boot_id")},
-          {"namespace", std::filesystem::read_symlink("/proc/self/ns/pid", error).string()},
-          {"pid", pid},
-          {"started", start_time(pid)},
-          {"job", environment("SLURM_JOB_ID")},
-          {"restart", environment("SLURM_RESTART_COUNT")},
-          {"nonce", fmt::format("{:08x}{:08x}", random(), random())}};
-}
-
-std::string text_of(const Owner& owner, uint64_t beat) {
-  std::string text;
-  for (const auto& [key, value] : owner) text += key + " " + value + "\n";
-  return text + fmt::format("~beat {:020}\n", beat);
-}
-
-Owner parse(const std::string& text) {
-  Owner owner;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    const size_t space = line.find(' ');
-    if (space != std::string::npos) owner[line.substr(0, space)] = line.substr(space + 1);
-  }
+  Owner owner = this_process();
+  owner["job"] = environment("SLURM_JOB_ID");
+  owner["restart"] = environment("SLURM_RESTART_COUNT");
+  owner["nonce"] = fmt::format("{:08x}{:08x}", random(), random());
   return owner;
 }
 
-std::string describe(const Owner& owner) {
-  const auto value = [&](const char* key) {
-    const auto found = owner.find(key);
-    return found == owner.end() || found->second.empty() ? std::string("?") : found->second;
-  };
-  std::string text = fmt::format("process {} on {}", value("pid"), value("host"));
-  if (value("job") != "?") text += fmt::format(" (job {})", value("job"));
-  return text;
+std::string text_of(const Owner& owner, uint64_t beat) {
+  return to_text(owner) + fmt::format("~beat {:020}\n", beat);
+}
+
+std::string describe_owner(const Owner& owner) {
+  const auto job = owner.find("job");
+  const bool has_job = job != owner.end() && !job->second.empty();
+  return describe(owner) + (has_job ? fmt::format(" (job {})", job->second) : "");
 }
 
 /// Whether both have all `keys`, with equal values that are not empty.
@@ -115,17 +73,6 @@ Clock::time_point after(double seconds) {
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
-/// Whether /proc of this process shows the owner.
-bool is_on_this_machine(const Owner& owner, const Owner& self) {
-  return agree(owner, self, {"host", "boot", "namespace"}) && owner.count("pid") != 0 &&
-         owner.count("started") != 0;
-}
-
-/// Whether an owner on this host is alive.
-bool is_running(const Owner& owner) {
-  return !owner.at("started").empty() && start_time(owner.at("pid")) == owner.at("started");
-}
-
 int64_t restarts(const Owner& owner) {
   const auto found = owner.find("restart");
   return found == owner.end() ? 0 : parse_whole_number(found->second).value_or(0);
@@ -134,7 +81,7 @@ int64_t restarts(const Owner& owner) {
 }  // namespace
 
 RunLock::RunLock(Io& io, const std::filesystem::path& directory, const RunLockTimes& times)
-    : io_(io), path_(directory / kFileName), times_(times), self_(this_process()) {
+    : io_(io), path_(directory / kFileName), times_(times), self_(this_owner()) {
   constexpr int kAttempts = 3;  // another start may win the race for a stale lock
   for (int attempt = 0; !try_create(); ++attempt) {
     const std::optional<std::string> text = read();
@@ -142,8 +89,8 @@ RunLock::RunLock(Io& io, const std::filesystem::path& directory, const RunLockTi
     if (!text) continue;
     wait_until_gone(*text);
     take_away(*text);
-    takeover_ =
-        fmt::format("took over from {}, which ended without giving the run back", describe(parse(*text)));
+    takeover_ = fmt::format("took over from {}, which ended without giving the run back",
+                            describe_owner(parse_process(*text)));
   }
   start_heartbeat();
 }
@@ -195,10 +142,10 @@ std::optional<std::string> RunLock::read() const {
 
 /// Returns when the owner is known to be gone; refuses if it is alive.
 void RunLock::wait_until_gone(const std::string& text) const {
-  const Owner owner = parse(text);
-  if (is_on_this_machine(owner, self_)) {
+  const Owner owner = parse_process(text);
+  if (state_of(owner) != ProcessState::kElsewhere) {
     const Clock::time_point end = after(times_.ending_seconds);
-    while (is_running(owner)) {
+    while (state_of(owner) == ProcessState::kRuns) {
       if (Clock::now() > end) refuse(text);
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
@@ -217,7 +164,7 @@ void RunLock::wait_until_gone(const std::string& text) const {
 void RunLock::refuse(const std::string& text) const {
   throw Error(ExitCode::kStorage,
               fmt::format("{}: this run is owned by {}, which is alive", path_.parent_path().string(),
-                          describe(parse(text))),
+                          describe_owner(parse_process(text))),
               "wait until it ends, or give this run another directory");
 }
 
@@ -252,10 +199,10 @@ void RunLock::beat() {
 
 void RunLock::check_still_owned() const {
   const std::optional<std::string> text = read();
-  const Owner owner = parse(text.value_or(""));
+  const Owner owner = parse_process(text.value_or(""));
   if (!text || !agree(owner, self_, {"nonce"}))
     fail(ExitCode::kStorage, "{}: this run was taken over{}", path_.parent_path().string(),
-         text ? " by " + describe(owner) : ": its LOCK is gone");
+         text ? " by " + describe_owner(owner) : ": its LOCK is gone");
 }
 
 RunOwner find_run_owner(Io& io, const std::filesystem::path& directory) {
@@ -263,12 +210,11 @@ RunOwner find_run_owner(Io& io, const std::filesystem::path& directory) {
   const std::filesystem::path path = directory / kFileName;
   const std::optional<std::string> text = read_lock(io, path);
   if (!text) return {};
-  const Owner owner = parse(*text);
-  RunOwner found{RunOwner::State::kGone, describe(owner)};
-  bool alive = false;
-  if (is_on_this_machine(owner, this_process())) {
-    alive = is_running(owner);
-  } else {
+  const Owner owner = parse_process(*text);
+  RunOwner found{RunOwner::State::kGone, describe_owner(owner)};
+  const ProcessState state = state_of(owner);
+  bool alive = state == ProcessState::kRuns;
+  if (state == ProcessState::kElsewhere) {
     std::error_code error;
     const auto age =
         std::filesystem::file_time_type::clock::now() - std::filesystem::last_write_time(path, error);
