@@ -4,45 +4,27 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <map>
 
-#include "data/compressed_input.h"
+#include "data/corpus_names.h"
 #include "data/hash.h"
 #include "data/json_fields.h"
+#include "data/line_input.h"
 #include "model/core/error.h"
 
 namespace ripstop {
 namespace {
 
-bool ends_with_one_of(const std::string& text, std::initializer_list<std::string_view> ends) {
-  return std::any_of(ends.begin(), ends.end(), [&](std::string_view end) { return text.ends_with(end); });
+/// JSON files that Hugging Face's save_to_disk puts beside its data. They hold no examples.
+bool is_metadata(const std::filesystem::path& path) {
+  const std::string name = path.filename().string();
+  return name == "dataset_info.json" || name == "dataset_dict.json" || name == "state.json";
 }
 
-// Names decide, not contents: a directory may hold files of other programs.
-bool is_tar(const std::string& name) {
-  return ends_with_one_of(name, {".tar", ".tar.gz", ".tgz"});
-}
-bool is_jsonl(const std::string& name) {
-  return ends_with_one_of(name, {".jsonl", ".jsonl.gz", ".json", ".json.gz"});
-}
-bool is_plain(const std::string& name) {
-  return ends_with_one_of(name, {".txt", ".txt.gz", ".text"});
-}
-bool is_summary(const std::string& name) {
-  return name.ends_with(".summary");
-}
-
-/// The kind that a file's name stands for; kAuto if it stands for none.
-SourceKind kind_of_name(const std::string& name) {
-  if (is_tar(name) || is_summary(name)) return SourceKind::kXsum;
-  if (is_jsonl(name)) return SourceKind::kJsonl;
-  if (is_plain(name)) return SourceKind::kText;
-  return SourceKind::kAuto;
-}
-
-/// Files below `path` that a source can read, sorted; or `path` itself if it is a file.
-std::vector<std::filesystem::path> files_below(const std::filesystem::path& path) {
+/// Files below `path` that a source can read, sorted; or `path` itself if it is a file. Sets `foreign` to a
+/// file in a format that is known and not read.
+std::vector<std::filesystem::path> files_below(const std::filesystem::path& path,
+                                               std::filesystem::path& foreign) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
   if (!std::filesystem::exists(status))
@@ -55,8 +37,11 @@ std::vector<std::filesystem::path> files_below(const std::filesystem::path& path
   }
   std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(path, error)) {
-    const std::string name = entry.path().filename().string();
-    if (entry.is_regular_file() && kind_of_name(name) != SourceKind::kAuto) files.push_back(entry.path());
+    if (!entry.is_regular_file()) continue;
+    if (kind_of_name(entry.path()) != SourceKind::kAuto && !is_metadata(entry.path()))
+      files.push_back(entry.path());
+    else if (foreign.empty() && !foreign_format(entry.path()).what.empty())
+      foreign = entry.path();
   }
   if (error) fail(ExitCode::kInputData, "{}: cannot list: {}", path.string(), error.message());
   // A directory lists its files in any order. Sorted, the data set is the same on every machine.
@@ -64,18 +49,115 @@ std::vector<std::filesystem::path> files_below(const std::filesystem::path& path
   return files;
 }
 
-/// Whether the first object of a JSONL file is running text: a "text" and no document.
-bool first_line_is_text(const std::filesystem::path& path, const std::string& document_field) {
+/// Whether the first object of a JSONL file is running text: a "text" with neither document nor summary.
+bool first_line_is_text(const std::filesystem::path& path, const CorpusSource& source) {
   LineInput lines(path);
   std::string line, error;
   std::map<std::string, JsonField> fields;
   while (lines.next(line)) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    // Ignore the result: the reader fails on a damaged line later, and tells its place.
-    read_json_fields(line, {document_field, "text"}, fields, error);
-    return fields.count(document_field) == 0 && fields.count("text") != 0;
+    // Ignore the result: a damaged line is refused where its fields are read, with its place.
+    read_json_fields(line, {source.document_field, source.summary_field, "text"}, fields, error);
+    return fields.count("text") != 0 && fields.count(source.document_field) == 0 &&
+           fields.count(source.summary_field) == 0;
   }
   return false;
+}
+
+/// Thrown by a sink that has seen enough.
+struct EnoughSeen {};
+
+/// Reads the first line of every JSONL file, so that a file without the fields is refused at once and not
+/// after all files before it.
+void check_first_lines(const CorpusSource& source) {
+  // Of more files even the first lines take too long, on a network file system.
+  constexpr size_t kMostFiles = 1000;
+  CorpusSource one = source;
+  for (size_t i = 0; i < std::min(source.inputs.size(), kMostFiles); ++i) {
+    if (kind_of_name(source.inputs[i]) != SourceKind::kJsonl) continue;
+    one.inputs = {source.inputs[i]};
+    CorpusProgress ignored;
+    try {
+      (source.kind == SourceKind::kText ? read_text : read_jsonl)(one, ignored,
+                                                                  [](CorpusExample&) { throw EnoughSeen{}; });
+    } catch (const EnoughSeen&) {
+    }
+  }
+}
+
+[[noreturn]] void refuse_format(const std::filesystem::path& path) {
+  const ForeignFormat format = foreign_format(path);
+  throw Error(ExitCode::kUsage,
+              fmt::format("{}: {}; prepare reads JSON lines, plain text and XSum's articles", path.string(),
+                          format.what),
+              format.convert);
+}
+
+/// Options that the kind of the source does not use would be ignored without a word.
+void check_options_of_kind(const CorpusSource& source) {
+  if (source.kind != SourceKind::kXsum && !source.splits.empty()) {
+    throw Error(ExitCode::kUsage,
+                fmt::format("--splits is for XSum's articles, the source is {}", to_string(source.kind)),
+                "the names of the files decide: validation*, val* and dev*, test*, and train for any other");
+  }
+  if (source.kind != SourceKind::kSynthetic && source.examples > 0) {
+    throw Error(ExitCode::kUsage,
+                fmt::format("--examples is for --source synthetic, the source is {}", to_string(source.kind)),
+                "give the files that are to be used, or --source synthetic without --input");
+  }
+}
+
+/// The kind that all files have. Throws Error(kUsage) if there is none.
+SourceKind common_kind(const std::vector<std::filesystem::path>& files, const CorpusSource& source) {
+  SourceKind common = SourceKind::kAuto;
+  for (const auto& file : files) {
+    SourceKind kind = kind_of_name(file);
+    // Both kinds of JSONL have the same name: only the fields tell pairs from running text.
+    if (kind == SourceKind::kJsonl && first_line_is_text(file, source)) kind = SourceKind::kText;
+    if (kind == SourceKind::kAuto) {
+      throw Error(ExitCode::kUsage, fmt::format("{}: cannot tell what this is", file.string()),
+                  "say it with --source xsum | jsonl | text");
+    }
+    if (common != SourceKind::kAuto && kind != common) {
+      throw Error(ExitCode::kUsage,
+                  fmt::format("{} is {}, {} is {}: cannot tell what all of them are", files.front().string(),
+                              to_string(common), file.string(), to_string(kind)),
+                  "say it with --source xsum | jsonl | text, or prepare them one after another");
+    }
+    common = kind;
+  }
+  return common;
+}
+
+/// A file that is given twice would be read twice, and all of its examples be duplicates.
+void refuse_twice(const std::vector<std::filesystem::path>& files) {
+  for (size_t i = 1; i < files.size(); ++i) {
+    std::error_code ignored;
+    const bool twice =
+        std::any_of(files.begin(), files.begin() + static_cast<ptrdiff_t>(i),
+                    [&](const auto& other) { return std::filesystem::equivalent(other, files[i], ignored); });
+    if (twice) fail(ExitCode::kUsage, "{}: given twice", files[i].string());
+  }
+}
+
+/// The files of all inputs. Throws Error(kUsage) if there are none, or if one has a format that is not read.
+std::vector<std::filesystem::path> find_files(const CorpusSource& source) {
+  std::vector<std::filesystem::path> files;
+  std::filesystem::path foreign;
+  for (const auto& input : source.inputs) {
+    for (auto& file : files_below(input, foreign)) files.push_back(std::move(file));
+  }
+  if (files.empty()) {
+    if (!foreign.empty()) refuse_format(foreign);
+    throw Error(ExitCode::kUsage,
+                fmt::format("{}: nothing in there can be read", source.inputs.front().string()),
+                "looked for .summary, .tar.gz, .jsonl, .jsonl.gz, .txt");
+  }
+  for (const auto& file : files) {
+    const ForeignFormat format = foreign_format(file);
+    if (!format.what.empty() && !(format.is_text && source.kind == SourceKind::kText)) refuse_format(file);
+  }
+  return files;
 }
 
 /// Tells whether a file's content changed, without reading it.
@@ -109,50 +191,28 @@ CorpusSource resolve_source(CorpusSource source) {
   if (source.kind == SourceKind::kSynthetic) {
     if (!source.inputs.empty()) fail(ExitCode::kUsage, "--source synthetic reads no --input");
     if (source.examples < 1) fail(ExitCode::kUsage, "--source synthetic needs --examples N");
+    check_options_of_kind(source);
     return source;
   }
   if (source.inputs.empty()) {
     throw Error(ExitCode::kUsage, "no input", "give --input PATH..., or --source synthetic --examples N");
   }
-  std::vector<std::filesystem::path> files;
-  for (const auto& input : source.inputs) {
-    for (auto& file : files_below(input)) files.push_back(std::move(file));
-  }
-  if (files.empty()) {
-    throw Error(ExitCode::kUsage,
-                fmt::format("{}: nothing in there can be read", source.inputs.front().string()),
-                "looked for .summary, .tar.gz, .jsonl, .jsonl.gz, .txt");
-  }
+  std::vector<std::filesystem::path> files = find_files(source);
   if (source.kind == SourceKind::kAuto) {
-    for (const auto& file : files) {
-      SourceKind kind = kind_of_name(file.filename().string());
-      // Both kinds of JSONL have the same name: only the fields tell pairs from running text.
-      if (kind == SourceKind::kJsonl && first_line_is_text(file, source.document_field))
-        kind = SourceKind::kText;
-      if (kind == SourceKind::kAuto || (source.kind != SourceKind::kAuto && kind != source.kind)) {
-        throw Error(ExitCode::kUsage, fmt::format("{}: cannot tell what this is", file.string()),
-                    "say it with --source xsum | jsonl | text");
-      }
-      source.kind = kind;
-    }
+    source.kind = common_kind(files, source);
   } else if (source.kind == SourceKind::kXsum) {
     // A split file or a README beside the articles is no article.
-    std::erase_if(
-        files, [](const auto& file) { return kind_of_name(file.filename().string()) != SourceKind::kXsum; });
+    std::erase_if(files, [](const auto& file) { return kind_of_name(file) != SourceKind::kXsum; });
     if (files.empty())
       fail(ExitCode::kUsage, "{}: no .summary file or .tar.gz", source.inputs.front().string());
   }
   source.inputs = std::move(files);
-  for (size_t i = 0; i < source.inputs.size(); ++i) {
-    std::error_code ignored;
-    // Each file is compared with all before it: too slow for the hundreds of thousands of XSum's articles.
-    // prepare drops those that come twice, because it drops equal examples.
-    const bool twice = source.kind != SourceKind::kXsum && i > 0 &&
-                       std::any_of(source.inputs.begin(), source.inputs.begin() + static_cast<ptrdiff_t>(i),
-                                   [&](const auto& other) {
-                                     return std::filesystem::equivalent(other, source.inputs[i], ignored);
-                                   });
-    if (twice) fail(ExitCode::kUsage, "{}: given twice", source.inputs[i].string());
+  check_options_of_kind(source);
+  // Each file is compared with all before it: too slow for the hundreds of thousands of XSum's articles.
+  // prepare drops those that come twice, because it drops equal examples.
+  if (source.kind != SourceKind::kXsum) {
+    refuse_twice(source.inputs);
+    check_first_lines(source);
   }
   return source;
 }
@@ -185,15 +245,6 @@ CorpusCounts read_corpus(const CorpusSource& source, CorpusProgress& progress, c
     }
   }
   return counts;
-}
-
-Split split_of_file(const std::filesystem::path& path) {
-  std::string name = path.filename().string();
-  std::transform(name.begin(), name.end(), name.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  if (name.starts_with("val") || name.starts_with("dev")) return Split::kValidation;
-  if (name.starts_with("test")) return Split::kTest;
-  return Split::kTrain;
 }
 
 Split split_of_document(Split split, std::string_view document, double validation_fraction) {

@@ -59,9 +59,10 @@ struct CorpusCounts {
 using ExampleSink = std::function<void(CorpusExample& example)>;
 
 /// Returns the source with a definite `kind`, and with `inputs` expanded to files in the order of reading
-/// (the files of a directory by name). Reads the first line of JSONL files to tell pairs from running text.
-/// Throws Error(kUsage) if nothing fits or if the inputs are of several kinds, Error(kInputData) if a path
-/// does not exist.
+/// (the files of a directory by name). Reads the first line of JSONL files, to tell pairs from running text
+/// and to refuse a line without the fields before hours of other files. Throws Error(kUsage) if nothing fits,
+/// if the inputs are of several kinds or if an option is not for this kind, Error(kInputData) if a path does
+/// not exist or a first line does not fit.
 CorpusSource resolve_source(CorpusSource source);
 
 /// Reads the whole corpus of a resolved source in a fixed order, one example at a time, in bounded memory.
@@ -76,9 +77,6 @@ void read_jsonl(const CorpusSource& source, CorpusProgress& progress, const Exam
 void read_text(const CorpusSource& source, CorpusProgress& progress, const ExampleSink& sink);
 void read_synthetic(const CorpusSource& source, CorpusProgress& progress, const ExampleSink& sink);
 
-/// The split that a file's name stands for: validation for val* and dev*, test for test*, train for any other
-/// name.
-Split split_of_file(const std::filesystem::path& path);
 /// Moves the share `validation_fraction` of the train documents to validation; returns the split of this one.
 /// Depends on the document's text alone, so an example stays in its split if the corpus changes around it.
 Split split_of_document(Split split, std::string_view document, double validation_fraction);

@@ -1,36 +1,36 @@
 // Pairs from JSONL: one object a line with document, summary and perhaps id.
 #include <map>
 
-#include "data/compressed_input.h"
 #include "data/corpus.h"
-#include "data/json_fields.h"
+#include "data/corpus_json.h"
+#include "data/corpus_names.h"
+#include "data/line_input.h"
 #include "data/utf8.h"
-#include "model/core/error.h"
 
 namespace ripstop {
 namespace {
 
-/// The text of a field that must be there and be a string.
-std::string take_text(std::map<std::string, JsonField>& fields, const std::string& field,
-                      const CorpusExample& at) {
-  const auto found = fields.find(field);
-  if (found == fields.end()) {
-    throw Error(ExitCode::kInputData, fmt::format("{}:{}: field '{}' is missing", at.file, at.line, field),
-                "--document-field and --summary-field name other fields");
-  }
-  if (!found->second.is_string)
-    fail(ExitCode::kInputData, "{}:{}: field '{}' is not a string", at.file, at.line, field);
-  return std::move(found->second.text);
+/// Fills the texts, the id and the split of `example` from its line. A line that is not UTF-8 is passed on
+/// without its fields: prepare decides whether to skip or to fail.
+void parse_pair(const std::string& line, const std::string& stem, const CorpusSource& source,
+                CorpusExample& example) {
+  example.invalid_utf8 = invalid_utf8(line).has_value();
+  if (example.invalid_utf8) return;
+  std::map<std::string, JsonField> fields;
+  read_line_fields(line, {source.document_field, source.summary_field, "id"}, example, fields);
+  example.document = take_text(fields, source.document_field, SourceKind::kJsonl, line, example);
+  example.summary = take_text(fields, source.summary_field, SourceKind::kJsonl, line, example);
+  example.id = fields["id"].text;
+  // predictions.jsonl shows the id, so that people find the example again.
+  if (example.id.empty()) example.id = fmt::format("{}-{}", stem, example.line);
+  example.split = split_of_document(example.split, example.document, source.validation_fraction);
 }
 
 }  // namespace
 
 void read_jsonl(const CorpusSource& source, CorpusProgress& progress, const ExampleSink& sink) {
-  const std::vector<std::string> names = {source.document_field, source.summary_field, "id"};
-  std::map<std::string, JsonField> fields;
-  std::string line, error;
+  std::string line;
   for (const auto& input : source.inputs) {
-    const Split split = split_of_file(input);
     const std::string stem = input.filename().string().substr(0, input.filename().string().find('.'));
     const int64_t done_before = progress.done;
     LineInput lines(input);
@@ -38,22 +38,10 @@ void read_jsonl(const CorpusSource& source, CorpusProgress& progress, const Exam
       progress.done = done_before + lines.bytes_read();
       if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
       CorpusExample example;
-      example.split = split;
+      example.split = split_of_file(input);
       example.file = input.string();
       example.line = lines.line_number();
-      // A line that is not UTF-8 is passed on without its fields: prepare decides whether to skip or to fail.
-      example.invalid_utf8 = invalid_utf8(line).has_value();
-      if (!example.invalid_utf8) {
-        if (!read_json_fields(line, names, fields, error)) {
-          fail(ExitCode::kInputData, "{}:{}: {}", example.file, example.line, error);
-        }
-        example.document = take_text(fields, source.document_field, example);
-        example.summary = take_text(fields, source.summary_field, example);
-        example.id = fields.count("id") != 0 ? fields["id"].text : "";
-        // predictions.jsonl shows the id, so that people find the example again.
-        if (example.id.empty()) example.id = fmt::format("{}-{}", stem, example.line);
-        example.split = split_of_document(split, example.document, source.validation_fraction);
-      }
+      parse_pair(line, stem, source, example);
       sink(example);
     }
   }

@@ -1,9 +1,10 @@
 // Running text without summaries: JSONL with a "text", or plain files.
 #include <map>
 
-#include "data/compressed_input.h"
 #include "data/corpus.h"
-#include "data/json_fields.h"
+#include "data/corpus_json.h"
+#include "data/corpus_names.h"
+#include "data/line_input.h"
 #include "data/utf8.h"
 #include "model/core/error.h"
 
@@ -30,7 +31,7 @@ void read_json_texts(LineInput& lines, const CorpusExample& start, const CorpusS
                      const ExampleSink& sink, const std::function<void()>& moved) {
   const std::string field = source.document_field == "document" ? "text" : source.document_field;
   std::map<std::string, JsonField> fields;
-  std::string line, error;
+  std::string line;
   while (lines.next(line)) {
     moved();
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
@@ -39,14 +40,10 @@ void read_json_texts(LineInput& lines, const CorpusExample& start, const CorpusS
     // give() finds the same fault in the document and marks the example.
     if (invalid_utf8(line)) {
       example.document = line;
-    } else if (!read_json_fields(line, {field, "id"}, fields, error)) {
-      fail(ExitCode::kInputData, "{}:{}: {}", example.file, example.line, error);
-    } else if (!fields[field].is_string) {
-      fail(ExitCode::kInputData, "{}:{}: field '{}' is missing or not a string", example.file, example.line,
-           field);
     } else {
-      example.document = std::move(fields[field].text);
-      example.id = fields.count("id") != 0 ? fields["id"].text : "";
+      read_line_fields(line, {field, "id"}, example, fields);
+      example.document = take_text(fields, field, SourceKind::kText, line, example);
+      example.id = fields["id"].text;
     }
     if (example.id.empty()) example.id = fmt::format("{}-{}", start.id, example.line);
     give(example, source, sink);

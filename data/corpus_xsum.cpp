@@ -4,10 +4,11 @@
 #include <array>
 #include <optional>
 
-#include "data/compressed_input.h"
 #include "data/corpus.h"
 #include "data/hash.h"
 #include "data/json_fields.h"
+#include "data/line_input.h"
+#include "data/tar_input.h"
 #include "data/utf8.h"
 #include "data/whole_file.h"
 #include "model/core/error.h"

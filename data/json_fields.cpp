@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -18,15 +19,21 @@ class BoundedSax : public nlohmann::json_sax<Json> {
  public:
   std::string error;
 
-  bool null() override { return scalar(); }
-  bool boolean(bool) override { return scalar(); }
-  bool number_integer(number_integer_t value) override { return whole_number(std::to_string(value)); }
-  bool number_unsigned(number_unsigned_t value) override { return whole_number(std::to_string(value)); }
-  bool number_float(number_float_t, const string_t&) override { return scalar(); }
+  bool null() override { return scalar(JsonType::kNull, ""); }
+  bool boolean(bool) override { return scalar(JsonType::kBoolean, ""); }
+  // With their digits, because ids may be numbers.
+  bool number_integer(number_integer_t value) override {
+    return scalar(JsonType::kNumber, std::to_string(value));
+  }
+  bool number_unsigned(number_unsigned_t value) override {
+    return scalar(JsonType::kNumber, std::to_string(value));
+  }
+  bool number_float(number_float_t, const string_t&) override { return scalar(JsonType::kNumber, ""); }
+  bool string(string_t& value) override { return scalar(JsonType::kString, std::move(value)); }
   bool binary(binary_t&) override { return false; }
-  bool start_object(size_t) override { return open(true); }
+  bool start_object(size_t) override { return open(JsonType::kObject); }
   bool end_object() override { return close(); }
-  bool start_array(size_t) override { return open(false); }
+  bool start_array(size_t) override { return open(JsonType::kArray); }
   bool end_array() override { return close(); }
   bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception& problem) override {
     const std::string text = problem.what();
@@ -46,17 +53,23 @@ class BoundedSax : public nlohmann::json_sax<Json> {
     error = std::move(why);
     return false;
   }
-  // Called for each value that is neither an object nor an array.
-  virtual bool scalar() { return depth > 0 || refuse("not a JSON object"); }
-  // With its digits, because ids may be numbers.
-  virtual bool whole_number(const std::string&) { return scalar(); }
-  virtual bool opened(bool /*object*/) { return true; }
+  /// Called for each value inside the document; `depth` is that of what holds it. `text` is the value of
+  /// strings and whole numbers.
+  virtual bool value(JsonType type, std::string&& text) = 0;
 
  private:
-  bool open(bool object) {
-    if (depth == 0 && !object) return refuse("not a JSON object");
-    if (++depth > kDeepest) return refuse(fmt::format("JSON nests deeper than {}", kDeepest));
-    return opened(object);
+  bool scalar(JsonType type, std::string&& text) {
+    return depth > 0 ? value(type, std::move(text)) : refuse_document(type);
+  }
+  bool open(JsonType type) {
+    if (depth == 0 && type != JsonType::kObject) return refuse_document(type);
+    if (depth == kDeepest) return refuse(fmt::format("JSON nests deeper than {}", kDeepest));
+    if (depth > 0 && !value(type, "")) return false;
+    ++depth;
+    return true;
+  }
+  bool refuse_document(JsonType type) {
+    return refuse(fmt::format("not a JSON object but {}", to_string(type)));
   }
   bool close() {
     --depth;
@@ -77,16 +90,12 @@ class FieldSax final : public BoundedSax {
     current_ = wanted ? &fields_[name] : nullptr;
     return true;
   }
-  // Only members of the outermost object: a "summary" deeper in the line is another thing.
-  bool string(string_t& value) override {
-    if (depth == 1 && current_ != nullptr) *current_ = {std::move(value), true};
-    return BoundedSax::scalar();
-  }
 
  private:
-  bool whole_number(const std::string& digits) override {
-    if (depth == 1 && current_ != nullptr) *current_ = {digits, false};
-    return BoundedSax::scalar();
+  // Only members of the outermost object: a "summary" deeper in the line is another thing.
+  bool value(JsonType type, std::string&& text) override {
+    if (depth == 1 && current_ != nullptr) *current_ = {std::move(text), type};
+    return true;
   }
   const std::vector<std::string>& names_;
   std::map<std::string, JsonField>& fields_;
@@ -103,21 +112,31 @@ class ListSax final : public BoundedSax {
     name_ = name;
     return true;
   }
-  bool string(string_t& value) override {
-    if (depth != 2) return refuse("expected an object of arrays of strings");
-    each_(name_, value);
-    return true;
-  }
 
  private:
-  bool scalar() override { return refuse("expected an object of arrays of strings"); }
-  bool opened(bool object) override {
-    // Depth 1 is the object, depth 2 the arrays in it.
-    return (depth == 1) == object && depth <= 2 ? true : refuse("expected an object of arrays of strings");
+  // Depth 1 is the object, depth 2 an array in it.
+  bool value(JsonType type, std::string&& text) override {
+    if (type != (depth == 1 ? JsonType::kArray : JsonType::kString))
+      return refuse("expected an object of arrays of strings");
+    if (depth == 2) each_(name_, text);
+    return true;
   }
   const std::function<void(const std::string&, const std::string&)>& each_;
   std::set<std::string> seen_;
   std::string name_;
+};
+
+/// Collects the names of the outermost object's members.
+class NameSax final : public BoundedSax {
+ public:
+  bool key(string_t& name) override {
+    if (depth == 1) names.push_back(name);
+    return true;
+  }
+  std::vector<std::string> names;
+
+ private:
+  bool value(JsonType, std::string&&) override { return true; }
 };
 
 /// Runs the parser. A stream of events needs no memory for the document, however large it is.
@@ -128,6 +147,19 @@ bool parse(std::string_view json, BoundedSax& sax, std::string& error) {
 }
 
 }  // namespace
+
+std::string_view to_string(JsonType type) {
+  constexpr std::array<std::string_view, 6> kNames = {"null",     "a boolean", "a number",
+                                                      "a string", "an array",  "an object"};
+  return kNames[static_cast<size_t>(type)];
+}
+
+std::vector<std::string> json_field_names(std::string_view json) {
+  NameSax sax;
+  std::string ignored;
+  parse(json, sax, ignored);
+  return sax.names;
+}
 
 bool read_json_fields(std::string_view json, const std::vector<std::string>& names,
                       std::map<std::string, JsonField>& fields, std::string& error) {

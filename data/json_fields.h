@@ -8,18 +8,23 @@
 
 namespace ripstop {
 
-/// The text of one member of an object. Only strings and whole numbers are kept; `is_string` tells them
-/// apart.
+enum class JsonType { kNull, kBoolean, kNumber, kString, kArray, kObject };
+/// "null", "a boolean", "a number", "a string", "an array", "an object".
+std::string_view to_string(JsonType type);
+
+/// One member of an object. Only strings and whole numbers are kept: `text` of any other is empty.
 struct JsonField {
   std::string text;
-  bool is_string = false;
+  JsonType type = JsonType::kNull;
 };
 
 /// Reads the members of the object `json` whose names are in `names`. Returns false, and the reason in
-/// `error`, if `json` is not JSON (RFC 8259), is not one object, has a name twice, or nests deeper than 32. A
-/// member that is neither a string nor a whole number gets an empty `text` and is_string false.
+/// `error`, if `json` is not JSON (RFC 8259), is not one object, has a name twice, or nests deeper than 32.
 bool read_json_fields(std::string_view json, const std::vector<std::string>& names,
                       std::map<std::string, JsonField>& fields, std::string& error);
+
+/// The names of the members of the object `json`, in their order; those before the first fault if it has one.
+std::vector<std::string> json_field_names(std::string_view json);
 
 /// Reads an object of arrays of strings, such as the official split file of XSum. Calls `each(name, text)`
 /// for every string. Returns false and the reason in `error`, as above.

@@ -1,8 +1,11 @@
 #include "data/text_lines.h"
 
+#include <fmt/ranges.h>
+
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "data/json_fields.h"
 #include "data/utf8.h"
 #include "model/core/error.h"
 
@@ -22,7 +25,10 @@ std::string summary_of(const std::string& line, const TextLines& lines) {
   const nlohmann::json object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!object.is_object()) fail(ExitCode::kInputData, "{}: not a JSON object", lines.place());
   const auto summary = object.find("summary");
-  if (summary == object.end()) fail(ExitCode::kInputData, "{}: no field 'summary'", lines.place());
+  if (summary == object.end()) {
+    fail(ExitCode::kInputData, "{}: no field 'summary'; the line has {}", lines.place(),
+         fmt::join(json_field_names(line), ", "));
+  }
   if (!summary->is_string())
     fail(ExitCode::kInputData, "{}: 'summary' is of type {}, expected a string", lines.place(),
          summary->type_name());

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "data/compressed_input.h"
+#include "data/line_input.h"
 
 namespace ripstop {
 

@@ -34,7 +34,8 @@ immintrin\.h                  model/kernels/cpu/
 omp\.h                        model/
 (hdf5|H5.*)\.h                data/hdf5_[a-z]*\.(h|cpp)
 sentencepiece_.*\.h           data/tokenizer[a-z_]*\.cpp
-archive(_entry)?\.h           data/
+archive(_entry)?\.h           data/tar_input\.cpp
+zlib\.h                       data/unpacked_input\.cpp
 xxhash\.h                     (data|train)/.*\.cpp
 toml\+\+/.*                   train/(config/config_entries|machine/version)\.cpp
 CLI/.*                        train/commands/command_line\.cpp

@@ -11,11 +11,11 @@ cd "$(dirname "$0")/.."
 # Pattern of source files, then the tests that cover them. The first row that matches counts.
 table='
 data/child_process.*                tests/data/process_identity_test.cpp
-data/compressed_input.*             tests/data/corpus_test.cpp tests/data/text_lines_test.cpp
-data/corpus_*                       tests/data/corpus_test.cpp
+data/corpus_*                       tests/data/corpus_test.cpp tests/data/corpus_messages_test.cpp
 data/encode_pool.*                  tests/data/prepare_test.cpp
 data/io.*                           tests/train/checkpoint/checkpoint_faults_test.cpp
 data/json_fields.*                  tests/data/corpus_test.cpp tests/data/text_lines_test.cpp
+data/line_input.*                   tests/data/text_lines_test.cpp tests/data/corpus_test.cpp
 data/loss_on.h                      tests/data/batch_loader_test.cpp
 data/hdf5_*                         tests/data/hdf5_test.cpp
 data/packed_batch.h                 tests/data/batch_loader_test.cpp
@@ -24,6 +24,7 @@ data/prepare_json.*                 tests/data/prepare_test.cpp tests/data/token
 data/sentencepiece_check.*          tests/data/tokenizer_test.cpp
 data/sequence_reader.*              tests/data/batch_loader_test.cpp
 data/text_sample.*                  tests/data/tokenizer_test.cpp tests/data/prepare_test.cpp
+data/tar_input.*                    tests/data/unpacked_input_test.cpp tests/data/corpus_test.cpp
 data/token_dataset_*                tests/data/token_dataset_test.cpp
 data/prompt_template.*              tests/data/tokenizer_test.cpp
 

@@ -11,45 +11,12 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "data/compressed_input.h"
 #include "data/utf8.h"
-#include "model/core/error.h"
 #include "tests/data/compressed_files.h"
-#include "tests/data/scratch_directory.h"
+#include "tests/data/corpus_reading.h"
 
 namespace ripstop {
 namespace {
-
-std::vector<CorpusExample> read_all(CorpusSource source, CorpusCounts* counts = nullptr) {
-  std::vector<CorpusExample> examples;
-  CorpusProgress progress;
-  const CorpusCounts found =
-      read_corpus(resolve_source(std::move(source)), progress,
-                  [&](CorpusExample& example) { examples.push_back(std::move(example)); });
-  if (counts != nullptr) *counts = found;
-  return examples;
-}
-
-CorpusSource source_of(std::vector<std::filesystem::path> inputs, SourceKind kind = SourceKind::kAuto) {
-  CorpusSource source;
-  source.kind = kind;
-  source.inputs = std::move(inputs);
-  return source;
-}
-
-/// Expects an Error with `code` whose one line has every one of `words`.
-template <class Action>
-void expect_error(ExitCode code, const std::vector<std::string>& words, Action&& action) {
-  try {
-    action();
-    FAIL() << "accepted; expected: " << words.front();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    for (const auto& word : words)
-      EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
-    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
-  }
-}
 
 /// An article file in the form of XSum's distribution.
 std::string article(const std::string& mark, const std::string& summary, const std::string& body) {
@@ -127,14 +94,18 @@ TEST(CorpusTest, BadJsonlLinesAreNamed) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"{\"document\": \"d\", \"summary\": \"s\"\n", "not JSON"},
       {"not json at all\n", "not JSON"},
-      {"[1, 2]\n", "not a JSON object"},
-      {"\"text\"\n", "not a JSON object"},
+      {"[1, 2]\n", "not a JSON object but an array"},
+      {"\"text\"\n", "not a JSON object but a string"},
       {"{} {}\n", "not JSON"},
-      {"{\"document\": \"d\"}\n", "'summary' is missing"},
-      {"{\"summary\": \"d\"}\n", "'document' is missing"},
-      {"{\"document\": 5, \"summary\": \"s\"}\n", "'document' is not a string"},
-      {"{\"document\": \"d\", \"summary\": null}\n", "'summary' is not a string"},
-      {"{\"document\": [\"d\"], \"summary\": \"s\"}\n", "'document' is not a string"},
+      {"{\"document\": \"d\"}\n", "'summary' is missing; the line has document"},
+      {"{\"summary\": \"d\"}\n", "'document' is missing; the line has summary"},
+      {"{}\n", "'document' is missing; the line has no fields"},
+      {"{\"document\": 5, \"summary\": \"s\"}\n", "'document' is a number, expected a string"},
+      {"{\"document\": \"d\", \"summary\": true}\n", "'summary' is a boolean, expected a string"},
+      {"{\"document\": \"d\", \"summary\": 1.5}\n", "'summary' is a number, expected a string"},
+      {"{\"document\": \"d\", \"summary\": {\"summary\": \"s\"}}\n",
+       "'summary' is an object, expected a string"},
+      {"{\"document\": [\"d\"], \"summary\": \"s\"}\n", "'document' is an array, expected a string"},
       {"{\"document\": \"d\", \"document\": \"e\", \"summary\": \"s\"}\n", "twice"},
       {"{\"document\": \"\\ud800\", \"summary\": \"s\"}\n", "not JSON"},
       {"{\"document\": \"a\tb\", \"summary\": \"s\"}\n", "not JSON"},
@@ -209,7 +180,7 @@ TEST(CorpusTest, WhatCannotBeTheInputIsRefusedBeforeReading) {
   expect_error(ExitCode::kInputData, {"no such file"},
                [&] { read_all(source_of({scratch / "absent.jsonl"})); });
   expect_error(ExitCode::kUsage, {"cannot tell"}, [&] { read_all(source_of({scratch / "a.bin"})); });
-  expect_error(ExitCode::kUsage, {"cannot tell"}, [&] {
+  expect_error(ExitCode::kUsage, {"a.jsonl is jsonl, ", "b.txt is text: cannot tell"}, [&] {
     read_all(source_of({scratch / "a.jsonl", scratch / "b.txt"}));
   });
   expect_error(ExitCode::kUsage, {"given twice"}, [&] {

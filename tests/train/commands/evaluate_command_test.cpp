@@ -13,6 +13,7 @@
 #include "data/token_dataset.h"
 #include "data/tokenizer.h"
 #include "parallel/sharded_transformer.h"
+#include "tests/data/compressed_files.h"
 #include "tests/train/commands/run_program.h"
 #include "train/checkpoint/checkpoint_writer.h"
 #include "train/config/run_config.h"
@@ -391,6 +392,10 @@ TEST_F(EvaluateCommand, SummariesAreThePredictions) {
   const ProgramRun piped = run_program("summarize " + run() + " --batch-size 3", "cat " + input + " |");
   ASSERT_EQ(piped.exit_code, 0) << piped.err;
   EXPECT_EQ(piped.out, read_bytes(file("out")));
+  write_gzip(scratch_ / "documents.jsonl.gz", documents);
+  const ProgramRun packed =
+      run_program("summarize " + run() + " --batch-size 3 --input " + file("documents.jsonl.gz"));
+  EXPECT_EQ(packed.out, piped.out) << packed.err;
   const std::string fifo = file("fifo");
   EXPECT_EQ(run_program("summarize " + run() + " --batch-size 3 --input " + fifo,
                         "mkfifo " + fifo + " && { cat " + input + " >" + fifo + " & } ;")

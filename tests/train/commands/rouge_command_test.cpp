@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tests/data/compressed_files.h"
 #include "tests/train/commands/run_program.h"
 
 namespace ripstop {
@@ -28,6 +29,20 @@ TEST_F(RougeCommand, PrintsOneJsonDocument) {
   EXPECT_DOUBLE_EQ(scores.at("rouge1").at("recall").get<double>(), 0.75);
   EXPECT_DOUBLE_EQ(scores.at("rouge2").at("recall").get<double>(), (1.0 / 3 + 0) / 2);
   EXPECT_DOUBLE_EQ(scores.at("rougeL").at("fmeasure").get<double>(), (2.0 / 3 + 0.5) / 2);
+}
+
+TEST_F(RougeCommand, ReadsGzip) {
+  write_gzip(scratch_ / "reference.jsonl.gz", "{\"summary\": \"a b c d\"}\n{\"summary\": \"x y\"}\n");
+  write_gzip(scratch_ / "candidate.gz", "a b\ny x\n");
+  const ProgramRun run = run_program("rouge --reference " + (scratch_ / "reference.jsonl.gz").string() +
+                                     " --candidate " + (scratch_ / "candidate.gz").string() + " --json");
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_DOUBLE_EQ(nlohmann::json::parse(run.out).at("rouge1").at("recall").get<double>(), 0.75);
+  const std::string cut = read_bytes(scratch_ / "candidate.gz").substr(0, 20);
+  const ProgramRun refused =
+      run_program("rouge --reference " + file("reference", "a\n") + " --candidate " + file("cut.gz", cut));
+  EXPECT_EQ(refused.exit_code, 65);
+  EXPECT_NE(refused.err.find("cut.gz: damaged gzip"), std::string::npos) << refused.err;
 }
 
 TEST_F(RougeCommand, PrintsATableAndReadsStandardInput) {

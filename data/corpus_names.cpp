@@ -1,0 +1,70 @@
+#include "data/corpus_names.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <string_view>
+
+namespace ripstop {
+namespace {
+
+bool ends_with_one_of(const std::string& text, std::initializer_list<std::string_view> ends) {
+  return std::any_of(ends.begin(), ends.end(), [&](std::string_view end) { return text.ends_with(end); });
+}
+
+std::string lower_case(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+}  // namespace
+
+SourceKind kind_of_name(const std::filesystem::path& path) {
+  const std::string name = path.filename().string();
+  if (ends_with_one_of(name, {".tar", ".tar.gz", ".tgz", ".summary"})) return SourceKind::kXsum;
+  if (ends_with_one_of(name, {".jsonl", ".jsonl.gz", ".json", ".json.gz"})) return SourceKind::kJsonl;
+  if (ends_with_one_of(name, {".txt", ".txt.gz", ".text"})) return SourceKind::kText;
+  return SourceKind::kAuto;
+}
+
+ForeignFormat foreign_format(const std::filesystem::path& path) {
+  const std::string name = lower_case(path.filename().string());
+  const auto export_by = [&](const std::string& load) {
+    return fmt::format("export it with Hugging Face datasets: {}.to_json('train.jsonl')", load);
+  };
+  const auto load_files = [&](const char* kind, const char* more) {
+    return export_by(
+        fmt::format("load_dataset('{}', data_files='{}'{})['train']", kind, path.string(), more));
+  };
+  if (name.ends_with(".parquet")) return {"a Parquet file", load_files("parquet", "")};
+  if (name.ends_with(".arrow"))
+    return {"an Arrow file", export_by("Dataset.from_file('" + path.string() + "')")};
+  if (ends_with_one_of(name, {".csv", ".csv.gz"})) return {"a CSV file", load_files("csv", ""), true};
+  if (ends_with_one_of(name, {".tsv", ".tsv.gz"}))
+    return {"a table of tabs", load_files("csv", ", sep='\\t'"), true};
+  if (ends_with_one_of(name, {".zst", ".xz", ".bz2", ".lz4", ".zip", ".7z"}))
+    return {"compressed, but not by gzip", "unpack it; plain files and gzip are read"};
+  return {};
+}
+
+Split split_of_file(const std::filesystem::path& path) {
+  const std::string name = lower_case(path.filename().string());
+  if (name.starts_with("val") || name.starts_with("dev")) return Split::kValidation;
+  if (name.starts_with("test")) return Split::kTest;
+  return Split::kTrain;
+}
+
+std::string describe_splits(const std::vector<std::filesystem::path>& files) {
+  constexpr size_t kShown = 4;
+  std::string text;
+  for (size_t i = 0; i < std::min(files.size(), kShown); ++i) {
+    text += fmt::format("{}{} {}as {}", i > 0 ? ", " : "", files[i].filename().string(),
+                        i == 0 ? "counts " : "", to_string(split_of_file(files[i])));
+  }
+  if (files.size() > kShown) text += fmt::format(", and {} more files", files.size() - kShown);
+  return text;
+}
+
+}  // namespace ripstop

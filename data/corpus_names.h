@@ -1,0 +1,30 @@
+// What the names of files say about their contents. Names decide, not contents: a directory may hold files of
+// other programs.
+#pragma once
+#include <filesystem>
+#include <string>
+
+#include "data/corpus.h"
+
+namespace ripstop {
+
+/// The kind that a file's name stands for; kAuto if it stands for none. JSONL of running text has the name of
+/// pairs, kJsonl.
+SourceKind kind_of_name(const std::filesystem::path& path);
+
+/// A known format that prepare does not read, and the way to one that it reads.
+struct ForeignFormat {
+  std::string what;      ///< "a Parquet file"; empty if the name stands for no such format
+  std::string convert;   ///< what to type
+  bool is_text = false;  ///< --source text may read it as it stands
+};
+ForeignFormat foreign_format(const std::filesystem::path& path);
+
+/// The split that a file's name stands for: validation for val* and dev*, test for test*, train for any other
+/// name.
+Split split_of_file(const std::filesystem::path& path);
+
+/// "test_b.jsonl.gz counts as test, val.jsonl as validation", for the first few of `files`.
+std::string describe_splits(const std::vector<std::filesystem::path>& files);
+
+}  // namespace ripstop

@@ -1,0 +1,99 @@
+// What is said about input that does not fit: what was found, and what to type.
+#include <gtest/gtest.h>
+
+#include "data/corpus_names.h"
+#include "tests/data/corpus_reading.h"
+
+namespace ripstop {
+namespace {
+
+// Known before anything else is read: the good file comes first, and is not read to its end.
+TEST(CorpusMessagesTest, TheFirstLineOfEveryFileIsLookedAtFirst) {
+  ScratchDirectory scratch;
+  write_bytes(scratch / "train.jsonl", "{\"document\": \"d\", \"summary\": \"s\"}\nnot json\n");
+  const std::string other = "{\"id\": 1, \"article\": \"d\", \"highlights\": \"s\"}\n";
+  write_bytes(scratch / "z.jsonl", other);
+  const CorpusSource source = source_of({scratch / "train.jsonl", scratch / "z.jsonl"});
+  expect_error(ExitCode::kInputData,
+               {"z.jsonl:1: field 'document' is missing; the line has id, article, highlights"},
+               [&] { resolve_source(source); });
+  EXPECT_EQ(hint_for(source), "name the field: --document-field article --summary-field highlights");
+  // A text with a summary is no running text, whose summaries would be dropped without a word.
+  write_bytes(scratch / "z.jsonl", "{\"text\": \"d\", \"summary\": \"s\"}\n");
+  EXPECT_EQ(hint_for(source_of({scratch / "z.jsonl"})),
+            "name the field: --document-field text --summary-field summary");
+}
+
+TEST(CorpusMessagesTest, ANullCountsAsEmpty) {
+  ScratchDirectory scratch;
+  write_bytes(
+      scratch / "train.jsonl",
+      "{\"document\": null, \"summary\": \"s\"}\n{\"document\": \"d\", \"summary\": null, \"id\": null}\n");
+  const auto pairs = read_all(source_of({scratch / "train.jsonl"}));
+  ASSERT_EQ(pairs.size(), 2u);
+  EXPECT_EQ(pairs[0].document, "");
+  EXPECT_EQ(pairs[1].summary, "");
+  EXPECT_EQ(pairs[1].id, "train-2");
+  write_bytes(scratch / "texts.jsonl", "{\"text\": \"t\"}\n{\"text\": null}\n");
+  EXPECT_EQ(read_all(source_of({scratch / "texts.jsonl"})).at(1).document, "");
+}
+
+TEST(CorpusMessagesTest, FormatsOfOthersAreNamedWithTheWayFromThem) {
+  ScratchDirectory scratch;
+  for (const char* name : {"a.parquet", "a.arrow", "a.csv", "a.TSV", "train.jsonl.zst", "a.zip"})
+    write_bytes(scratch / "files" / name, "?");
+  const auto one = [&](const std::string& name, SourceKind kind = SourceKind::kAuto) {
+    return source_of({scratch / "files" / name}, kind);
+  };
+  expect_error(ExitCode::kUsage, {"a.parquet: a Parquet file; prepare reads JSON lines"},
+               [&] { read_all(one("a.parquet")); });
+  EXPECT_NE(hint_for(one("a.parquet")).find("['train'].to_json('train.jsonl')"), std::string::npos);
+  EXPECT_NE(hint_for(one("a.arrow")).find(".to_json('train.jsonl')"), std::string::npos);
+  EXPECT_NE(hint_for(one("a.csv", SourceKind::kJsonl)).find("load_dataset('csv'"), std::string::npos);
+  EXPECT_NE(hint_for(one("a.TSV")).find("sep='\\t'"), std::string::npos);
+  EXPECT_NE(hint_for(one("train.jsonl.zst", SourceKind::kJsonl)).find("unpack it"), std::string::npos);
+  EXPECT_NE(hint_for(one("a.zip")).find("unpack it"), std::string::npos);
+  // Whoever says that a table is text gets it as text.
+  EXPECT_EQ(read_all(one("a.csv", SourceKind::kText)).size(), 1u);
+  // save_to_disk of Hugging Face datasets: the JSON files hold no examples.
+  write_bytes(scratch / "saved/train/data-00000-of-00001.arrow", "?");
+  write_bytes(scratch / "saved/train/dataset_info.json", "{\n}\n");
+  write_bytes(scratch / "saved/train/state.json", "{\n}\n");
+  write_bytes(scratch / "saved/dataset_dict.json", "{\"splits\": []}");
+  EXPECT_NE(hint_for(source_of({scratch / "saved"})).find(".to_json('train.jsonl')"), std::string::npos);
+}
+
+TEST(CorpusMessagesTest, AnArrayAndAnObjectOnManyLinesAreToldFromJsonLines) {
+  ScratchDirectory scratch;
+  write_bytes(scratch / "x.json", "[\n {\"document\": \"d\", \"summary\": \"s\"}\n]\n");
+  EXPECT_EQ(hint_for(source_of({scratch / "x.json"})),
+            "one object a line is expected, and this may be an array: jq -c '.[]' x.json > train.jsonl");
+  write_bytes(scratch / "x.json", "{\n \"document\": \"d\",\n \"summary\": \"s\"\n}\n");
+  EXPECT_EQ(hint_for(source_of({scratch / "x.json"})),
+            "one object a line is expected, and this one may take several: jq -c . x.json > train.jsonl");
+}
+
+TEST(CorpusMessagesTest, OptionsOfAnotherSourceAreRefused) {
+  ScratchDirectory scratch;
+  write_bytes(scratch / "a.jsonl", "{\"document\": \"d\", \"summary\": \"s\"}\n");
+  CorpusSource source = source_of({scratch / "a.jsonl"});
+  source.splits = scratch / "splits.json";
+  expect_error(ExitCode::kUsage, {"--splits is for XSum's articles, the source is jsonl"},
+               [&] { resolve_source(source); });
+  source.splits.clear();
+  source.examples = 10;
+  expect_error(ExitCode::kUsage, {"--examples is for --source synthetic, the source is jsonl"},
+               [&] { resolve_source(source); });
+}
+
+TEST(CorpusMessagesTest, NamesTellSplits) {
+  EXPECT_EQ(split_of_file("a/Validation_1.jsonl.gz"), Split::kValidation);
+  EXPECT_EQ(split_of_file("dev/train.jsonl"), Split::kTrain);
+  EXPECT_EQ(describe_splits({"d/test_x.jsonl.gz", "dev.jsonl"}),
+            "test_x.jsonl.gz counts as test, dev.jsonl as validation");
+  EXPECT_EQ(describe_splits({"a", "b", "c", "d", "e", "f"}),
+            "a counts as train, b as train, c as train, d as train, and 2 more files");
+}
+
+}  // namespace
+}  // namespace ripstop

@@ -1,0 +1,58 @@
+// Reads corpora in tests.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "data/corpus.h"
+#include "model/core/error.h"
+#include "tests/data/scratch_directory.h"
+
+namespace ripstop {
+
+inline std::vector<CorpusExample> read_all(CorpusSource source, CorpusCounts* counts = nullptr) {
+  std::vector<CorpusExample> examples;
+  CorpusProgress progress;
+  const CorpusCounts found =
+      read_corpus(resolve_source(std::move(source)), progress,
+                  [&](CorpusExample& example) { examples.push_back(std::move(example)); });
+  if (counts != nullptr) *counts = found;
+  return examples;
+}
+
+inline CorpusSource source_of(std::vector<std::filesystem::path> inputs,
+                              SourceKind kind = SourceKind::kAuto) {
+  CorpusSource source;
+  source.kind = kind;
+  source.inputs = std::move(inputs);
+  return source;
+}
+
+/// Expects an Error with `code` whose one line has every one of `words`.
+template <class Action>
+void expect_error(ExitCode code, const std::vector<std::string>& words, Action&& action) {
+  try {
+    action();
+    FAIL() << "accepted; expected: " << words.front();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    for (const auto& word : words)
+      EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
+    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
+  }
+}
+
+/// The hint of the error with which the source is refused.
+inline std::string hint_for(const CorpusSource& source) {
+  try {
+    resolve_source(source);
+  } catch (const Error& error) {
+    return error.hint();
+  }
+  ADD_FAILURE() << "accepted";
+  return "";
+}
+
+}  // namespace ripstop
