@@ -156,6 +156,13 @@ void TokenDataset::read_index(const Hdf5File& hdf5) {
   }
 }
 
+/// Whether the separator lies where the kind has it: before the targets of a summary, so that cutting the
+/// document takes no target; at the end of running text, of which nothing is cut.
+bool TokenDataset::is_in_order(int64_t example) const {
+  if (header_.kind == ExampleKind::kSummary) return separator_begin(example) <= target_begin(example);
+  return separator_begin(example) == example_end(example);
+}
+
 /// Later code trusts these offsets without further checks. So a damaged index must end here.
 void TokenDataset::check_index() const {
   if (example_offset_.front() != 0) {
@@ -169,7 +176,7 @@ void TokenDataset::check_index() const {
       fail(ExitCode::kInputData, "{}: example {} spans tokens {} to {}", path_.string(), i, begin, end);
     }
     if (separator_begin(i) <= begin || separator_begin(i) > end || target_begin(i) <= begin ||
-        target_begin(i) >= end) {
+        target_begin(i) >= end || !is_in_order(i)) {
       fail(ExitCode::kInputData,
            "{}: example {} at tokens {} to {} has its separator at {} and its target at {}", path_.string(),
            i, begin, end, separator_begin(i), target_begin(i));

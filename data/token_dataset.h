@@ -22,8 +22,9 @@
 //   text_hash         string          XXH3-128 of the texts
 //   content_hash      string          XXH3-128 that stands for the whole file
 //
-// Every example has at least two tokens; separator_begin and target_begin lie after its first token. In a
-// file of kind "text" nothing is cut: separator_begin is the example's end, target_begin its second token.
+// Every example has at least two tokens; separator_begin and target_begin lie after its first token, and
+// separator_begin not after target_begin. In a file of kind "text" nothing is cut: separator_begin is the
+// example's end, target_begin its second token.
 // docs/formats.md says from which bytes the hashes are computed.
 #pragma once
 #include <cstdint>
@@ -98,6 +99,7 @@ class TokenDataset {
  private:
   void read_header(const Hdf5File& hdf5);
   void read_index(const Hdf5File& hdf5);
+  bool is_in_order(int64_t example) const;
   void check_index() const;
   void check_content_hash(const Hdf5File& hdf5) const;
   void read_block(int64_t block, std::string& bytes) const;

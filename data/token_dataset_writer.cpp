@@ -120,6 +120,10 @@ void TokenDatasetWriter::add(const TokenExample& example, const ExampleText* tex
                     example.target_begin >= 1 && example.target_begin < count,
                 "separator {} and target {} of {} tokens", example.separator_begin, example.target_begin,
                 count);
+  RIPSTOP_CHECK(s.header.kind == ExampleKind::kText ? example.separator_begin == count
+                                                    : example.separator_begin <= example.target_begin,
+                "separator {} and target {} of {} tokens", example.separator_begin, example.target_begin,
+                count);
   // Some texts and not others would shift the numbers of all that follow.
   RIPSTOP_CHECK((text != nullptr) == s.header.with_text, "text given: {}", text != nullptr);
   const int64_t begin = s.tokens, end = begin + count;

@@ -98,6 +98,7 @@ TEST_F(TokenDatasetTest, AnAbandonedWriterLeavesNoSpool) {
 
 TEST_F(TokenDatasetTest, BrokenIndexesAreNamed) {
   const std::string good = read_bytes(path_);
+  write_bytes(scratch_ / "good.h5", good);
   const auto with = [&](const std::string& array, int64_t index, int64_t value, const std::string& word) {
     write_bytes(path_, good);
     poke(array, index, value);
@@ -111,8 +112,15 @@ TEST_F(TokenDatasetTest, BrokenIndexesAreNamed) {
   with("separator_begin", 3, 0, "example 3");
   with("separator_begin", 3, INT64_MAX, "example 3");
   with("target_begin", 4, -1, "example 4");
+  // Inside the example, but the separator behind the targets: the loader would cut targets as a document.
+  with("separator_begin", 5, TokenDataset(scratch_ / "good.h5").target_begin(5) + 1, "example 5");
   with("target_begin", 4, INT64_MAX, "example 4");
   with("token_block_hash", 0, 1, "content hash");
+  // Of running text nothing is cut, so its separator is its end.
+  write_marked_dataset(scratch_ / "text.h5", {{40, 0}, {50, 0}}, ExampleKind::kText);
+  path_ = scratch_ / "text.h5";
+  poke("separator_begin", 1, 60);
+  expect_open_refused("example 1");
 }
 
 TEST_F(TokenDatasetTest, ChangedTokensAreNoticedWhenTheyAreRead) {
