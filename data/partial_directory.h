@@ -1,17 +1,22 @@
 // PartialDirectory: a directory that appears complete or not at all.
 #pragma once
 #include <filesystem>
+#include <functional>
 #include <string>
 
 namespace ripstop {
 
 /// A directory to fill beside its final place. `rename_to_output` commits it; the destructor removes it if
-/// that has not happened.
+/// that has not happened, with the parents that were made for it. A process that is killed leaves it behind;
+/// the next one for the same output removes it.
 class PartialDirectory {
  public:
-  /// Makes OUTPUT.partial-PID, and OUTPUT's parents. Throws Error(kUsage) if `output` exists and is not an
-  /// empty directory, Error(kStorage) if it cannot make the directory.
-  explicit PartialDirectory(const std::filesystem::path& output);
+  /// Makes OUTPUT.partial-PID, and OUTPUT's parents. Removes directories OUTPUT.partial-* whose process is
+  /// known to have ended. `note` gets a text about each of them, and about those whose process cannot be seen
+  /// from this machine, which stay. Throws Error(kUsage) if `output` exists and is not an empty directory, or
+  /// if a process makes it now; Error(kStorage) if it cannot make the directory.
+  explicit PartialDirectory(const std::filesystem::path& output,
+                            const std::function<void(const std::string&)>& note = {});
   ~PartialDirectory();
   PartialDirectory(const PartialDirectory&) = delete;
   PartialDirectory& operator=(const PartialDirectory&) = delete;
@@ -24,7 +29,11 @@ class PartialDirectory {
   void rename_to_output();
 
  private:
+  void make();
+  void remove();
+
   std::filesystem::path output_, partial_;
+  std::filesystem::path made_parent_;  // the topmost that did not exist; empty if all did
 };
 
 }  // namespace ripstop

@@ -5,6 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include "data/child_process.h"
+#include "data/corpus_names.h"
 #include "data/encode_pool.h"
 #include "data/hash.h"
 #include "data/hash_set.h"
@@ -31,14 +33,16 @@ std::string place_of(const CorpusExample& example) {
 }
 
 /// Why an example cannot be used; kNone if it can.
-enum class Fault { kNone, kEmpty, kInvalidUtf8, kNul, kDuplicate };
+enum class Fault { kNone, kEmptyDocument, kEmptySummary, kInvalidUtf8, kNul, kDuplicate };
 
 const char* describe(Fault fault) {
   switch (fault) {
     case Fault::kNone:
       return "nothing";
-    case Fault::kEmpty:
-      return "the document or the summary is empty";
+    case Fault::kEmptyDocument:
+      return "the document is empty or null";
+    case Fault::kEmptySummary:
+      return "the summary is empty or null";
     case Fault::kInvalidUtf8:
       return "not valid UTF-8";
     case Fault::kNul:
@@ -47,6 +51,11 @@ const char* describe(Fault fault) {
       return "an earlier example has the same document and summary";
   }
   return "";
+}
+
+/// "FILE:LINE: why".
+std::string describe(const CorpusExample& example, Fault fault) {
+  return fmt::format("{}: {}", example.file.empty() ? example.id : place_of(example), describe(fault));
 }
 
 /// ASCII control characters that text has no use for. They often tell of a bad conversion, so count them.
@@ -59,8 +68,8 @@ Fault fault_of(const CorpusExample& example, ExampleKind kind) {
   if (example.invalid_utf8) return Fault::kInvalidUtf8;
   const auto has_nul = [](const std::string& text) { return text.find('\0') != std::string::npos; };
   if (has_nul(example.document) || has_nul(example.summary) || has_nul(example.id)) return Fault::kNul;
-  if (strip(example.document).empty()) return Fault::kEmpty;
-  if (kind == ExampleKind::kSummary && strip(example.summary).empty()) return Fault::kEmpty;
+  if (strip(example.document).empty()) return Fault::kEmptyDocument;
+  if (kind == ExampleKind::kSummary && strip(example.summary).empty()) return Fault::kEmptySummary;
   return Fault::kNone;
 }
 
@@ -83,10 +92,15 @@ class Preparation {
 
  private:
   void check_options() const;
+  void check_train_files() const;
+  void note(const std::string& text) const {
+    if (options_.note) options_.note(text);
+  }
   void note_missing_splits() const;
+  bool stop_requested() const { return options_.stop_requested && options_.stop_requested(); }
   /// Throws PrepareStopped if a stop was requested.
   void check_stop() const {
-    if (options_.stop_requested && options_.stop_requested()) throw PrepareStopped{};
+    if (stop_requested()) throw PrepareStopped{};
   }
   ExampleKind kind() const {
     return report_.source.kind == SourceKind::kText ? ExampleKind::kText : ExampleKind::kSummary;
@@ -111,6 +125,9 @@ void Preparation::check_options() const {
     throw Error(ExitCode::kUsage, "give either --tokenizer FILE.model or --vocab-size N",
                 "N = 8000 trains a tokenizer on the train split");
   }
+  // Known now and not after the tokenizer is learnt, which may take minutes.
+  parse_template(template_);
+  if (options_.vocab_size != 0) check_vocabulary_size(options_.vocab_size);
   if (options_.threads < 1 || options_.threads > 1024)
     fail(ExitCode::kUsage, "--threads is {}", options_.threads);
   const double fraction = options_.source.validation_fraction;
@@ -119,12 +136,25 @@ void Preparation::check_options() const {
     fail(ExitCode::kUsage, "--validation-fraction is {}, 0 to below 1 is possible", fraction);
 }
 
+/// If the names of the files say that none of them is for train, then no tokenizer can be learnt.
+void Preparation::check_train_files() const {
+  const bool named = report_.source.kind == SourceKind::kJsonl || report_.source.kind == SourceKind::kText;
+  if (options_.vocab_size == 0 || !named) return;
+  const auto is_train = [](const auto& file) { return split_of_file(file) == Split::kTrain; };
+  if (std::any_of(report_.source.inputs.begin(), report_.source.inputs.end(), is_train)) return;
+  throw Error(
+      ExitCode::kInputData,
+      "no example is for train, so no tokenizer can be learnt: " + describe_splits(report_.source.inputs),
+      "a name that does not begin with val, dev or test counts as train: rename a file, or give "
+      "--tokenizer");
+}
+
 /// XSum's articles do not say which split they belong to; only the split file does.
 void Preparation::note_missing_splits() const {
-  if (report_.source.kind != SourceKind::kXsum || !options_.source.splits.empty() || !options_.note) return;
-  options_.note("no --splits FILE: every article goes to train" +
-                std::string(options_.source.validation_fraction > 0 ? " or validation" : "") +
-                ", those that XSum keeps for tests among them");
+  if (report_.source.kind != SourceKind::kXsum || !options_.source.splits.empty()) return;
+  note("no --splits FILE: every article goes to train" +
+       std::string(options_.source.validation_fraction > 0 ? " or validation" : "") +
+       ", those that XSum keeps for tests among them");
 }
 
 /// Reads the corpus once. Reports progress and stops if that was requested.
@@ -150,28 +180,46 @@ CorpusCounts Preparation::read(const std::string& doing, const ExampleSink& sink
 /// Trains a tokenizer on the train split. The separator's text is learned with every document that it
 /// follows.
 std::string Preparation::learn_tokenizer() {
-  const std::string separator = template_.substr(std::min(template_.size(), template_.find('}') + 1));
+  const std::string separator = parse_template(template_).separator;
   TextSample sample(kSampleBytes);
-  read("learning the tokenizer", [&](CorpusExample& example) {
+  std::string first_fault;
+  read("reading text for the tokenizer", [&](CorpusExample& example) {
     // Only train: the tokenizer must not learn from texts that measure the model.
-    if (example.split != Split::kTrain || fault_of(example, kind()) != Fault::kNone) return;
+    if (example.split != Split::kTrain) return;
+    if (const Fault fault = fault_of(example, kind()); fault != Fault::kNone) {
+      if (first_fault.empty()) first_fault = describe(example, fault);
+      return;
+    }
     const bool pair = kind() == ExampleKind::kSummary;
     sample.add(pair ? example.document + separator + "\n" + example.summary : std::move(example.document));
   });
-  if (sample.empty())
-    fail(ExitCode::kInputData, "no usable example in the train split to learn a tokenizer from");
-  return train_tokenizer([&](std::string& line) { return sample.next_line(line); }, options_.vocab_size);
+  if (sample.empty()) {
+    throw Error(ExitCode::kInputData,
+                "no usable example in the train split to learn a tokenizer from" +
+                    (first_fault.empty() ? std::string() : "; the first of them is " + first_fault),
+                "give --tokenizer, or more text");
+  }
+  note(fmt::format("learning a tokenizer of {} pieces from {:.1f} MiB of text", options_.vocab_size,
+                   static_cast<double>(sample.bytes()) / (1 << 20)));
+  // SentencePiece cannot be interrupted. In a process of its own it can be ended at any time.
+  const std::optional<std::string> model = run_in_child(
+      [&] {
+        return train_tokenizer([&](std::string& line) { return sample.next_line(line); },
+                               options_.vocab_size);
+      },
+      [&] { return stop_requested(); });
+  if (!model) throw PrepareStopped{};
+  return *model;
 }
 
 void Preparation::skip(const CorpusExample& example, Fault fault) {
-  const std::string what =
-      fmt::format("{}: {}", example.file.empty() ? example.id : place_of(example), describe(fault));
+  const std::string what = describe(example, fault);
   // Strict runs stop at the first one: in some corpora a skipped example is a mistake upstream.
   if (options_.strict)
     throw Error(ExitCode::kInputData, what, "without --strict such examples are skipped and counted");
   if (report_.first_skipped.empty()) report_.first_skipped = what;
   SplitReport& split = splits_[static_cast<size_t>(example.split)].report;
-  split.empty += fault == Fault::kEmpty;
+  split.empty += fault == Fault::kEmptyDocument || fault == Fault::kEmptySummary;
   split.invalid_utf8 += fault == Fault::kInvalidUtf8;
   split.with_nul += fault == Fault::kNul;
   split.duplicates += fault == Fault::kDuplicate;
@@ -250,16 +298,14 @@ void Preparation::encode_all(const Tokenizer& tokenizer, const PromptTemplate& p
 }
 
 PrepareReport Preparation::run() {
+  // All that can be known without reading the corpus comes first, the cheapest before the others.
   check_options();
-  report_.source = resolve_source(options_.source);
-  note_missing_splits();
-  // Check a given tokenizer before anything is written: a wrong path must not leave a directory.
+  PartialDirectory directory(options_.output, options_.note);
   std::optional<Tokenizer> tokenizer;
-  if (!options_.tokenizer.empty()) {
-    tokenizer.emplace(options_.tokenizer);
-    PromptTemplate(*tokenizer, template_);
-  }
-  PartialDirectory directory(options_.output);
+  if (!options_.tokenizer.empty()) tokenizer.emplace(options_.tokenizer);
+  report_.source = resolve_source(options_.source);
+  check_train_files();
+  note_missing_splits();
   if (!tokenizer) tokenizer.emplace(learn_tokenizer(), "the trained tokenizer");
   const PromptTemplate prompt(*tokenizer, template_);
   report_.tokenizer_sha256 = tokenizer->sha256();

@@ -12,7 +12,7 @@
 namespace ripstop {
 
 struct PrepareProgress {
-  std::string doing;  ///< "learning the tokenizer", "encoding"
+  std::string doing;  ///< "reading text for the tokenizer", "encoding"
   std::string unit;   ///< of `done` and `total`: "byte" of the input as it lies on disk, or "example"
   int64_t done = 0, total = 0;
 };
@@ -29,8 +29,8 @@ struct PrepareOptions {
       progress;  ///< called every 256 examples from the calling thread
   std::function<void(const std::string&)>
       note;  ///< gets texts that people should read before the work begins
-  /// Asked for every example, from the calling thread. If it returns true, prepare cleans up and throws
-  /// PrepareStopped.
+  /// Asked for every example, and ten times a second while a tokenizer is learnt, from the calling thread. If
+  /// it returns true, prepare cleans up and throws PrepareStopped.
   std::function<bool()> stop_requested;
 };
 
@@ -74,9 +74,10 @@ struct PrepareReport {
 /// All or nothing: the files are written and synced in a directory beside it, which is renamed at the end and
 /// removed on any failure. Memory is bounded, except for 16 to 32 bytes an example; a tokenizer is trained on
 /// a bounded sample. Encoding runs on `threads` threads; the files do not depend on their number, nor on the
-/// path of the output. Main thread only, because it writes HDF5. Throws Error(kUsage) for options that cannot
-/// work, Error(kInputData) for bad input, Error(kStorage) if it cannot write, PrepareStopped if a stop was
-/// requested.
+/// path of the output. Main thread only, because it writes HDF5 and learns the tokenizer in a child process.
+/// What killed processes left of the same output is removed (data/partial_directory.h). Throws Error(kUsage)
+/// for options that cannot work, Error(kInputData) for bad input, Error(kStorage) if it cannot write,
+/// PrepareStopped if a stop was requested.
 PrepareReport prepare(const PrepareOptions& options);
 
 }  // namespace ripstop

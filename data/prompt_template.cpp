@@ -9,26 +9,32 @@ namespace ripstop {
 namespace {
 
 constexpr std::string_view kDocument = "{document}";
+constexpr const char* kDefaultHint = R"(the default is '{document}\n\nTL;DR:')";
 
 }  // namespace
 
-PromptTemplate::PromptTemplate(const Tokenizer& tokenizer, std::string prompt_template)
-    : tokenizer_(&tokenizer), template_(std::move(prompt_template)) {
-  const size_t at = template_.find(kDocument);
-  if (at == std::string::npos || template_.find(kDocument, at + 1) != std::string::npos) {
-    fail(ExitCode::kUsage, "a template needs {{document}} exactly once, got '{}'", template_);
+TemplateParts parse_template(const std::string& prompt_template) {
+  const size_t at = prompt_template.find(kDocument);
+  if (at == std::string::npos || prompt_template.find(kDocument, at + 1) != std::string::npos) {
+    throw Error(ExitCode::kUsage,
+                fmt::format("a template needs {{document}} exactly once, got '{}'", prompt_template),
+                kDefaultHint);
   }
-  before_ = template_.substr(0, at);
-  separator_ = template_.substr(at + kDocument.size());
+  TemplateParts parts{prompt_template.substr(0, at), prompt_template.substr(at + kDocument.size())};
   // The summary's first token brings its space along. A second space would be a token of its own.
-  if (separator_.empty() || separator_.back() == ' ') {
-    throw Error(
-        ExitCode::kUsage,
-        fmt::format("a template must go on after {{document}} and not end in a space, got '{}'", template_),
-        fmt::format("the default is '{}'", R"({document}\n\nTL;DR:)"));
+  if (parts.separator.empty() || parts.separator.back() == ' ') {
+    throw Error(ExitCode::kUsage,
+                fmt::format("a template must go on after {{document}} and not end in a space, got '{}'",
+                            prompt_template),
+                kDefaultHint);
   }
+  return parts;
+}
+
+PromptTemplate::PromptTemplate(const Tokenizer& tokenizer, std::string prompt_template)
+    : tokenizer_(&tokenizer), template_(std::move(prompt_template)), parts_(parse_template(template_)) {
   // Behind one letter the separator's tokens begin exactly at its first byte, unless a piece spans both.
-  const auto probe = tokenizer.encode_with_spans("a" + separator_);
+  const auto probe = tokenizer.encode_with_spans("a" + separator());
   for (size_t i = 0; i < probe.size(); ++i) {
     if (probe[i].end_byte != 1 || (i + 1 < probe.size() && probe[i + 1].end_byte == 1)) continue;
     for (size_t j = i + 1; j < probe.size(); ++j) separator_ids_.push_back(probe[j].id);
@@ -53,14 +59,14 @@ int64_t PromptTemplate::find_separator(const std::vector<int32_t>& ids, std::str
 }
 
 EncodedPrompt PromptTemplate::encode(std::string_view document) const {
-  std::string text = before_;
-  text.append(document).append(separator_);
+  std::string text = parts_.before;
+  text.append(document).append(separator());
   const std::vector<int32_t> ids = tokenizer_->encode(text);
   EncodedPrompt prompt;
   prompt.tokens.reserve(ids.size() + 1);
   prompt.tokens.push_back(tokenizer_->bos());
   prompt.tokens.insert(prompt.tokens.end(), ids.begin(), ids.end());
-  prompt.separator_begin = 1 + find_separator(ids, text, text.size() - separator_.size());
+  prompt.separator_begin = 1 + find_separator(ids, text, text.size() - separator().size());
   return prompt;
 }
 

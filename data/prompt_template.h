@@ -13,6 +13,16 @@ namespace ripstop {
 /// No space at the end: a lone space would become a token that running text never has.
 inline constexpr std::string_view kDefaultTemplate = "{document}\n\nTL;DR:";
 
+/// A template cut at its {document}.
+struct TemplateParts {
+  std::string before;
+  std::string separator;  ///< the text after the document
+};
+
+/// Cuts `prompt_template`. Throws Error(kUsage) if it has no {document}, two, no text after it, or ends in a
+/// space. Needs no tokenizer, so that a mistake is known before one is learnt.
+TemplateParts parse_template(const std::string& prompt_template);
+
 /// BOS, template and document as ids. If the document is cut, [separator_begin, end) must stay.
 struct EncodedPrompt {
   std::vector<int32_t> tokens;
@@ -23,13 +33,12 @@ struct EncodedPrompt {
 /// threads.
 class PromptTemplate {
  public:
-  /// `tokenizer` must outlive it. Throws Error(kUsage) for a template without {document}, with two, without
-  /// text after it, or ending in a space.
+  /// `tokenizer` must outlive it. Throws the errors of parse_template.
   PromptTemplate(const Tokenizer& tokenizer, std::string prompt_template);
 
   const std::string& text() const { return template_; }
   /// The text after the document.
-  const std::string& separator() const { return separator_; }
+  const std::string& separator() const { return parts_.separator; }
 
   /// The prompt of a document. Its ids are BOS and those of the whole text encoded at once. A token that
   /// holds both the document's end and the separator's begin belongs to the separator.
@@ -43,7 +52,8 @@ class PromptTemplate {
   int64_t find_separator(const std::vector<int32_t>& ids, std::string_view text, size_t separator_byte) const;
 
   const Tokenizer* tokenizer_;
-  std::string template_, before_, separator_;
+  std::string template_;
+  TemplateParts parts_;
   std::vector<int32_t> separator_ids_;  // the usual ids of the separator; empty if they are not certain
 };
 

@@ -17,6 +17,8 @@ class TextSample {
 
   void add(std::string text);
   bool empty() const { return texts_.empty(); }
+  /// Bytes of the kept texts.
+  int64_t bytes() const { return bytes_; }
   /// Moves the next line of the kept texts into `line`; false after the last. Forgets what it has given, so
   /// call add() no more after it.
   bool next_line(std::string& line);

@@ -1,10 +1,8 @@
 #include "data/tokenizer.h"
 
 #include <sentencepiece_processor.h>
-#include <sentencepiece_trainer.h>
 
 #include <algorithm>
-#include <unordered_map>
 #include <utility>
 
 #include "data/hash.h"
@@ -19,24 +17,58 @@ namespace {
 constexpr int64_t kMostModelBytes = int64_t{64} << 20;
 constexpr int kMostPieces = 1'000'000;
 
-/// Where a directory keeps its SentencePiece model.
+/// Whether `path` may be the name of a model on Hugging Face's hub, such as meta-llama/Llama-2-7b-hf.
+bool looks_like_hub_name(const std::filesystem::path& path) {
+  const std::string text = path.string();
+  return std::count(text.begin(), text.end(), '/') == 1 && text.front() != '.' && text.front() != '/' &&
+         text.front() != '~' && text.back() != '/' && !text.ends_with(".model");
+}
+
+/// The file of the model that `path` names.
 std::filesystem::path model_file(const std::filesystem::path& path) {
   std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored) && looks_like_hub_name(path)) {
+    throw Error(
+        ExitCode::kInputData,
+        fmt::format("{}: no such file or directory, and nothing is downloaded", path.string()),
+        fmt::format("give a local directory with a tokenizer.model, such as the one that `huggingface-cli "
+                    "download {}` prints",
+                    path.string()));
+  }
   if (!std::filesystem::is_directory(path, ignored)) return path;
   if (std::filesystem::exists(path / "tokenizer.model", ignored)) return path / "tokenizer.model";
   if (std::filesystem::exists(path / "tokenizer.json", ignored)) {
-    throw Error(ExitCode::kInputData,
-                fmt::format("{}: has tokenizer.json alone, which is not supported", path.string()),
-                "give a SentencePiece model: models of LLaMA's first two generations have a tokenizer.model");
+    throw Error(
+        ExitCode::kInputData,
+        fmt::format("{}: has tokenizer.json (a fast tokenizer) alone, which is not supported", path.string()),
+        "give a SentencePiece model: models of LLaMA's first two generations have a tokenizer.model");
   }
-  fail(ExitCode::kInputData, "{}: no tokenizer.model in this directory", path.string());
+  throw Error(ExitCode::kInputData, fmt::format("{}: no tokenizer.model in this directory", path.string()),
+              "give the directory of a Hugging Face model, of a data set or of a run, or a .model file");
 }
 
-/// SentencePiece's messages carry source places and line ends; people need the sentence.
-std::string one_line(const sentencepiece::util::Status& status) {
+/// SentencePiece's sentence about a failure: after "src/file.cc(12) [condition]", on one line. May be empty.
+std::string sentence(const sentencepiece::util::Status& status) {
   std::string text = status.ToString();
   std::replace(text.begin(), text.end(), '\n', ' ');
-  return text;
+  const size_t place_end = text.rfind("] ");
+  if (place_end != std::string::npos) text.erase(0, place_end + 2);
+  return text.find_first_not_of(' ') == std::string::npos ? "no reason given" : text;
+}
+
+/// What is wrong with bytes that are no SentencePiece model, as far as their begin tells.
+[[noreturn]] void refuse_model(const std::string& name, const std::string& model) {
+  const size_t first = model.find_first_not_of(" \t\r\n");
+  if (first != std::string::npos && model[first] == '{') {
+    throw Error(
+        ExitCode::kInputData,
+        fmt::format("{}: a JSON file, as tokenizer.json of a fast tokenizer is, which is not supported",
+                    name),
+        "give the SentencePiece model: the tokenizer.model of the same Hugging Face directory");
+  }
+  throw Error(
+      ExitCode::kInputData, fmt::format("{}: not a SentencePiece model", name),
+      "give a tokenizer.model, as LLaMA's first two generations have it; if this is one, copy it again");
 }
 
 }  // namespace
@@ -60,7 +92,7 @@ void Tokenizer::State::load() {
     fail(ExitCode::kInputData, "{}: not a sound SentencePiece model: {}", name, what);
   }
   const auto status = processor.LoadFromSerializedProto(model);
-  if (!status.ok()) fail(ExitCode::kInputData, "{}: not a SentencePiece model: {}", name, one_line(status));
+  if (!status.ok()) refuse_model(name, model);
   const int pieces = processor.GetPieceSize();
   if (pieces < 1 || pieces > kMostPieces) {
     fail(ExitCode::kInputData, "{}: {} pieces, at most {} are accepted", name, pieces, kMostPieces);
@@ -120,7 +152,7 @@ int32_t Tokenizer::eos() const {
 std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
   std::vector<int> ids;
   const auto status = state_->processor.Encode({text.data(), text.size()}, &ids);
-  if (!status.ok()) fail(ExitCode::kInputData, "a text cannot be tokenized: {}", one_line(status));
+  if (!status.ok()) fail(ExitCode::kInputData, "a text cannot be tokenized: {}", sentence(status));
   return ids;
 }
 
@@ -146,67 +178,8 @@ std::string Tokenizer::decode(const std::vector<int32_t>& ids) const {
   }
   std::string text;
   const auto status = state_->processor.Decode(ids, &text);
-  if (!status.ok()) fail(ExitCode::kInputData, "tokens cannot be turned into text: {}", one_line(status));
+  if (!status.ok()) fail(ExitCode::kInputData, "tokens cannot be turned into text: {}", sentence(status));
   return text;
-}
-
-// ---- training
-
-namespace {
-
-/// Lines from a function, as the trainer wants them.
-class LineIterator final : public sentencepiece::SentenceIterator {
- public:
-  // The trainer asks for value() before it calls Next().
-  explicit LineIterator(const std::function<bool(std::string&)>& next) : next_(next) { Next(); }
-  bool done() const override { return done_; }
-  void Next() override { done_ = !next_(line_); }
-  const std::string& value() const override { return line_; }
-  sentencepiece::util::Status status() const override { return {}; }
-
- private:
-  const std::function<bool(std::string&)>& next_;
-  std::string line_;
-  bool done_ = false;
-};
-
-}  // namespace
-
-std::string train_tokenizer(const std::function<bool(std::string&)>& next_line, int64_t vocabulary_size) {
-  constexpr int64_t kSmallest = 300;  // 256 bytes, three control tokens, some letters
-  if (vocabulary_size < kSmallest || vocabulary_size > kMostPieces) {
-    fail(ExitCode::kUsage, "a vocabulary of {} pieces: {} to {} are possible", vocabulary_size, kSmallest,
-         kMostPieces);
-  }
-  const std::unordered_map<std::string, std::string> arguments = {
-      {"model_type", "bpe"},
-      {"vocab_size", std::to_string(vocabulary_size)},
-      // As LLaMA-2's tokenizer was trained: digits one by one, characters without a piece as bytes, and no
-      // normalization, so that decode() gives back the text that was encoded.
-      {"byte_fallback", "true"},
-      {"split_digits", "true"},
-      {"allow_whitespace_only_pieces", "true"},
-      {"normalization_rule_name", "identity"},
-      {"remove_extra_whitespaces", "false"},
-      {"add_dummy_prefix", "true"},
-      {"character_coverage", "0.99995"},
-      // The trainer skips longer lines. Its default of 4,192 bytes would drop long paragraphs.
-      {"max_sentence_length", "1048576"},
-      {"num_threads", "1"},
-      {"unk_id", "0"},
-      {"bos_id", "1"},
-      {"eos_id", "2"},
-      {"pad_id", "-1"},
-      {"minloglevel", "3"}};
-  LineIterator lines(next_line);
-  std::string model;
-  const auto status = sentencepiece::SentencePieceTrainer::Train(arguments, &lines, &model);
-  if (!status.ok()) {
-    throw Error(ExitCode::kUsage,
-                fmt::format("cannot train a tokenizer of {} pieces: {}", vocabulary_size, one_line(status)),
-                "a smaller --vocab-size, or more text");
-  }
-  return model;
 }
 
 }  // namespace ripstop

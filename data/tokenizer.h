@@ -57,11 +57,14 @@ class Tokenizer {
   std::unique_ptr<State> state_;
 };
 
+/// Throws Error(kUsage) for a number of pieces that no tokenizer can be trained to. Needs no text.
+void check_vocabulary_size(int64_t vocabulary_size);
+
 /// Trains a BPE tokenizer by LLaMA's conventions: byte fallback, digits split, text taken as it is, a space
 /// put before it, runs of spaces allowed as pieces, unk 0, BOS 1, EOS 2. `next_line` gives the lines to learn
 /// from until it returns false; all are held in memory. Returns the bytes of the .model file: the same for
-/// the same lines. Throws Error(kUsage) if the lines have too little text for `vocabulary_size` pieces, or if
-/// it is below 300.
+/// the same lines. Throws Error(kUsage) if the lines have too little text or too many letters for
+/// `vocabulary_size` pieces, and as check_vocabulary_size does. May take minutes, and cannot be interrupted.
 std::string train_tokenizer(const std::function<bool(std::string&)>& next_line, int64_t vocabulary_size);
 
 }  // namespace ripstop

@@ -19,7 +19,6 @@ data/line_input.*                   tests/data/text_lines_test.cpp tests/data/co
 data/loss_on.h                      tests/data/batch_loader_test.cpp
 data/hdf5_*                         tests/data/hdf5_test.cpp
 data/packed_batch.h                 tests/data/batch_loader_test.cpp
-data/partial_directory.*            tests/data/prepare_test.cpp
 data/prepare_json.*                 tests/data/prepare_test.cpp tests/data/token_dataset_test.cpp
 data/sentencepiece_check.*          tests/data/tokenizer_test.cpp
 data/sequence_reader.*              tests/data/batch_loader_test.cpp
@@ -27,6 +26,7 @@ data/text_sample.*                  tests/data/tokenizer_test.cpp tests/data/pre
 data/tar_input.*                    tests/data/unpacked_input_test.cpp tests/data/corpus_test.cpp
 data/token_dataset_*                tests/data/token_dataset_test.cpp
 data/prompt_template.*              tests/data/tokenizer_test.cpp
+data/tokenizer_training.*           tests/data/tokenizer_test.cpp
 
 model/attention.*                   tests/model/gradient_test.cpp
 model/batch.*                       tests/model/gradient_test.cpp tests/model/head_loss_test.cpp
@@ -107,7 +107,6 @@ train/plan/*                        tests/train/config/bad_config_test.cpp tests
 train/run/*                         tests/train/commands/train_command_test.cpp tests/train/run/resume_test.sh
 train/commands/model_arguments.*    tests/train/commands/evaluate_command_test.cpp
 train/commands/summarize.cpp        tests/train/commands/evaluate_command_test.cpp
-train/commands/prepare.cpp          tests/train/commands/command_line_test.cpp tests/docs/formats_test.sh
 train/commands/config_table.cpp     tests/train/config/config_keys_test.cpp
 train/commands/*                    tests/train/commands/command_line_test.cpp
 

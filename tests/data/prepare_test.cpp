@@ -10,55 +10,11 @@
 #include "data/prompt_template.h"
 #include "data/token_dataset.h"
 #include "data/tokenizer.h"
-#include "model/core/error.h"
 #include "tests/data/compressed_files.h"
-#include "tests/data/scratch_directory.h"
-#include "tests/data/small_tokenizer.h"
+#include "tests/data/prepare_fixture.h"
 
 namespace ripstop {
 namespace {
-
-/// A small corpus, a tokenizer and the options that turn them into `out`.
-class PrepareTest : public testing::Test {
- protected:
-  PrepareTest() {
-    write_bytes(scratch_ / "tokenizer.model", small_model());
-    write_bytes(scratch_ / "c/train.jsonl",
-                "{\"document\": \"The harbour opened on Monday.\", \"summary\": \"The harbour opened.\", "
-                "\"id\": \"a\"}\n"
-                "{\"document\": \"The market closed on Tuesday.\", \"summary\": \"The market closed.\", "
-                "\"id\": \"b\"}\n");
-    write_bytes(scratch_ / "c/validation.jsonl",
-                "{\"document\": \"Old — bridge\\n\\nnear.\", \"summary\": \"A bridge.\", \"id\": \"v\"}\n");
-    write_bytes(scratch_ / "c/test.jsonl",
-                "{\"document\": \"new police\", \"summary\": \"police\", \"id\": \"t\"}\n");
-    options_.source.inputs = {scratch_ / "c"};
-    options_.tokenizer = scratch_ / "tokenizer.model";
-    options_.output = scratch_ / "out";
-  }
-  /// Expects prepare to refuse with `code` and a line that has `word`, and to leave no files.
-  void expect_refused(ExitCode code, const std::string& word) {
-    std::vector<std::filesystem::path> before = listing();
-    try {
-      prepare(options_);
-      FAIL() << "accepted; expected: " << word;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), code) << error.what();
-      EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
-      EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
-    }
-    EXPECT_EQ(listing(), before) << "left something behind";
-  }
-  std::vector<std::filesystem::path> listing() const {
-    std::vector<std::filesystem::path> paths;
-    for (const auto& entry : std::filesystem::directory_iterator(scratch_.path()))
-      paths.push_back(entry.path());
-    std::sort(paths.begin(), paths.end());
-    return paths;
-  }
-  ScratchDirectory scratch_;
-  PrepareOptions options_;
-};
 
 std::vector<int32_t> tokens_of(const TokenDataset& dataset, int64_t example) {
   std::vector<int32_t> ids(
@@ -150,6 +106,28 @@ TEST_F(PrepareTest, WhatCannotBeUsedIsCountedAndSkipped) {
   expect_refused(ExitCode::kInputData, "train.jsonl:1: ");
 }
 
+TEST_F(PrepareTest, ANullIsSkippedAsAnEmptyTextIs) {
+  const std::string lines = read_bytes(scratch_ / "c/train.jsonl");
+  write_bytes(scratch_ / "c/train.jsonl", lines +
+                                              "{\"document\": null, \"summary\": \"s\"}\n"
+                                              "{\"document\": \"d\", \"summary\": null}\n");
+  const PrepareReport report = prepare(options_);
+  EXPECT_EQ(report.splits[0].examples, 2);
+  EXPECT_EQ(report.splits[0].empty, 2);
+  EXPECT_NE(report.first_skipped.find("train.jsonl:3: the document is empty or null"), std::string::npos)
+      << report.first_skipped;
+  options_.output = scratch_ / "strict";
+  options_.strict = true;
+  expect_refused(ExitCode::kInputData, "train.jsonl:3: the document is empty or null");
+}
+
+TEST_F(PrepareTest, NothingToLearnATokenizerFromIsSaidWithTheFirstReason) {
+  write_bytes(scratch_ / "c/train.jsonl", "{\"document\": \"d\", \"summary\": \" \"}\n");
+  options_.tokenizer.clear();
+  options_.vocab_size = 400;
+  expect_refused(ExitCode::kInputData, "train.jsonl:1: the summary is empty or null");
+}
+
 TEST_F(PrepareTest, TextIsKeptWholeWithoutATarget) {
   write_bytes(scratch_ / "t/train.txt", "The harbour opened.\nThe market closed.\n");
   options_.source.inputs = {scratch_ / "t"};
@@ -173,6 +151,18 @@ TEST_F(PrepareTest, EveryFormOfInputGivesTheSameTokens) {
   EXPECT_EQ(TokenDataset(scratch_ / "out/train.h5").content_hash(),
             TokenDataset(scratch_ / "out2/train.h5").content_hash());
   EXPECT_EQ(TokenDataset(scratch_ / "out2/test.h5").examples(), 0);
+}
+
+TEST_F(PrepareTest, DamagedGzipLeavesNothing) {
+  write_gzip(scratch_ / "z/train.jsonl.gz", read_bytes(scratch_ / "c/train.jsonl"));
+  const std::string good = read_bytes(scratch_ / "z/train.jsonl.gz");
+  options_.source.inputs = {scratch_ / "z"};
+  std::string no_trailer = good;
+  no_trailer.replace(good.size() - 8, 8, 8, '\0');
+  for (const std::string& bad : {no_trailer, good + "garbage", good + good.substr(0, 12), good.substr(2)}) {
+    write_bytes(scratch_ / "z/train.jsonl.gz", bad);
+    expect_refused(ExitCode::kInputData, "train.jsonl.gz");
+  }
 }
 
 TEST_F(PrepareTest, OptionsThatCannotWorkAreRefused) {
@@ -230,18 +220,61 @@ TEST_F(PrepareTest, BadTokenizersAndCorporaLeaveNothing) {
   expect_refused(ExitCode::kInputData, "no usable example");
 }
 
-TEST_F(PrepareTest, AnOutputThatIsThereIsNotTouched) {
-  write_bytes(scratch_ / "out/precious", "x");
+// Learning a tokenizer of this text takes minutes, so a mistake that is known without must come before.
+TEST_F(PrepareTest, MistakesAreKnownBeforeTheTokenizerIsLearnt) {
+  const PrepareOptions good = options_;
+  const auto slow = [&] {
+    options_ = good;
+    options_.source = {};
+    options_.source.kind = SourceKind::kSynthetic;
+    options_.source.examples = 5'000'000;
+    options_.tokenizer.clear();
+    options_.vocab_size = 8000;
+    // Nothing of the corpus may be read: the first example would ask.
+    options_.stop_requested = [] {
+      ADD_FAILURE() << "began to read";
+      return true;
+    };
+  };
+  slow();
+  options_.prompt_template = "no place for it";
+  expect_refused(ExitCode::kUsage, "{document}");
+  options_.prompt_template = "{document} ";
+  expect_refused(ExitCode::kUsage, "not end in a space");
+  slow();
+  options_.vocab_size = 2'000'000;
+  expect_refused(ExitCode::kUsage, "2000000 pieces");
+  options_.vocab_size = -5;
+  expect_refused(ExitCode::kUsage, "-5 pieces");
+  slow();
+  write_bytes(scratch_ / "there/precious", "x");
+  options_.output = scratch_ / "there";
   expect_refused(ExitCode::kUsage, "exists already");
-  EXPECT_EQ(read_bytes(scratch_ / "out/precious"), "x");
-  std::filesystem::remove_all(scratch_ / "out");
-  write_bytes(scratch_ / "out", "a file");
-  expect_refused(ExitCode::kUsage, "exists already");
-  std::filesystem::remove(scratch_ / "out");
-  std::filesystem::create_directory(scratch_ / "out");
-  EXPECT_EQ(prepare(options_).splits[0].examples, 2);  // an empty directory may be replaced
-  options_.output = scratch_ / "tokenizer.model/out";
+  options_.output = scratch_ / "tokenizer.model/below/out";
   expect_refused(ExitCode::kStorage, "cannot make");
+  slow();
+  options_.source.splits = scratch_ / "splits.json";
+  expect_refused(ExitCode::kUsage, "--splits");
+  slow();
+  options_.source = good.source;
+  options_.source.inputs = {scratch_ / "c/test.jsonl", scratch_ / "c/validation.jsonl"};
+  expect_refused(ExitCode::kInputData, "test.jsonl counts as test, validation.jsonl as validation");
+}
+
+TEST_F(PrepareTest, LearningATokenizerStops) {
+  options_.source = {};
+  options_.source.kind = SourceKind::kSynthetic;
+  options_.source.examples = 20000;
+  options_.tokenizer.clear();
+  options_.vocab_size = 20000;  // minutes of learning, if it were not stopped
+  bool learning = false;
+  int asked = 0;
+  options_.note = [&](const std::string& note) { learning |= note.starts_with("learning a tokenizer"); };
+  options_.stop_requested = [&] { return learning && ++asked == 3; };
+  const auto before = listing();
+  EXPECT_THROW(prepare(options_), PrepareStopped);
+  EXPECT_TRUE(learning);
+  EXPECT_EQ(listing(), before);
 }
 
 TEST_F(PrepareTest, AStopLeavesNothing) {

@@ -17,13 +17,17 @@
 namespace ripstop {
 namespace {
 
-void expect_refused(const std::filesystem::path& path, const std::string& word) {
+void expect_refused(const std::filesystem::path& path, const std::string& word,
+                    const std::string& hint = "") {
   try {
     Tokenizer tokenizer(path);
     FAIL() << path << " was accepted";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::kInputData);
     EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
+    EXPECT_NE(error.hint().find(hint), std::string::npos) << error.hint();
+    // SentencePiece names its sources, which help nobody.
+    EXPECT_EQ(std::string(error.what()).find("src/"), std::string::npos) << error.what();
     EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
   }
 }
@@ -85,8 +89,12 @@ TEST(TokenizerTest, BadFilesAreRefusedInOneLine) {
   expect_refused(scratch / "half.model", "not a SentencePiece model");
   expect_refused(scratch / "noise.model", "not a SentencePiece model");
   expect_refused(scratch / "text.model", "not a SentencePiece model");
-  expect_refused(scratch / "json", "tokenizer.json alone");
-  expect_refused(scratch / "nothing", "no tokenizer.model");
+  expect_refused(scratch / "json", "tokenizer.json (a fast tokenizer) alone");
+  expect_refused(scratch / "json/tokenizer.json", "a JSON file, as tokenizer.json of a fast tokenizer is",
+                 "give the SentencePiece model: the tokenizer.model");
+  expect_refused("meta-llama/Llama-2-7b-hf", "no such file or directory, and nothing is downloaded",
+                 "give a local directory with a tokenizer.model");
+  expect_refused(scratch / "nothing", "no tokenizer.model", "a .model file");
   std::filesystem::resize_file(scratch / "text.model", (int64_t{64} << 20) + 1);
   expect_refused(scratch / "text.model", "more than 67108864 bytes");
 }
@@ -142,20 +150,57 @@ TEST(TokenizerTest, AHostileCharacterMapNeverReachesTheLibrary) {
   EXPECT_GT(refused, 20);
 }
 
-TEST(TokenizerTest, TooLittleTextForTheVocabularyIsACommandLineError) {
-  bool once = true;
-  const auto one_line = [&](std::string& line) {
-    line = "a b c";
-    return std::exchange(once, false);
-  };
+/// "what [hint]" of the refusal to train a tokenizer of these lines.
+std::string training_refusal(std::vector<std::string> lines, int64_t vocabulary_size) {
   try {
-    train_tokenizer(one_line, 5000);
-    FAIL();
+    train_tokenizer(
+        [&](std::string& line) {
+          if (lines.empty()) return false;
+          line = std::move(lines.back());
+          lines.pop_back();
+          return true;
+        },
+        vocabulary_size);
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::kUsage);
-    EXPECT_FALSE(error.hint().empty());
+    return std::string(error.what()) + " [" + error.hint() + "]";
   }
-  EXPECT_THROW(train_tokenizer(one_line, 10), Error);
+  ADD_FAILURE() << "trained";
+  return "";
+}
+
+TEST(TokenizerTest, TooLittleTextForTheVocabularyIsACommandLineError) {
+  // So few words that no training is needed to know.
+  EXPECT_EQ(training_refusal({"a b c", "c a b"}, 5000),
+            "cannot train a tokenizer of 5000 pieces: the text's 3 different words are too few [a smaller "
+            "--vocab-size, or more text]");
+  // Only training finds out that the words share their pieces. Then the message has the number that works.
+  std::vector<std::string> lines;
+  for (const char a : std::string("abcdefghij"))
+    for (const char b : std::string("klmnopqrst")) lines.push_back(std::string(12, a) + std::string(12, b));
+  const std::string found = training_refusal(lines, 2000);
+  const std::string known = "cannot train a tokenizer of 2000 pieces: the text gives at most ";
+  ASSERT_EQ(found.find(known), 0u) << found;
+  const int64_t most = std::stoll(found.substr(known.size()));
+  EXPECT_NE(found.find(fmt::format("[--vocab-size {} or less", most)), std::string::npos) << found;
+  size_t next = 0;
+  const auto again = [&](std::string& line) {
+    if (next == lines.size()) return false;
+    line = lines[next++];
+    return true;
+  };
+  EXPECT_EQ(Tokenizer(train_tokenizer(again, most), "most").vocabulary_size(), most);
+}
+
+TEST(TokenizerTest, MoreLettersThanPiecesAreACommandLineError) {
+  std::string letters;
+  for (int i = 0; i < 500; ++i)
+    letters += {'\xe4', static_cast<char>(0xb8 + i / 64), static_cast<char>(0x80 + i % 64)};
+  const std::string found = training_refusal({letters}, 400);
+  EXPECT_NE(found.find("cannot train a tokenizer of 400 pieces: the text's letters alone take 7"),
+            std::string::npos)
+      << found;
+  EXPECT_NE(training_refusal({"a b"}, 10).find("300 to 1000000 are possible"), std::string::npos);
 }
 
 // Ids as transformers 4.46 gives them (fast and slow tokenizers agree) from the same tokenizer.model, BOS

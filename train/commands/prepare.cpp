@@ -13,6 +13,7 @@
 #include "model/core/number.h"
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
+#include "train/report/human_text.h"
 #include "train/report/progress.h"
 #include "train/run/stop_signal.h"
 
@@ -42,12 +43,10 @@ class PartProgress {
     done_ = now.done;
     line_->update(now.done);
   }
-  /// Prints a line that stays.
+  /// Ends the part's line first: what follows the note is not the time of that part.
   void note(const std::string& text) {
-    if (line_)
-      line_->print("note: " + text);
-    else
-      LiveLine(stderr).print("note: " + text);
+    finish();
+    LiveLine(stderr).print("note: " + text);
   }
   void finish() {
     if (line_) line_->finish(done_);
@@ -90,17 +89,18 @@ void print_report(const PrepareReport& report, const std::string& output, double
       sum.empty += split.empty, sum.duplicates += split.duplicates;
       sum.invalid_utf8 += split.invalid_utf8, sum.with_nul += split.with_nul;
     }
-    fmt::print("skipped      {}: {} empty, {} duplicates, {} not UTF-8, {} with NUL bytes; the first: {}\n",
-               report.skipped(), sum.empty, sum.duplicates, sum.invalid_utf8, sum.with_nul,
-               report.first_skipped);
+    fmt::print("skipped      {}: {} empty or null, {}, {} not UTF-8, {} with NUL bytes; the first: {}\n",
+               counted(report.skipped(), "example"), sum.empty, counted(sum.duplicates, "duplicate"),
+               sum.invalid_utf8, sum.with_nul, report.first_skipped);
   }
   for (const Split split : {Split::kTrain, Split::kValidation, Split::kTest})
     if (report.splits[static_cast<size_t>(split)].examples == 0)
       fmt::print("empty        no example is {}: {}\n", to_string(split), how_to_fill(split, report.source));
   if (report.counts.absent_ids > 0)
-    fmt::print("absent       {} ids of the split file have no article\n", report.counts.absent_ids);
+    fmt::print("absent       {} of the split file without an article\n",
+               counted(report.counts.absent_ids, "id"));
   if (report.counts.unlisted > 0)
-    fmt::print("unlisted     {} articles are in no split and were left out\n", report.counts.unlisted);
+    fmt::print("unlisted     {} left out: in no split\n", counted(report.counts.unlisted, "article"));
   fmt::print("written      {} in {:.1f} s\n", output, seconds);
 }
 

@@ -1,0 +1,59 @@
+// A small corpus to prepare.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "data/prepare.h"
+#include "model/core/error.h"
+#include "tests/data/scratch_directory.h"
+#include "tests/data/small_tokenizer.h"
+
+namespace ripstop {
+
+/// A small corpus, a tokenizer and the options that turn them into `out`.
+class PrepareTest : public testing::Test {
+ protected:
+  PrepareTest() {
+    write_bytes(scratch_ / "tokenizer.model", small_model());
+    write_bytes(scratch_ / "c/train.jsonl",
+                "{\"document\": \"The harbour opened on Monday.\", \"summary\": \"The harbour opened.\", "
+                "\"id\": \"a\"}\n"
+                "{\"document\": \"The market closed on Tuesday.\", \"summary\": \"The market closed.\", "
+                "\"id\": \"b\"}\n");
+    write_bytes(scratch_ / "c/validation.jsonl",
+                "{\"document\": \"Old — bridge\\n\\nnear.\", \"summary\": \"A bridge.\", \"id\": \"v\"}\n");
+    write_bytes(scratch_ / "c/test.jsonl",
+                "{\"document\": \"new police\", \"summary\": \"police\", \"id\": \"t\"}\n");
+    options_.source.inputs = {scratch_ / "c"};
+    options_.tokenizer = scratch_ / "tokenizer.model";
+    options_.output = scratch_ / "out";
+  }
+  /// Expects prepare to refuse with `code` and a line that has `word`, and to leave no files.
+  void expect_refused(ExitCode code, const std::string& word) {
+    std::vector<std::filesystem::path> before = listing();
+    try {
+      prepare(options_);
+      FAIL() << "accepted; expected: " << word;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), code) << error.what();
+      EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
+      EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
+    }
+    EXPECT_EQ(listing(), before) << "left something behind";
+  }
+  std::vector<std::filesystem::path> listing() const {
+    std::vector<std::filesystem::path> paths;
+    for (const auto& entry : std::filesystem::directory_iterator(scratch_.path()))
+      paths.push_back(entry.path());
+    std::sort(paths.begin(), paths.end());
+    return paths;
+  }
+  ScratchDirectory scratch_;
+  PrepareOptions options_;
+};
+
+}  // namespace ripstop

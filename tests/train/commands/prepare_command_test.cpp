@@ -1,0 +1,104 @@
+// ripstop prepare as users call it: what it says about its input, and what it leaves.
+#include <gtest/gtest.h>
+
+#include "tests/data/compressed_files.h"
+#include "tests/train/commands/run_program.h"
+
+namespace ripstop {
+namespace {
+
+class PrepareCommand : public testing::Test {
+ protected:
+  std::string file(const std::string& name) const { return (scratch_ / name).string(); }
+  std::string write(const std::string& name, const std::string& bytes) const {
+    write_bytes(scratch_ / name, bytes);
+    return file(name);
+  }
+  /// Lines of `count` pairs that differ.
+  static std::string pairs(int count) {
+    std::string lines;
+    for (int i = 0; i < count; ++i) {
+      lines += fmt::format(
+          "{{\"document\": \"The harbour number {} opened on Monday.\", \"summary\": \"Harbour {} "
+          "opened.\"}}\n",
+          i, i);
+    }
+    return lines;
+  }
+  ProgramRun prepare(const std::string& arguments) const {
+    return run_program("prepare " + arguments + " --output " + file("out"));
+  }
+  void expect_refused(const std::string& arguments, int code, const std::string& what) const {
+    const ProgramRun run = prepare(arguments);
+    EXPECT_EQ(run.exit_code, code) << arguments << "\n" << run.err;
+    EXPECT_NE(run.err.find(what), std::string::npos) << run.err;
+    EXPECT_FALSE(std::filesystem::exists(scratch_ / "out"));
+  }
+  ScratchDirectory scratch_;
+};
+
+// Half of the articles could vanish, and the exit code was 0.
+TEST_F(PrepareCommand, DamagedGzipIsRefusedByName) {
+  const std::string text = pairs(300);
+  write_gzip(scratch_ / "first.gz", text);
+  const std::string first = read_bytes(scratch_ / "first.gz");
+  const std::string whole = first + first;
+  const auto with = [&](const std::string& bytes) {
+    expect_refused("--vocab-size 400 --input " + write("train.jsonl.gz", bytes), 65,
+                   "train.jsonl.gz: damaged gzip");
+  };
+  std::string letters = whole;
+  for (size_t i = 0; i < 5; ++i) letters[first.size() / 2 + i] ^= 0x20;
+  with(letters);
+  std::string trailer = whole;
+  trailer.replace(whole.size() - 8, 8, 8, '\0');
+  with(trailer);
+  std::string header = whole;
+  header[first.size()] ^= 1;
+  with(header);
+  with(whole.substr(0, first.size() + 5));
+  with(whole + "garbage");
+  const ProgramRun good = prepare("--vocab-size 400 --input " + write(
+                                                                    "train.jsonl.gz", first + [&] {
+                                                                      std::string more =
+                                                                          pairs(450).substr(text.size());
+                                                                      write_gzip(scratch_ / "more.gz", more);
+                                                                      return read_bytes(scratch_ / "more.gz");
+                                                                    }()));
+  ASSERT_EQ(good.exit_code, 0) << good.err;
+  EXPECT_NE(good.out.find("train              450 "), std::string::npos) << good.out;
+}
+
+TEST_F(PrepareCommand, WhatItCountsHasAUnit) {
+  const ProgramRun run = prepare("--vocab-size 400 --input " + write("train.jsonl", pairs(300)));
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_NE(run.err.find("prepare: encoding  26.4 KiB in "), std::string::npos) << run.err;
+  EXPECT_NE(run.err.find("iB/s\n"), std::string::npos) << run.err;
+  // The time of learning is not that of reading.
+  EXPECT_LT(run.err.find("prepare: reading text for the tokenizer"),
+            run.err.find("note: learning a tokenizer of 400 pieces from 0.0 MiB of text"))
+      << run.err;
+  std::filesystem::remove_all(scratch_ / "out");
+  const ProgramRun made = prepare("--source synthetic --examples 300 --vocab-size 400");
+  EXPECT_NE(made.err.find("prepare: encoding  300 examples in "), std::string::npos) << made.err;
+  EXPECT_NE(made.err.find(" examples/s\n"), std::string::npos) << made.err;
+}
+
+TEST_F(PrepareCommand, EachMistakeHasItsFix) {
+  const std::string good = write("train.jsonl", pairs(300));
+  expect_refused("--vocab-size 400 --input " + write("x.parquet", "PAR1"), 64, ".to_json('train.jsonl')");
+  expect_refused("--vocab-size 400 --input " + write("x.json", "[\n]\n"), 65, "this may be an array");
+  expect_refused(
+      "--vocab-size 400 --input " + write("cnn.jsonl", "{\"article\": \"a\", \"highlights\": \"h\"}\n"), 65,
+      "--document-field article --summary-field highlights");
+  expect_refused("--vocab-size 400 --input " + write("test_x.jsonl", pairs(2)), 65,
+                 "test_x.jsonl counts as test");
+  expect_refused("--input " + good + " --tokenizer " + write("tokenizer.json", "{\"version\": \"1.0\"}"), 65,
+                 "tokenizer.json of a fast tokenizer");
+  expect_refused("--input " + good + " --tokenizer meta-llama/Llama-2-7b-hf", 65, "nothing is downloaded");
+  expect_refused("--input " + good + " --vocab-size 400 --template TL", 64, "needs {document} exactly once");
+  expect_refused("--input " + good + " --vocab-size 50000", 64, "--vocab-size");
+}
+
+}  // namespace
+}  // namespace ripstop
