@@ -199,8 +199,9 @@ std::string Preparation::learn_tokenizer() {
                     (first_fault.empty() ? std::string() : "; the first of them is " + first_fault),
                 "give --tokenizer, or more text");
   }
-  note(fmt::format("learning a tokenizer of {} pieces from {:.1f} MiB of text", options_.vocab_size,
-                   static_cast<double>(sample.bytes()) / (1 << 20)));
+  const bool small = sample.bytes() < 1 << 20;
+  note(fmt::format("learning a tokenizer of {} pieces from {:.1f} {} of text", options_.vocab_size,
+                   static_cast<double>(sample.bytes()) / (small ? 1 << 10 : 1 << 20), small ? "KiB" : "MiB"));
   // SentencePiece cannot be interrupted. In a process of its own it can be ended at any time.
   const std::optional<std::string> model = run_in_child(
       [&] {
