@@ -7,6 +7,7 @@
 #include <iostream>
 #include <utility>
 
+#include "data/dataset_directory.h"
 #include "data/whole_file.h"
 #include "model/core/number.h"
 #include "parallel/agreement.h"
@@ -121,13 +122,17 @@ class DocumentInput {
 };
 
 // The prompt template of the training: the run's own copy, else that of its data set.
-std::string template_of(const TrainedModel& trained, const std::string& given) {
+std::string template_of(const TrainedModel& trained, const Tokenizer& tokenizer, const std::string& given) {
   if (!given.empty()) return given;
   const fs::path copy = trained.run / "prompt_template.txt";
   if (fs::exists(copy)) return read_whole_file(copy, 1 << 20, ExitCode::kInputData);
   for (const char* split : {"test.h5", "validation.h5", "train.h5"}) {
     const fs::path data = fs::path(trained.config.data.directory) / split;
-    if (fs::exists(data)) return TokenDataset(data).header().prompt_template;
+    if (!fs::exists(data)) continue;
+    const TokenDataset dataset(data);
+    // Another data set may lie there now, with another prompt.
+    require_dataset_tokenizer(dataset, tokenizer);
+    return dataset.header().prompt_template;
   }
   throw Error(ExitCode::kUsage,
               fmt::format("{} does not say which prompt it was trained on", trained.run.string()),
@@ -248,7 +253,7 @@ void summarize(MpiWorld& world, const SummarizeArguments& given) {
     input.emplace(given.input);
   });
   const Tokenizer tokenizer = tokenizer_of(trained);
-  const PromptTemplate prompt(tokenizer, template_of(trained, given.prompt_template));
+  const PromptTemplate prompt(tokenizer, template_of(trained, tokenizer, given.prompt_template));
   const int64_t max_new_tokens = given.model.longest_summary(trained);
   const Device device = inference_device(world, trained);
   LoadedModel model(io, world, trained,

@@ -68,6 +68,29 @@ TEST_F(TrainCommand, ARunThatIsDoneSaysSo) {
   EXPECT_EQ(train("train.steps=3").out.find("done already"), std::string::npos);
 }
 
+TEST_F(TrainCommand, ADataDirectoryThatIsNotThereIsNamedWithTheCommandThatMakesIt) {
+  expect_refused("data.directory=no/such/data", 65, "no/such/data: there is no such directory, looked for /");
+  expect_refused("data.directory=no/such/data", 65, "ripstop prepare --output no/such/data makes one");
+}
+
+// The run would store it, and all that it writes later would be nonsense.
+TEST_F(TrainCommand, AnotherTokenizerBesideTheTrainingSetIsRefusedWithoutValidation) {
+  const ProgramRun other =
+      run_program("prepare --source synthetic --examples 200 --seed 9 --vocab-size 400 --output " +
+                  (scratch_ / "other").string());
+  ASSERT_EQ(other.exit_code, 0) << other.err;
+  std::filesystem::copy(made_ / "data", scratch_ / "data");
+  std::filesystem::copy_file(scratch_ / "other/tokenizer.model", scratch_ / "data/tokenizer.model",
+                             std::filesystem::copy_options::overwrite_existing);
+  const std::string set = " train.validate_every=0 data.directory=" + (scratch_ / "data").string();
+  expect_refused(set, 65, "train.h5 was made with another tokenizer");
+  const ProgramRun fresh = run_program("train " + (made_ / "config.toml").string() + set +
+                                       " run.directory=" + (scratch_ / "fresh").string());
+  EXPECT_EQ(fresh.exit_code, 65) << fresh.err;
+  EXPECT_NE(fresh.err.find("prepare the data set again with --tokenizer"), std::string::npos) << fresh.err;
+  EXPECT_FALSE(std::filesystem::exists(scratch_ / "fresh"));
+}
+
 TEST_F(TrainCommand, WhatShapesTheRunMayNotChange) {
   expect_refused("train.steps=1", 64, "train.steps: 2 -> 1");
   expect_refused("optimizer.learning_rate=2e-3", 64, "optimizer.learning_rate: 0.001 -> 0.002");
