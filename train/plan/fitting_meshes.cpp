@@ -83,14 +83,12 @@ FittingMeshes find_fitting_meshes(const RunConfig& config, const RunTarget& targ
     if (target.ranks % tensor != 0) continue;
     // A replicate axis saves no memory, so try only fsdp x tensor.
     run.mesh = {.replicate = 1, .fsdp = target.ranks / tensor, .tensor = tensor};
-    // Largest first: stop at the first that fits, the fastest one of this mesh.
-    for (const int64_t size : micro_batches_to_try(config, target, run.mesh)) {
-      const bool fits = plan_with_micro_batch(config, target, size, run);
-      found.least_bytes = std::min(found.least_bytes, fitting_mesh(run).bytes);
-      if (!fits) continue;
-      found.same_ranks.push_back(fitting_mesh(run));
-      break;
-    }
+    const std::vector<int64_t> sizes = micro_batches_to_try(config, target, run.mesh);
+    if (sizes.empty()) continue;
+    // The largest that fits is the fastest one of this mesh.
+    const bool fits = plan_with_largest(config, target, sizes, run);
+    found.least_bytes = std::min(found.least_bytes, fitting_mesh(run).bytes);
+    if (fits) found.same_ranks.push_back(fitting_mesh(run));
   }
   if (found.same_ranks.empty()) found.more_ranks = fewest_ranks(config, target, run);
   return found;

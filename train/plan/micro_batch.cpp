@@ -34,14 +34,17 @@ std::vector<int64_t> micro_batches_to_try(const RunConfig& config, const RunTarg
                                           const MeshSizes& mesh) {
   const int64_t share = divide_up(config.train.global_batch_sequences, mesh.replicate * mesh.fsdp);
   const int64_t length = config.data.sequence_length;
-  const int64_t most =
-      // A GPU needs all the rows that fit to be busy.
-      target.device == DeviceKind::kCpu ? std::clamp<int64_t>(kCpuRows / length, 1, share) : share;
+  // A GPU needs all the rows that fit to be busy; they are numbered by int32.
+  const int64_t rows = target.device == DeviceKind::kCpu ? kCpuRows : INT32_MAX;
+  const int64_t most = std::clamp<int64_t>(rows / length, 1, share);
   std::vector<int64_t> sizes;
   // For every number of micro-batches, the smallest size that covers the share: a larger one would only
   // compute empty rows.
-  for (int64_t b = most; b >= 1; --b)
-    if (b * length % mesh.tensor == 0 && divide_up(share, divide_up(share, b)) == b) sizes.push_back(b);
+  for (int64_t b = most; b >= 1; --b) {
+    const int64_t smallest = divide_up(share, divide_up(share, b));
+    if (smallest == b && b * length % mesh.tensor == 0) sizes.push_back(b);
+    b = std::min(b, smallest + 1);  // all between take as many micro-batches as `smallest`
+  }
   // If none of these divides over the tensor axis, take any size that does, empty rows or not.
   for (int64_t b = most; sizes.empty() && b >= 1; --b)
     if (b * length % mesh.tensor == 0) sizes.push_back(b);
@@ -58,6 +61,23 @@ bool plan_with_micro_batch(const RunConfig& config, const RunTarget& target, int
   run.plan = plan_fullest(run.request(target.device));
   plan_summaries(config, target, run);
   return run.fits(target);
+}
+
+bool plan_with_largest(const RunConfig& config, const RunTarget& target, const std::vector<int64_t>& sizes,
+                       ResolvedRun& run) {
+  const auto fits = [&](size_t i) { return plan_with_micro_batch(config, target, sizes[i], run); };
+  if (fits(0)) return true;
+  // By bisection, because a large batch has thousands of sizes: those before `low` do not fit, and those from
+  // `high` on do.
+  size_t low = 1, high = sizes.size();
+  while (low < high) {
+    const size_t middle = low + (high - low) / 2;
+    if (fits(middle))
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return fits(std::min(low, sizes.size() - 1));
 }
 
 }  // namespace ripstop

@@ -17,4 +17,9 @@ std::vector<int64_t> micro_batches_to_try(const RunConfig& config, const RunTarg
 bool plan_with_micro_batch(const RunConfig& config, const RunTarget& target, int64_t sequence_count,
                            ResolvedRun& run);
 
+/// Plans `run` with the largest of `sizes` (largest first, not empty) whose plan fits: memory grows with the
+/// micro-batch. If none fits, plans the smallest one and returns false. Takes milliseconds for any batch.
+bool plan_with_largest(const RunConfig& config, const RunTarget& target, const std::vector<int64_t>& sizes,
+                       ResolvedRun& run);
+
 }  // namespace ripstop

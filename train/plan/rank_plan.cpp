@@ -1,6 +1,16 @@
 #include "train/plan/rank_plan.h"
 
+#include <algorithm>
+#include <array>
+
 namespace ripstop {
+namespace {
+
+// Micro-batches that are walked. All between the first and the last are alike, so one of them stands for all:
+// it finds the gradients of another one and leaves its own to the next.
+constexpr int64_t kWalked = 3;
+
+}  // namespace
 
 RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinates) {
   Device device = Device::meta(request.device);
@@ -9,11 +19,22 @@ RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinate
   MemoryLedger ledger;
   DeviceMesh mesh = DeviceMesh::planned(request.mesh, coordinates, request.device);
   TrainingStep step(request.model, request.step, mesh, stream, ledger);
+  const int64_t walked = std::min(request.micro_batches, kWalked);
+  std::array<DeviceMesh::AxisBytes, kWalked> sent_before;  // each micro-batch
   step.run(
-      request.micro_batches, [](int64_t) { return HostTokens{}; }, 0.0, 1, [] { return false; });
+      walked,
+      [&](int64_t micro) {
+        sent_before[static_cast<size_t>(micro)] = mesh.bytes_sent();
+        return HostTokens{};
+      },
+      0.0, 1, [] { return false; });
   RankPlan plan;
   // Before the evaluation: its bytes are no part of a step.
   plan.traffic_per_step = mesh.bytes_sent();
+  for (int64_t DeviceMesh::AxisBytes::*axis :
+       {&DeviceMesh::AxisBytes::replicate, &DeviceMesh::AxisBytes::fsdp, &DeviceMesh::AxisBytes::tensor})
+    plan.traffic_per_step.*axis +=
+        (request.micro_batches - walked) * (sent_before[2].*axis - sent_before[1].*axis);
   step.evaluate(
       1, [](int64_t) { return HostTokens{}; }, [] { return false; });
   plan.memory = ledger.peak();

@@ -26,7 +26,8 @@ struct RankPlan {
 
 /// Runs one step and one evaluation on kMeta as the rank at `coordinates`. This is the code of a real step,
 /// with kernels that compute nothing and communicators that move nothing. So the plan equals the peak of a
-/// real step to the byte. Takes milliseconds and needs no device. Not collective.
+/// real step to the byte. Walks the first, one middle and the last micro-batch: the others send and hold what
+/// the middle one does. So it takes milliseconds for any batch. Needs no device. Not collective.
 RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinates);
 
 /// The plan of the rank with the largest total. Ranks differ only by the replicated parameters in their

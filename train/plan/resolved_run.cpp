@@ -83,8 +83,7 @@ ResolvedRun resolve_run(const RunConfig& config, const RunTarget& target) {
 
   // Largest first: the first micro-batch that fits is the fastest one.
   const std::vector<int64_t> sizes = micro_batch_sizes(config, target, run.mesh);
-  for (const int64_t size : sizes)
-    if (plan_with_micro_batch(config, target, size, run)) return run;
+  if (plan_with_largest(config, target, sizes, run)) return run;
   throw PlanTooLarge(
       fmt::format("{} with micro_batch_sequences {} needs {} a rank of {}", run.mesh.to_text(), sizes.back(),
                   bytes_text(run.memory().total()), device_memory_text(run, *target.device_memory_bytes)),

@@ -67,8 +67,14 @@ std::optional<double> RunLength::seconds() const {
 }
 
 RunLength run_length(const RunConfig& config, const ResolvedRun& run, const TokenDataset* dataset) {
-  RunLength length;
-  if (dataset != nullptr) length.data = count_training_data(*dataset, config);
+  std::optional<TrainingData> data;
+  if (dataset != nullptr) data = count_training_data(*dataset, config);
+  return run_length(config, run, data);
+}
+
+RunLength run_length(const RunConfig& config, const ResolvedRun& run,
+                     const std::optional<TrainingData>& data) {
+  RunLength length{.data = data, .steps = {}, .speed = {}};
   length.steps = length.data ? length.data->steps : config.train.steps;
   if (length.steps) check_warm_up(config, *length.steps);
   length.checkpoint_bytes = checkpoint_bytes(parameter_table(run.model), run.mesh);

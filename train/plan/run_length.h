@@ -24,6 +24,9 @@ struct RunLength {
 /// Counts the length of `run`. `dataset` may be null. Throws Error(kUsage) if the warm-up is longer than the
 /// run, and what count_training_data throws. Does not set `speed`.
 RunLength run_length(const RunConfig& config, const ResolvedRun& run, const TokenDataset* dataset);
+/// The same of data that was counted, if there is any.
+RunLength run_length(const RunConfig& config, const ResolvedRun& run,
+                     const std::optional<TrainingData>& data);
 
 /// A line about the length: a word and what it comes to.
 struct LengthLine {

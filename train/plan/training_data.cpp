@@ -1,10 +1,13 @@
 #include "train/plan/training_data.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
 #include "data/sequence_reader.h"
+#include "model/core/error.h"
 #include "model/core/rounding.h"
+#include "train/report/human_text.h"
 
 namespace ripstop {
 namespace {
@@ -19,13 +22,16 @@ BatchLoaderOptions sequence_options(const RunConfig& config) {
           .epochs = config.train.epochs.value_or(0)};
 }
 
-// The sequences of all of train.epochs, the first of which has `first`.
-int64_t sequences_of_epochs(const TokenDataset& dataset, const BatchLoaderOptions& options, int64_t first) {
+// The sequences of all of train.epochs, the first of which has `first`; nullopt if `goes_on` says no.
+std::optional<int64_t> sequences_of_epochs(const TokenDataset& dataset, const BatchLoaderOptions& options,
+                                           int64_t first, FunctionRef<bool()> goes_on) {
   // Without packing an epoch has a sequence for each example or piece, in whatever order.
   if (!options.pack) return options.epochs * first;
   int64_t sequences = first;
-  for (int64_t epoch = 1; epoch < options.epochs; ++epoch)
+  for (int64_t epoch = 1; epoch < options.epochs; ++epoch) {
+    if (!goes_on()) return std::nullopt;
     sequences += count_epoch_sequences(dataset, options, epoch).sequences;
+  }
   return sequences;
 }
 
@@ -40,6 +46,11 @@ BatchLoaderOptions loader_options(const RunConfig& config, const ResolvedRun& ru
 }
 
 TrainingData count_training_data(const TokenDataset& dataset, const RunConfig& config) {
+  return *count_training_data(dataset, config, [] { return true; });
+}
+
+std::optional<TrainingData> count_training_data(const TokenDataset& dataset, const RunConfig& config,
+                                                FunctionRef<bool()> goes_on) {
   const SequenceReader reader(dataset, config.data.sequence_length, config.data.loss_on);
   const BatchLoaderOptions options = sequence_options(config);
   const EpochSequences first = count_epoch_sequences(dataset, options, 0);
@@ -53,8 +64,10 @@ TrainingData count_training_data(const TokenDataset& dataset, const RunConfig& c
   data.cut_tokens = dataset.tokens() - dataset.examples() - data.epoch_tokens;
   const int64_t batch = config.train.global_batch_sequences;
   if (config.train.epochs) {
+    const std::optional<int64_t> sequences = sequences_of_epochs(dataset, options, first.sequences, goes_on);
+    if (!sequences) return std::nullopt;
     data.epochs = static_cast<double>(*config.train.epochs);
-    data.steps = divide_up(sequences_of_epochs(dataset, options, first.sequences), batch);
+    data.steps = divide_up(*sequences, batch);
     data.tokens = *config.train.epochs * data.epoch_tokens;
   } else {
     data.steps = *config.train.steps;
@@ -63,6 +76,33 @@ TrainingData count_training_data(const TokenDataset& dataset, const RunConfig& c
     data.tokens = std::llround(data.epochs * static_cast<double>(data.epoch_tokens));
   }
   return data;
+}
+
+bool has_targets(const TokenDataset& dataset, const RunConfig& config) {
+  const SequenceReader reader(dataset, config.data.sequence_length, config.data.loss_on);
+  for (int64_t i = 0; i < dataset.examples(); ++i) {
+    // Text that is longer is cut into pieces, of which the first has targets if any has.
+    const int64_t rows = std::min(reader.rows()[static_cast<size_t>(i)], config.data.sequence_length);
+    if (reader.target_count({.example = i, .first_row = 0, .rows = rows}) > 0) return true;
+  }
+  return false;
+}
+
+void require_targets(const TokenDataset& dataset, const RunConfig& config) {
+  if (has_targets(dataset, config)) return;
+  // An example that is cut as short as can be is BOS, the separator and the begin of its summary.
+  int64_t least = INT64_MAX, whole = 0;
+  for (int64_t i = 0; i < dataset.examples(); ++i) {
+    least = std::min(least, dataset.target_begin(i) - dataset.separator_begin(i) + 1);
+    whole = std::max(whole, dataset.example_end(i) - dataset.separator_begin(i));
+  }
+  throw Error(ExitCode::kUsage,
+              fmt::format("nothing to learn: with data.sequence_length {} none of the {} of {} keeps a token "
+                          "whose prediction counts",
+                          config.data.sequence_length, counted(dataset.examples(), "example"),
+                          dataset.path().string()),
+              fmt::format("give data.sequence_length of at least {}; from {} on every summary stays whole",
+                          least, whole));
 }
 
 }  // namespace ripstop

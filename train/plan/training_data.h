@@ -1,9 +1,11 @@
 // The data of a run: the sequences that a rank reads, how much of the set they use, and how many steps it is.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "data/batch_loader.h"
+#include "model/core/function_ref.h"
 #include "parallel/device_mesh.h"
 #include "train/plan/resolved_run.h"
 
@@ -29,5 +31,14 @@ struct TrainingData {
 /// Counts it from the lengths of the examples; reads no token. If train.epochs is given, it packs every
 /// epoch, because each has its own number of sequences. Throws Error(kInputData) for a set without examples.
 TrainingData count_training_data(const TokenDataset& dataset, const RunConfig& config);
+/// The same. `goes_on` is called before each epoch but the first; if it returns false, the result is nullopt.
+std::optional<TrainingData> count_training_data(const TokenDataset& dataset, const RunConfig& config,
+                                                FunctionRef<bool()> goes_on);
+
+/// Whether an example of `dataset` keeps a target when it is cut to data.sequence_length. Reads no token.
+bool has_targets(const TokenDataset& dataset, const RunConfig& config);
+
+/// Throws Error(kUsage), with the lengths that would do, unless has_targets: nothing could be learnt.
+void require_targets(const TokenDataset& dataset, const RunConfig& config);
 
 }  // namespace ripstop

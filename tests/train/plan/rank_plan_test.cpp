@@ -29,5 +29,77 @@ TEST(Plan, DeterministicAttentionTakesScratchOnCuda) {
   EXPECT_EQ(memory(true), memory(false));
 }
 
+// The plan by its definition: every micro-batch is walked.
+RankPlan walk_all(const PlanRequest& request, const MeshCoordinates& at) {
+  const Stream stream(Device::meta(request.device));
+  MemoryLedger ledger;
+  DeviceMesh mesh = DeviceMesh::planned(request.mesh, at, request.device);
+  TrainingStep step(request.model, request.step, mesh, stream, ledger);
+  const auto no_tokens = [](int64_t) { return HostTokens{}; };
+  const auto no_stop = [] { return false; };
+  step.run(request.micro_batches, no_tokens, 0.0, 1, no_stop);
+  RankPlan plan;
+  plan.traffic_per_step = mesh.bytes_sent();
+  step.evaluate(1, no_tokens, no_stop);
+  plan.arena = step.arena().peak();
+  plan.memory = ledger.peak();
+  plan.memory += plan.arena;
+  return plan;
+}
+
+PlanRequest small_request(bool tied, bool reshard, DType compute) {
+  PlanRequest request{.model = {.hidden_size = 32,
+                                .intermediate_size = 44,
+                                .num_hidden_layers = 3,
+                                .num_attention_heads = 4,
+                                .num_key_value_heads = 2,
+                                .vocab_size = 503,
+                                .max_position_embeddings = 64,
+                                .tie_word_embeddings = tied},
+                      .step = {},
+                      .mesh = {.replicate = 1, .fsdp = 1, .tensor = 1}};
+  request.step.sharding.compute = compute;
+  request.step.sharding.sequence_count = 2;
+  request.step.sharding.sequence_length = 64;
+  request.step.sharding.reshard_after_forward = reshard;
+  return request;
+}
+
+// Three micro-batches stand for all: to the byte on every mesh, with and without gathers in each micro-batch.
+TEST(Plan, EqualsAWalkOfEveryMicroBatch) {
+  const MeshSizes meshes[] = {{1, 1, 1}, {1, 3, 1}, {2, 1, 1}, {1, 1, 2}, {1, 2, 2}, {2, 2, 2}};
+  for (const MeshSizes& mesh : meshes)
+    for (const bool tied : {false, true})
+      for (const bool reshard : {false, true})
+        for (const DeviceKind device : {DeviceKind::kCpu, DeviceKind::kCuda})
+          for (const int64_t count : {1, 2, 3, 4, 5, 9}) {
+            PlanRequest request =
+                small_request(tied, reshard, device == DeviceKind::kCpu ? DType::kFloat32 : DType::kBFloat16);
+            request.mesh = mesh;
+            request.device = device;
+            request.micro_batches = count;
+            const MeshCoordinates last{.replicate = 0, .fsdp = mesh.fsdp - 1, .tensor = mesh.tensor - 1};
+            const RankPlan expected = walk_all(request, last), found = plan_rank(request, last);
+            const std::string where = fmt::format("{}, tied {}, reshard {}, {} micro-batches", mesh.to_text(),
+                                                  tied, reshard, count);
+            EXPECT_EQ(found.memory, expected.memory) << where;
+            EXPECT_EQ(found.arena, expected.arena) << where;
+            EXPECT_EQ(found.traffic_per_step, expected.traffic_per_step) << where;
+          }
+}
+
+// Walked one by one, a billion micro-batches would take hours.
+TEST(Plan, TheNumberOfMicroBatchesCostsNothing) {
+  PlanRequest request = small_request(false, true, DType::kFloat32);
+  request.mesh = {.replicate = 2, .fsdp = 2, .tensor = 2};
+  const auto fsdp_bytes = [&](int64_t count) {
+    request.micro_batches = count;
+    return plan_rank(request, {}).traffic_per_step.fsdp;
+  };
+  const int64_t each = fsdp_bytes(5) - fsdp_bytes(4);
+  EXPECT_GT(each, 0);
+  EXPECT_EQ(fsdp_bytes(1'000'000'000), fsdp_bytes(4) + (1'000'000'000 - 4) * each);
+}
+
 }  // namespace
 }  // namespace ripstop

@@ -1,0 +1,78 @@
+#include "train/plan/micro_batch.h"
+
+#include <gtest/gtest.h>
+
+#include "model/core/rounding.h"
+#include "tests/train/config/small_config.h"
+
+namespace ripstop {
+namespace {
+
+using testing::kSmallest;
+using testing::parsed;
+
+RunConfig config_of(int64_t batch, int64_t length) {
+  return parsed(kSmallest, {fmt::format("train.global_batch_sequences={}", batch),
+                            fmt::format("data.sequence_length={}", length), "model.num_hidden_layers=1",
+                            "model.vocab_size=300"});
+}
+
+RunTarget target(DeviceKind device, std::optional<int64_t> memory_bytes = std::nullopt) {
+  return run_target(1, device, memory_bytes, 300);
+}
+
+// The definition, size by size.
+std::vector<int64_t> all_sizes(int64_t share, int64_t most, int64_t length, int64_t tensor) {
+  std::vector<int64_t> sizes;
+  for (int64_t b = most; b >= 1; --b)
+    if (b * length % tensor == 0 && divide_up(share, divide_up(share, b)) == b) sizes.push_back(b);
+  for (int64_t b = most; sizes.empty() && b >= 1; --b)
+    if (b * length % tensor == 0) sizes.push_back(b);
+  return sizes;
+}
+
+TEST(MicroBatch, SizesAreThoseThatComputeNoEmptyRowMore) {
+  for (const int64_t batch : {1, 2, 7, 8, 60, 97, 1000})
+    for (const int64_t length : {16, 25})
+      for (const MeshSizes& mesh : {MeshSizes{1, 1, 1}, MeshSizes{1, 3, 2}, MeshSizes{2, 2, 6}}) {
+        const RunConfig config = config_of(batch, length);
+        const int64_t share = divide_up(batch, mesh.replicate * mesh.fsdp);
+        EXPECT_EQ(micro_batches_to_try(config, target(DeviceKind::kCuda), mesh),
+                  all_sizes(share, share, length, mesh.tensor))
+            << batch << " " << length << " " << mesh.to_text();
+        EXPECT_EQ(micro_batches_to_try(config, target(DeviceKind::kCpu), mesh),
+                  all_sizes(share, std::min(share, 4096 / length), length, mesh.tensor));
+      }
+}
+
+TEST(MicroBatch, TheLargestThatFitsIsFound) {
+  const RunConfig config = config_of(97, 16);
+  RunTarget small = target(DeviceKind::kCuda);
+  ResolvedRun run = resolve_run(config, small);
+  const std::vector<int64_t> sizes = micro_batches_to_try(config, small, run.mesh);
+  ASSERT_GT(sizes.size(), 8U);
+  EXPECT_EQ(run.step.sharding.sequence_count, 97) << "no limit is known";
+  for (const int64_t size : sizes) {
+    ASSERT_TRUE(plan_with_micro_batch(config, target(DeviceKind::kCuda), size, run));
+    small.device_memory_bytes = run.memory().total() + run.library_bytes;
+    EXPECT_TRUE(plan_with_largest(config, small, sizes, run));
+    EXPECT_EQ(run.step.sharding.sequence_count, size);
+    EXPECT_EQ(run.memory().total() + run.library_bytes, *small.device_memory_bytes);
+  }
+  small.device_memory_bytes = 1;
+  EXPECT_FALSE(plan_with_largest(config, small, sizes, run));
+  EXPECT_EQ(run.step.sharding.sequence_count, 1) << "the error tells what even that needs";
+}
+
+// Size by size, the largest batch would take many minutes.
+TEST(MicroBatch, ALargeBatchIsResolvedAtOnce) {
+  const RunConfig config = config_of(1 << 20, 16);
+  const ResolvedRun run = resolve_run(config, target(DeviceKind::kCuda, int64_t{4} << 30));
+  EXPECT_GT(run.micro_batches, 100);
+  EXPECT_EQ(run.micro_batches, divide_up(1 << 20, run.step.sharding.sequence_count));
+  EXPECT_EQ(resolve_run(config_of(1 << 20, 25), target(DeviceKind::kCpu)).micro_batches,
+            divide_up(1 << 20, 4096 / 25));
+}
+
+}  // namespace
+}  // namespace ripstop
