@@ -18,7 +18,6 @@ namespace {
 constexpr size_t kLargestFileBytes = size_t{1} << 20;
 constexpr size_t kLongestLineBytes =
     4096;  // also limits how deep dotted keys can nest, because toml++ recurses
-constexpr const char* kCommandLine = "command line";
 
 // All errors of a config begin with the place in the file, as compilers write it.
 [[noreturn]] void refuse(const std::string& where, const std::string& what, const std::string& hint = {}) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <limits>
 #include <type_traits>
 
 namespace ripstop {
@@ -52,6 +53,11 @@ Field field_at(T* value) {
 constexpr double kManySteps = 1e12;
 constexpr double kManyRanks = 1 << 20;
 constexpr double kLargestSeed = 9.2e18;
+// A step lists its sequences in memory before it reads them. No batch in use comes near this.
+constexpr double kManySequences = 1 << 20;
+// AdamW computes in float32, where a smaller epsilon is 0 (or a denormal number, which a device may take
+// for 0).
+constexpr double kSmallestFloat = std::numeric_limits<float>::min();
 
 // The section, the name and the member are the same words, so a row writes them once.
 #define RIPSTOP_KEY(section_, name_) \
@@ -159,7 +165,7 @@ const ConfigKey kKeys[] = {
     {RIPSTOP_KEY(train, epochs), .presence = Presence::kOptional, .range = {1, 1e6}, .unit = "epochs",
      .doc = "Passes over the data. Give either this or `steps`.",
      .hugging_face = "num_train_epochs", .other_names = "num_epochs max_epochs"},
-    {RIPSTOP_KEY(train, global_batch_sequences), .presence = Presence::kRequired, .range = {1, 1 << 30}, .unit = "sequences",
+    {RIPSTOP_KEY(train, global_batch_sequences), .presence = Presence::kRequired, .range = {1, kManySequences}, .unit = "sequences",
      .doc = "Sequences of one optimizer step, of all ranks together.",
      .torchtitan = "training.global_batch_size", .other_names = "batch_size train_batch_size total_batch_size"},
     {RIPSTOP_KEY(train, micro_batch_sequences), .range = {1, 1 << 30}, .may_change_on_resume = true, .none_is_auto = true,
@@ -175,7 +181,7 @@ const ConfigKey kKeys[] = {
      .doc = "Free gathered weights between forward and backward (ZeRO-3); `false` keeps them (ZeRO-2).",
      .hugging_face = "fsdp_reshard_after_forward", .torchtitan = "parallelism.fsdp_reshard_after_forward",
      .other_names = "zero_stage"},
-    {RIPSTOP_KEY(train, validate_every), .range = {0, kManySteps}, .unit = "steps",
+    {RIPSTOP_KEY(train, validate_every), .range = {0, kManySteps}, .may_change_on_resume = true, .unit = "steps",
      .doc = "Steps between validations, which also come after the last step; 0: off.",
      .hugging_face = "eval_steps", .torchtitan = "validation.freq", .other_names = "eval_every eval_interval val_interval eval_strategy"},
     {RIPSTOP_KEY(train, max_grad_norm), .range = {0, 1e12},
@@ -188,7 +194,7 @@ const ConfigKey kKeys[] = {
     {RIPSTOP_KEY(optimizer, betas), .range = {0, 1, false, true},
      .doc = "Decay rates of AdamW's two moments.",
      .hugging_face = "adam_beta1 adam_beta2", .torchtitan = "optimizer.beta1 optimizer.beta2", .other_names = "beta"},
-    {RIPSTOP_KEY(optimizer, epsilon), .range = {0, 1, true},
+    {RIPSTOP_KEY(optimizer, epsilon), .range = {kSmallestFloat, 1},
      .doc = "Added to the root of the second moment.",
      .hugging_face = "adam_epsilon", .torchtitan = "optimizer.eps", .other_names = "adam_eps"},
     {RIPSTOP_KEY(optimizer, weight_decay), .range = {0, 1000},
@@ -227,19 +233,19 @@ const ConfigKey kKeys[] = {
      .doc = "Write checkpoints while training goes on. Not in this version, which waits for every save.",
      .torchtitan = "checkpoint.async_mode", .other_names = "async_save async"},
 
-    {RIPSTOP_KEY(generation, num_beams), .range = {1, 1024},
+    {RIPSTOP_KEY(generation, num_beams), .range = {1, 1024}, .may_change_on_resume = true,
      .doc = "Beams of the search; 1: greedy. More than 1 is not in this version.",
      .hugging_face = "num_beams generation_num_beams", .other_names = "beam_size beams"},
-    {RIPSTOP_KEY(generation, length_penalty), .range = {-100, 100},
+    {RIPSTOP_KEY(generation, length_penalty), .range = {-100, 100}, .may_change_on_resume = true,
      .doc = "A beam's score is divided by its length to this power. Not in this version.",
      .hugging_face = "length_penalty", .other_names = "len_penalty"},
-    {RIPSTOP_KEY(generation, no_repeat_ngram_size), .range = {0, 1 << 20}, .unit = "tokens",
+    {RIPSTOP_KEY(generation, no_repeat_ngram_size), .range = {0, 1 << 20}, .may_change_on_resume = true, .unit = "tokens",
      .doc = "No sequence of this many tokens may appear twice in a summary; 0: off. Not in this version.",
      .hugging_face = "no_repeat_ngram_size"},
-    {RIPSTOP_KEY(generation, max_new_tokens), .range = {1, 1 << 30}, .unit = "tokens",
+    {RIPSTOP_KEY(generation, max_new_tokens), .range = {1, 1 << 30}, .may_change_on_resume = true, .unit = "tokens",
      .doc = "Tokens of the longest summary.",
      .hugging_face = "max_new_tokens generation_max_length", .other_names = "max_length max_target_length max_tokens"},
-    {RIPSTOP_KEY(generation, validate_examples), .range = {0, 1e9}, .unit = "documents",
+    {RIPSTOP_KEY(generation, validate_examples), .range = {0, 1e9}, .may_change_on_resume = true, .unit = "documents",
      .doc = "Validation documents that each validation summarizes, to measure ROUGE; 0: off.",
      .hugging_face = "predict_with_generate", .other_names = "max_eval_samples"},
 

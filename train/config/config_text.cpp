@@ -190,20 +190,32 @@ std::vector<ConfigDifference> compare(const RunConfig& old_config, const RunConf
   return result;
 }
 
-std::vector<ConfigDifference> check_resume(const RunConfig& old_config, const RunConfig& new_config) {
+std::vector<ConfigDifference> compare_models(const ModelConfig& old_model, const ModelConfig& new_model) {
+  // Configs that differ in their sizes alone: the table of keys knows how to compare and name those.
+  RunConfig before, after;
+  static_cast<ModelConfig&>(before.model) = old_model;
+  static_cast<ModelConfig&>(after.model) = new_model;
+  return compare(before, after);
+}
+
+std::vector<ConfigDifference> accept_differences(const std::string& whose,
+                                                 std::vector<ConfigDifference> differences) {
   std::vector<ConfigDifference> accepted;
   std::string refused;
-  for (ConfigDifference& difference : compare(old_config, new_config)) {
+  for (ConfigDifference& difference : differences) {
     if (difference.may_change_on_resume)
       accepted.push_back(std::move(difference));
     else
       refused += (refused.empty() ? "" : ", ") + difference.text();
   }
   if (!refused.empty())
-    throw Error(ExitCode::kUsage,
-                fmt::format("{} was begun with another config: {}", old_config.run.directory, refused),
+    throw Error(ExitCode::kUsage, fmt::format("{} was begun with another config: {}", whose, refused),
                 "use the old values, or another run.directory for a new run");
   return accepted;
+}
+
+std::vector<ConfigDifference> check_resume(const RunConfig& old_config, const RunConfig& new_config) {
+  return accept_differences(old_config.run.directory, compare(old_config, new_config));
 }
 
 std::string config_table_markdown() {

@@ -150,7 +150,10 @@ RunConfig load_run_config(const std::string& path, std::span<const std::string> 
 RunConfig parse_run_config(std::string_view toml, const std::string& name,
                            std::span<const std::string> overrides = {});
 
-/// The place at which the file or the overrides give `key`: "run.toml:12" or "command line"; "" if neither
+/// The place of a key that an override gives.
+inline constexpr const char* kCommandLine = "command line";
+
+/// The place at which the file or the overrides give `key`: "run.toml:12" or kCommandLine; "" if neither
 /// does. For messages about a config that load_run_config accepted.
 std::string place_of_key(const ConfigKey& key, const std::string& path,
                          std::span<const std::string> overrides);
@@ -172,9 +175,17 @@ struct ConfigDifference {
 /// Returns every key that differs, in the order of the table.
 std::vector<ConfigDifference> compare(const RunConfig& old_config, const RunConfig& new_config);
 
-/// Checks whether a run that began with the old config may go on with the new one. Returns the differences
-/// that are allowed, to be shown. Throws Error(kUsage) that lists old -> new of all others. Paths
-/// (run.directory, data.directory) may differ, because data sets are compared by their content.
+/// The same for two models whose sizes are all known, by the keys of [model].
+std::vector<ConfigDifference> compare_models(const ModelConfig& old_model, const ModelConfig& new_model);
+
+/// Returns the differences that a run may resume with, to be shown. Throws Error(kUsage) that lists old ->
+/// new of all others: "WHOSE was begun with another config: ...".
+std::vector<ConfigDifference> accept_differences(const std::string& whose,
+                                                 std::vector<ConfigDifference> differences);
+
+/// Checks whether a run that began with the old config may go on with the new one: accept_differences of all
+/// their differences. Paths (run.directory, data.directory) may differ, because data sets are compared by
+/// their content.
 std::vector<ConfigDifference> check_resume(const RunConfig& old_config, const RunConfig& new_config);
 
 /// Writes the table of docs/config.md: every key with its default, unit, meaning and names elsewhere. GitHub

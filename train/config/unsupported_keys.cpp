@@ -54,8 +54,6 @@ constexpr UnsupportedKey kUnsupportedKeys[] = {
      .in_older_runs = true},
 };
 
-constexpr std::string_view kCommandLine = "command line";
-
 // A command refuses only the keys that change its result. For others a note is enough. A value on today's
 // command line cannot come from an older version.
 bool is_refused(const UnsupportedKey& key, ConfigReader reader, std::string_view place) {

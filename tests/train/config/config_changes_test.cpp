@@ -24,6 +24,14 @@ TEST(ConfigChanges, ResumeAcceptsTheMeshAndRefusesTheModel) {
   EXPECT_EQ(accepted.size(), 7u);
   EXPECT_EQ(accepted[0].text(), "mesh.tensor: 1 -> 2");
 
+  // What does not shape the weights.
+  EXPECT_EQ(check_resume(before, parsed(kSmallest,
+                                        {"train.validate_every=5", "generation.num_beams=2",
+                                         "generation.length_penalty=2.0", "generation.no_repeat_ngram_size=3",
+                                         "generation.max_new_tokens=7", "generation.validate_examples=9"}))
+                .size(),
+            6u);
+
   const auto refused = [&](const std::string& change) -> std::string {
     try {
       check_resume(before, parsed(kSmallest, {change}));

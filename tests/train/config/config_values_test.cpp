@@ -40,6 +40,8 @@ TEST(ConfigValues, ImpossibleValuesAreNamed) {
       {"optimizer", "betas = [0.9, 1.0]"},
       {"optimizer", "betas = [-0.1, 0.9]"},
       {"optimizer", "epsilon = 0"},
+      {"optimizer", "epsilon = 1e-39"},  // 0 or denormal in float32
+      {"train", "global_batch_sequences = 1048577"},
       {"optimizer", "weight_decay = -0.1"},
       {"train", "steps = 0"},
       {"train", "steps = -5"},
