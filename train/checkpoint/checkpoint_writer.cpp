@@ -110,7 +110,7 @@ void CheckpointWriter::commit(const std::filesystem::path& attempt, const Manife
   // below makes the directory count as a checkpoint.
   write_whole_file(io_, attempt / Manifest::kFileName, text);
   // As late as possible: a takeover between this check and the rename goes unseen.
-  if (policy.lock != nullptr) policy.lock->check_still_owned();
+  if (policy.check_owner) policy.check_owner();
 
   const std::filesystem::path target = directory_ / step_directory_name(manifest.state.step);
   if (path_exists(io_, target)) {

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,14 +13,14 @@
 #include "train/checkpoint/checkpoint_layout.h"
 #include "train/checkpoint/manifest.h"
 #include "train/checkpoint/rank_file.h"
-#include "train/checkpoint/run_lock.h"
 
 namespace ripstop {
 
 struct SavePolicy {
   int64_t keep = 3;       ///< newest checkpoints kept; 0: all. The best of CheckpointState::best is kept too
   bool read_back = true;  ///< compare every written byte with its hash before the commit
-  const RunLock* lock = nullptr;  ///< rank 0's: no commit if another process has taken the run over
+  /// Rank 0's: throws if another process has taken the run over. Called before the commit.
+  std::function<void()> check_owner = {};
 };
 
 /// The result of a save, on rank 0; other ranks get `directory` and `bytes` only.

@@ -6,8 +6,10 @@
 
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
+#include "train/config/config_keys.h"
 #include "train/config/unsupported_keys.h"
 #include "train/report/live_line.h"
+#include "train/run/run_directory.h"
 #include "train/run/stop_signal.h"
 #include "train/run/trainer.h"
 
@@ -26,6 +28,13 @@ bool is_own_copy(const std::string& config_file, const RunConfig& config) {
                                      ignored);
 }
 
+// A path on the command line is meant. One in the file may be that of the run from which the file was copied.
+void check_directory(const TrainArguments& given, const RunConfig& config) {
+  const ConfigKey* key = find_config_key("run", "directory");
+  if (place_of_key(*key, given.config_file, given.overrides) != kCommandLine)
+    check_names_own_directory(posix_io(), given.config_file, config);
+}
+
 ExitCode train(const TrainArguments& given) {
   // Watch for signals before MPI starts. MPI takes seconds on many nodes, and a signal must not kill the rank
   // then.
@@ -39,6 +48,7 @@ ExitCode train(const TrainArguments& given) {
                            .stop_requested = [&] { return stop.requested(); },
                            .live = &screen};
     options.argv.insert(options.argv.end(), given.overrides.begin(), given.overrides.end());
+    check_directory(given, options.config);
     // Older versions wrote values to the run's copy that they did not do. Such a run must still go on.
     const bool own_copy = is_own_copy(given.config_file, options.config);
     refuse_unsupported_keys(

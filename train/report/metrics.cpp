@@ -1,5 +1,6 @@
 #include "train/report/metrics.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <fstream>
 
@@ -33,7 +34,8 @@ MetricsFile::MetricsFile(const std::filesystem::path& path) : file_(path) {}
 
 template <class Event>
 void MetricsFile::write(const Event& event) {
-  file_.append(line_of(event));
+  waiting_ += line_of(event);
+  write_waiting();
 }
 
 // The templates are defined here, so that users of the header do not compile the JSON library.
@@ -45,7 +47,18 @@ template void MetricsFile::write(const WarningEvent&);
 template void MetricsFile::write(const EndEvent&);
 
 void MetricsFile::sync() {
+  write_waiting();
   file_.sync();
+}
+
+void MetricsFile::write_waiting() {
+  if (waiting_.empty()) return;
+  file_.append(waiting_);
+  waiting_.clear();
+}
+
+int64_t MetricsFile::waiting_lines() const {
+  return std::count(waiting_.begin(), waiting_.end(), '\n');
 }
 
 MetricsLog read_metrics(const std::filesystem::path& path) {

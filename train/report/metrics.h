@@ -146,17 +146,25 @@ class MetricsFile {
   /// Error(kStorage).
   explicit MetricsFile(const std::filesystem::path& path);
 
-  /// Appends one line. Defined for each event above. If the disk is full, throws Error(kStorage) and leaves
-  /// no part of the line.
+  /// Appends one line. Defined for each event above. If that fails, as on a full disk, throws
+  /// Error(kStorage), leaves no part of the line in the file, and keeps it in memory: the next write, and
+  /// sync, write it first.
   template <class Event>
   void write(const Event& event);
 
-  /// Returns when all lines are on the disk. Call it before a checkpoint is committed: a resumed run counts
-  /// on the lines before its checkpoint.
+  /// Writes the lines that wait, and returns when all lines are on the disk. Call it before a checkpoint is
+  /// committed: a resumed run counts on the lines before its checkpoint. Throws Error(kStorage).
   void sync();
 
+  /// Lines that wait in memory, and their bytes.
+  int64_t waiting_lines() const;
+  int64_t waiting_bytes() const { return std::ssize(waiting_); }
+
  private:
+  void write_waiting();
+
   AppendFile file_;
+  std::string waiting_;  ///< whole lines
 };
 
 /// All events of a metrics.jsonl, each kind in the file's order.

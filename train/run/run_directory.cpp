@@ -1,17 +1,115 @@
 #include "train/run/run_directory.h"
 
+#include <algorithm>
+#include <array>
+
 #include "data/directory.h"
 #include "data/whole_file.h"
 #include "model/core/error.h"
+#include "train/checkpoint/manifest.h"
 
 namespace ripstop {
 namespace {
 
+namespace fs = std::filesystem;
+
 // Larger files are no config and no tokenizer: refuse them instead of reading them into memory.
 constexpr int64_t kMostConfigBytes = int64_t{1} << 20;
 constexpr int64_t kMostTokenizerBytes = int64_t{64} << 20;
+constexpr const char* kCheckpoints = "checkpoints";
+
+bool is_folder(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored);
+}
+
+// The entries of a directory that may be absent, no directory or a link to one.
+std::vector<Io::Entry> entries_of(Io& io, const fs::path& directory) {
+  return is_folder(directory) ? list_directory(io, directory) : std::vector<Io::Entry>{};
+}
+
+bool holds_checkpoint(Io& io, const fs::path& directory) {
+  const std::vector<Io::Entry> entries = entries_of(io, directory);
+  return std::any_of(entries.begin(), entries.end(), [](const Io::Entry& entry) {
+    return parse_step_directory_name(entry.name).has_value();
+  });
+}
+
+// Whether nothing but what a run leaves behind, such as the LOCK of a folder that is linked, is there.
+bool has_no_foreign_entry(Io& io, const fs::path& checkpoints) {
+  const std::vector<Io::Entry> entries = list_directory(io, checkpoints);
+  return std::all_of(entries.begin(), entries.end(), [](const Io::Entry& entry) {
+    return entry.name.starts_with("LOCK") || entry.name.starts_with(".");
+  });
+}
+
+// Whether a new run may begin beside the entry.
+bool is_harmless(Io& io, const fs::path& directory, const Io::Entry& entry) {
+  constexpr std::array kOfRunOrData = {"config.toml", "tokenizer.model", "prepare.json"};
+  const fs::path path = directory / entry.name;
+  if (is_folder(path))
+    return entry.name == "logs" || (entry.name == kCheckpoints && has_no_foreign_entry(io, path));
+  return std::find(kOfRunOrData.begin(), kOfRunOrData.end(), entry.name) == kOfRunOrData.end() &&
+         path.extension() != ".h5" && path.extension() != ".jsonl";
+}
+
+// The directory whose LOCK covers the folder that `run`/checkpoints leads to; nullopt if that is the run's
+// own.
+std::optional<fs::path> owner_of_linked_folder(Io& io, const fs::path& run) {
+  std::error_code error;
+  const fs::path own = fs::weakly_canonical(run, error) / kCheckpoints;
+  const fs::path real = fs::weakly_canonical(run / kCheckpoints, error);
+  // A link that leads nowhere is refused when the folder is made.
+  if (error || real == own || !is_folder(real)) return std::nullopt;
+  return real.filename() == kCheckpoints && holds_run(io, real.parent_path()) ? real.parent_path() : real;
+}
 
 }  // namespace
+
+bool holds_run(Io& io, const fs::path& directory) {
+  const std::vector<Io::Entry> entries = entries_of(io, directory);
+  constexpr std::array kSigns = {"metrics.jsonl", "LOCK", "prompt_template.txt"};
+  for (const Io::Entry& entry : entries)
+    if (std::find(kSigns.begin(), kSigns.end(), entry.name) != kSigns.end()) return true;
+  return holds_checkpoint(io, directory / kCheckpoints);
+}
+
+void check_can_hold_run(Io& io, const fs::path& directory) {
+  if (holds_run(io, directory)) return;
+  constexpr int kShown = 3;
+  int found = 0;
+  std::string names;
+  for (const Io::Entry& entry : entries_of(io, directory)) {
+    if (is_harmless(io, directory, entry)) continue;
+    if (++found <= kShown)
+      names += fmt::format("{}{}{}", names.empty() ? "" : ", ", entry.name,
+                           is_folder(directory / entry.name) ? "/" : "");
+  }
+  if (found == 0) return;
+  throw Error(
+      ExitCode::kUsage,
+      fmt::format("run.directory {} holds no run, and has {}{}", directory.string(), names,
+                  found > kShown ? fmt::format(" and {} more", found - kShown) : ""),
+      fmt::format("give a run a directory of its own, such as run.directory={}; job scripts, logs and "
+                  "notes may lie there",
+                  (directory / "run").lexically_normal().string()));
+}
+
+void check_names_own_directory(Io& io, const fs::path& config_file, const RunConfig& config) {
+  const fs::path beside = fs::absolute(config_file).parent_path();
+  std::error_code ignored;
+  if (config_file.filename() != "config.toml" || fs::equivalent(beside, config.run.directory, ignored) ||
+      !holds_run(io, beside))
+    return;
+  const std::string directory = config_file.has_parent_path() ? config_file.parent_path().string() : ".";
+  throw Error(
+      ExitCode::kUsage,
+      fmt::format("{} is the config of the run in {}, but names run.directory {}: the run was copied or "
+                  "moved, or the path is relative to another directory",
+                  config_file.string(), directory, config.run.directory),
+      fmt::format("add run.directory={} to go on there, or run.directory={} to train in that one", directory,
+                  config.run.directory));
+}
 
 RunDirectory::RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tokenizer,
                            const std::string& prompt_template)
@@ -19,14 +117,15 @@ RunDirectory::RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tok
       config_(to_toml(config)),
       tokenizer_(tokenizer.model()),
       prompt_template_(prompt_template) {
+  check_can_hold_run(io, path_);
   std::error_code error;
-  std::filesystem::create_directories(path_, error);
+  fs::create_directories(path_, error);
   if (error) fail_storage(path_, "make the directory", error.value());
   // Before anything is read: another process may be writing these files.
   lock_ = std::make_unique<RunLock>(io, path_);
   if (!lock_->takeover().empty()) notes_.push_back(lock_->takeover());
 
-  const std::filesystem::path config_file = path_ / "config.toml", tokenizer_file = path_ / "tokenizer.model";
+  const fs::path config_file = path_ / "config.toml", tokenizer_file = path_ / "tokenizer.model";
   if (path_exists(io, config_file)) {
     const RunConfig old =
         parse_run_config(read_whole_file(io, config_file, kMostConfigBytes), config_file.string());
@@ -40,12 +139,30 @@ RunDirectory::RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tok
         "a new run is a new directory");
 }
 
+void RunDirectory::lock_linked_checkpoints(Io& io) {
+  const std::optional<fs::path> owner = owner_of_linked_folder(io, path_);
+  if (!owner) return;
+  try {
+    checkpoints_lock_ = std::make_unique<RunLock>(io, *owner);
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("{} is a link: {}", checkpoints().string(), error.what()),
+                error.hint());
+  }
+  if (!checkpoints_lock_->takeover().empty()) notes_.push_back(checkpoints_lock_->takeover());
+}
+
+void RunDirectory::check_still_owned() const {
+  lock_->check_still_owned();
+  if (checkpoints_lock_) checkpoints_lock_->check_still_owned();
+}
+
 // Called after everything that may refuse the run: a refused start leaves the files of the run as they were.
 MetricsFile& RunDirectory::open_metrics(int64_t step) {
-  write_whole_file(path_ / "tokenizer.model", tokenizer_);
+  // First, because this file alone tells the next start that the others are a run's: see holds_run.
   write_whole_file(path_ / "prompt_template.txt", prompt_template_);
+  write_whole_file(path_ / "tokenizer.model", tokenizer_);
   write_whole_file(path_ / "config.toml", config_);
-  const std::filesystem::path file = path_ / "metrics.jsonl";
+  const fs::path file = path_ / "metrics.jsonl";
   // The run goes on from a checkpoint. Steps after it are computed and written again.
   cut_to_step(file, step);
   metrics_ = std::make_unique<MetricsFile>(file);

@@ -19,8 +19,8 @@ class RunDirectory {
  public:
   /// Makes the directory if it is absent, and takes the lock. If the directory has a config, it must agree
   /// with this one in everything that a run must not change; else throws Error(kUsage), listing old -> new.
-  /// Other changes are noted. Throws Error(kStorage) if the directory cannot be written, or if another run
-  /// owns it.
+  /// Other changes are noted. Throws Error(kUsage) if check_can_hold_run does, and Error(kStorage) if the
+  /// directory cannot be written, or if another run owns it.
   RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tokenizer,
                const std::string& prompt_template);
 
@@ -29,12 +29,21 @@ class RunDirectory {
   /// For people: what changed since the run began, and whose lock was taken over.
   const std::vector<std::string>& notes() const { return notes_; }
 
+  /// If `checkpoints` is a link to a folder outside of the run, takes the lock of that folder too: two runs
+  /// must not write into one folder. A folder named `checkpoints` inside another run is covered by that
+  /// run's LOCK, any other by a LOCK of its own. Call it before anything is written there. Throws
+  /// Error(kStorage) if another run owns the folder.
+  void lock_linked_checkpoints(Io& io);
+
   /// Prepares the files for a run that goes on from `step`: writes config.toml, tokenizer.model and
   /// prompt_template.txt, cuts metrics.jsonl back to `step`, and opens it for appending. Nothing is written
   /// before this call, so a command that is refused changes nothing.
   MetricsFile& open_metrics(int64_t step);
+  /// Whether open_metrics was called.
+  bool has_metrics() const { return metrics_ != nullptr; }
   MetricsFile& metrics() { return *metrics_; }
-  const RunLock& lock() const { return *lock_; }
+  /// Throws Error(kStorage) if another process has taken over the run, or the folder of its checkpoints.
+  void check_still_owned() const;
 
  private:
   std::filesystem::path path_;
@@ -43,7 +52,21 @@ class RunDirectory {
   std::string prompt_template_;
   std::vector<std::string> notes_;
   std::unique_ptr<RunLock> lock_;
+  std::unique_ptr<RunLock> checkpoints_lock_;  ///< null if `checkpoints` lies in the run
   std::unique_ptr<MetricsFile> metrics_;
 };
+
+/// Whether a run has begun in `directory`: it holds metrics.jsonl, LOCK, prompt_template.txt or a checkpoint.
+bool holds_run(Io& io, const std::filesystem::path& directory);
+
+/// Throws Error(kUsage), naming what is there, unless `directory` is absent, holds a run, or holds nothing
+/// but what people put beside a run: plain files such as job scripts, logs and notes, a folder `logs`, and
+/// an empty folder `checkpoints`. Any other folder (a source tree, a home directory) is refused, and so is
+/// a file that a run or a data set would write: config.toml, tokenizer.model, prepare.json, *.h5, *.jsonl.
+void check_can_hold_run(Io& io, const std::filesystem::path& directory);
+
+/// Throws Error(kUsage) if `config_file` is the config.toml of a run in another directory than its own
+/// `run.directory` names: the run was copied or moved. `config` was read from it.
+void check_names_own_directory(Io& io, const std::filesystem::path& config_file, const RunConfig& config);
 
 }  // namespace ripstop

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "parallel/agreement.h"
+#include "train/checkpoint/manifest.h"
 #include "train/machine/machine.h"
 #include "train/report/human_text.h"
 #include "train/report/step_line.h"
@@ -16,19 +17,31 @@ constexpr int64_t kSkipsInARow = 3;
 // The weight of the last step in the smoothed step time, from which the time left is computed.
 constexpr double kSmoothing = 0.05;
 
+// Lines of metrics.jsonl that may wait in memory for room on the disk: those of some 100,000 steps.
+constexpr int64_t kMostWaitingBytes = int64_t{64} << 20;
+
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// A step without targets is skipped, too, but is no failure.
+bool is_failure(const StepResult& result) {
+  return result.skipped && result.target_count > 0;
 }
 
 }  // namespace
 
 ExitCode Trainer::run() {
+  if (!start()) {
+    say("stopped on a signal before the first step: nothing was trained and nothing is lost; run the same "
+        "command again");
+    return ExitCode::kRequeue;
+  }
   try {
     return train();
-  } catch (Error& error) {
+  } catch (const Error& error) {
     // Write how the run ended while its lock is still held, then let the error end the process.
-    end_failed(error);
-    throw;
+    throw end_failed(error);
   }
 }
 
@@ -36,21 +49,21 @@ ExitCode Trainer::train() {
   at_step_ = begun_at_step_ = state_.step;
   if (validation_is_due()) validate_and_save();  // the last start was stopped between step and validation
   while (state_.step < steps_ && !stop_agreed_) {
-    if (!take_step()) break;
+    if (!take_step()) break;  // stopped in the step, or no data left
     if (!stop_agreed_ && validation_is_due()) validate_and_save();
     if (stop_agreed_) break;
     const int64_t every = options_.config.checkpoint.every_steps;
     if (every > 0 && state_.step % every == 0 && saved_step_ != state_.step) save();
   }
-  // Also after a stop request: that is what the time until the kill is for.
-  if (saved_step_ != state_.step) save();
+  // Also after a stop request: that is what the time until the kill is for. Initial weights are nothing to
+  // save.
+  if (saved_step_ != state_.step && state_.step > 0) save();
   // A stop request in the last step changes nothing if no validation is due: there is nothing left to do.
   const bool finished = !stop_agreed_ || (state_.step >= steps_ && !validation_is_due());
   const ExitCode code = finished ? ExitCode::kOk : ExitCode::kRequeue;
-  if (leads_) {
-    write_end(code);
-    say_end(code);
-  }
+  do_and_agree(mesh_.world(), [&] {
+    if (leads_) end(code);
+  });
   return code;
 }
 
@@ -60,7 +73,7 @@ bool Trainer::validation_is_due() const {
   return state_.step == steps_ || state_.step % options_.config.train.validate_every == 0;
 }
 
-// One optimizer step. Returns false at the end of the data.
+// One optimizer step. Returns false at the end of the data, and if the step was given up.
 bool Trainer::take_step() {
   const Clock::time_point begin = Clock::now();
   const DeviceMesh::AxisBytes sent = mesh_.bytes_sent();
@@ -79,6 +92,7 @@ bool Trainer::take_step() {
     data_wait += seconds_since(since);
     return result;
   };
+  long_step_.begin();
   const std::optional<LoaderStep> loaded = waiting([&] { return loader_->next_step(); });
   if (!loaded) return false;
   const double rate = options_.config.optimizer.learning_rate *
@@ -86,17 +100,23 @@ bool Trainer::take_step() {
   const StepResult result = step_->run(
       resolved_.micro_batches,
       [&](int64_t) { return waiting([&] { return loader_->next_batch().host_tokens(); }); }, rate,
-      state_.updates + 1, [&] { return stop_requested(); });
+      state_.updates + 1, [&] { return stop_requested(); },
+      [&](int64_t done) {
+        return long_step_.gives_up(
+            done, resolved_.micro_batches, [&] { return stop_requested(); }, [&] { stream_.synchronize(); });
+      });
   range.reset();
   profiler_.after(at_step_);
+  stop_agreed_ = result.given_up || result.stop_requests > 0;
+  if (result.given_up) return false;
 
+  if (is_failure(result) && skips_ == 0) updated_ = state_;
   state_.step += 1;
   // AdamW's bias correction counts updates. A skipped step is none.
   state_.updates += result.skipped ? 0 : 1;
   state_.epoch = loaded->end.epoch;
   state_.sequence = loaded->end.sequence;
   state_.tokens += loaded->rows;
-  stop_agreed_ = result.stop_requests > 0;
   const DeviceMesh::AxisBytes now = mesh_.bytes_sent();
   step_traffic_ = {now.replicate - sent.replicate, now.fsdp - sent.fsdp, now.tensor - sent.tensor};
   step_seconds_ = seconds_since(begin);
@@ -136,7 +156,7 @@ void Trainer::log_step(const LoaderStep& loaded, const StepResult& result, doubl
       .communication_exposed_seconds_fsdp = waited.fsdp - waited_before_.fsdp,
       .communication_exposed_seconds_tensor = waited.tensor - waited_before_.tensor,
       .data_wait_seconds = data_wait};
-  directory_->metrics().write(metrics);
+  log(metrics);
   const double eta_seconds = smoothed_step_seconds_ * static_cast<double>(steps_ - state_.step);
   LiveLine* const live = options_.live;
   const int64_t every = options_.config.log.every_steps;
@@ -149,19 +169,38 @@ void Trainer::log_step(const LoaderStep& loaded, const StepResult& result, doubl
   }
 }
 
-// One skipped step may be bad luck. Several in a row do not end by themselves, so the run ends.
+// One skipped step may be bad luck. Several in a row do not end by themselves, so the run ends. A run whose
+// last step was skipped has not done what it was asked, so it is not done.
 void Trainer::check_numerics(const StepResult& result) {
   if (!result.skipped) skips_ = 0;
-  if (!result.skipped || result.target_count == 0)
-    return;  // a step without targets is skipped, but is no failure
-  ++skips_;
-  warn(fmt::format("step {}: loss or gradient is not finite, the update was skipped on all ranks",
-                   state_.step));
-  if (skips_ >= kSkipsInARow)
-    throw Error(ExitCode::kNumerics,
-                fmt::format("loss or gradient was not finite in {} steps in a row, up to step {}", skips_,
-                            state_.step),
-                "lower optimizer.learning_rate, or go on from an earlier checkpoint");
+  if (is_failure(result)) {
+    ++skips_;
+    warn(fmt::format("step {}: loss or gradient is not finite, the update was skipped on all ranks",
+                     state_.step));
+  }
+  if (skips_ >= kSkipsInARow || (skips_ > 0 && state_.step == steps_)) end_without_update();
+}
+
+// Weights and moments are those after the last update, and are saved as the checkpoint of that step: if the
+// run is started again, it makes the skipped steps again. Older checkpoints stay, whatever checkpoint.keep
+// says: the weights may have gone wrong before the first skipped step.
+void Trainer::end_without_update() {
+  const int64_t step = updated_.step;
+  if (saved_step_ < step) save(updated_, /*keep=*/0);
+  std::string hint = "begin a new run with a lower optimizer.learning_rate";
+  if (step > 0)
+    hint += fmt::format("; {} has the weights after the last update",
+                        (std::filesystem::path(options_.config.run.directory) / "checkpoints" /
+                         step_directory_name(saved_step_))
+                            .string());
+  throw Error(ExitCode::kNumerics,
+              skips_ >= kSkipsInARow
+                  ? fmt::format("loss or gradient was not finite in {} steps in a row, up to step {}", skips_,
+                                state_.step)
+                  : fmt::format("loss or gradient was not finite in the last step: there was no update after "
+                                "step {} of {}",
+                                step, steps_),
+              hint);
 }
 
 // Saves a new best at once: "best" must name a checkpoint that exists, and the checkpoint says which one is
@@ -215,34 +254,33 @@ bool Trainer::accept_scores(const ValidationScores& scores, double seconds) {
     rouge = fmt::format("  rouge1 {:.4f}  rouge2 {:.4f}  rougeL {:.4f}", *event.rouge1, *event.rouge2,
                         *event.rougeL);
   }
-  directory_->metrics().write(event);
+  log(event);
   say(fmt::format("validation at step {}  loss {:.4f}  perplexity {}  {}{}  {:.1f}s{}", state_.step, loss,
                   perplexity_text(loss), counted(event.target_count, "target"), rouge, event.seconds,
                   better ? "  best" : ""));
   return better;
 }
 
-void Trainer::save() {
+void Trainer::save(const CheckpointState& state, int64_t keep) {
   const Clock::time_point begin = Clock::now();
-  show(fmt::format("saving step {}{}", state_.step,
+  show(fmt::format("saving step {}{}", state.step,
                    stop_agreed_ ? "; a second Ctrl-C ends the run without it" : ""));
-  // metrics.jsonl must be on the disk before the checkpoint: a run that resumes there does not write these
-  // lines again.
   do_and_agree(mesh_.world(), [&] {
     if (!leads_) return;
-    directory_->lock().check_still_owned();
-    directory_->metrics().sync();
+    directory_->check_still_owned();
+    sync_log();
   });
   states_->to_host();
-  const SaveReport report = writer_->save(
-      state_, {.keep = options_.config.checkpoint.keep, .lock = leads_ ? &directory_->lock() : nullptr});
-  saved_step_ = state_.step;
+  SavePolicy policy{.keep = keep};
+  if (leads_) policy.check_owner = [this] { directory_->check_still_owned(); };
+  const SaveReport report = writer_->save(state, policy);
+  saved_step_ = state.step;
   end_live_line();
   if (!leads_) return;
   for (const std::string& text : report.warnings) warn(text);
   const double seconds = seconds_since(begin);
-  directory_->metrics().write(CheckpointEvent{
-      .step = state_.step, .path = report.directory.string(), .bytes = report.bytes, .seconds = seconds});
+  log(CheckpointEvent{
+      .step = state.step, .path = report.directory.string(), .bytes = report.bytes, .seconds = seconds});
   say(fmt::format("checkpoint {}  {}  {:.1f}s", report.directory.string(), bytes_text(report.bytes),
                   seconds));
 }
@@ -261,6 +299,13 @@ MemoryUse Trainer::measured_memory() {
     use[category] += step_->arena().peak()[category] - plan_.arena[category];
   }
   return use;
+}
+
+void Trainer::end(ExitCode code) {
+  // A run whose log lacks lines is not done: the lines would be lost without a word.
+  if (directory_->metrics().waiting_lines() > 0) directory_->metrics().sync();
+  write_end(code);
+  say_end(code);
 }
 
 void Trainer::write_end(ExitCode code) {
@@ -284,22 +329,73 @@ void Trainer::say_end(ExitCode code) {
         "the run was done already: give more {} to train on, or another run.directory for a new run",
         options_.config.train.steps ? "train.steps" : "train.epochs"));
   if (code == ExitCode::kRequeue)
-    say(fmt::format("stopped on a signal after step {}: run the same command again to go on", state_.step));
+    say(fmt::format("stopped on a signal {}: run the same command again to go on",
+                    at_step_ > state_.step ? fmt::format("in step {}, which is made again", at_step_)
+                                           : fmt::format("after step {}", state_.step)));
 }
 
-void Trainer::end_failed(Error& error) noexcept {
-  error.set_step(at_step_);
-  if (!leads_) return;
-  try {
-    directory_->lock().check_still_owned();
-    write_end(error.code());
-  } catch (const std::exception&) {  // a full disk, or another owner of the lock: `error` tells of it already
+// Writes how the run ended, and returns the error with the step and with how to go on.
+Error Trainer::end_failed(const Error& error) {
+  std::string hint = error.hint();
+  if (leads_) {
+    bool owned = false;
+    try {
+      directory_->check_still_owned();
+      owned = true;
+      write_end(error.code());
+    } catch (const std::exception&) {  // a full disk, or another owner: `error` tells of it already
+    }
+    // If another process owns the run, this command is not the one to go on.
+    if (owned && error.code() == ExitCode::kStorage)
+      hint += fmt::format(
+          "{}the same command then goes on from {}", hint.empty() ? "" : "; ",
+          saved_step_ > 0 ? fmt::format("step {}", saved_step_) : "the beginning, as nothing was saved yet");
   }
+  Error explained(error.code(), error.what(), hint);
+  explained.set_step(at_step_);
+  return explained;
+}
+
+// A log that cannot be written is no reason to lose steps. Its lines wait in memory, and training goes on:
+// the disk may have room again before the next checkpoint.
+template <class Event>
+void Trainer::log(const Event& event) {
+  MetricsFile& metrics = directory_->metrics();
+  const bool waited = metrics.waiting_lines() > 0;
+  try {
+    metrics.write(event);
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::kStorage || metrics.waiting_bytes() > kMostWaitingBytes) throw;
+    if (!waited)
+      say(fmt::format("warning: {}; training goes on, and the lines wait in memory until there is room",
+                      error.what()));
+    return;
+  }
+  if (waited) say("metrics.jsonl is written again and lacks no line");
+}
+
+// The lines must be on the disk before the checkpoint: a run that resumes there does not write them again. If
+// they cannot be, the checkpoint is saved all the same: it is worth more than its lines.
+void Trainer::sync_log() {
+  MetricsFile& metrics = directory_->metrics();
+  const bool waited = metrics.waiting_lines() > 0;
+  try {
+    metrics.sync();
+  } catch (const Error& error) {
+    // If nothing waits, the disk has failed to keep what was written: no checkpoint may count on it.
+    if (error.code() != ExitCode::kStorage || metrics.waiting_lines() == 0) throw;
+    say(fmt::format(
+        "warning: {}; the checkpoint is saved all the same, and metrics.jsonl lacks {} if the run "
+        "ends before they are written",
+        error.what(), counted(metrics.waiting_lines(), "line")));
+    return;
+  }
+  if (waited) say("metrics.jsonl is written again and lacks no line");
 }
 
 void Trainer::warn(const std::string& text) {
   if (!leads_) return;
-  directory_->metrics().write(WarningEvent{.step = state_.step, .text = text});
+  log(WarningEvent{.step = state_.step, .text = text});
   say("warning: " + text);
 }
 

@@ -16,6 +16,8 @@
 #include "train/config/step_range.h"
 #include "train/machine/peak_flops.h"
 #include "train/report/live_line.h"
+#include "train/run/long_step.h"
+#include "train/run/resume_check.h"
 #include "train/run/run_directory.h"
 #include "train/run/run_report.h"
 #include "train/run/validation.h"
@@ -37,18 +39,23 @@ struct TrainerOptions {
 /// one rank fails, all ranks throw.
 class Trainer {
  public:
-  /// Reads the data set, decides what is "auto", plans, refuses what cannot work, takes the run directory,
-  /// and resumes from its newest whole checkpoint or begins with fresh weights. `world` must outlive this.
-  /// Throws Error: kUsage for the config, kInputData for the data set, kResources for mesh or memory,
-  /// kStorage for directory or checkpoint.
+  /// Reads the data set, decides what is "auto", plans, and refuses ranks that differ. `world` must outlive
+  /// this. Throws Error: kUsage for the config, kInputData for the data set, kResources for mesh or memory.
   Trainer(const TrainerOptions& options, MpiWorld& world);
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
-  /// Trains to the last step, validates and returns kOk. If a stop was requested on any rank, saves after the
-  /// current step and returns kRequeue; a validation under way is given up, and made when the run goes on. So
-  /// is a validation that is due after the last step. Throws Error(kNumerics) after three steps in a row
-  /// whose loss or gradient is not finite.
+  /// Refuses what cannot work, takes the run directory, and resumes from its newest whole checkpoint or
+  /// begins with fresh weights. Then trains to the last step, validates and returns kOk.
+  ///
+  /// If a stop was requested on any rank, saves after the current step and returns kRequeue. A step that
+  /// would take another minute is given up and made again when the run goes on (LongStep). A validation
+  /// under way is given up, and made when the run goes on. So is a validation that is due after the last
+  /// step. A stop before the first step returns kRequeue and writes nothing.
+  ///
+  /// Throws Error: kUsage for the config, kInputData for the data set, kResources for memory, kStorage for
+  /// directory or checkpoint, kNumerics if loss or gradient is not finite in three steps in a row or in the
+  /// last step. Before kNumerics, saves the weights as they were after the last update.
   ExitCode run();
 
  private:
@@ -56,25 +63,33 @@ class Trainer {
 
   // trainer_start.cpp
   void check_agreement();
+  bool start();
+  bool count_steps();
   void open_directory();
-  void check_checkpoint(const CheckpointState& saved, const std::string& plan_hash) const;
-  void resume_or_initialize();
+  void check_checkpoint(const CheckpointState& saved) const;
+  bool resume_or_initialize();
   std::optional<RunSpeed> known_speed() const;
+  std::vector<std::string> notes_on_resume(const ResumableCheckpoint& saved);
   void announce();
+  bool agree_to_stop();
 
   // trainer.cpp
   ExitCode train();
   bool take_step();
   void log_step(const LoaderStep& loaded, const StepResult& result, double rate, double data_wait);
   void check_numerics(const StepResult& result);
+  [[noreturn]] void end_without_update();
   bool stop_requested() const { return options_.stop_requested && options_.stop_requested(); }
   bool validation_is_due() const;
   void validate_and_save();
   bool accept_scores(const ValidationScores& scores, double seconds);
-  void save();
+  void save() { save(state_, options_.config.checkpoint.keep); }
+  void save(const CheckpointState& state, int64_t keep);
+  void sync_log();
+  void end(ExitCode code);
   void write_end(ExitCode code);
   void say_end(ExitCode code);
-  void end_failed(Error& error) noexcept;
+  Error end_failed(const Error& error);
 
   MemoryUse planned_memory() const;
   MemoryUse measured_memory();
@@ -88,6 +103,8 @@ class Trainer {
     if (leads_ && options_.live != nullptr) options_.live->clear();
   }
   void warn(const std::string& text);
+  template <class Event>
+  void log(const Event& event);
 
   TrainerOptions options_;
   MpiWorld& world_;
@@ -114,13 +131,16 @@ class Trainer {
   std::optional<RunDirectory> directory_;
   std::optional<CheckpointWriter> writer_;
   std::optional<BatchLoader> loader_;
+  LongStep long_step_{mesh_.world()};
   StepProfiler profiler_{parse_step_range(options_.config.run.profile_steps), device_};
 
   CheckpointState state_;
+  std::vector<std::string> resume_notes_;
   int64_t at_step_ = 0;        ///< the step under way, or the last one
   int64_t begun_at_step_ = 0;  ///< the step from which this start goes on
   int64_t saved_step_ = -1;
-  int64_t skips_ = 0;         ///< steps in a row without an update
+  int64_t skips_ = 0;         ///< steps since the last update whose loss or gradient was not finite
+  CheckpointState updated_;   ///< if skips_ > 0: the state after the last step before them
   bool stop_agreed_ = false;  ///< all ranks know that a stop was requested on one of them
 
   std::optional<PeakFlops> peak_flops_;

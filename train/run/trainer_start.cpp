@@ -1,4 +1,6 @@
 // The start of a run: everything that is read, checked, resumed and announced before its first step.
+#include <algorithm>
+
 #include "data/dataset_directory.h"
 #include "parallel/agreement.h"
 #include "train/checkpoint/checkpoint_directory.h"
@@ -19,6 +21,13 @@ Device training_device(const RunSection& run, MpiWorld& world, std::string& note
   return device;
 }
 
+// The training set. Another tokenizer beside it would be stored in the run, and read its summaries wrongly.
+TokenDataset training_set(const std::string& directory, const Tokenizer& tokenizer) {
+  TokenDataset dataset(dataset_file(directory, "train.h5"));
+  require_dataset_tokenizer(dataset, tokenizer);
+  return dataset;
+}
+
 }  // namespace
 
 Trainer::Trainer(const TrainerOptions& options, MpiWorld& world)
@@ -26,38 +35,39 @@ Trainer::Trainer(const TrainerOptions& options, MpiWorld& world)
       world_(world),
       leads_(world.communicator().rank() == 0),
       tokenizer_(dataset_file(options.config.data.directory, "tokenizer.model")),
-      dataset_(dataset_file(options.config.data.directory, "train.h5")),
+      dataset_(training_set(options.config.data.directory, tokenizer_)),
       device_(training_device(options.config.run, world, device_note_)),
       target_(run_target(world, device_, dataset_.header().vocabulary_size)),
       resolved_(resolve_run(options.config, target_)),
       mesh_(world, resolved_.mesh, options.config.mesh.allow_tensor_across_nodes, device_),
       validation_(options_.config, resolved_, tokenizer_, mesh_) {
-  require_dataset_tokenizer(dataset_, tokenizer_);
   if (!device_note_.empty()) resolved_.notes.push_back("run.device = \"auto\" is the CPU: " + device_note_);
-  const RunConfig& config = options_.config;
-  // Before the collectives below: ranks that differ would wait for each other there.
+  // First: ranks that differ would wait for each other in the collectives of the start.
   check_agreement();
-  validation_.connect(world, device_);
+}
+
+// Returns false if a stop was requested. The ranks agree on it after each part that may take long.
+bool Trainer::start() {
+  const RunConfig& config = options_.config;
+  if (agree_to_stop()) return false;
+  validation_.connect(world_, device_);
   // The plan counted memory for summaries before the validation set was opened.
   if (!validation_.any()) {
     resolved_.summaries.reset();
     resolved_.summaries_memory = {};
   }
-  length_ = run_length(config, resolved_, &dataset_);
-  steps_ = length_.data->steps;
-  if (const int64_t last = parse_step_range(config.run.profile_steps).last; last > steps_)
-    resolved_.notes.push_back(
-        fmt::format("run.profile_steps ends at step {}, train.epochs come to {} steps", last, steps_));
+  require_targets(dataset_, config);
+  if (!count_steps()) return false;
   do_and_agree(mesh_.world(), [&] { open_directory(); });
 
   plan_ = plan_rank(resolved_.request(target_.device), mesh_.coordinates());
   // Takes memory outside the plan for a moment, so it comes before the step's memory is taken and counted.
-  peak_flops_ = find_peak_flops(world, device_, resolved_.step.sharding.compute);
+  peak_flops_ = find_peak_flops(world_, device_, resolved_.step.sharding.compute);
   flops_per_token_ = training_flops_per_token(resolved_.model, config.data.sequence_length);
   resident_before_bytes_ = resident_memory().now_bytes;
   step_.emplace(resolved_.model, resolved_.step, mesh_, stream_, ledger_, plan_.arena);
   states_.emplace(step_->model(), step_->optimizer(), stream_);
-  resume_or_initialize();
+  if (agree_to_stop() || !resume_or_initialize()) return false;
   do_and_agree(mesh_.world(), [&] {
     loader_.emplace(dataset_, loader_options(config, resolved_, mesh_),
                     DataCursor{state_.epoch, state_.sequence});
@@ -65,6 +75,29 @@ Trainer::Trainer(const TrainerOptions& options, MpiWorld& world)
   writer_.emplace(io_, std::filesystem::path(config.run.directory) / "checkpoints", mesh_.world(),
                   mesh_.sizes(), states_->units());
   do_and_agree(mesh_.world(), [&] { announce(); });
+  return true;
+}
+
+// Collective. Whether a stop was requested on any rank.
+bool Trainer::agree_to_stop() {
+  stop_agreed_ = least_of_all_ranks(mesh_.world(), stop_requested() ? 0 : 1) == 0;
+  return stop_agreed_;
+}
+
+// Returns false if a stop was requested meanwhile.
+bool Trainer::count_steps() {
+  // A million epochs take hours to count, and an agreement costs more than a small epoch.
+  constexpr int64_t kEpochsAVote = 16;
+  int64_t epochs = 0;
+  const std::optional<TrainingData> data = count_training_data(
+      dataset_, options_.config, [&] { return ++epochs % kEpochsAVote != 0 || !agree_to_stop(); });
+  if (!data) return false;
+  length_ = run_length(options_.config, resolved_, data);
+  steps_ = data->steps;
+  if (const int64_t last = parse_step_range(options_.config.run.profile_steps).last; last > steps_)
+    resolved_.notes.push_back(
+        fmt::format("run.profile_steps ends at step {}, train.epochs come to {} steps", last, steps_));
+  return true;
 }
 
 void Trainer::check_agreement() {
@@ -89,14 +122,15 @@ void Trainer::open_directory() {
   if (!leads_) return;
   const RunConfig& config = options_.config;
   directory_.emplace(io_, config, tokenizer_, dataset_.header().prompt_template);
+  directory_->lock_linked_checkpoints(io_);
   prepare_checkpoint_directory(io_, directory_->checkpoints());
   check_disk_space(io_, directory_->checkpoints(), config.checkpoint.keep,
                    checkpoint_bytes(parameter_table(resolved_.model),
                                     {resolved_.mesh.replicate, resolved_.mesh.fsdp, resolved_.mesh.tensor}));
 }
 
-// Refuses a checkpoint that this run must not go on from.
-void Trainer::check_checkpoint(const CheckpointState& saved, const std::string& plan_hash) const {
+// Refuses a checkpoint that this run must not go on from, though its config fits.
+void Trainer::check_checkpoint(const CheckpointState& saved) const {
   const auto require_same_set = [&](bool same, const char* set) {
     if (!same)
       throw Error(
@@ -107,25 +141,30 @@ void Trainer::check_checkpoint(const CheckpointState& saved, const std::string& 
   require_same_set(
       saved.data_content_hash == dataset_.content_hash() && saved.tokenizer_sha256 == tokenizer_.sha256(),
       "data set");
-  require_same_set(
-      saved.validation_content_hash.empty() || saved.validation_content_hash == validation_.content_hash(),
-      "validation set");
+  // A run may begin to validate later, and stop validating.
+  const auto is_set = [](const std::string& hash) { return !hash.empty() && hash != Validation::kNoSet; };
+  require_same_set(!is_set(saved.validation_content_hash) || !validation_.any() ||
+                       saved.validation_content_hash == validation_.content_hash(),
+                   "validation set");
   // Equal is fine: such a run is done and says so.
   if (saved.step > steps_)
     throw Error(ExitCode::kUsage,
                 fmt::format("the run has done {} steps, train.steps is {}", saved.step, steps_),
                 "give at least as many, or another run.directory for a new run");
-  if (!saved.pack_plan_hash.empty() && saved.pack_plan_hash != plan_hash)
+  if (!saved.pack_plan_hash.empty() && saved.pack_plan_hash != length_.data->plan_hash)
     throw Error(ExitCode::kStorage, "the order of the data differs from the checkpoint's",
                 "another version of ripstop began this run, and packs sequences differently");
 }
 
-// Fills weights, moments and state_, from the newest whole checkpoint if there is one.
-void Trainer::resume_or_initialize() {
-  const std::string& plan_hash = length_.data->plan_hash;
+// Fills weights, moments and state_, from the newest whole checkpoint if there is one. Returns false if a
+// stop was requested meanwhile; then no file of the run has changed.
+bool Trainer::resume_or_initialize() {
   std::vector<std::string> warnings;
+  std::optional<ResumableCheckpoint> resumed;
   const auto accept = [&](const Checkpoint& checkpoint) {
-    check_checkpoint(checkpoint.manifest.state, plan_hash);
+    // First: another config explains another order of the data.
+    resumed = check_stored_config(checkpoint, options_.config, resolved_.model);
+    check_checkpoint(checkpoint.manifest.state);
   };
   show("looking for a checkpoint of " + options_.config.run.directory);
   const std::optional<CheckpointState> saved =
@@ -137,6 +176,7 @@ void Trainer::resume_or_initialize() {
     states_->to_device();
     // The checkpoint holds float32 master weights: renew the compute copies.
     step_->model().weights_changed(step_->arena());
+    resume_notes_ = notes_on_resume(*resumed);
   } else {
     step_->model().initialize(static_cast<uint64_t>(options_.config.run.seed));
     state_.model = resolved_.model;
@@ -144,15 +184,32 @@ void Trainer::resume_or_initialize() {
     state_.tokenizer_sha256 = tokenizer_.sha256();
   }
   state_.config = to_toml(options_.config);
-  state_.pack_plan_hash = plan_hash;
-  state_.validation_content_hash = validation_.content_hash();
+  state_.pack_plan_hash = length_.data->plan_hash;
+  // The set that the scores so far belong to stays known while the run does not validate.
+  if (validation_.any() || state_.validation_content_hash.empty())
+    state_.validation_content_hash = validation_.content_hash();
   end_live_line();
+  if (agree_to_stop()) return false;
   // Only now is it certain from which step the run goes on, and that nothing refuses it.
   do_and_agree(mesh_.world(), [&] {
     if (!leads_) return;
     directory_->open_metrics(state_.step);
     for (const std::string& text : warnings) warn(text);
   });
+  return true;
+}
+
+// For people: what the run does differently from now on.
+std::vector<std::string> Trainer::notes_on_resume(const ResumableCheckpoint& saved) {
+  std::vector<std::string> notes = resume_notes(saved, mesh_.sizes());
+  const RunConfig& config = options_.config;
+  if (saved.config.train.steps == config.train.steps && saved.config.train.epochs == config.train.epochs)
+    return notes;
+  // Less work than count_steps() has done already: a run only grows.
+  const int64_t old_steps = count_training_data(dataset_, saved.config).steps;
+  const std::string jump = rate_jump(config, state_.step, old_steps, steps_);
+  if (!jump.empty()) notes.push_back(jump);
+  return notes;
 }
 
 // The speed that this run had before, or the one that the data sheets of its GPUs let expect.
@@ -178,7 +235,11 @@ void Trainer::announce() {
                   (std::filesystem::path(config.run.directory) / "metrics.jsonl").string()));
   directory_->metrics().write(
       start_event(config, resolved_, length_, mesh_, peak_flops_, options_.argv, state_.step));
-  for (const std::string& note : directory_->notes()) warn(note);
+  std::vector<std::string> notes = directory_->notes();
+  // Most changes are those since config.toml was written, too.
+  for (const std::string& note : resume_notes_)
+    if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(note);
+  for (const std::string& note : notes) warn(note);
 }
 
 }  // namespace ripstop

@@ -39,6 +39,13 @@ void Validation::open() {
   }
   require_dataset_tokenizer(*dataset_, tokenizer_);
   if (run_.summaries) check_summaries();
+  if (has_targets(*dataset_, config_)) return;
+  note_ = fmt::format(
+      "train.validate_every: no example of {} keeps a token whose prediction counts, nothing is validated "
+      "(raise "
+      "data.sequence_length)",
+      file.string());
+  dataset_.reset();
 }
 
 // Finds now what the first validation would find hours later.

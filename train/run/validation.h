@@ -39,12 +39,13 @@ class Validation {
   void connect(MpiWorld& world, const Device& device);
 
   /// False if nothing is to be validated: train.validate_every is 0, or the set has no examples (`prepare`
-  /// writes a set even then).
+  /// writes a set even then), or none of them keeps a target.
   bool any() const { return dataset_.has_value(); }
   /// Why there is no validation although the config asks for one; else empty.
   const std::string& note() const { return note_; }
-  /// The content hash of the set; "none" if there is no set.
-  std::string content_hash() const { return dataset_ ? dataset_->content_hash() : "none"; }
+  /// The content hash of the set; kNoSet if there is no set.
+  std::string content_hash() const { return dataset_ ? dataset_->content_hash() : kNoSet; }
+  static constexpr const char* kNoSet = "none";
 
   /// Measures the model as it is now. Takes the memory for generation from `ledger` and gives it back.
   /// Returns nullopt if a stop was requested on any rank; `stop_requested` is called between batches and

@@ -17,7 +17,8 @@ TrainingStep::TrainingStep(const ModelConfig& config, const StepOptions& options
       arena_(stream.device(), ledger, arena_capacity) {}
 
 StepResult TrainingStep::run(int64_t micro_batches, NextTokens next, double learning_rate, int64_t update,
-                             FunctionRef<bool()> stop_requested) {
+                             FunctionRef<bool()> stop_requested,
+                             const std::function<bool(int64_t done)>& gives_up) {
   const Tensor scale = tensor_in(scale_memory_, 0, DType::kFloat32, {2});
   Context context = model_.context(arena_);
   totals_.clear();
@@ -30,6 +31,8 @@ StepResult TrainingStep::run(int64_t micro_batches, NextTokens next, double lear
     target_count += batch.target_count;
     // The last micro-batch also sums over the replicate axis.
     model_.forward_backward(arena_, batch, micro + 1 == micro_batches, totals_.loss());
+    // The gradients so far are forgotten when the next step begins.
+    if (gives_up && micro + 1 < micro_batches && gives_up(micro + 1)) return {.given_up = true};
   }
   const ProfilerRange range(stream_.device(), "sums and update");
   model_.finish_gradients(arena_, totals_.squared_norm());

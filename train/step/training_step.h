@@ -2,6 +2,7 @@
 // it on a device. The planner runs the same code on kMeta.
 #pragma once
 #include <cstdint>
+#include <functional>
 
 #include "model/batch.h"
 #include "parallel/sharded_transformer.h"
@@ -24,6 +25,7 @@ struct StepResult {
   double gradient_norm = 0;   ///< of the mean loss, before clipping
   bool skipped = false;       ///< loss or norm not finite, or no targets: weights and moments are unchanged
   int64_t stop_requests = 0;  ///< ranks on which a stop was requested
+  bool given_up = false;      ///< `gives_up` said so: weights and moments are unchanged, the rest is not set
 };
 
 /// One rank's share of training. Owns all memory that it uses; the arena has `arena_capacity` bytes.
@@ -38,9 +40,11 @@ class TrainingStep {
   /// equal tokens. `update` is the number of this update, from 1, for AdamW's bias correction: skipped steps
   /// do not count. `stop_requested` tells whether this rank got a request to stop; it is called once, after
   /// the gradients, because a signal may come while they are computed. One all-reduce of four float64 carries
-  /// loss, targets, squared norm and stop requests. Collective.
+  /// loss, targets, squared norm and stop requests. `gives_up`, if there is one, is called after each
+  /// micro-batch but the last, with the number of those done: true, on all ranks alike, ends the step there.
+  /// Collective.
   StepResult run(int64_t micro_batches, NextTokens next, double learning_rate, int64_t update,
-                 FunctionRef<bool()> stop_requested);
+                 FunctionRef<bool()> stop_requested, const std::function<bool(int64_t done)>& gives_up = {});
 
   /// The exact loss over micro-batches of all data ranks; see evaluate_batches. Collective.
   LossSum evaluate(int64_t micro_batches, NextTokens next, FunctionRef<bool()> stop_requested);

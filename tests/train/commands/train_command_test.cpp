@@ -136,6 +136,31 @@ TEST_F(TrainCommand, ARunOfAnOlderVersionGoesOn) {
   expect_refused("train.steps=5 checkpoint.asynchronous=true", 64, "command line: checkpoint.asynchronous");
 }
 
+// Its config.toml names the run that it was copied from.
+TEST_F(TrainCommand, ACopiedRunDoesNotGoOnInTheOldOne) {
+  const std::string copied = "train " + (run() / "config.toml").string();
+  const ProgramRun refused = run_program(copied + " train.steps=3");
+  EXPECT_EQ(refused.exit_code, 64) << refused.out;
+  EXPECT_NE(refused.err.find("add run.directory=" + run().string()), std::string::npos) << refused.err;
+  EXPECT_EQ(read_metrics(made_ / "run" / "metrics.jsonl").steps.size(), 2U);
+  for (const std::filesystem::path& directory : {run(), made_ / "run"}) {
+    const ProgramRun meant = run_program(copied + " train.steps=3 run.directory=" + directory.string());
+    EXPECT_EQ(meant.exit_code, 0) << meant.err;
+    EXPECT_EQ(read_metrics(directory / "metrics.jsonl").steps.size(), 3U);
+  }
+}
+
+TEST_F(TrainCommand, ADirectoryOfOtherThingsIsRefused) {
+  const std::string data = (made_ / "data").string();
+  const ProgramRun result =
+      run_program("train " + (made_ / "config.toml").string() + " run.directory=" + data);
+  EXPECT_EQ(result.exit_code, 64) << result.err;
+  EXPECT_NE(result.err.find("run.directory " + data + " holds no run, and has prepare.json"),
+            std::string::npos)
+      << result.err;
+  EXPECT_FALSE(std::filesystem::exists(made_ / "data/checkpoints"));
+}
+
 TEST_F(TrainCommand, OtherDataIsRefusedByContent) {
   const auto prepare = [&](const std::string& name, const std::string& tokenizer) {
     const std::string directory = (scratch_ / name).string();

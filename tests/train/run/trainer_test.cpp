@@ -1,85 +1,29 @@
-// Whole runs on one rank: what the trainer counts and reports.
+// Whole runs on one rank: what the trainer counts and reports, and how it ends.
 #include "train/run/trainer.h"
 
-#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 
-#include "data/token_dataset_writer.h"
-#include "tests/data/scratch_directory.h"
-#include "tests/data/small_tokenizer.h"
-#include "train/checkpoint/manifest.h"
-#include "train/report/metrics.h"
+#include <numeric>
+
+#include "tests/train/run/small_runs.h"
 
 namespace ripstop {
 namespace {
 
-constexpr const char* kConfig = R"(
-[run]
-directory = "RUN"
-device = "cpu"
-[model]
-hidden_size = 16
-intermediate_size = 24
-num_hidden_layers = 1
-num_attention_heads = 2
-num_key_value_heads = 2
-max_position_embeddings = 16
-[data]
-directory = "DATA"
-sequence_length = 16
-pack = false
-[train]
-steps = 1
-global_batch_sequences = 1
-[optimizer]
-learning_rate = 1e-2
-[schedule]
-kind = "constant"
-warmup_steps = 0
-[precision]
-compute = "float32"
-)";
+std::vector<int64_t> first_steps(int64_t count) {
+  std::vector<int64_t> result(static_cast<size_t>(count));
+  std::iota(result.begin(), result.end(), int64_t{1});
+  return result;
+}
 
-class TrainerTest : public ::testing::Test {
- protected:
-  // Equal examples, so that their order does not matter, and some whose targets the loader cuts off: their
-  // separator alone is longer than a sequence.
-  std::string make_data(const std::string& name, int64_t equal, int64_t without_targets) {
-    const std::filesystem::path directory = scratch_.path() / name;
-    std::filesystem::create_directories(directory);
-    write_bytes(directory / "tokenizer.model", small_model());
-    const Tokenizer tokenizer(small_model(), "small");
-    TokenDatasetHeader header;
-    header.vocabulary_size = tokenizer.vocabulary_size();
-    header.tokenizer_sha256 = tokenizer.sha256();
-    TokenDatasetWriter writer(directory / "train.h5", header);
-    for (int64_t i = 0; i < equal; ++i)
-      writer.add({.tokens = {1, 5, 6, 7, 8, 9, 10, 2}, .separator_begin = 4, .target_begin = 5});
-    const TokenExample too_long{
-        .tokens = std::vector<int32_t>(24, 3), .separator_begin = 1, .target_begin = 22};
-    for (int64_t i = 0; i < without_targets; ++i) writer.add(too_long);
-    writer.finish();
-    return directory.string();
-  }
-
-  MetricsLog train(const std::string& run, const std::string& data, int64_t steps) {
-    std::string text = kConfig;
-    text.replace(text.find("RUN"), 3, (scratch_ / run).string());
-    text.replace(text.find("DATA"), 4, data);
-    text.replace(text.find("steps = 1"), 9, fmt::format("steps = {}", steps));
-    Trainer trainer({.config = parse_run_config(text, "test"), .argv = {}, .say = {}, .stop_requested = {}},
-                    world_);
-    EXPECT_EQ(trainer.run(), ExitCode::kOk);
-    return read_metrics(scratch_ / run / "metrics.jsonl");
-  }
-
-  MpiWorld world_;
-  ScratchDirectory scratch_;
-};
+using TrainerTest = SmallRuns;
 
 // AdamW's bias correction goes by updates. Counted by steps, every loss after the skipped step would differ.
 TEST_F(TrainerTest, ASkippedStepIsNoUpdate) {
-  const MetricsLog plain = train("plain", make_data("equal", 4, 0), 8);
-  const MetricsLog skipping = train("skipping", make_data("mixed", 4, 1), 10);
+  EXPECT_EQ(train(config("plain", make_data("equal", 4), {"train.steps=8"})), ExitCode::kOk);
+  EXPECT_EQ(train(config("skipping", make_data("mixed", 4, 1), {"train.steps=10"})), ExitCode::kOk);
+  const MetricsLog plain = metrics("plain"), skipping = metrics("skipping");
   std::vector<double> expected, found;
   for (const StepMetrics& step : plain.steps) expected.push_back(step.loss);
   for (const StepMetrics& step : skipping.steps)
@@ -88,16 +32,13 @@ TEST_F(TrainerTest, ASkippedStepIsNoUpdate) {
   ASSERT_EQ(expected.size(), 8U);
   EXPECT_EQ(found, expected);
   EXPECT_TRUE(skipping.warnings.empty()) << "a step without targets is no failure";
-
-  PosixIo io;
-  const CheckpointState state =
-      read_manifest(io, scratch_ / "skipping" / "checkpoints" / step_directory_name(10)).state;
-  EXPECT_EQ(state.step, 10);
-  EXPECT_EQ(state.updates, 8);
+  EXPECT_EQ(state("skipping", 10).step, 10);
+  EXPECT_EQ(state("skipping", 10).updates, 8);
 }
 
 TEST_F(TrainerTest, UtilizationIsMeasuredAgainstThePeak) {
-  const MetricsLog log = train("run", make_data("equal", 4, 0), 3);
+  EXPECT_EQ(train(config("run", make_data("equal", 4), {"train.steps=3"})), ExitCode::kOk);
+  const MetricsLog log = metrics("run");
   const StartEvent& start = log.starts.at(0);
   ASSERT_TRUE(start.peak_flops_per_second);
   EXPECT_GT(*start.peak_flops_per_second, 1e8);
@@ -109,6 +50,198 @@ TEST_F(TrainerTest, UtilizationIsMeasuredAgainstThePeak) {
     EXPECT_GT(*step.model_flops_utilization_full_attention, *step.model_flops_utilization);
     EXPECT_LT(*step.model_flops_utilization_full_attention, 1);
   }
+}
+
+// With a rate that is far too high, the gradient stops being finite after some steps.
+class DivergingRuns : public SmallRuns {
+ protected:
+  void SetUp() override {
+    data_ = make_data("data", 4);
+    PosixIo io;
+    std::filesystem::copy(std::filesystem::path(data_) / "train.h5",
+                          std::filesystem::path(data_) / "validation.h5");
+    const Error error = refusal(config("long", data_, with_rate(200)));
+    EXPECT_EQ(error.code(), ExitCode::kNumerics) << error.what();
+    EXPECT_HAS(error.what(), "in 3 steps in a row");
+    EXPECT_HAS(error.hint(), "begin a new run with a lower optimizer.learning_rate");
+    const std::vector<StepMetrics> steps = metrics("long").steps;
+    ASSERT_GE(steps.size(), 5U) << "some updates, then three without";
+    updates_ = static_cast<int64_t>(steps.size()) - 3;
+  }
+  static std::vector<std::string> with_rate(int64_t steps, const std::string& more = "checkpoint.keep=1") {
+    return {"optimizer.learning_rate=1000", fmt::format("train.steps={}", steps), more};
+  }
+
+  std::string data_;
+  int64_t updates_ = 0;  ///< steps before the first that is skipped
+};
+
+TEST_F(DivergingRuns, TheWeightsAfterTheLastUpdateAreSaved) {
+  EXPECT_TRUE(std::filesystem::exists(checkpoint("long", updates_)));
+  EXPECT_EQ(state("long", updates_).updates, updates_);
+  EXPECT_EQ(metrics("long").ends.back().exit_code, 77);
+}
+
+TEST_F(DivergingRuns, ARunWhoseLastStepWasSkippedIsNotDone) {
+  const int64_t steps = updates_ + 1;
+  std::vector<std::string> overrides = with_rate(steps, "train.validate_every=1000");
+  const Error error = refusal(config("short", data_, overrides));
+  EXPECT_EQ(error.code(), ExitCode::kNumerics);
+  EXPECT_HAS(error.what(), fmt::format("no update after step {} of {}", updates_, steps));
+  EXPECT_HAS(error.hint(), checkpoint("short", updates_).string() + " has the weights after the last update");
+  EXPECT_FALSE(std::filesystem::exists(checkpoint("short", steps)))
+      << "it would look like a run that is done";
+  EXPECT_EQ(state("short", updates_).updates, updates_);
+  EXPECT_FALSE(state("short", updates_).best);
+  const MetricsLog log = metrics("short");
+  EXPECT_TRUE(log.validations.empty());
+  EXPECT_EQ(log.ends.back().exit_code, 77);
+  EXPECT_EQ(log.ends.back().step, steps);
+  // Started again, it makes that step again, and is still not done.
+  EXPECT_EQ(refusal(config("short", data_, overrides)).code(), ExitCode::kNumerics);
+  EXPECT_EQ(this->steps("short"), first_steps(steps));
+}
+
+// The weights may have gone wrong long before: checkpoint.keep must not cost the older checkpoint.
+TEST_F(DivergingRuns, OlderCheckpointsStay) {
+  ASSERT_GE(updates_, 2);
+  ASSERT_EQ(train(config("kept", data_, with_rate(updates_ - 1))), ExitCode::kOk);
+  EXPECT_EQ(refusal(config("kept", data_, with_rate(updates_ + 1))).code(), ExitCode::kNumerics);
+  EXPECT_TRUE(std::filesystem::exists(checkpoint("kept", updates_ - 1)));
+  EXPECT_TRUE(std::filesystem::exists(checkpoint("kept", updates_)));
+}
+
+TEST_F(TrainerTest, ARunWithoutATargetIsRefused) {
+  const std::string data = make_data("data", 0, 4);
+  const Error error = refusal(config("run", data));
+  EXPECT_EQ(error.code(), ExitCode::kUsage);
+  EXPECT_HAS(error.what(), "with data.sequence_length 16 none of the 4 examples of " + data + "/train.h5");
+  // 21 tokens of separator, then two targets.
+  EXPECT_HAS(error.hint(), "at least 22; from 23 on");
+  EXPECT_FALSE(std::filesystem::exists(scratch_ / "run"));
+}
+
+// Also if nothing is validated: the run would store a tokenizer that its model was not trained with.
+TEST_F(TrainerTest, ATrainingSetOfAnotherTokenizerIsRefused) {
+  const std::string data = make_data("data", 4);
+  std::filesystem::remove(std::filesystem::path(data) / "train.h5");
+  write_examples(std::filesystem::path(data) / "train.h5", 4, 0, std::string(64, 'a'));
+  const Error error = refusal(config("run", data));
+  EXPECT_EQ(error.code(), ExitCode::kInputData);
+  EXPECT_HAS(error.what(), "train.h5 was made with another tokenizer");
+  EXPECT_FALSE(std::filesystem::exists(scratch_ / "run"));
+}
+
+TEST_F(TrainerTest, AValidationSetWithoutATargetIsNotValidated) {
+  const std::string data = make_data("data", 4);
+  write_examples(std::filesystem::path(data) / "validation.h5", 0, 3);
+  EXPECT_EQ(train(config("run", data, {"train.validate_every=1"})), ExitCode::kOk);
+  EXPECT_TRUE(metrics("run").validations.empty());
+  EXPECT_HAS(said(), "no example of " + data + "/validation.h5 keeps a token whose prediction counts");
+}
+
+TEST_F(TrainerTest, AStopBeforeTheFirstStepWritesNothing) {
+  const RunConfig config = this->config("run", make_data("data", 4), {"train.steps=3"});
+  EXPECT_EQ(train(config, [] { return true; }), ExitCode::kRequeue);
+  EXPECT_HAS(said(), "stopped on a signal before the first step: nothing was trained and nothing is lost");
+  EXPECT_FALSE(std::filesystem::exists(scratch_ / "run"));
+  // A signal that comes later, in the start of a run that goes on.
+  EXPECT_EQ(train(this->config("run", config.data.directory)), ExitCode::kOk);
+  const std::string before = read_bytes(scratch_ / "run" / "metrics.jsonl");
+  int asked = 0;
+  EXPECT_EQ(train(config, [&] { return ++asked > 2; }), ExitCode::kRequeue);
+  EXPECT_EQ(asked, 3);
+  EXPECT_EQ(read_bytes(scratch_ / "run" / "metrics.jsonl"), before);
+  EXPECT_EQ(train(config), ExitCode::kOk);
+  EXPECT_EQ(steps("run"), first_steps(3));
+}
+
+// Counting a million epochs takes hours; without a look at the signal this test would too.
+TEST_F(TrainerTest, AStopEndsTheCountOfEpochs) {
+  std::string text = kConfig;
+  text.replace(text.find("steps = 1"), 9, "epochs = 1000000");
+  text.replace(text.find("RUN"), 3, (scratch_ / "run").string());
+  text.replace(text.find("DATA"), 4, make_data("data", 4000));
+  int asked = 0;
+  EXPECT_EQ(train(parse_run_config(text, "test", std::vector<std::string>{"data.pack=true"}),
+                  [&] { return ++asked > 3; }),
+            ExitCode::kRequeue);
+  EXPECT_FALSE(std::filesystem::exists(scratch_ / "run"));
+}
+
+// The step would take minutes on any machine.
+TEST_F(TrainerTest, AStopDoesNotWaitForALongStep) {
+  const std::string data = make_data("data", 4);
+  const std::vector<std::string> overrides = {
+      "model.hidden_size=64", "model.intermediate_size=512", "model.num_hidden_layers=4",
+      "train.global_batch_sequences=1048576", "train.micro_batch_sequences=64"};
+  int asked = 0;
+  EXPECT_EQ(train(config("long", data, overrides), [&] { return ++asked > 3; }), ExitCode::kRequeue);
+  EXPECT_EQ(asked, 4) << "three times in the start, and in the first vote";
+  EXPECT_HAS(said(), "stopped on a signal in step 1, which is made again");
+  EXPECT_FALSE(std::filesystem::exists(checkpoint("long", 0)));
+  EXPECT_TRUE(steps("long").empty());
+}
+
+// Until it goes out of scope, no file of this process grows beyond `bytes`: a disk without room.
+class FullDisk {
+ public:
+  explicit FullDisk(rlim_t bytes) : handler_(signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{bytes, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FullDisk() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    signal(SIGXFSZ, handler_);
+  }
+  FullDisk(const FullDisk&) = delete;
+  FullDisk& operator=(const FullDisk&) = delete;
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int);
+};
+
+class FullDiskRuns : public SmallRuns {
+ protected:
+  /// Lets the disk be full from step 3 on, in the middle of a line of metrics.jsonl, until step `end`.
+  void fill_until(int64_t end) {
+    on_line_ = [this, end](const std::string& line) {
+      if (line.starts_with("step 3/"))
+        disk_ =
+            std::make_unique<FullDisk>(std::filesystem::file_size(scratch_ / "run" / "metrics.jsonl") + 100);
+      if (line.starts_with(fmt::format("step {}/", end))) disk_.reset();
+    };
+  }
+  RunConfig ten_steps(const std::vector<std::string>& overrides = {}) {
+    std::vector<std::string> all = {"train.steps=10", "log.every_steps=1"};
+    all.insert(all.end(), overrides.begin(), overrides.end());
+    return config("run", make_data("data", 4), all);
+  }
+  std::unique_ptr<FullDisk> disk_;
+};
+
+TEST_F(FullDiskRuns, LinesOfTheLogWaitForRoom) {
+  fill_until(6);
+  EXPECT_EQ(train(ten_steps()), ExitCode::kOk);
+  EXPECT_EQ(steps("run"), first_steps(10));
+  EXPECT_HAS(said(), "training goes on, and the lines wait in memory");
+  EXPECT_HAS(said(), "metrics.jsonl is written again and lacks no line");
+}
+
+TEST_F(FullDiskRuns, AFullDiskSaysFromWhichStepToGoOn) {
+  const RunConfig config = ten_steps({"checkpoint.every_steps=2"});
+  fill_until(10);
+  const Error error = refusal(config);
+  EXPECT_EQ(error.code(), ExitCode::kStorage) << error.what();
+  EXPECT_HAS(error.hint(), "the same command then goes on from step 2");
+  EXPECT_EQ(error.step(), 4);
+  disk_.reset();
+  on_line_ = {};
+  EXPECT_EQ(train(config), ExitCode::kOk);
+  EXPECT_HAS(said(), "at step 2 of 10");
+  EXPECT_EQ(steps("run"), first_steps(10));
 }
 
 }  // namespace

@@ -1,0 +1,111 @@
+#include "train/run/resume_check.h"
+
+#include <gtest/gtest.h>
+
+#include "model/core/error.h"
+#include "tests/train/config/small_config.h"
+
+namespace ripstop {
+namespace {
+
+using testing::kSmallest;
+using testing::parsed;
+
+Checkpoint saved_with(const std::string& config) {
+  Checkpoint checkpoint;
+  checkpoint.directory = "runs/a/checkpoints/step_00000007";
+  checkpoint.manifest.written_by = "ripstop 0.1.0 (abc)";
+  checkpoint.manifest.mesh = {.replicate = 1, .fsdp = 2, .tensor = 2};
+  checkpoint.manifest.state.step = 7;
+  checkpoint.manifest.state.config = config;
+  checkpoint.manifest.state.model = parsed(kSmallest).model;
+  checkpoint.manifest.state.model.vocab_size = 400;
+  return checkpoint;
+}
+
+Error refusal(const Checkpoint& checkpoint, const RunConfig& config) {
+  ModelConfig model = config.model;
+  model.vocab_size = 400;
+  try {
+    check_stored_config(checkpoint, config, model);
+  } catch (const Error& error) {
+    return error;
+  }
+  return {ExitCode::kOk, ""};
+}
+
+TEST(ResumeCheck, ListsAllDifferencesAtOnce) {
+  const RunConfig before = parsed(kSmallest);
+  const Checkpoint checkpoint = saved_with(to_toml(before));
+  EXPECT_EQ(refusal(checkpoint, before).code(), ExitCode::kOk);
+  const Error error = refusal(checkpoint, parsed(kSmallest, {"run.seed=2", "schedule.kind=linear"}));
+  EXPECT_EQ(error.code(), ExitCode::kUsage);
+  EXPECT_HAS(std::string(error.what()),
+             "runs/a/checkpoints/step_00000007 was begun with another config: run.seed: 1 -> 2, "
+             "data.shuffle_seed: 1 -> 2, schedule.kind: \"cosine\" -> \"linear\"");
+}
+
+// A config may leave the vocabulary to the data set, and another program may have written config and model.
+TEST(ResumeCheck, TheModelsAreComparedToo) {
+  Checkpoint checkpoint = saved_with(to_toml(parsed(kSmallest)));
+  checkpoint.manifest.state.model.vocab_size = 500;
+  checkpoint.manifest.state.model.rope_theta = 5e5;
+  const Error error = refusal(checkpoint, parsed(kSmallest, {"model.rms_norm_eps=0.5"}));
+  EXPECT_EQ(error.code(), ExitCode::kUsage);
+  EXPECT_HAS(std::string(error.what()),
+             "model.rms_norm_eps: 1e-05 -> 0.5, model.vocab_size: 500 -> 400, "
+             "model.rope_theta: 500000.0 -> 10000.0");
+}
+
+TEST(ResumeCheck, AConfigOf010IsUnderstood) {
+  std::string config = to_toml(parsed(kSmallest));
+  const std::string now = "asynchronous = false", then = "asynchronous = true";
+  ASSERT_NE(config.find(now), std::string::npos);
+  config.replace(config.find(now), now.size(), then);
+  EXPECT_EQ(refusal(saved_with(config), parsed(kSmallest)).code(), ExitCode::kOk);
+}
+
+TEST(ResumeCheck, AConfigThatCannotBeReadIsNoDamage) {
+  for (const char* config : {"", "[train\n", "[run]\nkey_of_the_future = 1\n"}) {
+    const Error error = refusal(saved_with(config), parsed(kSmallest));
+    EXPECT_EQ(error.code(), ExitCode::kStorage) << config;
+    EXPECT_HAS(std::string(error.what()), "step_00000007/manifest.json: config");
+    EXPECT_HAS(error.hint(), "ripstop 0.1.0 (abc)");
+  }
+}
+
+TEST(ResumeCheck, NotesSayWhatChanges) {
+  const MeshSizes same{.replicate = 1, .fsdp = 2, .tensor = 2}, other{.replicate = 1, .fsdp = 4, .tensor = 1};
+  const auto notes = [&](const std::vector<std::string>& overrides, const MeshSizes& mesh) {
+    std::string text;
+    const RunConfig config = parsed(kSmallest, overrides);
+    ModelConfig model = config.model;
+    model.vocab_size = 400;
+    const Checkpoint checkpoint = saved_with(to_toml(parsed(kSmallest)));
+    for (const std::string& note : resume_notes(check_stored_config(checkpoint, config, model), mesh))
+      text += note + "\n";
+    return text;
+  };
+  EXPECT_EQ(notes({}, same), "");
+  EXPECT_HAS(notes({}, other),
+             "the mesh was replicate 1 x fsdp 2 x tensor 2 and is replicate 1 x fsdp 4 x tensor 1");
+  EXPECT_HAS(notes({"train.micro_batch_sequences=2"}, same), "train.micro_batch_sequences: \"auto\" -> 2\n");
+  EXPECT_HAS(notes({"train.micro_batch_sequences=2"}, same), "not bit for bit");
+  EXPECT_HAS(notes({"generation.max_new_tokens=9"}, same), "ROUGE");
+  EXPECT_EQ(notes({"log.every_steps=9"}, same), "log.every_steps: 10 -> 9\n");
+}
+
+TEST(ResumeCheck, TheRateJumpsIfTheScheduleIsStretched) {
+  const RunConfig config = parsed(kSmallest, {"schedule.kind=linear", "schedule.warmup_steps=20"});
+  EXPECT_EQ(rate_jump(config, 40, 40, 80),
+            "more steps stretch the schedule: the learning rate was 5.00e-05 in step 40 and is 6.67e-04 in "
+            "step 41");
+  EXPECT_EQ(rate_jump(config, 40, 80, 80), "");
+  EXPECT_EQ(rate_jump(config, 0, 40, 80), "") << "nothing was trained with the old rate";
+  EXPECT_EQ(rate_jump(config, 10, 40, 80), "") << "the warm-up does not stretch";
+  EXPECT_EQ(rate_jump(config, 40, 40, 40), "") << "there is no next step";
+  EXPECT_EQ(rate_jump(parsed(kSmallest, {"schedule.kind=constant"}), 40, 40, 80), "");
+}
+
+}  // namespace
+}  // namespace ripstop

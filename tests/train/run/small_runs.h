@@ -1,0 +1,131 @@
+// Whole runs of a tiny model on one rank, in this process.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/token_dataset_writer.h"
+#include "tests/data/scratch_directory.h"
+#include "tests/data/small_tokenizer.h"
+#include "train/checkpoint/manifest.h"
+#include "train/report/metrics.h"
+#include "train/run/trainer.h"
+
+namespace ripstop {
+
+class SmallRuns : public ::testing::Test {
+ protected:
+  static constexpr const char* kConfig = R"(
+[run]
+directory = "RUN"
+device = "cpu"
+[model]
+hidden_size = 16
+intermediate_size = 24
+num_hidden_layers = 1
+num_attention_heads = 2
+num_key_value_heads = 2
+max_position_embeddings = 16
+[data]
+directory = "DATA"
+sequence_length = 16
+pack = false
+[train]
+steps = 1
+global_batch_sequences = 1
+[optimizer]
+learning_rate = 1e-2
+[schedule]
+kind = "constant"
+warmup_steps = 0
+[precision]
+compute = "float32"
+)";
+
+  /// Writes a data set. Equal examples, so that their order does not matter, and some whose targets the
+  /// loader cuts off: their separator alone is longer than a sequence.
+  std::string make_data(const std::string& name, int64_t equal, int64_t without_targets = 0) {
+    const std::filesystem::path directory = scratch_.path() / name;
+    std::filesystem::create_directories(directory);
+    write_bytes(directory / "tokenizer.model", small_model());
+    write_examples(directory / "train.h5", equal, without_targets);
+    return directory.string();
+  }
+  /// `tokenizer_sha256`: of another tokenizer than make_data writes.
+  static void write_examples(const std::filesystem::path& path, int64_t equal, int64_t without_targets,
+                             const std::string& tokenizer_sha256 = "") {
+    const Tokenizer tokenizer(small_model(), "small");
+    TokenDatasetHeader header;
+    header.vocabulary_size = tokenizer.vocabulary_size();
+    header.tokenizer_sha256 = tokenizer_sha256.empty() ? tokenizer.sha256() : tokenizer_sha256;
+    TokenDatasetWriter writer(path, header);
+    for (int64_t i = 0; i < equal; ++i)
+      writer.add({.tokens = {1, 5, 6, 7, 8, 9, 10, 2}, .separator_begin = 4, .target_begin = 5});
+    const TokenExample too_long{
+        .tokens = std::vector<int32_t>(24, 3), .separator_begin = 1, .target_begin = 22};
+    for (int64_t i = 0; i < without_targets; ++i) writer.add(too_long);
+    writer.finish();
+  }
+
+  RunConfig config(const std::string& run, const std::string& data,
+                   const std::vector<std::string>& overrides = {}) const {
+    std::string text = kConfig;
+    text.replace(text.find("RUN"), 3, (scratch_ / run).string());
+    text.replace(text.find("DATA"), 4, data);
+    return parse_run_config(text, "test", overrides);
+  }
+  /// Trains. `said()` then has what it said to people.
+  ExitCode train(const RunConfig& config, std::function<bool()> stop_requested = {}) {
+    said_.clear();
+    Trainer trainer({.config = config,
+                     .argv = {},
+                     .say =
+                         [this](const std::string& line) {
+                           said_ += line + "\n";
+                           if (on_line_) on_line_(line);
+                         },
+                     .stop_requested = std::move(stop_requested)},
+                    world_);
+    return trainer.run();
+  }
+  /// The error that ends a run.
+  Error refusal(const RunConfig& config) {
+    try {
+      train(config);
+    } catch (const Error& error) {
+      return error;
+    }
+    ADD_FAILURE() << "it ended without an error:\n" << said_;
+    return {ExitCode::kOk, ""};
+  }
+  const std::string& said() const { return said_; }
+
+  std::filesystem::path checkpoint(const std::string& run, int64_t step) const {
+    return scratch_ / run / "checkpoints" / step_directory_name(step);
+  }
+  CheckpointState state(const std::string& run, int64_t step) const {
+    PosixIo io;
+    return read_manifest(io, checkpoint(run, step)).state;
+  }
+  MetricsLog metrics(const std::string& run) const { return read_metrics(scratch_ / run / "metrics.jsonl"); }
+  /// The steps in metrics.jsonl. One that is there twice, or missing, shows.
+  std::vector<int64_t> steps(const std::string& run) const {
+    std::vector<int64_t> result;
+    for (const StepMetrics& step : metrics(run).steps) result.push_back(step.step);
+    return result;
+  }
+
+  MpiWorld world_;
+  ScratchDirectory scratch_;
+  std::function<void(const std::string&)> on_line_;  ///< called for each line that a run says
+
+ private:
+  std::string said_;
+};
+
+#define EXPECT_HAS(text, part) EXPECT_NE(std::string(text).find(part), std::string::npos) << (text)
+
+}  // namespace ripstop

@@ -1,0 +1,73 @@
+#include "train/run/resume_check.h"
+
+#include <algorithm>
+
+#include "model/core/error.h"
+#include "train/step/lr_schedule.h"
+
+namespace ripstop {
+namespace {
+
+// No older checkpoint would do better, so this is no damage that a resume passes over.
+RunConfig stored_config(const Checkpoint& checkpoint) {
+  const std::string manifest = (checkpoint.directory / Manifest::kFileName).string();
+  try {
+    return parse_run_config(checkpoint.manifest.state.config, manifest + ": config");
+  } catch (const Error& error) {
+    throw Error(ExitCode::kStorage,
+                fmt::format("this version of ripstop cannot read the config that the checkpoint stores: {}",
+                            error.what()),
+                fmt::format("go on with the version that wrote it: {}", checkpoint.manifest.written_by));
+  }
+}
+
+bool has_key(const std::vector<ConfigDifference>& differences, std::string_view key) {
+  return std::any_of(differences.begin(), differences.end(),
+                     [&](const ConfigDifference& difference) { return difference.key == key; });
+}
+
+}  // namespace
+
+ResumableCheckpoint check_stored_config(const Checkpoint& checkpoint, const RunConfig& config,
+                                        const ModelConfig& model) {
+  ResumableCheckpoint saved{
+      .config = stored_config(checkpoint), .mesh = checkpoint.manifest.mesh, .differences = {}};
+  std::vector<ConfigDifference> differences = compare(saved.config, config);
+  // A config may leave sizes to the data set or to a pretrained model, so the models are compared too.
+  for (ConfigDifference& difference : compare_models(checkpoint.manifest.state.model, model))
+    if (!has_key(differences, difference.key)) differences.push_back(std::move(difference));
+  saved.differences = accept_differences(checkpoint.directory.string(), std::move(differences));
+  return saved;
+}
+
+std::vector<std::string> resume_notes(const ResumableCheckpoint& saved, const MeshSizes& mesh) {
+  std::vector<std::string> notes;
+  bool scores_differ = false;
+  for (const ConfigDifference& difference : saved.differences) {
+    notes.push_back(difference.text());
+    scores_differ |= difference.key.starts_with("generation.");
+  }
+  const bool other_mesh = saved.mesh != mesh;
+  if (other_mesh || has_key(saved.differences, "train.micro_batch_sequences"))
+    notes.push_back(fmt::format(
+        "{}: sums are rounded in another order, so losses agree with those of an unbroken run to about 1e-5 "
+        "in "
+        "float32, not bit for bit",
+        other_mesh ? fmt::format("the mesh was {} and is {}", saved.mesh.to_text(), mesh.to_text())
+                   : "the micro-batch may be another one"));
+  if (scores_differ)
+    notes.emplace_back("ROUGE of validations is measured with other [generation] settings than before");
+  return notes;
+}
+
+std::string rate_jump(const RunConfig& config, int64_t step, int64_t old_steps, int64_t steps) {
+  const auto rate = [&](int64_t at, int64_t of) {
+    return config.optimizer.learning_rate * learning_rate_factor(config.schedule, at, of);
+  };
+  if (step == 0 || step >= steps || rate(step + 1, old_steps) == rate(step + 1, steps)) return "";
+  return fmt::format(
+      "more steps stretch the schedule: the learning rate was {:.2e} in step {} and is {:.2e} in step {}",
+      rate(step, old_steps), step, rate(step + 1, steps), step + 1);
+}
+
+}  // namespace ripstop
