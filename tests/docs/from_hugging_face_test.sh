@@ -82,5 +82,8 @@ for name in "${!keys_of[@]}"; do
   done
   if [[ -n ${keys_of[$name]// /} && -z $named ]]; then complain "who types $name is told: $hint; the page says${keys_of[$name]}"; fi
 done
+# As the page says, options in the Trainer's spelling are understood, too.
+hint=$(ripstop plan first.toml --learning_rate 2e-5 2>&1 || true)
+[[ $hint == *optimizer.learning_rate=2e-5* ]] || complain "who types --learning_rate 2e-5 is told: $hint"
 ((${#keys_of[@]} >= 20)) || complain "only ${#keys_of[@]} names were found"
 exit $status
