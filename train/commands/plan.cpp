@@ -221,6 +221,7 @@ ExitCode plan(const PlanArguments& given) {
     return place_of_key(key, given.config_file, given.overrides);
   });
   const std::optional<TokenDataset> dataset = dataset_at(config.data.directory);
+  if (dataset) require_targets(*dataset, config);
   const RunTarget target = plan_target(config, given, dataset ? dataset->header().vocabulary_size : 0);
   // train finds this out from MPI. Here there are no nodes, so the option stands for them. 0 tasks, which is
   // "not given", pass.

@@ -99,6 +99,16 @@ TEST_F(PlanCommand, WithoutADataSetOnlyWhatIsKnown) {
   EXPECT_GT(epochs["checkpoint"]["bytes"], 0);
 }
 
+// What train refuses because of the data set, plan refuses too.
+TEST_F(PlanCommand, WhatTheDataSetRulesOutIsRefused) {
+  const ProgramRun nothing = plan("data.sequence_length=2");
+  EXPECT_EQ(nothing.exit_code, 64) << nothing.out;
+  EXPECT_NE(nothing.err.find("nothing to learn"), std::string::npos) << nothing.err;
+  const ProgramRun warm_up = plan("schedule.warmup_steps=100000");
+  EXPECT_EQ(warm_up.exit_code, 64) << warm_up.out;
+  EXPECT_NE(warm_up.err.find("steps that train.epochs come to"), std::string::npos) << warm_up.err;
+}
+
 TEST_F(PlanCommand, APlanThatIsTooLargeSaysWhatWouldFit) {
   const Json one = plan_json();
   EXPECT_TRUE(one["fits"].is_null());  // no memory was given
