@@ -107,12 +107,13 @@ std::vector<CheckpointDamage> verify_checkpoint(Io& io, const std::filesystem::p
     // A renamed directory would be resumed at the wrong step.
     if (step && *step != manifest.state.step)
       findings.push_back({Manifest::kFileName, fmt::format("is of step {}", manifest.state.step), 0});
-    int64_t before = 0;
+    int64_t before = 0, total = 0;  // without the sidecars, which are small
+    for (const StoredFile& file : manifest.files) total += file.bytes;
     for (const StoredFile& file : manifest.files) {
       verify_rank(io, directory, manifest, file, findings, [&](int64_t bytes) {
-        if (report) report(before + bytes, manifest.bytes());
+        if (report) report(before + bytes, total);
       });
-      before += file.bytes + file.sidecar_bytes;
+      before += file.bytes;
     }
     find_foreign_files(io, directory, manifest, findings);
   } catch (const Error& error) {

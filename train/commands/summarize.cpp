@@ -1,6 +1,5 @@
 // ripstop summarize: reads documents and writes summaries, as JSONL.
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -19,6 +18,7 @@
 #include "train/generate/write_texts.h"
 #include "train/report/human_text.h"
 #include "train/report/progress.h"
+#include "train/report/terminal.h"
 
 namespace ripstop {
 namespace {
@@ -79,7 +79,7 @@ class DocumentInput {
   /// Reads a file once to check it. Standard input and pipes can be read only once, so it checks only their
   /// first document.
   explicit DocumentInput(const std::string& path)
-      : is_live_(path == "-" && isatty(STDIN_FILENO) == 1), lines_(announced(path)) {
+      : is_live_(path == "-" && terminal_of(stdin).is_terminal), lines_(announced(path)) {
     if (path == "-" || !fs::is_regular_file(path)) {
       first_ = next_document(lines_);
       return;

@@ -57,6 +57,18 @@ TEST_F(CheckpointDamageTest, FlippedBitsAreFound) {
   EXPECT_TRUE(is_whole());
 }
 
+TEST_F(CheckpointDamageTest, TheShareThatIsVerifiedGrowsToTheWhole) {
+  int64_t before = 0, whole = 0;
+  verify_checkpoint(io_, directory_, [&](int64_t done_bytes, int64_t total_bytes) {
+    EXPECT_GT(done_bytes, before);
+    EXPECT_LE(done_bytes, total_bytes);
+    before = done_bytes;
+    whole = total_bytes;
+  });
+  EXPECT_GT(before, 0);
+  EXPECT_EQ(before, whole);
+}
+
 TEST_F(CheckpointDamageTest, EveryFlippedBitOfTheManifestIsFound) {
   const std::string& bytes = files_[Manifest::kFileName];
   for (size_t i = 0; i < bytes.size(); ++i)
