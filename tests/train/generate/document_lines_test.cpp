@@ -51,6 +51,10 @@ TEST(DocumentLines, GetTheirSummary) {
             R"({"document":"d","reference":"old","summary":"new"})");
   EXPECT_EQ(with_summary(R"({"summary": "old", "reference": "r", "document": "d"})", "new"),
             R"({"reference":"r","document":"d","summary":"new"})");
+  EXPECT_EQ(with_summary(R"({"document": "d"})", "s", 12),
+            R"({"document":"d","summary":"s","cut_tokens":12})");
+  // The input may be the output of an earlier call.
+  EXPECT_EQ(with_summary(R"({"document": "d", "cut_tokens": 3})", "s"), R"({"document":"d","summary":"s"})");
 }
 
 }  // namespace
