@@ -35,7 +35,15 @@ void rename_path(Io& io, const std::filesystem::path& from, const std::filesyste
 bool path_exists(Io& io, const std::filesystem::path& path) {
   Io::Status status;
   if (io.status(path, status) == 0) return true;
-  if (errno != ENOENT) fail_storage(path, "look at it", errno);
+  if (errno != ENOENT && errno != ENOTDIR) fail_storage(path, "look at it", errno);
+  return false;
+}
+
+bool directory_exists(Io& io, const std::filesystem::path& path) {
+  Io::Status status;
+  // The dot follows a link, as Io::status(path) alone does not.
+  if (io.status(path / ".", status) == 0) return true;
+  if (errno != ENOENT && errno != ENOTDIR) fail_storage(path, "look at it", errno);
   return false;
 }
 

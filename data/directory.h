@@ -22,6 +22,10 @@ void rename_path(Io& io, const std::filesystem::path& from, const std::filesyste
 /// not say.
 bool path_exists(Io& io, const std::filesystem::path& path);
 
+/// Whether `path` is a directory that can be entered, or a link to one. Throws Error(kStorage) if the system
+/// does not say.
+bool directory_exists(Io& io, const std::filesystem::path& path);
+
 /// The entries by name; none if the directory does not exist. Follows a link given as `directory`. Throws
 /// Error(kStorage).
 std::vector<Io::Entry> list_directory(Io& io, const std::filesystem::path& directory);

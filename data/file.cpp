@@ -133,6 +133,10 @@ AppendFile::AppendFile(Io& io, const std::filesystem::path& path)
     // other.
     : path_(path), file_(io, io.open(path, O_RDWR | O_CREAT | O_APPEND)) {
   if (file_.value() < 0) fail_storage(path, "open", errno);
+  Io::Status status;
+  if (io.status(file_.value(), status) != 0) fail_storage(path, "look at it", errno);
+  // A named pipe takes lines until it is full, and then waits for a reader.
+  if (!status.is_file) fail(ExitCode::kStorage, "{}: is not a plain file", path.string());
   const int64_t whole = end_of_whole_lines();
   if (whole != size()) cut(whole);
 }

@@ -100,7 +100,8 @@ class OutputFile {
 /// and at most one torn last line, which the next AppendFile cuts off. All members throw Error(kStorage).
 class AppendFile {
  public:
-  /// Opens `path`; makes it if it does not exist. Cuts off the bytes after the last line end.
+  /// Opens `path`; makes it if it does not exist. Cuts off the bytes after the last line end. Throws if it is
+  /// no regular file.
   explicit AppendFile(const std::filesystem::path& path) : AppendFile(posix_io(), path) {}
   AppendFile(Io& io, const std::filesystem::path& path);
 
