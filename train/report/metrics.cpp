@@ -1,9 +1,9 @@
 #include "train/report/metrics.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <fstream>
+#include <string_view>
 
+#include "data/directory.h"
 #include "data/whole_file.h"
 #include "model/core/error.h"
 #include "train/report/metrics_lines.h"
@@ -11,21 +11,61 @@
 namespace ripstop {
 namespace {
 
-// Calls visit(line) for every whole line. Text after the last line end is a torn line.
+// Calls visit(number, line) for every whole line; numbers begin at 1. Text after the last line end is a torn
+// line.
 template <class Visit>
 void for_each_line(const std::filesystem::path& path, Visit visit) {
-  errno = 0;  // streams set no errno of their own, so an old one would name the wrong cause
-  std::ifstream file(path, std::ios::binary);
-  if (!file) fail_storage(path, "open", errno);
-  std::string line;
-  for (int64_t number = 1; std::getline(file, line) && !file.eof(); ++number) {
-    try {
-      visit(line);
-    } catch (const Error& error) {
-      fail(error.code(), "{}:{}: {}", path.string(), number, error.what());
+  constexpr int64_t kBlockBytes = 1 << 20;
+  const InputFile file(path, ExitCode::kStorage);
+  std::string text;  // from the begin of a line on
+  int64_t number = 0;
+  for (int64_t at = 0, bytes = 0; at < file.bytes(); at += bytes) {
+    bytes = std::min(kBlockBytes, file.bytes() - at);
+    const size_t known = text.size();
+    text.resize(known + static_cast<size_t>(bytes));
+    file.read_at(at, text.data() + known, bytes);
+    size_t begin = 0;
+    for (size_t end = text.find('\n', known); end != text.npos; end = text.find('\n', begin)) {
+      visit(++number, std::string_view(text).substr(begin, end - begin));
+      begin = end + 1;
     }
+    text.erase(0, begin);
   }
-  if (file.bad()) fail_storage(path, "read", errno);
+}
+
+// Counts the lines that are no events.
+class Damage {
+ public:
+  void add(int64_t line, const std::string& what) {
+    if (++lines_ == 1) first_ = fmt::format("line {}: {}", line, what);
+  }
+  // "" if there is none.
+  std::string text() const {
+    if (lines_ == 0) return "";
+    return lines_ == 1 ? "1 line is no event, " + first_
+                       : fmt::format("{} lines are no events, the first is {}", lines_, first_);
+  }
+
+ private:
+  int64_t lines_ = 0;
+  std::string first_;
+};
+
+// Copies the file to PATH.SUFFIX, or to PATH.SUFFIX.2 and so on if that exists. Returns the name. A copy and
+// no rename: if the process is killed now, the run still has its log.
+std::string copy_aside(const std::filesystem::path& path, const std::string& suffix) {
+  std::filesystem::path aside = path;
+  aside += "." + suffix;
+  for (int number = 2; path_exists(posix_io(), aside); ++number) {
+    aside = path;
+    aside += fmt::format(".{}.{}", suffix, number);
+  }
+  const InputFile from(path, ExitCode::kStorage);
+  OutputFile to(aside);
+  copy_range(from, 0, to, 0, from.bytes());
+  to.sync();
+  to.close();
+  return aside.filename().string();
 }
 
 }  // namespace
@@ -63,18 +103,54 @@ int64_t MetricsFile::waiting_lines() const {
 
 MetricsLog read_metrics(const std::filesystem::path& path) {
   MetricsLog log;
-  for_each_line(path, [&](const std::string& line) { add_line(line, log); });
+  Damage damage;
+  for_each_line(path, [&](int64_t number, std::string_view line) {
+    try {
+      add_line(line, log);
+    } catch (const Error& error) {
+      damage.add(number, error.what());
+    }
+  });
+  log.damage = damage.text();
   return log;
 }
 
-void cut_to_step(const std::filesystem::path& path, int64_t step) {
+void check_metrics_file(const std::filesystem::path& path) {
   if (!std::filesystem::exists(path)) return;
-  std::string kept;
-  for_each_line(path, [&](const std::string& line) {
-    if (step_of_line(line) <= step) kept += line + "\n";
+  if (!std::filesystem::is_regular_file(path))
+    throw Error(ExitCode::kStorage, fmt::format("{}: is not a plain file", path.string()),
+                "move it away: the run writes its log there");
+  InputFile(path, ExitCode::kStorage);
+}
+
+std::string cut_to_step(const std::filesystem::path& path, int64_t step) {
+  if (!std::filesystem::exists(path)) return "";
+  std::string kept, note;
+  Damage damage;
+  int64_t saved_step = 0;
+  for_each_line(path, [&](int64_t number, std::string_view line) {
+    try {
+      MetricsLog one;
+      const EventHead head = add_line(line, one);
+      if (head.event == "checkpoint") saved_step = std::max(saved_step, head.step);
+      if (head.step <= step) kept.append(line).append(1, '\n');
+    } catch (const Error& error) {
+      damage.add(number, error.what());
+    }
   });
+  const std::string name = path.filename().string();
+  if (!damage.text().empty())
+    note = fmt::format("{}: {}: a copy of the file is {}, the other lines go on in {}", path.string(),
+                       damage.text(), copy_aside(path, "damaged"), name);
+  else if (saved_step > step)
+    note = fmt::format(
+        "{} tells of a checkpoint of step {}, but the run goes on from step {}: a copy of the file is {}, "
+        "and the later steps are removed from {}",
+        path.string(), saved_step, step, copy_aside(path, "uncut"), name);
   // Most starts cut nothing: leave the file alone then.
-  if (kept.size() != std::filesystem::file_size(path)) write_whole_file(path, kept);
+  if (kept.size() != std::filesystem::file_size(path) || std::filesystem::hard_link_count(path) > 1)
+    write_whole_file(path, kept);
+  return note;
 }
 
 }  // namespace ripstop

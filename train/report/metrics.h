@@ -3,7 +3,9 @@
 // `event` names the kind: start, step, validation, checkpoint, warning, end. Every event has `step` and
 // `time` (seconds since 1970). Numbers have enough digits to restore the same double; a number that is not
 // finite is null. One write() writes a line, so a killed run leaves at most a torn last line. Readers skip
-// it, and the next run removes it.
+// it, and the next run removes it. A crash of the machine or an editor may damage other lines, too: a log
+// never stops a run, so readers pass over lines that are no events, and the next run keeps a copy of the
+// file.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -175,17 +177,29 @@ struct MetricsLog {
   std::vector<CheckpointEvent> checkpoints;
   std::vector<WarningEvent> warnings;
   std::vector<EndEvent> ends;
-  bool ended = false;  ///< the last line is an `end`
+  bool ended = false;  ///< the last event is an `end`
+  std::string damage;  ///< "2 lines are no events, the first is line 7: no JSON"; or empty
 };
 
-/// Reads the file. Skips a torn last line, and keys and events that this version does not know. Throws
-/// Error(kStorage), naming file and line, if any other line is no event.
+/// Reads the file. Skips a torn last line, keys and events that this version does not know, and lines that
+/// are no events, which `damage` tells of. Throws Error(kStorage) if the file cannot be read, and, without
+/// waiting for anybody to write, if it is no regular file.
 MetricsLog read_metrics(const std::filesystem::path& path);
 
-/// Removes every event later than `step`, so that a run that resumes from there has no step twice. Removes a
-/// torn last line, too, because its step cannot be read. (AppendFile also cuts off a torn line: it does so
-/// for every log, and also if nobody cut the file to a step.) Replaces the file in one rename; does nothing
-/// if the file is absent. Throws Error(kStorage).
-void cut_to_step(const std::filesystem::path& path, int64_t step);
+/// Throws Error(kStorage) if the file exists and cannot be read or is no regular file.
+void check_metrics_file(const std::filesystem::path& path);
+
+/// Makes the log ready for a run that goes on from `step`; call it before a MetricsFile opens it. Removes
+/// every event later than `step`, so that no step is there twice, a torn last line, because its step cannot
+/// be read, and lines that are no events. (AppendFile also cuts off a torn line: it does so for every log,
+/// and also if nobody cut the file to a step.) Replaces the file in one rename if anything is removed or if
+/// the file has other hard links, because lines that are appended would show there. Does nothing if the file
+/// is absent. Throws Error(kStorage).
+///
+/// First copies the file to PATH.damaged if lines are no events, or else to PATH.uncut if it tells of a
+/// checkpoint later than `step`: then steps are removed that the run had saved. If that name is taken, .2, .3
+/// and so on is added: nothing is overwritten. Returns a text for people about the copy; empty if there is
+/// none.
+std::string cut_to_step(const std::filesystem::path& path, int64_t step);
 
 }  // namespace ripstop

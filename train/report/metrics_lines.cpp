@@ -129,6 +129,15 @@ Json to_json(const EndEvent& event) {
           {"seconds", number(event.seconds)}};
 }
 
+// nlohmann would also take a fraction, or a number that int64_t cannot hold, and return another number.
+int64_t integer(const Json& json) {
+  const bool fits = json.is_number_integer() &&
+                    (!json.is_number_unsigned() ||
+                     json.get<uint64_t>() <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max()));
+  if (!fits) fail(ExitCode::kStorage, "a number that is no integer");
+  return json.get<int64_t>();
+}
+
 // Reads a key's value. Keeps the member's default if the key is absent, because other versions have other
 // keys.
 template <class T>
@@ -138,6 +147,8 @@ void take(const Json& json, const char* key, T& value) {
   if constexpr (std::is_same_v<T, double>)
     // null stands for a number that is not finite, as written above.
     value = found->is_null() ? std::numeric_limits<double>::quiet_NaN() : found->get<double>();
+  else if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>)
+    value = static_cast<T>(integer(*found));
   else
     value = found->get<T>();
 }
@@ -253,11 +264,6 @@ void add(const Json& json, std::vector<Event>& events) {
   events.push_back(std::move(event));
 }
 
-// Throws ripstop's error for text that nlohmann refuses.
-[[noreturn]] void fail_line(const Json::exception& error) {
-  fail(ExitCode::kStorage, "not an event: {}", error.what());
-}
-
 }  // namespace
 
 template <class Event>
@@ -275,28 +281,25 @@ template std::string line_of(const CheckpointEvent&);
 template std::string line_of(const WarningEvent&);
 template std::string line_of(const EndEvent&);
 
-void add_line(const std::string& line, MetricsLog& log) {
+EventHead add_line(std::string_view line, MetricsLog& log) {
   try {
     const Json json = Json::parse(line);
-    const std::string event = json.at("event").get<std::string>();
-    // Only the last line tells, because a resumed run writes more lines after an "end".
-    log.ended = event == "end";
+    const EventHead head{json.at("event").get<std::string>(), integer(json.at("step"))};
+    const std::string& event = head.event;
     if (event == "start") add(json, log.starts);
     if (event == "step") add(json, log.steps);
     if (event == "validation") add(json, log.validations);
     if (event == "checkpoint") add(json, log.checkpoints);
     if (event == "warning") add(json, log.warnings);
     if (event == "end") add(json, log.ends);
-  } catch (const Json::exception& error) {
-    fail_line(error);
-  }
-}
-
-int64_t step_of_line(const std::string& line) {
-  try {
-    return Json::parse(line).value("step", int64_t{0});
-  } catch (const Json::exception& error) {
-    fail_line(error);
+    // Only the last event tells, because a resumed run writes more lines after an "end".
+    log.ended = event == "end";
+    return head;
+  } catch (const Json::parse_error&) {
+    // The library's own text is long, and quotes bytes that may be anything.
+    fail(ExitCode::kStorage, "no JSON");
+  } catch (const Json::exception&) {
+    fail(ExitCode::kStorage, "no event, or a field has another type");
   }
 }
 

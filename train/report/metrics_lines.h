@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "train/report/metrics.h"
 
@@ -12,10 +13,14 @@ namespace ripstop {
 template <class Event>
 std::string line_of(const Event& event);
 
-/// Adds the event of `line` (without line end) to `log`. Throws Error(kStorage) if the line is no event.
-void add_line(const std::string& line, MetricsLog& log);
+/// What all events have.
+struct EventHead {
+  std::string event;  ///< "step"; may be one that this version does not know
+  int64_t step = 0;
+};
 
-/// The event's step; 0 if it has none. Throws Error(kStorage) if the line is no event.
-int64_t step_of_line(const std::string& line);
+/// Adds the event of `line` (without line end) to `log`. Throws Error(kStorage) with the reason, and adds
+/// nothing, if the line is no event: no JSON object with `event` and `step`, or a field has a wrong type.
+EventHead add_line(std::string_view line, MetricsLog& log);
 
 }  // namespace ripstop

@@ -125,6 +125,7 @@ RunDirectory::RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tok
   lock_ = std::make_unique<RunLock>(io, path_);
   if (!lock_->takeover().empty()) notes_.push_back(lock_->takeover());
 
+  check_metrics_file(path_ / "metrics.jsonl");
   const fs::path config_file = path_ / "config.toml", tokenizer_file = path_ / "tokenizer.model";
   if (path_exists(io, config_file)) {
     const RunConfig old =
@@ -164,7 +165,7 @@ MetricsFile& RunDirectory::open_metrics(int64_t step) {
   write_whole_file(path_ / "config.toml", config_);
   const fs::path file = path_ / "metrics.jsonl";
   // The run goes on from a checkpoint. Steps after it are computed and written again.
-  cut_to_step(file, step);
+  if (std::string note = cut_to_step(file, step); !note.empty()) notes_.push_back(std::move(note));
   metrics_ = std::make_unique<MetricsFile>(file);
   return *metrics_;
 }

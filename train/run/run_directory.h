@@ -26,7 +26,8 @@ class RunDirectory {
 
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
-  /// For people: what changed since the run began, and whose lock was taken over.
+  /// For people: what changed since the run began, whose lock was taken over, and whether metrics.jsonl was
+  /// damaged.
   const std::vector<std::string>& notes() const { return notes_; }
 
   /// If `checkpoints` is a link to a folder outside of the run, takes the lock of that folder too: two runs
