@@ -67,11 +67,9 @@ void throw_first(const std::vector<std::string>& failures) {
 
 }  // namespace
 
-void require_equal(Communicator& world, ExitCode code, const std::string& what, const std::string& text,
-                   const std::string& where, const std::string& hint) {
+std::string rank_groups_text(const std::vector<std::string>& texts, const std::vector<std::string>& places) {
   // With a thousand ranks a message would otherwise fill pages.
   constexpr size_t kShown = 4;
-  const std::vector<std::string> texts = world.all_gather_text(text), places = world.all_gather_text(where);
   std::vector<RankGroup> groups;
   for (size_t r = 0; r < texts.size(); ++r) {
     size_t g = 0;
@@ -79,7 +77,7 @@ void require_equal(Communicator& world, ExitCode code, const std::string& what, 
     if (g == groups.size()) groups.push_back({texts[r], {}, places[r]});
     groups[g].ranks.push_back(static_cast<int64_t>(r));
   }
-  if (groups.size() <= 1) return;
+  if (groups.size() <= 1) return "";
   std::string all;
   for (size_t g = 0; g < groups.size() && g < kShown; ++g) {
     const bool one = groups[g].ranks.size() == 1;
@@ -87,7 +85,14 @@ void require_equal(Communicator& world, ExitCode code, const std::string& what, 
                        ranges(groups[g].ranks), groups[g].where, one ? "" : ", ...", groups[g].text);
   }
   if (groups.size() > kShown) all += fmt::format("; and {} more", groups.size() - kShown);
-  throw Error(code, fmt::format("{} differs between ranks: {}", what, all), hint);
+  return all;
+}
+
+void require_equal(Communicator& world, ExitCode code, const std::string& what, const std::string& text,
+                   const std::string& where, const std::string& hint) {
+  const std::vector<std::string> texts = world.all_gather_text(text), places = world.all_gather_text(where);
+  const std::string groups = rank_groups_text(texts, places);
+  if (!groups.empty()) throw Error(code, fmt::format("{} differs between ranks: {}", what, groups), hint);
 }
 
 std::vector<int64_t> all_gather_number(Communicator& group, int64_t number) {

@@ -10,6 +10,10 @@
 
 namespace ripstop {
 
+/// Who has which text: "rank 0 (node1): A; ranks 1-3 (node2, ...): B", for at most four texts; "" if all are
+/// the same. `texts` and `places` (hosts) by rank.
+std::string rank_groups_text(const std::vector<std::string>& texts, const std::vector<std::string>& places);
+
 /// Throws Error(code) on all ranks unless `text` is the same on all: a hash of the config, the program's
 /// version, the instruction set of its kernels. The message lists the groups of ranks and the text of each;
 /// `where` is this rank's host in it. Collective.

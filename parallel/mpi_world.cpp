@@ -77,12 +77,16 @@ MpiWorld::MpiWorld(const MpiOptions& options) : state_(std::make_unique<State>()
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &everyone), "MPI_Comm_dup");
   state.communicator = mpi::make_mpi_communicator(state.world, everyone, "world");
   Communicator& all = *state.communicator;
-  const int64_t node = discover_node(static_cast<int>(all.rank()));
+  const std::vector<int64_t> nodes = all_gather_number(all, discover_node(static_cast<int>(all.rank())));
+  const std::vector<std::string> hosts = all.all_gather_text(host);
+  for (size_t r = 0; r < nodes.size(); ++r) state.world.places.push_back({hosts[r], nodes[r]});
+  // Containers on one node may have host names and networks of their own, so both must be the same.
+  const auto is_here = [&](const RankHost& place) { return place.node == 0 && place.host == hosts[0]; };
+  const bool one_host = std::all_of(state.world.places.begin(), state.world.places.end(), is_here);
+  state.world.watchdog.open(one_host ? Reach::kHost : Reach::kNetwork);
   std::vector<WatchdogAddress> addresses;
   for (const std::string& text : all.all_gather_text(state.world.watchdog.address().to_text()))
     addresses.push_back(WatchdogAddress::from_text(text));
-  const std::vector<int64_t> nodes = all_gather_number(all, node);
-  for (size_t r = 0; r < nodes.size(); ++r) state.world.places.push_back({addresses[r].host, nodes[r]});
   // Rank 0's number tells this world's datagrams from those of another run on the same nodes.
   std::random_device random;
   const int64_t run =
@@ -135,6 +139,9 @@ std::string MpiWorld::library() const {
 // Exceptions are only told here; main prints them and ends the process.
 ExitCode MpiWorld::run(FunctionRef<ExitCode()> body) {
   try {
+    const RankHost& own = places()[static_cast<size_t>(state_->communicator->rank())];
+    require_equal(*state_->communicator, ExitCode::kUsage, "command", state_->world.options.command, own.host,
+                  "start the same command on every rank");
     return body();
   } catch (const Error& error) {
     tell_failure(error.code());

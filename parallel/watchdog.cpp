@@ -20,6 +20,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
+constexpr const char* kLoopback = "127.0.0.1";
+
 // All IPv4 addresses of this host. Nobody knows which of its networks leads to another node, so try all.
 std::vector<std::string> own_addresses() {
   std::vector<std::string> result;
@@ -34,7 +36,7 @@ std::vector<std::string> own_addresses() {
     }
     freeifaddrs(list);
   }
-  result.emplace_back("127.0.0.1");
+  result.emplace_back(kLoopback);
   return result;
 }
 
@@ -52,7 +54,7 @@ std::vector<sockaddr_in> destinations(const WatchdogAddress& address, const std:
   if (address.port == 0) return result;
   for (const std::string& ip : address.ip) {
     // The other host's loopback address would reach this host.
-    if ((ip == "127.0.0.1") != (address.host == host)) continue;
+    if ((ip == kLoopback) != (address.host == host)) continue;
     sockaddr_in to{};
     to.sin_family = AF_INET;
     to.sin_port = htons(static_cast<uint16_t>(address.port));
@@ -87,21 +89,21 @@ std::string RankState::describe(const std::string& host) const {
   return fmt::format("{} is busy after {}, {}", who, operation, at);
 }
 
-void Watchdog::open() {
-  address_.host = own_host();
-  address_.ip = own_addresses();
+void Watchdog::open(Reach reach) {
+  const bool is_local = reach == Reach::kHost;
+  address_.ip = is_local ? std::vector<std::string>{kLoopback} : own_addresses();
   socket_ = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  sockaddr_in any{};
-  any.sin_family = AF_INET;
-  any.sin_addr.s_addr = htonl(INADDR_ANY);
-  socklen_t length = sizeof any;
+  sockaddr_in own{};
+  own.sin_family = AF_INET;
+  own.sin_addr.s_addr = htonl(is_local ? INADDR_LOOPBACK : INADDR_ANY);
+  socklen_t length = sizeof own;
   if (wake_ < 0) fail(ExitCode::kResources, "the watchdog cannot be woken: {}", std::strerror(errno));
-  if (socket_ < 0 || bind(socket_, reinterpret_cast<sockaddr*>(&any), sizeof any) != 0 ||
-      getsockname(socket_, reinterpret_cast<sockaddr*>(&any), &length) != 0)
+  if (socket_ < 0 || bind(socket_, reinterpret_cast<sockaddr*>(&own), sizeof own) != 0 ||
+      getsockname(socket_, reinterpret_cast<sockaddr*>(&own), &length) != 0)
     return;  // the port stays 0: this rank cannot be reached
   // The system chose a free port. Ranks exchange the numbers through MPI.
-  address_.port = ntohs(any.sin_port);
+  address_.port = ntohs(own.sin_port);
 }
 
 void Watchdog::listen() {
@@ -178,16 +180,16 @@ void Watchdog::end_if_due() {
 }
 
 Watchdog::Watchdog(double seconds_to_end) : seconds_to_end_(seconds_to_end), parent_(getppid()) {
-  open();
+  address_.host = own_host();
 }
 
 Watchdog::~Watchdog() {
   ends_.store(true);
   const uint64_t one = 1;
-  static_cast<void>(!write(wake_, &one, sizeof one));
+  if (wake_ >= 0) static_cast<void>(!write(wake_, &one, sizeof one));
   if (thread_.joinable()) thread_.join();
   if (socket_ >= 0) close(socket_);
-  close(wake_);
+  if (wake_ >= 0) close(wake_);
 }
 
 void Watchdog::connect(int64_t rank, const std::vector<WatchdogAddress>& addresses, uint64_t run) {

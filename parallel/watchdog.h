@@ -40,6 +40,12 @@ struct RankState {
   std::string describe(const std::string& host) const;
 };
 
+/// From where a watchdog can be reached.
+enum class Reach {
+  kHost,     ///< this host alone: the socket is bound to the loopback address
+  kNetwork,  ///< other hosts too: it is bound to all addresses
+};
+
 /// A thread and a UDP socket of each rank, beside MPI and independent of it. The thread answers the watchdogs
 /// of other ranks even while the main thread computes or hangs; only a process that is gone, stopped or cut
 /// off does not answer. It ends this process
@@ -48,14 +54,17 @@ struct RankState {
 /// The main thread alone calls the members.
 class Watchdog {
  public:
-  /// Opens the socket. If a site allows no sockets, this rank cannot be asked, and the run goes on without.
-  /// `seconds_to_end`: the time between hearing of a failure and ending.
+  /// `seconds_to_end`: the time between hearing of a failure and ending. Opens nothing.
   explicit Watchdog(double seconds_to_end);
   /// Ends the thread.
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
+  /// Opens the socket. If a site allows no sockets, this rank cannot be asked, and the run goes on without.
+  /// Throws Error(kResources) if the process may open no more files.
+  void open(Reach reach);
+  /// Of the open socket. The host is known before.
   const WatchdogAddress& address() const { return address_; }
   /// Makes the other ranks known and starts the thread, which answers questions from then on. `addresses` are
   /// those of all ranks, by rank; `run` is a number that only the ranks of this world know.
@@ -97,7 +106,6 @@ class Watchdog {
     char operation[kTextBytes] = {};
   };
 
-  void open();
   // Of the thread.
   void listen();
   void take(const Message& message, const sockaddr_in& from);

@@ -282,7 +282,7 @@ void print_for_people(const Report& report) {
 }
 
 ExitCode doctor(bool json) {
-  MpiWorld world;
+  MpiWorld world({.command = "doctor"});
   return world.run([&] {
     const Report report = examine(world);
     // Rank 0 has the facts of all nodes; the others have taken part in the collectives.

@@ -270,7 +270,7 @@ void add_evaluate(CommandLine& line) {
   verb.set_example("srun -n 4 ripstop evaluate runs/xsum --checkpoint best --split test");
   verb.set_action([given] {
     given->split = split_name(given->split);
-    MpiWorld world;
+    MpiWorld world({.command = "evaluate"});
     return world.run([&] {
       evaluate(world, *given);
       return ExitCode::kOk;

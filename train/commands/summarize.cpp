@@ -279,7 +279,7 @@ void add_summarize(CommandLine& line) {
   verb.option("--template", given->prompt_template, "prompt with {document}; default: the one trained on");
   verb.set_example("ripstop summarize runs/xsum --input articles.jsonl --output summaries.jsonl");
   verb.set_action([given] {
-    MpiWorld world;
+    MpiWorld world({.command = "summarize"});
     return world.run([&] {
       summarize(world, *given);
       return ExitCode::kOk;

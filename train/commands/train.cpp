@@ -39,7 +39,7 @@ ExitCode train(const TrainArguments& given) {
   // Watch for signals before MPI starts. MPI takes seconds on many nodes, and a signal must not kill the rank
   // then.
   const StopSignal stop(StopFor::kCheckpoint);
-  MpiWorld world;
+  MpiWorld world({.command = "train"});
   return world.run([&] {
     LiveLine screen(stdout);
     TrainerOptions options{.config = load_run_config(given.config_file, given.overrides),

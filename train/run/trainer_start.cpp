@@ -14,6 +14,16 @@
 namespace ripstop {
 namespace {
 
+// The options, if all ranks have the same. This comes before anything else: ranks whose options differ would
+// wait for each other in different collectives. An old program explains another config, so it comes first.
+const TrainerOptions& require_equal_options(const TrainerOptions& options, MpiWorld& world) {
+  Communicator& all = world.communicator();
+  const std::string& where = world.places()[static_cast<size_t>(all.rank())].host;
+  require_equal_programs(all, where);
+  require_equal_configs(all, options.config, where);
+  return options;
+}
+
 // The device, with the config's wish for sums in a fixed order.
 Device training_device(const RunSection& run, MpiWorld& world, std::string& note) {
   Device device = choose_device(run.device, world, note);
@@ -31,7 +41,7 @@ TokenDataset training_set(const std::string& directory, const Tokenizer& tokeniz
 }  // namespace
 
 Trainer::Trainer(const TrainerOptions& options, MpiWorld& world)
-    : options_(options),
+    : options_(require_equal_options(options, world)),
       world_(world),
       leads_(world.communicator().rank() == 0),
       tokenizer_(dataset_file(options.config.data.directory, "tokenizer.model")),
@@ -102,10 +112,6 @@ bool Trainer::count_steps() {
 
 void Trainer::check_agreement() {
   const std::string where = mesh_.hosts()[static_cast<size_t>(mesh_.position())];
-  // The order matters: an old program explains another config, and another config explains all the rest.
-  require_equal_programs(mesh_.world(), where);
-  require_equal(mesh_.world(), ExitCode::kUsage, "config", to_toml(options_.config), where,
-                "give every rank the same file and overrides");
   // "auto" depends on the processor's bfloat16 arithmetic, which may differ between nodes.
   require_equal(mesh_.world(), ExitCode::kResources, "micro-batch",
                 fmt::format("{} sequences in {}", resolved_.step.sharding.sequence_count,

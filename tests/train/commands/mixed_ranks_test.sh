@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Ranks that were started with different commands or configs say so and end.
+#   mixed_ranks_test.sh RIPSTOP LAUNCH
+set -uo pipefail
+ripstop=$1 launch=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+complain() {
+  echo "FAILED: $*" >&2
+  failed=1
+}
+
+cat >"$work/run.toml" <<TEXT
+[run]
+device = "cpu"
+directory = "$work/run"
+[data]
+directory = "$work/data"
+sequence_length = 128
+[model]
+preset = "debug"
+[train]
+steps = 2
+global_batch_sequences = 2
+[optimizer]
+learning_rate = 1e-3
+[precision]
+compute = "float32"
+TEXT
+"$ripstop" prepare --source synthetic --examples 50 --seed 1 --vocab-size 400 --output "$work/data" >"$work/prepare.log" 2>&1 ||
+  complain "prepare: $(cat "$work/prepare.log")"
+
+# on_each FIRST SECOND: starts two ranks; each runs the words of its argument. Exit code into `code`, output to out.
+cat >"$work/choose" <<'TEXT'
+#!/usr/bin/env bash
+rank=${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-${PMI_RANK:-${SLURM_PROCID:-0}}}}
+read -ra words <<<"$(sed -n "$((rank + 1))p" "$1/words")"
+exec "$2" "${words[@]}"
+TEXT
+chmod +x "$work/choose"
+on_each() {
+  printf '%s\n' "$1" "$2" >"$work/words"
+  code=0
+  timeout -k 5 60 "$launch" 2 "$work/choose" "$work" "$ripstop" >"$work/out" 2>&1 || code=$?
+}
+expect() { # expect CODE TEXT...
+  [[ $code == "$1" ]] || complain "exit code $code, $1 was expected: $(cat "$work/out")"
+  shift
+  for text; do grep -qE -- "$text" "$work/out" || complain "no '$text' in: $(cat "$work/out")"; done
+}
+
+on_each "train $work/run.toml" "evaluate $work/run"
+expect 64 'command differs between ranks: rank 0 \(.*\): train; rank 1 \(.*\): evaluate'
+on_each "summarize $work/run --input $work/run.toml" "doctor"
+expect 64 'rank 0 \(.*\): summarize; rank 1 \(.*\): doctor'
+
+# Only the keys that differ are shown, with the value and the host of each.
+on_each "train $work/run.toml" "train $work/run.toml train.steps=3 optimizer.learning_rate=2e-3"
+expect 64 'config differs between ranks: train.steps: rank 0 \(.*\): 2; rank 1 \(.*\): 3 \| optimizer.learning_rate: rank 0'
+grep -q global_batch_sequences "$work/out" && complain "keys that do not differ are shown: $(cat "$work/out")"
+# Keys that decide which collectives there are: the ranks must not wait for each other in them.
+on_each "train $work/run.toml mesh.tensor=2" "train $work/run.toml mesh.fsdp=2 run.device=auto"
+expect 64 'config differs between ranks: run.device: ' ' \| mesh.tensor: rank 0 \(.*\): 2; rank 1 \(.*\): 1'
+[[ ! -e $work/run ]] || complain "a refused start made the run's directory"
+
+if [[ $failed == 0 ]]; then echo "ranks that differ say so"; fi
+exit $failed
