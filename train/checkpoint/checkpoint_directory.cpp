@@ -23,15 +23,6 @@ void check_size(Io& io, const std::filesystem::path& path, int64_t bytes) {
     fail(ExitCode::kStorage, "{}: has {} bytes, the manifest says {}", path.string(), status.bytes, bytes);
 }
 
-/// Whether `directory` is a directory, or a link to one that is there now.
-bool can_be_entered(Io& io, const std::filesystem::path& directory) {
-  Io::Status status;
-  if (io.status(directory / ".", status) == 0) return true;
-  // Any other failure, such as missing permission, says nothing about what is there.
-  if (errno != ENOENT && errno != ENOTDIR) fail_storage(directory, "look at it", errno);
-  return false;
-}
-
 /// Never throws for one checkpoint: a damaged one must not hide the others.
 ListedCheckpoint look_at(Io& io, int64_t step, const std::filesystem::path& directory, bool is_link) {
   ListedCheckpoint listed{.step = step, .directory = directory, .manifest = {}, .is_link = is_link};
@@ -40,7 +31,7 @@ ListedCheckpoint look_at(Io& io, int64_t step, const std::filesystem::path& dire
   } catch (const IoError& error) {
     // A missing file is damage. If a link leads nowhere, the archive may be unmounted, and the checkpoint
     // whole.
-    listed.is_unreadable = !error.is_absence() || (is_link && !can_be_entered(io, directory));
+    listed.is_unreadable = !error.is_absence() || (is_link && !directory_exists(io, directory));
     listed.problem = error.what();
   } catch (const Error& error) {
     listed.problem = error.what();
@@ -67,31 +58,36 @@ void check_writable(Io& io, const std::filesystem::path& directory) {
   if (io.unlink(probe) != 0) fail_storage(probe, "remove", errno);
 }
 
-const ListedCheckpoint* newest_whole(const std::vector<ListedCheckpoint>& listed) {
-  for (auto at = listed.rbegin(); at != listed.rend(); ++at)
-    if (at->manifest) return &*at;
-  return nullptr;
+/// The step of "step_00001000.damaged" and "step_00001000.damaged.123".
+std::optional<int64_t> step_of_damaged(const std::string& name) {
+  const size_t at = name.find(kDamagedSuffix);
+  if (at == name.npos) return std::nullopt;
+  const std::string rest = name.substr(at + kDamagedSuffix.size());
+  if (!rest.empty() && (rest[0] != '.' || !parse_whole_number(rest.substr(1)))) return std::nullopt;
+  return parse_step_directory_name(name.substr(0, at));
 }
 
-const ListedCheckpoint* find_step(const std::vector<ListedCheckpoint>& listed, int64_t step) {
-  for (const ListedCheckpoint& checkpoint : listed)
-    if (checkpoint.step == step) return &checkpoint;
-  return nullptr;
+/// Bytes of all files below `directory`, which is no link.
+int64_t tree_bytes(Io& io, const std::filesystem::path& directory) {
+  int64_t bytes = 0;
+  for (const Io::Entry& entry : list_directory(io, directory)) {
+    Io::Status status;
+    if (entry.is_directory)
+      bytes += tree_bytes(io, directory / entry.name);
+    else if (io.status(directory / entry.name, status) == 0 && status.is_file)
+      bytes += status.bytes;
+  }
+  return bytes;
 }
 
-/// "250, 500".
-std::string steps_text(const std::vector<ListedCheckpoint>& listed) {
-  std::string text;
-  for (const ListedCheckpoint& checkpoint : listed)
-    text += fmt::format("{}{}", text.empty() ? "" : ", ", checkpoint.step);
-  return text;
-}
-
-int64_t parse_step(const std::string& which) {
-  const std::optional<int64_t> step = parse_whole_number(which);
-  if (!step)
-    fail(ExitCode::kUsage, "no checkpoint is called '{}': best, latest or a step was expected", which);
-  return *step;
+/// Removes what lies in `directory` under the name of step `step`. First the rename, which removes it at
+/// once: a process killed while it removes the files must not leave a directory that looks like a damaged
+/// checkpoint.
+void remove_checkpoint(Io& io, const std::filesystem::path& directory, int64_t step,
+                       std::vector<std::string>& warnings) {
+  const std::filesystem::path trash = directory.parent_path() / temporary_name(kTrashPrefix, step);
+  rename_path(io, directory, trash);
+  if (!remove_tree(io, trash)) warnings.push_back(fmt::format("cannot remove {}", trash.string()));
 }
 
 }  // namespace
@@ -125,47 +121,14 @@ std::vector<ListedCheckpoint> list_checkpoints(Io& io, const std::filesystem::pa
   return listed;
 }
 
-std::filesystem::path find_checkpoint(Io& io, const std::filesystem::path& path, const std::string& which) {
-  // Checked first, so that a typing error is reported even if there is no checkpoint yet.
-  const bool by_name = which == "latest" || which == "best";
-  const int64_t step = by_name ? 0 : parse_step(which);
-  Io::Status status;
-  std::filesystem::path directory = path.has_filename() ? path : path.parent_path();  // "step_1/" is "step_1"
-  if (io.status(directory / Manifest::kFileName, status) == 0 ||
-      parse_step_directory_name(directory.filename().string()))
-    return directory;
-  if (!can_be_entered(io, directory))
-    throw Error(ExitCode::kStorage, fmt::format("{}: no such directory", directory.string()),
-                "give the directory of a run, or one of its checkpoints");
-  if (can_be_entered(io, directory / "checkpoints")) directory /= "checkpoints";
-
-  const std::vector<ListedCheckpoint> listed = list_checkpoints(io, directory);
-  if (listed.empty())
-    throw Error(ExitCode::kStorage, fmt::format("{}: has no checkpoint", directory.string()),
-                "ripstop train saves the first after checkpoint.every_steps steps; ripstop status shows the "
-                "progress of a run");
-  const ListedCheckpoint* newest = newest_whole(listed);
-  if (!by_name) {
-    const ListedCheckpoint* found = find_step(listed, step);
-    if (found == nullptr)
-      throw Error(ExitCode::kStorage,
-                  fmt::format("{}: has no checkpoint of step {}", directory.string(), step),
-                  "it has those of step " + steps_text(listed));
-    return found->directory;
-  }
-  // All are damaged. Return the newest all the same: reading it tells what is wrong with it.
-  if (newest == nullptr) return listed.back().directory;
-  // The newest manifest knows which one is the best so far. Without a validation, the newest is the best.
-  if (which == "best" && newest->manifest->state.best) {
-    const ListedCheckpoint* best = find_step(listed, newest->manifest->state.best->step);
-    if (best == nullptr)
-      throw Error(ExitCode::kStorage,
-                  fmt::format("{}: the best checkpoint, of step {}, does not exist", directory.string(),
-                              newest->manifest->state.best->step),
-                  "take another: --checkpoint latest, or step " + steps_text(listed));
-    return best->directory;
-  }
-  return newest->directory;
+std::vector<DamagedCheckpoint> list_damaged(Io& io, const std::filesystem::path& directory) {
+  std::vector<DamagedCheckpoint> damaged;
+  for (const Io::Entry& entry : list_directory(io, directory))
+    if (const std::optional<int64_t> step = step_of_damaged(entry.name);
+        step && (entry.is_directory || entry.is_link))
+      damaged.push_back(
+          {*step, directory / entry.name, entry.is_link ? 0 : tree_bytes(io, directory / entry.name)});
+  return damaged;
 }
 
 void prepare_checkpoint_directory(Io& io, const std::filesystem::path& directory) {
@@ -190,12 +153,18 @@ void check_disk_space(Io& io, const std::filesystem::path& directory, int64_t ke
   const int64_t wanted = keep == 0 ? present + checkpoint_bytes : (keep + 1) * checkpoint_bytes;
   // Old checkpoints are deleted after each save, so their bytes come back. The one more is the save itself.
   if (room + present >= wanted) return;
+  int64_t damaged_bytes = 0;
+  for (const DamagedCheckpoint& damaged : list_damaged(io, directory)) damaged_bytes += damaged.bytes;
+  std::string hint = "free some space, or lower checkpoint.keep";
+  if (damaged_bytes > 0)
+    hint += fmt::format("; {} are in step_*{} there, which no run needs", bytes_text(damaged_bytes),
+                        kDamagedSuffix);
   throw Error(ExitCode::kStorage,
               fmt::format("{}: {} free and {} in checkpoints, but {} checkpoints of {} need {}",
                           directory.string(), bytes_text(room), bytes_text(present),
                           keep == 0 ? static_cast<int64_t>(listed.size()) + 1 : keep + 1,
                           bytes_text(checkpoint_bytes), bytes_text(wanted)),
-              "free some space, or lower checkpoint.keep");
+              hint);
 }
 
 std::vector<int64_t> remove_old_checkpoints(Io& io, const std::filesystem::path& directory, int64_t step,
@@ -210,12 +179,14 @@ std::vector<int64_t> remove_old_checkpoints(Io& io, const std::filesystem::path&
       // Damaged ones stay for a person to look at. Later ones belong to steps that this run has not done.
       if (!at->manifest || at->step > step) continue;
       if (++kept <= keep || at->step == best_step) continue;
-      // First the rename, which removes the checkpoint at once: a process killed while it removes the files
-      // must not leave a directory that looks like a damaged checkpoint.
-      const std::filesystem::path trash = directory / temporary_name(kTrashPrefix, at->step);
-      rename_path(io, at->directory, trash);
       removed.push_back(at->step);
-      if (!remove_tree(io, trash)) warnings.push_back(fmt::format("cannot remove {}", trash.string()));
+      remove_checkpoint(io, at->directory, at->step, warnings);
+    }
+    for (const DamagedCheckpoint& damaged : list_damaged(io, directory)) {
+      if (damaged.step > step) continue;
+      remove_checkpoint(io, damaged.directory, damaged.step, warnings);
+      warnings.push_back(
+          fmt::format("removed {}: the checkpoint of step {} replaces it", damaged.directory.string(), step));
     }
   } catch (const Error& error) {
     warnings.push_back(fmt::format("old checkpoints were not removed: {}", error.what()));

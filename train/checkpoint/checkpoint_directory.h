@@ -1,4 +1,4 @@
-// RUN/checkpoints: lists and finds checkpoints, deletes old ones, checks whether the next save has room. Not
+// RUN/checkpoints: lists checkpoints, deletes old ones, checks whether the next save has room. Not
 // collective.
 //
 // A step directory may be a symbolic link, for example into an archive. The checkpoint behind it is used like
@@ -21,6 +21,8 @@ namespace ripstop {
 /// replaced.
 inline constexpr std::string_view kAttemptPrefix = ".tmp.", kTrashPrefix = ".trash.",
                                   kReplacedPrefix = ".old.";
+/// Behind the name of a checkpoint that a resume found damaged and moved aside; a dot and a number may follow.
+inline constexpr std::string_view kDamagedSuffix = ".damaged";
 /// PREFIX + "step_00001000.PID.TIME": a different name for each call.
 std::string temporary_name(std::string_view prefix, int64_t step);
 
@@ -38,15 +40,19 @@ struct ListedCheckpoint {
 /// not count. Throws Error(kStorage).
 std::vector<ListedCheckpoint> list_checkpoints(Io& io, const std::filesystem::path& directory);
 
+/// A damaged checkpoint that a resume moved aside, "step_00001000.damaged". It is never used again.
+struct DamagedCheckpoint {
+  int64_t step = 0;
+  std::filesystem::path directory;
+  int64_t bytes = 0;  ///< of its files; 0 if `directory` is a symbolic link
+};
+
+/// All of them below `directory`, by name. Throws Error(kStorage).
+std::vector<DamagedCheckpoint> list_damaged(Io& io, const std::filesystem::path& directory);
+
 /// Reads the manifest of one checkpoint directory and checks that every file in it exists with the right
 /// size. Throws Error(kStorage) with the first difference.
 Manifest check_checkpoint(Io& io, const std::filesystem::path& directory);
-
-/// Finds a step directory. If `path` is one, that one; else `path` is a run or its checkpoints directory, and
-/// `which` says which checkpoint: "latest", "best" or a step. "latest" is the newest whole one, or the newest
-/// if none is whole. "best" is the one that the newest whole checkpoint calls best; if it names none,
-/// "latest". Throws Error(kUsage) for any other `which`, Error(kStorage) if there is no such checkpoint.
-std::filesystem::path find_checkpoint(Io& io, const std::filesystem::path& path, const std::string& which);
 
 /// Before the first step, on rank 0: makes `directory`, tries to write in it, removes the remains of killed
 /// saves, and puts back a checkpoint whose replacement was interrupted. Only the owner of the run may call
@@ -55,12 +61,14 @@ void prepare_checkpoint_directory(Io& io, const std::filesystem::path& directory
 
 /// Throws Error(kStorage), with the numbers, if the disk has no room for `keep` + 1 checkpoints of
 /// `checkpoint_bytes`. Checkpoints that are there count as room, except those behind links: deleting the link
-/// frees nothing. keep 0 needs room for one more than there are.
+/// frees nothing. keep 0 needs room for one more than there are. Damaged ones that were moved aside count as
+/// used, and the error names them.
 void check_disk_space(Io& io, const std::filesystem::path& directory, int64_t keep, int64_t checkpoint_bytes);
 
 /// Deletes whole checkpoints, but not the newest `keep` (0: all) up to `step`, not `best_step`, and none
-/// newer than `step`. Damaged ones do not count and stay. Returns the deleted steps. A failure becomes a text
-/// in `warnings`.
+/// newer than `step`, which was saved just now. Damaged ones do not count and stay. Those that were moved
+/// aside go if they are no newer than `step`: the run has got past them; a text in `warnings` names each.
+/// Returns the deleted steps. A failure becomes a text in `warnings`.
 std::vector<int64_t> remove_old_checkpoints(Io& io, const std::filesystem::path& directory, int64_t step,
                                             int64_t keep, std::optional<int64_t> best_step,
                                             std::vector<std::string>& warnings);

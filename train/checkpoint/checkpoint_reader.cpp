@@ -160,7 +160,7 @@ std::optional<Checkpoint> choose(Io& io, const std::filesystem::path& directory,
 /// Renames a damaged checkpoint, so that no later start tries it again. Deletes nothing.
 void move_aside(Io& io, const std::filesystem::path& directory, std::vector<std::string>& warnings) {
   std::filesystem::path aside = directory;
-  aside += ".damaged";
+  aside += kDamagedSuffix;
   if (io.rename(directory, aside) != 0) {  // an earlier one may have this name
     aside += fmt::format(".{}", std::chrono::steady_clock::now().time_since_epoch().count());
     if (io.rename(directory, aside) != 0) {

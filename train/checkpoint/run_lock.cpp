@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -18,7 +19,7 @@ namespace ripstop {
 namespace {
 
 constexpr const char* kFileName = "LOCK";
-constexpr int64_t kMostBytes = 4096;
+constexpr int64_t kMostBytes = 16384;  // a path alone may have 4096
 using Clock = std::chrono::steady_clock;
 
 /// Reads LOCK; nullopt if it does not exist, or if its owner deletes it meanwhile.
@@ -41,9 +42,25 @@ std::string environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-Owner this_owner() {
+/// The directory's absolute path; "" if it has a line end, which a lock cannot hold.
+std::string absolute_path(const std::filesystem::path& directory) {
+  std::error_code error;
+  const std::string path = std::filesystem::canonical(directory, error).string();
+  return path.find('\n') == path.npos ? path : "";
+}
+
+/// The directory's inode: renaming it changes its path but not this. "" if the system does not tell.
+std::string inode(const std::filesystem::path& directory) {
+  struct stat facts {};
+  return ::stat(directory.c_str(), &facts) == 0 ? std::to_string(facts.st_ino) : "";
+}
+
+/// This process as the owner of `directory`.
+Owner this_owner(const std::filesystem::path& directory) {
   std::random_device random;
   Owner owner = this_process();
+  owner["directory"] = absolute_path(directory);
+  owner["inode"] = inode(directory);
   owner["job"] = environment("SLURM_JOB_ID");
   owner["restart"] = environment("SLURM_RESTART_COUNT");
   owner["nonce"] = fmt::format("{:08x}{:08x}", random(), random());
@@ -73,6 +90,31 @@ Clock::time_point after(double seconds) {
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
+/// Whether the lock was copied here together with a run's directory: it names another directory, by path and
+/// by inode. (A directory that was moved keeps its inode, and on another host, where it may have another
+/// path, too.)
+bool is_copy(const Owner& owner, const Owner& self) {
+  const auto path = owner.find("directory"), inode = owner.find("inode");
+  if (path == owner.end() || path->second.empty() || inode == owner.end() || inode->second.empty())
+    return false;  // older versions did not name it
+  return !agree(owner, self, {"directory"}) && !agree(owner, self, {"inode"});
+}
+
+/// Whether the lock is one file with another run's, as after `cp -al`: each heartbeat of the owner shows here.
+bool has_hard_links(const std::filesystem::path& path) {
+  std::error_code error;
+  const auto count = std::filesystem::hard_link_count(path, error);
+  return !error && count > 1;
+}
+
+/// How long ago the file was changed, in seconds; negative if its time is in the future.
+std::optional<double> age_of(const std::filesystem::path& path) {
+  std::error_code error;
+  const auto time = std::filesystem::last_write_time(path, error);
+  if (error) return std::nullopt;
+  return std::chrono::duration<double>(std::filesystem::file_time_type::clock::now() - time).count();
+}
+
 int64_t restarts(const Owner& owner) {
   const auto found = owner.find("restart");
   return found == owner.end() ? 0 : parse_whole_number(found->second).value_or(0);
@@ -81,7 +123,7 @@ int64_t restarts(const Owner& owner) {
 }  // namespace
 
 RunLock::RunLock(Io& io, const std::filesystem::path& directory, const RunLockTimes& times)
-    : io_(io), path_(directory / kFileName), times_(times), self_(this_owner()) {
+    : io_(io), path_(directory / kFileName), times_(times), self_(this_owner(directory)) {
   constexpr int kAttempts = 3;  // another start may win the race for a stale lock
   for (int attempt = 0; !try_create(); ++attempt) {
     const std::optional<std::string> text = read();
@@ -89,8 +131,12 @@ RunLock::RunLock(Io& io, const std::filesystem::path& directory, const RunLockTi
     if (!text) continue;
     wait_until_gone(*text);
     take_away(*text);
-    takeover_ = fmt::format("took over from {}, which ended without giving the run back",
-                            describe_owner(parse_process(*text)));
+    const Owner owner = parse_process(*text);
+    takeover_ =
+        is_copy(owner, self_)
+            ? fmt::format("this directory is a copy of {}, which is or was a run of {}",
+                          owner.at("directory"), describe_owner(owner))
+            : fmt::format("took over from {}, which ended without giving the run back", describe_owner(owner));
   }
   start_heartbeat();
 }
@@ -143,7 +189,13 @@ std::optional<std::string> RunLock::read() const {
 /// Returns when the owner is known to be gone; refuses if it is alive.
 void RunLock::wait_until_gone(const std::string& text) const {
   const Owner owner = parse_process(text);
-  if (state_of(owner) != ProcessState::kElsewhere) {
+  const bool copied = is_copy(owner, self_);
+  if (copied && has_hard_links(path_)) return;
+  const ProcessState state = state_of(owner);
+  if (state == ProcessState::kGone) return;
+  // The owner of a copied lock owns another directory. But some file systems change inodes, so look whether
+  // its heartbeat reaches this one.
+  if (state == ProcessState::kRuns && !copied) {
     const Clock::time_point end = after(times_.ending_seconds);
     while (state_of(owner) == ProcessState::kRuns) {
       if (Clock::now() > end) refuse(text);
@@ -211,17 +263,20 @@ RunOwner find_run_owner(Io& io, const std::filesystem::path& directory) {
   const std::optional<std::string> text = read_lock(io, path);
   if (!text) return {};
   const Owner owner = parse_process(*text);
-  RunOwner found{RunOwner::State::kGone, describe_owner(owner)};
+  const std::string who = describe_owner(owner);
+  RunOwner found{RunOwner::State::kGone, who, who + " ended without releasing the run"};
+  const bool copied = is_copy(owner, this_owner(directory));
   const ProcessState state = state_of(owner);
-  bool alive = state == ProcessState::kRuns;
-  if (state == ProcessState::kElsewhere) {
-    std::error_code error;
-    const auto age =
-        std::filesystem::file_time_type::clock::now() - std::filesystem::last_write_time(path, error);
-    alive = !error &&
-            std::chrono::duration<double>(age).count() <= RunLockTimes{}.patience_seconds + kSlackSeconds;
-  }
-  if (alive) found.state = RunOwner::State::kAlive;
+  if (state == ProcessState::kGone) return found;
+  if (state == ProcessState::kRuns && !copied) return {RunOwner::State::kAlive, who, ""};
+  if (copied) found.note = fmt::format("a copy of {}, whose owner is {}", owner.at("directory"), who);
+  if (copied && has_hard_links(path)) return found;
+  const std::optional<double> age = age_of(path);
+  if (!age) return found;
+  if (*age < -kSlackSeconds)
+    found.note = fmt::format("LOCK has a time in the future: whether {} lives cannot be told", who);
+  else if (*age <= RunLockTimes{}.patience_seconds + kSlackSeconds)
+    return {RunOwner::State::kAlive, who, ""};
   return found;
 }
 

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "train/checkpoint/checkpoint_directory.h"
+#include "train/checkpoint/find_run.h"
 #include "train/checkpoint/verify.h"
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
@@ -22,40 +23,51 @@ struct CheckpointArguments {
   bool json = false;
 };
 
-/// PATH/checkpoints if PATH is a run, else PATH, which then is a folder of checkpoints.
-std::filesystem::path checkpoints_below(const std::filesystem::path& path) {
-  if (!std::filesystem::is_directory(path)) fail(ExitCode::kStorage, "{}: no such directory", path.string());
-  return std::filesystem::is_directory(path / "checkpoints") ? path / "checkpoints" : path;
+// A checkpoint of `list`. Damaged ones are listed, too: after a crash people come to see them.
+Json row_of(const ListedCheckpoint& c, bool is_best) {
+  Json row = {{"step", c.step}, {"directory", c.directory.string()}, {"ok", c.manifest.has_value()}};
+  if (!c.manifest) {
+    row["problem"] = c.problem;
+    return row;
+  }
+  const Manifest& m = *c.manifest;
+  row.update({{"tokens", m.state.tokens},
+              {"bytes", m.bytes()},
+              {"mesh", {{"replicate", m.mesh.replicate}, {"fsdp", m.mesh.fsdp}, {"tensor", m.mesh.tensor}}},
+              {"best", is_best}});
+  return row;
+}
+
+std::string line_of(const ListedCheckpoint& c, bool is_best) {
+  if (!c.manifest) return fmt::format("step {:<10} damaged: {}\n", c.step, c.problem);
+  return fmt::format("step {:<10} {:>12}  {} tokens  {}{}\n", c.step, bytes_text(c.manifest->bytes()),
+                     c.manifest->state.tokens, c.manifest->mesh.to_text(), is_best ? "  best" : "");
 }
 
 ExitCode list(Io& io, const CheckpointArguments& given) {
-  const std::vector<ListedCheckpoint> listed = list_checkpoints(io, checkpoints_below(given.path));
+  const std::filesystem::path directory = find_checkpoints(io, given.path);
+  const std::vector<ListedCheckpoint> listed = list_checkpoints(io, directory);
   std::optional<int64_t> best;
   for (const ListedCheckpoint& checkpoint : listed)
     if (checkpoint.manifest && checkpoint.manifest->state.best)
       best = checkpoint.manifest->state.best->step;  // the newest manifest knows best
-  Json rows = Json::array();
+  Json rows = Json::array(), moved = Json::array();
+  std::string text;
   for (const ListedCheckpoint& c : listed) {
-    Json row = {{"step", c.step}, {"directory", c.directory.string()}, {"ok", c.manifest.has_value()}};
-    if (!c.manifest) {
-      // Damaged checkpoints are listed, too: after a crash people come to see them.
-      row["problem"] = c.problem;
-    } else {
-      const Manifest& m = *c.manifest;
-      row.update(
-          {{"tokens", m.state.tokens},
-           {"bytes", m.bytes()},
-           {"mesh", {{"replicate", m.mesh.replicate}, {"fsdp", m.mesh.fsdp}, {"tensor", m.mesh.tensor}}},
-           {"best", best == c.step}});
-    }
-    if (!given.json && !c.manifest) fmt::print("step {:<10} damaged: {}\n", c.step, c.problem);
-    if (!given.json && c.manifest)
-      fmt::print("step {:<10} {:>12}  {} tokens  {}{}\n", c.step, bytes_text(c.manifest->bytes()),
-                 c.manifest->state.tokens, c.manifest->mesh.to_text(), best == c.step ? "  best" : "");
-    rows.push_back(std::move(row));
+    rows.push_back(row_of(c, best == c.step));
+    text += line_of(c, best == c.step);
   }
-  if (given.json) fmt::print("{}\n", Json{{"checkpoints", std::move(rows)}}.dump(2));
-  if (!given.json && listed.empty()) fmt::print("no checkpoints in {}\n", given.path);
+  for (const DamagedCheckpoint& c : list_damaged(io, directory)) {
+    moved.push_back({{"step", c.step}, {"directory", c.directory.string()}, {"bytes", c.bytes}});
+    text += fmt::format("step {:<10} {:>12}  damaged, moved aside by a resume: {}\n", c.step,
+                        bytes_text(c.bytes), c.directory.filename().string());
+  }
+  if (text.empty()) text = fmt::format("no checkpoints in {}\n", given.path);
+  if (given.json)
+    text = Json{{"checkpoints", std::move(rows)}, {"damaged", std::move(moved)}}.dump(
+               2, ' ', false, Json::error_handler_t::replace) +
+           "\n";
+  fmt::print("{}", text);
   return ExitCode::kOk;
 }
 
@@ -157,7 +169,7 @@ ExitCode verify(Io& io, const CheckpointArguments& given) {
 // Options of the verbs that work on one checkpoint.
 void add_which(Verb& verb, CheckpointArguments& given) {
   verb.option("RUN|CHECKPOINT", given.path, "a run's directory, or a checkpoint's").required();
-  verb.option("--checkpoint", given.which, "of a run: latest, best or a step");
+  verb.option("--checkpoint", given.which, "of a run: latest, best, a step, or a step directory");
 }
 
 using CheckpointAction = ExitCode (*)(Io& io, const CheckpointArguments& given);

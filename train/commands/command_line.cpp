@@ -62,23 +62,36 @@ struct VerbSynonym {
   std::string_view verb;
 };
 constexpr VerbSynonym kVerbSynonyms[] = {
-    {"eval", "evaluate"},      {"score", "evaluate"},      {"test", "evaluate"},    {"validate", "evaluate"},
-    {"generate", "summarize"}, {"inference", "summarize"}, {"infer", "summarize"},  {"predict", "summarize"},
-    {"summary", "summarize"},  {"finetune", "train"},      {"fit", "train"},        {"pretrain", "train"},
-    {"resume", "train"},       {"preprocess", "prepare"},  {"tokenize", "prepare"}, {"info", "inspect"},
-    {"show", "inspect"},       {"check", "verify"},        {"ls", "list"},
+    {"eval", "evaluate"},     {"score", "evaluate"},     {"test", "evaluate"},
+    {"validate", "evaluate"}, {"generate", "summarize"}, {"inference", "summarize"},
+    {"infer", "summarize"},   {"predict", "summarize"},  {"summary", "summarize"},
+    {"finetune", "train"},    {"fit", "train"},          {"pretrain", "train"},
+    {"resume", "train"},      {"preprocess", "prepare"}, {"tokenize", "prepare"},
+    {"info", "inspect"},      {"show", "inspect"},       {"describe", "inspect"},
+    {"check", "verify"},      {"validate", "verify"},    {"ls", "list"},
 };
 
+// "list, inspect, verify".
+std::string names_of_verbs(const CLI::App& above) {
+  Arguments names;
+  for (const CLI::App* verb : verbs_of(above))
+    if (!verb->get_group().empty()) names.push_back(verb->get_name());
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
 [[noreturn]] void refuse_verb(const CLI::App& above, const std::string& word) {
-  std::vector<std::string> names;
+  Arguments names;
   for (const CLI::App* verb : verbs_of(above)) names.push_back(verb->get_name());
   std::string nearest = nearest_name(word, names);
   for (const VerbSynonym& synonym : kVerbSynonyms)
     if (synonym.word == word && std::find(names.begin(), names.end(), synonym.verb) != names.end())
       nearest = synonym.verb;
-  throw CommandLineError(fmt::format("unknown verb '{}'", word),
-                         nearest.empty() ? fmt::format("{} --help lists the verbs", path_of(above))
-                                         : fmt::format("did you mean '{}'?", nearest));
+  std::string hint = nearest.empty() ? "" : fmt::format("did you mean '{}'?", nearest);
+  if (above.get_parent() != nullptr)
+    hint += fmt::format("{}{} has {}", hint.empty() ? "" : " ", path_of(above), names_of_verbs(above));
+  else if (nearest.empty())  // the program's own verbs are too many for a line
+    hint = fmt::format("{} --help lists the verbs", path_of(above));
+  throw CommandLineError(fmt::format("unknown verb '{}'", word), hint);
 }
 
 // The verb that the first words name. CLI11 would look for a verb after a wrong word too, and then complain
@@ -97,9 +110,10 @@ const CLI::App& named_verb(const CLI::App& app, const Arguments& words) {
     }
     found = *verb;
   }
-  if (!verbs_of(*found).empty())
-    throw CommandLineError("a verb is required", fmt::format("{} --help lists the verbs", path_of(*found)));
-  return *found;
+  if (verbs_of(*found).empty()) return *found;
+  // Nothing was asked for, so this is no error to be found: whoever types it wants to see what there is.
+  print_once(found->get_parent() == nullptr ? found->help() : found->help(path_of(*found->get_parent())));
+  throw CommandLineError("a verb is required", fmt::format("one of {}", names_of_verbs(*found)));
 }
 
 // An option that a verb does not have: "--name", and the word that follows as its value.

@@ -11,7 +11,7 @@ void ModelArguments::add_to(Verb& verb, int64_t batch) {
   batch_size = batch;
   verb.option("PATH", path, "a run's directory, or one checkpoint").required();
   verb.option("overrides", overrides, "generation.key=value, stronger than the run's config");
-  verb.option("--checkpoint", checkpoint, "best, latest, a step or its directory's name").show_default();
+  verb.option("--checkpoint", checkpoint, "best, latest, a step, or a step directory").show_default();
   verb.option("--max-new-tokens", max_new_tokens, "longest summary; default: generation.max_new_tokens")
       .positive();
   verb.option("--batch-size", batch_size, "summaries that a replica writes at once")

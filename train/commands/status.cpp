@@ -1,194 +1,154 @@
 // ripstop status: shows the state of runs, from their files alone.
 #include <fmt/core.h>
 #include <fmt/ranges.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 
-#include "data/io.h"
-#include "train/checkpoint/manifest.h"
-#include "train/checkpoint/run_lock.h"
+#include "train/checkpoint/find_run.h"
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
-#include "train/report/human_text.h"
-#include "train/report/metrics.h"
+#include "train/report/terminal.h"
+#include "train/run/run_status.h"
 
 namespace ripstop {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct RunStatus {
-  fs::path directory;
-  std::string state;  // running, done, stopped, failed, interrupted, empty, unreadable
-  std::string note;
-  int64_t step = 0;
-  int64_t steps = 0;
-  std::optional<double> loss;
-  std::optional<double> best_validation_loss;
-  std::optional<double> tokens_per_second;
-  std::optional<double> eta_seconds;
-  int64_t newest_checkpoint = -1;  // step, -1: none
-  double seconds_since_update = 0;
-};
-
-// The step of the newest checkpoint; -1 if there is none. Names and a look for the manifest have to do:
-// status must stay fast over many runs.
-int64_t newest_checkpoint(const fs::path& run) {
-  int64_t newest = -1;
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(run / "checkpoints", error))
-    // The manifest is written last: a directory without one is not committed.
-    if (fs::exists(entry.path() / Manifest::kFileName, error))
-      newest = std::max(newest, parse_step_directory_name(entry.path().filename().string()).value_or(-1));
-  return newest;
-}
-
-/// The state of a run. The owner of the directory decides first: a resumed run may be alive and not have
-/// written a line since the "end" of the run before it.
-std::string state_of(const MetricsLog& log, RunOwner::State owner) {
-  if (owner == RunOwner::State::kAlive) return "running";
-  if (log.ended) {
-    const int code = log.ends.back().exit_code;
-    // "stopped" goes on when the same command is run again; "failed" needs a person.
-    if (code == 0) return "done";
-    return code == static_cast<int>(ExitCode::kRequeue) ? "stopped" : fmt::format("failed ({})", code);
-  }
-  if (log.starts.empty() && log.steps.empty()) return "empty";
-  return "interrupted";
-}
-
-// The median of the last 21 steps. A few slow steps that saved or validated do not move it.
-std::optional<double> recent_step_seconds(const std::vector<StepMetrics>& steps) {
-  if (steps.empty()) return std::nullopt;
-  std::vector<double> seconds;
-  for (size_t i = steps.size() - std::min<size_t>(steps.size(), 21); i < steps.size(); ++i)
-    seconds.push_back(steps[i].step_seconds);
-  std::nth_element(seconds.begin(), seconds.begin() + static_cast<ptrdiff_t>(seconds.size() / 2),
-                   seconds.end());
-  return seconds[seconds.size() / 2];
-}
-
-RunStatus read_status(const fs::path& run) {
-  RunStatus status;
-  status.directory = run;
-  const fs::path metrics = run / "metrics.jsonl";
-  status.newest_checkpoint = newest_checkpoint(run);
-  MetricsLog log;
-  RunOwner owner;
-  try {
-    PosixIo io;
-    owner = find_run_owner(io, run);
-    const auto age = fs::file_time_type::clock::now() - fs::last_write_time(metrics);
-    status.seconds_since_update = std::chrono::duration<double>(age).count();
-    log = read_metrics(metrics);
-    // One run that cannot be read must not hide the others.
-  } catch (const std::exception& error) {
-    status.state = "unreadable";
-    status.note = error.what();
-    return status;
-  }
-  status.state = state_of(log, owner.state);
-  if (status.state == "interrupted" && !owner.who.empty())
-    status.note = owner.who + " ended without releasing the run";
-  if (!log.starts.empty()) {
-    // The start has the numbers of a run that has not finished a step yet.
-    status.step = log.starts.back().step;
-    status.steps = log.starts.back().steps;
-  }
-  for (const ValidationEvent& validation : log.validations)
-    if (std::isfinite(validation.loss))
-      status.best_validation_loss =
-          std::min(validation.loss, status.best_validation_loss.value_or(validation.loss));
-  if (log.steps.empty()) return status;
-  const StepMetrics& last = log.steps.back();
-  status.step = last.step;
-  status.loss = last.loss;
-  status.tokens_per_second = last.tokens_per_second;
-  // A run that does not go on has no end to estimate.
-  if (status.state == "running" && status.steps > last.step)
-    status.eta_seconds = *recent_step_seconds(log.steps) * static_cast<double>(status.steps - last.step);
-  return status;
-}
-
-// Returns `directory` if it is a run, else the runs directly inside it, else nothing: `runs/*` may also name
-// folders that are no runs.
-std::vector<fs::path> find_runs(const fs::path& directory) {
-  if (!fs::is_directory(directory))
-    throw Error(ExitCode::kUsage, fmt::format("{} is not a directory", directory.string()),
-                "name run directories, or a folder that holds them");
-  if (fs::exists(directory / "metrics.jsonl")) return {directory};
-  std::vector<fs::path> runs;
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory))
-    if (fs::exists(entry.path() / "metrics.jsonl")) runs.push_back(entry.path());
-  std::sort(runs.begin(), runs.end());
-  return runs;
-}
-
-nlohmann::ordered_json as_json(const RunStatus& status) {
-  const auto number = [](std::optional<double> value) {
-    return value && std::isfinite(*value) ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
-  };
-  nlohmann::ordered_json json{{"directory", status.directory.string()},
-                              {"state", status.state},
-                              {"step", status.step},
-                              {"steps", status.steps},
-                              {"loss", number(status.loss)},
-                              {"best_validation_loss", number(status.best_validation_loss)},
-                              {"tokens_per_second", number(status.tokens_per_second)},
-                              {"eta_seconds", number(status.eta_seconds)},
-                              {"newest_checkpoint", nullptr},
-                              {"seconds_since_update", status.seconds_since_update}};
-  if (status.newest_checkpoint >= 0) json["newest_checkpoint"] = status.newest_checkpoint;
-  if (!status.note.empty()) json["note"] = status.note;
-  return json;
-}
-
-void print_table(const std::vector<RunStatus>& runs) {
-  size_t width = 3;
-  for (const RunStatus& run : runs) width = std::max(width, run.directory.string().size());
-  fmt::print("{:<{}}  {:<12}{:>15}{:>10}{:>10}{:>10}{:>12}{:>9}{:>9}\n", "run", width, "state", "step",
-             "loss", "best val", "tok/s", "checkpoint", "eta", "updated");
-  const auto text = [](std::optional<double> value, int digits) {
-    return value ? fmt::format("{:.{}f}", *value, digits) : std::string("-");
-  };
-  for (const RunStatus& run : runs) {
-    if (run.state == "unreadable") {
-      fmt::print("{:<{}}  {:<12}{}\n", run.directory.string(), width, run.state, run.note);
-      continue;
-    }
-    fmt::print(
-        "{:<{}}  {:<12}{:>15}{:>10}{:>10}{:>10}{:>12}{:>9}{:>9}\n", run.directory.string(), width, run.state,
-        run.steps > 0 ? fmt::format("{}/{}", run.step, run.steps) : std::to_string(run.step),
-        text(run.loss, 4), text(run.best_validation_loss, 4), text(run.tokens_per_second, 0),
-        run.newest_checkpoint >= 0 ? std::to_string(run.newest_checkpoint) : "-",
-        run.eta_seconds ? duration_text(*run.eta_seconds) : "-", duration_text(run.seconds_since_update));
-  }
-}
+using Json = nlohmann::ordered_json;
 
 struct StatusArguments {
   std::vector<std::string> directories;
   bool json = false;
+  bool watch = false;
+  int64_t interval_seconds = 2;
 };
+
+struct Runs {
+  std::vector<RunStatus> runs;
+  std::optional<Error> missing;  ///< names every argument that is no run and holds none
+};
+
+// Every argument is looked at, so that a wrong one hides nothing.
+Runs look(Io& io, const StatusArguments& given) {
+  Runs found;
+  std::string what;
+  for (const std::string& directory : given.directories) {
+    try {
+      for (const fs::path& run : find_runs(io, directory)) found.runs.push_back(read_status(io, run));
+    } catch (const Error& error) {
+      what += (what.empty() ? "" : "; ") + std::string(error.what());
+      found.missing = Error(found.missing ? found.missing->code() : error.code(), what,
+                            found.missing ? found.missing->hint() : error.hint());
+    }
+  }
+  return found;
+}
+
+Json as_json(const RunStatus& status) {
+  const auto number = [](std::optional<double> value) {
+    return value && std::isfinite(*value) ? Json(*value) : Json(nullptr);
+  };
+  Json json{{"directory", status.directory.string()},
+            {"state", status.state},
+            {"step", status.step},
+            {"steps", status.steps},
+            {"loss", number(status.loss)},
+            {"best_validation_loss", number(status.best_validation_loss)},
+            {"tokens_per_second", number(status.tokens_per_second)},
+            {"eta_seconds", number(status.eta_seconds)},
+            {"newest_checkpoint", nullptr},
+            {"seconds_since_update", number(status.seconds_since_update)}};
+  if (status.newest_checkpoint) json["newest_checkpoint"] = *status.newest_checkpoint;
+  if (!status.note.empty()) json["note"] = status.note;
+  return json;
+}
+
+// Shows what changes: a table that is drawn over the one before, or, if the output is no terminal, a line for
+// each run that has changed.
+class Watch {
+ public:
+  void show(const std::vector<RunStatus>& runs) {
+    if (terminal_of(stdout).rewrites)
+      draw(status_table(runs));
+    else
+      for (const RunStatus& run : runs) print_if_changed(run);
+    std::fflush(stdout);
+  }
+
+ private:
+  // A line that the terminal breaks, or a table that it scrolls, could not be drawn over.
+  void draw(const std::string& table) {
+    winsize size{};
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0 || size.ws_row == 0)
+      size.ws_col = 80, size.ws_row = 24;
+    std::string text = drawn_ > 0 ? fmt::format("\x1b[{}A\r", drawn_) : "";
+    drawn_ = 0;
+    for (size_t begin = 0; begin < table.size() && drawn_ + 1 < size.ws_row; ++drawn_) {
+      const size_t end = table.find('\n', begin);
+      text += table.substr(begin, std::min<size_t>(end - begin, size.ws_col)) + "\x1b[K\n";
+      begin = end + 1;
+    }
+    fmt::print("{}\x1b[J", text);  // clears what an earlier, longer table left below
+  }
+
+  void print_if_changed(const RunStatus& run) {
+    const std::string line = status_line(run);
+    std::string& before = lines_[run.directory];
+    if (line != before) fmt::print("{}\n", line);
+    before = line;
+  }
+
+  int drawn_ = 0;  ///< lines of the last table
+  std::map<fs::path, std::string> lines_;
+};
+
+// Until Ctrl-C, which is the way to end it and no failure.
+ExitCode watch(Io& io, const StatusArguments& given) {
+  // Waiting for the signal instead of handling it needs no handler and loses none.
+  sigset_t interrupt;
+  sigemptyset(&interrupt);
+  sigaddset(&interrupt, SIGINT);
+  sigprocmask(SIG_BLOCK, &interrupt, nullptr);
+  Watch view;
+  for (;;) {
+    using Clock = std::chrono::steady_clock;
+    const Clock::time_point begin = Clock::now();
+    const Runs found = look(io, given);
+    if (found.missing) throw Error(*found.missing);
+    view.show(found.runs);
+    // A long log takes long to read: do not keep the file system busy with it.
+    const double took = std::chrono::duration<double>(Clock::now() - begin).count();
+    const double pause = std::max(static_cast<double>(given.interval_seconds), 10 * took);
+    timespec wait{static_cast<time_t>(pause), 0};
+    wait.tv_nsec = static_cast<long>((pause - static_cast<double>(wait.tv_sec)) * 1e9);
+    if (sigtimedwait(&interrupt, nullptr, &wait) == SIGINT) return ExitCode::kOk;
+  }
+}
 
 // Reads files alone, so it works on a login node while the run is on others, or is over.
 ExitCode print_status(const StatusArguments& given) {
-  std::vector<RunStatus> runs;
-  for (const std::string& directory : given.directories)
-    for (const fs::path& run : find_runs(directory)) runs.push_back(read_status(run));
-  if (runs.empty())
-    throw Error(ExitCode::kInputData, fmt::format("no run in {}", fmt::join(given.directories, ", ")),
-                "a run directory holds metrics.jsonl");
+  PosixIo io;
+  if (given.watch && given.json)
+    throw CommandLineError("--watch and --json exclude each other", "call status --json again and again");
+  if (given.watch) return watch(io, given);
+  const Runs found = look(io, given);
   if (given.json) {
-    nlohmann::ordered_json document = nlohmann::ordered_json::array();
-    for (const RunStatus& run : runs) document.push_back(as_json(run));
-    fmt::print("{}\n", document.dump(2));
-  } else {
-    print_table(runs);
+    Json document = Json::array();
+    for (const RunStatus& run : found.runs) document.push_back(as_json(run));
+    fmt::print("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace));
+  } else if (!found.runs.empty()) {
+    fmt::print("{}", status_table(found.runs));
   }
+  if (found.missing) throw Error(*found.missing);
   return ExitCode::kOk;
 }
 
@@ -198,8 +158,12 @@ void add_status(CommandLine& line) {
   Verb verb = line.verb("status", "runs, last step, loss, speed, state; from files alone");
   const auto given = std::make_shared<StatusArguments>();
   verb.option("DIR", given->directories, "run directories, or folders of runs").required();
+  verb.flag("--watch", given->watch, "show what changes, until Ctrl-C");
+  verb.option("--interval", given->interval_seconds, "seconds between two looks of --watch")
+      .range(1, 86400)
+      .show_default();
   verb.flag("--json", given->json, "one JSON document: a list with an object for each run");
-  verb.set_example("ripstop status runs/*");
+  verb.set_example("ripstop status runs\n  ripstop status --watch runs/xsum");
   verb.set_action([given] { return print_status(*given); });
 }
 

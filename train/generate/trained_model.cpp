@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "parallel/agreement.h"
-#include "train/checkpoint/checkpoint_directory.h"
+#include "train/checkpoint/find_run.h"
 #include "train/machine/device_choice.h"
 #include "train/machine/equal_ranks.h"
 #include "train/report/human_text.h"

@@ -18,7 +18,7 @@ struct TrainedModel {
   RunConfig config;           ///< the config of the training
 };
 
-/// Finds the checkpoint that `path` (a run or a checkpoint) and `which` ("best", "latest" or a step) name.
+/// Finds the checkpoint that `path` (a run or a checkpoint) and `which` name, as find_checkpoint() does.
 /// `overrides` ("generation.key=value") are stronger than the config of the training. Rank 0 looks, and all
 /// ranks get the same. Collective. Throws Error(kUsage) or Error(kStorage).
 TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& path,

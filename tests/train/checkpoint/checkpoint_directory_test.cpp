@@ -203,38 +203,6 @@ TEST_F(CheckpointDirectoryTest, AcceptMayRefuse) {
   EXPECT_EQ(thrown[0]->code(), ExitCode::kUsage);
 }
 
-TEST_F(CheckpointDirectoryTest, FindsByName) {
-  save(1, 0, BestSoFar{"loss", 3, 1});
-  save(2, 0, BestSoFar{"loss", 3, 1});
-  std::filesystem::create_directories(scratch_ / "run");
-  for (const char* step : {"step_00000001", "step_00000002"})
-    std::filesystem::create_directories(scratch_ / "run" / "checkpoints"),
-        std::filesystem::rename(path() / step, scratch_ / "run" / "checkpoints" / step);
-  const auto run = scratch_ / "run", checkpoints = run / "checkpoints";
-  for (const auto& start : {run, checkpoints, run / ""}) {
-    EXPECT_EQ(find_checkpoint(io_, start, "latest").filename(), "step_00000002");
-    EXPECT_EQ(find_checkpoint(io_, start, "best").filename(), "step_00000001");
-    EXPECT_EQ(find_checkpoint(io_, start, "2").filename(), "step_00000002");
-  }
-  EXPECT_EQ(find_checkpoint(io_, checkpoints / "step_00000001", "latest"), checkpoints / "step_00000001");
-  EXPECT_EQ(find_checkpoint(io_, checkpoints / "step_00000001" / "", "latest"),
-            checkpoints / "step_00000001");
-  const auto code = [&](const std::filesystem::path& path, const std::string& which) {
-    try {
-      find_checkpoint(io_, path, which);
-    } catch (const Error& error) {
-      return error.code();
-    }
-    return ExitCode::kOk;
-  };
-  EXPECT_EQ(code(run, "newest"), ExitCode::kUsage);
-  EXPECT_EQ(code(run, "-1"), ExitCode::kUsage);
-  EXPECT_EQ(code(run, "3"), ExitCode::kStorage);
-  EXPECT_EQ(code(scratch_ / "absent", "latest"), ExitCode::kStorage);
-  std::filesystem::create_directories(scratch_ / "empty");
-  EXPECT_EQ(code(scratch_ / "empty", "latest"), ExitCode::kStorage);
-}
-
 TEST_F(CheckpointDirectoryTest, TheStartRemovesTheRemainsOfKilledSaves) {
   save(1);
   save(2);
@@ -266,6 +234,33 @@ TEST_F(CheckpointDirectoryTest, AReadOnlyDirectoryIsRefusedAtTheStart) {
   }
 }
 
+// A resume moves damaged checkpoints aside. They take room, so they are listed, and go when they are of no
+// more use.
+TEST_F(CheckpointDirectoryTest, DamagedOnesThatWereMovedAsideGoWhenTheRunHasGotPastThem) {
+  for (int64_t step = 1; step <= 3; ++step) save(step, 2);
+  damage(3, "rank_00000.h5");
+  EXPECT_EQ(resume(), 2);
+  std::filesystem::create_directories(path() / "step_00000009.damaged.12");
+  for (const char* name : {"step_00000001.damaged.mine", "step_1.damaged", "step_00000002.damage"})
+    std::filesystem::create_directories(path() / name);
+  std::vector<DamagedCheckpoint> damaged = list_damaged(io_, path());
+  ASSERT_EQ(damaged.size(), 2u);
+  EXPECT_EQ(damaged[0].step, 3);
+  EXPECT_GT(damaged[0].bytes, std::filesystem::file_size(path() / "step_00000003.damaged/rank_00000.h5"));
+  EXPECT_EQ(damaged[1].step, 9);
+  save(2, 2);
+  EXPECT_EQ(list_damaged(io_, path()).size(), 2u) << "the run is not past step 3";
+  save(3, 0);
+  EXPECT_EQ(list_damaged(io_, path()).size(), 2u) << "keep 0 removes nothing";
+  save(4, 2);
+  damaged = list_damaged(io_, path());
+  ASSERT_EQ(damaged.size(), 1u);
+  EXPECT_EQ(damaged[0].step, 9);
+  ASSERT_EQ(report_.warnings.size(), 1u);
+  EXPECT_NE(report_.warnings[0].find("removed"), std::string::npos) << report_.warnings[0];
+  EXPECT_TRUE(std::filesystem::exists(path() / "step_00000001.damaged.mine")) << "somebody else's name";
+}
+
 /// A disk with `room` free bytes.
 class SmallDisk : public QuickIo {
  public:
@@ -286,6 +281,13 @@ TEST_F(CheckpointDirectoryTest, ChecksTheFreeSpace) {
   EXPECT_THROW(check_disk_space(disk, path(), 3, bytes), Error);
   disk.room = bytes;
   EXPECT_NO_THROW(check_disk_space(disk, path(), 0, bytes));
+  write_bytes(path() / "step_00000002.damaged" / "rank_00000.h5", std::string(1000, 'x'));
+  try {
+    check_disk_space(disk, path(), 3, bytes);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(error.hint().find("1000 B are in step_*.damaged there"), std::string::npos) << error.hint();
+  }
 }
 
 class LinkedCheckpointTest : public CheckpointDirectoryTest {
@@ -333,6 +335,9 @@ TEST_F(LinkedCheckpointTest, ADamagedOneIsMovedAsideAsALink) {
   damage(2, "rank_00000.h5");
   EXPECT_EQ(resume(), 1);
   EXPECT_TRUE(std::filesystem::is_symlink(path() / "step_00000002.damaged"));
+  EXPECT_EQ(list_damaged(io_, path()).at(0).bytes, 0) << "deleting the link frees nothing";
+  save(2, 2);
+  EXPECT_FALSE(std::filesystem::is_symlink(path() / "step_00000002.damaged"));
   EXPECT_TRUE(std::filesystem::exists(archive_ / "step_00000002" / "rank_00000.h5"));
 }
 

@@ -35,7 +35,7 @@ TEST_F(CheckpointCommand, Lists) {
   ASSERT_EQ(json.at("checkpoints").size(), 2u);
   EXPECT_EQ(json["checkpoints"][0].at("ok"), false);
   EXPECT_EQ(json["checkpoints"][1].at("step"), 2);
-  EXPECT_EQ(run_program("checkpoint list /absent").exit_code, 74);
+  EXPECT_EQ(run_program("checkpoint list /absent").exit_code, 64);
 }
 
 TEST_F(CheckpointCommand, Inspects) {
@@ -65,7 +65,7 @@ TEST_F(CheckpointCommand, Verifies) {
   EXPECT_EQ(run_program("checkpoint verify " + run_directory() + " --checkpoint 1").exit_code, 0);
   EXPECT_EQ(run_program("checkpoint verify " + run_directory() + "/checkpoints/step_00000001").exit_code, 0);
   EXPECT_EQ(run_program("checkpoint verify " + run_directory() + " --checkpoint newest").exit_code, 64);
-  EXPECT_EQ(run_program("checkpoint verify /absent").exit_code, 74);
+  EXPECT_EQ(run_program("checkpoint verify /absent").exit_code, 64);
   EXPECT_EQ(run_program("checkpoint verify").exit_code, 64);
   EXPECT_EQ(run_program("checkpoint").exit_code, 64);
   EXPECT_EQ(run_program("checkpoint verify --help").exit_code, 0);

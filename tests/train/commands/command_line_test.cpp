@@ -7,10 +7,8 @@
 #include <sstream>
 
 #include "tests/train/commands/run_program.h"
-#include "train/checkpoint/run_lock.h"
 #include "train/commands/fatal_line.h"
 #include "train/machine/version.h"
-#include "train/report/metrics.h"
 
 namespace ripstop {
 namespace {
@@ -70,26 +68,38 @@ TEST(CommandLine, VersionNamesTheCommit) {
 }
 
 TEST(CommandLine, WrongVerbsAreRefused) {
-  expect_refused(run_program(""), 64, "a verb is required", "ripstop --help");
   expect_refused(run_program("statsu runs"), 64, "unknown verb 'statsu'", "did you mean 'status'?");
   expect_refused(run_program("qqqqqqqqqq"), 64, "unknown verb 'qqqqqqqqqq'", "ripstop --help");
   expect_refused(run_program("'a\"b\\c\nd'"), 64, "unknown verb 'a\\\"b\\\\c\\nd'");
   expect_refused(run_program("--wrong"), 64, "unknown verb '--wrong'", "ripstop --help");
   // The first wrong word is named, not the verb after it.
   expect_refused(run_program("statsu train"), 64, "unknown verb 'statsu'", "did you mean 'status'?");
-  expect_refused(run_program("checkpoint"), 64, "a verb is required", "ripstop checkpoint --help");
   expect_refused(run_program("checkpoint verfy run"), 64, "unknown verb 'verfy'", "did you mean 'verify'?");
   // Words of other programs.
   expect_refused(run_program("eval run"), 64, "unknown verb 'eval'", "did you mean 'evaluate'?");
   expect_refused(run_program("generate run"), 64, "unknown verb 'generate'", "did you mean 'summarize'?");
-  expect_refused(run_program("checkpoint show run"), 64, "unknown verb 'show'", "did you mean 'inspect'?");
+  expect_refused(run_program("checkpoint show run"), 64, "unknown verb 'show'",
+                 "did you mean 'inspect'? ripstop checkpoint has list, inspect, verify");
+  expect_refused(run_program("checkpoint qqqqqqqqqq"), 64, "unknown verb 'qqqqqqqqqq'",
+                 "ripstop checkpoint has list, inspect, verify");
+}
+
+TEST(CommandLine, WithoutAVerbTheHelpIsShown) {
+  for (const char* words : {"", "checkpoint"}) {
+    const ProgramRun run = run_program(words);
+    EXPECT_EQ(run.exit_code, 64);
+    EXPECT_EQ(run.out, run_program(words + std::string(" --help")).out);
+    EXPECT_TRUE(has(run.err, "a verb is required")) << run.err;
+    EXPECT_TRUE(has(run.err, *words == 0 ? "one of checkpoint, doctor, " : "one of list, inspect, verify"))
+        << run.err;
+  }
 }
 
 // Directories may be called like verbs.
 TEST(CommandLine, ArgumentsMayBeCalledLikeVerbs) {
-  expect_refused(run_program("status no-run train"), 64, "no-run is not a directory");
-  expect_refused(run_program("checkpoint list verify"), 74, "verify: no such directory");
-  expect_refused(run_program("checkpoint list doctor"), 74, "doctor: no such directory");
+  expect_refused(run_program("status no-run train"), 64, "no-run: no such directory");
+  expect_refused(run_program("checkpoint list verify"), 64, "verify: no such directory");
+  expect_refused(run_program("checkpoint list doctor"), 64, "doctor: no such directory");
 }
 
 TEST(CommandLine, HelpListsEveryVerbOnce) {
@@ -202,120 +212,6 @@ TEST(Doctor, ComplainsAboutThreadsWithoutCores) {
   const ProgramRun run = run_program("doctor", "OMP_NUM_THREADS=4096");
   EXPECT_EQ(run.exit_code, 0);
   EXPECT_TRUE(has(run.out, "! 4096 threads a rank on")) << run.out;
-}
-
-class Status : public testing::Test {
- protected:
-  std::string run_directory(const std::string& name) const {
-    std::filesystem::create_directories(scratch_ / name);
-    return (scratch_ / name).string();
-  }
-  void write_run(const std::string& name, int exit_code) const {
-    MetricsFile file(std::filesystem::path(run_directory(name)) / "metrics.jsonl");
-    StartEvent start;
-    start.steps = 40;
-    file.write(start);
-    StepMetrics step;
-    step.step = 20;
-    step.loss = 2.5;
-    step.step_seconds = 3;
-    step.tokens_per_second = 1234.4;
-    file.write(step);
-    ValidationEvent validation;
-    validation.step = 20;
-    validation.loss = 2.75;
-    file.write(validation);
-    EndEvent end;
-    end.step = 20;
-    end.exit_code = exit_code;
-    if (exit_code >= 0) file.write(end);
-  }
-  nlohmann::json status_of(const std::string& directories) const {
-    const ProgramRun run = run_program("status --json " + directories);
-    EXPECT_EQ(run.exit_code, 0) << run.err;
-    return nlohmann::json::parse(run.out);
-  }
-
-  ScratchDirectory scratch_;
-};
-
-TEST_F(Status, TellsTheStateOfEveryRunInAFolder) {
-  write_run("a_running", -1);
-  write_run("b_done", 0);
-  write_run("c_stopped", 75);
-  write_run("d_failed", 77);
-  write_run("e_interrupted", -1);
-  write_bytes(scratch_ / "f_torn/metrics.jsonl", "{\"event\":\"start\",\"step\":0}\n{\"event\":\"st");
-  write_bytes(scratch_ / "g_damaged/metrics.jsonl", "{\"event\":\n{}\n");
-  std::filesystem::create_directories(scratch_ / "not_a_run");
-  PosixIo io;
-  const RunLock lock(io, scratch_ / "a_running");
-  const nlohmann::json runs = status_of(scratch_.path().string());
-  std::vector<std::string> states;
-  for (const auto& run : runs) states.push_back(run.at("state"));
-  EXPECT_EQ(states, (std::vector<std::string>{"running", "done", "stopped", "failed (77)", "interrupted",
-                                              "interrupted", "unreadable"}));
-  EXPECT_EQ(runs[0].at("step"), 20);
-  EXPECT_EQ(runs[0].at("steps"), 40);
-  EXPECT_EQ(runs[0].at("loss"), 2.5);
-  EXPECT_EQ(runs[0].at("best_validation_loss"), 2.75);
-  EXPECT_EQ(runs[0].at("eta_seconds"), 60);
-  EXPECT_TRUE(runs[1].at("eta_seconds").is_null());
-  EXPECT_TRUE(has(runs[6].at("note"), "metrics.jsonl:1"));
-
-  const ProgramRun table = run_program("status " + scratch_.path().string());
-  EXPECT_EQ(table.exit_code, 0);
-  EXPECT_TRUE(has(table.out, "20/40    2.5000    2.7500      1234"));
-}
-
-// A killed run leaves its LOCK behind. A live run touches its LOCK every few seconds.
-TEST_F(Status, TheLockTellsARunThatDiedFromOneThatRuns) {
-  for (const char* name : {"here", "killed_here", "elsewhere", "died_elsewhere"}) write_run(name, -1);
-  write_run("resumed", 75);
-  PosixIo io;
-  const RunLock here(io, scratch_ / "here"), resumed(io, scratch_ / "resumed");
-  const std::string lock = read_bytes(scratch_ / "here/LOCK");
-  const auto changed = [&](const std::string& key) {
-    return std::regex_replace(lock, std::regex("\n" + key + " .*"), "\n" + key + " 0");
-  };
-  write_bytes(scratch_ / "killed_here/LOCK", changed("started"));
-  for (const char* name : {"elsewhere", "died_elsewhere"})
-    write_bytes(scratch_ / name / "LOCK", changed("host"));
-  std::filesystem::last_write_time(scratch_ / "died_elsewhere/LOCK",
-                                   std::filesystem::file_time_type::clock::now() - std::chrono::minutes(2));
-  const auto status = [&](const std::string& name) { return status_of((scratch_ / name).string()).at(0); };
-  EXPECT_EQ(status("here").at("state"), "running");
-  EXPECT_EQ(status("resumed").at("state"), "running");
-  EXPECT_EQ(status("elsewhere").at("state"), "running");
-  EXPECT_EQ(status("died_elsewhere").at("state"), "interrupted");
-  EXPECT_EQ(status("killed_here").at("state"), "interrupted");
-  EXPECT_TRUE(has(status("killed_here").at("note"), "ended without releasing the run"));
-}
-
-// `ripstop status runs/*` names everything in a folder, so folders without a run are passed over.
-TEST_F(Status, WhatLiesBesideRunsIsPassedOver) {
-  write_run("a", 0);
-  write_run("c", 75);
-  write_bytes(scratch_ / "b_data/train.h5", "tokens");
-  const std::string folder = scratch_.path().string();
-  EXPECT_EQ(status_of(folder + "/a " + folder + "/b_data " + folder + "/c").size(), 2U);
-  const ProgramRun none = run_program("status " + folder + "/b_data");
-  EXPECT_EQ(none.exit_code, 65);
-  EXPECT_TRUE(has(none.err, "no run in " + folder + "/b_data")) << none.err;
-}
-
-TEST_F(Status, NewestCheckpointIsACommittedOne) {
-  write_run("run", -1);
-  const std::string run = run_directory("run");
-  for (const char* name : {"step_00000010", "step_00000020", "step_00000030.tmp", "step-99-backup", "step_"})
-    write_bytes(scratch_.path() / "run/checkpoints" / name / "manifest.json", "{}");
-  std::filesystem::create_directories(scratch_ / "run/checkpoints/step_00000040");
-  EXPECT_EQ(status_of(run).at(0).at("newest_checkpoint"), 20);
-}
-
-TEST_F(Status, PlacesWithoutRunsAreRefused) {
-  expect_refused(run_program("status " + (scratch_ / "absent").string()), 64, "is not a directory");
-  expect_refused(run_program("status " + scratch_.path().string()), 65, "no run in");
 }
 
 }  // namespace

@@ -311,8 +311,8 @@ TEST_F(EvaluateCommand, SaysHowManyDocumentsWereCut) {
 }
 
 TEST_F(EvaluateCommand, RefusesWhatDoesNotFit) {
-  EXPECT_EQ(run_program("evaluate " + file("absent")).exit_code, 74);
-  EXPECT_EQ(run_program("evaluate " + run() + " --checkpoint 8").exit_code, 74);
+  EXPECT_EQ(run_program("evaluate " + file("absent")).exit_code, 64);
+  EXPECT_EQ(run_program("evaluate " + run() + " --checkpoint 8").exit_code, 64);
   EXPECT_EQ(run_program("evaluate " + run() + " --checkpoint newest").exit_code, 64);
   EXPECT_EQ(run_program("evaluate " + run() + " --split holdout").exit_code, 64);
   const ProgramRun no_data = run_program("evaluate " + run() + " --data " + file("absent"));
@@ -464,7 +464,7 @@ TEST_F(EvaluateCommand, SummarizeRefusesBadLines) {
   EXPECT_EQ(nowhere.exit_code, 74);
   EXPECT_NE(nowhere.err.find("cannot write"), std::string::npos) << nowhere.err;
   // The run is checked before standard input is read.
-  EXPECT_EQ(run_program("summarize " + file("absent"), "echo nonsense |").exit_code, 74);
+  EXPECT_EQ(run_program("summarize " + file("absent"), "echo nonsense |").exit_code, 64);
 }
 
 }  // namespace

@@ -1,0 +1,114 @@
+#include "train/checkpoint/find_run.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/train/checkpoint/checkpoint_model.h"
+
+namespace ripstop {
+namespace {
+
+namespace fs = std::filesystem;
+
+class FindRun : public testing::Test {
+ protected:
+  /// Saves `step` in `run`/checkpoints; `best` is the best step so far.
+  void save(const fs::path& run, int64_t step, int64_t best) {
+    fs::create_directories(run);
+    CheckpointState state = state_at(step, model_.model());
+    state.best = BestSoFar{"loss", 3, best};
+    for (const auto& error : model_.save(io_, run / "checkpoints", state, {.keep = 0}))
+      ASSERT_FALSE(error) << error->what();
+  }
+  void expect_refused(const fs::path& path, const std::string& which, ExitCode code, const std::string& what,
+                      const std::string& hint = "") {
+    try {
+      const fs::path found = find_checkpoint(io_, path, which);
+      ADD_FAILURE() << path << " " << which << " is " << found;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), code) << error.what();
+      EXPECT_NE(std::string(error.what()).find(what), std::string::npos) << error.what();
+      EXPECT_NE(error.hint().find(hint), std::string::npos) << error.hint();
+    }
+  }
+
+  QuickIo io_;
+  ScratchDirectory scratch_;
+  SmallRun model_{tiny_model(), {1, 2, 1}};
+};
+
+TEST_F(FindRun, CheckpointsByName) {
+  const fs::path run = scratch_ / "run", checkpoints = run / "checkpoints";
+  save(run, 1, 1);
+  save(run, 20, 1);
+  for (const fs::path& start : {run, checkpoints, run / ""}) {
+    EXPECT_EQ(find_checkpoint(io_, start, "latest"),
+              start / (start == checkpoints ? "step_00000020" : "checkpoints/step_00000020"));
+    EXPECT_EQ(find_checkpoint(io_, start, "best").filename(), "step_00000001");
+    for (const char* which : {"20", "step_00000020", "step_20", "step_00000020/", "020"})
+      EXPECT_EQ(find_checkpoint(io_, start, which).filename(), "step_00000020") << which;
+  }
+  // The path of a step directory, from here or from the run.
+  for (const std::string& which :
+       {(checkpoints / "step_00000020").string(), (checkpoints / "step_00000020/").string(),
+        (run / "checkpoints/../checkpoints/step_00000020").string(),
+        std::string("checkpoints/step_00000020")})
+    EXPECT_EQ(find_checkpoint(io_, run, which).filename(), "step_00000020") << which;
+  for (const char* which : {"latest", "best", "1", "step_00000001"}) {
+    EXPECT_EQ(find_checkpoint(io_, checkpoints / "step_00000001", which), checkpoints / "step_00000001");
+    EXPECT_EQ(find_checkpoint(io_, checkpoints / "step_00000001" / "", which), checkpoints / "step_00000001");
+  }
+}
+
+// What the command line names is not there: 64. What is there is damaged: 74.
+TEST_F(FindRun, WhatIsNotThereIsAnErrorOfTheCommandLine) {
+  const fs::path run = scratch_ / "run";
+  save(run, 1, 1);
+  save(run, 2, 7);
+  for (const char* which : {"newest", "-1", "", "/", "1.5", "step_", "step_-1", "best "})
+    expect_refused(run, which, ExitCode::kUsage, "no checkpoint is called", "best, latest, a step");
+  expect_refused(run, "3", ExitCode::kUsage, "no checkpoint of step 3", "1, 2");
+  expect_refused(run, "step_00000003", ExitCode::kUsage, "no checkpoint of step 3");
+  expect_refused(run, "best", ExitCode::kStorage, "the best checkpoint, of step 7, does not exist");
+  expect_refused(run / "checkpoints/step_00000001", "2", ExitCode::kUsage, "is not the checkpoint '2'");
+  expect_refused(scratch_ / "rum", "latest", ExitCode::kUsage, "rum: no such directory",
+                 "did you mean " + run.string() + "?");
+  expect_refused(scratch_ / "no/such", "latest", ExitCode::kUsage, "no such directory", "run.directory");
+  expect_refused(run / "checkpoints/step_00000003", "latest", ExitCode::kUsage, "no such directory");
+  expect_refused("", "latest", ExitCode::kUsage, "empty");
+  write_bytes(run / "config.toml", "");
+  expect_refused(run / "config.toml", "latest", ExitCode::kUsage, "is not the directory of a run",
+                 "give " + run.string());
+  // Another run has the step, too, but was not asked.
+  save(scratch_ / "other", 1, 1);
+  expect_refused(run, (scratch_ / "other/checkpoints/step_00000001").string(), ExitCode::kUsage,
+                 "is no checkpoint of");
+  // All are damaged: the newest is returned, and reading it says what is wrong.
+  for (const char* step : {"step_00000001", "step_00000002"})
+    write_bytes(run / "checkpoints" / step / "manifest.json", "{");
+  EXPECT_EQ(find_checkpoint(io_, run, "latest").filename(), "step_00000002");
+}
+
+TEST_F(FindRun, AFolderThatIsNoRunIsToldFromARunWithoutCheckpoints) {
+  fs::create_directories(scratch_ / "runs/data");
+  expect_refused(scratch_ / "runs", "latest", ExitCode::kUsage,
+                 "is no run: it has no metrics.jsonl, LOCK or a directory checkpoints");
+  EXPECT_THROW(find_checkpoints(io_, scratch_ / "runs"), Error);
+  EXPECT_THROW(find_runs(io_, scratch_ / "runs"), Error);
+
+  write_bytes(scratch_ / "runs/b/metrics.jsonl", "");
+  fs::create_directories(scratch_ / "runs/a/checkpoints");
+  expect_refused(scratch_ / "runs", "latest", ExitCode::kUsage, "is no run",
+                 "give one of them, as " + (scratch_ / "runs/a").string());
+  expect_refused(scratch_ / "runs/b", "latest", ExitCode::kUsage, "has no checkpoint", "every_steps");
+  EXPECT_EQ(find_checkpoints(io_, scratch_ / "runs/b"), scratch_ / "runs/b/checkpoints");
+  // A link to a file, and one that leads nowhere, are no runs and no failure.
+  fs::create_symlink(scratch_ / "runs/b/metrics.jsonl", scratch_ / "runs/c");
+  fs::create_symlink(scratch_ / "gone", scratch_ / "runs/d");
+  fs::create_directory_symlink(scratch_ / "runs/b", scratch_ / "runs/e");
+  EXPECT_EQ(find_runs(io_, scratch_ / "runs"),
+            (std::vector<fs::path>{scratch_ / "runs/a", scratch_ / "runs/b", scratch_ / "runs/e"}));
+  EXPECT_EQ(find_runs(io_, scratch_ / "runs/b"), (std::vector<fs::path>{scratch_ / "runs/b"}));
+}
+
+}  // namespace
+}  // namespace ripstop

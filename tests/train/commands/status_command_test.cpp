@@ -1,0 +1,284 @@
+// `ripstop status`: the state of runs from their files alone, however damaged.
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <pty.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <sstream>
+#include <utility>
+
+#include "tests/train/commands/run_program.h"
+#include "train/checkpoint/run_lock.h"
+#include "train/report/metrics.h"
+
+namespace ripstop {
+namespace {
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+class Status : public testing::Test {
+ protected:
+  std::string run_directory(const std::string& name) const {
+    std::filesystem::create_directories(scratch_ / name);
+    return (scratch_ / name).string();
+  }
+  void write_run(const std::string& name, int exit_code) const {
+    MetricsFile file(std::filesystem::path(run_directory(name)) / "metrics.jsonl");
+    StartEvent start;
+    start.steps = 40;
+    file.write(start);
+    StepMetrics step;
+    step.step = 20;
+    step.loss = 2.5;
+    step.step_seconds = 3;
+    step.tokens_per_second = 1234.4;
+    file.write(step);
+    ValidationEvent validation;
+    validation.step = 20;
+    validation.loss = 2.75;
+    file.write(validation);
+    EndEvent end;
+    end.step = 20;
+    end.exit_code = exit_code;
+    if (exit_code >= 0) file.write(end);
+  }
+  nlohmann::json status_of(const std::string& directories) const {
+    const ProgramRun run = run_program("status --json " + directories);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return nlohmann::json::parse(run.out);
+  }
+
+  ScratchDirectory scratch_;
+};
+
+TEST_F(Status, TellsTheStateOfEveryRunInAFolder) {
+  write_run("a_running", -1);
+  write_run("b_done", 0);
+  write_run("c_stopped", 75);
+  write_run("d_failed", 77);
+  write_run("e_interrupted", -1);
+  write_bytes(scratch_ / "f_torn/metrics.jsonl", "{\"event\":\"start\",\"step\":0}\n{\"event\":\"st");
+  write_bytes(scratch_ / "g_damaged/metrics.jsonl", "{\"event\":\n{}\n");
+  std::filesystem::create_directories(scratch_ / "not_a_run");
+  PosixIo io;
+  const RunLock lock(io, scratch_ / "a_running");
+  const nlohmann::json runs = status_of(scratch_.path().string());
+  std::vector<std::string> states;
+  for (const auto& run : runs) states.push_back(run.at("state"));
+  EXPECT_EQ(states, (std::vector<std::string>{"running", "done", "stopped", "failed (77)", "interrupted",
+                                              "interrupted", "empty"}));
+  EXPECT_EQ(runs[0].at("step"), 20);
+  EXPECT_EQ(runs[0].at("steps"), 40);
+  EXPECT_EQ(runs[0].at("loss"), 2.5);
+  EXPECT_EQ(runs[0].at("best_validation_loss"), 2.75);
+  EXPECT_EQ(runs[0].at("eta_seconds"), 60);
+  EXPECT_TRUE(runs[1].at("eta_seconds").is_null());
+  EXPECT_TRUE(has(runs[6].at("note"), "metrics.jsonl: 2 lines are no events, the first is line 1"));
+
+  const ProgramRun table = run_program("status " + scratch_.path().string());
+  EXPECT_EQ(table.exit_code, 0);
+  EXPECT_TRUE(has(table.out, "20/40    2.5000    2.7500      1234"));
+}
+
+// A killed run leaves its LOCK behind. A live run touches its LOCK every few seconds.
+TEST_F(Status, TheLockTellsARunThatDiedFromOneThatRuns) {
+  for (const char* name : {"here", "killed_here", "elsewhere", "died_elsewhere"}) write_run(name, -1);
+  write_run("resumed", 75);
+  PosixIo io;
+  const RunLock here(io, scratch_ / "here"), resumed(io, scratch_ / "resumed");
+  const std::string lock = read_bytes(scratch_ / "here/LOCK");
+  const auto changed = [&](const std::string& key) {
+    return std::regex_replace(lock, std::regex("\n" + key + " .*"), "\n" + key + " 0");
+  };
+  write_bytes(scratch_ / "killed_here/LOCK", changed("started"));
+  for (const char* name : {"elsewhere", "died_elsewhere"})
+    write_bytes(scratch_ / name / "LOCK", changed("host"));
+  std::filesystem::last_write_time(scratch_ / "died_elsewhere/LOCK",
+                                   std::filesystem::file_time_type::clock::now() - std::chrono::minutes(2));
+  const auto status = [&](const std::string& name) { return status_of((scratch_ / name).string()).at(0); };
+  EXPECT_EQ(status("here").at("state"), "running");
+  EXPECT_EQ(status("resumed").at("state"), "running");
+  EXPECT_EQ(status("elsewhere").at("state"), "running");
+  EXPECT_EQ(status("died_elsewhere").at("state"), "interrupted");
+  EXPECT_EQ(status("killed_here").at("state"), "interrupted");
+  EXPECT_TRUE(has(status("killed_here").at("note"), "ended without releasing the run"));
+}
+
+// A folder's other directories are passed over; a wrong argument is named, and hides nothing.
+TEST_F(Status, WrongArgumentsAreNamedBesideTheOthers) {
+  write_run("a", 0);
+  write_run("c", 75);
+  write_bytes(scratch_ / "b_data/train.h5", "tokens");
+  const std::string folder = scratch_.path().string();
+  EXPECT_EQ(status_of(folder).size(), 2U);
+  const ProgramRun some = run_program("status --json " + folder + "/a " + folder + "/b_data " + folder +
+                                      "/nope " + folder + "/c");
+  EXPECT_EQ(some.exit_code, 64);
+  EXPECT_EQ(nlohmann::json::parse(some.out).size(), 2U);
+  EXPECT_TRUE(has(some.err, folder + "/b_data: there is no run: neither it nor a directory in it has "))
+      << some.err;
+  EXPECT_TRUE(has(some.err, folder + "/nope: no such directory")) << some.err;
+  const ProgramRun none = run_program("status " + folder + "/b_dota");
+  EXPECT_EQ(none.exit_code, 64);
+  EXPECT_TRUE(has(none.err, "did you mean " + folder + "/b_data?")) << none.err;
+}
+
+// A log never hides a run: what can be read is shown.
+TEST_F(Status, ADamagedLogSaysWhatItCan) {
+  write_run("a", -1);
+  const auto log = scratch_ / "a/metrics.jsonl";
+  write_bytes(log, read_bytes(log) + std::string(512, '\0') + "\n\ngarbage\n");
+  const nlohmann::json run = status_of((scratch_ / "a").string()).at(0);
+  EXPECT_EQ(run.at("step"), 20);
+  EXPECT_EQ(run.at("state"), "interrupted");
+  EXPECT_TRUE(has(run.at("note"), "metrics.jsonl: 3 lines are no events, the first is line 4")) << run;
+  EXPECT_TRUE(has(run_program("status " + (scratch_ / "a").string()).out, "3 lines are no events"));
+}
+
+// Nobody writes into the pipe: whoever waits for it waits for ever.
+TEST_F(Status, ANamedPipeIsRefusedAndWaitedForByNobody) {
+  write_run("a", 0);
+  std::filesystem::create_directories(scratch_ / "b");
+  ASSERT_EQ(mkfifo((scratch_ / "b/metrics.jsonl").c_str(), 0600), 0);
+  const nlohmann::json runs = status_of(scratch_.path().string());
+  EXPECT_EQ(runs[0].at("state"), "done");
+  EXPECT_EQ(runs[1].at("state"), "unreadable");
+  EXPECT_TRUE(has(runs[1].at("note"), "not a plain file")) << runs[1];
+}
+
+// A clock that was wrong, or `touch -d 2100-01-01`.
+TEST_F(Status, ATimeInTheFutureIsNotBelieved) {
+  write_run("a", -1);
+  PosixIo io;
+  std::string lock;
+  {
+    const RunLock owner(io, scratch_ / "a");
+    lock = read_bytes(scratch_ / "a/LOCK");
+  }
+  write_bytes(scratch_ / "a/LOCK", std::regex_replace(lock, std::regex("\nhost .*"), "\nhost far"));
+  const auto state = [&] { return status_of((scratch_ / "a").string()).at(0); };
+  EXPECT_EQ(state().at("state"), "running") << "the heartbeat is new";
+  const auto future = std::filesystem::file_time_type::clock::now() + std::chrono::hours(24 * 365 * 70);
+  for (const char* name : {"LOCK", "metrics.jsonl"})
+    std::filesystem::last_write_time(scratch_ / "a" / name, future);
+  const nlohmann::json run = state();
+  EXPECT_EQ(run.at("state"), "interrupted");
+  EXPECT_TRUE(run.at("seconds_since_update").is_null());
+  EXPECT_TRUE(has(run.at("note"), "metrics.jsonl has a time in the future")) << run;
+  EXPECT_TRUE(has(run.at("note"), "LOCK has a time in the future")) << run;
+}
+
+TEST_F(Status, NewestCheckpointIsACommittedOne) {
+  write_run("run", -1);
+  const std::string run = run_directory("run");
+  for (const char* name : {"step_00000010", "step_00000020", "step_00000030.tmp", "step-99-backup", "step_"})
+    write_bytes(scratch_.path() / "run/checkpoints" / name / "manifest.json", "{}");
+  std::filesystem::create_directories(scratch_ / "run/checkpoints/step_00000040");
+  EXPECT_EQ(status_of(run).at(0).at("newest_checkpoint"), 20);
+}
+
+TEST_F(Status, ARunThatIsStillPlanningHasOnlyItsLock) {
+  std::filesystem::create_directories(scratch_ / "new");
+  PosixIo io;
+  const RunLock lock(io, scratch_ / "new");
+  const nlohmann::json run = status_of((scratch_ / "new").string()).at(0);
+  EXPECT_EQ(run.at("state"), "running");
+  EXPECT_TRUE(run.at("seconds_since_update").is_null());
+}
+
+// A child that runs `ripstop status --watch`, with a pipe or a terminal for its output.
+class Watched {
+ public:
+  Watched(const std::string& directory, bool terminal) {
+    int ends[2] = {-1, -1};
+    if (!terminal && pipe(ends) != 0) throw std::runtime_error("no pipe");
+    winsize size{};
+    size.ws_row = 24, size.ws_col = 60;
+    pid_ = terminal ? forkpty(&output_, nullptr, nullptr, &size) : fork();
+    if (pid_ == 0) {
+      setenv("TERM", "xterm", 1);
+      if (!terminal) dup2(ends[1], STDOUT_FILENO);
+      execl(RIPSTOP_PROGRAM, RIPSTOP_PROGRAM, "status", "--watch", "--interval", "1", directory.c_str(),
+            nullptr);
+      _exit(127);
+    }
+    if (terminal) return;
+    close(ends[1]);
+    output_ = ends[0];
+  }
+  ~Watched() {
+    close(output_);
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  // Reads on until `part` has come; all that has come since the last call.
+  std::string read_until(const std::string& part) {
+    std::string text;
+    char block[4096];
+    while (text.find(part) == text.npos) {
+      pollfd ready{output_, POLLIN, 0};
+      if (poll(&ready, 1, 60000) != 1) break;
+      const ssize_t got = read(output_, block, sizeof block);
+      if (got <= 0) break;
+      text.append(block, static_cast<size_t>(got));
+    }
+    EXPECT_TRUE(has(text, part)) << text;
+    return text;
+  }
+  int interrupt() {
+    kill(pid_, SIGINT);
+    int status = 0;
+    waitpid(std::exchange(pid_, -1), &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+
+ private:
+  pid_t pid_ = -1;
+  int output_ = -1;
+};
+
+TEST_F(Status, WatchWritesALineWhenSomethingChanges) {
+  write_run("a", -1);
+  write_run("b", 0);
+  Watched watched(scratch_.path().string(), false);
+  const std::string first = watched.read_until("/b  done");
+  EXPECT_TRUE(has(first, "/a  interrupted  step 20/40  loss 2.5000  best val 2.7500")) << first;
+  {
+    MetricsFile file(scratch_ / "a/metrics.jsonl");
+    StepMetrics step;
+    step.step = 21;
+    step.loss = 2.25;
+    file.write(step);
+  }
+  const std::string next = watched.read_until("step 21/40  loss 2.2500");
+  EXPECT_FALSE(has(next, "/b  done")) << "nothing changed there";
+  EXPECT_EQ(watched.interrupt(), 0);
+}
+
+TEST_F(Status, WatchDrawsOverItsTableAtATerminal) {
+  write_run("a", -1);
+  Watched watched((scratch_ / "a").string(), true);
+  EXPECT_TRUE(has(watched.read_until("\x1b[J"), "interrupted"));
+  const std::string again = watched.read_until("\x1b[J");
+  EXPECT_EQ(again.rfind("\x1b[2A\r", 0), 0u) << "two lines up: the head and the run";
+  std::istringstream lines(again.substr(again.find('\r') + 1));
+  for (std::string line; std::getline(lines, line);)
+    EXPECT_LE(line.substr(0, line.find('\x1b')).size(), 60u) << "no longer than the terminal is wide";
+  EXPECT_EQ(watched.interrupt(), 0);
+}
+
+TEST_F(Status, WatchRefusesWhatCannotBe) {
+  EXPECT_EQ(run_program("status --watch --json " + scratch_.path().string()).exit_code, 64);
+  EXPECT_EQ(run_program("status --watch " + (scratch_ / "absent").string()).exit_code, 64);
+}
+
+}  // namespace
+}  // namespace ripstop

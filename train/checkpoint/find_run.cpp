@@ -1,0 +1,206 @@
+#include "train/checkpoint/find_run.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+
+#include "data/directory.h"
+#include "model/core/number.h"
+#include "train/checkpoint/checkpoint_directory.h"
+#include "train/config/nearest_name.h"
+
+namespace ripstop {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kMarks = "metrics.jsonl, LOCK or a directory checkpoints";
+
+/// "run/" is "run".
+fs::path without_slash(const fs::path& path) {
+  return path.has_filename() ? path : path.parent_path();
+}
+
+fs::path folder_of(const fs::path& path) {
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
+
+/// The runs directly inside `folder`, by name.
+std::vector<fs::path> runs_inside(Io& io, const fs::path& folder) {
+  std::vector<fs::path> runs;
+  for (const Io::Entry& entry : list_directory(io, folder)) {
+    if (!entry.is_directory && !entry.is_link) continue;
+    try {
+      if (is_run(io, folder / entry.name)) runs.push_back(folder / entry.name);
+    } catch (const Error&) {
+      // One directory that may not be entered must not hide the others.
+    }
+  }
+  return runs;
+}
+
+/// "did you mean runs/first?", or what else to give.
+std::string hint_for_missing(Io& io, const fs::path& path) {
+  std::vector<std::string> names;
+  try {
+    for (const Io::Entry& entry : list_directory(io, folder_of(path)))
+      if (entry.is_directory || entry.is_link) names.push_back(entry.name);
+  } catch (const Error&) {
+    // A folder that cannot be listed gives no hint.
+  }
+  const std::string nearest = nearest_name(path.filename().string(), names);
+  if (!nearest.empty()) return fmt::format("did you mean {}?", (path.parent_path() / nearest).string());
+  return "give the directory of a run (its run.directory), or one of its checkpoints";
+}
+
+/// Throws unless `path` is a directory.
+void require_directory(Io& io, const fs::path& path) {
+  if (path.empty()) throw Error(ExitCode::kUsage, "the name of a directory is empty");
+  if (directory_exists(io, path)) return;
+  const bool is_file = path_exists(io, path);
+  if (is_file && is_run(io, folder_of(path)))
+    throw Error(ExitCode::kUsage, fmt::format("{}: is not the directory of a run", path.string()),
+                fmt::format("it lies in one: give {}", folder_of(path).string()));
+  throw Error(ExitCode::kUsage,
+              fmt::format("{}: {}", path.string(), is_file ? "is not a directory" : "no such directory"),
+              hint_for_missing(io, path));
+}
+
+/// Refuses a directory that is none of what was looked for.
+[[noreturn]] void refuse(Io& io, const fs::path& path) {
+  const std::vector<fs::path> runs = runs_inside(io, path);
+  throw Error(ExitCode::kUsage, fmt::format("{}: is no run: it has no {}", path.string(), kMarks),
+              runs.empty() ? "give the directory of a run (its run.directory), or one of its checkpoints"
+                           : fmt::format("it holds runs: give one of them, as {}", runs.front().string()));
+}
+
+bool holds_checkpoints(Io& io, const fs::path& directory) {
+  for (const Io::Entry& entry : list_directory(io, directory))
+    if (parse_step_directory_name(entry.name)) return true;
+  return false;
+}
+
+/// Which of a run's checkpoints.
+struct Choice {
+  enum class Kind { kLatest, kBest, kStep };
+  Kind kind = Kind::kStep;
+  int64_t step = 0;
+  fs::path directory = {};  ///< if the step was given by the path of its directory
+};
+
+Choice parse_choice(const std::string& which) {
+  if (which == "latest") return {Choice::Kind::kLatest};
+  if (which == "best") return {Choice::Kind::kBest};
+  const fs::path path = without_slash(which);
+  std::string name = path.filename().string();
+  // As step_directory_name writes it, or with fewer zeros.
+  if (name.starts_with("step_")) name.erase(0, 5);
+  const std::optional<int64_t> step = parse_whole_number(name);
+  if (!step)
+    throw Error(ExitCode::kUsage, fmt::format("no checkpoint is called '{}'", which),
+                "give best, latest, a step such as 60, or the path of a step directory; ripstop checkpoint "
+                "list shows a run's");
+  return {Choice::Kind::kStep, *step, path.has_parent_path() ? path : fs::path()};
+}
+
+/// "250, 500".
+std::string steps_text(const std::vector<ListedCheckpoint>& listed) {
+  std::string text;
+  for (const ListedCheckpoint& checkpoint : listed)
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", checkpoint.step);
+  return text;
+}
+
+const ListedCheckpoint* newest_whole(const std::vector<ListedCheckpoint>& listed) {
+  for (auto at = listed.rbegin(); at != listed.rend(); ++at)
+    if (at->manifest) return &*at;
+  return nullptr;
+}
+
+const ListedCheckpoint* find_step(const std::vector<ListedCheckpoint>& listed, int64_t step) {
+  for (const ListedCheckpoint& checkpoint : listed)
+    if (checkpoint.step == step) return &checkpoint;
+  return nullptr;
+}
+
+/// The checkpoint of the step `choice` among `listed`, which lie in `directory`.
+fs::path find_chosen_step(const fs::path& directory, const std::vector<ListedCheckpoint>& listed,
+                          const Choice& choice, const std::string& which) {
+  const ListedCheckpoint* found = find_step(listed, choice.step);
+  if (found == nullptr)
+    throw Error(ExitCode::kUsage,
+                fmt::format("{}: has no checkpoint of step {}", directory.string(), choice.step),
+                "it has those of step " + steps_text(listed));
+  std::error_code ignored;  // what does not exist is not equivalent
+  if (!choice.directory.empty() && !fs::equivalent(choice.directory, found->directory, ignored) &&
+      !fs::equivalent(directory.parent_path() / choice.directory, found->directory, ignored))
+    throw Error(ExitCode::kUsage, fmt::format("{}: is no checkpoint of {}", which, directory.string()),
+                "give it instead of the run's directory, without --checkpoint");
+  return found->directory;
+}
+
+/// The checkpoint that the newest whole one calls the best. Without a validation, the newest is the best.
+fs::path find_best(const fs::path& directory, const std::vector<ListedCheckpoint>& listed,
+                   const ListedCheckpoint& newest) {
+  const std::optional<BestSoFar>& best = newest.manifest->state.best;
+  if (!best) return newest.directory;
+  const ListedCheckpoint* found = find_step(listed, best->step);
+  if (found == nullptr)
+    throw Error(
+        ExitCode::kStorage,
+        fmt::format("{}: the best checkpoint, of step {}, does not exist", directory.string(), best->step),
+        "take another: --checkpoint latest, or step " + steps_text(listed));
+  return found->directory;
+}
+
+}  // namespace
+
+bool is_run(Io& io, const fs::path& directory) {
+  return path_exists(io, directory / "metrics.jsonl") || path_exists(io, directory / "LOCK") ||
+         directory_exists(io, directory / "checkpoints");
+}
+
+std::vector<fs::path> find_runs(Io& io, const fs::path& path) {
+  require_directory(io, path);
+  if (is_run(io, path)) return {path};
+  std::vector<fs::path> runs = runs_inside(io, path);
+  if (runs.empty())
+    throw Error(
+        ExitCode::kUsage,
+        fmt::format("{}: there is no run: neither it nor a directory in it has {}", path.string(), kMarks),
+        "give the directories of runs, or a folder that holds them");
+  return runs;
+}
+
+fs::path find_checkpoints(Io& io, const fs::path& path) {
+  require_directory(io, path);
+  if (is_run(io, path)) return path / "checkpoints";
+  if (!holds_checkpoints(io, path)) refuse(io, path);
+  return path;
+}
+
+fs::path find_checkpoint(Io& io, const fs::path& path, const std::string& which) {
+  // Checked first, so that a typing error is reported even if there is no checkpoint yet.
+  const Choice choice = parse_choice(which);
+  const fs::path given = without_slash(path);
+  const std::optional<int64_t> own_step = parse_step_directory_name(given.filename().string());
+  if (path_exists(io, given / Manifest::kFileName) || (own_step && path_exists(io, given))) {
+    if (choice.kind == Choice::Kind::kStep && own_step && choice.step != *own_step)
+      throw Error(ExitCode::kUsage, fmt::format("{}: is not the checkpoint '{}'", path.string(), which),
+                  "give the directory of the run, or leave --checkpoint out");
+    return given;
+  }
+  const fs::path directory = find_checkpoints(io, given);
+  const std::vector<ListedCheckpoint> listed = list_checkpoints(io, directory);
+  if (listed.empty())
+    throw Error(ExitCode::kUsage, fmt::format("{}: has no checkpoint", path.string()),
+                "ripstop train saves the first after checkpoint.every_steps steps; ripstop status shows the "
+                "progress of a run");
+  if (choice.kind == Choice::Kind::kStep) return find_chosen_step(directory, listed, choice, which);
+  const ListedCheckpoint* newest = newest_whole(listed);
+  // All are damaged. Return the newest all the same: reading it tells what is wrong with it.
+  if (newest == nullptr) return listed.back().directory;
+  return choice.kind == Choice::Kind::kBest ? find_best(directory, listed, *newest) : newest->directory;
+}
+
+}  // namespace ripstop

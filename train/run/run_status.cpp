@@ -1,0 +1,161 @@
+#include "train/run/run_status.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <vector>
+
+#include "data/directory.h"
+#include "train/checkpoint/manifest.h"
+#include "train/checkpoint/run_lock.h"
+#include "train/report/human_text.h"
+#include "train/report/metrics.h"
+
+namespace ripstop {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The step of the newest checkpoint. Names and a look for the manifest have to do: status must stay fast over
+// many runs.
+std::optional<int64_t> newest_checkpoint(const fs::path& run) {
+  std::optional<int64_t> newest;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(run / "checkpoints", error)) {
+    const std::optional<int64_t> step = parse_step_directory_name(entry.path().filename().string());
+    // The manifest is written last: a directory without one is not committed.
+    if (step && step > newest && fs::exists(entry.path() / Manifest::kFileName, error)) newest = step;
+  }
+  return newest;
+}
+
+// The owner of the directory decides first: a resumed run may be alive and not have written a line since the
+// "end" of the run before it.
+std::string state_of(const MetricsLog& log, RunOwner::State owner) {
+  if (owner == RunOwner::State::kAlive) return "running";
+  if (log.ended) {
+    const int code = log.ends.back().exit_code;
+    if (code == 0) return "done";
+    return code == static_cast<int>(ExitCode::kRequeue) ? "stopped" : fmt::format("failed ({})", code);
+  }
+  if (log.starts.empty() && log.steps.empty()) return "empty";
+  return "interrupted";
+}
+
+// The median of the last 21 steps. A few slow steps that saved or validated do not move it.
+double recent_step_seconds(const std::vector<StepMetrics>& steps) {
+  std::vector<double> seconds;
+  for (size_t i = steps.size() - std::min<size_t>(steps.size(), 21); i < steps.size(); ++i)
+    seconds.push_back(steps[i].step_seconds);
+  std::nth_element(seconds.begin(), seconds.begin() + static_cast<ptrdiff_t>(seconds.size() / 2),
+                   seconds.end());
+  return seconds[seconds.size() / 2];
+}
+
+void add_note(RunStatus& status, const std::string& text) {
+  if (!text.empty()) status.note += (status.note.empty() ? "" : "; ") + text;
+}
+
+// The time of the last line. Clocks of two machines may differ a little; a time that is far in the future
+// tells nothing.
+void read_age(const fs::path& metrics, RunStatus& status) {
+  constexpr double kSlackSeconds = 60;
+  const auto age = fs::file_time_type::clock::now() - fs::last_write_time(metrics);
+  const double seconds = std::chrono::duration<double>(age).count();
+  if (seconds >= -kSlackSeconds)
+    status.seconds_since_update = std::max(seconds, 0.0);
+  else
+    add_note(status, "metrics.jsonl has a time in the future");
+}
+
+void take_log(const MetricsLog& log, RunStatus& status) {
+  if (!log.starts.empty()) {
+    // The start has the numbers of a run that has not finished a step yet.
+    status.step = log.starts.back().step;
+    status.steps = log.starts.back().steps;
+  }
+  for (const ValidationEvent& validation : log.validations)
+    if (std::isfinite(validation.loss))
+      status.best_validation_loss =
+          std::min(validation.loss, status.best_validation_loss.value_or(validation.loss));
+  if (log.steps.empty()) return;
+  const StepMetrics& last = log.steps.back();
+  status.step = last.step;
+  status.loss = last.loss;
+  status.tokens_per_second = last.tokens_per_second;
+  // A run that does not go on has no end to estimate.
+  if (status.state == "running" && status.steps > last.step)
+    status.eta_seconds = recent_step_seconds(log.steps) * static_cast<double>(status.steps - last.step);
+}
+
+std::string text_of(std::optional<double> value, int digits) {
+  return value ? fmt::format("{:.{}f}", *value, digits) : std::string("-");
+}
+
+std::string step_text(const RunStatus& run) {
+  return run.steps > 0 ? fmt::format("{}/{}", run.step, run.steps) : std::to_string(run.step);
+}
+
+std::string checkpoint_text(const RunStatus& run) {
+  return run.newest_checkpoint ? std::to_string(*run.newest_checkpoint) : "-";
+}
+
+}  // namespace
+
+RunStatus read_status(Io& io, const fs::path& directory) {
+  RunStatus status;
+  status.directory = directory;
+  try {
+    status.newest_checkpoint = newest_checkpoint(directory);
+    const RunOwner owner = find_run_owner(io, directory);
+    const fs::path metrics = directory / "metrics.jsonl";
+    MetricsLog log;
+    // A run that is still planning has only its LOCK.
+    if (path_exists(io, metrics)) {
+      log = read_metrics(metrics);
+      read_age(metrics, status);
+      add_note(status, log.damage.empty() ? "" : "metrics.jsonl: " + log.damage);
+    }
+    status.state = state_of(log, owner.state);
+    if (status.state == "interrupted" || status.state == "empty") add_note(status, owner.note);
+    take_log(log, status);
+  } catch (const std::exception& error) {
+    // One run that cannot be read must not hide the others.
+    status.state = "unreadable";
+    add_note(status, error.what());
+  }
+  return status;
+}
+
+std::string status_table(std::span<const RunStatus> runs) {
+  size_t width = 3;
+  for (const RunStatus& run : runs) width = std::max(width, run.directory.string().size());
+  std::string table =
+      fmt::format("{:<{}}  {:<12}{:>15}{:>10}{:>10}{:>10}{:>12}{:>9}{:>9}\n", "run", width, "state", "step",
+                  "loss", "best val", "tok/s", "checkpoint", "eta", "updated");
+  std::string notes;
+  for (const RunStatus& run : runs) {
+    table += fmt::format("{:<{}}  {:<12}{:>15}{:>10}{:>10}{:>10}{:>12}{:>9}{:>9}\n", run.directory.string(),
+                         width, run.state, step_text(run), text_of(run.loss, 4),
+                         text_of(run.best_validation_loss, 4), text_of(run.tokens_per_second, 0),
+                         checkpoint_text(run), run.eta_seconds ? duration_text(*run.eta_seconds) : "-",
+                         run.seconds_since_update ? duration_text(*run.seconds_since_update) : "-");
+    if (!run.note.empty()) notes += fmt::format("{}: {}\n", run.directory.string(), run.note);
+  }
+  return table + notes;
+}
+
+std::string status_line(const RunStatus& run) {
+  std::string line = fmt::format("{}  {}  step {}  loss {}", run.directory.string(), run.state,
+                                 step_text(run), text_of(run.loss, 4));
+  if (run.best_validation_loss) line += "  best val " + text_of(run.best_validation_loss, 4);
+  if (run.tokens_per_second) line += fmt::format("  {} tok/s", text_of(run.tokens_per_second, 0));
+  if (run.newest_checkpoint) line += "  checkpoint " + checkpoint_text(run);
+  if (run.eta_seconds) line += "  eta " + duration_text(*run.eta_seconds);
+  if (!run.note.empty()) line += "  (" + run.note + ")";
+  return line;
+}
+
+}  // namespace ripstop

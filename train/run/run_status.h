@@ -1,0 +1,40 @@
+// The state of a run as its files tell it, for `ripstop status`. Changes nothing, and needs neither MPI nor
+// the run's process.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "data/io.h"
+
+namespace ripstop {
+
+struct RunStatus {
+  std::filesystem::path directory;
+  /// running, done, stopped (goes on if the same command is run again), "failed (77)" with the exit code,
+  /// interrupted (ended without a word), empty (nothing logged), unreadable.
+  std::string state;
+  std::string note;  ///< for people: what else is known; may be empty
+  int64_t step = 0;
+  int64_t steps = 0;  ///< of the whole run; 0: not known
+  std::optional<double> loss;
+  std::optional<double> best_validation_loss;
+  std::optional<double> tokens_per_second;
+  std::optional<double> eta_seconds;           ///< of a running run
+  std::optional<int64_t> newest_checkpoint;    ///< step
+  std::optional<double> seconds_since_update;  ///< of metrics.jsonl; nullopt if its time tells nothing
+};
+
+/// Reads the state of the run in `directory`. Throws nothing: a run that cannot be read is "unreadable", and
+/// one whose metrics.jsonl is damaged has a note.
+RunStatus read_status(Io& io, const std::filesystem::path& directory);
+
+/// A table with a line for each run, and its notes below. Each line ends with a line end.
+std::string status_table(std::span<const RunStatus> runs);
+
+/// One run in one line, without a line end and without what changes while nothing happens.
+std::string status_line(const RunStatus& run);
+
+}  // namespace ripstop
