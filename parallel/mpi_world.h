@@ -60,8 +60,9 @@ class MpiWorld {
   /// Runs `body`, all that a command does on this world. If it throws, announces the failure to all ranks and
   /// throws on, so that the error is printed once. The other ranks end by _exit with its exit code after
   /// kSecondsToEnd, silently and without MPI_Finalize, which would wait for ranks that do not come. If
-  /// several ranks fail at about the same time, the lowest one throws and the others end. Throws Error(kUsage)
-  /// on all ranks, before `body`, if their MpiOptions::command differ: their collectives would mix.
+  /// several ranks fail at about the same time, the lowest one throws and the others end. Throws
+  /// Error(kUsage) on all ranks, before `body`, if their MpiOptions::command differ: their collectives would
+  /// mix.
   ExitCode run(FunctionRef<ExitCode()> body);
 
  private:

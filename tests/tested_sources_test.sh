@@ -90,6 +90,7 @@ parallel/watchdog.*                 tests/parallel/failures_test.sh
 train/main.cpp                      tests/train/commands/command_line_test.cpp
 train/config/*                      tests/train/config/run_config_test.cpp tests/train/config/bad_config_test.cpp
 train/machine/device_choice.*       tests/cuda/device_ranks_test.cpp tests/train/commands/train_command_test.cpp
+train/machine/equal_ranks.*         tests/train/commands/mixed_ranks_test.sh
 train/machine/version.*             tests/train/commands/command_line_test.cpp
 train/machine/*                     tests/train/commands/command_line_test.cpp tests/train/run/resume_test.sh
 train/report/*                      tests/train/report/metrics_test.cpp
@@ -104,6 +105,8 @@ train/evaluate/write_summaries.*    tests/train/evaluate/evaluation_ranks_test.c
 train/generate/trained_model.*      tests/train/commands/evaluate_command_test.cpp
 train/generate/write_texts.*        tests/train/evaluate/evaluation_ranks_test.cpp
 train/plan/*                        tests/train/config/bad_config_test.cpp tests/train/plan/rank_plan_test.cpp
+train/run/run_directory.*           tests/train/run/run_files_test.sh tests/train/commands/train_command_test.cpp
+train/run/run_status.*              tests/train/commands/status_command_test.cpp
 train/run/*                         tests/train/commands/train_command_test.cpp tests/train/run/resume_test.sh
 train/commands/model_arguments.*    tests/train/commands/evaluate_command_test.cpp
 train/commands/summarize.cpp        tests/train/commands/evaluate_command_test.cpp

@@ -58,6 +58,29 @@ TEST(Directory, ListsByNameAndTellsLinks) {
   EXPECT_TRUE(list_directory(posix_io(), scratch / "absent").empty());
 }
 
+TEST(Directory, TellsWhatExists) {
+  const ScratchDirectory scratch;
+  write_bytes(scratch / "file", "x");
+  std::filesystem::create_directories(scratch / "folder");
+  std::filesystem::create_directory_symlink(scratch / "folder", scratch / "link");
+  std::filesystem::create_symlink(scratch / "absent", scratch / "nowhere");
+  const auto facts = [&](const char* name) {
+    return std::pair(path_exists(posix_io(), scratch / name), directory_exists(posix_io(), scratch / name));
+  };
+  EXPECT_EQ(facts("file"), std::pair(true, false));
+  EXPECT_EQ(facts("folder"), std::pair(true, true));
+  EXPECT_EQ(facts("link"), std::pair(true, true));
+  EXPECT_EQ(facts("nowhere"), std::pair(true, false));
+  EXPECT_EQ(facts("absent"), std::pair(false, false));
+  EXPECT_EQ(facts("file/inside"), std::pair(false, false)) << "a file holds nothing";
+  FaultIo io;
+  io.kind = FaultIo::Kind::kError;
+  io.error = EACCES;
+  EXPECT_THROW(directory_exists(io, scratch / "folder"), IoError);
+  io.calls = 0;
+  EXPECT_THROW(path_exists(io, scratch / "folder"), IoError);
+}
+
 TEST(Directory, SyncContinuesAfterAnInterruptAndAcceptsFileSystemsWithoutIt) {
   const ScratchDirectory scratch;
   FaultIo io;

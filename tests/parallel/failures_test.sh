@@ -44,6 +44,22 @@ for _ in $(seq 100); do
   sleep 0.1
 done
 pids=$(sed -n 's/^pid //p' "$log")
+# All ranks are on this host, so nobody else can reach their watchdogs. Local addresses in /proc/net/udp: 0100007F is 127.0.0.1.
+sockets=0
+for pid in $pids; do
+  for socket in $(readlink "/proc/$pid/fd/"* 2>/dev/null | sed -n 's/^socket:\[\([0-9]*\)\]$/\1/p'); do
+    address=$(awk -v inode="$socket" '$10 == inode { print $2 }' /proc/net/udp)
+    [[ -z $address ]] || sockets=$((sockets + 1))
+    if [[ -n $address && $address != 0100007F:* ]]; then
+      echo "sockets: rank with pid $pid listens on $address, not on 127.0.0.1"
+      failed=1
+    fi
+  done
+done
+if ((sockets < ranks)); then
+  echo "sockets: $sockets UDP sockets of $ranks ranks"
+  failed=1
+fi
 kill -9 "$launcher"
 for _ in $(seq 80); do
   left=0

@@ -21,7 +21,7 @@ namespace ripstop {
 /// replaced.
 inline constexpr std::string_view kAttemptPrefix = ".tmp.", kTrashPrefix = ".trash.",
                                   kReplacedPrefix = ".old.";
-/// Behind the name of a checkpoint that a resume found damaged and moved aside; a dot and a number may follow.
+/// Ends the name of a checkpoint that a resume found damaged and moved aside; a dot and a number may follow.
 inline constexpr std::string_view kDamagedSuffix = ".damaged";
 /// PREFIX + "step_00001000.PID.TIME": a different name for each call.
 std::string temporary_name(std::string_view prefix, int64_t step);

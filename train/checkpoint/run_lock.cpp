@@ -100,7 +100,7 @@ bool is_copy(const Owner& owner, const Owner& self) {
   return !agree(owner, self, {"directory"}) && !agree(owner, self, {"inode"});
 }
 
-/// Whether the lock is one file with another run's, as after `cp -al`: each heartbeat of the owner shows here.
+/// Whether the lock is one file with another run's, as after `cp -al`: each heartbeat of its owner shows.
 bool has_hard_links(const std::filesystem::path& path) {
   std::error_code error;
   const auto count = std::filesystem::hard_link_count(path, error);

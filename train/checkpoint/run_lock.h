@@ -20,13 +20,13 @@ struct RunLockTimes {
   double ending_seconds = 3;     ///< time that an owner on this host gets to end after its launcher has ended
 };
 
-/// Owns `directory`/LOCK from construction to destruction. The file names host, process, job and directory, and
-/// has a number that a thread raises every few seconds, the heartbeat. It is made with O_EXCL, not locked with
-/// flock, which Lustre and NFS may not have. Only rank 0 has a RunLock. The lock of a killed run is taken
-/// over: at once if its process is known to be gone (same machine), or if it is the lock of this job before a
-/// requeue; else after the heartbeat has stopped for `patience_seconds`. A lock that was copied with its
-/// directory names another one: it is taken over at once if it is a hard link, else as if its owner were on
-/// another machine. A run whose directory was moved while it lives stays protected.
+/// Owns `directory`/LOCK from construction to destruction. The file names host, process, job and directory,
+/// and has a number that a thread raises every few seconds, the heartbeat. It is made with O_EXCL, not locked
+/// with flock, which Lustre and NFS may not have. Only rank 0 has a RunLock. The lock of a killed run is
+/// taken over: at once if its process is known to be gone (same machine), or if it is the lock of this job
+/// before a requeue; else after the heartbeat has stopped for `patience_seconds`. A lock that was copied with
+/// its directory names another one: it is taken over at once if it is a hard link, else as if its owner were
+/// on another machine. A run whose directory was moved while it lives stays protected.
 class RunLock {
  public:
   /// May wait for `patience_seconds`. Throws Error(kStorage), with the owner, if a live run owns the
@@ -75,9 +75,9 @@ struct RunOwner {
 
 /// Reads `directory`/LOCK and changes nothing. An owner on this host is alive if its process is. An owner
 /// on another machine is alive if the file, which each heartbeat changes, is at most
-/// RunLockTimes::patience_seconds and another 30 s old: clocks and caches differ. So is that of a copied lock.
-/// A file time more than 30 s in the future tells nothing. Throws Error(kStorage) if LOCK exists and cannot be
-/// read.
+/// RunLockTimes::patience_seconds and another 30 s old: clocks and caches differ. So is that of a copied
+/// lock. A file time more than 30 s in the future tells nothing. Throws Error(kStorage) if LOCK exists and
+/// cannot be read.
 RunOwner find_run_owner(Io& io, const std::filesystem::path& directory);
 
 }  // namespace ripstop

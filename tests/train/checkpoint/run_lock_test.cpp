@@ -123,6 +123,83 @@ TEST(RunLock, OfTwoStartsOverAStaleLockTheSecondGivesWay) {
     EXPECT_EQ(entry.path().filename(), "LOCK");
 }
 
+class CopiedRun : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::filesystem::create_directories(original());
+    std::filesystem::create_directories(copy());
+  }
+  std::filesystem::path original() const { return scratch_ / "original"; }
+  std::filesystem::path copy() const { return scratch_ / "copy"; }
+  /// The note of a start in the copy; "" if it is refused.
+  std::string takeover_of_copy() {
+    try {
+      return RunLock(io_, copy(), kFast).takeover();
+    } catch (const Error& error) {
+      return "";
+    }
+  }
+  ScratchDirectory scratch_;
+  PosixIo io_;
+};
+
+TEST_F(CopiedRun, ACopyOfALiveRunIsAnotherRun) {
+  const RunLock owner(io_, original(), {5, 30});  // no heartbeat within kFast's patience
+  std::filesystem::copy_file(original() / "LOCK", copy() / "LOCK");
+  EXPECT_EQ(find_run_owner(io_, copy()).state, RunOwner::State::kAlive)
+      << "the file is new: it may be moving";
+  std::filesystem::last_write_time(copy() / "LOCK",
+                                   std::filesystem::file_time_type::clock::now() - std::chrono::minutes(2));
+  const RunOwner seen = find_run_owner(io_, copy());
+  EXPECT_EQ(seen.state, RunOwner::State::kGone);
+  EXPECT_NE(seen.note.find("a copy of " + original().string()), std::string::npos) << seen.note;
+  EXPECT_NE(takeover_of_copy().find("this directory is a copy of " + original().string()), std::string::npos);
+  EXPECT_NO_THROW(owner.check_still_owned());
+  EXPECT_NE(refusal(io_, original()), "") << "the original stays protected";
+}
+
+// Each heartbeat of the original shows in a hard link.
+TEST_F(CopiedRun, AHardLinkedLockIsNoSignOfLife) {
+  const RunLock owner(io_, original(), {0.02, 30});
+  std::filesystem::create_hard_link(original() / "LOCK", copy() / "LOCK");
+  EXPECT_EQ(find_run_owner(io_, copy()).state, RunOwner::State::kGone);
+  EXPECT_NE(takeover_of_copy(), "");
+  EXPECT_NO_THROW(owner.check_still_owned());
+  EXPECT_TRUE(std::filesystem::exists(original() / "LOCK"));
+}
+
+TEST_F(CopiedRun, AHeartbeatThatReachesItProtectsIt) {
+  std::string text;
+  {
+    const RunLock owner(io_, original(), kFast);
+    text = read_bytes(original() / "LOCK");
+  }
+  // As on a file system that gives a directory another inode after it was moved.
+  std::atomic<bool> stop = false;
+  std::thread heart([&] {
+    for (int beat = 0; !stop; ++beat) {
+      write_bytes(copy() / "LOCK.new", text + std::to_string(beat) + "\n");
+      std::filesystem::rename(copy() / "LOCK.new", copy() / "LOCK");
+      usleep(10000);
+    }
+  });
+  while (!std::filesystem::exists(copy() / "LOCK")) usleep(1000);
+  EXPECT_NE(refusal(io_, copy()), "");
+  stop = true;
+  heart.join();
+}
+
+TEST_F(CopiedRun, AMovedRunStaysProtected) {
+  {
+    const RunLock owner(io_, original(), {5, 30});
+    std::filesystem::rename(original(), scratch_ / "moved");
+    EXPECT_EQ(find_run_owner(io_, scratch_ / "moved").state, RunOwner::State::kAlive);
+    EXPECT_NE(refusal(io_, scratch_ / "moved"), "");
+    EXPECT_THROW(owner.check_still_owned(), Error) << "it must not save by the old path";
+  }
+  EXPECT_TRUE(std::filesystem::exists(scratch_ / "moved/LOCK"));
+}
+
 TEST(RunLock, TheOldOwnerLearnsOfATakeover) {
   ScratchDirectory scratch;
   PosixIo io;

@@ -38,6 +38,33 @@ TEST_F(CheckpointCommand, Lists) {
   EXPECT_EQ(run_program("checkpoint list /absent").exit_code, 64);
 }
 
+TEST_F(CheckpointCommand, ListsWhatAResumeMovedAside) {
+  std::filesystem::rename(scratch_ / "checkpoints/step_00000002",
+                          scratch_ / "checkpoints/step_00000002.damaged");
+  const ProgramRun text = run_program("checkpoint list " + run_directory());
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_NE(text.out.find("damaged, moved aside by a resume: step_00000002.damaged"), std::string::npos)
+      << text.out;
+  const auto json = nlohmann::json::parse(run_program("checkpoint list --json " + run_directory()).out);
+  EXPECT_EQ(json.at("checkpoints").size(), 1u);
+  ASSERT_EQ(json.at("damaged").size(), 1u);
+  EXPECT_GT(json["damaged"][0].at("bytes"), 1000);
+}
+
+// A folder that is no run is no run without checkpoints.
+TEST_F(CheckpointCommand, AFolderThatIsNoRunIsRefused) {
+  std::filesystem::create_directories(scratch_ / "folder");
+  const ProgramRun none = run_program("checkpoint list '" + (scratch_ / "folder").string() + "'");
+  EXPECT_EQ(none.exit_code, 64);
+  EXPECT_NE(none.err.find("is no run: it has no metrics.jsonl, LOCK or a directory checkpoints"),
+            std::string::npos)
+      << none.err;
+  write_bytes(scratch_ / "folder/metrics.jsonl", "");
+  const ProgramRun empty = run_program("checkpoint list '" + (scratch_ / "folder").string() + "'");
+  EXPECT_EQ(empty.exit_code, 0) << empty.err;
+  EXPECT_NE(empty.out.find("no checkpoints in"), std::string::npos) << empty.out;
+}
+
 TEST_F(CheckpointCommand, Inspects) {
   const ProgramRun text = run_program("checkpoint inspect " + run_directory() + " --checkpoint 1");
   EXPECT_EQ(text.exit_code, 0) << text.err;
@@ -64,6 +91,10 @@ TEST_F(CheckpointCommand, Verifies) {
   EXPECT_EQ(run_program("checkpoint verify " + run_directory()).exit_code, 74);
   EXPECT_EQ(run_program("checkpoint verify " + run_directory() + " --checkpoint 1").exit_code, 0);
   EXPECT_EQ(run_program("checkpoint verify " + run_directory() + "/checkpoints/step_00000001").exit_code, 0);
+  for (const std::string& which : {std::string("step_00000001"), std::string("step_1"),
+                                   (scratch_ / "checkpoints/step_00000001").string()})
+    EXPECT_EQ(run_program("checkpoint verify " + run_directory() + " --checkpoint " + which).exit_code, 0)
+        << which;
   EXPECT_EQ(run_program("checkpoint verify " + run_directory() + " --checkpoint newest").exit_code, 64);
   EXPECT_EQ(run_program("checkpoint verify /absent").exit_code, 64);
   EXPECT_EQ(run_program("checkpoint verify").exit_code, 64);
