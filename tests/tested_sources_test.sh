@@ -105,7 +105,6 @@ train/evaluate/write_summaries.*    tests/train/evaluate/evaluation_ranks_test.c
 train/generate/trained_model.*      tests/train/commands/evaluate_command_test.cpp
 train/generate/write_texts.*        tests/train/evaluate/evaluation_ranks_test.cpp
 train/plan/*                        tests/train/config/bad_config_test.cpp tests/train/plan/rank_plan_test.cpp
-train/run/run_directory.*           tests/train/run/run_files_test.sh tests/train/commands/train_command_test.cpp
 train/run/run_status.*              tests/train/commands/status_command_test.cpp
 train/run/*                         tests/train/commands/train_command_test.cpp tests/train/run/resume_test.sh
 train/commands/model_arguments.*    tests/train/commands/evaluate_command_test.cpp
