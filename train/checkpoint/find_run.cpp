@@ -88,7 +88,27 @@ struct Choice {
   fs::path directory = {};  ///< if the step was given by the path of its directory
 };
 
-Choice parse_choice(const std::string& which) {
+/// "250, 500".
+std::string steps_text(const std::vector<ListedCheckpoint>& listed) {
+  std::string text;
+  for (const ListedCheckpoint& checkpoint : listed)
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", checkpoint.step);
+  return text;
+}
+
+/// "; runs/first has those of step 250, 500"; "" if there are none to see.
+std::string steps_there(Io& io, const fs::path& path) {
+  try {
+    const std::vector<ListedCheckpoint> listed =
+        list_checkpoints(io, find_checkpoints(io, without_slash(path)));
+    return listed.empty() ? "" : fmt::format("; {} has those of step {}", path.string(), steps_text(listed));
+  } catch (const Error&) {
+    return "";  // the choice is wrong whatever is wrong with the path
+  }
+}
+
+/// `run` is only for the hint.
+Choice parse_choice(Io& io, const fs::path& run, const std::string& which) {
   if (which == "latest") return {Choice::Kind::kLatest};
   if (which == "best") return {Choice::Kind::kBest};
   const fs::path path = without_slash(which);
@@ -97,18 +117,10 @@ Choice parse_choice(const std::string& which) {
   if (name.starts_with("step_")) name.erase(0, 5);
   const std::optional<int64_t> step = parse_whole_number(name);
   if (!step)
-    throw Error(ExitCode::kUsage, fmt::format("no checkpoint is called '{}'", which),
-                "give best, latest, a step such as 60, or the path of a step directory; ripstop checkpoint "
-                "list shows a run's");
+    throw Error(
+        ExitCode::kUsage, fmt::format("no checkpoint is called '{}'", which),
+        "give best, latest, a step such as 60, or the path of a step directory" + steps_there(io, run));
   return {Choice::Kind::kStep, *step, path.has_parent_path() ? path : fs::path()};
-}
-
-/// "250, 500".
-std::string steps_text(const std::vector<ListedCheckpoint>& listed) {
-  std::string text;
-  for (const ListedCheckpoint& checkpoint : listed)
-    text += fmt::format("{}{}", text.empty() ? "" : ", ", checkpoint.step);
-  return text;
 }
 
 const ListedCheckpoint* newest_whole(const std::vector<ListedCheckpoint>& listed) {
@@ -181,7 +193,7 @@ fs::path find_checkpoints(Io& io, const fs::path& path) {
 
 fs::path find_checkpoint(Io& io, const fs::path& path, const std::string& which) {
   // Checked first, so that a typing error is reported even if there is no checkpoint yet.
-  const Choice choice = parse_choice(which);
+  const Choice choice = parse_choice(io, path, which);
   const fs::path given = without_slash(path);
   const std::optional<int64_t> own_step = parse_step_directory_name(given.filename().string());
   if (path_exists(io, given / Manifest::kFileName) || (own_step && path_exists(io, given))) {

@@ -65,7 +65,7 @@ TEST_F(FindRun, WhatIsNotThereIsAnErrorOfTheCommandLine) {
   save(run, 1, 1);
   save(run, 2, 7);
   for (const char* which : {"newest", "-1", "", "/", "1.5", "step_", "step_-1", "best "})
-    expect_refused(run, which, ExitCode::kUsage, "no checkpoint is called", "best, latest, a step");
+    expect_refused(run, which, ExitCode::kUsage, "no checkpoint is called", " has those of step 1, 2");
   expect_refused(run, "3", ExitCode::kUsage, "no checkpoint of step 3", "1, 2");
   expect_refused(run, "step_00000003", ExitCode::kUsage, "no checkpoint of step 3");
   expect_refused(run, "best", ExitCode::kStorage, "the best checkpoint, of step 7, does not exist");
