@@ -132,11 +132,11 @@ RunLock::RunLock(Io& io, const std::filesystem::path& directory, const RunLockTi
     wait_until_gone(*text);
     take_away(*text);
     const Owner owner = parse_process(*text);
-    takeover_ =
-        is_copy(owner, self_)
-            ? fmt::format("this directory is a copy of {}, which is or was a run of {}",
-                          owner.at("directory"), describe_owner(owner))
-            : fmt::format("took over from {}, which ended without giving the run back", describe_owner(owner));
+    takeover_ = is_copy(owner, self_)
+                    ? fmt::format("this directory is a copy of {}, which is or was a run of {}",
+                                  owner.at("directory"), describe_owner(owner))
+                    : fmt::format("took over from {}, which ended without giving the run back",
+                                  describe_owner(owner));
   }
   start_heartbeat();
 }
