@@ -57,7 +57,7 @@ TEST_F(RougeCommand, PrintsATableAndReadsStandardInput) {
             "means over 1 example\n");
 }
 
-TEST_F(RougeCommand, ReadsGzip) {
+TEST_F(RougeCommand, GzipIsReadFromFilesAndStandardInput) {
   const std::string reference = file("reference.jsonl", "{\"summary\": \"a b c d\"}\n");
   const std::string candidate = file("candidate", "a b\n");
   ASSERT_EQ(std::system(("gzip -k " + reference + " " + candidate).c_str()), 0);
