@@ -1,12 +1,15 @@
 #include "data/process_identity.h"
 
 #include <fmt/format.h>
+#include <signal.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <sstream>
 
 #include "data/whole_file.h"
+#include "model/core/number.h"
 
 namespace ripstop {
 namespace {
@@ -23,6 +26,13 @@ std::string start_time(const std::string& pid) {
     if (number == 3 && (field == "Z" || field == "X"))
       return "";  // it has ended; its parent has not waited for it
   return field;
+}
+
+/// Whether the process lives but /proc hides it, as the mount option hidepid=2 does for other users' processes.
+bool is_hidden(const std::string& pid) {
+  const std::optional<int64_t> number = parse_whole_number(pid);
+  if (!number || !first_line("/proc/" + pid + "/stat").empty()) return false;
+  return ::kill(static_cast<pid_t>(*number), 0) == 0 || errno == EPERM;
 }
 
 std::string fact(const ProcessIdentity& process, const char* key) {
@@ -50,6 +60,7 @@ ProcessState state_of(const ProcessIdentity& process) {
     if (fact(process, key).empty() || fact(process, key) != fact(self, key)) return ProcessState::kElsewhere;
   const std::string pid = fact(process, "pid"), started = fact(process, "started");
   if (pid.empty() || started.empty()) return ProcessState::kElsewhere;
+  if (is_hidden(pid)) return ProcessState::kElsewhere;
   return start_time(pid) == started ? ProcessState::kRuns : ProcessState::kGone;
 }
 

@@ -24,7 +24,7 @@ read -ra options <<<"${RIPSTOP_LAUNCHER_OPTIONS:-}"
 # At a terminal, what a rank left of a line that it rewrites in place is cleared first.
 clear_line=""
 if [[ -t 2 && ${TERM:-dumb} != dumb ]]; then clear_line=$'\r\e[K'; fi
-say() { printf '%slaunch.sh: %s\n' "$clear_line" "$*" >&2; }
+say() { printf '%slaunch.sh: %s\n' "$clear_line" "$*" >&2 2>/dev/null || true; }
 
 launcher=${RIPSTOP_LAUNCHER:-}
 if [[ -z $launcher ]]; then
@@ -101,9 +101,12 @@ say_killed() {
   say "$1 was killed by signal $2 (SIG$(kill -l "$2"))$hint"
 }
 # Passes on what mpirun and the ranks write to standard error, but for the page, between two rules, that Open MPI adds
-# if a rank ends with another code than 0: the rank has said why. If a rank was killed, this says so and returns 1.
+# if a rank ends with another code than 0: the rank has said why. If a rank was killed, this says so and ends with
+# $named_a_rank.
+named_a_rank=3
 without_pages() {
-  trap '' INT TERM HUP USR1
+  trap '' INT TERM HUP USR1 PIPE
+  set +e # a full disk or a closed terminal must not end this: mpirun would write into a broken pipe
   local byte code rest text page="" line_begins=true named=0 LC_ALL=C
   local rule=$'^-{70,}\n$' killed='rank ([0-9]+) .*signal[[:space:]]([0-9]+) \('
   while true; do
@@ -145,8 +148,48 @@ without_pages() {
     if [[ $text == *$'\n' ]]; then line_begins=true; fi
   done
   printf '%s' "$page"
-  return $named
+  if ((named)); then exit "$named_a_rank"; fi
+  exit 0
 }
+
+# Set before mpirun starts: a request that comes earlier is kept and passed on then.
+asked_by="" interrupts=0 signalled=false mpirun=""
+# ask SIGNAL: asks the ranks to stop. Before mpirun has started them, a signal would end mpirun itself or get lost.
+# Large jobs are started by other threads of mpirun, so the children of all threads count.
+ask() {
+  signalled=true
+  asked_by=${asked_by:-$1}
+  if [[ -z $mpirun ]]; then return; fi
+  local tries
+  for ((tries = 0; tries < 100; tries++)); do
+    if [[ ! -r /proc/$mpirun/task/$mpirun/children || -n $(cat /proc/$mpirun/task/*/children 2>/dev/null) ]]; then break; fi
+    sleep 0.1 || true # a signal to the whole group ends it
+  done
+  kill -USR1 "$mpirun" 2>/dev/null || true
+}
+interrupt() {
+  interrupts=$((interrupts + 1))
+  if ((interrupts == 1)); then
+    if $is_train; then
+      say "stopping, train saves first; Ctrl-C again ends it without saving"
+    else
+      say "stopping; Ctrl-C again kills the ranks"
+    fi
+    ask INT
+  elif [[ -n $mpirun ]]; then
+    signalled=true
+    kill -"$( ((interrupts == 2)) && echo TERM || echo KILL)" "$mpirun" 2>/dev/null || true
+  fi
+}
+is_train=false word_before=--
+for word in "$@"; do
+  if [[ $word == train && $word_before != -* ]]; then is_train=true; fi
+  word_before=$word
+done
+trap interrupt INT
+trap 'ask TERM' TERM
+trap 'ask HUP' HUP
+trap 'ask USR1' USR1
 
 filter=""
 exec {errors}>&2
@@ -157,37 +200,7 @@ fi
 "${detached[@]}" mpirun -n "$ranks" "${options[@]}" "$@" <&0 2>&"$errors" {errors}>&- &
 mpirun=$!
 exec {errors}>&-
-
-words=" $* " asked_by="" interrupts=0 signalled=false
-# ask SIGNAL: asks the ranks to stop. Before mpirun has started them, a signal would end mpirun itself or get lost.
-ask() {
-  signalled=true
-  asked_by=${asked_by:-$1}
-  local children=/proc/$mpirun/task/$mpirun/children
-  for ((tries = 0; tries < 100; tries++)); do
-    if [[ ! -r $children || -n $(<"$children") ]]; then break; fi
-    sleep 0.1
-  done
-  kill -USR1 "$mpirun" 2>/dev/null || true
-}
-interrupt() {
-  interrupts=$((interrupts + 1))
-  if ((interrupts == 1)); then
-    if [[ $words == *" train "* ]]; then
-      say "stopping, train saves first; Ctrl-C again ends it without saving"
-    else
-      say "stopping; Ctrl-C again kills the ranks"
-    fi
-    ask INT
-  else
-    signalled=true
-    kill -"$( ((interrupts == 2)) && echo TERM || echo KILL)" "$mpirun" 2>/dev/null || true
-  fi
-}
-trap interrupt INT
-trap 'ask TERM' TERM
-trap 'ask HUP' HUP
-trap 'ask USR1' USR1
+if [[ -n $asked_by ]]; then ask "$asked_by"; fi
 while # a signal ends `wait`, not the run: wait again
   signalled=false status=0
   wait "$mpirun" || status=$?
@@ -196,7 +209,11 @@ do :; done
 trap '' INT TERM HUP USR1
 if [[ -n $typed ]]; then kill "$typed" 2>/dev/null || true; fi
 named=false
-if [[ -n $filter ]] && ! wait "$filter"; then named=true; fi
+if [[ -n $filter ]]; then
+  told=0
+  wait "$filter" || told=$?
+  if ((told == named_a_rank)); then named=true; fi
+fi
 
 usr1=$(kill -l USR1)
 if ((interrupts > 1)); then

@@ -183,10 +183,10 @@ std::vector<int64_t> remove_old_checkpoints(Io& io, const std::filesystem::path&
       remove_checkpoint(io, at->directory, at->step, warnings);
     }
     for (const DamagedCheckpoint& damaged : list_damaged(io, directory)) {
-      if (damaged.step > step) continue;
+      // Others stay for a person to look at: files that are missing today may come back tomorrow.
+      if (damaged.step != step) continue;
       remove_checkpoint(io, damaged.directory, damaged.step, warnings);
-      warnings.push_back(
-          fmt::format("removed {}: the checkpoint of step {} replaces it", damaged.directory.string(), step));
+      warnings.push_back(fmt::format("removed {}: its step was saved again", damaged.directory.string()));
     }
   } catch (const Error& error) {
     warnings.push_back(fmt::format("old checkpoints were not removed: {}", error.what()));

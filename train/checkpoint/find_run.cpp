@@ -168,8 +168,10 @@ fs::path find_best(const fs::path& directory, const std::vector<ListedCheckpoint
 }  // namespace
 
 bool is_run(Io& io, const fs::path& directory) {
-  return path_exists(io, directory / "metrics.jsonl") || path_exists(io, directory / "LOCK") ||
-         directory_exists(io, directory / "checkpoints");
+  if (path_exists(io, directory / "metrics.jsonl") || directory_exists(io, directory / "checkpoints"))
+    return true;
+  // The LOCK of a folder that a run's `checkpoints` links to lies among the checkpoints.
+  return path_exists(io, directory / "LOCK") && !holds_checkpoints(io, directory);
 }
 
 std::vector<fs::path> find_runs(Io& io, const fs::path& path) {

@@ -10,8 +10,8 @@
 
 namespace ripstop {
 
-/// Whether `directory` is a run: it holds metrics.jsonl, LOCK or a directory `checkpoints`. Throws
-/// Error(kStorage) if the system refuses to tell.
+/// Whether `directory` is a run: it holds metrics.jsonl, a directory `checkpoints`, or LOCK without step
+/// directories beside it. Throws Error(kStorage) if the system refuses to tell.
 bool is_run(Io& io, const std::filesystem::path& directory);
 
 /// The runs that `path` names: `path` itself, or else those directly inside it, by name. Throws Error(kUsage)

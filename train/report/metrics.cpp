@@ -92,8 +92,18 @@ void MetricsFile::sync() {
 }
 
 void MetricsFile::write_waiting() {
-  if (waiting_.empty()) return;
-  file_.append(waiting_);
+  // Line by line: on a disk that is nearly full, the lines that still fit are written.
+  size_t written = 0;
+  try {
+    while (written < waiting_.size()) {
+      const size_t bytes = waiting_.find('\n', written) + 1 - written;
+      file_.append(std::string_view(waiting_).substr(written, bytes));
+      written += bytes;
+    }
+  } catch (const Error&) {
+    waiting_.erase(0, written);
+    throw;
+  }
   waiting_.clear();
 }
 

@@ -48,7 +48,8 @@ bool is_harmless(Io& io, const fs::path& directory, const Io::Entry& entry) {
   constexpr std::array kOfRunOrData = {"config.toml", "tokenizer.model", "prepare.json"};
   const fs::path path = directory / entry.name;
   if (is_folder(path))
-    return entry.name == "logs" || (entry.name == kCheckpoints && has_no_foreign_entry(io, path));
+    return entry.name == "logs" || entry.name.starts_with(".") ||
+           (entry.name == kCheckpoints && has_no_foreign_entry(io, path));
   return std::find(kOfRunOrData.begin(), kOfRunOrData.end(), entry.name) == kOfRunOrData.end() &&
          path.extension() != ".h5" && path.extension() != ".jsonl";
 }
@@ -68,9 +69,13 @@ std::optional<fs::path> owner_of_linked_folder(Io& io, const fs::path& run) {
 
 bool holds_run(Io& io, const fs::path& directory) {
   const std::vector<Io::Entry> entries = entries_of(io, directory);
-  constexpr std::array kSigns = {"metrics.jsonl", "LOCK", "prompt_template.txt"};
-  for (const Io::Entry& entry : entries)
-    if (std::find(kSigns.begin(), kSigns.end(), entry.name) != kSigns.end()) return true;
+  const auto has = [&](std::string_view name) {
+    return std::any_of(entries.begin(), entries.end(),
+                       [&](const Io::Entry& entry) { return entry.name == name; });
+  };
+  if (has("metrics.jsonl") || has("prompt_template.txt")) return true;
+  // The LOCK of a folder that a run's `checkpoints` links to lies among the checkpoints.
+  if (has("LOCK") && !holds_checkpoint(io, directory)) return true;
   return holds_checkpoint(io, directory / kCheckpoints);
 }
 

@@ -186,7 +186,8 @@ void Trainer::check_numerics(const StepResult& result) {
 // says: the weights may have gone wrong before the first skipped step.
 void Trainer::end_without_update() {
   const int64_t step = updated_.step;
-  if (saved_step_ < step) save(updated_, /*keep=*/0);
+  // Without any update there are only the initial weights, which are nothing to save.
+  if (step > 0 && saved_step_ < step) save(updated_, /*keep=*/0);
   std::string hint = "begin a new run with a lower optimizer.learning_rate";
   if (step > 0)
     hint += fmt::format("; {} has the weights after the last update",

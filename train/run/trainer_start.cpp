@@ -163,7 +163,7 @@ void Trainer::check_checkpoint(const CheckpointState& saved) const {
 }
 
 // Fills weights, moments and state_, from the newest whole checkpoint if there is one. Returns false if a
-// stop was requested meanwhile; then no file of the run has changed.
+// stop was requested meanwhile; then the run is as it was, except that damaged checkpoints are moved aside.
 bool Trainer::resume_or_initialize() {
   std::vector<std::string> warnings;
   std::optional<ResumableCheckpoint> resumed;
@@ -195,7 +195,11 @@ bool Trainer::resume_or_initialize() {
   if (validation_.any() || state_.validation_content_hash.empty())
     state_.validation_content_hash = validation_.content_hash();
   end_live_line();
-  if (agree_to_stop()) return false;
+  if (agree_to_stop()) {
+    // The log is not open yet.
+    for (const std::string& text : warnings) say("warning: " + text);
+    return false;
+  }
   // Only now is it certain from which step the run goes on, and that nothing refuses it.
   do_and_agree(mesh_.world(), [&] {
     if (!leads_) return;

@@ -234,9 +234,9 @@ TEST_F(CheckpointDirectoryTest, AReadOnlyDirectoryIsRefusedAtTheStart) {
   }
 }
 
-// A resume moves damaged checkpoints aside. They take room, so they are listed, and go when they are of no
-// more use.
-TEST_F(CheckpointDirectoryTest, DamagedOnesThatWereMovedAsideGoWhenTheRunHasGotPastThem) {
+// A resume moves damaged checkpoints aside. They take room, so they are listed. One whose step was saved again
+// is of no more use.
+TEST_F(CheckpointDirectoryTest, DamagedOnesThatWereMovedAsideGoWhenTheirStepIsSavedAgain) {
   for (int64_t step = 1; step <= 3; ++step) save(step, 2);
   damage(3, "rank_00000.h5");
   EXPECT_EQ(resume(), 2);
@@ -249,10 +249,12 @@ TEST_F(CheckpointDirectoryTest, DamagedOnesThatWereMovedAsideGoWhenTheRunHasGotP
   EXPECT_GT(damaged[0].bytes, std::filesystem::file_size(path() / "step_00000003.damaged/rank_00000.h5"));
   EXPECT_EQ(damaged[1].step, 9);
   save(2, 2);
-  EXPECT_EQ(list_damaged(io_, path()).size(), 2u) << "the run is not past step 3";
+  EXPECT_EQ(list_damaged(io_, path()).size(), 2u) << "the run has not reached step 3";
+  save(4, 2);
+  EXPECT_EQ(list_damaged(io_, path()).size(), 2u) << "files that are missing may come back";
   save(3, 0);
   EXPECT_EQ(list_damaged(io_, path()).size(), 2u) << "keep 0 removes nothing";
-  save(4, 2);
+  save(3, 2);
   damaged = list_damaged(io_, path());
   ASSERT_EQ(damaged.size(), 1u);
   EXPECT_EQ(damaged[0].step, 9);

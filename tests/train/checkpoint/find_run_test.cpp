@@ -59,6 +59,18 @@ TEST_F(FindRun, CheckpointsByName) {
   }
 }
 
+// A run whose `checkpoints` is a link puts its LOCK beside the step directories. They are still found.
+TEST_F(FindRun, TheLockOfALinkedFolderIsNoRun) {
+  const fs::path run = scratch_ / "run", archive = scratch_ / "archive";
+  save(run, 1, 1);
+  fs::rename(run / "checkpoints", archive);
+  write_bytes(archive / "LOCK", "pid 1\n");
+  EXPECT_FALSE(is_run(io_, archive));
+  EXPECT_EQ(find_checkpoint(io_, archive, "latest"), archive / "step_00000001");
+  fs::remove_all(archive / "step_00000001");
+  EXPECT_TRUE(is_run(io_, archive)) << "LOCK alone is a run that has not begun to write";
+}
+
 // What the command line names is not there: 64. What is there is damaged: 74.
 TEST_F(FindRun, WhatIsNotThereIsAnErrorOfTheCommandLine) {
   const fs::path run = scratch_ / "run";
