@@ -28,7 +28,8 @@ std::string start_time(const std::string& pid) {
   return field;
 }
 
-/// Whether the process lives but /proc hides it, as the mount option hidepid=2 does for other users' processes.
+/// Whether the process lives but /proc hides it, as the mount option hidepid=2 does for other users'
+/// processes.
 bool is_hidden(const std::string& pid) {
   const std::optional<int64_t> number = parse_whole_number(pid);
   if (!number || !first_line("/proc/" + pid + "/stat").empty()) return false;

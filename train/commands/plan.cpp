@@ -232,6 +232,11 @@ ExitCode plan(const PlanArguments& given) {
                 "a tensor group must lie inside one node, or set mesh.allow_tensor_across_nodes");
   ResolvedRun run = resolve_or_say_what_fits(config, target, given.json);
   for (std::string& note : unsupported_key_notes(config)) run.notes.push_back(std::move(note));
+  if (!dataset)
+    run.notes.push_back(fmt::format(
+        "no data set at data.directory '{}': its epochs and cut documents are not known, and train "
+        "needs it",
+        config.data.directory));
   const FlopsPerToken flops = training_flops_per_token(run.model, config.data.sequence_length);
   RunLength length = run_length(config, run, dataset ? &*dataset : nullptr);
   length.speed = known_speed(config, run, target);

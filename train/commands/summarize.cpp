@@ -240,8 +240,17 @@ void summarize_all(Summarizer& summarizer, std::optional<DocumentInput>& input,
   output->finish();
 }
 
+// The output would replace the input's own summaries, perhaps those that people wrote.
+void refuse_same_file(const SummarizeArguments& given) {
+  std::error_code ignored;  // a file that does not exist is not the same
+  if (given.output != "-" && fs::equivalent(given.input, given.output, ignored))
+    throw Error(ExitCode::kUsage, fmt::format("--input and --output are the same file, {}", given.output),
+                "give --output another name, as summaries.jsonl");
+}
+
 void summarize(MpiWorld& world, const SummarizeArguments& given) {
   PosixIo io;
+  refuse_same_file(given);
   // Check the run first, then the files: a person at standard input should not be asked for a document if the
   // run is wrong, and nobody should wait for the weights to learn that a file is.
   const TrainedModel trained = given.model.find(io, world.communicator());

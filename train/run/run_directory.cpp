@@ -48,7 +48,7 @@ bool is_harmless(Io& io, const fs::path& directory, const Io::Entry& entry) {
   constexpr std::array kOfRunOrData = {"config.toml", "tokenizer.model", "prepare.json"};
   const fs::path path = directory / entry.name;
   if (is_folder(path))
-    return entry.name == "logs" || entry.name.starts_with(".") ||
+    return entry.name == "logs" || (entry.name.starts_with(".") && entry.name != ".git") ||
            (entry.name == kCheckpoints && has_no_foreign_entry(io, path));
   return std::find(kOfRunOrData.begin(), kOfRunOrData.end(), entry.name) == kOfRunOrData.end() &&
          path.extension() != ".h5" && path.extension() != ".jsonl";

@@ -234,8 +234,8 @@ TEST_F(CheckpointDirectoryTest, AReadOnlyDirectoryIsRefusedAtTheStart) {
   }
 }
 
-// A resume moves damaged checkpoints aside. They take room, so they are listed. One whose step was saved again
-// is of no more use.
+// A resume moves damaged checkpoints aside. They take room, so they are listed. One whose step was saved
+// again is of no more use.
 TEST_F(CheckpointDirectoryTest, DamagedOnesThatWereMovedAsideGoWhenTheirStepIsSavedAgain) {
   for (int64_t step = 1; step <= 3; ++step) save(step, 2);
   damage(3, "rank_00000.h5");

@@ -447,6 +447,9 @@ TEST_F(EvaluateCommand, SummarizeRefusesBadLines) {
   EXPECT_NE(got.err.find("bad.jsonl:2: no field 'document'"), std::string::npos) << got.err;
   EXPECT_FALSE(fs::exists(file("none")));
   EXPECT_EQ(run_program("summarize " + run() + " --input " + file("absent")).exit_code, 65);
+  const ProgramRun same = run_program("summarize " + run() + " --input " + bad + " --output " + bad);
+  EXPECT_EQ(same.exit_code, 64);
+  EXPECT_NE(same.err.find("are the same file"), std::string::npos) << same.err;
   EXPECT_EQ(run_program("summarize " + run() + " --template 'no place'", "echo '{\"document\": \"d\"}' |")
                 .exit_code,
             64);

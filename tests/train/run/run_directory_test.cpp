@@ -55,7 +55,8 @@ TEST_F(RunDirectoryTest, ANewRunTakesADirectoryOfItsOwn) {
   EXPECT_EQ(refusal("absent"), "");
   fs::create_directories(scratch_ / "empty");
   EXPECT_EQ(refusal("empty"), "");
-  for (const char* name : {"a.toml", "job.sbatch", "ripstop-17.out", "notes.md", ".gitignore", "logs/17.err"})
+  for (const char* name : {"a.toml", "job.sbatch", "ripstop-17.out", "notes.md", ".gitignore", "logs/17.err",
+                           ".ipynb_checkpoints/x"})
     touch(std::string("beside/") + name);
   fs::create_directories(scratch_ / "beside/checkpoints");
   EXPECT_EQ(refusal("beside"), "") << "job scripts, logs and notes";
