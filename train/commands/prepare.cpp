@@ -183,7 +183,7 @@ void add_prepare(CommandLine& line) {
   verb.set_example(
       "ripstop prepare --input XSUM-EMNLP18-Summary-Data-Original.tar.gz --splits "
       "XSum-TRAINING-DEV-TEST-SPLIT-90-5-5.json \\\n"
-      "      --tokenizer llama/tokenizer.model --output data/xsum\n"
+      "      --tokenizer llama/tokenizer.model --output runs/xsum-data\n"
       "  ripstop prepare --source synthetic --examples 20000 --vocab-size 512 --output data/quickstart");
   verb.set_action([given] { return prepare_dataset(*given); });
 }
