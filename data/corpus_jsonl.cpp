@@ -1,4 +1,6 @@
 // Pairs from JSONL: one object a line with document, summary and perhaps id.
+#include <fmt/format.h>
+
 #include <map>
 
 #include "data/corpus.h"
