@@ -13,7 +13,7 @@ class PartialDirectory {
  public:
   /// Makes OUTPUT.partial-PID, and OUTPUT's parents. Removes directories OUTPUT.partial-* whose process is
   /// known to have ended. `note` gets a text about each of them, and about those whose process cannot be seen
-  /// from this machine, which stay. Throws Error(kUsage) if `output` exists and is not an empty directory, or
+  /// from this host, which stay. Throws Error(kUsage) if `output` exists and is not an empty directory, or
   /// if a process makes it now; Error(kStorage) if it cannot make the directory.
   explicit PartialDirectory(const std::filesystem::path& output,
                             const std::function<void(const std::string&)>& note = {});

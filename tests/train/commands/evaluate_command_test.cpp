@@ -1,8 +1,5 @@
-// evaluate and summarize, as users call them, on a run of random weights: their files, resuming, refusals.
-#include <fcntl.h>
+// evaluate, as users call it, on a run of random weights: its files, resuming, refusals.
 #include <gtest/gtest.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 #include <fmt/format.h>
 
@@ -10,13 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "data/token_dataset.h"
-#include "data/tokenizer.h"
-#include "parallel/sharded_transformer.h"
-#include "tests/data/compressed_files.h"
-#include "tests/train/commands/run_program.h"
-#include "train/checkpoint/checkpoint_writer.h"
-#include "train/config/run_config.h"
+#include "tests/train/commands/random_run.h"
 
 namespace ripstop {
 namespace {
@@ -24,95 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr const char* kConfig = R"(
-[run]
-directory = "RUN"
-[model]
-hidden_size = 32
-intermediate_size = 48
-num_hidden_layers = 2
-num_attention_heads = 4
-num_key_value_heads = 4
-vocab_size = 400
-max_position_embeddings = 256
-initializer_range = 0.5
-[data]
-directory = "DATA"
-sequence_length = 256
-[train]
-steps = 7
-global_batch_sequences = 4
-[optimizer]
-learning_rate = 1e-3
-[precision]
-compute = "float32"
-[generation]
-max_new_tokens = 12
-)";
-
-std::string replaced(std::string text, const std::string& what, const std::string& by) {
-  return text.replace(text.find(what), what.size(), by);
-}
-
-// Writes a run as the trainer leaves it, with random weights.
-void write_run(const fs::path& run, const fs::path& data, const std::string& more_generation = "") {
-  fs::create_directories(run);
-  fs::copy_file(data / "tokenizer.model", run / "tokenizer.model");
-  const RunConfig config = parse_run_config(
-      replaced(replaced(kConfig, "RUN", run.string()), "DATA", data.string()) + more_generation, "test");
-  MpiWorld world;
-  DeviceMesh mesh(world, {.replicate = 1, .fsdp = 1, .tensor = 1});
-  const Stream stream(Device::cpu());
-  MemoryLedger ledger;
-  ShardedTransformer model(
-      config.model, mesh, stream, ledger,
-      {.compute = DType::kFloat32, .sequence_count = 1, .sequence_length = 256, .training = false});
-  Arena arena(Device::cpu(), ledger);
-  model.initialize(11);
-  std::vector<UnitStates> units;
-  std::vector<std::vector<float>> moments;
-  for (const FsdpUnit& unit : model.units()) moments.emplace_back(static_cast<size_t>(unit.master().count()));
-  for (size_t u = 0; u < moments.size(); ++u) {
-    const FsdpUnit& unit = model.units()[u];
-    units.push_back({&unit.layout(), unit.master().as<float>(), moments[u].data(), moments[u].data()});
-  }
-  CheckpointState state;
-  state.step = 7;
-  state.model = config.model;
-  state.config = to_toml(config);
-  state.tokenizer_sha256 = Tokenizer(data).sha256();
-  state.data_content_hash = TokenDataset(data / "train.h5").content_hash();
-  PosixIo io;
-  CheckpointWriter(io, run / "checkpoints", mesh.world(), mesh.sizes(), units).save(state, {});
-}
-
-class EvaluateCommand : public testing::Test {
- protected:
-  void SetUp() override {
-    const ProgramRun made =
-        run_program("prepare --source synthetic --examples 1500 --seed 3 --vocab-size 400 --output " +
-                    (scratch_ / "data").string());
-    ASSERT_EQ(made.exit_code, 0) << made.err;
-    write_run(scratch_ / "run", scratch_ / "data");
-  }
-  std::string run() { return (scratch_ / "run").string(); }
-  std::string file(const std::string& name) { return (scratch_ / name).string(); }
-  // Of an evaluation below the run.
-  std::string result(const std::string& name) { return read_bytes(fs::path(run()) / "evaluation" / name); }
-  std::string write(const std::string& name, const std::string& bytes) {
-    write_bytes(scratch_ / name, bytes);
-    return file(name);
-  }
-
-  ScratchDirectory scratch_;
-};
-
-std::vector<json> lines_of(const std::string& text) {
-  std::vector<json> objects;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) objects.push_back(json::parse(line));
-  return objects;
-}
+class EvaluateCommand : public RandomRun {};
 
 TEST_F(EvaluateCommand, ScoresASplit) {
   const std::string output = file("scored");
@@ -376,98 +279,6 @@ TEST_F(EvaluateCommand, NoKeyOnTheCommandLineIsIgnored) {
     EXPECT_NE(other.err.find("evaluate --limit"), std::string::npos) << other.err;
     EXPECT_EQ(run_program(command + " --max-new-tokens 5 generation.max_new_tokens=6").exit_code, 64);
   }
-}
-
-TEST_F(EvaluateCommand, SummariesAreThePredictions) {
-  ASSERT_EQ(run_program("evaluate " + run() + " --limit 5 --output " + file("five")).exit_code, 0);
-  const std::vector<json> predictions = lines_of(read_bytes(fs::path(file("five")) / "predictions.jsonl"));
-  std::string documents;
-  for (const json& prediction : predictions)
-    documents += json{{"document", prediction.at("document")}, {"id", prediction.at("id")}}.dump() + "\n\n";
-  const std::string input = write("documents.jsonl", documents);
-  ASSERT_EQ(
-      run_program("summarize " + run() + " --batch-size 2 --input " + input + " --output " + file("out"))
-          .exit_code,
-      0);
-  const ProgramRun piped = run_program("summarize " + run() + " --batch-size 3", "cat " + input + " |");
-  ASSERT_EQ(piped.exit_code, 0) << piped.err;
-  EXPECT_EQ(piped.out, read_bytes(file("out")));
-  write_gzip(scratch_ / "documents.jsonl.gz", documents);
-  const ProgramRun packed =
-      run_program("summarize " + run() + " --batch-size 3 --input " + file("documents.jsonl.gz"));
-  EXPECT_EQ(packed.out, piped.out) << packed.err;
-  const std::string fifo = file("fifo");
-  EXPECT_EQ(run_program("summarize " + run() + " --batch-size 3 --input " + fifo,
-                        "mkfifo " + fifo + " && { cat " + input + " >" + fifo + " & } ;")
-                .out,
-            piped.out);
-  const std::vector<json> summaries = lines_of(piped.out);
-  ASSERT_EQ(summaries.size(), predictions.size());
-  for (size_t i = 0; i < summaries.size(); ++i) {
-    EXPECT_EQ(summaries[i].at("summary"), predictions[i].at("summary"));
-    EXPECT_EQ(summaries[i].at("id"), predictions[i].at("id"));
-  }
-}
-
-TEST_F(EvaluateCommand, SummarizeReadsGzip) {
-  const std::string plain = write("plain.jsonl", "{\"document\": \"one\"}\n{\"document\": \"two\"}\n");
-  ASSERT_EQ(std::system(("gzip -k " + plain).c_str()), 0);
-  const ProgramRun got = run_program("summarize " + run() + " --input " + plain + ".gz");
-  ASSERT_EQ(got.exit_code, 0) << got.err;
-  EXPECT_EQ(got.out, run_program("summarize " + run() + " --input " + plain).out);
-  EXPECT_EQ(lines_of(got.out).size(), 2u);
-}
-
-// A program that waits for a person says so, and answers each line at once.
-TEST_F(EvaluateCommand, SummarizeSaysThatItReadsATerminal) {
-  const int keyboard = posix_openpt(O_RDWR | O_NOCTTY);
-  ASSERT_GE(keyboard, 0);
-  ASSERT_EQ(grantpt(keyboard), 0);
-  ASSERT_EQ(unlockpt(keyboard), 0);
-  const std::string terminal = ptsname(keyboard);
-  const std::string typed = "{\"document\": \"one\"}\n{\"document\": \"two\"}\n\x04";
-  ASSERT_EQ(::write(keyboard, typed.data(), typed.size()), std::ssize(typed));
-  const ProgramRun got = run_program("summarize " + run() + " <" + terminal);
-  close(keyboard);
-  ASSERT_EQ(got.exit_code, 0) << got.err;
-  EXPECT_EQ(
-      got.err.find("reading documents from standard input, one JSON object a line: {\"document\": \"...\"} "
-                   "(Ctrl-D ends; --input FILE reads a file)\n"),
-      0u)
-      << got.err;
-  EXPECT_EQ(lines_of(got.out).size(), 2u);
-  const ProgramRun piped = run_program("summarize " + run(), "echo '{\"document\": \"one\"}' |");
-  EXPECT_EQ(piped.err.find("reading documents"), std::string::npos) << piped.err;
-}
-
-TEST_F(EvaluateCommand, SummarizeRefusesBadLines) {
-  const std::string bad = write("bad.jsonl", "{\"document\": \"fine\"}\n{\"text\": \"not\"}\n");
-  const ProgramRun got = run_program("summarize " + run() + " --input " + bad + " --output " + file("none"));
-  EXPECT_EQ(got.exit_code, 65);
-  EXPECT_NE(got.err.find("bad.jsonl:2: no field 'document'"), std::string::npos) << got.err;
-  EXPECT_FALSE(fs::exists(file("none")));
-  EXPECT_EQ(run_program("summarize " + run() + " --input " + file("absent")).exit_code, 65);
-  const ProgramRun same = run_program("summarize " + run() + " --input " + bad + " --output " + bad);
-  EXPECT_EQ(same.exit_code, 64);
-  EXPECT_NE(same.err.find("are the same file"), std::string::npos) << same.err;
-  EXPECT_EQ(run_program("summarize " + run() + " --template 'no place'", "echo '{\"document\": \"d\"}' |")
-                .exit_code,
-            64);
-  EXPECT_EQ(run_program("summarize " + run(), "printf '' |").out, "");
-  const ProgramRun piped = run_program("summarize " + run(), "echo nonsense |");
-  EXPECT_EQ(piped.exit_code, 65);
-  EXPECT_NE(
-      piped.err.find("not a JSON object: 'nonsense'\" hint=\"write one JSON object a line: {\\\"document"),
-      std::string::npos)
-      << piped.err;
-  const ProgramRun array = run_program("summarize " + run(), "echo '[{\"document\": \"one\"}]' |");
-  EXPECT_NE(array.err.find("array"), std::string::npos) << array.err;
-  const ProgramRun nowhere =
-      run_program("summarize " + run() + " --output " + file("no/such/folder"), "printf '' |");
-  EXPECT_EQ(nowhere.exit_code, 74);
-  EXPECT_NE(nowhere.err.find("cannot write"), std::string::npos) << nowhere.err;
-  // The run is checked before standard input is read.
-  EXPECT_EQ(run_program("summarize " + file("absent"), "echo nonsense |").exit_code, 64);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "data/token_dataset_writer.h"
 #include "tests/data/scratch_directory.h"
+#include "tests/data/small_dataset.h"
 
 namespace ripstop {
 namespace {
@@ -69,12 +70,7 @@ TEST(EvaluationScores, NothingIsNotZero) {
 TEST(CutCounts, AreThoseOfTheFirstExamples) {
   const ScratchDirectory scratch;
   {
-    TokenDatasetWriter writer(scratch / "test.h5", {.kind = ExampleKind::kSummary,
-                                                    .vocabulary_size = 100,
-                                                    .tokenizer_sha256 = std::string(64, '0'),
-                                                    .prompt_template = "{document} ->",
-                                                    .separator = " ->",
-                                                    .with_text = false});
+    TokenDatasetWriter writer(scratch / "test.h5", marked_header(ExampleKind::kSummary));
     for (const int64_t document : {2, 4, 6, 30}) {
       std::vector<int32_t> tokens(static_cast<size_t>(1 + document), 1);
       tokens.insert(tokens.end(), {90, 20, 21, 2});

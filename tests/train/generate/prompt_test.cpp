@@ -4,6 +4,7 @@
 
 #include "model/core/error.h"
 #include "tests/data/scratch_directory.h"
+#include "tests/data/small_dataset.h"
 
 namespace ripstop {
 namespace {
@@ -18,12 +19,7 @@ EncodedPrompt example() {
 TEST(StoredPrompt, EndsWhereTheSummaryBegins) {
   const ScratchDirectory scratch;
   {
-    TokenDatasetWriter writer(scratch / "test.h5", {.kind = ExampleKind::kSummary,
-                                                    .vocabulary_size = 100,
-                                                    .tokenizer_sha256 = std::string(64, '0'),
-                                                    .prompt_template = "{document} ->",
-                                                    .separator = " ->",
-                                                    .with_text = false});
+    TokenDatasetWriter writer(scratch / "test.h5", marked_header(ExampleKind::kSummary));
     writer.add({{1, 10, 11, 90, 20, 21, 2}, 3, 4});
     writer.add({{1, 12, 90, 91, 22, 2}, 2, 4});
     writer.finish();

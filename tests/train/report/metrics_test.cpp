@@ -13,9 +13,6 @@
 #include <sstream>
 
 #include "model/core/error.h"
-#include "train/report/human_text.h"
-#include "train/report/progress.h"
-#include "train/report/step_line.h"
 
 namespace ripstop {
 namespace {
@@ -382,97 +379,6 @@ TEST_F(Metrics, FullDiskLeavesNoHalfLine) {
   setrlimit(RLIMIT_FSIZE, &before);
   EXPECT_TRUE(refused);
   EXPECT_EQ(text(), whole);
-}
-
-TEST(Progress, StepLineIsTheContracts) {
-  StepMetrics step;
-  step.step = 1200;
-  step.loss = 2.31874;
-  step.grad_norm = 0.41;
-  step.learning_rate = 1.98e-5;
-  step.tokens_per_second = 118400.2;
-  step.model_flops_utilization = 0.412;
-  step.peak_memory_bytes = static_cast<int64_t>(61.3 * (int64_t{1} << 30));
-  EXPECT_EQ(
-      step_line(step, 20000, int64_t{64} << 30, 11520),
-      "step 1200/20000  loss 2.3187  grad_norm 0.41  lr 1.98e-05  118400 tok/s  mfu 41.2%  61.3/64.0 GiB  "
-      "eta 3h12m");
-  step.model_flops_utilization.reset();
-  step.grad_norm = 0.00321;
-  EXPECT_EQ(step_line(step, 20000, std::nullopt, 59.6),
-            "step 1200/20000  loss 2.3187  grad_norm 0.0032  lr 1.98e-05  118400 tok/s  61.3 GiB  eta 1m00s");
-}
-
-TEST(Progress, StepLineFitsTheTerminal) {
-  StepMetrics step;
-  step.step = 1200;
-  step.loss = 2.31874;
-  step.grad_norm = 0.41;
-  step.learning_rate = 1.98e-5;
-  step.tokens_per_second = 118400.2;
-  step.model_flops_utilization = 0.412;
-  step.peak_memory_bytes = int64_t{61} << 30;
-  const auto of_width = [&](int64_t width) {
-    return step_line(step, 20000, int64_t{64} << 30, 11520, width);
-  };
-  const std::string whole = of_width(0);
-  EXPECT_EQ(of_width(static_cast<int64_t>(whole.size())), whole);
-  EXPECT_EQ(of_width(static_cast<int64_t>(whole.size()) - 1),
-            "step 1200/20000  loss 2.3187  grad_norm 0.41  lr 1.98e-05  118400 tok/s  mfu 41.2%  eta 3h12m");
-  EXPECT_EQ(of_width(70), "step 1200/20000  loss 2.3187  grad_norm 0.41  118400 tok/s  eta 3h12m");
-  // The least that is worth a line.
-  EXPECT_EQ(of_width(10), "step 1200/20000  loss 2.3187  118400 tok/s  eta 3h12m");
-  EXPECT_EQ(live_step_line(step, 20000, 11520), of_width(10));
-}
-
-TEST(Progress, MemoryOfAStepChoosesItsUnit) {
-  StepMetrics step;
-  step.peak_memory_bytes = int64_t{2600} << 10;
-  EXPECT_NE(step_line(step, 1, std::nullopt, 0).find("  2.5 MiB  eta"), std::string::npos);
-  EXPECT_NE(step_line(step, 1, int64_t{64} << 30, 0).find("  2.5 MiB/64.0 GiB  eta"), std::string::npos);
-  EXPECT_NE(step_line(step, 1, int64_t{5} << 20, 0).find("  2.5/5.0 MiB  eta"), std::string::npos);
-}
-
-TEST(Progress, DurationsAndSizes) {
-  EXPECT_EQ(duration_text(0), "0s");
-  EXPECT_EQ(duration_text(59.4), "59s");
-  EXPECT_EQ(duration_text(750), "12m30s");
-  EXPECT_EQ(duration_text(3600 * 3 + 720), "3h12m");
-  EXPECT_EQ(duration_text(86400 * 2 + 4 * 3600), "2d04h");
-  EXPECT_EQ(duration_text(-1), "?");
-  EXPECT_EQ(duration_text(std::nan("")), "?");
-  EXPECT_EQ(bytes_text(512), "512 B");
-  EXPECT_EQ(bytes_text(int64_t{64} << 30), "64.0 GiB");
-  EXPECT_EQ(bytes_text(10737418), "10.2 MiB");
-}
-
-TEST(Progress, CountsHaveThePlural) {
-  EXPECT_EQ(counted(1, "document"), "1 document");
-  EXPECT_EQ(counted(0, "document"), "0 documents");
-  EXPECT_EQ(counted(2, "micro-batch"), "2 micro-batches");
-  EXPECT_EQ(counted(2, "summary"), "2 summaries");
-  EXPECT_EQ(counted(2, "day"), "2 days");
-}
-
-TEST(HumanText, PerplexityIsShortHoweverLarge) {
-  EXPECT_EQ(perplexity_text(0), "1.000");
-  EXPECT_EQ(perplexity_text(std::log(23.1074)), "23.107");
-  EXPECT_EQ(perplexity_text(std::log(999999.0)), "999999.000");
-  EXPECT_EQ(perplexity_text(std::log(2.5e6)), "2.5e+06");
-  EXPECT_EQ(perplexity_text(97.84), "3.1e+42");
-  EXPECT_EQ(perplexity_text(300), "1.9e+130");
-  EXPECT_EQ(perplexity_text(1000), "inf");
-  EXPECT_EQ(perplexity_text(std::nan("")), "nan");
-}
-
-TEST(Progress, LineShowsRateShareAndTimeLeft) {
-  EXPECT_EQ(progress_line("prepare", "document", 12000, 204000, 3.75),
-            "prepare  12000/204000 documents  5.9%  3200/s  eta 1m00s");
-  EXPECT_EQ(progress_line("prepare", "document", 12000, 0, 3.75), "prepare  12000 documents  3200/s");
-  EXPECT_EQ(progress_line("prepare", "document", 0, 10, 1), "prepare  0/10 documents  0.0%  0/s  eta ?");
-  EXPECT_EQ(progress_line("summarize", "document", 1, 0, 0.5), "summarize  1 document  2/s");
-  EXPECT_EQ(progress_line("encoding", "byte", 845 << 10, 1690 << 10, 2),
-            "encoding  845.0 KiB/1.7 MiB  50.0%  422.5 KiB/s  eta 2s");
 }
 
 }  // namespace

@@ -1,0 +1,113 @@
+// summarize, as users call it, on a run of random weights: what it reads and writes, and refusals.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/data/compressed_files.h"
+#include "tests/train/commands/random_run.h"
+
+namespace ripstop {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+class SummarizeCommand : public RandomRun {};
+
+TEST_F(SummarizeCommand, SummariesAreThePredictions) {
+  ASSERT_EQ(run_program("evaluate " + run() + " --limit 5 --output " + file("five")).exit_code, 0);
+  const std::vector<json> predictions = lines_of(read_bytes(fs::path(file("five")) / "predictions.jsonl"));
+  std::string documents;
+  for (const json& prediction : predictions)
+    documents += json{{"document", prediction.at("document")}, {"id", prediction.at("id")}}.dump() + "\n\n";
+  const std::string input = write("documents.jsonl", documents);
+  ASSERT_EQ(
+      run_program("summarize " + run() + " --batch-size 2 --input " + input + " --output " + file("out"))
+          .exit_code,
+      0);
+  const ProgramRun piped = run_program("summarize " + run() + " --batch-size 3", "cat " + input + " |");
+  ASSERT_EQ(piped.exit_code, 0) << piped.err;
+  EXPECT_EQ(piped.out, read_bytes(file("out")));
+  write_gzip(scratch_ / "documents.jsonl.gz", documents);
+  const ProgramRun packed =
+      run_program("summarize " + run() + " --batch-size 3 --input " + file("documents.jsonl.gz"));
+  EXPECT_EQ(packed.out, piped.out) << packed.err;
+  const std::string fifo = file("fifo");
+  EXPECT_EQ(run_program("summarize " + run() + " --batch-size 3 --input " + fifo,
+                        "mkfifo " + fifo + " && { cat " + input + " >" + fifo + " & } ;")
+                .out,
+            piped.out);
+  const std::vector<json> summaries = lines_of(piped.out);
+  ASSERT_EQ(summaries.size(), predictions.size());
+  for (size_t i = 0; i < summaries.size(); ++i) {
+    EXPECT_EQ(summaries[i].at("summary"), predictions[i].at("summary"));
+    EXPECT_EQ(summaries[i].at("id"), predictions[i].at("id"));
+  }
+}
+
+TEST_F(SummarizeCommand, ReadsGzip) {
+  const std::string plain = write("plain.jsonl", "{\"document\": \"one\"}\n{\"document\": \"two\"}\n");
+  ASSERT_EQ(std::system(("gzip -k " + plain).c_str()), 0);
+  const ProgramRun got = run_program("summarize " + run() + " --input " + plain + ".gz");
+  ASSERT_EQ(got.exit_code, 0) << got.err;
+  EXPECT_EQ(got.out, run_program("summarize " + run() + " --input " + plain).out);
+  EXPECT_EQ(lines_of(got.out).size(), 2u);
+}
+
+// A program that waits for a person says so, and answers each line at once.
+TEST_F(SummarizeCommand, SaysThatItReadsATerminal) {
+  const int keyboard = posix_openpt(O_RDWR | O_NOCTTY);
+  ASSERT_GE(keyboard, 0);
+  ASSERT_EQ(grantpt(keyboard), 0);
+  ASSERT_EQ(unlockpt(keyboard), 0);
+  const std::string terminal = ptsname(keyboard);
+  const std::string typed = "{\"document\": \"one\"}\n{\"document\": \"two\"}\n\x04";
+  ASSERT_EQ(::write(keyboard, typed.data(), typed.size()), std::ssize(typed));
+  const ProgramRun got = run_program("summarize " + run() + " <" + terminal);
+  close(keyboard);
+  ASSERT_EQ(got.exit_code, 0) << got.err;
+  EXPECT_EQ(
+      got.err.find("reading documents from standard input, one JSON object a line: {\"document\": \"...\"} "
+                   "(Ctrl-D ends; --input FILE reads a file)\n"),
+      0u)
+      << got.err;
+  EXPECT_EQ(lines_of(got.out).size(), 2u);
+  const ProgramRun piped = run_program("summarize " + run(), "echo '{\"document\": \"one\"}' |");
+  EXPECT_EQ(piped.err.find("reading documents"), std::string::npos) << piped.err;
+}
+
+TEST_F(SummarizeCommand, RefusesBadLines) {
+  const std::string bad = write("bad.jsonl", "{\"document\": \"fine\"}\n{\"text\": \"not\"}\n");
+  const ProgramRun got = run_program("summarize " + run() + " --input " + bad + " --output " + file("none"));
+  EXPECT_EQ(got.exit_code, 65);
+  EXPECT_NE(got.err.find("bad.jsonl:2: no field 'document'"), std::string::npos) << got.err;
+  EXPECT_FALSE(fs::exists(file("none")));
+  EXPECT_EQ(run_program("summarize " + run() + " --input " + file("absent")).exit_code, 65);
+  const ProgramRun same = run_program("summarize " + run() + " --input " + bad + " --output " + bad);
+  EXPECT_EQ(same.exit_code, 64);
+  EXPECT_NE(same.err.find("are the same file"), std::string::npos) << same.err;
+  EXPECT_EQ(run_program("summarize " + run() + " --template 'no place'", "echo '{\"document\": \"d\"}' |")
+                .exit_code,
+            64);
+  EXPECT_EQ(run_program("summarize " + run(), "printf '' |").out, "");
+  const ProgramRun piped = run_program("summarize " + run(), "echo nonsense |");
+  EXPECT_EQ(piped.exit_code, 65);
+  EXPECT_NE(
+      piped.err.find("not a JSON object: 'nonsense'\" hint=\"write one JSON object a line: {\\\"document"),
+      std::string::npos)
+      << piped.err;
+  const ProgramRun array = run_program("summarize " + run(), "echo '[{\"document\": \"one\"}]' |");
+  EXPECT_NE(array.err.find("array"), std::string::npos) << array.err;
+  const ProgramRun nowhere =
+      run_program("summarize " + run() + " --output " + file("no/such/folder"), "printf '' |");
+  EXPECT_EQ(nowhere.exit_code, 74);
+  EXPECT_NE(nowhere.err.find("cannot write"), std::string::npos) << nowhere.err;
+  // The run is checked before standard input is read.
+  EXPECT_EQ(run_program("summarize " + file("absent"), "echo nonsense |").exit_code, 64);
+}
+
+}  // namespace
+}  // namespace ripstop

@@ -1,0 +1,43 @@
+#include "train/report/human_text.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace ripstop {
+namespace {
+
+TEST(HumanText, DurationsAndSizes) {
+  EXPECT_EQ(duration_text(0), "0s");
+  EXPECT_EQ(duration_text(59.4), "59s");
+  EXPECT_EQ(duration_text(750), "12m30s");
+  EXPECT_EQ(duration_text(3600 * 3 + 720), "3h12m");
+  EXPECT_EQ(duration_text(86400 * 2 + 4 * 3600), "2d04h");
+  EXPECT_EQ(duration_text(-1), "?");
+  EXPECT_EQ(duration_text(std::nan("")), "?");
+  EXPECT_EQ(bytes_text(512), "512 B");
+  EXPECT_EQ(bytes_text(int64_t{64} << 30), "64.0 GiB");
+  EXPECT_EQ(bytes_text(10737418), "10.2 MiB");
+}
+
+TEST(HumanText, CountsHaveThePlural) {
+  EXPECT_EQ(counted(1, "document"), "1 document");
+  EXPECT_EQ(counted(0, "document"), "0 documents");
+  EXPECT_EQ(counted(2, "micro-batch"), "2 micro-batches");
+  EXPECT_EQ(counted(2, "summary"), "2 summaries");
+  EXPECT_EQ(counted(2, "day"), "2 days");
+}
+
+TEST(HumanText, PerplexityIsShortHoweverLarge) {
+  EXPECT_EQ(perplexity_text(0), "1.000");
+  EXPECT_EQ(perplexity_text(std::log(23.1074)), "23.107");
+  EXPECT_EQ(perplexity_text(std::log(999999.0)), "999999.000");
+  EXPECT_EQ(perplexity_text(std::log(2.5e6)), "2.5e+06");
+  EXPECT_EQ(perplexity_text(97.84), "3.1e+42");
+  EXPECT_EQ(perplexity_text(300), "1.9e+130");
+  EXPECT_EQ(perplexity_text(1000), "inf");
+  EXPECT_EQ(perplexity_text(std::nan("")), "nan");
+}
+
+}  // namespace
+}  // namespace ripstop

@@ -1,0 +1,56 @@
+#include "train/report/step_line.h"
+
+#include <gtest/gtest.h>
+
+namespace ripstop {
+namespace {
+
+StepMetrics step_1200() {
+  StepMetrics step;
+  step.step = 1200;
+  step.loss = 2.31874;
+  step.grad_norm = 0.41;
+  step.learning_rate = 1.98e-5;
+  step.tokens_per_second = 118400.2;
+  step.model_flops_utilization = 0.412;
+  step.peak_memory_bytes = static_cast<int64_t>(61.3 * (int64_t{1} << 30));
+  return step;
+}
+
+TEST(StepLine, IsTheContracts) {
+  StepMetrics step = step_1200();
+  EXPECT_EQ(
+      step_line(step, 20000, int64_t{64} << 30, 11520),
+      "step 1200/20000  loss 2.3187  grad_norm 0.41  lr 1.98e-05  118400 tok/s  mfu 41.2%  61.3/64.0 GiB  "
+      "eta 3h12m");
+  step.model_flops_utilization.reset();
+  step.grad_norm = 0.00321;
+  EXPECT_EQ(step_line(step, 20000, std::nullopt, 59.6),
+            "step 1200/20000  loss 2.3187  grad_norm 0.0032  lr 1.98e-05  118400 tok/s  61.3 GiB  eta 1m00s");
+}
+
+TEST(StepLine, FitsTheTerminal) {
+  const StepMetrics step = step_1200();
+  const auto of_width = [&](int64_t width) {
+    return step_line(step, 20000, int64_t{64} << 30, 11520, width);
+  };
+  const std::string whole = of_width(0);
+  EXPECT_EQ(of_width(static_cast<int64_t>(whole.size())), whole);
+  EXPECT_EQ(of_width(static_cast<int64_t>(whole.size()) - 1),
+            "step 1200/20000  loss 2.3187  grad_norm 0.41  lr 1.98e-05  118400 tok/s  mfu 41.2%  eta 3h12m");
+  EXPECT_EQ(of_width(70), "step 1200/20000  loss 2.3187  grad_norm 0.41  118400 tok/s  eta 3h12m");
+  // The least that is worth a line.
+  EXPECT_EQ(of_width(10), "step 1200/20000  loss 2.3187  118400 tok/s  eta 3h12m");
+  EXPECT_EQ(live_step_line(step, 20000, 11520), of_width(10));
+}
+
+TEST(StepLine, MemoryChoosesItsUnit) {
+  StepMetrics step;
+  step.peak_memory_bytes = int64_t{2600} << 10;
+  EXPECT_NE(step_line(step, 1, std::nullopt, 0).find("  2.5 MiB  eta"), std::string::npos);
+  EXPECT_NE(step_line(step, 1, int64_t{64} << 30, 0).find("  2.5 MiB/64.0 GiB  eta"), std::string::npos);
+  EXPECT_NE(step_line(step, 1, int64_t{5} << 20, 0).find("  2.5/5.0 MiB  eta"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace ripstop
