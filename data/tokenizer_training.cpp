@@ -18,7 +18,7 @@ namespace ripstop {
 namespace {
 
 constexpr int64_t kFewestPieces = 300;  // 256 bytes, three control tokens, some letters
-constexpr int64_t kMostPieces = 1'000'000;
+constexpr int64_t kMostPiecesLearnt = 1'000'000;
 constexpr int64_t kPiecesWithoutText = 259;  // the bytes and the control tokens
 
 /// Lines as the trainer wants them.
@@ -94,10 +94,10 @@ std::optional<int64_t> number_after(const std::string& text, std::string_view be
 }  // namespace
 
 void check_vocabulary_size(int64_t vocabulary_size) {
-  if (vocabulary_size >= kFewestPieces && vocabulary_size <= kMostPieces) return;
+  if (vocabulary_size >= kFewestPieces && vocabulary_size <= kMostPiecesLearnt) return;
   throw Error(ExitCode::kUsage,
               fmt::format("a vocabulary of {} pieces: {} to {} are possible", vocabulary_size, kFewestPieces,
-                          kMostPieces),
+                          kMostPiecesLearnt),
               "--vocab-size 8000 is usual for a language");
 }
 

@@ -9,8 +9,8 @@
 namespace ripstop {
 namespace {
 
-using testing::MeshTraining;
-using testing::Sequence;
+using mesh_training::MeshTraining;
+using mesh_training::Sequence;
 
 constexpr int64_t kPositions = 64, kSequences = 8, kSteps = 20;
 
@@ -62,7 +62,7 @@ Losses train(MeshTraining& run) {
   Losses losses;
   run.step->model().initialize(7);
   for (int64_t s = 1; s <= kSteps; ++s) losses.of_step.push_back(run.run(sequences_of_step(s), 1e-3, s).loss);
-  const testing::DealtSequences dealt(sequences_of_step(0), {0, 1}, kPositions);
+  const mesh_training::DealtSequences dealt(sequences_of_step(0), {0, 1}, kPositions);
   losses.validation = run.step
                           ->evaluate(
                               1, [&](int64_t) { return dealt.view(); }, [] { return false; })

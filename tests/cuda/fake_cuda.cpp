@@ -14,8 +14,8 @@
 #include "model/ops/kernel_table.h"
 #include "tests/cuda/recorder.h"
 
-using ripstop::testing::Recorder;
-using ripstop::testing::Span;
+using ripstop::recording::Recorder;
+using ripstop::recording::Span;
 
 namespace {
 

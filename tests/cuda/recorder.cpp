@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace ripstop::testing {
+namespace ripstop::recording {
 namespace {
 
 constexpr int kQueriesUntilReached = 100;
@@ -111,4 +111,4 @@ void Recorder::forget(const Span& memory) {
   std::erase_if(accesses_, [&](const Access& access) { return memory.covers(access.span); });
 }
 
-}  // namespace ripstop::testing
+}  // namespace ripstop::recording

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace ripstop::testing {
+namespace ripstop::recording {
 
 /// Bytes of device memory that an operation reads or writes.
 struct Span {
@@ -102,4 +102,4 @@ class Recorder {
   std::vector<std::string> races_;
 };
 
-}  // namespace ripstop::testing
+}  // namespace ripstop::recording

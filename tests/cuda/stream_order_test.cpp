@@ -16,12 +16,12 @@
 namespace ripstop {
 namespace {
 
-using testing::DealtSequences;
-using testing::MeshTraining;
-using testing::RecordedOperation;
-using testing::Recorder;
-using testing::Sequence;
-using testing::Span;
+using mesh_training::DealtSequences;
+using mesh_training::MeshTraining;
+using mesh_training::Sequence;
+using recording::RecordedOperation;
+using recording::Recorder;
+using recording::Span;
 
 constexpr int64_t kPositions = 32, kSequences = 8, kLayers = 3;
 

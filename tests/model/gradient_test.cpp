@@ -7,9 +7,9 @@
 namespace ripstop {
 namespace {
 
-using testing::dot;
-using testing::expect_gradient;
-using testing::LayerFixture;
+using layers::dot;
+using layers::expect_gradient;
+using layers::LayerFixture;
 
 // A model with grouped heads and an F that is not a multiple of eight, so that slices have padding.
 const ModelConfig kConfig{.hidden_size = 16,

@@ -14,7 +14,7 @@
 #include "model/ops/tensor_axis.h"
 #include "model/parameter.h"
 
-namespace ripstop::testing {
+namespace ripstop::layers {
 
 /// One rank on the CPU, float32. Tensors live as long as the fixture.
 class LayerFixture {
@@ -102,4 +102,4 @@ inline void expect_gradient(const Tensor& value, const Tensor& gradient, const s
         << what << " element " << i;
 }
 
-}  // namespace ripstop::testing
+}  // namespace ripstop::layers

@@ -18,14 +18,14 @@
 namespace ripstop {
 namespace {
 
-constexpr const char* kFileName = "LOCK";
-constexpr int64_t kMostBytes = 16384;  // a path alone may have 4096
+constexpr const char* kLockFile = "LOCK";
+constexpr int64_t kMostLockBytes = 16384;  // a path alone may have 4096
 using Clock = std::chrono::steady_clock;
 
 /// Reads LOCK; nullopt if it does not exist, or if its owner deletes it meanwhile.
 std::optional<std::string> read_lock(Io& io, const std::filesystem::path& path) {
   try {
-    return read_whole_file(io, path, kMostBytes);
+    return read_whole_file(io, path, kMostLockBytes);
   } catch (const Error&) {
     // Ask again instead of looking at the error: NFS answers ESTALE for an open file that was deleted.
     Io::Status status;
@@ -123,7 +123,7 @@ int64_t restarts(const Owner& owner) {
 }  // namespace
 
 RunLock::RunLock(Io& io, const std::filesystem::path& directory, const RunLockTimes& times)
-    : io_(io), path_(directory / kFileName), times_(times), self_(this_owner(directory)) {
+    : io_(io), path_(directory / kLockFile), times_(times), self_(this_owner(directory)) {
   constexpr int kAttempts = 3;  // another start may win the race for a stale lock
   for (int attempt = 0; !try_create(); ++attempt) {
     const std::optional<std::string> text = read();
@@ -229,7 +229,7 @@ void RunLock::take_away(const std::string& text) {
     if (errno == ENOENT) return;
     fail_storage(path_, "rename", errno);
   }
-  const std::string found = read_whole_file(io_, aside, kMostBytes);
+  const std::string found = read_whole_file(io_, aside, kMostLockBytes);
   if (found != text) {
     io_.rename(aside, path_);
     refuse(found);
@@ -259,7 +259,7 @@ void RunLock::check_still_owned() const {
 
 RunOwner find_run_owner(Io& io, const std::filesystem::path& directory) {
   constexpr double kSlackSeconds = 30;
-  const std::filesystem::path path = directory / kFileName;
+  const std::filesystem::path path = directory / kLockFile;
   const std::optional<std::string> text = read_lock(io, path);
   if (!text) return {};
   const Owner owner = parse_process(*text);

@@ -20,10 +20,6 @@ constexpr size_t kLongestLineBytes =
     4096;  // also limits how deep dotted keys can nest, because toml++ recurses
 
 // All errors of a config begin with the place in the file, as compilers write it.
-[[noreturn]] void refuse(const std::string& where, const std::string& what, const std::string& hint = {}) {
-  throw Error(ExitCode::kUsage, where + ": " + what, hint);
-}
-
 // Checks the limits above and says which line is too long.
 void check_text(std::string_view text, const std::string& name) {
   if (text.size() > kLargestFileBytes)

@@ -16,6 +16,10 @@ constexpr size_t kMostShown = 8;
 
 }  // namespace
 
+void refuse(const std::string& where, const std::string& what, const std::string& hint) {
+  throw Error(ExitCode::kUsage, where + ": " + what, hint);
+}
+
 void ConfigProblems::add(int64_t line, std::string text, std::function<std::string()> hint) {
   problems_.push_back(
       {line > 0 ? line : std::numeric_limits<int64_t>::max(), std::move(text), std::move(hint)});

@@ -7,6 +7,9 @@
 
 namespace ripstop {
 
+/// Throws Error(kUsage) with one problem: "`where`: `what`".
+[[noreturn]] void refuse(const std::string& where, const std::string& what, const std::string& hint = {});
+
 /// Collects the problems of a config, so that people can mend all of them after one look.
 class ConfigProblems {
  public:

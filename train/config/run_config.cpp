@@ -18,10 +18,6 @@ namespace {
 // Far more than read_config_entries accepts, so that it refuses longer files; still an end for /dev/zero.
 constexpr int64_t kMostBytesRead = int64_t{64} << 20;
 
-[[noreturn]] void refuse(const std::string& where, const std::string& what, const std::string& hint = {}) {
-  throw Error(ExitCode::kUsage, where + ": " + what, hint);
-}
-
 std::string read_text(const std::string& path) {
   if (path.empty()) throw Error(ExitCode::kUsage, "config file is required", "ripstop train CONFIG.toml");
   std::error_code error;

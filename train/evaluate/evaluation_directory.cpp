@@ -17,7 +17,7 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kSettings = "settings.json";
 constexpr const char* kPredictions = "predictions.jsonl";
 constexpr const char* kScores = "scores.json";
-constexpr int64_t kMostBytes = 1 << 20;
+constexpr int64_t kMostSettingsBytes = 1 << 20;
 // Enough of a hash to tell two of them apart.
 constexpr size_t kHashDigits = 8;
 
@@ -38,7 +38,7 @@ Json to_json(const EvaluationSettings& settings) {
 std::optional<Json> read_settings(const fs::path& directory) {
   std::error_code error;
   if (!fs::exists(directory / kSettings, error)) return std::nullopt;
-  const std::string text = read_whole_file(directory / kSettings, kMostBytes, ExitCode::kStorage);
+  const std::string text = read_whole_file(directory / kSettings, kMostSettingsBytes, ExitCode::kStorage);
   Json found = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   return found.is_object() ? found : Json::object();
 }

@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kFileName = "predictions.jsonl";
+constexpr const char* kPredictionsFile = "predictions.jsonl";
 
 // The text of the file; empty if there is no such file.
 std::string read_if_present(const std::filesystem::path& path) {
@@ -69,7 +69,7 @@ WholeLines read_whole_lines(const std::filesystem::path& path) {
 
 }  // namespace
 
-PredictionFile::PredictionFile(const std::filesystem::path& directory) : path_(directory / kFileName) {
+PredictionFile::PredictionFile(const std::filesystem::path& directory) : path_(directory / kPredictionsFile) {
   WholeLines lines = read_whole_lines(path_);
   predictions_ = std::move(lines.predictions);
   dropped_bytes_ = lines.file_bytes - lines.bytes;
@@ -85,7 +85,7 @@ void PredictionFile::append(const Prediction& prediction) {
 }
 
 std::vector<Prediction> read_predictions(const std::filesystem::path& directory) {
-  return read_whole_lines(directory / kFileName).predictions;
+  return read_whole_lines(directory / kPredictionsFile).predictions;
 }
 
 }  // namespace ripstop

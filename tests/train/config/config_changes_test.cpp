@@ -11,8 +11,8 @@
 namespace ripstop {
 namespace {
 
-using testing::kSmallest;
-using testing::parsed;
+using small_config::kSmallest;
+using small_config::parsed;
 
 TEST(ConfigChanges, ResumeAcceptsTheMeshAndRefusesTheModel) {
   const RunConfig before = parsed(kSmallest);

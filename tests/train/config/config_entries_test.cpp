@@ -12,10 +12,10 @@
 namespace ripstop {
 namespace {
 
-using testing::expect_usage;
-using testing::kSmallest;
-using testing::parsed;
-using testing::refusal;
+using small_config::expect_usage;
+using small_config::kSmallest;
+using small_config::parsed;
+using small_config::refusal;
 
 TEST(ConfigEntries, SyntaxErrorsNameLineAndColumn) {
   expect_usage(refusal("[run]\nseed = = 5\n"), "x.toml:2:8: ");

@@ -8,11 +8,11 @@
 namespace ripstop {
 namespace {
 
-using testing::expect_usage;
-using testing::kSmallest;
-using testing::Refusal;
-using testing::refusal;
-using testing::with;
+using small_config::expect_usage;
+using small_config::kSmallest;
+using small_config::Refusal;
+using small_config::refusal;
+using small_config::with;
 
 TEST(ConfigSuggest, UnknownKeysNameLineAndNearest) {
   expect_usage(refusal(with("optimizer", "lerning_rate = 1")),

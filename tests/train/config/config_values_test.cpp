@@ -9,11 +9,11 @@
 namespace ripstop {
 namespace {
 
-using testing::expect_usage;
-using testing::kSmallest;
-using testing::Refusal;
-using testing::refusal;
-using testing::with;
+using small_config::expect_usage;
+using small_config::kSmallest;
+using small_config::Refusal;
+using small_config::refusal;
+using small_config::with;
 
 TEST(ConfigValues, WrongTypesAreNamed) {
   expect_usage(refusal(with("model", "num_hidden_layers = \"12a\"")),

@@ -14,11 +14,11 @@
 namespace ripstop {
 namespace {
 
-using testing::expect_usage;
-using testing::kSmallest;
-using testing::parsed;
-using testing::refusal;
-using testing::with;
+using small_config::expect_usage;
+using small_config::kSmallest;
+using small_config::parsed;
+using small_config::refusal;
+using small_config::with;
 
 TEST(RunConfig, SmallestConfigTakesDefaultsAndPreset) {
   const RunConfig config = parsed(kSmallest);

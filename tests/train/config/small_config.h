@@ -7,9 +7,10 @@
 #include <vector>
 
 #include "model/core/error.h"
+#include "tests/expect_has.h"
 #include "train/config/run_config.h"
 
-namespace ripstop::testing {
+namespace ripstop::small_config {
 
 /// A config with the required keys alone.
 inline constexpr const char* kSmallest = R"(
@@ -63,12 +64,10 @@ inline std::string with(const std::string& section, const std::string& line) {
   return toml;
 }
 
-#define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
-
 inline void expect_usage(const Refusal& refusal, const std::string& what, const std::string& hint = "") {
   EXPECT_EQ(refusal.code, ExitCode::kUsage) << refusal.what;
   EXPECT_HAS(refusal.what, what);
   EXPECT_HAS(refusal.hint, hint);
 }
 
-}  // namespace ripstop::testing
+}  // namespace ripstop::small_config

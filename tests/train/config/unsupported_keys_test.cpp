@@ -14,11 +14,11 @@
 namespace ripstop {
 namespace {
 
-using testing::expect_usage;
-using testing::kSmallest;
-using testing::parsed;
-using testing::Refusal;
-using testing::refusal;
+using small_config::expect_usage;
+using small_config::kSmallest;
+using small_config::parsed;
+using small_config::Refusal;
+using small_config::refusal;
 
 // Keys that this version does not do, one line of a config each.
 const std::vector<std::pair<std::string, std::string>> kUnsupported = {

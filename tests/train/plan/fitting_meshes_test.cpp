@@ -7,8 +7,8 @@
 namespace ripstop {
 namespace {
 
-using testing::kSmallest;
-using testing::parsed;
+using small_config::kSmallest;
+using small_config::parsed;
 
 RunTarget target_of(int64_t ranks, std::optional<int64_t> memory_bytes, int64_t ranks_per_node = 0) {
   RunTarget target = run_target(ranks, DeviceKind::kCpu, memory_bytes, 32000);

@@ -8,8 +8,8 @@
 namespace ripstop {
 namespace {
 
-using testing::kSmallest;
-using testing::parsed;
+using small_config::kSmallest;
+using small_config::parsed;
 
 RunConfig config_of(int64_t batch, int64_t length) {
   return parsed(kSmallest, {fmt::format("train.global_batch_sequences={}", batch),

@@ -7,8 +7,8 @@
 namespace ripstop {
 namespace {
 
-using testing::kSmallest;
-using testing::parsed;
+using small_config::kSmallest;
+using small_config::parsed;
 
 // The lines as "name: text", one below the other.
 std::string text_of(const RunConfig& config, const RunLength& length) {

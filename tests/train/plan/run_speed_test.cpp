@@ -37,7 +37,7 @@ class RunSpeedTest : public ::testing::Test {
   const ScratchDirectory scratch_;
   const std::filesystem::path path_ = scratch_ / "metrics.jsonl";
   const RunTarget target_ = run_target(2, DeviceKind::kCpu, std::nullopt, 32000);
-  const ResolvedRun run_ = resolve_run(testing::parsed(testing::kSmallest), target_);
+  const ResolvedRun run_ = resolve_run(small_config::parsed(small_config::kSmallest), target_);
   StartEvent start_;
 };
 

@@ -10,8 +10,8 @@
 namespace ripstop {
 namespace {
 
-using testing::kSmallest;
-using testing::parsed;
+using small_config::kSmallest;
+using small_config::parsed;
 
 class TrainingDataTest : public ::testing::Test {
  protected:

@@ -8,8 +8,8 @@
 namespace ripstop {
 namespace {
 
-using testing::kSmallest;
-using testing::parsed;
+using small_config::kSmallest;
+using small_config::parsed;
 
 Checkpoint saved_with(const std::string& config) {
   Checkpoint checkpoint;

@@ -11,8 +11,8 @@ namespace ripstop {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::kSmallest;
-using testing::parsed;
+using small_config::kSmallest;
+using small_config::parsed;
 
 class RunDirectoryTest : public ::testing::Test {
  protected:

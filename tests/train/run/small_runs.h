@@ -10,6 +10,7 @@
 #include "data/token_dataset_writer.h"
 #include "tests/data/scratch_directory.h"
 #include "tests/data/small_tokenizer.h"
+#include "tests/expect_has.h"
 #include "train/checkpoint/manifest.h"
 #include "train/report/metrics.h"
 #include "train/run/trainer.h"
@@ -125,7 +126,5 @@ compute = "float32"
  private:
   std::string said_;
 };
-
-#define EXPECT_HAS(text, part) EXPECT_NE(std::string(text).find(part), std::string::npos) << (text)
 
 }  // namespace ripstop

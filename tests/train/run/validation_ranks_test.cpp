@@ -171,7 +171,7 @@ TEST_F(ValidationRanks, ScoresDoNotDependOnTheMesh) {
                          config.generation.max_new_tokens);
   EXPECT_GT(expected.rouge1.fmeasure, 0);
   double first_loss = 0;
-  for (const MeshSizes& mesh : testing::meshes_of(test_world().communicator().size())) {
+  for (const MeshSizes& mesh : mesh_training::meshes_of(test_world().communicator().size())) {
     SCOPED_TRACE(mesh.to_text());
     const ValidationScores scores = scores_on(mesh);
     ASSERT_TRUE(scores.rouge);
@@ -184,7 +184,7 @@ TEST_F(ValidationRanks, ScoresDoNotDependOnTheMesh) {
 
 // On every mesh, tied or not, in both precisions, with and without resharding after the forward pass.
 TEST_F(ValidationRanks, WeightsAreHandedOverWhole) {
-  for (const MeshSizes& sizes : testing::meshes_of(test_world().communicator().size()))
+  for (const MeshSizes& sizes : mesh_training::meshes_of(test_world().communicator().size()))
     for (const bool tied : {false, true})
       for (const DType compute : {DType::kFloat32, DType::kBFloat16})
         for (const bool reshard : {true, false}) {
@@ -226,7 +226,7 @@ TEST_F(ValidationRanks, WeightsAreHandedOverWhole) {
 // The error comes at once, not after a collective has waited for ten minutes.
 TEST_F(ValidationRanks, ARankWithoutTheSetIsRefused) {
   Communicator& world = test_world().communicator();
-  RunConfig config = this->config("differs", testing::meshes_of(world.size()).front());
+  RunConfig config = this->config("differs", mesh_training::meshes_of(world.size()).front());
   if (world.rank() == 1) {
     std::filesystem::create_directories(directory_ / "elsewhere");
     for (const char* file : {"train.h5", "tokenizer.model"})
@@ -245,7 +245,7 @@ TEST_F(ValidationRanks, ARankWithoutTheSetIsRefused) {
 // Stops the run in the validation of step 2, before the validation of step 4, and before that of the last
 // step.
 TEST_F(ValidationRanks, AStopLosesNoValidation) {
-  const MeshSizes mesh = testing::meshes_of(test_world().communicator().size()).back();
+  const MeshSizes mesh = mesh_training::meshes_of(test_world().communicator().size()).back();
   ASSERT_EQ(train("unbroken", mesh, 0), ExitCode::kOk);
   ASSERT_EQ(train("stopped", mesh, 2), ExitCode::kRequeue);
   EXPECT_EQ(state("stopped", 2).validated_step, 0);

@@ -12,13 +12,13 @@
 namespace ripstop {
 namespace {
 
-const ModelConfig kModel{.hidden_size = 8,
-                         .intermediate_size = 12,
-                         .num_hidden_layers = 1,
-                         .num_attention_heads = 2,
-                         .num_key_value_heads = 2,
-                         .vocab_size = 16,
-                         .max_position_embeddings = 4};
+const ModelConfig kAdamwModel{.hidden_size = 8,
+                              .intermediate_size = 12,
+                              .num_hidden_layers = 1,
+                              .num_attention_heads = 2,
+                              .num_key_value_heads = 2,
+                              .vocab_size = 16,
+                              .max_position_embeddings = 4};
 
 constexpr double kRate = 1e-2;
 
@@ -27,7 +27,8 @@ struct Optimized {
   explicit Optimized(const AdamWOptions& options, DType compute = DType::kFloat32)
       : mesh(DeviceMesh::planned({.replicate = 1, .fsdp = 1, .tensor = 1}, {})),
         stream(Device::cpu()),
-        model(kModel, mesh, stream, ledger, {.compute = compute, .sequence_count = 1, .sequence_length = 4}),
+        model(kAdamwModel, mesh, stream, ledger,
+              {.compute = compute, .sequence_count = 1, .sequence_length = 4}),
         optimizer(model, options, Device::cpu(), ledger),
         arena(Device::cpu(), ledger, {}) {
     model.initialize(2);
@@ -122,7 +123,7 @@ TEST(AdamW, TheVectorsOfAUnitAreItsNorms) {
     for (const Box& box : unit.layout().boxes(vectors, unit.master().count()))
       EXPECT_EQ(box.parameter->name.find("norm"), std::string::npos) << box.parameter->name;
   }
-  EXPECT_EQ(norms, 3 * kModel.hidden_size) << "two in the layer, one at the end";
+  EXPECT_EQ(norms, 3 * kAdamwModel.hidden_size) << "two in the layer, one at the end";
 }
 
 // Bias correction: the first update of any gradient moves a weight by the learning rate.

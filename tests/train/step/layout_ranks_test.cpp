@@ -12,8 +12,8 @@
 namespace ripstop {
 namespace {
 
-using testing::MeshTraining;
-using testing::Sequence;
+using mesh_training::MeshTraining;
+using mesh_training::Sequence;
 
 constexpr int64_t kSteps = 50, kPositions = 64, kSequences = 8, kVocabulary = 131;
 
@@ -202,7 +202,7 @@ TEST(LayoutRanks, FiftyStepsOfPyTorch) {
   for (const MeshSizes& mesh : meshes()) {
     SCOPED_TRACE(mesh.to_text());
     MeshTraining run(model(false), options(DType::kFloat32), mesh, kSequences);
-    testing::fill_by_rule(run);
+    mesh_training::fill_by_rule(run);
     for (int64_t s = 1; s <= kSteps; ++s) {
       const StepResult result =
           run.run(sequences_of_step(s), 3e-3 * learning_rate_factor(schedule, s, kSteps), s);

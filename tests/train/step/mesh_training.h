@@ -13,7 +13,7 @@
 #include "train/plan/rank_plan.h"
 #include "train/step/training_step.h"
 
-namespace ripstop::testing {
+namespace ripstop::mesh_training {
 
 /// One sequence, before a rank gets it.
 struct Sequence {
@@ -174,4 +174,4 @@ inline std::vector<double> sum_over_world(std::vector<double> x) {
   return x;
 }
 
-}  // namespace ripstop::testing
+}  // namespace ripstop::mesh_training

@@ -11,11 +11,11 @@
 namespace ripstop {
 namespace {
 
-using testing::DealtSequences;
-using testing::meshes_of;
-using testing::MeshTraining;
-using testing::Sequence;
-using testing::sum_over_world;
+using mesh_training::DealtSequences;
+using mesh_training::meshes_of;
+using mesh_training::MeshTraining;
+using mesh_training::Sequence;
+using mesh_training::sum_over_world;
 
 const nlohmann::json& golden() {
   static const nlohmann::json values =
@@ -63,7 +63,7 @@ class ParityRanks : public ::testing::Test {
                      .decay_norms = true};
     options.max_grad_norm = 0;
     auto run = std::make_unique<MeshTraining>(golden_model(), options, mesh, 3);
-    testing::fill_by_rule(*run);
+    mesh_training::fill_by_rule(*run);
     return run;
   }
 
