@@ -20,6 +20,9 @@ namespace {
 constexpr int64_t kFewestPieces = 300;  // 256 bytes, three control tokens, some letters
 constexpr int64_t kMostPiecesLearnt = 1'000'000;
 constexpr int64_t kPiecesWithoutText = 259;  // the bytes and the control tokens
+/// Up to so many pieces a refusal names the largest size that works. To find it, all merges are made: a
+/// second or two for so many, minutes for ten times as many.
+constexpr int64_t kMostToCount = 32'000;
 
 /// Lines as the trainer wants them.
 class LineIterator final : public sentencepiece::SentenceIterator {
@@ -70,49 +73,9 @@ std::optional<int64_t> number_after(const std::string& text, std::string_view be
   return parse_whole_number(text.substr(begin, text.find_first_not_of("0123456789", begin) - begin));
 }
 
-/// Turns the trainer's refusal into ours. Its messages name the source files and options of its own program.
-[[noreturn]] void refuse(const sentencepiece::util::Status& status, int64_t vocabulary_size) {
-  std::string text = status.ToString();
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  if (const auto most = number_after(text, "value <= ")) {
-    throw Error(ExitCode::kUsage,
-                fmt::format("cannot train a tokenizer of {} pieces: the text gives at most {}",
-                            vocabulary_size, *most),
-                fmt::format("--vocab-size {} or less, or more text", *most));
-  }
-  if (const auto fewest = number_after(text, fmt::format("{} vs ", vocabulary_size))) {
-    throw Error(ExitCode::kUsage,
-                fmt::format("cannot train a tokenizer of {} pieces: the text's letters alone take {}",
-                            vocabulary_size, *fewest),
-                fmt::format("--vocab-size {} or more; 8000 is usual", 2 * *fewest));
-  }
-  throw Error(ExitCode::kUsage,
-              fmt::format("cannot train a tokenizer of {} pieces: {}", vocabulary_size, text),
-              "another --vocab-size, or more text");
-}
-
-}  // namespace
-
-void check_vocabulary_size(int64_t vocabulary_size) {
-  if (vocabulary_size >= kFewestPieces && vocabulary_size <= kMostPiecesLearnt) return;
-  throw Error(ExitCode::kUsage,
-              fmt::format("a vocabulary of {} pieces: {} to {} are possible", vocabulary_size, kFewestPieces,
-                          kMostPiecesLearnt),
-              "--vocab-size 8000 is usual for a language");
-}
-
-std::string train_tokenizer(const std::function<bool(std::string&)>& next_line, int64_t vocabulary_size) {
-  check_vocabulary_size(vocabulary_size);
-  std::vector<std::string> lines;
-  for (std::string line; next_line(line);) lines.push_back(std::move(line));
-  // The trainer itself notices only after all merges.
-  if (const WordBound bound = bound_words(lines); bound.pieces < vocabulary_size) {
-    throw Error(
-        ExitCode::kUsage,
-        fmt::format("cannot train a tokenizer of {} pieces: the text's {} different words are too few",
-                    vocabulary_size, bound.words),
-        "a smaller --vocab-size, or more text");
-  }
+/// Runs the trainer and puts the bytes of the .model file into `model`.
+sentencepiece::util::Status learn(const std::vector<std::string>& lines, int64_t vocabulary_size,
+                                  std::string& model) {
   const std::unordered_map<std::string, std::string> arguments = {
       {"model_type", "bpe"},
       {"vocab_size", std::to_string(vocabulary_size)},
@@ -134,8 +97,78 @@ std::string train_tokenizer(const std::function<bool(std::string&)>& next_line, 
       {"pad_id", "-1"},
       {"minloglevel", "3"}};
   LineIterator iterator(lines);
+  return sentencepiece::SentencePieceTrainer::Train(arguments, &iterator, &model);
+}
+
+/// The largest size that the trainer names in its refusal of a larger one.
+std::optional<int64_t> most_pieces(const sentencepiece::util::Status& status) {
+  return number_after(status.ToString(), "value <= ");
+}
+
+/// The text gives `most` pieces and no more.
+[[noreturn]] void refuse_large(int64_t vocabulary_size, int64_t most) {
+  if (most < kFewestPieces) {
+    throw Error(
+        ExitCode::kUsage,
+        fmt::format("cannot train a tokenizer: the text gives at most {} pieces, at least {} are needed",
+                    most, kFewestPieces),
+        "give more text, or --tokenizer FILE.model");
+  }
+  throw Error(
+      ExitCode::kUsage,
+      fmt::format("cannot train a tokenizer of {} pieces: the text gives at most {}", vocabulary_size, most),
+      fmt::format("--vocab-size {} or less, or more text", most));
+}
+
+/// The trainer would notice only after all merges that `words` are too few.
+[[noreturn]] void refuse_few_words(const std::vector<std::string>& lines, const WordBound& bound,
+                                   int64_t vocabulary_size) {
+  if (bound.pieces <= kMostToCount) {
+    std::string ignored;
+    const auto status = learn(lines, bound.pieces, ignored);
+    if (const auto most = status.ok() ? bound.pieces : most_pieces(status))
+      refuse_large(vocabulary_size, *most);
+  }
+  throw Error(ExitCode::kUsage,
+              fmt::format("cannot train a tokenizer of {} pieces: the text's {} different words are too few",
+                          vocabulary_size, bound.words),
+              "a smaller --vocab-size (8000 is usual for a language), or more text");
+}
+
+/// Turns the trainer's refusal into ours. Its messages name the source files and options of its own program.
+[[noreturn]] void refuse(const sentencepiece::util::Status& status, int64_t vocabulary_size) {
+  if (const auto most = most_pieces(status)) refuse_large(vocabulary_size, *most);
+  std::string text = status.ToString();
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  if (const auto fewest = number_after(text, fmt::format("{} vs ", vocabulary_size))) {
+    throw Error(ExitCode::kUsage,
+                fmt::format("cannot train a tokenizer of {} pieces: the text's letters alone take {}",
+                            vocabulary_size, *fewest),
+                fmt::format("--vocab-size {} is the least for this text, twice that is better", *fewest));
+  }
+  throw Error(ExitCode::kUsage,
+              fmt::format("cannot train a tokenizer of {} pieces: {}", vocabulary_size, text),
+              "another --vocab-size, or more text");
+}
+
+}  // namespace
+
+void check_vocabulary_size(int64_t vocabulary_size) {
+  if (vocabulary_size >= kFewestPieces && vocabulary_size <= kMostPiecesLearnt) return;
+  throw Error(ExitCode::kUsage,
+              fmt::format("a vocabulary of {} pieces: {} to {} are possible", vocabulary_size, kFewestPieces,
+                          kMostPiecesLearnt),
+              "--vocab-size 8000 is usual for a language");
+}
+
+std::string train_tokenizer(const std::function<bool(std::string&)>& next_line, int64_t vocabulary_size) {
+  check_vocabulary_size(vocabulary_size);
+  std::vector<std::string> lines;
+  for (std::string line; next_line(line);) lines.push_back(std::move(line));
+  if (const WordBound bound = bound_words(lines); bound.pieces < vocabulary_size)
+    refuse_few_words(lines, bound, vocabulary_size);
   std::string model;
-  const auto status = sentencepiece::SentencePieceTrainer::Train(arguments, &iterator, &model);
+  const auto status = learn(lines, vocabulary_size, model);
   if (!status.ok()) refuse(status, vocabulary_size);
   return model;
 }

@@ -150,17 +150,21 @@ TEST(TokenizerTest, AHostileCharacterMapNeverReachesTheLibrary) {
   EXPECT_GT(refused, 20);
 }
 
+std::string train(const std::vector<std::string>& lines, int64_t vocabulary_size) {
+  size_t next = 0;
+  return train_tokenizer(
+      [&](std::string& line) {
+        if (next == lines.size()) return false;
+        line = lines[next++];
+        return true;
+      },
+      vocabulary_size);
+}
+
 /// "what [hint]" of the refusal to train a tokenizer of these lines.
-std::string training_refusal(std::vector<std::string> lines, int64_t vocabulary_size) {
+std::string training_refusal(const std::vector<std::string>& lines, int64_t vocabulary_size) {
   try {
-    train_tokenizer(
-        [&](std::string& line) {
-          if (lines.empty()) return false;
-          line = std::move(lines.back());
-          lines.pop_back();
-          return true;
-        },
-        vocabulary_size);
+    train(lines, vocabulary_size);
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::kUsage);
     return std::string(error.what()) + " [" + error.hint() + "]";
@@ -169,27 +173,37 @@ std::string training_refusal(std::vector<std::string> lines, int64_t vocabulary_
   return "";
 }
 
+/// Expects that the size which the refusal names is the largest that these lines give.
+void expect_largest_named(const std::vector<std::string>& lines, int64_t too_many) {
+  const std::string found = training_refusal(lines, too_many);
+  const std::string known =
+      fmt::format("cannot train a tokenizer of {} pieces: the text gives at most ", too_many);
+  ASSERT_EQ(found.find(known), 0u) << found;
+  const int64_t most = std::stoll(found.substr(known.size()));
+  EXPECT_NE(found.find(fmt::format("[--vocab-size {} or less, or more text]", most)), std::string::npos)
+      << found;
+  EXPECT_EQ(Tokenizer(train(lines, most), "most").vocabulary_size(), most);
+  EXPECT_NE(training_refusal(lines, most + 1).find(fmt::format("at most {} ", most)), std::string::npos);
+}
+
 TEST(TokenizerTest, TooLittleTextForTheVocabularyIsACommandLineError) {
-  // So few words that no training is needed to know.
-  EXPECT_EQ(training_refusal({"a b c", "c a b"}, 5000),
-            "cannot train a tokenizer of 5000 pieces: the text's 3 different words are too few [a smaller "
-            "--vocab-size, or more text]");
-  // Only training finds out that the words share their pieces. Then the message has the number that works.
+  // Only training finds out that the words share their pieces.
   std::vector<std::string> lines;
   for (const char a : std::string("abcdefghij"))
     for (const char b : std::string("klmnopqrst")) lines.push_back(std::string(12, a) + std::string(12, b));
-  const std::string found = training_refusal(lines, 2000);
-  const std::string known = "cannot train a tokenizer of 2000 pieces: the text gives at most ";
-  ASSERT_EQ(found.find(known), 0u) << found;
-  const int64_t most = std::stoll(found.substr(known.size()));
-  EXPECT_NE(found.find(fmt::format("[--vocab-size {} or less", most)), std::string::npos) << found;
-  size_t next = 0;
-  const auto again = [&](std::string& line) {
-    if (next == lines.size()) return false;
-    line = lines[next++];
-    return true;
-  };
-  EXPECT_EQ(Tokenizer(train_tokenizer(again, most), "most").vocabulary_size(), most);
+  expect_largest_named(lines, 2000);
+  // So few words that no training is needed to know, except to find the size that works.
+  lines.clear();
+  for (int i = 0; i < 20; ++i) lines.push_back(fmt::format("The harbour number {} opened on Monday.", i));
+  expect_largest_named(lines, 8000);
+}
+
+// A hint must not name a size that is refused as well.
+TEST(TokenizerTest, TooLittleTextForAnyVocabularyAsksForMore) {
+  EXPECT_EQ(training_refusal({"a b c", "c a b"}, 5000),
+            "cannot train a tokenizer: the text gives at most 266 pieces, at least 300 are needed [give more "
+            "text, or --tokenizer FILE.model]");
+  EXPECT_EQ(training_refusal({"a b c", "c a b"}, 300), training_refusal({"a b c", "c a b"}, 5000));
 }
 
 TEST(TokenizerTest, MoreLettersThanPiecesAreACommandLineError) {
@@ -197,9 +211,12 @@ TEST(TokenizerTest, MoreLettersThanPiecesAreACommandLineError) {
   for (int i = 0; i < 500; ++i)
     letters += {'\xe4', static_cast<char>(0xb8 + i / 64), static_cast<char>(0x80 + i % 64)};
   const std::string found = training_refusal({letters}, 400);
-  EXPECT_NE(found.find("cannot train a tokenizer of 400 pieces: the text's letters alone take 7"),
-            std::string::npos)
-      << found;
+  const std::string known = "cannot train a tokenizer of 400 pieces: the text's letters alone take ";
+  ASSERT_EQ(found.find(known), 0u) << found;
+  const int64_t fewest = std::stoll(found.substr(known.size()));
+  EXPECT_NE(found.find(fmt::format("[--vocab-size {} is the least", fewest)), std::string::npos) << found;
+  EXPECT_EQ(Tokenizer(train({letters}, fewest), "fewest").vocabulary_size(), fewest);
+  EXPECT_NE(training_refusal({letters}, fewest - 1).find("letters alone"), std::string::npos);
   EXPECT_NE(training_refusal({"a b"}, 10).find("300 to 1000000 are possible"), std::string::npos);
 }
 
