@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
+#include <utility>
 
 #include "data/corpus_names.h"
 #include "data/hash.h"
@@ -21,32 +23,54 @@ bool is_metadata(const std::filesystem::path& path) {
   return name == "dataset_info.json" || name == "dataset_dict.json" || name == "state.json";
 }
 
-/// Files below `path` that a source can read, sorted; or `path` itself if it is a file. Sets `foreign` to a
-/// file in a format that is known and not read.
-std::vector<std::filesystem::path> files_below(const std::filesystem::path& path,
-                                               std::filesystem::path& foreign) {
+/// Whether a name in `path` begins with a dot.
+bool is_hidden(const std::filesystem::path& path) {
+  return std::any_of(path.begin(), path.end(),
+                     [](const auto& name) { return name.string().starts_with('.'); });
+}
+
+/// Adds the files below the directory `path` to `files`, or to source.passed_over, each list sorted.
+void add_files_below(const std::filesystem::path& path, CorpusSource& source,
+                     std::vector<std::filesystem::path>& files) {
+  std::vector<std::filesystem::path> read, other;
   std::error_code error;
-  const auto status = std::filesystem::status(path, error);
-  if (!std::filesystem::exists(status))
-    fail(ExitCode::kInputData, "{}: no such file or directory", path.string());
-  if (!std::filesystem::is_directory(status)) {
-    // A pipe can be read only once; prepare reads its input up to three times.
-    if (!std::filesystem::is_regular_file(status))
-      fail(ExitCode::kInputData, "{}: not a file", path.string());
-    return {path};
-  }
-  std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(path, error)) {
-    if (!entry.is_regular_file()) continue;
-    if (kind_of_name(entry.path()) != SourceKind::kAuto && !is_metadata(entry.path()))
-      files.push_back(entry.path());
-    else if (foreign.empty() && !foreign_format(entry.path()).what.empty())
-      foreign = entry.path();
+    if (!entry.is_regular_file() || is_metadata(entry.path())) continue;
+    if (is_read_as(source.kind, entry.path()))
+      read.push_back(entry.path());
+    else if (!is_hidden(entry.path().lexically_relative(path)) &&
+             entry.path().filename() != source.splits.filename())
+      other.push_back(entry.path());
   }
   if (error) fail(ExitCode::kInputData, "{}: cannot list: {}", path.string(), error.message());
   // A directory lists its files in any order. Sorted, the data set is the same on every machine.
-  std::sort(files.begin(), files.end());
-  return files;
+  std::sort(read.begin(), read.end());
+  std::sort(other.begin(), other.end());
+  files.insert(files.end(), read.begin(), read.end());
+  source.passed_over.insert(source.passed_over.end(), other.begin(), other.end());
+}
+
+/// Adds `path` if it is a file, else the files below it.
+void add_files(const std::filesystem::path& path, CorpusSource& source,
+               std::vector<std::filesystem::path>& files) {
+  std::error_code ignored;
+  const auto status = std::filesystem::status(path, ignored);
+  if (!std::filesystem::exists(status)) {
+    throw Error(ExitCode::kInputData, fmt::format("{}: no such file or directory", path.string()),
+                "--input takes files and directories of this machine; nothing is downloaded");
+  }
+  if (std::filesystem::is_directory(status)) {
+    add_files_below(path, source, files);
+    return;
+  }
+  // A pipe can be read only once; prepare reads its input up to three times.
+  if (!std::filesystem::is_regular_file(status)) {
+    throw Error(ExitCode::kInputData, fmt::format("{}: not a file", path.string()),
+                "prepare reads its input several times: write it to a file first");
+  }
+  // Behind --source xsum a pattern of the shell may name a split file or a README, which is no article.
+  const bool is_other = source.kind == SourceKind::kXsum && !is_read_as(source.kind, path);
+  (is_other ? source.passed_over : files).push_back(path);
 }
 
 /// Whether the first object of a JSONL file is running text: a "text" with neither document nor summary.
@@ -131,28 +155,38 @@ SourceKind common_kind(const std::vector<std::filesystem::path>& files, const Co
 
 /// A file that is given twice would be read twice, and all of its examples be duplicates.
 void refuse_twice(const std::vector<std::filesystem::path>& files) {
-  for (size_t i = 1; i < files.size(); ++i) {
-    std::error_code ignored;
-    const bool twice =
-        std::any_of(files.begin(), files.begin() + static_cast<ptrdiff_t>(i),
-                    [&](const auto& other) { return std::filesystem::equivalent(other, files[i], ignored); });
-    if (twice) fail(ExitCode::kUsage, "{}: given twice", files[i].string());
+  std::set<std::pair<dev_t, ino_t>> seen;
+  for (const auto& file : files) {
+    struct stat status {};
+    if (stat(file.c_str(), &status) != 0 || seen.emplace(status.st_dev, status.st_ino).second) continue;
+    throw Error(ExitCode::kUsage, fmt::format("{}: given twice", file.string()),
+                "name each file once, and none that lies in a directory that is named, too");
   }
 }
 
-/// The files of all inputs. Throws Error(kUsage) if there are none, or if one has a format that is not read.
-std::vector<std::filesystem::path> find_files(const CorpusSource& source) {
+/// The error for inputs without a file that is read.
+[[noreturn]] void refuse_nothing(const CorpusSource& source) {
+  for (const auto& file : source.passed_over)
+    if (!foreign_format(file).what.empty()) refuse_format(file);
+  const std::string input = source.inputs.front().string();
+  if (source.kind == SourceKind::kXsum) {
+    throw Error(ExitCode::kUsage, input + ": no .summary file or .tar.gz",
+                "give XSum's archive or the directory of its articles, or leave --source out");
+  }
+  throw Error(
+      ExitCode::kUsage,
+      fmt::format("{}: nothing in there can be read{}", input,
+                  source.passed_over.empty() ? "" : ": it has " + describe_passed_over(source.passed_over)),
+      fmt::format("files are found by their names: {}", name_ends(source.kind)));
+}
+
+/// The files of all inputs; sets source.passed_over. Throws Error(kUsage) if there are none, or if one has a
+/// format that is not read.
+std::vector<std::filesystem::path> find_files(CorpusSource& source) {
+  source.passed_over.clear();
   std::vector<std::filesystem::path> files;
-  std::filesystem::path foreign;
-  for (const auto& input : source.inputs) {
-    for (auto& file : files_below(input, foreign)) files.push_back(std::move(file));
-  }
-  if (files.empty()) {
-    if (!foreign.empty()) refuse_format(foreign);
-    throw Error(ExitCode::kUsage,
-                fmt::format("{}: nothing in there can be read", source.inputs.front().string()),
-                "looked for .summary, .tar.gz, .jsonl, .jsonl.gz, .txt");
-  }
+  for (const auto& input : source.inputs) add_files(input, source, files);
+  if (files.empty()) refuse_nothing(source);
   for (const auto& file : files) {
     const ForeignFormat format = foreign_format(file);
     if (!format.what.empty() && !(format.is_text && source.kind == SourceKind::kText)) refuse_format(file);
@@ -169,7 +203,8 @@ struct FileStamp {
 /// Size and time of the last change. Throws if the file has gone.
 FileStamp stamp(const std::filesystem::path& path) {
   struct stat status {};
-  if (stat(path.c_str(), &status) != 0) fail(ExitCode::kInputData, "{}: went away", path.string());
+  if (stat(path.c_str(), &status) != 0)
+    fail(ExitCode::kInputData, "{}: went away while it was read", path.string());
   return {status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec};
 }
 
@@ -189,8 +224,16 @@ CorpusSource resolve_source(CorpusSource source) {
   if (source.kind == SourceKind::kAuto && source.inputs.empty() && source.examples > 0)
     source.kind = SourceKind::kSynthetic;
   if (source.kind == SourceKind::kSynthetic) {
-    if (!source.inputs.empty()) fail(ExitCode::kUsage, "--source synthetic reads no --input");
-    if (source.examples < 1) fail(ExitCode::kUsage, "--source synthetic needs --examples N");
+    if (!source.inputs.empty()) {
+      throw Error(ExitCode::kUsage,
+                  fmt::format("--source synthetic reads no --input, got {}", source.inputs.front().string()),
+                  "leave out one of the two");
+    }
+    if (source.examples < 1) {
+      throw Error(ExitCode::kUsage,
+                  fmt::format("--source synthetic needs --examples N of 1 or more, got {}", source.examples),
+                  "give --examples 20000, say");
+    }
     check_options_of_kind(source);
     return source;
   }
@@ -198,23 +241,21 @@ CorpusSource resolve_source(CorpusSource source) {
     throw Error(ExitCode::kUsage, "no input", "give --input PATH..., or --source synthetic --examples N");
   }
   std::vector<std::filesystem::path> files = find_files(source);
-  if (source.kind == SourceKind::kAuto) {
-    source.kind = common_kind(files, source);
-  } else if (source.kind == SourceKind::kXsum) {
-    // A split file or a README beside the articles is no article.
-    std::erase_if(files, [](const auto& file) { return kind_of_name(file) != SourceKind::kXsum; });
-    if (files.empty())
-      fail(ExitCode::kUsage, "{}: no .summary file or .tar.gz", source.inputs.front().string());
-  }
+  if (source.kind == SourceKind::kAuto) source.kind = common_kind(files, source);
   source.inputs = std::move(files);
   check_options_of_kind(source);
-  // Each file is compared with all before it: too slow for the hundreds of thousands of XSum's articles.
-  // prepare drops those that come twice, because it drops equal examples.
+  // To ask each of XSum's hundreds of thousands of articles takes minutes on a network file system. prepare
+  // drops those that come twice, because it drops equal examples.
   if (source.kind != SourceKind::kXsum) {
     refuse_twice(source.inputs);
     check_first_lines(source);
   }
   return source;
+}
+
+std::string_view progress_unit(const CorpusSource& source) {
+  if (source.kind == SourceKind::kSynthetic) return "example";
+  return source.inputs.size() <= 10'000 ? "byte" : "file";
 }
 
 CorpusCounts read_corpus(const CorpusSource& source, CorpusProgress& progress, const ExampleSink& sink) {
@@ -225,7 +266,7 @@ CorpusCounts read_corpus(const CorpusSource& source, CorpusProgress& progress, c
   }
   // Do not watch hundreds of thousands of .summary files: a stat of each, twice, takes minutes on a network
   // file system.
-  const bool watch = source.inputs.size() <= 10'000;
+  const bool watch = progress_unit(source) == "byte";
   std::vector<FileStamp> before;
   progress = {};
   for (const auto& input : source.inputs) {

@@ -31,6 +31,8 @@ struct CorpusSource {
       0;                 ///< share of train that becomes validation, chosen by a hash of the document
   int64_t examples = 0;  ///< synthetic: of all splits together
   uint64_t seed = 0;
+  std::vector<std::filesystem::path>
+      passed_over;  ///< set by resolve_source: files of the inputs that this kind does not read
 };
 
 /// One example as it was found. Texts are valid UTF-8 unless `invalid_utf8`.
@@ -44,7 +46,7 @@ struct CorpusExample {
   bool invalid_utf8 = false;  ///< the bytes are not UTF-8; document and summary are empty
 };
 
-/// How far a reader is, in bytes on disk (in examples for synthetic). The reader sets it before each example.
+/// How far a reader is, in units of progress_unit(). The reader sets it before each example.
 struct CorpusProgress {
   int64_t done = 0, total = 0;
 };
@@ -55,11 +57,16 @@ struct CorpusCounts {
   int64_t unlisted = 0;    ///< xsum: files that the split file does not name
 };
 
+/// What CorpusProgress counts of a resolved source: "byte" of the files as they lie on disk, compressed or
+/// not; "file" if there are so many that to ask each for its size takes minutes; "example" for synthetic.
+std::string_view progress_unit(const CorpusSource& source);
+
 /// Takes one example; it may be moved from.
 using ExampleSink = std::function<void(CorpusExample& example)>;
 
 /// Returns the source with a definite `kind`, and with `inputs` expanded to files in the order of reading
-/// (the files of a directory by name). Reads the first line of JSONL files, to tell pairs from running text
+/// (the files of a directory by name); what it passes over is in `passed_over`, but for hidden files and
+/// those of Hugging Face's save_to_disk without examples. Reads the first line of JSONL files, to tell pairs from running text
 /// and to refuse a line without the fields before hours of other files. Throws Error(kUsage) if nothing fits,
 /// if the inputs are of several kinds or if an option is not for this kind, Error(kInputData) if a path does
 /// not exist or a first line does not fit.

@@ -31,13 +31,14 @@ void parse_pair(const std::string& line, const std::string& stem, const CorpusSo
 }  // namespace
 
 void read_jsonl(const CorpusSource& source, CorpusProgress& progress, const ExampleSink& sink) {
+  const bool bytes = progress_unit(source) == "byte";
   std::string line;
   for (const auto& input : source.inputs) {
     const std::string stem = input.filename().string().substr(0, input.filename().string().find('.'));
     const int64_t done_before = progress.done;
     LineInput lines(input);
     while (lines.next(line)) {
-      progress.done = done_before + lines.bytes_read();
+      if (bytes) progress.done = done_before + lines.bytes_read();
       if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
       CorpusExample example;
       example.split = split_of_file(input);
@@ -46,6 +47,7 @@ void read_jsonl(const CorpusSource& source, CorpusProgress& progress, const Exam
       parse_pair(line, stem, source, example);
       sink(example);
     }
+    if (!bytes) progress.done = done_before + 1;
   }
 }
 

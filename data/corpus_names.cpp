@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <cctype>
-#include <string_view>
+#include <initializer_list>
 
 namespace ripstop {
 namespace {
+
+/// So many files are named in a message; of more, the number alone.
+constexpr size_t kShown = 4;
 
 bool ends_with_one_of(const std::string& text, std::initializer_list<std::string_view> ends) {
   return std::any_of(ends.begin(), ends.end(), [&](std::string_view end) { return text.ends_with(end); });
@@ -27,6 +30,33 @@ SourceKind kind_of_name(const std::filesystem::path& path) {
   if (ends_with_one_of(name, {".jsonl", ".jsonl.gz", ".json", ".json.gz"})) return SourceKind::kJsonl;
   if (ends_with_one_of(name, {".txt", ".txt.gz", ".text"})) return SourceKind::kText;
   return SourceKind::kAuto;
+}
+
+bool is_read_as(SourceKind kind, const std::filesystem::path& path) {
+  const SourceKind named = kind_of_name(path);
+  if (kind == SourceKind::kAuto) return named != SourceKind::kAuto;
+  // JSONL may be running text.
+  return named == kind || (kind == SourceKind::kText && named == SourceKind::kJsonl);
+}
+
+std::string_view name_ends(SourceKind kind) {
+  switch (kind) {
+    case SourceKind::kXsum:
+      return ".summary, .tar, .tar.gz, .tgz";
+    case SourceKind::kJsonl:
+      return ".jsonl, .json, also with .gz";
+    case SourceKind::kText:
+      return ".txt, .jsonl, .json (also with .gz), .text";
+    case SourceKind::kAuto:
+      return ".jsonl, .json, .txt (also with .gz), .text, .summary, .tar, .tar.gz, .tgz";
+    case SourceKind::kSynthetic:
+      break;
+  }
+  return "";
+}
+
+bool is_compressed(const std::filesystem::path& path) {
+  return path.extension() == ".gz" || path.extension() == ".tgz";
 }
 
 ForeignFormat foreign_format(const std::filesystem::path& path) {
@@ -57,7 +87,6 @@ Split split_of_file(const std::filesystem::path& path) {
 }
 
 std::string describe_splits(const std::vector<std::filesystem::path>& files) {
-  constexpr size_t kShown = 4;
   std::string text;
   for (size_t i = 0; i < std::min(files.size(), kShown); ++i) {
     text += fmt::format("{}{} {}as {}", i > 0 ? ", " : "", files[i].filename().string(),
@@ -65,6 +94,24 @@ std::string describe_splits(const std::vector<std::filesystem::path>& files) {
   }
   if (files.size() > kShown) text += fmt::format(", and {} more files", files.size() - kShown);
   return text;
+}
+
+std::string describe_passed_over(const std::vector<std::filesystem::path>& files) {
+  std::string text;
+  for (size_t i = 0; i < std::min(files.size(), kShown); ++i) {
+    const std::string what = foreign_format(files[i]).what;
+    text += (i > 0 ? ", " : "") + files[i].filename().string();
+    if (!what.empty()) text += " (" + what + ")";
+  }
+  if (files.size() > kShown) text += fmt::format(" and {} more", files.size() - kShown);
+  return text;
+}
+
+std::filesystem::path renamed_to_train(const std::filesystem::path& path) {
+  const std::string name = path.filename().string();
+  const auto is_letter = [](unsigned char c) { return std::isalpha(c) != 0; };
+  const auto rest = std::find_if_not(name.begin(), name.end(), is_letter);
+  return path.parent_path() / ("train" + std::string(rest, name.end()));
 }
 
 }  // namespace ripstop

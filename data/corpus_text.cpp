@@ -75,6 +75,7 @@ void read_plain(LineInput& lines, const CorpusExample& start, const CorpusSource
 }  // namespace
 
 void read_text(const CorpusSource& source, CorpusProgress& progress, const ExampleSink& sink) {
+  const bool bytes = progress_unit(source) == "byte";
   for (const auto& input : source.inputs) {
     const std::string file_name = input.filename().string();
     const int64_t done_before = progress.done;
@@ -83,9 +84,12 @@ void read_text(const CorpusSource& source, CorpusProgress& progress, const Examp
     start.file = input.string();
     start.id = file_name.substr(0, file_name.find('.'));
     LineInput lines(input);
-    const auto moved = [&] { progress.done = done_before + lines.bytes_read(); };
+    const auto moved = [&] {
+      if (bytes) progress.done = done_before + lines.bytes_read();
+    };
     const bool json = file_name.find(".json") != std::string::npos;
     (json ? read_json_texts : read_plain)(lines, start, source, sink, moved);
+    if (!bytes) progress.done = done_before + 1;
   }
 }
 

@@ -165,7 +165,7 @@ CorpusCounts read_xsum(const CorpusSource& source, CorpusProgress& progress, con
     example.split = split_of_document(*split, example.document, source.validation_fraction);
     sink(example);
   };
-  const bool bytes = source.inputs.size() <= 10'000;  // as read_corpus counts the total
+  const bool bytes = progress_unit(source) == "byte";
   for (const auto& input : source.inputs) {
     const int64_t done_before = progress.done;
     if (input.extension() == ".summary") {
@@ -177,13 +177,14 @@ CorpusCounts read_xsum(const CorpusSource& source, CorpusProgress& progress, con
     }
     TarInput tar(input);
     while (tar.next()) {
-      progress.done = done_before + tar.bytes_read();
+      if (bytes) progress.done = done_before + tar.bytes_read();
       const std::filesystem::path inside = tar.name();
       const std::string file_name = inside.filename().string();
       // "._1234.summary" is what macOS adds to archives.
       if (inside.extension() != ".summary" || file_name.starts_with("._")) continue;
       give(file_name, input.string() + ":" + tar.name(), [&] { return tar.content(); });
     }
+    if (!bytes) progress.done = done_before + 1;
   }
   if (splits) counts.absent_ids = splits->absent();
   return counts;

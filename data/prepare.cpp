@@ -12,6 +12,7 @@
 #include "data/hash_set.h"
 #include "data/length_histogram.h"
 #include "data/partial_directory.h"
+#include "data/prepare_checks.h"
 #include "data/prepare_json.h"
 #include "data/prompt_template.h"
 #include "data/text_sample.h"
@@ -91,12 +92,9 @@ class Preparation {
   PrepareReport run();
 
  private:
-  void check_options() const;
-  void check_train_files() const;
   void note(const std::string& text) const {
     if (options_.note) options_.note(text);
   }
-  void note_missing_splits() const;
   bool stop_requested() const { return options_.stop_requested && options_.stop_requested(); }
   /// Throws PrepareStopped if a stop was requested.
   void check_stop() const {
@@ -104,6 +102,11 @@ class Preparation {
   }
   ExampleKind kind() const {
     return report_.source.kind == SourceKind::kText ? ExampleKind::kText : ExampleKind::kSummary;
+  }
+  /// Whether the bytes that are counted are those of compressed text.
+  bool is_packed() const {
+    const auto& inputs = report_.source.inputs;
+    return std::any_of(inputs.begin(), inputs.end(), is_compressed);
   }
   CorpusCounts read(const std::string& doing, const ExampleSink& sink);
   std::string learn_tokenizer();
@@ -119,52 +122,13 @@ class Preparation {
   HashSet seen_;
 };
 
-void Preparation::check_options() const {
-  if (options_.output.empty()) fail(ExitCode::kUsage, "--output is required");
-  if (options_.tokenizer.empty() == (options_.vocab_size == 0)) {
-    throw Error(ExitCode::kUsage, "give either --tokenizer FILE.model or --vocab-size N",
-                "N = 8000 trains a tokenizer on the train split");
-  }
-  // Known now and not after the tokenizer is learnt, which may take minutes.
-  parse_template(template_);
-  if (options_.vocab_size != 0) check_vocabulary_size(options_.vocab_size);
-  if (options_.threads < 1 || options_.threads > 1024)
-    fail(ExitCode::kUsage, "--threads is {}", options_.threads);
-  const double fraction = options_.source.validation_fraction;
-  // Written so that NaN is refused, too.
-  if (!(fraction >= 0 && fraction < 1))
-    fail(ExitCode::kUsage, "--validation-fraction is {}, 0 to below 1 is possible", fraction);
-}
-
-/// If the names of the files say that none of them is for train, then no tokenizer can be learnt.
-void Preparation::check_train_files() const {
-  const bool named = report_.source.kind == SourceKind::kJsonl || report_.source.kind == SourceKind::kText;
-  if (options_.vocab_size == 0 || !named) return;
-  const auto is_train = [](const auto& file) { return split_of_file(file) == Split::kTrain; };
-  if (std::any_of(report_.source.inputs.begin(), report_.source.inputs.end(), is_train)) return;
-  throw Error(
-      ExitCode::kInputData,
-      "no example is for train, so no tokenizer can be learnt: " + describe_splits(report_.source.inputs),
-      "a name that does not begin with val, dev or test counts as train: rename a file, or give "
-      "--tokenizer");
-}
-
-/// XSum's articles do not say which split they belong to; only the split file does.
-void Preparation::note_missing_splits() const {
-  if (report_.source.kind != SourceKind::kXsum || !options_.source.splits.empty()) return;
-  note("no --splits FILE: every article goes to train" +
-       std::string(options_.source.validation_fraction > 0 ? " or validation" : "") +
-       ", those that XSum keeps for tests among them");
-}
-
 /// Reads the corpus once. Reports progress and stops if that was requested.
 CorpusCounts Preparation::read(const std::string& doing, const ExampleSink& sink) {
   CorpusProgress position;
-  const bool made = report_.source.kind == SourceKind::kSynthetic;
+  const std::string unit(progress_unit(report_.source));
   int64_t examples = 0;
   const auto tell = [&] {
-    if (options_.progress)
-      options_.progress({doing, made ? "example" : "byte", position.done, position.total});
+    if (options_.progress) options_.progress({doing, unit, position.done, position.total});
   };
   const CorpusCounts counts = read_corpus(report_.source, position, [&](CorpusExample& example) {
     check_stop();
@@ -183,22 +147,19 @@ std::string Preparation::learn_tokenizer() {
   const std::string separator = parse_template(template_).separator;
   TextSample sample(kSampleBytes);
   std::string first_fault;
-  read("reading text for the tokenizer", [&](CorpusExample& example) {
-    // Only train: the tokenizer must not learn from texts that measure the model.
-    if (example.split != Split::kTrain) return;
-    if (const Fault fault = fault_of(example, kind()); fault != Fault::kNone) {
-      if (first_fault.empty()) first_fault = describe(example, fault);
-      return;
-    }
-    const bool pair = kind() == ExampleKind::kSummary;
-    sample.add(pair ? example.document + separator + "\n" + example.summary : std::move(example.document));
-  });
-  if (sample.empty()) {
-    throw Error(ExitCode::kInputData,
-                "no usable example in the train split to learn a tokenizer from" +
-                    (first_fault.empty() ? std::string() : "; the first of them is " + first_fault),
-                "give --tokenizer, or more text");
-  }
+  read(is_packed() ? "reading compressed text for the tokenizer" : "reading text for the tokenizer",
+       [&](CorpusExample& example) {
+         // Only train: the tokenizer must not learn from texts that measure the model.
+         if (example.split != Split::kTrain) return;
+         if (const Fault fault = fault_of(example, kind()); fault != Fault::kNone) {
+           if (first_fault.empty()) first_fault = describe(example, fault);
+           return;
+         }
+         const bool pair = kind() == ExampleKind::kSummary;
+         sample.add(pair ? example.document + separator + "\n" + example.summary
+                         : std::move(example.document));
+       });
+  if (sample.empty()) refuse_empty_train(report_.source, first_fault);
   const bool small = sample.bytes() < 1 << 20;
   note(fmt::format("learning a tokenizer of {} pieces from {:.1f} {} of text", options_.vocab_size,
                    static_cast<double>(sample.bytes()) / (small ? 1 << 10 : 1 << 20), small ? "KiB" : "MiB"));
@@ -281,7 +242,8 @@ void Preparation::encode_all(const Tokenizer& tokenizer, const PromptTemplate& p
                                 std::any_of(source.summary.begin(), source.summary.end(), is_control);
         },
         [&](EncodedExample& example) { take(example); });
-    report_.counts = read("encoding", [&](CorpusExample& example) { pool.add(std::move(example)); });
+    report_.counts = read(is_packed() ? "encoding compressed text" : "encoding",
+                          [&](CorpusExample& example) { pool.add(std::move(example)); });
     pool.finish();
   }
   for (int s = 0; s < kSplits; ++s) {
@@ -300,13 +262,13 @@ void Preparation::encode_all(const Tokenizer& tokenizer, const PromptTemplate& p
 
 PrepareReport Preparation::run() {
   // All that can be known without reading the corpus comes first, the cheapest before the others.
-  check_options();
+  check_options(options_, template_);
   PartialDirectory directory(options_.output, options_.note);
   std::optional<Tokenizer> tokenizer;
   if (!options_.tokenizer.empty()) tokenizer.emplace(options_.tokenizer);
   report_.source = resolve_source(options_.source);
-  check_train_files();
-  note_missing_splits();
+  check_train_files(options_, report_.source);
+  for (const std::string& text : notes_on(report_.source)) note(text);
   if (!tokenizer) tokenizer.emplace(learn_tokenizer(), "the trained tokenizer");
   const PromptTemplate prompt(*tokenizer, template_);
   report_.tokenizer_sha256 = tokenizer->sha256();
@@ -314,13 +276,8 @@ PrepareReport Preparation::run() {
   report_.tokenizer_trained = options_.tokenizer.empty();
   create_file(posix_io(), directory / "tokenizer.model", tokenizer->model());
   encode_all(*tokenizer, prompt, directory);
-  int64_t examples = 0;
-  for (const SplitReport& split : report_.splits) examples += split.examples;
-  // An empty data set would fail much later, in training, with a message that misses the cause.
-  if (examples == 0) {
-    fail(ExitCode::kInputData, "no usable example: {} skipped{}{}", report_.skipped(),
-         report_.first_skipped.empty() ? "" : ", the first is ", report_.first_skipped);
-  }
+  const auto has_examples = [](const SplitReport& split) { return split.examples > 0; };
+  if (std::none_of(report_.splits.begin(), report_.splits.end(), has_examples)) refuse_empty(report_);
   write_prepare_json(directory.path(), options_, template_, report_);
   directory.rename_to_output();
   return report_;

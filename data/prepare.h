@@ -12,8 +12,8 @@
 namespace ripstop {
 
 struct PrepareProgress {
-  std::string doing;  ///< "reading text for the tokenizer", "encoding"
-  std::string unit;   ///< of `done` and `total`: "byte" of the input as it lies on disk, or "example"
+  std::string doing;  ///< "reading text for the tokenizer", "encoding", "encoding compressed text"
+  std::string unit;   ///< of `done` and `total`: see progress_unit()
   int64_t done = 0, total = 0;
 };
 
@@ -45,7 +45,9 @@ struct LengthStatistics {
 
 /// The counts of one split.
 struct SplitReport {
-  int64_t examples = 0, tokens = 0, targets = 0;
+  int64_t examples = 0;
+  int64_t tokens = 0;  ///< as stored, BOS and EOS among them
+  int64_t targets = 0;
   int64_t empty = 0;         ///< skipped: document or summary has nothing but white space
   int64_t invalid_utf8 = 0;  ///< skipped
   int64_t with_nul = 0;      ///< skipped: a NUL byte

@@ -19,6 +19,7 @@ data/line_input.*                   tests/data/text_lines_test.cpp tests/data/co
 data/loss_on.h                      tests/data/batch_loader_test.cpp
 data/hdf5_*                         tests/data/hdf5_test.cpp
 data/packed_batch.h                 tests/data/batch_loader_test.cpp
+data/prepare_checks.*               tests/data/prepare_test.cpp tests/train/commands/prepare_command_test.cpp
 data/prepare_json.*                 tests/data/prepare_test.cpp tests/data/token_dataset_test.cpp
 data/sentencepiece_check.*          tests/data/tokenizer_test.cpp
 data/sequence_reader.*              tests/data/batch_loader_test.cpp

@@ -63,6 +63,37 @@ TEST(CorpusMessagesTest, FormatsOfOthersAreNamedWithTheWayFromThem) {
   EXPECT_NE(hint_for(source_of({scratch / "saved"})).find(".to_json('train.jsonl')"), std::string::npos);
 }
 
+TEST(CorpusMessagesTest, FilesOfAnotherKindBelowADirectoryArePassedOver) {
+  ScratchDirectory scratch;
+  write_bytes(scratch / "d/train.jsonl", "{\"document\": \"d\", \"summary\": \"s\"}\n");
+  write_bytes(scratch / "d/README.txt", "About the data.\n");
+  write_bytes(scratch / "d/.git/config", "?");
+  write_bytes(scratch / "d/splits.json", "{\"train\": [\"11\"]}");
+  write_bytes(scratch / "d/11.summary", "?");
+  // The hint for a directory of several kinds is one that works.
+  const CorpusSource all = source_of({scratch / "d"});
+  EXPECT_NE(hint_for(all).find("say it with --source xsum | jsonl | text"), std::string::npos);
+  std::filesystem::remove(scratch / "d/splits.json");
+  const CorpusSource pairs = resolve_source(source_of({scratch / "d"}, SourceKind::kJsonl));
+  EXPECT_EQ(describe_passed_over(pairs.passed_over), "11.summary, README.txt");
+  EXPECT_EQ(read_all(source_of({scratch / "d"}, SourceKind::kJsonl)).size(), 1u);
+  write_bytes(scratch / "d/splits.json", "{\"train\": [\"11\"]}");
+  CorpusSource articles = source_of({scratch / "d", scratch / "d/README.txt"}, SourceKind::kXsum);
+  articles.splits = scratch / "d/splits.json";
+  articles = resolve_source(articles);
+  EXPECT_EQ(articles.inputs, std::vector<std::filesystem::path>{scratch / "d/11.summary"});
+  EXPECT_EQ(describe_passed_over(articles.passed_over), "README.txt, train.jsonl, README.txt");
+}
+
+TEST(CorpusMessagesTest, ADirectoryWithNothingToReadSaysWhatItHas) {
+  ScratchDirectory scratch;
+  write_bytes(scratch / "d/a.dat", "?");
+  expect_error(ExitCode::kUsage, {"d: nothing in there can be read: it has a.dat"},
+               [&] { read_all(source_of({scratch / "d"})); });
+  EXPECT_EQ(hint_for(source_of({scratch / "d"}, SourceKind::kJsonl)),
+            "files are found by their names: .jsonl, .json, also with .gz");
+}
+
 TEST(CorpusMessagesTest, AnArrayAndAnObjectOnManyLinesAreToldFromJsonLines) {
   ScratchDirectory scratch;
   write_bytes(scratch / "x.json", "[\n {\"document\": \"d\", \"summary\": \"s\"}\n]\n");
@@ -93,6 +124,10 @@ TEST(CorpusMessagesTest, NamesTellSplits) {
             "test_x.jsonl.gz counts as test, dev.jsonl as validation");
   EXPECT_EQ(describe_splits({"a", "b", "c", "d", "e", "f"}),
             "a counts as train, b as train, c as train, d as train, and 2 more files");
+  EXPECT_EQ(describe_passed_over({"d/a.csv", "notes.md", "c", "d", "e", "f"}),
+            "a.csv (a CSV file), notes.md, c, d and 2 more");
+  EXPECT_EQ(renamed_to_train("d/test_x.jsonl.gz"), "d/train_x.jsonl.gz");
+  EXPECT_EQ(renamed_to_train("Validation.txt"), "train.txt");
 }
 
 }  // namespace

@@ -45,6 +45,16 @@ class PrepareTest : public testing::Test {
     }
     EXPECT_EQ(listing(), before) << "left something behind";
   }
+  /// The hint with which prepare refuses.
+  std::string refused_hint() const {
+    try {
+      prepare(options_);
+    } catch (const Error& error) {
+      return error.hint();
+    }
+    ADD_FAILURE() << "accepted";
+    return "";
+  }
   std::vector<std::filesystem::path> listing() const {
     std::vector<std::filesystem::path> paths;
     for (const auto& entry : std::filesystem::directory_iterator(scratch_.path()))

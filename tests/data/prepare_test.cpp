@@ -258,7 +258,86 @@ TEST_F(PrepareTest, MistakesAreKnownBeforeTheTokenizerIsLearnt) {
   slow();
   options_.source = good.source;
   options_.source.inputs = {scratch_ / "c/test.jsonl", scratch_ / "c/validation.jsonl"};
-  expect_refused(ExitCode::kInputData, "test.jsonl counts as test, validation.jsonl as validation");
+  expect_refused(ExitCode::kInputData, "by name test.jsonl counts as test, validation.jsonl as validation");
+}
+
+TEST_F(PrepareTest, ATrainSplitWithoutExamplesSaysWhyAndHowToFillIt) {
+  options_.tokenizer.clear();
+  options_.vocab_size = 400;
+  std::filesystem::remove(scratch_ / "c/train.jsonl");
+  expect_refused(ExitCode::kInputData, "by name test.jsonl counts as test, validation.jsonl as validation");
+  EXPECT_EQ(refused_hint(),
+            "if it is for train: mv " + (scratch_ / "c/test.jsonl").string() + " " +
+                (scratch_ / "c/train.jsonl").string() +
+                "; names that begin with val, dev or test are not train, all others are. Else "
+                "add a train.jsonl, or give --tokenizer");
+  // A file for train that is empty.
+  write_bytes(scratch_ / "c/train.jsonl", "\n");
+  expect_refused(ExitCode::kInputData,
+                 "by name test.jsonl counts as test, train.jsonl as train, validation.jsonl as validation");
+  EXPECT_NE(refused_hint().find("does not begin with val, dev or test"), std::string::npos) << refused_hint();
+  write_bytes(scratch_ / "c/train.jsonl", "{\"document\": \"one\", \"summary\": \"s\"}\n");
+  options_.source.validation_fraction = 0.9999999999;
+  expect_refused(ExitCode::kInputData, "--validation-fraction 0.9999999999 may have taken all");
+  EXPECT_NE(refused_hint().find("a smaller --validation-fraction"), std::string::npos) << refused_hint();
+}
+
+TEST_F(PrepareTest, ADataSetWithoutExamplesSaysWhatTheInputHolds) {
+  write_bytes(scratch_ / "c/train.jsonl", "");
+  options_.source.inputs = {scratch_ / "c/train.jsonl"};
+  expect_refused(ExitCode::kInputData, "c/train.jsonl holds none");
+  write_bytes(scratch_ / "x/11.summary",
+              "[SN]URL[SN]\nu\n[SN]TITLE[SN]\nt\n[SN]FIRST-SENTENCE[SN]\ns\n[SN]RESTBODY[SN]\nd\n");
+  write_bytes(scratch_ / "ids.json", "{\"train\": [\"22\"]}");
+  options_.source.inputs = {scratch_ / "x"};
+  options_.source.splits = scratch_ / "ids.json";
+  expect_refused(ExitCode::kInputData, "ids.json lists none of the 1 articles");
+  options_.tokenizer.clear();
+  options_.vocab_size = 400;
+  expect_refused(ExitCode::kInputData, "ids.json puts no article of the input there");
+}
+
+TEST_F(PrepareTest, FilesAndOptionsThatAreNotUsedAreNamedOnce) {
+  for (const char* name : {"a.csv", "b.parquet", "notes.md", "x/y.bin", ".hidden", "dataset_info.json"})
+    write_bytes(scratch_ / "c" / name, "?");
+  std::vector<std::string> notes;
+  options_.note = [&](const std::string& note) { notes.push_back(note); };
+  options_.source.seed = 5;
+  prepare(options_);
+  const std::vector<std::string> expected = {
+      "not read: a.csv (a CSV file), b.parquet (a Parquet file), notes.md, y.bin; --source jsonl reads "
+      ".jsonl, .json, also with .gz",
+      "not used: --seed, which is for --source synthetic"};
+  EXPECT_EQ(notes, expected);
+}
+
+TEST_F(PrepareTest, TheUnitOfProgressIsThatOfWhatIsCounted) {
+  std::vector<PrepareProgress> calls;
+  options_.progress = [&](const PrepareProgress& now) { calls.push_back(now); };
+  prepare(options_);
+  EXPECT_EQ(calls.at(0).doing, "encoding");
+  EXPECT_EQ(calls.at(0).unit, "byte");
+  const std::string lines = read_bytes(scratch_ / "c/train.jsonl");
+  write_gzip(scratch_ / "z/train.jsonl.gz", lines + lines);
+  options_.source.inputs = {scratch_ / "z"};
+  options_.output = scratch_ / "out2";
+  calls.clear();
+  prepare(options_);
+  EXPECT_EQ(calls.at(0).doing, "encoding compressed text");
+  EXPECT_EQ(calls.at(0).total, std::ssize(read_bytes(scratch_ / "z/train.jsonl.gz")));
+  // Of so many files the sizes are not asked for, and bytes of one must not count as files.
+  CorpusSource many = options_.source;
+  many.kind = SourceKind::kText;
+  many.inputs.assign(10'001, scratch_ / "c/test.jsonl");
+  EXPECT_EQ(progress_unit(many), "file");
+  for (const SourceKind kind : {SourceKind::kText, SourceKind::kJsonl}) {
+    many.kind = kind;
+    many.document_field = kind == SourceKind::kText ? "summary" : "document";
+    CorpusProgress progress;
+    read_corpus(many, progress, [](CorpusExample&) {});
+    EXPECT_EQ(progress.total, 10'001);
+    EXPECT_EQ(progress.done, 10'001);
+  }
 }
 
 TEST_F(PrepareTest, LearningATokenizerStops) {

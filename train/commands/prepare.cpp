@@ -64,11 +64,14 @@ std::string how_to_fill(Split split, const CorpusSource& source) {
   if (source.kind == SourceKind::kSynthetic) return "give more --examples";
   const bool xsum = source.kind == SourceKind::kXsum;
   const std::string from = xsum ? "--splits FILE assigns articles to the splits"
-                                : fmt::format("a file named {}* has them", to_string(split));
+                           : split == Split::kTrain
+                               ? "a file has them whose name does not begin with val, dev or test"
+                               : fmt::format("a file named {}* has them", to_string(split));
   return split == Split::kValidation ? from + ", or --validation-fraction 0.05 takes some of train" : from;
 }
 
-// The table on standard output. Progress and notes go to standard error.
+// The table on standard output. Its tokens are those that are stored, BOS and EOS among them. Progress and
+// notes go to standard error.
 void print_report(const PrepareReport& report, const std::string& output, double seconds) {
   fmt::print("tokenizer    {} pieces, {}, sha256 {}\n", report.vocabulary_size,
              report.tokenizer_trained ? "trained on the train split" : "as given",
@@ -82,6 +85,12 @@ void print_report(const PrepareReport& report, const std::string& output, double
     };
     fmt::print("{:<12}{:>10}{:>13}{:>13}   {:<28}{}\n", to_string(static_cast<Split>(s)), split.examples,
                split.tokens, split.targets, lengths(split.document_tokens), lengths(split.summary_tokens));
+  }
+  // plan and train count so: the last token of an example predicts none.
+  const SplitReport& train = report.splits[static_cast<size_t>(Split::kTrain)];
+  if (train.examples > 0) {
+    fmt::print("epoch        {} of train, if no document is cut: an example's last token predicts none\n",
+               counted(train.tokens - train.examples, "token"));
   }
   if (report.skipped() > 0) {
     SplitReport sum;

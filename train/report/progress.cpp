@@ -59,7 +59,8 @@ void Progress::update(int64_t done) {
 void Progress::finish(int64_t done) {
   const double seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
   std::string text = fmt::format("{}  {} in {}", what_, amount_text(unit_, done), duration_text(seconds));
-  if (seconds > 0 && done > already_)
+  // A rate over a time that shows as 0s is that of a clock, not of the work.
+  if (seconds >= 0.5 && done > already_)
     text += "  " + rate_text(unit_, static_cast<double>(done - already_) / seconds);
   line_.clear();
   line_.print(text);

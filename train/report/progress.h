@@ -31,7 +31,8 @@ class Progress {
   /// Removes the live line until the next update, as another stream may have the same terminal.
   void clear() { line_.clear(); }
 
-  /// Prints the last line, with the rate over all the time if anything was done, and ends a live line.
+  /// Prints the last line, with the rate over all the time if anything was done and the time is not 0s, and
+  /// ends a live line.
   void finish(int64_t done);
 
  private:
