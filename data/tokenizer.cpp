@@ -35,6 +35,10 @@ std::filesystem::path model_file(const std::filesystem::path& path) {
                     "download {}` prints",
                     path.string()));
   }
+  if (!std::filesystem::exists(path, ignored)) {
+    throw Error(ExitCode::kInputData, fmt::format("{}: no such file or directory", path.string()),
+                "give a SentencePiece model, such as LLaMA's tokenizer.model, or a directory that has one");
+  }
   if (!std::filesystem::is_directory(path, ignored)) return path;
   if (std::filesystem::exists(path / "tokenizer.model", ignored)) return path / "tokenizer.model";
   if (std::filesystem::exists(path / "tokenizer.json", ignored)) {

@@ -84,7 +84,7 @@ TEST(TokenizerTest, BadFilesAreRefusedInOneLine) {
   write_bytes(scratch / "text.model", "this is not a model\n");
   write_bytes(scratch / "json/tokenizer.json", "{}");
   std::filesystem::create_directory(scratch / "nothing");
-  expect_refused(scratch / "absent.model", "cannot open");
+  expect_refused(scratch / "absent.model", "no such file or directory", "give a SentencePiece model");
   expect_refused(scratch / "empty.model", "empty");
   expect_refused(scratch / "half.model", "not a SentencePiece model");
   expect_refused(scratch / "noise.model", "not a SentencePiece model");

@@ -1,4 +1,5 @@
 // ripstop prepare as users call it: what it says about its input, and what it leaves.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "tests/data/compressed_files.h"
