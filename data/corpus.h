@@ -66,10 +66,10 @@ using ExampleSink = std::function<void(CorpusExample& example)>;
 
 /// Returns the source with a definite `kind`, and with `inputs` expanded to files in the order of reading
 /// (the files of a directory by name); what it passes over is in `passed_over`, but for hidden files and
-/// those of Hugging Face's save_to_disk without examples. Reads the first line of JSONL files, to tell pairs from running text
-/// and to refuse a line without the fields before hours of other files. Throws Error(kUsage) if nothing fits,
-/// if the inputs are of several kinds or if an option is not for this kind, Error(kInputData) if a path does
-/// not exist or a first line does not fit.
+/// those of Hugging Face's save_to_disk without examples. Reads the first line of JSONL files, to tell pairs
+/// from running text and to refuse a line without the fields before hours of other files. Throws
+/// Error(kUsage) if nothing fits, if the inputs are of several kinds or if an option is not for this kind,
+/// Error(kInputData) if a path does not exist or a first line does not fit.
 CorpusSource resolve_source(CorpusSource source);
 
 /// Reads the whole corpus of a resolved source in a fixed order, one example at a time, in bounded memory.

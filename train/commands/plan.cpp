@@ -1,6 +1,7 @@
 // ripstop plan: the memory and the traffic of a step, without starting it.
 #include <fmt/core.h>
 
+#include <cctype>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
