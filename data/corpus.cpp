@@ -50,15 +50,21 @@ void add_files_below(const std::filesystem::path& path, CorpusSource& source,
   source.passed_over.insert(source.passed_over.end(), other.begin(), other.end());
 }
 
+[[noreturn]] void refuse_absent(const std::string& path) {
+  std::string hint = "--input takes files and directories of this machine; nothing is downloaded";
+  if (path.empty()) hint = "--input is empty: a variable of the shell may not be set";
+  if (path == "-") hint = "prepare reads its input several times: write it to a file, and give that";
+  if (path.find_first_of("*?[") != std::string::npos)
+    hint = "the shell puts files in place of a pattern only if it has no quotes and a file fits";
+  throw Error(ExitCode::kInputData, fmt::format("{}: no such file or directory", path), hint);
+}
+
 /// Adds `path` if it is a file, else the files below it.
 void add_files(const std::filesystem::path& path, CorpusSource& source,
                std::vector<std::filesystem::path>& files) {
   std::error_code ignored;
   const auto status = std::filesystem::status(path, ignored);
-  if (!std::filesystem::exists(status)) {
-    throw Error(ExitCode::kInputData, fmt::format("{}: no such file or directory", path.string()),
-                "--input takes files and directories of this machine; nothing is downloaded");
-  }
+  if (!std::filesystem::exists(status)) refuse_absent(path.string());
   if (std::filesystem::is_directory(status)) {
     add_files_below(path, source, files);
     return;
@@ -88,6 +94,15 @@ bool first_line_is_text(const std::filesystem::path& path, const CorpusSource& s
   return false;
 }
 
+/// Spreadsheets and PowerShell write UTF-16. Its lines would be skipped as invalid, or be no JSON.
+void refuse_utf16(const std::filesystem::path& path) {
+  LineInput lines(path);
+  std::string line;
+  if (!lines.next(line) || !(line.starts_with("\xff\xfe") || line.starts_with("\xfe\xff"))) return;
+  throw Error(ExitCode::kInputData, fmt::format("{}: UTF-16, expected UTF-8", path.string()),
+              fmt::format("convert it: iconv -f UTF-16 -t UTF-8 {} > train.jsonl", path.filename().string()));
+}
+
 /// Thrown by a sink that has seen enough.
 struct EnoughSeen {};
 
@@ -99,6 +114,7 @@ void check_first_lines(const CorpusSource& source) {
   CorpusSource one = source;
   for (size_t i = 0; i < std::min(source.inputs.size(), kMostFiles); ++i) {
     if (kind_of_name(source.inputs[i]) != SourceKind::kJsonl) continue;
+    refuse_utf16(source.inputs[i]);
     one.inputs = {source.inputs[i]};
     CorpusProgress ignored;
     try {
@@ -124,6 +140,12 @@ void check_options_of_kind(const CorpusSource& source) {
                 fmt::format("--splits is for XSum's articles, the source is {}", to_string(source.kind)),
                 "the names of the files decide: validation*, val* and dev*, test*, and train for any other");
   }
+  std::error_code ignored;
+  if (!source.splits.empty() && !std::filesystem::exists(source.splits, ignored)) {
+    throw Error(
+        ExitCode::kInputData, fmt::format("{}: no such file", source.splits.string()),
+        "--splits takes XSum-TRAINING-DEV-TEST-SPLIT-90-5-5.json of XSum; without it every article is train");
+  }
   if (source.kind != SourceKind::kSynthetic && source.examples > 0) {
     throw Error(ExitCode::kUsage,
                 fmt::format("--examples is for --source synthetic, the source is {}", to_string(source.kind)),
@@ -139,7 +161,7 @@ SourceKind common_kind(const std::vector<std::filesystem::path>& files, const Co
     // Both kinds of JSONL have the same name: only the fields tell pairs from running text.
     if (kind == SourceKind::kJsonl && first_line_is_text(file, source)) kind = SourceKind::kText;
     if (kind == SourceKind::kAuto) {
-      throw Error(ExitCode::kUsage, fmt::format("{}: cannot tell what this is", file.string()),
+      throw Error(ExitCode::kUsage, fmt::format("{}: cannot tell what this is by its name", file.string()),
                   "say it with --source xsum | jsonl | text");
     }
     if (common != SourceKind::kAuto && kind != common) {

@@ -64,7 +64,9 @@ class SplitTable {
     };
     if (!read_json_string_lists(json, add, error)) fail(ExitCode::kInputData, "{}: {}", path.string(), error);
     if (!unknown.empty()) {
-      fail(ExitCode::kInputData, "{}: split '{}', expected train, validation, test", path.string(), unknown);
+      throw Error(ExitCode::kInputData,
+                  fmt::format("{}: split '{}', expected train, validation, test", path.string(), unknown),
+                  "rename that list in the file; XSum's own has these three");
     }
     if (entries_.empty()) fail(ExitCode::kInputData, "{}: names no ids", path.string());
     // Sorted hashes instead of a map of strings: 227,000 ids take 4 MiB.

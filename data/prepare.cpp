@@ -141,6 +141,14 @@ CorpusCounts Preparation::read(const std::string& doing, const ExampleSink& sink
   return counts;
 }
 
+/// "74 bytes", "19.7 KiB", "32.0 MiB".
+std::string size_text(int64_t bytes) {
+  if (bytes < 1 << 10) return fmt::format("{} bytes", bytes);
+  const bool small = bytes < 1 << 20;
+  return fmt::format("{:.1f} {}", static_cast<double>(bytes) / (small ? 1 << 10 : 1 << 20),
+                     small ? "KiB" : "MiB");
+}
+
 /// Trains a tokenizer on the train split. The separator's text is learned with every document that it
 /// follows.
 std::string Preparation::learn_tokenizer() {
@@ -160,9 +168,8 @@ std::string Preparation::learn_tokenizer() {
                          : std::move(example.document));
        });
   if (sample.empty()) refuse_empty_train(report_.source, first_fault);
-  const bool small = sample.bytes() < 1 << 20;
-  note(fmt::format("learning a tokenizer of {} pieces from {:.1f} {} of text", options_.vocab_size,
-                   static_cast<double>(sample.bytes()) / (small ? 1 << 10 : 1 << 20), small ? "KiB" : "MiB"));
+  note(fmt::format("learning a tokenizer of {} pieces from {} of text", options_.vocab_size,
+                   size_text(sample.bytes())));
   // SentencePiece cannot be interrupted. In a process of its own it can be ended at any time.
   const std::optional<std::string> model = run_in_child(
       [&] {

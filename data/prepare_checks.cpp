@@ -20,7 +20,8 @@ bool names_tell_splits(const CorpusSource& source) {
 }  // namespace
 
 void check_options(const PrepareOptions& options, const std::string& prompt_template) {
-  if (options.output.empty()) fail(ExitCode::kUsage, "--output is required");
+  if (options.output.empty())
+    throw Error(ExitCode::kUsage, "--output is required", "name a directory to be made: --output data/mine");
   if (options.tokenizer.empty() && options.vocab_size == 0) {
     throw Error(ExitCode::kUsage, "no tokenizer: give either --tokenizer FILE.model or --vocab-size N",
                 "--vocab-size 8000 trains one on the train split");
@@ -112,7 +113,7 @@ void refuse_empty(const PrepareReport& report) {
   }
   if (report.counts.unlisted > 0) {
     throw Error(ExitCode::kInputData,
-                fmt::format("no usable example: {} lists none of the {} articles",
+                fmt::format("no usable example: {} lists none of the input's articles ({})",
                             report.source.splits.string(), report.counts.unlisted),
                 "it must list ids, as \"11\" for 11.summary; without --splits every article is train");
   }

@@ -94,6 +94,28 @@ TEST(CorpusMessagesTest, ADirectoryWithNothingToReadSaysWhatItHas) {
             "files are found by their names: .jsonl, .json, also with .gz");
 }
 
+TEST(CorpusMessagesTest, PathsThatAreNotThereSayWhatTheyMayBe) {
+  ScratchDirectory scratch;
+  const auto hint = [&](const std::filesystem::path& path) { return hint_for(source_of({path})); };
+  EXPECT_NE(hint("-").find("several times"), std::string::npos);
+  EXPECT_NE(hint("").find("a variable of the shell"), std::string::npos);
+  EXPECT_NE(hint(scratch / "*.jsonl").find("pattern"), std::string::npos);
+  EXPECT_NE(hint("EdinburghNLP/xsum").find("nothing is downloaded"), std::string::npos);
+  write_bytes(scratch / "11.summary", "?");
+  CorpusSource articles = source_of({scratch / "11.summary"});
+  articles.splits = scratch / "absent.json";
+  EXPECT_NE(hint_for(articles).find("without it every article is train"), std::string::npos);
+}
+
+TEST(CorpusMessagesTest, Utf16IsNamed) {
+  ScratchDirectory scratch;
+  write_bytes(scratch / "a.jsonl", std::string("\xff\xfe{\0\n\0", 6));
+  expect_error(ExitCode::kInputData, {"a.jsonl: UTF-16, expected UTF-8"},
+               [&] { resolve_source(source_of({scratch / "a.jsonl"})); });
+  EXPECT_EQ(hint_for(source_of({scratch / "a.jsonl"})),
+            "convert it: iconv -f UTF-16 -t UTF-8 a.jsonl > train.jsonl");
+}
+
 TEST(CorpusMessagesTest, AnArrayAndAnObjectOnManyLinesAreToldFromJsonLines) {
   ScratchDirectory scratch;
   write_bytes(scratch / "x.json", "[\n {\"document\": \"d\", \"summary\": \"s\"}\n]\n");

@@ -291,7 +291,7 @@ TEST_F(PrepareTest, ADataSetWithoutExamplesSaysWhatTheInputHolds) {
   write_bytes(scratch_ / "ids.json", "{\"train\": [\"22\"]}");
   options_.source.inputs = {scratch_ / "x"};
   options_.source.splits = scratch_ / "ids.json";
-  expect_refused(ExitCode::kInputData, "ids.json lists none of the 1 articles");
+  expect_refused(ExitCode::kInputData, "ids.json lists none of the input's articles (1)");
   options_.tokenizer.clear();
   options_.vocab_size = 400;
   expect_refused(ExitCode::kInputData, "ids.json puts no article of the input there");
