@@ -24,7 +24,7 @@ bool is_metadata(const std::filesystem::path& path) {
 }
 
 /// Whether a name in `path` begins with a dot.
-bool is_hidden(const std::filesystem::path& path) {
+bool has_hidden_name(const std::filesystem::path& path) {
   return std::any_of(path.begin(), path.end(),
                      [](const auto& name) { return name.string().starts_with('.'); });
 }
@@ -38,7 +38,7 @@ void add_files_below(const std::filesystem::path& path, CorpusSource& source,
     if (!entry.is_regular_file() || is_metadata(entry.path())) continue;
     if (is_read_as(source.kind, entry.path()))
       read.push_back(entry.path());
-    else if (!is_hidden(entry.path().lexically_relative(path)) &&
+    else if (!has_hidden_name(entry.path().lexically_relative(path)) &&
              entry.path().filename() != source.splits.filename())
       other.push_back(entry.path());
   }

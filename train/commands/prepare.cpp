@@ -168,10 +168,13 @@ ExitCode prepare_dataset(const PrepareArguments& given) {
 
 void add_prepare(CommandLine& line) {
   Verb verb = line.verb("prepare", "text to tokenizer and HDF5, offline, on a login node");
+  verb.add_details(
+      "A file whose name begins with val or dev is validation, with test it is test, any other is train.");
   const auto given = std::make_shared<PrepareArguments>();
   PrepareOptions& options = given->options;
   options.threads = default_threads();
-  verb.option("--input", given->inputs, "files and directories of text");
+  verb.option("--input", given->inputs,
+              "files and directories: .jsonl, .json, .txt (also with .gz), XSum's .tar.gz");
   verb.option("--output", given->output, "the data set's directory, to be made").required();
   verb.option("--source", given->source, "format of the input; auto: decided by the input's names")
       .choices({"auto", "xsum", "jsonl", "text", "synthetic"});

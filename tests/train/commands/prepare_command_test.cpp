@@ -81,6 +81,13 @@ TEST_F(PrepareCommand, WhatItCountsHasAUnit) {
   EXPECT_NE(made.err.find("prepare: encoding  300 examples in "), std::string::npos) << made.err;
 }
 
+TEST_F(PrepareCommand, HelpSaysWhatIsReadAndHowSplitsAreTold) {
+  const ProgramRun run = run_program("prepare --help");
+  EXPECT_EQ(run.exit_code, 0);
+  EXPECT_NE(run.out.find(".jsonl, .json, .txt (also with .gz)"), std::string::npos) << run.out;
+  EXPECT_NE(run.out.find("begins with val or dev is validation, with test it is test"), std::string::npos);
+}
+
 // The table counts the tokens that are stored, plan and train those that predict another.
 TEST_F(PrepareCommand, TheTokensOfAnEpochAreThoseOfPlan) {
   const ProgramRun run = prepare("--vocab-size 350 --input " + write("train.jsonl", pairs(300)));
