@@ -196,6 +196,13 @@ TEST(TokenizerTest, TooLittleTextForTheVocabularyIsACommandLineError) {
   lines.clear();
   for (int i = 0; i < 20; ++i) lines.push_back(fmt::format("The harbour number {} opened on Monday.", i));
   expect_largest_named(lines, 8000);
+  // Of more words all merges take long, so that size is not looked for.
+  lines.clear();
+  for (int i = 0; i < 2000; ++i) lines.push_back(fmt::format("word{:08}", i));
+  EXPECT_EQ(
+      training_refusal(lines, 900'000),
+      "cannot train a tokenizer of 900000 pieces: the text's 2000 different words are too few [a smaller "
+      "--vocab-size (8000 is usual for a language), or more text]");
 }
 
 // A hint must not name a size that is refused as well.
