@@ -239,12 +239,6 @@ int64_t BatchLoader::batches_per_step() const {
 int64_t BatchLoader::sequences_per_epoch() const {
   return state_->sequences_per_epoch;
 }
-int64_t BatchLoader::cut_summaries() const {
-  return state_->reader.cut_summaries();
-}
-int64_t BatchLoader::cut_documents() const {
-  return state_->reader.cut_documents();
-}
 
 std::optional<LoaderStep> BatchLoader::next_step() {
   State& s = *state_;

@@ -78,10 +78,6 @@ class BatchLoader {
   int64_t batches_per_step() const;
   /// Sequences of the start cursor's epoch.
   int64_t sequences_per_epoch() const;
-  /// Examples whose summary does not fit into sequence_length even without their document.
-  int64_t cut_summaries() const;
-  /// Examples that lose tokens of their document, and none of their summary.
-  int64_t cut_documents() const;
 
   /// Begins a step; waits for the reading thread. nullopt at the end of the run. All batches of the step
   /// before must have been taken.

@@ -216,13 +216,6 @@ void load_weights(Io& io, const Checkpoint& checkpoint, Communicator& world,
   });
 }
 
-std::optional<Checkpoint> newest_checkpoint(Io& io, const std::filesystem::path& directory,
-                                            Communicator& world, std::vector<std::string>& warnings) {
-  std::vector<ListedCheckpoint> listed = list_on_rank_0(io, directory, world);
-  std::vector<std::filesystem::path> damaged;
-  return choose(io, directory, world, listed, damaged, warnings);
-}
-
 std::optional<CheckpointState> resume_newest(Io& io, const std::filesystem::path& directory,
                                              Communicator& world, int64_t fsdp_index,
                                              const std::vector<UnitStates>& units,

@@ -42,13 +42,6 @@ void load_weights(Io& io, const Checkpoint& checkpoint, Communicator& world,
                   const std::vector<const UnitLayout*>& layouts, std::span<float> staging,
                   FunctionRef<void(size_t unit, std::span<const float> weights)> take);
 
-/// Collective: rank 0 finds the newest checkpoint below `directory` whose manifest and file sizes are right,
-/// and gives it to all ranks. Adds a text to `warnings` (on rank 0) for every newer one that is damaged, and
-/// if the checkpoint is behind a link. nullopt if there is no checkpoint at all; Error(kStorage) if there are
-/// some and none is right.
-std::optional<Checkpoint> newest_checkpoint(Io& io, const std::filesystem::path& directory,
-                                            Communicator& world, std::vector<std::string>& warnings);
-
 /// Collective: loads the newest checkpoint below `directory` that proves whole while it is read, and returns
 /// its state; nullopt if there is no checkpoint at all. `accept` sees the manifest on every rank before
 /// anything is overwritten, and may throw. Damaged newer ones get a warning (on rank 0) and are renamed to

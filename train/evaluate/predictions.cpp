@@ -72,8 +72,7 @@ WholeLines read_whole_lines(const std::filesystem::path& path) {
 PredictionFile::PredictionFile(const std::filesystem::path& directory) : path_(directory / kPredictionsFile) {
   WholeLines lines = read_whole_lines(path_);
   predictions_ = std::move(lines.predictions);
-  dropped_bytes_ = lines.file_bytes - lines.bytes;
-  if (dropped_bytes_ > 0) AppendFile(path_).cut(lines.bytes);
+  if (lines.bytes < lines.file_bytes) AppendFile(path_).cut(lines.bytes);
   file_.emplace(path_);
 }
 

@@ -32,8 +32,6 @@ class PredictionFile {
 
   /// The file has the examples 0 .. count() - 1.
   int64_t count() const { return static_cast<int64_t>(predictions_.size()); }
-  /// Bytes that opening dropped: everything from the first torn line on.
-  int64_t dropped_bytes() const { return dropped_bytes_; }
   const std::vector<Prediction>& predictions() const { return predictions_; }
 
   /// Adds the prediction of example count(). Other processes can read the line when this returns.
@@ -42,7 +40,6 @@ class PredictionFile {
  private:
   std::filesystem::path path_;
   std::vector<Prediction> predictions_;
-  int64_t dropped_bytes_ = 0;
   std::optional<AppendFile> file_;
 };
 
