@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kMarks = "metrics.jsonl, LOCK or a directory checkpoints";
+constexpr const char* kMarks = "metrics.jsonl, LOCK, prompt_template.txt or checkpoint";
 
 /// "run/" is "run".
 fs::path without_slash(const fs::path& path) {
@@ -59,7 +59,7 @@ void require_directory(Io& io, const fs::path& path) {
   if (directory_exists(io, path)) return;
   const bool is_file = path_exists(io, path);
   if (is_file && is_run(io, folder_of(path)))
-    throw Error(ExitCode::kUsage, fmt::format("{}: is not the directory of a run", path.string()),
+    throw Error(ExitCode::kUsage, fmt::format("{}: is not a run directory: it is a file", path.string()),
                 fmt::format("it lies in one: give {}", folder_of(path).string()));
   throw Error(ExitCode::kUsage,
               fmt::format("{}: {}", path.string(), is_file ? "is not a directory" : "no such directory"),
@@ -69,7 +69,8 @@ void require_directory(Io& io, const fs::path& path) {
 /// Refuses a directory that is none of what was looked for.
 [[noreturn]] void refuse(Io& io, const fs::path& path) {
   const std::vector<fs::path> runs = runs_inside(io, path);
-  throw Error(ExitCode::kUsage, fmt::format("{}: is no run: it has no {}", path.string(), kMarks),
+  throw Error(ExitCode::kUsage,
+              fmt::format("{}: is not a run directory: it has no {}", path.string(), kMarks),
               runs.empty() ? "give the directory of a run (its run.directory), or one of its checkpoints"
                            : fmt::format("it holds runs: give one of them, as {}", runs.front().string()));
 }
@@ -146,7 +147,7 @@ fs::path find_chosen_step(const fs::path& directory, const std::vector<ListedChe
   std::error_code ignored;  // what does not exist is not equivalent
   if (!choice.directory.empty() && !fs::equivalent(choice.directory, found->directory, ignored) &&
       !fs::equivalent(directory.parent_path() / choice.directory, found->directory, ignored))
-    throw Error(ExitCode::kUsage, fmt::format("{}: is no checkpoint of {}", which, directory.string()),
+    throw Error(ExitCode::kUsage, fmt::format("{}: is not a checkpoint of {}", which, directory.string()),
                 "give it instead of the run's directory, without --checkpoint");
   return found->directory;
 }
@@ -168,10 +169,13 @@ fs::path find_best(const fs::path& directory, const std::vector<ListedCheckpoint
 }  // namespace
 
 bool is_run(Io& io, const fs::path& directory) {
-  if (path_exists(io, directory / "metrics.jsonl") || directory_exists(io, directory / "checkpoints"))
-    return true;
+  // A run writes prompt_template.txt first: one that is killed then is known by it.
+  for (const char* mark : {"metrics.jsonl", "prompt_template.txt"})
+    if (path_exists(io, directory / mark)) return true;
   // The LOCK of a folder that a run's `checkpoints` links to lies among the checkpoints.
-  return path_exists(io, directory / "LOCK") && !holds_checkpoints(io, directory);
+  if (path_exists(io, directory / "LOCK") && !holds_checkpoints(io, directory)) return true;
+  const fs::path checkpoints = directory / "checkpoints";
+  return directory_exists(io, checkpoints) && holds_checkpoints(io, checkpoints);
 }
 
 std::vector<fs::path> find_runs(Io& io, const fs::path& path) {
@@ -181,7 +185,7 @@ std::vector<fs::path> find_runs(Io& io, const fs::path& path) {
   if (runs.empty())
     throw Error(
         ExitCode::kUsage,
-        fmt::format("{}: there is no run: neither it nor a directory in it has {}", path.string(), kMarks),
+        fmt::format("{}: is not a run directory, and holds none: there is no {}", path.string(), kMarks),
         "give the directories of runs, or a folder that holds them");
   return runs;
 }

@@ -10,8 +10,9 @@
 
 namespace ripstop {
 
-/// Whether `directory` is a run: it holds metrics.jsonl, a directory `checkpoints`, or LOCK without step
-/// directories beside it. Throws Error(kStorage) if the system refuses to tell.
+/// Whether a run has begun in `directory`: it holds metrics.jsonl, prompt_template.txt, LOCK without step
+/// directories beside it, or step directories in `checkpoints`. Throws Error(kStorage) if the system refuses
+/// to tell.
 bool is_run(Io& io, const std::filesystem::path& directory);
 
 /// The runs that `path` names: `path` itself, or else those directly inside it, by name. Throws Error(kUsage)

@@ -54,8 +54,12 @@ ExitCode train(const TrainArguments& given) {
     refuse_unsupported_keys(
         options.config, own_copy ? ConfigReader::kResume : ConfigReader::kTrain,
         [&](const ConfigKey& key) { return place_of_key(key, given.config_file, given.overrides); });
-    if (world.communicator().rank() == 0)
-      for (const std::string& note : unsupported_key_notes(options.config)) options.say("note: " + note);
+    if (world.communicator().rank() == 0) {
+      std::vector<std::string> notes = unsupported_key_notes(options.config);
+      notes.push_back(note_of_other_directory(posix_io(), given.config_file, options.config));
+      for (const std::string& note : notes)
+        if (!note.empty()) options.say("note: " + note);
+    }
     return Trainer(options, world).run();
   });
 }

@@ -215,7 +215,7 @@ std::vector<ConfigDifference> accept_differences(const std::string& whose,
 }
 
 std::vector<ConfigDifference> check_resume(const RunConfig& old_config, const RunConfig& new_config) {
-  return accept_differences(old_config.run.directory, compare(old_config, new_config));
+  return accept_differences(new_config.run.directory, compare(old_config, new_config));
 }
 
 std::string config_table_markdown() {

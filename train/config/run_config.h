@@ -184,8 +184,8 @@ std::vector<ConfigDifference> accept_differences(const std::string& whose,
                                                  std::vector<ConfigDifference> differences);
 
 /// Checks whether a run that began with the old config may go on with the new one: accept_differences of all
-/// their differences. Paths (run.directory, data.directory) may differ, because data sets are compared by
-/// their content.
+/// their differences, with the directory of the new config as WHOSE: a copied run stores the name of the old
+/// one. Paths (run.directory, data.directory) may differ, because data sets are compared by their content.
 std::vector<ConfigDifference> check_resume(const RunConfig& old_config, const RunConfig& new_config);
 
 /// Writes the table of docs/config.md: every key with its default, unit, meaning and names elsewhere. GitHub

@@ -6,7 +6,7 @@
 #include "data/directory.h"
 #include "data/whole_file.h"
 #include "model/core/error.h"
-#include "train/checkpoint/manifest.h"
+#include "train/checkpoint/find_run.h"
 
 namespace ripstop {
 namespace {
@@ -26,13 +26,6 @@ bool is_folder(const fs::path& path) {
 // The entries of a directory that may be absent, no directory or a link to one.
 std::vector<Io::Entry> entries_of(Io& io, const fs::path& directory) {
   return is_folder(directory) ? list_directory(io, directory) : std::vector<Io::Entry>{};
-}
-
-bool holds_checkpoint(Io& io, const fs::path& directory) {
-  const std::vector<Io::Entry> entries = entries_of(io, directory);
-  return std::any_of(entries.begin(), entries.end(), [](const Io::Entry& entry) {
-    return parse_step_directory_name(entry.name).has_value();
-  });
 }
 
 // Whether nothing but what a run leaves behind, such as the LOCK of a folder that is linked, is there.
@@ -62,25 +55,41 @@ std::optional<fs::path> owner_of_linked_folder(Io& io, const fs::path& run) {
   const fs::path real = fs::weakly_canonical(run / kCheckpoints, error);
   // A link that leads nowhere is refused when the folder is made.
   if (error || real == own || !is_folder(real)) return std::nullopt;
-  return real.filename() == kCheckpoints && holds_run(io, real.parent_path()) ? real.parent_path() : real;
+  return real.filename() == kCheckpoints && is_run(io, real.parent_path()) ? real.parent_path() : real;
+}
+
+// Throws if there is a file where `directory`, or a folder above it, should be.
+void check_no_file_in_the_way(const fs::path& directory) {
+  std::error_code ignored;
+  for (fs::path at = directory; !at.empty() && !is_folder(at); at = at.parent_path()) {
+    if (!fs::exists(at, ignored)) continue;
+    throw Error(
+        ExitCode::kUsage,
+        at == directory
+            ? fmt::format("run.directory {} is a file, expected a directory or a new name",
+                          directory.string())
+            : fmt::format("run.directory {} cannot be made: {} is a file", directory.string(), at.string()),
+        fmt::format("give another name, such as run.directory={}", (at.parent_path() / "run").string()));
+  }
+}
+
+// Whether the config file is the config.toml of a run, and `config` names another directory.
+bool is_of_another_run(Io& io, const fs::path& config_file, const RunConfig& config) {
+  const fs::path beside = fs::absolute(config_file).parent_path();
+  std::error_code ignored;
+  return config_file.filename() == "config.toml" && !fs::equivalent(beside, config.run.directory, ignored) &&
+         is_run(io, beside);
+}
+
+std::string folder_text(const fs::path& file) {
+  return file.has_parent_path() ? file.parent_path().string() : ".";
 }
 
 }  // namespace
 
-bool holds_run(Io& io, const fs::path& directory) {
-  const std::vector<Io::Entry> entries = entries_of(io, directory);
-  const auto has = [&](std::string_view name) {
-    return std::any_of(entries.begin(), entries.end(),
-                       [&](const Io::Entry& entry) { return entry.name == name; });
-  };
-  if (has("metrics.jsonl") || has("prompt_template.txt")) return true;
-  // The LOCK of a folder that a run's `checkpoints` links to lies among the checkpoints.
-  if (has("LOCK") && !holds_checkpoint(io, directory)) return true;
-  return holds_checkpoint(io, directory / kCheckpoints);
-}
-
 void check_can_hold_run(Io& io, const fs::path& directory) {
-  if (holds_run(io, directory)) return;
+  check_no_file_in_the_way(directory);
+  if (is_run(io, directory)) return;
   constexpr int kShown = 3;
   int found = 0;
   std::string names;
@@ -93,7 +102,7 @@ void check_can_hold_run(Io& io, const fs::path& directory) {
   if (found == 0) return;
   throw Error(
       ExitCode::kUsage,
-      fmt::format("run.directory {} holds no run, and has {}{}", directory.string(), names,
+      fmt::format("run.directory {} is not a run directory, and has {}{}", directory.string(), names,
                   found > kShown ? fmt::format(" and {} more", found - kShown) : ""),
       fmt::format("give a run a directory of its own, such as run.directory={}; job scripts, logs and "
                   "notes may lie there",
@@ -101,12 +110,8 @@ void check_can_hold_run(Io& io, const fs::path& directory) {
 }
 
 void check_names_own_directory(Io& io, const fs::path& config_file, const RunConfig& config) {
-  const fs::path beside = fs::absolute(config_file).parent_path();
-  std::error_code ignored;
-  if (config_file.filename() != "config.toml" || fs::equivalent(beside, config.run.directory, ignored) ||
-      !holds_run(io, beside))
-    return;
-  const std::string directory = config_file.has_parent_path() ? config_file.parent_path().string() : ".";
+  if (!is_of_another_run(io, config_file, config)) return;
+  const std::string directory = folder_text(config_file);
   throw Error(
       ExitCode::kUsage,
       fmt::format("{} is the config of the run in {}, but names run.directory {}: the run was copied or "
@@ -114,6 +119,12 @@ void check_names_own_directory(Io& io, const fs::path& config_file, const RunCon
                   config_file.string(), directory, config.run.directory),
       fmt::format("add run.directory={} to go on there, or run.directory={} to train in that one", directory,
                   config.run.directory));
+}
+
+std::string note_of_other_directory(Io& io, const fs::path& config_file, const RunConfig& config) {
+  if (!is_of_another_run(io, config_file, config) || path_exists(io, config.run.directory)) return "";
+  return fmt::format("{} is the config of the run in {}, which stays as it is: a new run begins in {}",
+                     config_file.string(), folder_text(config_file), config.run.directory);
 }
 
 RunDirectory::RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tokenizer,
@@ -164,11 +175,16 @@ void RunDirectory::check_still_owned() const {
 
 // Called after everything that may refuse the run: a refused start leaves the files of the run as they were.
 MetricsFile& RunDirectory::open_metrics(int64_t step) {
-  // First, because this file alone tells the next start that the others are a run's: see holds_run.
+  // First, because this file alone tells the next start that the others are a run's: see is_run.
   write_whole_file(path_ / "prompt_template.txt", prompt_template_);
   write_whole_file(path_ / "tokenizer.model", tokenizer_);
   write_whole_file(path_ / "config.toml", config_);
   const fs::path file = path_ / "metrics.jsonl";
+  std::error_code ignored;
+  const bool is_there = fs::exists(file, ignored);
+  if (step > 0 && (!is_there || fs::is_empty(file, ignored)))
+    notes_.push_back(fmt::format("{} is {}: the log begins again here, without the steps up to {}",
+                                 file.string(), is_there ? "empty" : "missing", step));
   // The run goes on from a checkpoint. Steps after it are computed and written again.
   if (std::string note = cut_to_step(file, step); !note.empty()) notes_.push_back(std::move(note));
   metrics_ = std::make_unique<MetricsFile>(file);

@@ -27,7 +27,7 @@ class RunDirectory {
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
   /// For people: what changed since the run began, whose lock was taken over, and whether metrics.jsonl was
-  /// damaged.
+  /// damaged or lost.
   const std::vector<std::string>& notes() const { return notes_; }
 
   /// If `checkpoints` is a link to a folder outside of the run, takes the lock of that folder too: two runs
@@ -40,8 +40,6 @@ class RunDirectory {
   /// prompt_template.txt, cuts metrics.jsonl back to `step`, and opens it for appending. Nothing is written
   /// before this call, so a command that is refused changes nothing.
   MetricsFile& open_metrics(int64_t step);
-  /// Whether open_metrics was called.
-  bool has_metrics() const { return metrics_ != nullptr; }
   MetricsFile& metrics() { return *metrics_; }
   /// Throws Error(kStorage) if another process has taken over the run, or the folder of its checkpoints.
   void check_still_owned() const;
@@ -57,17 +55,21 @@ class RunDirectory {
   std::unique_ptr<MetricsFile> metrics_;
 };
 
-/// Whether a run has begun in `directory`: it holds metrics.jsonl, LOCK, prompt_template.txt or a checkpoint.
-bool holds_run(Io& io, const std::filesystem::path& directory);
-
-/// Throws Error(kUsage), naming what is there, unless `directory` is absent, holds a run, or holds nothing
-/// but what people put beside a run: plain files such as job scripts, logs and notes, a folder `logs`, and
-/// an empty folder `checkpoints`. Any other folder (a source tree, a home directory) is refused, and so is
-/// a file that a run or a data set would write: config.toml, tokenizer.model, prepare.json, *.h5, *.jsonl.
+/// Throws Error(kUsage), naming what is there, if `directory` or a folder above it is a file, and unless
+/// `directory` is absent, is a run (is_run), or holds nothing but what people put beside a run: plain files
+/// such as job scripts, logs and notes, a folder `logs`, and an empty folder `checkpoints`. Any other folder
+/// (a source tree, a home directory) is refused, and so is a file that a run or a data set would write:
+/// config.toml, tokenizer.model, prepare.json, *.h5, *.jsonl.
 void check_can_hold_run(Io& io, const std::filesystem::path& directory);
 
 /// Throws Error(kUsage) if `config_file` is the config.toml of a run in another directory than its own
 /// `run.directory` names: the run was copied or moved. `config` was read from it.
 void check_names_own_directory(Io& io, const std::filesystem::path& config_file, const RunConfig& config);
+
+/// If `config_file` is the config.toml of a run, and `config`, read from it and the command line, names
+/// another directory, which is not there: a text that names both, as the name may be a typing error. Else
+/// empty.
+std::string note_of_other_directory(Io& io, const std::filesystem::path& config_file,
+                                    const RunConfig& config);
 
 }  // namespace ripstop

@@ -88,12 +88,12 @@ TEST_F(FindRun, WhatIsNotThereIsAnErrorOfTheCommandLine) {
   expect_refused(run / "checkpoints/step_00000003", "latest", ExitCode::kUsage, "no such directory");
   expect_refused("", "latest", ExitCode::kUsage, "empty");
   write_bytes(run / "config.toml", "");
-  expect_refused(run / "config.toml", "latest", ExitCode::kUsage, "is not the directory of a run",
+  expect_refused(run / "config.toml", "latest", ExitCode::kUsage, "is not a run directory: it is a file",
                  "give " + run.string());
   // Another run has the step, too, but was not asked.
   save(scratch_ / "other", 1, 1);
   expect_refused(run, (scratch_ / "other/checkpoints/step_00000001").string(), ExitCode::kUsage,
-                 "is no checkpoint of");
+                 "is not a checkpoint of");
   // All are damaged: the newest is returned, and reading it says what is wrong.
   for (const char* step : {"step_00000001", "step_00000002"})
     write_bytes(run / "checkpoints" / step / "manifest.json", "{");
@@ -101,15 +101,15 @@ TEST_F(FindRun, WhatIsNotThereIsAnErrorOfTheCommandLine) {
 }
 
 TEST_F(FindRun, AFolderThatIsNoRunIsToldFromARunWithoutCheckpoints) {
-  fs::create_directories(scratch_ / "runs/data");
+  fs::create_directories(scratch_ / "runs/data/checkpoints");  // of any other program
   expect_refused(scratch_ / "runs", "latest", ExitCode::kUsage,
-                 "is no run: it has no metrics.jsonl, LOCK or a directory checkpoints");
+                 "is not a run directory: it has no metrics.jsonl, LOCK, prompt_template.txt or checkpoint");
   EXPECT_THROW(find_checkpoints(io_, scratch_ / "runs"), Error);
   EXPECT_THROW(find_runs(io_, scratch_ / "runs"), Error);
 
   write_bytes(scratch_ / "runs/b/metrics.jsonl", "");
-  fs::create_directories(scratch_ / "runs/a/checkpoints");
-  expect_refused(scratch_ / "runs", "latest", ExitCode::kUsage, "is no run",
+  fs::create_directories(scratch_ / "runs/a/checkpoints/step_00000001");
+  expect_refused(scratch_ / "runs", "latest", ExitCode::kUsage, "is not a run directory",
                  "give one of them, as " + (scratch_ / "runs/a").string());
   expect_refused(scratch_ / "runs/b", "latest", ExitCode::kUsage, "has no checkpoint", "every_steps");
   EXPECT_EQ(find_checkpoints(io_, scratch_ / "runs/b"), scratch_ / "runs/b/checkpoints");

@@ -51,12 +51,13 @@ TEST_F(CheckpointCommand, ListsWhatAResumeMovedAside) {
   EXPECT_GT(json["damaged"][0].at("bytes"), 1000);
 }
 
-// A folder that is no run is no run without checkpoints.
+// A folder that is no run is told from a run without checkpoints.
 TEST_F(CheckpointCommand, AFolderThatIsNoRunIsRefused) {
   std::filesystem::create_directories(scratch_ / "folder");
   const ProgramRun none = run_program("checkpoint list '" + (scratch_ / "folder").string() + "'");
   EXPECT_EQ(none.exit_code, 64);
-  EXPECT_NE(none.err.find("is no run: it has no metrics.jsonl, LOCK or a directory checkpoints"),
+  EXPECT_NE(none.err.find(
+                "is not a run directory: it has no metrics.jsonl, LOCK, prompt_template.txt or checkpoint"),
             std::string::npos)
       << none.err;
   write_bytes(scratch_ / "folder/metrics.jsonl", "");

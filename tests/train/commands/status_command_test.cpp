@@ -122,7 +122,7 @@ TEST_F(Status, WrongArgumentsAreNamedBesideTheOthers) {
                                       "/nope " + folder + "/c");
   EXPECT_EQ(some.exit_code, 64);
   EXPECT_EQ(nlohmann::json::parse(some.out).size(), 2U);
-  EXPECT_TRUE(has(some.err, folder + "/b_data: there is no run: neither it nor a directory in it has "))
+  EXPECT_TRUE(has(some.err, folder + "/b_data: is not a run directory, and holds none: there is no "))
       << some.err;
   EXPECT_TRUE(has(some.err, folder + "/nope: no such directory")) << some.err;
   const ProgramRun none = run_program("status " + folder + "/b_dota");

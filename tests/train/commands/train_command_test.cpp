@@ -143,6 +143,13 @@ TEST_F(TrainCommand, ACopiedRunDoesNotGoOnInTheOldOne) {
   EXPECT_EQ(refused.exit_code, 64) << refused.out;
   EXPECT_NE(refused.err.find("add run.directory=" + run().string()), std::string::npos) << refused.err;
   EXPECT_EQ(read_metrics(made_ / "run" / "metrics.jsonl").steps.size(), 2U);
+  // The copy stores the old name, and is named by its own.
+  const ProgramRun differs = run_program("train " + (made_ / "config.toml").string() +
+                                         " run.seed=2 run.directory=" + run().string());
+  EXPECT_EQ(differs.exit_code, 64) << differs.err;
+  EXPECT_NE(differs.err.find(run().string() + " was begun with another config: run.seed: 1 -> 2"),
+            std::string::npos)
+      << differs.err;
   for (const std::filesystem::path& directory : {run(), made_ / "run"}) {
     const ProgramRun meant = run_program(copied + " train.steps=3 run.directory=" + directory.string());
     EXPECT_EQ(meant.exit_code, 0) << meant.err;
@@ -150,12 +157,39 @@ TEST_F(TrainCommand, ACopiedRunDoesNotGoOnInTheOldOne) {
   }
 }
 
+TEST_F(TrainCommand, ANewRunByTheConfigOfAnotherIsNoted) {
+  const std::string config = (run() / "config.toml").string(), fresh = (scratch_ / "rnu").string();
+  const ProgramRun begun = run_program("train " + config + " run.directory=" + fresh);
+  EXPECT_EQ(begun.exit_code, 0) << begun.err;
+  EXPECT_NE(begun.out.find("note: " + config + " is the config of the run in " + run().string() +
+                           ", which stays as it is: a new run begins in " + fresh),
+            std::string::npos)
+      << begun.out;
+  const ProgramRun again = run_program("train " + config + " run.directory=" + fresh);
+  EXPECT_EQ(again.out.find("a new run begins"), std::string::npos) << again.out;
+}
+
+TEST_F(TrainCommand, ALostLogIsSaidOnce) {
+  for (const bool is_there : {false, true}) {
+    std::filesystem::remove(run() / "metrics.jsonl");
+    if (is_there) write_bytes(run() / "metrics.jsonl", "");
+    const ProgramRun more = train(is_there ? "train.steps=4" : "train.steps=3");
+    EXPECT_EQ(more.exit_code, 0) << more.err;
+    EXPECT_NE(more.out.find("warning: " + (run() / "metrics.jsonl").string() +
+                            (is_there ? " is empty" : " is missing") + ": the log begins again here"),
+              std::string::npos)
+        << more.out;
+    EXPECT_EQ(steps(), (std::vector<int64_t>{is_there ? 4 : 3}));
+  }
+  EXPECT_EQ(train("train.steps=5").out.find("the log begins again"), std::string::npos);
+}
+
 TEST_F(TrainCommand, ADirectoryOfOtherThingsIsRefused) {
   const std::string data = (made_ / "data").string();
   const ProgramRun result =
       run_program("train " + (made_ / "config.toml").string() + " run.directory=" + data);
   EXPECT_EQ(result.exit_code, 64) << result.err;
-  EXPECT_NE(result.err.find("run.directory " + data + " holds no run, and has prepare.json"),
+  EXPECT_NE(result.err.find("run.directory " + data + " is not a run directory, and has prepare.json"),
             std::string::npos)
       << result.err;
   EXPECT_FALSE(std::filesystem::exists(made_ / "data/checkpoints"));
@@ -180,9 +214,19 @@ TEST_F(TrainCommand, OtherDataIsRefusedByContent) {
 }
 
 TEST_F(TrainCommand, DirectoriesThatCannotBeWrittenAreStorageErrors) {
+  expect_refused("run.directory=/proc/no-such-run", 74, "/proc/no-such-run");
+}
+
+// The command line names it, and nothing is wrong with the file.
+TEST_F(TrainCommand, AFileIsNoRunDirectory) {
   write_bytes(scratch_ / "file", "x");
-  expect_refused("run.directory=" + (scratch_.path() / "file" / "run").string(), 74, "file/run");
-  expect_refused("run.directory=" + (scratch_ / "file").string(), 74, "file");
+  const std::string file = (scratch_ / "file").string();
+  expect_refused("run.directory=" + file, 64,
+                 "run.directory " + file + " is a file, expected a directory or a new name");
+  expect_refused("run.directory=" + file, 64, "such as run.directory=" + run().string());
+  expect_refused("run.directory=" + file + "/run", 64,
+                 "run.directory " + file + "/run cannot be made: " + file + " is a file");
+  EXPECT_EQ(read_bytes(scratch_ / "file"), "x");
 }
 
 TEST_F(TrainCommand, DataThatIsNotThereLeavesNoRunDirectory) {

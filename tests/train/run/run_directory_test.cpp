@@ -6,6 +6,7 @@
 #include "tests/data/scratch_directory.h"
 #include "tests/data/small_tokenizer.h"
 #include "tests/train/config/small_config.h"
+#include "train/checkpoint/find_run.h"
 
 namespace ripstop {
 namespace {
@@ -63,7 +64,8 @@ TEST_F(RunDirectoryTest, ANewRunTakesADirectoryOfItsOwn) {
 
   for (const char* name : {"train.h5", "validation.h5", "prepare.json", "tokenizer.model"})
     touch(std::string("data/") + name);
-  EXPECT_HAS(refusal("data"), "holds no run, and has prepare.json, tokenizer.model, train.h5 and 1 more");
+  EXPECT_HAS(refusal("data"),
+             "is not a run directory, and has prepare.json, tokenizer.model, train.h5 and 1 more");
   touch("repository/.git/HEAD");
   EXPECT_HAS(refusal("repository"), "has .git/");
   touch("corpus/train.jsonl");
@@ -81,10 +83,10 @@ TEST_F(RunDirectoryTest, ARunIsKnownByItsFiles) {
     fs::remove_all(scratch_ / "run");
     touch("run/config.toml");
     touch("run/evaluation/step_00000010-test/scores.json");
-    EXPECT_FALSE(holds_run(io_, scratch_ / "run"));
+    EXPECT_FALSE(is_run(io_, scratch_ / "run"));
     EXPECT_NE(refusal("run"), "");
     touch(std::string("run/") + sign);
-    EXPECT_TRUE(holds_run(io_, scratch_ / "run")) << sign;
+    EXPECT_TRUE(is_run(io_, scratch_ / "run")) << sign;
     EXPECT_EQ(refusal("run"), "") << sign;
   }
 }
