@@ -42,6 +42,26 @@ std::vector<std::string> header_lines(const RunConfig& config, const ResolvedRun
   return lines;
 }
 
+std::string cost_line(const StepCost& planned, const StepCost& measured) {
+  const auto sent = [](const TrafficBytes& t) { return bytes_text(t.replicate + t.fsdp + t.tensor); };
+  return fmt::format("planned / measured: memory {} / {}, sent per step {} / {}",
+                     bytes_text(planned.memory.total), bytes_text(measured.memory.total),
+                     sent(planned.traffic_per_step), sent(measured.traffic_per_step));
+}
+
+std::string done_line(const RunConfig& config) {
+  return fmt::format("{} was done already: give more {} to train on, or another run.directory for a new run",
+                     config.run.directory, config.train.steps ? "train.steps" : "train.epochs");
+}
+
+std::string next_line(const std::string& directory, ExampleKind kind) {
+  std::string text = fmt::format("next: ripstop evaluate {} for scores", directory);
+  // A model of running text continues it, and summarizes nothing.
+  if (kind == ExampleKind::kSummary)
+    text += fmt::format(", ripstop summarize {} for summaries of other texts", directory);
+  return text;
+}
+
 StartEvent start_event(const RunConfig& config, const ResolvedRun& run, const RunLength& length,
                        const DeviceMesh& mesh, const std::optional<PeakFlops>& peak,
                        const std::vector<std::string>& argv, int64_t step) {

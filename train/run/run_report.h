@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "data/token_dataset.h"
 #include "parallel/device_mesh.h"
 #include "train/machine/peak_flops.h"
 #include "train/plan/run_length.h"
@@ -19,6 +20,15 @@ StepCost step_cost(const MemoryUse& memory, const DeviceMesh::AxisBytes& traffic
 std::vector<std::string> header_lines(const RunConfig& config, const ResolvedRun& run,
                                       const RunLength& length, const RunTarget& target,
                                       const DeviceMesh& mesh, const Device& device);
+
+/// The last line of a run: "planned / measured: memory 1.2 GiB / 1.2 GiB, sent per step 3.0 MiB / 3.0 MiB".
+std::string cost_line(const StepCost& planned, const StepCost& measured);
+
+/// Of a run that was done when it was started: what to change to train on.
+std::string done_line(const RunConfig& config);
+
+/// What to type when the run in `directory`, trained on examples of `kind`, is done.
+std::string next_line(const std::string& directory, ExampleKind kind);
 
 /// The `start` event of a run that has done `step` steps. `length` has its data. Does not set `time`.
 StartEvent start_event(const RunConfig& config, const ResolvedRun& run, const RunLength& length,

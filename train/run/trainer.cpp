@@ -1,6 +1,7 @@
 #include "train/run/trainer.h"
 
 #include <cmath>
+#include <utility>
 
 #include "parallel/agreement.h"
 #include "train/checkpoint/manifest.h"
@@ -46,7 +47,7 @@ ExitCode Trainer::run() {
 }
 
 ExitCode Trainer::train() {
-  at_step_ = begun_at_step_ = state_.step;
+  at_step_ = state_.step;
   if (validation_is_due()) validate_and_save();  // the last start was stopped between step and validation
   while (state_.step < steps_ && !stop_agreed_) {
     if (!take_step()) break;  // stopped in the step, or no data left
@@ -304,31 +305,35 @@ MemoryUse Trainer::measured_memory() {
 
 void Trainer::end(ExitCode code) {
   // A run whose log lacks lines is not done: the lines would be lost without a word.
-  if (directory_->metrics().waiting_lines() > 0) directory_->metrics().sync();
+  directory_->metrics().sync();
   write_end(code);
   say_end(code);
 }
 
+// Once a start: if that fails, the line waits in the log, and the next call tries to write it.
 void Trainer::write_end(ExitCode code) {
-  directory_->metrics().write(EndEvent{.step = state_.step,
-                                       .exit_code = static_cast<int>(code),
-                                       .planned = step_cost(planned_memory(), plan_.traffic_per_step),
-                                       .measured = step_cost(measured_memory(), step_traffic_),
-                                       .resident_before_bytes = resident_before_bytes_,
-                                       .resident_peak_bytes = resident_memory().peak_bytes,
-                                       .seconds = seconds_since(begin_)});
-  directory_->metrics().sync();
+  MetricsFile& metrics = directory_->metrics();
+  if (!std::exchange(end_is_logged_, true))
+    metrics.write(EndEvent{.step = state_.step,
+                           .exit_code = static_cast<int>(code),
+                           .planned = step_cost(planned_memory(), plan_.traffic_per_step),
+                           .measured = step_cost(measured_memory(), step_traffic_),
+                           .resident_before_bytes = resident_before_bytes_,
+                           .resident_peak_bytes = resident_memory().peak_bytes,
+                           .seconds = seconds_since(begin_)});
+  metrics.sync();
 }
 
 void Trainer::say_end(ExitCode code) {
-  const auto traffic = [](const DeviceMesh::AxisBytes& t) { return t.replicate + t.fsdp + t.tensor; };
-  say(fmt::format("planned / measured: memory {} / {}, sent per step {} / {}",
-                  bytes_text(planned_memory().total()), bytes_text(measured_memory().total()),
-                  bytes_text(traffic(plan_.traffic_per_step)), bytes_text(traffic(step_traffic_))));
-  if (code == ExitCode::kOk && begun_at_step_ == steps_)
-    say(fmt::format(
-        "the run was done already: give more {} to train on, or another run.directory for a new run",
-        options_.config.train.steps ? "train.steps" : "train.epochs"));
+  if (was_done_)
+    say(done_line(options_.config));
+  else
+    say(cost_line(step_cost(planned_memory(), plan_.traffic_per_step),
+                  step_cost(measured_memory(), step_traffic_)));
+  // A log ends with the line above.
+  const bool at_terminal = options_.live != nullptr && options_.live->is_live();
+  if (code == ExitCode::kOk && (was_done_ || at_terminal))
+    say(next_line(options_.config.run.directory, dataset_.header().kind));
   if (code == ExitCode::kRequeue)
     say(fmt::format("stopped on a signal {}: run the same command again to go on",
                     at_step_ > state_.step ? fmt::format("in step {}, which is made again", at_step_)

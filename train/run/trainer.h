@@ -70,6 +70,7 @@ class Trainer {
   bool resume_or_initialize();
   std::optional<RunSpeed> known_speed() const;
   std::vector<std::string> notes_on_resume(const ResumableCheckpoint& saved);
+  void say_header();
   void announce();
   bool agree_to_stop();
 
@@ -136,8 +137,9 @@ class Trainer {
 
   CheckpointState state_;
   std::vector<std::string> resume_notes_;
-  int64_t at_step_ = 0;        ///< the step under way, or the last one
-  int64_t begun_at_step_ = 0;  ///< the step from which this start goes on
+  int64_t at_step_ = 0;         ///< the step under way, or the last one
+  bool was_done_ = false;       ///< this start found nothing to do
+  bool end_is_logged_ = false;  ///< metrics.jsonl has its `end`, or has it in memory
   int64_t saved_step_ = -1;
   int64_t skips_ = 0;         ///< steps since the last update whose loss or gradient was not finite
   CheckpointState updated_;   ///< if skips_ > 0: the state after the last step before them

@@ -84,6 +84,7 @@ bool Trainer::start() {
   });
   writer_.emplace(io_, std::filesystem::path(config.run.directory) / "checkpoints", mesh_.world(),
                   mesh_.sizes(), states_->units());
+  was_done_ = state_.step == steps_ && !validation_is_due();
   do_and_agree(mesh_.world(), [&] { announce(); });
   return true;
 }
@@ -231,9 +232,7 @@ std::optional<RunSpeed> Trainer::known_speed() const {
   return speed_at_peak(resolved_, peak_flops_->per_second, peak_flops_->source);
 }
 
-// Tells people and metrics.jsonl what this run is and where it begins.
-void Trainer::announce() {
-  if (!leads_) return;
+void Trainer::say_header() {
   const RunConfig& config = options_.config;
   length_.speed = known_speed();
   for (const std::string& line : header_lines(config, resolved_, length_, target_, mesh_, stream_.device()))
@@ -243,8 +242,15 @@ void Trainer::announce() {
   say(fmt::format("{} {} at step {} of {}; watch {}", state_.step > 0 ? "resumes" : "begins",
                   config.run.directory, state_.step, steps_,
                   (std::filesystem::path(config.run.directory) / "metrics.jsonl").string()));
+}
+
+// Tells people and metrics.jsonl what this run is and where it begins. A run that is done has nothing to
+// tell people but say_end().
+void Trainer::announce() {
+  if (!leads_) return;
+  if (!was_done_) say_header();
   directory_->metrics().write(
-      start_event(config, resolved_, length_, mesh_, peak_flops_, options_.argv, state_.step));
+      start_event(options_.config, resolved_, length_, mesh_, peak_flops_, options_.argv, state_.step));
   std::vector<std::string> notes = directory_->notes();
   // Most changes are those since config.toml was written, too.
   for (const std::string& note : resume_notes_)

@@ -64,6 +64,13 @@ TEST_F(TrainCommand, ARunThatIsDoneSaysSo) {
   const ProgramRun again = train("");
   EXPECT_EQ(again.exit_code, 0) << again.err;
   EXPECT_NE(again.out.find("done already: give more train.steps"), std::string::npos) << again.out;
+  const std::string directory = run().string();
+  EXPECT_NE(
+      again.out.find("next: ripstop evaluate " + directory + " for scores, ripstop summarize " + directory),
+      std::string::npos)
+      << again.out;
+  for (const char* of_a_run : {"planned / measured", "plan for", "resumes"})
+    EXPECT_EQ(again.out.find(of_a_run), std::string::npos) << again.out;
   // With more to do it is not done.
   EXPECT_EQ(train("train.steps=3").out.find("done already"), std::string::npos);
 }

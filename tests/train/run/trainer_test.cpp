@@ -230,6 +230,24 @@ TEST_F(FullDiskRuns, LinesOfTheLogWaitForRoom) {
   EXPECT_HAS(said(), "metrics.jsonl is written again and lacks no line");
 }
 
+// The disk has room again when the failure is told.
+TEST_F(FullDiskRuns, TheEndIsWrittenOnceThoughItFailsFirst) {
+  on_line_ = [this](const std::string& line) {
+    if (!line.starts_with("checkpoint ")) return;
+    disk_ = std::make_unique<FullDisk>(std::filesystem::file_size(scratch_ / "run" / "metrics.jsonl"));
+    signal(SIGXFSZ, [](int) {
+      rlimit limit{};
+      getrlimit(RLIMIT_FSIZE, &limit);
+      limit.rlim_cur = limit.rlim_max;
+      setrlimit(RLIMIT_FSIZE, &limit);
+    });
+  };
+  EXPECT_EQ(refusal(ten_steps()).code(), ExitCode::kStorage);
+  disk_.reset();
+  EXPECT_EQ(steps("run"), first_steps(10));
+  EXPECT_EQ(metrics("run").ends.size(), 1U);
+}
+
 TEST_F(FullDiskRuns, AFullDiskSaysFromWhichStepToGoOn) {
   const RunConfig config = ten_steps({"checkpoint.every_steps=2"});
   fill_until(10);
