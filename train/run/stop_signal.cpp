@@ -3,9 +3,16 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
+#include <cerrno>
 #include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <ctime>
+#include <string_view>
 
 #include "model/core/error.h"
+#include "train/report/terminal.h"
 
 namespace ripstop {
 namespace {
@@ -13,20 +20,47 @@ namespace {
 // Global, because a signal handler gets no argument of ours.
 volatile std::sig_atomic_t first_signal = 0;
 volatile std::sig_atomic_t second_interrupt_requeues = 0;
+enum Answer { kSilent, kLine, kLineOverLiveLine };
+volatile std::sig_atomic_t answer_to_interrupt = kSilent;
+std::atomic<int64_t> first_at_ms = 0;
+static_assert(std::atomic<int64_t>::is_always_lock_free, "a signal handler writes it");
+
+// Nobody who wants a second Ctrl-C to count needs to be faster.
+constexpr int64_t kOneRequestMs = 1000;
 
 // SIGUSR1 is Slurm's warning before the time limit, and what slurm/launch.sh passes on. SIGHUP is a closed
 // terminal.
 constexpr std::array kSignals = {SIGTERM, SIGINT, SIGUSR1, SIGHUP};
 
+int64_t now_ms() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{1000} * now.tv_sec + now.tv_nsec / 1'000'000;
+}
+
+// The step may take long: without this, a person at a terminal would not know that Ctrl-C has come.
+void answer_interrupt() {
+  constexpr std::string_view kText =
+      "\r\x1b[Kstop requested: saving after this step; Ctrl-C again ends at once\n";
+  constexpr size_t kClearBytes = 4;
+  if (answer_to_interrupt == kSilent) return;
+  const size_t begin = answer_to_interrupt == kLineOverLiveLine ? 0 : kClearBytes;
+  const int error = errno;  // of the code that the signal interrupts
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kText.data() + begin, kText.size() - begin);
+  errno = error;
+}
+
 // `timeout`, launchers and job scripts send one request twice: to the process and to its group. So a second
-// SIGTERM or SIGUSR1 must not prevent the checkpoint or the clean-up that the first one requested. _exit,
-// write, signal and raise are safe in a handler.
+// SIGTERM or SIGUSR1, or a SIGINT within a second, must not prevent the checkpoint or the clean-up that the
+// first one requested. _exit, write, clock_gettime, signal and raise are safe in a handler.
 void remember(int signal) {
   if (first_signal == 0) {
+    first_at_ms = now_ms();
     first_signal = signal;
+    if (signal == SIGINT) answer_interrupt();
     return;
   }
-  if (signal != SIGINT) return;
+  if (signal != SIGINT || now_ms() - first_at_ms < kOneRequestMs) return;
   // A live line may be on the terminal: what comes next, as the shell's prompt, begins on a line of its own.
   [[maybe_unused]] const ssize_t written = write(STDOUT_FILENO, "\n", 1);
   if (second_interrupt_requeues != 0) _exit(static_cast<int>(ExitCode::kRequeue));
@@ -39,8 +73,13 @@ void remember(int signal) {
 StopSignal::StopSignal(StopFor purpose) {
   first_signal = 0;
   second_interrupt_requeues = purpose == StopFor::kCheckpoint ? 1 : 0;
+  const Terminal terminal = terminal_of(stderr);
+  answer_to_interrupt = purpose != StopFor::kCheckpoint || !terminal.is_terminal ? kSilent
+                        : terminal.rewrites                                      ? kLineOverLiveLine
+                                                                                 : kLine;
   struct sigaction action {};
   action.sa_handler = remember;
+  for (const int signal : kSignals) sigaddset(&action.sa_mask, signal);
   // System calls under way go on, so that no read fails because of a signal.
   action.sa_flags = SA_RESTART;
   for (const int signal : kSignals) {

@@ -10,8 +10,9 @@ enum class StopFor {
 };
 
 /// Handles SIGTERM, SIGINT, SIGUSR1 and SIGHUP while it lives: the first one is remembered as a stop request.
-/// A SIGINT after that (a second Ctrl-C) ends the process at once; other repetitions are ignored. A SIGHUP
-/// that is ignored, as under nohup, stays ignored. At most one object at a time.
+/// A SIGINT more than a second after that (a second Ctrl-C) ends the process at once; other repetitions are
+/// ignored. A SIGHUP that is ignored, as under nohup, stays ignored. If the request is a SIGINT, and standard
+/// error is a terminal, kCheckpoint answers it there in a line. At most one object at a time.
 class StopSignal {
  public:
   explicit StopSignal(StopFor purpose);

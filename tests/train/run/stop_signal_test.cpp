@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
+#include <string>
 
 #include "model/core/error.h"
 
@@ -11,9 +13,12 @@ namespace ripstop {
 namespace {
 
 // Ends with code 3 if no signal ends it: each test sends its signals in a process of its own.
-[[noreturn]] void send(StopFor purpose, std::initializer_list<int> signals) {
+[[noreturn]] void send(StopFor purpose, std::initializer_list<int> signals, useconds_t pause_us = 0) {
   const StopSignal stop(purpose);
-  for (const int signal : signals) raise(signal);
+  for (const int signal : signals) {
+    raise(signal);
+    if (pause_us > 0) usleep(pause_us);
+  }
   _exit(stop.requested() ? 3 : 4);
 }
 
@@ -39,9 +44,35 @@ TEST(StopSignalTest, ASignalSentTwiceIsOneRequest) {
 
 TEST(StopSignalTest, ASecondInterruptEndsTheProcessAtOnce) {
   const int requeue = static_cast<int>(ExitCode::kRequeue);
-  EXPECT_EXIT(send(StopFor::kCheckpoint, {SIGINT, SIGINT}), testing::ExitedWithCode(requeue), "");
-  EXPECT_EXIT(send(StopFor::kCheckpoint, {SIGTERM, SIGINT}), testing::ExitedWithCode(requeue), "");
-  EXPECT_EXIT(send(StopFor::kCleanUp, {SIGINT, SIGINT}), testing::KilledBySignal(SIGINT), "");
+  constexpr useconds_t kPauseUs = 1'100'000;
+  EXPECT_EXIT(send(StopFor::kCheckpoint, {SIGINT, SIGINT}, kPauseUs), testing::ExitedWithCode(requeue), "");
+  EXPECT_EXIT(send(StopFor::kCheckpoint, {SIGTERM, SIGINT}, kPauseUs), testing::ExitedWithCode(requeue), "");
+  EXPECT_EXIT(send(StopFor::kCleanUp, {SIGINT, SIGINT}, kPauseUs), testing::KilledBySignal(SIGINT), "");
+}
+
+// `timeout -s INT` signals the process and then its group.
+TEST(StopSignalTest, TwoInterruptsWithinASecondAreOneRequest) {
+  for (const StopFor purpose : {StopFor::kCheckpoint, StopFor::kCleanUp})
+    for (const int first : {SIGINT, SIGTERM})
+      EXPECT_EXIT(send(purpose, {first, SIGINT}), testing::ExitedWithCode(3), "") << first;
+}
+
+TEST(StopSignalTest, AnInterruptIsAnsweredAtATerminal) {
+  const auto at = [](const char* terminal, const char* kind, StopFor purpose, int signal) {
+    setenv("RIPSTOP_TERMINAL", terminal, 1);
+    setenv("TERM", kind, 1);
+    send(purpose, {signal});
+  };
+  const std::string line = "stop requested: saving after this step; Ctrl-C again ends at once\n";
+  const auto shown = [](const std::string& text) {
+    return testing::Matcher<const std::string&>(testing::Eq(text));
+  };
+  const testing::ExitedWithCode ended(3);
+  EXPECT_EXIT(at("2", "dumb", StopFor::kCheckpoint, SIGINT), ended, shown(line));
+  EXPECT_EXIT(at("2", "xterm", StopFor::kCheckpoint, SIGINT), ended, shown("\r\x1b[K" + line));
+  EXPECT_EXIT(at("", "xterm", StopFor::kCheckpoint, SIGINT), ended, shown("")) << "a log";
+  EXPECT_EXIT(at("2", "xterm", StopFor::kCheckpoint, SIGUSR1), ended, shown("")) << "from a job script";
+  EXPECT_EXIT(at("2", "xterm", StopFor::kCleanUp, SIGINT), ended, shown(""));
 }
 
 TEST(StopSignalTest, EndProcessEndsItByTheFirstSignal) {
