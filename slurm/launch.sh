@@ -3,7 +3,7 @@
 #   slurm/launch.sh N COMMAND [ARGUMENT...]
 # Ends with the exit code of the ranks. Under mpirun, Ctrl-C, SIGTERM, SIGHUP and SIGUSR1 reach the ranks as SIGUSR1.
 # It asks `ripstop train` to save, however long that takes, and to end with 75. It ends any other command. A second
-# Ctrl-C kills the ranks.
+# Ctrl-C, more than a second later, kills the ranks. Ctrl-Z does nothing.
 # RIPSTOP_LAUNCHER=mpirun|srun overrides the choice. RIPSTOP_LAUNCHER_OPTIONS adds options, as in "--mpi=pmix".
 # RIPSTOP_LAUNCHER_VERBOSE=1 shows what Open MPI says itself when a rank ends with an exit code other than 0.
 # For several machines without Slurm, call mpirun yourself with your host file.
@@ -88,7 +88,7 @@ if setpriv --help 2>&1 | grep -q -- --pdeathsig; then detached+=(setpriv --pdeat
 # mpirun reads no terminal of another session, so `cat` reads it. In the background that is an end of file.
 typed=""
 if [[ -t 0 ]]; then
-  exec < <(trap '' INT TTIN && exec cat 2>/dev/null)
+  exec < <(trap '' INT TSTP TTIN && exec cat 2>/dev/null)
   typed=$!
 elif ! { true <&0; } 2>/dev/null; then
   exec </dev/null
@@ -105,7 +105,7 @@ say_killed() {
 # $named_a_rank.
 named_a_rank=3
 without_pages() {
-  trap '' INT TERM HUP USR1 PIPE
+  trap '' INT TERM HUP USR1 TSTP PIPE
   set +e # a full disk or a closed terminal must not end this: mpirun would write into a broken pipe
   local byte code rest text page="" line_begins=true named=0 LC_ALL=C
   local rule=$'^-{70,}\n$' killed='rank ([0-9]+) .*signal[[:space:]]([0-9]+) \('
@@ -153,13 +153,21 @@ without_pages() {
 }
 
 # Set before mpirun starts: a request that comes earlier is kept and passed on then.
-asked_by="" interrupts=0 signalled=false mpirun=""
+asked_by="" asked_at_us=0 interrupts=0 signalled=false mpirun=""
+# The time in microseconds, to now_us. Bash 4 knows whole seconds only.
+read_clock() {
+  now_us=${EPOCHREALTIME:-$SECONDS.000000}
+  now_us=${now_us//[.,]/}
+}
 # ask SIGNAL: asks the ranks to stop. Before mpirun has started them, a signal would end mpirun itself or get lost.
 # Large jobs are started by other threads of mpirun, so the children of all threads count.
 ask() {
   signalled=true
-  asked_by=${asked_by:-$1}
-  if [[ -z $mpirun ]]; then return; fi
+  if [[ -z $asked_by ]]; then
+    read_clock
+    asked_by=$1 asked_at_us=$now_us
+  fi
+  if [[ -z $mpirun ]]; then return 0; fi
   local tries
   for ((tries = 0; tries < 100; tries++)); do
     if [[ ! -r /proc/$mpirun/task/$mpirun/children || -n $(cat /proc/$mpirun/task/*/children 2>/dev/null) ]]; then break; fi
@@ -168,6 +176,10 @@ ask() {
   kill -USR1 "$mpirun" 2>/dev/null || true
 }
 interrupt() {
+  signalled=true
+  read_clock
+  # `timeout` and others signal a process and then its group: that is one request.
+  if [[ -n $asked_by ]] && ((now_us - asked_at_us < 1000000)); then return 0; fi
   interrupts=$((interrupts + 1))
   if ((interrupts == 1)); then
     if $is_train; then
@@ -177,7 +189,6 @@ interrupt() {
     fi
     ask INT
   elif [[ -n $mpirun ]]; then
-    signalled=true
     kill -"$( ((interrupts == 2)) && echo TERM || echo KILL)" "$mpirun" 2>/dev/null || true
   fi
 }
@@ -190,6 +201,8 @@ trap interrupt INT
 trap 'ask TERM' TERM
 trap 'ask HUP' HUP
 trap 'ask USR1' USR1
+# Ranks that stand still would miss the deadlines of their messages.
+trap 'signalled=true; say "Ctrl-Z does nothing here: the ranks go on; Ctrl-C stops them"' TSTP
 
 filter=""
 exec {errors}>&2
@@ -206,7 +219,7 @@ while # a signal ends `wait`, not the run: wait again
   wait "$mpirun" || status=$?
   $signalled
 do :; done
-trap '' INT TERM HUP USR1
+trap '' INT TERM HUP USR1 TSTP
 if [[ -n $typed ]]; then kill "$typed" 2>/dev/null || true; fi
 named=false
 if [[ -n $filter ]]; then
@@ -216,8 +229,8 @@ if [[ -n $filter ]]; then
 fi
 
 usr1=$(kill -l USR1)
-if ((interrupts > 1)); then
-  say "killed"
+if ((interrupts > 1 && status != 0 && status != 75)); then # else the ranks were done before they could be killed
+  if $is_train; then say "killed; the same command goes on from the last checkpoint"; else say "killed"; fi
   exit 130
 elif [[ -n $asked_by ]] && ((status == 128 + usr1 || status == usr1)); then # not train: the request ended it
   if [[ $asked_by == INT ]]; then say "stopped by Ctrl-C"; else say "stopped by SIG$asked_by"; fi

@@ -25,6 +25,14 @@ expect 64
 expect 64 two true
 expect 0 2 true
 
+for job in quickstart train; do
+  code=0
+  bash "$(dirname "$launch")/$job.sbatch" --help >"$out" 2>&1 || code=$?
+  [[ $code -eq 0 ]] || fail "$job.sbatch --help: exit code $code"
+  grep -q "bash slurm/$job.sbatch" "$out" || fail "$job.sbatch --help shows no usage"
+  if grep -q '^#' "$out"; then fail "$job.sbatch --help shows comments"; fi
+done
+
 expect 64 2 no-such-program
 grep -q "no program 'no-such-program'" "$out" || fail "the program that is missing is not named"
 

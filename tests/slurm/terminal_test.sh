@@ -72,11 +72,39 @@ for signal in TERM HUP; do
   [[ $(grep -ac '^saved' "$screen") -eq 2 ]] || fail "a rank did not save"
 done
 
+echo "SIGINT twice within a second, as timeout sends it: one request"
+at_terminal bash -c "echo \$\$ >$work/pid; exec slurm/launch.sh 2 bash $work/saves train"
+shown begun 2
+for ((i = 0; i < 2; i++)); do
+  kill -INT "$(cat "$work/pid")"
+  sleep 0.1
+done
+ended 75 saved
+[[ $(grep -ac '^saved' "$screen") -eq 2 ]] || fail "a rank did not save"
+
+echo "Ctrl-C again when the ranks have saved and are ending: nothing says that the save is lost"
+at_terminal slurm/launch.sh 2 bash -c 'trap "echo saved; sleep 60; exit 75" USR1; echo begun; while :; do sleep 0.1; done' train
+shown begun 2
+key '\003'
+shown saved 2
+sleep 1.1 # sooner it would be the same request
+key '\003'
+ended 130 'launch.sh: killed; the same command goes on from the last checkpoint'
+
+echo "Ctrl-Z: the ranks go on"
+at_terminal slurm/launch.sh 2 bash "$work/saves" train
+shown begun 2
+key '\032'
+shown 'launch.sh: Ctrl-Z does nothing here: the ranks go on; Ctrl-C stops them'
+key '\003'
+ended 75 saved
+
 echo "Ctrl-C twice: at once"
 at_terminal slurm/launch.sh 2 bash "$work/saves"
 shown begun 2
 key '\003'
 shown saving 2
+sleep 1.1 # sooner it would be the same request
 key '\003'
 ended 130 'launch.sh: killed'
 ! grep -qa '^saved' "$screen" || fail "a rank went on after the second Ctrl-C"
