@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <iterator>
+#include <limits>
 #include <string_view>
 
 namespace ripstop {
@@ -30,8 +31,12 @@ std::string bytes_text(int64_t bytes) {
   return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
 }
 
+double without_nan_sign(double value) {
+  return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value;
+}
+
 std::string perplexity_text(double loss) {
-  const double perplexity = std::exp(loss);
+  const double perplexity = without_nan_sign(std::exp(loss));
   return perplexity < 1e6 ? fmt::format("{:.3f}", perplexity) : fmt::format("{:.1e}", perplexity);
 }
 

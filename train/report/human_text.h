@@ -11,6 +11,9 @@ std::string duration_text(double seconds);
 /// "512 B", "61.3 MiB", "64.0 GiB".
 std::string bytes_text(int64_t bytes);
 
+/// `value`, but a NaN without its sign, which would be written as "-nan".
+double without_nan_sign(double value);
+
 /// The perplexity exp(`loss`), with `loss` in nats: "23.107"; "3.1e+42" from a million on; "inf" or "nan".
 std::string perplexity_text(double loss);
 

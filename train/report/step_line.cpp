@@ -25,13 +25,14 @@ std::string memory_text(int64_t peak, std::optional<int64_t> limit) {
 std::string step_line(const StepMetrics& step, int64_t steps, std::optional<int64_t> memory_limit_bytes,
                       double eta_seconds, int64_t width) {
   // Two digits after the point would show 0.00 for a small norm.
-  const bool small = step.grad_norm != 0 && std::abs(step.grad_norm) < 0.1;
+  const double norm = without_nan_sign(step.grad_norm);
+  const bool small = norm != 0 && std::abs(norm) < 0.1;
   enum Part { kStep, kLoss, kNorm, kRate, kSpeed, kUtilization, kMemory, kEta, kParts };
   std::array<std::string, kParts> parts;
   parts[kStep] = fmt::format("step {}/{}", step.step, steps);
-  parts[kLoss] = fmt::format("loss {:.4f}", step.loss);
-  parts[kNorm] = fmt::format(
-      "grad_norm {}", small ? fmt::format("{:.2g}", step.grad_norm) : fmt::format("{:.2f}", step.grad_norm));
+  parts[kLoss] = fmt::format("loss {:.4f}", without_nan_sign(step.loss));
+  parts[kNorm] =
+      fmt::format("grad_norm {}", small ? fmt::format("{:.2g}", norm) : fmt::format("{:.2f}", norm));
   parts[kRate] = fmt::format("lr {:.2e}", step.learning_rate);
   parts[kSpeed] = fmt::format("{:.0f} tok/s", step.tokens_per_second);
   // No peak is known for some GPUs, and then there is no utilization.
@@ -55,8 +56,8 @@ std::string step_line(const StepMetrics& step, int64_t steps, std::optional<int6
 }
 
 std::string live_step_line(const StepMetrics& step, int64_t steps, double eta_seconds) {
-  return fmt::format("step {}/{}  loss {:.4f}  {:.0f} tok/s  eta {}", step.step, steps, step.loss,
-                     step.tokens_per_second, duration_text(eta_seconds));
+  return fmt::format("step {}/{}  loss {:.4f}  {:.0f} tok/s  eta {}", step.step, steps,
+                     without_nan_sign(step.loss), step.tokens_per_second, duration_text(eta_seconds));
 }
 
 }  // namespace ripstop

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <vector>
@@ -91,7 +92,7 @@ void take_log(const MetricsLog& log, RunStatus& status) {
 }
 
 std::string text_of(std::optional<double> value, int digits) {
-  return value ? fmt::format("{:.{}f}", *value, digits) : std::string("-");
+  return value ? fmt::format("{:.{}f}", without_nan_sign(*value), digits) : std::string("-");
 }
 
 std::string step_text(const RunStatus& run) {
@@ -100,6 +101,20 @@ std::string step_text(const RunStatus& run) {
 
 std::string checkpoint_text(const RunStatus& run) {
   return run.newest_checkpoint ? std::to_string(*run.newest_checkpoint) : "-";
+}
+
+using Cells = std::array<std::string, 9>;
+
+Cells cells_of(const RunStatus& run) {
+  return {run.directory.string(),
+          run.state,
+          step_text(run),
+          text_of(run.loss, 4),
+          text_of(run.best_validation_loss, 4),
+          text_of(run.tokens_per_second, 0),
+          checkpoint_text(run),
+          run.eta_seconds ? duration_text(*run.eta_seconds) : "-",
+          run.seconds_since_update ? duration_text(*run.seconds_since_update) : "-"};
 }
 
 }  // namespace
@@ -130,19 +145,24 @@ RunStatus read_status(Io& io, const fs::path& directory) {
 }
 
 std::string status_table(std::span<const RunStatus> runs) {
-  size_t width = 3;
-  for (const RunStatus& run : runs) width = std::max(width, run.directory.string().size());
-  std::string table =
-      fmt::format("{:<{}}  {:<12}{:>15}{:>10}{:>10}{:>10}{:>12}{:>9}{:>9}\n", "run", width, "state", "step",
-                  "loss", "best val", "tok/s", "checkpoint", "eta", "updated");
+  constexpr size_t kLeftAligned = 2;
+  std::vector<Cells> rows = {
+      {"run", "state", "step", "loss", "best val", "tok/s", "checkpoint", "eta", "updated"}};
   std::string notes;
   for (const RunStatus& run : runs) {
-    table += fmt::format("{:<{}}  {:<12}{:>15}{:>10}{:>10}{:>10}{:>12}{:>9}{:>9}\n", run.directory.string(),
-                         width, run.state, step_text(run), text_of(run.loss, 4),
-                         text_of(run.best_validation_loss, 4), text_of(run.tokens_per_second, 0),
-                         checkpoint_text(run), run.eta_seconds ? duration_text(*run.eta_seconds) : "-",
-                         run.seconds_since_update ? duration_text(*run.seconds_since_update) : "-");
+    rows.push_back(cells_of(run));
     if (!run.note.empty()) notes += fmt::format("{}: {}\n", run.directory.string(), run.note);
+  }
+  // The least widths. Two spaces stay between a long value and the one before it.
+  std::array<size_t, std::tuple_size_v<Cells>> widths = {5, 12, 15, 10, 10, 10, 12, 9, 9};
+  for (const Cells& row : rows)
+    for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size() + 2);
+  std::string table;
+  for (const Cells& row : rows) {
+    for (size_t c = 0; c < row.size(); ++c)
+      table += c < kLeftAligned ? fmt::format("{:<{}}", row[c], widths[c])
+                                : fmt::format("{:>{}}", row[c], widths[c]);
+    table += "\n";
   }
   return table + notes;
 }

@@ -257,9 +257,9 @@ bool Trainer::accept_scores(const ValidationScores& scores, double seconds) {
                         *event.rougeL);
   }
   log(event);
-  say(fmt::format("validation at step {}  loss {:.4f}  perplexity {}  {}{}  {:.1f}s{}", state_.step, loss,
-                  perplexity_text(loss), counted(event.target_count, "target"), rouge, event.seconds,
-                  better ? "  best" : ""));
+  say(fmt::format("validation at step {}  loss {:.4f}  perplexity {}  {}{}  {:.1f}s{}", state_.step,
+                  without_nan_sign(loss), perplexity_text(loss), counted(event.target_count, "target"), rouge,
+                  event.seconds, better ? "  best" : ""));
   return better;
 }
 

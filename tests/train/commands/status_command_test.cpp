@@ -87,6 +87,24 @@ TEST_F(Status, TellsTheStateOfEveryRunInAFolder) {
   EXPECT_TRUE(has(table.out, "20/40    2.5000    2.7500      1234"));
 }
 
+TEST_F(Status, WideColumnsStayApart) {
+  write_run("a_run", -1);
+  MetricsFile file(scratch_ / "a_run/metrics.jsonl");
+  StartEvent start;
+  start.steps = 123456789012;
+  file.write(start);
+  StepMetrics step;
+  step.step = 98765432101;
+  step.loss = 1234567.25;
+  step.tokens_per_second = 12345678901;
+  file.write(step);
+  const ProgramRun table = run_program("status " + scratch_.path().string());
+  EXPECT_TRUE(has(table.out, "  98765432101/123456789012  1234567.2500    2.7500  12345678901  "))
+      << table.out;
+  const size_t head = table.out.find('\n');
+  EXPECT_EQ(table.out.find('\n', head + 1), 2 * head + 1) << "lines of one length\n" << table.out;
+}
+
 // A killed run leaves its LOCK behind. A live run touches its LOCK every few seconds.
 TEST_F(Status, TheLockTellsARunThatDiedFromOneThatRuns) {
   for (const char* name : {"here", "killed_here", "elsewhere", "died_elsewhere"}) write_run(name, -1);

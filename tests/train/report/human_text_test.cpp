@@ -37,6 +37,7 @@ TEST(HumanText, PerplexityIsShortHoweverLarge) {
   EXPECT_EQ(perplexity_text(300), "1.9e+130");
   EXPECT_EQ(perplexity_text(1000), "inf");
   EXPECT_EQ(perplexity_text(std::nan("")), "nan");
+  EXPECT_EQ(perplexity_text(std::copysign(std::nan(""), -1)), "nan");
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 namespace ripstop {
 namespace {
 
@@ -27,6 +29,14 @@ TEST(StepLine, IsTheContracts) {
   step.grad_norm = 0.00321;
   EXPECT_EQ(step_line(step, 20000, std::nullopt, 59.6),
             "step 1200/20000  loss 2.3187  grad_norm 0.0032  lr 1.98e-05  118400 tok/s  61.3 GiB  eta 1m00s");
+}
+
+// The sign of a NaN is chance.
+TEST(StepLine, NanHasNoSign) {
+  StepMetrics step;
+  step.loss = step.grad_norm = std::copysign(std::nan(""), -1);
+  EXPECT_NE(step_line(step, 1, std::nullopt, 0).find("  loss nan  grad_norm nan  "), std::string::npos);
+  EXPECT_NE(live_step_line(step, 1, 0).find("  loss nan  "), std::string::npos);
 }
 
 TEST(StepLine, FitsTheTerminal) {
