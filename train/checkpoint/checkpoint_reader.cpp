@@ -188,12 +188,12 @@ void read_checkpoint(Io& io, const Checkpoint& checkpoint, int64_t fsdp_index,
   }
 }
 
-void load_checkpoint(Io& io, const Checkpoint& checkpoint, Communicator& world, int64_t fsdp_index,
-                     const std::vector<UnitStates>& units) {
-  do_and_agree(world, [&] {
-    check_same_parameters(checkpoint.manifest, units);
-    read_checkpoint(io, checkpoint, fsdp_index, units);
-  });
+Error with_hint_for_damage(const Error& error, const std::filesystem::path& directory) {
+  if (error.code() != ExitCode::kStorage || !error.hint().empty()) return error;
+  return {error.code(), error.what(),
+          fmt::format("ripstop checkpoint verify {} lists the damage; --checkpoint with a step takes another "
+                      "checkpoint, and ripstop checkpoint list tells which there are",
+                      directory.string())};
 }
 
 void load_weights(Io& io, const Checkpoint& checkpoint, Communicator& world,
@@ -210,7 +210,11 @@ void load_weights(Io& io, const Checkpoint& checkpoint, Communicator& world,
       RIPSTOP_CHECK(elements <= std::ssize(staging), "{} elements for a unit of {}", staging.size(),
                     elements);
       units[u].master = staging.data();
-      read_checkpoint(io, checkpoint, /*fsdp_index=*/0, {units[u]});
+      try {
+        read_checkpoint(io, checkpoint, /*fsdp_index=*/0, {units[u]});
+      } catch (const Error& error) {
+        throw with_hint_for_damage(error, checkpoint.directory);
+      }
       take(u, staging.first(static_cast<size_t>(elements)));
     }
   });

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "data/io.h"
+#include "model/core/error.h"
 #include "model/core/function_ref.h"
 #include "parallel/communicator.h"
 #include "train/checkpoint/checkpoint_layout.h"
@@ -31,13 +32,13 @@ struct Checkpoint {
 void read_checkpoint(Io& io, const Checkpoint& checkpoint, int64_t fsdp_index,
                      const std::vector<UnitStates>& units);
 
-/// Collective read_checkpoint on all ranks of `world`: if one fails, all throw the same Error(kStorage).
-void load_checkpoint(Io& io, const Checkpoint& checkpoint, Communicator& world, int64_t fsdp_index,
-                     const std::vector<UnitStates>& units);
+/// `error`, met while the checkpoint in `directory` was read; one of damage without a hint gets one.
+Error with_hint_for_damage(const Error& error, const std::filesystem::path& directory);
 
 /// Collective: reads the weights without the moments, unit after unit, into `staging`, which has as many
 /// elements as the largest unit of `layouts` (laid out for an fsdp axis of 1). `take` gets each unit's number
-/// and its weights, which are valid until it returns. Otherwise as load_checkpoint.
+/// and its weights, which are valid until it returns. If one rank fails, all throw the same Error(kStorage),
+/// with a hint to other checkpoints.
 void load_weights(Io& io, const Checkpoint& checkpoint, Communicator& world,
                   const std::vector<const UnitLayout*>& layouts, std::span<float> staging,
                   FunctionRef<void(size_t unit, std::span<const float> weights)> take);

@@ -140,6 +140,14 @@ ExitCode inspect(Io& io, const CheckpointArguments& given) {
   return ExitCode::kOk;
 }
 
+// "; the latest of 3, --checkpoint takes another" if `directory` was chosen among several of a run.
+std::string choice_text(Io& io, const CheckpointArguments& given, const std::filesystem::path& directory) {
+  std::error_code ignored;
+  if (given.which != "latest" || std::filesystem::equivalent(given.path, directory, ignored)) return "";
+  const size_t count = list_checkpoints(io, directory.parent_path()).size();
+  return count > 1 ? fmt::format("; the latest of {}, --checkpoint takes another", count) : "";
+}
+
 ExitCode verify(Io& io, const CheckpointArguments& given) {
   const std::filesystem::path directory = find_checkpoint(io, given.path, given.which);
   // Damage is a result here and no exception: people want to see all of it, not the first place.
@@ -160,8 +168,9 @@ ExitCode verify(Io& io, const CheckpointArguments& given) {
   } else {
     for (const CheckpointDamage& damage : found)
       fmt::print("{}: {} (byte {})\n", damage.file, damage.what, damage.offset);
-    fmt::print("{}: {}\n", directory.string(),
-               found.empty() ? "whole: every byte is what was written" : "damaged");
+    fmt::print("{}: {}{}\n", directory.string(),
+               found.empty() ? "whole: every byte is what was written" : "damaged",
+               choice_text(io, given, directory));
   }
   return found.empty() ? ExitCode::kOk : ExitCode::kStorage;
 }
@@ -169,7 +178,8 @@ ExitCode verify(Io& io, const CheckpointArguments& given) {
 // Options of the verbs that work on one checkpoint.
 void add_which(Verb& verb, CheckpointArguments& given) {
   verb.option("RUN|CHECKPOINT", given.path, "a run's directory, or a checkpoint's").required();
-  verb.option("--checkpoint", given.which, "of a run: latest, best, a step, or a step directory");
+  verb.option("--checkpoint", given.which, "of a run: latest, best, a step, or a step directory")
+      .show_default();
 }
 
 using CheckpointAction = ExitCode (*)(Io& io, const CheckpointArguments& given);

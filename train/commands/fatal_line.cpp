@@ -15,6 +15,12 @@ std::string quoted(const std::string& text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+// What do_and_agree() says of one rank begins with the number of that rank. The line names it already.
+std::string without_rank(const Error& error, int64_t rank) {
+  const std::string what = error.what(), prefix = fmt::format("rank {}: ", rank);
+  return what.starts_with(prefix) ? what.substr(prefix.size()) : what;
+}
+
 // "error: " in a color, if the terminal has some.
 std::string labelled(const std::string& label, const char* color, const std::string& text,
                      const Terminal& terminal) {
@@ -29,7 +35,7 @@ std::string labelled(const std::string& label, const char* color, const std::str
 std::string fatal_line(const Error& error, int64_t rank) {
   std::string line =
       fmt::format("FATAL code={} rank={} step={} what={}", static_cast<int>(error.code()), rank,
-                  error.step() ? std::to_string(*error.step()) : "-", quoted(error.what()));
+                  error.step() ? std::to_string(*error.step()) : "-", quoted(without_rank(error, rank)));
   if (!error.hint().empty()) line += " hint=" + quoted(error.hint());
   return line;
 }
@@ -38,8 +44,8 @@ std::string error_text(const Error& error, int64_t rank, const Terminal& termina
   std::string where;
   if (error.step()) where = fmt::format("step {}", *error.step());
   if (rank != 0) where += fmt::format("{}rank {}", where.empty() ? "" : ", ", rank);
-  std::string text =
-      labelled("error:", "1;31", where.empty() ? error.what() : where + ": " + error.what(), terminal);
+  const std::string what = without_rank(error, rank);
+  std::string text = labelled("error:", "1;31", where.empty() ? what : where + ": " + what, terminal);
   if (!error.hint().empty()) text += "\n" + labelled("hint:", "1", error.hint(), terminal);
   return text;
 }

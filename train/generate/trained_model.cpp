@@ -57,7 +57,11 @@ TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& 
   TrainedModel trained;
   trained.checkpoint.directory = text_of_rank_0(world, found);
   do_and_agree(world, [&] {
-    trained.checkpoint.manifest = read_manifest(io, trained.checkpoint.directory);
+    try {
+      trained.checkpoint.manifest = read_manifest(io, trained.checkpoint.directory);
+    } catch (const Error& error) {
+      throw with_hint_for_damage(error, trained.checkpoint.directory);
+    }
     trained.run = run_of(trained.checkpoint.directory);
     trained.config = parse_run_config(trained.checkpoint.manifest.state.config,
                                       (trained.checkpoint.directory / "manifest.json").string(), overrides);

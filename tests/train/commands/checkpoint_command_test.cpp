@@ -80,6 +80,13 @@ TEST_F(CheckpointCommand, Verifies) {
   const ProgramRun whole = run_program("checkpoint verify " + run_directory() + " --json");
   EXPECT_EQ(whole.exit_code, 0) << whole.err;
   EXPECT_EQ(nlohmann::json::parse(whole.out).at("ok"), true);
+  const std::string latest = (scratch_ / "checkpoints/step_00000002").string();
+  EXPECT_EQ(
+      run_program("checkpoint verify " + run_directory()).out,
+      latest + ": whole: every byte is what was written; the latest of 2, --checkpoint takes another\n");
+  EXPECT_EQ(run_program("checkpoint verify " + latest).out,
+            latest + ": whole: every byte is what was written\n");
+  EXPECT_NE(run_program("checkpoint verify --help").out.find("=latest"), std::string::npos);
   damage();
   const ProgramRun damaged = run_program("checkpoint verify " + run_directory() + " --json");
   EXPECT_EQ(damaged.exit_code, 74);

@@ -173,6 +173,14 @@ TEST(CommandLine, FatalLineEscapesWhatWouldBreakIt) {
             "FATAL code=74 rank=0 step=- what=\"a\xEF\xBF\xBDz\"");
 }
 
+// do_and_agree() puts it before what one rank alone has met.
+TEST(CommandLine, TheRankIsNamedOnce) {
+  const Error error(ExitCode::kUsage, "rank 0: no such directory");
+  EXPECT_EQ(fatal_line(error, 0), "FATAL code=64 rank=0 step=- what=\"no such directory\"");
+  EXPECT_EQ(fatal_line(error, 1), "FATAL code=64 rank=1 step=- what=\"rank 0: no such directory\"");
+  EXPECT_EQ(error_text(error, 0, {.is_terminal = true}), "error: no such directory");
+}
+
 TEST(CommandLine, AtATerminalErrorsAreLinesForPeople) {
   const Terminal plain{.is_terminal = true, .width = 34};
   Error error(ExitCode::kCommunication, "no progress in the last 600 s", "look at the other ranks' lines");

@@ -229,6 +229,24 @@ TEST_F(EvaluateCommand, RefusesWhatDoesNotFit) {
   EXPECT_EQ(run_program("evaluate " + run() + " --data " + file("other_tokenizer")).exit_code, 65);
 }
 
+TEST_F(EvaluateCommand, ADamagedCheckpointComesWithAHint) {
+  const std::string checkpoint = run() + "/checkpoints/step_00000007";
+  const auto expect_hint = [&] {
+    const ProgramRun refused = run_program("evaluate " + run() + " --checkpoint best");
+    EXPECT_EQ(refused.exit_code, 74) << refused.err;
+    EXPECT_NE(refused.err.find("hint=\"ripstop checkpoint verify " + checkpoint + " lists the damage"),
+              std::string::npos)
+        << refused.err;
+  };
+  std::string bytes = read_bytes(fs::path(checkpoint) / "rank_00000.h5");
+  // Weights are among these bytes. The moments are not read.
+  for (size_t at = bytes.size() / 32; at < bytes.size(); at += bytes.size() / 16) bytes[at] ^= 1;
+  write_bytes(fs::path(checkpoint) / "rank_00000.h5", bytes);
+  expect_hint();
+  write_bytes(fs::path(checkpoint) / "manifest.json", "{");
+  expect_hint();
+}
+
 // Of the keys that this version does not do, evaluate and summarize refuse only those of [generation].
 TEST_F(EvaluateCommand, RefusesWaysToGenerateThatThisVersionDoesNotDo) {
   write_run(scratch_ / "beams", scratch_ / "data",
