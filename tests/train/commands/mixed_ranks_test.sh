@@ -11,25 +11,8 @@ complain() {
   failed=1
 }
 
-cat >"$work/run.toml" <<TEXT
-[run]
-device = "cpu"
-directory = "$work/run"
-[data]
-directory = "$work/data"
-sequence_length = 128
-[model]
-preset = "debug"
-[train]
-steps = 2
-global_batch_sequences = 2
-[optimizer]
-learning_rate = 1e-3
-[precision]
-compute = "float32"
-TEXT
-"$ripstop" prepare --source synthetic --examples 50 --seed 1 --vocab-size 400 --output "$work/data" >"$work/prepare.log" 2>&1 ||
-  complain "prepare: $(cat "$work/prepare.log")"
+. "$(dirname "$0")/../debug_run.sh"
+debug_run 2 50
 
 # on_each FIRST SECOND: starts two ranks; each runs the words of its argument. Exit code into `code`, output to out.
 cat >"$work/choose" <<'TEXT'

@@ -15,27 +15,6 @@ complain() {
   failed=1
 }
 
-cat >"$work/run.toml" <<TEXT
-[run]
-device = "cpu"
-directory = "$work/run"
-[data]
-directory = "$work/data"
-sequence_length = 128
-[model]
-preset = "debug"
-[train]
-steps = 6
-global_batch_sequences = 2
-[optimizer]
-learning_rate = 1e-3
-[precision]
-compute = "float32"
-[checkpoint]
-every_steps = 2
-keep = 0
-TEXT
-
 # train RUN [OVERRIDE...]: one start; its output goes to RUN.log, its exit code into `code`. Nothing here takes a minute.
 train() {
   local run=$1
@@ -56,8 +35,9 @@ fresh() {
 }
 
 case="the run" run=$work/made
-"$ripstop" prepare --source synthetic --examples 200 --seed 1 --vocab-size 400 --output "$work/data" >"$work/prepare.log" 2>&1 ||
-  complain "prepare: $(cat "$work/prepare.log")"
+. "$(dirname "$0")/../debug_run.sh"
+debug_run 6 200
+printf '%s\n' '[checkpoint]' 'every_steps = 2' 'keep = 0' >>"$work/run.toml"
 train "$run"
 [[ $code == 0 ]] || complain "exit code $code: $(tail -3 "$run.log")"
 has_steps "$run" "1 2 3 4 5 6 "
