@@ -160,6 +160,13 @@ if tr '\r' '\n' <"$screen" | sed 's/\x1b\[[0-9;]*[mK]//g' | grep -a '^step' | gr
 slurm/launch.sh 2 "${train[@]}" train.epochs=1 >"$work/log" 2>&1 || true
 if grep -q $'\r\|\e' "$work/log"; then fail "a live line in a log"; fi
 
+echo "Ctrl-C without the launcher is answered at once"
+at_terminal "${train[@]}"
+shown $'\r\e[Kstep ' 3
+key '\003'
+ended 75 'run the same command again to go on'
+grep -qa 'stop requested: saving after this step; Ctrl-C again ends at once' "$screen" || fail "Ctrl-C is not answered"
+
 echo "the job file with Ctrl-C"
 PATH=$PWD/slurm:$PATH RIPSTOP_PROGRAM=$ripstop RIPSTOP_RANKS=2 at_terminal bash slurm/train.sbatch "${train[@]:2}"
 shown $'\r\e[Kstep ' 3
