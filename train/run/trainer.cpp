@@ -330,9 +330,7 @@ void Trainer::say_end(ExitCode code) {
   else
     say(cost_line(step_cost(planned_memory(), plan_.traffic_per_step),
                   step_cost(measured_memory(), step_traffic_)));
-  // A log ends with the line above.
-  const bool at_terminal = options_.live != nullptr && options_.live->is_live();
-  if (code == ExitCode::kOk && (was_done_ || at_terminal))
+  if (code == ExitCode::kOk && (was_done_ || (options_.live != nullptr && options_.live->is_live())))
     say(next_line(options_.config.run.directory, dataset_.header().kind));
   if (code == ExitCode::kRequeue)
     say(fmt::format("stopped on a signal {}: run the same command again to go on",
