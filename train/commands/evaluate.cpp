@@ -141,6 +141,7 @@ Output open_output(const EvaluateArguments& given, const Subject& subject, const
   if (subject.max_new_tokens == 0) return output;
 
   PredictionFile& file = output.predictions.emplace(output.directory);
+  if (!file.note().empty()) fmt::print(stderr, "warning: {}\n", file.note());
   const int64_t own = std::min(file.count(), subject.examples);
   if (own > 0) output.note = fmt::format("summaries there already: {} of {}", own, subject.examples);
   const FoundPredictions found = find_predictions(all, output.directory, settings);

@@ -3,9 +3,11 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
+#include <system_error>
 
 #include "data/whole_file.h"
 #include "model/core/error.h"
+#include "train/report/copy_aside.h"
 
 namespace ripstop {
 namespace {
@@ -45,26 +47,39 @@ std::string line_of(const Prediction& prediction, int64_t example) {
   return object.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';
 }
 
-// Whole predictions from the first line on, and how many bytes of the file they are.
+// Whole predictions from the first line on, and what else the file has.
 struct WholeLines {
   std::vector<Prediction> predictions;
-  int64_t bytes = 0, file_bytes = 0;
+  std::string text;           // their lines
+  bool ends_damaged = false;  // a whole line follows that is not the next prediction
 };
 
 WholeLines read_whole_lines(const std::filesystem::path& path) {
-  const std::string text = read_if_present(path);
-  WholeLines lines;
+  WholeLines lines{.predictions = {}, .text = read_if_present(path)};
+  std::string& text = lines.text;
   size_t kept_bytes = 0;
   for (size_t end; (end = text.find('\n', kept_bytes)) != std::string::npos; kept_bytes = end + 1) {
     auto prediction = parse_prediction(std::string_view(text).substr(kept_bytes, end - kept_bytes),
                                        std::ssize(lines.predictions));
     // All later lines go, too: line i must hold example i.
+    lines.ends_damaged = !prediction;
     if (!prediction) break;
     lines.predictions.push_back(std::move(*prediction));
   }
-  lines.bytes = static_cast<int64_t>(kept_bytes);
-  lines.file_bytes = std::ssize(text);
+  text.resize(kept_bytes);
   return lines;
+}
+
+// The note of a file that has `kept` lines before the first damaged one. Keeps a copy of the file.
+std::string keep_damaged(const std::filesystem::path& path, int64_t kept) {
+  return fmt::format(
+      "{}: line {} was changed or removed after it was written: {} kept, later summaries are written again, "
+      "and a copy of the file is {}",
+      path.string(), kept + 1,
+      kept == 0   ? "nothing is"
+      : kept == 1 ? "the line before it is"
+                  : fmt::format("the {} lines before it are", kept),
+      copy_aside(path, "damaged"));
 }
 
 }  // namespace
@@ -72,8 +87,11 @@ WholeLines read_whole_lines(const std::filesystem::path& path) {
 PredictionFile::PredictionFile(const std::filesystem::path& directory) : path_(directory / kPredictionsFile) {
   WholeLines lines = read_whole_lines(path_);
   predictions_ = std::move(lines.predictions);
-  if (lines.bytes < lines.file_bytes) AppendFile(path_).cut(lines.bytes);
-  file_.emplace(path_);
+  if (lines.ends_damaged) note_ = keep_damaged(path_, count());
+  std::error_code absent;
+  const auto links = std::filesystem::hard_link_count(path_, absent);
+  if (lines.ends_damaged || (!absent && links > 1)) write_whole_file(path_, lines.text);
+  file_.emplace(path_);  // cuts off a torn line
 }
 
 void PredictionFile::append(const Prediction& prediction) {

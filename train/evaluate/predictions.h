@@ -26,12 +26,16 @@ struct Prediction {
 class PredictionFile {
  public:
   /// Opens `directory`/predictions.jsonl; makes it if it is absent. Keeps the lines before the first one that
-  /// is torn or out of order. The caller knows that they are of the same settings: predictions of two
-  /// settings must not mix (claim_evaluation_directory).
+  /// is torn, changed or out of order. A torn last line, as a kill leaves it, is cut off. If whole lines go,
+  /// a copy of the file stays as predictions.jsonl.damaged, and note() says so. A file that has other hard
+  /// links gets replaced, because lines that are appended would show there. The caller knows that the lines
+  /// are of the same settings: predictions of two settings must not mix (claim_evaluation_directory).
   explicit PredictionFile(const std::filesystem::path& directory);
 
   /// The file has the examples 0 .. count() - 1.
   int64_t count() const { return static_cast<int64_t>(predictions_.size()); }
+  /// For people: the lines that opening dropped, and where their copy is; "" if there were none.
+  const std::string& note() const { return note_; }
   const std::vector<Prediction>& predictions() const { return predictions_; }
 
   /// Adds the prediction of example count(). Other processes can read the line when this returns.
@@ -40,6 +44,7 @@ class PredictionFile {
  private:
   std::filesystem::path path_;
   std::vector<Prediction> predictions_;
+  std::string note_;
   std::optional<AppendFile> file_;
 };
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <string_view>
 
-#include "data/directory.h"
 #include "data/whole_file.h"
 #include "model/core/error.h"
+#include "train/report/copy_aside.h"
 #include "train/report/metrics_lines.h"
 
 namespace ripstop {
@@ -50,23 +50,6 @@ class Damage {
   int64_t lines_ = 0;
   std::string first_;
 };
-
-// Copies the file to PATH.SUFFIX, or to PATH.SUFFIX.2 and so on if that exists. Returns the name. A copy and
-// no rename: if the process is killed now, the run still has its log.
-std::string copy_aside(const std::filesystem::path& path, const std::string& suffix) {
-  std::filesystem::path aside = path;
-  aside += "." + suffix;
-  for (int number = 2; path_exists(posix_io(), aside); ++number) {
-    aside = path;
-    aside += fmt::format(".{}.{}", suffix, number);
-  }
-  const InputFile from(path, ExitCode::kStorage);
-  OutputFile to(aside);
-  copy_range(from, 0, to, 0, from.bytes());
-  to.sync();
-  to.close();
-  return aside.filename().string();
-}
 
 }  // namespace
 

@@ -118,6 +118,23 @@ TEST_F(EvaluationDirectory, OfOtherProgramsIsRefused) {
   EXPECT_NE(refusal(kUsual).find("no settings.json"), std::string::npos);
 }
 
+// Of a slip, as `--output data/xsum`.
+TEST_F(EvaluationDirectory, WithOtherThingsIsRefused) {
+  fs::create_directories(place_ / "plots");
+  write_bytes(place_ / ".hidden", "");
+  for (const char* name : {"tokenizer.model", "prepare.json", "test.h5"}) write_bytes(place_ / name, "");
+  EXPECT_EQ(refusal(kUsual),
+            place_.string() + " holds no evaluation, and has plots/, prepare.json, test.h5 and 1 more");
+  EXPECT_FALSE(fs::exists(place_ / "settings.json"));
+  for (const char* name : {"tokenizer.model", "prepare.json", "test.h5"}) fs::remove(place_ / name);
+  EXPECT_EQ(refusal(kUsual), place_.string() + " holds no evaluation, and has plots/");
+  fs::remove(place_ / "plots");
+  EXPECT_EQ(refusal(kUsual), "");
+  // What people make of an evaluation may lie beside it.
+  fs::create_directories(place_ / "plots");
+  EXPECT_EQ(refusal(kUsual), "");
+}
+
 TEST_F(EvaluationDirectory, ThatCannotBeMadeIsAStorageError) {
   write_bytes(scratch_ / "file", "");
   place_ = scratch_ / "file";

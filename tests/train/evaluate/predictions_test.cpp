@@ -34,6 +34,7 @@ TEST_F(PredictionFileTest, GoesOnWhereItStopped) {
   {
     PredictionFile file = open();
     ASSERT_EQ(file.count(), 1);
+    EXPECT_EQ(file.note(), "");
     file.append(kSecond);
   }
   const PredictionFile file = open();
@@ -58,7 +59,10 @@ TEST_F(PredictionFileTest, CutsATornLine) {
     PredictionFile file = open();
     while (file.count() < 2) file.append(file.count() == 0 ? kFirst : kSecond);
     ASSERT_EQ(text(), whole) << bytes << " bytes were there";
+    // That is no damage.
+    ASSERT_EQ(file.note(), "");
   }
+  EXPECT_FALSE(std::filesystem::exists(scratch_ / "evaluation/predictions.jsonl.damaged"));
 }
 
 TEST_F(PredictionFileTest, CutsAtTheFirstLineOutOfOrder) {
@@ -72,8 +76,47 @@ TEST_F(PredictionFileTest, CutsAtTheFirstLineOutOfOrder) {
     write_bytes(scratch_ / "evaluation/predictions.jsonl", lines + second);
     const PredictionFile file = open();
     EXPECT_EQ(file.count(), 0) << lines;
+    EXPECT_NE(file.note(), "");
     EXPECT_EQ(text(), "");
   }
+}
+
+// Summaries may have taken hours: those that go are kept aside.
+TEST_F(PredictionFileTest, KeepsACopyOfWhatItDrops) {
+  {
+    PredictionFile file = open();
+    for (int i = 0; i < 4; ++i) file.append(kFirst);
+  }
+  const std::string whole = text();
+  const size_t line = whole.size() / 4;
+  // Someone removed the second line.
+  const std::string edited = whole.substr(0, line) + whole.substr(2 * line);
+  for (const char* name : {"predictions.jsonl.damaged", "predictions.jsonl.damaged.2"}) {
+    write_bytes(scratch_ / "evaluation/predictions.jsonl", edited);
+    const PredictionFile file = open();
+    EXPECT_EQ(file.count(), 1);
+    EXPECT_NE(
+        file.note().find("line 2 was changed or removed after it was written: the line before it is kept"),
+        std::string::npos)
+        << file.note();
+    EXPECT_TRUE(file.note().ends_with(std::string(" is ") + name)) << file.note();
+    EXPECT_EQ(text(), whole.substr(0, line));
+    EXPECT_EQ(read_bytes(scratch_ / "evaluation" / name), edited);
+  }
+}
+
+// `cp -al` makes a copy of a run whose files are links.
+TEST_F(PredictionFileTest, LeavesALinkedCopyAlone) {
+  { open().append(kFirst); }
+  const std::string before = text();
+  std::filesystem::create_hard_link(scratch_ / "evaluation/predictions.jsonl", scratch_ / "copy.jsonl");
+  PredictionFile file = open();
+  EXPECT_EQ(file.count(), 1);
+  EXPECT_EQ(file.note(), "");
+  file.append(kSecond);
+  EXPECT_EQ(read_bytes(scratch_ / "copy.jsonl"), before);
+  EXPECT_TRUE(text().starts_with(before));
+  EXPECT_GT(text().size(), before.size());
 }
 
 // Another process may be writing: nothing is cut.
