@@ -93,7 +93,8 @@ Json to_json(const PlanTooLarge& error, const RunTarget& target) {
           {"would_fit",
            {{"same_ranks", same_ranks},
             {"more_ranks", fitting.more_ranks ? to_json(*fitting.more_ranks) : Json(nullptr)},
-            {"device_memory", fitting.least_bytes}}}};
+            {"device_memory", fitting.least.bytes},
+            {"least", to_json(fitting.least)}}}};
 }
 
 // The document of `plan --json`. Its keys are a contract with people's scripts.

@@ -78,7 +78,7 @@ FittingMesh fitting_mesh(const ResolvedRun& run) {
 FittingMeshes find_fitting_meshes(const RunConfig& config, const RunTarget& target, ResolvedRun run) {
   FittingMeshes found;
   found.ranks_per_node = target.ranks_per_node;
-  found.least_bytes = std::numeric_limits<int64_t>::max();
+  found.least.bytes = std::numeric_limits<int64_t>::max();
   for (const int64_t tensor : tensor_axis_sizes(run.model)) {
     if (target.ranks % tensor != 0) continue;
     // A replicate axis saves no memory, so try only fsdp x tensor.
@@ -87,8 +87,9 @@ FittingMeshes find_fitting_meshes(const RunConfig& config, const RunTarget& targ
     if (sizes.empty()) continue;
     // The largest that fits is the fastest one of this mesh.
     const bool fits = plan_with_largest(config, target, sizes, run);
-    found.least_bytes = std::min(found.least_bytes, fitting_mesh(run).bytes);
-    if (fits) found.same_ranks.push_back(fitting_mesh(run));
+    const FittingMesh planned = fitting_mesh(run);
+    if (planned.bytes < found.least.bytes) found.least = planned;
+    if (fits) found.same_ranks.push_back(planned);
   }
   if (found.same_ranks.empty()) found.more_ranks = fewest_ranks(config, target, run);
   return found;
@@ -98,16 +99,18 @@ std::string FittingMeshes::to_text() const {
   std::string text;
   for (const FittingMesh& fitting : same_ranks) text += (text.empty() ? "" : "; ") + mesh_text(fitting);
   if (!text.empty()) return "these fit: " + text;
+  // The memory with the mesh that needs so little: another mesh of as many ranks would need more.
+  const std::string now =
+      fmt::format("with {} as now, {}", counted(least.mesh.ranks(), "rank"), mesh_text(least));
   if (!more_ranks)
-    return fmt::format("no number of ranks helps: {} a rank, shorter sequences or a smaller model would fit",
-                       bytes_text(least_bytes));
+    return fmt::format("no number of ranks helps: {}; shorter sequences or a smaller model need less", now);
   const int64_t ranks = more_ranks->mesh.ranks();
   const std::string nodes =
       ranks_per_node > 1 && ranks % ranks_per_node == 0
           ? fmt::format(" ({} of {})", counted(ranks / ranks_per_node, "node"), ranks_per_node)
           : "";
-  return fmt::format("{} with as much memory each would fit{}: {}; so would {} a rank",
-                     counted(ranks, "rank"), nodes, mesh_text(*more_ranks), bytes_text(least_bytes));
+  return fmt::format("{} with as much memory each would fit{}: {}; {}", counted(ranks, "rank"), nodes,
+                     mesh_text(*more_ranks), now);
 }
 
 }  // namespace ripstop

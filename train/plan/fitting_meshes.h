@@ -26,9 +26,10 @@ struct FittingMeshes {
   /// if 64 times as many ranks are too few.
   std::optional<FittingMesh> more_ranks;
   int64_t ranks_per_node = 0;  ///< RunTarget's
-  int64_t least_bytes = 0;     ///< the memory of a rank with which one mesh of as many ranks as now would fit
+  FittingMesh least;  ///< of the meshes of as many ranks as now: the one whose ranks need the least memory
 
-  /// "these fit: ...", "12 ranks would fit (3 nodes of 4): ..., or 9.1 GiB a rank".
+  /// "these fit: ...", "12 ranks with as much memory each would fit (3 nodes of 4): ...; with 4 ranks as now,
+  /// replicate 1 x fsdp 1 x tensor 4 with micro_batch_sequences 1 needs 9.1 GiB".
   std::string to_text() const;
 };
 

@@ -124,6 +124,7 @@ TEST_F(PlanCommand, APlanThatIsTooLargeSaysWhatWouldFit) {
   EXPECT_EQ(document["refused"]["micro_batch_sequences"], 32);
   EXPECT_GT(document["refused"]["bytes"], document["device_memory"]);
   const Json& other = document["would_fit"]["same_ranks"].at(0);
+  EXPECT_EQ(document["would_fit"]["least"]["bytes"], document["would_fit"]["device_memory"]);
   // It does fit.
   EXPECT_EQ(
       plan(fmt::format("train.micro_batch_sequences={} ", other["micro_batch_sequences"].get<int64_t>()) +

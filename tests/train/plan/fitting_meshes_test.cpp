@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/train/config/small_config.h"
+#include "train/report/human_text.h"
 
 namespace ripstop {
 namespace {
@@ -48,8 +49,26 @@ TEST(FittingMeshes, TheFewestRanksThatFitFitAndFewerDoNot) {
   // Both claims of the hint hold.
   EXPECT_NO_THROW(resolve_run(config, target_of(3, need(3))));
   EXPECT_THROW(resolve_run(config, target_of(2, need(3))), PlanTooLarge);
-  EXPECT_EQ(error.fitting().least_bytes, need(1));
-  EXPECT_NO_THROW(resolve_run(config, target_of(1, error.fitting().least_bytes)));
+  EXPECT_EQ(error.fitting().least.bytes, need(1));
+  EXPECT_NO_THROW(resolve_run(config, target_of(1, error.fitting().least.bytes)));
+}
+
+// The memory that would do belongs to the mesh that the hint names beside it, also if that is not the refused one.
+TEST(FittingMeshes, TheLeastMemoryIsThatOfTheMeshBesideIt) {
+  const RunConfig config = parsed(kSmallest);
+  const PlanTooLarge error = refusal_of(config, target_of(2, 1 << 20));
+  const FittingMesh& least = error.fitting().least;
+  EXPECT_EQ(least.mesh.ranks(), 2);
+  EXPECT_NE(
+      error.hint().find("with 2 ranks as now, " + least.mesh.to_text() + " with micro_batch_sequences " +
+                        std::to_string(least.micro_batch_sequences) + " needs " + bytes_text(least.bytes)),
+      std::string::npos)
+      << error.hint();
+  // The hint's mesh with the hint's memory fits, and with less it does not.
+  const RunConfig named = parsed(kSmallest, {"mesh.fsdp=" + std::to_string(least.mesh.fsdp),
+                                             "mesh.tensor=" + std::to_string(least.mesh.tensor)});
+  EXPECT_NO_THROW(resolve_run(named, target_of(2, least.bytes)));
+  EXPECT_THROW(resolve_run(named, target_of(2, least.bytes - 1)), PlanTooLarge);
 }
 
 TEST(FittingMeshes, NodesAreWhole) {
