@@ -2,8 +2,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iostream>
+#include <cstdio>
+#include <optional>
 #include <utility>
 
 #include "data/dataset_directory.h"
@@ -14,6 +14,7 @@
 #include "train/commands/model_arguments.h"
 #include "train/generate/dealt_texts.h"
 #include "train/generate/document_lines.h"
+#include "train/generate/summary_file.h"
 #include "train/generate/trained_model.h"
 #include "train/generate/write_texts.h"
 #include "train/report/human_text.h"
@@ -30,46 +31,31 @@ struct SummarizeArguments {
   std::string input = "-";
   std::string output = "-";
   std::string prompt_template;
+  bool force = false;
 };
 
-/// Writes summaries to standard output, or to a file that appears only when all of them are written.
+/// Writes summaries to standard output or to a file.
 class SummaryOutput {
  public:
-  explicit SummaryOutput(const std::string& path) : path_(path), beside_(path + ".partial") {
-    if (path_ == "-") return;
-    file_.open(beside_, std::ios::binary | std::ios::trunc);
-    if (!file_) fail(ExitCode::kStorage, "cannot write {}", path_);
+  explicit SummaryOutput(const std::string& path) {
+    if (path != "-") file_.emplace(path);
   }
-  ~SummaryOutput() {
-    std::error_code ignored;
-    // Half of the summaries could be taken for all of them.
-    if (path_ != "-" && !done_) fs::remove(beside_, ignored);
-  }
-  SummaryOutput(const SummaryOutput&) = delete;
-  SummaryOutput& operator=(const SummaryOutput&) = delete;
 
   void write(const std::string& line) {
-    if (path_ == "-") {
-      fmt::print("{}\n", line);
-      // Another program may read the pipe and wait for the line.
-      std::fflush(stdout);
-    } else if (!(file_ << line << '\n')) {
-      fail(ExitCode::kStorage, "cannot write {}: is the disk full?", path_);
+    if (file_) {
+      file_->append(line);
+      return;
     }
+    fmt::print("{}\n", line);
+    // Another program may read the pipe and wait for the line.
+    std::fflush(stdout);
   }
   void finish() {
-    if (path_ == "-") return;
-    file_.close();
-    std::error_code error;
-    if (file_) fs::rename(beside_, path_, error);
-    if (!file_ || error) fail(ExitCode::kStorage, "cannot write {}", path_);
-    done_ = true;
+    if (file_) file_->finish();
   }
 
  private:
-  std::string path_, beside_;
-  std::ofstream file_;
-  bool done_ = false;
+  std::optional<SummaryFile> file_;
 };
 
 /// Reads the documents. Reports a bad line before the model is loaded, so that no hours of work are lost to
@@ -214,7 +200,7 @@ class Summarizer {
 void summarize_all(Summarizer& summarizer, std::optional<DocumentInput>& input,
                    std::optional<SummaryOutput>& output, int64_t at_once) {
   Progress progress(stderr, "summarize", "document", input ? input->total() : 0);
-  int64_t done = 0, cut = 0;
+  int64_t done = 0, cut = 0, empty = 0;
   while (true) {
     std::vector<DocumentLine> read;
     // A person wants each summary at once.
@@ -230,6 +216,7 @@ void summarize_all(Summarizer& summarizer, std::optional<DocumentInput>& input,
       const auto& [text, cut_tokens] = summaries[i];
       output->write(with_summary(read[i].line, text, cut_tokens));
       if (cut_tokens > 0) ++cut;
+      if (documents[i].empty()) ++empty;
     }
     done += std::ssize(summaries);
     if (input && !input->is_live()) progress.update(done);
@@ -237,6 +224,9 @@ void summarize_all(Summarizer& summarizer, std::optional<DocumentInput>& input,
   if (!summarizer.speaks()) return;
   progress.finish(done);
   if (cut > 0) fmt::print(stderr, "{}\n", summarizer.cut_text(cut, done));
+  if (empty > 0)
+    fmt::print(stderr, "{} of {} empty or null: their summaries are of nothing\n", empty,
+               counted(done, "document"));
   output->finish();
 }
 
@@ -258,6 +248,7 @@ void summarize(MpiWorld& world, const SummarizeArguments& given) {
   std::optional<SummaryOutput> output;
   do_and_agree(world.communicator(), [&] {
     if (world.communicator().rank() != 0) return;
+    if (given.output != "-") check_summary_file(given.output, given.force);
     output.emplace(given.output);
     input.emplace(given.input);
   });
@@ -285,6 +276,7 @@ void add_summarize(CommandLine& line) {
           "the same lines with `summary`, and `cut_tokens` where the document lost its end; - is standard "
           "output")
       .show_default();
+  verb.flag("--force", given->force, "replace the file of --output if it exists");
   verb.option("--template", given->prompt_template, "prompt with {document}; default: the one trained on");
   verb.set_example("ripstop summarize runs/xsum --input articles.jsonl --output summaries.jsonl");
   verb.set_action([given] {

@@ -39,6 +39,24 @@ Json parse_object(const std::string& line, const TextLines& lines) {
   refuse_line(line, lines, "");
 }
 
+// The fields that the line has, and how one of them becomes the document.
+[[noreturn]] void refuse_fields(const Json& object, const TextLines& lines) {
+  constexpr size_t kShown = 12;
+  std::string names, text;
+  size_t count = 0;
+  for (const auto& [name, value] : object.items()) {
+    if (++count <= kShown) names += (names.empty() ? "" : ", ") + name;
+    // The first field of text is a guess, as good as any.
+    if (text.empty() && value.is_string() && name != "id" && name != "summary") text = name;
+  }
+  if (count > kShown) names += fmt::format(" and {} more", count - kShown);
+  throw Error(ExitCode::kInputData,
+              fmt::format("{}: no field 'document'; the line has {}", lines.place(),
+                          names.empty() ? "no fields" : names),
+              fmt::format("rename the field of the text: jq -c '.document = .{}' IN.jsonl >OUT.jsonl",
+                          text.empty() ? "NAME" : text));
+}
+
 }  // namespace
 
 std::optional<DocumentLine> next_document(TextLines& lines) {
@@ -46,9 +64,9 @@ std::optional<DocumentLine> next_document(TextLines& lines) {
     if (line.find_first_not_of(" \t") == std::string::npos) continue;
     const Json object = parse_object(line, lines);
     const auto document = object.find("document");
-    if (document == object.end())
-      throw Error(ExitCode::kInputData, fmt::format("{}: no field 'document'", lines.place()),
-                  "write one JSON object per line: {\"document\": \"...\"}");
+    if (document == object.end()) refuse_fields(object, lines);
+    // As `prepare` has it, a null is an empty document.
+    if (document->is_null()) return DocumentLine{line, ""};
     if (!document->is_string())
       fail(ExitCode::kInputData, "{}: 'document' is of type {}, expected a string", lines.place(),
            document->type_name());

@@ -11,13 +11,14 @@ namespace ripstop {
 /// One line of the input.
 struct DocumentLine {
   std::string line;      ///< as read
-  std::string document;  ///< its field `document`
+  std::string document;  ///< its field `document`; "" if that is null
 
   bool operator==(const DocumentLine&) const = default;
 };
 
 /// The next object of `lines`; nullopt at the end. Skips blank lines. Throws Error(kInputData), naming file
-/// and line, if a line is no JSON object with a string `document`.
+/// and line, if a line is no JSON object with a string or null as `document`; without that field, the message
+/// has the fields that are there.
 std::optional<DocumentLine> next_document(TextLines& lines);
 
 /// `line` with the field `summary` added and the other fields in their order, without a line end. If `line`

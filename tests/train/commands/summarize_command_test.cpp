@@ -57,6 +57,21 @@ TEST_F(SummarizeCommand, ReadsGzip) {
   EXPECT_EQ(lines_of(got.out).size(), 2u);
 }
 
+// Summaries that took hours are not replaced without a word.
+TEST_F(SummarizeCommand, KeepsAnOutputThatExists) {
+  const std::string input = write("in.jsonl", "{\"document\": \"one\"}\n{\"document\": null}\n");
+  const std::string output = write("out.jsonl", "summaries\n");
+  const std::string words = "summarize " + run() + " --input " + input + " --output " + output;
+  const ProgramRun kept = run_program(words);
+  EXPECT_EQ(kept.exit_code, 64);
+  EXPECT_NE(kept.err.find("exists already"), std::string::npos) << kept.err;
+  EXPECT_EQ(read_bytes(output), "summaries\n");
+  const ProgramRun replaced = run_program(words + " --force");
+  ASSERT_EQ(replaced.exit_code, 0) << replaced.err;
+  EXPECT_EQ(lines_of(read_bytes(output)).size(), 2u);
+  EXPECT_NE(replaced.err.find("1 of 2 documents empty or null"), std::string::npos) << replaced.err;
+}
+
 // A program that waits for a person says so, and answers each line at once.
 TEST_F(SummarizeCommand, SaysThatItReadsATerminal) {
   const int keyboard = posix_openpt(O_RDWR | O_NOCTTY);
@@ -103,8 +118,10 @@ TEST_F(SummarizeCommand, RefusesBadLines) {
   EXPECT_NE(array.err.find("array"), std::string::npos) << array.err;
   const ProgramRun nowhere =
       run_program("summarize " + run() + " --output " + file("no/such/folder"), "printf '' |");
-  EXPECT_EQ(nowhere.exit_code, 74);
-  EXPECT_NE(nowhere.err.find("cannot write"), std::string::npos) << nowhere.err;
+  EXPECT_EQ(nowhere.exit_code, 64);
+  EXPECT_NE(nowhere.err.find("there is no directory " + file("no/such") + "\" hint=\"mkdir -p "),
+            std::string::npos)
+      << nowhere.err;
   // The run is checked before standard input is read.
   EXPECT_EQ(run_program("summarize " + file("absent"), "echo nonsense |").exit_code, 64);
 }

@@ -24,24 +24,41 @@ std::string refusal(const std::string& bytes) {
 TEST(DocumentLines, AreReadOneByOne) {
   const ScratchDirectory scratch;
   write_bytes(scratch / "in",
-              "\n{\"document\": \"one\\ntwo\", \"id\": 7}\n \n{\"id\": 8, \"document\": \"\"}");
+              "\n{\"document\": \"one\\ntwo\", \"id\": 7}\n \n{\"id\": 8, \"document\": \"\"}"
+              "\n{\"document\": null}\n");
   TextLines lines((scratch / "in").string());
   EXPECT_EQ(next_document(lines)->document, "one\ntwo");
   EXPECT_EQ(next_document(lines)->document, "");
+  EXPECT_EQ(next_document(lines)->document, "");  // of null
   EXPECT_EQ(next_document(lines), std::nullopt);
 }
 
 TEST(DocumentLines, ThatDoNotFitAreRefusedWithTheirNumber) {
   const std::string good = "{\"document\": \"\"}\n";
   EXPECT_EQ(refusal(good), "");
-  EXPECT_EQ(refusal(good + "\n{\"text\": \"a\"}\n"), "in:3: no field 'document'");
-  EXPECT_EQ(refusal(good + "{\"document\": null}\n"), "in:2: 'document' is of type null, expected a string");
+  EXPECT_EQ(refusal(good + "\n{\"text\": \"a\"}\n"), "in:3: no field 'document'; the line has text");
+  EXPECT_EQ(refusal(good + "{}\n"), "in:2: no field 'document'; the line has no fields");
+  EXPECT_EQ(refusal(good + "{\"document\": 7}\n"), "in:2: 'document' is of type number, expected a string");
   EXPECT_EQ(refusal(good + "plain\n"), "in:2: not a JSON object: 'plain'");
   EXPECT_EQ(refusal(good + "[\"document\"]\n"), "in:2: not a JSON object: '[\"document\"]'");
   EXPECT_EQ(refusal(good + "{\"document\": \"a\"\n"), "in:2: not a JSON object: '{\"document\": \"a\"'");
   EXPECT_EQ(refusal(good + "{\"document\": \"\xFF\"}\n"), "in:2: invalid UTF-8 at byte 15");
   const std::string deep = "{\"document\": " + std::string(100000, '[') + std::string(100000, ']') + "}\n";
   EXPECT_EQ(refusal(good + deep), "in:2: nested deeper than 200 levels");
+}
+
+TEST(DocumentLines, WithoutADocumentNameTheirFields) {
+  const ScratchDirectory scratch;
+  write_bytes(scratch / "in", "{\"id\": \"a\", \"summary\": \"s\", \"length\": 7, \"article\": \"text\"}\n");
+  TextLines lines((scratch / "in").string());
+  try {
+    next_document(lines);
+    FAIL() << "no document";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("the line has id, summary, length, article"), std::string::npos)
+        << error.what();
+    EXPECT_EQ(error.hint(), "rename the field of the text: jq -c '.document = .article' IN.jsonl >OUT.jsonl");
+  }
 }
 
 TEST(DocumentLines, GetTheirSummary) {
