@@ -8,7 +8,9 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "data/dataset_directory.h"
 #include "data/token_dataset.h"
+#include "data/tokenizer.h"
 #include "model/device/cuda_machine.h"
 #include "model/kernels/cpu/processor.h"
 #include "train/commands/command_line.h"
@@ -17,6 +19,7 @@
 #include "train/machine/machine.h"
 #include "train/machine/peak_flops.h"
 #include "train/plan/fitting_meshes.h"
+#include "train/plan/micro_batch.h"
 #include "train/plan/plan_text.h"
 #include "train/plan/run_length.h"
 #include "train/report/human_text.h"
@@ -130,8 +133,7 @@ void print_for_people(const RunConfig& config, const ResolvedRun& run, const Run
   fmt::print("parameters      {}\n", parameter_count(run.model));
   fmt::print("flops per token {:.4g} (causal)\n", flops.causal);
   fmt::print("micro-batch     {}, {} a step{}\n", counted(run.step.sharding.sequence_count, "sequence"),
-             run.micro_batches,
-             run.idle_share > 0 ? fmt::format(", {:.1f}% idle", 100 * run.idle_share) : "");
+             run.micro_batches, idle_text(config, run));
   for (const LengthLine& line : length_lines(config, length)) fmt::print("{:<16}{}\n", line.name, line.text);
   fmt::print("the fullest rank, computing in {}:\n{}\n", to_string(run.step.sharding.compute),
              plan_text(run, target.device_memory_bytes));
@@ -174,6 +176,17 @@ std::optional<TokenDataset> dataset_at(const std::string& directory) {
   const std::filesystem::path file = std::filesystem::path(directory) / "train.h5";
   if (directory.empty() || !std::filesystem::exists(file)) return std::nullopt;
   return TokenDataset(file);
+}
+
+/// What train would refuse because of the data set's tokenizer.
+std::vector<std::string> tokenizer_notes(const RunConfig& config, const TokenDataset& dataset) {
+  try {
+    require_dataset_tokenizer(dataset, Tokenizer(config.data.directory));
+  } catch (const Error& error) {
+    return {fmt::format("train will refuse the data set: {}{}{}", error.what(),
+                        error.hint().empty() ? "" : ": ", error.hint())};
+  }
+  return {};
 }
 
 /// The speed that the run had, if it exists. Else the one that the data sheet of this machine's GPUs lets
@@ -234,7 +247,9 @@ ExitCode plan(const PlanArguments& given) {
                 "a tensor group must lie inside one node, or set mesh.allow_tensor_across_nodes");
   ResolvedRun run = resolve_or_say_what_fits(config, target, given.json);
   for (std::string& note : unsupported_key_notes(config)) run.notes.push_back(std::move(note));
-  if (!dataset)
+  if (dataset)
+    for (std::string& note : tokenizer_notes(config, *dataset)) run.notes.push_back(std::move(note));
+  else
     run.notes.push_back(fmt::format(
         "no data set at data.directory '{}': its epochs and cut documents are not known, and train "
         "needs it",

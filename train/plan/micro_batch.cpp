@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "model/core/rounding.h"
+#include "train/report/human_text.h"
 
 namespace ripstop {
 namespace {
@@ -26,6 +27,12 @@ void plan_summaries(const RunConfig& config, const RunTarget& target, ResolvedRu
         plan_inference(run.model, *run.summaries, run.summaries_mesh(), {}, target.device).memory;
     if (run.fits(target)) return;
   }
+}
+
+// "data ranks 2 to 3": those from `first` on.
+std::string last_data_ranks(int64_t first, int64_t data_ranks) {
+  if (first == data_ranks - 1) return fmt::format("data rank {} has", first);
+  return fmt::format("data ranks {} to {} have", first, data_ranks - 1);
 }
 
 }  // namespace
@@ -78,6 +85,29 @@ bool plan_with_largest(const RunConfig& config, const RunTarget& target, const s
       low = middle + 1;
   }
   return fits(std::min(low, sizes.size() - 1));
+}
+
+std::string micro_batches_text(const RunConfig& config, const ResolvedRun& run) {
+  const int64_t data_ranks = run.mesh.replicate * run.mesh.fsdp;
+  const int64_t busy = std::min(config.train.global_batch_sequences, data_ranks);
+  return fmt::format("{} of {} on {} {}{}", counted(run.micro_batches, "micro-batch"),
+                     run.step.sharding.sequence_count,
+                     busy == data_ranks ? "each of" : fmt::format("{} of", busy),
+                     counted(data_ranks, "data rank"), idle_text(config, run));
+}
+
+std::string idle_text(const RunConfig& config, const ResolvedRun& run) {
+  if (run.idle_share <= 0) return "";
+  const int64_t data_ranks = run.mesh.replicate * run.mesh.fsdp, g = config.train.global_batch_sequences;
+  // Sequence k of a step is that of data rank k mod data_ranks (data/batch_loader.cpp).
+  std::string who = "micro-batches are not full";
+  if (g < data_ranks)
+    who = last_data_ranks(g, data_ranks) + " no sequence";
+  else if (g % data_ranks != 0)
+    who = last_data_ranks(g % data_ranks, data_ranks) + " 1 sequence less";
+  return fmt::format(", {:.1f}% idle: {}, train.global_batch_sequences={} takes the same time",
+                     100 * run.idle_share, who,
+                     data_ranks * run.micro_batches * run.step.sharding.sequence_count);
 }
 
 }  // namespace ripstop

@@ -22,4 +22,11 @@ bool plan_with_micro_batch(const RunConfig& config, const RunTarget& target, int
 bool plan_with_largest(const RunConfig& config, const RunTarget& target, const std::vector<int64_t>& sizes,
                        ResolvedRun& run);
 
+/// "1 micro-batch of 4 on each of 2 data ranks", and idle_text.
+std::string micro_batches_text(const RunConfig& config, const ResolvedRun& run);
+
+/// ", 25.0% idle: data rank 3 has no sequence, train.global_batch_sequences=4 takes the same time": the ranks
+/// that have less to do than others, and the batch with which all have as much. "" if no sequence is empty.
+std::string idle_text(const RunConfig& config, const ResolvedRun& run);
+
 }  // namespace ripstop

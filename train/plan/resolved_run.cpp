@@ -10,7 +10,7 @@
 namespace ripstop {
 namespace {
 
-ModelConfig resolve_model(const RunConfig& config, const RunTarget& target) {
+ModelConfig resolve_model(const RunConfig& config, const RunTarget& target, std::vector<std::string>& notes) {
   ModelConfig model = config.model;
   if (model.vocab_size == 0) model.vocab_size = target.dataset_vocabulary;
   if (model.vocab_size == 0)
@@ -22,6 +22,14 @@ ModelConfig resolve_model(const RunConfig& config, const RunTarget& target) {
                 fmt::format("the data set has {} token ids, model.vocab_size is {}",
                             target.dataset_vocabulary, model.vocab_size),
                 "leave model.vocab_size out, or prepare the data with the model's tokenizer");
+  const int64_t surplus = model.vocab_size - target.dataset_vocabulary;
+  if (target.dataset_vocabulary > 0 && surplus > 0)
+    notes.push_back(fmt::format(
+        "model.vocab_size is {}, the data set's tokenizer has {} pieces: the last {} never occur in the "
+        "data, so "
+        "{} embedding{} never trained; model.vocab_size={} leaves {} out",
+        model.vocab_size, target.dataset_vocabulary, counted(surplus, "id"), surplus == 1 ? "its" : "their",
+        surplus == 1 ? " is" : "s are", target.dataset_vocabulary, surplus == 1 ? "it" : "them"));
   return model;
 }
 
@@ -29,7 +37,10 @@ ModelConfig resolve_model(const RunConfig& config, const RunTarget& target) {
 DType resolve_precision(const RunConfig& config, const RunTarget& target, std::vector<std::string>& notes) {
   if (config.precision.compute == FloatChoice::kFloat32) return DType::kFloat32;
   if (target.fast_bfloat16) return DType::kBFloat16;
-  notes.emplace_back("precision.compute: this processor has no bfloat16 arithmetic, computing in float32");
+  notes.emplace_back(
+      "precision.compute: this processor has no products of bfloat16, so it computes in float32, with its "
+      "memory and "
+      "time; precision.compute=float32 asks for that");
   return DType::kFloat32;
 }
 
@@ -72,7 +83,7 @@ ResolvedRun resolve_run(const RunConfig& config, const RunTarget& target) {
   ResolvedRun run;
   if (!config.run.profile_steps.empty() && target.device != DeviceKind::kCuda)
     run.notes.emplace_back("run.profile_steps: only for Nsight on GPUs, nothing is profiled on the CPU");
-  run.model = resolve_model(config, target);
+  run.model = resolve_model(config, target, run.notes);
   run.mesh = resolve_mesh({.replicate = config.mesh.replicate,
                            .fsdp = config.mesh.fsdp.value_or(0),
                            .tensor = config.mesh.tensor},

@@ -2,6 +2,7 @@
 
 #include "model/kernels/cpu/processor.h"
 #include "train/machine/version.h"
+#include "train/plan/micro_batch.h"
 #include "train/plan/plan_text.h"
 #include "train/report/human_text.h"
 
@@ -22,19 +23,14 @@ StepCost step_cost(const MemoryUse& memory, const DeviceMesh::AxisBytes& traffic
 std::vector<std::string> header_lines(const RunConfig& config, const ResolvedRun& run,
                                       const RunLength& length, const RunTarget& target,
                                       const DeviceMesh& mesh, const Device& device) {
-  // Empty rows that fill up the last micro-batch: people can avoid them by another batch size.
-  const std::string idle =
-      run.idle_share > 0 ? fmt::format(", {:.1f}% idle", 100 * run.idle_share) : std::string();
   std::vector<std::string> lines = {
       fmt::format("ripstop {} ({})  {}  {}", version(), git_commit(), to_string(device),
                   cpu_instruction_set()),
       mesh.describe(),
       fmt::format("model: {} parameters, computing in {}", parameter_count(run.model),
                   to_string(run.step.sharding.compute)),
-      fmt::format("step: {} of {} tokens; {} of {} on each of {}{}",
-                  counted(config.train.global_batch_sequences, "sequence"), config.data.sequence_length,
-                  counted(run.micro_batches, "micro-batch"), run.step.sharding.sequence_count,
-                  counted(mesh.data_ranks(), "data rank"), idle),
+      fmt::format("step: {} of {} tokens; {}", counted(config.train.global_batch_sequences, "sequence"),
+                  config.data.sequence_length, micro_batches_text(config, run)),
   };
   for (const LengthLine& line : length_lines(config, length))
     lines.push_back(fmt::format("{}: {}", line.name, line.text));

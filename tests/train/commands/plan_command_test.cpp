@@ -109,6 +109,23 @@ TEST_F(PlanCommand, WhatTheDataSetRulesOutIsRefused) {
   EXPECT_NE(warm_up.err.find("steps that train.epochs come to"), std::string::npos) << warm_up.err;
 }
 
+// train refuses it (65). A plan needs no tokenizer, so it says so and goes on.
+TEST_F(PlanCommand, AnotherTokenizerIsANote) {
+  EXPECT_EQ(plan().out.find("train will refuse the data set"), std::string::npos);
+  const ProgramRun other =
+      run_program("prepare --source synthetic --examples 200 --seed 1 --vocab-size 380 --output " +
+                  (scratch_ / "other").string());
+  ASSERT_EQ(other.exit_code, 0) << other.err;
+  std::filesystem::copy_file(scratch_ / "other/tokenizer.model", scratch_ / "data/tokenizer.model",
+                             std::filesystem::copy_options::overwrite_existing);
+  const ProgramRun noted = plan();
+  EXPECT_EQ(noted.exit_code, 0) << noted.err;
+  EXPECT_NE(noted.out.find("note: train will refuse the data set: "), std::string::npos) << noted.out;
+  EXPECT_EQ(run_program("train " + config()).exit_code, 65);
+  std::filesystem::remove(scratch_ / "data/tokenizer.model");
+  EXPECT_NE(plan().out.find("note: train will refuse the data set: "), std::string::npos);
+}
+
 TEST_F(PlanCommand, APlanThatIsTooLargeSaysWhatWouldFit) {
   const Json one = plan_json();
   EXPECT_TRUE(one["fits"].is_null());  // no memory was given

@@ -74,5 +74,44 @@ TEST(MicroBatch, ALargeBatchIsResolvedAtOnce) {
             divide_up(1 << 20, 4096 / 25));
 }
 
+std::string text_of(int64_t batch, int64_t ranks, const std::string& micro_batch) {
+  const RunConfig config =
+      parsed(kSmallest, {fmt::format("train.global_batch_sequences={}", batch), "data.sequence_length=16",
+                         "model.num_hidden_layers=1", "model.vocab_size=300",
+                         "train.micro_batch_sequences=" + micro_batch});
+  return micro_batches_text(config,
+                            resolve_run(config, run_target(ranks, DeviceKind::kCpu, std::nullopt, 300)));
+}
+
+// Whose time is lost, and the batch that uses it.
+TEST(MicroBatch, TheTextSaysWhoIsIdle) {
+  EXPECT_EQ(text_of(8, 2, "auto"), "1 micro-batch of 4 on each of 2 data ranks");
+  EXPECT_EQ(text_of(1, 2, "1"),
+            "1 micro-batch of 1 on 1 of 2 data ranks, 50.0% idle: data rank 1 has no sequence, "
+            "train.global_batch_sequences=2 takes the same time");
+  EXPECT_EQ(text_of(1, 4, "1"),
+            "1 micro-batch of 1 on 1 of 4 data ranks, 75.0% idle: data ranks 1 to 3 have no sequence, "
+            "train.global_batch_sequences=4 takes the same time");
+  EXPECT_EQ(text_of(7, 4, "2"),
+            "1 micro-batch of 2 on each of 4 data ranks, 12.5% idle: data rank 3 has 1 sequence less, "
+            "train.global_batch_sequences=8 takes the same time");
+  EXPECT_EQ(text_of(6, 2, "2"),
+            "2 micro-batches of 2 on each of 2 data ranks, 25.0% idle: micro-batches are not full, "
+            "train.global_batch_sequences=8 takes the same time");
+  // What it names does use all ranks.
+  EXPECT_EQ(text_of(8, 4, "2"), "1 micro-batch of 2 on each of 4 data ranks");
+}
+
+TEST(ResolvedRun, SaysWhichIdsAreNeverTrained) {
+  const RunConfig config = config_of(8, 16);
+  EXPECT_TRUE(resolve_run(config, target(DeviceKind::kCuda)).notes.empty());
+  const ResolvedRun larger = resolve_run(config, run_target(1, DeviceKind::kCuda, std::nullopt, 256));
+  ASSERT_EQ(larger.notes.size(), 1u);
+  EXPECT_EQ(
+      larger.notes[0],
+      "model.vocab_size is 300, the data set's tokenizer has 256 pieces: the last 44 ids never occur in the "
+      "data, so their embeddings are never trained; model.vocab_size=256 leaves them out");
+}
+
 }  // namespace
 }  // namespace ripstop
