@@ -7,6 +7,7 @@
 #include "parallel/agreement.h"
 #include "train/commands/commands.h"
 #include "train/commands/model_arguments.h"
+#include "train/config/nearest_name.h"
 #include "train/config/run_config.h"
 #include "train/evaluate/evaluation_directory.h"
 #include "train/evaluate/rouge.h"
@@ -51,6 +52,8 @@ fs::path find_split(const EvaluateArguments& given, const TrainedModel& trained)
   std::string hint = "--data is a directory made by ripstop prepare";
   if (!others.empty())
     hint = "name a split that is there with --split: " + others;
+  else if (const std::string near = fs::exists(data) ? "" : nearest_path(data); !near.empty())
+    hint = fmt::format("did you mean --data {}?", near);
   else if (given.data.empty())
     hint = "the run was trained on data there: give the data's present directory with --data";
   throw Error(ExitCode::kInputData, fmt::format("{}: there is no {}.h5", data.string(), given.split), hint);

@@ -15,6 +15,7 @@
 #include "model/kernels/cpu/processor.h"
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
+#include "train/config/nearest_name.h"
 #include "train/config/unsupported_keys.h"
 #include "train/machine/machine.h"
 #include "train/machine/peak_flops.h"
@@ -178,6 +179,13 @@ std::optional<TokenDataset> dataset_at(const std::string& directory) {
   return TokenDataset(file);
 }
 
+std::string no_dataset_note(const std::string& directory) {
+  const std::string near = std::filesystem::exists(directory) ? "" : nearest_path(directory);
+  return fmt::format(
+      "no data set at data.directory '{}': its epochs and cut documents are not known, and train needs it{}",
+      directory, near.empty() ? "" : fmt::format("; did you mean {}?", near));
+}
+
 /// What train would refuse because of the data set's tokenizer.
 std::vector<std::string> tokenizer_notes(const RunConfig& config, const TokenDataset& dataset) {
   try {
@@ -250,10 +258,7 @@ ExitCode plan(const PlanArguments& given) {
   if (dataset)
     for (std::string& note : tokenizer_notes(config, *dataset)) run.notes.push_back(std::move(note));
   else
-    run.notes.push_back(fmt::format(
-        "no data set at data.directory '{}': its epochs and cut documents are not known, and train "
-        "needs it",
-        config.data.directory));
+    run.notes.push_back(no_dataset_note(config.data.directory));
   const FlopsPerToken flops = training_flops_per_token(run.model, config.data.sequence_length);
   RunLength length = run_length(config, run, dataset ? &*dataset : nullptr);
   length.speed = known_speed(config, run, target);

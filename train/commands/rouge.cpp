@@ -23,8 +23,8 @@ ExitCode print_rouge(const RougeArguments& given) {
   const auto& [reference, candidate, json] = given;
   // The second reader would find an empty input and blame the file.
   if (reference == "-" && candidate == "-")
-    throw Error(ExitCode::kUsage,
-                "--reference and --candidate are both -, standard input can be one of them");
+    throw Error(ExitCode::kUsage, "--reference and --candidate are both -, standard input can be one of them",
+                "save one of them first, as in --reference references.txt");
 
   const std::vector<std::string> references = read_summaries(reference);
   const std::vector<std::string> candidates = read_summaries(candidate);

@@ -23,7 +23,9 @@ constexpr size_t kLongestLineBytes =
 // Checks the limits above and says which line is too long.
 void check_text(std::string_view text, const std::string& name) {
   if (text.size() > kLargestFileBytes)
-    fail(ExitCode::kUsage, "{}: larger than {} bytes, the limit for a config", name, kLargestFileBytes);
+    throw Error(ExitCode::kUsage,
+                fmt::format("{}: larger than {} bytes, the limit for a config", name, kLargestFileBytes),
+                "is it another file? give a TOML file, as in ripstop train CONFIG.toml");
   size_t line = 1;
   for (size_t begin = 0; begin < text.size(); ++line) {
     const size_t end = std::min(text.find('\n', begin), text.size());
@@ -51,6 +53,26 @@ size_t first_line_of(std::string_view text, const std::string& key, size_t last_
   return found;
 }
 
+// The text of line `number`, for a message of one line; "" if it would not be readable there.
+std::string shown_line(std::string_view text, size_t number) {
+  constexpr size_t kShown = 80;
+  size_t begin = 0;
+  for (size_t line = 1; line < number; ++line) {
+    begin = text.find('\n', begin);
+    if (begin++ == std::string_view::npos) return "";
+  }
+  std::string line(text.substr(begin, text.find('\n', begin) - begin));
+  const size_t last = line.find_last_not_of(" \t\r");
+  line.erase(last == std::string::npos ? 0 : last + 1);
+  const bool is_plain = std::ranges::all_of(
+      line, [](char c) { return c == '\t' || (static_cast<unsigned char>(c) >= 0x20 && c != 0x7f); });
+  // Half a character would be no UTF-8.
+  const bool is_ascii =
+      std::ranges::all_of(line, [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+  if (!is_plain || !is_ascii) return "";
+  return line.size() > kShown ? line.substr(0, kShown) + "..." : line;
+}
+
 [[noreturn]] void refuse_syntax(const toml::parse_error& error, std::string_view text,
                                 const std::string& name) {
   const std::string description(error.description());
@@ -61,9 +83,12 @@ size_t first_line_of(std::string_view text, const std::string& key, size_t last_
     const std::string key = description.substr(quote + 1, description.rfind('\'') - quote - 1);
     const size_t first = first_line_of(text, key, line);
     const std::string lines = first != 0 ? fmt::format(" (lines {} and {})", first, line) : "";
-    refuse(fmt::format("{}:{}", name, line), fmt::format("'{}' is given twice{}", key, lines));
+    refuse(fmt::format("{}:{}", name, line), fmt::format("'{}' is given twice{}", key, lines),
+           "keep one of the two");
   }
-  refuse(fmt::format("{}:{}:{}", name, line, error.source().begin.column), description);
+  const std::string shown = shown_line(text, line);
+  refuse(fmt::format("{}:{}:{}", name, line, error.source().begin.column), description,
+         shown.empty() ? "" : fmt::format("the line is: {}", shown));
 }
 
 // A value as an error shows it.
@@ -173,9 +198,11 @@ ConfigEntry parse_override_value(const ConfigKey& key, const std::string& text) 
 // The entry of an override; nullopt, and a problem, if there is no such key.
 std::optional<ConfigEntry> read_override(const std::string& text, ConfigProblems& problems) {
   const size_t equals = text.find('=');
-  if (equals == std::string::npos || text.size() > kLongestLineBytes)
-    refuse(kCommandLine, fmt::format("'{}' is not section.key=value", text.substr(0, 80)),
-           "as in train.steps=100");
+  if (equals == std::string::npos || text.size() > kLongestLineBytes) {
+    problems.add(0, fmt::format("{}: '{}' is not section.key=value", kCommandLine, text.substr(0, 80)),
+                 [] { return "as in train.steps=100"; });
+    return std::nullopt;
+  }
   std::string path = text.substr(0, equals);
   // People write --train.steps=100 too, as for other programs.
   path.erase(0, path.find_first_not_of('-') == std::string::npos ? 0 : path.find_first_not_of('-'));
@@ -226,13 +253,10 @@ std::vector<ConfigEntry> with_overrides(std::vector<ConfigEntry> entries,
 }  // namespace
 
 std::vector<ConfigEntry> read_config_entries(std::string_view toml, const std::string& name,
-                                             std::span<const std::string> overrides) {
+                                             std::span<const std::string> overrides,
+                                             ConfigProblems& problems) {
   check_text(toml, name);
-  ConfigProblems problems;
-  std::vector<ConfigEntry> entries =
-      with_overrides(read_file_entries(toml, name, problems), overrides, problems);
-  problems.refuse();
-  return entries;
+  return with_overrides(read_file_entries(toml, name, problems), overrides, problems);
 }
 
 }  // namespace ripstop

@@ -11,6 +11,8 @@
 
 namespace ripstop {
 
+class ConfigProblems;
+
 /// A TOML value. monostate: a value of a type that no key has (a table, a date, a mixed array).
 using ConfigValue = std::variant<std::monostate, bool, int64_t, double, std::string, std::vector<double>>;
 
@@ -26,9 +28,10 @@ struct ConfigEntry {
 /// Returns the entries of the TOML text in its order, then those of the overrides. An override removes the
 /// entries of its own key and of keys that exclude it: train.epochs removes train.steps. Throws Error(kUsage)
 /// if the text is no TOML, if a key is given twice, and if a file or a line is too long. Keys and sections
-/// that are unknown, of the text and of the overrides, are told in one such error.
+/// that are unknown, of the text and of the overrides, go to `problems`.
 std::vector<ConfigEntry> read_config_entries(std::string_view toml, const std::string& name,
-                                             std::span<const std::string> overrides);
+                                             std::span<const std::string> overrides,
+                                             ConfigProblems& problems);
 
 /// The line to write instead of a value of a wrong type, if the value shows which one is meant: for "bf16" it
 /// is `compute = "bfloat16"`; "" if nothing is near enough.

@@ -6,8 +6,6 @@
 #include <limits>
 #include <utility>
 
-#include "model/core/error.h"
-
 namespace ripstop {
 namespace {
 
@@ -20,16 +18,22 @@ void refuse(const std::string& where, const std::string& what, const std::string
   throw Error(ExitCode::kUsage, where + ": " + what, hint);
 }
 
-void ConfigProblems::add(int64_t line, std::string text, std::function<std::string()> hint) {
+void ConfigProblems::add(int64_t line, std::string text, std::function<std::string()> hint, ExitCode code) {
   problems_.push_back(
-      {line > 0 ? line : std::numeric_limits<int64_t>::max(), std::move(text), std::move(hint)});
+      {line > 0 ? line : std::numeric_limits<int64_t>::max(), std::move(text), std::move(hint), code});
+}
+
+bool ConfigProblems::any_hint_has(std::string_view text) const {
+  return problems_.size() <= kMostShown && std::ranges::any_of(problems_, [&](const Problem& problem) {
+           return problem.hint().find(text) != std::string::npos;
+         });
 }
 
 void ConfigProblems::refuse() const {
   if (problems_.empty()) return;
   std::vector<Problem> sorted = problems_;
   std::ranges::stable_sort(sorted, {}, &Problem::line);
-  if (sorted.size() == 1) throw Error(ExitCode::kUsage, sorted[0].text, sorted[0].hint());
+  if (sorted.size() == 1) throw Error(sorted[0].code, sorted[0].text, sorted[0].hint());
 
   std::string all;
   for (size_t i = 0; i < std::min(sorted.size(), kMostShown); ++i) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstddef>
+#include <system_error>
 #include <vector>
 
 namespace ripstop {
@@ -49,6 +50,19 @@ std::string nearest_name(std::string_view name, std::span<const std::string> can
     }
   }
   return result;
+}
+
+std::string nearest_path(const std::filesystem::path& path) {
+  // "data/" is "data".
+  const std::filesystem::path file = path.has_filename() ? path : path.parent_path();
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(
+           file.has_parent_path() ? file.parent_path() : std::filesystem::path("."), error))
+    names.push_back(entry.path().filename().string());
+  std::ranges::sort(names);  // the system gives them in any order
+  const std::string nearest = nearest_name(file.filename().string(), names);
+  return nearest.empty() ? "" : (file.parent_path() / nearest).string();
 }
 
 }  // namespace ripstop

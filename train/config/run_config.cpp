@@ -4,13 +4,16 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <system_error>
 
 #include "data/whole_file.h"
 #include "model/core/error.h"
 #include "train/config/config_entries.h"
 #include "train/config/config_problems.h"
 #include "train/config/config_values.h"
+#include "train/config/nearest_name.h"
 #include "train/config/step_range.h"
+#include "train/config/unsupported_keys.h"
 
 namespace ripstop {
 namespace {
@@ -18,12 +21,40 @@ namespace {
 // Far more than read_config_entries accepts, so that it refuses longer files; still an end for /dev/zero.
 constexpr int64_t kMostBytesRead = int64_t{64} << 20;
 
+// What to give instead of a directory: the config of a run, or the one that lies there.
+std::string config_inside(const std::filesystem::path& directory) {
+  std::error_code error;
+  if (std::filesystem::is_regular_file(directory / "config.toml", error))
+    return fmt::format("give {}", (directory / "config.toml").string());
+  std::string first;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, error))
+    if (const std::string path = entry.path().string();
+        path.ends_with(".toml") && (first.empty() || path < first))
+      first = path;
+  return first.empty() ? "give a file, as in ripstop train CONFIG.toml"
+                       : fmt::format("give a file in it, such as {}", first);
+}
+
+// The hint of a config that is not there.
+std::string config_near(const std::string& path) {
+  std::error_code error;
+  std::string near = path + ".toml";
+  if (!std::filesystem::is_regular_file(near, error)) near = nearest_path(path);
+  if (!near.empty()) return fmt::format("did you mean {}?", near);
+  return fmt::format("a relative path counts from the current directory, {}",
+                     std::filesystem::current_path(error).string());
+}
+
 std::string read_text(const std::string& path) {
   if (path.empty()) throw Error(ExitCode::kUsage, "config file is required", "ripstop train CONFIG.toml");
   std::error_code error;
   // ifstream opens a directory without complaint and then reads nothing.
   if (std::filesystem::is_directory(path, error))
-    fail(ExitCode::kUsage, "config {} is a directory, expected a TOML file", path);
+    throw Error(ExitCode::kUsage, fmt::format("config {} is a directory, expected a TOML file", path),
+                config_inside(path));
+  if (!std::filesystem::exists(path, error) && !error)
+    throw Error(ExitCode::kUsage, fmt::format("{}: cannot open: No such file or directory", path),
+                config_near(path));
   return read_whole_file(path, kMostBytesRead, ExitCode::kUsage);
 }
 
@@ -31,19 +62,22 @@ std::string read_text(const std::string& path) {
 // keys. What the ranks, the data set and the device decide is left to resolve_run (train/plan).
 class ConfigBuilder {
  public:
-  ConfigBuilder(std::vector<ConfigEntry> entries, std::string name)
-      : entries_(std::move(entries)), name_(std::move(name)) {}
+  ConfigBuilder(std::string_view toml, const std::string& name, std::span<const std::string> overrides)
+      : entries_(read_config_entries(toml, name, overrides, problems_)), name_(name) {}
 
   RunConfig build() {
     take_preset();
     // Assign before looking for missing keys: a required key of a wrong type is given, but wrong.
     assign_values();
     check_required();
+    // The rules between keys need all values.
+    refuse_problems();
     if (!given("data.shuffle_seed")) config_.data.shuffle_seed = config_.run.seed;
-    complete_model();
-    check_train();
-    check_profile_steps();
-    check_keep_best();
+    collect([&] { complete_model(); });
+    collect([&] { check_train(); });
+    collect([&] { check_profile_steps(); });
+    collect([&] { check_keep_best(); });
+    refuse_problems();
     return config_;
   }
 
@@ -66,45 +100,67 @@ class ConfigBuilder {
   void take_preset() {
     const ConfigEntry* entry = given("model.preset");
     if (entry == nullptr) return;
-    assign_value(*entry, config_);
-    const ModelPreset* preset = find_model_preset(config_.model.preset);
-    if (preset == nullptr) {
-      std::string names;
-      for (const ModelPreset& each : model_presets())
-        names += (names.empty() ? "" : ", ") + std::string(each.name);
-      refuse(entry->where, fmt::format("unknown model.preset \"{}\"", config_.model.preset),
-             "the presets are " + names);
+    const auto* word = std::get_if<std::string>(&entry->value);
+    if (word == nullptr) return;  // assign_values refuses it
+    if (const ModelPreset* preset = find_model_preset(*word); preset != nullptr) {
+      static_cast<ModelConfig&>(config_.model) = preset->config;
+      return;
     }
-    static_cast<ModelConfig&>(config_.model) = preset->config;
+    std::string names;
+    for (const ModelPreset& each : model_presets())
+      names += (names.empty() ? "" : ", ") + std::string(each.name);
+    problems_.add(entry->line, fmt::format("{}: unknown model.preset \"{}\"", entry->where, *word),
+                  [=] { return "the presets are " + names; });
   }
 
   void assign_values() {
-    ConfigProblems problems;
-    for (const ConfigEntry& entry : entries_) {
-      try {
-        assign_value(entry, config_);
-      } catch (const Error& error) {
-        problems.add(entry.line, error.what(), [hint = error.hint()] { return hint; });
-      }
-    }
-    problems.refuse();
+    for (const ConfigEntry& entry : entries_) collect([&] { assign_value(entry, config_); }, entry.line);
   }
 
   // A required text must not be empty either: an empty path would mean the current directory.
-  void check_required() const {
-    ConfigProblems problems;
+  void check_required() {
     for (const ConfigKey& key : config_keys()) {
       if (key.presence != Presence::kRequired) continue;
       const ConfigEntry* entry = given(key.path());
+      if (entry == nullptr && is_hinted_at(key)) continue;
       if (entry == nullptr)
-        problems.add(0, fmt::format("{}: '{}' is required", name_, key.path()), [&key] {
+        problems_.add(0, fmt::format("{}: '{}' is required", name_, key.path()), [&key] {
           return fmt::format("{} = {} under [{}]", key.name, expected_type(key), key.section);
         });
       else if (entry->value == ConfigValue(""))
-        problems.add(entry->line, fmt::format("{}: '{}' must not be empty", entry->where, key.path()),
-                     [] { return std::string(); });
+        problems_.add(entry->line, fmt::format("{}: '{}' must not be empty", entry->where, key.path()),
+                      [&key] { return fmt::format("give a path: {} = \"runs/first\"", key.name); });
     }
-    problems.refuse();
+  }
+
+  // Whether an unknown name seems to be this key in another spelling: one problem, not two.
+  bool is_hinted_at(const ConfigKey& key) const {
+    return problems_.any_hint_has(fmt::format("'{}'", key.path())) ||
+           problems_.any_hint_has(fmt::format("did you mean [{}]", key.section));
+  }
+
+  // Adds the problem that `check` throws, if any.
+  template <class Check>
+  void collect(Check check, int64_t line = 0) {
+    try {
+      check();
+    } catch (const Error& error) {
+      problems_.add(
+          line, error.what(), [hint = error.hint()] { return hint; }, error.code());
+    }
+  }
+
+  // Throws if there are problems. Then people have to edit the config anyway: they learn of the values that
+  // this version does not do, too.
+  void refuse_problems() {
+    if (!problems_.any()) return;
+    for (const ConfigEntry& entry : entries_)
+      if (is_unsupported(*entry.key, config_))
+        problems_.add(entry.line,
+                      fmt::format("{}: not in this version of ripstop: {} = {}", entry.where,
+                                  entry.key->path(), value_as_toml(*entry.key, config_)),
+                      [&entry] { return "use instead: " + instead_of_unsupported(*entry.key); });
+    problems_.refuse();
   }
 
   // Fills in the sizes that follow from others.
@@ -122,7 +178,8 @@ class ConfigBuilder {
     for (const char* path : {"model.hidden_size", "model.intermediate_size", "model.num_hidden_layers",
                              "model.num_attention_heads"})
       if (model.preset.empty() && !given(path))
-        refuse(name_, fmt::format("'{}' is required if there is no preset", path));
+        refuse(name_, fmt::format("'{}' is required if there is no preset", path),
+               "give it, or model.preset, as in preset = \"15m\"");
     if (model.num_key_value_heads == 0) model.num_key_value_heads = model.num_attention_heads;
     if (model.max_position_embeddings == 0) model.max_position_embeddings = config_.data.sequence_length;
     check_model_sizes();
@@ -193,12 +250,15 @@ class ConfigBuilder {
     if (!train.steps && !train.epochs)
       refuse(name_, "'train.steps' or 'train.epochs' is required", "steps = 1000 under [train]");
     if (train.steps && config_.schedule.warmup_steps > *train.steps)
-      refuse(where("schedule.warmup_steps"), fmt::format("schedule.warmup_steps {} exceeds train.steps {}",
-                                                         config_.schedule.warmup_steps, *train.steps));
+      refuse(where("schedule.warmup_steps"),
+             fmt::format("schedule.warmup_steps {} exceeds train.steps {}", config_.schedule.warmup_steps,
+                         *train.steps),
+             "the run would never reach optimizer.learning_rate: warm up for a few percent of the steps");
     if (train.micro_batch_sequences && *train.micro_batch_sequences > train.global_batch_sequences)
       refuse(where("train.micro_batch_sequences"),
              fmt::format("train.micro_batch_sequences {} exceeds train.global_batch_sequences {}",
-                         *train.micro_batch_sequences, train.global_batch_sequences));
+                         *train.micro_batch_sequences, train.global_batch_sequences),
+             "leave it out: \"auto\" takes the largest that fits");
   }
 
   // Before the run starts: its steps may be hours away.
@@ -210,7 +270,7 @@ class ConfigBuilder {
       if (steps && range.last > *steps)
         fail(ExitCode::kUsage, "'run.profile_steps' ends at step {}, train.steps is {}", range.last, *steps);
     } catch (const Error& error) {
-      refuse(at, error.what());
+      refuse(at, error.what(), "give the first and the last step, as in profile_steps = \"10-12\"");
     }
   }
 
@@ -224,6 +284,7 @@ class ConfigBuilder {
              "set train.validate_every, such as 500");
   }
 
+  ConfigProblems problems_;
   std::vector<ConfigEntry> entries_;
   std::string name_;
   RunConfig config_;
@@ -237,12 +298,13 @@ RunConfig load_run_config(const std::string& path, std::span<const std::string> 
 
 RunConfig parse_run_config(std::string_view toml, const std::string& name,
                            std::span<const std::string> overrides) {
-  return ConfigBuilder(read_config_entries(toml, name, overrides), name).build();
+  return ConfigBuilder(toml, name, overrides).build();
 }
 
 std::string place_of_key(const ConfigKey& key, const std::string& path,
                          std::span<const std::string> overrides) {
-  for (const ConfigEntry& entry : read_config_entries(read_text(path), path, overrides))
+  ConfigProblems none;  // the config was read before
+  for (const ConfigEntry& entry : read_config_entries(read_text(path), path, overrides, none))
     if (entry.key == &key) return entry.where;
   return "";
 }

@@ -111,6 +111,12 @@ std::vector<std::string> unsupported_key_notes(const RunConfig& config) {
   return notes;
 }
 
+std::string instead_of_unsupported(const ConfigKey& key) {
+  for (const UnsupportedKey& each : kUnsupportedKeys)
+    if (each.path == key.path()) return std::string(each.instead);
+  return "";
+}
+
 bool is_unsupported(const ConfigKey& key, const RunConfig& config) {
   for (const UnsupportedKey& each : kUnsupportedKeys)
     if (each.path == key.path()) return !each.is_done(config);

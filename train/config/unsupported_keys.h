@@ -23,6 +23,9 @@ void refuse_unsupported_keys(const RunConfig& config, ConfigReader reader,
 /// One note for each key whose value this version does not do.
 std::vector<std::string> unsupported_key_notes(const RunConfig& config);
 
+/// What to use instead of a value of `key` that this version does not do; "" if it does all of them.
+std::string instead_of_unsupported(const ConfigKey& key);
+
 /// Whether the value of `key` asks for something that this version does not do.
 bool is_unsupported(const ConfigKey& key, const RunConfig& config);
 

@@ -1,6 +1,10 @@
 #include "train/plan/resolved_run.h"
 
+#include <filesystem>
+#include <system_error>
+
 #include "model/core/rounding.h"
+#include "train/config/nearest_name.h"
 #include "train/machine/device_choice.h"
 #include "train/plan/fitting_meshes.h"
 #include "train/plan/micro_batch.h"
@@ -10,12 +14,22 @@
 namespace ripstop {
 namespace {
 
+// What to type if there is no data set.
+std::string near_dataset(const std::string& directory) {
+  std::error_code error;
+  const std::string near = std::filesystem::exists(directory, error) ? "" : nearest_path(directory);
+  if (!near.empty()) return fmt::format("did you mean data.directory={}?", near);
+  return fmt::format("run ripstop prepare with --output {}, or give model.vocab_size", directory);
+}
+
 ModelConfig resolve_model(const RunConfig& config, const RunTarget& target, std::vector<std::string>& notes) {
   ModelConfig model = config.model;
   if (model.vocab_size == 0) model.vocab_size = target.dataset_vocabulary;
   if (model.vocab_size == 0)
-    throw Error(ExitCode::kUsage, "the vocabulary is not known: there is no data set at data.directory",
-                "run ripstop prepare, or give model.vocab_size");
+    throw Error(ExitCode::kUsage,
+                fmt::format("the vocabulary is not known: there is no data set at data.directory '{}'",
+                            config.data.directory),
+                near_dataset(config.data.directory));
   // A larger model vocabulary is fine: a model may have ids without a piece.
   if (target.dataset_vocabulary > model.vocab_size)
     throw Error(ExitCode::kInputData,

@@ -31,6 +31,12 @@ TEST_F(RougeCommand, PrintsOneJsonDocument) {
   EXPECT_DOUBLE_EQ(scores.at("rougeL").at("fmeasure").get<double>(), (2.0 / 3 + 0.5) / 2);
 }
 
+TEST_F(RougeCommand, OnlyOneOfBothIsStandardInput) {
+  const ProgramRun both = run_program("rouge --reference - --candidate - </dev/null");
+  EXPECT_EQ(both.exit_code, 64);
+  EXPECT_NE(both.err.find("hint=\"save one of them first"), std::string::npos) << both.err;
+}
+
 TEST_F(RougeCommand, ReadsGzip) {
   write_gzip(scratch_ / "reference.jsonl.gz", "{\"summary\": \"a b c d\"}\n{\"summary\": \"x y\"}\n");
   write_gzip(scratch_ / "candidate.gz", "a b\ny x\n");

@@ -18,10 +18,11 @@ using small_config::parsed;
 using small_config::refusal;
 
 TEST(ConfigEntries, SyntaxErrorsNameLineAndColumn) {
-  expect_usage(refusal("[run]\nseed = = 5\n"), "x.toml:2:8: ");
+  expect_usage(refusal("[run]\nseed = = 5\n"), "x.toml:2:8: ", "the line is: seed = = 5");
+  expect_usage(refusal("[run]\r\n  seed = = " + std::string(100, '5') + "\r\n"), "x.toml:2:", "555...");
   expect_usage(refusal("[run\n"), "x.toml:1:");
   expect_usage(refusal("[run]\nseed = 1\n# text\nseed = 2\n"),
-               "x.toml:4: 'seed' is given twice (lines 2 and 4)");
+               "x.toml:4: 'seed' is given twice (lines 2 and 4)", "keep one of the two");
   expect_usage(refusal("[run]\nseed = 1\n[run]\ndevice = 'cpu'\n"), "x.toml:3: 'run' is given twice");
   expect_usage(refusal("[run]\ndirectory = \"\xff\xfe\"\n"), "utf-8");
   EXPECT_EQ(parsed("\xef\xbb\xbf" + std::string(kSmallest)).train.steps, 100);

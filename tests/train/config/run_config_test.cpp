@@ -7,8 +7,10 @@
 #include <set>
 #include <string>
 
+#include "tests/data/scratch_directory.h"
 #include "tests/train/config/small_config.h"
 #include "train/config/config_keys.h"
+#include "train/config/nearest_name.h"
 #include "train/config/unsupported_keys.h"
 
 namespace ripstop {
@@ -144,8 +146,8 @@ TEST(RunConfig, PretrainedTakesNoSizes) {
   const RunConfig config = parsed(pretrained);
   EXPECT_EQ(config.model.pretrained, "llama");
   EXPECT_EQ(parsed(to_toml(config)), config);
-  expect_usage(refusal(pretrained + "[mesh]\n", {"model.hidden_size=64"}), "beside 'model.pretrained'",
-               "config.json");
+  expect_usage(refusal(pretrained + "[mesh]\n", {"model.hidden_size=64"}),
+               "beside 'model.pretrained' (the sizes come from its config.json)", "docs/config.md");
   expect_usage(refusal(with("model", "pretrained = \"x\"")), "x.toml:6: 'model.preset' cannot stand beside");
 }
 
@@ -194,6 +196,73 @@ TEST(RunConfig, FilesThatCannotBeRead) {
   EXPECT_HAS(load(""), "config file is required");
   EXPECT_HAS(load("/no/such/file.toml"), "/no/such/file.toml: cannot open: No such file");
   EXPECT_HAS(load("/tmp"), "is a directory");
+}
+
+// What lies beside the name that was given, or in it, is what was meant.
+TEST(RunConfig, FilesThatCannotBeReadAreAnsweredWithThoseThatCan) {
+  const ScratchDirectory scratch;
+  for (const char* name : {"first.toml", "run/config.toml", "configs/b.toml", "configs/a.toml", "none/x.txt"})
+    write_bytes(scratch / name, "");
+  const auto hint = [&](const std::string& name) -> std::string {
+    try {
+      load_run_config((scratch / name).string());
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kUsage);
+      return error.hint();
+    }
+    return "";
+  };
+  EXPECT_EQ(hint("frist.toml"), "did you mean " + (scratch / "first.toml").string() + "?");
+  EXPECT_EQ(hint("first"), "did you mean " + (scratch / "first.toml").string() + "?");
+  EXPECT_EQ(hint("run"), "give " + (scratch / "run/config.toml").string());
+  EXPECT_EQ(hint("configs"), "give a file in it, such as " + (scratch / "configs/a.toml").string());
+  EXPECT_EQ(hint("none"), "give a file, as in ripstop train CONFIG.toml");
+  EXPECT_HAS(hint("other.toml"), "a relative path counts from the current directory, /");
+  EXPECT_HAS(hint("no/such/first.toml"), "a relative path counts from the current directory, /");
+  EXPECT_EQ(nearest_path(scratch / "confgis/"), (scratch / "configs").string());
+}
+
+// Each message says what to type next.
+TEST(RunConfig, RulesBetweenKeysHaveHints) {
+  expect_usage(refusal(kSmallest, {"schedule.warmup_steps=101"}), "exceeds train.steps",
+               "warm up for a few percent");
+  expect_usage(refusal(kSmallest, {"train.micro_batch_sequences=9"}), "exceeds train.global_batch",
+               "leave it out");
+  expect_usage(refusal(kSmallest, {"run.profile_steps=10"}), "must be first-last",
+               "profile_steps = \"10-12\"");
+  expect_usage(refusal(kSmallest, {"run.profile_steps=99-101"}), "ends at step 101",
+               "profile_steps = \"10-12\"");
+  expect_usage(refusal(kSmallest, {"run.directory=\"\""}), "must not be empty", "directory = \"runs/first\"");
+  std::string toml = kSmallest;
+  toml.replace(toml.find("preset = \"15m\""), 14, "hidden_size = 64");
+  expect_usage(refusal(toml), "'model.intermediate_size' is required if there is no preset", "model.preset");
+}
+
+// Whatever its kind: people mend all of them after one look.
+TEST(RunConfig, AllProblemsAreToldAtOnce) {
+  std::string toml = with("generation", "num_beams = 4");
+  toml.insert(toml.find("steps = 100"), "stesp = 5\n");
+  toml.insert(toml.find("learning_rate"), "betas = 3\n");
+  const testing::Refusal result = refusal(toml, {"log.tensorboard=true", "run.directory=\"\""});
+  expect_usage(result, "x.toml:10: unknown key 'train.stesp' (did you mean 'train.steps'?); x.toml:14: ");
+  expect_usage(result,
+               "'optimizer.betas' must be an array of two numbers, got 3; x.toml:17: not in this version of "
+               "ripstop: generation.num_beams = 4 (use instead: generation.num_beams = 1); command line: "
+               "'run.directory' must not be empty");
+  expect_usage(result, "command line: not in this version of ripstop: log.tensorboard = true (use instead: ");
+  // Rules between keys, too.
+  const testing::Refusal rules =
+      refusal(kSmallest, {"schedule.warmup_steps=101", "model.hidden_size=290", "generation.num_beams=2"});
+  expect_usage(rules, "schedule.warmup_steps 101 exceeds train.steps 100 (");
+  expect_usage(rules, "hidden_size");
+  expect_usage(rules, "not in this version of ripstop: generation.num_beams = 2");
+  // A name that is one of ours in another spelling is one problem.
+  std::string renamed = kSmallest;
+  renamed.replace(renamed.find("learning_rate"), 13, "lr");
+  expect_usage(refusal(renamed), "x.toml:13: unknown key 'optimizer.lr'",
+               "did you mean 'optimizer.learning_rate'?");
+  // And one that is not is two.
+  expect_usage(refusal("[run]\ncolour = 1\n"), "'run.directory' is required", "docs/config.md");
 }
 
 TEST(RunConfig, ShippedConfigsAreValid) {
