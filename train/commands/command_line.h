@@ -72,6 +72,8 @@ class Verb {
   void add_details(const std::string& text);
   /// Command lines that show how the verb is used, at the end of its help text. Every verb has one.
   void set_example(const std::string& text);
+  /// Under a launcher every rank does the work. Without this call rank 0 alone does it, and the others end.
+  void use_all_ranks();
   /// The work of the verb. CommandLine::run() calls it after all variables are filled.
   void set_action(std::function<ExitCode()> action);
 
@@ -98,7 +100,7 @@ class CommandLine {
   Verb verb(const std::string& name, const std::string& summary);
 
   /// Fills the variables of the verb that `words` name, does its action and returns the action's exit code.
-  /// Answers --help and --version on rank 0. Throws CommandLineError, with the nearest verb or option in the
+  /// Answers --help, `help VERB` and --version on rank 0. Throws CommandLineError, with the nearest verb or option in the
   /// hint, if the words do not fit; then no action is done.
   ExitCode run(const Arguments& words);
 
