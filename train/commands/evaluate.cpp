@@ -268,8 +268,9 @@ void add_evaluate(CommandLine& line) {
               "score the first so many examples of the split only: loss, perplexity and ROUGE")
       .positive();
   verb.option("--output", given->output,
-              "directory; default: RUN/evaluation/step_N-SPLIT, with a suffix for each setting that is not "
-              "the run's, as in -limit5");
+              "a directory of its own, or that of the same evaluation, which then goes on; default: "
+              "RUN/evaluation/step_N-SPLIT, with a suffix for each setting that is not the run's, as in "
+              "-limit5");
   verb.flag("--json", given->json, "one JSON document");
   verb.set_example("srun -n 4 ripstop evaluate runs/xsum --checkpoint best --split test");
   verb.use_all_ranks();

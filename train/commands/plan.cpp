@@ -275,12 +275,14 @@ ExitCode plan(const PlanArguments& given) {
 }  // namespace
 
 void add_plan(CommandLine& line) {
-  Verb verb = line.verb("plan", "memory and traffic of a step, before it is started");
+  Verb verb = line.verb("plan", "memory, traffic and length of a run, before it is started");
   const auto given = std::make_shared<PlanArguments>();
   verb.option("CONFIG", given->config_file, "TOML file").required();
   verb.option("overrides", given->overrides, "section.key=value, stronger than the file");
-  verb.option("--nodes", given->nodes, "nodes of the job").range(1, 1 << 20);
-  verb.option("--ntasks-per-node", given->tasks, "ranks on each node").range(1, 1 << 16);
+  verb.option("--nodes", given->nodes, "nodes of the job; default: 1").range(1, 1 << 20);
+  verb.option("--ntasks-per-node", given->tasks,
+              "ranks on each node; default: those of the config's [mesh], of which fsdp = \"auto\" counts 1")
+      .range(1, 1 << 16);
   verb.option(
           "--cpus-per-task", given->cpus_per_task,
           "threads of each rank; default: $OMP_NUM_THREADS, else this machine's cores over a node's ranks")

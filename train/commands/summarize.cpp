@@ -271,10 +271,10 @@ void add_summarize(CommandLine& line) {
   given->model.add_to(verb, 16);
   verb.option("--input", given->input, "JSONL, {\"document\": \"...\"} a line, plain or gzip; - is stdin")
       .show_default();
-  verb.option(
-          "--output", given->output,
-          "the same lines with `summary`, and `cut_tokens` where the document lost its end; - is standard "
-          "output")
+  verb.option("--output", given->output,
+              "the same lines with `summary`, and `cut_tokens` where the document lost its end, as plain "
+              "text; - is "
+              "standard output")
       .show_default();
   verb.flag("--force", given->force, "replace the file of --output if it exists");
   verb.option("--template", given->prompt_template, "prompt with {document}; default: the one trained on");
