@@ -100,8 +100,8 @@ class CommandLine {
   Verb verb(const std::string& name, const std::string& summary);
 
   /// Fills the variables of the verb that `words` name, does its action and returns the action's exit code.
-  /// Answers --help, `help VERB` and --version on rank 0. Throws CommandLineError, with the nearest verb or option in the
-  /// hint, if the words do not fit; then no action is done.
+  /// Answers --help, `help VERB` and --version on rank 0. Throws CommandLineError, with the nearest verb or
+  /// option in the hint, if the words do not fit; then no action is done.
   ExitCode run(const Arguments& words);
 
  private:

@@ -281,7 +281,8 @@ void add_plan(CommandLine& line) {
   verb.option("overrides", given->overrides, "section.key=value, stronger than the file");
   verb.option("--nodes", given->nodes, "nodes of the job; default: 1").range(1, 1 << 20);
   verb.option("--ntasks-per-node", given->tasks,
-              "ranks on each node; default: those of the config's [mesh], of which fsdp = \"auto\" counts 1")
+              "ranks on each node; without this and --nodes: those of [mesh] in the config, of which fsdp = "
+              "\"auto\" counts 1")
       .range(1, 1 << 16);
   verb.option(
           "--cpus-per-task", given->cpus_per_task,

@@ -53,7 +53,7 @@ TEST(FittingMeshes, TheFewestRanksThatFitFitAndFewerDoNot) {
   EXPECT_NO_THROW(resolve_run(config, target_of(1, error.fitting().least.bytes)));
 }
 
-// The memory that would do belongs to the mesh that the hint names beside it, also if that is not the refused one.
+// The memory that would do belongs to the mesh that the hint names beside it, also if another was refused.
 TEST(FittingMeshes, TheLeastMemoryIsThatOfTheMeshBesideIt) {
   const RunConfig config = parsed(kSmallest);
   const PlanTooLarge error = refusal_of(config, target_of(2, 1 << 20));
