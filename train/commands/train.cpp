@@ -3,10 +3,12 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <system_error>
 
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
 #include "train/config/config_keys.h"
+#include "train/config/nearest_name.h"
 #include "train/config/unsupported_keys.h"
 #include "train/report/live_line.h"
 #include "train/run/run_directory.h"
@@ -35,6 +37,16 @@ void check_directory(const TrainArguments& given, const RunConfig& config) {
     check_names_own_directory(posix_io(), given.config_file, config);
 }
 
+// Nothing is there, and something of nearly that name is. Other mistakes are found when the data set is opened.
+void check_data_is_near(const RunConfig& config) {
+  const std::string& directory = config.data.directory;
+  std::error_code error;
+  const std::string near = std::filesystem::exists(directory, error) ? "" : nearest_path(directory);
+  if (!near.empty())
+    throw Error(ExitCode::kInputData, fmt::format("{}: there is no such data set", directory),
+                fmt::format("did you mean data.directory={}?", near));
+}
+
 ExitCode train(const TrainArguments& given) {
   // Watch for signals before MPI starts. MPI takes seconds on many nodes, and a signal must not kill the rank
   // then.
@@ -54,6 +66,7 @@ ExitCode train(const TrainArguments& given) {
     refuse_unsupported_keys(
         options.config, own_copy ? ConfigReader::kResume : ConfigReader::kTrain,
         [&](const ConfigKey& key) { return place_of_key(key, given.config_file, given.overrides); });
+    check_data_is_near(options.config);
     if (world.communicator().rank() == 0) {
       std::vector<std::string> notes = unsupported_key_notes(options.config);
       notes.push_back(note_of_other_directory(posix_io(), given.config_file, options.config));

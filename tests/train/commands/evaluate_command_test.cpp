@@ -221,6 +221,12 @@ TEST_F(EvaluateCommand, RefusesWhatDoesNotFit) {
   const ProgramRun no_data = run_program("evaluate " + run() + " --data " + file("absent"));
   EXPECT_EQ(no_data.exit_code, 65);
   EXPECT_NE(no_data.err.find("there is no test.h5\" hint=\"--data is"), std::string::npos) << no_data.err;
+  const ProgramRun slip = run_program("evaluate " + run() + " --data " + file("dta"));
+  EXPECT_NE(slip.err.find("did you mean --data " + file("data") + "?"), std::string::npos) << slip.err;
+  const ProgramRun over_data = run_program("evaluate " + run() + " --limit 1 --output " + file("data"));
+  EXPECT_EQ(over_data.exit_code, 64);
+  EXPECT_NE(over_data.err.find("holds no evaluation, and has prepare.json, "), std::string::npos)
+      << over_data.err;
   EXPECT_EQ(run_program("evaluate " + run() + " --max-new-tokens 4000").exit_code, 64);
   const ProgramRun made =
       run_program("prepare --source synthetic --examples 300 --seed 3 --vocab-size 380 --output " +

@@ -76,6 +76,8 @@ TEST_F(TrainCommand, ARunThatIsDoneSaysSo) {
 }
 
 TEST_F(TrainCommand, ADataDirectoryThatIsNotThereIsNamedWithTheCommandThatMakesIt) {
+  expect_refused("data.directory=" + (made_ / "dta").string(), 65,
+                 "did you mean data.directory=" + (made_ / "data").string() + "?");
   expect_refused("data.directory=no/such/data", 65, "no/such/data: there is no such directory, looked for /");
   expect_refused("data.directory=no/such/data", 65, "ripstop prepare --output no/such/data makes one");
 }
