@@ -52,9 +52,9 @@ DType resolve_precision(const RunConfig& config, const RunTarget& target, std::v
   if (config.precision.compute == FloatChoice::kFloat32) return DType::kFloat32;
   if (target.fast_bfloat16) return DType::kBFloat16;
   notes.emplace_back(
-      "precision.compute: this processor has no products of bfloat16, so it computes in float32, with its "
+      "precision.compute: this processor has no products of bfloat16, so it computes in float32, with the "
       "memory and "
-      "time; precision.compute=float32 asks for that");
+      "time that float32 takes");
   return DType::kFloat32;
 }
 

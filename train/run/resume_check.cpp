@@ -50,11 +50,11 @@ std::vector<std::string> resume_notes(const ResumableCheckpoint& saved, const Me
   const bool other_mesh = saved.mesh != mesh;
   if (other_mesh || has_key(saved.differences, "train.micro_batch_sequences"))
     notes.push_back(fmt::format(
-        "{}: sums are rounded in another order, so losses agree with those of an unbroken run to about 1e-5 "
-        "in "
-        "float32, not bit for bit",
+        "{}: sums are rounded in another order, so losses agree with those of an unbroken run to {}, not bit "
+        "for bit",
         other_mesh ? fmt::format("the mesh was {} and is {}", saved.mesh.to_text(), mesh.to_text())
-                   : "the micro-batch may be another one"));
+                   : "the micro-batch may be another one",
+        saved.config.precision.compute == FloatChoice::kFloat32 ? "about 1e-5" : "the digits of bfloat16"));
   if (scores_differ)
     notes.emplace_back("ROUGE of validations is measured with other [generation] settings than before");
   return notes;

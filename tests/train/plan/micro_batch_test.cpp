@@ -102,6 +102,20 @@ TEST(MicroBatch, TheTextSaysWhoIsIdle) {
   EXPECT_EQ(text_of(8, 4, "2"), "1 micro-batch of 2 on each of 4 data ranks");
 }
 
+// The note is about bfloat16 on this processor, and names the setting that is computed then.
+TEST(ResolvedRun, SaysThatBfloat16IsComputedInFloat32) {
+  RunTarget slow = target(DeviceKind::kCpu);
+  slow.fast_bfloat16 = false;
+  const ResolvedRun run = resolve_run(config_of(8, 16), slow);
+  ASSERT_EQ(run.notes.size(), 1u);
+  EXPECT_EQ(
+      run.notes[0].rfind(
+          "precision.compute: this processor has no products of bfloat16, so it computes in float32", 0),
+      0u)
+      << run.notes[0];
+  EXPECT_EQ(run.step.sharding.compute, DType::kFloat32);
+}
+
 TEST(ResolvedRun, SaysWhichIdsAreNeverTrained) {
   const RunConfig config = config_of(8, 16);
   EXPECT_TRUE(resolve_run(config, target(DeviceKind::kCuda)).notes.empty());
