@@ -37,7 +37,7 @@ void check_directory(const TrainArguments& given, const RunConfig& config) {
     check_names_own_directory(posix_io(), given.config_file, config);
 }
 
-// Nothing is there, and something of nearly that name is. Other mistakes are found when the data set is opened.
+// Nothing is there, and something of nearly that name is. Other mistakes show when the data set is opened.
 void check_data_is_near(const RunConfig& config) {
   const std::string& directory = config.data.directory;
   std::error_code error;
