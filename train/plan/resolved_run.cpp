@@ -41,7 +41,7 @@ ModelConfig resolve_model(const RunConfig& config, const RunTarget& target, std:
     notes.push_back(fmt::format(
         "model.vocab_size is {}, the data set's tokenizer has {} pieces: the last {} never occur in the "
         "data, so "
-        "{} embedding{} never trained; model.vocab_size={} leaves {} out",
+        "{} embedding{} never trained; a new run with model.vocab_size={} leaves {} out",
         model.vocab_size, target.dataset_vocabulary, counted(surplus, "id"), surplus == 1 ? "its" : "their",
         surplus == 1 ? " is" : "s are", target.dataset_vocabulary, surplus == 1 ? "it" : "them"));
   return model;

@@ -124,7 +124,7 @@ TEST(ResolvedRun, SaysWhichIdsAreNeverTrained) {
   EXPECT_EQ(
       larger.notes[0],
       "model.vocab_size is 300, the data set's tokenizer has 256 pieces: the last 44 ids never occur in the "
-      "data, so their embeddings are never trained; model.vocab_size=256 leaves them out");
+      "data, so their embeddings are never trained; a new run with model.vocab_size=256 leaves them out");
 }
 
 }  // namespace
