@@ -243,7 +243,7 @@ TEST(RunConfig, AllProblemsAreToldAtOnce) {
   std::string toml = with("generation", "num_beams = 4");
   toml.insert(toml.find("steps = 100"), "stesp = 5\n");
   toml.insert(toml.find("learning_rate"), "betas = 3\n");
-  const testing::Refusal result = refusal(toml, {"log.tensorboard=true", "run.directory=\"\""});
+  const small_config::Refusal result = refusal(toml, {"log.tensorboard=true", "run.directory=\"\""});
   expect_usage(result, "x.toml:10: unknown key 'train.stesp' (did you mean 'train.steps'?); x.toml:14: ");
   expect_usage(result,
                "'optimizer.betas' must be an array of two numbers, got 3; x.toml:17: not in this version of "
@@ -251,7 +251,7 @@ TEST(RunConfig, AllProblemsAreToldAtOnce) {
                "'run.directory' must not be empty");
   expect_usage(result, "command line: not in this version of ripstop: log.tensorboard = true (use instead: ");
   // Rules between keys, too.
-  const testing::Refusal rules =
+  const small_config::Refusal rules =
       refusal(kSmallest, {"schedule.warmup_steps=101", "model.hidden_size=290", "generation.num_beams=2"});
   expect_usage(rules, "schedule.warmup_steps 101 exceeds train.steps 100 (");
   expect_usage(rules, "hidden_size");
