@@ -92,14 +92,19 @@ expect_unbroken killed
 echo "killed and resumed $kills times: $steps losses equal bit for bit"
 
 # ---- stopped by a signal to one rank: bit for bit, exit code 75
-train stopped 4 "${four[@]}" &
-job=$!
-for ((wait = 0; wait < 600; wait++)); do
-  [ "$(losses stopped 2>/dev/null | wc -l)" -ge 3 ] && break
-  sleep 0.1
+for ((tries = 1; ; tries++)); do
+  train stopped 4 "${four[@]}" &
+  job=$!
+  for ((wait = 0; wait < 600; wait++)); do
+    [ "$(losses stopped 2>/dev/null | wc -l)" -ge 3 ] && break
+    sleep 0.1
+  done
+  kill -USR1 "$(ranks_of stopped | head -1)" 2>/dev/null || true
+  ended $job stopped
+  [ $code -eq 0 ] || break # on a busy machine the run may be done before it is asked to stop
+  ((tries < 5)) || fail "the run is always done before it is asked to stop"
+  rm -rf "$work/stopped"
 done
-kill -USR1 "$(ranks_of stopped | head -1)" || fail "the run was done before it was asked to stop"
-ended $job stopped
 [ $code -eq 75 ] || fail "exit code $code after SIGUSR1, expected 75: $(tail -3 "$work/stopped.log")"
 train stopped 4 "${four[@]}" || fail "the run after the signal"
 expect_unbroken stopped
