@@ -16,7 +16,7 @@ data/           (data|model/core)/
 '
 # The folders of train/, from the ground up: each may include itself and those before it.
 reach=''
-for folder in config machine report step checkpoint generate evaluate plan run commands; do
+for folder in config machine report step checkpoint exchange generate evaluate plan run commands; do
   reach+="${reach:+|}$folder"
   arrows+="train/$folder/ (model|parallel|data|train/($reach))/"$'\n'
 done
@@ -39,7 +39,7 @@ zlib\.h                       data/unpacked_input\.cpp
 xxhash\.h                     (data|train)/.*\.cpp
 toml\+\+/.*                   train/(config/config_entries|machine/version)\.cpp
 CLI/.*                        train/commands/command_line\.cpp
-nlohmann/json.*\.hpp          (data|train|parallel)/.*\.cpp
+nlohmann/json.*\.hpp          (data|train|parallel)/.*\.cpp|data/json_reader\.h
 fmt/.*                        .*
 (sys|net|netinet|arpa|linux)/.*   .*
 (unistd|fcntl|signal|sched|pthread|poll|dirent|dlfcn|errno|netdb|ifaddrs|time|glob|cpuid|malloc|termios)\.h   .*

@@ -17,8 +17,8 @@
 namespace ripstop {
 namespace {
 
-void expect_refused(const std::filesystem::path& path, const std::string& word,
-                    const std::string& hint = "") {
+void expect_no_tokenizer(const std::filesystem::path& path, const std::string& word,
+                         const std::string& hint = "") {
   try {
     Tokenizer tokenizer(path);
     FAIL() << path << " was accepted";
@@ -84,19 +84,20 @@ TEST(TokenizerTest, BadFilesAreRefusedInOneLine) {
   write_bytes(scratch / "text.model", "this is not a model\n");
   write_bytes(scratch / "json/tokenizer.json", "{}");
   std::filesystem::create_directory(scratch / "nothing");
-  expect_refused(scratch / "absent.model", "no such file or directory", "give a SentencePiece model");
-  expect_refused(scratch / "empty.model", "empty");
-  expect_refused(scratch / "half.model", "not a SentencePiece model");
-  expect_refused(scratch / "noise.model", "not a SentencePiece model");
-  expect_refused(scratch / "text.model", "not a SentencePiece model");
-  expect_refused(scratch / "json", "tokenizer.json (a fast tokenizer) alone");
-  expect_refused(scratch / "json/tokenizer.json", "a JSON file, as tokenizer.json of a fast tokenizer is",
-                 "give the SentencePiece model: the tokenizer.model");
-  expect_refused("meta-llama/Llama-2-7b-hf", "no such file or directory, and nothing is downloaded",
-                 "give a local directory with a tokenizer.model");
-  expect_refused(scratch / "nothing", "no tokenizer.model", "a .model file");
+  expect_no_tokenizer(scratch / "absent.model", "no such file or directory", "give a SentencePiece model");
+  expect_no_tokenizer(scratch / "empty.model", "empty");
+  expect_no_tokenizer(scratch / "half.model", "not a SentencePiece model");
+  expect_no_tokenizer(scratch / "noise.model", "not a SentencePiece model");
+  expect_no_tokenizer(scratch / "text.model", "not a SentencePiece model");
+  expect_no_tokenizer(scratch / "json", "tokenizer.json (a fast tokenizer) alone");
+  expect_no_tokenizer(scratch / "json/tokenizer.json",
+                      "a JSON file, as tokenizer.json of a fast tokenizer is",
+                      "give the SentencePiece model: the tokenizer.model");
+  expect_no_tokenizer("meta-llama/Llama-2-7b-hf", "no such file or directory, and nothing is downloaded",
+                      "give a local directory with a tokenizer.model");
+  expect_no_tokenizer(scratch / "nothing", "no tokenizer.model", "a .model file");
   std::filesystem::resize_file(scratch / "text.model", (int64_t{64} << 20) + 1);
-  expect_refused(scratch / "text.model", "more than 67108864 bytes");
+  expect_no_tokenizer(scratch / "text.model", "more than 67108864 bytes");
 }
 
 TEST(TokenizerTest, AModelWithoutSpecialTokensIsRefused) {
@@ -110,7 +111,7 @@ TEST(TokenizerTest, AModelWithoutSpecialTokensIsRefused) {
     std::string model;
     ASSERT_TRUE(sentencepiece::SentencePieceTrainer::Train(arguments, nullptr, &model).ok());
     write_bytes(scratch / "some.model", model);
-    expect_refused(scratch / "some.model", std::string("no ") + special);
+    expect_no_tokenizer(scratch / "some.model", std::string("no ") + special);
   }
 }
 

@@ -1,9 +1,9 @@
 // Reads a manifest. The bytes may come from anywhere, so every value is checked before it is used.
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string_view>
 
+#include "data/json_reader.h"
 #include "data/whole_file.h"
 #include "model/core/error.h"
 #include "train/checkpoint/manifest.h"
@@ -11,28 +11,17 @@
 namespace ripstop {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = JsonReader::Json;
 
 // Limits that keep products below 64 bits, and the work on a forged manifest small.
 constexpr int64_t kMostElements = int64_t{1} << 50;  // of one parameter
 constexpr int64_t kMostRanks = 1'000'000, kMostUnits = 100'000, kMostRanksTimesUnits = 100'000'000;
 
 /// Reads one manifest. Every error names it.
-class Reader {
+class Reader : public JsonReader {
  public:
-  explicit Reader(const std::string& name) : name_(name) {}
+  explicit Reader(const std::string& name) : JsonReader(name, ExitCode::kStorage) {}
 
-  template <class... Args>
-  [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
-    throw Error(ExitCode::kStorage, name_ + ": " + fmt::format(format, std::forward<Args>(args)...));
-  }
-  Json parse(std::string_view text) const;
-  const Json& member(const Json& object, const char* key) const;
-  int64_t integer(const Json& object, const char* key, int64_t least, int64_t most) const;
-  double number(const Json& object, const char* key) const;
-  std::string text(const Json& object, const char* key, size_t most_bytes) const;
-  bool flag(const Json& object, const char* key) const;
-  const Json& list(const Json& object, const char* key, int64_t least, int64_t most) const;
   /// Refuses members other than `keys`, unless the manifest is of a later version, which may have more.
   void only(const Json& object, std::initializer_list<const char*> keys) const;
 
@@ -47,82 +36,9 @@ class Reader {
   std::vector<StoredFile> files(const Json& document, const Manifest& manifest) const;
 
  private:
-  std::string name_;
   int64_t version_ = 0;
   bool is_newer_ = false;
 };
-
-Json Reader::parse(std::string_view text) const {
-  // The parser is recursive, so depth costs stack. A manifest needs six levels.
-  constexpr int kDeepest = 16;
-  // The library keeps one of two equal keys without a word. The hash would be right and the value a guess.
-  std::vector<std::set<std::string>> keys;  // of the objects that are open
-  const auto check = [&](int depth, Json::parse_event_t event, Json& value) {
-    using Event = Json::parse_event_t;
-    if (depth > kDeepest) refuse("nests deeper than {} levels", kDeepest);
-    if (event == Event::object_start) keys.emplace_back();
-    if (event == Event::object_end) keys.pop_back();
-    if (event == Event::key && !keys.back().insert(value.get<std::string>()).second)
-      refuse("has '{}' twice", value.get<std::string>());
-    return true;
-  };
-  try {
-    Json document = Json::parse(text.begin(), text.end(), check);
-    if (!document.is_object()) refuse("is not a JSON object");
-    return document;
-  } catch (const Json::exception& error) {
-    refuse("is not JSON: {}", error.what());
-  }
-}
-
-/// Json::at would throw, with a text that does not name the manifest.
-const Json& Reader::member(const Json& object, const char* key) const {
-  if (!object.is_object()) refuse("has a {}, an object with '{}' was expected", object.type_name(), key);
-  const auto found = object.find(key);
-  if (found == object.end()) refuse("has no '{}'", key);
-  return *found;
-}
-
-int64_t Reader::integer(const Json& object, const char* key, int64_t least, int64_t most) const {
-  const Json& value = member(object, key);
-  // 2^63 and more are unsigned numbers in this library, and would become negative as int64_t.
-  const bool fits = value.is_number_unsigned() ? value.get<uint64_t>() <= static_cast<uint64_t>(most)
-                                               : value.is_number_integer() && value.get<int64_t>() <= most;
-  if (!fits || value.get<int64_t>() < least)
-    refuse("'{}' must be a whole number from {} to {}", key, least, most);
-  return value.get<int64_t>();
-}
-
-double Reader::number(const Json& object, const char* key) const {
-  const Json& value = member(object, key);
-  if (!value.is_number()) refuse("'{}' must be a number", key);
-  return value.get<double>();
-}
-
-/// Limits keep errors and file names short, whatever the manifest holds.
-std::string Reader::text(const Json& object, const char* key, size_t most_bytes) const {
-  const Json& value = member(object, key);
-  if (!value.is_string()) refuse("'{}' must be a text", key);
-  std::string text = value.get<std::string>();
-  if (text.size() > most_bytes)
-    refuse("'{}' has {} bytes, at most {} are allowed", key, text.size(), most_bytes);
-  return text;
-}
-
-bool Reader::flag(const Json& object, const char* key) const {
-  const Json& value = member(object, key);
-  if (!value.is_boolean()) refuse("'{}' must be true or false", key);
-  return value.get<bool>();
-}
-
-const Json& Reader::list(const Json& object, const char* key, int64_t least, int64_t most) const {
-  const Json& value = member(object, key);
-  if (!value.is_array()) refuse("'{}' must be a list", key);
-  const int64_t size = static_cast<int64_t>(value.size());
-  if (size < least || size > most)
-    refuse("'{}' has {} members, {} to {} are allowed", key, size, least, most);
-  return value;
-}
 
 void Reader::only(const Json& object, std::initializer_list<const char*> keys) const {
   // A later version may have more members. It says through min_reader whether they can be skipped.

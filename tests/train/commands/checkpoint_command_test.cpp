@@ -2,8 +2,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tests/expect_has.h"
 #include "tests/train/checkpoint/checkpoint_model.h"
 #include "tests/train/commands/run_program.h"
+#include "tests/train/exchange/pretrained_directory.h"
 
 namespace ripstop {
 namespace {
@@ -108,6 +110,26 @@ TEST_F(CheckpointCommand, Verifies) {
   EXPECT_EQ(run_program("checkpoint verify").exit_code, 64);
   EXPECT_EQ(run_program("checkpoint").exit_code, 64);
   EXPECT_EQ(run_program("checkpoint verify --help").exit_code, 0);
+}
+
+// People look into a model before they train it.
+TEST(CheckpointInspect, ShowsAModelOfHuggingFace) {
+  PretrainedDirectory directory;
+  directory.write();
+  const std::string path = "'" + directory.path().string() + "'";
+  const ProgramRun text = run_program("checkpoint inspect " + path);
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_HAS(text.out, "Hugging Face, LlamaForCausalLM");
+  EXPECT_HAS(text.out, "2 layers, hidden 8, feed-forward 12, 2 heads (1 key-value), 16 pieces");
+  const auto json = nlohmann::json::parse(run_program("checkpoint inspect --json " + path).out);
+  EXPECT_EQ(json.at("format"), "huggingface");
+  EXPECT_EQ(json.at("parameters").size(), directory.tensors.size());
+  EXPECT_EQ(json.at("model").at("num_key_value_heads"), 1);
+  directory.config["model_type"] = "gpt2";
+  directory.write();
+  const ProgramRun refused = run_program("checkpoint inspect " + path);
+  EXPECT_EQ(refused.exit_code, 65);
+  EXPECT_HAS(refused.err, "model_type 'gpt2'");
 }
 
 }  // namespace
