@@ -79,7 +79,7 @@ deps() {
 # its own setting: whoever edits wants single sources.
 configure() {
   local whole=()
-  if [[ ! -e build/$preset/CMakeCache.txt ]]; then whole=(-D CMAKE_UNITY_BUILD=ON); fi
+  if [[ ! -e build/$preset/CMakeCache.txt ]]; then whole=(-D RIPSTOP_UNITY=ON); fi
   run cmake --preset "$preset" "${whole[@]}"
 }
 

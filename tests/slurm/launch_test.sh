@@ -33,6 +33,17 @@ for job in quickstart train; do
   if grep -q '^#' "$out"; then fail "$job.sbatch --help shows comments"; fi
 done
 
+# What is one process is started once, whatever N is.
+tools=$(mktemp -d)
+trap 'rm -rf "$out" "$tools"' EXIT
+printf '#!/bin/bash\necho "works alone: $*"\n' >"$tools/ripstop"
+chmod +x "$tools/ripstop"
+expect 0 3 "$tools/ripstop" prepare --output x
+[[ $(grep -c '^works alone: prepare --output x' "$out") -eq 1 ]] || fail "prepare is not started once"
+grep -q 'launch.sh: ripstop prepare is one process' "$out" || fail "nobody says that prepare is one process"
+expect 0 3 "$tools/ripstop" evaluate run
+[[ $(grep -c '^works alone: evaluate run' "$out") -eq 3 ]] || fail "evaluate is not started on each rank"
+
 expect 64 2 no-such-program
 grep -q "no program 'no-such-program'" "$out" || fail "the program that is missing is not named"
 

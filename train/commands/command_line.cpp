@@ -6,7 +6,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <map>
-#include <set>
 #include <utility>
 
 #include "model/core/number.h"
@@ -22,8 +21,6 @@ struct CommandLine::State {
   // The action of each verb. It runs after the parse, so that errors of a command are not taken for errors of
   // its words.
   std::map<const CLI::App*, std::function<ExitCode()>> actions;
-  // The verbs that every rank does.
-  std::set<const CLI::App*> on_all_ranks;
 };
 
 namespace {
@@ -41,17 +38,6 @@ std::string path_of(const CLI::App& app) {
 // The launcher starts the program on every rank, but people want to read a text once.
 void print_once(const std::string& text) {
   if (launch_rank() == 0) fmt::print("{}", text);
-}
-
-// Whether the launcher started others like this process, and rank 0 alone does the work. One of them says so:
-// whoever gave each rank work of its own must see that it is not done.
-bool leaves_it_to_rank_0(const std::string& verb) {
-  if (launch_size() == 1 || launch_rank() == 0) return false;
-  if (launch_rank() == 1)
-    fmt::print(stderr,
-               "note: {} needs one process: rank 0 of {} does it, the others end; leave the launcher out\n",
-               verb, launch_size());
-  return true;
 }
 
 // A verb's description without the details below it.
@@ -253,9 +239,6 @@ void Verb::add_details(const std::string& text) {
 void Verb::set_example(const std::string& text) {
   app_->footer("Example:\n  " + text + "\n");
 }
-void Verb::use_all_ranks() {
-  line_->state_->on_all_ranks.insert(app_);
-}
 void Verb::set_action(std::function<ExitCode()> action) {
   line_->state_->actions[app_] = std::move(action);
 }
@@ -296,7 +279,6 @@ ExitCode CommandLine::run(const Arguments& words) {
     if (const auto unknown = unknown_options(verb, words); !unknown.empty()) refuse_options(verb, unknown);
     throw CommandLineError(error.what(), path_of(verb) + " --help shows an example");
   }
-  if (!state_->on_all_ranks.contains(&verb) && leaves_it_to_rank_0(path_of(verb))) return ExitCode::kOk;
   return state_->actions.at(&verb)();
 }
 

@@ -72,8 +72,6 @@ class Verb {
   void add_details(const std::string& text);
   /// Command lines that show how the verb is used, at the end of its help text. Every verb has one.
   void set_example(const std::string& text);
-  /// Under a launcher every rank does the work. Without this call rank 0 alone does it, and the others end.
-  void use_all_ranks();
   /// The work of the verb. CommandLine::run() calls it after all variables are filled.
   void set_action(std::function<ExitCode()> action);
 

@@ -302,7 +302,6 @@ void add_doctor(CommandLine& line) {
   const auto json = std::make_shared<bool>(false);
   verb.flag("--json", *json, "one JSON document");
   verb.set_example("ripstop doctor\n  mpirun -n 4 ripstop doctor     measures between the ranks as well");
-  verb.use_all_ranks();
   verb.set_action([json] { return doctor(*json); });
 }
 

@@ -273,7 +273,6 @@ void add_evaluate(CommandLine& line) {
               "-limit5");
   verb.flag("--json", given->json, "one JSON document");
   verb.set_example("srun -n 4 ripstop evaluate runs/xsum --checkpoint best --split test");
-  verb.use_all_ranks();
   verb.set_action([given] {
     given->split = split_name(given->split);
     MpiWorld world({.command = "evaluate"});

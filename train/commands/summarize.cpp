@@ -279,7 +279,6 @@ void add_summarize(CommandLine& line) {
   verb.flag("--force", given->force, "replace the file of --output if it exists");
   verb.option("--template", given->prompt_template, "prompt with {document}; default: the one trained on");
   verb.set_example("ripstop summarize runs/xsum --input articles.jsonl --output summaries.jsonl");
-  verb.use_all_ranks();
   verb.set_action([given] {
     MpiWorld world({.command = "summarize"});
     return world.run([&] {

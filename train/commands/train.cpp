@@ -87,7 +87,6 @@ void add_train(CommandLine& line) {
   verb.set_example(
       "ripstop train configs/quickstart.toml run.directory=runs/first\n"
       "  srun ripstop train configs/xsum-scratch.toml mesh.tensor=8");
-  verb.use_all_ranks();
   verb.set_action([given] { return train(*given); });
 }
 

@@ -120,27 +120,6 @@ TEST(CommandLine, HelpOfAVerbIsThatOfItsOption) {
   expect_refused(run_program("help trian"), 64, "unknown verb 'trian'", "did you mean 'train'?");
 }
 
-// `launch.sh 4 ripstop prepare ...` must not write one data set four times.
-TEST(CommandLine, WhatNeedsOneProcessIsDoneByRank0) {
-  const std::string rank = "OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=";
-  for (const std::string words : {"status /no/such/folder", "plan /no/such.toml", "checkpoint list /no/such",
-                                  "rouge --reference /no/such --candidate /no/such",
-                                  "prepare --input /no/such --output /no/such/output"}) {
-    const std::string verb = words.substr(0, words.find(' '));
-    const ProgramRun second = run_program(words, rank + "1");
-    EXPECT_EQ(second.exit_code, 0) << words << second.err;
-    EXPECT_EQ(second.out, "") << words;
-    EXPECT_EQ(second.err.rfind("note: ripstop " + verb, 0), 0u) << second.err;
-    EXPECT_TRUE(has(second.err, "rank 0 of 4 does it")) << second.err;
-    const ProgramRun third = run_program(words, rank + "2");
-    EXPECT_EQ(third.exit_code, 0) << words << third.err;
-    EXPECT_EQ(third.out + third.err, "") << words;
-  }
-  EXPECT_EQ(run_program("status /no/such/folder", rank + "0").exit_code, 64);
-  // Alone, or under a launcher that started one, there is nobody to leave it to.
-  EXPECT_EQ(run_program("status /no/such/folder", "SLURM_PROCID=1").exit_code, 64);
-}
-
 TEST(CommandLine, WrongOptionsNameTheNearest) {
   expect_refused(run_program("doctor --jsno"), 64, "--jsno", "did you mean --json?");
   expect_refused(run_program("status"), 64, "DIR", "ripstop status --help");
