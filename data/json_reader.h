@@ -1,4 +1,4 @@
-// JsonReader: checked access to a JSON document of unknown origin, such as a manifest or a model's config.json.
+// JsonReader: checked access to a JSON document of unknown origin, such as a manifest.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -10,7 +10,7 @@
 
 namespace ripstop {
 
-/// Reads one document. Every error is an Error(`refusal`) that begins with `name`, the document's name for people.
+/// Reads one document. Every error is an Error(`refusal`) that begins with `name`, as people know the file.
 class JsonReader {
  public:
   using Json = nlohmann::ordered_json;
@@ -23,7 +23,8 @@ class JsonReader {
     throw Error(refusal_, name_ + ": " + fmt::format(format, std::forward<Args>(args)...));
   }
 
-  /// The object that `text` is. Refuses what is not JSON (RFC 8259), nests deeper than 16 levels, or has a key twice.
+  /// The object that `text` is. Refuses what is not JSON (RFC 8259), nests deeper than 16 levels, or has a
+  /// key twice.
   Json parse(std::string_view text) const;
 
   /// A member that must be there.

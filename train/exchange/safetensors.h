@@ -30,9 +30,9 @@ struct StoredTensor {
 /// Bytes of an element of a dtype of safetensors; 0 if this version does not know it.
 int64_t dtype_bytes(std::string_view dtype);
 
-/// The tensors of `file`, by their place in it. Reads the header alone. Throws Error(kInputData), with the file
-/// and what is wrong, if the header is damaged, larger than 32 MiB (that of a model of 70B has 0.1) or not
-/// JSON; if a tensor has an unknown dtype, a size that is not that of its shape, lies outside the file or
+/// The tensors of `file`, by their place in it. Reads the header alone. Throws Error(kInputData), with the
+/// file and what is wrong, if the header is damaged, larger than 32 MiB (that of a 70B model has 0.1) or
+/// not JSON; if a tensor has an unknown dtype, a size that is not that of its shape, lies outside the file or
 /// shares bytes with another; and if bytes belong to no tensor.
 std::vector<StoredTensor> read_safetensors_header(const InputFile& file);
 
