@@ -27,12 +27,6 @@ void append_padding(int64_t count, PackedBatch& batch) {
 
 }  // namespace
 
-/// The tokens of an item, one more than its rows: token[i + 1] is the target of row i.
-struct SequenceReader::ItemTokens {
-  std::vector<int32_t> token;  // [rows + 1]
-  int64_t first_target = 0;    // index in `token` of the first one whose prediction counts
-};
-
 SequenceReader::SequenceReader(const TokenDataset& dataset, int64_t sequence_length, LossOn loss_on,
                                int64_t examples)
     : dataset_(dataset), sequence_length_(sequence_length), loss_on_(loss_on) {
@@ -77,20 +71,22 @@ int64_t SequenceReader::target_count(const PackItem& item) const {
   return std::max<int64_t>(0, item.rows + 1 - first_target(item));
 }
 
-/// The tokens of an item: all tokens of its example; those of a piece of running text; or, if the example is
-/// cut, the head of the document, then separator and summary.
-SequenceReader::ItemTokens SequenceReader::read(const PackItem& item) const {
+/// All tokens of the example; those of a piece of running text; or, if the example is cut, the head of the
+/// document, then separator and summary.
+ItemTokens SequenceReader::read(const PackItem& item) const {
   ItemTokens tokens;
   tokens.first_target = first_target(item);
   const int64_t kept = item.rows + 1;
   tokens.token.resize(static_cast<size_t>(kept));
   const int64_t begin = dataset_.example_begin(item.example), end = dataset_.example_end(item.example);
+  const int64_t separator = dataset_.separator_begin(item.example);
   if (!cuts_documents() || kept == end - begin) {
+    tokens.document = cuts_documents() ? separator - begin : kept;
     dataset_.read_tokens(begin + item.first_row, begin + item.first_row + kept, tokens.token.data());
     return tokens;
   }
-  const int64_t separator = dataset_.separator_begin(item.example);
   const int64_t head = std::max<int64_t>(1, kept - (end - separator));  // BOS always stays
+  tokens.document = head;
   dataset_.read_tokens(begin, begin + head, tokens.token.data());
   dataset_.read_tokens(separator, separator + kept - head, tokens.token.data() + head);
   return tokens;

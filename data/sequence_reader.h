@@ -11,6 +11,13 @@
 
 namespace ripstop {
 
+/// The tokens of an item, one more than its rows: token[i + 1] is the target of row i.
+struct ItemTokens {
+  std::vector<int32_t> token;  ///< [rows + 1]
+  int64_t first_target = 0;    ///< index in `token` of the first one whose prediction counts
+  int64_t document = 0;        ///< tokens in front of the separator; all of a piece of running text
+};
+
 /// Cuts the examples of a data set to the sequence length, reads their tokens and appends them to batches.
 ///
 /// If an example with a summary is longer than sequence_length, the tail of its document is cut, never its
@@ -34,6 +41,10 @@ class SequenceReader {
   /// Rows of `item` whose prediction counts. Reads no token.
   int64_t target_count(const PackItem& item) const;
 
+  /// Reads the tokens of `item`: of the example if it fits, else those that are left of it, or the piece of
+  /// running text. Throws what TokenDataset::read_tokens throws.
+  ItemTokens read(const PackItem& item) const;
+
   /// Appends one sequence to `batch`: each item as a document, then padding. Reads the tokens from the file.
   /// Throws what TokenDataset::read_tokens throws.
   void append_sequence(const std::vector<PackItem>& items, PackedBatch& batch) const;
@@ -41,10 +52,8 @@ class SequenceReader {
   void append_empty_sequence(PackedBatch& batch) const;
 
  private:
-  struct ItemTokens;
   bool cuts_documents() const;
   int64_t first_target(const PackItem& item) const;
-  ItemTokens read(const PackItem& item) const;
 
   const TokenDataset& dataset_;
   int64_t sequence_length_;

@@ -75,6 +75,25 @@ std::string sentence(const sentencepiece::util::Status& status) {
       "give a tokenizer.model, as LLaMA's first two generations have it; if this is one, copy it again");
 }
 
+void check_id(int32_t id, int64_t vocabulary_size) {
+  if (id < 0 || id >= vocabulary_size)
+    fail(ExitCode::kInputData, "token {} lies outside the vocabulary of {}", id, vocabulary_size);
+}
+
+/// U+2581, which stands for a space in pieces.
+constexpr std::string_view kSpacePiece = "\xe2\x96\x81";
+
+/// The text of a piece that is neither special nor a byte.
+std::string with_spaces(std::string_view name) {
+  std::string text;
+  while (!name.empty()) {
+    const bool space = name.starts_with(kSpacePiece);
+    text += space ? ' ' : name.front();
+    name.remove_prefix(space ? kSpacePiece.size() : 1);
+  }
+  return text;
+}
+
 }  // namespace
 
 // The model stays in memory as it was read: data sets and runs get an exact copy of it.
@@ -110,7 +129,7 @@ void Tokenizer::State::load() {
   // SentencePiece has no call that tells this option of the model, so encode a letter and look.
   std::vector<std::string> probe;
   processor.Encode("a", &probe).IgnoreError();
-  adds_space = !probe.empty() && probe.front().starts_with("\xe2\x96\x81");  // U+2581 stands for a space
+  adds_space = !probe.empty() && probe.front().starts_with(kSpacePiece);
   sha256 = sha256_hex(model);
 }
 
@@ -175,15 +194,25 @@ std::vector<SpannedToken> Tokenizer::encode_with_spans(std::string_view text) co
 }
 
 std::string Tokenizer::decode(const std::vector<int32_t>& ids) const {
-  for (const int32_t id : ids) {
-    if (id < 0 || id >= vocabulary_size()) {
-      fail(ExitCode::kInputData, "token {} lies outside the vocabulary of {}", id, vocabulary_size());
-    }
-  }
+  for (const int32_t id : ids) check_id(id, vocabulary_size());
   std::string text;
   const auto status = state_->processor.Decode(ids, &text);
   if (!status.ok()) fail(ExitCode::kInputData, "tokens cannot be turned into text: {}", sentence(status));
   return text;
+}
+
+TokenPiece Tokenizer::piece(int32_t id) const {
+  check_id(id, vocabulary_size());
+  const auto& processor = state_->processor;
+  TokenPiece piece;
+  piece.name = processor.IdToPiece(id);
+  piece.is_special = processor.IsControl(id) || processor.IsUnknown(id) || processor.IsUnused(id);
+  if (piece.is_special) return piece;
+  // SentencePiece spells them so: "<0x0A>".
+  const bool is_byte = processor.IsByte(id) && piece.name.size() == 6;
+  piece.text = is_byte ? std::string(1, static_cast<char>(std::stoi(piece.name.substr(3, 2), nullptr, 16)))
+                       : with_spaces(piece.name);
+  return piece;
 }
 
 }  // namespace ripstop

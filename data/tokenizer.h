@@ -16,6 +16,13 @@ struct SpannedToken {
   int64_t end_byte = 0;
 };
 
+/// What an id stands for.
+struct TokenPiece {
+  std::string name;         ///< as the model spells it: "\u2581The", "<0x0A>", "<s>"
+  std::string text;         ///< the bytes that it stands for: " The", "\n"; empty for a special token
+  bool is_special = false;  ///< BOS, EOS, unk and others that no text is made of
+};
+
 /// A loaded tokenizer. Const members may be called from several threads at once.
 class Tokenizer {
  public:
@@ -51,6 +58,8 @@ class Tokenizer {
   /// The text of ids; control tokens (BOS, EOS) give no text, the space before the first word is dropped.
   /// Throws Error(kInputData) for an id outside the vocabulary.
   std::string decode(const std::vector<int32_t>& ids) const;
+  /// What one id stands for. The text of a byte piece may be a part of a letter. Throws as decode() does.
+  TokenPiece piece(int32_t id) const;
 
  private:
   struct State;

@@ -206,6 +206,13 @@ Option Option::show_default() {
   return *this;
 }
 
+bool Option::is_given() const {
+  return option_->count() > 0;
+}
+std::string Option::name() const {
+  return option_->get_name();
+}
+
 Option Verb::option(const std::string& name, std::string& value, const std::string& help) {
   return Option(*app_->add_option(name, value, help));
 }
@@ -221,8 +228,8 @@ Option Verb::option(const std::string& name, double& value, const std::string& h
 Option Verb::option(const std::string& name, Arguments& value, const std::string& help) {
   return Option(*app_->add_option(name, value, help));
 }
-void Verb::flag(const std::string& name, bool& value, const std::string& help) {
-  app_->add_flag(name, value, help);
+Option Verb::flag(const std::string& name, bool& value, const std::string& help) {
+  return Option(*app_->add_flag(name, value, help));
 }
 
 Verb Verb::verb(const std::string& name, const std::string& summary) {

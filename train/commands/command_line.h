@@ -42,6 +42,11 @@ class Option {
   /// Shows the variable's present value in the help text, as the default.
   Option show_default();
 
+  /// Whether the command line gives it. To be called in the verb's action.
+  bool is_given() const;
+  /// As it is typed: "--name", or the name of a positional argument.
+  std::string name() const;
+
  private:
   CLI::Option* option_;
 };
@@ -62,7 +67,7 @@ class Verb {
   Option option(const std::string& name, double& value, const std::string& help);
   Option option(const std::string& name, Arguments& value, const std::string& help);
   /// Sets `value` if the command line has "--name". A flag takes no word.
-  void flag(const std::string& name, bool& value, const std::string& help);
+  Option flag(const std::string& name, bool& value, const std::string& help);
 
   /// Adds a verb below this one, as in `checkpoint list`. The command line must then name one of them.
   Verb verb(const std::string& name, const std::string& summary);

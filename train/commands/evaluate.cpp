@@ -7,6 +7,7 @@
 #include "parallel/agreement.h"
 #include "train/commands/commands.h"
 #include "train/commands/model_arguments.h"
+#include "train/commands/split_argument.h"
 #include "train/config/nearest_name.h"
 #include "train/config/run_config.h"
 #include "train/evaluate/evaluation_directory.h"
@@ -248,11 +249,6 @@ void evaluate(MpiWorld& world, const EvaluateArguments& given) {
                output->predictions ? "predictions.jsonl and " : "");
 }
 
-// The names that other tools have for the splits.
-std::string split_name(const std::string& word) {
-  return word == "val" || word == "dev" ? "validation" : word;
-}
-
 }  // namespace
 
 void add_evaluate(CommandLine& line) {
@@ -262,7 +258,7 @@ void add_evaluate(CommandLine& line) {
   verb.option("--data", given->data, "directory made by prepare; default: the one trained on");
   verb.option("--split", given->split,
               "train, validation (or val, dev) or test; train has no texts, so it gets a loss, but no ROUGE")
-      .choices({"train", "validation", "test", "val", "dev"})
+      .choices(split_words())
       .show_default();
   verb.option("--limit", given->limit,
               "score the first so many examples of the split only: loss, perplexity and ROUGE")

@@ -1,4 +1,4 @@
-// ripstop prepare: makes a tokenizer and HDF5 files from text, offline, on a login node.
+// ripstop prepare: makes a tokenizer and HDF5 files from text, offline, on a login node, and shows examples.
 #include "data/prepare.h"
 
 #include <fmt/core.h>
@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <optional>
@@ -13,6 +14,8 @@
 #include "model/core/number.h"
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
+#include "train/commands/show_examples.h"
+#include "train/commands/split_argument.h"
 #include "train/report/human_text.h"
 #include "train/report/progress.h"
 #include "train/run/stop_signal.h"
@@ -70,26 +73,28 @@ std::string how_to_fill(Split split, const CorpusSource& source) {
   return split == Split::kValidation ? from + ", or --validation-fraction 0.05 takes some of train" : from;
 }
 
-// The table on standard output. Its tokens are those that are stored, BOS and EOS among them. Progress and
-// notes go to standard error.
-void print_report(const PrepareReport& report, const std::string& output, double seconds) {
-  fmt::print("tokenizer    {} pieces, {}, sha256 {}\n", report.vocabulary_size,
+// The table, on standard output unless that is JSON. Its tokens are those that are stored, BOS and EOS among
+// them. Progress and notes go to standard error.
+void print_report(std::FILE* stream, const PrepareReport& report, const std::string& output, double seconds) {
+  fmt::print(stream, "tokenizer    {} pieces, {}, sha256 {}\n", report.vocabulary_size,
              report.tokenizer_trained ? "trained on the train split" : "as given",
              report.tokenizer_sha256.substr(0, 16));
-  fmt::print("{:<12}{:>10}{:>13}{:>13}   {:<28}{}\n", "", "examples", "tokens", "targets",
+  fmt::print(stream, "{:<12}{:>10}{:>13}{:>13}   {:<28}{}\n", "", "examples", "tokens", "targets",
              "document tokens med/p90/max", "summary tokens med/p90/max");
   for (int s = 0; s < kSplits; ++s) {
     const SplitReport& split = report.splits[static_cast<size_t>(s)];
     const auto lengths = [](const LengthStatistics& l) {
       return fmt::format("{} / {} / {}", l.median, l.p90, l.longest);
     };
-    fmt::print("{:<12}{:>10}{:>13}{:>13}   {:<28}{}\n", to_string(static_cast<Split>(s)), split.examples,
-               split.tokens, split.targets, lengths(split.document_tokens), lengths(split.summary_tokens));
+    fmt::print(stream, "{:<12}{:>10}{:>13}{:>13}   {:<28}{}\n", to_string(static_cast<Split>(s)),
+               split.examples, split.tokens, split.targets, lengths(split.document_tokens),
+               lengths(split.summary_tokens));
   }
   // plan and train count so: the last token of an example predicts none.
   const SplitReport& train = report.splits[static_cast<size_t>(Split::kTrain)];
   if (train.examples > 0) {
-    fmt::print("epoch        {} of train, if no document is cut: an example's last token predicts none\n",
+    fmt::print(stream,
+               "epoch        {} of train, if no document is cut: an example's last token predicts none\n",
                counted(train.tokens - train.examples, "token"));
   }
   if (report.skipped() > 0) {
@@ -98,19 +103,21 @@ void print_report(const PrepareReport& report, const std::string& output, double
       sum.empty += split.empty, sum.duplicates += split.duplicates;
       sum.invalid_utf8 += split.invalid_utf8, sum.with_nul += split.with_nul;
     }
-    fmt::print("skipped      {}: {} empty or null, {}, {} not UTF-8, {} with NUL bytes; the first: {}\n",
+    fmt::print(stream,
+               "skipped      {}: {} empty or null, {}, {} not UTF-8, {} with NUL bytes; the first: {}\n",
                counted(report.skipped(), "example"), sum.empty, counted(sum.duplicates, "duplicate"),
                sum.invalid_utf8, sum.with_nul, report.first_skipped);
   }
   for (const Split split : {Split::kTrain, Split::kValidation, Split::kTest})
     if (report.splits[static_cast<size_t>(split)].examples == 0)
-      fmt::print("empty        no example is {}: {}\n", to_string(split), how_to_fill(split, report.source));
+      fmt::print(stream, "empty        no example is {}: {}\n", to_string(split),
+                 how_to_fill(split, report.source));
   if (report.counts.absent_ids > 0)
-    fmt::print("absent       {} of the split file without an article\n",
+    fmt::print(stream, "absent       {} of the split file without an article\n",
                counted(report.counts.absent_ids, "id"));
   if (report.counts.unlisted > 0)
-    fmt::print("unlisted     {} left out: in no split\n", counted(report.counts.unlisted, "article"));
-  fmt::print("written      {} in {:.1f} s\n", output, seconds);
+    fmt::print(stream, "unlisted     {} left out: in no split\n", counted(report.counts.unlisted, "article"));
+  fmt::print(stream, "written      {} in {:.1f} s\n", output, seconds);
 }
 
 struct PrepareArguments {
@@ -120,6 +127,13 @@ struct PrepareArguments {
   std::string tokenizer;
   std::string splits;
   std::string source = "auto";
+  std::string data;  ///< a data set that is there
+  ShowArguments show;
+  std::string loss_on = "summary";
+  // What of these the command line gives.
+  std::vector<Option> of_making;   ///< options that make a data set
+  std::vector<Option> of_showing;  ///< options that need --show
+  std::optional<Option> seed;      ///< of both
 };
 
 const std::map<std::string, SourceKind> kSources = {{"auto", SourceKind::kAuto},
@@ -134,6 +148,7 @@ PrepareOptions options_of(const PrepareArguments& given, PartProgress& line, con
   options.source.kind = kSources.at(given.source);
   options.source.inputs.assign(given.inputs.begin(), given.inputs.end());
   options.source.splits = given.splits;
+  if (given.show.seed) options.source.seed = 0;  // it draws examples
   options.output = given.output;
   options.tokenizer = given.tokenizer;
   options.progress = [&](const PrepareProgress& now) { line.show(now); };
@@ -150,7 +165,7 @@ ExitCode prepare_dataset(const PrepareArguments& given) {
   try {
     const PrepareReport report = prepare(options_of(given, line, stop));
     line.finish();
-    print_report(report, given.output,
+    print_report(given.show.json ? stderr : stdout, report, given.output,
                  std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
     return ExitCode::kOk;
   } catch (const PrepareStopped&) {
@@ -164,6 +179,113 @@ ExitCode prepare_dataset(const PrepareArguments& given) {
   }
 }
 
+// The first of `options` that the command line gives, as it is typed; "" if there is none.
+std::string first_given(const std::vector<Option>& options) {
+  const auto found =
+      std::find_if(options.begin(), options.end(), [](const Option& option) { return option.is_given(); });
+  return found == options.end() ? "" : found->name();
+}
+
+// Refuses options that do not go together.
+void check_arguments(const PrepareArguments& given) {
+  const bool shows = given.show.count > 0;
+  if (const std::string option = first_given(given.of_showing); !shows && !option.empty())
+    throw Error(ExitCode::kUsage, fmt::format("{} is for --show N, which is not there", option),
+                "ripstop prepare --show 3 DATA shows three examples of a data set");
+  if (given.data.empty()) {
+    if (shows && first_given(given.of_making).empty())
+      throw Error(ExitCode::kUsage,
+                  "--show needs a data set: one that is there, or --output for one to be made",
+                  fmt::format("ripstop prepare --show {} DATA, where DATA was given as --output before",
+                              given.show.count));
+    return;
+  }
+  if (!shows)
+    throw Error(
+        ExitCode::kUsage, fmt::format("what is to be done with {} is not said", given.data),
+        fmt::format("--input {0} makes a data set of it; --show 3 {0} shows three examples of it if it is "
+                    "a data set",
+                    given.data));
+  if (const std::string option = first_given(given.of_making); !option.empty())
+    throw Error(ExitCode::kUsage,
+                fmt::format("{} is a data set to be shown, {} is for one to be made", given.data, option),
+                fmt::format("leave out {}, or put --input in front of {}", option, given.data));
+}
+
+ExitCode make_and_show(PrepareArguments given) {
+  check_arguments(given);
+  given.show.split = split_name(given.show.split);
+  given.show.loss_on = given.loss_on == "all" ? LossOn::kAll : LossOn::kSummary;
+  // Made texts have a seed of their own.
+  const bool makes_texts = given.data.empty() && given.inputs.empty();
+  if (given.show.count > 0 && given.seed->is_given() && !makes_texts)
+    given.show.seed = given.options.source.seed;
+  if (!given.data.empty()) {
+    check_examples_to_show(given.data, given.show);
+    show_examples(given.data, given.show);
+    return ExitCode::kOk;
+  }
+  const ExitCode code = prepare_dataset(given);
+  if (code != ExitCode::kOk || given.show.count == 0) return code;
+  if (!given.show.json) fmt::print("\n");
+  show_examples(given.output, given.show);
+  return code;
+}
+
+// The options that make a data set.
+void add_making(Verb& verb, const std::shared_ptr<PrepareArguments>& given) {
+  PrepareOptions& options = given->options;
+  options.threads = default_threads();
+  given->of_making = {
+      verb.option("--input", given->inputs,
+                  "files and directories: .jsonl, .json, .txt (also with .gz), XSum's .tar.gz"),
+      verb.option("--output", given->output, "the data set's directory, to be made"),
+      verb.option("--source", given->source, "format of the input; auto: decided by the input's names")
+          .choices({"auto", "xsum", "jsonl", "text", "synthetic"}),
+      verb.option("--tokenizer", given->tokenizer,
+                  "a SentencePiece .model, or a directory that has a tokenizer.model"),
+      verb.option("--vocab-size", options.vocab_size, "train a tokenizer of so many pieces instead"),
+      verb.option("--template", options.prompt_template, "the prompt; default '{document}\\n\\nTL;DR:'"),
+      verb.option("--splits", given->splits, "xsum: JSON of ids, {train, validation, test}; may be .json.gz"),
+      verb.option("--document-field", options.source.document_field, "jsonl: the field with the document"),
+      verb.option("--summary-field", options.source.summary_field, "jsonl: the field with the summary"),
+      verb.option("--validation-fraction", options.source.validation_fraction,
+                  "share of train that becomes validation"),
+      verb.option("--examples", options.source.examples, "synthetic: how many, over all splits"),
+      verb.option("--threads", options.threads,
+                  "default: $SLURM_CPUS_PER_TASK, or the cores allowed, at most 4")
+          .show_default(),
+      verb.flag("--strict", options.strict, "end with exit code 65 instead of skipping an example"),
+  };
+  given->seed =
+      verb.option("--seed", options.source.seed,
+                  "synthetic: seed of the random texts; else with --show: draws the examples at random "
+                  "instead of the first");
+}
+
+// The options of --show.
+void add_show(Verb& verb, const std::shared_ptr<PrepareArguments>& given) {
+  ShowArguments& show = given->show;
+  verb.option("DATA", given->data, "with --show: a data set that is there, the directory that --output made");
+  verb.option(
+          "--show", show.count,
+          "print N examples as a run reads them, once the data set is made, or of DATA: text of all tokens, "
+          "with those marked that count in the loss")
+      .positive();
+  given->of_showing = {
+      verb.option("--split", show.split, "show: train, validation (or val, dev) or test")
+          .choices(split_words())
+          .show_default(),
+      verb.option("--sequence-length", show.sequence_length,
+                  "show: cut as a run with this data.sequence_length does; default: nothing is cut")
+          .range(2, int64_t{1} << 30),
+      verb.option("--loss-on", given->loss_on, "show: what counts in the loss, as data.loss_on of a run")
+          .choices({"summary", "all"})
+          .show_default(),
+      verb.flag("--json", show.json, "show: one JSON document with ids, pieces and what counts"),
+  };
+}
+
 }  // namespace
 
 void add_prepare(CommandLine& line) {
@@ -171,33 +293,15 @@ void add_prepare(CommandLine& line) {
   verb.add_details(
       "A file whose name begins with val or dev is validation, with test it is test, any other is train.");
   const auto given = std::make_shared<PrepareArguments>();
-  PrepareOptions& options = given->options;
-  options.threads = default_threads();
-  verb.option("--input", given->inputs,
-              "files and directories: .jsonl, .json, .txt (also with .gz), XSum's .tar.gz");
-  verb.option("--output", given->output, "the data set's directory, to be made").required();
-  verb.option("--source", given->source, "format of the input; auto: decided by the input's names")
-      .choices({"auto", "xsum", "jsonl", "text", "synthetic"});
-  verb.option("--tokenizer", given->tokenizer,
-              "a SentencePiece .model, or a directory that has a tokenizer.model");
-  verb.option("--vocab-size", options.vocab_size, "train a tokenizer of so many pieces instead");
-  verb.option("--template", options.prompt_template, "the prompt; default '{document}\\n\\nTL;DR:'");
-  verb.option("--splits", given->splits, "xsum: JSON of ids, {train, validation, test}; may be .json.gz");
-  verb.option("--document-field", options.source.document_field, "jsonl: the field with the document");
-  verb.option("--summary-field", options.source.summary_field, "jsonl: the field with the summary");
-  verb.option("--validation-fraction", options.source.validation_fraction,
-              "share of train that becomes validation");
-  verb.option("--examples", options.source.examples, "synthetic: how many, over all splits");
-  verb.option("--seed", options.source.seed, "synthetic: seed of the random texts");
-  verb.option("--threads", options.threads, "default: $SLURM_CPUS_PER_TASK, or the cores allowed, at most 4")
-      .show_default();
-  verb.flag("--strict", options.strict, "end with exit code 65 instead of skipping an example");
+  add_making(verb, given);
+  add_show(verb, given);
   verb.set_example(
       "ripstop prepare --input XSUM-EMNLP18-Summary-Data-Original.tar.gz --splits "
       "XSum-TRAINING-DEV-TEST-SPLIT-90-5-5.json \\\n"
       "      --tokenizer llama/tokenizer.model --output runs/xsum-data\n"
-      "  ripstop prepare --source synthetic --examples 20000 --vocab-size 512 --output data/quickstart");
-  verb.set_action([given] { return prepare_dataset(*given); });
+      "  ripstop prepare --source synthetic --examples 20000 --vocab-size 512 --output data/quickstart\n"
+      "  ripstop prepare --show 3 --sequence-length 512 runs/xsum-data");
+  verb.set_action([given] { return make_and_show(*given); });
 }
 
 }  // namespace ripstop

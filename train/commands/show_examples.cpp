@@ -1,0 +1,143 @@
+#include "train/commands/show_examples.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <system_error>
+#include <vector>
+
+#include "data/dataset_directory.h"
+#include "data/example_view.h"
+#include "data/token_dataset.h"
+#include "data/tokenizer.h"
+#include "model/core/error.h"
+#include "train/config/nearest_name.h"
+#include "train/config/run_config.h"
+#include "train/report/example_text.h"
+#include "train/report/human_text.h"
+#include "train/report/terminal.h"
+
+namespace ripstop {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+// "train, test": the splits of a data set that have examples.
+std::string splits_with_examples(const fs::path& directory) {
+  std::string names;
+  for (const char* split : {"train", "validation", "test"}) {
+    const fs::path file = directory / fmt::format("{}.h5", split);
+    std::error_code ignored;
+    if (fs::exists(file, ignored) && TokenDataset(file).examples() > 0)
+      names += fmt::format("{}{}", names.empty() ? "" : ", ", split);
+  }
+  return names;
+}
+
+std::vector<int64_t> examples_to_show(const TokenDataset& dataset, const ShowArguments& given) {
+  if (given.seed) return draw_examples(dataset.examples(), given.count, *given.seed);
+  std::vector<int64_t> first(static_cast<size_t>(std::min(dataset.examples(), given.count)));
+  std::iota(first.begin(), first.end(), int64_t{0});
+  return first;
+}
+
+// What a split shows: its views, and the ids of their examples, if it stores some.
+struct ShownSplit {
+  TokenDataset dataset;
+  Tokenizer tokenizer;
+  std::vector<ExampleView> views;
+
+  std::string id(const ExampleView& view) const {
+    return dataset.header().with_text ? dataset.text(view.example, 1).front().id : "";
+  }
+};
+
+ShownSplit read_split(const fs::path& directory, const ShowArguments& given) {
+  ShownSplit shown{.dataset = TokenDataset(dataset_file(directory, given.split + ".h5")),
+                   .tokenizer = Tokenizer(directory),
+                   .views = {}};
+  require_dataset_tokenizer(shown.dataset, shown.tokenizer);
+  if (shown.dataset.examples() > 0)
+    shown.views = view_examples(shown.dataset, examples_to_show(shown.dataset, given),
+                                {.sequence_length = given.sequence_length, .loss_on = given.loss_on});
+  return shown;
+}
+
+Json as_json(const ShownSplit& shown, const ExampleView& view) {
+  Json json{{"example", view.example},
+            {"id", nullptr},
+            {"part", view.piece + 1},
+            {"parts", view.pieces},
+            {"document_tokens", view.document},
+            {"separator_tokens", view.separator},
+            {"summary_tokens", view.summary},
+            {"cut_document_tokens", view.cut_document},
+            {"cut_summary_tokens", view.cut_summary},
+            {"targets", view.targets()},
+            {"ids", view.token},
+            {"pieces", Json::array()},
+            {"counted", Json::array()}};
+  if (shown.dataset.header().with_text) json["id"] = shown.id(view);
+  for (size_t i = 0; i < view.token.size(); ++i) {
+    json["pieces"].push_back(shown.tokenizer.piece(view.token[i]).name);
+    json["counted"].push_back(static_cast<int64_t>(i) >= view.first_target);
+  }
+  return json;
+}
+
+void print_shown_json(const ShownSplit& shown, const ShowArguments& given) {
+  Json document{{"file", shown.dataset.path().string()},      {"split", given.split},
+                {"split_examples", shown.dataset.examples()}, {"sequence_length", nullptr},
+                {"loss_on", to_string(given.loss_on)},        {"examples", Json::array()}};
+  if (given.sequence_length > 0) document["sequence_length"] = given.sequence_length;
+  for (const ExampleView& view : shown.views) document["examples"].push_back(as_json(shown, view));
+  // Ids and pieces come from files and may hold any byte. On one line: lists of numbers fill pages otherwise.
+  fmt::print("{}\n", document.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+void print_shown_text(const ShownSplit& shown, const ShowArguments& given) {
+  const Terminal terminal = terminal_of(stdout);
+  fmt::print("{}: {} of {}, {}; tokens in the loss stand {}\n", shown.dataset.path().string(),
+             std::min(given.count, shown.dataset.examples()), counted(shown.dataset.examples(), "example"),
+             given.sequence_length > 0 ? fmt::format("cut to a sequence length of {}", given.sequence_length)
+                                       : "nothing is cut",
+             counted_mark(terminal));
+  for (const ExampleView& view : shown.views)
+    fmt::print("\n{}\n{}\n", example_line(view, shown.id(view)),
+               example_text(view, shown.tokenizer, terminal));
+}
+
+}  // namespace
+
+void check_examples_to_show(const fs::path& directory, const ShowArguments& given) {
+  std::error_code ignored;
+  const std::string expected = "name the directory that was given to ripstop prepare as --output";
+  if (!fs::exists(directory, ignored)) {
+    const std::string near = nearest_path(directory);
+    throw Error(ExitCode::kUsage,
+                fmt::format("{}: no such directory, expected a data set", directory.string()),
+                near.empty() ? expected : fmt::format("did you mean {}?", near));
+  }
+  if (!fs::is_directory(directory, ignored))
+    throw Error(ExitCode::kInputData,
+                fmt::format("{}: a file, expected a data set's directory", directory.string()), expected);
+  const TokenDataset dataset(dataset_file(directory, given.split + ".h5"));
+  if (dataset.examples() > 0) return;
+  const std::string others = splits_with_examples(directory);
+  throw Error(ExitCode::kInputData, fmt::format("{}: has no examples to show", dataset.path().string()),
+              others.empty() ? "prepare the data set again: none of its splits has examples"
+                             : fmt::format("name a split that has some with --split: {}", others));
+}
+
+void show_examples(const fs::path& directory, const ShowArguments& given) {
+  const ShownSplit shown = read_split(directory, given);
+  if (given.json)
+    print_shown_json(shown, given);
+  else if (!shown.views.empty())
+    print_shown_text(shown, given);
+}
+
+}  // namespace ripstop
