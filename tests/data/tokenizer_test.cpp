@@ -51,6 +51,25 @@ TEST(TokenizerTest, TextComesBackAsItWas) {
   }
 }
 
+TEST(TokenizerTest, PiecesHaveANameAndTheirBytes) {
+  const Tokenizer tokenizer(small_model(), "small");
+  const std::string text = "The  harbour\nna\u00efve \u6771 9";
+  std::string bytes, names;
+  for (const int32_t id : tokenizer.encode(text)) {
+    EXPECT_FALSE(tokenizer.piece(id).is_special);
+    bytes += tokenizer.piece(id).text;
+    names += tokenizer.piece(id).name;
+  }
+  EXPECT_EQ(bytes, " " + text);  // as the model sees it
+  EXPECT_NE(names.find("<0x0A>"), std::string::npos) << names;
+  EXPECT_NE(names.find("<0xE6>"), std::string::npos) << names;
+  EXPECT_TRUE(tokenizer.piece(tokenizer.eos()).is_special);
+  EXPECT_EQ(tokenizer.piece(tokenizer.eos()).name, "</s>");
+  EXPECT_EQ(tokenizer.piece(tokenizer.eos()).text, "");
+  EXPECT_THROW(tokenizer.piece(400), Error);
+  EXPECT_THROW(tokenizer.piece(-1), Error);
+}
+
 TEST(TokenizerTest, DigitsAreSplit) {
   const Tokenizer tokenizer(small_model(), "small");
   EXPECT_GE(tokenizer.encode("2024").size(), 4u);

@@ -202,7 +202,7 @@ void check_arguments(const PrepareArguments& given) {
   }
   if (!shows)
     throw Error(
-        ExitCode::kUsage, fmt::format("what is to be done with {} is not said", given.data),
+        ExitCode::kUsage, fmt::format("{} stands without --input or --show N", given.data),
         fmt::format("--input {0} makes a data set of it; --show 3 {0} shows three examples of it if it is "
                     "a data set",
                     given.data));
