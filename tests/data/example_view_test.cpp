@@ -35,7 +35,7 @@ std::vector<DocumentRows> dealt_documents(const TokenDataset& dataset, const Exa
       const auto end = batch.document_offset[static_cast<size_t>(d) + 1];
       const DocumentRows rows = {{batch.token.begin() + begin, batch.token.begin() + end},
                                  {batch.target.begin() + begin, batch.target.begin() + end}};
-      // Padding holds token 0, in no data set here the first token of a document that is not example 0.
+      // Padding holds token 0, which is here the first token of example 0 alone.
       const bool padding =
           std::all_of(rows.first.begin(), rows.first.end(), [](int32_t t) { return t == 0; });
       if (!padding) documents.push_back(rows);

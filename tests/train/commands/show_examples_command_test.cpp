@@ -104,7 +104,8 @@ TEST_F(ShowExamples, TheTextShowsWhatCounts) {
 TEST_F(ShowExamples, ASeedDraws) {
   const auto numbers = [&](const std::string& arguments) {
     std::vector<int64_t> found;
-    for (const auto& example : shown(arguments).at("examples")) found.push_back(example.at("example"));
+    const nlohmann::json document = shown(arguments);
+    for (const auto& example : document.at("examples")) found.push_back(example.at("example"));
     return found;
   };
   EXPECT_EQ(numbers("3"), (std::vector<int64_t>{0, 1, 2}));
