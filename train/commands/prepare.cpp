@@ -259,18 +259,15 @@ void add_making(Verb& verb, const std::shared_ptr<PrepareArguments>& given) {
   };
   given->seed =
       verb.option("--seed", options.source.seed,
-                  "synthetic: seed of the random texts; else with --show: draws the examples at random "
-                  "instead of the first");
+                  "synthetic: seed of the random texts; else with --show: draws examples at random");
 }
 
 // The options of --show.
 void add_show(Verb& verb, const std::shared_ptr<PrepareArguments>& given) {
   ShowArguments& show = given->show;
   verb.option("DATA", given->data, "with --show: a data set that is there, the directory that --output made");
-  verb.option(
-          "--show", show.count,
-          "print N examples as a run reads them, once the data set is made, or of DATA: text of all tokens, "
-          "with those marked that count in the loss")
+  verb.option("--show", show.count,
+              "print so many examples, of DATA or of what is made, as text with the tokens marked that count")
       .positive();
   given->of_showing = {
       verb.option("--split", show.split, "show: train, validation (or val, dev) or test")
@@ -291,7 +288,10 @@ void add_show(Verb& verb, const std::shared_ptr<PrepareArguments>& given) {
 void add_prepare(CommandLine& line) {
   Verb verb = line.verb("prepare", "text to tokenizer and HDF5, offline, on a login node");
   verb.add_details(
-      "A file whose name begins with val or dev is validation, with test it is test, any other is train.");
+      "A file whose name begins with val or dev is validation, with test it is test, any other is train.\n"
+      "With --show it prints examples as a run reads them: all tokens as text, those marked that count in "
+      "the\n"
+      "loss, and the places at which a document is cut.");
   const auto given = std::make_shared<PrepareArguments>();
   add_making(verb, given);
   add_show(verb, given);
