@@ -75,12 +75,17 @@ FittingMesh fitting_mesh(const ResolvedRun& run) {
   return {run.mesh, run.step.sharding.sequence_count, run.memory().total() + run.library_bytes};
 }
 
+bool tensor_groups_fit_nodes(const RunConfig& config, const RunTarget& target, int64_t tensor) {
+  return target.ranks_per_node == 0 || target.ranks_per_node % tensor == 0 ||
+         config.mesh.allow_tensor_across_nodes;
+}
+
 FittingMeshes find_fitting_meshes(const RunConfig& config, const RunTarget& target, ResolvedRun run) {
   FittingMeshes found;
   found.ranks_per_node = target.ranks_per_node;
   found.least.bytes = std::numeric_limits<int64_t>::max();
   for (const int64_t tensor : tensor_axis_sizes(run.model)) {
-    if (target.ranks % tensor != 0) continue;
+    if (target.ranks % tensor != 0 || !tensor_groups_fit_nodes(config, target, tensor)) continue;
     // A replicate axis saves no memory, so try only fsdp x tensor.
     run.mesh = {.replicate = 1, .fsdp = target.ranks / tensor, .tensor = tensor};
     const std::vector<int64_t> sizes = micro_batches_to_try(config, target, run.mesh);

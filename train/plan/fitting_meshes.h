@@ -33,6 +33,10 @@ struct FittingMeshes {
   std::string to_text() const;
 };
 
+/// Whether train takes groups of `tensor` ranks on the nodes of `target`: a group lies inside a node, or may
+/// span nodes. True if the ranks of a node are not known.
+bool tensor_groups_fit_nodes(const RunConfig& config, const RunTarget& target, int64_t tensor);
+
 /// Plans `run` on other meshes and with other micro-batches, for a target whose memory is known. Takes
 /// milliseconds a mesh, less than a second for most models.
 FittingMeshes find_fitting_meshes(const RunConfig& config, const RunTarget& target, ResolvedRun run);

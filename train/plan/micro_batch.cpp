@@ -58,13 +58,19 @@ std::vector<int64_t> micro_batches_to_try(const RunConfig& config, const RunTarg
   return sizes;
 }
 
+int64_t computed_sequences(const RunConfig& config, const MeshSizes& mesh, int64_t sequence_count) {
+  const int64_t data_ranks = mesh.replicate * mesh.fsdp;
+  const int64_t share = divide_up(config.train.global_batch_sequences, data_ranks);
+  return data_ranks * divide_up(share, sequence_count) * sequence_count;
+}
+
 bool plan_with_micro_batch(const RunConfig& config, const RunTarget& target, int64_t sequence_count,
                            ResolvedRun& run) {
   const int64_t data_ranks = run.mesh.replicate * run.mesh.fsdp, g = config.train.global_batch_sequences;
   run.step.sharding.sequence_count = sequence_count;
   run.micro_batches = divide_up(divide_up(g, data_ranks), sequence_count);
-  const auto computed = static_cast<double>(data_ranks * run.micro_batches * sequence_count);
-  run.idle_share = 1 - static_cast<double>(g) / computed;
+  const int64_t computed = computed_sequences(config, run.mesh, sequence_count);
+  run.idle_share = 1 - static_cast<double>(g) / static_cast<double>(computed);
   run.plan = plan_fullest(run.request(target.device));
   plan_summaries(config, target, run);
   return run.fits(target);

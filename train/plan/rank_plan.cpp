@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <vector>
 
 namespace ripstop {
 namespace {
@@ -9,6 +10,11 @@ namespace {
 // Micro-batches that are walked. All between the first and the last are alike, so one of them stands for all:
 // it finds the gradients of another one and leaves its own to the next.
 constexpr int64_t kWalked = 3;
+
+// The first and the last coordinate on an axis; once if they are one.
+std::vector<int64_t> ends_of_axis(int64_t size) {
+  return size > 1 ? std::vector<int64_t>{0, size - 1} : std::vector<int64_t>{0};
+}
 
 }  // namespace
 
@@ -46,8 +52,8 @@ RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinate
 RankPlan plan_fullest(const PlanRequest& request) {
   RankPlan fullest;
   // Replicas are equal: the replicate coordinate stays 0.
-  for (const int64_t fsdp : {int64_t{0}, request.mesh.fsdp - 1})
-    for (const int64_t tensor : {int64_t{0}, request.mesh.tensor - 1}) {
+  for (const int64_t fsdp : ends_of_axis(request.mesh.fsdp))
+    for (const int64_t tensor : ends_of_axis(request.mesh.tensor)) {
       const RankPlan plan = plan_rank(request, {.replicate = 0, .fsdp = fsdp, .tensor = tensor});
       if (plan.memory.total() > fullest.memory.total()) fullest = plan;
     }

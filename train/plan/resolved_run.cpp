@@ -93,18 +93,23 @@ std::vector<int64_t> micro_batch_sizes(const RunConfig& config, const RunTarget&
 
 }  // namespace
 
-ResolvedRun resolve_run(const RunConfig& config, const RunTarget& target) {
+ResolvedRun unplanned_run(const RunConfig& config, const RunTarget& target) {
   ResolvedRun run;
   if (!config.run.profile_steps.empty() && target.device != DeviceKind::kCuda)
     run.notes.emplace_back("run.profile_steps: only for Nsight on GPUs, nothing is profiled on the CPU");
   run.model = resolve_model(config, target, run.notes);
+  run.step = resolve_step(config, target, run.notes);
+  run.deterministic = config.run.deterministic;
+  run.library_bytes = library_bytes(target.device);
+  return run;
+}
+
+ResolvedRun resolve_run(const RunConfig& config, const RunTarget& target) {
+  ResolvedRun run = unplanned_run(config, target);
   run.mesh = resolve_mesh({.replicate = config.mesh.replicate,
                            .fsdp = config.mesh.fsdp.value_or(0),
                            .tensor = config.mesh.tensor},
                           target.ranks);
-  run.step = resolve_step(config, target, run.notes);
-  run.deterministic = config.run.deterministic;
-  run.library_bytes = library_bytes(target.device);
 
   // Largest first: the first micro-batch that fits is the fastest one.
   const std::vector<int64_t> sizes = micro_batch_sizes(config, target, run.mesh);

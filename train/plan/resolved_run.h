@@ -44,6 +44,11 @@ struct ResolvedRun {
   MeshSizes summaries_mesh() const { return {mesh.replicate * mesh.fsdp, 1, mesh.tensor}; }
 };
 
+/// Decides what depends on neither mesh nor micro-batch: model, precision, settings of the step, notes. mesh,
+/// micro-batch and plan are left to plan_with_micro_batch (train/plan/micro_batch.h). Throws Error(kUsage) and
+/// Error(kInputData) as resolve_run.
+ResolvedRun unplanned_run(const RunConfig& config, const RunTarget& target);
+
 /// Decides mesh, micro-batch and precision, and plans the step. Throws Error(kUsage) if the batch or the
 /// sequences cannot be cut as asked, Error(kInputData) if the data set's vocabulary is larger than the
 /// model's, and PlanTooLarge (train/plan/fitting_meshes.h) if the plan exceeds the memory.

@@ -1,0 +1,195 @@
+#include "train/plan/mesh_search.h"
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <list>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "train/plan/fitting_meshes.h"
+#include "train/plan/micro_batch.h"
+
+namespace ripstop {
+namespace {
+
+// Largest first.
+std::vector<int64_t> divisors(int64_t number) {
+  std::vector<int64_t> found;
+  for (int64_t d = 1; d * d <= number; ++d)
+    if (number % d == 0) {
+      found.push_back(d);
+      if (d * d != number) found.push_back(number / d);
+    }
+  std::ranges::sort(found, std::greater<>());
+  return found;
+}
+
+// A mesh with its micro-batches, largest first, and their plans as far as they are made.
+class SearchedMesh {
+ public:
+  SearchedMesh(const RunConfig& config, const RunTarget& target, ResolvedRun unplanned,
+               std::vector<int64_t> sizes)
+      : config_(config), target_(target), unplanned_(std::move(unplanned)), sizes_(std::move(sizes)) {}
+
+  // The index of the largest micro-batch that fits: from there on all fit. `size` is the one of a mesh much
+  // like this; it is tried first, and then its neighbour.
+  size_t first_that_fits(int64_t size) {
+    if (!target_.device_memory_bytes) return 0;
+    size_t low = 0, high = sizes_.size();  // those before `low` do not fit, those from `high` on do
+    size_t index = 0;
+    while (index + 1 < sizes_.size() && sizes_[index] > size) ++index;
+    for (int tries = 0; low < high; ++tries) {
+      if (tries == 1) index = high == index ? high - 1 : low;
+      if (tries > 1) index = low + (high - low) / 2;
+      if (planned(index).fits(target_))
+        high = index;
+      else
+        low = index + 1;
+    }
+    return high;
+  }
+
+  const ResolvedRun& planned(size_t index) {
+    const auto [place, is_new] = planned_.try_emplace(index, unplanned_);
+    if (is_new) plan_with_micro_batch(config_, target_, sizes_[index], place->second);
+    return place->second;
+  }
+
+  const MeshSizes& mesh() const { return unplanned_.mesh; }
+  const std::vector<int64_t>& sizes() const { return sizes_; }
+
+ private:
+  const RunConfig& config_;
+  const RunTarget& target_;
+  ResolvedRun unplanned_;
+  std::vector<int64_t> sizes_;
+  std::map<size_t, ResolvedRun> planned_;
+};
+
+// The micro-batches of a mesh that fit and leave the same share idle, largest first. A smaller one sends no
+// less on any axis, so the next of a few ladders is the best of all their rows, and the others need no plan.
+struct Ladder {
+  SearchedMesh* mesh = nullptr;
+  std::vector<size_t> indices;
+  size_t next = 0;
+
+  bool is_done() const { return next == indices.size(); }
+  const ResolvedRun& row() const { return mesh->planned(indices[next]); }
+};
+
+class Search {
+ public:
+  Search(const RunConfig& config, const RunTarget& target, const KeptSizes& kept)
+      : config_(config), target_(target), unplanned_(unplanned_run(config, target)) {
+    for (const int64_t tensor : tensor_axis_sizes(unplanned_.model)) {
+      if (target.ranks % tensor != 0 || tensor != kept.tensor.value_or(tensor) ||
+          !tensor_groups_fit_nodes(config, target, tensor))
+        continue;
+      const int64_t data_ranks = target.ranks / tensor;
+      for (const int64_t fsdp : divisors(data_ranks))
+        if (fsdp == kept.fsdp.value_or(fsdp) &&
+            data_ranks / fsdp == kept.replicate.value_or(data_ranks / fsdp))
+          add({.replicate = data_ranks / fsdp, .fsdp = fsdp, .tensor = tensor});
+    }
+  }
+
+  MeshSearch best(int64_t most_rows) {
+    MeshSearch found{.rows = {}, .fitting = fitting_, .first = {}};
+    if (!meshes_.empty()) found.first = meshes_.front().mesh();
+    for (auto& [computed, ladders] : ladders_) add_best(ladders, static_cast<size_t>(most_rows), found.rows);
+    return found;
+  }
+
+ private:
+  // Adds a ladder for each idle share of the mesh.
+  void add(const MeshSizes& mesh) {
+    std::vector<int64_t> sizes = micro_batches_to_try(config_, target_, mesh);
+    if (config_.train.micro_batch_sequences) sizes = {*config_.train.micro_batch_sequences};
+    // train refuses rows that the tensor axis cannot cut.
+    if (sizes.empty() || sizes.front() * config_.data.sequence_length % mesh.tensor != 0) return;
+    ResolvedRun run = unplanned_;
+    run.mesh = mesh;
+    SearchedMesh& searched = meshes_.emplace_back(config_, target_, std::move(run), sizes);
+    const size_t first = searched.first_that_fits(largest_);
+    largest_ = first < sizes.size() ? sizes[first] : 0;
+    fitting_ += static_cast<int64_t>(sizes.size() - first);
+    std::map<int64_t, Ladder> by_computed;
+    for (size_t i = first; i < sizes.size(); ++i) {
+      Ladder& ladder = by_computed[computed_sequences(config_, mesh, sizes[i])];
+      ladder.mesh = &searched;
+      ladder.indices.push_back(i);
+    }
+    for (auto& [computed, ladder] : by_computed) ladders_[computed].push_back(std::move(ladder));
+  }
+
+  SentBytes sent(const Ladder& ladder) const {
+    const ResolvedRun& run = ladder.row();
+    return sent_bytes(run.plan.traffic_per_step, run.mesh, target_.ranks_per_node);
+  }
+
+  // Moves the best rows of ladders that leave the same share idle to `rows`, until these are `most`.
+  void add_best(std::vector<Ladder>& ladders, size_t most, std::vector<ResolvedRun>& rows) const {
+    while (rows.size() < most) {
+      std::erase_if(ladders, [](const Ladder& ladder) { return ladder.is_done(); });
+      if (ladders.empty()) return;
+      int64_t least = std::numeric_limits<int64_t>::max();
+      for (const Ladder& ladder : ladders) least = std::min(least, sent(ladder).between_nodes);
+      const auto as_many = static_cast<int64_t>(kAsManyBytes * static_cast<double>(least));
+      while (rows.size() < most)
+        if (Ladder* best = fewest_bytes(ladders, as_many)) {
+          rows.push_back(best->row());
+          ++best->next;
+        } else {
+          break;
+        }
+    }
+  }
+
+  // Of the ladders whose next row sends at most so many bytes between nodes, the one whose row sends the
+  // fewest in all; null if there is none.
+  Ladder* fewest_bytes(std::vector<Ladder>& ladders, int64_t most_between_nodes) const {
+    const auto order = [&](const Ladder& ladder) {
+      return std::tuple(sent(ladder).total(), -ladder.row().step.sharding.sequence_count);
+    };
+    Ladder* best = nullptr;
+    for (Ladder& ladder : ladders)
+      if (!ladder.is_done() && sent(ladder).between_nodes <= most_between_nodes &&
+          (best == nullptr || order(ladder) < order(*best)))
+        best = &ladder;
+    return best;
+  }
+
+  const RunConfig& config_;
+  const RunTarget& target_;
+  ResolvedRun unplanned_;
+  std::list<SearchedMesh> meshes_;                  // a list, because ladders point into it
+  std::map<int64_t, std::vector<Ladder>> ladders_;  // by the sequences that a step computes: least idle first
+  int64_t fitting_ = 0;
+  int64_t largest_ = std::numeric_limits<int64_t>::max();  // micro-batch that fits on the last mesh
+};
+
+}  // namespace
+
+SentBytes sent_bytes(const DeviceMesh::AxisBytes& traffic, const MeshSizes& mesh, int64_t ranks_per_node) {
+  // Ranks of a node follow each other on the mesh, tensor fastest: a group and those that lie between its
+  // ranks are a block of so many.
+  const bool one_node = mesh.ranks() <= ranks_per_node;
+  const auto inside = [&](int64_t block) { return one_node || ranks_per_node % block == 0; };
+  SentBytes sent;
+  const auto add = [&](int64_t bytes, int64_t block) {
+    (inside(block) ? sent.inside_nodes : sent.between_nodes) += bytes;
+  };
+  add(traffic.tensor, mesh.tensor);
+  add(traffic.fsdp, mesh.fsdp * mesh.tensor);
+  add(traffic.replicate, mesh.ranks());
+  return sent;
+}
+
+MeshSearch search_meshes(const RunConfig& config, const RunTarget& target, const KeptSizes& kept,
+                         int64_t most_rows) {
+  return Search(config, target, kept).best(most_rows);
+}
+
+}  // namespace ripstop

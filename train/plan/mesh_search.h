@@ -1,0 +1,50 @@
+// The search for a mesh: every mesh and micro-batch of a job that fits, best first.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "train/plan/resolved_run.h"
+
+namespace ripstop {
+
+/// Bytes that a rank sends in a step, by the links that they take.
+struct SentBytes {
+  int64_t inside_nodes = 0;
+  int64_t between_nodes = 0;
+
+  int64_t total() const { return inside_nodes + between_nodes; }
+  bool operator==(const SentBytes&) const = default;
+};
+
+/// The traffic of a step on `mesh`, in nodes of `ranks_per_node` > 0 ranks. An axis with a group on several
+/// nodes counts between nodes as a whole: a collective is as slow as its slowest link.
+SentBytes sent_bytes(const DeviceMesh::AxisBytes& traffic, const MeshSizes& mesh, int64_t ranks_per_node);
+
+/// Axis sizes that a search keeps. One without a value is free.
+struct KeptSizes {
+  std::optional<int64_t> replicate, fsdp, tensor;
+};
+
+/// More bytes between nodes than another row by at most this factor count as as many: such a difference is
+/// that of paddings, and says nothing of the time.
+inline constexpr double kAsManyBytes = 1.05;
+
+/// What a search found.
+struct MeshSearch {
+  /// Best first: the smallest idle share, then the fewest bytes between nodes (see kAsManyBytes), then the
+  /// fewest bytes in all, then the larger micro-batch. Each is planned as resolve_run plans it.
+  std::vector<ResolvedRun> rows;
+  int64_t fitting = 0;             ///< meshes with a micro-batch that fit, those in `rows` included
+  std::optional<MeshSizes> first;  ///< one of the meshes looked at; nullopt if the kept sizes allow none
+};
+
+/// Looks at every mesh of target.ranks ranks with the kept sizes, with config.train.micro_batch_sequences or,
+/// for "auto", with every size of micro_batches_to_try. Skips tensor groups across nodes unless
+/// config.mesh.allow_tensor_across_nodes; does not use the sizes of config.mesh. target.ranks_per_node must
+/// be known. Plans the best `most_rows`, and beside these only what the search needs: it takes two plans or
+/// so a mesh, because memory grows with the micro-batch. Throws what unplanned_run throws.
+MeshSearch search_meshes(const RunConfig& config, const RunTarget& target, const KeptSizes& kept,
+                         int64_t most_rows);
+
+}  // namespace ripstop
