@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "data/dataset_directory.h"
@@ -15,6 +14,9 @@
 #include "model/kernels/cpu/processor.h"
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
+#include "train/commands/plan_json.h"
+#include "train/commands/plan_search.h"
+#include "train/config/config_keys.h"
 #include "train/config/nearest_name.h"
 #include "train/config/unsupported_keys.h"
 #include "train/machine/machine.h"
@@ -28,6 +30,9 @@
 namespace ripstop {
 namespace {
 
+// A screen has room for so many, and for the lines below them.
+constexpr int64_t kRowsOfSearch = 10;
+
 struct PlanArguments {
   std::string config_file;
   std::vector<std::string> overrides;
@@ -36,96 +41,10 @@ struct PlanArguments {
   int64_t nodes = 0;  ///< 0, here and below: not given
   int64_t tasks = 0;  ///< of each node
   int64_t cpus_per_task = 0;
+  bool search = false;
+  int64_t limit = 0;  ///< rows of the search; 0: not given
   bool json = false;
 };
-
-using Json = nlohmann::ordered_json;
-
-// null stands for what is not known.
-template <class T>
-Json json_of(const std::optional<T>& value) {
-  return value ? Json(*value) : Json(nullptr);
-}
-
-Json to_json(const MeshSizes& mesh) {
-  return {{"replicate", mesh.replicate}, {"fsdp", mesh.fsdp}, {"tensor", mesh.tensor}};
-}
-
-Json to_json(const FittingMesh& fitting) {
-  return {{"mesh", to_json(fitting.mesh)},
-          {"ranks", fitting.mesh.ranks()},
-          {"micro_batch_sequences", fitting.micro_batch_sequences},
-          {"bytes", fitting.bytes}};
-}
-
-// Adds the members about the length of the run.
-void add_length(const RunConfig& config, const RunLength& length, Json& document) {
-  document["data"] = nullptr;
-  if (const std::optional<TrainingData>& data = length.data)
-    document["data"] = {{"examples", data->examples},
-                        {"cut_documents", data->cut_documents},
-                        {"cut_summaries", data->cut_summaries},
-                        {"cut_tokens", data->cut_tokens},
-                        {"sequences_per_epoch", data->epoch_sequences},
-                        {"steps_per_epoch", static_cast<double>(data->epoch_sequences) /
-                                                static_cast<double>(config.train.global_batch_sequences)},
-                        {"tokens_per_epoch", data->epoch_tokens}};
-  document["run"] = {{"epochs", length.data ? Json(length.data->epochs) : Json(nullptr)},
-                     {"steps", json_of(length.steps)},
-                     {"tokens", length.data ? Json(length.data->tokens) : Json(nullptr)}};
-  const int64_t kept = config.checkpoint.keep + 1;
-  const bool all = config.checkpoint.keep == 0;
-  document["checkpoint"] = {{"bytes", length.checkpoint_bytes},
-                            {"most_on_disk", all ? Json(nullptr) : Json(kept)},
-                            {"most_bytes", all ? Json(nullptr) : Json(kept * length.checkpoint_bytes)}};
-  document["time"] = nullptr;
-  if (const std::optional<double> seconds = length.seconds())
-    document["time"] = {{"seconds", *seconds},
-                        {"tokens_per_second", length.speed->tokens_per_second},
-                        {"utilization", json_of(length.speed->utilization)},
-                        {"source", length.speed->source}};
-}
-
-// The document of `plan --json` for a plan that does not fit.
-Json to_json(const PlanTooLarge& error, const RunTarget& target) {
-  const FittingMeshes& fitting = error.fitting();
-  Json same_ranks = Json::array();
-  for (const FittingMesh& each : fitting.same_ranks) same_ranks.push_back(to_json(each));
-  return {{"fits", false},
-          {"refused", to_json(error.refused())},
-          {"device_memory", json_of(target.device_memory_bytes)},
-          {"would_fit",
-           {{"same_ranks", same_ranks},
-            {"more_ranks", fitting.more_ranks ? to_json(*fitting.more_ranks) : Json(nullptr)},
-            {"device_memory", fitting.least.bytes},
-            {"least", to_json(fitting.least)}}}};
-}
-
-// The document of `plan --json`. Its keys are a contract with people's scripts.
-Json to_json(const ResolvedRun& run, const RunTarget& target, const FlopsPerToken& flops) {
-  const MemoryUse use = run.memory();
-  Json memory;
-  for (int c = 0; c < kMemoryCategories; ++c) {
-    const auto category = static_cast<MemoryCategory>(c);
-    memory[to_string(category)] = use[category];
-  }
-  memory["total"] = use.total();
-  if (run.summaries) memory["only_while_validating"] = run.summaries_memory.total();
-  const auto& traffic = run.plan.traffic_per_step;
-  return {{"mesh", to_json(run.mesh)},
-          {"fits", target.device_memory_bytes ? Json(true) : Json(nullptr)},
-          {"memory", memory},
-          {"traffic_per_step",
-           {{"replicate", traffic.replicate}, {"fsdp", traffic.fsdp}, {"tensor", traffic.tensor}}},
-          {"parameters", parameter_count(run.model)},
-          {"flops_per_token", flops.causal},
-          {"flops_per_token_full_attention", flops.full_attention},
-          {"micro_batch_sequences", run.step.sharding.sequence_count},
-          {"micro_batches_per_step", run.micro_batches},
-          {"idle_share", run.idle_share},
-          {"threads_per_rank", cpu_threads()},
-          {"notes", run.notes}};
-}
 
 void print_for_people(const RunConfig& config, const ResolvedRun& run, const RunLength& length,
                       const RunTarget& target, const FlopsPerToken& flops) {
@@ -233,12 +152,84 @@ ResolvedRun resolve_or_say_what_fits(const RunConfig& config, const RunTarget& t
   try {
     return resolve_run(config, target);
   } catch (const PlanTooLarge& error) {
-    if (json) fmt::print("{}\n", to_json(error, target).dump(2));
+    if (json) fmt::print("{}\n", refusal_document(error, target));
     throw;
   }
 }
 
+// Throws if a tensor group would span nodes of so many ranks. train finds this out from MPI. Here there are
+// no nodes, so the option stands for them. 0 ranks, which is "not known", pass.
+void require_tensor_groups_in_nodes(const RunConfig& config, int64_t ranks_per_node) {
+  if (ranks_per_node % config.mesh.tensor != 0 && !config.mesh.allow_tensor_across_nodes)
+    throw Error(ExitCode::kResources,
+                fmt::format("mesh.tensor = {} does not divide the {} ranks of a node", config.mesh.tensor,
+                            ranks_per_node),
+                "a tensor group must lie inside one node, or set mesh.allow_tensor_across_nodes");
+}
+
+// What people should know of the config and the data set.
+void add_notes(const RunConfig& config, const std::optional<TokenDataset>& dataset,
+               std::vector<std::string>& notes) {
+  for (std::string& note : unsupported_key_notes(config)) notes.push_back(std::move(note));
+  if (dataset)
+    for (std::string& note : tokenizer_notes(config, *dataset)) notes.push_back(std::move(note));
+  else
+    notes.push_back(no_dataset_note(config.data.directory));
+}
+
+/// Takes the sizes of the mesh and the micro-batch out of `config`, but for those that the command line
+/// gives: those restrict the search.
+KeptSizes keep_given_sizes(const PlanArguments& given, RunConfig& config) {
+  const auto is_given = [&](std::string_view section, std::string_view name) {
+    return place_of_key(*find_config_key(section, name), given.config_file, given.overrides) == kCommandLine;
+  };
+  KeptSizes kept;
+  if (is_given("mesh", "replicate")) kept.replicate = config.mesh.replicate;
+  if (is_given("mesh", "fsdp")) kept.fsdp = config.mesh.fsdp;
+  if (is_given("mesh", "tensor")) kept.tensor = config.mesh.tensor;
+  config.mesh.replicate = kept.replicate.value_or(1);
+  config.mesh.fsdp = kept.fsdp;
+  config.mesh.tensor = kept.tensor.value_or(1);
+  if (!is_given("train", "micro_batch_sequences")) config.train.micro_batch_sequences = std::nullopt;
+  return kept;
+}
+
+ExitCode search(RunConfig config, RunTarget target, const PlanArguments& given,
+                const std::optional<TokenDataset>& dataset) {
+  const int64_t nodes = std::max<int64_t>(given.nodes, 1);
+  const SearchedJob job{.config_file = given.config_file,
+                        .overrides = given.overrides,
+                        .nodes = nodes,
+                        .ranks_per_node = target.ranks / nodes,
+                        .cpus_per_task = given.cpus_per_task};
+  target.ranks_per_node = job.ranks_per_node;
+  const KeptSizes kept = keep_given_sizes(given, config);
+  require_tensor_groups_in_nodes(config, job.ranks_per_node);
+  MeshSearch found = search_meshes(config, target, kept, given.limit > 0 ? given.limit : kRowsOfSearch);
+  if (found.rows.empty()) {
+    // Refused as a plan of one of its meshes, or, if there is none, as one of the sizes given.
+    if (found.first) {
+      config.mesh.replicate = found.first->replicate;
+      config.mesh.fsdp = found.first->fsdp;
+      config.mesh.tensor = found.first->tensor;
+    }
+    resolve_or_say_what_fits(config, target, given.json);
+    RIPSTOP_CHECK(false, "the search has missed {} ranks", target.ranks);
+  }
+  std::vector<std::string> notes = found.rows.front().notes;
+  add_notes(config, dataset, notes);
+  if (given.json) {
+    fmt::print("{}\n", search_document(found, target, job, notes));
+    return ExitCode::kOk;
+  }
+  fmt::print("{}", search_text(found, target, job));
+  for (const std::string& note : notes) fmt::print("note: {}\n", note);
+  return ExitCode::kOk;
+}
+
 ExitCode plan(const PlanArguments& given) {
+  if (given.limit > 0 && !given.search)
+    throw CommandLineError("--limit is the number of rows of a search", "did you mean --search --limit?");
   const RunConfig config = load_run_config(given.config_file, given.overrides);
   refuse_unsupported_keys(config, ConfigReader::kPlan, [&](const ConfigKey& key) {
     return place_of_key(key, given.config_file, given.overrides);
@@ -246,29 +237,17 @@ ExitCode plan(const PlanArguments& given) {
   const std::optional<TokenDataset> dataset = dataset_at(config.data.directory);
   if (dataset) require_targets(*dataset, config);
   const RunTarget target = plan_target(config, given, dataset ? dataset->header().vocabulary_size : 0);
-  // train finds this out from MPI. Here there are no nodes, so the option stands for them. 0 tasks, which is
-  // "not given", pass.
-  if (given.tasks % config.mesh.tensor != 0 && !config.mesh.allow_tensor_across_nodes)
-    throw Error(ExitCode::kResources,
-                fmt::format("mesh.tensor = {} does not divide the {} ranks of a node", config.mesh.tensor,
-                            given.tasks),
-                "a tensor group must lie inside one node, or set mesh.allow_tensor_across_nodes");
+  if (given.search) return search(config, target, given, dataset);
+  require_tensor_groups_in_nodes(config, given.tasks);
   ResolvedRun run = resolve_or_say_what_fits(config, target, given.json);
-  for (std::string& note : unsupported_key_notes(config)) run.notes.push_back(std::move(note));
-  if (dataset)
-    for (std::string& note : tokenizer_notes(config, *dataset)) run.notes.push_back(std::move(note));
-  else
-    run.notes.push_back(no_dataset_note(config.data.directory));
+  add_notes(config, dataset, run.notes);
   const FlopsPerToken flops = training_flops_per_token(run.model, config.data.sequence_length);
   RunLength length = run_length(config, run, dataset ? &*dataset : nullptr);
   length.speed = known_speed(config, run, target);
-  if (given.json) {
-    Json document = to_json(run, target, flops);
-    add_length(config, length, document);
-    fmt::print("{}\n", document.dump(2));
-  } else {
+  if (given.json)
+    fmt::print("{}\n", plan_document(config, run, length, target, flops));
+  else
     print_for_people(config, run, length, target, flops);
-  }
   return ExitCode::kOk;
 }
 
@@ -276,6 +255,14 @@ ExitCode plan(const PlanArguments& given) {
 
 void add_plan(CommandLine& line) {
   Verb verb = line.verb("plan", "memory, traffic and length of a run, before it is started");
+  verb.add_details(
+      "--search does not use the sizes of [mesh] and train.micro_batch_sequences in the file. Those on the "
+      "command line,\nas in mesh.tensor=4, restrict it. Each row is the best of those that are left: the "
+      "fewest "
+      "percent idle, then the\nfewest bytes between nodes (an axis with a group on several nodes counts "
+      "there as "
+      "a whole), then the fewest bytes in\nall (up to 5% more are as few), then the larger micro-batch, then "
+      "the least memory.");
   const auto given = std::make_shared<PlanArguments>();
   verb.option("CONFIG", given->config_file, "TOML file").required();
   verb.option("overrides", given->overrides, "section.key=value, stronger than the file");
@@ -293,9 +280,14 @@ void add_plan(CommandLine& line) {
       .choices({"cpu", "cuda"});
   verb.option("--device-memory", given->device_memory,
               "memory of one rank, with its unit, as in 64GiB; a plan that exceeds it is refused");
+  verb.flag("--search", given->search,
+            "list every mesh and micro-batch that fits, best first, and the lines to paste for the first");
+  verb.option("--limit", given->limit, "rows that --search shows; default: 10").range(1, 1 << 20);
   verb.flag("--json", given->json, "one JSON document");
   verb.set_example(
       "ripstop plan configs/xsum-scratch.toml --nodes 4 --ntasks-per-node 8 --device cuda "
+      "--device-memory 80GiB\n"
+      "  ripstop plan configs/xsum-scratch.toml --search --nodes 4 --ntasks-per-node 8 --device cuda "
       "--device-memory 80GiB");
   verb.set_action([given] { return plan(*given); });
 }

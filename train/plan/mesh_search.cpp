@@ -14,6 +14,8 @@
 namespace ripstop {
 namespace {
 
+constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+
 // Largest first.
 std::vector<int64_t> divisors(int64_t number) {
   std::vector<int64_t> found;
@@ -68,8 +70,9 @@ class SearchedMesh {
   std::map<size_t, ResolvedRun> planned_;
 };
 
-// The micro-batches of a mesh that fit and leave the same share idle, largest first. A smaller one sends no
-// less on any axis, so the next of a few ladders is the best of all their rows, and the others need no plan.
+// The micro-batches of a mesh that fit and leave the same percent idle, largest first. A smaller one sends no
+// less, but for what idle rows send. So only the next of each ladder may be the best row of all, and what lies
+// below needs no plan.
 struct Ladder {
   SearchedMesh* mesh = nullptr;
   std::vector<size_t> indices;
@@ -78,6 +81,10 @@ struct Ladder {
   bool is_done() const { return next == indices.size(); }
   const ResolvedRun& row() const { return mesh->planned(indices[next]); }
 };
+
+int64_t at_most_as_few(int64_t fewest) {
+  return static_cast<int64_t>(kAsFewBytes * static_cast<double>(fewest));
+}
 
 class Search {
  public:
@@ -98,12 +105,12 @@ class Search {
   MeshSearch best(int64_t most_rows) {
     MeshSearch found{.rows = {}, .fitting = fitting_, .first = {}};
     if (!meshes_.empty()) found.first = meshes_.front().mesh();
-    for (auto& [computed, ladders] : ladders_) add_best(ladders, static_cast<size_t>(most_rows), found.rows);
+    for (auto& [percent, ladders] : ladders_) add_best(ladders, static_cast<size_t>(most_rows), found.rows);
     return found;
   }
 
  private:
-  // Adds a ladder for each idle share of the mesh.
+  // Adds a ladder for each idle percent of the mesh.
   void add(const MeshSizes& mesh) {
     std::vector<int64_t> sizes = micro_batches_to_try(config_, target_, mesh);
     if (config_.train.micro_batch_sequences) sizes = {*config_.train.micro_batch_sequences};
@@ -115,13 +122,14 @@ class Search {
     const size_t first = searched.first_that_fits(largest_);
     largest_ = first < sizes.size() ? sizes[first] : 0;
     fitting_ += static_cast<int64_t>(sizes.size() - first);
-    std::map<int64_t, Ladder> by_computed;
+    std::map<int64_t, Ladder> by_percent;
     for (size_t i = first; i < sizes.size(); ++i) {
-      Ladder& ladder = by_computed[computed_sequences(config_, mesh, sizes[i])];
+      const int64_t computed = computed_sequences(config_, mesh, sizes[i]);
+      Ladder& ladder = by_percent[100 * (computed - config_.train.global_batch_sequences) / computed];
       ladder.mesh = &searched;
       ladder.indices.push_back(i);
     }
-    for (auto& [computed, ladder] : by_computed) ladders_[computed].push_back(std::move(ladder));
+    for (auto& [percent, ladder] : by_percent) ladders_[percent].push_back(std::move(ladder));
   }
 
   SentBytes sent(const Ladder& ladder) const {
@@ -129,45 +137,40 @@ class Search {
     return sent_bytes(run.plan.traffic_per_step, run.mesh, target_.ranks_per_node);
   }
 
-  // Moves the best rows of ladders that leave the same share idle to `rows`, until these are `most`.
+  // Moves the best rows of ladders that leave the same percent idle to `rows`, until these are `most`.
   void add_best(std::vector<Ladder>& ladders, size_t most, std::vector<ResolvedRun>& rows) const {
-    while (rows.size() < most) {
-      std::erase_if(ladders, [](const Ladder& ladder) { return ladder.is_done(); });
-      if (ladders.empty()) return;
-      int64_t least = std::numeric_limits<int64_t>::max();
-      for (const Ladder& ladder : ladders) least = std::min(least, sent(ladder).between_nodes);
-      const auto as_many = static_cast<int64_t>(kAsManyBytes * static_cast<double>(least));
-      while (rows.size() < most)
-        if (Ladder* best = fewest_bytes(ladders, as_many)) {
-          rows.push_back(best->row());
-          ++best->next;
-        } else {
-          break;
-        }
+    for (; rows.size() < most && !ladders.empty();
+         std::erase_if(ladders, [](const Ladder& ladder) { return ladder.is_done(); })) {
+      Ladder& best = best_of(ladders);
+      rows.push_back(best.row());
+      ++best.next;
     }
   }
 
-  // Of the ladders whose next row sends at most so many bytes between nodes, the one whose row sends the
-  // fewest in all; null if there is none.
-  Ladder* fewest_bytes(std::vector<Ladder>& ladders, int64_t most_between_nodes) const {
-    const auto order = [&](const Ladder& ladder) {
-      return std::tuple(sent(ladder).total(), -ladder.row().step.sharding.sequence_count);
+  // The ladder, of at least one, with the best next row: see MeshSearch::rows.
+  Ladder& best_of(std::vector<Ladder>& ladders) const {
+    int64_t between = kMost, total = kMost;
+    for (const Ladder& ladder : ladders) between = std::min(between, sent(ladder).between_nodes);
+    const auto few_between = [&](const Ladder& ladder) {
+      return sent(ladder).between_nodes <= at_most_as_few(between);
     };
-    Ladder* best = nullptr;
-    for (Ladder& ladder : ladders)
-      if (!ladder.is_done() && sent(ladder).between_nodes <= most_between_nodes &&
-          (best == nullptr || order(ladder) < order(*best)))
-        best = &ladder;
-    return best;
+    for (const Ladder& ladder : ladders)
+      if (few_between(ladder)) total = std::min(total, sent(ladder).total());
+    const auto order = [&](const Ladder& ladder) {
+      const ResolvedRun& run = ladder.row();
+      const bool is_few = few_between(ladder) && sent(ladder).total() <= at_most_as_few(total);
+      return std::tuple(!is_few, -run.step.sharding.sequence_count, run.memory().total());
+    };
+    return *std::ranges::min_element(ladders, {}, order);
   }
 
   const RunConfig& config_;
   const RunTarget& target_;
   ResolvedRun unplanned_;
   std::list<SearchedMesh> meshes_;                  // a list, because ladders point into it
-  std::map<int64_t, std::vector<Ladder>> ladders_;  // by the sequences that a step computes: least idle first
+  std::map<int64_t, std::vector<Ladder>> ladders_;  // by the percent that is idle
   int64_t fitting_ = 0;
-  int64_t largest_ = std::numeric_limits<int64_t>::max();  // micro-batch that fits on the last mesh
+  int64_t largest_ = kMost;  // micro-batch that fits on the last mesh
 };
 
 }  // namespace

@@ -26,14 +26,15 @@ struct KeptSizes {
   std::optional<int64_t> replicate, fsdp, tensor;
 };
 
-/// More bytes between nodes than another row by at most this factor count as as many: such a difference is
-/// that of paddings, and says nothing of the time.
-inline constexpr double kAsManyBytes = 1.05;
+/// A row that sends at most so many times the fewest bytes sends as few: the difference may be that of
+/// paddings, and says nothing of the time.
+inline constexpr double kAsFewBytes = 1.05;
 
 /// What a search found.
 struct MeshSearch {
-  /// Best first: the smallest idle share, then the fewest bytes between nodes (see kAsManyBytes), then the
-  /// fewest bytes in all, then the larger micro-batch. Each is planned as resolve_run plans it.
+  /// Best first. Each row is the best of those that are left: of the least idle share, in whole percents, and
+  /// the fewest bytes between nodes, the one with the fewest bytes in all (see kAsFewBytes for both). Of equal
+  /// ones, that of the larger micro-batch, then that of the least memory. Each is planned as by resolve_run.
   std::vector<ResolvedRun> rows;
   int64_t fitting = 0;             ///< meshes with a micro-batch that fit, those in `rows` included
   std::optional<MeshSizes> first;  ///< one of the meshes looked at; nullopt if the kept sizes allow none

@@ -12,8 +12,7 @@ namespace ripstop {
 std::vector<int64_t> micro_batches_to_try(const RunConfig& config, const RunTarget& target,
                                           const MeshSizes& mesh);
 
-/// Sequences, empty ones too, that all data ranks of `mesh` compute in a step with this micro-batch. The
-/// fewer, the less is idle.
+/// Sequences, empty ones too, that all data ranks of `mesh` compute in a step with this micro-batch.
 int64_t computed_sequences(const RunConfig& config, const MeshSizes& mesh, int64_t sequence_count);
 
 /// Sets the micro-batch of `run` to `sequence_count` and plans the step and the summaries on run.mesh.

@@ -44,8 +44,8 @@ struct ResolvedRun {
   MeshSizes summaries_mesh() const { return {mesh.replicate * mesh.fsdp, 1, mesh.tensor}; }
 };
 
-/// Decides what depends on neither mesh nor micro-batch: model, precision, settings of the step, notes. mesh,
-/// micro-batch and plan are left to plan_with_micro_batch (train/plan/micro_batch.h). Throws Error(kUsage) and
+/// Decides what depends on neither mesh nor micro-batch: model, precision, settings of the step, notes. The
+/// rest is left to plan_with_micro_batch (train/plan/micro_batch.h). Throws Error(kUsage) and
 /// Error(kInputData) as resolve_run.
 ResolvedRun unplanned_run(const RunConfig& config, const RunTarget& target);
 

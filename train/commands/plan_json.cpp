@@ -1,0 +1,148 @@
+#include "train/commands/plan_json.h"
+
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "model/kernels/cpu/processor.h"
+
+namespace ripstop {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// null stands for what is not known.
+template <class T>
+Json json_of(const std::optional<T>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+Json to_json(const MeshSizes& mesh) {
+  return {{"replicate", mesh.replicate}, {"fsdp", mesh.fsdp}, {"tensor", mesh.tensor}};
+}
+
+Json to_json(const FittingMesh& fitting) {
+  return {{"mesh", to_json(fitting.mesh)},
+          {"ranks", fitting.mesh.ranks()},
+          {"micro_batch_sequences", fitting.micro_batch_sequences},
+          {"bytes", fitting.bytes}};
+}
+
+// Adds the members about the length of the run.
+void add_length(const RunConfig& config, const RunLength& length, Json& document) {
+  document["data"] = nullptr;
+  if (const std::optional<TrainingData>& data = length.data)
+    document["data"] = {{"examples", data->examples},
+                        {"cut_documents", data->cut_documents},
+                        {"cut_summaries", data->cut_summaries},
+                        {"cut_tokens", data->cut_tokens},
+                        {"sequences_per_epoch", data->epoch_sequences},
+                        {"steps_per_epoch", static_cast<double>(data->epoch_sequences) /
+                                                static_cast<double>(config.train.global_batch_sequences)},
+                        {"tokens_per_epoch", data->epoch_tokens}};
+  document["run"] = {{"epochs", length.data ? Json(length.data->epochs) : Json(nullptr)},
+                     {"steps", json_of(length.steps)},
+                     {"tokens", length.data ? Json(length.data->tokens) : Json(nullptr)}};
+  const int64_t kept = config.checkpoint.keep + 1;
+  const bool all = config.checkpoint.keep == 0;
+  document["checkpoint"] = {{"bytes", length.checkpoint_bytes},
+                            {"most_on_disk", all ? Json(nullptr) : Json(kept)},
+                            {"most_bytes", all ? Json(nullptr) : Json(kept * length.checkpoint_bytes)}};
+  document["time"] = nullptr;
+  if (const std::optional<double> seconds = length.seconds())
+    document["time"] = {{"seconds", *seconds},
+                        {"tokens_per_second", length.speed->tokens_per_second},
+                        {"utilization", json_of(length.speed->utilization)},
+                        {"source", length.speed->source}};
+}
+
+Json to_json(const PlanTooLarge& error, const RunTarget& target) {
+  const FittingMeshes& fitting = error.fitting();
+  Json same_ranks = Json::array();
+  for (const FittingMesh& each : fitting.same_ranks) same_ranks.push_back(to_json(each));
+  return {{"fits", false},
+          {"refused", to_json(error.refused())},
+          {"device_memory", json_of(target.device_memory_bytes)},
+          {"would_fit",
+           {{"same_ranks", same_ranks},
+            {"more_ranks", fitting.more_ranks ? to_json(*fitting.more_ranks) : Json(nullptr)},
+            {"device_memory", fitting.least.bytes},
+            {"least", to_json(fitting.least)}}}};
+}
+
+Json memory_json(const ResolvedRun& run) {
+  const MemoryUse use = run.memory();
+  Json memory;
+  for (int c = 0; c < kMemoryCategories; ++c) {
+    const auto category = static_cast<MemoryCategory>(c);
+    memory[to_string(category)] = use[category];
+  }
+  memory["total"] = use.total();
+  if (run.summaries) memory["only_while_validating"] = run.summaries_memory.total();
+  return memory;
+}
+
+Json to_json(const DeviceMesh::AxisBytes& bytes) {
+  return {{"replicate", bytes.replicate}, {"fsdp", bytes.fsdp}, {"tensor", bytes.tensor}};
+}
+
+Json to_json(const ResolvedRun& run, const RunTarget& target, const FlopsPerToken& flops) {
+  return {{"mesh", to_json(run.mesh)},
+          {"fits", target.device_memory_bytes ? Json(true) : Json(nullptr)},
+          {"memory", memory_json(run)},
+          {"traffic_per_step", to_json(run.plan.traffic_per_step)},
+          {"parameters", parameter_count(run.model)},
+          {"flops_per_token", flops.causal},
+          {"flops_per_token_full_attention", flops.full_attention},
+          {"micro_batch_sequences", run.step.sharding.sequence_count},
+          {"micro_batches_per_step", run.micro_batches},
+          {"idle_share", run.idle_share},
+          {"threads_per_rank", cpu_threads()},
+          {"notes", run.notes}};
+}
+
+Json row_json(const ResolvedRun& run, const RunTarget& target) {
+  const SentBytes sent = sent_bytes(run.plan.traffic_per_step, run.mesh, target.ranks_per_node);
+  return {{"mesh", to_json(run.mesh)},
+          {"micro_batch_sequences", run.step.sharding.sequence_count},
+          {"micro_batches_per_step", run.micro_batches},
+          {"idle_share", run.idle_share},
+          {"memory", memory_json(run)},
+          {"device_share", json_of(device_share(run, target))},
+          {"traffic_per_step", to_json(run.plan.traffic_per_step)},
+          {"sent_per_step", {{"inside_nodes", sent.inside_nodes}, {"between_nodes", sent.between_nodes}}}};
+}
+
+}  // namespace
+
+std::string plan_document(const RunConfig& config, const ResolvedRun& run, const RunLength& length,
+                          const RunTarget& target, const FlopsPerToken& flops) {
+  Json document = to_json(run, target, flops);
+  add_length(config, length, document);
+  return document.dump(2);
+}
+
+std::string refusal_document(const PlanTooLarge& error, const RunTarget& target) {
+  return to_json(error, target).dump(2);
+}
+
+std::string search_document(const MeshSearch& found, const RunTarget& target, const SearchedJob& job,
+                            const std::vector<std::string>& notes) {
+  Json rows = Json::array();
+  for (const ResolvedRun& run : found.rows) rows.push_back(row_json(run, target));
+  const Json document{
+      {"nodes", job.nodes},
+      {"ntasks_per_node", job.ranks_per_node},
+      {"ranks", target.ranks},
+      {"device_memory", json_of(target.device_memory_bytes)},
+      {"fits", target.device_memory_bytes ? Json(true) : Json(nullptr)},
+      {"fitting", found.fitting},
+      {"rows", rows},
+      {"sbatch_options", sbatch_options(job, target)},
+      {"command", fmt::format("ripstop {} {}", train_words(job), mesh_overrides(found.rows.front()))},
+      {"notes", notes}};
+  return document.dump(2);
+}
+
+}  // namespace ripstop
