@@ -23,7 +23,7 @@ SentBytes sent_bytes(const DeviceMesh::AxisBytes& traffic, const MeshSizes& mesh
 
 /// Axis sizes that a search keeps. One without a value is free.
 struct KeptSizes {
-  std::optional<int64_t> replicate, fsdp, tensor;
+  std::optional<int64_t> replicate = {}, fsdp = {}, tensor = {};
 };
 
 /// A row that sends at most so many times the fewest bytes sends as few: the difference may be that of

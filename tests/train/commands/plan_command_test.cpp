@@ -1,8 +1,10 @@
 // `ripstop plan` on a data set and beside a run: what it says is what the run then does.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "tests/expect_has.h"
 #include "tests/train/commands/run_program.h"
 #include "train/report/metrics.h"
 
@@ -152,6 +154,136 @@ TEST_F(PlanCommand, APlanThatIsTooLargeSaysWhatWouldFit) {
            memory)
           .exit_code,
       0);
+}
+
+// Both options of a job of 6 ranks, and a memory that some meshes and micro-batches exceed.
+class PlanSearch : public PlanCommand {
+ protected:
+  void SetUp() override {
+    PlanCommand::SetUp();
+    const Json all = search(" --limit 1000");
+    ASSERT_GT(all["fitting"], 10) << all;
+    EXPECT_TRUE(all["fits"].is_null());
+    EXPECT_TRUE(all["rows"][0]["device_share"].is_null());
+    int64_t least = all["rows"][0]["memory"]["total"], most = least;
+    for (const Json& row : all["rows"]) {
+      least = std::min(least, row["memory"]["total"].get<int64_t>());
+      most = std::max(most, row["memory"]["total"].get<int64_t>());
+    }
+    job_ += fmt::format(" --device-memory {}KiB", (least + most) / 2 / 1024);
+    fitting_of_any_memory_ = all["fitting"];
+  }
+  Json search(const std::string& more) const { return plan_json(job_ + " --search" + more); }
+  // What `plan` says of the mesh and micro-batch of a row.
+  Json plan_of(const Json& row) const {
+    return plan_json(
+        fmt::format("{} mesh.replicate={} mesh.fsdp={} mesh.tensor={} train.micro_batch_sequences={}", job_,
+                    row["mesh"]["replicate"].get<int64_t>(), row["mesh"]["fsdp"].get<int64_t>(),
+                    row["mesh"]["tensor"].get<int64_t>(), row["micro_batch_sequences"].get<int64_t>()));
+  }
+
+  std::string job_ = "--nodes 3 --ntasks-per-node 2 --device cpu";
+  int64_t fitting_of_any_memory_ = 0;
+};
+
+// The keys that a row of a search and a plan both have.
+Json shared_keys(const Json& row) {
+  Json shared;
+  for (const char* key : {"mesh", "micro_batch_sequences", "micro_batches_per_step", "idle_share", "memory",
+                          "traffic_per_step"})
+    shared[key] = row.at(key);
+  return shared;
+}
+
+TEST_F(PlanSearch, RowsAreWhatPlanSays) {
+  const Json found = search("");
+  EXPECT_EQ(found["fits"], true);
+  EXPECT_LT(found["fitting"], fitting_of_any_memory_);
+  const Json& rows = found["rows"];
+  ASSERT_GT(rows.size(), 3U) << found;
+  ASSERT_LE(rows.size(), 10U);
+  for (const Json& row : rows) {
+    EXPECT_EQ(shared_keys(row), shared_keys(plan_of(row)));
+    EXPECT_LE(row["device_share"], 1.0);
+    const Json& traffic = row["traffic_per_step"];
+    EXPECT_EQ(row["sent_per_step"]["inside_nodes"].get<int64_t>() +
+                  row["sent_per_step"]["between_nodes"].get<int64_t>(),
+              traffic["replicate"].get<int64_t>() + traffic["fsdp"].get<int64_t>() +
+                  traffic["tensor"].get<int64_t>());
+  }
+  // The comparison can fail.
+  EXPECT_NE(shared_keys(rows[0]), shared_keys(plan_of(rows[1])));
+}
+
+TEST_F(PlanSearch, TheTableHasRowsAndLinesToPaste) {
+  const Json found = search("");
+  const Json& best = found["rows"][0];
+  const ProgramRun shown = plan(job_ + " --search train.global_batch_sequences=32 'log.every_steps=3'");
+  ASSERT_EQ(shown.exit_code, 0) << shown.err;
+  const std::string mesh =
+      fmt::format("{} x {} x {} ", best["mesh"]["replicate"].get<int64_t>(),
+                  best["mesh"]["fsdp"].get<int64_t>(), best["mesh"]["tensor"].get<int64_t>());
+  EXPECT_HAS(shown.out, "6 ranks (3 nodes of 2), each with ");
+  EXPECT_HAS(shown.out, mesh);
+  EXPECT_HAS(
+      shown.out,
+      fmt::format("\n[mesh]\nreplicate = {}\nfsdp = {}\ntensor = {}\n\n[train]\n"
+                  "micro_batch_sequences = {}\n",
+                  best["mesh"]["replicate"].get<int64_t>(), best["mesh"]["fsdp"].get<int64_t>(),
+                  best["mesh"]["tensor"].get<int64_t>(), best["micro_batch_sequences"].get<int64_t>()));
+  EXPECT_HAS(
+      shown.out,
+      "\n#SBATCH --nodes=3\n#SBATCH --ntasks-per-node=2\n#SBATCH --cpus-per-task=1\nsrun ripstop train " +
+          config() + " train.global_batch_sequences=32 log.every_steps=3\n");
+  EXPECT_HAS(shown.out,
+             "\nsbatch --nodes=3 --ntasks-per-node=2 --cpus-per-task=1 slurm/train.sbatch " + config() + " ");
+  const ProgramRun two = plan(job_ + " --search --limit 2");
+  EXPECT_HAS(two.out, fmt::format("\n{} more fit; --limit {} shows all\n",
+                                  found["fitting"].get<int64_t>() - 2, found["fitting"].get<int64_t>()));
+  // The command of the document is the best row.
+  const std::string command = found["command"];
+  ASSERT_EQ(command.rfind("ripstop train " + config() + " ", 0), 0U) << command;
+  const ProgramRun same = run_program("plan " + command.substr(std::string("ripstop train ").size()) + " " +
+                                      job_ + " --cpus-per-task 1 --json");
+  ASSERT_EQ(same.exit_code, 0) << same.err;
+  EXPECT_EQ(shared_keys(best), shared_keys(Json::parse(same.out)));
+}
+
+// The sizes of the file are those of another job, perhaps; the command line means this one.
+TEST_F(PlanSearch, OnlyTheCommandLineRestrictsIt) {
+  const Json free = search(" --limit 1000");
+  write_bytes(scratch_ / "config.toml",
+              read_bytes(scratch_ / "config.toml") + "[mesh]\nreplicate = 3\nfsdp = 5\ntensor = 2\n");
+  EXPECT_EQ(search(" --limit 1000")["rows"], free["rows"]);
+  for (const Json& row : search(" --limit 1000 mesh.tensor=2")["rows"]) EXPECT_EQ(row["mesh"]["tensor"], 2);
+  for (const Json& row : search(" train.micro_batch_sequences=2")["rows"])
+    EXPECT_EQ(row["micro_batch_sequences"], 2);
+  // Nodes of 3 have no room for whole groups of 2: the file's are not used, and those asked for are refused.
+  const std::string threes = "--nodes 2 --ntasks-per-node 3 --device cpu --search";
+  for (const Json& row : plan_json(threes)["rows"]) EXPECT_EQ(row["mesh"]["tensor"], 1);
+  const ProgramRun across = plan(threes + " mesh.tensor=2");
+  EXPECT_EQ(across.exit_code, 78);
+  EXPECT_HAS(across.err, "mesh.tensor = 2 does not divide the 3 ranks of a node");
+  const ProgramRun five = plan(job_ + " --search mesh.fsdp=5");
+  EXPECT_EQ(five.exit_code, 78);
+  EXPECT_HAS(five.err, "needs 5 ranks, got 6");
+}
+
+TEST_F(PlanSearch, NothingFitsIsRefusedWithWhatWould) {
+  const ProgramRun nothing = plan("--nodes 3 --ntasks-per-node 2 --search --json --device-memory 1MiB");
+  EXPECT_EQ(nothing.exit_code, 78);
+  EXPECT_HAS(nothing.err, "with 6 ranks as now, ");
+  const Json document = Json::parse(nothing.out);
+  EXPECT_EQ(document["fits"], false);
+  EXPECT_EQ(document["would_fit"]["least"]["ranks"], 6);
+  EXPECT_LE(document["would_fit"]["least"]["mesh"]["tensor"], 2);
+  // A larger micro-batch than fits, asked for: the hint has smaller ones.
+  const ProgramRun large = plan(job_ + " --search train.micro_batch_sequences=32");
+  EXPECT_EQ(large.exit_code, 78) << large.out;
+  EXPECT_HAS(large.err, "these fit: ");
+  const ProgramRun limit = plan("--limit 3");
+  EXPECT_EQ(limit.exit_code, 64);
+  EXPECT_HAS(limit.err, "did you mean --search --limit?");
 }
 
 }  // namespace

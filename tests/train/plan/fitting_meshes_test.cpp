@@ -86,6 +86,14 @@ TEST(FittingMeshes, NodesAreWhole) {
   EXPECT_NE(error.hint().find("(2 nodes of 2)"), std::string::npos) << error.hint();
 }
 
+// train refuses a tensor group that spans nodes, so a hint names none.
+TEST(FittingMeshes, TensorGroupsLieInsideNodes) {
+  const PlanTooLarge error = refusal_of(parsed(kSmallest), target_of(6, 1 << 20, 2));
+  EXPECT_EQ(error.fitting().least.mesh.tensor, 2);
+  const RunConfig across = parsed(kSmallest, {"mesh.allow_tensor_across_nodes=true"});
+  EXPECT_EQ(refusal_of(across, target_of(6, 1 << 20, 2)).fitting().least.mesh.tensor, 6);
+}
+
 // The config asks for a larger micro-batch than fits: the ranks need not change.
 TEST(FittingMeshes, ASmallerMicroBatchIsNamed) {
   const RunConfig config = parsed(kSmallest, {"train.micro_batch_sequences=8"});
