@@ -32,9 +32,10 @@ inline constexpr double kAsFewBytes = 1.05;
 
 /// What a search found.
 struct MeshSearch {
-  /// Best first. Each row is the best of those that are left: of the least idle share, in whole percents, and
-  /// the fewest bytes between nodes, the one with the fewest bytes in all (see kAsFewBytes for both). Of equal
-  /// ones, that of the larger micro-batch, then that of the least memory. Each is planned as by resolve_run.
+  /// Best first. Each row is the best of those that are left: of the least idle share, in whole percents,
+  /// and the fewest bytes between nodes, the one with the fewest bytes in all (see kAsFewBytes for both). Of
+  /// equal ones, that of the larger micro-batch, then that of the least memory. Each is planned as by
+  /// resolve_run.
   std::vector<ResolvedRun> rows;
   int64_t fitting = 0;             ///< meshes with a micro-batch that fit, those in `rows` included
   std::optional<MeshSizes> first;  ///< one of the meshes looked at; nullopt if the kept sizes allow none
