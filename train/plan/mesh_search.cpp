@@ -71,8 +71,8 @@ class SearchedMesh {
 };
 
 // The micro-batches of a mesh that fit and leave the same percent idle, largest first. A smaller one sends no
-// less, but for what idle rows send. So only the next of each ladder may be the best row of all, and what
-// lies below needs no plan.
+// less, but for what idle sequences send. So only the next of each ladder may be the best row of all, and
+// what lies below needs no plan.
 struct Ladder {
   SearchedMesh* mesh = nullptr;
   std::vector<size_t> indices;
