@@ -1,7 +1,7 @@
 // Which rank writes which elements into which file, and which of them another mesh reads. Arithmetic on
 // UnitLayout; opens no file.
 //
-// Files of a checkpoint (format version 2)
+// Files of a checkpoint (format version 3)
 //
 //   checkpoints/step_00001000/  committed by the rename from .tmp.step_00001000.*
 //     manifest.json             what the checkpoint is (manifest.h); written last; ends with its own hash
@@ -10,7 +10,7 @@
 //     rank_00000.blocks         the sidecar (file_blocks.h): the hash of every 1 MiB of rank_00000.h5, and
 //                               the offset of each array
 //
-// Version 2 added "validation" to the manifest; the layout of the other files is that of version 1.
+// Versions 2 and 3 added to the manifest; the layout of the other files is that of version 1.
 //
 // The number in a file's name is the rank's position in the mesh: (replicate index * fsdp + fsdp index) *
 // tensor + tensor index. For each unit u with u mod replicate = replicate index, the file has arrays of the

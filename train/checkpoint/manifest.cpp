@@ -14,8 +14,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// The oldest format version whose readers understand a manifest of this version: readers of version 1 skip
-/// "validation".
+/// The oldest format version whose readers understand a manifest of this version: older readers skip
+/// "validation" and its members.
 constexpr int kMinimumReader = 1;
 
 std::string_view to_string(Cut cut) {
@@ -39,6 +39,12 @@ Json json_of(const ModelConfig& model) {
 Json json_of(const std::optional<BestSoFar>& best) {
   if (!best || !std::isfinite(best->value)) return nullptr;  // JSON has no NaN
   return {{"metric", best->metric}, {"value", best->value}, {"step", best->step}};
+}
+
+Json validation_of(const CheckpointState& state) {
+  return {{"step", state.validated_step},
+          {"content_hash", state.validation_content_hash},
+          {"since_best", state.validations_since_best}};
 }
 
 Json json_of(const std::vector<UnitSpec>& units) {
@@ -107,30 +113,29 @@ std::string sidecar_file_name(int64_t rank) {
 
 std::string manifest_text(const Manifest& manifest) {
   const CheckpointState& state = manifest.state;
-  const Json document = {
-      {"format", Manifest::kFormat},
-      {"version", Manifest::kVersion},
-      {"min_reader", kMinimumReader},
-      {"layout", UnitLayout::kVersion},
-      {"written_by", manifest.written_by},
-      {"step", state.step},
-      {"updates", state.updates},
-      {"cursor", {{"epoch", state.epoch}, {"pack", state.sequence}}},
-      {"tokens", state.tokens},
-      {"best", json_of(state.best)},
-      {"validation", {{"step", state.validated_step}, {"content_hash", state.validation_content_hash}}},
-      {"mesh",
-       {{"replicate", manifest.mesh.replicate},
-        {"fsdp", manifest.mesh.fsdp},
-        {"tensor", manifest.mesh.tensor}}},
-      {"model", json_of(state.model)},
-      {"data",
-       {{"content_hash", state.data_content_hash},
-        {"tokenizer_sha256", state.tokenizer_sha256},
-        {"pack_plan_hash", state.pack_plan_hash}}},
-      {"config", state.config},
-      {"units", json_of(manifest.units)},
-      {"files", json_of(manifest.files)}};
+  const Json document = {{"format", Manifest::kFormat},
+                         {"version", Manifest::kVersion},
+                         {"min_reader", kMinimumReader},
+                         {"layout", UnitLayout::kVersion},
+                         {"written_by", manifest.written_by},
+                         {"step", state.step},
+                         {"updates", state.updates},
+                         {"cursor", {{"epoch", state.epoch}, {"pack", state.sequence}}},
+                         {"tokens", state.tokens},
+                         {"best", json_of(state.best)},
+                         {"validation", validation_of(state)},
+                         {"mesh",
+                          {{"replicate", manifest.mesh.replicate},
+                           {"fsdp", manifest.mesh.fsdp},
+                           {"tensor", manifest.mesh.tensor}}},
+                         {"model", json_of(state.model)},
+                         {"data",
+                          {{"content_hash", state.data_content_hash},
+                           {"tokenizer_sha256", state.tokenizer_sha256},
+                           {"pack_plan_hash", state.pack_plan_hash}}},
+                         {"config", state.config},
+                         {"units", json_of(manifest.units)},
+                         {"files", json_of(manifest.files)}};
   // A text that is not UTF-8 must not cost a checkpoint: wrong bytes become U+FFFD.
   std::string body = document.dump(1, ' ', false, Json::error_handler_t::replace);
   body.resize(body.size() - 2);  // the last "\n}": the ending has it

@@ -1,21 +1,21 @@
 // manifest.json, and the names of files in a checkpoint.
 //
-// Format version 2, a JSON object with one space of indentation for each level:
+// Format version 3, a JSON object with one space of indentation for each level:
 //
 //   format          "ripstop checkpoint"
-//   version         2
+//   version         3
 //   min_reader      the oldest version whose readers understand this manifest
 //   layout          UnitLayout::kVersion
 //   written_by      version and commit of ripstop
 //   step, updates, cursor {epoch, pack}, tokens, best {metric, value, step} or null,
-//   validation {step, content_hash}, model {...}, data {...}, config
+//   validation {step, content_hash, since_best}, model {...}, data {...}, config
 //                   CheckpointState; cursor.pack is CheckpointState::sequence
 //   mesh            {replicate, fsdp, tensor}
 //   units           the parameter table: [{name, tensors: [[{name, rows, columns, cut, grain}]]}]
 //   files           [{rank, bytes, sidecar_bytes, sidecar_hash}]
 //   hash            "xxh3-128:" and the hash of all bytes before the comma that ends the member before
 //
-// Version 1 has no "validation".
+// Version 1 has no "validation", version 2 no "since_best" in it.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -56,6 +56,8 @@ struct CheckpointState {
   std::string validation_content_hash;  ///< "none" without a validation set; empty if unknown
   int64_t validated_step = 0;           ///< the last step whose weights were validated; 0: none was
   std::optional<BestSoFar> best;
+  int64_t validations_since_best =
+      0;  ///< in a row without an improvement; those with keep_best "none" are none
   bool operator==(const CheckpointState&) const = default;
 };
 
@@ -69,8 +71,9 @@ struct StoredFile {
 };
 
 struct Manifest {
-  /// Version 2 added `validation`. The step of a checkpoint of version 1 counts as validated.
-  static constexpr int kVersion = 2;
+  /// Version 2 added `validation`, version 3 `validation.since_best`. The step of a checkpoint of version 1
+  /// counts as validated; without `since_best` the count begins at 0.
+  static constexpr int kVersion = 3;
   static constexpr const char* kFormat = "ripstop checkpoint";
   static constexpr const char* kFileName = "manifest.json";
   static constexpr int64_t kMostBytes = int64_t{16} << 20;

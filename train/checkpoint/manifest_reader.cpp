@@ -213,9 +213,14 @@ Manifest parse_manifest(const std::string& bytes, const std::string& name) {
   state.validated_step = state.step;
   if (reader.version() >= 2) {
     const Json& validation = reader.member(document, "validation");
-    reader.only(validation, {"step", "content_hash"});
+    reader.only(validation, reader.version() >= 3
+                                ? std::initializer_list<const char*>{"step", "content_hash", "since_best"}
+                                : std::initializer_list<const char*>{"step", "content_hash"});
     state.validated_step = reader.integer(validation, "step", 0, state.step);
     state.validation_content_hash = reader.text(validation, "content_hash", kShort);
+    // A step is validated once at most.
+    if (reader.version() >= 3)
+      state.validations_since_best = reader.integer(validation, "since_best", 0, state.validated_step);
   }
   manifest.mesh = reader.mesh(reader.member(document, "mesh"));
   state.model = reader.model(reader.member(document, "model"));

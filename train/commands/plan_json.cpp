@@ -44,6 +44,9 @@ void add_length(const RunConfig& config, const RunLength& length, Json& document
   document["run"] = {{"epochs", length.data ? Json(length.data->epochs) : Json(nullptr)},
                      {"steps", json_of(length.steps)},
                      {"tokens", length.data ? Json(length.data->tokens) : Json(nullptr)}};
+  document["validation"] = {{"at_start", config.train.validate_at_start},
+                            {"every_steps", config.train.validate_every},
+                            {"stop_after", config.train.stop_after_validations}};
   const int64_t kept = config.checkpoint.keep + 1;
   const bool all = config.checkpoint.keep == 0;
   document["checkpoint"] = {{"bytes", length.checkpoint_bytes},

@@ -77,6 +77,7 @@ class ConfigBuilder {
     collect([&] { check_train(); });
     collect([&] { check_profile_steps(); });
     collect([&] { check_keep_best(); });
+    collect([&] { check_stop_after_validations(); });
     refuse_problems();
     return config_;
   }
@@ -282,6 +283,19 @@ class ConfigBuilder {
     if (config_.train.validate_every == 0)
       refuse(where("checkpoint.keep_best"), "'checkpoint.keep_best' = \"rougeL\" needs validations",
              "set train.validate_every, such as 500");
+  }
+
+  void check_stop_after_validations() const {
+    const TrainSection& train = config_.train;
+    if (train.stop_after_validations == 0) return;
+    if (train.validate_every == 0)
+      refuse(where("train.stop_after_validations"), "'train.stop_after_validations' needs validations",
+             "set train.validate_every, such as 500, or train.stop_after_validations to 0");
+    if (config_.checkpoint.keep_best == KeepBest::kNone)
+      refuse(where("train.stop_after_validations"),
+             "'train.stop_after_validations' needs a metric that can improve, 'checkpoint.keep_best' is "
+             "\"none\"",
+             "set checkpoint.keep_best to \"loss\" or \"rougeL\", or train.stop_after_validations to 0");
   }
 
   ConfigProblems problems_;

@@ -76,9 +76,14 @@ struct TrainSection {
   std::optional<int64_t> micro_batch_sequences;  ///< per tensor group; none: "auto"
   Recompute recompute = Recompute::kAuto;
   bool reshard_after_forward = true;
-  int64_t validate_every = 0;  ///< steps; 0: off
-  double max_grad_norm = 1.0;  ///< 0: off
+  bool validate_at_start = false;
+  int64_t validate_every = 0;          ///< steps; 0: off
+  int64_t stop_after_validations = 0;  ///< in a row that brought no improvement; 0: never
+  double max_grad_norm = 1.0;          ///< 0: off
   bool operator==(const TrainSection&) const = default;
+
+  /// Whether the config asks for any validation.
+  bool validates() const { return validate_at_start || validate_every > 0; }
 };
 
 struct OptimizerSection {

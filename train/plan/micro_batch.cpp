@@ -18,7 +18,7 @@ constexpr int64_t kSlots = 32;
 // Plans the model that writes summaries at validations, if the config asks for any: with as many slots as the
 // memory has room for.
 void plan_summaries(const RunConfig& config, const RunTarget& target, ResolvedRun& run) {
-  if (config.train.validate_every == 0 || config.generation.validate_examples == 0) return;
+  if (!config.train.validates() || config.generation.validate_examples == 0) return;
   const int64_t share = divide_up(config.generation.validate_examples, run.mesh.replicate * run.mesh.fsdp);
   for (int64_t slots = std::min(share, kSlots); slots >= 1; slots /= 2) {
     run.summaries = InferenceOptions::of(run.model, config.data.sequence_length, run.step.sharding.compute,

@@ -32,6 +32,19 @@ std::string run_text(const RunConfig& config, const RunLength& length) {
                      counted(length.data->tokens, "token"));
 }
 
+// "before step 1, every 500 steps and after the last; training ends after 3 in a row without a better loss".
+std::string validation_text(const RunConfig& config) {
+  const TrainSection& train = config.train;
+  std::string text = train.validate_at_start ? "before step 1" : "";
+  if (train.validate_every > 0)
+    text += fmt::format("{}every {} and after the last", text.empty() ? "" : ", ",
+                        counted(train.validate_every, "step"));
+  if (train.stop_after_validations > 0)
+    text += fmt::format("; training ends after {} in a row without a better {}", train.stop_after_validations,
+                        to_string(config.checkpoint.keep_best));
+  return text;
+}
+
 // "171.2 MiB; checkpoint.keep + 1 of them take 684.9 MiB". One is written before the oldest is deleted.
 std::string checkpoint_text(const RunConfig& config, int64_t bytes) {
   const int64_t keep = config.checkpoint.keep;
@@ -92,6 +105,8 @@ std::vector<LengthLine> length_lines(const RunConfig& config, const RunLength& l
                               steps, counted(length.data->epoch_tokens, "token"))});
   }
   if (length.steps) lines.push_back({"run", run_text(config, length)});
+  if (config.train.validate_at_start || config.train.stop_after_validations > 0)
+    lines.push_back({"validation", validation_text(config)});
   lines.push_back({"checkpoint", checkpoint_text(config, length.checkpoint_bytes)});
   if (const std::optional<double> seconds = length.seconds())
     lines.push_back({"time", time_text(*length.speed, *seconds)});

@@ -34,7 +34,8 @@ struct LengthLine {
   std::string text;
 };
 
-/// The length in lines for people, those that are known of: data, epoch, run, checkpoint, time.
+/// The length in lines for people, those that are known of: data, epoch, run, validation
+/// (if it begins or ends anything), checkpoint, time.
 std::vector<LengthLine> length_lines(const RunConfig& config, const RunLength& length);
 
 }  // namespace ripstop

@@ -102,11 +102,11 @@ struct StepMetrics {
 
 /// `validation`.
 struct ValidationEvent {
-  int64_t step = 0;
-  double loss = 0;  ///< mean over all targets of the split
+  int64_t step = 0;  ///< 0: the initial weights
+  double loss = 0;   ///< mean over all targets of the split
   int64_t target_count = 0;
   double seconds = 0;
-  bool best = false;             ///< better than all validations before
+  bool best = false;             ///< better than all validations before but that of step 0
   std::optional<double> rouge1;  ///< F-measures, 0..1; nullopt if nothing was generated
   std::optional<double> rouge2;
   std::optional<double> rougeL;
@@ -129,10 +129,19 @@ struct WarningEvent {
   double time = 0;
 };
 
+/// Why a run ended.
+struct EndReason {
+  static constexpr const char* kSteps = "steps";                   ///< all are done
+  static constexpr const char* kNoImprovement = "no_improvement";  ///< train.stop_after_validations
+  static constexpr const char* kStopRequested = "stop_requested";
+  static constexpr const char* kError = "error";
+};
+
 /// `end`: written if the program ends by itself, also after an error.
 struct EndEvent {
   int64_t step = 0;
   int exit_code = 0;                  ///< of the program; 75: a stop was requested, run the command again
+  std::string reason;                 ///< one of the EndReason words; empty in files of older versions
   StepCost planned;                   ///< of rank 0
   StepCost measured;                  ///< of rank 0
   int64_t resident_before_bytes = 0;  ///< of rank 0's process, before it allocated any planned memory

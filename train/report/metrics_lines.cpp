@@ -123,6 +123,7 @@ Json to_json(const EndEvent& event) {
   return {{"event", "end"},
           {"step", event.step},
           {"exit_code", event.exit_code},
+          {"reason", event.reason},
           {"planned", to_json(event.planned)},
           {"measured", to_json(event.measured)},
           {"resident", {{"before", event.resident_before_bytes}, {"peak", event.resident_peak_bytes}}},
@@ -247,6 +248,7 @@ void read(const Json& json, WarningEvent& event) {
 
 void read(const Json& json, EndEvent& event) {
   take(json, "exit_code", event.exit_code);
+  take(json, "reason", event.reason);
   read(child(json, "planned"), event.planned);
   read(child(json, "measured"), event.measured);
   take(child(json, "resident"), "before", event.resident_before_bytes);

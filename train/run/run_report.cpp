@@ -50,6 +50,19 @@ std::string done_line(const RunConfig& config) {
                      config.run.directory, config.train.steps ? "train.steps" : "train.epochs");
 }
 
+std::string early_end_line(const RunConfig& config, const CheckpointState& state, int64_t steps,
+                           bool was_done) {
+  const int64_t count = state.validations_since_best;
+  const std::string best = state.best ? fmt::format("better {} than {:.4f} of step {}", state.best->metric,
+                                                    state.best->value, state.best->step)
+                                      : "finite score";
+  return fmt::format(
+      "{} at step {} of {}: {} brought no {}; to train on, give train.stop_after_validations=0 or more than "
+      "{}",
+      was_done ? fmt::format("{} was done already", config.run.directory) : "training ends", state.step,
+      steps, count == 1 ? "the last validation" : fmt::format("{} validations in a row", count), best, count);
+}
+
 std::string next_line(const std::string& directory, ExampleKind kind) {
   std::string text = fmt::format("next: ripstop evaluate {} for scores", directory);
   // A model of running text continues it, and summarizes nothing.

@@ -7,6 +7,7 @@
 
 #include "data/token_dataset.h"
 #include "parallel/device_mesh.h"
+#include "train/checkpoint/manifest.h"
 #include "train/machine/peak_flops.h"
 #include "train/plan/run_length.h"
 #include "train/report/metrics.h"
@@ -26,6 +27,11 @@ std::string cost_line(const StepCost& planned, const StepCost& measured);
 
 /// Of a run that was done when it was started: what to change to train on.
 std::string done_line(const RunConfig& config);
+
+/// Of a run of `steps` steps that ended before the last one because of train.stop_after_validations: why, and
+/// how to go on. `was_done`: it had ended before this start.
+std::string early_end_line(const RunConfig& config, const CheckpointState& state, int64_t steps,
+                           bool was_done);
 
 /// What to type when the run in `directory`, trained on examples of `kind`, is done.
 std::string next_line(const std::string& directory, ExampleKind kind);

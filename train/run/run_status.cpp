@@ -77,10 +77,15 @@ void take_log(const MetricsLog& log, RunStatus& status) {
     status.step = log.starts.back().step;
     status.steps = log.starts.back().steps;
   }
+  // The initial weights, of step 0, are none that the run has kept.
   for (const ValidationEvent& validation : log.validations)
-    if (std::isfinite(validation.loss))
+    if (validation.step > 0 && std::isfinite(validation.loss))
       status.best_validation_loss =
           std::min(validation.loss, status.best_validation_loss.value_or(validation.loss));
+  if (status.state == "done" && log.ends.back().reason == EndReason::kNoImprovement)
+    add_note(status,
+             "ended before its last step, as validations brought no improvement "
+             "(train.stop_after_validations)");
   if (log.steps.empty()) return;
   const StepMetrics& last = log.steps.back();
   status.step = last.step;

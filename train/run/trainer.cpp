@@ -21,10 +21,6 @@ constexpr double kSmoothing = 0.05;
 // Lines of metrics.jsonl that may wait in memory for room on the disk: those of some 100,000 steps.
 constexpr int64_t kMostWaitingBytes = int64_t{64} << 20;
 
-double seconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
 // A step without targets is skipped, too, but is no failure.
 bool is_failure(const StepResult& result) {
   return result.skipped && result.target_count > 0;
@@ -48,8 +44,9 @@ ExitCode Trainer::run() {
 
 ExitCode Trainer::train() {
   at_step_ = state_.step;
-  if (validation_is_due()) validate_and_save();  // the last start was stopped between step and validation
-  while (state_.step < steps_ && !stop_agreed_) {
+  // Before step 1, and if the last start was stopped between a step and its validation.
+  if (validation_is_due()) validate_and_save();
+  while (state_.step < steps_ && !has_stopped_improving() && !stop_agreed_) {
     if (!take_step()) break;  // stopped in the step, or no data left
     if (!stop_agreed_ && validation_is_due()) validate_and_save();
     if (stop_agreed_) break;
@@ -60,18 +57,11 @@ ExitCode Trainer::train() {
   // save.
   if (saved_step_ != state_.step && state_.step > 0) save();
   // A stop request in the last step changes nothing if no validation is due: there is nothing left to do.
-  const bool finished = !stop_agreed_ || (state_.step >= steps_ && !validation_is_due());
-  const ExitCode code = finished ? ExitCode::kOk : ExitCode::kRequeue;
+  const ExitCode code = !stop_agreed_ || is_done() ? ExitCode::kOk : ExitCode::kRequeue;
   do_and_agree(mesh_.world(), [&] {
     if (leads_) end(code);
   });
   return code;
-}
-
-// Due every validate_every steps and after the last step; once per step.
-bool Trainer::validation_is_due() const {
-  if (!validation_.any() || state_.step == 0 || state_.validated_step == state_.step) return false;
-  return state_.step == steps_ || state_.step % options_.config.train.validate_every == 0;
 }
 
 // One optimizer step. Returns false at the end of the data, and if the step was given up.
@@ -205,64 +195,6 @@ void Trainer::end_without_update() {
               hint);
 }
 
-// Saves a new best at once: "best" must name a checkpoint that exists, and the checkpoint says which one is
-// best. Saves, too, if the step was saved before its validation, or a resumed run would validate it again. If
-// a stop was requested, the time left is for the save, and the validation is made when the run goes on.
-void Trainer::validate_and_save() {
-  const Clock::time_point begin = Clock::now();
-  // A checkpoint of this step exists that does not know of the validation.
-  const bool late = saved_step_ == state_.step;
-  const std::optional<ValidationScores> scores = validation_.measure(
-      *step_, ledger_, [&] { return stop_requested(); },
-      [&](const char* part, int64_t done, int64_t total) {
-        if (options_.live != nullptr && options_.live->is_due())
-          show(fmt::format("validating step {}: {} {}/{}", state_.step, part, done, total));
-      });
-  end_live_line();
-  stop_agreed_ = !scores;
-  if (stop_agreed_) return;
-  const bool better = accept_scores(*scores, seconds_since(begin));
-  if (better || late) save();
-}
-
-// Records the scores. Returns true if they are the best so far and the config keeps the best checkpoint.
-bool Trainer::accept_scores(const ValidationScores& scores, double seconds) {
-  const KeepBest keep = options_.config.checkpoint.keep_best;
-  const double loss = scores.loss.mean();
-  const bool by_rouge = keep == KeepBest::kRougeL;
-  const double value = by_rouge ? scores.rouge->rouge_l.fmeasure : loss;
-  const auto beats = [&](const BestSoFar& best) {
-    // A best by another metric (keep_best was changed) is no rival.
-    return best.metric != to_string(keep) || (by_rouge ? value > best.value : value < best.value);
-  };
-  const bool better = keep != KeepBest::kNone && scores.loss.target_count > 0 && std::isfinite(value) &&
-                      (!state_.best || beats(*state_.best));
-  if (better)
-    state_.best = BestSoFar{.metric = std::string(to_string(keep)), .value = value, .step = state_.step};
-  state_.validated_step = state_.step;
-  if (!leads_) return better;
-
-  ValidationEvent event;
-  event.step = state_.step;
-  event.loss = loss;
-  event.target_count = static_cast<int64_t>(scores.loss.target_count);
-  event.seconds = seconds;
-  event.best = better;
-  std::string rouge;
-  if (scores.rouge) {
-    event.rouge1 = scores.rouge->rouge1.fmeasure;
-    event.rouge2 = scores.rouge->rouge2.fmeasure;
-    event.rougeL = scores.rouge->rouge_l.fmeasure;
-    rouge = fmt::format("  rouge1 {:.4f}  rouge2 {:.4f}  rougeL {:.4f}", *event.rouge1, *event.rouge2,
-                        *event.rougeL);
-  }
-  log(event);
-  say(fmt::format("validation at step {}  loss {:.4f}  perplexity {}  {}{}  {:.1f}s{}", state_.step,
-                  without_nan_sign(loss), perplexity_text(loss), counted(event.target_count, "target"), rouge,
-                  event.seconds, better ? "  best" : ""));
-  return better;
-}
-
 void Trainer::save(const CheckpointState& state, int64_t keep) {
   const Clock::time_point begin = Clock::now();
   show(fmt::format("saving step {}{}", state.step,
@@ -310,12 +242,19 @@ void Trainer::end(ExitCode code) {
   say_end(code);
 }
 
+const char* Trainer::end_reason(ExitCode code) const {
+  if (code == ExitCode::kRequeue) return EndReason::kStopRequested;
+  if (code != ExitCode::kOk) return EndReason::kError;
+  return ends_early() ? EndReason::kNoImprovement : EndReason::kSteps;
+}
+
 // Once a start: if that fails, the line waits in the log, and the next call tries to write it.
 void Trainer::write_end(ExitCode code) {
   MetricsFile& metrics = directory_->metrics();
   if (!std::exchange(end_is_logged_, true))
     metrics.write(EndEvent{.step = state_.step,
                            .exit_code = static_cast<int>(code),
+                           .reason = end_reason(code),
                            .planned = step_cost(planned_memory(), plan_.traffic_per_step),
                            .measured = step_cost(measured_memory(), step_traffic_),
                            .resident_before_bytes = resident_before_bytes_,
@@ -325,9 +264,9 @@ void Trainer::write_end(ExitCode code) {
 }
 
 void Trainer::say_end(ExitCode code) {
-  if (was_done_)
-    say(done_line(options_.config));
-  else
+  if (code == ExitCode::kOk && ends_early()) say(early_end_line(options_.config, state_, steps_, was_done_));
+  if (was_done_ && !ends_early()) say(done_line(options_.config));
+  if (!was_done_)
     say(cost_line(step_cost(planned_memory(), plan_.traffic_per_step),
                   step_cost(measured_memory(), step_traffic_)));
   if (code == ExitCode::kOk && (was_done_ || (options_.live != nullptr && options_.live->is_live())))
@@ -335,6 +274,7 @@ void Trainer::say_end(ExitCode code) {
   if (code == ExitCode::kRequeue)
     say(fmt::format("stopped on a signal {}: run the same command again to go on",
                     at_step_ > state_.step ? fmt::format("in step {}, which is made again", at_step_)
+                    : state_.step == 0     ? std::string("before the first step")
                                            : fmt::format("after step {}", state_.step)));
 }
 

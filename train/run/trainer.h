@@ -1,6 +1,7 @@
 // Trainer: one run on one rank, from the state of its directory to its last step. trainer.cpp is the loop
 // (what happens in each step and between steps); trainer_start.cpp is the start (what is read, checked,
-// resumed and announced before the first step).
+// resumed and announced before the first step); trainer_validation.cpp says when to validate, which scores are
+// the best, and when they end the run.
 #pragma once
 #include <chrono>
 #include <functional>
@@ -46,7 +47,8 @@ class Trainer {
   Trainer& operator=(const Trainer&) = delete;
 
   /// Refuses what cannot work, takes the run directory, and resumes from its newest whole checkpoint or
-  /// begins with fresh weights. Then trains to the last step, validates and returns kOk.
+  /// begins with fresh weights. Then trains to the last step, or until as many validations as
+  /// train.stop_after_validations says brought no improvement, and returns kOk.
   ///
   /// If a stop was requested on any rank, saves after the current step and returns kRequeue. A step that
   /// would take another minute is given up and made again when the run goes on (LongStep). A validation
@@ -74,20 +76,34 @@ class Trainer {
   void announce();
   bool agree_to_stop();
 
+  // trainer_validation.cpp
+  void find_start_scores();
+  bool validation_is_due() const;
+  void validate_and_save();
+  bool accept_scores(const ValidationScores& scores);
+  void report_scores(const ValidationScores& scores, double seconds, bool better);
+  void compare_with_start(const ValidationEvent& event);
+  /// Whether as many validations in a row as the config allows brought no improvement. Equal on all ranks.
+  bool has_stopped_improving() const;
+  /// Whether that is why the run ends: it has steps left.
+  bool ends_early() const { return has_stopped_improving() && state_.step < steps_; }
+  bool is_done() const { return (state_.step >= steps_ || has_stopped_improving()) && !validation_is_due(); }
+
   // trainer.cpp
   ExitCode train();
   bool take_step();
   void log_step(const LoaderStep& loaded, const StepResult& result, double rate, double data_wait);
   void check_numerics(const StepResult& result);
   [[noreturn]] void end_without_update();
+  static double seconds_since(Clock::time_point begin) {
+    return std::chrono::duration<double>(Clock::now() - begin).count();
+  }
   bool stop_requested() const { return options_.stop_requested && options_.stop_requested(); }
-  bool validation_is_due() const;
-  void validate_and_save();
-  bool accept_scores(const ValidationScores& scores, double seconds);
   void save() { save(state_, options_.config.checkpoint.keep); }
   void save(const CheckpointState& state, int64_t keep);
   void sync_log();
   void end(ExitCode code);
+  const char* end_reason(ExitCode code) const;
   void write_end(ExitCode code);
   void say_end(ExitCode code);
   Error end_failed(const Error& error);
@@ -136,6 +152,8 @@ class Trainer {
   StepProfiler profiler_{parse_step_range(options_.config.run.profile_steps), device_};
 
   CheckpointState state_;
+  bool start_is_validated_ = false;              ///< train.validate_at_start is done; equal on all ranks
+  std::optional<ValidationEvent> start_scores_;  ///< on rank 0, until they are compared
   std::vector<std::string> resume_notes_;
   int64_t at_step_ = 0;         ///< the step under way, or the last one
   bool was_done_ = false;       ///< this start found nothing to do

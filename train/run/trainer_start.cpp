@@ -78,13 +78,14 @@ bool Trainer::start() {
   step_.emplace(resolved_.model, resolved_.step, mesh_, stream_, ledger_, plan_.arena);
   states_.emplace(step_->model(), step_->optimizer(), stream_);
   if (agree_to_stop() || !resume_or_initialize()) return false;
+  find_start_scores();
   do_and_agree(mesh_.world(), [&] {
     loader_.emplace(dataset_, loader_options(config, resolved_, mesh_),
                     DataCursor{state_.epoch, state_.sequence});
   });
   writer_.emplace(io_, std::filesystem::path(config.run.directory) / "checkpoints", mesh_.world(),
                   mesh_.sizes(), states_->units());
-  was_done_ = state_.step == steps_ && !validation_is_due();
+  was_done_ = is_done();
   do_and_agree(mesh_.world(), [&] { announce(); });
   return true;
 }

@@ -25,26 +25,26 @@ void Validation::connect(MpiWorld& world, const Device& device) {
 }
 
 void Validation::open() {
-  if (config_.train.validate_every == 0) return;
+  if (!config_.train.validates()) return;
+  const char* key = config_.train.validate_every > 0 ? "validate_every" : "validate_at_start";
   const std::filesystem::path file = std::filesystem::path(config_.data.directory) / "validation.h5";
   if (std::filesystem::exists(file)) dataset_.emplace(file);
   // Not an error: the run can train without, and the note says what is missing.
   if (!dataset_ || dataset_->examples() == 0) {
     dataset_.reset();
     note_ = fmt::format(
-        "train.validate_every: {} has no examples, nothing is validated (ripstop prepare "
+        "train.{}: {} has no examples, nothing is validated (ripstop prepare "
         "--validation-fraction 0.05 takes some of train)",
-        file.string());
+        key, file.string());
     return;
   }
   require_dataset_tokenizer(*dataset_, tokenizer_);
   if (run_.summaries) check_summaries();
   if (has_targets(*dataset_, config_)) return;
   note_ = fmt::format(
-      "train.validate_every: no example of {} keeps a token whose prediction counts, nothing is validated "
-      "(raise "
+      "train.{}: no example of {} keeps a token whose prediction counts, nothing is validated (raise "
       "data.sequence_length)",
-      file.string());
+      key, file.string());
   dataset_.reset();
 }
 

@@ -38,7 +38,7 @@ class Validation {
   /// known to have the same config and the same set.
   void connect(MpiWorld& world, const Device& device);
 
-  /// False if nothing is to be validated: train.validate_every is 0, or the set has no examples (`prepare`
+  /// False if nothing is to be validated: the config asks for none, or the set has no examples (`prepare`
   /// writes a set even then), or none of them keeps a target.
   bool any() const { return dataset_.has_value(); }
   /// Why there is no validation although the config asks for one; else empty.
