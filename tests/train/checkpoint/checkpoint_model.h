@@ -125,6 +125,7 @@ inline CheckpointState state_at(int64_t step, const ModelConfig& model) {
   state.data_content_hash = "0123456789abcdef";
   state.validation_content_hash = "fedcba9876543210";
   state.validated_step = step / 2;
+  state.validations_since_best = step / 4;
   return state;
 }
 
