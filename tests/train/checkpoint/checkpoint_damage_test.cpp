@@ -210,6 +210,10 @@ TEST_F(ManifestTest, RefusesWrongValues) {
   expect_refused([](Json& j) { j.erase("cursor"); }, "has no 'cursor'");
   expect_refused([](Json& j) { j["stepp"] = 7; }, "unknown 'stepp'");
   expect_refused([](Json& j) { j["cursor"]["row"] = 7; }, "unknown 'row'");
+  expect_refused([](Json& j) { j["validation"]["since_best"] = 1000; },
+                 "'since_best' must be a whole number");
+  expect_refused([](Json& j) { j["validation"].erase("since_best"); }, "has no 'since_best'");
+  expect_refused([](Json& j) { j["version"] = 2; }, "unknown 'since_best'");
   expect_refused([](Json& j) { j["format"] = "other"; }, "not of a ripstop checkpoint");
   expect_refused([](Json& j) { j["layout"] = 2; }, "layout version 2");
   expect_refused([](Json& j) { j["mesh"]["fsdp"] = 0; }, "'fsdp' must be a whole number");

@@ -94,6 +94,8 @@ TEST_F(PlanCommand, WithoutADataSetOnlyWhatIsKnown) {
   const Json steps = plan_json("data.directory=/no/such/data model.vocab_size=400 train.steps=7");
   EXPECT_TRUE(steps["data"].is_null());
   EXPECT_EQ(steps["run"]["steps"], 7);
+  EXPECT_EQ(steps["validation"]["at_start"], false);
+  EXPECT_EQ(steps["validation"]["stop_after"], 0);
   EXPECT_TRUE(steps["run"]["tokens"].is_null());
   const std::string slip = "data.directory=" + (scratch_ / "dta").string();
   const std::string near = (scratch_ / "data").string() + "?";

@@ -29,7 +29,7 @@ class Status : public testing::Test {
     std::filesystem::create_directories(scratch_ / name);
     return (scratch_ / name).string();
   }
-  void write_run(const std::string& name, int exit_code) const {
+  void write_run(const std::string& name, int exit_code, const std::string& reason = "") const {
     MetricsFile file(std::filesystem::path(run_directory(name)) / "metrics.jsonl");
     StartEvent start;
     start.steps = 40;
@@ -41,12 +41,15 @@ class Status : public testing::Test {
     step.tokens_per_second = 1234.4;
     file.write(step);
     ValidationEvent validation;
+    validation.loss = 2;
+    file.write(validation);  // of the initial weights
     validation.step = 20;
     validation.loss = 2.75;
     file.write(validation);
     EndEvent end;
     end.step = 20;
     end.exit_code = exit_code;
+    end.reason = reason;
     if (exit_code >= 0) file.write(end);
   }
   nlohmann::json status_of(const std::string& directories) const {
@@ -85,6 +88,17 @@ TEST_F(Status, TellsTheStateOfEveryRunInAFolder) {
   const ProgramRun table = run_program("status " + scratch_.path().string());
   EXPECT_EQ(table.exit_code, 0);
   EXPECT_TRUE(has(table.out, "20/40    2.5000    2.7500      1234"));
+}
+
+TEST_F(Status, ARunThatStoppedImprovingIsDone) {
+  write_run("run", 0, EndReason::kNoImprovement);
+  const nlohmann::json run = status_of(scratch_.path().string()).at(0);
+  EXPECT_EQ(run.at("state"), "done");
+  EXPECT_EQ(run.at("step"), 20);
+  EXPECT_TRUE(has(run.at("note"), "validations brought no improvement (train.stop_after_validations)"));
+  EXPECT_EQ(run.at("best_validation_loss"), 2.75) << "the initial weights are no checkpoint";
+  write_run("all_steps", 0, EndReason::kSteps);
+  EXPECT_FALSE(status_of(run_directory("all_steps")).at(0).contains("note"));
 }
 
 TEST_F(Status, WideColumnsStayApart) {

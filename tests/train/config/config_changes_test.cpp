@@ -25,12 +25,13 @@ TEST(ConfigChanges, ResumeAcceptsTheMeshAndRefusesTheModel) {
   EXPECT_EQ(accepted[0].text(), "mesh.tensor: 1 -> 2");
 
   // What does not shape the weights.
-  EXPECT_EQ(check_resume(before, parsed(kSmallest,
-                                        {"train.validate_every=5", "generation.num_beams=2",
-                                         "generation.length_penalty=2.0", "generation.no_repeat_ngram_size=3",
-                                         "generation.max_new_tokens=7", "generation.validate_examples=9"}))
+  EXPECT_EQ(check_resume(
+                before, parsed(kSmallest, {"train.validate_every=5", "train.stop_after_validations=2",
+                                           "generation.num_beams=2", "generation.length_penalty=2.0",
+                                           "generation.no_repeat_ngram_size=3", "generation.max_new_tokens=7",
+                                           "generation.validate_examples=9"}))
                 .size(),
-            6u);
+            7u);
 
   const auto refused = [&](const std::string& change) -> std::string {
     try {
@@ -47,6 +48,7 @@ TEST(ConfigChanges, ResumeAcceptsTheMeshAndRefusesTheModel) {
   EXPECT_HAS(refused("model.num_hidden_layers=7"), "model.num_hidden_layers: 6 -> 7");
   EXPECT_HAS(refused("train.global_batch_sequences=16"), "train.global_batch_sequences: 8 -> 16");
   EXPECT_HAS(refused("data.sequence_length=128"), "data.sequence_length: 256 -> 128");
+  EXPECT_HAS(refused("train.validate_at_start=true"), "train.validate_at_start: false -> true");
   EXPECT_HAS(refused("run.seed=2"), "run.seed: 1 -> 2, data.shuffle_seed: 1 -> 2");
 }
 

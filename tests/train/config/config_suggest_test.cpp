@@ -75,6 +75,8 @@ TEST(ConfigSuggest, NamesFromElsewhereAreUnderstood) {
       {"train.max_steps", "'train.steps'"},
       {"schedule.warmup_ratio", "'schedule.warmup_steps'"},
       {"train.eval_steps", "'train.validate_every'"},
+      {"train.eval_on_start", "'train.validate_at_start'"},
+      {"train.early_stopping_patience", "'train.stop_after_validations'"},
       {"checkpoint.save_total_limit", "'checkpoint.keep'"},
       {"model.n_layers", "'model.num_hidden_layers'"},
       {"precision.bf16", "'precision.compute'"},

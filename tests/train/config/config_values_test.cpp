@@ -11,6 +11,7 @@ namespace {
 
 using small_config::expect_usage;
 using small_config::kSmallest;
+using small_config::parsed;
 using small_config::Refusal;
 using small_config::refusal;
 using small_config::with;
@@ -174,6 +175,19 @@ TEST(ConfigValues, RequiredKeysAreNamed) {
                        "[train]\nsteps=1\nglobal_batch_sequences=1\n[optimizer]\nlearning_rate=1\n"),
                "[model] needs a preset or sizes", "preset");
   expect_usage(refusal(""), "required");
+}
+
+// Without validations, or without a metric, nothing can stop improving.
+TEST(ConfigValues, StopAfterValidationsNeedsThemAndAMetric) {
+  const std::string key = "train.stop_after_validations=3";
+  expect_usage(refusal(kSmallest, {key}), "command line: 'train.stop_after_validations' needs validations",
+               "set train.validate_every");
+  expect_usage(refusal(kSmallest, {key, "train.validate_every=5", "checkpoint.keep_best=none"}),
+               "'train.stop_after_validations' needs a metric that can improve",
+               "set checkpoint.keep_best to");
+  EXPECT_EQ(parsed(kSmallest, {key, "train.validate_every=5"}).train.stop_after_validations, 3);
+  EXPECT_EQ(refusal(kSmallest, {"train.stop_after_validations=-1", "train.validate_every=5"}).code,
+            ExitCode::kUsage);
 }
 
 }  // namespace

@@ -76,7 +76,9 @@ TEST(RunConfig, EveryKeyIsReadFromTheFile) {
     micro_batch_sequences = 2
     recompute = "selective"
     reshard_after_forward = false
+    validate_at_start = true
     validate_every = 50
+    stop_after_validations = 4
     max_grad_norm = 0
     [optimizer]
     learning_rate = 2e-5
@@ -111,7 +113,7 @@ TEST(RunConfig, EveryKeyIsReadFromTheFile) {
   static_cast<ModelConfig&>(expected.model) = {64, 192, 3, 8, 4, 96, 128, 1e-6, 50000, true, 0.02};
   expected.mesh = {2, 3, 4, true, true};
   expected.data = {"data/b", 128, false, LossOn::kAll, 9};
-  expected.train = {std::nullopt, 3, 16, 2, Recompute::kSelective, false, 50, 0};
+  expected.train = {std::nullopt, 3, 16, 2, Recompute::kSelective, false, true, 50, 4, 0};
   expected.optimizer = {2e-5, {0.8, 0.99}, 1e-6, 0, true};
   expected.schedule = {ScheduleKind::kLinear, 10, 0.1};
   expected.precision = {FloatChoice::kFloat32, FloatChoice::kBfloat16};

@@ -53,6 +53,20 @@ TEST(RunLengthTest, EveryLineThatIsKnown) {
       << text_of(config, length);
 }
 
+TEST(RunLengthTest, ValidationsThatBeginOrEndARunAreSaid) {
+  const auto line = [](const std::vector<std::string>& overrides) {
+    for (const LengthLine& each : length_lines(parsed(kSmallest, overrides), length_of_four_epochs()))
+      if (each.name == "validation") return each.text;
+    return std::string();
+  };
+  EXPECT_EQ(line({"train.validate_every=5"}), "");
+  EXPECT_EQ(line({"train.validate_at_start=true"}), "before step 1");
+  EXPECT_EQ(line({"train.validate_at_start=true", "train.validate_every=5"}),
+            "before step 1, every 5 steps and after the last");
+  EXPECT_EQ(line({"train.stop_after_validations=3", "train.validate_every=5"}),
+            "every 5 steps and after the last; training ends after 3 in a row without a better loss");
+}
+
 TEST(RunLengthTest, WhatIsCutIsSaidExactly) {
   const RunConfig config = parsed(kSmallest, {"train.epochs=1", "checkpoint.keep=0"});
   RunLength length = length_of_four_epochs();

@@ -100,6 +100,7 @@ TEST_F(Metrics, EveryEventReadsBackEqual) {
   EndEvent end;
   end.step = 1200;
   end.exit_code = 75;
+  end.reason = EndReason::kStopRequested;
   end.planned = start.plan;
   end.measured = {{1, 2, 3, 4, 5, 6, 22}, {7, 8, 10}};
   {
@@ -137,6 +138,8 @@ TEST_F(Metrics, EveryEventReadsBackEqual) {
   EXPECT_TRUE(log.validations[0].best);
   EXPECT_EQ(log.validations[0].rougeL, 0.75);
   EXPECT_FALSE(log.validations[0].rouge1.has_value());
+  ASSERT_EQ(log.ends.size(), 1u);
+  EXPECT_EQ(log.ends[0].reason, "stop_requested");
   ASSERT_EQ(log.checkpoints.size(), 1u);
   EXPECT_EQ(log.checkpoints[0].path, "checkpoints/step_00001200");
   ASSERT_EQ(log.warnings.size(), 1u);

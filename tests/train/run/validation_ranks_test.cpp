@@ -65,13 +65,14 @@ class ValidationRanks : public ::testing::Test {
   }
   void TearDown() override { test_world().communicator().barrier(); }
 
-  RunConfig config(const std::string& run, const MeshSizes& mesh) const {
+  RunConfig config(const std::string& run, const MeshSizes& mesh,
+                   const std::vector<std::string>& overrides = {}) const {
     std::string text = kConfig;
     text.replace(text.find("RUN"), 3, (directory_ / run).string());
     text.replace(text.find("DATA"), 4, directory_.string());
     text += fmt::format("[mesh]\nreplicate = {}\nfsdp = {}\ntensor = {}\n", mesh.replicate, mesh.fsdp,
                         mesh.tensor);
-    return parse_run_config(text, "test");
+    return parse_run_config(text, "test", overrides);
   }
   ResolvedRun resolved(const RunConfig& config, int64_t ranks) const {
     return resolve_run(config,
@@ -113,9 +114,10 @@ class ValidationRanks : public ::testing::Test {
 
   /// Trains. After step `after` a stop is requested on rank 0. The trainer notices it in the validation of
   /// that step if there is one, else in the next step.
-  ExitCode train(const std::string& run, const MeshSizes& mesh, int64_t after) const {
+  ExitCode train(const std::string& run, const MeshSizes& mesh, int64_t after,
+                 const std::vector<std::string>& overrides = {}) const {
     int64_t last_step = -1;
-    Trainer trainer({.config = config(run, mesh),
+    Trainer trainer({.config = config(run, mesh, overrides),
                      .argv = {},
                      .say =
                          [&](const std::string& line) {
@@ -274,6 +276,37 @@ TEST_F(ValidationRanks, AStopLosesNoValidation) {
   EXPECT_EQ(end.best->metric, "rougeL");
   EXPECT_EQ(end.best, state("stopped", 6).best);
   EXPECT_EQ(state("stopped", end.best->step).best->step, end.best->step) << "the best is kept";
+}
+
+// A run that learns three texts by heart: its validations get worse by far more than meshes differ.
+TEST_F(ValidationRanks, AnotherMeshStopsAfterAsManyValidations) {
+  const std::filesystem::path few = directory_ / "few";
+  if (test_world().communicator().rank() == 0) {
+    write_bytes(few / "tokenizer.model", small_model());
+    write_small_dataset(few / "train.h5", 100, 3);
+    write_small_dataset(few / "validation.h5", 0, 13);
+  }
+  test_world().communicator().barrier();
+  const std::vector<MeshSizes> meshes = mesh_training::meshes_of(test_world().communicator().size());
+  const std::vector<std::string> overrides = {
+      "data.directory=" + few.string(), "train.steps=20",
+      "train.validate_every=2",         "train.stop_after_validations=3",
+      "train.validate_at_start=true",   "checkpoint.keep_best=loss",
+      "generation.validate_examples=0", "optimizer.learning_rate=3e-2"};
+  ASSERT_EQ(train("unbroken_early", meshes.front(), 0, overrides), ExitCode::kOk);
+  const MetricsLog unbroken = metrics("unbroken_early");
+  const int64_t end = unbroken.steps.back().step;
+  ASSERT_LT(end, 20);
+  ASSERT_EQ(unbroken.ends.back().reason, EndReason::kNoImprovement);
+  // One validation without improvement is counted on one mesh, the others on another.
+  ASSERT_EQ(train("broken_early", meshes.front(), end - 3, overrides), ExitCode::kRequeue);
+  ASSERT_EQ(train("broken_early", meshes.back(), 0, overrides), ExitCode::kOk);
+  const MetricsLog broken = metrics("broken_early");
+  EXPECT_EQ(broken.steps.back().step, end);
+  EXPECT_EQ(broken.ends.back().reason, EndReason::kNoImprovement);
+  EXPECT_EQ(broken.validations.size(), unbroken.validations.size()) << "that before step 1 is made once";
+  EXPECT_EQ(state("broken_early", end).validations_since_best, 3);
+  EXPECT_EQ(state("broken_early", end).best->step, state("unbroken_early", end).best->step);
 }
 
 }  // namespace
