@@ -326,12 +326,11 @@ layout() {
 check_checkpoint() { # check_checkpoint DIRECTORY
   local leaves file rank expected found a i array offsets elements
   leaves=$(json "$1/manifest.json")
-  # Version 1 has no `validation`; everything else is as the table says.
-  if [[ $(field "$leaves" version) == 1 ]]; then
-    check_fields manifest.json "$leaves"$'\n'"validation.step"$'\tinteger\t0\nvalidation.content_hash\tstring\t'
-  else
-    check_fields manifest.json "$leaves"
-  fi
+  # Version 1 has no `validation`, version 2 no `since_best` in it; everything else is as the table says.
+  local later=''
+  if (($(field "$leaves" version) < 2)); then later+=$'\nvalidation.step\tinteger\t0\nvalidation.content_hash\tstring\t'; fi
+  if (($(field "$leaves" version) < 3)); then later+=$'\nvalidation.since_best\tinteger\t0'; fi
+  check_fields manifest.json "$leaves$later"
   [[ $(tail -c 58 "$1/manifest.json") == *' "hash": "xxh3-128:'????????????????????????????????'"'$'\n}' ]] ||
     complain "$1/manifest.json does not end as the page says"
   same "files of $1" "$(cd "$1" && echo *)" \

@@ -65,6 +65,7 @@ constexpr Explanation kExplanations[] = {
     {"group_by_length", "not in ripstop: 'data.pack' fills sequences with examples of all lengths"},
     {"remove_unused_columns",
      "not in ripstop: ripstop prepare takes two fields, the document and the summary"},
+    {"early_stopping_threshold", "not in ripstop: 'train.stop_after_validations' counts every improvement"},
     {"compute_metrics",
      "not in ripstop: validation measures the loss, and ROUGE with 'generation.validate_examples'"},
     {"fsdp_config", "sharding is [mesh] and 'train.reshard_after_forward'"},

@@ -1,7 +1,7 @@
 // Trainer: one run on one rank, from the state of its directory to its last step. trainer.cpp is the loop
 // (what happens in each step and between steps); trainer_start.cpp is the start (what is read, checked,
-// resumed and announced before the first step); trainer_validation.cpp says when to validate, which scores are
-// the best, and when they end the run.
+// resumed and announced before the first step); trainer_validation.cpp says when to validate, which scores
+// are the best, and when they end the run.
 #pragma once
 #include <chrono>
 #include <functional>

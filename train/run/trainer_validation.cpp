@@ -82,8 +82,8 @@ void Trainer::validate_and_save() {
 }
 
 // Takes the scores into the state. Returns true if they are the best so far and the config keeps the best
-// checkpoint. The initial weights are no checkpoint, so their scores are no best, and the first validation after
-// them counts as an improvement.
+// checkpoint. The initial weights are no checkpoint, so their scores are no best, and the first validation
+// after them counts as an improvement.
 bool Trainer::accept_scores(const ValidationScores& scores) {
   if (state_.step == 0) {
     start_is_validated_ = true;

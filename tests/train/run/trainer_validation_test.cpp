@@ -9,8 +9,8 @@ namespace {
 
 class ValidatedRuns : public SmallRuns {
  protected:
-  /// Training and validation share some tokens. Validations improve while the run learns which tokens there are,
-  /// and get worse when it learns their order.
+  /// Training and validation share some tokens. Validations improve while the run learns which tokens there
+  /// are, and get worse when it learns their order.
   void SetUp() override {
     data_ = make_data("data", 4);
     write_validation({1, 5, 6, 7, 8, 11, 9, 12});
@@ -49,7 +49,8 @@ class ValidatedRuns : public SmallRuns {
     for (const ValidationEvent& validation : metrics(run).validations) result.push_back(validation.step);
     return result;
   }
-  /// The step after which `most` validations in a row had no better loss than one before them; 0: there is none.
+  /// The step after which `most` validations in a row had no better loss than one before them; 0: there is
+  /// none.
   static int64_t expected_end(const std::vector<ValidationEvent>& validations, int64_t most) {
     double best = std::numeric_limits<double>::infinity();
     int64_t count = 0;
