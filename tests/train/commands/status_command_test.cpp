@@ -41,8 +41,6 @@ class Status : public testing::Test {
     step.tokens_per_second = 1234.4;
     file.write(step);
     ValidationEvent validation;
-    validation.loss = 2;
-    file.write(validation);  // of the initial weights
     validation.step = 20;
     validation.loss = 2.75;
     file.write(validation);
@@ -91,6 +89,12 @@ TEST_F(Status, TellsTheStateOfEveryRunInAFolder) {
 }
 
 TEST_F(Status, ARunThatStoppedImprovingIsDone) {
+  {
+    MetricsFile file(std::filesystem::path(run_directory("run")) / "metrics.jsonl");
+    ValidationEvent initial_weights;
+    initial_weights.loss = 2;
+    file.write(initial_weights);
+  }
   write_run("run", 0, EndReason::kNoImprovement);
   const nlohmann::json run = status_of(scratch_.path().string()).at(0);
   EXPECT_EQ(run.at("state"), "done");

@@ -307,6 +307,11 @@ TEST_F(ValidationRanks, AnotherMeshStopsAfterAsManyValidations) {
   EXPECT_EQ(broken.validations.size(), unbroken.validations.size()) << "that before step 1 is made once";
   EXPECT_EQ(state("broken_early", end).validations_since_best, 3);
   EXPECT_EQ(state("broken_early", end).best->step, state("unbroken_early", end).best->step);
+  // By another metric nothing was counted.
+  std::vector<std::string> by_rouge = overrides;
+  by_rouge.insert(by_rouge.end(), {"checkpoint.keep_best=rougeL", "generation.validate_examples=2"});
+  ASSERT_EQ(train("broken_early", meshes.back(), 0, by_rouge), ExitCode::kOk);
+  EXPECT_GE(metrics("broken_early").steps.back().step, end + 2);
 }
 
 }  // namespace
