@@ -29,6 +29,8 @@ class Reader : public JsonReader {
   int64_t version() const { return version_; }
   ModelConfig model(const Json& json) const;
   std::optional<BestSoFar> best(const Json& json) const;
+  /// Sets what the versions from 2 on tell of validations.
+  void validation(const Json& json, CheckpointState& state) const;
   MeshSizes mesh(const Json& json) const;
   ParameterSpec parameter(const Json& json, std::set<std::string>& names) const;
   PhysicalTensor tensor(const Json& json, std::set<std::string>& names) const;
@@ -94,6 +96,15 @@ std::optional<BestSoFar> Reader::best(const Json& json) const {
   if (json.is_null()) return std::nullopt;
   only(json, {"metric", "value", "step"});
   return BestSoFar{text(json, "metric", 64), number(json, "value"), integer(json, "step", 0, INT64_MAX)};
+}
+
+void Reader::validation(const Json& json, CheckpointState& state) const {
+  state.validated_step = integer(json, "step", 0, state.step);
+  state.validation_content_hash = text(json, "content_hash", 256);
+  if (version_ == 2) return only(json, {"step", "content_hash"});
+  only(json, {"step", "content_hash", "since_best"});
+  // A step is validated once at most.
+  state.validations_since_best = integer(json, "since_best", 0, state.validated_step);
 }
 
 MeshSizes Reader::mesh(const Json& json) const {
@@ -211,17 +222,7 @@ Manifest parse_manifest(const std::string& bytes, const std::string& name) {
   state.best = reader.best(reader.member(document, "best"));
   // Version 1 did not say. With 0, a resumed run would validate these weights a second time.
   state.validated_step = state.step;
-  if (reader.version() >= 2) {
-    const Json& validation = reader.member(document, "validation");
-    reader.only(validation, reader.version() >= 3
-                                ? std::initializer_list<const char*>{"step", "content_hash", "since_best"}
-                                : std::initializer_list<const char*>{"step", "content_hash"});
-    state.validated_step = reader.integer(validation, "step", 0, state.step);
-    state.validation_content_hash = reader.text(validation, "content_hash", kShort);
-    // A step is validated once at most.
-    if (reader.version() >= 3)
-      state.validations_since_best = reader.integer(validation, "since_best", 0, state.validated_step);
-  }
+  if (reader.version() >= 2) reader.validation(reader.member(document, "validation"), state);
   manifest.mesh = reader.mesh(reader.member(document, "mesh"));
   state.model = reader.model(reader.member(document, "model"));
   const Json& data = reader.member(document, "data");
