@@ -317,6 +317,7 @@ void Trainer::log(const Event& event) {
   }
   if (waited) say("metrics.jsonl is written again and lacks no line");
 }
+template void Trainer::log(const ValidationEvent& event);  // for trainer_validation.cpp
 
 // The lines must be on the disk before the checkpoint: a run that resumes there does not write them again. If
 // they cannot be, the checkpoint is saved all the same: it is worth more than its lines.

@@ -127,7 +127,7 @@ TEST(CommandLine, WrongOptionsNameTheNearest) {
   expect_refused(run_program("checkpoint verify x --jsn"), 64, "--jsn", "did you mean --json?");
   expect_refused(run_program("checkpoint verify"), 64, "RUN", "ripstop checkpoint verify --help");
   expect_refused(run_program("evaluate run --limit 0"), 64, "--limit: '0' is not an integer above 0");
-  expect_refused(run_program("plan run.toml --nodes 0"), 64, "--nodes: Value 0 not in range 1 to");
+  expect_refused(run_program("plan run.toml --nodes 0"), 64, "--nodes: Value 0 not in range");
 }
 
 // As other trainers have them: every key of the config is an option there.

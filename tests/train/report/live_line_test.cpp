@@ -10,6 +10,10 @@ namespace {
 
 class LiveLineTest : public testing::Test {
  protected:
+  void SetUp() override {
+    if (!PseudoTerminal::is_possible()) GTEST_SKIP() << PseudoTerminal::kAbsent;
+  }
+
   ScopedVariable told_{"RIPSTOP_TERMINAL", nullptr}, rank_{"OMPI_COMM_WORLD_RANK", nullptr},
       process_{"PMIX_RANK", nullptr}, term_{"TERM", "xterm"};
   PseudoTerminal terminal_{20};

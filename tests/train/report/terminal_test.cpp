@@ -9,6 +9,10 @@ namespace {
 
 class TerminalTest : public testing::Test {
  protected:
+  void SetUp() override {
+    if (!PseudoTerminal::is_possible()) GTEST_SKIP() << PseudoTerminal::kAbsent;
+  }
+
   // A test may itself run under a launcher, or without a terminal.
   ScopedVariable told_{"RIPSTOP_TERMINAL", nullptr}, rank_{"OMPI_COMM_WORLD_RANK", nullptr},
       process_{"PMIX_RANK", nullptr}, term_{"TERM", "xterm"}, no_color_{"NO_COLOR", nullptr},
