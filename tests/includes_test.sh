@@ -70,7 +70,7 @@ rules='
 precompiled() {
   (cd "$1" && cat {.,model,parallel,data,train}/CMakeLists.txt | awk '
     { sub(/#.*/, "") }
-    /(set\(RIPSTOP_PRECOMPILED|ripstop_precompile(_always)?\()/ { inside = 1 }
+    /(set\(RIPSTOP_PRECOMPILED|ripstop_precompile\()/ { inside = 1 }
     inside {
       line = $0
       while (match(line, /<[a-z_\/.]+>/)) { print substr(line, RSTART, RLENGTH); line = substr(line, RSTART + RLENGTH) }

@@ -273,8 +273,7 @@ void add_summarize(CommandLine& line) {
       .show_default();
   verb.option("--output", given->output,
               "the same lines with `summary`, and `cut_tokens` where the document lost its end, as plain "
-              "text; - is "
-              "standard output")
+              "text; - is standard output")
       .show_default();
   verb.flag("--force", given->force, "replace the file of --output if it exists");
   verb.option("--template", given->prompt_template, "prompt with {document}; default: the one trained on");

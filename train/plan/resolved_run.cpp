@@ -40,8 +40,7 @@ ModelConfig resolve_model(const RunConfig& config, const RunTarget& target, std:
   if (target.dataset_vocabulary > 0 && surplus > 0)
     notes.push_back(fmt::format(
         "model.vocab_size is {}, the data set's tokenizer has {} pieces: the last {} never occur in the "
-        "data, so "
-        "{} embedding{} never trained; a new run with model.vocab_size={} leaves {} out",
+        "data, so {} embedding{} never trained; a new run with model.vocab_size={} leaves {} out",
         model.vocab_size, target.dataset_vocabulary, counted(surplus, "id"), surplus == 1 ? "its" : "their",
         surplus == 1 ? " is" : "s are", target.dataset_vocabulary, surplus == 1 ? "it" : "them"));
   return model;
@@ -53,8 +52,7 @@ DType resolve_precision(const RunConfig& config, const RunTarget& target, std::v
   if (target.fast_bfloat16) return DType::kBFloat16;
   notes.emplace_back(
       "precision.compute: this processor has no products of bfloat16, so it computes in float32, with the "
-      "memory and "
-      "time that float32 takes");
+      "memory and time that float32 takes");
   return DType::kFloat32;
 }
 
