@@ -115,7 +115,7 @@ class ConfigBuilder {
   }
 
   void assign_values() {
-    for (const ConfigEntry& entry : entries_) collect([&] { assign_value(entry, config_); }, entry.line);
+    for (const ConfigEntry& entry : entries_) collect([&] { assign_value(entry, config_); });
   }
 
   // A required text must not be empty either: an empty path would mean the current directory.
@@ -142,13 +142,20 @@ class ConfigBuilder {
 
   // Adds the problem that `check` throws, if any.
   template <class Check>
-  void collect(Check check, int64_t line = 0) {
+  void collect(Check check) {
     try {
       check();
     } catch (const Error& error) {
       problems_.add(
-          line, error.what(), [hint = error.hint()] { return hint; }, error.code());
+          blamed_line(error.what()), error.what(), [hint = error.hint()] { return hint; }, error.code());
     }
+  }
+
+  // The line at which `text` begins, as "x.toml:12: ..."; 0 if it begins with the file or the command line.
+  int64_t blamed_line(const std::string& text) const {
+    for (const ConfigEntry& entry : entries_)
+      if (entry.line > 0 && text.starts_with(entry.where + ": ")) return entry.line;
+    return 0;
   }
 
   // Throws if there are problems. Then people have to edit the config anyway: they learn of the values that

@@ -258,6 +258,15 @@ TEST(RunConfig, AllProblemsAreToldAtOnce) {
   expect_usage(rules, "schedule.warmup_steps 101 exceeds train.steps 100 (");
   expect_usage(rules, "hidden_size");
   expect_usage(rules, "not in this version of ripstop: generation.num_beams = 2");
+  // They come by their lines, whatever is checked first; those of the command line come last.
+  const std::string what =
+      refusal(with("run", "profile_steps = \"99-101\"") + "[checkpoint]\nkeep_best = \"rougeL\"\n",
+              {"schedule.warmup_steps=101"})
+          .what;
+  const size_t first = what.find("x.toml:3: 'run.profile_steps'"),
+               second = what.find("'checkpoint.keep_best'"),
+               last = what.find("command line: schedule.warmup_steps 101");
+  EXPECT_TRUE(first == 0 && first < second && second < last && last != std::string::npos) << what;
   // A name that is one of ours in another spelling is one problem.
   std::string renamed = kSmallest;
   renamed.replace(renamed.find("learning_rate"), 13, "lr");

@@ -13,6 +13,8 @@
 #include <sstream>
 
 #include "model/core/error.h"
+#include "tests/data/fault_io.h"
+#include "train/report/copy_aside.h"
 
 namespace ripstop {
 namespace {
@@ -273,6 +275,28 @@ TEST_F(Metrics, ACopyOfADamagedFileOverwritesNothing) {
   EXPECT_EQ(read(path_.string() + ".damaged"), "first\n");
   EXPECT_EQ(read(path_.string() + ".damaged.2"), "second\n");
   EXPECT_EQ(read(path_.string() + ".damaged.3"), "third\n");
+}
+
+// Half a copy would stay on a full disk, and one more would come with every start.
+TEST_F(Metrics, ACopyThatFailsIsRemoved) {
+  set_text("a\n");
+  FaultIo io;
+  io.kind = FaultIo::Kind::kError;
+  io.error = ENOSPC;
+  for (io.at = 0;; ++io.at) {
+    io.calls = 0;
+    try {
+      copy_aside(io, path_, "damaged");
+      break;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kStorage) << error.what();
+      EXPECT_FALSE(fs::exists(path_.string() + ".damaged")) << "call " << io.at << ": " << error.what();
+      EXPECT_EQ(text(), "a\n");
+    }
+  }
+  EXPECT_EQ(read(path_.string() + ".damaged"), "a\n");
+  // Look, open, write, sync, close; then open, sync and close the directory, whose close may fail.
+  EXPECT_GE(io.at, 7) << "the name of the copy is not synced";
 }
 
 // A run whose checkpoints were deleted begins again at step 0. Its log may be all that is left of hours.
