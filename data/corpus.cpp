@@ -12,6 +12,7 @@
 #include "data/hash.h"
 #include "data/json_fields.h"
 #include "data/line_input.h"
+#include "data/unpacked_input.h"
 #include "model/core/error.h"
 
 namespace ripstop {
@@ -96,25 +97,26 @@ bool first_line_is_text(const std::filesystem::path& path, const CorpusSource& s
 
 /// Spreadsheets and PowerShell write UTF-16. Its lines would be skipped as invalid, or be no JSON.
 void refuse_utf16(const std::filesystem::path& path) {
-  LineInput lines(path);
-  std::string line;
-  if (!lines.next(line) || !(line.starts_with("\xff\xfe") || line.starts_with("\xfe\xff"))) return;
-  throw Error(ExitCode::kInputData, fmt::format("{}: UTF-16, expected UTF-8", path.string()),
-              fmt::format("convert it: iconv -f UTF-16 -t UTF-8 {} > train.jsonl", path.filename().string()));
+  UnpackedInput input(path);
+  const std::string_view begin = input.next_block();
+  if (!begin.starts_with("\xff\xfe") && !begin.starts_with("\xfe\xff")) return;
+  throw Error(
+      ExitCode::kInputData, fmt::format("{}: UTF-16, expected UTF-8", path.string()),
+      "convert it, and give the new file: " + conversion_command(path, "iconv -f UTF-16 -t UTF-8", "utf8"));
 }
 
 /// Thrown by a sink that has seen enough.
 struct EnoughSeen {};
 
-/// Reads the first line of every JSONL file, so that a file without the fields is refused at once and not
-/// after all files before it.
+/// Reads the begin of every file, and the first line of JSONL, so that a file in UTF-16 or without the fields
+/// is refused at once and not after all files before it.
 void check_first_lines(const CorpusSource& source) {
-  // Of more files even the first lines take too long, on a network file system.
+  // Of more files even the begins take too long, on a network file system.
   constexpr size_t kMostFiles = 1000;
   CorpusSource one = source;
   for (size_t i = 0; i < std::min(source.inputs.size(), kMostFiles); ++i) {
-    if (kind_of_name(source.inputs[i]) != SourceKind::kJsonl) continue;
     refuse_utf16(source.inputs[i]);
+    if (kind_of_name(source.inputs[i]) != SourceKind::kJsonl) continue;
     one.inputs = {source.inputs[i]};
     CorpusProgress ignored;
     try {

@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <string_view>
 
+#include "data/corpus_names.h"
 #include "model/core/error.h"
 
 namespace ripstop {
@@ -33,13 +33,12 @@ std::string guess(const std::vector<std::string>& names, const std::array<std::s
 std::string how_to_split(const std::string& line, const CorpusExample& at) {
   const size_t first = line.find_first_not_of(" \t");
   const char begin = first == std::string::npos ? '\0' : line[first];
-  const std::string name = std::filesystem::path(at.file).filename().string();
   if (begin == '[')
-    return fmt::format(
-        "one object a line is expected, and this may be an array: jq -c '.[]' {} > train.jsonl", name);
+    return "one object a line is expected, and this may be an array: " +
+           conversion_command(at.file, "jq -c '.[]'", "lines", ".jsonl");
   if (begin == '{' && at.line == 1)
-    return fmt::format(
-        "one object a line is expected, and this one may take several: jq -c . {} > train.jsonl", name);
+    return "one object a line is expected, and this one may take several: " +
+           conversion_command(at.file, "jq -c .", "lines", ".jsonl");
   return "one object a line is expected: {\"document\": \"...\", \"summary\": \"...\"}";
 }
 

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <cctype>
 #include <initializer_list>
+#include <system_error>
+
+#include "data/shell_word.h"
 
 namespace ripstop {
 namespace {
@@ -112,6 +115,23 @@ std::filesystem::path renamed_to_train(const std::filesystem::path& path) {
   const auto is_letter = [](unsigned char c) { return std::isalpha(c) != 0; };
   const auto rest = std::find_if_not(name.begin(), name.end(), is_letter);
   return path.parent_path() / ("train" + std::string(rest, name.end()));
+}
+
+std::string conversion_command(const std::filesystem::path& path, std::string_view filter,
+                               std::string_view mark, std::string_view extension) {
+  const bool packed = path.extension() == ".gz";
+  const std::filesystem::path plain = packed ? path.parent_path() / path.stem() : path;
+  const std::string end = extension.empty() ? plain.extension().string() : std::string(extension);
+  std::filesystem::path output = plain;
+  output.replace_extension(fmt::format(".{}{}", mark, end));
+  std::error_code error;
+  for (int number = 2; std::filesystem::exists(std::filesystem::symlink_status(output, error)); ++number) {
+    output = plain;
+    output.replace_extension(fmt::format(".{}.{}{}", mark, number, end));
+  }
+  const std::string from = shell_word(path.string()), to = shell_word(output.string());
+  return packed ? fmt::format("zcat {} | {} > {}", from, filter, to)
+                : fmt::format("{} {} > {}", filter, from, to);
 }
 
 }  // namespace ripstop

@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 
 #include "data/corpus_names.h"
 #include "data/prompt_template.h"
+#include "data/shell_word.h"
 #include "data/tokenizer.h"
 #include "model/core/error.h"
 
@@ -15,6 +18,17 @@ namespace {
 /// Whether the names of the files tell the splits.
 bool names_tell_splits(const CorpusSource& source) {
   return source.kind == SourceKind::kJsonl || source.kind == SourceKind::kText;
+}
+
+/// What to type if `file` is for train, whose name says otherwise.
+std::string how_to_train_on(const std::filesystem::path& file) {
+  const std::filesystem::path renamed = renamed_to_train(file);
+  std::error_code error;
+  // Train data that was not given: a rename would overwrite it.
+  if (std::filesystem::exists(std::filesystem::symlink_status(renamed, error)))
+    return fmt::format("{} is there: add it to --input", shell_word(renamed.string()));
+  return fmt::format("if it is for train: mv -n {} {}", shell_word(file.string()),
+                     shell_word(renamed.string()));
 }
 
 }  // namespace
@@ -57,9 +71,9 @@ void check_train_files(const PrepareOptions& options, const CorpusSource& source
       ExitCode::kInputData,
       fmt::format("no example is for train, so no tokenizer can be learnt: by name {}",
                   describe_splits(files)),
-      fmt::format("if it is for train: mv {} {}; names that begin with val, dev or test are not train, "
-                  "all others are. Else add a train.jsonl, or give --tokenizer",
-                  files.front().string(), renamed_to_train(files.front()).string()));
+      fmt::format("{}; names that begin with val, dev or test are not train, all others are. Else add a "
+                  "train.jsonl, or give --tokenizer",
+                  how_to_train_on(files.front())));
 }
 
 std::vector<std::string> notes_on(const CorpusSource& source) {

@@ -112,18 +112,54 @@ TEST(CorpusMessagesTest, Utf16IsNamed) {
   write_bytes(scratch / "a.jsonl", std::string("\xff\xfe{\0\n\0", 6));
   expect_error(ExitCode::kInputData, {"a.jsonl: UTF-16, expected UTF-8"},
                [&] { resolve_source(source_of({scratch / "a.jsonl"})); });
-  EXPECT_EQ(hint_for(source_of({scratch / "a.jsonl"})),
-            "convert it: iconv -f UTF-16 -t UTF-8 a.jsonl > train.jsonl");
+  const std::string a = (scratch / "a").string();
+  EXPECT_EQ(
+      hint_for(source_of({scratch / "a.jsonl"})),
+      "convert it, and give the new file: iconv -f UTF-16 -t UTF-8 " + a + ".jsonl > " + a + ".utf8.jsonl");
+}
+
+// A name does not tell UTF-16, and each of its lines would be skipped for its zero bytes, or as no UTF-8.
+TEST(CorpusMessagesTest, Utf16IsNamedInTexts) {
+  ScratchDirectory scratch;
+  write_bytes(scratch / "val.txt", std::string("\xfe\xff\0a\0\n", 6));
+  write_bytes(scratch / "table.csv", std::string("\xff\xfe"
+                                                 "a\0\n\0",
+                                                 6));
+  const std::string val = (scratch / "val").string(), table = (scratch / "table").string();
+  EXPECT_EQ(
+      hint_for(source_of({scratch / "val.txt"})),
+      "convert it, and give the new file: iconv -f UTF-16 -t UTF-8 " + val + ".txt > " + val + ".utf8.txt");
+  EXPECT_EQ(hint_for(source_of({scratch / "table.csv"}, SourceKind::kText)),
+            "convert it, and give the new file: iconv -f UTF-16 -t UTF-8 " + table + ".csv > " + table +
+                ".utf8.csv");
+}
+
+// The output of a command that is typed as it stands must overwrite nothing, the input least of all.
+TEST(CorpusMessagesTest, CommandsThatConvertOverwriteNothing) {
+  ScratchDirectory scratch;
+  const std::string train = (scratch / "train").string();
+  EXPECT_EQ(conversion_command(train + ".jsonl", "jq -c .", "lines"),
+            "jq -c . " + train + ".jsonl > " + train + ".lines.jsonl");
+  write_bytes(train + ".lines.jsonl", "");
+  EXPECT_EQ(conversion_command(train + ".json", "jq -c .", "lines", ".jsonl"),
+            "jq -c . " + train + ".json > " + train + ".lines.2.jsonl");
+  EXPECT_EQ(conversion_command("d/test.jsonl.gz", "iconv", "utf8"),
+            "zcat d/test.jsonl.gz | iconv > d/test.utf8.jsonl");
+  EXPECT_EQ(conversion_command("my data/a.txt", "iconv", "utf8"),
+            "iconv 'my data/a.txt' > 'my data/a.utf8.txt'");
 }
 
 TEST(CorpusMessagesTest, AnArrayAndAnObjectOnManyLinesAreToldFromJsonLines) {
   ScratchDirectory scratch;
   write_bytes(scratch / "x.json", "[\n {\"document\": \"d\", \"summary\": \"s\"}\n]\n");
+  const std::string x = (scratch / "x").string();
   EXPECT_EQ(hint_for(source_of({scratch / "x.json"})),
-            "one object a line is expected, and this may be an array: jq -c '.[]' x.json > train.jsonl");
+            "one object a line is expected, and this may be an array: jq -c '.[]' " + x + ".json > " + x +
+                ".lines.jsonl");
   write_bytes(scratch / "x.json", "{\n \"document\": \"d\",\n \"summary\": \"s\"\n}\n");
   EXPECT_EQ(hint_for(source_of({scratch / "x.json"})),
-            "one object a line is expected, and this one may take several: jq -c . x.json > train.jsonl");
+            "one object a line is expected, and this one may take several: jq -c . " + x + ".json > " + x +
+                ".lines.jsonl");
 }
 
 TEST(CorpusMessagesTest, OptionsOfAnotherSourceAreRefused) {

@@ -267,10 +267,20 @@ TEST_F(PrepareTest, ATrainSplitWithoutExamplesSaysWhyAndHowToFillIt) {
   std::filesystem::remove(scratch_ / "c/train.jsonl");
   expect_refused(ExitCode::kInputData, "by name test.jsonl counts as test, validation.jsonl as validation");
   EXPECT_EQ(refused_hint(),
-            "if it is for train: mv " + (scratch_ / "c/test.jsonl").string() + " " +
+            "if it is for train: mv -n " + (scratch_ / "c/test.jsonl").string() + " " +
                 (scratch_ / "c/train.jsonl").string() +
                 "; names that begin with val, dev or test are not train, all others are. Else "
                 "add a train.jsonl, or give --tokenizer");
+  // A train file beside it, which was not given: the rename would overwrite it.
+  write_bytes(scratch_ / "my c/test.jsonl", read_bytes(scratch_ / "c/test.jsonl"));
+  write_bytes(scratch_ / "my c/train.jsonl", "{\"document\": \"one\", \"summary\": \"s\"}\n");
+  const CorpusSource given = options_.source;
+  options_.source.inputs = {scratch_ / "my c/test.jsonl"};
+  EXPECT_EQ(
+      refused_hint().find("'" + (scratch_ / "my c/train.jsonl").string() + "' is there: add it to --input; "),
+      0u)
+      << refused_hint();
+  options_.source = given;
   // A file for train that is empty.
   write_bytes(scratch_ / "c/train.jsonl", "\n");
   expect_refused(ExitCode::kInputData,
