@@ -1,7 +1,9 @@
 #include "train/generate/document_lines.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "data/shell_word.h"
 #include "model/core/error.h"
 
 namespace ripstop {
@@ -12,15 +14,24 @@ using Json = nlohmann::ordered_json;
 // The JSON library writes a value recursively: each level takes stack. No real data comes near this depth.
 constexpr int kDeepest = 200;
 
+// The begin of `text`, valid UTF-8, for a message.
+std::string begin_of(const std::string& text) {
+  constexpr size_t kMostBytes = 40;
+  if (text.size() <= kMostBytes) return text;
+  size_t bytes = kMostBytes;
+  // Not within a character: what follows its first byte is 10xxxxxx.
+  while (bytes > 0 && (static_cast<unsigned char>(text[bytes]) & 0xC0) == 0x80) --bytes;
+  return text.substr(0, bytes) + "...";
+}
+
 // What was found instead, and what to write.
 [[noreturn]] void refuse_line(const std::string& line, const TextLines& lines, const std::string& reason) {
-  constexpr size_t kShown = 40;
-  const std::string begin = line.size() > kShown ? line.substr(0, kShown) + "..." : line;
   const char first = line[line.find_first_not_of(" \t")];
   std::string hint = "write one JSON object a line: {\"document\": \"...\"}";
   if (first == '[') hint += "; an array goes over several lines with jq -c '.[]'";
   if (first == '{') hint = reason;
-  throw Error(ExitCode::kInputData, fmt::format("{}: not a JSON object: '{}'", lines.place(), begin), hint);
+  throw Error(ExitCode::kInputData, fmt::format("{}: not a JSON object: '{}'", lines.place(), begin_of(line)),
+              hint);
 }
 
 // Errors name the place in the input. The depth is checked while parsing, before anything recurses.
@@ -39,22 +50,32 @@ Json parse_object(const std::string& line, const TextLines& lines) {
   refuse_line(line, lines, "");
 }
 
+// The path of a field for jq: .article, or .["news-text"] if the name is no identifier.
+std::string jq_path(const std::string& name) {
+  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
+  const bool is_identifier =
+      !name.empty() && is_letter(name.front()) &&
+      std::ranges::all_of(name, [&](char c) { return is_letter(c) || (c >= '0' && c <= '9'); });
+  return is_identifier ? "." + name : ".[" + Json(name).dump() + "]";
+}
+
 // The fields that the line has, and how one of them becomes the document.
 [[noreturn]] void refuse_fields(const Json& object, const TextLines& lines) {
   constexpr size_t kShown = 12;
   std::string names, text;
   size_t count = 0;
   for (const auto& [name, value] : object.items()) {
-    if (++count <= kShown) names += (names.empty() ? "" : ", ") + name;
-    // The first field of text is a guess, as good as any.
-    if (text.empty() && value.is_string() && name != "id" && name != "summary") text = name;
+    if (++count <= kShown) names += (count == 1 ? "" : ", ") + begin_of(name);
+    // The first field of text is a guess, as good as any. A name that is cut cannot be typed.
+    if (text.empty() && value.is_string() && name != "id" && name != "summary" && begin_of(name) == name)
+      text = name;
   }
   if (count > kShown) names += fmt::format(" and {} more", count - kShown);
   throw Error(ExitCode::kInputData,
               fmt::format("{}: no field 'document'; the line has {}", lines.place(),
-                          names.empty() ? "no fields" : names),
-              fmt::format("rename the field of the text: jq -c '.document = .{}' IN.jsonl >OUT.jsonl",
-                          text.empty() ? "NAME" : text));
+                          count == 0 ? "no fields" : names),
+              fmt::format("rename the field of the text: jq -c {} IN.jsonl >OUT.jsonl",
+                          shell_word(".document = " + (text.empty() ? ".NAME" : jq_path(text)))));
 }
 
 }  // namespace

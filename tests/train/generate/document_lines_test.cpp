@@ -47,18 +47,45 @@ TEST(DocumentLines, ThatDoNotFitAreRefusedWithTheirNumber) {
   EXPECT_EQ(refusal(good + deep), "in:2: nested deeper than 200 levels");
 }
 
-TEST(DocumentLines, WithoutADocumentNameTheirFields) {
+// The command of the hint for a line without a document.
+std::string rename_command(const std::string& line) {
   const ScratchDirectory scratch;
-  write_bytes(scratch / "in", "{\"id\": \"a\", \"summary\": \"s\", \"length\": 7, \"article\": \"text\"}\n");
+  write_bytes(scratch / "in", line + "\n");
   TextLines lines((scratch / "in").string());
   try {
     next_document(lines);
-    FAIL() << "no document";
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("the line has id, summary, length, article"), std::string::npos)
-        << error.what();
-    EXPECT_EQ(error.hint(), "rename the field of the text: jq -c '.document = .article' IN.jsonl >OUT.jsonl");
+    return error.hint().substr(error.hint().find("jq "));
   }
+  return "";
+}
+
+TEST(DocumentLines, WithoutADocumentNameTheirFields) {
+  const std::string line = R"({"id": "a", "summary": "s", "length": 7, "article": "text"})";
+  EXPECT_EQ(refusal(line), "in:1: no field 'document'; the line has id, summary, length, article");
+  EXPECT_EQ(rename_command(line), "jq -c '.document = .article' IN.jsonl >OUT.jsonl");
+  EXPECT_EQ(rename_command(R"({"x": 1})"), "jq -c '.document = .NAME' IN.jsonl >OUT.jsonl");
+  // Names that jq, or the shell, would read otherwise.
+  EXPECT_EQ(rename_command(R"({"news-text": "t"})"),
+            "jq -c '.document = .[\"news-text\"]' IN.jsonl >OUT.jsonl");
+  EXPECT_EQ(rename_command(R"({"1st": "t"})"), "jq -c '.document = .[\"1st\"]' IN.jsonl >OUT.jsonl");
+  EXPECT_EQ(rename_command(R"({"it's": "t"})"), "jq -c '.document = .[\"it'\\''s\"]' IN.jsonl >OUT.jsonl");
+  EXPECT_EQ(rename_command(R"({"a\"b": "t"})"), "jq -c '.document = .[\"a\\\"b\"]' IN.jsonl >OUT.jsonl");
+}
+
+TEST(DocumentLines, LongNamesAndManyAreShortened) {
+  const std::string cut = std::string(38, 'x');
+  const std::string line = "{\"" + cut + "\xc3\xa9\xc3\xa9\": \"t\"}\n";
+  EXPECT_EQ(refusal(line), "in:1: no field 'document'; the line has " + cut + "\xc3\xa9...");
+  EXPECT_EQ(refusal("{\"x" + cut + "\xc3\xa9\": \"t\"}\n"),
+            "in:1: no field 'document'; the line has x" + cut + "...");
+  EXPECT_EQ(rename_command("{\"" + cut + "xxx\": \"t\", \"body\": \"t\"}"),
+            "jq -c '.document = .body' IN.jsonl >OUT.jsonl");
+  std::string many = "{\"f0\": 0";
+  for (int i = 1; i < 20; ++i) many += ", \"f" + std::to_string(i) + "\": 0";
+  EXPECT_EQ(
+      refusal(many + "}"),
+      "in:1: no field 'document'; the line has f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11 and 8 more");
 }
 
 TEST(DocumentLines, GetTheirSummary) {
