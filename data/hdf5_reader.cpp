@@ -138,7 +138,7 @@ Hdf5File::Hdf5File(const std::filesystem::path& path, ExitCode refusal) : state_
   state_->path = path;
   state_->refusal = refusal;
   std::error_code error;
-  if (!std::filesystem::exists(path, error)) state_->refuse("no such file");
+  if (!std::filesystem::exists(path, error)) state_->refuse("{}", error ? error.message() : "no such file");
   if (!std::filesystem::is_regular_file(path, error)) state_->refuse("not a file");
   state_->file_bytes = static_cast<int64_t>(std::filesystem::file_size(path, error));
   if (error) state_->refuse("{}", error.message());

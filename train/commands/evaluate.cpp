@@ -45,16 +45,18 @@ struct Subject {
 fs::path find_split(const EvaluateArguments& given, const TrainedModel& trained) {
   const fs::path data = given.data.empty() ? trained.config.data.directory : given.data;
   const fs::path file = data / (given.split + ".h5");
-  if (fs::exists(file)) return file;
+  std::error_code error;
+  // One that the system refuses to look at is refused with the reason when it is opened.
+  if (fs::exists(file, error) || error) return file;
   std::string others;
   for (const char* split : {"train", "validation", "test"})
-    if (fs::exists(data / fmt::format("{}.h5", split)))
+    if (fs::exists(data / fmt::format("{}.h5", split), error))
       others += fmt::format("{}{}", others.empty() ? "" : ", ", split);
   std::string hint = "--data is a directory made by ripstop prepare";
   if (!others.empty())
     hint = "name a split that is there with --split: " + others;
-  else if (const std::string near = fs::exists(data) ? "" : nearest_path(data); !near.empty())
-    hint = fmt::format("did you mean --data {}?", near);
+  else if (const std::string near = hint_for_absent(data, "--data ", given.split + ".h5"); !near.empty())
+    hint = near;
   else if (given.data.empty())
     hint = "the run was trained on data there: give the data's present directory with --data";
   throw Error(ExitCode::kInputData, fmt::format("{}: there is no {}.h5", data.string(), given.split), hint);
@@ -105,7 +107,7 @@ bool is_own_data(const EvaluateArguments& given, const TrainedModel& trained) {
   std::error_code error;
   if (given.data.empty() || fs::equivalent(given.data, trained.config.data.directory, error)) return true;
   const fs::path train = fs::path(given.data) / "train.h5";
-  return fs::exists(train) &&
+  return fs::exists(train, error) &&
          TokenDataset(train).content_hash() == trained.checkpoint.manifest.state.data_content_hash;
 }
 

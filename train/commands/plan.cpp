@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <string_view>
+#include <system_error>
 
 #include "data/dataset_directory.h"
 #include "data/token_dataset.h"
@@ -94,15 +95,16 @@ void plan_for_threads(int64_t cpus_per_task, int64_t ranks_of_node) {
 /// The training set; none if it is not there yet. A plan can do without one.
 std::optional<TokenDataset> dataset_at(const std::string& directory) {
   const std::filesystem::path file = std::filesystem::path(directory) / "train.h5";
-  if (directory.empty() || !std::filesystem::exists(file)) return std::nullopt;
+  std::error_code error;
+  if (directory.empty() || !std::filesystem::exists(file, error)) return std::nullopt;
   return TokenDataset(file);
 }
 
 std::string no_dataset_note(const std::string& directory) {
-  const std::string near = std::filesystem::exists(directory) ? "" : nearest_path(directory);
+  const std::string near = hint_for_absent(directory, "data.directory=", "train.h5");
   return fmt::format(
       "no data set at data.directory '{}': its epochs and cut documents are not known, and train needs it{}",
-      directory, near.empty() ? "" : fmt::format("; did you mean {}?", near));
+      directory, near.empty() ? "" : "; " + near);
 }
 
 /// What train would refuse because of the data set's tokenizer.

@@ -3,8 +3,12 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <string>
 #include <system_error>
+#include <utility>
+#include <vector>
 
+#include "parallel/agreement.h"
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
 #include "train/config/config_keys.h"
@@ -37,14 +41,12 @@ void check_directory(const TrainArguments& given, const RunConfig& config) {
     check_names_own_directory(posix_io(), given.config_file, config);
 }
 
-// Nothing is there, and something of nearly that name is. Other mistakes show when the data set is opened.
+// Nothing is there, and a data set of nearly that name is. Other mistakes show when the data set is opened.
 void check_data_is_near(const RunConfig& config) {
   const std::string& directory = config.data.directory;
-  std::error_code error;
-  const std::string near = std::filesystem::exists(directory, error) ? "" : nearest_path(directory);
-  if (!near.empty())
+  if (std::string hint = hint_for_absent(directory, "data.directory=", "train.h5"); !hint.empty())
     throw Error(ExitCode::kInputData, fmt::format("{}: there is no such data set", directory),
-                fmt::format("did you mean data.directory={}?", near));
+                std::move(hint));
 }
 
 ExitCode train(const TrainArguments& given) {
@@ -56,6 +58,7 @@ ExitCode train(const TrainArguments& given) {
     LiveLine screen(stdout);
     TrainerOptions options{.config = load_run_config(given.config_file, given.overrides),
                            .argv = {"ripstop", "train", given.config_file},
+                           .notes = {},
                            .say = [&](const std::string& line) { screen.print(line); },
                            .stop_requested = [&] { return stop.requested(); },
                            .live = &screen};
@@ -66,13 +69,15 @@ ExitCode train(const TrainArguments& given) {
     refuse_unsupported_keys(
         options.config, own_copy ? ConfigReader::kResume : ConfigReader::kTrain,
         [&](const ConfigKey& key) { return place_of_key(key, given.config_file, given.overrides); });
-    check_data_is_near(options.config);
-    if (world.communicator().rank() == 0) {
-      std::vector<std::string> notes = unsupported_key_notes(options.config);
-      notes.push_back(note_of_other_directory(posix_io(), given.config_file, options.config));
-      for (const std::string& note : notes)
-        if (!note.empty()) options.say("note: " + note);
-    }
+    do_and_agree(world.communicator(), [&] {
+      if (world.communicator().rank() != 0) return;
+      check_data_is_near(options.config);
+      options.notes = unsupported_key_notes(options.config);
+      // Now: when the run begins, its directory is there.
+      if (std::string note = note_of_other_directory(posix_io(), given.config_file, options.config);
+          !note.empty())
+        options.notes.push_back(std::move(note));
+    });
     return Trainer(options, world).run();
   });
 }

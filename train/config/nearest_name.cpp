@@ -1,13 +1,19 @@
 #include "train/config/nearest_name.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 #include <cstddef>
 #include <system_error>
-#include <vector>
+#include <utility>
+
+#include "data/shell_word.h"
 
 namespace ripstop {
 namespace {
+
+namespace fs = std::filesystem;
 
 // The same word in another spelling, as Batch-Size for batch_size, has distance 0.
 std::string folded(std::string_view name) {
@@ -52,17 +58,40 @@ std::string nearest_name(std::string_view name, std::span<const std::string> can
   return result;
 }
 
-std::string nearest_path(const std::filesystem::path& path) {
-  // "data/" is "data".
-  const std::filesystem::path file = path.has_filename() ? path : path.parent_path();
+std::vector<std::string> names_in(const fs::path& directory) {
+  // Of more, listing takes seconds on a network file system.
+  constexpr size_t kMostNames = 10'000;
   std::vector<std::string> names;
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(
-           file.has_parent_path() ? file.parent_path() : std::filesystem::path("."), error))
-    names.push_back(entry.path().filename().string());
+  // An error makes the iterator the end.
+  for (fs::directory_iterator entry(directory, error), end; entry != end && names.size() < kMostNames;
+       entry.increment(error))
+    names.push_back(entry->path().filename().string());
   std::ranges::sort(names);  // the system gives them in any order
-  const std::string nearest = nearest_name(file.filename().string(), names);
-  return nearest.empty() ? "" : (file.parent_path() / nearest).string();
+  return names;
+}
+
+std::string hint_for_absent(const fs::path& path, std::string_view option, std::string_view inside) {
+  std::error_code error, ignored;
+  if (fs::exists(path, error) || error) return "";
+  // "data/" is "data".
+  const fs::path file = path.has_filename() ? path : path.parent_path();
+  if (const fs::path target = fs::read_symlink(file, ignored); !target.empty())
+    return fmt::format("it is a link to {}, which is not there", target.string());
+  const std::string name = file.filename().string();
+  if (name.empty()) return "";
+  // A name with a slash behind it would be that of a directory.
+  const auto holds = [&](const fs::path& other) {
+    return fs::exists(inside.empty() ? other : other / inside, ignored);
+  };
+  std::vector<std::string> candidates;
+  for (std::string& other : names_in(file.has_parent_path() ? file.parent_path() : fs::path(".")))
+    // Few names are near, and each look at a file takes time.
+    if (!nearest_name(name, {&other, 1}).empty() && holds(file.parent_path() / other))
+      candidates.push_back(std::move(other));
+  const std::string nearest = nearest_name(name, candidates);
+  if (nearest.empty()) return "";
+  return fmt::format("did you mean {}{}?", option, shell_word((file.parent_path() / nearest).string()));
 }
 
 }  // namespace ripstop

@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace ripstop {
 
@@ -13,8 +14,14 @@ namespace ripstop {
 /// distance.
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates);
 
-/// The path beside `path` whose name is nearest; "" if none is near, or nothing beside it can be read. To be
-/// called if nothing has the name `path`.
-std::string nearest_path(const std::filesystem::path& path);
+/// The names in `directory`, sorted, 10,000 of them at most; none if it cannot be read.
+std::vector<std::string> names_in(const std::filesystem::path& directory);
+
+/// What to type instead of a path that is not there: "did you mean data.directory=data/xsum?" for `option`
+/// "data.directory=", with the nearest name beside it, as one word of a shell. If `inside` is not empty, the
+/// nearest that holds this file. For a link that leads nowhere: "it is a link to X, which is not there". ""
+/// if `path` is there, if the system does not say, and if no name is near. Throws nothing of the file system.
+std::string hint_for_absent(const std::filesystem::path& path, std::string_view option,
+                            std::string_view inside = "");
 
 }  // namespace ripstop

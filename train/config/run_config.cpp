@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "data/shell_word.h"
 #include "data/whole_file.h"
 #include "model/core/error.h"
 #include "train/config/config_entries.h"
@@ -26,21 +27,18 @@ std::string config_inside(const std::filesystem::path& directory) {
   std::error_code error;
   if (std::filesystem::is_regular_file(directory / "config.toml", error))
     return fmt::format("give {}", (directory / "config.toml").string());
-  std::string first;
-  for (const auto& entry : std::filesystem::directory_iterator(directory, error))
-    if (const std::string path = entry.path().string();
-        path.ends_with(".toml") && (first.empty() || path < first))
-      first = path;
-  return first.empty() ? "give a file, as in ripstop train CONFIG.toml"
-                       : fmt::format("give a file in it, such as {}", first);
+  for (const std::string& name : names_in(directory))
+    if (name.ends_with(".toml"))
+      return fmt::format("give a file in it, such as {}", (directory / name).string());
+  return "give a file, as in ripstop train CONFIG.toml";
 }
 
 // The hint of a config that is not there.
 std::string config_near(const std::string& path) {
   std::error_code error;
-  std::string near = path + ".toml";
-  if (!std::filesystem::is_regular_file(near, error)) near = nearest_path(path);
-  if (!near.empty()) return fmt::format("did you mean {}?", near);
+  if (const std::string near = path + ".toml"; std::filesystem::is_regular_file(near, error))
+    return fmt::format("did you mean {}?", shell_word(near));
+  if (std::string near = hint_for_absent(path, ""); !near.empty()) return near;
   return fmt::format("a relative path counts from the current directory, {}",
                      std::filesystem::current_path(error).string());
 }

@@ -1,8 +1,5 @@
 #include "train/plan/resolved_run.h"
 
-#include <filesystem>
-#include <system_error>
-
 #include "model/core/rounding.h"
 #include "train/config/nearest_name.h"
 #include "train/machine/device_choice.h"
@@ -16,9 +13,8 @@ namespace {
 
 // What to type if there is no data set.
 std::string near_dataset(const std::string& directory) {
-  std::error_code error;
-  const std::string near = std::filesystem::exists(directory, error) ? "" : nearest_path(directory);
-  if (!near.empty()) return fmt::format("did you mean data.directory={}?", near);
+  if (std::string near = hint_for_absent(directory, "data.directory=", "train.h5"); !near.empty())
+    return near;
   return fmt::format("run ripstop prepare with --output {}, or give model.vocab_size", directory);
 }
 

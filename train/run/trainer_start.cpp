@@ -238,6 +238,7 @@ void Trainer::say_header() {
   length_.speed = known_speed();
   for (const std::string& line : header_lines(config, resolved_, length_, target_, mesh_, stream_.device()))
     say(line);
+  for (const std::string& note : options_.notes) say("note: " + note);
   for (const std::string& note : resolved_.notes) say("note: " + note);
   if (!validation_.note().empty()) say("note: " + validation_.note());
   say(fmt::format("{} {} at step {} of {}; watch {}", state_.step > 0 ? "resumes" : "begins",

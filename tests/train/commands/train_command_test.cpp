@@ -78,6 +78,9 @@ TEST_F(TrainCommand, ARunThatIsDoneSaysSo) {
 TEST_F(TrainCommand, ADataDirectoryThatIsNotThereIsNamedWithTheCommandThatMakesIt) {
   expect_refused("data.directory=" + (made_ / "dta").string(), 65,
                  "did you mean data.directory=" + (made_ / "data").string() + "?");
+  std::filesystem::create_directory_symlink("gone", made_ / "link");
+  expect_refused("data.directory=" + (made_ / "link").string(), 65,
+                 "link: there is no such data set\" hint=\"it is a link to gone, which is not there\"");
   expect_refused("data.directory=no/such/data", 65, "no/such/data: there is no such directory, looked for /");
   expect_refused("data.directory=no/such/data", 65, "ripstop prepare --output no/such/data makes one");
 }
@@ -174,6 +177,12 @@ TEST_F(TrainCommand, ANewRunByTheConfigOfAnotherIsNoted) {
                            ", which stays as it is: a new run begins in " + fresh),
             std::string::npos)
       << begun.out;
+  // Not if none begins.
+  const std::string taken = (scratch_ / "taken").string();
+  write_bytes(scratch_ / "taken/src/a.py", "");
+  const ProgramRun refused = run_program("train " + config + " run.directory=" + taken + "/src/a.py/run");
+  EXPECT_EQ(refused.exit_code, 64) << refused.err;
+  EXPECT_EQ(refused.out.find("a new run begins"), std::string::npos) << refused.out;
   const ProgramRun again = run_program("train " + config + " run.directory=" + fresh);
   EXPECT_EQ(again.out.find("a new run begins"), std::string::npos) << again.out;
 }

@@ -221,7 +221,39 @@ TEST(RunConfig, FilesThatCannotBeReadAreAnsweredWithThoseThatCan) {
   EXPECT_EQ(hint("none"), "give a file, as in ripstop train CONFIG.toml");
   EXPECT_HAS(hint("other.toml"), "a relative path counts from the current directory, /");
   EXPECT_HAS(hint("no/such/first.toml"), "a relative path counts from the current directory, /");
-  EXPECT_EQ(nearest_path(scratch / "confgis/"), (scratch / "configs").string());
+  // A link that leads nowhere has the very name that was given.
+  std::filesystem::create_symlink("gone.toml", scratch / "first2.toml");
+  EXPECT_EQ(hint("first2.toml"), "it is a link to gone.toml, which is not there");
+}
+
+TEST(RunConfig, NamesBesideAnAbsentPathAreSuggestedIfTheyHoldWhatIsWanted) {
+  const ScratchDirectory scratch;
+  write_bytes(scratch / "dat", "a file");
+  write_bytes(scratch / "data1/notes.txt", "");
+  write_bytes(scratch / "my data/train.h5", "");
+  write_bytes(scratch / "data22/train.h5", "");
+  const std::string place = scratch.path().string();
+  EXPECT_EQ(hint_for_absent(scratch / "data/", ""), "did you mean " + place + "/dat?");
+  EXPECT_EQ(hint_for_absent(scratch / "data", "", "train.h5"), "");
+  EXPECT_EQ(hint_for_absent(scratch / "data2/", "data.directory=", "train.h5"),
+            "did you mean data.directory=" + place + "/data22?");
+  EXPECT_EQ(hint_for_absent(scratch / "my_data", "--data ", "train.h5"),
+            "did you mean --data '" + place + "/my data'?");
+  EXPECT_EQ(hint_for_absent(scratch / "data1", "", "train.h5"), "") << "it is there";
+  std::filesystem::create_symlink(scratch / "gone", scratch / "data3");
+  EXPECT_EQ(hint_for_absent(scratch / "data3/", "data.directory=", "train.h5"),
+            "it is a link to " + place + "/gone, which is not there");
+  // The system does not say whether it is there: a link to itself.
+  std::filesystem::create_symlink("data4", scratch / "data4");
+  EXPECT_EQ(hint_for_absent(scratch / "data4", "", "train.h5"), "");
+  EXPECT_EQ(hint_for_absent("", ""), "");
+}
+
+TEST(RunConfig, AFolderOfManyFilesIsNotReadToItsEnd) {
+  const ScratchDirectory scratch;
+  for (int i = 0; i < 10'001; ++i) std::ofstream(scratch / std::to_string(i));
+  EXPECT_EQ(names_in(scratch.path()).size(), 10'000u);
+  EXPECT_TRUE(names_in(scratch / "absent").empty());
 }
 
 // Each message says what to type next.
