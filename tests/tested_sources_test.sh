@@ -98,6 +98,7 @@ train/report/*                      tests/train/report/metrics_test.cpp
 train/step/step_profiler.h          tests/cuda/stream_order_test.cpp
 train/step/*                        tests/train/step/layout_ranks_test.cpp tests/train/step/parity_ranks_test.cpp
 train/checkpoint/checkpoint_*       tests/train/checkpoint/checkpoint_reshard_test.cpp
+train/checkpoint/entries_in_the_way.* tests/train/run/run_directory_test.cpp tests/train/evaluate/evaluation_directory_test.cpp
 train/checkpoint/host_states.*      tests/train/run/resume_test.sh
 train/checkpoint/rank_file.*        tests/train/checkpoint/checkpoint_faults_test.cpp
 train/checkpoint/*                  tests/train/checkpoint/checkpoint_damage_test.cpp

@@ -1,12 +1,15 @@
 #include "train/evaluate/evaluation_directory.h"
 
-#include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string_view>
 #include <system_error>
 
+#include "data/io.h"
 #include "data/whole_file.h"
 #include "model/core/error.h"
+#include "train/checkpoint/entries_in_the_way.h"
 #include "train/checkpoint/manifest.h"
 
 namespace ripstop {
@@ -73,28 +76,6 @@ std::string differences(const Json& old, const Json& now) {
   return text;
 }
 
-// Whether evaluate writes a file of this name: copies (predictions.jsonl.damaged) and parts begin alike.
-bool is_own_name(const std::string& name) {
-  const auto is_of = [&](const char* file) { return name.starts_with(file); };
-  return is_of(kSettings) || is_of(kPredictions) || is_of(kScores) || name.starts_with(".");
-}
-
-// "prepare.json, test.h5, tokenizer.model and 2 more": what no evaluation has; "" if there is nothing.
-std::string foreign_entries(const fs::path& directory) {
-  constexpr size_t kShown = 3;
-  std::vector<std::string> names;
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory, error)) {
-    const std::string name = entry.path().filename().string();
-    std::error_code ignored;
-    if (!is_own_name(name)) names.push_back(name + (entry.is_directory(ignored) ? "/" : ""));
-  }
-  std::ranges::sort(names);
-  std::string text;
-  for (size_t i = 0; i < std::min(names.size(), kShown); ++i) text += (i == 0 ? "" : ", ") + names[i];
-  return names.size() > kShown ? text + fmt::format(" and {} more", names.size() - kShown) : text;
-}
-
 [[noreturn]] void refuse(const fs::path& directory, const std::string& what) {
   throw Error(ExitCode::kUsage, fmt::format("{} {}", directory.string(), what),
               "nothing was changed: name another directory with --output, or remove this one");
@@ -105,12 +86,15 @@ void refuse_other_settings(const fs::path& directory, const Json& settings, int6
   if (found && !found->contains("weights"))
     refuse(directory, "has a settings.json that ripstop evaluate did not write");
   // Where settings.json is, people may have put what they made of the results.
-  const std::string foreign = found ? "" : foreign_entries(directory);
+  // Copies (predictions.jsonl.damaged) and parts begin alike.
+  constexpr std::array<std::string_view, 3> kOwn = {kSettings, kPredictions, kScores};
+  const std::string foreign = found ? "" : entries_in_the_way(posix_io(), directory, kOwn);
   if (!foreign.empty())
-    throw Error(ExitCode::kUsage,
-                fmt::format("{} holds no evaluation, and has {}", directory.string(), foreign),
-                fmt::format("give the results a directory of their own, such as --output {}",
-                            (directory / "evaluation").lexically_normal().string()));
+    throw Error(
+        ExitCode::kUsage, fmt::format("{} holds no evaluation, and has {}", directory.string(), foreign),
+        fmt::format("give the results a directory of their own, such as --output {}; job scripts, logs "
+                    "and notes may lie there",
+                    (directory / "evaluation").lexically_normal().string()));
   if (!has_results(directory)) return;
   if (!found) refuse(directory, "has results of an evaluation, but no settings.json to say of which");
   // Version 0.1.0 left these two out.

@@ -1,11 +1,9 @@
 #include "train/run/run_directory.h"
 
-#include <algorithm>
-#include <array>
-
 #include "data/directory.h"
 #include "data/whole_file.h"
 #include "model/core/error.h"
+#include "train/checkpoint/entries_in_the_way.h"
 #include "train/checkpoint/find_run.h"
 
 namespace ripstop {
@@ -21,30 +19,6 @@ constexpr const char* kCheckpoints = "checkpoints";
 bool is_folder(const fs::path& path) {
   std::error_code ignored;
   return fs::is_directory(path, ignored);
-}
-
-// The entries of a directory that may be absent, no directory or a link to one.
-std::vector<Io::Entry> entries_of(Io& io, const fs::path& directory) {
-  return is_folder(directory) ? list_directory(io, directory) : std::vector<Io::Entry>{};
-}
-
-// Whether nothing but what a run leaves behind, such as the LOCK of a folder that is linked, is there.
-bool has_no_foreign_entry(Io& io, const fs::path& checkpoints) {
-  const std::vector<Io::Entry> entries = list_directory(io, checkpoints);
-  return std::all_of(entries.begin(), entries.end(), [](const Io::Entry& entry) {
-    return entry.name.starts_with("LOCK") || entry.name.starts_with(".");
-  });
-}
-
-// Whether a new run may begin beside the entry.
-bool is_harmless(Io& io, const fs::path& directory, const Io::Entry& entry) {
-  constexpr std::array kOfRunOrData = {"config.toml", "tokenizer.model", "prepare.json"};
-  const fs::path path = directory / entry.name;
-  if (is_folder(path))
-    return entry.name == "logs" || (entry.name.starts_with(".") && entry.name != ".git") ||
-           (entry.name == kCheckpoints && has_no_foreign_entry(io, path));
-  return std::find(kOfRunOrData.begin(), kOfRunOrData.end(), entry.name) == kOfRunOrData.end() &&
-         path.extension() != ".h5" && path.extension() != ".jsonl";
 }
 
 // The directory whose LOCK covers the folder that `run`/checkpoints leads to; nullopt if that is the run's
@@ -90,20 +64,11 @@ std::string folder_text(const fs::path& file) {
 void check_can_hold_run(Io& io, const fs::path& directory) {
   check_no_file_in_the_way(directory);
   if (is_run(io, directory)) return;
-  constexpr int kShown = 3;
-  int found = 0;
-  std::string names;
-  for (const Io::Entry& entry : entries_of(io, directory)) {
-    if (is_harmless(io, directory, entry)) continue;
-    if (++found <= kShown)
-      names += fmt::format("{}{}{}", names.empty() ? "" : ", ", entry.name,
-                           is_folder(directory / entry.name) ? "/" : "");
-  }
-  if (found == 0) return;
+  const std::string names = entries_in_the_way(io, directory);
+  if (names.empty()) return;
   throw Error(
       ExitCode::kUsage,
-      fmt::format("run.directory {} is not a run directory, and has {}{}", directory.string(), names,
-                  found > kShown ? fmt::format(" and {} more", found - kShown) : ""),
+      fmt::format("run.directory {} is not a run directory, and has {}", directory.string(), names),
       fmt::format("give a run a directory of its own, such as run.directory={}; job scripts, logs and "
                   "notes may lie there",
                   (directory / "run").lexically_normal().string()));

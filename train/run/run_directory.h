@@ -56,10 +56,8 @@ class RunDirectory {
 };
 
 /// Throws Error(kUsage), naming what is there, if `directory` or a folder above it is a file, and unless
-/// `directory` is absent, is a run (is_run), or holds nothing but what people put beside a run: plain files
-/// such as job scripts, logs and notes, a folder `logs`, and an empty folder `checkpoints`. Any other folder
-/// (a source tree, a home directory) is refused, and so is a file that a run or a data set would write:
-/// config.toml, tokenizer.model, prepare.json, *.h5, *.jsonl.
+/// `directory` is absent, is a run (is_run), or holds nothing but what people put beside a run: see
+/// entries_in_the_way.
 void check_can_hold_run(Io& io, const std::filesystem::path& directory);
 
 /// Throws Error(kUsage) if `config_file` is the config.toml of a run in another directory than its own

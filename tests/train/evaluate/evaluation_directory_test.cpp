@@ -135,6 +135,25 @@ TEST_F(EvaluationDirectory, WithOtherThingsIsRefused) {
   EXPECT_EQ(refusal(kUsual), "");
 }
 
+// sbatch makes the log of the job before the job begins.
+TEST_F(EvaluationDirectory, WithTheLogsOfItsJobIsTaken) {
+  for (const char* name : {"slurm-17.out", "logs/17.err", "job.sbatch", "predictions.jsonl.damaged"})
+    write_bytes(place_ / name, "");
+  EXPECT_EQ(refusal(kUsual), "");
+  EXPECT_TRUE(fs::exists(place_ / "settings.json"));
+}
+
+// A directory of something else: its files would be mixed with the results.
+TEST_F(EvaluationDirectory, ThatIsARunADataSetOrAModelIsRefused) {
+  for (const char* name : {"config.toml", "metrics.jsonl", "LOCK", "prompt_template.txt", "manifest.json",
+                           "train.h5", "prepare.json", "tokenizer.model", "model.safetensors"}) {
+    fs::remove_all(place_);
+    write_bytes(place_ / name, "");
+    write_bytes(place_ / "notes.md", "");
+    EXPECT_EQ(refusal(kUsual), place_.string() + " holds no evaluation, and has " + name);
+  }
+}
+
 TEST_F(EvaluationDirectory, ThatCannotBeMadeIsAStorageError) {
   write_bytes(scratch_ / "file", "");
   place_ = scratch_ / "file";
