@@ -40,16 +40,9 @@ std::vector<fs::path> runs_inside(Io& io, const fs::path& folder) {
 }
 
 /// "did you mean runs/first?", or what else to give.
-std::string hint_for_missing(Io& io, const fs::path& path) {
-  std::vector<std::string> names;
-  try {
-    for (const Io::Entry& entry : list_directory(io, folder_of(path)))
-      if (entry.is_directory || entry.is_link) names.push_back(entry.name);
-  } catch (const Error&) {
-    // A folder that cannot be listed gives no hint.
-  }
-  const std::string nearest = nearest_name(path.filename().string(), names);
-  if (!nearest.empty()) return fmt::format("did you mean {}?", (path.parent_path() / nearest).string());
+std::string hint_for_missing(const fs::path& path) {
+  // Only a directory has a dot in it.
+  if (std::string hint = hint_for_absent(path, "", "."); !hint.empty()) return hint;
   return "give the directory of a run (its run.directory), or one of its checkpoints";
 }
 
@@ -63,7 +56,7 @@ void require_directory(Io& io, const fs::path& path) {
                 fmt::format("it lies in one: give {}", folder_of(path).string()));
   throw Error(ExitCode::kUsage,
               fmt::format("{}: {}", path.string(), is_file ? "is not a directory" : "no such directory"),
-              hint_for_missing(io, path));
+              hint_for_missing(path));
 }
 
 /// Refuses a directory that is none of what was looked for.
