@@ -116,10 +116,10 @@ void check_examples_to_show(const fs::path& directory, const ShowArguments& give
   std::error_code ignored;
   const std::string expected = "name the directory that was given to ripstop prepare as --output";
   if (!fs::exists(directory, ignored)) {
-    const std::string near = nearest_path(directory);
+    const std::string near = hint_for_absent(directory, "", given.split + ".h5");
     throw Error(ExitCode::kUsage,
                 fmt::format("{}: no such directory, expected a data set", directory.string()),
-                near.empty() ? expected : fmt::format("did you mean {}?", near));
+                near.empty() ? expected : near);
   }
   if (!fs::is_directory(directory, ignored))
     throw Error(ExitCode::kInputData,
