@@ -45,8 +45,8 @@ std::string describe_passed_over(const std::vector<std::filesystem::path>& files
 std::filesystem::path renamed_to_train(const std::filesystem::path& path);
 
 /// The line for a shell that converts `path` with `filter` into a new file beside it, which counts as the
-/// same split: "zcat d/val.json.gz | jq -c . > d/val.lines.jsonl" for `mark` "lines" and `extension` ".jsonl".
-/// An empty `extension` keeps that of `path`. Overwrites no file.
+/// same split: "zcat d/val.json.gz | jq -c . > d/val.lines.jsonl" for `mark` "lines" and `extension`
+/// ".jsonl". An empty `extension` keeps that of `path`. Overwrites no file.
 std::string conversion_command(const std::filesystem::path& path, std::string_view filter,
                                std::string_view mark, std::string_view extension = "");
 

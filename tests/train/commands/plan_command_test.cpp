@@ -99,7 +99,8 @@ TEST_F(PlanCommand, WithoutADataSetOnlyWhatIsKnown) {
   EXPECT_TRUE(steps["run"]["tokens"].is_null());
   const std::string slip = "data.directory=" + (scratch_ / "dta").string();
   const std::string near = (scratch_ / "data").string() + "?";
-  EXPECT_NE(plan(slip + " model.vocab_size=400").out.find("; did you mean data.directory=" + near), std::string::npos);
+  EXPECT_NE(plan(slip + " model.vocab_size=400").out.find("; did you mean data.directory=" + near),
+            std::string::npos);
   EXPECT_NE(plan(slip).err.find("did you mean data.directory=" + near), std::string::npos);
   const Json epochs = plan_json("data.directory=/no/such/data model.vocab_size=400 checkpoint.keep=0");
   EXPECT_TRUE(epochs["run"]["steps"].is_null());
