@@ -52,7 +52,7 @@ missing_packages() {
 
 deps() {
   if command -v apt-get >/dev/null; then
-    local missing sudo=()
+    local missing
     mapfile -t missing < <(missing_packages)
     if [[ ${#missing[@]} -eq 0 ]]; then
       return
@@ -63,10 +63,9 @@ deps() {
       return
     fi
     if command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [[ -t 0 ]]; }; then
-      sudo=(sudo)
       sudo -n true 2>/dev/null || run sudo -v # asks for the password, which the quiet lines below cannot
-      run_quietly "${sudo[@]}" apt-get update -qq
-      run_quietly "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive \
+      run_quietly sudo apt-get update -qq
+      run_quietly sudo env DEBIAN_FRONTEND=noninteractive \
         apt-get install -y -qq --no-install-recommends "${missing[@]}" </dev/null
       return
     fi
@@ -80,7 +79,7 @@ deps() {
 configure() {
   local whole=()
   if [[ ! -e build/$preset/CMakeCache.txt ]]; then whole=(-D RIPSTOP_UNITY=ON); fi
-  run cmake --preset "$preset" "${whole[@]}"
+  run cmake --preset "$preset" ${whole[@]+"${whole[@]}"}
 }
 
 # Clusters: nothing can be installed, so ask for what the site, Spack or conda has. CMake names whatever is not found.
@@ -135,9 +134,10 @@ case $verb in
     sources | run xargs clang-format -i
     ;;
   tidy)
-    build
+    # A folder of its own, because a unity build knows no commands for single sources. Nothing is compiled.
+    run cmake --preset "$preset" -B build/tidy -D RIPSTOP_UNITY=OFF
     # Kernels use vector extensions of g++ that clang does not know.
-    sources | grep '\.cpp$' | grep -v '^model/kernels/' | run xargs -P "$(nproc)" -n 4 clang-tidy --quiet -p "build/$preset"
+    sources | grep '\.cpp$' | grep -v '^model/kernels/' | run xargs -P "$(nproc)" -n 4 clang-tidy --quiet -p build/tidy
     ;;
   help | -h | --help) sed -n '2,/^set -/{/^set -/d;s/^# \?//p}' "$0" ;;
   *)

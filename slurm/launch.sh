@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Starts COMMAND on N ranks: with srun inside a Slurm allocation, else with mpirun on this node.
 #   slurm/launch.sh N COMMAND [ARGUMENT...]
-# Ends with the exit code of the ranks. Under mpirun, Ctrl-C, SIGTERM, SIGHUP and SIGUSR1 reach the ranks as SIGUSR1.
-# It asks `ripstop train` to save, however long that takes, and to end with 75. It ends any other command. A second
-# Ctrl-C, more than a second later, kills the ranks. Ctrl-Z does nothing.
+# Ends with the exit code of the ranks. Ctrl-Z does nothing. Under mpirun, Ctrl-C, SIGTERM, SIGHUP and SIGUSR1 reach the
+# ranks as SIGUSR1. It asks `ripstop train` to save, however long that takes, and to end with 75. It ends any other
+# command. A second Ctrl-C, more than a second later, kills the ranks. srun has its own rules, but passes SIGUSR1 on.
 # RIPSTOP_LAUNCHER=mpirun|srun overrides the choice. RIPSTOP_LAUNCHER_OPTIONS adds options, as in "--mpi=pmix".
 # RIPSTOP_LAUNCHER_VERBOSE=1 shows what Open MPI says itself when a rank ends with an exit code other than 0.
 # For several machines without Slurm, call mpirun yourself with your host file.
@@ -42,10 +42,12 @@ if ! command -v "$launcher" >/dev/null; then
   exit 78
 fi
 
+# Ranks that stand still would miss the deadlines of their messages. Ignored, and not trapped: so it is in srun, too.
+trap '' TSTP
 if [[ $launcher == srun ]]; then
   # Since Slurm 22.05 srun does not inherit the job's --cpus-per-task.
   if [[ -n ${SLURM_CPUS_PER_TASK:-} ]]; then export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK; fi
-  exec srun --ntasks="$ranks" --kill-on-bad-exit=1 "${options[@]}" "$@"
+  exec srun --ntasks="$ranks" --kill-on-bad-exit=1 ${options[@]+"${options[@]}"} "$@"
 fi
 
 if ! command -v -- "$1" >/dev/null; then
@@ -80,10 +82,10 @@ version=$(mpirun --version 2>/dev/null || true)
 # Open MPI 5 holds back a line without an end, as a line is that is rewritten in place, unless it is told not to (raw).
 open_mpi=(--oversubscribe --bind-to none --mca pml ob1 --mca mpi_yield_when_idle 1)
 case $version in
-  *"Open MPI"*" 4."*) options=("${open_mpi[@]}" --mca btl "self,vader" "${options[@]}") ;;
+  *"Open MPI"*" 4."*) options=("${open_mpi[@]}" --mca btl "self,vader" ${options[@]+"${options[@]}"}) ;;
   *"Open MPI"*)
     if [[ $RIPSTOP_TERMINAL == *[12]* ]]; then open_mpi+=(--output :raw); fi
-    options=("${open_mpi[@]}" --mca btl "self,sm" "${options[@]}")
+    options=("${open_mpi[@]}" --mca btl "self,sm" ${options[@]+"${options[@]}"})
     ;;
 esac # MPICH and its relatives need none of these
 
@@ -160,7 +162,11 @@ without_pages() {
 
 # Set before mpirun starts: a request that comes earlier is kept and passed on then.
 asked_by="" asked_at_us=0 interrupts=0 signalled=false mpirun=""
-# The time in microseconds, to now_us. Bash 4 knows whole seconds only.
+# Signals this close together are one request. Bash 4 knows whole seconds only, and two signals that a tenth of a second
+# separates may lie in two of them.
+one_request_us=1000000
+if [[ -z ${EPOCHREALTIME:-} ]]; then one_request_us=1000001; fi
+# The time in microseconds, to now_us.
 read_clock() {
   now_us=${EPOCHREALTIME:-$SECONDS.000000}
   now_us=${now_us//[.,]/}
@@ -174,10 +180,12 @@ ask() {
     asked_by=$1 asked_at_us=$now_us
   fi
   if [[ -z $mpirun ]]; then return 0; fi
+  # A child that Ctrl-Z stops would be waited for without end, and a signal to the whole group ends it.
   local tries
   for ((tries = 0; tries < 100; tries++)); do
-    if [[ ! -r /proc/$mpirun/task/$mpirun/children || -n $(cat /proc/$mpirun/task/*/children 2>/dev/null) ]]; then break; fi
-    sleep 0.1 || true # a signal to the whole group ends it
+    if [[ ! -r /proc/$mpirun/task/$mpirun/children ]]; then break; fi
+    if [[ -n $(trap '' TSTP && exec cat /proc/$mpirun/task/*/children 2>/dev/null) ]]; then break; fi
+    (trap '' TSTP && exec sleep 0.1) || true
   done
   kill -USR1 "$mpirun" 2>/dev/null || true
 }
@@ -185,7 +193,7 @@ interrupt() {
   signalled=true
   read_clock
   # `timeout` and others signal a process and then its group: that is one request.
-  if [[ -n $asked_by ]] && ((now_us - asked_at_us < 1000000)); then return 0; fi
+  if [[ -n $asked_by ]] && ((now_us - asked_at_us < one_request_us)); then return 0; fi
   interrupts=$((interrupts + 1))
   if ((interrupts == 1)); then
     if $is_train; then
@@ -195,7 +203,9 @@ interrupt() {
     fi
     ask INT
   elif [[ -n $mpirun ]]; then
-    kill -"$( ((interrupts == 2)) && echo TERM || echo KILL)" "$mpirun" 2>/dev/null || true
+    local signal=TERM
+    if ((interrupts > 2)); then signal=KILL; fi
+    kill -$signal "$mpirun" 2>/dev/null || true
   fi
 }
 is_train=false word_before=--
@@ -207,7 +217,6 @@ trap interrupt INT
 trap 'ask TERM' TERM
 trap 'ask HUP' HUP
 trap 'ask USR1' USR1
-# Ranks that stand still would miss the deadlines of their messages.
 trap 'signalled=true; say "Ctrl-Z does nothing here: the ranks go on; Ctrl-C stops them"' TSTP
 
 filter=""
@@ -216,7 +225,7 @@ if [[ -z ${RIPSTOP_LAUNCHER_VERBOSE:-} ]]; then
   exec {errors}> >(without_pages >&2)
   filter=$!
 fi
-"${detached[@]}" mpirun -n "$ranks" "${options[@]}" "$@" <&0 2>&"$errors" {errors}>&- &
+"${detached[@]}" mpirun -n "$ranks" ${options[@]+"${options[@]}"} "$@" <&0 2>&"$errors" {errors}>&- &
 mpirun=$!
 exec {errors}>&-
 if [[ -n $asked_by ]]; then ask "$asked_by"; fi

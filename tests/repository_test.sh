@@ -28,6 +28,15 @@ if command -v shellcheck >/dev/null; then
   shellcheck --severity=warning "${scripts[@]}" || complain "shellcheck: see above"
 fi
 
+# Until bash 4.4 an empty array is an unset variable to `set -u`. These scripts run on whatever a cluster has.
+for script in bootstrap.sh slurm/*; do
+  while read -r name; do
+    if found=$(grep -nE "(^|[^+])\"[$][{]$name\[@\][}]\"" "$script"); then
+      complain "$script: $name may be empty, guard it as launch.sh guards its options:" "$found"
+    fi
+  done < <(grep -oE '[a-z_]+=\(\)|read -ra [a-z_]+' "$script" | sed -E 's/=\(\)$//; s/^read -ra //' | sort -u)
+done
+
 # The pattern looks for a path at the beginning of a word. Tests may have such paths inside other text, as data.
 if found=$(grep -nIE '(^|[^A-Za-z0-9_.])/(home|root|work)/' "${all[@]}"); then
   complain "paths of one machine:" "$found"

@@ -74,3 +74,48 @@ fi
 expect 0 1 bash -c 'echo "terminal: ${RIPSTOP_TERMINAL-unknown}"' </dev/null
 [[ $(cat "$out") == "terminal: " ]] || fail "the ranks are told that there is a terminal"
 [[ $(echo piped | "$launch" 2 cat 2>&1) == piped ]] || fail "a pipe does not reach rank 0"
+
+# Whatever the launcher waits for must not stop on Ctrl-Z. Programs of these names note the signals that they ignore.
+note='sed -n "s/^SigIgn:[[:space:]]*/0x/p" /proc/self/status'
+cat >"$tools/srun" <<TOOL
+#!/usr/bin/env bash
+$note
+TOOL
+cat >"$tools/mpirun" <<'TOOL'
+#!/usr/bin/env bash
+[[ $1 == --version ]] || exec /bin/sleep 60
+TOOL
+for tool in cat sleep; do # launch.sh asks `cat` for the ranks that mpirun has started: here for the second time
+  cat >"$tools/$tool" <<TOOL
+#!/usr/bin/env bash
+$note >>"$tools/noted"
+if ((\$(wc -l <"$tools/noted") > 2)); then echo 4711; fi
+TOOL
+done
+chmod +x "$tools"/{srun,mpirun,cat,sleep}
+# all_ignore_it FILE: each line of FILE has the bit of SIGTSTP
+all_ignore_it() {
+  local ignored
+  [[ -s $1 ]] || return 1
+  while read -r ignored; do ((ignored >> ($(kill -l TSTP) - 1) & 1)) || return 1; done <"$1"
+}
+PATH=$tools:$PATH RIPSTOP_LAUNCHER=srun expect 0 2 true
+all_ignore_it "$out" || fail "Ctrl-Z stops srun"
+code=0
+PATH=$tools:$PATH "$launch" 2 bash >"$out" 2>&1 </dev/null &
+launcher=$!
+sleep 1
+kill -USR1 $launcher
+wait $launcher || code=$?
+[[ $code -eq $((128 + $(kill -l USR1))) ]] || fail "exit code $code after SIGUSR1 to an mpirun that ends by it"
+all_ignore_it "$tools/noted" || fail "Ctrl-Z stops what launch.sh waits for"
+# The job file for a laptop asks for the last step twice a second.
+rm "$tools/noted"
+eval "$(sed -n '/^last_step() {/,/^}/p' "$(dirname "$launch")/quickstart.sbatch")"
+grep() {
+  eval "$note" >>"$tools/noted"
+  command grep "$@"
+}
+step=$(run=$tools last_step)
+[[ $step == 0 ]] || fail "the last step of a run that has none is $step"
+all_ignore_it "$tools/noted" || fail "Ctrl-Z stops what the job file waits for"

@@ -82,6 +82,17 @@ done
 ended 75 saved
 [[ $(grep -ac '^saved' "$screen") -eq 2 ]] || fail "a rank did not save"
 
+echo "The same where bash knows whole seconds only, and the two lie in different ones"
+echo 'unset EPOCHREALTIME' >"$work/bash4"
+at_terminal bash -c "echo \$\$ >$work/pid; BASH_ENV=$work/bash4 exec slurm/launch.sh 2 bash $work/saves train"
+shown begun 2
+while [[ $(date +%N) != [78]* ]]; do sleep 0.02; done
+kill -INT "$(cat "$work/pid")"
+sleep 0.4
+kill -INT "$(cat "$work/pid")"
+ended 75 saved
+[[ $(grep -ac '^saved' "$screen") -eq 2 ]] || fail "a rank did not save"
+
 echo "Ctrl-C again when the ranks have saved and are ending: nothing says that the save is lost"
 at_terminal slurm/launch.sh 2 bash -c 'trap "echo saved; sleep 60; exit 75" USR1; echo begun; while :; do sleep 0.1; done' train
 shown begun 2
