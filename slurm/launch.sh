@@ -161,7 +161,7 @@ without_pages() {
 }
 
 # Set before mpirun starts: a request that comes earlier is kept and passed on then.
-asked_by="" asked_at_us=0 interrupts=0 signalled=false mpirun=""
+asked_by="" interrupts=0 first_interrupt_us=0 signalled=false mpirun=""
 # Signals this close together are one request. Bash 4 knows whole seconds only, and two signals that a tenth of a second
 # separates may lie in two of them.
 one_request_us=1000000
@@ -175,10 +175,7 @@ read_clock() {
 # Large jobs are started by other threads of mpirun, so the children of all threads count.
 ask() {
   signalled=true
-  if [[ -z $asked_by ]]; then
-    read_clock
-    asked_by=$1 asked_at_us=$now_us
-  fi
+  asked_by=${asked_by:-$1}
   if [[ -z $mpirun ]]; then return 0; fi
   # A child that Ctrl-Z stops would be waited for without end, and a signal to the whole group ends it.
   local tries
@@ -193,9 +190,10 @@ interrupt() {
   signalled=true
   read_clock
   # `timeout` and others signal a process and then its group: that is one request.
-  if [[ -n $asked_by ]] && ((now_us - asked_at_us < one_request_us)); then return 0; fi
+  if ((interrupts > 0 && now_us - first_interrupt_us < one_request_us)); then return 0; fi
   interrupts=$((interrupts + 1))
   if ((interrupts == 1)); then
+    first_interrupt_us=$now_us
     if $is_train; then
       say "stopping, train saves first; Ctrl-C again ends it without saving"
     else

@@ -102,6 +102,17 @@ sleep 1.1 # sooner it would be the same request
 key '\003'
 ended 130 'launch.sh: killed; the same command goes on from the last checkpoint'
 
+echo "SIGUSR1, and then timeout's two SIGINT: the first interrupt is answered, and none ends the ranks"
+at_terminal bash -c "echo \$\$ >$work/pid; exec slurm/launch.sh 2 bash $work/saves train"
+shown begun 2
+kill -USR1 "$(cat "$work/pid")"
+sleep 1.2
+kill -INT "$(cat "$work/pid")"
+shown 'launch.sh: stopping, train saves first'
+kill -INT "$(cat "$work/pid")"
+ended 75 saved
+[[ $(grep -ac '^saved' "$screen") -eq 2 ]] || fail "a rank did not save"
+
 echo "Ctrl-Z: the ranks go on"
 at_terminal slurm/launch.sh 2 bash "$work/saves" train
 shown begun 2
@@ -176,7 +187,7 @@ at_terminal "${train[@]}"
 shown $'\r\e[Kstep ' 3
 key '\003'
 ended 75 'run the same command again to go on'
-grep -qa 'stop requested: saving after this step; Ctrl-C again ends at once' "$screen" || fail "Ctrl-C is not answered"
+grep -qa 'stop requested; Ctrl-C again ends at once' "$screen" || fail "Ctrl-C is not answered"
 
 echo "the job file with Ctrl-C"
 PATH=$PWD/slurm:$PATH RIPSTOP_PROGRAM=$ripstop RIPSTOP_RANKS=2 at_terminal bash slurm/train.sbatch "${train[@]:2}"

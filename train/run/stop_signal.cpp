@@ -22,7 +22,7 @@ volatile std::sig_atomic_t first_signal = 0;
 volatile std::sig_atomic_t second_interrupt_requeues = 0;
 enum Answer { kSilent, kLine, kLineOverLiveLine };
 volatile std::sig_atomic_t answer_to_interrupt = kSilent;
-std::atomic<int64_t> first_at_ms = 0;
+std::atomic<int64_t> first_interrupt_ms = 0;  // 0: there was none
 static_assert(std::atomic<int64_t>::is_always_lock_free, "a signal handler writes it");
 
 // Nobody who wants a second Ctrl-C to count needs to be faster.
@@ -38,10 +38,10 @@ int64_t now_ms() {
   return int64_t{1000} * now.tv_sec + now.tv_nsec / 1'000'000;
 }
 
-// The step may take long: without this, a person at a terminal would not know that Ctrl-C has come.
+// The step may take long: without this, a person at a terminal would not know that Ctrl-C has come. What is
+// under way, and whether it is saved, the handler does not know.
 void answer_interrupt() {
-  constexpr std::string_view kText =
-      "\r\x1b[Kstop requested: saving after this step; Ctrl-C again ends at once\n";
+  constexpr std::string_view kText = "\r\x1b[Kstop requested; Ctrl-C again ends at once\n";
   constexpr size_t kClearBytes = 4;
   if (answer_to_interrupt == kSilent) return;
   const size_t begin = answer_to_interrupt == kLineOverLiveLine ? 0 : kClearBytes;
@@ -54,13 +54,14 @@ void answer_interrupt() {
 // SIGTERM or SIGUSR1, or a SIGINT within a second, must not prevent the checkpoint or the clean-up that the
 // first one requested. _exit, write, clock_gettime, signal and raise are safe in a handler.
 void remember(int signal) {
-  if (first_signal == 0) {
-    first_at_ms = now_ms();
-    first_signal = signal;
-    if (signal == SIGINT) answer_interrupt();
+  if (first_signal == 0) first_signal = signal;
+  if (signal != SIGINT) return;
+  int64_t before = 0;
+  if (first_interrupt_ms.compare_exchange_strong(before, now_ms())) {
+    answer_interrupt();
     return;
   }
-  if (signal != SIGINT || now_ms() - first_at_ms < kOneRequestMs) return;
+  if (now_ms() - before < kOneRequestMs) return;
   // A live line may be on the terminal: what comes next, as the shell's prompt, begins on a line of its own.
   [[maybe_unused]] const ssize_t written = write(STDOUT_FILENO, "\n", 1);
   if (second_interrupt_requeues != 0) _exit(static_cast<int>(ExitCode::kRequeue));
@@ -72,6 +73,7 @@ void remember(int signal) {
 
 StopSignal::StopSignal(StopFor purpose) {
   first_signal = 0;
+  first_interrupt_ms = 0;
   second_interrupt_requeues = purpose == StopFor::kCheckpoint ? 1 : 0;
   const Terminal terminal = terminal_of(stderr);
   answer_to_interrupt = purpose != StopFor::kCheckpoint || !terminal.is_terminal ? kSilent

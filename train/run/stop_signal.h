@@ -10,9 +10,10 @@ enum class StopFor {
 };
 
 /// Handles SIGTERM, SIGINT, SIGUSR1 and SIGHUP while it lives: the first one is remembered as a stop request.
-/// A SIGINT more than a second after that (a second Ctrl-C) ends the process at once; other repetitions are
-/// ignored. A SIGHUP that is ignored, as under nohup, stays ignored. If the request is a SIGINT, and standard
-/// error is a terminal, kCheckpoint answers it there in a line. At most one object at a time.
+/// A SIGINT more than a second after the first SIGINT (a second Ctrl-C) ends the process at once; other
+/// repetitions are ignored. The first SIGINT ends nothing, whatever came before: who types it may not know of
+/// another request. If standard error is a terminal, kCheckpoint answers it there in a line. A SIGHUP that is
+/// ignored, as under nohup, stays ignored. At most one object at a time.
 class StopSignal {
  public:
   explicit StopSignal(StopFor purpose);

@@ -46,8 +46,21 @@ TEST(StopSignalTest, ASecondInterruptEndsTheProcessAtOnce) {
   const int requeue = static_cast<int>(ExitCode::kRequeue);
   constexpr useconds_t kPauseUs = 1'100'000;
   EXPECT_EXIT(send(StopFor::kCheckpoint, {SIGINT, SIGINT}, kPauseUs), testing::ExitedWithCode(requeue), "");
-  EXPECT_EXIT(send(StopFor::kCheckpoint, {SIGTERM, SIGINT}, kPauseUs), testing::ExitedWithCode(requeue), "");
   EXPECT_EXIT(send(StopFor::kCleanUp, {SIGINT, SIGINT}, kPauseUs), testing::KilledBySignal(SIGINT), "");
+}
+
+// A person who types Ctrl-C may not know that a job script or `timeout` has asked before.
+TEST(StopSignalTest, TheFirstInterruptAfterAnotherRequestEndsNothing) {
+  const int requeue = static_cast<int>(ExitCode::kRequeue);
+  constexpr useconds_t kPauseUs = 1'100'000;
+  const testing::ExitedWithCode goes_on(3);
+  for (const int first : {SIGTERM, SIGUSR1})
+    EXPECT_EXIT(send(StopFor::kCheckpoint, {first, SIGINT}, kPauseUs), goes_on, "") << first;
+  EXPECT_EXIT(send(StopFor::kCleanUp, {SIGTERM, SIGINT}, kPauseUs), goes_on, "");
+  EXPECT_EXIT(send(StopFor::kCheckpoint, {SIGUSR1, SIGINT, SIGINT}, kPauseUs),
+              testing::ExitedWithCode(requeue), "");
+  EXPECT_EXIT(send(StopFor::kCleanUp, {SIGTERM, SIGINT, SIGINT}, kPauseUs), testing::KilledBySignal(SIGINT),
+              "");
 }
 
 // `timeout -s INT` signals the process and then its group.
@@ -58,21 +71,23 @@ TEST(StopSignalTest, TwoInterruptsWithinASecondAreOneRequest) {
 }
 
 TEST(StopSignalTest, AnInterruptIsAnsweredAtATerminal) {
-  const auto at = [](const char* terminal, const char* kind, StopFor purpose, int signal) {
+  const auto at = [](const char* terminal, const char* kind, StopFor purpose,
+                     std::initializer_list<int> signals) {
     setenv("RIPSTOP_TERMINAL", terminal, 1);
     setenv("TERM", kind, 1);
-    send(purpose, {signal});
+    send(purpose, signals);
   };
-  const std::string line = "stop requested: saving after this step; Ctrl-C again ends at once\n";
+  const std::string line = "stop requested; Ctrl-C again ends at once\n";
   const auto shown = [](const std::string& text) {
     return testing::Matcher<const std::string&>(testing::Eq(text));
   };
   const testing::ExitedWithCode ended(3);
-  EXPECT_EXIT(at("2", "dumb", StopFor::kCheckpoint, SIGINT), ended, shown(line));
-  EXPECT_EXIT(at("2", "xterm", StopFor::kCheckpoint, SIGINT), ended, shown("\r\x1b[K" + line));
-  EXPECT_EXIT(at("", "xterm", StopFor::kCheckpoint, SIGINT), ended, shown("")) << "a log";
-  EXPECT_EXIT(at("2", "xterm", StopFor::kCheckpoint, SIGUSR1), ended, shown("")) << "from a job script";
-  EXPECT_EXIT(at("2", "xterm", StopFor::kCleanUp, SIGINT), ended, shown(""));
+  EXPECT_EXIT(at("2", "dumb", StopFor::kCheckpoint, {SIGINT}), ended, shown(line));
+  EXPECT_EXIT(at("2", "xterm", StopFor::kCheckpoint, {SIGINT}), ended, shown("\r\x1b[K" + line));
+  EXPECT_EXIT(at("", "xterm", StopFor::kCheckpoint, {SIGINT}), ended, shown("")) << "a log";
+  EXPECT_EXIT(at("2", "xterm", StopFor::kCheckpoint, {SIGUSR1}), ended, shown("")) << "from a job script";
+  EXPECT_EXIT(at("2", "dumb", StopFor::kCheckpoint, {SIGUSR1, SIGINT, SIGINT}), ended, shown(line));
+  EXPECT_EXIT(at("2", "xterm", StopFor::kCleanUp, {SIGINT}), ended, shown(""));
 }
 
 TEST(StopSignalTest, EndProcessEndsItByTheFirstSignal) {
