@@ -50,7 +50,7 @@ void remove_leftovers(const fs::path& output, const std::function<void(const std
                        left.string(), describe(owner)));
     } else if (state == ProcessState::kRuns) {
       throw Error(ExitCode::kUsage, fmt::format("{}: {} makes it now", output.string(), describe(owner)),
-                  "wait until it ends, or name another directory");
+                  "wait until it ends, or name another --output");
     } else {
       tell(fmt::format("{} was left by {}; if that has ended: rm -r '{}'", left.string(),
                        owner.empty() ? "an unknown process" : describe(owner), left.string()));
@@ -59,6 +59,35 @@ void remove_leftovers(const fs::path& output, const std::function<void(const std
 }
 
 }  // namespace
+
+fs::path make_partial_directory(const fs::path& output, const std::function<void(const std::string&)>& note) {
+  remove_leftovers(output, note);
+  // With the process id, so that people see whose it is. A process of the same number on another machine may
+  // have made one: then a second number follows.
+  const std::string begin = output.string() + fmt::format(".partial-{}", getpid());
+  fs::path partial = begin;
+  std::error_code error;
+  for (int64_t more = 1; fs::exists(fs::symlink_status(partial, error)); ++more)
+    partial = begin + fmt::format(".{}", more);
+  if (!fs::create_directory(partial, error)) {
+    throw Error(ExitCode::kStorage,
+                fmt::format("{}: cannot make this directory: {}", partial.string(),
+                            error ? error.message() : "it exists"),
+                "name an --output where you may write");
+  }
+  try {
+    create_file(posix_io(), partial / kOwnerFile, to_text(this_process()));
+  } catch (...) {
+    fs::remove_all(partial, error);
+    throw;
+  }
+  return partial;
+}
+
+void disown_partial_directory(const fs::path& partial) {
+  std::error_code ignored;
+  fs::remove(partial / kOwnerFile, ignored);
+}
 
 PartialDirectory::PartialDirectory(const fs::path& output,
                                    const std::function<void(const std::string&)>& note)
@@ -70,33 +99,20 @@ PartialDirectory::PartialDirectory(const fs::path& output,
     throw Error(ExitCode::kUsage, fmt::format("{}: exists already", output_.string()),
                 "name a new directory, or remove this one");
   }
-  remove_leftovers(output_, note);
   try {
-    make();
+    make(note);
   } catch (...) {
     remove();
     throw;
   }
 }
 
-void PartialDirectory::make() {
+void PartialDirectory::make(const std::function<void(const std::string&)>& note) {
   std::error_code error;
   for (fs::path parent = parent_of(output_); !fs::exists(parent, error); parent = parent_of(parent))
     made_parent_ = parent;
   fs::create_directories(parent_of(output_), error);
-  // With the process id, so that people see whose it is. A process of the same number on another machine may
-  // have made one: then a second number follows.
-  const std::string begin = output_.string() + fmt::format(".partial-{}", getpid());
-  partial_ = begin;
-  for (int64_t more = 1; fs::exists(fs::symlink_status(partial_, error)); ++more)
-    partial_ = begin + fmt::format(".{}", more);
-  if (!fs::create_directory(partial_, error)) {
-    throw Error(ExitCode::kStorage,
-                fmt::format("{}: cannot make this directory: {}", partial_.string(),
-                            error ? error.message() : "it exists"),
-                "name an --output where you may write");
-  }
-  create_file(posix_io(), partial_ / kOwnerFile, to_text(this_process()));
+  partial_ = make_partial_directory(output_, note);
 }
 
 PartialDirectory::~PartialDirectory() {
@@ -115,10 +131,10 @@ void PartialDirectory::remove() {
 }
 
 void PartialDirectory::rename_to_output() {
-  std::error_code error;
-  fs::remove(partial_ / kOwnerFile, error);
+  disown_partial_directory(partial_);
   // The entries must be on the disk before the name is: a power loss must not leave an empty data set.
   sync_directory(partial_);
+  std::error_code error;
   fs::rename(partial_, output_, error);  // replaces an empty directory
   if (error) fail(ExitCode::kStorage, "{}: cannot be put in place: {}", output_.string(), error.message());
   partial_.clear();

@@ -1,4 +1,5 @@
-// PartialDirectory: a directory that appears complete or not at all.
+// Output that appears complete or not at all: it is written beside its final place, and killed processes leave
+// nothing that another takes for its own.
 #pragma once
 #include <filesystem>
 #include <functional>
@@ -6,15 +7,24 @@
 
 namespace ripstop {
 
+/// Makes the directory OUTPUT.partial-PID, with a file OWNER that names this process, and returns its path.
+/// Before that, removes directories OUTPUT.partial-* whose process is known to have ended. `note` gets a text
+/// about each of them, and about those whose process cannot be seen from this host, which stay. Throws
+/// Error(kUsage) if a process makes `output` now, Error(kStorage) if it cannot make the directory.
+std::filesystem::path make_partial_directory(const std::filesystem::path& output,
+                                             const std::function<void(const std::string&)>& note = {});
+
+/// Takes OWNER away: what is left in `partial` is complete, and no later process removes it.
+void disown_partial_directory(const std::filesystem::path& partial);
+
 /// A directory to fill beside its final place. `rename_to_output` commits it; the destructor removes it if
 /// that has not happened, with the parents that were made for it. A process that is killed leaves it behind;
 /// the next one for the same output removes it.
 class PartialDirectory {
  public:
-  /// Makes OUTPUT.partial-PID, and OUTPUT's parents. Removes directories OUTPUT.partial-* whose process is
-  /// known to have ended. `note` gets a text about each of them, and about those whose process cannot be seen
-  /// from this host, which stay. Throws Error(kUsage) if `output` exists and is not an empty directory, or
-  /// if a process makes it now; Error(kStorage) if it cannot make the directory.
+  /// Makes OUTPUT's parents and the directory (make_partial_directory). Throws Error(kUsage) if `output`
+  /// exists and is not an empty directory, or if a process makes it now; Error(kStorage) if it cannot make
+  /// the directory.
   explicit PartialDirectory(const std::filesystem::path& output,
                             const std::function<void(const std::string&)>& note = {});
   ~PartialDirectory();
@@ -29,7 +39,7 @@ class PartialDirectory {
   void rename_to_output();
 
  private:
-  void make();
+  void make(const std::function<void(const std::string&)>& note);
   void remove();
 
   std::filesystem::path output_, partial_;

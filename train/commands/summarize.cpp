@@ -37,8 +37,9 @@ struct SummarizeArguments {
 /// Writes summaries to standard output or to a file.
 class SummaryOutput {
  public:
-  explicit SummaryOutput(const std::string& path) {
-    if (path != "-") file_.emplace(path);
+  SummaryOutput(const std::string& path, bool replace) {
+    if (path != "-")
+      file_.emplace(path, replace, [](const std::string& note) { fmt::print(stderr, "{}\n", note); });
   }
 
   void write(const std::string& line) {
@@ -249,7 +250,7 @@ void summarize(MpiWorld& world, const SummarizeArguments& given) {
   do_and_agree(world.communicator(), [&] {
     if (world.communicator().rank() != 0) return;
     if (given.output != "-") check_summary_file(given.output, given.force);
-    output.emplace(given.output);
+    output.emplace(given.output, given.force);
     input.emplace(given.input);
   });
   const Tokenizer tokenizer = tokenizer_of(trained);

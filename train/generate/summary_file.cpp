@@ -1,15 +1,39 @@
 #include "train/generate/summary_file.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <cstdint>
+#include <iterator>
 #include <system_error>
 
 #include "data/directory.h"
+#include "data/partial_directory.h"
 #include "model/core/error.h"
 
 namespace ripstop {
 
 namespace fs = std::filesystem;
+
+namespace {
+
+// Whether `path` has something to lose: not an empty file, as mktemp makes it, nor a link that leads nowhere.
+bool holds_something(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error) && !(fs::is_regular_file(path, error) && fs::file_size(path, error) == 0);
+}
+
+// Gives the file `from` the name `to`, too or instead. Returns false if `to` holds something that must not be
+// replaced. Throws Error(kStorage).
+bool put_in_place(const fs::path& from, const fs::path& to, bool replace) {
+  // Unlike a check and a rename, a hard link is one step. Not all file systems have them.
+  if (!replace && ::link(from.c_str(), to.c_str()) == 0) return true;
+  if (!replace && holds_something(to)) return false;
+  rename_path(posix_io(), from, to);
+  return true;
+}
+
+}  // namespace
 
 void check_summary_file(const fs::path& path, bool replace) {
   const std::string name = path.string();
@@ -34,15 +58,19 @@ void check_summary_file(const fs::path& path, bool replace) {
                 "give another name, or --force to replace it");
 }
 
-SummaryFile::SummaryFile(const fs::path& path) : path_(path), beside_(path.string() + ".partial") {
-  std::error_code ignored;
-  fs::remove(beside_, ignored);  // of a call that was killed
-  file_.emplace(beside_);
+SummaryFile::SummaryFile(const fs::path& path, bool replace,
+                         const std::function<void(const std::string&)>& note)
+    : path_(path), partial_(make_partial_directory(path, note)), replace_(replace) {
+  try {
+    file_.emplace(partial_ / path_.filename());
+  } catch (...) {
+    remove_tree(posix_io(), partial_);
+    throw;
+  }
 }
 
 SummaryFile::~SummaryFile() {
-  std::error_code ignored;
-  if (file_) fs::remove(beside_, ignored);
+  if (file_) remove_tree(posix_io(), partial_);
 }
 
 void SummaryFile::append(const std::string& line) {
@@ -51,9 +79,21 @@ void SummaryFile::append(const std::string& line) {
 }
 
 void SummaryFile::finish() {
+  file_->sync();
   file_->close();
-  rename_path(posix_io(), beside_, path_);
+  // Hours of work: from here on nothing removes them, whatever goes wrong.
   file_.reset();
+  disown_partial_directory(partial_);
+  fs::path got = path_;
+  for (int64_t number = 2; !put_in_place(partial_ / path_.filename(), got, replace_); ++number)
+    got = path_.string() + fmt::format(".{}", number);
+  remove_tree(posix_io(), partial_);
+  sync_directory(path_.has_parent_path() ? path_.parent_path() : ".");
+  if (got != path_)
+    throw Error(ExitCode::kUsage,
+                fmt::format("--output {} was made by another process meanwhile: the summaries are in {}",
+                            path_.string(), got.string()),
+                fmt::format("mv '{}' '{}' replaces it", got.string(), path_.string()));
 }
 
 }  // namespace ripstop

@@ -1,6 +1,7 @@
 // The file of `ripstop summarize --output`.
 #pragma once
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -13,22 +14,28 @@ namespace ripstop {
 void check_summary_file(const std::filesystem::path& path, bool replace);
 
 /// Lines that appear as the file `path` only when all of them are written: half of the summaries could be
-/// taken for all of them. Until then they are in PATH.partial, which the destructor removes. All members
-/// throw Error(kStorage).
+/// taken for all of them. Until then they are in a directory PATH.partial-PID (make_partial_directory), which
+/// the destructor removes. All members throw Error(kStorage).
 class SummaryFile {
  public:
-  explicit SummaryFile(const std::filesystem::path& path);
+  /// Throws Error(kUsage) if a process of this host writes `path` now. `note` gets a text about each
+  /// directory that killed processes left.
+  SummaryFile(const std::filesystem::path& path, bool replace,
+              const std::function<void(const std::string&)>& note = {});
   ~SummaryFile();
   SummaryFile(const SummaryFile&) = delete;
   SummaryFile& operator=(const SummaryFile&) = delete;
 
   /// `line` comes without its end.
   void append(const std::string& line);
-  /// Gives the file its name. Nothing may be appended after this.
+  /// Gives the file its name, for good also after a power loss. Nothing may be appended after this. If
+  /// `replace` is false and a file that is not empty has the name by now, the summaries become PATH.2, or .3
+  /// and so on, and Error(kUsage) says so. If they cannot be renamed, they stay where they are.
   void finish();
 
  private:
-  std::filesystem::path path_, beside_;
+  std::filesystem::path path_, partial_;
+  bool replace_;
   std::optional<OutputFile> file_;
 };
 

@@ -1,12 +1,18 @@
 #include "train/generate/summary_file.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <csignal>
+#include <set>
 
+#include "data/process_identity.h"
 #include "model/core/error.h"
 #include "tests/data/scratch_directory.h"
+#include "tests/expect_has.h"
 
 namespace ripstop {
 namespace {
@@ -29,13 +35,20 @@ class SummaryFileTest : public testing::Test {
     return "";
   }
 
+  // Of the entries of the directory, in order.
+  std::string names() const {
+    std::set<std::string> all;
+    for (const fs::directory_entry& entry : fs::directory_iterator(scratch_.path()))
+      all.insert(entry.path().filename().string());
+    return fmt::format("{}", fmt::join(all, " "));
+  }
+
   ScratchDirectory scratch_;
 };
 
 TEST_F(SummaryFileTest, AppearsWhenAllIsWritten) {
-  write_bytes(scratch_ / "out.jsonl.partial", "of a call that was killed");
   {
-    SummaryFile file(scratch_ / "out.jsonl");
+    SummaryFile file(scratch_ / "out.jsonl", false);
     file.append("one");
     file.append("two");
     EXPECT_FALSE(fs::exists(scratch_ / "out.jsonl"));
@@ -43,12 +56,96 @@ TEST_F(SummaryFileTest, AppearsWhenAllIsWritten) {
   }
   EXPECT_EQ(read_bytes(scratch_ / "out.jsonl"), "one\ntwo\n");
   {
-    SummaryFile file(scratch_ / "half.jsonl");
+    SummaryFile file(scratch_ / "half.jsonl", false);
     file.append("one");
   }
-  EXPECT_FALSE(fs::exists(scratch_ / "half.jsonl"));
-  EXPECT_FALSE(fs::exists(scratch_ / "half.jsonl.partial"));
-  EXPECT_FALSE(fs::exists(scratch_ / "out.jsonl.partial"));
+  EXPECT_EQ(names(), "out.jsonl");
+}
+
+TEST_F(SummaryFileTest, AFileThatAppearsMeanwhileIsKept) {
+  for (const char* kept_as : {"out.jsonl.2", "out.jsonl.3"}) {
+    SummaryFile file(scratch_ / "out.jsonl", false);
+    file.append("one");
+    write_bytes(scratch_ / "out.jsonl", "of another");
+    try {
+      file.finish();
+      FAIL() << "replaced";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kUsage);
+      EXPECT_HAS(error.what(), "was made by another process meanwhile: the summaries are in ");
+      EXPECT_HAS(error.what(), kept_as);
+    }
+    EXPECT_EQ(read_bytes(scratch_ / "out.jsonl"), "of another");
+    EXPECT_EQ(read_bytes(scratch_ / kept_as), "one\n");
+  }
+  EXPECT_EQ(names(), "out.jsonl out.jsonl.2 out.jsonl.3");
+  SummaryFile file(scratch_ / "out.jsonl", true);
+  file.append("two");
+  file.finish();
+  EXPECT_EQ(read_bytes(scratch_ / "out.jsonl"), "two\n");
+}
+
+TEST_F(SummaryFileTest, AnEmptyFileIsReplaced) {
+  write_bytes(scratch_ / "out.jsonl", "");
+  fs::create_symlink(scratch_ / "nowhere", scratch_ / "link.jsonl");
+  for (const char* name : {"out.jsonl", "link.jsonl"}) {
+    SummaryFile file(scratch_ / name, false);
+    file.append("one");
+    file.finish();
+    EXPECT_EQ(read_bytes(scratch_ / name), "one\n");
+  }
+}
+
+// What was hours of work stays, also if its name cannot be given.
+TEST_F(SummaryFileTest, WhatCannotBeRenamedStaysWhereItIs) {
+  std::string what;
+  {
+    SummaryFile file(scratch_ / "out.jsonl", true);
+    file.append("one");
+    fs::create_directory(scratch_ / "out.jsonl");
+    try {
+      file.finish();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kStorage);
+      what = error.what();
+    }
+  }
+  const fs::path stays = scratch_ / fmt::format("out.jsonl.partial-{}", getpid()) / "out.jsonl";
+  EXPECT_HAS(what, stays.string());
+  SummaryFile(scratch_ / "out.jsonl", true);
+  EXPECT_EQ(read_bytes(stays), "one\n");
+}
+
+TEST_F(SummaryFileTest, TwoAtOnceDoNotTouchEachOther) {
+  SummaryFile file(scratch_ / "out.jsonl", true);
+  file.append("one");
+  try {
+    SummaryFile(scratch_ / "out.jsonl", true);
+    FAIL() << "a second one";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kUsage);
+    EXPECT_HAS(error.what(), "makes it now");
+    EXPECT_EQ(error.hint(), "wait until it ends, or name another --output");
+  }
+  file.append("two");
+  file.finish();
+  EXPECT_EQ(read_bytes(scratch_ / "out.jsonl"), "one\ntwo\n");
+}
+
+TEST_F(SummaryFileTest, WhatAKilledProcessLeftIsNamed) {
+  ProcessIdentity process = this_process();
+  process["started"] = "1";
+  write_bytes(scratch_ / "out.jsonl.partial-1/OWNER", to_text(process));
+  process["host"] = "node7";
+  write_bytes(scratch_ / "out.jsonl.partial-2/OWNER", to_text(process));
+  write_bytes(scratch_ / "out.jsonl.partial-2/out.jsonl", "half");
+  std::string notes;
+  SummaryFile file(scratch_ / "out.jsonl", false, [&](const std::string& note) { notes += note + "\n"; });
+  file.finish();
+  EXPECT_HAS(notes, "removed " + (scratch_ / "out.jsonl.partial-1").string());
+  EXPECT_HAS(notes, "out.jsonl.partial-2 was left by process");
+  EXPECT_EQ(names(), "out.jsonl out.jsonl.partial-2");
+  EXPECT_EQ(read_bytes(scratch_ / "out.jsonl.partial-2/out.jsonl"), "half");
 }
 
 TEST_F(SummaryFileTest, NamesThatDoNotDoAreRefused) {
@@ -86,7 +183,7 @@ TEST_F(SummaryFileTest, AFullDiskSaysItsReason) {
   setrlimit(RLIMIT_FSIZE, &small);
   std::string what;
   try {
-    SummaryFile file(scratch_ / "out.jsonl");
+    SummaryFile file(scratch_ / "out.jsonl", false);
     file.append(std::string(1 << 11, 'x'));
     file.finish();
   } catch (const Error& error) {
@@ -95,10 +192,9 @@ TEST_F(SummaryFileTest, AFullDiskSaysItsReason) {
   }
   setrlimit(RLIMIT_FSIZE, &old);
   std::signal(SIGXFSZ, handler);
-  EXPECT_NE(what.find("out.jsonl.partial: cannot write"), std::string::npos) << what;
-  EXPECT_NE(what.find("File too large"), std::string::npos) << what;
-  EXPECT_FALSE(fs::exists(scratch_ / "out.jsonl"));
-  EXPECT_FALSE(fs::exists(scratch_ / "out.jsonl.partial"));
+  EXPECT_HAS(what, "out.jsonl: cannot write");
+  EXPECT_HAS(what, "File too large");
+  EXPECT_EQ(names(), "");
 }
 
 }  // namespace
