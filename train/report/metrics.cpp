@@ -69,6 +69,18 @@ template void MetricsFile::write(const CheckpointEvent&);
 template void MetricsFile::write(const WarningEvent&);
 template void MetricsFile::write(const EndEvent&);
 
+void MetricsFile::write_end(const EndEvent& event) {
+  const std::string line = line_of(event);
+  waiting_ += line;
+  try {
+    write_waiting();
+  } catch (const Error&) {
+    // Lines are written in their order, so this one still waits, as the last.
+    waiting_.resize(waiting_.size() - line.size());
+    throw;
+  }
+}
+
 void MetricsFile::sync() {
   write_waiting();
   file_.sync();

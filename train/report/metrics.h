@@ -162,6 +162,8 @@ class MetricsFile {
   /// sync, write it first.
   template <class Event>
   void write(const Event& event);
+  /// As `write`, but if that fails, the line does not wait: how the process ends may change by then.
+  void write_end(const EndEvent& event);
 
   /// Writes the lines that wait, and returns when all lines are on the disk. Call it before a checkpoint is
   /// committed: a resumed run counts on the lines before its checkpoint. Throws Error(kStorage).

@@ -1,7 +1,6 @@
 #include "train/run/trainer.h"
 
 #include <cmath>
-#include <utility>
 
 #include "parallel/agreement.h"
 #include "train/checkpoint/manifest.h"
@@ -248,18 +247,20 @@ const char* Trainer::end_reason(ExitCode code) const {
   return ends_early() ? EndReason::kNoImprovement : EndReason::kSteps;
 }
 
-// Once a start: if that fails, the line waits in the log, and the next call tries to write it.
+// Once a start. If that fails, no line waits: the failure changes the code, and the next call writes a line
+// with its own.
 void Trainer::write_end(ExitCode code) {
   MetricsFile& metrics = directory_->metrics();
-  if (!std::exchange(end_is_logged_, true))
-    metrics.write(EndEvent{.step = state_.step,
-                           .exit_code = static_cast<int>(code),
-                           .reason = end_reason(code),
-                           .planned = step_cost(planned_memory(), plan_.traffic_per_step),
-                           .measured = step_cost(measured_memory(), step_traffic_),
-                           .resident_before_bytes = resident_before_bytes_,
-                           .resident_peak_bytes = resident_memory().peak_bytes,
-                           .seconds = seconds_since(begin_)});
+  if (!end_is_logged_)
+    metrics.write_end(EndEvent{.step = state_.step,
+                               .exit_code = static_cast<int>(code),
+                               .reason = end_reason(code),
+                               .planned = step_cost(planned_memory(), plan_.traffic_per_step),
+                               .measured = step_cost(measured_memory(), step_traffic_),
+                               .resident_before_bytes = resident_before_bytes_,
+                               .resident_peak_bytes = resident_memory().peak_bytes,
+                               .seconds = seconds_since(begin_)});
+  end_is_logged_ = true;
   metrics.sync();
 }
 

@@ -158,7 +158,7 @@ class Trainer {
   std::vector<std::string> resume_notes_;
   int64_t at_step_ = 0;         ///< the step under way, or the last one
   bool was_done_ = false;       ///< this start found nothing to do
-  bool end_is_logged_ = false;  ///< metrics.jsonl has its `end`, or has it in memory
+  bool end_is_logged_ = false;  ///< metrics.jsonl has its `end`
   int64_t saved_step_ = -1;
   int64_t skips_ = 0;         ///< steps since the last update whose loss or gradient was not finite
   CheckpointState updated_;   ///< if skips_ > 0: the state after the last step before them

@@ -403,9 +403,19 @@ TEST_F(Metrics, FullDiskLeavesNoHalfLine) {
   } catch (const Error& error) {
     refused = error.code() == ExitCode::kStorage;
   }
+  // An end that is not written says nothing later: its code may be wrong by then.
+  EXPECT_THROW(file.write_end(EndEvent{}), Error);
   setrlimit(RLIMIT_FSIZE, &before);
   EXPECT_TRUE(refused);
   EXPECT_EQ(text(), whole);
+  EXPECT_EQ(file.waiting_lines(), 1);
+  EndEvent end;
+  end.exit_code = 74;
+  file.write_end(end);
+  const MetricsLog log = read_metrics(path_);
+  EXPECT_EQ(log.steps.size(), 3U);
+  ASSERT_EQ(log.ends.size(), 1U);
+  EXPECT_EQ(log.ends[0].exit_code, 74);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include <numeric>
+#include <vector>
 
 #include "tests/train/run/small_runs.h"
 
@@ -245,7 +246,9 @@ TEST_F(FullDiskRuns, TheEndIsWrittenOnceThoughItFailsFirst) {
   EXPECT_EQ(refusal(ten_steps()).code(), ExitCode::kStorage);
   disk_.reset();
   EXPECT_EQ(steps("run"), first_steps(10));
-  EXPECT_EQ(metrics("run").ends.size(), 1U);
+  const std::vector<EndEvent> ends = metrics("run").ends;
+  ASSERT_EQ(ends.size(), 1U);
+  EXPECT_EQ(ends[0].exit_code, static_cast<int>(ExitCode::kStorage)) << "the failure is the end";
 }
 
 TEST_F(FullDiskRuns, AFullDiskSaysFromWhichStepToGoOn) {
