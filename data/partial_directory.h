@@ -1,5 +1,5 @@
-// Output that appears complete or not at all: it is written beside its final place, and killed processes leave
-// nothing that another takes for its own.
+// Output that appears complete or not at all: it is written beside its final place, and what killed processes
+// leave is told from it.
 #pragma once
 #include <filesystem>
 #include <functional>
