@@ -30,7 +30,7 @@ namespace ripstop {
 struct TrainerOptions {
   RunConfig config;
   std::vector<std::string> argv;                ///< as typed, for metrics.jsonl
-  std::vector<std::string> notes;               ///< for people, when the run begins; of rank 0 only
+  std::vector<std::string> notes = {};          ///< for people, when the run begins; of rank 0 only
   std::function<void(const std::string&)> say;  ///< prints a line for people; called on rank 0 only
   std::function<bool()> stop_requested;         ///< whether this rank got a request to save and end
   LiveLine* live =
