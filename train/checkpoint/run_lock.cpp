@@ -122,14 +122,15 @@ int64_t restarts(const Owner& owner) {
 
 }  // namespace
 
-RunLock::RunLock(Io& io, const std::filesystem::path& directory, const RunLockTimes& times)
+RunLock::RunLock(Io& io, const std::filesystem::path& directory, const RunLockTimes& times,
+                 const RunLockWait& wait)
     : io_(io), path_(directory / kLockFile), times_(times), self_(this_owner(directory)) {
   constexpr int kAttempts = 3;  // another start may win the race for a stale lock
   for (int attempt = 0; !try_create(); ++attempt) {
     const std::optional<std::string> text = read();
     if (attempt >= kAttempts) refuse(text.value_or(""));
     if (!text) continue;
-    wait_until_gone(*text);
+    wait_until_gone(*text, wait);
     take_away(*text);
     const Owner owner = parse_process(*text);
     takeover_ = is_copy(owner, self_)
@@ -187,7 +188,7 @@ std::optional<std::string> RunLock::read() const {
 }
 
 /// Returns when the owner is known to be gone; refuses if it is alive.
-void RunLock::wait_until_gone(const std::string& text) const {
+void RunLock::wait_until_gone(const std::string& text, const RunLockWait& wait) const {
   const Owner owner = parse_process(text);
   const bool copied = is_copy(owner, self_);
   if (copied && has_hard_links(path_)) return;
@@ -205,7 +206,14 @@ void RunLock::wait_until_gone(const std::string& text) const {
   }
   if (agree(owner, self_, {"job"}) && restarts(owner) < restarts(self_)) return;
   const Clock::time_point end = after(times_.patience_seconds);
+  const std::string waits =
+      fmt::format("waiting up to {:.0f} s for {}, which owned {} and may live", times_.patience_seconds,
+                  describe_owner(owner), path_.parent_path().string());
+  if (wait.say) wait.say(waits);
   while (Clock::now() < end) {
+    if (wait.stop_requested && wait.stop_requested())
+      throw Error(ExitCode::kRequeue, "stopped on a signal while " + waits,
+                  "nothing was changed: run the same command again");
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     const std::optional<std::string> now = read();
     if (!now) return;

@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -20,6 +21,12 @@ struct RunLockTimes {
   double ending_seconds = 3;     ///< time that an owner on this host gets to end after its launcher has ended
 };
 
+/// Who waits while it is not known whether an owner lives: half a minute without a word looks like a hang.
+struct RunLockWait {
+  std::function<void(const std::string&)> say;  ///< is told once what is waited for; may be empty
+  std::function<bool()> stop_requested;         ///< whether to give up; may be empty
+};
+
 /// Owns `directory`/LOCK from construction to destruction. The file names host, process, job and directory,
 /// and has a number that a thread raises every few seconds, the heartbeat. It is made with O_EXCL, not locked
 /// with flock, which Lustre and NFS may not have. Only rank 0 has a RunLock. The lock of a killed run is
@@ -30,8 +37,9 @@ struct RunLockTimes {
 class RunLock {
  public:
   /// May wait for `patience_seconds`. Throws Error(kStorage), with the owner, if a live run owns the
-  /// directory, and if the lock cannot be made.
-  RunLock(Io& io, const std::filesystem::path& directory, const RunLockTimes& times = {});
+  /// directory, and if the lock cannot be made; Error(kRequeue) if a stop is requested while it waits.
+  RunLock(Io& io, const std::filesystem::path& directory, const RunLockTimes& times = {},
+          const RunLockWait& wait = {});
   ~RunLock();
   RunLock(const RunLock&) = delete;
   RunLock& operator=(const RunLock&) = delete;
@@ -47,7 +55,7 @@ class RunLock {
 
   bool try_create();
   std::optional<std::string> read() const;
-  void wait_until_gone(const std::string& text) const;
+  void wait_until_gone(const std::string& text, const RunLockWait& wait) const;
   [[noreturn]] void refuse(const std::string& text) const;
   void take_away(const std::string& text);
   void start_heartbeat();

@@ -10,6 +10,7 @@
 #include "data/whole_file.h"
 #include "model/core/error.h"
 #include "train/checkpoint/entries_in_the_way.h"
+#include "train/checkpoint/find_run.h"
 #include "train/checkpoint/manifest.h"
 
 namespace ripstop {
@@ -81,7 +82,22 @@ std::string differences(const Json& old, const Json& now) {
               "nothing was changed: name another directory with --output, or remove this one");
 }
 
+// A run removes steps with all that is in them, and what it does not know makes a checkpoint damaged.
+void refuse_inside_checkpoints(const fs::path& directory) {
+  std::error_code error;
+  fs::path at = fs::weakly_canonical(directory, error);
+  for (; at.has_relative_path(); at = at.parent_path())
+    if (at.filename() == "checkpoints" && is_run(posix_io(), at.parent_path()))
+      throw Error(
+          ExitCode::kUsage,
+          fmt::format("{} lies among the checkpoints of a run, which removes old ones with all that is "
+                      "in them",
+                      directory.string()),
+          "leave out --output: the results go to RUN/evaluation/");
+}
+
 void refuse_other_settings(const fs::path& directory, const Json& settings, int64_t split_examples) {
+  refuse_inside_checkpoints(directory);
   std::optional<Json> found = read_settings(directory);
   if (found && !found->contains("weights"))
     refuse(directory, "has a settings.json that ripstop evaluate did not write");

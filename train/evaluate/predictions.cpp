@@ -2,9 +2,11 @@
 
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <system_error>
 
+#include "data/hash.h"
 #include "data/whole_file.h"
 #include "model/core/error.h"
 #include "train/report/copy_aside.h"
@@ -22,6 +24,17 @@ std::string read_if_present(const std::filesystem::path& path) {
   return std::filesystem::exists(path) ? read_whole_file(path, kNoLimit, ExitCode::kStorage) : "";
 }
 
+// Of a line's texts. A score must be of what the model wrote, and people open this file in editors.
+std::string hash_of(const Prediction& prediction) {
+  StreamHash hash;
+  for (const std::string* text :
+       {&prediction.id, &prediction.summary, &prediction.reference, &prediction.document}) {
+    hash.update(std::to_string(text->size()) + ':');  // so that no text can move into its neighbour
+    hash.update(*text);
+  }
+  return hash.hex();
+}
+
 // nullopt if the line is not prediction `example`: torn, edited, or out of order.
 std::optional<Prediction> parse_prediction(std::string_view line, int64_t example) {
   const Json object = Json::parse(line, nullptr, /*allow_exceptions=*/false);
@@ -34,17 +47,26 @@ std::optional<Prediction> parse_prediction(std::string_view line, int64_t exampl
     if (field == object.end() || !field->is_string()) return std::nullopt;
     *text = *field;
   }
+  // Version 0.1.0 wrote no hash.
+  const auto hash = object.find("hash");
+  if (hash != object.end() && *hash != Json(hash_of(prediction))) return std::nullopt;
   return prediction;
 }
 
 // A model may write half a UTF-8 character. `replace` makes U+FFFD of it.
+std::string dumped(const Json& object) {
+  return object.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 std::string line_of(const Prediction& prediction, int64_t example) {
-  const Json object{{"example", example},
-                    {"id", prediction.id},
-                    {"summary", prediction.summary},
-                    {"reference", prediction.reference},
-                    {"document", prediction.document}};
-  return object.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';
+  Json object{{"example", example},
+              {"id", prediction.id},
+              {"summary", prediction.summary},
+              {"reference", prediction.reference},
+              {"document", prediction.document}};
+  // The hash is that of the texts as a reader gets them.
+  object["hash"] = hash_of(*parse_prediction(dumped(object), example));
+  return dumped(object) + '\n';
 }
 
 // Whole predictions from the first line on, and what else the file has.

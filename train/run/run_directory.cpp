@@ -93,17 +93,18 @@ std::string note_of_other_directory(Io& io, const fs::path& config_file, const R
 }
 
 RunDirectory::RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tokenizer,
-                           const std::string& prompt_template)
+                           const std::string& prompt_template, const RunLockWait& wait)
     : path_(config.run.directory),
       config_(to_toml(config)),
       tokenizer_(tokenizer.model()),
-      prompt_template_(prompt_template) {
+      prompt_template_(prompt_template),
+      wait_(wait) {
   check_can_hold_run(io, path_);
   std::error_code error;
   fs::create_directories(path_, error);
   if (error) fail_storage(path_, "make the directory", error.value());
   // Before anything is read: another process may be writing these files.
-  lock_ = std::make_unique<RunLock>(io, path_);
+  lock_ = std::make_unique<RunLock>(io, path_, RunLockTimes{}, wait_);
   if (!lock_->takeover().empty()) notes_.push_back(lock_->takeover());
 
   check_metrics_file(path_ / "metrics.jsonl");
@@ -125,7 +126,7 @@ void RunDirectory::lock_linked_checkpoints(Io& io) {
   const std::optional<fs::path> owner = owner_of_linked_folder(io, path_);
   if (!owner) return;
   try {
-    checkpoints_lock_ = std::make_unique<RunLock>(io, *owner);
+    checkpoints_lock_ = std::make_unique<RunLock>(io, *owner, RunLockTimes{}, wait_);
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("{} is a link: {}", checkpoints().string(), error.what()),
                 error.hint());

@@ -20,9 +20,9 @@ class RunDirectory {
   /// Makes the directory if it is absent, and takes the lock. If the directory has a config, it must agree
   /// with this one in everything that a run must not change; else throws Error(kUsage), listing old -> new.
   /// Other changes are noted. Throws Error(kUsage) if check_can_hold_run does, and Error(kStorage) if the
-  /// directory cannot be written, or if another run owns it.
+  /// directory cannot be written, or if another run owns it, and Error(kRequeue) as RunLock does.
   RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tokenizer,
-               const std::string& prompt_template);
+               const std::string& prompt_template, const RunLockWait& wait = {});
 
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
@@ -50,6 +50,7 @@ class RunDirectory {
   std::string tokenizer_;
   std::string prompt_template_;
   std::vector<std::string> notes_;
+  RunLockWait wait_;
   std::unique_ptr<RunLock> lock_;
   std::unique_ptr<RunLock> checkpoints_lock_;  ///< null if `checkpoints` lies in the run
   std::unique_ptr<MetricsFile> metrics_;

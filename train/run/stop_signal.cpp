@@ -39,14 +39,17 @@ int64_t now_ms() {
 }
 
 // The step may take long: without this, a person at a terminal would not know that Ctrl-C has come. What is
-// under way, and whether it is saved, the handler does not know.
-void answer_interrupt() {
-  constexpr std::string_view kText = "\r\x1b[Kstop requested; Ctrl-C again ends at once\n";
-  constexpr size_t kClearBytes = 4;
+// under way, and whether it is saved, the handler does not know. The texts begin with kClear.
+constexpr std::string_view kClear = "\r\x1b[K";
+constexpr std::string_view kFirstText = "\r\x1b[Kstop requested; Ctrl-C again ends at once\n";
+constexpr std::string_view kSecondText =
+    "\r\x1b[Kended at once; the same command goes on from the last checkpoint\n";
+
+void answer_interrupt(std::string_view text) {
   if (answer_to_interrupt == kSilent) return;
-  const size_t begin = answer_to_interrupt == kLineOverLiveLine ? 0 : kClearBytes;
+  if (answer_to_interrupt == kLine) text.remove_prefix(kClear.size());
   const int error = errno;  // of the code that the signal interrupts
-  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kText.data() + begin, kText.size() - begin);
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
   errno = error;
 }
 
@@ -58,12 +61,15 @@ void remember(int signal) {
   if (signal != SIGINT) return;
   int64_t before = 0;
   if (first_interrupt_ms.compare_exchange_strong(before, now_ms())) {
-    answer_interrupt();
+    answer_interrupt(kFirstText);
     return;
   }
   if (now_ms() - before < kOneRequestMs) return;
-  // A live line may be on the terminal: what comes next, as the shell's prompt, begins on a line of its own.
-  [[maybe_unused]] const ssize_t written = write(STDOUT_FILENO, "\n", 1);
+  answer_interrupt(kSecondText);
+  if (answer_to_interrupt == kSilent) {
+    // A live line may be on the terminal: what comes next, as the prompt, begins on a line of its own.
+    [[maybe_unused]] const ssize_t written = write(STDOUT_FILENO, "\n", 1);
+  }
   if (second_interrupt_requeues != 0) _exit(static_cast<int>(ExitCode::kRequeue));
   std::signal(SIGINT, SIG_DFL);
   raise(SIGINT);  // blocked inside this handler: it ends the process on return

@@ -129,7 +129,9 @@ void Trainer::check_agreement() {
 void Trainer::open_directory() {
   if (!leads_) return;
   const RunConfig& config = options_.config;
-  directory_.emplace(io_, config, tokenizer_, dataset_.header().prompt_template);
+  directory_.emplace(io_, config, tokenizer_, dataset_.header().prompt_template,
+                     RunLockWait{.say = [this](const std::string& text) { say(text); },
+                                 .stop_requested = [this] { return stop_requested(); }});
   directory_->lock_linked_checkpoints(io_);
   prepare_checkpoint_directory(io_, directory_->checkpoints());
   check_disk_space(io_, directory_->checkpoints(), config.checkpoint.keep,

@@ -7,8 +7,10 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "model/core/error.h"
 #include "tests/data/scratch_directory.h"
@@ -85,6 +87,29 @@ TEST(RunLock, AnOwnerElsewhereIsJudgedByItsHeartbeat) {
   heart.join();
   write_bytes(scratch / "LOCK", "");  // killed between making and writing it
   EXPECT_EQ(refusal(io, scratch.path()), "");
+}
+
+// Half a minute without a word looks like a hang, and a job that is to end must not wait for it.
+TEST(RunLock, WaitingIsSaidAndCanBeStopped) {
+  ScratchDirectory scratch;
+  PosixIo io;
+  write_bytes(scratch / "LOCK", "boot 1\nhost far\nnamespace n\nnonce x\npid 1\nstarted 5\n~beat 1\n");
+  std::vector<std::string> said;
+  const auto say = [&](const std::string& text) { said.push_back(text); };
+  int looks = 0;
+  try {
+    const RunLock lock(io, scratch.path(), {5, 30},
+                       {.say = say, .stop_requested = [&] { return ++looks == 3; }});
+    ADD_FAILURE() << "the lock of an owner that may live was taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kRequeue);
+    EXPECT_EQ(looks, 3);
+    EXPECT_TRUE(std::filesystem::exists(scratch / "LOCK"));
+  }
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_NE(said[0].find("waiting up to 30 s for process 1 on far"), std::string::npos) << said[0];
+  const RunLock lock(io, scratch.path(), kFast, {.say = say, .stop_requested = {}});
+  EXPECT_EQ(said.size(), 2u);
 }
 
 TEST(RunLock, ARequeuedJobFindsItsOwnLock) {

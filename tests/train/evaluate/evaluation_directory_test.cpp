@@ -136,6 +136,21 @@ TEST_F(EvaluationDirectory, WithOtherThingsIsRefused) {
 }
 
 // sbatch makes the log of the job before the job begins.
+// A run removes old steps with all that is in them.
+TEST_F(EvaluationDirectory, AmongTheCheckpointsOfARunIsRefused) {
+  write_bytes(scratch_ / "run/metrics.jsonl", "");
+  write_bytes(scratch_ / "run/checkpoints/step_00000040/manifest.json", "{}");
+  for (const char* name : {"checkpoints/step_00000040/evaluation", "checkpoints/here", "checkpoints"}) {
+    place_ = scratch_ / "run" / name;
+    EXPECT_NE(refusal(kUsual).find("among the checkpoints of a run"), std::string::npos) << name;
+  }
+  place_ = scratch_ / "run/evaluation/here";
+  EXPECT_EQ(refusal(kUsual), "");
+  // A folder that is only called so.
+  place_ = scratch_ / "other/checkpoints/here";
+  EXPECT_EQ(refusal(kUsual), "");
+}
+
 TEST_F(EvaluationDirectory, WithTheLogsOfItsJobIsTaken) {
   for (const char* name : {"slurm-17.out", "logs/17.err", "job.sbatch", "predictions.jsonl.damaged"})
     write_bytes(place_ / name, "");

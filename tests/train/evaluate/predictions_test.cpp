@@ -26,10 +26,10 @@ TEST_F(PredictionFileTest, GoesOnWhereItStopped) {
     PredictionFile file = open();
     EXPECT_EQ(file.count(), 0);
     file.append(kFirst);
-    EXPECT_EQ(
-        text(),
-        R"({"example":0,"id":"a1","summary":"a \"quoted\" summary\nof two lines","reference":"what was written","document":"an article"})"
-        "\n");
+    const std::string fields =
+        R"({"example":0,"id":"a1","summary":"a \"quoted\" summary\nof two lines","reference":"what was written","document":"an article","hash":")";
+    ASSERT_EQ(text().substr(0, fields.size()), fields);
+    EXPECT_EQ(text().size(), fields.size() + 32 + 3) << text();
   }
   {
     PredictionFile file = open();
@@ -103,6 +103,40 @@ TEST_F(PredictionFileTest, KeepsACopyOfWhatItDrops) {
     EXPECT_EQ(text(), whole.substr(0, line));
     EXPECT_EQ(read_bytes(scratch_ / "evaluation" / name), edited);
   }
+}
+
+// A score must be of what the model wrote.
+TEST_F(PredictionFileTest, FindsAnEditedText) {
+  {
+    PredictionFile file = open();
+    for (const Prediction& prediction : {kFirst, kSecond, kFirst}) file.append(prediction);
+  }
+  const std::string whole = text();
+  for (const std::string word : {"what was written", "an article", "a1", "of two lines"}) {
+    std::string edited = whole;
+    edited.replace(edited.rfind(word), 1, "A");
+    ASSERT_NE(edited, whole);
+    write_bytes(scratch_ / "evaluation/predictions.jsonl", edited);
+    const PredictionFile file = open();
+    EXPECT_EQ(file.count(), 2) << word;
+    EXPECT_NE(file.note().find("line 3 was changed"), std::string::npos) << file.note();
+  }
+  // Moving a word from one text to its neighbour leaves all letters in their order.
+  write_bytes(scratch_ / "evaluation/predictions.jsonl", whole);
+  std::string moved = whole;
+  const std::string before = R"(","document":"an article)", after = R"(an","document":" article)";
+  moved.replace(moved.find(before), before.size(), after);
+  write_bytes(scratch_ / "evaluation/predictions.jsonl", moved);
+  EXPECT_EQ(open().count(), 0);
+}
+
+// Lines of version 0.1.0 have no hash.
+TEST_F(PredictionFileTest, LinesWithoutAHashAreTaken) {
+  { open(); }
+  write_bytes(scratch_ / "evaluation/predictions.jsonl",
+              R"({"example":0,"id":"","summary":"s","reference":"","document":""})"
+              "\n");
+  EXPECT_EQ(open().count(), 1);
 }
 
 // `cp -al` makes a copy of a run whose files are links.

@@ -88,6 +88,13 @@ TEST(StopSignalTest, AnInterruptIsAnsweredAtATerminal) {
   EXPECT_EXIT(at("2", "xterm", StopFor::kCheckpoint, {SIGUSR1}), ended, shown("")) << "from a job script";
   EXPECT_EXIT(at("2", "dumb", StopFor::kCheckpoint, {SIGUSR1, SIGINT, SIGINT}), ended, shown(line));
   EXPECT_EXIT(at("2", "xterm", StopFor::kCleanUp, {SIGINT}), ended, shown(""));
+  const auto twice = [] {
+    setenv("RIPSTOP_TERMINAL", "2", 1);
+    setenv("TERM", "dumb", 1);
+    send(StopFor::kCheckpoint, {SIGINT, SIGINT}, 1'100'000);
+  };
+  EXPECT_EXIT(twice(), testing::ExitedWithCode(static_cast<int>(ExitCode::kRequeue)),
+              shown(line + "ended at once; the same command goes on from the last checkpoint\n"));
 }
 
 TEST(StopSignalTest, EndProcessEndsItByTheFirstSignal) {
