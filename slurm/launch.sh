@@ -206,9 +206,10 @@ interrupt() {
     kill -$signal "$mpirun" 2>/dev/null || true
   fi
 }
-is_train=false word_before=--
+is_train=false again="" word_before=--
 for word in "$@"; do
   if [[ $word == train && $word_before != -* ]]; then is_train=true; fi
+  if [[ $word == evaluate && $word_before == *ripstop ]]; then again="; the same command goes on"; fi
   word_before=$word
 done
 trap interrupt INT
@@ -246,7 +247,7 @@ if ((interrupts > 1 && status != 0 && status != 75)); then # else the ranks were
   if $is_train; then say "killed; the same command goes on from the last checkpoint"; else say "killed"; fi
   exit 130
 elif [[ -n $asked_by ]] && ((status == 128 + usr1 || status == usr1)); then # not train: the request ended it
-  if [[ $asked_by == INT ]]; then say "stopped by Ctrl-C"; else say "stopped by SIG$asked_by"; fi
+  if [[ $asked_by == INT ]]; then say "stopped by Ctrl-C$again"; else say "stopped by SIG$asked_by$again"; fi
   exit $((128 + $(kill -l "$asked_by")))
 elif ((status > 128 && status <= 128 + 64)); then
   if ! $named; then say_killed "a rank" $((status - 128)); fi
