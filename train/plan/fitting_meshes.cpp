@@ -11,44 +11,43 @@ namespace ripstop {
 namespace {
 
 // Beyond this a job is of another kind, and its rounding to shards no longer small.
-constexpr int64_t kMostTimesTheRanks = 64;
+int64_t most_ranks(const RunTarget& target) {
+  constexpr int64_t kTimesTheRanks = 64, kOfAnyJob = 1024;
+  return std::max(kTimesTheRanks * target.ranks, kOfAnyJob);
+}
 
 std::string mesh_text(const FittingMesh& fitting) {
   return fmt::format("{} with micro_batch_sequences {} needs {}", fitting.mesh.to_text(),
                      fitting.micro_batch_sequences, bytes_text(fitting.bytes));
 }
 
-// Looks for the fewest ranks on a tensor axis of one size.
+// Looks for the fewest ranks on a tensor axis of one size, among the multiples of `unit`.
 class RankSearch {
  public:
-  RankSearch(const RunConfig& config, const RunTarget& target, ResolvedRun run, int64_t tensor)
-      : config_(config), target_(target), run_(std::move(run)), tensor_(tensor) {}
+  RankSearch(const RunConfig& config, const RunTarget& target, ResolvedRun run, int64_t tensor, int64_t unit)
+      : config_(config), target_(target), run_(std::move(run)), tensor_(tensor), unit_(unit) {}
 
   std::optional<FittingMesh> fewest() {
-    const int64_t per_node = std::max<int64_t>(target_.ranks_per_node, 1);
-    if (per_node > 1 && per_node % tensor_ != 0 && !config_.mesh.allow_tensor_across_nodes)
-      return std::nullopt;  // a tensor group lies inside a node
-    // Whole nodes of whole tensor groups.
-    const int64_t unit = std::lcm(tensor_, per_node);
-    int64_t too_few = target_.ranks / unit, enough = too_few + 1;
-    const int64_t most = std::max(kMostTimesTheRanks * target_.ranks / unit, enough);
-    if (!fits(most * unit)) return std::nullopt;
-    while (enough < most && !fits(enough * unit)) {
+    const int64_t most = most_ranks(target_) / unit_;
+    // Not from the most downwards: shards of very many ranks are rounded up to more than they save.
+    int64_t too_few = 0, enough = 1;
+    while (enough <= most && !fits(enough)) {
       too_few = enough;
-      enough = std::min(2 * enough, most);
+      enough = enough < most ? std::min(2 * enough, most) : most + 1;
     }
+    if (enough > most) return std::nullopt;
     while (enough - too_few > 1) {
       const int64_t middle = too_few + (enough - too_few) / 2;
-      (fits(middle * unit) ? enough : too_few) = middle;
+      (fits(middle) ? enough : too_few) = middle;
     }
-    fits(enough * unit);  // plans it again: the last one tried may have been too small
+    fits(enough);  // plans it again: the last one tried may have been too small
     return fitting_mesh(run_);
   }
 
  private:
-  // Whether so many ranks fit with their smallest micro-batch. Leaves the plan in run_.
-  bool fits(int64_t ranks) {
-    run_.mesh = {.replicate = 1, .fsdp = ranks / tensor_, .tensor = tensor_};
+  // Whether so many units fit with their smallest micro-batch. Leaves the plan in run_.
+  bool fits(int64_t units) {
+    run_.mesh = {.replicate = 1, .fsdp = units * unit_ / tensor_, .tensor = tensor_};
     const std::vector<int64_t> sizes = micro_batches_to_try(config_, target_, run_.mesh);
     return !sizes.empty() && plan_with_micro_batch(config_, target_, sizes.back(), run_);
   }
@@ -57,16 +56,58 @@ class RankSearch {
   const RunTarget& target_;
   ResolvedRun run_;
   int64_t tensor_;
+  int64_t unit_;  // a multiple of tensor_
 };
 
+// The mesh of the fewest ranks in whole nodes of `ranks_per_node`; in nodes of any size if that is nullopt.
 std::optional<FittingMesh> fewest_ranks(const RunConfig& config, const RunTarget& target,
-                                        const ResolvedRun& run) {
-  // The tensor axis that the config asks for, else the smallest that helps: a larger one is slower.
+                                        const ResolvedRun& run, std::optional<int64_t> ranks_per_node) {
+  // Of as few ranks, the tensor axis that the config asks for, else the smallest: a larger one is slower.
   std::vector<int64_t> sizes = tensor_axis_sizes(run.model);
   std::ranges::stable_partition(sizes, [&](int64_t size) { return size == config.mesh.tensor; });
-  for (const int64_t tensor : sizes)
-    if (std::optional<FittingMesh> found = RankSearch(config, target, run, tensor).fewest()) return found;
-  return std::nullopt;
+  std::optional<FittingMesh> fewest;
+  for (const int64_t tensor : sizes) {
+    if (ranks_per_node && !tensor_groups_fit_nodes(config, target, tensor)) continue;
+    const int64_t unit = std::lcm(tensor, ranks_per_node.value_or(1));
+    const std::optional<FittingMesh> found = RankSearch(config, target, run, tensor, unit).fewest();
+    if (found && (!fewest || found->mesh.ranks() < fewest->mesh.ranks())) fewest = found;
+  }
+  return fewest;
+}
+
+// The ranks of a node that `mesh` can have: as many as now, else the fewest more, else all on one node.
+int64_t node_size(const RunConfig& config, const MeshSizes& mesh, int64_t now) {
+  for (int64_t size = now; size < mesh.ranks(); ++size)
+    if (mesh.ranks() % size == 0 && (size % mesh.tensor == 0 || config.mesh.allow_tensor_across_nodes))
+      return size;
+  return mesh.ranks();
+}
+
+// The options of the job and the keys of the config that make it `fitting`.
+std::string words_to_type(const RunConfig& config, const FittingMesh& fitting, int64_t ranks_per_node) {
+  const MeshSizes& mesh = fitting.mesh;
+  const int64_t micro_batch = fitting.micro_batch_sequences;
+  std::string words =
+      fmt::format("--nodes {} --ntasks-per-node {}", mesh.ranks() / ranks_per_node, ranks_per_node);
+  const auto add = [&](const char* key, int64_t asked, int64_t size) {
+    if (asked != size) words += fmt::format(" {}={}", key, size);
+  };
+  add("mesh.replicate", config.mesh.replicate, mesh.replicate);
+  add("mesh.fsdp", config.mesh.fsdp.value_or(mesh.fsdp), mesh.fsdp);
+  add("mesh.tensor", config.mesh.tensor, mesh.tensor);
+  add("train.micro_batch_sequences", config.train.micro_batch_sequences.value_or(micro_batch), micro_batch);
+  return words;
+}
+
+void find_other_ranks(const RunConfig& config, const RunTarget& target, const ResolvedRun& run,
+                      FittingMeshes& found) {
+  found.most_ranks = most_ranks(target);
+  // Nodes are what they are, so rather more of them than others. One rank says nothing of a node.
+  if (target.ranks_per_node > 1) found.more_ranks = fewest_ranks(config, target, run, target.ranks_per_node);
+  if (!found.more_ranks) found.more_ranks = fewest_ranks(config, target, run, std::nullopt);
+  if (!found.more_ranks || target.ranks_per_node == 0) return;
+  const int64_t ranks_per_node = node_size(config, found.more_ranks->mesh, target.ranks_per_node);
+  found.words_to_type = words_to_type(config, *found.more_ranks, ranks_per_node);
 }
 
 }  // namespace
@@ -82,7 +123,6 @@ bool tensor_groups_fit_nodes(const RunConfig& config, const RunTarget& target, i
 
 FittingMeshes find_fitting_meshes(const RunConfig& config, const RunTarget& target, ResolvedRun run) {
   FittingMeshes found;
-  found.ranks_per_node = target.ranks_per_node;
   found.least.bytes = std::numeric_limits<int64_t>::max();
   for (const int64_t tensor : tensor_axis_sizes(run.model)) {
     if (target.ranks % tensor != 0 || !tensor_groups_fit_nodes(config, target, tensor)) continue;
@@ -96,7 +136,7 @@ FittingMeshes find_fitting_meshes(const RunConfig& config, const RunTarget& targ
     if (planned.bytes < found.least.bytes) found.least = planned;
     if (fits) found.same_ranks.push_back(planned);
   }
-  if (found.same_ranks.empty()) found.more_ranks = fewest_ranks(config, target, run);
+  if (found.same_ranks.empty()) find_other_ranks(config, target, run, found);
   return found;
 }
 
@@ -108,14 +148,12 @@ std::string FittingMeshes::to_text() const {
   const std::string now =
       fmt::format("with {} as now, {}", counted(least.mesh.ranks(), "rank"), mesh_text(least));
   if (!more_ranks)
-    return fmt::format("no number of ranks helps: {}; shorter sequences or a smaller model need less", now);
-  const int64_t ranks = more_ranks->mesh.ranks();
-  const std::string nodes =
-      ranks_per_node > 1 && ranks % ranks_per_node == 0
-          ? fmt::format(" ({} of {})", counted(ranks / ranks_per_node, "node"), ranks_per_node)
-          : "";
-  return fmt::format("{} with as much memory each would fit{}: {}; {}", counted(ranks, "rank"), nodes,
-                     mesh_text(*more_ranks), now);
+    return fmt::format(
+        "no number of ranks up to {} helps: {}; shorter sequences or a smaller model need less", most_ranks,
+        now);
+  const std::string words = words_to_type.empty() ? "" : " (" + words_to_type + ")";
+  return fmt::format("{} with as much memory each would fit{}: {}; {}",
+                     counted(more_ranks->mesh.ranks(), "rank"), words, mesh_text(*more_ranks), now);
 }
 
 }  // namespace ripstop

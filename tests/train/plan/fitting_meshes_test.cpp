@@ -17,6 +17,20 @@ RunTarget target_of(int64_t ranks, std::optional<int64_t> memory_bytes, int64_t 
   return target;
 }
 
+// One head, so that a tensor axis does not help.
+std::vector<std::string> one_head(const std::vector<std::string>& more = {}) {
+  std::vector<std::string> keys{"model.num_attention_heads=1", "model.num_key_value_heads=1"};
+  keys.insert(keys.end(), more.begin(), more.end());
+  return keys;
+}
+
+int64_t need_with_one_head(int64_t ranks) {
+  return resolve_run(parsed(kSmallest, one_head({"train.micro_batch_sequences=1"})),
+                     target_of(ranks, std::nullopt))
+      .memory()
+      .total();
+}
+
 // What a rank needs with the smallest micro-batch.
 int64_t need(int64_t ranks) {
   return resolve_run(parsed(kSmallest, {"train.micro_batch_sequences=1"}), target_of(ranks, std::nullopt))
@@ -37,19 +51,19 @@ PlanTooLarge refusal_of(const RunConfig& config, const RunTarget& target) {
 }
 
 TEST(FittingMeshes, TheFewestRanksThatFitFitAndFewerDoNot) {
-  const RunConfig config = parsed(kSmallest);
-  ASSERT_GT(need(2), need(3));
-  const PlanTooLarge error = refusal_of(config, target_of(1, need(3)));
+  const RunConfig config = parsed(kSmallest, one_head());
+  ASSERT_GT(need_with_one_head(2), need_with_one_head(3));
+  const PlanTooLarge error = refusal_of(config, target_of(1, need_with_one_head(3)));
   ASSERT_TRUE(error.fitting().more_ranks.has_value());
   const FittingMesh& fitting = *error.fitting().more_ranks;
   EXPECT_EQ(fitting.mesh, (MeshSizes{1, 3, 1}));
-  EXPECT_EQ(fitting.bytes, need(3));
+  EXPECT_EQ(fitting.bytes, need_with_one_head(3));
   EXPECT_TRUE(error.fitting().same_ranks.empty());
   EXPECT_EQ(error.hint().rfind("3 ranks with as much memory each would fit: ", 0), 0u) << error.hint();
   // Both claims of the hint hold.
-  EXPECT_NO_THROW(resolve_run(config, target_of(3, need(3))));
-  EXPECT_THROW(resolve_run(config, target_of(2, need(3))), PlanTooLarge);
-  EXPECT_EQ(error.fitting().least.bytes, need(1));
+  EXPECT_NO_THROW(resolve_run(config, target_of(3, need_with_one_head(3))));
+  EXPECT_THROW(resolve_run(config, target_of(2, need_with_one_head(3))), PlanTooLarge);
+  EXPECT_EQ(error.fitting().least.bytes, need_with_one_head(1));
   EXPECT_NO_THROW(resolve_run(config, target_of(1, error.fitting().least.bytes)));
 }
 
@@ -72,18 +86,43 @@ TEST(FittingMeshes, TheLeastMemoryIsThatOfTheMeshBesideIt) {
 }
 
 TEST(FittingMeshes, NodesAreWhole) {
-  // One head, so that a tensor axis does not help.
-  const RunConfig config = parsed(kSmallest, {"model.num_attention_heads=1", "model.num_key_value_heads=1"});
-  const int64_t memory =
-      resolve_run(parsed(kSmallest, {"model.num_attention_heads=1", "model.num_key_value_heads=1",
-                                     "train.micro_batch_sequences=1"}),
-                  target_of(3, std::nullopt))
-          .memory()
-          .total();
+  const RunConfig config = parsed(kSmallest, one_head());
+  const int64_t memory = need_with_one_head(3);
   const PlanTooLarge error = refusal_of(config, target_of(2, memory, 2));
   ASSERT_TRUE(error.fitting().more_ranks.has_value());
   EXPECT_EQ(error.fitting().more_ranks->mesh.ranks(), 4);
-  EXPECT_NE(error.hint().find("(2 nodes of 2)"), std::string::npos) << error.hint();
+  EXPECT_NE(error.hint().find(" would fit (--nodes 2 --ntasks-per-node 2): "), std::string::npos)
+      << error.hint();
+}
+
+// Nodes of three ranks hold no tensor group that helps, so nodes of another size are named.
+TEST(FittingMeshes, NodesOfAnotherSizeAreNamed) {
+  const RunConfig two = parsed(kSmallest, {"train.micro_batch_sequences=1", "mesh.tensor=2"});
+  const int64_t memory = resolve_run(two, target_of(4, std::nullopt, 2)).memory().total();
+  ASSERT_LT(memory, need(64 * 9));
+  const RunConfig config = parsed(kSmallest, {"train.micro_batch_sequences=2"});
+  for (const RunTarget& target :
+       {target_of(3, memory, 3), target_of(9, memory, 3), target_of(1, memory, 1)}) {
+    const PlanTooLarge error = refusal_of(config, target);
+    ASSERT_TRUE(error.fitting().more_ranks.has_value());
+    EXPECT_EQ(error.fitting().more_ranks->mesh, (MeshSizes{1, 2, 2}));
+    EXPECT_EQ(error.fitting().words_to_type,
+              fmt::format("--nodes {} --ntasks-per-node {} mesh.tensor=2 "
+                          "train.micro_batch_sequences=1",
+                          target.ranks_per_node == 1 ? 2 : 1, target.ranks_per_node == 1 ? 2 : 4));
+    EXPECT_NE(error.hint().find(" would fit (" + error.fitting().words_to_type + "): "), std::string::npos)
+        << error.hint();
+  }
+}
+
+// A job of one rank may need more than 64.
+TEST(FittingMeshes, SmallJobsLookAtManyRanks) {
+  const int64_t memory = need_with_one_head(128);
+  ASSERT_GT(need_with_one_head(64), memory);
+  const PlanTooLarge error = refusal_of(parsed(kSmallest, one_head()), target_of(1, memory));
+  ASSERT_TRUE(error.fitting().more_ranks.has_value());
+  EXPECT_GT(error.fitting().more_ranks->mesh.ranks(), 64);
+  EXPECT_LE(error.fitting().more_ranks->mesh.ranks(), 128);
 }
 
 // train refuses a tensor group that spans nodes, so a hint names none.
@@ -109,7 +148,7 @@ TEST(FittingMeshes, ASmallerMicroBatchIsNamed) {
 TEST(FittingMeshes, SometimesNoNumberOfRanksHelps) {
   const PlanTooLarge error = refusal_of(parsed(kSmallest), target_of(1, 1 << 20));
   EXPECT_FALSE(error.fitting().more_ranks.has_value());
-  EXPECT_EQ(error.hint().rfind("no number of ranks helps: ", 0), 0u) << error.hint();
+  EXPECT_EQ(error.hint().rfind("no number of ranks up to 1024 helps: ", 0), 0u) << error.hint();
 }
 
 }  // namespace
