@@ -139,6 +139,14 @@ std::vector<UnknownOption> unknown_options(const CLI::App& verb, const Arguments
   return unknown;
 }
 
+// The value of `key` that an option means. --bf16 and --fp16 are switches, and precision.compute is a word.
+std::string value_of(const UnknownOption& option, const std::string& key) {
+  if (key != "precision.compute" || (option.name != "bf16" && option.name != "fp16")) return option.value;
+  const bool is_off =
+      option.value == "false" || option.value == "False" || option.value == "no" || option.value == "0";
+  return is_off ? "float32" : "bfloat16";
+}
+
 // How a key of the config is given on the command line of a verb that takes overrides; "" if no key has that
 // name. People write options as other trainers have them: --learning_rate 1e-3, --optimizer.lr=1e-3.
 std::string as_override(const UnknownOption& option) {
@@ -154,7 +162,7 @@ std::string as_override(const UnknownOption& option) {
     const std::string nearest = nearest_name(name, names);
     if (!nearest.empty()) keys = config_keys_known_as("", nearest);
   }
-  return keys.empty() ? "" : keys.front() + "=" + option.value;
+  return keys.empty() ? "" : keys.front() + "=" + value_of(option, keys.front());
 }
 
 [[noreturn]] void refuse_options(const CLI::App& verb, const std::vector<UnknownOption>& unknown) {

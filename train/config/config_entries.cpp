@@ -2,12 +2,14 @@
 #include "train/config/config_entries.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <toml++/toml.h>
 
 #include <algorithm>
 #include <optional>
 #include <sstream>
 
+#include "data/shell_word.h"
 #include "model/core/error.h"
 #include "train/config/config_problems.h"
 
@@ -216,6 +218,29 @@ std::optional<ConfigEntry> read_override(const std::string& text, ConfigProblems
   return std::nullopt;
 }
 
+// How many of the words that `words` begins with are one override typed with spaces, as in key = value, which
+// a shell cuts into three; 0 if the first is no such beginning.
+size_t words_of_spaced(std::span<const std::string> words) {
+  const std::string& first = words.front();
+  const auto is_there = [&](size_t index) { return index < words.size(); };
+  const bool key_alone =
+      !first.empty() && first.find('=') == std::string::npos && is_there(1) && words[1].rfind('=', 0) == 0;
+  if (!key_alone && (first.size() < 2 || first.find('=') != first.size() - 1)) return 0;
+  const size_t count = key_alone ? 2 : 1;
+  const bool value_follows =
+      words[count - 1].back() == '=' && is_there(count) && words[count].find('=') == std::string::npos;
+  if (value_follows) return count + 1;
+  return key_alone ? count : 0;
+}
+
+void add_spaced(std::span<const std::string> words, ConfigProblems& problems) {
+  constexpr size_t kShownBytes = 80;
+  const std::string typed = fmt::format("{}", fmt::join(words, " ")).substr(0, kShownBytes);
+  const std::string meant = fmt::format("{}", fmt::join(words, "")).substr(0, kShownBytes);
+  problems.add(0, fmt::format("{}: '{}' has spaces", kCommandLine, typed),
+               [=] { return fmt::format("no spaces around =: {}", shell_word(meant)); });
+}
+
 // Whether an override removes an entry of the file, because a config can have only one of the two.
 bool displaces(const ConfigEntry& override_entry, const ConfigEntry& entry) {
   const std::string by = override_entry.key->path();
@@ -233,8 +258,12 @@ bool displaces(const ConfigEntry& override_entry, const ConfigEntry& entry) {
 std::vector<ConfigEntry> with_overrides(std::vector<ConfigEntry> entries,
                                         std::span<const std::string> overrides, ConfigProblems& problems) {
   std::vector<ConfigEntry> given;
-  for (const std::string& text : overrides) {
-    std::optional<ConfigEntry> entry = read_override(text, problems);
+  while (!overrides.empty()) {
+    const size_t spaced = words_of_spaced(overrides);
+    if (spaced > 0) add_spaced(overrides.first(spaced), problems);
+    std::optional<ConfigEntry> entry;
+    if (spaced == 0) entry = read_override(overrides.front(), problems);
+    overrides = overrides.subspan(std::max<size_t>(spaced, 1));
     if (!entry) continue;
     // The last override of a key wins, because people append to the command that they have.
     given.erase(std::remove_if(given.begin(), given.end(),

@@ -143,6 +143,11 @@ TEST(CommandLine, KeysGivenAsOptionsAreShownAsOverrides) {
                  "generation.num_beams=4");
   expect_refused(run_program("train c.toml --quite_unknown 1"), 64, "has no option --quite_unknown",
                  "ripstop train --help");
+  for (const char* on : {"--bf16 true", "--bf16", "--bf16=true", "--fp16 True"})
+    expect_refused(run_program(std::string("train c.toml ") + on), 64, "has no option --",
+                   "precision.compute=bfloat16");
+  expect_refused(run_program("train c.toml --bf16 false"), 64, "no option --bf16",
+                 "precision.compute=float32");
   // A verb without overrides has none to offer.
   expect_refused(run_program("status --learning_rate 1e-3 run"), 64, "no option --learning_rate",
                  "ripstop status --help");

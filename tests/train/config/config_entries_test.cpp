@@ -6,6 +6,7 @@
 #include <fstream>
 #include <random>
 #include <string>
+#include <vector>
 
 #include "tests/train/config/small_config.h"
 
@@ -15,6 +16,7 @@ namespace {
 using small_config::expect_usage;
 using small_config::kSmallest;
 using small_config::parsed;
+using small_config::Refusal;
 using small_config::refusal;
 
 TEST(ConfigEntries, SyntaxErrorsNameLineAndColumn) {
@@ -39,6 +41,24 @@ TEST(ConfigEntries, HostileFilesAreRefusedQuickly) {
   std::string many;
   for (int i = 0; i < 20000; ++i) many += "k" + std::to_string(i) + " = 1\n";
   expect_usage(refusal(many), "unknown key 'k0'");
+}
+
+// A shell cuts `key = value` into three words.
+TEST(ConfigEntries, OverridesTypedWithSpacesAreShownWithout) {
+  const std::string key = "optimizer.learning_rate";
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{key, "=", "1e-3"}, {key + "=", "1e-3"}, {key, "=1e-3"}})
+    expect_usage(refusal(kSmallest, words), "command line: 'optimizer.learning_rate",
+                 "no spaces around =: " + key + "=1e-3");
+  expect_usage(refusal(kSmallest, {"run.directory", "=", "my runs"}), "'run.directory = my runs' has spaces",
+               "no spaces around =: 'run.directory=my runs'");
+  const Refusal several = refusal(kSmallest, {"run.sed=1", key, "=", "1e-3", "steps"});
+  EXPECT_HAS(several.what, "'run.sed'");
+  EXPECT_HAS(several.what, "(no spaces around =: " + key + "=1e-3)");
+  EXPECT_HAS(several.what, "'steps' is not section.key=value");
+  EXPECT_EQ(several.what.find("unknown key ''"), std::string::npos) << several.what;
+  // An empty value ends the line, or another override follows.
+  expect_usage(refusal(kSmallest, {key + "=", "run.seed=1"}), "must be a number, got \"\"");
 }
 
 // Any bytes are accepted, or refused as a usage or mesh error. Nothing else may happen.
