@@ -44,7 +44,7 @@ void check_against_prepare_json(const InputFile& file) {
   const std::filesystem::path beside = file.path().parent_path() / "prepare.json";
   std::error_code ignored;
   if (!std::filesystem::exists(beside, ignored)) return;
-  const std::string text = read_whole_file(beside, 64 << 20, ExitCode::kInputData);
+  const std::string text = read_plain_file(beside, 64 << 20, ExitCode::kInputData);
   // Without exceptions: their texts name nlohmann's classes.
   const auto json = nlohmann::json::parse(text, nullptr, false);
   if (!json.is_object()) fail(ExitCode::kInputData, "{}: not JSON", beside.string());

@@ -135,7 +135,10 @@ void Tokenizer::State::load() {
 
 Tokenizer::Tokenizer(const std::filesystem::path& path) : state_(std::make_unique<State>()) {
   const std::filesystem::path file = model_file(path);
-  state_->model = read_whole_file(file, kMostModelBytes, ExitCode::kInputData);
+  // A pipe such as that of <(...) has another name. In a directory nobody would write to it.
+  state_->model = file.filename() == "tokenizer.model"
+                      ? read_plain_file(file, kMostModelBytes, ExitCode::kInputData)
+                      : read_whole_file(file, kMostModelBytes, ExitCode::kInputData);
   state_->name = file.string();
   state_->load();
 }

@@ -42,6 +42,14 @@ std::string read_whole_file(const std::filesystem::path& path, int64_t most_byte
   return text;
 }
 
+std::string read_plain_file(const std::filesystem::path& path, int64_t most_bytes, ExitCode refusal) {
+  const InputFile file(path, refusal);
+  if (file.bytes() > most_bytes) fail(refusal, "{}: has more than {} bytes", path.string(), most_bytes);
+  std::string bytes(static_cast<size_t>(file.bytes()), '\0');
+  file.read_at(0, bytes.data(), file.bytes());
+  return bytes;
+}
+
 std::string read_whole_file(Io& io, const std::filesystem::path& path, int64_t most_bytes) {
   const InputFile file(io, path);
   // Check before the buffer is made: a damaged file system may state any size.

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <hdf5.h>
+#include <sys/stat.h>
 
 #include "data/prepare.h"
 #include "model/core/error.h"
@@ -121,6 +122,11 @@ TEST_F(TokenDatasetTest, BrokenIndexesAreNamed) {
   path_ = scratch_ / "text.h5";
   poke("separator_begin", 1, 60);
   expect_open_refused("example 1");
+}
+
+TEST_F(TokenDatasetTest, APipeBesideItIsNotWaitedFor) {
+  ASSERT_EQ(mkfifo((scratch_ / "prepare.json").c_str(), 0600), 0);
+  expect_open_refused("prepare.json: is not a plain file");
 }
 
 TEST_F(TokenDatasetTest, ChangedTokensAreNoticedWhenTheyAreRead) {

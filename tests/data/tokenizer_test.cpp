@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <sentencepiece_trainer.h>
+#include <sys/stat.h>
 
 #include <cstdlib>
 #include <fstream>
@@ -115,6 +116,10 @@ TEST(TokenizerTest, BadFilesAreRefusedInOneLine) {
   expect_no_tokenizer("meta-llama/Llama-2-7b-hf", "no such file or directory, and nothing is downloaded",
                       "give a local directory with a tokenizer.model");
   expect_no_tokenizer(scratch / "nothing", "no tokenizer.model", "a .model file");
+  // Nobody may ever write to it.
+  std::filesystem::create_directory(scratch / "pipe");
+  ASSERT_EQ(mkfifo((scratch / "pipe/tokenizer.model").c_str(), 0600), 0);
+  expect_no_tokenizer(scratch / "pipe", "tokenizer.model: is not a plain file");
   std::filesystem::resize_file(scratch / "text.model", (int64_t{64} << 20) + 1);
   expect_no_tokenizer(scratch / "text.model", "more than 67108864 bytes");
 }

@@ -73,6 +73,9 @@ TEST(WholeFile, ReadsFilesOfAnyKindThatAUserGives) {
   std::thread writer([&] { write_bytes(scratch / "pipe", text); });
   EXPECT_EQ(read_whole_file(scratch / "pipe", 100'000, ExitCode::kUsage), text);
   writer.join();
+  EXPECT_EQ(read_plain_file(scratch / "link", 100'000, ExitCode::kUsage), text);
+  EXPECT_THROW(read_plain_file(scratch / "link", 99'999, ExitCode::kUsage), Error);
+  EXPECT_THROW(read_plain_file(scratch / "pipe", 100'000, ExitCode::kUsage), Error);
   // The form for files of ripstop's own refuses links, too.
   EXPECT_EQ(read_whole_file(posix_io(), scratch / "file", 100'000), text);
   EXPECT_THROW(read_whole_file(posix_io(), scratch / "file", 99'999), Error);

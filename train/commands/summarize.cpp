@@ -112,7 +112,7 @@ class DocumentInput {
 std::string template_of(const TrainedModel& trained, const Tokenizer& tokenizer, const std::string& given) {
   if (!given.empty()) return given;
   const fs::path copy = trained.run / "prompt_template.txt";
-  if (fs::exists(copy)) return read_whole_file(copy, 1 << 20, ExitCode::kInputData);
+  if (fs::exists(copy)) return read_plain_file(copy, 1 << 20, ExitCode::kInputData);
   for (const char* split : {"test.h5", "validation.h5", "train.h5"}) {
     const fs::path data = fs::path(trained.config.data.directory) / split;
     if (!fs::exists(data)) continue;

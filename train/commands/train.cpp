@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -49,6 +50,14 @@ void check_data_is_near(const RunConfig& config) {
                 std::move(hint));
 }
 
+RunConfig read_config(const TrainArguments& given, const StopSignal& stop) {
+  // A pipe may never get a writer.
+  std::error_code ignored;
+  std::optional<StopEndsProcess> while_reading;
+  if (!std::filesystem::is_regular_file(given.config_file, ignored)) while_reading.emplace(stop);
+  return load_run_config(given.config_file, given.overrides);
+}
+
 ExitCode train(const TrainArguments& given) {
   // Watch for signals before MPI starts. MPI takes seconds on many nodes, and a signal must not kill the rank
   // then.
@@ -56,7 +65,7 @@ ExitCode train(const TrainArguments& given) {
   MpiWorld world({.command = "train"});
   return world.run([&] {
     LiveLine screen(stdout);
-    TrainerOptions options{.config = load_run_config(given.config_file, given.overrides),
+    TrainerOptions options{.config = read_config(given, stop),
                            .argv = {"ripstop", "train", given.config_file},
                            .notes = {},
                            .say = [&](const std::string& line) { screen.print(line); },

@@ -20,6 +20,7 @@ namespace {
 // Global, because a signal handler gets no argument of ours.
 volatile std::sig_atomic_t first_signal = 0;
 volatile std::sig_atomic_t second_interrupt_requeues = 0;
+volatile std::sig_atomic_t any_request_ends = 0;
 enum Answer { kSilent, kLine, kLineOverLiveLine };
 volatile std::sig_atomic_t answer_to_interrupt = kSilent;
 std::atomic<int64_t> first_interrupt_ms = 0;  // 0: there was none
@@ -58,6 +59,7 @@ void answer_interrupt(std::string_view text) {
 // first one requested. _exit, write, clock_gettime, signal and raise are safe in a handler.
 void remember(int signal) {
   if (first_signal == 0) first_signal = signal;
+  if (any_request_ends != 0) _exit(static_cast<int>(ExitCode::kRequeue));
   if (signal != SIGINT) return;
   int64_t before = 0;
   if (first_interrupt_ms.compare_exchange_strong(before, now_ms())) {
@@ -117,6 +119,15 @@ void StopSignal::end_process() const {
   // By the signal itself and not by an exit code: shells and launchers then see what happened.
   std::signal(first_signal, SIG_DFL);
   raise(first_signal);
+}
+
+StopEndsProcess::StopEndsProcess(const StopSignal& stop) {
+  any_request_ends = 1;
+  if (stop.requested()) _exit(static_cast<int>(ExitCode::kRequeue));
+}
+
+StopEndsProcess::~StopEndsProcess() {
+  any_request_ends = 0;
 }
 
 }  // namespace ripstop

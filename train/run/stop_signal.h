@@ -29,4 +29,14 @@ class StopSignal {
   void end_process() const;
 };
 
+/// While it lives, a stop request ends the process at once with code 75, and so does one that has come: for a
+/// wait that may have no end, as for the writer of a pipe. At most one object at a time.
+class StopEndsProcess {
+ public:
+  explicit StopEndsProcess(const StopSignal& stop);
+  ~StopEndsProcess();
+  StopEndsProcess(const StopEndsProcess&) = delete;
+  StopEndsProcess& operator=(const StopEndsProcess&) = delete;
+};
+
 }  // namespace ripstop

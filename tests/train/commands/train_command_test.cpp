@@ -75,6 +75,21 @@ TEST_F(TrainCommand, ARunThatIsDoneSaysSo) {
   EXPECT_EQ(train("train.steps=3").out.find("done already"), std::string::npos);
 }
 
+// A pipe without a writer is waited for: until someone stops it.
+TEST_F(TrainCommand, AConfigFromAPipeIsReadAndTheWaitForItCanBeStopped) {
+  const std::string pipe = (scratch_ / "pipe").string(), config = (made_ / "config.toml").string();
+  for (const char* signal : {"TERM", "INT"}) {
+    const ProgramRun stopped =
+        run_program("train " + pipe, "rm -f " + pipe + " && mkfifo " + pipe +
+                                         " && timeout --preserve-status -k 60 -s " + signal + " 3 ");
+    EXPECT_EQ(stopped.exit_code, 75) << signal << stopped.err;
+  }
+  const ProgramRun read = run_program("train " + pipe + " run.directory=" + run().string(),
+                                      "{ cat " + config + " >" + pipe + " & } ;");
+  EXPECT_EQ(read.exit_code, 0) << read.err;
+  EXPECT_NE(read.out.find("done already"), std::string::npos) << read.out;
+}
+
 TEST_F(TrainCommand, ADataDirectoryThatIsNotThereIsNamedWithTheCommandThatMakesIt) {
   expect_refused("data.directory=" + (made_ / "dta").string(), 65,
                  "did you mean data.directory=" + (made_ / "data").string() + "?");

@@ -37,6 +37,24 @@ TEST(StopSignalTest, NohupKeepsItsMeaning) {
   EXPECT_EXIT(under_nohup(), testing::ExitedWithCode(4), "");
 }
 
+// Only a process that waits for something without an end is ended: before and after, a signal is a request.
+TEST(StopSignalTest, ARequestEndsAWaitWithoutAnEnd) {
+  const auto wait = [](bool before, bool after) {
+    const StopSignal stop(StopFor::kCheckpoint);
+    if (before) raise(SIGTERM);
+    {
+      const StopEndsProcess ends(stop);
+      if (!after) raise(SIGINT);
+    }
+    raise(SIGTERM);
+    _exit(stop.requested() ? 3 : 4);
+  };
+  const int requeue = static_cast<int>(ExitCode::kRequeue);
+  EXPECT_EXIT(wait(true, true), testing::ExitedWithCode(requeue), "");
+  EXPECT_EXIT(wait(false, false), testing::ExitedWithCode(requeue), "");
+  EXPECT_EXIT(wait(false, true), testing::ExitedWithCode(3), "");
+}
+
 TEST(StopSignalTest, ASignalSentTwiceIsOneRequest) {
   EXPECT_EXIT(send(StopFor::kCheckpoint, {SIGTERM, SIGTERM, SIGUSR1}), testing::ExitedWithCode(3), "");
   EXPECT_EXIT(send(StopFor::kCleanUp, {SIGTERM, SIGTERM, SIGHUP}), testing::ExitedWithCode(3), "");
