@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "data/shell_word.h"
 #include "model/core/error.h"
@@ -24,12 +25,28 @@ std::string begin_of(const std::string& text) {
   return text.substr(0, bytes) + "...";
 }
 
-// What was found instead, and what to write.
-[[noreturn]] void refuse_line(const std::string& line, const TextLines& lines, const std::string& reason) {
+// What is wrong in a line that begins as an object does.
+std::string fault_of(const std::string& line, const Json::parse_error& error) {
+  // The library counts from 1, and the end of the line as a byte.
+  if (error.byte > line.size())
+    return "the line ends within the object: it is cut, or the object goes over several lines, which jq -c . "
+           "joins";
+  size_t at = std::max<size_t>(error.byte, 1) - 1;
+  // Not within a character, as above.
+  while (at > 0 && (static_cast<unsigned char>(line[at]) & 0xC0) == 0x80) --at;
+  if (std::string_view(error.what()).find("surrogate") != std::string_view::npos)
+    return fmt::format(
+        "up to byte {}: \\ud800 to \\udfff come in pairs, one half is no character; \\ufffd may stand for it",
+        error.byte);
+  return fmt::format("no JSON from byte {} on: '{}'", at + 1, begin_of(line.substr(at)));
+}
+
+// What was found instead, and what to write. `fault` is that of an object.
+[[noreturn]] void refuse_line(const std::string& line, const TextLines& lines, const std::string& fault) {
   const char first = line[line.find_first_not_of(" \t")];
   std::string hint = "write one JSON object a line: {\"document\": \"...\"}";
   if (first == '[') hint += "; an array goes over several lines with jq -c '.[]'";
-  if (first == '{') hint = reason;
+  if (first == '{' && !fault.empty()) hint = fault;
   throw Error(ExitCode::kInputData, fmt::format("{}: not a JSON object: '{}'", lines.place(), begin_of(line)),
               hint);
 }
@@ -44,8 +61,10 @@ Json parse_object(const std::string& line, const TextLines& lines) {
   try {
     Json object = Json::parse(line, check_depth);
     if (object.is_object()) return object;
-  } catch (const Json::exception& error) {
-    refuse_line(line, lines, error.what());
+  } catch (const Json::parse_error& error) {
+    refuse_line(line, lines, fault_of(line, error));
+  } catch (const Json::exception&) {
+    refuse_line(line, lines, "a number is too large for a 64-bit float");
   }
   refuse_line(line, lines, "");
 }

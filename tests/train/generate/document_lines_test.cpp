@@ -47,6 +47,33 @@ TEST(DocumentLines, ThatDoNotFitAreRefusedWithTheirNumber) {
   EXPECT_EQ(refusal(good + deep), "in:2: nested deeper than 200 levels");
 }
 
+std::string hint_of(const std::string& line) {
+  const ScratchDirectory scratch;
+  write_bytes(scratch / "in", line + "\n");
+  TextLines lines((scratch / "in").string());
+  try {
+    next_document(lines);
+  } catch (const Error& error) {
+    return error.hint();
+  }
+  return "";
+}
+
+// In words of ripstop's own, not in those of the JSON library.
+TEST(DocumentLines, AFaultIsNamedWithItsPlace) {
+  for (const char* cut : {"{\"document\": \"a", "{\"document\": \"a\"", "{\"document\":", "{"})
+    EXPECT_EQ(hint_of(cut).find("the line ends within the object: "), 0u) << cut << ": " << hint_of(cut);
+  for (const char* half : {R"({"document": "a\ud800"})", R"({"document": "a\udc00 b"})"})
+    EXPECT_NE(hint_of(half).find("one half is no character"), std::string::npos) << hint_of(half);
+  EXPECT_EQ(hint_of(R"({"document": "a"} x)"), "no JSON from byte 19 on: 'x'");
+  EXPECT_EQ(hint_of("{\"document\": \xc3\xa9}"), "no JSON from byte 14 on: '\xc3\xa9}'");
+  EXPECT_EQ(hint_of(R"({"document": 1e999})"), "a number is too large for a 64-bit float");
+  for (const char* bad :
+       {"{\"document\": \"a", R"({"document": "\ud800"})", R"({"document": "\q"})", "{x}", "{,}"})
+    for (const char* word : {"json.exception", "parse error", "column", "syntax error"})
+      EXPECT_EQ(hint_of(bad).find(word), std::string::npos) << hint_of(bad);
+}
+
 // The command of the hint for a line without a document.
 std::string rename_command(const std::string& line) {
   const ScratchDirectory scratch;
