@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "data/shell_word.h"
 #include "model/core/error.h"
 
 namespace ripstop {
@@ -24,7 +25,7 @@ std::filesystem::path dataset_file(const std::filesystem::path& directory, const
                     absolute.lexically_normal().string()),
         fmt::format(
             "ripstop prepare --output {} makes one; a relative path counts from the current directory",
-            directory.string()));
+            shell_word(directory.string())));
   }
   const std::filesystem::path file = directory / file_name;
   if (!std::filesystem::exists(file, ignored)) {
@@ -45,7 +46,7 @@ void require_dataset_tokenizer(const TokenDataset& dataset, const Tokenizer& tok
                             tokenizer.name(), tokenizer.sha256().substr(0, kShownDigits)),
                 fmt::format("put the tokenizer.model back that ripstop prepare wrote beside it, or prepare "
                             "the data set again with --tokenizer {}",
-                            tokenizer.name()));
+                            shell_word(tokenizer.name())));
   }
   // Writers of other programs state the number themselves: a wrong one gives the model rows without a piece.
   if (header.vocabulary_size != tokenizer.vocabulary_size()) {

@@ -4,6 +4,7 @@
 
 #include "data/directory.h"
 #include "data/process_identity.h"
+#include "data/shell_word.h"
 #include "data/whole_file.h"
 #include "model/core/error.h"
 
@@ -52,8 +53,8 @@ void remove_leftovers(const fs::path& output, const std::function<void(const std
       throw Error(ExitCode::kUsage, fmt::format("{}: {} makes it now", output.string(), describe(owner)),
                   "wait until it ends, or name another --output");
     } else {
-      tell(fmt::format("{} was left by {}; if that has ended: rm -r '{}'", left.string(),
-                       owner.empty() ? "an unknown process" : describe(owner), left.string()));
+      tell(fmt::format("{} was left by {}; if that has ended: rm -r {}", left.string(),
+                       owner.empty() ? "an unknown process" : describe(owner), shell_word(left.string())));
     }
   }
 }

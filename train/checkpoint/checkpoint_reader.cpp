@@ -4,6 +4,7 @@
 #include <chrono>
 #include <set>
 
+#include "data/shell_word.h"
 #include "model/core/error.h"
 #include "model/core/number.h"
 #include "parallel/agreement.h"
@@ -193,7 +194,7 @@ Error with_hint_for_damage(const Error& error, const std::filesystem::path& dire
   return {error.code(), error.what(),
           fmt::format("ripstop checkpoint verify {} lists the damage; --checkpoint with a step takes another "
                       "checkpoint, and ripstop checkpoint list tells which there are",
-                      directory.string())};
+                      shell_word(directory.string()))};
 }
 
 void load_weights(Io& io, const Checkpoint& checkpoint, Communicator& world,

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "data/directory.h"
+#include "data/shell_word.h"
 #include "model/core/number.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/config/nearest_name.h"
@@ -53,7 +54,7 @@ void require_directory(Io& io, const fs::path& path) {
   const bool is_file = path_exists(io, path);
   if (is_file && is_run(io, folder_of(path)))
     throw Error(ExitCode::kUsage, fmt::format("{}: is not a run directory: it is a file", path.string()),
-                fmt::format("it lies in one: give {}", folder_of(path).string()));
+                fmt::format("it lies in one: give {}", shell_word(folder_of(path).string())));
   throw Error(ExitCode::kUsage,
               fmt::format("{}: {}", path.string(), is_file ? "is not a directory" : "no such directory"),
               hint_for_missing(path));
@@ -64,8 +65,9 @@ void require_directory(Io& io, const fs::path& path) {
   const std::vector<fs::path> runs = runs_inside(io, path);
   throw Error(ExitCode::kUsage,
               fmt::format("{}: is not a run directory: it has no {}", path.string(), kMarks),
-              runs.empty() ? "give the directory of a run (its run.directory), or one of its checkpoints"
-                           : fmt::format("it holds runs: give one of them, as {}", runs.front().string()));
+              runs.empty()
+                  ? "give the directory of a run (its run.directory), or one of its checkpoints"
+                  : fmt::format("it holds runs: give one of them, as {}", shell_word(runs.front().string())));
 }
 
 bool holds_checkpoints(Io& io, const fs::path& directory) {

@@ -5,6 +5,7 @@
 
 #include <array>
 
+#include "data/shell_word.h"
 #include "train/plan/plan_text.h"
 #include "train/report/human_text.h"
 
@@ -29,16 +30,6 @@ std::string table_row(const ResolvedRun& run, const RunTarget& target) {
                      fmt::format("{:.1f}%", 100 * run.idle_share), bytes_text(run.memory().total()),
                      share ? fmt::format("{:.1f}%", 100 * *share) : "-", bytes_text(sent.inside_nodes),
                      bytes_text(sent.between_nodes));
-}
-
-// One word of a shell.
-std::string shell_word(const std::string& word) {
-  constexpr std::string_view kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./=:,+-@%";
-  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
-  std::string text = "'";
-  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return text + "'";
 }
 
 // Whether an override is of a size that a search decides.

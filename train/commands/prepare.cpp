@@ -11,6 +11,7 @@
 #include <map>
 #include <optional>
 
+#include "data/shell_word.h"
 #include "model/core/number.h"
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
@@ -205,11 +206,11 @@ void check_arguments(const PrepareArguments& given) {
         ExitCode::kUsage, fmt::format("{} stands without --input or --show N", given.data),
         fmt::format("--input {0} makes a data set of it; --show 3 {0} shows three examples of it if it is "
                     "a data set",
-                    given.data));
+                    shell_word(given.data)));
   if (const std::string option = first_given(given.of_making); !option.empty())
     throw Error(ExitCode::kUsage,
                 fmt::format("{} is a data set to be shown, {} is for one to be made", given.data, option),
-                fmt::format("leave out {}, or put --input in front of {}", option, given.data));
+                fmt::format("leave out {}, or put --input in front of {}", option, shell_word(given.data)));
 }
 
 ExitCode make_and_show(PrepareArguments given) {

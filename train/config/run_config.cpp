@@ -26,10 +26,10 @@ constexpr int64_t kMostBytesRead = int64_t{64} << 20;
 std::string config_inside(const std::filesystem::path& directory) {
   std::error_code error;
   if (std::filesystem::is_regular_file(directory / "config.toml", error))
-    return fmt::format("give {}", (directory / "config.toml").string());
+    return fmt::format("give {}", shell_word((directory / "config.toml").string()));
   for (const std::string& name : names_in(directory))
     if (name.ends_with(".toml"))
-      return fmt::format("give a file in it, such as {}", (directory / name).string());
+      return fmt::format("give a file in it, such as {}", shell_word((directory / name).string()));
   return "give a file, as in ripstop train CONFIG.toml";
 }
 

@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "data/io.h"
+#include "data/shell_word.h"
 #include "data/whole_file.h"
 #include "model/core/error.h"
 #include "train/checkpoint/entries_in_the_way.h"
@@ -110,7 +111,7 @@ void refuse_other_settings(const fs::path& directory, const Json& settings, int6
         ExitCode::kUsage, fmt::format("{} holds no evaluation, and has {}", directory.string(), foreign),
         fmt::format("give the results a directory of their own, such as --output {}; job scripts, logs "
                     "and notes may lie there",
-                    (directory / "evaluation").lexically_normal().string()));
+                    shell_word((directory / "evaluation").lexically_normal().string())));
   if (!has_results(directory)) return;
   if (!found) refuse(directory, "has results of an evaluation, but no settings.json to say of which");
   // Version 0.1.0 left these two out.

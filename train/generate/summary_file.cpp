@@ -9,6 +9,7 @@
 
 #include "data/directory.h"
 #include "data/partial_directory.h"
+#include "data/shell_word.h"
 #include "model/core/error.h"
 
 namespace ripstop {
@@ -42,17 +43,18 @@ void check_summary_file(const fs::path& path, bool replace) {
   if (!fs::is_directory(directory, error))
     throw Error(ExitCode::kUsage,
                 fmt::format("--output {}: there is no directory {}", name, directory.string()),
-                fmt::format("mkdir -p {}", directory.string()));
+                fmt::format("mkdir -p {}", shell_word(directory.string())));
   if (path.extension() == ".gz")
     throw Error(ExitCode::kUsage, fmt::format("--output {}: summaries are written as plain text", name),
-                fmt::format("leave --output out and add | gzip >{}", name));
+                fmt::format("leave --output out and add | gzip >{}", shell_word(name)));
   if (!fs::exists(path, error)) return;
   if (fs::is_directory(path, error))
-    throw Error(ExitCode::kUsage, fmt::format("--output {} is a directory, expected a file", name),
-                fmt::format("--output {}", (path / "summaries.jsonl").lexically_normal().string()));
+    throw Error(
+        ExitCode::kUsage, fmt::format("--output {} is a directory, expected a file", name),
+        fmt::format("--output {}", shell_word((path / "summaries.jsonl").lexically_normal().string())));
   if (!fs::is_regular_file(path, error))
     throw Error(ExitCode::kUsage, fmt::format("--output {} is no plain file", name),
-                fmt::format("leave --output out and add >{}", name));
+                fmt::format("leave --output out and add >{}", shell_word(name)));
   if (!replace && fs::file_size(path, error) > 0)
     throw Error(ExitCode::kUsage, fmt::format("--output {} exists already", name),
                 "give another name, or --force to replace it");
@@ -93,7 +95,7 @@ void SummaryFile::finish() {
     throw Error(ExitCode::kUsage,
                 fmt::format("--output {} was made by another process meanwhile: the summaries are in {}",
                             path_.string(), got.string()),
-                fmt::format("mv '{}' '{}' replaces it", got.string(), path_.string()));
+                fmt::format("mv {} {} replaces it", shell_word(got.string()), shell_word(path_.string())));
 }
 
 }  // namespace ripstop

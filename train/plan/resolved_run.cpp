@@ -1,5 +1,6 @@
 #include "train/plan/resolved_run.h"
 
+#include "data/shell_word.h"
 #include "model/core/rounding.h"
 #include "train/config/nearest_name.h"
 #include "train/machine/device_choice.h"
@@ -15,7 +16,7 @@ namespace {
 std::string near_dataset(const std::string& directory) {
   if (std::string near = hint_for_absent(directory, "data.directory=", "train.h5"); !near.empty())
     return near;
-  return fmt::format("run ripstop prepare with --output {}, or give model.vocab_size", directory);
+  return fmt::format("run ripstop prepare with --output {}, or give model.vocab_size", shell_word(directory));
 }
 
 ModelConfig resolve_model(const RunConfig& config, const RunTarget& target, std::vector<std::string>& notes) {

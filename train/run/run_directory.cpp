@@ -1,6 +1,7 @@
 #include "train/run/run_directory.h"
 
 #include "data/directory.h"
+#include "data/shell_word.h"
 #include "data/whole_file.h"
 #include "model/core/error.h"
 #include "train/checkpoint/entries_in_the_way.h"
@@ -43,7 +44,8 @@ void check_no_file_in_the_way(const fs::path& directory) {
             ? fmt::format("run.directory {} is a file, expected a directory or a new name",
                           directory.string())
             : fmt::format("run.directory {} cannot be made: {} is a file", directory.string(), at.string()),
-        fmt::format("give another name, such as run.directory={}", (at.parent_path() / "run").string()));
+        fmt::format("give another name, such as {}",
+                    shell_word("run.directory=" + (at.parent_path() / "run").string())));
   }
 }
 
@@ -66,12 +68,11 @@ void check_can_hold_run(Io& io, const fs::path& directory) {
   if (is_run(io, directory)) return;
   const std::string names = entries_in_the_way(io, directory);
   if (names.empty()) return;
-  throw Error(
-      ExitCode::kUsage,
-      fmt::format("run.directory {} is not a run directory, and has {}", directory.string(), names),
-      fmt::format("give a run a directory of its own, such as run.directory={}; job scripts, logs and "
-                  "notes may lie there",
-                  (directory / "run").lexically_normal().string()));
+  throw Error(ExitCode::kUsage,
+              fmt::format("run.directory {} is not a run directory, and has {}", directory.string(), names),
+              fmt::format("give a run a directory of its own, such as {}; job scripts, logs and "
+                          "notes may lie there",
+                          shell_word("run.directory=" + (directory / "run").lexically_normal().string())));
 }
 
 void check_names_own_directory(Io& io, const fs::path& config_file, const RunConfig& config) {
@@ -82,8 +83,9 @@ void check_names_own_directory(Io& io, const fs::path& config_file, const RunCon
       fmt::format("{} is the config of the run in {}, but names run.directory {}: the run was copied or "
                   "moved, or the path is relative to another directory",
                   config_file.string(), directory, config.run.directory),
-      fmt::format("add run.directory={} to go on there, or run.directory={} to train in that one", directory,
-                  config.run.directory));
+      fmt::format("add {} to go on there, or {} to train in that one",
+                  shell_word("run.directory=" + directory),
+                  shell_word("run.directory=" + config.run.directory)));
 }
 
 std::string note_of_other_directory(Io& io, const fs::path& config_file, const RunConfig& config) {

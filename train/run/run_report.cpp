@@ -1,5 +1,6 @@
 #include "train/run/run_report.h"
 
+#include "data/shell_word.h"
 #include "model/kernels/cpu/processor.h"
 #include "train/machine/version.h"
 #include "train/plan/micro_batch.h"
@@ -64,10 +65,10 @@ std::string early_end_line(const RunConfig& config, const CheckpointState& state
 }
 
 std::string next_line(const std::string& directory, ExampleKind kind) {
-  std::string text = fmt::format("next: ripstop evaluate {} for scores", directory);
+  std::string text = fmt::format("next: ripstop evaluate {} for scores", shell_word(directory));
   // A model of running text continues it, and summarizes nothing.
   if (kind == ExampleKind::kSummary)
-    text += fmt::format(", ripstop summarize {} for summaries of other texts", directory);
+    text += fmt::format(", ripstop summarize {} for summaries of other texts", shell_word(directory));
   return text;
 }
 

@@ -46,6 +46,14 @@ class SummaryFileTest : public testing::Test {
   ScratchDirectory scratch_;
 };
 
+// Hints are typed into a shell.
+TEST_F(SummaryFileTest, PathsWithSpacesAreQuotedInHints) {
+  EXPECT_HAS(refusal("no dir/out.jsonl"), "; mkdir -p 'no dir'");
+  fs::create_directory(scratch_ / "a dir");
+  EXPECT_HAS(refusal("a dir"), "; --output 'a dir/summaries.jsonl'");
+  EXPECT_HAS(refusal("plain/out.jsonl"), "; mkdir -p plain");
+}
+
 TEST_F(SummaryFileTest, AppearsWhenAllIsWritten) {
   {
     SummaryFile file(scratch_ / "out.jsonl", false);

@@ -109,6 +109,9 @@ TEST_F(RunDirectoryTest, ACopiedRunDoesNotGoOnInTheOldOne) {
   EXPECT_HAS(check("copy/config.toml"), "names run.directory " + (scratch_ / "old").string());
   EXPECT_HAS(check("copy/config.toml"),
              "add run.directory=" + (scratch_ / "copy").string() + " to go on there");
+  touch("co py/metrics.jsonl");
+  EXPECT_HAS(check("co py/config.toml"),
+             "add 'run.directory=" + (scratch_ / "co py").string() + "' to go on there");
   fs::remove_all(scratch_ / "old");
   EXPECT_NE(check("copy/config.toml"), "") << "a run that was moved";
   fs::create_directory_symlink(scratch_ / "copy", scratch_ / "old");
