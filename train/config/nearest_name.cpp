@@ -71,6 +71,17 @@ std::vector<std::string> names_in(const fs::path& directory) {
   return names;
 }
 
+namespace {
+
+// The system makes the names there: one that is near is another thing, such as another descriptor.
+bool is_of_the_system(const fs::path& path) {
+  std::error_code ignored;
+  const std::string at = fs::absolute(path, ignored).lexically_normal().string();
+  return at.rfind("/proc/", 0) == 0 || at.rfind("/dev/fd/", 0) == 0;
+}
+
+}  // namespace
+
 std::string hint_for_absent(const fs::path& path, std::string_view option, std::string_view inside) {
   std::error_code error, ignored;
   if (fs::exists(path, error) || error) return "";
@@ -79,7 +90,7 @@ std::string hint_for_absent(const fs::path& path, std::string_view option, std::
   if (const fs::path target = fs::read_symlink(file, ignored); !target.empty())
     return fmt::format("it is a link to {}, which is not there", target.string());
   const std::string name = file.filename().string();
-  if (name.empty()) return "";
+  if (name.empty() || is_of_the_system(file)) return "";
   // A name with a slash behind it would be that of a directory.
   const auto holds = [&](const fs::path& other) {
     return fs::exists(inside.empty() ? other : other / inside, ignored);

@@ -20,7 +20,8 @@ std::vector<std::string> names_in(const std::filesystem::path& directory);
 /// What to type instead of a path that is not there: "did you mean data.directory=data/xsum?" for `option`
 /// "data.directory=", with the nearest name beside it, as one word of a shell. If `inside` is not empty, the
 /// nearest that holds this file. For a link that leads nowhere: "it is a link to X, which is not there". ""
-/// if `path` is there, if the system does not say, and if no name is near. Throws nothing of the file system.
+/// if `path` is there, if the system does not say, if no name is near, and below /proc and /dev/fd. Throws
+/// nothing of the file system.
 std::string hint_for_absent(const std::filesystem::path& path, std::string_view option,
                             std::string_view inside = "");
 

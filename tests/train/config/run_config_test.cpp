@@ -247,6 +247,8 @@ TEST(RunConfig, NamesBesideAnAbsentPathAreSuggestedIfTheyHoldWhatIsWanted) {
   std::filesystem::create_symlink("data4", scratch / "data4");
   EXPECT_EQ(hint_for_absent(scratch / "data4", "", "train.h5"), "");
   EXPECT_EQ(hint_for_absent("", ""), "");
+  for (const char* of_the_system : {"/proc/self/cmdlin", "/proc/self/../self/cmdlin", "/dev/fd/77"})
+    EXPECT_EQ(hint_for_absent(of_the_system, ""), "") << of_the_system;
 }
 
 TEST(RunConfig, AFolderOfManyFilesIsNotReadToItsEnd) {
