@@ -97,6 +97,19 @@ void refuse_inside_checkpoints(const fs::path& directory) {
           "leave out --output: the results go to RUN/evaluation/");
 }
 
+// Throws if there is a file where `directory`, or a folder above it, should be.
+void refuse_file_in_the_way(const fs::path& directory) {
+  std::error_code ignored;
+  fs::path at = directory;
+  while (!at.empty() && !fs::exists(at, ignored) && at != at.parent_path()) at = at.parent_path();
+  if (at.empty() || !fs::exists(at, ignored) || fs::is_directory(at, ignored)) return;
+  throw Error(ExitCode::kUsage,
+              at == directory
+                  ? fmt::format("{} is not a directory", directory.string())
+                  : fmt::format("{} cannot be made: {} is not a directory", directory.string(), at.string()),
+              "the results are several files: give --output a directory");
+}
+
 void refuse_other_settings(const fs::path& directory, const Json& settings, int64_t split_examples) {
   refuse_inside_checkpoints(directory);
   std::optional<Json> found = read_settings(directory);
@@ -143,9 +156,7 @@ void claim_evaluation_directory(const fs::path& directory, const EvaluationSetti
                                 int64_t split_examples) {
   const Json now = to_json(settings);
   std::error_code error;
-  if (fs::exists(directory, error) && !fs::is_directory(directory, error))
-    throw Error(ExitCode::kUsage, fmt::format("{} is not a directory", directory.string()),
-                "the results are several files: give --output a directory");
+  refuse_file_in_the_way(directory);
   refuse_other_settings(directory, now, split_examples);
   fs::create_directories(directory, error);
   if (error) fail_storage(directory, "make the directory", error.value());

@@ -169,13 +169,19 @@ TEST_F(EvaluationDirectory, ThatIsARunADataSetOrAModelIsRefused) {
   }
 }
 
-TEST_F(EvaluationDirectory, ThatCannotBeMadeIsAStorageError) {
+TEST_F(EvaluationDirectory, BelowAFileIsRefused) {
   write_bytes(scratch_ / "file", "");
   place_ = scratch_ / "file";
   EXPECT_NE(refusal(kUsual).find("is not a directory"), std::string::npos);
+  place_ = scratch_ / "file/inside/it";
+  EXPECT_EQ(refusal(kUsual),
+            place_.string() + " cannot be made: " + (scratch_ / "file").string() + " is not a directory");
+}
+
+TEST_F(EvaluationDirectory, ThatCannotBeMadeIsAStorageError) {
   try {
-    claim_evaluation_directory(scratch_ / "file/inside", kUsual, 98);
-    FAIL() << "a directory inside a file";
+    claim_evaluation_directory("/proc/ripstop/evaluation", kUsual, 98);
+    FAIL() << "a directory that the system does not allow";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::kStorage);
   }
