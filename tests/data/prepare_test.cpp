@@ -350,6 +350,19 @@ TEST_F(PrepareTest, TheUnitOfProgressIsThatOfWhatIsCounted) {
   }
 }
 
+TEST_F(PrepareTest, AValidationFractionOfSyntheticNewsIsNotUsedAndSaidSo) {
+  options_.source = {};
+  options_.source.kind = SourceKind::kSynthetic;
+  options_.source.examples = 40;
+  options_.source.validation_fraction = 0.3;
+  std::string notes;
+  options_.note = [&](const std::string& note) { notes += note + "\n"; };
+  prepare(options_);
+  EXPECT_NE(notes.find("not used: --validation-fraction, as --source synthetic makes all three splits"),
+            std::string::npos)
+      << notes;
+}
+
 TEST_F(PrepareTest, LearningATokenizerStops) {
   options_.source = {};
   options_.source.kind = SourceKind::kSynthetic;
