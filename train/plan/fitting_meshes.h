@@ -22,9 +22,9 @@ FittingMesh fitting_mesh(const ResolvedRun& run);
 struct FittingMeshes {
   /// The meshes fsdp x tensor of as many ranks as now that fit, each with the largest micro-batch that fits.
   std::vector<FittingMesh> same_ranks;
-  /// If there are none: the mesh of the fewest ranks that fits, each rank with as much memory as now. In whole
-  /// nodes of as many ranks as now if such a mesh fits, else in nodes of any size. nullopt if none of up to
-  /// `most_ranks` ranks fits.
+  /// If there are none: the mesh of the fewest ranks that fits, each rank with as much memory as now. In
+  /// whole nodes of as many ranks as now if such a mesh fits, else in nodes of any size. nullopt if none of up
+  /// to `most_ranks` ranks fits.
   std::optional<FittingMesh> more_ranks;
   /// What makes a job of more_ranks: "--nodes 3 --ntasks-per-node 4 mesh.tensor=4". Empty if the ranks of a
   /// node are not known now.
@@ -32,8 +32,8 @@ struct FittingMeshes {
   int64_t most_ranks = 0;  ///< 1024, or 64 times as many as now if these are more
   FittingMesh least;  ///< of the meshes of as many ranks as now: the one whose ranks need the least memory
 
-  /// "these fit: ...", "12 ranks with as much memory each would fit (--nodes 3 --ntasks-per-node 4): ...; with
-  /// 4 ranks as now, replicate 1 x fsdp 1 x tensor 4 with micro_batch_sequences 1 needs 9.1 GiB".
+  /// "these fit: ...", "12 ranks with as much memory each would fit (--nodes 3 --ntasks-per-node 4): ...;
+  /// with 4 ranks as now, replicate 1 x fsdp 1 x tensor 4 with micro_batch_sequences 1 needs 9.1 GiB".
   std::string to_text() const;
 };
 
