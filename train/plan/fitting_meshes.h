@@ -23,8 +23,8 @@ struct FittingMeshes {
   /// The meshes fsdp x tensor of as many ranks as now that fit, each with the largest micro-batch that fits.
   std::vector<FittingMesh> same_ranks;
   /// If there are none: the mesh of the fewest ranks that fits, each rank with as much memory as now. In
-  /// whole nodes of as many ranks as now if such a mesh fits, else in nodes of any size. nullopt if none of up
-  /// to `most_ranks` ranks fits.
+  /// whole nodes of as many ranks as now if such a mesh fits, else in nodes of any size. nullopt if none of
+  /// up to `most_ranks` ranks fits.
   std::optional<FittingMesh> more_ranks;
   /// What makes a job of more_ranks: "--nodes 3 --ntasks-per-node 4 mesh.tensor=4". Empty if the ranks of a
   /// node are not known now.
