@@ -85,7 +85,7 @@ TEST_F(FindRun, WhatIsNotThereIsAnErrorOfTheCommandLine) {
   expect_refused(scratch_ / "rum", "latest", ExitCode::kUsage, "rum: no such directory",
                  "did you mean " + run.string() + "?");
   fs::create_directory_symlink("gone", scratch_ / "link");
-  expect_refused(scratch_ / "link", "latest", ExitCode::kUsage, "link: no such directory",
+  expect_refused(scratch_ / "link", "latest", ExitCode::kUsage, "link: is not a directory",
                  "it is a link to gone, which is not there");
   expect_refused(scratch_ / "no/such", "latest", ExitCode::kUsage, "no such directory", "run.directory");
   expect_refused(run / "checkpoints/step_00000003", "latest", ExitCode::kUsage, "no such directory");
