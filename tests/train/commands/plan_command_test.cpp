@@ -258,9 +258,9 @@ TEST_F(PlanSearch, OnlyTheCommandLineRestrictsIt) {
   write_bytes(scratch_ / "config.toml",
               read_bytes(scratch_ / "config.toml") + "[mesh]\nreplicate = 3\nfsdp = 5\ntensor = 2\n");
   EXPECT_EQ(search(" --limit 1000")["rows"], free["rows"]);
-  for (const Json& row : search(" --limit 1000 mesh.tensor=2")["rows"]) EXPECT_EQ(row["mesh"]["tensor"], 2);
-  for (const Json& row : search(" train.micro_batch_sequences=2")["rows"])
-    EXPECT_EQ(row["micro_batch_sequences"], 2);
+  const Json pairs = search(" --limit 1000 mesh.tensor=2"), twos = search(" train.micro_batch_sequences=2");
+  for (const Json& row : pairs["rows"]) EXPECT_EQ(row["mesh"]["tensor"], 2);
+  for (const Json& row : twos["rows"]) EXPECT_EQ(row["micro_batch_sequences"], 2);
   // Nodes of 3 have no room for whole groups of 2: the file's are not used, and those asked for are refused.
   const std::string threes = "--nodes 2 --ntasks-per-node 3 --device cpu --search";
   for (const Json& row : plan_json(threes)["rows"]) EXPECT_EQ(row["mesh"]["tensor"], 1);
