@@ -263,7 +263,8 @@ TEST_F(PlanSearch, OnlyTheCommandLineRestrictsIt) {
   for (const Json& row : twos["rows"]) EXPECT_EQ(row["micro_batch_sequences"], 2);
   // Nodes of 3 have no room for whole groups of 2: the file's are not used, and those asked for are refused.
   const std::string threes = "--nodes 2 --ntasks-per-node 3 --device cpu --search";
-  for (const Json& row : plan_json(threes)["rows"]) EXPECT_EQ(row["mesh"]["tensor"], 1);
+  const Json ones = plan_json(threes);
+  for (const Json& row : ones["rows"]) EXPECT_EQ(row["mesh"]["tensor"], 1);
   const ProgramRun across = plan(threes + " mesh.tensor=2");
   EXPECT_EQ(across.exit_code, 78);
   EXPECT_HAS(across.err, "mesh.tensor = 2 does not divide the 3 ranks of a node");
