@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/expect_has.h"
+#include "tests/test_files.h"
+#include "tests/train/commands/run_program.h"
 #include "tests/train/config/small_config.h"
 #include "train/report/human_text.h"
 
@@ -97,21 +100,22 @@ TEST(FittingMeshes, NodesAreWhole) {
 
 // Nodes of three ranks hold no tensor group that helps, so nodes of another size are named.
 TEST(FittingMeshes, NodesOfAnotherSizeAreNamed) {
-  const RunConfig two = parsed(kSmallest, {"train.micro_batch_sequences=1", "mesh.tensor=2"});
-  const int64_t memory = resolve_run(two, target_of(4, std::nullopt, 2)).memory().total();
-  ASSERT_LT(memory, need(64 * 9));
-  const RunConfig config = parsed(kSmallest, {"train.micro_batch_sequences=2"});
-  for (const RunTarget& target :
-       {target_of(3, memory, 3), target_of(9, memory, 3), target_of(1, memory, 1)}) {
-    const PlanTooLarge error = refusal_of(config, target);
-    ASSERT_TRUE(error.fitting().more_ranks.has_value());
-    EXPECT_EQ(error.fitting().more_ranks->mesh, (MeshSizes{1, 2, 2}));
-    EXPECT_EQ(error.fitting().words_to_type,
-              fmt::format("--nodes {} --ntasks-per-node {} mesh.tensor=2 "
-                          "train.micro_batch_sequences=1",
-                          target.ranks_per_node == 1 ? 2 : 1, target.ranks_per_node == 1 ? 2 : 4));
-    EXPECT_NE(error.hint().find(" would fit (" + error.fitting().words_to_type + "): "), std::string::npos)
-        << error.hint();
+  const ScratchDirectory scratch;
+  const std::string config = (scratch / "7b.toml").string();
+  std::string text = read_text(std::filesystem::path(RIPSTOP_SOURCE_DIR) / "configs/xsum-llama2-7b.toml");
+  const size_t line = text.find("\npretrained") + 1;
+  write_bytes(config, text.replace(line, text.find('\n', line) - line, "preset = \"llama2-7b\""));
+  const std::string plan = "plan " + config + " --device cpu --device-memory 24GiB ";
+  for (const auto& [nodes, words] :
+       {std::pair{"--nodes 1 --ntasks-per-node 9", "--nodes 1 --ntasks-per-node 8"},
+        std::pair{"--nodes 2 --ntasks-per-node 3", "--nodes 2 --ntasks-per-node 4"},
+        std::pair{"--nodes 2 --ntasks-per-node 1", "--nodes 2 --ntasks-per-node 4"}}) {
+    const ProgramRun refused = run_program(plan + nodes, "OMP_NUM_THREADS=1");
+    EXPECT_EQ(refused.exit_code, 78) << nodes;
+    EXPECT_HAS(refused.err, "would fit (" + std::string(words) + " mesh.tensor=4)");
+    // What is named can be typed.
+    const ProgramRun fits = run_program(plan + words + " mesh.tensor=4", "OMP_NUM_THREADS=1");
+    EXPECT_EQ(fits.exit_code, 0) << fits.err;
   }
 }
 
