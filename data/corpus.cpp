@@ -52,7 +52,7 @@ void add_files_below(const std::filesystem::path& path, CorpusSource& source,
 }
 
 [[noreturn]] void refuse_absent(const std::string& path) {
-  std::string hint = "--input takes files and directories of this machine; nothing is downloaded";
+  std::string hint = "--input takes files and directories of this host; nothing is downloaded";
   if (path.empty()) hint = "--input is empty: a variable of the shell may not be set";
   if (path == "-") hint = "prepare reads its input several times: write it to a file, and give that";
   if (path.find_first_of("*?[") != std::string::npos)
