@@ -15,7 +15,6 @@ namespace {
 
 // Large vocabularies take a few MiB. The model is read into memory and copied into each data set.
 constexpr int64_t kMostModelBytes = int64_t{64} << 20;
-constexpr int kMostPieces = 1'000'000;
 
 /// Whether `path` may be the name of a model on Hugging Face's hub, such as meta-llama/Llama-2-7b-hf.
 bool looks_like_hub_name(const std::filesystem::path& path) {
@@ -117,8 +116,8 @@ void Tokenizer::State::load() {
   const auto status = processor.LoadFromSerializedProto(model);
   if (!status.ok()) refuse_model(name, model);
   const int pieces = processor.GetPieceSize();
-  if (pieces < 1 || pieces > kMostPieces) {
-    fail(ExitCode::kInputData, "{}: {} pieces, at most {} are accepted", name, pieces, kMostPieces);
+  if (pieces < 1 || pieces > kLargestVocabulary) {
+    fail(ExitCode::kInputData, "{}: {} pieces, at most {} are accepted", name, pieces, kLargestVocabulary);
   }
   // Every example begins with BOS and ends with EOS; unk is what SentencePiece answers for an unknown text.
   const std::pair<const char*, int> specials[] = {

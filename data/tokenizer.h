@@ -10,6 +10,9 @@
 
 namespace ripstop {
 
+/// Of a vocabulary that is accepted or learnt.
+inline constexpr int64_t kLargestVocabulary = 1'000'000;
+
 /// A token id and the byte at which its text ends in the encoded string.
 struct SpannedToken {
   int32_t id = 0;

@@ -17,8 +17,7 @@
 namespace ripstop {
 namespace {
 
-constexpr int64_t kFewestPieces = 300;  // 256 bytes, three control tokens, some letters
-constexpr int64_t kMostPiecesLearnt = 1'000'000;
+constexpr int64_t kFewestPieces = 300;       // 256 bytes, three control tokens, some letters
 constexpr int64_t kPiecesWithoutText = 259;  // the bytes and the control tokens
 /// Up to so many pieces a refusal names the largest size that works. To find it, all merges are made: a
 /// second or two for so many, minutes for ten times as many.
@@ -154,10 +153,10 @@ std::optional<int64_t> most_pieces(const sentencepiece::util::Status& status) {
 }  // namespace
 
 void check_vocabulary_size(int64_t vocabulary_size) {
-  if (vocabulary_size >= kFewestPieces && vocabulary_size <= kMostPiecesLearnt) return;
+  if (vocabulary_size >= kFewestPieces && vocabulary_size <= kLargestVocabulary) return;
   throw Error(ExitCode::kUsage,
               fmt::format("a vocabulary of {} pieces: {} to {} are possible", vocabulary_size, kFewestPieces,
-                          kMostPiecesLearnt),
+                          kLargestVocabulary),
               "--vocab-size 8000 is usual for a language");
 }
 

@@ -323,7 +323,10 @@ RunConfig parse_run_config(std::string_view toml, const std::string& name,
 std::string place_of_key(const ConfigKey& key, const std::string& path,
                          std::span<const std::string> overrides) {
   ConfigProblems none;  // the config was read before
-  for (const ConfigEntry& entry : read_config_entries(read_text(path), path, overrides, none))
+  // A pipe has given what it had: to read it again would wait for ever.
+  std::error_code ignored;
+  const std::string text = std::filesystem::is_regular_file(path, ignored) ? read_text(path) : "";
+  for (const ConfigEntry& entry : read_config_entries(text, path, overrides, none))
     if (entry.key == &key) return entry.where;
   return "";
 }

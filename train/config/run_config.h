@@ -159,7 +159,8 @@ RunConfig parse_run_config(std::string_view toml, const std::string& name,
 inline constexpr const char* kCommandLine = "command line";
 
 /// The place at which the file or the overrides give `key`: "run.toml:12" or kCommandLine; "" if neither
-/// does. For messages about a config that load_run_config accepted.
+/// does, or if the file is a pipe, which can be read only once. For messages about a config that
+/// load_run_config accepted.
 std::string place_of_key(const ConfigKey& key, const std::string& path,
                          std::span<const std::string> overrides);
 

@@ -84,8 +84,8 @@ TEST_F(TrainCommand, AConfigFromAPipeIsReadAndTheWaitForItCanBeStopped) {
                                          " && timeout --preserve-status -k 60 -s " + signal + " 3 ");
     EXPECT_EQ(stopped.exit_code, 75) << signal << stopped.err;
   }
-  const ProgramRun read =
-      run_program("train /dev/stdin run.directory=" + run().string(), "cat " + config + " |");
+  const ProgramRun read = run_program("train " + pipe + " run.directory=" + run().string(),
+                                      "{ cat " + config + " >" + pipe + " & } ; timeout -k 5 60");
   EXPECT_EQ(read.exit_code, 0) << read.err;
   EXPECT_NE(read.out.find("done already"), std::string::npos) << read.out;
 }
