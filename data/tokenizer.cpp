@@ -16,13 +16,6 @@ namespace {
 // Large vocabularies take a few MiB. The model is read into memory and copied into each data set.
 constexpr int64_t kMostModelBytes = int64_t{64} << 20;
 
-/// Whether `path` may be the name of a model on Hugging Face's hub, such as meta-llama/Llama-2-7b-hf.
-bool looks_like_hub_name(const std::filesystem::path& path) {
-  const std::string text = path.string();
-  return std::count(text.begin(), text.end(), '/') == 1 && text.front() != '.' && text.front() != '/' &&
-         text.front() != '~' && text.back() != '/' && !text.ends_with(".model");
-}
-
 /// The file of the model that `path` names.
 std::filesystem::path model_file(const std::filesystem::path& path) {
   std::error_code ignored;
@@ -130,6 +123,12 @@ void Tokenizer::State::load() {
   processor.Encode("a", &probe).IgnoreError();
   adds_space = !probe.empty() && probe.front().starts_with(kSpacePiece);
   sha256 = sha256_hex(model);
+}
+
+bool looks_like_hub_name(const std::filesystem::path& path) {
+  const std::string text = path.string();
+  return std::count(text.begin(), text.end(), '/') == 1 && text.front() != '.' && text.front() != '/' &&
+         text.front() != '~' && text.back() != '/' && !text.ends_with(".model");
 }
 
 Tokenizer::Tokenizer(const std::filesystem::path& path) : state_(std::make_unique<State>()) {

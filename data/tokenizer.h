@@ -13,6 +13,9 @@ namespace ripstop {
 /// Of a vocabulary that is accepted or learnt.
 inline constexpr int64_t kLargestVocabulary = 1'000'000;
 
+/// Whether `path` may be the name of a model on Hugging Face's hub, such as meta-llama/Llama-2-7b-hf.
+bool looks_like_hub_name(const std::filesystem::path& path);
+
 /// A token id and the byte at which its text ends in the encoded string.
 struct SpannedToken {
   int32_t id = 0;

@@ -81,20 +81,6 @@ void read_file_pieces(Io& io, const Checkpoint& checkpoint, const Piece* first, 
   }
 }
 
-/// Refuses a checkpoint whose parameters are not exactly those of the model: it belongs to another model.
-void check_same_parameters(const Manifest& manifest, const std::vector<UnitStates>& units) {
-  const std::vector<const UnitLayout*> layouts = layouts_of(units);
-  check_parameters(manifest.units, layouts);
-  std::set<std::string> wanted;
-  for (const UnitLayout* layout : layouts)
-    for (const Box& slice : layout->slices()) wanted.insert(slice.parameter->name);
-  for (const UnitSpec& unit : manifest.units)
-    for (const PhysicalTensor& tensor : unit.tensors)
-      for (const ParameterSpec& p : tensor.parts)
-        if (wanted.count(p.name) == 0)
-          fail(ExitCode::kStorage, "the checkpoint has the parameter {}, the model does not", p.name);
-}
-
 /// Gives rank 0's choice to all ranks; nullopt if it found none.
 std::optional<Checkpoint> share_choice(Io& io, const std::filesystem::path& directory, Communicator& world,
                                        const ListedCheckpoint* choice) {
@@ -189,36 +175,24 @@ void read_checkpoint(Io& io, const Checkpoint& checkpoint, int64_t fsdp_index,
   }
 }
 
+void check_same_parameters(const Manifest& manifest, const std::vector<const UnitLayout*>& layouts) {
+  check_parameters(manifest.units, layouts);
+  std::set<std::string> wanted;
+  for (const UnitLayout* layout : layouts)
+    for (const Box& slice : layout->slices()) wanted.insert(slice.parameter->name);
+  for (const UnitSpec& unit : manifest.units)
+    for (const PhysicalTensor& tensor : unit.tensors)
+      for (const ParameterSpec& p : tensor.parts)
+        if (wanted.count(p.name) == 0)
+          fail(ExitCode::kStorage, "the checkpoint has the parameter {}, the model does not", p.name);
+}
+
 Error with_hint_for_damage(const Error& error, const std::filesystem::path& directory) {
   if (error.code() != ExitCode::kStorage || !error.hint().empty()) return error;
   return {error.code(), error.what(),
           fmt::format("ripstop checkpoint verify {} lists the damage; --checkpoint with a step takes another "
                       "checkpoint, and ripstop checkpoint list tells which there are",
                       shell_word(directory.string()))};
-}
-
-void load_weights(Io& io, const Checkpoint& checkpoint, Communicator& world,
-                  const std::vector<const UnitLayout*>& layouts, std::span<float> staging,
-                  FunctionRef<void(size_t unit, std::span<const float> weights)> take) {
-  do_and_agree(world, [&] {
-    std::vector<UnitStates> units;
-    for (const UnitLayout* layout : layouts) units.push_back({.layout = layout});
-    check_same_parameters(checkpoint.manifest, units);
-    for (size_t u = 0; u < units.size(); ++u) {
-      const int64_t elements = units[u].layout->elements();
-      RIPSTOP_CHECK(elements == units[u].layout->shard_elements(), "{} is laid out for several shards",
-                    units[u].layout->unit().name);
-      RIPSTOP_CHECK(elements <= std::ssize(staging), "{} elements for a unit of {}", staging.size(),
-                    elements);
-      units[u].master = staging.data();
-      try {
-        read_checkpoint(io, checkpoint, /*fsdp_index=*/0, {units[u]});
-      } catch (const Error& error) {
-        throw with_hint_for_damage(error, checkpoint.directory);
-      }
-      take(u, staging.first(static_cast<size_t>(elements)));
-    }
-  });
 }
 
 std::optional<CheckpointState> resume_newest(Io& io, const std::filesystem::path& directory,
@@ -233,7 +207,7 @@ std::optional<CheckpointState> resume_newest(Io& io, const std::filesystem::path
     if (!checkpoint) return std::nullopt;
     // Outside of the try: a checkpoint of another run is not damaged, and an older one would be no better.
     accept(*checkpoint);
-    check_same_parameters(checkpoint->manifest, units);
+    check_same_parameters(checkpoint->manifest, layouts_of(units));
     std::string unreadable;  // the reason, on a rank whose system refused to read
     try {
       do_and_agree(world, [&] {

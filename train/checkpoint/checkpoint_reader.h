@@ -5,13 +5,11 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "data/io.h"
 #include "model/core/error.h"
-#include "model/core/function_ref.h"
 #include "parallel/communicator.h"
 #include "train/checkpoint/checkpoint_layout.h"
 #include "train/checkpoint/manifest.h"
@@ -35,13 +33,9 @@ void read_checkpoint(Io& io, const Checkpoint& checkpoint, int64_t fsdp_index,
 /// `error`, met while the checkpoint in `directory` was read; one of damage without a hint gets one.
 Error with_hint_for_damage(const Error& error, const std::filesystem::path& directory);
 
-/// Collective: reads the weights without the moments, unit after unit, into `staging`, which has as many
-/// elements as the largest unit of `layouts` (laid out for an fsdp axis of 1). `take` gets each unit's number
-/// and its weights, which are valid until it returns. If one rank fails, all throw the same Error(kStorage),
-/// with a hint to other checkpoints.
-void load_weights(Io& io, const Checkpoint& checkpoint, Communicator& world,
-                  const std::vector<const UnitLayout*>& layouts, std::span<float> staging,
-                  FunctionRef<void(size_t unit, std::span<const float> weights)> take);
+/// Throws Error(kStorage) if the checkpoint's parameters are not exactly those of `layouts`, which are all of
+/// a model: it belongs to another one.
+void check_same_parameters(const Manifest& manifest, const std::vector<const UnitLayout*>& layouts);
 
 /// Collective: loads the newest checkpoint below `directory` that proves whole while it is read, and returns
 /// its state; nullopt if there is no checkpoint at all. `accept` sees the manifest on every rank before

@@ -46,8 +46,23 @@ CheckpointWriter::CheckpointWriter(Io& io, std::filesystem::path directory, Comm
     RIPSTOP_CHECK(skipped >= 0 && skipped + shard.elements() <= unit.layout->shard_elements(),
                   "unit {} has another layout", unit.layout->unit().name);
     for (const float* state : {unit.master, unit.first_moment, unit.second_moment})
-      sources_.push_back(state + skipped);
+      sources_.push_back(array_in_memory(state + skipped));
   }
+}
+
+CheckpointWriter::CheckpointWriter(Io& io, std::filesystem::path directory, Communicator& world,
+                                   const std::vector<const UnitLayout*>& layouts,
+                                   std::vector<ArraySource> sources)
+    : io_(io),
+      directory_(std::move(directory)),
+      world_(world),
+      mesh_{.replicate = 1, .fsdp = 1, .tensor = 1},
+      sources_(std::move(sources)) {
+  RIPSTOP_CHECK(world.size() == 1, "arrays of one rank on {}", world.size());
+  for (const UnitLayout* layout : layouts) specs_.push_back(layout->unit());
+  shards_ = stored_shards(specs_, mesh_, /*rank=*/0);
+  RIPSTOP_CHECK(shards_.size() * kUnitStateCount == sources_.size(), "{} sources for {} shards",
+                sources_.size(), shards_.size());
 }
 
 void CheckpointWriter::begin(const std::filesystem::path& attempt) {

@@ -38,6 +38,10 @@ class CheckpointWriter {
   /// references are borrowed.
   CheckpointWriter(Io& io, std::filesystem::path directory, Communicator& world, const MeshSizes& mesh,
                    const std::vector<UnitStates>& units);
+  /// The same for arrays that are not in memory: those of `sources` for each unit of `layouts`, in the order
+  /// of UnitState. Both are all of the parameter table on a mesh of one rank.
+  CheckpointWriter(Io& io, std::filesystem::path directory, Communicator& world,
+                   const std::vector<const UnitLayout*>& layouts, std::vector<ArraySource> sources);
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
@@ -63,7 +67,7 @@ class CheckpointWriter {
   const MeshSizes mesh_;
   std::vector<UnitSpec> specs_;
   std::vector<UnitShard> shards_;
-  std::vector<const float*> sources_;         ///< kUnitStateCount for each shard
+  std::vector<ArraySource> sources_;          ///< kUnitStateCount for each shard
   std::optional<RankFileSkeleton> skeleton_;  ///< from the first save on
 };
 

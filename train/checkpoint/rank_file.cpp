@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 #include <numeric>
+#include <string_view>
 
 #include "data/hash.h"
 #include "data/hdf5.h"
@@ -25,34 +26,52 @@ std::vector<size_t> by_offset(const std::vector<FileBlocks::Array>& arrays) {
 class FileBytes {
  public:
   /// Both must outlive it.
-  FileBytes(const RankFileSkeleton& skeleton, std::span<const float* const> sources) {
+  FileBytes(const RankFileSkeleton& skeleton, std::span<const ArraySource> sources) {
     RIPSTOP_CHECK(sources.size() == skeleton.arrays.size(), "{} sources for {} arrays", sources.size(),
                   skeleton.arrays.size());
     for (const size_t i : by_offset(skeleton.arrays)) {
-      // A file is gap, array, gap, array, ..., gap: libhdf5 made the gaps, the arrays come from memory.
-      parts_.emplace_back(skeleton.gaps[parts_.size() / 2]);
-      parts_.emplace_back(reinterpret_cast<const char*>(sources[i]),
-                          static_cast<size_t>(skeleton.arrays[i].elements * 4));
+      // A file is gap, array, gap, array, ..., gap: libhdf5 made the gaps, the arrays come from their sources.
+      parts_.push_back({.gap = skeleton.gaps[parts_.size() / 2]});
+      parts_.push_back({.array = &sources[i], .bytes = skeleton.arrays[i].elements * 4});
+      // Blocks end at multiples of their size, so none of them cuts an element.
+      RIPSTOP_CHECK(skeleton.arrays[i].offset_bytes % 4 == 0, "an array begins at byte {}",
+                    skeleton.arrays[i].offset_bytes);
     }
-    parts_.emplace_back(skeleton.gaps.back());
+    parts_.push_back({.gap = skeleton.gaps.back()});
+    for (Part& part : parts_)
+      if (part.array == nullptr) part.bytes = std::ssize(part.gap);
   }
 
   /// Copies the next `count` bytes.
   void copy(char* to, int64_t count) {
     while (count > 0) {
-      std::span<const char>& part = parts_[next_];
-      const size_t size = std::min(static_cast<size_t>(count), part.size());
-      std::memcpy(to, part.data(), size);
-      part = part.subspan(size);
-      to += size, count -= static_cast<int64_t>(size);
-      if (part.empty()) ++next_;
+      const Part& part = parts_[next_];
+      const int64_t size = std::min(count, part.bytes - done_);
+      if (size > 0 && part.array != nullptr)
+        (*part.array)(done_ / 4, size / 4, reinterpret_cast<float*>(to));
+      else if (size > 0)
+        std::memcpy(to, part.gap.data() + done_, static_cast<size_t>(size));
+      to += size, count -= size, done_ += size;
+      if (done_ < part.bytes) continue;
+      ++next_;
+      done_ = 0;
     }
   }
 
  private:
-  std::vector<std::span<const char>> parts_;
+  struct Part {
+    std::string_view gap = {};
+    const ArraySource* array = nullptr;  ///< null for a gap
+    int64_t bytes = 0;
+  };
+  std::vector<Part> parts_;
   size_t next_ = 0;
+  int64_t done_ = 0;  ///< bytes of parts_[next_]
 };
+
+bool is_zero(const char* bytes, int64_t count) {
+  return *bytes == 0 && std::memcmp(bytes, bytes + 1, static_cast<size_t>(count - 1)) == 0;
+}
 
 /// Reads the bytes before, between and after the arrays.
 std::vector<std::string> read_gaps(const InputFile& file, const std::vector<FileBlocks::Array>& arrays) {
@@ -98,8 +117,16 @@ RankFileSkeleton make_skeleton(Io& io, const std::filesystem::path& scratch,
   return skeleton;
 }
 
+ArraySource array_in_memory(const float* array) {
+  return [array](int64_t first, int64_t count, float* to) { std::copy_n(array + first, count, to); };
+}
+
+ArraySource array_of_zeros() {
+  return [](int64_t, int64_t count, float* to) { std::fill_n(to, count, 0.0F); };
+}
+
 FileBlocks write_rank_file(Io& io, const std::filesystem::path& path, const RankFileSkeleton& skeleton,
-                           std::span<const float* const> sources) {
+                           std::span<const ArraySource> sources) {
   FileBytes bytes(skeleton, sources);
   FileBlocks blocks{skeleton.bytes, skeleton.arrays, {}};
   std::vector<char> buffer(static_cast<size_t>(std::min(blocks.bytes, FileBlocks::kBlockBytes)));
@@ -109,6 +136,8 @@ FileBlocks write_rank_file(Io& io, const std::filesystem::path& path, const Rank
     bytes.copy(buffer.data(), count);
     // Hash the copy that is written: a hash of the source would not notice an error in the copy.
     blocks.hashes.push_back(hash64(buffer.data(), count));
+    // The last block gives the file its size.
+    if (block + 1 < blocks.block_count() && is_zero(buffer.data(), count)) continue;
     file.write_at(block * FileBlocks::kBlockBytes, buffer.data(), count);
   }
   // Before the manifest is written: it vouches for bytes that are on the disk.

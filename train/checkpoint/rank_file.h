@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,11 +28,22 @@ RankFileSkeleton make_skeleton(Io& io, const std::filesystem::path& scratch,
                                const std::vector<UnitSpec>& units, const MeshCoordinates& coordinates,
                                const std::vector<UnitShard>& shards);
 
+/// Copies elements [first, first + count) of an array to `to`. Intervals come in order and without gaps, at
+/// most a block of FileBlocks at a time.
+using ArraySource = std::function<void(int64_t first, int64_t count, float* to)>;
+
+/// An array in memory, which must outlive the source.
+ArraySource array_in_memory(const float* array);
+/// An array of zeros.
+ArraySource array_of_zeros();
+
 /// Writes the new file `path` from the skeleton and one source for each array, and syncs it. Each block is
-/// copied, hashed and written from the copy, so the hash is that of the written bytes. Calls no MPI, HDF5 or
-/// device function: any thread may call it. Returns the contents of the sidecar. Throws Error(kStorage).
+/// copied, hashed and written from the copy, so the hash is that of the written bytes. A block of zeros is a
+/// hole of the file, which reads as zeros and takes no room. Calls no MPI, HDF5 or device function (unless a
+/// source does): any thread may call it. Returns the contents of the sidecar. Throws Error(kStorage), and
+/// what a source throws.
 FileBlocks write_rank_file(Io& io, const std::filesystem::path& path, const RankFileSkeleton& skeleton,
-                           std::span<const float* const> sources);
+                           std::span<const ArraySource> sources);
 
 /// Reads the file again, from the device if the system allows it, and compares every block with its hash.
 /// Throws Error(kStorage).

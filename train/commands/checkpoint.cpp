@@ -1,4 +1,4 @@
-// ripstop checkpoint: lists the checkpoints of a run, shows one, verifies one.
+// ripstop checkpoint: lists the checkpoints of a run, shows one, verifies one; import is in a file of its own.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -8,6 +8,7 @@
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/find_run.h"
 #include "train/checkpoint/verify.h"
+#include "train/commands/checkpoint_import.h"
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
 #include "train/exchange/pretrained_model.h"
@@ -239,7 +240,7 @@ void set_action(Verb& verb, const std::shared_ptr<CheckpointArguments>& given, C
 }  // namespace
 
 void add_checkpoint(CommandLine& line) {
-  Verb checkpoint = line.verb("checkpoint", "lists, shows and verifies checkpoints");
+  Verb checkpoint = line.verb("checkpoint", "lists, shows, verifies and imports checkpoints");
   checkpoint.set_example("ripstop checkpoint list runs/xsum\n  ripstop checkpoint verify runs/xsum --json");
   const auto given = std::make_shared<CheckpointArguments>();
 
@@ -257,6 +258,8 @@ void add_checkpoint(CommandLine& line) {
   add_which(verb, *given);
   verb.set_example("ripstop checkpoint verify runs/xsum/checkpoints/step_00001000 --json");
   set_action(verb, given, verify);
+
+  add_checkpoint_import(checkpoint);
 }
 
 }  // namespace ripstop

@@ -41,8 +41,21 @@ struct Subject {
   int64_t max_new_tokens = 0;  ///< 0: the split has no texts to write summaries of
 };
 
+// A pretrained model has neither a data set nor a place for results: its directory may be shared or be
+// written by another program.
+void require_places(const EvaluateArguments& given, const TrainedModel& trained) {
+  const char* missing = given.data.empty() ? "--data" : "--output";
+  if (trained.stored.is_pretrained() && (given.data.empty() || given.output.empty()))
+    throw Error(ExitCode::kUsage,
+                fmt::format("{} is a pretrained model, not a run: {} is required",
+                            trained.stored.directory().string(), missing),
+                "ripstop evaluate MODEL --data DATA --output scores/MODEL, with a data set made by ripstop "
+                "prepare --tokenizer MODEL");
+}
+
 // "test.h5" of the run's data set or of --data.
 fs::path find_split(const EvaluateArguments& given, const TrainedModel& trained) {
+  require_places(given, trained);
   const fs::path data = given.data.empty() ? trained.config.data.directory : given.data;
   const fs::path file = data / (given.split + ".h5");
   std::error_code error;
@@ -57,6 +70,8 @@ fs::path find_split(const EvaluateArguments& given, const TrainedModel& trained)
     hint = "name a split that is there with --split: " + others;
   else if (const std::string near = hint_for_absent(data, "--data ", given.split + ".h5"); !near.empty())
     hint = near;
+  else if (trained.state().data_content_hash.empty())
+    hint = "the model was not trained on a data set: give one with --data";
   else if (given.data.empty())
     hint = "the run was trained on data there: give the data's present directory with --data";
   throw Error(ExitCode::kInputData, fmt::format("{}: there is no {}.h5", data.string(), given.split), hint);
@@ -73,13 +88,13 @@ Subject find_subject(Io& io, Communicator& world, const EvaluateArguments& given
   if (dataset.examples() == 0)
     throw Error(ExitCode::kInputData, fmt::format("{}: has no examples", dataset.path().string()),
                 "name a split that has some with --split, or another data set with --data");
-  const CheckpointState& state = subject.trained.checkpoint.manifest.state;
+  const CheckpointState& state = subject.trained.state();
   require_dataset_tokenizer(subject.dataset, subject.tokenizer);
   // With another tokenizer the same ids mean other pieces, and the loss would mean nothing.
   if (!state.tokenizer_sha256.empty() && state.tokenizer_sha256 != subject.tokenizer.sha256())
     throw Error(ExitCode::kInputData,
                 fmt::format("{} was made with another tokenizer than {}", file.parent_path().string(),
-                            subject.trained.checkpoint.directory.string()),
+                            subject.trained.stored.directory().string()),
                 "prepare it again with --tokenizer " + subject.trained.run.string());
   subject.examples = given.limit > 0 ? std::min(given.limit, dataset.examples()) : dataset.examples();
   if (dataset.header().kind == ExampleKind::kSummary && dataset.header().with_text)
@@ -89,13 +104,10 @@ Subject find_subject(Io& io, Communicator& world, const EvaluateArguments& given
 
 EvaluationSettings settings_of(const EvaluateArguments& given, const Subject& subject,
                                const InferenceOptions& options) {
-  StreamHash weights;
-  // The hashes of all files stand for the weights, without reading them again.
-  for (const StoredFile& file : subject.trained.checkpoint.manifest.files) weights.update(file.sidecar_hash);
-  return {.step = subject.trained.checkpoint.manifest.state.step,
+  return {.step = subject.trained.state().step,
           .split = given.split,
           .examples = subject.examples,
-          .weights = weights.hex(),
+          .weights = subject.trained.stored.weights_hash(),
           .data = subject.dataset.content_hash(),
           .compute = std::string(to_string(options.compute)),
           .context = options.context,
@@ -107,19 +119,18 @@ bool is_own_data(const EvaluateArguments& given, const TrainedModel& trained) {
   std::error_code error;
   if (given.data.empty() || fs::equivalent(given.data, trained.config.data.directory, error)) return true;
   const fs::path train = fs::path(given.data) / "train.h5";
-  return fs::exists(train, error) &&
-         TokenDataset(train).content_hash() == trained.checkpoint.manifest.state.data_content_hash;
+  return fs::exists(train, error) && TokenDataset(train).content_hash() == trained.state().data_content_hash;
 }
 
 // RUN/evaluation/step_00001000-test, with suffixes for what the command line changed.
 std::string default_name(const EvaluateArguments& given, const Subject& subject,
                          const EvaluationSettings& settings) {
-  const Checkpoint& checkpoint = subject.trained.checkpoint;
+  const StoredModel& stored = subject.trained.stored;
   EvaluationSettings usual = settings;
   usual.examples = subject.dataset.examples();
   if (settings.max_new_tokens > 0)
-    usual.max_new_tokens = parse_run_config(checkpoint.manifest.state.config, checkpoint.directory.string())
-                               .generation.max_new_tokens;
+    usual.max_new_tokens =
+        parse_run_config(stored.state().config, stored.directory().string()).generation.max_new_tokens;
   if (!is_own_data(given, subject.trained)) usual.data = "";
   return evaluation_name(settings, usual);
 }
@@ -150,7 +161,10 @@ Output open_output(const EvaluateArguments& given, const Subject& subject, const
   if (!file.note().empty()) fmt::print(stderr, "warning: {}\n", file.note());
   const int64_t own = std::min(file.count(), subject.examples);
   if (own > 0) output.note = fmt::format("summaries there already: {} of {}", own, subject.examples);
-  const FoundPredictions found = find_predictions(all, output.directory, settings);
+  // Those of a pretrained model lie wherever people put them.
+  const FoundPredictions found = subject.trained.stored.is_pretrained()
+                                     ? FoundPredictions{}
+                                     : find_predictions(all, output.directory, settings);
   while (file.count() < std::min(std::ssize(found.predictions), subject.examples))
     file.append(found.predictions[static_cast<size_t>(file.count())]);
   if (file.count() > own)
@@ -196,8 +210,8 @@ EvaluationScores measure(InferenceModel& model, const EvaluateArguments& given, 
   const bool speaks = output != nullptr;
   const LossOn loss_on = subject.trained.config.data.loss_on;
   const InferenceOptions& options = model.options();
-  EvaluationScores scores{.step = subject.trained.checkpoint.manifest.state.step,
-                          .checkpoint = subject.trained.checkpoint.directory.string(),
+  EvaluationScores scores{.step = subject.trained.state().step,
+                          .checkpoint = subject.trained.stored.directory().string(),
                           .split = given.split,
                           .examples = subject.examples,
                           .split_examples = subject.dataset.examples(),
@@ -240,8 +254,8 @@ void evaluate(MpiWorld& world, const EvaluateArguments& given) {
   });
   LoadedModel model(io, world, subject.trained, options, device);
   if (output && !given.json)
-    fmt::print("{} on {}, {}\n", subject.trained.checkpoint.directory.string(),
-               model.mesh().sizes().to_text(), to_string(model.model().options().compute));
+    fmt::print("{} on {}, {}\n", subject.trained.stored.directory().string(), model.mesh().sizes().to_text(),
+               to_string(model.model().options().compute));
   const EvaluationScores scores = measure(model.model(), given, subject, output ? &*output : nullptr);
   if (!output) return;
   write_whole_file(output->directory / "scores.json", to_json(scores));

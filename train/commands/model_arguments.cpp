@@ -9,7 +9,7 @@ namespace ripstop {
 
 void ModelArguments::add_to(Verb& verb, int64_t batch) {
   batch_size = batch;
-  verb.option("PATH", path, "a run's directory, or one checkpoint").required();
+  verb.option("PATH", path, "a run's directory, one checkpoint, or a model of Hugging Face").required();
   verb.option("overrides", overrides, "generation.key=value, stronger than the run's config");
   verb.option("--checkpoint", checkpoint, "best, latest, a step, or a step directory").show_default();
   verb.option("--max-new-tokens", max_new_tokens, "longest summary; default: generation.max_new_tokens")
@@ -37,7 +37,7 @@ TrainedModel ModelArguments::find(Io& io, Communicator& world) const {
   refuse_unsupported_keys(trained.config, ConfigReader::kGenerate, [&](const ConfigKey& key) {
     for (const std::string& text : overrides)
       if (text.rfind(key.path() + "=", 0) == 0) return std::string("command line");
-    return trained.checkpoint.directory.string();
+    return trained.stored.directory().string();
   });
   return trained;
 }

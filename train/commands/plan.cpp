@@ -25,6 +25,7 @@
 #include "train/plan/fitting_meshes.h"
 #include "train/plan/micro_batch.h"
 #include "train/plan/plan_text.h"
+#include "train/plan/pretrained_sizes.h"
 #include "train/plan/run_length.h"
 #include "train/report/human_text.h"
 
@@ -147,6 +148,10 @@ RunTarget plan_target(const RunConfig& config, const PlanArguments& given, int64
   RunTarget target = run_target(ranks, cuda ? DeviceKind::kCuda : DeviceKind::kCpu,
                                 parse_memory(given.device_memory), vocabulary);
   target.ranks_per_node = given.tasks;
+  if (!config.model.pretrained.empty()) {
+    PosixIo io;
+    target.pretrained = read_model_sizes(io, find_pretrained_origin(io, config).directory);
+  }
   return target;
 }
 
@@ -233,9 +238,6 @@ ExitCode plan(const PlanArguments& given) {
   if (given.limit > 0 && !given.search)
     throw CommandLineError("--limit is the number of rows of a search", "did you mean --search --limit?");
   const RunConfig config = load_run_config(given.config_file, given.overrides);
-  refuse_unsupported_keys(config, ConfigReader::kPlan, [&](const ConfigKey& key) {
-    return place_of_key(key, given.config_file, given.overrides);
-  });
   const std::optional<TokenDataset> dataset = dataset_at(config.data.directory);
   if (dataset) require_targets(*dataset, config);
   const RunTarget target = plan_target(config, given, dataset ? dataset->header().vocabulary_size : 0);

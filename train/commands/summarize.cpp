@@ -129,7 +129,7 @@ std::string template_of(const TrainedModel& trained, const Tokenizer& tokenizer,
 // The run's own copy. With another tokenizer the model's ids would decode to other words.
 Tokenizer tokenizer_of(const TrainedModel& trained) {
   Tokenizer tokenizer(trained.run);
-  const std::string& trained_with = trained.checkpoint.manifest.state.tokenizer_sha256;
+  const std::string& trained_with = trained.state().tokenizer_sha256;
   if (!trained_with.empty() && tokenizer.sha256() != trained_with)
     throw Error(
         ExitCode::kInputData,

@@ -82,7 +82,7 @@ const ConfigKey kKeys[] = {
      .torchtitan = "profiling.enable_profiling", .other_names = "profile profile_freq"},
 
     {RIPSTOP_KEY(model, pretrained), .presence = Presence::kOptional,
-     .doc = "Start from this Hugging Face directory or checkpoint, with its sizes. Not in this version.",
+     .doc = "Start from the weights of this Hugging Face directory, run or checkpoint, with its sizes.",
      .hugging_face = "model_name_or_path", .torchtitan = "checkpoint.initial_load_path",
      .other_names = "pretrained_model_name_or_path base_model init_from"},
     {RIPSTOP_KEY(model, preset), .presence = Presence::kOptional,

@@ -13,16 +13,11 @@ struct UnsupportedKey {
   std::string_view path;
   bool (*is_done)(const RunConfig& config);
   std::string_view instead;
-  bool plan_needs_it = false;        // without it there is no plan
   bool generation_reads_it = false;  // evaluate and summarize read it
   bool in_older_runs = false;        // version 0.1.0 stored it in a run's config.toml and did nothing
 };
 
 constexpr UnsupportedKey kUnsupportedKeys[] = {
-    {.path = "model.pretrained",
-     .is_done = [](const RunConfig& c) { return c.model.pretrained.empty(); },
-     .instead = "a model.preset or sizes (training then begins from random weights)",
-     .plan_needs_it = true},
     {.path = "train.recompute",
      .is_done =
          [](const RunConfig& c) {
@@ -58,8 +53,6 @@ constexpr UnsupportedKey kUnsupportedKeys[] = {
 // command line cannot come from an older version.
 bool is_refused(const UnsupportedKey& key, ConfigReader reader, std::string_view place) {
   switch (reader) {
-    case ConfigReader::kPlan:
-      return key.plan_needs_it;
     case ConfigReader::kGenerate:
       return key.generation_reads_it;
     case ConfigReader::kResume:

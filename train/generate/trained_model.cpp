@@ -1,9 +1,10 @@
 #include "train/generate/trained_model.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "parallel/agreement.h"
-#include "train/checkpoint/find_run.h"
 #include "train/machine/device_choice.h"
 #include "train/machine/equal_ranks.h"
 #include "train/report/human_text.h"
@@ -52,21 +53,17 @@ TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& 
   std::string found;
   do_and_agree(world, [&] {
     // "latest" may change while a run trains: one rank looks, all take its answer.
-    if (world.rank() == 0) found = find_checkpoint(io, path, which).string();
+    if (world.rank() == 0) found = find_stored_model(io, path, which).string();
   });
-  TrainedModel trained;
-  trained.checkpoint.directory = text_of_rank_0(world, found);
+  found = text_of_rank_0(world, found);
+  std::optional<TrainedModel> trained;
   do_and_agree(world, [&] {
-    try {
-      trained.checkpoint.manifest = read_manifest(io, trained.checkpoint.directory);
-    } catch (const Error& error) {
-      throw with_hint_for_damage(error, trained.checkpoint.directory);
-    }
-    trained.run = run_of(trained.checkpoint.directory);
-    trained.config = parse_run_config(trained.checkpoint.manifest.state.config,
-                                      (trained.checkpoint.directory / "manifest.json").string(), overrides);
+    StoredModel stored = open_stored_model(io, found);
+    RunConfig config = parse_run_config(stored.state().config, found, overrides);
+    std::filesystem::path run = stored.is_pretrained() ? stored.directory() : run_of(stored.directory());
+    trained.emplace(TrainedModel{std::move(stored), std::move(run), std::move(config)});
   });
-  return trained;
+  return *std::move(trained);
 }
 
 Device inference_device(MpiWorld& world, const TrainedModel& trained) {
@@ -80,7 +77,7 @@ InferenceOptions inference_options(const TrainedModel& trained, const Device& de
                                    int64_t max_new_tokens) {
   const bool bfloat16 =
       trained.config.precision.compute == FloatChoice::kBfloat16 && has_fast_bfloat16(device);
-  return InferenceOptions::of(trained.checkpoint.manifest.state.model, trained.config.data.sequence_length,
+  return InferenceOptions::of(trained.state().model, trained.config.data.sequence_length,
                               bfloat16 ? DType::kBFloat16 : DType::kFloat32, slots, max_new_tokens);
 }
 
@@ -111,22 +108,21 @@ MeshSizes inference_mesh(MpiWorld& world, const ModelConfig& config, const Infer
 
 LoadedModel::LoadedModel(Io& io, MpiWorld& world, const TrainedModel& trained,
                          const InferenceOptions& options, const Device& device)
-    : mesh_(world, inference_mesh(world, trained.checkpoint.manifest.state.model, options, device),
+    : mesh_(world, inference_mesh(world, trained.state().model, options, device),
             /*allow_tensor_across_nodes=*/false, device),
       stream_(device),
-      model_(trained.checkpoint.manifest.state.model, options, mesh_, stream_, ledger_,
-             plan_inference(trained.checkpoint.manifest.state.model, options, mesh_.sizes(),
-                            mesh_.coordinates(), device.kind)
+      model_(trained.state().model, options, mesh_, stream_, ledger_,
+             plan_inference(trained.state().model, options, mesh_.sizes(), mesh_.coordinates(), device.kind)
                  .arena) {
   std::vector<FsdpUnit>& units = model_.model().units();
   std::vector<const UnitLayout*> layouts;
   for (const FsdpUnit& unit : units) layouts.push_back(&unit.layout());
-  const int64_t largest = largest_unit(trained.checkpoint.manifest.state.model, mesh_.sizes().tensor);
+  const int64_t largest = largest_unit(trained.state().model, mesh_.sizes().tensor);
   // Weights come through host memory one unit at a time, whatever the device is.
   const Buffer staging(Device::cpu(), ledger_, MemoryCategory::kWorkspace, 4 * largest);
-  Progress progress(stderr, "loading " + trained.checkpoint.directory.filename().string(), "unit",
+  Progress progress(stderr, "loading " + trained.stored.directory().filename().string(), "unit",
                     std::ssize(units));
-  load_weights(io, trained.checkpoint, mesh_.world(), layouts,
+  load_weights(io, trained.stored, mesh_.world(), layouts,
                {static_cast<float*>(staging.data()), static_cast<size_t>(largest)},
                [&](size_t unit, std::span<const float> weights) {
                  units[unit].set_shard(0, weights);

@@ -1,26 +1,29 @@
-// From a run's directory to a loaded model: which checkpoint, which mesh, the weights.
+// From a directory to a loaded model: which checkpoint, which mesh, the weights.
 #pragma once
 #include <filesystem>
 #include <span>
 #include <string>
 
 #include "parallel/device_mesh.h"
-#include "train/checkpoint/checkpoint_reader.h"
 #include "train/config/run_config.h"
+#include "train/exchange/stored_model.h"
 #include "train/generate/inference_model.h"
 
 namespace ripstop {
 
-/// A checkpoint and the run that it belongs to. No weights are read yet.
+/// A model in files and the run that it belongs to. No weights are read yet.
 struct TrainedModel {
-  Checkpoint checkpoint;
-  std::filesystem::path run;  ///< holds tokenizer.model and checkpoints/
+  StoredModel stored;
+  std::filesystem::path run;  ///< holds tokenizer.model; Hugging Face's directory if it is a model of theirs
   RunConfig config;           ///< the config of the training
+
+  const CheckpointState& state() const { return stored.state(); }
 };
 
-/// Finds the checkpoint that `path` (a run or a checkpoint) and `which` name, as find_checkpoint() does.
-/// `overrides` ("generation.key=value") are stronger than the config of the training. Rank 0 looks, and all
-/// ranks get the same. Collective. Throws Error(kUsage) or Error(kStorage).
+/// Finds the model that `path` (a run, a checkpoint or a model of Hugging Face) and `which` name, as
+/// find_stored_model() does. `overrides` ("generation.key=value") are stronger than the config of the
+/// training. Rank 0 looks, and all ranks get the same. Collective. Throws as find_stored_model and
+/// open_stored_model.
 TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& path,
                                 const std::string& which, std::span<const std::string> overrides = {});
 
@@ -43,7 +46,7 @@ MeshSizes inference_mesh(MpiWorld& world, const ModelConfig& config, const Infer
 class LoadedModel {
  public:
   /// Reads the weights; each rank reads only its part. `world` must outlive this. Collective. Throws
-  /// Error(kResources) if the model does not fit, and Error(kStorage) if the checkpoint is damaged.
+  /// Error(kResources) if the model does not fit, and as StoredModel::read.
   LoadedModel(Io& io, MpiWorld& world, const TrainedModel& trained, const InferenceOptions& options,
               const Device& device);
 

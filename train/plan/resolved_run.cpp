@@ -19,7 +19,35 @@ std::string near_dataset(const std::string& directory) {
   return fmt::format("run ripstop prepare with --output {}, or give model.vocab_size", shell_word(directory));
 }
 
+// A pretrained model keeps its sizes. The rule for its vocabulary: it may be larger than the data set's, which
+// leaves ids without a piece.
+ModelConfig resolve_pretrained(const RunConfig& config, const RunTarget& target,
+                               std::vector<std::string>& notes) {
+  RIPSTOP_CHECK(target.pretrained.has_value(), "the sizes of {} were not read", config.model.pretrained);
+  const ModelConfig& model = *target.pretrained;
+  if (config.data.sequence_length > model.max_position_embeddings)
+    throw Error(
+        ExitCode::kUsage,
+        fmt::format("data.sequence_length {} exceeds the {} positions that {} is made for",
+                    config.data.sequence_length, model.max_position_embeddings, config.model.pretrained),
+        fmt::format("data.sequence_length={}", model.max_position_embeddings));
+  if (target.dataset_vocabulary > model.vocab_size)
+    throw Error(ExitCode::kInputData,
+                fmt::format("the data set has {} token ids, {} has {}", target.dataset_vocabulary,
+                            config.model.pretrained, model.vocab_size),
+                "prepare the data with the model's own tokenizer: ripstop prepare --tokenizer");
+  const int64_t surplus = model.vocab_size - target.dataset_vocabulary;
+  if (target.dataset_vocabulary > 0 && surplus > 0)
+    notes.push_back(fmt::format(
+        "{} has {} token ids, the data set's tokenizer {} pieces: the last {} never occur in the data and "
+        "are "
+        "never written; their rows stay in the model",
+        config.model.pretrained, model.vocab_size, target.dataset_vocabulary, counted(surplus, "id")));
+  return model;
+}
+
 ModelConfig resolve_model(const RunConfig& config, const RunTarget& target, std::vector<std::string>& notes) {
+  if (!config.model.pretrained.empty()) return resolve_pretrained(config, target, notes);
   ModelConfig model = config.model;
   if (model.vocab_size == 0) model.vocab_size = target.dataset_vocabulary;
   if (model.vocab_size == 0)
@@ -105,6 +133,8 @@ ResolvedRun resolve_run(const RunConfig& config, const RunTarget& target) {
                            .fsdp = config.mesh.fsdp.value_or(0),
                            .tensor = config.mesh.tensor},
                           target.ranks);
+  // The sizes of a pretrained model were not known when the config was read.
+  check_tensor_axis(run.model, run.mesh.tensor);
 
   // Largest first: the first micro-batch that fits is the fastest one.
   const std::vector<int64_t> sizes = micro_batch_sizes(config, target, run.mesh);

@@ -1,8 +1,9 @@
-// RunTarget: the ranks, the device and the data set that a run is resolved for.
+// RunTarget: the ranks, the device, the data set and the pretrained model that a run is resolved for.
 #pragma once
 #include <cstdint>
 #include <optional>
 
+#include "model/config.h"
 #include "model/device/device.h"
 #include "parallel/mpi_world.h"
 
@@ -18,6 +19,8 @@ struct RunTarget {
   /// refused.
   std::optional<int64_t> device_memory_bytes;
   int64_t dataset_vocabulary = 0;  ///< 0: no data set at hand, so model.vocab_size must say
+  /// The sizes of model.pretrained (read_model_sizes); nullopt without that key.
+  std::optional<ModelConfig> pretrained = {};
 };
 
 /// The target of `ranks` ranks on devices of one kind. Looks up what this machine's processor can do if

@@ -15,7 +15,9 @@
 #include "train/checkpoint/host_states.h"
 #include "train/config/run_config.h"
 #include "train/config/step_range.h"
+#include "train/exchange/stored_model.h"
 #include "train/machine/peak_flops.h"
+#include "train/plan/pretrained_sizes.h"
 #include "train/report/live_line.h"
 #include "train/run/long_step.h"
 #include "train/run/resume_check.h"
@@ -48,7 +50,8 @@ class Trainer {
   Trainer& operator=(const Trainer&) = delete;
 
   /// Refuses what cannot work, takes the run directory, and resumes from its newest whole checkpoint or
-  /// begins with fresh weights. Then trains to the last step, or until as many validations as
+  /// begins with random weights or those of
+  /// model.pretrained. Then trains to the last step, or until as many validations as
   /// train.stop_after_validations says brought no improvement, and returns kOk.
   ///
   /// If a stop was requested on any rank, saves after the current step and returns kRequeue. A step that
@@ -68,8 +71,10 @@ class Trainer {
   void check_agreement();
   bool start();
   bool count_steps();
+  void open_pretrained();
   void open_directory();
   void check_checkpoint(const CheckpointState& saved) const;
+  void set_first_weights();
   bool resume_or_initialize();
   std::optional<RunSpeed> known_speed() const;
   std::vector<std::string> notes_on_resume(const ResumableCheckpoint& saved);
@@ -134,6 +139,7 @@ class Trainer {
   TokenDataset dataset_;
   std::string device_note_;  ///< before device_, whose initializer writes it
   Device device_;
+  std::optional<PretrainedOrigin> pretrained_;  ///< if model.pretrained is given
   RunTarget target_;
   ResolvedRun resolved_;
   RunLength length_;
@@ -146,6 +152,7 @@ class Trainer {
   RankPlan plan_;
   std::optional<TrainingStep> step_;
   std::optional<HostStates> states_;
+  std::optional<StoredModel> first_weights_;  ///< if the run begins with them
   std::optional<RunDirectory> directory_;
   std::optional<CheckpointWriter> writer_;
   std::optional<BatchLoader> loader_;

@@ -2,12 +2,14 @@
 #include <algorithm>
 
 #include "data/dataset_directory.h"
+#include "data/shell_word.h"
 #include "parallel/agreement.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/config/step_range.h"
 #include "train/machine/device_choice.h"
 #include "train/machine/equal_ranks.h"
 #include "train/machine/machine.h"
+#include "train/plan/pretrained_sizes.h"
 #include "train/plan/training_data.h"
 #include "train/run/trainer.h"
 
@@ -31,6 +33,30 @@ Device training_device(const RunSection& run, MpiWorld& world, std::string& note
   return device;
 }
 
+// The model of model.pretrained, unless the run goes on from a checkpoint of its own; nullopt without the key.
+// Collective: one rank looks, all take its answer.
+std::optional<PretrainedOrigin> pretrained_origin(Io& io, const RunConfig& config, MpiWorld& world) {
+  if (config.model.pretrained.empty()) return std::nullopt;
+  Communicator& all = world.communicator();
+  PretrainedOrigin origin;
+  do_and_agree(all, [&] {
+    if (all.rank() == 0) origin = find_pretrained_origin(io, config);
+  });
+  origin.has_begun = text_of_rank_0(all, origin.has_begun ? "begun" : "") == "begun";
+  origin.directory = text_of_rank_0(all, origin.directory.string());
+  return origin;
+}
+
+// The target of this start. Collective.
+RunTarget start_target(Io& io, const std::optional<PretrainedOrigin>& origin, MpiWorld& world,
+                       const Device& device, const TokenDataset& dataset) {
+  RunTarget target = run_target(world, device, dataset.header().vocabulary_size);
+  do_and_agree(world.communicator(), [&] {
+    if (origin) target.pretrained = read_model_sizes(io, origin->directory);
+  });
+  return target;
+}
+
 // The training set. Another tokenizer beside it would be stored in the run, and read its summaries wrongly.
 TokenDataset training_set(const std::string& directory, const Tokenizer& tokenizer) {
   TokenDataset dataset(dataset_file(directory, "train.h5"));
@@ -47,7 +73,8 @@ Trainer::Trainer(const TrainerOptions& options, MpiWorld& world)
       tokenizer_(dataset_file(options.config.data.directory, "tokenizer.model")),
       dataset_(training_set(options.config.data.directory, tokenizer_)),
       device_(training_device(options.config.run, world, device_note_)),
-      target_(run_target(world, device_, dataset_.header().vocabulary_size)),
+      pretrained_(pretrained_origin(io_, options.config, world)),
+      target_(start_target(io_, pretrained_, world, device_, dataset_)),
       resolved_(resolve_run(options.config, target_)),
       mesh_(world, resolved_.mesh, options.config.mesh.allow_tensor_across_nodes, device_),
       validation_(options_.config, resolved_, tokenizer_, mesh_) {
@@ -68,6 +95,7 @@ bool Trainer::start() {
   }
   require_targets(dataset_, config);
   if (!count_steps()) return false;
+  do_and_agree(mesh_.world(), [&] { open_pretrained(); });
   do_and_agree(mesh_.world(), [&] { open_directory(); });
 
   plan_ = plan_rank(resolved_.request(target_.device), mesh_.coordinates());
@@ -125,6 +153,20 @@ void Trainer::check_agreement() {
                 "make the same data.directory visible on every node");
 }
 
+// Checks the whole pretrained model before anything large is allocated. A run that has begun does not need it.
+void Trainer::open_pretrained() {
+  if (!pretrained_ || pretrained_->has_begun) return;
+  first_weights_.emplace(open_stored_model(io_, pretrained_->directory));
+  const std::string& trained_with = first_weights_->state().tokenizer_sha256;
+  // The same ids would mean other pieces to it.
+  if (!trained_with.empty() && trained_with != tokenizer_.sha256())
+    throw Error(
+        ExitCode::kInputData,
+        fmt::format("{} was prepared with another tokenizer than that of {}", options_.config.data.directory,
+                    pretrained_->directory.string()),
+        fmt::format("prepare it again with --tokenizer {}", shell_word(options_.config.model.pretrained)));
+}
+
 // Rank 0 takes the lock and checks the disk before anything large is allocated.
 void Trainer::open_directory() {
   if (!leads_) return;
@@ -166,6 +208,18 @@ void Trainer::check_checkpoint(const CheckpointState& saved) const {
                 "another version of ripstop began this run, and packs sequences differently");
 }
 
+// The weights before the first step. Moments are zero.
+void Trainer::set_first_weights() {
+  if (!first_weights_) {
+    step_->model().initialize(static_cast<uint64_t>(options_.config.run.seed));
+    return;
+  }
+  show("reading " + first_weights_->directory().string());
+  do_and_agree(mesh_.world(), [&] { first_weights_->read(io_, mesh_.coordinates().fsdp, states_->units()); });
+  states_->to_device();
+  step_->model().weights_changed(step_->arena());
+}
+
 // Fills weights, moments and state_, from the newest whole checkpoint if there is one. Returns false if a
 // stop was requested meanwhile; then the run is as it was, except that damaged checkpoints are moved aside.
 bool Trainer::resume_or_initialize() {
@@ -188,7 +242,7 @@ bool Trainer::resume_or_initialize() {
     step_->model().weights_changed(step_->arena());
     resume_notes_ = notes_on_resume(*resumed);
   } else {
-    step_->model().initialize(static_cast<uint64_t>(options_.config.run.seed));
+    set_first_weights();
     state_.model = resolved_.model;
     state_.data_content_hash = dataset_.content_hash();
     state_.tokenizer_sha256 = tokenizer_.sha256();
@@ -240,6 +294,9 @@ void Trainer::say_header() {
   length_.speed = known_speed();
   for (const std::string& line : header_lines(config, resolved_, length_, target_, mesh_, stream_.device()))
     say(line);
+  if (first_weights_)
+    say(fmt::format("weights of {} ({})", first_weights_->directory().string(),
+                    first_weights_->is_pretrained() ? "Hugging Face" : "a checkpoint"));
   for (const std::string& note : options_.notes) say("note: " + note);
   for (const std::string& note : resolved_.notes) say("note: " + note);
   if (!validation_.note().empty()) say("note: " + validation_.note());

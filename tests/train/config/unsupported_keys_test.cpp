@@ -40,23 +40,19 @@ TEST(UnsupportedKeys, KeysThatThisVersionDoesNotDoAreRefusedByWhoReadsThem) {
   for (const auto& [key, value] : kUnsupported) {
     const RunConfig config = parsed(kSmallest, {key + "=" + value});
     expect_usage(refused_by(ConfigReader::kTrain, config), "at " + key + ": " + key + " = ", key + " = ");
-    EXPECT_EQ(refused_by(ConfigReader::kPlan, config).code, ExitCode::kOk) << key;
     const bool generates = key.rfind("generation.", 0) == 0;
     EXPECT_EQ(refused_by(ConfigReader::kGenerate, config).code, generates ? ExitCode::kUsage : ExitCode::kOk)
         << key;
     ASSERT_EQ(unsupported_key_notes(config).size(), 1u) << key;
     EXPECT_HAS(unsupported_key_notes(config)[0], key + " = ");
   }
-  for (const ConfigReader reader : {ConfigReader::kTrain, ConfigReader::kPlan, ConfigReader::kGenerate})
+  for (const ConfigReader reader : {ConfigReader::kTrain, ConfigReader::kGenerate})
     EXPECT_EQ(refused_by(reader, parsed(kSmallest)).code, ExitCode::kOk);
-  const RunConfig pretrained = parsed(kSmallest, {"model.pretrained=llama"});
-  expect_usage(refused_by(ConfigReader::kTrain, pretrained), "model.pretrained = \"llama\"", "model.preset");
-  expect_usage(refused_by(ConfigReader::kPlan, pretrained), "model.pretrained = \"llama\"", "model.preset");
 }
 
 // A key that is documented as missing is refused, and a key that is refused is documented.
 TEST(UnsupportedKeys, TheDocumentationMarksThemAll) {
-  std::set<std::string> listed = {"model.pretrained"};
+  std::set<std::string> listed;
   for (const auto& [key, value] : kUnsupported) listed.insert(key);
   std::set<std::string> marked;
   for (const ConfigKey& key : config_keys())

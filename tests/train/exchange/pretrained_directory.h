@@ -1,7 +1,9 @@
 // Makes model directories as Hugging Face stores them, tensor by tensor, so that tests can spoil each part.
 #pragma once
+#include <bit>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -29,11 +31,12 @@ InputRefusal input_refusal(const Action& action) {
   return {};
 }
 
-/// One tensor of a file to be written; its bytes are a rule of its name.
+/// One tensor of a file to be written.
 struct TensorToWrite {
   std::string name;
   std::vector<int64_t> shape;
   std::string dtype = "F32";
+  std::string values = {};  ///< its bytes; empty: zeros
 
   int64_t bytes() const {
     int64_t bytes = dtype == "F32" ? 4 : dtype == "F64" || dtype == "I64" ? 8 : 2;
@@ -59,7 +62,30 @@ inline std::string safetensors_bytes(const std::vector<TensorToWrite>& tensors) 
         {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {end, end + tensor.bytes()}}};
     end += tensor.bytes();
   }
-  return safetensors_bytes(header.dump(), end);
+  std::string bytes = safetensors_bytes(header.dump(), end);
+  auto at = static_cast<size_t>(std::ssize(bytes) - end);
+  for (const TensorToWrite& tensor : tensors) {
+    bytes.replace(at, tensor.values.size(), tensor.values);
+    at += static_cast<size_t>(tensor.bytes());
+  }
+  return bytes;
+}
+
+/// The value that `fill` gives to an element: a multiple of 1/64 below 2, which F32, F16 and BF16 hold
+/// exactly.
+inline float stored_value(const std::string& huggingface_name, int64_t element) {
+  const auto name = static_cast<int64_t>(std::hash<std::string>{}(huggingface_name) % 97);
+  return static_cast<float>((element * 31 + name * 17) % 251 - 125) / 64.0F;
+}
+
+/// The bits of `value`, which `dtype` must hold exactly.
+inline std::string bits_of(const std::string& dtype, float value) {
+  const auto wide = std::bit_cast<uint32_t>(value);
+  uint32_t bits = dtype == "F32" ? wide : wide >> 16;
+  if (dtype == "F16" && value == 0) bits = 0;
+  if (dtype == "F16" && value != 0)
+    bits = (wide >> 16 & 0x8000u) | (((wide >> 23 & 0xffu) - 112u) << 10) | (wide >> 13 & 0x3ffu);
+  return std::string(reinterpret_cast<const char*>(&bits), dtype == "F32" ? 4 : 2);
 }
 
 /// A model of 2 layers: hidden 8, feed-forward 12, 2 heads and 1 key-value head, 16 pieces.
@@ -103,6 +129,15 @@ class PretrainedDirectory {
     write_bytes(path() / "model.safetensors.index.json", index.dump());
   }
 
+  /// Gives every element its stored_value, in `dtype`.
+  void fill(const std::string& dtype) {
+    for (TensorToWrite& tensor : tensors) {
+      tensor.dtype = dtype;
+      tensor.values.clear();
+      const int64_t elements = tensor.bytes() / (dtype == "F32" ? 4 : 2);
+      for (int64_t i = 0; i < elements; ++i) tensor.values += bits_of(dtype, stored_value(tensor.name, i));
+    }
+  }
   TensorToWrite& tensor(const std::string& name) {
     for (TensorToWrite& tensor : tensors)
       if (tensor.name == name) return tensor;

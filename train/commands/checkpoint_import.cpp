@@ -1,0 +1,76 @@
+// ripstop checkpoint import: a Hugging Face model becomes a checkpoint.
+#include "train/commands/checkpoint_import.h"
+
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "data/shell_word.h"
+#include "train/exchange/import_model.h"
+#include "train/report/human_text.h"
+#include "train/report/progress.h"
+
+namespace ripstop {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct ImportArguments {
+  std::string model;
+  std::string output;
+  bool json = false;
+};
+
+// A checkpoint needs no import, and what is neither is refused as find_stored_model refuses it.
+StoredModel open_model(Io& io, const std::string& path) {
+  StoredModel model = open_stored_model(io, find_stored_model(io, path, "best"));
+  if (!model.is_pretrained())
+    throw Error(ExitCode::kUsage, fmt::format("{} is a checkpoint of ripstop already", path),
+                fmt::format("model.pretrained={} begins a run with its weights", shell_word(path)));
+  return model;
+}
+
+ExitCode import_checkpoint(const ImportArguments& given) {
+  PosixIo io;
+  const StoredModel model = open_model(io, given.model);
+  const int64_t elements = kUnitStateCount * parameter_count(model.config());
+  std::optional<Progress> progress(std::in_place, stderr, "import", "element", elements);
+  const int64_t bytes = import_model(
+      io, model, given.output, [](const std::string& note) { fmt::print(stderr, "{}\n", note); },
+      [&](int64_t done) { progress->update(std::min(done, elements)); });
+  progress.reset();
+  if (given.json) {
+    const nlohmann::ordered_json document = {
+        {"directory", given.output},
+        {"checkpoint", (fs::path(given.output) / "checkpoints" / step_directory_name(0)).string()},
+        {"bytes", bytes},
+        {"parameter_count", parameter_count(model.config())}};
+    fmt::print("{}\n", document.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    return ExitCode::kOk;
+  }
+  fmt::print(
+      "{} holds the checkpoint of step 0: {} parameters, {} with moments of zero, which take no room\n",
+      given.output, parameter_count(model.config()), bytes_text(bytes));
+  if (model.state().tokenizer_sha256.empty())
+    fmt::print("warning: {} has no tokenizer.model: summarize needs one in {}\n", given.model, given.output);
+  fmt::print("model.pretrained={} begins a run with its weights\n", shell_word(given.output));
+  return ExitCode::kOk;
+}
+
+}  // namespace
+
+void add_checkpoint_import(Verb& checkpoint) {
+  Verb verb = checkpoint.verb("import", "makes a checkpoint of a model of Hugging Face");
+  const auto given = std::make_shared<ImportArguments>();
+  verb.option("MODEL", given->model, "a directory with config.json and safetensors").required();
+  verb.option("OUT", given->output, "a directory to make, as that of a run").required();
+  verb.flag("--json", given->json, "one JSON document");
+  verb.add_details(
+      "Training does not need it: model.pretrained takes MODEL itself. A checkpoint has hashes of all its "
+      "bytes, and\nits weights are float32.");
+  verb.set_example("ripstop checkpoint import models/Llama-2-7b-hf imported/llama2-7b");
+  verb.set_action([given] { return import_checkpoint(*given); });
+}
+
+}  // namespace ripstop

@@ -1,0 +1,183 @@
+#include "train/exchange/pretrained_weights.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "model/core/error.h"
+
+namespace ripstop {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "safetensors files are little-endian");
+
+constexpr int64_t kBufferBytes = int64_t{4} << 20;
+
+// Values whose exponent is all ones are infinite or no numbers.
+constexpr uint32_t kExponentF32 = 0x7f800000u, kExponentBF16 = 0x7f80u, kExponentF16 = 0x7c00u;
+
+template <class Bits>
+Bits bits_at(const char* from, int64_t index) {
+  Bits bits;
+  std::memcpy(&bits, from + index * static_cast<int64_t>(sizeof(Bits)), sizeof(Bits));
+  return bits;
+}
+
+// float16 has 5 bits of exponent, biased by 15, and float32 8, biased by 127. As a float32 with the same
+// fields the value is too small by 2^(127 - 15), also if it is subnormal.
+float float_of_f16(uint32_t bits) {
+  const float magnitude = std::bit_cast<float>((bits & 0x7fffu) << 13) * 0x1p112F;
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(magnitude) | (bits & 0x8000u) << 16);
+}
+
+// Converts `count` elements of `from`. Returns false if one of them is not finite.
+bool convert_elements(const std::string& dtype, const char* from, int64_t count, float* to) {
+  uint32_t not_finite = 0;
+  if (dtype == "F32") {
+    for (int64_t i = 0; i < count; ++i) {
+      const auto bits = bits_at<uint32_t>(from, i);
+      not_finite |= static_cast<uint32_t>((bits & kExponentF32) == kExponentF32);
+      to[i] = std::bit_cast<float>(bits);
+    }
+  } else if (dtype == "BF16") {
+    for (int64_t i = 0; i < count; ++i) {
+      const uint32_t bits = bits_at<uint16_t>(from, i);
+      not_finite |= static_cast<uint32_t>((bits & kExponentBF16) == kExponentBF16);
+      to[i] = std::bit_cast<float>(bits << 16);
+    }
+  } else {
+    RIPSTOP_CHECK(dtype == "F16", "{} is none of F32, BF16 and F16", dtype);
+    for (int64_t i = 0; i < count; ++i) {
+      const uint32_t bits = bits_at<uint16_t>(from, i);
+      not_finite |= static_cast<uint32_t>((bits & kExponentF16) == kExponentF16);
+      to[i] = float_of_f16(bits);
+    }
+  }
+  return not_finite == 0;
+}
+
+// Rows of a tensor that lie one after the other in its file, and where they go.
+struct Rows {
+  int64_t first = 0, count = 0;  ///< rows of the file's tensor
+  int64_t stride = 0;            ///< elements from one row to the next in `to`
+  float* to = nullptr;
+};
+
+// Reads parts of one stored tensor.
+class TensorReader {
+ public:
+  TensorReader(const PretrainedModel& model, const PretrainedTensor& tensor, int64_t columns)
+      : file_(model.files[tensor.file]),
+        stored_(tensor.stored),
+        columns_(columns),
+        element_bytes_(dtype_bytes(stored_.dtype)) {}
+
+  /// Reads the columns [column, column + columns) of `rows`.
+  void read(const Rows& rows, int64_t column, int64_t columns) {
+    // Whole rows have no gaps between them: one call reads as many as the buffer holds.
+    const int64_t at_once =
+        columns == columns_ ? std::max<int64_t>(kBufferBytes / (columns * element_bytes_), 1) : 1;
+    for (int64_t row = 0; row < rows.count; row += at_once) {
+      const int64_t band = std::min(at_once, rows.count - row);
+      read_band({rows.first + row, band, rows.stride, rows.to + row * rows.stride}, column, columns);
+    }
+  }
+
+ private:
+  void read_band(const Rows& rows, int64_t column, int64_t columns) {
+    const int64_t first = rows.first * columns_ + column, count = rows.count * columns;
+    // A row may be longer than the buffer.
+    for (int64_t done = 0; done < count;) {
+      const int64_t piece = std::min(count - done, kBufferBytes / element_bytes_);
+      buffer_.resize(static_cast<size_t>(piece * element_bytes_));
+      file_.read_at(stored_.begin + (first + done) * element_bytes_, buffer_.data(), std::ssize(buffer_));
+      scatter(rows, columns, done, piece, first);
+      done += piece;
+    }
+  }
+
+  // Elements [done, done + count) of the band, which are in the buffer, go to their rows.
+  void scatter(const Rows& rows, int64_t columns, int64_t done, int64_t count, int64_t first) {
+    for (int64_t i = 0; i < count;) {
+      const int64_t row = (done + i) / columns, column = (done + i) % columns;
+      const int64_t run = std::min(count - i, columns - column);
+      const char* from = buffer_.data() + i * element_bytes_;
+      if (!convert_elements(stored_.dtype, from, run, rows.to + row * rows.stride + column))
+        throw Error(
+            ExitCode::kInputData,
+            fmt::format("{}: {} has a value that is not finite, among its elements {} to {}",
+                        file_.path().string(), stored_.name, first + done + i, first + done + i + run - 1),
+            "training cannot begin from it: take the weights from their source again");
+      i += run;
+    }
+  }
+
+  const InputFile& file_;
+  const StoredTensor& stored_;
+  int64_t columns_;
+  int64_t element_bytes_;
+  std::vector<char> buffer_;
+};
+
+bool is_turned(const std::string& name) {
+  return name.ends_with(".attention.wq.weight") || name.ends_with(".attention.wk.weight");
+}
+
+// Reads a box of wq or wk. In each head, Hugging Face has the even rows of ripstop's tensor first and then
+// the odd ones (pretrained_row), so each half is rows that lie one after the other.
+void read_turned(TensorReader& reader, const Box& box, int64_t head_size, float* to) {
+  const int64_t end = box.row + box.rows;
+  for (int64_t head = box.row / head_size * head_size; head < end; head += head_size)
+    for (int64_t half = 0; half < 2; ++half) {
+      const int64_t begin = std::max(box.row, head), stop = std::min(end, head + head_size);
+      const int64_t first = begin + (begin + half) % 2;  // heads begin at even rows
+      if (first >= stop) continue;
+      reader.read({.first = pretrained_row(first, head_size),
+                   .count = (stop - first + 1) / 2,
+                   .stride = 2 * box.stride,
+                   .to = to + (first - box.row) * box.stride},
+                  box.column, box.columns);
+    }
+}
+
+void read_box(const PretrainedModel& model, const PretrainedTensor& tensor, const Box& box, float* to) {
+  TensorReader reader(model, tensor, box.parameter->columns);
+  if (is_turned(box.parameter->name)) return read_turned(reader, box, model.config.head_size(), to);
+  reader.read({.first = box.row, .count = box.rows, .stride = box.stride, .to = to}, box.column, box.columns);
+}
+
+// Compares what was read of a tied table with its second copy. Another table would be lost silently.
+void check_copy(const PretrainedModel& model, const PretrainedTensor& copy, const Box& box,
+                const float* got) {
+  std::vector<float> row(static_cast<size_t>(box.columns));
+  Box one = box;
+  one.rows = 1;
+  for (int64_t r = 0; r < box.rows; ++r, ++one.row) {
+    read_box(model, copy, one, row.data());
+    if (!std::equal(row.begin(), row.end(), got + r * box.stride))
+      throw Error(ExitCode::kInputData,
+                  fmt::format("{}: row {} of {} differs from the embedding, and config.json ties the two",
+                              model.files[copy.file].path().string(), one.row, copy.stored.name),
+                  "set tie_word_embeddings to false in its config.json if the head has weights of its own");
+  }
+}
+
+}  // namespace
+
+void read_pretrained(const PretrainedModel& model, const UnitLayout& layout, int64_t begin, int64_t end,
+                     float* to) {
+  std::fill(to, to + (end - begin), 0.0F);
+  for (const Box& box : layout.boxes(begin, end)) {
+    if (box.empty()) continue;
+    float* const at = to + (box.offset - begin);
+    const PretrainedTensor& tensor = model.tensors.at(box.parameter->name);
+    read_box(model, tensor, box, at);
+    if (box.parameter->name != "tok_embeddings.weight") continue;
+    for (const PretrainedTensor& copy : model.tied_copies) check_copy(model, copy, box, at);
+  }
+}
+
+}  // namespace ripstop

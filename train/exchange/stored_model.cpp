@@ -1,0 +1,151 @@
+#include "train/exchange/stored_model.h"
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "data/hash.h"
+#include "data/tokenizer.h"
+#include "parallel/agreement.h"
+#include "train/checkpoint/find_run.h"
+#include "train/config/run_config.h"
+#include "train/exchange/pretrained_weights.h"
+
+namespace ripstop {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The longest context at which a pretrained model is evaluated unless more is asked for: the cache of keys
+// and values of long-context models would fill the memory.
+constexpr int64_t kMostContext = 2048;
+
+bool has_short_values(const PretrainedModel& model) {
+  return std::all_of(model.tensors.begin(), model.tensors.end(),
+                     [](const auto& entry) { return entry.second.stored.dtype != "F32"; });
+}
+
+// A config that evaluates the model as it is. Training needs a config of its own: what is required and means
+// nothing here has the smallest value.
+std::string config_of(const fs::path& directory, const PretrainedModel& model) {
+  RunConfig config;
+  config.run.directory = directory.string();
+  config.model.pretrained = directory.string();
+  config.data.directory = directory.string();
+  config.data.sequence_length = std::min(model.config.max_position_embeddings, kMostContext);
+  config.train.steps = 1;
+  config.train.global_batch_sequences = 1;
+  config.optimizer.learning_rate = 1e-5;
+  config.precision.compute = has_short_values(model) ? FloatChoice::kBfloat16 : FloatChoice::kFloat32;
+  return to_toml(config);
+}
+
+// The sizes in a manifest must be those of its parameters.
+void check_sizes(const Manifest& manifest) {
+  // The table of a forged model would fill the memory.
+  if (manifest.state.model.num_hidden_layers > std::ssize(manifest.units))
+    fail(ExitCode::kStorage, "the checkpoint has {} units, too few for the {} layers of its model",
+         manifest.units.size(), manifest.state.model.num_hidden_layers);
+  const std::vector<UnitSpec> table = parameter_table(manifest.state.model);
+  std::vector<UnitLayout> layouts;
+  for (const UnitSpec& unit : table) layouts.emplace_back(unit, 1, 0, 1);
+  std::vector<const UnitLayout*> borrowed;
+  for (const UnitLayout& layout : layouts) borrowed.push_back(&layout);
+  check_same_parameters(manifest, borrowed);
+}
+
+// The headers of two models of one architecture are equal, so bytes of the weights count, too.
+std::string hash_of(const PretrainedModel& model) {
+  constexpr int64_t kSampleBytes = 4096;
+  StreamHash hash;
+  std::string sample;
+  for (const auto& [name, tensor] : model.tensors) {
+    const StoredTensor& stored = tensor.stored;
+    hash.update(fmt::format("{} {} {};", name, stored.dtype, stored.shape_text()));
+    sample.resize(static_cast<size_t>(std::min(stored.bytes, kSampleBytes)));
+    model.files[tensor.file].read_at(stored.begin + (stored.bytes - std::ssize(sample)) / 2, sample.data(),
+                                     std::ssize(sample));
+    hash.update(sample);
+  }
+  return hash.hex();
+}
+
+}  // namespace
+
+StoredModel::StoredModel(Checkpoint checkpoint)
+    : directory_(checkpoint.directory), state_(checkpoint.manifest.state), source_(std::move(checkpoint)) {}
+
+StoredModel::StoredModel(fs::path directory, PretrainedModel model)
+    : directory_(std::move(directory)), source_(std::move(model)) {
+  const auto& opened = std::get<PretrainedModel>(source_);
+  state_.model = opened.config;
+  state_.config = config_of(directory_, opened);
+  std::error_code error;
+  if (fs::exists(directory_ / "tokenizer.model", error))
+    state_.tokenizer_sha256 = Tokenizer(directory_).sha256();
+}
+
+std::string StoredModel::weights_hash() const {
+  if (is_pretrained()) return hash_of(std::get<PretrainedModel>(source_));
+  StreamHash hash;
+  // The hashes of all files stand for the weights, without reading them again.
+  for (const StoredFile& file : std::get<Checkpoint>(source_).manifest.files) hash.update(file.sidecar_hash);
+  return hash.hex();
+}
+
+void StoredModel::read(Io& io, int64_t fsdp_index, std::span<const UnitStates> units) const {
+  if (is_pretrained()) {
+    for (const UnitStates& unit : units) {
+      const int64_t elements = unit.layout->shard_elements(), begin = fsdp_index * elements;
+      read_pretrained(std::get<PretrainedModel>(source_), *unit.layout, begin, begin + elements, unit.master);
+    }
+    return;
+  }
+  const auto& checkpoint = std::get<Checkpoint>(source_);
+  std::vector<UnitStates> masters;
+  for (const UnitStates& unit : units) masters.push_back({.layout = unit.layout, .master = unit.master});
+  try {
+    read_checkpoint(io, checkpoint, fsdp_index, masters);
+  } catch (const Error& error) {
+    throw with_hint_for_damage(error, directory_);
+  }
+}
+
+void StoredModel::read_elements(const UnitLayout& layout, int64_t begin, int64_t end, float* to) const {
+  RIPSTOP_CHECK(is_pretrained(), "{} is a checkpoint", directory_.string());
+  read_pretrained(std::get<PretrainedModel>(source_), layout, begin, end, to);
+}
+
+fs::path find_stored_model(Io& io, const fs::path& path, const std::string& which) {
+  return is_pretrained_model(path) ? path : find_checkpoint(io, path, which);
+}
+
+StoredModel open_stored_model(Io& io, const fs::path& directory) {
+  if (is_pretrained_model(directory)) return {directory, open_pretrained_model(directory)};
+  try {
+    Checkpoint checkpoint{directory, read_manifest(io, directory)};
+    check_sizes(checkpoint.manifest);
+    return StoredModel(std::move(checkpoint));
+  } catch (const Error& error) {
+    throw with_hint_for_damage(error, directory);
+  }
+}
+
+void load_weights(Io& io, const StoredModel& model, Communicator& world,
+                  const std::vector<const UnitLayout*>& layouts, std::span<float> staging,
+                  FunctionRef<void(size_t unit, std::span<const float> weights)> take) {
+  do_and_agree(world, [&] {
+    for (size_t u = 0; u < layouts.size(); ++u) {
+      const int64_t elements = layouts[u]->elements();
+      RIPSTOP_CHECK(elements == layouts[u]->shard_elements(), "{} is laid out for several shards",
+                    layouts[u]->unit().name);
+      RIPSTOP_CHECK(elements <= std::ssize(staging), "{} elements for a unit of {}", staging.size(),
+                    elements);
+      const UnitStates unit{.layout = layouts[u], .master = staging.data()};
+      model.read(io, /*fsdp_index=*/0, {&unit, 1});
+      take(u, staging.first(static_cast<size_t>(elements)));
+    }
+  });
+}
+
+}  // namespace ripstop

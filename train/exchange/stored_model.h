@@ -1,0 +1,68 @@
+// StoredModel: a model in files, a checkpoint of ripstop or a directory of Hugging Face.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "data/io.h"
+#include "model/core/function_ref.h"
+#include "parallel/communicator.h"
+#include "train/checkpoint/checkpoint_reader.h"
+#include "train/exchange/pretrained_model.h"
+
+namespace ripstop {
+
+/// A model whose weights may be read into any mesh. Copies share nothing; no weights are held.
+class StoredModel {
+ public:
+  explicit StoredModel(Checkpoint checkpoint);
+  /// `model` was opened in `directory`. Throws Error(kInputData) if a tokenizer.model there is damaged.
+  StoredModel(std::filesystem::path directory, PretrainedModel model);
+
+  /// The checkpoint's directory, or Hugging Face's.
+  const std::filesystem::path& directory() const { return directory_; }
+  /// What is known beside the weights. Of a Hugging Face model: its sizes, the hash of its tokenizer.model if
+  /// it has one, and a config that evaluates it; step 0, and no data set.
+  const CheckpointState& state() const { return state_; }
+  const ModelConfig& config() const { return state_.model; }
+  bool is_pretrained() const { return std::holds_alternative<PretrainedModel>(source_); }
+
+  /// A hash that other weights change: of the sidecars of a checkpoint; of the header and of some bytes in
+  /// the middle of each tensor of a Hugging Face model, which is read in milliseconds whatever its size.
+  /// Throws Error(kStorage).
+  std::string weights_hash() const;
+
+  /// Overwrites the masters of `units` (shard fsdp_index of each) with the weights; padding becomes zero.
+  /// Moments stay as they are. Each rank reads only what it keeps. Not collective. Throws Error(kStorage) if
+  /// the checkpoint is damaged, and as read_pretrained.
+  void read(Io& io, int64_t fsdp_index, std::span<const UnitStates> units) const;
+
+  /// Overwrites `to` with the elements [begin, end) of the flat buffer of `layout`, whose fsdp_count is 1, as
+  /// `read` does. Of Hugging Face's models only.
+  void read_elements(const UnitLayout& layout, int64_t begin, int64_t end, float* to) const;
+
+ private:
+  std::filesystem::path directory_;
+  CheckpointState state_;
+  std::variant<Checkpoint, PretrainedModel> source_;
+};
+
+/// The directory of the model that `path` names: itself if it is a model of Hugging Face, else the checkpoint
+/// that find_checkpoint finds. Looks at directories only. Throws as find_checkpoint.
+std::filesystem::path find_stored_model(Io& io, const std::filesystem::path& path, const std::string& which);
+
+/// Opens what find_stored_model found; reads manifest or headers. Throws Error(kStorage), with a hint, if the
+/// checkpoint is damaged or has other parameters than its model, and as open_pretrained_model.
+StoredModel open_stored_model(Io& io, const std::filesystem::path& directory);
+
+/// Reads the weights alone, unit by unit: fills `staging` with the unit's whole flat buffer (layouts of one
+/// shard each) and calls `take`. `staging` holds the largest unit. If a rank fails, all throw. Collective
+/// over `world`.
+void load_weights(Io& io, const StoredModel& model, Communicator& world,
+                  const std::vector<const UnitLayout*>& layouts, std::span<float> staging,
+                  FunctionRef<void(size_t unit, std::span<const float> weights)> take);
+
+}  // namespace ripstop

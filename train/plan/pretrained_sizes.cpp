@@ -1,0 +1,56 @@
+#include "train/plan/pretrained_sizes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "data/directory.h"
+#include "data/shell_word.h"
+#include "data/tokenizer.h"
+#include "model/core/error.h"
+#include "train/checkpoint/checkpoint_directory.h"
+#include "train/config/nearest_name.h"
+#include "train/exchange/pretrained_config.h"
+#include "train/exchange/stored_model.h"
+
+namespace ripstop {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What to give instead of a path that is not there.
+std::string hint_for_model(const std::string& path) {
+  if (std::string near = hint_for_absent(path, "model.pretrained="); !near.empty()) return near;
+  if (looks_like_hub_name(path))
+    return fmt::format(
+        "nothing is downloaded: give the local directory that `huggingface-cli download {}` prints",
+        shell_word(path));
+  return "give a directory with config.json and model.safetensors, a run, or a checkpoint";
+}
+
+}  // namespace
+
+PretrainedOrigin find_pretrained_origin(Io& io, const RunConfig& config) {
+  const std::vector<ListedCheckpoint> own =
+      list_checkpoints(io, fs::path(config.run.directory) / "checkpoints");
+  const auto newest = std::find_if(own.rbegin(), own.rend(), [](const ListedCheckpoint& checkpoint) {
+    return checkpoint.manifest.has_value();
+  });
+  if (newest != own.rend()) return {.directory = newest->directory, .has_begun = true};
+  const std::string& path = config.model.pretrained;
+  if (!directory_exists(io, path))
+    throw Error(ExitCode::kUsage,
+                fmt::format("model.pretrained = \"{}\": {}", path,
+                            path_exists(io, path) ? "is not a directory" : "no such directory"),
+                hint_for_model(path));
+  return {.directory = find_stored_model(io, path, "best")};
+}
+
+ModelConfig read_model_sizes(Io& io, const fs::path& directory) {
+  return is_pretrained_model(directory) ? read_pretrained_config(directory)
+                                        : read_manifest(io, directory).state.model;
+}
+
+}  // namespace ripstop
