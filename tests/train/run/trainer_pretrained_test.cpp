@@ -1,0 +1,98 @@
+// Whole runs on one rank that begin with the weights of a pretrained model.
+#include "tests/train/exchange/pretrained_directory.h"
+#include "tests/train/run/small_runs.h"
+
+namespace ripstop {
+namespace {
+
+class PretrainedRuns : public SmallRuns {
+ protected:
+  void SetUp() override {
+    data_ = make_data("data", 4);
+    const int64_t pieces = Tokenizer(small_model(), "small").vocabulary_size();
+    model_.config["vocab_size"] = pieces + 3;
+    for (const char* name : {"model.embed_tokens.weight", "lm_head.weight"})
+      model_.tensor(name).shape[0] = pieces + 3;
+    model_.fill("BF16");
+    model_.write();
+  }
+
+  RunConfig pretrained(const std::string& run, const std::vector<std::string>& overrides = {}) const {
+    std::vector<std::string> all = {"model.pretrained=" + model_.path().string(), "train.steps=2"};
+    all.insert(all.end(), overrides.begin(), overrides.end());
+    return config(run, data_, all);
+  }
+
+  std::string data_;
+  PretrainedDirectory model_;
+};
+
+TEST_F(PretrainedRuns, ARunBeginsWithItsWeights) {
+  ASSERT_EQ(train(pretrained("still",
+                             {"train.steps=1", "optimizer.learning_rate=1e-30", "optimizer.weight_decay=0"})),
+            ExitCode::kOk);
+  EXPECT_HAS(said(), "weights of " + model_.path().string() + " (Hugging Face)");
+  EXPECT_HAS(said(), "the last 3 ids never occur in the data and are never written");
+  EXPECT_EQ(state("still", 1).model.vocab_size, model_.config["vocab_size"]);
+  PosixIo io;
+  const StoredModel saved = open_stored_model(io, checkpoint("still", 1));
+  const StoredModel source = open_stored_model(io, model_.path());
+  const std::vector<UnitSpec> table = parameter_table(saved.config());
+  for (const UnitSpec& unit : table) {
+    const UnitLayout layout(unit, 1, 0, 1);
+    std::vector<float> before(static_cast<size_t>(layout.elements())), after(before.size());
+    UnitStates states{.layout = &layout, .master = before.data()};
+    source.read(io, 0, {&states, 1});
+    states.master = after.data();
+    saved.read(io, 0, {&states, 1});
+    // The one step moved them by less than any of their digits, but for the zeros.
+    for (size_t i = 0; i < before.size(); ++i) ASSERT_NEAR(before[i], after[i], 1e-20) << unit.name;
+  }
+}
+
+TEST_F(PretrainedRuns, ARunThatHasBegunNeedsTheModelNoMore) {
+  ASSERT_EQ(train(pretrained("whole", {"train.steps=4"})), ExitCode::kOk);
+  ASSERT_EQ(train(pretrained("broken", {"checkpoint.every_steps=1", "schedule.kind=constant"})),
+            ExitCode::kOk);
+  const RunConfig goes_on = pretrained("broken", {"train.steps=4", "checkpoint.every_steps=1"});
+  std::filesystem::remove_all(model_.path());
+  EXPECT_EQ(train(goes_on), ExitCode::kOk);
+  EXPECT_EQ(steps("broken"), (std::vector<int64_t>{1, 2, 3, 4}));
+  for (size_t i = 0; i < 4; ++i)
+    EXPECT_EQ(metrics("broken").steps[i].loss, metrics("whole").steps[i].loss) << i;
+  const Error error = refusal(pretrained("new"));
+  EXPECT_EQ(error.code(), ExitCode::kUsage);
+  EXPECT_HAS(error.what(), "no such directory");
+}
+
+TEST_F(PretrainedRuns, ARunMayBeginWithAnotherRunsWeights) {
+  ASSERT_EQ(train(pretrained("first")), ExitCode::kOk);
+  const RunConfig second = config("second", data_, {"model.pretrained=" + (scratch_ / "first").string()});
+  ASSERT_EQ(train(second), ExitCode::kOk);
+  EXPECT_HAS(said(), "weights of " + checkpoint("first", 2).string() + " (a checkpoint)");
+  EXPECT_EQ(state("second", 1).step, 1) << "its steps begin anew";
+}
+
+TEST_F(PretrainedRuns, WhatDoesNotFitTheModelIsRefusedBeforeAnythingIsWritten) {
+  const auto expect_refused = [&](const std::vector<std::string>& overrides, ExitCode code,
+                                  const std::string& what) {
+    const Error error = refusal(pretrained("refused", overrides));
+    EXPECT_EQ(error.code(), code) << error.what();
+    EXPECT_HAS(error.what(), what);
+    EXPECT_FALSE(std::filesystem::exists(scratch_ / "refused"));
+  };
+  expect_refused({"data.sequence_length=64"}, ExitCode::kUsage,
+                 "data.sequence_length 64 exceeds the 32 positions");
+  write_bytes(model_.path() / "tokenizer.model", small_model() + std::string(1, '\0'));
+  expect_refused({}, ExitCode::kInputData, "tokenizer.model");
+  std::filesystem::remove(model_.path() / "tokenizer.model");
+  model_.erase("model.norm.weight");
+  model_.write();
+  expect_refused({}, ExitCode::kInputData, "has no model.norm.weight");
+  model_.config["vocab_size"] = 3;
+  model_.write();
+  expect_refused({}, ExitCode::kInputData, "token ids, " + model_.path().string() + " has 3");
+}
+
+}  // namespace
+}  // namespace ripstop
