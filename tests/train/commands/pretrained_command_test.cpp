@@ -1,0 +1,97 @@
+// The program on a model of Hugging Face: import, evaluate, summarize, plan.
+#include "tests/expect_has.h"
+#include "tests/train/commands/random_run.h"
+#include "tests/train/exchange/pretrained_directory.h"
+#include "train/exchange/pretrained_model.h"
+
+namespace ripstop {
+namespace {
+
+class PretrainedCommands : public RandomRun {
+ protected:
+  void SetUp() override {
+    RandomRun::SetUp();
+    model_.config["vocab_size"] = 400;
+    model_.config["max_position_embeddings"] = 256;
+    for (const char* name : {"model.embed_tokens.weight", "lm_head.weight"})
+      model_.tensor(name).shape[0] = 400;
+    model_.fill("F32");
+    model_.write();
+  }
+  std::string path(const std::string& name) const { return (scratch_ / name).string(); }
+  std::string model() const { return model_.path().string(); }
+  static void expect_refused(const std::string& arguments, int code, const std::string& what) {
+    const ProgramRun run = run_program(arguments);
+    EXPECT_EQ(run.exit_code, code) << run.err;
+    EXPECT_HAS(run.err, what);
+  }
+
+  PretrainedDirectory model_;
+};
+
+TEST_F(PretrainedCommands, ImportMakesACheckpoint) {
+  std::filesystem::copy(scratch_ / "data" / "tokenizer.model", model_.path() / "tokenizer.model");
+  const ProgramRun imported = run_program("checkpoint import " + model() + " " + path("out"));
+  ASSERT_EQ(imported.exit_code, 0) << imported.err;
+  EXPECT_HAS(imported.out, "model.pretrained=" + path("out") + " begins a run with its weights");
+  EXPECT_EQ(run_program("checkpoint verify " + path("out")).exit_code, 0);
+  // The same scores from both.
+  const std::string rest = " --data " + path("data") + " --limit 3 --max-new-tokens 4 --json --output ";
+  const ProgramRun theirs = run_program("evaluate " + model() + rest + path("theirs"));
+  const ProgramRun ours = run_program("evaluate " + path("out") + rest + path("ours"));
+  ASSERT_EQ(theirs.exit_code, 0) << theirs.err;
+  ASSERT_EQ(ours.exit_code, 0) << ours.err;
+  EXPECT_EQ(nlohmann::json::parse(theirs.out)["loss"], nlohmann::json::parse(ours.out)["loss"]);
+  EXPECT_EQ(read_bytes(scratch_ / "theirs" / "predictions.jsonl"),
+            read_bytes(scratch_ / "ours" / "predictions.jsonl"));
+  // Nothing was written into the model.
+  EXPECT_FALSE(std::filesystem::exists(model_.path() / "evaluation"));
+  const std::string documents = path("documents.jsonl");
+  write_bytes(documents, "{\"document\": \"a b\"}\n");
+  const ProgramRun written = run_program("summarize " + path("out") + " --input " + documents +
+                                         " --max-new-tokens 4 --template '{document} TL;DR:'");
+  EXPECT_EQ(written.exit_code, 0) << written.err;
+  EXPECT_HAS(written.out, "\"summary\"");
+  expect_refused("summarize " + model() + " --input " + documents, 64, "does not say which prompt");
+}
+
+TEST_F(PretrainedCommands, ImportRefuses) {
+  expect_refused("checkpoint import " + path("run") + " " + path("out"), 64,
+                 "is a checkpoint of ripstop already");
+  expect_refused("checkpoint import " + model() + " " + path("run"), 64, path("run"));
+  expect_refused("checkpoint import " + path("absent") + " " + path("out"), 64, "no such directory");
+  model_.tensor("lm_head.weight").shape = {400, 7};
+  model_.fill("F32");
+  model_.write();
+  expect_refused("checkpoint import " + model() + " " + path("out"), 65, "lm_head.weight is [400, 7]");
+  EXPECT_FALSE(std::filesystem::exists(scratch_ / "out"));
+}
+
+TEST_F(PretrainedCommands, AnEvaluationNeedsAPlaceAndADataSet) {
+  expect_refused("evaluate " + model(), 64, "is a pretrained model, not a run: --data is required");
+  expect_refused("evaluate " + model() + " --data " + path("data"), 64, "--output is required");
+  write_bytes(model_.path() / "tokenizer.model", "no model");
+  expect_refused("evaluate " + model() + " --data " + path("data") + " --output " + path("scores"), 65,
+                 "tokenizer.model");
+}
+
+TEST_F(PretrainedCommands, PlanKnowsItsSizes) {
+  const std::string config = path("c.toml");
+  write_bytes(config, "[run]\ndirectory = \"" + path("new") +
+                          "\"\ndevice = \"cpu\"\n[model]\npretrained = \"" + model() +
+                          "\"\n[data]\ndirectory = \"" + path("data") +
+                          "\"\nsequence_length = 256\n[train]\nsteps = 2\nglobal_batch_sequences = 2\n" +
+                          "[optimizer]\nlearning_rate = 1e-3\n");
+  const ProgramRun plan = run_program("plan " + config);
+  EXPECT_EQ(plan.exit_code, 0) << plan.err;
+  EXPECT_HAS(plan.out,
+             "parameters      " + std::to_string(parameter_count(open_pretrained_model(model()).config)));
+  expect_refused("plan " + config + " data.sequence_length=512", 64, "exceeds the 256 positions");
+  // Its one key-value head is known only here.
+  expect_refused("plan " + config + " mesh.tensor=2 --ntasks-per-node 2", 78, "tensor");
+  expect_refused("plan " + config + " model.pretrained=meta-llama/Llama-2-7b-hf", 64,
+                 "huggingface-cli download meta-llama/Llama-2-7b-hf");
+}
+
+}  // namespace
+}  // namespace ripstop
