@@ -104,11 +104,14 @@ train/checkpoint/rank_file.*        tests/train/checkpoint/checkpoint_faults_tes
 train/checkpoint/*                  tests/train/checkpoint/checkpoint_damage_test.cpp
 train/evaluate/dataset_loss.*       tests/train/evaluate/evaluation_ranks_test.cpp tests/train/run/validation_ranks_test.cpp
 train/evaluate/write_summaries.*    tests/train/evaluate/evaluation_ranks_test.cpp tests/train/run/validation_ranks_test.cpp
+train/exchange/import_model.*        tests/train/exchange/stored_model_test.cpp
 train/generate/trained_model.*      tests/train/commands/evaluate_command_test.cpp
 train/generate/write_texts.*        tests/train/evaluate/evaluation_ranks_test.cpp
+train/plan/pretrained_sizes.*       tests/train/run/trainer_pretrained_test.cpp tests/train/commands/pretrained_command_test.cpp
 train/plan/*                        tests/train/config/bad_config_test.cpp tests/train/plan/rank_plan_test.cpp
 train/run/run_status.*              tests/train/commands/status_command_test.cpp
 train/run/*                         tests/train/commands/train_command_test.cpp tests/train/run/resume_test.sh
+train/commands/checkpoint_import.*   tests/train/commands/pretrained_command_test.cpp
 train/commands/model_arguments.*    tests/train/commands/evaluate_command_test.cpp
 train/commands/config_table.cpp     tests/train/config/config_keys_test.cpp
 train/commands/*                    tests/train/commands/command_line_test.cpp

@@ -30,7 +30,7 @@ class FileBytes {
     RIPSTOP_CHECK(sources.size() == skeleton.arrays.size(), "{} sources for {} arrays", sources.size(),
                   skeleton.arrays.size());
     for (const size_t i : by_offset(skeleton.arrays)) {
-      // A file is gap, array, gap, array, ..., gap: libhdf5 made the gaps, the arrays come from their sources.
+      // A file is gap, array, gap, array, ..., gap: libhdf5 made the gaps, the sources give the arrays.
       parts_.push_back({.gap = skeleton.gaps[parts_.size() / 2]});
       parts_.push_back({.array = &sources[i], .bytes = skeleton.arrays[i].elements * 4});
       // Blocks end at multiples of their size, so none of them cuts an element.

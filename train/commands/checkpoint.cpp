@@ -1,4 +1,4 @@
-// ripstop checkpoint: lists the checkpoints of a run, shows one, verifies one; import is in a file of its own.
+// ripstop checkpoint: lists the checkpoints of a run, shows one, verifies one.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>

@@ -19,8 +19,8 @@ std::string near_dataset(const std::string& directory) {
   return fmt::format("run ripstop prepare with --output {}, or give model.vocab_size", shell_word(directory));
 }
 
-// A pretrained model keeps its sizes. The rule for its vocabulary: it may be larger than the data set's, which
-// leaves ids without a piece.
+// A pretrained model keeps its sizes. Its vocabulary may be larger than the data set's, which leaves ids
+// without a piece.
 ModelConfig resolve_pretrained(const RunConfig& config, const RunTarget& target,
                                std::vector<std::string>& notes) {
   RIPSTOP_CHECK(target.pretrained.has_value(), "the sizes of {} were not read", config.model.pretrained);

@@ -33,8 +33,8 @@ Device training_device(const RunSection& run, MpiWorld& world, std::string& note
   return device;
 }
 
-// The model of model.pretrained, unless the run goes on from a checkpoint of its own; nullopt without the key.
-// Collective: one rank looks, all take its answer.
+// Where the sizes of model.pretrained are; nullopt without the key. Collective: one rank looks, all take its
+// answer.
 std::optional<PretrainedOrigin> pretrained_origin(Io& io, const RunConfig& config, MpiWorld& world) {
   if (config.model.pretrained.empty()) return std::nullopt;
   Communicator& all = world.communicator();
@@ -153,7 +153,8 @@ void Trainer::check_agreement() {
                 "make the same data.directory visible on every node");
 }
 
-// Checks the whole pretrained model before anything large is allocated. A run that has begun does not need it.
+// Checks the whole pretrained model before anything large is allocated. A run that has begun does not need
+// it.
 void Trainer::open_pretrained() {
   if (!pretrained_ || pretrained_->has_begun) return;
   first_weights_.emplace(open_stored_model(io_, pretrained_->directory));

@@ -148,8 +148,8 @@ TEST(RunConfig, PretrainedTakesNoSizes) {
   const RunConfig config = parsed(pretrained);
   EXPECT_EQ(config.model.pretrained, "llama");
   EXPECT_EQ(parsed(to_toml(config)), config);
-  expect_usage(refusal(pretrained + "[mesh]\n", {"model.hidden_size=64"}),
-               "beside 'model.pretrained'", "the sizes come from its config.json");
+  expect_usage(refusal(pretrained + "[mesh]\n", {"model.hidden_size=64"}), "beside 'model.pretrained'",
+               "the sizes come from its config.json");
   expect_usage(refusal(with("model", "pretrained = \"x\"")), "x.toml:6: 'model.preset' cannot stand beside");
 }
 
