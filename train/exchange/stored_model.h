@@ -15,7 +15,8 @@
 
 namespace ripstop {
 
-/// A model whose weights may be read into any mesh. Copies share nothing; no weights are held.
+/// A model whose weights may be read into any mesh. Holds its files open, and no weights. Can be moved, not
+/// copied.
 class StoredModel {
  public:
   explicit StoredModel(Checkpoint checkpoint);

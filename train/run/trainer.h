@@ -152,7 +152,8 @@ class Trainer {
   RankPlan plan_;
   std::optional<TrainingStep> step_;
   std::optional<HostStates> states_;
-  std::optional<StoredModel> first_weights_;  ///< if the run begins with them
+  std::optional<StoredModel> first_weights_;  ///< until they are read, if the run begins with them
+  std::string weights_of_;                    ///< what they were read from
   std::optional<RunDirectory> directory_;
   std::optional<CheckpointWriter> writer_;
   std::optional<BatchLoader> loader_;

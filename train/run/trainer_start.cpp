@@ -211,14 +211,21 @@ void Trainer::check_checkpoint(const CheckpointState& saved) const {
 
 // The weights before the first step. Moments are zero.
 void Trainer::set_first_weights() {
-  if (!first_weights_) {
+  if (!pretrained_) {
     step_->model().initialize(static_cast<uint64_t>(options_.config.run.seed));
     return;
   }
+  if (!first_weights_)
+    fail(ExitCode::kStorage, "{}: was there when the run started, and is gone",
+         pretrained_->directory.string());
   show("reading " + first_weights_->directory().string());
   do_and_agree(mesh_.world(), [&] { first_weights_->read(io_, mesh_.coordinates().fsdp, states_->units()); });
   states_->to_device();
   step_->model().weights_changed(step_->arena());
+  weights_of_ = fmt::format("{} ({})", first_weights_->directory().string(),
+                            first_weights_->is_pretrained() ? "Hugging Face" : "a checkpoint");
+  // Closes its files: the run never needs them again.
+  first_weights_.reset();
 }
 
 // Fills weights, moments and state_, from the newest whole checkpoint if there is one. Returns false if a
@@ -295,9 +302,7 @@ void Trainer::say_header() {
   length_.speed = known_speed();
   for (const std::string& line : header_lines(config, resolved_, length_, target_, mesh_, stream_.device()))
     say(line);
-  if (first_weights_)
-    say(fmt::format("weights of {} ({})", first_weights_->directory().string(),
-                    first_weights_->is_pretrained() ? "Hugging Face" : "a checkpoint"));
+  if (!weights_of_.empty()) say("weights of " + weights_of_);
   for (const std::string& note : options_.notes) say("note: " + note);
   for (const std::string& note : resolved_.notes) say("note: " + note);
   if (!validation_.note().empty()) say("note: " + validation_.note());
