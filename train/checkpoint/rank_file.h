@@ -45,7 +45,8 @@ ArraySource array_of_zeros();
 FileBlocks write_rank_file(Io& io, const std::filesystem::path& path, const RankFileSkeleton& skeleton,
                            std::span<const ArraySource> sources);
 
-/// Reads the file again, from the device if the system allows it, and compares every block with its hash.
+/// Reads the file again, from the device if the system allows it, and compares every block that is no hole
+/// with its hash.
 /// Throws Error(kStorage).
 void read_back(Io& io, const std::filesystem::path& path, const FileBlocks& blocks);
 
