@@ -1,5 +1,6 @@
 #include "data/json_reader.h"
 
+#include <algorithm>
 #include <set>
 #include <vector>
 
@@ -10,6 +11,12 @@ namespace {
 constexpr size_t kShownBytes = 100;
 
 }  // namespace
+
+std::string in_one_line(std::string text) {
+  std::ranges::replace_if(
+      text, [](unsigned char c) { return c < ' ' || c == 0x7f; }, ' ');
+  return text;
+}
 
 JsonReader::Json JsonReader::parse(std::string_view text) const {
   // The parser is recursive, so depth costs stack. Nothing that is read here needs more than six levels.

@@ -10,6 +10,9 @@
 
 namespace ripstop {
 
+/// `text` with a space for each control character: a message is one line, whatever a file holds.
+std::string in_one_line(std::string text);
+
 /// Reads one document. Every error is an Error(`refusal`) that begins with `name`, as people know the file.
 class JsonReader {
  public:
@@ -17,10 +20,10 @@ class JsonReader {
 
   JsonReader(std::string name, ExitCode refusal) : name_(std::move(name)), refusal_(refusal) {}
 
-  /// Throws "`name`: " and the text formatted by fmt.
+  /// Throws "`name`: " and the text formatted by fmt, in one line.
   template <class... Args>
   [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
-    throw Error(refusal_, name_ + ": " + fmt::format(format, std::forward<Args>(args)...));
+    throw Error(refusal_, name_ + ": " + in_one_line(fmt::format(format, std::forward<Args>(args)...)));
   }
 
   /// The object that `text` is. Refuses what is not JSON (RFC 8259), nests deeper than 16 levels, or has a

@@ -60,6 +60,8 @@ TEST(JsonReader, RefusesTextThatIsNoDocument) {
   EXPECT_LT(refused_by([] { kReader.parse("{\"a\": " + std::string(100000, 'x')); }).size(), 300u);
   const std::string twice = "\"" + std::string(100000, 'k') + "\": 1";
   EXPECT_LT(refused_by([&] { kReader.parse("{" + twice + "," + twice + "}"); }).size(), 300u);
+  EXPECT_HAS(refused_by([] { kReader.parse(R"({"a\n\u0000\u001b[2J": 1, "a\n\u0000\u001b[2J": 2})"); }),
+             "has 'a   [2J' twice");
 }
 
 }  // namespace

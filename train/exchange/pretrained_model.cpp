@@ -30,7 +30,7 @@ bool is_file(const fs::path& path) {
 }
 
 [[noreturn]] void refuse(const fs::path& directory, const std::string& what, const std::string& hint = {}) {
-  throw Error(ExitCode::kInputData, directory.string() + ": " + what, hint);
+  throw Error(ExitCode::kInputData, directory.string() + ": " + in_one_line(what), hint);
 }
 
 [[noreturn]] void refuse_without_weights(const fs::path& directory) {
@@ -67,7 +67,8 @@ Index read_index(const fs::path& path) {
     if (!file.is_string()) reader.refuse("'weight_map' has no file name for {}", name.substr(0, 100));
     const std::string text = file.get<std::string>();
     // A name from outside must not lead out of the directory.
-    if (text.empty() || text.size() > 255 || text.find('/') != std::string::npos || text[0] == '.')
+    if (text.empty() || text.size() > 255 || text.find('/') != std::string::npos || text[0] == '.' ||
+        text != in_one_line(text))
       reader.refuse("'weight_map' names the file '{}'", text.substr(0, 100));
     index.file_of.emplace(name, text);
     files.insert(text);
