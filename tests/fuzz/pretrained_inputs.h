@@ -1,0 +1,104 @@
+// Gives bytes of unknown origin to the readers of Hugging Face's models, as one file of a good model. The
+// fuzz targets and the test that replays their corpus share it.
+#pragma once
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "data/file.h"
+#include "model/parameter.h"
+#include "tests/train/exchange/pretrained_directory.h"
+#include "train/exchange/pretrained_config.h"
+#include "train/exchange/pretrained_model.h"
+
+namespace ripstop {
+
+/// The directory with the good model, and what opening must never do. Every member throws std::logic_error if
+/// a promise is broken; any other exception that leaves it is a bug as well.
+class PretrainedInputs {
+ public:
+  /// What an input gave.
+  struct Outcome {
+    bool accepted = false;
+    std::string what;  ///< of the refusal
+  };
+
+  PretrainedInputs() {
+    one_file_.write();
+    several_.write_sharded();
+  }
+
+  /// As model.safetensors.
+  Outcome header(const std::string& bytes) const {
+    write_bytes(one_file_.path() / "model.safetensors", bytes);
+    const Outcome outcome = tried([&] {
+      const InputFile file(one_file_.path() / "model.safetensors");
+      int64_t end = 0;
+      for (const StoredTensor& tensor : read_safetensors_header(file)) {
+        require(tensor.begin >= 8 && tensor.begin >= end, "tensors lie one after the other");
+        end = tensor.begin + tensor.bytes;
+        require(tensor.bytes >= 0 && end <= file.bytes(), "a tensor lies in its file");
+        int64_t bytes_of_shape = dtype_bytes(tensor.dtype);
+        for (const int64_t size : tensor.shape) bytes_of_shape *= size;
+        require(tensor.bytes == bytes_of_shape, "a tensor has the bytes of its shape");
+      }
+    });
+    const Outcome opened = opening(one_file_);
+    require(outcome.accepted || !opened.accepted, "no model has a file that is refused");
+    return outcome;
+  }
+
+  /// As config.json.
+  Outcome config(const std::string& bytes) const {
+    const Outcome outcome = tried([&] { validate(parse_pretrained_config(bytes, "config.json")); });
+    write_bytes(one_file_.path() / "config.json", bytes);
+    const Outcome opened = opening(one_file_);
+    require(outcome.accepted || !opened.accepted, "no model has a config that is refused");
+    return outcome;
+  }
+
+  /// As model.safetensors.index.json.
+  Outcome index(const std::string& bytes) const {
+    write_bytes(several_.path() / "model.safetensors.index.json", bytes);
+    return opening(several_);
+  }
+
+ private:
+  static void require(bool promise, const char* what) {
+    if (!promise) throw std::logic_error(std::string("broken: ") + what);
+  }
+
+  template <class Action>
+  static Outcome tried(const Action& action) {
+    try {
+      action();
+    } catch (const Error& error) {
+      const std::string what = error.what();
+      require(error.code() == ExitCode::kInputData, "bad input ends with 65");
+      require(!what.empty() && what.size() < 2000, "a message is short");
+      require(std::ranges::none_of(what, [](unsigned char c) { return c < ' ' || c == 0x7f; }),
+              "a message is one line without control characters");
+      return {false, what};
+    }
+    return {true, ""};
+  }
+
+  static Outcome opening(const PretrainedDirectory& directory) {
+    return tried([&] {
+      const PretrainedModel model = open_pretrained_model(directory.path());
+      for (const UnitSpec& unit : parameter_table(model.config))
+        for (const PhysicalTensor& tensor : unit.tensors)
+          for (const ParameterSpec& parameter : tensor.parts) {
+            const PretrainedTensor& found = model.tensors.at(parameter.name);
+            require(found.stored.bytes == parameter.count() * dtype_bytes(found.stored.dtype),
+                    "a parameter has its size");
+            require(found.stored.begin + found.stored.bytes <= model.files.at(found.file).bytes(),
+                    "a parameter lies in its file");
+          }
+    });
+  }
+
+  PretrainedDirectory one_file_, several_;
+};
+
+}  // namespace ripstop

@@ -1,0 +1,45 @@
+// Replays the inputs that the fuzzers of tests/fuzz kept: they end as they did there, read or refused.
+#include <gtest/gtest.h>
+
+#include "tests/fuzz/pretrained_inputs.h"
+#include "tests/test_files.h"
+
+namespace ripstop {
+namespace {
+
+using Try = PretrainedInputs::Outcome (PretrainedInputs::*)(const std::string&) const;
+
+class FuzzCorpus : public testing::Test {
+ protected:
+  /// Gives every file of tests/fuzz/corpus/KIND to `member`. Both ends must occur: else the corpus proves
+  /// little.
+  void replay(const std::string& kind, Try member) const {
+    const std::filesystem::path corpus =
+        std::filesystem::path(RIPSTOP_SOURCE_DIR) / "tests" / "fuzz" / "corpus" / kind;
+    int64_t accepted = 0, refused = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(corpus)) {
+      SCOPED_TRACE(entry.path().string());
+      EXPECT_NO_THROW({
+        const PretrainedInputs::Outcome outcome = (inputs_.*member)(read_text(entry.path()));
+        ++(outcome.accepted ? accepted : refused);
+      });
+    }
+    EXPECT_GT(accepted, 0);
+    EXPECT_GT(refused, 20);
+  }
+
+  PretrainedInputs inputs_;
+};
+
+TEST_F(FuzzCorpus, HeadersOfSafetensors) {
+  replay("header", &PretrainedInputs::header);
+}
+TEST_F(FuzzCorpus, Configs) {
+  replay("config", &PretrainedInputs::config);
+}
+TEST_F(FuzzCorpus, Indexes) {
+  replay("index", &PretrainedInputs::index);
+}
+
+}  // namespace
+}  // namespace ripstop
