@@ -169,18 +169,28 @@ int64_t checkpoint_bytes(const std::vector<UnitSpec>& units, const MeshSizes& me
 
 std::vector<Piece> plan_reads(const std::vector<UnitSpec>& units, const MeshSizes& mesh,
                               const std::vector<const UnitLayout*>& layouts, int64_t fsdp_index) {
-  check_parameters(units, layouts);
-  const WantedByName wanted = wanted_boxes(layouts, fsdp_index);
-  // Most units have no part in a load of one unit; this saves computing their boxes on every rank.
-  std::vector<bool> reads(units.size());
-  for (size_t u = 0; u < units.size(); ++u) reads[u] = is_wanted(units[u], wanted);
-  const std::vector<std::vector<UnitLayout>> stored_layouts = layouts_by_tensor_index(units, mesh);
+  return ReadPlan(units, mesh).pieces(layouts, fsdp_index);
+}
 
-  std::vector<Piece> pieces;
+ReadPlan::ReadPlan(const std::vector<UnitSpec>& units, const MeshSizes& mesh)
+    : units_(&units), mesh_(mesh), layouts_(layouts_by_tensor_index(units, mesh)) {
   for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
     const MeshCoordinates at = mesh_coordinates(mesh, rank);
-    const std::vector<UnitLayout>& own = stored_layouts[static_cast<size_t>(at.tensor)];
-    const std::vector<UnitShard> shards = shards_of(own, mesh, at);
+    shards_.push_back(shards_of(layouts_[static_cast<size_t>(at.tensor)], mesh, at));
+  }
+}
+
+std::vector<Piece> ReadPlan::pieces(const std::vector<const UnitLayout*>& layouts, int64_t fsdp_index) const {
+  check_parameters(*units_, layouts);
+  const WantedByName wanted = wanted_boxes(layouts, fsdp_index);
+  // Most units have no part in a load of one unit; this saves computing their boxes on every rank.
+  std::vector<bool> reads(units_->size());
+  for (size_t u = 0; u < units_->size(); ++u) reads[u] = is_wanted((*units_)[u], wanted);
+
+  std::vector<Piece> pieces;
+  for (int64_t rank = 0; rank < mesh_.ranks(); ++rank) {
+    const auto& own = layouts_[static_cast<size_t>(mesh_coordinates(mesh_, rank).tensor)];
+    const std::vector<UnitShard>& shards = shards_[static_cast<size_t>(rank)];
     for (size_t s = 0; s < shards.size(); ++s) {
       const size_t unit = static_cast<size_t>(shards[s].unit);
       if (reads[unit]) append_pieces(own[unit], shards[s], wanted, rank, static_cast<int64_t>(s), pieces);

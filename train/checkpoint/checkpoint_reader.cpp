@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <set>
+#include <utility>
 
 #include "data/shell_word.h"
 #include "model/core/error.h"
@@ -56,29 +57,6 @@ const StoredFile& file_of_rank(const Manifest& manifest, int64_t rank) {
   for (const StoredFile& file : manifest.files)
     if (file.rank == rank) return file;
   RIPSTOP_CHECK(false, "rank {} has no file", rank);
-}
-
-/// Reads the pieces [first, last), all of one rank's file.
-void read_file_pieces(Io& io, const Checkpoint& checkpoint, const Piece* first, const Piece* last,
-                      const std::vector<UnitStates>& units) {
-  const Manifest& manifest = checkpoint.manifest;
-  const StoredFile& file = file_of_rank(manifest, first->rank);
-  const FileBlocks blocks =
-      read_sidecar(io, checkpoint.directory, file, array_elements(manifest.units, manifest.mesh, file.rank));
-  BlockReader reader(io, checkpoint.directory / rank_file_name(file.rank), blocks);
-  for (const Piece* begin = first; begin != last;) {
-    // [begin, end) are the pieces of one stored shard.
-    const Piece* end = std::find_if(begin, last, [&](const Piece& p) { return p.shard != begin->shard; });
-    // State by state, not piece by piece: all pieces of one array in a row, so that its blocks are read once.
-    for (const UnitState state : kStates)
-      for (const Piece* piece = begin; piece != end; ++piece)
-        if (float* target = units[static_cast<size_t>(piece->unit)].array(state))
-          read_piece(
-              reader, *piece,
-              blocks.arrays[static_cast<size_t>(piece->shard * kUnitStateCount + static_cast<int>(state))],
-              target);
-    begin = end;
-  }
 }
 
 /// Gives rank 0's choice to all ranks; nullopt if it found none.
@@ -160,17 +138,48 @@ void move_aside(Io& io, const std::filesystem::path& directory, std::vector<std:
 
 }  // namespace
 
-void read_checkpoint(Io& io, const Checkpoint& checkpoint, int64_t fsdp_index,
-                     const std::vector<UnitStates>& units) {
+CheckpointReader::CheckpointReader(Io& io, const Checkpoint& checkpoint)
+    : io_(io), checkpoint_(checkpoint), plan_(checkpoint.manifest.units, checkpoint.manifest.mesh) {}
+
+const FileBlocks& CheckpointReader::blocks_of(int64_t rank) {
+  const auto found = blocks_.find(rank);
+  if (found != blocks_.end()) return found->second;
+  const Manifest& manifest = checkpoint_.manifest;
+  const StoredFile& file = file_of_rank(manifest, rank);
+  FileBlocks blocks =
+      read_sidecar(io_, checkpoint_.directory, file, array_elements(manifest.units, manifest.mesh, rank));
+  return blocks_.emplace(rank, std::move(blocks)).first->second;
+}
+
+// Reads the pieces [first, last), all of one rank's file.
+void CheckpointReader::read_file_pieces(const Piece* first, const Piece* last,
+                                        const std::vector<UnitStates>& units) {
+  const FileBlocks& blocks = blocks_of(first->rank);
+  BlockReader reader(io_, checkpoint_.directory / rank_file_name(first->rank), blocks);
+  for (const Piece* begin = first; begin != last;) {
+    // [begin, end) are the pieces of one stored shard.
+    const Piece* end = std::find_if(begin, last, [&](const Piece& p) { return p.shard != begin->shard; });
+    // State by state, not piece by piece: all pieces of one array in a row, so that its blocks are read once.
+    for (const UnitState state : kStates)
+      for (const Piece* piece = begin; piece != end; ++piece)
+        if (float* target = units[static_cast<size_t>(piece->unit)].array(state))
+          read_piece(
+              reader, *piece,
+              blocks.arrays[static_cast<size_t>(piece->shard * kUnitStateCount + static_cast<int>(state))],
+              target);
+    begin = end;
+  }
+}
+
+void CheckpointReader::read(int64_t fsdp_index, const std::vector<UnitStates>& units) {
   const std::vector<const UnitLayout*> layouts = layouts_of(units);
-  const std::vector<Piece> pieces =
-      plan_reads(checkpoint.manifest.units, checkpoint.manifest.mesh, layouts, fsdp_index);
+  const std::vector<Piece> pieces = plan_.pieces(layouts, fsdp_index);
   check_coverage(pieces, layouts, fsdp_index);
   zero(units);
   // Pieces come in the order of ranks, so each file is opened once.
   for (const Piece *first = pieces.data(), *end = first + pieces.size(); first != end;) {
     const Piece* last = std::find_if(first, end, [&](const Piece& p) { return p.rank != first->rank; });
-    read_file_pieces(io, checkpoint, first, last, units);
+    read_file_pieces(first, last, units);
     first = last;
   }
 }
@@ -185,6 +194,11 @@ void check_same_parameters(const Manifest& manifest, const std::vector<const Uni
       for (const ParameterSpec& p : tensor.parts)
         if (wanted.count(p.name) == 0)
           fail(ExitCode::kStorage, "the checkpoint has the parameter {}, the model does not", p.name);
+}
+
+void read_checkpoint(Io& io, const Checkpoint& checkpoint, int64_t fsdp_index,
+                     const std::vector<UnitStates>& units) {
+  CheckpointReader(io, checkpoint).read(fsdp_index, units);
 }
 
 Error with_hint_for_damage(const Error& error, const std::filesystem::path& directory) {

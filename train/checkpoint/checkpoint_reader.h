@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "model/core/error.h"
 #include "parallel/communicator.h"
 #include "train/checkpoint/checkpoint_layout.h"
+#include "train/checkpoint/file_blocks.h"
 #include "train/checkpoint/manifest.h"
 
 namespace ripstop {
@@ -20,6 +22,26 @@ namespace ripstop {
 struct Checkpoint {
   std::filesystem::path directory;
   Manifest manifest;
+};
+
+/// Reads many shards of one checkpoint, one after the other: the plan and the sidecars are read once and kept
+/// (8 bytes for each MiB of the files).
+class CheckpointReader {
+ public:
+  /// `io` and `checkpoint` must outlive it.
+  CheckpointReader(Io& io, const Checkpoint& checkpoint);
+
+  /// As read_checkpoint. Throws Error(kStorage) with file and place.
+  void read(int64_t fsdp_index, const std::vector<UnitStates>& units);
+
+ private:
+  const FileBlocks& blocks_of(int64_t rank);
+  void read_file_pieces(const Piece* first, const Piece* last, const std::vector<UnitStates>& units);
+
+  Io& io_;
+  const Checkpoint& checkpoint_;
+  ReadPlan plan_;
+  std::map<int64_t, FileBlocks> blocks_;  // by rank
 };
 
 /// Overwrites `units` (shard fsdp_index of each) with their values in the checkpoint; padding becomes zero.
