@@ -51,7 +51,7 @@ void remove_leftovers(const fs::path& output, const std::function<void(const std
                        left.string(), describe(owner)));
     } else if (state == ProcessState::kRuns) {
       throw Error(ExitCode::kUsage, fmt::format("{}: {} makes it now", output.string(), describe(owner)),
-                  "wait until it ends, or name another --output");
+                  "wait until it ends, or name another output");
     } else {
       tell(fmt::format("{} was left by {}; if that has ended: rm -r {}", left.string(),
                        owner.empty() ? "an unknown process" : describe(owner), shell_word(left.string())));

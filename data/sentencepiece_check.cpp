@@ -4,61 +4,11 @@
 
 #include <cstdint>
 #include <cstring>
-#include <optional>
+
+#include "data/protobuf_fields.h"
 
 namespace ripstop {
 namespace {
-
-/// Walks the fields of a protobuf message. Stops at the first byte that cannot be one.
-class FieldReader {
- public:
-  explicit FieldReader(std::string_view message) : left_(message) {}
-  /// Moves to the next field; false at the end or at damage.
-  bool next() {
-    const auto key = varint();
-    if (!key) return false;
-    number = static_cast<uint32_t>(*key >> 3);
-    value = {};
-    // Wire types: 0 varint, 1 eight bytes, 2 with a length, 5 four bytes. Groups (3, 4) are out of use.
-    switch (*key & 7) {
-      case 0:
-        return varint().has_value();
-      case 1:
-        return take(8);
-      case 2: {
-        const auto length = varint();
-        return length && take(*length);
-      }
-      case 5:
-        return take(4);
-      default:
-        return false;
-    }
-  }
-  uint32_t number = 0;
-  std::string_view value;  ///< of a length-delimited field
-
- private:
-  std::optional<uint64_t> varint() {
-    uint64_t result = 0;
-    // A varint has at most ten bytes. A longer one would shift past 64 bits.
-    for (int shift = 0; shift < 64 && !left_.empty(); shift += 7) {
-      const auto byte = static_cast<unsigned char>(left_.front());
-      left_.remove_prefix(1);
-      result |= uint64_t{byte & 0x7fu} << shift;
-      if (byte < 0x80) return result;
-    }
-    return std::nullopt;
-  }
-  // A length comes from the file: compare it with what is left before it is used.
-  bool take(uint64_t bytes) {
-    if (bytes > left_.size()) return false;
-    value = left_.substr(0, bytes);
-    left_.remove_prefix(bytes);
-    return true;
-  }
-  std::string_view left_;
-};
 
 // Numbers of the fields in sentencepiece_model.proto.
 constexpr uint32_t kNormalizerSpec = 3, kDenormalizerSpec = 5, kCharsMap = 2;
@@ -94,9 +44,9 @@ std::string damage_of_map(std::string_view map) {
 }  // namespace
 
 std::string find_character_map_damage(std::string_view model) {
-  for (FieldReader fields(model); fields.next();) {
+  for (ProtobufFields fields(model); fields.next();) {
     if (fields.number != kNormalizerSpec && fields.number != kDenormalizerSpec) continue;
-    for (FieldReader spec(fields.value); spec.next();) {
+    for (ProtobufFields spec(fields.value); spec.next();) {
       if (spec.number != kCharsMap || spec.value.empty()) continue;
       if (const std::string what = damage_of_map(spec.value); !what.empty()) return what;
     }

@@ -133,7 +133,7 @@ TEST_F(SummaryFileTest, TwoAtOnceDoNotTouchEachOther) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::kUsage);
     EXPECT_HAS(error.what(), "makes it now");
-    EXPECT_EQ(error.hint(), "wait until it ends, or name another --output");
+    EXPECT_EQ(error.hint(), "wait until it ends, or name another output");
   }
   file.append("two");
   file.finish();
