@@ -27,7 +27,8 @@ if [[ -t 2 && ${TERM:-dumb} != dumb ]]; then clear_line=$'\r\e[K'; fi
 say() { printf '%slaunch.sh: %s\n' "$clear_line" "$*" >&2 2>/dev/null || true; }
 
 # These verbs start no MPI: N processes would do the same N times, and write one data set N times.
-if [[ ${1##*/} == ripstop* && ${2:-} =~ ^(prepare|plan|checkpoint|rouge|status)$ ]] && command -v -- "$1" >/dev/null; then
+if [[ ${1##*/} == ripstop* && ${2:-} =~ ^(prepare|plan|checkpoint|rouge|status)$ && "${2:-} ${3:-}" != "checkpoint export" ]] &&
+  command -v -- "$1" >/dev/null; then
   say "ripstop $2 is one process: started once, without a launcher"
   exec "$@"
 fi

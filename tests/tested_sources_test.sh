@@ -21,7 +21,9 @@ data/hdf5_*                         tests/data/hdf5_test.cpp
 data/packed_batch.h                 tests/data/batch_loader_test.cpp
 data/prepare_checks.*               tests/data/prepare_test.cpp tests/train/commands/prepare_command_test.cpp
 data/prepare_json.*                 tests/data/prepare_test.cpp tests/data/token_dataset_test.cpp
+data/protobuf_fields.h              tests/data/tokenizer_test.cpp tests/train/exchange/export_tokenizer_test.cpp
 data/sentencepiece_check.*          tests/data/tokenizer_test.cpp
+data/sentencepiece_model.*          tests/train/exchange/export_tokenizer_test.cpp
 data/sequence_reader.*              tests/data/batch_loader_test.cpp
 data/text_sample.*                  tests/data/tokenizer_test.cpp tests/data/prepare_test.cpp
 data/tar_input.*                    tests/data/unpacked_input_test.cpp tests/data/corpus_test.cpp
@@ -104,6 +106,7 @@ train/checkpoint/rank_file.*        tests/train/checkpoint/checkpoint_faults_tes
 train/checkpoint/*                  tests/train/checkpoint/checkpoint_damage_test.cpp
 train/evaluate/dataset_loss.*       tests/train/evaluate/evaluation_ranks_test.cpp tests/train/run/validation_ranks_test.cpp
 train/evaluate/write_summaries.*    tests/train/evaluate/evaluation_ranks_test.cpp tests/train/run/validation_ranks_test.cpp
+train/exchange/export_weights.*     tests/train/exchange/export_model_test.cpp
 train/exchange/import_model.*        tests/train/exchange/stored_model_test.cpp
 train/generate/trained_model.*      tests/train/commands/evaluate_command_test.cpp
 train/generate/write_texts.*        tests/train/evaluate/evaluation_ranks_test.cpp

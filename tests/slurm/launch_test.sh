@@ -43,6 +43,10 @@ expect 0 3 "$tools/ripstop" prepare --output x
 grep -q 'launch.sh: ripstop prepare is one process' "$out" || fail "nobody says that prepare is one process"
 expect 0 3 "$tools/ripstop" evaluate run
 [[ $(grep -c '^works alone: evaluate run' "$out") -eq 3 ]] || fail "evaluate is not started on each rank"
+expect 0 3 "$tools/ripstop" checkpoint export run out
+[[ $(grep -c '^works alone: checkpoint export run out' "$out") -eq 3 ]] || fail "checkpoint export is not started on each rank"
+expect 0 3 "$tools/ripstop" checkpoint list run
+[[ $(grep -c '^works alone: checkpoint list run' "$out") -eq 1 ]] || fail "checkpoint list is not started once"
 
 expect 64 2 no-such-program
 grep -q "no program 'no-such-program'" "$out" || fail "the program that is missing is not named"

@@ -1,4 +1,4 @@
-// ripstop checkpoint: lists the checkpoints of a run, shows one, verifies one.
+// ripstop checkpoint: lists the checkpoints of a run, shows one, verifies one. checkpoint_export.cpp exports.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -8,6 +8,7 @@
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/find_run.h"
 #include "train/checkpoint/verify.h"
+#include "train/commands/checkpoint_export.h"
 #include "train/commands/checkpoint_import.h"
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
@@ -240,7 +241,8 @@ void set_action(Verb& verb, const std::shared_ptr<CheckpointArguments>& given, C
 }  // namespace
 
 void add_checkpoint(CommandLine& line) {
-  Verb checkpoint = line.verb("checkpoint", "lists, shows, verifies and imports checkpoints");
+  Verb checkpoint =
+      line.verb("checkpoint", "lists, shows, verifies, imports and exports checkpoints");
   checkpoint.set_example("ripstop checkpoint list runs/xsum\n  ripstop checkpoint verify runs/xsum --json");
   const auto given = std::make_shared<CheckpointArguments>();
 
@@ -260,6 +262,7 @@ void add_checkpoint(CommandLine& line) {
   set_action(verb, given, verify);
 
   add_checkpoint_import(checkpoint);
+  add_checkpoint_export(checkpoint);
 }
 
 }  // namespace ripstop

@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Checks exported directories with transformers, and makes export_logits.json. For development: no test runs it.
+
+    RIPSTOP_EXPORT_LOGITS=DIR train_test --gtest_filter=ExportLogits.*
+    check_export.py logits DIR > tests/golden/export_logits.json
+    check_export.py ids EXPORTED...          # ids of AutoTokenizer against those of SentencePiece itself
+    check_export.py load EXPORTED...         # from_pretrained finds every tensor; generates a few tokens
+
+Needs torch, transformers, sentencepiece and xxhash (made with transformers 5.23.0 and torch 2.15.0).
+"""
+import json
+import os
+import sys
+
+TEXTS = [
+    "hello world", " leading", "  two leading", "   ", "", "\n", "a\nb\n\nTL;DR:", "tab\there", "\t\ttabs",
+    "control \x01\x02 \x7f", "emoji \U0001f600 \U0001f469\u200d\U0001f469\u200d\U0001f467 end", "\xfcn\xefc\xf6d\xe9 \ufb01 \xbd \uff21",
+    "</s>", "<s> x </s> y", "a</s>b<unk>c", "<unk>", "trailing  ", "many   spaces   in  here", "12345 6789",
+    "\u2581 real \u2581 marks", "zero\u200bwidth", "\u65e5\u672c\u8a9e\u30c6\u30ad\u30b9\u30c8", "<0x0A> literal", "a\r\nb", "\xa0no break",
+    "\ufeffmark", "e\u0301 combining", "Mr. O'Neil's \"x\"", "\n leading", "a \n b", "<s>", "x<s>", " <s>", "\u3000wide",
+    "x" + " " * 100 + "y",
+]
+
+
+def logits(directory):
+    import torch
+    import xxhash
+    from transformers import AutoModelForCausalLM
+
+    ids = [1] + [3 + i * 7 % 55 for i in range(23)]
+    golden = {}
+    for name in sorted(os.listdir(directory)):
+        path = os.path.join(directory, name)
+        model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).double()
+        with torch.no_grad():
+            values = model(torch.tensor([ids])).logits[0].flatten().tolist()
+        with open(os.path.join(path, "model.safetensors"), "rb") as file:
+            digest = xxhash.xxh3_128_hexdigest(file.read())
+        golden[name] = {"model.safetensors": digest, "ids": ids, "logits": [float(f"{v:.9g}") for v in values]}
+    json.dump(golden, sys.stdout, separators=(",", ":"))
+    print()
+
+
+def ids(directories):
+    import sentencepiece
+    from transformers import AutoTokenizer
+
+    bad = 0
+    for directory in directories:
+        ours = sentencepiece.SentencePieceProcessor(model_file=os.path.join(directory, "tokenizer.model"))
+        theirs = AutoTokenizer.from_pretrained(directory)
+        differ = [text for text in TEXTS if theirs(text).input_ids != [ours.bos_id()] + ours.encode(text)]
+        print(f"{directory}: {len(TEXTS) - len(differ)} of {len(TEXTS)} texts have equal ids", *map(repr, differ))
+        bad += len(differ)
+    return bad
+
+
+def load(directories):
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    bad = 0
+    for directory in directories:
+        model, info = AutoModelForCausalLM.from_pretrained(directory, output_loading_info=True)
+        problems = [key for key, value in info.items() if value]
+        ids = torch.tensor([[1, 5, 6, 7]])
+        out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=4, do_sample=False)
+        print(f"{directory}: {model.dtype}, rope {model.config.rope_parameters}, {out.tolist()}", *problems)
+        bad += len(problems)
+    return bad
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 3 or sys.argv[1] not in ("logits", "ids", "load"):
+        sys.exit(__doc__)
+    if sys.argv[1] == "logits":
+        logits(sys.argv[2])
+    else:
+        sys.exit(1 if {"ids": ids, "load": load}[sys.argv[1]](sys.argv[2:]) else 0)

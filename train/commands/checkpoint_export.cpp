@@ -1,0 +1,180 @@
+#include "train/commands/checkpoint_export.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "data/shell_word.h"
+#include "parallel/launcher.h"
+#include "parallel/mpi_world.h"
+#include "train/exchange/export_model.h"
+#include "train/generate/trained_model.h"
+#include "train/machine/version.h"
+#include "train/report/human_text.h"
+#include "train/report/progress.h"
+#include "train/run/stop_signal.h"
+
+namespace ripstop {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct ExportArguments {
+  std::string run, output, checkpoint = "best", format = "huggingface", dtype;
+  bool json = false;
+};
+
+// Thrown where a stop is noticed; caught in export_alone.
+struct ExportStopped {};
+
+// A line for each part of the work, on rank 0.
+class ExportLine {
+ public:
+  ExportLine(bool speaks, const StopSignal* stop) : speaks_(speaks), stop_(stop) {}
+
+  void update(const char* doing, int64_t done, int64_t total) {
+    if (stop_ != nullptr && stop_->requested()) throw ExportStopped{};
+    if (!speaks_) return;
+    if (!line_ || doing_ != doing) {
+      finish();
+      doing_ = doing;
+      line_.emplace(stderr, std::string("export: ") + doing, "byte", total);
+    }
+    done_ = done;
+    line_->update(done);
+  }
+  void finish() {
+    if (line_) line_->finish(done_);
+    line_.reset();
+  }
+
+ private:
+  bool speaks_;
+  const StopSignal* stop_;
+  std::string doing_;
+  std::optional<Progress> line_;
+  int64_t done_ = 0;
+};
+
+std::optional<ExportDType> dtype_of(const std::string& word) {
+  for (const ExportDType dtype : {ExportDType::kFloat32, ExportDType::kBFloat16, ExportDType::kFloat16})
+    if (to_string(dtype) == word) return dtype;
+  return std::nullopt;
+}
+
+// The document of --json. Its keys are a contract with people's scripts.
+std::string json_of(const ExportArguments& given, const TrainedModel& trained, const ExportReport& report) {
+  nlohmann::ordered_json files = nlohmann::ordered_json::array();
+  for (const CheckedFile& file : report.files)
+    files.push_back({{"name", file.name}, {"bytes", file.bytes}, {"xxh3_128", file.hash}});
+  const nlohmann::ordered_json document = {
+      {"directory", given.output},
+      {"format", given.format},
+      {"checkpoint", trained.checkpoint.directory.string()},
+      {"step", trained.checkpoint.manifest.state.step},
+      {"dtype", to_string(report.dtype)},
+      {"tensors", report.tensors},
+      {"parameters", parameter_count(trained.checkpoint.manifest.state.model)},
+      {"tokenizer", report.has_tokenizer},
+      {"bytes", report.bytes()},
+      {"files", std::move(files)}};
+  return document.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+// A literal of Python in double quotes, inside single quotes of a shell.
+std::string python_command(const ExportArguments& given, const ExportReport& report) {
+  const std::string directory = nlohmann::ordered_json(fs::absolute(given.output).lexically_normal().string())
+                                    .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  const std::string program =
+      report.has_tokenizer
+          ? fmt::format(
+                "from transformers import pipeline; "
+                "print(pipeline(\"text-generation\", {})(\"The\")[0][\"generated_text\"])",
+                directory)
+          : fmt::format("from transformers import AutoModelForCausalLM as M; print(M.from_pretrained({}))",
+                        directory);
+  return "python -c " + shell_word(program);
+}
+
+void print_report(const ExportArguments& given, const TrainedModel& trained, const ExportReport& report,
+                  double seconds) {
+  if (given.json) {
+    fmt::print("{}", json_of(given, trained, report));
+    return;
+  }
+  fmt::print("{} holds {} as {}: {}, {} of {}, read back and found equal\n", given.output,
+             trained.checkpoint.directory.string(), to_string(report.dtype),
+             counted(report.tensors, "tensor"), counted(std::ssize(report.files), "file"),
+             bytes_text(report.bytes()));
+  fmt::print("written in {}, {:.2f} GB/s\n", duration_text(seconds),
+             static_cast<double>(report.bytes()) / 1e9 / std::max(seconds, 1e-3));
+  fmt::print("next: {}\n", python_command(given, report));
+}
+
+void export_checkpoint(MpiWorld& world, const ExportArguments& given, ExportLine& line) {
+  PosixIo io;
+  const auto begin = std::chrono::steady_clock::now();
+  const TrainedModel trained = find_trained_model(io, world.communicator(), given.run, given.checkpoint);
+  const bool speaks = world.communicator().rank() == 0;
+  const ExportReport report = export_model(
+      io, world.communicator(),
+      {.checkpoint = trained.checkpoint, .run = trained.run, .config = trained.config}, given.output,
+      {.dtype = dtype_of(given.dtype),
+       .written_by = fmt::format("ripstop {} ({})", version(), git_commit()),
+       .note = [](const std::string& text) { LiveLine(stderr).print("note: " + text); }},
+      [&](const char* doing, int64_t done, int64_t total) { line.update(doing, done, total); });
+  line.finish();
+  if (speaks)
+    print_report(given, trained, report,
+                 std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+}
+
+ExitCode export_on_all_ranks(const ExportArguments& given) {
+  // A single process removes what it began if it is stopped. Of several ranks the signal ends each, and the
+  // next export removes it.
+  std::optional<StopSignal> stop;
+  if (launch_size() == 1) stop.emplace(StopFor::kCleanUp);
+  ExportLine line(launch_rank() == 0, stop ? &*stop : nullptr);
+  try {
+    MpiWorld world({.command = "checkpoint export"});
+    return world.run([&] {
+      export_checkpoint(world, given, line);
+      return ExitCode::kOk;
+    });
+  } catch (const ExportStopped&) {
+    line.finish();
+    stop->end_process();
+    return ExitCode::kBug;  // not reached: only a signal requests a stop
+  } catch (...) {
+    // End the live line first. Else the error would follow on the same line.
+    line.finish();
+    throw;
+  }
+}
+
+}  // namespace
+
+void add_checkpoint_export(Verb& checkpoint) {
+  const auto given = std::make_shared<ExportArguments>();
+  Verb verb = checkpoint.verb("export", "a directory that from_pretrained of transformers loads");
+  verb.add_details(
+      "Runs alone, and on several ranks, which then share the work; the checkpoint may be of any mesh.");
+  verb.option("RUN|CHECKPOINT", given->run, "a run's directory, or a checkpoint's").required();
+  verb.option("OUT", given->output, "the directory to be made").required();
+  verb.option("--format", given->format, "whose format").choices({"huggingface"}).show_default();
+  verb.option("--dtype", given->dtype,
+              "float32, bfloat16 or float16; default: bfloat16 if the run computed in it, else float32")
+      .choices({"float32", "bfloat16", "float16"});
+  verb.option("--checkpoint", given->checkpoint, "of a run: best, latest, a step, or a step directory")
+      .show_default();
+  verb.flag("--json", given->json, "one JSON document");
+  verb.set_example(
+      "ripstop checkpoint export --format huggingface runs/xsum exported/xsum\n"
+      "  srun -n 8 ripstop checkpoint export --dtype bfloat16 runs/xsum exported/xsum");
+  verb.set_action([given] { return export_on_all_ranks(*given); });
+}
+
+}  // namespace ripstop

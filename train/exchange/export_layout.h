@@ -1,0 +1,78 @@
+// Which tensor of a model lies in which file of an export, and where. Arithmetic; opens no file.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/config.h"
+#include "model/parameter.h"
+
+namespace ripstop {
+
+/// Element types that an export may have.
+enum class ExportDType : uint8_t { kFloat32, kBFloat16, kFloat16 };
+/// "float32", as config.json and --dtype spell it.
+std::string_view to_string(ExportDType dtype);
+/// "F32", as safetensors spells it.
+std::string_view safetensors_dtype(ExportDType dtype);
+int64_t element_bytes(ExportDType dtype);
+
+/// A parameter in the files.
+struct ExportedTensor {
+  std::string name;   ///< Hugging Face's
+  size_t file = 0;    ///< in ExportLayout::files
+  int64_t begin = 0;  ///< first byte in the file
+  int64_t bytes = 0;
+  std::vector<int64_t> shape;
+  int64_t columns = 0;
+  int64_t turned_head_size = 0;  ///< of a query or key weight, whose rows change places; else 0
+
+  /// The row of the file's tensor that holds row `row` of ripstop's parameter.
+  int64_t stored_row(int64_t row) const;
+};
+
+/// One safetensors file: `header` (with the 8 bytes before it), then tensors without gaps.
+struct ExportedFile {
+  std::string name;
+  std::string header;
+  int64_t bytes = 0;
+};
+
+/// The files of an export: tensors in the order of the parameter table, in files of at most `most_file_bytes`
+/// (a larger tensor has a file of its own); model.safetensors if one is enough. A tied head is not stored.
+/// Source: https://github.com/huggingface/safetensors, README, "Format"; huggingface_hub,
+/// split_torch_state_dict_into_shards().
+class ExportLayout {
+ public:
+  /// As save_pretrained: 5 GB.
+  static constexpr int64_t kMostFileBytes = 5'000'000'000;
+
+  ExportLayout(const ModelConfig& config, ExportDType dtype, int64_t most_file_bytes = kMostFileBytes);
+
+  ExportDType dtype() const { return dtype_; }
+  const std::vector<UnitSpec>& units() const { return units_; }
+  const std::vector<ExportedFile>& files() const { return files_; }
+  /// By ripstop's name.
+  const std::map<std::string, ExportedTensor, std::less<>>& tensors() const { return tensors_; }
+  /// Of all files.
+  int64_t bytes() const;
+  /// Of all tensors.
+  int64_t tensor_bytes() const;
+  /// The text of model.safetensors.index.json; empty if there is one file.
+  std::string index_json() const;
+
+ private:
+  void place(const ParameterSpec& parameter, int64_t head_size, int64_t most_file_bytes);
+  void write_headers();
+
+  ExportDType dtype_;
+  std::vector<UnitSpec> units_;
+  std::vector<std::string> order_;  // ripstop's names
+  std::map<std::string, ExportedTensor, std::less<>> tensors_;
+  std::vector<ExportedFile> files_;
+};
+
+}  // namespace ripstop

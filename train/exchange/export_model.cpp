@@ -1,0 +1,154 @@
+#include "train/exchange/export_model.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <nlohmann/json.hpp>
+#include <system_error>
+#include <utility>
+
+#include "data/partial_directory.h"
+#include "data/tokenizer.h"
+#include "data/whole_file.h"
+#include "parallel/agreement.h"
+#include "train/exchange/export_files.h"
+#include "train/exchange/export_tokenizer.h"
+#include "train/report/human_text.h"
+
+namespace ripstop {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Name and bytes of each file beside the weights.
+using SmallFiles = std::vector<std::pair<std::string, std::string>>;
+
+// The run's own copy; none if the run has none. With another one the model's ids would mean other words.
+std::optional<Tokenizer> find_tokenizer(const ExportSource& source) {
+  std::error_code error;
+  if (!fs::exists(source.run / "tokenizer.model", error)) return std::nullopt;
+  Tokenizer tokenizer(source.run);
+  const std::string& trained_with = source.checkpoint.manifest.state.tokenizer_sha256;
+  if (!trained_with.empty() && tokenizer.sha256() != trained_with)
+    throw Error(ExitCode::kInputData,
+                fmt::format("{} is not the tokenizer that {} was trained with", tokenizer.name(),
+                            source.checkpoint.directory.string()),
+                "put the tokenizer.model of its data set there, or move the file away to export without one");
+  return tokenizer;
+}
+
+// The template of the training; empty if the run does not have it.
+std::string find_template(const fs::path& run) {
+  std::error_code error;
+  const fs::path path = run / "prompt_template.txt";
+  return fs::exists(path, error) ? read_plain_file(path, 1 << 20, ExitCode::kInputData) : std::string();
+}
+
+// Whether the data set holds running text, as far as the directory of the data set can still tell.
+bool is_running_text(const RunConfig& config) {
+  try {
+    const auto json = nlohmann::ordered_json::parse(
+        read_plain_file(fs::path(config.data.directory) / "prepare.json", 1 << 24, ExitCode::kInputData));
+    return json.at("arguments").at("source") == "text";
+  } catch (const Error&) {
+    return false;
+  } catch (const nlohmann::ordered_json::exception&) {
+    return false;
+  }
+}
+
+std::string title_of(const fs::path& run) {
+  const fs::path whole = fs::absolute(run).lexically_normal();
+  return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
+}
+
+// All but the weights and what is known of them. On rank 0.
+SmallFiles small_files(const ExportSource& source, const ExportLayout& layout, const ExportOptions& options,
+                       ExportReport& report) {
+  const auto note = [&](const std::string& text) {
+    if (options.note) options.note(text);
+  };
+  const CheckpointState& state = source.checkpoint.manifest.state;
+  const std::optional<Tokenizer> tokenizer = find_tokenizer(source);
+  SpecialIds ids;
+  TokenizerFiles of_tokenizer;
+  if (tokenizer) {
+    ids = {.bos = tokenizer->bos(), .eos = tokenizer->eos()};
+    of_tokenizer = tokenizer_files(*tokenizer, state.model.max_position_embeddings);
+    if (!of_tokenizer.difference.empty()) note("the tokenizer: " + of_tokenizer.difference);
+  } else {
+    note(fmt::format("{} has no tokenizer.model: the export has the weights alone", source.run.string()));
+  }
+  report.has_tokenizer = tokenizer.has_value();
+  SmallFiles files = {{"config.json", pretrained_config_json(state.model, layout.dtype(), ids)},
+                      {"generation_config.json", generation_config_json(source.config.generation, ids)},
+                      {"README.md", model_card({.title = title_of(source.run),
+                                                .state = &state,
+                                                .mesh = source.checkpoint.manifest.mesh,
+                                                .config = &source.config,
+                                                .dtype = layout.dtype(),
+                                                .is_running_text = is_running_text(source.config),
+                                                .prompt_template = find_template(source.run),
+                                                .tokenizer_difference = of_tokenizer.difference,
+                                                .has_tokenizer = tokenizer.has_value(),
+                                                .scores = known_scores(source.run),
+                                                .written_by = options.written_by})}};
+  if (std::string index = layout.index_json(); !index.empty())
+    files.emplace_back("model.safetensors.index.json", std::move(index));
+  for (auto& file : of_tokenizer.texts) files.push_back(std::move(file));
+  return files;
+}
+
+void check_room(Io& io, const fs::path& directory, int64_t bytes) {
+  int64_t room = 0;
+  if (io.free_bytes(directory, room) != 0) fail_storage(directory, "get the free space", errno);
+  if (room < bytes)
+    throw Error(ExitCode::kStorage,
+                fmt::format("{}: {} free, the export needs {}", directory.parent_path().string(),
+                            bytes_text(room), bytes_text(bytes)),
+                "free some space, name a directory on another disk, or export with --dtype bfloat16");
+}
+
+ExportDType dtype_of(const ExportSource& source, const ExportOptions& options) {
+  if (options.dtype) return *options.dtype;
+  // A run that computes in bfloat16 rounds its weights so for every step: nothing that it used is lost.
+  return source.config.precision.compute == FloatChoice::kBfloat16 ? ExportDType::kBFloat16
+                                                                   : ExportDType::kFloat32;
+}
+
+}  // namespace
+
+int64_t ExportReport::bytes() const {
+  int64_t sum = 0;
+  for (const CheckedFile& file : files) sum += file.bytes;
+  return sum;
+}
+
+ExportReport export_model(Io& io, Communicator& world, const ExportSource& source, const fs::path& output,
+                          const ExportOptions& options, ExportProgress progress) {
+  const ExportLayout layout(source.checkpoint.manifest.state.model, dtype_of(source, options),
+                            options.most_file_bytes);
+  ExportReport report{.dtype = layout.dtype(), .tensors = std::ssize(layout.tensors()), .files = {}};
+  std::optional<PartialDirectory> partial;  // rank 0's
+  std::vector<CheckedFile> small;
+  do_and_agree(world, [&] {
+    if (world.rank() != 0) return;
+    // Everything that can be refused comes before the weights, which may take long.
+    const SmallFiles files = small_files(source, layout, options, report);
+    partial.emplace(output, options.note);
+    int64_t bytes = layout.bytes();
+    for (const auto& [name, text] : files) bytes += std::ssize(text);
+    check_room(io, partial->path(), bytes);
+    for (const auto& [name, text] : files)
+      small.push_back(write_checked_file(io, partial->path(), name, text));
+  });
+  const fs::path directory = text_of_rank_0(world, partial ? partial->path().string() : std::string());
+  report.files = export_weights(io, world, source.checkpoint, layout, directory, progress);
+  report.files.insert(report.files.end(), small.begin(), small.end());
+  do_and_agree(world, [&] {
+    if (partial) partial->rename_to_output();
+  });
+  return report;
+}
+
+}  // namespace ripstop

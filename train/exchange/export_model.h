@@ -1,0 +1,51 @@
+// A checkpoint of a run as a model directory of Hugging Face.
+#pragma once
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/io.h"
+#include "parallel/communicator.h"
+#include "train/checkpoint/checkpoint_reader.h"
+#include "train/config/run_config.h"
+#include "train/exchange/export_layout.h"
+#include "train/exchange/export_weights.h"
+
+namespace ripstop {
+
+/// What is exported. References are borrowed.
+struct ExportSource {
+  const Checkpoint& checkpoint;
+  const std::filesystem::path& run;  ///< holds tokenizer.model and prompt_template.txt
+  const RunConfig& config;           ///< of the training
+};
+
+struct ExportOptions {
+  std::optional<ExportDType> dtype = {};  ///< none: bfloat16 if the run computed in it, else float32
+  int64_t most_file_bytes = ExportLayout::kMostFileBytes;
+  std::string written_by = {};  ///< version and commit of this program
+  /// Gets texts for people, on rank 0: what a killed export left, what is missing.
+  std::function<void(const std::string&)> note = {};
+};
+
+struct ExportReport {
+  ExportDType dtype = ExportDType::kFloat32;
+  int64_t tensors = 0;
+  std::vector<CheckedFile> files;  ///< weights first
+  bool has_tokenizer = false;
+  int64_t bytes() const;
+};
+
+/// Writes `output`, a directory that AutoModelForCausalLM.from_pretrained and AutoTokenizer.from_pretrained
+/// load: beside its place, synced and read back, then renamed, so that it is whole or absent. Returns the
+/// report on rank 0. Collective. Throws Error(kUsage) if `output` exists and is no empty directory, or if
+/// another process makes it; Error(kInputData) if the run's tokenizer is not the one of its training, or as
+/// export_weights; Error(kStorage) with the numbers if the disk has too little room, and if anything cannot
+/// be read or written.
+ExportReport export_model(Io& io, Communicator& world, const ExportSource& source,
+                          const std::filesystem::path& output, const ExportOptions& options,
+                          ExportProgress progress);
+
+}  // namespace ripstop

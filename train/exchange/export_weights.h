@@ -1,0 +1,43 @@
+// The weights of a checkpoint as safetensors files: each rank writes a part of every file's bytes, and nobody
+// gathers.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "data/io.h"
+#include "model/core/function_ref.h"
+#include "parallel/communicator.h"
+#include "train/checkpoint/checkpoint_reader.h"
+#include "train/exchange/export_layout.h"
+
+namespace ripstop {
+
+/// A file that was written, synced, read back and found equal.
+struct CheckedFile {
+  std::string name;
+  int64_t bytes = 0;
+  std::string hash;  ///< XXH3-128, 32 hexadecimal digits
+};
+
+/// What is done of this rank's share; called often.
+using ExportProgress = FunctionRef<void(const char* doing, int64_t done_bytes, int64_t total_bytes)>;
+
+/// Makes the files of `layout` in `directory`, which all ranks see and rank 0 has made, from `checkpoint`,
+/// which may be of any mesh. The ranks share the work in parts of some 16 MiB, as UnitLayout would cut the
+/// units for one fsdp axis: every part is read, turned, rounded once and written at its place. Then all files
+/// are synced, read again and compared with the hashes of what was written; every byte must have been written
+/// once. Returns the files, on all ranks. Memory: three parts, and what CheckpointReader keeps. Collective.
+/// Throws Error(kStorage), and Error(kInputData) with the tensor and the number if a weight does not fit into
+/// the type.
+std::vector<CheckedFile> export_weights(Io& io, Communicator& world, const Checkpoint& checkpoint,
+                                        const ExportLayout& layout, const std::filesystem::path& directory,
+                                        ExportProgress progress);
+
+/// Makes the new file DIRECTORY/NAME with `bytes`, syncs it, reads it back and compares. Throws
+/// Error(kStorage).
+CheckedFile write_checked_file(Io& io, const std::filesystem::path& directory, const std::string& name,
+                               const std::string& bytes);
+
+}  // namespace ripstop
