@@ -24,6 +24,7 @@ class FaultIo : public PosixIo {
   bool for_good = false;  ///< all calls after it fail too
   bool syncs = false;     ///< whether fsync waits for the disk
   int64_t calls = 0;
+  int64_t flips = 0;  ///< wrong bits that were put on the disk
 
   int open(const std::filesystem::path& path, int flags) override {
     return strikes() ? -1 : PosixIo::open(path, flags);
@@ -39,6 +40,7 @@ class FaultIo : public PosixIo {
     if (now_ && kind == Kind::kFlip) {
       std::string wrong(static_cast<const char*>(bytes), count);
       wrong[count / 2] = static_cast<char>(wrong[count / 2] ^ 4);
+      ++flips;
       return PosixIo::pwrite(file, wrong.data(), count, offset);
     }
     return PosixIo::pwrite(file, bytes, part_of(count), offset);

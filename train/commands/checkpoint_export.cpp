@@ -70,17 +70,16 @@ std::string json_of(const ExportArguments& given, const TrainedModel& trained, c
   nlohmann::ordered_json files = nlohmann::ordered_json::array();
   for (const CheckedFile& file : report.files)
     files.push_back({{"name", file.name}, {"bytes", file.bytes}, {"xxh3_128", file.hash}});
-  const nlohmann::ordered_json document = {
-      {"directory", given.output},
-      {"format", given.format},
-      {"checkpoint", trained.checkpoint.directory.string()},
-      {"step", trained.checkpoint.manifest.state.step},
-      {"dtype", to_string(report.dtype)},
-      {"tensors", report.tensors},
-      {"parameters", parameter_count(trained.checkpoint.manifest.state.model)},
-      {"tokenizer", report.has_tokenizer},
-      {"bytes", report.bytes()},
-      {"files", std::move(files)}};
+  const nlohmann::ordered_json document = {{"directory", given.output},
+                                           {"format", given.format},
+                                           {"checkpoint", trained.stored.directory().string()},
+                                           {"step", trained.state().step},
+                                           {"dtype", to_string(report.dtype)},
+                                           {"tensors", report.tensors},
+                                           {"parameters", parameter_count(trained.state().model)},
+                                           {"tokenizer", report.has_tokenizer},
+                                           {"bytes", report.bytes()},
+                                           {"files", std::move(files)}};
   return document.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
@@ -106,9 +105,8 @@ void print_report(const ExportArguments& given, const TrainedModel& trained, con
     return;
   }
   fmt::print("{} holds {} as {}: {}, {} of {}, read back and found equal\n", given.output,
-             trained.checkpoint.directory.string(), to_string(report.dtype),
-             counted(report.tensors, "tensor"), counted(std::ssize(report.files), "file"),
-             bytes_text(report.bytes()));
+             trained.stored.directory().string(), to_string(report.dtype), counted(report.tensors, "tensor"),
+             counted(std::ssize(report.files), "file"), bytes_text(report.bytes()));
   fmt::print("written in {}, {:.2f} GB/s\n", duration_text(seconds),
              static_cast<double>(report.bytes()) / 1e9 / std::max(seconds, 1e-3));
   fmt::print("next: {}\n", python_command(given, report));
@@ -118,14 +116,18 @@ void export_checkpoint(MpiWorld& world, const ExportArguments& given, ExportLine
   PosixIo io;
   const auto begin = std::chrono::steady_clock::now();
   const TrainedModel trained = find_trained_model(io, world.communicator(), given.run, given.checkpoint);
+  if (trained.stored.is_pretrained())
+    throw Error(ExitCode::kUsage, fmt::format("{} is a model of Hugging Face already", given.run),
+                "give the directory of a run, or one of its checkpoints");
   const bool speaks = world.communicator().rank() == 0;
-  const ExportReport report = export_model(
-      io, world.communicator(),
-      {.checkpoint = trained.checkpoint, .run = trained.run, .config = trained.config}, given.output,
-      {.dtype = dtype_of(given.dtype),
-       .written_by = fmt::format("ripstop {} ({})", version(), git_commit()),
-       .note = [](const std::string& text) { LiveLine(stderr).print("note: " + text); }},
-      [&](const char* doing, int64_t done, int64_t total) { line.update(doing, done, total); });
+  const ExportReport report =
+      export_model(io, world.communicator(),
+                   {.checkpoint = *trained.stored.checkpoint(), .run = trained.run, .config = trained.config},
+                   given.output,
+                   {.dtype = dtype_of(given.dtype),
+                    .written_by = fmt::format("ripstop {} ({})", version(), git_commit()),
+                    .note = [](const std::string& text) { LiveLine(stderr).print("note: " + text); }},
+                   [&](const char* doing, int64_t done, int64_t total) { line.update(doing, done, total); });
   line.finish();
   if (speaks)
     print_report(given, trained, report,

@@ -29,7 +29,9 @@ class StoredModel {
   /// it has one, and a config that evaluates it; step 0, and no data set.
   const CheckpointState& state() const { return state_; }
   const ModelConfig& config() const { return state_.model; }
-  bool is_pretrained() const { return std::holds_alternative<PretrainedModel>(source_); }
+  bool is_pretrained() const { return checkpoint() == nullptr; }
+  /// Null if it is a model of Hugging Face.
+  const Checkpoint* checkpoint() const { return std::get_if<Checkpoint>(&source_); }
 
   /// A hash that other weights change: of the sidecars of a checkpoint; of the header and of some bytes in
   /// the middle of each tensor of a Hugging Face model, which is read in milliseconds whatever its size.
