@@ -1,0 +1,116 @@
+// Weights in and out again: a model of Hugging Face through every mesh, and through an import, is itself.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "tests/test_files.h"
+#include "tests/train/checkpoint/checkpoint_model.h"
+#include "tests/train/exchange/pretrained_directory.h"
+#include "train/exchange/export_model.h"
+#include "train/exchange/import_model.h"
+
+namespace ripstop {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The bytes of every tensor, by Hugging Face's name. A tied head that is stored twice counts once.
+std::map<std::string, std::string> tensors_of(const fs::path& directory) {
+  const PretrainedModel model = open_pretrained_model(directory);
+  std::map<std::string, std::string> tensors;
+  for (const auto& [name, tensor] : model.tensors) {
+    std::string bytes(static_cast<size_t>(tensor.stored.bytes), '\0');
+    model.files[tensor.file].read_at(tensor.stored.begin, bytes.data(), tensor.stored.bytes);
+    tensors.emplace(pretrained_name(name), tensor.stored.dtype + bytes);
+  }
+  return tensors;
+}
+
+ExportDType dtype_of(const std::map<std::string, std::string>& tensors) {
+  const std::string& first = tensors.begin()->second;
+  return first.starts_with("BF16")  ? ExportDType::kBFloat16
+         : first.starts_with("F16") ? ExportDType::kFloat16
+                                    : ExportDType::kFloat32;
+}
+
+class RoundTrip : public testing::Test {
+ protected:
+  // Reads the model on `mesh`, saves a checkpoint of it, exports that on as many ranks, and compares.
+  void expect_same(const fs::path& source, const MeshSizes& mesh) {
+    SCOPED_TRACE(source.string() + " on " + mesh.to_text());
+    const StoredModel model = open_stored_model(io_, source);
+    const std::vector<UnitSpec> table = parameter_table(model.config());
+    const ScratchDirectory run;
+    const auto saved = SimulatedRanks(mesh.ranks()).run([&](Communicator& world) {
+      RankMemory memory(table, mesh, world.rank());
+      model.read(io_, memory.fsdp_index(), memory.units());
+      CheckpointWriter(io_, run / "checkpoints", world, mesh, memory.units()).save(model.state(), {});
+    });
+    for (const auto& error : saved) ASSERT_FALSE(error) << error->what();
+    expect_export(source, run.path(), mesh.ranks());
+  }
+
+  void expect_export(const fs::path& source, const fs::path& run, int64_t ranks) {
+    const std::map<std::string, std::string> before = tensors_of(source);
+    const StoredModel saved = open_stored_model(io_, find_stored_model(io_, run, "latest"));
+    const RunConfig config = parse_run_config(saved.state().config, "test");
+    const ScratchDirectory scratch;
+    const auto thrown = SimulatedRanks(ranks).run([&](Communicator& world) {
+      export_model(io_, world, {.checkpoint = *saved.checkpoint(), .run = run, .config = config},
+                   scratch / "out", {.dtype = dtype_of(before), .most_file_bytes = 40'000},
+                   [](const char*, int64_t, int64_t) {});
+    });
+    for (const auto& error : thrown) ASSERT_FALSE(error) << error->what();
+    EXPECT_TRUE(tensors_of(scratch / "out") == before);
+    EXPECT_EQ(open_stored_model(io_, scratch / "out").config(), open_stored_model(io_, source).config());
+  }
+
+  QuickIo io_;
+};
+
+TEST_F(RoundTrip, EveryModelThroughEveryMesh) {
+  for (const char* name : {"untied_bf16", "tied_f32", "old_f16"}) {
+    const fs::path model = golden_file("pretrained/" + std::string(name));
+    const std::vector<int64_t> axes = tensor_axis_sizes(open_stored_model(io_, model).config());
+    for (const MeshSizes& mesh :
+         {MeshSizes{1, 1, 1}, {1, 4, 1}, {1, 1, 4}, {1, 2, 2}, {1, 3, 2}, {2, 2, 1}, {1, 1, 2}})
+      if (std::find(axes.begin(), axes.end(), mesh.tensor) != axes.end()) expect_same(model, mesh);
+  }
+}
+
+TEST_F(RoundTrip, HeadsForFourTensorRanks) {
+  PretrainedDirectory model;
+  model.config["hidden_size"] = 16;
+  model.config["num_attention_heads"] = 8;
+  model.config["num_key_value_heads"] = 4;
+  for (TensorToWrite& tensor : model.tensors)
+    for (int64_t& size : tensor.shape)
+      if (size == 8 || size == 4) size *= 2;
+  model.tensor("model.embed_tokens.weight").shape = {16, 16};
+  model.fill("BF16");
+  model.write_sharded();
+  for (const MeshSizes& mesh : {MeshSizes{1, 1, 4}, {1, 2, 4}}) expect_same(model.path(), mesh);
+}
+
+TEST_F(RoundTrip, AnImportIsTheModel) {
+  for (const char* name : {"untied_bf16", "tied_f32", "old_f16"}) {
+    const fs::path model = golden_file("pretrained/" + std::string(name));
+    const ScratchDirectory scratch;
+    import_model(io_, open_stored_model(io_, model), scratch / "imported");
+    expect_export(model, scratch / "imported", 1);
+    expect_export(model, scratch / "imported", 3);
+  }
+}
+
+TEST_F(RoundTrip, PublishedModels) {
+  for (const char* name : {"data/models/stories260K/hf", "data/models/TinyStories-656K"}) {
+    const auto model = shared_file(name);
+    if (!model) GTEST_SKIP() << "no shared/data/models beside the checkout";
+    const std::vector<int64_t> axes = tensor_axis_sizes(open_stored_model(io_, *model).config());
+    for (const MeshSizes& mesh : {MeshSizes{1, 1, 1}, {1, 4, 1}, {1, 1, 4}, {1, 2, 2}})
+      if (std::find(axes.begin(), axes.end(), mesh.tensor) != axes.end()) expect_same(*model, mesh);
+  }
+}
+
+}  // namespace
+}  // namespace ripstop
