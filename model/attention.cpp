@@ -23,30 +23,56 @@ Attention::Attention(const ModelConfig& config, int64_t tensor_count)
       epsilon_(config.rms_norm_eps),
       heads_(heads_of_slice(config, tensor_count)) {}
 
-Attention::Saved Attention::allocate(Context& context, int64_t rows, DType dtype) const {
-  return {.norm = allocate_norm(context, context.tensor.local_rows(rows), hidden_, dtype),
-          .qkv = context.arena.allocate(dtype, {rows, heads_.row()}),
-          .out = context.arena.allocate(dtype, {rows, heads_.query * heads_.size}),
-          .log_sum_exp = context.arena.allocate(DType::kFloat32, {rows, heads_.query})};
+Attention::Saved Attention::allocate(Context& context, int64_t rows, DType dtype, Recompute recompute) const {
+  const bool heads = recompute != Recompute::kFull, normed = recompute == Recompute::kNone;
+  return {.norm = allocate_norm(context, context.tensor.local_rows(rows), hidden_, dtype, {.normed = normed}),
+          .qkv = saved_tensor(context, heads, dtype, {rows, heads_.row()}),
+          .out = saved_tensor(context, heads, dtype, {rows, heads_.query * heads_.size}),
+          .log_sum_exp = saved_tensor(context, heads, DType::kFloat32, {rows, heads_.query})};
+}
+
+Attention::Saved Attention::with_memory(Context& context, const Saved& saved) {
+  return {.norm = ripstop::with_memory(context, saved.norm),
+          .qkv = ripstop::with_memory(context, saved.qkv),
+          .out = ripstop::with_memory(context, saved.out),
+          .log_sum_exp = ripstop::with_memory(context, saved.log_sum_exp)};
 }
 
 void Attention::forward(Context& context, const Batch& batch, const Tensor& angle, Residual& residual,
                         const Saved& saved, const CacheRows* store) const {
   const ProfilerRange range(context.device(), "attention forward");
   Frame scratch(context.arena);
-  absorb(context, norm, epsilon_, residual, saved.norm);
+  const Saved all = with_memory(context, saved);
+  absorb(context, norm, epsilon_, residual, all.norm);
+  attend(context, batch, angle, all, residual.branch, store);
+}
+
+void Attention::forward_again(Context& context, const Batch& batch, const Tensor& angle, Residual& residual,
+                              const Saved& saved) const {
+  const ProfilerRange range(context.device(), "attention forward again");
+  Frame scratch(context.arena);
+  norm_again(context, norm, epsilon_, saved.norm);
+  residual.sum = saved.norm.sum;
+  attend(context, batch, angle, saved, residual.branch, nullptr);
+}
+
+void Attention::attend(Context& context, const Batch& batch, const Tensor& angle, const Saved& saved,
+                       const Tensor& branch, const CacheRows* store) const {
   column_parallel_linear(context, saved.norm.normed, wqkv, saved.qkv);
   rope(context, saved.qkv, batch.position, angle, heads_, Direction::kForward);
   if (store != nullptr)
     store_key_value(context, saved.qkv, store->slot, store->position, heads_, store->cache);
   attention(context, saved.qkv, documents_of(batch), heads_, saved.out, saved.log_sum_exp);
-  row_parallel_linear(context, saved.out, wo, residual.branch);
+  row_parallel_linear(context, saved.out, wo, branch);
 }
 
 void Attention::backward(Context& context, const Batch& batch, const Tensor& angle, const Saved& saved,
                          const Tensor& dresidual) const {
   const ProfilerRange range(context.device(), "attention backward");
+  RIPSTOP_CHECK(!saved.qkv.empty(), "attention backward before its forward ran again");
   Frame scratch(context.arena);
+  const NormSaved normed = ripstop::with_memory(context, saved.norm);
+  if (saved.norm.normed.empty()) norm_again(context, norm, epsilon_, normed);
   // Allocated before the inner frame, because they outlive it.
   const Tensor dqkv = context.arena.allocate(saved.qkv.dtype, saved.qkv.shape);
   const Tensor dnormed = context.arena.allocate(dresidual.dtype, dresidual.shape);
@@ -59,8 +85,8 @@ void Attention::backward(Context& context, const Batch& batch, const Tensor& ang
                        dqkv);
   }
   rope(context, dqkv, batch.position, angle, heads_, Direction::kBackward);
-  column_parallel_linear_backward(context, dqkv, saved.norm.normed, wqkv, dnormed);
-  absorb_backward(context, norm, saved.norm, dnormed, dresidual);
+  column_parallel_linear_backward(context, dqkv, normed.normed, wqkv, dnormed);
+  absorb_backward(context, norm, normed, dnormed, dresidual);
 }
 
 void Attention::decode(Context& context, const CacheRows& rows, const Tensor& angle, Residual& residual,

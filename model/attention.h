@@ -24,7 +24,8 @@ struct CacheRows {
 /// arXiv:2305.13245; the cut, arXiv:1909.08053 section 3.
 class Attention {
  public:
-  /// The tensors that backward needs, of the N rows of all ranks or of the n rows of this rank.
+  /// The tensors that backward needs, of the N rows of all ranks or of the n rows of this rank. Those without
+  /// memory are not kept by forward; norm.sum always is.
   struct Saved {
     NormSaved norm;
     Tensor qkv;          ///< [N, (H+2K)D / t], rotated
@@ -39,16 +40,24 @@ class Attention {
   Parameter wqkv;  ///< [(H+2K)D / t, C]
   Parameter wo;    ///< [C, HD / t]
 
-  /// Allocates Saved for N rows in the caller's arena frame.
-  Saved allocate(Context& context, int64_t rows, DType dtype) const;
+  /// Allocates what forward keeps of Saved for N rows in the caller's arena frame.
+  Saved allocate(Context& context, int64_t rows, DType dtype, Recompute recompute = Recompute::kNone) const;
+  /// `saved` with memory in the caller's arena frame for what is not kept.
+  static Saved with_memory(Context& context, const Saved& saved);
 
   /// Adds the residual's branch to its sum and leaves this layer's branch in its place. angle: see `rope`. If
   /// `store` is not null, also stores all keys and values there (prefill of generation).
   void forward(Context& context, const Batch& batch, const Tensor& angle, Residual& residual,
                const Saved& saved, const CacheRows* store = nullptr) const;
 
+  /// Forward again, from saved.norm.sum alone: writes the rest of `saved`, all of which has memory, and makes
+  /// saved.norm.sum the residual's sum and this layer's branch its branch.
+  void forward_again(Context& context, const Batch& batch, const Tensor& angle, Residual& residual,
+                     const Saved& saved) const;
+
   /// Turns dresidual [n, C] in place from the gradient of the loss by this layer's sum + branch into the
-  /// gradient by its input. Writes or adds the gradients of norm, wqkv and wo.
+  /// gradient by its input. Writes or adds the gradients of norm, wqkv and wo. Norms the sum again if its
+  /// norm is not kept; all else must have memory (checked).
   void backward(Context& context, const Batch& batch, const Tensor& angle, const Saved& saved,
                 const Tensor& dresidual) const;
 
@@ -59,6 +68,10 @@ class Attention {
   const Heads& heads() const { return heads_; }
 
  private:
+  // From saved.norm.normed to the branch.
+  void attend(Context& context, const Batch& batch, const Tensor& angle, const Saved& saved,
+              const Tensor& branch, const CacheRows* store) const;
+
   int64_t hidden_;
   double epsilon_;
   Heads heads_;

@@ -8,7 +8,7 @@ namespace ripstop {
 /// One transformer block: the residual stream goes through attention and then through the feed-forward layer.
 class Block {
  public:
-  /// The tensors that backward needs.
+  /// The tensors that backward needs. Those without memory are not kept by forward.
   struct Saved {
     Attention::Saved attention;
     Mlp::Saved mlp;
@@ -20,23 +20,23 @@ class Block {
   Attention attention;
   Mlp mlp;
 
-  Saved allocate(Context& context, int64_t rows, DType dtype) const {
-    return {attention.allocate(context, rows, dtype), mlp.allocate(context, rows, dtype)};
+  /// Allocates what forward keeps of Saved for N rows in the caller's arena frame: see Recompute.
+  Saved allocate(Context& context, int64_t rows, DType dtype, Recompute recompute = Recompute::kNone) const {
+    return {attention.allocate(context, rows, dtype, recompute),
+            mlp.allocate(context, rows, dtype, recompute)};
   }
 
-  /// See Attention::forward.
+  /// See Attention::forward. With Recompute::kFull the residual has a shared_sum.
   void forward(Context& context, const Batch& batch, const Tensor& angle, Residual& residual,
                const Saved& saved, const CacheRows* store = nullptr) const {
     attention.forward(context, batch, angle, residual, saved.attention, store);
     mlp.forward(context, residual, saved.mlp);
   }
 
-  /// Turns dresidual [n, C] in place into the gradient by the block's input. Overwrites `saved`.
+  /// Turns dresidual [n, C] in place into the gradient by the block's input. Overwrites `saved`. Computes
+  /// again what of it is not kept.
   void backward(Context& context, const Batch& batch, const Tensor& angle, const Saved& saved,
-                const Tensor& dresidual) const {
-    mlp.backward(context, saved.mlp, dresidual);
-    attention.backward(context, batch, angle, saved.attention, dresidual);
-  }
+                const Tensor& dresidual) const;
 
   /// See Attention::decode.
   void decode(Context& context, const CacheRows& rows, const Tensor& angle, Residual& residual,
@@ -49,6 +49,11 @@ class Block {
   std::vector<Parameter*> parameters() {
     return {&attention.norm, &mlp.norm, &attention.wqkv, &attention.wo, &mlp.w13, &mlp.w2};
   }
+
+ private:
+  // `saved` with what the backward of both layers cannot compute again alone: attention's tensors and the
+  // norm behind it, in the caller's arena frame.
+  Saved forward_again(Context& context, const Batch& batch, const Tensor& angle, const Saved& saved) const;
 };
 
 }  // namespace ripstop

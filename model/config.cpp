@@ -117,6 +117,21 @@ FlopsPerToken training_flops_per_token(const ModelConfig& config, int64_t sequen
   return {6.0 * multiplied + 0.5 * attention, 6.0 * multiplied + attention};
 }
 
+FlopsPerToken recomputed_flops_per_token(const ModelConfig& config, int64_t sequence_length,
+                                         Recompute recompute) {
+  if (recompute == Recompute::kNone) return {};
+  const auto hidden = static_cast<double>(config.hidden_size),
+             layers = static_cast<double>(config.num_hidden_layers);
+  // Gate and up are two products of C by F.
+  double products = 4 * hidden * static_cast<double>(config.intermediate_size), attention = 0;
+  if (recompute == Recompute::kFull) {
+    const auto key_values = static_cast<double>(config.num_key_value_heads * config.head_size());
+    products += 4 * hidden * (hidden + key_values);  // wq, wk, wv and wo
+    attention = 4 * hidden * static_cast<double>(sequence_length);
+  }
+  return {layers * (products + 0.5 * attention), layers * (products + attention)};
+}
+
 std::span<const ModelPreset> model_presets() {
   static const ModelPreset presets[] = {
       {"debug", sizes(64, 192, 2, 4, 2, 0, 512, true)},

@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "model/recompute.h"
+
 namespace ripstop {
 
 /// Sizes and constants of one model, spelled as in Hugging Face's config.json. A default of 0 means "must be
@@ -61,6 +63,11 @@ struct FlopsPerToken {
 /// multiplied; a tied table counts, because it is also the head. The sizes must be valid. Source:
 /// arXiv:2204.02311 (PaLM), appendix B; arXiv:2205.05198, section 5, for the causal half.
 FlopsPerToken training_flops_per_token(const ModelConfig& config, int64_t sequence_length);
+
+/// Floating-point operations on one token that backward computes again, of all blocks: see Recompute. They
+/// are no model FLOPs, so no utilization counts them. The sizes must be valid.
+FlopsPerToken recomputed_flops_per_token(const ModelConfig& config, int64_t sequence_length,
+                                         Recompute recompute);
 
 /// A published model under the name people know.
 struct ModelPreset {

@@ -13,7 +13,7 @@ namespace ripstop {
 /// Source: SwiGLU, arXiv:2002.05202; the cut, arXiv:1909.08053 section 3.
 class Mlp {
  public:
-  /// The tensors that backward needs, and overwrites.
+  /// The tensors that backward needs, and overwrites. Those without memory are not kept by forward.
   struct Saved {
     NormSaved norm;
     Tensor gate_up;  ///< [N, 2F / t]; backward turns it into its gradient
@@ -25,13 +25,19 @@ class Mlp {
   Parameter w13;   ///< [2F / t, C]: w1 (gate) above w3 (up)
   Parameter w2;    ///< [C, F / t]
 
-  Saved allocate(Context& context, int64_t rows, DType dtype) const;
+  /// Allocates what forward keeps of Saved for N rows in the caller's arena frame.
+  Saved allocate(Context& context, int64_t rows, DType dtype, Recompute recompute = Recompute::kNone) const;
 
-  /// Adds the residual's branch to its sum and leaves this layer's branch in its place.
+  /// Adds the residual's branch to its sum and leaves this layer's branch in its place. If saved.norm.sum is
+  /// not kept, the sum is in residual.shared_sum.
   void forward(Context& context, Residual& residual, const Saved& saved) const;
 
+  /// The first operation of forward alone: adds the residual's branch to its sum and writes saved.norm.
+  void absorb_again(Context& context, Residual& residual, const Saved& saved) const;
+
   /// Turns dresidual [n, C] in place into the gradient by this layer's input. Writes or adds the gradients of
-  /// norm, w13 and w2. Overwrites `saved`.
+  /// norm, w13 and w2. Overwrites `saved`. Computes again what of it has no memory; saved.norm.sum must have
+  /// (checked).
   void backward(Context& context, const Saved& saved, const Tensor& dresidual) const;
 
  private:

@@ -5,20 +5,20 @@
 
 namespace ripstop {
 
-void column_parallel_linear(Context& context, const Tensor& x, const Parameter& w, const Tensor& y) {
-  context.tensor.gather_sequence(context, x, [&](const Tensor& rows, int64_t first) {
+Tensor column_parallel_linear(Context& context, const Tensor& x, const Parameter& w, const Tensor& y) {
+  return context.tensor.gather_sequence(context, x, [&](const Tensor& rows, int64_t first) {
     linear(context, rows, w.value, y.row_range(first, rows.rows()));
   });
 }
 
 void column_parallel_linear_backward(Context& context, const Tensor& dy, const Tensor& x, const Parameter& w,
-                                     const Tensor& dx) {
+                                     const Tensor& dx, const Tensor& gathered) {
   context.tensor.scatter_sum(context, dx, [&](const Tensor& partial, int64_t first) {
     linear_backward_input(context, dy.row_range(first, partial.rows()), w.value, partial);
   });
   const Frame scratch(context.arena);
-  const Tensor gathered = gather_sequence(context, x);
-  linear_backward_weight(context, dy, gathered, w.gradient, w.accumulate);
+  const Tensor rows = gathered.empty() ? gather_sequence(context, x) : gathered;
+  linear_backward_weight(context, dy, rows, w.gradient, w.accumulate);
 }
 
 void row_parallel_linear(Context& context, const Tensor& x, const Parameter& w, const Tensor& y) {

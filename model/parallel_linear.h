@@ -12,13 +12,14 @@ namespace ripstop {
 // section 4.2.2.
 
 /// y [N, O / t] = x w^T. x [n, I] holds this rank's rows, w [O / t, I] its slice. Gathers x over the axis.
-void column_parallel_linear(Context& context, const Tensor& x, const Parameter& w, const Tensor& y);
+/// Returns the gathered x [N, I], as TensorAxis::gather_sequence does.
+Tensor column_parallel_linear(Context& context, const Tensor& x, const Parameter& w, const Tensor& y);
 
 /// Backward of column_parallel_linear: dx [n, I] = this rank's rows of the sum over the axis of dy w; writes
-/// or adds w.gradient. Gathers x again, because keeping the gathered rows from forward would take N * I
-/// elements a layer.
+/// or adds w.gradient. Gathers x again if `gathered` [N, I] is no tensor, because keeping the gathered rows
+/// from forward would take N * I elements a layer.
 void column_parallel_linear_backward(Context& context, const Tensor& dy, const Tensor& x, const Parameter& w,
-                                     const Tensor& dx);
+                                     const Tensor& dx, const Tensor& gathered = {});
 
 /// y [n, O] = this rank's rows of the sum over the axis of x w^T. x [N, I / t] and w [O, I / t] are slices.
 void row_parallel_linear(Context& context, const Tensor& x, const Parameter& w, const Tensor& y);

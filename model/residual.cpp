@@ -2,10 +2,23 @@
 
 namespace ripstop {
 
-NormSaved allocate_norm(Context& context, int64_t rows, int64_t columns, DType dtype) {
-  return {.sum = context.arena.allocate(dtype, {rows, columns}),
-          .normed = context.arena.allocate(dtype, {rows, columns}),
-          .inverse_rms = context.arena.allocate(DType::kFloat32, {rows})};
+Residual allocate_residual(Context& context, int64_t rows, int64_t columns, DType dtype,
+                           Recompute recompute) {
+  Residual residual{.branch = context.arena.allocate(dtype, {rows, columns})};
+  if (recompute == Recompute::kFull) residual.shared_sum = context.arena.allocate(dtype, {rows, columns});
+  return residual;
+}
+
+NormSaved allocate_norm(Context& context, int64_t rows, int64_t columns, DType dtype, NormKept kept) {
+  return {.sum = saved_tensor(context, kept.sum, dtype, {rows, columns}),
+          .normed = saved_tensor(context, kept.normed, dtype, {rows, columns}),
+          .inverse_rms = saved_tensor(context, kept.normed, DType::kFloat32, {rows})};
+}
+
+NormSaved with_memory(Context& context, const NormSaved& saved) {
+  return {.sum = with_memory(context, saved.sum),
+          .normed = with_memory(context, saved.normed),
+          .inverse_rms = with_memory(context, saved.inverse_rms)};
 }
 
 void absorb(Context& context, const Parameter& norm, double epsilon, Residual& residual,
@@ -15,6 +28,10 @@ void absorb(Context& context, const Parameter& norm, double epsilon, Residual& r
   add_rmsnorm(context, first ? residual.branch : residual.sum, first ? Tensor{} : residual.branch, norm.value,
               epsilon, saved.sum, saved.normed, saved.inverse_rms);
   residual.sum = saved.sum;
+}
+
+void norm_again(Context& context, const Parameter& norm, double epsilon, const NormSaved& saved) {
+  add_rmsnorm(context, saved.sum, Tensor{}, norm.value, epsilon, saved.sum, saved.normed, saved.inverse_rms);
 }
 
 void absorb_backward(Context& context, const Parameter& norm, const NormSaved& saved, const Tensor& dnormed,

@@ -33,13 +33,14 @@ data/tokenizer_training.*           tests/data/tokenizer_test.cpp
 
 model/attention.*                   tests/model/gradient_test.cpp
 model/batch.*                       tests/model/gradient_test.cpp tests/model/head_loss_test.cpp
-model/block.h                       tests/model/gradient_test.cpp
+model/block.*                       tests/model/gradient_test.cpp tests/train/step/layout_ranks_test.cpp
 model/embedding.*                   tests/model/gradient_test.cpp
 model/initialize.*                  tests/train/step/layout_ranks_test.cpp
 model/kv_cache.h                    tests/train/generate/inference_model_test.cpp
 model/mlp.*                         tests/model/gradient_test.cpp
 model/parameter.*                   tests/model/config_test.cpp tests/parallel/unit_layout_test.cpp
 model/parallel_linear.*             tests/model/gradient_test.cpp tests/parallel/tensor_parallel_test.cpp
+model/recompute.h                   tests/model/gradient_test.cpp tests/train/plan/rank_plan_test.cpp
 model/residual.*                    tests/model/gradient_test.cpp
 model/transformer.*                 tests/model/gradient_test.cpp tests/train/step/layout_ranks_test.cpp
 model/core/error.h                  tests/train/commands/command_line_test.cpp

@@ -78,6 +78,23 @@ TEST(ModelConfig, FlopsOfLlama7bAreThePublishedOnes) {
   EXPECT_DOUBLE_EQ(flops.causal, 6.0 * 6'607'343'616 + 6.0 * 32 * 4096 * 4096);
 }
 
+// Of a block's forward: 4 C (C + K D) + 6 C F in products and 2 C T or 4 C T in attention.
+TEST(ModelConfig, FlopsThatBackwardComputesAgain) {
+  const auto again = [](Recompute recompute) {
+    return recomputed_flops_per_token(preset("llama2-7b"), 2048, recompute);
+  };
+  EXPECT_EQ(again(Recompute::kNone).causal, 0);
+  EXPECT_EQ(again(Recompute::kNone).full_attention, 0);
+  const double gate_up = 32.0 * 4 * 4096 * 11008;
+  EXPECT_DOUBLE_EQ(again(Recompute::kSelective).causal, gate_up);
+  EXPECT_DOUBLE_EQ(again(Recompute::kSelective).full_attention, gate_up);
+  EXPECT_DOUBLE_EQ(again(Recompute::kFull).causal, gate_up + 32.0 * 4096 * (4 * 8192 + 2 * 2048));
+  EXPECT_DOUBLE_EQ(again(Recompute::kFull).full_attention, gate_up + 32.0 * 4096 * (4 * 8192 + 4 * 2048));
+  // Grouped heads: wk and wv have fewer rows.
+  const FlopsPerToken grouped = recomputed_flops_per_token(preset("llama2-70b"), 4096, Recompute::kFull);
+  EXPECT_DOUBLE_EQ(grouped.causal, 80.0 * 8192 * (4 * 28672 + 4 * (8192 + 1024) + 2 * 4096));
+}
+
 TEST(ModelConfig, TiedTableCountsAsTheHead) {
   const FlopsPerToken flops = training_flops_per_token(preset("15m"), 256);
   EXPECT_DOUBLE_EQ(flops.causal, 6.0 * 15'191'712 + 6.0 * 6 * 288 * 256);

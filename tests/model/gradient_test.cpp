@@ -1,6 +1,8 @@
 // Tests every layer's backward against finite differences of its forward.
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "model/transformer.h"
 #include "tests/model/layer_fixture.h"
 
@@ -201,18 +203,54 @@ TEST_F(GradientTest, Block) {
       block.forward(context, rows, turn, residual, block.allocate(context, kRows, DType::kFloat32));
     });
   };
-  Frame frame(arena);
-  const Block::Saved saved = block.allocate(context, kRows, DType::kFloat32);
-  const Tensor out = zeros({kRows, kHidden}), dresidual = zeros({kRows, kHidden});
-  copy_bytes(stream, out.data, branch.data, out.bytes());
-  copy_bytes(stream, dresidual.data, weights.data, weights.bytes());
-  Residual residual{.sum = sum, .branch = out};
-  block.forward(context, rows, turn, residual, saved);
-  block.backward(context, rows, turn, saved, dresidual);
+  // Whatever forward keeps, the gradients are the same to the bit.
+  std::vector<float> of_none;
+  for (const Recompute recompute : kRecomputes) {
+    SCOPED_TRACE(to_string(recompute));
+    Frame frame(arena);
+    const Tensor dresidual = zeros({kRows, kHidden});
+    Residual residual = allocate_residual(context, kRows, kHidden, DType::kFloat32, recompute);
+    residual.sum = sum;
+    copy_bytes(stream, residual.branch.data, branch.data, branch.bytes());
+    copy_bytes(stream, dresidual.data, weights.data, weights.bytes());
+    for (Parameter* norm : {&block.attention.norm, &block.mlp.norm}) fill_zero(context, norm->gradient);
+    const Block::Saved saved = block.allocate(context, kRows, DType::kFloat32, recompute);
+    block.forward(context, rows, turn, residual, saved);
+    // The next block adds to these, and its own backward needs them no more.
+    for (const Tensor& t : {residual.sum, residual.branch})
+      if (t.data != saved.mlp.norm.sum.data) fill_zero(context, t);
+    {
+      Frame stale(arena);  // nothing that is not kept may be found where forward left it
+      const Tensor all = arena.allocate(DType::kFloat32, {1 << 16});
+      std::fill_n(all.as<float>(), all.count(), std::numeric_limits<float>::quiet_NaN());
+    }
+    block.backward(context, rows, turn, saved, dresidual);
 
-  expect_gradient(sum, dresidual, loss, "sum");
-  expect_gradient(block.attention.wqkv.value, block.attention.wqkv.gradient, loss, "wqkv");
-  expect_gradient(block.mlp.norm.value, block.mlp.norm.gradient, loss, "feed-forward norm");
+    expect_gradient(sum, dresidual, loss, "sum");
+    expect_gradient(block.attention.wqkv.value, block.attention.wqkv.gradient, loss, "wqkv");
+    expect_gradient(block.mlp.norm.value, block.mlp.norm.gradient, loss, "feed-forward norm");
+    std::vector<float> all(dresidual.as<float>(), dresidual.as<float>() + dresidual.count());
+    for (const Parameter* p : block.parameters())
+      all.insert(all.end(), p->gradient.as<float>(), p->gradient.as<float>() + p->gradient.count());
+    if (recompute == Recompute::kNone) of_none = all;
+    EXPECT_EQ(all, of_none);
+  }
+}
+
+// Kept elements and bytes are those that model/recompute.h states.
+TEST_F(GradientTest, ABlockKeepsWhatItsModeSays) {
+  const Block block(kConfig, 1);
+  constexpr int64_t kC = kHidden, kKd = 8, kH = 4;  // K D = 2 heads of 4
+  const auto kept = [&](Recompute recompute) {
+    Frame frame(arena);
+    const int64_t before = arena.used_bytes();
+    block.allocate(context, kRows, DType::kFloat32, recompute);
+    return arena.used_bytes() - before;
+  };
+  // 16 rows of float32: every tensor but inverse_rms [16] is a multiple of the arena's 256 bytes.
+  EXPECT_EQ(kept(Recompute::kNone), kRows * 4 * (6 * kC + 2 * kKd + 2 * kPaddedF + kH) + 2 * 256);
+  EXPECT_EQ(kept(Recompute::kSelective), kRows * 4 * (4 * kC + 2 * kKd + kH));
+  EXPECT_EQ(kept(Recompute::kFull), kRows * 4 * kC);
 }
 
 }  // namespace
