@@ -10,14 +10,14 @@ namespace ripstop {
 // One micro-batch, forward and backward. A unit is whole only while its layer computes: `enter` waits for its
 // weights and starts to gather the next unit, `leave` gives the memory back unless one of the next two visits
 // uses the unit, and `reduce_gradients` starts to sum its gradient over the fsdp axis. Gathers and sums go on
-// while layers compute.
+// while layers compute. A layer's backward computes again what its forward did not keep.
 void ShardedTransformer::forward_backward(Arena& arena, const Batch& batch, bool last, const Tensor& total) {
   Context context = this->context(arena);
   const Visits visits = training_visits();
   const size_t layers = model_.blocks.size(), top = layers + 1;
   Frame pass(arena);
-  const int64_t rows = context.tensor.local_rows(batch.rows());
-  Residual residual{.branch = arena.allocate(options_.compute, {rows, config_.hidden_size})};
+  const int64_t rows = batch.rows();
+  Residual residual = begin_residual(context, rows);
   std::vector<Frame> frames;
   std::vector<Block::Saved> saved;
 
@@ -27,8 +27,8 @@ void ShardedTransformer::forward_backward(Arena& arena, const Batch& batch, bool
 
   for (size_t layer = 0; layer < layers; ++layer) {
     enter(visits, layer + 1);
-    frames.emplace_back(arena);  // holds what this layer's backward needs
-    saved.push_back(model_.blocks[layer].allocate(context, batch.rows(), options_.compute));
+    frames.emplace_back(arena);  // holds what this layer keeps for its backward
+    saved.push_back(model_.blocks[layer].allocate(context, rows, options_.compute, options_.recompute));
     model_.blocks[layer].forward(context, batch, model_.angle(), residual, saved[layer]);
     leave(visits, layer + 1);
   }
@@ -39,7 +39,7 @@ void ShardedTransformer::forward_backward(Arena& arena, const Batch& batch, bool
   enter(visits, top);
   {
     Frame frame(arena);
-    const HeadLoss::Saved head = model_.head.allocate(context, batch.rows(), options_.compute);
+    const HeadLoss::Saved head = model_.head.allocate(context, rows, options_.compute);
     begin_gradients(context, visits[top]);
     model_.head.forward_backward(context, batch, model_.output(), residual, head, total, dresidual);
   }
@@ -60,6 +60,11 @@ void ShardedTransformer::forward_backward(Arena& arena, const Batch& batch, bool
   model_.embedding.backward(context, batch, dresidual);
   reduce_gradients(context, visits.back(), last);
   finish_reduction(context);
+}
+
+Residual ShardedTransformer::begin_residual(Context& context, int64_t rows) const {
+  return allocate_residual(context, context.tensor.local_rows(rows), config_.hidden_size, options_.compute,
+                           options_.recompute);
 }
 
 // The order of a forward pass: embedding, blocks, head. If embeddings are tied, the vocabulary comes first

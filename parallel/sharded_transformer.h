@@ -20,6 +20,7 @@ struct ShardingOptions {
   int64_t sequence_count = 1;        ///< sequences of a micro-batch, at most
   int64_t sequence_length = 0;       ///< tokens of a sequence; rotation angles reach so far
   bool reshard_after_forward = true;
+  Recompute recompute = Recompute::kNone;  ///< what training passes compute again
   bool overlap_tensor = false;
   bool training = true;  ///< false: no gradients, and the rows are not cut over the tensor axis
 };
@@ -102,6 +103,7 @@ class ShardedTransformer {
   using HeadBody = FunctionRef<void(Residual& residual, const HeadLoss::Saved& saved)>;
   void forward_only(Context& context, const Tensor& token, BlockBody block, HeadBody head);
   void forward_batch(Context& context, const Batch& batch, HeadBody head);
+  Residual begin_residual(Context& context, int64_t rows) const;
   void sum_replicated(Context& context);
   std::string visit_name(const Visits& visits, size_t visit) const;
   void enter(const Visits& visits, size_t visit);

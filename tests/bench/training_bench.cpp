@@ -23,7 +23,7 @@ using Clock = std::chrono::steady_clock;
 
 struct Options {
   RunConfig config;
-  std::string device = "auto", dtype = "bfloat16", model = "debug";
+  std::string device = "auto", dtype = "bfloat16", model = "debug", recompute = "auto";
   int64_t micro_batch = 0, steps = 4, warmup = 2, documents = 1;
 };
 
@@ -76,6 +76,7 @@ Options parse(int argc, char** argv) {
   app.add_option("--warmup", o.warmup, "steps before the timed ones");
   app.add_option("--device", o.device)->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   app.add_option("--dtype", o.dtype)->check(CLI::IsMember({"float32", "bfloat16"}));
+  app.add_option("--recompute", o.recompute)->check(CLI::IsMember({"auto", "none", "selective", "full"}));
   app.add_option("--fsdp", fsdp, "ranks of the fsdp axis; default: all ranks / --tensor");
   app.add_option("--tensor", c.mesh.tensor, "ranks of the tensor axis");
   try {
@@ -95,6 +96,9 @@ Options parse(int argc, char** argv) {
                  : o.device == "cuda" ? DeviceChoice::kCuda
                                       : DeviceChoice::kAuto;
   c.precision.compute = o.dtype == "float32" ? FloatChoice::kFloat32 : FloatChoice::kBfloat16;
+  for (const RecomputeChoice choice :
+       {RecomputeChoice::kNone, RecomputeChoice::kSelective, RecomputeChoice::kFull})
+    if (to_string(choice) == o.recompute) c.train.recompute = choice;
   c.optimizer.learning_rate = 3e-4;
   return o;
 }
@@ -135,12 +139,14 @@ ExitCode bench(MpiWorld& world, const Options& options) {
                                       {"documents_per_pack", options.documents},
                                       {"micro_batch", run.step.sharding.sequence_count},
                                       {"micro_batches", run.micro_batches},
+                                      {"recompute", to_string(run.step.sharding.recompute)},
                                       {"tokens_per_step", rows},
                                       {"step_seconds", median},
                                       {"all_step_seconds", seconds},
                                       {"tokens_per_second", rate},
                                       {"model_gflops", rate * flops * 1e-9},
                                       {"loss", result.loss},
+                                      {"activation_bytes", ledger.peak()[MemoryCategory::kActivations]},
                                       {"peak_bytes", ledger.peak().total()}};
   fmt::print("{}\n", report.dump());
   return ExitCode::kOk;

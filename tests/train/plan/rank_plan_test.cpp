@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
 namespace ripstop {
 namespace {
 
@@ -65,6 +67,20 @@ PlanRequest small_request(bool tied, bool reshard, DType compute) {
   return request;
 }
 
+void expect_walk_of_all(PlanRequest request, const MeshSizes& mesh, int64_t count) {
+  request.mesh = mesh;
+  request.micro_batches = count;
+  const MeshCoordinates last{.replicate = 0, .fsdp = mesh.fsdp - 1, .tensor = mesh.tensor - 1};
+  const RankPlan expected = walk_all(request, last), found = plan_rank(request, last);
+  const ShardingOptions& sharding = request.step.sharding;
+  const std::string where = fmt::format("{}, tied {}, reshard {}, recompute {}, {} micro-batches",
+                                        mesh.to_text(), request.model.tie_word_embeddings,
+                                        sharding.reshard_after_forward, to_string(sharding.recompute), count);
+  EXPECT_EQ(found.memory, expected.memory) << where;
+  EXPECT_EQ(found.arena, expected.arena) << where;
+  EXPECT_EQ(found.traffic_per_step, expected.traffic_per_step) << where;
+}
+
 // Three micro-batches stand for all: to the byte on every mesh, with and without gathers in each micro-batch.
 TEST(Plan, EqualsAWalkOfEveryMicroBatch) {
   const MeshSizes meshes[] = {{1, 1, 1}, {1, 3, 1}, {2, 1, 1}, {1, 1, 2}, {1, 2, 2}, {2, 2, 2}};
@@ -72,20 +88,58 @@ TEST(Plan, EqualsAWalkOfEveryMicroBatch) {
     for (const bool tied : {false, true})
       for (const bool reshard : {false, true})
         for (const DeviceKind device : {DeviceKind::kCpu, DeviceKind::kCuda})
-          for (const int64_t count : {1, 2, 3, 4, 5, 9}) {
-            PlanRequest request =
-                small_request(tied, reshard, device == DeviceKind::kCpu ? DType::kFloat32 : DType::kBFloat16);
-            request.mesh = mesh;
-            request.device = device;
-            request.micro_batches = count;
-            const MeshCoordinates last{.replicate = 0, .fsdp = mesh.fsdp - 1, .tensor = mesh.tensor - 1};
-            const RankPlan expected = walk_all(request, last), found = plan_rank(request, last);
-            const std::string where = fmt::format("{}, tied {}, reshard {}, {} micro-batches", mesh.to_text(),
-                                                  tied, reshard, count);
-            EXPECT_EQ(found.memory, expected.memory) << where;
-            EXPECT_EQ(found.arena, expected.arena) << where;
-            EXPECT_EQ(found.traffic_per_step, expected.traffic_per_step) << where;
-          }
+          for (const Recompute recompute : kRecomputes)
+            for (const int64_t count : {1, 2, 3, 4, 5, 9}) {
+              PlanRequest request = small_request(
+                  tied, reshard, device == DeviceKind::kCpu ? DType::kFloat32 : DType::kBFloat16);
+              request.device = device;
+              request.step.sharding.recompute = recompute;
+              expect_walk_of_all(request, mesh, count);
+            }
+}
+
+// Computing again gathers no weight once more. Only kFull sends more over the tensor axis: of each block the
+// rows that attention reads, gathered, and its branch, scattered.
+TEST(Plan, RecomputingRepeatsFewCollectives) {
+  for (const bool reshard : {false, true}) {
+    PlanRequest request = small_request(false, reshard, DType::kFloat32);
+    request.mesh = {.replicate = 2, .fsdp = 2, .tensor = 2};
+    request.micro_batches = 3;
+    const auto traffic = [&](Recompute recompute) {
+      request.step.sharding.recompute = recompute;
+      return plan_rank(request, {}).traffic_per_step;
+    };
+    const DeviceMesh::AxisBytes none = traffic(Recompute::kNone), full = traffic(Recompute::kFull);
+    EXPECT_EQ(traffic(Recompute::kSelective), none);
+    EXPECT_EQ(full.fsdp, none.fsdp);
+    EXPECT_EQ(full.replicate, none.replicate);
+    const int64_t rows = 2 * 64 / 2, bytes = 4 * rows * request.model.hidden_size;
+    EXPECT_EQ(full.tensor - none.tensor, 3 * request.model.num_hidden_layers * 2 * bytes);
+  }
+}
+
+// Of another block, each mode takes what model/recompute.h states, and nothing else.
+TEST(Plan, AnotherBlockTakesWhatItsModeKeeps) {
+  PlanRequest request{.model = find_model_preset("110m")->config,
+                      .step = {},
+                      .mesh = {.replicate = 1, .fsdp = 1, .tensor = 2}};
+  request.model.vocab_size = 256;  // small, so that the peak is in a block
+  request.step.sharding = {.compute = DType::kBFloat16, .sequence_count = 2, .sequence_length = 1024};
+  const auto arena = [&](int64_t layers, Recompute recompute) {
+    request.model.num_hidden_layers = layers;
+    request.step.sharding.recompute = recompute;
+    return plan_rank(request, {}).arena.total();
+  };
+  const int64_t c = 768, kd = 768, f = 2048, h = 12, rows = 2048, ranks = 2;
+  const int64_t norms = 2 * (rows / ranks) * 4;  // their inverse root mean squares
+  const std::map<Recompute, int64_t> stated{
+      {Recompute::kNone, rows * 2 * (6 * c + 2 * kd + 2 * f) / ranks + rows * 4 * h / ranks + norms},
+      {Recompute::kSelective, rows * 2 * (4 * c + 2 * kd) / ranks + rows * 4 * h / ranks},
+      {Recompute::kFull, rows * 2 * c / ranks}};
+  for (const auto& [recompute, bytes] : stated)
+    EXPECT_EQ(arena(7, recompute) - arena(6, recompute), bytes) << to_string(recompute);
+  EXPECT_LT(arena(6, Recompute::kSelective), arena(6, Recompute::kNone));
+  EXPECT_LT(arena(6, Recompute::kFull), arena(6, Recompute::kSelective));
 }
 
 // Walked one by one, a billion micro-batches would take hours.

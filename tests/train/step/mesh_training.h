@@ -89,6 +89,16 @@ class MeshTraining {
         learning_rate, number, [] { return false; });
   }
 
+  /// The loss over the first micro-batch of every data rank, as a validation measures it.
+  LossSum evaluate(const std::vector<Sequence>& sequences) {
+    std::vector<int64_t> chosen;
+    for (int64_t s = 0; s < request.step.sharding.sequence_count; ++s)
+      chosen.push_back(s * mesh.data_ranks() + mesh.data_rank());
+    const DealtSequences dealt(sequences, chosen, request.step.sharding.sequence_length);
+    return step->evaluate(
+        1, [&](int64_t) { return dealt.view(); }, [] { return false; });
+  }
+
   /// Calls body(parameter, logical element index, element) for every logical element of this rank's shard of
   /// a unit. The body may write the element.
   void each_element(const FsdpUnit& unit, const Tensor& range,

@@ -53,11 +53,14 @@ struct Tokens {
 // A step on one rank, with memory as planned.
 class OneRank {
  public:
-  explicit OneRank(double max_grad_norm = 0, int64_t micro_batch_sequences = kSequences)
+  explicit OneRank(double max_grad_norm = 0, int64_t micro_batch_sequences = kSequences,
+                   Recompute recompute = Recompute::kNone)
       : mesh_(DeviceMesh::planned({.replicate = 1, .fsdp = 1, .tensor = 1}, {})), stream_(Device::cpu()) {
     StepOptions options;
-    options.sharding = {
-        .compute = DType::kFloat32, .sequence_count = micro_batch_sequences, .sequence_length = kPositions};
+    options.sharding = {.compute = DType::kFloat32,
+                        .sequence_count = micro_batch_sequences,
+                        .sequence_length = kPositions,
+                        .recompute = recompute};
     options.max_grad_norm = max_grad_norm;
     const RankPlan plan = plan_rank({.model = kModel,
                                      .step = options,
@@ -143,6 +146,31 @@ TEST(TrainingStep, AccumulationEqualsOneLargeBatch) {
     EXPECT_EQ(found.target_count, expected.target_count);
     EXPECT_NEAR(found.loss, expected.loss, 1e-5 * expected.loss);
     EXPECT_NEAR(found.gradient_norm, expected.gradient_norm, 1e-4 * expected.gradient_norm);
+  }
+}
+
+// More meshes and dtypes: tests/train/step/layout_ranks_test.cpp.
+TEST(TrainingStep, RecomputingChangesNoBit) {
+  const Tokens tokens(kSequences);
+  OneRank none;
+  std::vector<StepResult> expected;
+  for (int64_t update = 1; update <= 3; ++update) expected.push_back(none.run(tokens, update));
+  for (const Recompute recompute : {Recompute::kSelective, Recompute::kFull}) {
+    OneRank rank(0, kSequences, recompute);
+    for (int64_t update = 1; update <= 3; ++update) {
+      const StepResult found = rank.run(tokens, update);
+      EXPECT_EQ(found.loss, expected[static_cast<size_t>(update - 1)].loss) << to_string(recompute);
+      EXPECT_EQ(found.gradient_norm, expected[static_cast<size_t>(update - 1)].gradient_norm);
+    }
+    EXPECT_TRUE(same_bits(rank.state(), none.state())) << to_string(recompute);
+    // An evaluation keeps nothing for backward in any mode.
+    const auto evaluated = [&](OneRank& of) {
+      return of.step()
+          .evaluate(
+              1, [&](int64_t) { return tokens.view(); }, [] { return false; })
+          .mean();
+    };
+    EXPECT_EQ(evaluated(rank), evaluated(none));
   }
 }
 
