@@ -56,6 +56,7 @@ void print_for_people(const RunConfig& config, const ResolvedRun& run, const Run
   fmt::print("flops per token {:.4g} (causal)\n", flops.causal);
   fmt::print("micro-batch     {}, {} a step{}\n", counted(run.step.sharding.sequence_count, "sequence"),
              run.micro_batches, idle_text(config, run));
+  fmt::print("recompute       {}\n", recompute_text(run));
   for (const LengthLine& line : length_lines(config, length)) fmt::print("{:<16}{}\n", line.name, line.text);
   fmt::print("the fullest rank, computing in {}:\n{}\n", to_string(run.step.sharding.compute),
              plan_text(run, target.device_memory_bytes));
@@ -184,8 +185,8 @@ void add_notes(const RunConfig& config, const std::optional<TokenDataset>& datas
     notes.push_back(no_dataset_note(config.data.directory));
 }
 
-/// Takes the sizes of the mesh and the micro-batch out of `config`, but for those that the command line
-/// gives: those restrict the search.
+/// Takes the sizes of the mesh, the micro-batch and the recomputation out of `config`, but for those that the
+/// command line gives: those restrict the search.
 KeptSizes keep_given_sizes(const PlanArguments& given, RunConfig& config) {
   const auto is_given = [&](std::string_view section, std::string_view name) {
     return place_of_key(*find_config_key(section, name), given.config_file, given.overrides) == kCommandLine;
@@ -198,6 +199,7 @@ KeptSizes keep_given_sizes(const PlanArguments& given, RunConfig& config) {
   config.mesh.fsdp = kept.fsdp;
   config.mesh.tensor = kept.tensor.value_or(1);
   if (!is_given("train", "micro_batch_sequences")) config.train.micro_batch_sequences = std::nullopt;
+  if (!is_given("train", "recompute")) config.train.recompute = RecomputeChoice::kAuto;
   return kept;
 }
 
@@ -260,13 +262,14 @@ ExitCode plan(const PlanArguments& given) {
 void add_plan(CommandLine& line) {
   Verb verb = line.verb("plan", "memory, traffic and length of a run, before it is started");
   verb.add_details(
-      "--search does not use the sizes of [mesh] and train.micro_batch_sequences in the file. Those on the "
-      "command line,\nas in mesh.tensor=4, restrict it. Each row is the best of those that are left: the "
-      "fewest "
-      "percent idle, then the\nfewest bytes between nodes (an axis with a group on several nodes counts "
-      "there as "
-      "a whole), then the fewest bytes in\nall (up to 5% more are as few), then the larger micro-batch, then "
-      "the least memory.");
+      "--search does not use the sizes of [mesh], train.micro_batch_sequences and train.recompute in the "
+      "file. "
+      "Those on the\ncommand line, as in mesh.tensor=4, restrict it. Each row is the best of those that are "
+      "left: the fewest percent of\nthe computation lost (idle, or computed again), then the fewest bytes "
+      "between "
+      "nodes (an axis with a group on several\nnodes counts there as a whole), then the fewest bytes in all "
+      "(up "
+      "to 5% more are as few), then the larger micro-batch,\nthen the least memory.");
   const auto given = std::make_shared<PlanArguments>();
   verb.option("CONFIG", given->config_file, "TOML file").required();
   verb.option("overrides", given->overrides, "section.key=value, stronger than the file");

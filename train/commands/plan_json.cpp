@@ -26,6 +26,7 @@ Json to_json(const FittingMesh& fitting) {
   return {{"mesh", to_json(fitting.mesh)},
           {"ranks", fitting.mesh.ranks()},
           {"micro_batch_sequences", fitting.micro_batch_sequences},
+          {"recompute", to_string(fitting.recompute)},
           {"bytes", fitting.bytes}};
 }
 
@@ -98,6 +99,8 @@ Json to_json(const ResolvedRun& run, const RunTarget& target, const FlopsPerToke
           {"parameters", parameter_count(run.model)},
           {"flops_per_token", flops.causal},
           {"flops_per_token_full_attention", flops.full_attention},
+          {"recompute", to_string(run.step.sharding.recompute)},
+          {"recomputed_share", run.recomputed_share()},
           {"micro_batch_sequences", run.step.sharding.sequence_count},
           {"micro_batches_per_step", run.micro_batches},
           {"idle_share", run.idle_share},
@@ -111,6 +114,8 @@ Json row_json(const ResolvedRun& run, const RunTarget& target) {
           {"micro_batch_sequences", run.step.sharding.sequence_count},
           {"micro_batches_per_step", run.micro_batches},
           {"idle_share", run.idle_share},
+          {"recompute", to_string(run.step.sharding.recompute)},
+          {"recomputed_share", run.recomputed_share()},
           {"memory", memory_json(run)},
           {"device_share", json_of(device_share(run, target))},
           {"traffic_per_step", to_json(run.plan.traffic_per_step)},

@@ -24,7 +24,7 @@ Words words_of(DeviceChoice) {
 Words words_of(LossOn) {
   return kLossOnWords;
 }
-Words words_of(Recompute) {
+Words words_of(RecomputeChoice) {
   return kRecomputeWords;
 }
 Words words_of(ScheduleKind) {
@@ -174,7 +174,7 @@ const ConfigKey kKeys[] = {
      .hugging_face = "per_device_train_batch_size", .torchtitan = "training.local_batch_size",
      .other_names = "micro_batch_size train_micro_batch_size_per_gpu device_batch_size"},
     {RIPSTOP_KEY(train, recompute), .may_change_on_resume = true,
-     .doc = "Compute activations again in backward, to save memory. `selective` and `full` are not in this version.",
+     .doc = "Activations that backward computes again, to save memory: the norms and the largest product of each block, or the whole block; `auto`: the least with which a micro-batch fits. The result is the same.",
      .hugging_face = "gradient_checkpointing", .torchtitan = "activation_checkpoint.mode",
      .other_names = "activation_checkpointing recompute_granularity checkpoint_activations"},
     {RIPSTOP_KEY(train, reshard_after_forward),
@@ -277,7 +277,7 @@ std::string_view to_string(DeviceChoice value) {
 std::string_view to_string(LossOn value) {
   return kLossOnWords[static_cast<size_t>(value)];
 }
-std::string_view to_string(Recompute value) {
+std::string_view to_string(RecomputeChoice value) {
   return kRecomputeWords[static_cast<size_t>(value)];
 }
 std::string_view to_string(ScheduleKind value) {

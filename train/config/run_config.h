@@ -19,7 +19,7 @@
 namespace ripstop {
 
 enum class DeviceChoice { kAuto, kCpu, kCuda };
-enum class Recompute { kAuto, kNone, kSelective, kFull };
+enum class RecomputeChoice { kAuto, kNone, kSelective, kFull };
 enum class ScheduleKind { kCosine, kLinear, kConstant };
 enum class FloatChoice { kBfloat16, kFloat32 };
 enum class KeepBest { kLoss, kRougeL, kNone };
@@ -27,7 +27,7 @@ enum class KeepBest { kLoss, kRougeL, kNone };
 /// The word that the config file uses: "auto", "rougeL".
 std::string_view to_string(DeviceChoice value);
 std::string_view to_string(LossOn value);
-std::string_view to_string(Recompute value);
+std::string_view to_string(RecomputeChoice value);
 std::string_view to_string(ScheduleKind value);
 std::string_view to_string(FloatChoice value);
 std::string_view to_string(KeepBest value);
@@ -74,7 +74,7 @@ struct TrainSection {
   std::optional<int64_t> epochs;  ///< passes over the data
   int64_t global_batch_sequences = 0;
   std::optional<int64_t> micro_batch_sequences;  ///< per tensor group; none: "auto"
-  Recompute recompute = Recompute::kAuto;
+  RecomputeChoice recompute = RecomputeChoice::kAuto;
   bool reshard_after_forward = true;
   bool validate_at_start = false;
   int64_t validate_every = 0;          ///< steps; 0: off

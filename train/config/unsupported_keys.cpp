@@ -18,12 +18,6 @@ struct UnsupportedKey {
 };
 
 constexpr UnsupportedKey kUnsupportedKeys[] = {
-    {.path = "train.recompute",
-     .is_done =
-         [](const RunConfig& c) {
-           return c.train.recompute == Recompute::kAuto || c.train.recompute == Recompute::kNone;
-         },
-     .instead = "train.recompute = \"none\" (if memory is short: smaller micro-batches or more ranks)"},
     {.path = "checkpoint.asynchronous",
      .is_done = [](const RunConfig& c) { return !c.checkpoint.asynchronous; },
      .instead = "checkpoint.asynchronous = false",

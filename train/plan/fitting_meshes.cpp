@@ -17,8 +17,7 @@ int64_t most_ranks(const RunTarget& target) {
 }
 
 std::string mesh_text(const FittingMesh& fitting) {
-  return fmt::format("{} with micro_batch_sequences {} needs {}", fitting.mesh.to_text(),
-                     fitting.micro_batch_sequences, bytes_text(fitting.bytes));
+  return fmt::format("{} needs {}", fitting.settings_text(), bytes_text(fitting.bytes));
 }
 
 // Looks for the fewest ranks on a tensor axis of one size, among the multiples of `unit`.
@@ -49,7 +48,8 @@ class RankSearch {
   bool fits(int64_t units) {
     run_.mesh = {.replicate = 1, .fsdp = units * unit_ / tensor_, .tensor = tensor_};
     const std::vector<int64_t> sizes = micro_batches_to_try(config_, target_, run_.mesh);
-    return !sizes.empty() && plan_with_micro_batch(config_, target_, sizes.back(), run_);
+    return !sizes.empty() &&
+           plan_with_least_recompute(config_, target_, recomputes_from(config_), {sizes.back()}, run_);
   }
 
   const RunConfig& config_;
@@ -96,6 +96,8 @@ std::string words_to_type(const RunConfig& config, const FittingMesh& fitting, i
   add("mesh.fsdp", config.mesh.fsdp.value_or(mesh.fsdp), mesh.fsdp);
   add("mesh.tensor", config.mesh.tensor, mesh.tensor);
   add("train.micro_batch_sequences", config.train.micro_batch_sequences.value_or(micro_batch), micro_batch);
+  if (recomputes_to_try(config).size() == 1 && recomputes_to_try(config).front() != fitting.recompute)
+    words += fmt::format(" train.recompute={}", to_string(fitting.recompute));
   return words;
 }
 
@@ -113,7 +115,14 @@ void find_other_ranks(const RunConfig& config, const RunTarget& target, const Re
 }  // namespace
 
 FittingMesh fitting_mesh(const ResolvedRun& run) {
-  return {run.mesh, run.step.sharding.sequence_count, run.memory().total() + run.library_bytes};
+  return {run.mesh, run.step.sharding.sequence_count, run.memory().total() + run.library_bytes,
+          run.step.sharding.recompute};
+}
+
+std::string FittingMesh::settings_text() const {
+  const bool computes_again = recompute != Recompute::kNone;
+  return fmt::format("{} with micro_batch_sequences {}{}", mesh.to_text(), micro_batch_sequences,
+                     computes_again ? fmt::format(" and recompute {}", to_string(recompute)) : "");
 }
 
 bool tensor_groups_fit_nodes(const RunConfig& config, const RunTarget& target, int64_t tensor) {
@@ -130,8 +139,7 @@ FittingMeshes find_fitting_meshes(const RunConfig& config, const RunTarget& targ
     run.mesh = {.replicate = 1, .fsdp = target.ranks / tensor, .tensor = tensor};
     const std::vector<int64_t> sizes = micro_batches_to_try(config, target, run.mesh);
     if (sizes.empty()) continue;
-    // The largest that fits is the fastest one of this mesh.
-    const bool fits = plan_with_largest(config, target, sizes, run);
+    const bool fits = plan_with_least_recompute(config, target, recomputes_from(config), sizes, run);
     const FittingMesh planned = fitting_mesh(run);
     if (planned.bytes < found.least.bytes) found.least = planned;
     if (fits) found.same_ranks.push_back(planned);

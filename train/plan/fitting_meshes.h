@@ -9,18 +9,24 @@
 
 namespace ripstop {
 
-/// A mesh with a micro-batch, and what it needs.
+/// A mesh with a micro-batch and what is computed again, and what it needs.
 struct FittingMesh {
   MeshSizes mesh;
   int64_t micro_batch_sequences = 0;
   int64_t bytes = 0;  ///< of the fullest rank
+  Recompute recompute = Recompute::kNone;
+
+  /// "replicate 1 x fsdp 2 x tensor 1 with micro_batch_sequences 4", and " and recompute full" if it is not
+  /// none.
+  std::string settings_text() const;
 };
 /// Those of `run`.
 FittingMesh fitting_mesh(const ResolvedRun& run);
 
 /// All of it is planned, nothing is extrapolated.
 struct FittingMeshes {
-  /// The meshes fsdp x tensor of as many ranks as now that fit, each with the largest micro-batch that fits.
+  /// The meshes fsdp x tensor of as many ranks as now that fit, each with the least recomputation with which
+  /// it fits, and the largest micro-batch that then fits.
   std::vector<FittingMesh> same_ranks;
   /// If there are none: the mesh of the fewest ranks that fits, each rank with as much memory as now. In
   /// whole nodes of as many ranks as now if such a mesh fits, else in nodes of any size. nullopt if none of
@@ -41,7 +47,8 @@ struct FittingMeshes {
 /// span nodes. True if the ranks of a node are not known.
 bool tensor_groups_fit_nodes(const RunConfig& config, const RunTarget& target, int64_t tensor);
 
-/// Plans `run` on other meshes and with other micro-batches, for a target whose memory is known. Takes
+/// Plans `run` on other meshes, with other micro-batches and with as much recomputation as config asks for or
+/// more, for a target whose memory is known. Takes
 /// milliseconds a mesh, less than a second for most models.
 FittingMeshes find_fitting_meshes(const RunConfig& config, const RunTarget& target, ResolvedRun run);
 

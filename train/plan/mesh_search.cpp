@@ -28,7 +28,8 @@ std::vector<int64_t> divisors(int64_t number) {
   return found;
 }
 
-// A mesh with its micro-batches, largest first, and their plans as far as they are made.
+// A mesh with a mode of recomputation and micro-batches, largest first, and their plans as far as they are
+// made.
 class SearchedMesh {
  public:
   SearchedMesh(const RunConfig& config, const RunTarget& target, ResolvedRun unplanned,
@@ -70,9 +71,9 @@ class SearchedMesh {
   std::map<size_t, ResolvedRun> planned_;
 };
 
-// The micro-batches of a mesh that fit and leave the same percent idle, largest first. A smaller one sends no
-// less, but for what idle sequences send. So only the next of each ladder may be the best row of all, and
-// what lies below needs no plan.
+// The micro-batches of a mesh that fit in one mode and lose the same percent, largest first. A smaller one
+// sends no less, but for what idle sequences send. So only the next of each ladder may be the best row of
+// all, and what lies below needs no plan.
 struct Ladder {
   SearchedMesh* mesh = nullptr;
   std::vector<size_t> indices;
@@ -86,10 +87,19 @@ int64_t at_most_as_few(int64_t fewest) {
   return static_cast<int64_t>(kAsFewBytes * static_cast<double>(fewest));
 }
 
+int64_t lost_percent(const RunConfig& config, const MeshSizes& mesh, int64_t sequence_count,
+                     double recomputed_share) {
+  const auto useful = static_cast<double>(config.train.global_batch_sequences);
+  const double computed =
+      static_cast<double>(computed_sequences(config, mesh, sequence_count)) * (1 + recomputed_share);
+  return static_cast<int64_t>(100 * (computed - useful) / computed);
+}
+
 class Search {
  public:
   Search(const RunConfig& config, const RunTarget& target, const KeptSizes& kept)
       : config_(config), target_(target), unplanned_(unplanned_run(config, target)) {
+    for (const Recompute recompute : kRecomputes) largest_[recompute] = kMost;
     for (const int64_t tensor : tensor_axis_sizes(unplanned_.model)) {
       if (target.ranks % tensor != 0 || tensor != kept.tensor.value_or(tensor) ||
           !tensor_groups_fit_nodes(config, target, tensor))
@@ -110,7 +120,7 @@ class Search {
   }
 
  private:
-  // Adds a ladder for each idle percent of the mesh.
+  // Adds the micro-batches of the mesh, each with the least recomputation with which it fits.
   void add(const MeshSizes& mesh) {
     std::vector<int64_t> sizes = micro_batches_to_try(config_, target_, mesh);
     if (config_.train.micro_batch_sequences) sizes = {*config_.train.micro_batch_sequences};
@@ -118,18 +128,29 @@ class Search {
     if (sizes.empty() || sizes.front() * config_.data.sequence_length % mesh.tensor != 0) return;
     ResolvedRun run = unplanned_;
     run.mesh = mesh;
-    SearchedMesh& searched = meshes_.emplace_back(config_, target_, std::move(run), sizes);
-    const size_t first = searched.first_that_fits(largest_);
-    largest_ = first < sizes.size() ? sizes[first] : 0;
+    for (const Recompute recompute : recomputes_to_try(config_)) {
+      run.step.sharding.recompute = recompute;
+      sizes.resize(add(run, sizes));
+      if (sizes.empty()) return;
+    }
+  }
+
+  // Adds a ladder for each percent that those of `sizes` which fit lose. Returns the number of sizes that do
+  // not fit, which are the first ones.
+  size_t add(const ResolvedRun& run, const std::vector<int64_t>& sizes) {
+    SearchedMesh& searched = meshes_.emplace_back(config_, target_, run, sizes);
+    int64_t& largest = largest_[run.step.sharding.recompute];
+    const size_t first = searched.first_that_fits(largest);
+    largest = first < sizes.size() ? sizes[first] : 0;
     fitting_ += static_cast<int64_t>(sizes.size() - first);
     std::map<int64_t, Ladder> by_percent;
     for (size_t i = first; i < sizes.size(); ++i) {
-      const int64_t computed = computed_sequences(config_, mesh, sizes[i]);
-      Ladder& ladder = by_percent[100 * (computed - config_.train.global_batch_sequences) / computed];
+      Ladder& ladder = by_percent[lost_percent(config_, run.mesh, sizes[i], run.recomputed_share())];
       ladder.mesh = &searched;
       ladder.indices.push_back(i);
     }
     for (auto& [percent, ladder] : by_percent) ladders_[percent].push_back(std::move(ladder));
+    return first;
   }
 
   SentBytes sent(const Ladder& ladder) const {
@@ -137,7 +158,7 @@ class Search {
     return sent_bytes(run.plan.traffic_per_step, run.mesh, target_.ranks_per_node);
   }
 
-  // Moves the best rows of ladders that leave the same percent idle to `rows`, until these are `most`.
+  // Moves the best rows of ladders that lose the same percent to `rows`, until these are `most`.
   void add_best(std::vector<Ladder>& ladders, size_t most, std::vector<ResolvedRun>& rows) const {
     for (; rows.size() < most && !ladders.empty();
          std::erase_if(ladders, [](const Ladder& ladder) { return ladder.is_done(); })) {
@@ -168,12 +189,16 @@ class Search {
   const RunTarget& target_;
   ResolvedRun unplanned_;
   std::list<SearchedMesh> meshes_;                  // a list, because ladders point into it
-  std::map<int64_t, std::vector<Ladder>> ladders_;  // by the percent that is idle
+  std::map<int64_t, std::vector<Ladder>> ladders_;  // by the percent that is lost
   int64_t fitting_ = 0;
-  int64_t largest_ = kMost;  // micro-batch that fits on the last mesh
+  std::map<Recompute, int64_t> largest_;  // micro-batch that fits on the last mesh
 };
 
 }  // namespace
+
+int64_t lost_percent(const RunConfig& config, const ResolvedRun& run) {
+  return lost_percent(config, run.mesh, run.step.sharding.sequence_count, run.recomputed_share());
+}
 
 SentBytes sent_bytes(const DeviceMesh::AxisBytes& traffic, const MeshSizes& mesh, int64_t ranks_per_node) {
   // Ranks of a node follow each other on the mesh, tensor fastest: a group and those that lie between its

@@ -30,12 +30,16 @@ struct KeptSizes {
 /// paddings, and says nothing of the time.
 inline constexpr double kAsFewBytes = 1.05;
 
+/// The whole percents of what the ranks compute that train nothing: empty sequences, and what is computed
+/// again.
+int64_t lost_percent(const RunConfig& config, const ResolvedRun& run);
+
 /// What a search found.
 struct MeshSearch {
-  /// Best first. Each row is the best of those that are left: of the least idle share, in whole percents,
-  /// and the fewest bytes between nodes, the one with the fewest bytes in all (see kAsFewBytes for both). Of
-  /// equal ones, that of the larger micro-batch, then that of the least memory. Each is planned as by
-  /// resolve_run.
+  /// Best first. Each row is the best of those that are left: of the least lost_percent and the fewest bytes
+  /// between nodes, the one with the fewest bytes in all (see kAsFewBytes for both). Of equal ones, that of
+  /// the larger micro-batch, then that of the least memory. Each is planned as by resolve_run with its mesh
+  /// and micro-batch: with the least recomputation with which these fit.
   std::vector<ResolvedRun> rows;
   int64_t fitting = 0;             ///< meshes with a micro-batch that fit, those in `rows` included
   std::optional<MeshSizes> first;  ///< one of the meshes looked at; nullopt if the kept sizes allow none
@@ -45,7 +49,8 @@ struct MeshSearch {
 /// for "auto", with every size of micro_batches_to_try. Skips tensor groups across nodes unless
 /// config.mesh.allow_tensor_across_nodes; does not use the sizes of config.mesh. target.ranks_per_node must
 /// be known. Plans the best `most_rows`, and beside these only what the search needs: it takes two plans or
-/// so a mesh, because memory grows with the micro-batch. Throws what unplanned_run throws.
+/// so for a mesh with one mode of recomputation, because memory grows with the micro-batch. Throws what
+/// unplanned_run throws.
 MeshSearch search_meshes(const RunConfig& config, const RunTarget& target, const KeptSizes& kept,
                          int64_t most_rows);
 

@@ -1,6 +1,7 @@
 #include "train/plan/micro_batch.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "model/core/rounding.h"
 #include "train/report/human_text.h"
@@ -27,6 +28,21 @@ void plan_summaries(const RunConfig& config, const RunTarget& target, ResolvedRu
         plan_inference(run.model, *run.summaries, run.summaries_mesh(), {}, target.device).memory;
     if (run.fits(target)) return;
   }
+}
+
+// Plans `run` with the largest of `sizes` that fits. The smallest one does, and is planned already.
+void plan_with_largest(const RunConfig& config, const RunTarget& target, const std::vector<int64_t>& sizes,
+                       ResolvedRun& run) {
+  // By bisection, because a large batch has thousands of sizes: those before `low` do not fit, and those from
+  // `high` on do. The largest one first, as it mostly fits.
+  size_t low = 0, high = sizes.size() - 1;
+  for (size_t middle = 0; low < high; middle = low + (high - low) / 2) {
+    if (plan_with_micro_batch(config, target, sizes[middle], run))
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  if (run.step.sharding.sequence_count != sizes[low]) plan_with_micro_batch(config, target, sizes[low], run);
 }
 
 // "data ranks 2 to 3": those from `first` on.
@@ -58,6 +74,25 @@ std::vector<int64_t> micro_batches_to_try(const RunConfig& config, const RunTarg
   return sizes;
 }
 
+std::vector<Recompute> recomputes_to_try(const RunConfig& config) {
+  switch (config.train.recompute) {
+    case RecomputeChoice::kNone:
+      return {Recompute::kNone};
+    case RecomputeChoice::kSelective:
+      return {Recompute::kSelective};
+    case RecomputeChoice::kFull:
+      return {Recompute::kFull};
+    case RecomputeChoice::kAuto:
+      break;
+  }
+  return {kRecomputes.begin(), kRecomputes.end()};
+}
+
+std::vector<Recompute> recomputes_from(const RunConfig& config) {
+  const Recompute least = recomputes_to_try(config).front();
+  return {std::ranges::find(kRecomputes, least), kRecomputes.end()};
+}
+
 int64_t computed_sequences(const RunConfig& config, const MeshSizes& mesh, int64_t sequence_count) {
   const int64_t data_ranks = mesh.replicate * mesh.fsdp;
   const int64_t share = divide_up(config.train.global_batch_sequences, data_ranks);
@@ -76,21 +111,20 @@ bool plan_with_micro_batch(const RunConfig& config, const RunTarget& target, int
   return run.fits(target);
 }
 
-bool plan_with_largest(const RunConfig& config, const RunTarget& target, const std::vector<int64_t>& sizes,
-                       ResolvedRun& run) {
-  const auto fits = [&](size_t i) { return plan_with_micro_batch(config, target, sizes[i], run); };
-  if (fits(0)) return true;
-  // By bisection, because a large batch has thousands of sizes: those before `low` do not fit, and those from
-  // `high` on do.
-  size_t low = 1, high = sizes.size();
-  while (low < high) {
-    const size_t middle = low + (high - low) / 2;
-    if (fits(middle))
-      high = middle;
-    else
-      low = middle + 1;
+bool plan_with_least_recompute(const RunConfig& config, const RunTarget& target,
+                               const std::vector<Recompute>& recomputes, const std::vector<int64_t>& sizes,
+                               ResolvedRun& run) {
+  std::optional<ResolvedRun> least;
+  for (const Recompute recompute : recomputes) {
+    run.step.sharding.recompute = recompute;
+    if (plan_with_micro_batch(config, target, sizes.back(), run)) {
+      plan_with_largest(config, target, sizes, run);
+      return true;
+    }
+    if (!least || run.memory().total() < least->memory().total()) least = run;
   }
-  return fits(std::min(low, sizes.size() - 1));
+  run = *std::move(least);
+  return false;
 }
 
 std::string micro_batches_text(const RunConfig& config, const ResolvedRun& run) {

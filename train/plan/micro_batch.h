@@ -1,4 +1,4 @@
-// Micro-batch sizes: which ones are worth trying, and the plan of a run with one of them.
+// Micro-batch sizes and recomputation: what is worth trying, and the plan of a run with it.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -12,18 +12,28 @@ namespace ripstop {
 std::vector<int64_t> micro_batches_to_try(const RunConfig& config, const RunTarget& target,
                                           const MeshSizes& mesh);
 
+/// The modes to try for `train.recompute`, least recomputation first: all for "auto", else the one that the
+/// config names.
+std::vector<Recompute> recomputes_to_try(const RunConfig& config);
+
+/// Those that compute at least as much again as the config asks for: what else may fit.
+std::vector<Recompute> recomputes_from(const RunConfig& config);
+
 /// Sequences, empty ones too, that all data ranks of `mesh` compute in a step with this micro-batch.
 int64_t computed_sequences(const RunConfig& config, const MeshSizes& mesh, int64_t sequence_count);
 
-/// Sets the micro-batch of `run` to `sequence_count` and plans the step and the summaries on run.mesh.
-/// Returns whether the plan fits into the memory of `target`.
+/// Sets the micro-batch of `run` to `sequence_count` and plans the step and the summaries on run.mesh, with
+/// the recomputation that `run` has. Returns whether the plan fits into the memory of `target`.
 bool plan_with_micro_batch(const RunConfig& config, const RunTarget& target, int64_t sequence_count,
                            ResolvedRun& run);
 
-/// Plans `run` with the largest of `sizes` (largest first, not empty) whose plan fits: memory grows with the
-/// micro-batch. If none fits, plans the smallest one and returns false. Takes milliseconds for any batch.
-bool plan_with_largest(const RunConfig& config, const RunTarget& target, const std::vector<int64_t>& sizes,
-                       ResolvedRun& run);
+/// Plans `run` with the first of `recomputes` with which any of `sizes` fits, and the largest of these:
+/// memory grows with the micro-batch, a larger micro-batch is faster, but what is computed again costs more.
+/// Both not empty; sizes are largest first. If nothing fits, plans what needs the least memory, of the
+/// smallest size, and returns false. Takes milliseconds for any batch.
+bool plan_with_least_recompute(const RunConfig& config, const RunTarget& target,
+                               const std::vector<Recompute>& recomputes, const std::vector<int64_t>& sizes,
+                               ResolvedRun& run);
 
 /// "1 micro-batch of 4 on each of 2 data ranks", and idle_text.
 std::string micro_batches_text(const RunConfig& config, const ResolvedRun& run);

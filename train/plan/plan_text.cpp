@@ -11,6 +11,13 @@ std::string device_memory_text(const ResolvedRun& run, int64_t device_memory_byt
   return text;
 }
 
+std::string recompute_text(const ResolvedRun& run) {
+  const Recompute recompute = run.step.sharding.recompute;
+  if (recompute == Recompute::kNone) return std::string(to_string(recompute));
+  return fmt::format("{} ({:.1f}% more operations than none)", to_string(recompute),
+                     100 * run.recomputed_share());
+}
+
 std::string plan_text(const ResolvedRun& run, const std::optional<int64_t>& device_memory_bytes) {
   // With the summaries' memory, because a validation needs it beside that of training.
   const MemoryUse memory = run.memory();

@@ -12,6 +12,9 @@ namespace ripstop {
 /// the device if that is known, bytes sent per step by axis. Without the last line end.
 std::string plan_text(const ResolvedRun& run, const std::optional<int64_t>& device_memory_bytes);
 
+/// "none", or "selective (14.2% more operations than none)".
+std::string recompute_text(const ResolvedRun& run);
+
 /// "80.0 GiB", or "80.0 GiB, 3.0 GiB of it for CUDA's libraries".
 std::string device_memory_text(const ResolvedRun& run, int64_t device_memory_bytes);
 

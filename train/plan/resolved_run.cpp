@@ -116,6 +116,12 @@ std::vector<int64_t> micro_batch_sizes(const RunConfig& config, const RunTarget&
 
 }  // namespace
 
+double ResolvedRun::recomputed_share() const {
+  const ShardingOptions& sharding = step.sharding;
+  return recomputed_flops_per_token(model, sharding.sequence_length, sharding.recompute).causal /
+         training_flops_per_token(model, sharding.sequence_length).causal;
+}
+
 ResolvedRun unplanned_run(const RunConfig& config, const RunTarget& target) {
   ResolvedRun run;
   if (!config.run.profile_steps.empty() && target.device != DeviceKind::kCuda)
@@ -136,11 +142,10 @@ ResolvedRun resolve_run(const RunConfig& config, const RunTarget& target) {
   // The sizes of a pretrained model were not known when the config was read.
   check_tensor_axis(run.model, run.mesh.tensor);
 
-  // Largest first: the first micro-batch that fits is the fastest one.
   const std::vector<int64_t> sizes = micro_batch_sizes(config, target, run.mesh);
-  if (plan_with_largest(config, target, sizes, run)) return run;
+  if (plan_with_least_recompute(config, target, recomputes_to_try(config), sizes, run)) return run;
   throw PlanTooLarge(
-      fmt::format("{} with micro_batch_sequences {} needs {} a rank of {}", run.mesh.to_text(), sizes.back(),
+      fmt::format("{} needs {} a rank of {}", fitting_mesh(run).settings_text(),
                   bytes_text(run.memory().total()), device_memory_text(run, *target.device_memory_bytes)),
       fitting_mesh(run), find_fitting_meshes(config, target, run));
 }

@@ -40,6 +40,8 @@ struct ResolvedRun {
   bool fits(const RunTarget& target) const {
     return !target.device_memory_bytes || memory().total() + library_bytes <= *target.device_memory_bytes;
   }
+  /// Floating-point operations that backward computes again, over those of the model (MFU's): 0 to 1/3 or so.
+  double recomputed_share() const;
   /// The mesh that writes summaries. Every rank keeps its place on the tensor axis.
   MeshSizes summaries_mesh() const { return {mesh.replicate * mesh.fsdp, 1, mesh.tensor}; }
 };

@@ -21,8 +21,9 @@ bool is_alike(const StartEvent& start, const ResolvedRun& run, const RunTarget& 
   // Only CPUs are measured for their peak.
   const bool on_cpu = start.peak_flops_source.rfind("measured", 0) == 0;
   return start.replicate == run.mesh.replicate && start.fsdp == run.mesh.fsdp &&
-         start.tensor == run.mesh.tensor && start.parameters == parameter_count(run.model) &&
-         start.flops_per_token == flops_of(run).causal && on_cpu == (target.device == DeviceKind::kCpu);
+         start.tensor == run.mesh.tensor && start.recompute == to_string(run.step.sharding.recompute) &&
+         start.parameters == parameter_count(run.model) && start.flops_per_token == flops_of(run).causal &&
+         on_cpu == (target.device == DeviceKind::kCpu);
 }
 
 }  // namespace
@@ -52,8 +53,8 @@ std::optional<RunSpeed> measured_speed(const std::filesystem::path& metrics, con
 }
 
 RunSpeed speed_at_peak(const ResolvedRun& run, double peak_flops, const std::string& source) {
-  // Idle sequences are computed, but are no tokens.
-  const double useful = kStatedUtilization * (1 - run.idle_share);
+  // Idle sequences and what backward computes again take their time, but are no tokens.
+  const double useful = kStatedUtilization * (1 - run.idle_share) / (1 + run.recomputed_share());
   return {.tokens_per_second = useful * peak_flops / flops_of(run).causal,
           .tokens_seen = 0,
           .utilization = kStatedUtilization,

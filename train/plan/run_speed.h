@@ -18,13 +18,13 @@ struct RunSpeed {
 };
 
 /// The median speed of the last steps in a run's metrics.jsonl. nullopt if there are none, if the file cannot
-/// be read, or if the run was of another model or sequence length, on another number of ranks or on another
-/// kind of device than `run` on `target`: their speed says nothing of this one.
+/// be read, or if the run was of another model or sequence length, on another mesh, with other recomputation
+/// or on another kind of device than `run` on `target`: their speed says nothing of this one.
 std::optional<RunSpeed> measured_speed(const std::filesystem::path& metrics, const ResolvedRun& run,
                                        const RunTarget& target);
 
-/// The speed at 40 % of `peak_flops`, the data-sheet peak of all ranks together. Large models reach about
-/// that on GPUs, and small ones less. `source` says whose peak it is.
+/// The speed at 40 % of `peak_flops`, the data-sheet peak of all ranks together, with what backward computes
+/// again. Large models reach about that on GPUs, and small ones less. `source` says whose peak it is.
 RunSpeed speed_at_peak(const ResolvedRun& run, double peak_flops, const std::string& source);
 
 }  // namespace ripstop

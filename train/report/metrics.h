@@ -67,6 +67,7 @@ struct StartEvent {
   int64_t fsdp = 1;
   int64_t tensor = 1;
   std::vector<std::string> hosts;  ///< of each rank
+  std::string recompute = "none";  ///< what was decided; logs of versions without it did not recompute
   DataUse data;
   int64_t checkpoint_bytes = 0;  ///< of one checkpoint
   int64_t parameters = 0;

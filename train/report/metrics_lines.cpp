@@ -55,6 +55,7 @@ Json to_json(const StartEvent& event) {
             {"fsdp", event.fsdp},
             {"tensor", event.tensor},
             {"hosts", event.hosts}}},
+          {"recompute", event.recompute},
           {"data",
            {{"examples", event.data.examples},
             {"cut_documents", event.data.cut_documents},
@@ -191,6 +192,7 @@ void read(const Json& json, StartEvent& event) {
   take(mesh, "fsdp", event.fsdp);
   take(mesh, "tensor", event.tensor);
   take(mesh, "hosts", event.hosts);
+  take(json, "recompute", event.recompute);
   const Json& data = child(json, "data");
   take(data, "examples", event.data.examples);
   take(data, "cut_documents", event.data.cut_documents);

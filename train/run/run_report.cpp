@@ -33,6 +33,8 @@ std::vector<std::string> header_lines(const RunConfig& config, const ResolvedRun
       fmt::format("step: {} of {} tokens; {}", counted(config.train.global_batch_sequences, "sequence"),
                   config.data.sequence_length, micro_batches_text(config, run)),
   };
+  if (run.step.sharding.recompute != Recompute::kNone)
+    lines.push_back(fmt::format("recompute: {}", recompute_text(run)));
   for (const LengthLine& line : length_lines(config, length))
     lines.push_back(fmt::format("{}: {}", line.name, line.text));
   lines.push_back(fmt::format("plan for the fullest rank:\n{}", plan_text(run, target.device_memory_bytes)));
@@ -86,6 +88,7 @@ StartEvent start_event(const RunConfig& config, const ResolvedRun& run, const Ru
   event.fsdp = run.mesh.fsdp;
   event.tensor = run.mesh.tensor;
   event.hosts = mesh.hosts();
+  event.recompute = std::string(to_string(run.step.sharding.recompute));
   event.data = {.examples = length.data->examples,
                 .cut_documents = length.data->cut_documents,
                 .cut_summaries = length.data->cut_summaries,

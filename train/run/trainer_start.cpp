@@ -143,10 +143,11 @@ bool Trainer::count_steps() {
 void Trainer::check_agreement() {
   const std::string where = mesh_.hosts()[static_cast<size_t>(mesh_.position())];
   // "auto" depends on the processor's bfloat16 arithmetic, which may differ between nodes.
-  require_equal(mesh_.world(), ExitCode::kResources, "micro-batch",
-                fmt::format("{} sequences in {}", resolved_.step.sharding.sequence_count,
-                            to_string(resolved_.step.sharding.compute)),
-                where, "give train.micro_batch_sequences, or use nodes of one kind");
+  require_equal(
+      mesh_.world(), ExitCode::kResources, "micro-batch",
+      fmt::format("{} sequences in {}, recompute {}", resolved_.step.sharding.sequence_count,
+                  to_string(resolved_.step.sharding.compute), to_string(resolved_.step.sharding.recompute)),
+      where, "give train.micro_batch_sequences and train.recompute, or use nodes of one kind");
   require_equal(mesh_.world(), ExitCode::kInputData, "data set", dataset_.content_hash(), where,
                 "make the same data.directory visible on every node");
   require_equal(mesh_.world(), ExitCode::kInputData, "validation set", validation_.content_hash(), where,

@@ -138,11 +138,21 @@ TEST_F(PlanCommand, AnotherTokenizerIsANote) {
 TEST_F(PlanCommand, APlanThatIsTooLargeSaysWhatWouldFit) {
   const Json one = plan_json();
   EXPECT_TRUE(one["fits"].is_null());  // no memory was given
+  EXPECT_EQ(one["recompute"], "none");
+  EXPECT_HAS(plan().out, "\nrecompute       none\n");
+  const Json full = plan_json("train.recompute=full");
+  EXPECT_EQ(full["recompute"], "full");
+  EXPECT_GT(full["recomputed_share"], 0.1);
+  EXPECT_EQ(full["flops_per_token"], one["flops_per_token"]);
+  EXPECT_HAS(plan("train.recompute=full").out,
+             fmt::format("\nrecompute       full ({:.1f}% more operations than none)\n",
+                         100 * full["recomputed_share"].get<double>()));
   const int64_t need = one["memory"]["total"];
   const std::string memory = "--device-memory " + std::to_string((need - 1) / 1024) + "KiB";
   EXPECT_EQ(plan_json("--device-memory 80GiB")["fits"], true);
 
-  const ProgramRun large = plan("--json train.micro_batch_sequences=32 --ntasks-per-node 1 " + memory);
+  const ProgramRun large =
+      plan("--json train.micro_batch_sequences=32 train.recompute=none --ntasks-per-node 1 " + memory);
   EXPECT_EQ(large.exit_code, 78);
   EXPECT_NE(large.err.find("these fit: "), std::string::npos) << large.err;
   const Json document = Json::parse(large.out);
@@ -153,7 +163,8 @@ TEST_F(PlanCommand, APlanThatIsTooLargeSaysWhatWouldFit) {
   EXPECT_EQ(document["would_fit"]["least"]["bytes"], document["would_fit"]["device_memory"]);
   // It does fit.
   EXPECT_EQ(
-      plan(fmt::format("train.micro_batch_sequences={} ", other["micro_batch_sequences"].get<int64_t>()) +
+      plan(fmt::format("train.micro_batch_sequences={} train.recompute={} ",
+                       other["micro_batch_sequences"].get<int64_t>(), other["recompute"].get<std::string>()) +
            memory)
           .exit_code,
       0);
@@ -192,8 +203,8 @@ class PlanSearch : public PlanCommand {
 // The keys that a row of a search and a plan both have.
 Json shared_keys(const Json& row) {
   Json shared;
-  for (const char* key : {"mesh", "micro_batch_sequences", "micro_batches_per_step", "idle_share", "memory",
-                          "traffic_per_step"})
+  for (const char* key : {"mesh", "micro_batch_sequences", "micro_batches_per_step", "idle_share",
+                          "recompute", "recomputed_share", "memory", "traffic_per_step"})
     shared[key] = row.at(key);
   return shared;
 }
@@ -231,7 +242,7 @@ TEST_F(PlanSearch, TheTableHasRowsAndLinesToPaste) {
   EXPECT_HAS(
       shown.out,
       fmt::format("\n[mesh]\nreplicate = {}\nfsdp = {}\ntensor = {}\n\n[train]\n"
-                  "micro_batch_sequences = {}\n",
+                  "micro_batch_sequences = {}\nrecompute = \"none\"\n",
                   best["mesh"]["replicate"].get<int64_t>(), best["mesh"]["fsdp"].get<int64_t>(),
                   best["mesh"]["tensor"].get<int64_t>(), best["micro_batch_sequences"].get<int64_t>()));
   EXPECT_HAS(
@@ -257,10 +268,17 @@ TEST_F(PlanSearch, OnlyTheCommandLineRestrictsIt) {
   const Json free = search(" --limit 1000");
   write_bytes(scratch_ / "config.toml",
               read_bytes(scratch_ / "config.toml") + "[mesh]\nreplicate = 3\nfsdp = 5\ntensor = 2\n");
+  std::string with_mode = read_bytes(scratch_ / "config.toml");
+  const size_t train = with_mode.find("[train]\n");
+  ASSERT_NE(train, std::string::npos);
+  write_bytes(scratch_ / "config.toml", with_mode.insert(train + 8, "recompute = \"full\"\n"));
   EXPECT_EQ(search(" --limit 1000")["rows"], free["rows"]);
   const Json pairs = search(" --limit 1000 mesh.tensor=2"), twos = search(" train.micro_batch_sequences=2");
   for (const Json& row : pairs["rows"]) EXPECT_EQ(row["mesh"]["tensor"], 2);
   for (const Json& row : twos["rows"]) EXPECT_EQ(row["micro_batch_sequences"], 2);
+  const Json full = search(" --limit 1000 train.recompute=full");
+  for (const Json& row : full["rows"]) EXPECT_EQ(row["recompute"], "full");
+  EXPECT_HAS(full["command"].get<std::string>(), " train.recompute=full");
   // Nodes of 3 have no room for whole groups of 2: the file's are not used, and those asked for are refused.
   const std::string threes = "--nodes 2 --ntasks-per-node 3 --device cpu --search";
   const Json ones = plan_json(threes);

@@ -144,7 +144,7 @@ TEST_F(TrainCommand, ARunOfAnOlderVersionGoesOn) {
   EXPECT_NE(own_copy.out.find("note: checkpoint.asynchronous = true is not in this version"),
             std::string::npos)
       << own_copy.out;
-  // A value on the command line is today's. A value that no version did was never stored by one.
+  // A value on the command line is today's.
   const auto own_copy_refuses = [&](const std::string& more, const std::string& what) {
     const ProgramRun refused = run_program("train " + (run() / "config.toml").string() +
                                            " run.directory=" + run().string() + " train.steps=4" + more);
@@ -152,10 +152,6 @@ TEST_F(TrainCommand, ARunOfAnOlderVersionGoesOn) {
     EXPECT_NE(refused.err.find(what), std::string::npos) << refused.err;
   };
   own_copy_refuses(" checkpoint.asynchronous=true", "command line: checkpoint.asynchronous");
-  const std::string stored = read_bytes(run() / "config.toml");
-  write_stored("recompute = \"auto\"", "recompute = \"full\"");
-  own_copy_refuses("", ": train.recompute");
-  write_bytes(run() / "config.toml", stored);
 
   const ProgramRun mended = train("train.steps=4");
   EXPECT_EQ(mended.exit_code, 0) << mended.err;

@@ -116,9 +116,8 @@ TEST_F(BadConfig, TrainRefusesKeysThatThisVersionDoesNotDo) {
 TEST_F(BadConfig, TrainRefusesAndPlanNotesEachKeyThatThisVersionDoesNotDo) {
   const std::string config = config_with("mesh.fsdp=1");
   for (const std::string setting :
-       {"train.recompute=full", "train.recompute=selective", "checkpoint.asynchronous=true",
-        "generation.num_beams=4", "generation.length_penalty=0.6", "generation.no_repeat_ngram_size=3",
-        "log.tensorboard=true"}) {
+       {"checkpoint.asynchronous=true", "generation.num_beams=4", "generation.length_penalty=0.6",
+        "generation.no_repeat_ngram_size=3", "log.tensorboard=true"}) {
     const std::string key = setting.substr(0, setting.find('='));
     const ProgramRun train = run_program("train " + config + " " + setting);
     EXPECT_EQ(train.exit_code, 64) << setting;
@@ -135,12 +134,12 @@ TEST_F(BadConfig, TrainRefusesAndPlanNotesEachKeyThatThisVersionDoesNotDo) {
 
 TEST_F(BadConfig, PlanNotesKeysThatThisVersionDoesNotDo) {
   const std::string plan =
-      "plan " + config_with("mesh.fsdp=2") + " generation.num_beams=4 train.recompute=full";
+      "plan " + config_with("mesh.fsdp=2") + " generation.num_beams=4 log.tensorboard=true";
   const ProgramRun text = run_program(plan);
   EXPECT_EQ(text.exit_code, 0) << text.err;
   EXPECT_NE(text.out.find("note: generation.num_beams = 4 is not in this version"), std::string::npos)
       << text.out;
-  EXPECT_NE(text.out.find("note: train.recompute = \"full\" is not in this version"), std::string::npos)
+  EXPECT_NE(text.out.find("note: log.tensorboard = true is not in this version"), std::string::npos)
       << text.out;
   EXPECT_NE(run_program(plan + " --json").out.find("generation.num_beams = 4 is not in this version"),
             std::string::npos);

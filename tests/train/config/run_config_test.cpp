@@ -113,7 +113,7 @@ TEST(RunConfig, EveryKeyIsReadFromTheFile) {
   static_cast<ModelConfig&>(expected.model) = {64, 192, 3, 8, 4, 96, 128, 1e-6, 50000, true, 0.02};
   expected.mesh = {2, 3, 4, true, true};
   expected.data = {"data/b", 128, false, LossOn::kAll, 9};
-  expected.train = {std::nullopt, 3, 16, 2, Recompute::kSelective, false, true, 50, 4, 0};
+  expected.train = {std::nullopt, 3, 16, 2, RecomputeChoice::kSelective, false, true, 50, 4, 0};
   expected.optimizer = {2e-5, {0.8, 0.99}, 1e-6, 0, true};
   expected.schedule = {ScheduleKind::kLinear, 10, 0.1};
   expected.precision = {FloatChoice::kFloat32, FloatChoice::kBfloat16};

@@ -20,9 +20,10 @@ RunTarget target_of(int64_t ranks, std::optional<int64_t> memory_bytes, int64_t 
   return target;
 }
 
-// One head, so that a tensor axis does not help.
+// One head, so that a tensor axis does not help, and one mode of recomputation.
 std::vector<std::string> one_head(const std::vector<std::string>& more = {}) {
-  std::vector<std::string> keys{"model.num_attention_heads=1", "model.num_key_value_heads=1"};
+  std::vector<std::string> keys{"model.num_attention_heads=1", "model.num_key_value_heads=1",
+                                "train.recompute=full"};
   keys.insert(keys.end(), more.begin(), more.end());
   return keys;
 }
@@ -36,7 +37,8 @@ int64_t need_with_one_head(int64_t ranks) {
 
 // What a rank needs with the smallest micro-batch.
 int64_t need(int64_t ranks) {
-  return resolve_run(parsed(kSmallest, {"train.micro_batch_sequences=1"}), target_of(ranks, std::nullopt))
+  return resolve_run(parsed(kSmallest, {"train.micro_batch_sequences=1", "train.recompute=full"}),
+                     target_of(ranks, std::nullopt))
       .memory()
       .total();
 }
@@ -76,12 +78,13 @@ TEST(FittingMeshes, TheLeastMemoryIsThatOfTheMeshBesideIt) {
   const PlanTooLarge error = refusal_of(config, target_of(2, 1 << 20));
   const FittingMesh& least = error.fitting().least;
   EXPECT_EQ(least.mesh.ranks(), 2);
-  EXPECT_NE(
-      error.hint().find("with 2 ranks as now, " + least.mesh.to_text() + " with micro_batch_sequences " +
-                        std::to_string(least.micro_batch_sequences) + " needs " + bytes_text(least.bytes)),
-      std::string::npos)
+  EXPECT_NE(error.hint().find("with 2 ranks as now, " + least.mesh.to_text() +
+                              " with micro_batch_sequences " + std::to_string(least.micro_batch_sequences) +
+                              " and recompute full needs " + bytes_text(least.bytes)),
+            std::string::npos)
       << error.hint();
   // The hint's mesh with the hint's memory fits, and with less it does not.
+  EXPECT_EQ(least.recompute, Recompute::kFull);
   const RunConfig named = parsed(kSmallest, {"mesh.fsdp=" + std::to_string(least.mesh.fsdp),
                                              "mesh.tensor=" + std::to_string(least.mesh.tensor)});
   EXPECT_NO_THROW(resolve_run(named, target_of(2, least.bytes)));
@@ -105,11 +108,11 @@ TEST(FittingMeshes, NodesOfAnotherSizeAreNamed) {
   std::string text = read_text(std::filesystem::path(RIPSTOP_SOURCE_DIR) / "configs/xsum-llama2-7b.toml");
   const size_t line = text.find("\npretrained") + 1;
   write_bytes(config, text.replace(line, text.find('\n', line) - line, "preset = \"llama2-7b\""));
-  const std::string plan = "plan " + config + " --device cpu --device-memory 24GiB ";
+  const std::string plan = "plan " + config + " --device cpu --device-memory 16GiB ";
   for (const auto& [nodes, words] :
-       {std::pair{"--nodes 1 --ntasks-per-node 9", "--nodes 1 --ntasks-per-node 8"},
-        std::pair{"--nodes 2 --ntasks-per-node 3", "--nodes 2 --ntasks-per-node 4"},
-        std::pair{"--nodes 2 --ntasks-per-node 1", "--nodes 2 --ntasks-per-node 4"}}) {
+       {std::pair{"--nodes 1 --ntasks-per-node 9", "--nodes 1 --ntasks-per-node 12"},
+        std::pair{"--nodes 2 --ntasks-per-node 3", "--nodes 3 --ntasks-per-node 4"},
+        std::pair{"--nodes 2 --ntasks-per-node 1", "--nodes 3 --ntasks-per-node 4"}}) {
     const ProgramRun refused = run_program(plan + nodes, "OMP_NUM_THREADS=1");
     EXPECT_EQ(refused.exit_code, 78) << nodes;
     EXPECT_HAS(refused.err, "would fit (" + std::string(words) + " mesh.tensor=4)");
@@ -139,7 +142,7 @@ TEST(FittingMeshes, TensorGroupsLieInsideNodes) {
 
 // The config asks for a larger micro-batch than fits: the ranks need not change.
 TEST(FittingMeshes, ASmallerMicroBatchIsNamed) {
-  const RunConfig config = parsed(kSmallest, {"train.micro_batch_sequences=8"});
+  const RunConfig config = parsed(kSmallest, {"train.micro_batch_sequences=8", "train.recompute=full"});
   const PlanTooLarge error = refusal_of(config, target_of(1, need(1)));
   ASSERT_FALSE(error.fitting().same_ranks.empty());
   EXPECT_EQ(error.fitting().same_ranks[0].mesh, (MeshSizes{1, 1, 1}));
@@ -147,6 +150,48 @@ TEST(FittingMeshes, ASmallerMicroBatchIsNamed) {
   EXPECT_FALSE(error.fitting().more_ranks.has_value());
   EXPECT_EQ(error.refused().micro_batch_sequences, 8);
   EXPECT_EQ(error.hint().rfind("these fit: ", 0), 0u) << error.hint();
+}
+
+// The config asks for less recomputation than fits: neither mesh nor micro-batch need change.
+TEST(FittingMeshes, MoreRecomputationIsNamed) {
+  const std::vector<std::string> one{"train.micro_batch_sequences=1"};
+  const auto need_with = [&](const std::string& recompute) {
+    return resolve_run(parsed(kSmallest, {one[0], "train.recompute=" + recompute}),
+                       target_of(1, std::nullopt))
+        .memory()
+        .total();
+  };
+  ASSERT_LT(need_with("selective"), need_with("none"));
+  const RunConfig none = parsed(kSmallest, {one[0], "train.recompute=none"});
+  const PlanTooLarge error = refusal_of(none, target_of(1, need_with("selective")));
+  ASSERT_EQ(error.fitting().same_ranks.size(), 1U);
+  EXPECT_EQ(error.fitting().same_ranks[0].recompute, Recompute::kSelective);
+  EXPECT_EQ(error.fitting().same_ranks[0].bytes, need_with("selective"));
+  EXPECT_HAS(
+      error.hint(),
+      "these fit: replicate 1 x fsdp 1 x tensor 1 with micro_batch_sequences 1 and recompute selective "
+      "needs ");
+  EXPECT_HAS(error.what(), "micro_batch_sequences 1 needs ");
+  // Less than the config asks for is not named, as it would need more.
+  const RunConfig full = parsed(kSmallest, {one[0], "train.recompute=full"});
+  const PlanTooLarge of_full = refusal_of(full, target_of(2, need_with("full") / 2));
+  for (const FittingMesh& fitting : of_full.fitting().same_ranks)
+    EXPECT_EQ(fitting.recompute, Recompute::kFull);
+}
+
+// The words for more ranks have the mode if the config's own would not do.
+TEST(FittingMeshes, WordsToTypeNameTheRecomputation) {
+  const int64_t memory = need_with_one_head(3);  // with recompute full
+  RunConfig config = parsed(kSmallest, one_head({"train.recompute=none", "train.micro_batch_sequences=1"}));
+  RunTarget target = target_of(2, memory, 2);
+  const PlanTooLarge error = refusal_of(config, target);
+  ASSERT_TRUE(error.fitting().more_ranks.has_value()) << error.hint();
+  const FittingMesh& fitting = *error.fitting().more_ranks;
+  const std::string words = fmt::format(" train.recompute={})", to_string(fitting.recompute));
+  EXPECT_EQ(error.hint().find(words) != std::string::npos, fitting.recompute != Recompute::kNone)
+      << error.hint();
+  config.train.recompute = RecomputeChoice::kAuto;
+  EXPECT_EQ(refusal_of(config, target).hint().find("train.recompute="), std::string::npos);
 }
 
 TEST(FittingMeshes, SometimesNoNumberOfRanksHelps) {

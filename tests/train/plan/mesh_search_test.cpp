@@ -76,6 +76,7 @@ void expect_equal_plans(const ResolvedRun& row, const ResolvedRun& plan) {
   EXPECT_EQ(row_of(row), row_of(plan));
   EXPECT_EQ(row.micro_batches, plan.micro_batches);
   EXPECT_EQ(row.idle_share, plan.idle_share);
+  EXPECT_EQ(row.step.sharding.recompute, plan.step.sharding.recompute);
   EXPECT_EQ(row.library_bytes, plan.library_bytes);
   EXPECT_EQ(row.plan.traffic_per_step, plan.plan.traffic_per_step);
   for (int c = 0; c < kMemoryCategories; ++c)
@@ -118,10 +119,13 @@ TEST(MeshSearch, RowsHaveTheSettingsOfTheConfig) {
   }
 }
 
-int64_t idle_percent(const ResolvedRun& run) {
+// What trains nothing: empty sequences and what backward computes again.
+int64_t percent_lost(const ResolvedRun& run) {
   const int64_t computed =
       run.mesh.replicate * run.mesh.fsdp * run.micro_batches * run.step.sharding.sequence_count;
-  return 100 * (computed - 50) / computed;
+  if (run.step.sharding.recompute == Recompute::kNone) return 100 * (computed - 50) / computed;
+  return static_cast<int64_t>(100 *
+                              (1 - 50 / (static_cast<double>(computed) * (1 + run.recomputed_share()))));
 }
 
 // Whether `rows[first]` is what MeshSearch::rows promises: the best of the rows from there on.
@@ -137,7 +141,7 @@ bool is_best_of_the_rest(const std::vector<ResolvedRun>& rows, size_t first, int
       return number(run) > static_cast<int64_t>(as_few * static_cast<double>(fewest));
     });
   };
-  keep_fewest(idle_percent, 1);
+  keep_fewest(percent_lost, 1);
   keep_fewest([&](const ResolvedRun& run) { return sent(run).between_nodes; }, kAsFewBytes);
   keep_fewest([&](const ResolvedRun& run) { return sent(run).total(); }, kAsFewBytes);
   const int64_t most = std::ranges::max(left, {}, [](const ResolvedRun& run) {
@@ -157,11 +161,34 @@ TEST(MeshSearch, EachRowIsTheBestOfThoseLeft) {
     for (size_t i = 0; i < rows.size(); ++i)
       EXPECT_TRUE(is_best_of_the_rest(rows, i, target.ranks_per_node))
           << i << ": " << rows[i].mesh.to_text() << " with " << rows[i].step.sharding.sequence_count;
-    EXPECT_LE(idle_percent(rows.front()), idle_percent(rows.back()));
+    EXPECT_LE(percent_lost(rows.front()), percent_lost(rows.back()));
     // The check can fail.
     std::swap(rows.front(), rows.back());
     EXPECT_FALSE(is_best_of_the_rest(rows, 0, target.ranks_per_node));
   }
+}
+
+// A row computes again only what it must, and comes behind rows that do not, unless these are as idle.
+TEST(MeshSearch, RecomputationIsLostTime) {
+  const auto deep = [](const std::string& recompute) {
+    return searched({"model.num_hidden_layers=6", "train.recompute=" + recompute});
+  };
+  std::vector<int64_t> bytes;
+  for (const ResolvedRun& run : search_meshes(deep("none"), nodes_of(1, 6), {}, kAllRows).rows)
+    bytes.push_back(run.memory().total() + run.library_bytes);
+  const RunTarget target = nodes_of(1, 6, *std::ranges::min_element(bytes));
+  const MeshSearch some = search_meshes(deep("none"), target, {}, kAllRows);
+  const MeshSearch all = search_meshes(deep("auto"), target, {}, kAllRows);
+  EXPECT_GT(all.fitting, some.fitting);
+  EXPECT_EQ(all.rows.front().step.sharding.recompute, Recompute::kNone);
+  std::set<Recompute> modes;
+  for (size_t i = 0; i < all.rows.size(); ++i) {
+    modes.insert(all.rows[i].step.sharding.recompute);
+    EXPECT_TRUE(is_best_of_the_rest(all.rows, i, target.ranks_per_node)) << i;
+  }
+  EXPECT_GT(modes.size(), 1U);
+  for (const ResolvedRun& run : search_meshes(deep("full"), target, {}, kAllRows).rows)
+    EXPECT_EQ(run.step.sharding.recompute, Recompute::kFull);
 }
 
 TEST(MeshSearch, TheFirstRowsAreThoseOfALongerSearch) {

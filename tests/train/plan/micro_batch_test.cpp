@@ -4,6 +4,7 @@
 
 #include "model/core/rounding.h"
 #include "tests/train/config/small_config.h"
+#include "train/plan/fitting_meshes.h"
 
 namespace ripstop {
 namespace {
@@ -55,13 +56,56 @@ TEST(MicroBatch, TheLargestThatFitsIsFound) {
   for (const int64_t size : sizes) {
     ASSERT_TRUE(plan_with_micro_batch(config, target(DeviceKind::kCuda), size, run));
     small.device_memory_bytes = run.memory().total() + run.library_bytes;
-    EXPECT_TRUE(plan_with_largest(config, small, sizes, run));
+    EXPECT_TRUE(plan_with_least_recompute(config, small, {Recompute::kNone}, sizes, run));
     EXPECT_EQ(run.step.sharding.sequence_count, size);
     EXPECT_EQ(run.memory().total() + run.library_bytes, *small.device_memory_bytes);
   }
   small.device_memory_bytes = 1;
-  EXPECT_FALSE(plan_with_largest(config, small, sizes, run));
+  EXPECT_FALSE(plan_with_least_recompute(config, small, {Recompute::kNone}, sizes, run));
   EXPECT_EQ(run.step.sharding.sequence_count, 1) << "the error tells what even that needs";
+}
+
+// A model of so many layers that what they keep is most of the memory.
+RunConfig deep_config(const std::vector<std::string>& more = {}) {
+  std::vector<std::string> overrides{"train.global_batch_sequences=8", "data.sequence_length=64",
+                                     "model.num_hidden_layers=24", "model.vocab_size=300"};
+  overrides.insert(overrides.end(), more.begin(), more.end());
+  return parsed(kSmallest, overrides);
+}
+
+int64_t need_of(const std::string& recompute, int64_t micro_batch) {
+  const RunConfig config = deep_config(
+      {"train.recompute=" + recompute, fmt::format("train.micro_batch_sequences={}", micro_batch)});
+  const ResolvedRun run = resolve_run(config, target(DeviceKind::kCuda));
+  EXPECT_EQ(to_string(run.step.sharding.recompute), recompute);
+  return run.memory().total() + run.library_bytes;
+}
+
+// No recomputation with any micro-batch comes before some with a larger one, as it costs time.
+TEST(MicroBatch, AutoRecomputesAsLittleAsFits) {
+  const auto chosen = [](int64_t memory, const std::string& more = "train.recompute=auto") {
+    const ResolvedRun run = resolve_run(deep_config({more}), target(DeviceKind::kCuda, memory));
+    EXPECT_LE(run.memory().total() + run.library_bytes, memory);
+    return fmt::format("{} {}", to_string(run.step.sharding.recompute), run.step.sharding.sequence_count);
+  };
+  const int64_t none = need_of("none", 1), selective = need_of("selective", 1), full = need_of("full", 1);
+  ASSERT_LT(full, selective);
+  ASSERT_LT(selective, none);
+  EXPECT_EQ(chosen(need_of("none", 8)), "none 8");
+  EXPECT_EQ(chosen(need_of("none", 8) - 1), "none 4");
+  EXPECT_EQ(chosen(none), "none 1");
+  ASSERT_GT(none - 1, need_of("selective", 2)) << "a larger micro-batch fits with recomputation";
+  EXPECT_EQ(chosen(none - 1), "selective 2");
+  EXPECT_EQ(chosen(selective), "selective 1");
+  ASSERT_GT(selective - 1, need_of("full", 3));
+  ASSERT_LT(selective - 1, need_of("full", 4));
+  EXPECT_EQ(chosen(selective - 1), "full 3");
+  EXPECT_EQ(chosen(full), "full 1");
+  EXPECT_THROW(chosen(full - 1), PlanTooLarge);
+  // A micro-batch that is given is kept, and a mode that is given, too.
+  EXPECT_EQ(chosen(need_of("selective", 4), "train.micro_batch_sequences=4"), "selective 4");
+  EXPECT_EQ(chosen(none, "train.recompute=full"), "full 4");
+  EXPECT_THROW(chosen(none - 1, "train.recompute=none"), PlanTooLarge);
 }
 
 // Size by size, the largest batch would take many minutes.

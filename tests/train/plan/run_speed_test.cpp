@@ -69,6 +69,9 @@ TEST_F(RunSpeedTest, AnotherRunTellsNothing) {
   start_.peak_flops_source = "data sheet: NVIDIA A100 in bfloat16, dense";
   EXPECT_FALSE(measured({5}).has_value());
   start_ = good;
+  start_.recompute = "full";
+  EXPECT_FALSE(measured({5}).has_value());
+  start_ = good;
   start_.time = 2000;  // all steps are of an earlier start
   EXPECT_FALSE(measured({5}).has_value());
 }
@@ -84,6 +87,12 @@ TEST_F(RunSpeedTest, AShareOfThePeak) {
   const RunSpeed speed = speed_at_peak(run_, 1e15, "data sheet: X");
   EXPECT_EQ(speed.utilization, 0.4);
   EXPECT_NEAR(speed.tokens_per_second * flops, 0.4e15 * (1 - run_.idle_share), 1e9);
+  // What backward computes again takes its time.
+  ResolvedRun again = run_;
+  again.step.sharding.recompute = Recompute::kFull;
+  const double slower = speed_at_peak(again, 1e15, "data sheet: X").tokens_per_second;
+  const double all_flops = flops + recomputed_flops_per_token(run_.model, 256, Recompute::kFull).causal;
+  EXPECT_NEAR(slower * all_flops, 0.4e15 * (1 - run_.idle_share), 1e9);
 }
 
 }  // namespace

@@ -58,7 +58,7 @@ TEST_F(ResumedRuns, WhatDoesNotShapeTheWeightsMayChange) {
   std::filesystem::copy(std::filesystem::path(data_) / "train.h5",
                         std::filesystem::path(data_) / "validation.h5");
   EXPECT_EQ(train(first("run", {"train.steps=6", "train.validate_every=2", "generation.max_new_tokens=3",
-                                "generation.validate_examples=0", "train.recompute=none"})),
+                                "generation.validate_examples=0", "train.recompute=full"})),
             ExitCode::kOk);
   EXPECT_EQ(metrics("run").validations.size(), 2U) << "that of step 4 was due, too";
   EXPECT_HAS(said(), "warning: train.validate_every: 0 -> 2");

@@ -53,6 +53,40 @@ TEST_F(TrainerTest, UtilizationIsMeasuredAgainstThePeak) {
   }
 }
 
+// A run that goes on with another mode is the same run. Utilization counts the model's operations alone.
+TEST_F(TrainerTest, RecomputationChangesNoLoss) {
+  const std::string data = make_data("equal", 4);
+  const auto train_with = [&](const std::string& run, int64_t steps, const std::string& recompute) {
+    EXPECT_EQ(
+        train(config(run, data, {fmt::format("train.steps={}", steps), "train.recompute=" + recompute})),
+        ExitCode::kOk);
+  };
+  train_with("none", 6, "none");
+  EXPECT_EQ(said().find("recompute"), std::string::npos);
+  train_with("changes", 2, "selective");
+  EXPECT_HAS(said(), "recompute: selective (");
+  train_with("changes", 4, "full");
+  EXPECT_HAS(said(), "warning: train.recompute: \"selective\" -> \"full\"");
+  train_with("changes", 6, "auto");
+  const MetricsLog expected = metrics("none"), found = metrics("changes");
+  ASSERT_EQ(found.steps.size(), expected.steps.size());
+  for (size_t s = 0; s < expected.steps.size(); ++s) {
+    EXPECT_EQ(found.steps[s].loss, expected.steps[s].loss);
+    EXPECT_EQ(found.steps[s].grad_norm, expected.steps[s].grad_norm);
+  }
+  ASSERT_EQ(found.starts.size(), 3U);
+  const char* modes[] = {"selective", "full", "none"};
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(found.starts[i].recompute, modes[i]);
+    EXPECT_EQ(found.starts[i].flops_per_token, expected.starts.at(0).flops_per_token);
+  }
+  const StepMetrics& last = found.steps[3];  // of kFull
+  const StartEvent& start = found.starts[1];
+  EXPECT_NEAR(*last.model_flops_utilization,
+              start.flops_per_token * last.tokens_per_second / *start.peak_flops_per_second,
+              1e-9 * *last.model_flops_utilization);
+}
+
 // With a rate that is far too high, the gradient stops being finite after some steps.
 class DivergingRuns : public SmallRuns {
  protected:
