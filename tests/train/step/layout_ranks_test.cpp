@@ -195,8 +195,8 @@ std::vector<double> left_by_steps(const MeshSizes& mesh, bool tied, const StepOp
   return left;
 }
 
-/// Computing activations again gives the same bits: packed documents, two sequences a micro-batch. Of any two of
-/// the other settings every pair of values occurs.
+/// Computing activations again gives the same bits: packed documents, two sequences a micro-batch. Of any two
+/// of the other settings every pair of values occurs.
 TEST(LayoutRanks, RecomputingChangesNoBit) {
   if (test_device().kind != DeviceKind::kCpu) GTEST_SKIP() << "a GPU repeats to 1e-5";
   for (const MeshSizes& mesh : meshes())
