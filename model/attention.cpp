@@ -60,8 +60,7 @@ void Attention::attend(Context& context, const Batch& batch, const Tensor& angle
                        const Tensor& branch, const CacheRows* store) const {
   column_parallel_linear(context, saved.norm.normed, wqkv, saved.qkv);
   rope(context, saved.qkv, batch.position, angle, heads_, Direction::kForward);
-  if (store != nullptr)
-    store_key_value(context, saved.qkv, store->slot, store->position, heads_, store->cache);
+  if (store != nullptr) store_key_value(context, saved.qkv, store->slot, store->place, heads_, store->cache);
   attention(context, saved.qkv, documents_of(batch), heads_, saved.out, saved.log_sum_exp);
   row_parallel_linear(context, saved.out, wo, branch);
 }
@@ -96,8 +95,8 @@ void Attention::decode(Context& context, const CacheRows& rows, const Tensor& an
   absorb(context, norm, epsilon_, residual, saved.norm);
   column_parallel_linear(context, saved.norm.normed, wqkv, saved.qkv);
   rope(context, saved.qkv, rows.position, angle, heads_, Direction::kForward);
-  store_key_value(context, saved.qkv, rows.slot, rows.position, heads_, rows.cache);
-  attention_cached(context, saved.qkv, rows.slot, rows.position, rows.cache, heads_, saved.out);
+  store_key_value(context, saved.qkv, rows.slot, rows.place, heads_, rows.cache);
+  attention_cached(context, saved.qkv, rows.slot, rows.position, rows.cache, heads_, rows.tail, saved.out);
   row_parallel_linear(context, saved.out, wo, residual.branch);
 }
 

@@ -11,9 +11,11 @@ namespace ripstop {
 
 /// One layer's cache of keys and values, and the places in it that belong to the rows at hand.
 struct CacheRows {
-  Tensor cache;     ///< [slots, P, 2, K*D] of this layer
-  Tensor slot;      ///< [rows] int32
-  Tensor position;  ///< [rows] int32
+  Tensor cache;          ///< [slots, P, 2, K*D] of this layer
+  Tensor slot;           ///< [rows] int32
+  Tensor position;       ///< [rows] int32, in the sequence
+  Tensor place = {};     ///< [rows] int32, in the slot, of the rows' own keys and values
+  CachedTail tail = {};  ///< where the earlier positions of the sequences lie
 };
 
 /// branch = sum over slices of attention(rope(norm(residual) wqkv^T)) wo^T.

@@ -129,18 +129,39 @@ void HeadLoss::logits(Context& context, const Parameter& weights, Residual& resi
 }
 
 void HeadLoss::predict(Context& context, const Parameter& weights, Residual& residual, const Saved& saved,
-                       const Tensor& row, const Tensor& value, const Tensor& id) const {
+                       const Tensor& row, const NextTokenScores& scores) const {
   const ProfilerRange range(context.device(), "head forward");
+  if (!scores.logits.empty()) {
+    gather_logits(context, weights, residual, saved, row, scores);
+    return;
+  }
   Frame scratch(context.arena);
   const int64_t rows = row.empty() ? saved.normed.rows() : row.count();
-  const Tensor scores = context.arena.allocate(DType::kFloat32, {rows, weights.value.rows()});
-  logits(context, weights, residual, saved, row, scores);
+  const Tensor own = context.arena.allocate(DType::kFloat32, {rows, weights.value.rows()});
+  logits(context, weights, residual, saved, row, own);
   const Tensor own_value = context.arena.allocate(DType::kFloat32, {rows});
   const Tensor own_id = context.arena.allocate(DType::kInt32, {rows});
-  argmax_rows(context, scores, slice_, own_value, own_id);
+  const VocabularySlice allowed{.first = slice_.first,
+                                .valid = std::clamp<int64_t>(scores.ids - slice_.first, 0, slice_.valid)};
+  argmax_rows(context, own, allowed, own_value, own_id);
   // Two numbers a row travel, not the logits.
-  context.tensor.gather(context, own_value, value);
-  context.tensor.gather(context, own_id, id);
+  context.tensor.gather(context, own_value, scores.value);
+  context.tensor.gather(context, own_id, scores.id);
+}
+
+void HeadLoss::gather_logits(Context& context, const Parameter& weights, Residual& residual,
+                             const Saved& saved, const Tensor& row, const NextTokenScores& scores) const {
+  Frame scratch(context.arena);
+  const int64_t rows = scores.logits.shape[1], columns = weights.value.rows(), index = context.tensor.index();
+  // Computed at their places among those of all slices, so that nothing is copied.
+  const Tensor own = scores.logits.row_range(index, 1).viewed({rows, columns});
+  const Tensor own_statistics = scores.statistics.row_range(index, 1).viewed({rows, 3});
+  logits(context, weights, residual, saved, row, own);
+  const Tensor target = context.arena.allocate(DType::kInt32, {rows});
+  fill_zero(context, target);
+  cross_entropy_statistics(context, own, target, slice_, own_statistics);
+  context.tensor.gather(context, own, scores.logits);
+  context.tensor.gather(context, own_statistics, scores.statistics);
 }
 
 }  // namespace ripstop

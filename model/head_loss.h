@@ -7,6 +7,16 @@
 
 namespace ripstop {
 
+/// What HeadLoss::predict writes about the token after each of M rows. Either the first two have tensors, or
+/// the last two. All are equal on all ranks of the tensor axis.
+struct NextTokenScores {
+  int64_t ids = 0;     ///< only ids below can be the best
+  Tensor value = {};   ///< [t, M] float32: the largest logit of each slice of the vocabulary
+  Tensor id = {};      ///< [t, M] int32: its id, the lowest of equals
+  Tensor logits = {};  ///< [t, M, V / t] float32: of each slice; columns beyond its valid ids have no meaning
+  Tensor statistics = {};  ///< [t, M, 3] float32: cross_entropy_statistics of each slice, without a target
+};
+
 /// loss = sum over target rows of cross-entropy(norm(residual) output^T, target).
 ///
 /// Only rows with a target are multiplied. They are taken in chunks, and the logits of a chunk turn into
@@ -40,12 +50,12 @@ class HeadLoss {
   void forward(Context& context, const Batch& batch, const Parameter& weights, Residual& residual,
                const Saved& saved, const Tensor& total) const;
 
-  /// Finds the most probable next token after each row in row [M] (int32) of the N rows (no tensor: after
-  /// all, M = N). Writes the best logit and id of each slice of the vocabulary: value [t, M] float32 and id
-  /// [t, M] int32, equal on all ranks of the tensor axis. The prediction is the id of the largest value, the
-  /// lowest id if values are equal.
+  /// Scores the next token after each row in row [M] (int32) of the N rows (no tensor: after all, M = N). If
+  /// `scores` has values and ids, two numbers a row and slice travel over the tensor axis, and the prediction
+  /// is the id of the largest value, the lowest id if values are equal. Else all logits travel: a rank sends
+  /// 4 M V / t bytes to each other one.
   void predict(Context& context, const Parameter& weights, Residual& residual, const Saved& saved,
-               const Tensor& row, const Tensor& value, const Tensor& id) const;
+               const Tensor& row, const NextTokenScores& scores) const;
 
   /// logits [M, V / t] float32 after the same rows. Columns beyond the slice's valid ids have no meaning.
   void logits(Context& context, const Parameter& weights, Residual& residual, const Saved& saved,
@@ -55,6 +65,9 @@ class HeadLoss {
   const VocabularySlice& slice() const { return slice_; }
 
  private:
+  void gather_logits(Context& context, const Parameter& weights, Residual& residual, const Saved& saved,
+                     const Tensor& row, const NextTokenScores& scores) const;
+
   /// Targets [first, first + rows) of the batch.
   struct Chunk {
     int64_t first = 0;

@@ -5,22 +5,10 @@
 #include <cmath>
 #include <numbers>
 
+#include "model/core/philox.h"
+
 namespace ripstop {
 namespace {
-
-using Block = std::array<uint32_t, 4>;
-
-Block philox(Block counter, uint64_t key) {
-  auto k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
-  for (int round = 0; round < 10; ++round) {
-    const uint64_t a = uint64_t{0xD2511F53U} * counter[0], b = uint64_t{0xCD9E8D57U} * counter[2];
-    counter = {static_cast<uint32_t>(b >> 32) ^ counter[1] ^ k0, static_cast<uint32_t>(b),
-               static_cast<uint32_t>(a >> 32) ^ counter[3] ^ k1, static_cast<uint32_t>(a)};
-    k0 += 0x9E3779B9U;
-    k1 += 0xBB67AE85U;
-  }
-  return counter;
-}
 
 // FNV-1a. Any function of the name would serve, but it must never change: seeds would give other weights.
 uint64_t hash(const std::string& text) {
@@ -31,14 +19,11 @@ uint64_t hash(const std::string& text) {
 
 // Two normal values from one block of random bits.
 std::array<double, 2> normal_pair(uint64_t seed, uint64_t name, uint64_t index) {
-  const Block bits = philox({static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32),
-                             static_cast<uint32_t>(name), static_cast<uint32_t>(name >> 32)},
-                            seed);
-  const auto uniform = [](uint32_t high, uint32_t low) {
-    return (static_cast<double>((uint64_t{high} << 21) ^ (low >> 11)) + 0.5) * 0x1p-53;
-  };
-  const double radius = std::sqrt(-2 * std::log(uniform(bits[0], bits[1])));
-  const double angle = 2 * std::numbers::pi * uniform(bits[2], bits[3]);
+  const PhiloxBlock bits = philox({static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32),
+                                   static_cast<uint32_t>(name), static_cast<uint32_t>(name >> 32)},
+                                  seed);
+  const double radius = std::sqrt(-2 * std::log(uniform_of(bits[0], bits[1])));
+  const double angle = 2 * std::numbers::pi * uniform_of(bits[2], bits[3]);
   return {radius * std::cos(angle), radius * std::sin(angle)};
 }
 

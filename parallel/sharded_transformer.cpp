@@ -212,30 +212,31 @@ void ShardedTransformer::logits(Arena& arena, const Batch& batch, const Tensor& 
 }
 
 void ShardedTransformer::prefill(Arena& arena, const Batch& batch, KeyValueCache& cache, const Tensor& slot,
-                                 const Tensor& row, const Tensor& value, const Tensor& id) {
+                                 const Tensor& row, const NextTokenScores& scores) {
   Context context = this->context(arena);
   forward_only(
       context, batch.token,
       [&](size_t layer, Residual& residual, const Block::Saved& saved) {
-        const CacheRows store{cache.layer(static_cast<int64_t>(layer)), slot, batch.position};
+        const CacheRows store{cache.layer(static_cast<int64_t>(layer)), slot, batch.position, batch.position};
         model_.blocks[layer].forward(context, batch, model_.angle(), residual, saved, &store);
       },
       [&](Residual& residual, const HeadLoss::Saved& saved) {
-        model_.head.predict(context, model_.output(), residual, saved, row, value, id);
+        model_.head.predict(context, model_.output(), residual, saved, row, scores);
       });
 }
 
-void ShardedTransformer::decode(Arena& arena, const Tensor& token, KeyValueCache& cache, const Tensor& slot,
-                                const Tensor& position, const Tensor& value, const Tensor& id) {
+void ShardedTransformer::decode(Arena& arena, const Tensor& token, KeyValueCache& cache,
+                                const CacheRows& rows, const NextTokenScores& scores) {
   Context context = this->context(arena);
   forward_only(
       context, token,
       [&](size_t layer, Residual& residual, const Block::Saved& saved) {
-        const CacheRows rows{cache.layer(static_cast<int64_t>(layer)), slot, position};
-        model_.blocks[layer].decode(context, rows, model_.angle(), residual, saved);
+        CacheRows of_layer = rows;
+        of_layer.cache = cache.layer(static_cast<int64_t>(layer));
+        model_.blocks[layer].decode(context, of_layer, model_.angle(), residual, saved);
       },
       [&](Residual& residual, const HeadLoss::Saved& saved) {
-        model_.head.predict(context, model_.output(), residual, saved, Tensor{}, value, id);
+        model_.head.predict(context, model_.output(), residual, saved, Tensor{}, scores);
       });
 }
 

@@ -61,15 +61,16 @@ class ShardedTransformer {
   void logits(Arena& arena, const Batch& batch, const Tensor& logits);
 
   /// Runs prompts through the model, stores their keys and values at `slot` [N] (int32) and the batch's
-  /// positions, and predicts the tokens after rows row [M]; value and id as in HeadLoss::predict. Needs
+  /// positions, and writes the scores of the tokens after rows row [M], as HeadLoss::predict. Needs
   /// training = false.
   void prefill(Arena& arena, const Batch& batch, KeyValueCache& cache, const Tensor& slot, const Tensor& row,
-               const Tensor& value, const Tensor& id);
+               const NextTokenScores& scores);
 
-  /// Runs one new token of each of S sequences (token, slot, position [S] int32) and predicts the next one of
-  /// each; value and id as in HeadLoss::predict. Needs training = false.
-  void decode(Arena& arena, const Tensor& token, KeyValueCache& cache, const Tensor& slot,
-              const Tensor& position, const Tensor& value, const Tensor& id);
+  /// Runs one new token [S] of each of S sequences, whose places in the cache are `rows` (without its cache,
+  /// which differs between layers), and writes the scores of the next one, as HeadLoss::predict. Needs
+  /// training = false.
+  void decode(Arena& arena, const Tensor& token, KeyValueCache& cache, const CacheRows& rows,
+              const NextTokenScores& scores);
 
   /// Renews the bfloat16 copies from the master weights. Must be called after master weights were written
   /// from outside and before the next forward.

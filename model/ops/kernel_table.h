@@ -34,7 +34,7 @@ struct KernelTable {
   void (*store_key_value)(const KernelCall&, const Tensor& qkv, const Tensor& slot, const Tensor& position,
                           const Heads&, const Tensor& cache);
   void (*attention_cached)(const KernelCall&, const Tensor& qkv, const Tensor& slot, const Tensor& position,
-                           const Tensor& cache, const Heads&, const Tensor& out);
+                           const Tensor& cache, const Heads&, const CachedTail&, const Tensor& out);
   void (*swiglu)(const KernelCall&, const Tensor& gate_up, const Tensor& out);
   void (*swiglu_backward)(const KernelCall&, const Tensor& gate_up, const Tensor& dout);
   void (*embedding)(const KernelCall&, const Tensor& token, const Tensor& table, int64_t first_id,

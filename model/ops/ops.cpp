@@ -245,13 +245,19 @@ void store_key_value(Context& context, const Tensor& qkv, const Tensor& slot, co
 }
 
 void attention_cached(Context& context, const Tensor& qkv, const Tensor& slot, const Tensor& position,
-                      const Tensor& cache, const Heads& heads, const Tensor& out) {
+                      const Tensor& cache, const Heads& heads, const CachedTail& tail, const Tensor& out) {
   check_cache(qkv, slot, position, heads, cache);
+  if (!tail.empty()) {
+    check_index(tail.first, qkv.rows(), "tail.first");
+    check_dtype(tail.place, DType::kInt32, "tail.place");
+    RIPSTOP_CHECK(tail.place.shape.dims() == 2 && tail.place.rows() == qkv.rows(),
+                  "tail.place has {} rows, expected {}", tail.place.rows(), qkv.rows());
+  }
   check_matrix(out, qkv.rows(), heads.query * heads.size, "out");
   check_dtype(out, qkv.dtype, "out");
   const Workspace workspace(context,
                             workspace_bytes(context).attention_cached(qkv.rows(), cache.shape[1], heads));
-  kernels(context).attention_cached(workspace.call(), qkv, slot, position, cache, heads, out);
+  kernels(context).attention_cached(workspace.call(), qkv, slot, position, cache, heads, tail, out);
 }
 
 void swiglu(Context& context, const Tensor& gate_up, const Tensor& out) {

@@ -110,11 +110,22 @@ void attention_backward(Context& context, const Tensor& dout, const Tensor& qkv,
 void store_key_value(Context& context, const Tensor& qkv, const Tensor& slot, const Tensor& position,
                      const Heads& heads, const Tensor& cache);
 
+/// Where sequences that share a beginning keep the rest: position p >= first[s] of row s lies in the cache at
+/// place[s, p - first[s]] of its slot, and positions below first[s] lie at themselves. first [S] int32; place
+/// [S, G] int32. The beams of a search share a slot: they point at places instead of copying keys and values.
+/// Without tensors: every position lies at itself.
+struct CachedTail {
+  Tensor first;
+  Tensor place;
+
+  bool empty() const { return place.empty(); }
+};
+
 /// Attention of S single rows to cached keys and values: row s attends to positions 0 .. position[s] of
-/// slot[s]. qkv [S, row], of which only the query heads are read: call `store_key_value` first. cache [slots,
-/// P, 2, K*D], out [S, H*D].
+/// slot[s], which lie where `tail` says. qkv [S, row], of which only the query heads are read: call
+/// `store_key_value` first. cache [slots, P, 2, K*D], out [S, H*D].
 void attention_cached(Context& context, const Tensor& qkv, const Tensor& slot, const Tensor& position,
-                      const Tensor& cache, const Heads& heads, const Tensor& out);
+                      const Tensor& cache, const Heads& heads, const CachedTail& tail, const Tensor& out);
 
 // ---- feed-forward
 

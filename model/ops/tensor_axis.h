@@ -45,7 +45,8 @@ class TensorAxis {
   virtual void scatter_sum(Context& context, const Tensor& out, RowsBody produce,
                            Parts parts = Parts::kAny) const = 0;
 
-  /// Copies the `x` of all ranks, which have equal sizes, into `all` [count, ...x] in rank order.
+  /// Copies the `x` of all ranks, which have equal sizes, into `all` [count, ...x] in rank order. `x` may lie
+  /// at its place in `all`.
   virtual void gather(Context& context, const Tensor& x, const Tensor& all) const = 0;
 };
 
@@ -66,7 +67,7 @@ class WholeAxis final : public TensorAxis {
   }
   void scatter_sum(Context&, const Tensor& out, RowsBody produce, Parts) const override { produce(out, 0); }
   void gather(Context& context, const Tensor& x, const Tensor& all) const override {
-    copy_bytes(context.stream, all.data, x.data, x.bytes());
+    if (all.data != x.data) copy_bytes(context.stream, all.data, x.data, x.bytes());
   }
 };
 

@@ -306,7 +306,7 @@ class Rows {
       const Tensor out = o.zeros(o.dtype(), {kTexts, heads.query * heads.size});
       const KernelCall call = o.call(o.workspaces().attention_cached(kTexts, length, heads));
       return Work{[call, qkv, slot, position, cache, heads, out, &k = o.kernels()] {
-                    k.attention_cached(call, qkv, slot, position, cache, heads, out);
+                    k.attention_cached(call, qkv, slot, position, cache, heads, {}, out);
                   },
                   0, bytes_of({qkv, cache, out})};
     });

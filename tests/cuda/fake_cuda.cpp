@@ -372,8 +372,9 @@ constexpr KernelTable kRecordingKernels{
            const Tensor& cache) { kernel("store_key_value", c, spans(qkv, slot, position), spans(cache)); },
     .attention_cached =
         [](const KernelCall& c, const Tensor& qkv, const Tensor& slot, const Tensor& position,
-           const Tensor& cache, const Heads&, const Tensor& out) {
-          kernel("attention_cached", c, spans(qkv, slot, position, cache), spans(out));
+           const Tensor& cache, const Heads&, const CachedTail& tail, const Tensor& out) {
+          kernel("attention_cached", c, spans(qkv, slot, position, cache, tail.first, tail.place),
+                 spans(out));
         },
     .swiglu = [](const KernelCall& c, const Tensor& gate_up,
                  const Tensor& out) { kernel("swiglu", c, spans(gate_up), spans(out)); },

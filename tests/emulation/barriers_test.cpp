@@ -156,7 +156,12 @@ class AllKernels {
         random({rows, 80}), qkv, out, log_sum_exp, documents, heads,
         output(DType::kFloat32, {rows, heads.row()}));
     kernels_.attention_cached(call(0), random({2, heads.row()}), ids({1, 0}), ids({299, 40}),
-                              random({2, 300, 2, 40}), heads, output(DType::kFloat32, {2, 80}));
+                              random({2, 300, 2, 40}), heads, {}, output(DType::kFloat32, {2, 80}));
+    // Positions 295 and 35 and those behind lie in places that another row has, too.
+    kernels_.attention_cached(call(0), random({2, heads.row()}), ids({1, 1}), ids({299, 299}),
+                              random({2, 300, 2, 40}), heads,
+                              {ids({295, 295}), ids({295, 7, 9, 11, 13, 295, 8, 9, 12, 14}).viewed({2, 5})},
+                              output(DType::kFloat32, {2, 80}));
   }
 
   struct alignas(16) Unit {

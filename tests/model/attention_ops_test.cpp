@@ -151,7 +151,7 @@ TEST_P(AttentionTest, CachedEqualsTheLastRowOfItsDocument) {
     const auto outputs = repeated([&] {
       const Tensor out = room(dtype(), {3, heads.query * heads.size});
       kernels().attention_cached(call(workspaces().attention_cached(3, kPositions, heads)), query, slots,
-                                 positions, cache, heads, out);
+                                 positions, cache, heads, {}, out);
       return Outputs{get(out)};
     });
     const Values whole = reference::attention(qkv, offset, heads).out;
@@ -160,6 +160,55 @@ TEST_P(AttentionTest, CachedEqualsTheLastRowOfItsDocument) {
       const auto* row = whole.data() + (offset[d + 1] - 1) * heads.query * heads.size;
       expected.insert(expected.end(), row, row + heads.query * heads.size);
     }
+    expect_close(outputs[0], expected, dtype(), 2);
+  }
+}
+
+// Beams of one slot: the first positions lie at themselves, the others in places of which some are shared.
+TEST_P(AttentionTest, CachedReadsTheTailWhereItLies) {
+  constexpr int64_t kPlaces = 200, kCount = 90, kPrompt = 70, kRows = 3;
+  for (const Heads heads : {Heads{4, 2, 6}, Heads{2, 1, 64}}) {
+    const int64_t kept = heads.key_value * heads.size;
+    // Row r reads places that begin as those of row 0.
+    std::vector<int32_t> first(kRows, kPrompt), place, slot(kRows, 1), position(kRows, kCount - 1);
+    for (int32_t r = 0; r < kRows; ++r)
+      for (int32_t j = 0; j < kCount - kPrompt; ++j)
+        place.push_back(static_cast<int32_t>(kPrompt) + j * 4 + (j < 10 ? 0 : r));
+    first[2] = 0;  // all of row 2 lies elsewhere, but only its first positions are read
+    position[2] = 5;
+    const Values stored = random(kPlaces * heads.row());
+    const Tensor cache = room(dtype(), {2, kPlaces, 2, kept});
+    std::vector<int32_t> all_slots(kPlaces, 1), all_places(kPlaces);
+    for (int32_t p = 0; p < kPlaces; ++p) all_places[static_cast<size_t>(p)] = p;
+    kernels().store_key_value(call(), put(stored, {kPlaces, heads.row()}), put_ids(all_slots),
+                              put_ids(all_places), heads, cache);
+    const Values query = random(kRows * heads.row());
+    Values documents, expected;
+    std::vector<int32_t> lengths;
+    for (int64_t r = 0; r < kRows; ++r) {
+      lengths.push_back(position[at(r)] + 1);
+      for (int64_t p = 0; p <= position[at(r)]; ++p) {
+        const int64_t from = p < first[at(r)] ? p : place[at(r * (kCount - kPrompt) + p - first[at(r)])];
+        const auto begin = stored.begin() + from * heads.row();
+        documents.insert(documents.end(), begin, begin + heads.row());
+      }
+      std::copy_n(query.begin() + r * heads.row(), heads.query * heads.size, documents.end() - heads.row());
+    }
+    const auto offset = offsets(lengths);
+    const Values whole = reference::attention(documents, offset, heads).out;
+    for (int64_t r = 0; r < kRows; ++r) {
+      const auto row = whole.begin() + (offset[at(r + 1)] - 1) * heads.query * heads.size;
+      expected.insert(expected.end(), row, row + heads.query * heads.size);
+    }
+    const CachedTail tail{put_ids(first), put_ids(place).viewed({kRows, kCount - kPrompt})};
+    const Tensor queries = put(query, {kRows, heads.row()}), slots = put_ids(slot),
+                 positions = put_ids(position);
+    const auto outputs = repeated([&] {
+      const Tensor out = room(dtype(), {kRows, heads.query * heads.size});
+      kernels().attention_cached(call(workspaces().attention_cached(kRows, kPlaces, heads)), queries, slots,
+                                 positions, cache, heads, tail, out);
+      return Outputs{get(out)};
+    });
     expect_close(outputs[0], expected, dtype(), 2);
   }
 }

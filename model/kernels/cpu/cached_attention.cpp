@@ -18,11 +18,25 @@ int64_t thread_floats(const Heads& heads) {
   return 2 * padded(heads.size) + kPositions;
 }
 
+/// The places of a sequence's positions in its slot, as CachedTail says.
+struct Places {
+  int64_t first = INT64_MAX;  ///< positions below lie at themselves
+  const int32_t* of_rest = nullptr;
+
+  int64_t operator()(int64_t position) const {
+    return position < first ? position : of_rest[position - first];
+  }
+};
+Places places_of(const CachedTail& tail, int64_t s) {
+  if (tail.empty()) return {};
+  return {elements<int32_t>(tail.first)[s], elements<int32_t>(tail.place) + s * tail.place.cols()};
+}
+
 /// Attention of one query head to positions [0, count) of key and value, whose rows are `stride` elements
 /// apart.
 template <class T>
-void attend(const T* query, const T* key, const T* value, int64_t stride, int64_t count, int64_t size,
-            float* scratch, T* out) {
+void attend(const T* query, const T* key, const T* value, const Places& place, int64_t stride, int64_t count,
+            int64_t size, float* scratch, T* out) {
   float* q = scratch;
   float* o = q + padded(size);
   float* score = o + padded(size);
@@ -38,7 +52,7 @@ void attend(const T* query, const T* key, const T* value, int64_t stride, int64_
     for (int64_t p = 0; p < n; ++p) {
       Vector dot{};
       each_vector(size, [&](int64_t i, auto lanes) {
-        dot += load(q + i) * load(key + (first + p) * stride + i, lanes);
+        dot += load(q + i) * load(key + place(first + p) * stride + i, lanes);
       });
       score[p] = sum_lanes(dot);
       most = score[p] > most ? score[p] : most;
@@ -53,7 +67,7 @@ void attend(const T* query, const T* key, const T* value, int64_t stride, int64_
     for (int64_t p = 0; p < n; ++p) {
       sum += score[p];
       each_vector(size, [&](int64_t i, auto lanes) {
-        store(o + i, load(o + i) + score[p] * load(value + (first + p) * stride + i, lanes));
+        store(o + i, load(o + i) + score[p] * load(value + place(first + p) * stride + i, lanes));
       });
     }
   }
@@ -83,7 +97,7 @@ void store_key_value(const KernelCall&, const Tensor& qkv, const Tensor& slot, c
 }
 
 void attention_cached(const KernelCall& call, const Tensor& qkv, const Tensor& slot, const Tensor& position,
-                      const Tensor& cache, const Heads& heads, const Tensor& out) {
+                      const Tensor& cache, const Heads& heads, const CachedTail& tail, const Tensor& out) {
   const int64_t size = heads.size, row = heads.row(), kept = heads.key_value * size;
   const int64_t group = heads.query / heads.key_value, positions = cache.shape[1];
   const int32_t* at_slot = elements<int32_t>(slot);
@@ -95,8 +109,8 @@ void attention_cached(const KernelCall& call, const Tensor& qkv, const Tensor& s
       const T* key = elements<T>(cache) + at_slot[s] * positions * 2 * kept + k * size;
       float* scratch = static_cast<float*>(call.workspace) + omp_get_thread_num() * thread_floats(heads);
       for (int64_t h = k * group; h < (k + 1) * group; ++h)
-        attend(elements<T>(qkv) + s * row + h * size, key, key + kept, 2 * kept, at_position[s] + 1, size,
-               scratch, elements<T>(out) + (s * heads.query + h) * size);
+        attend(elements<T>(qkv) + s * row + h * size, key, key + kept, places_of(tail, s), 2 * kept,
+               at_position[s] + 1, size, scratch, elements<T>(out) + (s * heads.query + h) * size);
     });
   });
 }

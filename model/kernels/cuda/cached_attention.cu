@@ -20,10 +20,21 @@ template <class T>
 struct Cached {
   const T *qkv, *cache;
   const int32_t *slot, *position;
+  const int32_t *tail_first, *tail_place;  ///< CachedTail, or null
   T* out;
-  int64_t row, positions;
-  int heads, group, size;  ///< `group` query heads share a key-value head; there are heads / group
+  int64_t row, positions, tail;  ///< `tail` places a row
+  int heads, group, size;        ///< `group` query heads share a key-value head; there are heads / group
   float scale;
+};
+
+/// Where the keys of positions `begin`, begin + 1, ... lie in their slot.
+struct PlacedRows {
+  int64_t begin, stride, first;
+  const int32_t* place;
+  __device__ int64_t operator()(int64_t k) const {
+    const int64_t position = begin + k;
+    return (position < first ? position : place[position - first]) * stride;
+  }
 };
 
 template <int kWidth, int kPerLane, class T>
@@ -40,9 +51,12 @@ __global__ void __launch_bounds__(32 * kAttentionWarps, 1) attend_cached(Cached<
   const int64_t share = (count + 32 * kAttentionWarps - 1) / (32 * kAttentionWarps) * 32;
   const int64_t first = warp_number() * share;
   const int64_t own = count - first < share ? count - first : share;
-  const T* key = x.cache + (x.slot[s] * x.positions + first) * stride + head / x.group * x.size;
+  const T* key = x.cache + x.slot[s] * x.positions * stride + head / x.group * x.size;
+  const bool tailed = x.tail_place != nullptr;
+  const PlacedRows at{first, stride, tailed ? x.tail_first[s] : count,
+                      tailed ? x.tail_place + s * x.tail : nullptr};
   Softmax<kPerLane> part;
-  attend<kWidth>(key, key + kept, stride, own, x.size, query, shown[warp_number()], part);
+  attend<kWidth>(key, key + kept, at, own, x.size, query, shown[warp_number()], part);
   if (lane_number() == 0) {
     maxima[warp_number()] = part.maximum;
     sums[warp_number()] = part.sum;
@@ -82,16 +96,19 @@ void store_key_value(const KernelCall& call, const Tensor& qkv, const Tensor& sl
 }
 
 void attention_cached(const KernelCall& call, const Tensor& qkv, const Tensor& slot, const Tensor& position,
-                      const Tensor& cache, const Heads& heads, const Tensor& out) {
+                      const Tensor& cache, const Heads& heads, const CachedTail& tail, const Tensor& out) {
   with_element(qkv.dtype, [&](auto element) {
     using T = decltype(element);
     const Cached<T> x{elements<T>(qkv),
                       elements<T>(cache),
                       elements<int32_t>(slot),
                       elements<int32_t>(position),
+                      tail.empty() ? nullptr : elements<int32_t>(tail.first),
+                      tail.empty() ? nullptr : elements<int32_t>(tail.place),
                       elements<T>(out),
                       heads.row(),
                       cache.shape[1],
+                      tail.empty() ? 0 : tail.place.cols(),
                       static_cast<int>(heads.query),
                       static_cast<int>(heads.query / heads.key_value),
                       static_cast<int>(heads.size),

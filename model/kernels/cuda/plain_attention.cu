@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(32 * kAttentionWarps, 1) forward(Forward<T> x)
   const T* key = x.qkv + begin * x.row + (x.heads + head / x.group) * x.size;
   const T* value = key + x.heads / x.group * x.size;
   Softmax<kPerLane> s;
-  attend<kWidth>(key, value, x.row, n + 1 - begin, x.size, query, shown[warp_number()], s);
+  attend<kWidth>(key, value, StridedRows{x.row}, n + 1 - begin, x.size, query, shown[warp_number()], s);
   const int64_t to = n * x.heads + head;
   if (lane_number() == 0) x.log_sum_exp[to] = s.maximum + logf(s.sum);
 #pragma unroll

@@ -28,16 +28,25 @@ __device__ inline float dot(const T* row, const float* with, int size) {
   return sum;
 }
 
-/// sum += the sum of weight[j] * row j for j < count. Lane l has elements l, l + 32, ... of the head.
-template <int kPerLane, class T>
-__device__ inline void add_weighted(const T* rows, int64_t stride, int count, const float* weight, int size,
-                                    float (&sum)[kPerLane]) {
-  for (int j = 0; j < count; ++j)
+/// Rows of a matrix, `stride` elements apart.
+struct StridedRows {
+  int64_t stride;
+  __device__ int64_t operator()(int64_t k) const { return k * stride; }
+};
+
+/// sum += the sum of weight[j] * row first + j for j < count; row k begins at rows + at(k). Lane l has
+/// elements l, l + 32, ... of the head.
+template <int kPerLane, class T, class At>
+__device__ inline void add_weighted(const T* rows, const At& at, int64_t first, int count,
+                                    const float* weight, int size, float (&sum)[kPerLane]) {
+  for (int j = 0; j < count; ++j) {
+    const T* row = rows + at(first + j);
 #pragma unroll
     for (int e = 0; e < kPerLane; ++e) {
       const int i = lane_number() + 32 * e;
-      if (i < size) sum[e] += weight[j] * load<1>(rows + j * stride + i).at[0];
+      if (i < size) sum[e] += weight[j] * load<1>(row + i).at[0];
     }
+  }
 }
 
 /// 32 numbers that the lanes of a warp exchange, in two sets that take turns: while slow lanes still read one
@@ -54,14 +63,14 @@ struct Softmax {
   float maximum = -kInfinity, sum = 0;
 };
 
-/// Adds `count` keys and values, whose rows are `stride` elements apart, to the softmax. `query` (scaled) and
-/// `shown` are the warp's own, in shared memory.
-template <int kWidth, int kPerLane, class T>
-__device__ inline void attend(const T* key, const T* value, int64_t stride, int64_t count, int size,
+/// Adds `count` keys and values to the softmax; those of position k begin at(k) elements behind `key` and
+/// `value`. `query` (scaled) and `shown` are the warp's own, in shared memory.
+template <int kWidth, int kPerLane, class T, class At>
+__device__ inline void attend(const T* key, const T* value, const At& at, int64_t count, int size,
                               const float* query, Shown& shown, Softmax<kPerLane>& s) {
   for (int64_t first = 0; first < count; first += 32) {
     const int64_t k = first + lane_number();
-    const float score = k < count ? dot<kWidth>(key + k * stride, query, size) : -kInfinity;
+    const float score = k < count ? dot<kWidth>(key + at(k), query, size) : -kInfinity;
     const float most = fmaxf(s.maximum, warp_maximum(score));
     const float keep = expf(s.maximum - most), own = expf(score - most);
     s.sum = s.sum * keep + warp_sum(own);
@@ -72,7 +81,7 @@ __device__ inline void attend(const T* key, const T* value, int64_t stride, int6
     weight[lane_number()] = own;
     __syncwarp();
     const int n = count - first < 32 ? static_cast<int>(count - first) : 32;
-    add_weighted(value + first * stride, stride, n, weight, size, s.out);
+    add_weighted(value, at, first, n, weight, size, s.out);
   }
 }
 

@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(32 * kAttentionWarps, 1) query_gradient(Backwa
     }
     dscore[lane_number()] = own;
     __syncwarp();
-    add_weighted(key, x.row, count, dscore, x.size, dquery);
+    add_weighted(key, StridedRows{x.row}, 0, count, dscore, x.size, dquery);
   }
   put_head(dquery, x.size, x.scale, x.dqkv + n * x.row + head * x.size);
 }
@@ -100,8 +100,8 @@ __global__ void __launch_bounds__(32 * kAttentionWarps, 1) key_gradient(Backward
       weight[lane_number()] = p;
       dscore[lane_number()] = own;
       __syncwarp();
-      add_weighted(query, x.row, count, dscore, x.size, dkey);
-      add_weighted(dout, out_row, count, weight, x.size, dvalue);
+      add_weighted(query, StridedRows{x.row}, 0, count, dscore, x.size, dkey);
+      add_weighted(dout, StridedRows{out_row}, 0, count, weight, x.size, dvalue);
     }
   put_head(dkey, x.size, x.scale, x.dqkv + at);
   put_head(dvalue, x.size, 1.0F, x.dqkv + at + to_value);
