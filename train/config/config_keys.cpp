@@ -17,6 +17,7 @@ constexpr std::string_view kRecomputeWords[] = {"auto", "none", "selective", "fu
 constexpr std::string_view kScheduleWords[] = {"cosine", "linear", "constant"};
 constexpr std::string_view kFloatWords[] = {"bfloat16", "float32"};
 constexpr std::string_view kKeepBestWords[] = {"loss", "rougeL", "none"};
+constexpr std::string_view kEarlyStoppingWords[] = {"false", "true", "never"};
 
 Words words_of(DeviceChoice) {
   return kDeviceWords;
@@ -36,6 +37,9 @@ Words words_of(FloatChoice) {
 Words words_of(KeepBest) {
   return kKeepBestWords;
 }
+Words words_of(EarlyStopping) {
+  return kEarlyStoppingWords;
+}
 
 // The table has one type of row for all enums, so an enum's type is hidden behind two functions.
 template <class T>
@@ -53,6 +57,7 @@ Field field_at(T* value) {
 constexpr double kManySteps = 1e12;
 constexpr double kManyRanks = 1 << 20;
 constexpr double kLargestSeed = 9.2e18;
+constexpr double kManyBeams = 1024;
 // A step lists its sequences in memory before it reads them. No batch in use comes near this.
 constexpr double kManySequences = 1 << 20;
 // AdamW computes in float32, where a smaller epsilon is 0 (or a denormal number, which a device may take
@@ -239,18 +244,41 @@ const ConfigKey kKeys[] = {
      .doc = "Write checkpoints while training goes on. Not in this version, which waits for every save.",
      .torchtitan = "checkpoint.async_mode", .other_names = "async_save async"},
 
-    {RIPSTOP_KEY(generation, num_beams), .range = {1, 1024}, .may_change_on_resume = true,
-     .doc = "Beams of the search; 1: greedy. More than 1 is not in this version.",
+    {RIPSTOP_KEY(generation, num_beams), .range = {1, kManyBeams}, .may_change_on_resume = true, .unit = "beams",
+     .doc = "Beams of the search for the best summary; 1: no search.",
      .hugging_face = "num_beams generation_num_beams", .other_names = "beam_size beams"},
     {RIPSTOP_KEY(generation, length_penalty), .range = {-100, 100}, .may_change_on_resume = true,
-     .doc = "A beam's score is divided by its length to this power. Not in this version.",
+     .doc = "A search divides the log probability of a summary by its length to this power: above 0 favours long ones.",
      .hugging_face = "length_penalty", .other_names = "len_penalty"},
+    {RIPSTOP_KEY(generation, early_stopping), .may_change_on_resume = true,
+     .doc = "A search ends: `true`, when `num_beams` summaries have ended; `false`, when the best beam scores no better than the worst of these now; `never`, when it cannot at any length.",
+     .hugging_face = "early_stopping"},
     {RIPSTOP_KEY(generation, no_repeat_ngram_size), .range = {0, 1 << 20}, .may_change_on_resume = true, .unit = "tokens",
-     .doc = "No sequence of this many tokens may appear twice in a summary; 0: off. Not in this version.",
+     .doc = "No sequence of this many tokens appears twice in document and summary together; 0: off.",
      .hugging_face = "no_repeat_ngram_size"},
+    {RIPSTOP_KEY(generation, min_new_tokens), .range = {0, 1 << 30}, .may_change_on_resume = true, .unit = "tokens",
+     .doc = "Tokens of the shortest summary, without the end token.",
+     .hugging_face = "min_new_tokens", .other_names = "min_length min_tokens min_target_length"},
     {RIPSTOP_KEY(generation, max_new_tokens), .range = {1, 1 << 30}, .may_change_on_resume = true, .unit = "tokens",
      .doc = "Tokens of the longest summary.",
      .hugging_face = "max_new_tokens generation_max_length", .other_names = "max_length max_target_length max_tokens"},
+    {RIPSTOP_KEY(generation, do_sample), .may_change_on_resume = true,
+     .doc = "Draw tokens at random instead of taking the most likely ones. Not together with beams.",
+     .hugging_face = "do_sample", .other_names = "sample sampling"},
+    {RIPSTOP_KEY(generation, temperature), .range = {0, 1e6, true},
+     .range_hint = "generation.do_sample = false always takes the most likely token", .may_change_on_resume = true,
+     .doc = "Sampling divides the logits by it: below 1 favours likely tokens.",
+     .hugging_face = "temperature", .other_names = "temp"},
+    {RIPSTOP_KEY(generation, top_k), .range = {0, 1 << 24}, .may_change_on_resume = true, .unit = "tokens",
+     .doc = "Sampling draws among this many of the most likely tokens; 0: all.",
+     .hugging_face = "top_k", .other_names = "topk"},
+    {RIPSTOP_KEY(generation, top_p), .range = {0, 1, true},
+     .range_hint = "generation.top_p = 1.0 draws among all tokens", .may_change_on_resume = true,
+     .doc = "Sampling draws among the most likely tokens whose probabilities sum to this; 1: all.",
+     .hugging_face = "top_p", .other_names = "topp nucleus"},
+    {RIPSTOP_KEY(generation, seed), .range = {0, kLargestSeed}, .may_change_on_resume = true,
+     .doc = "Seed of sampling. A summary depends on it and on its document's number, not on batches and ranks.",
+     .other_names = "sampling_seed generation_seed"},
     {RIPSTOP_KEY(generation, validate_examples), .range = {0, 1e9}, .may_change_on_resume = true, .unit = "documents",
      .doc = "Validation documents that each validation summarizes, to measure ROUGE; 0: off.",
      .hugging_face = "predict_with_generate", .other_names = "max_eval_samples"},
@@ -288,6 +316,9 @@ std::string_view to_string(FloatChoice value) {
 }
 std::string_view to_string(KeepBest value) {
   return kKeepBestWords[static_cast<size_t>(value)];
+}
+std::string_view to_string(EarlyStopping value) {
+  return kEarlyStoppingWords[static_cast<size_t>(value)];
 }
 
 std::string ConfigKey::path() const {

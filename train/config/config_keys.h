@@ -47,6 +47,7 @@ struct ConfigKey {
   Field (*field)(RunConfig& config);
   Presence presence = Presence::kDefault;
   ValueRange range = {};
+  std::string_view range_hint = {};  ///< what to do instead of a number outside of the range
   bool may_change_on_resume = false;
   bool none_is_auto = false;           ///< an optional that is written "auto" if it has no value
   std::string_view default_text = {};  ///< shown instead of the struct's default

@@ -45,7 +45,10 @@ class Assigner {
     std::copy(values.begin(), values.end(), field->begin());
   }
   void operator()(ChoiceField field) const {
-    const auto word = std::find(field.words.begin(), field.words.end(), value_as<std::string>());
+    // Some words are true and false, which people write without quotes.
+    const bool* flag = std::get_if<bool>(&entry_.value);
+    const std::string given = flag == nullptr ? value_as<std::string>() : *flag ? "true" : "false";
+    const auto word = std::find(field.words.begin(), field.words.end(), given);
     if (word == field.words.end()) refuse_type();
     field.set(field.value, static_cast<int>(word - field.words.begin()));
   }
@@ -63,8 +66,8 @@ class Assigner {
  private:
   std::string path() const { return entry_.key->path(); }
 
-  [[noreturn]] void refuse(const std::string& what) const {
-    throw Error(ExitCode::kUsage, entry_.where + ": " + what);
+  [[noreturn]] void refuse(const std::string& what, std::string_view hint = {}) const {
+    throw Error(ExitCode::kUsage, entry_.where + ": " + what, std::string(hint));
   }
 
   // The value in the type that it has in the file. Nothing is converted.
@@ -81,9 +84,10 @@ class Assigner {
     const bool low = range.above_least ? !(value > range.least) : !(value >= range.least);
     const bool high = range.below_most ? !(value < range.most) : !(value <= range.most);
     if (std::isfinite(value) && !low && !high) return;
-    refuse(fmt::format("'{}' must be {} {} and {} {}, got {}", path(),
-                       range.above_least ? "above" : "at least", range.least,
-                       range.below_most ? "below" : "at most", range.most, entry_.shown));
+    refuse(
+        fmt::format("'{}' must be {} {} and {} {}, got {}", path(), range.above_least ? "above" : "at least",
+                    range.least, range.below_most ? "below" : "at most", range.most, entry_.shown),
+        entry_.key->range_hint);
   }
 
   [[noreturn]] void refuse_type() const {

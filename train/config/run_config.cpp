@@ -76,6 +76,7 @@ class ConfigBuilder {
     collect([&] { check_profile_steps(); });
     collect([&] { check_keep_best(); });
     collect([&] { check_stop_after_validations(); });
+    collect([&] { check_generation(); });
     refuse_problems();
     return config_;
   }
@@ -303,6 +304,21 @@ class ConfigBuilder {
              "set checkpoint.keep_best to \"loss\" or \"rougeL\", or train.stop_after_validations to 0");
   }
 
+  void check_generation() const {
+    const GenerationSettings& generation = config_.generation;
+    if (generation.do_sample && generation.num_beams > 1)
+      refuse(where("generation.do_sample"),
+             fmt::format("'generation.do_sample' draws tokens, 'generation.num_beams' = {} searches for the "
+                         "likeliest ones",
+                         generation.num_beams),
+             "set generation.num_beams = 1 or generation.do_sample = false");
+    if (generation.min_new_tokens > generation.max_new_tokens)
+      refuse(where("generation.min_new_tokens"),
+             fmt::format("generation.min_new_tokens {} exceeds generation.max_new_tokens {}",
+                         generation.min_new_tokens, generation.max_new_tokens),
+             "allow more tokens, or ask for fewer");
+  }
+
   ConfigProblems problems_;
   std::vector<ConfigEntry> entries_;
   std::string name_;
@@ -318,6 +334,20 @@ RunConfig load_run_config(const std::string& path, std::span<const std::string> 
 RunConfig parse_run_config(std::string_view toml, const std::string& name,
                            std::span<const std::string> overrides) {
   return ConfigBuilder(toml, name, overrides).build();
+}
+
+std::vector<std::string> ignored_generation_notes(const RunConfig& config) {
+  RunConfig counting = config;
+  static_cast<GenerationSettings&>(counting.generation) = config.generation.that_count();
+  std::vector<std::string> notes;
+  for (const ConfigDifference& difference : compare(config, counting)) {
+    const bool of_search =
+        difference.key == "generation.length_penalty" || difference.key == "generation.early_stopping";
+    notes.push_back(fmt::format(
+        "{} = {} changes nothing: it is for {}", difference.key, difference.old_value,
+        of_search ? "beams, and generation.num_beams is 1" : "sampling, and generation.do_sample is false"));
+  }
+  return notes;
 }
 
 std::string place_of_key(const ConfigKey& key, const std::string& path,

@@ -15,6 +15,7 @@
 
 #include "data/loss_on.h"
 #include "model/config.h"
+#include "train/config/generation_settings.h"
 
 namespace ripstop {
 
@@ -31,6 +32,7 @@ std::string_view to_string(RecomputeChoice value);
 std::string_view to_string(ScheduleKind value);
 std::string_view to_string(FloatChoice value);
 std::string_view to_string(KeepBest value);
+std::string_view to_string(EarlyStopping value);
 
 struct ConfigKey;
 
@@ -116,11 +118,7 @@ struct CheckpointSection {
   bool operator==(const CheckpointSection&) const = default;
 };
 
-struct GenerationSection {
-  int64_t num_beams = 1;
-  double length_penalty = 1.0;
-  int64_t no_repeat_ngram_size = 0;  ///< 0: off
-  int64_t max_new_tokens = 64;
+struct GenerationSection : GenerationSettings {
   int64_t validate_examples = 0;  ///< 0: no ROUGE while training
   bool operator==(const GenerationSection&) const = default;
 };
@@ -154,6 +152,10 @@ RunConfig load_run_config(const std::string& path, std::span<const std::string> 
 /// The same for TOML in memory. Messages name it `name`.
 RunConfig parse_run_config(std::string_view toml, const std::string& name,
                            std::span<const std::string> overrides = {});
+
+/// One note for each key of [generation] that is not the default and changes nothing, because it belongs to a
+/// search without beams, or to sampling without do_sample.
+std::vector<std::string> ignored_generation_notes(const RunConfig& config);
 
 /// The place of a key that an override gives.
 inline constexpr const char* kCommandLine = "command line";

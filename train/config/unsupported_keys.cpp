@@ -13,29 +13,13 @@ struct UnsupportedKey {
   std::string_view path;
   bool (*is_done)(const RunConfig& config);
   std::string_view instead;
-  bool generation_reads_it = false;  // evaluate and summarize read it
-  bool in_older_runs = false;        // version 0.1.0 stored it in a run's config.toml and did nothing
+  bool in_older_runs = false;  // version 0.1.0 stored it in a run's config.toml and did nothing
 };
 
 constexpr UnsupportedKey kUnsupportedKeys[] = {
     {.path = "checkpoint.asynchronous",
      .is_done = [](const RunConfig& c) { return !c.checkpoint.asynchronous; },
      .instead = "checkpoint.asynchronous = false",
-     .in_older_runs = true},
-    {.path = "generation.num_beams",
-     .is_done = [](const RunConfig& c) { return c.generation.num_beams == 1; },
-     .instead = "generation.num_beams = 1",
-     .generation_reads_it = true,
-     .in_older_runs = true},
-    {.path = "generation.length_penalty",
-     .is_done = [](const RunConfig& c) { return c.generation.length_penalty == 1.0; },
-     .instead = "generation.length_penalty = 1.0",
-     .generation_reads_it = true,
-     .in_older_runs = true},
-    {.path = "generation.no_repeat_ngram_size",
-     .is_done = [](const RunConfig& c) { return c.generation.no_repeat_ngram_size == 0; },
-     .instead = "generation.no_repeat_ngram_size = 0",
-     .generation_reads_it = true,
      .in_older_runs = true},
     {.path = "log.tensorboard",
      .is_done = [](const RunConfig& c) { return !c.log.tensorboard; },
@@ -47,8 +31,6 @@ constexpr UnsupportedKey kUnsupportedKeys[] = {
 // command line cannot come from an older version.
 bool is_refused(const UnsupportedKey& key, ConfigReader reader, std::string_view place) {
   switch (reader) {
-    case ConfigReader::kGenerate:
-      return key.generation_reads_it;
     case ConfigReader::kResume:
       return !key.in_older_runs || place == kCommandLine;
     case ConfigReader::kTrain:

@@ -11,8 +11,8 @@ namespace ripstop {
 struct ConfigKey;
 
 /// Who reads a config: train; train that resumes from the run's own config.toml, where an older version may
-/// have stored a value that it did not do; or evaluate and summarize, which only generate.
-enum class ConfigReader { kTrain, kResume, kGenerate };
+/// have stored a value that it did not do.
+enum class ConfigReader { kTrain, kResume };
 
 /// Throws Error(kUsage) if the config asks for something that this version does not do and that `reader`
 /// would have to do. The error lists all such keys, each with its place and value, and the values to use

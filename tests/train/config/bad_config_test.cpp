@@ -99,14 +99,15 @@ TEST_F(BadConfig, KeysAndTypes) {
 }
 
 TEST_F(BadConfig, TrainRefusesKeysThatThisVersionDoesNotDo) {
-  const std::string config = config_with("generation.num_beams=4") + " log.tensorboard=true";
+  const std::string config = config_with("checkpoint.asynchronous=true") + " log.tensorboard=true";
   const ProgramRun train = run_program("train " + config);
   EXPECT_EQ(train.exit_code, 64);
   EXPECT_EQ(train.out, "");
-  EXPECT_NE(train.err.find("config.toml:17: generation.num_beams = 4, command line: log.tensorboard = true"),
-            std::string::npos)
+  EXPECT_NE(
+      train.err.find("config.toml:17: checkpoint.asynchronous = true, command line: log.tensorboard = true"),
+      std::string::npos)
       << train.err;
-  EXPECT_NE(train.err.find("hint=\"use instead: generation.num_beams = 1, log.tensorboard = false\""),
+  EXPECT_NE(train.err.find("hint=\"use instead: checkpoint.asynchronous = false, log.tensorboard = false\""),
             std::string::npos)
       << train.err;
   EXPECT_FALSE(std::filesystem::exists(run()));
@@ -115,9 +116,7 @@ TEST_F(BadConfig, TrainRefusesKeysThatThisVersionDoesNotDo) {
 // One rule for all of them: an error in train, a note in plan.
 TEST_F(BadConfig, TrainRefusesAndPlanNotesEachKeyThatThisVersionDoesNotDo) {
   const std::string config = config_with("mesh.fsdp=1");
-  for (const std::string setting :
-       {"checkpoint.asynchronous=true", "generation.num_beams=4", "generation.length_penalty=0.6",
-        "generation.no_repeat_ngram_size=3", "log.tensorboard=true"}) {
+  for (const std::string setting : {"checkpoint.asynchronous=true", "log.tensorboard=true"}) {
     const std::string key = setting.substr(0, setting.find('='));
     const ProgramRun train = run_program("train " + config + " " + setting);
     EXPECT_EQ(train.exit_code, 64) << setting;
@@ -134,14 +133,14 @@ TEST_F(BadConfig, TrainRefusesAndPlanNotesEachKeyThatThisVersionDoesNotDo) {
 
 TEST_F(BadConfig, PlanNotesKeysThatThisVersionDoesNotDo) {
   const std::string plan =
-      "plan " + config_with("mesh.fsdp=2") + " generation.num_beams=4 log.tensorboard=true";
+      "plan " + config_with("mesh.fsdp=2") + " checkpoint.asynchronous=true log.tensorboard=true";
   const ProgramRun text = run_program(plan);
   EXPECT_EQ(text.exit_code, 0) << text.err;
-  EXPECT_NE(text.out.find("note: generation.num_beams = 4 is not in this version"), std::string::npos)
+  EXPECT_NE(text.out.find("note: checkpoint.asynchronous = true is not in this version"), std::string::npos)
       << text.out;
   EXPECT_NE(text.out.find("note: log.tensorboard = true is not in this version"), std::string::npos)
       << text.out;
-  EXPECT_NE(run_program(plan + " --json").out.find("generation.num_beams = 4 is not in this version"),
+  EXPECT_NE(run_program(plan + " --json").out.find("checkpoint.asynchronous = true is not in this version"),
             std::string::npos);
 }
 

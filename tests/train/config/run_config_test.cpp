@@ -101,8 +101,15 @@ TEST(RunConfig, EveryKeyIsReadFromTheFile) {
     [generation]
     num_beams = 4
     length_penalty = 0.6
+    early_stopping = true
     no_repeat_ngram_size = 3
+    min_new_tokens = 5
     max_new_tokens = 32
+    do_sample = false
+    temperature = 0.7
+    top_k = 50
+    top_p = 0.9
+    seed = 11
     validate_examples = 100
     [log]
     every_steps = 1
@@ -118,7 +125,7 @@ TEST(RunConfig, EveryKeyIsReadFromTheFile) {
   expected.schedule = {ScheduleKind::kLinear, 10, 0.1};
   expected.precision = {FloatChoice::kFloat32, FloatChoice::kBfloat16};
   expected.checkpoint = {20, 5, KeepBest::kRougeL, true};
-  expected.generation = {4, 0.6, 3, 32, 100};
+  expected.generation = {{4, 0.6, EarlyStopping::kTrue, 3, 5, 32, false, 0.7, 50, 0.9, 11}, 100};
   expected.log = {1, true};
   EXPECT_EQ(config, expected);
   EXPECT_EQ(parsed(to_toml(config)), config);
@@ -276,22 +283,23 @@ TEST(RunConfig, RulesBetweenKeysHaveHints) {
 
 // Whatever its kind: people mend all of them after one look.
 TEST(RunConfig, AllProblemsAreToldAtOnce) {
-  std::string toml = with("generation", "num_beams = 4");
+  std::string toml = with("checkpoint", "asynchronous = true");
   toml.insert(toml.find("steps = 100"), "stesp = 5\n");
   toml.insert(toml.find("learning_rate"), "betas = 3\n");
   const small_config::Refusal result = refusal(toml, {"log.tensorboard=true", "run.directory=\"\""});
   expect_usage(result, "x.toml:10: unknown key 'train.stesp' (did you mean 'train.steps'?); x.toml:14: ");
-  expect_usage(result,
-               "'optimizer.betas' must be an array of two numbers, got 3; x.toml:17: not in this version of "
-               "ripstop: generation.num_beams = 4 (use instead: generation.num_beams = 1); command line: "
-               "'run.directory' must not be empty");
+  expect_usage(
+      result,
+      "'optimizer.betas' must be an array of two numbers, got 3; x.toml:17: not in this version of "
+      "ripstop: checkpoint.asynchronous = true (use instead: checkpoint.asynchronous = false); command line: "
+      "'run.directory' must not be empty");
   expect_usage(result, "command line: not in this version of ripstop: log.tensorboard = true (use instead: ");
   // Rules between keys, too.
-  const small_config::Refusal rules =
-      refusal(kSmallest, {"schedule.warmup_steps=101", "model.hidden_size=290", "generation.num_beams=2"});
+  const small_config::Refusal rules = refusal(
+      kSmallest, {"schedule.warmup_steps=101", "model.hidden_size=290", "checkpoint.asynchronous=true"});
   expect_usage(rules, "schedule.warmup_steps 101 exceeds train.steps 100 (");
   expect_usage(rules, "hidden_size");
-  expect_usage(rules, "not in this version of ripstop: generation.num_beams = 2");
+  expect_usage(rules, "not in this version of ripstop: checkpoint.asynchronous = true");
   // They come by their lines, whatever is checked first; those of the command line come last.
   const std::string what =
       refusal(with("run", "profile_steps = \"99-101\"") + "[checkpoint]\nkeep_best = \"rougeL\"\n",
@@ -320,6 +328,52 @@ TEST(RunConfig, ShippedConfigsAreValid) {
     ++count;
   }
   EXPECT_GE(count, 4);
+}
+
+TEST(RunConfig, GenerationThatCannotBeIsRefused) {
+  expect_usage(refusal(kSmallest, {"generation.num_beams=4", "generation.do_sample=true"}),
+               "command line: 'generation.do_sample' draws tokens, 'generation.num_beams' = 4 searches",
+               "generation.num_beams = 1 or generation.do_sample = false");
+  expect_usage(refusal(kSmallest, {"generation.min_new_tokens=65"}),
+               "generation.min_new_tokens 65 exceeds generation.max_new_tokens 64", "ask for fewer");
+  for (const char* temperature : {"0", "0.0", "-1"})
+    expect_usage(refusal(kSmallest, {std::string("generation.temperature=") + temperature}),
+                 "'generation.temperature' must be above 0", "generation.do_sample = false");
+  for (const char* top_p : {"0", "1.01", "-0.5"})
+    expect_usage(refusal(kSmallest, {std::string("generation.top_p=") + top_p}),
+                 "'generation.top_p' must be above 0 and at most 1", "generation.top_p = 1.0");
+  expect_usage(refusal(kSmallest, {"generation.early_stopping=maybe"}),
+               "one of \"false\", \"true\", \"never\"");
+}
+
+TEST(RunConfig, EarlyStoppingTakesWordsAndBooleans) {
+  const auto stopping = [](const std::string& value) {
+    return parsed(kSmallest, {"generation.early_stopping=" + value}).generation.early_stopping;
+  };
+  EXPECT_EQ(stopping("true"), EarlyStopping::kTrue);
+  EXPECT_EQ(stopping("false"), EarlyStopping::kFalse);
+  EXPECT_EQ(stopping("never"), EarlyStopping::kNever);
+  EXPECT_EQ(stopping("\"true\""), EarlyStopping::kTrue);
+  expect_usage(refusal(kSmallest, {"run.device=true"}), "'run.device' must be one of");
+}
+
+TEST(RunConfig, NotesGenerationThatChangesNothing) {
+  const auto notes = [](const std::vector<std::string>& overrides) {
+    return ignored_generation_notes(parsed(kSmallest, overrides));
+  };
+  EXPECT_TRUE(notes({}).empty());
+  EXPECT_TRUE(notes({"generation.num_beams=2", "generation.length_penalty=0.6"}).empty());
+  EXPECT_TRUE(
+      notes({"generation.do_sample=true", "generation.temperature=0.6", "generation.top_k=5"}).empty());
+  const std::vector<std::string> all = notes(
+      {"generation.length_penalty=0.6", "generation.temperature=0.6", "generation.no_repeat_ngram_size=3"});
+  ASSERT_EQ(all.size(), 2U);
+  EXPECT_EQ(
+      all[0],
+      "generation.length_penalty = 0.6 changes nothing: it is for beams, and generation.num_beams is 1");
+  EXPECT_EQ(
+      all[1],
+      "generation.temperature = 0.6 changes nothing: it is for sampling, and generation.do_sample is false");
 }
 
 }  // namespace
