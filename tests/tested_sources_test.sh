@@ -45,6 +45,7 @@ model/residual.*                    tests/model/gradient_test.cpp
 model/transformer.*                 tests/model/gradient_test.cpp tests/train/step/layout_ranks_test.cpp
 model/core/error.h                  tests/train/commands/command_line_test.cpp
 model/core/function_ref.h           tests/train/evaluate/evaluation_ranks_test.cpp
+model/core/philox.h                 tests/train/generate/token_choice_test.cpp tests/train/step/layout_ranks_test.cpp
 model/core/*                        tests/train/config/run_config_test.cpp tests/parallel/unit_layout_test.cpp
 model/device/arena.*                tests/model/head_loss_test.cpp tests/train/step/layout_ranks_test.cpp
 model/device/cpu_device.cpp         tests/model/ops_test.cpp

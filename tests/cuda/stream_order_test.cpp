@@ -186,7 +186,8 @@ TEST_F(StreamOrder, AModelOnAnotherStreamReadsItsWeightsOnceTheyAreThere) {
   run.step->model().initialize(7);
   const MeshSizes sizes{.replicate = 2, .fsdp = 1, .tensor = 2};
   DeviceMesh mesh(test_world(), sizes, /*allow_tensor_across_nodes=*/false, Device::cuda(0));
-  const InferenceOptions writing = InferenceOptions::of(config, kPositions, DType::kBFloat16, 4, 8);
+  const InferenceOptions writing =
+      InferenceOptions::of(config, kPositions, DType::kBFloat16, 4, {.max_new_tokens = 8});
   const InferencePlan plan = plan_inference(config, writing, sizes, mesh.coordinates(), DeviceKind::kCuda);
   const Stream stream(Device::cuda(0));
   MemoryLedger ledger;
@@ -194,7 +195,7 @@ TEST_F(StreamOrder, AModelOnAnotherStreamReadsItsWeightsOnceTheyAreThere) {
   run.step->model().copy_weights_to(writer.model());
   const std::vector<int32_t> prompt{1, 2, 3};
   const std::vector<SlotTokens> items{{.slot = 0, .first_position = 0, .tokens = prompt}};
-  writer.append(items);
+  writer.best(items, config.vocab_size);
   // The next update must wait for the last read of the weights, for which the host did not wait.
   const Tensor& weights = writer.model().units().front().compute_copy();
   const Buffer read(Device::cuda(0), ledger, MemoryCategory::kWorkspace, weights.bytes());

@@ -1,6 +1,8 @@
 #include "train/generate/inference_model.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "model/core/rounding.h"
 
@@ -23,7 +25,9 @@ ShardingOptions sharding(const InferenceOptions& options) {
           .training = false};
 }
 
-Buffer ids(const Stream& stream, MemoryLedger& ledger, int64_t count) {
+// `count` ids or floats. None: no memory.
+Buffer words(const Stream& stream, MemoryLedger& ledger, int64_t count) {
+  if (count == 0) return {};
   return Buffer(stream.device(), ledger, MemoryCategory::kActivations, 4 * count);
 }
 
@@ -43,7 +47,8 @@ constexpr int64_t kPrefillTokens = 2048;
 }  // namespace
 
 InferenceOptions InferenceOptions::of(const ModelConfig& model, int64_t sequence_length, DType compute,
-                                      int64_t slots, int64_t max_new_tokens) {
+                                      int64_t slots, const GenerationSettings& settings) {
+  const int64_t max_new_tokens = settings.max_new_tokens;
   const int64_t context = std::min(sequence_length, model.max_position_embeddings);
   if (max_new_tokens >= context)
     throw Error(
@@ -54,6 +59,9 @@ InferenceOptions InferenceOptions::of(const ModelConfig& model, int64_t sequence
   return {.compute = compute,
           .context = context,
           .slots = slots,
+          .num_beams = settings.num_beams,
+          .max_new_tokens = max_new_tokens,
+          .all_logits = !settings.takes_the_best(),
           .prefill_tokens = std::max(context, kPrefillTokens)};
 }
 
@@ -63,30 +71,80 @@ InferenceModel::InferenceModel(const ModelConfig& config, const InferenceOptions
       row_step_(row_step(options)),
       prompt_rows_(round_up(options.prefill_tokens, row_step_)),
       slices_(mesh.tensor().size()),
+      columns_(slice_extent(config.vocab_size, slices_)),
+      vocabulary_(config.vocab_size),
       stream_(stream),
       model_(config, mesh, stream, ledger, sharding(options)),
-      cache_(config, slices_, options.slots + 1, options.context, options.compute, stream.device(), ledger),
+      cache_(config, slices_, options.slots + 1, options.places(), options.compute, stream.device(), ledger),
       batch_memory_(stream.device(), ledger, options.sequence_count(), options.context),
       totals_(mesh, stream, ledger),
-      token_(ids(stream, ledger, std::max(prompt_rows_, options.slots))),
-      position_(ids(stream, ledger, std::max(prompt_rows_, options.slots))),
-      slot_(ids(stream, ledger, std::max(prompt_rows_, options.slots))),
-      document_offset_(ids(stream, ledger, prompt_rows_ + 1)),
-      last_row_(ids(stream, ledger, options.slots)),
-      value_(ids(stream, ledger, slices_ * options.slots)),
-      id_(ids(stream, ledger, slices_ * options.slots)),
+      token_(words(stream, ledger, std::max(prompt_rows_, options.rows()))),
+      position_(words(stream, ledger, std::max(prompt_rows_, options.rows()))),
+      slot_(words(stream, ledger, std::max(prompt_rows_, options.rows()))),
+      document_offset_(words(stream, ledger, prompt_rows_ + 1)),
+      last_row_(words(stream, ledger, options.slots)),
+      place_(words(stream, ledger, options.num_beams > 1 ? options.rows() : 0)),
+      tail_first_(words(stream, ledger, options.num_beams > 1 ? options.rows() : 0)),
+      tail_place_(words(stream, ledger, options.num_beams > 1 ? options.rows() * options.max_new_tokens : 0)),
+      value_(words(stream, ledger, options.all_logits ? 0 : slices_ * options.rows())),
+      id_(words(stream, ledger, options.all_logits ? 0 : slices_ * options.rows())),
+      logits_(words(stream, ledger, options.all_logits ? slices_ * options.rows() * columns_ : 0)),
+      statistics_(words(stream, ledger, options.all_logits ? slices_ * options.rows() * 3 : 0)),
       arena_(stream.device(), ledger, arena) {
   RIPSTOP_CHECK(mesh.sizes().fsdp == 1, "the fsdp axis has {} ranks, expected 1", mesh.sizes().fsdp);
   RIPSTOP_CHECK(options.prefill_tokens >= options.context, "{} tokens a call, a prompt may have {}",
                 options.prefill_tokens, options.context);
+  RIPSTOP_CHECK(options.num_beams == 1 || (options.all_logits && options.max_new_tokens > 0),
+                "{} beams need all logits and a number of new tokens", options.num_beams);
 }
 
-std::vector<int32_t> InferenceModel::append(std::span<const SlotTokens> items) {
-  // GreedyLoop never mixes prompts and steps in one call.
-  return items.front().first_position == 0 ? run_prompts(items) : run_step(items);
+std::vector<int32_t> InferenceModel::best(std::span<const SlotTokens> items, int64_t ids) {
+  RIPSTOP_CHECK(!options_.all_logits, "the model was made for logits, not for the best tokens");
+  append(items, ids);
+  const std::vector<int32_t> of_rows = predictions();
+  std::vector<int32_t> next;
+  for (const size_t row : row_of_item_) next.push_back(of_rows[row]);
+  return next;
 }
 
-std::vector<int32_t> InferenceModel::run_prompts(std::span<const SlotTokens> items) {
+std::span<const LogitRow> InferenceModel::logits(std::span<const SlotTokens> items) {
+  RIPSTOP_CHECK(options_.all_logits, "the model was made for the best tokens, not for logits");
+  append(items, vocabulary_);
+  const float* const all = on_host(logits_, slices_ * scored_rows_ * columns_, host_logits_);
+  const float* const statistics = on_host(statistics_, slices_ * scored_rows_ * 3, host_statistics_);
+  if (slices_ > 1) joined_logits_.resize(static_cast<size_t>(scored_rows_ * vocabulary_));
+  logit_rows_.clear();
+  for (const size_t row : row_of_item_) {
+    const auto at = [&](int64_t slice) { return slice * scored_rows_ + static_cast<int64_t>(row); };
+    const float* whole = all + static_cast<int64_t>(row) * columns_;
+    LogitRow joined{.largest = -std::numeric_limits<float>::infinity()};
+    for (int64_t s = 0; s < slices_; ++s) joined.largest = std::max(joined.largest, statistics[3 * at(s)]);
+    float sum = 0;
+    for (int64_t s = 0; s < slices_; ++s)
+      sum += statistics[3 * at(s) + 1] * std::exp(statistics[3 * at(s)] - joined.largest);
+    joined.log_sum = std::log(sum);
+    // One slice lies together already. The parts of several are brought together.
+    for (int64_t s = 0; slices_ > 1 && s * columns_ < vocabulary_; ++s) {
+      float* const to = joined_logits_.data() + static_cast<int64_t>(row) * vocabulary_;
+      std::copy_n(all + at(s) * columns_, std::min(columns_, vocabulary_ - s * columns_), to + s * columns_);
+      whole = to;
+    }
+    joined.logits = {whole, static_cast<size_t>(vocabulary_)};
+    logit_rows_.push_back(joined);
+  }
+  return logit_rows_;
+}
+
+void InferenceModel::append(std::span<const SlotTokens> items, int64_t ids) {
+  row_of_item_.clear();
+  // The loop never mixes prompts and steps in one call.
+  if (items.front().first_position == 0)
+    run_prompts(items, ids);
+  else
+    run_step(items, ids);
+}
+
+void InferenceModel::run_prompts(std::span<const SlotTokens> items, int64_t ids) {
   for (auto* host : {&host_token_, &host_position_, &host_slot_, &host_document_offset_, &host_last_row_})
     host->clear();
   int64_t longest = 0;
@@ -100,6 +158,7 @@ std::vector<int32_t> InferenceModel::run_prompts(std::span<const SlotTokens> ite
   // The prompts are documents of one packed sequence, so one call computes all of them without padding each.
   for (const SlotTokens& item : items) {
     add(item.tokens, item.slot);
+    row_of_item_.push_back(host_last_row_.size());
     host_last_row_.push_back(static_cast<int32_t>(host_token_.size()) - 1);
   }
   // Few row counts mean few shapes: each new shape makes kernels choose and plan again.
@@ -111,16 +170,16 @@ std::vector<int32_t> InferenceModel::run_prompts(std::span<const SlotTokens> ite
   host_document_offset_.push_back(static_cast<int32_t>(rows));
   // Always ask for the predictions of all slots, so that the head has one shape.
   host_last_row_.resize(static_cast<size_t>(options_.slots), host_last_row_.front());
-  prefill(rows, document_count, longest);
-  return predictions(std::ssize(items));
+  prefill(rows, document_count, longest, ids);
 }
 
-void InferenceModel::prefill(int64_t rows, int64_t document_count, int64_t longest_document) {
+void InferenceModel::prefill(int64_t rows, int64_t document_count, int64_t longest_document, int64_t ids) {
   upload(stream_, token_, host_token_);
   upload(stream_, position_, host_position_);
   upload(stream_, slot_, host_slot_);
   upload(stream_, document_offset_, host_document_offset_);
   upload(stream_, last_row_, host_last_row_);
+  scored_rows_ = options_.slots;
   const Batch batch{.token = view(token_, {rows}),
                     .position = view(position_, {rows}),
                     .document_offset = view(document_offset_, {prompt_rows_ + 1}),
@@ -130,52 +189,104 @@ void InferenceModel::prefill(int64_t rows, int64_t document_count, int64_t longe
                     .target_row = {},
                     .target = {}};
   model_.prefill(arena_, batch, cache_, view(slot_, {rows}), view(last_row_, {options_.slots}),
-                 view(value_, {slices_, options_.slots}, DType::kFloat32),
-                 view(id_, {slices_, options_.slots}));
+                 scores(options_.slots, ids));
 }
 
-std::vector<int32_t> InferenceModel::run_step(std::span<const SlotTokens> items) {
-  // Slots without a sequence are computed, too, so that there is one shape. They write to position 0, which
-  // their next sequence overwrites.
-  const auto slots = static_cast<size_t>(options_.slots);
-  host_token_.assign(slots, 0);
-  host_position_.assign(slots, 0);
-  for (const SlotTokens& item : items) {
-    RIPSTOP_CHECK(item.tokens.size() == 1, "{} tokens in a step", item.tokens.size());
-    host_token_[static_cast<size_t>(item.slot)] = item.tokens[0];
-    host_position_[static_cast<size_t>(item.slot)] = static_cast<int32_t>(item.first_position);
+void InferenceModel::run_step(std::span<const SlotTokens> items, int64_t ids) {
+  const auto rows = static_cast<size_t>(options_.rows());
+  const int64_t beams = options_.num_beams, tail = beams > 1 ? options_.max_new_tokens : 0;
+  // Rows that no item names are computed, too, so that there is one shape. A slot without a sequence writes
+  // to position 0, which its next sequence overwrites. A search may have fewer beams: the other rows write to
+  // the last places of the slot, where only the last new tokens could lie, and these are never computed.
+  host_token_.assign(rows, 0);
+  host_position_.assign(rows, 0);
+  host_slot_.resize(rows);
+  host_place_.assign(rows, 0);
+  host_tail_first_.assign(rows, 0);
+  host_tail_place_.assign(rows * static_cast<size_t>(tail), 0);
+  for (size_t r = 0; r < rows; ++r) {
+    const int64_t row = static_cast<int64_t>(r);
+    host_slot_[r] = static_cast<int32_t>(row / beams);
+    if (beams == 1) continue;
+    host_place_[r] = static_cast<int32_t>(options_.places() - beams + row % beams);
+    host_tail_place_[r * static_cast<size_t>(tail)] = host_place_[r];
   }
-  decode();
-  const std::vector<int32_t> of_slots = predictions(options_.slots);
-  std::vector<int32_t> next;
-  for (const SlotTokens& item : items) next.push_back(of_slots[static_cast<size_t>(item.slot)]);
-  return next;
+  for (const SlotTokens& item : items) {
+    const int64_t row = item.slot * beams + item.beam;
+    place_row(row, item);
+    row_of_item_.push_back(static_cast<size_t>(row));
+  }
+  decode(ids);
 }
 
-void InferenceModel::decode() {
-  host_slot_.resize(static_cast<size_t>(options_.slots));
-  for (size_t s = 0; s < host_slot_.size(); ++s) host_slot_[s] = static_cast<int32_t>(s);
+void InferenceModel::place_row(int64_t row, const SlotTokens& item) {
+  const auto r = static_cast<size_t>(row);
+  RIPSTOP_CHECK(item.tokens.size() == 1, "{} tokens in a step", item.tokens.size());
+  host_token_[r] = item.tokens[0];
+  host_position_[r] = static_cast<int32_t>(item.first_position);
+  if (options_.num_beams == 1) return;
+  RIPSTOP_CHECK(item.beam < options_.num_beams && !item.places.empty() &&
+                    std::ssize(item.places) <= options_.max_new_tokens &&
+                    item.prompt + std::ssize(item.places) == item.first_position + 1,
+                "{} places behind a prompt of {}, position {}", item.places.size(), item.prompt,
+                item.first_position);
+  host_place_[r] = item.places.back();
+  host_tail_first_[r] = static_cast<int32_t>(item.prompt);
+  std::copy(item.places.begin(), item.places.end(), host_tail_place_.begin() + row * options_.max_new_tokens);
+}
+
+void InferenceModel::decode(int64_t ids) {
   upload(stream_, token_, host_token_);
   upload(stream_, position_, host_position_);
   upload(stream_, slot_, host_slot_);
-  const Shape slots{options_.slots};
-  model_.decode(arena_, view(token_, slots), cache_, view(slot_, slots), view(position_, slots),
-                view(value_, {slices_, options_.slots}, DType::kFloat32),
-                view(id_, {slices_, options_.slots}));
+  scored_rows_ = options_.rows();
+  const Shape rows{options_.rows()};
+  CacheRows places{.cache = {}, .slot = view(slot_, rows), .position = view(position_, rows)};
+  places.place = places.position;
+  if (options_.num_beams > 1) {
+    upload(stream_, place_, host_place_);
+    upload(stream_, tail_first_, host_tail_first_);
+    upload(stream_, tail_place_, host_tail_place_);
+    places.place = view(place_, rows);
+    places.tail = {view(tail_first_, rows), view(tail_place_, {options_.rows(), options_.max_new_tokens})};
+  }
+  model_.decode(arena_, view(token_, rows), cache_, places, scores(options_.rows(), ids));
 }
 
-std::vector<int32_t> InferenceModel::predictions(int64_t count) {
+NextTokenScores InferenceModel::scores(int64_t rows, int64_t ids) const {
+  const Shape all{slices_, rows};
+  if (!options_.all_logits)
+    return {.ids = ids, .value = view(value_, all, DType::kFloat32), .id = view(id_, all)};
+  return {.ids = ids,
+          .logits = view(logits_, {slices_, rows, columns_}, DType::kFloat32),
+          .statistics = view(statistics_, {slices_, rows, 3}, DType::kFloat32)};
+}
+
+// The first `floats` of the memory: it itself if the host can read it, else `copy`, which gets what it holds.
+const float* InferenceModel::on_host(const Buffer& buffer, int64_t floats, std::vector<float>& copy) const {
+  if (stream_.device().kind == DeviceKind::kCpu) {
+    stream_.synchronize();
+    return static_cast<const float*>(buffer.data());
+  }
+  copy.resize(static_cast<size_t>(floats));
+  copy_bytes(stream_, copy.data(), buffer.data(), 4 * floats);
+  stream_.synchronize();
+  return copy.data();
+}
+
+// Of all rows of the last call.
+std::vector<int32_t> InferenceModel::predictions() const {
   // Each slice of the vocabulary sends its best token and that token's logit; the best of these wins.
-  std::vector<float> value(static_cast<size_t>(slices_ * options_.slots));
+  std::vector<float> value(static_cast<size_t>(slices_ * scored_rows_));
   std::vector<int32_t> id(value.size());
   copy_bytes(stream_, value.data(), value_.data(), 4 * std::ssize(value));
   copy_bytes(stream_, id.data(), id_.data(), 4 * std::ssize(id));
   stream_.synchronize();
-  std::vector<int32_t> best(id.begin(), id.begin() + count);
-  for (int64_t row = 0; row < count; ++row) {
+  std::vector<int32_t> best(id.begin(), id.begin() + scored_rows_);
+  for (int64_t row = 0; row < scored_rows_; ++row) {
     const auto r = static_cast<size_t>(row);
     for (int64_t slice = 1; slice < slices_; ++slice) {
-      const auto at = static_cast<size_t>(slice * options_.slots + row);
+      const auto at = static_cast<size_t>(slice * scored_rows_ + row);
       if (value[at] <= value[r]) continue;  // slices come by ascending ids, so the lowest of equals stays
       value[r] = value[at];
       best[r] = id[at];
@@ -193,9 +304,9 @@ LossSum InferenceModel::evaluate(int64_t count, NextTokens next) {
 void InferenceModel::run_all_shapes() {
   for (int64_t rows = row_step_; rows <= prompt_rows_; rows += row_step_) {
     const int64_t longest = std::min(rows, options_.context);
-    prefill(rows, std::min(rows, options_.slots + 1), longest);
+    prefill(rows, std::min(rows, options_.slots + 1), longest, vocabulary_);
   }
-  decode();
+  decode(vocabulary_);
   evaluate(1, [](int64_t) { return HostTokens{}; });
 }
 

@@ -8,7 +8,7 @@
 #include "model/batch.h"
 #include "model/kv_cache.h"
 #include "parallel/sharded_transformer.h"
-#include "train/generate/greedy.h"
+#include "train/generate/generate.h"
 #include "train/step/world_totals.h"
 
 namespace ripstop {
@@ -18,16 +18,25 @@ struct InferenceOptions {
   DType compute = DType::kBFloat16;  ///< of weights and activations
   int64_t context = 0;               ///< positions of a sequence
   int64_t slots = 1;                 ///< sequences that are generated at once
+  int64_t num_beams = 1;             ///< rows of a sequence
+  int64_t max_new_tokens = 0;        ///< with beams: the most that one of them adds
+  bool all_logits = false;           ///< logits() is called, not best()
   /// Tokens of one call with prompts, and of one batch whose loss is computed; at least `context`.
   int64_t prefill_tokens = 0;
 
   /// Sequences of a batch whose loss is computed.
   int64_t sequence_count() const { return std::max<int64_t>(prefill_tokens / context, 1); }
 
-  /// The options for a model that was trained on sequences of `sequence_length`: its context, and a prefill
-  /// of some thousand tokens. Throws Error(kUsage) if `max_new_tokens` leave no room for a prompt.
+  /// Rows of one step.
+  int64_t rows() const { return slots * num_beams; }
+  /// Places of a slot of the cache. Beams share the prompt's, and each has places of its own for new tokens.
+  int64_t places() const { return context + (num_beams - 1) * max_new_tokens; }
+
+  /// The options for a model that was trained on sequences of `sequence_length`: its context, a prefill of
+  /// some thousand tokens, and what generation by `settings` needs. `settings.max_new_tokens` may be 0 if
+  /// nothing is generated. Throws Error(kUsage) if they leave no room for a prompt.
   static InferenceOptions of(const ModelConfig& model, int64_t sequence_length, DType compute, int64_t slots,
-                             int64_t max_new_tokens);
+                             const GenerationSettings& settings);
 };
 
 /// The memory of an InferenceModel on one rank.
@@ -49,10 +58,16 @@ class InferenceModel {
   Arena& arena() { return arena_; }
   const InferenceOptions& options() const { return options_; }
 
-  /// The AppendTokens of generate_greedy. A call with one token an item must name every sequence that goes
-  /// on. Every step computes all slots, and prompts are computed in multiples of kRowStep rows. So there are
-  /// few shapes, and the tokens of a sequence do not depend on the other sequences under way.
-  std::vector<int32_t> append(std::span<const SlotTokens> items);
+  /// The AppendTokens of generate(): best() of ids below `ids`, and logits(), which needs
+  /// InferenceOptions::all_logits. A call with one token an item must name every sequence that goes on. Every
+  /// step computes all rows, and prompts are computed in multiples of kRowStep rows. So there are few shapes,
+  /// and the tokens of a sequence do not depend on the other sequences under way.
+  ///
+  /// logits() brings 4 * rows * V bytes to the host: 16 MB a step for 32 summaries by 4 beams of 32,000 ids,
+  /// less than a hundredth of the weights that a step of a 1.1B model reads. With the best few of each row
+  /// instead, bans could leave too few, and draws need all.
+  std::vector<int32_t> best(std::span<const SlotTokens> items, int64_t ids);
+  std::span<const LogitRow> logits(std::span<const SlotTokens> items);
 
   /// The exact loss of `count` batches of sequence_count() sequences each, of all data ranks together; see
   /// evaluate_batches. Collective.
@@ -64,16 +79,22 @@ class InferenceModel {
   static constexpr int64_t kRowStep = 64;
 
  private:
-  std::vector<int32_t> run_prompts(std::span<const SlotTokens> items);
-  std::vector<int32_t> run_step(std::span<const SlotTokens> items);
-  void prefill(int64_t rows, int64_t document_count, int64_t longest_document);
-  void decode();
-  std::vector<int32_t> predictions(int64_t count);
+  void append(std::span<const SlotTokens> items, int64_t ids);
+  void run_prompts(std::span<const SlotTokens> items, int64_t ids);
+  void run_step(std::span<const SlotTokens> items, int64_t ids);
+  void place_row(int64_t row, const SlotTokens& item);
+  void prefill(int64_t rows, int64_t document_count, int64_t longest_document, int64_t ids);
+  void decode(int64_t ids);
+  NextTokenScores scores(int64_t rows, int64_t ids) const;
+  std::vector<int32_t> predictions() const;
+  const float* on_host(const Buffer& buffer, int64_t floats, std::vector<float>& copy) const;
 
   InferenceOptions options_;
   int64_t row_step_;
   int64_t prompt_rows_;  ///< the most rows of one call
   int64_t slices_;       ///< slices of the vocabulary
+  int64_t columns_;      ///< ids of a slice, with padding
+  int64_t vocabulary_;
   const Stream& stream_;
   ShardedTransformer model_;
   KeyValueCache
@@ -81,8 +102,15 @@ class InferenceModel {
   BatchMemory batch_memory_;
   WorldTotals totals_;
   /// The inputs and outputs of the model on the device, and below them their copies on the host.
-  Buffer token_, position_, slot_, document_offset_, last_row_, value_, id_;
+  Buffer token_, position_, slot_, document_offset_, last_row_;
+  Buffer place_, tail_first_, tail_place_;   ///< with beams
+  Buffer value_, id_, logits_, statistics_;  ///< as NextTokenScores: the first two, or the others
   std::vector<int32_t> host_token_, host_position_, host_slot_, host_document_offset_, host_last_row_;
+  std::vector<int32_t> host_place_, host_tail_first_, host_tail_place_;
+  std::vector<size_t> row_of_item_;  ///< of the last call: where its scores are
+  int64_t scored_rows_ = 0;          ///< of the last call
+  std::vector<float> host_logits_, host_statistics_, joined_logits_;
+  std::vector<LogitRow> logit_rows_;
   Arena arena_;
 };
 

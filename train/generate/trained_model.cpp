@@ -74,11 +74,11 @@ Device inference_device(MpiWorld& world, const TrainedModel& trained) {
 }
 
 InferenceOptions inference_options(const TrainedModel& trained, const Device& device, int64_t slots,
-                                   int64_t max_new_tokens) {
+                                   const GenerationSettings& settings) {
   const bool bfloat16 =
       trained.config.precision.compute == FloatChoice::kBfloat16 && has_fast_bfloat16(device);
   return InferenceOptions::of(trained.state().model, trained.config.data.sequence_length,
-                              bfloat16 ? DType::kBFloat16 : DType::kFloat32, slots, max_new_tokens);
+                              bfloat16 ? DType::kBFloat16 : DType::kFloat32, slots, settings);
 }
 
 MeshSizes inference_mesh(MpiWorld& world, const ModelConfig& config, const InferenceOptions& options,

@@ -34,7 +34,7 @@ Device inference_device(MpiWorld& world, const TrainedModel& trained);
 /// InferenceOptions::of the trained model, in the precision of its training; in float32 if the device has no
 /// fast bfloat16.
 InferenceOptions inference_options(const TrainedModel& trained, const Device& device, int64_t slots,
-                                   int64_t max_new_tokens);
+                                   const GenerationSettings& settings);
 
 /// The mesh replicate x 1 x tensor with the smallest tensor axis whose ranks fit into their memory.
 /// Collective. Throws Error(kResources), with the numbers, if none fits, and if the ranks run different

@@ -1,6 +1,8 @@
 #include "train/generate/write_texts.h"
 
+#include <algorithm>
 #include <deque>
+#include <utility>
 
 namespace ripstop {
 namespace {
@@ -14,28 +16,29 @@ std::string trimmed(const std::string& text) {
 
 }  // namespace
 
-void write_texts(InferenceModel& model, const Tokenizer& tokenizer, int64_t max_new_tokens,
-                 NextEncodedPrompt next_prompt, TakeText take) {
+void write_texts(InferenceModel& model, const Tokenizer& tokenizer, const GenerationSettings& settings,
+                 NextDocumentPrompt next_prompt, TakeText take) {
   const InferenceOptions& limits = model.options();
-  const GreedyOptions options{.slots = limits.slots,
-                              .context = limits.context,
-                              .prefill_tokens = limits.prefill_tokens,
-                              .max_new_tokens = max_new_tokens,
-                              .end_token = tokenizer.eos()};
+  // A model may have more ids than its tokenizer has pieces. Such ids stand for no text.
+  const int64_t ids = std::min(tokenizer.vocabulary_size(), model.model().config().vocab_size);
+  const GenerateOptions options{.slots = limits.slots,
+                                .context = limits.context,
+                                .prefill_tokens = limits.prefill_tokens,
+                                .ids = ids,
+                                .end_token = tokenizer.eos(),
+                                .settings = settings};
   std::deque<int64_t> cut_tokens;  // of the prompts whose text is not finished
-  generate_greedy(
+  generate(
       options,
-      [&]() -> std::optional<std::vector<int32_t>> {
-        std::optional<EncodedPrompt> prompt = next_prompt();
+      [&]() -> std::optional<NumberedPrompt> {
+        std::optional<DocumentPrompt> prompt = next_prompt();
         if (!prompt) return std::nullopt;
-        cut_tokens.push_back(cut_document(*prompt, limits.context - max_new_tokens));
-        return std::move(prompt->tokens);
+        cut_tokens.push_back(cut_document(prompt->encoded, limits.context - settings.max_new_tokens));
+        return NumberedPrompt{std::move(prompt->encoded.tokens), prompt->number};
       },
-      [&](std::span<const SlotTokens> items) { return model.append(items); },
-      [&](Continuation continuation) {
-        // A model may have more ids than its tokenizer has pieces. Such ids stand for no text.
-        std::erase_if(continuation.tokens,
-                      [&](int32_t token) { return token >= tokenizer.vocabulary_size(); });
+      {.best = [&](std::span<const SlotTokens> items) { return model.best(items, ids); },
+       .logits = [&](std::span<const SlotTokens> items) { return model.logits(items); }},
+      [&](const Continuation& continuation) {
         take({trimmed(tokenizer.decode(continuation.tokens)), cut_tokens.front()});
         cut_tokens.pop_front();
       });

@@ -11,7 +11,13 @@
 
 namespace ripstop {
 
-using NextEncodedPrompt = FunctionRef<std::optional<EncodedPrompt>()>;
+/// The prompt of a document, and the document's number in its file or split.
+struct DocumentPrompt {
+  EncodedPrompt encoded;
+  int64_t number = 0;  ///< random choices depend on it
+};
+
+using NextDocumentPrompt = FunctionRef<std::optional<DocumentPrompt>()>;
 
 /// The text after a prompt.
 struct WrittenText {
@@ -21,10 +27,11 @@ struct WrittenText {
 
 using TakeText = FunctionRef<void(WrittenText written)>;
 
-/// Generates the text after each prompt, greedily, up to the end token or `max_new_tokens`, and gives the
-/// texts to `take` in the order of the prompts. Cuts a document (cut_document) if it leaves too little room
-/// in the model's context. All ranks of a tensor group call with equal prompts.
-void write_texts(InferenceModel& model, const Tokenizer& tokenizer, int64_t max_new_tokens,
-                 NextEncodedPrompt next_prompt, TakeText take);
+/// Generates the text after each prompt as `settings` say (see generate()), and gives the texts to `take` in
+/// the order of the prompts. `model` was made for these settings (InferenceOptions::of). Only ids that the
+/// tokenizer has are written, though a model may have more. Cuts a document (cut_document) if it leaves too
+/// little room in the model's context. All ranks of a tensor group call with equal prompts.
+void write_texts(InferenceModel& model, const Tokenizer& tokenizer, const GenerationSettings& settings,
+                 NextDocumentPrompt next_prompt, TakeText take);
 
 }  // namespace ripstop

@@ -88,7 +88,7 @@ std::optional<RougeScores> Validation::measure_rouge(TrainingStep& step, MemoryL
   const int64_t examples = std::min(config_.generation.validate_examples, dataset_->examples());
   RougeMean mean;
   bool stop_agreed = false;
-  write_summaries(writer, *dataset_, tokenizer_, 0, examples, config_.generation.max_new_tokens,
+  write_summaries(writer, *dataset_, tokenizer_, 0, examples, config_.generation,
                   [&](int64_t first, const std::vector<std::string>& summaries) {
                     const std::vector<ExampleText> written =
                         checked_text(*dataset_, tokenizer_, first, std::ssize(summaries));

@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <memory>
 #include <set>
 
 #include "parallel/mpi_world.h"
+#include "train/generate/beam_search.h"
 
 namespace ripstop {
 namespace {
@@ -32,13 +34,19 @@ class InferenceModelTest : public testing::Test {
     made->model().initialize(7);
     return made;
   }
-  std::vector<Ids> generate(InferenceModel& model, const GreedyOptions& options,
+  std::vector<Ids> generate(InferenceModel& model, const GenerateOptions& options,
                             const std::vector<Ids>& prompts) {
     std::vector<Ids> texts;
     size_t asked = 0;
-    generate_greedy(
-        options, [&] { return asked < prompts.size() ? std::optional(prompts[asked++]) : std::nullopt; },
-        [&](std::span<const SlotTokens> items) { return model.append(items); },
+    ripstop::generate(
+        options,
+        [&]() -> std::optional<NumberedPrompt> {
+          if (asked == prompts.size()) return std::nullopt;
+          ++asked;
+          return NumberedPrompt{prompts[asked - 1], static_cast<int64_t>(asked)};
+        },
+        {.best = [&](std::span<const SlotTokens> items) { return model.best(items, options.ids); },
+         .logits = [&](std::span<const SlotTokens> items) { return model.logits(items); }},
         [&](Continuation continuation) { texts.push_back(std::move(continuation.tokens)); });
     return texts;
   }
@@ -48,6 +56,15 @@ class InferenceModelTest : public testing::Test {
   Stream stream_{Device::cpu()};
   MemoryLedger ledger_;
 };
+
+GenerateOptions generation(int64_t slots, int64_t prefill_tokens, const GenerationSettings& settings) {
+  return {.slots = slots,
+          .context = 96,
+          .prefill_tokens = prefill_tokens,
+          .ids = kModel.vocab_size,
+          .end_token = -1,
+          .settings = settings};
+}
 
 std::vector<Ids> prompts_of_many_lengths() {
   std::vector<Ids> prompts;
@@ -67,8 +84,8 @@ TEST_F(InferenceModelTest, CachedTokensEqualThoseOfTheWholeSequence) {
   for (Ids sequence : prompts_of_many_lengths()) {
     Ids text;
     for (int i = 0; i < 20; ++i) {
-      const SlotTokens item{0, 0, sequence};
-      text.push_back(whole->append(std::span(&item, 1)).front());
+      const SlotTokens item{.tokens = sequence};
+      text.push_back(whole->best(std::span(&item, 1), kModel.vocab_size).front());
       sequence.push_back(text.back());
       seen.insert(text.back());
     }
@@ -80,24 +97,98 @@ TEST_F(InferenceModelTest, CachedTokensEqualThoseOfTheWholeSequence) {
     for (int64_t prefill_tokens : {96, 300}) {
       const auto cached = model(
           {.compute = DType::kFloat32, .context = 96, .slots = slots, .prefill_tokens = prefill_tokens});
-      const GreedyOptions options{slots, 96, prefill_tokens, 20, /*end_token=*/-1};
+      const GenerateOptions options = generation(slots, prefill_tokens, {.max_new_tokens = 20});
       EXPECT_EQ(generate(*cached, options, prompts_of_many_lengths()), expected) << slots << " slots";
     }
 }
 
-TEST_F(InferenceModelTest, PlanIsWhatItTakes) {
-  for (const int64_t slots : {1, 5}) {
-    const InferenceOptions options{
-        .compute = DType::kFloat32, .context = 96, .slots = slots, .prefill_tokens = 200};
-    const InferencePlan plan =
-        plan_inference(kModel, options, mesh_.sizes(), mesh_.coordinates(), DeviceKind::kCpu);
-    MemoryLedger ledger;
-    InferenceModel made(kModel, options, mesh_, stream_, ledger, plan.arena);
-    made.model().initialize(7);
-    generate(made, {slots, 96, 200, 20, -1}, prompts_of_many_lengths());
-    EXPECT_EQ(ledger.peak(), plan.memory);
-    EXPECT_LE(made.arena().peak().total(), plan.arena.total());
+TEST_F(InferenceModelTest, NamesOnlyIdsOfTheTokenizer) {
+  const auto model =
+      this->model({.compute = DType::kFloat32, .context = 96, .slots = 3, .prefill_tokens = 200});
+  GenerateOptions options = generation(3, 200, {.max_new_tokens = 20});
+  options.ids = 20;
+  std::set<int32_t> seen;
+  for (const Ids& text : generate(*model, options, prompts_of_many_lengths()))
+    seen.insert(text.begin(), text.end());
+  EXPECT_GT(seen.size(), 10U);
+  EXPECT_LT(*seen.rbegin(), 20);
+}
+
+// The search that keeps no keys and values: it computes each beam's whole sequence anew.
+std::vector<Ids> searched_without_cache(InferenceModel& model, const GenerateOptions& options,
+                                        const std::vector<Ids>& prompts) {
+  std::vector<Ids> texts;
+  for (const Ids& prompt : prompts) {
+    BeamSearch search(options, {prompt, 0});
+    std::map<int64_t, int32_t> token_at;
+    for (bool ended = false; !ended;) {
+      std::vector<SlotTokens> rows;
+      search.add_rows(0, rows);
+      std::vector<std::vector<float>> logits;
+      std::vector<LogitRow> next;
+      for (const SlotTokens& row : rows) {
+        Ids sequence = prompt;
+        if (!row.places.empty()) token_at[row.places.back()] = row.tokens[0];
+        for (const int32_t place : row.places) sequence.push_back(token_at[place]);
+        const SlotTokens whole{.tokens = sequence};
+        next.push_back(model.logits(std::span(&whole, 1)).front());
+        logits.emplace_back(next.back().logits.begin(), next.back().logits.end());
+      }
+      for (size_t i = 0; i < next.size(); ++i) next[i].logits = logits[i];
+      ended = search.accept(next);
+    }
+    texts.push_back(search.take().tokens);
   }
+  return texts;
+}
+
+TEST_F(InferenceModelTest, BeamsShareTheCacheOfTheirPrompt) {
+  const GenerationSettings settings{.num_beams = 4, .length_penalty = 1.3, .max_new_tokens = 20};
+  const auto options = [&](int64_t slots) {
+    InferenceOptions made = InferenceOptions::of(kModel, 96, DType::kFloat32, slots, settings);
+    made.prefill_tokens = 200;
+    return made;
+  };
+  const auto whole = model(options(1));
+  const std::vector<Ids> expected =
+      searched_without_cache(*whole, generation(1, 200, settings), prompts_of_many_lengths());
+  for (const int64_t slots : {1, 5}) {
+    const auto cached = model(options(slots));
+    EXPECT_EQ(generate(*cached, generation(slots, 200, settings), prompts_of_many_lengths()), expected)
+        << slots;
+  }
+}
+
+TEST_F(InferenceModelTest, PlanIsWhatItTakes) {
+  for (const int64_t slots : {1, 5})
+    for (const GenerationSettings& settings : {GenerationSettings{.max_new_tokens = 20},
+                                               GenerationSettings{.min_new_tokens = 2, .max_new_tokens = 20},
+                                               GenerationSettings{.num_beams = 3, .max_new_tokens = 20}}) {
+      InferenceOptions options = InferenceOptions::of(kModel, 96, DType::kFloat32, slots, settings);
+      options.prefill_tokens = 200;
+      const InferencePlan plan =
+          plan_inference(kModel, options, mesh_.sizes(), mesh_.coordinates(), DeviceKind::kCpu);
+      MemoryLedger ledger;
+      InferenceModel made(kModel, options, mesh_, stream_, ledger, plan.arena);
+      made.model().initialize(7);
+      generate(made, generation(slots, 200, settings), prompts_of_many_lengths());
+      EXPECT_EQ(ledger.peak(), plan.memory);
+      EXPECT_LE(made.arena().peak().total(), plan.arena.total());
+    }
+}
+
+// What beams add: places for the tokens that they write, rows of logits, no second copy of a prompt.
+TEST_F(InferenceModelTest, BeamsTakeMemoryForTheirNewTokensOnly) {
+  const auto memory = [&](int64_t num_beams) {
+    GenerationSettings settings{.num_beams = num_beams, .min_new_tokens = 1, .max_new_tokens = 20};
+    const InferenceOptions options = InferenceOptions::of(kModel, 96, DType::kFloat32, 10, settings);
+    return plan_inference(kModel, options, mesh_.sizes(), {}, DeviceKind::kCpu).memory.total() -
+           plan_inference(kModel, options, mesh_.sizes(), {}, DeviceKind::kCpu).arena.total();
+  };
+  const int64_t place = 3 * 2 * 2 * 8 * 4;           // layers x (key, value) x heads x size x bytes
+  const int64_t rows = 4 * (64 + 3);                // logits of 61 ids with padding, and statistics
+  const int64_t places = 10 * 4 * 4 * (1 + 1 + 20);  // of 40 rows: own place, first, list
+  EXPECT_EQ(memory(4) - memory(1), 11 * 3 * 20 * place + 30 * rows + places);
 }
 
 // The loss is the sum over all targets, however the sequences are cut into batches.

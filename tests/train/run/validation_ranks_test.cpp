@@ -143,7 +143,7 @@ class ValidationRanks : public ::testing::Test {
 
 /// The scores of a model that was never sharded and writes one summary at a time.
 RougeScores scores_of_one_rank(const ResolvedRun& run, const Tokenizer& tokenizer,
-                               const TokenDataset& dataset, int64_t max_new_tokens) {
+                               const TokenDataset& dataset, const GenerationSettings& settings) {
   DeviceMesh mesh = DeviceMesh::planned({1, 1, 1}, {});
   const Stream stream(Device::cpu());
   MemoryLedger ledger;
@@ -155,10 +155,11 @@ RougeScores scores_of_one_rank(const ResolvedRun& run, const Tokenizer& tokenize
   RougeMean mean;
   int64_t next = 0;
   write_texts(
-      model, tokenizer, max_new_tokens,
-      [&]() -> std::optional<EncodedPrompt> {
+      model, tokenizer, settings,
+      [&]() -> std::optional<DocumentPrompt> {
         if (next == kValidated) return std::nullopt;
-        return stored_prompt(dataset, next++);
+        const int64_t example = next++;
+        return DocumentPrompt{stored_prompt(dataset, example), example};
       },
       [&](const WrittenText& written) {
         mean.add(rouge(dataset.text(mean.examples(), 1).front().summary, written.text));
@@ -168,9 +169,8 @@ RougeScores scores_of_one_rank(const ResolvedRun& run, const Tokenizer& tokenize
 
 TEST_F(ValidationRanks, ScoresDoNotDependOnTheMesh) {
   const RunConfig config = this->config("unused", {1, 1, 1});
-  const RougeScores expected =
-      scores_of_one_rank(resolved(config, 1), tokenizer_, TokenDataset(directory_ / "validation.h5"),
-                         config.generation.max_new_tokens);
+  const RougeScores expected = scores_of_one_rank(
+      resolved(config, 1), tokenizer_, TokenDataset(directory_ / "validation.h5"), config.generation);
   EXPECT_GT(expected.rouge1.fmeasure, 0);
   double first_loss = 0;
   for (const MeshSizes& mesh : mesh_training::meshes_of(test_world().communicator().size())) {

@@ -1,0 +1,209 @@
+#include "train/generate/generate.h"
+
+#include <deque>
+#include <utility>
+
+#include "model/core/error.h"
+#include "train/generate/beam_search.h"
+
+namespace ripstop {
+namespace {
+
+// One sequence that grows by one token at a time.
+class SingleText {
+ public:
+  SingleText(const GenerateOptions& options, NumberedPrompt prompt)
+      : options_(options),
+        number_(prompt.number),
+        prompt_(std::ssize(prompt.tokens)),
+        tokens_(std::move(prompt.tokens)) {}
+
+  void add_rows(int64_t slot, std::vector<SlotTokens>& rows) const {
+    const bool begins = std::ssize(tokens_) == prompt_;
+    const std::span all(tokens_);
+    rows.push_back({.slot = slot,
+                    .first_position = begins ? 0 : std::ssize(tokens_) - 1,
+                    .tokens = begins ? all : all.last(1)});
+  }
+  Continuation take() {
+    tokens_.erase(tokens_.begin(), tokens_.begin() + prompt_);
+    return {std::move(tokens_), ended_};
+  }
+
+ protected:
+  // Returns true if it was the last token.
+  bool add(int32_t token) {
+    // The end token is no part of the text.
+    ended_ = token == options_.end_token;
+    if (!ended_) tokens_.push_back(token);
+    return ended_ || std::ssize(tokens_) - prompt_ == options_.settings.max_new_tokens;
+  }
+
+  const GenerateOptions& options_;
+  int64_t number_, prompt_;
+  std::vector<int32_t> tokens_;
+  bool ended_ = false;
+};
+
+// Takes the token that the model found best.
+class BestText : public SingleText {
+ public:
+  using Next = int32_t;
+  using SingleText::SingleText;
+
+  bool accept(std::span<const int32_t> next) { return add(next.front()); }
+};
+
+// Chooses among the logits.
+class ChosenText : public SingleText {
+ public:
+  using Next = LogitRow;
+  using SingleText::SingleText;
+
+  bool accept(std::span<const LogitRow> next) {
+    const PartialText text{tokens_, prompt_};
+    const std::vector<int32_t> banned = banned_tokens(options_.settings, text, options_.end_token);
+    const std::optional<int32_t> token =
+        choose(next.front().logits.first(static_cast<size_t>(options_.ids)), banned, text.new_tokens());
+    return !token || add(*token);
+  }
+
+ private:
+  std::optional<int32_t> choose(std::span<const float> logits, std::span<const int32_t> banned,
+                                int64_t position) const {
+    if (options_.settings.do_sample)
+      return draw_token(options_.settings, logits, banned, {.document = number_, .position = position});
+    const std::vector<ScoredToken> best = best_tokens(logits, banned, 1);
+    return best.empty() ? std::nullopt : std::optional(best.front().id);
+  }
+};
+
+// A fixed number of slots, refilled as soon as a sequence ends: no sequence waits for the longest one of its
+// batch. Append returns something of Text::Next for each item.
+template <class Text, class Append>
+class GenerationLoop {
+ public:
+  GenerationLoop(const GenerateOptions& options, NextPrompt next_prompt, Append append, TakeContinuation take)
+      : options_(options),
+        next_prompt_(next_prompt),
+        append_(append),
+        take_(take),
+        slots_(static_cast<size_t>(options.slots)) {}
+
+  void run() {
+    for (waiting_ = next_prompt_(); waiting_ || active_ > 0;) {
+      if (waiting_ && active_ < options_.slots) start_sequences();
+      if (active_ > 0) step_sequences();
+    }
+  }
+
+ private:
+  struct Sequence {
+    int64_t number = 0;  // in the order of the prompts
+    Text text;
+  };
+
+  // Gives free slots to prompts, as many as one call can compute, and computes them.
+  void start_sequences() {
+    std::vector<int64_t> started;
+    int64_t tokens = 0;
+    for (int64_t slot = 0; slot < options_.slots && waiting_; ++slot) {
+      std::optional<Sequence>& sequence = slots_[static_cast<size_t>(slot)];
+      if (sequence) continue;
+      const int64_t size = std::ssize(waiting_->tokens);
+      RIPSTOP_CHECK(size >= 1 && size + options_.settings.max_new_tokens <= options_.context,
+                    "a prompt of {} tokens and {} new ones, expected at most {} together", size,
+                    options_.settings.max_new_tokens, options_.context);
+      // The rest waits for the next round. The first one always fits: generate() checks that.
+      if (tokens + size > options_.prefill_tokens) break;
+      tokens += size;
+      sequence.emplace(Sequence{started_++, Text(options_, std::move(*waiting_))});
+      started.push_back(slot);
+      ++active_;
+      finished_.emplace_back();
+      waiting_ = next_prompt_();
+    }
+    append(started);
+  }
+
+  // One more token for every sequence under way.
+  void step_sequences() {
+    std::vector<int64_t> under_way;
+    for (int64_t slot = 0; slot < options_.slots; ++slot)
+      if (slots_[static_cast<size_t>(slot)]) under_way.push_back(slot);
+    append(under_way);
+  }
+
+  void append(const std::vector<int64_t>& slots) {
+    std::vector<SlotTokens> items;
+    std::vector<size_t> first_item;
+    for (const int64_t slot : slots) {
+      first_item.push_back(items.size());
+      slots_[static_cast<size_t>(slot)]->text.add_rows(slot, items);
+    }
+    first_item.push_back(items.size());
+    const auto next = append_(items);
+    RIPSTOP_CHECK(next.size() == items.size(), "{} results for {} rows", next.size(), items.size());
+    std::vector<char> last(slots.size());
+    // A row of logits is a whole vocabulary: work enough for all threads.
+#pragma omp parallel for schedule(dynamic) if (!std::is_same_v <typename Text::Next, int32_t>)
+    for (size_t i = 0; i < slots.size(); ++i) {
+      const std::span<const typename Text::Next> all(next);
+      const auto own = all.subspan(first_item[i], first_item[i + 1] - first_item[i]);
+      last[i] = slots_[static_cast<size_t>(slots[i])]->text.accept(own) ? 1 : 0;
+    }
+    for (size_t i = 0; i < slots.size(); ++i)
+      if (last[i] != 0) finish(slots_[static_cast<size_t>(slots[i])]);
+    hand_over();
+  }
+
+  void finish(std::optional<Sequence>& sequence) {
+    finished_[static_cast<size_t>(sequence->number - handed_over_)] = sequence->text.take();
+    sequence.reset();
+    --active_;
+  }
+
+  // Gives finished continuations to the caller. A short one waits for the longer ones of earlier prompts.
+  void hand_over() {
+    for (; !finished_.empty() && finished_.front(); ++handed_over_) {
+      take_(std::move(*finished_.front()));
+      finished_.pop_front();
+    }
+  }
+
+  const GenerateOptions& options_;
+  NextPrompt next_prompt_;
+  Append append_;
+  TakeContinuation take_;
+  std::optional<NumberedPrompt> waiting_;       // the next prompt; nullopt: there are no more
+  std::vector<std::optional<Sequence>> slots_;  // no sequence: the slot is free
+  int64_t active_ = 0;
+  int64_t started_ = 0;
+  int64_t handed_over_ = 0;
+  std::deque<std::optional<Continuation>> finished_;  // of prompts handed_over_ .. started_ - 1
+};
+
+template <class Text, class Append>
+void run_loop(const GenerateOptions& options, NextPrompt next_prompt, Append append, TakeContinuation take) {
+  GenerationLoop<Text, Append>(options, next_prompt, append, take).run();
+}
+
+}  // namespace
+
+void generate(const GenerateOptions& options, NextPrompt next_prompt, const AppendTokens& append,
+              TakeContinuation take) {
+  const GenerationSettings& settings = options.settings;
+  RIPSTOP_CHECK(options.slots >= 1 && settings.max_new_tokens >= 1 && options.ids >= 1,
+                "{} slots, {} new tokens, {} ids", options.slots, settings.max_new_tokens, options.ids);
+  RIPSTOP_CHECK(options.prefill_tokens >= options.context, "{} tokens a call, a prompt may have {}",
+                options.prefill_tokens, options.context);
+  RIPSTOP_CHECK(settings.num_beams == 1 || !settings.do_sample, "beams and sampling together");
+  if (settings.takes_the_best())
+    run_loop<BestText>(options, next_prompt, append.best, take);
+  else if (settings.num_beams == 1)
+    run_loop<ChosenText>(options, next_prompt, append.logits, take);
+  else
+    run_loop<BeamSearch>(options, next_prompt, append.logits, take);
+}
+
+}  // namespace ripstop

@@ -1,0 +1,72 @@
+// The next token of one sequence: which ids are banned, which of the others are best, and which one is drawn.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "train/config/generation_settings.h"
+
+namespace ripstop {
+
+/// The logits of the token after one row, by id. A view. The logarithm of an id's probability is
+/// (logits[id] - largest) - log_sum, in float32.
+struct LogitRow {
+  std::span<const float> logits = {};
+  float largest = 0;  ///< of all ids
+  float log_sum = 0;  ///< of exp(logit - largest) over all ids
+
+  float log_probability(int32_t id) const { return logits[static_cast<size_t>(id)] - largest - log_sum; }
+};
+
+/// A sequence that is continued.
+struct PartialText {
+  std::span<const int32_t> tokens;  ///< the prompt and all that follows
+  int64_t prompt = 0;               ///< tokens of the prompt
+
+  int64_t new_tokens() const { return std::ssize(tokens) - prompt; }
+};
+
+/// The ids that must not come next, ascending: those that would repeat no_repeat_ngram_size tokens that
+/// `text` (the prompt counts) has already, and `end_token` before min_new_tokens. Source: the n-gram rule of
+/// Paulus et al., arXiv:1705.04304, section 2.5, with prompts as transformers has it for decoders.
+std::vector<int32_t> banned_tokens(const GenerationSettings& settings, const PartialText& text,
+                                   int32_t end_token);
+
+/// An id and its logit.
+struct ScoredToken {
+  int32_t id = 0;
+  float logit = 0;
+};
+
+/// The `count` ids with the largest logits, best first, the lowest id first among equals. Fewer if fewer are
+/// neither in `banned` (ascending) nor minus infinity (or not a number).
+std::vector<ScoredToken> best_tokens(std::span<const float> logits, std::span<const int32_t> banned,
+                                     int64_t count);
+
+/// What a random choice depends on. Nothing is streamed: the same text comes out on every mesh and batch
+/// size.
+struct DrawKey {
+  int64_t document = 0;  ///< the number of the prompt in its file or split
+  int64_t position = 0;  ///< the number of the new token in its text
+};
+
+/// An id that may be drawn.
+struct TokenProbability {
+  int32_t id = 0;
+  double probability = 0;
+};
+
+/// The ids that may be drawn, ascending: of logits / temperature the top_k largest (all that equal the last
+/// of them, too), of these the most likely ones until their probabilities sum to top_p. Among equals at the
+/// edge of top_p the lowest ids stay. Source: top-p, arXiv:1904.09751; order and ties of top_k as in
+/// transformers.
+std::vector<TokenProbability> drawable_tokens(const GenerationSettings& settings,
+                                              std::span<const float> logits, std::span<const int32_t> banned);
+
+/// Draws one of drawable_tokens() by a random number that is a function of settings.seed and `key`. nullopt
+/// if there are none.
+std::optional<int32_t> draw_token(const GenerationSettings& settings, std::span<const float> logits,
+                                  std::span<const int32_t> banned, const DrawKey& key);
+
+}  // namespace ripstop
