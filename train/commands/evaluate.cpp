@@ -37,8 +37,11 @@ struct Subject {
   TrainedModel trained;
   TokenDataset dataset;
   Tokenizer tokenizer;
-  int64_t examples = 0;        ///< the first so many of the split
-  int64_t max_new_tokens = 0;  ///< 0: the split has no texts to write summaries of
+  int64_t examples = 0;  ///< the first so many of the split
+  /// How summaries are written; max_new_tokens 0: the split has no texts to write summaries of.
+  GenerationSettings generation = {.max_new_tokens = 0};
+
+  bool has_summaries() const { return generation.max_new_tokens > 0; }
 };
 
 // A pretrained model has neither a data set nor a place for results: its directory may be shared or be
@@ -98,7 +101,7 @@ Subject find_subject(Io& io, Communicator& world, const EvaluateArguments& given
                 "prepare it again with --tokenizer " + subject.trained.run.string());
   subject.examples = given.limit > 0 ? std::min(given.limit, dataset.examples()) : dataset.examples();
   if (dataset.header().kind == ExampleKind::kSummary && dataset.header().with_text)
-    subject.max_new_tokens = given.model.longest_summary(subject.trained);
+    subject.generation = subject.trained.config.generation.that_count();
   return subject;
 }
 
@@ -111,7 +114,7 @@ EvaluationSettings settings_of(const EvaluateArguments& given, const Subject& su
           .data = subject.dataset.content_hash(),
           .compute = std::string(to_string(options.compute)),
           .context = options.context,
-          .max_new_tokens = subject.max_new_tokens};
+          .generation = subject.generation};
 }
 
 // Whether the split belongs to the data set that the run was trained on, wherever that lies now.
@@ -128,9 +131,8 @@ std::string default_name(const EvaluateArguments& given, const Subject& subject,
   const StoredModel& stored = subject.trained.stored;
   EvaluationSettings usual = settings;
   usual.examples = subject.dataset.examples();
-  if (settings.max_new_tokens > 0)
-    usual.max_new_tokens =
-        parse_run_config(stored.state().config, stored.directory().string()).generation.max_new_tokens;
+  if (subject.has_summaries())
+    usual.generation = parse_run_config(stored.state().config, stored.directory().string()).generation;
   if (!is_own_data(given, subject.trained)) usual.data = "";
   return evaluation_name(settings, usual);
 }
@@ -149,13 +151,13 @@ Output open_output(const EvaluateArguments& given, const Subject& subject, const
   Output output;
   output.directory =
       given.output.empty() ? all / default_name(given, subject, settings) : fs::path(given.output);
-  if (subject.max_new_tokens > 0) {
+  if (subject.has_summaries()) {
     // Throws if nothing is left for the document: the parts around it are the same in all examples.
     EncodedPrompt prompt = stored_prompt(subject.dataset, 0);
-    cut_document(prompt, options.context - subject.max_new_tokens);
+    cut_document(prompt, options.context - subject.generation.max_new_tokens);
   }
   claim_evaluation_directory(output.directory, settings, subject.dataset.examples());
-  if (subject.max_new_tokens == 0) return output;
+  if (!subject.has_summaries()) return output;
 
   PredictionFile& file = output.predictions.emplace(output.directory);
   if (!file.note().empty()) fmt::print(stderr, "warning: {}\n", file.note());
@@ -216,21 +218,21 @@ EvaluationScores measure(InferenceModel& model, const EvaluateArguments& given, 
                           .examples = subject.examples,
                           .split_examples = subject.dataset.examples(),
                           .cuts = count_cuts(subject.dataset, subject.examples, loss_on, options.context,
-                                             subject.max_new_tokens)};
+                                             subject.generation.max_new_tokens)};
   std::FILE* const stream = given.json ? stderr : stdout;
   if (const std::string text =
-          cuts_text(scores.cuts, subject.examples, options.context, subject.max_new_tokens);
+          cuts_text(scores.cuts, subject.examples, options.context, subject.generation.max_new_tokens);
       speaks && !text.empty())
     fmt::print(stream, "{}\n", text);
   RankProgress sequences(speaks, stream, "loss", "sequence");
   scores.loss = dataset_loss(model, subject.dataset, subject.examples, loss_on, sequences);
-  if (subject.max_new_tokens == 0) {
+  if (!subject.has_summaries()) {
     scores.no_rouge = why_no_rouge(subject.dataset);
     return scores;
   }
   if (speaks && !output->note.empty()) fmt::print(stream, "{}\n", output->note);
   RankProgress summaries(speaks, stream, "summaries", "example");
-  write_predictions(model, subject.dataset, subject.tokenizer, subject.examples, subject.max_new_tokens,
+  write_predictions(model, subject.dataset, subject.tokenizer, subject.examples, subject.generation,
                     speaks ? &*output->predictions : nullptr, summaries);
   if (!speaks) return scores;
   for (int64_t i = 0; i < subject.examples; ++i) {
@@ -244,10 +246,9 @@ void evaluate(MpiWorld& world, const EvaluateArguments& given) {
   PosixIo io;
   const Subject subject = find_subject(io, world.communicator(), given);
   const Device device = inference_device(world, subject.trained);
-  const InferenceOptions options =
-      inference_options(subject.trained, device,
-                        subject.max_new_tokens > 0 ? std::min(subject.examples, given.model.batch_size) : 1,
-                        subject.max_new_tokens);
+  const InferenceOptions options = inference_options(
+      subject.trained, device,
+      subject.has_summaries() ? std::min(subject.examples, given.model.batch_size) : 1, subject.generation);
   std::optional<Output> output;
   do_and_agree(world.communicator(), [&] {
     if (world.communicator().rank() == 0) output.emplace(open_output(given, subject, options));

@@ -157,8 +157,8 @@ std::vector<WrittenText> gather_written(DeviceMesh& mesh, const std::vector<Writ
 class Summarizer {
  public:
   Summarizer(InferenceModel& model, const Tokenizer& tokenizer, const PromptTemplate& prompt,
-             int64_t max_new_tokens)
-      : model_(model), tokenizer_(tokenizer), prompt_(prompt), max_new_tokens_(max_new_tokens) {}
+             const GenerationSettings& settings)
+      : model_(model), tokenizer_(tokenizer), prompt_(prompt), settings_(settings) {}
 
   /// Returns the summaries of rank 0's `documents`, in their order, on all ranks; none if rank 0 has no more
   /// documents. Collective.
@@ -169,14 +169,15 @@ class Summarizer {
     auto next = static_cast<size_t>(mesh.data_rank());
     std::vector<WrittenText> own;
     write_texts(
-        model_, tokenizer_, max_new_tokens_,
-        [&]() -> std::optional<EncodedPrompt> {
+        model_, tokenizer_, settings_,
+        [&]() -> std::optional<DocumentPrompt> {
           if (next >= all.size()) return std::nullopt;
           const size_t document = next;
           next += static_cast<size_t>(mesh.data_ranks());
-          return prompt_.encode(all[document]);
+          return DocumentPrompt{prompt_.encode(all[document]), done_ + static_cast<int64_t>(document)};
         },
         [&](WrittenText written) { own.push_back(std::move(written)); });
+    done_ += std::ssize(all);
     return gather_written(mesh, own);
   }
 
@@ -186,14 +187,15 @@ class Summarizer {
   std::string cut_text(int64_t cut, int64_t done) const {
     const int64_t context = model_.options().context;
     return fmt::format("{} of {} cut to fit the context of {} tokens beside {}", cut,
-                       counted(done, "document"), context, counted(max_new_tokens_, "new token"));
+                       counted(done, "document"), context, counted(settings_.max_new_tokens, "new token"));
   }
 
  private:
   InferenceModel& model_;
   const Tokenizer& tokenizer_;
   const PromptTemplate& prompt_;
-  int64_t max_new_tokens_;
+  GenerationSettings settings_;
+  int64_t done_ = 0;  // documents of earlier calls
 };
 
 /// Summarizes batches of documents until rank 0 has no more. Only rank 0 has `input` and `output`.
@@ -255,11 +257,11 @@ void summarize(MpiWorld& world, const SummarizeArguments& given) {
   });
   const Tokenizer tokenizer = tokenizer_of(trained);
   const PromptTemplate prompt(tokenizer, template_of(trained, tokenizer, given.prompt_template));
-  const int64_t max_new_tokens = given.model.longest_summary(trained);
+  const GenerationSettings& settings = trained.config.generation;
   const Device device = inference_device(world, trained);
-  LoadedModel model(io, world, trained,
-                    inference_options(trained, device, given.model.batch_size, max_new_tokens), device);
-  Summarizer summarizer(model.model(), tokenizer, prompt, max_new_tokens);
+  LoadedModel model(io, world, trained, inference_options(trained, device, given.model.batch_size, settings),
+                    device);
+  Summarizer summarizer(model.model(), tokenizer, prompt, settings);
   // Four batches for each replica at once: enough to keep all replicas busy, few enough to write early.
   summarize_all(summarizer, input, output, 4 * given.model.batch_size * model.mesh().data_ranks());
 }

@@ -13,6 +13,7 @@
 #include "train/checkpoint/entries_in_the_way.h"
 #include "train/checkpoint/find_run.h"
 #include "train/checkpoint/manifest.h"
+#include "train/config/run_config.h"
 
 namespace ripstop {
 namespace {
@@ -28,16 +29,26 @@ constexpr int64_t kMostSettingsBytes = 1 << 20;
 constexpr size_t kHashDigits = 8;
 
 // The keys are those of docs/formats.md.
+Json to_json(const GenerationSettings& settings) {
+  return {{"num_beams", settings.num_beams},
+          {"max_new_tokens", settings.max_new_tokens},
+          {"length_penalty", settings.length_penalty},
+          {"early_stopping", to_string(settings.early_stopping)},
+          {"no_repeat_ngram_size", settings.no_repeat_ngram_size},
+          {"min_new_tokens", settings.min_new_tokens},
+          {"do_sample", settings.do_sample},
+          {"temperature", settings.temperature},
+          {"top_k", settings.top_k},
+          {"top_p", settings.top_p},
+          {"seed", settings.seed}};
+}
+
 Json to_json(const EvaluationSettings& settings) {
-  return {{"step", settings.step},
-          {"split", settings.split},
-          {"examples", settings.examples},
-          {"weights", settings.weights},
-          {"data", settings.data},
-          {"compute", settings.compute},
-          {"context", settings.context},
-          {"num_beams", settings.num_beams},
-          {"max_new_tokens", settings.max_new_tokens}};
+  Json json{{"step", settings.step},       {"split", settings.split}, {"examples", settings.examples},
+            {"weights", settings.weights}, {"data", settings.data},   {"compute", settings.compute},
+            {"context", settings.context}};
+  json.update(to_json(settings.generation));
+  return json;
 }
 
 // nullopt if `directory` has no settings.json. A file of another program gives an object without "weights".
@@ -46,7 +57,12 @@ std::optional<Json> read_settings(const fs::path& directory) {
   if (!fs::exists(directory / kSettings, error)) return std::nullopt;
   const std::string text = read_whole_file(directory / kSettings, kMostSettingsBytes, ExitCode::kStorage);
   Json found = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  return found.is_object() ? found : Json::object();
+  if (!found.is_object()) return Json::object();
+  // Versions that had no such setting wrote by its default.
+  const Json usual = to_json(GenerationSettings());
+  for (const auto& [key, value] : usual.items())
+    if (found.contains("weights") && !found.contains(key)) found[key] = value;
+  return found;
 }
 
 bool has_results(const fs::path& directory) {
@@ -134,11 +150,37 @@ void refuse_other_settings(const fs::path& directory, const Json& settings, int6
   if (!different.empty()) refuse(directory, "has an evaluation with other settings: " + different);
 }
 
-// Whether `found` differs from `settings` in nothing but the number of examples.
+// Whether `found` differs from `settings` in nothing but the number of examples. Members may come in another
+// order.
 bool writes_the_same_summaries(const std::optional<Json>& found, Json settings) {
   if (!found) return false;
   settings["examples"] = found->value("examples", Json());
-  return *found == settings;
+  return differences(*found, settings).empty();
+}
+
+// "-beams4-length_penalty0.6".
+std::string generation_suffixes(const GenerationSettings& now, const GenerationSettings& usual_ones) {
+  // What changes nothing now has no suffix, and what did not count in the usual ones may count now.
+  GenerationSettings usual = usual_ones;
+  usual.num_beams = now.num_beams;
+  usual.do_sample = now.do_sample;
+  usual = usual.that_count();
+  std::string suffixes;
+  const auto add = [&](const char* name, const auto& value, const auto& usual_value) {
+    if (value != usual_value) suffixes += fmt::format("-{}{}", name, value);
+  };
+  add("beams", now.num_beams, usual_ones.num_beams);
+  add("length_penalty", now.length_penalty, usual.length_penalty);
+  add("early_stopping_", to_string(now.early_stopping), to_string(usual.early_stopping));
+  add("no_repeat_ngram_size", now.no_repeat_ngram_size, usual.no_repeat_ngram_size);
+  add("min_new_tokens", now.min_new_tokens, usual.min_new_tokens);
+  add("max_new_tokens", now.max_new_tokens, usual.max_new_tokens);
+  if (now.do_sample != usual_ones.do_sample) suffixes += now.do_sample ? "-sample" : "-no_sample";
+  add("temperature", now.temperature, usual.temperature);
+  add("top_k", now.top_k, usual.top_k);
+  add("top_p", now.top_p, usual.top_p);
+  add("seed", now.seed, usual.seed);
+  return suffixes;
 }
 
 }  // namespace
@@ -146,8 +188,7 @@ bool writes_the_same_summaries(const std::optional<Json>& found, Json settings) 
 std::string evaluation_name(const EvaluationSettings& settings, const EvaluationSettings& usual) {
   std::string name = fmt::format("{}-{}", step_directory_name(settings.step), settings.split);
   if (settings.examples != usual.examples) name += fmt::format("-limit{}", settings.examples);
-  if (settings.max_new_tokens != usual.max_new_tokens)
-    name += fmt::format("-max_new_tokens{}", settings.max_new_tokens);
+  name += generation_suffixes(settings.generation, usual.generation);
   if (settings.data != usual.data) name += "-data-" + settings.data.substr(0, kHashDigits);
   return name;
 }

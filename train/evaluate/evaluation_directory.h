@@ -6,34 +6,36 @@
 #include <string>
 #include <vector>
 
+#include "train/config/generation_settings.h"
 #include "train/evaluate/predictions.h"
 
 namespace ripstop {
 
 /// Everything that the figures of an evaluation depend on.
 struct EvaluationSettings {
-  int64_t step = 0;            ///< of the checkpoint
-  std::string split;           ///< "test"
-  int64_t examples = 0;        ///< the first so many of the split
-  std::string weights;         ///< a hash that stands for them
-  std::string data;            ///< content hash of the split's file
-  std::string compute;         ///< "float32" or "bfloat16"
-  int64_t context = 0;         ///< positions of a sequence
-  int64_t num_beams = 1;       ///< 1: greedy
-  int64_t max_new_tokens = 0;  ///< 0: no summaries are written
+  int64_t step = 0;      ///< of the checkpoint
+  std::string split;     ///< "test"
+  int64_t examples = 0;  ///< the first so many of the split
+  std::string weights;   ///< a hash that stands for them
+  std::string data;      ///< content hash of the split's file
+  std::string compute;   ///< "float32" or "bfloat16"
+  int64_t context = 0;   ///< positions of a sequence
+  /// As GenerationSettings::that_count() gives them; max_new_tokens 0: no summaries are written.
+  GenerationSettings generation = {.max_new_tokens = 0};
 };
 
-/// The name of the directory below RUN/evaluation: "step_00001000-test". Each setting that is not the one of
-/// `usual`, the evaluation of the whole split as the run's config has it, adds a suffix, in this order:
-/// "-limit5", "-max_new_tokens32", "-data-0123abcd" (the first digits of its hash).
+/// The name of the directory below RUN/evaluation: "step_00001000-test". Each setting that counts and is not
+/// the one of `usual`, the evaluation of the whole split as the run's config has it, adds a suffix, in this
+/// order: "-limit5", those of generation, such as "-beams4", "-length_penalty0.6" or "-max_new_tokens32", and
+/// "-data-0123abcd" (the first digits of its hash).
 std::string evaluation_name(const EvaluationSettings& settings, const EvaluationSettings& usual);
 
 /// Takes `directory` for an evaluation with `settings`: makes it if it is absent and writes settings.json.
 /// Results of the same settings stay, so that an interrupted evaluation goes on. Throws Error(kUsage), with
 /// each difference as old -> new, if the directory has results of other settings, or with the names of
 /// entries_in_the_way, if it holds no evaluation but something else, such as a data set, or if it is or lies
-/// below a file. `split_examples` is what version 0.1.0 took as the number of examples. One process writes.
-/// Throws Error(kStorage).
+/// below a file. A member that an older version did not write has its default; `split_examples` is what
+/// version 0.1.0 took as the number of examples. One process writes. Throws Error(kStorage).
 void claim_evaluation_directory(const std::filesystem::path& directory, const EvaluationSettings& settings,
                                 int64_t split_examples);
 

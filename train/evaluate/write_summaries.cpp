@@ -17,7 +17,7 @@ constexpr int64_t kExamplesPerSlot = 4;
 }  // namespace
 
 void write_summaries(InferenceModel& model, const TokenDataset& dataset, const Tokenizer& tokenizer,
-                     int64_t begin, int64_t end, int64_t max_new_tokens, TakeSummaries take) {
+                     int64_t begin, int64_t end, const GenerationSettings& settings, TakeSummaries take) {
   DeviceMesh& mesh = model.model().mesh();
   const int64_t replicas = mesh.data_ranks();
   const int64_t at_once = replicas * model.options().slots * kExamplesPerSlot;
@@ -28,12 +28,12 @@ void write_summaries(InferenceModel& model, const TokenDataset& dataset, const T
     int64_t next = first + mesh.data_rank();
     std::vector<std::string> own;
     write_texts(
-        model, tokenizer, max_new_tokens,
-        [&]() -> std::optional<EncodedPrompt> {
+        model, tokenizer, settings,
+        [&]() -> std::optional<DocumentPrompt> {
           if (next >= last) return std::nullopt;
           const int64_t example = next;
           next += replicas;
-          return stored_prompt(dataset, example);
+          return DocumentPrompt{stored_prompt(dataset, example), example};
         },
         [&](WrittenText written) { own.push_back(std::move(written.text)); });
     // take() answers alike on all ranks. Else some would leave the loop and the others wait for them.
@@ -42,12 +42,13 @@ void write_summaries(InferenceModel& model, const TokenDataset& dataset, const T
 }
 
 void write_predictions(InferenceModel& model, const TokenDataset& dataset, const Tokenizer& tokenizer,
-                       int64_t examples, int64_t max_new_tokens, PredictionFile* file, ReportShare report) {
+                       int64_t examples, const GenerationSettings& settings, PredictionFile* file,
+                       ReportShare report) {
   // Only rank 0 knows how many predictions the file has.
   const int64_t begin = least_of_all_ranks(model.model().mesh().world(),
                                            file != nullptr ? std::min(file->count(), examples) : examples);
   report(begin, examples);
-  write_summaries(model, dataset, tokenizer, begin, examples, max_new_tokens,
+  write_summaries(model, dataset, tokenizer, begin, examples, settings,
                   [&](int64_t first, const std::vector<std::string>& summaries) {
                     if (file != nullptr) {
                       std::vector<ExampleText> written =

@@ -17,15 +17,16 @@ namespace ripstop {
 /// return the same.
 using TakeSummaries = FunctionRef<bool(int64_t first, const std::vector<std::string>& summaries)>;
 
-/// Writes summaries of the examples [begin, end) of `dataset`. Replicas write different ones. Every rank gets
-/// all summaries, in order, a part at a time. Collective.
+/// Writes summaries of the examples [begin, end) of `dataset` as `settings` say. Replicas write different
+/// ones. Every rank gets all summaries, in order, a part at a time. Collective.
 void write_summaries(InferenceModel& model, const TokenDataset& dataset, const Tokenizer& tokenizer,
-                     int64_t begin, int64_t end, int64_t max_new_tokens, TakeSummaries take);
+                     int64_t begin, int64_t end, const GenerationSettings& settings, TakeSummaries take);
 
 /// Writes summaries of the examples [file.count(), examples) and appends them to `file` in order. `file` is
 /// rank 0's, and null on the other ranks. An interruption loses the summaries since the last part: some
 /// examples for every slot. Collective.
 void write_predictions(InferenceModel& model, const TokenDataset& dataset, const Tokenizer& tokenizer,
-                       int64_t examples, int64_t max_new_tokens, PredictionFile* file, ReportShare report);
+                       int64_t examples, const GenerationSettings& settings, PredictionFile* file,
+                       ReportShare report);
 
 }  // namespace ripstop

@@ -139,8 +139,8 @@ TEST(CommandLine, KeysGivenAsOptionsAreShownAsOverrides) {
                  "has no options --optimizer.lr, --learning-rate, --max_steps, --jsno",
                  "did you mean --json? overrides are section.key=value: optimizer.learning_rate=1e-3 "
                  "optimizer.learning_rate=2 train.steps=...");
-  expect_refused(run_program("summarize run --num-beams 4"), 64, "no option --num-beams",
-                 "generation.num_beams=4");
+  expect_refused(run_program("summarize run --early_stopping never"), 64, "no option --early_stopping",
+                 "generation.early_stopping=never");
   expect_refused(run_program("train c.toml --quite_unknown 1"), 64, "has no option --quite_unknown",
                  "ripstop train --help");
   for (const char* on : {"--bf16 true", "--bf16", "--bf16=true", "--fp16 True"})

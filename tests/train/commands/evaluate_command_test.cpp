@@ -253,55 +253,67 @@ TEST_F(EvaluateCommand, ADamagedCheckpointComesWithAHint) {
   expect_hint();
 }
 
-// Of the keys that this version does not do, evaluate and summarize refuse only those of [generation].
-TEST_F(EvaluateCommand, RefusesWaysToGenerateThatThisVersionDoesNotDo) {
+// A run of version 0.1.0 may ask for beams, which that version did not do.
+TEST_F(EvaluateCommand, WritesAsTheRunsConfigAsks) {
   write_run(scratch_ / "beams", scratch_ / "data",
-            "num_beams = 4\nno_repeat_ngram_size = 3\n[checkpoint]\nasynchronous = true\n");
-  const std::string beams = file("beams");
-  const std::string input = write("one.jsonl", "{\"document\": \"one\"}\n");
-  const std::vector<std::string> commands = {
-      "evaluate " + beams + " --limit 1 --output " + file("greedy"),
-      "summarize " + beams + " --input " + input + " --output " + file("summary")};
-  for (const std::string& command : commands) {
-    const ProgramRun refused = run_program(command);
-    EXPECT_EQ(refused.exit_code, 64) << command;
-    EXPECT_NE(refused.err.find("generation.num_beams = 4, "), std::string::npos) << refused.err;
-    EXPECT_NE(refused.err.find("use instead: generation.num_beams = 1, generation.no_repeat_ngram_size = 0"),
-              std::string::npos)
-        << refused.err;
-    EXPECT_EQ(refused.err.find("asynchronous"), std::string::npos) << refused.err;
-    const ProgramRun greedy =
-        run_program(command + " generation.num_beams=1 generation.no_repeat_ngram_size=0");
-    EXPECT_EQ(greedy.exit_code, 0) << greedy.err;
-    EXPECT_EQ(run_program(command + " precision.compute=bfloat16").exit_code, 64) << command;
-    // Each of them alone, on the command line.
-    for (const std::string setting :
-         {"generation.num_beams=4", "generation.length_penalty=0.6", "generation.no_repeat_ngram_size=3"}) {
-      const ProgramRun one =
-          run_program(command + " generation.num_beams=1 generation.no_repeat_ngram_size=0 " + setting);
-      EXPECT_EQ(one.exit_code, 64) << command << setting;
-      EXPECT_NE(one.err.find("command line: " + setting.substr(0, setting.find('=')) + " = "),
-                std::string::npos)
-          << one.err;
-    }
-  }
+            "num_beams = 3\nno_repeat_ngram_size = 3\n[checkpoint]\nasynchronous = true\n");
+  const ProgramRun own = run_program("evaluate " + file("beams") + " --limit 3");
+  EXPECT_EQ(own.exit_code, 0) << own.err;
+  EXPECT_EQ(own.err.find("asynchronous"), std::string::npos) << own.err;
+  const std::string results = file("beams") + "/evaluation/step_00000007-test-limit3/";
+  EXPECT_NE(read_bytes(results + "settings.json").find("\"num_beams\": 3"), std::string::npos);
+  // The same by options on a run that is greedy.
+  const ProgramRun given =
+      run_program("evaluate " + run() + " --limit 3 --num-beams 3 --no-repeat-ngram-size 3");
+  EXPECT_EQ(given.exit_code, 0) << given.err;
+  EXPECT_EQ(lines_of(result("step_00000007-test-limit3-beams3-no_repeat_ngram_size3/predictions.jsonl")),
+            lines_of(read_bytes(results + "predictions.jsonl")));
+  const ProgramRun greedy = run_program("evaluate " + run() + " --limit 3 generation.num_beams=1");
+  EXPECT_EQ(greedy.exit_code, 0) << greedy.err;
+  EXPECT_NE(lines_of(result("step_00000007-test-limit3/predictions.jsonl")),
+            lines_of(read_bytes(results + "predictions.jsonl")));
+}
+
+// An evaluation that goes on, and summarize, write what one start writes.
+TEST_F(EvaluateCommand, SamplesGoOnAsTheyBegan) {
+  const std::string sampling = " --do-sample --temperature 1.3 --top-k 40 --top-p 0.9 --seed 5";
+  const std::string name = "-sample-temperature1.3-top_k40-top_p0.9-seed5/predictions.jsonl";
+  ASSERT_EQ(run_program("evaluate " + run() + " --limit 2" + sampling).exit_code, 0);
+  ASSERT_EQ(run_program("evaluate " + run() + " --limit 6 --batch-size 2" + sampling).exit_code, 0);
+  ASSERT_EQ(run_program("evaluate " + run() + " --limit 6 --output " + file("at-once") + sampling).exit_code,
+            0);
+  const auto lines = lines_of(result("step_00000007-test-limit6" + name));
+  ASSERT_EQ(lines.size(), 6U);
+  EXPECT_EQ(lines_of(read_bytes(file("at-once") + "/predictions.jsonl")), lines);
+  ASSERT_EQ(
+      run_program("evaluate " + run() + " --limit 6 --output " + file("other") + sampling + "6").exit_code,
+      0);
+  EXPECT_NE(lines_of(read_bytes(file("other") + "/predictions.jsonl")), lines) << "seed 56";
 }
 
 TEST_F(EvaluateCommand, NoKeyOnTheCommandLineIsIgnored) {
   const std::string input = write("one.jsonl", "{\"document\": \"one\"}\n");
   for (const std::string& command :
        {"evaluate " + run() + " --limit 1", "summarize " + run() + " --input " + input}) {
-    const ProgramRun refused =
-        run_program(command + " generation.no_repeat_ngram_size=3 generation.length_penalty=2");
-    EXPECT_EQ(refused.exit_code, 64) << command;
-    EXPECT_NE(refused.err.find("command line: generation.length_penalty = 2.0, "
-                               "command line: generation.no_repeat_ngram_size = 3"),
-              std::string::npos)
-        << refused.err;
+    const ProgramRun noted = run_program(command + " --length-penalty 2 generation.top_k=5");
+    EXPECT_EQ(noted.exit_code, 0) << command;
+    EXPECT_NE(noted.err.find("note: generation.length_penalty = 2.0 changes nothing"), std::string::npos)
+        << noted.err;
+    EXPECT_NE(noted.err.find("note: generation.top_k = 5 changes nothing"), std::string::npos) << noted.err;
     const ProgramRun other = run_program(command + " generation.validate_examples=3");
     EXPECT_EQ(other.exit_code, 64) << command;
     EXPECT_NE(other.err.find("evaluate --limit"), std::string::npos) << other.err;
-    EXPECT_EQ(run_program(command + " --max-new-tokens 5 generation.max_new_tokens=6").exit_code, 64);
+    EXPECT_EQ(run_program(command + " precision.compute=bfloat16").exit_code, 64) << command;
+    for (const std::string twice :
+         {"--max-new-tokens 5 generation.max_new_tokens=6", "--num-beams 5 generation.num_beams=6",
+          "--do-sample generation.do_sample=false"}) {
+      const ProgramRun refused = run_program(command + " " + twice);
+      EXPECT_EQ(refused.exit_code, 64) << twice;
+      EXPECT_NE(refused.err.find("are one setting"), std::string::npos) << refused.err;
+    }
+    for (const std::string wrong : {"--num-beams 0", "--num-beams four", "--temperature 0", "--top-p 1.5",
+                                    "--num-beams 2 --do-sample", "--min-new-tokens 13", "--max-new-tokens 0"})
+      EXPECT_EQ(run_program(command + " " + wrong).exit_code, 64) << command << " " << wrong;
   }
 }
 

@@ -17,7 +17,7 @@ const EvaluationSettings kUsual{.step = 1000,
                                 .data = "fedcba9876543210fedcba9876543210",
                                 .compute = "float32",
                                 .context = 256,
-                                .max_new_tokens = 64};
+                                .generation = {.max_new_tokens = 64}};
 
 EvaluationSettings limited(int64_t examples) {
   EvaluationSettings settings = kUsual;
@@ -29,9 +29,35 @@ TEST(EvaluationName, SaysWhatIsNotUsual) {
   EXPECT_EQ(evaluation_name(kUsual, kUsual), "step_00001000-test");
   EXPECT_EQ(evaluation_name(limited(5), kUsual), "step_00001000-test-limit5");
   EvaluationSettings other = limited(5);
-  other.max_new_tokens = 32;
+  other.generation.max_new_tokens = 32;
   other.data = "00112233445566778899aabbccddeeff";
   EXPECT_EQ(evaluation_name(other, kUsual), "step_00001000-test-limit5-max_new_tokens32-data-00112233");
+}
+
+TEST(EvaluationName, SaysHowSummariesAreWritten) {
+  EvaluationSettings other = kUsual;
+  other.generation = {.num_beams = 4,
+                      .length_penalty = 0.6,
+                      .early_stopping = EarlyStopping::kNever,
+                      .no_repeat_ngram_size = 3,
+                      .min_new_tokens = 5};
+  EXPECT_EQ(evaluation_name(other, kUsual),
+            "step_00001000-test-beams4-length_penalty0.6-early_stopping_never-no_repeat_ngram_size3-min_new_"
+            "tokens5");
+  EXPECT_EQ(evaluation_name(kUsual, other),
+            "step_00001000-test-beams1-no_repeat_ngram_size0-min_new_tokens0");
+  other = kUsual;
+  other.generation = {.do_sample = true, .temperature = 0.7, .top_k = 50, .top_p = 0.9, .seed = 3};
+  EXPECT_EQ(evaluation_name(other, kUsual),
+            "step_00001000-test-sample-temperature0.7-top_k50-top_p0.9-seed3");
+  EvaluationSettings greedy = other;
+  greedy.generation.do_sample = false;
+  greedy.generation = greedy.generation.that_count();
+  EXPECT_EQ(evaluation_name(greedy, other), "step_00001000-test-no_sample");
+  EvaluationSettings unused = kUsual, beams = kUsual;
+  unused.generation.length_penalty = beams.generation.length_penalty = 0.6;
+  beams.generation.num_beams = 4;
+  EXPECT_EQ(evaluation_name(beams, unused), "step_00001000-test-beams4") << "the penalty is the run's";
 }
 
 class EvaluationDirectory : public testing::Test {
@@ -85,7 +111,7 @@ TEST_F(EvaluationDirectory, OfOtherSettingsIsRefused) {
   EvaluationSettings other = limited(5);
   other.split = "validation";
   other.weights = "77777777777777777777777777777777";
-  other.max_new_tokens = 32;
+  other.generation.max_new_tokens = 32;
   EXPECT_EQ(refusal(other),
             place_.string() +
                 " has an evaluation with other settings: split test -> validation, examples 98 "
@@ -104,6 +130,26 @@ TEST_F(EvaluationDirectory, OfVersion010IsThatOfTheWholeSplit) {
             place_.string() + " has an evaluation with other settings: examples 98 -> 5");
   EXPECT_EQ(refusal(kUsual), "");
   EXPECT_EQ(PredictionFile(place_).count(), 4);
+}
+
+// They lack the settings that came later, which then had their defaults.
+TEST_F(EvaluationDirectory, OfAnOlderVersionGoesOn) {
+  const std::string settings =
+      R"({"step": 1000, "split": "test", "examples": 98, "weights": "0123456789abcdef0123456789abcdef",)"
+      R"("data": "fedcba9876543210fedcba9876543210", "compute": "float32", "context": 256, "num_beams": 1,)"
+      R"("max_new_tokens": 64})";
+  write_bytes(place_ / "settings.json", settings);
+  write_predictions(place_, 4);
+  EXPECT_EQ(find_predictions(scratch_ / "evaluation", scratch_ / "none", limited(2)).predictions.size(), 4U);
+  EvaluationSettings beams = kUsual;
+  beams.generation.num_beams = 4;
+  beams.generation.no_repeat_ngram_size = 3;
+  EXPECT_EQ(refusal(beams), place_.string() +
+                                " has an evaluation with other settings: num_beams 1 -> 4, "
+                                "no_repeat_ngram_size 0 -> 3");
+  EXPECT_TRUE(find_predictions(scratch_ / "evaluation", scratch_ / "none", beams).predictions.empty());
+  EXPECT_EQ(refusal(kUsual), "");
+  EXPECT_NE(read_bytes(place_ / "settings.json").find("no_repeat_ngram_size"), std::string::npos);
 }
 
 TEST_F(EvaluationDirectory, OfOtherProgramsIsRefused) {
@@ -199,7 +245,7 @@ TEST_F(EvaluationDirectory, LendsItsPredictions) {
   write("interrupted", kUsual, 9);
   write("here", limited(20), 11);
   EvaluationSettings other = kUsual;
-  other.max_new_tokens = 32;
+  other.generation.max_new_tokens = 32;
   write("other", other, 30);
   write_bytes(all / "broken/settings.json", "[");
   write_bytes(all / "file", "");

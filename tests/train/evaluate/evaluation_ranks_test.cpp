@@ -27,13 +27,14 @@ const ModelConfig kModel{
 
 // A model of random weights on the mesh replicate x 1 x `tensor`.
 struct Model {
-  Model(int64_t tensor, int64_t slots, int64_t prefill_tokens, const Device& device = test_device())
+  Model(int64_t tensor, int64_t slots, int64_t prefill_tokens, const Device& device = test_device(),
+        const GenerationSettings& settings = {.max_new_tokens = kNewTokens})
       : mesh(test_world(),
              {.replicate = test_world().communicator().size() / tensor, .fsdp = 1, .tensor = tensor},
              /*allow_tensor_across_nodes=*/false, device),
         stream(device) {
-    const InferenceOptions options{
-        .compute = DType::kFloat32, .context = kContext, .slots = slots, .prefill_tokens = prefill_tokens};
+    InferenceOptions options = InferenceOptions::of(kModel, kContext, DType::kFloat32, slots, settings);
+    options.prefill_tokens = prefill_tokens;
     const InferencePlan plan = plan_inference(kModel, options, mesh.sizes(), mesh.coordinates(), device.kind);
     model.emplace(kModel, options, mesh, stream, ledger, plan.arena);
     model->model().initialize(5);
@@ -64,6 +65,9 @@ class EvaluationRanks : public testing::Test {
   }
   void TearDown() override { test_world().communicator().barrier(); }
 
+  /// Every mesh writes what one rank writes alone, in two passes of which the second one goes on.
+  void expect_equal_predictions(const GenerationSettings& settings, const std::string& name);
+
   TokenDataset dataset() { return TokenDataset(directory_ / "test.h5"); }
 
   Tokenizer tokenizer_{small_model(), "small"};
@@ -71,17 +75,18 @@ class EvaluationRanks : public testing::Test {
   std::filesystem::path directory_;
 };
 
-TEST_F(EvaluationRanks, PredictionsDoNotDependOnTheMesh) {
+void EvaluationRanks::expect_equal_predictions(const GenerationSettings& settings, const std::string& name) {
   const TokenDataset dataset = this->dataset();
   std::vector<std::string> expected;  // each rank computes them alone on the CPU, one at a time
   {
-    Model model(1, 1, kContext, Device::cpu());
+    Model model(1, 1, kContext, Device::cpu(), settings);
     int64_t next = 0;
     write_texts(
-        *model.model, tokenizer_, kNewTokens,
-        [&]() -> std::optional<EncodedPrompt> {
+        *model.model, tokenizer_, settings,
+        [&]() -> std::optional<DocumentPrompt> {
           if (next == kExamples) return std::nullopt;
-          return stored_prompt(dataset, next++);
+          const int64_t example = next++;
+          return DocumentPrompt{stored_prompt(dataset, example), example};
         },
         [&](WrittenText written) { expected.push_back(std::move(written.text)); });
   }
@@ -89,9 +94,9 @@ TEST_F(EvaluationRanks, PredictionsDoNotDependOnTheMesh) {
   EXPECT_NE(expected[3], expected[4]);
 
   for (const int64_t tensor : tensors_that_fit()) {
-    Model model(tensor, 2, 150);
+    Model model(tensor, 2, 150, test_device(), settings);
     const bool speaks = model.mesh.world().rank() == 0;
-    const std::filesystem::path output = directory_ / fmt::format("tensor{}", tensor);
+    const std::filesystem::path output = directory_ / fmt::format("{}-tensor{}", name, tensor);
     // The first pass writes a part, the second one goes on.
     for (const int64_t examples : {int64_t{11}, kExamples}) {
       std::optional<PredictionFile> file;
@@ -99,19 +104,34 @@ TEST_F(EvaluationRanks, PredictionsDoNotDependOnTheMesh) {
         std::filesystem::create_directories(output);
         file.emplace(output);
       }
-      write_predictions(*model.model, dataset, tokenizer_, examples, kNewTokens, file ? &*file : nullptr,
+      write_predictions(*model.model, dataset, tokenizer_, examples, settings, file ? &*file : nullptr,
                         [](int64_t, int64_t) {});
       if (!speaks) continue;
       ASSERT_EQ(file->count(), examples);
       for (int64_t i = 0; i < examples; ++i) {
         const Prediction& prediction = file->predictions()[static_cast<size_t>(i)];
         EXPECT_EQ(prediction.summary, expected[static_cast<size_t>(i)])
-            << "tensor " << tensor << " example " << i;
+            << name << ", tensor " << tensor << " example " << i;
         EXPECT_EQ(prediction.id, fmt::format("id{}", i));
         EXPECT_EQ(prediction.reference, fmt::format("The bridge {} opened.", i));
       }
     }
   }
+}
+
+TEST_F(EvaluationRanks, PredictionsDoNotDependOnTheMesh) {
+  expect_equal_predictions({.max_new_tokens = kNewTokens}, "greedy");
+}
+
+TEST_F(EvaluationRanks, BeamsDoNotDependOnTheMesh) {
+  expect_equal_predictions(
+      {.num_beams = 4, .length_penalty = 0.6, .no_repeat_ngram_size = 3, .max_new_tokens = kNewTokens},
+      "beams");
+}
+
+TEST_F(EvaluationRanks, SamplesDoNotDependOnTheMesh) {
+  expect_equal_predictions(
+      {.max_new_tokens = kNewTokens, .do_sample = true, .temperature = 1.5, .top_p = 0.95}, "samples");
 }
 
 TEST_F(EvaluationRanks, LossDoesNotDependOnTheMesh) {
