@@ -186,7 +186,7 @@ TEST_F(InferenceModelTest, BeamsTakeMemoryForTheirNewTokensOnly) {
            plan_inference(kModel, options, mesh_.sizes(), {}, DeviceKind::kCpu).arena.total();
   };
   const int64_t place = 3 * 2 * 2 * 8 * 4;           // layers x (key, value) x heads x size x bytes
-  const int64_t rows = 4 * (64 + 3);                // logits of 61 ids with padding, and statistics
+  const int64_t rows = 4 * (64 + 3);                 // logits of 61 ids with padding, and statistics
   const int64_t places = 10 * 4 * 4 * (1 + 1 + 20);  // of 40 rows: own place, first, list
   EXPECT_EQ(memory(4) - memory(1), 11 * 3 * 20 * place + 30 * rows + places);
 }
