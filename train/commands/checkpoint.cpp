@@ -241,8 +241,7 @@ void set_action(Verb& verb, const std::shared_ptr<CheckpointArguments>& given, C
 }  // namespace
 
 void add_checkpoint(CommandLine& line) {
-  Verb checkpoint =
-      line.verb("checkpoint", "lists, shows, verifies, imports and exports checkpoints");
+  Verb checkpoint = line.verb("checkpoint", "lists, shows, verifies, imports and exports checkpoints");
   checkpoint.set_example("ripstop checkpoint list runs/xsum\n  ripstop checkpoint verify runs/xsum --json");
   const auto given = std::make_shared<CheckpointArguments>();
 

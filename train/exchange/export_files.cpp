@@ -170,13 +170,32 @@ std::string pretrained_config_json(const ModelConfig& model, ExportDType dtype, 
                     {"vocab_size", model.vocab_size}});
 }
 
+namespace {
+
+Json early_stopping_of(EarlyStopping rule) {
+  if (rule == EarlyStopping::kNever) return "never";
+  return rule == EarlyStopping::kTrue;
+}
+
+}  // namespace
+
 std::string generation_config_json(const GenerationSection& generation, const SpecialIds& ids) {
   Json json = {
       {"bos_token_id", id_or_null(ids.bos)}, {"eos_token_id", id_or_null(ids.eos)},
       {"pad_token_id", id_or_null(ids.eos)}, {"max_new_tokens", generation.max_new_tokens},
       {"num_beams", generation.num_beams},   {"no_repeat_ngram_size", generation.no_repeat_ngram_size}};
-  // transformers warns of it otherwise.
-  if (generation.num_beams > 1) json["length_penalty"] = generation.length_penalty;
+  // transformers warns of settings that change nothing.
+  if (generation.min_new_tokens > 0) json["min_new_tokens"] = generation.min_new_tokens;
+  if (generation.num_beams > 1) {
+    json["length_penalty"] = generation.length_penalty;
+    json["early_stopping"] = early_stopping_of(generation.early_stopping);
+  }
+  if (generation.do_sample) {
+    json["do_sample"] = true;
+    json["temperature"] = generation.temperature;
+    json["top_k"] = generation.top_k;  // 0 is off there, too; absent would be 50
+    json["top_p"] = generation.top_p;
+  }
   return json_text(json);
 }
 

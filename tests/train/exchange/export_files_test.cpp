@@ -58,6 +58,18 @@ TEST(ExportFiles, GenerationIsThatOfTheRun) {
   generation.num_beams = 4;
   json = nlohmann::json::parse(generation_config_json(generation, {.bos = 1, .eos = 2}));
   EXPECT_EQ(json["length_penalty"], 2.0);
+  EXPECT_EQ(json["early_stopping"], false);
+  EXPECT_FALSE(json.contains("do_sample") || json.contains("min_new_tokens"));
+  generation = {};
+  generation.do_sample = true;
+  generation.temperature = 0.5;
+  generation.min_new_tokens = 4;
+  json = nlohmann::json::parse(generation_config_json(generation, {.bos = 1, .eos = 2}));
+  EXPECT_EQ(json["do_sample"], true);
+  EXPECT_EQ(json["temperature"], 0.5);
+  EXPECT_EQ(json["top_k"], 0) << "absent would be 50 there";
+  EXPECT_EQ(json["top_p"], 1.0);
+  EXPECT_EQ(json["min_new_tokens"], 4);
 }
 
 TEST(ExportFiles, TheCardSaysWhatTheModelIs) {

@@ -175,13 +175,22 @@ TEST(PretrainedRanks, GreedyIdsOfPublishedModels) {
       load_pretrained(directory, model.model(), model.arena());
       std::vector<std::vector<int32_t>> found;
       size_t asked = 0;
-      generate_greedy(
-          {.slots = 2, .context = 128, .prefill_tokens = 256, .max_new_tokens = 40, .end_token = 2},
-          [&]() -> std::optional<std::vector<int32_t>> {
+      const GenerateOptions of_texts{.slots = 2,
+                                     .context = 128,
+                                     .prefill_tokens = 256,
+                                     .ids = config.vocab_size,
+                                     .end_token = 2,
+                                     .settings = {.max_new_tokens = 40}};
+      generate(
+          of_texts,
+          [&]() -> std::optional<NumberedPrompt> {
             if (asked == cases.size()) return std::nullopt;
-            return cases[asked++]["prompt_ids"].get<std::vector<int32_t>>();
+            const size_t number = asked++;
+            return NumberedPrompt{cases[number]["prompt_ids"].get<std::vector<int32_t>>(),
+                                  static_cast<int64_t>(number)};
           },
-          [&](std::span<const SlotTokens> items) { return model.append(items); },
+          {.best = [&](std::span<const SlotTokens> items) { return model.best(items, config.vocab_size); },
+           .logits = [&](std::span<const SlotTokens> items) { return model.logits(items); }},
           [&](Continuation continuation) { found.push_back(std::move(continuation.tokens)); });
       ASSERT_EQ(found.size(), cases.size());
       for (size_t i = 0; i < found.size(); ++i)
