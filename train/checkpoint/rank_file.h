@@ -46,8 +46,7 @@ FileBlocks write_rank_file(Io& io, const std::filesystem::path& path, const Rank
                            std::span<const ArraySource> sources);
 
 /// Reads the file again, from the device if the system allows it, and compares every block that is no hole
-/// with its hash.
-/// Throws Error(kStorage).
+/// with its hash. Throws Error(kStorage).
 void read_back(Io& io, const std::filesystem::path& path, const FileBlocks& blocks);
 
 }  // namespace ripstop

@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "data/shell_word.h"
 #include "train/exchange/import_model.h"
 #include "train/report/human_text.h"
 #include "train/report/progress.h"
+#include "train/run/stop_signal.h"
 
 namespace ripstop {
 namespace {
@@ -32,15 +32,31 @@ StoredModel open_model(Io& io, const std::string& path) {
   return model;
 }
 
+// Thrown where a stop is noticed, so that what was begun is removed; caught in import_checkpoint.
+struct ImportStopped {};
+
+int64_t import_with_progress(Io& io, const StoredModel& model, const fs::path& output,
+                             const StopSignal& stop) {
+  const int64_t elements = kUnitStateCount * parameter_count(model.config());
+  Progress progress(stderr, "import", "element", elements);
+  return import_model(
+      io, model, output, [](const std::string& note) { fmt::print(stderr, "{}\n", note); },
+      [&](int64_t done) {
+        if (stop.requested()) throw ImportStopped{};
+        progress.update(std::min(done, elements));
+      });
+}
+
 ExitCode import_checkpoint(const ImportArguments& given) {
   PosixIo io;
+  const StopSignal stop(StopFor::kCleanUp);
   const StoredModel model = open_model(io, given.model);
-  const int64_t elements = kUnitStateCount * parameter_count(model.config());
-  std::optional<Progress> progress(std::in_place, stderr, "import", "element", elements);
-  const int64_t bytes = import_model(
-      io, model, given.output, [](const std::string& note) { fmt::print(stderr, "{}\n", note); },
-      [&](int64_t done) { progress->update(std::min(done, elements)); });
-  progress.reset();
+  int64_t bytes = 0;
+  try {
+    bytes = import_with_progress(io, model, given.output, stop);
+  } catch (const ImportStopped&) {
+    stop.end_process();
+  }
   if (given.json) {
     const nlohmann::ordered_json document = {
         {"directory", given.output},

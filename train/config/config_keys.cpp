@@ -179,7 +179,7 @@ const ConfigKey kKeys[] = {
      .hugging_face = "per_device_train_batch_size", .torchtitan = "training.local_batch_size",
      .other_names = "micro_batch_size train_micro_batch_size_per_gpu device_batch_size"},
     {RIPSTOP_KEY(train, recompute), .may_change_on_resume = true,
-     .doc = "Activations that backward computes again, to save memory: the norms and the largest product of each block, or the whole block; `auto`: the least with which a micro-batch fits. The result is the same.",
+     .doc = "Activations that backward computes again, to save memory: the norms and the largest product of each block, or the whole block; `auto`: the least with which a micro-batch fits. With the same micro-batch the result is the same.",
      .hugging_face = "gradient_checkpointing", .torchtitan = "activation_checkpoint.mode",
      .other_names = "activation_checkpointing recompute_granularity checkpoint_activations"},
     {RIPSTOP_KEY(train, reshard_after_forward),

@@ -22,10 +22,6 @@ std::string with_prefix(std::string header) {
   return bytes + header;
 }
 
-bool turns(const std::string& name) {
-  return name.ends_with("attention.wq.weight") || name.ends_with("attention.wk.weight");
-}
-
 }  // namespace
 
 std::string_view to_string(ExportDType dtype) {
@@ -63,7 +59,7 @@ void ExportLayout::place(const ParameterSpec& parameter, int64_t head_size, int6
   tensor.columns = parameter.columns;
   tensor.shape = {parameter.rows, parameter.columns};
   if (parameter.is_vector()) tensor.shape.erase(tensor.shape.begin());
-  tensor.turned_head_size = turns(parameter.name) ? head_size : 0;
+  tensor.turned_head_size = has_turned_rows(parameter.name) ? head_size : 0;
   if (files_.back().bytes > 0 && tensor.bytes > most_file_bytes - files_.back().bytes) files_.emplace_back();
   tensor.file = files_.size() - 1;
   tensor.begin = files_.back().bytes;

@@ -4,9 +4,9 @@
 
 #include <cerrno>
 #include <nlohmann/json.hpp>
-#include <system_error>
 #include <utility>
 
+#include "data/directory.h"
 #include "data/partial_directory.h"
 #include "data/tokenizer.h"
 #include "data/whole_file.h"
@@ -24,9 +24,8 @@ namespace fs = std::filesystem;
 using SmallFiles = std::vector<std::pair<std::string, std::string>>;
 
 // The run's own copy; none if the run has none. With another one the model's ids would mean other words.
-std::optional<Tokenizer> find_tokenizer(const ExportSource& source) {
-  std::error_code error;
-  if (!fs::exists(source.run / "tokenizer.model", error)) return std::nullopt;
+std::optional<Tokenizer> find_tokenizer(Io& io, const ExportSource& source) {
+  if (!path_exists(io, source.run / "tokenizer.model")) return std::nullopt;
   Tokenizer tokenizer(source.run);
   const std::string& trained_with = source.checkpoint.manifest.state.tokenizer_sha256;
   if (!trained_with.empty() && tokenizer.sha256() != trained_with)
@@ -38,10 +37,9 @@ std::optional<Tokenizer> find_tokenizer(const ExportSource& source) {
 }
 
 // The template of the training; empty if the run does not have it.
-std::string find_template(const fs::path& run) {
-  std::error_code error;
+std::string find_template(Io& io, const fs::path& run) {
   const fs::path path = run / "prompt_template.txt";
-  return fs::exists(path, error) ? read_plain_file(path, 1 << 20, ExitCode::kInputData) : std::string();
+  return path_exists(io, path) ? read_plain_file(path, 1 << 20, ExitCode::kInputData) : std::string();
 }
 
 // Whether the data set holds running text, as far as the directory of the data set can still tell.
@@ -63,13 +61,13 @@ std::string title_of(const fs::path& run) {
 }
 
 // All but the weights and what is known of them. On rank 0.
-SmallFiles small_files(const ExportSource& source, const ExportLayout& layout, const ExportOptions& options,
-                       ExportReport& report) {
+SmallFiles small_files(Io& io, const ExportSource& source, const ExportLayout& layout,
+                       const ExportOptions& options, ExportReport& report) {
   const auto note = [&](const std::string& text) {
     if (options.note) options.note(text);
   };
   const CheckpointState& state = source.checkpoint.manifest.state;
-  const std::optional<Tokenizer> tokenizer = find_tokenizer(source);
+  const std::optional<Tokenizer> tokenizer = find_tokenizer(io, source);
   SpecialIds ids;
   TokenizerFiles of_tokenizer;
   if (tokenizer) {
@@ -88,7 +86,7 @@ SmallFiles small_files(const ExportSource& source, const ExportLayout& layout, c
                                                 .config = &source.config,
                                                 .dtype = layout.dtype(),
                                                 .is_running_text = is_running_text(source.config),
-                                                .prompt_template = find_template(source.run),
+                                                .prompt_template = find_template(io, source.run),
                                                 .tokenizer_difference = of_tokenizer.difference,
                                                 .has_tokenizer = tokenizer.has_value(),
                                                 .scores = known_scores(source.run),
@@ -111,6 +109,8 @@ void check_room(Io& io, const fs::path& directory, int64_t bytes) {
 
 ExportDType dtype_of(const ExportSource& source, const ExportOptions& options) {
   if (options.dtype) return *options.dtype;
+  // An import was never computed with, and may be of float16.
+  if (source.checkpoint.manifest.state.updates == 0) return ExportDType::kFloat32;
   // A run that computes in bfloat16 rounds its weights so for every step: nothing that it used is lost.
   return source.config.precision.compute == FloatChoice::kBfloat16 ? ExportDType::kBFloat16
                                                                    : ExportDType::kFloat32;
@@ -134,7 +134,7 @@ ExportReport export_model(Io& io, Communicator& world, const ExportSource& sourc
   do_and_agree(world, [&] {
     if (world.rank() != 0) return;
     // Everything that can be refused comes before the weights, which may take long.
-    const SmallFiles files = small_files(source, layout, options, report);
+    const SmallFiles files = small_files(io, source, layout, options, report);
     partial.emplace(output, options.note);
     int64_t bytes = layout.bytes();
     for (const auto& [name, text] : files) bytes += std::ssize(text);

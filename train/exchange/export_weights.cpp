@@ -8,6 +8,7 @@
 #include <sstream>
 #include <utility>
 
+#include "data/directory.h"
 #include "data/file.h"
 #include "data/hash.h"
 #include "data/whole_file.h"
@@ -258,6 +259,13 @@ std::vector<CheckedFile> export_weights(Io& io, Communicator& world, const Check
   do_and_agree(world, [&] {
     check_same_names(layout, checkpoint.manifest);
     if (world.rank() == 0) own = make_files(io, layout, directory);
+  });
+  do_and_agree(world, [&] {
+    if (path_exists(io, directory / layout.files().front().name)) return;
+    throw Error(
+        ExitCode::kStorage,
+        fmt::format("{}: this rank does not see the files that rank 0 made there", directory.string()),
+        "export to a file system that all nodes share, or on one node");
   });
   do_and_agree(world, [&] {
     const std::vector<WrittenBytes> share = write_share(io, world, checkpoint, layout, directory, progress);

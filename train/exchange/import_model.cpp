@@ -2,7 +2,6 @@
 
 #include <cerrno>
 #include <memory>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -35,8 +34,7 @@ void check_room(Io& io, const fs::path& directory, int64_t weights_bytes) {
 }
 
 void copy_tokenizer(Io& io, const fs::path& from, const fs::path& to) {
-  std::error_code error;
-  if (!fs::exists(from / "tokenizer.model", error)) return;
+  if (!path_exists(io, from / "tokenizer.model")) return;
   create_file(io, to / "tokenizer.model",
               read_whole_file(from / "tokenizer.model", kMostTokenizerBytes, ExitCode::kInputData));
 }
@@ -46,6 +44,7 @@ CheckpointState imported_state(const StoredModel& model, const fs::path& output)
   CheckpointState state = model.state();
   RunConfig config = parse_run_config(state.config, model.directory().string());
   config.run.directory = output.string();
+  config.data.directory = output.string();  // there is none; messages name what people know
   state.config = to_toml(config);
   return state;
 }

@@ -210,6 +210,10 @@ std::string pretrained_name(const std::string& name) {
   RIPSTOP_CHECK(false, "{} has no name in Hugging Face's models", name);
 }
 
+bool has_turned_rows(const std::string& name) {
+  return name.ends_with(".attention.wq.weight") || name.ends_with(".attention.wk.weight");
+}
+
 int64_t pretrained_row(int64_t row, int64_t head_size) {
   const int64_t head = row / head_size, element = row % head_size;
   return head * head_size + element % 2 * (head_size / 2) + element / 2;

@@ -45,6 +45,9 @@ PretrainedModel open_pretrained_model(const std::filesystem::path& directory);
 /// "layers.3.attention.wq.weight".
 std::string pretrained_name(const std::string& name);
 
+/// Whether the rows of ripstop's parameter `name` have another order there (pretrained_row): wq and wk.
+bool has_turned_rows(const std::string& name);
+
 /// The row of Hugging Face's tensor that holds row `row` of ripstop's wq or wk. ripstop turns neighbours by
 /// one angle, as LLaMA does: elements 2 i and 2 i + 1 of a head. Hugging Face turns i and i + head_size / 2.
 /// Source: transformers, models/llama/convert_llama_weights_to_hf.py, permute().

@@ -122,10 +122,6 @@ class TensorReader {
   std::vector<char> buffer_;
 };
 
-bool is_turned(const std::string& name) {
-  return name.ends_with(".attention.wq.weight") || name.ends_with(".attention.wk.weight");
-}
-
 // Reads a box of wq or wk. In each head, Hugging Face has the even rows of ripstop's tensor first and then
 // the odd ones (pretrained_row), so each half is rows that lie one after the other.
 void read_turned(TensorReader& reader, const Box& box, int64_t head_size, float* to) {
@@ -145,7 +141,7 @@ void read_turned(TensorReader& reader, const Box& box, int64_t head_size, float*
 
 void read_box(const PretrainedModel& model, const PretrainedTensor& tensor, const Box& box, float* to) {
   TensorReader reader(model, tensor, box.parameter->columns);
-  if (is_turned(box.parameter->name)) return read_turned(reader, box, model.config.head_size(), to);
+  if (has_turned_rows(box.parameter->name)) return read_turned(reader, box, model.config.head_size(), to);
   reader.read({.first = box.row, .count = box.rows, .stride = box.stride, .to = to}, box.column, box.columns);
 }
 

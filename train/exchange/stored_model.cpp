@@ -1,9 +1,9 @@
 #include "train/exchange/stored_model.h"
 
 #include <algorithm>
-#include <system_error>
 #include <utility>
 
+#include "data/directory.h"
 #include "data/hash.h"
 #include "data/tokenizer.h"
 #include "parallel/agreement.h"
@@ -25,8 +25,8 @@ bool has_short_values(const PretrainedModel& model) {
                      [](const auto& entry) { return entry.second.stored.dtype != "F32"; });
 }
 
-// A config that evaluates the model as it is. Training needs a config of its own: what is required and means
-// nothing here has the smallest value.
+// A config that evaluates the model: values of 16 bits in bfloat16, as training computes. Training needs a
+// config of its own: what is required and means nothing here has the smallest value.
 std::string config_of(const fs::path& directory, const PretrainedModel& model) {
   RunConfig config;
   config.run.directory = directory.string();
@@ -56,16 +56,19 @@ void check_sizes(const Manifest& manifest) {
 
 // The headers of two models of one architecture are equal, so bytes of the weights count, too.
 std::string hash_of(const PretrainedModel& model) {
-  constexpr int64_t kSampleBytes = 4096;
+  constexpr int64_t kSampleBytes = 4096, kDistance = int64_t{16} << 20;
   StreamHash hash;
   std::string sample;
   for (const auto& [name, tensor] : model.tensors) {
     const StoredTensor& stored = tensor.stored;
     hash.update(fmt::format("{} {} {};", name, stored.dtype, stored.shape_text()));
-    sample.resize(static_cast<size_t>(std::min(stored.bytes, kSampleBytes)));
-    model.files[tensor.file].read_at(stored.begin + (stored.bytes - std::ssize(sample)) / 2, sample.data(),
-                                     std::ssize(sample));
-    hash.update(sample);
+    const int64_t last = std::max<int64_t>(stored.bytes - kSampleBytes, 0);
+    sample.resize(static_cast<size_t>(stored.bytes - last));
+    // From the begin on, and the very end: rows that somebody added are the last ones.
+    for (int64_t at = 0; at < last + kDistance; at += kDistance) {
+      model.files[tensor.file].read_at(stored.begin + std::min(at, last), sample.data(), std::ssize(sample));
+      hash.update(sample);
+    }
   }
   return hash.hex();
 }
@@ -80,8 +83,7 @@ StoredModel::StoredModel(fs::path directory, PretrainedModel model)
   const auto& opened = std::get<PretrainedModel>(source_);
   state_.model = opened.config;
   state_.config = config_of(directory_, opened);
-  std::error_code error;
-  if (fs::exists(directory_ / "tokenizer.model", error))
+  if (path_exists(posix_io(), directory_ / "tokenizer.model"))
     state_.tokenizer_sha256 = Tokenizer(directory_).sha256();
 }
 

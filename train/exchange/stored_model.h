@@ -33,8 +33,8 @@ class StoredModel {
   /// Null if it is a model of Hugging Face.
   const Checkpoint* checkpoint() const { return std::get_if<Checkpoint>(&source_); }
 
-  /// A hash that other weights change: of the sidecars of a checkpoint; of the header and of some bytes in
-  /// the middle of each tensor of a Hugging Face model, which is read in milliseconds whatever its size.
+  /// A hash that other weights change: of the sidecars of a checkpoint; of a Hugging Face model, of the
+  /// headers and of 4 KiB of every 16 MiB and at the end of each tensor, so that no file is read whole.
   /// Throws Error(kStorage).
   std::string weights_hash() const;
 

@@ -36,26 +36,32 @@ ResumableCheckpoint check_stored_config(const Checkpoint& checkpoint, const RunC
   // A config may leave sizes to the data set or to a pretrained model, so the models are compared too.
   for (ConfigDifference& difference : compare_models(checkpoint.manifest.state.model, model))
     if (!has_key(differences, difference.key)) differences.push_back(std::move(difference));
+  const GenerationSection& generation = saved.config.generation;
+  saved.wrote_greedily = checkpoint.manifest.written_by.starts_with("ripstop 0.1.") &&
+                         (generation.num_beams > 1 || generation.no_repeat_ngram_size > 0);
   saved.differences = accept_differences(checkpoint.directory.string(), std::move(differences));
   return saved;
 }
 
 std::vector<std::string> resume_notes(const ResumableCheckpoint& saved, const MeshSizes& mesh) {
   std::vector<std::string> notes;
-  bool scores_differ = false;
+  bool other_generation = false;
   for (const ConfigDifference& difference : saved.differences) {
     notes.push_back(difference.text());
-    scores_differ |= difference.key.starts_with("generation.");
+    other_generation |= difference.key.starts_with("generation.");
   }
   const bool other_mesh = saved.mesh != mesh;
-  if (other_mesh || has_key(saved.differences, "train.micro_batch_sequences"))
+  // Both change the memory that an "auto" micro-batch has.
+  const bool other_memory = !saved.config.train.micro_batch_sequences &&
+                            (other_generation || has_key(saved.differences, "train.recompute"));
+  if (other_mesh || other_memory || has_key(saved.differences, "train.micro_batch_sequences"))
     notes.push_back(fmt::format(
         "{}: sums are rounded in another order, so losses agree with those of an unbroken run to {}, not bit "
         "for bit",
         other_mesh ? fmt::format("the mesh was {} and is {}", saved.mesh.to_text(), mesh.to_text())
                    : "the micro-batch may be another one",
         saved.config.precision.compute == FloatChoice::kFloat32 ? "about 1e-5" : "the digits of bfloat16"));
-  if (scores_differ)
+  if (other_generation || saved.wrote_greedily)
     notes.emplace_back("ROUGE of validations is measured with other [generation] settings than before");
   return notes;
 }

@@ -14,6 +14,7 @@ struct ResumableCheckpoint {
   RunConfig config;                           ///< with which it was saved
   MeshSizes mesh;                             ///< likewise
   std::vector<ConfigDifference> differences;  ///< from `config` to the run's config; all may differ
+  bool wrote_greedily = false;  ///< by a version that did not do the [generation] that `config` asks for
 };
 
 /// Compares the config and the model that the manifest stores with those of the run. Throws Error(kUsage)
@@ -23,7 +24,8 @@ ResumableCheckpoint check_stored_config(const Checkpoint& checkpoint, const RunC
                                         const ModelConfig& model);
 
 /// One text for each allowed difference, and for each effect on the results: other rounding on another mesh
-/// or with other micro-batches, and ROUGE by other [generation] settings.
+/// or with other micro-batches (which the memory decides if they are "auto"), and ROUGE by other [generation]
+/// settings.
 std::vector<std::string> resume_notes(const ResumableCheckpoint& saved, const MeshSizes& mesh);
 
 /// "the learning rate was 2.96e-06 in step 40 and is 2.01e-04 in step 41", if `step` steps are done and the

@@ -50,9 +50,8 @@ class Trainer {
   Trainer& operator=(const Trainer&) = delete;
 
   /// Refuses what cannot work, takes the run directory, and resumes from its newest whole checkpoint or
-  /// begins with random weights or those of
-  /// model.pretrained. Then trains to the last step, or until as many validations as
-  /// train.stop_after_validations says brought no improvement, and returns kOk.
+  /// begins with random weights or those of model.pretrained. Then trains to the last step, or until as many
+  /// validations as train.stop_after_validations says brought no improvement, and returns kOk.
   ///
   /// If a stop was requested on any rank, saves after the current step and returns kRequeue. A step that
   /// would take another minute is given up and made again when the run goes on (LongStep). A validation
@@ -72,6 +71,7 @@ class Trainer {
   bool start();
   bool count_steps();
   void open_pretrained();
+  void compare_pretrained();
   void open_directory();
   void check_checkpoint(const CheckpointState& saved) const;
   void set_first_weights();

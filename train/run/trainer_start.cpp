@@ -47,13 +47,27 @@ std::optional<PretrainedOrigin> pretrained_origin(Io& io, const RunConfig& confi
   return origin;
 }
 
+constexpr const char* kSameModelHint = "make the same model.pretrained visible on every node";
+
+std::string sizes_text(const ModelConfig& m) {
+  return fmt::format(
+      "{} layers, hidden {}, feed-forward {}, {} heads ({} key-value), {} ids, {} positions, rope_theta {}, "
+      "epsilon {}, {}",
+      m.num_hidden_layers, m.hidden_size, m.intermediate_size, m.num_attention_heads, m.num_key_value_heads,
+      m.vocab_size, m.max_position_embeddings, m.rope_theta, m.rms_norm_eps,
+      m.tie_word_embeddings ? "tied" : "untied");
+}
+
 // The target of this start. Collective.
 RunTarget start_target(Io& io, const std::optional<PretrainedOrigin>& origin, MpiWorld& world,
                        const Device& device, const TokenDataset& dataset) {
   RunTarget target = run_target(world, device, dataset.header().vocabulary_size);
-  do_and_agree(world.communicator(), [&] {
-    if (origin) target.pretrained = read_model_sizes(io, origin->directory);
-  });
+  if (!origin) return target;
+  Communicator& all = world.communicator();
+  do_and_agree(all, [&] { target.pretrained = read_model_sizes(io, origin->directory); });
+  // Before anything depends on them: with other sizes ranks would wait in other collectives.
+  require_equal(all, ExitCode::kInputData, "the pretrained model", sizes_text(*target.pretrained),
+                world.places()[static_cast<size_t>(all.rank())].host, kSameModelHint);
   return target;
 }
 
@@ -96,6 +110,7 @@ bool Trainer::start() {
   require_targets(dataset_, config);
   if (!count_steps()) return false;
   do_and_agree(mesh_.world(), [&] { open_pretrained(); });
+  compare_pretrained();
   do_and_agree(mesh_.world(), [&] { open_directory(); });
 
   plan_ = plan_rank(resolved_.request(target_.device), mesh_.coordinates());
@@ -160,6 +175,10 @@ void Trainer::open_pretrained() {
   if (!pretrained_ || pretrained_->has_begun) return;
   first_weights_.emplace(open_stored_model(io_, pretrained_->directory));
   const std::string& trained_with = first_weights_->state().tokenizer_sha256;
+  if (trained_with.empty())
+    resolved_.notes.push_back(
+        fmt::format("{} has no tokenizer.model: whether the data set has its tokenizer was not checked",
+                    pretrained_->directory.string()));
   // The same ids would mean other pieces to it.
   if (!trained_with.empty() && trained_with != tokenizer_.sha256())
     throw Error(
@@ -167,6 +186,15 @@ void Trainer::open_pretrained() {
         fmt::format("{} was prepared with another tokenizer than that of {}", options_.config.data.directory,
                     pretrained_->directory.string()),
         fmt::format("prepare it again with --tokenizer {}", shell_word(options_.config.model.pretrained)));
+}
+
+// Collective: refuses copies on other nodes that hold other weights, whose shards would make a model of two.
+void Trainer::compare_pretrained() {
+  if (!pretrained_ || pretrained_->has_begun) return;
+  std::string hash;
+  do_and_agree(mesh_.world(), [&] { hash = first_weights_->weights_hash(); });
+  require_equal(mesh_.world(), ExitCode::kInputData, "the pretrained model", hash,
+                mesh_.hosts()[static_cast<size_t>(mesh_.position())], kSameModelHint);
 }
 
 // Rank 0 takes the lock and checks the disk before anything large is allocated.

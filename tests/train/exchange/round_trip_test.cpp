@@ -102,6 +102,21 @@ TEST_F(RoundTrip, AnImportIsTheModel) {
   }
 }
 
+// Nothing was computed with an import, so no type is the one that it computed in.
+TEST_F(RoundTrip, AnImportIsExportedInFloat32UnlessToldOtherwise) {
+  const fs::path model = golden_file("pretrained/old_f16");
+  const ScratchDirectory scratch;
+  import_model(io_, open_stored_model(io_, model), scratch / "imported");
+  const StoredModel imported = open_stored_model(io_, find_stored_model(io_, scratch / "imported", "latest"));
+  const RunConfig config = parse_run_config(imported.state().config, "test");
+  EXPECT_EQ(config.precision.compute, FloatChoice::kBfloat16);
+  const auto self = make_self_communicator("test");
+  export_model(io_, *self,
+               {.checkpoint = *imported.checkpoint(), .run = scratch / "imported", .config = config},
+               scratch / "out", {}, [](const char*, int64_t, int64_t) {});
+  EXPECT_EQ(dtype_of(tensors_of(scratch / "out")), ExportDType::kFloat32);
+}
+
 TEST_F(RoundTrip, PublishedModels) {
   for (const char* name : {"data/models/stories260K/hf", "data/models/TinyStories-656K"}) {
     const auto model = shared_file(name);

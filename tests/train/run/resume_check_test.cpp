@@ -108,5 +108,38 @@ TEST(ResumeCheck, TheRateJumpsIfTheScheduleIsStretched) {
   EXPECT_EQ(rate_jump(parsed(kSmallest, {"schedule.kind=constant"}), 40, 40, 80), "");
 }
 
+// The memory decides an "auto" micro-batch, and recomputation decides the memory.
+TEST(ResumeCheck, OtherRecomputationMayMeanAnotherMicroBatch) {
+  const auto notes_of = [](const std::vector<std::string>& before) {
+    std::vector<std::string> after = before;
+    after.emplace_back("train.recompute=full");
+    const RunConfig config = parsed(kSmallest, after);
+    ModelConfig model = config.model;
+    model.vocab_size = 400;
+    const ResumableCheckpoint saved =
+        check_stored_config(saved_with(to_toml(parsed(kSmallest, before))), config, model);
+    std::string text;
+    for (const std::string& note : resume_notes(saved, saved.mesh)) text += note + "\n";
+    return text;
+  };
+  EXPECT_HAS(notes_of({"train.recompute=none"}), "the micro-batch may be another one");
+  EXPECT_EQ(notes_of({"train.recompute=none", "train.micro_batch_sequences=1"}).find("may be another one"),
+            std::string::npos);
+}
+
+// Version 0.1.0 stored settings that it did not do.
+TEST(ResumeCheck, ARunThatWroteGreedilySaysThatItSearchesNow) {
+  const RunConfig config = parsed(kSmallest, {"generation.num_beams=4"});
+  ModelConfig model = config.model;
+  model.vocab_size = 400;
+  Checkpoint checkpoint = saved_with(to_toml(config));
+  checkpoint.manifest.written_by = "ripstop 0.2.0 (abc)";
+  EXPECT_TRUE(resume_notes(check_stored_config(checkpoint, config, model), checkpoint.manifest.mesh).empty());
+  checkpoint.manifest.written_by = "ripstop 0.1.0 (abc)";
+  const auto notes = resume_notes(check_stored_config(checkpoint, config, model), checkpoint.manifest.mesh);
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_HAS(notes[0], "other [generation] settings");
+}
+
 }  // namespace
 }  // namespace ripstop
