@@ -13,6 +13,13 @@ constexpr const char* kDefaultHint = R"(the default is '{document}\n\nTL;DR:')";
 
 }  // namespace
 
+std::string typed_template(std::string typed) {
+  for (const auto& [spelled, meant] : {std::pair{"\\n", "\n"}, {"\\t", "\t"}})
+    for (size_t at = typed.find(spelled); at != std::string::npos; at = typed.find(spelled, at + 1))
+      typed.replace(at, 2, meant);
+  return typed;
+}
+
 TemplateParts parse_template(const std::string& prompt_template) {
   const size_t at = prompt_template.find(kDocument);
   if (at == std::string::npos || prompt_template.find(kDocument, at + 1) != std::string::npos) {

@@ -23,6 +23,10 @@ struct TemplateParts {
 /// space. Needs no tokenizer, so that a mistake is known before one is learnt.
 TemplateParts parse_template(const std::string& prompt_template);
 
+/// The template that `typed` means on a command line: \n is a line feed and \t a tab, as every example spells
+/// them; a shell's single quotes leave them as two characters.
+std::string typed_template(std::string typed);
+
 /// BOS, template and document as ids. If the document is cut, [separator_begin, end) must stay.
 struct EncodedPrompt {
   std::vector<int32_t> tokens;

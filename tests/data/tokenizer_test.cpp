@@ -352,5 +352,12 @@ TEST(PromptTemplateTest, TemplatesThatCannotWorkAreCommandLineErrors) {
   EXPECT_EQ(tokenizer.decode(framed.encode("x").tokens), "Article: x\nSummary:");
 }
 
+// A shell's single quotes leave a backslash and an n, as every example spells a line feed.
+TEST(PromptTemplateTest, TypedLineFeedsAreLineFeeds) {
+  EXPECT_EQ(typed_template("{document}\\n\\nTL;DR:"), "{document}\n\nTL;DR:");
+  EXPECT_EQ(typed_template("a\\tb\nc"), "a\tb\nc");
+  EXPECT_EQ(typed_template("\\"), "\\");
+}
+
 }  // namespace
 }  // namespace ripstop

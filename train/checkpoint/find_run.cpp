@@ -6,6 +6,7 @@
 
 #include "data/directory.h"
 #include "data/shell_word.h"
+#include "data/tokenizer.h"
 #include "model/core/number.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/config/nearest_name.h"
@@ -44,6 +45,10 @@ std::vector<fs::path> runs_inside(Io& io, const fs::path& folder) {
 std::string hint_for_missing(const fs::path& path) {
   // Only a directory has a dot in it.
   if (std::string hint = hint_for_absent(path, "", "."); !hint.empty()) return hint;
+  if (looks_like_hub_name(path))
+    return fmt::format(
+        "nothing is downloaded: give the local directory that `huggingface-cli download {}` prints",
+        shell_word(path.string()));
   return "give the directory of a run (its run.directory), or one of its checkpoints";
 }
 

@@ -93,6 +93,10 @@ Subject find_subject(Io& io, Communicator& world, const EvaluateArguments& given
                 "name a split that has some with --split, or another data set with --data");
   const CheckpointState& state = subject.trained.state();
   require_dataset_tokenizer(subject.dataset, subject.tokenizer);
+  if (state.tokenizer_sha256.empty() && world.rank() == 0)
+    fmt::print(stderr,
+               "note: {} has no tokenizer.model: whether the data set has its tokenizer was not checked\n",
+               subject.trained.stored.directory().string());
   // With another tokenizer the same ids mean other pieces, and the loss would mean nothing.
   if (!state.tokenizer_sha256.empty() && state.tokenizer_sha256 != subject.tokenizer.sha256())
     throw Error(ExitCode::kInputData,

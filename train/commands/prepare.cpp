@@ -152,6 +152,7 @@ PrepareOptions options_of(const PrepareArguments& given, PartProgress& line, con
   if (given.show.seed) options.source.seed = 0;  // it draws examples
   options.output = given.output;
   options.tokenizer = given.tokenizer;
+  options.prompt_template = typed_template(options.prompt_template);
   options.progress = [&](const PrepareProgress& now) { line.show(now); };
   options.note = [&](const std::string& text) { line.note(text); };
   options.stop_requested = [&] { return stop.requested(); };
@@ -246,7 +247,8 @@ void add_making(Verb& verb, const std::shared_ptr<PrepareArguments>& given) {
       verb.option("--tokenizer", given->tokenizer,
                   "a SentencePiece .model, or a directory that has a tokenizer.model"),
       verb.option("--vocab-size", options.vocab_size, "train a tokenizer of so many pieces instead"),
-      verb.option("--template", options.prompt_template, "the prompt; default '{document}\\n\\nTL;DR:'"),
+      verb.option("--template", options.prompt_template,
+                  "the prompt, \\n is a line feed; default '{document}\\n\\nTL;DR:'"),
       verb.option("--splits", given->splits, "xsum: JSON of ids, {train, validation, test}; may be .json.gz"),
       verb.option("--document-field", options.source.document_field, "jsonl: the field with the document"),
       verb.option("--summary-field", options.source.summary_field, "jsonl: the field with the summary"),

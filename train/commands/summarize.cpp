@@ -256,7 +256,8 @@ void summarize(MpiWorld& world, const SummarizeArguments& given) {
     input.emplace(given.input);
   });
   const Tokenizer tokenizer = tokenizer_of(trained);
-  const PromptTemplate prompt(tokenizer, template_of(trained, tokenizer, given.prompt_template));
+  const PromptTemplate prompt(tokenizer,
+                              template_of(trained, tokenizer, typed_template(given.prompt_template)));
   const GenerationSettings& settings = trained.config.generation;
   const Device device = inference_device(world, trained);
   LoadedModel model(io, world, trained, inference_options(trained, device, given.model.batch_size, settings),
@@ -279,7 +280,8 @@ void add_summarize(CommandLine& line) {
               "text; - is standard output")
       .show_default();
   verb.flag("--force", given->force, "replace the file of --output if it exists");
-  verb.option("--template", given->prompt_template, "prompt with {document}; default: the one trained on");
+  verb.option("--template", given->prompt_template,
+              "prompt with {document}, \\n is a line feed; default: the one trained on");
   verb.set_example("ripstop summarize runs/xsum --input articles.jsonl --output summaries.jsonl");
   verb.set_action([given] {
     MpiWorld world({.command = "summarize"});

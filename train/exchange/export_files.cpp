@@ -103,6 +103,7 @@ std::string training_text(const ModelCard& card) {
                   "vocabulary {}",
                   parameter_count(model), model.num_hidden_layers, model.hidden_size, model.intermediate_size,
                   model.num_attention_heads, model.num_key_value_heads, model.vocab_size));
+  if (!card.config->model.pretrained.empty()) row("weights before step 1", card.config->model.pretrained);
   row("steps", fmt::format("{} ({} updates)", state.step, state.updates));
   row("tokens", std::to_string(state.tokens));
   row("mesh", card.mesh.to_text());

@@ -30,6 +30,11 @@ bool has_key(const std::vector<ConfigDifference>& differences, std::string_view 
 
 ResumableCheckpoint check_stored_config(const Checkpoint& checkpoint, const RunConfig& config,
                                         const ModelConfig& model) {
+  // Training saves none before its first step.
+  if (checkpoint.manifest.state.step == 0)
+    throw Error(ExitCode::kUsage,
+                fmt::format("{} is an imported model, not a run", checkpoint.directory.string()),
+                "give another run.directory, and the imported directory as model.pretrained");
   ResumableCheckpoint saved{
       .config = stored_config(checkpoint), .mesh = checkpoint.manifest.mesh, .differences = {}};
   std::vector<ConfigDifference> differences = compare(saved.config, config);

@@ -1,6 +1,7 @@
 // Whole runs on one rank that begin with the weights of a pretrained model.
 #include "tests/train/exchange/pretrained_directory.h"
 #include "tests/train/run/small_runs.h"
+#include "train/exchange/import_model.h"
 
 namespace ripstop {
 namespace {
@@ -93,6 +94,15 @@ TEST_F(PretrainedRuns, WhatDoesNotFitTheModelIsRefusedBeforeAnythingIsWritten) {
   model_.config["vocab_size"] = 3;
   model_.write();
   expect_refused({}, ExitCode::kInputData, "token ids, " + model_.path().string() + " has 3");
+}
+
+TEST_F(PretrainedRuns, AnImportIsNoRunToGoOn) {
+  PosixIo io;
+  import_model(io, open_stored_model(io, model_.path()), scratch_ / "imported");
+  const Error error = refusal(pretrained("imported"));
+  EXPECT_EQ(error.code(), ExitCode::kUsage);
+  EXPECT_HAS(error.what(), "is an imported model, not a run");
+  EXPECT_HAS(error.hint(), "as model.pretrained");
 }
 
 }  // namespace
