@@ -1,5 +1,6 @@
 // ripstop prepare: makes a tokenizer and HDF5 files from text, offline, on a login node, and shows examples.
 #include "data/prepare.h"
+#include "data/prompt_template.h"
 
 #include <fmt/core.h>
 #include <sched.h>

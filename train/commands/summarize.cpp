@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "data/dataset_directory.h"
+#include "data/prompt_template.h"
 #include "data/whole_file.h"
 #include "model/core/number.h"
 #include "parallel/agreement.h"
