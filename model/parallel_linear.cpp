@@ -13,12 +13,13 @@ Tensor column_parallel_linear(Context& context, const Tensor& x, const Parameter
 
 void column_parallel_linear_backward(Context& context, const Tensor& dy, const Tensor& x, const Parameter& w,
                                      const Tensor& dx, const Tensor& gathered) {
-  context.tensor.scatter_sum(context, dx, [&](const Tensor& partial, int64_t first) {
+  const auto input_gradient = [&](const Tensor& partial, int64_t first) {
     linear_backward_input(context, dy.row_range(first, partial.rows()), w.value, partial);
-  });
-  const Frame scratch(context.arena);
-  const Tensor rows = gathered.empty() ? gather_sequence(context, x) : gathered;
-  linear_backward_weight(context, dy, rows, w.gradient, w.accumulate);
+  };
+  const auto weight_gradient = [&](const Tensor& rows) {
+    linear_backward_weight(context, dy, rows, w.gradient, w.accumulate);
+  };
+  context.tensor.scatter_sum_and_gather(context, dx, input_gradient, x, gathered, weight_gradient);
 }
 
 void row_parallel_linear(Context& context, const Tensor& x, const Parameter& w, const Tensor& y) {

@@ -85,8 +85,10 @@ class SelfCommunicator final : public SilentCommunicator {
     }
     return {};
   }
-  void all_reduce(const Stream&, const Tensor& x, Reduce, const Tensor& scratch) override {
+  Pending start_all_reduce(const Stream&, const Tensor& x, Reduce, const Tensor& scratch,
+                           const Stream*) override {
     check_all_reduce(*this, x, scratch);
+    return {};
   }
   void broadcast(const Stream&, const Tensor&, int64_t root) override { check_peer(*this, root); }
   Pending start_exchange(const Stream& stream, const Tensor& send, int64_t to, const Tensor& receive,
@@ -116,9 +118,11 @@ class PlannedCommunicator final : public SilentCommunicator {
     bytes_sent_ += own.count() * element_bytes(travel) * (size_ - 1);
     return {};
   }
-  void all_reduce(const Stream&, const Tensor& x, Reduce, const Tensor& scratch) override {
+  Pending start_all_reduce(const Stream&, const Tensor& x, Reduce, const Tensor& scratch,
+                           const Stream*) override {
     check_all_reduce(*this, x, scratch);
     bytes_sent_ += all_reduce_sent_bytes(x.count(), x.dtype, rank_, size_);
+    return {};
   }
   void broadcast(const Stream&, const Tensor& x, int64_t root) override {
     check_peer(*this, root);

@@ -25,8 +25,8 @@ class Pending {
     /// Finishes the operation. A host back end returns when the result is there; a device back end makes
     /// `stream` wait for the result. Throws Error(kCommunication) past the deadline.
     virtual void wait(const Stream& stream) = 0;
-    /// Lets the operation make progress; never blocks.
-    virtual void poll() = 0;
+    /// Lets the operation make progress; never blocks. Returns whether `wait` would not wait for other ranks.
+    virtual bool poll() = 0;
   };
 
   Pending() = default;  ///< of no collective: done
@@ -38,9 +38,8 @@ class Pending {
 
   bool done() const { return operation_ == nullptr; }
   void wait();
-  void poll() {
-    if (operation_) operation_->poll();
-  }
+  /// Lets the collective make progress; never blocks. Returns whether `wait` would not wait for other ranks.
+  bool poll() { return operation_ == nullptr || operation_->poll(); }
 
  private:
   std::unique_ptr<Operation> operation_;
@@ -93,9 +92,21 @@ class Communicator {
   virtual int64_t all_reduce_scratch_bytes(int64_t count, DType dtype) const = 0;
 
   /// Replaces x by its sum or maximum over all ranks, with equal bits on all. float32, float64, bfloat16,
-  /// int32. Blocks (in stream order). Sends at most 2 * bytes(x) * (size - 1) / size, rounded up to whole
-  /// elements.
-  virtual void all_reduce(const Stream& stream, const Tensor& x, Reduce reduce, const Tensor& scratch) = 0;
+  /// int32. Sends at most 2 * bytes(x) * (size - 1) / size, rounded up to whole elements. scratch:
+  /// all_reduce_scratch_bytes, untouched until the wait. Returns at once. `behind`: the stream whose work has
+  /// written x, if that is another one than `stream`: then the collective begins behind that work, and only the
+  /// wait concerns `stream`.
+  [[nodiscard]] virtual Pending start_all_reduce(const Stream& stream, const Tensor& x, Reduce reduce,
+                                                 const Tensor& scratch, const Stream* behind) = 0;
+
+  /// The same, and waits. Blocks (in stream order).
+  void all_reduce(const Stream& stream, const Tensor& x, Reduce reduce, const Tensor& scratch) {
+    start_all_reduce(stream, x, reduce, scratch, nullptr).wait();
+  }
+
+  /// The stream on which this group's collectives run one after another. Null if they run on the host, which
+  /// finishes them in their wait.
+  virtual const Stream* own_stream() const { return nullptr; }
 
   /// Replaces x on every rank by the x of rank `root`. Blocks (in stream order).
   virtual void broadcast(const Stream& stream, const Tensor& x, int64_t root) = 0;

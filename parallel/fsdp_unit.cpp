@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "model/core/rounding.h"
+
 namespace ripstop {
 
 SlotPool::SlotPool(GroupMemory& memory, MemoryCategory category, int64_t slots, DType dtype, int64_t elements)
@@ -172,17 +174,36 @@ void FsdpUnit::start_reduce() {
   fresh_ = false;
 }
 
-void FsdpUnit::finish_reduce(Context& context, bool last) {
+void FsdpUnit::finish_reduce() {
   reducing_.wait();
   if (!whole_is_shard()) resources_.gradient_slots->give_back(whole_gradient_);
   whole_gradient_ = Tensor{};
-  // Replicas are summed once a step, after all micro-batches: the slowest link carries the least.
-  if (!last || resources_.replicate.size() == 1) return;
-  Frame frame(context.arena);
-  const int64_t bytes = resources_.replicate.all_reduce_scratch_bytes(gradient_.count(), DType::kFloat32);
-  const Tensor scratch =
-      context.arena.allocate(DType::kInt32, {(bytes + 3) / 4}, MemoryCategory::kCommunication);
-  resources_.replicate.all_reduce(resources_.stream, gradient_, Reduce::kSum, scratch);
+}
+
+// The stream whose work puts the reduction's result into the shard; null while the host must do that.
+const Stream* FsdpUnit::reduces_on() const {
+  if (whole_is_shard() || reducing_.done()) return &resources_.stream;
+  return resources_.reduce.own_stream();
+}
+
+void FsdpUnit::start_sum() {
+  Communicator& replicate = resources_.replicate;
+  if (replicate.size() == 1) return;
+  RIPSTOP_CHECK(sum_may_follow(), "{} is summed over replicas before it is reduced", layout_.unit().name);
+  const int64_t bytes = replicate.all_reduce_scratch_bytes(gradient_.count(), DType::kFloat32);
+  if (resources_.sum_slots != nullptr) sum_scratch_ = resources_.sum_slots->take(divide_up(bytes, 4));
+  summing_ =
+      replicate.start_all_reduce(resources_.stream, gradient_, Reduce::kSum, sum_scratch_, reduces_on());
+}
+
+void FsdpUnit::finish_sum() {
+  summing_.wait();
+  if (!sum_scratch_.empty()) resources_.sum_slots->give_back(sum_scratch_);
+  sum_scratch_ = Tensor{};
+}
+
+void FsdpUnit::poll() {
+  for (Pending* pending : {&gathering_, &reducing_, &summing_}) pending->poll();
 }
 
 }  // namespace ripstop

@@ -41,6 +41,7 @@ struct UnitResources {
   /// For whole float32 gradients. Null without training, or with one rank on the fsdp axis.
   SlotPool* gradient_slots;
   Tensor reduce_scratch;  ///< for one reduction at a time
+  SlotPool* sum_slots;    ///< scratch of sums over the replicate axis; null if they need none
   DType compute;
   DType travel;  ///< in which gradients are sent
   bool training;
@@ -55,6 +56,8 @@ struct UnitResources {
 ///   sharded --unshard()--> gathering --wait()--> unsharded --reshard()--> sharded
 ///
 ///   begin_gradients() --> whole gradient --start_reduce()--> on its way --finish_reduce()--> shard
+///
+/// After the step's last reduction of a unit its shard is summed over the replicas, which `finish_sum` ends.
 ///
 /// The calls of one micro-batch, in order:
 ///
@@ -94,10 +97,19 @@ class FsdpUnit {
   /// Starts to sum the whole gradients over the fsdp axis, and returns at once. Only one unit's reduction may
   /// be under way, because all share one scratch. Sends shards of (fsdp - 1) other ranks in the travel dtype.
   void start_reduce();
-  /// Waits for the sum, which is then in the shard's gradient. `last`: this is the unit's last reduction of
-  /// the step, so also sums the shard over the replicate axis; scratch for that comes from the context's
-  /// arena.
-  void finish_reduce(Context& context, bool last);
+  /// Waits for the sum, which is then in the shard's gradient.
+  void finish_reduce();
+
+  /// Starts to sum the shard's gradient over the replicate axis, after the unit's last reduction of the step,
+  /// and returns at once. Takes one of sum_slots until finish_sum. Does nothing without replicas.
+  void start_sum();
+  /// Whether start_sum may follow start_reduce at once, because a device then does one behind the other. Else
+  /// it may follow finish_reduce.
+  bool sum_may_follow() const { return reduces_on() != nullptr; }
+  /// Waits for that sum, if it has begun.
+  void finish_sum();
+  /// Lets the collectives of this unit make progress; never blocks.
+  void poll();
 
   /// Begins a step: the next reduction overwrites the shard's gradient.
   void begin_step() { fresh_ = true; }
@@ -133,6 +145,7 @@ class FsdpUnit {
   bool whole_is_shard() const { return resources_.gather.size() == 1; }
   Tensor part(const Tensor& flat, size_t tensor) const;
   void zero_unwritten(Context& context, const Tensor& flat) const;
+  const Stream* reduces_on() const;
 
   UnitResources resources_;
   int64_t tensor_count_;
@@ -144,7 +157,8 @@ class FsdpUnit {
   State state_ = State::kSharded;
   Tensor whole_;           ///< while gathering or unsharded
   Tensor whole_gradient_;  ///< from begin_gradients to finish_reduce
-  Pending gathering_, reducing_;
+  Tensor sum_scratch_;     ///< while the sum over the replicate axis is under way
+  Pending gathering_, reducing_, summing_;
   bool fresh_ = true;  ///< no reduction of this step has reached the shard yet
   bool stale_ = true;  ///< own_whole_ is older than the shard's weights
 };

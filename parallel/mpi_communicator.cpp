@@ -35,7 +35,7 @@ class MessagesOperation final : public Pending::Operation {
  public:
   explicit MessagesOperation(Transfer transfer) : transfer_(std::move(transfer)) {}
   void wait(const Stream&) override { transfer_.wait(); }
-  void poll() override { transfer_.test(); }
+  bool poll() override { return transfer_.test(); }
 
  private:
   Transfer transfer_;
@@ -51,7 +51,7 @@ class ReduceScatterOperation final : public Pending::Operation {
     transfer_.wait();
     reduce_pieces(stream, pieces_, own_, Reduce::kSum, accumulate_);
   }
-  void poll() override { transfer_.test(); }
+  bool poll() override { return transfer_.test(); }
 
  private:
   Transfer transfer_;
@@ -59,6 +59,72 @@ class ReduceScatterOperation final : public Pending::Operation {
   Tensor own_;
   Accumulate accumulate_;
 };
+
+// Each rank reduces one part in rank order and all copy its result, so all get equal bits. Two transfers, one
+// after the other: every rank's share of this rank's part, and the finished parts.
+class AllReduceOperation final : public Pending::Operation {
+ public:
+  AllReduceOperation(Group& group, const Stream& stream, const Tensor& x, Reduce reduce,
+                     const Tensor& scratch);
+  void wait(const Stream&) override {
+    if (!reduced_) shares_.wait();
+    finish_part();
+    parts_.wait();
+  }
+  bool poll() override {
+    if (!reduced_ && !shares_.test()) return false;
+    finish_part();
+    return parts_.test();
+  }
+
+ private:
+  Tensor part_of(int64_t rank) const;
+  void finish_part();
+
+  Group& group_;
+  const Stream& stream_;
+  Tensor x_;
+  Reduce reduce_;
+  std::vector<RankPiece> pieces_;
+  // Both made at once: the number of a group's transfers is the tag, and ranks reach the second at different times.
+  Transfer shares_{group_, "all_reduce"}, parts_{group_, "all_reduce"};
+  bool reduced_ = false;  ///< this rank's part is reduced, and the second transfer has begun
+};
+
+AllReduceOperation::AllReduceOperation(Group& group, const Stream& stream, const Tensor& x, Reduce reduce,
+                                       const Tensor& scratch)
+    : group_(group), stream_(stream), x_(x), reduce_(reduce) {
+  const Tensor own = part_of(group.rank);
+  pieces_.resize(static_cast<size_t>(group.size));
+  int64_t slot = 0;
+  for (int64_t r = 0; r < group.size; ++r) {
+    void* piece = own.data;
+    if (r != group.rank) shares_.receive(piece = at(scratch, slot++ * own.bytes()), own.bytes(), r);
+    pieces_[static_cast<size_t>(r)] = {piece, x.dtype};
+  }
+  for_peers(group, [&](int64_t peer) {
+    const Tensor part = part_of(peer);
+    shares_.send(part.data, part.bytes(), peer);
+  });
+}
+
+Tensor AllReduceOperation::part_of(int64_t rank) const {
+  const Part part = all_reduce_part(x_.count(), rank, group_.size);
+  return {at(x_, part.first * element_bytes(x_.dtype)), x_.dtype, Shape{part.count}, x_.device};
+}
+
+// Reduces this rank's part of x, whose shares have come, and starts to copy every rank's part to all others.
+void AllReduceOperation::finish_part() {
+  if (reduced_) return;
+  reduced_ = true;
+  const Tensor own = part_of(group_.rank);
+  reduce_pieces(stream_, pieces_, own, reduce_, Accumulate::kNo);
+  for_peers(group_, [&](int64_t peer) {
+    const Tensor part = part_of(peer);
+    parts_.receive(part.data, part.bytes(), peer);
+  });
+  for_peers(group_, [&](int64_t peer) { parts_.send(own.data, own.bytes(), peer); });
+}
 
 class MpiCommunicator final : public Communicator {
  public:
@@ -80,7 +146,8 @@ class MpiCommunicator final : public Communicator {
   Pending all_gather(const Stream& stream, const Tensor& own, const Tensor& all) override;
   Pending reduce_scatter(const Stream& stream, const Tensor& whole, const Tensor& own, DType travel,
                          Accumulate accumulate, const Tensor& scratch) override;
-  void all_reduce(const Stream& stream, const Tensor& x, Reduce reduce, const Tensor& scratch) override;
+  Pending start_all_reduce(const Stream& stream, const Tensor& x, Reduce reduce, const Tensor& scratch,
+                           const Stream* behind) override;
   void broadcast(const Stream& stream, const Tensor& x, int64_t root) override;
   Pending start_exchange(const Stream& stream, const Tensor& send, int64_t to, const Tensor& receive,
                          int64_t from) override;
@@ -90,9 +157,6 @@ class MpiCommunicator final : public Communicator {
   std::unique_ptr<Communicator> split(int64_t color, int64_t key, const std::string& name) override;
 
  private:
-  void reduce_part(const Stream& stream, const Tensor& x, Reduce reduce, const Tensor& scratch);
-  void gather_parts(const Tensor& x);
-
   Group group_;
 };
 
@@ -122,7 +186,9 @@ MpiCommunicator::MpiCommunicator(World& world, MPI_Comm comm, const std::string&
 
 MpiCommunicator::~MpiCommunicator() {
   // While an exception unwinds, other ranks may be gone, and MPI_Comm_free would wait for them.
-  if (std::uncaught_exceptions() == 0) MPI_Comm_free(&group_.comm);
+  if (std::uncaught_exceptions() > 0) return;
+  const std::lock_guard lock(group_.world->progress.calls());
+  MPI_Comm_free(&group_.comm);
 }
 
 Pending MpiCommunicator::all_gather(const Stream& stream, const Tensor& own, const Tensor& all) {
@@ -162,50 +228,11 @@ Pending MpiCommunicator::reduce_scatter(const Stream& stream, const Tensor& whol
           stream};
 }
 
-void MpiCommunicator::all_reduce(const Stream& stream, const Tensor& x, Reduce reduce,
-                                 const Tensor& scratch) {
+Pending MpiCommunicator::start_all_reduce(const Stream& stream, const Tensor& x, Reduce reduce,
+                                          const Tensor& scratch, const Stream*) {
   check_all_reduce(*this, x, scratch);
   check_host(x);
-  // Each rank sums one part in rank order and all copy its result, so all get equal bits.
-  reduce_part(stream, x, reduce, scratch);
-  gather_parts(x);
-}
-
-// The first half of an all-reduce: this rank's part of x becomes its reduction over all ranks.
-void MpiCommunicator::reduce_part(const Stream& stream, const Tensor& x, Reduce reduce,
-                                  const Tensor& scratch) {
-  const int64_t element = element_bytes(x.dtype);
-  const Part own = all_reduce_part(x.count(), group_.rank, group_.size);
-  Transfer transfer(group_, "all_reduce");
-  std::vector<RankPiece> pieces(static_cast<size_t>(group_.size));
-  int64_t slot = 0;
-  for (int64_t r = 0; r < group_.size; ++r) {
-    void* piece = at(x, own.first * element);
-    if (r != group_.rank)
-      transfer.receive(piece = at(scratch, slot++ * own.count * element), own.count * element, r);
-    pieces[static_cast<size_t>(r)] = {piece, x.dtype};
-  }
-  for_peers(group_, [&](int64_t peer) {
-    const Part part = all_reduce_part(x.count(), peer, group_.size);
-    transfer.send(at(x, part.first * element), part.count * element, peer);
-  });
-  transfer.wait();
-  const Tensor part{at(x, own.first * element), x.dtype, Shape{own.count}, x.device};
-  reduce_pieces(stream, pieces, part, reduce, Accumulate::kNo);
-}
-
-// The second half of an all-reduce: copies every rank's part of x to all others.
-void MpiCommunicator::gather_parts(const Tensor& x) {
-  const int64_t element = element_bytes(x.dtype);
-  const Part own = all_reduce_part(x.count(), group_.rank, group_.size);
-  Transfer transfer(group_, "all_reduce");
-  for_peers(group_, [&](int64_t peer) {
-    const Part part = all_reduce_part(x.count(), peer, group_.size);
-    transfer.receive(at(x, part.first * element), part.count * element, peer);
-  });
-  for_peers(group_,
-            [&](int64_t peer) { transfer.send(at(x, own.first * element), own.count * element, peer); });
-  transfer.wait();
+  return {std::make_unique<AllReduceOperation>(group_, stream, x, reduce, scratch), stream};
 }
 
 void MpiCommunicator::broadcast(const Stream&, const Tensor& x, int64_t root) {
@@ -292,8 +319,11 @@ void MpiCommunicator::await(const char* operation, FunctionRef<bool()> done) {
 std::unique_ptr<Communicator> MpiCommunicator::split(int64_t color, int64_t key, const std::string& name) {
   barrier();  // MPI_Comm_split has no deadline, but the barrier has: it names a rank that does not come
   MPI_Comm part = MPI_COMM_NULL;
-  check_mpi(MPI_Comm_split(group_.comm, static_cast<int>(color), static_cast<int>(key), &part),
-            "MPI_Comm_split");
+  {
+    const std::lock_guard lock(group_.world->progress.calls());
+    check_mpi(MPI_Comm_split(group_.comm, static_cast<int>(color), static_cast<int>(key), &part),
+              "MPI_Comm_split");
+  }
   return std::make_unique<MpiCommunicator>(*group_.world, part, name);
 }
 

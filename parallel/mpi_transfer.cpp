@@ -99,7 +99,7 @@ void wait_until(Group& group, const char* operation, FunctionRef<bool()> done,
 }
 
 Transfer::Transfer(Group& group, const char* operation)
-    : group_(&group), operation_(operation), tag_(group.sequence) {
+    : group_(&group), operation_(operation), tag_(group.sequence), messages_(std::make_unique<Messages>()) {
   // The tag keeps apart the messages of operations that are under way together. Every MPI allows tags up to
   // 32767.
   group.sequence = (group.sequence + 1) % 32768;
@@ -108,20 +108,32 @@ Transfer::Transfer(Group& group, const char* operation)
   group.world->watchdog.end_operation();
 }
 
+Transfer::~Transfer() {
+  if (messages_ == nullptr) return;
+  ProgressThread& progress = group_->world->progress;
+  const std::lock_guard lock(progress.calls());
+  progress.forget(*messages_);
+}
+
 template <class Post>
-void Transfer::for_pieces(int64_t bytes, int64_t peer, Post post) {
+void Transfer::post_pieces(int64_t bytes, int64_t peer, Post post) {
+  ProgressThread& progress = group_->world->progress;
+  const std::lock_guard lock(progress.calls());
+  // Watched again below: with these messages.
+  progress.forget(*messages_);
   // MPI counts bytes in an int, so a message ends at 2 GiB.
   const int64_t longest = group_->world->options.piece_bytes;
   for (int64_t at = 0; at < bytes; at += longest) {
     MPI_Request request = MPI_REQUEST_NULL;
     post(at, static_cast<int>(std::min(longest, bytes - at)), &request);
-    requests_.push_back(request);
-    peers_.push_back(peer);
+    messages_->requests.push_back(request);
+    messages_->peers.push_back(peer);
   }
+  progress.watch(*messages_);
 }
 
 void Transfer::send(const void* data, int64_t bytes, int64_t to) {
-  for_pieces(bytes, to, [&](int64_t at, int count, MPI_Request* request) {
+  post_pieces(bytes, to, [&](int64_t at, int count, MPI_Request* request) {
     group_->bytes_sent += count;
     check_mpi(MPI_Isend(static_cast<const std::byte*>(data) + at, count, MPI_BYTE, static_cast<int>(to), tag_,
                         group_->comm, request),
@@ -130,7 +142,7 @@ void Transfer::send(const void* data, int64_t bytes, int64_t to) {
 }
 
 void Transfer::receive(void* data, int64_t bytes, int64_t from) {
-  for_pieces(bytes, from, [&](int64_t at, int count, MPI_Request* request) {
+  post_pieces(bytes, from, [&](int64_t at, int count, MPI_Request* request) {
     check_mpi(MPI_Irecv(static_cast<std::byte*>(data) + at, count, MPI_BYTE, static_cast<int>(from), tag_,
                         group_->comm, request),
               "MPI_Irecv");
@@ -138,8 +150,11 @@ void Transfer::receive(void* data, int64_t bytes, int64_t from) {
 }
 
 bool Transfer::test() {
+  const std::lock_guard lock(group_->world->progress.calls());
+  check_mpi(messages_->error, "MPI_Testall");
   int done = 0;
-  check_mpi(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE),
+  check_mpi(MPI_Testall(static_cast<int>(messages_->requests.size()), messages_->requests.data(), &done,
+                        MPI_STATUSES_IGNORE),
             "MPI_Testall");
   return done != 0;
 }
@@ -151,13 +166,14 @@ void Transfer::wait() {
 
 // The ranks whose messages are still under way.
 std::set<int64_t> Transfer::missing() {
+  const std::lock_guard lock(group_->world->progress.calls());
+  std::vector<MPI_Request>& requests = messages_->requests;
   std::set<int64_t> ranks;
-  std::vector<int> index(requests_.size());
+  std::vector<int> index(requests.size());
   int count = 0;
-  MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count, index.data(),
-               MPI_STATUSES_IGNORE);
-  for (size_t i = 0; i < requests_.size(); ++i)
-    if (requests_[i] != MPI_REQUEST_NULL) ranks.insert(peers_[i]);
+  MPI_Testsome(static_cast<int>(requests.size()), requests.data(), &count, index.data(), MPI_STATUSES_IGNORE);
+  for (size_t i = 0; i < requests.size(); ++i)
+    if (requests[i] != MPI_REQUEST_NULL) ranks.insert(messages_->peers[i]);
   return ranks;
 }
 

@@ -1,11 +1,5 @@
 // Transfer: the messages of one collective over MPI. It includes mpi.h, so only files named mpi_* include it.
 #pragma once
-
-// The standard has dropped the C++ bindings of MPI-2, but some headers still have them.
-#define OMPI_SKIP_MPICXX 1
-#define MPICH_SKIP_MPICXX 1
-#include <mpi.h>
-
 #include <cstdint>
 #include <memory>
 #include <set>
@@ -13,6 +7,7 @@
 #include <vector>
 
 #include "model/core/function_ref.h"
+#include "parallel/mpi_progress.h"
 #include "parallel/mpi_world.h"
 #include "parallel/watchdog.h"
 
@@ -27,6 +22,7 @@ struct World {
   Watchdog watchdog{MpiWorld::kSecondsToEnd};
   std::vector<RankHost> places;  ///< by rank of MPI_COMM_WORLD
   bool connected = false;        ///< the watchdogs know each other
+  ProgressThread progress;
 };
 
 /// A group of ranks, for the operations on it.
@@ -52,6 +48,8 @@ void wait_until(Group& group, const char* operation, FunctionRef<bool()> done,
 class Transfer {
  public:
   Transfer(Group& group, const char* operation);
+  Transfer(Transfer&&) noexcept = default;
+  ~Transfer();
 
   void send(const void* data, int64_t bytes, int64_t to);
   void receive(void* data, int64_t bytes, int64_t from);
@@ -64,14 +62,13 @@ class Transfer {
 
  private:
   template <class Post>
-  void for_pieces(int64_t bytes, int64_t peer, Post post);
+  void post_pieces(int64_t bytes, int64_t peer, Post post);
   std::set<int64_t> missing();
 
   Group* group_;
   const char* operation_;
   int tag_;
-  std::vector<MPI_Request> requests_;
-  std::vector<int64_t> peers_;
+  std::unique_ptr<Messages> messages_;  ///< stays where it is when this moves
 };
 
 /// The communicator of `comm`, which it then owns.

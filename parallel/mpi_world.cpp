@@ -18,12 +18,13 @@ namespace {
 
 using mpi::check_mpi;
 
-void start_mpi() {
+// Returns whether several threads may call MPI, one at a time.
+bool start_mpi() {
   int already = 0, provided = MPI_THREAD_SINGLE, size = 0;
   MPI_Initialized(&already);
   RIPSTOP_CHECK(already == 0, "MPI is started a second time");
-  check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
-  // The thread of the watchdog and those of OpenMP run beside MPI, though only the main thread calls it.
+  check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
+  // The thread of the watchdog and those of OpenMP run beside MPI, though they do not call it.
   if (provided < MPI_THREAD_FUNNELED)
     throw Error(ExitCode::kResources, "this MPI allows no threads in a process (MPI_THREAD_SINGLE)",
                 "build ripstop with an MPI that offers MPI_THREAD_FUNNELED");
@@ -36,6 +37,7 @@ void start_mpi() {
         fmt::format("{} processes were started, but each is alone in its MPI world", launched),
         "start them with srun --mpi=pmix (srun --mpi=list shows what there is), or with the mpirun of "
         "the MPI that ripstop was built with");
+  return provided >= MPI_THREAD_SERIALIZED;
 }
 
 // The lowest world rank on this rank's node.
@@ -70,7 +72,7 @@ MpiWorld::MpiWorld(const MpiOptions& options) : state_(std::make_unique<State>()
     state.world.places = {{host, 0}};
     return;
   }
-  start_mpi();
+  const bool serialized = start_mpi();
   state.started = true;
   // A communicator of its own keeps ripstop's messages apart from those of libraries that use MPI_COMM_WORLD.
   MPI_Comm everyone = MPI_COMM_NULL;
@@ -93,6 +95,7 @@ MpiWorld::MpiWorld(const MpiOptions& options) : state_(std::make_unique<State>()
       all_gather_number(all, static_cast<int64_t>((uint64_t{random()} << 32) | random())).front();
   state.world.watchdog.connect(all.rank(), addresses, static_cast<uint64_t>(run));
   state.world.connected = true;
+  if (serialized) state.world.progress.start();
 }
 
 MpiWorld::~MpiWorld() {
@@ -105,6 +108,7 @@ MpiWorld::~MpiWorld() {
   // The barrier has a deadline, and MPI_Finalize has none.
   state_->communicator->barrier();
   state_->communicator.reset();
+  state_->world.progress.stop();
   MPI_Finalize();
 }
 

@@ -53,7 +53,8 @@ class NcclOperation final : public Pending::Operation {
   NcclOperation(std::shared_ptr<OpenCollective> collective, ExposedTime& exposed)
       : collective_(std::move(collective)), exposed_(&exposed) {}
   void wait(const Stream& stream) override { exposed_->wait(*collective_, native_stream(stream)); }
-  void poll() override {}
+  // The host need not help, and has nothing to do in the wait.
+  bool poll() override { return true; }
 
  private:
   std::shared_ptr<OpenCollective> collective_;
@@ -113,7 +114,9 @@ class NcclCommunicator final : public Communicator {
   Pending all_gather(const Stream& stream, const Tensor& own, const Tensor& all) override;
   Pending reduce_scatter(const Stream& stream, const Tensor& whole, const Tensor& own, DType travel,
                          Accumulate accumulate, const Tensor& scratch) override;
-  void all_reduce(const Stream& stream, const Tensor& x, Reduce reduce, const Tensor& scratch) override;
+  Pending start_all_reduce(const Stream& stream, const Tensor& x, Reduce reduce, const Tensor& scratch,
+                           const Stream* behind) override;
+  const Stream* own_stream() const override { return &group_->stream(); }
   void broadcast(const Stream& stream, const Tensor& x, int64_t root) override;
   Pending start_exchange(const Stream& stream, const Tensor& send, int64_t to, const Tensor& receive,
                          int64_t from) override;
@@ -211,17 +214,17 @@ void NcclCommunicator::sum_here(const Tensor& whole, const Tensor& own, Accumula
   reduce_pieces(group_->stream(), pieces, own, Reduce::kSum, accumulate);
 }
 
-void NcclCommunicator::all_reduce(const Stream& stream, const Tensor& x, Reduce reduce,
-                                  const Tensor& scratch) {
-  if (on_host(x)) return host().all_reduce(stream, x, reduce, scratch);
+Pending NcclCommunicator::start_all_reduce(const Stream& stream, const Tensor& x, Reduce reduce,
+                                           const Tensor& scratch, const Stream* behind) {
+  if (on_host(x)) return host().start_all_reduce(stream, x, reduce, scratch, behind);
   check_all_reduce(*this, x, scratch);
   const ProfilerRange range(group_->stream().device(), name() + " all_reduce");
-  group_->begin(stream);
+  group_->begin(behind == nullptr ? stream : *behind);
   group_->check(ncclAllReduce(x.data, x.data, static_cast<size_t>(x.count()), data_type(x.dtype),
                               reduce == Reduce::kSum ? ncclSum : ncclMax, group_->comm(), group_->native()),
                 "ncclAllReduce");
   bytes_sent_ += all_reduce_sent_bytes(x.count(), x.dtype, rank_, size_);
-  finish(stream, "all_reduce").wait();
+  return finish(stream, "all_reduce");
 }
 
 void NcclCommunicator::broadcast(const Stream& stream, const Tensor& x, int64_t root) {

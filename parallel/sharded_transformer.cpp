@@ -2,10 +2,24 @@
 
 #include <algorithm>
 
+#include "model/core/rounding.h"
 #include "model/initialize.h"
 #include "parallel/tensor_parallel.h"
 
 namespace ripstop {
+namespace {
+
+// The slots that units share, and the memory of units and slots.
+struct UnitSlots {
+  static constexpr int64_t kCount = 2;  // one for the unit that computes, one for the unit on its way
+  bool weights = false, gradients = false;
+  int64_t largest = 0;  // elements of a whole unit
+  // Of scratch: for a reduction over the fsdp axis, and for a sum over the replicas.
+  int64_t reduce_bytes = 0, sum_bytes = 0;
+  MemoryUse use{};
+};
+
+}  // namespace
 
 // One micro-batch, forward and backward. A unit is whole only while its layer computes: `enter` waits for its
 // weights and starts to gather the next unit, `leave` gives the memory back unless one of the next two visits
@@ -44,7 +58,7 @@ void ShardedTransformer::forward_backward(Arena& arena, const Batch& batch, bool
     model_.head.forward_backward(context, batch, model_.output(), residual, head, total, dresidual);
   }
   leave(visits, top);
-  reduce_gradients(context, visits[top], last && visits[top] != visits.back());  // tied: once more below
+  reduce_gradients(visits[top], last && visits[top] != visits.back());  // tied: once more below
 
   for (size_t layer = layers; layer-- > 0;) {
     const size_t visit = 2 * top - (layer + 1);
@@ -53,13 +67,14 @@ void ShardedTransformer::forward_backward(Arena& arena, const Batch& batch, bool
     model_.blocks[layer].backward(context, batch, model_.angle(), saved[layer], dresidual);
     frames.pop_back();  // this layer's activations are free for the backward of the layer below
     leave(visits, visit);
-    reduce_gradients(context, visits[visit], last);
+    reduce_gradients(visits[visit], last);
   }
 
   begin_gradients(context, visits.back());  // no weights are gathered: this gradient does not depend on them
   model_.embedding.backward(context, batch, dresidual);
-  reduce_gradients(context, visits.back(), last);
-  finish_reduction(context);
+  reduce_gradients(visits.back(), last);
+  finish_reduction();
+  finish_sums();
 }
 
 Residual ShardedTransformer::begin_residual(Context& context, int64_t rows) const {
@@ -96,6 +111,7 @@ std::string ShardedTransformer::visit_name(const Visits& visits, size_t visit) c
 
 void ShardedTransformer::enter(const Visits& visits, size_t visit) {
   visit_range_.emplace(stream_.device(), visit_name(visits, visit));
+  poll();
   units_[visits[visit]].unshard();
   // Before the wait: the next unit's gather runs after this one's, and then while this layer computes.
   if (visit + 1 < visits.with_weights) units_[visits[visit + 1]].unshard();
@@ -106,6 +122,7 @@ void ShardedTransformer::enter(const Visits& visits, size_t visit) {
 // after its forward.
 void ShardedTransformer::leave(const Visits& visits, size_t visit) {
   visit_range_.reset();
+  poll();
   for (size_t soon = visit + 1; soon <= visit + 2 && soon < visits.with_weights; ++soon)
     if (visits[soon] == visits[visit]) return;
   units_[visits[visit]].reshard();
@@ -115,17 +132,45 @@ void ShardedTransformer::begin_gradients(Context& context, size_t unit) {
   units_[unit].begin_gradients(context);
 }
 
-void ShardedTransformer::reduce_gradients(Context& context, size_t unit, bool last) {
+void ShardedTransformer::reduce_gradients(size_t unit, bool last) {
   const ProfilerRange range(stream_.device(), table_[unit].name + " reduce");
-  finish_reduction(context);
+  finish_reduction();
   units_[unit].start_reduce();
   // Not finished here: the sum runs while the next layer's backward computes.
-  reduction_ = {.open = true, .unit = unit, .last = last};
+  reduction_ = {.open = true, .unit = unit, .sum_is_due = last};
+  if (units_[unit].sum_may_follow()) start_sum();
 }
 
-void ShardedTransformer::finish_reduction(Context& context) {
-  if (reduction_.open) units_[reduction_.unit].finish_reduce(context, reduction_.last);
+void ShardedTransformer::finish_reduction() {
+  if (!reduction_.open) return;
+  units_[reduction_.unit].finish_reduce();
+  start_sum();
   reduction_.open = false;
+}
+
+// Replicas are summed once a step, after all micro-batches: the slowest link carries the least. The sums run
+// while the layers below compute. On the host a sum keeps a slot of scratch while it is under way; on a device
+// none is waited for before the last.
+void ShardedTransformer::start_sum() {
+  if (!reduction_.sum_is_due) return;
+  reduction_.sum_is_due = false;
+  while (sum_slots_ != nullptr && std::ssize(summing_) >= UnitSlots::kCount) {
+    units_[summing_.front()].finish_sum();
+    summing_.pop_front();
+  }
+  units_[reduction_.unit].start_sum();
+  summing_.push_back(reduction_.unit);
+}
+
+void ShardedTransformer::finish_sums() {
+  for (const size_t unit : summing_) units_[unit].finish_sum();
+  summing_.clear();
+}
+
+// Messages of the host move only while it looks after them.
+void ShardedTransformer::poll() {
+  if (reduction_.open) units_[reduction_.unit].poll();
+  for (const size_t unit : summing_) units_[unit].poll();
 }
 
 void ShardedTransformer::finish_gradients(Arena& arena, const Tensor& total) {
@@ -244,14 +289,6 @@ void ShardedTransformer::decode(Arena& arena, const Tensor& token, KeyValueCache
 
 namespace {
 
-// The slots that units share, and the memory of units and slots.
-struct UnitSlots {
-  static constexpr int64_t kCount = 2;  // one for the unit that computes, one for the unit on its way
-  bool weights = false, gradients = false;
-  int64_t largest = 0;  // elements of a whole unit
-  MemoryUse use{};
-};
-
 UnitSlots unit_slots(const std::vector<UnitSpec>& table, const DeviceMesh& mesh,
                      const ShardingOptions& options) {
   const bool sharded = mesh.fsdp_gather().size() > 1;
@@ -261,14 +298,19 @@ UnitSlots unit_slots(const std::vector<UnitSpec>& table, const DeviceMesh& mesh,
     const UnitLayout layout(unit, mesh.tensor().size(), mesh.tensor().rank(), mesh.fsdp_gather().size());
     slots.largest = std::max(slots.largest, layout.elements());
     slots.use += FsdpUnit::memory_use(layout, options.compute, options.training, sharded && !slots.weights);
+    if (options.training && mesh.replicate().size() > 1)
+      slots.sum_bytes = std::max(slots.sum_bytes, round_up(mesh.replicate().all_reduce_scratch_bytes(
+                                                               layout.shard_elements(), DType::kFloat32),
+                                                           kMemoryAlignment));
   }
+  slots.use[MemoryCategory::kCommunication] += UnitSlots::kCount * slots.sum_bytes;
   // Every slot takes the largest unit, so that any unit fits into any slot.
   const int64_t elements = UnitSlots::kCount * slots.largest;
   if (slots.weights) slots.use[MemoryCategory::kWeights] += elements * element_bytes(options.compute);
   if (!slots.gradients) return slots;
   slots.use[MemoryCategory::kGradients] += elements * element_bytes(DType::kFloat32);
-  slots.use[MemoryCategory::kCommunication] +=
-      mesh.fsdp_reduce().reduce_scatter_scratch_bytes(slots.largest, options.reduce);
+  slots.reduce_bytes = mesh.fsdp_reduce().reduce_scatter_scratch_bytes(slots.largest, options.reduce);
+  slots.use[MemoryCategory::kCommunication] += slots.reduce_bytes;
   return slots;
 }
 
@@ -296,9 +338,12 @@ ShardedTransformer::ShardedTransformer(const ModelConfig& config, DeviceMesh& me
   if (slots.gradients)
     gradient_slots_ = std::make_unique<SlotPool>(*memory_, MemoryCategory::kGradients, UnitSlots::kCount,
                                                  DType::kFloat32, slots.largest);
-  const Tensor scratch = slots.gradients ? memory_->take(MemoryCategory::kCommunication, DType::kInt32,
-                                                         {slots.use[MemoryCategory::kCommunication] / 4})
-                                         : Tensor{};
+  const Tensor scratch =
+      slots.gradients ? memory_->take(MemoryCategory::kCommunication, DType::kInt32, {slots.reduce_bytes / 4})
+                      : Tensor{};
+  if (slots.sum_bytes > 0)
+    sum_slots_ = std::make_unique<SlotPool>(*memory_, MemoryCategory::kCommunication, UnitSlots::kCount,
+                                            DType::kInt32, slots.sum_bytes / 4);
   const UnitResources resources{.memory = *memory_,
                                 .stream = stream,
                                 .gather = mesh.fsdp_gather(),
@@ -307,6 +352,7 @@ ShardedTransformer::ShardedTransformer(const ModelConfig& config, DeviceMesh& me
                                 .weight_slots = weight_slots_.get(),
                                 .gradient_slots = gradient_slots_.get(),
                                 .reduce_scratch = scratch,
+                                .sum_slots = sum_slots_.get(),
                                 .compute = options.compute,
                                 .travel = options.reduce,
                                 .training = options.training};

@@ -1,6 +1,7 @@
 // ShardedTransformer: the model on a mesh, and the loop over its layers.
 #pragma once
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -110,8 +111,11 @@ class ShardedTransformer {
   void enter(const Visits& visits, size_t visit);
   void leave(const Visits& visits, size_t visit);
   void begin_gradients(Context& context, size_t unit);
-  void reduce_gradients(Context& context, size_t unit, bool last);
-  void finish_reduction(Context& context);
+  void reduce_gradients(size_t unit, bool last);
+  void finish_reduction();
+  void start_sum();
+  void finish_sums();
+  void poll();
 
   ModelConfig config_;
   ShardingOptions options_;
@@ -121,18 +125,21 @@ class ShardedTransformer {
   std::unique_ptr<TensorAxis> tensor_axis_;
   Transformer model_;
   std::unique_ptr<GroupMemory> memory_;  ///< of shards and slots
-  std::unique_ptr<SlotPool> weight_slots_, gradient_slots_;
+  std::unique_ptr<SlotPool> weight_slots_, gradient_slots_, sum_slots_;
   std::vector<FsdpUnit> units_;
 
   /// Shows the visit under way to profilers, from enter to leave.
   std::optional<ProfilerRange> visit_range_;
 
-  /// The unit whose reduction is under way, and whether it is the unit's last one of the step.
+  /// The unit whose reduction over the fsdp axis is under way, and whether its sum over the replicas must
+  /// still begin.
   struct Reduction {
     bool open = false;
     size_t unit = 0;
-    bool last = false;
+    bool sum_is_due = false;
   } reduction_;
+  /// The units whose sums over the replicas are under way, oldest first.
+  std::deque<size_t> summing_;
 };
 
 }  // namespace ripstop

@@ -39,7 +39,7 @@ class StagedOperation final : public Pending::Operation {
     pending_.wait();
     copies_[result_].copy_to(to_, stream);
   }
-  void poll() override { pending_.poll(); }
+  bool poll() override { return pending_.poll(); }
 
  private:
   std::vector<HostTensor> copies_;  // declared first, so that they outlive the messages in them
@@ -102,16 +102,19 @@ class StagedCommunicator final : public Communicator {
     return staged(std::move(copies), std::move(pending), 1, own, stream);
   }
 
-  void all_reduce(const Stream& stream, const Tensor& x, Reduce reduce, const Tensor& scratch) override {
-    if (!is_staged(x)) return host_->all_reduce(stream, x, reduce, scratch);
+  Pending start_all_reduce(const Stream& stream, const Tensor& x, Reduce reduce, const Tensor& scratch,
+                           const Stream* behind) override {
+    if (!is_staged(x)) return host_->start_all_reduce(stream, x, reduce, scratch, behind);
     check_all_reduce(*this, x, scratch);
-    const HostTensor copy(x, true, stream);
     const Tensor room{
         nullptr, DType::kInt32, {host_->all_reduce_scratch_bytes(x.count(), x.dtype) / 4 + 1}, Device::cpu()};
+    std::vector<HostTensor> copies;
+    copies.emplace_back(x, true, behind == nullptr ? stream : *behind);
     // Not x's scratch: that lies on the device.
-    const HostTensor host_scratch(room, false, stream);
-    host_->all_reduce(host_stream_, copy.tensor(), reduce, host_scratch.tensor());
-    copy.copy_to(x, stream);
+    copies.emplace_back(room, false, stream);
+    Pending pending =
+        host_->start_all_reduce(host_stream_, copies[0].tensor(), reduce, copies[1].tensor(), nullptr);
+    return staged(std::move(copies), std::move(pending), 0, x, stream);
   }
 
   void broadcast(const Stream& stream, const Tensor& x, int64_t root) override {

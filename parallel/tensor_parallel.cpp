@@ -44,14 +44,19 @@ class SequenceAxis final : public TensorAxis {
   int64_t local_rows(int64_t rows) const override;
   Tensor gather_sequence(Context& context, const Tensor& x, RowsBody body) const override;
   void scatter_sum(Context& context, const Tensor& out, RowsBody produce, Parts parts) const override;
+  void scatter_sum_and_gather(Context& context, const Tensor& out, RowsBody produce, const Tensor& x,
+                              const Tensor& gathered,
+                              FunctionRef<void(const Tensor& whole)> use) const override;
   void gather(Context& context, const Tensor& x, const Tensor& all) const override {
     gather_now(*group_, context, x, all);
   }
 
  private:
   void gather_by_peer(Context& context, const Tensor& whole, RowsBody body) const;
+  void sum_and_scatter(Context& context, const Tensor& out, RowsBody produce, Parts parts,
+                       FunctionRef<void()> meanwhile) const;
   void scatter_by_peer(Context& context, const Tensor& whole, const Tensor& staging, const Tensor& out,
-                       RowsBody produce) const;
+                       RowsBody produce, FunctionRef<void()> meanwhile) const;
 
   Communicator* group_;
   bool overlap_;
@@ -95,19 +100,44 @@ void SequenceAxis::gather_by_peer(Context& context, const Tensor& whole, RowsBod
 
 void SequenceAxis::scatter_sum(Context& context, const Tensor& out, RowsBody produce, Parts parts) const {
   const Frame scratch(context.arena);
+  sum_and_scatter(context, out, produce, parts, [] {});
+}
+
+// The gather goes first, because on a device one stream carries both: behind the sum it would come too late.
+void SequenceAxis::scatter_sum_and_gather(Context& context, const Tensor& out, RowsBody produce,
+                                          const Tensor& x, const Tensor& gathered,
+                                          FunctionRef<void(const Tensor& whole)> use) const {
+  const Frame scratch(context.arena);
+  const Tensor whole = gathered.empty() ? allocate_rows(context, x, count()) : gathered;
+  const OpenPending open(context.arena);
+  Pending gathering;
+  if (gathered.empty()) gathering = group_->all_gather(context.stream, x, whole);
+  sum_and_scatter(context, out, produce, Parts::kAny, [&] {
+    gathering.wait();
+    use(whole);
+  });
+}
+
+// Sums what `produce` writes and scatters it to the ranks; `meanwhile` runs while the last rows travel. Scratch
+// is in the caller's frame.
+void SequenceAxis::sum_and_scatter(Context& context, const Tensor& out, RowsBody produce, Parts parts,
+                                   FunctionRef<void()> meanwhile) const {
   const Tensor whole = allocate_rows(context, out, count());
   // Taken before the choice below, so that overlap does not change memory.
   const Tensor staging =
       allocate_bytes(context, group_->reduce_scatter_scratch_bytes(whole.count(), out.dtype));
-  if (overlap_ && parts == Parts::kAny) return scatter_by_peer(context, whole, staging, out, produce);
+  if (overlap_ && parts == Parts::kAny)
+    return scatter_by_peer(context, whole, staging, out, produce, meanwhile);
   produce(whole, 0);
   const OpenPending open(context.arena);
-  group_->reduce_scatter(context.stream, whole, out, out.dtype, Accumulate::kNo, staging).wait();
+  Pending summing = group_->reduce_scatter(context.stream, whole, out, out.dtype, Accumulate::kNo, staging);
+  meanwhile();
+  summing.wait();
 }
 
 // Sends each peer its rows as soon as they are produced. Own rows come last, because they have no way to go.
 void SequenceAxis::scatter_by_peer(Context& context, const Tensor& whole, const Tensor& staging,
-                                   const Tensor& out, RowsBody produce) const {
+                                   const Tensor& out, RowsBody produce, FunctionRef<void()> meanwhile) const {
   const int64_t n = out.rows();
   const OpenPending open(context.arena);
   std::vector<Pending> leaving;
@@ -124,6 +154,7 @@ void SequenceAxis::scatter_by_peer(Context& context, const Tensor& whole, const 
   const Tensor own = whole.row_range(index() * n, n);
   produce(own, index() * n);
   pieces[static_cast<size_t>(index())] = {own.data, out.dtype};
+  meanwhile();
   // All pieces are summed at the end, in rank order, so that the result does not depend on who came first.
   for (Pending& pending : leaving) pending.wait();
   reduce_pieces(context.stream, pieces, out, Reduce::kSum, Accumulate::kNo);
@@ -146,6 +177,12 @@ class ReplicatedAxis final : public TensorAxis {
     const Frame scratch(context.arena);
     const Tensor room = allocate_bytes(context, group_->all_reduce_scratch_bytes(out.count(), out.dtype));
     group_->all_reduce(context.stream, out, Reduce::kSum, room);
+  }
+  void scatter_sum_and_gather(Context& context, const Tensor& out, RowsBody produce, const Tensor& x,
+                              const Tensor& gathered,
+                              FunctionRef<void(const Tensor& whole)> use) const override {
+    scatter_sum(context, out, produce, Parts::kAny);
+    use(gathered.empty() ? x : gathered);
   }
   void gather(Context& context, const Tensor& x, const Tensor& all) const override {
     gather_now(*group_, context, x, all);

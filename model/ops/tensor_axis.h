@@ -45,6 +45,13 @@ class TensorAxis {
   virtual void scatter_sum(Context& context, const Tensor& out, RowsBody produce,
                            Parts parts = Parts::kAny) const = 0;
 
+  /// The backward of a column-parallel product: scatter_sum(out, produce), gather_sequence(x), and a `use` of
+  /// the gathered rows, such that the gather runs beside `produce` and the sum beside `use`. If `gathered` is a
+  /// tensor, it is taken instead and nothing is gathered. Everything is done, in stream order, on return.
+  virtual void scatter_sum_and_gather(Context& context, const Tensor& out, RowsBody produce, const Tensor& x,
+                                      const Tensor& gathered,
+                                      FunctionRef<void(const Tensor& whole)> use) const = 0;
+
   /// Copies the `x` of all ranks, which have equal sizes, into `all` [count, ...x] in rank order. `x` may lie
   /// at its place in `all`.
   virtual void gather(Context& context, const Tensor& x, const Tensor& all) const = 0;
@@ -66,6 +73,12 @@ class WholeAxis final : public TensorAxis {
     return x;
   }
   void scatter_sum(Context&, const Tensor& out, RowsBody produce, Parts) const override { produce(out, 0); }
+  void scatter_sum_and_gather(Context&, const Tensor& out, RowsBody produce, const Tensor& x,
+                              const Tensor& gathered,
+                              FunctionRef<void(const Tensor& whole)> use) const override {
+    produce(out, 0);
+    use(gathered.empty() ? x : gathered);
+  }
   void gather(Context& context, const Tensor& x, const Tensor& all) const override {
     if (all.data != x.data) copy_bytes(context.stream, all.data, x.data, x.bytes());
   }

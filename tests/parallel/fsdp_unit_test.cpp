@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 
+#include "model/core/rounding.h"
 #include "model/ops/tensor_axis.h"
 #include "parallel/device_mesh.h"
 #include "tests/parallel/rank_tests.h"
@@ -36,7 +37,7 @@ struct Units {
   std::array<std::array<Parameter, 2>, kUnits> parameters;
   MemoryLedger ledger;
   std::unique_ptr<GroupMemory> memory;
-  std::unique_ptr<SlotPool> weight_slots, gradient_slots;
+  std::unique_ptr<SlotPool> weight_slots, gradient_slots, sum_slots;
   std::vector<FsdpUnit> units;
 
   Units(const Stream& stream, Communicator& gather, Communicator& reduce, Communicator& replicate,
@@ -52,7 +53,9 @@ struct Units {
     const int64_t scratch =
         has_gradient_slots ? reduce.reduce_scatter_scratch_bytes(whole, options.travel) : 0;
     if (has_gradient_slots) use[MemoryCategory::kGradients] += 2 * whole * 4;
-    use[MemoryCategory::kCommunication] = scratch;
+    const int64_t sums = round_up(
+        replicate.all_reduce_scratch_bytes(layout.shard_elements(), DType::kFloat32), kMemoryAlignment);
+    use[MemoryCategory::kCommunication] = scratch + 2 * sums;
     memory = std::make_unique<GroupMemory>(stream.device(), ledger, use,
                                            std::initializer_list<Communicator*>{&gather, &reduce});
     if (has_weight_slots)
@@ -60,6 +63,9 @@ struct Units {
     if (has_gradient_slots)
       gradient_slots =
           std::make_unique<SlotPool>(*memory, MemoryCategory::kGradients, 2, DType::kFloat32, whole);
+    if (sums > 0)
+      sum_slots =
+          std::make_unique<SlotPool>(*memory, MemoryCategory::kCommunication, 2, DType::kInt32, sums / 4);
     const UnitResources resources{
         .memory = *memory,
         .stream = stream,
@@ -71,6 +77,7 @@ struct Units {
         .reduce_scratch = scratch == 0
                               ? Tensor{}
                               : memory->take(MemoryCategory::kCommunication, DType::kInt32, {scratch / 4}),
+        .sum_slots = sum_slots.get(),
         .compute = options.compute,
         .travel = options.travel,
         .training = options.training};
@@ -159,7 +166,9 @@ class FsdpUnitTest : public testing::Test {
     }
     unit.start_reduce();
     for (const Parameter& p : model.parameters[u]) EXPECT_TRUE(p.gradient.empty());
-    unit.finish_reduce(context, last);
+    unit.finish_reduce();
+    if (last) unit.start_sum();
+    unit.finish_sum();
   }
 
   // Whether element i of the flat buffer is one that `visit` writes.
@@ -331,7 +340,7 @@ TEST_F(FsdpUnitTest, BackwardOverwritesMatricesAndAddsToVectors) {
     std::fill_n(model->parameters[0][0].gradient.as<float>(), kNorm, 3.0F);
     std::fill_n(model->parameters[0][1].gradient.as<float>(), (kRows + 2) * kColumns, 3.0F);
     model->units[0].start_reduce();
-    model->units[0].finish_reduce(context, false);
+    model->units[0].finish_reduce();
   }
 }
 
@@ -363,12 +372,40 @@ TEST_F(FsdpUnitTest, ReplicasAreSummedAfterTheLastVisitAlone) {
     for (const Parameter& p : model.parameters[0])
       std::fill_n(p.gradient.as<float>(), p.gradient.count(), static_cast<float>(rank + 1));
     unit.start_reduce();
-    unit.finish_reduce(context, last);
+    unit.finish_reduce();
+    if (last) unit.start_sum();
+    unit.poll();
+    unit.finish_sum();
     float expected = 0;  // whole numbers: the order of sums does not matter
     for (int64_t r = 0; r < ranks; ++r)
       if (last || r / fsdp == rank / fsdp) expected += static_cast<float>(r + 1);
     for (int64_t i = 0; i < unit.gradient().count(); ++i)
       ASSERT_EQ(unit.gradient().as<float>()[i], is_written(unit, unit.shard_begin() + i) ? expected : 0.0F);
+  }
+}
+
+// Two units are summed at once; the wait for one does not disturb the other.
+TEST_F(FsdpUnitTest, SumsOverReplicasOverlap) {
+  const DeviceMesh replicas(test_world(), {.replicate = ranks});
+  Units model(stream, replicas.fsdp_gather(), replicas.fsdp_reduce(), replicas.replicate(), {});
+  for (size_t u = 0; u < 2; ++u) {
+    FsdpUnit& unit = model.units[u];
+    unit.begin_step();
+    unit.begin_gradients(context);
+    for (const Parameter& p : model.parameters[u])
+      std::fill_n(p.gradient.as<float>(), p.gradient.count(),
+                  static_cast<float>(rank + 1 + 10 * static_cast<int64_t>(u)));
+    unit.start_reduce();
+    EXPECT_TRUE(unit.sum_may_follow());
+    unit.start_sum();
+  }
+  for (const size_t u : {size_t{1}, size_t{0}}) {
+    FsdpUnit& unit = model.units[u];
+    unit.finish_reduce();
+    unit.finish_sum();
+    const auto expected = static_cast<float>(ranks * (ranks + 1) / 2 + 10 * static_cast<int64_t>(u) * ranks);
+    for (int64_t i = 0; i < unit.gradient().count(); ++i)
+      ASSERT_EQ(unit.gradient().as<float>()[i], is_written(unit, i) ? expected : 0.0F) << u << " " << i;
   }
 }
 

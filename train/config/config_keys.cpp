@@ -144,7 +144,7 @@ const ConfigKey kKeys[] = {
     {RIPSTOP_KEY(mesh, allow_tensor_across_nodes), .may_change_on_resume = true,
      .doc = "Allow tensor groups that span nodes."},
     {RIPSTOP_KEY(mesh, overlap_tensor), .may_change_on_resume = true, .none_is_auto = true,
-     .doc = "Split matrix products into parts, so that communication overlaps with them.",
+     .doc = "Split matrix products into parts, so that communication overlaps with them. \"auto\": on GPUs, if a part has 2,048 rows or more.",
      .torchtitan = "parallelism.enable_async_tensor_parallel", .other_names = "async_tp tp_comm_overlap"},
 
     {RIPSTOP_KEY(data, directory), .presence = Presence::kRequired, .may_change_on_resume = true,

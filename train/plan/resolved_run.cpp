@@ -81,16 +81,14 @@ DType resolve_precision(const RunConfig& config, const RunTarget& target, std::v
   return DType::kFloat32;
 }
 
-// The settings of a step except the micro-batch, which depends on the memory.
+// The settings of a step except the micro-batch, which depends on the memory, and what depends on it.
 StepOptions resolve_step(const RunConfig& config, const RunTarget& target, std::vector<std::string>& notes) {
   StepOptions step;
   step.sharding = {
       .compute = resolve_precision(config, target, notes),
       .reduce = config.precision.reduce == FloatChoice::kFloat32 ? DType::kFloat32 : DType::kBFloat16,
       .sequence_length = config.data.sequence_length,
-      .reshard_after_forward = config.train.reshard_after_forward,
-      // On a CPU the messages need the cores that compute.
-      .overlap_tensor = config.mesh.overlap_tensor.value_or(target.device == DeviceKind::kCuda)};
+      .reshard_after_forward = config.train.reshard_after_forward};
   step.adamw = {.beta1 = config.optimizer.betas[0],
                 .beta2 = config.optimizer.betas[1],
                 .epsilon = config.optimizer.epsilon,

@@ -49,7 +49,9 @@ class SimulatedRanks {
       refuse();
     }
     int64_t all_reduce_scratch_bytes(int64_t, DType) const override { refuse(); }
-    void all_reduce(const Stream&, const Tensor&, Reduce, const Tensor&) override { refuse(); }
+    Pending start_all_reduce(const Stream&, const Tensor&, Reduce, const Tensor&, const Stream*) override {
+      refuse();
+    }
     void broadcast(const Stream&, const Tensor&, int64_t) override { refuse(); }
     Pending start_exchange(const Stream&, const Tensor&, int64_t, const Tensor&, int64_t) override {
       refuse();
