@@ -94,8 +94,9 @@ class Communicator {
   /// Replaces x by its sum or maximum over all ranks, with equal bits on all. float32, float64, bfloat16,
   /// int32. Sends at most 2 * bytes(x) * (size - 1) / size, rounded up to whole elements. scratch:
   /// all_reduce_scratch_bytes, untouched until the wait. Returns at once. `behind`: the stream whose work has
-  /// written x, if that is another one than `stream`: then the collective begins behind that work, and only the
-  /// wait concerns `stream`.
+  /// written x, if that is another one than `stream`: then the collective begins behind that work, and only
+  /// the wait concerns `stream`.
+  /// All ranks must wait for several all-reduces in the same order.
   [[nodiscard]] virtual Pending start_all_reduce(const Stream& stream, const Tensor& x, Reduce reduce,
                                                  const Tensor& scratch, const Stream* behind) = 0;
 

@@ -1,4 +1,4 @@
-// Transfer: the messages of one collective over MPI. It includes mpi.h, so only files named mpi_* include it.
+// Transfer: the messages of one collective over MPI. Only files named mpi_* include it.
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -73,8 +73,7 @@ void ShardedTransformer::forward_backward(Arena& arena, const Batch& batch, bool
   begin_gradients(context, visits.back());  // no weights are gathered: this gradient does not depend on them
   model_.embedding.backward(context, batch, dresidual);
   reduce_gradients(visits.back(), last);
-  finish_reduction();
-  finish_sums();
+  finish_reductions();
 }
 
 Residual ShardedTransformer::begin_residual(Context& context, int64_t rows) const {
@@ -149,8 +148,8 @@ void ShardedTransformer::finish_reduction() {
 }
 
 // Replicas are summed once a step, after all micro-batches: the slowest link carries the least. The sums run
-// while the layers below compute. On the host a sum keeps a slot of scratch while it is under way; on a device
-// none is waited for before the last.
+// while the layers below compute. On the host a sum keeps a slot of scratch while it is under way; on a
+// device none is waited for before the last.
 void ShardedTransformer::start_sum() {
   if (!reduction_.sum_is_due) return;
   reduction_.sum_is_due = false;
@@ -162,7 +161,8 @@ void ShardedTransformer::start_sum() {
   summing_.push_back(reduction_.unit);
 }
 
-void ShardedTransformer::finish_sums() {
+void ShardedTransformer::finish_reductions() {
+  finish_reduction();
   for (const size_t unit : summing_) units_[unit].finish_sum();
   summing_.clear();
 }

@@ -114,7 +114,7 @@ class ShardedTransformer {
   void reduce_gradients(size_t unit, bool last);
   void finish_reduction();
   void start_sum();
-  void finish_sums();
+  void finish_reductions();
   void poll();
 
   ModelConfig config_;

@@ -118,8 +118,8 @@ void SequenceAxis::scatter_sum_and_gather(Context& context, const Tensor& out, R
   });
 }
 
-// Sums what `produce` writes and scatters it to the ranks; `meanwhile` runs while the last rows travel. Scratch
-// is in the caller's frame.
+// Sums what `produce` writes and scatters it to the ranks; `meanwhile` runs while the last rows travel.
+// Scratch is in the caller's frame.
 void SequenceAxis::sum_and_scatter(Context& context, const Tensor& out, RowsBody produce, Parts parts,
                                    FunctionRef<void()> meanwhile) const {
   const Tensor whole = allocate_rows(context, out, count());

@@ -24,7 +24,7 @@ arrows+='train/ (model|parallel|data|train)/'
 
 # Third-party headers, and where alone they may stand. Every <header.h> and <folder/header> must match here.
 wrapped='
-mpi\.h                        parallel/mpi_transfer\.h
+mpi\.h                        parallel/mpi_progress\.h
 nccl\.h                       parallel/nccl_[a-z_]*\.(h|cpp)
 cuda(_runtime(_api)?|_profiler_api|_bf16|_fp16)?\.h   model/(kernels/cuda/|device/cuda_)|parallel/nccl_
 (cublasLt|cudnn[a-z_]*|nvrtc)\.h        model/kernels/cuda/

@@ -46,8 +46,8 @@ class TensorAxis {
                            Parts parts = Parts::kAny) const = 0;
 
   /// The backward of a column-parallel product: scatter_sum(out, produce), gather_sequence(x), and a `use` of
-  /// the gathered rows, such that the gather runs beside `produce` and the sum beside `use`. If `gathered` is a
-  /// tensor, it is taken instead and nothing is gathered. Everything is done, in stream order, on return.
+  /// the gathered rows, such that the gather runs beside `produce` and the sum beside `use`. If `gathered` is
+  /// a tensor, it is taken instead and nothing is gathered. Everything is done, in stream order, on return.
   virtual void scatter_sum_and_gather(Context& context, const Tensor& out, RowsBody produce, const Tensor& x,
                                       const Tensor& gathered,
                                       FunctionRef<void(const Tensor& whole)> use) const = 0;

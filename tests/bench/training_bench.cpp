@@ -2,8 +2,8 @@
 // last checkpoint of a large model takes longer than the measurement.
 //   slurm/launch.sh 1 build/cuda/tests/bench/training_bench --model llama2-7b --positions 2048 --sequences 32
 // The model is a preset with untied embeddings. Every sequence is one document unless --documents is given.
-// Prints one JSON object: tokens per second of the median step, model FLOPs by 6 P + 6 L C T, communication of
-// rank 0 that was not hidden, in seconds a step, loss and memory.
+// Prints one JSON object: tokens per second of the median step, model FLOPs by 6 P + 6 L C T, seconds a step
+// of rank 0's communication that were not hidden, loss and memory.
 #include <fmt/core.h>
 #include <unistd.h>
 
