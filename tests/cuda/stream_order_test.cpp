@@ -50,6 +50,7 @@ std::vector<Sequence> sequences() {
 struct Variant {
   bool tied = false, overlap_tensor = false, reshard = true;
   DType reduce = DType::kFloat32;
+  MeshSizes mesh{.replicate = 1, .fsdp = 2, .tensor = 2};
 };
 
 class StreamOrder : public ::testing::Test {
@@ -71,8 +72,7 @@ class StreamOrder : public ::testing::Test {
                         .sequence_length = kPositions,
                         .reshard_after_forward = variant.reshard,
                         .overlap_tensor = variant.overlap_tensor};
-    MeshTraining run(model(variant.tied), options, {.replicate = 1, .fsdp = 2, .tensor = 2}, kSequences,
-                     Device::cuda(0));
+    MeshTraining run(model(variant.tied), options, variant.mesh, kSequences, Device::cuda(0));
     ASSERT_EQ(run.micro_batches, 2);
     recorder.compute_stream = number_of_stream(run.stream);
     run.step->model().initialize(7);
@@ -128,14 +128,15 @@ TEST_F(StreamOrder, ANoteIsTakenOnce) {
 TEST_F(StreamOrder, EveryAccessIsOrdered) {
   for (const Variant& variant : {Variant{}, Variant{.tied = true}, Variant{.overlap_tensor = true},
                                  Variant{.reshard = false}, Variant{.reduce = DType::kBFloat16},
-                                 Variant{.tied = true, .overlap_tensor = true, .reduce = DType::kBFloat16}}) {
+                                 Variant{.tied = true, .overlap_tensor = true, .reduce = DType::kBFloat16},
+                                 Variant{.tied = true, .mesh = {.replicate = 2, .fsdp = 1, .tensor = 2}}}) {
     recorder.clear();
     train(variant);
     EXPECT_TRUE(races.empty()) << races.size() << " races, the first: " << races.front();
     std::set<int> streams;
     for (const RecordedOperation& operation : log) streams.insert(operation.stream);
-    // Host, compute, gather, reduce, tensor and world.
-    EXPECT_GE(streams.size(), 6U);
+    // Host, compute, gather, reduce, tensor and world; without an fsdp axis replicate, not gather and reduce.
+    EXPECT_GE(streams.size(), variant.mesh.fsdp > 1 ? 6U : 5U);
     EXPECT_GT(log.size(), 500U);
   }
 }
@@ -328,6 +329,48 @@ TEST_F(StreamOrder, GradientsAreReducedWhileTheNextUnitComputes) {
   }
   EXPECT_GT(reductions, 0U);
   EXPECT_GE(beside, reductions / 2);
+}
+
+// While a unit is summed over the replicas, products of other units' backward run.
+TEST_F(StreamOrder, ReplicasAreSummedWhileUnitsCompute) {
+  train({.mesh = {.replicate = 2, .fsdp = 1, .tensor = 2}});
+  EXPECT_TRUE(races.empty()) << races.front();
+  size_t sums = 0, beside = 0;
+  for (size_t i = 0; i < log.size(); ++i) {
+    if (log[i].name != "all_reduce" || log[i].writes[0].bytes < 4 * 64 * 64) continue;
+    ++sums;
+    bool concurrent = false;
+    for (size_t j = i + 1; j < log.size() && !concurrent; ++j)
+      concurrent =
+          computes(log[j]) && log[j].name == "linear_backward_weight" && !log[i].happens_before(log[j]);
+    beside += concurrent ? 1 : 0;
+  }
+  // Of each step one for each unit. Behind the last two (first block, embedding) comes no product of a unit.
+  const size_t steps = 2;
+  EXPECT_EQ(sums, steps * (kLayers + 2));
+  EXPECT_EQ(beside, steps * kLayers);
+}
+
+// In backward a column-parallel layer gathers its input beside the product for the input gradient, and sums
+// that one beside the product for the weight gradient.
+TEST_F(StreamOrder, TensorParallelBackwardHidesItsGatherAndItsSum) {
+  train({});
+  size_t gathers = 0, sums = 0;
+  for (size_t i = 0; i < log.size(); ++i) {
+    const RecordedOperation& operation = log[i];
+    const bool gather = operation.name == "all_gather" && !gathers_unit(operation);
+    // Activations travel as they are and are summed by a kernel behind their messages.
+    const bool sum = operation.name == "reduce_pieces" && !computes(operation);
+    if (!gather && !sum) continue;
+    const char* product = gather ? "linear_backward_input" : "linear_backward_weight";
+    bool hidden = false;
+    for (size_t j = i + 1; j < log.size() && !reads(log[j], operation.writes[0]); ++j)
+      if (computes(log[j]) && log[j].name == product && !operation.happens_before(log[j])) hidden = true;
+    (gather ? gathers : sums) += hidden ? 1 : 0;
+  }
+  // Attention and feed-forward of each layer, in 2 steps of 2 micro-batches.
+  EXPECT_GE(gathers, 2 * 2 * 2 * static_cast<size_t>(kLayers));
+  EXPECT_GE(sums, 2 * 2 * 2 * static_cast<size_t>(kLayers));
 }
 
 }  // namespace
