@@ -1,6 +1,7 @@
 #include "train/run/trainer.h"
 
 #include <cmath>
+#include <utility>
 
 #include "parallel/agreement.h"
 #include "train/checkpoint/manifest.h"
@@ -122,6 +123,9 @@ bool Trainer::take_step() {
 void Trainer::log_step(const LoaderStep& loaded, const StepResult& result, double rate, double data_wait) {
   for (const std::string& note : stream_.take_notes()) warn(note);
   if (!leads_) return;
+  // The first step has loaded all kernels and filled all buffers of the libraries.
+  if (!std::exchange(libraries_measured_, true))
+    if (const auto beyond = library_memory_.beyond_bound(ledger_.now().total())) warn(*beyond);
   const DeviceMesh::AxisSeconds waited = mesh_.seconds_waited();
   const double seconds = step_seconds_;
   const double rows_per_second = static_cast<double>(loaded.rows) / seconds;

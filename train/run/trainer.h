@@ -19,6 +19,7 @@
 #include "train/machine/peak_flops.h"
 #include "train/plan/pretrained_sizes.h"
 #include "train/report/live_line.h"
+#include "train/run/library_memory.h"
 #include "train/run/long_step.h"
 #include "train/run/resume_check.h"
 #include "train/run/run_directory.h"
@@ -145,6 +146,7 @@ class Trainer {
   RunLength length_;
   int64_t steps_ = 0;  ///< of the whole run
 
+  LibraryMemory library_memory_;  ///< before mesh_, whose communicators take memory
   DeviceMesh mesh_;
   Validation validation_;
   Stream stream_{device_};
@@ -177,6 +179,7 @@ class Trainer {
   double smoothed_step_seconds_ = 0;  ///< for the time left
   double step_seconds_ = 0;           ///< of the last step
   int64_t resident_before_bytes_ = 0;
+  bool libraries_measured_ = false;
   DeviceMesh::AxisSeconds waited_before_;  ///< seconds waited before the step under way
   DeviceMesh::AxisBytes step_traffic_;     ///< of the last step
 };

@@ -90,6 +90,7 @@ Trainer::Trainer(const TrainerOptions& options, MpiWorld& world)
       pretrained_(pretrained_origin(io_, options.config, world)),
       target_(start_target(io_, pretrained_, world, device_, dataset_)),
       resolved_(resolve_run(options.config, target_)),
+      library_memory_(device_),
       mesh_(world, resolved_.mesh, options.config.mesh.allow_tensor_across_nodes, device_),
       validation_(options_.config, resolved_, tokenizer_, mesh_) {
   if (!device_note_.empty()) resolved_.notes.push_back("run.device = \"auto\" is the CPU: " + device_note_);
@@ -118,6 +119,7 @@ bool Trainer::start() {
   peak_flops_ = find_peak_flops(world_, device_, resolved_.step.sharding.compute);
   flops_per_token_ = training_flops_per_token(resolved_.model, config.data.sequence_length);
   resident_before_bytes_ = resident_memory().now_bytes;
+  library_memory_.check_room(resolved_.memory().total());
   step_.emplace(resolved_.model, resolved_.step, mesh_, stream_, ledger_, plan_.arena);
   states_.emplace(step_->model(), step_->optimizer(), stream_);
   if (agree_to_stop() || !resume_or_initialize()) return false;
