@@ -5,6 +5,7 @@
 #include <map>
 #include <numeric>
 #include <tuple>
+#include <utility>
 
 #include "parallel/rank_device.h"
 
@@ -141,8 +142,72 @@ MeshCoordinates mesh_coordinates(const MeshSizes& sizes, int64_t rank) {
   return {rank / (sizes.tensor * sizes.fsdp), rank / sizes.tensor % sizes.fsdp, rank % sizes.tensor};
 }
 
-DeviceMesh::DeviceMesh(const MeshSizes& sizes, const MeshCoordinates& coordinates)
-    : sizes_(sizes), coordinates_(coordinates) {}
+std::string_view to_string(MeshAxis axis) {
+  constexpr std::array<std::string_view, 3> kWords{"replicate", kFsdpAxis, "tensor"};
+  return kWords[static_cast<size_t>(axis)];
+}
+
+DeviceMesh::DeviceMesh(const MeshSizes& sizes, const MeshCoordinates& coordinates, MeshGroups groups)
+    : sizes_(sizes),
+      coordinates_(coordinates),
+      world_(std::move(groups.world)),
+      replicate_(std::move(groups.replicate)),
+      fsdp_gather_(std::move(groups.fsdp_gather)),
+      fsdp_reduce_(std::move(groups.fsdp_reduce)),
+      tensor_(std::move(groups.tensor)) {
+  const auto require = [](const Communicator& group, int64_t rank, int64_t size) {
+    RIPSTOP_CHECK(group.rank() == rank && group.size() == size, "rank {} of {} of {}, not {} of {}",
+                  group.rank(), group.size(), group.name(), rank, size);
+  };
+  require(*world_, sizes.rank_of(coordinates), sizes.ranks());
+  require(*replicate_, coordinates.replicate, sizes.replicate);
+  require(*fsdp_gather_, coordinates.fsdp, sizes.fsdp);
+  require(*fsdp_reduce_, coordinates.fsdp, sizes.fsdp);
+  require(*tensor_, coordinates.tensor, sizes.tensor);
+}
+
+DeviceMesh DeviceMesh::alone() {
+  DeviceMesh mesh({.replicate = 1, .fsdp = 1, .tensor = 1}, {},
+                  {.world = make_self_communicator("world"),
+                   .replicate = make_self_communicator("replicate"),
+                   .fsdp_gather = make_self_communicator(kFsdpAxis),
+                   .fsdp_reduce = make_self_communicator(kFsdpAxis),
+                   .tensor = make_self_communicator("tensor")});
+  mesh.hosts_.assign(1, "here");
+  return mesh;
+}
+
+DeviceMesh DeviceMesh::along(MeshAxis axis) const {
+  const std::array<Communicator*, 3> groups{replicate_.get(), fsdp_gather_.get(), tensor_.get()};
+  Communicator& group = *groups[static_cast<size_t>(axis)];
+  MeshSizes sizes{.replicate = 1, .fsdp = 1, .tensor = 1};
+  MeshCoordinates at;
+  switch (axis) {
+    case MeshAxis::kReplicate:
+      sizes.replicate = group.size();
+      at.replicate = group.rank();
+      break;
+    case MeshAxis::kFsdp:
+      sizes.fsdp = group.size();
+      at.fsdp = group.rank();
+      break;
+    case MeshAxis::kTensor:
+      sizes.tensor = group.size();
+      at.tensor = group.rank();
+  }
+  // Groups of their own: this mesh keeps its communicators.
+  const auto part = [&](MeshAxis of, const char* name) {
+    return of == axis ? group.split(0, group.rank(), name) : make_self_communicator(name);
+  };
+  DeviceMesh mesh(sizes, at,
+                  {.world = part(axis, "world"),
+                   .replicate = part(MeshAxis::kReplicate, "replicate"),
+                   .fsdp_gather = part(MeshAxis::kFsdp, kFsdpAxis),
+                   .fsdp_reduce = part(MeshAxis::kFsdp, kFsdpAxis),
+                   .tensor = part(MeshAxis::kTensor, "tensor")});
+  mesh.hosts_ = group.all_gather_text(hosts_[static_cast<size_t>(position())]);
+  return mesh;
+}
 
 DeviceMesh::DeviceMesh(MpiWorld& world, const MeshSizes& sizes, bool allow_tensor_across_nodes,
                        const Device& device)
@@ -172,13 +237,14 @@ DeviceMesh::DeviceMesh(MpiWorld& world, const MeshSizes& sizes, bool allow_tenso
 DeviceMesh DeviceMesh::planned(const MeshSizes& sizes, const MeshCoordinates& coordinates, DeviceKind kind) {
   // 0 means "auto", which only a known number of ranks resolves.
   RIPSTOP_CHECK(sizes.fsdp > 0, "a planned mesh of {}", sizes.to_text());
-  DeviceMesh mesh(sizes, coordinates);
   const auto [r, f, t] = coordinates;
-  mesh.world_ = make_planned_communicator("world", sizes.rank_of(coordinates), sizes.ranks(), kind);
-  mesh.replicate_ = make_planned_communicator("replicate", r, sizes.replicate, kind);
-  mesh.fsdp_gather_ = make_planned_communicator(kFsdpAxis, f, sizes.fsdp, kind);
-  mesh.fsdp_reduce_ = make_planned_communicator(kFsdpAxis, f, sizes.fsdp, kind);
-  mesh.tensor_ = make_planned_communicator("tensor", t, sizes.tensor, kind);
+  DeviceMesh mesh(
+      sizes, coordinates,
+      {.world = make_planned_communicator("world", sizes.rank_of(coordinates), sizes.ranks(), kind),
+       .replicate = make_planned_communicator("replicate", r, sizes.replicate, kind),
+       .fsdp_gather = make_planned_communicator(kFsdpAxis, f, sizes.fsdp, kind),
+       .fsdp_reduce = make_planned_communicator(kFsdpAxis, f, sizes.fsdp, kind),
+       .tensor = make_planned_communicator("tensor", t, sizes.tensor, kind)});
   mesh.hosts_.assign(static_cast<size_t>(sizes.ranks()), "planned");
   return mesh;
 }

@@ -1,14 +1,22 @@
 // DeviceMesh: all ranks as a grid of replicate x fsdp x tensor, and one group of ranks per axis.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "parallel/communicator.h"
 #include "parallel/mpi_world.h"
 
 namespace ripstop {
+
+/// The axes of a mesh.
+enum class MeshAxis { kReplicate, kFsdp, kTensor };
+inline constexpr std::array<MeshAxis, 3> kMeshAxes{MeshAxis::kReplicate, MeshAxis::kFsdp, MeshAxis::kTensor};
+/// "replicate", "fsdp", "tensor".
+std::string_view to_string(MeshAxis axis);
 
 /// A rank's place on the mesh: its index on each axis.
 struct MeshCoordinates {
@@ -23,6 +31,10 @@ struct MeshSizes {
   int64_t tensor = 1;
 
   int64_t ranks() const { return replicate * fsdp * tensor; }
+  /// The ranks along one axis.
+  int64_t along(MeshAxis axis) const {
+    return axis == MeshAxis::kReplicate ? replicate : axis == MeshAxis::kFsdp ? fsdp : tensor;
+  }
   /// The rank at `at`, in mesh order: tensor fastest, then fsdp, then replicate.
   int64_t rank_of(const MeshCoordinates& at) const {
     return (at.replicate * fsdp + at.fsdp) * tensor + at.tensor;
@@ -47,6 +59,11 @@ std::vector<int64_t> mesh_order(const std::vector<int64_t>& node_of_rank, const 
 /// Throws Error(kBug) if there is no such rank.
 MeshCoordinates mesh_coordinates(const MeshSizes& sizes, int64_t rank);
 
+/// The groups of a mesh as one rank sees it, each in mesh order.
+struct MeshGroups {
+  std::unique_ptr<Communicator> world, replicate, fsdp_gather, fsdp_reduce, tensor;
+};
+
 /// The mesh as one rank sees it. Owns the communicators of its axes. Ranks of `world()` are in mesh order.
 class DeviceMesh {
  public:
@@ -59,6 +76,17 @@ class DeviceMesh {
   /// runs one rank on kMeta; `kind` is the kind of the planned device.
   static DeviceMesh planned(const MeshSizes& sizes, const MeshCoordinates& coordinates,
                             DeviceKind kind = DeviceKind::kCpu);
+
+  /// The mesh of groups that exist already, as the rank at `coordinates` sees it. Throws Error(kBug) if a
+  /// group has another size or rank than the mesh. Not collective.
+  DeviceMesh(const MeshSizes& sizes, const MeshCoordinates& coordinates, MeshGroups groups);
+
+  /// This rank alone, as a mesh of one. Not collective.
+  static DeviceMesh alone();
+
+  /// The ranks that differ from this one along `axis` alone, as a mesh of their own, whose other axes have
+  /// one rank. Collective over that axis.
+  DeviceMesh along(MeshAxis axis) const;
 
   const MeshSizes& sizes() const { return sizes_; }
   const MeshCoordinates& coordinates() const { return coordinates_; }
@@ -103,8 +131,6 @@ class DeviceMesh {
   void set_step(int64_t step) const;
 
  private:
-  DeviceMesh(const MeshSizes& sizes, const MeshCoordinates& coordinates);
-
   MeshSizes sizes_;
   MeshCoordinates coordinates_;
   MpiWorld* mpi_ = nullptr;

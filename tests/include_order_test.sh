@@ -16,7 +16,7 @@ data/           (data|model/core)/
 '
 # The folders of train/, from the ground up: each may include itself and those before it.
 reach=''
-for folder in config machine report step checkpoint exchange generate evaluate plan run commands; do
+for folder in config machine report step checkpoint exchange generate evaluate plan check run commands; do
   reach+="${reach:+|}$folder"
   arrows+="train/$folder/ (model|parallel|data|train/($reach))/"$'\n'
 done

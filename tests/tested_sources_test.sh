@@ -106,6 +106,8 @@ train/checkpoint/entries_in_the_way.* tests/train/run/run_directory_test.cpp tes
 train/checkpoint/host_states.*      tests/train/run/resume_test.sh
 train/checkpoint/rank_file.*        tests/train/checkpoint/checkpoint_faults_test.cpp
 train/checkpoint/*                  tests/train/checkpoint/checkpoint_damage_test.cpp
+train/check/rank_findings.*          tests/train/check/check_verdict_test.cpp tests/train/check/mesh_check_ranks_test.cpp
+train/commands/check_report.*        tests/train/commands/check_command_test.cpp
 train/evaluate/dataset_loss.*       tests/train/evaluate/evaluation_ranks_test.cpp tests/train/run/validation_ranks_test.cpp
 train/evaluate/write_summaries.*    tests/train/evaluate/evaluation_ranks_test.cpp tests/train/run/validation_ranks_test.cpp
 train/exchange/export_weights.*     tests/train/exchange/export_model_test.cpp

@@ -23,7 +23,8 @@ namespace {
 constexpr const char* kExitCodes =
     "exit codes: 0 done, 64 command line or config, 65 input data, 70 a bug in ripstop, 74 storage,\n"
     "  75 stopped on a signal with a checkpoint: run the same command again,\n"
-    "  76 a lost rank, or no progress, 77 loss or gradient not finite, 78 memory, mesh or machine";
+    "  76 a lost rank, or no progress, 77 loss or gradient not finite, or a check that fails,\n"
+    "  78 memory, mesh or machine";
 
 // In the order of --help.
 ExitCode run(const Arguments& words) {
@@ -32,8 +33,8 @@ ExitCode run(const Arguments& words) {
        .title = fmt::format("ripstop {}: trains LLaMA-2-style transformers on a mesh of ranks", version()),
        .version = fmt::format("ripstop {} ({})", version(), git_commit()),
        .closing = kExitCodes});
-  for (const auto add : {add_config_table, add_checkpoint, add_doctor, add_evaluate, add_plan, add_prepare,
-                         add_rouge, add_status, add_summarize, add_train})
+  for (const auto add : {add_config_table, add_check, add_checkpoint, add_doctor, add_evaluate, add_plan,
+                         add_prepare, add_rouge, add_status, add_summarize, add_train})
     add(line);
   return line.run(words);
 }

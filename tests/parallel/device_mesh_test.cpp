@@ -124,5 +124,30 @@ TEST(DeviceMesh, PlannedMeshHasEveryAxis) {
       << mesh.describe();
 }
 
+TEST(DeviceMesh, OneRankAloneSendsNothing) {
+  const DeviceMesh mesh = DeviceMesh::alone();
+  EXPECT_EQ(mesh.ranks(), 1);
+  EXPECT_EQ(mesh.data_ranks(), 1);
+  for (Communicator* group :
+       {&mesh.world(), &mesh.replicate(), &mesh.fsdp_gather(), &mesh.fsdp_reduce(), &mesh.tensor()})
+    EXPECT_EQ(group->size(), 1);
+}
+
+// A group of another size or order would only show as wrong numbers.
+TEST(DeviceMesh, GroupsThatDoNotFitAreRefused) {
+  const MeshSizes sizes{.replicate = 1, .fsdp = 2, .tensor = 3};
+  const MeshCoordinates at{.fsdp = 1, .tensor = 2};
+  const auto groups = [&](int64_t tensor_rank, int64_t fsdp) {
+    return MeshGroups{.world = make_planned_communicator("world", 5, 6),
+                      .replicate = make_self_communicator("replicate"),
+                      .fsdp_gather = make_planned_communicator(kFsdpAxis, 1, fsdp),
+                      .fsdp_reduce = make_planned_communicator(kFsdpAxis, 1, 2),
+                      .tensor = make_planned_communicator("tensor", tensor_rank, 3)};
+  };
+  EXPECT_EQ(DeviceMesh(sizes, at, groups(2, 2)).position(), 5);
+  EXPECT_THROW(DeviceMesh(sizes, at, groups(1, 2)), Error);
+  EXPECT_THROW(DeviceMesh(sizes, at, groups(2, 3)), Error);
+}
+
 }  // namespace
 }  // namespace ripstop

@@ -22,6 +22,7 @@ namespace ripstop {
 
 class CommandLine;
 
+void add_check(CommandLine& line);
 void add_checkpoint(CommandLine& line);
 void add_config_table(CommandLine& line);
 void add_doctor(CommandLine& line);

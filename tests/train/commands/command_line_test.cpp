@@ -90,7 +90,8 @@ TEST(CommandLine, WithoutAVerbTheHelpIsShown) {
     EXPECT_EQ(run.exit_code, 64);
     EXPECT_EQ(run.out, run_program(words + std::string(" --help")).out);
     EXPECT_TRUE(has(run.err, "a verb is required")) << run.err;
-    EXPECT_TRUE(has(run.err, *words == 0 ? "one of checkpoint, doctor, " : "one of list, inspect, verify"))
+    EXPECT_TRUE(
+        has(run.err, *words == 0 ? "one of check, checkpoint, doctor, " : "one of list, inspect, verify"))
         << run.err;
   }
 }
@@ -103,8 +104,8 @@ TEST(CommandLine, ArgumentsMayBeCalledLikeVerbs) {
 }
 
 TEST(CommandLine, HelpListsEveryVerbOnce) {
-  EXPECT_EQ(listed_verbs(), (std::vector<std::string>{"checkpoint", "doctor", "evaluate", "plan", "prepare",
-                                                      "rouge", "status", "summarize", "train"}));
+  EXPECT_EQ(listed_verbs(), (std::vector<std::string>{"check", "checkpoint", "doctor", "evaluate", "plan",
+                                                      "prepare", "rouge", "status", "summarize", "train"}));
   const std::string help = run_program("--help").out;
   EXPECT_EQ(run_program("-h").out, help);
   EXPECT_EQ(run_program("help").out, help);

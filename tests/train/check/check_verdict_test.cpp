@@ -1,0 +1,195 @@
+// The verdict on made-up findings: each kind of difference is told, with its name and place.
+#include "train/check/check_verdict.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "tests/expect_has.h"
+
+namespace ripstop {
+namespace {
+
+constexpr MeshSizes kMesh{.replicate = 2, .fsdp = 2, .tensor = 2};
+
+class Verdict : public testing::Test {
+ protected:
+  Verdict() {
+    settings.model = find_model_preset("debug")->config;
+    settings.model.vocab_size = 61;
+    settings.step.sharding.compute = DType::kFloat32;
+    settings.step.sharding.sequence_length = 16;
+    size_t parameters = 0;
+    const std::vector<UnitSpec> table = parameter_table(settings.model);
+    for (const UnitSpec& unit : table)
+      for (const PhysicalTensor& tensor : unit.tensors)
+        for (const ParameterSpec& p : tensor.parts) {
+          names.push_back(p.name);
+          ++parameters;
+        }
+    RankFindings one;
+    for (size_t s = 0; s < kCheckSteps; ++s)
+      one.steps[s] = one.reference[s] = {
+          .loss = 4,
+          .gradient_norm = 2,
+          .target_count = target_count(settings.tokens(kMesh), static_cast<int64_t>(s) + 1)};
+    for (size_t state = 0; state < kComparedStates; ++state) {
+      one.errors[state].resize(parameters);
+      one.norms[state].assign(parameters, 100.0);
+      one.units[state].resize(table.size());
+    }
+    ranks.assign(static_cast<size_t>(kMesh.ranks()), one);
+    for (int64_t r = 0; r < kMesh.ranks(); ++r) hosts.push_back(fmt::format("node{}", r / 4));
+  }
+
+  MeshVerdict judged() const { return judge(ranks, kMesh, hosts, settings); }
+  size_t number_of(const std::string& name) const {
+    return static_cast<size_t>(std::find(names.begin(), names.end(), name) - names.begin());
+  }
+  void expect_fails(const std::string& text) const {
+    const MeshVerdict verdict = judged();
+    EXPECT_FALSE(verdict.holds());
+    EXPECT_HAS(verdict.complaint(), text);
+  }
+
+  CheckSettings settings;
+  std::vector<std::string> names, hosts;
+  std::vector<RankFindings> ranks;
+};
+
+TEST_F(Verdict, WhatIsEqualHolds) {
+  const MeshVerdict verdict = judged();
+  EXPECT_TRUE(verdict.holds());
+  EXPECT_EQ(verdict.complaint(), "");
+  EXPECT_EQ(verdict.notes, std::vector<std::string>{});
+  EXPECT_EQ(verdict.values.size(), 4 + 6 * names.size());
+}
+
+TEST_F(Verdict, ErrorsOfShardsAddUpAndThoseOfReplicasDoNot) {
+  const size_t p = number_of("layers.1.attention.wo.weight");
+  for (RankFindings& rank : ranks)
+    rank.errors[1][p] = {.squared_error = 1, .worst_block = 0.3, .row = 5, .column = 7};
+  ranks[6].errors[1][p].worst_block = 0.5;
+  const MeshVerdict verdict = judged();
+  // Four shards of 1 each, of 100.
+  EXPECT_NEAR(verdict.worst(CheckedKind::kGradient).error, 0.2, 1e-12);
+  EXPECT_EQ(verdict.worst(CheckedKind::kGradient).text(),
+            "the gradient of layers.1.attention.wo.weight in step 2");
+  EXPECT_EQ(verdict.worst(CheckedKind::kGradientBlock).text(),
+            "the gradient of layers.1.attention.wo.weight in step 2 at row 5, column 7 on rank 6");
+  expect_fails("layers.1.attention.wo.weight in step 2");
+  // A vector is held alike along the tensor axis, so two shards add up.
+  const size_t norm = number_of("layers.0.ffn_norm.weight");
+  for (RankFindings& rank : ranks) {
+    rank.errors[1][p] = {};
+    rank.errors[0][norm] = {.squared_error = 2};
+  }
+  EXPECT_NEAR(judged().worst(CheckedKind::kGradient).error, 0.2, 1e-12);
+}
+
+TEST_F(Verdict, TheFirstStepThatFailsIsNamed) {
+  const size_t early = number_of("norm.weight"), late = number_of("layers.0.attention.wq.weight");
+  ranks[1].errors[0][early] = {.squared_error = 0.01, .worst_block = 0.01};
+  ranks[1].errors[1][late] = {.squared_error = 50, .worst_block = 3};
+  EXPECT_EQ(judged().worst_parameter().parameter, "norm.weight");
+  expect_fails("the gradient of norm.weight in step 1 is off by 0.01 (tolerance ");
+  ranks[1].errors[0][early] = {};
+  EXPECT_EQ(judged().worst_parameter().parameter, "layers.0.attention.wq.weight");
+}
+
+TEST_F(Verdict, LossAndNormCount) {
+  for (RankFindings& rank : ranks) rank.steps[1].loss = 4.04;
+  expect_fails("the loss in step 2 is off by 0.01 (tolerance ");
+  for (RankFindings& rank : ranks) rank.steps[1] = rank.reference[1];
+  for (RankFindings& rank : ranks) rank.steps[0].gradient_norm = 2.2;
+  expect_fails("the gradient norm in step 1 is off by 0.1 (tolerance ");
+}
+
+TEST_F(Verdict, ValuesThatAreNotFiniteFailEverywhere) {
+  const size_t p = number_of("layers.1.feed_forward.w2.weight");
+  ranks[3].errors[0][p] = {.squared_error = std::nan(""), .worst_block = std::nan(""), .finite = false};
+  EXPECT_EQ(judged().worst_parameter().parameter, "layers.1.feed_forward.w2.weight");
+  expect_fails("layers.1.feed_forward.w2.weight in step 1 is off by inf");
+  // Also if one rank computes the same.
+  ranks[3].errors[0][p] = {.finite = false};
+  expect_fails("layers.1.feed_forward.w2.weight in step 1");
+  ranks[3].errors[0][p] = {};
+  for (RankFindings& rank : ranks)
+    rank.steps[0].loss = rank.reference[0].loss = std::numeric_limits<double>::infinity();
+  expect_fails("the loss in step 1 is off by inf");
+  for (RankFindings& rank : ranks) rank.steps[0].skipped = true;
+  expect_fails("step 1 was skipped: its loss or gradient is not finite");
+  ranks[2].reference[1].skipped = true;
+  expect_fails("rank 2 (node0) alone skipped step 2");
+}
+
+TEST_F(Verdict, PromisesToTheBitAreKept) {
+  ranks[6].units[2][1].shard_hash = 1;
+  expect_fails(
+      "the weights of layers.0 (replicas) after the last step have other bits on rank 6 (node1) than on rank "
+      "2 (node0)");
+  ranks[6].units[2][1] = {};
+  ranks[5].units[0][2].replicated_hash = 1;
+  expect_fails(
+      "the gradient of layers.1 (norms, on the tensor axis) in step 1 has other bits on rank 5 (node1) than "
+      "on rank 4 (node1)");
+  ranks[5].units[0][2] = {};
+  ranks[1].units[1][0].padding = 0.25;
+  expect_fails("the padding of the gradient of vocabulary in step 2 is 0.25 on rank 1 (node0), not 0");
+  ranks[1].units[1][0] = {};
+  ranks[7].steps[1].loss = std::nextafter(4.0, 5.0);
+  expect_fails("on rank 0 (node0), 4.000000000000001 and 2 on rank 7 (node1)");
+  ranks[7].steps[1].loss = 4;
+  for (RankFindings& rank : ranks) ++rank.steps[0].target_count;
+  expect_fails("step 1 counted ");
+}
+
+// Processors of two kinds may round differently, so it is no error.
+TEST_F(Verdict, RanksThatDifferAloneAreANote) {
+  ranks[2].norms[1][3] = std::nextafter(100.0, 101.0);
+  const MeshVerdict verdict = judged();
+  EXPECT_TRUE(verdict.holds());
+  ASSERT_EQ(verdict.notes.size(), 1U);
+  EXPECT_HAS(verdict.notes[0], "rank 2 (node0) alone computes other bits than rank 0 (node0) alone");
+}
+
+TEST_F(Verdict, FindingsTravelWhole) {
+  RankFindings sent = ranks[0];
+  sent.steps[1] = {.loss = 1.5, .gradient_norm = 2.5, .target_count = 77, .skipped = true};
+  sent.errors[2][4] = {.squared_error = 3, .worst_block = 4, .row = 5, .column = 6, .finite = false};
+  sent.norms[0][2] = 8;
+  sent.units[1][1] = {.shard_hash = ~uint64_t{0}, .replicated_hash = 10, .padding = 11};
+  const RankFindings got = findings_of(to_bytes(sent), names.size(), sent.units[0].size());
+  EXPECT_EQ(got.steps, sent.steps);
+  EXPECT_EQ(got.reference, sent.reference);
+  EXPECT_EQ(got.norms, sent.norms);
+  EXPECT_EQ(got.units, sent.units);
+  EXPECT_EQ(got.errors[2][4].squared_error, 3);
+  EXPECT_EQ(got.errors[2][4].row, 5);
+  EXPECT_FALSE(got.errors[2][4].finite);
+  EXPECT_THROW(findings_of(to_bytes(sent), names.size() + 1, sent.units[0].size()), Error);
+  EXPECT_THROW(findings_of(to_bytes(sent), names.size() - 1, sent.units[0].size()), Error);
+}
+
+TEST_F(Verdict, TolerancesGrowWithRoundingAlone) {
+  const auto of = [&](const CheckSettings& s, const MeshSizes& mesh) {
+    return check_tolerances(s, mesh)[static_cast<size_t>(CheckedKind::kGradient)];
+  };
+  const double float32 = of(settings, kMesh);
+  EXPECT_LT(float32, 3e-5);
+  CheckSettings deep = settings;
+  deep.model.num_hidden_layers = 80;
+  EXPECT_GT(of(deep, kMesh), float32);
+  EXPECT_LT(of(deep, kMesh), 1e-3);
+  CheckSettings rounded = settings;
+  rounded.step.sharding.reduce = DType::kBFloat16;
+  EXPECT_GT(of(rounded, kMesh), 1e-3);
+  EXPECT_EQ(of(rounded, {.replicate = 4, .fsdp = 1, .tensor = 2}), float32) << "nothing travels in bfloat16";
+  rounded.step.sharding.compute = DType::kBFloat16;
+  EXPECT_LT(of(rounded, kMesh), 0.5);
+}
+
+}  // namespace
+}  // namespace ripstop

@@ -1,0 +1,215 @@
+// The check on real meshes: every mesh that computes rightly passes, and what is changed in one rank's
+// results is named.
+#include "train/check/mesh_check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "parallel/agreement.h"
+#include "tests/expect_has.h"
+#include "tests/parallel/rank_tests.h"
+
+namespace ripstop {
+namespace {
+
+// Nothing divides by eight: 131 ids, 172 feed-forward columns.
+ResolvedRun small_run(const MeshSizes& mesh, DType compute, bool tied,
+                      Recompute recompute = Recompute::kNone) {
+  ResolvedRun run;
+  run.model = {.hidden_size = 64,
+               .intermediate_size = 172,
+               .num_hidden_layers = 2,
+               .num_attention_heads = 8,
+               .num_key_value_heads = 4,
+               .vocab_size = 131,
+               .max_position_embeddings = 64,
+               .tie_word_embeddings = tied};
+  run.mesh = mesh;
+  run.step.sharding = {
+      .compute = compute, .sequence_count = 2, .sequence_length = 64, .recompute = recompute};
+  run.step.max_grad_norm = 1;
+  return run;
+}
+
+CheckSettings settings_of(const ResolvedRun& run, uint64_t seed = 3) {
+  return choose_check(run, test_device().kind, seed, {});
+}
+
+MeshVerdict checked(const ResolvedRun& run, uint64_t seed = 3) {
+  DeviceMesh mesh(test_world(), run.mesh, /*allow_tensor_across_nodes=*/false, test_device());
+  return check_mesh(mesh, settings_of(run, seed), test_device());
+}
+
+/// The meshes to test, of as many ranks as this world has.
+std::vector<MeshSizes> meshes() {
+  switch (test_world().communicator().size()) {
+    case 1:
+      return {{1, 1, 1}};
+    case 2:
+      return {{2, 1, 1}, {1, 2, 1}, {1, 1, 2}};
+    case 3:
+      return {{1, 3, 1}};
+    case 4:
+      return {{1, 2, 2}, {2, 2, 1}, {1, 1, 4}, {2, 1, 2}};
+    default:
+      return {};
+  }
+}
+
+// Holds, and with room: a tolerance that is nearly used up would fail on another machine.
+void expect_holds(const MeshVerdict& verdict) {
+  EXPECT_TRUE(verdict.holds()) << verdict.complaint();
+  EXPECT_EQ(verdict.notes, std::vector<std::string>{});
+  for (const CheckedKind kind : kCheckedKinds) {
+    const CheckedValue& value = verdict.worst(kind);
+    EXPECT_LT(value.error, 0.7 * value.tolerance) << "little room for " << value.text();
+  }
+  EXPECT_GT(verdict.steps[0].loss, 1);
+  EXPECT_NE(verdict.steps[0].loss, verdict.steps[1].loss);
+}
+
+TEST(CheckRanks, EveryMeshPasses) {
+  for (const MeshSizes& mesh : meshes())
+    for (const DType compute : {DType::kFloat32, DType::kBFloat16})
+      for (const bool tied : {false, true}) {
+        SCOPED_TRACE(fmt::format("{} {} {}", mesh.to_text(), to_string(compute), tied ? "tied" : "untied"));
+        expect_holds(checked(small_run(mesh, compute, tied)));
+      }
+}
+
+TEST(CheckRanks, EverySettingPasses) {
+  for (const MeshSizes& mesh : meshes())
+    for (const DType compute : {DType::kFloat32, DType::kBFloat16}) {
+      SCOPED_TRACE(fmt::format("{} {}", mesh.to_text(), to_string(compute)));
+      for (const Recompute recompute : {Recompute::kSelective, Recompute::kFull}) {
+        ResolvedRun run = small_run(mesh, compute, recompute == Recompute::kFull, recompute);
+        run.step.sharding.overlap_tensor = recompute == Recompute::kFull;
+        run.step.sharding.reshard_after_forward = recompute == Recompute::kFull;
+        expect_holds(checked(run));
+      }
+      ResolvedRun run = small_run(mesh, compute, true);
+      run.step.sharding.reduce = DType::kBFloat16;
+      run.step.adamw.weight_decay = 0;
+      run.step.max_grad_norm = 0;
+      expect_holds(checked(run, 11));
+      run.step.adamw = {.weight_decay = 0.1, .decay_norms = true};
+      expect_holds(checked(run, 12));
+    }
+}
+
+// On one rank only the accumulation differs, and the empty sequences.
+TEST(CheckRanks, OneRankNearlyEqualsItself) {
+  if (test_world().communicator().size() != 1) return;
+  const MeshVerdict verdict = checked(small_run({1, 1, 1}, DType::kFloat32, true));
+  EXPECT_GT(verdict.worst(CheckedKind::kGradient).error, 0);
+  EXPECT_LT(verdict.worst(CheckedKind::kLoss).error, 1e-6);
+}
+
+// What is planned to be sent is sent; an axis alone is a mesh like others.
+TEST(CheckRanks, AnAxisAlonePasses) {
+  for (const MeshSizes& sizes : meshes()) {
+    DeviceMesh mesh(test_world(), sizes, /*allow_tensor_across_nodes=*/false, test_device());
+    const CheckSettings settings = settings_of(small_run(sizes, DType::kFloat32, false));
+    for (const MeshAxis axis : kMeshAxes) {
+      SCOPED_TRACE(fmt::format("{} along {}", sizes.to_text(), to_string(axis)));
+      DeviceMesh alone = mesh.along(axis);
+      EXPECT_EQ(alone.ranks(), sizes.along(axis));
+      EXPECT_EQ(alone.sizes().along(axis), sizes.along(axis));
+      expect_holds(check_mesh(alone, settings, test_device()));
+      EXPECT_EQ(std::ssize(alone.hosts()), alone.ranks());
+    }
+  }
+}
+
+// One rank's results are changed after the steps: every rank's verdict names what.
+class ChangedResults : public testing::Test {
+ protected:
+  /// The verdict if `change` changes the kept steps of the last rank.
+  static MeshVerdict verdict_of(const MeshSizes& sizes, DType compute,
+                                const std::function<void(KeptSteps&, const DeviceMesh&)>& change) {
+    DeviceMesh mesh(test_world(), sizes, /*allow_tensor_across_nodes=*/false, test_device());
+    const CheckSettings settings = settings_of(small_run(sizes, compute, false));
+    KeptSteps kept = run_steps(mesh, settings, test_device());
+    if (mesh.position() == mesh.ranks() - 1) change(kept, mesh);
+    const RankFindings own = compare_with_one_rank(kept, mesh, settings, test_device());
+    std::vector<RankFindings> all;
+    for (const std::string& bytes : mesh.world().all_gather_text(to_bytes(own)))
+      all.push_back(findings_of(bytes, own.errors[0].size(), own.units[0].size()));
+    return judge(all, mesh.sizes(), mesh.hosts(), settings);
+  }
+  static void expect_complaint(const MeshVerdict& verdict, const std::string& text) {
+    EXPECT_FALSE(verdict.holds());
+    EXPECT_HAS(verdict.complaint(), text);
+    Communicator& world = test_world().communicator();
+    EXPECT_EQ(text_of_rank_0(world, verdict.complaint()), verdict.complaint()) << "all ranks say the same";
+  }
+};
+
+TEST_F(ChangedResults, AGradientIsNamed) {
+  const std::vector<UnitSpec> table = parameter_table(small_run({1, 1, 1}, DType::kFloat32, false).model);
+  for (const MeshSizes& sizes : meshes())
+    for (const DType compute : {DType::kFloat32, DType::kBFloat16}) {
+      SCOPED_TRACE(fmt::format("{} {}", sizes.to_text(), to_string(compute)));
+      std::string name;
+      const MeshVerdict verdict = verdict_of(sizes, compute, [&](KeptSteps& kept, const DeviceMesh& mesh) {
+        const UnitLayout layout(table[2], sizes.tensor, mesh.coordinates().tensor, sizes.fsdp);
+        const int64_t n = layout.shard_elements(), begin = n * mesh.coordinates().fsdp;
+        // The largest piece of a parameter in the shard gets the neighbour of each element: as a wrong
+        // offset.
+        Box largest;
+        for (const Box& box : layout.boxes(begin, begin + n))
+          if (box.rows * box.columns > largest.rows * largest.columns) largest = box;
+        name = largest.parameter->name;
+        std::vector<float>& shard = kept.shards[1][2];
+        const auto first = shard.begin() + (largest.offset - begin);
+        std::rotate(first, first + 1, first + largest.rows * largest.stride);
+      });
+      const std::vector<std::string> names = test_world().communicator().all_gather_text(name);
+      expect_complaint(verdict,
+                       "the gradient of " + *std::max_element(names.begin(), names.end()) + " in step 2");
+    }
+}
+
+TEST_F(ChangedResults, AWeightIsNamed) {
+  for (const MeshSizes& sizes : meshes()) {
+    SCOPED_TRACE(sizes.to_text());
+    const MeshVerdict verdict = verdict_of(sizes, DType::kFloat32, [&](KeptSteps& kept, const DeviceMesh&) {
+      kept.shards[2][1].back() += 0.01F;  // the last unit of a block is w2, or its padding
+      kept.shards[2][1][kept.shards[2][1].size() / 2] += 0.01F;
+    });
+    expect_complaint(verdict, sizes.ranks() == 1 ? "the update of layers.0." : "layers.0");
+  }
+}
+
+TEST_F(ChangedResults, OneBitOfAReplicaIsNamed) {
+  for (const MeshSizes& sizes : meshes()) {
+    if (sizes.replicate == 1) continue;
+    SCOPED_TRACE(sizes.to_text());
+    const MeshVerdict verdict = verdict_of(sizes, DType::kFloat32, [&](KeptSteps& kept, const DeviceMesh&) {
+      for (float& value : kept.shards[0][1])
+        if (value != 0) {
+          value = std::nextafter(value, 1.0F);
+          return;
+        }
+    });
+    expect_complaint(verdict, "the gradient of layers.0 (replicas) in step 1 has other bits on rank ");
+  }
+}
+
+TEST_F(ChangedResults, ANaNIsNamed) {
+  for (const MeshSizes& sizes : meshes()) {
+    SCOPED_TRACE(sizes.to_text());
+    const MeshVerdict verdict = verdict_of(sizes, DType::kBFloat16, [&](KeptSteps& kept, const DeviceMesh&) {
+      for (float& value : kept.shards[0][3]) value = std::nanf("");
+    });
+    EXPECT_FALSE(verdict.holds());
+    EXPECT_EQ(verdict.worst_parameter().step, 1);
+    EXPECT_TRUE(std::isinf(verdict.worst_parameter().error));
+  }
+}
+
+}  // namespace
+}  // namespace ripstop

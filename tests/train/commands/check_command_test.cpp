@@ -1,0 +1,113 @@
+// `ripstop check` as a user types it, on one rank; on several: train.check_* and check_faults.sh.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tests/expect_has.h"
+#include "tests/train/commands/run_program.h"
+
+namespace ripstop {
+namespace {
+
+using Json = nlohmann::json;
+
+class CheckCommand : public testing::Test {
+ protected:
+  void SetUp() override {
+    write_bytes(
+        scratch_ / "config.toml",
+        "[run]\ndirectory = \"" + (scratch_ / "run").string() +
+            "\"\ndevice = \"cpu\"\n[data]\ndirectory = \"" + (scratch_ / "data").string() +
+            "\"\nsequence_length = 96\n[model]\npreset = \"debug\"\nvocab_size = 400\n[train]\nsteps = 5\n"
+            "global_batch_sequences = 32\n[optimizer]\nlearning_rate = 1e-3\n[precision]\ncompute = "
+            "\"float32\"\n");
+  }
+  ProgramRun check(const std::string& arguments = "") const {
+    return run_program("check " + (scratch_ / "config.toml").string() + " " + arguments);
+  }
+
+  ScratchDirectory scratch_;
+};
+
+TEST_F(CheckCommand, NeedsNoDataAndWritesNothing) {
+  const ProgramRun run = check();
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_HAS(run.out, "mesh        replicate 1 x fsdp 1 x tensor 1 (1 rank), against one rank alone\n");
+  EXPECT_HAS(run.out, "model       the config's: ");
+  EXPECT_HAS(run.out, "in step 2 one sequence is empty\n");
+  EXPECT_HAS(run.out, "holds: this mesh computes what one rank computes\n");
+  EXPECT_EQ(run.out.find("FAILS"), std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(scratch_ / "run"));
+}
+
+TEST_F(CheckCommand, TheDocumentHasEveryError) {
+  const ProgramRun run = check("--json train.recompute=full precision.compute=bfloat16");
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const Json document = Json::parse(run.out);
+  EXPECT_EQ(document["verdict"], "holds");
+  EXPECT_EQ(document["ranks"], 1);
+  EXPECT_EQ(document["model"]["kind"], "whole");
+  EXPECT_EQ(document["recompute"], "full");
+  EXPECT_EQ(document["recompute_alone"], "none");
+  EXPECT_EQ(document["clipping"], true);
+  EXPECT_EQ(document["worst"].size(), 6U);
+  // Loss and norm of two steps; of each parameter two gradients and the update, whole and by block. The debug
+  // model has 2 blocks of 9, a norm and a table.
+  EXPECT_EQ(document["values"].size(), 4U + 6U * 20U);
+  for (const Json& value : document["values"]) {
+    EXPECT_EQ(value["holds"], true) << value;
+    EXPECT_LE(value["error"], value["tolerance"]) << value;
+  }
+  EXPECT_EQ(document["broken"], Json::array());
+  EXPECT_EQ(document["sent_per_step"], Json::array());
+}
+
+TEST_F(CheckCommand, ASmallModelTakesItsPlace) {
+  const ProgramRun small = check("--small model.preset=15m model.vocab_size=32003");
+  EXPECT_EQ(small.exit_code, 0) << small.err;
+  EXPECT_HAS(small.out, "model       a small one of the same shape (--small asks for it): ");
+  // Nobody says how many ids there are.
+  std::string config = read_bytes(scratch_ / "config.toml");
+  config.erase(config.find("vocab_size = 400\n"), 17);
+  write_bytes(scratch_ / "config.toml", config);
+  const ProgramRun unknown = check("--small");
+  EXPECT_EQ(unknown.exit_code, 0) << unknown.err;
+  EXPECT_HAS(unknown.out, "says how many ids there are: 32000 are assumed\n");
+}
+
+TEST_F(CheckCommand, WhatTrainRefusesIsRefused) {
+  const auto expect_refused = [&](const std::string& words, int code, const std::string& text) {
+    const ProgramRun run = check(words);
+    EXPECT_EQ(run.exit_code, code) << words << run.err;
+    EXPECT_HAS(run.err, text);
+    EXPECT_EQ(run.out, "") << words;
+  };
+  expect_refused("model.hiden_size=3", 64, "hiden_size");
+  expect_refused("mesh.tensor=3", 78, "tensor");
+  expect_refused("mesh.fsdp=2", 78, "needs 2 ranks, got 1");
+  expect_refused("--minutes 0", 64, "--minutes");
+  expect_refused("checkpoint.asynchronous=true", 64, "asynchronous");
+  const ProgramRun absent = run_program("check " + (scratch_ / "no.toml").string());
+  EXPECT_EQ(absent.exit_code, 64);
+  EXPECT_HAS(absent.err, "no.toml");
+}
+
+// Of a run whose data set is there, its ids count.
+TEST_F(CheckCommand, TheDataSetGivesTheVocabulary) {
+  const ProgramRun data =
+      run_program("prepare --source synthetic --examples 200 --seed 1 --vocab-size 380 --output " +
+                  (scratch_ / "data").string());
+  ASSERT_EQ(data.exit_code, 0) << data.err;
+  std::string config = read_bytes(scratch_ / "config.toml");
+  config.erase(config.find("vocab_size = 400\n"), 17);
+  write_bytes(scratch_ / "config.toml", config);
+  const ProgramRun run = check("--json");
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(Json::parse(run.out)["model"]["vocab_size"], 380);
+  EXPECT_EQ(check("model.vocab_size=300").exit_code, 65);
+}
+
+}  // namespace
+}  // namespace ripstop

@@ -1,0 +1,171 @@
+#!/usr/bin/env bash
+# Plants faults in the parallel path of a copy of the source, one at a time, and looks whether `ripstop check` finds each on
+# meshes of four ranks. Prints a table, fault by mesh. Takes a build from nothing and a minute or two; no part of ctest.
+#   tests/train/commands/check_faults.sh                 all of it, in a temporary folder
+#   tests/train/commands/check_faults.sh --plant TREE    only plants them in a copy of the tree; build its target `ripstop`
+#   tests/train/commands/check_faults.sh --program FILE  only runs the program that such a tree gave
+# In the copy the environment variable RIPSTOP_PLANTED chooses the fault; 0, or none, is the program as it is.
+set -euo pipefail
+source=$(cd "$(dirname "$0")/../../.." && pwd)
+program='' plant=''
+case ${1:-} in
+  '') ;;
+  --plant) plant=${2:?--plant TREE} ;;
+  --program) program=$(realpath "${2:?--program FILE}") ;;
+  *) sed -n '2,/^set -/{/^set -/d;s/^# \?//p}' "$0" && exit 64 ;;
+esac
+
+# ---- the faults: number, what is wrong, meshes where it can have no effect and why (t4: tensor 4, f2t2, r2f2), overrides
+
+faults=(
+  '1|a sum over the tensor axis that is not scattered: each rank keeps its own part|r2f2: no tensor axis|'
+  '2|a wrong divisor: targets of every rank of a tensor group are counted|r2f2: no tensor axis|'
+  '3|a wrong divisor: only the targets of data rank 0 are counted|t4: one data rank|'
+  '4|a stale gather: units that stay whole are not gathered again after an update|t4: nothing is sharded|train.reshard_after_forward=false'
+  '5|swapped ranks in an all-gather||'
+  '6|gradients of norms that are not summed over the tensor axis|r2f2: no tensor axis|'
+  '7|a gradient norm that is not summed over fsdp and tensor axis||'
+  '8|gradients that are not summed over replicas|f2t2 t4: no replicas|'
+  '9|a wrong offset of a slice of the vocabulary in the loss|r2f2: no tensor axis|'
+  '10|a wrong row offset of what a peer sends of a sequence|r2f2: no tensor axis|mesh.overlap_tensor=true'
+  '11|an accumulation that overwrites||'
+  '12|padding between tensors that keeps the numbers of another unit|t4: nothing is sharded|'
+  '13|a shard that begins in the wrong place|t4: nothing is sharded|'
+  '14|a gather that is used before it has arrived|t4: nothing is sharded|'
+)
+meshes=('f2t2 mesh.fsdp=2 mesh.tensor=2' 'r2f2 mesh.replicate=2 mesh.fsdp=2 mesh.tensor=1' 't4 mesh.fsdp=1 mesh.tensor=4')
+
+# ---- planting
+
+# change FILE FROM TO: replaces the one line of FILE that holds FROM by TO, where & is the line itself
+change() {
+  local file=$1 count
+  count=$(grep -cF -- "$2" "$file") || true
+  if [[ $count != 1 ]]; then
+    echo "check_faults.sh: $file has $count lines with '$2', one was expected: the source has changed, adapt this script" >&2
+    exit 1
+  fi
+  FROM=$2 TO=$3 awk 'index($0, ENVIRON["FROM"]) {
+    out = ""
+    for (rest = ENVIRON["TO"]; (at = index(rest, "&LINE&")) > 0; rest = substr(rest, at + 6)) out = out substr(rest, 1, at - 1) $0
+    print out rest
+    next
+  } { print }' "$file" >"$file.planted"
+  mv "$file.planted" "$file"
+}
+
+plant_faults() {
+  cd "$1"
+  cat >model/core/planted.h <<'TEXT'
+#pragma once
+#include <cstdlib>
+namespace ripstop {
+inline bool planted(int fault) {
+  static const char* const chosen = std::getenv("RIPSTOP_PLANTED");
+  return chosen != nullptr && std::atoi(chosen) == fault;
+}
+}  // namespace ripstop
+TEXT
+  local file
+  for file in parallel/{tensor_parallel,fsdp_unit,sharded_transformer,mpi_communicator}.cpp parallel/fsdp_unit.h \
+    train/step/world_totals.cpp model/head_loss.cpp; do
+    sed -i '0,/^#include/s//#include "model\/core\/planted.h"\n#include/' "$file"
+  done
+  change parallel/tensor_parallel.cpp 'group_->reduce_scatter(context.stream, whole, out, out.dtype' \
+    '  if (planted(1)) { copy_bytes(context.stream, out.data, whole.row_range(index() * out.rows(), out.rows()).data, out.bytes()); return; }
+&LINE&'
+  change train/step/world_totals.cpp 'set(kTargets, counts' \
+    '  set(kTargets, counts || planted(2) ? static_cast<double>(target_count) : 0);
+  if (planted(3) && mesh_.data_rank() != 0) set(kTargets, 0);'
+  change parallel/fsdp_unit.h 'void weights_changed() { stale_ = true; }' \
+    '  void weights_changed() { if (!planted(4)) stale_ = true; }'
+  change parallel/mpi_communicator.cpp 'if (at(all, group_.rank * bytes) != own.data)' \
+    '  if (planted(5)) {
+    const auto place = [&](int64_t r) { return (r + 1) % group_.size; };
+    copy_bytes(stream, at(all, place(group_.rank) * bytes), own.data, bytes);
+    Transfer swapped(group_, "all_gather");
+    for_peers(group_, [&](int64_t peer) { swapped.receive(at(all, place(peer) * bytes), bytes, peer); });
+    for_peers(group_, [&](int64_t peer) { swapped.send(own.data, bytes, peer); });
+    return {std::make_unique<MessagesOperation>(std::move(swapped)), stream};
+  }
+&LINE&'
+  change parallel/sharded_transformer.cpp 'if (context.tensor.count() == 1 || count == 0) return;' \
+    '  if (context.tensor.count() == 1 || count == 0 || planted(6)) return;'
+  change parallel/sharded_transformer.cpp 'if (mesh_.replicate().rank() != 0) return;' \
+    '&LINE&
+  if (planted(7) && (mesh_.fsdp_reduce().rank() != 0 || mesh_.tensor().rank() != 0)) return;'
+  change parallel/fsdp_unit.cpp 'if (!last || resources_.replicate.size() == 1) return;' \
+    '  if (!last || resources_.replicate.size() == 1 || planted(8)) return;'
+  change model/head_loss.cpp 'const int64_t first = std::min(index * rows, config.vocab_size);' \
+    '  const int64_t first = std::min(index * rows - (planted(9) && index > 0 ? 8 : 0), config.vocab_size);'
+  change parallel/tensor_parallel.cpp 'body(rows_of(from), from * n);' \
+    '    body(rows_of(from), (planted(10) ? index() : from) * n);'
+  change parallel/fsdp_unit.cpp 'const bool overwrite = !whole_is_shard() || fresh_;' \
+    '  const bool overwrite = !whole_is_shard() || fresh_ || planted(11);'
+  change parallel/fsdp_unit.cpp 'fresh_ ? Accumulate::kNo : Accumulate::kYes, resources_.reduce_scratch' \
+    '        fresh_ || planted(11) ? Accumulate::kNo : Accumulate::kYes, resources_.reduce_scratch);'
+  change parallel/fsdp_unit.cpp 'const bool last = t + 1 == parameters_.size();' \
+    '    if (planted(12)) continue;
+&LINE&'
+  change parallel/fsdp_unit.cpp 'shard_begin_ = layout_.shard_elements() * resources.gather.rank();' \
+    '&LINE&
+  if (planted(13) && shard_begin_ > 0) shard_begin_ -= UnitLayout::kGrain;'
+  change parallel/fsdp_unit.cpp 'gathering_.wait();' \
+    '  if (!planted(14)) gathering_.wait();'
+}
+
+if [[ $plant ]]; then
+  plant_faults "$plant"
+  exit
+fi
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+if [[ -z $program ]]; then
+  (cd "$source" && git ls-files -z | xargs -0 cp --parents -t "$work")
+  plant_faults "$work"
+  (cd "$work" && cmake --preset cpu-release -D RIPSTOP_UNITY=ON >"$work/log" 2>&1 &&
+    cmake --build --preset cpu-release --target ripstop >>"$work/log" 2>&1) || { tail -n 20 "$work/log" && exit 1; }
+  program=$work/build/cpu-release/ripstop
+fi
+
+# ---- the table
+
+export OMP_NUM_THREADS=1 RIPSTOP_LAUNCHER=mpirun
+# check FAULT MESH-AND-OVERRIDES...: exit code into `code`, what it said into $work/out. Nothing that divides by eight.
+check() {
+  code=0
+  RIPSTOP_PLANTED=$1 timeout -k 5 120 "$source/slurm/launch.sh" 4 "$program" check "$source/configs/quickstart.toml" \
+    data.directory="$work/none" model.vocab_size=515 model.intermediate_size=348 --small "${@:2}" >"$work/out" 2>&1 || code=$?
+}
+
+failed=0
+for mesh in "${meshes[@]}"; do
+  read -r name words <<<"$mesh"
+  read -ra words <<<"$words"
+  for more in '' train.reshard_after_forward=false mesh.overlap_tensor=true; do
+    check 0 "${words[@]}" ${more:+"$more"}
+    [[ $code == 0 ]] || { echo "without a fault, $name $more ends with $code:" && cat "$work/out" && failed=1; }
+  done
+done
+for row in "${faults[@]}"; do
+  IFS='|' read -r number what without overrides <<<"$row"
+  printf '\n%2s  %s\n' "$number" "$what"
+  for mesh in "${meshes[@]}"; do
+    read -r name words <<<"$mesh"
+    read -ra words <<<"$words"
+    check "$number" "${words[@]}" ${overrides:+"$overrides"}
+    reason=$(sed -n 's/.*what="[^:]*: \(.*\)" *hint=.*/\1/p; s/.*what="[^:]*: \(.*\)"$/\1/p' "$work/out" | head -n 1)
+    suspect=$(sed -n 's/.*hint="\(.*\)"$/\1/p' "$work/out" | head -n 1)
+    if [[ " ${without%%:*} " == *" $name "* ]]; then
+      verdict="no effect:${without#*:}"
+      [[ $code == 0 ]] || { verdict="ends with $code, though it can have no effect" && failed=1; }
+    elif [[ $code == 77 ]]; then
+      verdict="found: ${reason:0:150}${suspect:+ [$suspect]}"
+    else
+      verdict="NOT FOUND: exit code $code" failed=1
+    fi
+    printf '      %-5s %s\n' "$name" "$verdict"
+  done
+done
+exit $failed

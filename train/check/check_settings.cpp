@@ -1,0 +1,205 @@
+#include "train/check/check_settings.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "model/core/rounding.h"
+#include "train/report/human_text.h"
+
+namespace ripstop {
+namespace {
+
+constexpr int64_t kFewLayers = 3, kSmallLayers = 2;
+// In bfloat16 the rounding of more layers adds up to errors among which a fault could hide.
+constexpr int64_t kMostLayersOfBfloat16 = 6;
+// Of the small model, if its heads allow it.
+constexpr int64_t kSmallHidden = 512, kSmallRows = 128, kSmallVocabulary = 256;
+
+// The least number from `least` on that leaves the same rest as `model_size` when it is cut into slices: so
+// the last slices have the same padding.
+int64_t with_padding_of(int64_t model_size, int64_t least, int64_t tensor) {
+  const int64_t period = 8 * tensor;
+  const int64_t rest = ((model_size - least) % period + period) % period;
+  return std::min(model_size, least + rest);
+}
+
+// B: two sequences, so that the rows of a rank may begin inside one; more only if the tensor axis cannot cut
+// fewer. One if the config says so.
+int64_t micro_batch_of(int64_t sequence_length, int64_t tensor, int64_t of_run) {
+  const int64_t least = tensor / std::gcd(sequence_length, tensor);
+  return least == 1 && of_run > 1 ? 2 : least;
+}
+
+ModelConfig model_of(CheckedModel kind, int64_t layers, const ResolvedRun& run) {
+  ModelConfig model = run.model;
+  model.num_hidden_layers = std::min(layers, model.num_hidden_layers);
+  return kind == CheckedModel::kSmall ? small_model(model, run.mesh.tensor) : model;
+}
+
+// The optimizer of a check. An update of a fifth of the weights shows in the next step, and a decay of a
+// tenth beside it. With epsilon as large as the usual gradient an update grows with the gradient, while
+// AdamW's own is nearly its sign, which the rounding of a small gradient turns around.
+void set_optimizer(CheckSettings& settings) {
+  const ModelConfig& model = settings.model;
+  const double deviation = model.initializer_range > 0
+                               ? model.initializer_range
+                               : 1 / std::sqrt(static_cast<double>(model.hidden_size));
+  settings.learning_rate = 0.2 * deviation;
+  StepOptions& step = settings.step;
+  if (step.adamw.weight_decay > 0) step.adamw.weight_decay = 0.1 / settings.learning_rate;
+  // Smaller than any norm that a new model has, so that both steps are clipped.
+  if (step.max_grad_norm > 0) step.max_grad_norm = 0.01;
+  const double norm = step.max_grad_norm > 0 ? step.max_grad_norm : 1;
+  step.adamw.epsilon = norm / std::sqrt(static_cast<double>(parameter_count(model)));
+}
+
+CheckSettings settings_of(CheckedModel kind, int64_t layers, const ResolvedRun& run, DeviceKind device,
+                          uint64_t seed) {
+  CheckSettings settings{.kind = kind,
+                         .reason = {},
+                         .model = model_of(kind, layers, run),
+                         .step = run.step,
+                         .seed = seed,
+                         .device = device,
+                         .deterministic = run.deterministic};
+  ShardingOptions& sharding = settings.step.sharding;
+  if (kind == CheckedModel::kSmall)
+    sharding.sequence_length = std::min(sharding.sequence_length, round_up(kSmallRows, run.mesh.tensor));
+  sharding.sequence_count =
+      micro_batch_of(sharding.sequence_length, run.mesh.tensor, run.step.sharding.sequence_count);
+  set_optimizer(settings);
+  return settings;
+}
+
+double reference_flops(const CheckSettings& settings, const MeshSizes& mesh) {
+  const PlanRequest request = settings.reference_request(mesh);
+  const ShardingOptions& sharding = request.step.sharding;
+  const auto tokens = static_cast<double>(kCheckSteps * request.micro_batches * sharding.sequence_count *
+                                          sharding.sequence_length);
+  return tokens *
+         (training_flops_per_token(settings.model, sharding.sequence_length).causal +
+          recomputed_flops_per_token(settings.model, sharding.sequence_length, sharding.recompute).causal);
+}
+
+// Takes the least recomputation on one rank with which the check fits. Returns why it does not fit; "" if it
+// does.
+std::string fit(CheckSettings& settings, const ResolvedRun& run, const CheckLimits& limits) {
+  int64_t bytes = 0;
+  for (const Recompute recompute : kRecomputes) {
+    settings.reference_recompute = recompute;
+    bytes = check_bytes(settings, run.mesh) + run.library_bytes;
+    if (!limits.memory_bytes || bytes <= *limits.memory_bytes) break;
+  }
+  if (limits.memory_bytes && bytes > *limits.memory_bytes)
+    return fmt::format("one rank would need {} of {}", bytes_text(bytes), bytes_text(*limits.memory_bytes));
+  if (limits.flops > 0 && reference_flops(settings, run.mesh) > limits.flops)
+    return fmt::format("one rank would compute longer than {}", limits.flops_text);
+  return "";
+}
+
+}  // namespace
+
+std::string_view to_string(CheckedModel kind) {
+  constexpr std::array<std::string_view, 3> kWords{"whole", "fewer_layers", "small"};
+  return kWords[static_cast<size_t>(kind)];
+}
+
+CheckTokens CheckSettings::tokens(const MeshSizes& mesh) const {
+  return {.seed = seed,
+          .vocabulary = model.vocab_size,
+          .sequence_length = step.sharding.sequence_length,
+          .data_ranks = mesh.replicate * mesh.fsdp,
+          .micro_batches = kCheckMicroBatches,
+          .micro_batch_sequences = step.sharding.sequence_count};
+}
+
+PlanRequest CheckSettings::request(const MeshSizes& mesh) const {
+  return {model, step, mesh, device, kCheckMicroBatches, deterministic};
+}
+
+CheckTokens CheckSettings::reference_tokens(const MeshSizes& mesh) const {
+  CheckTokens one = tokens(mesh);
+  one.micro_batch_sequences = one.data_ranks == 1 && one.micro_batch_sequences == 1 ? 2 : 1;
+  return one;
+}
+
+PlanRequest CheckSettings::reference_request(const MeshSizes& mesh) const {
+  PlanRequest request = this->request({.replicate = 1, .fsdp = 1, .tensor = 1});
+  ShardingOptions& sharding = request.step.sharding;
+  sharding.sequence_count = reference_tokens(mesh).micro_batch_sequences;
+  request.micro_batches = divide_up(tokens(mesh).slots(), sharding.sequence_count);
+  // All that exists for several ranks is off.
+  sharding.reduce = DType::kFloat32;
+  sharding.overlap_tensor = false;
+  sharding.reshard_after_forward = true;
+  sharding.recompute = reference_recompute;
+  return request;
+}
+
+ModelConfig small_model(const ModelConfig& model, int64_t tensor) {
+  const int64_t queries = model.num_attention_heads / model.num_key_value_heads;
+  ModelConfig small = model;
+  small.num_hidden_layers = std::min(kSmallLayers, model.num_hidden_layers);
+  small.num_key_value_heads = tensor * (model.num_key_value_heads > tensor ? 2 : 1);
+  small.num_attention_heads = small.num_key_value_heads * queries;
+  int64_t head = model.head_size();
+  for (int64_t size = 128; size >= 8 && small.num_attention_heads * head > kSmallHidden; size /= 2)
+    head = std::min(head, size);
+  small.hidden_size = small.num_attention_heads * head;
+  const int64_t feed_forward = divide_up(model.intermediate_size * small.hidden_size, model.hidden_size);
+  small.intermediate_size = with_padding_of(model.intermediate_size, feed_forward, tensor);
+  small.vocab_size = with_padding_of(model.vocab_size, std::min(model.vocab_size, kSmallVocabulary), tensor);
+  return parameter_count(small) < parameter_count(model) ? small : model;
+}
+
+int64_t check_bytes(const CheckSettings& settings, const MeshSizes& mesh) {
+  const int64_t plan = std::max(plan_fullest(settings.request(mesh)).memory.total(),
+                                plan_rank(settings.reference_request(mesh), {}).memory.total());
+  if (settings.device != DeviceKind::kCpu) return plan;
+  int64_t shard = 0;
+  for (const std::vector<UnitSpec> table = parameter_table(settings.model); const UnitSpec& unit : table)
+    shard += UnitLayout(unit, mesh.tensor, 0, mesh.fsdp).shard_elements();
+  // The gradients of every step, and the weights after them.
+  return plan + 4 * (kCheckSteps + 1) * shard;
+}
+
+CheckSettings choose_check(const ResolvedRun& run, DeviceKind device, uint64_t seed,
+                           const CheckLimits& limits) {
+  const int64_t all_layers = run.model.num_hidden_layers;
+  const bool too_deep = run.step.sharding.compute == DType::kBFloat16 && all_layers > kMostLayersOfBfloat16;
+  const int64_t layers = too_deep ? kMostLayersOfBfloat16 : all_layers;
+  std::string reason = limits.small ? "--small asks for it"
+                       : too_deep   ? "the rounding of more layers in bfloat16 would hide faults"
+                                    : "";
+  std::vector<CheckSettings> candidates;
+  if (!limits.small) candidates.push_back(settings_of(CheckedModel::kWhole, layers, run, device, seed));
+  if (!limits.small && layers > kFewLayers)
+    candidates.push_back(settings_of(CheckedModel::kFewerLayers, kFewLayers, run, device, seed));
+  candidates.push_back(settings_of(CheckedModel::kSmall, all_layers, run, device, seed));
+  for (CheckSettings& settings : candidates) {
+    // The config's model may be small itself, and the first candidate may lack layers.
+    if (settings.model == run.model)
+      settings.kind = CheckedModel::kWhole;
+    else if (settings.kind == CheckedModel::kWhole)
+      settings.kind = CheckedModel::kFewerLayers;
+    CheckLimits of_kind = limits;
+    // Nothing computes less than the last one.
+    if (&settings == &candidates.back()) of_kind.flops = 0;
+    const std::string why = fit(settings, run, of_kind);
+    if (why.empty()) {
+      settings.reason = reason;
+      return settings;
+    }
+    // Of the largest model: why it is not the one.
+    if (&settings == &candidates.front()) reason = why;
+    if (&settings == &candidates.back())
+      throw Error(ExitCode::kResources, fmt::format("the small model of a check does not fit: {}", why),
+                  "start fewer ranks on a node, or take a smaller tensor axis");
+  }
+  fail(ExitCode::kBug, "no model was tried for {}", run.mesh.to_text());
+}
+
+}  // namespace ripstop

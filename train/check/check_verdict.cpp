@@ -1,0 +1,320 @@
+#include "train/check/check_verdict.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+namespace ripstop {
+namespace {
+
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
+
+bool same_bits(double a, double b) {
+  return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b);
+}
+
+bool same_bits(const StepSums& a, const StepSums& b) {
+  return same_bits(a.loss, b.loss) && same_bits(a.gradient_norm, b.gradient_norm) &&
+         a.target_count == b.target_count && a.skipped == b.skipped;
+}
+
+double relative_error(double found, double expected) {
+  if (!std::isfinite(found) || !std::isfinite(expected)) return kInfinite;
+  if (found == expected) return 0;
+  return std::abs(found - expected) / std::abs(expected);
+}
+
+// Not a number is larger than all.
+double ratio(const CheckedValue& value) {
+  const double r = value.error / value.tolerance;
+  return std::isnan(r) ? kInfinite : r;
+}
+
+// The value of the largest ratio among those that count; null without any.
+const CheckedValue* worst_of(const std::vector<CheckedValue>& values,
+                             FunctionRef<bool(const CheckedValue&)> counts) {
+  const CheckedValue* worst = nullptr;
+  for (const CheckedValue& value : values)
+    if (counts(value) && (worst == nullptr || ratio(value) > ratio(*worst))) worst = &value;
+  return worst;
+}
+
+// Updates come after all steps.
+int64_t order_of(const CheckedValue& value) {
+  return value.step > 0 ? value.step : kCheckSteps + 1;
+}
+
+const char* state_text(int64_t state) {
+  return state < kCheckSteps ? "gradient" : "weights";
+}
+
+std::string when_text(int64_t state) {
+  return state < kCheckSteps ? fmt::format("in step {}", state + 1) : "after the last step";
+}
+
+// The judge's work, of which each part fills the verdict.
+class Judge {
+ public:
+  Judge(const std::vector<RankFindings>& ranks, const MeshSizes& mesh, const std::vector<std::string>& hosts,
+        const CheckSettings& settings)
+      : ranks_(ranks),
+        mesh_(mesh),
+        hosts_(hosts),
+        settings_(settings),
+        table_(parameter_table(settings.model)),
+        tolerances_(check_tolerances(settings, mesh)) {
+    verdict_.mesh = mesh;
+    verdict_.steps = ranks.front().steps;
+    verdict_.reference = ranks.front().reference;
+  }
+
+  MeshVerdict verdict() {
+    judge_steps();
+    size_t p = 0;
+    for (const UnitSpec& unit : table_)
+      for (const PhysicalTensor& tensor : unit.tensors)
+        for (const ParameterSpec& parameter : tensor.parts) judge_parameter(parameter, p++);
+    for (int64_t state = 0; state < kComparedStates; ++state) judge_units(state);
+    judge_ranks_alone();
+    return std::move(verdict_);
+  }
+
+ private:
+  double tolerance(CheckedKind kind) const { return tolerances_[static_cast<size_t>(kind)]; }
+  std::string rank_text(size_t rank) const {
+    return fmt::format("rank {}{}", rank, rank < hosts_.size() ? " (" + hosts_[rank] + ")" : "");
+  }
+
+  void judge_steps();
+  void judge_equal_sums(size_t s);
+  void judge_parameter(const ParameterSpec& parameter, size_t p);
+  void judge_units(int64_t state);
+  void judge_ranks_alone();
+
+  const std::vector<RankFindings>& ranks_;
+  const MeshSizes& mesh_;
+  const std::vector<std::string>& hosts_;
+  const CheckSettings& settings_;
+  std::vector<UnitSpec> table_;
+  std::array<double, kCheckedKinds.size()> tolerances_;
+  MeshVerdict verdict_;
+};
+
+// Loss, norm and targets, against each rank's own reference.
+void Judge::judge_steps() {
+  for (size_t s = 0; s < kCheckSteps; ++s) {
+    const int64_t number = static_cast<int64_t>(s) + 1;
+    const StepSums& first = ranks_.front().steps[s];
+    double loss = 0, norm = 0;
+    for (const RankFindings& rank : ranks_) {
+      loss = std::max(loss, relative_error(rank.steps[s].loss, rank.reference[s].loss));
+      norm = std::max(norm, relative_error(rank.steps[s].gradient_norm, rank.reference[s].gradient_norm));
+    }
+    const auto add = [&](CheckedKind kind, double error) {
+      verdict_.values.push_back(
+          {.kind = kind, .step = number, .parameter = {}, .error = error, .tolerance = tolerance(kind)});
+    };
+    add(CheckedKind::kLoss, loss);
+    add(CheckedKind::kGradientNorm, norm);
+    const int64_t targets = target_count(settings_.tokens(mesh_), number);
+    if (first.target_count != targets)
+      verdict_.broken.push_back(
+          fmt::format("step {} counted {} targets of {}", number, first.target_count, targets));
+    if (first.skipped)
+      verdict_.broken.push_back(
+          fmt::format("step {} was skipped: its loss or gradient is not finite, loss {} and gradient norm {}",
+                      number, first.loss, first.gradient_norm));
+    judge_equal_sums(s);
+  }
+}
+
+// What all ranks of a mesh hold alike of a step, and whether they could take it alone. One rank is told of each.
+void Judge::judge_equal_sums(size_t s) {
+  const StepSums& first = ranks_.front().steps[s];
+  const auto other = std::find_if(ranks_.begin(), ranks_.end(),
+                                  [&](const RankFindings& rank) { return !same_bits(rank.steps[s], first); });
+  if (other != ranks_.end())
+    verdict_.broken.push_back(fmt::format("step {}: loss {} and gradient norm {} on {}, {} and {} on {}",
+                                          s + 1, first.loss, first.gradient_norm, rank_text(0),
+                                          other->steps[s].loss, other->steps[s].gradient_norm,
+                                          rank_text(static_cast<size_t>(other - ranks_.begin()))));
+  const auto skipped = std::find_if(ranks_.begin(), ranks_.end(),
+                                    [&](const RankFindings& rank) { return rank.reference[s].skipped; });
+  if (skipped != ranks_.end())
+    verdict_.broken.push_back(fmt::format("{} alone skipped step {}: its loss or gradient is not finite",
+                                          rank_text(static_cast<size_t>(skipped - ranks_.begin())), s + 1));
+}
+
+// The errors of a parameter over all ranks. A replica has an error of its own; so has each rank of the tensor
+// axis if all hold the parameter alike. The largest counts.
+void Judge::judge_parameter(const ParameterSpec& parameter, size_t p) {
+  for (size_t state = 0; state < kComparedStates; ++state) {
+    std::vector<double> copies(static_cast<size_t>(mesh_.replicate * mesh_.tensor));
+    ParameterError all;
+    double norm = 0;
+    size_t worst = 0;
+    for (size_t r = 0; r < ranks_.size(); ++r) {
+      const ParameterError& part = ranks_[r].errors[state][p];
+      const MeshCoordinates at = mesh_coordinates(mesh_, static_cast<int64_t>(r));
+      const int64_t slice = parameter.cut == Cut::kNone ? at.tensor : 0;
+      copies[static_cast<size_t>(at.replicate * mesh_.tensor + slice)] += part.squared_error;
+      if (!(part.worst_block <= all.worst_block)) worst = r;
+      all.add(part);
+      norm = std::max(norm, ranks_[r].norms[state][p]);
+    }
+    double squared = 0;
+    for (const double copy : copies) squared = copy <= squared ? squared : copy;
+    const bool is_update = state == kCheckSteps;
+    CheckedValue value{.kind = is_update ? CheckedKind::kUpdate : CheckedKind::kGradient,
+                       .step = is_update ? 0 : static_cast<int64_t>(state) + 1,
+                       .parameter = parameter.name,
+                       .error = squared == 0 ? 0 : std::sqrt(squared / norm),
+                       .row = all.row,
+                       .column = all.column,
+                       .rank = static_cast<int64_t>(worst)};
+    if (!all.finite || !std::isfinite(norm)) value.error = all.worst_block = kInfinite;
+    value.tolerance = tolerance(value.kind);
+    verdict_.values.push_back(value);
+    value.kind = is_update ? CheckedKind::kUpdateBlock : CheckedKind::kGradientBlock;
+    value.error = all.worst_block;
+    value.tolerance = tolerance(value.kind);
+    verdict_.values.push_back(value);
+  }
+}
+
+// Ranks that hold the same must hold the same bits, and padding is zero.
+void Judge::judge_units(int64_t state) {
+  const auto s = static_cast<size_t>(state);
+  for (size_t u = 0; u < table_.size(); ++u)
+    for (size_t r = 0; r < ranks_.size(); ++r) {
+      const UnitFacts& own = ranks_[r].units[s][u];
+      MeshCoordinates at = mesh_coordinates(mesh_, static_cast<int64_t>(r));
+      const auto compare = [&](const MeshCoordinates& with, bool equal, const char* what) {
+        const auto other = static_cast<size_t>(mesh_.rank_of(with));
+        if (!equal)
+          verdict_.broken.push_back(fmt::format(
+              "the {} of {} ({}) {} {} other bits on {} than on {}", state_text(state), table_[u].name, what,
+              when_text(state), state < kCheckSteps ? "has" : "have", rank_text(r), rank_text(other)));
+        return equal;
+      };
+      const MeshCoordinates replica{0, at.fsdp, at.tensor}, slice{at.replicate, at.fsdp, 0};
+      const auto facts = [&](const MeshCoordinates& of) -> const UnitFacts& {
+        return ranks_[static_cast<size_t>(mesh_.rank_of(of))].units[s][u];
+      };
+      if (!compare(replica, own.shard_hash == facts(replica).shard_hash, "replicas") ||
+          !compare(slice, own.replicated_hash == facts(slice).replicated_hash, "norms, on the tensor axis"))
+        return;  // the others will differ, too
+      if (own.padding > 0) {
+        verdict_.broken.push_back(fmt::format("the padding of the {} of {} {} is {} on {}, not 0",
+                                              state_text(state), table_[u].name, when_text(state),
+                                              own.padding, rank_text(r)));
+        return;
+      }
+    }
+}
+
+// Ranks that compute the same alone have the same bits on processors of one kind. If not, it is no error.
+void Judge::judge_ranks_alone() {
+  for (size_t r = 1; r < ranks_.size(); ++r) {
+    bool equal = true;
+    for (size_t s = 0; s < kCheckSteps; ++s)
+      equal = equal && same_bits(ranks_[r].reference[s], ranks_.front().reference[s]);
+    for (size_t state = 0; state < kComparedStates; ++state)
+      for (size_t p = 0; p < ranks_[r].norms[state].size(); ++p)
+        equal = equal && same_bits(ranks_[r].norms[state][p], ranks_.front().norms[state][p]);
+    if (equal) continue;
+    verdict_.notes.push_back(fmt::format(
+        "{} alone computes other bits than {} alone: their processors, threads or libraries differ",
+        rank_text(r), rank_text(0)));
+    return;
+  }
+}
+
+}  // namespace
+
+std::string_view to_string(CheckedKind kind) {
+  constexpr std::array<std::string_view, kCheckedKinds.size()> kWords{
+      "loss", "gradient_norm", "gradient", "gradient_block", "update", "update_block"};
+  return kWords[static_cast<size_t>(kind)];
+}
+
+std::string CheckedValue::text() const {
+  const std::string when = step > 0 ? fmt::format("in step {}", step) : "by both steps";
+  switch (kind) {
+    case CheckedKind::kLoss:
+      return "the loss " + when;
+    case CheckedKind::kGradientNorm:
+      return "the gradient norm " + when;
+    case CheckedKind::kGradient:
+      return fmt::format("the gradient of {} {}", parameter, when);
+    case CheckedKind::kUpdate:
+      return fmt::format("the update of {} {}", parameter, when);
+    case CheckedKind::kGradientBlock:
+    case CheckedKind::kUpdateBlock:
+      break;
+  }
+  return fmt::format("the {} of {} {} at row {}, column {} on rank {}",
+                     kind == CheckedKind::kGradientBlock ? "gradient" : "update", parameter, when, row,
+                     column, rank);
+}
+
+// docs/check.md says where the numbers come from.
+std::array<double, kCheckedKinds.size()> check_tolerances(const CheckSettings& settings,
+                                                          const MeshSizes& mesh) {
+  const ShardingOptions& sharding = settings.step.sharding;
+  // The rounding of one result: in float32 also that of the long sums in it, which bfloat16 takes in float32.
+  const double rounding = sharding.compute == DType::kFloat32 ? 4 * 0x1p-24 : 0x1p-9;
+  const double depth = static_cast<double>(settings.model.num_hidden_layers) + 2;
+  // Pieces that travel in bfloat16 are rounded once more.
+  const double travel = mesh.fsdp > 1 && sharding.reduce == DType::kBFloat16 ? 0x1p-9 : 0;
+  const double loss = 2 * rounding + travel / 8;
+  const double norm = 0.5 * rounding * depth + travel / 8;
+  const double gradient = 16 * rounding * depth + 4 * travel;
+  // Weights are stored in float32, those of norms about 1 / learning_rate times as large as their update.
+  const double update = 2 * gradient + 2 * 0x1p-24 / settings.learning_rate;
+  return {loss, norm, gradient, 3 * gradient, update, 3 * update};
+}
+
+bool MeshVerdict::holds() const {
+  return broken.empty() &&
+         std::all_of(values.begin(), values.end(), [](const CheckedValue& value) { return value.holds(); });
+}
+
+const CheckedValue& MeshVerdict::worst(CheckedKind kind) const {
+  const CheckedValue* worst = worst_of(values, [&](const CheckedValue& value) { return value.kind == kind; });
+  RIPSTOP_CHECK(worst != nullptr, "no {} was compared", to_string(kind));
+  return *worst;
+}
+
+const CheckedValue& MeshVerdict::worst_parameter() const {
+  int64_t first = kCheckSteps + 1;
+  for (const CheckedValue& value : values)
+    if (!value.parameter.empty() && !value.holds()) first = std::min(first, order_of(value));
+  const CheckedValue* worst = worst_of(values, [&](const CheckedValue& value) {
+    return !value.parameter.empty() && (order_of(value) == first || holds());
+  });
+  RIPSTOP_CHECK(worst != nullptr, "no parameter was compared");
+  return *worst;
+}
+
+std::string MeshVerdict::complaint() const {
+  std::string text;
+  const auto add = [&](const std::string& each) { text += (text.empty() ? "" : "; ") + each; };
+  const auto add_value = [&](const CheckedValue& value) {
+    if (!value.holds())
+      add(fmt::format("{} is off by {:.2g} (tolerance {:.2g})", value.text(), value.error, value.tolerance));
+  };
+  add_value(worst_parameter());
+  for (const CheckedKind kind : {CheckedKind::kLoss, CheckedKind::kGradientNorm}) add_value(worst(kind));
+  for (const std::string& each : broken) add(each);
+  return text;
+}
+
+MeshVerdict judge(const std::vector<RankFindings>& ranks, const MeshSizes& mesh,
+                  const std::vector<std::string>& hosts, const CheckSettings& settings) {
+  return Judge(ranks, mesh, hosts, settings).verdict();
+}
+
+}  // namespace ripstop

@@ -1,0 +1,66 @@
+// The verdict of a check: every error beside its tolerance, and promises that are kept to the bit.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "train/check/rank_findings.h"
+
+namespace ripstop {
+
+/// What may differ by rounding. Errors are relative. A whole parameter is measured by the root of its squared
+/// error over that of its squared elements; a block by ParameterError::worst_block. The update of a weight is
+/// its change by all steps.
+enum class CheckedKind { kLoss, kGradientNorm, kGradient, kGradientBlock, kUpdate, kUpdateBlock };
+inline constexpr std::array<CheckedKind, 6> kCheckedKinds{CheckedKind::kLoss,     CheckedKind::kGradientNorm,
+                                                          CheckedKind::kGradient, CheckedKind::kGradientBlock,
+                                                          CheckedKind::kUpdate,   CheckedKind::kUpdateBlock};
+/// "loss", "gradient_norm", "gradient", "gradient_block", "update", "update_block".
+std::string_view to_string(CheckedKind kind);
+
+/// One error and its bound.
+struct CheckedValue {
+  CheckedKind kind = CheckedKind::kLoss;
+  int64_t step = 0;       ///< 0: after all steps
+  std::string parameter;  ///< logical name; "" for loss and norm
+  double error = 0;       ///< infinite if a value is not finite
+  double tolerance = 0;
+  int64_t row = 0, column = 0, rank = 0;  ///< of a block: where it begins, and who holds it
+
+  bool holds() const { return error <= tolerance; }
+  /// "the gradient of layers.1.attention.wq.weight in step 1".
+  std::string text() const;
+};
+
+/// The bounds of the errors on a mesh. docs/check.md derives them.
+std::array<double, kCheckedKinds.size()> check_tolerances(const CheckSettings& settings,
+                                                          const MeshSizes& mesh);
+
+/// What a check of one mesh has found. Equal on all ranks, but for `sent`.
+struct MeshVerdict {
+  MeshSizes mesh;
+  std::array<StepSums, kCheckSteps> steps, reference;
+  std::vector<CheckedValue> values;  ///< loss and norm of each step, then each parameter
+  /// Promises that are broken, in words: replicas with other bits, padding that is not zero, targets that
+  /// were not counted, values that are not finite.
+  std::vector<std::string> broken;
+  std::vector<std::string> notes;
+  DeviceMesh::AxisBytes sent;  ///< by this rank
+
+  bool holds() const;
+  /// The value of the largest error beside its tolerance, of one kind.
+  const CheckedValue& worst(CheckedKind kind) const;
+  /// The same of all values of a parameter. If some do not hold: of those of the first step in which one does
+  /// not, because what comes later follows from it.
+  const CheckedValue& worst_parameter() const;
+  /// One line: what is wrong, first of all the worst parameter. "" if all holds.
+  std::string complaint() const;
+};
+
+/// The verdict on the findings of all ranks of a mesh, in mesh order, which run on `hosts`. Pure.
+MeshVerdict judge(const std::vector<RankFindings>& ranks, const MeshSizes& mesh,
+                  const std::vector<std::string>& hosts, const CheckSettings& settings);
+
+}  // namespace ripstop

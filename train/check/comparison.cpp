@@ -1,0 +1,145 @@
+#include "train/check/comparison.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "model/initialize.h"
+
+namespace ripstop {
+namespace {
+
+// Elements that are on the host at a time.
+constexpr int64_t kElementsAtOnce = int64_t{1} << 20;
+
+// A part of a row of a parameter.
+struct RowPart {
+  int64_t row = 0, column = 0, count = 0;
+};
+
+// Subtracts the initial values of a box's rows, of which `elements` has `rows` from row `first` on.
+void subtract_initial(const Box& box, int64_t first, int64_t rows, uint64_t seed,
+                      std::vector<float>& elements) {
+#pragma omp parallel for schedule(static)
+  for (int64_t r = 0; r < rows; ++r) {
+    std::vector<float> initial(static_cast<size_t>(box.columns));
+    initial_values(*box.parameter, seed, (box.row + first + r) * box.parameter->columns + box.column,
+                   box.columns, initial.data());
+    float* const row = elements.data() + r * box.stride;
+    for (int64_t c = 0; c < box.columns; ++c) row[c] -= initial[static_cast<size_t>(c)];
+  }
+}
+
+// Calls body(part, elements, less_baseline) for the blocks of the rows of a box, whose buffer `read`
+// reads. Reads as many rows at once as memory is set aside for.
+void for_blocks(const Box& box, ReadElements read, const Baseline& baseline,
+                FunctionRef<void(const RowPart& part, std::span<const float> elements,
+                                 std::span<const float> less_baseline)>
+                    body) {
+  const int64_t rows_at_once = std::clamp<int64_t>(kElementsAtOnce / box.stride, 1, box.rows);
+  std::vector<float> elements, less_baseline;
+  for (int64_t first = 0; first < box.rows; first += rows_at_once) {
+    const int64_t rows = std::min(rows_at_once, box.rows - first);
+    elements.resize(static_cast<size_t>((rows - 1) * box.stride + box.columns));
+    read(box.offset + first * box.stride, elements);
+    less_baseline = elements;
+    if (baseline.is_initial) subtract_initial(box, first, rows, baseline.seed, less_baseline);
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t c = 0; c < box.columns; c += kComparedBlock) {
+        const RowPart part{box.row + first + r, box.column + c, std::min(kComparedBlock, box.columns - c)};
+        const auto at = static_cast<size_t>(r * box.stride + c), count = static_cast<size_t>(part.count);
+        body(part, std::span(elements).subspan(at, count), std::span(less_baseline).subspan(at, count));
+      }
+  }
+}
+
+double squared_norm(std::span<const float> elements) {
+  double norm = 0;
+  for (const float value : elements) norm += static_cast<double>(value) * value;
+  return norm;
+}
+
+// The error of one block, whose expected elements less the baseline have the squared norm `norm`.
+// `average`: the mean of such squares over the parameter.
+ParameterError compare_block(const RowPart& part, std::span<const float> found,
+                             std::span<const float> expected, double norm, double average) {
+  ParameterError error{.row = part.row, .column = part.column};
+  for (size_t i = 0; i < found.size(); ++i) {
+    const double a = found[i], b = expected[i];
+    error.squared_error += (a - b) * (a - b);
+    error.finite = error.finite && std::isfinite(a) && std::isfinite(b);
+  }
+  if (error.squared_error == 0) return error;
+  error.worst_block =
+      std::sqrt(error.squared_error / std::max(norm, average * static_cast<double>(found.size())));
+  return error;
+}
+
+}  // namespace
+
+void ParameterError::add(const ParameterError& part) {
+  squared_error += part.squared_error;
+  finite = finite && part.finite;
+  // Not a number counts as larger than all.
+  if (std::isnan(worst_block) || part.worst_block <= worst_block) return;
+  worst_block = part.worst_block;
+  row = part.row;
+  column = part.column;
+}
+
+std::vector<double> squared_norms(const UnitLayout& layout, ReadElements read, const Baseline& baseline) {
+  std::vector<double> norms;
+  for (const Box& slice : layout.slices()) {
+    double norm = 0;
+    for_blocks(slice, read, baseline,
+               [&](const RowPart&, std::span<const float>, std::span<const float> less_baseline) {
+                 norm += squared_norm(less_baseline);
+               });
+    norms.push_back(norm);
+  }
+  return norms;
+}
+
+std::vector<ParameterError> compare_shard(const UnitLayout& layout, int64_t begin,
+                                          std::span<const float> shard, const UnitLayout& whole,
+                                          ReadElements read, std::span<const double> norms,
+                                          const Baseline& baseline) {
+  const std::vector<Box>& slices = layout.slices();
+  RIPSTOP_CHECK(slices.size() == whole.slices().size() && slices.size() == norms.size(),
+                "{} and {} parameters, {} norms", slices.size(), whole.slices().size(), norms.size());
+  std::vector<ParameterError> errors(slices.size());
+  for (const Box& box : layout.boxes(begin, begin + std::ssize(shard))) {
+    size_t p = 0;
+    while (slices[p].parameter != box.parameter) ++p;
+    // The box's rows and columns in the buffer of the one rank.
+    const Box there = intersection(whole.slices()[p], box);
+    const double average = norms[p] / static_cast<double>(box.parameter->count());
+    for_blocks(
+        there, read, baseline,
+        [&](const RowPart& part, std::span<const float> expected, std::span<const float> less_baseline) {
+          const int64_t at =
+              box.offset - begin + (part.row - box.row) * box.stride + part.column - box.column;
+          const auto found = shard.subspan(static_cast<size_t>(at), static_cast<size_t>(part.count));
+          errors[p].add(compare_block(part, found, expected, squared_norm(less_baseline), average));
+        });
+  }
+  return errors;
+}
+
+double largest_padding(const UnitLayout& layout, int64_t begin, std::span<const float> shard) {
+  std::vector<bool> is_padding(shard.size(), true);
+  for (const Box& box : layout.boxes(begin, begin + std::ssize(shard)))
+    for (int64_t r = 0; r < box.rows; ++r) {
+      const auto first = is_padding.begin() + (box.offset - begin + r * box.stride);
+      std::fill(first, first + box.columns, false);
+    }
+  double largest = 0;
+  for (size_t i = 0; i < shard.size(); ++i) {
+    if (!is_padding[i]) continue;
+    if (!std::isfinite(shard[i])) return std::numeric_limits<double>::infinity();
+    largest = std::max(largest, std::abs(static_cast<double>(shard[i])));
+  }
+  return largest;
+}
+
+}  // namespace ripstop

@@ -1,0 +1,156 @@
+#include "train/check/mesh_check.h"
+
+#include <algorithm>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "data/hash.h"
+#include "parallel/unit_layout.h"
+#include "train/step/training_step.h"
+
+namespace ripstop {
+namespace {
+
+// Model, optimizer and memory of the steps on one mesh.
+class CheckedSteps {
+ public:
+  CheckedSteps(const PlanRequest& request, const CheckSettings& settings, DeviceMesh& mesh,
+               const Device& device)
+      : settings_(settings),
+        stream_(device),
+        plan_(plan_rank(request, mesh.coordinates())),
+        step_(request.model, request.step, mesh, stream_, ledger_, plan_.arena) {
+    step_.model().initialize(settings.seed);
+  }
+
+  /// Step `number`, from 1, whose micro-batch m has the sequences of slots(m).
+  StepSums take(int64_t number, const CheckTokens& tokens, int64_t micro_batches,
+                FunctionRef<std::vector<int64_t>(int64_t micro)> slots) {
+    std::optional<PackedBatch> batch;
+    const auto next = [&](int64_t micro) {
+      return batch.emplace(check_batch(tokens, number, slots(micro))).host_tokens();
+    };
+    const StepResult result =
+        step_.run(micro_batches, next, settings_.learning_rate, number, [] { return false; });
+    return {result.loss, result.gradient_norm, result.target_count, result.skipped};
+  }
+
+  std::vector<FsdpUnit>& units() { return step_.model().units(); }
+
+  /// Copies elements of a tensor to the host, and waits.
+  void read(const Tensor& tensor, int64_t first, std::span<float> to) const {
+    const int64_t bytes = std::ssize(to) * 4;
+    copy_bytes(stream_, to.data(), tensor.row_range(first, std::ssize(to)).data, bytes);
+    stream_.synchronize();
+  }
+
+ private:
+  const CheckSettings& settings_;
+  Stream stream_;
+  MemoryLedger ledger_;
+  RankPlan plan_;
+  TrainingStep step_;
+};
+
+// The tensor of a unit that is compared as state `state`.
+const Tensor& state_of(const FsdpUnit& unit, int64_t state) {
+  return state < kCheckSteps ? unit.gradient() : unit.master();
+}
+
+void keep(CheckedSteps& steps, int64_t state, KeptSteps& kept) {
+  for (const FsdpUnit& unit : steps.units()) {
+    const Tensor& tensor = state_of(unit, state);
+    std::vector<float> shard(static_cast<size_t>(tensor.count()));
+    steps.read(tensor, 0, shard);
+    kept.shards[static_cast<size_t>(state)].push_back(std::move(shard));
+  }
+}
+
+UnitFacts facts_of(const UnitLayout& layout, int64_t begin, std::span<const float> shard) {
+  const int64_t alike = std::clamp<int64_t>(layout.replicated_elements() - begin, 0, layout.shard_elements());
+  return {.shard_hash = hash64(shard.data(), 4 * std::ssize(shard)),
+          .replicated_hash = hash64(shard.data(), 4 * alike),
+          .padding = largest_padding(layout, begin, shard)};
+}
+
+// Compares all shards of a state with what the one rank has now.
+void compare_state(const KeptSteps& kept, const DeviceMesh& mesh, const CheckSettings& settings,
+                   int64_t state, CheckedSteps& alone, RankFindings& findings) {
+  const auto s = static_cast<size_t>(state);
+  const Baseline baseline{.is_initial = state == kCheckSteps, .seed = settings.seed};
+  for (size_t u = 0; u < alone.units().size(); ++u) {
+    const FsdpUnit& whole = alone.units()[u];
+    const UnitLayout layout(whole.layout().unit(), mesh.sizes().tensor, mesh.coordinates().tensor,
+                            mesh.sizes().fsdp);
+    const int64_t begin = layout.shard_elements() * mesh.coordinates().fsdp;
+    const std::vector<float>& shard = kept.shards[s][u];
+    const auto read = [&](int64_t first, std::span<float> to) {
+      alone.read(state_of(whole, state), first, to);
+    };
+    const std::vector<double> norms = squared_norms(whole.layout(), read, baseline);
+    const std::vector<ParameterError> errors =
+        compare_shard(layout, begin, shard, whole.layout(), read, norms, baseline);
+    findings.errors[s].insert(findings.errors[s].end(), errors.begin(), errors.end());
+    findings.norms[s].insert(findings.norms[s].end(), norms.begin(), norms.end());
+    findings.units[s].push_back(facts_of(layout, begin, shard));
+  }
+}
+
+}  // namespace
+
+KeptSteps run_steps(DeviceMesh& mesh, const CheckSettings& settings, const Device& device) {
+  CheckedSteps steps(settings.request(mesh.sizes()), settings, mesh, device);
+  const CheckTokens tokens = settings.tokens(mesh.sizes());
+  const DeviceMesh::AxisBytes before = mesh.bytes_sent();
+  KeptSteps kept;
+  for (int64_t number = 1; number <= kCheckSteps; ++number) {
+    mesh.set_step(number);
+    kept.steps[static_cast<size_t>(number - 1)] =
+        steps.take(number, tokens, kCheckMicroBatches,
+                   [&](int64_t micro) { return slots_of(tokens, number, mesh.data_rank(), micro); });
+    keep(steps, number - 1, kept);
+  }
+  keep(steps, kCheckSteps, kept);
+  const DeviceMesh::AxisBytes after = mesh.bytes_sent();
+  kept.sent = {after.replicate - before.replicate, after.fsdp - before.fsdp, after.tensor - before.tensor};
+  return kept;
+}
+
+RankFindings compare_with_one_rank(const KeptSteps& kept, const DeviceMesh& mesh,
+                                   const CheckSettings& settings, const Device& device) {
+  DeviceMesh one = DeviceMesh::alone();
+  CheckedSteps alone(settings.reference_request(mesh.sizes()), settings, one, device);
+  const CheckTokens tokens = settings.tokens(mesh.sizes()),
+                    together = settings.reference_tokens(mesh.sizes());
+  const int64_t sequences = together.micro_batch_sequences;
+  RankFindings findings{.steps = kept.steps, .reference = {}, .errors = {}, .norms = {}, .units = {}};
+  for (int64_t number = 1; number <= kCheckSteps; ++number) {
+    // The sequences alone: that empty ones change nothing is part of what is checked.
+    std::vector<int64_t> slots = filled_slots(tokens, number);
+    while (std::ssize(slots) % sequences != 0) slots.push_back(-1);
+    const auto slots_of_batch = [&](int64_t micro) {
+      const auto begin = slots.begin() + micro * sequences;
+      return std::vector<int64_t>(begin, begin + sequences);
+    };
+    findings.reference[static_cast<size_t>(number - 1)] =
+        alone.take(number, together, std::ssize(slots) / sequences, slots_of_batch);
+    compare_state(kept, mesh, settings, number - 1, alone, findings);
+  }
+  compare_state(kept, mesh, settings, kCheckSteps, alone, findings);
+  return findings;
+}
+
+MeshVerdict check_mesh(DeviceMesh& mesh, const CheckSettings& settings, const Device& device) {
+  const KeptSteps kept = run_steps(mesh, settings, device);
+  const RankFindings own = compare_with_one_rank(kept, mesh, settings, device);
+  std::vector<RankFindings> all;
+  for (const std::string& bytes : mesh.world().all_gather_text(to_bytes(own)))
+    all.push_back(findings_of(bytes, own.errors[0].size(), own.units[0].size()));
+  MeshVerdict verdict = judge(all, mesh.sizes(), mesh.hosts(), settings);
+  verdict.sent = kept.sent;
+  return verdict;
+}
+
+}  // namespace ripstop
