@@ -45,10 +45,10 @@ struct CheckSettings {
 
 /// The bounds of a check. 0, or none: any.
 struct CheckLimits {
-  std::optional<int64_t> memory_bytes;  ///< of a rank; nullopt: not known
-  double flops = 0;                     ///< that the one rank may compute, in floating-point operations
-  std::string flops_text;               ///< the bound as a person gave it: "5 minutes"
-  bool small = false;                   ///< the small model at once
+  std::optional<int64_t> memory_bytes = {};  ///< of a rank; nullopt: not known
+  double flops = 0;                          ///< that the one rank may compute, in floating-point operations
+  std::string flops_text = {};               ///< the bound as a person gave it: "5 minutes"
+  bool small = false;                        ///< the small model at once
 };
 
 /// The check of `run`: the config's model (in bfloat16 at most six layers of it) if one rank can hold and

@@ -46,6 +46,17 @@ int64_t order_of(const CheckedValue& value) {
   return value.step > 0 ? value.step : kCheckSteps + 1;
 }
 
+// Of the values that count and do not hold: the worst of the first step in which there is one; else null.
+const CheckedValue* worst_of_first_failure(const std::vector<CheckedValue>& values,
+                                           FunctionRef<bool(const CheckedValue&)> counts) {
+  int64_t first = kCheckSteps + 1;
+  for (const CheckedValue& value : values)
+    if (counts(value) && !value.holds()) first = std::min(first, order_of(value));
+  return worst_of(values, [&](const CheckedValue& value) {
+    return counts(value) && !value.holds() && order_of(value) == first;
+  });
+}
+
 const char* state_text(int64_t state) {
   return state < kCheckSteps ? "gradient" : "weights";
 }
@@ -130,7 +141,7 @@ void Judge::judge_steps() {
   }
 }
 
-// What all ranks of a mesh hold alike of a step, and whether they could take it alone. One rank is told of each.
+// What all ranks of a mesh hold alike of a step, and whether they could take it alone. One rank each is told.
 void Judge::judge_equal_sums(size_t s) {
   const StepSums& first = ranks_.front().steps[s];
   const auto other = std::find_if(ranks_.begin(), ranks_.end(),
@@ -270,7 +281,7 @@ std::array<double, kCheckedKinds.size()> check_tolerances(const CheckSettings& s
   // Pieces that travel in bfloat16 are rounded once more.
   const double travel = mesh.fsdp > 1 && sharding.reduce == DType::kBFloat16 ? 0x1p-9 : 0;
   const double loss = 2 * rounding + travel / 8;
-  const double norm = 0.5 * rounding * depth + travel / 8;
+  const double norm = rounding * depth + travel / 8;
   const double gradient = 16 * rounding * depth + 4 * travel;
   // Weights are stored in float32, those of norms about 1 / learning_rate times as large as their update.
   const double update = 2 * gradient + 2 * 0x1p-24 / settings.learning_rate;
@@ -289,26 +300,29 @@ const CheckedValue& MeshVerdict::worst(CheckedKind kind) const {
 }
 
 const CheckedValue& MeshVerdict::worst_parameter() const {
-  int64_t first = kCheckSteps + 1;
-  for (const CheckedValue& value : values)
-    if (!value.parameter.empty() && !value.holds()) first = std::min(first, order_of(value));
-  const CheckedValue* worst = worst_of(values, [&](const CheckedValue& value) {
-    return !value.parameter.empty() && (order_of(value) == first || holds());
-  });
+  const auto is_parameter = [](const CheckedValue& value) { return !value.parameter.empty(); };
+  const CheckedValue* worst = worst_of_first_failure(values, is_parameter);
+  if (worst == nullptr) worst = worst_of(values, is_parameter);
   RIPSTOP_CHECK(worst != nullptr, "no parameter was compared");
   return *worst;
 }
 
 std::string MeshVerdict::complaint() const {
-  std::string text;
-  const auto add = [&](const std::string& each) { text += (text.empty() ? "" : "; ") + each; };
-  const auto add_value = [&](const CheckedValue& value) {
-    if (!value.holds())
-      add(fmt::format("{} is off by {:.2g} (tolerance {:.2g})", value.text(), value.error, value.tolerance));
+  std::vector<const CheckedValue*> failures;
+  const auto add = [&](const CheckedValue* value) {
+    if (value != nullptr) failures.push_back(value);
   };
-  add_value(worst_parameter());
-  for (const CheckedKind kind : {CheckedKind::kLoss, CheckedKind::kGradientNorm}) add_value(worst(kind));
-  for (const std::string& each : broken) add(each);
+  add(worst_of_first_failure(values, [](const CheckedValue& value) { return !value.parameter.empty(); }));
+  for (const CheckedKind kind : {CheckedKind::kLoss, CheckedKind::kGradientNorm})
+    add(worst_of_first_failure(values, [&](const CheckedValue& value) { return value.kind == kind; }));
+  // What came first may be the cause of the rest: a wrong norm in step 1 of other gradients in step 2.
+  std::stable_sort(failures.begin(), failures.end(),
+                   [](const CheckedValue* a, const CheckedValue* b) { return order_of(*a) < order_of(*b); });
+  std::string text;
+  const auto say = [&](const std::string& each) { text += (text.empty() ? "" : "; ") + each; };
+  for (const CheckedValue* value : failures)
+    say(fmt::format("{} is off by {:.2g} (tolerance {:.2g})", value->text(), value->error, value->tolerance));
+  for (const std::string& each : broken) say(each);
   return text;
 }
 

@@ -55,7 +55,7 @@ struct MeshVerdict {
   /// The same of all values of a parameter. If some do not hold: of those of the first step in which one does
   /// not, because what comes later follows from it.
   const CheckedValue& worst_parameter() const;
-  /// One line: what is wrong, first of all the worst parameter. "" if all holds.
+  /// One line: what is wrong, in the order of steps: the worst parameter, loss, norm. "" if all holds.
   std::string complaint() const;
 };
 

@@ -68,10 +68,6 @@ void for_fields(Findings& findings, Each& each) {
 
 }  // namespace
 
-const char* compared_state_text(int64_t state) {
-  return state < kCheckSteps ? "the gradient" : "the update";
-}
-
 std::string to_bytes(const RankFindings& findings) {
   ByteSink sink;
   for_fields(findings, sink);

@@ -13,8 +13,6 @@ namespace ripstop {
 /// What is compared, by number: the gradients of step 1 and of step 2, then the updates of both steps
 /// together.
 inline constexpr int64_t kComparedStates = kCheckSteps + 1;
-/// "the gradient", "the update".
-const char* compared_state_text(int64_t state);
 
 /// The state of a unit's shard in a few numbers.
 struct UnitFacts {

@@ -195,8 +195,8 @@ std::string suspects_text(const CheckReport& report) {
     return "";
   }
   if (fail.empty()) return fmt::format("each axis alone holds: {}", fmt::join(hold, ", "));
-  return fmt::format("alone {} fails, too{}", fmt::join(fail, " and "),
-                     hold.empty() ? "" : fmt::format("; {} holds", fmt::join(hold, " and ")));
+  return fmt::format("alone {} {}, too{}", fmt::join(fail, " and "), fail.size() == 1 ? "fails" : "fail",
+                     hold.empty() ? "" : fmt::format("; {} alone holds", fmt::join(hold, " and ")));
 }
 
 }  // namespace ripstop

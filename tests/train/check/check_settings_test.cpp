@@ -20,10 +20,10 @@ ResolvedRun run_of(const char* preset, const MeshSizes& mesh, int64_t positions 
   return run;
 }
 
-constexpr MeshSizes kMesh{.replicate = 1, .fsdp = 2, .tensor = 2};
+constexpr MeshSizes kFourRanks{.replicate = 1, .fsdp = 2, .tensor = 2};
 
 TEST(CheckSettings, TheConfigsModelIfItFits) {
-  const ResolvedRun run = run_of("15m", kMesh);
+  const ResolvedRun run = run_of("15m", kFourRanks);
   const CheckSettings settings = choose_check(run, DeviceKind::kCpu, 1, {});
   EXPECT_EQ(settings.kind, CheckedModel::kWhole);
   EXPECT_EQ(settings.reason, "");
@@ -32,32 +32,33 @@ TEST(CheckSettings, TheConfigsModelIfItFits) {
   EXPECT_EQ(settings.step.sharding.sequence_count, 2);
   EXPECT_EQ(settings.step.sharding.recompute, Recompute::kFull) << "on the mesh as in the run";
   EXPECT_EQ(settings.reference_recompute, Recompute::kNone);
-  EXPECT_EQ(settings.request(kMesh).micro_batches, 2);
-  EXPECT_EQ(settings.reference_request(kMesh).micro_batches, 8) << "those of both data ranks, one by one";
-  EXPECT_EQ(settings.reference_request(kMesh).mesh, (MeshSizes{1, 1, 1}));
+  EXPECT_EQ(settings.request(kFourRanks).micro_batches, 2);
+  EXPECT_EQ(settings.reference_request(kFourRanks).micro_batches, 8)
+      << "those of both data ranks, one by one";
+  EXPECT_EQ(settings.reference_request(kFourRanks).mesh, (MeshSizes{1, 1, 1}));
 }
 
 TEST(CheckSettings, MemoryDecides) {
-  ResolvedRun run = run_of("110m", kMesh);
+  ResolvedRun run = run_of("110m", kFourRanks);
   run.step.sharding.compute = DType::kFloat32;
   CheckSettings settings = choose_check(run, DeviceKind::kCpu, 1, {});
   ASSERT_EQ(settings.kind, CheckedModel::kWhole);
-  const int64_t whole = check_bytes(settings, kMesh);
+  const int64_t whole = check_bytes(settings, kFourRanks);
   // The one rank recomputes before the model becomes another one.
   settings = choose_check(run, DeviceKind::kCpu, 1, {.memory_bytes = whole - 1, .flops_text = {}});
   EXPECT_EQ(settings.kind, CheckedModel::kWhole);
   EXPECT_NE(settings.reference_recompute, Recompute::kNone);
   settings.reference_recompute = Recompute::kFull;
-  const int64_t least = check_bytes(settings, kMesh);
+  const int64_t least = check_bytes(settings, kFourRanks);
   settings = choose_check(run, DeviceKind::kCpu, 1, {.memory_bytes = least - 1, .flops_text = {}});
   EXPECT_EQ(settings.kind, CheckedModel::kFewerLayers);
   EXPECT_HAS(settings.reason, "one rank would need ");
   EXPECT_EQ(settings.model.num_hidden_layers, 3);
   EXPECT_EQ(settings.model.hidden_size, 768);
-  EXPECT_LE(check_bytes(settings, kMesh), least - 1);
+  EXPECT_LE(check_bytes(settings, kFourRanks), least - 1);
   settings = choose_check(run, DeviceKind::kCpu, 1, {.memory_bytes = int64_t{64} << 20, .flops_text = {}});
   EXPECT_EQ(settings.kind, CheckedModel::kSmall);
-  EXPECT_LE(check_bytes(settings, kMesh), int64_t{64} << 20);
+  EXPECT_LE(check_bytes(settings, kFourRanks), int64_t{64} << 20);
   try {
     choose_check(run, DeviceKind::kCpu, 1, {.memory_bytes = 1000, .flops_text = {}});
     FAIL() << "nothing fits into 1,000 bytes";
@@ -68,7 +69,7 @@ TEST(CheckSettings, MemoryDecides) {
 }
 
 TEST(CheckSettings, InBfloat16AtMostSixLayers) {
-  ResolvedRun run = run_of("110m", kMesh);
+  ResolvedRun run = run_of("110m", kFourRanks);
   CheckSettings settings = choose_check(run, DeviceKind::kCpu, 1, {});
   EXPECT_EQ(settings.kind, CheckedModel::kFewerLayers);
   EXPECT_EQ(settings.model.num_hidden_layers, 6);
@@ -78,7 +79,7 @@ TEST(CheckSettings, InBfloat16AtMostSixLayers) {
 }
 
 TEST(CheckSettings, TimeDecides) {
-  ResolvedRun run = run_of("110m", kMesh);
+  ResolvedRun run = run_of("110m", kFourRanks);
   run.step.sharding.compute = DType::kFloat32;
   const CheckSettings settings =
       choose_check(run, DeviceKind::kCpu, 1, {.flops = 1e11, .flops_text = "5 minutes"});
@@ -108,7 +109,9 @@ TEST(CheckSettings, TheSmallModelIsCutAsTheLargeOne) {
         const auto padding = [&](int64_t whole) { return slice_extent(whole, tensor) * tensor - whole; };
         EXPECT_EQ(padding(small.*size), padding(model.*size));
       }
-      if (preset.name == "llama2-7b") EXPECT_LT(parameter_count(small), 20'000'000);
+      if (preset.name == "llama2-7b") {
+        EXPECT_LT(parameter_count(small), 20'000'000);
+      }
     }
 }
 
@@ -127,7 +130,7 @@ TEST(CheckSettings, RowsDivideByTheTensorAxis) {
 
 // Else a step that forgets a micro-batch would do so on both sides.
 TEST(CheckSettings, TheOneRankTakesOtherMicroBatches) {
-  ResolvedRun run = run_of("15m", kMesh);
+  ResolvedRun run = run_of("15m", kFourRanks);
   for (const MeshSizes& mesh : {MeshSizes{1, 1, 1}, MeshSizes{1, 1, 2}, MeshSizes{1, 3, 1}})
     for (const int64_t sequences : {1, 2}) {
       run.mesh = mesh;
@@ -142,7 +145,7 @@ TEST(CheckSettings, TheOneRankTakesOtherMicroBatches) {
 
 // What the run does not do the check does not do; what it does shows.
 TEST(CheckSettings, ClippingAndDecayAreAsInTheRun) {
-  ResolvedRun run = run_of("debug", kMesh);
+  ResolvedRun run = run_of("debug", kFourRanks);
   CheckSettings settings = choose_check(run, DeviceKind::kCpu, 1, {});
   EXPECT_NEAR(settings.step.adamw.weight_decay * settings.learning_rate, 0.1, 1e-12);
   EXPECT_GT(settings.step.max_grad_norm, 0);

@@ -4,16 +4,20 @@
 #   tests/train/commands/check_faults.sh                 all of it, in a temporary folder
 #   tests/train/commands/check_faults.sh --plant TREE    only plants them in a copy of the tree; build its target `ripstop`
 #   tests/train/commands/check_faults.sh --program FILE  only runs the program that such a tree gave
+# section.key=value behind it overrides a key of the checked config, as in precision.compute=bfloat16.
 # In the copy the environment variable RIPSTOP_PLANTED chooses the fault; 0, or none, is the program as it is.
 set -euo pipefail
 source=$(cd "$(dirname "$0")/../../.." && pwd)
-program='' plant=''
-case ${1:-} in
-  '') ;;
-  --plant) plant=${2:?--plant TREE} ;;
-  --program) program=$(realpath "${2:?--program FILE}") ;;
-  *) sed -n '2,/^set -/{/^set -/d;s/^# \?//p}' "$0" && exit 64 ;;
-esac
+program='' plant='' common=()
+while [[ $# -gt 0 ]]; do
+  case $1 in
+    --plant) plant=${2:?--plant TREE} && shift ;;
+    --program) program=$(realpath "${2:?--program FILE}") && shift ;;
+    *=*) common+=("$1") ;;
+    *) sed -n '2,/^set -/{/^set -/d;s/^# \?//p}' "$0" && exit 64 ;;
+  esac
+  shift
+done
 
 # ---- the faults: number, what is wrong, meshes where it can have no effect and why (t4: tensor 4, f2t2, r2f2), overrides
 
@@ -136,7 +140,8 @@ export OMP_NUM_THREADS=1 RIPSTOP_LAUNCHER=mpirun
 check() {
   code=0
   RIPSTOP_PLANTED=$1 timeout -k 5 120 "$source/slurm/launch.sh" 4 "$program" check "$source/configs/quickstart.toml" \
-    data.directory="$work/none" model.vocab_size=515 model.intermediate_size=348 --small "${@:2}" >"$work/out" 2>&1 || code=$?
+    data.directory="$work/none" model.vocab_size=515 model.intermediate_size=348 --small \
+    ${common[@]+"${common[@]}"} "${@:2}" >"$work/out" 2>&1 || code=$?
 }
 
 failed=0
