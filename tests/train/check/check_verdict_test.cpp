@@ -21,6 +21,7 @@ class Verdict : public testing::Test {
     settings.model.vocab_size = 61;
     settings.step.sharding.compute = DType::kFloat32;
     settings.step.sharding.sequence_length = 16;
+    settings.learning_rate = 0.02;
     size_t parameters = 0;
     const std::vector<UnitSpec> table = parameter_table(settings.model);
     for (const UnitSpec& unit : table)
