@@ -10,13 +10,6 @@
 namespace ripstop {
 namespace {
 
-// FNV-1a. Any function of the name would serve, but it must never change: seeds would give other weights.
-uint64_t hash(const std::string& text) {
-  uint64_t h = 0xcbf29ce484222325ULL;
-  for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  return h;
-}
-
 // Two normal values from one block of random bits.
 std::array<double, 2> normal_pair(uint64_t seed, uint64_t name, uint64_t index) {
   const PhiloxBlock bits = philox({static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32),
@@ -50,7 +43,7 @@ void initial_values(const ParameterSpec& parameter, uint64_t seed, int64_t first
     return;
   }
   constexpr int64_t kPiece = 512;
-  const uint64_t name = hash(parameter.name);
+  const uint64_t name = hash_of_name(parameter.name);
 #pragma omp parallel for if (count > 2 * kPiece)
   for (int64_t at = 0; at < count; at += kPiece)
     fill_normal(parameter.initial_deviation, seed, name, first + at, std::min(kPiece, count - at), out + at);

@@ -45,7 +45,7 @@ model/residual.*                    tests/model/gradient_test.cpp
 model/transformer.*                 tests/model/gradient_test.cpp tests/train/step/layout_ranks_test.cpp
 model/core/error.h                  tests/train/commands/command_line_test.cpp
 model/core/function_ref.h           tests/train/evaluate/evaluation_ranks_test.cpp
-model/core/philox.h                 tests/train/generate/token_choice_test.cpp tests/train/step/layout_ranks_test.cpp
+model/core/philox.h                 tests/model/adamw_ops_test.cpp tests/train/generate/token_choice_test.cpp tests/train/step/layout_ranks_test.cpp
 model/core/*                        tests/train/config/run_config_test.cpp tests/parallel/unit_layout_test.cpp
 model/device/arena.*                tests/model/head_loss_test.cpp tests/train/step/layout_ranks_test.cpp
 model/device/cpu_device.cpp         tests/model/ops_test.cpp
@@ -62,6 +62,8 @@ model/kernels/cuda_attention_*      tests/model/cuda_attention_test.cpp
 model/kernels/cuda_workspace*       tests/model/cuda_attention_test.cpp tests/train/plan/rank_plan_test.cpp
 model/kernels/meta_kernels.cpp      tests/train/step/layout_ranks_test.cpp
 model/kernels/no_cuda.cpp           tests/train/commands/command_line_test.cpp
+model/kernels/cpu/adamw.cpp         tests/model/ops_test.cpp tests/model/adamw_ops_test.cpp
+model/kernels/cpu/philox_words.h    tests/model/adamw_ops_test.cpp
 model/kernels/cpu/attention*        tests/model/attention_ops_test.cpp
 model/kernels/cpu/cached_attention* tests/model/attention_ops_test.cpp
 model/kernels/cpu/rope.cpp          tests/model/attention_ops_test.cpp

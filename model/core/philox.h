@@ -2,23 +2,37 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <string_view>
 
 namespace ripstop {
 
 using PhiloxBlock = std::array<uint32_t, 4>;
 
-/// Four random words of `counter` under `key`. Source: Philox 4x32-10, Salmon et al., "Parallel Random
-/// Numbers: As Easy as 1, 2, 3", SC 2011.
+/// The constants of a round: factors of counter words 0 and 2, and what each round adds to the key's words.
+inline constexpr uint32_t kPhiloxFactors[] = {0xD2511F53U, 0xCD9E8D57U};
+inline constexpr uint32_t kPhiloxSteps[] = {0x9E3779B9U, 0xBB67AE85U};
+inline constexpr int kPhiloxRounds = 10;
+
+/// Four random words of `counter` under `key`. The AdamW kernels have copies of it for their processors.
+/// Source: Philox 4x32-10, Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011.
 inline PhiloxBlock philox(PhiloxBlock counter, uint64_t key) {
   auto k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
-  for (int round = 0; round < 10; ++round) {
-    const uint64_t a = uint64_t{0xD2511F53U} * counter[0], b = uint64_t{0xCD9E8D57U} * counter[2];
+  for (int round = 0; round < kPhiloxRounds; ++round) {
+    const uint64_t a = uint64_t{kPhiloxFactors[0]} * counter[0], b = uint64_t{kPhiloxFactors[1]} * counter[2];
     counter = {static_cast<uint32_t>(b >> 32) ^ counter[1] ^ k0, static_cast<uint32_t>(b),
                static_cast<uint32_t>(a >> 32) ^ counter[3] ^ k1, static_cast<uint32_t>(a)};
-    k0 += 0x9E3779B9U;
-    k1 += 0xBB67AE85U;
+    k0 += kPhiloxSteps[0];
+    k1 += kPhiloxSteps[1];
   }
   return counter;
+}
+
+/// A number that stands for the name of a parameter in counters and keys: FNV-1a. Any function of the name
+/// would serve, but it must never change: seeds would give other weights.
+inline uint64_t hash_of_name(std::string_view name) {
+  uint64_t h = 0xcbf29ce484222325ULL;
+  for (const char c : name) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  return h;
 }
 
 /// A number above 0 and below 1, of 53 of the 64 bits.

@@ -400,7 +400,14 @@ void gradient_scale(Context& context, const Tensor& global, double max_norm, con
 void adamw(Context& context, const AdamWStep& step, const Tensor& scale, const Tensor& gradient,
            const Tensor& master, const Tensor& first, const Tensor& second, const Tensor& copy) {
   check_float(scale, 2, "scale");
-  for (const Tensor* t : {&gradient, &master, &first, &second}) check_float(*t, master.count(), "a shard");
+  for (const Tensor* t : {&gradient, &master}) check_float(*t, master.count(), "a shard");
+  check_activation(first, "a moment");
+  check_dtype(second, first.dtype, "the second moment");
+  for (const Tensor* t : {&first, &second}) check_count(*t, master.count(), "a moment");
+  const MomentBits& bits = step.bits;
+  RIPSTOP_CHECK(bits.origin >= 0 && bits.begin >= 0 && bits.stride >= 1 && bits.columns >= 1,
+                "place {} of rows of {} from logical element {} on, of rows of {}", bits.begin, bits.stride,
+                bits.origin, bits.columns);
   if (!copy.empty()) {
     check_activation(copy, "copy");
     check_count(copy, master.count(), "copy");

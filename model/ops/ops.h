@@ -219,11 +219,28 @@ inline constexpr size_t kMostPieces = 400;
 
 // ---- optimizer
 
+/// The random bits that round bfloat16 moments: those of logical elements, so that they depend neither on the
+/// mesh nor on the cut of a call. Element i of the operands lies at place p = begin + i of the rows of a slice,
+/// which have `stride` elements each, and is the logical element
+///   l = origin + p / stride * columns + p mod stride
+/// Word l mod 4 of the Philox block {l / 4, step} (two words each, the lower first) under `key` has its bits:
+/// the lower 16 are the first moment's, the upper 16 the second's. Source: Philox 4x32-10, see
+/// model/core/philox.h.
+struct MomentBits {
+  uint64_t key = 0;     ///< of the seed and the parameter
+  int64_t origin = 0;   ///< logical element, row-major, at place 0
+  int64_t begin = 0;    ///< place of element 0 of the operands
+  int64_t stride = 1;   ///< elements of a row in memory; all operands' elements beyond `columns` are 0
+  int64_t columns = 1;  ///< elements of a row of the logical parameter
+  bool operator==(const MomentBits&) const = default;
+};
+
 /// The hyperparameters of one AdamW step. Source: arXiv:1711.05101, algorithm 2, with the order of operations
 /// of torch.optim.AdamW.
 struct AdamWStep {
   double learning_rate = 0, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0;
-  int64_t step = 1;  ///< counted from 1; for the bias correction
+  int64_t step = 1;      ///< counted from 1; for the bias correction
+  MomentBits bits = {};  ///< only for bfloat16 moments
 };
 
 /// Computes the factor of this step's gradients, on the device. global [3] float64 = {loss sum, target count,
@@ -235,8 +252,14 @@ void gradient_scale(Context& context, const Tensor& global, double max_norm, con
 
 /// One AdamW step on a shard, with g = gradient * scale[0]. Updates the moments `first` and `second` and the
 /// master weights in float32. If `copy` is a tensor, it gets the new weights in its dtype. All operands but
-/// scale have equal counts; master, gradient, first, second float32. If scale[1] is 0, only `copy` is
-/// written.
+/// scale have equal counts; master and gradient float32, both moments float32 or both bfloat16. If scale[1]
+/// is 0, only `copy` is written.
+/// bfloat16 moments are read as float32, and the weights are updated from the new moments before they are
+/// rounded. A new moment is first limited to bfloat16's largest finite number, so it never becomes infinite.
+/// Then it is rounded up or down in size at random, so that its mean is exact: 16 random bits r (MomentBits)
+/// are added to the 16 that bfloat16 lacks, and the sum is cut off. What bfloat16 holds exactly stays as it
+/// is, so zero stays zero; the sign never changes. Source: stochastic rounding, Gupta et al.,
+/// arXiv:1502.02551.
 void adamw(Context& context, const AdamWStep& step, const Tensor& scale, const Tensor& gradient,
            const Tensor& master, const Tensor& first, const Tensor& second, const Tensor& copy);
 

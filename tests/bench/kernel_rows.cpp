@@ -339,6 +339,21 @@ class Rows {
                   },
                   0, 7 * bytes_of({master}) + bytes_of({copy})};
     });
+    // The shard as dense rows, and as the part of each row that one of two ranks of a tensor axis holds.
+    for (const int64_t columns : {m_.hidden_size, 2 * m_.hidden_size})
+      add(columns == m_.hidden_size ? "adamw/bfloat16 moments" : "adamw/bfloat16 moments, rows", 0,
+          [=, stride = m_.hidden_size](Operands& o) {
+            const Tensor gradient = range(o, 1e-3F), master = range(o),
+                         first = o.zeros(DType::kBFloat16, {count}),
+                         second = o.zeros(DType::kBFloat16, {count});
+            const Tensor copy = o.zeros(o.dtype(), {count}), scale = o.numbers({1, 1});
+            const KernelCall call = o.call();
+            const AdamWStep step{.learning_rate = 1e-3,
+                                 .bits = {.key = 1, .stride = stride, .columns = columns}};
+            return Work{
+                [=, &k = o.kernels()] { k.adamw(call, step, scale, gradient, master, first, second, copy); },
+                0, 3 * bytes_of({master}) + 2 * bytes_of({first, second}) + bytes_of({copy})};
+          });
     add("add_squared_norm", ranges, [=](Operands& o) {
       const Tensor x = range(o), total = o.zeros(DType::kFloat64, {1});
       const KernelCall call = o.call(o.workspaces().add_squared_norm(count));

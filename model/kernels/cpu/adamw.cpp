@@ -3,7 +3,7 @@
 //   p *= 1 - lr decay
 //   m += (1 - b1) (g - m),  v = b2 v + (1 - b2) g^2
 //   p -= lr / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + epsilon)
-// Parallel over blocks of elements.
+// Parallel over blocks of elements. bfloat16 moments are rounded at random: see MomentBits in ops.h.
 //
 // gradient_scale turns the sums of the world (loss, targets, squared norm of the summed gradients) into
 //   scale = {min(1, max_norm / (norm + 1e-6)) / targets, 1},  norm = sqrt(squared_norm) / targets
@@ -12,6 +12,7 @@
 #include <cmath>
 
 #include "model/kernels/cpu/cpu_kernels.h"
+#include "model/kernels/cpu/philox_words.h"
 #include "model/kernels/cpu/vector.h"
 
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
@@ -36,8 +37,19 @@ struct Factors {
   }
 };
 
-void update(const Factors& f, float scale, const float* gradient, float* master, float* first, float* second,
-            int64_t count) {
+/// The arrays of a call, from one of its elements on.
+template <class Moment>
+struct Range {
+  const float* gradient;
+  float* master;
+  Moment *first, *second;
+
+  Range at(int64_t i) const { return {gradient + i, master + i, first + i, second + i}; }
+};
+
+void update(const Factors& f, float scale, const Range<float>& x, int64_t count) {
+  const float* gradient = x.gradient;
+  float *master = x.master, *first = x.first, *second = x.second;
 #pragma omp simd
   for (int64_t i = 0; i < count; ++i) {
     const float g = gradient[i] * scale;
@@ -46,6 +58,69 @@ void update(const Factors& f, float scale, const float* gradient, float* master,
     first[i] = m;
     second[i] = v;
     master[i] = master[i] * f.keep - f.step_size * m / (__builtin_sqrtf(v) * f.inverse_root + f.epsilon);
+  }
+}
+
+/// bfloat16's largest finite number: what the moments are limited to, as float32.
+constexpr float kLargest = 0x1.fep127F;
+
+/// Cuts off the lower half of a finite float32 whose size is at most kLargest, after the 16 bits `random` are
+/// added to it: a random bfloat16 whose mean is x.
+[[gnu::always_inline]] inline uint16_t rounded(float x, uint32_t random) {
+  return static_cast<uint16_t>((__builtin_bit_cast(uint32_t, x) + random) >> 16);
+}
+[[gnu::always_inline]] inline float widened(uint16_t bits) {
+  return __builtin_bit_cast(float, static_cast<uint32_t>(bits) << 16);
+}
+
+/// The same on bfloat16 moments; words[i] are the random bits of element i. The comparisons keep NaN.
+void update(const Factors& f, float scale, const Range<BFloat16>& x, const uint32_t* words, int64_t count) {
+  const float* gradient = x.gradient;
+  float* master = x.master;
+  BFloat16 *first = x.first, *second = x.second;
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) {
+    const float g = gradient[i] * scale, m0 = widened(first[i].bits), v0 = widened(second[i].bits);
+    float m = m0 + f.one_minus_beta1 * (g - m0);
+    float v = f.beta2 * v0 + f.one_minus_beta2 * (g * g);
+    m = m > kLargest ? kLargest : m < -kLargest ? -kLargest : m;
+    v = v > kLargest ? kLargest : v;
+    first[i].bits = rounded(m, words[i] & 0xffffU);
+    second[i].bits = rounded(v, words[i] >> 16);
+    master[i] = master[i] * f.keep - f.step_size * m / (__builtin_sqrtf(v) * f.inverse_root + f.epsilon);
+  }
+}
+
+/// Elements whose random words are made together. They stay in the first cache.
+constexpr int64_t kPiece = 1024;
+
+/// Elements that are neighbours in their logical parameter, the first of which is `logical`.
+void update_run(const Factors& f, const AdamWStep& step, float scale, const Range<BFloat16>& x,
+                int64_t logical, int64_t count) {
+  alignas(64) uint32_t words[kPiece + 2 * kWordsAtOnce];
+  for (int64_t at = 0; at < count; at += kPiece) {
+    const int64_t n = count - at < kPiece ? count - at : kPiece;
+    // The first element may be any of its block.
+    const int64_t first = logical + at, skipped = first % 4;
+    for (int64_t i = 0; i < skipped + n; i += kWordsAtOnce)
+      store_words(static_cast<uint64_t>((first - skipped + i) / 4), static_cast<uint64_t>(step.step),
+                  step.bits.key, words + i);
+    update(f, scale, x.at(at), words + skipped, n);
+  }
+}
+
+/// Elements [at, at + count) of a call, row by row of the slice.
+void update_rows(const Factors& f, const AdamWStep& step, float scale, const Range<BFloat16>& x, int64_t at,
+                 int64_t count) {
+  const MomentBits& bits = step.bits;
+  // Dense rows are one long row.
+  if (bits.stride == bits.columns)
+    return update_run(f, step, scale, x.at(at), bits.origin + bits.begin + at, count);
+  for (int64_t end = at + count; at < end;) {
+    const int64_t place = bits.begin + at, column = place % bits.stride;
+    const int64_t left = bits.stride - column, n = end - at < left ? end - at : left;
+    update_run(f, step, scale, x.at(at), bits.origin + place / bits.stride * bits.columns + column, n);
+    at += n;
   }
 }
 
@@ -69,14 +144,18 @@ void adamw(const KernelCall&, const AdamWStep& step, const Tensor& scale, const 
   // From gradient_scale: {factor, 1}, or {0, 0} to skip the update. The copy is written in both cases, so
   // that it always equals the weights.
   const float* factor_and_go = elements<float>(scale);
-  const bool go = factor_and_go[1] != 0;
+  const bool go = factor_and_go[1] != 0, rounds = first.dtype == DType::kBFloat16;
   float* weight = elements<float>(master);
+  const auto range = [&](auto moment) {
+    using Moment = decltype(moment);
+    return Range<Moment>{elements<float>(gradient), weight, elements<Moment>(first),
+                         elements<Moment>(second)};
+  };
   with_element(copy.dtype, [&](auto element) {
     using T = decltype(element);
     parallel_blocks(master.count(), kBlock, 1, [&](int64_t at, int64_t count) {
-      if (go)
-        update(factors, factor_and_go[0], elements<float>(gradient) + at, weight + at,
-               elements<float>(first) + at, elements<float>(second) + at, count);
+      if (go && rounds) update_rows(factors, step, factor_and_go[0], range(BFloat16{}), at, count);
+      if (go && !rounds) update(factors, factor_and_go[0], range(float{}).at(at), count);
       if (copy.data == nullptr) return;
       T* to = elements<T>(copy) + at;
       each_vector(count, [&](int64_t i, auto lanes) { store(to + i, load(weight + at + i, lanes), lanes); });

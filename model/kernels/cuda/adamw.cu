@@ -4,8 +4,12 @@
 //   m += (1 - b1) (g - m),  v = b2 v + (1 - b2) g^2
 //   p -= lr / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + epsilon)
 // Each thread updates four neighbouring elements. Bound by memory: every array is read and written once.
+// bfloat16 moments are rounded at random (MomentBits in ops.h): the four elements are one Philox block, a
+// hundred instructions beside the 88 bytes that they move.
 #include <cmath>
+#include <type_traits>
 
+#include "model/core/philox.h"
 #include "model/kernels/cuda/cuda_kernels.h"
 #include "model/kernels/cuda/launch.h"
 #include "model/kernels/cuda/reduce.cuh"
@@ -33,15 +37,99 @@ Factors factors_of(const AdamWStep& s) {
           static_cast<float>(s.epsilon)};
 }
 
-template <class Copy>
+template <class Moment, class Copy>
 struct Shard {
   const float *scale, *gradient;
-  float *master, *first, *second;
+  float* master;
+  Moment *first, *second;
   Copy* copy;  ///< or null
+  MomentBits bits;
+  uint64_t step;
 };
 
-template <int kWidth, class Copy>
-__device__ void update(const Shard<Copy>& x, const Factors& f, float scale, bool go, int64_t i) {
+/// The random words of the elements of a Philox block. Source: model/core/philox.h.
+struct Words {
+  uint32_t at[4];
+};
+__device__ inline Words philox(uint64_t block, uint64_t step, uint64_t key) {
+  uint32_t c[4] = {static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
+                   static_cast<uint32_t>(step), static_cast<uint32_t>(step >> 32)};
+  auto k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
+#pragma unroll
+  for (int round = 0; round < kPhiloxRounds; ++round) {
+    // The factors are copied: device code cannot refer to an array of the host.
+    constexpr uint64_t kFirst = kPhiloxFactors[0], kSecond = kPhiloxFactors[1];
+    constexpr uint32_t kFirstStep = kPhiloxSteps[0], kSecondStep = kPhiloxSteps[1];
+    const uint64_t a = kFirst * c[0], b = kSecond * c[2];
+    c[0] = static_cast<uint32_t>(b >> 32) ^ c[1] ^ k0;
+    c[1] = static_cast<uint32_t>(b);
+    c[2] = static_cast<uint32_t>(a >> 32) ^ c[3] ^ k1;
+    c[3] = static_cast<uint32_t>(a);
+    k0 += kFirstStep;
+    k1 += kSecondStep;
+  }
+  return {{c[0], c[1], c[2], c[3]}};
+}
+
+/// The logical element that element i of the operands is.
+__device__ inline int64_t logical_element(const MomentBits& bits, int64_t i) {
+  const int64_t place = bits.begin + i;
+  if (bits.stride == bits.columns) return bits.origin + place;
+  return bits.origin + place / bits.stride * bits.columns + place % bits.stride;
+}
+
+/// bfloat16's largest finite number; what is larger becomes it, NaN stays.
+constexpr float kLargest = 0x1.fep127F;
+__device__ inline float limited(float x) {
+  return x > kLargest ? kLargest : x < -kLargest ? -kLargest : x;
+}
+
+/// Stores moments whose sizes are at most kLargest. `random`: 16 bits for each. They are added to the bits that
+/// bfloat16 lacks, and the sum is cut off. With float32 moments there is nothing to round.
+template <int kWidth>
+__device__ inline void store_rounded(float* to, const Floats<kWidth>& x, const uint32_t*) {
+  store(to, x);
+}
+template <int kWidth>
+__device__ inline void store_rounded(BFloat16* to, const Floats<kWidth>& x, const uint32_t* random) {
+  if constexpr (kWidth == 1) {
+    to->bits = static_cast<uint16_t>((__float_as_uint(x.at[0]) + random[0]) >> 16);
+  } else {
+    static_assert(kWidth == 4);
+    uint32_t sum[kWidth];
+#pragma unroll
+    for (int c = 0; c < kWidth; ++c) sum[c] = __float_as_uint(x.at[c]) + random[c];
+    *reinterpret_cast<uint2*>(to) =
+        make_uint2(sum[0] >> 16 | (sum[1] & 0xffff0000U), sum[2] >> 16 | (sum[3] & 0xffff0000U));
+  }
+}
+
+/// Stores the moments of elements [i, i + kWidth). With kWidth 4 they are one block.
+template <int kWidth, class Moment, class Copy>
+__device__ void store_moments(const Shard<Moment, Copy>& x, int64_t i, const Floats<kWidth>& m,
+                              const Floats<kWidth>& v) {
+  uint32_t of_first[kWidth] = {}, of_second[kWidth] = {};
+  if constexpr (std::is_same_v<Moment, BFloat16>) {
+    const auto element = static_cast<uint64_t>(logical_element(x.bits, i));
+    const Words words = philox(element / 4, x.step, x.bits.key);
+#pragma unroll
+    for (int c = 0; c < kWidth; ++c) {
+      uint32_t word = words.at[c];
+      // Without an index that is known only later: that would put the words into memory.
+      if constexpr (kWidth == 1) {
+        const uint32_t at = element % 4;
+        word = at == 0 ? words.at[0] : at == 1 ? words.at[1] : at == 2 ? words.at[2] : words.at[3];
+      }
+      of_first[c] = word & 0xffffU;
+      of_second[c] = word >> 16;
+    }
+  }
+  store_rounded(x.first + i, m, of_first);
+  store_rounded(x.second + i, v, of_second);
+}
+
+template <int kWidth, class Moment, class Copy>
+__device__ void update(const Shard<Moment, Copy>& x, const Factors& f, float scale, bool go, int64_t i) {
   Floats<kWidth> p = load<kWidth>(x.master + i);
   if (go) {
     const Floats<kWidth> gradient = load<kWidth>(x.gradient + i);
@@ -51,18 +139,19 @@ __device__ void update(const Shard<Copy>& x, const Factors& f, float scale, bool
       const float g = gradient.at[c] * scale;
       m.at[c] += f.one_minus_beta1 * (g - m.at[c]);
       v.at[c] = f.beta2 * v.at[c] + f.one_minus_beta2 * (g * g);
+      if constexpr (std::is_same_v<Moment, BFloat16>) m.at[c] = limited(m.at[c]), v.at[c] = limited(v.at[c]);
       p.at[c] = p.at[c] * f.keep - f.step_size * m.at[c] / (sqrtf(v.at[c]) * f.inverse_root + f.epsilon);
     }
-    store(x.first + i, m);
-    store(x.second + i, v);
+    store_moments(x, i, m, v);
     store(x.master + i, p);
   }
   if (x.copy != nullptr) store(x.copy + i, p);
 }
 
 /// Reads the scale on the device: the host does not wait to learn whether the step is skipped.
-template <int kWidth, class Copy>
-__global__ void __launch_bounds__(kThreads) step_shard(Shard<Copy> x, Factors factors, int64_t count) {
+template <int kWidth, class Moment, class Copy>
+__global__ void __launch_bounds__(kThreads)
+    step_shard(Shard<Moment, Copy> x, Factors factors, int64_t count) {
   const int64_t i = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kWidth;
   const float scale = x.scale[0];
   const bool go = x.scale[1] != 0;
@@ -71,6 +160,12 @@ __global__ void __launch_bounds__(kThreads) step_shard(Shard<Copy> x, Factors fa
   } else {
     for (int64_t j = i; j < count; ++j) update<1>(x, factors, scale, go, j);
   }
+}
+
+/// Whether any four neighbouring elements, from a multiple of four on, are one block of random words.
+bool are_blocks(const MomentBits& bits) {
+  if (bits.stride == bits.columns) return (bits.origin + bits.begin) % 4 == 0;
+  return bits.origin % 4 == 0 && bits.begin % 4 == 0 && bits.stride % 4 == 0 && bits.columns % 4 == 0;
 }
 
 /// False for NaN, since every comparison with NaN is false.
@@ -99,15 +194,28 @@ void gradient_scale(const KernelCall& call, const Tensor& global, double max_nor
 void adamw(const KernelCall& call, const AdamWStep& step, const Tensor& scale, const Tensor& gradient,
            const Tensor& master, const Tensor& first, const Tensor& second, const Tensor& copy) {
   const int64_t count = master.count();
-  const bool whole = aligned(16, 16, {&gradient, &master, &first, &second, &copy});
-  with_element(copy.dtype, [&](auto element) {
-    using T = decltype(element);
-    const Shard<T> shard{elements<float>(scale), elements<float>(gradient), elements<float>(master),
-                         elements<float>(first), elements<float>(second),   elements<T>(copy)};
+  const bool rounds = first.dtype == DType::kBFloat16;
+  const int64_t moments = kElements * element_bytes(first.dtype);
+  const bool whole = aligned(16, 16, {&gradient, &master, &copy}) &&
+                     aligned(moments, moments, {&first, &second}) && (!rounds || are_blocks(step.bits));
+  const auto step_with = [&](auto moment, auto element) {
+    using Moment = decltype(moment);
+    using Copy = decltype(element);
+    const Shard<Moment, Copy> shard{elements<float>(scale),
+                                    elements<float>(gradient),
+                                    elements<float>(master),
+                                    elements<Moment>(first),
+                                    elements<Moment>(second),
+                                    elements<Copy>(copy),
+                                    step.bits,
+                                    static_cast<uint64_t>(step.step)};
     with_width<kElements>(whole, [&](auto width) {
-      launch(call, "adamw", step_shard<width.value, T>, {divide_up(count, int64_t{kThreads} * width.value)},
-             kThreads, shard, factors_of(step), count);
+      launch(call, "adamw", step_shard<width.value, Moment, Copy>,
+             {divide_up(count, int64_t{kThreads} * width.value)}, kThreads, shard, factors_of(step), count);
     });
+  };
+  with_element(copy.dtype, [&](auto element) {
+    with_element(first.dtype, [&](auto moment) { step_with(moment, element); });
   });
 }
 

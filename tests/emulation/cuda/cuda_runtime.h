@@ -49,6 +49,9 @@ inline uint2 make_uint2(unsigned x, unsigned y) {
 inline float __uint_as_float(unsigned bits) {
   return std::bit_cast<float>(bits);
 }
+inline unsigned __float_as_uint(float x) {
+  return std::bit_cast<unsigned>(x);
+}
 inline float __fdividef(float a, float b) {
   return a / b;
 }

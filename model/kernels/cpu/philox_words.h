@@ -1,0 +1,72 @@
+// The random words of neighbouring elements (model/core/philox.h), as many blocks at once as a processor
+// vector takes. Compiled once per instruction set, as vector.h.
+#pragma once
+#include "model/core/philox.h"
+#include "model/kernels/cpu/vector.h"
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+namespace ripstop::RIPSTOP_INSTRUCTION_SET {
+
+/// A word of some blocks: each lane has one in its lower half. The upper half is left over and not read.
+using Words [[gnu::vector_size(4 * kLanes)]] = uint64_t;
+inline constexpr int kBlocks = kLanes / 2;
+
+/// The elements whose words are made at once: four of each block.
+inline constexpr int64_t kWordsAtOnce = 4 * kBlocks;
+
+/// The products of the lower halves with `factor`. Compilers make three multiplications of the plain one.
+[[gnu::always_inline]] inline Words product(Words a, uint64_t factor) {
+#if defined(__AVX512F__)
+  // Of all lanes. The form without a mask makes g++ 12 warn of its own header.
+  return reinterpret_cast<Words>(_mm512_maskz_mul_epu32(0xff, reinterpret_cast<__m512i>(a),
+                                                        _mm512_set1_epi64(static_cast<int64_t>(factor))));
+#elif defined(__AVX2__)
+  return reinterpret_cast<Words>(
+      _mm256_mul_epu32(reinterpret_cast<__m256i>(a), _mm256_set1_epi64x(static_cast<int64_t>(factor))));
+#elif defined(__SSE2__)
+  return reinterpret_cast<Words>(
+      _mm_mul_epu32(reinterpret_cast<__m128i>(a), _mm_set1_epi64x(static_cast<int64_t>(factor))));
+#else
+  return (a & 0xffffffffU) * factor;
+#endif
+}
+
+template <uint64_t... kLane>
+constexpr Words block_numbers(std::integer_sequence<uint64_t, kLane...>) {
+  return Words{(kLane % 2 * (kBlocks / 2) + kLane / 2)...};
+}
+template <int... kLane>
+[[gnu::always_inline]] inline void store_pairs(Words first, Words second, uint32_t* to,
+                                               std::integer_sequence<int, kLane...>) {
+  // Lane 2 i is block i, lane 2 i + 1 block kBlocks / 2 + i: so the even lanes of both are the first half of
+  // the elements in order, and the odd lanes are the second half.
+  const Words low = __builtin_shuffle(first, second, Words{(kLane / 2 * 2 + kLane % 2 * kBlocks)...});
+  const Words high = __builtin_shuffle(first, second, Words{(kLane / 2 * 2 + 1 + kLane % 2 * kBlocks)...});
+  __builtin_memcpy(to, &low, sizeof low);
+  __builtin_memcpy(to + kLanes, &high, sizeof high);
+}
+
+/// Writes the words of the blocks {block + 0, step}, {block + 1, step}, ... under `key` to `to`: kWordsAtOnce,
+/// in the order of the elements.
+[[gnu::always_inline]] inline void store_words(uint64_t block, uint64_t step, uint64_t key, uint32_t* to) {
+  constexpr Words kNumbers = block_numbers(std::make_integer_sequence<uint64_t, kBlocks>{});
+  constexpr Words kLower = Words{} + 0xffffffffU;
+  const Words number = block + kNumbers;
+  Words c0 = number, c1 = number >> 32, c2 = Words{} + step, c3 = Words{} + (step >> 32);
+  auto k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
+  for (int round = 0; round < kPhiloxRounds; ++round) {
+    const Words a = product(c0, kPhiloxFactors[0]), b = product(c2, kPhiloxFactors[1]);
+    c0 = (b >> 32) ^ c1 ^ uint64_t { k0 };
+    c1 = b;
+    c2 = (a >> 32) ^ c3 ^ uint64_t { k1 };
+    c3 = a;
+    k0 += kPhiloxSteps[0];
+    k1 += kPhiloxSteps[1];
+  }
+  store_pairs((c0 & kLower) | c1 << 32, (c2 & kLower) | c3 << 32, to,
+              std::make_integer_sequence<int, kBlocks>{});
+}
+
+}  // namespace ripstop::RIPSTOP_INSTRUCTION_SET
