@@ -4,8 +4,9 @@
 
 namespace ripstop {
 
-// Types of fixed size and byte order, not the machine's: a file must read the same anywhere.
-hid_t disk_type(Hdf5Type type) {
+namespace {
+
+hid_t predefined_type(Hdf5Type type) {
   switch (type) {
     case Hdf5Type::kUint8:
       return H5T_STD_U8LE;
@@ -17,12 +18,27 @@ hid_t disk_type(Hdf5Type type) {
       return H5T_STD_I64LE;
     case Hdf5Type::kUint64:
       return H5T_STD_U64LE;
+    case Hdf5Type::kBFloat16:  // its upper half
     case Hdf5Type::kFloat32:
       return H5T_IEEE_F32LE;
     case Hdf5Type::kFloat64:
       return H5T_IEEE_F64LE;
   }
   RIPSTOP_CHECK(false, "unknown Hdf5Type {}", static_cast<int>(type));
+}
+
+}  // namespace
+
+// Types of fixed size and byte order, not the machine's: a file must read the same anywhere.
+TypeHandle disk_type(Hdf5Type type) {
+  TypeHandle copy(H5Tcopy(predefined_type(type)));
+  if (type != Hdf5Type::kBFloat16) return copy;
+  // The fields first: a type cannot become shorter than its fields.
+  const bool done = H5Tset_fields(copy.get(), /*sign=*/15, /*exponent at*/ 7, /*bits*/ 8, /*mantissa at*/ 0,
+                                  /*bits*/ 7) >= 0 &&
+                    H5Tset_size(copy.get(), 2) >= 0 && H5Tset_ebias(copy.get(), 127) >= 0;
+  RIPSTOP_CHECK(done, "HDF5 cannot make bfloat16: {}", library_error());
+  return copy;
 }
 
 void quiet_library() {
@@ -69,6 +85,7 @@ int64_t size_bytes(Hdf5Type type) {
     case Hdf5Type::kUint8:
       return 1;
     case Hdf5Type::kUint16:
+    case Hdf5Type::kBFloat16:
       return 2;
     case Hdf5Type::kInt32:
     case Hdf5Type::kFloat32:
@@ -93,6 +110,8 @@ std::string_view to_string(Hdf5Type type) {
       return "int64";
     case Hdf5Type::kUint64:
       return "uint64";
+    case Hdf5Type::kBFloat16:
+      return "bfloat16";
     case Hdf5Type::kFloat32:
       return "float32";
     case Hdf5Type::kFloat64:

@@ -39,7 +39,7 @@ using PropertyHandle = Handle<H5Pclose>;
 using AttributeHandle = Handle<H5Aclose>;
 
 /// The type of an array's elements on disk: little-endian, whatever the machine.
-hid_t disk_type(Hdf5Type type);
+TypeHandle disk_type(Hdf5Type type);
 
 /// UTF-8 text of variable length.
 TypeHandle string_type();

@@ -10,8 +10,9 @@ namespace ripstop {
 namespace {
 
 // The types of ripstop's own files.
-constexpr std::array kTypes = {Hdf5Type::kUint8,  Hdf5Type::kUint16,  Hdf5Type::kInt32,  Hdf5Type::kInt64,
-                               Hdf5Type::kUint64, Hdf5Type::kFloat32, Hdf5Type::kFloat64};
+constexpr std::array kTypes = {Hdf5Type::kUint8,   Hdf5Type::kUint16, Hdf5Type::kInt32,
+                               Hdf5Type::kInt64,   Hdf5Type::kUint64, Hdf5Type::kBFloat16,
+                               Hdf5Type::kFloat32, Hdf5Type::kFloat64};
 
 /// Called by H5Literate for each link. C++ exceptions must not pass through the library, so it only collects.
 herr_t collect_links(hid_t, const char* name, const H5L_info_t* info, void* out) {
@@ -105,7 +106,7 @@ void Hdf5File::State::add(const std::string& name) {
 
 void Hdf5File::State::add_array(const std::string& name, hid_t dataset, hid_t type, int64_t count) {
   const auto known = std::find_if(kTypes.begin(), kTypes.end(),
-                                  [&](Hdf5Type t) { return H5Tequal(type, disk_type(t)) > 0; });
+                                  [&](Hdf5Type t) { return H5Tequal(type, disk_type(t).get()) > 0; });
   if (known == kTypes.end()) {
     refuse("'{}' has a type that is not allowed (little-endian integers and floats are)", name);
   }

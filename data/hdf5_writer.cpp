@@ -53,7 +53,8 @@ Hdf5Writer::~Hdf5Writer() = default;
 
 Hdf5Array Hdf5Writer::add_array(const Hdf5ArraySpec& spec) {
   RIPSTOP_CHECK(spec.count >= 0, "'{}' has {} elements", spec.name, spec.count);
-  DatasetHandle dataset = state_->create(spec.name, disk_type(spec.type), spec.count, true);
+  const TypeHandle type = disk_type(spec.type);
+  DatasetHandle dataset = state_->create(spec.name, type.get(), spec.count, true);
   Hdf5Array array{spec.name, spec.type, spec.count, 0};
   if (spec.count > 0) {
     const haddr_t offset = H5Dget_offset(dataset.get());

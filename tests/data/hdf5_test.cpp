@@ -15,6 +15,7 @@ std::vector<Hdf5Array> make_file(const std::filesystem::path& path) {
   return create_hdf5(path,
                      {{"units/embedding", Hdf5Type::kFloat32, 2000},
                       {"tokens", Hdf5Type::kUint16, 7},
+                      {"units/moments", Hdf5Type::kBFloat16, 9},
                       {"nothing", Hdf5Type::kInt64, 0}},
                      {{"format_version", int64_t{1}},
                       {"separator", std::string("\n\nTL;DR:")},
@@ -26,15 +27,17 @@ TEST(Hdf5Test, SkeletonTellsOffsetsThatReadersFind) {
   ScratchDirectory scratch;
   const auto path = scratch / "a.h5";
   const auto arrays = make_file(path);
-  ASSERT_EQ(arrays.size(), 3u);
+  ASSERT_EQ(arrays.size(), 4u);
   // An array of a page or more begins at a page, a smaller one anywhere.
   EXPECT_EQ(arrays[0].offset_bytes % 4096, 0);
   Hdf5File file(path);
   EXPECT_EQ(file.array("units/embedding").offset_bytes, arrays[0].offset_bytes);
   EXPECT_EQ(file.array("tokens", Hdf5Type::kUint16).offset_bytes, arrays[1].offset_bytes);
   EXPECT_EQ(file.array("tokens").count, 7);
+  EXPECT_EQ(file.array("units/moments", Hdf5Type::kBFloat16).offset_bytes, arrays[2].offset_bytes);
+  EXPECT_EQ(file.array("units/moments").bytes(), 18);
   EXPECT_EQ(file.array("nothing").count, 0);
-  EXPECT_EQ(file.arrays().size(), 3u);
+  EXPECT_EQ(file.arrays().size(), 4u);
   EXPECT_EQ(file.integer("format_version"), 1);
   EXPECT_EQ(file.text("separator"), "\n\nTL;DR:");
   EXPECT_EQ(file.text("empty"), "");
@@ -55,7 +58,7 @@ TEST(Hdf5Test, BytesWrittenByPwriteLieInTheArraysAndTheLengthIsFinal) {
   close(descriptor);
   EXPECT_EQ(std::filesystem::file_size(path), length);
   Hdf5File reopened(path);  // can still be read, so no array overlaps the metadata
-  EXPECT_EQ(reopened.arrays().size(), 3u);
+  EXPECT_EQ(reopened.arrays().size(), 4u);
   EXPECT_EQ(reopened.text("separator"), "\n\nTL;DR:");
 }
 
