@@ -1,44 +1,76 @@
 #include "train/step/adamw.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "model/core/philox.h"
+
 namespace ripstop {
+
+uint64_t moment_key(uint64_t seed, std::string_view parameter) {
+  const uint64_t name = hash_of_name(parameter);
+  const PhiloxBlock key =
+      philox({static_cast<uint32_t>(name), static_cast<uint32_t>(name >> 32), 0, 0}, seed);
+  return uint64_t{key[1]} << 32 | key[0];
+}
 
 AdamW::AdamW(ShardedTransformer& model, const AdamWOptions& options, const Device& device,
              MemoryLedger& ledger)
     : options_(options) {
   for (const FsdpUnit& unit : model.units()) {
-    const int64_t n = unit.master().count();
-    // Both moments of a unit lie in one buffer: 4 bytes each an element.
-    Buffer memory(device, ledger, MemoryCategory::kOptimizer, 8 * n);
-    const Tensor first = tensor_in(memory, 0, DType::kFloat32, {n});
-    const Tensor second = tensor_in(memory, 4 * n, DType::kFloat32, {n});
-    moments_.push_back({std::move(memory), first, second});
+    const int64_t n = unit.master().count(), bytes = n * element_bytes(options.moments);
+    // Both moments of a unit lie in one buffer.
+    Buffer memory(device, ledger, MemoryCategory::kOptimizer, 2 * bytes);
+    const Tensor first = tensor_in(memory, 0, options.moments, {n});
+    const Tensor second = tensor_in(memory, bytes, options.moments, {n});
+    moments_.push_back({std::move(memory), first, second, ranges_of(unit)});
   }
+}
+
+std::vector<AdamW::Range> AdamW::ranges_of(const FsdpUnit& unit) const {
+  // The replicated parameters are exactly the vectors (norms), and they come first in the unit. So one cut
+  // separates the weights without decay from those with decay.
+  const int64_t vectors = unit.replicated_in_shard(), shard = unit.master().count();
+  if (options_.moments == DType::kFloat32)
+    return {{0, vectors, options_.decay_norms, {}}, {vectors, shard - vectors, true, {}}};
+  // The bits belong to logical elements, so each parameter has its range. What lies between them is padding:
+  // zero in all arrays, and stays zero.
+  std::vector<Range> ranges;
+  const int64_t begin = unit.shard_begin();
+  for (const Box& slice : unit.layout().slices()) {
+    const int64_t first = std::max(begin, slice.offset);
+    const int64_t end = std::min(begin + shard, slice.offset + slice.rows * slice.stride);
+    if (slice.empty() || first >= end) continue;
+    const ParameterSpec& p = *slice.parameter;
+    ranges.push_back({.begin = first - begin,
+                      .count = end - first,
+                      .decays = first - begin >= vectors || options_.decay_norms,
+                      .bits = {.key = moment_key(options_.seed, p.name),
+                               .origin = slice.row * p.columns + slice.column,
+                               .begin = first - slice.offset,
+                               .stride = slice.stride,
+                               .columns = p.columns}});
+  }
+  return ranges;
 }
 
 void AdamW::step(Context& context, ShardedTransformer& model, double learning_rate, int64_t update,
                  const Tensor& scale) {
   for (size_t u = 0; u < moments_.size(); ++u) {
     FsdpUnit& unit = model.units()[u];
-    const auto update_elements = [&](int64_t begin, int64_t count, double decay) {
+    const Moments& moments = moments_[u];
+    for (const Range& range : moments.ranges) {
       const AdamWStep numbers{.learning_rate = learning_rate,
                               .beta1 = options_.beta1,
                               .beta2 = options_.beta2,
                               .epsilon = options_.epsilon,
-                              .weight_decay = decay,
-                              .step = update};
-      const Tensor copy =
-          unit.compute_copy().empty() ? Tensor{} : unit.compute_copy().row_range(begin, count);
-      adamw(context, numbers, scale, unit.gradient().row_range(begin, count),
-            unit.master().row_range(begin, count), moments_[u].first.row_range(begin, count),
-            moments_[u].second.row_range(begin, count), copy);
-    };
-    // The replicated parameters are exactly the vectors (norms), and they come first in the unit. So one cut
-    // separates the weights without decay from those with decay.
-    const int64_t vectors = unit.replicated_in_shard();
-    update_elements(0, vectors, options_.decay_norms ? options_.weight_decay : 0.0);
-    update_elements(vectors, unit.master().count() - vectors, options_.weight_decay);
+                              .weight_decay = range.decays ? options_.weight_decay : 0.0,
+                              .step = update,
+                              .bits = range.bits};
+      const auto part = [&](const Tensor& whole) { return whole.row_range(range.begin, range.count); };
+      adamw(context, numbers, scale, part(unit.gradient()), part(unit.master()), part(moments.first),
+            part(moments.second), unit.compute_copy().empty() ? Tensor{} : part(unit.compute_copy()));
+    }
     unit.weights_changed();
   }
 }

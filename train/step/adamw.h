@@ -1,5 +1,7 @@
 // AdamW over the shards that this rank stores.
 #pragma once
+#include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "model/ops/ops.h"
@@ -10,11 +12,18 @@ namespace ripstop {
 /// The settings that stay the same over a run.
 struct AdamWOptions {
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
-  bool decay_norms = false;  ///< whether vectors (norm weights) take weight decay, too
+  bool decay_norms = false;         ///< whether vectors (norm weights) take weight decay, too
+  DType moments = DType::kFloat32;  ///< in which both moments are stored: float32 or bfloat16
+  uint64_t seed = 0;                ///< of the random bits that round bfloat16 moments
 };
 
-/// The first and second moments of every unit's shard, float32, zero at first. Owns them (category optimizer,
-/// 8 bytes an element).
+/// The MomentBits::key of a parameter: one Philox block of its name's hash under the seed.
+uint64_t moment_key(uint64_t seed, std::string_view parameter);
+
+/// The first and second moments of every unit's shard, zero at first. Owns them (category optimizer, 8 bytes an
+/// element, or 4 if they are bfloat16). Moments in bfloat16 are computed in float32 and rounded at random. The
+/// bits depend on seed, update, moment, parameter and logical element, so they are the same on every mesh:
+/// ranks that hold the same element keep the same moments.
 /// Source: decoupled weight decay, arXiv:1711.05101; the order of operations is torch.optim.AdamW's.
 class AdamW {
  public:
@@ -22,19 +31,29 @@ class AdamW {
 
   /// Updates master weights and moments from the gradients times scale[0], and writes the compute copies,
   /// which are what the ranks gather. If scale[1] is 0, weights and moments stay as they are. scale [2]
-  /// float32 is gradient_scale's. `update` counts the updates from 1, for the bias correction.
+  /// float32 is gradient_scale's. `update` counts the updates from 1, for the bias correction and the random
+  /// bits.
   void step(Context& context, ShardedTransformer& model, double learning_rate, int64_t update,
             const Tensor& scale);
 
-  /// The moments of the shard of unit `unit`, [shard_elements] float32.
+  /// The moments of the shard of unit `unit`, [shard_elements] float32 or bfloat16.
   const Tensor& first(size_t unit) const { return moments_[unit].first; }
   const Tensor& second(size_t unit) const { return moments_[unit].second; }
 
  private:
+  /// Elements [begin, begin + count) of a shard, which one call of the kernel updates.
+  struct Range {
+    int64_t begin, count;
+    bool decays;
+    MomentBits bits;
+  };
   struct Moments {
     Buffer memory;
     Tensor first, second;
+    std::vector<Range> ranges;
   };
+  std::vector<Range> ranges_of(const FsdpUnit& unit) const;
+
   AdamWOptions options_;
   std::vector<Moments> moments_;
 };

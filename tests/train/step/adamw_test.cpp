@@ -6,7 +6,10 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <map>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ripstop {
@@ -22,13 +25,15 @@ const ModelConfig kAdamwModel{.hidden_size = 8,
 
 constexpr double kRate = 1e-2;
 
-// A model on one rank without any batch: the test itself writes the gradients.
+// A model on one rank, or the part of a rank of a mesh, without any batch: the test itself writes the
+// gradients.
 struct Optimized {
-  explicit Optimized(const AdamWOptions& options, DType compute = DType::kFloat32)
-      : mesh(DeviceMesh::planned({.replicate = 1, .fsdp = 1, .tensor = 1}, {})),
+  explicit Optimized(const AdamWOptions& options, DType compute = DType::kFloat32,
+                     const ModelConfig& config = kAdamwModel, const MeshSizes& sizes = {1, 1, 1},
+                     const MeshCoordinates& coordinates = {})
+      : mesh(DeviceMesh::planned(sizes, coordinates)),
         stream(Device::cpu()),
-        model(kAdamwModel, mesh, stream, ledger,
-              {.compute = compute, .sequence_count = 1, .sequence_length = 4}),
+        model(config, mesh, stream, ledger, {.compute = compute, .sequence_count = 1, .sequence_length = 4}),
         optimizer(model, options, Device::cpu(), ledger),
         arena(Device::cpu(), ledger, {}) {
     model.initialize(2);
@@ -165,6 +170,155 @@ TEST(AdamW, ASkippedUpdateChangesNothing) {
   const auto before = state();
   run.step(2, 0, 0);
   EXPECT_EQ(state(), before);
+}
+
+// ---- moments in bfloat16
+
+// Vocabulary and feed-forward columns divide by no power of two; with four tensor slices some hold padding.
+const ModelConfig kOddModel{.hidden_size = 32,
+                            .intermediate_size = 43,
+                            .num_hidden_layers = 2,
+                            .num_attention_heads = 4,
+                            .num_key_value_heads = 4,
+                            .vocab_size = 67,
+                            .max_position_embeddings = 4};
+const AdamWOptions kRoundedMoments{
+    .beta2 = 0.999, .weight_decay = 0.3, .moments = DType::kBFloat16, .seed = 5};
+
+struct Element {
+  float weight = 0;
+  uint16_t first = 0, second = 0;
+  bool operator==(const Element&) const = default;
+};
+// Of each logical element, the states that ranks hold: one for each copy.
+using Elements = std::map<std::pair<std::string, int64_t>, std::vector<Element>>;
+
+// Calls body(parameter, logical element, place in the shard) for each element of the shard.
+template <class Body>
+void each_logical(const FsdpUnit& unit, Body body) {
+  const int64_t begin = unit.shard_begin();
+  for (const Box& box : unit.layout().boxes(begin, begin + unit.master().count()))
+    for (int64_t row = 0; row < box.rows; ++row)
+      for (int64_t column = 0; column < box.columns; ++column)
+        body(*box.parameter, (box.row + row) * box.parameter->columns + box.column + column,
+             box.offset - begin + row * box.stride + column);
+}
+
+// Three updates of the rank at `at`, with gradients that depend on the logical element alone.
+void update_rank(const AdamWOptions& options, const MeshSizes& mesh, const MeshCoordinates& at,
+                 Elements& elements) {
+  Optimized run(options, DType::kBFloat16, kOddModel, mesh, at);
+  for (int64_t update = 1; update <= 3; ++update) {
+    for (FsdpUnit& unit : run.model.units())
+      each_logical(unit, [&](const ParameterSpec& p, int64_t element, int64_t place) {
+        unit.gradient().as<float>()[place] = gradient_of(element + std::ssize(p.name), update);
+      });
+    run.step(update, 0.7F, 1);
+  }
+  for (size_t u = 0; u < run.model.units().size(); ++u) {
+    const FsdpUnit& unit = run.model.units()[u];
+    const Tensor &first = run.optimizer.first(u), &second = run.optimizer.second(u);
+    const auto at_place = [&](int64_t i) {
+      return Element{unit.master().as<float>()[i], first.as<BFloat16>()[i].bits,
+                     second.as<BFloat16>()[i].bits};
+    };
+    std::vector<bool> is_padding(static_cast<size_t>(first.count()), true);
+    each_logical(unit, [&](const ParameterSpec& p, int64_t element, int64_t place) {
+      elements[{p.name, element}].push_back(at_place(place));
+      is_padding[static_cast<size_t>(place)] = false;
+    });
+    for (int64_t i = 0; i < first.count(); ++i)
+      if (is_padding[static_cast<size_t>(i)]) {
+        EXPECT_EQ(at_place(i), Element{}) << "padding of " << unit.layout().unit().name;
+        EXPECT_EQ(unit.compute_copy().as<BFloat16>()[i].bits, 0);
+      }
+  }
+}
+
+Elements update_mesh(const AdamWOptions& options, const MeshSizes& mesh) {
+  Elements elements;
+  for (int64_t rank = 0; rank < mesh.ranks(); ++rank)
+    update_rank(options, mesh, mesh_coordinates(mesh, rank), elements);
+  return elements;
+}
+
+// The bits belong to logical elements: with equal gradients every mesh has the same weights and moments, and
+// ranks that hold the same element keep the same.
+TEST(Bfloat16Moments, AreTheSameBitsOnEveryMesh) {
+  const Elements expected = update_mesh(kRoundedMoments, {1, 1, 1});
+  for (const MeshSizes& mesh :
+       {MeshSizes{1, 2, 1}, MeshSizes{1, 1, 2}, MeshSizes{1, 2, 2}, MeshSizes{1, 3, 1}, MeshSizes{2, 1, 1},
+        MeshSizes{1, 1, 4}, MeshSizes{2, 2, 2}, MeshSizes{1, 7, 4}, MeshSizes{1, 5, 1}}) {
+    SCOPED_TRACE(mesh.to_text());
+    const Elements found = update_mesh(kRoundedMoments, mesh);
+    ASSERT_EQ(found.size(), expected.size());
+    for (const auto& [place, states] : found)
+      for (const Element& state : states)
+        ASSERT_EQ(state, expected.at(place).front()) << place.first << " element " << place.second;
+  }
+}
+
+TEST(Bfloat16Moments, DependOnTheSeed) {
+  AdamWOptions other = kRoundedMoments;
+  other.seed = 6;
+  const Elements found = update_mesh(kRoundedMoments, {1, 1, 1}), reseeded = update_mesh(other, {1, 1, 1});
+  int64_t differs = 0, moved = 0;
+  for (const auto& [place, states] : found) {
+    const Element &a = states.front(), &b = reseeded.at(place).front();
+    differs += a.first != b.first || a.second != b.second;
+    moved += a.first != 0;
+  }
+  EXPECT_GT(moved, 5000);
+  EXPECT_GT(differs, moved / 3);
+}
+
+// Elements, parameters and updates do not share bits by accident.
+TEST(Bfloat16Moments, EveryParameterHasAKeyOfItsOwn) {
+  std::set<uint64_t> keys;
+  for (const UnitSpec& unit : parameter_table(find_model_preset("llama2-7b")->config))
+    for (const PhysicalTensor& tensor : unit.tensors)
+      for (const ParameterSpec& p : tensor.parts)
+        for (const uint64_t seed : {0, 1, 2}) EXPECT_TRUE(keys.insert(moment_key(seed, p.name)).second);
+  // A run that goes on with another version of ripstop needs the same bits.
+  EXPECT_EQ(moment_key(1, "layers.0.attention.wq.weight"), 0U);
+}
+
+// The moments of one element are near those in float64, and the weights as near as with float32 moments.
+TEST(Bfloat16Moments, FollowTheReference) {
+  AdamWOptions options = kRoundedMoments;
+  options.beta2 = 0.95;
+  Optimized run(options);
+  FsdpUnit& unit = run.model.units().front();
+  std::vector<Reference> expected;
+  for (const float weight : elements(unit.master())) expected.push_back({.weight = weight});
+  for (int64_t update = 1; update <= 4; ++update) {
+    for (int64_t i = 0; i < unit.gradient().count(); ++i) {
+      unit.gradient().as<float>()[i] = gradient_of(i, update);
+      expected[static_cast<size_t>(i)].step(static_cast<double>(gradient_of(i, update)), update, options,
+                                            options.weight_decay);
+    }
+    run.step(update, 1, 1);
+  }
+  for (int64_t i = 0; i < unit.master().count(); ++i) {
+    const Reference& e = expected[static_cast<size_t>(i)];
+    const auto first = static_cast<double>(static_cast<float>(run.optimizer.first(0).as<BFloat16>()[i]));
+    const auto second = static_cast<double>(static_cast<float>(run.optimizer.second(0).as<BFloat16>()[i]));
+    // A rounding is off by 2^-7 at most. The first moment may have passed through larger values.
+    ASSERT_NEAR(second, e.second, 4 * 0x1p-7 * e.second) << "element " << i;
+    ASSERT_NEAR(first, e.first, 4 * 0x1p-7 * std::sqrt(e.second)) << "element " << i;
+    ASSERT_NEAR(unit.master().as<float>()[i], e.weight, 0.05 * kRate) << "element " << i;
+  }
+}
+
+TEST(Bfloat16Moments, TakeHalfTheMemory) {
+  const auto bytes = [](DType moments) {
+    return Optimized({.moments = moments}).ledger.now()[MemoryCategory::kOptimizer];
+  };
+  int64_t elements = 0;
+  Optimized run({});
+  for (const FsdpUnit& unit : run.model.units()) elements += unit.master().count();
+  EXPECT_EQ(bytes(DType::kFloat32), 8 * elements);
+  EXPECT_EQ(bytes(DType::kBFloat16), 4 * elements);
 }
 
 }  // namespace
