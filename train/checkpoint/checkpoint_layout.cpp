@@ -140,11 +140,12 @@ std::vector<UnitShard> stored_shards(const std::vector<UnitSpec>& units, const M
   return shards_of(layouts_of(units, mesh, at.tensor), mesh, at);
 }
 
-std::vector<int64_t> array_elements(const std::vector<UnitSpec>& units, const MeshSizes& mesh, int64_t rank) {
-  std::vector<int64_t> elements;
-  for (const UnitShard& shard : stored_shards(units, mesh, rank))
-    elements.insert(elements.end(), kUnitStateCount, shard.elements());
-  return elements;
+std::vector<StoredArray> stored_arrays(const std::vector<UnitShard>& shards, DType moments) {
+  std::vector<StoredArray> arrays;
+  for (const UnitShard& shard : shards)
+    for (int state = 0; state < kUnitStateCount; ++state)
+      arrays.push_back({shard.elements(), state_dtype(static_cast<UnitState>(state), moments)});
+  return arrays;
 }
 
 std::vector<int64_t> storing_ranks(const std::vector<UnitSpec>& units, const MeshSizes& mesh) {
@@ -157,14 +158,18 @@ std::vector<int64_t> storing_ranks(const std::vector<UnitSpec>& units, const Mes
   return ranks;
 }
 
-int64_t checkpoint_bytes(const std::vector<UnitSpec>& units, const MeshSizes& mesh) {
+int64_t checkpoint_elements(const std::vector<UnitSpec>& units, const MeshSizes& mesh) {
   int64_t elements = 0;
   for (const UnitSpec& unit : units) {
     // Each rank of the tensor axis writes its slices, one of them the replicated elements too.
     const UnitLayout layout(unit, mesh.tensor, 0, mesh.fsdp);
     elements += mesh.tensor * layout.elements() - (mesh.tensor - 1) * layout.replicated_elements();
   }
-  return elements * kUnitStateCount * static_cast<int64_t>(sizeof(float));
+  return elements;
+}
+
+int64_t checkpoint_bytes(const std::vector<UnitSpec>& units, const MeshSizes& mesh, DType moments) {
+  return checkpoint_elements(units, mesh) * (element_bytes(DType::kFloat32) + 2 * element_bytes(moments));
 }
 
 std::vector<Piece> plan_reads(const std::vector<UnitSpec>& units, const MeshSizes& mesh,

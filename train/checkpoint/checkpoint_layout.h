@@ -1,16 +1,17 @@
 // Which rank writes which elements into which file, and which of them another mesh reads. Arithmetic on
 // UnitLayout; opens no file.
 //
-// Files of a checkpoint (format version 3)
+// Files of a checkpoint (format version 4)
 //
 //   checkpoints/step_00001000/  committed by the rename from .tmp.step_00001000.*
 //     manifest.json             what the checkpoint is (manifest.h); written last; ends with its own hash
-//     rank_00000.h5             HDF5: one contiguous 1-D float32 array for each unit and state, for example
-//                               "layers.3/master"
+//     rank_00000.h5             HDF5: one contiguous 1-D array for each unit and state, for example
+//                               "layers.3/master"; float32, or bfloat16 if the run's moments are
 //     rank_00000.blocks         the sidecar (file_blocks.h): the hash of every 1 MiB of rank_00000.h5, and
 //                               the offset of each array
 //
-// Versions 2 and 3 added to the manifest; the layout of the other files is that of version 1.
+// Versions 2, 3 and 4 added to the manifest; with float32 moments the layout of the other files is that of
+// version 1.
 //
 // The number in a file's name is the rank's position in the mesh: (replicate index * fsdp + fsdp index) *
 // tensor + tensor index. For each unit u with u mod replicate = replicate index, the file has arrays of the
@@ -40,6 +41,7 @@
 //     | load
 //   UnitStates          the shard in host memory
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -51,25 +53,32 @@
 
 namespace ripstop {
 
-/// The values that are kept of each element, all float32: the weight, and AdamW's means of the gradient and
-/// of its square.
+/// The values that are kept of each element: the weight, and AdamW's means of the gradient and of its square.
 enum class UnitState : uint8_t { kMaster, kFirstMoment, kSecondMoment };
 inline constexpr int kUnitStateCount = 3;
+inline constexpr UnitState kUnitStates[] = {UnitState::kMaster, UnitState::kFirstMoment,
+                                            UnitState::kSecondMoment};
 /// "master", "first_moment", "second_moment".
 std::string_view to_string(UnitState state);
 
-/// A rank's shard of one unit in host memory: shard_elements() floats each, shard fsdp_index of the flat
-/// buffer. Saving reads them, loading overwrites them. If a moment is null, loading skips it. Borrowed.
+/// The dtype of a state's elements if those of the moments have the dtype `moments`: weights are float32.
+constexpr DType state_dtype(UnitState state, DType moments) {
+  return state == UnitState::kMaster ? DType::kFloat32 : moments;
+}
+
+/// A rank's shard of one unit in host memory: shard_elements() each, shard fsdp_index of the flat buffer.
+/// Saving reads them, loading overwrites them. If a moment is null, loading skips it. Borrowed.
 struct UnitStates {
   const UnitLayout* layout = nullptr;
   float* master = nullptr;
-  float* first_moment = nullptr;
-  float* second_moment = nullptr;
+  void* first_moment = nullptr;
+  void* second_moment = nullptr;
+  DType moments = DType::kFloat32;  ///< of both: float32 or bfloat16
 
-  float* array(UnitState state) const {
-    return state == UnitState::kMaster        ? master
-           : state == UnitState::kFirstMoment ? first_moment
-                                              : second_moment;
+  std::byte* array(UnitState state) const {
+    return static_cast<std::byte*>(state == UnitState::kMaster        ? master
+                                   : state == UnitState::kFirstMoment ? first_moment
+                                                                      : second_moment);
   }
 };
 
@@ -85,14 +94,24 @@ struct UnitShard {
 /// file. The sidecar lists the arrays in this order, the three states of a unit one after the other.
 std::vector<UnitShard> stored_shards(const std::vector<UnitSpec>& units, const MeshSizes& mesh, int64_t rank);
 
-/// Elements of each array of that file: kUnitStateCount for each stored shard.
-std::vector<int64_t> array_elements(const std::vector<UnitSpec>& units, const MeshSizes& mesh, int64_t rank);
+/// An array of a rank's file.
+struct StoredArray {
+  int64_t elements = 0;
+  DType dtype = DType::kFloat32;
+  int64_t bytes() const { return elements * element_bytes(dtype); }
+};
+
+/// The arrays of the file of `shards`: kUnitStateCount for each.
+std::vector<StoredArray> stored_arrays(const std::vector<UnitShard>& shards, DType moments);
 
 /// The ranks that store at least one element, in order.
 std::vector<int64_t> storing_ranks(const std::vector<UnitSpec>& units, const MeshSizes& mesh);
 
-/// Bytes of all arrays of a checkpoint of `units` on `mesh`. Headers and sidecars add some KiB to each file.
-int64_t checkpoint_bytes(const std::vector<UnitSpec>& units, const MeshSizes& mesh);
+/// Elements of each state of a checkpoint of `units` on `mesh`, padding included.
+int64_t checkpoint_elements(const std::vector<UnitSpec>& units, const MeshSizes& mesh);
+
+/// Bytes of all its arrays. Headers and sidecars add some KiB to each file.
+int64_t checkpoint_bytes(const std::vector<UnitSpec>& units, const MeshSizes& mesh, DType moments);
 
 /// Rows that are in one stored shard and belong into one wanted shard. A row has `columns` elements.
 struct Piece {

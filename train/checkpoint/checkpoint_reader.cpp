@@ -15,8 +15,6 @@
 namespace ripstop {
 namespace {
 
-constexpr UnitState kStates[] = {UnitState::kMaster, UnitState::kFirstMoment, UnitState::kSecondMoment};
-
 std::vector<const UnitLayout*> layouts_of(const std::vector<UnitStates>& units) {
   std::vector<const UnitLayout*> layouts;
   for (const UnitStates& unit : units) layouts.push_back(unit.layout);
@@ -42,15 +40,27 @@ void check_coverage(const std::vector<Piece>& pieces, const std::vector<const Un
 /// No piece covers the padding, and padding must be zero: it is summed and scaled with the rest.
 void zero(const std::vector<UnitStates>& units) {
   for (const UnitStates& unit : units)
-    for (const UnitState state : kStates)
-      if (float* array = unit.array(state)) std::fill(array, array + unit.layout->shard_elements(), 0.0f);
+    for (const UnitState state : kUnitStates)
+      if (std::byte* array = unit.array(state))
+        std::fill_n(array, unit.layout->shard_elements() * element_bytes(state_dtype(state, unit.moments)),
+                    std::byte{0});
 }
 
 /// Row by row, because rows lie apart in both buffers. A dense piece is one long row.
-void read_piece(BlockReader& reader, const Piece& piece, const FileBlocks::Array& array, float* target) {
+void read_piece(BlockReader& reader, const Piece& piece, const FileBlocks::Array& array, int64_t size,
+                std::byte* target) {
   for (int64_t row = 0; row < piece.rows; ++row)
-    reader.read(target + piece.target + row * piece.target_stride, piece.columns * 4,
-                array.offset_bytes + (piece.source + row * piece.source_stride) * 4);
+    reader.read(target + (piece.target + row * piece.target_stride) * size, piece.columns * size,
+                array.offset_bytes + (piece.source + row * piece.source_stride) * size);
+}
+
+/// The configs were compared before, so only a manifest that contradicts its own config comes here.
+void check_moments(const Checkpoint& checkpoint, const std::vector<UnitStates>& units) {
+  const DType stored = checkpoint.manifest.moments;
+  for (const UnitStates& unit : units)
+    if ((unit.first_moment != nullptr || unit.second_moment != nullptr) && unit.moments != stored)
+      fail(ExitCode::kStorage, "{}: its moments are {}, those of the run {}", checkpoint.directory.string(),
+           to_string(stored), to_string(unit.moments));
 }
 
 const StoredFile& file_of_rank(const Manifest& manifest, int64_t rank) {
@@ -146,8 +156,7 @@ const FileBlocks& CheckpointReader::blocks_of(int64_t rank) {
   if (found != blocks_.end()) return found->second;
   const Manifest& manifest = checkpoint_.manifest;
   const StoredFile& file = file_of_rank(manifest, rank);
-  FileBlocks blocks =
-      read_sidecar(io_, checkpoint_.directory, file, array_elements(manifest.units, manifest.mesh, rank));
+  FileBlocks blocks = read_sidecar(io_, checkpoint_.directory, file, manifest.arrays_of(rank));
   return blocks_.emplace(rank, std::move(blocks)).first->second;
 }
 
@@ -160,13 +169,13 @@ void CheckpointReader::read_file_pieces(const Piece* first, const Piece* last,
     // [begin, end) are the pieces of one stored shard.
     const Piece* end = std::find_if(begin, last, [&](const Piece& p) { return p.shard != begin->shard; });
     // State by state, not piece by piece: all pieces of one array in a row, so that its blocks are read once.
-    for (const UnitState state : kStates)
+    for (const UnitState state : kUnitStates)
       for (const Piece* piece = begin; piece != end; ++piece)
-        if (float* target = units[static_cast<size_t>(piece->unit)].array(state))
+        if (std::byte* target = units[static_cast<size_t>(piece->unit)].array(state))
           read_piece(
               reader, *piece,
               blocks.arrays[static_cast<size_t>(piece->shard * kUnitStateCount + static_cast<int>(state))],
-              target);
+              element_bytes(state_dtype(state, checkpoint_.manifest.moments)), target);
     begin = end;
   }
 }
@@ -175,6 +184,7 @@ void CheckpointReader::read(int64_t fsdp_index, const std::vector<UnitStates>& u
   const std::vector<const UnitLayout*> layouts = layouts_of(units);
   const std::vector<Piece> pieces = plan_.pieces(layouts, fsdp_index);
   check_coverage(pieces, layouts, fsdp_index);
+  check_moments(checkpoint_, units);
   zero(units);
   // Pieces come in the order of ranks, so each file is opened once.
   for (const Piece *first = pieces.data(), *end = first + pieces.size(); first != end;) {

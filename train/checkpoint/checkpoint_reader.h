@@ -45,6 +45,7 @@ class CheckpointReader {
 };
 
 /// Overwrites `units` (shard fsdp_index of each) with their values in the checkpoint; padding becomes zero.
+/// Moments that are wanted must have the checkpoint's dtype.
 /// The mesh need not be the one that saved. `units` may be some of the model's, for example one after the
 /// other through one buffer. Reads only the blocks that it needs, whole, and compares each with its hash. Not
 /// collective. Memory: 1 MiB, 8 bytes for each MiB of the files that it reads, and the plan. Throws

@@ -36,7 +36,11 @@ CheckpointWriter::CheckpointWriter(Io& io, std::filesystem::path directory, Comm
                                    const MeshSizes& mesh, const std::vector<UnitStates>& units)
     : io_(io), directory_(std::move(directory)), world_(world), mesh_(mesh) {
   RIPSTOP_CHECK(world.size() == mesh.ranks(), "a mesh of {} on {} ranks", mesh.ranks(), world.size());
-  for (const UnitStates& unit : units) specs_.push_back(unit.layout->unit());
+  for (const UnitStates& unit : units) {
+    specs_.push_back(unit.layout->unit());
+    moments_ = unit.moments;
+    RIPSTOP_CHECK(moments_ == units.front().moments, "moments of two dtypes");
+  }
   shards_ = stored_shards(specs_, mesh, world.rank());
   const int64_t fsdp_index = mesh_coordinates(mesh, world.rank()).fsdp;
   for (const UnitShard& shard : shards_) {
@@ -45,8 +49,10 @@ CheckpointWriter::CheckpointWriter(Io& io, std::filesystem::path directory, Comm
     const int64_t skipped = shard.begin - fsdp_index * unit.layout->shard_elements();
     RIPSTOP_CHECK(skipped >= 0 && skipped + shard.elements() <= unit.layout->shard_elements(),
                   "unit {} has another layout", unit.layout->unit().name);
-    for (const float* state : {unit.master, unit.first_moment, unit.second_moment})
-      sources_.push_back(array_in_memory(state + skipped));
+    for (const UnitState state : kUnitStates) {
+      const DType dtype = state_dtype(state, moments_);
+      sources_.push_back(array_in_memory(unit.array(state) + skipped * element_bytes(dtype), dtype));
+    }
   }
 }
 
@@ -77,7 +83,7 @@ StoredFile CheckpointWriter::write(const std::filesystem::path& attempt, bool re
   const std::filesystem::path path = attempt / rank_file_name(rank);
   if (!skeleton_)
     skeleton_ = make_skeleton(io_, attempt / (rank_file_name(rank) + ".skeleton"), specs_,
-                              mesh_coordinates(mesh_, rank), shards_);
+                              mesh_coordinates(mesh_, rank), shards_, moments_);
   const FileBlocks blocks = write_rank_file(io_, path, *skeleton_, sources_);
   if (reads_back) ripstop::read_back(io_, path, blocks);
   const std::string sidecar = sidecar_bytes(blocks);
@@ -91,6 +97,7 @@ Manifest CheckpointWriter::collect(const CheckpointState& state, const std::stri
   Manifest manifest;
   manifest.state = state;
   manifest.mesh = mesh_;
+  manifest.moments = moments_;
   manifest.written_by = fmt::format("ripstop {} ({})", version(), git_commit());
   manifest.units = specs_;
   for (const std::string& other : world_.all_gather_text(line))

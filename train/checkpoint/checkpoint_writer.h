@@ -39,7 +39,7 @@ class CheckpointWriter {
   CheckpointWriter(Io& io, std::filesystem::path directory, Communicator& world, const MeshSizes& mesh,
                    const std::vector<UnitStates>& units);
   /// The same for arrays that are not in memory: those of `sources` for each unit of `layouts`, in the order
-  /// of UnitState. Both are all of the parameter table on a mesh of one rank.
+  /// of UnitState, with moments in float32. Both are all of the parameter table on a mesh of one rank.
   CheckpointWriter(Io& io, std::filesystem::path directory, Communicator& world,
                    const std::vector<const UnitLayout*>& layouts, std::vector<ArraySource> sources);
   CheckpointWriter(const CheckpointWriter&) = delete;
@@ -67,6 +67,7 @@ class CheckpointWriter {
   const MeshSizes mesh_;
   std::vector<UnitSpec> specs_;
   std::vector<UnitShard> shards_;
+  DType moments_ = DType::kFloat32;
   std::vector<ArraySource> sources_;          ///< kUnitStateCount for each shard
   std::optional<RankFileSkeleton> skeleton_;  ///< from the first save on
 };

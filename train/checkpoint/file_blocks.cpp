@@ -60,9 +60,9 @@ std::string sidecar_bytes(const FileBlocks& blocks) {
 }
 
 FileBlocks read_sidecar(Io& io, const std::filesystem::path& directory, const StoredFile& file,
-                        const std::vector<int64_t>& elements) {
+                        const std::vector<StoredArray>& arrays) {
   const std::filesystem::path path = directory / sidecar_file_name(file.rank);
-  const int64_t expected = size_of_sidecar(file.bytes, static_cast<int64_t>(elements.size()));
+  const int64_t expected = size_of_sidecar(file.bytes, std::ssize(arrays));
   // At most what either side expects: a wrong file must not be read in whole, however large it is.
   const std::string bytes = read_whole_file(io, path, std::max(expected, file.sidecar_bytes));
   if (static_cast<int64_t>(bytes.size()) != file.sidecar_bytes)
@@ -76,21 +76,21 @@ FileBlocks read_sidecar(Io& io, const std::filesystem::path& directory, const St
          path.string(), hash.hex(), file.sidecar_hash);
   if (file.sidecar_bytes != expected)
     fail(ExitCode::kStorage, "{}: has {} bytes, but {} arrays in a file of {} bytes need {}", path.string(),
-         file.sidecar_bytes, elements.size(), file.bytes, expected);
+         file.sidecar_bytes, arrays.size(), file.bytes, expected);
   // The hash is right, so damage is out of the question. The checks below are against a file that somebody
   // made.
-  FileBlocks blocks = decode(bytes, static_cast<int64_t>(elements.size()), path.string());
+  FileBlocks blocks = decode(bytes, std::ssize(arrays), path.string());
   if (blocks.bytes != file.bytes)
     fail(ExitCode::kStorage, "{}: belongs to a file of {} bytes, the manifest says {}", path.string(),
          blocks.bytes, file.bytes);
-  for (size_t i = 0; i < elements.size(); ++i) {
+  for (size_t i = 0; i < arrays.size(); ++i) {
     const FileBlocks::Array& a = blocks.arrays[i];
     // Written as a division: the product of a forged number of elements could wrap around.
-    if (a.elements != elements[i] || a.offset_bytes < 0 || a.offset_bytes > blocks.bytes ||
-        a.elements > (blocks.bytes - a.offset_bytes) / 4)
+    if (a.elements != arrays[i].elements || a.offset_bytes < 0 || a.offset_bytes > blocks.bytes ||
+        a.elements > (blocks.bytes - a.offset_bytes) / element_bytes(arrays[i].dtype))
       fail(ExitCode::kStorage,
            "{}: array {} has {} elements at byte {}, {} elements within {} bytes were expected",
-           path.string(), i, a.elements, a.offset_bytes, elements[i], blocks.bytes);
+           path.string(), i, a.elements, a.offset_bytes, arrays[i].elements, blocks.bytes);
   }
   return blocks;
 }

@@ -20,14 +20,14 @@ namespace ripstop {
 ///   12      uint32       bytes of a block: 1,048,576
 ///   16      int64        bytes of rank_*.h5
 ///   24      int64        number of arrays, a
-///   32      int64[a][2]  for each array: its offset in rank_*.h5, in bytes, and its float32 elements
+///   32      int64[a][2]  for each array: its offset in rank_*.h5, in bytes, and its elements
 ///   32+16a  uint64[]     for each block of rank_*.h5: the XXH3-64 of its bytes (the last may be shorter)
 struct FileBlocks {
   static constexpr int64_t kBlockBytes = int64_t{1} << 20;
 
   struct Array {
     int64_t offset_bytes = 0;  ///< in the file
-    int64_t elements = 0;      ///< float32
+    int64_t elements = 0;
     bool operator==(const Array&) const = default;
   };
 
@@ -45,9 +45,9 @@ struct FileBlocks {
 std::string sidecar_bytes(const FileBlocks& blocks);
 
 /// Reads the sidecar of `file` below `directory`. Compares its hash and sizes with those of the manifest, and
-/// the elements of its arrays with `elements`. Throws Error(kStorage) if anything differs.
+/// its arrays with `arrays`. Throws Error(kStorage) if anything differs.
 FileBlocks read_sidecar(Io& io, const std::filesystem::path& directory, const StoredFile& file,
-                        const std::vector<int64_t>& elements);
+                        const std::vector<StoredArray>& arrays);
 
 /// Reads parts of a rank's file. Reads whole blocks, compares each with its hash, and keeps the last one.
 class BlockReader {

@@ -11,11 +11,11 @@ HostStates::HostStates(ShardedTransformer& model, const AdamW& optimizer, const 
   }
   // On the CPU, files are written from the tensors themselves and read into them.
   if (stream.device().kind == DeviceKind::kCpu) return;
-  each([](State& state) { state.copy.resize(static_cast<size_t>(state.tensor.count())); });
+  each([](State& state) { state.copy.resize(static_cast<size_t>(state.tensor.bytes())); });
 }
 
-float* HostStates::State::host() {
-  return tensor.device.kind == DeviceKind::kCpu ? tensor.as<float>() : copy.data();
+void* HostStates::State::host() {
+  return tensor.device.kind == DeviceKind::kCpu ? tensor.data : copy.data();
 }
 
 void HostStates::each(FunctionRef<void(State&)> body) {
@@ -26,7 +26,11 @@ void HostStates::each(FunctionRef<void(State&)> body) {
 std::vector<UnitStates> HostStates::units() {
   std::vector<UnitStates> states;
   for (Unit& unit : units_)
-    states.push_back({unit.layout, unit.master.host(), unit.first.host(), unit.second.host()});
+    states.push_back({.layout = unit.layout,
+                      .master = static_cast<float*>(unit.master.host()),
+                      .first_moment = unit.first.host(),
+                      .second_moment = unit.second.host(),
+                      .moments = unit.first.tensor.dtype});
   return states;
 }
 

@@ -1,5 +1,6 @@
 // HostStates: the weights and moments of a rank in host memory, for checkpoints.
 #pragma once
+#include <cstddef>
 #include <vector>
 
 #include "train/checkpoint/checkpoint_layout.h"
@@ -8,8 +9,8 @@
 namespace ripstop {
 
 /// Master weights and moments of every unit's shard in host memory. On the CPU they are the tensors
-/// themselves, on another device copies (12 bytes for each parameter of the shard), allocated by the
-/// constructor. `model`, `optimizer` and `stream` must outlive it.
+/// themselves, on another device copies (12 bytes for each parameter of the shard, 8 with bfloat16 moments),
+/// allocated by the constructor. `model`, `optimizer` and `stream` must outlive it.
 class HostStates {
  public:
   HostStates(ShardedTransformer& model, const AdamW& optimizer, const Stream& stream);
@@ -24,8 +25,8 @@ class HostStates {
  private:
   struct State {
     Tensor tensor;
-    std::vector<float> copy;  ///< empty if the tensor is on the host
-    float* host();
+    std::vector<std::byte> copy;  ///< empty if the tensor is on the host
+    void* host();
   };
   struct Unit {
     const UnitLayout* layout;

@@ -14,9 +14,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// The oldest format version whose readers understand a manifest of this version: older readers skip
-/// "validation" and its members.
-constexpr int kMinimumReader = 1;
+/// The oldest format version whose readers understand a manifest. They skip "validation" and its members, but
+/// would read bfloat16 moments as float32.
+int minimum_reader(const Manifest& manifest) {
+  return manifest.moments == DType::kFloat32 ? 1 : 4;
+}
 
 std::string_view to_string(Cut cut) {
   return cut == Cut::kNone ? "none" : cut == Cut::kRows ? "rows" : "columns";
@@ -84,6 +86,10 @@ int64_t Manifest::bytes() const {
   return sum;
 }
 
+std::vector<StoredArray> Manifest::arrays_of(int64_t rank) const {
+  return stored_arrays(stored_shards(units, mesh, rank), moments);
+}
+
 std::string manifest_ending(std::string_view body) {
   StreamHash hash;
   hash.update(body);
@@ -115,7 +121,7 @@ std::string manifest_text(const Manifest& manifest) {
   const CheckpointState& state = manifest.state;
   const Json document = {{"format", Manifest::kFormat},
                          {"version", Manifest::kVersion},
-                         {"min_reader", kMinimumReader},
+                         {"min_reader", minimum_reader(manifest)},
                          {"layout", UnitLayout::kVersion},
                          {"written_by", manifest.written_by},
                          {"step", state.step},
@@ -128,6 +134,7 @@ std::string manifest_text(const Manifest& manifest) {
                           {{"replicate", manifest.mesh.replicate},
                            {"fsdp", manifest.mesh.fsdp},
                            {"tensor", manifest.mesh.tensor}}},
+                         {"moments", to_string(manifest.moments)},
                          {"model", json_of(state.model)},
                          {"data",
                           {{"content_hash", state.data_content_hash},

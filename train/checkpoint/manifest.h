@@ -1,21 +1,22 @@
 // manifest.json, and the names of files in a checkpoint.
 //
-// Format version 3, a JSON object with one space of indentation for each level:
+// Format version 4, a JSON object with one space of indentation for each level:
 //
 //   format          "ripstop checkpoint"
-//   version         3
-//   min_reader      the oldest version whose readers understand this manifest
+//   version         4
+//   min_reader      the oldest version whose readers understand this manifest: 4 with bfloat16 moments, else 1
 //   layout          UnitLayout::kVersion
 //   written_by      version and commit of ripstop
 //   step, updates, cursor {epoch, pack}, tokens, best {metric, value, step} or null,
 //   validation {step, content_hash, since_best}, model {...}, data {...}, config
 //                   CheckpointState; cursor.pack is CheckpointState::sequence
 //   mesh            {replicate, fsdp, tensor}
+//   moments         dtype of the moments' arrays: "float32" or "bfloat16"
 //   units           the parameter table: [{name, tensors: [[{name, rows, columns, cut, grain}]]}]
 //   files           [{rank, bytes, sidecar_bytes, sidecar_hash}]
 //   hash            "xxh3-128:" and the hash of all bytes before the comma that ends the member before
 //
-// Version 1 has no "validation", version 2 no "since_best" in it.
+// Version 1 has no "validation", version 2 no "since_best" in it, version 3 no "moments": they are float32.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -71,19 +72,22 @@ struct StoredFile {
 };
 
 struct Manifest {
-  /// Version 2 added `validation`, version 3 `validation.since_best`. The step of a checkpoint of version 1
-  /// counts as validated; without `since_best` the count begins at 0.
-  static constexpr int kVersion = 3;
+  /// Version 2 added `validation`, version 3 `validation.since_best`, version 4 `moments`. The step of a
+  /// checkpoint of version 1 counts as validated; without `since_best` the count begins at 0.
+  static constexpr int kVersion = 4;
   static constexpr const char* kFormat = "ripstop checkpoint";
   static constexpr const char* kFileName = "manifest.json";
   static constexpr int64_t kMostBytes = int64_t{16} << 20;
 
   CheckpointState state;
   MeshSizes mesh;
-  std::string written_by;         ///< version and commit of ripstop
-  std::vector<UnitSpec> units;    ///< names, shapes, cuts and grains, without initial values
-  std::vector<StoredFile> files;  ///< by rank; ranks that store nothing have none
-  int64_t bytes() const;          ///< of all files without the manifest
+  DType moments = DType::kFloat32;  ///< as stored: float32 or bfloat16
+  std::string written_by;           ///< version and commit of ripstop
+  std::vector<UnitSpec> units;      ///< names, shapes, cuts and grains, without initial values
+  std::vector<StoredFile> files;    ///< by rank; ranks that store nothing have none
+  int64_t bytes() const;            ///< of all files without the manifest
+  /// The arrays in the file of rank `rank`.
+  std::vector<StoredArray> arrays_of(int64_t rank) const;
 };
 
 /// "step_00001000".

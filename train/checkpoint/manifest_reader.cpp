@@ -32,6 +32,7 @@ class Reader : public JsonReader {
   /// Sets what the versions from 2 on tell of validations.
   void validation(const Json& json, CheckpointState& state) const;
   MeshSizes mesh(const Json& json) const;
+  DType moments(const Json& document) const;
   ParameterSpec parameter(const Json& json, std::set<std::string>& names) const;
   PhysicalTensor tensor(const Json& json, std::set<std::string>& names) const;
   std::vector<UnitSpec> units(const Json& document) const;
@@ -114,6 +115,12 @@ MeshSizes Reader::mesh(const Json& json) const {
   // Each factor is at most 10^6, so the product of three fits 64 bits.
   if (mesh.ranks() > kMostRanks) refuse("has a mesh of {} ranks", mesh.ranks());
   return mesh;
+}
+
+DType Reader::moments(const Json& document) const {
+  const std::string dtype = text(document, "moments", 16);
+  if (dtype != "float32" && dtype != "bfloat16") refuse("has moments of the dtype '{}'", dtype);
+  return dtype == "float32" ? DType::kFloat32 : DType::kBFloat16;
 }
 
 ParameterSpec Reader::parameter(const Json& json, std::set<std::string>& names) const {
@@ -201,9 +208,9 @@ Manifest parse_manifest(const std::string& bytes, const std::string& name) {
   // The whole text, hash included: that is a member of the document.
   const Json document = reader.parse(bytes);
   reader.check_version(document);
-  reader.only(document,
-              {"format", "version", "min_reader", "layout", "written_by", "step", "updates", "cursor",
-               "tokens", "best", "validation", "mesh", "model", "data", "config", "units", "files", "hash"});
+  reader.only(document, {"format", "version", "min_reader", "layout", "written_by", "step", "updates",
+                         "cursor", "tokens", "best", "validation", "mesh", "moments", "model", "data",
+                         "config", "units", "files", "hash"});
   const auto count = [&](const Json& object, const char* key) {
     return reader.integer(object, key, 0, INT64_MAX);
   };
@@ -224,6 +231,7 @@ Manifest parse_manifest(const std::string& bytes, const std::string& name) {
   state.validated_step = state.step;
   if (reader.version() >= 2) reader.validation(reader.member(document, "validation"), state);
   manifest.mesh = reader.mesh(reader.member(document, "mesh"));
+  if (reader.version() >= 4) manifest.moments = reader.moments(document);
   state.model = reader.model(reader.member(document, "model"));
   const Json& data = reader.member(document, "data");
   reader.only(data, {"content_hash", "tokenizer_sha256", "pack_plan_hash"});

@@ -32,9 +32,11 @@ class FileBytes {
     for (const size_t i : by_offset(skeleton.arrays)) {
       // A file is gap, array, gap, array, ..., gap: libhdf5 made the gaps, the sources give the arrays.
       parts_.push_back({.gap = skeleton.gaps[parts_.size() / 2]});
-      parts_.push_back({.array = &sources[i], .bytes = skeleton.arrays[i].elements * 4});
+      const int64_t size = element_bytes(skeleton.dtypes[i]);
+      parts_.push_back(
+          {.array = &sources[i], .element_bytes = size, .bytes = skeleton.arrays[i].elements * size});
       // Blocks end at multiples of their size, so none of them cuts an element.
-      RIPSTOP_CHECK(skeleton.arrays[i].offset_bytes % 4 == 0, "an array begins at byte {}",
+      RIPSTOP_CHECK(skeleton.arrays[i].offset_bytes % size == 0, "an array begins at byte {}",
                     skeleton.arrays[i].offset_bytes);
     }
     parts_.push_back({.gap = skeleton.gaps.back()});
@@ -48,7 +50,7 @@ class FileBytes {
       const Part& part = parts_[next_];
       const int64_t size = std::min(count, part.bytes - done_);
       if (size > 0 && part.array != nullptr)
-        (*part.array)(done_ / 4, size / 4, reinterpret_cast<float*>(to));
+        (*part.array)(done_ / part.element_bytes, size / part.element_bytes, to);
       else if (size > 0)
         std::memcpy(to, part.gap.data() + done_, static_cast<size_t>(size));
       to += size, count -= size, done_ += size;
@@ -62,6 +64,7 @@ class FileBytes {
   struct Part {
     std::string_view gap = {};
     const ArraySource* array = nullptr;  ///< null for a gap
+    int64_t element_bytes = 1;
     int64_t bytes = 0;
   };
   std::vector<Part> parts_;
@@ -74,7 +77,8 @@ bool is_zero(const char* bytes, int64_t count) {
 }
 
 /// Reads the bytes before, between and after the arrays.
-std::vector<std::string> read_gaps(const InputFile& file, const std::vector<FileBlocks::Array>& arrays) {
+std::vector<std::string> read_gaps(const InputFile& file, const RankFileSkeleton& skeleton) {
+  const std::vector<FileBlocks::Array>& arrays = skeleton.arrays;
   std::vector<std::string> gaps;
   int64_t at = 0;
   const auto read_until = [&](int64_t end) {
@@ -84,7 +88,7 @@ std::vector<std::string> read_gaps(const InputFile& file, const std::vector<File
   };
   for (const size_t i : by_offset(arrays)) {
     read_until(arrays[i].offset_bytes);
-    at = arrays[i].offset_bytes + arrays[i].elements * 4;
+    at = arrays[i].offset_bytes + arrays[i].elements * element_bytes(skeleton.dtypes[i]);
   }
   read_until(file.bytes());
   return gaps;
@@ -94,35 +98,43 @@ std::vector<std::string> read_gaps(const InputFile& file, const std::vector<File
 
 RankFileSkeleton make_skeleton(Io& io, const std::filesystem::path& scratch,
                                const std::vector<UnitSpec>& units, const MeshCoordinates& coordinates,
-                               const std::vector<UnitShard>& shards) {
+                               const std::vector<UnitShard>& shards, DType moments) {
   std::vector<Hdf5ArraySpec> specs;
-  for (const UnitShard& shard : shards)
-    for (int state = 0; state < kUnitStateCount; ++state)
-      specs.push_back({fmt::format("{}/{}", units[static_cast<size_t>(shard.unit)].name,
-                                   to_string(static_cast<UnitState>(state))),
-                       Hdf5Type::kFloat32, shard.elements()});
+  RankFileSkeleton skeleton;
+  for (const StoredArray& array : stored_arrays(shards, moments)) {
+    const UnitShard& shard = shards[specs.size() / kUnitStateCount];
+    const auto state = static_cast<UnitState>(specs.size() % kUnitStateCount);
+    specs.push_back({fmt::format("{}/{}", units[static_cast<size_t>(shard.unit)].name, to_string(state)),
+                     array.dtype == DType::kBFloat16 ? Hdf5Type::kBFloat16 : Hdf5Type::kFloat32,
+                     array.elements});
+    skeleton.dtypes.push_back(array.dtype);
+  }
   const Hdf5Attributes attributes = {{"format", std::string(Manifest::kFormat)},
                                      {"version", int64_t{Manifest::kVersion}},
                                      {"replicate_index", coordinates.replicate},
                                      {"fsdp_index", coordinates.fsdp},
                                      {"tensor_index", coordinates.tensor}};
-  RankFileSkeleton skeleton;
   // libhdf5 writes an empty file once. Its metadata depends on shapes alone, so every save reuses it.
   for (const Hdf5Array& array : create_hdf5(scratch, specs, attributes))
     skeleton.arrays.push_back({array.offset_bytes, array.count});
   const InputFile file(io, scratch);
   skeleton.bytes = file.bytes();
-  skeleton.gaps = read_gaps(file, skeleton.arrays);
+  skeleton.gaps = read_gaps(file, skeleton);
   if (io.unlink(scratch) != 0) fail_storage(scratch, "remove", errno);
   return skeleton;
 }
 
-ArraySource array_in_memory(const float* array) {
-  return [array](int64_t first, int64_t count, float* to) { std::copy_n(array + first, count, to); };
+ArraySource array_in_memory(const void* array, DType dtype) {
+  return [from = static_cast<const std::byte*>(array), size = element_bytes(dtype)](int64_t first,
+                                                                                    int64_t count, void* to) {
+    std::memcpy(to, from + first * size, static_cast<size_t>(count * size));
+  };
 }
 
-ArraySource array_of_zeros() {
-  return [](int64_t, int64_t count, float* to) { std::fill_n(to, count, 0.0F); };
+ArraySource array_of_zeros(DType dtype) {
+  return [size = element_bytes(dtype)](int64_t, int64_t count, void* to) {
+    std::memset(to, 0, static_cast<size_t>(count * size));
+  };
 }
 
 FileBlocks write_rank_file(Io& io, const std::filesystem::path& path, const RankFileSkeleton& skeleton,

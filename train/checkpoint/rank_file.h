@@ -17,6 +17,7 @@ namespace ripstop {
 struct RankFileSkeleton {
   int64_t bytes = 0;                      ///< of the whole file
   std::vector<FileBlocks::Array> arrays;  ///< three for each stored shard, in any order of offsets
+  std::vector<DType> dtypes;              ///< of each array
   std::vector<std::string>
       gaps;  ///< by offset: the bytes before each array, and those after the last one; may be empty
 };
@@ -26,16 +27,16 @@ struct RankFileSkeleton {
 /// (libhdf5). Throws Error(kStorage).
 RankFileSkeleton make_skeleton(Io& io, const std::filesystem::path& scratch,
                                const std::vector<UnitSpec>& units, const MeshCoordinates& coordinates,
-                               const std::vector<UnitShard>& shards);
+                               const std::vector<UnitShard>& shards, DType moments);
 
-/// Copies elements [first, first + count) of an array to `to`. Intervals come in order and without gaps, at
-/// most a block of FileBlocks at a time.
-using ArraySource = std::function<void(int64_t first, int64_t count, float* to)>;
+/// Copies elements [first, first + count) of an array, in its dtype, to `to`. Intervals come in order and
+/// without gaps, at most a block of FileBlocks at a time.
+using ArraySource = std::function<void(int64_t first, int64_t count, void* to)>;
 
 /// An array in memory, which must outlive the source.
-ArraySource array_in_memory(const float* array);
+ArraySource array_in_memory(const void* array, DType dtype);
 /// An array of zeros.
-ArraySource array_of_zeros();
+ArraySource array_of_zeros(DType dtype);
 
 /// Writes the new file `path` from the skeleton and one source for each array, and syncs it. Each block is
 /// copied, hashed and written from the copy, so the hash is that of the written bytes. A block of zeros is a

@@ -73,7 +73,7 @@ void verify_rank(Io& io, const std::filesystem::path& directory, const Manifest&
   if (!has_size(io, sidecar, file.sidecar_bytes, findings)) return;
   std::optional<FileBlocks> blocks;
   try {
-    blocks = read_sidecar(io, directory, file, array_elements(manifest.units, manifest.mesh, file.rank));
+    blocks = read_sidecar(io, directory, file, manifest.arrays_of(file.rank));
   } catch (const Error& error) {
     findings.push_back({sidecar.filename().string(), without_path(error, sidecar), 0});
   }

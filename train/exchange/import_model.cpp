@@ -61,7 +61,7 @@ int64_t import_model(Io& io, const StoredModel& model, const fs::path& output,
   std::vector<ArraySource> sources;
   int64_t done = 0;
   const auto counted_source = [&](ArraySource source) -> ArraySource {
-    return [&, source = std::move(source)](int64_t first, int64_t count, float* to) {
+    return [&, source = std::move(source)](int64_t first, int64_t count, void* to) {
       source(first, count, to);
       done += count;
       if (progress) progress(done);
@@ -70,14 +70,14 @@ int64_t import_model(Io& io, const StoredModel& model, const fs::path& output,
   for (const UnitSpec& unit : table) {
     const UnitLayout& layout = layouts.emplace_back(unit, 1, 0, 1);
     borrowed.push_back(&layout);
-    sources.push_back(counted_source([&](int64_t first, int64_t count, float* to) {
-      model.read_elements(layout, first, first + count, to);
+    sources.push_back(counted_source([&](int64_t first, int64_t count, void* to) {
+      model.read_elements(layout, first, first + count, static_cast<float*>(to));
     }));
-    sources.push_back(counted_source(array_of_zeros()));
-    sources.push_back(counted_source(array_of_zeros()));
+    sources.push_back(counted_source(array_of_zeros(DType::kFloat32)));
+    sources.push_back(counted_source(array_of_zeros(DType::kFloat32)));
   }
   PartialDirectory partial(output, note);
-  check_room(io, partial.path(), checkpoint_bytes(table, {1, 1, 1}) / kUnitStateCount);
+  check_room(io, partial.path(), checkpoint_elements(table, {1, 1, 1}) * element_bytes(DType::kFloat32));
   const std::unique_ptr<Communicator> self = make_self_communicator("import");
   CheckpointWriter writer(io, partial / "checkpoints", *self, borrowed, std::move(sources));
   const SaveReport report = writer.save(imported_state(model, output), {});

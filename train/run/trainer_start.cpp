@@ -210,7 +210,8 @@ void Trainer::open_directory() {
   prepare_checkpoint_directory(io_, directory_->checkpoints());
   check_disk_space(io_, directory_->checkpoints(), config.checkpoint.keep,
                    checkpoint_bytes(parameter_table(resolved_.model),
-                                    {resolved_.mesh.replicate, resolved_.mesh.fsdp, resolved_.mesh.tensor}));
+                                    {resolved_.mesh.replicate, resolved_.mesh.fsdp, resolved_.mesh.tensor},
+                                    resolved_.step.adamw.moments));
 }
 
 // Refuses a checkpoint that this run must not go on from, though its config fits.

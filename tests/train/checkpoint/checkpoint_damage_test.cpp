@@ -240,6 +240,9 @@ TEST_F(ManifestTest, RefusesWrongValues) {
   expect_refused([](Json& j) { j["units"] = Json::array(); }, "'units' has 0");
   expect_refused([](Json& j) { j["units"][0]["name"] = j["units"][1]["name"]; }, "twice");
   expect_refused([](Json& j) { j["units"] = 5; }, "'units' must be a list");
+  expect_refused([](Json& j) { j["moments"] = "float16"; }, "moments of the dtype 'float16'");
+  expect_refused([](Json& j) { j["moments"] = 16; }, "'moments'");
+  expect_refused([](Json& j) { j.erase("moments"); }, "'moments'");
 }
 
 TEST_F(ManifestTest, RefusesOtherText) {
@@ -266,6 +269,14 @@ TEST_F(ManifestTest, LaterVersions) {
   EXPECT_EQ(parse_manifest(sign(later), "M").state, manifest_.state) << "its min_reader is 1";
 }
 
+// Versions before 4 would take bfloat16 moments for float32.
+TEST_F(ManifestTest, OldReadersAreKeptFromBfloat16Moments) {
+  EXPECT_EQ(document()["min_reader"], 1);
+  manifest_.moments = DType::kBFloat16;
+  EXPECT_EQ(document()["min_reader"], 4);
+  EXPECT_EQ(parse_manifest(manifest_text(manifest_), "M").moments, DType::kBFloat16);
+}
+
 TEST_F(ManifestTest, SizeDoesNotGrowWithRanksTimesTensors) {
   const size_t small = manifest_text(manifest_).size();
   manifest_.mesh = {1, 64, 1};
@@ -278,7 +289,7 @@ TEST_F(ManifestTest, SizeDoesNotGrowWithRanksTimesTensors) {
 /// Writes the golden checkpoint of the newest format version: once, when a version is new.
 TEST(CheckpointGolden, DISABLED_Write) {
   PosixIo io;
-  SmallRun run(tiny_model(), {2, 2, 1});
+  SmallRun run(tiny_model(), {2, 2, 1}, DType::kBFloat16);
   run.save_step(io, golden_file(fmt::format("checkpoint_v{}", Manifest::kVersion)), 7);
 }
 
@@ -295,7 +306,8 @@ TEST(CheckpointGolden, EveryVersionLoadsForEver) {
     if (version <= 2) expected.validations_since_best = 0;  // has no "validation.since_best"
     EXPECT_EQ(read_manifest(io, directory).state, expected) << "version " << version;
     for (const MeshSizes& mesh : {MeshSizes{1, 1, 1}, MeshSizes{1, 3, 1}, MeshSizes{2, 2, 2}}) {
-      SmallRun run(tiny_model(), mesh);
+      // Before version 4 moments were float32.
+      SmallRun run(tiny_model(), mesh, version < 4 ? DType::kFloat32 : DType::kBFloat16);
       run.read(io, directory);
       EXPECT_TRUE(run.is_at(7)) << "version " << version;
     }

@@ -57,11 +57,12 @@ inline float value_of(const std::string& parameter, int64_t row, int64_t column,
   return std::bit_cast<float>((bits & 0x807fffffu) | 0x3f800000u);  // 1 <= |value| < 2
 }
 
-/// One rank's arrays.
+/// One rank's arrays. bfloat16 moments take the first half of theirs.
 class RankMemory {
  public:
-  RankMemory(const std::vector<UnitSpec>& units, const MeshSizes& mesh, int64_t rank)
-      : rank_(rank), coordinates_(mesh_coordinates(mesh, rank)) {
+  RankMemory(const std::vector<UnitSpec>& units, const MeshSizes& mesh, int64_t rank,
+             DType moments = DType::kFloat32)
+      : rank_(rank), coordinates_(mesh_coordinates(mesh, rank)), moments_(moments) {
     for (const UnitSpec& unit : units)
       layouts_.push_back(std::make_unique<UnitLayout>(unit, mesh.tensor, coordinates_.tensor, mesh.fsdp));
     for (const auto& layout : layouts_)
@@ -72,8 +73,8 @@ class RankMemory {
   std::vector<UnitStates> units() {
     std::vector<UnitStates> units;
     for (size_t u = 0; u < layouts_.size(); ++u)
-      units.push_back(
-          {layouts_[u].get(), arrays_[3 * u].data(), arrays_[3 * u + 1].data(), arrays_[3 * u + 2].data()});
+      units.push_back({layouts_[u].get(), arrays_[3 * u].data(), arrays_[3 * u + 1].data(),
+                       arrays_[3 * u + 2].data(), moments_});
     return units;
   }
   int64_t rank() const { return rank_; }
@@ -87,19 +88,30 @@ class RankMemory {
       const int64_t begin = coordinates_.fsdp * layout.shard_elements();
       for (int state = 0; state < kUnitStateCount; ++state) {
         std::vector<float>& array = arrays_[3 * u + static_cast<size_t>(state)];
-        std::fill(array.begin(), array.end(), 0.0f);
+        const bool rounds = state_dtype(static_cast<UnitState>(state), moments_) == DType::kBFloat16;
+        std::fill_n(array.begin(), rounds ? std::ssize(array) / 2 : std::ssize(array), 0.0f);
         for (const Box& box : layout.boxes(begin, begin + layout.shard_elements()))
           for (int64_t row = 0; row < box.rows; ++row)
             for (int64_t column = 0; column < box.columns; ++column)
-              array[static_cast<size_t>(box.offset - begin + row * box.stride + column)] =
-                  value_of(box.parameter->name, box.row + row, box.column + column, state, step);
+              put(array, box.offset - begin + row * box.stride + column,
+                  value_of(box.parameter->name, box.row + row, box.column + column, state, step), rounds);
       }
     }
   }
 
  private:
+  static void put(std::vector<float>& array, int64_t at, float value, bool rounds) {
+    if (!rounds) {
+      array[static_cast<size_t>(at)] = value;
+      return;
+    }
+    const BFloat16 rounded(value);
+    std::memcpy(reinterpret_cast<char*>(array.data()) + 2 * at, &rounded, 2);
+  }
+
   int64_t rank_;
   MeshCoordinates coordinates_;
+  DType moments_;
   std::vector<std::unique_ptr<UnitLayout>> layouts_;
   std::vector<std::vector<float>> arrays_;
 };
@@ -132,9 +144,9 @@ inline CheckpointState state_at(int64_t step, const ModelConfig& model) {
 /// A run of a model on a mesh: all its ranks.
 class SmallRun {
  public:
-  SmallRun(const ModelConfig& model, const MeshSizes& mesh)
-      : model_(model), mesh_(mesh), units_(parameter_table(model)) {
-    for (int64_t rank = 0; rank < mesh.ranks(); ++rank) ranks_.emplace_back(units_, mesh, rank);
+  SmallRun(const ModelConfig& model, const MeshSizes& mesh, DType moments = DType::kFloat32)
+      : model_(model), mesh_(mesh), moments_(moments), units_(parameter_table(model)) {
+    for (int64_t rank = 0; rank < mesh.ranks(); ++rank) ranks_.emplace_back(units_, mesh, rank, moments);
   }
   SmallRun(const SmallRun&) = delete;
   SmallRun& operator=(const SmallRun&) = delete;
@@ -169,7 +181,7 @@ class SmallRun {
   /// Whether every rank has its values of `step`.
   bool is_at(int64_t step) const {
     for (const RankMemory& rank : ranks_) {
-      RankMemory expected(units_, mesh_, rank.rank());
+      RankMemory expected(units_, mesh_, rank.rank(), moments_);
       expected.fill(step);
       if (!same_bits(rank, expected)) return false;
     }
@@ -184,6 +196,7 @@ class SmallRun {
  private:
   ModelConfig model_;
   MeshSizes mesh_;
+  DType moments_;
   std::vector<UnitSpec> units_;
   std::vector<RankMemory> ranks_;
 };

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "data/hdf5.h"
+#include "tests/expect_has.h"
 #include "tests/train/checkpoint/checkpoint_model.h"
 #include "train/checkpoint/verify.h"
 
@@ -28,16 +29,17 @@ std::map<std::string, std::string> files_of(const std::filesystem::path& directo
   return files;
 }
 
-void check_all_pairs(const ModelConfig& model) {
+void check_all_pairs(const ModelConfig& model, const std::vector<MeshSizes>& meshes = kMeshes,
+                     DType moments = DType::kFloat32) {
   ScratchDirectory scratch;
   QuickIo io;
-  for (const MeshSizes& mesh : kMeshes) {
-    SmallRun run(model, mesh);
+  for (const MeshSizes& mesh : meshes) {
+    SmallRun run(model, mesh, moments);
     run.save_step(io, scratch / text(mesh), 7);
   }
-  for (const MeshSizes& to : kMeshes) {
-    SmallRun target(model, to);
-    for (const MeshSizes& from : kMeshes) {
+  for (const MeshSizes& to : meshes) {
+    SmallRun target(model, to, moments);
+    for (const MeshSizes& from : meshes) {
       SCOPED_TRACE(text(from) + " -> " + text(to));
       target.fill(1);
       target.read(io, scratch / text(from) / "step_00000007");
@@ -52,6 +54,46 @@ TEST(CheckpointReshard, EveryPairOfMeshesIsBitEqual) {
 
 TEST(CheckpointReshard, EveryPairOfMeshesIsBitEqualWithTiedEmbeddings) {
   check_all_pairs(small_model(true));
+}
+
+TEST(CheckpointReshard, MomentsInBfloat16AreBitEqual) {
+  check_all_pairs(small_model(),
+                  {{1, 1, 1}, {1, 2, 1}, {1, 3, 1}, {1, 1, 2}, {1, 2, 2}, {2, 1, 1}, {3, 1, 4}, {1, 5, 3}},
+                  DType::kBFloat16);
+}
+
+// Exact is exact: no conversion hides in a load.
+TEST(CheckpointReshard, MomentsOfAnotherDtypeAreRefused) {
+  ScratchDirectory scratch;
+  QuickIo io;
+  for (const DType stored : {DType::kFloat32, DType::kBFloat16}) {
+    SmallRun(small_model(), {1, 2, 1}, stored).save_step(io, scratch / std::string(to_string(stored)), 7);
+    const auto directory = scratch / std::string(to_string(stored)) / "step_00000007";
+    EXPECT_EQ(read_manifest(io, directory).moments, stored);
+    const DType wanted = stored == DType::kFloat32 ? DType::kBFloat16 : DType::kFloat32;
+    try {
+      SmallRun(small_model(), {1, 1, 1}, wanted).read(io, directory);
+      ADD_FAILURE() << "it was loaded";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kStorage);
+      EXPECT_HAS(error.what(), fmt::format("its moments are {}, those of the run {}", to_string(stored),
+                                           to_string(wanted)));
+    }
+  }
+}
+
+TEST(CheckpointReshard, MomentsInBfloat16TakeHalfTheBytes) {
+  ScratchDirectory scratch;
+  QuickIo io;
+  const MeshSizes mesh{1, 2, 2};
+  SmallRun run(small_model(), mesh, DType::kBFloat16);
+  run.save_step(io, scratch.path(), 7);
+  const Manifest manifest = check_checkpoint(io, scratch / "step_00000007");
+  EXPECT_TRUE(verify_checkpoint(io, scratch / "step_00000007").empty());
+  const int64_t arrays = checkpoint_bytes(run.units(), mesh, DType::kBFloat16);
+  EXPECT_EQ(arrays, checkpoint_bytes(run.units(), mesh, DType::kFloat32) * 2 / 3);
+  EXPECT_GE(manifest.bytes(), arrays);
+  EXPECT_LT(manifest.bytes(), arrays + 4 * 16384) << "four headers";
 }
 
 TEST(CheckpointReshard, ThereAndBackGivesTheSameFiles) {
@@ -119,7 +161,7 @@ TEST(CheckpointReshard, EveryLogicalElementIsStoredOnce) {
       for (const PhysicalTensor& tensor : unit.tensors)
         for (const ParameterSpec& p : tensor.parts) expected += p.count();
     EXPECT_EQ(stored, expected);
-    EXPECT_EQ(bytes, checkpoint_bytes(units, mesh));
+    EXPECT_EQ(bytes, checkpoint_bytes(units, mesh, DType::kFloat32));
   }
 }
 
@@ -176,6 +218,20 @@ TEST(CheckpointReshard, StockHdf5ReadsTheFiles) {
   const std::string bytes = read_bytes(file.path());
   EXPECT_EQ(std::memcmp(bytes.data() + array.offset_bytes, expected.data(), expected.size() * 4), 0);
   EXPECT_EQ(file.integer("tensor_index"), 0);
+}
+
+TEST(CheckpointReshard, StockHdf5ReadsBfloat16Moments) {
+  ScratchDirectory scratch;
+  QuickIo io;
+  SmallRun run(small_model(), {1, 1, 1}, DType::kBFloat16);
+  run.save_step(io, scratch.path(), 7);
+  Hdf5File file(scratch / "step_00000007" / "rank_00000.h5");
+  EXPECT_EQ(file.array("layers.1/master").type, Hdf5Type::kFloat32);
+  const Hdf5Array& array = file.array("layers.1/first_moment", Hdf5Type::kBFloat16);
+  const std::vector<float>& expected = run.ranks()[0].arrays()[2 * 3 + 1];
+  ASSERT_EQ(array.count, static_cast<int64_t>(expected.size()));
+  const std::string bytes = read_bytes(file.path());
+  EXPECT_EQ(std::memcmp(bytes.data() + array.offset_bytes, expected.data(), expected.size() * 2), 0);
 }
 
 }  // namespace

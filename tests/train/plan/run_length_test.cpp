@@ -92,6 +92,9 @@ TEST(RunLengthTest, WithoutADataSetNothingIsInvented) {
   // Master weights and two moments, float32 each, with padding.
   EXPECT_GE(steps.checkpoint_bytes, 12 * parameter_count(run.model));
   EXPECT_LT(steps.checkpoint_bytes, 12.2 * static_cast<double>(parameter_count(run.model)));
+  ResolvedRun rounded = run;
+  rounded.step.adamw.moments = DType::kBFloat16;
+  EXPECT_EQ(run_length(parsed(kSmallest), rounded, nullptr).checkpoint_bytes, steps.checkpoint_bytes * 2 / 3);
   EXPECT_EQ(text_of(parsed(kSmallest), steps).rfind("run: 100 steps\ncheckpoint: ", 0), 0u);
   const RunConfig epochs = parsed(kSmallest, {"train.epochs=2"});
   EXPECT_EQ(text_of(epochs, run_length(epochs, run, nullptr)).rfind("checkpoint: ", 0), 0u);

@@ -1,12 +1,20 @@
 // The golden LLaMA-2 case (tests/golden/llama2_parity.json, float64) on every mesh of the ranks at hand.
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numbers>
 
+#include "parallel/agreement.h"
+#include "tests/data/scratch_directory.h"
 #include "tests/test_files.h"
 #include "tests/train/step/mesh_training.h"
+#include "train/checkpoint/checkpoint_reader.h"
+#include "train/checkpoint/checkpoint_writer.h"
+#include "train/checkpoint/host_states.h"
 
 namespace ripstop {
 namespace {
@@ -52,7 +60,7 @@ std::string mesh_name(const MeshSizes& mesh) {
 
 class ParityRanks : public ::testing::Test {
  protected:
-  static std::unique_ptr<MeshTraining> make(const MeshSizes& mesh) {
+  static std::unique_ptr<MeshTraining> make(const MeshSizes& mesh, DType moments = DType::kFloat32) {
     StepOptions options;
     options.sharding = {.compute = DType::kFloat32, .sequence_count = 0, .sequence_length = 8};
     const nlohmann::json& adamw = golden()["adamw"];
@@ -60,7 +68,9 @@ class ParityRanks : public ::testing::Test {
                      .beta2 = adamw["beta2"],
                      .epsilon = adamw["eps"],
                      .weight_decay = adamw["weight_decay"],
-                     .decay_norms = true};
+                     .decay_norms = true,
+                     .moments = moments,
+                     .seed = 3};
     options.max_grad_norm = 0;
     auto run = std::make_unique<MeshTraining>(golden_model(), options, mesh, 3);
     mesh_training::fill_by_rule(*run);
@@ -120,6 +130,92 @@ TEST_F(ParityRanks, LossGradientsAndSixSteps) {
       const double before = adamw["fp64_grad_norm_before_step"][s];
       EXPECT_NEAR(result.gradient_norm, before, 1e-3 * before) << "before step " << s;
     }
+  }
+}
+
+std::vector<double> fifty_losses(MeshTraining& run) {
+  std::vector<double> losses;
+  for (int64_t s = 1; s <= 50; ++s)
+    losses.push_back(run.run(golden_sequences(), golden()["adamw"]["lr"], s).loss);
+  return losses;
+}
+
+// docs/architecture.md shows these differences.
+TEST_F(ParityRanks, FiftyLossesWithBfloat16MomentsAreNear) {
+  for (const MeshSizes& mesh : meshes_of(test_world().communicator().size())) {
+    SCOPED_TRACE(mesh_name(mesh));
+    const std::vector<double> exact = fifty_losses(*make(mesh)),
+                              rounded = fifty_losses(*make(mesh, DType::kBFloat16));
+    double largest = 0, last = 0;
+    for (size_t s = 0; s < exact.size(); ++s) {
+      ASSERT_TRUE(std::isfinite(rounded[s])) << "step " << s + 1;
+      last = std::abs(rounded[s] - exact[s]) / exact[s];
+      largest = std::max(largest, last);
+    }
+    EXPECT_LT(exact.back(), 0.5 * exact.front()) << "it learns";
+    EXPECT_GT(largest, 0) << "the moments are not rounded";
+    EXPECT_LT(largest, 0.05);
+    RecordProperty("first", std::to_string(exact.front()));
+    RecordProperty("end", std::to_string(exact.back()));
+    RecordProperty("largest", std::to_string(largest));
+    RecordProperty("last", std::to_string(last));
+  }
+}
+
+// The bytes of all shards of this rank: weights and moments.
+std::vector<std::vector<std::byte>> shards_of(MeshTraining& run) {
+  std::vector<std::vector<std::byte>> shards;
+  for (size_t u = 0; u < run.step->model().units().size(); ++u)
+    for (const Tensor& t : {run.step->model().units()[u].master(), run.step->optimizer().first(u),
+                            run.step->optimizer().second(u)}) {
+      shards.emplace_back(static_cast<size_t>(t.bytes()));
+      copy_bytes(run.stream, shards.back().data(), t.data, t.bytes());
+    }
+  run.stream.synchronize();
+  return shards;
+}
+
+void take_steps(MeshTraining& run, int64_t first, int64_t last) {
+  for (int64_t s = first; s <= last; ++s) run.run(golden_sequences(), golden()["adamw"]["lr"], s);
+}
+
+// A run that is saved and taken up again has the bits of an unbroken one. A GPU may add in another order.
+TEST_F(ParityRanks, Bfloat16MomentsResumeToTheBit) {
+  if (test_device().kind != DeviceKind::kCpu) GTEST_SKIP() << "a GPU repeats to 1e-5";
+  for (const MeshSizes& mesh : meshes_of(test_world().communicator().size())) {
+    SCOPED_TRACE(mesh_name(mesh));
+    const auto unbroken = make(mesh, DType::kBFloat16), before = make(mesh, DType::kBFloat16),
+               after = make(mesh, DType::kBFloat16);
+    take_steps(*unbroken, 1, 6);
+    take_steps(*before, 1, 3);
+    HostStates saved(before->step->model(), before->step->optimizer(), before->stream);
+    PosixIo io;
+    const ScratchDirectory scratch;
+    const std::filesystem::path directory = text_of_rank_0(before->mesh.world(), scratch.path().string());
+    CheckpointState state;
+    state.step = 3;
+    state.model = golden_model();
+    CheckpointWriter(io, directory, before->mesh.world(), mesh, saved.units()).save(state, {});
+    HostStates loaded(after->step->model(), after->step->optimizer(), after->stream);
+    const std::filesystem::path stored = directory / step_directory_name(3);
+    read_checkpoint(io, {stored, read_manifest(io, stored)}, after->mesh.coordinates().fsdp, loaded.units());
+    EXPECT_EQ(shards_of(*after), shards_of(*before));
+    after->step->model().weights_changed(after->step->arena());
+    take_steps(*after, 4, 6);
+    EXPECT_EQ(shards_of(*after), shards_of(*unbroken));
+    before->mesh.world().barrier();  // rank 0 removes the directory
+  }
+}
+
+TEST_F(ParityRanks, ThePlanOfBfloat16MomentsIsWhatAStepUses) {
+  for (const MeshSizes& mesh : meshes_of(test_world().communicator().size())) {
+    SCOPED_TRACE(mesh_name(mesh));
+    const auto exact = make(mesh), rounded = make(mesh, DType::kBFloat16);
+    rounded->run(golden_sequences(), 0.01, 1);
+    rounded->evaluate(golden_sequences());
+    EXPECT_EQ(rounded->ledger.peak().bytes, rounded->plan.memory.bytes);
+    EXPECT_EQ(rounded->plan.memory[MemoryCategory::kOptimizer],
+              exact->plan.memory[MemoryCategory::kOptimizer] / 2);
   }
 }
 
