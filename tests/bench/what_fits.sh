@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # What fits where: prints the table of docs/pretrained.md, made by `ripstop plan --search` without a GPU.
-#   tests/bench/what_fits.sh build/cpu-release/ripstop
+#   tests/bench/what_fits.sh build/cpu-release/ripstop [SECTION.KEY=VALUE...]
 # Each cell is the best mesh of the job (fsdp x tensor), its micro-batch and recomputation, and the memory of a rank.
 set -euo pipefail
 program=$(realpath "$1")
+overrides=("${@:2}")
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 cat >"$scratch/c.toml" <<'TOML'
@@ -26,7 +27,7 @@ value() { sed -n "s/^ *\"$1\": \"\{0,1\}\([^\",]*\)\"\{0,1\},\{0,1\}$/\1/p" "$sc
 
 cell() {  # PRESET GPUS MEMORY_GIB
   local nodes=$(($2 > 8 ? $2 / 8 : 1)) tasks=$(($2 > 8 ? 8 : $2))
-  if ! OMP_NUM_THREADS=1 "$program" plan "$scratch/c.toml" "model.preset=$1" --search --limit 1 --nodes "$nodes" \
+  if ! OMP_NUM_THREADS=1 "$program" plan "$scratch/c.toml" "model.preset=$1" "${overrides[@]}" --search --limit 1 --nodes "$nodes" \
     --ntasks-per-node "$tasks" --device cuda --device-memory "$3GiB" --json >"$scratch/plan.json" 2>/dev/null; then
     printf -- '-'
     return

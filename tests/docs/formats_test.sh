@@ -107,7 +107,7 @@ header() {
     /ATTRIBUTE "/ { split($0, q, "\""); name = "@" q[2]; kind = "attribute" }
     /DATATYPE/ {
       type = /STRING/ ? "string" : /U16LE/ ? "uint16" : /I32LE/ ? "int32" : /I64LE/ ? "int64" : $2
-      type = /U64LE/ ? "uint64" : /F32LE/ ? "float32" : type
+      type = /U64LE/ ? "uint64" : /F32LE/ ? "float32" : /16-bit little-endian floating|BFLOAT16LE/ ? "bfloat16" : type
       if (kind == "attribute") print name, type
     }
     /DATASPACE/ && kind == "array" { elements = $0; sub(/.*SIMPLE \{ \( */, "", elements); sub(/ .*/, "", elements) }
@@ -326,10 +326,12 @@ layout() {
 check_checkpoint() { # check_checkpoint DIRECTORY
   local leaves file rank expected found a i array offsets elements
   leaves=$(json "$1/manifest.json")
-  # Version 1 has no `validation`, version 2 no `since_best` in it; everything else is as the table says.
+  # Version 1 has no `validation`, version 2 no `since_best` in it, version 3 no `moments`; everything else is as the table says.
   local later=''
   if (($(field "$leaves" version) < 2)); then later+=$'\nvalidation.step\tinteger\t0\nvalidation.content_hash\tstring\t'; fi
   if (($(field "$leaves" version) < 3)); then later+=$'\nvalidation.since_best\tinteger\t0'; fi
+  local moments=float32
+  if (($(field "$leaves" version) < 4)); then later+=$'\nmoments\tstring\tfloat32'; else moments=$(field "$leaves" moments); fi
   check_fields manifest.json "$leaves$later"
   [[ $(tail -c 58 "$1/manifest.json") == *' "hash": "xxh3-128:'????????????????????????????????'"'$'\n}' ]] ||
     complain "$1/manifest.json does not end as the page says"
@@ -343,7 +345,8 @@ check_checkpoint() { # check_checkpoint DIRECTORY
     same "$file.blocks: bytes" "$(wc -c <"$file.blocks")" "$(field "$leaves" "files[$i].sidecar_bytes")"
     check_attributes "$file.h5" "rank attributes"
     expected=$(layout "$leaves" "$rank" | while read -r unit elements; do
-      for state in master first_moment second_moment; do echo "$unit/$state float32 $elements"; done
+      echo "$unit/master float32 $elements"
+      for state in first_moment second_moment; do echo "$unit/$state $moments $elements"; done
     done)
     found=$(header "$file.h5" | grep -v '^@' | sort -n -k 4)
     same "$file.h5: arrays in the order of the file" "$(cut -d' ' -f1-3 <<<"$found")" "$expected"

@@ -112,6 +112,7 @@ Json json_of(const std::filesystem::path& directory, const Manifest& m) {
       {"tokens", m.state.tokens},
       {"cursor", {{"epoch", m.state.epoch}, {"pack", m.state.sequence}}},
       {"mesh", {{"replicate", m.mesh.replicate}, {"fsdp", m.mesh.fsdp}, {"tensor", m.mesh.tensor}}},
+      {"moments", to_string(m.moments)},
       {"model", json_of(c)},
       {"parameter_count", parameter_count(c)},
       {"data",
@@ -180,6 +181,7 @@ ExitCode inspect(Io& io, const CheckpointArguments& given) {
     fmt::print("  best        {} {:.6g} at step {}\n", best->metric, best->value, best->step);
   fmt::print("{}", line_of(m.state.model));
   fmt::print("  saved on    {}\n", m.mesh.to_text());
+  fmt::print("  moments     {}\n", to_string(m.moments));
   fmt::print("  files       {} of {}\n", m.files.size(), bytes_text(m.bytes()));
   fmt::print("  data        {}\n  tokenizer   {}\n", m.state.data_content_hash, m.state.tokenizer_sha256);
   fmt::print("  written by  {}\n", m.written_by);

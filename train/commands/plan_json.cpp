@@ -65,14 +65,16 @@ Json to_json(const PlanTooLarge& error, const RunTarget& target) {
   const FittingMeshes& fitting = error.fitting();
   Json same_ranks = Json::array();
   for (const FittingMesh& each : fitting.same_ranks) same_ranks.push_back(to_json(each));
-  return {{"fits", false},
-          {"refused", to_json(error.refused())},
-          {"device_memory", json_of(target.device_memory_bytes)},
-          {"would_fit",
-           {{"same_ranks", same_ranks},
-            {"more_ranks", fitting.more_ranks ? to_json(*fitting.more_ranks) : Json(nullptr)},
-            {"device_memory", fitting.least.bytes},
-            {"least", to_json(fitting.least)}}}};
+  return {
+      {"fits", false},
+      {"refused", to_json(error.refused())},
+      {"device_memory", json_of(target.device_memory_bytes)},
+      {"would_fit",
+       {{"same_ranks", same_ranks},
+        {"more_ranks", fitting.more_ranks ? to_json(*fitting.more_ranks) : Json(nullptr)},
+        {"bfloat16_moments", fitting.bfloat16_moments ? to_json(*fitting.bfloat16_moments) : Json(nullptr)},
+        {"device_memory", fitting.least.bytes},
+        {"least", to_json(fitting.least)}}}};
 }
 
 Json memory_json(const ResolvedRun& run) {
@@ -95,6 +97,7 @@ Json to_json(const ResolvedRun& run, const RunTarget& target, const FlopsPerToke
   return {{"mesh", to_json(run.mesh)},
           {"fits", target.device_memory_bytes ? Json(true) : Json(nullptr)},
           {"memory", memory_json(run)},
+          {"moments", to_string(run.step.adamw.moments)},
           {"traffic_per_step", to_json(run.plan.traffic_per_step)},
           {"parameters", parameter_count(run.model)},
           {"flops_per_token", flops.causal},
@@ -117,6 +120,7 @@ Json row_json(const ResolvedRun& run, const RunTarget& target) {
           {"recompute", to_string(run.step.sharding.recompute)},
           {"recomputed_share", run.recomputed_share()},
           {"memory", memory_json(run)},
+          {"moments", to_string(run.step.adamw.moments)},
           {"device_share", json_of(device_share(run, target))},
           {"traffic_per_step", to_json(run.plan.traffic_per_step)},
           {"sent_per_step", {{"inside_nodes", sent.inside_nodes}, {"between_nodes", sent.between_nodes}}}};

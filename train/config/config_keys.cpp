@@ -213,6 +213,9 @@ const ConfigKey kKeys[] = {
      .hugging_face = "weight_decay", .torchtitan = "optimizer.weight_decay", .other_names = "wd decay"},
     {RIPSTOP_KEY(optimizer, decay_norms),
      .doc = "Decay the weights of the norms too."},
+    {RIPSTOP_KEY(optimizer, moments),
+     .doc = "Data type in which AdamW's moments are stored: 8 bytes for each weight, or 4. `bfloat16` is rounded at random, so that small changes count on average.",
+     .other_names = "adam_dtype optim_dtype optimizer_dtype state_dtype moment_dtype exp_avg_dtype exp_avg_sq_dtype bf16_optimizer_states"},
 
     {RIPSTOP_KEY(schedule, kind),
      .doc = "How the learning rate falls after the warm-up.",
@@ -225,7 +228,7 @@ const ConfigKey kKeys[] = {
      .hugging_face = "min_lr_rate", .torchtitan = "lr_scheduler.min_lr_factor", .other_names = "min_lr min_lr_ratio lr_min minimum_lr"},
 
     {RIPSTOP_KEY(precision, compute),
-     .doc = "Data type of weights and activations in a step. Master weights and moments are float32.",
+     .doc = "Data type of weights and activations in a step. Master weights are float32.",
      .hugging_face = "bf16", .torchtitan = "training.mixed_precision_param", .other_names = "dtype fp16 torch_dtype mixed_precision"},
     {RIPSTOP_KEY(precision, reduce),
      .doc = "Data type in which ranks send gradients. They are summed in float32.",

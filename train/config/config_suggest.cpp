@@ -25,7 +25,7 @@ constexpr Explanation kExplanations[] = {
     {"optimizer.name", "the optimizer is AdamW"},
     {"optimizer.type", "the optimizer is AdamW"},
     {"optimizer.implementation", "the optimizer is AdamW, one fused kernel"},
-    {"optim", "the optimizer is AdamW"},
+    {"optim", "the optimizer is AdamW; 'optimizer.moments' = \"bfloat16\" halves the memory of its moments"},
     {"optimizer.momentum", "the optimizer is AdamW: its two decays are 'optimizer.betas'"},
     {"bf16", "'precision.compute' = \"bfloat16\" is the default"},
     {"fp16", "not in ripstop: 'precision.compute' = \"bfloat16\" has the same size and float32's range"},

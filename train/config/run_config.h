@@ -94,6 +94,7 @@ struct OptimizerSection {
   double epsilon = 1e-8;
   double weight_decay = 0.1;
   bool decay_norms = false;
+  FloatChoice moments = FloatChoice::kFloat32;
   bool operator==(const OptimizerSection&) const = default;
 };
 

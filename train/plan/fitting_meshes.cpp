@@ -112,6 +112,18 @@ void find_other_ranks(const RunConfig& config, const RunTarget& target, const Re
   found.words_to_type = words_to_type(config, *found.more_ranks, ranks_per_node);
 }
 
+// Plans `run` on each mesh fsdp x tensor of as many ranks as now, and calls body(fits). A replicate axis saves
+// no memory.
+template <class Body>
+void plan_same_ranks(const RunConfig& config, const RunTarget& target, ResolvedRun& run, Body body) {
+  for (const int64_t tensor : tensor_axis_sizes(run.model)) {
+    if (target.ranks % tensor != 0 || !tensor_groups_fit_nodes(config, target, tensor)) continue;
+    run.mesh = {.replicate = 1, .fsdp = target.ranks / tensor, .tensor = tensor};
+    const std::vector<int64_t> sizes = micro_batches_to_try(config, target, run.mesh);
+    if (!sizes.empty()) body(plan_with_least_recompute(config, target, recomputes_from(config), sizes, run));
+  }
+}
+
 }  // namespace
 
 FittingMesh fitting_mesh(const ResolvedRun& run) {
@@ -133,18 +145,18 @@ bool tensor_groups_fit_nodes(const RunConfig& config, const RunTarget& target, i
 FittingMeshes find_fitting_meshes(const RunConfig& config, const RunTarget& target, ResolvedRun run) {
   FittingMeshes found;
   found.least.bytes = std::numeric_limits<int64_t>::max();
-  for (const int64_t tensor : tensor_axis_sizes(run.model)) {
-    if (target.ranks % tensor != 0 || !tensor_groups_fit_nodes(config, target, tensor)) continue;
-    // A replicate axis saves no memory, so try only fsdp x tensor.
-    run.mesh = {.replicate = 1, .fsdp = target.ranks / tensor, .tensor = tensor};
-    const std::vector<int64_t> sizes = micro_batches_to_try(config, target, run.mesh);
-    if (sizes.empty()) continue;
-    const bool fits = plan_with_least_recompute(config, target, recomputes_from(config), sizes, run);
+  plan_same_ranks(config, target, run, [&](bool fits) {
     const FittingMesh planned = fitting_mesh(run);
     if (planned.bytes < found.least.bytes) found.least = planned;
     if (fits) found.same_ranks.push_back(planned);
-  }
-  if (found.same_ranks.empty()) find_other_ranks(config, target, run, found);
+  });
+  if (!found.same_ranks.empty()) return found;
+  find_other_ranks(config, target, run, found);
+  if (run.step.adamw.moments == DType::kBFloat16) return found;
+  run.step.adamw.moments = DType::kBFloat16;
+  plan_same_ranks(config, target, run, [&](bool fits) {
+    if (fits && !found.bfloat16_moments) found.bfloat16_moments = fitting_mesh(run);
+  });
   return found;
 }
 
@@ -152,16 +164,21 @@ std::string FittingMeshes::to_text() const {
   std::string text;
   for (const FittingMesh& fitting : same_ranks) text += (text.empty() ? "" : "; ") + mesh_text(fitting);
   if (!text.empty()) return "these fit: " + text;
+  // A choice for the beginning of a run: its checkpoints have one dtype.
+  const std::string moments =
+      bfloat16_moments
+          ? fmt::format("; a new run with optimizer.moments=bfloat16 fits: {}", mesh_text(*bfloat16_moments))
+          : "";
   // The memory with the mesh that needs so little: another mesh of as many ranks would need more.
   const std::string now =
       fmt::format("with {} as now, {}", counted(least.mesh.ranks(), "rank"), mesh_text(least));
   if (!more_ranks)
     return fmt::format(
-        "no number of ranks up to {} helps: {}; shorter sequences or a smaller model need less", most_ranks,
-        now);
+        "no number of ranks up to {} helps: {}; shorter sequences or a smaller model need less{}", most_ranks,
+        now, moments);
   const std::string words = words_to_type.empty() ? "" : " (" + words_to_type + ")";
-  return fmt::format("{} with as much memory each would fit{}: {}; {}",
-                     counted(more_ranks->mesh.ranks(), "rank"), words, mesh_text(*more_ranks), now);
+  return fmt::format("{} with as much memory each would fit{}: {}; {}{}",
+                     counted(more_ranks->mesh.ranks(), "rank"), words, mesh_text(*more_ranks), now, moments);
 }
 
 }  // namespace ripstop

@@ -36,6 +36,9 @@ struct FittingMeshes {
   /// node are not known now.
   std::string words_to_type;
   int64_t most_ranks = 0;  ///< 1024, or 64 times as many as now if these are more
+  /// If there are none: a mesh of as many ranks as now that fits with moments in bfloat16; nullopt if none
+  /// does, or if they are.
+  std::optional<FittingMesh> bfloat16_moments;
   FittingMesh least;  ///< of the meshes of as many ranks as now: the one whose ranks need the least memory
 
   /// "these fit: ...", "12 ranks with as much memory each would fit (--nodes 3 --ntasks-per-node 4): ...;

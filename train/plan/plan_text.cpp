@@ -25,7 +25,10 @@ std::string plan_text(const ResolvedRun& run, const std::optional<int64_t>& devi
   std::string text;
   for (int c = 0; c < kMemoryCategories; ++c) {
     const auto category = static_cast<MemoryCategory>(c);
-    text += fmt::format("  {:<14}{:>12}\n", to_string(category), bytes_text(memory[category]));
+    // float32 is what everybody expects; a plan with half of it says why.
+    const bool halved = category == MemoryCategory::kOptimizer && run.step.adamw.moments == DType::kBFloat16;
+    text += fmt::format("  {:<14}{:>12}{}\n", to_string(category), bytes_text(memory[category]),
+                        halved ? " with optimizer.moments = \"bfloat16\"" : "");
   }
   text += fmt::format("  {:<14}{:>12}{}\n", "total", bytes_text(memory.total()),
                       device_memory_bytes ? " of " + device_memory_text(run, *device_memory_bytes) : "");

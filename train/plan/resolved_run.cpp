@@ -71,6 +71,10 @@ ModelConfig resolve_model(const RunConfig& config, const RunTarget& target, std:
   return model;
 }
 
+DType dtype_of(FloatChoice choice) {
+  return choice == FloatChoice::kFloat32 ? DType::kFloat32 : DType::kBFloat16;
+}
+
 // A slow run beats none: without bfloat16 arithmetic compute in float32, and say so.
 DType resolve_precision(const RunConfig& config, const RunTarget& target, std::vector<std::string>& notes) {
   if (config.precision.compute == FloatChoice::kFloat32) return DType::kFloat32;
@@ -84,16 +88,17 @@ DType resolve_precision(const RunConfig& config, const RunTarget& target, std::v
 // The settings of a step except the micro-batch, which depends on the memory, and what depends on it.
 StepOptions resolve_step(const RunConfig& config, const RunTarget& target, std::vector<std::string>& notes) {
   StepOptions step;
-  step.sharding = {
-      .compute = resolve_precision(config, target, notes),
-      .reduce = config.precision.reduce == FloatChoice::kFloat32 ? DType::kFloat32 : DType::kBFloat16,
-      .sequence_length = config.data.sequence_length,
-      .reshard_after_forward = config.train.reshard_after_forward};
+  step.sharding = {.compute = resolve_precision(config, target, notes),
+                   .reduce = dtype_of(config.precision.reduce),
+                   .sequence_length = config.data.sequence_length,
+                   .reshard_after_forward = config.train.reshard_after_forward};
   step.adamw = {.beta1 = config.optimizer.betas[0],
                 .beta2 = config.optimizer.betas[1],
                 .epsilon = config.optimizer.epsilon,
                 .weight_decay = config.optimizer.weight_decay,
-                .decay_norms = config.optimizer.decay_norms};
+                .decay_norms = config.optimizer.decay_norms,
+                .moments = dtype_of(config.optimizer.moments),
+                .seed = static_cast<uint64_t>(config.run.seed)};
   step.max_grad_norm = config.train.max_grad_norm;
   return step;
 }

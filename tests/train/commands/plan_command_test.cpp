@@ -170,6 +170,36 @@ TEST_F(PlanCommand, APlanThatIsTooLargeSaysWhatWouldFit) {
       0);
 }
 
+// Moments in bfloat16 halve the optimizer's memory and take 4 of a checkpoint's 12 bytes a weight away.
+TEST_F(PlanCommand, Bfloat16MomentsAreInThePlan) {
+  const Json exact = plan_json(), rounded = plan_json("optimizer.moments=bfloat16");
+  EXPECT_EQ(exact["moments"], "float32");
+  EXPECT_EQ(rounded["moments"], "bfloat16");
+  const int64_t saved = exact["memory"]["optimizer"].get<int64_t>() / 2;
+  EXPECT_EQ(rounded["memory"]["optimizer"], saved);
+  EXPECT_EQ(rounded["memory"]["total"], exact["memory"]["total"].get<int64_t>() - saved);
+  EXPECT_EQ(rounded["checkpoint"]["bytes"], exact["checkpoint"]["bytes"].get<int64_t>() * 2 / 3);
+  EXPECT_EQ(plan().out.find("optimizer.moments"), std::string::npos);
+  EXPECT_HAS(plan("optimizer.moments=bfloat16").out, " with optimizer.moments = \"bfloat16\"\n");
+  // As much memory as the run with bfloat16 moments needs, and no more.
+  const std::string memory =
+      fmt::format(" --search --device-memory {}KiB", rounded["memory"]["total"].get<int64_t>() / 1024 + 1);
+  const Json found = plan_json("optimizer.moments=bfloat16" + memory);
+  EXPECT_EQ(found["rows"][0]["moments"], "bfloat16");
+  EXPECT_LE(found["rows"][0]["memory"]["total"], rounded["memory"]["total"]);
+
+  const ProgramRun trained = run_program("train " + config() + " optimizer.moments=bfloat16");
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  const MetricsLog log = read_metrics(run() / "metrics.jsonl");
+  EXPECT_EQ(log.ends.at(0).measured.memory[MemoryCategory::kOptimizer], saved);
+  EXPECT_EQ(log.ends.at(0).measured.memory, log.ends.at(0).planned.memory);
+  const ProgramRun inspected = run_program("checkpoint inspect " + run().string());
+  EXPECT_HAS(inspected.out, "  moments     bfloat16\n");
+  EXPECT_EQ(Json::parse(run_program("checkpoint inspect --json " + run().string()).out)["moments"],
+            "bfloat16");
+  EXPECT_EQ(run_program("checkpoint verify " + run().string()).exit_code, 0);
+}
+
 // Both options of a job of 6 ranks, and a memory that some meshes and micro-batches exceed.
 class PlanSearch : public PlanCommand {
  protected:

@@ -86,6 +86,7 @@ TEST(RunConfig, EveryKeyIsReadFromTheFile) {
     epsilon = 1e-6
     weight_decay = 0
     decay_norms = true
+    moments = "bfloat16"
     [schedule]
     kind = "linear"
     warmup_steps = 10
@@ -121,7 +122,7 @@ TEST(RunConfig, EveryKeyIsReadFromTheFile) {
   expected.mesh = {2, 3, 4, true, true};
   expected.data = {"data/b", 128, false, LossOn::kAll, 9};
   expected.train = {std::nullopt, 3, 16, 2, RecomputeChoice::kSelective, false, true, 50, 4, 0};
-  expected.optimizer = {2e-5, {0.8, 0.99}, 1e-6, 0, true};
+  expected.optimizer = {2e-5, {0.8, 0.99}, 1e-6, 0, true, FloatChoice::kBfloat16};
   expected.schedule = {ScheduleKind::kLinear, 10, 0.1};
   expected.precision = {FloatChoice::kFloat32, FloatChoice::kBfloat16};
   expected.checkpoint = {20, 5, KeepBest::kRougeL, true};

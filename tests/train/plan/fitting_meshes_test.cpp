@@ -91,6 +91,21 @@ TEST(FittingMeshes, TheLeastMemoryIsThatOfTheMeshBesideIt) {
   EXPECT_THROW(resolve_run(named, target_of(2, least.bytes - 1)), PlanTooLarge);
 }
 
+// Moments in bfloat16 may save what is missing. That is named if nothing else fits these ranks.
+TEST(FittingMeshes, MomentsInBfloat16AreNamedIfTheyHelp) {
+  const RunConfig exact = parsed(kSmallest), rounded = parsed(kSmallest, {"optimizer.moments=bfloat16"});
+  const int64_t memory = refusal_of(rounded, target_of(1, 1 << 20)).fitting().least.bytes;
+  const PlanTooLarge error = refusal_of(exact, target_of(1, memory));
+  ASSERT_TRUE(error.fitting().bfloat16_moments.has_value()) << error.hint();
+  EXPECT_LE(error.fitting().bfloat16_moments->bytes, memory);
+  EXPECT_HAS(error.hint(), "; a new run with optimizer.moments=bfloat16 fits: ");
+  EXPECT_NO_THROW(resolve_run(rounded, target_of(1, memory)));
+  // Nothing is said that does not help.
+  const PlanTooLarge small = refusal_of(exact, target_of(1, memory - 1));
+  EXPECT_FALSE(small.fitting().bfloat16_moments.has_value());
+  EXPECT_EQ(small.hint().find("moments"), std::string::npos);
+}
+
 TEST(FittingMeshes, NodesAreWhole) {
   const RunConfig config = parsed(kSmallest, one_head());
   const int64_t memory = need_with_one_head(3);

@@ -68,6 +68,42 @@ TEST_F(ResumedRuns, WhatDoesNotShapeTheWeightsMayChange) {
   EXPECT_NE(state("run", 7).validation_content_hash, "none");
 }
 
+TEST_F(ResumedRuns, Bfloat16MomentsGoOnToTheBit) {
+  const std::vector<std::string> rounded = {"optimizer.moments=bfloat16", "schedule.kind=constant"};
+  const auto with_steps = [&](const char* steps) {
+    std::vector<std::string> all = rounded;
+    all.push_back(std::string("train.steps=") + steps);
+    return all;
+  };
+  ASSERT_EQ(train(first("unbroken", with_steps("7"))), ExitCode::kOk);
+  ASSERT_EQ(train(first("broken", with_steps("4"))), ExitCode::kOk);
+  ASSERT_EQ(train(first("broken", with_steps("7"))), ExitCode::kOk);
+  const auto losses = [&](const std::string& run) {
+    std::vector<double> values;
+    for (const StepMetrics& step : metrics(run).steps) values.push_back(step.loss);
+    return values;
+  };
+  EXPECT_EQ(losses("broken"), losses("unbroken"));
+  EXPECT_EQ(read_bytes(checkpoint("broken", 7) / "rank_00000.h5"),
+            read_bytes(checkpoint("unbroken", 7) / "rank_00000.h5"));
+  ASSERT_EQ(train(first("exact", {"schedule.kind=constant", "train.steps=7"})), ExitCode::kOk);
+  EXPECT_NE(losses("exact"), losses("unbroken")) << "the moments are not rounded";
+}
+
+// Neither silently rounded nor silently widened: the dtype of the moments shapes the weights.
+TEST_F(ResumedRuns, TheDtypeOfTheMomentsStays) {
+  expect_refused({"optimizer.moments=bfloat16", "train.steps=6"}, ExitCode::kUsage,
+                 "optimizer.moments: \"float32\" -> \"bfloat16\"");
+  ASSERT_EQ(train(first("rounded", {"optimizer.moments=bfloat16"})), ExitCode::kOk);
+  const Error error = refusal(first("rounded", {"train.steps=6"}));
+  EXPECT_EQ(error.code(), ExitCode::kUsage);
+  EXPECT_HAS(error.what(), "optimizer.moments: \"bfloat16\" -> \"float32\"");
+  // The way that stays open: a new run with the weights.
+  EXPECT_EQ(
+      train(first("new", {"optimizer.moments=bfloat16", "model.pretrained=" + (scratch_ / "run").string()})),
+      ExitCode::kOk);
+}
+
 TEST_F(ResumedRuns, AnotherMicroBatchIsNoted) {
   EXPECT_EQ(train(first("run", {"train.steps=5", "train.micro_batch_sequences=1"})), ExitCode::kOk);
   EXPECT_HAS(said(), "not bit for bit");
