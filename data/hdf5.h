@@ -19,9 +19,9 @@
 
 namespace ripstop {
 
-/// Element type of an array, little-endian on disk. bfloat16 is a floating-point type of 16 bits with the sign
-/// in bit 15, 8 bits of exponent (bias 127) and 7 of mantissa, which HDF5 2.0 calls H5T_FLOAT_BFLOAT16LE: any
-/// h5dump shows numbers.
+/// Element type of an array, little-endian on disk. bfloat16 is a floating-point type of 16 bits with the
+/// sign in bit 15, 8 bits of exponent (bias 127) and 7 of mantissa, which HDF5 2.0 calls
+/// H5T_FLOAT_BFLOAT16LE. h5dump shows its numbers.
 enum class Hdf5Type { kUint8, kUint16, kInt32, kInt64, kUint64, kBFloat16, kFloat32, kFloat64 };
 
 /// Bytes of one element.

@@ -220,17 +220,18 @@ inline constexpr size_t kMostPieces = 400;
 // ---- optimizer
 
 /// The random bits that round bfloat16 moments: those of logical elements, so that they depend neither on the
-/// mesh nor on the cut of a call. Element i of the operands lies at place p = begin + i of the rows of a slice,
-/// which have `stride` elements each, and is the logical element
+/// mesh nor on the cut of a call. Element i of the operands lies at place p = begin + i of the rows of a
+/// slice, which have `stride` elements each, and is the logical element
 ///   l = origin + p / stride * columns + p mod stride
 /// Word l mod 4 of the Philox block {l / 4, step} (two words each, the lower first) under `key` has its bits:
-/// the lower 16 are the first moment's, the upper 16 the second's. Source: Philox 4x32-10, see
+/// the lower 16 are the first moment's, the upper 16 the second's. A row may have more elements than belong
+/// to the parameter: padding, which is 0 in all operands and stays 0. Source: Philox 4x32-10,
 /// model/core/philox.h.
 struct MomentBits {
   uint64_t key = 0;     ///< of the seed and the parameter
   int64_t origin = 0;   ///< logical element, row-major, at place 0
   int64_t begin = 0;    ///< place of element 0 of the operands
-  int64_t stride = 1;   ///< elements of a row in memory; all operands' elements beyond `columns` are 0
+  int64_t stride = 1;   ///< elements of a row in memory
   int64_t columns = 1;  ///< elements of a row of the logical parameter
   bool operator==(const MomentBits&) const = default;
 };

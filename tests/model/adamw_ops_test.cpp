@@ -1,4 +1,4 @@
-// Tests of AdamW with moments in bfloat16: which random bits an element gets, and what rounding with them does.
+// AdamW with moments in bfloat16: which random bits an element gets, and what rounding with them does.
 #include <array>
 #include <bit>
 
@@ -39,7 +39,7 @@ MomentBits dense(int64_t first) {
   return {.key = kKey, .origin = first, .begin = 0, .stride = 1, .columns = 1};
 }
 
-// Every element gets the bits of its logical place, wherever it lies: rows of all widths, from any element on.
+// Every element gets the bits of its logical place, wherever it lies: rows of all widths, from any element.
 TEST_P(Bfloat16MomentsTest, EachElementIsRoundedWithItsOwnBits) {
   struct Place {
     int64_t count, origin, begin, stride, columns;

@@ -4,7 +4,7 @@
 //
 //   format          "ripstop checkpoint"
 //   version         4
-//   min_reader      the oldest version whose readers understand this manifest: 4 with bfloat16 moments, else 1
+//   min_reader      the oldest version whose readers understand this: 4 with bfloat16 moments, else 1
 //   layout          UnitLayout::kVersion
 //   written_by      version and commit of ripstop
 //   step, updates, cursor {epoch, pack}, tokens, best {metric, value, step} or null,

@@ -112,8 +112,8 @@ void find_other_ranks(const RunConfig& config, const RunTarget& target, const Re
   found.words_to_type = words_to_type(config, *found.more_ranks, ranks_per_node);
 }
 
-// Plans `run` on each mesh fsdp x tensor of as many ranks as now, and calls body(fits). A replicate axis saves
-// no memory.
+// Plans `run` on each mesh fsdp x tensor of as many ranks as now, and calls body(fits). A replicate axis
+// saves no memory.
 template <class Body>
 void plan_same_ranks(const RunConfig& config, const RunTarget& target, ResolvedRun& run, Body body) {
   for (const int64_t tensor : tensor_axis_sizes(run.model)) {

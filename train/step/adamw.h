@@ -20,10 +20,10 @@ struct AdamWOptions {
 /// The MomentBits::key of a parameter: one Philox block of its name's hash under the seed.
 uint64_t moment_key(uint64_t seed, std::string_view parameter);
 
-/// The first and second moments of every unit's shard, zero at first. Owns them (category optimizer, 8 bytes an
-/// element, or 4 if they are bfloat16). Moments in bfloat16 are computed in float32 and rounded at random. The
-/// bits depend on seed, update, moment, parameter and logical element, so they are the same on every mesh:
-/// ranks that hold the same element keep the same moments.
+/// The first and second moments of every unit's shard, zero at first. Owns them (category optimizer, 8 bytes
+/// an element, or 4 if they are bfloat16). Moments in bfloat16 are computed in float32 and rounded at random.
+/// The bits depend on seed, update, moment, parameter and logical element, so they are the same on every
+/// mesh: ranks that hold the same element keep the same moments.
 /// Source: decoupled weight decay, arXiv:1711.05101; the order of operations is torch.optim.AdamW's.
 class AdamW {
  public:

@@ -48,8 +48,8 @@ template <int... kLane>
   __builtin_memcpy(to + kLanes, &high, sizeof high);
 }
 
-/// Writes the words of the blocks {block + 0, step}, {block + 1, step}, ... under `key` to `to`: kWordsAtOnce,
-/// in the order of the elements.
+/// Writes the words of the blocks {block, step}, {block + 1, step}, ... under `key` to `to`: kWordsAtOnce, in
+/// the order of the elements.
 [[gnu::always_inline]] inline void store_words(uint64_t block, uint64_t step, uint64_t key, uint32_t* to) {
   constexpr Words kNumbers = block_numbers(std::make_integer_sequence<uint64_t, kBlocks>{});
   constexpr Words kLower = Words{} + 0xffffffffU;

@@ -84,8 +84,8 @@ __device__ inline float limited(float x) {
   return x > kLargest ? kLargest : x < -kLargest ? -kLargest : x;
 }
 
-/// Stores moments whose sizes are at most kLargest. `random`: 16 bits for each. They are added to the bits that
-/// bfloat16 lacks, and the sum is cut off. With float32 moments there is nothing to round.
+/// Stores moments whose sizes are at most kLargest. `random`: 16 bits for each. They are added to the bits
+/// that bfloat16 lacks, and the sum is cut off. With float32 moments there is nothing to round.
 template <int kWidth>
 __device__ inline void store_rounded(float* to, const Floats<kWidth>& x, const uint32_t*) {
   store(to, x);
