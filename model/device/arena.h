@@ -26,6 +26,8 @@ class Arena {
 
   /// Bytes in use when the total was largest, by category.
   const MemoryUse& peak() const { return peak_; }
+  /// Begins to look for the peak anew.
+  void forget_peak() { peak_ = now_; }
   int64_t used_bytes() const { return now_.total(); }
   const Device& device() const { return device_; }
 

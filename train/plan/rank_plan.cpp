@@ -41,10 +41,15 @@ RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinate
        {&DeviceMesh::AxisBytes::replicate, &DeviceMesh::AxisBytes::fsdp, &DeviceMesh::AxisBytes::tensor})
     plan.traffic_per_step.*axis +=
         (request.micro_batches - walked) * (sent_before[2].*axis - sent_before[1].*axis);
-  step.evaluate(
-      1, [](int64_t) { return HostTokens{}; }, [] { return false; });
+  plan.step_arena = step.arena().peak();
+  step.arena().forget_peak();
+  if (request.validates)
+    step.evaluate(
+        1, [](int64_t) { return HostTokens{}; }, [] { return false; });
+  plan.evaluation_arena = step.arena().peak();
+  plan.arena =
+      plan.step_arena.total() >= plan.evaluation_arena.total() ? plan.step_arena : plan.evaluation_arena;
   plan.memory = ledger.peak();
-  plan.arena = step.arena().peak();
   plan.memory += plan.arena;
   return plan;
 }

@@ -134,6 +134,7 @@ ResolvedRun unplanned_run(const RunConfig& config, const RunTarget& target) {
   run.model = resolve_model(config, target, run.notes);
   run.step = resolve_step(config, target, run.notes);
   run.deterministic = config.run.deterministic;
+  run.validates = config.train.validates();
   run.library_bytes = library_bytes(target.device);
   return run;
 }

@@ -19,6 +19,7 @@ struct ResolvedRun {
   StepOptions step;
   int64_t micro_batches = 1;   ///< of every data rank, in every step
   bool deterministic = false;  ///< run.deterministic
+  bool validates = true;       ///< TrainSection::validates
   double idle_share = 0;  ///< of the sequences that the ranks compute in a step, those that are always empty
   RankPlan plan;          ///< of the fullest rank
   /// The model that writes summaries at validations, if config.generation asks for any, and the memory that
@@ -29,7 +30,7 @@ struct ResolvedRun {
   std::vector<std::string> notes;  ///< for people: what was decided differently from what the config asks
 
   PlanRequest request(DeviceKind device) const {
-    return {model, step, mesh, device, micro_batches, deterministic};
+    return {model, step, mesh, device, micro_batches, deterministic, validates};
   }
   /// The most that a rank holds.
   MemoryUse memory() const {

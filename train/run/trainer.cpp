@@ -43,7 +43,7 @@ ExitCode Trainer::run() {
 }
 
 ExitCode Trainer::train() {
-  at_step_ = state_.step;
+  at_step_ = first_step_ = state_.step;
   // Before step 1, and if the last start was stopped between a step and its validation.
   if (validation_is_due()) validate_and_save();
   while (state_.step < steps_ && !has_stopped_improving() && !stop_agreed_) {
@@ -129,6 +129,7 @@ void Trainer::log_step(const LoaderStep& loaded, const StepResult& result, doubl
   const DeviceMesh::AxisSeconds waited = mesh_.seconds_waited();
   const double seconds = step_seconds_;
   const double rows_per_second = static_cast<double>(loaded.rows) / seconds;
+  drop_wrong_peak(rows_per_second);
   const auto utilization = [&](double flops_per_token) -> std::optional<double> {
     // No peak is known for this device: no utilization is better than a wrong one.
     if (!peak_flops_) return std::nullopt;
@@ -161,6 +162,17 @@ void Trainer::log_step(const LoaderStep& loaded, const StepResult& result, doubl
   } else if (live != nullptr && live->is_due()) {
     live->show(live_step_line(metrics, steps_, eta_seconds));
   }
+}
+
+// A step that is faster than the peak proves that the peak was measured while others used the processors.
+void Trainer::drop_wrong_peak(double rows_per_second) {
+  if (!peak_flops_ || !peak_flops_->source.starts_with("measured")) return;
+  if (flops_per_token_.causal * rows_per_second <= peak_flops_->per_second) return;
+  peak_flops_.reset();
+  warn(
+      "a step was faster than the processors' peak, which was measured while other programs used them: there "
+      "is "
+      "no mfu from here on");
 }
 
 // One skipped step may be bad luck. Several in a row do not end by themselves, so the run ends. A run whose
@@ -222,20 +234,28 @@ void Trainer::save(const CheckpointState& state, int64_t keep) {
                   seconds));
 }
 
+// The plan of what this start has done, to be compared with what was measured: a start that resumes may end
+// without a validation, and one that only validates makes no step.
 MemoryUse Trainer::planned_memory() const {
-  MemoryUse planned = plan_.memory;
-  return planned += resolved_.summaries_memory;
+  MemoryUse arena = at_step_ > first_step_ ? plan_.step_arena : MemoryUse{};
+  if (has_evaluated_ && plan_.evaluation_arena.total() > arena.total()) arena = plan_.evaluation_arena;
+  MemoryUse planned = with_arena(plan_.memory, arena);
+  return has_summarized_ ? planned += resolved_.summaries_memory : planned;
+}
+
+// `use`, but of the arena's capacity only `arena`.
+MemoryUse Trainer::with_arena(MemoryUse use, const MemoryUse& arena) const {
+  for (int c = 0; c < kMemoryCategories; ++c) {
+    const auto category = static_cast<MemoryCategory>(c);
+    use[category] += arena[category] - plan_.arena[category];
+  }
+  return use;
 }
 
 // The most that ripstop has allocated on the device of this rank: all buffers, but only the used part of the
 // arena, so that a plan that is too large shows.
 MemoryUse Trainer::measured_memory() {
-  MemoryUse use = ledger_.peak();
-  for (int c = 0; c < kMemoryCategories; ++c) {
-    const auto category = static_cast<MemoryCategory>(c);
-    use[category] += step_->arena().peak()[category] - plan_.arena[category];
-  }
-  return use;
+  return with_arena(ledger_.peak(), step_->arena().peak());
 }
 
 void Trainer::end(ExitCode code) {

@@ -100,6 +100,7 @@ class Trainer {
   ExitCode train();
   bool take_step();
   void log_step(const LoaderStep& loaded, const StepResult& result, double rate, double data_wait);
+  void drop_wrong_peak(double rows_per_second);
   void check_numerics(const StepResult& result);
   [[noreturn]] void end_without_update();
   static double seconds_since(Clock::time_point begin) {
@@ -116,6 +117,7 @@ class Trainer {
   Error end_failed(const Error& error);
 
   MemoryUse planned_memory() const;
+  MemoryUse with_arena(MemoryUse use, const MemoryUse& arena) const;
   MemoryUse measured_memory();
   void say(const std::string& line) const {
     if (leads_ && options_.say) options_.say(line);
@@ -166,9 +168,12 @@ class Trainer {
   bool start_is_validated_ = false;              ///< train.validate_at_start is done; equal on all ranks
   std::optional<ValidationEvent> start_scores_;  ///< on rank 0, until they are compared
   std::vector<std::string> resume_notes_;
-  int64_t at_step_ = 0;         ///< the step under way, or the last one
-  bool was_done_ = false;       ///< this start found nothing to do
-  bool end_is_logged_ = false;  ///< metrics.jsonl has its `end`
+  int64_t at_step_ = 0;          ///< the step under way, or the last one
+  int64_t first_step_ = 0;       ///< steps that were done when this start began
+  bool has_evaluated_ = false;   ///< this start has computed a validation's loss, or a part of it
+  bool has_summarized_ = false;  ///< this start has written summaries at a validation
+  bool was_done_ = false;        ///< this start found nothing to do
+  bool end_is_logged_ = false;   ///< metrics.jsonl has its `end`
   int64_t saved_step_ = -1;
   int64_t skips_ = 0;         ///< steps since the last update whose loss or gradient was not finite
   CheckpointState updated_;   ///< if skips_ > 0: the state after the last step before them

@@ -105,8 +105,10 @@ bool Trainer::start() {
   validation_.connect(world_, device_);
   // The plan counted memory for summaries before the validation set was opened.
   if (!validation_.any()) {
+    resolved_.validates = false;
     resolved_.summaries.reset();
     resolved_.summaries_memory = {};
+    resolved_.plan = plan_fullest(resolved_.request(target_.device));
   }
   require_targets(dataset_, config);
   if (!count_steps()) return false;
@@ -117,6 +119,9 @@ bool Trainer::start() {
   plan_ = plan_rank(resolved_.request(target_.device), mesh_.coordinates());
   // Takes memory outside the plan for a moment, so it comes before the step's memory is taken and counted.
   peak_flops_ = find_peak_flops(world_, device_, resolved_.step.sharding.compute);
+  if (!peak_flops_ && device_.kind == DeviceKind::kCpu)
+    resolved_.notes.emplace_back(
+        "other programs keep the processors busy: their peak could not be measured, so there is no mfu");
   flops_per_token_ = training_flops_per_token(resolved_.model, config.data.sequence_length);
   resident_before_bytes_ = resident_memory().now_bytes;
   library_memory_.check_room(resolved_.memory().total());

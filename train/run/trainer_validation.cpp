@@ -67,9 +67,11 @@ void Trainer::validate_and_save() {
   const Clock::time_point begin = Clock::now();
   // A checkpoint of this step exists that does not know of the validation.
   const bool late = saved_step_ == state_.step;
+  has_evaluated_ = true;
   const std::optional<ValidationScores> scores = validation_.measure(
       *step_, ledger_, [&] { return stop_requested(); },
-      [&](const char* part, int64_t done, int64_t total) {
+      [&](std::string_view part, int64_t done, int64_t total) {
+        has_summarized_ |= part == Validation::kSummaries;
         if (options_.live != nullptr && options_.live->is_due())
           show(fmt::format("validating step {}: {} {}/{}", state_.step, part, done, total));
       });

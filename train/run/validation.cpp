@@ -67,7 +67,7 @@ std::optional<ValidationScores> Validation::measure(TrainingStep& step, MemoryLe
   scores.loss = dataset_loss(
       mesh_.world(), *dataset_, loader_options(config_, run_, mesh_), SumLosses::kEveryStep,
       [&](int64_t count, NextTokens next) { return step.evaluate(count, next, stop_requested); },
-      [&](int64_t done, int64_t total) { report("sequences", done, total); });
+      [&](int64_t done, int64_t total) { report(kSequences, done, total); });
   // A part of the validation set gives no score. The run validates again when it goes on.
   if (scores.loss.stop_requests > 0) return std::nullopt;
   if (run_.summaries) {
@@ -94,7 +94,7 @@ std::optional<RougeScores> Validation::measure_rouge(TrainingStep& step, MemoryL
                         checked_text(*dataset_, tokenizer_, first, std::ssize(summaries));
                     for (size_t i = 0; i < summaries.size(); ++i)
                       mean.add(rouge(written[i].summary, summaries[i]));
-                    report("summaries", first + std::ssize(summaries), examples);
+                    report(kSummaries, first + std::ssize(summaries), examples);
                     // The least is 0 on all ranks if a stop was requested on one of them.
                     stop_agreed = least_of_all_ranks(mesh_.world(), stop_requested() ? 0 : 1) == 0;
                     return !stop_agreed;

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "data/token_dataset.h"
 #include "data/tokenizer.h"
@@ -22,8 +23,8 @@ struct ValidationScores {
       rouge;  ///< means over generation.validate_examples summaries, if any are written
 };
 
-/// Called with how much of a part of the work is done: "sequences", then "summaries".
-using ReportPart = FunctionRef<void(const char* part, int64_t done, int64_t total)>;
+/// Called with how much of a part of the work is done: Validation::kSequences, then kSummaries.
+using ReportPart = FunctionRef<void(std::string_view part, int64_t done, int64_t total)>;
 
 /// A run's validation set and what is measured on it. The training step itself computes the loss. ROUGE needs
 /// a model for generation on the mesh (replicate * fsdp) x 1 x tensor. That model gets its weights from the
@@ -46,6 +47,8 @@ class Validation {
   /// The content hash of the set; kNoSet if there is no set.
   std::string content_hash() const { return dataset_ ? dataset_->content_hash() : kNoSet; }
   static constexpr const char* kNoSet = "none";
+  /// Parts of the work, as people call them.
+  static constexpr std::string_view kSequences = "sequences", kSummaries = "summaries";
 
   /// Measures the model as it is now. Takes the memory for generation from `ledger` and gives it back.
   /// Returns nullopt if a stop was requested on any rank; `stop_requested` is called between batches and

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 namespace ripstop {
 namespace {
 
@@ -33,10 +35,40 @@ TEST(PeakFlops, WhatTheSheetsDoNotSayIsNotKnown) {
   EXPECT_FALSE(data_sheet_flops("", DType::kFloat32));
 }
 
+std::vector<PeakRound> rounds_of(const std::vector<double>& seconds, double share = 1) {
+  std::vector<PeakRound> rounds;
+  for (const double each : seconds) rounds.push_back({.seconds = each, .cpu_share = share});
+  return rounds;
+}
+
+TEST(PeakFlops, TheFastestRoundMustBeRepeated) {
+  EXPECT_FALSE(fastest_round({}));
+  EXPECT_FALSE(fastest_round(rounds_of({0.010, 0.010})));
+  EXPECT_EQ(fastest_round(rounds_of({0.010, 0.0102, 0.0101})), 0.010);
+  // Neighbours take time for a while, then they end.
+  EXPECT_FALSE(fastest_round(rounds_of({0.019, 0.025, 0.021, 0.010, 0.0101})));
+  EXPECT_EQ(fastest_round(rounds_of({0.019, 0.025, 0.021, 0.010, 0.0101, 0.0102})), 0.010);
+  // No two alike: nobody knows.
+  std::vector<double> wild;
+  for (int64_t i = 0; i < kMostRounds; ++i) wild.push_back(0.010 * (1 + 0.05 * static_cast<double>(i)));
+  EXPECT_FALSE(fastest_round(rounds_of(wild)));
+}
+
+// A neighbour that never rests slows all rounds alike; the time that the threads had tells it.
+TEST(PeakFlops, RoundsOnABusyProcessorDoNotCount) {
+  EXPECT_FALSE(fastest_round(rounds_of({0.020, 0.020, 0.020, 0.020}, 0.5)));
+  std::vector<PeakRound> rounds = rounds_of({0.020, 0.020, 0.020}, 0.5);
+  rounds.push_back({.seconds = 0.010, .cpu_share = 0.99});
+  EXPECT_FALSE(fastest_round(rounds));
+  rounds.push_back({.seconds = 0.010, .cpu_share = 0.86});
+  rounds.push_back({.seconds = 0.0103, .cpu_share = 1.0});
+  EXPECT_EQ(fastest_round(rounds), 0.010);
+}
+
 TEST(PeakFlops, ACpuIsMeasured) {
   MpiWorld world;
   const std::optional<PeakFlops> peak = find_peak_flops(world, Device::cpu(), DType::kFloat32);
-  ASSERT_TRUE(peak);
+  if (!peak) GTEST_SKIP() << "other programs keep the processors busy";
   EXPECT_GT(peak->per_second, 1e8);
   EXPECT_LT(peak->per_second, 1e15);
   EXPECT_EQ(peak->source.rfind("measured", 0), 0U) << peak->source;

@@ -98,6 +98,23 @@ TEST(Plan, EqualsAWalkOfEveryMicroBatch) {
             }
 }
 
+// A model of few layers that keeps little takes more for an evaluation than for a step. A run that never
+// validates must not be planned for that.
+TEST(Plan, WithoutValidationsItIsThatOfAStep) {
+  PlanRequest request = small_request(false, true, DType::kFloat32);
+  request.model.num_hidden_layers = 1;
+  request.model.vocab_size = 16;
+  request.step.sharding.recompute = Recompute::kFull;
+  const RankPlan with = plan_rank(request, {});
+  request.validates = false;
+  const RankPlan without = plan_rank(request, {});
+  EXPECT_EQ(without.step_arena, with.step_arena);
+  EXPECT_EQ(without.arena, without.step_arena);
+  EXPECT_EQ(without.evaluation_arena.total(), 0);
+  EXPECT_EQ(with.arena.total(), std::max(with.step_arena.total(), with.evaluation_arena.total()));
+  EXPECT_EQ(with.memory.total() - without.memory.total(), with.arena.total() - without.arena.total());
+}
+
 // Computing again gathers no weight once more. Only kFull sends more over the tensor axis: of each block the
 // rows that attention reads, gathered, and its branch, scattered.
 TEST(Plan, RecomputingRepeatsFewCollectives) {

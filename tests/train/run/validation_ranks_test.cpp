@@ -94,7 +94,9 @@ class ValidationRanks : public ::testing::Test {
     EXPECT_TRUE(validation.any());
     const MemoryUse before = ledger.peak();
     std::map<std::string, std::pair<int64_t, int64_t>> shown;
-    const auto report = [&](const char* part, int64_t done, int64_t total) { shown[part] = {done, total}; };
+    const auto report = [&](std::string_view part, int64_t done, int64_t total) {
+      shown[std::string(part)] = {done, total};
+    };
     const std::optional<ValidationScores> scores = validation.measure(
         step, ledger, [] { return false; }, report);
     for (const char* part : {"sequences", "summaries"}) {
@@ -276,6 +278,35 @@ TEST_F(ValidationRanks, AStopLosesNoValidation) {
   EXPECT_EQ(end.best->metric, "rougeL");
   EXPECT_EQ(end.best, state("stopped", 6).best);
   EXPECT_EQ(state("stopped", end.best->step).best->step, end.best->step) << "the best is kept";
+}
+
+// A start that resumes need not do all that the whole run does. What it does is planned to the byte.
+TEST_F(ValidationRanks, ThePlanOfEachStartIsItsPeak) {
+  for (const MeshSizes& mesh : mesh_training::meshes_of(test_world().communicator().size()))
+    for (const char* recompute : {"none", "full"}) {
+      SCOPED_TRACE(fmt::format("{}, recompute {}", mesh.to_text(), recompute));
+      const std::string run =
+          fmt::format("planned{}{}{}{}", mesh.replicate, mesh.fsdp, mesh.tensor, recompute);
+      const std::vector<std::string> overrides = {"train.validate_every=0", "train.validate_at_start=true",
+                                                  "checkpoint.keep_best=loss", "train.steps=4",
+                                                  fmt::format("train.recompute={}", recompute)};
+      ASSERT_EQ(train(run, mesh, 2, overrides), ExitCode::kRequeue);
+      ASSERT_EQ(train(run, mesh, 0, overrides), ExitCode::kOk) << "without a validation";
+      ASSERT_EQ(train(run, mesh, 0, overrides), ExitCode::kOk) << "there is nothing left to do";
+      ASSERT_EQ(train(run + "never", mesh, 0,
+                      {"train.validate_every=0", "generation.validate_examples=0",
+                       "checkpoint.keep_best=loss", "train.steps=2", overrides.back()}),
+                ExitCode::kOk);
+      std::vector<EndEvent> ends = metrics(run).ends;
+      ASSERT_EQ(ends.size(), 3U);
+      ends.push_back(metrics(run + "never").ends.at(0));
+      for (size_t i = 0; i < ends.size(); ++i)
+        EXPECT_EQ(ends[i].planned.memory, ends[i].measured.memory)
+            << "start " << i << ": " << ends[i].planned.memory.total << " planned, "
+            << ends[i].measured.memory.total << " measured";
+      EXPECT_GT(ends[0].measured.memory.total, ends[1].measured.memory.total) << "it wrote summaries";
+      EXPECT_GT(ends[1].measured.memory.total, ends[2].measured.memory.total) << "it made steps";
+    }
 }
 
 // A run that learns three texts by heart: its validations get worse by far more than meshes differ.
