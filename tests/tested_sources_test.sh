@@ -121,6 +121,7 @@ train/plan/*                        tests/train/config/bad_config_test.cpp tests
 train/run/run_status.*              tests/train/commands/status_command_test.cpp
 train/run/*                         tests/train/commands/train_command_test.cpp tests/train/run/resume_test.sh
 train/commands/checkpoint_import.*   tests/train/commands/pretrained_command_test.cpp
+train/commands/checkpoint_inspect.*  tests/train/commands/checkpoint_command_test.cpp tests/train/exchange/bad_pretrained_test.cpp
 train/commands/model_arguments.*    tests/train/commands/evaluate_command_test.cpp
 train/commands/config_table.cpp     tests/train/config/config_keys_test.cpp
 train/commands/*                    tests/train/commands/command_line_test.cpp

@@ -1,18 +1,17 @@
-// ripstop checkpoint: lists the checkpoints of a run, shows one, verifies one. checkpoint_export.cpp exports.
+// ripstop checkpoint: lists the checkpoints of a run, verifies one. The other verbs have files of their own.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/find_run.h"
 #include "train/checkpoint/verify.h"
 #include "train/commands/checkpoint_export.h"
 #include "train/commands/checkpoint_import.h"
+#include "train/commands/checkpoint_inspect.h"
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
-#include "train/exchange/pretrained_model.h"
 #include "train/report/human_text.h"
 #include "train/report/progress.h"
 
@@ -72,119 +71,6 @@ ExitCode list(Io& io, const CheckpointArguments& given) {
                2, ' ', false, Json::error_handler_t::replace) +
            "\n";
   fmt::print("{}", text);
-  return ExitCode::kOk;
-}
-
-Json json_of(const ModelConfig& c) {
-  return {{"hidden_size", c.hidden_size},
-          {"intermediate_size", c.intermediate_size},
-          {"num_hidden_layers", c.num_hidden_layers},
-          {"num_attention_heads", c.num_attention_heads},
-          {"num_key_value_heads", c.num_key_value_heads},
-          {"vocab_size", c.vocab_size},
-          {"max_position_embeddings", c.max_position_embeddings},
-          {"rms_norm_eps", c.rms_norm_eps},
-          {"rope_theta", c.rope_theta},
-          {"tie_word_embeddings", c.tie_word_embeddings}};
-}
-
-std::string line_of(const ModelConfig& c) {
-  return fmt::format(
-      "  model       {} parameters: {} layers, hidden {}, feed-forward {}, {} heads ({} key-value), {} {}\n",
-      parameter_count(c), c.num_hidden_layers, c.hidden_size, c.intermediate_size, c.num_attention_heads,
-      c.num_key_value_heads, c.vocab_size, c.tie_word_embeddings ? "pieces, tied" : "pieces");
-}
-
-// The document of `inspect --json`. Its keys are a contract with people's scripts.
-Json json_of(const std::filesystem::path& directory, const Manifest& m) {
-  Json parameters = Json::array();
-  for (const UnitSpec& unit : m.units)
-    for (const PhysicalTensor& tensor : unit.tensors)
-      for (const ParameterSpec& p : tensor.parts)
-        parameters.push_back({{"name", p.name},
-                              {"shape", p.is_vector() ? Json{p.columns} : Json{p.rows, p.columns}},
-                              {"unit", unit.name}});
-  const ModelConfig& c = m.state.model;
-  Json document = {
-      {"checkpoint", directory.string()},
-      {"step", m.state.step},
-      {"updates", m.state.updates},
-      {"tokens", m.state.tokens},
-      {"cursor", {{"epoch", m.state.epoch}, {"pack", m.state.sequence}}},
-      {"mesh", {{"replicate", m.mesh.replicate}, {"fsdp", m.mesh.fsdp}, {"tensor", m.mesh.tensor}}},
-      {"moments", to_string(m.moments)},
-      {"model", json_of(c)},
-      {"parameter_count", parameter_count(c)},
-      {"data",
-       {{"content_hash", m.state.data_content_hash},
-        {"tokenizer_sha256", m.state.tokenizer_sha256},
-        {"pack_plan_hash", m.state.pack_plan_hash}}},
-      {"files", m.files.size()},
-      {"bytes", m.bytes()},
-      {"written_by", m.written_by},
-      {"best", nullptr},
-      {"parameters", std::move(parameters)}};
-  if (const std::optional<BestSoFar>& best = m.state.best)
-    document["best"] = {{"metric", best->metric}, {"value", best->value}, {"step", best->step}};
-  return document;
-}
-
-// The document of `inspect --json` for a model of Hugging Face.
-Json json_of(const std::filesystem::path& directory, const PretrainedModel& model) {
-  Json parameters = Json::array();
-  for (const auto& [name, tensor] : model.tensors)
-    parameters.push_back({{"name", name},
-                          {"huggingface_name", tensor.stored.name},
-                          {"shape", tensor.stored.shape},
-                          {"dtype", tensor.stored.dtype},
-                          {"file", model.files[tensor.file].path().filename().string()}});
-  return {{"directory", directory.string()}, {"format", "huggingface"},
-          {"model", json_of(model.config)},  {"parameter_count", parameter_count(model.config)},
-          {"files", model.files.size()},     {"bytes", model.bytes()},
-          {"ignored", model.ignored},        {"parameters", std::move(parameters)}};
-}
-
-// Checks config, headers and sizes, not the weights.
-ExitCode inspect_pretrained(const CheckpointArguments& given) {
-  const PretrainedModel model = open_pretrained_model(given.path);
-  if (given.json) {
-    fmt::print("{}\n", json_of(given.path, model).dump(2, ' ', false, Json::error_handler_t::replace));
-    return ExitCode::kOk;
-  }
-  std::set<std::string> dtypes;
-  for (const auto& [name, tensor] : model.tensors) dtypes.insert(tensor.stored.dtype);
-  fmt::print("{}\n  format      Hugging Face, LlamaForCausalLM\n{}", given.path, line_of(model.config));
-  fmt::print("  context     {} positions, rope_theta {}\n", model.config.max_position_embeddings,
-             model.config.rope_theta);
-  fmt::print("  tensors     {} of {}\n", model.tensors.size(), fmt::join(dtypes, ", "));
-  fmt::print("  files       {} of {}\n", model.files.size(), bytes_text(model.bytes()));
-  if (!model.ignored.empty())
-    fmt::print("  not needed  {}, as {}\n", counted(std::ssize(model.ignored), "tensor"),
-               model.ignored.front());
-  return ExitCode::kOk;
-}
-
-// Checks the manifest and the sizes of the files, not their bytes: it answers at once for any size.
-ExitCode inspect(Io& io, const CheckpointArguments& given) {
-  if (is_pretrained_model(given.path)) return inspect_pretrained(given);
-  const std::filesystem::path directory = find_checkpoint(io, given.path, given.which);
-  const Manifest m = check_checkpoint(io, directory);
-  if (given.json) {
-    fmt::print("{}\n", json_of(directory, m).dump(2));
-    return ExitCode::kOk;
-  }
-  fmt::print("{}\n", directory.string());
-  fmt::print("  step        {} ({} updates), next: epoch {}, sequence {}\n", m.state.step, m.state.updates,
-             m.state.epoch, m.state.sequence);
-  fmt::print("  tokens      {}\n", m.state.tokens);
-  if (const std::optional<BestSoFar>& best = m.state.best)
-    fmt::print("  best        {} {:.6g} at step {}\n", best->metric, best->value, best->step);
-  fmt::print("{}", line_of(m.state.model));
-  fmt::print("  saved on    {}\n", m.mesh.to_text());
-  fmt::print("  moments     {}\n", to_string(m.moments));
-  fmt::print("  files       {} of {}\n", m.files.size(), bytes_text(m.bytes()));
-  fmt::print("  data        {}\n  tokenizer   {}\n", m.state.data_content_hash, m.state.tokenizer_sha256);
-  fmt::print("  written by  {}\n", m.written_by);
   return ExitCode::kOk;
 }
 
@@ -252,10 +138,7 @@ void add_checkpoint(CommandLine& line) {
   verb.set_example("ripstop checkpoint list runs/xsum");
   set_action(verb, given, list);
 
-  verb = checkpoint.verb("inspect", "what a checkpoint, or a model of Hugging Face, holds");
-  add_which(verb, *given);
-  verb.set_example("ripstop checkpoint inspect runs/xsum --checkpoint best");
-  set_action(verb, given, inspect);
+  add_checkpoint_inspect(checkpoint);
 
   verb = checkpoint.verb("verify", "whether every byte of a checkpoint is what was written");
   add_which(verb, *given);

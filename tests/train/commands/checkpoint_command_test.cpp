@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tests/data/small_tokenizer.h"
 #include "tests/expect_has.h"
 #include "tests/train/checkpoint/checkpoint_model.h"
 #include "tests/train/commands/run_program.h"
@@ -78,6 +79,47 @@ TEST_F(CheckpointCommand, Inspects) {
   EXPECT_EQ(json.at("parameter_count"), parameter_count(tiny_model()));
 }
 
+TEST_F(CheckpointCommand, InspectGivesAVerdict) {
+  const auto inspected = [&](const std::string& words = "") {
+    const ProgramRun run = run_program("checkpoint inspect --json " + run_directory() + words);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return nlohmann::json::parse(run.out);
+  };
+  // Weights of a run that is not there.
+  auto json = inspected();
+  EXPECT_EQ(json.at("verdict"), "whole");
+  EXPECT_EQ(json.at("problem"), nullptr);
+  EXPECT_EQ(json.at("resumable"), false);
+  EXPECT_EQ(json.at("tokenizer").at("file"), nullptr);
+  EXPECT_EQ(json.at("tokenizer").at("matches"), nullptr);
+  write_bytes(scratch_ / "config.toml", "");
+  write_bytes(scratch_ / "tokenizer.model", "no tokenizer");
+  json = inspected();
+  EXPECT_EQ(json.at("resumable"), true);
+  EXPECT_HAS(json.at("resume").get<std::string>(), "ripstop train " + (scratch_ / "config.toml").string());
+  EXPECT_EQ(json.at("tokenizer").at("file"), (scratch_ / "tokenizer.model").string());
+  EXPECT_HAS(json.at("tokenizer").at("problem").get<std::string>(), "not a SentencePiece model");
+  json = inspected(" --checkpoint 1");
+  EXPECT_EQ(json.at("resumable"), false);
+  EXPECT_EQ(json.at("resume"), "the run goes on from step 2, its newest whole checkpoint");
+  const std::string latest = (scratch_ / "checkpoints/step_00000002").string();
+  EXPECT_HAS(
+      run_program("checkpoint inspect " + latest).out,
+      "verdict     whole: the manifest and the sizes of all files are right; ripstop checkpoint verify " +
+          latest);
+  std::filesystem::resize_file(scratch_ / "checkpoints/step_00000002/rank_00001.h5", 100);
+  const ProgramRun text = run_program("checkpoint inspect " + latest);
+  EXPECT_EQ(text.exit_code, 74);
+  EXPECT_HAS(text.out, "verdict     damaged: ");
+  EXPECT_HAS(text.out, "rank_00001.h5");
+  const ProgramRun damaged = run_program("checkpoint inspect --json " + latest);
+  EXPECT_EQ(damaged.exit_code, 74);
+  json = nlohmann::json::parse(damaged.out);
+  EXPECT_EQ(json.at("verdict"), "damaged");
+  EXPECT_HAS(json.at("problem").get<std::string>(), "rank_00001.h5");
+  EXPECT_EQ(json.at("resumable"), false);
+}
+
 TEST_F(CheckpointCommand, Verifies) {
   const ProgramRun whole = run_program("checkpoint verify " + run_directory() + " --json");
   EXPECT_EQ(whole.exit_code, 0) << whole.err;
@@ -128,6 +170,16 @@ TEST(CheckpointInspect, ShowsAModelOfHuggingFace) {
   EXPECT_EQ(json.at("format"), "huggingface");
   EXPECT_EQ(json.at("parameters").size(), directory.tensors.size());
   EXPECT_EQ(json.at("model").at("num_key_value_heads"), 1);
+  EXPECT_EQ(json.at("verdict"), "readable");
+  EXPECT_HAS(text.out, "tokenizer   no tokenizer.model");
+  write_bytes(directory.path() / "tokenizer.json", "{}");
+  EXPECT_HAS(run_program("checkpoint inspect " + path).out, "tokenizer   tokenizer.json alone: give prepare");
+  write_bytes(directory.path() / "tokenizer.model", train_small_model());
+  const auto with =
+      nlohmann::json::parse(run_program("checkpoint inspect --json " + path).out).at("tokenizer");
+  EXPECT_EQ(with.at("pieces"), 400);
+  EXPECT_EQ(with.at("tokenizer_json"), true);
+  EXPECT_EQ(with.at("matches"), nullptr);
   directory.config["model_type"] = "gpt2";
   directory.write();
   const ProgramRun refused = run_program("checkpoint inspect " + path);

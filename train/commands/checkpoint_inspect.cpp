@@ -1,0 +1,319 @@
+// ripstop checkpoint inspect: what a checkpoint or a model of Hugging Face holds, and whether it can be used.
+#include "train/commands/checkpoint_inspect.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <system_error>
+
+#include "data/shell_word.h"
+#include "data/tokenizer.h"
+#include "train/checkpoint/checkpoint_directory.h"
+#include "train/checkpoint/find_run.h"
+#include "train/exchange/pretrained_model.h"
+#include "train/report/human_text.h"
+
+namespace ripstop {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+struct InspectArguments {
+  std::string path;
+  std::string which = "latest";
+  bool json = false;
+};
+
+// ---- the tokenizer beside a model
+
+struct TokenizerFile {
+  std::string stated;  ///< SHA-256 that the manifest states; empty: none
+  std::string path;    ///< of the tokenizer.model that is there; empty: none
+  std::string sha256;  ///< of that file; empty: it is damaged
+  std::string problem;
+  int64_t pieces = 0;
+  bool has_json = false;  ///< a tokenizer.json lies there
+
+  bool is_same() const { return !sha256.empty() && (stated.empty() || stated == sha256); }
+};
+
+TokenizerFile look_at_tokenizer(const fs::path& directory, const std::string& stated) {
+  TokenizerFile file;
+  file.stated = stated;
+  std::error_code ignored;
+  file.has_json = fs::exists(directory / "tokenizer.json", ignored);
+  if (!fs::exists(directory / "tokenizer.model", ignored)) return file;
+  file.path = (directory / "tokenizer.model").string();
+  try {
+    const Tokenizer tokenizer(directory);
+    file.sha256 = tokenizer.sha256();
+    file.pieces = tokenizer.vocabulary_size();
+  } catch (const Error& error) {
+    file.problem = error.what();
+  }
+  return file;
+}
+
+std::string text_of(const TokenizerFile& file) {
+  if (!file.problem.empty()) return "damaged: " + file.problem;
+  if (file.path.empty() && file.has_json)
+    return "tokenizer.json alone: give prepare and summarize the tokenizer.model that it was made from, with "
+           "--tokenizer";
+  if (file.path.empty())
+    return "no tokenizer.model: give prepare and summarize the model's own, with --tokenizer";
+  return fmt::format("{}, {} pieces{}", file.path, file.pieces,
+                     file.is_same() ? "" : ": another one than that of the training");
+}
+
+// `matches`: null if there is nothing to compare.
+Json json_of(const TokenizerFile& file) {
+  const bool comparable = !file.stated.empty() && !file.path.empty();
+  const auto or_null = [](const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); };
+  return {{"file", or_null(file.path)},
+          {"sha256", or_null(file.sha256)},
+          {"pieces", file.sha256.empty() ? Json(nullptr) : Json(file.pieces)},
+          {"matches", comparable ? Json(file.is_same()) : Json(nullptr)},
+          {"problem", or_null(file.problem)},
+          {"tokenizer_json", file.has_json}};
+}
+
+// ---- what lies around a checkpoint
+
+struct Surroundings {
+  bool resumable = false;  ///< the run goes on from this checkpoint
+  std::string resume;      ///< how, or why not
+  TokenizerFile tokenizer;
+};
+
+// The run of RUN/checkpoints/step_00001000; nullopt if the checkpoint lies elsewhere.
+std::optional<fs::path> run_of_checkpoint(const fs::path& directory) {
+  const fs::path whole = fs::absolute(directory).lexically_normal();
+  const fs::path folder = (whole.has_filename() ? whole : whole.parent_path()).parent_path();
+  if (folder.filename() != "checkpoints") return std::nullopt;
+  // As people gave it, if it says so much.
+  const fs::path given = directory.parent_path();
+  return given.filename() == "checkpoints" && given.has_parent_path() ? given.parent_path()
+                                                                      : folder.parent_path();
+}
+
+Surroundings look_around(Io& io, const fs::path& directory, const Manifest& m) {
+  Surroundings seen;
+  const std::optional<fs::path> run = run_of_checkpoint(directory);
+  seen.tokenizer = look_at_tokenizer(run ? *run : directory.parent_path(), m.state.tokenizer_sha256);
+  const std::string path = shell_word((run ? *run : directory).string());
+  if (m.state.step == 0) {
+    seen.resume = fmt::format("an import, no run: model.pretrained={} begins one with its weights", path);
+    return seen;
+  }
+  const std::vector<ListedCheckpoint> listed = list_checkpoints(io, directory.parent_path());
+  const auto newest = std::find_if(listed.rbegin(), listed.rend(),
+                                   [](const ListedCheckpoint& each) { return each.manifest.has_value(); });
+  std::error_code ignored;
+  if (!run || !fs::exists(*run / "config.toml", ignored)) {
+    seen.resume = fmt::format("no config.toml of a run: model.pretrained={} begins a run with its weights",
+                              shell_word(directory.string()));
+  } else if (newest != listed.rend() && newest->step != m.state.step) {
+    seen.resume = fmt::format("the run goes on from step {}, its newest whole checkpoint", newest->step);
+  } else {
+    seen.resumable = true;
+    seen.resume = fmt::format("the run goes on from here: ripstop train {}",
+                              shell_word((*run / "config.toml").string()));
+  }
+  return seen;
+}
+
+// ---- documents and lines
+
+Json json_of(const ModelConfig& c) {
+  return {{"hidden_size", c.hidden_size},
+          {"intermediate_size", c.intermediate_size},
+          {"num_hidden_layers", c.num_hidden_layers},
+          {"num_attention_heads", c.num_attention_heads},
+          {"num_key_value_heads", c.num_key_value_heads},
+          {"vocab_size", c.vocab_size},
+          {"max_position_embeddings", c.max_position_embeddings},
+          {"rms_norm_eps", c.rms_norm_eps},
+          {"rope_theta", c.rope_theta},
+          {"tie_word_embeddings", c.tie_word_embeddings}};
+}
+
+std::string line_of(const ModelConfig& c) {
+  return fmt::format(
+      "  model       {} parameters: {} layers, hidden {}, feed-forward {}, {} heads ({} key-value), {} {}\n",
+      parameter_count(c), c.num_hidden_layers, c.hidden_size, c.intermediate_size, c.num_attention_heads,
+      c.num_key_value_heads, c.vocab_size, c.tie_word_embeddings ? "pieces, tied" : "pieces");
+}
+
+// The document of `inspect --json`. Its keys are a contract with people's scripts.
+Json json_of(const std::filesystem::path& directory, const Manifest& m, const Surroundings& seen) {
+  Json parameters = Json::array();
+  for (const UnitSpec& unit : m.units)
+    for (const PhysicalTensor& tensor : unit.tensors)
+      for (const ParameterSpec& p : tensor.parts)
+        parameters.push_back({{"name", p.name},
+                              {"shape", p.is_vector() ? Json{p.columns} : Json{p.rows, p.columns}},
+                              {"unit", unit.name}});
+  const ModelConfig& c = m.state.model;
+  Json document = {
+      {"checkpoint", directory.string()},
+      {"verdict", "whole"},
+      {"problem", nullptr},
+      {"resumable", seen.resumable},
+      {"resume", seen.resume},
+      {"step", m.state.step},
+      {"updates", m.state.updates},
+      {"tokens", m.state.tokens},
+      {"cursor", {{"epoch", m.state.epoch}, {"pack", m.state.sequence}}},
+      {"mesh", {{"replicate", m.mesh.replicate}, {"fsdp", m.mesh.fsdp}, {"tensor", m.mesh.tensor}}},
+      {"moments", to_string(m.moments)},
+      {"model", json_of(c)},
+      {"parameter_count", parameter_count(c)},
+      {"data",
+       {{"content_hash", m.state.data_content_hash},
+        {"tokenizer_sha256", m.state.tokenizer_sha256},
+        {"pack_plan_hash", m.state.pack_plan_hash}}},
+      {"tokenizer", json_of(seen.tokenizer)},
+      {"files", m.files.size()},
+      {"bytes", m.bytes()},
+      {"written_by", m.written_by},
+      {"best", nullptr},
+      {"parameters", std::move(parameters)}};
+  if (const std::optional<BestSoFar>& best = m.state.best)
+    document["best"] = {{"metric", best->metric}, {"value", best->value}, {"step", best->step}};
+  return document;
+}
+
+// The document of `inspect --json` for a model of Hugging Face.
+Json json_of(const std::filesystem::path& directory, const PretrainedModel& model,
+             const TokenizerFile& tokenizer) {
+  Json parameters = Json::array();
+  for (const auto& [name, tensor] : model.tensors)
+    parameters.push_back({{"name", name},
+                          {"huggingface_name", tensor.stored.name},
+                          {"shape", tensor.stored.shape},
+                          {"dtype", tensor.stored.dtype},
+                          {"file", model.files[tensor.file].path().filename().string()}});
+  return {{"directory", directory.string()},
+          {"format", "huggingface"},
+          {"verdict", "readable"},
+          {"model", json_of(model.config)},
+          {"parameter_count", parameter_count(model.config)},
+          {"tokenizer", json_of(tokenizer)},
+          {"files", model.files.size()},
+          {"bytes", model.bytes()},
+          {"ignored", model.ignored},
+          {"parameters", std::move(parameters)}};
+}
+
+void print_document(const Json& document) {
+  fmt::print("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace));
+}
+
+// Checks config, headers and sizes, not the weights.
+ExitCode inspect_pretrained(const InspectArguments& given) {
+  const PretrainedModel model = open_pretrained_model(given.path);
+  const TokenizerFile tokenizer = look_at_tokenizer(given.path, "");
+  if (given.json) {
+    print_document(json_of(given.path, model, tokenizer));
+    return ExitCode::kOk;
+  }
+  std::set<std::string> dtypes;
+  for (const auto& [name, tensor] : model.tensors) dtypes.insert(tensor.stored.dtype);
+  fmt::print(
+      "{}\n  verdict     readable: config.json, names, sizes and dtypes fit; the weights were not read\n",
+      given.path);
+  fmt::print("  format      Hugging Face, LlamaForCausalLM\n{}", line_of(model.config));
+  fmt::print("  context     {} positions, rope_theta {}\n", model.config.max_position_embeddings,
+             model.config.rope_theta);
+  fmt::print("  tensors     {} of {}\n", model.tensors.size(), fmt::join(dtypes, ", "));
+  fmt::print("  files       {}, {} in all\n", counted(std::ssize(model.files), "file"),
+             bytes_text(model.bytes()));
+  fmt::print("  tokenizer   {}\n", text_of(tokenizer));
+  if (!model.ignored.empty())
+    fmt::print("  not needed  {}, as {}\n", counted(std::ssize(model.ignored), "tensor"),
+               model.ignored.front());
+  return ExitCode::kOk;
+}
+
+void print_text(const fs::path& directory, const Manifest& m, const Surroundings& seen) {
+  fmt::print("{}\n", directory.string());
+  fmt::print(
+      "  verdict     whole: the manifest and the sizes of all files are right; ripstop checkpoint verify {} "
+      "reads every byte\n",
+      shell_word(directory.string()));
+  fmt::print("  resume      {}\n", seen.resume);
+  fmt::print("  step        {} ({} updates), next: epoch {}, sequence {}\n", m.state.step, m.state.updates,
+             m.state.epoch, m.state.sequence);
+  fmt::print("  tokens      {}\n", m.state.tokens);
+  if (const std::optional<BestSoFar>& best = m.state.best)
+    fmt::print("  best        {} {:.6g} at step {}\n", best->metric, best->value, best->step);
+  fmt::print("{}", line_of(m.state.model));
+  fmt::print("  saved on    {}\n", m.mesh.to_text());
+  fmt::print("  moments     {}\n", to_string(m.moments));
+  fmt::print("  files       {}, {} in all\n", counted(std::ssize(m.files), "file"), bytes_text(m.bytes()));
+  const auto or_unknown = [](const std::string& text) { return text.empty() ? "not known" : text; };
+  fmt::print("  data        {}\n", or_unknown(m.state.data_content_hash));
+  fmt::print("  tokenizer   SHA-256 {}\n              {}\n", or_unknown(m.state.tokenizer_sha256),
+             text_of(seen.tokenizer));
+  fmt::print("  written by  {}\n", m.written_by);
+}
+
+// Damage is a result here, as in `checkpoint verify`.
+ExitCode report_damage(const InspectArguments& given, const fs::path& directory, const std::string& problem) {
+  if (given.json)
+    print_document({{"checkpoint", directory.string()},
+                    {"verdict", "damaged"},
+                    {"problem", problem},
+                    {"resumable", false},
+                    {"resume", "a run goes on from its newest whole checkpoint"}});
+  else
+    fmt::print(
+        "{}\n  verdict     damaged: {}\n  resume      a run goes on from its newest whole checkpoint: "
+        "ripstop "
+        "checkpoint list {} shows them\n",
+        directory.string(), problem, shell_word(directory.parent_path().string()));
+  return ExitCode::kStorage;
+}
+
+// Checks the manifest and the sizes of the files, not their bytes: it answers at once for any size.
+ExitCode inspect(const InspectArguments& given) {
+  PosixIo io;
+  if (is_pretrained_model(given.path)) return inspect_pretrained(given);
+  const fs::path directory = find_checkpoint(io, given.path, given.which);
+  std::optional<Manifest> manifest;
+  try {
+    manifest = check_checkpoint(io, directory);
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::kStorage) throw;
+    return report_damage(given, directory, error.what());
+  }
+  const Surroundings seen = look_around(io, directory, *manifest);
+  if (given.json)
+    print_document(json_of(directory, *manifest, seen));
+  else
+    print_text(directory, *manifest, seen);
+  return ExitCode::kOk;
+}
+
+}  // namespace
+
+void add_checkpoint_inspect(Verb& checkpoint) {
+  Verb verb = checkpoint.verb("inspect", "what a checkpoint, or a model of Hugging Face, holds");
+  const auto given = std::make_shared<InspectArguments>();
+  verb.option("RUN|CHECKPOINT", given->path,
+              "a run's directory, a checkpoint's, or that of a model of Hugging Face")
+      .required();
+  verb.option("--checkpoint", given->which, "of a run: latest, best, a step, or a step directory")
+      .show_default();
+  verb.flag("--json", given->json, "one JSON document");
+  verb.set_example("ripstop checkpoint inspect runs/xsum --checkpoint best");
+  verb.set_action([given] { return inspect(*given); });
+}
+
+}  // namespace ripstop
