@@ -60,6 +60,10 @@ void require_directory(Io& io, const fs::path& path) {
   if (is_file && is_run(io, folder_of(path)))
     throw Error(ExitCode::kUsage, fmt::format("{}: is not a run directory: it is a file", path.string()),
                 fmt::format("it lies in one: give {}", shell_word(folder_of(path).string())));
+  if (is_file && path_exists(io, folder_of(path) / "config.json"))
+    throw Error(
+        ExitCode::kUsage, fmt::format("{}: is not a directory", path.string()),
+        fmt::format("it is a file of a model: give its directory, {}", shell_word(folder_of(path).string())));
   throw Error(ExitCode::kUsage,
               fmt::format("{}: {}", path.string(), is_file ? "is not a directory" : "no such directory"),
               hint_for_missing(path));

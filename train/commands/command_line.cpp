@@ -21,6 +21,8 @@ struct CommandLine::State {
   // The action of each verb. It runs after the parse, so that errors of a command are not taken for errors of
   // its words.
   std::map<const CLI::App*, std::function<ExitCode()>> actions;
+  // The one section of the config whose keys a verb takes as overrides; absent: all.
+  std::map<const CLI::App*, std::string> override_sections;
 };
 
 namespace {
@@ -165,25 +167,66 @@ std::string as_override(const UnknownOption& option) {
   return keys.empty() ? "" : keys.front() + "=" + value_of(option, keys.front());
 }
 
-[[noreturn]] void refuse_options(const CLI::App& verb, const std::vector<UnknownOption>& unknown) {
+// Options of launchers and of other trainers. The verb train has no option for them, and others have few.
+struct OptionAnswer {
+  std::string_view name;  // with _ for -
+  std::string_view text;
+};
+constexpr std::string_view kRanksAnswer =
+    "one rank computes on one GPU, and the launcher starts the ranks: launch.sh 4 ripstop ..., or srun -n 4; "
+    "plan "
+    "counts them with --ntasks-per-node";
+constexpr OptionAnswer kOptionAnswers[] = {
+    {"gpus", kRanksAnswer},          {"num_gpus", kRanksAnswer},          {"n_gpus", kRanksAnswer},
+    {"ngpus", kRanksAnswer},         {"gpus_per_node", kRanksAnswer},     {"nproc_per_node", kRanksAnswer},
+    {"num_processes", kRanksAnswer}, {"num_gpus_per_node", kRanksAnswer},
+};
+
+std::string answer_of(const std::string& option) {
+  std::string name = option;
+  std::ranges::replace(name, '-', '_');
+  for (const OptionAnswer& answer : kOptionAnswers)
+    if (answer.name == name) return std::string(answer.text);
+  return "";
+}
+
+// What to type instead of options that a verb does not have. `section`: the only one whose keys the verb
+// takes as overrides; empty: all.
+std::string hint_for_options(const CLI::App& verb, const std::string& section,
+                             const std::vector<UnknownOption>& unknown) {
   std::vector<std::string> known;
   for (const CLI::Option* option : verb.get_options())
     for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
-  std::string names, options, overrides;
+  Arguments nearest, overrides, kept, hints;
   for (const UnknownOption& option : unknown) {
-    names += (names.empty() ? "--" : ", --") + option.name;
-    const std::string nearest = nearest_name("--" + option.name, known);
-    if (!nearest.empty())
-      options += (options.empty() ? "did you mean " : ", ") + nearest;
-    else if (verb.get_option_no_throw("overrides") != nullptr)
-      if (const std::string text = as_override(option); !text.empty()) overrides += " " + text;
+    if (std::string answer = answer_of(option.name); !answer.empty()) {
+      hints.push_back(std::move(answer));
+    } else if (std::string near = nearest_name("--" + option.name, known); !near.empty()) {
+      nearest.push_back(std::move(near));
+    } else if (verb.get_option_no_throw("overrides") != nullptr) {
+      const std::string text = as_override(option);
+      const bool fits = section.empty() || text.starts_with(section + ".");
+      if (!text.empty()) (fits ? overrides : kept).push_back(fits ? text : text.substr(0, text.find('=')));
+    }
   }
-  std::string hint = options.empty() ? "" : options + "?";
+  if (!nearest.empty())
+    hints.insert(hints.begin(), fmt::format("did you mean {}?", fmt::join(nearest, ", ")));
   if (!overrides.empty())
-    hint += (hint.empty() ? "" : " ") + ("overrides are section.key=value:" + overrides);
-  if (hint.empty()) hint = path_of(verb) + " --help lists its options";
-  throw CommandLineError(
-      fmt::format("{} has no option{} {}", path_of(verb), unknown.size() == 1 ? "" : "s", names), hint);
+    hints.push_back(fmt::format("overrides are {}.key=value: {}", section.empty() ? "section" : section,
+                                fmt::join(overrides, " ")));
+  if (!kept.empty())
+    hints.push_back(fmt::format("a trained model keeps the {} of its config", fmt::join(kept, ", ")));
+  return hints.empty() ? path_of(verb) + " --help lists its options"
+                       : fmt::format("{}", fmt::join(hints, " "));
+}
+
+[[noreturn]] void refuse_options(const CLI::App& verb, const std::string& section,
+                                 const std::vector<UnknownOption>& unknown) {
+  Arguments names;
+  for (const UnknownOption& option : unknown) names.push_back("--" + option.name);
+  throw CommandLineError(fmt::format("{} has no option{} {}", path_of(verb), unknown.size() == 1 ? "" : "s",
+                                     fmt::join(names, ", ")),
+                         hint_for_options(verb, section, unknown));
 }
 
 }  // namespace
@@ -206,7 +249,15 @@ Option Option::range(int64_t least, int64_t most) {
   return *this;
 }
 Option Option::choices(const Arguments& words) {
-  option_->check(CLI::IsMember(words));
+  const auto refuse_others = [words, name = option_->get_name()](std::string& word) {
+    if (std::ranges::find(words, word) != words.end()) return std::string();
+    const std::string meant = meant_word(word, words);
+    // Not returned as CLI11's own errors are: those have no hint of their own.
+    throw CommandLineError(
+        fmt::format("{}: there is no '{}', it is one of {}", name, word, fmt::join(words, ", ")),
+        meant.empty() ? "" : fmt::format("did you mean {} {}?", name, meant));
+  };
+  option_->check(CLI::Validator(refuse_others, fmt::format("{{{}}}", fmt::join(words, ","))));
   return *this;
 }
 Option Option::show_default() {
@@ -251,6 +302,9 @@ void Verb::hide() {
 void Verb::add_details(const std::string& text) {
   app_->description(app_->get_description() + "\n" + text);
 }
+void Verb::set_override_section(const std::string& section) {
+  line_->state_->override_sections[app_] = section;
+}
 void Verb::set_example(const std::string& text) {
   app_->footer("Example:\n  " + text + "\n");
 }
@@ -291,7 +345,8 @@ ExitCode CommandLine::run(const Arguments& words) {
     print_once(state_->texts.version + "\n");
     return ExitCode::kOk;
   } catch (const CLI::ParseError& error) {
-    if (const auto unknown = unknown_options(verb, words); !unknown.empty()) refuse_options(verb, unknown);
+    if (const auto unknown = unknown_options(verb, words); !unknown.empty())
+      refuse_options(verb, state_->override_sections[&verb], unknown);
     throw CommandLineError(error.what(), path_of(verb) + " --help shows an example");
   }
   return state_->actions.at(&verb)();

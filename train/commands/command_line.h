@@ -37,7 +37,7 @@ class Option {
   Option positive();
   /// Accepts only integers from `least` to `most`.
   Option range(int64_t least, int64_t most);
-  /// Accepts only these words.
+  /// Accepts only these words. Another one is refused with the nearest of them (bfloat16 for bf16).
   Option choices(const Arguments& words);
   /// Shows the variable's present value in the help text, as the default.
   Option show_default();
@@ -75,6 +75,8 @@ class Verb {
   void hide();
   /// Adds lines to the verb's own help text, below the summary.
   void add_details(const std::string& text);
+  /// Says that "overrides" takes keys of this section of the config alone: hints then name no others.
+  void set_override_section(const std::string& section);
   /// Command lines that show how the verb is used, at the end of its help text. Every verb has one.
   void set_example(const std::string& text);
   /// The work of the verb. CommandLine::run() calls it after all variables are filled.

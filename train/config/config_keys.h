@@ -79,6 +79,9 @@ std::string suggest_config_key(std::string_view section, std::string_view name);
 
 /// The hint for a section that does not exist.
 std::string suggest_config_section(std::string_view section);
+/// The one of `words` that `typed` means: in another program's word (bf16), or with a slip; "" if none is
+/// near.
+std::string meant_word(std::string_view typed, std::span<const std::string> words);
 
 /// Writes the value of `key` as TOML; "" if it is an optional without a value. Does not change `config`.
 std::string value_as_toml(const ConfigKey& key, RunConfig& config);

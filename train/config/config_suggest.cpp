@@ -35,6 +35,7 @@ constexpr Explanation kExplanations[] = {
     {"use_flash_attention_2", "not in ripstop: attention is always the fused kernel"},
     {"dataloader_num_workers", "not in ripstop: one thread reads ahead of every rank"},
     {"num_workers", "not in ripstop: one thread reads ahead of every rank"},
+    {"device_map", "set 'run.device'; [mesh] says how the model is cut"},
     {"deepspeed", "not in ripstop: sharding is [mesh] and 'train.reshard_after_forward'"},
     {"cpu_offload", "not in ripstop: use more ranks, or a larger 'mesh.tensor'"},
     {"lora_r", "not in ripstop: all weights are trained"},
@@ -43,6 +44,9 @@ constexpr Explanation kExplanations[] = {
     {"load_in_4bit", "not in ripstop: all weights are trained, in 'precision.compute'"},
     {"label_smoothing_factor", "not in ripstop: the loss is plain cross-entropy"},
     {"expert_parallel_degree", "ripstop has no mixture of experts: use 'mesh.fsdp' and 'mesh.tensor'"},
+    {"gpus", "the launcher says it: one rank computes on one GPU, as in launch.sh 4 ripstop train"},
+    {"n_gpus", "the launcher says it: one rank computes on one GPU, as in launch.sh 4 ripstop train"},
+    {"num_gpus", "the launcher says it: one rank computes on one GPU, as in launch.sh 4 ripstop train"},
     {"rope_scaling", "not in ripstop: set 'model.rope_theta' for longer sequences"},
     {"hidden_act", "LLaMA-2 has SwiGLU"},
     {"attention_dropout", "LLaMA-2 has none"},
@@ -118,6 +122,13 @@ struct ValueSynonym {
 constexpr ValueSynonym kValueSynonyms[] = {
     {"bf16", "bfloat16"},
     {"torch.bfloat16", "bfloat16"},
+    {"fp16", "float16"},
+    {"f16", "float16"},
+    {"half", "float16"},
+    {"torch.float16", "float16"},
+    {"hf", "huggingface"},
+    {"transformers", "huggingface"},
+    {"safetensors", "huggingface"},
     {"fp32", "float32"},
     {"f32", "float32"},
     {"float", "float32"},
@@ -184,6 +195,18 @@ std::string lower(std::string_view text) {
   return result;
 }
 
+}  // namespace
+
+std::string meant_word(std::string_view typed, std::span<const std::string> words) {
+  const std::string word = lower(typed);
+  for (const ValueSynonym& synonym : kValueSynonyms)
+    if (synonym.word == word && std::ranges::find(words, synonym.value) != words.end())
+      return std::string(synonym.value);
+  return word.empty() ? "" : nearest_name(word, words);
+}
+
+namespace {
+
 // The number that all of `text` is, as people wrote it; "" if it is none, or not finite.
 std::string number_in(const std::string& text) {
   char* end = nullptr;
@@ -217,15 +240,9 @@ struct MeantValue {
   std::string operator()(const std::string*) const { return ""; }
   std::string operator()(const std::array<double, 2>*) const { return ""; }
   std::string operator()(const ChoiceField& choice) const {
-    const std::string word = lower(text());
-    const auto is_word = [&](std::string_view value) {
-      return std::ranges::find(choice.words, value) != choice.words.end();
-    };
-    for (const ValueSynonym& synonym : kValueSynonyms)
-      if (synonym.word == word && is_word(synonym.value)) return toml_string(synonym.value);
     const std::vector<std::string> words(choice.words.begin(), choice.words.end());
-    const std::string nearest = word.empty() ? "" : nearest_name(word, words);
-    return nearest.empty() ? "" : toml_string(nearest);
+    const std::string meant = meant_word(text(), words);
+    return meant.empty() ? "" : toml_string(meant);
   }
   std::string operator()(const std::optional<int64_t>* value) const {
     return lower(text()) == "auto" ? "\"auto\"" : (*this)(value->has_value() ? &**value : nullptr);

@@ -180,6 +180,12 @@ class ConfigBuilder {
                  "the sizes come from its config.json");
       return;
     }
+    const ConfigEntry* const pretrained = given("model.pretrained");
+    // Given and empty: a config that a run has written has it so, beside sizes.
+    if (pretrained != nullptr && model.preset.empty() && !given("model.hidden_size"))
+      refuse(pretrained->where, "'model.pretrained' is empty",
+             "give the directory of a model; or leave the key out (is a shell variable not set?) and give "
+             "model.preset, which begins with random weights");
     if (model.preset.empty() && !given("model.hidden_size"))
       refuse(name_, "[model] needs a preset or sizes", "as in preset = \"15m\"");
     for (const char* path : {"model.hidden_size", "model.intermediate_size", "model.num_hidden_layers",

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "data/directory.h"
@@ -20,8 +21,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What to give instead of a path that is not there.
+// What to give instead of a path that is not there, or is no directory.
 std::string hint_for_model(const std::string& path) {
+  std::error_code ignored;
+  if (fs::is_regular_file(path, ignored)) {
+    const fs::path folder = fs::path(path).has_parent_path() ? fs::path(path).parent_path() : fs::path(".");
+    if (is_pretrained_model(folder))
+      return fmt::format("it is a file of a model: give its directory, model.pretrained={}",
+                         shell_word(folder.string()));
+    return "give the directory that has the model's config.json and model.safetensors";
+  }
   if (std::string near = hint_for_absent(path, "model.pretrained="); !near.empty()) return near;
   if (looks_like_hub_name(path))
     return fmt::format(

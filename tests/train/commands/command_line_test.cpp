@@ -131,6 +131,40 @@ TEST(CommandLine, WrongOptionsNameTheNearest) {
   expect_refused(run_program("plan run.toml --nodes 0"), 64, "--nodes: Value 0 not in range");
 }
 
+TEST(CommandLine, WrongWordsOfOptionsNameTheNearest) {
+  expect_refused(run_program("checkpoint export run out --dtype bf16"), 64,
+                 "--dtype: there is no 'bf16', it is one of float32, bfloat16, float16",
+                 "did you mean --dtype bfloat16?");
+  expect_refused(run_program("checkpoint export run out --dtype half"), 64, "there is no 'half'",
+                 "did you mean --dtype float16?");
+  expect_refused(run_program("checkpoint export run out --dtype blfoat16"), 64, "there is no 'blfoat16'",
+                 "did you mean --dtype bfloat16?");
+  expect_refused(run_program("plan c.toml --device gpu"), 64, "there is no 'gpu'",
+                 "did you mean --device cuda?");
+  expect_refused(run_program("evaluate run --split holdout"), 64,
+                 "--split: there is no 'holdout', it is one of");
+  EXPECT_TRUE(has(run_program("plan --help").out, "{cpu,cuda}"));
+}
+
+// The launcher says how many ranks there are, and people look for an option.
+TEST(CommandLine, OptionsOfLaunchersAreAnswered) {
+  for (const char* words :
+       {"train c.toml --gpus 2", "evaluate run --num-gpus=2", "plan c.toml --nproc_per_node 2"})
+    expect_refused(run_program(words), 64, "has no option --", "the launcher starts the ranks: launch.sh 4");
+  expect_refused(run_program("train c.toml --gpus 2 --learning_rate 1"), 64,
+                 "no options --gpus, --learning_rate",
+                 "overrides are section.key=value: optimizer.learning_rate=1");
+}
+
+TEST(CommandLine, ATrainedModelTakesNoOverridesButGeneration) {
+  expect_refused(run_program("evaluate run --devcie cpu"), 64, "no option --devcie",
+                 "did you mean --device?");
+  expect_refused(run_program("evaluate run --bf16"), 64, "no option --bf16",
+                 "a trained model keeps the precision.compute of its config");
+  expect_refused(run_program("summarize run --early_stopping never"), 64, "no option --early_stopping",
+                 "overrides are generation.key=value: generation.early_stopping=never");
+}
+
 // As other trainers have them: every key of the config is an option there.
 TEST(CommandLine, KeysGivenAsOptionsAreShownAsOverrides) {
   expect_refused(run_program("train c.toml --learning_rate 1e-3"), 64,
