@@ -1,6 +1,7 @@
 #include "train/commands/checkpoint_export.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <chrono>
 #include <filesystem>
@@ -83,19 +84,33 @@ std::string json_of(const ExportArguments& given, const TrainedModel& trained, c
   return document.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
-// A literal of Python in double quotes, inside single quotes of a shell.
+// What loads the directory in Python, as a line of a shell.
 std::string python_command(const ExportArguments& given, const ExportReport& report) {
+  // A literal of Python in double quotes, inside single quotes of a shell.
   const std::string directory = nlohmann::ordered_json(fs::absolute(given.output).lexically_normal().string())
                                     .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
-  const std::string program =
-      report.has_tokenizer
-          ? fmt::format(
-                "from transformers import pipeline; "
-                "print(pipeline(\"text-generation\", {})(\"The\")[0][\"generated_text\"])",
-                directory)
-          : fmt::format("from transformers import AutoModelForCausalLM as M; print(M.from_pretrained({}))",
-                        directory);
-  return "python -c " + shell_word(program);
+  const std::string tokenizer =
+      report.has_tokenizer ? fmt::format("; t = AutoTokenizer.from_pretrained({})", directory) : "";
+  return "python -c " +
+         shell_word(fmt::format("from transformers import AutoModelForCausalLM{}; m = "
+                                "AutoModelForCausalLM.from_pretrained({}){}; print(m)",
+                                report.has_tokenizer ? ", AutoTokenizer" : "", directory, tokenizer));
+}
+
+// "10 files of 1.3 MiB in all: 1 with the weights (1.0 MiB), and config.json, README.md".
+std::string files_text(const ExportReport& report) {
+  int64_t weights = 0;
+  std::vector<std::string> others;
+  for (int64_t i = 0; i < std::ssize(report.files); ++i) {
+    const CheckedFile& file = report.files[static_cast<size_t>(i)];
+    if (i < report.weight_files)
+      weights += file.bytes;
+    else
+      others.push_back(file.name);
+  }
+  return fmt::format("{} of weights, {}; beside them {}, {}: {}", counted(report.weight_files, "file"),
+                     bytes_text(weights), counted(std::ssize(others), "file"),
+                     bytes_text(report.bytes() - weights), fmt::join(others, ", "));
 }
 
 void print_report(const ExportArguments& given, const TrainedModel& trained, const ExportReport& report,
@@ -104,12 +119,16 @@ void print_report(const ExportArguments& given, const TrainedModel& trained, con
     fmt::print("{}", json_of(given, trained, report));
     return;
   }
-  fmt::print("{} holds {} as {}: {}, {} of {}, read back and found equal\n", given.output,
-             trained.stored.directory().string(), to_string(report.dtype), counted(report.tensors, "tensor"),
-             counted(std::ssize(report.files), "file"), bytes_text(report.bytes()));
-  fmt::print("written in {}, {:.2f} GB/s\n", duration_text(seconds),
-             static_cast<double>(report.bytes()) / 1e9 / std::max(seconds, 1e-3));
-  fmt::print("next: {}\n", python_command(given, report));
+  fmt::print("{} holds {} as {}: {}, read back and found equal\n", given.output,
+             trained.stored.directory().string(), to_string(report.dtype), counted(report.tensors, "tensor"));
+  fmt::print("{}\n{} written in {}, {:.2f} GB/s\n", files_text(report), bytes_text(report.bytes()),
+             duration_text(seconds), static_cast<double>(report.bytes()) / 1e9 / std::max(seconds, 1e-3));
+  if (report.writes_summaries)
+    fmt::print(
+        "next: ripstop summarize {} --input articles.jsonl, or in Python, as its README.md shows:\n  {}\n",
+        shell_word(given.output), python_command(given, report));
+  else
+    fmt::print("next: {}\n", python_command(given, report));
 }
 
 void export_checkpoint(MpiWorld& world, const ExportArguments& given, ExportLine& line) {

@@ -14,6 +14,7 @@
 #include "train/evaluate/rouge.h"
 #include "train/evaluate/scores.h"
 #include "train/evaluate/write_summaries.h"
+#include "train/exchange/model_tokenizer.h"
 #include "train/generate/prompt.h"
 #include "train/generate/trained_model.h"
 #include "train/report/progress.h"
@@ -82,7 +83,7 @@ fs::path find_split(const EvaluateArguments& given, const TrainedModel& trained)
 
 // Finds and checks everything before the weights are loaded, which takes long and much memory.
 Subject find_subject(Io& io, Communicator& world, const EvaluateArguments& given) {
-  TrainedModel trained = given.model.find(io, world);
+  TrainedModel trained = given.model.find(io, world, GenerationSource::kConfig);
   const fs::path file = find_split(given, trained);
   Subject subject{.trained = std::move(trained),
                   .dataset = TokenDataset(file),
@@ -93,16 +94,12 @@ Subject find_subject(Io& io, Communicator& world, const EvaluateArguments& given
                 "name a split that has some with --split, or another data set with --data");
   const CheckpointState& state = subject.trained.state();
   require_dataset_tokenizer(subject.dataset, subject.tokenizer);
-  if (state.tokenizer_sha256.empty() && world.rank() == 0)
-    fmt::print(stderr,
-               "note: {} has no tokenizer.model: whether the data set has its tokenizer was not checked\n",
-               subject.trained.stored.directory().string());
-  // With another tokenizer the same ids mean other pieces, and the loss would mean nothing.
-  if (!state.tokenizer_sha256.empty() && state.tokenizer_sha256 != subject.tokenizer.sha256())
-    throw Error(ExitCode::kInputData,
-                fmt::format("{} was made with another tokenizer than {}", file.parent_path().string(),
-                            subject.trained.stored.directory().string()),
-                "prepare it again with --tokenizer " + subject.trained.run.string());
+  const std::string note = compare_tokenizers({.model = subject.trained.stored.directory(),
+                                               .model_sha256 = state.tokenizer_sha256,
+                                               .model_ids = state.model.vocab_size,
+                                               .user = "the data set " + file.parent_path().string()},
+                                              subject.tokenizer);
+  if (!note.empty() && world.rank() == 0) fmt::print(stderr, "note: {}\n", note);
   subject.examples = given.limit > 0 ? std::min(given.limit, dataset.examples()) : dataset.examples();
   if (dataset.header().kind == ExampleKind::kSummary && dataset.header().with_text)
     subject.generation = subject.trained.config.generation.that_count();
@@ -249,7 +246,7 @@ EvaluationScores measure(InferenceModel& model, const EvaluateArguments& given, 
 void evaluate(MpiWorld& world, const EvaluateArguments& given) {
   PosixIo io;
   const Subject subject = find_subject(io, world.communicator(), given);
-  const Device device = inference_device(world, subject.trained);
+  const Device device = given.model.choose_rank_device(world, subject.trained);
   const InferenceOptions options = inference_options(
       subject.trained, device,
       subject.has_summaries() ? std::min(subject.examples, given.model.batch_size) : 1, subject.generation);

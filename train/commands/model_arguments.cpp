@@ -1,11 +1,21 @@
 #include "train/commands/model_arguments.h"
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
+#include <optional>
+#include <sstream>
+#include <string_view>
 
+#include "model/core/number.h"
+#include "parallel/agreement.h"
 #include "train/config/run_config.h"
+#include "train/exchange/generation_file.h"
+#include "train/exchange/pretrained_model.h"
+#include "train/machine/device_choice.h"
 
 namespace ripstop {
 namespace {
@@ -30,13 +40,79 @@ constexpr std::array kGenerationOptions = {
     GenerationOption{"--seed", "seed", "of sampling"},
 };
 
+// The key and value of "generation.num_beams=4".
+GenerationValue parts_of(const std::string& given) {
+  const size_t dot = given.find('.'), equals = given.find('=');
+  return {given.substr(dot + 1, equals - dot - 1), given.substr(equals + 1)};
+}
+
+// Removes what people have decided otherwise: the key itself, and what cannot stand beside it.
+void remove_decided(const GenerationValue& decided, std::vector<GenerationValue>& values) {
+  const auto remove = [&](std::string_view key) {
+    std::erase_if(values, [&](const GenerationValue& value) { return value.key == key; });
+  };
+  remove(decided.key);
+  if (decided.key == "do_sample" && decided.value == "true") remove("num_beams");
+  if (decided.key == "num_beams" && decided.value != "1") remove("do_sample");
+}
+
+// The number of `key` among `values`; nullopt if it is not there.
+std::optional<int64_t> number_of(const std::vector<GenerationValue>& values, std::string_view key) {
+  const auto found = std::ranges::find(values, key, &GenerationValue::key);
+  return found == values.end() ? std::nullopt : parse_integer(found->value);
+}
+
+// The settings of a model's generation_config.json that `own` does not decide, as overrides.
+std::vector<std::string> settings_of_file(const std::string& path, const std::vector<std::string>& own) {
+  GenerationFile file = read_generation_file(path);
+  int64_t most = number_of(file.values, "max_new_tokens").value_or(GenerationSettings{}.max_new_tokens);
+  for (const std::string& given : own) {
+    const GenerationValue decided = parts_of(given);
+    remove_decided(decided, file.values);
+    if (decided.key == "max_new_tokens") most = parse_integer(decided.value).value_or(most);
+  }
+  if (number_of(file.values, "min_new_tokens") > most) {
+    remove_decided({"min_new_tokens", ""}, file.values);
+    file.ignored.push_back(fmt::format("min_new_tokens (it exceeds max_new_tokens = {})", most));
+  }
+  std::vector<std::string> overrides, taken;
+  for (const GenerationValue& value : file.values) {
+    overrides.push_back(fmt::format("generation.{}={}", value.key, value.value));
+    taken.push_back(fmt::format("{} = {}", value.key, value.value));
+  }
+  if (!taken.empty()) fmt::print(stderr, "note: from {}: {}\n", file.path.string(), fmt::join(taken, ", "));
+  if (!file.ignored.empty())
+    fmt::print(stderr, "note: {}: not taken: {}\n", file.path.string(), fmt::join(file.ignored, ", "));
+  return overrides;
+}
+
+// The same on all ranks: rank 0 reads and speaks. None if `path` is no model of Hugging Face. Collective.
+std::vector<std::string> defaults_of_file(Communicator& world, const std::string& path,
+                                          const std::vector<std::string>& own) {
+  std::string text;
+  do_and_agree(world, [&] {
+    if (world.rank() == 0 && is_pretrained_model(path))
+      text = fmt::format("{}", fmt::join(settings_of_file(path, own), "\n"));
+  });
+  std::istringstream lines(text_of_rank_0(world, text));
+  std::vector<std::string> overrides;
+  for (std::string line; std::getline(lines, line);) overrides.push_back(line);
+  return overrides;
+}
+
 }  // namespace
 
 void ModelArguments::add_to(Verb& verb, int64_t batch) {
   batch_size = batch;
   verb.option("PATH", path, "a run's directory, one checkpoint, or a model of Hugging Face").required();
   verb.option("overrides", overrides, "generation.key=value, stronger than the run's config");
+  verb.set_override_section("generation");
   verb.option("--checkpoint", checkpoint, "best, latest, a step, or a step directory").show_default();
+  verb.option(
+          "--device", device,
+          "cpu, cuda or auto: the GPU if every rank has one; default: cpu if the run was configured for it, "
+          "else auto")
+      .choices({"auto", "cpu", "cuda"});
   generation.resize(kGenerationOptions.size());
   for (size_t i = 0; i < kGenerationOptions.size(); ++i)
     verb.option(kGenerationOptions[i].name, generation[i], kGenerationOptions[i].help);
@@ -46,9 +122,23 @@ void ModelArguments::add_to(Verb& verb, int64_t batch) {
       .show_default();
 }
 
-TrainedModel ModelArguments::find(Io& io, Communicator& world) const {
+Device ModelArguments::choose_rank_device(MpiWorld& world, const TrainedModel& trained) const {
+  // A model that was trained on GPUs may be used on a machine without.
+  const bool cpu = trained.config.run.device == DeviceChoice::kCpu;
+  DeviceChoice choice = cpu ? DeviceChoice::kCpu : DeviceChoice::kAuto;
+  for (const DeviceChoice given : {DeviceChoice::kAuto, DeviceChoice::kCpu, DeviceChoice::kCuda})
+    if (device == to_string(given)) choice = given;
+  std::string note;
+  return choose_device(choice, world, note);
+}
+
+TrainedModel ModelArguments::find(Io& io, Communicator& world, GenerationSource source) const {
   check_overrides();
-  TrainedModel trained = find_trained_model(io, world, path, checkpoint, all_overrides());
+  const std::vector<std::string> own = all_overrides();
+  std::vector<std::string> overrides;
+  if (source == GenerationSource::kConfigOrGenerationFile) overrides = defaults_of_file(world, path, own);
+  overrides.insert(overrides.end(), own.begin(), own.end());  // the last one of a key wins
+  TrainedModel trained = find_trained_model(io, world, path, checkpoint, overrides);
   if (world.rank() == 0)
     for (const std::string& note : ignored_generation_notes(trained.config))
       fmt::print(stderr, "note: {}\n", note);

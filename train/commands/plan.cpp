@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "data/dataset_directory.h"
 #include "data/token_dataset.h"
@@ -20,6 +21,7 @@
 #include "train/config/config_keys.h"
 #include "train/config/nearest_name.h"
 #include "train/config/unsupported_keys.h"
+#include "train/exchange/model_tokenizer.h"
 #include "train/machine/machine.h"
 #include "train/machine/peak_flops.h"
 #include "train/plan/fitting_meshes.h"
@@ -109,10 +111,20 @@ std::string no_dataset_note(const std::string& directory) {
       directory, near.empty() ? "" : "; " + near);
 }
 
-/// What train would refuse because of the data set's tokenizer.
+/// What train would refuse because of the data set's tokenizer, or could not check.
 std::vector<std::string> tokenizer_notes(const RunConfig& config, const TokenDataset& dataset) {
   try {
-    require_dataset_tokenizer(dataset, Tokenizer(config.data.directory));
+    const Tokenizer tokenizer(config.data.directory);
+    require_dataset_tokenizer(dataset, tokenizer);
+    if (config.model.pretrained.empty()) return {};
+    PosixIo io;
+    const PretrainedOrigin origin = find_pretrained_origin(io, config);
+    if (origin.has_begun) return {};
+    std::string note = compare_tokenizers({.model = origin.directory,
+                                           .model_sha256 = find_tokenizer_sha256(io, origin.directory),
+                                           .user = "the data set " + config.data.directory},
+                                          tokenizer);
+    if (!note.empty()) return {std::move(note)};
   } catch (const Error& error) {
     return {fmt::format("train will refuse the data set: {}{}{}", error.what(),
                         error.hint().empty() ? "" : ": ", error.hint())};

@@ -13,6 +13,8 @@
 #include "parallel/agreement.h"
 #include "train/commands/commands.h"
 #include "train/commands/model_arguments.h"
+#include "train/exchange/model_tokenizer.h"
+#include "train/exchange/prompt_file.h"
 #include "train/generate/dealt_texts.h"
 #include "train/generate/document_lines.h"
 #include "train/generate/summary_file.h"
@@ -32,6 +34,7 @@ struct SummarizeArguments {
   std::string input = "-";
   std::string output = "-";
   std::string prompt_template;
+  std::string tokenizer;  ///< empty: that of the run
   bool force = false;
 };
 
@@ -109,11 +112,14 @@ class DocumentInput {
   int64_t total_ = 0;
 };
 
-// The prompt template of the training: the run's own copy, else that of its data set.
+// The prompt template of the training: the run's own copy, else that of an export, else that of the data set.
 std::string template_of(const TrainedModel& trained, const Tokenizer& tokenizer, const std::string& given) {
   if (!given.empty()) return given;
   const fs::path copy = trained.run / "prompt_template.txt";
   if (fs::exists(copy)) return read_plain_file(copy, 1 << 20, ExitCode::kInputData);
+  if (trained.stored.is_pretrained())
+    if (std::optional<ExportedPrompt> prompt = read_prompt_json(trained.run))
+      return std::move(prompt->prompt_template);
   for (const char* split : {"test.h5", "validation.h5", "train.h5"}) {
     const fs::path data = fs::path(trained.config.data.directory) / split;
     if (!fs::exists(data)) continue;
@@ -127,15 +133,31 @@ std::string template_of(const TrainedModel& trained, const Tokenizer& tokenizer,
               fmt::format("give --template, e.g. '{}'", "{document}\\n\\nTL;DR:"));
 }
 
-// The run's own copy. With another tokenizer the model's ids would decode to other words.
-Tokenizer tokenizer_of(const TrainedModel& trained) {
-  Tokenizer tokenizer(trained.run);
-  const std::string& trained_with = trained.state().tokenizer_sha256;
-  if (!trained_with.empty() && tokenizer.sha256() != trained_with)
+// That of --tokenizer, else the run's own copy.
+Tokenizer open_tokenizer(const TrainedModel& trained, const std::string& given) {
+  std::error_code ignored;
+  if (given.empty() && !fs::exists(trained.run / "tokenizer.model", ignored))
     throw Error(
-        ExitCode::kInputData,
-        fmt::format("{} holds another tokenizer than its checkpoint was trained with", trained.run.string()),
-        "put the tokenizer.model of the data set back");
+        ExitCode::kInputData, fmt::format("{} has no tokenizer.model", trained.run.string()),
+        "give the one that the model was trained with: --tokenizer FILE.model, or a directory that has it");
+  return Tokenizer(given.empty() ? trained.run : fs::path(given));
+}
+
+// With another tokenizer than that of the training the model's ids would decode to other words. `note` gets
+// what could not be checked.
+Tokenizer tokenizer_of(const TrainedModel& trained, const std::string& given, std::string& note) {
+  Tokenizer tokenizer = open_tokenizer(trained, given);
+  std::string remedy = "put the tokenizer.model of its data set there, or give it with --tokenizer";
+  if (!given.empty()) remedy = "give the file that the model was trained with";
+  std::error_code ignored;
+  if (!given.empty() && fs::exists(trained.run / "tokenizer.model", ignored))
+    remedy = fmt::format("leave --tokenizer out: {} has the model's own", trained.run.string());
+  note = compare_tokenizers({.model = trained.stored.directory(),
+                             .model_sha256 = trained.state().tokenizer_sha256,
+                             .model_ids = trained.state().model.vocab_size,
+                             .user = tokenizer.name(),
+                             .remedy = remedy},
+                            tokenizer);
   return tokenizer;
 }
 
@@ -247,7 +269,13 @@ void summarize(MpiWorld& world, const SummarizeArguments& given) {
   refuse_same_file(given);
   // Check the run first, then the files: a person at standard input should not be asked for a document if the
   // run is wrong, and nobody should wait for the weights to learn that a file is.
-  const TrainedModel trained = given.model.find(io, world.communicator());
+  const TrainedModel trained =
+      given.model.find(io, world.communicator(), GenerationSource::kConfigOrGenerationFile);
+  std::string note;
+  const Tokenizer tokenizer = tokenizer_of(trained, given.tokenizer, note);
+  if (!note.empty() && world.communicator().rank() == 0) fmt::print(stderr, "note: {}\n", note);
+  const PromptTemplate prompt(tokenizer,
+                              template_of(trained, tokenizer, typed_template(given.prompt_template)));
   std::optional<DocumentInput> input;
   std::optional<SummaryOutput> output;
   do_and_agree(world.communicator(), [&] {
@@ -256,11 +284,8 @@ void summarize(MpiWorld& world, const SummarizeArguments& given) {
     output.emplace(given.output, given.force);
     input.emplace(given.input);
   });
-  const Tokenizer tokenizer = tokenizer_of(trained);
-  const PromptTemplate prompt(tokenizer,
-                              template_of(trained, tokenizer, typed_template(given.prompt_template)));
   const GenerationSettings& settings = trained.config.generation;
-  const Device device = inference_device(world, trained);
+  const Device device = given.model.choose_rank_device(world, trained);
   LoadedModel model(io, world, trained, inference_options(trained, device, given.model.batch_size, settings),
                     device);
   Summarizer summarizer(model.model(), tokenizer, prompt, settings);
@@ -283,6 +308,14 @@ void add_summarize(CommandLine& line) {
   verb.flag("--force", given->force, "replace the file of --output if it exists");
   verb.option("--template", given->prompt_template,
               "prompt with {document}, \\n is a line feed; default: the one trained on");
+  verb.option(
+      "--tokenizer", given->tokenizer,
+      "the SentencePiece model that the model was trained with, or a directory that has it; default: that of "
+      "PATH");
+  verb.add_details(
+      "Of a model of Hugging Face, settings of its generation_config.json are the defaults of those below. "
+      "An export "
+      "of\nripstop brings its prompt, too.");
   verb.set_example("ripstop summarize runs/xsum --input articles.jsonl --output summaries.jsonl");
   verb.set_action([given] {
     MpiWorld world({.command = "summarize"});

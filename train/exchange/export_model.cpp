@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -13,6 +14,8 @@
 #include "parallel/agreement.h"
 #include "train/exchange/export_files.h"
 #include "train/exchange/export_tokenizer.h"
+#include "train/exchange/model_card.h"
+#include "train/exchange/prompt_file.h"
 #include "train/report/human_text.h"
 
 namespace ripstop {
@@ -78,6 +81,11 @@ SmallFiles small_files(Io& io, const ExportSource& source, const ExportLayout& l
     note(fmt::format("{} has no tokenizer.model: the export has the weights alone", source.run.string()));
   }
   report.has_tokenizer = tokenizer.has_value();
+  const bool of_text = is_running_text(source.config);
+  const std::string prompt_template = of_text ? std::string() : find_template(io, source.run);
+  report.writes_summaries = report.has_tokenizer && !prompt_template.empty();
+  const bool described = std::ranges::any_of(of_tokenizer.texts,
+                                             [](const auto& file) { return file.first == "tokenizer.json"; });
   SmallFiles files = {{"config.json", pretrained_config_json(state.model, layout.dtype(), ids)},
                       {"generation_config.json", generation_config_json(source.config.generation, ids)},
                       {"README.md", model_card({.title = title_of(source.run),
@@ -85,12 +93,17 @@ SmallFiles small_files(Io& io, const ExportSource& source, const ExportLayout& l
                                                 .mesh = source.checkpoint.manifest.mesh,
                                                 .config = &source.config,
                                                 .dtype = layout.dtype(),
-                                                .is_running_text = is_running_text(source.config),
-                                                .prompt_template = find_template(io, source.run),
+                                                .is_running_text = of_text,
+                                                .prompt_template = prompt_template,
                                                 .tokenizer_difference = of_tokenizer.difference,
                                                 .has_tokenizer = tokenizer.has_value(),
+                                                .has_tokenizer_json = described,
                                                 .scores = known_scores(source.run),
                                                 .written_by = options.written_by})}};
+  if (!prompt_template.empty())
+    files.emplace_back(kPromptFile, prompt_json({.prompt_template = prompt_template,
+                                                 .context = std::min(source.config.data.sequence_length,
+                                                                     state.model.max_position_embeddings)}));
   if (std::string index = layout.index_json(); !index.empty())
     files.emplace_back("model.safetensors.index.json", std::move(index));
   for (auto& file : of_tokenizer.texts) files.push_back(std::move(file));
@@ -144,6 +157,7 @@ ExportReport export_model(Io& io, Communicator& world, const ExportSource& sourc
   });
   const fs::path directory = text_of_rank_0(world, partial ? partial->path().string() : std::string());
   report.files = export_weights(io, world, source.checkpoint, layout, directory, progress);
+  report.weight_files = std::ssize(report.files);
   report.files.insert(report.files.end(), small.begin(), small.end());
   do_and_agree(world, [&] {
     if (partial) partial->rename_to_output();

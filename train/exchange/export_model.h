@@ -35,6 +35,8 @@ struct ExportReport {
   int64_t tensors = 0;
   std::vector<CheckedFile> files;  ///< weights first
   bool has_tokenizer = false;
+  bool writes_summaries = false;  ///< tokenizer and prompt are there: `ripstop summarize` takes the directory
+  int64_t weight_files = 0;       ///< the first so many of `files`
   int64_t bytes() const;
 };
 

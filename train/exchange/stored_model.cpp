@@ -1,6 +1,7 @@
 #include "train/exchange/stored_model.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "data/directory.h"
@@ -10,6 +11,7 @@
 #include "train/checkpoint/find_run.h"
 #include "train/config/run_config.h"
 #include "train/exchange/pretrained_weights.h"
+#include "train/exchange/prompt_file.h"
 
 namespace ripstop {
 namespace {
@@ -17,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // The longest context at which a pretrained model is evaluated unless more is asked for: the cache of keys
-// and values of long-context models would fill the memory.
+// and values of long-context models would fill the memory. An export says the context of its training.
 constexpr int64_t kMostContext = 2048;
 
 bool has_short_values(const PretrainedModel& model) {
@@ -33,6 +35,8 @@ std::string config_of(const fs::path& directory, const PretrainedModel& model) {
   config.model.pretrained = directory.string();
   config.data.directory = directory.string();
   config.data.sequence_length = std::min(model.config.max_position_embeddings, kMostContext);
+  if (const std::optional<ExportedPrompt> prompt = read_prompt_json(directory))
+    config.data.sequence_length = std::min(model.config.max_position_embeddings, prompt->context);
   config.train.steps = 1;
   config.train.global_batch_sequences = 1;
   config.optimizer.learning_rate = 1e-5;

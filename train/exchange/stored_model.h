@@ -20,7 +20,8 @@ namespace ripstop {
 class StoredModel {
  public:
   explicit StoredModel(Checkpoint checkpoint);
-  /// `model` was opened in `directory`. Throws Error(kInputData) if a tokenizer.model there is damaged.
+  /// `model` was opened in `directory`. Throws Error(kInputData) if a tokenizer.model or ripstop_prompt.json
+  /// there is damaged.
   StoredModel(std::filesystem::path directory, PretrainedModel model);
 
   /// The checkpoint's directory, or Hugging Face's.

@@ -73,13 +73,6 @@ TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& 
   return *std::move(trained);
 }
 
-Device inference_device(MpiWorld& world, const TrainedModel& trained) {
-  std::string note;
-  // A model that was trained on GPUs may be used on a machine without.
-  const bool cpu = trained.config.run.device == DeviceChoice::kCpu;
-  return choose_device(cpu ? DeviceChoice::kCpu : DeviceChoice::kAuto, world, note);
-}
-
 InferenceOptions inference_options(const TrainedModel& trained, const Device& device, int64_t slots,
                                    const GenerationSettings& settings) {
   const bool bfloat16 =

@@ -27,10 +27,6 @@ struct TrainedModel {
 TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& path,
                                 const std::string& which, std::span<const std::string> overrides = {});
 
-/// The device that this rank computes on: the CPU if the run was configured for the CPU, else a GPU if every
-/// rank has one, else the CPU. Collective.
-Device inference_device(MpiWorld& world, const TrainedModel& trained);
-
 /// InferenceOptions::of the trained model, in the precision of its training; in float32 if the device has no
 /// fast bfloat16.
 InferenceOptions inference_options(const TrainedModel& trained, const Device& device, int64_t slots,

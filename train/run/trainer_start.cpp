@@ -1,11 +1,12 @@
 // The start of a run: everything that is read, checked, resumed and announced before its first step.
 #include <algorithm>
+#include <utility>
 
 #include "data/dataset_directory.h"
-#include "data/shell_word.h"
 #include "parallel/agreement.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/config/step_range.h"
+#include "train/exchange/model_tokenizer.h"
 #include "train/machine/device_choice.h"
 #include "train/machine/equal_ranks.h"
 #include "train/machine/machine.h"
@@ -181,18 +182,11 @@ void Trainer::check_agreement() {
 void Trainer::open_pretrained() {
   if (!pretrained_ || pretrained_->has_begun) return;
   first_weights_.emplace(open_stored_model(io_, pretrained_->directory));
-  const std::string& trained_with = first_weights_->state().tokenizer_sha256;
-  if (trained_with.empty())
-    resolved_.notes.push_back(
-        fmt::format("{} has no tokenizer.model: whether the data set has its tokenizer was not checked",
-                    pretrained_->directory.string()));
-  // The same ids would mean other pieces to it.
-  if (!trained_with.empty() && trained_with != tokenizer_.sha256())
-    throw Error(
-        ExitCode::kInputData,
-        fmt::format("{} was prepared with another tokenizer than that of {}", options_.config.data.directory,
-                    pretrained_->directory.string()),
-        fmt::format("prepare it again with --tokenizer {}", shell_word(options_.config.model.pretrained)));
+  std::string note = compare_tokenizers({.model = pretrained_->directory,
+                                         .model_sha256 = first_weights_->state().tokenizer_sha256,
+                                         .user = "the data set " + options_.config.data.directory},
+                                        tokenizer_);
+  if (!note.empty()) resolved_.notes.push_back(std::move(note));
 }
 
 // Collective: refuses copies on other nodes that hold other weights, whose shards would make a model of two.

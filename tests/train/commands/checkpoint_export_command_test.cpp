@@ -12,7 +12,10 @@ TEST_F(CheckpointExportCommand, WritesADirectoryThatInspectReads) {
   const ProgramRun done = run_program("checkpoint export --format huggingface " + run() + " " + file("out"));
   ASSERT_EQ(done.exit_code, 0) << done.err;
   EXPECT_HAS(done.out, file("out") + " holds " + run() + "/checkpoints/step_00000007 as float32: 21 tensors");
-  EXPECT_HAS(done.out, "next: python -c 'from transformers import pipeline; ");
+  EXPECT_HAS(done.out, "1 file of weights, ");
+  EXPECT_HAS(done.out, ": config.json, generation_config.json, README.md, tokenizer.model, ");
+  // Without a prompt, ripstop could not summarize.
+  EXPECT_HAS(done.out, "next: python -c 'from transformers import AutoModelForCausalLM, AutoTokenizer; m = ");
   for (const char* name : {"config.json", "generation_config.json", "model.safetensors", "tokenizer.model",
                            "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "README.md"})
     EXPECT_TRUE(std::filesystem::exists(scratch_ / "out" / name)) << name;
@@ -27,6 +30,64 @@ TEST_F(CheckpointExportCommand, WritesADirectoryThatInspectReads) {
   // The run's own config says how to generate.
   EXPECT_EQ(nlohmann::json::parse(read_bytes(scratch_ / "out" / "generation_config.json"))["max_new_tokens"],
             12);
+}
+
+// The directory brings all that the run had to write summaries, so the summaries are the same.
+TEST_F(CheckpointExportCommand, SummariesOfAnExportAreThoseOfTheRun) {
+  write("run/prompt_template.txt", "Read: {document}\n\nTL;DR:");
+  const ProgramRun done = run_program("checkpoint export " + run() + " " + file("out"));
+  ASSERT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_HAS(done.out, "next: ripstop summarize " + file("out") + " --input articles.jsonl");
+  EXPECT_EQ(nlohmann::json::parse(read_bytes(scratch_ / "out" / "ripstop_prompt.json")),
+            nlohmann::json({{"template", "Read: {document}\n\nTL;DR:"}, {"context", 256}}));
+  std::string words;
+  for (int i = 0; i < 400; ++i) words += " word" + std::to_string(i);  // longer than the context
+  const std::string input =
+      write("in.jsonl", "{\"document\": \"the harbour\"}\n{\"document\": \"" + words + "\"}\n");
+  const ProgramRun of_run = run_program("summarize " + run() + " --input " + input);
+  const ProgramRun of_export = run_program("summarize " + file("out") + " --input " + input);
+  ASSERT_EQ(of_run.exit_code, 0) << of_run.err;
+  ASSERT_EQ(of_export.exit_code, 0) << of_export.err;
+  EXPECT_EQ(of_export.out, of_run.out);
+  EXPECT_EQ(lines_of(of_run.out).size(), 2U);
+  EXPECT_HAS(of_run.out, "cut_tokens");
+  EXPECT_HAS(of_export.err, "note: from " + file("out") + "/generation_config.json: max_new_tokens = 12");
+  // The command line wins, and what is not known is named.
+  const std::string settings =
+      write("out/generation_config.json",
+            R"({"max_new_tokens": 12, "min_new_tokens": 8, "do_sample": true, "penalty_alpha": 0.6})");
+  const ProgramRun won =
+      run_program("summarize " + file("out") + " --num-beams 2 generation.max_new_tokens=5 --input " + input);
+  ASSERT_EQ(won.exit_code, 0) << won.err;
+  EXPECT_HAS(won.err, settings + ": top_k = 50");
+  EXPECT_HAS(won.err,
+             settings + ": not taken: penalty_alpha, min_new_tokens (it exceeds max_new_tokens = 5)");
+  write("out/generation_config.json", "{");
+  EXPECT_EQ(run_program("summarize " + file("out") + " --input " + input).exit_code, 65);
+}
+
+TEST_F(CheckpointExportCommand, SummarizeTakesATokenizer) {
+  write("run/prompt_template.txt", "{document}\n\nTL;DR:");
+  const std::string input = write("in.jsonl", "{\"document\": \"the harbour\"}\n");
+  const ProgramRun own = run_program("summarize " + run() + " --input " + input);
+  std::filesystem::rename(scratch_ / "run" / "tokenizer.model", scratch_ / "away.model");
+  const ProgramRun without = run_program("summarize " + run() + " --input " + input);
+  EXPECT_EQ(without.exit_code, 65);
+  EXPECT_HAS(without.err, run() + " has no tokenizer.model");
+  EXPECT_HAS(without.err, "--tokenizer FILE.model");
+  const ProgramRun given =
+      run_program("summarize " + run() + " --tokenizer " + file("away.model") + " --input " + input);
+  ASSERT_EQ(given.exit_code, 0) << given.err;
+  EXPECT_EQ(given.out, own.out);
+  ASSERT_EQ(run_program("prepare --source synthetic --examples 500 --seed 9 --vocab-size 380 --output " +
+                        file("other"))
+                .exit_code,
+            0);
+  const ProgramRun other =
+      run_program("summarize " + run() + " --tokenizer " + file("other") + " --input " + input);
+  EXPECT_EQ(other.exit_code, 65);
+  EXPECT_HAS(other.err, "has another tokenizer (SHA-256 ");
+  EXPECT_HAS(other.err, "leave --tokenizer out");
 }
 
 TEST_F(CheckpointExportCommand, JsonIsOneDocument) {
@@ -56,8 +117,9 @@ TEST_F(CheckpointExportCommand, RefusesWithTheNextThingToDo) {
     EXPECT_EQ(run.out, "");
   };
   refused(run() + " " + run(), 64, "exists already");
-  refused(run() + " " + file("out") + " --dtype int8", 64, "int8 not in {float32,bfloat16,float16}");
-  refused(run() + " " + file("out") + " --format onnx", 64, "onnx not in {huggingface}");
+  refused(run() + " " + file("out") + " --dtype int8", 64,
+          "there is no 'int8', it is one of float32, bfloat16, float16");
+  refused(run() + " " + file("out") + " --format onnx", 64, "there is no 'onnx', it is one of huggingface");
   refused(run() + " " + file("out") + " --checkpoint 8", 64, "8");
   refused(file("absent") + " " + file("out"), 64, "absent");
   refused(run(), 64, "OUT is required");

@@ -53,6 +53,58 @@ TEST_F(PretrainedCommands, ImportMakesACheckpoint) {
   EXPECT_EQ(written.exit_code, 0) << written.err;
   EXPECT_HAS(written.out, "\"summary\"");
   expect_refused("summarize " + model() + " --input " + documents, 64, "does not say which prompt");
+  expect_refused("summarize " + model() + "/model.safetensors --input " + documents, 64,
+                 "it is a file of a model: give its directory, " + model());
+  // The card of an export says where the weights are from.
+  ASSERT_EQ(run_program("checkpoint export " + path("out") + " " + path("back")).exit_code, 0);
+  EXPECT_HAS(read_bytes(scratch_ / "back" / "README.md"),
+             "not trained by it: the weights are those of `" + model());
+  // It was told which device to use.
+  const ProgramRun on_cpu = run_program("evaluate " + path("out") + rest + path("cpu") + " --device cpu");
+  EXPECT_EQ(on_cpu.exit_code, 0) << on_cpu.err;
+}
+
+// Fine-tuning with another tokenizer would give nonsense, so it must be known before the run is started.
+TEST_F(PretrainedCommands, PlanComparesTheTokenizers) {
+  const std::string config = path("c.toml");
+  write_bytes(config, "[run]\ndirectory = \"" + path("new") +
+                          "\"\ndevice = \"cpu\"\n[model]\npretrained = \"" + model() +
+                          "\"\n[data]\ndirectory = \"" + path("data") +
+                          "\"\nsequence_length = 128\n[train]\nsteps = 2\nglobal_batch_sequences = 2\n" +
+                          "[optimizer]\nlearning_rate = 1e-3\n");
+  const ProgramRun unknown = run_program("plan " + config);
+  EXPECT_EQ(unknown.exit_code, 0) << unknown.err;
+  EXPECT_HAS(unknown.out,
+             "has no tokenizer.model: whether the data set " + path("data") + " has its tokenizer was");
+  std::filesystem::copy(scratch_ / "data" / "tokenizer.model", model_.path() / "tokenizer.model");
+  const ProgramRun same = run_program("plan " + config);
+  EXPECT_EQ(same.out.find("tokenizer"), std::string::npos) << same.out;
+  ASSERT_EQ(run_program("prepare --source synthetic --examples 500 --seed 9 --vocab-size 380 --output " +
+                        path("other"))
+                .exit_code,
+            0);
+  const std::string other = config + " data.directory=" + path("other");
+  const ProgramRun warned = run_program("plan " + other);
+  EXPECT_EQ(warned.exit_code, 0) << warned.err;
+  EXPECT_HAS(warned.out, "note: train will refuse the data set: the data set " + path("other") +
+                             " has another tokenizer (SHA-256 ");
+  EXPECT_HAS(warned.out, "ripstop prepare --tokenizer " + model() + " makes a data set for it");
+  expect_refused("train " + other, 65, "has another tokenizer (SHA-256 ");
+  EXPECT_FALSE(std::filesystem::exists(scratch_ / "new"));
+}
+
+TEST_F(PretrainedCommands, WrongPathsOfAModelAreAnswered) {
+  const std::string config = path("c.toml");
+  write_bytes(config, "[run]\ndirectory = \"" + path("new") + "\"\n[model]\npreset = \"debug\"\n" +
+                          "[data]\ndirectory = \"" + path("data") +
+                          "\"\nsequence_length = 128\n[train]\nsteps = 2\nglobal_batch_sequences = 2\n" +
+                          "[optimizer]\nlearning_rate = 1e-3\n");
+  expect_refused("plan " + config + " model.pretrained=" + model() + "/model.safetensors", 64,
+                 "it is a file of a model: give its directory, model.pretrained=" + model());
+  expect_refused("plan " + config + " model.pretrained=" + path("data") + "/train.h5", 64,
+                 "give the directory that has the model's config.json");
+  expect_refused("plan " + config + " model.pretrained=", 64, "command line: 'model.pretrained' is empty");
+  expect_refused("plan " + config + " model.pretrained=", 64, "is a shell variable not set?");
 }
 
 TEST_F(PretrainedCommands, ImportRefuses) {

@@ -4,14 +4,12 @@
 
 #include <nlohmann/json.hpp>
 
-#include "tests/data/scratch_directory.h"
-#include "tests/expect_has.h"
 #include "train/exchange/pretrained_config.h"
 
 namespace ripstop {
 namespace {
 
-ModelConfig card_model() {
+ModelConfig exported_model() {
   return {.hidden_size = 64,
           .intermediate_size = 172,
           .num_hidden_layers = 3,
@@ -26,8 +24,9 @@ ModelConfig card_model() {
 }
 
 TEST(ExportFiles, TheConfigIsReadBackEqual) {
-  const std::string text = pretrained_config_json(card_model(), ExportDType::kBFloat16, {.bos = 1, .eos = 2});
-  EXPECT_EQ(parse_pretrained_config(text, "config.json"), card_model());
+  const std::string text =
+      pretrained_config_json(exported_model(), ExportDType::kBFloat16, {.bos = 1, .eos = 2});
+  EXPECT_EQ(parse_pretrained_config(text, "config.json"), exported_model());
   const auto json = nlohmann::json::parse(text);
   // Each in the spelling of transformers 4 and of 5.
   EXPECT_EQ(json["rope_theta"], 500000.0);
@@ -39,7 +38,8 @@ TEST(ExportFiles, TheConfigIsReadBackEqual) {
 }
 
 TEST(ExportFiles, WithoutATokenizerNoIdIsInvented) {
-  const auto config = nlohmann::json::parse(pretrained_config_json(card_model(), ExportDType::kFloat32, {}));
+  const auto config =
+      nlohmann::json::parse(pretrained_config_json(exported_model(), ExportDType::kFloat32, {}));
   EXPECT_TRUE(config["bos_token_id"].is_null() && config["eos_token_id"].is_null());
   const auto generation = nlohmann::json::parse(generation_config_json({}, {}));
   EXPECT_TRUE(generation["eos_token_id"].is_null() && generation["pad_token_id"].is_null());
@@ -70,45 +70,6 @@ TEST(ExportFiles, GenerationIsThatOfTheRun) {
   EXPECT_EQ(json["top_k"], 0) << "absent would be 50 there";
   EXPECT_EQ(json["top_p"], 1.0);
   EXPECT_EQ(json["min_new_tokens"], 4);
-}
-
-TEST(ExportFiles, TheCardSaysWhatTheModelIs) {
-  const ScratchDirectory scratch;
-  write_bytes(scratch / "evaluation/step_00000007-test/scores.json",
-              R"({"step": 7, "split": "test", "examples": 5, "loss": 2.5, "perplexity": 12.1825,)"
-              R"( "rouge1": {"fmeasure": 0.25}, "rouge2": {"fmeasure": 0.125}, "rougeL": null})");
-  write_bytes(scratch / "evaluation/step_00000008-test/scores.json", "{");
-  std::filesystem::create_directories(scratch / "evaluation/step_00000009-test");
-  CheckpointState state;
-  state.step = 9;
-  state.tokens = 123456;
-  state.model = card_model();
-  state.data_content_hash = "0123456789abcdef";
-  state.best = BestSoFar{"loss", 2.25, 9};
-  RunConfig config;
-  config.data.sequence_length = 96;
-  ModelCard card;
-  card.title = "xsum";
-  card.state = &state;
-  card.config = &config;
-  card.prompt_template = "Read \"this\":\n{document}\n\nTL;DR:";
-  card.scores = known_scores(scratch.path());
-  card.written_by = "ripstop 9.9";
-  ASSERT_EQ(card.scores.size(), 1u);
-  const std::string text = model_card(card);
-  EXPECT_TRUE(text.starts_with("---\nlibrary_name: transformers\npipeline_tag: summarization\n")) << text;
-  EXPECT_HAS(text, R"(prompt = "Read \"this\":\n{document}\n\nTL;DR:".replace("{document}", document))");
-  EXPECT_HAS(text, "| data set (XXH3-128 of its content) | 0123456789abcdef |");
-  EXPECT_HAS(text, "| best validation | loss 2.25 at step 9 |");
-  EXPECT_HAS(text, "| step_00000007-test | 7 | test | 5 | 2.5000 | 12.1825 | 0.2500 | 0.1250 | - |");
-  EXPECT_HAS(text, "These weights are those of step 9.");
-  EXPECT_HAS(text, "ripstop 9.9");
-  card.is_running_text = true;
-  EXPECT_HAS(model_card(card), "pipeline_tag: text-generation");
-  card.tokenizer_difference = "it has user-defined pieces";
-  EXPECT_HAS(model_card(card), "may differ from those of the training: it has user-defined pieces");
-  card.has_tokenizer = false;
-  EXPECT_HAS(model_card(card), "The tokenizer is not here");
 }
 
 }  // namespace

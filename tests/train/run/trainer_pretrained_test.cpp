@@ -33,7 +33,8 @@ TEST_F(PretrainedRuns, ARunBeginsWithItsWeights) {
                              {"train.steps=1", "optimizer.learning_rate=1e-30", "optimizer.weight_decay=0"})),
             ExitCode::kOk);
   EXPECT_HAS(said(), "weights of " + model_.path().string() + " (Hugging Face)");
-  EXPECT_HAS(said(), "has no tokenizer.model: whether the data set has its tokenizer was not checked");
+  EXPECT_HAS(said(),
+             "has no tokenizer.model: whether the data set " + data_ + " has its tokenizer was not checked");
   EXPECT_HAS(said(), "the last 3 ids never occur in the data and are never written");
   EXPECT_EQ(state("still", 1).model.vocab_size, model_.config["vocab_size"]);
   PosixIo io;
