@@ -19,8 +19,8 @@ struct ExportedPrompt {
 /// The text of ripstop_prompt.json.
 std::string prompt_json(const ExportedPrompt& prompt);
 
-/// Reads `directory`/ripstop_prompt.json; nullopt if there is none, as in models that ripstop has not exported. Throws
-/// Error(kInputData) if it is damaged, and as parse_template.
+/// Reads `directory`/ripstop_prompt.json; nullopt if there is none, as in models that ripstop has not
+/// exported. Throws Error(kInputData) if it is damaged, also if its template is none (parse_template).
 std::optional<ExportedPrompt> read_prompt_json(const std::filesystem::path& directory);
 
 }  // namespace ripstop
