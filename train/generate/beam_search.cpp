@@ -63,8 +63,7 @@ std::vector<BeamSearch::Candidate> BeamSearch::best_candidates(std::span<const L
   for (size_t b = 0; b < beams_.size(); ++b) {
     const PartialText text{beams_[b].tokens, prompt_};
     const std::vector<int32_t> banned = banned_tokens(options_.settings, text, options_.end_token);
-    for (const ScoredToken& token :
-         best_tokens(next[b].logits.first(static_cast<size_t>(options_.ids)), banned, count))
+    for (const ScoredToken& token : best_tokens(next[b].of_ids(options_.ids), banned, count))
       all.push_back({b, token.id, next[b].log_probability(token.id) + beams_[b].score});
   }
   // Stable, and they come by beam and logit: so do equal scores.

@@ -1,6 +1,7 @@
 #include "train/generate/generate.h"
 
 #include <deque>
+#include <exception>
 #include <utility>
 
 #include "model/core/error.h"
@@ -63,8 +64,7 @@ class ChosenText : public SingleText {
   bool accept(std::span<const LogitRow> next) {
     const PartialText text{tokens_, prompt_};
     const std::vector<int32_t> banned = banned_tokens(options_.settings, text, options_.end_token);
-    const std::optional<int32_t> token =
-        choose(next.front().logits.first(static_cast<size_t>(options_.ids)), banned, text.new_tokens());
+    const std::optional<int32_t> token = choose(next.front().of_ids(options_.ids), banned, text.new_tokens());
     return !token || add(*token);
   }
 
@@ -145,13 +145,21 @@ class GenerationLoop {
     const auto next = append_(items);
     RIPSTOP_CHECK(next.size() == items.size(), "{} results for {} rows", next.size(), items.size());
     std::vector<char> last(slots.size());
+    // An exception must not leave a loop of OpenMP: that would end the process.
+    std::vector<std::exception_ptr> failures(slots.size());
     // A row of logits is a whole vocabulary: work enough for all threads.
 #pragma omp parallel for schedule(dynamic) if (!std::is_same_v <typename Text::Next, int32_t>)
     for (size_t i = 0; i < slots.size(); ++i) {
       const std::span<const typename Text::Next> all(next);
       const auto own = all.subspan(first_item[i], first_item[i + 1] - first_item[i]);
-      last[i] = slots_[static_cast<size_t>(slots[i])]->text.accept(own) ? 1 : 0;
+      try {
+        last[i] = slots_[static_cast<size_t>(slots[i])]->text.accept(own) ? 1 : 0;
+      } catch (...) {
+        failures[i] = std::current_exception();
+      }
     }
+    for (const std::exception_ptr& failure : failures)
+      if (failure) std::rethrow_exception(failure);
     for (size_t i = 0; i < slots.size(); ++i)
       if (last[i] != 0) finish(slots_[static_cast<size_t>(slots[i])]);
     hand_over();

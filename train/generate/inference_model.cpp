@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "model/core/rounding.h"
+#include "model/kernels/cpu/processor.h"
 
 namespace ripstop {
 namespace {
@@ -29,6 +30,18 @@ ShardingOptions sharding(const InferenceOptions& options) {
 Buffer words(const Stream& stream, MemoryLedger& ledger, int64_t count) {
   if (count == 0) return {};
   return Buffer(stream.device(), ledger, MemoryCategory::kActivations, 4 * count);
+}
+
+// Whether the memory of the device is that of the host.
+bool is_host(const Device& device) {
+  return device.kind == DeviceKind::kCpu ||
+         (device.kind == DeviceKind::kMeta && device.planned == DeviceKind::kCpu);
+}
+
+// What drawing takes: each thread draws for one row at a time.
+int64_t drawing_bytes(const InferenceOptions& options, int64_t vocabulary, const Device& device) {
+  if (!options.draws || !is_host(device)) return 0;
+  return std::min(cpu_threads(), options.rows()) * vocabulary * kDrawBytes;
 }
 
 Tensor view(const Buffer& buffer, const Shape& shape, DType dtype = DType::kInt32) {
@@ -62,6 +75,7 @@ InferenceOptions InferenceOptions::of(const ModelConfig& model, int64_t sequence
           .num_beams = settings.num_beams,
           .max_new_tokens = max_new_tokens,
           .all_logits = !settings.takes_the_best(),
+          .draws = settings.do_sample,
           .prefill_tokens = std::max(context, kPrefillTokens)};
 }
 
@@ -90,6 +104,10 @@ InferenceModel::InferenceModel(const ModelConfig& config, const InferenceOptions
       id_(words(stream, ledger, options.all_logits ? 0 : slices_ * options.rows())),
       logits_(words(stream, ledger, options.all_logits ? slices_ * options.rows() * columns_ : 0)),
       statistics_(words(stream, ledger, options.all_logits ? slices_ * options.rows() * 3 : 0)),
+      joined_logits_(words(
+          stream, ledger,
+          options.all_logits && slices_ > 1 && is_host(stream.device()) ? options.rows() * vocabulary_ : 0)),
+      drawing_(ledger, MemoryCategory::kWorkspace, drawing_bytes(options, vocabulary_, stream.device())),
       arena_(stream.device(), ledger, arena) {
   RIPSTOP_CHECK(mesh.sizes().fsdp == 1, "the fsdp axis has {} ranks, expected 1", mesh.sizes().fsdp);
   RIPSTOP_CHECK(options.prefill_tokens >= options.context, "{} tokens a call, a prompt may have {}",
@@ -112,7 +130,7 @@ std::span<const LogitRow> InferenceModel::logits(std::span<const SlotTokens> ite
   append(items, vocabulary_);
   const float* const all = on_host(logits_, slices_ * scored_rows_ * columns_, host_logits_);
   const float* const statistics = on_host(statistics_, slices_ * scored_rows_ * 3, host_statistics_);
-  if (slices_ > 1) joined_logits_.resize(static_cast<size_t>(scored_rows_ * vocabulary_));
+  float* const together = slices_ > 1 ? joined_logits() : nullptr;
   logit_rows_.clear();
   for (const size_t row : row_of_item_) {
     const auto at = [&](int64_t slice) { return slice * scored_rows_ + static_cast<int64_t>(row); };
@@ -125,7 +143,7 @@ std::span<const LogitRow> InferenceModel::logits(std::span<const SlotTokens> ite
     joined.log_sum = std::log(sum);
     // One slice lies together already. The parts of several are brought together.
     for (int64_t s = 0; slices_ > 1 && s * columns_ < vocabulary_; ++s) {
-      float* const to = joined_logits_.data() + static_cast<int64_t>(row) * vocabulary_;
+      float* const to = together + static_cast<int64_t>(row) * vocabulary_;
       std::copy_n(all + at(s) * columns_, std::min(columns_, vocabulary_ - s * columns_), to + s * columns_);
       whole = to;
     }
@@ -272,6 +290,13 @@ const float* InferenceModel::on_host(const Buffer& buffer, int64_t floats, std::
   copy_bytes(stream_, copy.data(), buffer.data(), 4 * floats);
   stream_.synchronize();
   return copy.data();
+}
+
+// Memory for the logits of the last call, all slices side by side.
+float* InferenceModel::joined_logits() {
+  if (joined_logits_.bytes() > 0) return static_cast<float*>(joined_logits_.data());
+  host_joined_.resize(static_cast<size_t>(scored_rows_ * vocabulary_));
+  return host_joined_.data();
 }
 
 // Of all rows of the last call.

@@ -21,6 +21,7 @@ struct InferenceOptions {
   int64_t num_beams = 1;             ///< rows of a sequence
   int64_t max_new_tokens = 0;        ///< with beams: the most that one of them adds
   bool all_logits = false;           ///< logits() is called, not best()
+  bool draws = false;                ///< tokens are drawn at random from these logits
   /// Tokens of one call with prompts, and of one batch whose loss is computed; at least `context`.
   int64_t prefill_tokens = 0;
 
@@ -43,6 +44,23 @@ struct InferenceOptions {
 struct InferencePlan {
   MemoryUse memory;  ///< all of it, at the peak
   MemoryUse arena;   ///< the arena's part of `memory`
+};
+
+/// Memory in a ledger that others allocate, for a moment at a time.
+class CountedMemory {
+ public:
+  CountedMemory(MemoryLedger& ledger, MemoryCategory category, int64_t bytes)
+      : ledger_(ledger), category_(category), bytes_(bytes) {
+    ledger_.add(category_, bytes_);
+  }
+  ~CountedMemory() { ledger_.remove(category_, bytes_); }
+  CountedMemory(const CountedMemory&) = delete;
+  CountedMemory& operator=(const CountedMemory&) = delete;
+
+ private:
+  MemoryLedger& ledger_;
+  MemoryCategory category_;
+  int64_t bytes_;
 };
 
 /// A model without gradients, on a mesh whose fsdp axis is 1: each replica holds all weights, sliced over its
@@ -88,6 +106,7 @@ class InferenceModel {
   NextTokenScores scores(int64_t rows, int64_t ids) const;
   std::vector<int32_t> predictions() const;
   const float* on_host(const Buffer& buffer, int64_t floats, std::vector<float>& copy) const;
+  float* joined_logits();
 
   InferenceOptions options_;
   int64_t row_step_;
@@ -109,7 +128,10 @@ class InferenceModel {
   std::vector<int32_t> host_place_, host_tail_first_, host_tail_place_;
   std::vector<size_t> row_of_item_;  ///< of the last call: where its scores are
   int64_t scored_rows_ = 0;          ///< of the last call
-  std::vector<float> host_logits_, host_statistics_, joined_logits_;
+  std::vector<float> host_logits_, host_statistics_, host_joined_;
+  Buffer
+      joined_logits_;  ///< of all slices, on a CPU; on another device host_joined_, which is no device memory
+  CountedMemory drawing_;
   std::vector<LogitRow> logit_rows_;
   Arena arena_;
 };

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <limits>
 
+#include "model/core/error.h"
 #include "model/core/philox.h"
 
 namespace ripstop {
@@ -26,28 +26,39 @@ void ban_repetitions(int64_t size, std::span<const int32_t> tokens, std::vector<
       banned.push_back(tokens[static_cast<size_t>(i + size - 1)]);
 }
 
-// Removes all that are below the top_k-th largest.
-void keep_top_k(int64_t top_k, std::vector<ScoredToken>& tokens) {
-  if (top_k == 0 || top_k >= std::ssize(tokens)) return;
-  std::vector<float> logits;
-  for (const ScoredToken& token : tokens) logits.push_back(token.logit);
-  std::nth_element(logits.begin(), logits.begin() + (top_k - 1), logits.end(), std::greater<>());
-  const float least = logits[static_cast<size_t>(top_k - 1)];
-  std::erase_if(tokens, [&](const ScoredToken& token) { return token.logit < least; });
+void sort_by_id(std::vector<ScoredToken>& tokens) {
+  std::sort(tokens.begin(), tokens.end(),
+            [](const ScoredToken& a, const ScoredToken& b) { return a.id < b.id; });
 }
 
-// e^(logit - largest) of each, and their sum.
-double weights_of(const std::vector<ScoredToken>& tokens, std::vector<double>& weights) {
-  float largest = kLowest;
-  for (const ScoredToken& token : tokens) largest = std::max(largest, token.logit);
-  double sum = 0;
-  weights.clear();
-  for (const ScoredToken& token : tokens) {
-    weights.push_back(std::exp(static_cast<double>(token.logit) - static_cast<double>(largest)));
-    sum += weights.back();
-  }
-  return sum;
+// Removes all that are below the top_k-th largest. In place: a copy for each thread is as large as a
+// vocabulary.
+void keep_top_k(int64_t top_k, std::vector<ScoredToken>& tokens) {
+  if (top_k == 0 || top_k >= std::ssize(tokens)) return;
+  const auto last = tokens.begin() + (top_k - 1);
+  std::nth_element(tokens.begin(), last, tokens.end(),
+                   [](const ScoredToken& a, const ScoredToken& b) { return a.logit > b.logit; });
+  const float least = last->logit;
+  std::erase_if(tokens, [&](const ScoredToken& token) { return token.logit < least; });
+  sort_by_id(tokens);
 }
+
+// e^(logit - largest) of tokens, and their sum in their order.
+class TokenWeights {
+ public:
+  explicit TokenWeights(const std::vector<ScoredToken>& tokens) {
+    for (const ScoredToken& token : tokens) largest_ = std::max(largest_, token.logit);
+    for (const ScoredToken& token : tokens) sum_ += of(token);
+  }
+  double of(const ScoredToken& token) const {
+    return std::exp(static_cast<double>(token.logit) - static_cast<double>(largest_));
+  }
+  double sum() const { return sum_; }
+
+ private:
+  float largest_ = kLowest;
+  double sum_ = 0;
+};
 
 // Removes the least likely ones as long as they sum to 1 - top_p at most. One always stays.
 void keep_top_p(double top_p, std::vector<ScoredToken>& tokens) {
@@ -55,17 +66,36 @@ void keep_top_p(double top_p, std::vector<ScoredToken>& tokens) {
   std::sort(tokens.begin(), tokens.end(), [](const ScoredToken& a, const ScoredToken& b) {
     return a.logit != b.logit ? a.logit < b.logit : a.id > b.id;
   });
-  std::vector<double> weights;
-  const double sum = weights_of(tokens, weights);
+  const TokenWeights weights(tokens);
   size_t removed = 0;
-  for (double cumulative = weights[0]; removed + 1 < tokens.size() && cumulative <= (1 - top_p) * sum;)
-    cumulative += weights[++removed];
+  for (double cumulative = weights.of(tokens[0]);
+       removed + 1 < tokens.size() && cumulative <= (1 - top_p) * weights.sum();)
+    cumulative += weights.of(tokens[++removed]);
   tokens.erase(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(removed));
-  std::sort(tokens.begin(), tokens.end(),
-            [](const ScoredToken& a, const ScoredToken& b) { return a.id < b.id; });
+  sort_by_id(tokens);
+}
+
+// What drawable_tokens() says, with logits / temperature in place of probabilities.
+std::vector<ScoredToken> kept_tokens(const GenerationSettings& settings, std::span<const float> logits,
+                                     std::span<const int32_t> banned) {
+  const auto temperature = static_cast<float>(settings.temperature);
+  std::vector<ScoredToken> tokens;
+  tokens.reserve(logits.size());
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const ScoredToken token{static_cast<int32_t>(i), logits[i] / temperature};
+    if (token.logit > kLowest && !is_in(banned, token.id)) tokens.push_back(token);
+  }
+  keep_top_k(settings.top_k, tokens);
+  keep_top_p(settings.top_p, tokens);
+  return tokens;
 }
 
 }  // namespace
+
+std::span<const float> LogitRow::of_ids(int64_t ids) const {
+  RIPSTOP_CHECK(std::ssize(logits) >= ids, "logits of {} ids, expected {}", logits.size(), ids);
+  return logits.first(static_cast<size_t>(ids));
+}
 
 std::vector<int32_t> banned_tokens(const GenerationSettings& settings, const PartialText& text,
                                    int32_t end_token) {
@@ -96,35 +126,28 @@ std::vector<ScoredToken> best_tokens(std::span<const float> logits, std::span<co
 std::vector<TokenProbability> drawable_tokens(const GenerationSettings& settings,
                                               std::span<const float> logits,
                                               std::span<const int32_t> banned) {
-  const auto temperature = static_cast<float>(settings.temperature);
-  std::vector<ScoredToken> tokens;
-  for (size_t i = 0; i < logits.size(); ++i) {
-    const ScoredToken token{static_cast<int32_t>(i), logits[i] / temperature};
-    if (token.logit > kLowest && !is_in(banned, token.id)) tokens.push_back(token);
-  }
-  keep_top_k(settings.top_k, tokens);
-  keep_top_p(settings.top_p, tokens);
-  std::vector<double> weights;
-  const double sum = weights_of(tokens, weights);
+  const std::vector<ScoredToken> tokens = kept_tokens(settings, logits, banned);
+  const TokenWeights weights(tokens);
   std::vector<TokenProbability> drawable;
-  for (size_t i = 0; i < tokens.size(); ++i) drawable.push_back({tokens[i].id, weights[i] / sum});
+  for (const ScoredToken& token : tokens) drawable.push_back({token.id, weights.of(token) / weights.sum()});
   return drawable;
 }
 
 std::optional<int32_t> draw_token(const GenerationSettings& settings, std::span<const float> logits,
                                   std::span<const int32_t> banned, const DrawKey& key) {
-  const std::vector<TokenProbability> drawable = drawable_tokens(settings, logits, banned);
-  if (drawable.empty()) return std::nullopt;
+  const std::vector<ScoredToken> tokens = kept_tokens(settings, logits, banned);
+  if (tokens.empty()) return std::nullopt;
   const auto document = static_cast<uint64_t>(key.document), position = static_cast<uint64_t>(key.position);
   const PhiloxBlock bits = philox({static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32),
                                    static_cast<uint32_t>(document), static_cast<uint32_t>(document >> 32)},
                                   static_cast<uint64_t>(settings.seed));
+  const TokenWeights weights(tokens);
   double rest = uniform_of(bits[0], bits[1]);
-  for (const TokenProbability& token : drawable) {
-    rest -= token.probability;
+  for (const ScoredToken& token : tokens) {
+    rest -= weights.of(token) / weights.sum();
     if (rest < 0) return token.id;
   }
-  return drawable.back().id;  // rounding left a little of the 1
+  return tokens.back().id;  // rounding left a little of the 1
 }
 
 }  // namespace ripstop

@@ -16,6 +16,8 @@ struct LogitRow {
   float largest = 0;  ///< of all ids
   float log_sum = 0;  ///< of exp(logit - largest) over all ids
 
+  /// The logits of the ids below `ids`. Throws Error(kBug) if there are fewer.
+  std::span<const float> of_ids(int64_t ids) const;
   float log_probability(int32_t id) const { return logits[static_cast<size_t>(id)] - largest - log_sum; }
 };
 
@@ -65,7 +67,8 @@ std::vector<TokenProbability> drawable_tokens(const GenerationSettings& settings
                                               std::span<const float> logits, std::span<const int32_t> banned);
 
 /// Draws one of drawable_tokens() by a random number that is a function of settings.seed and `key`. nullopt
-/// if there are none.
+/// if there are none. Memory: kDrawBytes for each logit.
+inline constexpr int64_t kDrawBytes = sizeof(ScoredToken);
 std::optional<int32_t> draw_token(const GenerationSettings& settings, std::span<const float> logits,
                                   std::span<const int32_t> banned, const DrawKey& key);
 

@@ -9,6 +9,7 @@
 
 #include "tests/test_files.h"
 #include "tests/train/exchange/load_pretrained.h"
+#include "tests/train/generate/listed_prompts.h"
 #include "tests/train/step/mesh_training.h"
 #include "train/exchange/pretrained_config.h"
 #include "train/generate/inference_model.h"
@@ -174,7 +175,8 @@ TEST(PretrainedRanks, GreedyIdsOfPublishedModels) {
       InferenceModel model(config, options, mesh, stream, ledger, plan.arena);
       load_pretrained(directory, model.model(), model.arena());
       std::vector<std::vector<int32_t>> found;
-      size_t asked = 0;
+      std::vector<std::vector<int32_t>> prompts;
+      for (const auto& text : cases) prompts.push_back(text["prompt_ids"].get<std::vector<int32_t>>());
       const GenerateOptions of_texts{.slots = 2,
                                      .context = 128,
                                      .prefill_tokens = 256,
@@ -182,13 +184,7 @@ TEST(PretrainedRanks, GreedyIdsOfPublishedModels) {
                                      .end_token = 2,
                                      .settings = {.max_new_tokens = 40}};
       generate(
-          of_texts,
-          [&]() -> std::optional<NumberedPrompt> {
-            if (asked == cases.size()) return std::nullopt;
-            const size_t number = asked++;
-            return NumberedPrompt{cases[number]["prompt_ids"].get<std::vector<int32_t>>(),
-                                  static_cast<int64_t>(number)};
-          },
+          of_texts, ListedPrompts(std::move(prompts)),
           {.best = [&](std::span<const SlotTokens> items) { return model.best(items, config.vocab_size); },
            .logits = [&](std::span<const SlotTokens> items) { return model.logits(items); }},
           [&](Continuation continuation) { found.push_back(std::move(continuation.tokens)); });

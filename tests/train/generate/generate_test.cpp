@@ -6,6 +6,8 @@
 #include <set>
 
 #include "model/core/error.h"
+#include "tests/expect_has.h"
+#include "tests/train/generate/listed_prompts.h"
 
 namespace ripstop {
 namespace {
@@ -82,14 +84,8 @@ struct Generation {
 Generation generate(const GenerateOptions& options, const std::vector<Ids>& prompts) {
   CachedModel model(options);
   Generation result;
-  size_t asked = 0;
   ripstop::generate(
-      options,
-      [&]() -> std::optional<NumberedPrompt> {
-        if (asked == prompts.size()) return std::nullopt;
-        ++asked;
-        return NumberedPrompt{prompts[asked - 1], std::ssize(prompts) - static_cast<int64_t>(asked)};
-      },
+      options, ListedPrompts(prompts),
       {.best = [&](std::span<const SlotTokens> items) { return model.append(items); },
        .logits = [&](std::span<const SlotTokens>) -> std::span<const LogitRow> {
          ADD_FAILURE() << "no logits are needed";
@@ -237,21 +233,13 @@ std::vector<Ids> texts(int64_t slots, const GenerationSettings& settings, int64_
   options.settings = settings;
   LogitModel model;
   std::vector<Ids> written;
-  const std::vector<Ids> prompts = prompts_of_many_lengths(40);
-  size_t asked = 0;
-  ripstop::generate(
-      options,
-      [&]() -> std::optional<NumberedPrompt> {
-        if (asked == prompts.size()) return std::nullopt;
-        ++asked;
-        return NumberedPrompt{prompts[asked - 1], first_number + static_cast<int64_t>(asked)};
-      },
-      {.best = [](std::span<const SlotTokens>) -> Ids {
-         ADD_FAILURE() << "the best alone are not enough";
-         return {};
-       },
-       .logits = [&](std::span<const SlotTokens> items) { return model.append(items); }},
-      [&](Continuation continuation) { written.push_back(std::move(continuation.tokens)); });
+  ripstop::generate(options, ListedPrompts(prompts_of_many_lengths(40), first_number + 1),
+                    {.best = [](std::span<const SlotTokens>) -> Ids {
+                       ADD_FAILURE() << "the best alone are not enough";
+                       return {};
+                     },
+                     .logits = [&](std::span<const SlotTokens> items) { return model.append(items); }},
+                    [&](Continuation continuation) { written.push_back(std::move(continuation.tokens)); });
   return written;
 }
 
@@ -268,6 +256,34 @@ TEST(Generate, TextsDoNotDependOnTheBatch) {
     EXPECT_EQ(texts(64, settings), alone);
     for (const Ids& text : alone)
       for (const int32_t id : text) EXPECT_LT(id, kVocabulary) << "the tokenizer has no such piece";
+  }
+}
+
+// The threads that choose tokens must not end the process.
+TEST(Generate, WhatAThreadThrowsReachesTheCaller) {
+  for (const GenerationSettings& settings : {GenerationSettings{.num_beams = 3, .max_new_tokens = 20},
+                                             GenerationSettings{.min_new_tokens = 4, .max_new_tokens = 20},
+                                             GenerationSettings{.max_new_tokens = 20, .do_sample = true}}) {
+    GenerateOptions options = greedy(5, 100, 0);
+    options.settings = settings;
+    LogitModel model;
+    std::vector<LogitRow> cut;
+    const auto logits = [&](std::span<const SlotTokens> items) -> std::span<const LogitRow> {
+      const std::span<const LogitRow> whole = model.append(items);
+      cut.assign(whole.begin(), whole.end());
+      // The fourth text's row is too short.
+      if (items.size() > 3) cut[3].logits = cut[3].logits.first(kVocabulary - 1);
+      return cut;
+    };
+    const auto best = [](std::span<const SlotTokens>) { return Ids(); };
+    try {
+      ripstop::generate(options, ListedPrompts(prompts_of_many_lengths(9)), {.best = best, .logits = logits},
+                        [](const Continuation&) {});
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kBug);
+      EXPECT_HAS(std::string(error.what()), "logits of 22 ids, expected 23");
+    }
   }
 }
 

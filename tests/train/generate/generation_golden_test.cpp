@@ -6,6 +6,7 @@
 
 #include "parallel/mpi_world.h"
 #include "tests/test_files.h"
+#include "tests/train/generate/listed_prompts.h"
 #include "train/generate/inference_model.h"
 
 namespace ripstop {
@@ -93,8 +94,8 @@ std::vector<Ids> texts_by(const GenerationSettings& settings, int64_t slots, uin
   const InferencePlan plan = plan_inference(kGoldenModel, options, mesh.sizes(), {}, DeviceKind::kCpu);
   InferenceModel model(kGoldenModel, options, mesh, stream, ledger, plan.arena);
   fill(model.model());
-  std::vector<Ids> texts;
-  uint64_t next = 0;
+  std::vector<Ids> listed, texts;
+  for (uint64_t number = 0; number < prompts; ++number) listed.push_back(prompt(number));
   ripstop::generate(
       {.slots = slots,
        .context = kGoldenContext,
@@ -102,11 +103,7 @@ std::vector<Ids> texts_by(const GenerationSettings& settings, int64_t slots, uin
        .ids = kGoldenModel.vocab_size,
        .end_token = kGoldenEnd,
        .settings = settings},
-      [&]() -> std::optional<NumberedPrompt> {
-        if (next == prompts) return std::nullopt;
-        ++next;
-        return NumberedPrompt{prompt(next - 1), 0};
-      },
+      ListedPrompts(std::move(listed)),
       {.best = [&](std::span<const SlotTokens> items) { return model.best(items, kGoldenModel.vocab_size); },
        .logits = [&](std::span<const SlotTokens> items) { return model.logits(items); }},
       [&](Continuation continuation) {

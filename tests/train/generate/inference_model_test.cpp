@@ -6,7 +6,9 @@
 #include <memory>
 #include <set>
 
+#include "model/kernels/cpu/processor.h"
 #include "parallel/mpi_world.h"
+#include "tests/train/generate/listed_prompts.h"
 #include "train/generate/beam_search.h"
 
 namespace ripstop {
@@ -37,14 +39,8 @@ class InferenceModelTest : public testing::Test {
   std::vector<Ids> generate(InferenceModel& model, const GenerateOptions& options,
                             const std::vector<Ids>& prompts) {
     std::vector<Ids> texts;
-    size_t asked = 0;
     ripstop::generate(
-        options,
-        [&]() -> std::optional<NumberedPrompt> {
-          if (asked == prompts.size()) return std::nullopt;
-          ++asked;
-          return NumberedPrompt{prompts[asked - 1], static_cast<int64_t>(asked)};
-        },
+        options, ListedPrompts(prompts),
         {.best = [&](std::span<const SlotTokens> items) { return model.best(items, options.ids); },
          .logits = [&](std::span<const SlotTokens> items) { return model.logits(items); }},
         [&](Continuation continuation) { texts.push_back(std::move(continuation.tokens)); });
@@ -163,6 +159,7 @@ TEST_F(InferenceModelTest, PlanIsWhatItTakes) {
   for (const int64_t slots : {1, 5})
     for (const GenerationSettings& settings : {GenerationSettings{.max_new_tokens = 20},
                                                GenerationSettings{.min_new_tokens = 2, .max_new_tokens = 20},
+                                               GenerationSettings{.max_new_tokens = 20, .do_sample = true},
                                                GenerationSettings{.num_beams = 3, .max_new_tokens = 20}}) {
       InferenceOptions options = InferenceOptions::of(kModel, 96, DType::kFloat32, slots, settings);
       options.prefill_tokens = 200;
@@ -189,6 +186,32 @@ TEST_F(InferenceModelTest, BeamsTakeMemoryForTheirNewTokensOnly) {
   const int64_t rows = 4 * (64 + 3);                 // logits of 61 ids with padding, and statistics
   const int64_t places = 10 * 4 * 4 * (1 + 1 + 20);  // of 40 rows: own place, first, list
   EXPECT_EQ(memory(4) - memory(1), 11 * 3 * 20 * place + 30 * rows + places);
+}
+
+// On a CPU the host's part of choosing tokens is memory of the rank: a row of logits for each thread that
+// draws, and rows of the whole vocabulary in place of slices. On a GPU it is none of the device's.
+TEST_F(InferenceModelTest, WhatTheHostNeedsToChooseTokensIsPlanned) {
+  const auto memory = [&](const GenerationSettings& settings, int64_t tensor, DeviceKind device) {
+    const InferenceOptions options = InferenceOptions::of(kModel, 96, DType::kFloat32, 10, settings);
+    return plan_inference(kModel, options, {.replicate = 1, .fsdp = 1, .tensor = tensor}, {}, device)
+        .memory[MemoryCategory::kActivations];
+  };
+  const GenerationSettings best{.max_new_tokens = 20}, chosen{.min_new_tokens = 1, .max_new_tokens = 20};
+  const int64_t rows = 10;
+  const auto added = [&](int64_t tensor, DeviceKind device) {
+    return memory(chosen, tensor, device) - memory(best, tensor, device);
+  };
+  // Logits of all slices with padding (64 ids), and 3 statistics of each, in place of a value and an id of
+  // each.
+  EXPECT_EQ(added(1, DeviceKind::kCpu), 4 * rows * (64 + 3 - 2));
+  EXPECT_EQ(added(2, DeviceKind::kCpu), 4 * rows * (64 + 2 * (3 - 2)) + 4 * rows * 61);
+  EXPECT_EQ(added(2, DeviceKind::kCuda), 4 * rows * (64 + 2 * (3 - 2)));
+  const auto drawing = [&](const GenerationSettings& settings) {
+    const InferenceOptions options = InferenceOptions::of(kModel, 96, DType::kFloat32, 10, settings);
+    return plan_inference(kModel, options, mesh_.sizes(), {}, DeviceKind::kCpu).memory.total();
+  };
+  EXPECT_EQ(drawing({.max_new_tokens = 20, .do_sample = true}) - drawing(chosen),
+            std::min<int64_t>(cpu_threads(), rows) * 61 * 8);
 }
 
 // The loss is the sum over all targets, however the sequences are cut into batches.
