@@ -54,7 +54,8 @@ std::optional<TrainingData> count_training_data(const TokenDataset& dataset, con
   const SequenceReader reader(dataset, config.data.sequence_length, config.data.loss_on);
   const BatchLoaderOptions options = sequence_options(config);
   const EpochSequences first = count_epoch_sequences(dataset, options, 0);
-  TrainingData data{.examples = dataset.examples(),
+  TrainingData data{.kind = dataset.header().kind,
+                    .examples = dataset.examples(),
                     .cut_documents = reader.cut_documents(),
                     .cut_summaries = reader.cut_summaries(),
                     .epoch_tokens = std::reduce(reader.rows().begin(), reader.rows().end(), int64_t{0}),

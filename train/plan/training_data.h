@@ -16,6 +16,7 @@ BatchLoaderOptions loader_options(const RunConfig& config, const ResolvedRun& ru
 
 /// The training set as a run uses it.
 struct TrainingData {
+  ExampleKind kind = ExampleKind::kSummary;
   int64_t examples = 0;
   int64_t cut_documents = 0;    ///< examples whose document loses its end
   int64_t cut_summaries = 0;    ///< examples that lose the end of their summary, and the whole document

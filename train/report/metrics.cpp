@@ -120,6 +120,21 @@ MetricsLog read_metrics(const std::filesystem::path& path) {
   return log;
 }
 
+std::optional<StartEvent> first_start(const std::filesystem::path& path) {
+  constexpr int64_t kMostBytes = int64_t{1} << 20;
+  try {
+    const InputFile file(path, ExitCode::kStorage);
+    std::string begin(static_cast<size_t>(std::min(file.bytes(), kMostBytes)), '\0');
+    file.read_at(0, begin.data(), std::ssize(begin));
+    MetricsLog log;
+    add_line(std::string_view(begin).substr(0, begin.find('\n')), log);
+    if (!log.starts.empty()) return log.starts.front();
+  } catch (const Error&) {
+    // No file, or no log: then nothing is known.
+  }
+  return std::nullopt;
+}
+
 void check_metrics_file(const std::filesystem::path& path) {
   if (!std::filesystem::exists(path)) return;
   if (!std::filesystem::is_regular_file(path))

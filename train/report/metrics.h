@@ -47,6 +47,7 @@ struct StepCost {
 
 /// The training set as the run uses it.
 struct DataUse {
+  std::string kind = {};  ///< "summary" or "text"; empty in logs of versions that did not write it
   int64_t examples = 0;
   int64_t cut_documents = 0;  ///< examples whose document loses its end
   int64_t cut_summaries = 0;  ///< examples that lose the end of their summary, and the whole document
@@ -197,6 +198,10 @@ struct MetricsLog {
 /// are no events, which `damage` tells of. Throws Error(kStorage) if the file cannot be read, and, without
 /// waiting for anybody to write, if it is no regular file.
 MetricsLog read_metrics(const std::filesystem::path& path);
+
+/// The first event of the file if it is a `start` and can be read; nullopt otherwise. Reads the first line
+/// alone.
+std::optional<StartEvent> first_start(const std::filesystem::path& path);
 
 /// Throws Error(kStorage) if the file exists and cannot be read or is no regular file.
 void check_metrics_file(const std::filesystem::path& path);

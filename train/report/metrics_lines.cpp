@@ -57,7 +57,8 @@ Json to_json(const StartEvent& event) {
             {"hosts", event.hosts}}},
           {"recompute", event.recompute},
           {"data",
-           {{"examples", event.data.examples},
+           {{"kind", event.data.kind},
+            {"examples", event.data.examples},
             {"cut_documents", event.data.cut_documents},
             {"cut_summaries", event.data.cut_summaries},
             {"cut_tokens", event.data.cut_tokens},
@@ -194,6 +195,7 @@ void read(const Json& json, StartEvent& event) {
   take(mesh, "hosts", event.hosts);
   take(json, "recompute", event.recompute);
   const Json& data = child(json, "data");
+  take(data, "kind", event.data.kind);
   take(data, "examples", event.data.examples);
   take(data, "cut_documents", event.data.cut_documents);
   take(data, "cut_summaries", event.data.cut_summaries);

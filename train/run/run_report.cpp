@@ -89,7 +89,8 @@ StartEvent start_event(const RunConfig& config, const ResolvedRun& run, const Ru
   event.tensor = run.mesh.tensor;
   event.hosts = mesh.hosts();
   event.recompute = std::string(to_string(run.step.sharding.recompute));
-  event.data = {.examples = length.data->examples,
+  event.data = {.kind = std::string(to_string(length.data->kind)),
+                .examples = length.data->examples,
                 .cut_documents = length.data->cut_documents,
                 .cut_summaries = length.data->cut_summaries,
                 .cut_tokens = length.data->cut_tokens,
