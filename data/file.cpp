@@ -99,6 +99,11 @@ void OutputFile::write_at(int64_t offset, const void* data, int64_t bytes) {
   });
 }
 
+void OutputFile::wait_written(int64_t offset, int64_t bytes) const {
+  while (file_.io().wait_written(file_.value(), offset, bytes) != 0)
+    if (errno != EINTR) fail_storage(path_, "write", errno);
+}
+
 void OutputFile::append(const void* data, int64_t bytes) {
   if (static_cast<int64_t>(buffer_.size()) + bytes > kAppendBytes) flush();
   if (bytes >= kAppendBytes) {

@@ -53,8 +53,10 @@ class InputFile {
   /// Reads exactly `bytes` bytes from byte `offset` on. Tries three times on EIO and ESTALE, then throws
   /// Error(kStorage). Throws Error(`refusal`) if the file ends before.
   void read_at(int64_t offset, void* out, int64_t bytes) const;
-  /// Drops the file from the page cache, so that the next read asks the device. Only advice.
-  void forget() const { file_.io().forget(file_.value()); }
+  /// Drops the file, or these bytes of it, from the page cache, so that the next read asks the device. Only
+  /// advice.
+  void forget() const { forget(0, 0); }
+  void forget(int64_t offset, int64_t bytes) const { file_.io().forget(file_.value(), offset, bytes); }
 
  private:
   InputFile(Io& io, const std::filesystem::path& path, ExitCode refusal, int flags);
@@ -66,7 +68,7 @@ class InputFile {
 };
 
 /// A file open for writing. All members throw Error(kStorage). The destructor drops what was appended and not
-/// flushed.
+/// flushed. Several threads may call `write_at`, `start_writing` and `wait_written` at once.
 class OutputFile {
  public:
   enum class Mode {
@@ -79,6 +81,13 @@ class OutputFile {
   const std::filesystem::path& path() const { return path_; }
   /// Writes exactly `bytes` bytes at byte `offset`.
   void write_at(int64_t offset, const void* data, int64_t bytes);
+  /// Begins to bring these bytes to the device, and does not wait: the system itself would begin with
+  /// hundreds of megabytes, and `sync` would find them all.
+  void start_writing(int64_t offset, int64_t bytes) {
+    file_.io().start_writing(file_.value(), offset, bytes);
+  }
+  /// Waits until these bytes have gone to the device, if the file system can tell. `sync` is still needed.
+  void wait_written(int64_t offset, int64_t bytes) const;
   /// Writes after the bytes appended before, through a buffer of 64 KiB: call `flush` before others read.
   void append(const void* data, int64_t bytes);
   void flush();

@@ -29,7 +29,9 @@ std::string hint_of(int error) {
 }
 
 Io::Status status_of(const struct stat& facts) {
-  return {S_ISREG(facts.st_mode), S_ISDIR(facts.st_mode), static_cast<int64_t>(facts.st_size)};
+  constexpr int64_t kUnit = 512;  // of st_blocks, whatever the blocks of the file system are
+  return {S_ISREG(facts.st_mode), S_ISDIR(facts.st_mode), static_cast<int64_t>(facts.st_size),
+          static_cast<int64_t>(facts.st_blocks) * kUnit};
 }
 
 }  // namespace
@@ -73,9 +75,20 @@ int PosixIo::status(int file, Status& status) {
   return 0;
 }
 
-void PosixIo::forget(int file) {
+void PosixIo::start_writing(int file, int64_t offset, int64_t bytes) {
+  (void)::sync_file_range(file, offset, bytes, SYNC_FILE_RANGE_WRITE);
+}
+
+int PosixIo::wait_written(int file, int64_t offset, int64_t bytes) {
+  constexpr unsigned kAll = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+  if (::sync_file_range(file, offset, bytes, kAll) == 0) return 0;
+  // A file system without it: fsync waits for everything in the end.
+  return errno == EINVAL || errno == ENOSYS || errno == ESPIPE ? 0 : -1;
+}
+
+void PosixIo::forget(int file, int64_t offset, int64_t bytes) {
   // Only advice: if it fails, the pages stay in memory a while longer.
-  (void)::posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+  (void)::posix_fadvise(file, offset, bytes, POSIX_FADV_DONTNEED);
 }
 
 int PosixIo::rename(const std::filesystem::path& from, const std::filesystem::path& to) {

@@ -28,6 +28,8 @@ class Io {
     bool is_file = false;  ///< a regular file
     bool is_directory = false;
     int64_t bytes = 0;
+    int64_t allocated_bytes =
+        0;  ///< on the disk: fewer if the file has holes; 0 if the file system does not say
   };
 
   virtual ~Io() = default;
@@ -41,9 +43,16 @@ class Io {
   virtual int truncate(int file, int64_t bytes) = 0;
   virtual int fsync(int file) = 0;
   virtual int status(int file, Status& status) = 0;
-  /// Drops the pages of a file from the page cache, so that the next read asks the device. Only advice: never
-  /// fails.
-  virtual void forget(int file) = 0;
+  /// Begins to write these bytes of the page cache to the device, and does not wait. Only advice: never
+  /// fails, and an error of the device is fsync's to tell.
+  virtual void start_writing(int file, int64_t offset, int64_t bytes) = 0;
+  /// Waits until these bytes have gone from the page cache to the device. Does not make them durable, as
+  /// fsync does: the device may have a cache, and the file's size and places may not be written yet.
+  /// Success if the file system cannot tell.
+  virtual int wait_written(int file, int64_t offset, int64_t bytes) = 0;
+  /// Drops these bytes of a file (0: all to its end) from the page cache if the device has them, so that the
+  /// next read asks the device. Only advice: never fails.
+  virtual void forget(int file, int64_t offset, int64_t bytes) = 0;
   virtual int rename(const std::filesystem::path& from, const std::filesystem::path& to) = 0;
   virtual int unlink(const std::filesystem::path& path) = 0;
   virtual int mkdir(const std::filesystem::path& path) = 0;
@@ -69,7 +78,9 @@ class PosixIo : public Io {
   int truncate(int file, int64_t bytes) override;
   int fsync(int file) override;
   int status(int file, Status& status) override;
-  void forget(int file) override;
+  void start_writing(int file, int64_t offset, int64_t bytes) override;
+  int wait_written(int file, int64_t offset, int64_t bytes) override;
+  void forget(int file, int64_t offset, int64_t bytes) override;
   int rename(const std::filesystem::path& from, const std::filesystem::path& to) override;
   int unlink(const std::filesystem::path& path) override;
   int mkdir(const std::filesystem::path& path) override;

@@ -270,7 +270,7 @@ void Preparation::encode_all(const Tokenizer& tokenizer, const PromptTemplate& p
 PrepareReport Preparation::run() {
   // All that can be known without reading the corpus comes first, the cheapest before the others.
   check_options(options_, template_);
-  PartialDirectory directory(options_.output, options_.note);
+  PartialDirectory directory(posix_io(), options_.output, options_.note);
   std::optional<Tokenizer> tokenizer;
   if (!options_.tokenizer.empty()) tokenizer.emplace(options_.tokenizer);
   report_.source = resolve_source(options_.source);

@@ -90,6 +90,21 @@ std::vector<Box> UnitLayout::boxes(int64_t begin, int64_t end) const {
   return found;
 }
 
+void zero_padding(const UnitLayout& layout, int64_t begin, int64_t end, void* to, DType dtype) {
+  int64_t at = begin;
+  const int64_t size = element_bytes(dtype);
+  const auto zero_up_to = [&](int64_t stop) {
+    std::fill_n(static_cast<std::byte*>(to) + (at - begin) * size, (stop - at) * size, std::byte{0});
+  };
+  for (const Box& box : layout.boxes(begin, end))
+    for (int64_t row = 0; row < box.rows; ++row) {
+      // Rows may be padded, too.
+      zero_up_to(box.offset + row * box.stride);
+      at = box.offset + row * box.stride + box.columns;
+    }
+  zero_up_to(end);
+}
+
 Box intersection(const Box& a, const Box& b) {
   // By name, not by address: a checkpoint has a table of parameters of its own.
   RIPSTOP_CHECK(a.parameter->name == b.parameter->name, "boxes of {} and {}", a.parameter->name,

@@ -56,6 +56,10 @@ class UnitLayout {
   std::vector<Box> slices_;
 };
 
+/// Writes zeros to the padding in [begin, end) of a flat buffer of `dtype`; `to` is where `begin` lies.
+/// Elements of parameters stay as they are.
+void zero_padding(const UnitLayout& layout, int64_t begin, int64_t end, void* to, DType dtype);
+
 /// The part that two boxes of the same logical parameter share, with the offset and stride of the first box;
 /// empty if they share nothing. Throws Error(kBug) if the boxes are of different parameters.
 Box intersection(const Box& a, const Box& b);

@@ -112,6 +112,7 @@ train/check/rank_findings.*          tests/train/check/check_verdict_test.cpp te
 train/commands/check_report.*        tests/train/commands/check_command_test.cpp
 train/evaluate/dataset_loss.*       tests/train/evaluate/evaluation_ranks_test.cpp tests/train/run/validation_ranks_test.cpp
 train/evaluate/write_summaries.*    tests/train/evaluate/evaluation_ranks_test.cpp tests/train/run/validation_ranks_test.cpp
+train/exchange/disk_room.*          tests/train/exchange/export_model_test.cpp tests/train/exchange/stored_model_test.cpp
 train/exchange/export_weights.*     tests/train/exchange/export_model_test.cpp
 train/exchange/import_model.*        tests/train/exchange/stored_model_test.cpp
 train/generate/trained_model.*      tests/train/commands/evaluate_command_test.cpp

@@ -2,12 +2,14 @@
 #pragma once
 #include <signal.h>
 
+#include <atomic>
 #include <cerrno>
 
 #include "data/io.h"
 
 namespace ripstop {
 
+/// Several threads may call: the numbers of their calls depend on their speed, and one call strikes.
 class FaultIo : public PosixIo {
  public:
   enum class Kind {
@@ -23,8 +25,8 @@ class FaultIo : public PosixIo {
   int64_t at = 0;         ///< number of the call, the first is 0
   bool for_good = false;  ///< all calls after it fail too
   bool syncs = false;     ///< whether fsync waits for the disk
-  int64_t calls = 0;
-  int64_t flips = 0;  ///< wrong bits that were put on the disk
+  std::atomic<int64_t> calls = 0;
+  std::atomic<int64_t> flips = 0;  ///< wrong bits that were put on the disk
 
   int open(const std::filesystem::path& path, int flags) override {
     return strikes() ? -1 : PosixIo::open(path, flags);
@@ -36,30 +38,39 @@ class FaultIo : public PosixIo {
     return struck ? -1 : status;
   }
   ssize_t pwrite(int file, const void* bytes, size_t count, int64_t offset) override {
-    if (strikes(true)) return -1;
-    if (now_ && kind == Kind::kFlip) {
+    bool now = false;
+    if (strikes(true, &now)) return -1;
+    if (now && kind == Kind::kFlip) {
       std::string wrong(static_cast<const char*>(bytes), count);
       wrong[count / 2] = static_cast<char>(wrong[count / 2] ^ 4);
       ++flips;
       return PosixIo::pwrite(file, wrong.data(), count, offset);
     }
-    return PosixIo::pwrite(file, bytes, part_of(count), offset);
+    return PosixIo::pwrite(file, bytes, part_of(count, now), offset);
   }
   ssize_t write(int file, const void* bytes, size_t count) override {
-    return strikes(true) ? -1 : PosixIo::write(file, bytes, part_of(count));
+    bool now = false;
+    return strikes(true, &now) ? -1 : PosixIo::write(file, bytes, part_of(count, now));
   }
   ssize_t read(int file, void* bytes, size_t count) override {
-    return strikes(true) ? -1 : PosixIo::read(file, bytes, part_of(count));
+    bool now = false;
+    return strikes(true, &now) ? -1 : PosixIo::read(file, bytes, part_of(count, now));
   }
   ssize_t pread(int file, void* bytes, size_t count, int64_t offset) override {
-    return strikes(true) ? -1 : PosixIo::pread(file, bytes, part_of(count), offset);
+    bool now = false;
+    return strikes(true, &now) ? -1 : PosixIo::pread(file, bytes, part_of(count, now), offset);
   }
   int truncate(int file, int64_t bytes) override { return strikes() ? -1 : PosixIo::truncate(file, bytes); }
   int fsync(int file) override {
     if (strikes(true)) return -1;
     return syncs ? PosixIo::fsync(file) : 0;
   }
-  void forget(int) override {}
+  void start_writing(int, int64_t, int64_t) override {}
+  int wait_written(int file, int64_t offset, int64_t bytes) override {
+    if (strikes(true)) return -1;
+    return syncs ? PosixIo::wait_written(file, offset, bytes) : 0;
+  }
+  void forget(int, int64_t, int64_t) override {}
   int rename(const std::filesystem::path& from, const std::filesystem::path& to) override {
     return strikes() ? -1 : PosixIo::rename(from, to);
   }
@@ -78,19 +89,20 @@ class FaultIo : public PosixIo {
   }
 
  private:
-  /// Counts the call; true if it fails.
-  bool strikes(bool moves_data = false) {
+  /// Counts the call; true if it fails. `now`: whether it is the one to disturb.
+  bool strikes(bool moves_data = false, bool* now = nullptr) {
     const int64_t call = calls++;
-    now_ = for_good ? call >= at : call == at;
-    if (!now_) return false;
+    const bool struck = for_good ? call >= at : call == at;
+    if (now != nullptr) *now = struck;
+    if (!struck) return false;
     if (kind == Kind::kKill) ::raise(SIGKILL);
     errno = kind == Kind::kInterrupted ? EINTR : error;
     return kind == Kind::kError || (kind == Kind::kInterrupted && moves_data);
   }
   /// The bytes that this read or write moves; less than `count` if it is the short one.
-  size_t part_of(size_t count) const { return now_ && kind == Kind::kShort && count > 1 ? count / 2 : count; }
-
-  bool now_ = false;  ///< the present call is the one to disturb
+  size_t part_of(size_t count, bool now) const {
+    return now && kind == Kind::kShort && count > 1 ? count / 2 : count;
+  }
 };
 
 }  // namespace ripstop

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
@@ -84,6 +85,19 @@ TEST(UnitLayout, BoxesLieInsideTheirShardInOrderAndAreFew) {
         at = box.offset + (box.rows - 1) * box.stride + box.columns;
       }
       ASSERT_LE(at, end);
+    });
+  });
+}
+
+TEST(UnitLayout, PaddingIsWhatNoBoxHolds) {
+  each_mesh([](const UnitSpec& unit, int64_t tensor, int64_t fsdp) {
+    each_shard(unit, tensor, fsdp, [](const UnitLayout& layout, int64_t, int64_t begin, int64_t end) {
+      std::vector<float> buffer(static_cast<size_t>(end - begin), 1), expected(buffer.size(), 0);
+      for (const Box& box : layout.boxes(begin, end))
+        for (int64_t row = 0; row < box.rows; ++row)
+          std::fill_n(expected.begin() + (box.offset - begin + row * box.stride), box.columns, 1.0F);
+      zero_padding(layout, begin, end, buffer.data(), DType::kFloat32);
+      ASSERT_TRUE(buffer == expected);
     });
   });
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <map>
 
 #include "data/directory.h"
 #include "data/whole_file.h"
@@ -39,15 +40,21 @@ ListedCheckpoint look_at(Io& io, int64_t step, const std::filesystem::path& dire
   return listed;
 }
 
+/// The step of ".old.step_00001000.123.456".
+std::optional<int64_t> step_of_replaced(const std::string& name) {
+  if (!name.starts_with(kReplacedPrefix)) return std::nullopt;
+  return parse_step_directory_name(
+      name.substr(kReplacedPrefix.size(), name.find('.', kReplacedPrefix.size()) - kReplacedPrefix.size()));
+}
+
 /// Puts back ".old.step_00001000.123.456", the checkpoint that a save was replacing when it was killed;
 /// removes it if the new checkpoint has its place.
 void put_back(Io& io, const std::filesystem::path& directory, const std::string& name) {
-  const std::string step =
-      name.substr(kReplacedPrefix.size(), name.find('.', kReplacedPrefix.size()) - kReplacedPrefix.size());
-  if (!parse_step_directory_name(step) || path_exists(io, directory / step)) {
+  const std::optional<int64_t> step = step_of_replaced(name);
+  if (!step || path_exists(io, directory / step_directory_name(*step))) {
     remove_tree(io, directory / name);
   } else {
-    rename_path(io, directory / name, directory / step);
+    rename_path(io, directory / name, directory / step_directory_name(*step));
   }
 }
 
@@ -78,6 +85,18 @@ int64_t tree_bytes(Io& io, const std::filesystem::path& directory) {
       bytes += status.bytes;
   }
   return bytes;
+}
+
+/// What the disk gets back if the checkpoint is deleted: the moments of an imported one are holes.
+int64_t bytes_on_disk(Io& io, const ListedCheckpoint& checkpoint) {
+  int64_t sum = 0;
+  for (const StoredFile& file : checkpoint.manifest->files) {
+    Io::Status status;
+    const bool is_known = io.status(checkpoint.directory / rank_file_name(file.rank), status) == 0 &&
+                          status.allocated_bytes > 0;
+    sum += (is_known ? std::min(file.bytes, status.allocated_bytes) : file.bytes) + file.sidecar_bytes;
+  }
+  return sum;
 }
 
 /// Removes what lies in `directory` under the name of step `step`. First the rename, which removes it at
@@ -112,12 +131,15 @@ Manifest check_checkpoint(Io& io, const std::filesystem::path& directory) {
 
 std::vector<ListedCheckpoint> list_checkpoints(Io& io, const std::filesystem::path& directory) {
   std::vector<ListedCheckpoint> listed;
-  for (const Io::Entry& entry : list_directory(io, directory))
-    if (const std::optional<int64_t> step = parse_step_directory_name(entry.name);
-        step && (entry.is_directory || entry.is_link))
-      listed.push_back(look_at(io, *step, directory / entry.name, entry.is_link));
-  std::sort(listed.begin(), listed.end(),
-            [](const ListedCheckpoint& a, const ListedCheckpoint& b) { return a.step < b.step; });
+  const std::vector<Io::Entry> entries = list_directory(io, directory);
+  std::map<int64_t, const Io::Entry*> by_step;
+  // ".old.*" come first by name: the step directory itself takes the place of one.
+  for (const Io::Entry& entry : entries)
+    for (const std::optional<int64_t> step :
+         {step_of_replaced(entry.name), parse_step_directory_name(entry.name)})
+      if (step && (entry.is_directory || entry.is_link)) by_step[*step] = &entry;
+  for (const auto& [step, entry] : by_step)
+    listed.push_back(look_at(io, step, directory / entry->name, entry->is_link));
   return listed;
 }
 
@@ -149,7 +171,7 @@ void check_disk_space(Io& io, const std::filesystem::path& directory, int64_t ke
   if (io.free_bytes(directory, room) != 0) fail_storage(directory, "get the free space", errno);
   const std::vector<ListedCheckpoint> listed = list_checkpoints(io, directory);
   for (const ListedCheckpoint& checkpoint : listed)
-    if (checkpoint.manifest && !checkpoint.is_link) present += checkpoint.manifest->bytes();
+    if (checkpoint.manifest && !checkpoint.is_link) present += bytes_on_disk(io, checkpoint);
   const int64_t wanted = keep == 0 ? present + checkpoint_bytes : (keep + 1) * checkpoint_bytes;
   // Old checkpoints are deleted after each save, so their bytes come back. The one more is the save itself.
   if (room + present >= wanted) return;

@@ -37,7 +37,8 @@ struct ListedCheckpoint {
 };
 
 /// All step directories below `directory` and links with such names, by step. Names that only resemble one do
-/// not count. Throws Error(kStorage).
+/// not count. A checkpoint that a killed process was replacing (kReplacedPrefix) counts if its step has no
+/// other, until the next start of the run gives it its name back. Throws Error(kStorage).
 std::vector<ListedCheckpoint> list_checkpoints(Io& io, const std::filesystem::path& directory);
 
 /// A damaged checkpoint that a resume moved aside, "step_00001000.damaged". It is never used again.
@@ -60,9 +61,9 @@ Manifest check_checkpoint(Io& io, const std::filesystem::path& directory);
 void prepare_checkpoint_directory(Io& io, const std::filesystem::path& directory);
 
 /// Throws Error(kStorage), with the numbers, if the disk has no room for `keep` + 1 checkpoints of
-/// `checkpoint_bytes`. Checkpoints that are there count as room, except those behind links: deleting the link
-/// frees nothing. keep 0 needs room for one more than there are. Damaged ones that were moved aside count as
-/// used, and the error names them.
+/// `checkpoint_bytes`. Checkpoints that are there count as room, without the holes of their files, and not
+/// those behind links: deleting the link frees nothing. keep 0 needs room for one more than there are.
+/// Damaged ones that were moved aside count as used, and the error names them.
 void check_disk_space(Io& io, const std::filesystem::path& directory, int64_t keep, int64_t checkpoint_bytes);
 
 /// Deletes whole checkpoints, but not the newest `keep` (0: all) up to `step`, not `best_step`, and none

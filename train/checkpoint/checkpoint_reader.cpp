@@ -38,12 +38,13 @@ void check_coverage(const std::vector<Piece>& pieces, const std::vector<const Un
 }
 
 /// No piece covers the padding, and padding must be zero: it is summed and scaled with the rest.
-void zero(const std::vector<UnitStates>& units) {
-  for (const UnitStates& unit : units)
+void zero_padding_of(const std::vector<UnitStates>& units, int64_t fsdp_index) {
+  for (const UnitStates& unit : units) {
+    const int64_t elements = unit.layout->shard_elements(), begin = fsdp_index * elements;
     for (const UnitState state : kUnitStates)
       if (std::byte* array = unit.array(state))
-        std::fill_n(array, unit.layout->shard_elements() * element_bytes(state_dtype(state, unit.moments)),
-                    std::byte{0});
+        zero_padding(*unit.layout, begin, begin + elements, array, state_dtype(state, unit.moments));
+  }
 }
 
 /// Row by row, because rows lie apart in both buffers. A dense piece is one long row.
@@ -152,6 +153,7 @@ CheckpointReader::CheckpointReader(Io& io, const Checkpoint& checkpoint)
     : io_(io), checkpoint_(checkpoint), plan_(checkpoint.manifest.units, checkpoint.manifest.mesh) {}
 
 const FileBlocks& CheckpointReader::blocks_of(int64_t rank) {
+  const std::lock_guard lock(mutex_);
   const auto found = blocks_.find(rank);
   if (found != blocks_.end()) return found->second;
   const Manifest& manifest = checkpoint_.manifest;
@@ -185,7 +187,7 @@ void CheckpointReader::read(int64_t fsdp_index, const std::vector<UnitStates>& u
   const std::vector<Piece> pieces = plan_.pieces(layouts, fsdp_index);
   check_coverage(pieces, layouts, fsdp_index);
   check_moments(checkpoint_, units);
-  zero(units);
+  zero_padding_of(units, fsdp_index);
   // Pieces come in the order of ranks, so each file is opened once.
   for (const Piece *first = pieces.data(), *end = first + pieces.size(); first != end;) {
     const Piece* last = std::find_if(first, end, [&](const Piece& p) { return p.rank != first->rank; });
@@ -204,6 +206,14 @@ void check_same_parameters(const Manifest& manifest, const std::vector<const Uni
       for (const ParameterSpec& p : tensor.parts)
         if (wanted.count(p.name) == 0)
           fail(ExitCode::kStorage, "the checkpoint has the parameter {}, the model does not", p.name);
+}
+
+void check_same_parameters(const Manifest& manifest, const std::vector<UnitSpec>& table) {
+  std::vector<UnitLayout> layouts;
+  for (const UnitSpec& unit : table) layouts.emplace_back(unit, 1, 0, 1);
+  std::vector<const UnitLayout*> borrowed;
+  for (const UnitLayout& layout : layouts) borrowed.push_back(&layout);
+  check_same_parameters(manifest, borrowed);
 }
 
 void read_checkpoint(Io& io, const Checkpoint& checkpoint, int64_t fsdp_index,

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,14 +25,14 @@ struct Checkpoint {
   Manifest manifest;
 };
 
-/// Reads many shards of one checkpoint, one after the other: the plan and the sidecars are read once and kept
-/// (8 bytes for each MiB of the files).
+/// Reads many shards of one checkpoint: the plan and the sidecars are read once and kept (8 bytes for each
+/// MiB of the files).
 class CheckpointReader {
  public:
   /// `io` and `checkpoint` must outlive it.
   CheckpointReader(Io& io, const Checkpoint& checkpoint);
 
-  /// As read_checkpoint. Throws Error(kStorage) with file and place.
+  /// As read_checkpoint. Several threads may call. Throws Error(kStorage) with file and place.
   void read(int64_t fsdp_index, const std::vector<UnitStates>& units);
 
  private:
@@ -41,6 +42,7 @@ class CheckpointReader {
   Io& io_;
   const Checkpoint& checkpoint_;
   ReadPlan plan_;
+  std::mutex mutex_;                      // of blocks_, whose elements stay where they are
   std::map<int64_t, FileBlocks> blocks_;  // by rank
 };
 
@@ -56,9 +58,10 @@ void read_checkpoint(Io& io, const Checkpoint& checkpoint, int64_t fsdp_index,
 /// `error`, met while the checkpoint in `directory` was read; one of damage without a hint gets one.
 Error with_hint_for_damage(const Error& error, const std::filesystem::path& directory);
 
-/// Throws Error(kStorage) if the checkpoint's parameters are not exactly those of `layouts`, which are all of
-/// a model: it belongs to another one.
+/// Throws Error(kStorage) if the checkpoint's parameters are not exactly those of `layouts` or `table`,
+/// which are all of a model: it belongs to another one.
 void check_same_parameters(const Manifest& manifest, const std::vector<const UnitLayout*>& layouts);
+void check_same_parameters(const Manifest& manifest, const std::vector<UnitSpec>& table);
 
 /// Collective: loads the newest checkpoint below `directory` that proves whole while it is read, and returns
 /// its state; nullopt if there is no checkpoint at all. `accept` sees the manifest on every rank before

@@ -78,14 +78,15 @@ void CheckpointWriter::begin(const std::filesystem::path& attempt) {
   sync_directory(io_, directory_);
 }
 
-StoredFile CheckpointWriter::write(const std::filesystem::path& attempt, bool reads_back) {
+StoredFile CheckpointWriter::write(const std::filesystem::path& attempt, const SavePolicy& policy) {
   const int64_t rank = world_.rank();
   const std::filesystem::path path = attempt / rank_file_name(rank);
   if (!skeleton_)
     skeleton_ = make_skeleton(io_, attempt / (rank_file_name(rank) + ".skeleton"), specs_,
                               mesh_coordinates(mesh_, rank), shards_, moments_);
-  const FileBlocks blocks = write_rank_file(io_, path, *skeleton_, sources_);
-  if (reads_back) ripstop::read_back(io_, path, blocks);
+  const FileBlocks blocks = write_rank_file(io_, path, *skeleton_, sources_, policy.read_back, [&] {
+    if (policy.watch) policy.watch();
+  });
   const std::string sidecar = sidecar_bytes(blocks);
   create_file(io_, attempt / sidecar_file_name(rank), sidecar);
   StreamHash hash;
@@ -155,7 +156,7 @@ SaveReport CheckpointWriter::save(const CheckpointState& state, const SavePolicy
     });
     std::string line;
     do_and_agree(world_, [&] {
-      if (!shards_.empty()) line = line_of(write(attempt, policy.read_back));
+      if (!shards_.empty()) line = line_of(write(attempt, policy));
     });
     const Manifest manifest = collect(state, line);
     do_and_agree(world_, [&] {

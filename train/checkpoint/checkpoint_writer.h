@@ -19,6 +19,8 @@ namespace ripstop {
 struct SavePolicy {
   int64_t keep = 3;       ///< newest checkpoints kept; 0: all. The best of CheckpointState::best is kept too
   bool read_back = true;  ///< compare every written byte with its hash before the commit
+  /// Called often on the caller's thread while this rank's file is written. What it throws ends the save.
+  std::function<void()> watch = {};
   /// Rank 0's: throws if another process has taken the run over. Called before the commit.
   std::function<void()> check_owner = {};
 };
@@ -49,13 +51,13 @@ class CheckpointWriter {
   /// `directory`/step_N. Replaces a checkpoint of the same step. When it returns, the checkpoint is complete
   /// and synced on the disks of all ranks. If any rank fails, all throw the same Error(kStorage), which names
   /// that rank; the attempt is removed and older checkpoints stay. Main thread only (the first save calls
-  /// libhdf5). Blocks. Needs 1 MiB and the bytes of the skeleton.
+  /// libhdf5). Blocks. Needs 1 MiB for each of kBlockThreads threads, and the bytes of the skeleton.
   SaveReport save(const CheckpointState& state, const SavePolicy& policy);
 
  private:
   bool leads() const { return world_.rank() == 0; }
   void begin(const std::filesystem::path& attempt);
-  StoredFile write(const std::filesystem::path& attempt, bool reads_back);
+  StoredFile write(const std::filesystem::path& attempt, const SavePolicy& policy);
   Manifest collect(const CheckpointState& state, const std::string& line);
   void commit(const std::filesystem::path& attempt, const Manifest& manifest, const SavePolicy& policy,
               std::vector<std::string>& warnings);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <memory>
 
 #include "data/hash.h"
 #include "data/whole_file.h"
@@ -96,19 +97,22 @@ FileBlocks read_sidecar(Io& io, const std::filesystem::path& directory, const St
 }
 
 BlockReader::BlockReader(Io& io, const std::filesystem::path& path, const FileBlocks& blocks)
-    : file_(io, path),
-      blocks_(&blocks),
-      buffer_(static_cast<size_t>(std::min(blocks.bytes, FileBlocks::kBlockBytes))) {}
+    : file_(io, path), blocks_(&blocks) {}
+
+void BlockReader::read_block(int64_t block, char* to) const {
+  const int64_t begin = block * FileBlocks::kBlockBytes, count = blocks_->block_bytes(block);
+  file_.read_at(begin, to, count);
+  if (hash64(to, count) != blocks_->hashes[static_cast<size_t>(block)])
+    fail(ExitCode::kStorage, "{}: the hash of bytes {} to {} is wrong: the file is damaged",
+         file_.path().string(), begin, begin + count);
+}
 
 void BlockReader::load_block(int64_t block) {
   // Pieces are short and in order, so the next one often lies in the same block.
   if (block == loaded_) return;
   loaded_ = -1;  // if the read fails, the buffer holds no block
-  const int64_t begin = block * FileBlocks::kBlockBytes, count = blocks_->block_bytes(block);
-  file_.read_at(begin, buffer_.data(), count);
-  if (hash64(buffer_.data(), count) != blocks_->hashes[static_cast<size_t>(block)])
-    fail(ExitCode::kStorage, "{}: the hash of bytes {} to {} is wrong: the file is damaged",
-         file_.path().string(), begin, begin + count);
+  if (!buffer_) buffer_ = std::make_unique_for_overwrite<char[]>(FileBlocks::kBlockBytes);
+  read_block(block, buffer_.get());
   loaded_ = block;
 }
 
@@ -118,9 +122,13 @@ void BlockReader::read(void* bytes, int64_t count, int64_t offset) {
   char* to = static_cast<char*>(bytes);
   while (count > 0) {
     const int64_t block = offset / FileBlocks::kBlockBytes, at = offset % FileBlocks::kBlockBytes;
-    load_block(block);
     const int64_t part = std::min(count, blocks_->block_bytes(block) - at);
-    std::memcpy(to, buffer_.data() + at, static_cast<size_t>(part));
+    if (part == blocks_->block_bytes(block)) {
+      read_block(block, to);  // no copy
+    } else {
+      load_block(block);
+      std::memcpy(to, buffer_.get() + at, static_cast<size_t>(part));
+    }
     to += part, count -= part, offset += part;
   }
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -59,14 +60,13 @@ class BlockReader {
   void read(void* bytes, int64_t count, int64_t offset);
   /// Reads `block` and compares it with its hash.
   void load_block(int64_t block);
-  int64_t file_bytes() const { return file_.bytes(); }
-  /// The next reads ask the device, not the page cache.
-  void forget() { file_.forget(); }
 
  private:
+  void read_block(int64_t block, char* to) const;
+
   InputFile file_;
   const FileBlocks* blocks_;
-  std::vector<char> buffer_;
+  std::unique_ptr<char[]> buffer_;  ///< of one block; null until a part of a block is read
   int64_t loaded_ = -1;
 };
 

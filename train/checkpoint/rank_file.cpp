@@ -1,11 +1,15 @@
 #include "train/checkpoint/rank_file.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <numeric>
 #include <string_view>
+#include <utility>
 
+#include "data/block_threads.h"
+#include "data/checked_output.h"
 #include "data/hash.h"
 #include "data/hdf5.h"
 #include "model/core/error.h"
@@ -22,7 +26,7 @@ std::vector<size_t> by_offset(const std::vector<FileBlocks::Array>& arrays) {
   return order;
 }
 
-/// Hands out the bytes of a rank's file from the first to the last.
+/// The bytes of a rank's file. Several threads may call the members.
 class FileBytes {
  public:
   /// Both must outlive it.
@@ -31,32 +35,35 @@ class FileBytes {
                   skeleton.arrays.size());
     for (const size_t i : by_offset(skeleton.arrays)) {
       // A file is gap, array, gap, array, ..., gap: libhdf5 made the gaps, the sources give the arrays.
-      parts_.push_back({.gap = skeleton.gaps[parts_.size() / 2]});
+      append({.gap = skeleton.gaps[parts_.size() / 2]});
       const int64_t size = element_bytes(skeleton.dtypes[i]);
-      parts_.push_back(
-          {.array = &sources[i], .element_bytes = size, .bytes = skeleton.arrays[i].elements * size});
+      append({.array = &sources[i], .element_bytes = size, .bytes = skeleton.arrays[i].elements * size});
       // Blocks end at multiples of their size, so none of them cuts an element.
       RIPSTOP_CHECK(skeleton.arrays[i].offset_bytes % size == 0, "an array begins at byte {}",
                     skeleton.arrays[i].offset_bytes);
     }
-    parts_.push_back({.gap = skeleton.gaps.back()});
-    for (Part& part : parts_)
-      if (part.array == nullptr) part.bytes = std::ssize(part.gap);
+    append({.gap = skeleton.gaps.back()});
   }
 
-  /// Copies the next `count` bytes.
-  void copy(char* to, int64_t count) {
-    while (count > 0) {
-      const Part& part = parts_[next_];
-      const int64_t size = std::min(count, part.bytes - done_);
-      if (size > 0 && part.array != nullptr)
-        (*part.array)(done_ / part.element_bytes, size / part.element_bytes, to);
-      else if (size > 0)
-        std::memcpy(to, part.gap.data() + done_, static_cast<size_t>(size));
-      to += size, count -= size, done_ += size;
-      if (done_ < part.bytes) continue;
-      ++next_;
-      done_ = 0;
+  /// Whether all of [offset, offset + count) is in arrays of zeros.
+  bool are_zeros(int64_t offset, int64_t count) const {
+    for (auto part = part_at(offset); part != parts_.end() && part->begin < offset + count; ++part)
+      if (part->bytes > 0 && (part->array == nullptr || *part->array)) return false;
+    return true;
+  }
+
+  /// Copies [offset, offset + count).
+  void copy(int64_t offset, char* to, int64_t count) const {
+    for (auto part = part_at(offset); count > 0; ++part) {
+      const int64_t first = offset - part->begin, size = std::min(count, part->bytes - first);
+      if (size <= 0) continue;
+      if (part->array == nullptr)
+        std::memcpy(to, part->gap.data() + first, static_cast<size_t>(size));
+      else if (*part->array)
+        (*part->array)(first / part->element_bytes, size / part->element_bytes, to);
+      else
+        std::memset(to, 0, static_cast<size_t>(size));
+      to += size, offset += size, count -= size;
     }
   }
 
@@ -64,17 +71,93 @@ class FileBytes {
   struct Part {
     std::string_view gap = {};
     const ArraySource* array = nullptr;  ///< null for a gap
-    int64_t element_bytes = 1;
-    int64_t bytes = 0;
+    int64_t element_bytes = 1, bytes = 0, begin = 0;
   };
+
+  void append(Part part) {
+    if (part.array == nullptr) part.bytes = std::ssize(part.gap);
+    part.begin = parts_.empty() ? 0 : parts_.back().begin + parts_.back().bytes;
+    parts_.push_back(part);
+  }
+  std::vector<Part>::const_iterator part_at(int64_t offset) const {
+    return std::ranges::upper_bound(parts_, offset, {}, &Part::begin) - 1;
+  }
+
   std::vector<Part> parts_;
-  size_t next_ = 0;
-  int64_t done_ = 0;  ///< bytes of parts_[next_]
 };
 
 bool is_zero(const char* bytes, int64_t count) {
   return *bytes == 0 && std::memcmp(bytes, bytes + 1, static_cast<size_t>(count - 1)) == 0;
 }
+
+/// Writes a rank's file, a stretch of blocks at a time.
+class RankFileWriter {
+ public:
+  RankFileWriter(Io& io, const std::filesystem::path& path, const RankFileSkeleton& skeleton,
+                 std::span<const ArraySource> sources, bool reads_back)
+      : bytes_(skeleton, sources),
+        blocks_{skeleton.bytes, skeleton.arrays, {}},
+        reads_back_(reads_back),
+        file_(io, path) {
+    blocks_.hashes.resize(static_cast<size_t>(blocks_.block_count()));
+    const std::vector<char> zeros(static_cast<size_t>(FileBlocks::kBlockBytes));
+    hash_of_zeros_ = hash64(zeros.data(), std::ssize(zeros));
+  }
+
+  int64_t stretches() const { return (blocks_.block_count() + kStretch - 1) / kStretch; }
+
+  void write_stretch(int64_t thread, int64_t number) {
+    Memory& memory = memory_[static_cast<size_t>(thread)];
+    const std::vector<WrittenBytes> earlier = std::exchange(memory.unread, {});
+    for (int64_t block = number * kStretch; block < std::min((number + 1) * kStretch, blocks_.block_count());
+         ++block)
+      write_block(memory, block);
+    // The device has had a stretch's time to write them.
+    read_back(memory, earlier);
+  }
+
+  FileBlocks finish() {
+    for (Memory& memory : memory_) read_back(memory, memory.unread);
+    // Before the manifest is written: it vouches for bytes that are on the disk.
+    file_.sync_and_close();
+    return std::move(blocks_);
+  }
+
+ private:
+  /// Blocks that one thread takes at once.
+  static constexpr int64_t kStretch = 4;
+
+  struct Memory {
+    std::vector<char> block;
+    std::vector<WrittenBytes> unread;  ///< what is to be read back
+  };
+
+  void write_block(Memory& memory, int64_t block) {
+    const int64_t offset = block * FileBlocks::kBlockBytes, count = blocks_.block_bytes(block);
+    uint64_t& hash = blocks_.hashes[static_cast<size_t>(block)];
+    // The last block gives the file its size.
+    const bool is_last = block + 1 == blocks_.block_count();
+    hash = hash_of_zeros_;
+    if (!is_last && bytes_.are_zeros(offset, count)) return;
+    memory.block.resize(static_cast<size_t>(count));
+    bytes_.copy(offset, memory.block.data(), count);
+    if (!is_last && is_zero(memory.block.data(), count)) return;
+    memory.unread.push_back(file_.write_at(offset, memory.block.data(), count));
+    hash = memory.unread.back().hash;
+  }
+
+  void read_back(Memory& memory, const std::vector<WrittenBytes>& written) const {
+    if (!reads_back_) return;
+    for (const WrittenBytes& block : written) file_.read_back(block, memory.block);
+  }
+
+  FileBytes bytes_;
+  FileBlocks blocks_;
+  uint64_t hash_of_zeros_ = 0;
+  bool reads_back_;
+  CheckedOutput file_;
+  std::array<Memory, kBlockThreads> memory_;
+};
 
 /// Reads the bytes before, between and after the arrays.
 std::vector<std::string> read_gaps(const InputFile& file, const RankFileSkeleton& skeleton) {
@@ -131,46 +214,18 @@ ArraySource array_in_memory(const void* array, DType dtype) {
   };
 }
 
-ArraySource array_of_zeros(DType dtype) {
-  return [size = element_bytes(dtype)](int64_t, int64_t count, void* to) {
-    std::memset(to, 0, static_cast<size_t>(count * size));
-  };
+ArraySource array_of_zeros() {
+  return {};
 }
 
 FileBlocks write_rank_file(Io& io, const std::filesystem::path& path, const RankFileSkeleton& skeleton,
-                           std::span<const ArraySource> sources) {
-  FileBytes bytes(skeleton, sources);
-  FileBlocks blocks{skeleton.bytes, skeleton.arrays, {}};
-  std::vector<char> buffer(static_cast<size_t>(std::min(blocks.bytes, FileBlocks::kBlockBytes)));
-  OutputFile file(io, path);
-  for (int64_t block = 0; block < blocks.block_count(); ++block) {
-    const int64_t count = blocks.block_bytes(block);
-    bytes.copy(buffer.data(), count);
-    // Hash the copy that is written: a hash of the source would not notice an error in the copy.
-    blocks.hashes.push_back(hash64(buffer.data(), count));
-    // The last block gives the file its size.
-    if (block + 1 < blocks.block_count() && is_zero(buffer.data(), count)) continue;
-    file.write_at(block * FileBlocks::kBlockBytes, buffer.data(), count);
-  }
-  // Before the manifest is written: it vouches for bytes that are on the disk.
-  file.sync();
-  file.close();
-  return blocks;
-}
-
-void read_back(Io& io, const std::filesystem::path& path, const FileBlocks& blocks) {
-  BlockReader reader(io, path, blocks);
-  if (reader.file_bytes() != blocks.bytes)
-    fail(ExitCode::kStorage, "{}: has {} bytes, {} were written", path.string(), reader.file_bytes(),
-         blocks.bytes);
-  // The page cache would return the written bytes even if the disk has others.
-  reader.forget();
-  // A block of zeros is a hole, and nothing was written that could be wrong; to read one takes longer than to
-  // read a disk.
-  const std::vector<char> zeros(static_cast<size_t>(std::min(blocks.bytes, FileBlocks::kBlockBytes)));
-  const uint64_t hash_of_zeros = hash64(zeros.data(), std::ssize(zeros));
-  for (int64_t block = 0; block < blocks.block_count(); ++block)
-    if (blocks.hashes[static_cast<size_t>(block)] != hash_of_zeros) reader.load_block(block);
+                           std::span<const ArraySource> sources, bool reads_back, FunctionRef<void()> watch) {
+  RankFileWriter writer(io, path, skeleton, sources, reads_back);
+  share_blocks(
+      writer.stretches(), kBlockThreads,
+      [&](int64_t thread, int64_t number) { writer.write_stretch(thread, number); },
+      [&](int64_t) { watch(); });
+  return writer.finish();
 }
 
 }  // namespace ripstop

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "data/io.h"
+#include "model/core/function_ref.h"
 #include "train/checkpoint/checkpoint_layout.h"
 #include "train/checkpoint/file_blocks.h"
 
@@ -29,25 +30,24 @@ RankFileSkeleton make_skeleton(Io& io, const std::filesystem::path& scratch,
                                const std::vector<UnitSpec>& units, const MeshCoordinates& coordinates,
                                const std::vector<UnitShard>& shards, DType moments);
 
-/// Copies elements [first, first + count) of an array, in its dtype, to `to`. Intervals come in order and
-/// without gaps, at most a block of FileBlocks at a time.
+/// Copies elements [first, first + count) of an array, in its dtype, to `to`. Intervals come in any order, at
+/// most a block of FileBlocks at a time, and from several threads at once.
 using ArraySource = std::function<void(int64_t first, int64_t count, void* to)>;
 
 /// An array in memory, which must outlive the source.
 ArraySource array_in_memory(const void* array, DType dtype);
-/// An array of zeros.
-ArraySource array_of_zeros(DType dtype);
+/// An array of zeros: the empty function.
+ArraySource array_of_zeros();
 
 /// Writes the new file `path` from the skeleton and one source for each array, and syncs it. Each block is
 /// copied, hashed and written from the copy, so the hash is that of the written bytes. A block of zeros is a
-/// hole of the file, which reads as zeros and takes no room. Calls no MPI, HDF5 or device function (unless a
-/// source does): any thread may call it. Returns the contents of the sidecar. Throws Error(kStorage), and
-/// what a source throws.
+/// hole of the file, which reads as zeros and takes no room. With `reads_back`, every block that is no hole
+/// is read again, from the device if the system allows it, and compared while later ones are written.
+/// kBlockThreads threads do this, with a block of memory each; `watch` is called meanwhile on the caller's
+/// thread, and what it throws ends the work. Calls no MPI, HDF5 or device function (unless a source does):
+/// any thread may call it. Returns the contents of the sidecar. Throws Error(kStorage), and what a source
+/// throws.
 FileBlocks write_rank_file(Io& io, const std::filesystem::path& path, const RankFileSkeleton& skeleton,
-                           std::span<const ArraySource> sources);
-
-/// Reads the file again, from the device if the system allows it, and compares every block that is no hole
-/// with its hash. Throws Error(kStorage).
-void read_back(Io& io, const std::filesystem::path& path, const FileBlocks& blocks);
+                           std::span<const ArraySource> sources, bool reads_back, FunctionRef<void()> watch);
 
 }  // namespace ripstop

@@ -144,6 +144,7 @@ void export_checkpoint(MpiWorld& world, const ExportArguments& given, ExportLine
                    {.checkpoint = *trained.stored.checkpoint(), .run = trained.run, .config = trained.config},
                    given.output,
                    {.dtype = dtype_of(given.dtype),
+                    .hashes_files = given.json,  // which alone shows them
                     .written_by = fmt::format("ripstop {} ({})", version(), git_commit()),
                     .note = [](const std::string& text) { LiveLine(stderr).print("note: " + text); }},
                    [&](const char* doing, int64_t done, int64_t total) { line.update(doing, done, total); });

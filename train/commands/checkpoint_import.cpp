@@ -37,7 +37,7 @@ struct ImportStopped {};
 
 int64_t import_with_progress(Io& io, const StoredModel& model, const fs::path& output,
                              const StopSignal& stop) {
-  const int64_t elements = kUnitStateCount * parameter_count(model.config());
+  const int64_t elements = parameter_count(model.config());
   Progress progress(stderr, "import", "element", elements);
   return import_model(
       io, model, output, [](const std::string& note) { fmt::print(stderr, "{}\n", note); },

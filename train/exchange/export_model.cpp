@@ -3,20 +3,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "data/directory.h"
 #include "data/partial_directory.h"
+#include "data/token_dataset.h"
 #include "data/tokenizer.h"
 #include "data/whole_file.h"
 #include "parallel/agreement.h"
+#include "train/exchange/disk_room.h"
 #include "train/exchange/export_files.h"
 #include "train/exchange/export_tokenizer.h"
 #include "train/exchange/model_card.h"
 #include "train/exchange/prompt_file.h"
 #include "train/report/human_text.h"
+#include "train/report/metrics.h"
 
 namespace ripstop {
 namespace {
@@ -45,8 +47,11 @@ std::string find_template(Io& io, const fs::path& run) {
   return path_exists(io, path) ? read_plain_file(path, 1 << 20, ExitCode::kInputData) : std::string();
 }
 
-// Whether the data set holds running text, as far as the directory of the data set can still tell.
-bool is_running_text(const RunConfig& config) {
+// Whether the run was trained on running text. Its log says so; that of an earlier version does not, and
+// then the directory of the data set may still tell.
+bool is_running_text(const fs::path& run, const RunConfig& config) {
+  const std::optional<StartEvent> start = first_start(run / "metrics.jsonl");
+  if (start && !start->data.kind.empty()) return start->data.kind == to_string(ExampleKind::kText);
   try {
     const auto json = nlohmann::ordered_json::parse(
         read_plain_file(fs::path(config.data.directory) / "prepare.json", 1 << 24, ExitCode::kInputData));
@@ -81,7 +86,7 @@ SmallFiles small_files(Io& io, const ExportSource& source, const ExportLayout& l
     note(fmt::format("{} has no tokenizer.model: the export has the weights alone", source.run.string()));
   }
   report.has_tokenizer = tokenizer.has_value();
-  const bool of_text = is_running_text(source.config);
+  const bool of_text = is_running_text(source.run, source.config);
   const std::string prompt_template = of_text ? std::string() : find_template(io, source.run);
   report.writes_summaries = report.has_tokenizer && !prompt_template.empty();
   const bool described = std::ranges::any_of(of_tokenizer.texts,
@@ -108,16 +113,6 @@ SmallFiles small_files(Io& io, const ExportSource& source, const ExportLayout& l
     files.emplace_back("model.safetensors.index.json", std::move(index));
   for (auto& file : of_tokenizer.texts) files.push_back(std::move(file));
   return files;
-}
-
-void check_room(Io& io, const fs::path& directory, int64_t bytes) {
-  int64_t room = 0;
-  if (io.free_bytes(directory, room) != 0) fail_storage(directory, "get the free space", errno);
-  if (room < bytes)
-    throw Error(ExitCode::kStorage,
-                fmt::format("{}: {} free, the export needs {}", directory.parent_path().string(),
-                            bytes_text(room), bytes_text(bytes)),
-                "free some space, name a directory on another disk, or export with --dtype bfloat16");
 }
 
 ExportDType dtype_of(const ExportSource& source, const ExportOptions& options) {
@@ -148,15 +143,17 @@ ExportReport export_model(Io& io, Communicator& world, const ExportSource& sourc
     if (world.rank() != 0) return;
     // Everything that can be refused comes before the weights, which may take long.
     const SmallFiles files = small_files(io, source, layout, options, report);
-    partial.emplace(output, options.note);
+    partial.emplace(io, output, options.note);
     int64_t bytes = layout.bytes();
     for (const auto& [name, text] : files) bytes += std::ssize(text);
-    check_room(io, partial->path(), bytes);
+    require_room(io, partial->folder(), bytes, "the export needs",
+                 "free some space, name a directory on another disk, or export with --dtype bfloat16");
     for (const auto& [name, text] : files)
       small.push_back(write_checked_file(io, partial->path(), name, text));
   });
   const fs::path directory = text_of_rank_0(world, partial ? partial->path().string() : std::string());
-  report.files = export_weights(io, world, source.checkpoint, layout, directory, progress);
+  report.files =
+      export_weights(io, world, source.checkpoint, layout, directory, options.hashes_files, progress);
   report.weight_files = std::ssize(report.files);
   report.files.insert(report.files.end(), small.begin(), small.end());
   do_and_agree(world, [&] {

@@ -25,6 +25,7 @@ struct ExportSource {
 struct ExportOptions {
   std::optional<ExportDType> dtype = {};  ///< none: bfloat16 if the run computed in it, else float32
   int64_t most_file_bytes = ExportLayout::kMostFileBytes;
+  bool hashes_files = true;     ///< ExportReport has the hashes of the weights' files; another pass over them
   std::string written_by = {};  ///< version and commit of this program
   /// Gets texts for people, on rank 0: what a killed export left, what is missing.
   std::function<void(const std::string&)> note = {};

@@ -3,13 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <sstream>
 #include <utility>
 
+#include "data/block_threads.h"
+#include "data/checked_output.h"
 #include "data/directory.h"
-#include "data/file.h"
 #include "data/hash.h"
 #include "data/whole_file.h"
 #include "model/core/rounding.h"
@@ -22,12 +25,12 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kPartElements = int64_t{4} << 20;  // 16 MiB of float32
+constexpr int64_t kWriteBytes = int64_t{4} << 20;    // of one write, unless a row is longer
 
-// Bytes of a file that one call wrote, and the hash of what it was given.
-struct WrittenBytes {
+// What one call wrote to one of the files.
+struct WrittenPlace {
   size_t file = 0;
-  int64_t offset = 0, bytes = 0;
-  uint64_t hash = 0;
+  WrittenBytes place;
 };
 
 // One of the equal parts of a unit.
@@ -65,35 +68,66 @@ std::vector<RowPlace> row_places(const Box& box, const ExportedTensor& tensor) {
   return places;
 }
 
-// Writes this rank's parts. Files are opened when a part needs them, and stay open.
+// The files that this rank writes to, for all of its threads. Opened when a part needs them; stay open.
+class SharedFiles {
+ public:
+  SharedFiles(Io& io, const ExportLayout& layout, const fs::path& directory)
+      : io_(io), layout_(layout), directory_(directory), files_(layout.files().size()) {}
+
+  CheckedOutput& at(size_t file) {
+    const std::lock_guard lock(mutex_);
+    if (!files_[file])
+      files_[file].emplace(io_, directory_ / layout_.files()[file].name, OutputFile::Mode::kExisting);
+    return *files_[file];
+  }
+  void sync_and_close() {
+    for (std::optional<CheckedOutput>& file : files_)
+      if (file) file->sync_and_close();
+  }
+
+ private:
+  Io& io_;
+  const ExportLayout& layout_;
+  const fs::path& directory_;
+  std::mutex mutex_;
+  std::vector<std::optional<CheckedOutput>> files_;
+};
+
+// Writes the parts that one thread reads, and reads them back a part later.
 class PartWriter {
  public:
-  PartWriter(Io& io, const ExportLayout& layout, const fs::path& directory)
-      : io_(io), layout_(layout), directory_(directory), files_(layout.files().size()) {}
+  PartWriter(const ExportLayout& layout, SharedFiles& files) : layout_(layout), files_(files) {}
 
   // `values`: elements [begin, ...) of the unit's buffer.
   void write(const Box& box, const float* values, int64_t begin);
-  void sync();
-  const std::vector<WrittenBytes>& written() const { return written_; }
+  // All but what was written since the last call: the device has had a part's time for the others.
+  void read_back_earlier();
+  // The rest.
+  void read_back_all() { read_back_up_to(written_.size()); }
+  const std::vector<WrittenPlace>& written() const { return written_; }
 
  private:
   void write_run(const Box& box, const ExportedTensor& tensor, const RowPlace* first, int64_t rows,
                  const float* values);
+  void read_back_up_to(size_t end);
 
-  Io& io_;
   const ExportLayout& layout_;
-  const fs::path& directory_;
-  std::vector<std::optional<OutputFile>> files_;
+  SharedFiles& files_;
   std::vector<char> bytes_;
-  std::vector<WrittenBytes> written_;
+  std::vector<WrittenPlace> written_;
+  size_t read_back_ = 0, earlier_ = 0;  // of written_
 };
 
 void PartWriter::write(const Box& box, const float* values, int64_t begin) {
   const ExportedTensor& tensor = layout_.tensors().at(box.parameter->name);
   const std::vector<RowPlace> places = row_places(box, tensor);
+  const size_t most_rows =
+      static_cast<size_t>(std::max<int64_t>(kWriteBytes / (box.columns * element_bytes(layout_.dtype())), 1));
   // Rows that lie together in the file are one write. A part of a row stands alone.
   for (size_t first = 0, end = 0; first < places.size(); first = end) {
-    for (end = first + 1; end < places.size() && places[end].stored == places[end - 1].stored + 1; ++end) {
+    for (end = first + 1;
+         end < places.size() && end - first < most_rows && places[end].stored == places[end - 1].stored + 1;
+         ++end) {
     }
     write_run(box, tensor, &places[first], static_cast<int64_t>(end - first), values + box.offset - begin);
   }
@@ -104,7 +138,8 @@ void PartWriter::write_run(const Box& box, const ExportedTensor& tensor, const R
   const int64_t element = element_bytes(layout_.dtype());
   RIPSTOP_CHECK(rows == 1 || box.columns == tensor.columns, "{}: {} columns of {} in {} rows", tensor.name,
                 box.columns, tensor.columns, rows);
-  bytes_.resize(static_cast<size_t>(rows * box.columns * element));
+  const int64_t bytes = rows * box.columns * element;
+  if (std::ssize(bytes_) < bytes) bytes_.resize(static_cast<size_t>(bytes));
   for (int64_t i = 0; i < rows; ++i) {
     const std::optional<float> lost = convert(values + first[i].row * box.stride, box.columns,
                                               layout_.dtype(), bytes_.data() + i * box.columns * element);
@@ -114,120 +149,128 @@ void PartWriter::write_run(const Box& box, const ExportedTensor& tensor, const R
                               to_string(layout_.dtype())),
                   "export with --dtype float32");
   }
-  std::optional<OutputFile>& file = files_[tensor.file];
-  if (!file) file.emplace(io_, directory_ / layout_.files()[tensor.file].name, OutputFile::Mode::kExisting);
   const int64_t offset = tensor.begin + (first->stored * tensor.columns + box.column) * element;
-  // The hash of the copy that is written, as an error in the copy must show.
-  written_.push_back({tensor.file, offset, std::ssize(bytes_), hash64(bytes_.data(), std::ssize(bytes_))});
-  file->write_at(offset, bytes_.data(), std::ssize(bytes_));
+  written_.push_back({tensor.file, files_.at(tensor.file).write_at(offset, bytes_.data(), bytes)});
 }
 
-void PartWriter::sync() {
-  for (std::optional<OutputFile>& file : files_) {
-    if (!file) continue;
-    file->sync();
-    file->close();
-    file.reset();
-  }
+void PartWriter::read_back_earlier() {
+  read_back_up_to(earlier_);
+  earlier_ = written_.size();
 }
 
-// A checkpoint whose manifest was made for another model than it says would leave weights behind.
-void check_same_names(const ExportLayout& layout, const Manifest& manifest) {
-  for (const UnitSpec& unit : manifest.units)
-    for (const PhysicalTensor& tensor : unit.tensors)
-      for (const ParameterSpec& p : tensor.parts)
-        if (!layout.tensors().contains(p.name))
-          fail(ExitCode::kStorage, "the checkpoint has the parameter {}, its model does not", p.name);
+void PartWriter::read_back_up_to(size_t end) {
+  for (; read_back_ < end; ++read_back_)
+    files_.at(written_[read_back_].file).read_back(written_[read_back_].place, bytes_);
 }
 
 // On rank 0. The files get their whole size at once: else two ranks of a network file system could both take
 // the end of the file, as they know it, for the end of their own writes.
-std::vector<WrittenBytes> make_files(Io& io, const ExportLayout& layout, const fs::path& directory) {
-  std::vector<WrittenBytes> written;
+std::vector<WrittenPlace> make_files(Io& io, const ExportLayout& layout, const fs::path& directory) {
+  std::vector<WrittenPlace> written;
+  std::vector<char> buffer;
   for (size_t i = 0; i < layout.files().size(); ++i) {
     const ExportedFile& made = layout.files()[i];
-    const int64_t header_bytes = std::ssize(made.header);
-    OutputFile file(io, directory / made.name);
+    CheckedOutput file(io, directory / made.name);
     file.write_at(made.bytes - 1, "", 1);
-    file.write_at(0, made.header.data(), header_bytes);
-    file.sync();
-    file.close();
-    written.push_back({i, 0, header_bytes, hash64(made.header.data(), header_bytes)});
+    written.push_back({i, file.write_at(0, made.header.data(), std::ssize(made.header))});
+    file.read_back(written.back().place, buffer);
+    file.sync_and_close();
   }
   return written;
 }
 
-std::vector<WrittenBytes> write_share(Io& io, Communicator& world, const Checkpoint& checkpoint,
+// What one thread needs to export parts.
+struct PartMemory {
+  std::vector<float> values;
+  std::optional<PartWriter> writer;
+};
+
+// Reads one part and writes it. Threads may call at once, each with its own memory.
+void write_part(const UnitPart& part, CheckpointReader& reader, const Checkpoint& checkpoint,
+                PartMemory& memory) {
+  const UnitLayout places(*part.unit, 1, 0, part.count);
+  const int64_t elements = places.shard_elements(), begin = part.index * elements;
+  memory.values.resize(static_cast<size_t>(elements));
+  try {
+    reader.read(part.index, {{.layout = &places, .master = memory.values.data()}});
+  } catch (const Error& error) {
+    throw with_hint_for_damage(error, checkpoint.directory);
+  }
+  for (const Box& box : places.boxes(begin, begin + elements))
+    memory.writer->write(box, memory.values.data(), begin);
+  memory.writer->read_back_earlier();
+}
+
+std::vector<WrittenPlace> write_share(Io& io, Communicator& world, const Checkpoint& checkpoint,
                                       const ExportLayout& layout, const fs::path& directory,
                                       ExportProgress progress) {
   const std::vector<UnitPart> share = share_of_rank(parts_of(layout.units()), world);
   CheckpointReader reader(io, checkpoint);
-  PartWriter writer(io, layout, directory);
-  std::vector<float> values;
-  int64_t done = 0, total = 0;
+  SharedFiles files(io, layout, directory);
+  int64_t total = 0;
   for (const UnitPart& part : share)
     total += UnitLayout(*part.unit, 1, 0, part.count).shard_elements() * element_bytes(layout.dtype());
-  for (const UnitPart& part : share) {
-    const UnitLayout places(*part.unit, 1, 0, part.count);
-    const int64_t elements = places.shard_elements(), begin = part.index * elements;
-    values.resize(static_cast<size_t>(elements));
-    try {
-      reader.read(part.index, {{.layout = &places, .master = values.data()}});
-    } catch (const Error& error) {
-      throw with_hint_for_damage(error, checkpoint.directory);
-    }
-    for (const Box& box : places.boxes(begin, begin + elements)) writer.write(box, values.data(), begin);
-    progress("writing", done += elements * element_bytes(layout.dtype()), total);
+  std::array<PartMemory, kBlockThreads> memory;
+  for (PartMemory& of_thread : memory) of_thread.writer.emplace(layout, files);
+  share_blocks(
+      std::ssize(share), kBlockThreads,
+      [&](int64_t thread, int64_t number) {
+        write_part(share[static_cast<size_t>(number)], reader, checkpoint,
+                   memory[static_cast<size_t>(thread)]);
+      },
+      [&](int64_t done) { progress("writing", done * total / std::ssize(share), total); });
+  std::vector<WrittenPlace> written;
+  for (PartMemory& of_thread : memory) {
+    of_thread.writer->read_back_all();
+    const std::vector<WrittenPlace>& own = of_thread.writer->written();
+    written.insert(written.end(), own.begin(), own.end());
   }
-  writer.sync();
-  return writer.written();
+  files.sync_and_close();
+  return written;
 }
 
 // All ranks' lists, sorted by place. A file is read by one rank, which is rarely the one that wrote.
-std::vector<WrittenBytes> gather_written(Communicator& world, const std::vector<WrittenBytes>& own) {
+std::vector<WrittenPlace> gather_written(Communicator& world, const std::vector<WrittenPlace>& own) {
   std::string text;
-  for (const WrittenBytes& w : own) text += fmt::format("{} {} {} {}\n", w.file, w.offset, w.bytes, w.hash);
-  std::vector<WrittenBytes> all;
+  for (const auto& [file, w] : own) text += fmt::format("{} {} {} {}\n", file, w.offset, w.bytes, w.hash);
+  std::vector<WrittenPlace> all;
   for (const std::string& of_rank : world.all_gather_text(text)) {
     std::istringstream lines(of_rank);
-    for (WrittenBytes w; lines >> w.file >> w.offset >> w.bytes >> w.hash;) all.push_back(w);
+    for (WrittenPlace w; lines >> w.file >> w.place.offset >> w.place.bytes >> w.place.hash;)
+      all.push_back(w);
   }
-  std::ranges::sort(all, {}, [](const WrittenBytes& w) { return std::pair(w.file, w.offset); });
+  std::ranges::sort(all, {}, [](const WrittenPlace& w) { return std::pair(w.file, w.place.offset); });
   return all;
 }
 
-// Reads the file from its begin to its end. [first, last): what was written to it, by offset.
-std::string check_file(Io& io, const fs::path& path, int64_t bytes, const WrittenBytes* first,
-                       const WrittenBytes* last, FunctionRef<void(int64_t bytes)> done) {
-  const InputFile file(io, path);
+// Throws unless [first, last), what was written to the file by offset, is every byte of it once.
+void check_places(const std::string& name, int64_t bytes, const WrittenPlace* first,
+                  const WrittenPlace* last) {
+  int64_t end = 0;
+  for (const WrittenPlace* at = first; at != last; end += at++->place.bytes)
+    RIPSTOP_CHECK(at->place.offset == end, "{}: bytes {} to {} were written {}", name, end, at->place.offset,
+                  at->place.offset > end ? "by nobody" : "twice");
+  RIPSTOP_CHECK(end == bytes, "{}: bytes {} to {} were written by nobody", name, end, bytes);
+}
+
+// Reads the file from its begin to its end, compares it with what was written, and returns its hash.
+std::string check_file(const InputFile& file, int64_t bytes, const WrittenPlace* first,
+                       const WrittenPlace* last, FunctionRef<void(int64_t bytes)> done) {
   if (file.bytes() != bytes)
-    fail(ExitCode::kStorage, "{}: has {} bytes, {} were written", path.string(), file.bytes(), bytes);
-  // The page cache would return the written bytes even if the disk has others.
-  file.forget();
+    fail(ExitCode::kStorage, "{}: has {} bytes, {} were written", file.path().string(), file.bytes(), bytes);
   StreamHash whole;
   std::vector<char> buffer;
-  int64_t end = 0;
-  for (const WrittenBytes* w = first; w != last; ++w) {
-    RIPSTOP_CHECK(w->offset == end, "{}: bytes {} to {} were written {}", path.string(), end, w->offset,
-                  w->offset > end ? "by nobody" : "twice");
-    buffer.resize(static_cast<size_t>(w->bytes));
-    file.read_at(w->offset, buffer.data(), w->bytes);
-    if (hash64(buffer.data(), w->bytes) != w->hash)
-      throw Error(ExitCode::kStorage,
-                  fmt::format("{}: bytes {} to {} are not what was written", path.string(), w->offset,
-                              w->offset + w->bytes),
-                  "the disk, or the way to it, changes data: try another one");
-    whole.update(buffer.data(), w->bytes);
-    end += w->bytes;
-    done(w->bytes);
+  for (const WrittenPlace* at = first; at != last; ++at) {
+    require_hash(file, at->place, buffer);
+    whole.update(buffer.data(), at->place.bytes);
+    done(at->place.bytes);
   }
-  RIPSTOP_CHECK(end == bytes, "{}: bytes {} to {} were written by nobody", path.string(), end, bytes);
   return whole.hex();
 }
 
 // Each rank reads whole files. Returns the hash of every file, on all ranks.
 std::vector<std::string> check_files(Io& io, Communicator& world, const ExportLayout& layout,
-                                     const fs::path& directory, const std::vector<WrittenBytes>& written,
+                                     const fs::path& directory, const std::vector<WrittenPlace>& written,
                                      ExportProgress progress) {
   const auto is_own = [&](size_t i) { return static_cast<int64_t>(i) % world.size() == world.rank(); };
   int64_t done = 0, total = 0;
@@ -236,8 +279,8 @@ std::vector<std::string> check_files(Io& io, Communicator& world, const ExportLa
   do_and_agree(world, [&] {
     for (size_t i = 0; i < layout.files().size(); ++i) {
       if (!is_own(i)) continue;
-      const auto [first, last] = std::ranges::equal_range(written, i, {}, &WrittenBytes::file);
-      own += check_file(io, directory / layout.files()[i].name, layout.files()[i].bytes,
+      const auto [first, last] = std::ranges::equal_range(written, i, {}, &WrittenPlace::file);
+      own += check_file(InputFile(io, directory / layout.files()[i].name), layout.files()[i].bytes,
                         std::to_address(first), std::to_address(last),
                         [&](int64_t bytes) { progress("checking", done += bytes, total); }) +
              "\n";
@@ -254,10 +297,11 @@ std::vector<std::string> check_files(Io& io, Communicator& world, const ExportLa
 
 std::vector<CheckedFile> export_weights(Io& io, Communicator& world, const Checkpoint& checkpoint,
                                         const ExportLayout& layout, const fs::path& directory,
-                                        ExportProgress progress) {
-  std::vector<WrittenBytes> own;
+                                        bool hashes_files, ExportProgress progress) {
+  std::vector<WrittenPlace> own;
   do_and_agree(world, [&] {
-    check_same_names(layout, checkpoint.manifest);
+    // A manifest of another model than it says would leave weights behind.
+    check_same_parameters(checkpoint.manifest, layout.units());
     if (world.rank() == 0) own = make_files(io, layout, directory);
   });
   do_and_agree(world, [&] {
@@ -268,11 +312,19 @@ std::vector<CheckedFile> export_weights(Io& io, Communicator& world, const Check
         "export to a file system that all nodes share, or on one node");
   });
   do_and_agree(world, [&] {
-    const std::vector<WrittenBytes> share = write_share(io, world, checkpoint, layout, directory, progress);
+    const std::vector<WrittenPlace> share = write_share(io, world, checkpoint, layout, directory, progress);
     own.insert(own.end(), share.begin(), share.end());
   });
-  const std::vector<std::string> hashes =
-      check_files(io, world, layout, directory, gather_written(world, own), progress);
+  const std::vector<WrittenPlace> written = gather_written(world, own);
+  for (size_t i = 0; i < layout.files().size(); ++i) {
+    const auto [first, last] = std::ranges::equal_range(written, i, {}, &WrittenPlace::file);
+    check_places(layout.files()[i].name, layout.files()[i].bytes, std::to_address(first),
+                 std::to_address(last));
+  }
+  // A rank has read back what it wrote itself. On a network file system it may have lost that since, to a
+  // rank that wrote to the same page.
+  std::vector<std::string> hashes(layout.files().size());
+  if (hashes_files || world.size() > 1) hashes = check_files(io, world, layout, directory, written, progress);
   std::vector<CheckedFile> files;
   for (size_t i = 0; i < hashes.size(); ++i)
     files.push_back({layout.files()[i].name, layout.files()[i].bytes, hashes[i]});
@@ -283,8 +335,10 @@ CheckedFile write_checked_file(Io& io, const fs::path& directory, const std::str
                                const std::string& bytes) {
   create_file(io, directory / name, bytes);
   const int64_t count = std::ssize(bytes);
-  const WrittenBytes all{0, 0, count, hash64(bytes.data(), count)};
-  return {name, count, check_file(io, directory / name, count, &all, &all + 1, [](int64_t) {})};
+  const WrittenPlace all{0, {0, count, hash64(bytes.data(), count)}};
+  const InputFile file(io, directory / name);
+  file.forget();  // the page cache would return the written bytes even if the disk has others
+  return {name, count, check_file(file, count, &all, &all + 1, [](int64_t) {})};
 }
 
 }  // namespace ripstop

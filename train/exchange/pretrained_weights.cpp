@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -66,20 +67,38 @@ struct Rows {
   float* to = nullptr;
 };
 
+// Memory of one call, which all of its reads use.
+class ReadBuffer {
+ public:
+  // `most_bytes`: no read is larger.
+  explicit ReadBuffer(int64_t most_bytes)
+      : bytes_(std::min(most_bytes, kBufferBytes)),
+        // Not zeroed: every byte is read before it is used.
+        data_(std::make_unique_for_overwrite<char[]>(static_cast<size_t>(bytes_))) {}
+  char* data() const { return data_.get(); }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  int64_t bytes_;
+  std::unique_ptr<char[]> data_;
+};
+
 // Reads parts of one stored tensor.
 class TensorReader {
  public:
-  TensorReader(const PretrainedModel& model, const PretrainedTensor& tensor, int64_t columns)
+  TensorReader(const PretrainedModel& model, const PretrainedTensor& tensor, int64_t columns,
+               const ReadBuffer& buffer)
       : file_(model.files[tensor.file]),
         stored_(tensor.stored),
         columns_(columns),
-        element_bytes_(dtype_bytes(stored_.dtype)) {}
+        element_bytes_(dtype_bytes(stored_.dtype)),
+        buffer_(buffer) {}
 
   /// Reads the columns [column, column + columns) of `rows`.
   void read(const Rows& rows, int64_t column, int64_t columns) {
     // Whole rows have no gaps between them: one call reads as many as the buffer holds.
     const int64_t at_once =
-        columns == columns_ ? std::max<int64_t>(kBufferBytes / (columns * element_bytes_), 1) : 1;
+        columns == columns_ ? std::max<int64_t>(buffer_.bytes() / (columns * element_bytes_), 1) : 1;
     for (int64_t row = 0; row < rows.count; row += at_once) {
       const int64_t band = std::min(at_once, rows.count - row);
       read_band({rows.first + row, band, rows.stride, rows.to + row * rows.stride}, column, columns);
@@ -91,9 +110,8 @@ class TensorReader {
     const int64_t first = rows.first * columns_ + column, count = rows.count * columns;
     // A row may be longer than the buffer.
     for (int64_t done = 0; done < count;) {
-      const int64_t piece = std::min(count - done, kBufferBytes / element_bytes_);
-      buffer_.resize(static_cast<size_t>(piece * element_bytes_));
-      file_.read_at(stored_.begin + (first + done) * element_bytes_, buffer_.data(), std::ssize(buffer_));
+      const int64_t piece = std::min(count - done, buffer_.bytes() / element_bytes_);
+      file_.read_at(stored_.begin + (first + done) * element_bytes_, buffer_.data(), piece * element_bytes_);
       scatter(rows, columns, done, piece, first);
       done += piece;
     }
@@ -119,7 +137,7 @@ class TensorReader {
   const StoredTensor& stored_;
   int64_t columns_;
   int64_t element_bytes_;
-  std::vector<char> buffer_;
+  const ReadBuffer& buffer_;
 };
 
 // Reads a box of wq or wk. In each head, Hugging Face has the even rows of ripstop's tensor first and then
@@ -139,20 +157,21 @@ void read_turned(TensorReader& reader, const Box& box, int64_t head_size, float*
     }
 }
 
-void read_box(const PretrainedModel& model, const PretrainedTensor& tensor, const Box& box, float* to) {
-  TensorReader reader(model, tensor, box.parameter->columns);
+void read_box(const PretrainedModel& model, const PretrainedTensor& tensor, const Box& box, float* to,
+              const ReadBuffer& buffer) {
+  TensorReader reader(model, tensor, box.parameter->columns, buffer);
   if (has_turned_rows(box.parameter->name)) return read_turned(reader, box, model.config.head_size(), to);
   reader.read({.first = box.row, .count = box.rows, .stride = box.stride, .to = to}, box.column, box.columns);
 }
 
 // Compares what was read of a tied table with its second copy. Another table would be lost silently.
-void check_copy(const PretrainedModel& model, const PretrainedTensor& copy, const Box& box,
-                const float* got) {
+void check_copy(const PretrainedModel& model, const PretrainedTensor& copy, const Box& box, const float* got,
+                const ReadBuffer& buffer) {
   std::vector<float> row(static_cast<size_t>(box.columns));
   Box one = box;
   one.rows = 1;
   for (int64_t r = 0; r < box.rows; ++r, ++one.row) {
-    read_box(model, copy, one, row.data());
+    read_box(model, copy, one, row.data(), buffer);
     if (!std::equal(row.begin(), row.end(), got + r * box.stride))
       throw Error(ExitCode::kInputData,
                   fmt::format("{}: row {} of {} differs from the embedding, and config.json ties the two",
@@ -165,14 +184,15 @@ void check_copy(const PretrainedModel& model, const PretrainedTensor& copy, cons
 
 void read_pretrained(const PretrainedModel& model, const UnitLayout& layout, int64_t begin, int64_t end,
                      float* to) {
-  std::fill(to, to + (end - begin), 0.0F);
+  zero_padding(layout, begin, end, to, DType::kFloat32);
+  const ReadBuffer buffer((end - begin) * static_cast<int64_t>(sizeof(float)));
   for (const Box& box : layout.boxes(begin, end)) {
     if (box.empty()) continue;
     float* const at = to + (box.offset - begin);
     const PretrainedTensor& tensor = model.tensors.at(box.parameter->name);
-    read_box(model, tensor, box, at);
+    read_box(model, tensor, box, at, buffer);
     if (box.parameter->name != "tok_embeddings.weight") continue;
-    for (const PretrainedTensor& copy : model.tied_copies) check_copy(model, copy, box, at);
+    for (const PretrainedTensor& copy : model.tied_copies) check_copy(model, copy, box, at, buffer);
   }
 }
 

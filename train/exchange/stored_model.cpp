@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "data/block_threads.h"
 #include "data/directory.h"
 #include "data/hash.h"
 #include "data/tokenizer.h"
@@ -50,12 +51,7 @@ void check_sizes(const Manifest& manifest) {
   if (manifest.state.model.num_hidden_layers > std::ssize(manifest.units))
     fail(ExitCode::kStorage, "the checkpoint has {} units, too few for the {} layers of its model",
          manifest.units.size(), manifest.state.model.num_hidden_layers);
-  const std::vector<UnitSpec> table = parameter_table(manifest.state.model);
-  std::vector<UnitLayout> layouts;
-  for (const UnitSpec& unit : table) layouts.emplace_back(unit, 1, 0, 1);
-  std::vector<const UnitLayout*> borrowed;
-  for (const UnitLayout& layout : layouts) borrowed.push_back(&layout);
-  check_same_parameters(manifest, borrowed);
+  check_same_parameters(manifest, parameter_table(manifest.state.model));
 }
 
 // The headers of two models of one architecture are equal, so bytes of the weights count, too.
@@ -75,6 +71,29 @@ std::string hash_of(const PretrainedModel& model) {
     }
   }
   return hash.hex();
+}
+
+// Elements of a unit's shard that one thread reads at once.
+struct ShardPart {
+  const UnitStates* unit = nullptr;
+  int64_t begin = 0, end = 0;  // in the shard
+};
+
+void read_masters(const PretrainedModel& model, int64_t fsdp_index, std::span<const UnitStates> units) {
+  constexpr int64_t kMostElements = int64_t{1} << 19;
+  std::vector<ShardPart> parts;
+  for (const UnitStates& unit : units)
+    for (int64_t at = 0, end = unit.layout->shard_elements(); at < end; at += kMostElements)
+      parts.push_back({&unit, at, std::min(at + kMostElements, end)});
+  share_blocks(
+      std::ssize(parts), kBlockThreads,
+      [&](int64_t, int64_t number) {
+        const ShardPart& part = parts[static_cast<size_t>(number)];
+        const UnitLayout& layout = *part.unit->layout;
+        const int64_t begin = fsdp_index * layout.shard_elements();
+        read_pretrained(model, layout, begin + part.begin, begin + part.end, part.unit->master + part.begin);
+      },
+      [](int64_t) {});
 }
 
 }  // namespace
@@ -101,10 +120,7 @@ std::string StoredModel::weights_hash() const {
 
 void StoredModel::read(Io& io, int64_t fsdp_index, std::span<const UnitStates> units) const {
   if (is_pretrained()) {
-    for (const UnitStates& unit : units) {
-      const int64_t elements = unit.layout->shard_elements(), begin = fsdp_index * elements;
-      read_pretrained(std::get<PretrainedModel>(source_), *unit.layout, begin, begin + elements, unit.master);
-    }
+    read_masters(std::get<PretrainedModel>(source_), fsdp_index, units);
     return;
   }
   const auto& checkpoint = std::get<Checkpoint>(source_);

@@ -40,12 +40,13 @@ class StoredModel {
   std::string weights_hash() const;
 
   /// Overwrites the masters of `units` (shard fsdp_index of each) with the weights; padding becomes zero.
-  /// Moments stay as they are. Each rank reads only what it keeps. Not collective. Throws Error(kStorage) if
-  /// the checkpoint is damaged, and as read_pretrained.
+  /// Moments stay as they are. Each rank reads only what it keeps; a model of Hugging Face with
+  /// kBlockThreads threads, through 2 MiB each. Not collective. Throws Error(kStorage) if the checkpoint is
+  /// damaged, and as read_pretrained.
   void read(Io& io, int64_t fsdp_index, std::span<const UnitStates> units) const;
 
   /// Overwrites `to` with the elements [begin, end) of the flat buffer of `layout`, whose fsdp_count is 1, as
-  /// `read` does. Of Hugging Face's models only.
+  /// `read` does. Of Hugging Face's models only. Several threads may call.
   void read_elements(const UnitLayout& layout, int64_t begin, int64_t end, float* to) const;
 
  private:

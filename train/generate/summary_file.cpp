@@ -62,7 +62,7 @@ void check_summary_file(const fs::path& path, bool replace) {
 
 SummaryFile::SummaryFile(const fs::path& path, bool replace,
                          const std::function<void(const std::string&)>& note)
-    : path_(path), partial_(make_partial_directory(path, note)), replace_(replace) {
+    : path_(path), partial_(make_partial_directory(posix_io(), path, note)), replace_(replace) {
   try {
     file_.emplace(partial_ / path_.filename());
   } catch (...) {
@@ -85,7 +85,7 @@ void SummaryFile::finish() {
   file_->close();
   // Hours of work: from here on nothing removes them, whatever goes wrong.
   file_.reset();
-  disown_partial_directory(partial_);
+  disown_partial_directory(posix_io(), partial_);
   fs::path got = path_;
   for (int64_t number = 2; !put_in_place(partial_ / path_.filename(), got, replace_); ++number)
     got = path_.string() + fmt::format(".{}", number);

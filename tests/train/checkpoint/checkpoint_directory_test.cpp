@@ -5,6 +5,7 @@
 
 #include "tests/data/fault_io.h"
 #include "tests/train/checkpoint/checkpoint_model.h"
+#include "train/checkpoint/find_run.h"
 #include "train/checkpoint/verify.h"
 
 namespace ripstop {
@@ -290,6 +291,39 @@ TEST_F(CheckpointDirectoryTest, ChecksTheFreeSpace) {
   } catch (const Error& error) {
     EXPECT_NE(error.hint().find("1000 B are in step_*.damaged there"), std::string::npos) << error.hint();
   }
+}
+
+// An imported checkpoint has holes in place of moments: to delete it frees less than its size.
+TEST_F(CheckpointDirectoryTest, HolesAreNoRoom) {
+  SmallDisk disk;
+  save(1);
+  const std::filesystem::path directory = path() / "step_00000001", file = directory / rank_file_name(0);
+  Manifest manifest = check_checkpoint(io_, directory);
+  constexpr int64_t kHole = int64_t{64} << 20;
+  manifest.files[0].bytes += kHole;
+  std::filesystem::resize_file(file, static_cast<uintmax_t>(manifest.files[0].bytes));
+  std::filesystem::remove(directory / Manifest::kFileName);
+  write_bytes(directory / Manifest::kFileName, manifest_text(manifest));
+  ASSERT_TRUE(list_checkpoints(io_, path())[0].manifest) << list_checkpoints(io_, path())[0].problem;
+  const int64_t wanted = 4 * kHole;
+  disk.room = wanted;
+  EXPECT_NO_THROW(check_disk_space(disk, path(), 3, kHole));
+  disk.room = wanted - kHole;
+  EXPECT_THROW(check_disk_space(disk, path(), 3, kHole), Error);
+}
+
+// A save was replacing it when it was killed, and no training has come since to put it back.
+TEST_F(CheckpointDirectoryTest, ACheckpointThatWasBeingReplacedCounts) {
+  save(1);
+  save(2);
+  std::filesystem::rename(path() / "step_00000002", path() / ".old.step_00000002.1.2");
+  EXPECT_EQ(whole(), (Steps{1, 2}));
+  EXPECT_EQ(find_checkpoint(io_, path(), "latest"), path() / ".old.step_00000002.1.2");
+  EXPECT_EQ(find_checkpoint(io_, path(), "2"), path() / ".old.step_00000002.1.2");
+  // Its step has another: that one counts.
+  std::filesystem::copy(path() / ".old.step_00000002.1.2", path() / "step_00000002");
+  EXPECT_EQ(find_checkpoint(io_, path(), "latest"), path() / "step_00000002");
+  EXPECT_EQ(whole(), (Steps{1, 2}));
 }
 
 class LinkedCheckpointTest : public CheckpointDirectoryTest {

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <random>
 #include <set>
 
@@ -116,15 +117,18 @@ class VolatileIo : public PosixIo {
  public:
   int open(const std::filesystem::path& path, int flags) override {
     const int file = PosixIo::open(path, flags);
+    const std::lock_guard lock(mutex_);
     paths_[file] = path;
     if ((flags & O_CREAT) != 0) lost_.insert(path.parent_path());
     return file;
   }
   ssize_t pwrite(int file, const void* bytes, size_t count, int64_t offset) override {
+    const std::lock_guard lock(mutex_);
     lost_.insert(paths_[file]);
     return PosixIo::pwrite(file, bytes, count, offset);
   }
   int fsync(int file) override {
+    const std::lock_guard lock(mutex_);
     lost_.erase(paths_[file]);
     return PosixIo::fsync(file);
   }
@@ -145,6 +149,7 @@ class VolatileIo : public PosixIo {
   int commits = 0;
 
  private:
+  std::mutex mutex_;  // threads write and read back a file
   std::map<int, std::filesystem::path> paths_;
   std::set<std::filesystem::path> lost_;
 };

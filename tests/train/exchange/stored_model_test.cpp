@@ -2,10 +2,14 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include "tests/data/fault_io.h"
 #include "tests/expect_has.h"
 #include "tests/train/checkpoint/checkpoint_model.h"
 #include "tests/train/exchange/pretrained_directory.h"
+#include "train/checkpoint/verify.h"
 #include "train/config/run_config.h"
 #include "train/exchange/import_model.h"
 
@@ -69,7 +73,7 @@ TEST_F(StoredModels, AnImportHoldsTheSameWeightsAndZeroMoments) {
   const StoredModel model = pretrained();
   int64_t done = 0;
   EXPECT_GT(import_model(io_, model, scratch_ / "out", {}, [&](int64_t elements) { done = elements; }), 0);
-  EXPECT_GT(done, 3 * parameter_count(model.config()) - 1);
+  EXPECT_GE(done, parameter_count(model.config()));
   const StoredModel imported = open_stored_model(io_, find_stored_model(io_, scratch_ / "out", "latest"));
   EXPECT_FALSE(imported.is_pretrained());
   EXPECT_EQ(imported.config(), model.config());
@@ -110,6 +114,80 @@ TEST_F(StoredModels, AManifestWithOtherParametersThanItsModelIsRefused) {
   EXPECT_HAS(refused.what, "in the checkpoint");
 }
 
+// What is in `scratch` after an import on a failing file system: nothing, or the whole checkpoint.
+void expect_whole_or_nothing(const std::filesystem::path& scratch) {
+  PosixIo io;
+  if (!std::filesystem::exists(scratch / "out")) return;
+  EXPECT_TRUE(verify_checkpoint(io, find_stored_model(io, scratch / "out", "latest")).empty());
+}
+
+TEST_F(StoredModels, OneErrorAtAnyCallOfAnImportLeavesNothing) {
+  FaultIo counting;
+  import_model(counting, pretrained(), scratch_ / "out");
+  int64_t failed = 0;
+  for (int64_t at = 0; at < counting.calls; ++at) {
+    SCOPED_TRACE(at);
+    const ScratchDirectory scratch;
+    FaultIo io;
+    io.kind = FaultIo::Kind::kError;
+    io.error = ENOSPC;
+    io.at = at;
+    const InputRefusal refused = input_refusal([&] { import_model(io, pretrained(), scratch / "out"); });
+    expect_whole_or_nothing(scratch.path());
+    EXPECT_EQ(refused.code == ExitCode::kOk, std::filesystem::exists(scratch / "out")) << refused.what;
+    if (refused.code == ExitCode::kOk) continue;
+    ++failed;
+    EXPECT_EQ(refused.code, ExitCode::kStorage) << refused.what;
+    EXPECT_TRUE(std::filesystem::is_empty(scratch.path())) << refused.what;
+  }
+  EXPECT_GT(failed, counting.calls * 2 / 3);
+}
+
+TEST_F(StoredModels, AnImportThatIsKilledAtAnyCallIsWholeOrAbsent) {
+  FaultIo counting;
+  import_model(counting, pretrained(), scratch_ / "out");
+  int64_t committed = 0;
+  for (int64_t at = 0; at < counting.calls; ++at) {
+    SCOPED_TRACE(at);
+    const ScratchDirectory scratch;
+    const pid_t child = fork();
+    if (child == 0) {
+      FaultIo io;
+      io.kind = FaultIo::Kind::kKill;
+      io.at = at;
+      import_model(io, pretrained(), scratch / "out");
+      _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    ASSERT_TRUE(WIFSIGNALED(status));
+    expect_whole_or_nothing(scratch.path());
+    committed += std::filesystem::exists(scratch / "out") ? 1 : 0;
+  }
+  EXPECT_GT(committed, 0);
+}
+
+TEST_F(StoredModels, AnImportThatIsStoppedLeavesNothing) {
+  struct Stopped {};
+  EXPECT_THROW(import_model(io_, pretrained(), scratch_ / "out", {}, [](int64_t) { throw Stopped(); }),
+               Stopped);
+  EXPECT_TRUE(std::filesystem::is_empty(scratch_.path()));
+}
+
+TEST_F(StoredModels, AnImportLooksForRoomFirst) {
+  class SmallDisk : public QuickIo {
+   public:
+    int free_bytes(const std::filesystem::path&, int64_t& bytes) override {
+      bytes = 100;
+      return 0;
+    }
+  } io;
+  const InputRefusal refused = input_refusal([&] { import_model(io, pretrained(), scratch_ / "out"); });
+  EXPECT_EQ(refused.code, ExitCode::kStorage);
+  EXPECT_HAS(refused.what, scratch_.path().string() + ": 100 B free, the weights in float32 need");
+  EXPECT_TRUE(std::filesystem::is_empty(scratch_.path()));
+}
+
 // A moment of zeros takes no room on the disk.
 TEST_F(StoredModels, ZerosAreHolesOfTheFile) {
   model_.config["vocab_size"] = 70'000;
@@ -118,6 +196,9 @@ TEST_F(StoredModels, ZerosAreHolesOfTheFile) {
   model_.fill("F16");
   model_.write();
   import_model(io_, pretrained(), scratch_ / "out");
+  // Several stretches of blocks, which threads share.
+  EXPECT_TRUE(masters(io_, open_stored_model(io_, find_stored_model(io_, scratch_ / "out", "latest"))) ==
+              masters(io_, pretrained()));
   const std::filesystem::path file = find_stored_model(io_, scratch_ / "out", "latest") / rank_file_name(0);
   struct stat status {};
   ASSERT_EQ(::stat(file.c_str(), &status), 0);

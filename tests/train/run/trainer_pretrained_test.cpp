@@ -59,6 +59,10 @@ TEST_F(PretrainedRuns, ARunThatHasBegunNeedsTheModelNoMore) {
             ExitCode::kOk);
   const RunConfig goes_on = pretrained("broken", {"train.steps=4", "checkpoint.every_steps=1"});
   std::filesystem::remove_all(model_.path());
+  // As if a replacement of its only checkpoint had been killed.
+  const std::filesystem::path last = checkpoint("broken", 2), folder = last.parent_path();
+  std::filesystem::remove_all(checkpoint("broken", 1));
+  std::filesystem::rename(last, folder / ".old.step_00000002.1.2");
   EXPECT_EQ(train(goes_on), ExitCode::kOk);
   EXPECT_EQ(steps("broken"), (std::vector<int64_t>{1, 2, 3, 4}));
   for (size_t i = 0; i < 4; ++i)
