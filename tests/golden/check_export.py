@@ -4,9 +4,11 @@
     RIPSTOP_EXPORT_LOGITS=DIR train_test --gtest_filter=ExportLogits.*
     check_export.py logits DIR > tests/golden/export_logits.json
     check_export.py ids EXPORTED...          # ids of AutoTokenizer against those of SentencePiece itself
+    check_export.py articles PROGRAM SHARED EXPORTED...  # the same for 2,000 articles, against `ripstop prepare`
     check_export.py load EXPORTED...         # from_pretrained finds every tensor; generates a few tokens
 
-Needs torch, transformers, sentencepiece and xxhash (made with transformers 5.23.0 and torch 2.15.0).
+Needs torch, transformers, sentencepiece and xxhash (made with transformers 5.23.0 and torch 2.15.0); `articles` h5py.
+PROGRAM is build/cpu-release/ripstop, SHARED ../shared.
 """
 import json
 import os
@@ -55,6 +57,29 @@ def ids(directories):
     return bad
 
 
+def articles(program, shared, *directories):
+    import pathlib
+
+    from check_tokenizer_ids import PROMPT, ids_of_ripstop, pairs_of
+    from transformers import AutoTokenizer
+
+    pairs = pairs_of(pathlib.Path(shared))
+    bad = 0
+    for directory in directories:
+        theirs = AutoTokenizer.from_pretrained(directory)
+        differ = []
+        for (document, summary), (prompt_ids, summary_ids) in zip(
+                pairs, ids_of_ripstop(program, directory, pairs), strict=True):
+            expected = (theirs(PROMPT.format(document)).input_ids,
+                        theirs(summary, add_special_tokens=False).input_ids + [theirs.eos_token_id])
+            if (prompt_ids, summary_ids) != expected:
+                differ.append((document[:60], summary[:60]))
+        print(f"{directory}: {len(pairs) - len(differ)} of {len(pairs)} examples have equal ids",
+              *map(repr, differ[:5]))
+        bad += len(differ)
+    return bad
+
+
 def load(directories):
     import torch
     from transformers import AutoModelForCausalLM
@@ -71,9 +96,11 @@ def load(directories):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 3 or sys.argv[1] not in ("logits", "ids", "load"):
+    if len(sys.argv) < 3 or sys.argv[1] not in ("logits", "ids", "articles", "load"):
         sys.exit(__doc__)
     if sys.argv[1] == "logits":
         logits(sys.argv[2])
+    elif sys.argv[1] == "articles":
+        sys.exit(1 if articles(*sys.argv[2:]) else 0)
     else:
         sys.exit(1 if {"ids": ids, "load": load}[sys.argv[1]](sys.argv[2:]) else 0)

@@ -109,4 +109,5 @@ def main(program, shared):
     return 1 if different else 0
 
 
-sys.exit(main(sys.argv[1], pathlib.Path(sys.argv[2])))
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], pathlib.Path(sys.argv[2])))
