@@ -219,7 +219,7 @@ TEST(ExportModel, OneErrorAtAnyCallLeavesNothing) {
         expect_weights(scratch / "out", tiny_model(), ExportDType::kBFloat16);
       }
     }
-    EXPECT_GT(failed, calls * 2 / 3);
+    EXPECT_GT(failed, calls / 2);
   }
 }
 

@@ -140,7 +140,7 @@ TEST_F(StoredModels, OneErrorAtAnyCallOfAnImportLeavesNothing) {
     EXPECT_EQ(refused.code, ExitCode::kStorage) << refused.what;
     EXPECT_TRUE(std::filesystem::is_empty(scratch.path())) << refused.what;
   }
-  EXPECT_GT(failed, counting.calls * 2 / 3);
+  EXPECT_GT(failed, counting.calls / 2);
 }
 
 TEST_F(StoredModels, AnImportThatIsKilledAtAnyCallIsWholeOrAbsent) {

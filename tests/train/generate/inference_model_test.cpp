@@ -193,8 +193,9 @@ TEST_F(InferenceModelTest, BeamsTakeMemoryForTheirNewTokensOnly) {
 TEST_F(InferenceModelTest, WhatTheHostNeedsToChooseTokensIsPlanned) {
   const auto memory = [&](const GenerationSettings& settings, int64_t tensor, DeviceKind device) {
     const InferenceOptions options = InferenceOptions::of(kModel, 96, DType::kFloat32, 10, settings);
-    return plan_inference(kModel, options, {.replicate = 1, .fsdp = 1, .tensor = tensor}, {}, device)
-        .memory[MemoryCategory::kActivations];
+    const InferencePlan plan =
+        plan_inference(kModel, options, {.replicate = 1, .fsdp = 1, .tensor = tensor}, {}, device);
+    return plan.memory[MemoryCategory::kActivations] - plan.arena[MemoryCategory::kActivations];
   };
   const GenerationSettings best{.max_new_tokens = 20}, chosen{.min_new_tokens = 1, .max_new_tokens = 20};
   const int64_t rows = 10;
