@@ -35,9 +35,10 @@ class RecordingCommunicator final : public Communicator {
   int64_t all_reduce_scratch_bytes(int64_t count, DType dtype) const override {
     return group_->all_reduce_scratch_bytes(count, dtype);
   }
-  void all_reduce(const Stream& stream, const Tensor& x, Reduce reduce, const Tensor& scratch) override {
+  Pending start_all_reduce(const Stream& stream, const Tensor& x, Reduce reduce, const Tensor& scratch,
+                           const Stream* behind) override {
     const Call call(*this, "all_reduce");
-    group_->all_reduce(stream, x, reduce, scratch);
+    return group_->start_all_reduce(stream, x, reduce, scratch, behind);
   }
   void broadcast(const Stream& stream, const Tensor& x, int64_t root) override {
     const Call call(*this, "broadcast");
