@@ -38,13 +38,13 @@ class BlockQueue {
   // On the caller's thread.
   void watch(FunctionRef<void(int64_t)> tell) {
     constexpr std::chrono::milliseconds kPause{100};
-    std::unique_lock lock(mutex_);
-    while (!stopped_ && done_ < count_) {
-      changed_.wait_for(lock, kPause, [&] { return stopped_ || done_ == count_; });
+    // Also if all have ended before this thread came here: the last number is always told.
+    for (bool ended = false; !ended;) {
+      std::unique_lock lock(mutex_);
+      ended = changed_.wait_for(lock, kPause, [&] { return stopped_ || done_ == count_; });
       const int64_t done = done_;
       lock.unlock();
       tell(done);
-      lock.lock();
     }
   }
 
