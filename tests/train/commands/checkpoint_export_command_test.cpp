@@ -87,7 +87,10 @@ TEST_F(CheckpointExportCommand, SummarizeTakesATokenizer) {
       run_program("summarize " + run() + " --tokenizer " + file("other") + " --input " + input);
   EXPECT_EQ(other.exit_code, 65);
   EXPECT_HAS(other.err, "has another tokenizer (SHA-256 ");
-  EXPECT_HAS(other.err, "leave --tokenizer out");
+  EXPECT_HAS(other.err, "give the file that the model was trained with");
+  std::filesystem::rename(scratch_ / "away.model", scratch_ / "run" / "tokenizer.model");
+  EXPECT_HAS(run_program("summarize " + run() + " --tokenizer " + file("other") + " --input " + input).err,
+             "leave --tokenizer out: " + run() + " has the model's own");
 }
 
 TEST_F(CheckpointExportCommand, JsonIsOneDocument) {

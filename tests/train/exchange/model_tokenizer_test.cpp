@@ -60,7 +60,7 @@ TEST_F(ModelTokenizer, AnotherFileIsRefusedWithWhatToType) {
                                              line = "another text " + std::to_string(left);
                                              return left-- > 0;
                                            },
-                                           290));
+                                           300));
   expect_refused("the data set d has another tokenizer (SHA-256 ",
                  "ripstop prepare --tokenizer " + model_.path().string() + " makes a data set for it");
 }
