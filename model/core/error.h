@@ -20,7 +20,7 @@ enum class ExitCode : int {
   kStorage = 74,        ///< file system, checkpoint
   kRequeue = 75,        ///< checkpointed on a signal; run the same command again
   kCommunication = 76,  ///< a lost rank, a hang
-  kNumerics = 77,       ///< loss or gradient not finite
+  kNumerics = 77,       ///< loss or gradient not finite, or not what one rank computes
   kResources = 78,      ///< memory, mesh, machine
 };
 

