@@ -149,30 +149,48 @@ bool has_cores_for_all(MpiWorld& world) {
   return static_cast<double>(world.ranks_here() * cpu_threads()) <= cores;
 }
 
-// All ranks compute at once, because they share caches, power and maybe cores in a step, too. The rate of a
-// round is that of the slowest rank, for the same reason.
+// One round of `times` products on all ranks at once, because they share caches, power and maybe cores in a
+// step, too. It takes as long as the slowest rank, for the same reason. Equal on all ranks.
+PeakRound time_round(Communicator& all, Product& product, int64_t times, bool own_cores) {
+  all.barrier();
+  const double before = cpu_seconds();
+  const double taken = 1e-9 * static_cast<double>(product.run(times));
+  const double share = (cpu_seconds() - before) / (taken * static_cast<double>(cpu_threads()));
+  PeakRound round;
+  // As integers: they travel as text.
+  for (const std::string& text : all.all_gather_text(
+           fmt::format("{} {:.0f} {:.0f}", own_cores, 1e9 * taken, 1e6 * std::min(share, 1.0)))) {
+    const size_t first = text.find(' '), second = text.rfind(' ');
+    const auto number = [&](size_t begin, size_t end) {
+      return static_cast<double>(
+          parse_integer(std::string_view(text).substr(begin, end - begin)).value_or(0));
+    };
+    round.seconds = std::max(round.seconds, 1e-9 * number(first + 1, second));
+    round.cpu_share = std::min(round.cpu_share, 1e-6 * number(second + 1, text.size()));
+    own_cores = own_cores && text.starts_with("true");
+  }
+  if (!own_cores) round.cpu_share = 1;
+  return round;
+}
+
 std::optional<PeakFlops> measure_cpus(MpiWorld& world, DType compute) {
-  constexpr int64_t kRoundNanoseconds = 12'500'000, kMostProducts = 1000;
+  constexpr int64_t kMostProducts = 1000;
+  // On a busy machine rounds take long, and more of them would not tell more.
+  constexpr double kRoundSeconds = 0.0125, kMostSeconds = 0.4;
   Communicator& all = world.communicator();
   Product product(compute);
-  const bool own_cores = least_of_all_ranks(all, has_cores_for_all(world) ? 1 : 0) == 1;
-  const auto time_round = [&](int64_t times) {
-    all.barrier();
-    const double before = cpu_seconds();
-    const int64_t taken = product.run(times);
-    const double share =
-        (cpu_seconds() - before) / (1e-9 * static_cast<double>(taken) * static_cast<double>(cpu_threads()));
-    const int64_t slowest = -least_of_all_ranks(all, -taken);
-    const int64_t least_share = least_of_all_ranks(all, static_cast<int64_t>(1e6 * share));
-    return PeakRound{.seconds = 1e-9 * static_cast<double>(slowest),
-                     .cpu_share = own_cores ? 1e-6 * static_cast<double>(least_share) : 1.0};
-  };
+  const bool own_cores = has_cores_for_all(world);
   product.run(1);  // makes the kernel
-  const auto once = static_cast<int64_t>(1e9 * time_round(1).seconds);
-  const int64_t times = std::clamp<int64_t>(kRoundNanoseconds / std::max<int64_t>(once, 1), 1, kMostProducts);
+  const double once = time_round(all, product, 1, own_cores).seconds;
+  const auto times =
+      std::clamp<int64_t>(static_cast<int64_t>(kRoundSeconds / std::max(once, 1e-9)), 1, kMostProducts);
   std::vector<PeakRound> rounds;
+  double spent = once;
   // All ranks see the same numbers, so all end together.
-  while (!fastest_round(rounds) && std::ssize(rounds) < kMostRounds) rounds.push_back(time_round(times));
+  while (!fastest_round(rounds) && std::ssize(rounds) < kMostRounds && spent < kMostSeconds) {
+    rounds.push_back(time_round(all, product, times, own_cores));
+    spent += rounds.back().seconds;
+  }
   const std::optional<double> fastest = fastest_round(rounds);
   if (!fastest) return std::nullopt;
   const auto flops = static_cast<double>(sum_of_all_ranks(all, product.flops() * times));

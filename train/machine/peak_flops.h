@@ -39,10 +39,10 @@ std::optional<double> fastest_round(std::span<const PeakRound> rounds);
 
 /// The peak of all ranks of `world` on devices like `device`, for products in `compute`. GPUs: from the data
 /// sheets; ranks that share a GPU share its peak. CPUs: measured by the model's own `linear`, on all ranks at
-/// once, in rounds of some 12 ms until fastest_round has an answer, 24 at most. The memory for that is given
-/// back on return and is in no ledger: 4 MiB, and 2 MiB a thread in float32, and what the kernels need.
-/// nullopt on all ranks if one of them has a device without a known peak, or if the rounds do not tell:
-/// another program keeps the processors busy. Collective.
+/// once, in rounds of some 12 ms until fastest_round has an answer, 24 rounds or 0.4 s at most. The memory
+/// for that is given back on return and is in no ledger: 4 MiB, and 2 MiB a thread in float32, and what the
+/// kernels need. nullopt on all ranks if one of them has a device without a known peak, or if the rounds do
+/// not tell: another program keeps the processors busy. Collective.
 std::optional<PeakFlops> find_peak_flops(MpiWorld& world, const Device& device, DType compute);
 
 }  // namespace ripstop
