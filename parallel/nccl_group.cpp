@@ -2,28 +2,58 @@
 #include "parallel/nccl_group.h"
 
 #include <cstdlib>
+#include <memory>
 #include <utility>
 
 #include "parallel/nccl_library.h"
 
 namespace ripstop {
+namespace {
+
+// Starts a call whose result NCCL writes from a thread of its own, at the latest when `group` reports success,
+// and waits for it. What the call itself returns says nothing about that thread: a split returns success at
+// once, and so do windows since 2.28. If the wait ends with an error (a rank is lost), the thread may still
+// write, so the place stays.
+template <class T, class Start>
+T wait_for_result(NcclGroup& group, const char* call, Start start) {
+  auto place = std::make_unique<T>();
+  const ncclResult_t begun = start(place.get());
+  if (begun != ncclSuccess && begun != ncclInProgress) group.check(begun, call);
+  T* const kept = place.release();
+  group.check(ncclInProgress, call);
+  place.reset(kept);
+  return *place;
+}
+
+}  // namespace
 
 NcclGroup::NcclGroup(std::shared_ptr<NcclWorld> world, std::unique_ptr<Communicator> host, int device)
     : world_(std::move(world)), host_(std::move(host)), stream_(Device::cuda(device), /*urgent=*/true) {
+  cuda_stream(stream_).set_waiter(world_);
   world_->groups.push_back(this);
 }
 
 NcclGroup::~NcclGroup() {
+  finish();
   std::erase(world_->groups, this);
+}
+
+void NcclGroup::finish() {
   // While an exception unwinds, other ranks may be gone, and NCCL would wait for them.
   if (comm_ == nullptr || std::uncaught_exceptions() > 0) return;
   try {
     stream_.synchronize();
     check(ncclCommFinalize(comm_), "ncclCommFinalize");
     static_cast<void>(ncclCommDestroy(comm_));
-  } catch (const Error&) {  // the group is broken: abort instead of waiting
-    static_cast<void>(ncclCommAbort(comm_));
+    comm_ = nullptr;
+  } catch (const Error&) {
+    abort();
   }
+}
+
+void NcclGroup::abort() {
+  if (comm_ != nullptr) static_cast<void>(ncclCommAbort(comm_));
+  comm_ = nullptr;
 }
 
 // The fsdp axis gathers and reduces while layers compute. Layers mostly wait for the tensor axis, so that
@@ -52,18 +82,27 @@ void NcclGroup::initialize_part(NcclGroup& whole, int64_t color, int64_t key) {
   ncclConfig_t chosen = config();
   const bool alone = host_->size() == 1;
   const int part = alone ? NCCL_SPLIT_NOCOLOR : static_cast<int>(color);
-  whole.check(ncclCommSplit(whole.comm_, part, static_cast<int>(key), &comm_, &chosen), "ncclCommSplit");
-  // The new group is ready later than the call returns.
-  if (!alone) check(ncclInProgress, "ncclCommSplit");
+  // A rank that gets no group waits as well: NCCL's thread works for all of `whole`.
+  comm_ = wait_for_result<ncclComm_t>(whole, "ncclCommSplit", [&](ncclComm_t* place) {
+    return ncclCommSplit(whole.comm_, part, static_cast<int>(key), place, &chosen);
+  });
+  if (!alone && comm_ == nullptr)
+    fail(ExitCode::kCommunication, "ncclCommSplit on {} gave no group {}", whole.host().name(),
+         host_->name());
 }
 
 void NcclGroup::check(ncclResult_t result, const char* call) {
-  if (result == ncclInProgress)
+  if (result == ncclInProgress) {
     host_->await(call, [&] {
       const ncclResult_t asked = ncclCommGetAsyncError(comm_, &result);
       if (asked != ncclSuccess) result = asked;
       return result != ncclInProgress;
     });
+    // NCCL before 2.26 keeps the thread's lists of this call until another call on this communicator says that
+    // it is done. A call on another communicator would follow them and crash.
+    int ranks = 0;
+    if (result == ncclSuccess) result = ncclCommCount(comm_, &ranks);
+  }
   if (result == ncclSuccess) return;
   throw Error(ExitCode::kCommunication,
               fmt::format("{} on {}: {}: {}", call, host_->name(), ncclGetErrorString(result),
@@ -77,20 +116,23 @@ namespace {
 class NcclRegistration final : public Registration {
  public:
   NcclRegistration(NcclGroup& group, void* data, int64_t bytes) : group_(group) {
-    group.check(register_window(group.comm(), data, bytes, &window_), "ncclCommWindowRegister");
+    window_ = wait_for_result<void*>(group, "ncclCommWindowRegister", [&](void** place) {
+      return register_window(group.comm(), data, bytes, place);
+    });
     if (window_ == nullptr)
       group.check(ncclCommRegister(group.comm(), data, static_cast<size_t>(bytes), &handle_),
                   "ncclCommRegister");
   }
   ~NcclRegistration() override {
     // While an exception unwinds, other ranks may be gone, and the work under way would wait for them.
-    if (std::uncaught_exceptions() > 0) return;
+    if (std::uncaught_exceptions() > 0 || group_.comm() == nullptr) return;
     try {
       group_.stream().synchronize();
       if (window_ != nullptr)
         group_.check(deregister_window(group_.comm(), window_), "ncclCommWindowDeregister");
       if (handle_ != nullptr) group_.check(ncclCommDeregister(group_.comm(), handle_), "ncclCommDeregister");
-    } catch (const Error&) {  // the group is broken: NCCL drops its registrations with it
+    } catch (const Error&) {
+      group_.abort();  // NCCL drops the group's registrations with it
     }
   }
 

@@ -74,6 +74,8 @@ class NcclGroup {
   void check(ncclResult_t result, const char* call);
   /// Throws Error(kCommunication) if a peer or the network has failed.
   void check_health();
+  /// Ends the NCCL communicator and its collectives under way without waiting for other ranks.
+  void abort();
 
   /// Call these before and after giving a collective to `stream()`. The collective begins when the stream
   /// `caller` has come to this point.
@@ -90,10 +92,12 @@ class NcclGroup {
   Communicator& host() const { return *host_; }
   const Stream& stream() const { return stream_; }
   cudaStream_t native() const { return native_stream(stream_); }
+  /// Null if this rank got none, and after `abort`.
   ncclComm_t comm() const { return comm_; }
 
  private:
   ncclConfig_t config() const;
+  void finish();
 
   std::shared_ptr<NcclWorld> world_;
   std::unique_ptr<Communicator> host_;

@@ -21,9 +21,10 @@ ncclConfig_t nccl_config(const char* name, bool beside_kernels);
 const MemorySource& nccl_memory();
 
 /// Makes [data, data + bytes) of nccl_memory() a symmetric window of the communicator. Collective, with equal
-/// sizes; check the result as that of every NCCL call. `window` is null afterwards if there are no windows:
-/// if NCCL is older than 2.27.3 at compile time or at run time, or if the ranks' GPUs do not reach each
-/// other's memory.
+/// sizes. NCCL writes `window` from a thread of its own, whatever the call returns: wait until the
+/// communicator reports success before you read it, and keep it alive until then. It is null if there are no
+/// windows: if NCCL is older than 2.27.3 at compile time or at run time. If the ranks' GPUs do not reach each
+/// other's memory, it is a plain registration, or null.
 ncclResult_t register_window(ncclComm_t comm, void* data, int64_t bytes, void** window);
 ncclResult_t deregister_window(ncclComm_t comm, void* window);
 

@@ -36,6 +36,7 @@ void NcclWorld::await(FunctionRef<bool()> done) {
 }
 
 void NcclGroup::check_health() {
+  if (comm_ == nullptr) return;
   ncclResult_t state = ncclSuccess;
   const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state);
   check(asked != ncclSuccess ? asked : state == ncclInProgress ? ncclSuccess : state, "a collective");
