@@ -1,9 +1,7 @@
-// A fake of the CUDA run time, NCCL and the kernels, as far as ripstop calls them. It computes nothing and
-// records everything (recorder.h). Linked before the real libraries, so that model/device/cuda_*.cpp and
-// parallel/nccl_*.cpp run unchanged.
+// A fake of the CUDA run time and the kernels, as far as ripstop calls them. It computes nothing and records
+// everything (recorder.h). Linked before the real libraries, so that model/device/cuda_*.cpp run unchanged.
 #include <cuda_profiler_api.h>
 #include <cuda_runtime_api.h>
-#include <nccl.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -12,25 +10,19 @@
 
 #include "model/device/cuda_device.h"
 #include "model/ops/kernel_table.h"
+#include "tests/cuda/fake_cuda.h"
 #include "tests/cuda/recorder.h"
 
+using ripstop::recording::handle_of;
+using ripstop::recording::number_of;
 using ripstop::recording::Recorder;
+using ripstop::recording::span;
 using ripstop::recording::Span;
 
 namespace {
 
 Recorder& recorder() {
   return Recorder::instance();
-}
-
-// Handles are numbers from 1.
-template <class Handle>
-int number_of(Handle handle) {
-  return static_cast<int>(reinterpret_cast<intptr_t>(handle)) - 1;
-}
-template <class Handle>
-Handle handle_of(int number) {
-  return reinterpret_cast<Handle>(static_cast<intptr_t>(number) + 1);
 }
 
 std::map<const void*, size_t>& device_memory() {
@@ -45,41 +37,11 @@ bool on_device(const void* data) {
   return static_cast<const std::byte*>(data) < static_cast<const std::byte*>(begin) + bytes;
 }
 
-Span span(const void* data, size_t bytes) {
-  return {static_cast<const std::byte*>(data), static_cast<int64_t>(bytes)};
-}
-
-size_t bytes_of(ncclDataType_t type) {
-  switch (type) {
-    case ncclUint8:
-      return 1;
-    case ncclBfloat16:
-      return 2;
-    case ncclFloat64:
-      return 8;
-    default:
-      return 4;
-  }
-}
-
 }  // namespace
 
-struct ncclComm {
-  int ranks = 1;
-  int in_progress = 0;  // how many more queries it answers with ncclInProgress
-};
-
-namespace {
-
-// Calls of a non-blocking communicator may return before they are done. The fake always does so.
-ncclResult_t given(ncclComm_t comm, const char* name, cudaStream_t stream, const Span& read,
-                   const Span& write) {
-  recorder().operation(name, number_of(stream), {read}, {write}, comm);
-  comm->in_progress = 2;
-  return ncclInProgress;
+int64_t ripstop::recording::bytes_of_block(const void* data) {
+  return static_cast<int64_t>(device_memory()[data]);
 }
-
-}  // namespace
 
 extern "C" {
 
@@ -210,112 +172,6 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) {
   *milliseconds = 0;
   return cudaSuccess;
-}
-
-ncclResult_t ncclGetVersion(int* version) {
-  *version = NCCL_VERSION_CODE;
-  return ncclSuccess;
-}
-ncclResult_t ncclGetUniqueId(ncclUniqueId*) {
-  return ncclSuccess;
-}
-const char* ncclGetErrorString(ncclResult_t) {
-  return "an error of the fake";
-}
-const char* ncclGetLastError(ncclComm_t) {
-  return "";
-}
-ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId, int, ncclConfig_t* config) {
-  *comm = new ncclComm{ranks, 3};
-  return config->blocking == 0 ? ncclInProgress : ncclInvalidUsage;
-}
-ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int, ncclComm_t* part, ncclConfig_t*) {
-  comm->in_progress = 2;
-  *part = color == NCCL_SPLIT_NOCOLOR ? nullptr : new ncclComm{2, 3};
-  return ncclInProgress;
-}
-ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* result) {
-  *result = comm->in_progress > 0 ? ncclInProgress : ncclSuccess;
-  if (comm->in_progress > 0) --comm->in_progress;
-  return ncclSuccess;
-}
-ncclResult_t ncclCommFinalize(ncclComm_t) {
-  return ncclSuccess;
-}
-ncclResult_t ncclCommAbort(ncclComm_t) {
-  return ncclSuccess;
-}
-ncclResult_t ncclCommDestroy(ncclComm_t comm) {
-  delete comm;
-  return ncclSuccess;
-}
-// Unlike cudaFree, ncclMemFree does not wait for work that uses the memory. So it is recorded as a write by
-// the host, which races with such work.
-ncclResult_t ncclMemAlloc(void** data, size_t bytes) {
-  if (!recorder().nccl_gives_memory) return ncclUnhandledCudaError;
-  return cudaMalloc(data, bytes) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
-}
-ncclResult_t ncclMemFree(void* data) {
-  recorder().operation("ncclMemFree", 0, {}, {span(data, device_memory()[data])});
-  return cudaFree(data) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
-}
-ncclResult_t ncclCommRegister(const ncclComm_t comm, void* data, size_t bytes, void** handle) {
-  recorder().registered.push_back({comm, span(data, bytes), /*window=*/false});
-  *handle = data;
-  return ncclSuccess;
-}
-ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle) {
-  recorder().host_waits_for_all();
-  std::erase_if(recorder().registered,
-                [&](const Recorder::Registered& r) { return r.comm == comm && r.memory.begin == handle; });
-  return ncclSuccess;
-}
-ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* data, size_t bytes, ncclWindow_t* window, int) {
-  comm->in_progress = 2;
-  *window = nullptr;
-  if (!recorder().has_windows) return ncclSuccess;
-  recorder().registered.push_back({comm, span(data, bytes), /*window=*/true});
-  *window = reinterpret_cast<ncclWindow_t>(data);
-  return ncclInProgress;
-}
-ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
-  return ncclCommDeregister(comm, window);
-}
-ncclResult_t ncclGroupStart() {
-  return ncclSuccess;
-}
-ncclResult_t ncclGroupEnd() {
-  return ncclInProgress;
-}
-ncclResult_t ncclAllGather(const void* from, void* to, size_t count, ncclDataType_t type, ncclComm_t comm,
-                           cudaStream_t stream) {
-  const size_t bytes = count * bytes_of(type);
-  return given(comm, "all_gather", stream, span(from, bytes),
-               span(to, bytes * static_cast<size_t>(comm->ranks)));
-}
-ncclResult_t ncclReduceScatter(const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t,
-                               ncclComm_t comm, cudaStream_t stream) {
-  const size_t bytes = count * bytes_of(type);
-  return given(comm, "reduce_scatter", stream, span(from, bytes * static_cast<size_t>(comm->ranks)),
-               span(to, bytes));
-}
-ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t,
-                           ncclComm_t comm, cudaStream_t stream) {
-  return given(comm, "all_reduce", stream, span(from, count * bytes_of(type)),
-               span(to, count * bytes_of(type)));
-}
-ncclResult_t ncclBroadcast(const void* from, void* to, size_t count, ncclDataType_t type, int,
-                           ncclComm_t comm, cudaStream_t stream) {
-  return given(comm, "broadcast", stream, span(from, count * bytes_of(type)),
-               span(to, count * bytes_of(type)));
-}
-ncclResult_t ncclSend(const void* from, size_t count, ncclDataType_t type, int, ncclComm_t comm,
-                      cudaStream_t stream) {
-  return given(comm, "send", stream, span(from, count * bytes_of(type)), {});
-}
-ncclResult_t ncclRecv(void* to, size_t count, ncclDataType_t type, int, ncclComm_t comm,
-                      cudaStream_t stream) {
-  return given(comm, "receive", stream, {}, span(to, count * bytes_of(type)));
 }
 
 }  // extern "C"

@@ -36,7 +36,7 @@ struct RecordedOperation {
   }
 };
 
-/// Stands for device, driver, run time and NCCL; fake_cuda.cpp calls it. Streams may run in any order that
+/// Stands for device, driver, run time and NCCL; fake_*.cpp call it. Streams may run in any order that
 /// events and waits of the host allow. A race is a pair of accesses to the same bytes, at least one of them a
 /// write, whose order is not decided.
 class Recorder {
@@ -71,6 +71,8 @@ class Recorder {
     bool window;
   };
   std::vector<Registered> registered;
+  /// Calls of NCCL that came before the communicator was done with the previous one.
+  std::vector<std::string> refused;
   /// Whether NCCL has symmetric windows.
   bool has_windows = true;
   /// Whether ncclMemAlloc succeeds, and the free bytes that the device reports.

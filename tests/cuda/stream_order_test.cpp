@@ -61,7 +61,9 @@ class StreamOrder : public ::testing::Test {
     recorder.has_windows = recorder.nccl_gives_memory = true;
     recorder.free_bytes = int64_t{1} << 36;
     recorder.clear();
+    recorder.refused.clear();
   }
+  void TearDown() override { EXPECT_TRUE(recorder.refused.empty()) << recorder.refused.front(); }
 
   // Two steps of two micro-batches each, and a validation. The weights do not matter: nothing computes.
   void train(const Variant& variant) {
