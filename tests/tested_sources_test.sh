@@ -54,7 +54,7 @@ model/device/dtype.h                tests/model/ops_test.cpp
 model/device/tensor.h               tests/model/ops_test.cpp
 model/device/no_cuda_device.cpp     tests/train/commands/command_line_test.cpp
 model/device/cuda_machine.*         tests/cuda/device_ranks_test.cpp
-model/device/cuda_*                 tests/cuda/stream_order_test.cpp
+model/device/cuda_*                 tests/cuda/stream_order_test.cpp tests/emulated_device/emulated_device_op_cases.cpp
 model/ops/ops.*                     tests/model/ops_test.cpp tests/model/attention_ops_test.cpp tests/model/linear_ops_test.cpp tests/model/vocabulary_ops_test.cpp
 model/ops/kernel_table.h            tests/model/ops_test.cpp
 model/ops/*                         tests/model/gradient_test.cpp
@@ -75,10 +75,10 @@ model/kernels/cpu/*                 tests/model/ops_test.cpp tests/model/cpu_op_
 model/kernels/cuda/attention*       tests/cuda/attention_plans_test.cpp
 model/kernels/cuda/cudnn_graph.*    tests/cuda/attention_plans_test.cpp
 model/kernels/cuda/gemm*            tests/cuda/gemm_test.cpp
-model/kernels/cuda/linear.cpp       tests/cuda/gemm_test.cpp tests/cuda/device_op_tests.cpp
+model/kernels/cuda/linear.cpp       tests/cuda/gemm_test.cpp tests/emulated_device/emulated_device_op_cases.cpp tests/cuda/device_op_tests.cpp
 model/kernels/cuda/library_versions.cpp  .ci/run
 model/kernels/cuda/ragged_documents.*    tests/emulation/ragged_documents_test.cpp
-model/kernels/cuda/cuda_kernels.*   tests/cuda/device_op_tests.cpp
+model/kernels/cuda/cuda_kernels.*   tests/emulated_device/emulated_device_op_cases.cpp tests/cuda/device_op_tests.cpp
 model/kernels/cuda/*                tests/emulation/emulated_op_cases.cpp tests/emulation/barriers_test.cpp tests/cuda/device_op_tests.cpp
 
 parallel/agreement.*                tests/parallel/mesh_ranks_test.cpp

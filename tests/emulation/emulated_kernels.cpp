@@ -5,8 +5,9 @@
 
 namespace ripstop::cuda {
 
-cudaStream_t native_stream(const KernelCall&) {
-  return nullptr;
+// Whoever sets how kernels are launched finds the CUDA stream in the handle; on the CPU it is null.
+cudaStream_t native_stream(const KernelCall& call) {
+  return call.stream.handle();
 }
 
 void check(cudaError_t result, const char* call) {

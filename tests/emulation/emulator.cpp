@@ -61,6 +61,7 @@ struct Block {
 Block block;
 ucontext_t scheduler_context;
 jmp_buf scheduler;
+Launch launch_elsewhere = nullptr;
 Order order = Order::kForward;
 std::vector<Place> seen;
 Place removed;
@@ -190,7 +191,12 @@ int fill_shared_memory(dl_phdr_info* info, size_t, void* code) {
   return 1;
 }
 
+// The system makes this library's thread-local memory for a thread when it is first used, and only then can it be
+// filled.
+thread_local volatile bool used_by_this_thread = false;
+
 void run_block() {
+  used_by_this_thread = true;
   dl_iterate_phdr(fill_shared_memory, reinterpret_cast<void*>(&fill_shared_memory));
   Thread* first = block.threads.data();
   bool again = true;
@@ -243,6 +249,15 @@ void run(Extent blocks, Extent threads, ripstop::FunctionRef<void()> body) {
       throw;
     }
   }
+}
+
+int launch(void* stream, std::function<void()> work) {
+  if (launch_elsewhere != nullptr) return launch_elsewhere(stream, std::move(work));
+  work();
+  return 0;
+}
+void set_launch(Launch how) {
+  launch_elsewhere = how;
 }
 
 void set_order(Order chosen) {

@@ -3,8 +3,10 @@
 // real: a thread continues when all others have arrived. Throws Error(kBug) if threads of a warp or block
 // wait at different places, or if a thread ends while others wait for it: on a GPU both are undefined.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <source_location>
 #include <vector>
 
@@ -49,6 +51,13 @@ uint64_t exchange(unsigned lanes, uint64_t bits, int mask, Place place);
 /// Runs `body` once for each thread of each block. `threads` has one dim and whole warps. Fills shared memory
 /// with NaN before each block.
 void run(Extent blocks, Extent threads, ripstop::FunctionRef<void()> body);
+
+/// Called for every launch and every fill of a kernel's host code. The arguments are captured by value: `work` may
+/// run later. Returns a cudaError_t.
+using Launch = int (*)(void* stream, std::function<void()> work);
+int launch(void* stream, std::function<void()> work);
+/// From now on `how` is called for them. Null, as at the start: work runs at once.
+void set_launch(Launch how);
 
 /// The order in which blocks run, and threads that do not wait.
 enum class Order { kForward, kReversed, kShuffled };

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <tuple>
 
 #include "tests/emulation/emulator.h"
 
@@ -89,10 +90,11 @@ struct cudaLaunchConfig_t {
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments&&... arguments) {
-  emulation::run(config->gridDim, config->blockDim, [&] { kernel(arguments...); });
-  return cudaSuccess;
+  return emulation::launch(config->stream, [blocks = config->gridDim, threads = config->blockDim, kernel,
+                                            values = std::tuple<Parameters...>(arguments...)] {
+    emulation::run(blocks, threads, [&] { std::apply(kernel, values); });
+  });
 }
-inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) {
-  std::memset(to, value, bytes);
-  return cudaSuccess;
+inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
+  return emulation::launch(stream, [=] { std::memset(to, value, bytes); });
 }

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# A whole run of the program on four emulated GPUs, fsdp 2 x tensor 2: it trains as on the CPU, it is the same bit for bit in
+# another order of work, and stopped and resumed it is the same bit for bit.
+#   train_test.sh RIPSTOP_ON_EMULATED_DEVICE LAUNCH [PRECISION [STEPS]]
+set -euo pipefail
+ripstop=$1 launch=$2 precision=${3:-float32} steps=${4:-12}
+source=$(cd "$(dirname "$0")/../.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export RIPSTOP_CACHE=$work/cache
+
+fail() { echo "FAILED: $*" >&2; exit 1; }
+
+# train NAME DEVICE SEED [KEY=VALUE...]: one run; output goes to NAME.log
+train() {
+  local name=$1 device=$2 seed=$3
+  shift 3
+  RIPSTOP_EMULATED_SEED=$seed "$launch" 4 "$ripstop" train "$source/configs/quickstart.toml" "data.directory=$work/data" \
+    "run.directory=$work/$name" "run.device=$device" "precision.compute=$precision" "train.steps=$steps" \
+    train.validate_every=6 checkpoint.every_steps=4 checkpoint.keep=0 model.hidden_size=64 model.intermediate_size=176 model.num_hidden_layers=2 \
+    train.global_batch_sequences=4 train.micro_batch_sequences=1 data.sequence_length=128 generation.max_new_tokens=4 \
+    log.every_steps=4 "$@" >>"$work/$name.log" 2>&1 || fail "$name: $(tail -5 "$work/$name.log")"
+}
+losses() {
+  sed -n 's/.*"event":"step".*"step":\([0-9]*\),.*"loss":\([^,}]*\).*/\1 \2/p' "$work/$1/metrics.jsonl"
+}
+expect_equal() {
+  cmp <(losses "$1") <(losses "$2") || fail "the losses of $1 and $2 differ"
+}
+
+"$ripstop" prepare --source synthetic --examples 200 --seed 3 --vocab-size 400 --output "$work/data" >"$work/prepare.log" 2>&1 ||
+  fail "prepare: $(cat "$work/prepare.log")"
+train cpu cpu 1
+train cuda cuda 1
+[ "$(losses cuda | wc -l)" -eq "$steps" ] || fail "$(losses cuda | wc -l) steps, expected $steps"
+tolerance=$([ "$precision" = float32 ] && echo 1e-5 || echo 2e-2)
+paste <(losses cpu) <(losses cuda) | awk -v most="$tolerance" '
+  function off(a, b) { return a > b ? a - b : b - a }
+  off($2, $4) > most * $2 { print "step " $1 ": " $4 " on emulated GPUs, " $2 " on the CPU"; bad = 1 }
+  END { exit bad }' || fail "the losses differ from the CPU's"
+train other cuda 2
+expect_equal cuda other
+mkdir -p "$work/resumed/checkpoints"
+cp "$work"/cuda/{config.toml,tokenizer.model,metrics.jsonl} "$work/resumed/"
+cp -r "$work/cuda/checkpoints/step_00000004" "$work/resumed/checkpoints/"
+train resumed cuda 3
+expect_equal cuda resumed
+echo "$steps steps in $precision: as on the CPU; equal bits in another order, and stopped and resumed"
