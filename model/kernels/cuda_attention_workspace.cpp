@@ -25,15 +25,22 @@ class Layout {
   int64_t end_ = 0;
 };
 
-}  // namespace
-
-AttentionWorkspace attention_workspace(int64_t rows) {
-  Layout layout;
+// What forward and backward begin with. `padded`: rows of log_sum_exp.
+AttentionWorkspace first_parts(Layout& layout, int64_t rows, int64_t padded, const Heads& heads) {
   AttentionWorkspace workspace;
   for (int64_t* offsets :
        {&workspace.offset_row, &workspace.offset_query, &workspace.offset_key_value, &workspace.offset_heads})
     *offsets = layout.take(8 * (rows + 1));
   workspace.length = layout.take(4 * rows);
+  workspace.log_sum_exp = layout.take(4 * padded * heads.query);
+  return workspace;
+}
+
+}  // namespace
+
+AttentionWorkspace attention_workspace(int64_t rows, const Heads& heads) {
+  Layout layout;
+  AttentionWorkspace workspace = first_parts(layout, rows, rows, heads);
   workspace.plan = layout.take(kForwardPlanBytes);
   workspace.bytes = layout.end();
   return workspace;
@@ -44,8 +51,7 @@ AttentionWorkspace attention_backward_workspace(int64_t rows, int64_t longest, c
   const int64_t query = heads.query * heads.size, key_value = heads.key_value * heads.size;
   const int64_t padded = attention_rows(rows, longest);
   Layout layout;
-  AttentionWorkspace workspace = attention_workspace(rows);
-  layout.take(workspace.plan);
+  AttentionWorkspace workspace = first_parts(layout, rows, padded, heads);
   workspace.dquery = layout.take(2 * rows * query);
   workspace.dkey = layout.take(2 * rows * key_value);
   workspace.dvalue = layout.take(2 * rows * key_value);

@@ -11,6 +11,8 @@ struct AttentionWorkspace {
   // Where each document begins, for ragged plans: `rows + 1` int64 each, in elements of q|k|v, of the query
   // heads, of the key-value heads, and of one number per query head. Then the lengths of documents, int32.
   int64_t offset_row = 0, offset_query = 0, offset_key_value = 0, offset_heads = 0, length = 0;
+  /// log_sum_exp by document, head and position, float32. Dense plans, and backward plans by place.
+  int64_t log_sum_exp = 0;
   // Backward: the separate gradients of ragged plans, bfloat16; the float32 sum of dQ; the row sums of dO *
   // O, float32.
   int64_t dquery = 0, dkey = 0, dvalue = 0, dquery_sum = 0, row_sum = 0;
@@ -22,7 +24,7 @@ struct AttentionWorkspace {
   int64_t bytes = 0;
 };
 
-AttentionWorkspace attention_workspace(int64_t rows);
+AttentionWorkspace attention_workspace(int64_t rows, const Heads& heads);
 AttentionWorkspace attention_backward_workspace(int64_t rows, int64_t longest, const Heads& heads,
                                                 bool deterministic);
 

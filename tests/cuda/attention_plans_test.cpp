@@ -16,29 +16,13 @@
 
 #include "model/config.h"
 #include "model/kernels/cuda_attention_workspace.h"
+#include "tests/cuda/described_gpu.h"
 
 namespace ripstop::cuda {
 namespace {
 
-// The properties that cuDNN's engines read, from NVIDIA's data sheets and tuning guides.
-struct Gpu {
-  const char* name;
-  int major;
-  int64_t processors, shared_bytes, level2_bytes, clock_khz, memory_khz, memory_bytes;
-};
-constexpr Gpu kA100{"NVIDIA A100-SXM4-80GB", 8, 108, 166912, 41943040, 1410000, 1593000, 85097971712};
-constexpr Gpu kH100{"NVIDIA H100 80GB HBM3", 9, 132, 232448, 52428800, 1980000, 2619000, 84942979072};
-
-Descriptor properties(const Gpu& gpu) {
-  return device_properties(fmt::format(
-      R"({{"maxGridSize":[2147483647,65535,65535],"maxBlockSize":[1024,1024,64],"regsPerBlock":65536,)"
-      R"("multiProcessorCount":{},"warpSize":32,"maxSharedMemoryPerBlock":49152,)"
-      R"("maxSharedMemoryPerBlockOptin":{},"reservedSharedMemoryPerBlock":1024,"maxRegistersPerSM":65536,)"
-      R"("maxCtasPerSM":32,"maxThreadsPerBlock":1024,"maxThreadsPerSM":2048,"pciDeviceId":0,"isTccDriver":0,)"
-      R"("supportCoopLaunch":1,"totalGlobalMem":{},"smClockRateKHz":{},"memClockRateKHz":{},"l2CacheSize":{},)"
-      R"("cudaDeviceId":0,"deviceVer":{},"driverVer":13000,"deviceName":"{}"}})",
-      gpu.processors, gpu.shared_bytes, gpu.memory_bytes, gpu.clock_khz, gpu.memory_khz, gpu.level2_bytes,
-      100 * gpu.major, gpu.name));
+Descriptor properties(const DescribedGpu& gpu) {
+  return device_properties(gpu.json());
 }
 
 AttentionShape shape(const Heads& heads, int64_t documents, int64_t length, bool dense, Sums sums) {
@@ -53,18 +37,18 @@ AttentionShape shape(const Heads& heads, int64_t documents, int64_t length, bool
 
 class AttentionPlansTest : public testing::Test {
  protected:
-  AttentionGpu gpu(const Gpu& described) const { return {described.major, cudnnGetVersion()}; }
+  AttentionGpu gpu(const DescribedGpu& described) const { return {described.major, cudnnGetVersion()}; }
 
   /// The reason why cuDNN refuses forward or backward of such documents; empty if it refuses neither.
-  std::string refusal(const Gpu& on, const Heads& heads, int64_t documents, int64_t longest, bool dense,
-                      bool deterministic = false) {
+  std::string refusal(const DescribedGpu& on, const Heads& heads, int64_t documents, int64_t longest,
+                      bool dense, bool deterministic = false) {
     const Descriptor described = properties(on);
     const PlanTarget target{.properties = &described};
     const int64_t rows = documents * longest;
     const int64_t length = dense ? longest : padded_length(longest);
     const auto sums = attention_sums(gpu(on), heads.size, dense, deterministic);
     if (!sums) return "no sums";
-    const AttentionWorkspace forward = attention_workspace(rows);
+    const AttentionWorkspace forward = attention_workspace(rows, heads);
     const Plan plan = attention_plan(shape(heads, documents, length, dense, Sums::kByRow), target,
                                      forward.bytes - forward.plan);
     if (!plan.ok()) return "forward: " + plan.refusal();
@@ -154,6 +138,17 @@ TEST_F(AttentionPlansTest, AreMadeForAmpere) {
   }
 }
 
+// The road of GPUs that do not take buffers by row: compute capability 8.9 and 12.0, and 10.0 beside them.
+TEST_F(AttentionPlansTest, AreMadeForOtherGpus) {
+  for (const DescribedGpu& gpu : {kL40S, kB200, kRtxPro6000})
+    for (const Heads& heads : {Heads{32, 32, 128}, Heads{32, 4, 64}}) {
+      EXPECT_EQ(refusal(gpu, heads, 2, 2048, true), "") << gpu.name;
+      if (gpu.major != 12) {
+        EXPECT_EQ(refusal(gpu, heads, 4, 2048, false), "") << gpu.name;
+      }
+    }
+}
+
 TEST_F(AttentionPlansTest, DeterministicOnesAreMadeWithinTheirWorkspace) {
   for (const Heads& heads : {Heads{32, 32, 128}, Heads{32, 4, 64}}) {
     EXPECT_EQ(refusal(kH100, heads, 2, 2048, true, true), "");
@@ -178,6 +173,17 @@ TEST_F(AttentionPlansTest, AreRefusedWithoutWorkspace) {
       attention_backward_plan(shape({8, 8, 64}, 8, 1024, false, Sums::kByRow), {.properties = &described}, 0);
   EXPECT_FALSE(plan.ok());
   EXPECT_NE(plan.refusal().find("bytes of workspace, 0 allowed"), std::string::npos) << plan.refusal();
+}
+
+TEST(AttentionUnsupported, WherePackedDocumentsAre) {
+  for (const bool dense : {true, false}) {
+    EXPECT_NE(attention_unsupported({9, kOldestCudnn - 1}, dense), std::nullopt);
+    EXPECT_EQ(attention_unsupported({8, 91801}, dense), std::nullopt);
+    EXPECT_EQ(attention_unsupported({9, kOldestCudnn}, dense), std::nullopt);
+    EXPECT_EQ(attention_unsupported({10, kOldestCudnn}, dense), std::nullopt);
+    EXPECT_EQ(attention_unsupported({8, 91800}, dense).has_value(), !dense);
+    EXPECT_EQ(attention_unsupported({12, 92500}, dense).has_value(), !dense);
+  }
 }
 
 TEST(AttentionSums, FollowGpuVersionAndHeadSize) {

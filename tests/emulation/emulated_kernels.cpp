@@ -29,6 +29,16 @@ void locate_documents(const ripstop::KernelCall& call, const ripstop::Documents&
                       const ripstop::Heads& heads, const cuda::RaggedOffsets& offsets) {
   cuda::locate_documents(call, documents, heads, offsets);
 }
+void log_sum_exp_by_place(const ripstop::KernelCall& call, const ripstop::Documents& documents,
+                          const cuda::DocumentGroup& group, int64_t length,
+                          const ripstop::Tensor& log_sum_exp, float* by_place) {
+  cuda::log_sum_exp_by_place(call, documents, group, length, log_sum_exp, by_place);
+}
+void log_sum_exp_by_row(const ripstop::KernelCall& call, const ripstop::Documents& documents,
+                        const cuda::DocumentGroup& group, int64_t length, const float* by_place,
+                        const ripstop::Tensor& log_sum_exp) {
+  cuda::log_sum_exp_by_row(call, documents, group, length, by_place, log_sum_exp);
+}
 void join_gradients(const ripstop::KernelCall& call, const cuda::SeparateGradients& gradients,
                     const ripstop::Heads& heads, const ripstop::Tensor& dqkv) {
   cuda::join_gradients(call, gradients, heads, dqkv);

@@ -13,6 +13,14 @@ namespace emulation {
 [[gnu::visibility("default")]] void locate_documents(const ripstop::KernelCall&, const ripstop::Documents&,
                                                      const ripstop::Heads&,
                                                      const ripstop::cuda::RaggedOffsets&);
+[[gnu::visibility("default")]] void log_sum_exp_by_place(const ripstop::KernelCall&,
+                                                         const ripstop::Documents&,
+                                                         const ripstop::cuda::DocumentGroup&, int64_t length,
+                                                         const ripstop::Tensor& log_sum_exp, float* by_place);
+[[gnu::visibility("default")]] void log_sum_exp_by_row(const ripstop::KernelCall&, const ripstop::Documents&,
+                                                       const ripstop::cuda::DocumentGroup&, int64_t length,
+                                                       const float* by_place,
+                                                       const ripstop::Tensor& log_sum_exp);
 [[gnu::visibility("default")]] void join_gradients(const ripstop::KernelCall&,
                                                    const ripstop::cuda::SeparateGradients&,
                                                    const ripstop::Heads&, const ripstop::Tensor& dqkv);

@@ -1,4 +1,4 @@
-// The kernels around ragged attention plans: offsets, joined gradients, documents of one row.
+// The kernels around attention plans: offsets, log_sum_exp by place, joined gradients, documents of one row.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -55,6 +55,30 @@ TEST_P(RaggedDocumentsTest, AreLocatedInEveryTensor) {
   }
   EXPECT_EQ(row[n], -1);
   EXPECT_EQ(heads[n], -1);
+}
+
+TEST_P(RaggedDocumentsTest, LogSumExpGoesToPlacesAndBack) {
+  const int64_t rows = offset.back(), length = 384;
+  const cuda::DocumentGroup group{1, 2};  // rows 1 to 301, and 301
+  std::vector<float> by_row(at(rows * kHeads.query)), by_place(at(2 * kHeads.query * length), -1);
+  for (size_t i = 0; i < by_row.size(); ++i) by_row[i] = static_cast<float>(i + 1);
+  const Tensor log_sum_exp{by_row.data(), DType::kFloat32, {rows, kHeads.query}, Device::cpu()};
+  emulation::log_sum_exp_by_place(call(), documents(300), group, length, log_sum_exp, by_place.data());
+  for (int64_t d = 0; d < 2; ++d)
+    for (int64_t h = 0; h < kHeads.query; ++h)
+      for (int64_t p = 0; p < length; ++p) {
+        const int64_t row = d == 0 ? 1 + p : 301 + p, size = d == 0 ? 300 : 1;
+        const float expected = p < size ? by_row[at(row * kHeads.query + h)] : 0;
+        ASSERT_EQ(by_place[at((d * kHeads.query + h) * length + p)], expected) << d << ", " << h << ", " << p;
+      }
+  const auto before = by_row;
+  std::fill(by_row.begin(), by_row.end(), -1.0F);
+  emulation::log_sum_exp_by_row(call(), documents(300), group, length, by_place.data(), log_sum_exp);
+  for (int64_t n = 0; n < rows; ++n)
+    for (int64_t h = 0; h < kHeads.query; ++h) {
+      const size_t i = at(n * kHeads.query + h);
+      ASSERT_EQ(by_row[i], n >= 1 && n < 302 ? before[i] : -1) << n << ", " << h;
+    }
 }
 
 TEST_P(RaggedDocumentsTest, GradientsLieSideBySide) {

@@ -78,6 +78,7 @@ TEST(CudaAttention, PartsDoNotOverlap) {
                                                                {s.offset_key_value, 8 * (rows + 1)},
                                                                {s.offset_heads, 8 * (rows + 1)},
                                                                {s.length, 4 * rows},
+                                                               {s.log_sum_exp, 4 * padded * heads.query},
                                                                {s.dquery, 2 * rows * query},
                                                                {s.dkey, 2 * rows * key_value},
                                                                {s.dvalue, 2 * rows * key_value},

@@ -33,12 +33,14 @@ class AttentionGraph {
   const GraphTensor* key_value_offset() const { return s.dense ? nullptr : &offset_key_value_; }
   const GraphTensor* heads_offset() const { return s.dense ? nullptr : &offset_heads_; }
   const GraphTensor* length() const { return s.dense ? nullptr : &length_; }
+  /// Whether numbers of rows and sums lie by place. If not, they lie by row.
+  bool by_place() const { return s.dense || s.sums == Sums::kByPlace; }
 
   Extents heads(int64_t count) const { return {s.documents, count, s.length, s.head_size}; }
   /// Strides of rows of `width` elements, with the heads side by side in a row.
   Extents rows_of(int64_t width) const { return {s.length * width, s.head_size, width, 1}; }
   /// Strides of heads one after another, each with its own rows.
-  Extents by_place(int64_t count) const {
+  Extents places(int64_t count) const {
     return {count * s.length * s.head_size, s.length * s.head_size, s.head_size, 1};
   }
 
@@ -54,7 +56,7 @@ class AttentionGraph {
     return graph.tensor(kBFloat16, extents, {s.length * row(), s.head_size, 1, row()}, id, row_offset());
   }
   Extents lines() const { return {s.documents, s.query_heads, s.length, 1}; }
-  /// One float32 per row and query head, [N, H].
+  /// One float32 per row and query head, [N, H]. Ragged only.
   GraphTensor by_row_and_head(AttentionTensor id) {
     const Extents strides{s.length * s.query_heads, 1, s.query_heads, 1};
     return graph.tensor(kFloat, lines(), strides, id, heads_offset());
@@ -63,6 +65,10 @@ class AttentionGraph {
   GraphTensor line(int64_t id = Graph::kNoId) {
     return graph.tensor(kFloat, lines(), {s.query_heads * s.length, s.length, 1, 1}, id);
   }
+  /// [N, H], or [documents, H, length]. cuDNN before 9.26 ignores the strides of one that is not ragged, and
+  /// takes a ragged one for another on compute capability 8.x and 12.x. Source: cudnn-frontend,
+  /// sdpa_support_surface.h, and its pull request 304.
+  GraphTensor log_sum_exp() { return by_place() ? line(kLogSumExp) : by_row_and_head(kLogSumExp); }
   GraphTensor scores(cudnnDataType_t type = kFloat) {
     const int64_t square = s.length * s.length;
     return graph.tensor(type, {s.documents, s.query_heads, s.length, s.length},
@@ -125,7 +131,7 @@ Plan forward(const AttentionShape& shape, const PlanTarget& target, int64_t most
   const GraphTensor e = g.pointwise(CUDNN_POINTWISE_EXP, g.pointwise(CUDNN_POINTWISE_SUB, x, &largest));
   g.reduce(CUDNN_REDUCE_TENSOR_ADD, e, sum);
   const GraphTensor log = g.pointwise(CUDNN_POINTWISE_LOG, sum);
-  g.pointwise(CUDNN_POINTWISE_ADD, largest, &log, a.by_row_and_head(kLogSumExp));
+  g.pointwise(CUDNN_POINTWISE_ADD, largest, &log, a.log_sum_exp());
   const GraphTensor p = a.scores(kBFloat16);
   g.pointwise(CUDNN_POINTWISE_DIV, e, &sum, p);
   g.matmul(p, v, a.out(), {.m = a.length(), .n = nullptr, .k = a.length()});
@@ -144,8 +150,7 @@ class BackwardGraph : public AttentionGraph {
     const GraphTensor o = out(), one = graph.scalar(kOne), sum = line();
     graph.pointwise(CUDNN_POINTWISE_MUL, dout, &o, product);
     graph.reduce(CUDNN_REDUCE_TENSOR_ADD, product, sum);
-    const bool by_place = s.dense || s.sums == Sums::kByPlace;
-    const GraphTensor stored = by_place ? line(kRowSum) : by_row_and_head(kRowSum);
+    const GraphTensor stored = by_place() ? line(kRowSum) : by_row_and_head(kRowSum);
     graph.pointwise(CUDNN_POINTWISE_MUL, sum, &one, stored);
     return stored;
   }
@@ -161,10 +166,10 @@ class BackwardGraph : public AttentionGraph {
     if (!grouped()) return graph.matmul(transposed, rows, gradient, lengths);
     // This ragged tensor is wider than its offsets say, by the size of a group: cuDNN multiplies the offsets
     // by it.
-    const bool by_place = s.dense || s.sums == Sums::kByPlace;
-    const GraphTensor by_head = by_place ? graph.tensor(kBFloat16, heads(s.query_heads), by_place_strides())
-                                         : graph.tensor(kBFloat16, heads(s.query_heads), rows_of(query()),
-                                                        grouped_id, key_value_offset());
+    const GraphTensor by_head =
+        by_place()
+            ? graph.tensor(kBFloat16, heads(s.query_heads), places(s.query_heads))
+            : graph.tensor(kBFloat16, heads(s.query_heads), rows_of(query()), grouped_id, key_value_offset());
     graph.matmul(transposed, rows, by_head, lengths);
     graph.reduce(CUDNN_REDUCE_TENSOR_ADD, by_head, gradient);
   }
@@ -177,16 +182,12 @@ class BackwardGraph : public AttentionGraph {
     const GraphTensor gradient = graph.tensor(kBFloat16, heads(s.query_heads),
                                               rows_of(s.dense ? row() : query()), kDQuery, query_offset());
     if (s.sums == Sums::kFromScores) return graph.matmul(dscores, k, gradient, lengths);
-    const bool by_place = s.dense || s.sums == Sums::kByPlace;
     const GraphTensor sum =
-        by_place ? graph.tensor(kFloat, heads(s.query_heads), by_place_strides(), kDQuerySum)
-                 : graph.tensor(kFloat, heads(s.query_heads), rows_of(query()), kDQuerySum, query_offset());
+        by_place() ? graph.tensor(kFloat, heads(s.query_heads), places(s.query_heads), kDQuerySum)
+                   : graph.tensor(kFloat, heads(s.query_heads), rows_of(query()), kDQuerySum, query_offset());
     graph.matmul(dscores, k, sum, lengths);
     graph.pointwise(CUDNN_POINTWISE_IDENTITY, sum, nullptr, gradient);
   }
-
- private:
-  Extents by_place_strides() const { return by_place(s.query_heads); }
 };
 
 Plan backward(const AttentionShape& shape, const PlanTarget& target, int64_t most_workspace_bytes) {
@@ -195,7 +196,7 @@ Plan backward(const AttentionShape& shape, const PlanTarget& target, int64_t mos
   const GraphTensor q = a.query_in(), kt = a.transposed(kKey), vt = a.transposed(kValue);
   const GraphTensor dout =
       g.tensor(kBFloat16, a.heads(shape.query_heads), a.rows_of(a.query()), kDOut, a.query_offset());
-  const GraphTensor log_sum_exp = a.by_row_and_head(kLogSumExp), scale = g.scalar(kScale);
+  const GraphTensor log_sum_exp = a.log_sum_exp(), scale = g.scalar(kScale);
   const GraphTensor row_sum = a.row_sum(dout);
   const Graph::Lengths square{.m = a.length(), .n = a.length(), .k = nullptr};
 
@@ -203,7 +204,8 @@ Plan backward(const AttentionShape& shape, const PlanTarget& target, int64_t mos
   GraphTensor x = a.scores();
   g.matmul(q, kt, x, square);
   x = g.pointwise(CUDNN_POINTWISE_MUL, x, &scale);
-  // Mask after the subtraction: rows beyond the end of a document would read the log_sum_exp of other rows.
+  // Mask after the subtraction, as NVIDIA's front end does: rows beyond the end of a document would read the
+  // log_sum_exp of other rows.
   x = g.pointwise(CUDNN_POINTWISE_SUB, x, &log_sum_exp);
   const GraphTensor p = g.pointwise(CUDNN_POINTWISE_EXP, a.without_future(a.without_padding(x)));
   a.key_value_gradient(p, dout, kDValue, kDValueGrouped);

@@ -28,9 +28,9 @@ struct AttentionShape {
 };
 
 /// The ids under which an execution binds memory. Ragged plans read lengths (int32 [documents]) and four
-/// arrays of offsets (int64 [documents + 1]; see RaggedOffsets). kDKeyGrouped and kDValueGrouped: only ragged
-/// plans with grouped heads and kByRow or kOrdered. Scalars are host floats: scale = 1/sqrt(D), masked =
-/// -infinity, one = 1.
+/// arrays of offsets (int64 [documents + 1]; see RaggedOffsets), forward without kOffsetKeyValue, kByPlace
+/// without kOffsetHeads. kDKeyGrouped and kDValueGrouped: only ragged plans with grouped heads and kByRow or
+/// kOrdered. Scalars are host floats: scale = 1/sqrt(D), masked = -infinity, one = 1.
 enum AttentionTensor : int64_t {
   kQuery = 1,
   kKey,
@@ -57,11 +57,12 @@ enum AttentionTensor : int64_t {
 };
 
 /// The plan of forward, or a refusal. Reads q, k and v in place from rows of q|k|v. out [N, H*D] bfloat16;
-/// log_sum_exp [N, H] float32.
+/// log_sum_exp float32 [N, H], or [documents, H, length] if dense.
 Plan attention_plan(const AttentionShape& shape, const PlanTarget& target, int64_t most_workspace_bytes);
 
 /// The plan of backward, or a refusal. A dense plan writes the gradients in place into rows of dq|dk|dv. A
-/// ragged plan writes three tensors [N, H*D], [N, K*D] and [N, K*D].
+/// ragged plan writes three tensors [N, H*D], [N, K*D] and [N, K*D]. log_sum_exp is [documents, H, length] if
+/// dense or kByPlace (then finite beyond the end of a document), else [N, H].
 Plan attention_backward_plan(const AttentionShape& shape, const PlanTarget& target,
                              int64_t most_workspace_bytes);
 

@@ -35,13 +35,14 @@ AttentionShape shape_of(const Heads& heads, const AttentionSchedule& schedule) {
 /// documents. cuDNN reads the scalars from this object, so it must outlive the call of `run`.
 class Bindings {
  public:
-  explicit Bindings(const AttentionOperands& o) : scale_(1.0F / std::sqrt(static_cast<float>(o.heads.size))) {
+  Bindings(const AttentionOperands& o, void* log_sum_exp)
+      : scale_(1.0F / std::sqrt(static_cast<float>(o.heads.size))) {
     const int64_t bytes = element_bytes(o.qkv.dtype) * o.heads.size;
     bind(kQuery, o.qkv.data);
     bind(kKey, place(o.qkv.data, bytes * o.heads.query));
     bind(kValue, place(o.qkv.data, bytes * (o.heads.query + o.heads.key_value)));
     bind(kOut, o.out.data);
-    bind(kLogSumExp, o.log_sum_exp.data);
+    bind(kLogSumExp, log_sum_exp);
     bind(kScale, &scale_);
     bind(kMaskedFuture, &masked_);
   }
@@ -52,14 +53,14 @@ class Bindings {
   void bind_one() { bind(kOne, &one_); }
   /// Binds the offsets and lengths of a ragged group that begins at document `first`. Replaces those of the
   /// group before.
-  void bind_group(const RaggedOffsets& offsets, int64_t first, bool backward) {
+  void bind_group(const RaggedOffsets& offsets, int64_t first, bool backward, bool by_place = false) {
     if (shared_ == 0) shared_ = bindings_.size();
     bindings_.resize(shared_);
     bind(kMaskedPadding, &masked_);
     bind(kOffsetRow, offsets.row + first);
     bind(kOffsetQuery, offsets.query + first);
     if (backward) bind(kOffsetKeyValue, offsets.key_value + first);
-    bind(kOffsetHeads, offsets.heads + first);
+    if (!by_place) bind(kOffsetHeads, offsets.heads + first);
     bind(kLength, offsets.length + first);
   }
   std::span<const Binding> all() const { return bindings_; }
@@ -81,6 +82,23 @@ std::optional<Sums> attention_sums(const AttentionGpu& gpu, int64_t head_size, b
   if (!deterministic) return by_row ? Sums::kByRow : Sums::kByPlace;
   if (gpu.major == kHopper && by_row && gpu.cudnn_version >= kFirstOrdered) return Sums::kOrdered;
   if (gpu.major == kHopper ? by_row || dense : gpu.major == kAmpere && dense) return Sums::kFromScores;
+  return std::nullopt;
+}
+
+std::optional<std::string> attention_unsupported(const AttentionGpu& gpu, bool dense) {
+  constexpr size_t kFirstPackedAmpere = 91801;  // cuDNN 9.18.1, says its release notes
+  if (gpu.cudnn_version < kOldestCudnn)
+    return fmt::format("this cuDNN ({}) is older than {}", gpu.cudnn_version, kOldestCudnn);
+  if (dense) return std::nullopt;
+  if (gpu.major == 8 && gpu.cudnn_version < kFirstPackedAmpere)
+    return fmt::format(
+        "this cuDNN ({}) is older than {}, the first for packed documents on compute capability 8.x",
+        gpu.cudnn_version, kFirstPackedAmpere);
+  // Source: Transformer Engine (its pull request 2693), which keeps packed rows of q|k|v from cuDNN there.
+  if (gpu.major == 12)
+    return "on compute capability 12.x, cuDNN does not support packed documents whose queries, keys and "
+           "values "
+           "share rows";
   return std::nullopt;
 }
 
@@ -132,37 +150,42 @@ std::optional<std::string> AttentionPlans::all_plans(Pass pass, const AttentionS
   return std::nullopt;
 }
 
-std::optional<std::string> AttentionPlans::too_old() const {
-  if (gpu_.cudnn_version >= kOldestCudnn) return std::nullopt;
-  return fmt::format("this cuDNN ({}) is older than {}", gpu_.cudnn_version, kOldestCudnn);
+// Dense does not depend on `padded`.
+std::optional<std::string> AttentionPlans::unsupported(const AttentionOperands& o) const {
+  const auto& documents = o.documents;
+  const bool dense =
+      attention_schedule(o.qkv.rows(), documents.count, documents.longest, /*padded=*/false).dense;
+  return attention_unsupported(gpu_, dense);
 }
 
 std::optional<std::string> AttentionPlans::forward(const KernelCall& call, const AttentionOperands& o) {
-  if (auto why = too_old()) return why;
+  if (auto why = unsupported(o)) return why;
   const int64_t rows = o.qkv.rows();
   const AttentionSchedule schedule =
       attention_schedule(rows, o.documents.count, o.documents.longest, /*padded=*/false);
-  const AttentionWorkspace layout = attention_workspace(rows);
+  const AttentionWorkspace layout = attention_workspace(rows, o.heads);
   ensure_handle(call.stream);
   std::vector<const Plan*> plans;
   if (auto why =
           all_plans(Pass::kForward, schedule, shape_of(o.heads, schedule), layout.bytes - layout.plan, plans))
     return why;
   const RaggedOffsets offsets = offsets_in(layout, call.workspace);
+  auto* by_place = reinterpret_cast<float*>(place(call.workspace, layout.log_sum_exp));
   if (!schedule.dense) locate_documents(call, o.documents, o.heads, offsets);
-  Bindings bindings(o);
+  Bindings bindings(o, schedule.dense ? by_place : o.log_sum_exp.data);
   for (size_t i = 0; i < plans.size(); ++i) {
     if (!schedule.dense) bindings.bind_group(offsets, schedule.groups[i].first, /*backward=*/false);
     plans[i]->run(handle_, bindings.all(), place(call.workspace, layout.plan));
   }
+  if (schedule.dense)
+    log_sum_exp_by_row(call, o.documents, schedule.groups[0], schedule.length, by_place, o.log_sum_exp);
   return std::nullopt;
 }
 
 std::optional<std::string> AttentionPlans::backward(const KernelCall& call, const AttentionOperands& o) {
-  if (auto why = too_old()) return why;
+  if (auto why = unsupported(o)) return why;
   const int64_t rows = o.qkv.rows(), longest = o.documents.longest;
   const bool deterministic = call.stream.device().deterministic;
-  // Dense does not depend on `padded`, which is not known yet.
   const bool dense = attention_schedule(rows, o.documents.count, longest, false).dense;
   const auto sums = attention_sums(gpu_, o.heads.size, dense, deterministic);
   if (!sums)
@@ -174,7 +197,7 @@ std::optional<std::string> AttentionPlans::backward(const KernelCall& call, cons
   const AttentionWorkspace layout = attention_backward_workspace(rows, longest, o.heads, deterministic);
   // If the plan keeps dK and dV per query head itself, its own workspace includes the memory reserved for
   // them.
-  const bool takes_grouped = dense || *sums == Sums::kByPlace;
+  const bool by_place = dense || *sums == Sums::kByPlace, takes_grouped = by_place;
   const int64_t own = takes_grouped ? layout.dkey_grouped : layout.plan;
   AttentionShape shape = shape_of(o.heads, schedule);
   shape.sums = *sums;
@@ -185,7 +208,7 @@ std::optional<std::string> AttentionPlans::backward(const KernelCall& call, cons
   const auto part = [&](int64_t at) { return place(call.workspace, at); };
   const RaggedOffsets offsets = offsets_in(layout, call.workspace);
   if (!dense) locate_documents(call, o.documents, o.heads, offsets);
-  Bindings bindings(o);
+  Bindings bindings(o, by_place ? part(layout.log_sum_exp) : o.log_sum_exp.data);
   const int64_t bytes = element_bytes(o.qkv.dtype) * o.heads.size;
   bindings.bind_one();
   bindings.bind(kDOut, o.dout->data);
@@ -200,7 +223,11 @@ std::optional<std::string> AttentionPlans::backward(const KernelCall& call, cons
     bindings.bind(kDValueGrouped, part(layout.dvalue_grouped));
   }
   for (size_t i = 0; i < plans.size(); ++i) {
-    if (!dense) bindings.bind_group(offsets, schedule.groups[i].first, /*backward=*/true);
+    const DocumentGroup& group = schedule.groups[i];
+    if (!dense) bindings.bind_group(offsets, group.first, /*backward=*/true, by_place);
+    if (by_place)
+      log_sum_exp_by_place(call, o.documents, group, schedule.length, o.log_sum_exp,
+                           reinterpret_cast<float*>(part(layout.log_sum_exp)));
     plans[i]->run(handle_, bindings.all(), part(own));
   }
   if (dense) return std::nullopt;

@@ -26,6 +26,10 @@ struct AttentionGpu {
 std::optional<Sums> attention_sums(const AttentionGpu& gpu, int64_t head_size, bool dense,
                                    bool deterministic);
 
+/// Why attention of such documents must not be given to cuDNN on this GPU, though it makes plans without a
+/// word; nullopt if it may.
+std::optional<std::string> attention_unsupported(const AttentionGpu& gpu, bool dense);
+
 /// The operands of one call, as in ops.h. The gradients are null in forward.
 struct AttentionOperands {
   const Documents& documents;
@@ -52,7 +56,7 @@ class AttentionPlans {
   const Plan& plan(Pass pass, const AttentionShape& shape, int64_t most_workspace_bytes);
   std::optional<std::string> all_plans(Pass pass, const AttentionSchedule& schedule, AttentionShape shape,
                                        int64_t most_workspace_bytes, std::vector<const Plan*>& plans);
-  std::optional<std::string> too_old() const;
+  std::optional<std::string> unsupported(const AttentionOperands& operands) const;
   void ensure_handle(const Stream& stream);
 
   int device_;

@@ -166,13 +166,15 @@ void Graph::add(Descriptor operation) {
 GraphTensor Graph::tensor(cudnnDataType_t type, const Extents& extents, const Extents& strides, int64_t id,
                           const GraphTensor* ragged_offset) {
   // A promise to cuDNN: the heads that it accepts have a multiple of 8 elements, so each begins on 16 bytes.
-  constexpr int64_t kAlignment = 16;
+  // Lengths and offsets begin at any document.
+  const bool index = id != kNoId && (type == CUDNN_DATA_INT32 || type == CUDNN_DATA_INT64);
+  const int64_t alignment = !index ? 16 : type == CUDNN_DATA_INT32 ? 4 : 8;
   Descriptor t(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   t.set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, type);
   t.set(CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, std::span<const int64_t>(extents));
   t.set(CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, std::span<const int64_t>(strides));
   t.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, id == kNoId ? next_id_++ : id);
-  t.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, kAlignment);
+  t.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, alignment);
   // A tensor without an id is never in memory: it only joins two operations.
   t.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, id == kNoId);
   if (ragged_offset != nullptr)

@@ -1,6 +1,6 @@
-// Kernels around cuDNN's plans for ragged documents. Offsets: one thread per document. Joined gradients: one
-// block per row, 16 bytes per thread and access. Single rows: one block per document, one thread per element
-// of a row.
+// Kernels around cuDNN's plans. Offsets: one thread per document. log_sum_exp by place: one thread per
+// position and head. Joined gradients: one block per row, 16 bytes per thread and access. Single rows: one
+// block per document, one thread per element of a row.
 #include "model/kernels/cuda/launch.h"
 #include "model/kernels/cuda/ragged_documents.h"
 #include "model/kernels/cuda/vector.cuh"
@@ -24,6 +24,33 @@ __global__ void __launch_bounds__(kThreads)
   to.key_value[d] = first * width.key_value;
   to.heads[d] = first * width.heads;
   if (d < count) to.length[d] = begin[d + 1] - begin[d];
+}
+
+// The place of a thread: position p of head h in the document that begins at row `first` and has `rows` rows.
+struct HeadPosition {
+  int64_t h, p, first, rows;
+};
+__device__ HeadPosition head_position(const int32_t* begin, int64_t heads) {
+  const int64_t d = blockIdx.x / heads, first = begin[d];
+  return {blockIdx.x % heads, static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x, first,
+          begin[d + 1] - first};
+}
+
+__global__ void __launch_bounds__(kThreads)
+    to_places(const int32_t* begin, int64_t heads, int64_t length, const float* by_row, float* by_place) {
+  const HeadPosition at = head_position(begin, heads);
+  if (at.p >= length) return;
+  by_place[blockIdx.x * length + at.p] = at.p < at.rows ? by_row[(at.first + at.p) * heads + at.h] : 0.0F;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    to_rows(const int32_t* begin, int64_t heads, int64_t length, const float* by_place, float* by_row) {
+  const HeadPosition at = head_position(begin, heads);
+  if (at.p < at.rows) by_row[(at.first + at.p) * heads + at.h] = by_place[blockIdx.x * length + at.p];
+}
+
+Grid head_positions(const DocumentGroup& group, const Tensor& log_sum_exp, int64_t length) {
+  return {group.count * log_sum_exp.shape[1], divide_up(length, int64_t{kThreads})};
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -63,6 +90,20 @@ void locate_documents(const KernelCall& call, const Documents& documents, const 
   const RowWidths width{heads.row(), heads.query * heads.size, heads.key_value * heads.size, heads.query};
   launch(call, "locate_documents", locate, {divide_up(documents.count + 1, int64_t{kThreads})}, kThreads,
          elements<const int32_t>(documents.offset), documents.count, width, offsets);
+}
+
+void log_sum_exp_by_place(const KernelCall& call, const Documents& documents, const DocumentGroup& group,
+                          int64_t length, const Tensor& log_sum_exp, float* by_place) {
+  launch(call, "log_sum_exp_by_place", to_places, head_positions(group, log_sum_exp, length), kThreads,
+         elements<const int32_t>(documents.offset) + group.first, log_sum_exp.shape[1], length,
+         elements<const float>(log_sum_exp), by_place);
+}
+
+void log_sum_exp_by_row(const KernelCall& call, const Documents& documents, const DocumentGroup& group,
+                        int64_t length, const float* by_place, const Tensor& log_sum_exp) {
+  launch(call, "log_sum_exp_by_row", to_rows, head_positions(group, log_sum_exp, length), kThreads,
+         elements<const int32_t>(documents.offset) + group.first, log_sum_exp.shape[1], length, by_place,
+         elements<float>(log_sum_exp));
 }
 
 void join_gradients(const KernelCall& call, const SeparateGradients& gradients, const Heads& heads,

@@ -1,6 +1,7 @@
-// Kernels around ragged attention plans: the offsets of documents, one tensor of gradients from three, and
-// the gradients of documents of one row.
+// Kernels around attention plans: the offsets of documents, log_sum_exp by place, one tensor of gradients
+// from three, and the gradients of documents of one row.
 #pragma once
+#include "model/kernels/cuda_attention_schedule.h"
 #include "model/ops/kernel_table.h"
 
 namespace ripstop::cuda {
@@ -17,6 +18,14 @@ struct RaggedOffsets {
 /// Fills `offsets` from documents.offset.
 void locate_documents(const KernelCall& call, const Documents& documents, const Heads& heads,
                       const RaggedOffsets& offsets);
+
+/// by_place [documents of `group`, H, length] = log_sum_exp [N, H] of the group's documents, 0 beyond the end
+/// of each; float32. No document of the group is longer than `length`.
+void log_sum_exp_by_place(const KernelCall& call, const Documents& documents, const DocumentGroup& group,
+                          int64_t length, const Tensor& log_sum_exp, float* by_place);
+/// The way back: writes the rows of log_sum_exp that belong to the group's documents.
+void log_sum_exp_by_row(const KernelCall& call, const Documents& documents, const DocumentGroup& group,
+                        int64_t length, const float* by_place, const Tensor& log_sum_exp);
 
 /// The gradients of the query [N, H*D], key and value [N, K*D] heads, as ragged plans write them. bfloat16.
 struct SeparateGradients {
