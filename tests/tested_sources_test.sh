@@ -72,8 +72,8 @@ model/kernels/cpu/processor.*       tests/model/linear_ops_test.cpp tests/model/
 model/kernels/cpu/embedding.cpp     tests/model/vocabulary_ops_test.cpp
 model/kernels/cpu/head_loss.cpp     tests/model/vocabulary_ops_test.cpp
 model/kernels/cpu/*                 tests/model/ops_test.cpp tests/model/cpu_op_cases.cpp
-model/kernels/cuda/attention*       tests/cuda/attention_plans_test.cpp
-model/kernels/cuda/cudnn_graph.*    tests/cuda/attention_plans_test.cpp
+model/kernels/cuda/attention*       tests/cuda/attention_plans_test.cpp tests/emulated_device/cudnn_attention_test.cpp tests/emulated_device/emulated_device_op_cases.cpp
+model/kernels/cuda/cudnn_graph.*    tests/cuda/attention_plans_test.cpp tests/emulated_device/cudnn_attention_test.cpp
 model/kernels/cuda/gemm*            tests/cuda/gemm_test.cpp
 model/kernels/cuda/linear.cpp       tests/cuda/gemm_test.cpp tests/emulated_device/emulated_device_op_cases.cpp tests/cuda/device_op_tests.cpp
 model/kernels/cuda/library_versions.cpp  .ci/run

@@ -208,6 +208,18 @@ void locate_documents(const KernelCall& call, const Documents& documents, const 
   launching = "locate_documents";
   emulation::locate_documents(call, documents, heads, offsets);
 }
+void log_sum_exp_by_place(const KernelCall& call, const Documents& documents, const DocumentGroup& group,
+                          int64_t length, const Tensor& log_sum_exp, float* by_place) {
+  connect();
+  launching = "log_sum_exp_by_place";
+  emulation::log_sum_exp_by_place(call, documents, group, length, log_sum_exp, by_place);
+}
+void log_sum_exp_by_row(const KernelCall& call, const Documents& documents, const DocumentGroup& group,
+                        int64_t length, const float* by_place, const Tensor& log_sum_exp) {
+  connect();
+  launching = "log_sum_exp_by_row";
+  emulation::log_sum_exp_by_row(call, documents, group, length, by_place, log_sum_exp);
+}
 void join_gradients(const KernelCall& call, const SeparateGradients& gradients, const Heads& heads,
                     const Tensor& dqkv) {
   connect();
