@@ -1,5 +1,6 @@
-// Stand-ins of cuBLASLt's calls that need a GPU. Descriptors, preferences and texts stay the real library's: what
-// ripstop wrote into them is read back with the library's own functions. See CALLS.md for what the real ones do.
+// Stand-ins of cuBLASLt's calls that need a GPU. Descriptors, preferences and texts stay the real library's:
+// what ripstop wrote into them is read back with the library's own functions. See CALLS.md for what the real
+// ones do.
 #include <cublasLt.h>
 
 #include <algorithm>
@@ -20,7 +21,8 @@ struct cublasLtContext {
 namespace ripstop::emulated {
 namespace {
 
-// What the library's opaque 64 bytes hold here. The three algorithms give equal bits, but differ in what they need.
+// What the library's opaque 64 bytes hold here. The three algorithms give equal bits, but differ in what they
+// need.
 struct Algorithm {
   uint64_t mark = kMark;
   uint32_t number = 0;
@@ -155,7 +157,8 @@ bool fits(const Algorithm& algorithm, const Product& product) {
          algorithm.out == product.d.type;
 }
 
-// Addresses and extents that the real library does not look at: there a kernel would read or write other memory.
+// Addresses and extents that the real library does not look at: there a kernel would read or write other
+// memory.
 void check_memory(const char* name, const void* data, const Layout& layout) {
   if (on_device(data, layout.bytes())) return;
   refuse("cublasLtMatmul",

@@ -138,8 +138,8 @@ std::string Memory::describe(const void* address) const {
 
 void* Memory::allocate(int device, int64_t bytes, bool live) {
   if (bytes > device_bytes() - used(device)) return nullptr;
-  // Large blocks on large pages, which are protected at once. A page beyond each block stays closed, and the block
-  // ends as close before it as its alignment allows.
+  // Large blocks on large pages, which are protected at once. A page beyond each block stays closed, and the
+  // block ends as close before it as its alignment allows.
   const int64_t page = bytes >= kHugePage ? kHugePage : kPage;
   Block block{.bytes = bytes, .page_bytes = round_to(bytes, page), .device = device, .live = live};
   block.in_stream_order = !live;

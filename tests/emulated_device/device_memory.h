@@ -30,12 +30,13 @@ MemoryFacts look_up(const void* data);
 /// Whether [data, data + bytes) lies inside one block of device or pinned memory.
 bool within_block(const MemoryFacts& facts, const void* data, int64_t bytes);
 
-/// Allocates device memory filled with NaN. Null if there is too little. `live`: work may use it at once; else
-/// after `begin_life`, as in stream order.
+/// Allocates device memory filled with NaN. Null if there is too little. `live`: work may use it at once;
+/// else after `begin_life`, as in stream order.
 void* allocate_device(int device, int64_t bytes, bool live = true);
 void begin_life(void* data);
-/// Frees a block of device memory at once, whatever still uses it. Its addresses are never given again, so later
-/// use is noticed. Refuses if something was written beside the block. False if no block begins at `data`.
+/// Frees a block of device memory at once, whatever still uses it. Its addresses are never given again, so
+/// later use is noticed. Refuses if something was written beside the block. False if no block begins at
+/// `data`.
 bool free_device(void* data);
 
 /// Page-locked memory of the host; null if there is too little.

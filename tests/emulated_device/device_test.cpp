@@ -1,5 +1,5 @@
-// Tests of the emulated GPU itself: faults that a real GPU punishes must show here, and what a real GPU promises must
-// hold.
+// Tests of the emulated GPU itself: faults that a real GPU punishes must show here, and what a real GPU
+// promises must hold.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
-// ripstop's own CUDA kernels on the emulated device: their host code runs in tests/emulation's library, which gives
-// every launch to `enqueue` below. With RIPSTOP_EMULATED_KERNELS=cpu the CPU's kernels take their place, for long
-// tests: same contracts (model/ops/ops.h), same memory, queued too.
+// ripstop's own CUDA kernels on the emulated device: their host code runs in tests/emulation's library, which
+// gives every launch to `enqueue` below. With RIPSTOP_EMULATED_KERNELS=cpu the CPU's kernels take their
+// place, for long tests: same contracts (model/ops/ops.h), same memory, queued too.
 #include <cstdlib>
 #include <cstring>
 #include <functional>

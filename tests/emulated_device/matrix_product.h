@@ -11,8 +11,8 @@ struct Matrix {
   int64_t rows = 0, columns = 0, row_step = 1, column_step = 1;
 };
 
-/// D = alpha A B + beta C, with A [m, k], B [k, n], C and D [m, n]. Every sum is taken in float32 in the order of k,
-/// and D is rounded once. C is not read if beta is 0; it may be D.
+/// D = alpha A B + beta C, with A [m, k], B [k, n], C and D [m, n]. Every sum is taken in float32 in the
+/// order of k, and D is rounded once. C is not read if beta is 0; it may be D.
 void multiply(const Matrix& a, const Matrix& b, const Matrix& c, const Matrix& d, float alpha, float beta);
 
 }  // namespace ripstop::emulated

@@ -1,5 +1,5 @@
-// The scheduler behind work_queue.h, as the stand-ins of the CUDA run time use it: streams, points in them, and
-// the order in which their work runs.
+// The scheduler behind work_queue.h, as the stand-ins of the CUDA run time use it: streams, points in them,
+// and the order in which their work runs.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -40,27 +40,27 @@ class Scheduler {
   cudaStream_t make_stream(int device, bool blocking);
   /// Its work goes on; the handle is no longer known.
   void end_stream(cudaStream_t stream);
-  /// Whether the handle is that of a living stream. Null, the legacy stream, is one on every device. Refuses a
-  /// stream that was destroyed: CUDA leaves undefined what its later use does.
+  /// Whether the handle is that of a living stream. Null, the legacy stream, is one on every device. Refuses
+  /// a stream that was destroyed: CUDA leaves undefined what its later use does.
   bool knows(cudaStream_t stream, const char* call) const;
   /// The device of a living stream that is not null.
   int device_of(cudaStream_t stream) const;
 
   /// Appends work that begins after `after` too, if that is not null. Returns its end.
   PointHandle append(cudaStream_t stream, std::string name, Work work, PointHandle after = nullptr);
-  /// The end of all that a host would wait for in `stream` now: its last work, and for the legacy stream that of
-  /// all blocking streams too. Points may be null: then there was no work.
+  /// The end of all that a host would wait for in `stream` now: its last work, and for the legacy stream that
+  /// of all blocking streams too. Points may be null: then there was no work.
   std::vector<PointHandle> ends_of(cudaStream_t stream) const;
   /// The ends of all streams of a device, and of the legacy stream.
   std::vector<PointHandle> ends(int device) const;
   /// Whether the device has come to a point; true of null.
   bool has_reached(const PointHandle& point) const;
 
-  /// Runs work until all points are reached. While only work that waits for other ranks is at the heads, sleeps
-  /// shortly and tries again. `call` appears in messages.
+  /// Runs work until all points are reached. While only work that waits for other ranks is at the heads,
+  /// sleeps shortly and tries again. `call` appears in messages.
   void wait(const std::vector<PointHandle>& points, const char* call);
-  /// Runs a few pieces of work, or none: what a device may do between two calls of the host. `at_least`, of 8: how
-  /// often it runs something.
+  /// Runs a few pieces of work, or none: what a device may do between two calls of the host. `at_least`, of
+  /// 8: how often it runs something.
   void run_a_bit(uint64_t at_least = 0);
   /// A random number in [0, limit), from the seed of this rank.
   uint64_t draw(uint64_t limit);

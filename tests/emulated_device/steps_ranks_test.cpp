@@ -1,5 +1,5 @@
-// Three training steps on emulated GPUs, on every mesh of the ranks at hand, under many orders of work. Every order gives the
-// same bits, and the losses are those of the CPU.
+// Three training steps on emulated GPUs, on every mesh of the ranks at hand, under many orders of work. Every
+// order gives the same bits, and the losses are those of the CPU.
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -90,15 +90,17 @@ TEST(EmulatedSteps, AreTheSameInEveryOrderAndThoseOfTheCpu) {
     for (const Variant& variant : kVariants) {
       SCOPED_TRACE(mesh.to_text() + ", " + variant.name);
       const std::vector<double> expected = train(variant, mesh, Device::cpu());
-      const double allowed =
-          variant.compute == DType::kBFloat16 ? 2e-2 : variant.reduce == DType::kBFloat16 ? 1e-2 : 1e-5;
+      const double allowed = variant.compute == DType::kBFloat16  ? 2e-2
+                             : variant.reduce == DType::kBFloat16 ? 1e-2
+                                                                  : 1e-5;
       std::vector<double> first;
       for (uint64_t seed = 1; seed <= seeds(); ++seed) {
         emulated::Scheduler::instance().set_seed(seed);
         const std::vector<double> found = train(variant, mesh, test_device());
         if (seed == 1) first = found;
         ASSERT_EQ(found, first) << "seed " << seed;
-        for (size_t i = 0; i < found.size(); ++i) ASSERT_NEAR(found[i], expected[i], allowed * expected[i]) << i;
+        for (size_t i = 0; i < found.size(); ++i)
+          ASSERT_NEAR(found[i], expected[i], allowed * expected[i]) << i;
       }
     }
 }

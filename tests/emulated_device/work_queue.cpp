@@ -22,7 +22,8 @@ using Clock = std::chrono::steady_clock;
 
 // The host thread sleeps so long before it asks work that waits for other ranks again.
 constexpr auto kNap = std::chrono::microseconds(50);
-// After so long without a call of the host, it seems to be busy elsewhere, and the background thread runs work.
+// After so long without a call of the host, it seems to be busy elsewhere, and the background thread runs
+// work.
 constexpr auto kQuiet = std::chrono::milliseconds(3);
 // Longer than any test takes: what is waited for will not come.
 constexpr auto kHopeless = std::chrono::seconds(500);
@@ -187,8 +188,8 @@ bool Scheduler::has_reached(const PointHandle& point) const {
   return point == nullptr || point->reached;
 }
 
-// New random ranks of the streams, and a new temper. Between two shuffles the same streams are preferred, so that
-// one stream may run far ahead of another: a missing wait between them shows.
+// New random ranks of the streams, and a new temper. Between two shuffles the same streams are preferred, so
+// that one stream may run far ahead of another: a missing wait between them shows.
 void Scheduler::shuffle() {
   for (const auto& queue : queues_) queue->rank = generator_();
   constexpr uint64_t kTempers[] = {0, 0, 0, 1, 4, 8};
@@ -267,8 +268,8 @@ std::string Scheduler::heads() const {
   return text;
 }
 
-// The background thread: while the host is elsewhere (other ranks may wait for this one's work), the device works
-// on.
+// The background thread: while the host is elsewhere (other ranks may wait for this one's work), the device
+// works on.
 void Scheduler::live() {
   for (bool working = false;;) {
     std::this_thread::sleep_for(working ? kNap : kQuiet / 3);

@@ -8,22 +8,23 @@
 
 namespace ripstop::emulated {
 
-/// A piece of work at the head of a stream. It is called again and again until it returns true: then it is done and
-/// the next work of its stream may begin. It must not block: work that waits for other ranks looks whether they have
-/// come and returns false if not. Arguments that the real library reads at the call must be captured by value;
-/// memory that the real library reads when the work runs must be read when the work runs.
+/// A piece of work at the head of a stream. It is called again and again until it returns true: then it is
+/// done and the next work of its stream may begin. It must not block: work that waits for other ranks looks
+/// whether they have come and returns false if not. Arguments that the real library reads at the call must be
+/// captured by value; memory that the real library reads when the work runs must be read when the work runs.
 using Work = std::function<bool()>;
 
-/// Appends work to `stream` (null: the legacy stream). Returns at once; the work runs later: while the host waits,
-/// between its calls, or while it is elsewhere. `name` appears in messages. May be called from any thread.
+/// Appends work to `stream` (null: the legacy stream). Returns at once; the work runs later: while the host
+/// waits, between its calls, or while it is elsewhere. `name` appears in messages. May be called from any
+/// thread.
 void submit(cudaStream_t stream, std::string name, Work work);
 
-/// Ends the process with a message and exit code 70, as a stand-in does when the caller does what the real library
-/// refuses or leaves undefined and returns no status for.
+/// Ends the process with a message and exit code 70, as a stand-in does when the caller does what the real
+/// library refuses or leaves undefined and returns no status for.
 [[noreturn]] void refuse(const std::string& call, const std::string& why);
 
-/// Whether [data, data + bytes) lies inside one living block of device memory. May be called by work, and from any
-/// thread.
+/// Whether [data, data + bytes) lies inside one living block of device memory. May be called by work, and
+/// from any thread.
 bool on_device(const void* data, int64_t bytes);
 
 }  // namespace ripstop::emulated

@@ -191,8 +191,8 @@ int fill_shared_memory(dl_phdr_info* info, size_t, void* code) {
   return 1;
 }
 
-// The system makes this library's thread-local memory for a thread when it is first used, and only then can it be
-// filled.
+// The system makes this library's thread-local memory for a thread when it is first used, and only then can
+// it be filled.
 thread_local volatile bool used_by_this_thread = false;
 
 void run_block() {

@@ -52,8 +52,8 @@ uint64_t exchange(unsigned lanes, uint64_t bits, int mask, Place place);
 /// with NaN before each block.
 void run(Extent blocks, Extent threads, ripstop::FunctionRef<void()> body);
 
-/// Called for every launch and every fill of a kernel's host code. The arguments are captured by value: `work` may
-/// run later. Returns a cudaError_t.
+/// Called for every launch and every fill of a kernel's host code. The arguments are captured by value:
+/// `work` may run later. Returns a cudaError_t.
 using Launch = int (*)(void* stream, std::function<void()> work);
 int launch(void* stream, std::function<void()> work);
 /// From now on `how` is called for them. Null, as at the start: work runs at once.
