@@ -53,8 +53,43 @@ int64_t head_groups(const GraphRecord& graph) {
   return std::max<int64_t>(groups, 1);
 }
 
-// Runs all operations for one document and one group of heads. Nothing is summed over documents, so these
-// slices are independent.
+// The operations of one pass over all documents and heads, in order.
+using Pass = std::vector<size_t>;
+
+// The kernels of a plan, as it were: what one operation leaves in memory, another reads when the whole tensor
+// is there. What lies between operations is computed anew in every pass that needs it.
+std::vector<Pass> passes(const GraphRecord& graph) {
+  const std::vector<OperationRecord>& all = graph.operations;
+  std::map<int64_t, size_t> writer;
+  for (size_t i = 0; i < all.size(); ++i) writer[all[i].y->id] = i;
+  const auto writers = [&](size_t i) {
+    std::vector<size_t> found;
+    for (const TensorHandle& t : {all[i].x, all[i].b, all[i].t})
+      if (t != nullptr && writer.count(t->id) > 0 && writer[t->id] < i) found.push_back(writer[t->id]);
+    return found;
+  };
+  std::vector<size_t> number(all.size(), 0);
+  for (size_t i = 0; i < all.size(); ++i)
+    for (const size_t w : writers(i))
+      number[i] = std::max(number[i], number[w] + (all[w].y->is_virtual ? 0 : 1));
+  std::vector<Pass> result;
+  for (size_t p = 0; p <= *std::max_element(number.begin(), number.end()); ++p) {
+    std::vector<bool> needed(all.size(), false);
+    for (size_t i = all.size(); i-- > 0;) {
+      if (!all[i].y->is_virtual && number[i] == p) needed[i] = true;
+      if (!needed[i]) continue;
+      for (const size_t w : writers(i))
+        if (all[w].y->is_virtual) needed[w] = true;
+    }
+    result.emplace_back();
+    for (size_t i = 0; i < all.size(); ++i)
+      if (needed[i]) result.back().push_back(i);
+  }
+  return result;
+}
+
+// Runs operations for one document and one group of heads. Nothing is summed over documents, so these slices
+// are independent.
 class SliceRun {
  public:
   SliceRun(const GraphRecord& graph, const GraphMemory& memory, int64_t document, int64_t group,
@@ -64,8 +99,9 @@ class SliceRun {
       if (o.m != nullptr && length_ == nullptr) length_ = o.m;
   }
 
-  void run() {
-    for (const OperationRecord& o : graph_.operations) {
+  void run(const Pass& pass) {
+    for (const size_t index : pass) {
+      const OperationRecord& o = graph_.operations[index];
       switch (o.kind) {
         case OperationRecord::Kind::kMatmul:
           write(o.y, matmul(o));
@@ -165,16 +201,14 @@ class SliceRun {
 
   void write(const TensorHandle& t, Slice slice) {
     for (float& v : slice.values) v = rounded(v, t->type);
-    if (t->in_memory()) {
-      check_range(*t, slice);
-      Slice kept = empty(*t, kNan);
-      each_in_memory(*t, slice, [&](int64_t index, int64_t element) {
-        store(memory_at(*t, element), slice.values[at(index)], t->type);
-        kept.values[at(index)] = slice.values[at(index)];
-      });
-      slice = std::move(kept);
+    if (!t->in_memory()) {
+      slices_[t->id] = std::move(slice);
+      return;
     }
-    slices_[t->id] = std::move(slice);
+    check_range(*t, slice);
+    each_in_memory(*t, slice, [&](int64_t index, int64_t element) {
+      store(memory_at(*t, element), slice.values[at(index)], t->type);
+    });
   }
 
   std::byte* memory_at(const GraphTensorRecord& t, int64_t element) const {
@@ -330,8 +364,9 @@ std::optional<std::string> not_interpreted(const GraphRecord& graph) {
 
 void interpret(const GraphRecord& graph, const GraphMemory& memory) {
   const int64_t groups = head_groups(graph), documents = graph.operations.front().y->extents[0];
-  for (int64_t d = 0; d < documents; ++d)
-    for (int64_t g = 0; g < groups; ++g) SliceRun(graph, memory, d, g, groups).run();
+  for (const Pass& pass : passes(graph))
+    for (int64_t d = 0; d < documents; ++d)
+      for (int64_t g = 0; g < groups; ++g) SliceRun(graph, memory, d, g, groups).run(pass);
 }
 
 }  // namespace ripstop::emulated
