@@ -2,30 +2,11 @@
 #include "parallel/nccl_group.h"
 
 #include <cstdlib>
-#include <memory>
 #include <utility>
 
 #include "parallel/nccl_library.h"
 
 namespace ripstop {
-namespace {
-
-// Starts a call whose result NCCL writes from a thread of its own, at the latest when `group` reports success,
-// and waits for it. What the call itself returns says nothing about that thread: a split returns success at
-// once, and so do windows since 2.28. If the wait ends with an error (a rank is lost), the thread may still
-// write, so the place stays.
-template <class T, class Start>
-T wait_for_result(NcclGroup& group, const char* call, Start start) {
-  auto place = std::make_unique<T>();
-  const ncclResult_t begun = start(place.get());
-  if (begun != ncclSuccess && begun != ncclInProgress) group.check(begun, call);
-  T* const kept = place.release();
-  group.check(ncclInProgress, call);
-  place.reset(kept);
-  return *place;
-}
-
-}  // namespace
 
 NcclGroup::NcclGroup(std::shared_ptr<NcclWorld> world, std::unique_ptr<Communicator> host, int device)
     : world_(std::move(world)), host_(std::move(host)), stream_(Device::cuda(device), /*urgent=*/true) {
@@ -36,6 +17,8 @@ NcclGroup::NcclGroup(std::shared_ptr<NcclWorld> world, std::unique_ptr<Communica
 NcclGroup::~NcclGroup() {
   finish();
   std::erase(world_->groups, this);
+  // A thread of NCCL may still write here if nobody has waited for it.
+  if (comm_ != nullptr) static_cast<void>(new auto(std::move(results_)));
 }
 
 void NcclGroup::finish() {
@@ -83,12 +66,22 @@ void NcclGroup::initialize_part(NcclGroup& whole, int64_t color, int64_t key) {
   const bool alone = host_->size() == 1;
   const int part = alone ? NCCL_SPLIT_NOCOLOR : static_cast<int>(color);
   // A rank that gets no group waits as well: NCCL's thread works for all of `whole`.
-  comm_ = wait_for_result<ncclComm_t>(whole, "ncclCommSplit", [&](ncclComm_t* place) {
-    return ncclCommSplit(whole.comm_, part, static_cast<int>(key), place, &chosen);
-  });
+  comm_ = static_cast<ncclComm_t>(whole.wait_for_result("ncclCommSplit", [&](void** place) {
+    return ncclCommSplit(whole.comm_, part, static_cast<int>(key), reinterpret_cast<ncclComm_t*>(place),
+                         &chosen);
+  }));
   if (!alone && comm_ == nullptr)
     fail(ExitCode::kCommunication, "ncclCommSplit on {} gave no group {}", whole.host().name(),
          host_->name());
+}
+
+// What the call itself returns says nothing about the thread: a split returns success at once, and so do windows
+// since 2.28. If the wait ends with an error (a rank is lost), the thread may still write, so the place stays.
+void* NcclGroup::wait_for_result(const char* call, FunctionRef<ncclResult_t(void**)> start) {
+  void*& place = results_.emplace_back(nullptr);
+  const ncclResult_t begun = start(&place);
+  check(begun == ncclSuccess ? ncclInProgress : begun, call);
+  return place;
 }
 
 void NcclGroup::check(ncclResult_t result, const char* call) {
@@ -116,7 +109,7 @@ namespace {
 class NcclRegistration final : public Registration {
  public:
   NcclRegistration(NcclGroup& group, void* data, int64_t bytes) : group_(group) {
-    window_ = wait_for_result<void*>(group, "ncclCommWindowRegister", [&](void** place) {
+    window_ = group.wait_for_result("ncclCommWindowRegister", [&](void** place) {
       return register_window(group.comm(), data, bytes, place);
     });
     if (window_ == nullptr)
