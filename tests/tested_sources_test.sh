@@ -86,7 +86,7 @@ parallel/collective_*               tests/parallel/communicator_test.cpp tests/p
 parallel/launcher.*                 tests/train/commands/command_line_test.cpp
 parallel/mpi_transfer.*             tests/parallel/mpi_communicator_test.cpp
 parallel/mpi_world.*                tests/parallel/mpi_communicator_test.cpp tests/parallel/failures_test.sh
-parallel/nccl_*                     tests/cuda/stream_order_test.cpp tests/cuda/device_ranks_test.cpp
+parallel/nccl_*                     tests/emulated_device/nccl_ranks_test.cpp tests/cuda/stream_order_test.cpp tests/cuda/device_ranks_test.cpp
 parallel/no_nccl.cpp                tests/train/commands/command_line_test.cpp
 parallel/rank_device.*              tests/cuda/device_ranks_test.cpp
 parallel/round_to_bfloat16.*        tests/parallel/communicator_test.cpp
