@@ -75,8 +75,9 @@ void NcclGroup::initialize_part(NcclGroup& whole, int64_t color, int64_t key) {
          host_->name());
 }
 
-// What the call itself returns says nothing about the thread: a split returns success at once, and so do windows
-// since 2.28. If the wait ends with an error (a rank is lost), the thread may still write, so the place stays.
+// What the call itself returns says nothing about the thread: a split returns success at once, and so do
+// windows since 2.28. If the wait ends with an error (a rank is lost), the thread may still write, so the
+// place stays.
 void* NcclGroup::wait_for_result(const char* call, FunctionRef<ncclResult_t(void**)> start) {
   void*& place = results_.emplace_back(nullptr);
   const ncclResult_t begun = start(&place);
@@ -91,8 +92,8 @@ void NcclGroup::check(ncclResult_t result, const char* call) {
       if (asked != ncclSuccess) result = asked;
       return result != ncclInProgress;
     });
-    // NCCL before 2.26 keeps the thread's lists of this call until another call on this communicator says that
-    // it is done. A call on another communicator would follow them and crash.
+    // NCCL before 2.26 keeps the thread's lists of this call until another call on this communicator says
+    // that it is done. A call on another communicator would follow them and crash.
     int ranks = 0;
     if (result == ncclSuccess) result = ncclCommCount(comm_, &ranks);
   }

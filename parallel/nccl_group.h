@@ -72,8 +72,8 @@ class NcclGroup {
   /// Throws Error(kCommunication) unless `result`, which `call` returned, is success. If NCCL goes on in the
   /// background, waits until it has done the host's part.
   void check(ncclResult_t result, const char* call);
-  /// Calls `start` with a place that NCCL writes from a thread of its own, at the latest when this group reports
-  /// success. Waits for that and returns what was written. Errors as `check`.
+  /// Calls `start` with a place that NCCL writes from a thread of its own, at the latest when this group
+  /// reports success. Waits for that and returns what was written. Errors as `check`.
   void* wait_for_result(const char* call, FunctionRef<ncclResult_t(void** place)> start);
   /// Throws Error(kCommunication) if a peer or the network has failed.
   void check_health();

@@ -17,8 +17,8 @@ using ripstop::recording::Recorder;
 using ripstop::recording::span;
 using ripstop::recording::Span;
 
-// As the real one without `blocking`: a call may return ncclSuccess while a thread of NCCL still works for it,
-// and what that thread makes is written when ncclCommGetAsyncError first reports success. Until then the
+// As the real one without `blocking`: a call may return ncclSuccess while a thread of NCCL still works for
+// it, and what that thread makes is written when ncclCommGetAsyncError first reports success. Until then the
 // communicator takes no other call.
 struct ncclComm {
   int ranks = 1;

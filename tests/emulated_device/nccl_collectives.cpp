@@ -18,9 +18,9 @@ int from_environment(const char* name, int otherwise) {
   return text == nullptr || *text == 0 ? otherwise : std::atoi(text);
 }
 
-// The collectives of all communicators of this process's GPU. With NCCL_LAUNCH_ORDER_IMPLICIT (2.26 and later)
-// each begins after those that the host gave before it have begun; without it in any order. While one runs it
-// keeps its place on the GPU, and waits there for other ranks.
+// The collectives of all communicators of this process's GPU. With NCCL_LAUNCH_ORDER_IMPLICIT (2.26 and
+// later) each begins after those that the host gave before it have begun; without it in any order. While one
+// runs it keeps its place on the GPU, and waits there for other ranks.
 class LaunchOrder {
  public:
   int64_t give() {

@@ -1,5 +1,5 @@
-// The communicator over NCCL (parallel/nccl_*.cpp, unchanged) on the emulated GPU and the emulated NCCL, beside
-// the one over MPI. The environment chooses NCCL's version and the seed.
+// The communicator over NCCL (parallel/nccl_*.cpp, unchanged) on the emulated GPU and the emulated NCCL,
+// beside the one over MPI. The environment chooses NCCL's version and the seed.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -328,7 +328,8 @@ TEST_F(NcclRanks, ALostRankEndsTheWaitOfTheOthers) {
   mpi.barrier();
 }
 
-// The last rank splits when the others have given up. NCCL's threads then end the split, and write what it made.
+// The last rank splits when the others have given up. NCCL's threads then end the split, and write what it
+// made.
 TEST_F(NcclRanks, ASplitThatIsGivenUpEndsAllTheSame) {
   const auto world = std::make_shared<NcclWorld>();
   NcclGroup whole(world, mpi.split(0, rank, "whole"), index());
