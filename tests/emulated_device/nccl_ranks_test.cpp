@@ -36,6 +36,17 @@ double number(const T& x) {
     return static_cast<float>(x);
 }
 
+// The largest difference of two elements. Tests go on after it is too large, since the other ranks do.
+template <class T>
+double distance(const std::vector<T>& a, const std::vector<T>& b) {
+  double largest = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double here = std::abs(number(a[i]) - number(b[i]));
+    if (!(here <= largest) && !std::isnan(largest)) largest = here;  // a NaN stays
+  }
+  return largest;
+}
+
 class NcclRanks : public testing::Test {
  protected:
   // Ranks of one machine have a GPU each.
@@ -131,8 +142,7 @@ void NcclRanks::check_reduce_scatter(int64_t n, DType travel, Accumulate accumul
     EXPECT_TRUE(same(got, own)) << n;
     return;
   }
-  for (size_t i = 0; i < got.size(); ++i)
-    ASSERT_NEAR(static_cast<float>(got[i]), static_cast<float>(own[i]), 1e-4) << i << " of " << n;
+  EXPECT_LE(distance(got, own), 1e-4) << n;
 }
 
 TEST_F(NcclRanks, ReduceScatterAsOverMpi) {
@@ -168,9 +178,8 @@ void NcclRanks::check_all_reduce(int64_t n, Reduce reduce, double tolerance) {
   const std::vector<T> got = copy.back(stream);
   mpi.all_reduce(host, tensor_of(x), reduce,
                  scratch_of(mpi_scratch, mpi.all_reduce_scratch_bytes(n, DTypeOf<T>::value)));
-  for (size_t i = 0; i < got.size(); ++i)
-    ASSERT_NEAR(number(got[i]), number(x[i]), reduce == Reduce::kSum ? tolerance : 0)
-        << i << " of " << n << " " << to_string(DTypeOf<T>::value);
+  EXPECT_LE(distance(got, x), reduce == Reduce::kSum ? tolerance : 0)
+      << n << " " << to_string(DTypeOf<T>::value);
   // All ranks have the same bits.
   std::vector<T> first = got;
   mpi.broadcast(host, tensor_of(first), 0);
@@ -294,6 +303,9 @@ TEST_F(NcclRanks, RegisteredMemoryOfTwoGroups) {
       for (int64_t r = 0; r < size; ++r)
         EXPECT_EQ(got[static_cast<size_t>(r * n + n - 1)], sample(r + turn, n - 1));
     }
+    // Still under way when the registration ends, which waits for it.
+    nccl->all_gather(stream, own, all).wait();
+    second->all_gather(stream, own, all).wait();
   }
 }
 
