@@ -11,6 +11,7 @@
 #include <iterator>
 #include <map>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -62,13 +63,11 @@ class Memory {
     return memory;
   }
 
-  void open() {
-    if (opened_++ == 0)
-      for (const auto& [begin, block] : blocks_) protect(block, block.live);
-  }
+  void open() { ++users_; }
   void close() {
-    if (--opened_ == 0)
-      for (const auto& [begin, block] : blocks_) protect(block, false);
+    if (--users_ > 0) return;
+    for (const Block& block : open_) protect(block, false);
+    open_.clear();
   }
 
   void* allocate(int device, int64_t bytes, bool live);
@@ -91,7 +90,8 @@ class Memory {
   std::string describe(const void* address) const;
 
   std::byte *region_ = nullptr, *next_ = nullptr;
-  int opened_ = 0;
+  int users_ = 0;            // of OpenMemory
+  std::vector<Block> open_;  // those that work has touched since
   std::map<int, int64_t> used_;
   std::map<const std::byte*, Block> freed_;
   struct sigaction before_ {};
@@ -108,12 +108,20 @@ Memory::Memory() {
   sigaction(SIGSEGV, &action, &before_);
 }
 
-// The process ends here, so that it does not matter what the signal interrupted.
+// Work opens a block by its first access: blocks are many, and a piece of work uses few. Every other access
+// to the region ends the process, so that it does not matter what the signal interrupted. Only accesses to
+// the region come here, and none of them is in the allocator or changes the maps.
 void Memory::on_fault(int number, siginfo_t* info, void*) {
   Memory& memory = instance();
   const auto* address = static_cast<const std::byte*>(info->si_addr);
   if (address < memory.region_ || address >= memory.region_ + kRegionBytes) {
     sigaction(number, &memory.before_, nullptr);  // the access is repeated, and is somebody else's
+    return;
+  }
+  const auto found = holder(memory.blocks_, address);
+  if (memory.users_ > 0 && found != memory.blocks_.end() && found->second.live) {
+    protect(found->second, true);
+    memory.open_.push_back(found->second);
     return;
   }
   const char* work = Scheduler::instance().running();
@@ -155,16 +163,14 @@ void* Memory::allocate(int device, int64_t bytes, bool live) {
   ASAN_POISON_MEMORY_REGION(block.pages, static_cast<size_t>(block.begin - block.pages));
   ASAN_POISON_MEMORY_REGION(block.begin + bytes,
                             static_cast<size_t>(block.pages + block.page_bytes - block.begin - bytes));
-  if (opened_ == 0 || !live) protect(block, false);
+  protect(block, false);
   used_[device] += bytes;
   blocks_[block.begin] = block;
   return block.begin;
 }
 
 void Memory::begin_life(void* data) {
-  Block& block = blocks_.at(static_cast<const std::byte*>(data));
-  block.live = true;
-  if (opened_ > 0) protect(block, true);
+  blocks_.at(static_cast<const std::byte*>(data)).live = true;
 }
 
 bool Memory::free(void* data) {
@@ -181,6 +187,7 @@ bool Memory::free(void* data) {
                                    fmt::ptr(block.begin)));
   mmap(block.pages, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   ASAN_POISON_MEMORY_REGION(block.pages, size);
+  std::erase_if(open_, [&](const Block& other) { return other.begin == block.begin; });
   used_[block.device] -= block.bytes;
   freed_[block.begin] = block;
   blocks_.erase(found);
