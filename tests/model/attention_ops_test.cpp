@@ -29,7 +29,9 @@ std::vector<AttentionCase> attention_cases(const OpCase& op) {
       {{1, 1, 20}, {300}},
       {{2, 1, 192}, {33, 40}},
       {{1, 1, 130}, {50}},
-      // Equally long documents of whole tiles, which a GPU takes another road for.
+      // A size that a GPU's backward takes a few documents at a time for.
+      {{4, 2, 40}, {100, 3, 128, 129, 5}},
+      // Equally long documents of whole tiles, which have a road of their own there.
       {{2, 2, 128}, {256, 256}},
       {{4, 1, 64}, {384}}};
   if (!op.slow) cases.push_back({{1, 1, 4}, {2113, 40}});
@@ -100,7 +102,10 @@ TEST_P(AttentionTest, Backward) {
           return Outputs{get(dqkv)};
         },
         ThreadsMatter::kYes);
-    expect_close(outputs[0], reference::attention_backward(dout, qkv, forward, offset, heads), dtype(), 10);
+    // A GPU rounds the gradients of keys and values of each query head before it sums those of a group.
+    const int64_t group = heads.query / heads.key_value, slack = 10 + (group > 1 ? group : 0);
+    expect_close(outputs[0], reference::attention_backward(dout, qkv, forward, offset, heads), dtype(),
+                 static_cast<double>(slack));
   }
 }
 
