@@ -284,30 +284,38 @@ TEST(Bfloat16Moments, EveryParameterHasAKeyOfItsOwn) {
 }
 
 // The moments of one element are near those in float64, and the weights as near as with float32 moments.
-TEST(Bfloat16Moments, FollowTheReference) {
-  AdamWOptions options = kRoundedMoments;
-  options.beta2 = 0.95;
+void expect_near_reference(const AdamWOptions& options, size_t u) {
   Optimized run(options);
-  FsdpUnit& unit = run.model.units().front();
+  FsdpUnit& unit = run.model.units()[u];
   std::vector<Reference> expected;
   for (const float weight : elements(unit.master())) expected.push_back({.weight = weight});
   for (int64_t update = 1; update <= 4; ++update) {
     for (int64_t i = 0; i < unit.gradient().count(); ++i) {
       unit.gradient().as<float>()[i] = gradient_of(i, update);
+      const double decay = i >= unit.replicated_in_shard() || options.decay_norms ? options.weight_decay : 0;
       expected[static_cast<size_t>(i)].step(static_cast<double>(gradient_of(i, update)), update, options,
-                                            options.weight_decay);
+                                            decay);
     }
     run.step(update, 1, 1);
   }
-  each_logical(unit, [&](const ParameterSpec&, int64_t, int64_t i) {
+  each_logical(unit, [&](const ParameterSpec& p, int64_t, int64_t i) {
     const Reference& e = expected[static_cast<size_t>(i)];
-    const auto first = static_cast<double>(static_cast<float>(run.optimizer.first(0).as<BFloat16>()[i]));
-    const auto second = static_cast<double>(static_cast<float>(run.optimizer.second(0).as<BFloat16>()[i]));
+    const auto first = static_cast<double>(static_cast<float>(run.optimizer.first(u).as<BFloat16>()[i]));
+    const auto second = static_cast<double>(static_cast<float>(run.optimizer.second(u).as<BFloat16>()[i]));
     // A rounding is off by 2^-7 at most. The first moment may have passed through larger values.
-    ASSERT_NEAR(second, e.second, 4 * 0x1p-7 * e.second) << "element " << i;
-    ASSERT_NEAR(first, e.first, 4 * 0x1p-7 * std::sqrt(e.second)) << "element " << i;
-    ASSERT_NEAR(unit.master().as<float>()[i], e.weight, 0.05 * kRate) << "element " << i;
+    ASSERT_NEAR(second, e.second, 4 * 0x1p-7 * e.second) << p.name << " element " << i;
+    ASSERT_NEAR(first, e.first, 4 * 0x1p-7 * std::sqrt(e.second)) << p.name << " element " << i;
+    ASSERT_NEAR(unit.master().as<float>()[i], e.weight, 0.05 * kRate) << p.name << " element " << i;
   });
+}
+
+TEST(Bfloat16Moments, FollowTheReference) {
+  for (const bool decay_norms : {false, true}) {
+    AdamWOptions options = kRoundedMoments;
+    options.beta2 = 0.95;
+    options.decay_norms = decay_norms;
+    for (size_t u = 0; u < 3; ++u) expect_near_reference(options, u);
+  }
 }
 
 TEST(Bfloat16Moments, TakeHalfTheMemory) {
