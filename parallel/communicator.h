@@ -53,9 +53,9 @@ class Registration {
   virtual ~Registration() = default;
 };
 
-/// The name of the fsdp axis. Its collectives run beside the model's kernels, so NCCL leaves those kernels
+/// The names of the axes whose collectives run beside the model's kernels, so that NCCL leaves those kernels
 /// room.
-inline constexpr const char* kFsdpAxis = "fsdp";
+inline constexpr const char *kFsdpAxis = "fsdp", *kReplicateAxis = "replicate";
 
 /// Collectives over the ranks of one group. All ranks of the group call the same operations in the same order
 /// with equal sizes. Tensors are contiguous and lie on this communicator's device; counts are 64-bit. Sums go

@@ -143,7 +143,7 @@ MeshCoordinates mesh_coordinates(const MeshSizes& sizes, int64_t rank) {
 }
 
 std::string_view to_string(MeshAxis axis) {
-  constexpr std::array<std::string_view, 3> kWords{"replicate", kFsdpAxis, "tensor"};
+  constexpr std::array<std::string_view, 3> kWords{kReplicateAxis, kFsdpAxis, "tensor"};
   return kWords[static_cast<size_t>(axis)];
 }
 
@@ -169,7 +169,7 @@ DeviceMesh::DeviceMesh(const MeshSizes& sizes, const MeshCoordinates& coordinate
 DeviceMesh DeviceMesh::alone() {
   DeviceMesh mesh({.replicate = 1, .fsdp = 1, .tensor = 1}, {},
                   {.world = make_self_communicator("world"),
-                   .replicate = make_self_communicator("replicate"),
+                   .replicate = make_self_communicator(kReplicateAxis),
                    .fsdp_gather = make_self_communicator(kFsdpAxis),
                    .fsdp_reduce = make_self_communicator(kFsdpAxis),
                    .tensor = make_self_communicator("tensor")});
@@ -201,7 +201,7 @@ DeviceMesh DeviceMesh::along(MeshAxis axis) const {
   };
   DeviceMesh mesh(sizes, at,
                   {.world = part(axis, "world"),
-                   .replicate = part(MeshAxis::kReplicate, "replicate"),
+                   .replicate = part(MeshAxis::kReplicate, kReplicateAxis),
                    .fsdp_gather = part(MeshAxis::kFsdp, kFsdpAxis),
                    .fsdp_reduce = part(MeshAxis::kFsdp, kFsdpAxis),
                    .tensor = part(MeshAxis::kTensor, "tensor")});
@@ -228,7 +228,7 @@ DeviceMesh::DeviceMesh(MpiWorld& world, const MeshSizes& sizes, bool allow_tenso
   const auto [r, f, t] = coordinates_;
   // The color of an axis is the place on the other two; the key keeps mesh order along it.
   world_ = all.split(0, position, "world");
-  replicate_ = axis_of(all, sizes_.replicate, f * sizes_.tensor + t, position, "replicate");
+  replicate_ = axis_of(all, sizes_.replicate, f * sizes_.tensor + t, position, kReplicateAxis);
   fsdp_gather_ = axis_of(all, sizes_.fsdp, r * sizes_.tensor + t, position, kFsdpAxis);
   fsdp_reduce_ = axis_of(all, sizes_.fsdp, r * sizes_.tensor + t, position, kFsdpAxis);
   tensor_ = axis_of(all, sizes_.tensor, r * sizes_.fsdp + f, position, "tensor");
@@ -241,7 +241,7 @@ DeviceMesh DeviceMesh::planned(const MeshSizes& sizes, const MeshCoordinates& co
   DeviceMesh mesh(
       sizes, coordinates,
       {.world = make_planned_communicator("world", sizes.rank_of(coordinates), sizes.ranks(), kind),
-       .replicate = make_planned_communicator("replicate", r, sizes.replicate, kind),
+       .replicate = make_planned_communicator(kReplicateAxis, r, sizes.replicate, kind),
        .fsdp_gather = make_planned_communicator(kFsdpAxis, f, sizes.fsdp, kind),
        .fsdp_reduce = make_planned_communicator(kFsdpAxis, f, sizes.fsdp, kind),
        .tensor = make_planned_communicator("tensor", t, sizes.tensor, kind)});

@@ -39,10 +39,11 @@ void NcclGroup::abort() {
   comm_ = nullptr;
 }
 
-// The fsdp axis gathers and reduces while layers compute. Layers mostly wait for the tensor axis, so that
-// axis may take the whole GPU.
+// Weights are gathered and gradients summed while layers compute. Layers mostly wait for the tensor axis, so
+// that axis may take the whole GPU.
 ncclConfig_t NcclGroup::config() const {
-  return nccl_config(host_->name().c_str(), /*beside_kernels=*/host_->name() == kFsdpAxis);
+  const bool beside_kernels = host_->name() == kFsdpAxis || host_->name() == kReplicateAxis;
+  return nccl_config(host_->name().c_str(), beside_kernels);
 }
 
 void NcclGroup::initialize() {
