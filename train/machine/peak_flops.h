@@ -17,6 +17,9 @@ struct PeakFlops {
   std::string source;     ///< "data sheet: ..." or "measured: ..."
 };
 
+/// Stands as PeakFlops::source if the rounds on CPUs do not tell (fastest_round).
+inline constexpr const char* kNoCpuPeak = "measured: not known, other programs keep the processors busy";
+
 /// The data-sheet peak of one GPU for dense matrix products in `compute`, in FLOP/s. `name` is the CUDA
 /// device name. nullopt if the table has no such GPU, or no peak of it in `compute`. A GPU that is slower
 /// than its namesake is none of the table: a MIG instance, "Laptop", "D", "Max-Q". Pure.

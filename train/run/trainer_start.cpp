@@ -347,8 +347,11 @@ void Trainer::say_header() {
 void Trainer::announce() {
   if (!leads_) return;
   if (!was_done_) say_header();
-  directory_->metrics().write(
-      start_event(options_.config, resolved_, length_, mesh_, peak_flops_, options_.argv, state_.step));
+  StartEvent event =
+      start_event(options_.config, resolved_, length_, mesh_, peak_flops_, options_.argv, state_.step);
+  // The source also tells that the run was on CPUs (measured_speed).
+  if (!peak_flops_ && device_.kind == DeviceKind::kCpu) event.peak_flops_source = kNoCpuPeak;
+  directory_->metrics().write(event);
   std::vector<std::string> notes = directory_->notes();
   // Most changes are those since config.toml was written, too.
   for (const std::string& note : resume_notes_)

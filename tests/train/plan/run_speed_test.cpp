@@ -4,6 +4,7 @@
 
 #include "tests/data/scratch_directory.h"
 #include "tests/train/config/small_config.h"
+#include "train/machine/peak_flops.h"
 #include "train/report/metrics.h"
 
 namespace ripstop {
@@ -50,6 +51,13 @@ TEST_F(RunSpeedTest, TheMedianOfTheLastSteps) {
   EXPECT_EQ(speed->tokens_per_second, 50);
   EXPECT_EQ(speed->tokens_seen, 3000);
   EXPECT_FALSE(speed->utilization.has_value());
+}
+
+// Processors that others kept busy have no peak, and the run still was on processors.
+TEST_F(RunSpeedTest, ARunWithoutAPeakHasASpeed) {
+  start_.peak_flops_per_second = std::nullopt;
+  start_.peak_flops_source = kNoCpuPeak;
+  EXPECT_TRUE(measured({5}).has_value());
 }
 
 // No number is better than one of another machine or model.

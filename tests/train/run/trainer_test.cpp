@@ -42,7 +42,7 @@ TEST_F(TrainerTest, UtilizationIsMeasuredAgainstThePeak) {
   const MetricsLog log = metrics("run");
   const StartEvent& start = log.starts.at(0);
   if (!start.peak_flops_per_second) {  // other tests keep the processors busy
-    EXPECT_EQ(start.peak_flops_source, "");
+    EXPECT_EQ(start.peak_flops_source, kNoCpuPeak) << "of a CPU, which plan must know";
     EXPECT_HAS(said(), "so there is no mfu");
     for (const StepMetrics& step : log.steps) EXPECT_FALSE(step.model_flops_utilization);
     return;
