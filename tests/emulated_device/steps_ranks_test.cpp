@@ -14,7 +14,7 @@ using mesh_training::DealtSequences;
 using mesh_training::MeshTraining;
 using mesh_training::Sequence;
 
-constexpr int64_t kPositions = 32, kSequences = 8, kSteps = 3;
+constexpr int64_t kPositions = 32, kSequences = 4, kSteps = 3;
 
 // From $RIPSTOP_EMULATED_SEEDS.
 uint64_t seeds() {
