@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Fails on a file that uses a name of a precompiled header and includes that header neither itself nor through the project's
-# headers that it includes: such a file compiles only while another file, or the precompiled header, brings the name along.
+# Fails on a file that uses a name of a precompiled header, or one that a header of the project declares, and includes that header
+# neither itself nor through the project's headers that it includes: such a file compiles only while another file, with which
+# RIPSTOP_UNITY compiles it as one, or the precompiled header brings the name along.
 #      tests/includes_test.sh [ROOT]
 # Looks at words, not at meaning: comments and literals are left out, and what other headers bring along does not count.
 set -euo pipefail
@@ -131,12 +132,37 @@ violations() {
         name_of[FILENAME, home[name]] = name
       }
     }
+    # Notes what a line of code declares: a word behind a type. What a header declares outside any body is for others to use.
+    function declare(code,   name, before, between, outside, is_new) {
+      outside = code ~ /^[A-Za-z]/ && code !~ /^(namespace|using namespace|return|extern|public|private|protected|static_assert)/
+      before = ""
+      while (match(code, /[A-Za-z_][A-Za-z0-9_]*/)) {
+        name = substr(code, RSTART, RLENGTH)
+        between = substr(code, 1, RSTART - 1)
+        code = substr(code, RSTART + RLENGTH)
+        is_new = before ~ /^(class|struct|union|enum|using|auto)$/ ||
+          before != "" && before !~ /^(const|constexpr|static|inline|explicit|virtual|return|throw|new|delete|case|else|goto|typename|operator|template|public|private|protected|mutable|noexcept|override|sizeof|alignas|if|while|for|in|and|or|not|co_return)$/ &&
+          between ~ /^([&* ]*[<)(].*>)?[ *&(]*[ *&>][ *&]*$/ || name ~ /^k[A-Z]/ && (between ~ /[{,] *$/ || before between == "  ")
+        if (is_new && name !~ /^(class|const|constexpr|noexcept|override|final|struct)$/) {
+          declares[FILENAME, name] = 1
+          if (outside && FILENAME ~ /h$/ && code !~ /^;/ && !((name, FILENAME) in owned)) {
+            owned[name, FILENAME] = 1
+            owners[name] = owners[name] " " FILENAME
+          }
+          if (code ~ /^[ ]*[({=;]/) outside = 0
+        }
+        before = name
+      }
+    }
     # Calls use() for every name of a line of code: one with its namespace, or one word.
-    function use_names(code,   word, parts, n) {
+    function use_names(code,   word, parts, n, member, i) {
       while (match(code, /[A-Za-z_][A-Za-z0-9_]*(::[A-Za-z_][A-Za-z0-9_]*)*/)) {
+        member = substr(code, 1, RSTART - 1) ~ /(\.|->)$/
         word = substr(code, RSTART, RLENGTH)
         code = substr(code, RSTART + RLENGTH)
         n = split(word, parts, "::")
+        for (i = 1; i < n && parts[i] !~ /^[A-Z]/;) i++  # of a member of a class, the class
+        if (!member && parts[1] != "std" && !((FILENAME, parts[i]) in first_use)) first_use[FILENAME, parts[i]] = FNR
         if (n == 1) use(word)
         else if (parts[2] == "ranges" && n > 2) use(parts[1] "::ranges::" parts[3])
         else use(parts[1] "::" parts[2])
@@ -161,8 +187,28 @@ violations() {
       else if (name ~ /^"/) { sub(/^"/, "", name); sub(/".*/, "", name); project[FILENAME] = project[FILENAME] " " name }
       next
     }
-    { code = code_of($0); if (code ~ /::|_t|_M/) use_names(code) }
+    {
+      code = code_of($0)
+      declare(code)
+      use_names(code)
+    }
+    # Whether `file`, or a header of the project that it reaches, declares `name`.
+    function knows(file, name,   list, i, n) {
+      if (file in seen) return 0
+      seen[file] = 1
+      if ((file, name) in declares) return 1
+      n = split(project[file], list, " ")
+      for (i = 1; i <= n; i++) if (knows(list[i], name)) return 1
+      return 0
+    }
     END {
+      for (key in first_use) {
+        split(key, part, SUBSEP)
+        if (!(part[2] in owners)) continue
+        split("", seen)
+        if (!knows(part[1], part[2]))
+          print part[1] ":" first_use[key] ": uses " part[2] ", includes" owners[part[2]] " neither itself nor through its headers"
+      }
       for (key in line_of) {
         split(key, part, SUBSEP)
         split("", seen)
@@ -176,7 +222,8 @@ violations() {
 root=${1:-$(dirname "$0")/..}
 status=0
 
-# lacks TEXT [HEADER]: what the test says about a small tree whose data/a.cpp is TEXT and whose data/a.h is HEADER.
+# lacks TEXT [HEADER]: what the test says about a small tree whose data/a.cpp is TEXT and whose data/a.h is HEADER. Beside
+# it lies data/b.h with what $b_h is, which nobody includes.
 lacks() {
   local tree
   tree=$(mktemp -d)
@@ -185,6 +232,7 @@ lacks() {
   echo "${precompile:-"set(RIPSTOP_PRECOMPILED <vector>)"}" >"$tree/CMakeLists.txt"
   printf '%s\n' "$1" >"$tree/data/a.cpp"
   printf '%s\n' "${2:-}" >"$tree/data/a.h"
+  printf '#include <cstdint>\n#include <vector>\n%s\n' "${b_h:-}" >"$tree/data/b.h"
   violations "$tree"
   rm -rf "$tree"
 }
@@ -220,6 +268,42 @@ f(R"x(std::string@ )" std::string)x");
 f("\"std::string", '"', "std::string");
 ripstop::chrono::now(); string my_int64_t;
 #include <string>@std::string_view s;
+TEXT
+# Names of the project: b.h declares them, a.cpp may know them from b.h alone.
+others='struct Shape { int rows; };
+enum class Cut {
+  kRows,
+};
+inline constexpr int64_t kMost = 1;
+/// Comments may name anything: unit_of().
+std::vector<int> unit_of(int64_t row);'
+while read -r text; do
+  if [[ $(b_h=$others lacks "${text//@/$'\n'}") != "data/a.cpp:1: uses "*", includes data/b.h neither"* ]]; then
+    echo "includes_test is blind: $text was not seen to need data/b.h"
+    status=1
+  fi
+  if [[ -n $(b_h=$others lacks '#include "data/a.h"'$'\n'"${text//@/$'\n'}" '#include "data/b.h"') ]]; then
+    echo "includes_test refuses what is right: $text, with a header that includes data/b.h"
+    status=1
+  fi
+done <<'TEXT'
+void f(const Shape& s);
+auto c = Cut::kRows;
+auto c = unit_of(1);
+f(ripstop::unit_of(1), kMost);
+int i = kMost;
+TEXT
+while read -r text; do
+  if [[ -n $(b_h=$others lacks "${text//@/$'\n'}") ]]; then
+    echo "includes_test refuses what is right: $text"
+    status=1
+  fi
+done <<'TEXT'
+struct Shape {};@Shape s;
+f(spec.unit_of(1), it->kMost);  // unit_of
+void f(const Parts& unit_of) { return unit_of.size(); }
+enum class Axis { kRows, kColumns };@auto a = Axis::kRows;
+int rows = 1;
 TEXT
 if [[ $(lacks "$own"$'\n''std::vector<int> v;' '') != "data/a.cpp:2: uses std::vector, "* ]]; then
   echo "includes_test is blind: a header without <vector> was taken for one with it"
