@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # From a bare machine to a trained model. Each verb prints the lines it runs: run them by hand if you prefer.
 #
-#   ./bootstrap.sh deps         install what the build needs (Debian, Ubuntu), or say what is missing and how to get it
+#   ./bootstrap.sh deps         install what the build needs (Debian, Ubuntu), or say what is missing and how to get it;
+#                               deps --slurm: as root also a Slurm that is not started, for the tests on simulated nodes
 #   ./bootstrap.sh build        configure and compile into build/cpu-release
 #   ./bootstrap.sh quickstart   deps, the program alone, then train a small summariser on 4 ranks and show its work (4 minutes)
 #   ./bootstrap.sh test         deps, build, then all tests
@@ -18,6 +19,7 @@ preset=${RIPSTOP_PRESET:-cpu-release}
 packages=(g++ cmake ninja-build git openmpi-bin libopenmpi-dev libdnnl-dev libhdf5-dev libsentencepiece-dev
   libtomlplusplus-dev nlohmann-json3-dev libcli11-dev libxxhash-dev libfmt-dev libarchive-dev zlib1g-dev
   libgtest-dev hdf5-tools)
+slurm_packages=(slurm-wlm slurm-client slurmctld slurmd munge iproute2 procps util-linux)
 
 run() {
   printf '+ %s\n' "$*"
@@ -45,7 +47,7 @@ jobs() {
 
 missing_packages() {
   local package
-  for package in "${packages[@]}"; do
+  for package; do
     if [[ $(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) != installed ]]; then echo "$package"; fi
   done
 }
@@ -53,7 +55,7 @@ missing_packages() {
 deps() {
   if command -v apt-get >/dev/null; then
     local missing
-    mapfile -t missing < <(missing_packages)
+    mapfile -t missing < <(missing_packages "${packages[@]}")
     if [[ ${#missing[@]} -eq 0 ]]; then
       return
     fi
@@ -72,6 +74,27 @@ deps() {
     echo "Missing packages, to be installed by an administrator: ${missing[*]}"
   fi
   without_root
+}
+
+# The tests start their own Slurm in namespaces. Debian would start the daemons of these packages here and now, unless a
+# policy forbids it (invoke-rc.d(8)).
+slurm_deps() {
+  local missing policy=/usr/sbin/policy-rc.d made=false
+  mapfile -t missing < <(missing_packages "${slurm_packages[@]}")
+  if [[ ${#missing[@]} -eq 0 ]]; then return; fi
+  if [[ $EUID -ne 0 ]] || ! command -v apt-get >/dev/null; then
+    echo "The tests on simulated nodes are skipped without: ${missing[*]} (as root on Debian or Ubuntu: ./bootstrap.sh deps --slurm)"
+    return
+  fi
+  if [[ ! -e $policy ]]; then
+    made=true
+    printf '#!/bin/sh\nexit 101\n' >$policy
+    chmod +x $policy
+    trap 'rm -f /usr/sbin/policy-rc.d' EXIT
+  fi
+  run_quietly apt-get update -qq
+  run_quietly env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" </dev/null
+  if $made; then rm -f $policy && trap - EXIT; fi
 }
 
 # From nothing, several sources are compiled as one, in two thirds of the time. A folder that was configured by hand keeps
@@ -118,7 +141,10 @@ sources() {
 verb=${1:-help}
 [[ $# -eq 0 ]] || shift
 case $verb in
-  deps) deps ;;
+  deps)
+    deps
+    if [[ ${1:-} == --slurm ]]; then slurm_deps; fi
+    ;;
   build) build ;;
   quickstart)
     deps

@@ -3,6 +3,8 @@
 #include <cstdlib>
 #include <initializer_list>
 #include <optional>
+#include <string_view>
+#include <system_error>
 
 #include "model/core/number.h"
 
@@ -33,11 +35,31 @@ std::optional<int64_t> number(std::initializer_list<const char*> names) {
   return std::nullopt;
 }
 
+bool is_set(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr && *value != 0;
+}
+
+// Whether the plugins of the Open MPI whose libmpi is `library` are files of their own, and none of them speaks
+// Slurm's PMI (pmix/s1, pmix/s2). They lie in the folder openmpi beside the library, at some depth.
+bool lacks_slurm_pmi(const std::filesystem::path& library) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  bool has_plugins = false;
+  fs::recursive_directory_iterator entry(fs::canonical(library, error).parent_path() / "openmpi", error);
+  for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (name == "mca_pmix_s1.so" || name == "mca_pmix_s2.so") return false;
+    has_plugins |= std::string_view(name).starts_with("mca_pmix_");
+  }
+  return has_plugins;
+}
+
 }  // namespace
 
 bool was_launched() {
   for (const char* name : kLaunched)
-    if (const char* value = std::getenv(name); value != nullptr && *value != 0) return true;
+    if (is_set(name)) return true;
   return false;
 }
 
@@ -49,6 +71,13 @@ int64_t launch_size() {
   const int64_t size = number(kSize).value_or(1);
   // A launcher that sets 0 knows nothing.
   return size > 0 ? size : 1;
+}
+
+std::string useless_to_open_mpi(int major_version, const std::filesystem::path& library) {
+  const bool by_srun = number({"SLURM_STEP_NUM_TASKS"}).value_or(1) > 1 && !is_set("OMPI_COMM_WORLD_RANK");
+  if (!by_srun || is_set("PMIX_RANK") || is_set("PMIX_NAMESPACE")) return "";
+  if (!is_set("PMI_RANK")) return "no process manager (none)";
+  return major_version >= 5 || lacks_slurm_pmi(library) ? "pmi2" : "";
 }
 
 }  // namespace ripstop

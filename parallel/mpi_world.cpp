@@ -1,5 +1,7 @@
 #include "parallel/mpi_world.h"
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <chrono>
 #include <exception>
@@ -18,11 +20,32 @@ namespace {
 
 using mpi::check_mpi;
 
+[[noreturn]] void refuse_single_worlds(const std::string& why) {
+  throw Error(
+      ExitCode::kResources,
+      fmt::format("{} processes were started, but each is alone in its MPI world{}", launch_size(), why),
+      "start them with srun --mpi=pmix (srun --mpi=list shows what there is), or with the mpirun of "
+      "the MPI that ripstop was built with");
+}
+
+// Open MPI would end the process inside MPI_Init.
+void require_fit_launcher() {
+#ifdef OMPI_MAJOR_VERSION
+  Dl_info library{};
+  dladdr(reinterpret_cast<const void*>(&MPI_Init_thread), &library);
+  const std::string offered =
+      useless_to_open_mpi(OMPI_MAJOR_VERSION, library.dli_fname == nullptr ? "" : library.dli_fname);
+  if (!offered.empty())
+    refuse_single_worlds(fmt::format(": srun offers {}, and this Open MPI knows PMIx alone", offered));
+#endif
+}
+
 // Returns whether several threads may call MPI, one at a time.
 bool start_mpi() {
   int already = 0, provided = MPI_THREAD_SINGLE, size = 0;
   MPI_Initialized(&already);
   RIPSTOP_CHECK(already == 0, "MPI is started a second time");
+  require_fit_launcher();
   check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
   // The thread of the watchdog and those of OpenMP run beside MPI, though they do not call it.
   if (provided < MPI_THREAD_FUNNELED)
@@ -30,13 +53,7 @@ bool start_mpi() {
                 "build ripstop with an MPI that offers MPI_THREAD_FUNNELED");
   check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
   // A launcher of another MPI starts processes that do not find each other; each would train alone.
-  const int64_t launched = launch_size();
-  if (size == 1 && launched > 1)
-    throw Error(
-        ExitCode::kResources,
-        fmt::format("{} processes were started, but each is alone in its MPI world", launched),
-        "start them with srun --mpi=pmix (srun --mpi=list shows what there is), or with the mpirun of "
-        "the MPI that ripstop was built with");
+  if (size == 1 && launch_size() > 1) refuse_single_worlds("");
   return provided >= MPI_THREAD_SERIALIZED;
 }
 

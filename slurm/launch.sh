@@ -6,9 +6,10 @@
 # command. A second Ctrl-C, more than a second later, kills the ranks. srun has its own rules, but passes SIGUSR1 on.
 # RIPSTOP_LAUNCHER=mpirun|srun overrides the choice. RIPSTOP_LAUNCHER_OPTIONS adds options, as in "--mpi=pmix".
 # RIPSTOP_LAUNCHER_VERBOSE=1 shows what Open MPI says itself when a rank ends with an exit code other than 0.
-# For several machines without Slurm, call mpirun yourself with your host file.
+# In a job of several nodes, mpirun asks Slurm for them. For several machines without Slurm, call mpirun yourself with your
+# host file.
 set -euo pipefail
-usage() { sed -n '2,10s/^# \?//p' "$0"; }
+usage() { sed -n '2,11s/^# \?//p' "$0"; }
 if [[ ${1:-} == --help || ${1:-} == -h ]]; then
   usage
   exit
@@ -68,27 +69,38 @@ export RIPSTOP_TERMINAL
 if [[ -n $RIPSTOP_TERMINAL ]]; then export COLUMNS; fi
 
 cores=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc) # otherwise nproc would repeat these variables
+nodes=1
+if [[ -n ${SLURM_JOB_ID:-} && ${SLURM_JOB_NUM_NODES:-1} -gt 1 ]]; then nodes=$SLURM_JOB_NUM_NODES; fi
+ranks_here=$(((ranks + nodes - 1) / nodes))
 if [[ -z ${OMP_NUM_THREADS:-} ]]; then
-  export OMP_NUM_THREADS=$((cores > ranks ? cores / ranks : 1))
+  export OMP_NUM_THREADS=$((cores > ranks_here ? cores / ranks_here : 1))
 fi
 # Threads spin while they wait for each other. If others need the core, that is slow: 40 steps of 4 ranks x 2 threads on
 # 2 busy cores took 130 to 190 s, and 6 to 8 s with passive waiting.
-if ((ranks * OMP_NUM_THREADS > cores)); then export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}; fi
-# Processes in containers often run as root. These ranks touch this node only.
+if ((ranks_here * OMP_NUM_THREADS > cores)); then export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}; fi
+# Processes in containers often run as root. These ranks touch the nodes of this job only.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1
 version=$(mpirun --version 2>/dev/null || true)
-# Ranks of one machine use shared memory. Without a probe of the network, no network can be misread.
+# Ranks of one machine use shared memory. Without a probe of the network, no network can be misread. Those of several nodes
+# use what the site's Open MPI prefers, and the slots that Slurm gives.
 # A waiting rank yields its core, as there may be more ranks than cores.
 # Open MPI 5 holds back a line without an end, as a line is that is rewritten in place, unless it is told not to (raw).
-open_mpi=(--oversubscribe --bind-to none --mca pml ob1 --mca mpi_yield_when_idle 1)
-case $version in
-  *"Open MPI"*" 4."*) options=("${open_mpi[@]}" --mca btl "self,vader" ${options[@]+"${options[@]}"}) ;;
-  *"Open MPI"*)
-    if [[ $RIPSTOP_TERMINAL == *[12]* ]]; then open_mpi+=(--output :raw); fi
-    options=("${open_mpi[@]}" --mca btl "self,sm" ${options[@]+"${options[@]}"})
-    ;;
-esac # MPICH and its relatives need none of these
+open_mpi=()
+if [[ " ${options[*]-}" != *" --bind-to"* ]]; then open_mpi+=(--bind-to none); fi
+shared_memory=sm
+if [[ $version == *"Open MPI"*" 4."* ]]; then
+  shared_memory=vader
+elif [[ $RIPSTOP_TERMINAL == *[12]* ]]; then
+  open_mpi+=(--output :raw)
+fi
+if ((nodes == 1)); then
+  open_mpi+=(--oversubscribe --mca pml ob1 --mca mpi_yield_when_idle 1 --mca btl "self,$shared_memory")
+fi
+# MPICH and its relatives need none of these.
+if [[ $version == *"Open MPI"* ]]; then
+  options=(${open_mpi[@]+"${open_mpi[@]}"} ${options[@]+"${options[@]}"})
+fi
 
 # mpirun kills its ranks a second after Ctrl-C or SIGTERM. So it runs in a session of its own, where the terminal's
 # signals do not reach it, and this script passes on what it gets. If this script is killed, mpirun must not live on.

@@ -128,6 +128,7 @@ train/commands/config_table.cpp     tests/train/config/config_keys_test.cpp
 train/commands/*                    tests/train/commands/command_line_test.cpp
 
 slurm/quickstart.sbatch             tests/CMakeLists.txt
+slurm/*                             tests/slurm/cluster_test.sh
 '
 
 sources() {

@@ -25,7 +25,7 @@ expect 64
 expect 64 two true
 expect 0 2 true
 
-for job in quickstart train; do
+for job in quickstart prepare train evaluate; do
   code=0
   bash "$(dirname "$launch")/$job.sbatch" --help >"$out" 2>&1 || code=$?
   [[ $code -eq 0 ]] || fail "$job.sbatch --help: exit code $code"

@@ -1,0 +1,133 @@
+#!/usr/bin/env bash
+# What becomes of a Slurm job when its ranks have ended. The job files call it last; it ends with CODE.
+#   slurm/requeue.sh CODE [SIGNAL]      CODE: of the ranks. SIGNAL: USR1, TERM, HUP or INT, if the job's script got one
+# The job goes back into the queue, where the same command goes on from the checkpoint, if
+#   - CODE is 75 and the time was up: SIGUSR1, or no signal, as the run knows its own deadline;
+#   - CODE is 75 after SIGTERM, and Slurm says that the job was pre-empted, or that a node or the time was lost;
+#   - CODE is 76 or that of a signal, and a node of the job does not answer.
+# It does not if the job was cancelled, or if Slurm requeues it by itself. An array of one task at a time (--array=1-10%1)
+# is for sites that refuse requeue: its next task goes on instead, and those that are left are cancelled if there is nothing
+# to go on with.
+set -euo pipefail
+if [[ ${1:-} == --help || ${1:-} == -h ]]; then
+  sed -n '2,11s/^# \?//p' "${BASH_SOURCE[0]}"
+  exit
+fi
+code=${1:-} signal=${2:-}
+if [[ ! $code =~ ^[0-9]+$ ]]; then
+  sed -n '2,11s/^# \?//p' "${BASH_SOURCE[0]}" >&2
+  exit 64
+fi
+job=${SLURM_JOB_ID:-}
+if [[ -z $job ]] || ! command -v scontrol >/dev/null; then exit "$code"; fi
+say() { echo "requeue.sh: $*" >&2; }
+
+# patiently COMMAND...: five tries, because a busy controller may not answer the first time.
+patiently() {
+  local try
+  for try in 1 2 3 4 5; do
+    if "$@"; then return; fi
+    if [[ $try -lt 5 ]]; then sleep "${RIPSTOP_REQUEUE_PAUSE:-5}"; fi
+  done
+  return 1
+}
+# show_job: what Slurm knows of this job, to $shown, on one line.
+show_job() { shown=$(scontrol -o show job "$job" 2>&1); }
+# field NAME: its value in $shown
+field() { [[ " $shown " =~ [[:space:]]$1=([^[:space:]]*) ]] && echo "${BASH_REMATCH[1]}"; }
+
+# Whether every node of the job still starts a process.
+nodes_answer() {
+  local nodes=${SLURM_JOB_NUM_NODES:-1}
+  timeout 60 srun --overlap --mpi=none --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --cpus-per-task=1 \
+    --immediate=50 true >/dev/null 2>&1
+}
+
+shown=
+if ! patiently show_job; then
+  say "Slurm does not answer: $shown"
+  shown=
+fi
+if [[ $(field BatchFlag) == 0 ]]; then exit "$code"; fi # of salloc: somebody sits there
+state=$(field JobState) || state=unknown
+pre_empted=$(field PreemptTime) || pre_empted=None
+# Of one task at a time: the tasks behind this one.
+behind=false
+if [[ -n ${SLURM_ARRAY_TASK_ID:-} && $(field ArrayTaskThrottle) == 1 ]]; then
+  if ((SLURM_ARRAY_TASK_ID < ${SLURM_ARRAY_TASK_MAX:-0})); then behind=true; fi
+fi
+
+# seconds TIME: of [days-]hours:minutes:seconds
+seconds() {
+  [[ $1 =~ ^(([0-9]+)-)?([0-9]+):([0-9]+):([0-9]+)$ ]] || return 1
+  echo $((((10#0${BASH_REMATCH[2]} * 24 + 10#${BASH_REMATCH[3]}) * 60 + 10#${BASH_REMATCH[4]}) * 60 + 10#${BASH_REMATCH[5]}))
+}
+time_is_up() {
+  local run limit
+  run=$(seconds "$(field RunTime)") && limit=$(seconds "$(field TimeLimit)") && ((run >= limit))
+}
+
+if (($(field Restarts || echo 0) > ${SLURM_RESTART_COUNT:-0})); then state=PENDING; fi
+# Slurm has ended the job already, and shows the cause no more.
+if [[ $state == COMPLETING ]]; then
+  state=CANCELLED
+  if [[ $pre_empted != None ]]; then
+    state=PREEMPTED
+  elif time_is_up; then
+    state=TIMEOUT
+  fi
+fi
+# Why the job should go on, or nothing.
+reason=
+case $state in
+  CANCELLED*) ;;
+  PENDING | REQUEUED | REQUEUE_HOLD | SPECIAL_EXIT)
+    say "Slurm has put job $job back into the queue itself"
+    exit "$code"
+    ;;
+  PREEMPTED) reason="it was pre-empted" ;;
+  NODE_FAIL) reason="a node was lost" ;;
+  TIMEOUT) reason="its time was up" ;;
+  *)
+    if [[ $pre_empted != None ]]; then
+      reason="it was pre-empted"
+    elif [[ $signal == USR1 || -z $signal ]]; then
+      reason="its time was up"
+    fi
+    ;;
+esac
+if ((code == 76 || code > 128)); then
+  if [[ $state != CANCELLED* && $signal != INT && $signal != HUP ]] && ! nodes_answer; then
+    reason="a node does not answer"
+  elif [[ $state != PREEMPTED && $state != NODE_FAIL && $pre_empted == None ]]; then
+    reason=
+  fi
+elif ((code != 75)); then
+  reason=
+fi
+
+if $behind; then
+  if [[ -n $reason ]]; then
+    say "job $job: $reason; the next task of the array goes on"
+  elif [[ $state != CANCELLED* ]]; then
+    if ((code == 0)); then say "done: the tasks behind this one are cancelled"; fi
+    if ((code != 0)); then say "exit code $code: the tasks behind this one would end in the same way, and are cancelled"; fi
+    scancel --state=PENDING "${SLURM_ARRAY_JOB_ID:-$job}" || true
+  fi
+  exit "$code"
+fi
+if [[ -z $reason ]]; then
+  if [[ $state == CANCELLED* ]]; then say "job $job was cancelled: it is not requeued"; fi
+  if ((code == 75)) && [[ $state != CANCELLED* ]]; then
+    say "SIG$signal, and Slurm calls job $job $state: somebody asked it to end, so it is not requeued"
+  fi
+  exit "$code"
+fi
+answer=
+requeue() { answer=$(scontrol requeue "$job" 2>&1); }
+say "job $job: $reason; it goes back into the queue"
+if ! requeue && ! { [[ $answer != *disabled* && $answer != *denied* && $answer != *nvalid* ]] && patiently requeue; }; then
+  say "scontrol requeue $job: ${answer:-no answer}"
+  say "the checkpoint is there: submit the same job again; if this site refuses requeue, as --array=1-10%1 (docs/slurm.md)"
+fi
+exit "$code"

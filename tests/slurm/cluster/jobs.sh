@@ -1,0 +1,118 @@
+#!/usr/bin/env bash
+# For tests on the simulated cluster; sourced. Starts it in a directory of its own, submits jobs, and looks at runs.
+#   begin_cluster RIPSTOP NODES     sets $work, the directory that all nodes share; ends the test with 77 if there can be none
+source_tree=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
+cluster() { "$source_tree/tests/slurm/cluster/cluster.sh" "$@"; }
+on() { cluster on "$@"; }
+
+say() { printf '%4d s  %s\n' "$SECONDS" "$*"; }
+fail() {
+  echo "FAILED: $*" >&2
+  if [[ -n ${last_log:-} && -e $last_log ]]; then tail -n 25 "$last_log" >&2; fi
+  exit 1
+}
+
+begin_cluster() {
+  local reason
+  if ! reason=$(cluster can); then
+    echo "skipped: $reason"
+    exit 77
+  fi
+  # Not below TMPDIR, which a job may have to itself: the path of a socket is short.
+  work=$(mktemp -d /tmp/ripstop-slurm-XXXXXX)
+  export RIPSTOP_CLUSTER=$work/cluster
+  mkdir -p "$work"/{cluster,bin,jobs}
+  chmod 755 "$work" "$work/cluster"
+  trap 'end_cluster $?' EXIT
+  trap 'exit 130' INT TERM HUP
+  # As on a cluster where it is installed, and ordinary users cannot read the source tree.
+  cp "$1" "$work/bin/ripstop"
+  cp -r "$source_tree/slurm" "$work/"
+  chmod -R a+rX "$work/slurm" "$work/bin"
+  cd "$work" || exit
+  unset "${!SLURM_@}" "${!RIPSTOP_LAUNCHER@}" "${!OMPI_@}"
+  unset RIPSTOP_PROGRAM RIPSTOP_RANKS RIPSTOP_TERMINAL
+  export PATH=$work/bin:$work/slurm:$PATH OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
+  cluster up "$2" --while $$ >"$work/up.log" 2>&1 || fail "the cluster does not start: $(cat "$work/up.log")"
+  chown 6001 "$work/jobs"
+  chmod 1777 "$work/jobs"
+  say "a cluster of $2 nodes, $(on ctl sinfo --version)"
+}
+end_cluster() {
+  trap - EXIT INT TERM HUP
+  cd /
+  if [[ -n ${KEEP:-} ]]; then
+    mkdir -p "$work/logs"
+    cp "$work"/cluster/{ctl,n*}/*.log "$work/logs" 2>/dev/null || true
+    echo "kept: $work"
+  fi
+  cluster down || true
+  [[ -n ${KEEP:-} ]] || rm -rf "$work"
+  exit "$1"
+}
+
+# submit [--user] OPTION... : sbatch from $work/jobs; sets $job and $last_log, the log of the job
+submit() {
+  local as=()
+  if [[ $1 == --user ]]; then as=(--user) && shift; fi
+  job=$(cd "$work/jobs" && on ${as[@]+"${as[@]}"} ctl sbatch --parsable --output=%A.out "$@") || fail "sbatch $*"
+  last_log=$work/jobs/$job.out
+}
+show() { on ctl scontrol -o show job "$1" 2>/dev/null || true; }
+# value JOB FIELD
+value() { show "$1" | grep -o " $2=[^ ]*" | head -n 1 | cut -d= -f2- || true; }
+state() { value "$1" JobState; }
+# ends JOB STATE SECONDS: waits until the job has ended, and fails unless it is in STATE, a pattern
+ends() {
+  local end=$((SECONDS + $3)) now=''
+  while ((SECONDS < end)); do
+    now=$(state "$1")
+    case $now in
+      COMPLETED | FAILED | CANCELLED | TIMEOUT | NODE_FAIL | PREEMPTED | OUT_OF_MEMORY)
+        # shellcheck disable=SC2053 # a pattern
+        [[ $now == $2 ]] || fail "job $1 is $now, expected $2"
+        return
+        ;;
+    esac
+    sleep 0.3
+  done
+  fail "job $1 is $now after $3 s, expected $2"
+}
+# restarts JOB COUNT SECONDS: waits until Slurm has put the job back into the queue so often
+restarted() {
+  local end=$((SECONDS + $3))
+  while ((SECONDS < end)); do
+    if (($(value "$1" Restarts) >= $2)); then return; fi
+    case $(state "$1") in COMPLETED | FAILED | CANCELLED | TIMEOUT) break ;; esac
+    sleep 0.3
+  done
+  fail "job $1 was not requeued: $(state "$1"), restarts $(value "$1" Restarts)"
+}
+
+# steps RUN: the last step of its log; 0 if there is none
+steps() {
+  local last
+  last=$(grep '"event":"step"' "$1/metrics.jsonl" 2>/dev/null | tail -n 1 | grep -o '"step":[0-9]*' | head -n 1)
+  echo "${last##*:}" | grep . || echo 0
+}
+# reaches RUN STEP SECONDS
+reaches() {
+  local end=$((SECONDS + $3))
+  while ((SECONDS < end)); do
+    if (($(steps "$1") >= $2)); then return; fi
+    sleep 0.1
+  done
+  fail "$1 is at step $(steps "$1") after $3 s, expected $2"
+}
+# losses RUN: "step loss" of every step, as written
+losses() { sed -n 's/.*"event":"step".*"step":\([0-9]*\),.*"loss":\([^,}]*\).*/\1 \2/p' "$1/metrics.jsonl"; }
+# equal_runs A B: the losses of all steps, and the bytes of the last checkpoint's weights and moments
+equal_runs() {
+  local newest file
+  cmp -s <(losses "$1") <(losses "$2") ||
+    fail "the losses of $2 differ from those of $1: $(diff <(losses "$1") <(losses "$2") | head -n 3 | paste -sd' ')"
+  newest=$(find "$1/checkpoints" -maxdepth 1 -name 'step_*' | sort | tail -n 1)
+  for file in "$newest"/rank_*.h5; do
+    cmp -s "$file" "$2/checkpoints/${newest##*/}/${file##*/}" || fail "${file##*/} of $2 differs from that of $1"
+  done
+}

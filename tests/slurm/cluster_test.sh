@@ -1,0 +1,175 @@
+#!/usr/bin/env bash
+# The job files on a real Slurm: 4 simulated nodes of 2 tasks. Trains with tensor groups inside a node and fsdp across nodes,
+# as root and as another user; time limits, cancelled and pre-empted jobs, a lost node, wrong launches.
+#   cluster_test.sh RIPSTOP [PART...]      PART: functions of this file that begin with `part_`; default: all
+# KEEP=1 keeps the directory.
+set -euo pipefail
+ripstop=$1
+shift
+# shellcheck source-path=SCRIPTDIR
+source "$(dirname "$0")/cluster/jobs.sh" # sets work, job, last_log, source_tree
+: "${work=}" "${job=}" "${last_log=}" "${source_tree:?}"
+begin_cluster "$ripstop" 4
+
+# A step of eight ranks on two cores takes some tenths of a second: long enough to be hit.
+cat >config.toml <<'CONFIG'
+[run]
+seed = 1
+device = "cpu"
+[model]
+hidden_size = 64
+intermediate_size = 192
+num_hidden_layers = 2
+num_attention_heads = 4
+num_key_value_heads = 4
+max_position_embeddings = 256
+[mesh]
+tensor = 2
+[data]
+directory = "data"
+sequence_length = 128
+loss_on = "all"
+[train]
+steps = 40
+global_batch_sequences = 8
+micro_batch_sequences = 2
+[optimizer]
+learning_rate = 1e-3
+[schedule]
+warmup_steps = 5
+[precision]
+compute = "float32"
+[checkpoint]
+every_steps = 10
+keep = 0
+[log]
+every_steps = 10
+CONFIG
+ripstop prepare --source synthetic --examples 400 --seed 3 --vocab-size 400 --output data >prepare.log 2>&1 ||
+  fail "prepare: $(cat prepare.log)"
+config=$work/config.toml
+eight=(--nodes=4 --ntasks-per-node=2 --cpus-per-task=1)
+train=("$work/slurm/train.sbatch" "$config" "data.directory=$work/data")
+
+# The run that all others must equal: no Slurm, the same mesh.
+launch.sh 8 ripstop train config.toml run.directory="$work/unbroken" >unbroken.log 2>&1 || fail "$(tail -n 5 unbroken.log)"
+say "the unbroken run: 40 steps, $(losses unbroken | tail -n 1)"
+
+part_meshes() {
+  submit "${eight[@]}" "${train[@]}" run.directory="$work/root"
+  ends "$job" COMPLETED 240
+  equal_runs unbroken root
+  # Ranks dealt to the nodes in turn: the mesh is made by host, not by number.
+  submit --user "${eight[@]}" --distribution=cyclic "${train[@]}" run.directory="$work/jobs/user"
+  ends "$job" COMPLETED 240
+  equal_runs unbroken jobs/user
+  grep -q 'ranks 0-1 *n1$' "$last_log" || fail "ranks 0 and 1 are no tensor group on n1"
+  [[ $(stat -c %U "$work/jobs/user/config.toml") == UNKNOWN ]] || fail "the user's files are not the user's"
+  say "srun: as root, and as another user with --distribution=cyclic: equal to the unbroken run"
+  submit --user "${eight[@]}" --export=ALL,RIPSTOP_LAUNCHER=mpirun "${train[@]}" run.directory="$work/jobs/mpirun"
+  ends "$job" COMPLETED 240
+  equal_runs unbroken jobs/mpirun
+  say "mpirun inside a job: equal to the unbroken run"
+}
+
+part_refusals() {
+  submit "${eight[@]}" "${train[@]}" run.directory="$work/jobs/tensor4" mesh.tensor=4
+  ends "$job" FAILED 60
+  [[ $(value "$job" ExitCode) == 78:0 ]] || fail "tensor 4 on nodes of 2 tasks: $(value "$job" ExitCode)"
+  grep -q 'does not fit inside the nodes: n1 has 2.*mesh.tensor = 1, 2 fits' "$last_log" || fail "what would fit is not said"
+  [[ ! -e $work/jobs/tensor4 ]] || fail "a run that was refused left something"
+  local kind
+  for kind in pmi2 none; do
+    submit "${eight[@]}" --export=ALL,RIPSTOP_LAUNCHER_OPTIONS=--mpi=$kind "${train[@]}" run.directory="$work/jobs/alone"
+    ends "$job" FAILED 60
+    [[ $(value "$job" ExitCode) == 78:0 ]] || fail "--mpi=$kind: $(value "$job" ExitCode)"
+    grep -q '8 processes were started, but each is alone in its MPI world' "$last_log" || fail "--mpi=$kind is not explained"
+  done
+  say "tensor 4 on nodes of 2 tasks, --mpi=pmi2 and --mpi=none: refused with the reason"
+}
+
+# Slurm's warning before the time limit, sent by hand: --signal=B:USR1 does just this.
+part_warning() {
+  submit "${eight[@]}" "${train[@]}" run.directory="$work/warned"
+  reaches warned 7 240
+  on ctl scancel --batch --signal=USR1 "$job"
+  restarted "$job" 1 60
+  ends "$job" COMPLETED 240
+  equal_runs unbroken warned
+  grep -q '"reason":"stop_requested"' warned/metrics.jsonl || fail "the run did not end on request"
+  say "USR1: saved, requeued, resumed, equal to the unbroken run"
+}
+
+part_cancelled() {
+  local before
+  submit "${eight[@]}" "${train[@]}" run.directory="$work/cancelled"
+  reaches cancelled 7 240
+  on ctl scancel "$job"
+  ends "$job" CANCELLED 60
+  sleep 8 # a requeued job would start after 5
+  [[ $(state "$job") == CANCELLED && $(value "$job" Restarts) == 0 ]] || fail "a cancelled job was requeued"
+  grep -q 'was cancelled: it is not requeued' "$last_log" || fail "it is not said why the job ends"
+  before=$(steps cancelled)
+  [[ -d $(printf 'cancelled/checkpoints/step_%08d' "$before") ]] || fail "nothing was saved at step $before"
+  say "scancel: saved at step $before, not requeued"
+}
+
+part_preempted() {
+  local other partition
+  for partition in scavenge spare; do
+    submit "${eight[@]}" --partition=$partition "${train[@]}" run.directory="$work/$partition"
+    reaches $partition 7 240
+    other=$(cd "$work/jobs" && on ctl sbatch --parsable --partition=urgent --nodes=4 --ntasks-per-node=8 --output=/dev/null \
+      --wrap 'sleep 3')
+    restarted "$job" 1 60
+    ends "$other" COMPLETED 240
+    ends "$job" COMPLETED 240
+    equal_runs unbroken $partition
+  done
+  say "pre-empted, where Slurm requeues and where it cancels: saved, requeued, resumed, equal"
+}
+
+# A site that refuses requeue.
+part_array() {
+  submit "${eight[@]}" --no-requeue --array=1-4%1 "${train[@]}" run.directory="$work/array"
+  last_log=$work/jobs/$job.out
+  reaches array 7 240
+  on ctl scancel --batch --signal=USR1 "${job}_1" || true # it is delivered, and called an error: the array has other tasks
+  ends "${job}_1" FAILED 60
+  ends "${job}_2" COMPLETED 240
+  equal_runs unbroken array
+  sleep 3
+  [[ -z $(on ctl squeue --noheader) ]] || fail "tasks of a run that is done wait: $(on ctl squeue --noheader)"
+  (($(grep -c '"event":"start"' array/metrics.jsonl) == 2)) || fail "the run was started again after its end"
+  say "--array=1-4%1 without requeue: the second task went on, the others were cancelled"
+}
+
+part_lost_node() {
+  local host
+  submit "${eight[@]}" "${train[@]}" run.directory="$work/lost"
+  reaches lost 13 240
+  host=$(on ctl scontrol show hostnames "$(value "$job" NodeList)" | tail -n 1)
+  cluster node kill "$host"
+  restarted "$job" 1 180
+  cluster node up "$host"
+  ends "$job" COMPLETED 240
+  equal_runs unbroken lost
+  say "$host lost its power: requeued, resumed from step $(grep '"event":"start"' lost/metrics.jsonl | tail -n 1 |
+    grep -o '"step":[0-9]*' | head -n 1 | cut -d: -f2), equal to the unbroken run"
+}
+
+part_time_limit() {
+  submit --nodes=1 --ntasks-per-node=2 --cpus-per-task=1 --time=1 --signal=B:USR1@40 "${train[@]}" \
+    run.directory="$work/limit" train.steps=100000 mesh.tensor=1
+  restarted "$job" 1 180
+  reaches limit "$(($(steps limit) + 1))" 60
+  on ctl scancel "$job"
+  say "the time limit: requeued, and went on"
+}
+
+parts=("$@")
+if [[ ${#parts[@]} -eq 0 ]]; then
+  mapfile -t parts < <(sed -n 's/^\(part_[a-z_]*\)() {$/\1/p' "$source_tree/tests/slurm/cluster_test.sh")
+fi
+for part in "${parts[@]}"; do "$part"; done
+say "done"
