@@ -40,8 +40,8 @@ bool is_set(const char* name) {
   return value != nullptr && *value != 0;
 }
 
-// Whether the plugins of the Open MPI whose libmpi is `library` are files of their own, and none of them speaks
-// Slurm's PMI (pmix/s1, pmix/s2). They lie in the folder openmpi beside the library, at some depth.
+// Whether the plugins of the Open MPI whose libmpi is `library` are files of their own, and none of them
+// speaks Slurm's PMI (pmix/s1, pmix/s2). They lie in the folder openmpi beside the library, at some depth.
 bool lacks_slurm_pmi(const std::filesystem::path& library) {
   namespace fs = std::filesystem;
   std::error_code error;

@@ -144,6 +144,27 @@ part_array() {
   say "--array=1-4%1 without requeue: the second task went on, the others were cancelled"
 }
 
+# As many nodes as are free: 4, then 1, then 3. The same job, another mesh each time.
+part_moldable() {
+  local nodes blocker
+  submit --nodes=1-4 --ntasks-per-node=2 --cpus-per-task=4 "${train[@]}" run.directory="$work/moldable" \
+    train.micro_batch_sequences=auto
+  reaches moldable 5 240
+  for nodes in 1 3; do
+    # Takes the other nodes while the job waits for its turn.
+    blocker=$(cd "$work/jobs" && on ctl sbatch --parsable --nodes=$((4 - nodes)) --exclusive --output=/dev/null --wrap 'sleep 600')
+    on ctl scancel --batch --signal=USR1 "$job"
+    restarted "$job" $((nodes == 1 ? 1 : 2)) 60
+    reaches moldable $((nodes == 1 ? 15 : 25)) 240
+    on ctl scancel "$blocker"
+  done
+  ends "$job" COMPLETED 240
+  close_losses unbroken moldable
+  grep -q ' nodes  *4 nodes of 8 ranks in all -> 1 node of 2 ranks in all' "$last_log" || fail "4 -> 1 nodes is not said"
+  grep -q ' nodes  *1 node of 2 ranks in all -> 3 nodes of 6 ranks in all' "$last_log" || fail "1 -> 3 nodes is not said"
+  say "--nodes=1-4 on 4, 1 and 3 nodes: losses within 1e-5 of the unbroken run"
+}
+
 part_lost_node() {
   local host
   submit "${eight[@]}" "${train[@]}" run.directory="$work/lost"

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "train/report/metrics.h"
-
 namespace ripstop {
 namespace {
 
@@ -28,6 +26,18 @@ bool is_alike(const StartEvent& start, const ResolvedRun& run, const RunTarget& 
 
 }  // namespace
 
+std::optional<double> median_speed_of_last_start(const MetricsLog& log) {
+  if (log.starts.empty()) return std::nullopt;
+  std::vector<double> speeds;
+  for (size_t i = log.steps.size() - std::min(log.steps.size(), kLastSteps); i < log.steps.size(); ++i)
+    // Steps before the last start may come from other machines.
+    if (log.steps[i].time >= log.starts.back().time) speeds.push_back(log.steps[i].tokens_per_second);
+  if (speeds.empty()) return std::nullopt;
+  const auto middle = speeds.begin() + static_cast<ptrdiff_t>(speeds.size() / 2);
+  std::nth_element(speeds.begin(), middle, speeds.end());
+  return *middle > 0 ? std::optional(*middle) : std::nullopt;
+}
+
 std::optional<RunSpeed> measured_speed(const std::filesystem::path& metrics, const ResolvedRun& run,
                                        const RunTarget& target) {
   MetricsLog log;
@@ -36,17 +46,10 @@ std::optional<RunSpeed> measured_speed(const std::filesystem::path& metrics, con
   } catch (const Error&) {  // no file, or no log: then nothing is known
     return std::nullopt;
   }
-  if (log.starts.empty() || log.steps.empty() || !is_alike(log.starts.back(), run, target))
-    return std::nullopt;
-  std::vector<double> speeds;
-  for (size_t i = log.steps.size() - std::min(log.steps.size(), kLastSteps); i < log.steps.size(); ++i)
-    // Steps before the last start may come from other machines.
-    if (log.steps[i].time >= log.starts.back().time) speeds.push_back(log.steps[i].tokens_per_second);
-  if (speeds.empty()) return std::nullopt;
-  const auto middle = speeds.begin() + static_cast<ptrdiff_t>(speeds.size() / 2);
-  std::nth_element(speeds.begin(), middle, speeds.end());
-  if (!(*middle > 0)) return std::nullopt;
-  return RunSpeed{.tokens_per_second = *middle,
+  if (log.starts.empty() || !is_alike(log.starts.back(), run, target)) return std::nullopt;
+  const std::optional<double> speed = median_speed_of_last_start(log);
+  if (!speed) return std::nullopt;
+  return RunSpeed{.tokens_per_second = *speed,
                   .tokens_seen = log.steps.back().tokens_seen,
                   .utilization = {},
                   .source = "measured by the run's last steps"};

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "train/plan/resolved_run.h"
+#include "train/report/metrics.h"
 
 namespace ripstop {
 
@@ -16,6 +17,10 @@ struct RunSpeed {
   std::optional<double> utilization;  ///< the share of the peak that is taken for granted; nullopt: measured
   std::string source;                 ///< "measured by the run's last steps", "data sheet: ..."
 };
+
+/// The median speed, in tokens a second, of the last steps since the last start of `log`; nullopt if it made
+/// none.
+std::optional<double> median_speed_of_last_start(const MetricsLog& log);
 
 /// The median speed of the last steps in a run's metrics.jsonl. nullopt if there are none, if the file cannot
 /// be read, or if the run was of another model or sequence length, on another mesh, with other recomputation

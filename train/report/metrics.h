@@ -67,8 +67,10 @@ struct StartEvent {
   int64_t replicate = 1;
   int64_t fsdp = 1;
   int64_t tensor = 1;
-  std::vector<std::string> hosts;  ///< of each rank
-  std::string recompute = "none";  ///< what was decided; logs of versions without it did not recompute
+  std::vector<std::string> hosts;     ///< of each rank
+  std::string recompute = "none";     ///< what was decided; logs of versions without it did not recompute
+  int64_t micro_batch_sequences = 0;  ///< what was decided; 0 in logs of versions that did not write it
+  int64_t micro_batches = 0;          ///< of a data rank in a step; likewise
   DataUse data;
   int64_t checkpoint_bytes = 0;  ///< of one checkpoint
   int64_t parameters = 0;

@@ -56,6 +56,8 @@ Json to_json(const StartEvent& event) {
             {"tensor", event.tensor},
             {"hosts", event.hosts}}},
           {"recompute", event.recompute},
+          {"micro_batch_sequences", event.micro_batch_sequences},
+          {"micro_batches", event.micro_batches},
           {"data",
            {{"kind", event.data.kind},
             {"examples", event.data.examples},
@@ -194,6 +196,8 @@ void read(const Json& json, StartEvent& event) {
   take(mesh, "tensor", event.tensor);
   take(mesh, "hosts", event.hosts);
   take(json, "recompute", event.recompute);
+  take(json, "micro_batch_sequences", event.micro_batch_sequences);
+  take(json, "micro_batches", event.micro_batches);
   const Json& data = child(json, "data");
   take(data, "kind", event.data.kind);
   take(data, "examples", event.data.examples);

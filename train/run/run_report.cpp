@@ -89,6 +89,8 @@ StartEvent start_event(const RunConfig& config, const ResolvedRun& run, const Ru
   event.tensor = run.mesh.tensor;
   event.hosts = mesh.hosts();
   event.recompute = std::string(to_string(run.step.sharding.recompute));
+  event.micro_batch_sequences = run.step.sharding.sequence_count;
+  event.micro_batches = run.micro_batches;
   event.data = {.kind = std::string(to_string(length.data->kind)),
                 .examples = length.data->examples,
                 .cut_documents = length.data->cut_documents,

@@ -12,6 +12,7 @@
 #include "train/machine/machine.h"
 #include "train/plan/pretrained_sizes.h"
 #include "train/plan/training_data.h"
+#include "train/run/since_last_start.h"
 #include "train/run/trainer.h"
 
 namespace ripstop {
@@ -333,6 +334,10 @@ void Trainer::say_header() {
   length_.speed = known_speed();
   for (const std::string& line : header_lines(config, resolved_, length_, target_, mesh_, stream_.device()))
     say(line);
+  // A run that has begun: the file has a start already.
+  if (const auto before = last_start(std::filesystem::path(config.run.directory) / "metrics.jsonl");
+      before && state_.step > 0)
+    for (const std::string& line : lines_since(*before, config, resolved_, mesh_.hosts())) say(line);
   if (!weights_of_.empty()) say("weights of " + weights_of_);
   for (const std::string& note : options_.notes) say("note: " + note);
   for (const std::string& note : resolved_.notes) say("note: " + note);

@@ -116,3 +116,10 @@ equal_runs() {
     cmp -s "$file" "$2/checkpoints/${newest##*/}/${file##*/}" || fail "${file##*/} of $2 differs from that of $1"
   done
 }
+# close_losses A B: equal steps, and losses that differ by at most 1e-5 of themselves, as on another mesh in float32
+close_losses() {
+  paste -d' ' <(losses "$1") <(losses "$2") | awk '
+    NF != 4 || $1 != $3 { print "step " $1 " beside step " $3; exit }
+    { d = ($2 - $4) / $2; if (d < 0) d = -d; if (d > 1e-5) { print "step " $1 ": " $2 " and " $4; exit } }' >"$work/apart"
+  [[ ! -s $work/apart ]] || fail "$1 and $2: $(<"$work/apart")"
+}

@@ -76,6 +76,8 @@ TEST_F(Metrics, EveryEventReadsBackEqual) {
   start.tensor = 4;
   start.hosts = {"n1", "n2"};
   start.recompute = "selective";
+  start.micro_batch_sequences = 4;
+  start.micro_batches = 3;
   start.parameters = int64_t{1} << 40;
   start.flops_per_token = 1e11 / 3;
   start.flops_formula = "6 P + 6 L C T";
@@ -123,6 +125,8 @@ TEST_F(Metrics, EveryEventReadsBackEqual) {
   EXPECT_EQ(log.starts[0].argv[2], "a \"b\".toml");
   EXPECT_EQ(log.starts[0].hosts, start.hosts);
   EXPECT_EQ(log.starts[0].recompute, start.recompute);
+  EXPECT_EQ(log.starts[0].micro_batch_sequences, 4);
+  EXPECT_EQ(log.starts[0].micro_batches, 3);
   EXPECT_EQ(log.starts[0].tensor, 4);
   EXPECT_EQ(log.starts[0].parameters, start.parameters);
   EXPECT_EQ(log.starts[0].flops_per_token, start.flops_per_token);
