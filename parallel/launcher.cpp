@@ -46,7 +46,9 @@ bool lacks_slurm_pmi(const std::filesystem::path& library) {
   namespace fs = std::filesystem;
   std::error_code error;
   bool has_plugins = false;
-  fs::recursive_directory_iterator entry(fs::canonical(library, error).parent_path() / "openmpi", error);
+  const fs::path folder = fs::canonical(library, error).parent_path() / "openmpi";
+  if (error) return false;
+  fs::recursive_directory_iterator entry(folder, error);
   for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     if (name == "mca_pmix_s1.so" || name == "mca_pmix_s2.so") return false;

@@ -9,11 +9,21 @@ if [[ $# -lt 1 || $1 == --help || $1 == -h ]]; then
   exit
 fi
 
-# If --nodes was a range, SLURM_NTASKS is that of the least nodes, and not of those that Slurm granted.
 ranks=${SLURM_NTASKS:-${RIPSTOP_RANKS:-1}}
-if [[ ${SLURM_NTASKS_PER_NODE:-} =~ ^[0-9]+$ && -n ${SLURM_JOB_NUM_NODES:-} ]]; then
-  ranks=$((SLURM_JOB_NUM_NODES * SLURM_NTASKS_PER_NODE))
+per_node=${SLURM_NTASKS_PER_NODE:-}
+if [[ -z $per_node && -n ${RIPSTOP_RANKS_PER_NODE:-} && -n ${SLURM_JOB_NUM_NODES:-} ]]; then
+  per_node=$RIPSTOP_RANKS_PER_NODE
+  if [[ $per_node == auto ]]; then # a rank for each GPU, else for each eight processors
+    per_node=${SLURM_GPUS_ON_NODE:-$((${SLURM_CPUS_ON_NODE:-1} / ${SLURM_CPUS_PER_TASK:-8}))}
+    if ((per_node < 1)); then per_node=1; fi
+  fi
+  export SLURM_NTASKS_PER_NODE=$per_node
+  if [[ -z ${SLURM_CPUS_PER_TASK:-} ]]; then
+    export SLURM_CPUS_PER_TASK=$((${SLURM_CPUS_ON_NODE:-1} > per_node ? SLURM_CPUS_ON_NODE / per_node : 1))
+  fi
 fi
+# Of the nodes that Slurm granted, which may be others each time.
+if [[ $per_node =~ ^[0-9]+$ && -n ${SLURM_JOB_NUM_NODES:-} ]]; then ranks=$((SLURM_JOB_NUM_NODES * per_node)); fi
 if [[ -n ${SLURM_CPUS_PER_TASK:-} ]]; then export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$SLURM_CPUS_PER_TASK}; fi
 
 signal='' signalled=false

@@ -94,7 +94,9 @@ if [[ $version == *"Open MPI"*" 4."* ]]; then
 elif [[ $RIPSTOP_TERMINAL == *[12]* ]]; then
   open_mpi+=(--output :raw)
 fi
-if ((nodes == 1)); then
+if ((nodes > 1)) && [[ " ${options[*]-}" != *" --map-by"* ]]; then
+  open_mpi+=(--oversubscribe --map-by "ppr:$ranks_here:node")
+elif ((nodes == 1)); then
   open_mpi+=(--oversubscribe --mca pml ob1 --mca mpi_yield_when_idle 1 --mca btl "self,$shared_memory")
 fi
 # MPICH and its relatives need none of these.

@@ -83,7 +83,6 @@ model/kernels/cuda/*                tests/emulation/emulated_op_cases.cpp tests/
 
 parallel/agreement.*                tests/parallel/mesh_ranks_test.cpp
 parallel/collective_*               tests/parallel/communicator_test.cpp tests/parallel/mpi_communicator_test.cpp
-parallel/launcher.*                 tests/train/commands/command_line_test.cpp
 parallel/mpi_transfer.*             tests/parallel/mpi_communicator_test.cpp
 parallel/mpi_world.*                tests/parallel/mpi_communicator_test.cpp tests/parallel/failures_test.sh
 parallel/nccl_*                     tests/emulated_device/nccl_ranks_test.cpp tests/cuda/stream_order_test.cpp tests/cuda/device_ranks_test.cpp

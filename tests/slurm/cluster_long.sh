@@ -238,8 +238,8 @@ table_moldable() {
   local i nodes blocker='' line before after
   unbroken
   printf '\n--nodes=1-5, a requeue each time: nodes, and what the header says\n'
-  submit --nodes=1-5 --ntasks-per-node=2 --cpus-per-task=4 "$job_file" "${train[@]}" run.directory="$work/moldable" \
-    train.micro_batch_sequences=auto
+  submit --nodes=1-5 --cpus-per-task=4 "$work/slurm/train_any_nodes.sbatch" "${train[@]}" \
+    run.directory="$work/moldable" train.micro_batch_sequences=auto
   for ((i = 1; i <= node_counts; ++i)); do
     reaches moldable $(($(steps moldable) + $(random 5 25))) 300
     nodes=$(random 1 5)

@@ -147,8 +147,8 @@ part_array() {
 # As many nodes as are free: 4, then 1, then 3. The same job, another mesh each time.
 part_moldable() {
   local nodes blocker
-  submit --nodes=1-4 --ntasks-per-node=2 --cpus-per-task=4 "${train[@]}" run.directory="$work/moldable" \
-    train.micro_batch_sequences=auto
+  submit --nodes=1-4 --cpus-per-task=4 "$work/slurm/train_any_nodes.sbatch" "${train[@]:1}" \
+    run.directory="$work/moldable" train.micro_batch_sequences=auto
   reaches moldable 5 240
   for nodes in 1 3; do
     # Takes the other nodes while the job waits for its turn.

@@ -25,11 +25,11 @@ expect 64
 expect 64 two true
 expect 0 2 true
 
-for job in quickstart prepare train evaluate; do
+for job in quickstart prepare train train_any_nodes evaluate; do
   code=0
   bash "$(dirname "$launch")/$job.sbatch" --help >"$out" 2>&1 || code=$?
   [[ $code -eq 0 ]] || fail "$job.sbatch --help: exit code $code"
-  grep -q "bash slurm/$job.sbatch" "$out" || fail "$job.sbatch --help shows no usage"
+  grep -q " slurm/$job.sbatch" "$out" || fail "$job.sbatch --help shows no usage"
   if grep -q '^#' "$out"; then fail "$job.sbatch --help shows comments"; fi
 done
 
