@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <random>
 #include <string>
 #include <vector>
@@ -107,10 +108,19 @@ class OpTest : public testing::TestWithParam<OpCase> {
     return values;
   }
 
-  /// A call with exactly the scratch that the operation asks for, filled with NaN.
+  /// A call with exactly the scratch that the operation asks for, filled with NaN. It is the same memory for
+  /// equal sizes: matrix products ask for 32 MiB.
   KernelCall call(int64_t workspace_bytes = 0) {
     if (workspace_bytes == 0) return {stream_, nullptr};
-    return {stream_, room(DType::kFloat32, {(workspace_bytes + 3) / 4}).data};
+    const int64_t count = (workspace_bytes + 3) / 4;
+    const std::vector<unsigned char> nan(at(4 * count), 0xff);
+    Tensor& scratch = scratch_[count];
+    if (scratch.empty()) {
+      scratch = put_bytes(nan.data(), DType::kFloat32, {count});
+    } else {
+      copy_bytes(stream_, scratch.data, nan.data(), scratch.bytes());
+    }
+    return {stream_, scratch.data};
   }
 
   using Outputs = std::vector<Values>;
@@ -173,27 +183,34 @@ class OpTest : public testing::TestWithParam<OpCase> {
     const int64_t size = shape.count() * element_bytes(dtype);
     buffers_.emplace_back(GetParam().device, ledger_, MemoryCategory::kActivations, size + 2 * kGuardBytes);
     sizes_.push_back(size);
-    const std::vector<unsigned char> guard(at(size + 2 * kGuardBytes), kGuard);
-    copy_bytes(stream_, buffers_.back().data(), guard.data(), size + 2 * kGuardBytes);
+    const std::vector<unsigned char> guard(at(kGuardBytes), kGuard);
     const Tensor t = tensor_in(buffers_.back(), kGuardBytes, dtype, shape);
+    copy_bytes(stream_, before(buffers_.size() - 1), guard.data(), kGuardBytes);
     copy_bytes(stream_, t.data, bytes, size);
+    copy_bytes(stream_, behind(buffers_.size() - 1), guard.data(), kGuardBytes);
     stream_.synchronize();
     return t;
   }
+  // The guards of a tensor.
+  std::byte* before(size_t buffer) const { return static_cast<std::byte*>(buffers_[buffer].data()); }
+  std::byte* behind(size_t buffer) const { return before(buffer) + kGuardBytes + sizes_[buffer]; }
   void expect_guards() {
+    std::vector<unsigned char> found(buffers_.size() * 2 * at(kGuardBytes));
     for (size_t b = 0; b < buffers_.size(); ++b) {
-      std::vector<unsigned char> bytes(at(sizes_[b] + 2 * kGuardBytes));
-      copy_bytes(stream_, bytes.data(), buffers_[b].data(), sizes_[b] + 2 * kGuardBytes);
-      stream_.synchronize();
-      for (int64_t i = 0; i < kGuardBytes; ++i)
-        ASSERT_TRUE(bytes[at(i)] == kGuard && bytes[at(sizes_[b] + kGuardBytes + i)] == kGuard)
-            << "written outside of tensor " << b << " of " << sizes_[b] << " bytes";
+      unsigned char* to = found.data() + b * 2 * at(kGuardBytes);
+      copy_bytes(stream_, to, before(b), kGuardBytes);
+      copy_bytes(stream_, to + kGuardBytes, behind(b), kGuardBytes);
     }
+    stream_.synchronize();
+    for (size_t i = 0; i < found.size(); ++i)
+      ASSERT_EQ(found[i], kGuard) << "written outside of tensor " << i / at(2 * kGuardBytes) << " of "
+                                  << sizes_[i / at(2 * kGuardBytes)] << " bytes";
   }
 
   MemoryLedger ledger_;
   std::vector<Buffer> buffers_;
   std::vector<int64_t> sizes_;
+  std::map<int64_t, Tensor> scratch_;  ///< of `call`, by number of elements
   Stream stream_;
   std::mt19937_64 generator_{42};
 };
