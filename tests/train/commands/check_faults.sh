@@ -5,9 +5,9 @@
 #   tests/train/commands/check_faults.sh --plant TREE    only plants them in a copy of the tree; build its target `ripstop`
 #   tests/train/commands/check_faults.sh --program FILE  only runs the program that such a tree gave
 # section.key=value behind it overrides a key of the checked config, as in precision.compute=bfloat16.
-# In the copy the environment variable RIPSTOP_PLANTED chooses the fault; 0, or none, is the program as it is.
 set -euo pipefail
 source=$(cd "$(dirname "$0")/../../.." && pwd)
+. "$source/tests/planting.sh"
 program='' plant='' common=()
 while [[ $# -gt 0 ]]; do
   case $1 in
@@ -41,40 +41,9 @@ meshes=('f2t2 mesh.fsdp=2 mesh.tensor=2' 'r2f2 mesh.replicate=2 mesh.fsdp=2 mesh
 
 # ---- planting
 
-# change FILE FROM TO: replaces the one line of FILE that holds FROM by TO, where & is the line itself
-change() {
-  local file=$1 count
-  count=$(grep -cF -- "$2" "$file") || true
-  if [[ $count != 1 ]]; then
-    echo "check_faults.sh: $file has $count lines with '$2', one was expected: the source has changed, adapt this script" >&2
-    exit 1
-  fi
-  FROM=$2 TO=$3 awk 'index($0, ENVIRON["FROM"]) {
-    out = ""
-    for (rest = ENVIRON["TO"]; (at = index(rest, "&LINE&")) > 0; rest = substr(rest, at + 6)) out = out substr(rest, 1, at - 1) $0
-    print out rest
-    next
-  } { print }' "$file" >"$file.planted"
-  mv "$file.planted" "$file"
-}
-
 plant_faults() {
-  cd "$1"
-  cat >model/core/planted.h <<'TEXT'
-#pragma once
-#include <cstdlib>
-namespace ripstop {
-inline bool planted(int fault) {
-  static const char* const chosen = std::getenv("RIPSTOP_PLANTED");
-  return chosen != nullptr && std::atoi(chosen) == fault;
-}
-}  // namespace ripstop
-TEXT
-  local file
-  for file in parallel/{tensor_parallel,fsdp_unit,sharded_transformer,mpi_communicator}.cpp parallel/fsdp_unit.h \
-    train/step/world_totals.cpp model/head_loss.cpp; do
-    sed -i '0,/^#include/s//#include "model\/core\/planted.h"\n#include/' "$file"
-  done
+  begin_planting "$1" parallel/{tensor_parallel,fsdp_unit,sharded_transformer,mpi_communicator}.cpp parallel/fsdp_unit.h \
+    train/step/world_totals.cpp model/head_loss.cpp
   change parallel/tensor_parallel.cpp 'group_->reduce_scatter(context.stream, whole, out, out.dtype' \
     '  if (planted(1)) { copy_bytes(context.stream, out.data, whole.row_range(index() * out.rows(), out.rows()).data, out.bytes()); return; }
 &LINE&'
@@ -98,8 +67,8 @@ TEXT
   change parallel/sharded_transformer.cpp 'if (mesh_.replicate().rank() != 0) return;' \
     '&LINE&
   if (planted(7) && (mesh_.fsdp_reduce().rank() != 0 || mesh_.tensor().rank() != 0)) return;'
-  change parallel/fsdp_unit.cpp 'if (!last || resources_.replicate.size() == 1) return;' \
-    '  if (!last || resources_.replicate.size() == 1 || planted(8)) return;'
+  change parallel/fsdp_unit.cpp 'if (replicate.size() == 1) return;' \
+    '  if (replicate.size() == 1 || planted(8)) return;'
   change model/head_loss.cpp 'const int64_t first = std::min(index * rows, config.vocab_size);' \
     '  const int64_t first = std::min(index * rows - (planted(9) && index > 0 ? 8 : 0), config.vocab_size);'
   change parallel/tensor_parallel.cpp 'body(rows_of(from), from * n);' \
@@ -126,7 +95,7 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 if [[ -z $program ]]; then
-  (cd "$source" && git ls-files -z | xargs -0 cp --parents -t "$work")
+  copy_source "$source" "$work"
   plant_faults "$work"
   (cd "$work" && cmake --preset cpu-release -D RIPSTOP_UNITY=ON >"$work/log" 2>&1 &&
     cmake --build --preset cpu-release --target ripstop >>"$work/log" 2>&1) || { tail -n 20 "$work/log" && exit 1; }
