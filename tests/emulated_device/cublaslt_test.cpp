@@ -15,10 +15,10 @@
 namespace ripstop::emulated {
 namespace {
 
-void ok(cudaError_t result) {
+void succeed(cudaError_t result) {
   ASSERT_EQ(result, cudaSuccess) << cudaGetErrorName(result);
 }
-void ok(cublasStatus_t result) {
+void succeed(cublasStatus_t result) {
   ASSERT_EQ(result, CUBLAS_STATUS_SUCCESS) << cublasLtGetStatusString(result);
 }
 
@@ -36,14 +36,14 @@ class StoredMatrix {
   StoredMatrix(int64_t rows, int64_t columns, const Case& c, cudaDataType_t type)
       : rows_(rows), columns_(columns), leading_((c.row_major ? columns : rows) + c.padding), type_(type) {
     by_rows_ = c.row_major;
-    ok(cudaMalloc(&data, static_cast<size_t>(bytes())));
+    succeed(cudaMalloc(&data, static_cast<size_t>(bytes())));
     host_.resize(static_cast<size_t>(bytes()));
-    ok(cublasLtMatrixLayoutInit(&layout, type, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns),
-                                leading_));
+    succeed(cublasLtMatrixLayoutInit(&layout, type, static_cast<uint64_t>(rows),
+                                     static_cast<uint64_t>(columns), leading_));
     const int32_t order = by_rows_ ? CUBLASLT_ORDER_ROW : CUBLASLT_ORDER_COL;
-    ok(cublasLtMatrixLayoutSetAttribute(&layout, CUBLASLT_MATRIX_LAYOUT_ORDER, &order, sizeof order));
+    succeed(cublasLtMatrixLayoutSetAttribute(&layout, CUBLASLT_MATRIX_LAYOUT_ORDER, &order, sizeof order));
   }
-  ~StoredMatrix() { ok(cudaFree(data)); }
+  ~StoredMatrix() { succeed(cudaFree(data)); }
   StoredMatrix(const StoredMatrix&) = delete;
   StoredMatrix& operator=(const StoredMatrix&) = delete;
 
@@ -86,8 +86,8 @@ class StoredMatrix {
   int64_t bytes() const { return (by_rows_ ? rows_ : columns_) * leading_ * (type_ == CUDA_R_16BF ? 2 : 4); }
   void put() { copy(data, host_.data(), cudaMemcpyHostToDevice); }
   void copy(void* to, const void* from, cudaMemcpyKind kind) const {
-    ok(cudaMemcpyAsync(to, from, host_.size(), kind, nullptr));
-    ok(cudaDeviceSynchronize());
+    succeed(cudaMemcpyAsync(to, from, host_.size(), kind, nullptr));
+    succeed(cudaDeviceSynchronize());
   }
 
   int64_t rows_, columns_, leading_;
@@ -102,25 +102,25 @@ class CublasLt : public testing::Test {
 
   CublasLt() {
     GTEST_FLAG_SET(death_test_style, "threadsafe");
-    ok(cublasLtCreate(&handle));
-    ok(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, 0));
-    ok(cudaMalloc(&workspace, kWorkspaceBytes));
+    succeed(cublasLtCreate(&handle));
+    succeed(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, 0));
+    succeed(cudaMalloc(&workspace, kWorkspaceBytes));
   }
   ~CublasLt() override {
-    ok(cublasLtDestroy(handle));
-    ok(cudaStreamSynchronize(stream));
-    ok(cudaStreamDestroy(stream));
-    ok(cudaFree(workspace));
+    succeed(cublasLtDestroy(handle));
+    succeed(cudaStreamSynchronize(stream));
+    succeed(cudaStreamDestroy(stream));
+    succeed(cudaFree(workspace));
   }
 
   static cublasLtMatmulDescOpaque_t operation_of(const Case& c) {
     cublasLtMatmulDescOpaque_t operation{};
-    ok(cublasLtMatmulDescInit(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    succeed(cublasLtMatmulDescInit(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     const cublasOperation_t kinds[] = {CUBLAS_OP_N, CUBLAS_OP_T};
-    ok(cublasLtMatmulDescSetAttribute(&operation, CUBLASLT_MATMUL_DESC_TRANSA, &kinds[c.transpose_a ? 1 : 0],
-                                      sizeof kinds[0]));
-    ok(cublasLtMatmulDescSetAttribute(&operation, CUBLASLT_MATMUL_DESC_TRANSB, &kinds[c.transpose_b ? 1 : 0],
-                                      sizeof kinds[0]));
+    succeed(cublasLtMatmulDescSetAttribute(&operation, CUBLASLT_MATMUL_DESC_TRANSA,
+                                           &kinds[c.transpose_a ? 1 : 0], sizeof kinds[0]));
+    succeed(cublasLtMatmulDescSetAttribute(&operation, CUBLASLT_MATMUL_DESC_TRANSB,
+                                           &kinds[c.transpose_b ? 1 : 0], sizeof kinds[0]));
     return operation;
   }
   /// The algorithms for addresses that are multiples of `alignment`.
@@ -128,14 +128,14 @@ class CublasLt : public testing::Test {
                                                           StoredMatrix& a, StoredMatrix& b, StoredMatrix& d,
                                                           uint32_t alignment = 4) {
     cublasLtMatmulPreferenceOpaque_t preference{};
-    ok(cublasLtMatmulPreferenceInit(&preference));
+    succeed(cublasLtMatmulPreferenceInit(&preference));
     const size_t bytes = kWorkspaceBytes;
-    ok(cublasLtMatmulPreferenceSetAttribute(&preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes,
-                                            sizeof bytes));
+    succeed(cublasLtMatmulPreferenceSetAttribute(&preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                 &bytes, sizeof bytes));
     for (const auto name :
          {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
           CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
-      ok(cublasLtMatmulPreferenceSetAttribute(&preference, name, &alignment, sizeof alignment));
+      succeed(cublasLtMatmulPreferenceSetAttribute(&preference, name, &alignment, sizeof alignment));
     std::vector<cublasLtMatmulHeuristicResult_t> results(8);
     int count = 0;
     status = cublasLtMatmulAlgoGetHeuristic(handle, &operation, &a.layout, &b.layout, &d.layout, &d.layout,
@@ -166,9 +166,10 @@ void CublasLt::expect_product(const Case& c) {
     } else {
       d.fill(0.1F);
     }
-    ok(cublasLtMatmul(handle, &operation, &c.alpha, a.data, &a.layout, b.data, &b.layout, &c.beta, d.data,
-                      &d.layout, d.data, &d.layout, &choice.algo, workspace, choice.workspaceSize, stream));
-    ok(cudaStreamSynchronize(stream));
+    succeed(cublasLtMatmul(handle, &operation, &c.alpha, a.data, &a.layout, b.data, &b.layout, &c.beta,
+                           d.data, &d.layout, d.data, &d.layout, &choice.algo, workspace,
+                           choice.workspaceSize, stream));
+    succeed(cudaStreamSynchronize(stream));
     d.take();
     for (int64_t i = 0; i < c.m; ++i)
       for (int64_t j = 0; j < c.n; ++j) {
@@ -221,15 +222,15 @@ TEST_F(CublasLt, AlignmentWorkspaceAndAlgorithmAreHeldTo) {
   EXPECT_EQ(run(d.data, choices[0].algo, choices[0].workspaceSize - 1), CUBLAS_STATUS_INVALID_VALUE);
   EXPECT_EQ(run(d.data, choices[0].algo, kWorkspaceBytes, 8), CUBLAS_STATUS_NOT_SUPPORTED);
   EXPECT_EQ(run(d.data, cublasLtMatmulAlgo_t{}, kWorkspaceBytes), CUBLAS_STATUS_INVALID_VALUE);
-  ok(run(d.data, choices[0].algo, kWorkspaceBytes));
+  succeed(run(d.data, choices[0].algo, kWorkspaceBytes));
   cublasLtMatmulHeuristicResult_t result{};
-  ok(cublasLtMatmulAlgoCheck(handle, &operation, &a.layout, &b.layout, &all.layout, &all.layout,
-                             &choices[1].algo, &result));
+  succeed(cublasLtMatmulAlgoCheck(handle, &operation, &a.layout, &b.layout, &all.layout, &all.layout,
+                                  &choices[1].algo, &result));
   EXPECT_EQ(result.workspaceSize, choices[1].workspaceSize);
   const auto multiply_host_memory = [&] {
     float memory[64] = {};
     static_cast<void>(run(memory, algorithms(operation, a, b, all)[0].algo, kWorkspaceBytes));
-    ok(cudaStreamSynchronize(stream));
+    succeed(cudaStreamSynchronize(stream));
   };
   EXPECT_EXIT(multiply_host_memory(), testing::ExitedWithCode(70),
               "D of 8 x 8.*not in one block of device memory");
@@ -237,8 +238,8 @@ TEST_F(CublasLt, AlignmentWorkspaceAndAlgorithmAreHeldTo) {
 
 TEST_F(CublasLt, AHandleThatWasDestroyedIsRefused) {
   cublasLtHandle_t other = nullptr;
-  ok(cublasLtCreate(&other));
-  ok(cublasLtDestroy(other));
+  succeed(cublasLtCreate(&other));
+  succeed(cublasLtDestroy(other));
   EXPECT_EQ(cublasLtDestroy(other), CUBLAS_STATUS_NOT_INITIALIZED);
 }
 

@@ -26,5 +26,7 @@ target_include_directories(emulated_cudnn_test PRIVATE ${cudnn_INCLUDE_DIR} ${CU
 target_link_libraries(emulated_cudnn_test PRIVATE ripstop_flags fmt::fmt GTest::gtest_main ${CMAKE_DL_LIBS})
 add_dependencies(emulated_cudnn_test ripstop_driver_without_device)
 ripstop_test_program(emulated_cudnn_test)
+add_test(NAME emulated.cudnn CONFIGURATIONS Long COMMAND emulated_cudnn_test WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
 # Plans of the installed cuDNN take a second each.
-ripstop_quick_tests(emulated_cudnn_test TIMEOUT 1200 ENVIRONMENT "OMP_NUM_THREADS=1;LD_LIBRARY_PATH=${RIPSTOP_LIBRARIES_WITHOUT_DEVICE}")
+set_tests_properties(emulated.cudnn PROPERTIES LABELS emulated TIMEOUT 1200
+                     ENVIRONMENT "OMP_NUM_THREADS=1;LD_LIBRARY_PATH=${RIPSTOP_LIBRARIES_WITHOUT_DEVICE}")

@@ -8,6 +8,7 @@
 #include "model/device/cuda_device.h"
 #include "parallel/group_memory.h"
 #include "parallel/nccl_group.h"
+#include "tests/emulated_device/scheduler.h"
 #include "tests/parallel/rank_tests.h"
 
 namespace ripstop {
@@ -306,6 +307,25 @@ TEST_F(NcclRanks, RegisteredMemoryOfTwoGroups) {
     // Still under way when the registration ends, which waits for it.
     nccl->all_gather(stream, own, all).wait();
     second->all_gather(stream, own, all).wait();
+  }
+}
+
+// It is zero for every stream at once, and stays until its work is done.
+TEST_F(NcclRanks, MemoryOfNcclIsZeroAndOutlivesItsWork) {
+  MemoryUse use;
+  use[MemoryCategory::kWeights] = 4096;
+  for (uint64_t seed = 1; seed <= 12; ++seed) {
+    emulated::Scheduler::instance().set_seed(seed);
+    const Copy<int32_t> sevens = copy_of(std::vector<int32_t>(512, 7)),
+                        back = copy_of(std::vector<int32_t>(1024));
+    {
+      const Buffer memory(device, ledger, use, nccl->memory_source());
+      copy_bytes(stream, memory.data(), sevens.tensor.data, sevens.tensor.bytes());
+      copy_bytes(stream, back.tensor.data, memory.data(), back.tensor.bytes());
+    }
+    const std::vector<int32_t> found = back.back(stream);
+    EXPECT_EQ(found.front(), 7) << "seed " << seed;
+    EXPECT_EQ(found.back(), 0) << "seed " << seed;
   }
 }
 

@@ -1,11 +1,13 @@
 // Three training steps on emulated GPUs, on every mesh of the ranks at hand, under many orders of work. Every
-// order gives the same bits, and the losses are those of the CPU.
+// order gives the same bits, and the losses are those of the CPU. Then weights on their way to a model for
+// writing.
 #include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "tests/emulated_device/scheduler.h"
 #include "tests/train/step/mesh_training.h"
+#include "train/generate/inference_model.h"
 
 namespace ripstop {
 namespace {
@@ -27,12 +29,9 @@ struct Variant {
   DType compute, reduce;
   bool tied = false, overlap_tensor = false, reshard = true;
 };
-constexpr Variant kVariants[] = {
-    {"float32", DType::kFloat32, DType::kFloat32},
-    {"float32, tied, overlapping", DType::kFloat32, DType::kBFloat16, true, true},
-    {"bfloat16", DType::kBFloat16, DType::kFloat32},
-    {"bfloat16, overlapping, not resharded", DType::kBFloat16, DType::kBFloat16, false, true, false},
-};
+std::ostream& operator<<(std::ostream& out, const Variant& variant) {
+  return out << variant.name;
+}
 
 ModelConfig model(const Variant& variant) {
   return {.hidden_size = 64,
@@ -85,24 +84,109 @@ std::vector<double> train(const Variant& variant, const MeshSizes& mesh, const D
   return values;
 }
 
-TEST(EmulatedSteps, AreTheSameInEveryOrderAndThoseOfTheCpu) {
-  for (const MeshSizes& mesh : mesh_training::meshes_of(test_world().communicator().size(), {1, 2, 4}))
-    for (const Variant& variant : kVariants) {
-      SCOPED_TRACE(mesh.to_text() + ", " + variant.name);
-      const std::vector<double> expected = train(variant, mesh, Device::cpu());
-      const double allowed = variant.compute == DType::kBFloat16  ? 2e-2
-                             : variant.reduce == DType::kBFloat16 ? 1e-2
-                                                                  : 1e-5;
-      std::vector<double> first;
-      for (uint64_t seed = 1; seed <= seeds(); ++seed) {
-        emulated::Scheduler::instance().set_seed(seed);
-        const std::vector<double> found = train(variant, mesh, test_device());
-        if (seed == 1) first = found;
-        ASSERT_EQ(found, first) << "seed " << seed;
-        for (size_t i = 0; i < found.size(); ++i)
-          ASSERT_NEAR(found[i], expected[i], allowed * expected[i]) << i;
-      }
+// Ranks go on together, or end a test together.
+bool has_failed_somewhere() {
+  return mesh_training::sum_over_world({testing::Test::HasFailure() ? 1.0 : 0.0})[0] > 0;
+}
+
+class EmulatedSteps : public testing::TestWithParam<Variant> {};
+
+TEST_P(EmulatedSteps, AreTheSameInEveryOrderAndThoseOfTheCpu) {
+  const Variant& variant = GetParam();
+  for (const MeshSizes& mesh : mesh_training::meshes_of(test_world().communicator().size())) {
+    SCOPED_TRACE(mesh.to_text());
+    const std::vector<double> expected = train(variant, mesh, Device::cpu());
+    const double allowed = variant.compute == DType::kBFloat16  ? 2e-2
+                           : variant.reduce == DType::kBFloat16 ? 1e-2
+                                                                : 1e-5;
+    std::vector<double> first;
+    for (uint64_t seed = 1; seed <= seeds(); ++seed) {
+      emulated::Scheduler::instance().set_seed(seed);
+      const std::vector<double> found = train(variant, mesh, test_device());
+      if (seed == 1) first = found;
+      EXPECT_EQ(found, first) << "seed " << seed;
+      for (size_t i = 0; i < found.size(); ++i)
+        EXPECT_NEAR(found[i], expected[i], allowed * expected[i]) << i << ", seed " << seed;
+      if (has_failed_somewhere()) return;
     }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, EmulatedSteps,
+    testing::Values(Variant{"Float32", DType::kFloat32, DType::kFloat32},
+                    Variant{"TiedAndOverlapping", DType::kFloat32, DType::kBFloat16, true, true},
+                    Variant{"Bfloat16", DType::kBFloat16, DType::kFloat32},
+                    Variant{"NotResharded", DType::kBFloat16, DType::kBFloat16, false, true, false}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+/// The weights that a model for writing holds, on a stream of its own, before and after a training step, as
+/// a kernel of that stream reads them.
+class WritingModel {
+ public:
+  explicit WritingModel(const ModelConfig& config)
+      : options_(InferenceOptions::of(config, kPositions, DType::kBFloat16, 2, {.max_new_tokens = 8})),
+        mesh_(test_world(), {.replicate = test_world().communicator().size(), .fsdp = 1, .tensor = 1},
+              /*allow_tensor_across_nodes=*/false, test_device()),
+        plan_(plan_inference(config, options_, mesh_.sizes(), mesh_.coordinates(), DeviceKind::kCuda)),
+        model_(config, options_, mesh_, stream_, ledger_, plan_.arena) {}
+
+  /// Takes the weights of `model`. Waits for the device after each part if `waits`.
+  void take(ShardedTransformer& model, const Stream& stream, bool waits) {
+    model.copy_weights_to(model_.model());
+    for (const FsdpUnit& unit : model_.model().units()) {
+      const Tensor& weights = unit.compute_copy();
+      read_.emplace_back(test_device(), ledger_, MemoryCategory::kWorkspace, weights.bytes());
+      copy_bytes(stream_, read_.back().data(), weights.data, weights.bytes());
+    }
+    if (!waits) return;
+    stream_.synchronize();
+    stream.synchronize();
+  }
+  std::vector<std::vector<std::byte>> taken() const {
+    std::vector<std::vector<std::byte>> bytes;
+    for (const Buffer& buffer : read_) {
+      bytes.emplace_back(static_cast<size_t>(buffer.bytes()));
+      copy_bytes(stream_, bytes.back().data(), buffer.data(), buffer.bytes());
+    }
+    stream_.synchronize();
+    return bytes;
+  }
+
+ private:
+  InferenceOptions options_;
+  DeviceMesh mesh_;
+  Stream stream_{test_device()};
+  MemoryLedger ledger_;
+  InferencePlan plan_;
+  InferenceModel model_;
+  std::vector<Buffer> read_;
+};
+
+// As in a validation, but the host never waits for the stream of the model that writes.
+TEST(EmulatedWriting, AModelOnAnotherStreamHasTheWeightsOfItsTime) {
+  const ModelConfig config = model({"", DType::kBFloat16, DType::kFloat32});
+  const auto weights = [&](bool waits) {
+    StepOptions options;
+    options.sharding = {.compute = DType::kBFloat16, .sequence_count = 1, .sequence_length = kPositions};
+    const MeshSizes mesh{.replicate = 1, .fsdp = test_world().communicator().size(), .tensor = 1};
+    MeshTraining run(config, options, mesh, kSequences, test_device());
+    WritingModel writing(config);
+    run.step->model().initialize(7);
+    for (uint64_t step = 0; step < 3; ++step) {
+      writing.take(run.step->model(), run.stream, waits);
+      run.step->model().initialize(8 + step);
+      run.step->model().weights_changed(run.step->arena());
+    }
+    return writing.taken();
+  };
+  const auto expected = weights(true);
+  EXPECT_NE(expected.front(), expected.back());
+  for (uint64_t seed = 1; seed <= seeds(); ++seed) {
+    emulated::Scheduler::instance().set_seed(seed);
+    EXPECT_TRUE(weights(false) == expected) << "seed " << seed;
+    if (has_failed_somewhere()) return;
+  }
 }
 
 }  // namespace
