@@ -8,8 +8,8 @@ namespace ripstop {
 // Between sub-layers a rank holds n of N rows; inside a sub-layer it holds all N rows of its slice of the
 // columns. A column-parallel product leads into the sub-layer and a row-parallel product leads out of it. On
 // an axis of one rank both are plain products. Communication and products overlap if the axis calls its
-// bodies by peer. Source: arXiv:1909.08053 section 3; gathered and scattered sequences, arXiv:2205.05198
-// section 4.2.2.
+// bodies for parts of the rows. Source: arXiv:1909.08053 section 3; gathered and scattered sequences,
+// arXiv:2205.05198 section 4.2.2.
 
 /// y [N, O / t] = x w^T. x [n, I] holds this rank's rows, w [O / t, I] its slice. Gathers x over the axis.
 /// Returns the gathered x [N, I], as TensorAxis::gather_sequence does.

@@ -25,16 +25,17 @@ void check_all_reduce(const Communicator& group, const Tensor& x, const Tensor& 
   RIPSTOP_CHECK(scratch.bytes() >= needed, "scratch of {} bytes, {} needed", scratch.bytes(), needed);
 }
 
-void check_exchange(const Communicator& group, const Tensor& send, int64_t to, const Tensor& receive,
-                    int64_t from) {
-  check_peer(group, to);
-  check_peer(group, from);
-  const bool stays = to == group.rank();
-  // A rank that sends to itself and receives from another would leave that one waiting.
-  RIPSTOP_CHECK(stays == (from == group.rank()), "rank {} sends to {} and receives from {}", group.rank(), to,
-                from);
-  RIPSTOP_CHECK(!stays || send.bytes() == receive.bytes(), "{} bytes sent to oneself, {} received",
-                send.bytes(), receive.bytes());
+void check_exchanges(const Communicator& group, std::span<const Exchange> exchanges) {
+  for (const auto& [send, to, receive, from] : exchanges) {
+    check_peer(group, to);
+    check_peer(group, from);
+    const bool stays = to == group.rank();
+    // A rank that sends to itself and receives from another would leave that one waiting.
+    RIPSTOP_CHECK(stays == (from == group.rank()), "rank {} sends to {} and receives from {}", group.rank(),
+                  to, from);
+    RIPSTOP_CHECK(!stays || send.bytes() == receive.bytes(), "{} bytes sent to oneself, {} received",
+                  send.bytes(), receive.bytes());
+  }
 }
 
 void check_peer(const Communicator& group, int64_t rank) {

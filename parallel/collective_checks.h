@@ -1,6 +1,7 @@
 // The checks that every communicator makes before a collective.
 #pragma once
 #include <cstdint>
+#include <span>
 
 #include "parallel/communicator.h"
 
@@ -12,8 +13,7 @@ void check_all_gather(const Communicator& group, const Tensor& own, const Tensor
 void check_reduce_scatter(const Communicator& group, const Tensor& whole, const Tensor& own, DType travel,
                           const Tensor& scratch);
 void check_all_reduce(const Communicator& group, const Tensor& x, const Tensor& scratch);
-void check_exchange(const Communicator& group, const Tensor& send, int64_t to, const Tensor& receive,
-                    int64_t from);
+void check_exchanges(const Communicator& group, std::span<const Exchange> exchanges);
 void check_peer(const Communicator& group, int64_t rank);
 
 }  // namespace ripstop

@@ -91,10 +91,10 @@ class SelfCommunicator final : public SilentCommunicator {
     return {};
   }
   void broadcast(const Stream&, const Tensor&, int64_t root) override { check_peer(*this, root); }
-  Pending start_exchange(const Stream& stream, const Tensor& send, int64_t to, const Tensor& receive,
-                         int64_t from) override {
-    check_exchange(*this, send, to, receive, from);
-    copy_bytes(stream, receive.data, send.data, send.bytes());
+  Pending start_exchanges(const Stream& stream, std::span<const Exchange> exchanges) override {
+    check_exchanges(*this, exchanges);
+    for (const Exchange& each : exchanges)
+      copy_bytes(stream, each.receive.data, each.send.data, each.send.bytes());
     return {};
   }
   std::unique_ptr<Communicator> split(int64_t, int64_t, const std::string& name) override {
@@ -128,10 +128,10 @@ class PlannedCommunicator final : public SilentCommunicator {
     check_peer(*this, root);
     bytes_sent_ += x.bytes() * broadcast_children(rank_, root, size_);
   }
-  Pending start_exchange(const Stream&, const Tensor& send, int64_t to, const Tensor& receive,
-                         int64_t from) override {
-    check_exchange(*this, send, to, receive, from);
-    if (to != rank_) bytes_sent_ += send.bytes();
+  Pending start_exchanges(const Stream&, std::span<const Exchange> exchanges) override {
+    check_exchanges(*this, exchanges);
+    for (const Exchange& each : exchanges)
+      if (each.to != rank_) bytes_sent_ += each.send.bytes();
     return {};
   }
   std::unique_ptr<Communicator> split(int64_t, int64_t, const std::string& name) override {

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,15 @@ class Pending {
 class Registration {
  public:
   virtual ~Registration() = default;
+};
+
+/// A message of `send` to rank `to` and one from rank `from` into `receive`. `to` and `from` are both this
+/// rank or both others.
+struct Exchange {
+  Tensor send;
+  int64_t to = 0;
+  Tensor receive;
+  int64_t from = 0;
 };
 
 /// The names of the axes whose collectives run beside the model's kernels, so that NCCL leaves those kernels
@@ -112,14 +122,15 @@ class Communicator {
   /// Replaces x on every rank by the x of rank `root`. Blocks (in stream order).
   virtual void broadcast(const Stream& stream, const Tensor& x, int64_t root) = 0;
 
-  /// Sends `send` to rank `to` and receives `receive` from rank `from`, in the size that that rank sends.
-  /// `to` and `from` are both this rank or both others. Returns at once.
-  [[nodiscard]] virtual Pending start_exchange(const Stream& stream, const Tensor& send, int64_t to,
-                                               const Tensor& receive, int64_t from) = 0;
+  /// Makes all `exchanges` at once, in one call of the back end. Each receives the size that its sender
+  /// sends. Returns at once; the wait is for all of them.
+  [[nodiscard]] virtual Pending start_exchanges(const Stream& stream,
+                                                std::span<const Exchange> exchanges) = 0;
 
   /// The same, and waits. Blocks (in stream order).
   void exchange(const Stream& stream, const Tensor& send, int64_t to, const Tensor& receive, int64_t from) {
-    start_exchange(stream, send, to, receive, from).wait();
+    const Exchange one{.send = send, .to = to, .receive = receive, .from = from};
+    start_exchanges(stream, {&one, 1}).wait();
   }
 
   /// The source of the memory that this group moves best; null for the device's ordinary memory.

@@ -150,8 +150,7 @@ class MpiCommunicator final : public Communicator {
   Pending start_all_reduce(const Stream& stream, const Tensor& x, Reduce reduce, const Tensor& scratch,
                            const Stream* behind) override;
   void broadcast(const Stream& stream, const Tensor& x, int64_t root) override;
-  Pending start_exchange(const Stream& stream, const Tensor& send, int64_t to, const Tensor& receive,
-                         int64_t from) override;
+  Pending start_exchanges(const Stream& stream, std::span<const Exchange> exchanges) override;
   std::vector<std::string> all_gather_text(const std::string& text) override;
   void barrier() override;
   void await(const char* operation, FunctionRef<bool()> done) override;
@@ -250,19 +249,22 @@ void MpiCommunicator::broadcast(const Stream&, const Tensor& x, int64_t root) {
   }
 }
 
-Pending MpiCommunicator::start_exchange(const Stream& stream, const Tensor& send, int64_t to,
-                                        const Tensor& receive, int64_t from) {
-  check_exchange(*this, send, to, receive, from);
-  check_host(send);
-  check_host(receive);
+Pending MpiCommunicator::start_exchanges(const Stream& stream, std::span<const Exchange> exchanges) {
+  check_exchanges(*this, exchanges);
+  for (const Exchange& each : exchanges) {
+    check_host(each.send);
+    check_host(each.receive);
+  }
   // Even if nothing is sent: the number of transfers is the tag, so all ranks must count alike.
   Transfer transfer(group_, "exchange");
-  if (to == group_.rank) {
-    copy_bytes(stream, receive.data, send.data, send.bytes());
-    return {};
+  for (const auto& [send, to, receive, from] : exchanges) {
+    if (to == group_.rank)
+      copy_bytes(stream, receive.data, send.data, send.bytes());
+    else
+      transfer.receive(receive.data, receive.bytes(), from);
   }
-  transfer.receive(receive.data, receive.bytes(), from);
-  transfer.send(send.data, send.bytes(), to);
+  for (const Exchange& each : exchanges)
+    if (each.to != group_.rank) transfer.send(each.send.data, each.send.bytes(), each.to);
   return {std::make_unique<MessagesOperation>(std::move(transfer)), stream};
 }
 

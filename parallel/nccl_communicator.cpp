@@ -118,8 +118,7 @@ class NcclCommunicator final : public Communicator {
                            const Stream* behind) override;
   const Stream* own_stream() const override { return &group_->stream(); }
   void broadcast(const Stream& stream, const Tensor& x, int64_t root) override;
-  Pending start_exchange(const Stream& stream, const Tensor& send, int64_t to, const Tensor& receive,
-                         int64_t from) override;
+  Pending start_exchanges(const Stream& stream, std::span<const Exchange> exchanges) override;
   std::unique_ptr<Communicator> split(int64_t color, int64_t key, const std::string& name) override;
 
  private:
@@ -239,23 +238,31 @@ void NcclCommunicator::broadcast(const Stream& stream, const Tensor& x, int64_t 
   finish(stream, "broadcast").wait();
 }
 
-Pending NcclCommunicator::start_exchange(const Stream& stream, const Tensor& send, int64_t to,
-                                         const Tensor& receive, int64_t from) {
-  if (on_host(send)) return host().start_exchange(stream, send, to, receive, from);
-  check_exchange(*this, send, to, receive, from);
+// One group of NCCL's for all messages: each group costs the host a thread and a launch.
+Pending NcclCommunicator::start_exchanges(const Stream& stream, std::span<const Exchange> exchanges) {
+  if (exchanges.empty()) return {};
+  if (on_host(exchanges.front().send)) return host().start_exchanges(stream, exchanges);
+  check_exchanges(*this, exchanges);
   const ProfilerRange range(group_->stream().device(), name() + " exchange");
-  if (to == rank_) {
-    copy_bytes(stream, receive.data, send.data, send.bytes());
-    return {};
+  int64_t leaves = 0;
+  for (const Exchange& each : exchanges) {
+    if (each.to == rank_)
+      copy_bytes(stream, each.receive.data, each.send.data, each.send.bytes());
+    else
+      ++leaves;
   }
+  if (leaves == 0) return {};
   group_->begin(stream);
   group_->check(ncclGroupStart(), "ncclGroupStart");
-  static_cast<void>(ncclSend(send.data, static_cast<size_t>(send.bytes()), ncclUint8, static_cast<int>(to),
-                             group_->comm(), group_->native()));
-  static_cast<void>(ncclRecv(receive.data, static_cast<size_t>(receive.bytes()), ncclUint8,
-                             static_cast<int>(from), group_->comm(), group_->native()));
+  for (const auto& [send, to, receive, from] : exchanges) {
+    if (to == rank_) continue;
+    static_cast<void>(ncclSend(send.data, static_cast<size_t>(send.bytes()), ncclUint8, static_cast<int>(to),
+                               group_->comm(), group_->native()));
+    static_cast<void>(ncclRecv(receive.data, static_cast<size_t>(receive.bytes()), ncclUint8,
+                               static_cast<int>(from), group_->comm(), group_->native()));
+    bytes_sent_ += send.bytes();
+  }
   group_->check(ncclGroupEnd(), "ncclGroupEnd");
-  bytes_sent_ += send.bytes();
   return finish(stream, "exchange");
 }
 

@@ -30,22 +30,26 @@ class HostTensor {
   Tensor tensor_;
 };
 
-// A collective of host copies; its wait copies the result to the device.
+// A collective of host copies; its wait copies the results to the device.
 class StagedOperation final : public Pending::Operation {
  public:
-  StagedOperation(std::vector<HostTensor> copies, Pending pending, size_t result, const Tensor& to)
-      : copies_(std::move(copies)), pending_(std::move(pending)), result_(result), to_(to) {}
+  // The copy at `place` is a result, and belongs to `to`.
+  struct Result {
+    size_t place;
+    Tensor to;
+  };
+  StagedOperation(std::vector<HostTensor> copies, Pending pending, std::vector<Result> results)
+      : copies_(std::move(copies)), pending_(std::move(pending)), results_(std::move(results)) {}
   void wait(const Stream& stream) override {
     pending_.wait();
-    copies_[result_].copy_to(to_, stream);
+    for (const Result& result : results_) copies_[result.place].copy_to(result.to, stream);
   }
   bool poll() override { return pending_.poll(); }
 
  private:
   std::vector<HostTensor> copies_;  // declared first, so that they outlive the messages in them
   Pending pending_;
-  size_t result_;
-  Tensor to_;
+  std::vector<Result> results_;
 };
 
 class StagedCommunicator final : public Communicator {
@@ -80,7 +84,7 @@ class StagedCommunicator final : public Communicator {
     copies.emplace_back(own, true, stream);
     copies.emplace_back(all, false, stream);
     Pending pending = host_->all_gather(host_stream_, copies[0].tensor(), copies[1].tensor());
-    return staged(std::move(copies), std::move(pending), 1, all, stream);
+    return staged(std::move(copies), std::move(pending), {{1, all}}, stream);
   }
 
   Pending reduce_scatter(const Stream& stream, const Tensor& whole, const Tensor& own, DType travel,
@@ -99,7 +103,7 @@ class StagedCommunicator final : public Communicator {
     copies.emplace_back(room, false, stream);
     Pending pending = host_->reduce_scatter(host_stream_, copies[0].tensor(), copies[1].tensor(), travel,
                                             accumulate, copies[2].tensor());
-    return staged(std::move(copies), std::move(pending), 1, own, stream);
+    return staged(std::move(copies), std::move(pending), {{1, own}}, stream);
   }
 
   Pending start_all_reduce(const Stream& stream, const Tensor& x, Reduce reduce, const Tensor& scratch,
@@ -114,7 +118,7 @@ class StagedCommunicator final : public Communicator {
     copies.emplace_back(room, false, stream);
     Pending pending =
         host_->start_all_reduce(host_stream_, copies[0].tensor(), reduce, copies[1].tensor(), nullptr);
-    return staged(std::move(copies), std::move(pending), 0, x, stream);
+    return staged(std::move(copies), std::move(pending), {{0, x}}, stream);
   }
 
   void broadcast(const Stream& stream, const Tensor& x, int64_t root) override {
@@ -125,24 +129,31 @@ class StagedCommunicator final : public Communicator {
     if (root != rank()) copy.copy_to(x, stream);
   }
 
-  Pending start_exchange(const Stream& stream, const Tensor& send, int64_t to, const Tensor& receive,
-                         int64_t from) override {
-    if (!is_staged(send)) return host_->start_exchange(stream, send, to, receive, from);
-    check_exchange(*this, send, to, receive, from);
+  Pending start_exchanges(const Stream& stream, std::span<const Exchange> exchanges) override {
+    if (exchanges.empty() || !is_staged(exchanges.front().send))
+      return host_->start_exchanges(stream, exchanges);
+    check_exchanges(*this, exchanges);
     std::vector<HostTensor> copies;
-    copies.emplace_back(send, true, stream);
-    copies.emplace_back(receive, false, stream);
-    Pending pending = host_->start_exchange(host_stream_, copies[0].tensor(), to, copies[1].tensor(), from);
-    return staged(std::move(copies), std::move(pending), 1, receive, stream);
+    std::vector<StagedOperation::Result> results;
+    std::vector<Exchange> on_host;
+    for (const auto& [send, to, receive, from] : exchanges) {
+      copies.emplace_back(send, true, stream);
+      copies.emplace_back(receive, false, stream);
+      results.push_back({copies.size() - 1, receive});
+      on_host.push_back({(copies.end() - 2)->tensor(), to, copies.back().tensor(), from});
+    }
+    Pending pending = host_->start_exchanges(host_stream_, on_host);
+    return staged(std::move(copies), std::move(pending), std::move(results), stream);
   }
 
  private:
   bool is_staged(const Tensor& t) const { return t.device.kind == device_.kind; }
 
   // Moving a vector leaves its elements where they are: the messages under way stay valid.
-  static Pending staged(std::vector<HostTensor> copies, Pending pending, size_t result, const Tensor& to,
-                        const Stream& stream) {
-    return {std::make_unique<StagedOperation>(std::move(copies), std::move(pending), result, to), stream};
+  static Pending staged(std::vector<HostTensor> copies, Pending pending,
+                        std::vector<StagedOperation::Result> results, const Stream& stream) {
+    return {std::make_unique<StagedOperation>(std::move(copies), std::move(pending), std::move(results)),
+            stream};
   }
 
   std::unique_ptr<Communicator> host_;

@@ -1,5 +1,6 @@
 #include "parallel/tensor_parallel.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -52,11 +53,12 @@ class SequenceAxis final : public TensorAxis {
   }
 
  private:
-  void gather_by_peer(Context& context, const Tensor& whole, RowsBody body) const;
+  void for_ranks(const Tensor& whole, int64_t first, int64_t end, RowsBody body) const;
+  void gather_in_parts(Context& context, const Tensor& whole, RowsBody body) const;
   void sum_and_scatter(Context& context, const Tensor& out, RowsBody produce, Parts parts,
                        FunctionRef<void()> meanwhile) const;
-  void scatter_by_peer(Context& context, const Tensor& whole, const Tensor& staging, const Tensor& out,
-                       RowsBody produce, FunctionRef<void()> meanwhile) const;
+  void scatter_in_parts(Context& context, const Tensor& whole, const Tensor& staging, const Tensor& out,
+                        RowsBody produce, FunctionRef<void()> meanwhile) const;
 
   Communicator* group_;
   bool overlap_;
@@ -71,7 +73,7 @@ Tensor SequenceAxis::gather_sequence(Context& context, const Tensor& x, RowsBody
   const Tensor whole = allocate_rows(context, x, count());
   if (overlap_) {
     copy_bytes(context.stream, whole.row_range(index() * x.rows(), x.rows()).data, x.data, x.bytes());
-    gather_by_peer(context, whole, body);
+    gather_in_parts(context, whole, body);
   } else {
     gather_now(*group_, context, x, whole);
     body(whole, 0);
@@ -79,23 +81,38 @@ Tensor SequenceAxis::gather_sequence(Context& context, const Tensor& x, RowsBody
   return whole;
 }
 
-// Gathers whole [N, C], in which this rank's rows are in place. The body gets them first, and works on them
-// while the others' rows are on their way; then the rows of the next rank, and so on.
-void SequenceAxis::gather_by_peer(Context& context, const Tensor& whole, RowsBody body) const {
+// Calls body for the rows of `whole` that belong to the ranks index + first .. index + end - 1 around the
+// ring of ranks: at once, or twice if the last rank and the first are among them.
+void SequenceAxis::for_ranks(const Tensor& whole, int64_t first, int64_t end, RowsBody body) const {
   const int64_t n = whole.rows() / count();
+  while (first < end) {
+    const int64_t rank = (index() + first) % count(), ranks = std::min(end - first, count() - rank);
+    body(whole.row_range(rank * n, ranks * n), rank * n);
+    first += ranks;
+  }
+}
+
+// Gathers whole [N, C], in which this rank's rows are in place. The body gets them first, and works on them
+// while the rows of the nearer peers are on their way; then those, while the others' are. Not every peer by
+// itself: each message of its own costs the host as much as all together, and short products are slow ones.
+void SequenceAxis::gather_in_parts(Context& context, const Tensor& whole, RowsBody body) const {
+  const int64_t n = whole.rows() / count(), middle = 1 + count() / 2;
   const auto rows_of = [&](int64_t rank) { return whole.row_range(rank * n, n); };
+  const auto start = [&](int64_t first, int64_t end) {
+    std::vector<Exchange> exchanges;
+    for (int64_t k = first; k < end; ++k) {
+      const int64_t from = (index() + k) % count(), to = (index() - k + count()) % count();
+      exchanges.push_back({rows_of(index()), to, rows_of(from), from});
+    }
+    return exchanges.empty() ? Pending() : group_->start_exchanges(context.stream, exchanges);
+  };
   const OpenPending open(context.arena);
-  std::vector<Pending> arriving;
-  for (int64_t k = 1; k < count(); ++k) {
-    const int64_t from = (index() + k) % count(), to = (index() - k + count()) % count();
-    arriving.push_back(group_->start_exchange(context.stream, rows_of(index()), to, rows_of(from), from));
-  }
-  body(rows_of(index()), index() * n);
-  for (int64_t k = 1; k < count(); ++k) {
-    const int64_t from = (index() + k) % count();
-    arriving[static_cast<size_t>(k - 1)].wait();
-    body(rows_of(from), from * n);
-  }
+  Pending nearer = start(1, middle), others = start(middle, count());
+  for_ranks(whole, 0, 1, body);
+  nearer.wait();
+  for_ranks(whole, 1, middle, body);
+  others.wait();
+  for_ranks(whole, middle, count(), body);
 }
 
 void SequenceAxis::scatter_sum(Context& context, const Tensor& out, RowsBody produce, Parts parts) const {
@@ -127,7 +144,7 @@ void SequenceAxis::sum_and_scatter(Context& context, const Tensor& out, RowsBody
   const Tensor staging =
       allocate_bytes(context, group_->reduce_scatter_scratch_bytes(whole.count(), out.dtype));
   if (overlap_ && parts == Parts::kAny)
-    return scatter_by_peer(context, whole, staging, out, produce, meanwhile);
+    return scatter_in_parts(context, whole, staging, out, produce, meanwhile);
   produce(whole, 0);
   const OpenPending open(context.arena);
   Pending summing = group_->reduce_scatter(context.stream, whole, out, out.dtype, Accumulate::kNo, staging);
@@ -135,28 +152,33 @@ void SequenceAxis::sum_and_scatter(Context& context, const Tensor& out, RowsBody
   summing.wait();
 }
 
-// Sends each peer its rows as soon as they are produced. Own rows come last, because they have no way to go.
-void SequenceAxis::scatter_by_peer(Context& context, const Tensor& whole, const Tensor& staging,
-                                   const Tensor& out, RowsBody produce, FunctionRef<void()> meanwhile) const {
-  const int64_t n = out.rows();
-  const OpenPending open(context.arena);
-  std::vector<Pending> leaving;
+// Sends the peers their rows as soon as half of them are produced; see gather_in_parts. Own rows come last,
+// because they have no way to go.
+void SequenceAxis::scatter_in_parts(Context& context, const Tensor& whole, const Tensor& staging,
+                                    const Tensor& out, RowsBody produce,
+                                    FunctionRef<void()> meanwhile) const {
+  const int64_t n = out.rows(), middle = (count() + 1) / 2;
   std::vector<RankPiece> pieces(static_cast<size_t>(count()));
-  for (int64_t k = 1; k < count(); ++k) {
-    const int64_t to = (index() + k) % count(), from = (index() - k + count()) % count();
-    const Tensor rows = whole.row_range(to * n, n);
-    const Tensor arrives{static_cast<std::byte*>(staging.data) + (k - 1) * out.bytes(), out.dtype, out.shape,
-                         out.device};
-    produce(rows, to * n);
-    leaving.push_back(group_->start_exchange(context.stream, rows, to, arrives, from));
-    pieces[static_cast<size_t>(from)] = {arrives.data, out.dtype};
-  }
-  const Tensor own = whole.row_range(index() * n, n);
-  produce(own, index() * n);
-  pieces[static_cast<size_t>(index())] = {own.data, out.dtype};
+  const auto start = [&](int64_t first, int64_t end) {
+    for_ranks(whole, first, end, produce);
+    std::vector<Exchange> exchanges;
+    for (int64_t k = first; k < end; ++k) {
+      const int64_t to = (index() + k) % count(), from = (index() - k + count()) % count();
+      const Tensor arrives{static_cast<std::byte*>(staging.data) + (k - 1) * out.bytes(), out.dtype,
+                           out.shape, out.device};
+      exchanges.push_back({whole.row_range(to * n, n), to, arrives, from});
+      pieces[static_cast<size_t>(from)] = {arrives.data, out.dtype};
+    }
+    return exchanges.empty() ? Pending() : group_->start_exchanges(context.stream, exchanges);
+  };
+  const OpenPending open(context.arena);
+  Pending first = start(1, middle), others = start(middle, count());
+  for_ranks(whole, 0, 1, produce);
+  pieces[static_cast<size_t>(index())] = {whole.row_range(index() * n, n).data, out.dtype};
   meanwhile();
   // All pieces are summed at the end, in rank order, so that the result does not depend on who came first.
-  for (Pending& pending : leaving) pending.wait();
+  first.wait();
+  others.wait();
   reduce_pieces(context.stream, pieces, out, Reduce::kSum, Accumulate::kNo);
 }
 

@@ -16,9 +16,10 @@ namespace ripstop {
 ///   rank 0   |0|  ------------------>  |0 1|  body    |0 1|  ------------->   |0|  of the sum
 ///   rank 1   |1|  ------------------>  |0 1|  body    |0 1|  ------------->   |1|  of the sum
 ///
-/// `overlap`: calls the bodies once per peer, own rows first (scatter_sum: last), while the rows of the
-/// others travel. That pays if the device moves data while it computes. Memory, bytes and the order of sums
-/// over ranks stay the same; results may differ by rounding, because one GEMM becomes several.
+/// `overlap`: calls the bodies for parts of the rows, own rows first (scatter_sum: last), then (before) those
+/// of one half of the peers and of the other half, while other rows travel. The messages of a half are one
+/// Communicator::start_exchanges. That pays if the device moves data while it computes. Memory, bytes and the
+/// order of sums over ranks stay the same; results may differ by rounding, because one GEMM becomes several.
 std::unique_ptr<TensorAxis> make_sequence_axis(Communicator& communicator, bool overlap);
 
 /// Makes the axis of generation. N may be smaller than t there, so each rank holds all rows. gather_sequence

@@ -33,12 +33,12 @@ class TensorAxis {
   using RowsBody = FunctionRef<void(const Tensor& rows, int64_t first_row)>;
 
   /// Gathers the local rows `x` [n, C] of all ranks. Calls `body` with parts that together are the whole [N,
-  /// C]: once with all rows, or once per peer as its rows arrive, own rows first. Returns the whole, which is
+  /// C]: once with all rows, or own rows first and others as they arrive. Returns the whole, which is
   /// complete in stream order. The whole is `x` itself if there is nothing to gather; else it is in the
   /// caller's arena frame (category kCommunication). This rank receives (count - 1) * bytes(x).
   virtual Tensor gather_sequence(Context& context, const Tensor& x, RowsBody body) const = 0;
 
-  /// Calls `produce` for parts of the whole [N, C], once with all rows or once per peer. `produce` writes
+  /// Calls `produce` for parts of the whole [N, C], or once with all rows. `produce` writes
   /// this rank's partial sums of those rows into the tensor that it gets. Sums them over the ranks in
   /// float32, in rank order, and writes the local rows of the sum to `out` [n, C]. With `parts` kWhole: one
   /// call with all rows. With one rank `produce` writes directly into `out`.

@@ -50,7 +50,7 @@ size_t bytes_of(ncclDataType_t type) {
   }
 }
 
-int group_depth = 0;
+int group_depth = 0, groups = 0;
 ncclResult_t group_error = ncclSuccess;
 std::set<ncclComm_t> in_group;
 
@@ -163,12 +163,13 @@ ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
   return ncclCommDeregister(comm, window);
 }
 ncclResult_t ncclGroupStart() {
-  ++group_depth;
+  if (group_depth++ == 0) recorder().group = ++groups;
   return ncclSuccess;
 }
 ncclResult_t ncclGroupEnd() {
   if (group_depth == 0) return ncclInvalidUsage;
   if (--group_depth > 0) return ncclSuccess;
+  recorder().group = 0;
   const std::set<ncclComm_t> given = std::exchange(in_group, {});
   for (ncclComm_t comm : given) comm->work();
   if (group_error != ncclSuccess) return std::exchange(group_error, ncclSuccess);

@@ -80,7 +80,7 @@ void Recorder::operation(const std::string& name, int stream, std::vector<Span> 
   join(now, now_[0]);
   if (now.size() <= at(stream)) now.resize(at(stream) + 1, 0);
   ++now[at(stream)];
-  log_.push_back({name, stream, now, std::move(reads), std::move(writes), comm});
+  log_.push_back({name, stream, now, std::move(reads), std::move(writes), comm, group});
   const RecordedOperation operation = log_.back();
   for (const Span& span : operation.reads) access(operation, span, false);
   for (const Span& span : operation.writes) access(operation, span, true);

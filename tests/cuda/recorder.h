@@ -28,6 +28,7 @@ struct RecordedOperation {
   Clock clock;
   std::vector<Span> reads, writes;
   const void* comm = nullptr;  ///< the communicator of a collective
+  int group = 0;               ///< the number of the group of NCCL's in which it was given; 0: none
 
   /// Whether this operation is certainly done when `later` begins.
   bool happens_before(const RecordedOperation& later) const {
@@ -73,6 +74,8 @@ class Recorder {
   std::vector<Registered> registered;
   /// Calls of NCCL that came before the communicator was done with the previous one.
   std::vector<std::string> refused;
+  /// The group of calls of NCCL's that is open; 0: none.
+  int group = 0;
   /// Whether NCCL has symmetric windows.
   bool has_windows = true;
   /// Whether ncclMemAlloc succeeds, and the free bytes that the device reports.

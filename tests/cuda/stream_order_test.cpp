@@ -333,6 +333,34 @@ TEST_F(StreamOrder, GradientsAreReducedWhileTheNextUnitComputes) {
   EXPECT_GE(beside, reductions / 2);
 }
 
+// Rows of the tensor axis travel in two groups of messages, whatever the number of peers, each beside
+// products of other rows.
+TEST_F(StreamOrder, RowsTravelInTwoGroupsBesideProducts) {
+  train({.overlap_tensor = true, .mesh = {.replicate = 1, .fsdp = 1, .tensor = 4}});
+  EXPECT_TRUE(races.empty()) << races.front();
+  const size_t peers = 3;
+  std::map<int, size_t> received, hidden;  // by group
+  for (size_t i = 0; i < log.size(); ++i) {
+    const RecordedOperation& operation = log[i];
+    if (operation.name != "receive") continue;
+    ++received[operation.group];
+    for (size_t j = i + 1; j < log.size() && !reads(log[j], operation.writes[0]); ++j)
+      if (computes(log[j]) && log[j].name.rfind("linear", 0) == 0 && !operation.happens_before(log[j])) {
+        ++hidden[operation.group];
+        break;
+      }
+  }
+  size_t beside = 0;
+  for (const auto& [group, count] : hidden) {
+    EXPECT_LT(received[group], peers);
+    beside += count;
+  }
+  // Four collectives of each layer forward and four backward, in 2 steps of 2 micro-batches.
+  const size_t collectives = 2 * 2 * 8 * kLayers;
+  EXPECT_GE(beside, peers * collectives);
+  EXPECT_GE(hidden.size(), 2 * collectives);
+}
+
 // While a unit is summed over the replicas, products of other units' backward run.
 TEST_F(StreamOrder, ReplicasAreSummedWhileUnitsCompute) {
   train({.mesh = {.replicate = 2, .fsdp = 1, .tensor = 2}});

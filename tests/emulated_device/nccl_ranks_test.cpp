@@ -217,6 +217,29 @@ TEST_F(NcclRanks, ExchangeAlongARing) {
     }
 }
 
+// All other ranks at once, with a size for each pair of ranks.
+TEST_F(NcclRanks, ExchangeWithAllPeersAtOnce) {
+  const auto count = [](int64_t from, int64_t to) { return 1000 * (1 + from) + 7 * to; };
+  std::vector<Copy<float>> send, receive;
+  std::vector<Exchange> exchanges;
+  for (int64_t k = 0; k < size; ++k) {
+    const int64_t to = (rank + k) % size, from = (rank - k + size) % size;
+    send.push_back(copy_of(samples<float>(10 * rank + to, count(rank, to))));
+    receive.push_back(copy_of(std::vector<float>(static_cast<size_t>(count(from, rank)))));
+    exchanges.push_back({send.back().tensor, to, receive.back().tensor, from});
+  }
+  const int64_t before = nccl->bytes_sent();
+  nccl->start_exchanges(stream, exchanges).wait();
+  int64_t sent = 0;
+  for (int64_t k = 0; k < size; ++k) {
+    const int64_t to = (rank + k) % size, from = (rank - k + size) % size;
+    EXPECT_TRUE(same(receive[static_cast<size_t>(k)].back(stream),
+                     samples<float>(10 * from + rank, count(from, rank))));
+    if (k > 0) sent += 4 * count(rank, to);
+  }
+  EXPECT_EQ(nccl->bytes_sent() - before, sent);
+}
+
 // Collectives of several groups and sizes under way at once, each before work on the caller's stream that
 // overwrites its input as soon as it may.
 TEST_F(NcclRanks, ManyUnderWayKeepApart) {
@@ -274,7 +297,8 @@ TEST_F(NcclRanks, AnotherGroupIsUsedRightAfterAFirstSend) {
   const Copy<float> receive = copy_of(std::vector<float>(n)),
                     all = copy_of(std::vector<float>(static_cast<size_t>(n * size)));
   for (Communicator* group : {nccl.get(), second.get()}) {
-    Pending exchange = group->start_exchange(stream, send.tensor, to, receive.tensor, from);
+    const Exchange one{send.tensor, to, receive.tensor, from};
+    Pending exchange = group->start_exchanges(stream, {&one, 1});
     Pending gather = (group == nccl.get() ? *second : *nccl).all_gather(stream, send.tensor, all.tensor);
     exchange.wait();
     gather.wait();

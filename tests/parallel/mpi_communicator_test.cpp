@@ -226,6 +226,30 @@ TEST_P(MpiCommunicatorTest, ExchangeAlongARing) {
   }
 }
 
+// All ranks at once, this one too, with a size for each pair.
+TEST_P(MpiCommunicatorTest, ExchangeWithAllRanksAtOnce) {
+  const auto count = [](int64_t from, int64_t to) { return 100 * (1 + from) + 7 * to; };
+  std::vector<std::vector<float>> send, receive;
+  for (int64_t k = 0; k < size; ++k) {
+    const int64_t to = (rank + k) % size, from = (rank - k + size) % size;
+    send.push_back(samples<float>(10 * rank + to, count(rank, to)));
+    receive.emplace_back(static_cast<size_t>(count(from, rank)));
+  }
+  std::vector<Exchange> exchanges;
+  for (int64_t k = 0; k < size; ++k)
+    exchanges.push_back({tensor_of(send[static_cast<size_t>(k)]), (rank + k) % size,
+                         tensor_of(receive[static_cast<size_t>(k)]), (rank - k + size) % size});
+  const int64_t before = group.bytes_sent();
+  group.start_exchanges(stream, exchanges).wait();
+  for (int64_t k = 0; k < size; ++k) {
+    const int64_t from = (rank - k + size) % size;
+    EXPECT_TRUE(same(receive[static_cast<size_t>(k)], samples<float>(10 * from + rank, count(from, rank))));
+  }
+  expect_bytes_as_planned(before,
+                          [&](Communicator& planned) { planned.start_exchanges(stream, exchanges).wait(); });
+  group.start_exchanges(stream, {}).wait();
+}
+
 TEST_P(MpiCommunicatorTest, TextsOfAllRanks) {
   const int64_t before = group.bytes_sent();
   const auto texts = group.all_gather_text(std::string(static_cast<size_t>(rank * 700), 'a'));

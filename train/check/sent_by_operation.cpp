@@ -44,10 +44,9 @@ class RecordingCommunicator final : public Communicator {
     const Call call(*this, "broadcast");
     group_->broadcast(stream, x, root);
   }
-  Pending start_exchange(const Stream& stream, const Tensor& send, int64_t to, const Tensor& receive,
-                         int64_t from) override {
+  Pending start_exchanges(const Stream& stream, std::span<const Exchange> exchanges) override {
     const Call call(*this, "exchange");
-    return group_->start_exchange(stream, send, to, receive, from);
+    return group_->start_exchanges(stream, exchanges);
   }
   std::vector<std::string> all_gather_text(const std::string& text) override {
     return group_->all_gather_text(text);

@@ -53,9 +53,7 @@ class SimulatedRanks {
       refuse();
     }
     void broadcast(const Stream&, const Tensor&, int64_t) override { refuse(); }
-    Pending start_exchange(const Stream&, const Tensor&, int64_t, const Tensor&, int64_t) override {
-      refuse();
-    }
+    Pending start_exchanges(const Stream&, std::span<const Exchange>) override { refuse(); }
     std::unique_ptr<Communicator> split(int64_t, int64_t, const std::string&) override { refuse(); }
     int64_t bytes_sent() const override { return 0; }
     double seconds_waited() const override { return 0; }
