@@ -52,6 +52,8 @@ class Pending {
 class Registration {
  public:
   virtual ~Registration() = default;
+  /// Whether the ranks' GPUs read and write each other's memory there (a symmetric window).
+  virtual bool is_window() const = 0;
 };
 
 /// A message of `send` to rank `to` and one from rank `from` into `receive`. `to` and `from` are both this
@@ -127,7 +129,7 @@ class Communicator {
   [[nodiscard]] virtual Pending start_exchanges(const Stream& stream,
                                                 std::span<const Exchange> exchanges) = 0;
 
-  /// The same, and waits. Blocks (in stream order).
+  /// One of them, and waits. Blocks (in stream order).
   void exchange(const Stream& stream, const Tensor& send, int64_t to, const Tensor& receive, int64_t from) {
     const Exchange one{.send = send, .to = to, .receive = receive, .from = from};
     start_exchanges(stream, {&one, 1}).wait();
@@ -137,8 +139,10 @@ class Communicator {
   virtual const MemorySource* memory_source() const { return nullptr; }
 
   /// Registers `bytes` bytes of that memory with the back end, so that collectives on it need no staging
-  /// buffers. All ranks call with equal sizes, and from then on use parts at equal offsets. Returns null if
-  /// this back end has no registration. Group and memory must outlive the registration. Collective.
+  /// buffers. All ranks call with equal sizes, and from then on use parts at equal offsets: the shards and
+  /// slots of units, and the arena of training, which is the same stack on all ranks of the tensor axis.
+  /// Returns null if this back end has no registration. Group and memory must outlive the registration.
+  /// Collective.
   [[nodiscard]] virtual std::unique_ptr<Registration> register_memory(void*, int64_t) { return nullptr; }
 
   /// Gathers a short text of every rank, in rank order, for agreement at start-up, error reports and host

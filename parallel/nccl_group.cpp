@@ -118,6 +118,7 @@ class NcclRegistration final : public Registration {
       group.check(ncclCommRegister(group.comm(), data, static_cast<size_t>(bytes), &handle_),
                   "ncclCommRegister");
   }
+  bool is_window() const override { return window_ != nullptr; }
   ~NcclRegistration() override {
     // While an exception unwinds, other ranks may be gone, and the work under way would wait for them.
     if (std::uncaught_exceptions() > 0 || group_.comm() == nullptr) return;

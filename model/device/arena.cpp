@@ -8,10 +8,12 @@
 
 namespace ripstop {
 
-Arena::Arena(const Device& device, MemoryLedger& ledger, const MemoryUse& capacity)
-    : device_(device), ledger_(&ledger), capacity_(capacity) {
+Arena::Arena(const Device& device, MemoryLedger& ledger, const MemoryUse& capacity,
+             const MemorySource* source)
+    : device_(device), ledger_(&ledger), source_(source), capacity_(capacity) {
   if (device.kind == DeviceKind::kMeta) return;
-  memory_ = device_table(device.kind).allocate(device, capacity.total());
+  const auto allocate = source == nullptr ? device_table(device.kind).allocate : source->allocate;
+  memory_ = allocate(device, capacity.total());
   if (memory_ == nullptr)
     fail(ExitCode::kResources, "{} cannot allocate {} bytes for activations", to_string(device),
          capacity.total());
@@ -21,7 +23,8 @@ Arena::Arena(const Device& device, MemoryLedger& ledger, const MemoryUse& capaci
 
 Arena::~Arena() {
   if (memory_ == nullptr) return;
-  device_table(device_.kind).release(device_, memory_);
+  const auto release = source_ == nullptr ? device_table(device_.kind).release : source_->release;
+  release(device_, memory_);
   for (int c = 0; c < kMemoryCategories; ++c)
     ledger_->remove(static_cast<MemoryCategory>(c), capacity_[static_cast<MemoryCategory>(c)]);
 }

@@ -14,8 +14,10 @@ class Arena {
  public:
   /// Allocates `capacity.total()` bytes at once and charges the ledger by the categories of `capacity`, which
   /// is the `peak()` of the same work on kMeta. On kMeta itself `capacity` is ignored: nothing is allocated
-  /// or charged. Throws Error(kResources) if the device has too little memory.
-  Arena(const Device& device, MemoryLedger& ledger, const MemoryUse& capacity = {});
+  /// or charged. The block comes from `source`, or from the device if that is null. Throws Error(kResources)
+  /// if the device has too little memory.
+  Arena(const Device& device, MemoryLedger& ledger, const MemoryUse& capacity = {},
+        const MemorySource* source = nullptr);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -29,6 +31,9 @@ class Arena {
   /// Begins to look for the peak anew.
   void forget_peak() { peak_ = now_; }
   int64_t used_bytes() const { return now_.total(); }
+  /// The block: where it begins (null on kMeta), and its bytes.
+  void* data() const { return memory_; }
+  int64_t capacity_bytes() const { return capacity_.total(); }
   const Device& device() const { return device_; }
 
   /// Count the communications that currently read or write arena memory. All that began inside a Frame must
@@ -40,6 +45,7 @@ class Arena {
   friend class Frame;
   Device device_;
   MemoryLedger* ledger_;
+  const MemorySource* source_;
   MemoryUse capacity_, now_, peak_;
   void* memory_ = nullptr;
   int pending_ = 0;

@@ -207,9 +207,10 @@ TEST_F(StreamOrder, AModelOnAnotherStreamReadsItsWeightsOnceTheyAreThere) {
   EXPECT_TRUE(recorder.races().empty()) << recorder.races().front();
 }
 
-// All memory that the fsdp axis moves is registered with its communicators at that time.
-TEST_F(StreamOrder, UnitsLieInMemoryThatNcclKnows) {
-  for (const Variant& variant : {Variant{}, Variant{.reshard = false}, Variant{.reduce = DType::kBFloat16}})
+// All memory that the fsdp and the tensor axis move is registered with their communicators at that time.
+TEST_F(StreamOrder, WhatTravelsLiesInMemoryThatNcclKnows) {
+  for (const Variant& variant : {Variant{}, Variant{.reshard = false}, Variant{.reduce = DType::kBFloat16},
+                                 Variant{.overlap_tensor = true}})
     for (const bool windows : {true, false}) {
       recorder.has_windows = windows;
       recorder.clear();
@@ -218,7 +219,8 @@ TEST_F(StreamOrder, UnitsLieInMemoryThatNcclKnows) {
                           .reduce = variant.reduce,
                           .sequence_count = 2,
                           .sequence_length = kPositions,
-                          .reshard_after_forward = variant.reshard};
+                          .reshard_after_forward = variant.reshard,
+                          .overlap_tensor = variant.overlap_tensor};
       {
         MeshTraining run(model(false), options, {.replicate = 1, .fsdp = 2, .tensor = 2}, kSequences,
                          Device::cuda(0));
@@ -232,18 +234,28 @@ TEST_F(StreamOrder, UnitsLieInMemoryThatNcclKnows) {
                                       r.memory.covers(memory);
                              });
         };
-        // One block of memory, registered with the communicators of gather and reduce.
-        EXPECT_EQ(recorder.registered.size(), 2U);
-        std::set<const void*> used;
-        for (const Recorder::Registered& r : recorder.registered) used.insert(r.comm);
-        std::map<std::string, size_t> moved;
+        // One block of memory, registered with the communicators of gather and reduce, and the arena, with
+        // that of the tensor axis.
+        ASSERT_EQ(recorder.registered.size(), 3U);
+        std::map<const std::byte*, size_t> registrations;
+        std::map<const void*, const std::byte*> block;  // of a communicator
+        for (const Recorder::Registered& r : recorder.registered) {
+          block[r.comm] = r.memory.begin;
+          ++registrations[r.memory.begin];
+        }
+        std::map<std::string, size_t> moved;  // by the fsdp axis
+        size_t by_tensor = 0;
         for (const RecordedOperation& operation : recorder.log()) {
-          if (used.count(operation.comm) == 0) continue;
-          ++moved[operation.name];
+          if (block.count(operation.comm) == 0) continue;
+          if (registrations[block[operation.comm]] == 2)
+            ++moved[operation.name];
+          else
+            ++by_tensor;
           EXPECT_TRUE(known(operation, operation.reads[0])) << operation.name;
           EXPECT_TRUE(known(operation, operation.writes[0])) << operation.name;
         }
         EXPECT_GE(moved["all_gather"], kLayers + 2U);
+        EXPECT_GE(by_tensor, 2 * 8U * kLayers);
         for (const char* name : {"send", "receive", "reduce_scatter"}) {
           const bool rounds = variant.reduce == DType::kBFloat16;
           EXPECT_EQ(moved[name] > 0, rounds == (std::string(name) != "reduce_scatter")) << name;

@@ -307,6 +307,16 @@ TEST_F(NcclRanks, AnotherGroupIsUsedRightAfterAFirstSend) {
   }
 }
 
+TEST_F(NcclRanks, AWindowIsThereWhenRegistrationReturns) {
+  MemoryUse use;
+  use[MemoryCategory::kWeights] = int64_t{2} << 20;
+  const Buffer memory(device, ledger, use, nccl->memory_source());
+  const auto registration = nccl->register_memory(memory.data(), memory.bytes());
+  int version = 0;
+  ASSERT_EQ(ncclGetVersion(&version), ncclSuccess);
+  EXPECT_EQ(registration->is_window(), version >= NCCL_VERSION(2, 27, 3));
+}
+
 TEST_F(NcclRanks, RegisteredMemoryOfTwoGroups) {
   const int64_t n = 64 * 1024;
   const std::unique_ptr<Communicator> second = nccl->split(0, rank, kFsdpAxis);

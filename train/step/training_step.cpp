@@ -14,7 +14,8 @@ TrainingStep::TrainingStep(const ModelConfig& config, const StepOptions& options
                     options.sharding.sequence_length),
       totals_(mesh, stream, ledger),
       scale_memory_(stream.device(), ledger, MemoryCategory::kActivations, 8),
-      arena_(stream.device(), ledger, arena_capacity) {}
+      arena_(stream.device(), ledger, arena_capacity, mesh.tensor().memory_source()),
+      registration_(mesh.tensor().register_memory(arena_.data(), arena_.capacity_bytes())) {}
 
 StepResult TrainingStep::run(int64_t micro_batches, NextTokens next, double learning_rate, int64_t update,
                              FunctionRef<bool()> stop_requested,

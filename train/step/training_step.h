@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <memory>
 
 #include "model/batch.h"
 #include "parallel/sharded_transformer.h"
@@ -62,6 +63,8 @@ class TrainingStep {
   WorldTotals totals_;
   Buffer scale_memory_;
   Arena arena_;
+  /// With the tensor axis, whose rows lie in the arena; null if that axis needs none. Ends before the arena.
+  std::unique_ptr<Registration> registration_;
 };
 
 }  // namespace ripstop

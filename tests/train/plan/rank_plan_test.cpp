@@ -98,6 +98,24 @@ TEST(Plan, EqualsAWalkOfEveryMicroBatch) {
             }
 }
 
+// The arena is registered with the tensor axis, on all of whose ranks it must have one size.
+TEST(Plan, RanksOfATensorGroupHaveArenasOfOneSize) {
+  for (const bool tied : {false, true})
+    for (const bool overlap : {false, true})
+      for (const MeshSizes& mesh : {MeshSizes{1, 1, 2}, MeshSizes{2, 3, 2}, MeshSizes{1, 1, 4}}) {
+        PlanRequest request = small_request(tied, true, DType::kBFloat16);
+        request.device = DeviceKind::kCuda;
+        request.mesh = mesh;
+        request.model.num_key_value_heads = 4;
+        request.step.sharding.overlap_tensor = overlap;
+        for (int64_t fsdp = 0; fsdp < mesh.fsdp; ++fsdp)
+          for (int64_t tensor = 1; tensor < mesh.tensor; ++tensor)
+            EXPECT_EQ(plan_rank(request, {.fsdp = fsdp, .tensor = tensor}).arena.total(),
+                      plan_rank(request, {.fsdp = fsdp}).arena.total())
+                << mesh.to_text();
+      }
+}
+
 // A model of few layers that keeps little takes more for an evaluation than for a step. A run that never
 // validates must not be planned for that.
 TEST(Plan, WithoutValidationsItIsThatOfAStep) {
