@@ -14,8 +14,9 @@ namespace ripstop::cuda {
 namespace {
 
 constexpr int kThreads = 512;
-constexpr int kForwardHeld = 4;   ///< accesses of 16 bytes that a thread holds in registers
-constexpr int kBackwardHeld = 2;  ///< the same, of each of four operands
+constexpr int kForwardHeld = 4;  ///< accesses of 16 bytes that a thread holds in registers
+/// Backward holds one access of each operand, and that of the next row.
+constexpr int kBackwardThreads = 1024;
 
 /// Writes residual + branch to `sum` and returns it as stored. The mean must be that of the rounded sum,
 /// since backward reads the rounded sum.
@@ -117,47 +118,54 @@ __device__ float finish_dot(const Backward<T>& x, float dot, float inverse) {
   return block_sum(dot) * inverse * inverse * inverse / static_cast<float>(x.columns);
 }
 
+/// A thread's part of a row.
+struct HeldRow {
+  Stored dnormed, sum, dresidual;
+  float inverse;
+};
+
 template <class T>
-__global__ void __launch_bounds__(kThreads) backward_held(Backward<T> x) {
+__device__ HeldRow load_row(const Backward<T>& x, int64_t row, int64_t column) {
+  const int64_t at = row * x.columns + column;
+  return {load_stored(x.dnormed + at), load_stored(x.sum + at), load_stored(x.dresidual + at),
+          x.inverse_rms[row]};
+}
+
+// The next row is on its way while this one is summed over the block and written: else the memory would stand
+// still meanwhile. Rows stay as memory has them until they are used, so that both fit into few registers.
+template <class T>
+__global__ void __launch_bounds__(kBackwardThreads) backward_held(Backward<T> x) {
   constexpr int kWidth = kWhole<T>;
-  const int64_t step = static_cast<int64_t>(blockDim.x) * kWidth, first = threadIdx.x * kWidth;
+  const int64_t column = static_cast<int64_t>(threadIdx.x) * kWidth;
+  const bool holds = column < x.columns;
   // In registers over all rows of the block: dweight goes to memory once.
-  Floats<kWidth> dweight[kBackwardHeld] = {};
+  Floats<kWidth> dweight = {};
+  HeldRow next{};
+  if (holds) next = load_row(x, blockIdx.x, column);
   for (int64_t n = blockIdx.x; n < x.rows; n += gridDim.x) {
-    const int64_t row = n * x.columns;
-    const float inverse = x.inverse_rms[n];
-    Floats<kWidth> dscaled[kBackwardHeld], sum[kBackwardHeld], dresidual[kBackwardHeld];
+    const HeldRow row = next;
+    if (holds && n + gridDim.x < x.rows) next = load_row(x, n + gridDim.x, column);
     float dot = 0;
-#pragma unroll
-    for (int j = 0; j < kBackwardHeld; ++j) {
-      const int64_t i = first + j * step;
-      if (i >= x.columns) continue;
-      dscaled[j] = load<kWidth>(x.dnormed + row + i);
-      sum[j] = load<kWidth>(x.sum + row + i);
-      dresidual[j] = load<kWidth>(x.dresidual + row + i);
-      const Floats<kWidth> weight = load<kWidth>(x.weight + i);
+    if (holds) {
+      const Floats<kWidth> dnormed = floats_of(x.dnormed, row.dnormed), sum = floats_of(x.sum, row.sum),
+                           weight = load<kWidth>(x.weight + column);
 #pragma unroll
       for (int c = 0; c < kWidth; ++c) {
-        dweight[j].at[c] += dscaled[j].at[c] * (sum[j].at[c] * inverse);
-        dscaled[j].at[c] *= weight.at[c];
-        dot += dscaled[j].at[c] * sum[j].at[c];
+        dweight.at[c] += dnormed.at[c] * (sum.at[c] * row.inverse);
+        dot += dnormed.at[c] * weight.at[c] * sum.at[c];
       }
     }
-    const float along = finish_dot(x, dot, inverse);
+    const float along = finish_dot(x, dot, row.inverse);
+    if (!holds) continue;
+    const Floats<kWidth> dnormed = floats_of(x.dnormed, row.dnormed), sum = floats_of(x.sum, row.sum),
+                         weight = load<kWidth>(x.weight + column);
+    Floats<kWidth> dresidual = floats_of(x.dresidual, row.dresidual);
 #pragma unroll
-    for (int j = 0; j < kBackwardHeld; ++j) {
-      const int64_t i = first + j * step;
-      if (i >= x.columns) continue;
-#pragma unroll
-      for (int c = 0; c < kWidth; ++c)
-        dresidual[j].at[c] += dscaled[j].at[c] * inverse - sum[j].at[c] * along;
-      store(x.dresidual + row + i, dresidual[j]);
-    }
+    for (int c = 0; c < kWidth; ++c)
+      dresidual.at[c] += dnormed.at[c] * weight.at[c] * row.inverse - sum.at[c] * along;
+    store(x.dresidual + n * x.columns + column, dresidual);
   }
-#pragma unroll
-  for (int j = 0; j < kBackwardHeld; ++j)
-    if (first + j * step < x.columns)
-      store(x.dweight + blockIdx.x * x.columns + first + j * step, dweight[j]);
+  if (holds) store(x.dweight + blockIdx.x * x.columns + column, dweight);
 }
 
 template <class T>
@@ -199,10 +207,10 @@ __global__ void __launch_bounds__(1024)
   if (lane_number() == 0 && column < columns) total[column] = (accumulate ? total[column] : 0.0F) + sum;
 }
 
-/// Whether kThreads threads with `held` accesses each cover a row.
+/// Whether `threads` threads with `held` accesses each cover a row.
 template <class T>
-bool fits(int64_t columns, int held) {
-  return columns <= int64_t{kThreads} * held * kWhole<T>;
+bool fits(int64_t columns, int64_t threads, int held) {
+  return columns <= threads * held * kWhole<T>;
 }
 
 }  // namespace
@@ -221,7 +229,7 @@ void add_rmsnorm(const KernelCall& call, const Tensor& residual, const Tensor& b
                        elements<float>(inverse_rms),
                        columns,
                        static_cast<float>(epsilon)};
-    if (whole && fits<T>(columns, kForwardHeld)) {
+    if (whole && fits<T>(columns, kThreads, kForwardHeld)) {
       const int threads = row_threads(columns / kWhole<T>, kForwardHeld, kThreads);
       launch(call, "add_rmsnorm", forward_held<T>, {rows}, threads, x);
     } else {
@@ -247,8 +255,8 @@ void add_rmsnorm_backward(const KernelCall& call, const Tensor& dnormed, const T
                         partial,
                         rows,
                         columns};
-    if (whole && fits<T>(columns, kBackwardHeld)) {
-      const int threads = row_threads(columns / kWhole<T>, kBackwardHeld, kThreads);
+    if (whole && fits<T>(columns, kBackwardThreads, 1)) {
+      const int threads = row_threads(columns / kWhole<T>, 1, kBackwardThreads);
       launch(call, "add_rmsnorm_backward", backward_held<T>, {blocks}, threads, x);
     } else {
       launch(call, "add_rmsnorm_backward", backward_looped<T>, {blocks}, row_threads(columns, 4, kThreads),

@@ -74,6 +74,33 @@ __device__ inline Floats<kWidth> load(const BFloat16* from) {
   return x;
 }
 
+/// 16 bytes of elements as memory has them: bfloat16 takes half the registers that it takes as Floats.
+struct Stored {
+  uint4 bits;
+};
+
+/// Loads 16 bytes. `from` must be aligned to them.
+template <class T>
+__device__ inline Stored load_stored(const T* from) {
+  return {*reinterpret_cast<const uint4*>(from)};
+}
+
+/// The elements in `x`, of the type that is pointed to.
+__device__ inline Floats<4> floats_of(const float*, const Stored& x) {
+  return {{__uint_as_float(x.bits.x), __uint_as_float(x.bits.y), __uint_as_float(x.bits.z),
+           __uint_as_float(x.bits.w)}};
+}
+__device__ inline Floats<8> floats_of(const BFloat16*, const Stored& x) {
+  const uint32_t words[4] = {x.bits.x, x.bits.y, x.bits.z, x.bits.w};
+  Floats<8> floats;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    floats.at[2 * i] = __uint_as_float(words[i] << 16);
+    floats.at[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000U);
+  }
+  return floats;
+}
+
 /// Two elements rounded to bfloat16, as one word.
 __device__ inline uint32_t rounded_pair(float first, float second) {
   const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
