@@ -186,6 +186,10 @@ const Stream* FsdpUnit::reduces_on() const {
   return resources_.reduce.own_stream();
 }
 
+const Stream* FsdpUnit::completes_on() const {
+  return summing_.done() ? reduces_on() : resources_.replicate.own_stream();
+}
+
 void FsdpUnit::start_sum() {
   Communicator& replicate = resources_.replicate;
   if (replicate.size() == 1) return;

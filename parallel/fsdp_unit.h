@@ -108,6 +108,9 @@ class FsdpUnit {
   bool sum_may_follow() const { return reduces_on() != nullptr; }
   /// Waits for that sum, if it has begun.
   void finish_sum();
+  /// The stream whose work completes the shard's gradient, once start_sum was called: whoever waits for it
+  /// may read the gradient. Null while the host must finish the sum.
+  const Stream* completes_on() const;
   /// Lets the collectives of this unit make progress; never blocks.
   void poll();
 

@@ -149,22 +149,38 @@ void ShardedTransformer::finish_reduction() {
 
 // Replicas are summed once a step, after all micro-batches: the slowest link carries the least. The sums run
 // while the layers below compute. On the host a sum keeps a slot of scratch while it is under way; on a
-// device none is waited for before the last.
+// device none is waited for before the last. Each shard's norm follows its sum.
 void ShardedTransformer::start_sum() {
   if (!reduction_.sum_is_due) return;
   reduction_.sum_is_due = false;
-  while (sum_slots_ != nullptr && std::ssize(summing_) >= UnitSlots::kCount) {
-    units_[summing_.front()].finish_sum();
-    summing_.pop_front();
-  }
-  units_[reduction_.unit].start_sum();
+  while (sum_slots_ != nullptr && std::ssize(summing_) >= UnitSlots::kCount) finish_oldest_sum();
+  FsdpUnit& unit = units_[reduction_.unit];
+  unit.start_sum();
+  if (unit.completes_on() != nullptr) start_norm(reduction_.unit);
   summing_.push_back(reduction_.unit);
+}
+
+void ShardedTransformer::finish_oldest_sum() {
+  FsdpUnit& unit = units_[summing_.front()];
+  const bool on_host = unit.completes_on() == nullptr;
+  unit.finish_sum();
+  if (on_host) start_norm(summing_.front());
+  summing_.pop_front();
 }
 
 void ShardedTransformer::finish_reductions() {
   finish_reduction();
-  for (const size_t unit : summing_) units_[unit].finish_sum();
-  summing_.clear();
+  while (!summing_.empty()) finish_oldest_sum();
+}
+
+// Replicated elements are not complete yet: see finish_gradients.
+void ShardedTransformer::start_norm(size_t unit) {
+  // Replicas hold equal gradients, so one of them counts.
+  if (mesh_.replicate().rank() != 0) return;
+  const Tensor& gradient = units_[unit].gradient();
+  const int64_t alike = units_[unit].replicated_in_shard();
+  if (alike < gradient.count())
+    norm_->start(unit, gradient.row_range(alike, gradient.count() - alike), *units_[unit].completes_on());
 }
 
 // Messages of the host move only while it looks after them.
@@ -178,16 +194,12 @@ void ShardedTransformer::finish_gradients(Arena& arena, const Tensor& total) {
   // Scratch of the sums below. It is free again when the optimizer runs.
   Frame frame(arena);
   sum_replicated(context);
-  // Replicas hold equal gradients, so one of them counts; of replicated elements one tensor rank counts.
   if (mesh_.replicate().rank() != 0) return;
-  for (const FsdpUnit& unit : units_) {
-    const Tensor& gradient = unit.gradient();
-    const int64_t alike = unit.replicated_in_shard();
-    if (alike > 0 && context.tensor.index() == 0)
-      add_squared_norm(context, gradient.row_range(0, alike), total);
-    if (alike < gradient.count())
-      add_squared_norm(context, gradient.row_range(alike, gradient.count() - alike), total);
-  }
+  // Of replicated elements one tensor rank counts.
+  for (size_t u = 0; u < units_.size() && context.tensor.index() == 0; ++u)
+    if (const int64_t alike = units_[u].replicated_in_shard(); alike > 0)
+      norm_->take_replicated(context, u, units_[u].gradient().row_range(0, alike));
+  norm_->finish(context, total);
 }
 
 // Sums the gradients of replicated parameters (norms) over the tensor axis, because each rank has seen only
@@ -360,6 +372,8 @@ ShardedTransformer::ShardedTransformer(const ModelConfig& config, DeviceMesh& me
   for (size_t u = 0; u < table_.size(); ++u)
     units_.emplace_back(table_[u], model_.parameters(u), tensor_count, tensor_index, resources);
   memory_->check_all_taken();
+  if (options.training)
+    norm_.emplace(stream, ledger, units_.size(), divide_up(slots.largest, mesh.fsdp_gather().size()));
 }
 
 ShardedTransformer::~ShardedTransformer() = default;

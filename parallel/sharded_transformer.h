@@ -11,6 +11,7 @@
 #include "model/transformer.h"
 #include "parallel/device_mesh.h"
 #include "parallel/fsdp_unit.h"
+#include "parallel/gradient_norm.h"
 
 namespace ripstop {
 
@@ -50,8 +51,8 @@ class ShardedTransformer {
   void forward_backward(Arena& arena, const Batch& batch, bool last, const Tensor& total);
 
   /// Completes the step's gradients: sums those of replicated parameters over the tensor axis, and adds the
-  /// squared norm of this rank's shards to total [1] float64. Summed over the world, each logical element
-  /// counts once.
+  /// squared norm of this rank's shards, most of which was taken beside the last backward, to total [1]
+  /// float64. Summed over the world, each logical element counts once.
   void finish_gradients(Arena& arena, const Tensor& total);
 
   /// Runs forward alone and adds the loss of this rank's targets to total [1] float64.
@@ -114,7 +115,9 @@ class ShardedTransformer {
   void reduce_gradients(size_t unit, bool last);
   void finish_reduction();
   void start_sum();
+  void finish_oldest_sum();
   void finish_reductions();
+  void start_norm(size_t unit);
   void poll();
 
   ModelConfig config_;
@@ -140,6 +143,8 @@ class ShardedTransformer {
   } reduction_;
   /// The units whose sums over the replicas are under way, oldest first.
   std::deque<size_t> summing_;
+
+  std::optional<GradientNorm> norm_;  ///< with training
 };
 
 }  // namespace ripstop

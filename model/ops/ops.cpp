@@ -346,7 +346,8 @@ void argmax_rows(Context& context, const Tensor& logits, const VocabularySlice& 
 }
 
 void add_sum(Context& context, const Tensor& x, const Tensor& total) {
-  check_dtype(x, DType::kFloat32, "x");
+  RIPSTOP_CHECK(x.dtype == DType::kFloat32 || x.dtype == DType::kFloat64,
+                "x is {}, expected float32 or float64", to_string(x.dtype));
   check_count(total, 1, "total");
   check_dtype(total, DType::kFloat64, "total");
   const Workspace workspace(context, workspace_bytes(context).add_sum(x.count()));
@@ -359,6 +360,19 @@ void add_squared_norm(Context& context, const Tensor& x, const Tensor& total) {
   check_dtype(total, DType::kFloat64, "total");
   const Workspace workspace(context, workspace_bytes(context).add_squared_norm(x.count()));
   kernels(context).add_squared_norm(workspace.call(), x, total);
+}
+
+void add_squared_norm(const Stream& stream, const Tensor& x, const Tensor& total, const Tensor& workspace) {
+  check_dtype(x, DType::kFloat32, "x");
+  check_count(total, 1, "total");
+  check_dtype(total, DType::kFloat64, "total");
+  const int64_t needed = squared_norm_workspace_bytes(stream.device(), x.count());
+  RIPSTOP_CHECK(workspace.bytes() >= needed, "workspace of {} bytes, {} needed", workspace.bytes(), needed);
+  kernels(stream.device().kind).add_squared_norm({stream, workspace.data}, x, total);
+}
+
+int64_t squared_norm_workspace_bytes(const Device& device, int64_t count) {
+  return workspaces(device.planned).add_squared_norm(count);
 }
 
 void fill_zero(Context& context, const Tensor& x) {

@@ -183,11 +183,17 @@ void argmax_rows(Context& context, const Tensor& logits, const VocabularySlice& 
 
 // ---- reductions and elementwise
 
-/// total [1] float64 += sum of x [M] float32, added in float64.
+/// total [1] float64 += sum of x [M] float32 or float64, added in float64. kCpu adds float64 elements to the
+/// total one after another.
 void add_sum(Context& context, const Tensor& x, const Tensor& total);
 
 /// total [1] float64 += sum of squares of x [any] float32, added in float64 in blocks of fixed size.
 void add_squared_norm(Context& context, const Tensor& x, const Tensor& total);
+
+/// The same on a stream beside that of the context, whose arena is not its own. workspace:
+/// squared_norm_workspace_bytes of x, untouched until the stream is past this.
+void add_squared_norm(const Stream& stream, const Tensor& x, const Tensor& total, const Tensor& workspace);
+int64_t squared_norm_workspace_bytes(const Device& device, int64_t count);
 
 /// x = 0.
 void fill_zero(Context& context, const Tensor& x);

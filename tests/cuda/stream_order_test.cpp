@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <set>
 
 #include "model/device/cuda_device.h"
@@ -67,10 +68,11 @@ class StreamOrder : public ::testing::Test {
 
   // Two steps of two micro-batches each, and a validation. The weights do not matter: nothing computes.
   void train(const Variant& variant) {
+    const int64_t sequence_count = kSequences / (2 * variant.mesh.replicate * variant.mesh.fsdp);
     StepOptions options;
     options.sharding = {.compute = DType::kBFloat16,
                         .reduce = variant.reduce,
-                        .sequence_count = 2,
+                        .sequence_count = sequence_count,
                         .sequence_length = kPositions,
                         .reshard_after_forward = variant.reshard,
                         .overlap_tensor = variant.overlap_tensor};
@@ -80,7 +82,9 @@ class StreamOrder : public ::testing::Test {
     run.step->model().initialize(7);
     recorder.drop = drop;
     for (int64_t step = 1; step <= 2; ++step) run.run(sequences(), 1e-3, step);
-    DealtSequences dealt(sequences(), {0, 1}, kPositions);
+    std::vector<int64_t> chosen(static_cast<size_t>(sequence_count));
+    std::iota(chosen.begin(), chosen.end(), 0);
+    DealtSequences dealt(sequences(), chosen, kPositions);
     run.step->evaluate(
         1, [&](int64_t) { return dealt.view(); }, [] { return false; });
     run.stream.synchronize();
@@ -391,6 +395,30 @@ TEST_F(StreamOrder, ReplicasAreSummedWhileUnitsCompute) {
   const size_t steps = 2;
   EXPECT_EQ(sums, steps * (kLayers + 2));
   EXPECT_EQ(beside, steps * kLayers);
+}
+
+// The squared norm of a unit's gradients is taken while products of units below run, of one replica alone.
+TEST_F(StreamOrder, NormsAreTakenWhileUnitsCompute) {
+  for (const MeshSizes& mesh : {MeshSizes{1, 2, 2}, MeshSizes{1, 1, 4}, MeshSizes{2, 1, 2}}) {
+    recorder.clear();
+    train({.mesh = mesh});
+    EXPECT_TRUE(races.empty()) << races.front();
+    size_t norms = 0, beside = 0;
+    for (size_t i = 0; i < log.size(); ++i) {
+      if (log[i].name != "add_squared_norm" || computes(log[i])) continue;
+      ++norms;
+      bool concurrent = false;
+      for (size_t j = i + 1; j < log.size() && !concurrent; ++j)
+        concurrent =
+            computes(log[j]) && log[j].name == "linear_backward_weight" && !log[i].happens_before(log[j]);
+      beside += concurrent ? 1 : 0;
+    }
+    const bool counts = mesh_coordinates(mesh, test_world().communicator().rank()).replicate == 0;
+    // Of each step one for each unit; behind the last two (first block, embedding) comes no product.
+    const size_t steps = 2;
+    EXPECT_EQ(norms, counts ? steps * (kLayers + 2) : 0);
+    EXPECT_EQ(beside, counts ? steps * kLayers : 0);
+  }
 }
 
 // In backward a column-parallel layer gathers its input beside the product for the input gradient, and sums

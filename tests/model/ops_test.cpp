@@ -111,6 +111,21 @@ TEST_P(ElementwiseTest, SumsInDouble) {
   }
 }
 
+TEST_P(ElementwiseTest, SumsOfDoubles) {
+  for (const int64_t count : {1, 7, 66, 1000}) {
+    const Values x = random(count, DType::kFloat64);
+    double sum = 0.5;
+    for (const double v : x) sum += v;
+    const Tensor xt = put(x, DType::kFloat64, {count});
+    const auto outputs = repeated([&] {
+      const Tensor total = put({0.5}, DType::kFloat64, {1});
+      kernels().add_sum(call(workspaces().add_sum(count)), xt, total);
+      return Outputs{get(total)};
+    });
+    EXPECT_NEAR(outputs[0][0], sum, 1e-12 * static_cast<double>(count));
+  }
+}
+
 TEST_P(ElementwiseTest, FillConvertAdd) {
   for (const int64_t count : {1, 17, 64, 40001}) {
     const Values x = random(count, DType::kFloat32), y = random(count, DType::kFloat32);

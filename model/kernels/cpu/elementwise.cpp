@@ -59,6 +59,10 @@ int64_t add_sum_bytes(int64_t count) {
   return block_sums_bytes(count);
 }
 void add_sum(const KernelCall& call, const Tensor& x, const Tensor& total) {
+  if (x.dtype == DType::kFloat64) {
+    for (int64_t i = 0; i < x.count(); ++i) *elements<double>(total) += elements<double>(x)[i];
+    return;
+  }
   add_terms(call, x, total, [](double value) { return value; });
 }
 int64_t add_squared_norm_bytes(int64_t count) {

@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-/// total += the partial sums; one block.
+/// total += the partial sums, or other float64 numbers; one block.
 __global__ void __launch_bounds__(kThreads)
     add_partial_sums(const double* partial, int count, double* total) {
   double sum = 0;
@@ -96,6 +96,11 @@ int64_t blocks_of(int64_t count, int width) {
 }  // namespace
 
 void add_sum(const KernelCall& call, const Tensor& x, const Tensor& total) {
+  if (x.dtype == DType::kFloat64) {
+    launch(call, "add_sum", add_partial_sums, {}, kThreads, elements<double>(x), static_cast<int>(x.count()),
+           elements<double>(total));
+    return;
+  }
   add_terms(call, "add_sum", x, total, Value{});
 }
 
