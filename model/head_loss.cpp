@@ -58,9 +58,9 @@ void HeadLoss::add_losses(Context& context, const Batch& batch, const Parameter&
                           const Tensor& normed, const Tensor& total, const Tensor& dnormed) const {
   // As many chunks as N rows could fill, some of them empty: ranks must make equal collective calls, and a
   // plan does not know how many rows have a target.
-  for (int64_t first = 0; first < batch.rows(); first += kChunkRows)
+  for (int64_t first = 0; first < batch.rows(); first += chunk_rows)
     chunk_loss(context, batch, weights, normed,
-               {first, std::clamp<int64_t>(batch.target_count - first, 0, kChunkRows)}, total, dnormed);
+               {first, std::clamp<int64_t>(batch.target_count - first, 0, chunk_rows)}, total, dnormed);
 }
 
 void HeadLoss::chunk_loss(Context& context, const Batch& batch, const Parameter& weights,
@@ -68,7 +68,7 @@ void HeadLoss::chunk_loss(Context& context, const Batch& batch, const Parameter&
                           const Tensor& dnormed) const {
   Frame scratch(context.arena);
   Arena& arena = context.arena;
-  const int64_t capacity = std::min(kChunkRows, batch.rows()), columns = weights.value.rows();
+  const int64_t capacity = std::min(chunk_rows, batch.rows()), columns = weights.value.rows();
   const bool train = !dnormed.empty(), convert_gradient = train && normed.dtype != DType::kFloat32;
   // Allocate and send capacity, not use: a plan cannot know how many rows will have a target.
   const Tensor statistics = arena.allocate(DType::kFloat32, {capacity, 3});
@@ -78,7 +78,7 @@ void HeadLoss::chunk_loss(Context& context, const Batch& batch, const Parameter&
   const Tensor logits = arena.allocate(DType::kFloat32, {capacity, columns});
   const Tensor dlogits = convert_gradient ? arena.allocate(normed.dtype, {capacity, columns}) : logits;
   // For the same reason take the scratch of every number of rows that can occur: fewer rows may need more.
-  for (int64_t rows = capacity; rows > 0; rows -= rows % kRowStep > 0 ? rows % kRowStep : kRowStep) {
+  for (int64_t rows = capacity; rows > 0; rows -= rows % row_step() > 0 ? rows % row_step() : row_step()) {
     reserve_linear(context, x.row_range(0, rows), weights.value, logits.row_range(0, rows));
     if (train)
       reserve_linear_backward(context, dlogits.row_range(0, rows), x.row_range(0, rows), weights.value,
@@ -86,7 +86,7 @@ void HeadLoss::chunk_loss(Context& context, const Batch& batch, const Parameter&
   }
   const Tensor row = batch.target_row.row_range(chunk.first, chunk.rows);
   const Tensor target = batch.target.row_range(chunk.first, chunk.rows);
-  const int64_t padded = std::min(round_up(chunk.rows, kRowStep), capacity);
+  const int64_t padded = std::min(round_up(chunk.rows, row_step()), capacity);
   const auto used = [&](const Tensor& t) { return t.row_range(0, chunk.rows); };
   const auto multiplied = [&](const Tensor& t) { return t.row_range(0, padded); };
   const auto clear_padding = [&](const Tensor& t) {

@@ -25,13 +25,14 @@ struct NextTokenScores {
 /// moved depend on N alone, not on which rows have a target.
 class HeadLoss {
  public:
-  /// Rows of logits that exist at once.
+  /// Rows of logits that exist at once, unless there is memory for more.
   static constexpr int64_t kChunkRows = 1024;
-  /// The rows of a chunk are padded to a multiple of this, because back ends make a plan or a kernel for
-  /// every shape.
-  static constexpr int64_t kRowStep = 128;
 
   HeadLoss(const ModelConfig& config, int64_t tensor_count, int64_t tensor_index);
+
+  /// Rows of logits that exist at once, at most. More rows read and write the float32 gradient of the weights
+  /// less often. Equal on all ranks of the tensor axis.
+  int64_t chunk_rows = kChunkRows;
 
   Parameter norm;  ///< [C]
   /// [V / t, C]; unused if embeddings are tied, because the caller then passes the embedding's table.
@@ -65,6 +66,9 @@ class HeadLoss {
   const VocabularySlice& slice() const { return slice_; }
 
  private:
+  /// The rows of a chunk are padded to a multiple of this, because back ends make a plan or a kernel for
+  /// every shape: for eight of them.
+  int64_t row_step() const { return chunk_rows / 8; }
   void gather_logits(Context& context, const Parameter& weights, Residual& residual, const Saved& saved,
                      const Tensor& row, const NextTokenScores& scores) const;
 

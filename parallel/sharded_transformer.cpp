@@ -338,6 +338,7 @@ ShardedTransformer::ShardedTransformer(const ModelConfig& config, DeviceMesh& me
       tensor_axis_(options.training ? make_sequence_axis(mesh.tensor(), options.overlap_tensor)
                                     : make_replicated_axis(mesh.tensor())),
       model_(config, mesh.tensor().size(), mesh.tensor().rank(), options.sequence_length, stream, ledger) {
+  model_.head.chunk_rows = options.head_chunk_rows;
   const int64_t tensor_count = mesh.tensor().size(), tensor_index = mesh.tensor().rank();
   const UnitSlots slots = unit_slots(table_, mesh, options);
   // One block, registered with both fsdp groups: gathers and sums then need no copy into NCCL's buffers.

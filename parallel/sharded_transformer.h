@@ -24,6 +24,7 @@ struct ShardingOptions {
   bool reshard_after_forward = true;
   Recompute recompute = Recompute::kNone;  ///< what training passes compute again
   bool overlap_tensor = false;
+  int64_t head_chunk_rows = HeadLoss::kChunkRows;  ///< HeadLoss::chunk_rows
   bool training = true;  ///< false: no gradients, and the rows are not cut over the tensor axis
 };
 

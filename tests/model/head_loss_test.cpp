@@ -119,5 +119,31 @@ TEST(HeadLossArena, RowsThatFillUpReachNoGradient) {
   }
 }
 
+TEST(HeadLossChunks, LargerOnesGiveTheSameSums) {
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    std::vector<double> losses;
+    std::vector<std::vector<float>> gradients;
+    for (const int64_t chunk : {1024, 2048}) {
+      Head planned(Device::meta(DeviceKind::kCpu), dtype, {});
+      planned.layer.chunk_rows = chunk;
+      planned.run(kRows);
+      Head head(Device::cpu(), dtype, planned.arena.peak());
+      head.layer.chunk_rows = chunk;
+      fill(head.layer.output.value, 0.1);
+      fill(head.layer.norm.value, 1);
+      losses.push_back(head.run(1300));
+      EXPECT_EQ(head.arena.peak(), planned.arena.peak());
+      const Tensor& gradient = head.layer.output.gradient;
+      gradients.emplace_back(gradient.as<float>(), gradient.as<float>() + gradient.count());
+    }
+    EXPECT_NEAR(losses[0], losses[1], 1e-6 * losses[0]);
+    float largest = 0;
+    for (const float value : gradients[0]) largest = std::max(largest, std::abs(value));
+    ASSERT_GT(largest, 0);
+    for (size_t i = 0; i < gradients[0].size(); ++i)
+      ASSERT_NEAR(gradients[0][i], gradients[1][i], 1e-5 * largest) << i;
+  }
+}
+
 }  // namespace
 }  // namespace ripstop

@@ -59,6 +59,8 @@ void print_for_people(const RunConfig& config, const ResolvedRun& run, const Run
   fmt::print("micro-batch     {}, {} a step{}\n", counted(run.step.sharding.sequence_count, "sequence"),
              run.micro_batches, idle_text(config, run));
   fmt::print("recompute       {}\n", recompute_text(run));
+  if (target.device == DeviceKind::kCuda)
+    fmt::print("head            {} rows of logits at once\n", run.step.sharding.head_chunk_rows);
   for (const LengthLine& line : length_lines(config, length)) fmt::print("{:<16}{}\n", line.name, line.text);
   fmt::print("the fullest rank, computing in {}:\n{}\n", to_string(run.step.sharding.compute),
              plan_text(run, target.device_memory_bytes));

@@ -106,6 +106,7 @@ Json to_json(const ResolvedRun& run, const RunTarget& target, const FlopsPerToke
           {"recomputed_share", run.recomputed_share()},
           {"micro_batch_sequences", run.step.sharding.sequence_count},
           {"micro_batches_per_step", run.micro_batches},
+          {"head_chunk_rows", run.step.sharding.head_chunk_rows},
           {"idle_share", run.idle_share},
           {"threads_per_rank", cpu_threads()},
           {"notes", run.notes}};

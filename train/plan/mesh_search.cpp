@@ -116,6 +116,7 @@ class Search {
     MeshSearch found{.rows = {}, .fitting = fitting_, .first = {}};
     if (!meshes_.empty()) found.first = meshes_.front().mesh();
     for (auto& [percent, ladders] : ladders_) add_best(ladders, static_cast<size_t>(most_rows), found.rows);
+    for (ResolvedRun& run : found.rows) enlarge_head_chunk(target_, run);
     return found;
   }
 

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "model/core/rounding.h"
+#include "model/head_loss.h"
 #include "train/report/human_text.h"
 
 namespace ripstop {
@@ -141,6 +142,20 @@ bool plan_with_least_recompute(const RunConfig& config, const RunTarget& target,
   }
   run = *std::move(least);
   return false;
+}
+
+void enlarge_head_chunk(const RunTarget& target, ResolvedRun& run) {
+  if (target.device != DeviceKind::kCuda || !target.device_memory_bytes) return;
+  const int64_t rows = run.step.sharding.sequence_count * run.step.sharding.sequence_length;
+  for (int64_t chunk = 8 * HeadLoss::kChunkRows; chunk > HeadLoss::kChunkRows; chunk /= 2) {
+    if (chunk / 2 >= rows) continue;  // half of it has room for all rows
+    ResolvedRun larger = run;
+    larger.step.sharding.head_chunk_rows = chunk;
+    larger.plan = plan_fullest(larger.request(target.device));
+    if (!larger.fits(target)) continue;
+    run = std::move(larger);
+    return;
+  }
 }
 
 std::string micro_batches_text(const RunConfig& config, const ResolvedRun& run) {

@@ -149,7 +149,10 @@ ResolvedRun resolve_run(const RunConfig& config, const RunTarget& target) {
   check_tensor_axis(run.model, run.mesh.tensor);
 
   const std::vector<int64_t> sizes = micro_batch_sizes(config, target, run.mesh);
-  if (plan_with_least_recompute(config, target, recomputes_to_try(config), sizes, run)) return run;
+  if (plan_with_least_recompute(config, target, recomputes_to_try(config), sizes, run)) {
+    enlarge_head_chunk(target, run);
+    return run;
+  }
   throw PlanTooLarge(
       fmt::format("{} needs {} a rank of {}", fitting_mesh(run).settings_text(),
                   bytes_text(run.memory().total()), device_memory_text(run, *target.device_memory_bytes)),

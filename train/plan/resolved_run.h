@@ -52,9 +52,9 @@ struct ResolvedRun {
 /// Error(kInputData) as resolve_run.
 ResolvedRun unplanned_run(const RunConfig& config, const RunTarget& target);
 
-/// Decides mesh, micro-batch and precision, and plans the step. Throws Error(kUsage) if the batch or the
-/// sequences cannot be cut as asked, Error(kInputData) if the data set's vocabulary is larger than the
-/// model's, and PlanTooLarge (train/plan/fitting_meshes.h) if the plan exceeds the memory.
+/// Decides mesh, micro-batch, precision and the head's chunks, and plans the step. Throws Error(kUsage) if
+/// the batch or the sequences cannot be cut as asked, Error(kInputData) if the data set's vocabulary is
+/// larger than the model's, and PlanTooLarge (train/plan/fitting_meshes.h) if the plan exceeds the memory.
 ResolvedRun resolve_run(const RunConfig& config, const RunTarget& target);
 
 }  // namespace ripstop

@@ -169,8 +169,9 @@ void Trainer::check_agreement() {
   // "auto" depends on the processor's bfloat16 arithmetic, which may differ between nodes.
   require_equal(
       mesh_.world(), ExitCode::kResources, "micro-batch",
-      fmt::format("{} sequences in {}, recompute {}", resolved_.step.sharding.sequence_count,
-                  to_string(resolved_.step.sharding.compute), to_string(resolved_.step.sharding.recompute)),
+      fmt::format("{} sequences in {}, recompute {}, {} rows of logits at once",
+                  resolved_.step.sharding.sequence_count, to_string(resolved_.step.sharding.compute),
+                  to_string(resolved_.step.sharding.recompute), resolved_.step.sharding.head_chunk_rows),
       where, "give train.micro_batch_sequences and train.recompute, or use nodes of one kind");
   require_equal(mesh_.world(), ExitCode::kInputData, "data set", dataset_.content_hash(), where,
                 "make the same data.directory visible on every node");

@@ -108,6 +108,36 @@ TEST(MicroBatch, AutoRecomputesAsLittleAsFits) {
   EXPECT_THROW(chosen(none - 1, "train.recompute=none"), PlanTooLarge);
 }
 
+// The head's chunks take memory that would lie idle, and never a smaller micro-batch.
+TEST(MicroBatch, TheHeadsChunksTakeWhatIsLeft) {
+  const RunConfig config = parsed(kSmallest, {"train.global_batch_sequences=128", "data.sequence_length=64",
+                                              "model.num_hidden_layers=1", "model.vocab_size=5000"});
+  ResolvedRun run = resolve_run(config, target(DeviceKind::kCuda));
+  EXPECT_EQ(run.step.sharding.head_chunk_rows, 1024) << "no memory is known";
+  EXPECT_EQ(resolve_run(config, target(DeviceKind::kCpu, int64_t{1} << 40)).step.sharding.head_chunk_rows,
+            1024);
+  const auto need = [&](int64_t chunk) {
+    run.step.sharding.head_chunk_rows = chunk;
+    run.plan = plan_fullest(run.request(DeviceKind::kCuda));
+    return run.memory().total() + run.library_bytes;
+  };
+  const auto chosen = [&](int64_t memory, const RunConfig& of) {
+    const ResolvedRun resolved = resolve_run(of, target(DeviceKind::kCuda, memory));
+    EXPECT_LE(resolved.memory().total() + resolved.library_bytes, memory);
+    EXPECT_EQ(resolved.micro_batches, 1);
+    return resolved.step.sharding.head_chunk_rows;
+  };
+  EXPECT_EQ(chosen(need(1024), config), 1024);
+  for (const int64_t chunk : {2048, 4096, 8192}) {
+    ASSERT_GT(need(chunk), need(chunk / 2));
+    EXPECT_EQ(chosen(need(chunk), config), chunk);
+    EXPECT_EQ(chosen(need(chunk) - 1, config), chunk / 2);
+  }
+  RunConfig few = config;
+  few.train.global_batch_sequences = 33;
+  EXPECT_EQ(chosen(need(8192), few), 4096) << "of which it uses 2,112";
+}
+
 // Size by size, the largest batch would take many minutes.
 TEST(MicroBatch, ALargeBatchIsResolvedAtOnce) {
   const RunConfig config = config_of(1 << 20, 16);
