@@ -139,6 +139,19 @@ class ReadAheadQueue {
   bool stopped_ = false;
 };
 
+/// Calls body with the items of each sequence of a data rank's batch number `number` of a step; an empty
+/// sequence has none. Neighbouring sequences go to different ranks: a step has the same sequences for any
+/// number of ranks.
+template <class Body>
+void for_sequences(const BatchLoaderOptions& options, const std::vector<std::vector<PackItem>>& sequences,
+                   int64_t number, int64_t data_rank, Body body) {
+  const std::vector<PackItem> none;
+  for (int64_t i = 0; i < options.micro_batch_sequences; ++i) {
+    const int64_t slot = (number * options.micro_batch_sequences + i) * options.data_ranks + data_rank;
+    body(slot < std::ssize(sequences) ? sequences[static_cast<size_t>(slot)] : none);
+  }
+}
+
 /// Reads this rank's slots of `sequences` that batch `number` of a step holds.
 PackedBatch read_batch(const SequenceReader& reader, const BatchLoaderOptions& options,
                        const std::vector<std::vector<PackItem>>& sequences, int64_t number) {
@@ -149,15 +162,12 @@ PackedBatch read_batch(const SequenceReader& reader, const BatchLoaderOptions& o
   for (auto* values : {&batch.token, &batch.target, &batch.position}) {
     values->reserve(static_cast<size_t>(batch.rows()));
   }
-  for (int64_t i = 0; i < batch.sequence_count; ++i) {
-    // Neighbouring sequences go to different ranks: a step has the same sequences for any number of ranks.
-    const int64_t slot = (number * batch.sequence_count + i) * options.data_ranks + options.data_rank;
-    if (slot < static_cast<int64_t>(sequences.size())) {
-      reader.append_sequence(sequences[static_cast<size_t>(slot)], batch);
-    } else {
+  for_sequences(options, sequences, number, options.data_rank, [&](const std::vector<PackItem>& items) {
+    if (items.empty())
       reader.append_empty_sequence(batch);
-    }
-  }
+    else
+      reader.append_sequence(items, batch);
+  });
   return batch;
 }
 
@@ -187,6 +197,29 @@ EpochSequences count_epoch_sequences(const TokenDataset& dataset, const BatchLoa
   const SequenceReader reader(dataset, options.sequence_length, options.loss_on, options.examples);
   const PackPlan plan = plan_epoch(reader, options, epoch);
   return {plan.sequences(), plan.hash()};
+}
+
+std::map<DocumentSizes, int64_t> coming_documents(const TokenDataset& dataset,
+                                                  const BatchLoaderOptions& options, DataCursor start,
+                                                  int64_t steps) {
+  const SequenceReader reader(dataset, options.sequence_length, options.loss_on, options.examples);
+  StepPlanner planner(reader, checked(options), start);
+  std::map<DocumentSizes, int64_t> batches;
+  for (int64_t step = 0; step < steps && !planner.is_over(); ++step) {
+    LoaderStep taken;
+    const auto sequences = planner.take_step(taken);
+    for (int64_t rank = 0; rank < options.data_ranks; ++rank)
+      for (int64_t k = 0; k < count_batches(options); ++k) {
+        DocumentSizes of_batch;
+        for_sequences(options, sequences, k, rank, [&](const std::vector<PackItem>& items) {
+          const DocumentSizes sizes = reader.document_sizes(items);
+          of_batch.count += sizes.count;
+          of_batch.longest = std::max(of_batch.longest, sizes.longest);
+        });
+        ++batches[of_batch];
+      }
+  }
+  return batches;
 }
 
 struct BatchLoader::State {

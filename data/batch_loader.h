@@ -1,12 +1,14 @@
 // Packed batches for training and validation, read ahead on a thread.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "data/loss_on.h"
 #include "data/packed_batch.h"
+#include "data/sequence_reader.h"
 #include "data/token_dataset.h"
 
 namespace ripstop {
@@ -53,6 +55,13 @@ struct EpochSequences {
 /// data set without examples.
 EpochSequences count_epoch_sequences(const TokenDataset& dataset, const BatchLoaderOptions& options,
                                      int64_t epoch);
+
+/// The documents of the batches of all data ranks in at most `steps` steps from `start` on: the same on every
+/// rank, with the number of batches that have them. Reads no token. Throws Error(kInputData) for a data set
+/// without examples.
+std::map<DocumentSizes, int64_t> coming_documents(const TokenDataset& dataset,
+                                                  const BatchLoaderOptions& options, DataCursor start,
+                                                  int64_t steps);
 
 /// Deals the sequences of an epoch, epoch after epoch, to data ranks.
 ///

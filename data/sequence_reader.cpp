@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "model/core/error.h"
+#include "model/core/rounding.h"
 
 namespace ripstop {
 namespace {
@@ -107,6 +108,19 @@ void SequenceReader::append_sequence(const std::vector<PackItem>& items, PackedB
     used += item.rows;
   }
   append_padding(sequence_length_ - used, batch);
+}
+
+DocumentSizes SequenceReader::document_sizes(std::span<const PackItem> items) const {
+  DocumentSizes sizes;
+  int64_t left = sequence_length_;
+  for (const PackItem& item : items) {
+    ++sizes.count;
+    sizes.longest = std::max(sizes.longest, item.rows);
+    left -= item.rows;
+  }
+  sizes.count += divide_up(left, kPaddingDocumentRows);
+  sizes.longest = std::max(sizes.longest, std::min(left, kPaddingDocumentRows));
+  return sizes;
 }
 
 void SequenceReader::append_empty_sequence(PackedBatch& batch) const {

@@ -1,5 +1,6 @@
 // SequenceReader: from the items of a sequence to its rows.
 #pragma once
+#include <compare>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -16,6 +17,13 @@ struct ItemTokens {
   std::vector<int32_t> token;  ///< [rows + 1]
   int64_t first_target = 0;    ///< index in `token` of the first one whose prediction counts
   int64_t document = 0;        ///< tokens in front of the separator; all of a piece of running text
+};
+
+/// The documents of a batch, padding included.
+struct DocumentSizes {
+  int64_t count = 0;
+  int64_t longest = 0;  ///< rows
+  friend auto operator<=>(const DocumentSizes&, const DocumentSizes&) = default;
 };
 
 /// Cuts the examples of a data set to the sequence length, reads their tokens and appends them to batches.
@@ -40,6 +48,10 @@ class SequenceReader {
 
   /// Rows of `item` whose prediction counts. Reads no token.
   int64_t target_count(const PackItem& item) const;
+
+  /// The documents of the sequence that append_sequence makes of `items`; of an empty sequence without any.
+  /// Reads no token.
+  DocumentSizes document_sizes(std::span<const PackItem> items) const;
 
   /// Reads the tokens of `item`: of the example if it fits, else those that are left of it, or the piece of
   /// running text. Throws what TokenDataset::read_tokens throws.

@@ -268,6 +268,16 @@ void ShardedTransformer::logits(Arena& arena, const Batch& batch, const Tensor& 
   });
 }
 
+int64_t ShardedTransformer::prepare_attention(int64_t documents, int64_t longest, bool backward) const {
+  const AttentionSizes sizes{.rows = options_.sequence_count * options_.sequence_length,
+                             .documents = documents,
+                             .longest = longest,
+                             .heads = model_.blocks.front().attention.heads(),
+                             .dtype = options_.compute};
+  return ripstop::prepare_attention(stream_, sizes, Direction::kForward) +
+         (backward ? ripstop::prepare_attention(stream_, sizes, Direction::kBackward) : 0);
+}
+
 void ShardedTransformer::prefill(Arena& arena, const Batch& batch, KeyValueCache& cache, const Tensor& slot,
                                  const Tensor& row, const NextTokenScores& scores) {
   Context context = this->context(arena);

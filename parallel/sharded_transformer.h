@@ -84,6 +84,10 @@ class ShardedTransformer {
   /// the order of this model's stream and of `whole`'s, which may be another one.
   void copy_weights_to(ShardedTransformer& whole);
 
+  /// Makes what attention needs for a micro-batch of such documents, forward and with `backward` also
+  /// backward; see ripstop::prepare_attention. Returns how many plans were made.
+  int64_t prepare_attention(int64_t documents, int64_t longest, bool backward) const;
+
   std::vector<FsdpUnit>& units() { return units_; }
   const std::vector<UnitSpec>& table() const { return table_; }
   const ModelConfig& config() const { return config_; }

@@ -130,7 +130,7 @@ named_a_rank=3
 without_pages() {
   trap '' INT TERM HUP USR1 TSTP PIPE
   set +e # a full disk or a closed terminal must not end this: mpirun would write into a broken pipe
-  local byte code rest text page="" line_begins=true named=0 LC_ALL=C
+  local byte code rest text patience page="" line_begins=true named=0 LC_ALL=C
   local rule=$'^-{70,}\n$' killed='rank ([0-9]+) .*signal[[:space:]]([0-9]+) \('
   while true; do
     # What follows on the same line is not awaited for long: it may be a line that a rank rewrites in place.
@@ -143,9 +143,11 @@ without_pages() {
     elif ((code > 0)); then
       break
     fi
+    patience=0.1
+    if [[ -n $page ]]; then patience=5; fi # a page has whole lines
     if [[ $byte == $'\n' ]]; then
       text=$byte
-    elif IFS= read -r -t 0.1 rest; then
+    elif IFS= read -r -t "$patience" rest; then
       text=$byte$rest$'\n'
     else
       text=$byte$rest

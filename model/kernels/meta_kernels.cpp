@@ -6,9 +6,9 @@ namespace {
 
 template <class Kernel>
 struct Nothing;
-template <class... Args>
-struct Nothing<void (*)(Args...)> {
-  static void run(Args...) {}
+template <class Result, class... Args>
+struct Nothing<Result (*)(Args...)> {
+  static Result run(Args...) { return Result(); }
 };
 template <class Kernel>
 constexpr Kernel nothing = Nothing<Kernel>::run;
@@ -26,6 +26,7 @@ const KernelTable& meta_kernels() {
       RIPSTOP_META_KERNEL(rope),
       RIPSTOP_META_KERNEL(attention),
       RIPSTOP_META_KERNEL(attention_backward),
+      RIPSTOP_META_KERNEL(prepare_attention),
       RIPSTOP_META_KERNEL(store_key_value),
       RIPSTOP_META_KERNEL(attention_cached),
       RIPSTOP_META_KERNEL(swiglu),

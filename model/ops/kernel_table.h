@@ -31,6 +31,7 @@ struct KernelTable {
                     const Tensor& log_sum_exp);
   void (*attention_backward)(const KernelCall&, const Tensor& dout, const Tensor& qkv, const Tensor& out,
                              const Tensor& log_sum_exp, const Documents&, const Heads&, const Tensor& dqkv);
+  int64_t (*prepare_attention)(const Stream&, const AttentionSizes&, Direction);
   void (*store_key_value)(const KernelCall&, const Tensor& qkv, const Tensor& slot, const Tensor& position,
                           const Heads&, const Tensor& cache);
   void (*attention_cached)(const KernelCall&, const Tensor& qkv, const Tensor& slot, const Tensor& position,

@@ -238,6 +238,11 @@ void attention_backward(Context& context, const Tensor& dout, const Tensor& qkv,
   kernels(context).attention_backward(workspace.call(), dout, qkv, out, log_sum_exp, documents, heads, dqkv);
 }
 
+int64_t prepare_attention(const Stream& stream, const AttentionSizes& sizes, Direction direction) {
+  check_heads(sizes.heads);
+  return kernels(stream.device().kind).prepare_attention(stream, sizes, direction);
+}
+
 void store_key_value(Context& context, const Tensor& qkv, const Tensor& slot, const Tensor& position,
                      const Heads& heads, const Tensor& cache) {
   check_cache(qkv, slot, position, heads, cache);

@@ -105,6 +105,20 @@ void attention_backward(Context& context, const Tensor& dout, const Tensor& qkv,
                         const Tensor& log_sum_exp, const Documents& documents, const Heads& heads,
                         const Tensor& dqkv);
 
+/// The sizes of a call of `attention`.
+struct AttentionSizes {
+  int64_t rows = 0;       ///< N
+  int64_t documents = 0;  ///< Documents::count
+  int64_t longest = 0;    ///< Documents::longest
+  Heads heads;
+  DType dtype = DType::kFloat32;
+};
+
+/// Makes what `attention`, or its backward, of such sizes keeps between calls and would else make in its
+/// first one: on kCuda plans of cuDNN, which take up to a second each. Returns how many were made. They
+/// belong to `stream`. Computes nothing; the host does all of it before this returns.
+int64_t prepare_attention(const Stream& stream, const AttentionSizes& sizes, Direction direction);
+
 /// Copies the key and value heads of row s of qkv [S, row] to cache[slot[s], position[s]] of cache
 /// [slots, P, 2, K*D] (activation dtype); slot, position [S] int32.
 void store_key_value(Context& context, const Tensor& qkv, const Tensor& slot, const Tensor& position,

@@ -223,6 +223,7 @@ constexpr KernelTable kRecordingKernels{
            const Documents& documents, const Heads&, const Tensor& dqkv) {
           kernel("attention_backward", c, spans(dout, qkv, out, lse, documents.offset), spans(dqkv));
         },
+    .prepare_attention = [](const Stream&, const AttentionSizes&, Direction) { return int64_t{0}; },
     .store_key_value =
         [](const KernelCall& c, const Tensor& qkv, const Tensor& slot, const Tensor& position, const Heads&,
            const Tensor& cache) { kernel("store_key_value", c, spans(qkv, slot, position), spans(cache)); },

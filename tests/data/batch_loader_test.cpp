@@ -145,6 +145,39 @@ TEST(BatchLoaderTest, EveryExampleOncePerEpochInAnOrderThatNoNumberOfRanksChange
   }
 }
 
+// What is known of the coming batches without reading a token is what the loaders of all ranks then deal.
+TEST(BatchLoaderTest, ComingDocumentsAreThoseThatAreDealt) {
+  ScratchDirectory scratch;
+  write_marked_dataset(scratch / "train.h5", random_lengths(157, 90, 11));
+  const TokenDataset dataset(scratch / "train.h5");
+  BatchLoaderOptions options;
+  options.sequence_length = 100;
+  options.shuffle_seed = 99;
+  options.global_batch_sequences = 7;
+  options.micro_batch_sequences = 2;
+  options.data_ranks = 3;
+  options.epochs = 2;
+  const DataCursor start{0, 5};
+  for (const int64_t steps : {1, 3, 1000}) {
+    std::map<DocumentSizes, int64_t> dealt;
+    for (options.data_rank = 0; options.data_rank < options.data_ranks; ++options.data_rank) {
+      BatchLoader loader(dataset, options, start);
+      for (int64_t step = 0; step < steps && loader.next_step(); ++step)
+        for (int64_t k = 0; k < loader.batches_per_step(); ++k) {
+          const PackedBatch& batch = loader.next_batch();
+          DocumentSizes sizes{.count = batch.document_count()};
+          for (size_t d = 1; d < batch.document_offset.size(); ++d)
+            sizes.longest =
+                std::max<int64_t>(sizes.longest, batch.document_offset[d] - batch.document_offset[d - 1]);
+          ++dealt[sizes];
+        }
+    }
+    options.data_rank = 0;
+    EXPECT_GT(dealt.size(), 1U);
+    EXPECT_EQ(coming_documents(dataset, options, start, steps), dealt) << steps << " steps";
+  }
+}
+
 TEST(BatchLoaderTest, EveryEpochIsExactlyTheSetEvenWhereStepsCrossItsEnd) {
   ScratchDirectory scratch;
   constexpr int64_t kExamples = 53;

@@ -1,13 +1,17 @@
 // Three training steps on emulated GPUs, on every mesh of the ranks at hand, under many orders of work. Every
 // order gives the same bits, and the losses are those of the CPU. Then weights on their way to a model for
-// writing.
+// writing, and the plans of attention.
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 #include <vector>
 
+#include "model/device/cuda_device.h"
+#include "model/kernels/cuda/attention_plans.h"
 #include "tests/emulated_device/scheduler.h"
 #include "tests/train/step/mesh_training.h"
 #include "train/generate/inference_model.h"
+#include "train/run/kernel_plans.h"
 
 namespace ripstop {
 namespace {
@@ -63,8 +67,7 @@ std::vector<Sequence> sequences_of_step(int64_t step) {
   return sequences;
 }
 
-// Losses and gradient norms of the steps, then the loss of a validation.
-std::vector<double> train(const Variant& variant, const MeshSizes& mesh, const Device& device) {
+StepOptions options_of(const Variant& variant) {
   StepOptions options;
   options.sharding = {.compute = variant.compute,
                       .reduce = variant.reduce,
@@ -72,7 +75,12 @@ std::vector<double> train(const Variant& variant, const MeshSizes& mesh, const D
                       .sequence_length = kPositions,
                       .reshard_after_forward = variant.reshard,
                       .overlap_tensor = variant.overlap_tensor};
-  MeshTraining run(model(variant), options, mesh, kSequences, device);
+  return options;
+}
+
+// Losses and gradient norms of the steps, then the loss of a validation.
+std::vector<double> train(const Variant& variant, const MeshSizes& mesh, const Device& device) {
+  MeshTraining run(model(variant), options_of(variant), mesh, kSequences, device);
   run.step->model().initialize(7);
   std::vector<double> values;
   for (int64_t step = 1; step <= kSteps; ++step) {
@@ -187,6 +195,34 @@ TEST(EmulatedWriting, AModelOnAnotherStreamHasTheWeightsOfItsTime) {
     EXPECT_TRUE(weights(false) == expected) << "seed " << seed;
     if (has_failed_somewhere()) return;
   }
+}
+
+// The documents of all steps are known before the first one, and so are the plans of attention.
+TEST(EmulatedPlans, StepsMakeNoPlanOfAttentionThatIsPrepared) {
+  const Variant variant{"Bfloat16", DType::kBFloat16, DType::kFloat32};
+  const int64_t ranks = test_world().communicator().size();
+  MeshTraining run(model(variant), options_of(variant), {1, ranks, 1}, kSequences, test_device());
+  run.step->model().initialize(7);
+  DocumentCounts trained, evaluated;
+  for (int64_t step = 0; step <= kSteps; ++step)
+    for (const Sequence& sequence : sequences_of_step(step)) {
+      DocumentSizes sizes{.count = std::ssize(sequence.document)};
+      for (size_t d = 0; d < sequence.document.size(); ++d) {
+        const int64_t end = d + 1 < sequence.document.size() ? sequence.document[d + 1] : kPositions;
+        sizes.longest = std::max(sizes.longest, end - sequence.document[d]);
+      }
+      ++(step == 0 ? evaluated : trained)[sizes];
+    }
+  const auto plans = [&] { return cuda_stream(run.stream).state<cuda::AttentionPlans>().count(); };
+  EXPECT_EQ(plans(), 0);
+  const KernelPlans prepared = prepare_kernels(run.step->model(), trained, evaluated);
+  EXPECT_GT(prepared.count, 2);
+  EXPECT_EQ(prepared.left, 0);
+  EXPECT_EQ(plans(), prepared.count);
+  EXPECT_EQ(prepare_kernels(run.step->model(), trained, evaluated).count, 0);
+  for (int64_t step = 1; step <= kSteps; ++step) run.run(sequences_of_step(step), 1e-3, step);
+  run.evaluate(sequences_of_step(0));
+  EXPECT_EQ(plans(), prepared.count);
 }
 
 }  // namespace

@@ -8,12 +8,16 @@
 
 namespace ripstop {
 
-LossSum dataset_loss(Communicator& world, const TokenDataset& dataset, BatchLoaderOptions options,
-                     SumLosses sum_losses, EvaluateBatches evaluate, ReportShare report) {
-  // The data set's order, each example once, and the smallest steps: a stop request waits for one step.
+BatchLoaderOptions once_through(BatchLoaderOptions options) {
   options.shuffle = false;
   options.epochs = 1;
   options.global_batch_sequences = options.micro_batch_sequences * options.data_ranks;
+  return options;
+}
+
+LossSum dataset_loss(Communicator& world, const TokenDataset& dataset, BatchLoaderOptions options,
+                     SumLosses sum_losses, EvaluateBatches evaluate, ReportShare report) {
+  options = once_through(options);
   std::optional<BatchLoader> loader;
   do_and_agree(world, [&] { loader.emplace(dataset, options); });
 

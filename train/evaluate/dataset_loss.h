@@ -19,6 +19,10 @@ using EvaluateBatches = FunctionRef<LossSum(int64_t count, NextTokens next)>;
 /// How often the ranks sum their losses. A stop request is noticed only there.
 enum class SumLosses : bool { kOnce, kEveryStep };
 
+/// `options`, but for the data set's order, each example once, and the smallest steps: a stop request waits
+/// for one step.
+BatchLoaderOptions once_through(BatchLoaderOptions options);
+
 /// The loss over every target of `dataset`, each counted once. Sequences are packed by `options`, but in the
 /// data set's order, one epoch, and with steps of one batch a rank. If a stop was requested on any rank, the
 /// sum ends early and says so in stop_requests. Equal on all ranks. Collective. Throws Error(kInputData) on

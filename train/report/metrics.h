@@ -80,6 +80,8 @@ struct StartEvent {
   std::optional<double> peak_flops_per_second;  ///< of all ranks together; nullopt if not known
   std::string peak_flops_source;                ///< how it is known: from a data sheet, or measured
   StepCost plan;
+  int64_t kernel_plans = 0;         ///< of libraries, made before the first step; on GPUs
+  double kernel_plans_seconds = 0;  ///< that took
   double time = 0;
 };
 

@@ -73,7 +73,9 @@ Json to_json(const StartEvent& event) {
           {"flops_formula", event.flops_formula},
           {"peak_flops_per_second", number(event.peak_flops_per_second)},
           {"peak_flops_source", event.peak_flops_source},
-          {"plan", to_json(event.plan)}};
+          {"plan", to_json(event.plan)},
+          {"kernel_plans", event.kernel_plans},
+          {"kernel_plans_seconds", number(event.kernel_plans_seconds)}};
 }
 
 Json to_json(const StepMetrics& event) {
@@ -214,6 +216,8 @@ void read(const Json& json, StartEvent& event) {
   take(json, "peak_flops_per_second", event.peak_flops_per_second);
   take(json, "peak_flops_source", event.peak_flops_source);
   read(child(json, "plan"), event.plan);
+  take(json, "kernel_plans", event.kernel_plans);
+  take(json, "kernel_plans_seconds", event.kernel_plans_seconds);
 }
 
 void read(const Json& json, StepMetrics& event) {

@@ -19,6 +19,7 @@
 #include "train/machine/peak_flops.h"
 #include "train/plan/pretrained_sizes.h"
 #include "train/report/live_line.h"
+#include "train/run/kernel_plans.h"
 #include "train/run/library_memory.h"
 #include "train/run/long_step.h"
 #include "train/run/resume_check.h"
@@ -80,6 +81,7 @@ class Trainer {
   std::optional<RunSpeed> known_speed() const;
   std::vector<std::string> notes_on_resume(const ResumableCheckpoint& saved);
   void say_header();
+  void prepare_kernels();
   void announce();
   bool agree_to_stop();
 
@@ -179,6 +181,7 @@ class Trainer {
   CheckpointState updated_;   ///< if skips_ > 0: the state after the last step before them
   bool stop_agreed_ = false;  ///< all ranks know that a stop was requested on one of them
 
+  std::optional<KernelPlans> kernel_plans_;  ///< on a GPU
   std::optional<PeakFlops> peak_flops_;
   FlopsPerToken flops_per_token_;
   double smoothed_step_seconds_ = 0;  ///< for the time left

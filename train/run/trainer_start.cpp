@@ -13,6 +13,7 @@
 #include "train/plan/pretrained_sizes.h"
 #include "train/plan/training_data.h"
 #include "train/run/since_last_start.h"
+#include "train/report/human_text.h"
 #include "train/run/trainer.h"
 
 namespace ripstop {
@@ -138,6 +139,7 @@ bool Trainer::start() {
   writer_.emplace(io_, std::filesystem::path(config.run.directory) / "checkpoints", mesh_.world(),
                   mesh_.sizes(), states_->units());
   was_done_ = is_done();
+  if (!was_done_) do_and_agree(mesh_.world(), [&] { prepare_kernels(); });
   do_and_agree(mesh_.world(), [&] { announce(); });
   return true;
 }
@@ -340,12 +342,27 @@ void Trainer::say_header() {
       before && state_.step > 0)
     for (const std::string& line : lines_since(*before, config, resolved_, mesh_.hosts())) say(line);
   if (!weights_of_.empty()) say("weights of " + weights_of_);
+  if (kernel_plans_ && kernel_plans_->count > 0)
+    say(fmt::format("{} of attention made in {:.1f} s{}", counted(kernel_plans_->count, "plan"),
+                    kernel_plans_->seconds, kernel_plans_->left > 0 ? ", others when they are needed" : ""));
   for (const std::string& note : options_.notes) say("note: " + note);
   for (const std::string& note : resolved_.notes) say("note: " + note);
   if (!validation_.note().empty()) say("note: " + validation_.note());
   say(fmt::format("{} {} at step {} of {}; watch {}", state_.step > 0 ? "resumes" : "begins",
                   config.run.directory, state_.step, steps_,
                   (std::filesystem::path(config.run.directory) / "metrics.jsonl").string()));
+}
+
+// Attention has a plan for each number and length of documents, which takes up to a second. In steps, ranks
+// would make them at different times, and wait for each other. All ranks make those of all, at once.
+void Trainer::prepare_kernels() {
+  if (device_.kind != DeviceKind::kCuda) return;
+  show("making plans of attention");
+  const DocumentCounts trained = coming_documents(dataset_, loader_options(options_.config, resolved_, mesh_),
+                                                  {state_.epoch, state_.sequence}, kStepsLookedAt);
+  kernel_plans_ = ripstop::prepare_kernels(step_->model(), trained,
+                                           validation_.any() ? validation_.documents() : DocumentCounts{});
+  end_live_line();
 }
 
 // Tells people and metrics.jsonl what this run is and where it begins. A run that is done has nothing to
@@ -355,6 +372,10 @@ void Trainer::announce() {
   if (!was_done_) say_header();
   StartEvent event =
       start_event(options_.config, resolved_, length_, mesh_, peak_flops_, options_.argv, state_.step);
+  if (kernel_plans_) {
+    event.kernel_plans = kernel_plans_->count;
+    event.kernel_plans_seconds = kernel_plans_->seconds;
+  }
   // The source also tells that the run was on CPUs (measured_speed).
   if (!peak_flops_ && device_.kind == DeviceKind::kCpu) event.peak_flops_source = kNoCpuPeak;
   directory_->metrics().write(event);

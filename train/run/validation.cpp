@@ -5,9 +5,11 @@
 
 #include "data/dataset_directory.h"
 #include "parallel/agreement.h"
+#include "train/evaluate/dataset_loss.h"
 #include "train/evaluate/write_summaries.h"
 #include "train/generate/prompt.h"
 #include "train/plan/training_data.h"
+#include "train/run/kernel_plans.h"
 
 namespace ripstop {
 
@@ -59,6 +61,10 @@ void Validation::check_summaries() const {
   // Throws if max_new_tokens leave no room for BOS and separator, which are the same in all examples.
   EncodedPrompt prompt = stored_prompt(*dataset_, 0);
   cut_document(prompt, run_.summaries->context - config_.generation.max_new_tokens);
+}
+
+std::map<DocumentSizes, int64_t> Validation::documents() const {
+  return coming_documents(*dataset_, once_through(loader_options(config_, run_, mesh_)), {}, kStepsLookedAt);
 }
 
 std::optional<ValidationScores> Validation::measure(TrainingStep& step, MemoryLedger& ledger,

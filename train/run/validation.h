@@ -1,11 +1,13 @@
 // Validation: the loss and the ROUGE scores of the model in training on examples that it is not trained on.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "data/sequence_reader.h"
 #include "data/token_dataset.h"
 #include "data/tokenizer.h"
 #include "parallel/device_mesh.h"
@@ -49,6 +51,9 @@ class Validation {
   static constexpr const char* kNoSet = "none";
   /// Parts of the work, as people call them.
   static constexpr std::string_view kSequences = "sequences", kSummaries = "summaries";
+
+  /// The documents of the batches whose loss `measure` computes; see prepare_kernels. any() must hold.
+  std::map<DocumentSizes, int64_t> documents() const;
 
   /// Measures the model as it is now. Takes the memory for generation from `ledger` and gives it back.
   /// Returns nullopt if a stop was requested on any rank; `stop_requested` is called between batches and

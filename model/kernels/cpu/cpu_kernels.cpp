@@ -14,6 +14,7 @@ extern const KernelTable kernel_table{
     .rope = rope,
     .attention = attention,
     .attention_backward = attention_backward,
+    .prepare_attention = [](const Stream&, const AttentionSizes&, Direction) { return int64_t{0}; },
     .store_key_value = store_key_value,
     .attention_cached = attention_cached,
     .swiglu = swiglu,

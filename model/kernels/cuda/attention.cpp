@@ -44,4 +44,9 @@ void attention_backward(const KernelCall& call, const Tensor& dout, const Tensor
   plain_attention_backward(call, dout, qkv, out, log_sum_exp, documents, heads, dqkv);
 }
 
+int64_t prepare_attention(const Stream& stream, const AttentionSizes& sizes, Direction direction) {
+  if (sizes.rows == 0 || sizes.dtype != DType::kBFloat16) return 0;
+  return cuda_stream(stream).state<AttentionPlans>().prepare(stream, sizes, direction);
+}
+
 }  // namespace ripstop::cuda

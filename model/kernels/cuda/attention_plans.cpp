@@ -31,6 +31,51 @@ AttentionShape shape_of(const Heads& heads, const AttentionSchedule& schedule) {
           .dense = schedule.dense};
 }
 
+/// How a call of forward is given to cuDNN.
+struct ForwardCall {
+  ForwardCall(const AttentionSizes& sizes)
+      : schedule(attention_schedule(sizes.rows, sizes.documents, sizes.longest, /*padded=*/false)),
+        layout(attention_workspace(sizes.rows, sizes.heads)),
+        shape(shape_of(sizes.heads, schedule)) {}
+  int64_t most_workspace() const { return layout.bytes - layout.plan; }
+
+  AttentionSchedule schedule;
+  AttentionWorkspace layout;
+  AttentionShape shape;
+};
+
+/// How a call of backward is given to cuDNN.
+struct BackwardCall {
+  BackwardCall(const AttentionSizes& sizes, Sums sums, bool deterministic)
+      : schedule(attention_schedule(sizes.rows, sizes.documents, sizes.longest, padded(sums))),
+        layout(attention_backward_workspace(sizes.rows, sizes.longest, sizes.heads, deterministic)),
+        shape(shape_of(sizes.heads, schedule)),
+        by_place(schedule.dense || sums == Sums::kByPlace),
+        own(by_place ? layout.dkey_grouped : layout.plan) {
+    shape.sums = sums;
+  }
+  int64_t most_workspace() const { return layout.bytes - own; }
+  /// kByPlace and kFromScores need workspace for every position below `length`, so groups must be small.
+  static bool padded(Sums sums) { return sums == Sums::kByPlace || sums == Sums::kFromScores; }
+
+  AttentionSchedule schedule;
+  AttentionWorkspace layout;
+  AttentionShape shape;
+  bool by_place;  ///< log_sum_exp is read by document, head and position
+  /// Where the plan's own workspace begins. If the plan keeps dK and dV per query head itself, it includes
+  /// the memory reserved for them.
+  int64_t own;
+};
+
+AttentionSizes sizes_of(const AttentionOperands& o) {
+  return {o.qkv.rows(), o.documents.count, o.documents.longest, o.heads, o.qkv.dtype};
+}
+
+// Dense does not depend on `padded`.
+bool is_dense(const AttentionSizes& sizes) {
+  return attention_schedule(sizes.rows, sizes.documents, sizes.longest, /*padded=*/false).dense;
+}
+
 /// The memory that an execution binds: operands, scalars, and the offsets and lengths of a group of
 /// documents. cuDNN reads the scalars from this object, so it must outlive the call of `run`.
 class Bindings {
@@ -150,25 +195,35 @@ std::optional<std::string> AttentionPlans::all_plans(Pass pass, const AttentionS
   return std::nullopt;
 }
 
-// Dense does not depend on `padded`.
-std::optional<std::string> AttentionPlans::unsupported(const AttentionOperands& o) const {
-  const auto& documents = o.documents;
-  const bool dense =
-      attention_schedule(o.qkv.rows(), documents.count, documents.longest, /*padded=*/false).dense;
-  return attention_unsupported(gpu_, dense);
+std::optional<std::string> AttentionPlans::unsupported(const AttentionSizes& sizes) const {
+  return attention_unsupported(gpu_, is_dense(sizes));
+}
+
+int64_t AttentionPlans::prepare(const Stream& stream, const AttentionSizes& sizes, Direction direction) {
+  if (unsupported(sizes)) return 0;
+  const int64_t before = count();
+  std::vector<const Plan*> plans;
+  const bool deterministic = stream.device().deterministic;
+  if (direction == Direction::kForward) {
+    const ForwardCall c(sizes);
+    ensure_handle(stream);
+    static_cast<void>(all_plans(Pass::kForward, c.schedule, c.shape, c.most_workspace(), plans));
+  } else if (const auto sums = attention_sums(gpu_, sizes.heads.size, is_dense(sizes), deterministic)) {
+    const BackwardCall c(sizes, *sums, deterministic);
+    ensure_handle(stream);
+    static_cast<void>(all_plans(Pass::kBackward, c.schedule, c.shape, c.most_workspace(), plans));
+  }
+  return count() - before;
 }
 
 std::optional<std::string> AttentionPlans::forward(const KernelCall& call, const AttentionOperands& o) {
-  if (auto why = unsupported(o)) return why;
-  const int64_t rows = o.qkv.rows();
-  const AttentionSchedule schedule =
-      attention_schedule(rows, o.documents.count, o.documents.longest, /*padded=*/false);
-  const AttentionWorkspace layout = attention_workspace(rows, o.heads);
+  const AttentionSizes sizes = sizes_of(o);
+  if (auto why = unsupported(sizes)) return why;
+  const ForwardCall c(sizes);
+  const auto& [schedule, layout, shape] = c;
   ensure_handle(call.stream);
   std::vector<const Plan*> plans;
-  if (auto why =
-          all_plans(Pass::kForward, schedule, shape_of(o.heads, schedule), layout.bytes - layout.plan, plans))
-    return why;
+  if (auto why = all_plans(Pass::kForward, schedule, shape, c.most_workspace(), plans)) return why;
   const RaggedOffsets offsets = offsets_in(layout, call.workspace);
   auto* by_place = reinterpret_cast<float*>(place(call.workspace, layout.log_sum_exp));
   if (!schedule.dense) locate_documents(call, o.documents, o.heads, offsets);
@@ -183,27 +238,19 @@ std::optional<std::string> AttentionPlans::forward(const KernelCall& call, const
 }
 
 std::optional<std::string> AttentionPlans::backward(const KernelCall& call, const AttentionOperands& o) {
-  if (auto why = unsupported(o)) return why;
-  const int64_t rows = o.qkv.rows(), longest = o.documents.longest;
+  const AttentionSizes sizes = sizes_of(o);
+  if (auto why = unsupported(sizes)) return why;
   const bool deterministic = call.stream.device().deterministic;
-  const bool dense = attention_schedule(rows, o.documents.count, longest, false).dense;
-  const auto sums = attention_sums(gpu_, o.heads.size, dense, deterministic);
+  const auto sums = attention_sums(gpu_, o.heads.size, is_dense(sizes), deterministic);
   if (!sums)
     return fmt::format("cuDNN has no deterministic backward for {} documents on compute capability {}.x",
-                       dense ? "equally long" : "packed", gpu_.major);
-  // kByPlace and kFromScores need workspace for every position below `length`, so groups must be small.
-  const bool padded = *sums == Sums::kByPlace || *sums == Sums::kFromScores;
-  const AttentionSchedule schedule = attention_schedule(rows, o.documents.count, longest, padded);
-  const AttentionWorkspace layout = attention_backward_workspace(rows, longest, o.heads, deterministic);
-  // If the plan keeps dK and dV per query head itself, its own workspace includes the memory reserved for
-  // them.
-  const bool by_place = dense || *sums == Sums::kByPlace, takes_grouped = by_place;
-  const int64_t own = takes_grouped ? layout.dkey_grouped : layout.plan;
-  AttentionShape shape = shape_of(o.heads, schedule);
-  shape.sums = *sums;
+                       is_dense(sizes) ? "equally long" : "packed", gpu_.major);
+  const BackwardCall c(sizes, *sums, deterministic);
+  const auto& [schedule, layout, shape, by_place, own] = c;
+  const bool dense = schedule.dense;
   ensure_handle(call.stream);
   std::vector<const Plan*> plans;
-  if (auto why = all_plans(Pass::kBackward, schedule, shape, layout.bytes - own, plans)) return why;
+  if (auto why = all_plans(Pass::kBackward, schedule, shape, c.most_workspace(), plans)) return why;
 
   const auto part = [&](int64_t at) { return place(call.workspace, at); };
   const RaggedOffsets offsets = offsets_in(layout, call.workspace);
@@ -218,7 +265,7 @@ std::optional<std::string> AttentionPlans::backward(const KernelCall& call, cons
                                : part(layout.dvalue));
   bindings.bind(kRowSum, part(layout.row_sum));
   if (*sums != Sums::kFromScores) bindings.bind(kDQuerySum, part(layout.dquery_sum));
-  if (!takes_grouped && o.heads.query != o.heads.key_value) {
+  if (!by_place && o.heads.query != o.heads.key_value) {
     bindings.bind(kDKeyGrouped, part(layout.dkey_grouped));
     bindings.bind(kDValueGrouped, part(layout.dvalue_grouped));
   }

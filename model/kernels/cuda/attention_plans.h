@@ -38,9 +38,9 @@ struct AttentionOperands {
   const Tensor *dout = nullptr, *dqkv = nullptr;
 };
 
-/// The plans of one stream. A plan is made when a number of documents and a length occur for the first time
-/// (up to a second each), and kept. `forward` and `backward` return nullopt if they gave the work to the
-/// stream. If cuDNN refuses a plan that they need, they do nothing and return the reason.
+/// The plans of one stream. A plan is made when a number of documents and a length occur for the first time,
+/// or are prepared (up to a second each), and kept. `forward` and `backward` return nullopt if they gave the
+/// work to the stream. If cuDNN refuses a plan that they need, they do nothing and return the reason.
 class AttentionPlans {
  public:
   explicit AttentionPlans(int device);
@@ -51,12 +51,17 @@ class AttentionPlans {
   std::optional<std::string> forward(const KernelCall& call, const AttentionOperands& operands);
   std::optional<std::string> backward(const KernelCall& call, const AttentionOperands& operands);
 
+  /// Makes the plans that a call of such sizes needs, if cuDNN computes it. Returns how many were made.
+  int64_t prepare(const Stream& stream, const AttentionSizes& sizes, Direction direction);
+  /// Plans and refusals so far.
+  int64_t count() const { return std::ssize(plans_); }
+
  private:
   enum class Pass : bool { kForward, kBackward };
   const Plan& plan(Pass pass, const AttentionShape& shape, int64_t most_workspace_bytes);
   std::optional<std::string> all_plans(Pass pass, const AttentionSchedule& schedule, AttentionShape shape,
                                        int64_t most_workspace_bytes, std::vector<const Plan*>& plans);
-  std::optional<std::string> unsupported(const AttentionOperands& operands) const;
+  std::optional<std::string> unsupported(const AttentionSizes& sizes) const;
   void ensure_handle(const Stream& stream);
 
   int device_;

@@ -11,6 +11,7 @@ const KernelTable& cuda_kernels() {
     rows.linear_backward_weight = cuda::linear_backward_weight;
     rows.attention = cuda::attention;
     rows.attention_backward = cuda::attention_backward;
+    rows.prepare_attention = cuda::prepare_attention;
     return rows;
   }();
   return table;

@@ -20,6 +20,7 @@ RIPSTOP_CUDA_KERNEL(rope)
 // attention.cpp: cuDNN
 RIPSTOP_CUDA_KERNEL(attention)
 RIPSTOP_CUDA_KERNEL(attention_backward)
+RIPSTOP_CUDA_KERNEL(prepare_attention)
 // cached_attention.cu
 RIPSTOP_CUDA_KERNEL(store_key_value)
 RIPSTOP_CUDA_KERNEL(attention_cached)
@@ -73,6 +74,7 @@ constexpr KernelTable own_kernels() {
       .rope = rope,
       .attention = plain_attention,
       .attention_backward = plain_attention_backward,
+      .prepare_attention = [](const Stream&, const AttentionSizes&, Direction) { return int64_t{0}; },
       .store_key_value = store_key_value,
       .attention_cached = attention_cached,
       .swiglu = swiglu,

@@ -82,6 +82,8 @@ TEST_F(Metrics, EveryEventReadsBackEqual) {
   start.flops_per_token = 1e11 / 3;
   start.flops_formula = "6 P + 6 L C T";
   start.plan = {{1, 2, 3, 4, 5, 6, 21}, {7, 8, 9}};
+  start.kernel_plans = 12;
+  start.kernel_plans_seconds = 7.25;
   StepMetrics step;
   step.step = 1200;
   step.tokens = 4096;
@@ -131,6 +133,8 @@ TEST_F(Metrics, EveryEventReadsBackEqual) {
   EXPECT_EQ(log.starts[0].parameters, start.parameters);
   EXPECT_EQ(log.starts[0].flops_per_token, start.flops_per_token);
   EXPECT_EQ(log.starts[0].plan, start.plan);
+  EXPECT_EQ(log.starts[0].kernel_plans, 12);
+  EXPECT_EQ(log.starts[0].kernel_plans_seconds, 7.25);
   EXPECT_GT(log.starts[0].time, 1.7e9);
   ASSERT_EQ(log.steps.size(), 1u);
   EXPECT_EQ(log.steps[0].loss, step.loss);
