@@ -2,8 +2,8 @@
 // last checkpoint of a large model takes longer than the measurement.
 //   slurm/launch.sh 1 build/cuda/tests/bench/training_bench --model llama2-7b --positions 2048 --sequences 32
 // The model is a preset with untied embeddings. Every sequence is one document unless --documents is given.
-// Prints one JSON object: tokens per second of the median step, model FLOPs by 6 P + 6 L C T, seconds a step
-// of rank 0's communication that were not hidden, loss and memory.
+// Prints one JSON object: tokens per second of the median step, seconds of the slowest tenth of the steps,
+// model FLOPs by 6 P + 6 L C T, seconds a step of rank 0's communication that were not hidden, loss, memory.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -11,10 +11,13 @@
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <random>
+#include <set>
 
 #include "train/machine/device_choice.h"
 #include "train/plan/resolved_run.h"
+#include "train/run/kernel_plans.h"
 
 namespace ripstop {
 namespace {
@@ -25,37 +28,70 @@ struct Options {
   RunConfig config;
   std::string device = "auto", dtype = "bfloat16", model = "debug", recompute = "auto";
   int64_t micro_batch = 0, steps = 4, warmup = 2, documents = 1;
+  bool random_documents = false, unprepared = false;
 };
 
-/// Micro-batches of random tokens. Each sequence has `documents` documents of about equal length.
+/// Where the documents of a micro-batch begin: each sequence has `documents` of about equal length, or up to
+/// so many of random lengths.
+std::vector<int32_t> document_offsets(const ResolvedRun& run, const Options& options,
+                                      std::mt19937& generator) {
+  const auto positions = static_cast<int32_t>(run.step.sharding.sequence_length);
+  std::vector<int32_t> offset{0};
+  for (int64_t s = 0; s < run.step.sharding.sequence_count; ++s) {
+    const auto begin = static_cast<int32_t>(s * positions);
+    std::set<int32_t> cuts{positions};
+    if (options.random_documents) {
+      const int64_t cut = std::uniform_int_distribution<int64_t>(0, options.documents - 1)(generator);
+      std::uniform_int_distribution<int32_t> place(1, positions - 1);
+      for (int64_t d = 0; d < cut; ++d) cuts.insert(place(generator));
+    } else {
+      for (int64_t d = 1; d < options.documents; ++d)
+        cuts.insert(static_cast<int32_t>(d * positions / options.documents));
+    }
+    for (const int32_t cut : cuts) offset.push_back(begin + cut);
+  }
+  return offset;
+}
+
+/// Micro-batches of random tokens, `count` of them.
 class RandomTokens {
  public:
-  RandomTokens(const ResolvedRun& run, int64_t documents, int64_t data_rank)
-      : sequences_(run.step.sharding.sequence_count),
-        positions_(run.step.sharding.sequence_length),
-        uniform_(0, static_cast<int32_t>(run.model.vocab_size - 1)),
+  RandomTokens(const ResolvedRun& run, const Options& options, int64_t data_rank, int64_t count)
+      : uniform_(0, static_cast<int32_t>(run.model.vocab_size - 1)),
         generator_(static_cast<uint32_t>(17 + data_rank)) {
-    offset_.push_back(0);
-    for (int64_t s = 0; s < sequences_; ++s)
-      for (int64_t d = 1; d <= documents; ++d)
-        offset_.push_back(static_cast<int32_t>(s * positions_ + d * positions_ / documents));
-    for (size_t d = 0; d + 1 < offset_.size(); ++d)
-      for (int32_t row = offset_[d]; row < offset_[d + 1]; ++row) position_.push_back(row - offset_[d]);
+    for (int64_t i = 0; i < count; ++i) offsets_.push_back(document_offsets(run, options, generator_));
+  }
+
+  /// The documents of all micro-batches, for prepare_kernels.
+  DocumentCounts documents() const {
+    DocumentCounts counts;
+    for (const std::vector<int32_t>& offset : offsets_) {
+      DocumentSizes sizes{.count = std::ssize(offset) - 1};
+      for (size_t d = 1; d < offset.size(); ++d)
+        sizes.longest = std::max<int64_t>(sizes.longest, offset[d] - offset[d - 1]);
+      ++counts[sizes];
+    }
+    return counts;
   }
 
   HostTokens next() {
+    const std::vector<int32_t>& offset = offsets_.at(next_++);
+    position_.clear();
+    for (size_t d = 0; d + 1 < offset.size(); ++d)
+      for (int32_t row = offset[d]; row < offset[d + 1]; ++row) position_.push_back(row - offset[d]);
     token_.resize(position_.size());
     target_.resize(position_.size());
     for (auto& id : token_) id = uniform_(generator_);
     for (auto& id : target_) id = uniform_(generator_);
-    return {token_, position_, target_, offset_};
+    return {token_, position_, target_, offset};
   }
 
  private:
-  int64_t sequences_, positions_;
   std::uniform_int_distribution<int32_t> uniform_;
   std::mt19937 generator_;
-  std::vector<int32_t> token_, position_, target_, offset_;
+  std::vector<std::vector<int32_t>> offsets_;
+  size_t next_ = 0;
+  std::vector<int32_t> token_, position_, target_;
 };
 
 Options parse(int argc, char** argv) {
@@ -72,6 +108,9 @@ Options parse(int argc, char** argv) {
       ->check(CLI::PositiveNumber);
   app.add_option("--micro-batch", o.micro_batch, "sequences of a micro-batch; default: as many as fit");
   app.add_option("--documents", o.documents, "documents of each sequence")->check(CLI::PositiveNumber);
+  app.add_flag("--random-documents", o.random_documents,
+               "up to --documents of random lengths, others in each micro-batch");
+  app.add_flag("--unprepared", o.unprepared, "make plans of attention in the steps that need them");
   app.add_option("--steps", o.steps, "timed steps")->check(CLI::PositiveNumber);
   app.add_option("--warmup", o.warmup, "steps before the timed ones");
   app.add_option("--device", o.device)->check(CLI::IsMember({"auto", "cpu", "cuda"}));
@@ -115,7 +154,10 @@ ExitCode bench(MpiWorld& world, const Options& options) {
   const RankPlan plan = plan_rank(run.request(device.kind), mesh.coordinates());
   TrainingStep step(run.model, run.step, mesh, stream, ledger, plan.arena);
   step.model().initialize(1);
-  RandomTokens tokens(run, options.documents, mesh.data_rank());
+  RandomTokens tokens(run, options, mesh.data_rank(), (options.warmup + options.steps) * run.micro_batches);
+  // As train does, but for the documents of this rank alone.
+  const KernelPlans plans =
+      options.unprepared ? KernelPlans{} : prepare_kernels(step.model(), tokens.documents(), {});
   std::vector<double> seconds;
   StepResult result;
   DeviceMesh::AxisSeconds before;
@@ -137,6 +179,9 @@ ExitCode bench(MpiWorld& world, const Options& options) {
   const int64_t rows =
       run.micro_batches * mesh.data_ranks() * run.step.sharding.sequence_count * config.data.sequence_length;
   const double rate = static_cast<double>(rows) / median;
+  const auto slow = std::max<ptrdiff_t>(std::ssize(seconds) / 10, 1);
+  const double slowest =
+      std::accumulate(seconds.end() - slow, seconds.end(), 0.0) / static_cast<double>(slow);
   const double flops = training_flops_per_token(run.model, config.data.sequence_length).causal;
   const nlohmann::ordered_json report{{"model", options.model},
                                       {"device", to_string(device)},
@@ -144,12 +189,16 @@ ExitCode bench(MpiWorld& world, const Options& options) {
                                       {"dtype", to_string(run.step.sharding.compute)},
                                       {"positions", config.data.sequence_length},
                                       {"documents_per_pack", options.documents},
+                                      {"random_documents", options.random_documents},
                                       {"micro_batch", run.step.sharding.sequence_count},
                                       {"micro_batches", run.micro_batches},
                                       {"recompute", to_string(run.step.sharding.recompute)},
                                       {"tokens_per_step", rows},
                                       {"step_seconds", median},
+                                      {"slowest_tenth_seconds", slowest},
                                       {"all_step_seconds", seconds},
+                                      {"kernel_plans", plans.count},
+                                      {"kernel_plans_seconds", plans.seconds},
                                       {"tokens_per_second", rate},
                                       {"model_gflops", rate * flops * 1e-9},
                                       {"exposed_seconds",

@@ -1,8 +1,11 @@
 // Compares training on GPUs with training on the CPU, for any number of ranks. Ranks may share a GPU; then
 // they communicate through host memory. Skipped if there is no GPU.
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 
 #include "model/device/cuda_machine.h"
+#include "parallel/group_memory.h"
 #include "parallel/rank_device.h"
 #include "tests/train/step/mesh_training.h"
 
@@ -138,6 +141,70 @@ TEST_F(DeviceRanks, NcclOfOneRank) {
   group->exchange(stream, view(to), 0, view(room), 0);
   expect(2);
   EXPECT_EQ(group->bytes_sent(), 0);
+}
+
+// Registered memory is ready when the constructor returns: a gather may follow at once.
+TEST_F(DeviceRanks, RegisteredMemoryOfOneRank) {
+  if (test_world().communicator().rank() != 0) return;
+  const auto group = make_nccl_communicator(make_self_communicator(kFsdpAxis), device.index);
+  const Stream stream(device);
+  MemoryLedger ledger;
+  constexpr int64_t kCount = 64 * 1024;
+  std::vector<float> host(kCount), back(kCount);
+  for (size_t i = 0; i < host.size(); ++i) host[i] = std::sin(static_cast<float>(i));
+  MemoryUse use;
+  use[MemoryCategory::kWeights] = 8 * kCount;
+  for (int turn = 0; turn < 20; ++turn) {
+    GroupMemory memory(device, ledger, use, {group.get()});
+    const Tensor own = memory.take(MemoryCategory::kWeights, DType::kFloat32, {kCount});
+    const Tensor all = memory.take(MemoryCategory::kWeights, DType::kFloat32, {kCount});
+    copy_bytes(stream, own.data, host.data(), own.bytes());
+    group->all_gather(stream, own, all).wait();
+    copy_bytes(stream, back.data(), all.data, all.bytes());
+    stream.synchronize();
+    ASSERT_EQ(back, host);
+  }
+  const Buffer memory(device, ledger, use, group->memory_source());
+  const auto registration = group->register_memory(memory.data(), memory.bytes());
+  ASSERT_NE(registration, nullptr);
+  RecordProperty("window", registration->is_window() ? "yes" : "no");
+  std::printf("registered as a %s\n", registration->is_window() ? "symmetric window" : "buffer");
+}
+
+// An attempt: NCCL refuses two ranks on one GPU, unless they seem to be on two hosts. NVIDIA calls that
+// unsafe, so it runs only if asked for.
+TEST_F(DeviceRanks, NcclOfTwoRanksOnOneGpu) {
+  if (std::getenv("RIPSTOP_TRY_SHARED_GPU") == nullptr) GTEST_SKIP() << "RIPSTOP_TRY_SHARED_GPU is not set";
+  Communicator& world = test_world().communicator();
+  const int64_t rank = world.rank(), size = world.size();
+  setenv("NCCL_HOSTID", fmt::format("ripstop-{}", rank).c_str(), /*overwrite=*/1);
+  setenv("NCCL_SOCKET_IFNAME", "lo", /*overwrite=*/0);
+  const auto group = make_nccl_communicator(world.split(0, rank, kFsdpAxis), device.index);
+  const Stream stream(device);
+  MemoryLedger ledger;
+  constexpr int64_t kCount = 10000;
+  const Buffer from(device, ledger, MemoryCategory::kActivations, 4 * kCount * size),
+      to(device, ledger, MemoryCategory::kActivations, 4 * kCount * size);
+  const auto value = [](int64_t of, int64_t i) { return static_cast<float>(of * 1000 + i % 997); };
+  std::vector<float> own(kCount), all(static_cast<size_t>(kCount * size));
+  for (int64_t i = 0; i < kCount; ++i) own[static_cast<size_t>(i)] = value(rank, i);
+  copy_bytes(stream, from.data(), own.data(), 4 * kCount);
+  group
+      ->all_gather(stream, tensor_in(from, 0, DType::kFloat32, {kCount}),
+                   tensor_in(to, 0, DType::kFloat32, {kCount * size}))
+      .wait();
+  copy_bytes(stream, all.data(), to.data(), to.bytes());
+  stream.synchronize();
+  for (int64_t i = 0; i < kCount * size; ++i)
+    ASSERT_EQ(all[static_cast<size_t>(i)], value(i / kCount, i % kCount)) << i;
+  group
+      ->reduce_scatter(stream, tensor_in(to, 0, DType::kFloat32, {kCount * size}),
+                       tensor_in(from, 0, DType::kFloat32, {kCount}), DType::kFloat32, Accumulate::kNo, {})
+      .wait();
+  copy_bytes(stream, own.data(), from.data(), 4 * kCount);
+  stream.synchronize();
+  for (int64_t i = 0; i < kCount; ++i)
+    ASSERT_EQ(own[static_cast<size_t>(i)], static_cast<float>(size) * value(rank, i)) << i;
 }
 
 }  // namespace

@@ -16,8 +16,8 @@ inline constexpr int64_t kStepsLookedAt = 1000;
 
 /// What prepare_kernels did.
 struct KernelPlans {
-  int64_t count = 0;   ///< plans made
-  int64_t left = 0;    ///< document sizes for which there was no time: their plans are made when they come
+  int64_t count = 0;  ///< plans made
+  int64_t left = 0;   ///< document sizes for which there was no time: their plans are made when they come
   double seconds = 0;
 };
 
