@@ -176,7 +176,8 @@ on() {
   known "$node"
   pid=$(pid_of "$node") || die "$node is down"
   # shellcheck disable=SC2016 # expanded on the node
-  nsenter -t "$pid" --net --uts --ipc --mount --pid ${as[@]+"${as[@]}"} \
+  # --root: else, in a chroot, a new mount namespace would begin outside of it.
+  nsenter -t "$pid" --net --uts --ipc --mount --pid --root --wd ${as[@]+"${as[@]}"} \
     env "SLURM_CONF=$home/etc/slurm.conf" "TMPDIR=$home/local" bash -c 'cd "$0" && exec "$@"' "$PWD" "$@"
 }
 
