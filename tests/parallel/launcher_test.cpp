@@ -19,7 +19,8 @@ namespace fs = std::filesystem;
 // Sets the variables of a launcher, and puts back what was there.
 class Launched {
  public:
-  explicit Launched(const std::map<std::string, std::string>& variables) {
+  using Variables = std::map<std::string, std::string>;
+  explicit Launched(const Variables& variables) {
     for (const char* name :
          {"SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMIX_NAMESPACE", "PMI_RANK"}) {
       const char* value = std::getenv(name);
@@ -51,7 +52,7 @@ struct OpenMpi {
 };
 
 TEST(UselessToOpenMpi, Pmi2NeedsAPluginThatSpeaksIt) {
-  const Launched launched({{"SLURM_STEP_NUM_TASKS", "8"}, {"PMI_RANK", "3"}});
+  const Launched launched(Launched::Variables{{"SLURM_STEP_NUM_TASKS", "8"}, {"PMI_RANK", "3"}});
   const OpenMpi debian({"mca_pmix_ext3x.so", "mca_btl_tcp.so"}, "openmpi/lib/openmpi3");
   EXPECT_EQ(useless_to_open_mpi(4, debian.library), "pmi2");
   const OpenMpi site({"mca_pmix_ext3x.so", "mca_pmix_s2.so"});
@@ -60,7 +61,7 @@ TEST(UselessToOpenMpi, Pmi2NeedsAPluginThatSpeaksIt) {
 }
 
 TEST(UselessToOpenMpi, WhatCannotBeSeenIsNotRefused) {
-  const Launched launched({{"SLURM_STEP_NUM_TASKS", "8"}, {"PMI_RANK", "3"}});
+  const Launched launched(Launched::Variables{{"SLURM_STEP_NUM_TASKS", "8"}, {"PMI_RANK", "3"}});
   const OpenMpi in_one_file({});
   EXPECT_EQ(useless_to_open_mpi(4, in_one_file.library), "");
   EXPECT_EQ(useless_to_open_mpi(4, "/absent/libmpi.so"), "");
@@ -68,13 +69,13 @@ TEST(UselessToOpenMpi, WhatCannotBeSeenIsNotRefused) {
 }
 
 TEST(UselessToOpenMpi, SrunWithoutAProcessManagerIsRefused) {
-  const Launched launched({{"SLURM_STEP_NUM_TASKS", "8"}});
+  const Launched launched(Launched::Variables{{"SLURM_STEP_NUM_TASKS", "8"}});
   EXPECT_EQ(useless_to_open_mpi(4, OpenMpi({"mca_pmix_s2.so"}).library), "no process manager (none)");
 }
 
 TEST(UselessToOpenMpi, StartsThatWork) {
   const OpenMpi mpi({"mca_pmix_ext3x.so"});
-  for (const std::map<std::string, std::string>& variables : std::vector<std::map<std::string, std::string>>{
+  for (const Launched::Variables& variables : std::vector<Launched::Variables>{
            {},                                                   // nobody started it
            {{"SLURM_STEP_NUM_TASKS", "1"}},                      // alone in its step
            {{"SLURM_STEP_NUM_TASKS", "8"}, {"PMIX_RANK", "0"}},  // srun --mpi=pmix

@@ -93,7 +93,6 @@ row() {
   fi
 }
 random() { echo $(($1 + RANDOM % ($2 - $1 + 1))); } # FROM TO
-pause() { sleep "$((RANDOM % 2)).$((RANDOM % 10))"; }
 starts() { grep -c '"event":"start"' "$1/metrics.jsonl" || true; }
 unbroken() { # once
   [[ -e unbroken/config.toml ]] || launch.sh 8 ripstop train "${train[@]}" run.directory="$work/unbroken" >unbroken.log 2>&1 ||
@@ -165,8 +164,8 @@ table_interrupted() {
   printf '\n%-44s %8s %8s   %s\n' "400 steps on 4 nodes x 2 ranks, interrupted by" times starts "losses against the unbroken run"
   submit "${eight[@]}" "$job_file" "${train[@]}" run.directory="$work/requests"
   for ((i = 1; i <= requests; ++i)); do
-    reaches requests $(($(steps requests) + $(random 1 400) / requests + 1)) 240
-    pause
+    reaches requests $(($(steps requests) + $(random 1 $((160 / requests + 1))))) 240
+    sleep "0.$((RANDOM % 10))" # anywhere in a step
     on ctl scancel --batch --signal=USR1 "$job"
     restarted "$job" $i 120
   done

@@ -11,8 +11,8 @@ namespace ripstop {
 namespace {
 
 // A run of 8 sequences a step on `ranks` ranks, two of a node.
-struct Run {
-  explicit Run(int64_t ranks, const std::vector<std::string>& overrides = {})
+struct JobOf {
+  explicit JobOf(int64_t ranks, const std::vector<std::string>& overrides = {})
       : config(small_config::parsed(small_config::kSmallest, overrides)),
         run(resolve_run(config, run_target(ranks, DeviceKind::kCpu, std::nullopt, 32000))) {
     for (int64_t r = 0; r < ranks; ++r) hosts.push_back(fmt::format("n{}", r / 2 + 1));
@@ -42,43 +42,43 @@ struct Run {
 };
 
 TEST(SinceLastStart, TheSameLayoutIsNoWordWorth) {
-  EXPECT_EQ(Run(4).since({Run(4).start(), 100}), "");
+  EXPECT_EQ(JobOf(4).since({JobOf(4).start(), 100}), "");
 }
 
 TEST(SinceLastStart, FewerNodesCostWhatTheyCost) {
-  const std::string text = Run(4).since({Run(8).start(), 1000});
-  expect_has(
+  const std::string text = JobOf(4).since({JobOf(8).start(), 1000});
+  EXPECT_HAS(
       text, "since the last start:\n  nodes        4 nodes of 8 ranks in all -> 2 nodes of 4 ranks in all\n");
-  expect_has(text, "  mesh         replicate 1 x fsdp 8 x tensor 1 -> replicate 1 x fsdp 4 x tensor 1\n");
-  expect_has(text, "  micro-batch  1 sequence in 1 a step -> 2 sequences in 1 a step\n");
-  expect_has(text, "  memory       ");
-  expect_has(text, "  sent         ");
-  expect_has(text, "  speed        1000 tok/s before, about 500 expected if a rank is as fast as before\n");
-  expect_has(text, "  as before: 8 sequences a step, the order of the data, the learning rate\n");
+  EXPECT_HAS(text, "  mesh         replicate 1 x fsdp 8 x tensor 1 -> replicate 1 x fsdp 4 x tensor 1\n");
+  EXPECT_HAS(text, "  micro-batch  1 sequence in 1 a step -> 2 sequences in 1 a step\n");
+  EXPECT_HAS(text, "  memory       ");
+  EXPECT_HAS(text, "  sent         ");
+  EXPECT_HAS(text, "  speed        1000 tok/s before, about 500 expected if a rank is as fast as before\n");
+  EXPECT_HAS(text, "  as before: 8 sequences a step, the order of the data, the learning rate\n");
   EXPECT_EQ(text.find("recompute"), std::string::npos);
 }
 
 // Three data ranks share eight sequences as 3, 3 and 2: one of nine is empty.
 TEST(SinceLastStart, IdleRanksBringNoSpeed) {
-  const std::string text = Run(3).since({Run(4).start(), 1200});
-  expect_has(text, "  idle         0.0% -> 11.1%\n");
-  expect_has(text, "about 800 expected");  // 1200 x 3/4 x 8/9
+  const std::string text = JobOf(3).since({JobOf(4).start(), 1200});
+  EXPECT_HAS(text, "  idle         0.0% -> 11.1%\n");
+  EXPECT_HAS(text, "about 800 expected");  // 1200 x 3/4 x 8/9
 }
 
 TEST(SinceLastStart, WhatIsComputedAgainCostsTime) {
-  const std::string text = Run(4, {"train.recompute=full"}).since({Run(4).start(), 1000});
-  expect_has(text, "  recompute    none -> full\n");
-  const double share = Run(4, {"train.recompute=full"}).run.recomputed_share();
-  expect_has(text, fmt::format("about {:.0f} expected", 1000 / (1 + share)));
+  const std::string text = JobOf(4, {"train.recompute=full"}).since({JobOf(4).start(), 1000});
+  EXPECT_HAS(text, "  recompute    none -> full\n");
+  const double share = JobOf(4, {"train.recompute=full"}).run.recomputed_share();
+  EXPECT_HAS(text, fmt::format("about {:.0f} expected", 1000 / (1 + share)));
 }
 
 TEST(SinceLastStart, NoSpeedIsMadeUp) {
-  expect_has(Run(2).since({Run(4).start(), std::nullopt}), "not known: the last start made no step");
-  expect_has(Run(4, {"mesh.tensor=2"}).since({Run(4).start(), 1000}),
+  EXPECT_HAS(JobOf(2).since({JobOf(4).start(), std::nullopt}), "not known: the last start made no step");
+  EXPECT_HAS(JobOf(4, {"mesh.tensor=2"}).since({JobOf(4).start(), 1000}),
              "1000 tok/s before; that of this mesh is not known yet");
-  StartEvent old = Run(4).start();
+  StartEvent old = JobOf(4).start();
   old.micro_batch_sequences = 0;  // of a version that did not write it
-  expect_has(Run(2).since({old, 1000}), "micro-batch  not known -> ");
+  EXPECT_HAS(JobOf(2).since({old, 1000}), "micro-batch  not known -> ");
 }
 
 TEST(SinceLastStart, TheLastOfSeveralStartsCounts) {
@@ -94,11 +94,11 @@ TEST(SinceLastStart, TheLastOfSeveralStartsCounts) {
       metrics.time = time;
       file.write(metrics);
     };
-    StartEvent start = Run(8).start();
+    StartEvent start = JobOf(8).start();
     start.time = 1000;
     file.write(start);
     step(1, 7, 1001);
-    start = Run(4).start();
+    start = JobOf(4).start();
     start.time = 2000;
     file.write(start);
     EXPECT_FALSE(last_start(path)->tokens_per_second.has_value());
