@@ -72,6 +72,19 @@ part_meshes() {
   say "mpirun inside a job: equal to the unbroken run"
 }
 
+part_other_jobs() {
+  submit --user --cpus-per-task=2 "$work/slurm/prepare.sbatch" --source synthetic --examples 200 --seed 5 --vocab-size 400 \
+    --output "$work/jobs/prepared"
+  ends "$job" COMPLETED 60
+  [[ -e $work/jobs/prepared/prepare.json ]] || fail "nothing was prepared"
+  # Its scores are written below the run.
+  submit --nodes=2 --ntasks-per-node=2 --cpus-per-task=1 "$work/slurm/evaluate.sbatch" "$work/unbroken" --data "$work/data" --split test --limit 4 \
+    --max-new-tokens 8
+  ends "$job" COMPLETED 120
+  [[ -n $(find "$work/unbroken/evaluation" -name scores.json) ]] || fail "there are no scores"
+  say "prepare.sbatch as another user, evaluate.sbatch on two nodes"
+}
+
 part_refusals() {
   submit "${eight[@]}" "${train[@]}" run.directory="$work/jobs/tensor4" mesh.tensor=4
   ends "$job" FAILED 60
