@@ -5,11 +5,12 @@
 #   --requests N    random SIGUSR1 (default 20)         --limits N     time limits (5)      --requeues N   scontrol requeue (3)
 #   --kills N       nodes that lose their power (3)     --cuts N       partitions (2)       --nodes N      moldable starts (10)
 #   --times N       of each kind of loss (3)            --rate RATE    of a link in the table of traffic (1gbit)
+#                   0 leaves a row out
 #   --seed N        of what is random (1)
 # Ends with 1 if a table has a row that is not as it should be. KEEP=1 keeps the directory. Takes some 40 minutes on two cores.
 set -euo pipefail
 usage() {
-  sed -n '2,9s/^# \?//p' "${BASH_SOURCE[0]}"
+  sed -n '2,10s/^# \?//p' "${BASH_SOURCE[0]}"
   exit "$1"
 }
 [[ ${1:-} != --help ]] || usage 0
@@ -153,15 +154,13 @@ table_traffic() {
 }
 
 # ---- interrupted: bit-equal to the unbroken run
-result() { # TEXT RUN COUNT: the run against the unbroken one
+result() { # TEXT RUN COUNT [UNBROKEN]: the run against the unbroken one
   local same=yes
-  cmp -s <(losses unbroken) <(losses "$2") || same=no
+  cmp -s <(losses "${4:-unbroken}") <(losses "$2") || same=no
   row $same "$(printf '%-44s %8s %8s   %s' "$1" "$3" "$(starts "$2")" "$([[ $same == yes ]] && echo "equal, bit for bit" || echo different)")"
 }
-table_interrupted() {
-  local i from host
-  unbroken
-  printf '\n%-44s %8s %8s   %s\n' "400 steps on 4 nodes x 2 ranks, interrupted by" times starts "losses against the unbroken run"
+by_requests() {
+  local i
   submit "${eight[@]}" "$job_file" "${train[@]}" run.directory="$work/requests"
   for ((i = 1; i <= requests; ++i)); do
     reaches requests $(($(steps requests) + $(random 1 $((160 / requests + 1))))) 240
@@ -171,7 +170,9 @@ table_interrupted() {
   done
   ends "$job" COMPLETED 600
   result "SIGUSR1 to the script" requests "$requests"
-
+}
+by_requeues() {
+  local i
   submit "${eight[@]}" "$job_file" "${train[@]}" run.directory="$work/requeues"
   for ((i = 1; i <= requeues; ++i)); do
     reaches requeues $(($(steps requeues) + $(random 20 60))) 240
@@ -180,7 +181,9 @@ table_interrupted() {
   done
   ends "$job" COMPLETED 600
   result "scontrol requeue" requeues "$requeues"
-
+}
+by_kills() {
+  local i from host
   submit "${eight[@]}" "$job_file" "${train[@]}" run.directory="$work/kills"
   for ((i = 1; i <= kills; ++i)); do
     from=$(steps kills)
@@ -193,9 +196,14 @@ table_interrupted() {
   done
   ends "$job" COMPLETED 900
   result "a node that lost its power" kills "$kills"
-
-  # All ranks on the node that is cut off: they go on training beside the new owner, and try to commit.
-  submit --nodes=1 --ntasks-per-node=8 --cpus-per-task=1 "$job_file" "${train[@]}" run.directory="$work/cuts"
+}
+by_cuts() {
+  local i from host
+  # All ranks on the node that is cut off: they go on training beside the new owner, and try to commit. So many steps that
+  # they are not done before Slurm gives the node up.
+  launch.sh 8 ripstop train "${train[@]}" run.directory="$work/unbroken-long" train.steps=2500 >unbroken.log 2>&1 ||
+    fail "$(tail -n 5 unbroken.log)"
+  submit --nodes=1 --ntasks-per-node=8 --cpus-per-task=1 "$job_file" "${train[@]}" run.directory="$work/cuts" train.steps=2500
   for ((i = 1; i <= cuts; ++i)); do
     from=$(steps cuts)
     reaches cuts $((from + $(random 20 60))) 240
@@ -207,9 +215,17 @@ table_interrupted() {
     cluster net join "$host"
   done
   ends "$job" COMPLETED 900
-  result "a partition that heals, all ranks in it" cuts "$cuts"
+  result "a partition that heals, all ranks in it" cuts "$cuts" unbroken-long
   [[ -z $(on "$host" pgrep -x ripstop || true) ]] || row no "ripstop runs on on $host"
-  time_limits
+}
+table_interrupted() {
+  unbroken
+  printf '\n%-44s %8s %8s   %s\n' "400 steps on 4 nodes x 2 ranks, interrupted by" times starts "losses against the unbroken run"
+  if ((requests > 0)); then by_requests; fi
+  if ((requeues > 0)); then by_requeues; fi
+  if ((kills > 0)); then by_kills; fi
+  if ((cuts > 0)); then by_cuts; fi
+  if ((limits > 0)); then time_limits; fi
 }
 # A minute is Slurm's shortest limit. The run is stopped when it has met enough of them, and compared up to there.
 time_limits() {
