@@ -1,7 +1,9 @@
-// Work in a child process: for libraries that cannot be interrupted.
+// Work in a child process: for libraries that cannot be interrupted, and for other programs.
 #pragma once
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "model/core/function_ref.h"
 
@@ -13,5 +15,13 @@ namespace ripstop {
 /// out. The child dies with this process. This process must have no other threads: the child has none of
 /// them, and a lock that one of them holds stays locked in the child.
 std::optional<std::string> run_in_child(FunctionRef<std::string()> work, FunctionRef<bool()> stop_requested);
+
+/// Runs the program `words` (looked for on PATH, without a shell), with `environment` beside this process's
+/// own, and returns the first 64 KiB of what it writes to standard output. nullopt if it cannot be started,
+/// ends with another code than 0, or does not end within `seconds`: then it is killed. By posix_spawn, which
+/// copies no memory, so this process may have other threads.
+std::optional<std::string> output_of_program(
+    const std::vector<std::string>& words, double seconds,
+    const std::vector<std::pair<std::string, std::string>>& environment = {});
 
 }  // namespace ripstop
