@@ -5,10 +5,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <condition_variable>
+#include <cstdint>
 #include <cstdlib>
+#include <ctime>
+#include <mutex>
 #include <random>
+#include <thread>
+#include <utility>
 
 #include "data/process_identity.h"
 #include "data/whole_file.h"
@@ -120,63 +127,195 @@ int64_t restarts(const Owner& owner) {
   return found == owner.end() ? 0 : parse_whole_number(found->second).value_or(0);
 }
 
+/// Seconds since the machine was started. Goes on while it sleeps, as the clocks of others do.
+double boot_seconds() {
+  timespec now{};
+  ::clock_gettime(CLOCK_BOOTTIME, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
 }  // namespace
+
+/// The thread that raises the number in LOCK and looks whether the file is still this owner's. Its members
+/// live as long as the thread, which a file system that does not answer may hold for ever.
+class RunLock::Heartbeat {
+ public:
+  Heartbeat(Io& io, std::filesystem::path path, const RunLockTimes& times, Owner self, Descriptor file)
+      : io_(io),
+        path_(std::move(path)),
+        times_(times),
+        self_(std::move(self)),
+        file_(std::move(file)),
+        renewed_at_(boot_seconds()) {
+    // The thread inherits the mask. Signals must reach the main thread, whose handlers request the stop.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    thread_ = std::thread([this] { run(); });
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+  ~Heartbeat() {
+    stop();
+    thread_.join();
+  }
+  Heartbeat(const Heartbeat&) = delete;
+  Heartbeat& operator=(const Heartbeat&) = delete;
+
+  void stop() {
+    {
+      const std::lock_guard guard(mutex_);
+      stops_ = true;
+    }
+    wake_.notify_all();
+  }
+  /// Whether the thread has been in a call of the file system for so long that it may never return.
+  bool is_stuck() {
+    const std::lock_guard guard(mutex_);
+    return in_call_ && is_late();
+  }
+  /// Why the directory is not this owner's any more; "" if it is.
+  std::string reason() {
+    const std::lock_guard guard(mutex_);
+    return lost_;
+  }
+  void lose(const std::string& reason) {
+    const std::lock_guard guard(mutex_);
+    if (lost_.empty()) lost_ = reason;
+  }
+  /// Waits for a late heartbeat, and gives up if it does not come. Returns reason().
+  std::string await() {
+    std::unique_lock guard(mutex_);
+    if (lost_.empty() && is_late()) {
+      // After a SIGCONT, or when the machine wakes, the thread may sleep for some seconds yet.
+      hurries_ = true;
+      wake_.notify_all();
+      const auto patience = std::chrono::duration<double>(times_.patience_seconds);
+      changed_.wait_for(guard, patience, [&] { return !lost_.empty() || !is_late(); });
+      if (lost_.empty() && is_late())
+        lost_ = fmt::format(": its LOCK could not be written for {:.0f} s, so another start may own it now",
+                            boot_seconds() - renewed_at_);
+    }
+    return lost_;
+  }
+
+ private:
+  bool is_late() const { return boot_seconds() - renewed_at_ > times_.fence_seconds(); }
+
+  void run() {
+    const auto interval = std::chrono::duration<double>(times_.heartbeat_seconds);
+    std::unique_lock guard(mutex_);
+    for (uint64_t count = 1;; ++count) {
+      wake_.wait_for(guard, interval, [&] { return stops_ || hurries_; });
+      if (stops_) return;
+      hurries_ = false;
+      in_call_ = true;
+      guard.unlock();
+      // Others may have seen the new number as soon as the write began.
+      const double began = boot_seconds();
+      std::string reason;
+      const bool renewed = write(count) && is_own(reason);
+      guard.lock();
+      in_call_ = false;
+      if (renewed) renewed_at_ = began;
+      if (lost_.empty()) lost_ = reason;
+      changed_.notify_all();
+    }
+  }
+
+  /// One lost heartbeat is no reason to stop training; many are, see await().
+  bool write(uint64_t count) {
+    const std::string text = text_of(self_, count);
+    return io_.pwrite(file_.value(), text.data(), text.size(), 0) == std::ssize(text) && !stops_ &&
+           io_.fsync(file_.value()) == 0;  // else other machines may not see it
+  }
+
+  /// Whether LOCK is the file that was written. If it is another's, sets `reason`.
+  bool is_own(std::string& reason) {
+    // Another start that found the lock stale moves it aside, sees the new number, and puts it back.
+    constexpr int kLooks = 10;
+    for (int look = 0; look < kLooks && !stops_; ++look) {
+      if (look > 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      try {
+        const std::optional<std::string> text = read_lock(io_, path_);
+        if (!text) continue;
+        const Owner owner = parse_process(*text);
+        if (agree(owner, self_, {"nonce"})) return true;
+        reason = " by " + describe_owner(owner);
+        return false;
+      } catch (const Error&) {
+        return false;
+      }
+    }
+    if (!stops_) reason = ": its LOCK is gone";
+    return false;
+  }
+
+  Io& io_;
+  const std::filesystem::path path_;
+  const RunLockTimes times_;
+  const Owner self_;
+  const Descriptor file_;
+  std::atomic<bool> stops_ = false;  ///< set under mutex_
+  std::mutex mutex_;                 ///< guards the members below
+  std::condition_variable wake_;     ///< of the thread
+  std::condition_variable changed_;  ///< of those that wait for it
+  bool hurries_ = false;             ///< the next heartbeat is due now
+  bool in_call_ = false;
+  double renewed_at_;  ///< begin of the last heartbeat that was written and read back
+  std::string lost_;   ///< see reason()
+  std::thread thread_;
+};
 
 RunLock::RunLock(Io& io, const std::filesystem::path& directory, const RunLockTimes& times,
                  const RunLockWait& wait)
     : io_(io), path_(directory / kLockFile), times_(times), self_(this_owner(directory)) {
   constexpr int kAttempts = 3;  // another start may win the race for a stale lock
-  for (int attempt = 0; !try_create(); ++attempt) {
+  Descriptor file = try_create();
+  for (int attempt = 0; file.value() < 0; ++attempt) {
     const std::optional<std::string> text = read();
     if (attempt >= kAttempts) refuse(text.value_or(""));
-    if (!text) continue;
-    wait_until_gone(*text, wait);
-    take_away(*text);
-    const Owner owner = parse_process(*text);
-    takeover_ = is_copy(owner, self_)
-                    ? fmt::format("this directory is a copy of {}, which is or was a run of {}",
-                                  owner.at("directory"), describe_owner(owner))
-                    : fmt::format("took over from {}, which ended without giving the run back",
-                                  describe_owner(owner));
+    if (text) {
+      wait_until_gone(*text, wait);
+      take_away(*text);
+      const Owner owner = parse_process(*text);
+      takeover_ = is_copy(owner, self_)
+                      ? fmt::format("this directory is a copy of {}, which is or was a run of {}",
+                                    owner.at("directory"), describe_owner(owner))
+                      : fmt::format("took over from {}, which ended without giving the run back",
+                                    describe_owner(owner));
+    }
+    file = try_create();
   }
-  start_heartbeat();
+  heartbeat_ = std::make_unique<Heartbeat>(io_, path_, times_, self_, std::move(file));
 }
 
 RunLock::~RunLock() {
-  {
-    const std::lock_guard guard(mutex_);
-    stops_ = true;
+  if (heartbeat_->is_stuck()) {
+    // To join the thread might take for ever, and to close the file, too. The process is about to end.
+    heartbeat_->stop();
+    static_cast<void>(heartbeat_.release());
+    return;
   }
-  stop_.notify_all();
-  heartbeat_.join();
-  file_ = {};  // closed first: NFS keeps a file that is deleted while it is open
+  const bool lost = !heartbeat_->reason().empty();
+  heartbeat_.reset();  // closes the file first: NFS keeps one that is deleted while it is open
   try {
-    check_still_owned();
-    io_.unlink(path_);
+    const std::optional<std::string> text = lost ? std::nullopt : read();
+    if (text && agree(parse_process(*text), self_, {"nonce"})) io_.unlink(path_);
   } catch (const Error&) {
-    // Another process owns it now.
+    // What cannot be read is not removed. The next start finds that its owner has ended.
   }
 }
 
-void RunLock::start_heartbeat() {
-  // The thread inherits the mask. Signals must reach the main thread, whose handlers request the stop.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  heartbeat_ = std::thread([this] { beat(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-}
-
-/// False if there is a lock already.
-bool RunLock::try_create() {
-  file_ = Descriptor(io_, io_.open(path_, O_CREAT | O_EXCL | O_RDWR));
-  if (file_.value() < 0) {
-    if (errno == EEXIST) return false;
+/// A descriptor without a file if there is a lock already.
+Descriptor RunLock::try_create() {
+  Descriptor file(io_, io_.open(path_, O_CREAT | O_EXCL | O_RDWR));
+  if (file.value() < 0) {
+    if (errno == EEXIST) return file;
     fail_storage(path_, "create", errno);
   }
   const std::string text = text_of(self_, 0);
-  const ssize_t done = io_.pwrite(file_.value(), text.data(), text.size(), 0);
-  if (done == std::ssize(text) && io_.fsync(file_.value()) == 0) return true;
+  const ssize_t done = io_.pwrite(file.value(), text.data(), text.size(), 0);
+  if (done == std::ssize(text) && io_.fsync(file.value()) == 0) return file;
   // A short write sets no errno, and means a full disk.
   const int error = done < 0 || done == std::ssize(text) ? errno : ENOSPC;
   io_.unlink(path_);
@@ -245,24 +384,24 @@ void RunLock::take_away(const std::string& text) {
   io_.unlink(aside);
 }
 
-void RunLock::beat() {
-  const auto interval = std::chrono::duration<double>(times_.heartbeat_seconds);
-  uint64_t count = 0;
-  std::unique_lock guard(mutex_);
-  while (!stop_.wait_for(guard, interval, [this] { return stops_; })) {
-    const std::string text = text_of(self_, ++count);
-    // One lost heartbeat is no reason to stop training, so errors are ignored.
-    (void)io_.pwrite(file_.value(), text.data(), text.size(), 0);
-    (void)io_.fsync(file_.value());  // else other machines may not see it
-  }
+void RunLock::lose(const std::string& reason) const {
+  heartbeat_->lose(reason);
+  throw Error(
+      ExitCode::kStorage,
+      fmt::format("{}: this run was taken over{}", path_.parent_path().string(), heartbeat_->reason()),
+      "this process writes nothing any more; the other one goes on from the newest checkpoint");
+}
+
+void RunLock::check_owner() const {
+  if (const std::string reason = heartbeat_->await(); !reason.empty()) lose(reason);
 }
 
 void RunLock::check_still_owned() const {
+  check_owner();
   const std::optional<std::string> text = read();
-  const Owner owner = parse_process(text.value_or(""));
-  if (!text || !agree(owner, self_, {"nonce"}))
-    fail(ExitCode::kStorage, "{}: this run was taken over{}", path_.parent_path().string(),
-         text ? " by " + describe_owner(owner) : ": its LOCK is gone");
+  if (!text) lose(": its LOCK is gone");
+  const Owner owner = parse_process(*text);
+  if (!agree(owner, self_, {"nonce"})) lose(" by " + describe_owner(owner));
 }
 
 RunOwner find_run_owner(Io& io, const std::filesystem::path& directory) {

@@ -1,14 +1,11 @@
 // RunLock: only one live run owns a directory.
 #pragma once
-#include <condition_variable>
-#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <map>
-#include <mutex>
+#include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 
 #include "data/file.h"
 #include "data/io.h"
@@ -19,6 +16,9 @@ struct RunLockTimes {
   double heartbeat_seconds = 5;
   double patience_seconds = 30;  ///< an owner on another machine is gone if its heartbeat stops for this long
   double ending_seconds = 3;     ///< time that an owner on this host gets to end after its launcher has ended
+
+  /// An owner writes nothing if its last heartbeat is older than this: others count from that heartbeat.
+  double fence_seconds() const { return patience_seconds - heartbeat_seconds; }
 };
 
 /// Who waits while it is not known whether an owner lives: half a minute without a word looks like a hang.
@@ -34,6 +34,11 @@ struct RunLockWait {
 /// before a requeue; else after the heartbeat has stopped for `patience_seconds`. A lock that was copied with
 /// its directory names another one: it is taken over at once if it is a hard link, else as if its owner were
 /// on another machine. A run whose directory was moved while it lives stays protected.
+///
+/// The thread of the heartbeat also reads LOCK back, so an owner that was taken over, as after a partition or
+/// a SIGSTOP, learns of it within `heartbeat_seconds`. From then on `check_owner` throws, for good. So it
+/// does if the heartbeat is late (the file system does not answer, or the process stood still) and does not
+/// come back: then another start may have taken over.
 class RunLock {
  public:
   /// May wait for `patience_seconds`. Throws Error(kStorage), with the owner, if a live run owns the
@@ -44,33 +49,35 @@ class RunLock {
   RunLock(const RunLock&) = delete;
   RunLock& operator=(const RunLock&) = delete;
 
-  /// Throws Error(kStorage) if another process has taken the directory over. Called before every commit.
+  /// To be called before every write. Throws Error(kStorage) if another process has taken the directory over,
+  /// as far as the heartbeat knows: looks at no file, and costs next to nothing. If the last heartbeat is
+  /// older than fence_seconds(), waits for the next one for up to `patience_seconds`, and throws if it does
+  /// not come. Once it has thrown, it always throws.
+  void check_owner() const;
+  /// As check_owner, and reads LOCK. Called before every commit.
   void check_still_owned() const;
+  /// Gives the directory up, because of `reason`, found elsewhere: throws, as check_owner does from now on.
+  [[noreturn]] void lose(const std::string& reason) const;
   /// A text for the log about a lock that was taken over; empty if there was none.
   const std::string& takeover() const { return takeover_; }
 
  private:
   /// The lines "key value" of a lock.
   using Owner = std::map<std::string, std::string>;
+  class Heartbeat;
 
-  bool try_create();
+  Descriptor try_create();
   std::optional<std::string> read() const;
   void wait_until_gone(const std::string& text, const RunLockWait& wait) const;
   [[noreturn]] void refuse(const std::string& text) const;
   void take_away(const std::string& text);
-  void start_heartbeat();
-  void beat();
 
   Io& io_;
   const std::filesystem::path path_;
   const RunLockTimes times_;
   const Owner self_;
   std::string takeover_;
-  Descriptor file_;
-  std::mutex mutex_;  ///< guards stops_
-  std::condition_variable stop_;
-  bool stops_ = false;
-  std::thread heartbeat_;
+  std::unique_ptr<Heartbeat> heartbeat_;
 };
 
 /// The owner of a run, for a process that looks at it from outside.

@@ -225,6 +225,117 @@ TEST_F(CopiedRun, AMovedRunStaysProtected) {
   EXPECT_TRUE(std::filesystem::exists(scratch_ / "moved/LOCK"));
 }
 
+/// A file system that does not answer for a while: writes to LOCK wait.
+class HangingIo : public PosixIo {
+ public:
+  std::atomic<bool> hangs = false;
+  ssize_t pwrite(int file, const void* bytes, size_t count, int64_t offset) override {
+    while (hangs) usleep(1000);
+    return PosixIo::pwrite(file, bytes, count, offset);
+  }
+};
+
+/// The error of check_owner, asked until there is one or `seconds` have passed.
+std::string loss_within(const RunLock& lock, double seconds) {
+  for (int i = 0; i < seconds * 200; ++i) {
+    try {
+      lock.check_owner();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kStorage);
+      return error.what();
+    }
+    usleep(5000);
+  }
+  return "";
+}
+
+// Within seconds, without a look at the file by the main thread. And what was lost stays lost.
+TEST(RunLock, TheHeartbeatNoticesATakeover) {
+  ScratchDirectory scratch;
+  PosixIo io;
+  RunLock lock(io, scratch.path(), {0.02, 30});
+  EXPECT_EQ(loss_within(lock, 0.2), "");
+  const std::string own = read_bytes(scratch / "LOCK");
+  // As another start takes it: another file.
+  std::filesystem::rename(scratch / "LOCK", scratch / "LOCK.stale.x");
+  write_bytes(scratch / "LOCK", "host other\nnonce y\npid 7\n");
+  EXPECT_NE(loss_within(lock, 20).find("was taken over by process 7 on other"), std::string::npos);
+  write_bytes(scratch / "LOCK", own);
+  EXPECT_THROW(lock.check_owner(), Error);
+  EXPECT_THROW(lock.check_still_owned(), Error);
+}
+
+TEST(RunLock, ALockThatIsGoneIsLost) {
+  ScratchDirectory scratch;
+  PosixIo io;
+  const RunLock lock(io, scratch.path(), {0.02, 30});
+  std::filesystem::remove(scratch / "LOCK");
+  EXPECT_NE(loss_within(lock, 20).find("its LOCK is gone"), std::string::npos);
+}
+
+// Others may take over when the heartbeat has stood still for as long: the owner must not write by then.
+TEST(RunLock, AnOwnerWhoseFileSystemHangsIsFencedOff) {
+  ScratchDirectory scratch;
+  HangingIo io;
+  {
+    const RunLock lock(io, scratch.path(), kFast);
+    EXPECT_EQ(loss_within(lock, 0.2), "");
+    io.hangs = true;
+    EXPECT_NE(loss_within(lock, 20).find("could not be written for"), std::string::npos);
+    io.hangs = false;
+    usleep(100000);
+    EXPECT_THROW(lock.check_owner(), Error) << "what was given up is not taken back";
+  }
+  EXPECT_TRUE(std::filesystem::exists(scratch / "LOCK")) << "it may be another's";
+}
+
+// A process that was stopped, or a file system that answers again, goes on if nobody has taken over.
+TEST(RunLock, AHeartbeatThatComesBackKeepsTheRun) {
+  ScratchDirectory scratch;
+  HangingIo io;
+  const RunLock lock(io, scratch.path(), {0.02, 1});
+  io.hangs = true;
+  usleep(1'100'000);  // older than a heartbeat may be
+  std::thread returns([&] {
+    usleep(100000);
+    io.hangs = false;
+  });
+  EXPECT_NO_THROW(lock.check_owner()) << "it waits for the heartbeat";
+  returns.join();
+  EXPECT_NO_THROW(lock.check_still_owned());
+}
+
+// The same with a process that stands still while another takes over.
+TEST(RunLock, AStoppedOwnerFindsThatItWasTakenOver) {
+  ScratchDirectory scratch;
+  PosixIo io;
+  const pid_t child = fork();
+  if (child == 0) {
+    const RunLock lock(io, scratch.path(), kFast);
+    kill(getpid(), SIGSTOP);
+    for (;;) {
+      try {
+        lock.check_owner();
+        write_bytes(scratch / "log", "written");
+      } catch (const Error&) {
+        _exit(74);
+      }
+    }
+  }
+  waitpid(child, nullptr, WUNTRACED);  // it stops itself: between a look and a write nobody could tell
+  // As if it were on another machine: on this one, a stopped process is alive.
+  std::string text = read_bytes(scratch / "LOCK");
+  text.replace(text.find("boot ") + 5, 8, "elsewher");
+  write_bytes(scratch / "LOCK", text);
+  const RunLock next(io, scratch.path(), {0.02, 0.4});
+  kill(child, SIGCONT);
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 74) << status;
+  EXPECT_FALSE(std::filesystem::exists(scratch / "log")) << "it wrote after the takeover";
+  EXPECT_NO_THROW(next.check_still_owned());
+}
+
 TEST(RunLock, TheOldOwnerLearnsOfATakeover) {
   ScratchDirectory scratch;
   PosixIo io;
