@@ -11,6 +11,7 @@
 #include "data/whole_file.h"
 #include "model/core/error.h"
 #include "model/core/number.h"
+#include "train/checkpoint/takeovers.h"
 #include "train/report/human_text.h"
 
 namespace ripstop {
@@ -24,11 +25,30 @@ void check_size(Io& io, const std::filesystem::path& path, int64_t bytes) {
     fail(ExitCode::kStorage, "{}: has {} bytes, the manifest says {}", path.string(), status.bytes, bytes);
 }
 
+Manifest check_manifest_and_sizes(Io& io, const std::filesystem::path& directory) {
+  Manifest manifest = read_manifest(io, directory);
+  const std::optional<int64_t> step = parse_step_directory_name(directory.filename().string());
+  if (step && *step != manifest.state.step)
+    fail(ExitCode::kStorage, "{}: holds the checkpoint of step {}", directory.string(), manifest.state.step);
+  for (const StoredFile& file : manifest.files) {
+    check_size(io, directory / rank_file_name(file.rank), file.bytes);
+    check_size(io, directory / sidecar_file_name(file.rank), file.sidecar_bytes);
+  }
+  return manifest;
+}
+
 /// Never throws for one checkpoint: a damaged one must not hide the others.
-ListedCheckpoint look_at(Io& io, int64_t step, const std::filesystem::path& directory, bool is_link) {
+ListedCheckpoint look_at(Io& io, int64_t step, const std::filesystem::path& directory, bool is_link,
+                         const Takeovers& takeovers) {
   ListedCheckpoint listed{.step = step, .directory = directory, .manifest = {}, .is_link = is_link};
   try {
-    listed.manifest = check_checkpoint(io, directory);
+    Manifest manifest = check_manifest_and_sizes(io, directory);
+    if (const std::string refusal = takeovers.refusal(step, manifest.state.takeover); !refusal.empty()) {
+      listed.superseded = manifest.state.takeover;
+      listed.problem = directory.string() + ": " + refusal;
+      return listed;
+    }
+    listed.manifest = std::move(manifest);
   } catch (const IoError& error) {
     // A missing file is damage. If a link leads nowhere, the archive may be unmounted, and the checkpoint
     // whole.
@@ -118,20 +138,15 @@ std::string temporary_name(std::string_view prefix, int64_t step) {
 }
 
 Manifest check_checkpoint(Io& io, const std::filesystem::path& directory) {
-  Manifest manifest = read_manifest(io, directory);
-  const std::optional<int64_t> step = parse_step_directory_name(directory.filename().string());
-  if (step && *step != manifest.state.step)
-    fail(ExitCode::kStorage, "{}: holds the checkpoint of step {}", directory.string(), manifest.state.step);
-  for (const StoredFile& file : manifest.files) {
-    check_size(io, directory / rank_file_name(file.rank), file.bytes);
-    check_size(io, directory / sidecar_file_name(file.rank), file.sidecar_bytes);
-  }
+  Manifest manifest = check_manifest_and_sizes(io, directory);
+  require_not_superseded(io, directory, manifest.state.step, manifest.state.takeover);
   return manifest;
 }
 
 std::vector<ListedCheckpoint> list_checkpoints(Io& io, const std::filesystem::path& directory) {
   std::vector<ListedCheckpoint> listed;
   const std::vector<Io::Entry> entries = list_directory(io, directory);
+  const Takeovers takeovers = Takeovers::read(io, directory);
   std::map<int64_t, const Io::Entry*> by_step;
   // ".old.*" come first by name: the step directory itself takes the place of one.
   for (const Io::Entry& entry : entries)
@@ -139,7 +154,7 @@ std::vector<ListedCheckpoint> list_checkpoints(Io& io, const std::filesystem::pa
          {step_of_replaced(entry.name), parse_step_directory_name(entry.name)})
       if (step && (entry.is_directory || entry.is_link)) by_step[*step] = &entry;
   for (const auto& [step, entry] : by_step)
-    listed.push_back(look_at(io, step, directory / entry->name, entry->is_link));
+    listed.push_back(look_at(io, step, directory / entry->name, entry->is_link, takeovers));
   return listed;
 }
 
@@ -198,6 +213,11 @@ std::vector<int64_t> remove_old_checkpoints(Io& io, const std::filesystem::path&
     const std::vector<ListedCheckpoint> listed = list_checkpoints(io, directory);
     int64_t kept = 0;
     for (auto at = listed.rbegin(); at != listed.rend(); ++at) {
+      if (at->superseded > 0 && at->step <= step) {
+        removed.push_back(at->step);
+        remove_checkpoint(io, at->directory, at->step, warnings);
+        warnings.push_back("removed a checkpoint: " + at->problem);
+      }
       // Damaged ones stay for a person to look at. Later ones belong to steps that this run has not done.
       if (!at->manifest || at->step > step) continue;
       if (++kept <= keep || at->step == best_step) continue;

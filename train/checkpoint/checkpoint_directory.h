@@ -34,11 +34,14 @@ struct ListedCheckpoint {
   std::string problem = {};          ///< otherwise: the reason
   bool is_unreadable = false;        ///< the problem: it cannot be read now, and may be whole
   bool is_link = false;              ///< `directory` is a symbolic link
+  /// The problem: Takeovers::refusal. The number of the takeover that committed it.
+  std::optional<int64_t> superseded = {};
 };
 
 /// All step directories below `directory` and links with such names, by step. Names that only resemble one do
 /// not count. A checkpoint that a killed process was replacing (kReplacedPrefix) counts if its step has no
-/// other, until the next start of the run gives it its name back. Throws Error(kStorage).
+/// other, until the next start of the run gives it its name back. One that is superseded (Takeovers) has no
+/// manifest, but a problem. Throws Error(kStorage).
 std::vector<ListedCheckpoint> list_checkpoints(Io& io, const std::filesystem::path& directory);
 
 /// A damaged checkpoint that a resume moved aside, "step_00001000.damaged". It is never used again.
@@ -52,7 +55,8 @@ struct DamagedCheckpoint {
 std::vector<DamagedCheckpoint> list_damaged(Io& io, const std::filesystem::path& directory);
 
 /// Reads the manifest of one checkpoint directory and checks that every file in it exists with the right
-/// size. Throws Error(kStorage) with the first difference.
+/// size, and that the checkpoint is not superseded (Takeovers). Throws Error(kStorage) with the first
+/// difference.
 Manifest check_checkpoint(Io& io, const std::filesystem::path& directory);
 
 /// Before the first step, on rank 0: makes `directory`, tries to write in it, removes the remains of killed
@@ -69,6 +73,8 @@ void check_disk_space(Io& io, const std::filesystem::path& directory, int64_t ke
 /// Deletes whole checkpoints, but not the newest `keep` (0: all) up to `step`, not `best_step`, and none
 /// newer than `step`, which was saved just now. Damaged ones do not count and stay. Those that were moved
 /// aside go if they are no newer than `step`: the run has got past them; a text in `warnings` names each.
+/// Superseded ones (Takeovers) do not count, and go if they are no newer than `step` and have a number: those
+/// without are of an older version of ripstop, which a person may want back.
 /// Returns the deleted steps. A failure becomes a text in `warnings`.
 std::vector<int64_t> remove_old_checkpoints(Io& io, const std::filesystem::path& directory, int64_t step,
                                             int64_t keep, std::optional<int64_t> best_step,

@@ -11,6 +11,7 @@
 #include "parallel/agreement.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/file_blocks.h"
+#include "train/checkpoint/takeovers.h"
 
 namespace ripstop {
 namespace {
@@ -80,18 +81,35 @@ std::optional<Checkpoint> share_choice(Io& io, const std::filesystem::path& dire
   return checkpoint;
 }
 
+/// To begin with the first weights is right only if the newest takeover did so, too. Else somebody removed
+/// the checkpoint from which it went on, or an older version of ripstop, which knows of no takeovers, did.
+void refuse_if_all_are_superseded(Io& io, const std::filesystem::path& directory,
+                                  const std::vector<ListedCheckpoint>& listed) {
+  const auto is_superseded = [](const ListedCheckpoint& each) { return each.superseded.has_value(); };
+  if (listed.empty() || !std::all_of(listed.begin(), listed.end(), is_superseded)) return;
+  const Takeovers takeovers = Takeovers::read(io, directory);
+  if (takeovers.all().empty() || takeovers.all().back().step == 0) return;
+  throw Error(ExitCode::kStorage,
+              fmt::format("{}: the checkpoint of step {}, from which takeover {} went on, is gone; {}",
+                          directory.string(), takeovers.all().back().step, takeovers.newest_number(),
+                          listed.back().problem),
+              hint_for_superseded(directory));
+}
+
 /// One rank looks: thousands that list a directory at once are a load for a parallel file system.
 std::vector<ListedCheckpoint> list_on_rank_0(Io& io, const std::filesystem::path& directory,
                                              Communicator& world) {
   std::vector<ListedCheckpoint> listed;
   do_and_agree(world, [&] {
-    if (world.rank() == 0) listed = list_checkpoints(io, directory);
+    if (world.rank() != 0) return;
+    listed = list_checkpoints(io, directory);
+    refuse_if_all_are_superseded(io, directory, listed);
   });
   return listed;
 }
 
 /// Takes the newest checkpoint that is whole, or may be whole, off `listed`. The newer, damaged ones go to
-/// `damaged`. Null if there is none.
+/// `damaged`; superseded ones keep their names. Null if there is none.
 const ListedCheckpoint* take_newest(std::vector<ListedCheckpoint>& listed, ListedCheckpoint& taken,
                                     std::vector<std::filesystem::path>& damaged,
                                     std::vector<std::string>& warnings) {
@@ -104,6 +122,11 @@ const ListedCheckpoint* take_newest(std::vector<ListedCheckpoint>& listed, Liste
                       "deleted or changed",
                       taken.directory.string()));
     if (taken.manifest || taken.is_unreadable) return &taken;
+    if (taken.superseded) {
+      warnings.push_back(fmt::format("passing over a checkpoint: {} ({})", taken.problem,
+                                     hint_for_superseded(taken.directory.parent_path())));
+      continue;
+    }
     damaged.push_back(taken.directory);
     warnings.push_back("passing over a checkpoint: " + taken.problem);
   }

@@ -65,9 +65,11 @@ void check_same_parameters(const Manifest& manifest, const std::vector<UnitSpec>
 
 /// Collective: loads the newest checkpoint below `directory` that proves whole while it is read, and returns
 /// its state; nullopt if there is no checkpoint at all. `accept` sees the manifest on every rank before
-/// anything is overwritten, and may throw. Damaged newer ones get a warning (on rank 0) and are renamed to
+/// anything is overwritten, and may throw. Superseded newer ones (Takeovers) get a warning (on rank 0).
+/// Damaged newer ones get a warning (on rank 0) and are renamed to
 /// "step_N.damaged", so that they never count again: only the owner of the run may call this. Throws
-/// Error(kStorage) if there are checkpoints and none is whole, and if the system refuses to read the newest
+/// Error(kStorage) if there are checkpoints and none is whole, if all are superseded though the newest
+/// takeover did not begin with the first weights, and if the system refuses to read the newest
 /// on some rank: an older one would lose steps.
 std::optional<CheckpointState> resume_newest(Io& io, const std::filesystem::path& directory,
                                              Communicator& world, int64_t fsdp_index,

@@ -30,6 +30,15 @@ StoredFile file_of_line(const std::string& line) {
   return file;
 }
 
+/// 0 if the manifest cannot be read: a damaged checkpoint may be replaced.
+int64_t takeover_of(Io& io, const std::filesystem::path& checkpoint) {
+  try {
+    return read_manifest(io, checkpoint).state.takeover;
+  } catch (const Error&) {
+    return 0;
+  }
+}
+
 }  // namespace
 
 CheckpointWriter::CheckpointWriter(Io& io, std::filesystem::path directory, Communicator& world,
@@ -111,11 +120,20 @@ Manifest CheckpointWriter::collect(const CheckpointState& state, const std::stri
 // A rename cannot replace a directory that is not empty, so the old checkpoint is moved aside first. If the
 // process is killed between the two renames, the next start of the run puts it back
 // (prepare_checkpoint_directory).
-void CheckpointWriter::replace(const std::filesystem::path& attempt, int64_t step,
+void CheckpointWriter::replace(const std::filesystem::path& attempt, const CheckpointState& state,
                                std::vector<std::string>& warnings) {
-  const std::filesystem::path target = directory_ / step_directory_name(step);
-  const std::filesystem::path aside = directory_ / temporary_name(kReplacedPrefix, step);
+  const std::filesystem::path target = directory_ / step_directory_name(state.step);
+  const std::filesystem::path aside = directory_ / temporary_name(kReplacedPrefix, state.step);
   rename_path(io_, target, aside);
+  // After the rename, when nobody can put another there any more: an owner that was taken over must not
+  // replace the checkpoint of the one that took over.
+  if (const int64_t number = takeover_of(io_, aside); number > state.takeover) {
+    rename_path(io_, aside, target);
+    throw Error(ExitCode::kStorage,
+                fmt::format("{} was committed by takeover {}, this is takeover {}: the run was taken over",
+                            target.string(), number, state.takeover),
+                "the other process goes on with the run");
+  }
   if (io_.rename(attempt, target) != 0) {
     const int error = errno;
     io_.rename(aside, target);
@@ -137,7 +155,7 @@ void CheckpointWriter::commit(const std::filesystem::path& attempt, const Manife
 
   const std::filesystem::path target = directory_ / step_directory_name(manifest.state.step);
   if (path_exists(io_, target)) {
-    replace(attempt, manifest.state.step, warnings);
+    replace(attempt, manifest.state, warnings);
   } else {
     rename_path(io_, attempt, target);
     sync_directory(io_, directory_);
@@ -170,6 +188,8 @@ SaveReport CheckpointWriter::save(const CheckpointState& state, const SavePolicy
     throw;
   }
   if (leads()) {
+    // The commit may have taken long. Whoever has taken over since may need what would be removed.
+    if (policy.check_owner) policy.check_owner();
     std::optional<int64_t> best;
     if (state.best) best = state.best->step;
     report.removed = remove_old_checkpoints(io_, directory_, state.step, policy.keep, best, report.warnings);

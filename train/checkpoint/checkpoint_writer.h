@@ -21,7 +21,8 @@ struct SavePolicy {
   bool read_back = true;  ///< compare every written byte with its hash before the commit
   /// Called often on the caller's thread while this rank's file is written. What it throws ends the save.
   std::function<void()> watch = {};
-  /// Rank 0's: throws if another process has taken the run over. Called before the commit.
+  /// Rank 0's: throws if another process has taken the run over. Called before the commit, and before old
+  /// checkpoints are removed.
   std::function<void()> check_owner = {};
 };
 
@@ -48,7 +49,8 @@ class CheckpointWriter {
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
   /// Collective: saves the present values of the units, with `state` (that of rank 0 counts), as
-  /// `directory`/step_N. Replaces a checkpoint of the same step. When it returns, the checkpoint is complete
+  /// `directory`/step_N. Replaces a checkpoint of the same step, unless a later takeover committed it; then
+  /// throws Error(kStorage). When it returns, the checkpoint is complete
   /// and synced on the disks of all ranks. If any rank fails, all throw the same Error(kStorage), which names
   /// that rank; the attempt is removed and older checkpoints stay. Main thread only (the first save calls
   /// libhdf5). Blocks. Needs 1 MiB for each of kBlockThreads threads, and the bytes of the skeleton.
@@ -61,7 +63,8 @@ class CheckpointWriter {
   Manifest collect(const CheckpointState& state, const std::string& line);
   void commit(const std::filesystem::path& attempt, const Manifest& manifest, const SavePolicy& policy,
               std::vector<std::string>& warnings);
-  void replace(const std::filesystem::path& attempt, int64_t step, std::vector<std::string>& warnings);
+  void replace(const std::filesystem::path& attempt, const CheckpointState& state,
+               std::vector<std::string>& warnings);
 
   Io& io_;
   const std::filesystem::path directory_;

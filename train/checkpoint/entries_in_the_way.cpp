@@ -9,6 +9,7 @@
 
 #include "data/directory.h"
 #include "train/checkpoint/manifest.h"
+#include "train/checkpoint/takeovers.h"
 
 namespace ripstop {
 namespace {
@@ -22,7 +23,8 @@ bool is_existing_folder(const std::filesystem::path& path) {
 bool has_no_foreign_entry(Io& io, const std::filesystem::path& checkpoints) {
   const std::vector<Io::Entry> entries = list_directory(io, checkpoints);
   return std::all_of(entries.begin(), entries.end(), [](const Io::Entry& entry) {
-    return entry.name.starts_with("LOCK") || entry.name.starts_with(".");
+    return entry.name.starts_with("LOCK") || entry.name.starts_with(".") ||
+           entry.name == Takeovers::kFileName;
   });
 }
 

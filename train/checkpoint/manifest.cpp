@@ -14,8 +14,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// The oldest format version whose readers understand a manifest. They skip "validation" and its members, but
-/// would read bfloat16 moments as float32.
+/// The oldest format version whose readers understand a manifest. They skip "validation" and its members, and
+/// "takeover", but would read bfloat16 moments as float32.
 int minimum_reader(const Manifest& manifest) {
   return manifest.moments == DType::kFloat32 ? 1 : 4;
 }
@@ -130,6 +130,7 @@ std::string manifest_text(const Manifest& manifest) {
                          {"tokens", state.tokens},
                          {"best", json_of(state.best)},
                          {"validation", validation_of(state)},
+                         {"takeover", state.takeover},
                          {"mesh",
                           {{"replicate", manifest.mesh.replicate},
                            {"fsdp", manifest.mesh.fsdp},

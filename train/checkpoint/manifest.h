@@ -1,14 +1,14 @@
 // manifest.json, and the names of files in a checkpoint.
 //
-// Format version 4, a JSON object with one space of indentation for each level:
+// Format version 5, a JSON object with one space of indentation for each level:
 //
 //   format          "ripstop checkpoint"
-//   version         4
+//   version         5
 //   min_reader      the oldest version whose readers understand this: 4 with bfloat16 moments, else 1
 //   layout          UnitLayout::kVersion
 //   written_by      version and commit of ripstop
 //   step, updates, cursor {epoch, pack}, tokens, best {metric, value, step} or null,
-//   validation {step, content_hash, since_best}, model {...}, data {...}, config
+//   validation {step, content_hash, since_best}, takeover, model {...}, data {...}, config
 //                   CheckpointState; cursor.pack is CheckpointState::sequence
 //   mesh            {replicate, fsdp, tensor}
 //   moments         dtype of the moments' arrays: "float32" or "bfloat16"
@@ -17,6 +17,7 @@
 //   hash            "xxh3-128:" and the hash of all bytes before the comma that ends the member before
 //
 // Version 1 has no "validation", version 2 no "since_best" in it, version 3 no "moments": they are float32.
+// Version 4 has no "takeover": 0.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -58,7 +59,8 @@ struct CheckpointState {
   int64_t validated_step = 0;           ///< the last step whose weights were validated; 0: none was
   std::optional<BestSoFar> best;
   int64_t validations_since_best =
-      0;  ///< in a row without an improvement; those with keep_best "none" are none
+      0;                 ///< in a row without an improvement; those with keep_best "none" are none
+  int64_t takeover = 0;  ///< number of the takeover that saved it (Takeovers); 0: none
   bool operator==(const CheckpointState&) const = default;
 };
 
@@ -72,9 +74,10 @@ struct StoredFile {
 };
 
 struct Manifest {
-  /// Version 2 added `validation`, version 3 `validation.since_best`, version 4 `moments`. The step of a
-  /// checkpoint of version 1 counts as validated; without `since_best` the count begins at 0.
-  static constexpr int kVersion = 4;
+  /// Version 2 added `validation`, version 3 `validation.since_best`, version 4 `moments`, version 5
+  /// `takeover`. The step of a checkpoint of version 1 counts as validated; without `since_best` the count
+  /// begins at 0, without `takeover` it is 0.
+  static constexpr int kVersion = 5;
   static constexpr const char* kFormat = "ripstop checkpoint";
   static constexpr const char* kFileName = "manifest.json";
   static constexpr int64_t kMostBytes = int64_t{16} << 20;

@@ -208,9 +208,9 @@ Manifest parse_manifest(const std::string& bytes, const std::string& name) {
   // The whole text, hash included: that is a member of the document.
   const Json document = reader.parse(bytes);
   reader.check_version(document);
-  reader.only(document, {"format", "version", "min_reader", "layout", "written_by", "step", "updates",
-                         "cursor", "tokens", "best", "validation", "mesh", "moments", "model", "data",
-                         "config", "units", "files", "hash"});
+  reader.only(document, {"format", "version", "min_reader", "layout",     "written_by", "step", "updates",
+                         "cursor", "tokens",  "best",       "validation", "takeover",   "mesh", "moments",
+                         "model",  "data",    "config",     "units",      "files",      "hash"});
   const auto count = [&](const Json& object, const char* key) {
     return reader.integer(object, key, 0, INT64_MAX);
   };
@@ -230,6 +230,7 @@ Manifest parse_manifest(const std::string& bytes, const std::string& name) {
   // Version 1 did not say. With 0, a resumed run would validate these weights a second time.
   state.validated_step = state.step;
   if (reader.version() >= 2) reader.validation(reader.member(document, "validation"), state);
+  if (reader.version() >= 5) state.takeover = count(document, "takeover");
   manifest.mesh = reader.mesh(reader.member(document, "mesh"));
   if (reader.version() >= 4) manifest.moments = reader.moments(document);
   state.model = reader.model(reader.member(document, "model"));

@@ -9,6 +9,7 @@
 #include "model/core/function_ref.h"
 #include "train/checkpoint/file_blocks.h"
 #include "train/checkpoint/manifest.h"
+#include "train/checkpoint/takeovers.h"
 
 namespace ripstop {
 namespace {
@@ -107,6 +108,10 @@ std::vector<CheckpointDamage> verify_checkpoint(Io& io, const std::filesystem::p
     // A renamed directory would be resumed at the wrong step.
     if (step && *step != manifest.state.step)
       findings.push_back({Manifest::kFileName, fmt::format("is of step {}", manifest.state.step), 0});
+    if (const std::string refusal =
+            refusal_of_checkpoint(io, directory, manifest.state.step, manifest.state.takeover);
+        !refusal.empty())
+      findings.push_back({Manifest::kFileName, refusal, 0});
     int64_t before = 0, total = 0;  // without the sidecars, which are small
     for (const StoredFile& file : manifest.files) total += file.bytes;
     for (const StoredFile& file : manifest.files) {

@@ -17,7 +17,8 @@ struct CheckpointDamage {
 };
 
 /// Reads every byte of the checkpoint `directory` and compares it with the manifest and the hashes. Also
-/// finds files that are missing, and files that do not belong to the checkpoint. At most 100 findings for
+/// finds files that are missing, and files that do not belong to the checkpoint, and one that is superseded
+/// (Takeovers). At most 100 findings for
 /// each file. No findings: the checkpoint is whole. Any failure to read is a finding, not an exception.
 /// `report` is called as the bytes are read.
 std::vector<CheckpointDamage> verify_checkpoint(

@@ -12,6 +12,7 @@
 #include "train/commands/checkpoint_inspect.h"
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
+#include "train/commands/superseded_note.h"
 #include "train/report/human_text.h"
 #include "train/report/progress.h"
 
@@ -31,6 +32,7 @@ Json row_of(const ListedCheckpoint& c, bool is_best) {
   Json row = {{"step", c.step}, {"directory", c.directory.string()}, {"ok", c.manifest.has_value()}};
   if (!c.manifest) {
     row["problem"] = c.problem;
+    if (c.superseded) row["superseded"] = true;
     return row;
   }
   const Manifest& m = *c.manifest;
@@ -42,7 +44,8 @@ Json row_of(const ListedCheckpoint& c, bool is_best) {
 }
 
 std::string line_of(const ListedCheckpoint& c, bool is_best) {
-  if (!c.manifest) return fmt::format("step {:<10} damaged: {}\n", c.step, c.problem);
+  if (!c.manifest)
+    return fmt::format("step {:<10} {}: {}\n", c.step, c.superseded ? "superseded" : "damaged", c.problem);
   return fmt::format("step {:<10} {:>12}  {} tokens  {}{}\n", c.step, bytes_text(c.manifest->bytes()),
                      c.manifest->state.tokens, c.manifest->mesh.to_text(), is_best ? "  best" : "");
 }
@@ -84,6 +87,7 @@ std::string choice_text(Io& io, const CheckpointArguments& given, const std::fil
 
 ExitCode verify(Io& io, const CheckpointArguments& given) {
   const std::filesystem::path directory = find_checkpoint(io, given.path, given.which);
+  warn_of_superseded(io, directory);
   // Damage is a result here and no exception: people want to see all of it, not the first place.
   std::optional<Progress> progress;
   const std::vector<CheckpointDamage> found =
@@ -103,7 +107,7 @@ ExitCode verify(Io& io, const CheckpointArguments& given) {
     for (const CheckpointDamage& damage : found)
       fmt::print("{}: {} (byte {})\n", damage.file, damage.what, damage.offset);
     fmt::print("{}: {}{}\n", directory.string(),
-               found.empty() ? "whole: every byte is what was written" : "damaged",
+               found.empty() ? "whole: every byte is what was written" : "damaged or superseded",
                choice_text(io, given, directory));
   }
   return found.empty() ? ExitCode::kOk : ExitCode::kStorage;

@@ -1,4 +1,5 @@
 #include "train/commands/checkpoint_export.h"
+#include "train/commands/superseded_note.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -139,6 +140,7 @@ void export_checkpoint(MpiWorld& world, const ExportArguments& given, ExportLine
     throw Error(ExitCode::kUsage, fmt::format("{} is a model of Hugging Face already", given.run),
                 "give the directory of a run, or one of its checkpoints");
   const bool speaks = world.communicator().rank() == 0;
+  if (speaks) warn_of_superseded(io, trained.stored.directory());
   const ExportReport report =
       export_model(io, world.communicator(),
                    {.checkpoint = *trained.stored.checkpoint(), .run = trained.run, .config = trained.config},

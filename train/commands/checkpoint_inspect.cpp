@@ -15,6 +15,8 @@
 #include "data/tokenizer.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/find_run.h"
+#include "train/checkpoint/takeovers.h"
+#include "train/commands/superseded_note.h"
 #include "train/exchange/pretrained_model.h"
 #include "train/report/human_text.h"
 
@@ -167,6 +169,7 @@ Json json_of(const std::filesystem::path& directory, const Manifest& m, const Su
       {"resumable", seen.resumable},
       {"resume", seen.resume},
       {"step", m.state.step},
+      {"takeover", m.state.takeover},
       {"updates", m.state.updates},
       {"tokens", m.state.tokens},
       {"cursor", {{"epoch", m.state.epoch}, {"pack", m.state.sequence}}},
@@ -264,20 +267,31 @@ void print_text(const fs::path& directory, const Manifest& m, const Surroundings
   fmt::print("  written by  {}\n", m.written_by);
 }
 
+// "damaged", or "superseded" if it is whole and must not be used.
+std::string verdict_on(Io& io, const fs::path& directory) {
+  try {
+    const CheckpointState state = read_manifest(io, directory).state;
+    if (!refusal_of_checkpoint(io, directory, state.step, state.takeover).empty()) return "superseded";
+  } catch (const Error&) {
+  }
+  return "damaged";
+}
+
 // Damage is a result here, as in `checkpoint verify`.
-ExitCode report_damage(const InspectArguments& given, const fs::path& directory, const std::string& problem) {
+ExitCode report_damage(const InspectArguments& given, const fs::path& directory, const std::string& verdict,
+                       const std::string& problem) {
   if (given.json)
     print_document({{"checkpoint", directory.string()},
-                    {"verdict", "damaged"},
+                    {"verdict", verdict},
                     {"problem", problem},
                     {"resumable", false},
                     {"resume", "a run goes on from its newest whole checkpoint"}});
   else
     fmt::print(
-        "{}\n  verdict     damaged: {}\n  resume      a run goes on from its newest whole checkpoint: "
+        "{}\n  verdict     {}: {}\n  resume      a run goes on from its newest whole checkpoint: "
         "ripstop "
         "checkpoint list {} shows them\n",
-        directory.string(), problem, shell_word(directory.parent_path().string()));
+        directory.string(), verdict, problem, shell_word(directory.parent_path().string()));
   return ExitCode::kStorage;
 }
 
@@ -286,12 +300,13 @@ ExitCode inspect(const InspectArguments& given) {
   PosixIo io;
   if (is_pretrained_model(given.path)) return inspect_pretrained(given);
   const fs::path directory = find_checkpoint(io, given.path, given.which);
+  warn_of_superseded(io, directory);
   std::optional<Manifest> manifest;
   try {
     manifest = check_checkpoint(io, directory);
   } catch (const Error& error) {
     if (error.code() != ExitCode::kStorage) throw;
-    return report_damage(given, directory, error.what());
+    return report_damage(given, directory, verdict_on(io, directory), error.what());
   }
   const Surroundings seen = look_around(io, directory, *manifest);
   if (given.json)

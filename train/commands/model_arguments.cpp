@@ -12,6 +12,7 @@
 
 #include "model/core/number.h"
 #include "parallel/agreement.h"
+#include "train/commands/superseded_note.h"
 #include "train/config/run_config.h"
 #include "train/exchange/generation_file.h"
 #include "train/exchange/pretrained_model.h"
@@ -139,9 +140,10 @@ TrainedModel ModelArguments::find(Io& io, Communicator& world, GenerationSource 
   if (source == GenerationSource::kConfigOrGenerationFile) overrides = defaults_of_file(world, path, own);
   overrides.insert(overrides.end(), own.begin(), own.end());  // the last one of a key wins
   TrainedModel trained = find_trained_model(io, world, path, checkpoint, overrides);
-  if (world.rank() == 0)
-    for (const std::string& note : ignored_generation_notes(trained.config))
-      fmt::print(stderr, "note: {}\n", note);
+  if (world.rank() != 0) return trained;
+  if (!trained.stored.is_pretrained()) warn_of_superseded(io, trained.stored.directory());
+  for (const std::string& note : ignored_generation_notes(trained.config))
+    fmt::print(stderr, "note: {}\n", note);
   return trained;
 }
 

@@ -10,6 +10,7 @@
 #include "data/tokenizer.h"
 #include "parallel/agreement.h"
 #include "train/checkpoint/find_run.h"
+#include "train/checkpoint/takeovers.h"
 #include "train/config/run_config.h"
 #include "train/exchange/pretrained_weights.h"
 #include "train/exchange/prompt_file.h"
@@ -147,6 +148,8 @@ StoredModel open_stored_model(Io& io, const fs::path& directory) {
   try {
     Checkpoint checkpoint{directory, read_manifest(io, directory)};
     check_sizes(checkpoint.manifest);
+    const CheckpointState& state = checkpoint.manifest.state;
+    require_not_superseded(io, directory, state.step, state.takeover);
     return StoredModel(std::move(checkpoint));
   } catch (const Error& error) {
     throw with_hint_for_damage(error, directory);

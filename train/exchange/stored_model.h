@@ -60,7 +60,8 @@ class StoredModel {
 std::filesystem::path find_stored_model(Io& io, const std::filesystem::path& path, const std::string& which);
 
 /// Opens what find_stored_model found; reads manifest or headers. Throws Error(kStorage), with a hint, if the
-/// checkpoint is damaged or has other parameters than its model, and as open_pretrained_model.
+/// checkpoint is damaged, superseded (Takeovers) or has other parameters than its model, and as
+/// open_pretrained_model.
 StoredModel open_stored_model(Io& io, const std::filesystem::path& directory);
 
 /// Reads the weights alone, unit by unit: fills `staging` with the unit's whole flat buffer (layouts of one

@@ -140,6 +140,7 @@ inline CheckpointState state_at(int64_t step, const ModelConfig& model) {
   state.validation_content_hash = "fedcba9876543210";
   state.validated_step = step / 2;
   state.validations_since_best = step / 4;
+  state.takeover = 1;
   return state;
 }
 

@@ -7,6 +7,7 @@
 #include "tests/train/checkpoint/checkpoint_model.h"
 #include "tests/train/commands/run_program.h"
 #include "tests/train/exchange/pretrained_directory.h"
+#include "train/checkpoint/takeovers.h"
 
 namespace ripstop {
 namespace {
@@ -52,6 +53,35 @@ TEST_F(CheckpointCommand, ListsWhatAResumeMovedAside) {
   EXPECT_EQ(json.at("checkpoints").size(), 1u);
   ASSERT_EQ(json.at("damaged").size(), 1u);
   EXPECT_GT(json["damaged"][0].at("bytes"), 1000);
+}
+
+// What an owner committed after another had taken over is shown, and taken by no verb.
+TEST_F(CheckpointCommand, ASupersededCheckpointIsShownAndNotUsed) {
+  Takeovers takeovers;
+  takeovers.add(0, 0);
+  takeovers.add(1, 0);
+  takeovers.write(io_, scratch_ / "checkpoints");
+  const std::string why = "was committed by takeover 1, but takeover 2 (process ";
+  const ProgramRun list = run_program("checkpoint list " + run_directory());
+  EXPECT_HAS(list.out, "step 2          superseded: ");
+  EXPECT_HAS(list.out, why);
+  const auto rows = nlohmann::json::parse(run_program("checkpoint list --json " + run_directory()).out);
+  EXPECT_EQ(rows.at("checkpoints")[1].at("ok"), false);
+  EXPECT_EQ(rows.at("checkpoints")[1].at("superseded"), true);
+  for (const std::string verb : {"inspect", "verify"}) {
+    const ProgramRun latest = run_program("checkpoint " + verb + " --json " + run_directory());
+    EXPECT_EQ(latest.exit_code, 0) << latest.err;
+    EXPECT_HAS(latest.out, "step_00000001");
+    EXPECT_HAS(latest.err, "warning: passing over a checkpoint: ");
+    EXPECT_HAS(latest.err, why);
+    const ProgramRun asked = run_program("checkpoint " + verb + " --checkpoint 2 --json " + run_directory());
+    EXPECT_EQ(asked.exit_code, 74);
+    EXPECT_HAS(asked.out, why);
+  }
+  const ProgramRun asked = run_program("checkpoint inspect --checkpoint 2 --json " + run_directory());
+  EXPECT_EQ(nlohmann::json::parse(asked.out).at("verdict"), "superseded");
+  const auto runs = nlohmann::json::parse(run_program("status --json " + run_directory()).out);
+  EXPECT_EQ(runs[0].at("newest_checkpoint"), 1);
 }
 
 // A folder that is no run is told from a run without checkpoints.

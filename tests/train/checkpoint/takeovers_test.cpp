@@ -1,0 +1,342 @@
+// Which takeover fences off which checkpoint, and what every reader does with one that is fenced off.
+#include "train/checkpoint/takeovers.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "tests/data/fault_io.h"
+#include "tests/expect_has.h"
+#include "tests/train/checkpoint/checkpoint_model.h"
+#include "train/checkpoint/find_run.h"
+#include "train/checkpoint/verify.h"
+#include "train/exchange/stored_model.h"
+
+namespace ripstop {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Sets the variables of a Slurm job while it lives.
+class JobVariables {
+ public:
+  JobVariables(const char* job, const char* restart, const char* array = nullptr) {
+    setenv("SLURM_JOB_ID", job, 1);
+    setenv("SLURM_RESTART_COUNT", restart, 1);
+    if (array != nullptr) setenv("SLURM_ARRAY_JOB_ID", array, 1);
+  }
+  ~JobVariables() {
+    for (const char* name : {"SLURM_JOB_ID", "SLURM_RESTART_COUNT", "SLURM_ARRAY_JOB_ID"}) unsetenv(name);
+  }
+};
+
+Takeovers takeovers_from(std::initializer_list<int64_t> steps) {
+  Takeovers takeovers;
+  for (const int64_t step : steps) takeovers.add(step, 0);
+  return takeovers;
+}
+
+TEST(Takeovers, ALaterTakeoverFromAnEarlierStepRefuses) {
+  const Takeovers takeovers = takeovers_from({0, 20, 40, 30});
+  struct Case {
+    int64_t step, number;
+    bool refused;
+  };
+  for (const Case& c : {Case{20, 1, false},  // what takeover 2 took
+                        {21, 1, true},
+                        {10, 1, false},
+                        {40, 2, true},  // takeover 4 went back to 30
+                        {30, 2, false},
+                        {40, 3, true},
+                        {30, 3, false},
+                        {99, 4, false},  // the newest owner's
+                        {99, 7, false},  // copied from elsewhere: above all that are known
+                        {0, 0, false},
+                        {20, 0, true},  // takeover 1 began at 0
+                        {25, 0, true}})
+    EXPECT_EQ(!takeovers.refusal(c.step, c.number).empty(), c.refused)
+        << "step " << c.step << " of takeover " << c.number;
+  const std::string text = takeovers.refusal(25, 1);
+  EXPECT_HAS(text, "by takeover 1, but takeover 2 (process ");
+  EXPECT_HAS(text, ") had gone on from step 20");
+}
+
+TEST(Takeovers, AFolderWithoutTheFileRefusesNothing) {
+  ScratchDirectory scratch;
+  QuickIo io;
+  const Takeovers none = Takeovers::read(io, scratch.path());
+  EXPECT_EQ(none.problem(), "");
+  EXPECT_EQ(none.refusal(99, 0), "") << "of a version that writes no numbers";
+}
+
+TEST(Takeovers, TheFileHoldsWhatWasWritten) {
+  ScratchDirectory scratch;
+  QuickIo io;
+  Takeovers takeovers;
+  {
+    const JobVariables job("4712", "2", "4711");
+    takeovers.add(0, 0);
+  }
+  takeovers.add(20, 6);
+  takeovers.write(io, scratch.path());
+  const Takeovers read = Takeovers::read(io, scratch.path());
+  EXPECT_EQ(read.all(), takeovers.all());
+  EXPECT_EQ(read.all()[0].job, "4711");
+  EXPECT_EQ(read.all()[0].restart, 2);
+  EXPECT_EQ(read.newest_number(), 7) << "above the greatest of the checkpoints";
+  EXPECT_EQ(read.all()[1].job, "");
+}
+
+// It protects against rare accidents, so it must not block a run. The next takeover writes it anew.
+TEST(Takeovers, ADamagedFileIsNone) {
+  ScratchDirectory scratch;
+  QuickIo io;
+  takeovers_from({0, 20}).write(io, scratch.path());
+  const std::string whole = read_bytes(scratch / Takeovers::kFileName);
+  std::string swapped = whole;
+  swapped.replace(swapped.find("\"number\": 2"), 11, "\"number\": 1");
+  for (const std::string& bad :
+       {std::string(), whole.substr(0, whole.size() / 2), std::string("[]"), std::string("{}"), swapped,
+        std::string(200, '\0'), std::string("{\"format\":\"ripstop checkpoint\"}")}) {
+    write_bytes(scratch / Takeovers::kFileName, bad);
+    const Takeovers read = Takeovers::read(io, scratch.path());
+    EXPECT_TRUE(read.all().empty()) << bad;
+    EXPECT_HAS(read.problem(), Takeovers::kFileName);
+  }
+}
+
+TEST(Takeovers, ALostEntryComesBackInItsPlace) {
+  Takeovers takeovers = takeovers_from({0, 20, 30});
+  const std::vector<Takeover> all = takeovers.all();
+  for (const Takeover& each : all) {
+    Takeovers without;
+    for (const Takeover& other : all)
+      if (other.number != each.number) without.restore(other);
+    without.restore(each);
+    without.restore(each);
+    EXPECT_EQ(without.all(), all);
+  }
+}
+
+TEST(Takeovers, RestartsOfOneJobAreCounted) {
+  Takeovers takeovers;
+  takeovers.add(20, 0);
+  EXPECT_EQ(takeovers.restarts_from(20), 0) << "a person at a terminal may try as often as they like";
+  {
+    const JobVariables job("1", "0");
+    takeovers.add(20, 0);
+    EXPECT_EQ(takeovers.restarts_from(20), 0) << "the job's first start is no restart";
+    takeovers.add(20, 0);
+    takeovers.add(20, 0);
+    EXPECT_EQ(takeovers.restarts_from(20), 2);
+    EXPECT_EQ(takeovers.restarts_from(25), 0) << "a step was committed";
+    takeovers.add(25, 0);
+    EXPECT_EQ(takeovers.restarts_from(25), 1);
+    EXPECT_EQ(takeovers.restarts_from(20), 0) << "not in a row";
+  }
+  const JobVariables another("2", "0");
+  EXPECT_EQ(takeovers.restarts_from(25), 0);
+}
+
+TEST(Takeovers, TheFolderOfACheckpoint) {
+  for (const char* path : {"run/checkpoints/step_00000001", "run/checkpoints/step_00000001/"})
+    EXPECT_EQ(fs::absolute(folder_of_checkpoint(path)), fs::absolute("run/checkpoints"));
+  EXPECT_EQ(folder_of_checkpoint("."), fs::current_path().parent_path());
+  EXPECT_EQ(folder_of_checkpoint("step_00000001"), fs::current_path());
+}
+
+/// A run whose owner, takeover 1, saved steps 10 and 20, and was cut off; takeover 2 went on from 20.
+class LateCommits : public testing::Test {
+ protected:
+  void SetUp() override {
+    take_over(0);
+    commit(10, 1);
+    commit(20, 1);
+    take_over(20);
+  }
+  void take_over(int64_t step) {
+    Takeovers takeovers = Takeovers::read(io_, folder());
+    takeovers.add(step, 0);
+    fs::create_directories(folder());
+    takeovers.write(io_, folder());
+  }
+  /// Saves as the takeover `number`; returns the error.
+  std::string commit(int64_t step, int64_t number, const SavePolicy& policy = {.keep = 0}) {
+    run_.fill(step);
+    CheckpointState state = state_at(step, run_.model());
+    state.takeover = number;
+    report_ = {};
+    for (const auto& error : run_.save(io_, folder(), state, policy, &report_))
+      if (error) return error->what();
+    return "";
+  }
+  std::vector<int64_t> usable() {
+    std::vector<int64_t> steps;
+    for (const ListedCheckpoint& listed : list_checkpoints(io_, folder()))
+      if (listed.manifest) steps.push_back(listed.step);
+    return steps;
+  }
+  bool exists(int64_t step) { return fs::exists(directory(step)); }
+  fs::path folder() const { return scratch_ / "run/checkpoints"; }
+  fs::path directory(int64_t step) const { return folder() / step_directory_name(step); }
+  /// The step from which a start goes on, 0 for the first weights, -1 if it is refused.
+  int64_t resume() {
+    warnings_.clear();
+    int64_t step = 0;
+    const auto errors = SimulatedRanks(run_.mesh().ranks()).run([&](Communicator& world) {
+      RankMemory& own = run_.ranks()[static_cast<size_t>(world.rank())];
+      std::vector<std::string> warnings;
+      const auto state = resume_newest(
+          io_, folder(), world, own.fsdp_index(), own.units(), [](const Checkpoint&) {}, warnings);
+      if (world.rank() != 0) return;
+      for (const std::string& text : warnings) warnings_ += text + "\n";
+      if (state) step = state->step;
+    });
+    for (const auto& error : errors)
+      if (error) {
+        EXPECT_EQ(error->code(), ExitCode::kStorage);
+        refusal_ = error->what();
+        return -1;
+      }
+    return step;
+  }
+
+  QuickIo io_;
+  ScratchDirectory scratch_;
+  SmallRun run_{tiny_model(), {1, 2, 1}};
+  SaveReport report_;
+  std::string warnings_, refusal_;
+};
+
+using StepList = std::vector<int64_t>;
+
+TEST_F(LateCommits, AreNeverTaken) {
+  ASSERT_EQ(commit(25, 1), "") << "its rename was under way when it was cut off";
+  EXPECT_EQ(usable(), (StepList{10, 20}));
+  EXPECT_EQ(resume(), 20);
+  EXPECT_HAS(warnings_, "step_00000025: was committed by takeover 1, but takeover 2");
+  EXPECT_TRUE(exists(25)) << "it is not damaged, and not moved aside";
+  EXPECT_EQ(find_checkpoint(io_, scratch_ / "run", "latest"), directory(20));
+  ASSERT_EQ(newer_superseded(io_, directory(20)).size(), 1U);
+  EXPECT_TRUE(newer_superseded(io_, directory(25)).empty());
+  // By its step, by its path, and from inside.
+  for (const fs::path& path :
+       {find_checkpoint(io_, scratch_ / "run", "25"), directory(25), directory(25) / ""}) {
+    try {
+      open_stored_model(io_, path);
+      ADD_FAILURE() << path << " was opened";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kStorage);
+      EXPECT_HAS(error.what(), "by takeover 1, but takeover 2");
+      EXPECT_HAS(error.hint(), "move " + (folder() / Takeovers::kFileName).string() + " away");
+    }
+    EXPECT_THROW(check_checkpoint(io_, path), Error);
+  }
+  const auto found = verify_checkpoint(io_, directory(25));
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].file, Manifest::kFileName);
+  EXPECT_TRUE(verify_checkpoint(io_, directory(20)).empty());
+  ASSERT_EQ(commit(30, 2), "");
+  EXPECT_EQ(resume(), 30);
+}
+
+TEST_F(LateCommits, ACopyWithAnOlderNumberIsRefused) {
+  ASSERT_EQ(commit(30, 2), "");
+  fs::copy(directory(30), scratch_ / "kept", fs::copy_options::recursive);
+  take_over(20);  // takeover 3: step 30 was found damaged, say
+  ASSERT_EQ(commit(26, 3), "");
+  EXPECT_EQ(resume(), 26);
+  fs::remove_all(directory(30));
+  fs::copy(scratch_ / "kept", directory(30), fs::copy_options::recursive);
+  EXPECT_EQ(resume(), 26);
+  // Linked into the folder it is the same.
+  fs::remove_all(directory(30));
+  fs::create_directory_symlink(scratch_ / "kept", directory(30));
+  EXPECT_EQ(resume(), 26);
+  EXPECT_HAS(warnings_, "by takeover 2, but takeover 3");
+}
+
+// A linked folder has one count, whichever run's link leads there. A copy of the folder has its own.
+TEST_F(LateCommits, TheNumbersBelongToTheFolder) {
+  ASSERT_EQ(commit(25, 1), "");
+  fs::create_directories(scratch_ / "other");
+  fs::create_directory_symlink(folder(), scratch_ / "other/checkpoints");
+  EXPECT_EQ(find_checkpoint(io_, scratch_ / "other", "latest").filename(), "step_00000020");
+  fs::create_directories(scratch_ / "copy");
+  fs::copy(folder(), scratch_ / "copy/checkpoints", fs::copy_options::recursive);
+  fs::copy(scratch_ / "run/checkpoints", scratch_ / "alone", fs::copy_options::recursive);
+  fs::remove(scratch_ / "alone" / Takeovers::kFileName);
+  EXPECT_EQ(find_checkpoint(io_, scratch_ / "copy/checkpoints", "latest").filename(), "step_00000020");
+  EXPECT_EQ(find_checkpoint(io_, scratch_ / "alone", "latest").filename(), "step_00000025");
+}
+
+// An owner that is cut off must not undo what the next one has committed.
+TEST_F(LateCommits, ReplaceNoCheckpointOfALaterTakeover) {
+  ASSERT_EQ(commit(25, 2), "");
+  EXPECT_HAS(commit(25, 1), "was committed by takeover 2, this is takeover 1");
+  EXPECT_EQ(read_manifest(io_, directory(25)).state.takeover, 2);
+  EXPECT_EQ(usable(), (StepList{10, 20, 25}));
+  for (const auto& entry : fs::directory_iterator(folder()))
+    EXPECT_NE(entry.path().filename().string().front(), '.') << entry.path();
+  EXPECT_EQ(commit(25, 2), "") << "its own may be saved again";
+  // And the other way round: what came late gives way.
+  ASSERT_EQ(commit(27, 1), "");
+  ASSERT_EQ(commit(27, 2), "");
+  EXPECT_EQ(usable(), (StepList{10, 20, 25, 27}));
+}
+
+// Between the commit and the removal of old checkpoints another may take over, and go on from one of those.
+TEST_F(LateCommits, RemoveNothingAfterATakeover) {
+  int asked = 0;
+  const auto check = [&] {
+    if (++asked == 2) fail(ExitCode::kStorage, "taken over");
+  };
+  EXPECT_HAS(commit(25, 1, {.keep = 1, .check_owner = check}), "taken over");
+  EXPECT_EQ(usable(), (StepList{10, 20}));
+}
+
+TEST_F(LateCommits, GoWhenTheRunHasPassedThem) {
+  ASSERT_EQ(commit(25, 1), "");
+  ASSERT_EQ(commit(24, 0), "") << "by a version without numbers";
+  ASSERT_EQ(commit(22, 2, {.keep = 1}), "");
+  EXPECT_EQ(usable(), (StepList{22})) << "they do not count as kept";
+  EXPECT_TRUE(exists(25));
+  ASSERT_EQ(commit(30, 2, {.keep = 1}), "");
+  EXPECT_FALSE(exists(25));
+  ASSERT_FALSE(report_.warnings.empty());
+  EXPECT_HAS(report_.warnings[0],
+             "removed a checkpoint: " + directory(25).string() + ": was committed by takeover 1");
+  EXPECT_TRUE(exists(24)) << "a person may want it back";
+}
+
+// No run that an older version of ripstop has made, or gone on with, is lost.
+TEST_F(LateCommits, ARunOfAnOlderVersionGoesOn) {
+  fs::remove_all(folder());
+  ASSERT_EQ(commit(10, 0), "");
+  ASSERT_EQ(commit(20, 0), "");
+  EXPECT_EQ(resume(), 20);
+  take_over(20);
+  EXPECT_EQ(resume(), 20) << "the takeover died before its first save";
+  ASSERT_EQ(commit(30, 1), "");
+  EXPECT_EQ(resume(), 30);
+  // Back to the older version, which keeps its last ones only.
+  ASSERT_EQ(commit(40, 0), "");
+  EXPECT_EQ(resume(), 30);
+  for (const int64_t step : {10, 20, 30}) fs::remove_all(directory(step));
+  EXPECT_EQ(resume(), -1) << "never silently from the first weights";
+  EXPECT_HAS(refusal_, "the checkpoint of step 20, from which takeover 1 went on, is gone");
+  fs::remove(folder() / Takeovers::kFileName);
+  EXPECT_EQ(resume(), 40) << "as the hint says";
+}
+
+TEST_F(LateCommits, ARunThatBeganAnewBeginsAnew) {
+  fs::remove_all(folder());
+  take_over(0);
+  take_over(0);  // the first one was cut off before its first save
+  ASSERT_EQ(commit(10, 1), "");
+  EXPECT_EQ(resume(), 0);
+  EXPECT_HAS(warnings_, "by takeover 1, but takeover 2");
+}
+
+}  // namespace
+}  // namespace ripstop

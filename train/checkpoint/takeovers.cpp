@@ -1,0 +1,155 @@
+#include "train/checkpoint/takeovers.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "data/directory.h"
+#include "data/json_reader.h"
+#include "data/process_identity.h"
+#include "data/shell_word.h"
+#include "data/whole_file.h"
+#include "model/core/number.h"
+
+namespace ripstop {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kTakeoversFormat = "ripstop takeovers";
+constexpr int64_t kTakeoversVersion = 1;
+constexpr int64_t kMostTakeoversBytes = int64_t{16} << 20;
+constexpr size_t kMostTextBytes = 1024;
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+/// The tasks of `--array=1-10%1` are starts of one run, as the restarts of a job are.
+std::string own_job() {
+  const std::string array = variable("SLURM_ARRAY_JOB_ID");
+  return array.empty() ? variable("SLURM_JOB_ID") : array;
+}
+
+std::vector<Takeover> parse(const std::string& bytes, const std::string& name) {
+  const JsonReader reader(name, ExitCode::kStorage);
+  const Json document = reader.parse(bytes);
+  if (reader.text(document, "format", kMostTextBytes) != kTakeoversFormat)
+    reader.refuse("is not a file of takeovers");
+  // A later version may have more members, which this one does not need.
+  reader.integer(document, "version", 1, 1'000'000);
+  std::vector<Takeover> all;
+  for (const Json& json : reader.list(document, "takeovers", 0, Takeovers::kMost)) {
+    all.push_back({.number = reader.integer(json, "number", 1, INT64_MAX),
+                   .step = reader.integer(json, "step", 0, INT64_MAX),
+                   .owner = reader.text(json, "owner", kMostTextBytes),
+                   .job = reader.text(json, "job", kMostTextBytes),
+                   .restart = reader.integer(json, "restart", 0, INT64_MAX),
+                   .time = reader.number(json, "time")});
+    if (all.size() > 1 && all[all.size() - 2].number >= all.back().number)
+      reader.refuse("takeover {} does not come after {}", all.back().number, all[all.size() - 2].number);
+  }
+  return all;
+}
+
+}  // namespace
+
+Takeovers Takeovers::read(Io& io, const fs::path& checkpoints) {
+  Takeovers takeovers;
+  const fs::path path = checkpoints / kFileName;
+  try {
+    takeovers.all_ = parse(read_whole_file(io, path, kMostTakeoversBytes), path.string());
+  } catch (const IoError& error) {
+    if (!error.is_absence()) throw;
+  } catch (const Error& error) {
+    takeovers.problem_ = error.what();
+  }
+  return takeovers;
+}
+
+void Takeovers::write(Io& io, const fs::path& checkpoints) const {
+  Json list = Json::array();
+  for (const Takeover& takeover : all_)
+    list.push_back({{"number", takeover.number},
+                    {"step", takeover.step},
+                    {"owner", takeover.owner},
+                    {"job", takeover.job},
+                    {"restart", takeover.restart},
+                    {"time", takeover.time}});
+  const Json document = {
+      {"format", kTakeoversFormat}, {"version", kTakeoversVersion}, {"takeovers", std::move(list)}};
+  write_whole_file(io, checkpoints / kFileName,
+                   document.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+const Takeover& Takeovers::add(int64_t step, int64_t least_number) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  all_.push_back({.number = std::max(newest_number(), least_number) + 1,
+                  .step = step,
+                  .owner = describe(this_process()),
+                  .job = own_job(),
+                  .restart = parse_whole_number(variable("SLURM_RESTART_COUNT")).value_or(0),
+                  .time = std::chrono::duration<double>(now).count()});
+  if (std::ssize(all_) > kMost) all_.erase(all_.begin());
+  return all_.back();
+}
+
+void Takeovers::restore(const Takeover& takeover) {
+  const auto after = std::find_if(all_.begin(), all_.end(),
+                                  [&](const Takeover& each) { return each.number >= takeover.number; });
+  if (after == all_.end() || after->number != takeover.number) all_.insert(after, takeover);
+}
+
+std::string Takeovers::refusal(int64_t step, int64_t number) const {
+  for (const Takeover& takeover : all_) {
+    if (takeover.number <= number || takeover.step >= step) continue;
+    const std::string of = number == 0 ? "by a version of ripstop that writes no numbers of takeovers"
+                                       : fmt::format("by takeover {}", number);
+    return fmt::format("was committed {}, but takeover {} ({}) had gone on from step {}", of, takeover.number,
+                       takeover.owner, takeover.step);
+  }
+  return "";
+}
+
+int64_t Takeovers::restarts_from(int64_t step) const {
+  const std::string job = own_job();
+  if (job.empty()) return 0;
+  auto at = all_.rbegin();
+  while (at != all_.rend() && at->job == job && at->step == step) ++at;
+  const int64_t count = at - all_.rbegin();
+  const bool began_before =
+      std::any_of(at, all_.rend(), [&](const Takeover& each) { return each.job == job; });
+  return count > 0 && !began_before ? count - 1 : count;
+}
+
+fs::path folder_of_checkpoint(const fs::path& checkpoint) {
+  const fs::path name = checkpoint.filename();
+  if (!name.empty() && name != "." && name != ".." && checkpoint.has_parent_path())
+    return checkpoint.parent_path();
+  // People stand inside, or wrote a slash at the end. Links stay as they are: a step may lie elsewhere.
+  const fs::path whole = fs::absolute(checkpoint).lexically_normal();
+  return (whole.has_filename() ? whole : whole.parent_path()).parent_path();
+}
+
+std::string refusal_of_checkpoint(Io& io, const fs::path& checkpoint, int64_t step, int64_t number) {
+  return Takeovers::read(io, folder_of_checkpoint(checkpoint)).refusal(step, number);
+}
+
+void require_not_superseded(Io& io, const fs::path& checkpoint, int64_t step, int64_t number) {
+  const std::string refusal = refusal_of_checkpoint(io, checkpoint, step, number);
+  if (!refusal.empty())
+    throw Error(ExitCode::kStorage, checkpoint.string() + ": " + refusal,
+                hint_for_superseded(folder_of_checkpoint(checkpoint)));
+}
+
+std::string hint_for_superseded(const fs::path& folder) {
+  return fmt::format(
+      "take another checkpoint: ripstop checkpoint list {} shows them; if it is the run's own "
+      "all the same, as after going back to an older version, move {} away",
+      shell_word(folder.string()), (folder / Takeovers::kFileName).string());
+}
+
+}  // namespace ripstop
