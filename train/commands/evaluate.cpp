@@ -5,12 +5,14 @@
 #include "data/hash.h"
 #include "data/whole_file.h"
 #include "parallel/agreement.h"
+#include "parallel/launcher.h"
 #include "train/commands/commands.h"
 #include "train/commands/model_arguments.h"
 #include "train/commands/split_argument.h"
 #include "train/config/nearest_name.h"
 #include "train/config/run_config.h"
 #include "train/evaluate/evaluation_directory.h"
+#include "train/evaluate/partial_loss.h"
 #include "train/evaluate/rouge.h"
 #include "train/evaluate/scores.h"
 #include "train/evaluate/write_summaries.h"
@@ -18,6 +20,8 @@
 #include "train/generate/prompt.h"
 #include "train/generate/trained_model.h"
 #include "train/report/progress.h"
+#include "train/run/stop_signal.h"
+#include "train/run/time_limit.h"
 
 namespace ripstop {
 namespace {
@@ -207,9 +211,52 @@ class RankProgress {
   std::optional<Progress> progress_;
 };
 
-// The loss is on all ranks, the other figures on rank 0 alone. `output` is rank 0's, and null on the others.
-EvaluationScores measure(InferenceModel& model, const EvaluateArguments& given, const Subject& subject,
-                         Output* output) {
+// Whether the evaluation is to stop now: a signal came, or, on rank 0, the job is about to end.
+class Stop {
+ public:
+  explicit Stop(const std::optional<Deadline>& deadline) {
+    if (deadline) limit_.emplace(*deadline, /*save_seconds=*/0.0);
+  }
+  bool requested() {
+    const double next_seconds = intervals_.look();
+    if (signal_.requested()) return true;
+    return time_is_up_ = limit_ && limit_->is_up(next_seconds);
+  }
+  std::string limit_text() const { return limit_ ? limit_->text() : ""; }
+  const char* cause() const { return time_is_up_ ? "before its time limit" : "on a signal"; }
+
+ private:
+  const StopSignal signal_{StopFor::kCheckpoint};
+  std::optional<TimeLimit> limit_;
+  LookIntervals intervals_;
+  bool time_is_up_ = false;
+};
+
+// The loss, from where an earlier start was stopped on. On all ranks.
+LossSoFar measure_loss(InferenceModel& model, const Subject& subject, const Output* output, Stop& stop,
+                       RankProgress& progress) {
+  Communicator& world = model.model().mesh().world();
+  LossSoFar begin;
+  do_and_agree(world, [&] {
+    if (output != nullptr) begin = read_partial_loss(output->directory);
+  });
+  begin.sequences = all_gather_number(world, begin.sequences).front();
+  begin.complete = all_gather_number(world, begin.complete ? 1 : 0).front() == 1;
+  LossSoFar loss = dataset_loss(
+      model, subject.dataset, subject.examples, subject.trained.config.data.loss_on, begin,
+      [&] { return stop.requested(); }, progress);
+  // Only rank 0 knew the sum that it began with, and only rank 0 needs it.
+  do_and_agree(world, [&] {
+    if (output != nullptr && (!loss.complete || subject.has_summaries()))
+      write_partial_loss(output->directory, loss);
+  });
+  return loss;
+}
+
+// On rank 0, the loss on all ranks; nullopt on all ranks if they were stopped. `output` is rank 0's, and null
+// on the others.
+std::optional<EvaluationScores> measure(InferenceModel& model, const EvaluateArguments& given,
+                                        const Subject& subject, Output* output, Stop& stop) {
   const bool speaks = output != nullptr;
   const LossOn loss_on = subject.trained.config.data.loss_on;
   const InferenceOptions& options = model.options();
@@ -226,15 +273,19 @@ EvaluationScores measure(InferenceModel& model, const EvaluateArguments& given, 
       speaks && !text.empty())
     fmt::print(stream, "{}\n", text);
   RankProgress sequences(speaks, stream, "loss", "sequence");
-  scores.loss = dataset_loss(model, subject.dataset, subject.examples, loss_on, sequences);
+  const LossSoFar loss = measure_loss(model, subject, output, stop, sequences);
+  if (!loss.complete) return std::nullopt;
+  scores.loss = loss.sum;
   if (!subject.has_summaries()) {
     scores.no_rouge = why_no_rouge(subject.dataset);
     return scores;
   }
   if (speaks && !output->note.empty()) fmt::print(stream, "{}\n", output->note);
   RankProgress summaries(speaks, stream, "summaries", "example");
-  write_predictions(model, subject.dataset, subject.tokenizer, subject.examples, subject.generation,
-                    speaks ? &*output->predictions : nullptr, summaries);
+  if (!write_predictions(
+          model, subject.dataset, subject.tokenizer, subject.examples, subject.generation,
+          speaks ? &*output->predictions : nullptr, [&] { return stop.requested(); }, summaries))
+    return std::nullopt;
   if (!speaks) return scores;
   for (int64_t i = 0; i < subject.examples; ++i) {
     const Prediction& prediction = output->predictions->predictions()[static_cast<size_t>(i)];
@@ -243,7 +294,17 @@ EvaluationScores measure(InferenceModel& model, const EvaluateArguments& given, 
   return scores;
 }
 
-void evaluate(MpiWorld& world, const EvaluateArguments& given) {
+// What is there already, and how to go on, when the evaluation was stopped. To the stream for people.
+void say_stopped(const EvaluateArguments& given, const Subject& subject, const Output& output,
+                 const Stop& stop) {
+  std::string part = "the loss is not done";
+  if (output.predictions && output.predictions->count() > 0)
+    part = fmt::format("summaries so far: {} of {}", output.predictions->count(), subject.examples);
+  fmt::print(given.json ? stderr : stdout, "stopped {}; {}, in {}: run the same command again to go on\n",
+             stop.cause(), part, output.directory.string());
+}
+
+ExitCode evaluate(MpiWorld& world, const EvaluateArguments& given, Stop& stop) {
   PosixIo io;
   const Subject subject = find_subject(io, world.communicator(), given);
   const Device device = given.model.choose_rank_device(world, subject.trained);
@@ -258,13 +319,20 @@ void evaluate(MpiWorld& world, const EvaluateArguments& given) {
   if (output && !given.json)
     fmt::print("{} on {}, {}\n", subject.trained.stored.directory().string(), model.mesh().sizes().to_text(),
                to_string(model.model().options().compute));
-  const EvaluationScores scores = measure(model.model(), given, subject, output ? &*output : nullptr);
-  if (!output) return;
-  write_whole_file(output->directory / "scores.json", to_json(scores));
-  fmt::print("{}", given.json ? to_json(scores) : to_text(scores));
+  if (output && !given.json && !stop.limit_text().empty()) fmt::print("time limit: {}\n", stop.limit_text());
+  const std::optional<EvaluationScores> scores =
+      measure(model.model(), given, subject, output ? &*output : nullptr, stop);
+  if (!scores && output) say_stopped(given, subject, *output, stop);
+  if (!scores) return ExitCode::kRequeue;
+  if (!output) return ExitCode::kOk;
+  write_whole_file(output->directory / "scores.json", to_json(*scores));
+  std::error_code ignored;
+  fs::remove(output->directory / kPartialLossFile, ignored);
+  fmt::print("{}", given.json ? to_json(*scores) : to_text(*scores));
   if (!given.json)
     fmt::print("{} holds {}scores.json\n", output->directory.string(),
                output->predictions ? "predictions.jsonl and " : "");
+  return ExitCode::kOk;
 }
 
 }  // namespace
@@ -289,11 +357,12 @@ void add_evaluate(CommandLine& line) {
   verb.set_example("srun -n 4 ripstop evaluate runs/xsum --checkpoint best --split test");
   verb.set_action([given] {
     given->split = split_name(given->split);
+    // Both before MPI starts, which takes seconds on many nodes and may forbid to start other programs.
+    std::vector<std::string> notes;
+    Stop stop(launch_rank() == 0 ? find_deadline(notes) : std::nullopt);
+    for (const std::string& note : notes) fmt::print(stderr, "note: {}\n", note);
     MpiWorld world({.command = "evaluate"});
-    return world.run([&] {
-      evaluate(world, *given);
-      return ExitCode::kOk;
-    });
+    return world.run([&] { return evaluate(world, *given, stop); });
   });
 }
 

@@ -14,6 +14,7 @@
 #include "train/checkpoint/find_run.h"
 #include "train/checkpoint/manifest.h"
 #include "train/config/run_config.h"
+#include "train/evaluate/partial_loss.h"
 
 namespace ripstop {
 namespace {
@@ -68,7 +69,8 @@ std::optional<Json> read_settings(const fs::path& directory) {
 bool has_results(const fs::path& directory) {
   std::error_code error;
   const auto bytes = fs::file_size(directory / kPredictions, error);
-  return (!error && bytes > 0) || fs::exists(directory / kScores, error);
+  return (!error && bytes > 0) || fs::exists(directory / kScores, error) ||
+         fs::exists(directory / kPartialLossFile, error);
 }
 
 std::string value_text(const std::string& key, const Json& value) {
@@ -133,7 +135,7 @@ void refuse_other_settings(const fs::path& directory, const Json& settings, int6
     refuse(directory, "has a settings.json that ripstop evaluate did not write");
   // Where settings.json is, people may have put what they made of the results.
   // Copies (predictions.jsonl.damaged) and parts begin alike.
-  constexpr std::array<std::string_view, 3> kOwn = {kSettings, kPredictions, kScores};
+  constexpr std::array<std::string_view, 4> kOwn = {kSettings, kPredictions, kScores, kPartialLossFile};
   const std::string foreign = found ? "" : entries_in_the_way(posix_io(), directory, kOwn);
   if (!foreign.empty())
     throw Error(

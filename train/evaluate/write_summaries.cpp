@@ -41,25 +41,30 @@ void write_summaries(InferenceModel& model, const TokenDataset& dataset, const T
   }
 }
 
-void write_predictions(InferenceModel& model, const TokenDataset& dataset, const Tokenizer& tokenizer,
+bool write_predictions(InferenceModel& model, const TokenDataset& dataset, const Tokenizer& tokenizer,
                        int64_t examples, const GenerationSettings& settings, PredictionFile* file,
-                       ReportShare report) {
+                       FunctionRef<bool()> stop_requested, ReportShare report) {
   // Only rank 0 knows how many predictions the file has.
   const int64_t begin = least_of_all_ranks(model.model().mesh().world(),
                                            file != nullptr ? std::min(file->count(), examples) : examples);
   report(begin, examples);
-  write_summaries(model, dataset, tokenizer, begin, examples, settings,
-                  [&](int64_t first, const std::vector<std::string>& summaries) {
-                    if (file != nullptr) {
-                      std::vector<ExampleText> written =
-                          checked_text(dataset, tokenizer, first, std::ssize(summaries));
-                      for (size_t i = 0; i < summaries.size(); ++i)
-                        file->append({std::move(written[i].id), summaries[i], std::move(written[i].summary),
-                                      std::move(written[i].document)});
-                    }
-                    report(first + std::ssize(summaries), examples);
-                    return true;
-                  });
+  bool complete = true;
+  write_summaries(
+      model, dataset, tokenizer, begin, examples, settings,
+      [&](int64_t first, const std::vector<std::string>& summaries) {
+        if (file != nullptr) {
+          std::vector<ExampleText> written = checked_text(dataset, tokenizer, first, std::ssize(summaries));
+          for (size_t i = 0; i < summaries.size(); ++i)
+            file->append({std::move(written[i].id), summaries[i], std::move(written[i].summary),
+                          std::move(written[i].document)});
+        }
+        const int64_t done = first + std::ssize(summaries);
+        report(done, examples);
+        const bool stops = least_of_all_ranks(model.model().mesh().world(), stop_requested() ? 0 : 1) == 0;
+        complete = done >= examples || !stops;
+        return complete;
+      });
+  return complete;
 }
 
 }  // namespace ripstop

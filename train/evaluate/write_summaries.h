@@ -24,9 +24,10 @@ void write_summaries(InferenceModel& model, const TokenDataset& dataset, const T
 
 /// Writes summaries of the examples [file.count(), examples) and appends them to `file` in order. `file` is
 /// rank 0's, and null on the other ranks. An interruption loses the summaries since the last part: some
-/// examples for every slot. Collective.
-void write_predictions(InferenceModel& model, const TokenDataset& dataset, const Tokenizer& tokenizer,
+/// examples for every slot. Each rank asks its `stop_requested` after each part; returns false if one of them
+/// said yes before the work was done. Collective.
+bool write_predictions(InferenceModel& model, const TokenDataset& dataset, const Tokenizer& tokenizer,
                        int64_t examples, const GenerationSettings& settings, PredictionFile* file,
-                       ReportShare report);
+                       FunctionRef<bool()> stop_requested, ReportShare report);
 
 }  // namespace ripstop

@@ -320,9 +320,9 @@ std::vector<int32_t> InferenceModel::predictions() const {
   return best;
 }
 
-LossSum InferenceModel::evaluate(int64_t count, NextTokens next) {
+LossSum InferenceModel::evaluate(int64_t count, NextTokens next, FunctionRef<bool()> stop_requested) {
   return evaluate_batches(model_, {count, options_.sequence_count(), next}, batch_memory_, totals_, arena_,
-                          [] { return false; });
+                          stop_requested);
 }
 
 // A plan must hold for every call that may come, so it runs all shapes once.
@@ -332,7 +332,8 @@ void InferenceModel::run_all_shapes() {
     prefill(rows, std::min(rows, options_.slots + 1), longest, vocabulary_);
   }
   decode(vocabulary_);
-  evaluate(1, [](int64_t) { return HostTokens{}; });
+  evaluate(
+      1, [](int64_t) { return HostTokens{}; }, [] { return false; });
 }
 
 InferencePlan plan_inference(const ModelConfig& config, const InferenceOptions& options,

@@ -89,7 +89,7 @@ class InferenceModel {
 
   /// The exact loss of `count` batches of sequence_count() sequences each, of all data ranks together; see
   /// evaluate_batches. Collective.
-  LossSum evaluate(int64_t count, NextTokens next);
+  LossSum evaluate(int64_t count, NextTokens next, FunctionRef<bool()> stop_requested);
 
   /// Runs every shape that can occur, on kMeta only. The arena's peak is then the capacity that it needs.
   void run_all_shapes();

@@ -70,12 +70,13 @@ std::map<DocumentSizes, int64_t> Validation::documents() const {
 std::optional<ValidationScores> Validation::measure(TrainingStep& step, MemoryLedger& ledger,
                                                     FunctionRef<bool()> stop_requested, ReportPart report) {
   ValidationScores scores;
-  scores.loss = dataset_loss(
-      mesh_.world(), *dataset_, loader_options(config_, run_, mesh_), SumLosses::kEveryStep,
+  const LossSoFar loss = dataset_loss(
+      mesh_.world(), *dataset_, loader_options(config_, run_, mesh_), {},
       [&](int64_t count, NextTokens next) { return step.evaluate(count, next, stop_requested); },
       [&](int64_t done, int64_t total) { report(kSequences, done, total); });
+  scores.loss = loss.sum;
   // A part of the validation set gives no score. The run validates again when it goes on.
-  if (scores.loss.stop_requests > 0) return std::nullopt;
+  if (!loss.complete) return std::nullopt;
   if (run_.summaries) {
     scores.rouge = measure_rouge(step, ledger, stop_requested, report);
     if (!scores.rouge) return std::nullopt;

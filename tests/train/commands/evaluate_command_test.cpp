@@ -317,5 +317,55 @@ TEST_F(EvaluateCommand, NoKeyOnTheCommandLineIsIgnored) {
   }
 }
 
+// Cut again and again, an evaluation keeps what it has, and its scores are those of one that was not cut.
+TEST_F(EvaluateCommand, GoesOnAfterItsTimeLimit) {
+  const std::string command = "evaluate " + run() + " --batch-size 2 --json --output ";
+  const ProgramRun whole = run_program(command + file("whole"));
+  ASSERT_EQ(whole.exit_code, 0) << whole.err;
+  const fs::path cut = file("cut");
+  // Seconds from now: less than the margin, so each start stops as soon as it has done a part.
+  const std::string soon = "RIPSTOP_DEADLINE=$(($(date +%s) + 10))";
+  const auto count = [&] {
+    return fs::exists(cut / "predictions.jsonl") ? std::ssize(lines_of(read_bytes(cut / "predictions.jsonl")))
+                                                 : 0;
+  };
+  int64_t sequences = 0, starts = 0;
+  for (bool complete = false; count() == 0 && starts < 1000; ++starts) {
+    const ProgramRun got = run_program(command + cut.string(), soon);
+    ASSERT_EQ(got.exit_code, 75) << got.err;
+    EXPECT_EQ(got.out, "") << "--json prints one document or nothing";
+    EXPECT_NE(got.err.find("stopped before its time limit"), std::string::npos) << got.err;
+    EXPECT_FALSE(fs::exists(cut / "scores.json"));
+    const json loss = json::parse(read_bytes(cut / "loss.json"));
+    EXPECT_TRUE(complete || loss.at("sequences") > sequences) << "each start adds a part";
+    sequences = loss.at("sequences");
+    complete = loss.at("complete");
+  }
+  EXPECT_GT(starts, 1) << "the loss alone has several parts";
+  const int64_t parts = count();
+  EXPECT_EQ(json::parse(read_bytes(cut / "loss.json")).at("complete"), true);
+  const ProgramRun last = run_program(command + cut.string());
+  ASSERT_EQ(last.exit_code, 0) << last.err;
+  EXPECT_NE(last.err.find(fmt::format("summaries there already: {} of", parts)), std::string::npos)
+      << last.err;
+  EXPECT_EQ(read_bytes(cut / "scores.json"), read_bytes(fs::path(file("whole")) / "scores.json"));
+  EXPECT_EQ(read_bytes(cut / "predictions.jsonl"), read_bytes(fs::path(file("whole")) / "predictions.jsonl"));
+  EXPECT_FALSE(fs::exists(cut / "loss.json")) << "it is in scores.json";
+}
+
+// SIGTERM and SIGUSR1 mean the same.
+TEST_F(EvaluateCommand, ASignalStopsIt) {
+  for (const char* signal : {"USR1", "TERM", "INT"}) {
+    const std::string output = file(signal);
+    // `exec`, so that the number is the program's; it is stopped when it has begun to write.
+    write("start.sh", "ulimit -c 0\n'" RIPSTOP_PROGRAM "' evaluate " + run() + " --batch-size 1 --output " +
+                          output + " >" + output + ".out 2>&1 &\nwhile ! [ -s " + output +
+                          "/settings.json ]; do sleep 0.01; done\nkill -" + signal + " $!\nwait $!\n");
+    const int status = std::system(("bash -c 'set -m; . " + file("start.sh") + "'").c_str());
+    EXPECT_EQ(WEXITSTATUS(status), 75) << signal << ": " << read_bytes(output + ".out");
+    EXPECT_NE(read_bytes(output + ".out").find("stopped on a signal"), std::string::npos);
+  }
+}
+
 }  // namespace
 }  // namespace ripstop

@@ -104,8 +104,9 @@ void EvaluationRanks::expect_equal_predictions(const GenerationSettings& setting
         std::filesystem::create_directories(output);
         file.emplace(output);
       }
-      write_predictions(*model.model, dataset, tokenizer_, examples, settings, file ? &*file : nullptr,
-                        [](int64_t, int64_t) {});
+      EXPECT_TRUE(write_predictions(
+          *model.model, dataset, tokenizer_, examples, settings, file ? &*file : nullptr,
+          [] { return false; }, [](int64_t, int64_t) {}));
       if (!speaks) continue;
       ASSERT_EQ(file->count(), examples);
       for (int64_t i = 0; i < examples; ++i) {
@@ -143,8 +144,10 @@ TEST_F(EvaluationRanks, LossDoesNotDependOnTheMesh) {
     for (const int64_t tensor : tensors_that_fit())
       for (const int64_t prefill_tokens : {kContext, 4 * kContext}) {
         Model model(tensor, 1, prefill_tokens);
-        const LossSum loss =
-            dataset_loss(*model.model, dataset, examples, LossOn::kSummary, [](int64_t, int64_t) {});
+        const LossSum loss = dataset_loss(
+                                 *model.model, dataset, examples, LossOn::kSummary, {}, [] { return false; },
+                                 [](int64_t, int64_t) {})
+                                 .sum;
         EXPECT_EQ(loss.target_count, targets) << examples << " examples";
         if (first == 0) first = loss.mean();
         EXPECT_GT(loss.mean(), 1);

@@ -1,0 +1,135 @@
+#include "train/run/time_limit.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <ctime>
+
+#include "data/child_process.h"
+#include "model/core/error.h"
+#include "model/core/number.h"
+#include "train/report/human_text.h"
+
+namespace ripstop {
+namespace {
+
+constexpr const char* kSlurmEnd = "SLURM_JOB_END_TIME";
+constexpr const char* kOwnDeadline = "RIPSTOP_DEADLINE";
+// Later ones mean that there is no limit: Slurm gives a year, or its largest number.
+constexpr double kNoLimitSeconds = 300.0 * 86400;
+
+double unix_seconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+double steady_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::string value_of(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// What `squeue` says about this job: with this format of times, seconds since 1970; or "N/A".
+std::optional<Deadline> ask_squeue(const std::string& job) {
+  const std::optional<std::string> answer = output_of_program({"squeue", "-h", "-j", job, "-o", "%e"},
+                                                              /*seconds=*/5, {{"SLURM_TIME_FORMAT", "%s"}});
+  if (!answer) return std::nullopt;
+  const std::string word = answer->substr(0, answer->find_first_of(" \t\r\n"));
+  const std::optional<int64_t> end = parse_whole_number(word);
+  if (!end) return std::nullopt;
+  return Deadline{static_cast<double>(*end), "squeue"};
+}
+
+std::optional<Deadline> slurm_deadline(std::vector<std::string>& notes) {
+  std::optional<Deadline> found;
+  const std::string job = value_of("SLURM_JOB_ID");
+  if (job.empty()) return found;
+  if (const std::optional<int64_t> end = parse_whole_number(value_of(kSlurmEnd)))
+    found = Deadline{static_cast<double>(*end), kSlurmEnd};
+  else
+    found = ask_squeue(job);
+  if (!found || found->time > unix_seconds() + kNoLimitSeconds) return std::nullopt;
+  if (found->time > unix_seconds()) return found;
+  // Such a variable is left over from another job, or Slurm lets jobs run over their limit.
+  notes.push_back(fmt::format("{} says that the job ended at {}: no time limit is known", found->source,
+                              clock_text(found->time)));
+  return std::nullopt;
+}
+
+std::optional<Deadline> own_deadline() {
+  const std::string text = value_of(kOwnDeadline);
+  if (text.empty()) return std::nullopt;
+  const std::optional<int64_t> end = parse_whole_number(text);
+  if (!end)
+    throw Error(ExitCode::kUsage,
+                fmt::format("{}=\"{}\" is no number of seconds since 1970", kOwnDeadline, text),
+                fmt::format("for two hours from now: export {}=$(date -d '+2 hours' +%s)", kOwnDeadline));
+  if (static_cast<double>(*end) <= unix_seconds())
+    throw Error(ExitCode::kUsage,
+                fmt::format("{}={} is {}, which has passed", kOwnDeadline, text,
+                            clock_text(static_cast<double>(*end))),
+                fmt::format("for two hours from now: export {}=$(date -d '+2 hours' +%s)", kOwnDeadline));
+  return Deadline{static_cast<double>(*end), kOwnDeadline};
+}
+
+}  // namespace
+
+std::optional<Deadline> find_deadline(std::vector<std::string>& notes) {
+  std::optional<Deadline> own = own_deadline(), slurm = slurm_deadline(notes);
+  if (own && slurm) return own->time < slurm->time ? own : slurm;
+  return own ? own : slurm;
+}
+
+double reserve_seconds(double save_seconds, double next_seconds) {
+  return 2 * save_seconds + next_seconds + TimeLimit::kMarginSeconds;
+}
+
+TimeLimit::TimeLimit(Deadline deadline, double save_seconds)
+    : deadline_(std::move(deadline)), save_seconds_(save_seconds) {}
+
+double TimeLimit::seconds_left() const {
+  return deadline_.time - unix_seconds();
+}
+
+void TimeLimit::took_step(double seconds) {
+  steps_.push_back(seconds);
+  if (steps_.size() > kRecentSteps) steps_.pop_front();
+}
+
+void TimeLimit::took_save(double seconds) {
+  // The slowest: the disk may be as busy again when it counts.
+  save_seconds_ = save_is_measured_ ? std::max(save_seconds_, seconds) : seconds;
+  save_is_measured_ = true;
+}
+
+double TimeLimit::step_seconds() const {
+  return steps_.empty() ? 0 : *std::max_element(steps_.begin(), steps_.end());
+}
+
+std::string TimeLimit::text() const {
+  return fmt::format(
+      "the job ends at {} ({}), in {}; the run saves and stops itself about {} before, with exit code 75",
+      clock_text(deadline_.time), deadline_.source, duration_text(std::max(seconds_left(), 0.0)),
+      duration_text(reserve(step_seconds())));
+}
+
+double LookIntervals::look() {
+  const double now = steady_seconds();
+  if (last_) longest_ = std::max(longest_, now - *last_);
+  last_ = now;
+  return longest_;
+}
+
+std::string clock_text(double time) {
+  const auto seconds = static_cast<std::time_t>(time);
+  std::tm local{};
+  ::localtime_r(&seconds, &local);
+  char text[64] = {};
+  std::strftime(text, sizeof text, "%F %T %Z", &local);
+  return text;
+}
+
+}  // namespace ripstop

@@ -1,0 +1,80 @@
+// TimeLimit: a run that knows when its job ends stops itself in time.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ripstop {
+
+/// When the job of this process ends.
+struct Deadline {
+  double time = 0;     ///< seconds since 1970-01-01 UTC
+  std::string source;  ///< "SLURM_JOB_END_TIME", "squeue" or "RIPSTOP_DEADLINE"
+};
+
+/// Looks for the deadline: SLURM_JOB_END_TIME, or, in a job without that variable, what `squeue` says within
+/// 5 s; and RIPSTOP_DEADLINE, seconds since 1970. The earlier one counts. nullopt if neither is known, or if
+/// the job has no limit. Starts a process, so call it on one rank, before MPI starts. `notes` gets, for
+/// people, why a deadline is not used. Throws Error(kUsage) if RIPSTOP_DEADLINE is no such number, or is in
+/// the past.
+std::optional<Deadline> find_deadline(std::vector<std::string>& notes);
+
+/// Seconds that must be left: to save twice (a save may be under way), to the next moment at which the run
+/// can stop, and kMarginSeconds for the end itself.
+double reserve_seconds(double save_seconds, double next_seconds);
+/// For the slowest of the last so many steps.
+inline constexpr size_t kRecentSteps = 20;
+
+/// Decides, from what this start has measured, whether a run must stop now. Not collective: rank 0 has one,
+/// and its answer travels with the stop requests.
+class TimeLimit {
+ public:
+  static constexpr double kMarginSeconds = 20;
+
+  /// `save_seconds`: what a save may take, until one is measured.
+  TimeLimit(Deadline deadline, double save_seconds);
+
+  const Deadline& deadline() const { return deadline_; }
+  double seconds_left() const;
+
+  void took_step(double seconds);
+  /// From the begin of a save to its commit.
+  void took_save(double seconds);
+  void took_validation(double seconds) { validation_seconds_ = seconds; }
+
+  /// The slowest of the last kRecentSteps steps; 0 before the first.
+  double step_seconds() const;
+  /// The last validation; 0 before the first. It can be cut, so it need not fit.
+  double validation_seconds() const { return validation_seconds_; }
+  double reserve(double next_seconds) const { return reserve_seconds(save_seconds_, next_seconds); }
+  /// Whether to stop now: if not, the next answer can be given only `next_seconds` later.
+  bool is_up(double next_seconds) const { return seconds_left() < reserve(next_seconds); }
+
+  /// "Slurm ends ...", for people.
+  std::string text() const;
+
+ private:
+  Deadline deadline_;
+  double save_seconds_;
+  bool save_is_measured_ = false;
+  double validation_seconds_ = 0;
+  std::deque<double> steps_;
+};
+
+/// Measures how far apart two looks at the time limit are in work of many parts, such as a validation.
+class LookIntervals {
+ public:
+  /// To be called at each look. Returns the longest time between two of them so far, in seconds.
+  double look();
+
+ private:
+  std::optional<double> last_;
+  double longest_ = 0;
+};
+
+/// "2026-11-23 05:35:00 UTC", in the local time zone.
+std::string clock_text(double time);
+
+}  // namespace ripstop
