@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 
 # Pattern of source files, then the tests that cover them. The first row that matches counts.
 table='
-data/child_process.*                tests/data/process_identity_test.cpp
+data/child_process.*                tests/data/process_identity_test.cpp tests/train/run/time_limit_test.cpp
 data/corpus_*                       tests/data/corpus_test.cpp tests/data/corpus_messages_test.cpp
 data/encode_pool.*                  tests/data/prepare_test.cpp
 data/io.*                           tests/train/checkpoint/checkpoint_faults_test.cpp
@@ -110,6 +110,7 @@ train/checkpoint/*                  tests/train/checkpoint/checkpoint_damage_tes
 train/check/rank_findings.*          tests/train/check/check_verdict_test.cpp tests/train/check/mesh_check_ranks_test.cpp
 train/commands/check_report.*        tests/train/commands/check_command_test.cpp
 train/evaluate/dataset_loss.*       tests/train/evaluate/evaluation_ranks_test.cpp tests/train/run/validation_ranks_test.cpp
+train/evaluate/partial_loss.*       tests/train/commands/evaluate_command_test.cpp
 train/evaluate/write_summaries.*    tests/train/evaluate/evaluation_ranks_test.cpp tests/train/run/validation_ranks_test.cpp
 train/exchange/disk_room.*          tests/train/exchange/export_model_test.cpp tests/train/exchange/stored_model_test.cpp
 train/exchange/export_weights.*     tests/train/exchange/export_model_test.cpp
@@ -124,6 +125,7 @@ train/run/*                         tests/train/commands/train_command_test.cpp 
 train/commands/checkpoint_import.*   tests/train/commands/pretrained_command_test.cpp
 train/commands/checkpoint_inspect.*  tests/train/commands/checkpoint_command_test.cpp tests/train/exchange/bad_pretrained_test.cpp
 train/commands/model_arguments.*    tests/train/commands/evaluate_command_test.cpp
+train/commands/superseded_note.*    tests/train/commands/checkpoint_command_test.cpp
 train/commands/config_table.cpp     tests/train/config/config_keys_test.cpp
 train/commands/*                    tests/train/commands/command_line_test.cpp
 

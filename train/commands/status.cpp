@@ -65,6 +65,8 @@ Json as_json(const RunStatus& status) {
             {"best_validation_loss", number(status.best_validation_loss)},
             {"tokens_per_second", number(status.tokens_per_second)},
             {"eta_seconds", number(status.eta_seconds)},
+            {"deadline", number(status.deadline)},
+            {"stops_at", number(status.stops_at)},
             {"newest_checkpoint", nullptr},
             {"seconds_since_update", number(status.seconds_since_update)}};
   if (status.newest_checkpoint) json["newest_checkpoint"] = *status.newest_checkpoint;

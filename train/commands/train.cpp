@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "parallel/agreement.h"
+#include "parallel/launcher.h"
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
 #include "train/config/config_keys.h"
@@ -18,6 +19,7 @@
 #include "train/report/live_line.h"
 #include "train/run/run_directory.h"
 #include "train/run/stop_signal.h"
+#include "train/run/time_limit.h"
 #include "train/run/trainer.h"
 
 namespace ripstop {
@@ -62,6 +64,10 @@ ExitCode train(const TrainArguments& given) {
   // Watch for signals before MPI starts. MPI takes seconds on many nodes, and a signal must not kill the rank
   // then.
   const StopSignal stop(StopFor::kCheckpoint);
+  // Before MPI starts, too: some of its networks forbid to start other programs.
+  std::vector<std::string> deadline_notes;
+  std::optional<Deadline> deadline;
+  if (launch_rank() == 0) deadline = find_deadline(deadline_notes);
   MpiWorld world({.command = "train"});
   return world.run([&] {
     LiveLine screen(stdout);
@@ -70,6 +76,7 @@ ExitCode train(const TrainArguments& given) {
                            .notes = {},
                            .say = [&](const std::string& line) { screen.print(line); },
                            .stop_requested = [&] { return stop.requested(); },
+                           .deadline = deadline,
                            .live = &screen};
     options.argv.insert(options.argv.end(), given.overrides.begin(), given.overrides.end());
     check_directory(given, options.config);
@@ -82,6 +89,7 @@ ExitCode train(const TrainArguments& given) {
       if (world.communicator().rank() != 0) return;
       check_data_is_near(options.config);
       options.notes = unsupported_key_notes(options.config);
+      options.notes.insert(options.notes.end(), deadline_notes.begin(), deadline_notes.end());
       // Now: when the run begins, its directory is there.
       if (std::string note = note_of_other_directory(posix_io(), given.config_file, options.config);
           !note.empty())

@@ -143,7 +143,7 @@ void check_metrics_file(const std::filesystem::path& path) {
   InputFile(path, ExitCode::kStorage);
 }
 
-std::string cut_to_step(const std::filesystem::path& path, int64_t step) {
+std::string cut_to_step(const std::filesystem::path& path, int64_t step, bool replace) {
   if (!std::filesystem::exists(path)) return "";
   std::string kept, note;
   Damage damage;
@@ -168,7 +168,8 @@ std::string cut_to_step(const std::filesystem::path& path, int64_t step) {
         "and the later steps are removed from {}",
         path.string(), saved_step, step, copy_aside(path, "uncut"), name);
   // Most starts cut nothing: leave the file alone then.
-  if (kept.size() != std::filesystem::file_size(path) || std::filesystem::hard_link_count(path) > 1)
+  if (replace || kept.size() != std::filesystem::file_size(path) ||
+      std::filesystem::hard_link_count(path) > 1)
     write_whole_file(path, kept);
   return note;
 }

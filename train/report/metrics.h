@@ -72,7 +72,10 @@ struct StartEvent {
   int64_t micro_batch_sequences = 0;  ///< what was decided; 0 in logs of versions that did not write it
   int64_t micro_batches = 0;          ///< of a data rank in a step; likewise
   DataUse data;
-  int64_t checkpoint_bytes = 0;  ///< of one checkpoint
+  int64_t checkpoint_bytes = 0;    ///< of one checkpoint
+  int64_t takeover = 0;            ///< number (Takeovers); 0: the run was done, or an older version wrote it
+  std::optional<double> deadline;  ///< seconds since 1970 at which the job ends; nullopt if not known
+  std::string deadline_source;     ///< how that is known: the variable's name, or "squeue"
   int64_t parameters = 0;
   double flops_per_token = 0;  ///< causal attention counted as half
   double flops_per_token_full_attention = 0;
@@ -140,6 +143,8 @@ struct EndReason {
   static constexpr const char* kSteps = "steps";                   ///< all are done
   static constexpr const char* kNoImprovement = "no_improvement";  ///< train.stop_after_validations
   static constexpr const char* kStopRequested = "stop_requested";
+  static constexpr const char* kTimeLimit = "time_limit";    ///< the run stopped itself before its deadline
+  static constexpr const char* kNoProgress = "no_progress";  ///< restarts without a new checkpoint
   static constexpr const char* kError = "error";
 };
 
@@ -214,13 +219,14 @@ void check_metrics_file(const std::filesystem::path& path);
 /// every event later than `step`, so that no step is there twice, a torn last line, because its step cannot
 /// be read, and lines that are no events. (AppendFile also cuts off a torn line: it does so for every log,
 /// and also if nobody cut the file to a step.) Replaces the file in one rename if anything is removed or if
-/// the file has other hard links, because lines that are appended would show there. Does nothing if the file
-/// is absent. Throws Error(kStorage).
+/// the file has other hard links, because lines that are appended would show there, and in any case with
+/// `replace`: what another process has open is another file then. Does nothing if the file is absent. Throws
+/// Error(kStorage).
 ///
 /// First copies the file to PATH.damaged if lines are no events, or else to PATH.uncut if it tells of a
 /// checkpoint later than `step`: then steps are removed that the run had saved. If that name is taken, .2, .3
 /// and so on is added: nothing is overwritten. Returns a text for people about the copy; empty if there is
 /// none.
-std::string cut_to_step(const std::filesystem::path& path, int64_t step);
+std::string cut_to_step(const std::filesystem::path& path, int64_t step, bool replace = false);
 
 }  // namespace ripstop

@@ -67,6 +67,9 @@ Json to_json(const StartEvent& event) {
             {"sequences_per_epoch", event.data.sequences_per_epoch},
             {"tokens_per_epoch", event.data.tokens_per_epoch}}},
           {"checkpoint_bytes", event.checkpoint_bytes},
+          {"takeover", event.takeover},
+          {"deadline", number(event.deadline)},
+          {"deadline_source", event.deadline_source},
           {"parameters", event.parameters},
           {"flops_per_token", number(event.flops_per_token)},
           {"flops_per_token_full_attention", number(event.flops_per_token_full_attention)},
@@ -209,6 +212,9 @@ void read(const Json& json, StartEvent& event) {
   take(data, "sequences_per_epoch", event.data.sequences_per_epoch);
   take(data, "tokens_per_epoch", event.data.tokens_per_epoch);
   take(json, "checkpoint_bytes", event.checkpoint_bytes);
+  take(json, "takeover", event.takeover);
+  take(json, "deadline", event.deadline);
+  take(json, "deadline_source", event.deadline_source);
   take(json, "parameters", event.parameters);
   take(json, "flops_per_token", event.flops_per_token);
   take(json, "flops_per_token_full_attention", event.flops_per_token_full_attention);

@@ -1,9 +1,12 @@
 #include "train/run/run_directory.h"
 
+#include <algorithm>
+
 #include "data/directory.h"
 #include "data/shell_word.h"
 #include "data/whole_file.h"
 #include "model/core/error.h"
+#include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/entries_in_the_way.h"
 #include "train/checkpoint/find_run.h"
 
@@ -96,7 +99,8 @@ std::string note_of_other_directory(Io& io, const fs::path& config_file, const R
 
 RunDirectory::RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tokenizer,
                            const std::string& prompt_template, const RunLockWait& wait)
-    : path_(config.run.directory),
+    : io_(io),
+      path_(config.run.directory),
       config_(to_toml(config)),
       tokenizer_(tokenizer.model()),
       prompt_template_(prompt_template),
@@ -136,9 +140,57 @@ void RunDirectory::lock_linked_checkpoints(Io& io) {
   if (!checkpoints_lock_->takeover().empty()) notes_.push_back(checkpoints_lock_->takeover());
 }
 
+bool RunDirectory::was_taken_over() const {
+  return !lock_->takeover().empty() || (checkpoints_lock_ && !checkpoints_lock_->takeover().empty());
+}
+
+void RunDirectory::require_progress(int64_t newest_step) const {
+  constexpr int64_t kMostRestarts = 3;
+  const Takeovers takeovers = Takeovers::read(io_, checkpoints());
+  const int64_t restarts = takeovers.restarts_from(newest_step);
+  if (restarts < kMostRestarts) return;
+  throw Error(ExitCode::kCommunication,
+              fmt::format("{}: {} restarts of job {} in a row went on from step {} and committed no new step",
+                          path_.string(), restarts, takeovers.all().back().job, newest_step),
+              "the log says why each of them ended; if it was the time limit, give more time or a smaller "
+              "checkpoint.every_steps; a new sbatch counts from 0");
+}
+
+int64_t RunDirectory::take_over(int64_t step) {
+  check_still_owned();
+  Takeovers takeovers = Takeovers::read(io_, checkpoints());
+  if (!takeovers.problem().empty())
+    notes_.push_back(fmt::format("{}: it is written anew, and takeovers before this one protect nothing",
+                                 takeovers.problem()));
+  // Checkpoints may have been copied here from a folder with more takeovers.
+  int64_t greatest = 0;
+  for (const ListedCheckpoint& checkpoint : list_checkpoints(io_, checkpoints()))
+    if (checkpoint.manifest) greatest = std::max(greatest, checkpoint.manifest->state.takeover);
+  const Takeover taken = takeovers.add(step, greatest);
+  takeovers.write(io_, checkpoints());
+  takeover_ = taken;
+  // Whoever has taken over meanwhile may have the same number, and must be the only one that uses it.
+  check_still_owned();
+  return takeover_.number;
+}
+
+void RunDirectory::check_owner() const {
+  lock_->check_owner();
+  if (checkpoints_lock_) checkpoints_lock_->check_owner();
+}
+
 void RunDirectory::check_still_owned() const {
   lock_->check_still_owned();
   if (checkpoints_lock_) checkpoints_lock_->check_still_owned();
+  if (takeover_.number == 0) return;
+  Takeovers takeovers = Takeovers::read(io_, checkpoints());
+  if (takeovers.newest_number() > takeover_.number)
+    lock_->lose(fmt::format(": takeover {} by {} came after this one, which is {}", takeovers.newest_number(),
+                            takeovers.all().back().owner, takeover_.number));
+  if (takeovers.newest_number() == takeover_.number) return;
+  // The file was removed, damaged, or replaced by a start that had read it before this one was there.
+  takeovers.restore(takeover_);
+  takeovers.write(io_, checkpoints());
 }
 
 // Called after everything that may refuse the run: a refused start leaves the files of the run as they were.
@@ -154,7 +206,8 @@ MetricsFile& RunDirectory::open_metrics(int64_t step) {
     notes_.push_back(fmt::format("{} is {}: the log begins again here, without the steps up to {}",
                                  file.string(), is_there ? "empty" : "missing", step));
   // The run goes on from a checkpoint. Steps after it are computed and written again.
-  if (std::string note = cut_to_step(file, step); !note.empty()) notes_.push_back(std::move(note));
+  if (std::string note = cut_to_step(file, step, was_taken_over()); !note.empty())
+    notes_.push_back(std::move(note));
   metrics_ = std::make_unique<MetricsFile>(file);
   return *metrics_;
 }

@@ -8,6 +8,7 @@
 #include "data/io.h"
 #include "data/tokenizer.h"
 #include "train/checkpoint/run_lock.h"
+#include "train/checkpoint/takeovers.h"
 #include "train/config/run_config.h"
 #include "train/report/metrics.h"
 
@@ -36,15 +37,30 @@ class RunDirectory {
   /// Error(kStorage) if another run owns the folder.
   void lock_linked_checkpoints(Io& io);
 
+  /// Throws Error(kCommunication), which means no progress, if the last three restarts of this job went on
+  /// from `newest_step`, the newest step that is committed. Changes nothing.
+  void require_progress(int64_t newest_step) const;
+  /// Records that this start goes on from `step` (Takeovers), and returns its number, which every checkpoint
+  /// must have. Call it before the first step and before open_metrics. Throws Error(kStorage), also if
+  /// another process has taken over the run.
+  int64_t take_over(int64_t step);
+
   /// Prepares the files for a run that goes on from `step`: writes config.toml, tokenizer.model and
   /// prompt_template.txt, cuts metrics.jsonl back to `step`, and opens it for appending. Nothing is written
-  /// before this call, so a command that is refused changes nothing.
+  /// before this call and take_over, so a command that is refused changes nothing. If the lock was taken
+  /// over, metrics.jsonl becomes a new file, into which the owner before cannot write.
   MetricsFile& open_metrics(int64_t step);
   MetricsFile& metrics() { return *metrics_; }
-  /// Throws Error(kStorage) if another process has taken over the run, or the folder of its checkpoints.
+  /// To be called before every write, see RunLock::check_owner. Looks at no file.
+  void check_owner() const;
+  /// Throws Error(kStorage) if another process has taken over the run, or the folder of its checkpoints, or
+  /// has recorded a later takeover. Called before every commit.
   void check_still_owned() const;
 
  private:
+  bool was_taken_over() const;
+
+  Io& io_;
   std::filesystem::path path_;
   std::string config_;
   std::string tokenizer_;
@@ -53,6 +69,7 @@ class RunDirectory {
   RunLockWait wait_;
   std::unique_ptr<RunLock> lock_;
   std::unique_ptr<RunLock> checkpoints_lock_;  ///< null if `checkpoints` lies in the run
+  Takeover takeover_;                          ///< number 0 until it is recorded
   std::unique_ptr<MetricsFile> metrics_;
 };
 

@@ -6,30 +6,47 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <map>
 #include <vector>
 
 #include "data/directory.h"
 #include "train/checkpoint/manifest.h"
 #include "train/checkpoint/run_lock.h"
+#include "train/checkpoint/takeovers.h"
 #include "train/report/human_text.h"
 #include "train/report/metrics.h"
+#include "train/run/time_limit.h"
 
 namespace ripstop {
 namespace {
 
 namespace fs = std::filesystem;
 
+// Whether the checkpoint was committed by an owner that had been taken over. Most were not, and their
+// manifests need not be read to know it.
+bool is_superseded(Io& io, const Takeovers& takeovers, const fs::path& checkpoint, int64_t step) {
+  if (takeovers.refusal(step, 0).empty()) return false;
+  try {
+    return !takeovers.refusal(step, read_manifest(io, checkpoint).state.takeover).empty();
+  } catch (const Error&) {
+    return false;  // damaged: who looks closer will see
+  }
+}
+
 // The step of the newest checkpoint. Names and a look for the manifest have to do: status must stay fast over
 // many runs.
-std::optional<int64_t> newest_checkpoint(const fs::path& run) {
-  std::optional<int64_t> newest;
+std::optional<int64_t> newest_checkpoint(Io& io, const fs::path& run) {
+  std::map<int64_t, fs::path> by_step;
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(run / "checkpoints", error)) {
     const std::optional<int64_t> step = parse_step_directory_name(entry.path().filename().string());
     // The manifest is written last: a directory without one is not committed.
-    if (step && step > newest && fs::exists(entry.path() / Manifest::kFileName, error)) newest = step;
+    if (step && fs::exists(entry.path() / Manifest::kFileName, error)) by_step[*step] = entry.path();
   }
-  return newest;
+  const Takeovers takeovers = Takeovers::read(io, run / "checkpoints");
+  for (auto at = by_step.rbegin(); at != by_step.rend(); ++at)
+    if (!is_superseded(io, takeovers, at->second, at->first)) return at->first;
+  return std::nullopt;
 }
 
 // The owner of the directory decides first: a resumed run may be alive and not have written a line since the
@@ -71,6 +88,21 @@ void read_age(const fs::path& metrics, RunStatus& status) {
     add_note(status, "metrics.jsonl has a time in the future");
 }
 
+// As the run itself decides (TimeLimit), from what its log has of it.
+void take_deadline(const MetricsLog& log, RunStatus& status) {
+  if (status.state != "running" || log.starts.empty() || !log.starts.back().deadline) return;
+  const StartEvent& start = log.starts.back();
+  double slowest = 0;
+  for (size_t i = log.steps.size() - std::min(log.steps.size(), kRecentSteps); i < log.steps.size(); ++i)
+    slowest = std::max(slowest, log.steps[i].step_seconds);
+  const double save = log.checkpoints.empty() ? 0 : log.checkpoints.back().seconds;
+  status.deadline = start.deadline;
+  status.stops_at = *start.deadline - reserve_seconds(save, slowest);
+  add_note(status,
+           fmt::format("the job ends at {} ({}), the run stops itself at about {}",
+                       clock_text(*start.deadline), start.deadline_source, clock_text(*status.stops_at)));
+}
+
 void take_log(const MetricsLog& log, RunStatus& status) {
   if (!log.starts.empty()) {
     // The start has the numbers of a run that has not finished a step yet.
@@ -86,6 +118,7 @@ void take_log(const MetricsLog& log, RunStatus& status) {
     add_note(status,
              "ended before its last step, as validations brought no improvement "
              "(train.stop_after_validations)");
+  take_deadline(log, status);
   if (log.steps.empty()) return;
   const StepMetrics& last = log.steps.back();
   status.step = last.step;
@@ -128,7 +161,7 @@ RunStatus read_status(Io& io, const fs::path& directory) {
   RunStatus status;
   status.directory = directory;
   try {
-    status.newest_checkpoint = newest_checkpoint(directory);
+    status.newest_checkpoint = newest_checkpoint(io, directory);
     const RunOwner owner = find_run_owner(io, directory);
     const fs::path metrics = directory / "metrics.jsonl";
     MetricsLog log;

@@ -24,6 +24,8 @@ struct RunStatus {
   std::optional<double> tokens_per_second;
   std::optional<double> eta_seconds;           ///< of a running run
   std::optional<int64_t> newest_checkpoint;    ///< step
+  std::optional<double> deadline;              ///< of a running run, seconds since 1970; if it is known
+  std::optional<double> stops_at;              ///< when it stops itself, as its log lets expect; likewise
   std::optional<double> seconds_since_update;  ///< of metrics.jsonl; nullopt if its time tells nothing
 };
 

@@ -1,5 +1,6 @@
 #include "train/run/trainer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -30,8 +31,7 @@ bool is_failure(const StepResult& result) {
 
 ExitCode Trainer::run() {
   if (!start()) {
-    say("stopped on a signal before the first step: nothing was trained and nothing is lost; run the same "
-        "command again");
+    end_start();
     return ExitCode::kRequeue;
   }
   try {
@@ -58,6 +58,7 @@ ExitCode Trainer::train() {
   if (saved_step_ != state_.step && state_.step > 0) save();
   // A stop request in the last step changes nothing if no validation is due: there is nothing left to do.
   const ExitCode code = !stop_agreed_ || is_done() ? ExitCode::kOk : ExitCode::kRequeue;
+  if (code == ExitCode::kRequeue && saved_step_ <= first_step_) require_progress();
   do_and_agree(mesh_.world(), [&] {
     if (leads_) end(code);
   });
@@ -91,10 +92,12 @@ bool Trainer::take_step() {
   const StepResult result = step_->run(
       resolved_.micro_batches,
       [&](int64_t) { return waiting([&] { return loader_->next_batch().host_tokens(); }); }, rate,
-      state_.updates + 1, [&] { return stop_requested(); },
+      state_.updates + 1, [&] { return stop_requested(seconds_to_next_stop()); },
       [&](int64_t done) {
+        if (leads_) directory_->check_owner();
         return long_step_.gives_up(
-            done, resolved_.micro_batches, [&] { return stop_requested(); }, [&] { stream_.synchronize(); });
+            done, resolved_.micro_batches, [&] { return stop_requested(LongStepTimes{}.most_seconds); },
+            [&] { stream_.synchronize(); });
       });
   range.reset();
   profiler_.after(at_step_);
@@ -111,6 +114,7 @@ bool Trainer::take_step() {
   const DeviceMesh::AxisBytes now = mesh_.bytes_sent();
   step_traffic_ = {now.replicate - sent.replicate, now.fsdp - sent.fsdp, now.tensor - sent.tensor};
   step_seconds_ = seconds_since(begin);
+  if (time_limit_) time_limit_->took_step(step_seconds_);
   smoothed_step_seconds_ = smoothed_step_seconds_ > 0
                                ? (1 - kSmoothing) * smoothed_step_seconds_ + kSmoothing * step_seconds_
                                : step_seconds_;
@@ -228,6 +232,7 @@ void Trainer::save(const CheckpointState& state, int64_t keep) {
   if (!leads_) return;
   for (const std::string& text : report.warnings) warn(text);
   const double seconds = seconds_since(begin);
+  if (time_limit_) time_limit_->took_save(seconds);
   log(CheckpointEvent{
       .step = state.step, .path = report.directory.string(), .bytes = report.bytes, .seconds = seconds});
   say(fmt::format("checkpoint {}  {}  {:.1f}s", report.directory.string(), bytes_text(report.bytes),
@@ -258,7 +263,56 @@ MemoryUse Trainer::measured_memory() {
   return with_arena(ledger_.peak(), step_->arena().peak());
 }
 
+// Whether this rank wants to stop; `next_seconds` later it is asked again. Rank 0 also speaks for the time
+// limit, and throws if another process owns the run.
+bool Trainer::stop_requested(double next_seconds) {
+  if (leads_ && directory_) directory_->check_owner();
+  const bool requested = options_.stop_requested && options_.stop_requested();
+  time_is_up_ = !requested && time_limit_ && time_limit_->is_up(next_seconds);
+  return requested || time_is_up_;
+}
+
+// From the end of the step under way to the end of the next step, or of the validation before it. A
+// validation could be cut, but then it is made again.
+double Trainer::seconds_to_next_stop() const {
+  if (!time_limit_) return 0;
+  const double validation = validation_is_due_at(at_step_) ? time_limit_->validation_seconds() : 0;
+  return std::max(validation, time_limit_->step_seconds());
+}
+
+// Collective. Throws if this start is the third restart of its job in a row that ends without a new
+// checkpoint: the next one would end in the same way.
+void Trainer::require_progress() {
+  do_and_agree(mesh_.world(), [&] {
+    if (!leads_ || !directory_) return;
+    try {
+      directory_->require_progress(first_step_);
+    } catch (const Error&) {
+      has_no_progress_ = true;
+      throw;
+    }
+  });
+}
+
+// Collective: the end of a run that was stopped before its first step. It counts as a start, or a job whose
+// time is too short for the start would go on being restarted without end.
+void Trainer::end_start() {
+  const bool has_directory = least_of_all_ranks(mesh_.world(), leads_ && !directory_ ? 0 : 1) == 1;
+  if (has_directory) {
+    first_step_ = newest_step_;
+    do_and_agree(mesh_.world(), [&] {
+      if (leads_) directory_->take_over(newest_step_);
+    });
+    require_progress();
+  }
+  say(
+      fmt::format("stopped {} before the first step: nothing was trained and nothing is lost; run the same "
+                  "command again",
+                  stop_cause()));
+}
+
 void Trainer::end(ExitCode code) {
+  directory_->check_still_owned();
   // A run whose log lacks lines is not done: the lines would be lost without a word.
   directory_->metrics().sync();
   write_end(code);
@@ -266,7 +320,8 @@ void Trainer::end(ExitCode code) {
 }
 
 const char* Trainer::end_reason(ExitCode code) const {
-  if (code == ExitCode::kRequeue) return EndReason::kStopRequested;
+  if (code == ExitCode::kRequeue) return time_is_up_ ? EndReason::kTimeLimit : EndReason::kStopRequested;
+  if (has_no_progress_) return EndReason::kNoProgress;
   if (code != ExitCode::kOk) return EndReason::kError;
   return ends_early() ? EndReason::kNoImprovement : EndReason::kSteps;
 }
@@ -297,7 +352,7 @@ void Trainer::say_end(ExitCode code) {
   if (code == ExitCode::kOk && (was_done_ || (options_.live != nullptr && options_.live->is_live())))
     say(next_line(options_.config.run.directory, dataset_.header().kind));
   if (code == ExitCode::kRequeue)
-    say(fmt::format("stopped on a signal {}: run the same command again to go on",
+    say(fmt::format("stopped {} {}: run the same command again to go on", stop_cause(),
                     at_step_ > state_.step ? fmt::format("in step {}, which is made again", at_step_)
                     : state_.step == 0     ? std::string("before the first step")
                                            : fmt::format("after step {}", state_.step)));
@@ -305,14 +360,18 @@ void Trainer::say_end(ExitCode code) {
 
 // Writes how the run ended, and returns the error with the step and with how to go on.
 Error Trainer::end_failed(const Error& error) {
-  std::string hint = error.hint();
+  std::string what = error.what(), hint = error.hint();
   if (leads_) {
     bool owned = false;
     try {
       directory_->check_still_owned();
       owned = true;
       write_end(error.code());
-    } catch (const std::exception&) {  // a full disk, or another owner: `error` tells of it already
+    } catch (const Error& second) {
+      // A full disk: `error` tells of it already. Another owner: it may have removed what this one was
+      // writing, and that is all that `error` tells.
+      if (!owned && error.code() == ExitCode::kStorage) what = second.what(), hint = second.hint();
+    } catch (const std::exception&) {
     }
     // If another process owns the run, this command is not the one to go on.
     if (owned && error.code() == ExitCode::kStorage)
@@ -320,7 +379,7 @@ Error Trainer::end_failed(const Error& error) {
           "{}the same command then goes on from {}", hint.empty() ? "" : "; ",
           saved_step_ > 0 ? fmt::format("step {}", saved_step_) : "the beginning, as nothing was saved yet");
   }
-  Error explained(error.code(), error.what(), hint);
+  Error explained(error.code(), what, hint);
   explained.set_step(at_step_);
   return explained;
 }
@@ -329,6 +388,7 @@ Error Trainer::end_failed(const Error& error) {
 // the disk may have room again before the next checkpoint.
 template <class Event>
 void Trainer::log(const Event& event) {
+  directory_->check_owner();
   MetricsFile& metrics = directory_->metrics();
   const bool waited = metrics.waiting_lines() > 0;
   try {

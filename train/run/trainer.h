@@ -25,6 +25,7 @@
 #include "train/run/resume_check.h"
 #include "train/run/run_directory.h"
 #include "train/run/run_report.h"
+#include "train/run/time_limit.h"
 #include "train/run/validation.h"
 #include "train/step/step_profiler.h"
 
@@ -37,6 +38,7 @@ struct TrainerOptions {
   std::vector<std::string> notes = {};          ///< for people, when the run begins; of rank 0 only
   std::function<void(const std::string&)> say;  ///< prints a line for people; called on rank 0 only
   std::function<bool()> stop_requested;         ///< whether this rank got a request to save and end
+  std::optional<Deadline> deadline = {};        ///< of the job, if it is known; rank 0's counts
   LiveLine* live =
       nullptr;  ///< shows what is going on, on rank 0 only; must outlive the Trainer; may be null
 };
@@ -58,7 +60,11 @@ class Trainer {
   /// If a stop was requested on any rank, saves after the current step and returns kRequeue. A step that
   /// would take another minute is given up and made again when the run goes on (LongStep). A validation
   /// under way is given up, and made when the run goes on. So is a validation that is due after the last
-  /// step. A stop before the first step returns kRequeue and writes nothing.
+  /// step. A stop before the first step returns kRequeue and writes no step.
+  ///
+  /// The same happens shortly before TrainerOptions::deadline, in time for the save (TimeLimit).
+  /// If another process takes the run over, throws kStorage within seconds, and writes nothing any more.
+  /// Throws kCommunication, for no progress, if three restarts of a Slurm job committed no new step.
   ///
   /// Throws Error: kUsage for the config, kInputData for the data set, kResources for memory, kStorage for
   /// directory or checkpoint, kNumerics if loss or gradient is not finite in three steps in a row or in the
@@ -84,10 +90,14 @@ class Trainer {
   void prepare_kernels();
   void announce();
   bool agree_to_stop();
+  void take_over();
+  void find_time_limit();
+  void end_start();
 
   // trainer_validation.cpp
   void find_start_scores();
-  bool validation_is_due() const;
+  bool validation_is_due() const { return validation_is_due_at(state_.step); }
+  bool validation_is_due_at(int64_t step) const;
   void validate_and_save();
   bool accept_scores(const ValidationScores& scores);
   void report_scores(const ValidationScores& scores, double seconds, bool better);
@@ -108,7 +118,10 @@ class Trainer {
   static double seconds_since(Clock::time_point begin) {
     return std::chrono::duration<double>(Clock::now() - begin).count();
   }
-  bool stop_requested() const { return options_.stop_requested && options_.stop_requested(); }
+  bool stop_requested(double next_seconds);
+  double seconds_to_next_stop() const;
+  void require_progress();
+  const char* stop_cause() const { return time_is_up_ ? "before its time limit" : "on a signal"; }
   void save() { save(state_, options_.config.checkpoint.keep); }
   void save(const CheckpointState& state, int64_t keep);
   void sync_log();
@@ -161,6 +174,9 @@ class Trainer {
   std::optional<StoredModel> first_weights_;  ///< until they are read, if the run begins with them
   std::string weights_of_;                    ///< what they were read from
   std::optional<RunDirectory> directory_;
+  int64_t newest_step_ = 0;              ///< committed when this start began; on rank 0
+  std::optional<TimeLimit> time_limit_;  ///< on rank 0, if a deadline is known
+  bool time_is_up_ = false;              ///< the last answer about a stop was yes because of it; on rank 0
   std::optional<CheckpointWriter> writer_;
   std::optional<BatchLoader> loader_;
   LongStep long_step_{mesh_.world()};
@@ -170,12 +186,13 @@ class Trainer {
   bool start_is_validated_ = false;              ///< train.validate_at_start is done; equal on all ranks
   std::optional<ValidationEvent> start_scores_;  ///< on rank 0, until they are compared
   std::vector<std::string> resume_notes_;
-  int64_t at_step_ = 0;          ///< the step under way, or the last one
-  int64_t first_step_ = 0;       ///< steps that were done when this start began
-  bool has_evaluated_ = false;   ///< this start has computed a validation's loss, or a part of it
-  bool has_summarized_ = false;  ///< this start has written summaries at a validation
-  bool was_done_ = false;        ///< this start found nothing to do
-  bool end_is_logged_ = false;   ///< metrics.jsonl has its `end`
+  int64_t at_step_ = 0;           ///< the step under way, or the last one
+  int64_t first_step_ = 0;        ///< steps that were done when this start began
+  bool has_evaluated_ = false;    ///< this start has computed a validation's loss, or a part of it
+  bool has_summarized_ = false;   ///< this start has written summaries at a validation
+  bool was_done_ = false;         ///< this start found nothing to do
+  bool has_no_progress_ = false;  ///< why the run ends, on rank 0
+  bool end_is_logged_ = false;    ///< metrics.jsonl has its `end`
   int64_t saved_step_ = -1;
   int64_t skips_ = 0;         ///< steps since the last update whose loss or gradient was not finite
   CheckpointState updated_;   ///< if skips_ > 0: the state after the last step before them

@@ -117,7 +117,10 @@ bool Trainer::start() {
   if (!count_steps()) return false;
   do_and_agree(mesh_.world(), [&] { open_pretrained(); });
   compare_pretrained();
-  do_and_agree(mesh_.world(), [&] { open_directory(); });
+  do_and_agree(mesh_.world(), [&] {
+    open_directory();
+    find_time_limit();
+  });
 
   plan_ = plan_rank(resolved_.request(target_.device), mesh_.coordinates());
   // Takes memory outside the plan for a moment, so it comes before the step's memory is taken and counted.
@@ -146,7 +149,7 @@ bool Trainer::start() {
 
 // Collective. Whether a stop was requested on any rank.
 bool Trainer::agree_to_stop() {
-  stop_agreed_ = least_of_all_ranks(mesh_.world(), stop_requested() ? 0 : 1) == 0;
+  stop_agreed_ = least_of_all_ranks(mesh_.world(), stop_requested(0) ? 0 : 1) == 0;
   return stop_agreed_;
 }
 
@@ -208,9 +211,12 @@ void Trainer::open_directory() {
   const RunConfig& config = options_.config;
   directory_.emplace(io_, config, tokenizer_, dataset_.header().prompt_template,
                      RunLockWait{.say = [this](const std::string& text) { say(text); },
-                                 .stop_requested = [this] { return stop_requested(); }});
+                                 .stop_requested = [this] { return stop_requested(0); }});
   directory_->lock_linked_checkpoints(io_);
   prepare_checkpoint_directory(io_, directory_->checkpoints());
+  for (const ListedCheckpoint& checkpoint : list_checkpoints(io_, directory_->checkpoints()))
+    if (checkpoint.manifest) newest_step_ = checkpoint.step;
+  directory_->require_progress(newest_step_);
   check_disk_space(io_, directory_->checkpoints(), config.checkpoint.keep,
                    checkpoint_bytes(parameter_table(resolved_.model),
                                     {resolved_.mesh.replicate, resolved_.mesh.fsdp, resolved_.mesh.tensor},
@@ -302,12 +308,37 @@ bool Trainer::resume_or_initialize() {
     return false;
   }
   // Only now is it certain from which step the run goes on, and that nothing refuses it.
+  take_over();
   do_and_agree(mesh_.world(), [&] {
     if (!leads_) return;
     directory_->open_metrics(state_.step);
     for (const std::string& text : warnings) warn(text);
   });
   return true;
+}
+
+// Collective: records from which step this start goes on. A run that is done commits nothing: starting it
+// again is no takeover, and no restart without progress.
+void Trainer::take_over() {
+  state_.takeover = 0;
+  if (is_done()) return;
+  int64_t number = 0;
+  do_and_agree(mesh_.world(), [&] {
+    if (leads_) number = directory_->take_over(state_.step);
+  });
+  state_.takeover = all_gather_number(mesh_.world(), number).front();
+}
+
+// A save that was not measured yet takes as long as the last one of the run, or what its bytes take on a slow
+// disk.
+void Trainer::find_time_limit() {
+  constexpr double kSlowBytesPerSecond = 250e6;
+  if (!leads_ || !options_.deadline) return;
+  double save_seconds = static_cast<double>(length_.checkpoint_bytes) / kSlowBytesPerSecond;
+  const std::filesystem::path metrics = directory_->path() / "metrics.jsonl";
+  if (std::filesystem::exists(metrics))
+    for (const CheckpointEvent& saved : read_metrics(metrics).checkpoints) save_seconds = saved.seconds;
+  time_limit_.emplace(*options_.deadline, save_seconds);
 }
 
 // For people: what the run does differently from now on.
@@ -348,6 +379,7 @@ void Trainer::say_header() {
   for (const std::string& note : options_.notes) say("note: " + note);
   for (const std::string& note : resolved_.notes) say("note: " + note);
   if (!validation_.note().empty()) say("note: " + validation_.note());
+  if (time_limit_) say("time limit: " + time_limit_->text());
   say(fmt::format("{} {} at step {} of {}; watch {}", state_.step > 0 ? "resumes" : "begins",
                   config.run.directory, state_.step, steps_,
                   (std::filesystem::path(config.run.directory) / "metrics.jsonl").string()));
@@ -378,6 +410,11 @@ void Trainer::announce() {
   }
   // The source also tells that the run was on CPUs (measured_speed).
   if (!peak_flops_ && device_.kind == DeviceKind::kCpu) event.peak_flops_source = kNoCpuPeak;
+  event.takeover = state_.takeover;
+  if (time_limit_) {
+    event.deadline = time_limit_->deadline().time;
+    event.deadline_source = time_limit_->deadline().source;
+  }
   directory_->metrics().write(event);
   std::vector<std::string> notes = directory_->notes();
   // Most changes are those since config.toml was written, too.

@@ -44,12 +44,12 @@ void Trainer::find_start_scores() {
 }
 
 // Due before step 1 if the config says so, every validate_every steps and after the last step; once per step.
-bool Trainer::validation_is_due() const {
+bool Trainer::validation_is_due_at(int64_t step) const {
   const TrainSection& train = options_.config.train;
   if (!validation_.any()) return false;
-  if (state_.step == 0) return train.validate_at_start && !start_is_validated_;
-  if (train.validate_every == 0 || state_.validated_step == state_.step) return false;
-  return state_.step == steps_ || state_.step % train.validate_every == 0;
+  if (step == 0) return train.validate_at_start && !start_is_validated_;
+  if (train.validate_every == 0 || state_.validated_step == step) return false;
+  return step == steps_ || step % train.validate_every == 0;
 }
 
 bool Trainer::has_stopped_improving() const {
@@ -68,8 +68,9 @@ void Trainer::validate_and_save() {
   // A checkpoint of this step exists that does not know of the validation.
   const bool late = saved_step_ == state_.step;
   has_evaluated_ = true;
+  LookIntervals intervals;
   const std::optional<ValidationScores> scores = validation_.measure(
-      *step_, ledger_, [&] { return stop_requested(); },
+      *step_, ledger_, [&] { return stop_requested(intervals.look()); },
       [&](std::string_view part, int64_t done, int64_t total) {
         has_summarized_ |= part == Validation::kSummaries;
         if (options_.live != nullptr && options_.live->is_due())
@@ -79,7 +80,9 @@ void Trainer::validate_and_save() {
   stop_agreed_ = !scores;
   if (stop_agreed_) return;
   const bool better = accept_scores(*scores);
-  report_scores(*scores, seconds_since(begin), better);
+  const double seconds = seconds_since(begin);
+  if (time_limit_) time_limit_->took_validation(seconds);
+  report_scores(*scores, seconds, better);
   if (better || late) save();
 }
 

@@ -220,6 +220,33 @@ TEST_F(Status, NewestCheckpointIsACommittedOne) {
   EXPECT_EQ(status_of(run).at(0).at("newest_checkpoint"), 20);
 }
 
+// From the log alone: what the run itself computes.
+TEST_F(Status, ARunningRunTellsWhenItStopsItself) {
+  std::filesystem::create_directories(scratch_ / "run");
+  {
+    MetricsFile file(scratch_ / "run/metrics.jsonl");
+    StartEvent start;
+    start.steps = 100;
+    start.deadline = 2e9;
+    start.deadline_source = "squeue";
+    file.write(start);
+    StepMetrics metrics;
+    metrics.loss = 2;
+    for (metrics.step = 1; metrics.step <= 30; ++metrics.step) {
+      metrics.step_seconds = metrics.step == 1 ? 90 : metrics.step == 20 ? 8 : 3;
+      file.write(metrics);
+    }
+    file.write(CheckpointEvent{.step = 30, .path = "x", .bytes = 1, .seconds = 5});
+  }
+  PosixIo io;
+  const auto state = [&] { return status_of((scratch_ / "run").string()).at(0); };
+  EXPECT_TRUE(state().at("deadline").is_null()) << "nobody runs";
+  const RunLock lock(io, scratch_ / "run");
+  EXPECT_EQ(state().at("deadline"), 2e9);
+  EXPECT_EQ(state().at("stops_at"), 2e9 - 2 * 5 - 8 - 20);
+  EXPECT_TRUE(has(state().at("note"), "(squeue), the run stops itself at about 2033-05-1"));
+}
+
 TEST_F(Status, ARunThatIsStillPlanningHasOnlyItsLock) {
   std::filesystem::create_directories(scratch_ / "new");
   PosixIo io;

@@ -14,6 +14,7 @@
 
 #include "model/core/error.h"
 #include "tests/data/fault_io.h"
+#include "tests/expect_has.h"
 #include "train/report/copy_aside.h"
 
 namespace ripstop {
@@ -233,6 +234,20 @@ TEST_F(Metrics, CutLeavesNoStepTwice) {
   cut_to_step(folder_ / "absent.jsonl", 3);
   EXPECT_FALSE(fs::exists(folder_ / "absent.jsonl"));
   EXPECT_FALSE(fs::exists(path_.string() + ".tmp"));
+}
+
+// What an owner that was taken over has open must not be the file of the next one.
+TEST_F(Metrics, AReplacedLogIsAnotherFile) {
+  write_run(4);
+  MetricsFile old(path_);
+  const std::string before = text();
+  cut_to_step(path_, 4);
+  old.write(WarningEvent{.step = 4, .text = "the same file"});
+  EXPECT_HAS(text(), "the same file");
+  cut_to_step(path_, 4, /*replace=*/true);
+  const std::string replaced = text();
+  old.write(WarningEvent{.step = 4, .text = "too late"});
+  EXPECT_EQ(text(), replaced);
 }
 
 TEST_F(Metrics, CutRemovesATornLineToo) {

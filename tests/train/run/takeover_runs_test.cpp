@@ -1,0 +1,173 @@
+// Whole runs on one rank: what they record of their starts, and when they stop by themselves.
+#include <chrono>
+#include <cstdlib>
+
+#include "tests/train/run/small_runs.h"
+#include "train/checkpoint/takeovers.h"
+
+namespace ripstop {
+namespace {
+
+class TakeoverRuns : public SmallRuns {
+ protected:
+  void SetUp() override { data_ = make_data("data", 4); }
+  RunConfig with_steps(int64_t steps, const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> all = {fmt::format("train.steps={}", steps)};
+    all.insert(all.end(), more.begin(), more.end());
+    return config("run", data_, all);
+  }
+  Takeovers takeovers() {
+    PosixIo io;
+    return Takeovers::read(io, scratch_ / "run/checkpoints");
+  }
+  std::vector<int64_t> recorded_steps() {
+    std::vector<int64_t> steps;
+    for (const Takeover& takeover : takeovers().all()) steps.push_back(takeover.step);
+    return steps;
+  }
+  ExitCode train_until(const RunConfig& config, double unix_seconds) {
+    Trainer trainer({.config = config,
+                     .argv = {},
+                     .say = [this](const std::string& line) { lines_ += line + "\n"; },
+                     .stop_requested = {},
+                     .deadline = Deadline{unix_seconds, "RIPSTOP_DEADLINE"}},
+                    world_);
+    return trainer.run();
+  }
+  static double now() {
+    return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  }
+
+  std::string data_, lines_;
+};
+
+using StepsOfStarts = std::vector<int64_t>;
+
+TEST_F(TakeoverRuns, EveryStartThatTrainsIsRecorded) {
+  ASSERT_EQ(train(with_steps(2)), ExitCode::kOk);
+  ASSERT_EQ(train(with_steps(4)), ExitCode::kOk);
+  EXPECT_EQ(recorded_steps(), (StepsOfStarts{0, 2}));
+  EXPECT_EQ(state("run", 2).takeover, 1);
+  EXPECT_EQ(state("run", 4).takeover, 2);
+  ASSERT_EQ(train(with_steps(4)), ExitCode::kOk) << "it is done";
+  EXPECT_EQ(recorded_steps(), (StepsOfStarts{0, 2}));
+  ASSERT_EQ(metrics("run").starts.size(), 3U);
+  EXPECT_EQ(metrics("run").starts[1].takeover, 2);
+  EXPECT_EQ(metrics("run").starts[2].takeover, 0);
+  EXPECT_FALSE(metrics("run").starts[2].deadline);
+}
+
+// The number is above those of all checkpoints, wherever they were copied from.
+TEST_F(TakeoverRuns, CheckpointsWithoutTheirRecordAreTaken) {
+  ASSERT_EQ(train(with_steps(2)), ExitCode::kOk);
+  ASSERT_EQ(train(with_steps(4)), ExitCode::kOk);
+  std::filesystem::remove(scratch_ / "run/checkpoints" / Takeovers::kFileName);
+  ASSERT_EQ(train(with_steps(6)), ExitCode::kOk);
+  ASSERT_EQ(takeovers().all().size(), 1U);
+  EXPECT_EQ(takeovers().all()[0].number, 3);
+  EXPECT_EQ(takeovers().all()[0].step, 4);
+  EXPECT_EQ(state("run", 6).takeover, 3);
+}
+
+// What is damaged protects nothing, and stops nothing.
+TEST_F(TakeoverRuns, ADamagedRecordIsWrittenAnew) {
+  ASSERT_EQ(train(with_steps(2)), ExitCode::kOk);
+  write_bytes(scratch_ / "run/checkpoints" / Takeovers::kFileName, "garbage");
+  ASSERT_EQ(train(with_steps(4)), ExitCode::kOk);
+  EXPECT_HAS(said(), "it is written anew");
+  EXPECT_EQ(recorded_steps(), (StepsOfStarts{2}));
+  EXPECT_EQ(state("run", 4).takeover, 2);
+}
+
+// A record that was lost while the run lives comes back before the next commit.
+TEST_F(TakeoverRuns, ALostRecordIsRestored) {
+  on_line_ = [&](const std::string& line) {
+    if (line.starts_with("step 1/"))
+      std::filesystem::remove(scratch_ / "run/checkpoints" / Takeovers::kFileName);
+  };
+  ASSERT_EQ(train(with_steps(2)), ExitCode::kOk);
+  EXPECT_EQ(recorded_steps(), (StepsOfStarts{0}));
+}
+
+// Two numbers cannot both be the newest: the older one gives way, though nothing else tells it to.
+TEST_F(TakeoverRuns, ALaterRecordEndsTheRun) {
+  on_line_ = [&](const std::string& line) {
+    if (!line.starts_with("step 2/")) return;
+    Takeovers later = takeovers();
+    later.add(0, 0);
+    PosixIo io;
+    later.write(io, scratch_ / "run/checkpoints");
+  };
+  const Error error = refusal(with_steps(4, {"checkpoint.every_steps=2", "log.every_steps=1"}));
+  EXPECT_EQ(error.code(), ExitCode::kStorage);
+  EXPECT_HAS(error.what(), "takeover 2 by process ");
+  EXPECT_FALSE(std::filesystem::exists(checkpoint("run", 2)));
+  EXPECT_EQ(metrics("run").ends.size(), 0U) << "nothing is written any more";
+}
+
+TEST_F(TakeoverRuns, ThreeRestartsWithoutACheckpointEndAJob) {
+  setenv("SLURM_JOB_ID", "4711", 1);
+  const auto stopped_start = [&] { return train(with_steps(4), [] { return true; }); };
+  EXPECT_EQ(stopped_start(), ExitCode::kRequeue);
+  EXPECT_EQ(recorded_steps(), (StepsOfStarts{})) << "stopped before it had the directory";
+  // Stopped while it starts: asked for the third time, it has the directory.
+  const auto stopped_later = [&] {
+    int asked = 0;
+    return train(with_steps(4), [asked]() mutable { return ++asked >= 3; });
+  };
+  for (int restart = 0; restart < 3; ++restart) {
+    EXPECT_EQ(stopped_later(), ExitCode::kRequeue) << restart;
+    EXPECT_EQ(recorded_steps(), StepsOfStarts(static_cast<size_t>(restart) + 1, 0));
+  }
+  try {
+    stopped_later();
+    ADD_FAILURE() << "the third restart without a step was to end the job";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kCommunication);
+    EXPECT_HAS(error.what(), "3 restarts of job 4711 in a row went on from step 0");
+  }
+  // Neither does the next one begin. Another job, or a person, may try again.
+  EXPECT_EQ(refusal(with_steps(4)).code(), ExitCode::kCommunication);
+  setenv("SLURM_JOB_ID", "4712", 1);
+  EXPECT_EQ(train(with_steps(4)), ExitCode::kOk);
+  unsetenv("SLURM_JOB_ID");
+}
+
+TEST_F(TakeoverRuns, ARunStopsItselfBeforeItsTimeLimit) {
+  double deadline = 0;
+  // On a busy machine the start alone may take a second.
+  for (int64_t seconds = 1; seconds <= 64 && lines_.find("\nstep 1/") == std::string::npos; seconds *= 4) {
+    std::filesystem::remove_all(scratch_ / "run");
+    deadline = now() + TimeLimit::kMarginSeconds + static_cast<double>(seconds);
+    EXPECT_EQ(train_until(with_steps(100'000'000), deadline), ExitCode::kRequeue);
+  }
+  EXPECT_LT(now(), deadline);
+  EXPECT_HAS(lines_, "time limit: the job ends at ");
+  EXPECT_HAS(lines_, "stopped before its time limit after step ");
+  const MetricsLog log = metrics("run");
+  ASSERT_EQ(log.ends.size(), 1U);
+  EXPECT_EQ(log.ends[0].reason, EndReason::kTimeLimit);
+  EXPECT_EQ(log.ends[0].exit_code, 75);
+  ASSERT_TRUE(log.starts[0].deadline);
+  EXPECT_EQ(*log.starts[0].deadline, deadline);
+  EXPECT_EQ(log.starts[0].deadline_source, "RIPSTOP_DEADLINE");
+  const int64_t step = log.steps.back().step;
+  EXPECT_EQ(state("run", step).step, step) << "the step is saved";
+}
+
+TEST_F(TakeoverRuns, ATimeLimitThatIsFarAwayStopsNothing) {
+  EXPECT_EQ(train_until(with_steps(3), now() + 86400), ExitCode::kOk);
+  EXPECT_EQ(metrics("run").ends.at(0).reason, EndReason::kSteps);
+}
+
+// No step would be done in time. The next start of the job may have more of it.
+TEST_F(TakeoverRuns, AStartThatComesTooLateStopsBeforeTheFirstStep) {
+  EXPECT_EQ(train_until(with_steps(4), now() + TimeLimit::kMarginSeconds), ExitCode::kRequeue);
+  EXPECT_HAS(lines_, "stopped before its time limit before the first step");
+  EXPECT_EQ(recorded_steps(), (StepsOfStarts{0}));
+  EXPECT_EQ(train(with_steps(4)), ExitCode::kOk);
+  EXPECT_EQ(steps("run"), (std::vector<int64_t>{1, 2, 3, 4}));
+}
+
+}  // namespace
+}  // namespace ripstop
