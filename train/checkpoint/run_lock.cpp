@@ -1,10 +1,14 @@
 #include "train/checkpoint/run_lock.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -127,6 +131,16 @@ int64_t restarts(const Owner& owner) {
   return found == owner.end() ? 0 : parse_whole_number(found->second).value_or(0);
 }
 
+/// Whether other machines may read the file system of `path`. If not, what was written is seen by all without
+/// a sync, which on a busy disk would wait for everything else that is being written, such as a checkpoint.
+bool may_be_shared(const std::filesystem::path& path) {
+  constexpr std::array<int64_t, 6> kLocal = {EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC,  BTRFS_SUPER_MAGIC,
+                                             F2FS_SUPER_MAGIC, TMPFS_MAGIC, 0x2fc12fc1 /* ZFS */};
+  struct statfs facts {};
+  if (::statfs(path.c_str(), &facts) != 0) return true;
+  return std::find(kLocal.begin(), kLocal.end(), static_cast<int64_t>(facts.f_type)) == kLocal.end();
+}
+
 /// Seconds since the machine was started. Goes on while it sleeps, as the clocks of others do.
 double boot_seconds() {
   timespec now{};
@@ -146,6 +160,7 @@ class RunLock::Heartbeat {
         times_(times),
         self_(std::move(self)),
         file_(std::move(file)),
+        syncs_(may_be_shared(path_)),
         renewed_at_(boot_seconds()) {
     // The thread inherits the mask. Signals must reach the main thread, whose handlers request the stop.
     sigset_t all, before;
@@ -226,7 +241,7 @@ class RunLock::Heartbeat {
   bool write(uint64_t count) {
     const std::string text = text_of(self_, count);
     return io_.pwrite(file_.value(), text.data(), text.size(), 0) == std::ssize(text) && !stops_ &&
-           io_.fsync(file_.value()) == 0;  // else other machines may not see it
+           (!syncs_ || io_.fsync(file_.value()) == 0);  // else other machines may not see it
   }
 
   /// Whether LOCK is the file that was written. If it is another's, sets `reason`.
@@ -255,6 +270,7 @@ class RunLock::Heartbeat {
   const RunLockTimes times_;
   const Owner self_;
   const Descriptor file_;
+  const bool syncs_;
   std::atomic<bool> stops_ = false;  ///< set under mutex_
   std::mutex mutex_;                 ///< guards the members below
   std::condition_variable wake_;     ///< of the thread

@@ -22,7 +22,8 @@ class TakeoverRuns : public SmallRuns {
   }
   std::vector<int64_t> recorded_steps() {
     std::vector<int64_t> steps;
-    for (const Takeover& takeover : takeovers().all()) steps.push_back(takeover.step);
+    const Takeovers recorded = takeovers();
+    for (const Takeover& takeover : recorded.all()) steps.push_back(takeover.step);
     return steps;
   }
   ExitCode train_until(const RunConfig& config, double unix_seconds) {
