@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "model/core/number.h"
+#include "parallel/rank_names.h"
 
 namespace ripstop {
 namespace {
@@ -19,19 +20,6 @@ struct RankGroup {
   std::vector<int64_t> ranks;
   std::string where;  // of the first
 };
-
-// "0-2,5"
-std::string ranges(const std::vector<int64_t>& ranks) {
-  std::string text;
-  for (size_t i = 0; i < ranks.size();) {
-    size_t end = i + 1;
-    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
-    text += fmt::format("{}{}", text.empty() ? "" : ",", ranks[i]);
-    if (end - i > 1) text += fmt::format("-{}", ranks[end - 1]);
-    i = end;
-  }
-  return text;
-}
 
 // "code length-of-what what hint", or "" without an error.
 std::string to_text(const std::optional<Error>& error) {
@@ -82,7 +70,7 @@ std::string rank_groups_text(const std::vector<std::string>& texts, const std::v
   for (size_t g = 0; g < groups.size() && g < kShown; ++g) {
     const bool one = groups[g].ranks.size() == 1;
     all += fmt::format("{}{} {} ({}{}): {}", g == 0 ? "" : "; ", one ? "rank" : "ranks",
-                       ranges(groups[g].ranks), groups[g].where, one ? "" : ", ...", groups[g].text);
+                       rank_ranges(groups[g].ranks), groups[g].where, one ? "" : ", ...", groups[g].text);
   }
   if (groups.size() > kShown) all += fmt::format("; and {} more", groups.size() - kShown);
   return all;

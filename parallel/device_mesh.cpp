@@ -259,6 +259,11 @@ DeviceMesh::AxisSeconds DeviceMesh::seconds_waited() const {
           tensor_->seconds_waited()};
 }
 
+double DeviceMesh::seconds_waited_in_all() const {
+  const AxisSeconds axes = seconds_waited();
+  return axes.replicate + axes.fsdp + axes.tensor + world_->seconds_waited();
+}
+
 std::string DeviceMesh::describe() const {
   // A line for each tensor group. More lines than this nobody reads.
   constexpr size_t kShown = 16;

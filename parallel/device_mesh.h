@@ -118,6 +118,8 @@ class DeviceMesh {
     int64_t replicate = 0, fsdp = 0, tensor = 0;
     bool operator==(const AxisBytes&) const = default;
   };
+  /// Exposed communication of all groups, the world's too.
+  double seconds_waited_in_all() const;
   AxisBytes bytes_sent() const;
   AxisSeconds seconds_waited() const;
 

@@ -1,10 +1,14 @@
 #include "parallel/launcher.h"
 
+#include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <initializer_list>
 #include <optional>
 #include <string_view>
 #include <system_error>
+
+#include <fmt/core.h>
 
 #include "model/core/number.h"
 
@@ -25,6 +29,12 @@ constexpr std::initializer_list<const char*> kLaunched = {
     "OMPI_COMM_WORLD_RANK", "PMIX_RANK",       "PMI_RANK",    "PMI_ID",        "SLURM_STEP_NUM_TASKS",
     "MV2_COMM_WORLD_RANK",  "MPI_LOCALRANKID", "PALS_RANKID", "FLUX_TASK_RANK"};
 
+// What tells one launch from another: of PMIx (Open MPI, srun), Slurm, PMI, PALS, Flux. A step of a requeued
+// job has the number that it had before.
+constexpr std::initializer_list<const char*> kLaunch = {"PMIX_NAMESPACE", "SLURM_STEP_ID", "PMI_JOBID",
+                                                        "PALS_APID", "FLUX_JOB_ID"};
+constexpr std::initializer_list<const char*> kJob = {"SLURM_JOB_ID", "SLURM_RESTART_COUNT"};
+
 // The value of the first variable that holds a whole number.
 std::optional<int64_t> number(std::initializer_list<const char*> names) {
   for (const char* name : names) {
@@ -35,9 +45,13 @@ std::optional<int64_t> number(std::initializer_list<const char*> names) {
   return std::nullopt;
 }
 
+std::string_view variable(const char* name) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? "" : text;
+}
+
 bool is_set(const char* name) {
-  const char* value = std::getenv(name);
-  return value != nullptr && *value != 0;
+  return !variable(name).empty();
 }
 
 // Whether the plugins of the Open MPI whose libmpi is `library` are files of their own, and none of them
@@ -57,7 +71,63 @@ bool lacks_slurm_pmi(const std::filesystem::path& library) {
   return has_plugins;
 }
 
+// The names of `prefix` and one part of a bracket, "3" or "08-11". False if it is no such part.
+bool add_names(const std::string& prefix, std::string_view part, std::vector<std::string>& names) {
+  constexpr size_t kMostNames = 100'000;
+  const size_t dash = part.find('-');
+  const std::string_view first = part.substr(0, dash);
+  const std::string_view last = dash == std::string_view::npos ? first : part.substr(dash + 1);
+  const std::optional<int64_t> begin = parse_whole_number(first), end = parse_whole_number(last);
+  if (!begin || !end || *end < *begin || *end - *begin >= static_cast<int64_t>(kMostNames - names.size()))
+    return false;
+  for (int64_t number = *begin; number <= *end; ++number)
+    names.push_back(fmt::format("{}{:0{}}", prefix, number, first.size()));
+  return true;
+}
+
 }  // namespace
+
+std::vector<std::string> expand_node_list(std::string_view list) {
+  std::vector<std::string> names;
+  while (!list.empty()) {
+    const size_t comma = list.find(','), open = list.find('[');
+    if (open >= comma) {  // a name without a bracket
+      names.emplace_back(list.substr(0, comma));
+    } else {
+      const size_t close = list.find(']', open);
+      if (close == std::string_view::npos) return {};
+      const std::string prefix(list.substr(0, open));
+      for (std::string_view parts = list.substr(open + 1, close - open - 1); !parts.empty();) {
+        if (!add_names(prefix, parts.substr(0, parts.find(',')), names)) return {};
+        parts.remove_prefix(std::min(parts.size(), std::min(parts.find(','), parts.size()) + 1));
+      }
+      list.remove_prefix(close + 1);
+      // Names with two brackets, as of racks, are rare: better none than wrong ones.
+      if (!list.empty() && list.front() != ',') return {};
+    }
+    list.remove_prefix(std::min(list.size(), std::min(list.find(','), list.size()) + 1));
+  }
+  return names;
+}
+
+std::vector<std::string> launch_nodes() {
+  const std::string_view of_step = variable("SLURM_STEP_NODELIST");
+  return expand_node_list(of_step.empty() ? variable("SLURM_JOB_NODELIST") : of_step);
+}
+
+std::string launch_name() {
+  std::string name;
+  for (const char* each : kLaunch)
+    if (const std::string_view value = variable(each); !value.empty() && name.empty()) name = value;
+  if (name.empty()) return "";
+  for (const char* each : kJob)
+    if (const std::string_view value = variable(each); !value.empty()) name += fmt::format(".{}", value);
+  std::replace_if(
+      name.begin(), name.end(),
+      [](unsigned char c) { return std::isalnum(c) == 0 && c != '.' && c != '-' && c != '_'; }, '_');
+  constexpr size_t kLongest = 200;  // bytes of a file's name may be 255
+  return name.substr(0, kLongest);
+}
 
 bool was_launched() {
   for (const char* name : kLaunched)

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace ripstop {
 
@@ -22,5 +24,16 @@ int64_t launch_size();
 /// Open MPI 4 may also have been built for Slurm's own PMI, which the plugins beside `library`, its libmpi,
 /// tell. Such a start ends inside MPI_Init, with a page that does not say what to type. Looks at files.
 std::string useless_to_open_mpi(int major_version, const std::filesystem::path& library);
+
+/// A name that the processes of this launch share and no other launch has, of letters, digits, '.', '-' and
+/// '_'; "" if the launcher gives none. A job that was requeued has another one.
+std::string launch_name();
+
+/// The nodes of the launch, as far as Slurm tells; else empty.
+std::vector<std::string> launch_nodes();
+
+/// The names that a list of Slurm's stands for: "n[1-3,07],gpu" is n1 n2 n3 n07 gpu. At most 100,000. A text
+/// that is no such list gives none. Pure.
+std::vector<std::string> expand_node_list(std::string_view list);
 
 }  // namespace ripstop

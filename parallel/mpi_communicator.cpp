@@ -187,6 +187,7 @@ MpiCommunicator::MpiCommunicator(World& world, MPI_Comm comm, const std::string&
 MpiCommunicator::~MpiCommunicator() {
   // While an exception unwinds, other ranks may be gone, and MPI_Comm_free would wait for them.
   if (std::uncaught_exceptions() > 0) return;
+  const GuardedCall guard(*group_.world, "MPI_Comm_free");
   const std::lock_guard lock(group_.world->progress.calls());
   MPI_Comm_free(&group_.comm);
 }
@@ -320,9 +321,10 @@ void MpiCommunicator::await(const char* operation, FunctionRef<bool()> done) {
 }
 
 std::unique_ptr<Communicator> MpiCommunicator::split(int64_t color, int64_t key, const std::string& name) {
-  barrier();  // MPI_Comm_split has no deadline, but the barrier has: it names a rank that does not come
+  barrier();  // names a rank that does not come
   MPI_Comm part = MPI_COMM_NULL;
   {
+    const GuardedCall guard(*group_.world, "MPI_Comm_split");
     const std::lock_guard lock(group_.world->progress.calls());
     check_mpi(MPI_Comm_split(group_.comm, static_cast<int>(color), static_cast<int>(key), &part),
               "MPI_Comm_split");

@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 #include <set>
 #include <thread>
+
+#include "parallel/rank_names.h"
 
 namespace ripstop::mpi {
 namespace {
@@ -16,38 +19,21 @@ double seconds_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
-// The ranks in `missing` (ranks of the group) and all ranks that do not answer, each with its state as its
-// watchdog tells it. Without watchdogs: "no data from rank 3 (node07)".
+std::vector<std::string> hosts_of(const World& world) {
+  std::vector<std::string> hosts;
+  for (const RankHost& place : world.places) hosts.push_back(place.host);
+  return hosts;
+}
+
+// What is known of the ranks in `missing` (ranks of the group). Without watchdogs: "no data from rank 3
+// (node07)".
 std::string name_missing(const Group& group, const std::set<int64_t>& missing) {
-  // A network that breaks makes all ranks missing; a few names tell enough.
-  constexpr size_t kNamed = 4;
   std::vector<int64_t> ranks;
   for (const int64_t r : missing) ranks.push_back(group.world_rank[static_cast<size_t>(r)]);
-  std::string text;
+  std::sort(ranks.begin(), ranks.end());
   World& world = *group.world;
-  const auto host = [&](int64_t rank) {
-    const auto r = static_cast<size_t>(rank);
-    return r < world.places.size() ? world.places[r].host : std::string("?");
-  };
-  // A missing rank may itself wait for another one, so ask all ranks, and name the silent ones first.
-  std::vector<RankState> states;
-  if (world.connected) {
-    std::vector<int64_t> all(world.places.size());
-    for (size_t r = 0; r < all.size(); ++r) all[r] = static_cast<int64_t>(r);
-    states = world.watchdog.ask(all, 2.0);
-    std::stable_partition(states.begin(), states.end(), [](const RankState& s) { return !s.answers; });
-  }
-  size_t told = 0;
-  for (const RankState& state : states) {
-    const bool waited_for = std::find(ranks.begin(), ranks.end(), state.rank) != ranks.end();
-    // A rank that answers and is not waited for has nothing to do with this wait.
-    if ((state.answers && !waited_for) || told == 2 * kNamed) continue;
-    text += (told++ == 0 ? "" : ", ") + state.describe(host(state.rank));
-  }
-  if (!text.empty()) return text;
-  for (size_t i = 0; i < ranks.size() && i < kNamed; ++i)
-    text += fmt::format("{}rank {} ({})", i == 0 ? "no data from " : ", ", ranks[i], host(ranks[i]));
-  return text;
+  std::string text = world.connected ? describe_missing(world, ranks) : "";
+  return text.empty() ? "no data from " + ranks_and_hosts(ranks, hosts_of(world)) : text;
 }
 
 // There may be more ranks than cores: gives the core to ranks that compute.
@@ -68,6 +54,28 @@ void check_mpi(int result, const char* call) {
   fail(ExitCode::kCommunication, "{} failed: {}", call, std::string(text, static_cast<size_t>(length)));
 }
 
+std::string describe_missing(World& world, const std::vector<int64_t>& waited_for) {
+  // A network that breaks makes all ranks missing; a few names tell enough.
+  constexpr int kNamed = 4;
+  // A missing rank may itself wait for another one, so ask all ranks, and name the silent ones first.
+  std::vector<int64_t> all(world.places.size()), silent;
+  std::iota(all.begin(), all.end(), int64_t{0});
+  const std::vector<std::string> hosts = hosts_of(world);
+  std::string busy;
+  int named = 0;
+  for (const RankState& state : world.watchdog.ask(all, 2.0)) {
+    // A rank that answers and is not waited for has nothing to do with this wait.
+    if (!state.answers)
+      silent.push_back(state.rank);
+    else if (std::find(waited_for.begin(), waited_for.end(), state.rank) != waited_for.end() &&
+             named++ < kNamed)
+      busy += ", " + state.describe(hosts[static_cast<size_t>(state.rank)]);
+  }
+  if (silent.empty()) return busy.empty() ? "" : busy.substr(2);
+  return fmt::format("{} {} not answer{}", ranks_and_hosts(silent, hosts), silent.size() == 1 ? "does" : "do",
+                     busy);
+}
+
 void wait_until(Group& group, const char* operation, FunctionRef<bool()> done,
                 FunctionRef<std::set<int64_t>()> missing) {
   // Most transfers have arrived by now: do not tell the watchdog of a wait that is none.
@@ -75,6 +83,9 @@ void wait_until(Group& group, const char* operation, FunctionRef<bool()> done,
   World& world = *group.world;
   const Clock::time_point begin = Clock::now();
   world.watchdog.begin_operation(operation, group.name);
+  // A call of MPI inside `done` may not return, as on a network that breaks.
+  constexpr double kSecondsToDescribe = 4;
+  const GuardedCall guard(world, fmt::format("{} on {}", operation, group.name), kSecondsToDescribe);
   Clock::time_point before = begin;
   double waited = 0;
   while (!done()) {

@@ -1,5 +1,6 @@
 // Transfer: the messages of one collective over MPI. Only files named mpi_* include it.
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <set>
@@ -20,10 +21,29 @@ void check_mpi(int result, const char* call);
 struct World {
   MpiOptions options;
   Watchdog watchdog{MpiWorld::kSecondsToEnd};
-  std::vector<RankHost> places;  ///< by rank of MPI_COMM_WORLD
-  bool connected = false;        ///< the watchdogs know each other
+  std::vector<RankHost> places;         ///< by rank of MPI_COMM_WORLD
+  std::atomic<bool> connected = false;  ///< the watchdogs know each other, and `places` stays as it is
   ProgressThread progress;
 };
+
+/// While it lives, the main thread is inside `call`, one of MPI's without a deadline of its own: the watchdog
+/// ends the process if it does not return within that of the world, and `more_seconds`.
+class GuardedCall {
+ public:
+  GuardedCall(World& world, const std::string& call, double more_seconds = 0) : watchdog_(world.watchdog) {
+    watchdog_.guard(call, world.options.deadline_seconds + more_seconds);
+  }
+  ~GuardedCall() { watchdog_.unguard(); }
+  GuardedCall(const GuardedCall&) = delete;
+  GuardedCall& operator=(const GuardedCall&) = delete;
+
+ private:
+  Watchdog& watchdog_;
+};
+
+/// All ranks of a connected world that do not answer, by host, then those of `waited_for` (ranks of the
+/// world, in rising order) that do, each with its state. For messages.
+std::string describe_missing(World& world, const std::vector<int64_t>& waited_for);
 
 /// A group of ranks, for the operations on it.
 struct Group {

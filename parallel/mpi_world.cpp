@@ -1,8 +1,10 @@
 #include "parallel/mpi_world.h"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <exception>
 #include <new>
@@ -12,6 +14,7 @@
 #include <utility>
 
 #include "parallel/agreement.h"
+#include "parallel/arrivals.h"
 #include "parallel/launcher.h"
 #include "parallel/mpi_transfer.h"
 
@@ -41,11 +44,12 @@ void require_fit_launcher() {
 }
 
 // Returns whether several threads may call MPI, one at a time.
-bool start_mpi() {
+bool start_mpi(mpi::World& world) {
   int already = 0, provided = MPI_THREAD_SINGLE, size = 0;
   MPI_Initialized(&already);
   RIPSTOP_CHECK(already == 0, "MPI is started a second time");
   require_fit_launcher();
+  const mpi::GuardedCall guard(world, "MPI_Init");
   check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
   // The thread of the watchdog and those of OpenMP run beside MPI, though they do not call it.
   if (provided < MPI_THREAD_FUNNELED)
@@ -58,7 +62,8 @@ bool start_mpi() {
 }
 
 // The lowest world rank on this rank's node.
-int64_t discover_node(int rank) {
+int64_t discover_node(mpi::World& world, int rank) {
+  const mpi::GuardedCall guard(world, "MPI_Comm_split_type");
   MPI_Comm node = MPI_COMM_NULL;
   check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node),
             "MPI_Comm_split_type");
@@ -74,44 +79,137 @@ int64_t discover_node(int rank) {
 struct MpiWorld::State {
   mpi::World world;
   std::unique_ptr<Communicator> communicator;
+  std::unique_ptr<Arrivals> arrivals;          ///< null if nothing is told
+  std::atomic<const Arrivals*> come{nullptr};  ///< until all ranks have come
   bool started = false;
+
+  void begin();
+  void know_each_other();
+  void report_hang(const std::string& operation, double seconds);
+  std::string describe_start(double& wait_for_turn);
+  [[noreturn]] void rethrow_at_start(const Error& error);
 };
+
+// Before MPI starts: from here on this process ends if the launcher is gone or a call of MPI never returns.
+void MpiWorld::State::begin() {
+  world.watchdog.start(launch_size() > 1,
+                       [this](const std::string& call, double seconds) { report_hang(call, seconds); });
+  const std::string launch = launch_name();
+  if (world.options.directory.empty() || launch.empty() || launch_size() < 2) return;
+  constexpr double kMostSeconds = 5, kLeastSeconds = 0.1, kTouchesInADeadline = 10;
+  arrivals = std::make_unique<Arrivals>(
+      world.options.directory, launch, launch_rank(), world.watchdog.address().host,
+      std::clamp(world.options.deadline_seconds / kTouchesInADeadline, kLeastSeconds, kMostSeconds));
+  come.store(arrivals.get());
+}
+
+// The hosts of all ranks, and the addresses of their watchdogs.
+void MpiWorld::State::know_each_other() {
+  Communicator& all = *communicator;
+  const std::string host = world.watchdog.address().host;
+  const std::vector<int64_t> nodes =
+      all_gather_number(all, discover_node(world, static_cast<int>(all.rank())));
+  const std::vector<std::string> hosts = all.all_gather_text(host);
+  for (size_t r = 0; r < nodes.size(); ++r) world.places.push_back({hosts[r], nodes[r]});
+  // All have come: nobody looks at these files any more.
+  come.store(nullptr);
+  if (arrivals != nullptr) arrivals->leave();
+  // Containers on one node may have host names and networks of their own, so both must be the same.
+  const auto is_here = [&](const RankHost& place) { return place.node == 0 && place.host == hosts[0]; };
+  const bool one_host = std::all_of(world.places.begin(), world.places.end(), is_here);
+  world.watchdog.open(one_host ? Reach::kHost : Reach::kNetwork);
+  std::vector<WatchdogAddress> addresses;
+  for (const std::string& text : all.all_gather_text(world.watchdog.address().to_text()))
+    addresses.push_back(WatchdogAddress::from_text(text));
+  if (arrivals != nullptr && all.rank() == 0) arrivals->remove_all();
+  // Rank 0's number tells this world's datagrams from those of another run on the same nodes.
+  std::random_device random;
+  const int64_t run =
+      all_gather_number(all, static_cast<int64_t>((uint64_t{random()} << 32) | random())).front();
+  world.watchdog.connect(all.rank(), addresses, static_cast<uint64_t>(run));
+  world.connected = true;
+}
+
+// On a thread of the watchdog's, while the main thread hangs in MPI. All ranks may hang alike, and one of
+// them is to tell.
+void MpiWorld::State::report_hang(const std::string& operation, double seconds) {
+  const int64_t step = world.watchdog.step();
+  double wait_for_turn = 0;
+  std::string who;
+  if (world.connected) {
+    who = describe_missing(world, {});
+    if (who.empty()) who = "all ranks answer, but MPI does not go on";
+    wait_for_turn = 0.1 * static_cast<double>(std::min<int64_t>(communicator->rank(), 10));
+  } else {
+    who = describe_start(wait_for_turn);
+  }
+  std::this_thread::sleep_for(std::chrono::duration<double>(wait_for_turn));
+  if (world.watchdog.failure_announced()) return;
+  if (world.connected) world.watchdog.announce_failure(ExitCode::kCommunication, kSecondsToEnd / 3);
+  Error error(ExitCode::kCommunication,
+              fmt::format("{} ({} ranks) waited {:.0f} s: {}", operation, launch_size(), seconds, who),
+              "see those ranks' nodes and the launcher's output; run the same command again");
+  if (step >= 0) error.set_step(step);
+  if (world.options.end_process) world.options.end_process(error);
+  _exit(static_cast<int>(error.code()));
+}
+
+// Who has not come to the start, and how long to leave it to lower ranks to tell. A rank that tells ends, and
+// then the launcher ends the others.
+std::string MpiWorld::State::describe_start(double& wait_for_turn) {
+  constexpr double kTurn = 2 * kSecondsToEnd;
+  const auto turn = [](int64_t before) { return kTurn * static_cast<double>(std::min<int64_t>(before, 2)); };
+  const int64_t rank = launch_rank(), size = launch_size();
+  wait_for_turn = turn(rank);
+  const Arrivals* files = come.load();
+  if (files == nullptr) return "nothing tells which rank is missing";
+  const ArrivalsSeen seen = files->look();
+  const bool own = std::any_of(seen.ranks.begin(), seen.ranks.end(),
+                               [&](const ArrivalsSeen::Rank& each) { return each.rank == rank; });
+  if (!own)
+    return fmt::format("nothing tells which rank is missing: {} cannot be read", seen.folder.string());
+  wait_for_turn =
+      turn(std::count_if(seen.ranks.begin(), seen.ranks.end(),
+                         [&](const ArrivalsSeen::Rank& each) { return each.moves && each.rank < rank; }));
+  // The files are of no use any more. Later ranks find nothing, and leave it to this one to tell.
+  if (wait_for_turn == 0) files->remove_all();
+  return missing_at_start(seen, size, launch_nodes());
+}
+
+// A wait that failed before the watchdogs knew each other, so on all ranks: one of them is to tell.
+void MpiWorld::State::rethrow_at_start(const Error& error) {
+  double wait_for_turn = 0;
+  const std::string who = describe_start(wait_for_turn);
+  std::this_thread::sleep_for(std::chrono::duration<double>(wait_for_turn));
+  throw Error(error.code(), fmt::format("{} ({})", error.what(), who), error.hint());
+}
 
 MpiWorld::MpiWorld(const MpiOptions& options) : state_(std::make_unique<State>()) {
   State& state = *state_;
   RIPSTOP_CHECK(options.piece_bytes > 0 && options.piece_bytes <= int64_t{1} << 30, "pieces of {} bytes",
                 options.piece_bytes);
   state.world.options = options;
-  const std::string host = state.world.watchdog.address().host;
   // Without a launcher MPI_Init may fail or hang on a login node, and one rank does not need it.
   if (!was_launched()) {
     state.communicator = make_self_communicator("world");
-    state.world.places = {{host, 0}};
+    state.world.places = {{state.world.watchdog.address().host, 0}};
     return;
   }
-  const bool serialized = start_mpi();
+  state.begin();
+  const bool serialized = start_mpi(state.world);
   state.started = true;
   // A communicator of its own keeps ripstop's messages apart from those of libraries that use MPI_COMM_WORLD.
   MPI_Comm everyone = MPI_COMM_NULL;
-  check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &everyone), "MPI_Comm_dup");
+  {
+    const mpi::GuardedCall guard(state.world, "MPI_Comm_dup");
+    check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &everyone), "MPI_Comm_dup");
+  }
   state.communicator = mpi::make_mpi_communicator(state.world, everyone, "world");
-  Communicator& all = *state.communicator;
-  const std::vector<int64_t> nodes = all_gather_number(all, discover_node(static_cast<int>(all.rank())));
-  const std::vector<std::string> hosts = all.all_gather_text(host);
-  for (size_t r = 0; r < nodes.size(); ++r) state.world.places.push_back({hosts[r], nodes[r]});
-  // Containers on one node may have host names and networks of their own, so both must be the same.
-  const auto is_here = [&](const RankHost& place) { return place.node == 0 && place.host == hosts[0]; };
-  const bool one_host = std::all_of(state.world.places.begin(), state.world.places.end(), is_here);
-  state.world.watchdog.open(one_host ? Reach::kHost : Reach::kNetwork);
-  std::vector<WatchdogAddress> addresses;
-  for (const std::string& text : all.all_gather_text(state.world.watchdog.address().to_text()))
-    addresses.push_back(WatchdogAddress::from_text(text));
-  // Rank 0's number tells this world's datagrams from those of another run on the same nodes.
-  std::random_device random;
-  const int64_t run =
-      all_gather_number(all, static_cast<int64_t>((uint64_t{random()} << 32) | random())).front();
-  state.world.watchdog.connect(all.rank(), addresses, static_cast<uint64_t>(run));
-  state.world.connected = true;
+  try {
+    state.know_each_other();
+  } catch (const Error& error) {
+    state.rethrow_at_start(error);
+  }
   if (serialized) state.world.progress.start();
 }
 
@@ -122,10 +220,10 @@ MpiWorld::~MpiWorld() {
     return;
   }
   if (!state_->started) return;
-  // The barrier has a deadline, and MPI_Finalize has none.
   state_->communicator->barrier();
   state_->communicator.reset();
   state_->world.progress.stop();
+  const mpi::GuardedCall guard(state_->world, "MPI_Finalize");
   MPI_Finalize();
 }
 

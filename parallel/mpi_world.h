@@ -1,6 +1,8 @@
 // MpiWorld: the processes that the launcher started together. All use of MPI goes through it.
 #pragma once
 #include <cstdint>
+#include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,9 +15,16 @@ namespace ripstop {
 struct MpiOptions {
   /// What this process was started for, such as "train". run() refuses ranks that do not agree.
   std::string command = {};
-  /// How long one wait may take before the run ends with Error(kCommunication). Time in which this process
-  /// itself was stopped does not count.
+  /// How long one wait may take before the run ends with Error(kCommunication), and a call of MPI that waits,
+  /// such as MPI_Init, before `end_process` is called. Time in which this process itself was stopped does not
+  /// count.
   double deadline_seconds = 600;
+  /// The run's directory, which may be absent: ranks tell there that they have come to the start of MPI, so
+  /// that an error can name those that have not (Arrivals). Empty: nothing is known of them.
+  std::filesystem::path directory = {};
+  /// Tells the error and ends the process, on a thread of its own, if the main thread hangs inside MPI and
+  /// can throw nothing. Called on one rank; the others end without a word. Empty: so does that one.
+  std::function<void(const Error&)> end_process = {};
   /// The longest message. Longer ones are cut, because MPI-3 counts are `int`.
   int64_t piece_bytes = int64_t{1} << 30;
 };
@@ -26,7 +35,7 @@ struct RankHost {
   int64_t node = 0;  ///< lowest rank of that node
 };
 
-/// Starts MPI and the watchdog, and ends both. At most one per process. A process that no launcher started is
+/// Starts the watchdog and MPI, and ends both. At most one per process. A process that no launcher started is
 /// a world of one and does not start MPI, which may not work there. Only the main thread may call
 /// (MPI_THREAD_FUNNELED). Communicators must be destroyed before the world. Works with Open MPI 4 and 5,
 /// MPICH and other libraries that keep to MPI-3. Tensors must lie in host memory.
@@ -36,8 +45,9 @@ class MpiWorld {
   /// error.
   static constexpr double kSecondsToEnd = 1.5;
 
-  /// Throws Error(kResources) if MPI cannot be called beside other threads, or if several processes were
-  /// started but each is alone in its world. Collective.
+  /// A rank that does not come, or that stops, ends the others with 76 after the deadline, as everywhere
+  /// else. Throws Error(kResources) if MPI cannot be called beside other threads, or if several processes
+  /// were started but each is alone in its world. Collective.
   explicit MpiWorld(const MpiOptions& options = {});
   /// Calls MPI_Finalize when all ranks have come here. Does nothing while an exception unwinds.
   ~MpiWorld();

@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstring>
 #include <sstream>
+#include <utility>
 
 namespace ripstop {
 namespace {
@@ -21,6 +22,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr const char* kLoopback = "127.0.0.1";
+constexpr int kLookMs = 500;  // between two looks of the thread, at the least
 
 // All IPv4 addresses of this host. Nobody knows which of its networks leads to another node, so try all.
 std::vector<std::string> own_addresses() {
@@ -92,40 +94,95 @@ std::string RankState::describe(const std::string& host) const {
 void Watchdog::open(Reach reach) {
   const bool is_local = reach == Reach::kHost;
   address_.ip = is_local ? std::vector<std::string>{kLoopback} : own_addresses();
-  socket_ = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  const int socket = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   sockaddr_in own{};
   own.sin_family = AF_INET;
   own.sin_addr.s_addr = htonl(is_local ? INADDR_LOOPBACK : INADDR_ANY);
   socklen_t length = sizeof own;
-  if (wake_ < 0) fail(ExitCode::kResources, "the watchdog cannot be woken: {}", std::strerror(errno));
-  if (socket_ < 0 || bind(socket_, reinterpret_cast<sockaddr*>(&own), sizeof own) != 0 ||
-      getsockname(socket_, reinterpret_cast<sockaddr*>(&own), &length) != 0)
+  if (socket < 0) return;
+  if (bind(socket, reinterpret_cast<sockaddr*>(&own), sizeof own) != 0 ||
+      getsockname(socket, reinterpret_cast<sockaddr*>(&own), &length) != 0) {
+    close(socket);
     return;  // the port stays 0: this rank cannot be reached
+  }
   // The system chose a free port. Ranks exchange the numbers through MPI.
   address_.port = ntohs(own.sin_port);
+  socket_.store(socket);
+  wake();
+}
+
+void Watchdog::wake() {
+  const uint64_t one = 1;
+  static_cast<void>(!write(wake_, &one, sizeof one));
+}
+
+void Watchdog::start(bool several, Hung hung) {
+  wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (wake_ < 0) fail(ExitCode::kResources, "the watchdog cannot be woken: {}", std::strerror(errno));
+  hung_ = std::move(hung);
+  several_ = several;
+  looked_at_ = Clock::now();
+  thread_ = std::thread([this] { listen(); });
+}
+
+void Watchdog::guard(const std::string& operation, double seconds) {
+  const std::lock_guard lock(mutex_);
+  guarded_ = operation;
+  guard_seconds_ = seconds;
+  guarded_for_ = 0;
+}
+
+void Watchdog::unguard() {
+  const std::lock_guard lock(mutex_);
+  guarded_.clear();
 }
 
 void Watchdog::listen() {
   while (!ends_.load()) {
-    pollfd ready[] = {{socket_, POLLIN, 0}, {wake_, POLLIN, 0}};
+    const int socket = socket_.load();
+    pollfd ready[] = {{wake_, POLLIN, 0}, {socket, POLLIN, 0}};
     // A second is soon enough to see that the launcher is gone; an announced failure ends this process within
     // seconds_to_end_, so look more often then.
-    ::poll(ready, 2, failure_.load() != 0 ? 20 : 1000);
-    for (;;) {
-      Message message;
-      sockaddr_in from{};
-      socklen_t length = sizeof from;
-      const ssize_t bytes =
-          recvfrom(socket_, &message, sizeof message, 0, reinterpret_cast<sockaddr*>(&from), &length);
-      // The socket reports once that an earlier datagram met a closed port. Other datagrams may wait after
-      // this report.
-      if (bytes < 0 && errno == ECONNREFUSED) continue;
-      if (bytes < 0) break;
-      if (bytes == sizeof message && message.magic == kMagic) take(message, from);
-    }
+    ::poll(ready, socket < 0 ? 1 : 2, failure_.load() != 0 ? 20 : kLookMs);
+    uint64_t count = 0;
+    static_cast<void>(!read(wake_, &count, sizeof count));
+    if (socket >= 0) receive();
     end_if_due();
+    look_at_guard();
   }
+}
+
+void Watchdog::receive() {
+  for (;;) {
+    Message message;
+    sockaddr_in from{};
+    socklen_t length = sizeof from;
+    const ssize_t bytes =
+        recvfrom(socket_.load(), &message, sizeof message, 0, reinterpret_cast<sockaddr*>(&from), &length);
+    // The socket reports once that an earlier datagram met a closed port. Other datagrams may wait after this
+    // report.
+    if (bytes < 0 && errno == ECONNREFUSED) continue;
+    if (bytes < 0) return;
+    if (bytes == sizeof message && message.magic == kMagic) take(message, from);
+  }
+}
+
+void Watchdog::look_at_guard() {
+  const Clock::time_point now = Clock::now();
+  // A longer gap means that this process was stopped: the others are not to blame for that time.
+  const double passed = std::min(std::chrono::duration<double>(now - looked_at_).count(), 1.5e-3 * kLookMs);
+  looked_at_ = now;
+  if (tells_ && std::chrono::duration<double>(now - hung_at_).count() > kSecondsToTell)
+    _exit(static_cast<int>(ExitCode::kCommunication));
+  const std::lock_guard lock(mutex_);
+  if (guarded_.empty() || tells_) return;
+  guarded_for_ += passed;
+  if (guarded_for_ <= guard_seconds_) return;
+  tells_ = true;
+  hung_at_ = now;
+  // On a thread of its own: it asks other ranks, whose answers this thread receives, and reads files, which
+  // may take for ever.
+  std::thread(hung_, guarded_, guarded_for_).detach();
 }
 
 void Watchdog::take(const Message& message, const sockaddr_in& from) {
@@ -158,7 +215,7 @@ void Watchdog::take(const Message& message, const sockaddr_in& from) {
       return;
   }
   // To the sender of this datagram: that way is known to work.
-  sendto(socket_, &reply, sizeof reply, 0, reinterpret_cast<const sockaddr*>(&from), sizeof from);
+  sendto(socket_.load(), &reply, sizeof reply, 0, reinterpret_cast<const sockaddr*>(&from), sizeof from);
 }
 
 void Watchdog::send(Message message, int64_t to) {
@@ -167,7 +224,8 @@ void Watchdog::send(Message message, int64_t to) {
   message.from = rank_;
   // A host may have several networks, and only some of them may lead there: every address gets a copy.
   for (const sockaddr_in& peer : peers_[static_cast<size_t>(to)])
-    sendto(socket_, &message, sizeof message, 0, reinterpret_cast<const sockaddr*>(&peer), sizeof peer);
+    sendto(socket_.load(), &message, sizeof message, 0, reinterpret_cast<const sockaddr*>(&peer),
+           sizeof peer);
 }
 
 void Watchdog::end_if_due() {
@@ -175,8 +233,7 @@ void Watchdog::end_if_due() {
   // _exit, because destructors and MPI_Finalize would wait for the rank that failed.
   if (failure_.load() != 0 && Clock::now() - failed_at_ > grace) _exit(failure_.load());
   // Not PR_SET_PDEATHSIG: it would fire when the launcher's *thread* that forked this process ends.
-  const std::lock_guard lock(mutex_);
-  if (peers_.size() > 1 && getppid() != parent_) _exit(static_cast<int>(ExitCode::kCommunication));
+  if (several_ && getppid() != parent_) _exit(static_cast<int>(ExitCode::kCommunication));
 }
 
 Watchdog::Watchdog(double seconds_to_end) : seconds_to_end_(seconds_to_end), parent_(getppid()) {
@@ -185,10 +242,9 @@ Watchdog::Watchdog(double seconds_to_end) : seconds_to_end_(seconds_to_end), par
 
 Watchdog::~Watchdog() {
   ends_.store(true);
-  const uint64_t one = 1;
-  if (wake_ >= 0) static_cast<void>(!write(wake_, &one, sizeof one));
+  if (wake_ >= 0) wake();
   if (thread_.joinable()) thread_.join();
-  if (socket_ >= 0) close(socket_);
+  if (socket_.load() >= 0) close(socket_.load());
   if (wake_ >= 0) close(wake_);
 }
 
@@ -198,7 +254,6 @@ void Watchdog::connect(int64_t rank, const std::vector<WatchdogAddress>& address
   own_.run = run;
   own_.from = rank;
   for (const WatchdogAddress& address : addresses) peers_.push_back(destinations(address, address_.host));
-  thread_ = std::thread([this] { listen(); });
 }
 
 void Watchdog::set_step(int64_t step) {

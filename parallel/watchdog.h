@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -49,11 +50,17 @@ enum class Reach {
 /// A thread and a UDP socket of each rank, beside MPI and independent of it. The thread answers the watchdogs
 /// of other ranks even while the main thread computes or hangs; only a process that is gone, stopped or cut
 /// off does not answer. It ends this process
-/// - with the announced exit code, `seconds_to_end` after another rank announced that it failed, and
-/// - with exit code 76 if the launcher is gone, so that no orphans stay.
-/// The main thread alone calls the members.
+/// - with the announced exit code, `seconds_to_end` after another rank announced that it failed,
+/// - with exit code 76 if the launcher is gone, so that no orphans stay, and
+/// - by `hung` if a call that guard() begins does not return in time: one of MPI's, which has no deadline.
+/// The main thread alone calls the members, and `hung` in its place.
 class Watchdog {
  public:
+  /// Called on a thread of its own if the main thread hangs in `operation` for `seconds`. It should end the
+  /// process. If it has not after kSecondsToTell, the watchdog does, with 76.
+  using Hung = std::function<void(const std::string& operation, double seconds)>;
+  static constexpr double kSecondsToTell = 9;
+
   /// `seconds_to_end`: the time between hearing of a failure and ending. Opens nothing.
   explicit Watchdog(double seconds_to_end);
   /// Ends the thread.
@@ -61,13 +68,22 @@ class Watchdog {
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
+  /// Starts the thread. Call it before MPI starts. `several`: the launcher started other processes too, so
+  /// this one ends if the launcher is gone.
+  void start(bool several, Hung hung);
+
+  /// From now until unguard() the main thread is inside `operation`, which must not take more than `seconds`.
+  /// Time in which this process was stopped does not count.
+  void guard(const std::string& operation, double seconds);
+  void unguard();
+
   /// Opens the socket. If a site allows no sockets, this rank cannot be asked, and the run goes on without.
   /// Throws Error(kResources) if the process may open no more files.
   void open(Reach reach);
   /// Of the open socket. The host is known before.
   const WatchdogAddress& address() const { return address_; }
-  /// Makes the other ranks known and starts the thread, which answers questions from then on. `addresses` are
-  /// those of all ranks, by rank; `run` is a number that only the ranks of this world know.
+  /// Makes the other ranks known: the thread answers their questions from then on. `addresses` are those of
+  /// all ranks, by rank; `run` is a number that only the ranks of this world know.
   void connect(int64_t rank, const std::vector<WatchdogAddress>& addresses, uint64_t run);
 
   /// Set what this rank answers. Cheap; "operation on axis" is cut at 63 characters.
@@ -108,23 +124,34 @@ class Watchdog {
 
   // Of the thread.
   void listen();
+  void receive();
+  void look_at_guard();
   void take(const Message& message, const sockaddr_in& from);
   void end_if_due();
   // Of both threads.
+  void wake();
   void send(Message message, int64_t to);
 
   const double seconds_to_end_;
   const pid_t parent_;
   WatchdogAddress address_;
-  int socket_ = -1;
-  int wake_ = -1;  ///< written once, so that the thread sees that it is to end
+  std::atomic<int> socket_{-1};
+  int wake_ = -1;  ///< written if the thread has something new to look at
+  Hung hung_;
+  bool several_ = false;
   std::thread thread_;
   std::atomic<bool> ends_{false};
   std::atomic<int> failure_{0};       ///< the exit code that another rank announced; 0: none did
   std::atomic<bool> failing_{false};  ///< this rank announced a failure itself
   Clock::time_point failed_at_;       ///< of the thread: when failure_ was set
+  Clock::time_point looked_at_;       ///< of the thread: when it last looked at the guard
+  Clock::time_point hung_at_;         ///< of the thread: when it called hung_
+  bool tells_ = false;                ///< of the thread: it has called hung_
 
   mutable std::mutex mutex_;  ///< guards all members below
+  std::string guarded_;       ///< the operation; empty: none
+  double guard_seconds_ = 0;
+  double guarded_for_ = 0;
   int64_t rank_ = -1;
   std::vector<std::vector<sockaddr_in>> peers_;
   Message own_;                     ///< the answer to a question

@@ -97,6 +97,7 @@ train/main.cpp                      tests/train/commands/command_line_test.cpp
 train/config/*                      tests/train/config/run_config_test.cpp tests/train/config/bad_config_test.cpp
 train/machine/device_choice.*       tests/cuda/device_ranks_test.cpp tests/train/commands/train_command_test.cpp
 train/machine/equal_ranks.*         tests/train/commands/mixed_ranks_test.sh
+train/machine/timed_product.*       tests/train/machine/rank_speed_test.cpp tests/train/machine/peak_flops_test.cpp
 train/machine/version.*             tests/train/commands/command_line_test.cpp
 train/machine/*                     tests/train/commands/command_line_test.cpp tests/train/run/resume_test.sh
 train/report/*                      tests/train/report/metrics_test.cpp

@@ -1,14 +1,17 @@
 // A program that fails in the way that its first argument names, for failures_test.sh.
-//   failing_ranks throw|throw_all|stop|busy|kill|wait DEADLINE
+//   failing_ranks throw|throw_all|stop|busy|kill|wait|never|stop_before|stop_in_start DEADLINE [DIRECTORY]
 #include <unistd.h>
 
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <thread>
 
+#include "parallel/launcher.h"
 #include "parallel/mpi_world.h"
 
 namespace ripstop {
@@ -21,6 +24,30 @@ void go_wrong(const std::string& how, int64_t rank) {
   if (how == "stop") raise(SIGSTOP);
   if (how == "kill") raise(SIGKILL);
   if (how == "busy") std::this_thread::sleep_for(std::chrono::seconds(30));
+}
+
+// Rank 1 does not come to the start, or stops there.
+void go_wrong_at_start(const std::string& how, const std::string& directory) {
+  if (launch_rank() != 1) return;
+  if (how == "never") std::this_thread::sleep_for(std::chrono::seconds(60));
+  if (how == "stop_before") raise(SIGSTOP);
+  if (how != "stop_in_start") return;
+  // The others wait for this rank inside MPI_Init, or right behind it.
+  std::thread([directory] {
+    namespace fs = std::filesystem;
+    for (std::error_code error;;) {
+      fs::recursive_directory_iterator entry(directory, error);
+      for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error))
+        if (entry->path().filename().string().starts_with("1@")) kill(getpid(), SIGSTOP);
+    }
+  }).detach();
+}
+
+[[noreturn]] void end(const Error& error, int64_t rank) {
+  std::fprintf(stderr, "FATAL code=%d rank=%d %s\n", static_cast<int>(error.code()), static_cast<int>(rank),
+               error.what());
+  std::this_thread::sleep_for(std::chrono::duration<double>(MpiWorld::kSecondsToEnd));
+  _exit(static_cast<int>(error.code()));
 }
 
 ExitCode train(MpiWorld& world, const std::string& how) {
@@ -44,15 +71,16 @@ ExitCode train(MpiWorld& world, const std::string& how) {
 
 int main(int argc, char** argv) {
   using ripstop::Error;
-  if (argc != 3) return 64;
-  int rank = 0;
+  if (argc < 3 || argc > 4) return 64;
+  const std::string how = argv[1], directory = argc > 3 ? argv[3] : "";
   try {
-    ripstop::MpiWorld world({.deadline_seconds = std::atof(argv[2])});
-    rank = static_cast<int>(world.communicator().rank());
-    return static_cast<int>(world.run([&] { return ripstop::train(world, argv[1]); }));
+    ripstop::go_wrong_at_start(how, directory);
+    ripstop::MpiWorld world(
+        {.deadline_seconds = std::atof(argv[2]),
+         .directory = directory,
+         .end_process = [](const Error& error) { ripstop::end(error, ripstop::launch_rank()); }});
+    return static_cast<int>(world.run([&] { return ripstop::train(world, how); }));
   } catch (const Error& error) {
-    std::fprintf(stderr, "FATAL code=%d rank=%d %s\n", static_cast<int>(error.code()), rank, error.what());
-    std::this_thread::sleep_for(std::chrono::duration<double>(ripstop::MpiWorld::kSecondsToEnd));
-    _exit(static_cast<int>(error.code()));
+    ripstop::end(error, ripstop::launch_rank());
   }
 }

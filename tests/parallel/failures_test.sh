@@ -3,13 +3,13 @@
 #   failures_test.sh LAUNCH PROGRAM      LAUNCH = slurm/launch.sh, PROGRAM = failing_ranks
 set -uo pipefail
 launch=$1 program=$2 ranks=3 failed=0
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+log=$(mktemp) directory=$(mktemp -d)
+trap 'rm -rf "$log" "$directory"' EXIT
 
-# expect HOW DEADLINE SECONDS CODES TEXT: the run ends within SECONDS with one of CODES, and one FATAL line has TEXT.
+# expect HOW DEADLINE SECONDS CODES TEXT [DIRECTORY]: the run ends within SECONDS with one of CODES, and one FATAL line has TEXT.
 expect() {
   local how=$1 deadline=$2 seconds=$3 codes=$4 text=$5 begin=$SECONDS code
-  timeout -k 5 60 "$launch" "$ranks" "$program" "$how" "$deadline" >"$log" 2>&1
+  timeout -k 5 60 "$launch" "$ranks" "$program" "$how" "$deadline" "${@:6}" >"$log" 2>&1
   code=$?
   local took=$((SECONDS - begin)) lines problem=
   lines=$(grep -c '^FATAL' "$log")
@@ -35,6 +35,22 @@ expect stop 2 12 76 'all_gather on world \(3 ranks\) at step 15 waited 2 s: rank
 expect busy 2 12 76 'rank 1 \(.*\) is busy after all_gather on world, step 15'
 # mpirun sees a killed rank and kills the others. Its exit code is that rank's, or 76 if our watchdog was faster.
 expect kill 30 12 '137 76' ''
+
+# At the start of MPI nobody can be asked: files tell who has come. The run's directory is not there yet, so they lie above it.
+expect none 30 20 0 '' "$directory/runs/first"
+expect never 3 13 76 'rank=0 MPI_Init \(3 ranks\) waited 3 s: rank 1 of 3 has not come; seen: ranks 0,2 \(.*\)' "$directory/runs/first"
+expect never 3 13 76 'rank=0 MPI_Init .*: nothing tells which rank is missing'
+if [[ -n $(ls -A "$directory") ]]; then
+  echo "starts have left files: $(find "$directory")"
+  failed=1
+fi
+# The launcher wakes a stopped rank before it kills it. So this one comes late, and may leave its file.
+expect stop_before 3 13 76 'rank=0 MPI_Init .*: rank 1 of 3 has not come' "$directory/runs/first"
+expect stop_in_start 3 13 76 'rank=0 .*rank 1 \(.*\)( came and stands still)?' "$directory"
+for pid in $(pgrep -f "^$program "); do
+  echo "orphans: $(ps -o pid,stat,args -p "$pid" | tail -1)"
+  failed=1
+done
 
 # A launcher that is killed leaves no ranks behind.
 "$launch" "$ranks" "$program" wait 30 >"$log" 2>&1 &

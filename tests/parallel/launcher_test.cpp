@@ -86,5 +86,54 @@ TEST(UselessToOpenMpi, StartsThatWork) {
   }
 }
 
+using Names = std::vector<std::string>;
+
+TEST(NodeList, IsExpandedAsSlurmDoes) {
+  EXPECT_EQ(expand_node_list("n1"), (Names{"n1"}));
+  EXPECT_EQ(expand_node_list("n[1-3,7]"), (Names{"n1", "n2", "n3", "n7"}));
+  EXPECT_EQ(expand_node_list("gpu[08-11]"), (Names{"gpu08", "gpu09", "gpu10", "gpu11"}));
+  EXPECT_EQ(expand_node_list("a,n[1-2],b"), (Names{"a", "n1", "n2", "b"}));
+  EXPECT_EQ(expand_node_list("n[1-2],m[4]"), (Names{"n1", "n2", "m4"}));
+  EXPECT_EQ(expand_node_list("n[1-4096]").size(), 4096U);
+}
+
+TEST(NodeList, WhatIsNoListGivesNoNames) {
+  for (const char* text : {"", "n[1-2", "n[2-1]", "n[x]", "n[1-9999999]", "r[1-2]n[1-2]", "n[1--2]"})
+    EXPECT_TRUE(expand_node_list(text).empty()) << text;
+}
+
+class Launch : public testing::Test {
+ protected:
+  Launch() {
+    for (const char* name : kNames) unsetenv(name);
+  }
+  ~Launch() override {
+    for (const char* name : kNames) unsetenv(name);
+  }
+  static constexpr const char* kNames[] = {
+      "PMIX_NAMESPACE", "SLURM_STEP_ID",       "PMI_JOBID",           "PALS_APID",         "FLUX_JOB_ID",
+      "SLURM_JOB_ID",   "SLURM_RESTART_COUNT", "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"};
+};
+
+TEST_F(Launch, ItsNameTellsARequeuedJobFromTheOneBefore) {
+  EXPECT_EQ(launch_name(), "");
+  setenv("SLURM_JOB_ID", "42", 1);
+  EXPECT_EQ(launch_name(), "") << "a batch script's own process is in no step";
+  setenv("PMIX_NAMESPACE", "slurm.pmix.42.0", 1);
+  EXPECT_EQ(launch_name(), "slurm.pmix.42.0.42");
+  setenv("SLURM_RESTART_COUNT", "3", 1);
+  EXPECT_EQ(launch_name(), "slurm.pmix.42.0.42.3");
+  setenv("PMIX_NAMESPACE", "prterun-host/../@1", 1);
+  EXPECT_EQ(launch_name(), "prterun-host_..__1.42.3") << "no folder above";
+}
+
+TEST_F(Launch, TheNodesOfTheStepComeBeforeThoseOfTheJob) {
+  EXPECT_TRUE(launch_nodes().empty());
+  setenv("SLURM_JOB_NODELIST", "n[1-4]", 1);
+  EXPECT_EQ(launch_nodes().size(), 4U);
+  setenv("SLURM_STEP_NODELIST", "n[2-3]", 1);
+  EXPECT_EQ(launch_nodes(), (Names{"n2", "n3"}));
+}
+
 }  // namespace
 }  // namespace ripstop
