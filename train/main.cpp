@@ -1,21 +1,16 @@
 // The program: runs the verb, catches its exceptions, ends with the exit code.
 #include <fmt/core.h>
-#include <unistd.h>
 
-#include <chrono>
 #include <cstdio>
 #include <new>
 #include <system_error>
-#include <thread>
 #include <vector>
 
 #include "parallel/launcher.h"
-#include "parallel/mpi_world.h"
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
-#include "train/commands/fatal_line.h"
+#include "train/commands/end_process.h"
 #include "train/machine/version.h"
-#include "train/report/terminal.h"
 
 namespace ripstop {
 namespace {
@@ -37,24 +32,6 @@ ExitCode run(const Arguments& words) {
                          add_prepare, add_rouge, add_status, add_summarize, add_train})
     add(line);
   return line.run(words);
-}
-
-// Ends the process at once. MPI_Finalize is left out, because it would wait for ranks that do not come.
-[[noreturn]] void end_failed(const Error& error, bool speaks = true) {
-  // The error must come last, also if both streams go to one file.
-  std::fflush(stdout);
-  const Terminal terminal = terminal_of(stderr);
-  // Another rank may have left its live line.
-  const char* const clear = terminal.rewrites ? "\r\x1b[K" : "";
-  if (speaks)
-    fmt::print(
-        stderr, "{}{}\n", clear,
-        terminal.is_terminal ? error_text(error, launch_rank(), terminal) : fatal_line(error, launch_rank()));
-  std::fflush(stderr);
-  // The first rank that exits makes the launcher kill the others: give them time to print their own line.
-  if (launch_size() > 1) std::this_thread::sleep_for(std::chrono::duration<double>(MpiWorld::kSecondsToEnd));
-  // Destructors of static objects could wait for MPI too.
-  _exit(static_cast<int>(error.code()));
 }
 
 // Output goes through a buffer, so a full disk shows only here. A script must not take half a report.

@@ -221,6 +221,12 @@ TEXT
 run_ranks() { "${launch[@]}" "$program" "$@"; }
 run_ranks train "$work/tiny.toml" >/dev/null
 run_ranks train "$work/tiny.toml" train.steps=3 >/dev/null # a warning: the number of steps changed
+hosts=
+if ((ranks > 1)); then # a window has five steps, and the first step of a start is in none
+  run_ranks train "$work/tiny.toml" run.directory="$work/ten" train.steps=10 checkpoint.every_steps=0 >/dev/null
+  grep '"event":"hosts"' "$work/ten/metrics.jsonl" >>"$work/run/metrics.jsonl"
+  hosts=hosts
+fi
 line=0
 while read -r _; do
   ((++line))
@@ -231,7 +237,7 @@ while read -r _; do
   if [[ $event == validation && $(field "$leaves" step) == 2 ]]; then validation=$(field "$leaves" loss); fi
   if [[ $event == start ]]; then parameters=$(field "$leaves" parameters); fi
 done <"$work/run/metrics.jsonl"
-for event in start step validation checkpoint warning end; do
+for event in start step validation checkpoint warning end $hosts; do
   [[ " $events" == *" $event "* ]] || complain "no event '$event' in the run's metrics.jsonl"
 done
 

@@ -15,6 +15,7 @@
 #include "train/commands/check_report.h"
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
+#include "train/commands/end_process.h"
 #include "train/config/config_keys.h"
 #include "train/config/unsupported_keys.h"
 #include "train/machine/device_choice.h"
@@ -195,7 +196,7 @@ CheckReport examine_mesh(const CheckArguments& given, MpiWorld& world) {
 }
 
 ExitCode run_check(const CheckArguments& given) {
-  MpiWorld world({.command = "check"});
+  MpiWorld world(world_options("check"));
   return world.run([&] {
     const CheckReport report = examine_mesh(given, world);
     if (world.communicator().rank() == 0)

@@ -1,4 +1,5 @@
 #include "train/commands/checkpoint_export.h"
+#include "train/commands/end_process.h"
 #include "train/commands/superseded_note.h"
 
 #include <fmt/format.h>
@@ -163,7 +164,7 @@ ExitCode export_on_all_ranks(const ExportArguments& given) {
   if (launch_size() == 1) stop.emplace(StopFor::kCleanUp);
   ExportLine line(launch_rank() == 0, stop ? &*stop : nullptr);
   try {
-    MpiWorld world({.command = "checkpoint export"});
+    MpiWorld world(world_options("checkpoint export"));
     return world.run([&] {
       export_checkpoint(world, given, line);
       return ExitCode::kOk;

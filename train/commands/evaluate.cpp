@@ -7,6 +7,7 @@
 #include "parallel/agreement.h"
 #include "parallel/launcher.h"
 #include "train/commands/commands.h"
+#include "train/commands/end_process.h"
 #include "train/commands/model_arguments.h"
 #include "train/commands/split_argument.h"
 #include "train/config/nearest_name.h"
@@ -361,7 +362,7 @@ void add_evaluate(CommandLine& line) {
     std::vector<std::string> notes;
     Stop stop(launch_rank() == 0 ? find_deadline(notes) : std::nullopt);
     for (const std::string& note : notes) fmt::print(stderr, "note: {}\n", note);
-    MpiWorld world({.command = "evaluate"});
+    MpiWorld world(world_options("evaluate"));
     return world.run([&] { return evaluate(world, *given, stop); });
   });
 }

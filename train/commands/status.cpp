@@ -70,6 +70,10 @@ Json as_json(const RunStatus& status) {
             {"newest_checkpoint", nullptr},
             {"seconds_since_update", number(status.seconds_since_update)}};
   if (status.newest_checkpoint) json["newest_checkpoint"] = *status.newest_checkpoint;
+  if (!status.slow_ranks.empty()) {
+    json["slow_ranks"] = status.slow_ranks;
+    json["exclude"] = status.exclude;
+  }
   if (!status.note.empty()) json["note"] = status.note;
   return json;
 }

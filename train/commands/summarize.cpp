@@ -12,6 +12,7 @@
 #include "model/core/number.h"
 #include "parallel/agreement.h"
 #include "train/commands/commands.h"
+#include "train/commands/end_process.h"
 #include "train/commands/model_arguments.h"
 #include "train/exchange/model_tokenizer.h"
 #include "train/exchange/prompt_file.h"
@@ -318,7 +319,7 @@ void add_summarize(CommandLine& line) {
       "of\nripstop brings its prompt, too.");
   verb.set_example("ripstop summarize runs/xsum --input articles.jsonl --output summaries.jsonl");
   verb.set_action([given] {
-    MpiWorld world({.command = "summarize"});
+    MpiWorld world(world_options("summarize"));
     return world.run([&] {
       summarize(world, *given);
       return ExitCode::kOk;

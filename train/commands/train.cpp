@@ -13,11 +13,13 @@
 #include "parallel/launcher.h"
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
+#include "train/commands/end_process.h"
 #include "train/config/config_keys.h"
 #include "train/config/nearest_name.h"
 #include "train/config/unsupported_keys.h"
 #include "train/report/live_line.h"
 #include "train/run/run_directory.h"
+#include "train/run/step_deadline.h"
 #include "train/run/stop_signal.h"
 #include "train/run/time_limit.h"
 #include "train/run/trainer.h"
@@ -60,23 +62,57 @@ RunConfig read_config(const TrainArguments& given, const StopSignal& stop) {
   return load_run_config(given.config_file, given.overrides);
 }
 
+// The config, or why there is none. It is read before MPI starts, which has the deadline of the config too;
+// but its error is one of all ranks, and is told by one when they can agree.
+struct ConfigOrError {
+  std::optional<RunConfig> config;
+  std::optional<Error> error;
+
+  const RunConfig& value() const {
+    if (error) throw Error(*error);
+    return *config;
+  }
+};
+
+ConfigOrError try_to_read_config(const TrainArguments& given, const StopSignal& stop) {
+  try {
+    return {read_config(given, stop), std::nullopt};
+  } catch (const Error& error) {
+    return {std::nullopt, error};
+  }
+}
+
+MpiOptions options_of_world(const ConfigOrError& read) {
+  MpiOptions options = world_options("train");
+  if (!read.config) return options;
+  options.directory = read.config->run.directory;
+  options.deadline_seconds = StepDeadline(read.config->run.deadline_seconds).outside_steps();
+  return options;
+}
+
 ExitCode train(const TrainArguments& given) {
   // Watch for signals before MPI starts. MPI takes seconds on many nodes, and a signal must not kill the rank
   // then.
   const StopSignal stop(StopFor::kCheckpoint);
+  StartTimes times;
+  times.enter(&StartupSeconds::program);
   // Before MPI starts, too: some of its networks forbid to start other programs.
   std::vector<std::string> deadline_notes;
   std::optional<Deadline> deadline;
   if (launch_rank() == 0) deadline = find_deadline(deadline_notes);
-  MpiWorld world({.command = "train"});
+  const ConfigOrError read = try_to_read_config(given, stop);
+  times.enter(&StartupSeconds::mpi);
+  MpiWorld world(options_of_world(read));
+  times.enter(&StartupSeconds::other);
   return world.run([&] {
     LiveLine screen(stdout);
-    TrainerOptions options{.config = read_config(given, stop),
+    TrainerOptions options{.config = read.value(),
                            .argv = {"ripstop", "train", given.config_file},
                            .notes = {},
                            .say = [&](const std::string& line) { screen.print(line); },
                            .stop_requested = [&] { return stop.requested(); },
                            .deadline = deadline,
+                           .start_times = times,
                            .live = &screen};
     options.argv.insert(options.argv.end(), given.overrides.begin(), given.overrides.end());
     check_directory(given, options.config);

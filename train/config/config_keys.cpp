@@ -85,6 +85,10 @@ const ConfigKey kKeys[] = {
     {RIPSTOP_KEY(run, profile_steps), .may_change_on_resume = true, .default_text = "`\"\"`",
      .doc = "First and last step that Nsight profiles on GPUs, as in `\"10-12\"`; empty: none.",
      .torchtitan = "profiling.enable_profiling", .other_names = "profile profile_freq"},
+    {RIPSTOP_KEY(run, deadline_seconds), .range = {5, 1e6}, .may_change_on_resume = true, .none_is_auto = true, .unit = "seconds",
+     .doc = "How long a collective may wait for a rank before the run ends with 76 and names it; `auto`: 3 times what a step takes, at least 60 s; 600 s at the start, in saves and while summaries are written.",
+     .hugging_face = "ddp_timeout", .torchtitan = "comm.train_timeout_seconds",
+     .other_names = "timeout nccl_timeout dist_timeout comm.init_timeout_seconds"},
 
     {RIPSTOP_KEY(model, pretrained), .presence = Presence::kOptional,
      .doc = "Start from the weights of this Hugging Face directory, run or checkpoint, with its sizes.",

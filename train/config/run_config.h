@@ -41,7 +41,8 @@ struct RunSection {
   int64_t seed = 1;       ///< of the initial weights
   DeviceChoice device = DeviceChoice::kAuto;
   bool deterministic = false;
-  std::string profile_steps;  ///< "10-12", or empty
+  std::string profile_steps;                ///< "10-12", or empty
+  std::optional<int64_t> deadline_seconds;  ///< none: "auto", see StepDeadline
   bool operator==(const RunSection&) const = default;
 };
 

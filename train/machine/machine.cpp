@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <sys/utsname.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -179,6 +180,21 @@ ResidentMemory resident_memory() {
     return leading_number(proc_value("/proc/self/status", {key})).value_or(0) * 1024;
   };
   return {bytes("VmRSS"), bytes("VmHWM")};
+}
+
+double process_age_seconds() {
+  // "PID (NAME) STATE ..." with any characters in NAME: count from the last bracket. Field 22 is the start in
+  // clock ticks since boot. Source: proc(5).
+  constexpr int kFieldsBehindName = 20;
+  const std::string line = first_line("/proc/self/stat");
+  std::istringstream fields(line.substr(std::min(line.rfind(')') + 1, line.size())));
+  std::string field;
+  for (int i = 0; i < kFieldsBehindName; ++i) fields >> field;
+  const std::optional<int64_t> ticks = parse_whole_number(field);
+  timespec now{};
+  if (!ticks || clock_gettime(CLOCK_BOOTTIME, &now) != 0) return 0;
+  const double started = static_cast<double>(*ticks) / static_cast<double>(sysconf(_SC_CLK_TCK));
+  return std::max(0.0, static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec) - started);
 }
 
 int64_t usable_memory_bytes(const Machine& machine) {

@@ -40,6 +40,9 @@ struct ResidentMemory {
 };
 ResidentMemory resident_memory();
 
+/// Seconds since the kernel started this process, to a hundredth; 0 if the system does not tell.
+double process_age_seconds();
+
 /// The most bytes that this process may come to use: the machine's memory, or the control group's limit if
 /// that is less.
 int64_t usable_memory_bytes(const Machine& machine);

@@ -64,6 +64,7 @@ void MetricsFile::write(const Event& event) {
 // The templates are defined here, so that users of the header do not compile the JSON library.
 template void MetricsFile::write(const StartEvent&);
 template void MetricsFile::write(const StepMetrics&);
+template void MetricsFile::write(const HostsEvent&);
 template void MetricsFile::write(const ValidationEvent&);
 template void MetricsFile::write(const CheckpointEvent&);
 template void MetricsFile::write(const WarningEvent&);

@@ -57,6 +57,20 @@ struct DataUse {
   bool operator==(const DataUse&) const = default;
 };
 
+/// Where the time of a start goes, on rank 0: it counts there too when rank 0 waits for other ranks.
+struct StartupSeconds {
+  double program = 0;  ///< from the start of the process: loading the program, reading the config
+  double mpi = 0;      ///< MPI, the ranks' watchdogs, the groups of the mesh
+  double data = 0;     ///< opening and checking data sets and tokenizer, packing
+  double memory = 0;   ///< the device, its peak, the plan, allocating
+  double weights = 0;  ///< the first weights, drawn or read
+  double resume = 0;   ///< the run's directory and lock, looking for a checkpoint and reading it
+  double other = 0;
+  std::optional<double> first_step = {};  ///< only in the first `step` of a start
+  double total = 0;                       ///< sum of all
+  bool operator==(const StartupSeconds&) const = default;
+};
+
 /// `start`: written every time the program begins.
 struct StartEvent {
   int64_t step = 0;   ///< the last finished step: 0, or the checkpoint's
@@ -85,6 +99,7 @@ struct StartEvent {
   StepCost plan;
   int64_t kernel_plans = 0;         ///< of libraries, made before the first step; on GPUs
   double kernel_plans_seconds = 0;  ///< that took
+  std::optional<StartupSeconds> startup;  ///< up to this event; nullopt in logs of versions before 0.2.0
   double time = 0;
 };
 
@@ -106,6 +121,25 @@ struct StepMetrics {
   double communication_exposed_seconds_fsdp = 0;
   double communication_exposed_seconds_tensor = 0;
   double data_wait_seconds = 0;
+  std::optional<StartupSeconds> startup;  ///< up to the end of the first step of a start; else nullopt
+  double time = 0;
+};
+
+/// `hosts`: written for every window of steps (SpeedWatch), if there are several ranks.
+struct HostsEvent {
+  struct SlowRank {
+    int64_t rank = 0;  ///< the launcher's number
+    std::string host;
+    double speed = 0;  ///< by the median of all ranks
+    bool operator==(const SlowRank&) const = default;
+  };
+  int64_t step = 0;                     ///< the last of the window
+  int64_t steps = 0;                    ///< of the window
+  std::vector<std::string> hosts;       ///< each once, in mesh order
+  std::vector<double> compute_seconds;  ///< of each host, of a step: of the rank that computes longest
+  std::vector<double> wait_seconds;     ///< of the same rank, for collectives
+  std::vector<SlowRank> slow;
+  std::string exclude;  ///< "--exclude=n2" if a rank is slow; else empty
   double time = 0;
 };
 
@@ -196,6 +230,7 @@ struct MetricsLog {
   std::vector<StartEvent> starts;
   std::vector<StepMetrics> steps;
   std::vector<ValidationEvent> validations;
+  std::vector<HostsEvent> hosts;
   std::vector<CheckpointEvent> checkpoints;
   std::vector<WarningEvent> warnings;
   std::vector<EndEvent> ends;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "model/core/error.h"
 
@@ -43,8 +44,18 @@ Json to_json(const StepCost& cost) {
            {{"replicate", traffic.replicate}, {"fsdp", traffic.fsdp}, {"tensor", traffic.tensor}}}};
 }
 
+Json to_json(const StartupSeconds& startup) {
+  Json json{{"program", number(startup.program)}, {"mpi", number(startup.mpi)},
+            {"data", number(startup.data)},       {"memory", number(startup.memory)},
+            {"weights", number(startup.weights)}, {"resume", number(startup.resume)},
+            {"other", number(startup.other)}};
+  if (startup.first_step) json["first_step"] = number(startup.first_step);
+  json["total"] = number(startup.total);
+  return json;
+}
+
 Json to_json(const StartEvent& event) {
-  return {{"event", "start"},
+  Json json{{"event", "start"},
           {"step", event.step},
           {"steps", event.steps},
           {"argv", event.argv},
@@ -79,26 +90,55 @@ Json to_json(const StartEvent& event) {
           {"plan", to_json(event.plan)},
           {"kernel_plans", event.kernel_plans},
           {"kernel_plans_seconds", number(event.kernel_plans_seconds)}};
+  if (event.startup) json["startup_seconds"] = to_json(*event.startup);
+  return json;
 }
 
 Json to_json(const StepMetrics& event) {
-  return {{"event", "step"},
+  Json json{{"event", "step"},
+            {"step", event.step},
+            {"tokens", event.tokens},
+            {"tokens_seen", event.tokens_seen},
+            {"loss", number(event.loss)},
+            {"grad_norm", number(event.grad_norm)},
+            {"learning_rate", number(event.learning_rate)},
+            {"step_seconds", number(event.step_seconds)},
+            {"tokens_per_second", number(event.tokens_per_second)},
+            {"model_flops_utilization", number(event.model_flops_utilization)},
+            {"model_flops_utilization_full_attention", number(event.model_flops_utilization_full_attention)},
+            {"peak_memory_bytes", event.peak_memory_bytes},
+            {"communication_exposed_seconds",
+             {{"replicate", number(event.communication_exposed_seconds_replicate)},
+              {"fsdp", number(event.communication_exposed_seconds_fsdp)},
+              {"tensor", number(event.communication_exposed_seconds_tensor)}}},
+            {"data_wait_seconds", number(event.data_wait_seconds)}};
+  if (event.startup) json["startup_seconds"] = to_json(*event.startup);
+  return json;
+}
+
+// To four digits: a thousand nodes make a long line.
+Json rounded(std::vector<double> values) {
+  Json list = Json::array();
+  for (const double value : values) {
+    const double unit = value > 0 ? std::pow(10.0, std::floor(std::log10(value)) - 3) : 1;
+    // Divided by a whole number, as 0.1 times a whole number has digits that nobody wrote.
+    list.push_back(number(unit < 1 ? std::round(value / unit) / std::round(1 / unit) : std::round(value)));
+  }
+  return list;
+}
+
+Json to_json(const HostsEvent& event) {
+  Json slow = Json::array();
+  for (const HostsEvent::SlowRank& rank : event.slow)
+    slow.push_back({{"rank", rank.rank}, {"host", rank.host}, {"speed", number(rank.speed)}});
+  return {{"event", "hosts"},
           {"step", event.step},
-          {"tokens", event.tokens},
-          {"tokens_seen", event.tokens_seen},
-          {"loss", number(event.loss)},
-          {"grad_norm", number(event.grad_norm)},
-          {"learning_rate", number(event.learning_rate)},
-          {"step_seconds", number(event.step_seconds)},
-          {"tokens_per_second", number(event.tokens_per_second)},
-          {"model_flops_utilization", number(event.model_flops_utilization)},
-          {"model_flops_utilization_full_attention", number(event.model_flops_utilization_full_attention)},
-          {"peak_memory_bytes", event.peak_memory_bytes},
-          {"communication_exposed_seconds",
-           {{"replicate", number(event.communication_exposed_seconds_replicate)},
-            {"fsdp", number(event.communication_exposed_seconds_fsdp)},
-            {"tensor", number(event.communication_exposed_seconds_tensor)}}},
-          {"data_wait_seconds", number(event.data_wait_seconds)}};
+          {"steps", event.steps},
+          {"hosts", event.hosts},
+          {"compute_seconds", rounded(event.compute_seconds)},
+          {"wait_seconds", rounded(event.wait_seconds)},
+          {"slow", slow},
+          {"exclude", event.exclude}};
 }
 
 Json to_json(const ValidationEvent& event) {
@@ -190,6 +230,18 @@ void read(const Json& json, StepCost& cost) {
   take(traffic, "tensor", cost.traffic_per_step.tensor);
 }
 
+void read_startup(const Json& json, std::optional<StartupSeconds>& startup) {
+  const auto found = json.find("startup_seconds");
+  if (found == json.end() || !found->is_object()) return;
+  StartupSeconds& s = startup.emplace();
+  for (const auto& [key, part] :
+       {std::pair{"program", &s.program}, std::pair{"mpi", &s.mpi}, std::pair{"data", &s.data},
+        std::pair{"memory", &s.memory}, std::pair{"weights", &s.weights}, std::pair{"resume", &s.resume},
+        std::pair{"other", &s.other}, std::pair{"total", &s.total}})
+    take(*found, key, *part);
+  take(*found, "first_step", s.first_step);
+}
+
 void read(const Json& json, StartEvent& event) {
   take(json, "steps", event.steps);
   take(json, "argv", event.argv);
@@ -224,6 +276,7 @@ void read(const Json& json, StartEvent& event) {
   read(child(json, "plan"), event.plan);
   take(json, "kernel_plans", event.kernel_plans);
   take(json, "kernel_plans_seconds", event.kernel_plans_seconds);
+  read_startup(json, event.startup);
 }
 
 void read(const Json& json, StepMetrics& event) {
@@ -242,6 +295,23 @@ void read(const Json& json, StepMetrics& event) {
   take(exposed, "fsdp", event.communication_exposed_seconds_fsdp);
   take(exposed, "tensor", event.communication_exposed_seconds_tensor);
   take(json, "data_wait_seconds", event.data_wait_seconds);
+  read_startup(json, event.startup);
+}
+
+void read(const Json& json, HostsEvent& event) {
+  take(json, "steps", event.steps);
+  take(json, "hosts", event.hosts);
+  take(json, "compute_seconds", event.compute_seconds);
+  take(json, "wait_seconds", event.wait_seconds);
+  take(json, "exclude", event.exclude);
+  const auto slow = json.find("slow");
+  if (slow == json.end()) return;
+  for (const Json& each : *slow) {
+    HostsEvent::SlowRank& rank = event.slow.emplace_back();
+    take(each, "rank", rank.rank);
+    take(each, "host", rank.host);
+    take(each, "speed", rank.speed);
+  }
 }
 
 void read(const Json& json, ValidationEvent& event) {
@@ -296,6 +366,7 @@ std::string line_of(const Event& event) {
 
 template std::string line_of(const StartEvent&);
 template std::string line_of(const StepMetrics&);
+template std::string line_of(const HostsEvent&);
 template std::string line_of(const ValidationEvent&);
 template std::string line_of(const CheckpointEvent&);
 template std::string line_of(const WarningEvent&);
@@ -308,6 +379,7 @@ EventHead add_line(std::string_view line, MetricsLog& log) {
     const std::string& event = head.event;
     if (event == "start") add(json, log.starts);
     if (event == "step") add(json, log.steps);
+    if (event == "hosts") add(json, log.hosts);
     if (event == "validation") add(json, log.validations);
     if (event == "checkpoint") add(json, log.checkpoints);
     if (event == "warning") add(json, log.warnings);

@@ -1,13 +1,26 @@
 #include "train/run/run_report.h"
 
+#include <map>
+
 #include "data/shell_word.h"
 #include "model/kernels/cpu/processor.h"
+#include "train/machine/slow_ranks.h"
 #include "train/machine/version.h"
 #include "train/plan/micro_batch.h"
 #include "train/plan/plan_text.h"
 #include "train/report/human_text.h"
 
 namespace ripstop {
+namespace {
+
+std::vector<std::string> hosts_of_slow(const SpeedWindow& window, const std::vector<std::string>& hosts) {
+  std::vector<std::string> found;
+  for (size_t r = 0; r < hosts.size(); ++r)
+    if (window.slow[r]) found.push_back(hosts[r]);
+  return found;
+}
+
+}  // namespace
 
 StepCost step_cost(const MemoryUse& memory, const DeviceMesh::AxisBytes& traffic) {
   return {
@@ -110,6 +123,47 @@ StartEvent start_event(const RunConfig& config, const ResolvedRun& run, const Ru
   }
   event.plan = step_cost(run.memory(), run.plan.traffic_per_step);
   return event;
+}
+
+HostsEvent hosts_event(const SpeedWindow& window, const std::vector<std::string>& hosts, int64_t step) {
+  HostsEvent event;
+  event.step = step;
+  event.steps = window.steps;
+  std::map<std::string, size_t> places;
+  for (size_t r = 0; r < hosts.size(); ++r) {
+    const RankWork& rank = window.ranks[r];
+    const auto [place, is_new] = places.try_emplace(hosts[r], event.hosts.size());
+    if (is_new) {
+      event.hosts.push_back(hosts[r]);
+      event.compute_seconds.push_back(rank.compute_seconds);
+      event.wait_seconds.push_back(rank.wait_seconds);
+    } else if (rank.compute_seconds > event.compute_seconds[place->second]) {
+      event.compute_seconds[place->second] = rank.compute_seconds;
+      event.wait_seconds[place->second] = rank.wait_seconds;
+    }
+  }
+  for (size_t r = 0; r < hosts.size(); ++r)
+    if (window.slow[r])
+      event.slow.push_back({static_cast<int64_t>(window.ranks[r].rank), hosts[r], window.speeds[r]});
+  event.exclude = exclude_option(hosts_of_slow(window, hosts));
+  return event;
+}
+
+std::vector<std::string> speed_changes(const SpeedWindow& window, const std::vector<std::string>& hosts) {
+  std::vector<std::string> texts;
+  for (size_t r = 0; r < hosts.size(); ++r) {
+    if (window.slow[r] == window.was_slow[r]) continue;
+    const RankWork& rank = window.ranks[r];
+    const std::string who = fmt::format("rank {:.0f} ({})", rank.rank, hosts[r]);
+    if (!window.slow[r])
+      texts.push_back(who + " is slow no more");
+    else
+      texts.push_back(fmt::format(
+          "{} is slow: it computes at {:.2f} of the ranks' median speed, {:.3g} s a step; to leave its node "
+          "out of the job: {}",
+          who, window.speeds[r], rank.compute_seconds, exclude_option(hosts_of_slow(window, hosts))));
+  }
+  return texts;
 }
 
 }  // namespace ripstop

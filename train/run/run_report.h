@@ -11,6 +11,7 @@
 #include "train/machine/peak_flops.h"
 #include "train/plan/run_length.h"
 #include "train/report/metrics.h"
+#include "train/run/speed_watch.h"
 
 namespace ripstop {
 
@@ -40,5 +41,13 @@ std::string next_line(const std::string& directory, ExampleKind kind);
 StartEvent start_event(const RunConfig& config, const ResolvedRun& run, const RunLength& length,
                        const DeviceMesh& mesh, const std::optional<PeakFlops>& peak,
                        const std::vector<std::string>& argv, int64_t step);
+
+/// The `hosts` event of a window that ends with `step`. `hosts` of all ranks, in mesh order. Does not set
+/// `time`.
+HostsEvent hosts_event(const SpeedWindow& window, const std::vector<std::string>& hosts, int64_t step);
+
+/// For people: the ranks that are slow since this window, with the option that leaves out the nodes of all
+/// slow ranks, and those that are slow no more. One text each.
+std::vector<std::string> speed_changes(const SpeedWindow& window, const std::vector<std::string>& hosts);
 
 }  // namespace ripstop

@@ -103,6 +103,21 @@ void take_deadline(const MetricsLog& log, RunStatus& status) {
                        clock_text(*start.deadline), start.deadline_source, clock_text(*status.stops_at)));
 }
 
+// Of the last window that the run has logged.
+void take_slow_ranks(const HostsEvent& event, RunStatus& status) {
+  constexpr size_t kShown = 4;
+  std::string shown;
+  for (const HostsEvent::SlowRank& rank : event.slow) {
+    status.slow_ranks.push_back(
+        fmt::format("rank {} ({}) at {:.2f} of the median speed", rank.rank, rank.host, rank.speed));
+    if (status.slow_ranks.size() <= kShown) shown += (shown.empty() ? "" : ", ") + status.slow_ranks.back();
+  }
+  if (event.slow.empty()) return;
+  status.exclude = event.exclude;
+  if (event.slow.size() > kShown) shown += fmt::format(" and {} more", event.slow.size() - kShown);
+  add_note(status, fmt::format("slow: {}; to leave them out of the job: {}", shown, status.exclude));
+}
+
 void take_log(const MetricsLog& log, RunStatus& status) {
   if (!log.starts.empty()) {
     // The start has the numbers of a run that has not finished a step yet.
@@ -124,6 +139,7 @@ void take_log(const MetricsLog& log, RunStatus& status) {
   status.step = last.step;
   status.loss = last.loss;
   status.tokens_per_second = last.tokens_per_second;
+  if (status.state == "running" && !log.hosts.empty()) take_slow_ranks(log.hosts.back(), status);
   // A run that does not go on has no end to estimate.
   if (status.state == "running" && status.steps > last.step)
     status.eta_seconds = recent_step_seconds(log.steps) * static_cast<double>(status.steps - last.step);

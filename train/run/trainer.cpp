@@ -67,6 +67,13 @@ ExitCode Trainer::train() {
 
 // One optimizer step. Returns false at the end of the data, and if the step was given up.
 bool Trainer::take_step() {
+  world_.set_deadline(deadline_.in_step());
+  const bool goes_on = compute_step();
+  world_.set_deadline(deadline_.outside_steps());
+  return goes_on;
+}
+
+bool Trainer::compute_step() {
   const Clock::time_point begin = Clock::now();
   const DeviceMesh::AxisBytes sent = mesh_.bytes_sent();
   at_step_ = state_.step + 1;
@@ -76,11 +83,12 @@ bool Trainer::take_step() {
   range.emplace(stream_.device(), fmt::format("step {}", at_step_));
   // The mesh counts since the start of the run. The step's share is the difference.
   waited_before_ = mesh_.seconds_waited();
-  double data_wait = 0;
+  const double waited_in_all = mesh_.seconds_waited_in_all();
+  double data_wait = 0, flops = 0;
   // Time inside `body` is time that the step waits for data.
-  const auto waiting = [&](auto&& body) {
+  const auto waiting = [&](auto&& body) -> decltype(auto) {
     const Clock::time_point since = Clock::now();
-    auto&& result = body();
+    decltype(auto) result = body();
     data_wait += seconds_since(since);
     return result;
   };
@@ -91,8 +99,12 @@ bool Trainer::take_step() {
                       learning_rate_factor(options_.config.schedule, state_.step + 1, steps_);
   const StepResult result = step_->run(
       resolved_.micro_batches,
-      [&](int64_t) { return waiting([&] { return loader_->next_batch().host_tokens(); }); }, rate,
-      state_.updates + 1, [&] { return stop_requested(seconds_to_next_stop()); },
+      [&](int64_t) {
+        const PackedBatch& batch = waiting([&]() -> const PackedBatch& { return loader_->next_batch(); });
+        flops += batch_flops(resolved_.model, batch);
+        return batch.host_tokens();
+      },
+      rate, state_.updates + 1, [&] { return stop_requested(seconds_to_next_stop()); },
       [&](int64_t done) {
         if (leads_) directory_->check_owner();
         return long_step_.gives_up(
@@ -115,11 +127,13 @@ bool Trainer::take_step() {
   step_traffic_ = {now.replicate - sent.replicate, now.fsdp - sent.fsdp, now.tensor - sent.tensor};
   step_seconds_ = seconds_since(begin);
   if (time_limit_) time_limit_->took_step(step_seconds_);
+  if (state_.step > first_step_ + 1) deadline_.learn(step_seconds_);
   smoothed_step_seconds_ = smoothed_step_seconds_ > 0
                                ? (1 - kSmoothing) * smoothed_step_seconds_ + kSmoothing * step_seconds_
                                : step_seconds_;
   // Log first: if the numerics end the run, its last line shows why.
   log_step(*loaded, result, rate, data_wait);
+  watch_speed(waited_in_all, flops);
   check_numerics(result);
   return true;
 }
@@ -154,7 +168,8 @@ void Trainer::log_step(const LoaderStep& loaded, const StepResult& result, doubl
       .communication_exposed_seconds_replicate = waited.replicate - waited_before_.replicate,
       .communication_exposed_seconds_fsdp = waited.fsdp - waited_before_.fsdp,
       .communication_exposed_seconds_tensor = waited.tensor - waited_before_.tensor,
-      .data_wait_seconds = data_wait};
+      .data_wait_seconds = data_wait,
+      .startup = startup_of_step()};
   log(metrics);
   const double eta_seconds = smoothed_step_seconds_ * static_cast<double>(steps_ - state_.step);
   LiveLine* const live = options_.live;
@@ -403,6 +418,7 @@ void Trainer::log(const Event& event) {
   if (waited) say("metrics.jsonl is written again and lacks no line");
 }
 template void Trainer::log(const ValidationEvent& event);  // for trainer_validation.cpp
+template void Trainer::log(const HostsEvent& event);       // for trainer_speed.cpp
 
 // The lines must be on the disk before the checkpoint: a run that resumes there does not write them again. If
 // they cannot be, the checkpoint is saved all the same: it is worth more than its lines.

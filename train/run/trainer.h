@@ -1,7 +1,7 @@
 // Trainer: one run on one rank, from the state of its directory to its last step. trainer.cpp is the loop
 // (what happens in each step and between steps); trainer_start.cpp is the start (what is read, checked,
-// resumed and announced before the first step); trainer_validation.cpp says when to validate, which scores
-// are the best, and when they end the run.
+// resumed and announced before the first step); trainer_speed.cpp times the start and looks for slow ranks;
+// trainer_validation.cpp says when to validate, which scores are the best, and when they end the run.
 #pragma once
 #include <chrono>
 #include <functional>
@@ -25,6 +25,9 @@
 #include "train/run/resume_check.h"
 #include "train/run/run_directory.h"
 #include "train/run/run_report.h"
+#include "train/run/speed_watch.h"
+#include "train/run/start_times.h"
+#include "train/run/step_deadline.h"
 #include "train/run/time_limit.h"
 #include "train/run/validation.h"
 #include "train/step/step_profiler.h"
@@ -39,6 +42,7 @@ struct TrainerOptions {
   std::function<void(const std::string&)> say;  ///< prints a line for people; called on rank 0 only
   std::function<bool()> stop_requested;         ///< whether this rank got a request to save and end
   std::optional<Deadline> deadline = {};        ///< of the job, if it is known; rank 0's counts
+  StartTimes start_times = {};                  ///< of this start so far
   LiveLine* live =
       nullptr;  ///< shows what is going on, on rank 0 only; must outlive the Trainer; may be null
 };
@@ -93,6 +97,7 @@ class Trainer {
   void take_over();
   void find_time_limit();
   void end_start();
+  void enter(StartTimes::Part part) { options_.start_times.enter(part); }
 
   // trainer_validation.cpp
   void find_start_scores();
@@ -108,9 +113,15 @@ class Trainer {
   bool ends_early() const { return has_stopped_improving() && state_.step < steps_; }
   bool is_done() const { return (state_.step >= steps_ || has_stopped_improving()) && !validation_is_due(); }
 
+  // trainer_speed.cpp
+  std::optional<StartupSeconds> startup_of_step() const;
+  void watch_speed(double waited_before, double flops);
+  void report_speed(const SpeedWindow& window);
+
   // trainer.cpp
   ExitCode train();
   bool take_step();
+  bool compute_step();
   void log_step(const LoaderStep& loaded, const StepResult& result, double rate, double data_wait);
   void drop_wrong_peak(double rows_per_second);
   void check_numerics(const StepResult& result);
@@ -180,6 +191,8 @@ class Trainer {
   std::optional<CheckpointWriter> writer_;
   std::optional<BatchLoader> loader_;
   LongStep long_step_{mesh_.world()};
+  StepDeadline deadline_{options_.config.run.deadline_seconds};
+  SpeedWatch speed_watch_{mesh_.world()};
   StepProfiler profiler_{parse_step_range(options_.config.run.profile_steps), device_};
 
   CheckpointState state_;

@@ -30,7 +30,8 @@ const TrainerOptions& require_equal_options(const TrainerOptions& options, MpiWo
 }
 
 // The device, with the config's wish for sums in a fixed order.
-Device training_device(const RunSection& run, MpiWorld& world, std::string& note) {
+Device training_device(StartTimes& times, const RunSection& run, MpiWorld& world, std::string& note) {
+  times.enter(&StartupSeconds::memory);
   Device device = choose_device(run.device, world, note);
   device.deterministic = run.deterministic;
   return device;
@@ -48,6 +49,12 @@ std::optional<PretrainedOrigin> pretrained_origin(Io& io, const RunConfig& confi
   origin.has_begun = text_of_rank_0(all, origin.has_begun ? "begun" : "") == "begun";
   origin.directory = text_of_rank_0(all, origin.directory.string());
   return origin;
+}
+
+Validation open_validation(StartTimes& times, const RunConfig& config, const ResolvedRun& run,
+                           const Tokenizer& tokenizer, DeviceMesh& mesh) {
+  times.enter(&StartupSeconds::data);
+  return {config, run, tokenizer, mesh};
 }
 
 constexpr const char* kSameModelHint = "make the same model.pretrained visible on every node";
@@ -74,6 +81,18 @@ RunTarget start_target(Io& io, const std::optional<PretrainedOrigin>& origin, Mp
   return target;
 }
 
+// The ranks as a mesh.
+DeviceMesh make_mesh(StartTimes& times, MpiWorld& world, const ResolvedRun& run, const RunConfig& config,
+                     const Device& device) {
+  times.enter(&StartupSeconds::mpi);
+  return {world, run.mesh, config.mesh.allow_tensor_across_nodes, device};
+}
+
+Tokenizer dataset_tokenizer(StartTimes& times, const std::string& directory) {
+  times.enter(&StartupSeconds::data);
+  return Tokenizer(dataset_file(directory, "tokenizer.model"));
+}
+
 // The training set. Another tokenizer beside it would be stored in the run, and read its summaries wrongly.
 TokenDataset training_set(const std::string& directory, const Tokenizer& tokenizer) {
   TokenDataset dataset(dataset_file(directory, "train.h5"));
@@ -87,15 +106,15 @@ Trainer::Trainer(const TrainerOptions& options, MpiWorld& world)
     : options_(require_equal_options(options, world)),
       world_(world),
       leads_(world.communicator().rank() == 0),
-      tokenizer_(dataset_file(options.config.data.directory, "tokenizer.model")),
+      tokenizer_(dataset_tokenizer(options_.start_times, options.config.data.directory)),
       dataset_(training_set(options.config.data.directory, tokenizer_)),
-      device_(training_device(options.config.run, world, device_note_)),
+      device_(training_device(options_.start_times, options.config.run, world, device_note_)),
       pretrained_(pretrained_origin(io_, options.config, world)),
       target_(start_target(io_, pretrained_, world, device_, dataset_)),
       resolved_(resolve_run(options.config, target_)),
       library_memory_(device_),
-      mesh_(world, resolved_.mesh, options.config.mesh.allow_tensor_across_nodes, device_),
-      validation_(options_.config, resolved_, tokenizer_, mesh_) {
+      mesh_(make_mesh(options_.start_times, world, resolved_, options.config, device_)),
+      validation_(open_validation(options_.start_times, options_.config, resolved_, tokenizer_, mesh_)) {
   if (!device_note_.empty()) resolved_.notes.push_back("run.device = \"auto\" is the CPU: " + device_note_);
   // First: ranks that differ would wait for each other in the collectives of the start.
   check_agreement();
@@ -105,7 +124,9 @@ Trainer::Trainer(const TrainerOptions& options, MpiWorld& world)
 bool Trainer::start() {
   const RunConfig& config = options_.config;
   if (agree_to_stop()) return false;
+  enter(&StartupSeconds::mpi);
   validation_.connect(world_, device_);
+  enter(&StartupSeconds::data);
   // The plan counted memory for summaries before the validation set was opened.
   if (!validation_.any()) {
     resolved_.validates = false;
@@ -115,13 +136,16 @@ bool Trainer::start() {
   }
   require_targets(dataset_, config);
   if (!count_steps()) return false;
+  enter(&StartupSeconds::weights);
   do_and_agree(mesh_.world(), [&] { open_pretrained(); });
   compare_pretrained();
+  enter(&StartupSeconds::resume);
   do_and_agree(mesh_.world(), [&] {
     open_directory();
     find_time_limit();
   });
 
+  enter(&StartupSeconds::memory);
   plan_ = plan_rank(resolved_.request(target_.device), mesh_.coordinates());
   // Takes memory outside the plan for a moment, so it comes before the step's memory is taken and counted.
   peak_flops_ = find_peak_flops(world_, device_, resolved_.step.sharding.compute);
@@ -133,12 +157,15 @@ bool Trainer::start() {
   library_memory_.check_room(resolved_.memory().total());
   step_.emplace(resolved_.model, resolved_.step, mesh_, stream_, ledger_, plan_.arena);
   states_.emplace(step_->model(), step_->optimizer(), stream_);
+  enter(&StartupSeconds::resume);
   if (agree_to_stop() || !resume_or_initialize()) return false;
   find_start_scores();
+  enter(&StartupSeconds::data);
   do_and_agree(mesh_.world(), [&] {
     loader_.emplace(dataset_, loader_options(config, resolved_, mesh_),
                     DataCursor{state_.epoch, state_.sequence});
   });
+  enter(&StartupSeconds::other);
   writer_.emplace(io_, std::filesystem::path(config.run.directory) / "checkpoints", mesh_.world(),
                   mesh_.sizes(), states_->units());
   was_done_ = is_done();
@@ -291,7 +318,9 @@ bool Trainer::resume_or_initialize() {
     step_->model().weights_changed(step_->arena());
     resume_notes_ = notes_on_resume(*resumed);
   } else {
+    enter(&StartupSeconds::weights);
     set_first_weights();
+    enter(&StartupSeconds::resume);
     state_.model = resolved_.model;
     state_.data_content_hash = dataset_.content_hash();
     state_.tokenizer_sha256 = tokenizer_.sha256();
@@ -380,6 +409,7 @@ void Trainer::say_header() {
   for (const std::string& note : resolved_.notes) say("note: " + note);
   if (!validation_.note().empty()) say("note: " + validation_.note());
   if (time_limit_) say("time limit: " + time_limit_->text());
+  say(startup_text(options_.start_times.seconds()));
   say(fmt::format("{} {} at step {} of {}; watch {}", state_.step > 0 ? "resumes" : "begins",
                   config.run.directory, state_.step, steps_,
                   (std::filesystem::path(config.run.directory) / "metrics.jsonl").string()));
@@ -415,6 +445,7 @@ void Trainer::announce() {
     event.deadline = time_limit_->deadline().time;
     event.deadline_source = time_limit_->deadline().source;
   }
+  event.startup = options_.start_times.seconds();
   directory_->metrics().write(event);
   std::vector<std::string> notes = directory_->notes();
   // Most changes are those since config.toml was written, too.

@@ -69,6 +69,8 @@ void Trainer::validate_and_save() {
   const bool late = saved_step_ == state_.step;
   has_evaluated_ = true;
   LookIntervals intervals;
+  // Its parts take less than a step, but for summaries: a rank may write a long one alone.
+  if (!resolved_.summaries) world_.set_deadline(deadline_.in_step());
   const std::optional<ValidationScores> scores = validation_.measure(
       *step_, ledger_, [&] { return stop_requested(intervals.look()); },
       [&](std::string_view part, int64_t done, int64_t total) {
@@ -76,6 +78,7 @@ void Trainer::validate_and_save() {
         if (options_.live != nullptr && options_.live->is_due())
           show(fmt::format("validating step {}: {} {}/{}", state_.step, part, done, total));
       });
+  world_.set_deadline(deadline_.outside_steps());
   end_live_line();
   stop_agreed_ = !scores;
   if (stop_agreed_) return;

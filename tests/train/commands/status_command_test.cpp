@@ -105,6 +105,32 @@ TEST_F(Status, ARunThatStoppedImprovingIsDone) {
   EXPECT_FALSE(status_of(run_directory("all_steps")).at(0).contains("note"));
 }
 
+TEST_F(Status, NamesTheSlowRanksOfARunningRun) {
+  for (const char* name : {"running", "over"}) {
+    write_run(name, name == std::string("over") ? 0 : -1);
+    MetricsFile file(scratch_ / name / "metrics.jsonl");
+    HostsEvent event;
+    event.step = 20;
+    event.slow = {{3, "n2", 0.52}, {5, "n7", 0.7}};
+    event.exclude = "--exclude=n2,n7";
+    file.write(event);
+  }
+  PosixIo io;
+  const RunLock lock(io, scratch_ / "running");
+  const nlohmann::json run = status_of(run_directory("running")).at(0);
+  EXPECT_EQ(run.at("exclude"), "--exclude=n2,n7");
+  EXPECT_EQ(run.at("slow_ranks").at(0), "rank 3 (n2) at 0.52 of the median speed");
+  const ProgramRun table = run_program("status " + run_directory("running"));
+  EXPECT_TRUE(has(table.out,
+                  "slow: rank 3 (n2) at 0.52 of the median speed, rank 5 (n7) at 0.70 of the median "
+                  "speed; to leave them out of the job: --exclude=n2,n7"))
+      << table.out;
+  EXPECT_FALSE(status_of(run_directory("over")).at(0).contains("exclude")) << "that run is over";
+  // A later window without slow ranks: they have recovered.
+  MetricsFile(scratch_ / "running/metrics.jsonl").write(HostsEvent{});
+  EXPECT_FALSE(status_of(run_directory("running")).at(0).contains("exclude"));
+}
+
 TEST_F(Status, WideColumnsStayApart) {
   write_run("a_run", -1);
   MetricsFile file(scratch_ / "a_run/metrics.jsonl");

@@ -99,6 +99,25 @@ TEST_F(Metrics, EveryEventReadsBackEqual) {
   step.peak_memory_bytes = int64_t{61} << 30;
   step.communication_exposed_seconds_fsdp = 0.25;
   step.data_wait_seconds = 5e-324;
+  start.startup = StartupSeconds{.program = 0.1,
+                                 .mpi = 1.0 / 3,
+                                 .data = 0.2,
+                                 .memory = 0.3,
+                                 .weights = 0.4,
+                                 .resume = 0.5,
+                                 .other = 0.6,
+                                 .first_step = {},
+                                 .total = 2.5};
+  step.startup = start.startup;
+  step.startup->first_step = 0.25;
+  HostsEvent hosts;
+  hosts.step = 1200;
+  hosts.steps = 5;
+  hosts.hosts = {"n1", "n2"};
+  hosts.compute_seconds = {0.51234567, 123456.789};
+  hosts.wait_seconds = {0, 1.0 / 3};
+  hosts.slow = {{3, "n2", 0.52}};
+  hosts.exclude = "--exclude=n2";
   ValidationEvent validation;
   validation.step = 1200;
   validation.loss = 2.25;
@@ -115,6 +134,7 @@ TEST_F(Metrics, EveryEventReadsBackEqual) {
     MetricsFile file(path_);
     file.write(start);
     file.write(step);
+    file.write(hosts);
     file.write(validation);
     file.write(CheckpointEvent{1200, "checkpoints/step_00001200", 99, 1.5, 0});
     file.write(WarningEvent{1200, "loss spike", 0});
@@ -147,6 +167,15 @@ TEST_F(Metrics, EveryEventReadsBackEqual) {
   EXPECT_EQ(log.steps[0].peak_memory_bytes, step.peak_memory_bytes);
   EXPECT_EQ(log.steps[0].communication_exposed_seconds_fsdp, 0.25);
   EXPECT_EQ(log.steps[0].data_wait_seconds, 5e-324);
+  EXPECT_EQ(log.starts[0].startup, start.startup);
+  EXPECT_EQ(log.steps[0].startup, step.startup);
+  ASSERT_EQ(log.hosts.size(), 1u);
+  EXPECT_EQ(log.hosts[0].steps, 5);
+  EXPECT_EQ(log.hosts[0].hosts, hosts.hosts);
+  EXPECT_EQ(log.hosts[0].compute_seconds, (std::vector<double>{0.5123, 123457})) << "four digits";
+  EXPECT_EQ(log.hosts[0].wait_seconds, (std::vector<double>{0, 0.3333}));
+  EXPECT_EQ(log.hosts[0].slow, hosts.slow);
+  EXPECT_EQ(log.hosts[0].exclude, hosts.exclude);
   ASSERT_EQ(log.validations.size(), 1u);
   EXPECT_TRUE(log.validations[0].best);
   EXPECT_EQ(log.validations[0].rougeL, 0.75);

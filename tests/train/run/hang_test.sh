@@ -1,0 +1,112 @@
+#!/usr/bin/env bash
+# A training run whose ranks are killed, stopped or slowed down: the others end soon and name the rank, and a slow rank is named
+# while the run goes on.
+#   hang_test.sh RIPSTOP LAUNCH
+set -uo pipefail
+ripstop=$(realpath "$1") launch=$(realpath "$2")
+work=$(mktemp -d)
+throttle=
+# shellcheck disable=SC2317  # called by the trap
+clean_up() {
+  if [[ -n $throttle ]]; then kill "$throttle" 2>/dev/null; fi
+  if [[ -n ${run:-} ]]; then kill -9 "$run" 2>/dev/null; fi
+  rm -rf "$work"
+}
+trap clean_up EXIT
+failed=0
+complain() {
+  echo "FAILED: $*" >&2
+  failed=1
+}
+
+. "$(dirname "$0")/../debug_run.sh"
+debug_run 100000 300
+
+# begin NAME WORDS...: starts a run on 3 ranks, data-parallel; its launcher's pid is in run
+begin() {
+  local name=$1
+  shift
+  "$launch" 3 "$ripstop" train "$work/run.toml" "run.directory=$work/$name" mesh.fsdp=3 train.global_batch_sequences=3 \
+    train.micro_batch_sequences=1 "$@" >"$work/$name.log" 2>&1 &
+  run=$!
+}
+# wait_for WHAT COMMAND...: until COMMAND succeeds
+wait_for() {
+  local what=$1
+  shift
+  for ((i = 0; i < 600; i++)); do
+    if "$@"; then return 0; fi
+    sleep 0.1
+  done
+  complain "$what: not after a minute"
+  return 1
+}
+has_step() { grep -q "\"event\":\"step\",\"step\":$2," "$work/$1/metrics.jsonl" 2>/dev/null; }
+# pid_of NAME RANK: of the rank's process
+pid_of() {
+  local pid
+  for pid in $(pgrep -f "^$ripstop train .*run.directory=$work/$1 "); do
+    if tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qx "OMPI_COMM_WORLD_RANK=$2"; then echo "$pid"; fi
+  done
+}
+# expect_end NAME CODES SECONDS TEXT...: the run ends within SECONDS with one of CODES, its output has each TEXT, one FATAL line at
+# most is printed, and no process of it is left
+expect_end() {
+  local name=$1 codes=$2 seconds=$3 begun=$SECONDS code=0 text lines
+  shift 3
+  wait "$run" || code=$?
+  run=
+  [[ " $codes " == *" $code "* ]] || complain "$name: exit code $code, not $codes: $(tail -5 "$work/$name.log")"
+  ((SECONDS - begun <= seconds)) || complain "$name: took $((SECONDS - begun)) s, not $seconds"
+  for text; do grep -qE -- "$text" "$work/$name.log" || complain "$name: no '$text' in: $(tail -5 "$work/$name.log")"; done
+  lines=$(grep -c '^FATAL' "$work/$name.log")
+  ((lines <= 1)) || complain "$name: $lines FATAL lines"
+  pgrep -f "^$ripstop train .*run.directory=$work/$name " >/dev/null && complain "$name: processes are left"
+  echo "$name: exit code $code, $((SECONDS - begun)) s: $(grep -E '^FATAL|was killed' "$work/$name.log" | cut -c 1-300 | head -1)"
+}
+
+# A stopped rank is named with its host, the operation, its axis and the step. mpirun kills it with the others.
+begin stopped run.deadline_seconds=5
+if wait_for "stopped" has_step stopped 20; then
+  kill -STOP "$(pid_of stopped 2)"
+  expect_end stopped 76 16 '^FATAL code=76 rank=[01] step=[0-9]+ what="[a-z_]+ on [a-z]+ \(3 ranks\) at step [0-9]+ waited 5 s: rank 2 \(.+\) does not answer'
+fi
+
+# A killed rank: mpirun sees it and kills the others; its exit code is that rank's. launch.sh names the rank.
+begin killed run.deadline_seconds=5
+if wait_for "killed" has_step killed 20; then
+  kill -9 "$(pid_of killed 1)"
+  expect_end killed '137 76' 16 'rank 1 was killed by signal 9|FATAL code=76.*rank 1'
+fi
+
+# A rank that is stopped three quarters of the time is named while the run goes on, with the option that leaves its node out, and
+# then is slow no more. The steps take tenths of a second, so that it is stopped many times in each.
+begin slow train.micro_batch_sequences=1 train.global_batch_sequences=96 log.every_steps=1
+slow_rank_is_named() { grep -q 'warning: rank 1 (.*) is slow: .*--exclude=' "$work/slow.log"; }
+is_slow_no_more() { grep -q 'warning: rank 1 (.*) is slow no more' "$work/slow.log"; }
+last_step() { grep -o '"event":"step","step":[0-9]*' "$work/slow/metrics.jsonl" | tail -1 | grep -o '[0-9]*$'; }
+if wait_for "slow" has_step slow 6; then
+  pid=$(pid_of slow 1)
+  first=$(last_step)
+  (
+    trap 'kill -CONT "$pid"; exit' TERM
+    while kill -STOP "$pid" && sleep 0.06 && kill -CONT "$pid"; do sleep 0.02; done
+  ) &
+  throttle=$!
+  wait_for "the slow rank" slow_rank_is_named
+  named=$(last_step)
+  ((named - first <= 25)) || complain "the slow rank was named after $((named - first)) steps"
+  "$ripstop" status "$work/slow" | grep -q 'slow: rank 1 (.*) at 0\.[0-9]* of the median speed.*--exclude=' ||
+    complain "status does not name the slow rank: $("$ripstop" status "$work/slow")"
+  grep -q '"event":"hosts".*"slow":\[{"rank":1,' "$work/slow/metrics.jsonl" || complain "no hosts event names rank 1"
+  kill "$throttle"
+  wait "$throttle"
+  throttle=
+  wait_for "the rank that recovers" is_slow_no_more
+  echo "slow: named after $((named - first)) steps: $(grep -m 1 'is slow:' "$work/slow.log")"
+  kill -USR1 "$run"
+  expect_end slow 75 60 'stopped on a signal'
+fi
+
+if [[ $failed == 0 ]]; then echo "lost and slow ranks are named"; fi
+exit $failed

@@ -1,0 +1,84 @@
+#include "train/run/speed_watch.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+
+#include "train/machine/slow_ranks.h"
+
+namespace ripstop {
+namespace {
+
+constexpr int64_t kNumbers = 4;  // of a RankWork
+static_assert(sizeof(RankWork) == kNumbers * sizeof(double), "it travels as it lies in memory");
+
+}  // namespace
+
+double batch_flops(const ModelConfig& model, const PackedBatch& batch) {
+  const auto real = [](int64_t number) { return static_cast<double>(number); };
+  const double hidden = real(model.hidden_size), layers = real(model.num_hidden_layers);
+  const double key_value = hidden / real(model.num_attention_heads) * real(model.num_key_value_heads);
+  const double row = 2 * layers * hidden * (2 * hidden + 2 * key_value + 3 * real(model.intermediate_size));
+  double attention = 0;
+  for (size_t d = 0; d + 1 < batch.document_offset.size(); ++d) {
+    const double rows = batch.document_offset[d + 1] - batch.document_offset[d];
+    attention += 2 * layers * hidden * rows * rows;
+  }
+  const double head = 2 * real(model.vocab_size) * hidden * real(batch.target_count);
+  return 3 * (real(batch.rows()) * row + attention + head);
+}
+
+std::vector<double> relative_speeds(std::span<const RankWork> window) {
+  std::vector<double> by_work, by_time;
+  for (const RankWork& rank : window) {
+    const bool known = rank.compute_seconds > 0 && rank.flops > 0;
+    by_work.push_back(known ? rank.flops / rank.compute_seconds : 0);
+    by_time.push_back(known ? 1 / rank.compute_seconds : 0);
+  }
+  std::vector<double> speeds = relative_to_median(by_work);
+  const std::vector<double> in_time = relative_to_median(by_time);
+  for (size_t r = 0; r < speeds.size(); ++r) speeds[r] = std::max(speeds[r], in_time[r]);
+  return speeds;
+}
+
+void SlowWindows::add(const std::vector<double>& speeds) {
+  in_a_row_.resize(speeds.size(), 0);
+  slow_.resize(speeds.size(), false);
+  for (size_t r = 0; r < speeds.size(); ++r) {
+    const bool is_slow = speeds[r] < kSlowShare;
+    in_a_row_[r] = is_slow == slow_[r] ? 0 : in_a_row_[r] + 1;
+    if (in_a_row_[r] < kWindows) continue;
+    slow_[r] = is_slow;
+    in_a_row_[r] = 0;
+  }
+}
+
+std::optional<SpeedWindow> SpeedWatch::add(const RankWork& step) {
+  if (world_.size() == 1) return std::nullopt;
+  sum_.compute_seconds += step.compute_seconds;
+  sum_.wait_seconds += step.wait_seconds;
+  sum_.flops += step.flops;
+  if (++steps_ < window_steps_) return std::nullopt;
+  const auto count = static_cast<double>(steps_);
+  RankWork own{step.rank, sum_.compute_seconds / count, sum_.wait_seconds / count, sum_.flops / count};
+  SpeedWindow window{.steps = steps_, .ranks = {}, .speeds = {}, .slow = {}, .was_slow = windows_.slow()};
+  window.ranks.resize(static_cast<size_t>(world_.size()));
+  const auto numbers = [](RankWork* ranks, int64_t size) {
+    return Tensor{ranks, DType::kFloat64, Shape{kNumbers * size}, Device::cpu()};
+  };
+  const Stream stream(Device::cpu());
+  world_.all_gather(stream, numbers(&own, 1), numbers(window.ranks.data(), world_.size())).wait();
+  window.speeds = relative_speeds(window.ranks);
+  windows_.add(window.speeds);
+  window.slow = windows_.slow();
+  window.was_slow.resize(window.slow.size(), false);
+  // By what all ranks know, so that all end the next window with the same step.
+  const double a_step = window.ranks.front().compute_seconds + window.ranks.front().wait_seconds;
+  const double steps = std::ceil(kWindowSeconds / std::max(a_step, 1e-6));
+  window_steps_ = std::clamp(static_cast<int64_t>(steps), kSteps, kMostSteps);
+  sum_ = {};
+  steps_ = 0;
+  return window;
+}
+
+}  // namespace ripstop
