@@ -13,6 +13,9 @@
 #include "parallel/mpi_world.h"
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
+#include "train/commands/end_process.h"
+#include "train/commands/rank_report.h"
+#include "train/machine/device_choice.h"
 #include "train/machine/link_speed.h"
 #include "train/machine/machine.h"
 #include "train/machine/version.h"
@@ -37,6 +40,7 @@ struct Report {
   std::vector<Node> nodes;
   std::optional<LinkSpeed> inside_node;
   std::optional<LinkSpeed> between_nodes;
+  std::optional<RankReport> rank_report;  ///< of several ranks
 };
 
 template <class T>
@@ -170,7 +174,7 @@ std::optional<LinkSpeed> measure_groups(Communicator& world, int64_t color, cons
   return slowest;
 }
 
-Report examine(MpiWorld& world) {
+Report examine(MpiWorld& world, const std::string& config_file) {
   Communicator& ranks = world.communicator();
   Report report;
   report.ranks = ranks.size();
@@ -185,6 +189,8 @@ Report examine(MpiWorld& world) {
   report.inside_node = measure_groups(ranks, places[own].node, "node");
   // Ranks with the same place in their nodes form a ring. All links of that ring go from node to node.
   report.between_nodes = measure_groups(ranks, place_in_node, "nodes");
+  std::string note;
+  report.rank_report = report_ranks(world, choose_device(DeviceChoice::kAuto, world, note), config_file);
   return report;
 }
 
@@ -214,7 +220,8 @@ void print_json(const Report& report) {
   }
   document["inside_node"] = as_json(report.inside_node);
   document["between_nodes"] = as_json(report.between_nodes);
-  fmt::print("{}\n", document.dump(2));
+  if (report.rank_report) document.update(Json::parse(rank_report_json(*report.rank_report)));
+  fmt::print("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace));
 }
 
 // From JSON, because a node's facts come from another rank.
@@ -279,12 +286,13 @@ void print_for_people(const Report& report) {
   if (report.inside_node || report.between_nodes) fmt::print("\n");
   print_speed("inside a node", report.inside_node);
   print_speed("between nodes", report.between_nodes);
+  if (report.rank_report) fmt::print("\n{}", rank_report_text(*report.rank_report));
 }
 
-ExitCode doctor(bool json) {
-  MpiWorld world({.command = "doctor"});
+ExitCode doctor(bool json, const std::string& config_file) {
+  MpiWorld world(world_options("doctor"));
   return world.run([&] {
-    const Report report = examine(world);
+    const Report report = examine(world, config_file);
     // Rank 0 has the facts of all nodes; the others have taken part in the collectives.
     if (world.communicator().rank() != 0) return ExitCode::kOk;
     if (json)
@@ -300,9 +308,19 @@ ExitCode doctor(bool json) {
 void add_doctor(CommandLine& line) {
   Verb verb = line.verb("doctor", "what was built, what this machine has");
   const auto json = std::make_shared<bool>(false);
+  const auto config_file = std::make_shared<std::string>();
+  verb.option("--config", *config_file, "with several ranks: a file that must be the same for all of them");
   verb.flag("--json", *json, "one JSON document");
-  verb.set_example("ripstop doctor\n  mpirun -n 4 ripstop doctor     measures between the ranks as well");
-  verb.set_action([json] { return doctor(*json); });
+  verb.add_details(
+      "With several ranks it measures products, memory and links of each, names those that are slower than "
+      "0.8 of "
+      "the\nmedian with the option that leaves their nodes out of a job, and ranks whose program or config "
+      "differs.");
+  verb.set_example(
+      "ripstop doctor\n  mpirun -n 4 ripstop doctor     measures between the ranks as well\n"
+      "  srun ripstop doctor --config mine.toml     before a long run: slow nodes, other binaries, other "
+      "configs");
+  verb.set_action([json, config_file] { return doctor(*json, *config_file); });
 }
 
 }  // namespace ripstop

@@ -6,7 +6,6 @@
 #include <cctype>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <string_view>
 #include <vector>
@@ -14,10 +13,9 @@
 #include "model/core/number.h"
 #include "model/device/cuda_machine.h"
 #include "model/kernels/cpu/processor.h"
-#include "model/ops/ops.h"
-#include "model/ops/tensor_axis.h"
 #include "parallel/agreement.h"
 #include "train/machine/machine.h"
+#include "train/machine/timed_product.h"
 
 namespace ripstop {
 namespace {
@@ -78,61 +76,6 @@ std::optional<PeakFlops> peak_of_gpus(MpiWorld& world, const Device& device, DTy
                    fmt::format("data sheet: {} in {}, dense", gpu.name, to_string(compute))};
 }
 
-// One product x w^T, repeated.
-class Product {
- public:
-  explicit Product(DType compute)
-      : rows_(kRowsOfThread * cpu_threads()),
-        x_(Device::cpu(), ledger_, MemoryCategory::kWorkspace, rows_ * kInner * element_bytes(compute)),
-        w_(Device::cpu(), ledger_, MemoryCategory::kWorkspace, kColumns * kInner * element_bytes(compute)),
-        y_(Device::cpu(), ledger_, MemoryCategory::kWorkspace, rows_ * kColumns * element_bytes(compute)),
-        arena_(Device::cpu(), ledger_, scratch(compute)),
-        compute_(compute) {
-    // Fresh pages are all one page of zeros, which would stay in the cache. 0x3c3c is a small number in both
-    // dtypes.
-    for (const Buffer* buffer : {&x_, &w_})
-      std::memset(buffer->data(), 0x3c, static_cast<size_t>(buffer->bytes()));
-  }
-
-  int64_t flops() const { return 2 * rows_ * kInner * kColumns; }
-
-  /// Computes it `times` times; returns the nanoseconds that took.
-  int64_t run(int64_t times) {
-    const auto begin = std::chrono::steady_clock::now();
-    Context context{stream_, arena_, axis_};
-    for (int64_t i = 0; i < times; ++i)
-      linear(context, tensor_in(x_, 0, compute_, {rows_, kInner}),
-             tensor_in(w_, 0, compute_, {kColumns, kInner}), tensor_in(y_, 0, compute_, {rows_, kColumns}));
-    const auto taken = std::chrono::steady_clock::now() - begin;
-    return std::max<int64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(taken).count(), 1);
-  }
-
- private:
-  // Large enough for full speed, small enough for the caches: half a GFLOP and 2 MiB a thread.
-  static constexpr int64_t kRowsOfThread = 256, kInner = 1024, kColumns = 1024;
-
-  // What the arena must hold: the same product on kMeta.
-  MemoryUse scratch(DType compute) const {
-    const Device meta = Device::meta(DeviceKind::kCpu);
-    const Stream stream(meta);
-    MemoryLedger ledger;
-    Arena arena(meta, ledger);
-    Context context{stream, arena, axis_};
-    const Buffer any(meta, ledger, MemoryCategory::kWorkspace, 4 * std::max(rows_, kColumns) * kInner);
-    linear(context, tensor_in(any, 0, compute, {rows_, kInner}),
-           tensor_in(any, 0, compute, {kColumns, kInner}), tensor_in(any, 0, compute, {rows_, kColumns}));
-    return arena.peak();
-  }
-
-  const Stream stream_{Device::cpu()};
-  const WholeAxis axis_;
-  MemoryLedger ledger_;
-  int64_t rows_;
-  Buffer x_, w_, y_;
-  Arena arena_;
-  DType compute_;
-};
-
 // Seconds that all threads of this process have computed.
 double cpu_seconds() {
   timespec time{};
@@ -151,7 +94,7 @@ bool has_cores_for_all(MpiWorld& world) {
 
 // One round of `times` products on all ranks at once, because they share caches, power and maybe cores in a
 // step, too. It takes as long as the slowest rank, for the same reason. Equal on all ranks.
-PeakRound time_round(Communicator& all, Product& product, int64_t times, bool own_cores) {
+PeakRound time_round(Communicator& all, TimedProduct& product, int64_t times, bool own_cores) {
   all.barrier();
   const double before = cpu_seconds();
   const double taken = 1e-9 * static_cast<double>(product.run(times));
@@ -178,7 +121,7 @@ std::optional<PeakFlops> measure_cpus(MpiWorld& world, DType compute) {
   // On a busy machine rounds take long, and more of them would not tell more.
   constexpr double kRoundSeconds = 0.0125, kMostSeconds = 0.4;
   Communicator& all = world.communicator();
-  Product product(compute);
+  TimedProduct product(Device::cpu(), compute);
   const bool own_cores = has_cores_for_all(world);
   product.run(1);  // makes the kernel
   const double once = time_round(all, product, 1, own_cores).seconds;

@@ -19,7 +19,9 @@ cat >"$work/choose" <<'TEXT'
 #!/usr/bin/env bash
 rank=${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-${PMI_RANK:-${SLURM_PROCID:-0}}}}
 read -ra words <<<"$(sed -n "$((rank + 1))p" "$1/words")"
-exec "$2" "${words[@]}"
+program=$2
+if [[ ${words[0]} == /* ]]; then program=${words[0]} words=("${words[@]:1}"); fi
+exec "$program" "${words[@]}"
 TEXT
 chmod +x "$work/choose"
 on_each() {
@@ -46,6 +48,18 @@ grep -q global_batch_sequences "$work/out" && complain "keys that do not differ 
 on_each "train $work/run.toml mesh.tensor=2" "train $work/run.toml mesh.fsdp=2 run.device=auto"
 expect 64 'config differs between ranks: run.device: ' ' \| mesh.tensor: rank 0 \(.*\): 2; rank 1 \(.*\): 1'
 [[ ! -e $work/run ]] || complain "a refused start made the run's directory"
+
+# doctor goes on and tells: other bytes of the program or of a config, and what each rank was measured at.
+cp "$ripstop" "$work/other" && printf x >>"$work/other"
+cp "$work/run.toml" "$work/same.toml"
+on_each "doctor --config $work/run.toml" "doctor --config $work/same.toml"
+expect 0 '^ +1 .* GFLOP/s .* GB/s .* GB/s +-$'
+grep -q 'differs' "$work/out" && complain "ranks that do not differ are told apart: $(cat "$work/out")"
+echo '# a comment' >>"$work/same.toml"
+on_each "doctor --config $work/run.toml" "$work/other doctor --config $work/same.toml"
+expect 0 '! program differs between ranks: rank 0 \(.*content [0-9a-f]{16}; rank 1 ' '! config differs between ranks: rank 0'
+on_each "doctor --json --config $work/run.toml" "doctor --config $work/absent.toml"
+expect 0 '"rank_speeds": \[' '"exclude": "' '"config differs between ranks: .*absent.toml'
 
 if [[ $failed == 0 ]]; then echo "ranks that differ say so"; fi
 exit $failed
