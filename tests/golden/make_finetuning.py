@@ -145,4 +145,5 @@ def main(shared):
     (HERE / "finetuning.json").write_text(text + "\n")
 
 
-main(pathlib.Path(sys.argv[1]))
+if __name__ == "__main__":  # make_lora.py takes the same steps
+    main(pathlib.Path(sys.argv[1]))
