@@ -134,8 +134,8 @@ int64_t restarts(const Owner& owner) {
 /// Whether other machines may read the file system of `path`. If not, what was written is seen by all without
 /// a sync, which on a busy disk would wait for everything else that is being written, such as a checkpoint.
 bool may_be_shared(const std::filesystem::path& path) {
-  constexpr std::array<int64_t, 6> kLocal = {EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC,  BTRFS_SUPER_MAGIC,
-                                             F2FS_SUPER_MAGIC, TMPFS_MAGIC, 0x2fc12fc1 /* ZFS */};
+  constexpr std::array<int64_t, 6> kLocal = {EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC,
+                                             F2FS_SUPER_MAGIC, TMPFS_MAGIC,     0x2fc12fc1 /* ZFS */};
   struct statfs facts {};
   if (::statfs(path.c_str(), &facts) != 0) return true;
   return std::find(kLocal.begin(), kLocal.end(), static_cast<int64_t>(facts.f_type)) == kLocal.end();

@@ -83,7 +83,7 @@ for step in "$run"/checkpoints/step_*; do
   number=$((10#${step##*_}))
   ((number <= resumed_at || $(takeover_of "$step") == 2)) || complain "$step is of takeover $(takeover_of "$step")"
 done
-[[ $(ls -A "$run/checkpoints" | grep -c '^\.') == 0 ]] || complain "remains: $(ls -A "$run/checkpoints")"
+[[ -z $(find "$run/checkpoints" -mindepth 1 -name ".*") ]] || complain "remains: $(ls -A "$run/checkpoints")"
 
 # A late commit: takeover 3 goes on from an earlier step, then a checkpoint of takeover 2 appears.
 late=$(ls -d "$run"/checkpoints/step_* | tail -n 1)
