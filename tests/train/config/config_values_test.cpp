@@ -58,6 +58,8 @@ TEST(ConfigValues, ImpossibleValuesAreNamed) {
       {"log", "every_steps = 0"},
       {"train", "micro_batch_sequences = 9"},
       {"schedule", "warmup_steps = 101"},
+      {"run", "deadline_seconds = 4"},
+      {"run", "deadline_seconds = \"never\""},
       {"run", "profile_steps = \"12-10\""},
       {"run", "profile_steps = \"12\""},
       {"run", "profile_steps = \"0-3\""},

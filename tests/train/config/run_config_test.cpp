@@ -46,6 +46,7 @@ TEST(RunConfig, EveryKeyIsReadFromTheFile) {
     device = "cpu"
     deterministic = true
     profile_steps = "10-12"
+    deadline_seconds = 90
     [model]
     hidden_size = 64
     intermediate_size = 192
@@ -117,7 +118,7 @@ TEST(RunConfig, EveryKeyIsReadFromTheFile) {
     tensorboard = true
   )");
   RunConfig expected;
-  expected.run = {"runs/b", 7, DeviceChoice::kCpu, true, "10-12"};
+  expected.run = {"runs/b", 7, DeviceChoice::kCpu, true, "10-12", 90};
   static_cast<ModelConfig&>(expected.model) = {64, 192, 3, 8, 4, 96, 128, 1e-6, 50000, true, 0.02};
   expected.mesh = {2, 3, 4, true, true};
   expected.data = {"data/b", 128, false, LossOn::kAll, 9};
