@@ -1,0 +1,61 @@
+#include "data/background_work.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <system_error>
+#include <utility>
+
+#include "model/core/error.h"
+
+namespace ripstop {
+
+BackgroundWork::BackgroundWork(std::function<void(const BackgroundWork&)> body) : body_(std::move(body)) {
+  // The thread inherits the mask. Signals must reach the main thread, whose handlers request the stop.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error&) {
+    run();
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+BackgroundWork::~BackgroundWork() {
+  request_stop();
+  if (thread_.joinable()) thread_.join();
+}
+
+void BackgroundWork::run() {
+  try {
+    body_(*this);
+  } catch (...) {
+    failure_ = std::current_exception();
+  }
+  const std::lock_guard lock(mutex_);
+  done_ = true;
+  ended_.notify_all();
+}
+
+bool BackgroundWork::wait(std::chrono::milliseconds most) {
+  std::unique_lock lock(mutex_);
+  return ended_.wait_for(lock, most, [&] { return is_done(); });
+}
+
+void BackgroundWork::rethrow() const {
+  RIPSTOP_CHECK(is_done(), "the work goes on");
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+void yield_processors() {
+  constexpr int kLeastPriority = 19;
+  // Of this thread alone: on Linux a thread has a nice value of its own. If the system refuses, it only takes
+  // more of the processors.
+  (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), kLeastPriority);
+}
+
+}  // namespace ripstop

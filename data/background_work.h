@@ -1,0 +1,50 @@
+// BackgroundWork: work on a thread of its own while the caller's thread goes on.
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace ripstop {
+
+/// Runs a function once, on a thread that takes no signals. The owner's thread asks how far it is and gets
+/// what it threw.
+class BackgroundWork {
+ public:
+  /// Starts `body`, which may ask `stop_requested()` and must then end soon. If the system gives no more
+  /// threads, `body` has run when this returns.
+  explicit BackgroundWork(std::function<void(const BackgroundWork& self)> body);
+  /// Requests a stop and waits for the end.
+  ~BackgroundWork();
+  BackgroundWork(const BackgroundWork&) = delete;
+  BackgroundWork& operator=(const BackgroundWork&) = delete;
+
+  /// Any thread may call these.
+  bool is_done() const { return done_; }
+  void request_stop() { stops_ = true; }
+  bool stop_requested() const { return stops_; }
+
+  /// Waits for the end, at most so long. Returns whether it has come.
+  bool wait(std::chrono::milliseconds most);
+  /// Throws what the body threw, if it did. Only when is_done().
+  void rethrow() const;
+
+ private:
+  void run();
+
+  const std::function<void(const BackgroundWork&)> body_;
+  std::atomic<bool> done_ = false, stops_ = false;
+  std::exception_ptr failure_;
+  std::mutex mutex_;  ///< for `ended_`
+  std::condition_variable ended_;
+  std::thread thread_;
+};
+
+/// From now on this thread, and those that it starts, get the processors only when others leave them free
+/// (nice 19). There is no way back without privileges.
+void yield_processors();
+
+}  // namespace ripstop

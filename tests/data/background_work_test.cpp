@@ -1,0 +1,71 @@
+#include "data/background_work.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <stdexcept>
+
+namespace ripstop {
+namespace {
+
+using std::chrono::milliseconds;
+
+TEST(BackgroundWork, TellsWhenItIsDoneAndWhatItThrew) {
+  std::atomic<bool> may_end = false;
+  BackgroundWork work([&](const BackgroundWork&) {
+    while (!may_end) std::this_thread::sleep_for(milliseconds(1));
+    throw std::runtime_error("no room");
+  });
+  EXPECT_FALSE(work.wait(milliseconds(1)));
+  EXPECT_FALSE(work.is_done());
+  may_end = true;
+  while (!work.wait(milliseconds(1000))) continue;
+  EXPECT_TRUE(work.is_done());
+  EXPECT_THROW(work.rethrow(), std::runtime_error);
+}
+
+TEST(BackgroundWork, TheDestructorStopsItAndWaits) {
+  std::atomic<bool> ended = false;
+  {
+    const BackgroundWork work([&](const BackgroundWork& self) {
+      while (!self.stop_requested()) std::this_thread::sleep_for(milliseconds(1));
+      ended = true;
+    });
+  }
+  EXPECT_TRUE(ended);
+}
+
+TEST(BackgroundWork, TakesNoSignals) {
+  sigset_t mask;
+  BackgroundWork work([&](const BackgroundWork&) { pthread_sigmask(SIG_SETMASK, nullptr, &mask); });
+  while (!work.wait(milliseconds(1000))) continue;
+  work.rethrow();
+  EXPECT_EQ(sigismember(&mask, SIGUSR1), 1);
+  sigset_t own;
+  pthread_sigmask(SIG_SETMASK, nullptr, &own);
+  EXPECT_EQ(sigismember(&own, SIGUSR1), 0) << "the caller's mask is as before";
+}
+
+int nice_of_thread() {
+  return getpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)));
+}
+
+TEST(BackgroundWork, YieldsTheProcessorsWithTheThreadsThatItStarts) {
+  const int before = nice_of_thread();
+  int own = 0, started = 0;
+  BackgroundWork work([&](const BackgroundWork&) {
+    yield_processors();
+    own = nice_of_thread();
+    std::thread([&] { started = nice_of_thread(); }).join();
+  });
+  while (!work.wait(milliseconds(1000))) continue;
+  EXPECT_EQ(own, 19);
+  EXPECT_EQ(started, 19);
+  EXPECT_EQ(nice_of_thread(), before);
+}
+
+}  // namespace
+}  // namespace ripstop
