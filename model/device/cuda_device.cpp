@@ -64,20 +64,51 @@ void release(const Device& device, void* data) noexcept {
   static_cast<void>(cudaFree(data));
 }
 
-// Memory that CUDA does not know (cudaMemoryTypeUnregistered) is plain host memory.
-bool on_host(const void* data) {
+void* allocate_pinned(const Device& device, int64_t bytes) {
+  select(device);
+  void* data = nullptr;
+  const cudaError_t result =
+      cudaHostAlloc(&data, static_cast<size_t>(std::max<int64_t>(bytes, 1)), cudaHostAllocDefault);
+  if (result == cudaErrorMemoryAllocation) {
+    static_cast<void>(cudaGetLastError());
+    return nullptr;
+  }
+  check_cuda(result, "cudaHostAlloc");
+  return data;
+}
+
+// As `release`: cudaFreeHost waits for the device, too.
+void release_pinned(const Device& device, void* data) noexcept {
+  if (std::uncaught_exceptions() > 0) return;
+  static_cast<void>(cudaSetDevice(device.index));
+  static_cast<void>(cudaFreeHost(data));
+}
+
+cudaMemoryType memory_type(const void* data) {
   cudaPointerAttributes attributes{};
   check_cuda(cudaPointerGetAttributes(&attributes, data), "cudaPointerGetAttributes");
-  return attributes.type != cudaMemoryTypeDevice && attributes.type != cudaMemoryTypeManaged;
+  return attributes.type;
+}
+
+// Memory that CUDA does not know (cudaMemoryTypeUnregistered) is plain host memory.
+bool is_host(cudaMemoryType type) {
+  return type != cudaMemoryTypeDevice && type != cudaMemoryTypeManaged;
 }
 
 void copy(const Stream& stream, void* to, const void* from, int64_t bytes) {
+  // Threads that save copy, too, and each has a device of its own.
+  select(stream.device());
   CudaStream& cuda = cuda_stream(stream);
-  const bool to_host = on_host(to), from_host = on_host(from);
+  const cudaMemoryType target = memory_type(to);
+  const bool to_host = is_host(target), from_host = is_host(memory_type(from));
   if (to_host && from_host) {
     // In stream order, which for the host means after all earlier work.
     stream.synchronize();
     std::memmove(to, from, static_cast<size_t>(bytes));
+  } else if (target == cudaMemoryTypeHost) {
+    // Pinned: the GPU writes it by itself.
+    check_cuda(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, cuda.native()),
+               "cudaMemcpyAsync");
   } else if (to_host) {
     cuda.to_host(to, from, bytes);
   } else if (from_host) {
@@ -241,6 +272,11 @@ void CudaStream::to_host(void* to, const void* from, int64_t bytes) {
     before = now;
   }
   take(before);
+}
+
+const MemorySource& cuda_host_memory() {
+  static constexpr MemorySource source{.allocate = allocate_pinned, .release = release_pinned};
+  return source;
 }
 
 const DeviceTable& cuda_device() {

@@ -18,8 +18,8 @@ std::string to_string(const Device& device) {
 }
 
 std::string_view to_string(MemoryCategory category) {
-  static constexpr std::string_view kNames[kMemoryCategories] = {"weights",     "gradients",     "optimizer",
-                                                                 "activations", "communication", "workspace"};
+  static constexpr std::string_view kNames[kMemoryCategories] = {
+      "weights", "gradients", "optimizer", "activations", "communication", "workspace", "snapshot"};
   return kNames[static_cast<int>(category)];
 }
 
@@ -64,6 +64,10 @@ const DeviceTable& device_table(DeviceKind kind) {
       return meta_device();
   }
   fail(ExitCode::kBug, "unknown device kind {}", static_cast<int>(kind));
+}
+
+const MemorySource* host_memory(const Device& device) {
+  return device.kind == DeviceKind::kCuda ? &cuda_host_memory() : nullptr;
 }
 
 namespace {

@@ -42,8 +42,9 @@ enum class MemoryCategory : uint8_t {
   kActivations,
   kCommunication,
   kWorkspace,
+  kSnapshot,  ///< copies in host memory that a save writes while training goes on
 };
-inline constexpr int kMemoryCategories = 6;
+inline constexpr int kMemoryCategories = 7;
 std::string_view to_string(MemoryCategory category);
 
 /// Bytes per MemoryCategory.
@@ -75,11 +76,15 @@ class MemoryLedger {
 };
 
 /// Another allocator of device memory than the device itself, such as NCCL's. The functions have the contract
-/// of those in DeviceTable. Not used on kMeta.
+/// of those in DeviceTable, but that of host_memory does not zero. Not used on kMeta.
 struct MemorySource {
   void* (*allocate)(const Device&, int64_t bytes);
   void (*release)(const Device&, void*) noexcept;
 };
+
+/// Host memory that `device` copies to by itself, at the full rate of its link (pinned). Null if all memory
+/// of the device is host memory.
+const MemorySource* host_memory(const Device& device);
 
 /// Owns zeroed bytes on a device, aligned to 256 bytes. On kMeta it owns no memory, and the address `data()`
 /// must not be read. Can be moved, not copied. The constructors throw Error(kResources), with the number of
@@ -177,10 +182,11 @@ const DeviceTable& cpu_device();
 const DeviceTable& cuda_device();  ///< throws Error(kResources) without the CUDA back end
 const DeviceTable& meta_device();
 const DeviceTable& device_table(DeviceKind kind);
+const MemorySource& cuda_host_memory();  ///< as cuda_device()
 
 /// Copies `bytes` bytes in stream order. Either side may be host memory. A host source has been read when
-/// this returns; a host destination is written when the stream has been synchronized. On a meta stream: does
-/// nothing.
+/// this returns; a host destination is written when the stream has been synchronized. If it is host_memory(),
+/// this does not wait for the copy. On a meta stream: does nothing.
 void copy_bytes(const Stream& stream, void* to, const void* from, int64_t bytes);
 
 /// A named range of host time, which profilers show beside the kernels that the host launched in it. An NVTX

@@ -3,10 +3,21 @@
 #include "model/device/device.h"
 
 namespace ripstop {
+namespace {
 
-const DeviceTable& cuda_device() {
+[[noreturn]] void refuse() {
   throw Error(ExitCode::kResources, "this ripstop was built without CUDA",
               "build the preset cuda, or set run.device = \"cpu\"");
+}
+
+}  // namespace
+
+const DeviceTable& cuda_device() {
+  refuse();
+}
+
+const MemorySource& cuda_host_memory() {
+  refuse();
 }
 
 bool cuda_is_built() noexcept {
