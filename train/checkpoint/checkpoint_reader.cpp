@@ -256,7 +256,8 @@ std::optional<CheckpointState> resume_newest(Io& io, const std::filesystem::path
                                              Communicator& world, int64_t fsdp_index,
                                              const std::vector<UnitStates>& units,
                                              const std::function<void(const Checkpoint&)>& accept,
-                                             std::vector<std::string>& warnings) {
+                                             std::vector<std::string>& warnings,
+                                             const std::function<void(const Checkpoint&)>& load) {
   std::vector<ListedCheckpoint> listed = list_on_rank_0(io, directory, world);
   std::vector<std::filesystem::path> damaged;  // of rank 0
   for (;;) {
@@ -269,7 +270,10 @@ std::optional<CheckpointState> resume_newest(Io& io, const std::filesystem::path
     try {
       do_and_agree(world, [&] {
         try {
-          read_checkpoint(io, *checkpoint, fsdp_index, units);
+          if (load)
+            load(*checkpoint);
+          else
+            read_checkpoint(io, *checkpoint, fsdp_index, units);
         } catch (const IoError& error) {
           if (!error.is_absence()) unreadable = error.what();
           throw;

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <exception>
 #include <sstream>
+#include <thread>
 #include <utility>
 
 #include "data/directory.h"
@@ -39,11 +42,37 @@ int64_t takeover_of(Io& io, const std::filesystem::path& checkpoint) {
   }
 }
 
+// Threads of a save beside training: one of them waits for the device that is written, one copies and hashes.
+constexpr int64_t kBackgroundThreads = 2;
+
+// How long a rank waits for its own thread, and then for those of others, between two votes of all ranks.
+constexpr std::chrono::milliseconds kWritePause{100}, kVotePause{10};
+
+/// Arrays of units in host memory, as Snapshot::sources.
+std::vector<ArraySource> sources_in_memory(const std::vector<UnitStates>& units, const MeshSizes& mesh,
+                                           int64_t rank, const std::vector<UnitShard>& shards) {
+  std::vector<ArraySource> sources;
+  const int64_t fsdp_index = mesh_coordinates(mesh, rank).fsdp;
+  for (const UnitShard& shard : shards) {
+    const UnitStates& unit = units[static_cast<size_t>(shard.unit)];
+    // The file may begin later than the shard: another rank writes the replicated elements.
+    const int64_t skipped = shard.begin - fsdp_index * unit.layout->shard_elements();
+    RIPSTOP_CHECK(skipped >= 0 && skipped + shard.elements() <= unit.layout->shard_elements(),
+                  "unit {} has another layout", unit.layout->unit().name);
+    for (const UnitState state : kUnitStates) {
+      const DType dtype = state_dtype(state, unit.moments);
+      sources.push_back(array_in_memory(unit.array(state) + skipped * element_bytes(dtype), dtype));
+    }
+  }
+  return sources;
+}
+
 }  // namespace
 
 CheckpointWriter::CheckpointWriter(Io& io, std::filesystem::path directory, Communicator& world,
-                                   const MeshSizes& mesh, const std::vector<UnitStates>& units)
-    : io_(io), directory_(std::move(directory)), world_(world), mesh_(mesh) {
+                                   const MeshSizes& mesh, const std::vector<UnitStates>& units,
+                                   Snapshot* snapshot)
+    : io_(io), directory_(std::move(directory)), world_(world), mesh_(mesh), snapshot_(snapshot) {
   RIPSTOP_CHECK(world.size() == mesh.ranks(), "a mesh of {} on {} ranks", mesh.ranks(), world.size());
   for (const UnitStates& unit : units) {
     specs_.push_back(unit.layout->unit());
@@ -51,18 +80,8 @@ CheckpointWriter::CheckpointWriter(Io& io, std::filesystem::path directory, Comm
     RIPSTOP_CHECK(moments_ == units.front().moments, "moments of two dtypes");
   }
   shards_ = stored_shards(specs_, mesh, world.rank());
-  const int64_t fsdp_index = mesh_coordinates(mesh, world.rank()).fsdp;
-  for (const UnitShard& shard : shards_) {
-    const UnitStates& unit = units[static_cast<size_t>(shard.unit)];
-    // The file may begin later than the shard: another rank writes the replicated elements.
-    const int64_t skipped = shard.begin - fsdp_index * unit.layout->shard_elements();
-    RIPSTOP_CHECK(skipped >= 0 && skipped + shard.elements() <= unit.layout->shard_elements(),
-                  "unit {} has another layout", unit.layout->unit().name);
-    for (const UnitState state : kUnitStates) {
-      const DType dtype = state_dtype(state, moments_);
-      sources_.push_back(array_in_memory(unit.array(state) + skipped * element_bytes(dtype), dtype));
-    }
-  }
+  sources_ =
+      snapshot != nullptr ? snapshot->sources() : sources_in_memory(units, mesh, world.rank(), shards_);
 }
 
 CheckpointWriter::CheckpointWriter(Io& io, std::filesystem::path directory, Communicator& world,
@@ -80,27 +99,101 @@ CheckpointWriter::CheckpointWriter(Io& io, std::filesystem::path directory, Comm
                 sources_.size(), shards_.size());
 }
 
-void CheckpointWriter::begin(const std::filesystem::path& attempt) {
+CheckpointWriter::~CheckpointWriter() = default;
+
+void CheckpointWriter::make_attempt(const std::filesystem::path& attempt) {
   make_directory(io_, directory_);
   // Fails if it exists: two attempts must never write into one directory.
   if (io_.mkdir(attempt) != 0) fail_storage(attempt, "make the directory", errno);
   sync_directory(io_, directory_);
 }
 
-StoredFile CheckpointWriter::write(const std::filesystem::path& attempt, const SavePolicy& policy) {
+// On the main thread, as libhdf5 makes it.
+void CheckpointWriter::prepare_skeleton(const std::filesystem::path& attempt) {
+  if (skeleton_ || shards_.empty()) return;
   const int64_t rank = world_.rank();
-  const std::filesystem::path path = attempt / rank_file_name(rank);
-  if (!skeleton_)
-    skeleton_ = make_skeleton(io_, attempt / (rank_file_name(rank) + ".skeleton"), specs_,
-                              mesh_coordinates(mesh_, rank), shards_, moments_);
-  const FileBlocks blocks = write_rank_file(io_, path, *skeleton_, sources_, policy.read_back, [&] {
-    if (policy.watch) policy.watch();
+  skeleton_ = make_skeleton(io_, attempt / (rank_file_name(rank) + ".skeleton"), specs_,
+                            mesh_coordinates(mesh_, rank), shards_, moments_);
+}
+
+void CheckpointWriter::begin(const CheckpointState& state, const SavePolicy& policy) {
+  RIPSTOP_CHECK(!has_begun(), "a save of step {} is under way", save_->state.step);
+  const std::string name = text_of_rank_0(world_, temporary_name(kAttemptPrefix, state.step));
+  const std::filesystem::path attempt = directory_ / name;
+  try {
+    // A vote after each stage: no rank writes into a directory that does not exist.
+    do_and_agree(world_, [&] {
+      if (leads()) make_attempt(attempt);
+    });
+    do_and_agree(world_, [&] { prepare_skeleton(attempt); });
+  } catch (const Error& error) {
+    give_up(error, attempt);
+    throw;
+  }
+  save_ = std::make_unique<Save>();
+  save_->state = state;
+  save_->policy = policy;
+  save_->attempt = attempt;
+  if (snapshot_ != nullptr) snapshot_->hold(policy.in_background);
+  save_->work.emplace([this, save = save_.get()](const BackgroundWork& work) { write(*save, work); });
+}
+
+bool CheckpointWriter::is_writing() const {
+  return save_ != nullptr && !save_->work->is_done();
+}
+
+// On the thread of the save.
+void CheckpointWriter::write(Save& save, const BackgroundWork& work) {
+  try {
+    if (snapshot_ != nullptr) snapshot_->copy_kept(work);
+    // Not before: the next update waits for the copies.
+    if (save.policy.in_background) yield_processors();
+    if (!shards_.empty()) save.line = line_of(write_file(save, work));
+  } catch (...) {
+    if (snapshot_ != nullptr) snapshot_->release();  // training need not wait for what failed
+    throw;
+  }
+  if (snapshot_ != nullptr) snapshot_->release();
+}
+
+StoredFile CheckpointWriter::write_file(const Save& save, const BackgroundWork& work) {
+  const int64_t rank = world_.rank();
+  RankFileWork file{.sources = sources_,
+                    .reads_back = save.policy.read_back,
+                    .threads = save.policy.in_background ? kBackgroundThreads : kBlockThreads};
+  if (snapshot_ != nullptr) {
+    file.first = snapshot_->urgent_arrays();
+    file.copied = [this](int64_t array) { snapshot_->array_is_read(array); };
+  }
+  const FileBlocks blocks = write_rank_file(io_, save.attempt / rank_file_name(rank), *skeleton_, file, [&] {
+    if (work.stop_requested()) fail(ExitCode::kStorage, "the save of step {} was given up", save.state.step);
   });
   const std::string sidecar = sidecar_bytes(blocks);
-  create_file(io_, attempt / sidecar_file_name(rank), sidecar);
+  create_file(io_, save.attempt / sidecar_file_name(rank), sidecar);
   StreamHash hash;
   hash.update(sidecar);
   return {rank, blocks.bytes, static_cast<int64_t>(sidecar.size()), hash.hex()};
+}
+
+// A rank that is done asks the others again and again: it must not wait in one collective as long as a disk
+// may take.
+void CheckpointWriter::await_writers(Save& save) {
+  std::exception_ptr watched;
+  for (bool all = false; !all;) {
+    const bool done = save.work->wait(kWritePause);
+    try {
+      if (save.policy.watch && !watched) save.policy.watch();
+    } catch (...) {
+      watched = std::current_exception();
+      save.work->request_stop();
+    }
+    all = least_of_all_ranks(world_, done ? 1 : 0) == 1;
+    if (done && !all) std::this_thread::sleep_for(kVotePause);
+  }
+  do_and_agree(world_, [&] {
+    if (watched) std::rethrow_exception(watched);
+    save.work->rethrow();
+  });
 }
 
 Manifest CheckpointWriter::collect(const CheckpointState& state, const std::string& line) {
@@ -143,58 +236,63 @@ void CheckpointWriter::replace(const std::filesystem::path& attempt, const Check
   if (!remove_tree(io_, aside)) warnings.push_back(fmt::format("cannot remove {}", aside.string()));
 }
 
-void CheckpointWriter::commit(const std::filesystem::path& attempt, const Manifest& manifest,
-                              const SavePolicy& policy, std::vector<std::string>& warnings) {
+void CheckpointWriter::commit_attempt(const Save& save, const Manifest& manifest,
+                                      std::vector<std::string>& warnings) {
   const std::string text = manifest_text(manifest);
   parse_manifest(text, "the manifest to be written");  // refuses one that could not be loaded
   // Every rank has synced its own files. This makes their names and the manifest survive, before the rename
   // below makes the directory count as a checkpoint.
-  write_whole_file(io_, attempt / Manifest::kFileName, text);
+  write_whole_file(io_, save.attempt / Manifest::kFileName, text);
   // As late as possible: a takeover between this check and the rename goes unseen.
-  if (policy.check_owner) policy.check_owner();
+  if (save.policy.check_owner) save.policy.check_owner();
 
   const std::filesystem::path target = directory_ / step_directory_name(manifest.state.step);
   if (path_exists(io_, target)) {
-    replace(attempt, manifest.state, warnings);
+    replace(save.attempt, manifest.state, warnings);
   } else {
-    rename_path(io_, attempt, target);
+    rename_path(io_, save.attempt, target);
     sync_directory(io_, directory_);
   }
 }
 
-SaveReport CheckpointWriter::save(const CheckpointState& state, const SavePolicy& policy) {
-  const std::string name = text_of_rank_0(world_, temporary_name(kAttemptPrefix, state.step));
-  const std::filesystem::path attempt = directory_ / name;
+// All ranks have left the stage that failed, so none writes here any more. After a communication error that
+// is not known, and the next start removes the attempt.
+void CheckpointWriter::give_up(const Error& error, const std::filesystem::path& attempt) {
+  if (leads() && error.code() != ExitCode::kCommunication) remove_tree(io_, attempt);
+}
+
+SaveReport CheckpointWriter::commit() {
+  RIPSTOP_CHECK(has_begun(), "no save was begun");
+  // Whatever happens below, this save is over.
+  const std::unique_ptr<Save> save = std::move(save_);
+  const CheckpointState& state = save->state;
   SaveReport report{directory_ / step_directory_name(state.step), 0, {}, {}};
   try {
-    // A vote after each stage: no rank writes into a directory that does not exist, and rank 0 commits only
-    // if every rank has written and synced its file.
+    await_writers(*save);
+    // Rank 0 commits only if every rank has written and synced its file.
+    const Manifest manifest = collect(state, save->line);
     do_and_agree(world_, [&] {
-      if (leads()) begin(attempt);
-    });
-    std::string line;
-    do_and_agree(world_, [&] {
-      if (!shards_.empty()) line = line_of(write(attempt, policy));
-    });
-    const Manifest manifest = collect(state, line);
-    do_and_agree(world_, [&] {
-      if (leads()) commit(attempt, manifest, policy, report.warnings);
+      if (leads()) commit_attempt(*save, manifest, report.warnings);
     });
     report.bytes = manifest.bytes();
   } catch (const Error& error) {
-    // All ranks have left the stage that failed, so none writes here any more. After a communication error
-    // that is not known, and the next start removes the attempt.
-    if (leads() && error.code() != ExitCode::kCommunication) remove_tree(io_, attempt);
+    give_up(error, save->attempt);
     throw;
   }
   if (leads()) {
     // The commit may have taken long. Whoever has taken over since may need what would be removed.
-    if (policy.check_owner) policy.check_owner();
+    if (save->policy.check_owner) save->policy.check_owner();
     std::optional<int64_t> best;
     if (state.best) best = state.best->step;
-    report.removed = remove_old_checkpoints(io_, directory_, state.step, policy.keep, best, report.warnings);
+    report.removed =
+        remove_old_checkpoints(io_, directory_, state.step, save->policy.keep, best, report.warnings);
   }
   return report;
+}
+
+SaveReport CheckpointWriter::save(const CheckpointState& state, const SavePolicy& policy) {
+  begin(state, policy);
+  return commit();
 }
 
 }  // namespace ripstop

@@ -1,25 +1,36 @@
 // CheckpointWriter: saves the shards of all ranks as one checkpoint, or nothing.
+//
+// A save has three phases. begin(): all ranks make ready, and the states to be saved are those of this
+// moment. The writing: a thread of each rank copies, hashes, writes, reads back and syncs the rank's file,
+// and calls neither MPI nor HDF5. commit(): all ranks wait for each other's threads, and rank 0 writes the
+// manifest and renames. Between begin() and commit() the ranks may train; save() is one after the other.
 #pragma once
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "data/background_work.h"
 #include "data/io.h"
 #include "parallel/communicator.h"
 #include "parallel/unit_layout.h"
 #include "train/checkpoint/checkpoint_layout.h"
 #include "train/checkpoint/manifest.h"
 #include "train/checkpoint/rank_file.h"
+#include "train/checkpoint/snapshot.h"
 
 namespace ripstop {
 
 struct SavePolicy {
   int64_t keep = 3;       ///< newest checkpoints kept; 0: all. The best of CheckpointState::best is kept too
   bool read_back = true;  ///< compare every written byte with its hash before the commit
-  /// Called often on the caller's thread while this rank's file is written. What it throws ends the save.
+  /// The ranks compute meanwhile: copies that the Snapshot has room for are kept, and few threads write, with
+  /// the lowest priority.
+  bool in_background = false;
+  /// Called often on the caller's thread while commit() waits. What it throws ends the save.
   std::function<void()> watch = {};
   /// Rank 0's: throws if another process has taken the run over. Called before the commit, and before old
   /// checkpoints are removed.
@@ -37,14 +48,18 @@ struct SaveReport {
 class CheckpointWriter {
  public:
   /// Saves below `directory` (RUN/checkpoints; the first save makes it). `units`: this rank's shard of every
-  /// unit of the parameter table, in its order. A rank of `world` is a position on the mesh `mesh`. All
-  /// references are borrowed.
+  /// unit of the parameter table, in its order. A rank of `world` is a position on the mesh `mesh`. With
+  /// `snapshot`, which is of the same units, these are read through it, wherever they lie; else they are in
+  /// host memory, and may not change before commit() returns. All references are borrowed.
   CheckpointWriter(Io& io, std::filesystem::path directory, Communicator& world, const MeshSizes& mesh,
-                   const std::vector<UnitStates>& units);
+                   const std::vector<UnitStates>& units, Snapshot* snapshot = nullptr);
   /// The same for arrays that are not in memory: those of `sources` for each unit of `layouts`, in the order
   /// of UnitState, with moments in float32. Both are all of the parameter table on a mesh of one rank.
   CheckpointWriter(Io& io, std::filesystem::path directory, Communicator& world,
                    const std::vector<const UnitLayout*>& layouts, std::vector<ArraySource> sources);
+  /// Ends the thread of a save that was not committed. What it has written is removed by the next start of
+  /// the run.
+  ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
@@ -56,15 +71,37 @@ class CheckpointWriter {
   /// libhdf5). Blocks. Needs 1 MiB for each of kBlockThreads threads, and the bytes of the skeleton.
   SaveReport save(const CheckpointState& state, const SavePolicy& policy);
 
+  /// Collective: the first part of save(). Returns when the thread of each rank writes. Fails as save() does.
+  void begin(const CheckpointState& state, const SavePolicy& policy);
+  /// Whether a save was begun and is neither committed nor given up. Equal on all ranks.
+  bool has_begun() const { return save_ != nullptr; }
+  /// Whether the thread of this rank still works. To be asked between begin() and commit().
+  bool is_writing() const;
+  /// Collective: the rest of save(). Waits for the threads of all ranks; a rank whose disk is slow makes the
+  /// others wait in many short collectives, none of which comes near a deadline. Fails as save() does.
+  SaveReport commit();
+
  private:
+  /// A save between begin() and commit().
+  struct Save {
+    CheckpointState state;
+    SavePolicy policy;
+    std::filesystem::path attempt;
+    std::string line;  ///< of this rank's file, from the thread
+    std::optional<BackgroundWork> work;
+  };
+
   bool leads() const { return world_.rank() == 0; }
-  void begin(const std::filesystem::path& attempt);
-  StoredFile write(const std::filesystem::path& attempt, const SavePolicy& policy);
+  void make_attempt(const std::filesystem::path& attempt);
+  void prepare_skeleton(const std::filesystem::path& attempt);
+  void write(Save& save, const BackgroundWork& work);
+  StoredFile write_file(const Save& save, const BackgroundWork& work);
+  void await_writers(Save& save);
   Manifest collect(const CheckpointState& state, const std::string& line);
-  void commit(const std::filesystem::path& attempt, const Manifest& manifest, const SavePolicy& policy,
-              std::vector<std::string>& warnings);
+  void commit_attempt(const Save& save, const Manifest& manifest, std::vector<std::string>& warnings);
   void replace(const std::filesystem::path& attempt, const CheckpointState& state,
                std::vector<std::string>& warnings);
+  void give_up(const Error& error, const std::filesystem::path& attempt);
 
   Io& io_;
   const std::filesystem::path directory_;
@@ -73,8 +110,10 @@ class CheckpointWriter {
   std::vector<UnitSpec> specs_;
   std::vector<UnitShard> shards_;
   DType moments_ = DType::kFloat32;
+  Snapshot* const snapshot_ = nullptr;
   std::vector<ArraySource> sources_;          ///< kUnitStateCount for each shard
   std::optional<RankFileSkeleton> skeleton_;  ///< from the first save on
+  std::unique_ptr<Save> save_;
 };
 
 }  // namespace ripstop

@@ -1,50 +1,45 @@
 #include "train/checkpoint/host_states.h"
 
-namespace ripstop {
+#include <cstddef>
 
-HostStates::HostStates(ShardedTransformer& model, const AdamW& optimizer, const Stream& stream)
-    : stream_(stream) {
+namespace ripstop {
+namespace {
+
+int64_t bytes_of(const UnitStates& unit, UnitState state) {
+  return unit.layout->shard_elements() * element_bytes(state_dtype(state, unit.moments));
+}
+
+}  // namespace
+
+std::vector<UnitStates> live_states(ShardedTransformer& model, const AdamW& optimizer) {
+  std::vector<UnitStates> states;
   for (size_t u = 0; u < model.units().size(); ++u) {
     const FsdpUnit& unit = model.units()[u];
-    units_.push_back(
-        {&unit.layout(), {unit.master(), {}}, {optimizer.first(u), {}}, {optimizer.second(u), {}}});
+    states.push_back({.layout = &unit.layout(),
+                      .master = static_cast<float*>(unit.master().data),
+                      .first_moment = optimizer.first(u).data,
+                      .second_moment = optimizer.second(u).data,
+                      .moments = optimizer.first(u).dtype});
   }
-  // On the CPU, files are written from the tensors themselves and read into them.
-  if (stream.device().kind == DeviceKind::kCpu) return;
-  each([](State& state) { state.copy.resize(static_cast<size_t>(state.tensor.bytes())); });
-}
-
-void* HostStates::State::host() {
-  return tensor.device.kind == DeviceKind::kCpu ? tensor.data : copy.data();
-}
-
-void HostStates::each(FunctionRef<void(State&)> body) {
-  for (Unit& unit : units_)
-    for (State* state : {&unit.master, &unit.first, &unit.second}) body(*state);
-}
-
-std::vector<UnitStates> HostStates::units() {
-  std::vector<UnitStates> states;
-  for (Unit& unit : units_)
-    states.push_back({.layout = unit.layout,
-                      .master = static_cast<float*>(unit.master.host()),
-                      .first_moment = unit.first.host(),
-                      .second_moment = unit.second.host(),
-                      .moments = unit.first.tensor.dtype});
   return states;
 }
 
-void HostStates::to_host() {
-  each([&](State& state) {
-    if (!state.copy.empty()) copy_bytes(stream_, state.copy.data(), state.tensor.data, state.tensor.bytes());
-  });
-  stream_.synchronize();  // the writer reads the copies without knowing the stream
-}
-
-void HostStates::to_device() {
-  each([&](State& state) {
-    if (!state.copy.empty()) copy_bytes(stream_, state.tensor.data, state.copy.data(), state.tensor.bytes());
-  });
+void load_states(const std::vector<UnitStates>& units, const Stream& stream,
+                 FunctionRef<void(const std::vector<UnitStates>&)> read) {
+  if (stream.device().kind == DeviceKind::kCpu) return read(units);
+  std::vector<std::byte> host[kUnitStateCount];
+  for (const UnitStates& unit : units) {
+    for (const UnitState state : kUnitStates)
+      host[static_cast<size_t>(state)].assign(static_cast<size_t>(bytes_of(unit, state)), std::byte{0});
+    UnitStates staged = unit;
+    // Bytes of new have the alignment of every scalar.
+    staged.master = reinterpret_cast<float*>(host[0].data());
+    staged.first_moment = host[1].data();
+    staged.second_moment = host[2].data();
+    read({staged});
+    for (const UnitState state : kUnitStates)
+      copy_bytes(stream, unit.array(state), staged.array(state), bytes_of(unit, state));
+  }
 }
 
 }  // namespace ripstop

@@ -1,41 +1,22 @@
-// HostStates: the weights and moments of a rank in host memory, for checkpoints.
+// The weights and moments of a rank where they are, and how they get there from files.
 #pragma once
-#include <cstddef>
 #include <vector>
 
+#include "model/core/function_ref.h"
 #include "train/checkpoint/checkpoint_layout.h"
 #include "train/step/training_step.h"
 
 namespace ripstop {
 
-/// Master weights and moments of every unit's shard in host memory. On the CPU they are the tensors
-/// themselves, on another device copies (12 bytes for each parameter of the shard, 8 with bfloat16 moments),
-/// allocated by the constructor. `model`, `optimizer` and `stream` must outlive it.
-class HostStates {
- public:
-  HostStates(ShardedTransformer& model, const AdamW& optimizer, const Stream& stream);
+/// Master weights and moments of every unit's shard where they are: the pointers are of the device of the
+/// model. Valid as long as `model` and `optimizer`.
+std::vector<UnitStates> live_states(ShardedTransformer& model, const AdamW& optimizer);
 
-  /// The arrays on the host; valid as long as this object.
-  std::vector<UnitStates> units();
-  /// Copies from the device; returns when the copies are complete.
-  void to_host();
-  /// Overwrites the tensors with the copies, in stream order. Does not wait.
-  void to_device();
-
- private:
-  struct State {
-    Tensor tensor;
-    std::vector<std::byte> copy;  ///< empty if the tensor is on the host
-    void* host();
-  };
-  struct Unit {
-    const UnitLayout* layout;
-    State master, first, second;
-  };
-  void each(FunctionRef<void(State&)> body);
-
-  const Stream& stream_;
-  std::vector<Unit> units_;
-};
+/// Has `read` overwrite `units`, which are on the device of `stream`. On the CPU it gets all of them. On
+/// another device it gets one after the other, in host memory of the largest one (12 bytes for each
+/// parameter of its shard, 8 with bfloat16 moments), which is copied to the device; what it leaves out
+/// becomes zero. Throws what `read` throws.
+void load_states(const std::vector<UnitStates>& units, const Stream& stream,
+                 FunctionRef<void(const std::vector<UnitStates>&)> read);
 
 }  // namespace ripstop

@@ -2,17 +2,18 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <numeric>
 #include <string_view>
 #include <utility>
 
-#include "data/block_threads.h"
 #include "data/checked_output.h"
 #include "data/hash.h"
 #include "data/hdf5.h"
 #include "model/core/error.h"
+#include "model/core/rounding.h"
 
 namespace ripstop {
 namespace {
@@ -37,7 +38,10 @@ class FileBytes {
       // A file is gap, array, gap, array, ..., gap: libhdf5 made the gaps, the sources give the arrays.
       append({.gap = skeleton.gaps[parts_.size() / 2]});
       const int64_t size = element_bytes(skeleton.dtypes[i]);
-      append({.array = &sources[i], .element_bytes = size, .bytes = skeleton.arrays[i].elements * size});
+      append({.array = &sources[i],
+              .number = static_cast<int64_t>(i),
+              .element_bytes = size,
+              .bytes = skeleton.arrays[i].elements * size});
       // Blocks end at multiples of their size, so none of them cuts an element.
       RIPSTOP_CHECK(skeleton.arrays[i].offset_bytes % size == 0, "an array begins at byte {}",
                     skeleton.arrays[i].offset_bytes);
@@ -50,6 +54,12 @@ class FileBytes {
     for (auto part = part_at(offset); part != parts_.end() && part->begin < offset + count; ++part)
       if (part->bytes > 0 && (part->array == nullptr || *part->array)) return false;
     return true;
+  }
+
+  /// Calls `body` with each array that has bytes in [offset, offset + count).
+  void each_array(int64_t offset, int64_t count, FunctionRef<void(int64_t array)> body) const {
+    for (auto part = part_at(offset); part != parts_.end() && part->begin < offset + count; ++part)
+      if (part->array != nullptr && part->bytes > 0) body(part->number);
   }
 
   /// Copies [offset, offset + count).
@@ -71,6 +81,7 @@ class FileBytes {
   struct Part {
     std::string_view gap = {};
     const ArraySource* array = nullptr;  ///< null for a gap
+    int64_t number = 0;                  ///< of the array
     int64_t element_bytes = 1, bytes = 0, begin = 0;
   };
 
@@ -90,28 +101,51 @@ bool is_zero(const char* bytes, int64_t count) {
   return *bytes == 0 && std::memcmp(bytes, bytes + 1, static_cast<size_t>(count - 1)) == 0;
 }
 
+/// The numbers of the file's blocks in the order in which they are written: first those of the arrays
+/// `first`.
+std::vector<int64_t> order_of_blocks(const FileBlocks& blocks, const std::vector<DType>& dtypes,
+                                     const std::vector<int64_t>& first) {
+  std::vector<int64_t> order;
+  std::vector<char> taken(static_cast<size_t>(blocks.block_count()), false);
+  const auto take = [&](int64_t begin, int64_t end) {
+    for (int64_t block = begin; block < end; ++block)
+      if (!std::exchange(taken[static_cast<size_t>(block)], true)) order.push_back(block);
+  };
+  for (const int64_t i : first) {
+    const FileBlocks::Array& array = blocks.arrays[static_cast<size_t>(i)];
+    const int64_t end = array.offset_bytes + array.elements * element_bytes(dtypes[static_cast<size_t>(i)]);
+    take(array.offset_bytes / FileBlocks::kBlockBytes, divide_up(end, FileBlocks::kBlockBytes));
+  }
+  take(0, blocks.block_count());
+  return order;
+}
+
 /// Writes a rank's file, a stretch of blocks at a time.
 class RankFileWriter {
  public:
   RankFileWriter(Io& io, const std::filesystem::path& path, const RankFileSkeleton& skeleton,
-                 std::span<const ArraySource> sources, bool reads_back)
-      : bytes_(skeleton, sources),
+                 const RankFileWork& work)
+      : bytes_(skeleton, work.sources),
+        work_(work),
         blocks_{skeleton.bytes, skeleton.arrays, {}},
-        reads_back_(reads_back),
+        order_(order_of_blocks(blocks_, skeleton.dtypes, work.first)),
+        uncopied_(skeleton.arrays.size()),
         file_(io, path) {
     blocks_.hashes.resize(static_cast<size_t>(blocks_.block_count()));
+    for (int64_t block = 0; block < blocks_.block_count(); ++block)
+      bytes_.each_array(block * FileBlocks::kBlockBytes, blocks_.block_bytes(block),
+                        [&](int64_t array) { ++uncopied_[static_cast<size_t>(array)]; });
     const std::vector<char> zeros(static_cast<size_t>(FileBlocks::kBlockBytes));
     hash_of_zeros_ = hash64(zeros.data(), std::ssize(zeros));
   }
 
-  int64_t stretches() const { return (blocks_.block_count() + kStretch - 1) / kStretch; }
+  int64_t stretches() const { return divide_up(std::ssize(order_), kStretch); }
 
   void write_stretch(int64_t thread, int64_t number) {
     Memory& memory = memory_[static_cast<size_t>(thread)];
     const std::vector<WrittenBytes> earlier = std::exchange(memory.unread, {});
-    for (int64_t block = number * kStretch; block < std::min((number + 1) * kStretch, blocks_.block_count());
-         ++block)
-      write_block(memory, block);
+    for (int64_t i = number * kStretch; i < std::min((number + 1) * kStretch, std::ssize(order_)); ++i)
+      write_block(memory, order_[static_cast<size_t>(i)]);
     // The device has had a stretch's time to write them.
     read_back(memory, earlier);
   }
@@ -138,23 +172,36 @@ class RankFileWriter {
     // The last block gives the file its size.
     const bool is_last = block + 1 == blocks_.block_count();
     hash = hash_of_zeros_;
-    if (!is_last && bytes_.are_zeros(offset, count)) return;
-    memory.block.resize(static_cast<size_t>(count));
-    bytes_.copy(offset, memory.block.data(), count);
+    const bool is_hole = !is_last && bytes_.are_zeros(offset, count);
+    if (!is_hole) {
+      memory.block.resize(static_cast<size_t>(count));
+      bytes_.copy(offset, memory.block.data(), count);
+    }
+    tell_copied(offset, count);
+    if (is_hole) return;
     if (!is_last && is_zero(memory.block.data(), count)) return;
     memory.unread.push_back(file_.write_at(offset, memory.block.data(), count));
     hash = memory.unread.back().hash;
   }
 
+  void tell_copied(int64_t offset, int64_t count) {
+    if (work_.copied)
+      bytes_.each_array(offset, count, [&](int64_t array) {
+        if (--uncopied_[static_cast<size_t>(array)] == 0) work_.copied(array);
+      });
+  }
+
   void read_back(Memory& memory, const std::vector<WrittenBytes>& written) const {
-    if (!reads_back_) return;
+    if (!work_.reads_back) return;
     for (const WrittenBytes& block : written) file_.read_back(block, memory.block);
   }
 
   FileBytes bytes_;
+  const RankFileWork& work_;
   FileBlocks blocks_;
+  const std::vector<int64_t> order_;
+  std::vector<std::atomic<int64_t>> uncopied_;  ///< blocks of each array that are still to be copied
   uint64_t hash_of_zeros_ = 0;
-  bool reads_back_;
   CheckedOutput file_;
   std::array<Memory, kBlockThreads> memory_;
 };
@@ -219,10 +266,10 @@ ArraySource array_of_zeros() {
 }
 
 FileBlocks write_rank_file(Io& io, const std::filesystem::path& path, const RankFileSkeleton& skeleton,
-                           std::span<const ArraySource> sources, bool reads_back, FunctionRef<void()> watch) {
-  RankFileWriter writer(io, path, skeleton, sources, reads_back);
+                           const RankFileWork& work, FunctionRef<void()> watch) {
+  RankFileWriter writer(io, path, skeleton, work);
   share_blocks(
-      writer.stretches(), kBlockThreads,
+      writer.stretches(), std::min(work.threads, kBlockThreads),
       [&](int64_t thread, int64_t number) { writer.write_stretch(thread, number); },
       [&](int64_t) { watch(); });
   return writer.finish();

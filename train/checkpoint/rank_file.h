@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "data/block_threads.h"
 #include "data/io.h"
 #include "model/core/function_ref.h"
 #include "train/checkpoint/checkpoint_layout.h"
@@ -39,15 +40,26 @@ ArraySource array_in_memory(const void* array, DType dtype);
 /// An array of zeros: the empty function.
 ArraySource array_of_zeros();
 
-/// Writes the new file `path` from the skeleton and one source for each array, and syncs it. Each block is
-/// copied, hashed and written from the copy, so the hash is that of the written bytes. A block of zeros is a
-/// hole of the file, which reads as zeros and takes no room. With `reads_back`, every block that is no hole
-/// is read again, from the device if the system allows it, and compared while later ones are written.
-/// kBlockThreads threads do this, with a block of memory each; `watch` is called meanwhile on the caller's
-/// thread, and what it throws ends the work. Calls no MPI, HDF5 or device function (unless a source does):
-/// any thread may call it. Returns the contents of the sidecar. Throws Error(kStorage), and what a source
-/// throws.
+/// The arrays of a rank's file, and how they get there.
+struct RankFileWork {
+  std::span<const ArraySource> sources;  ///< one for each array of the skeleton, in its order
+  std::vector<int64_t> first = {};       ///< arrays that are copied before all others, in this order
+  /// Called when the last byte of an array has been copied from its source, which is not asked again for it.
+  /// On any of the threads. May be empty.
+  std::function<void(int64_t array)> copied = {};
+  bool reads_back = true;
+  int64_t threads = kBlockThreads;
+};
+
+/// Writes the new file `path` from the skeleton and the sources, and syncs it. Each block is copied, hashed
+/// and written from the copy, so the hash is that of the written bytes. A block of zeros is a hole of the
+/// file, which reads as zeros and takes no room. With `reads_back`, every block that is no hole is read
+/// again, from the device if the system allows it, and compared while later ones are written. At most
+/// kBlockThreads threads do this, with a block of memory each; the bytes of the file do not depend on
+/// `first` and `threads`. `watch` is called meanwhile on the caller's thread, and what it throws ends the
+/// work. Calls no MPI, HDF5 or device function (unless a source does): any thread may call it. Returns the
+/// contents of the sidecar. Throws Error(kStorage), and what a source throws.
 FileBlocks write_rank_file(Io& io, const std::filesystem::path& path, const RankFileSkeleton& skeleton,
-                           std::span<const ArraySource> sources, bool reads_back, FunctionRef<void()> watch);
+                           const RankFileWork& work, FunctionRef<void()> watch);
 
 }  // namespace ripstop

@@ -89,6 +89,10 @@ Json memory_json(const ResolvedRun& run) {
   return memory;
 }
 
+Json snapshot_json(const SnapshotPlan& plan) {
+  return {{"kept", plan.kept_bytes}, {"whole", plan.whole_bytes}, {"beside_device", plan.beside_device}};
+}
+
 Json to_json(const DeviceMesh::AxisBytes& bytes) {
   return {{"replicate", bytes.replicate}, {"fsdp", bytes.fsdp}, {"tensor", bytes.tensor}};
 }
@@ -97,6 +101,7 @@ Json to_json(const ResolvedRun& run, const RunTarget& target, const FlopsPerToke
   return {{"mesh", to_json(run.mesh)},
           {"fits", target.device_memory_bytes ? Json(true) : Json(nullptr)},
           {"memory", memory_json(run)},
+          {"snapshot", snapshot_json(run.snapshot)},
           {"moments", to_string(run.step.adamw.moments)},
           {"traffic_per_step", to_json(run.plan.traffic_per_step)},
           {"parameters", parameter_count(run.model)},

@@ -248,8 +248,11 @@ const ConfigKey kKeys[] = {
      .doc = "Metric that decides which checkpoint is the best one. `rougeL` needs `generation.validate_examples`.",
      .hugging_face = "metric_for_best_model", .other_names = "load_best_model_at_end save_best"},
     {RIPSTOP_KEY(checkpoint, asynchronous), .may_change_on_resume = true,
-     .doc = "Write checkpoints while training goes on. Not in this version, which waits for every save.",
+     .doc = "Write checkpoints while training goes on; `false`: training waits for every save.",
      .torchtitan = "checkpoint.async_mode", .other_names = "async_save async"},
+    {RIPSTOP_KEY(checkpoint, snapshot_mib), .range = {0, 1e9}, .may_change_on_resume = true, .none_is_auto = true, .unit = "MiB",
+     .doc = "Host memory that a rank may take for copies that are written while training goes on. Updates of units that do not fit wait until they are written. `auto`: what is free.",
+     .other_names = "snapshot_memory staging_memory host_memory"},
 
     {RIPSTOP_KEY(generation, num_beams), .range = {1, kManyBeams}, .may_change_on_resume = true, .unit = "beams",
      .doc = "Beams of the search for the best summary; 1: no search.",

@@ -116,7 +116,8 @@ struct CheckpointSection {
   int64_t every_steps = 500;  ///< 0: only at the end and on a signal
   int64_t keep = 3;           ///< newest checkpoints kept, and the best one besides; 0: all
   KeepBest keep_best = KeepBest::kLoss;
-  bool asynchronous = false;
+  bool asynchronous = true;
+  std::optional<int64_t> snapshot_mib;  ///< of a rank; none: "auto"
   bool operator==(const CheckpointSection&) const = default;
 };
 

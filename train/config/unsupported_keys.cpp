@@ -17,10 +17,6 @@ struct UnsupportedKey {
 };
 
 constexpr UnsupportedKey kUnsupportedKeys[] = {
-    {.path = "checkpoint.asynchronous",
-     .is_done = [](const RunConfig& c) { return !c.checkpoint.asynchronous; },
-     .instead = "checkpoint.asynchronous = false",
-     .in_older_runs = true},
     {.path = "log.tensorboard",
      .is_done = [](const RunConfig& c) { return !c.log.tensorboard; },
      .instead = "log.tensorboard = false",

@@ -127,7 +127,7 @@ void plan_same_ranks(const RunConfig& config, const RunTarget& target, ResolvedR
 }  // namespace
 
 FittingMesh fitting_mesh(const ResolvedRun& run) {
-  return {run.mesh, run.step.sharding.sequence_count, run.memory().total() + run.library_bytes,
+  return {run.mesh, run.step.sharding.sequence_count, run.needed_bytes() + run.library_bytes,
           run.step.sharding.recompute};
 }
 

@@ -181,7 +181,7 @@ class Search {
     const auto order = [&](const Ladder& ladder) {
       const ResolvedRun& run = ladder.row();
       const bool is_few = few_between(ladder) && sent(ladder).total() <= at_most_as_few(total);
-      return std::tuple(!is_few, -run.step.sharding.sequence_count, run.memory().total());
+      return std::tuple(!is_few, -run.step.sharding.sequence_count, run.needed_bytes());
     };
     return *std::ranges::min_element(ladders, {}, order);
   }

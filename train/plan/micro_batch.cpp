@@ -124,7 +124,11 @@ bool plan_with_micro_batch(const RunConfig& config, const RunTarget& target, int
   const int64_t computed = computed_sequences(config, run.mesh, sequence_count);
   run.idle_share = 1 - static_cast<double>(g) / static_cast<double>(computed);
   run.plan = plan_fullest(run.request(target.device));
+  run.snapshot = {};
   plan_summaries(config, target, run);
+  // Last: snapshots take what the others leave.
+  run.snapshot = plan_snapshot(config, target, parameter_table(run.model), run.mesh, run.step.adamw.moments,
+                               run.memory().total());
   return run.fits(target);
 }
 

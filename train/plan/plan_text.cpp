@@ -25,6 +25,7 @@ std::string plan_text(const ResolvedRun& run, const std::optional<int64_t>& devi
   std::string text;
   for (int c = 0; c < kMemoryCategories; ++c) {
     const auto category = static_cast<MemoryCategory>(c);
+    if (category == MemoryCategory::kSnapshot && memory[category] == 0) continue;
     // float32 is what everybody expects; a plan with half of it says why.
     const bool halved = category == MemoryCategory::kOptimizer && run.step.adamw.moments == DType::kBFloat16;
     text += fmt::format("  {:<14}{:>12}{}\n", to_string(category), bytes_text(memory[category]),
@@ -35,6 +36,13 @@ std::string plan_text(const ResolvedRun& run, const std::optional<int64_t>& devi
   if (run.summaries)
     text += fmt::format("  {:<14}{:>12} of it only while a validation writes summaries\n", "",
                         bytes_text(run.summaries_memory.total()));
+  if (run.snapshot.beside_device && run.snapshot.whole_bytes > 0)
+    text += fmt::format("  {:<14}{:>12} for saves while training goes on\n", "host memory",
+                        bytes_text(run.snapshot.kept_bytes));
+  if (!run.snapshot.is_whole())
+    text += fmt::format(
+        "  {:<14}{:>12} of the {} of a save in pieces: updates wait until these are written\n", "",
+        bytes_text(run.snapshot.whole_bytes - run.snapshot.kept_bytes), bytes_text(run.snapshot.whole_bytes));
   // Bytes that one rank sends: compare them with the speed of its link.
   text += fmt::format("  sent per step  replicate {}, fsdp {}, tensor {}", bytes_text(traffic.replicate),
                       bytes_text(traffic.fsdp), bytes_text(traffic.tensor));

@@ -9,6 +9,7 @@
 #include "train/generate/inference_model.h"
 #include "train/plan/rank_plan.h"
 #include "train/plan/run_target.h"
+#include "train/plan/snapshot_plan.h"
 
 namespace ripstop {
 
@@ -26,6 +27,7 @@ struct ResolvedRun {
   /// it takes beside `plan` while it lives.
   std::optional<InferenceOptions> summaries;
   MemoryUse summaries_memory;
+  SnapshotPlan snapshot;           ///< of saves while training goes on
   int64_t library_bytes = 0;       ///< of the device's memory, kept free for libraries
   std::vector<std::string> notes;  ///< for people: what was decided differently from what the config asks
 
@@ -35,7 +37,13 @@ struct ResolvedRun {
   /// The most that a rank holds.
   MemoryUse memory() const {
     MemoryUse sum = plan.memory;
+    if (!snapshot.beside_device) sum[MemoryCategory::kSnapshot] += snapshot.kept_bytes;
     return sum += summaries_memory;
+  }
+  /// Bytes of memory() without which the run does not fit.
+  int64_t needed_bytes() const {
+    return memory().total() -
+           (snapshot.takes_the_rest && !snapshot.beside_device ? snapshot.kept_bytes : int64_t{0});
   }
   /// Whether memory() and the libraries fit into a rank's memory. True if that memory is not known.
   bool fits(const RunTarget& target) const {

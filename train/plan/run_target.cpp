@@ -11,6 +11,7 @@ RunTarget run_target(int64_t ranks, DeviceKind device, std::optional<int64_t> de
           .device = device,
           .fast_bfloat16 = has_fast_bfloat16({.kind = device, .planned = device}),
           .device_memory_bytes = device_memory_bytes,
+          .host_memory_bytes = {},
           .dataset_vocabulary = dataset_vocabulary};
 }
 
@@ -19,6 +20,7 @@ RunTarget run_target(MpiWorld& world, const Device& device, int64_t dataset_voca
   RunTarget target = run_target(world.communicator().size(), device.kind, memory_of_rank_bytes(world, device),
                                 dataset_vocabulary);
   target.ranks_per_node = world.ranks_here();
+  target.host_memory_bytes = free_memory_of_rank_bytes(world, Device::cpu());
   return target;
 }
 

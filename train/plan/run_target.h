@@ -18,6 +18,8 @@ struct RunTarget {
   /// Of one rank, for the plan and for the libraries (library_bytes). nullopt: not known, so no plan is
   /// refused.
   std::optional<int64_t> device_memory_bytes;
+  /// Of one rank: its share of the host memory that is free now. nullopt: not known.
+  std::optional<int64_t> host_memory_bytes = {};
   int64_t dataset_vocabulary = 0;  ///< 0: no data set at hand, so model.vocab_size must say
   /// The sizes of model.pretrained (read_model_sizes); nullopt without that key.
   std::optional<ModelConfig> pretrained = {};

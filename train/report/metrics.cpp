@@ -66,6 +66,7 @@ template void MetricsFile::write(const StartEvent&);
 template void MetricsFile::write(const StepMetrics&);
 template void MetricsFile::write(const HostsEvent&);
 template void MetricsFile::write(const ValidationEvent&);
+template void MetricsFile::write(const SaveEvent&);
 template void MetricsFile::write(const CheckpointEvent&);
 template void MetricsFile::write(const WarningEvent&);
 template void MetricsFile::write(const EndEvent&);

@@ -26,6 +26,7 @@ struct MemoryBytes {
   int64_t activations = 0;
   int64_t communication = 0;
   int64_t workspace = 0;
+  int64_t snapshot = 0;
   int64_t total = 0;
   bool operator==(const MemoryBytes&) const = default;
 };
@@ -121,6 +122,7 @@ struct StepMetrics {
   double communication_exposed_seconds_fsdp = 0;
   double communication_exposed_seconds_tensor = 0;
   double data_wait_seconds = 0;
+  double save_wait_seconds = 0;           ///< that the updates waited for a save to read what they change
   std::optional<StartupSeconds> startup;  ///< up to the end of the first step of a start; else nullopt
   double time = 0;
 };
@@ -156,12 +158,27 @@ struct ValidationEvent {
   double time = 0;
 };
 
+/// What happens to a save before it is a checkpoint.
+struct SaveState {
+  static constexpr const char* kBegun = "begun";
+  static constexpr const char* kFailed = "failed";  ///< the checkpoints before it stay
+};
+
+/// `save`: written when a save has begun, and if it fails.
+struct SaveEvent {
+  int64_t step = 0;           ///< whose weights are saved
+  std::string state;          ///< one of the SaveState words
+  double waited_seconds = 0;  ///< of `begun`: for the save before it, which was still being written
+  double time = 0;
+};
+
 /// `checkpoint`: written when the checkpoint is committed.
 struct CheckpointEvent {
   int64_t step = 0;
   std::string path;
   int64_t bytes = 0;
-  double seconds = 0;
+  double seconds = 0;         ///< from the begin of the save to its commit
+  double waited_seconds = 0;  ///< of them, those that training stood still
   double time = 0;
 };
 
@@ -231,6 +248,7 @@ struct MetricsLog {
   std::vector<StepMetrics> steps;
   std::vector<ValidationEvent> validations;
   std::vector<HostsEvent> hosts;
+  std::vector<SaveEvent> saves;
   std::vector<CheckpointEvent> checkpoints;
   std::vector<WarningEvent> warnings;
   std::vector<EndEvent> ends;

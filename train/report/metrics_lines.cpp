@@ -39,6 +39,7 @@ Json to_json(const StepCost& cost) {
             {"activations", memory.activations},
             {"communication", memory.communication},
             {"workspace", memory.workspace},
+            {"snapshot", memory.snapshot},
             {"total", memory.total}}},
           {"traffic_per_step",
            {{"replicate", traffic.replicate}, {"fsdp", traffic.fsdp}, {"tensor", traffic.tensor}}}};
@@ -111,7 +112,8 @@ Json to_json(const StepMetrics& event) {
              {{"replicate", number(event.communication_exposed_seconds_replicate)},
               {"fsdp", number(event.communication_exposed_seconds_fsdp)},
               {"tensor", number(event.communication_exposed_seconds_tensor)}}},
-            {"data_wait_seconds", number(event.data_wait_seconds)}};
+            {"data_wait_seconds", number(event.data_wait_seconds)},
+            {"save_wait_seconds", number(event.save_wait_seconds)}};
   if (event.startup) json["startup_seconds"] = to_json(*event.startup);
   return json;
 }
@@ -156,12 +158,20 @@ Json to_json(const ValidationEvent& event) {
   return json;
 }
 
+Json to_json(const SaveEvent& event) {
+  return {{"event", "save"},
+          {"step", event.step},
+          {"state", event.state},
+          {"waited_seconds", number(event.waited_seconds)}};
+}
+
 Json to_json(const CheckpointEvent& event) {
   return {{"event", "checkpoint"},
           {"step", event.step},
           {"path", event.path},
           {"bytes", event.bytes},
-          {"seconds", number(event.seconds)}};
+          {"seconds", number(event.seconds)},
+          {"waited_seconds", number(event.waited_seconds)}};
 }
 
 Json to_json(const WarningEvent& event) {
@@ -223,6 +233,7 @@ void read(const Json& json, StepCost& cost) {
   take(memory, "activations", cost.memory.activations);
   take(memory, "communication", cost.memory.communication);
   take(memory, "workspace", cost.memory.workspace);
+  take(memory, "snapshot", cost.memory.snapshot);
   take(memory, "total", cost.memory.total);
   const Json& traffic = child(json, "traffic_per_step");
   take(traffic, "replicate", cost.traffic_per_step.replicate);
@@ -295,6 +306,7 @@ void read(const Json& json, StepMetrics& event) {
   take(exposed, "fsdp", event.communication_exposed_seconds_fsdp);
   take(exposed, "tensor", event.communication_exposed_seconds_tensor);
   take(json, "data_wait_seconds", event.data_wait_seconds);
+  take(json, "save_wait_seconds", event.save_wait_seconds);
   read_startup(json, event.startup);
 }
 
@@ -324,10 +336,16 @@ void read(const Json& json, ValidationEvent& event) {
   take(json, "rougeL", event.rougeL);
 }
 
+void read(const Json& json, SaveEvent& event) {
+  take(json, "state", event.state);
+  take(json, "waited_seconds", event.waited_seconds);
+}
+
 void read(const Json& json, CheckpointEvent& event) {
   take(json, "path", event.path);
   take(json, "bytes", event.bytes);
   take(json, "seconds", event.seconds);
+  take(json, "waited_seconds", event.waited_seconds);
 }
 
 void read(const Json& json, WarningEvent& event) {
@@ -368,6 +386,7 @@ template std::string line_of(const StartEvent&);
 template std::string line_of(const StepMetrics&);
 template std::string line_of(const HostsEvent&);
 template std::string line_of(const ValidationEvent&);
+template std::string line_of(const SaveEvent&);
 template std::string line_of(const CheckpointEvent&);
 template std::string line_of(const WarningEvent&);
 template std::string line_of(const EndEvent&);
@@ -381,6 +400,7 @@ EventHead add_line(std::string_view line, MetricsLog& log) {
     if (event == "step") add(json, log.steps);
     if (event == "hosts") add(json, log.hosts);
     if (event == "validation") add(json, log.validations);
+    if (event == "save") add(json, log.saves);
     if (event == "checkpoint") add(json, log.checkpoints);
     if (event == "warning") add(json, log.warnings);
     if (event == "end") add(json, log.ends);

@@ -30,6 +30,7 @@ StepCost step_cost(const MemoryUse& memory, const DeviceMesh::AxisBytes& traffic
                  .activations = memory[MemoryCategory::kActivations],
                  .communication = memory[MemoryCategory::kCommunication],
                  .workspace = memory[MemoryCategory::kWorkspace],
+                 .snapshot = memory[MemoryCategory::kSnapshot],
                  .total = memory.total()},
       .traffic_per_step = {.replicate = traffic.replicate, .fsdp = traffic.fsdp, .tensor = traffic.tensor}};
 }

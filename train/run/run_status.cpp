@@ -134,6 +134,10 @@ void take_log(const MetricsLog& log, RunStatus& status) {
              "ended before its last step, as validations brought no improvement "
              "(train.stop_after_validations)");
   take_deadline(log, status);
+  // A commit may be there and its line not yet, or never if the run was killed in between.
+  if (status.state == "running" && !log.saves.empty() && log.saves.back().state == SaveState::kBegun &&
+      log.saves.back().step > status.newest_checkpoint.value_or(-1))
+    status.saving_step = log.saves.back().step;
   if (log.steps.empty()) return;
   const StepMetrics& last = log.steps.back();
   status.step = last.step;
@@ -153,8 +157,10 @@ std::string step_text(const RunStatus& run) {
   return run.steps > 0 ? fmt::format("{}/{}", run.step, run.steps) : std::to_string(run.step);
 }
 
+// "1000", "-", or "1000, saving 1200".
 std::string checkpoint_text(const RunStatus& run) {
-  return run.newest_checkpoint ? std::to_string(*run.newest_checkpoint) : "-";
+  const std::string newest = run.newest_checkpoint ? std::to_string(*run.newest_checkpoint) : "-";
+  return run.saving_step ? fmt::format("{}, saving {}", newest, *run.saving_step) : newest;
 }
 
 using Cells = std::array<std::string, 9>;
@@ -226,7 +232,7 @@ std::string status_line(const RunStatus& run) {
                                  step_text(run), text_of(run.loss, 4));
   if (run.best_validation_loss) line += "  best val " + text_of(run.best_validation_loss, 4);
   if (run.tokens_per_second) line += fmt::format("  {} tok/s", text_of(run.tokens_per_second, 0));
-  if (run.newest_checkpoint) line += "  checkpoint " + checkpoint_text(run);
+  if (run.newest_checkpoint || run.saving_step) line += "  checkpoint " + checkpoint_text(run);
   if (run.eta_seconds) line += "  eta " + duration_text(*run.eta_seconds);
   if (!run.note.empty()) line += "  (" + run.note + ")";
   return line;

@@ -48,14 +48,15 @@ ExitCode Trainer::train() {
   if (validation_is_due()) validate_and_save();
   while (state_.step < steps_ && !has_stopped_improving() && !stop_agreed_) {
     if (!take_step()) break;  // stopped in the step, or no data left
+    commit_if_written();
     if (!stop_agreed_ && validation_is_due()) validate_and_save();
     if (stop_agreed_) break;
     const int64_t every = options_.config.checkpoint.every_steps;
-    if (every > 0 && state_.step % every == 0 && saved_step_ != state_.step) save();
+    if (every > 0 && state_.step % every == 0 && !has_save_of(state_.step)) save();
   }
   // Also after a stop request: that is what the time until the kill is for. Initial weights are nothing to
-  // save.
-  if (saved_step_ != state_.step && state_.step > 0) save();
+  // save. A save under way is not lost: it is finished first.
+  if (saving_ || state_.step > 0) save_now(state_, options_.config.checkpoint.keep);
   // A stop request in the last step changes nothing if no validation is due: there is nothing left to do.
   const ExitCode code = !stop_agreed_ || is_done() ? ExitCode::kOk : ExitCode::kRequeue;
   if (code == ExitCode::kRequeue && saved_step_ <= first_step_) require_progress();
@@ -92,6 +93,7 @@ bool Trainer::compute_step() {
     data_wait += seconds_since(since);
     return result;
   };
+  save_wait_seconds_ = 0;
   long_step_.begin();
   const std::optional<LoaderStep> loaded = waiting([&] { return loader_->next_step(); });
   if (!loaded) return false;
@@ -105,16 +107,21 @@ bool Trainer::compute_step() {
         return batch.host_tokens();
       },
       rate, state_.updates + 1, [&] { return stop_requested(seconds_to_next_stop()); },
-      [&](int64_t done) {
-        if (leads_) directory_->check_owner();
-        return long_step_.gives_up(
-            done, resolved_.micro_batches, [&] { return stop_requested(LongStepTimes{}.most_seconds); },
-            [&] { stream_.synchronize(); });
-      });
+      {.gives_up =
+           [&](int64_t done) {
+             if (leads_) directory_->check_owner();
+             return long_step_.gives_up(
+                 done, resolved_.micro_batches, [&] { return stop_requested(LongStepTimes{}.most_seconds); },
+                 [&] { stream_.synchronize(); });
+           },
+       .is_saving = [&] { return writer_->is_writing(); },
+       .before_update = [&](size_t unit) { await_snapshot(unit); }});
   range.reset();
   profiler_.after(at_step_);
   stop_agreed_ = result.given_up || result.stop_requests > 0;
   if (result.given_up) return false;
+  is_held_ = false;
+  all_have_written_ = result.saving_ranks == 0;
 
   if (is_failure(result) && skips_ == 0) updated_ = state_;
   state_.step += 1;
@@ -169,6 +176,7 @@ void Trainer::log_step(const LoaderStep& loaded, const StepResult& result, doubl
       .communication_exposed_seconds_fsdp = waited.fsdp - waited_before_.fsdp,
       .communication_exposed_seconds_tensor = waited.tensor - waited_before_.tensor,
       .data_wait_seconds = data_wait,
+      .save_wait_seconds = save_wait_seconds_,
       .startup = startup_of_step()};
   log(metrics);
   const double eta_seconds = smoothed_step_seconds_ * static_cast<double>(steps_ - state_.step);
@@ -212,7 +220,8 @@ void Trainer::check_numerics(const StepResult& result) {
 void Trainer::end_without_update() {
   const int64_t step = updated_.step;
   // Without any update there are only the initial weights, which are nothing to save.
-  if (step > 0 && saved_step_ < step) save(updated_, /*keep=*/0);
+  if (saving_) finish_save();
+  if (step > 0 && saved_step_ < step) save_now(updated_, /*keep=*/0);
   std::string hint = "begin a new run with a lower optimizer.learning_rate";
   if (step > 0)
     hint += fmt::format("; {} has the weights after the last update",
@@ -229,37 +238,16 @@ void Trainer::end_without_update() {
               hint);
 }
 
-void Trainer::save(const CheckpointState& state, int64_t keep) {
-  const Clock::time_point begin = Clock::now();
-  show(fmt::format("saving step {}{}", state.step,
-                   stop_agreed_ ? "; a second Ctrl-C ends the run without it" : ""));
-  do_and_agree(mesh_.world(), [&] {
-    if (!leads_) return;
-    directory_->check_still_owned();
-    sync_log();
-  });
-  states_->to_host();
-  SavePolicy policy{.keep = keep};
-  if (leads_) policy.check_owner = [this] { directory_->check_still_owned(); };
-  const SaveReport report = writer_->save(state, policy);
-  saved_step_ = state.step;
-  end_live_line();
-  if (!leads_) return;
-  for (const std::string& text : report.warnings) warn(text);
-  const double seconds = seconds_since(begin);
-  if (time_limit_) time_limit_->took_save(seconds);
-  log(CheckpointEvent{
-      .step = state.step, .path = report.directory.string(), .bytes = report.bytes, .seconds = seconds});
-  say(fmt::format("checkpoint {}  {}  {:.1f}s", report.directory.string(), bytes_text(report.bytes),
-                  seconds));
-}
-
 // The plan of what this start has done, to be compared with what was measured: a start that resumes may end
 // without a validation, and one that only validates makes no step.
 MemoryUse Trainer::planned_memory() const {
   MemoryUse arena = at_step_ > first_step_ ? plan_.step_arena : MemoryUse{};
   if (has_evaluated_ && plan_.evaluation_arena.total() > arena.total()) arena = plan_.evaluation_arena;
   MemoryUse planned = with_arena(plan_.memory, arena);
+  if (!resolved_.snapshot.beside_device)
+    planned[MemoryCategory::kSnapshot] +=
+        kept_bytes(parameter_table(resolved_.model), mesh_.sizes(), mesh_.position(),
+                   resolved_.step.adamw.moments, resolved_.snapshot.most_bytes);
   return has_summarized_ ? planned += resolved_.summaries_memory : planned;
 }
 
@@ -419,6 +407,8 @@ void Trainer::log(const Event& event) {
 }
 template void Trainer::log(const ValidationEvent& event);  // for trainer_validation.cpp
 template void Trainer::log(const HostsEvent& event);       // for trainer_speed.cpp
+template void Trainer::log(const SaveEvent& event);        // for trainer_saves.cpp
+template void Trainer::log(const CheckpointEvent& event);
 
 // The lines must be on the disk before the checkpoint: a run that resumes there does not write them again. If
 // they cannot be, the checkpoint is saved all the same: it is worth more than its lines.

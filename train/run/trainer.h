@@ -1,7 +1,8 @@
 // Trainer: one run on one rank, from the state of its directory to its last step. trainer.cpp is the loop
 // (what happens in each step and between steps); trainer_start.cpp is the start (what is read, checked,
 // resumed and announced before the first step); trainer_speed.cpp times the start and looks for slow ranks;
-// trainer_validation.cpp says when to validate, which scores are the best, and when they end the run.
+// trainer_validation.cpp says when to validate, which scores are the best, and when they end the run;
+// trainer_saves.cpp saves, while training goes on or not.
 #pragma once
 #include <chrono>
 #include <functional>
@@ -77,6 +78,13 @@ class Trainer {
 
  private:
   using Clock = std::chrono::steady_clock;
+  /// A save between its begin and its commit.
+  struct SaveUnderWay {
+    CheckpointState state;
+    bool in_background = false;
+    Clock::time_point begin;
+    double stood_seconds = 0;  ///< that training stood still for it so far
+  };
 
   // trainer_start.cpp
   void check_agreement();
@@ -117,6 +125,19 @@ class Trainer {
   std::optional<StartupSeconds> startup_of_step() const;
   void watch_speed(double waited_before, double flops);
   void report_speed(const SpeedWindow& window);
+  // trainer_saves.cpp
+  void prepare_saves();
+  void save();
+  void save_now(const CheckpointState& state, int64_t keep);
+  bool begin_save(const CheckpointState& state, int64_t keep, bool in_background);
+  bool finish_save();
+  void commit_if_written();
+  void take_failed_save(const Error& error, const CheckpointState& state);
+  void await_snapshot(size_t unit);
+  /// Whether the state after `step` is saved or being saved.
+  bool has_save_of(int64_t step) const {
+    return saved_step_ == step || (saving_ && saving_->state.step == step);
+  }
 
   // trainer.cpp
   ExitCode train();
@@ -133,8 +154,6 @@ class Trainer {
   double seconds_to_next_stop() const;
   void require_progress();
   const char* stop_cause() const { return time_is_up_ ? "before its time limit" : "on a signal"; }
-  void save() { save(state_, options_.config.checkpoint.keep); }
-  void save(const CheckpointState& state, int64_t keep);
   void sync_log();
   void end(ExitCode code);
   const char* end_reason(ExitCode code) const;
@@ -181,7 +200,8 @@ class Trainer {
   MemoryLedger ledger_;
   RankPlan plan_;
   std::optional<TrainingStep> step_;
-  std::optional<HostStates> states_;
+  MemoryLedger host_ledger_;                  ///< of host memory beside a GPU's
+  std::optional<Snapshot> snapshot_;          ///< before writer_, whose thread reads it
   std::optional<StoredModel> first_weights_;  ///< until they are read, if the run begins with them
   std::string weights_of_;                    ///< what they were read from
   std::optional<RunDirectory> directory_;
@@ -206,7 +226,13 @@ class Trainer {
   bool was_done_ = false;         ///< this start found nothing to do
   bool has_no_progress_ = false;  ///< why the run ends, on rank 0
   bool end_is_logged_ = false;    ///< metrics.jsonl has its `end`
-  int64_t saved_step_ = -1;
+  int64_t saved_step_ = -1;       ///< of the last commit
+  std::optional<SaveUnderWay> saving_;       ///< equal on all ranks
+  std::optional<BestSoFar> committed_best_;  ///< of the last commit
+  int64_t failed_saves_ = 0;                 ///< in a row
+  bool snapshot_is_whole_ = false;           ///< all ranks keep copies of all their arrays
+  bool is_held_ = false;                     ///< a save may still read what the next update changes
+  bool all_have_written_ = false;            ///< in the last step's sum no rank was still writing
   int64_t skips_ = 0;         ///< steps since the last update whose loss or gradient was not finite
   CheckpointState updated_;   ///< if skips_ > 0: the state after the last step before them
   bool stop_agreed_ = false;  ///< all ranks know that a stop was requested on one of them
@@ -216,6 +242,7 @@ class Trainer {
   FlopsPerToken flops_per_token_;
   double smoothed_step_seconds_ = 0;  ///< for the time left
   double step_seconds_ = 0;           ///< of the last step
+  double save_wait_seconds_ = 0;      ///< of the last step
   int64_t resident_before_bytes_ = 0;
   bool libraries_measured_ = false;
   DeviceMesh::AxisSeconds waited_before_;  ///< seconds waited before the step under way

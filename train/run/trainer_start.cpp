@@ -156,7 +156,6 @@ bool Trainer::start() {
   resident_before_bytes_ = resident_memory().now_bytes;
   library_memory_.check_room(resolved_.memory().total());
   step_.emplace(resolved_.model, resolved_.step, mesh_, stream_, ledger_, plan_.arena);
-  states_.emplace(step_->model(), step_->optimizer(), stream_);
   enter(&StartupSeconds::resume);
   if (agree_to_stop() || !resume_or_initialize()) return false;
   find_start_scores();
@@ -166,8 +165,7 @@ bool Trainer::start() {
                     DataCursor{state_.epoch, state_.sequence});
   });
   enter(&StartupSeconds::other);
-  writer_.emplace(io_, std::filesystem::path(config.run.directory) / "checkpoints", mesh_.world(),
-                  mesh_.sizes(), states_->units());
+  prepare_saves();
   was_done_ = is_done();
   if (!was_done_) do_and_agree(mesh_.world(), [&] { prepare_kernels(); });
   do_and_agree(mesh_.world(), [&] { announce(); });
@@ -287,8 +285,12 @@ void Trainer::set_first_weights() {
     fail(ExitCode::kStorage, "{}: was there when the run started, and is gone",
          pretrained_->directory.string());
   show("reading " + first_weights_->directory().string());
-  do_and_agree(mesh_.world(), [&] { first_weights_->read(io_, mesh_.coordinates().fsdp, states_->units()); });
-  states_->to_device();
+  do_and_agree(mesh_.world(), [&] {
+    load_states(live_states(step_->model(), step_->optimizer()), stream_,
+                [&](const std::vector<UnitStates>& units) {
+                  first_weights_->read(io_, mesh_.coordinates().fsdp, units);
+                });
+  });
   step_->model().weights_changed(step_->arena());
   weights_of_ = fmt::format("{} ({})", first_weights_->directory().string(),
                             first_weights_->is_pretrained() ? "Hugging Face" : "a checkpoint");
@@ -306,14 +308,20 @@ bool Trainer::resume_or_initialize() {
     resumed = check_stored_config(checkpoint, options_.config, resolved_.model);
     check_checkpoint(checkpoint.manifest.state);
   };
+  const std::vector<UnitStates> states = live_states(step_->model(), step_->optimizer());
+  const int64_t fsdp_index = mesh_.coordinates().fsdp;
+  const auto load = [&](const Checkpoint& checkpoint) {
+    CheckpointReader reader(io_, checkpoint);
+    load_states(states, stream_,
+                [&](const std::vector<UnitStates>& units) { reader.read(fsdp_index, units); });
+  };
   show("looking for a checkpoint of " + options_.config.run.directory);
   const std::optional<CheckpointState> saved =
       resume_newest(io_, std::filesystem::path(options_.config.run.directory) / "checkpoints", mesh_.world(),
-                    mesh_.coordinates().fsdp, states_->units(), accept, warnings);
+                    fsdp_index, states, accept, warnings, load);
   if (saved) {
     state_ = *saved;
     saved_step_ = state_.step;
-    states_->to_device();
     // The checkpoint holds float32 master weights: renew the compute copies.
     step_->model().weights_changed(step_->arena());
     resume_notes_ = notes_on_resume(*resumed);

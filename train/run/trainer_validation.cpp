@@ -66,7 +66,7 @@ bool Trainer::has_stopped_improving() const {
 void Trainer::validate_and_save() {
   const Clock::time_point begin = Clock::now();
   // A checkpoint of this step exists that does not know of the validation.
-  const bool late = saved_step_ == state_.step;
+  const bool late = has_save_of(state_.step);
   has_evaluated_ = true;
   LookIntervals intervals;
   // Its parts take less than a step, but for summaries: a rank may write a long one alone.

@@ -55,8 +55,9 @@ std::vector<AdamW::Range> AdamW::ranges_of(const FsdpUnit& unit) const {
 }
 
 void AdamW::step(Context& context, ShardedTransformer& model, double learning_rate, int64_t update,
-                 const Tensor& scale) {
+                 const Tensor& scale, const std::function<void(size_t unit)>& before_unit) {
   for (size_t u = 0; u < moments_.size(); ++u) {
+    if (before_unit) before_unit(u);
     FsdpUnit& unit = model.units()[u];
     const Moments& moments = moments_[u];
     for (const Range& range : moments.ranges) {

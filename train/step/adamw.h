@@ -1,6 +1,7 @@
 // AdamW over the shards that this rank stores.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <string_view>
 #include <vector>
 
@@ -32,9 +33,9 @@ class AdamW {
   /// Updates master weights and moments from the gradients times scale[0], and writes the compute copies,
   /// which are what the ranks gather. If scale[1] is 0, weights and moments stay as they are. scale [2]
   /// float32 is gradient_scale's. `update` counts the updates from 1, for the bias correction and the random
-  /// bits.
+  /// bits. `before_unit`, if there is one, is called with each unit before its update is queued.
   void step(Context& context, ShardedTransformer& model, double learning_rate, int64_t update,
-            const Tensor& scale);
+            const Tensor& scale, const std::function<void(size_t unit)>& before_unit = {});
 
   /// The moments of the shard of unit `unit`, [shard_elements] float32 or bfloat16.
   const Tensor& first(size_t unit) const { return moments_[unit].first; }

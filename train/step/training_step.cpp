@@ -18,8 +18,7 @@ TrainingStep::TrainingStep(const ModelConfig& config, const StepOptions& options
       registration_(mesh.tensor().register_memory(arena_.data(), arena_.capacity_bytes())) {}
 
 StepResult TrainingStep::run(int64_t micro_batches, NextTokens next, double learning_rate, int64_t update,
-                             FunctionRef<bool()> stop_requested,
-                             const std::function<bool(int64_t done)>& gives_up) {
+                             FunctionRef<bool()> stop_requested, const StepHooks& hooks) {
   const Tensor scale = tensor_in(scale_memory_, 0, DType::kFloat32, {2});
   Context context = model_.context(arena_);
   totals_.clear();
@@ -33,16 +32,16 @@ StepResult TrainingStep::run(int64_t micro_batches, NextTokens next, double lear
     // The last micro-batch also sums over the replicate axis.
     model_.forward_backward(arena_, batch, micro + 1 == micro_batches, totals_.loss());
     // The gradients so far are forgotten when the next step begins.
-    if (gives_up && micro + 1 < micro_batches && gives_up(micro + 1)) return {.given_up = true};
+    if (hooks.gives_up && micro + 1 < micro_batches && hooks.gives_up(micro + 1)) return {.given_up = true};
   }
   const ProfilerRange range(stream_.device(), "sums and update");
   model_.finish_gradients(arena_, totals_.squared_norm());
-  totals_.sum_over_world(arena_, target_count, stop_requested());
+  totals_.sum_over_world(arena_, target_count, stop_requested(), hooks.is_saving && hooks.is_saving());
 
   // scale = {clip / targets, 1}, or {0, 0} to skip the update. The device decides that, so the host need not
   // wait for the sums before it queues the update.
   gradient_scale(context, totals_.for_gradient_scale(), options_.max_grad_norm, scale);
-  optimizer_.step(context, model_, learning_rate, update, scale);
+  optimizer_.step(context, model_, learning_rate, update, scale, hooks.before_update);
 
   // Wait for the device only here, after the whole step is queued.
   const auto [sum, squared_norm] = totals_.read();
@@ -52,7 +51,8 @@ StepResult TrainingStep::run(int64_t micro_batches, NextTokens next, double lear
           // Gradients are sums over targets; the norm is that of their mean, as is the loss.
           .gradient_norm = sum.target_count > 0 ? std::sqrt(squared_norm) / count : 0,
           .skipped = sum.target_count == 0 || !std::isfinite(sum.loss) || !std::isfinite(squared_norm),
-          .stop_requests = sum.stop_requests};
+          .stop_requests = sum.stop_requests,
+          .saving_ranks = sum.saving_ranks};
 }
 
 LossSum TrainingStep::evaluate(int64_t micro_batches, NextTokens next, FunctionRef<bool()> stop_requested) {

@@ -26,7 +26,19 @@ struct StepResult {
   double gradient_norm = 0;   ///< of the mean loss, before clipping
   bool skipped = false;       ///< loss or norm not finite, or no targets: weights and moments are unchanged
   int64_t stop_requests = 0;  ///< ranks on which a stop was requested
+  int64_t saving_ranks = 0;   ///< ranks on which a save was still being written
   bool given_up = false;      ///< `gives_up` said so: weights and moments are unchanged, the rest is not set
+};
+
+/// What a run asks and does in its steps. All may be empty.
+struct StepHooks {
+  /// Called after each micro-batch but the last, with the number of those done: true, on all ranks alike,
+  /// ends the step there.
+  std::function<bool(int64_t done)> gives_up = {};
+  /// Whether this rank still writes a save. Called once, with `stop_requested`.
+  std::function<bool()> is_saving = {};
+  /// Called with each unit before its weights and moments change.
+  std::function<void(size_t unit)> before_update = {};
 };
 
 /// One rank's share of training. Owns all memory that it uses; the arena has `arena_capacity` bytes.
@@ -40,12 +52,10 @@ class TrainingStep {
   /// One optimizer step over `micro_batches` micro-batches of this data rank. Ranks of one tensor group give
   /// equal tokens. `update` is the number of this update, from 1, for AdamW's bias correction: skipped steps
   /// do not count. `stop_requested` tells whether this rank got a request to stop; it is called once, after
-  /// the gradients, because a signal may come while they are computed. One all-reduce of four float64 carries
-  /// loss, targets, squared norm and stop requests. `gives_up`, if there is one, is called after each
-  /// micro-batch but the last, with the number of those done: true, on all ranks alike, ends the step there.
-  /// Collective.
+  /// the gradients, because a signal may come while they are computed. One all-reduce of five float64 carries
+  /// loss, targets, squared norm, stop requests and ranks that save. Collective.
   StepResult run(int64_t micro_batches, NextTokens next, double learning_rate, int64_t update,
-                 FunctionRef<bool()> stop_requested, const std::function<bool(int64_t done)>& gives_up = {});
+                 FunctionRef<bool()> stop_requested, const StepHooks& hooks = {});
 
   /// The exact loss over micro-batches of all data ranks; see evaluate_batches. Collective.
   LossSum evaluate(int64_t micro_batches, NextTokens next, FunctionRef<bool()> stop_requested);

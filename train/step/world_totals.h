@@ -12,11 +12,12 @@ struct LossSum {
   double loss = 0;            ///< the sum of the losses of all targets
   int64_t target_count = 0;   ///< tokens whose prediction counts
   int64_t stop_requests = 0;  ///< ranks on which a stop was requested
+  int64_t saving_ranks = 0;   ///< ranks on which a save was still being written
   double mean() const { return target_count > 0 ? loss / static_cast<double>(target_count) : 0; }
 };
 
-/// Four float64 sums in device memory: loss, targets, squared gradient norm, stop requests. One all-reduce
-/// carries all of them. Owns its memory (category activations).
+/// Five float64 sums in device memory: loss, targets, squared gradient norm, stop requests, ranks that save.
+/// One all-reduce carries all of them. Owns its memory (category activations).
 class WorldTotals {
  public:
   /// `mesh` and `stream` must outlive this.
@@ -31,10 +32,10 @@ class WorldTotals {
   /// [3] float64, for gradient_scale: loss, targets, squared norm.
   Tensor for_gradient_scale() const;
 
-  /// Adds the number of this rank's targets and whether a stop was requested here, then sums everything over
-  /// the world. Ranks of one tensor group have the same loss and targets, so only the first of them counts.
-  /// Takes scratch from `arena` (category communication). Collective.
-  void sum_over_world(Arena& arena, int64_t target_count, bool stop_requested);
+  /// Adds the number of this rank's targets, and whether a stop was requested and a save is being written
+  /// here, then sums everything over the world. Ranks of one tensor group have the same loss and targets, so
+  /// only the first of them counts. Takes scratch from `arena` (category communication). Collective.
+  void sum_over_world(Arena& arena, int64_t target_count, bool stop_requested, bool is_saving = false);
 
   /// The sums on the host. Waits for the stream.
   struct Sums {

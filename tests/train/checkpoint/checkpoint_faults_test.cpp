@@ -24,6 +24,19 @@ namespace {
 
 constexpr MeshSizes kMesh{1, 2, 1};
 
+/// How the ranks spend the time of a save.
+enum class Beside { kWaits, kTrainsWithCopies, kTrainsWithoutCopies };
+
+class CheckpointFaults : public testing::TestWithParam<Beside> {};
+INSTANTIATE_TEST_SUITE_P(Modes, CheckpointFaults,
+                         testing::Values(Beside::kWaits, Beside::kTrainsWithCopies,
+                                         Beside::kTrainsWithoutCopies),
+                         [](const auto& info) {
+                           return info.param == Beside::kWaits              ? "Waits"
+                                  : info.param == Beside::kTrainsWithCopies ? "TrainsWithCopies"
+                                                                            : "TrainsWithoutCopies";
+                         });
+
 /// Puts whole checkpoints of steps 1 and 2 into `directory`.
 void begin(const std::filesystem::path& directory) {
   static const ScratchDirectory prepared;
@@ -56,11 +69,20 @@ bool has_left_behind(const std::filesystem::path& directory, const std::string& 
   return false;
 }
 
-/// Saves `step` on a failing file system. Returns whether it worked; all ranks must agree.
-bool save_with(FaultIo& io, const std::filesystem::path& directory, int64_t step) {
-  SmallRun run(tiny_model(), kMesh);
+/// Saves `step` in one of the modes.
+std::vector<std::optional<Error>> save_in(Beside mode, SmallRun& run, Io& io,
+                                          const std::filesystem::path& directory, int64_t step) {
   run.fill(step);
-  const auto thrown = run.save(io, directory, state_at(step, run.model()), {.keep = 2});
+  const CheckpointState state = state_at(step, run.model());
+  if (mode == Beside::kWaits) return run.save(io, directory, state, {.keep = 2});
+  return run.save_beside_training(io, directory, state, {.keep = 2},
+                                  mode == Beside::kTrainsWithCopies ? int64_t{1} << 40 : 0);
+}
+
+/// Saves `step` on a failing file system. Returns whether it worked; all ranks must agree.
+bool save_with(Beside mode, FaultIo& io, const std::filesystem::path& directory, int64_t step) {
+  SmallRun run(tiny_model(), kMesh);
+  const auto thrown = save_in(mode, run, io, directory, step);
   for (const auto& error : thrown) {
     EXPECT_EQ(error.has_value(), thrown[0].has_value());
     if (!error || !thrown[0]) continue;
@@ -70,18 +92,18 @@ bool save_with(FaultIo& io, const std::filesystem::path& directory, int64_t step
   return !thrown[0];
 }
 
-int64_t calls_of_a_save(int64_t step) {
+int64_t calls_of_a_save(Beside mode, int64_t step) {
   ScratchDirectory scratch;
   begin(scratch.path());
   FaultIo io;
-  EXPECT_TRUE(save_with(io, scratch.path(), step));
+  EXPECT_TRUE(save_with(mode, io, scratch.path(), step));
   EXPECT_GT(io.calls, 40);
   return io.calls;
 }
 
 /// One failure at each call of a save of `step`.
-void fail_everywhere(int64_t step, int error, bool for_good) {
-  const int64_t calls = calls_of_a_save(step);
+void fail_everywhere(Beside mode, int64_t step, int error, bool for_good) {
+  const int64_t calls = calls_of_a_save(mode, step);
   int64_t failed = 0;
   for (int64_t at = 0; at < calls; ++at) {
     SCOPED_TRACE(fmt::format("call {}, {}", at, std::strerror(error)));
@@ -92,7 +114,7 @@ void fail_everywhere(int64_t step, int error, bool for_good) {
     io.error = error;
     io.at = at;
     io.for_good = for_good;
-    const bool saved = save_with(io, scratch.path(), step);
+    const bool saved = save_with(mode, io, scratch.path(), step);
     failed += saved ? 0 : 1;
     const int64_t newest = newest_good(scratch.path());
     // If the disk fails for good between the two renames of a replacement, only the next start can mend it.
@@ -105,7 +127,7 @@ void fail_everywhere(int64_t step, int error, bool for_good) {
     EXPECT_GE(newest_good(scratch.path()), 2);
     if (at % 4 != 0) continue;
     FaultIo none;
-    EXPECT_TRUE(save_with(none, scratch.path(), 4));
+    EXPECT_TRUE(save_with(mode, none, scratch.path(), 4));
     EXPECT_EQ(newest_good(scratch.path()), 4);
   }
   EXPECT_GT(failed, calls / 3);
@@ -133,10 +155,12 @@ class VolatileIo : public PosixIo {
     return PosixIo::fsync(file);
   }
   int mkdir(const std::filesystem::path& path) override {
+    const std::lock_guard lock(mutex_);
     lost_.insert(path.parent_path());
     return PosixIo::mkdir(path);
   }
   int rename(const std::filesystem::path& from, const std::filesystem::path& to) override {
+    const std::lock_guard lock(mutex_);
     if (to.filename() == "step_00000003") {
       ++commits;
       for (const std::filesystem::path& path : lost_)
@@ -154,33 +178,35 @@ class VolatileIo : public PosixIo {
   std::set<std::filesystem::path> lost_;
 };
 
-TEST(CheckpointFaults, EverythingIsSyncedBeforeTheCommitAndTheCommitBeforeTheReturn) {
+TEST_P(CheckpointFaults, EverythingIsSyncedBeforeTheCommitAndTheCommitBeforeTheReturn) {
   for (const bool replaces : {false, true}) {
     ScratchDirectory scratch;
     QuickIo quick;
     if (replaces) SmallRun(tiny_model(), kMesh).save_step(quick, scratch.path(), 3);
     VolatileIo io;
-    SmallRun(tiny_model(), kMesh).save_step(io, scratch.path(), 3);
+    SmallRun run(tiny_model(), kMesh);
+    for (const auto& error : save_in(GetParam(), run, io, scratch.path(), 3)) EXPECT_FALSE(error);
     EXPECT_EQ(io.commits, 1);
     EXPECT_FALSE(io.may_lose(scratch.path()));
   }
 }
 
-TEST(CheckpointFaults, OneErrorAtAnyCall) {
-  fail_everywhere(3, ENOSPC, false);
+TEST_P(CheckpointFaults, OneErrorAtAnyCall) {
+  fail_everywhere(GetParam(), 3, ENOSPC, false);
 }
 
-TEST(CheckpointFaults, OneErrorAtAnyCallOfAReplacement) {
-  fail_everywhere(2, EIO, false);
+TEST_P(CheckpointFaults, OneErrorAtAnyCallOfAReplacement) {
+  fail_everywhere(GetParam(), 2, EIO, false);
 }
 
-TEST(CheckpointFaults, EveryCallFailsFromAnyCallOn) {
-  fail_everywhere(3, EROFS, true);
-  fail_everywhere(2, ENOSPC, true);
+TEST_P(CheckpointFaults, EveryCallFailsFromAnyCallOn) {
+  fail_everywhere(GetParam(), 3, EROFS, true);
+  fail_everywhere(GetParam(), 2, ENOSPC, true);
 }
 
-TEST(CheckpointFaults, InterruptedAndShortCallsAreContinued) {
-  const int64_t calls = calls_of_a_save(3);
+TEST_P(CheckpointFaults, InterruptedAndShortCallsAreContinued) {
+  const Beside mode = GetParam();
+  const int64_t calls = calls_of_a_save(mode, 3);
   for (const FaultIo::Kind kind : {FaultIo::Kind::kInterrupted, FaultIo::Kind::kShort})
     for (int64_t at = 0; at < calls; ++at) {
       ScratchDirectory scratch;
@@ -188,13 +214,14 @@ TEST(CheckpointFaults, InterruptedAndShortCallsAreContinued) {
       FaultIo io;
       io.kind = kind;
       io.at = at;
-      EXPECT_TRUE(save_with(io, scratch.path(), 3)) << at;
+      EXPECT_TRUE(save_with(mode, io, scratch.path(), 3)) << at;
       EXPECT_EQ(newest_good(scratch.path()), 3) << at;
     }
 }
 
-TEST(CheckpointFaults, AWrongBitOnTheDiskIsFoundBeforeTheCommit) {
-  const int64_t calls = calls_of_a_save(3);
+TEST_P(CheckpointFaults, AWrongBitOnTheDiskIsFoundBeforeTheCommit) {
+  const Beside mode = GetParam();
+  const int64_t calls = calls_of_a_save(mode, 3);
   int64_t refused = 0;
   for (int64_t at = 0; at < calls; ++at) {
     ScratchDirectory scratch;
@@ -202,13 +229,13 @@ TEST(CheckpointFaults, AWrongBitOnTheDiskIsFoundBeforeTheCommit) {
     FaultIo io;
     io.kind = FaultIo::Kind::kFlip;
     io.at = at;
-    refused += save_with(io, scratch.path(), 3) ? 0 : 1;
+    refused += save_with(mode, io, scratch.path(), 3) ? 0 : 1;
     EXPECT_GE(newest_good(scratch.path()), 2) << at;
   }
   EXPECT_EQ(refused, 2) << "one write of data by each rank";
 }
 
-TEST(CheckpointFaults, ReadingSaysWhatFailed) {
+TEST(CheckpointReadFaults, ReadingSaysWhatFailed) {
   ScratchDirectory scratch;
   begin(scratch.path());
   SmallRun run(tiny_model(), {1, 1, 1});
@@ -253,8 +280,8 @@ bool survives(Body body) {
   return !WIFSIGNALED(status);
 }
 
-void kill_everywhere(int64_t step) {
-  const int64_t calls = calls_of_a_save(step);
+void kill_everywhere(Beside mode, int64_t step) {
+  const int64_t calls = calls_of_a_save(mode, step);
   for (int64_t at = 0; at < calls; ++at) {
     SCOPED_TRACE(at);
     ScratchDirectory scratch;
@@ -262,7 +289,7 @@ void kill_everywhere(int64_t step) {
     FaultIo io;
     io.kind = FaultIo::Kind::kKill;
     io.at = at;
-    EXPECT_FALSE(survives([&] { save_with(io, scratch.path(), step); }));
+    EXPECT_FALSE(survives([&] { save_with(mode, io, scratch.path(), step); }));
     // The next start is killed too, while it cleans up.
     FaultIo cleaning;
     cleaning.kind = FaultIo::Kind::kKill;
@@ -274,19 +301,19 @@ void kill_everywhere(int64_t step) {
     for (const auto& entry : std::filesystem::directory_iterator(scratch.path()))
       EXPECT_EQ(entry.path().filename().string().rfind("step_", 0), 0u) << entry.path();
     FaultIo none;
-    EXPECT_TRUE(save_with(none, scratch.path(), 4));
+    EXPECT_TRUE(save_with(mode, none, scratch.path(), 4));
   }
 }
 
-TEST(CheckpointFaults, KilledAtAnyCall) {
-  kill_everywhere(3);
+TEST_P(CheckpointFaults, KilledAtAnyCall) {
+  kill_everywhere(GetParam(), 3);
 }
 
-TEST(CheckpointFaults, KilledAtAnyCallOfAReplacement) {
-  kill_everywhere(2);
+TEST_P(CheckpointFaults, KilledAtAnyCallOfAReplacement) {
+  kill_everywhere(GetParam(), 2);
 }
 
-TEST(CheckpointFaults, KilledAtRandomMoments) {
+TEST_P(CheckpointFaults, KilledAtRandomMoments) {
   ScratchDirectory scratch;
   std::mt19937 random(20261121);
   int64_t acknowledged = 0, commits = 0;
@@ -301,7 +328,8 @@ TEST(CheckpointFaults, KilledAtRandomMoments) {
       prepare_checkpoint_directory(io, scratch.path());
       SmallRun run(tiny_model(), kMesh);
       for (int64_t step = newest_good(scratch.path()) + 1;; ++step) {
-        run.save_step(io, scratch.path(), step, {.keep = 2});
+        for (const auto& error : save_in(GetParam(), run, io, scratch.path(), step))
+          if (error) _exit(2);
         if (write(ends[1], &step, sizeof step) != sizeof step) _exit(1);
       }
     }
@@ -324,7 +352,7 @@ TEST(CheckpointFaults, KilledAtRandomMoments) {
   EXPECT_GT(commits, 0);
 }
 
-TEST(CheckpointFaults, AFullDiskCostsTheSaveAlone) {
+TEST_P(CheckpointFaults, AFullDiskCostsTheSaveAlone) {
   ScratchDirectory scratch;
   if (mount("tmpfs", scratch.path().c_str(), "tmpfs", 0, "size=600k") != 0)
     GTEST_SKIP() << "cannot mount a small tmpfs here: " << std::strerror(errno);
@@ -337,12 +365,16 @@ TEST(CheckpointFaults, AFullDiskCostsTheSaveAlone) {
   int64_t step = 0, failed = 0;
   const auto thrown = SimulatedRanks(kMesh.ranks()).run([&](Communicator& world) {
     RankMemory& own = run.ranks()[static_cast<size_t>(world.rank())];
-    CheckpointWriter writer(io, scratch.path(), world, kMesh, own.units());
+    SavingRank rank(io, scratch.path(), world, kMesh, own,
+                    GetParam() == Beside::kTrainsWithCopies ? int64_t{1} << 40 : 0);
     int64_t next = 1, refused = 0;
     for (int attempt = 0; attempt < 60 && refused < 20; ++attempt) {
       own.fill(next);
       try {
-        writer.save(state_at(next, run.model()), {.keep = 0});
+        rank.writer.begin(state_at(next, run.model()),
+                          {.keep = 0, .in_background = GetParam() != Beside::kWaits});
+        if (GetParam() != Beside::kWaits) overwrite_when_free(rank.snapshot, own);
+        rank.writer.commit();
         ++next;
       } catch (const Error& error) {
         ++refused;

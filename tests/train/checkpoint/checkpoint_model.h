@@ -144,6 +144,30 @@ inline CheckpointState state_at(int64_t step, const ModelConfig& model) {
   return state;
 }
 
+/// A rank that saves through a Snapshot with at most so many bytes of copies.
+struct SavingRank {
+  SavingRank(Io& io, const std::filesystem::path& directory, Communicator& world, const MeshSizes& mesh,
+             RankMemory& memory, int64_t most_bytes)
+      : snapshot(stream, ledger, memory.units(), mesh, world.rank(), most_bytes),
+        writer(io, directory, world, mesh, memory.units(), &snapshot) {}
+  Stream stream{Device::cpu()};
+  MemoryLedger ledger;
+  Snapshot snapshot;
+  CheckpointWriter writer;
+};
+
+/// What an optimizer does: overwrites the arrays of each unit as soon as it may.
+inline void overwrite_when_free(Snapshot& snapshot, RankMemory& memory) {
+  const std::vector<UnitStates> units = memory.units();
+  for (size_t u = 0; u < units.size(); ++u) {
+    snapshot.wait_for(u);
+    for (const UnitState state : kUnitStates)
+      std::memset(units[u].array(state), 0x5a,
+                  static_cast<size_t>(units[u].layout->shard_elements() *
+                                      element_bytes(state_dtype(state, units[u].moments))));
+  }
+}
+
 /// A run of a model on a mesh: all its ranks.
 class SmallRun {
  public:
@@ -167,6 +191,20 @@ class SmallRun {
       CheckpointWriter writer(io, directory, world, mesh_, own.units());
       const SaveReport done = writer.save(state, policy);
       if (report != nullptr && world.rank() == 0) *report = done;
+    });
+  }
+  /// As `save`, but beside an optimizer that overwrites everything, with at most `most_bytes` of copies a
+  /// rank.
+  std::vector<std::optional<Error>> save_beside_training(Io& io, const std::filesystem::path& directory,
+                                                         const CheckpointState& state, SavePolicy policy,
+                                                         int64_t most_bytes) {
+    policy.in_background = true;
+    return SimulatedRanks(mesh_.ranks()).run([&](Communicator& world) {
+      RankMemory& own = ranks_[static_cast<size_t>(world.rank())];
+      SavingRank rank(io, directory, world, mesh_, own, most_bytes);
+      rank.writer.begin(state, policy);
+      overwrite_when_free(rank.snapshot, own);
+      rank.writer.commit();
     });
   }
   void save_step(Io& io, const std::filesystem::path& directory, int64_t step,

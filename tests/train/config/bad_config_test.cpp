@@ -99,24 +99,19 @@ TEST_F(BadConfig, KeysAndTypes) {
 }
 
 TEST_F(BadConfig, TrainRefusesKeysThatThisVersionDoesNotDo) {
-  const std::string config = config_with("checkpoint.asynchronous=true") + " log.tensorboard=true";
+  const std::string config = config_with("log.tensorboard=true");
   const ProgramRun train = run_program("train " + config);
   EXPECT_EQ(train.exit_code, 64);
   EXPECT_EQ(train.out, "");
-  EXPECT_NE(
-      train.err.find("config.toml:17: checkpoint.asynchronous = true, command line: log.tensorboard = true"),
-      std::string::npos)
-      << train.err;
-  EXPECT_NE(train.err.find("hint=\"use instead: checkpoint.asynchronous = false, log.tensorboard = false\""),
-            std::string::npos)
-      << train.err;
+  EXPECT_NE(train.err.find("config.toml:17: log.tensorboard = true"), std::string::npos) << train.err;
+  EXPECT_NE(train.err.find("hint=\"use instead: log.tensorboard = false\""), std::string::npos) << train.err;
   EXPECT_FALSE(std::filesystem::exists(run()));
 }
 
 // One rule for all of them: an error in train, a note in plan.
 TEST_F(BadConfig, TrainRefusesAndPlanNotesEachKeyThatThisVersionDoesNotDo) {
   const std::string config = config_with("mesh.fsdp=1");
-  for (const std::string setting : {"checkpoint.asynchronous=true", "log.tensorboard=true"}) {
+  for (const std::string setting : {"log.tensorboard=true"}) {
     const std::string key = setting.substr(0, setting.find('='));
     const ProgramRun train = run_program("train " + config + " " + setting);
     EXPECT_EQ(train.exit_code, 64) << setting;
@@ -132,15 +127,12 @@ TEST_F(BadConfig, TrainRefusesAndPlanNotesEachKeyThatThisVersionDoesNotDo) {
 }
 
 TEST_F(BadConfig, PlanNotesKeysThatThisVersionDoesNotDo) {
-  const std::string plan =
-      "plan " + config_with("mesh.fsdp=2") + " checkpoint.asynchronous=true log.tensorboard=true";
+  const std::string plan = "plan " + config_with("mesh.fsdp=2") + " log.tensorboard=true";
   const ProgramRun text = run_program(plan);
   EXPECT_EQ(text.exit_code, 0) << text.err;
-  EXPECT_NE(text.out.find("note: checkpoint.asynchronous = true is not in this version"), std::string::npos)
-      << text.out;
   EXPECT_NE(text.out.find("note: log.tensorboard = true is not in this version"), std::string::npos)
       << text.out;
-  EXPECT_NE(run_program(plan + " --json").out.find("checkpoint.asynchronous = true is not in this version"),
+  EXPECT_NE(run_program(plan + " --json").out.find("log.tensorboard = true is not in this version"),
             std::string::npos);
 }
 

@@ -99,7 +99,8 @@ TEST(RunConfig, EveryKeyIsReadFromTheFile) {
     every_steps = 20
     keep = 5
     keep_best = "rougeL"
-    asynchronous = true
+    asynchronous = false
+    snapshot_mib = 4096
     [generation]
     num_beams = 4
     length_penalty = 0.6
@@ -126,7 +127,7 @@ TEST(RunConfig, EveryKeyIsReadFromTheFile) {
   expected.optimizer = {2e-5, {0.8, 0.99}, 1e-6, 0, true, FloatChoice::kBfloat16};
   expected.schedule = {ScheduleKind::kLinear, 10, 0.1};
   expected.precision = {FloatChoice::kFloat32, FloatChoice::kBfloat16};
-  expected.checkpoint = {20, 5, KeepBest::kRougeL, true};
+  expected.checkpoint = {20, 5, KeepBest::kRougeL, false, 4096};
   expected.generation = {{4, 0.6, EarlyStopping::kTrue, 3, 5, 32, false, 0.7, 50, 0.9, 11}, 100};
   expected.log = {1, true};
   EXPECT_EQ(config, expected);
@@ -285,23 +286,21 @@ TEST(RunConfig, RulesBetweenKeysHaveHints) {
 
 // Whatever its kind: people mend all of them after one look.
 TEST(RunConfig, AllProblemsAreToldAtOnce) {
-  std::string toml = with("checkpoint", "asynchronous = true");
+  std::string toml = with("log", "tensorboard = true");
   toml.insert(toml.find("steps = 100"), "stesp = 5\n");
   toml.insert(toml.find("learning_rate"), "betas = 3\n");
-  const small_config::Refusal result = refusal(toml, {"log.tensorboard=true", "run.directory=\"\""});
+  const small_config::Refusal result = refusal(toml, {"run.directory=\"\""});
   expect_usage(result, "x.toml:10: unknown key 'train.stesp' (did you mean 'train.steps'?); x.toml:14: ");
-  expect_usage(
-      result,
-      "'optimizer.betas' must be an array of two numbers, got 3; x.toml:17: not in this version of "
-      "ripstop: checkpoint.asynchronous = true (use instead: checkpoint.asynchronous = false); command line: "
-      "'run.directory' must not be empty");
-  expect_usage(result, "command line: not in this version of ripstop: log.tensorboard = true (use instead: ");
+  expect_usage(result,
+               "'optimizer.betas' must be an array of two numbers, got 3; x.toml:17: not in this version of "
+               "ripstop: log.tensorboard = true (use instead: log.tensorboard = false); command line: "
+               "'run.directory' must not be empty");
   // Rules between keys, too.
-  const small_config::Refusal rules = refusal(
-      kSmallest, {"schedule.warmup_steps=101", "model.hidden_size=290", "checkpoint.asynchronous=true"});
+  const small_config::Refusal rules =
+      refusal(kSmallest, {"schedule.warmup_steps=101", "model.hidden_size=290", "log.tensorboard=true"});
   expect_usage(rules, "schedule.warmup_steps 101 exceeds train.steps 100 (");
   expect_usage(rules, "hidden_size");
-  expect_usage(rules, "not in this version of ripstop: checkpoint.asynchronous = true");
+  expect_usage(rules, "command line: not in this version of ripstop: log.tensorboard = true (use instead: ");
   // They come by their lines, whatever is checked first; those of the command line come last.
   const std::string what =
       refusal(with("run", "profile_steps = \"99-101\"") + "[checkpoint]\nkeep_best = \"rougeL\"\n",

@@ -59,7 +59,7 @@ TEST(ResumeCheck, TheModelsAreComparedToo) {
 
 TEST(ResumeCheck, AConfigOf010IsUnderstood) {
   std::string config = to_toml(parsed(kSmallest));
-  const std::string now = "asynchronous = false", then = "asynchronous = true";
+  const std::string now = "tensorboard = false", then = "tensorboard = true";
   ASSERT_NE(config.find(now), std::string::npos);
   config.replace(config.find(now), now.size(), then);
   EXPECT_EQ(refusal(saved_with(config), parsed(kSmallest)).code(), ExitCode::kOk);

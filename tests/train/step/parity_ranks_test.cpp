@@ -192,19 +192,18 @@ TEST_F(ParityRanks, Bfloat16MomentsResumeToTheBit) {
                after = make(mesh, DType::kBFloat16, device);
     take_steps(*unbroken, 1, 6);
     take_steps(*before, 1, 3);
-    HostStates saved(before->step->model(), before->step->optimizer(), before->stream);
-    saved.to_host();
     PosixIo io;
     const ScratchDirectory scratch;
     const std::filesystem::path directory = text_of_rank_0(before->mesh.world(), scratch.path().string());
     CheckpointState state;
     state.step = 3;
     state.model = golden_model();
-    CheckpointWriter(io, directory, before->mesh.world(), mesh, saved.units()).save(state, {});
-    HostStates loaded(after->step->model(), after->step->optimizer(), after->stream);
+    CheckpointWriter(io, directory, before->mesh.world(), mesh,
+                     live_states(before->step->model(), before->step->optimizer()))
+        .save(state, {});
     const std::filesystem::path stored = directory / step_directory_name(3);
-    read_checkpoint(io, {stored, read_manifest(io, stored)}, after->mesh.coordinates().fsdp, loaded.units());
-    loaded.to_device();
+    read_checkpoint(io, {stored, read_manifest(io, stored)}, after->mesh.coordinates().fsdp,
+                    live_states(after->step->model(), after->step->optimizer()));
     EXPECT_EQ(shards_of(*after), shards_of(*before));
     after->step->model().weights_changed(after->step->arena());
     take_steps(*after, 4, 6);

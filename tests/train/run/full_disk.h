@@ -1,0 +1,64 @@
+// A disk that is full for some steps of a run in this process.
+#pragma once
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/train/run/small_runs.h"
+
+namespace ripstop {
+
+/// Until it goes out of scope, no file of this process grows beyond `bytes`: a disk without room.
+class FullDisk {
+ public:
+  explicit FullDisk(rlim_t bytes) : handler_(signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{bytes, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FullDisk() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    signal(SIGXFSZ, handler_);
+  }
+  FullDisk(const FullDisk&) = delete;
+  FullDisk& operator=(const FullDisk&) = delete;
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int);
+};
+
+class FullDiskRuns : public SmallRuns {
+ protected:
+  /// Lets the disk be full from step 3 on, in the middle of a line of metrics.jsonl, until step `end`.
+  void fill_until(int64_t end) {
+    on_line_ = [this, end](const std::string& line) {
+      if (line.starts_with("step 3/"))
+        disk_ =
+            std::make_unique<FullDisk>(std::filesystem::file_size(scratch_ / "run" / "metrics.jsonl") + 100);
+      if (line.starts_with(fmt::format("step {}/", end))) disk_.reset();
+    };
+  }
+  /// Lets it be full from step 3 on until the run tells that step `step` was not saved. A save that goes on beside
+  /// training fails some time after it has begun.
+  void fill_until_not_saved(int64_t step) {
+    fill_until(-1);
+    on_line_ = [this, step, fill = on_line_](const std::string& line) {
+      fill(line);
+      if (line.starts_with(fmt::format("warning: step {} was not saved", step))) disk_.reset();
+    };
+  }
+  RunConfig ten_steps(const std::vector<std::string>& overrides = {}) {
+    std::vector<std::string> all = {"train.steps=10", "log.every_steps=1"};
+    all.insert(all.end(), overrides.begin(), overrides.end());
+    if (data_.empty()) data_ = make_data("data", 4);
+    return config("run", data_, all);
+  }
+  std::string data_;
+  std::unique_ptr<FullDisk> disk_;
+};
+
+}  // namespace ripstop

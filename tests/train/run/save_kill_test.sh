@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# kill -9 at random moments of saves that go on beside training: what was committed stays, and the run goes on to the same
+# losses, bit for bit.
+#   save_kill_test.sh RIPSTOP LAUNCH [KILLS [RANKS]]       default 10 kills of runs of 2 ranks; 50 for a thorough look
+set -euo pipefail
+ripstop=$1 launch=$2 kills=${3:-10} ranks=${4:-2}
+source=$(cd "$(dirname "$0")/../../.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+RANDOM=${SAVE_KILL_TEST_SEED:-11}
+steps=60
+
+fail() { echo "FAILED: $*" >&2; exit 1; }
+
+# train NAME [OVERRIDE...]: one start of the run; output goes to NAME.log. The vocabulary makes the checkpoints large, so that
+# most of the time one is being written.
+train() (
+  local name=$1
+  shift
+  exec "$launch" "$ranks" "$ripstop" train "$source/configs/quickstart.toml" "data.directory=$work/data" \
+    "run.directory=$work/$name" train.steps=$steps train.validate_every=0 checkpoint.every_steps=2 checkpoint.keep=3 \
+    model.vocab_size=20000 model.num_hidden_layers=1 data.sequence_length=64 train.global_batch_sequences=2 "mesh.fsdp=$ranks" mesh.tensor=1 \
+    log.every_steps=10 "$@" >>"$work/$name.log" 2>&1
+)
+losses() {
+  sed -n 's/.*"event":"step".*"step":\([0-9]*\),.*"loss":\([^,}]*\).*/\1 \2/p' "$work/$1/metrics.jsonl"
+}
+# The last step of the log's `checkpoint` events: committed for certain.
+acknowledged() {
+  sed -n 's/.*"event":"checkpoint","step":\([0-9]*\),.*/\1/p' "$work/$1/metrics.jsonl" 2>/dev/null | sort -n | tail -1 || true
+}
+ranks_of() {
+  local process
+  for process in /proc/[0-9]*; do
+    [ "$(readlink "$process/exe" 2>/dev/null)" = "$(readlink -f "$ripstop")" ] || continue
+    tr '\0' '\n' 2>/dev/null <"$process/cmdline" | grep -qxF "run.directory=$work/$1" && basename "$process"
+  done
+  return 0
+}
+
+"$ripstop" prepare --source synthetic --examples 300 --seed 3 --vocab-size 400 --output "$work/data" >"$work/prepare.log" 2>&1 ||
+  fail "prepare: $(cat "$work/prepare.log")"
+train unbroken checkpoint.asynchronous=false || fail "the unbroken run: $(tail -3 "$work/unbroken.log")"
+losses unbroken >"$work/unbroken.losses"
+[ "$(wc -l <"$work/unbroken.losses")" -eq $steps ] || fail "$(wc -l <"$work/unbroken.losses") steps in metrics.jsonl"
+
+expect_unbroken() {
+  losses killed >"$work/killed.losses"
+  cmp "$work/unbroken.losses" "$work/killed.losses" || fail "the losses differ from the unbroken run's"
+}
+
+killed=0 in_save=0 starts=0
+while ((killed < kills)); do
+  ((++starts <= 10 * kills)) || fail "the run is always done before it is killed"
+  # Every third run writes all of it in pieces.
+  ((starts % 3)) && mode=() || mode=(checkpoint.snapshot_mib=0)
+  train killed "${mode[@]}" &
+  job=$!
+  before=$(acknowledged killed)
+  # Wait for a save to begin that is not the first of this start, and let it come some way.
+  for ((wait = 0; wait < 3000; wait++)); do
+    now=$(acknowledged killed)
+    [[ $now != "$before" ]] && compgen -G "$work/killed/checkpoints/.tmp.step_*" >/dev/null && break
+    kill -0 $job 2>/dev/null || break
+    sleep 0.01
+  done
+  sleep "0.$(printf %03d $((RANDOM % 150)))"
+  victim=$(ranks_of killed | shuf -n 1 --random-source=<(yes "$RANDOM"))
+  [ -z "$victim" ] || kill -9 "$victim" 2>/dev/null || true
+  code=0
+  wait $job || code=$?
+  for ((wait = 0; wait < 100; wait++)); do
+    [ -z "$(ranks_of killed)" ] && break
+    sleep 0.1
+  done
+  [ -z "$(ranks_of killed)" ] || fail "ranks live on after their launcher"
+  last=$(acknowledged killed)
+  # What was committed is whole, or a later one that was not told of yet.
+  newest=$("$ripstop" checkpoint inspect "$work/killed" --json 2>/dev/null | sed -n 's/^ *"step": \([0-9]*\),$/\1/p' | head -1 || true)
+  [[ -z $last || ${newest:--1} -ge $last ]] || fail "step $last was committed, the newest checkpoint is of step ${newest:-none}"
+  [[ -z $newest ]] || "$ripstop" checkpoint verify "$work/killed" >/dev/null || fail "the checkpoint of step $newest is damaged"
+  if [ $code -eq 0 ]; then
+    expect_unbroken
+    rm -rf "$work/killed"
+    continue
+  fi
+  [ $code -ne 74 ] || fail "the run ended with 74: $(grep -a FATAL "$work/killed.log" | tail -1)"
+  killed=$((killed + 1))
+  compgen -G "$work/killed/checkpoints/.tmp.step_*" >/dev/null && in_save=$((in_save + 1))
+done
+train killed || fail "the run after the kills: $(tail -3 "$work/killed.log")"
+expect_unbroken
+echo "killed $kills times, $in_save of them in a save: no committed step lost, $steps losses equal bit for bit"
+((in_save > 0)) || fail "no kill fell into a save"

@@ -1,0 +1,61 @@
+#include "train/plan/snapshot_plan.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "train/checkpoint/checkpoint_layout.h"
+#include "train/checkpoint/snapshot.h"
+
+namespace ripstop {
+namespace {
+
+// Of the host memory that is free, what snapshots may take: the page cache through which files are written
+// needs some, and what other programs take later.
+constexpr double kShareOfFree = 0.8;
+
+int64_t room_for_copies(const RunConfig& config, const RunTarget& target, int64_t planned_bytes) {
+  if (config.checkpoint.snapshot_mib) return *config.checkpoint.snapshot_mib << 20;
+  int64_t room = std::numeric_limits<int64_t>::max();
+  // On a CPU the plan and the copies share one memory.
+  const int64_t taken = target.device == DeviceKind::kCpu ? planned_bytes : 0;
+  if (target.host_memory_bytes)
+    room = static_cast<int64_t>(kShareOfFree * static_cast<double>(*target.host_memory_bytes)) - taken;
+  if (target.device == DeviceKind::kCpu && target.device_memory_bytes)
+    room = std::min(room, *target.device_memory_bytes - taken);
+  return std::max<int64_t>(room, 0);
+}
+
+}  // namespace
+
+bool saves_while_training(const RunConfig& config) {
+  const auto before_the_end = [&](int64_t every) {
+    return every > 0 && (!config.train.steps || every < *config.train.steps);
+  };
+  return config.checkpoint.asynchronous &&
+         (before_the_end(config.checkpoint.every_steps) ||
+          (config.checkpoint.keep_best != KeepBest::kNone && before_the_end(config.train.validate_every)));
+}
+
+int64_t kept_bytes(const std::vector<UnitSpec>& units, const MeshSizes& mesh, int64_t rank, DType moments,
+                   int64_t most_bytes) {
+  return snapshot_bytes(kept_shards(stored_shards(units, mesh, rank), moments, most_bytes), moments);
+}
+
+SnapshotPlan plan_snapshot(const RunConfig& config, const RunTarget& target,
+                           const std::vector<UnitSpec>& units, const MeshSizes& mesh, DType moments,
+                           int64_t planned_bytes) {
+  SnapshotPlan plan;
+  if (!saves_while_training(config)) return plan;
+  plan.beside_device = target.device != DeviceKind::kCpu;
+  plan.takes_the_rest = !config.checkpoint.snapshot_mib;
+  plan.most_bytes = room_for_copies(config, target, planned_bytes);
+  // Replicas share the units among them. Of a replica, tensor index 0 stores most.
+  for (int64_t replica = 0; replica < std::min<int64_t>(mesh.replicate, std::ssize(units)); ++replica) {
+    const int64_t rank = replica * mesh.fsdp * mesh.tensor;
+    plan.whole_bytes = std::max(plan.whole_bytes, snapshot_bytes(stored_shards(units, mesh, rank), moments));
+    plan.kept_bytes = std::max(plan.kept_bytes, kept_bytes(units, mesh, rank, moments, plan.most_bytes));
+  }
+  return plan;
+}
+
+}  // namespace ripstop

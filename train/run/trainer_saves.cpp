@@ -1,0 +1,157 @@
+// The saves of a run: beside training, between steps, and what happens if one fails.
+#include <filesystem>
+#include <thread>
+
+#include "parallel/agreement.h"
+#include "train/report/human_text.h"
+#include "train/run/trainer.h"
+
+namespace ripstop {
+namespace {
+
+// One may be bad luck, as a disk that is full for a moment. Several in a row are not.
+constexpr int64_t kFailuresInARow = 3;
+
+// How long ranks that wait for each other's disks sleep between two votes.
+constexpr std::chrono::milliseconds kPiecePause{5};
+
+}  // namespace
+
+// Before any save. Without saves beside training the snapshot keeps no copies.
+void Trainer::prepare_saves() {
+  const bool beside = resolved_.snapshot.beside_device;
+  const std::vector<UnitStates> states = live_states(step_->model(), step_->optimizer());
+  snapshot_.emplace(stream_, beside ? host_ledger_ : ledger_, states, mesh_.sizes(), mesh_.position(),
+                    resolved_.snapshot.most_bytes);
+  const bool keeps_all = snapshot_->kept() == std::ssize(snapshot_->shards());
+  snapshot_is_whole_ = least_of_all_ranks(mesh_.world(), keeps_all ? 1 : 0) == 1;
+  writer_.emplace(io_, std::filesystem::path(options_.config.run.directory) / "checkpoints", mesh_.world(),
+                  mesh_.sizes(), states, &*snapshot_);
+  committed_best_ = state_.best;
+}
+
+// Saves when a checkpoint is due. Training goes on meanwhile if it has steps left.
+void Trainer::save() {
+  const bool in_background =
+      options_.config.checkpoint.asynchronous && state_.step < steps_ && !has_stopped_improving();
+  if (begin_save(state_, options_.config.checkpoint.keep, in_background) && !in_background) finish_save();
+}
+
+// Saves before the run ends: there are no later steps with which it could go on after a failure, so it tries
+// again until three saves in a row have failed, which throws.
+void Trainer::save_now(const CheckpointState& state, int64_t keep) {
+  if (saving_) finish_save();
+  if (saved_step_ == state.step) return;
+  while (!begin_save(state, keep, /*in_background=*/false) || !finish_save()) continue;
+}
+
+// Waits for the save under way, if there is one, and begins the next. False if that failed.
+bool Trainer::begin_save(const CheckpointState& state, int64_t keep, bool in_background) {
+  const Clock::time_point since = Clock::now();
+  double waited = 0;
+  if (saving_) {
+    finish_save();
+    waited = seconds_since(since);
+  }
+  SavePolicy policy{.keep = keep, .in_background = in_background};
+  if (leads_) policy.check_owner = [this] { directory_->check_still_owned(); };
+  const Clock::time_point begin = Clock::now();
+  show(fmt::format("saving step {}{}", state.step,
+                   stop_agreed_ ? "; a second Ctrl-C ends the run without it" : ""));
+  try {
+    do_and_agree(mesh_.world(), [&] {
+      if (!leads_) return;
+      directory_->check_still_owned();
+      sync_log();
+    });
+    writer_->begin(state, policy);
+  } catch (const Error& error) {
+    take_failed_save(error, state);
+    return false;
+  }
+  saving_ = SaveUnderWay{.state = state, .in_background = in_background, .begin = begin};
+  is_held_ = true;
+  if (in_background) end_live_line();
+  saving_->stood_seconds = seconds_since(begin);
+  if (leads_) log(SaveEvent{.step = state.step, .state = SaveState::kBegun, .waited_seconds = waited});
+  return true;
+}
+
+// Waits until all ranks have written the save under way, and commits it. False if it failed: then all ranks
+// know, and training goes on with the checkpoints before it, unless too many have failed.
+bool Trainer::finish_save() {
+  const Clock::time_point since = Clock::now();
+  const SaveUnderWay save = *std::exchange(saving_, std::nullopt);
+  if (save.in_background && writer_->is_writing())
+    show(fmt::format("waiting until step {} is saved", save.state.step));
+  SaveReport report;
+  try {
+    report = writer_->commit();
+  } catch (const Error& error) {
+    take_failed_save(error, save.state);
+    return false;
+  }
+  is_held_ = false;
+  saved_step_ = save.state.step;
+  committed_best_ = save.state.best;
+  failed_saves_ = 0;
+  end_live_line();
+  if (!leads_) return true;
+  for (const std::string& text : report.warnings) warn(text);
+  const double seconds = seconds_since(save.begin), waited = save.stood_seconds + seconds_since(since);
+  if (time_limit_) time_limit_->took_save(seconds);
+  log(CheckpointEvent{.step = save.state.step,
+                      .path = report.directory.string(),
+                      .bytes = report.bytes,
+                      .seconds = seconds,
+                      .waited_seconds = waited});
+  say(fmt::format("checkpoint {}  {}  {:.1f}s{}", report.directory.string(), bytes_text(report.bytes),
+                  seconds, save.in_background ? fmt::format(", training waited {:.1f}s", waited) : ""));
+  return true;
+}
+
+// After each step: all ranks saw in the step's sums whether any of them was still writing.
+void Trainer::commit_if_written() {
+  if (saving_ && all_have_written_) finish_save();
+}
+
+// A save failed on all ranks alike. The last good checkpoint stays, and training goes on; but not if this
+// process no longer owns the run, and not after several in a row.
+void Trainer::take_failed_save(const Error& error, const CheckpointState& state) {
+  is_held_ = false;
+  end_live_line();
+  if (error.code() != ExitCode::kStorage) throw error;
+  do_and_agree(mesh_.world(), [&] {
+    if (leads_) directory_->check_still_owned();
+  });
+  // "best" must name a checkpoint that exists.
+  for (CheckpointState* each : {&state_, &updated_})
+    if (each->best && each->best->step == state.step) each->best = committed_best_;
+  if (leads_) log(SaveEvent{.step = state.step, .state = SaveState::kFailed});
+  if (++failed_saves_ >= kFailuresInARow)
+    throw Error(error.code(),
+                fmt::format("{} saves in a row failed, the last with: {}", failed_saves_, error.what()),
+                error.hint());
+  warn(fmt::format("step {} was not saved: {}{}{}; {}", state.step, error.what(),
+                   error.hint().empty() ? "" : ": ", error.hint(),
+                   saved_step_ > 0 ? fmt::format("the newest checkpoint is that of step {}", saved_step_)
+                                   : "there is no checkpoint yet"));
+}
+
+// Before the update of a unit: the save under way may still read it. Copies are made in a moment. What is
+// read as it is written may take as long as a disk takes, so ranks wait together: one that waited in the
+// next step's collectives would take the others for dead.
+void Trainer::await_snapshot(size_t unit) {
+  if (!is_held_) return;
+  const Clock::time_point since = Clock::now();
+  if (snapshot_is_whole_)
+    snapshot_->wait_for(unit);
+  else
+    while (least_of_all_ranks(mesh_.world(), snapshot_->is_free(unit) ? 1 : 0) == 0)
+      std::this_thread::sleep_for(kPiecePause);
+  const double waited = seconds_since(since);
+  save_wait_seconds_ += waited;
+  if (saving_) saving_->stood_seconds += waited;
+}
+
+}  // namespace ripstop
