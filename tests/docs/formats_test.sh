@@ -237,7 +237,7 @@ while read -r _; do
   if [[ $event == validation && $(field "$leaves" step) == 2 ]]; then validation=$(field "$leaves" loss); fi
   if [[ $event == start ]]; then parameters=$(field "$leaves" parameters); fi
 done <"$work/run/metrics.jsonl"
-for event in start step validation checkpoint warning end $hosts; do
+for event in start step validation save checkpoint warning end $hosts; do
   [[ " $events" == *" $event "* ]] || complain "no event '$event' in the run's metrics.jsonl"
 done
 
