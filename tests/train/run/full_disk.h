@@ -42,8 +42,8 @@ class FullDiskRuns : public SmallRuns {
       if (line.starts_with(fmt::format("step {}/", end))) disk_.reset();
     };
   }
-  /// Lets it be full from step 3 on until the run tells that step `step` was not saved. A save that goes on beside
-  /// training fails some time after it has begun.
+  /// Lets it be full from step 3 on until the run tells that step `step` was not saved. A save that goes on
+  /// beside training fails some time after it has begun.
   void fill_until_not_saved(int64_t step) {
     fill_until(-1);
     on_line_ = [this, step, fill = on_line_](const std::string& line) {
