@@ -32,18 +32,28 @@ first() {
   signalled=true
   if [[ -z $signal ]]; then signal=$1; fi
 }
+launcher=
+# srun would kill the ranks on SIGTERM and SIGHUP. launch.sh and srun both pass SIGUSR1 on, and the ranks save.
+trap 'first USR1; kill -USR1 $launcher 2>/dev/null || true' USR1
+trap 'first TERM; kill -USR1 $launcher 2>/dev/null || true' TERM
+trap 'first HUP; kill -USR1 $launcher 2>/dev/null || true' HUP
+trap 'signalled=true' TSTP # launch.sh answers Ctrl-Z
+# A node that was cut off may come back while the job runs elsewhere. The srun that lives on there then ends its step, by job
+# and number, which would be the step of this start if both were number 0. So this one gets another number.
+if [[ -n ${SLURM_JOB_ID:-} ]] && command -v srun >/dev/null; then
+  for ((step = 0; step < ${SLURM_RESTART_COUNT:-0} % 4; step++)); do
+    srun --mpi=none --nodes=1 --ntasks=1 --ntasks-per-node=1 --cpus-per-task=1 true || true
+  done
+fi
+if [[ -n $signal ]]; then exec "$here/requeue.sh" 75 "$signal"; fi # nothing has begun
+
 # Without `trap`, a command in the background would be deaf to Ctrl-C. For launch.sh, a second one ends the run at once.
 (
   trap - INT
   exec "$here/launch.sh" "$ranks" "${RIPSTOP_PROGRAM:-ripstop}" "$@"
 ) &
 launcher=$!
-# srun would kill the ranks on SIGTERM and SIGHUP. launch.sh and srun both pass SIGUSR1 on, and the ranks save.
-trap 'first USR1; kill -USR1 $launcher 2>/dev/null || true' USR1
-trap 'first TERM; kill -USR1 $launcher 2>/dev/null || true' TERM
-trap 'first HUP; kill -USR1 $launcher 2>/dev/null || true' HUP
 trap 'first INT' INT # launch.sh answers Ctrl-C
-trap 'signalled=true' TSTP # and Ctrl-Z
 while # a signal ends `wait`, not the run: wait again
   signalled=false status=0
   wait $launcher || status=$?

@@ -201,9 +201,9 @@ by_cuts() {
   local i from host
   # All ranks on the node that is cut off: they go on training beside the new owner, and try to commit. So many steps that
   # they are not done before Slurm gives the node up.
-  launch.sh 8 ripstop train "${train[@]}" run.directory="$work/unbroken-long" train.steps=2500 >unbroken.log 2>&1 ||
+  launch.sh 8 ripstop train "${train[@]}" run.directory="$work/unbroken-long" train.steps=1500 >unbroken.log 2>&1 ||
     fail "$(tail -n 5 unbroken.log)"
-  submit --nodes=1 --ntasks-per-node=8 --cpus-per-task=1 "$job_file" "${train[@]}" run.directory="$work/cuts" train.steps=2500
+  submit --nodes=1 --ntasks-per-node=8 --cpus-per-task=1 "$job_file" "${train[@]}" run.directory="$work/cuts" train.steps=1500
   for ((i = 1; i <= cuts; ++i)); do
     from=$(steps cuts)
     reaches cuts $((from + $(random 20 60))) 240
@@ -295,7 +295,7 @@ lose() { # KIND
   reaches lost $(($(steps lost) + $(random 20 60))) 300
   hosts=$(value "$job" NodeList)
   host=$(on ctl scontrol show hostnames "$hosts" | sed -n "$(random 2 4)p")
-  victim=$(on "$host" pgrep -x ripstop | head -n 1)
+  victim=$(on "$host" pgrep -x -o ripstop)
   begin=$(date +%s%N)
   case $kind in
     "kill -9 of a rank") on "$host" kill -KILL "$victim" ;;
@@ -308,14 +308,17 @@ lose() { # KIND
     sleep 0.2
   done
   seconds=$(awk "BEGIN { printf \"%.1f\", ($(date +%s%N) - $begin) / 1e9 }")
-  message=$(grep -a 'FATAL' "$last_log" | head -n 1 | cut -c1-170)
+  message=$(grep -a -m 1 'FATAL' "$last_log" | cut -c1-170) || true
   row "$([[ $left == 0 ]] && echo yes || echo no)" "$(printf '%-22s %-4s %8s s  %s' "$kind" "$host" "$seconds" "${message:-(no message)}")"
   case $kind in
     "a node without power") cluster node up "$host" ;;
     "a cable pulled") cluster net join "$host" ;;
   esac
   on ctl scancel "$job" 2>/dev/null || true
-  for ((left = 0; left < 300 && $(on ctl sinfo -h -p main -t idle -o %D | head -n 1 || echo 0) < 5; ++left)); do sleep 0.2; done
+  for ((left = 0; left < 300; ++left)); do # until all nodes are back
+    if (($(on ctl sinfo -h -N -p main -t idle -o %N | wc -l) == 5)); then break; fi
+    sleep 0.2
+  done
   rm -rf lost
 }
 table_lost() {
