@@ -179,7 +179,7 @@ fi
 
 # ---- the table
 
-export OMP_NUM_THREADS=1 RIPSTOP_LAUNCHER=mpirun RIPSTOP_CACHE=$work/cache
+export OMP_NUM_THREADS=1 RIPSTOP_LAUNCHER=mpirun RIPSTOP_CACHE=$work/cache GTEST_COLOR=no
 programs=$build/tests/emulated_device
 # run FAULT SEED TEST: exit code into `code`, what it said into $work/out
 run() {
@@ -198,20 +198,25 @@ run() {
   esac
   if ((ranks > 1)); then command=("$source/slurm/launch.sh" "$ranks" "${command[@]}"); fi
   code=0
+  rm -rf "$RIPSTOP_CACHE" # algorithms are timed in each run
   RIPSTOP_PLANTED=$1 RIPSTOP_EMULATED_SEED=$2 RIPSTOP_EMULATED_SEEDS=$((10 * $2)) \
     RIPSTOP_EMULATED_NCCL=$([[ ${words[0]} == nccl ]] && echo "${words[1]}" || echo 2.28) \
     timeout -k 5 300 "${command[@]}" >"$work/out" 2>&1 || code=$?
 }
 
-# The test that failed, and its first message in one line.
+# The test that failed first, and its message in one line.
 reason() {
-  local test
-  test=$(sed -n 's/^\[ RUN *\] //p' "$work/out" | tail -n 1)
-  awk -v test="${test:-?}" '
-    /emulated device, rank|FATAL|AddressSanitizer/ { line = $0; exit }
-    /Failure$|^rank [0-9]+: [^ ]+:[0-9]+: / { sub(/^rank [0-9]+: /, ""); sub(/.*\/tests\//, "tests/"); sub(/: Failure$/, ":"); line = $0; more = 3; next }
-    more > 0 && line != "" { sub(/^ +/, ""); line = line " " $0; if (--more == 0) exit }
-    END { print test ": " substr(line, 1, 220) }' "$work/out"
+  awk '
+    /^\[ RUN/ { test = $NF }
+    /emulated device, rank|FATAL|AddressSanitizer/ { if (line == "") of = test; line = $0; exit }
+    /Failure$|^rank [0-9]+: [^ ]+:[0-9]+: / {
+      if (line != "") exit
+      of = test
+      sub(/^rank [0-9]+: /, ""); sub(/.*\/tests\//, "tests/"); sub(/: Failure$/, ":")
+      line = $0; more = 3; next
+    }
+    more > 0 { sub(/^ +/, ""); line = line " " $0; if (--more == 0) exit }
+    END { gsub(/[|]/, "/", line); print (of == "" ? test : of) ": " substr(line, 1, 160) }' "$work/out"
 }
 
 failed=0 sound=' '

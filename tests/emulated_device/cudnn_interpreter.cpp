@@ -200,7 +200,8 @@ class SliceRun {
   }
 
   void write(const TensorHandle& t, Slice slice) {
-    for (float& v : slice.values) v = rounded(v, t->type);
+    if (t->type == CUDNN_DATA_BFLOAT16)
+      for (float& v : slice.values) v = rounded(v, t->type);
     if (!t->in_memory()) {
       slices_[t->id] = std::move(slice);
       return;
@@ -231,13 +232,16 @@ class SliceRun {
 
   Slice matmul(const OperationRecord& o) {
     const bool narrow = o.x->type == CUDNN_DATA_BFLOAT16 || o.b->type == CUDNN_DATA_BFLOAT16;
-    const auto operand = [&](const TensorHandle& t) {
-      Slice s = value(t);
-      if (narrow)
-        for (float& v : s.values) v = rounded(v, CUDNN_DATA_BFLOAT16);
-      return s;
+    // Values of a bfloat16 tensor are rounded already.
+    const auto operand = [&](const TensorHandle& t, Slice& copy) -> const Slice& {
+      const Slice& s = value(t);
+      if (!narrow || t->type == CUDNN_DATA_BFLOAT16) return s;
+      copy = s;
+      for (float& v : copy.values) v = rounded(v, CUDNN_DATA_BFLOAT16);
+      return copy;
     };
-    const Slice a = operand(o.x), b = operand(o.b);
+    Slice copy_of_a, copy_of_b;
+    const Slice &a = operand(o.x, copy_of_a), &b = operand(o.b, copy_of_b);
     Slice c = empty(*o.y, o.padding ? static_cast<float>(*o.padding) : kNan);
     const int64_t m = length(o.m, a.rows), n = length(o.n, b.columns), k = length(o.k, a.columns);
     for (int64_t h = 0; h < c.heads; ++h)
@@ -253,26 +257,66 @@ class SliceRun {
     return c;
   }
 
+  // A row of a slice, as broadcasting gives it to row i of head h: element j is at j * step.
+  struct Row {
+    Row(const Slice& slice, int64_t h, int64_t i)
+        : first(&slice.values[at(slice.place(slice.heads == 1 ? 0 : h, slice.rows == 1 ? 0 : i, 0))]),
+          step(slice.columns == 1 ? 0 : 1) {}
+    float operator[](int64_t j) const { return first[j * step]; }
+    const float* first;
+    int64_t step;
+  };
+  // y = element(x, b) of each place.
+  template <class Element>
+  static void each_pair(Slice& y, const Slice& x, const Slice& b, Element element) {
+    for (int64_t h = 0; h < y.heads; ++h)
+      for (int64_t i = 0; i < y.rows; ++i) {
+        const Row of_x(x, h, i), of_b(b, h, i);
+        float* to = &y(h, i, 0);
+        for (int64_t j = 0; j < y.columns; ++j) to[j] = element(of_x[j], of_b[j]);
+      }
+  }
+
   Slice pointwise(const OperationRecord& o) {
     Slice y = empty(*o.y);
-    const int64_t first_head = o.y->extents[1] == 1 ? 0 : group_ * y.heads;
-    const Slice* x = o.mode == CUDNN_POINTWISE_GEN_INDEX ? nullptr : &value(o.x);
-    const Slice* b = o.b == nullptr ? nullptr : &value(o.b);
-    const Slice* t = o.t == nullptr ? nullptr : &value(o.t);
-    const auto element = [&](int64_t h, int64_t i, int64_t j) {
-      if (x == nullptr)
-        return static_cast<float>(o.axis == 0   ? document_
-                                  : o.axis == 1 ? first_head + h
-                                  : o.axis == 2 ? i
-                                                : j);
-      const float value = x->broadcast(h, i, j);
-      if (b == nullptr) return unary(o.mode, value);
-      if (t != nullptr) return t->broadcast(h, i, j) != 0 ? value : b->broadcast(h, i, j);
-      return binary(o.mode, value, b->broadcast(h, i, j));
-    };
-    for (int64_t h = 0; h < y.heads; ++h)
-      for (int64_t i = 0; i < y.rows; ++i)
-        for (int64_t j = 0; j < y.columns; ++j) y(h, i, j) = element(h, i, j);
+    if (o.mode == CUDNN_POINTWISE_GEN_INDEX) {
+      const int64_t first_head = o.y->extents[1] == 1 ? 0 : group_ * y.heads;
+      for (int64_t h = 0; h < y.heads; ++h)
+        for (int64_t i = 0; i < y.rows; ++i)
+          for (int64_t j = 0; j < y.columns; ++j)
+            y(h, i, j) = static_cast<float>(o.axis == 0   ? document_
+                                            : o.axis == 1 ? first_head + h
+                                            : o.axis == 2 ? i
+                                                          : j);
+      return y;
+    }
+    const Slice& x = value(o.x);
+    if (o.b == nullptr) {
+      each_pair(y, x, x, [&](float v, float) { return unary(o.mode, v); });
+      return y;
+    }
+    const Slice& b = value(o.b);
+    if (o.t != nullptr) {
+      const Slice& t = value(o.t);
+      for (int64_t h = 0; h < y.heads; ++h)
+        for (int64_t i = 0; i < y.rows; ++i) {
+          const Row of_x(x, h, i), of_b(b, h, i), of_t(t, h, i);
+          for (int64_t j = 0; j < y.columns; ++j) y(h, i, j) = of_t[j] != 0 ? of_x[j] : of_b[j];
+        }
+      return y;
+    }
+    // Those of attention, in loops that a compiler makes fast.
+    if (o.mode == CUDNN_POINTWISE_MUL) {
+      each_pair(y, x, b, [](float v, float w) { return v * w; });
+    } else if (o.mode == CUDNN_POINTWISE_SUB) {
+      each_pair(y, x, b, [](float v, float w) { return v - w; });
+    } else if (o.mode == CUDNN_POINTWISE_CMP_GE) {
+      each_pair(y, x, b, [](float v, float w) { return v >= w ? 1.0F : 0.0F; });
+    } else if (o.mode == CUDNN_POINTWISE_CMP_LT) {
+      each_pair(y, x, b, [](float v, float w) { return v < w ? 1.0F : 0.0F; });
+    } else {
+      each_pair(y, x, b, [&](float v, float w) { return binary(o.mode, v, w); });
+    }
     return y;
   }
 
@@ -281,12 +325,13 @@ class SliceRun {
     const bool largest = o.reduce == CUDNN_REDUCE_TENSOR_MAX;
     Slice y = empty(*o.y, largest ? -std::numeric_limits<float>::infinity() : 0);
     for (int64_t h = 0; h < x.heads; ++h)
-      for (int64_t i = 0; i < x.rows; ++i)
-        for (int64_t j = 0; j < x.columns; ++j) {
-          float& sum = y(h * y.heads / x.heads, y.rows == 1 ? 0 : i, y.columns == 1 ? 0 : j);
-          const float v = x.values[at(x.place(h, i, j))];
-          sum = largest ? std::fmax(sum, v) : sum + v;
-        }
+      for (int64_t i = 0; i < x.rows; ++i) {
+        const float* from = &x.values[at(x.place(h, i, 0))];
+        float* to = &y(h * y.heads / x.heads, y.rows == 1 ? 0 : i, 0);
+        const int64_t step = y.columns == 1 ? 0 : 1;
+        for (int64_t j = 0; j < x.columns; ++j)
+          to[j * step] = largest ? std::fmax(to[j * step], from[j]) : to[j * step] + from[j];
+      }
     return y;
   }
 

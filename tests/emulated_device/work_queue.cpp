@@ -248,8 +248,8 @@ void Scheduler::wait(const std::vector<PointHandle>& points, const char* call) {
       const OpenMemory open;
       Progress progress = Progress::kRan;
       while (!all_reached(points) && progress == Progress::kRan) progress = run_one();
-      if (progress == Progress::kIdle && !all_reached(points))
-        refuse(call, "waits for work that is not there");
+      if (all_reached(points)) return;
+      if (progress == Progress::kIdle) refuse(call, "waits for work that is not there");
       if (Clock::now() - begin > kHopeless)
         refuse(call,
                fmt::format("has waited for {} s. First in the streams: {}", kHopeless.count(), heads()));

@@ -48,7 +48,7 @@ class OpTest : public testing::TestWithParam<OpCase> {
  protected:
   OpTest() : stream_(GetParam().device) {}
   ~OpTest() override { GetParam().set_variation(-1); }
-  void TearDown() override { expect_guards(); }
+  void TearDown() override { expect_guards(0); }
 
   const KernelTable& kernels() const { return *GetParam().kernels; }
   const WorkspaceTable& workspaces() const { return *GetParam().workspaces; }
@@ -113,14 +113,14 @@ class OpTest : public testing::TestWithParam<OpCase> {
   KernelCall call(int64_t workspace_bytes = 0) {
     if (workspace_bytes == 0) return {stream_, nullptr};
     const int64_t count = (workspace_bytes + 3) / 4;
-    const std::vector<unsigned char> nan(at(4 * count), 0xff);
-    Tensor& scratch = scratch_[count];
-    if (scratch.empty()) {
-      scratch = put_bytes(nan.data(), DType::kFloat32, {count});
+    Scratch& scratch = scratch_[count];
+    if (scratch.tensor.empty()) {
+      scratch.nan.resize(at(4 * count), 0xff);
+      scratch.tensor = put_bytes(scratch.nan.data(), DType::kFloat32, {count});
     } else {
-      copy_bytes(stream_, scratch.data, nan.data(), scratch.bytes());
+      copy_bytes(stream_, scratch.tensor.data, scratch.nan.data(), scratch.tensor.bytes());
     }
-    return {stream_, scratch.data};
+    return {stream_, scratch.tensor.data};
   }
 
   using Outputs = std::vector<Values>;
@@ -132,8 +132,9 @@ class OpTest : public testing::TestWithParam<OpCase> {
     std::vector<Outputs> results;
     for (int variation = 0; variation < 4; ++variation) {
       GetParam().set_variation(variation);
+      const size_t first = buffers_.size();
       results.push_back(run());
-      expect_guards();
+      expect_guards(first);  // of all tensors at the end of the test
     }
     const bool matters = threads_matter == ThreadsMatter::kYes && GetParam().threads_matter;
     const size_t same = !matters ? 0 : GetParam().repeatable ? 2 : 3;
@@ -194,23 +195,28 @@ class OpTest : public testing::TestWithParam<OpCase> {
   // The guards of a tensor.
   std::byte* before(size_t buffer) const { return static_cast<std::byte*>(buffers_[buffer].data()); }
   std::byte* behind(size_t buffer) const { return before(buffer) + kGuardBytes + sizes_[buffer]; }
-  void expect_guards() {
-    std::vector<unsigned char> found(buffers_.size() * 2 * at(kGuardBytes));
-    for (size_t b = 0; b < buffers_.size(); ++b) {
-      unsigned char* to = found.data() + b * 2 * at(kGuardBytes);
-      copy_bytes(stream_, to, before(b), kGuardBytes);
-      copy_bytes(stream_, to + kGuardBytes, behind(b), kGuardBytes);
-    }
+  void expect_guards(size_t first) {
+    std::vector<unsigned char> found((buffers_.size() - first) * 2 * at(kGuardBytes));
+    unsigned char* to = found.data();
+    for (size_t b = first; b < buffers_.size(); ++b)
+      for (const std::byte* guard : {before(b), behind(b)}) {
+        copy_bytes(stream_, to, guard, kGuardBytes);
+        to += kGuardBytes;
+      }
     stream_.synchronize();
     for (size_t i = 0; i < found.size(); ++i)
-      ASSERT_EQ(found[i], kGuard) << "written outside of tensor " << i / at(2 * kGuardBytes) << " of "
-                                  << sizes_[i / at(2 * kGuardBytes)] << " bytes";
+      ASSERT_EQ(found[i], kGuard) << "written outside of tensor " << first + i / at(2 * kGuardBytes) << " of "
+                                  << sizes_[first + i / at(2 * kGuardBytes)] << " bytes";
   }
 
   MemoryLedger ledger_;
   std::vector<Buffer> buffers_;
   std::vector<int64_t> sizes_;
-  std::map<int64_t, Tensor> scratch_;  ///< of `call`, by number of elements
+  struct Scratch {
+    Tensor tensor;
+    std::vector<unsigned char> nan;  // what fills it
+  };
+  std::map<int64_t, Scratch> scratch_;  // of `call`, by number of elements
   Stream stream_;
   std::mt19937_64 generator_{42};
 };
