@@ -69,9 +69,9 @@ void check_same_parameters(const Manifest& manifest, const std::vector<UnitSpec>
 /// Damaged newer ones get a warning (on rank 0) and are renamed to
 /// "step_N.damaged", so that they never count again: only the owner of the run may call this. Throws
 /// Error(kStorage) if there are checkpoints and none is whole, if all are superseded though the newest
-/// takeover did not begin with the first weights, and if the system refuses to read the newest
-/// on some rank: an older one would lose steps. `load`, if there is one, is called to overwrite `units`, whose
-/// arrays may then be anywhere; it throws as read_checkpoint.
+/// takeover did not begin with the first weights, and if the system refuses to read the newest on some rank:
+/// an older one would lose steps. `load`, if there is one, is called to overwrite `units`, whose arrays may
+/// then be anywhere; it throws as read_checkpoint.
 std::optional<CheckpointState> resume_newest(Io& io, const std::filesystem::path& directory,
                                              Communicator& world, int64_t fsdp_index,
                                              const std::vector<UnitStates>& units,

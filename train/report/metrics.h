@@ -98,8 +98,8 @@ struct StartEvent {
   std::optional<double> peak_flops_per_second;  ///< of all ranks together; nullopt if not known
   std::string peak_flops_source;                ///< how it is known: from a data sheet, or measured
   StepCost plan;
-  int64_t kernel_plans = 0;         ///< of libraries, made before the first step; on GPUs
-  double kernel_plans_seconds = 0;  ///< that took
+  int64_t kernel_plans = 0;               ///< of libraries, made before the first step; on GPUs
+  double kernel_plans_seconds = 0;        ///< that took
   std::optional<StartupSeconds> startup;  ///< up to this event; nullopt in logs of versions before 0.2.0
   double time = 0;
 };

@@ -219,14 +219,14 @@ class Trainer {
   bool start_is_validated_ = false;              ///< train.validate_at_start is done; equal on all ranks
   std::optional<ValidationEvent> start_scores_;  ///< on rank 0, until they are compared
   std::vector<std::string> resume_notes_;
-  int64_t at_step_ = 0;           ///< the step under way, or the last one
-  int64_t first_step_ = 0;        ///< steps that were done when this start began
-  bool has_evaluated_ = false;    ///< this start has computed a validation's loss, or a part of it
-  bool has_summarized_ = false;   ///< this start has written summaries at a validation
-  bool was_done_ = false;         ///< this start found nothing to do
-  bool has_no_progress_ = false;  ///< why the run ends, on rank 0
-  bool end_is_logged_ = false;    ///< metrics.jsonl has its `end`
-  int64_t saved_step_ = -1;       ///< of the last commit
+  int64_t at_step_ = 0;                      ///< the step under way, or the last one
+  int64_t first_step_ = 0;                   ///< steps that were done when this start began
+  bool has_evaluated_ = false;               ///< this start has computed a validation's loss, or a part of it
+  bool has_summarized_ = false;              ///< this start has written summaries at a validation
+  bool was_done_ = false;                    ///< this start found nothing to do
+  bool has_no_progress_ = false;             ///< why the run ends, on rank 0
+  bool end_is_logged_ = false;               ///< metrics.jsonl has its `end`
+  int64_t saved_step_ = -1;                  ///< of the last commit
   std::optional<SaveUnderWay> saving_;       ///< equal on all ranks
   std::optional<BestSoFar> committed_best_;  ///< of the last commit
   int64_t failed_saves_ = 0;                 ///< in a row

@@ -12,8 +12,8 @@
 #include "train/machine/machine.h"
 #include "train/plan/pretrained_sizes.h"
 #include "train/plan/training_data.h"
-#include "train/run/since_last_start.h"
 #include "train/report/human_text.h"
+#include "train/run/since_last_start.h"
 #include "train/run/trainer.h"
 
 namespace ripstop {

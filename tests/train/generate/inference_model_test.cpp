@@ -233,7 +233,8 @@ TEST_F(InferenceModelTest, LossesAreSums) {
     const auto next = [&](int64_t) { return HostTokens{token, position, target, offset}; };
     const LossSum sum = made->evaluate(batches, next, [] { return false; });
     EXPECT_EQ(sum.target_count, batches * std::ssize(token) / 8 * 7);
-    EXPECT_EQ(made->evaluate(batches, next, [] { return false; }).loss, sum.loss) << "nothing is left of the first call";
+    EXPECT_EQ(made->evaluate(batches, next, [] { return false; }).loss, sum.loss)
+        << "nothing is left of the first call";
     return sum.loss;
   };
   const double one = loss(8, 8, 1);
