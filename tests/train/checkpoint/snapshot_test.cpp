@@ -33,7 +33,7 @@ class GatedIo : public QuickIo {
   std::atomic<bool> is_open = true;
 };
 
-std::map<std::string, std::string> files_of(const std::filesystem::path& directory) {
+std::map<std::string, std::string> files_below(const std::filesystem::path& directory) {
   std::map<std::string, std::string> files;
   for (const auto& entry : std::filesystem::directory_iterator(directory))
     files[entry.path().filename().string()] =
@@ -56,7 +56,7 @@ void expect_equal_files(const ModelConfig& model, const MeshSizes& mesh, DType m
   run.fill(5);
   const CheckpointState state = state_at(5, run.model());
   for (const auto& error : run.save(io, scratch / "plain", state)) ASSERT_FALSE(error) << error->what();
-  const auto expected = files_of(scratch / "plain" / step_directory_name(5));
+  const auto expected = files_below(scratch / "plain" / step_directory_name(5));
   ASSERT_GE(std::ssize(expected), 3);
   for (const int64_t most : {int64_t{0}, bytes_of_first(run, moments, 2), kEverything})
     for (const bool in_background : {false, true}) {
@@ -73,7 +73,7 @@ void expect_equal_files(const ModelConfig& model, const MeshSizes& mesh, DType m
         rank.writer.commit();
       });
       for (const auto& error : thrown) ASSERT_FALSE(error) << error->what();
-      EXPECT_EQ(files_of(directory / step_directory_name(5)), expected);
+      EXPECT_EQ(files_below(directory / step_directory_name(5)), expected);
     }
 }
 
