@@ -46,7 +46,8 @@ if [[ -n $(ls -A "$directory") ]]; then
 fi
 # The launcher wakes a stopped rank before it kills it. So this one comes late, and may leave its file.
 expect stop_before 3 13 76 'rank=0 MPI_Init .*: rank 1 of 3 has not come' "$directory/runs/first"
-expect stop_in_start 3 13 76 'rank=0 .*rank 1 \(.*\)( came and stands still)?' "$directory"
+mkdir "$directory/other"
+expect stop_in_start 3 13 76 'rank=0 .*rank 1 \(.*\)( came and stands still)?' "$directory/other"
 for pid in $(pgrep -f "^$program "); do
   echo "orphans: $(ps -o pid,stat,args -p "$pid" | tail -1)"
   failed=1
