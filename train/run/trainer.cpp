@@ -134,7 +134,7 @@ bool Trainer::compute_step() {
   step_traffic_ = {now.replicate - sent.replicate, now.fsdp - sent.fsdp, now.tensor - sent.tensor};
   step_seconds_ = seconds_since(begin);
   if (time_limit_) time_limit_->took_step(step_seconds_);
-  if (state_.step > first_step_ + 1) deadline_.learn(step_seconds_);
+  if (state_.step > first_step_ + 1) deadline_.learn(step_seconds_ - save_wait_seconds_);
   smoothed_step_seconds_ = smoothed_step_seconds_ > 0
                                ? (1 - kSmoothing) * smoothed_step_seconds_ + kSmoothing * step_seconds_
                                : step_seconds_;
