@@ -38,7 +38,7 @@ wait_for() {
     if "$@"; then return 0; fi
     sleep 0.1
   done
-  complain "$what: not after two minutes"
+  complain "$what: not after two minutes: $(tail -3 "$work"/*.log)"
   return 1
 }
 has_step() { grep -q "\"event\":\"step\",\"step\":$2," "$work/$1/metrics.jsonl" 2>/dev/null; }
@@ -66,17 +66,17 @@ expect_end() {
 }
 
 # A stopped rank is named with its host, the operation, its axis and the step. mpirun kills it with the others.
-begin stopped run.deadline_seconds=5
+begin stopped run.deadline_seconds=10
 if wait_for "stopped" has_step stopped 20; then
   kill -STOP "$(pid_of stopped 2)"
-  expect_end stopped 76 16 '^FATAL code=76 rank=[01] step=[0-9]+ what="[a-z_]+ on [a-z]+ \(3 ranks\) at step [0-9]+ waited 5 s: rank 2 \(.+\) does not answer'
+  expect_end stopped 76 21 '^FATAL code=76 rank=[01] step=[0-9]+ what="[a-z_]+ on [a-z]+ \(3 ranks\) at step [0-9]+ waited 10 s: rank 2 \(.+\) does not answer'
 fi
 
 # A killed rank: mpirun sees it and kills the others; its exit code is that rank's. launch.sh names the rank.
-begin killed run.deadline_seconds=5
+begin killed run.deadline_seconds=10
 if wait_for "killed" has_step killed 20; then
   kill -9 "$(pid_of killed 1)"
-  expect_end killed '137 76' 16 'rank 1 was killed by signal 9|FATAL code=76.*rank 1'
+  expect_end killed "137 76" 21 'rank 1 was killed by signal 9|FATAL code=76.*rank 1'
 fi
 
 # A rank that is stopped three quarters of the time is named while the run goes on, with the option that leaves its node out, and
