@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # For scripts that plant faults in a copy of the source, to see which tests notice them; to be sourced.
 # In the copy the environment variable RIPSTOP_PLANTED chooses the fault; 0, or none, is the program as it is.
 
@@ -9,7 +10,7 @@ copy_source() {
 
 # begin_planting TREE FILE...: goes into the copy; these files of it may ask for `planted(NUMBER)`
 begin_planting() {
-  cd "$1"
+  cd "$1" || exit
   shift
   cat >model/core/planted.h <<'TEXT'
 #pragma once
