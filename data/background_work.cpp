@@ -16,6 +16,8 @@ BackgroundWork::BackgroundWork(std::function<void(const BackgroundWork&)> body) 
   // The thread inherits the mask. Signals must reach the main thread, whose handlers request the stop.
   sigset_t all, before;
   sigfillset(&all);
+  // Those that the thread's own faults send: blocked ones would end the process before any handler tells why.
+  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&all, fault);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
     thread_ = std::thread([this] { run(); });

@@ -10,8 +10,8 @@
 
 namespace ripstop {
 
-/// Runs a function once, on a thread that takes no signals. The owner's thread asks how far it is and gets
-/// what it threw.
+/// Runs a function once, on a thread that takes no signals but those of its own faults. The owner's thread
+/// asks how far it is and gets what it threw.
 class BackgroundWork {
  public:
   /// Starts `body`, which may ask `stop_requested()` and must then end soon. If the system gives no more
