@@ -43,8 +43,8 @@ class BackgroundWork {
   std::thread thread_;
 };
 
-/// From now on this thread, and those that it starts, get the processors only when others leave them free
-/// (nice 19). There is no way back without privileges.
+/// From now on this thread, and those that it starts, get processors that others leave free, and a tenth of
+/// one that others want (nice 10). There is no way back without privileges.
 void yield_processors();
 
 }  // namespace ripstop

@@ -1,12 +1,11 @@
 // Measures saves: the time of a step with a save every few steps beside that without, on a disk that is
 // throttled so that one save takes about as many steps as asked for; and the rates of a save that training
-// waits for and of loading it, beside dd, on the disk as it is. slurm/launch.sh 1
-// build/cpu-release/tests/bench/save_bench --model 15m --directory /scratch The model is a preset with
-// untied embeddings, trained on random tokens. Rounds with and without saves come in turns. Prints one JSON
-// object.
+// waits for and of loading it, beside dd, on the disk as it is.
+//   slurm/launch.sh 1 build/cpu-release/tests/bench/save_bench --model 15m --directory /scratch
+// The model is a preset with untied embeddings, trained on random tokens. Rounds with and without saves come
+// in turns. Prints one JSON object.
 #include <fcntl.h>
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -19,6 +18,7 @@
 
 #include "data/directory.h"
 #include "parallel/agreement.h"
+#include "tests/bench/rank_bench.h"
 #include "train/checkpoint/checkpoint_reader.h"
 #include "train/checkpoint/checkpoint_writer.h"
 #include "train/checkpoint/host_states.h"
@@ -88,17 +88,8 @@ Options parse(int argc, char** argv) {
                  "steps that one save takes on the throttled disk; 0: no throttle");
   app.add_option("--copies-mib", o.copies_mib, "host memory for copies, of a rank; default: enough for all");
   app.add_option("--tensor", c.mesh.tensor);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    std::exit(app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::kUsage));
-  }
-  const ModelPreset* preset = find_model_preset(o.model);
-  if (preset == nullptr) throw Error(ExitCode::kUsage, fmt::format("no preset '{}'", o.model));
-  static_cast<ModelConfig&>(c.model) = preset->config;
-  c.model.tie_word_embeddings = false;
-  if (c.model.vocab_size == 0) c.model.vocab_size = 512;
-  c.model.max_position_embeddings = std::max(c.model.max_position_embeddings, c.data.sequence_length);
+  parse_or_exit(app, argc, argv);
+  set_model_of_preset(c, o.model);
   c.precision.compute = FloatChoice::kFloat32;
   return o;
 }
@@ -303,13 +294,5 @@ ExitCode bench(MpiWorld& world, const Options& options) {
 }  // namespace ripstop
 
 int main(int argc, char** argv) {
-  using ripstop::Error;
-  try {
-    const ripstop::Options options = ripstop::parse(argc, argv);
-    ripstop::MpiWorld world;
-    return static_cast<int>(world.run([&] { return ripstop::bench(world, options); }));
-  } catch (const Error& error) {
-    fmt::print(stderr, "FATAL {} {}\n", error.what(), error.hint());
-    _exit(static_cast<int>(error.code()));
-  }
+  return ripstop::main_of_ranks(argc, argv, ripstop::parse, ripstop::bench);
 }

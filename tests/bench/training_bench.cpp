@@ -5,7 +5,6 @@
 // Prints one JSON object: tokens per second of the median step, seconds of the slowest tenth of the steps,
 // model FLOPs by 6 P + 6 L C T, seconds a step of rank 0's communication that were not hidden, loss, memory.
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -15,6 +14,7 @@
 #include <random>
 #include <set>
 
+#include "tests/bench/rank_bench.h"
 #include "train/machine/device_choice.h"
 #include "train/plan/resolved_run.h"
 #include "train/run/kernel_plans.h"
@@ -119,17 +119,8 @@ Options parse(int argc, char** argv) {
   app.add_option("--fsdp", fsdp, "ranks of the fsdp axis; default: all that are left");
   app.add_option("--tensor", c.mesh.tensor, "ranks of the tensor axis");
   app.add_option("--replicate", c.mesh.replicate, "ranks of the replicate axis");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    std::exit(app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::kUsage));
-  }
-  const ModelPreset* preset = find_model_preset(o.model);
-  if (preset == nullptr) throw Error(ExitCode::kUsage, fmt::format("no preset '{}'", o.model));
-  static_cast<ModelConfig&>(c.model) = preset->config;
-  c.model.tie_word_embeddings = false;
-  if (c.model.vocab_size == 0) c.model.vocab_size = 512;
-  c.model.max_position_embeddings = std::max(c.model.max_position_embeddings, c.data.sequence_length);
+  parse_or_exit(app, argc, argv);
+  set_model_of_preset(c, o.model);
   if (o.micro_batch > 0) c.train.micro_batch_sequences = o.micro_batch;
   if (fsdp > 0) c.mesh.fsdp = fsdp;
   c.run.device = o.device == "cpu"    ? DeviceChoice::kCpu
@@ -216,13 +207,5 @@ ExitCode bench(MpiWorld& world, const Options& options) {
 }  // namespace ripstop
 
 int main(int argc, char** argv) {
-  using ripstop::Error;
-  try {
-    const ripstop::Options options = ripstop::parse(argc, argv);
-    ripstop::MpiWorld world;
-    return static_cast<int>(world.run([&] { return ripstop::bench(world, options); }));
-  } catch (const Error& error) {
-    fmt::print(stderr, "FATAL {} {}\n", error.what(), error.hint());
-    _exit(static_cast<int>(error.code()));
-  }
+  return ripstop::main_of_ranks(argc, argv, ripstop::parse, ripstop::bench);
 }

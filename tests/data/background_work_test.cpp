@@ -62,8 +62,8 @@ TEST(BackgroundWork, YieldsTheProcessorsWithTheThreadsThatItStarts) {
     std::thread([&] { started = nice_of_thread(); }).join();
   });
   while (!work.wait(milliseconds(1000))) continue;
-  EXPECT_EQ(own, 19);
-  EXPECT_EQ(started, 19);
+  EXPECT_EQ(own, 10);
+  EXPECT_EQ(started, 10);
   EXPECT_EQ(nice_of_thread(), before);
 }
 

@@ -45,41 +45,7 @@ for part in "${parts[@]}"; do
 done
 begin_cluster "$ripstop" 5
 
-cat >config.toml <<'CONFIG'
-[run]
-seed = 1
-device = "cpu"
-[model]
-hidden_size = 64
-intermediate_size = 192
-num_hidden_layers = 2
-num_attention_heads = 4
-num_key_value_heads = 4
-max_position_embeddings = 256
-[mesh]
-tensor = 2
-[data]
-directory = "data"
-sequence_length = 128
-loss_on = "all"
-[train]
-steps = 400
-global_batch_sequences = 8
-micro_batch_sequences = 2
-[optimizer]
-learning_rate = 1e-3
-[schedule]
-warmup_steps = 5
-[precision]
-compute = "float32"
-[checkpoint]
-every_steps = 10
-keep = 2
-[log]
-every_steps = 50
-CONFIG
-ripstop prepare --source synthetic --examples 1600 --seed 3 --vocab-size 400 --output data >prepare.log 2>&1 ||
-  fail "prepare: $(cat prepare.log)"
+small_run 400 10 2 50 1600
 job_file=$work/slurm/train.sbatch
 train=("$work/config.toml" "data.directory=$work/data")
 eight=(--nodes=4 --ntasks-per-node=2 --cpus-per-task=1)

@@ -11,42 +11,7 @@ source "$(dirname "$0")/cluster/jobs.sh" # sets work, job, last_log, source_tree
 : "${work=}" "${job=}" "${last_log=}" "${source_tree:?}"
 begin_cluster "$ripstop" 4
 
-# A step of eight ranks on two cores takes some tenths of a second: long enough to be hit.
-cat >config.toml <<'CONFIG'
-[run]
-seed = 1
-device = "cpu"
-[model]
-hidden_size = 64
-intermediate_size = 192
-num_hidden_layers = 2
-num_attention_heads = 4
-num_key_value_heads = 4
-max_position_embeddings = 256
-[mesh]
-tensor = 2
-[data]
-directory = "data"
-sequence_length = 128
-loss_on = "all"
-[train]
-steps = 40
-global_batch_sequences = 8
-micro_batch_sequences = 2
-[optimizer]
-learning_rate = 1e-3
-[schedule]
-warmup_steps = 5
-[precision]
-compute = "float32"
-[checkpoint]
-every_steps = 10
-keep = 0
-[log]
-every_steps = 10
-CONFIG
-ripstop prepare --source synthetic --examples 400 --seed 3 --vocab-size 400 --output data >prepare.log 2>&1 ||
-  fail "prepare: $(cat prepare.log)"
+small_run 40 10 0 10 400
 config=$work/config.toml
 eight=(--nodes=4 --ntasks-per-node=2 --cpus-per-task=1)
 train=("$work/slurm/train.sbatch" "$config" "data.directory=$work/data")

@@ -140,6 +140,14 @@ std::vector<UnitShard> stored_shards(const std::vector<UnitSpec>& units, const M
   return shards_of(layouts_of(units, mesh, at.tensor), mesh, at);
 }
 
+std::byte* stored_begin(const UnitStates& unit, UnitState state, const UnitShard& shard, int64_t fsdp_index) {
+  // The file may begin later than the shard: another rank writes the replicated elements.
+  const int64_t skipped = shard.begin - fsdp_index * unit.layout->shard_elements();
+  RIPSTOP_CHECK(skipped >= 0 && skipped + shard.elements() <= unit.layout->shard_elements(),
+                "unit {} has another layout", unit.layout->unit().name);
+  return unit.array(state) + skipped * element_bytes(state_dtype(state, unit.moments));
+}
+
 std::vector<StoredArray> stored_arrays(const std::vector<UnitShard>& shards, DType moments) {
   std::vector<StoredArray> arrays;
   for (const UnitShard& shard : shards)

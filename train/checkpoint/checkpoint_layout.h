@@ -39,7 +39,7 @@
 //     | plan_reads
 //   Piece               rows that are in a stored UnitShard and in a shard of the rank that loads
 //     | load
-//   UnitStates          the shard in host memory
+//   UnitStates          the shard in memory
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -66,8 +66,9 @@ constexpr DType state_dtype(UnitState state, DType moments) {
   return state == UnitState::kMaster ? DType::kFloat32 : moments;
 }
 
-/// A rank's shard of one unit in host memory: shard_elements() each, shard fsdp_index of the flat buffer.
-/// Saving reads them, loading overwrites them. If a moment is null, loading skips it. Borrowed.
+/// A rank's shard of one unit: shard_elements() each, shard fsdp_index of the flat buffer, on the model's
+/// device (live_states) or in host memory. Saving reads them, loading overwrites them. If a moment is null,
+/// loading skips it. Borrowed.
 struct UnitStates {
   const UnitLayout* layout = nullptr;
   float* master = nullptr;
@@ -93,6 +94,9 @@ struct UnitShard {
 /// The shards in the file of rank `rank` of `mesh`, by unit (index in `units`); none if the rank writes no
 /// file. The sidecar lists the arrays in this order, the three states of a unit one after the other.
 std::vector<UnitShard> stored_shards(const std::vector<UnitSpec>& units, const MeshSizes& mesh, int64_t rank);
+
+/// The first stored byte of a state of `unit`, the shard `fsdp_index` of which `shard` is the stored part.
+std::byte* stored_begin(const UnitStates& unit, UnitState state, const UnitShard& shard, int64_t fsdp_index);
 
 /// An array of a rank's file.
 struct StoredArray {

@@ -55,14 +55,9 @@ std::vector<ArraySource> sources_in_memory(const std::vector<UnitStates>& units,
   const int64_t fsdp_index = mesh_coordinates(mesh, rank).fsdp;
   for (const UnitShard& shard : shards) {
     const UnitStates& unit = units[static_cast<size_t>(shard.unit)];
-    // The file may begin later than the shard: another rank writes the replicated elements.
-    const int64_t skipped = shard.begin - fsdp_index * unit.layout->shard_elements();
-    RIPSTOP_CHECK(skipped >= 0 && skipped + shard.elements() <= unit.layout->shard_elements(),
-                  "unit {} has another layout", unit.layout->unit().name);
-    for (const UnitState state : kUnitStates) {
-      const DType dtype = state_dtype(state, unit.moments);
-      sources.push_back(array_in_memory(unit.array(state) + skipped * element_bytes(dtype), dtype));
-    }
+    for (const UnitState state : kUnitStates)
+      sources.push_back(
+          array_in_memory(stored_begin(unit, state, shard, fsdp_index), state_dtype(state, unit.moments)));
   }
   return sources;
 }

@@ -57,15 +57,11 @@ Snapshot::Snapshot(const Stream& compute, MemoryLedger& ledger, const std::vecto
     const UnitShard& shard = shards_[s];
     const UnitStates& unit = units[static_cast<size_t>(shard.unit)];
     RIPSTOP_CHECK(unit.moments == moments_, "moments of two dtypes");
-    // The file may begin later than the shard: another rank writes the replicated elements.
-    const int64_t skipped = shard.begin - fsdp_index * unit.layout->shard_elements();
-    RIPSTOP_CHECK(skipped >= 0 && skipped + shard.elements() <= unit.layout->shard_elements(),
-                  "unit {} has another layout", unit.layout->unit().name);
     shard_of_unit_[static_cast<size_t>(shard.unit)] = s;
     for (const UnitState state : kUnitStates) {
-      const int64_t size = element_bytes(state_dtype(state, moments_)), bytes = shard.elements() * size;
+      const int64_t bytes = shard.elements() * element_bytes(state_dtype(state, moments_));
       const bool keeps = s < kept.size();
-      arrays_.push_back({unit.array(state) + skipped * size, keeps ? copy : nullptr, bytes});
+      arrays_.push_back({stored_begin(unit, state, shard, fsdp_index), keeps ? copy : nullptr, bytes});
       if (keeps) copy += bytes;
     }
   }

@@ -1,8 +1,8 @@
 // Trainer: one run on one rank, from the state of its directory to its last step. trainer.cpp is the loop
-// (what happens in each step and between steps); trainer_start.cpp is the start (what is read, checked,
-// resumed and announced before the first step); trainer_speed.cpp times the start and looks for slow ranks;
-// trainer_validation.cpp says when to validate, which scores are the best, and when they end the run;
-// trainer_saves.cpp saves, while training goes on or not.
+// (what happens in each step and between steps); trainer_start.cpp is the start (what is read, checked and
+// resumed before the first step), which trainer_announce.cpp tells; trainer_speed.cpp times it and looks for
+// slow ranks; trainer_validation.cpp says when to validate, which scores are the best, and when they end the
+// run; trainer_saves.cpp saves, while training goes on or not.
 #pragma once
 #include <chrono>
 #include <functional>
@@ -96,16 +96,18 @@ class Trainer {
   void check_checkpoint(const CheckpointState& saved) const;
   void set_first_weights();
   bool resume_or_initialize();
-  std::optional<RunSpeed> known_speed() const;
   std::vector<std::string> notes_on_resume(const ResumableCheckpoint& saved);
-  void say_header();
   void prepare_kernels();
-  void announce();
   bool agree_to_stop();
   void take_over();
   void find_time_limit();
   void end_start();
   void enter(StartTimes::Part part) { options_.start_times.enter(part); }
+
+  // trainer_announce.cpp
+  std::optional<RunSpeed> known_speed() const;
+  void say_header();
+  void announce();
 
   // trainer_validation.cpp
   void find_start_scores();

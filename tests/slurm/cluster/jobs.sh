@@ -51,6 +51,46 @@ end_cluster() {
   exit "$1"
 }
 
+# small_run STEPS SAVE_EVERY KEEP LOG_EVERY EXAMPLES: config.toml and the data set of a run on tensor groups of two. A step of
+# eight ranks on two cores takes some tenths of a second: long enough to be hit.
+small_run() {
+  cat >config.toml <<CONFIG
+[run]
+seed = 1
+device = "cpu"
+[model]
+hidden_size = 64
+intermediate_size = 192
+num_hidden_layers = 2
+num_attention_heads = 4
+num_key_value_heads = 4
+max_position_embeddings = 256
+[mesh]
+tensor = 2
+[data]
+directory = "data"
+sequence_length = 128
+loss_on = "all"
+[train]
+steps = $1
+global_batch_sequences = 8
+micro_batch_sequences = 2
+[optimizer]
+learning_rate = 1e-3
+[schedule]
+warmup_steps = 5
+[precision]
+compute = "float32"
+[checkpoint]
+every_steps = $2
+keep = $3
+[log]
+every_steps = $4
+CONFIG
+  ripstop prepare --source synthetic --examples "$5" --seed 3 --vocab-size 400 --output data >prepare.log 2>&1 ||
+    fail "prepare: $(<prepare.log)"
+}
+
 # submit [--user] OPTION... : sbatch from $work/jobs; sets $job and $last_log, the log of the job
 submit() {
   local as=()

@@ -21,20 +21,7 @@ train() (
 )
 four=(mesh.fsdp=2 mesh.tensor=2)
 
-# losses NAME: "step loss" of every step, as written
-losses() {
-  sed -n 's/.*"event":"step".*"step":\([0-9]*\),.*"loss":\([^,}]*\).*/\1 \2/p' "$work/$1/metrics.jsonl"
-}
-
-# pids of the ranks of run NAME
-ranks_of() {
-  local process
-  for process in /proc/[0-9]*; do
-    [ "$(readlink "$process/exe" 2>/dev/null)" = "$(readlink -f "$ripstop")" ] || continue
-    tr '\0' '\n' 2>/dev/null <"$process/cmdline" | grep -qxF "run.directory=$work/$1" && basename "$process"
-  done
-  return 0
-}
+source "$source/tests/train/run/mesh_runs.sh"
 
 # ended JOB NAME: waits for a launcher whose rank was killed. If a rank is killed before it has reported to mpirun, Open MPI
 # 4.1 can wait for it for ever. Then no rank is left, and this ends the launcher.

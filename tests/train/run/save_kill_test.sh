@@ -22,22 +22,11 @@ train() (
     model.vocab_size=20000 model.num_hidden_layers=1 data.sequence_length=64 train.global_batch_sequences=2 "mesh.fsdp=$ranks" mesh.tensor=1 \
     log.every_steps=10 "$@" >>"$work/$name.log" 2>&1
 )
-losses() {
-  sed -n 's/.*"event":"step".*"step":\([0-9]*\),.*"loss":\([^,}]*\).*/\1 \2/p' "$work/$1/metrics.jsonl"
-}
+source "$source/tests/train/run/mesh_runs.sh"
 # The last step of the log's `checkpoint` events: committed for certain.
 acknowledged() {
   sed -n 's/.*"event":"checkpoint","step":\([0-9]*\),.*/\1/p' "$work/$1/metrics.jsonl" 2>/dev/null | sort -n | tail -1 || true
 }
-ranks_of() {
-  local process
-  for process in /proc/[0-9]*; do
-    [ "$(readlink "$process/exe" 2>/dev/null)" = "$(readlink -f "$ripstop")" ] || continue
-    tr '\0' '\n' 2>/dev/null <"$process/cmdline" | grep -qxF "run.directory=$work/$1" && basename "$process"
-  done
-  return 0
-}
-
 "$ripstop" prepare --source synthetic --examples 300 --seed 3 --vocab-size 400 --output "$work/data" >"$work/prepare.log" 2>&1 ||
   fail "prepare: $(cat "$work/prepare.log")"
 train unbroken checkpoint.asynchronous=false || fail "the unbroken run: $(tail -3 "$work/unbroken.log")"
