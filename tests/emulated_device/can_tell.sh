@@ -102,10 +102,10 @@ plant_faults() {
                                  planted(17) ? &resources_.stream : reduces_on());'
   change parallel/fsdp_unit.cpp 'summing_.wait();' '  if (!planted(18)) summing_.wait();'
   change parallel/tensor_parallel.cpp 'gathering.wait();' '    if (!planted(19)) gathering.wait();'
-  change parallel/tensor_parallel.cpp 'arriving[static_cast<size_t>(k - 1)].wait();' \
-    '    if (!planted(21)) arriving[static_cast<size_t>(k - 1)].wait();'
-  change parallel/tensor_parallel.cpp 'for (Pending& pending : leaving) pending.wait();' \
-    '  if (!planted(22)) &LINE&'
+  change parallel/tensor_parallel.cpp 'nearer.wait();' '  if (!planted(21)) nearer.wait();'
+  change parallel/tensor_parallel.cpp 'first.wait();
+  others.wait();' \
+    '  if (!planted(22)) first.wait(), others.wait();'
   change parallel/nccl_communicator.cpp 'check(ncclGroupEnd(), "ncclGroupEnd");  // returns' \
     '&LINE&
   if (planted(23)) {

@@ -64,15 +64,15 @@ plant_faults() {
 &LINE&'
   change parallel/sharded_transformer.cpp 'if (context.tensor.count() == 1 || count == 0) return;' \
     '  if (context.tensor.count() == 1 || count == 0 || planted(6)) return;'
-  change parallel/sharded_transformer.cpp 'if (mesh_.replicate().rank() != 0) return;' \
+  change parallel/sharded_transformer.cpp 'sum_replicated(context);' \
     '&LINE&
   if (planted(7) && (mesh_.fsdp_reduce().rank() != 0 || mesh_.tensor().rank() != 0)) return;'
   change parallel/fsdp_unit.cpp 'if (replicate.size() == 1) return;' \
     '  if (replicate.size() == 1 || planted(8)) return;'
   change model/head_loss.cpp 'const int64_t first = std::min(index * rows, config.vocab_size);' \
     '  const int64_t first = std::min(index * rows - (planted(9) && index > 0 ? 8 : 0), config.vocab_size);'
-  change parallel/tensor_parallel.cpp 'body(rows_of(from), from * n);' \
-    '    body(rows_of(from), (planted(10) ? index() : from) * n);'
+  change parallel/tensor_parallel.cpp 'body(whole.row_range(rank * n, ranks * n), rank * n);' \
+    '    body(whole.row_range(rank * n, ranks * n), (planted(10) ? index() : rank) * n);'
   change parallel/fsdp_unit.cpp 'const bool overwrite = !whole_is_shard() || fresh_;' \
     '  const bool overwrite = !whole_is_shard() || fresh_ || planted(11);'
   change parallel/fsdp_unit.cpp 'fresh_ ? Accumulate::kNo : Accumulate::kYes, resources_.reduce_scratch' \
