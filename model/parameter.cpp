@@ -17,7 +17,7 @@ PhysicalTensor one(ParameterSpec spec) {
 }
 
 ParameterSpec norm(std::string name, int64_t columns) {
-  return {.name = std::move(name), .rows = 1, .columns = columns};
+  return {.name = std::move(name), .rows = 1, .columns = columns, .vector = true};
 }
 
 // The weights of a layer. Norms come first: the replicated tensors of a unit lead it. Matrices that read the
@@ -35,7 +35,7 @@ UnitSpec block(const ModelConfig& config, int64_t layer, double deviation) {
                          .columns = columns,
                          .cut = cut,
                          .grain = grain,
-                         .initial_deviation = from};
+                         .initial = {Initial::Kind::kNormal, from}};
   };
   return {at,
           {one(norm(at + ".attention_norm.weight", c)),
@@ -68,7 +68,7 @@ std::vector<UnitSpec> parameter_table(const ModelConfig& config) {
                             .rows = v,
                             .columns = c,
                             .cut = Cut::kRows,
-                            .initial_deviation = deviation};
+                            .initial = {Initial::Kind::kNormal, deviation}};
   ParameterSpec output = table;
   output.name = "output.weight";
 

@@ -26,19 +26,26 @@ enum class Cut : uint8_t {
 /// or of 8 if grain is 1, because GEMM kernels want that. The last slices may end in padding.
 int64_t slice_extent(int64_t whole, int64_t slices, int64_t grain = 1);
 
+/// The values that a parameter begins with.
+struct Initial {
+  enum class Kind : uint8_t { kOnes, kZeros, kNormal, kUniform };
+  Kind kind = Kind::kOnes;
+  double size = 0;  ///< standard deviation of kNormal; kUniform is between -size and size
+};
+
 /// One logical parameter, as checkpoints and Hugging Face see it: a matrix [rows, columns], or a vector [1,
 /// columns].
 struct ParameterSpec {
   std::string name;  ///< Meta's: "layers.3.attention.wq.weight"
   int64_t rows = 0;
   int64_t columns = 0;
+  bool vector = false;  ///< the weight of a norm; a matrix may have one row, too
   Cut cut = Cut::kNone;
   int64_t grain =
       1;  ///< cuts fall on multiples of it in the cut dim: D for parameters of heads, which stay whole
-  double initial_deviation = 0;  ///< standard deviation of the initial normal values; 0: all ones
+  Initial initial = {};
 
   int64_t count() const { return rows * columns; }
-  bool is_vector() const { return rows == 1; }
   /// Rows and columns that each of `slices` ranks holds in memory, padding included. The first logical row
   /// (or column) of slice `index` is index * that extent. Elements beyond the logical size are padding, which
   /// is and stays zero.
@@ -60,10 +67,12 @@ struct PhysicalTensor {
   bool replicated() const { return parts.front().cut == Cut::kNone; }
 };
 
-/// The tensors that are gathered and released together. Replicated tensors (the norms) come first.
+/// The tensors that are gathered and released together. Those that the tensor axis does not cut come first.
 struct UnitSpec {
-  std::string name;  ///< "embedding", "layers.3", "head"; "vocabulary" if embedding and head are tied
+  /// "embedding", "layers.3", "head"; "vocabulary" if embedding and head are tied; "layers.3.lora"
+  std::string name;
   std::vector<PhysicalTensor> tensors;
+  bool frozen = false;  ///< its weights never change: there is neither gradient nor moment
 };
 
 /// All units of a model in forward order. If embeddings are tied, one unit "vocabulary" {norm, table} takes

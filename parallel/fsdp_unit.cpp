@@ -134,7 +134,7 @@ Tensor FsdpUnit::part(const Tensor& flat, size_t tensor) const {
   const PhysicalTensor& t = layout_.unit().tensors[tensor];
   const int64_t rows = t.slice_rows(tensor_count_), columns = t.slice_columns(tensor_count_);
   const Tensor piece = flat.row_range(layout_.tensor_offsets()[tensor], rows * columns);
-  return t.parts.front().is_vector() ? piece : piece.viewed({rows, columns});
+  return t.parts.front().vector ? piece : piece.viewed({rows, columns});
 }
 
 void FsdpUnit::begin_gradients(Context& context) {
@@ -145,7 +145,7 @@ void FsdpUnit::begin_gradients(Context& context) {
   if (overwrite) zero_unwritten(context, whole_gradient_);
   for (size_t t = 0; t < parameters_.size(); ++t) {
     parameters_[t]->gradient = part(whole_gradient_, t);
-    const bool vector = layout_.unit().tensors[t].parts.front().is_vector();
+    const bool vector = layout_.unit().tensors[t].parts.front().vector;
     parameters_[t]->accumulate = overwrite && !vector ? Accumulate::kNo : Accumulate::kYes;
   }
 }

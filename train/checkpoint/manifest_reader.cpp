@@ -6,6 +6,7 @@
 #include "data/json_reader.h"
 #include "data/whole_file.h"
 #include "model/core/error.h"
+#include "model/lora.h"
 #include "train/checkpoint/manifest.h"
 
 namespace ripstop {
@@ -139,6 +140,7 @@ ParameterSpec Reader::parameter(const Json& json, std::set<std::string>& names) 
   if (cut != "none" && cut != "rows" && cut != "columns") refuse("{} has the cut '{}'", p.name, cut);
   p.cut = cut == "none" ? Cut::kNone : cut == "rows" ? Cut::kRows : Cut::kColumns;
   p.grain = integer(json, "grain", 1, p.cut == Cut::kColumns ? p.columns : p.rows);
+  p.vector = p.rows == 1 && !is_adapter(p.name);
   return p;
 }
 

@@ -159,7 +159,7 @@ Json json_of(const std::filesystem::path& directory, const Manifest& m, const Su
     for (const PhysicalTensor& tensor : unit.tensors)
       for (const ParameterSpec& p : tensor.parts)
         parameters.push_back({{"name", p.name},
-                              {"shape", p.is_vector() ? Json{p.columns} : Json{p.rows, p.columns}},
+                              {"shape", p.vector ? Json{p.columns} : Json{p.rows, p.columns}},
                               {"unit", unit.name}});
   const ModelConfig& c = m.state.model;
   Json document = {

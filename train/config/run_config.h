@@ -15,6 +15,7 @@
 
 #include "data/loss_on.h"
 #include "model/config.h"
+#include "model/lora.h"
 #include "train/config/generation_settings.h"
 
 namespace ripstop {
@@ -52,6 +53,12 @@ struct ModelSection : ModelConfig {
   std::string pretrained;
   std::string preset;
   bool operator==(const ModelSection&) const = default;
+};
+
+/// The adapters that train beside the frozen weights of model.pretrained; rank 0: none.
+struct LoraSection : LoraConfig {
+  std::string adapter;  ///< a PEFT adapter to begin with; empty: a new one
+  bool operator==(const LoraSection&) const = default;
 };
 
 struct MeshSection {
@@ -135,6 +142,7 @@ struct LogSection {
 struct RunConfig {
   RunSection run;
   ModelSection model;
+  LoraSection lora;
   MeshSection mesh;
   DataSection data;
   TrainSection train;

@@ -108,7 +108,7 @@ bool is_needless(const std::string& name) {
 }
 
 void check_tensor(const fs::path& directory, const ParameterSpec& parameter, const StoredTensor& stored) {
-  const std::vector<int64_t> shape = parameter.is_vector()
+  const std::vector<int64_t> shape = parameter.vector
                                          ? std::vector<int64_t>{parameter.columns}
                                          : std::vector<int64_t>{parameter.rows, parameter.columns};
   if (stored.shape != shape)

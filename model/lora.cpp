@@ -1,0 +1,145 @@
+#include "model/lora.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace ripstop {
+namespace {
+
+constexpr std::string_view kLetterPlaces[] = {".lora_A.weight", ".lora_B.weight"};
+constexpr std::string_view kWeight = ".weight";
+
+// Where the matrix of a target is in a unit of parameter_table.
+struct Place {
+  size_t tensor, part;
+};
+constexpr Place place_of(LoraTarget target) {
+  constexpr Place kPlaces[] = {{2, 0}, {2, 1}, {2, 2}, {3, 0}, {4, 0}, {4, 1}, {5, 0}};
+  return kPlaces[static_cast<size_t>(target)];
+}
+
+AdapterSpec adapter_of(const ParameterSpec& matrix, LoraTarget target, int64_t layer, int64_t rank) {
+  const bool by_rows = matrix.cut == Cut::kRows;
+  const double bound = 1 / std::sqrt(static_cast<double>(matrix.columns));
+  return {.target = target,
+          .layer = layer,
+          .matrix = matrix,
+          .a = {.name = adapter_name(matrix.name, 'A'),
+                .rows = rank,
+                .columns = matrix.columns,
+                .cut = by_rows ? Cut::kNone : Cut::kColumns,
+                .grain = by_rows ? 1 : matrix.grain,
+                .initial = {Initial::Kind::kUniform, bound}},
+          .b = {.name = adapter_name(matrix.name, 'B'),
+                .rows = matrix.rows,
+                .columns = rank,
+                .cut = by_rows ? Cut::kRows : Cut::kNone,
+                .grain = by_rows ? matrix.grain : 1,
+                .initial = {Initial::Kind::kZeros}}};
+}
+
+// The adapters of one layer's unit.
+std::vector<AdapterSpec> adapters_of(const UnitSpec& unit, int64_t layer, const LoraConfig& lora) {
+  std::vector<AdapterSpec> adapters;
+  for (size_t t = 0; t < kLoraTargets.size(); ++t) {
+    const auto target = static_cast<LoraTarget>(t);
+    if (!lora.has(target)) continue;
+    const Place place = place_of(target);
+    adapters.push_back(adapter_of(unit.tensors[place.tensor].parts[place.part], target, layer, lora.rank));
+  }
+  return adapters;
+}
+
+// The units of the layers: those that are named after a layer.
+std::vector<UnitSpec> layers_of(const ModelConfig& model) {
+  std::vector<UnitSpec> units = parameter_table(model);
+  std::erase_if(units, [](const UnitSpec& unit) { return !unit.name.starts_with("layers."); });
+  return units;
+}
+
+UnitSpec unit_of(const UnitSpec& layer, const std::vector<AdapterSpec>& adapters) {
+  UnitSpec unit{.name = layer.name + ".lora", .tensors = {}};
+  // One tensor for each tensor of the layer and letter; those that the axis does not cut first.
+  for (const bool replicated : {true, false})
+    for (size_t tensor = 0; tensor < layer.tensors.size(); ++tensor) {
+      PhysicalTensor parts;
+      for (const AdapterSpec& adapter : adapters) {
+        if (place_of(adapter.target).tensor != tensor) continue;
+        parts.parts.push_back((adapter.a.cut == Cut::kNone) == replicated ? adapter.a : adapter.b);
+      }
+      if (!parts.parts.empty()) unit.tensors.push_back(std::move(parts));
+    }
+  return unit;
+}
+
+}  // namespace
+
+double LoraConfig::scale() const {
+  const auto r = static_cast<double>(rank);
+  return alpha / (rslora ? std::sqrt(r) : r);
+}
+
+void validate(const LoraConfig& lora, const ModelConfig& model) {
+  if (!lora.any()) return;
+  if (!std::isfinite(lora.alpha) || lora.alpha <= 0)
+    fail(ExitCode::kUsage, "lora.alpha is {}, it must be a number above 0", lora.alpha);
+  if (!(lora.dropout >= 0 && lora.dropout < 1))
+    fail(ExitCode::kUsage, "lora.dropout is {}, it must be at least 0 and below 1", lora.dropout);
+  if (std::none_of(lora.targets.begin(), lora.targets.end(), [](bool has) { return has; }))
+    fail(ExitCode::kUsage, "lora.targets is empty: there is nothing to train");
+  ModelConfig one = model;
+  one.num_hidden_layers = 1;
+  for (const AdapterSpec& adapter : adapter_specs(one, lora)) {
+    const int64_t most = std::min(adapter.matrix.rows, adapter.matrix.columns);
+    if (lora.rank > most)
+      throw Error(ExitCode::kUsage,
+                  fmt::format("lora.rank is {}, {} is [{}, {}]", lora.rank,
+                              kLoraTargets[static_cast<size_t>(adapter.target)], adapter.matrix.rows,
+                              adapter.matrix.columns),
+                  fmt::format("lora.rank={} is all that such a matrix has", most));
+  }
+}
+
+std::string adapter_name(const std::string& matrix, char letter) {
+  return fmt::format("{}{}", std::string_view(matrix).substr(0, matrix.size() - kWeight.size()),
+                     kLetterPlaces[letter == 'A' ? 0 : 1]);
+}
+
+bool is_adapter(std::string_view parameter) {
+  return parameter.ends_with(kLetterPlaces[0]) || parameter.ends_with(kLetterPlaces[1]);
+}
+
+std::vector<AdapterSpec> adapter_specs(const ModelConfig& model, const LoraConfig& lora) {
+  std::vector<AdapterSpec> adapters;
+  if (!lora.any()) return adapters;
+  int64_t layer = 0;
+  for (const UnitSpec& unit : layers_of(model)) {
+    std::vector<AdapterSpec> of_layer = adapters_of(unit, layer++, lora);
+    std::move(of_layer.begin(), of_layer.end(), std::back_inserter(adapters));
+  }
+  return adapters;
+}
+
+std::vector<UnitSpec> adapter_table(const ModelConfig& model, const LoraConfig& lora) {
+  std::vector<UnitSpec> units;
+  if (!lora.any()) return units;
+  int64_t layer = 0;
+  for (const UnitSpec& unit : layers_of(model)) units.push_back(unit_of(unit, adapters_of(unit, layer++, lora)));
+  return units;
+}
+
+std::vector<UnitSpec> trained_table(const ModelConfig& model, const LoraConfig& lora) {
+  return lora.any() ? adapter_table(model, lora) : parameter_table(model);
+}
+
+std::vector<UnitSpec> unit_table(const ModelConfig& model, const LoraConfig& lora) {
+  std::vector<UnitSpec> units = parameter_table(model);
+  if (!lora.any()) return units;
+  for (UnitSpec& unit : units) unit.frozen = true;
+  std::vector<UnitSpec> adapters = adapter_table(model, lora);
+  std::move(adapters.begin(), adapters.end(), std::back_inserter(units));
+  return units;
+}
+
+}  // namespace ripstop
