@@ -32,18 +32,24 @@ class Shape {
   int dims_ = 0;
 };
 
-/// A view of contiguous row-major elements. Owns nothing. Copying a Tensor copies the view, not the elements.
-/// As with a pointer, the elements of a `const Tensor&` may be written. A default-constructed Tensor is "no
-/// tensor": `empty()`.
+/// A view of row-major elements, which are contiguous unless column_range made it. Owns nothing. Copying a
+/// Tensor copies the view, not the elements. As with a pointer, the elements of a `const Tensor&` may be
+/// written. A default-constructed Tensor is "no tensor": `empty()`.
 struct Tensor {
   void* data = nullptr;
   DType dtype = DType::kFloat32;
   Shape shape;
   Device device;
+  int64_t row_stride = 0;  ///< elements from one row to the next if they are not contiguous, else 0
 
   bool empty() const { return data == nullptr; }
   int64_t count() const { return shape.count(); }
-  int64_t bytes() const { return count() * element_bytes(dtype); }
+  bool is_contiguous() const { return row_stride == 0; }
+  /// Of a contiguous tensor (checked).
+  int64_t bytes() const {
+    RIPSTOP_CHECK(is_contiguous(), "the bytes of {} columns of {}", cols(), row_stride);
+    return count() * element_bytes(dtype);
+  }
   int64_t rows() const { return shape[0]; }
   /// Elements of one row: the product of all extents but the first.
   int64_t cols() const {
@@ -52,6 +58,9 @@ struct Tensor {
     return n;
   }
 
+  /// Elements from one row to the next.
+  int64_t stride() const { return row_stride != 0 ? row_stride : cols(); }
+
   /// The elements as T, which must be the stored type (checked). Do not read them on kMeta.
   template <class T>
   T* as() const {
@@ -59,21 +68,31 @@ struct Tensor {
                   to_string(DTypeOf<T>::value));
     return static_cast<T*>(data);
   }
-  /// The same elements with another shape of equal count (checked).
+  /// The same elements, which are contiguous, with another shape of equal count (checked).
   Tensor viewed(const Shape& other) const {
-    RIPSTOP_CHECK(other.count() == count(), "{} elements viewed as {}", count(), other.count());
+    RIPSTOP_CHECK(other.count() == count() && is_contiguous(), "{} elements viewed as {}", count(),
+                  other.count());
     return {data, dtype, other, device};
   }
   /// Rows [first, first + row_count) of the first dim (checked).
   Tensor row_range(int64_t first, int64_t row_count) const {
     RIPSTOP_CHECK(first >= 0 && row_count >= 0 && first + row_count <= rows(), "rows {}+{} of {}", first,
                   row_count, rows());
-    void* begin = static_cast<std::byte*>(data) + first * cols() * element_bytes(dtype);
+    void* begin = static_cast<std::byte*>(data) + first * stride() * element_bytes(dtype);
     const Shape part = shape.dims() == 1   ? Shape{row_count}
                        : shape.dims() == 2 ? Shape{row_count, shape[1]}
                        : shape.dims() == 3 ? Shape{row_count, shape[1], shape[2]}
                                            : Shape{row_count, shape[1], shape[2], shape[3]};
-    return {begin, dtype, part, device};
+    return {begin, dtype, part, device, row_stride};
+  }
+  /// Columns [first, first + column_count) of a matrix (checked). Only the products of ops.h take such a view
+  /// unless it has all columns.
+  Tensor column_range(int64_t first, int64_t column_count) const {
+    RIPSTOP_CHECK(shape.dims() == 2 && first >= 0 && column_count >= 0 && first + column_count <= cols(),
+                  "columns {}+{} of {}", first, column_count, cols());
+    if (column_count == cols()) return *this;
+    void* begin = static_cast<std::byte*>(data) + first * element_bytes(dtype);
+    return {begin, dtype, {rows(), column_count}, device, stride()};
   }
 };
 

@@ -11,10 +11,7 @@ namespace {
 
 using cuda::kGemmWorkspaceBytes;
 
-int64_t linear(const Tensor&, const Tensor&, const Tensor&) {
-  return kGemmWorkspaceBytes;
-}
-int64_t linear_accumulating(const Tensor&, const Tensor&, const Tensor&, Accumulate) {
+int64_t linear(const Tensor&, const Tensor&, const Tensor&, Accumulate) {
   return kGemmWorkspaceBytes;
 }
 
@@ -45,8 +42,8 @@ int64_t reduction(int64_t) {
 
 const WorkspaceTable& cuda_workspaces() {
   static constexpr WorkspaceTable table{.linear = linear,
-                                        .linear_backward_input = linear_accumulating,
-                                        .linear_backward_weight = linear_accumulating,
+                                        .linear_backward_input = linear,
+                                        .linear_backward_weight = linear,
                                         .add_rmsnorm_backward = add_rmsnorm_backward,
                                         .attention = attention,
                                         .attention_backward = attention_backward,

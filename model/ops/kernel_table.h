@@ -15,7 +15,7 @@ struct KernelCall {
 /// Each entry has the contract of the function of the same name in ops.h. ops.cpp has checked all shapes and
 /// dtypes before it calls an entry.
 struct KernelTable {
-  void (*linear)(const KernelCall&, const Tensor& x, const Tensor& w, const Tensor& y);
+  void (*linear)(const KernelCall&, const Tensor& x, const Tensor& w, const Tensor& y, Accumulate);
   void (*linear_backward_input)(const KernelCall&, const Tensor& dy, const Tensor& w, const Tensor& dx,
                                 Accumulate);
   void (*linear_backward_weight)(const KernelCall&, const Tensor& dy, const Tensor& x, const Tensor& dw,
@@ -55,6 +55,9 @@ struct KernelTable {
   void (*fill_zero)(const KernelCall&, const Tensor& x);
   void (*convert)(const KernelCall&, const Tensor& x, const Tensor& y);
   void (*add)(const KernelCall&, const Tensor& x, const Tensor& y);
+  void (*scale)(const KernelCall&, double factor, const Tensor& x);
+  void (*dropout)(const KernelCall&, const Tensor& x, const DropoutBits&, const Tensor& y);
+  void (*add_dropout)(const KernelCall&, const Tensor& x, const DropoutBits&, const Tensor& y);
   void (*reduce_pieces)(const KernelCall&, const std::vector<RankPiece>& pieces, const Tensor& out, Reduce,
                         Accumulate);
   void (*gradient_scale)(const KernelCall&, const Tensor& global, double max_norm, const Tensor& scale);
@@ -72,7 +75,7 @@ const KernelTable& kernels(DeviceKind kind);
 /// cuda` runs on a login node.
 struct WorkspaceTable {
   /// Of the tensors, only shapes and dtypes are read.
-  int64_t (*linear)(const Tensor& x, const Tensor& w, const Tensor& y);
+  int64_t (*linear)(const Tensor& x, const Tensor& w, const Tensor& y, Accumulate);
   int64_t (*linear_backward_input)(const Tensor& dy, const Tensor& w, const Tensor& dx, Accumulate);
   int64_t (*linear_backward_weight)(const Tensor& dy, const Tensor& x, const Tensor& dw, Accumulate);
   int64_t (*add_rmsnorm_backward)(int64_t rows, int64_t columns);

@@ -39,20 +39,34 @@ const WorkspaceTable& workspace_bytes(const Context& context) {
   return workspaces(context.device().planned);
 }
 
-void check_matrix(const Tensor& t, int64_t rows, int64_t columns, const char* what) {
+// The rows of an operand of a product need not be contiguous.
+void check_rows(const Tensor& t, int64_t rows, int64_t columns, const char* what) {
   RIPSTOP_CHECK(!t.empty() && t.shape.dims() >= 1 && t.rows() == rows && t.cols() == columns,
                 "{} is [{}, {}], expected [{}, {}]", what, t.rows(), t.cols(), rows, columns);
 }
+void check_contiguous(const Tensor& t, const char* what) {
+  RIPSTOP_CHECK(t.is_contiguous(), "{} has rows {} apart, not {}", what, t.row_stride, t.cols());
+}
+void check_matrix(const Tensor& t, int64_t rows, int64_t columns, const char* what) {
+  check_rows(t, rows, columns, what);
+  check_contiguous(t, what);
+}
 void check_count(const Tensor& t, int64_t count, const char* what) {
   RIPSTOP_CHECK(!t.empty() && t.count() == count, "{} has {} elements, expected {}", what, t.count(), count);
+  check_contiguous(t, what);
 }
 void check_dtype(const Tensor& t, DType dtype, const char* what) {
   RIPSTOP_CHECK(t.dtype == dtype, "{} is {}, expected {}", what, to_string(t.dtype), to_string(dtype));
 }
-// Weights and activations of a call: the kernels are compiled for these two types.
-void check_activation(const Tensor& t, const char* what) {
+// Weights and activations of a product.
+void check_operand(const Tensor& t, const char* what) {
   RIPSTOP_CHECK(t.dtype == DType::kFloat32 || t.dtype == DType::kBFloat16,
                 "{} is {}, expected float32 or bfloat16", what, to_string(t.dtype));
+}
+// Those of any other call: the kernels are compiled for these two types.
+void check_activation(const Tensor& t, const char* what) {
+  check_operand(t, what);
+  check_contiguous(t, what);
 }
 void check_index(const Tensor& t, int64_t count, const char* what) {
   check_count(t, count, what);
@@ -89,6 +103,14 @@ void check_cache(const Tensor& qkv, const Tensor& slot, const Tensor& position, 
       cache.shape.dims() == 4 && cache.shape[2] == 2 && cache.shape[3] == heads.key_value * heads.size,
       "cache rows of {} x {}, expected 2 x {}", cache.shape[2], cache.shape[3], heads.key_value * heads.size);
 }
+void check_dropout(const Tensor& x, const DropoutBits& bits, const Tensor& y) {
+  check_activation(x, "x");
+  check_matrix(y, x.rows(), x.cols(), "y");
+  check_dtype(y, x.dtype, "y");
+  RIPSTOP_CHECK(bits.first_row >= 0 && bits.first_column >= 0 && bits.sequence_length > 0,
+                "dropout from row {} and column {} on, of sequences of {}", bits.first_row, bits.first_column,
+                bits.sequence_length);
+}
 // Columns beyond `valid` are padding of the last slice: they must never win or count.
 void check_slice(const VocabularySlice& slice, int64_t columns) {
   RIPSTOP_CHECK(slice.valid >= 0 && slice.valid <= columns, "{} valid of {} columns", slice.valid, columns);
@@ -113,21 +135,21 @@ const WorkspaceTable& workspaces(DeviceKind kind) {
   return kind == DeviceKind::kCpu ? cpu_workspaces() : cuda_workspaces();
 }
 
-void linear(Context& context, const Tensor& x, const Tensor& w, const Tensor& y) {
+void linear(Context& context, const Tensor& x, const Tensor& w, const Tensor& y, Accumulate accumulate) {
   check_matrix(w, y.cols(), x.cols(), "w");
-  check_matrix(y, x.rows(), w.rows(), "y");
-  check_activation(x, "x");
+  check_rows(y, x.rows(), w.rows(), "y");
+  check_operand(x, "x");
   check_dtype(w, x.dtype, "w");
   check_result(y, x.dtype, "y");
-  const Workspace workspace(context, workspace_bytes(context).linear(x, w, y));
-  kernels(context).linear(workspace.call(), x, w, y);
+  const Workspace workspace(context, workspace_bytes(context).linear(x, w, y, accumulate));
+  kernels(context).linear(workspace.call(), x, w, y, accumulate);
 }
 
 void linear_backward_input(Context& context, const Tensor& dy, const Tensor& w, const Tensor& dx,
                            Accumulate accumulate) {
   check_matrix(w, dy.cols(), dx.cols(), "w");
-  check_matrix(dx, dy.rows(), w.cols(), "dx");
-  check_activation(dy, "dy");
+  check_rows(dx, dy.rows(), w.cols(), "dx");
+  check_operand(dy, "dy");
   check_dtype(w, dy.dtype, "w");
   check_result(dx, dy.dtype, "dx");
   const Workspace workspace(context, workspace_bytes(context).linear_backward_input(dy, w, dx, accumulate));
@@ -137,8 +159,8 @@ void linear_backward_input(Context& context, const Tensor& dy, const Tensor& w, 
 void linear_backward_weight(Context& context, const Tensor& dy, const Tensor& x, const Tensor& dw,
                             Accumulate accumulate) {
   check_matrix(dw, dy.cols(), x.cols(), "dw");
-  check_matrix(x, dy.rows(), dw.cols(), "x");
-  check_activation(dy, "dy");
+  check_rows(x, dy.rows(), dw.cols(), "x");
+  check_operand(dy, "dy");
   check_dtype(x, dy.dtype, "x");
   check_dtype(dw, DType::kFloat32, "dw");
   const Workspace workspace(context, workspace_bytes(context).linear_backward_weight(dy, x, dw, accumulate));
@@ -147,16 +169,17 @@ void linear_backward_weight(Context& context, const Tensor& dy, const Tensor& x,
 
 // The workspace is freed at once. What remains is the peak of the arena.
 void reserve_linear(Context& context, const Tensor& x, const Tensor& w, const Tensor& y) {
-  const Workspace workspace(context, workspace_bytes(context).linear(x, w, y));
+  const Workspace workspace(context, workspace_bytes(context).linear(x, w, y, Accumulate::kNo));
 }
 
 void reserve_linear_backward(Context& context, const Tensor& dy, const Tensor& x, const Tensor& w,
                              const Tensor& dx, const Tensor& dw) {
   const WorkspaceTable& bytes = workspace_bytes(context);
   // The largest of the three: they run one after another in the same bytes.
-  const Workspace workspace(context, std::max({bytes.linear_backward_input(dy, w, dx, Accumulate::kNo),
-                                               bytes.linear_backward_weight(dy, x, dw, Accumulate::kNo),
-                                               bytes.linear_backward_weight(dy, x, dw, Accumulate::kYes)}));
+  const Workspace workspace(
+      context, std::max({bytes.linear_backward_input(dy, w, dx, Accumulate::kNo),
+                         dw.empty() ? 0 : bytes.linear_backward_weight(dy, x, dw, Accumulate::kNo),
+                         dw.empty() ? 0 : bytes.linear_backward_weight(dy, x, dw, Accumulate::kYes)}));
 }
 
 void add_rmsnorm(Context& context, const Tensor& residual, const Tensor& branch, const Tensor& weight,
@@ -189,7 +212,7 @@ void add_rmsnorm_backward(Context& context, const Tensor& dnormed, const Tensor&
   check_count(weight, sum.cols(), "weight");
   check_dtype(weight, sum.dtype, "weight");
   check_float(inverse_rms, sum.rows(), "inverse_rms");
-  check_float(dweight, sum.cols(), "dweight");
+  if (!dweight.empty()) check_float(dweight, sum.cols(), "dweight");
   const Workspace workspace(context, workspace_bytes(context).add_rmsnorm_backward(sum.rows(), sum.cols()));
   kernels(context).add_rmsnorm_backward(workspace.call(), dnormed, sum, weight, inverse_rms, dresidual,
                                         dweight, accumulate);
@@ -396,6 +419,21 @@ void add(Context& context, const Tensor& x, const Tensor& y) {
   check_float(x, y.count(), "x");
   check_dtype(y, DType::kFloat32, "y");
   if (x.count() > 0) kernels(context).add(without_workspace(context), x, y);
+}
+
+void scale(Context& context, double factor, const Tensor& x) {
+  check_activation(x, "x");
+  if (x.count() > 0) kernels(context).scale(without_workspace(context), factor, x);
+}
+
+void dropout(Context& context, const Tensor& x, const DropoutBits& bits, const Tensor& y) {
+  check_dropout(x, bits, y);
+  if (x.count() > 0) kernels(context).dropout(without_workspace(context), x, bits, y);
+}
+
+void add_dropout(Context& context, const Tensor& x, const DropoutBits& bits, const Tensor& y) {
+  check_dropout(x, bits, y);
+  if (x.count() > 0) kernels(context).add_dropout(without_workspace(context), x, bits, y);
 }
 
 void reduce_pieces(const Stream& stream, const std::vector<RankPiece>& pieces, const Tensor& out,

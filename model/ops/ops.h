@@ -28,8 +28,11 @@ enum class Accumulate : bool { kNo = false, kYes = true };
 
 // ---- linear: y = x w^T
 
-/// y [N, O] = x [N, I] * w [O, I]^T. x, w activation dtype; y activation dtype or float32.
-void linear(Context& context, const Tensor& x, const Tensor& w, const Tensor& y);
+// Of x, y, dx and dy the rows may be apart (Tensor::column_range).
+
+/// y [N, O] (+)= x [N, I] * w [O, I]^T. x, w activation dtype; y activation dtype or float32.
+void linear(Context& context, const Tensor& x, const Tensor& w, const Tensor& y,
+            Accumulate accumulate = Accumulate::kNo);
 
 /// dx [N, I] (+)= dy [N, O] * w [O, I]. dy, w activation dtype; dx activation dtype or float32.
 void linear_backward_input(Context& context, const Tensor& dy, const Tensor& w, const Tensor& dx,
@@ -40,9 +43,10 @@ void linear_backward_input(Context& context, const Tensor& dy, const Tensor& w, 
 void linear_backward_weight(Context& context, const Tensor& dy, const Tensor& x, const Tensor& dw,
                             Accumulate accumulate);
 
-/// Allocate the workspaces of the products above, free them and compute nothing. For products whose number of
-/// rows depends on data: the plan must have room for every number of rows, and fewer rows may need more
-/// workspace. Operands as above. `dw` counts for both values of Accumulate.
+/// Allocate the workspaces of the products above, free them and compute nothing. For products whose number
+/// of rows depends on data: the plan must have room for every number of rows, and fewer rows may need more
+/// workspace. Operands as above. `dw` counts for both values of Accumulate; without it the product for it
+/// does not count.
 void reserve_linear(Context& context, const Tensor& x, const Tensor& w, const Tensor& y);
 void reserve_linear_backward(Context& context, const Tensor& dy, const Tensor& x, const Tensor& w,
                              const Tensor& dx, const Tensor& dw);
@@ -62,7 +66,7 @@ void add_rmsnorm(Context& context, const Tensor& residual, const Tensor& branch,
 /// Backward of `add_rmsnorm`. On entry, dresidual is d loss / d sum through everything but this norm. The
 /// operation adds the part through the norm. On return, dresidual is the gradient of residual and of branch,
 /// which are equal. dnormed, sum, dresidual [N, C] activation dtype; weight [C]; inverse_rms [N] float32;
-/// dweight [C] float32 (+)=.
+/// dweight [C] float32 (+)=, or no tensor.
 void add_rmsnorm_backward(Context& context, const Tensor& dnormed, const Tensor& sum, const Tensor& weight,
                           const Tensor& inverse_rms, const Tensor& dresidual, const Tensor& dweight,
                           Accumulate accumulate);
@@ -217,6 +221,29 @@ void convert(Context& context, const Tensor& x, const Tensor& y);
 
 /// y += x. float32, equal counts.
 void add(Context& context, const Tensor& x, const Tensor& y);
+
+/// x *= factor, activation dtype.
+void scale(Context& context, double factor, const Tensor& x);
+
+/// Which elements dropout drops: those of logical elements, so that they depend on no mesh and no cut of a
+/// call. Row n and column c of the operands are the logical column l = first_column + c of row r =
+/// (first_row + n) mod T of the sequence number first_sequence + (first_row + n) / T * sequence_step of the
+/// step, with T = sequence_length. The element is dropped if word l mod 4 of the Philox block {l / 4 (two
+/// words), r, number of the sequence} under `key` is below `threshold`. Source: Philox 4x32-10,
+/// model/core/philox.h.
+struct DropoutBits {
+  uint64_t key = 0;        ///< of seed, step and what is dropped
+  uint32_t threshold = 0;  ///< 2^32 times the probability
+  int64_t first_row = 0;   ///< of the micro-batch
+  int64_t first_column = 0;
+  int64_t sequence_length = 1;
+  int64_t first_sequence = 0, sequence_step = 1;
+};
+
+/// y = x with zeros in the place of what is dropped; nothing is scaled. x, y [N, I] activation dtype.
+void dropout(Context& context, const Tensor& x, const DropoutBits& bits, const Tensor& y);
+/// y += that.
+void add_dropout(Context& context, const Tensor& x, const DropoutBits& bits, const Tensor& y);
 
 // ---- sums over ranks
 

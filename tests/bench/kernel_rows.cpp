@@ -60,8 +60,9 @@ class Rows {
         "linear/" + what, times,
         [=](Operands& o) {
           const Tensor x = o.tensor({n, in}), w = o.tensor({out, in}), y = o.zeros(result, {n, out});
-          const KernelCall call = o.call(o.workspaces().linear(x, w, y));
-          return Work{[=, &k = o.kernels()] { k.linear(call, x, w, y); }, flops, bytes_of({x, w, y})};
+          const KernelCall call = o.call(o.workspaces().linear(x, w, y, Accumulate::kNo));
+          return Work{[=, &k = o.kernels()] { k.linear(call, x, w, y, Accumulate::kNo); }, flops,
+                      bytes_of({x, w, y})};
         },
         ProductSizes{n, in, out});
     add(

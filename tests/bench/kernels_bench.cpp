@@ -160,8 +160,8 @@ class KernelsBench {
   Work large_product(Operands& o, int64_t n) const {
     if (on_cpu()) return onednn_product(o, n, n, n);
     const Tensor x = o.tensor({n, n}), w = o.tensor({n, n}), y = o.zeros(o.dtype(), {n, n});
-    const KernelCall call = o.call(o.workspaces().linear(x, w, y));
-    return {[=, &k = o.kernels()] { k.linear(call, x, w, y); },
+    const KernelCall call = o.call(o.workspaces().linear(x, w, y, Accumulate::kNo));
+    return {[=, &k = o.kernels()] { k.linear(call, x, w, y, Accumulate::kNo); },
             2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n)};
   }
 

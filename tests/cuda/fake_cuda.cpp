@@ -180,7 +180,10 @@ namespace ripstop {
 namespace {
 
 Span all_of(const Tensor& t) {
-  return t.empty() ? Span{} : span(t.data, static_cast<size_t>(t.bytes()));
+  if (t.empty() || t.count() == 0) return {};
+  // Rows that are apart: the span holds what lies between them, too.
+  const int64_t elements = (t.rows() - 1) * t.stride() + t.cols();
+  return span(t.data, static_cast<size_t>(elements * element_bytes(t.dtype)));
 }
 
 template <class... Reads>
@@ -194,8 +197,8 @@ void kernel(const char* name, const KernelCall& call, std::vector<Span> reads, s
 
 // The memory that each kernel reads and writes, by the contracts of ops.h.
 constexpr KernelTable kRecordingKernels{
-    .linear = [](const KernelCall& c, const Tensor& x, const Tensor& w,
-                 const Tensor& y) { kernel("linear", c, spans(x, w), spans(y)); },
+    .linear = [](const KernelCall& c, const Tensor& x, const Tensor& w, const Tensor& y,
+                 Accumulate) { kernel("linear", c, spans(x, w), spans(y)); },
     .linear_backward_input = [](const KernelCall& c, const Tensor& dy, const Tensor& w, const Tensor& dx,
                                 Accumulate) { kernel("linear_backward_input", c, spans(dy, w), spans(dx)); },
     .linear_backward_weight =
@@ -268,6 +271,11 @@ constexpr KernelTable kRecordingKernels{
                   const Tensor& y) { kernel("convert", c, spans(x), spans(y)); },
     .add = [](const KernelCall& c, const Tensor& x,
               const Tensor& y) { kernel("add", c, spans(x), spans(y)); },
+    .scale = [](const KernelCall& c, double, const Tensor& x) { kernel("scale", c, {}, spans(x)); },
+    .dropout = [](const KernelCall& c, const Tensor& x, const DropoutBits&,
+                  const Tensor& y) { kernel("dropout", c, spans(x), spans(y)); },
+    .add_dropout = [](const KernelCall& c, const Tensor& x, const DropoutBits&,
+                      const Tensor& y) { kernel("add_dropout", c, spans(x), spans(y)); },
     .reduce_pieces =
         [](const KernelCall& c, const std::vector<RankPiece>& pieces, const Tensor& out, Reduce, Accumulate) {
           std::vector<Span> reads;

@@ -42,7 +42,7 @@ void run(const Gemm& g, const Tensor& a, const Tensor& b, const Tensor& d) {
       for (int64_t k = 0; k < g.k; ++k)
         sum += x[g.transpose_a ? k + i * g.lda : i + k * g.lda] *
                y[g.transpose_b ? j + k * g.ldb : k + j * g.ldb];
-      d.as<float>()[i + j * g.m] = sum;
+      d.as<float>()[i + j * g.ldd] = sum;
     }
 }
 
@@ -60,6 +60,25 @@ TEST(Gemm, ForwardIsXTimesWTransposed) {
       float sum = 0;
       for (int64_t i = 0; i < s.in; ++i) sum += x[at(n * s.in + i)] * w[at(o * s.in + i)];
       EXPECT_NEAR(y[at(n * s.out + o)], sum, 1e-6);
+    }
+}
+
+TEST(Gemm, RowsOfOperandsMayBeApart) {
+  const Sizes s;
+  constexpr int64_t kBefore = 2, kWide = 12;
+  Values x = random(s.rows * kWide), w = random(s.out * s.in), y(at(s.rows * kWide), 9.0F);
+  const Tensor tx = matrix(x, s.rows, kWide).column_range(kBefore, s.in), tw = matrix(w, s.out, s.in),
+               ty = matrix(y, s.rows, kWide).column_range(kBefore, s.out);
+  const Gemm gemm = forward_gemm(tx, tw, ty);
+  EXPECT_TRUE(gemm_name(gemm).ends_with(fmt::format("-l3.{0}.{0}", kWide)));
+  run(gemm, tw, tx, ty);
+  for (int64_t n = 0; n < s.rows; ++n)
+    for (int64_t o = 0; o < kWide; ++o) {
+      float sum = 9;
+      if (o >= kBefore && o < kBefore + s.out) sum = 0;
+      for (int64_t i = 0; i < s.in && sum != 9; ++i)
+        sum += x[at(n * kWide + kBefore + i)] * w[at((o - kBefore) * s.in + i)];
+      EXPECT_NEAR(y[at(n * kWide + o)], sum, 1e-6);
     }
 }
 

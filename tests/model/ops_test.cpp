@@ -57,6 +57,15 @@ TEST_P(NormTest, Backward) {
         });
         expect_close(outputs[0], expected.sum, dtype(), 2);
         expect_close(outputs[1], expected.weight, DType::kFloat32, 4);
+        const auto frozen = repeated([&] {
+          const Tensor dr = put(dresidual, {rows, columns});
+          kernels().add_rmsnorm_backward(call(workspaces().add_rmsnorm_backward(rows, columns)),
+                                         put(dnormed, {rows, columns}), put(sum, {rows, columns}),
+                                         put(weight, {columns}), put(inverse, DType::kFloat32, {rows}), dr,
+                                         {}, accumulate);
+          return Outputs{get(dr)};
+        });
+        EXPECT_EQ(frozen[0], outputs[0]);
       }
 }
 RIPSTOP_OP_TESTS(NormTest);

@@ -107,6 +107,7 @@ void add_rmsnorm_backward(const KernelCall& call, const Tensor& dnormed, const T
     });
   });
   float* dw = elements<float>(dweight);
+  if (dw == nullptr) return;
   each_vector(columns, [&](int64_t i, auto lanes) {
     Vector total = accumulate == Accumulate::kYes ? load(dw + i, lanes) : Vector{};
     for (int64_t b = 0; b < blocks; ++b) total += load(partial + b * columns + i, lanes);

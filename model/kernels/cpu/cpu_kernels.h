@@ -37,6 +37,10 @@ RIPSTOP_CPU_KERNEL(add_squared_norm)
 RIPSTOP_CPU_KERNEL(fill_zero)
 RIPSTOP_CPU_KERNEL(convert)
 RIPSTOP_CPU_KERNEL(add)
+RIPSTOP_CPU_KERNEL(scale)
+// dropout.cpp
+RIPSTOP_CPU_KERNEL(dropout)
+RIPSTOP_CPU_KERNEL(add_dropout)
 // reduce_pieces.cpp
 RIPSTOP_CPU_KERNEL(reduce_pieces)
 // adamw.cpp

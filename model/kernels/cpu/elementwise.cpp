@@ -93,6 +93,18 @@ void convert(const KernelCall&, const Tensor& x, const Tensor& y) {
   });
 }
 
+void scale(const KernelCall&, double factor, const Tensor& x) {
+  const Vector by = broadcast(static_cast<float>(factor));
+  with_element(x.dtype, [&](auto element) {
+    auto* at = elements<decltype(element)>(x);
+    parallel_blocks(x.count(), kBlock, 1, [&](int64_t first, int64_t count) {
+      each_vector(count, [&](int64_t i, auto lanes) {
+        store(at + first + i, load(at + first + i, lanes) * by, lanes);
+      });
+    });
+  });
+}
+
 void add(const KernelCall&, const Tensor& x, const Tensor& y) {
   const float* from = elements<float>(x);
   float* to = elements<float>(y);

@@ -16,18 +16,23 @@ namespace {
 
 using Tag = dnnl::memory::format_tag;
 
-/// c [m, n] (+)= a [m, k] * b [k, n]. A transposed operand is stored as [k, m] or [n, k].
+/// c [m, n] (+)= a [m, k] * b [k, n]. A transposed operand is stored as [k, m] or [n, k]. The strides are
+/// elements from one stored row to the next.
 struct Product {
   int64_t m = 0, k = 0, n = 0;
+  int64_t a_stride = 0, b_stride = 0, c_stride = 0;
   bool a_transposed = false, b_transposed = false, accumulate = false;
   DType in = DType::kFloat32, out = DType::kFloat32;
 
   auto operator<=>(const Product&) const = default;
 };
 
-dnnl::memory::desc matrix(int64_t rows, int64_t columns, DType dtype, bool transposed) {
+dnnl::memory::desc matrix(int64_t rows, int64_t columns, DType dtype, bool transposed, int64_t stride) {
   const auto type = dtype == DType::kBFloat16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
-  return {{rows, columns}, type, transposed ? Tag::ba : Tag::ab};
+  if (stride == (transposed ? rows : columns)) return {{rows, columns}, type, transposed ? Tag::ba : Tag::ab};
+  const dnnl::memory::dims strides =
+      transposed ? dnnl::memory::dims{1, stride} : dnnl::memory::dims{stride, 1};
+  return {{rows, columns}, type, strides};
 }
 
 struct Primitive {
@@ -61,9 +66,9 @@ class PrimitiveCache {
   static constexpr size_t kCapacity = 1024;
 
   Primitive make(const Product& p) {
-    const auto a = matrix(p.m, p.k, p.in, p.a_transposed);
-    const auto b = matrix(p.k, p.n, p.in, p.b_transposed);
-    const auto c = matrix(p.m, p.n, p.out, false);
+    const auto a = matrix(p.m, p.k, p.in, p.a_transposed, p.a_stride);
+    const auto b = matrix(p.k, p.n, p.in, p.b_transposed, p.b_stride);
+    const auto c = matrix(p.m, p.n, p.out, false, p.c_stride);
     dnnl::primitive_attr attributes;
     // The workspace is ours: oneDNN would allocate it, outside of every plan.
     attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
@@ -118,13 +123,25 @@ void multiply(const KernelCall& call, const Product& p, const Tensor& a, const T
   stream.wait();
 }
 
-Product forward(const Tensor& x, const Tensor& w, const Tensor& y) {
-  return {.m = x.rows(), .k = w.cols(), .n = w.rows(), .b_transposed = true, .in = x.dtype, .out = y.dtype};
+Product forward(const Tensor& x, const Tensor& w, const Tensor& y, Accumulate accumulate) {
+  return {.m = x.rows(),
+          .k = w.cols(),
+          .n = w.rows(),
+          .a_stride = x.stride(),
+          .b_stride = w.stride(),
+          .c_stride = y.stride(),
+          .b_transposed = true,
+          .accumulate = accumulate == Accumulate::kYes,
+          .in = x.dtype,
+          .out = y.dtype};
 }
 Product backward_input(const Tensor& dy, const Tensor& w, const Tensor& dx, Accumulate accumulate) {
   return {.m = dy.rows(),
           .k = w.rows(),
           .n = w.cols(),
+          .a_stride = dy.stride(),
+          .b_stride = w.stride(),
+          .c_stride = dx.stride(),
           .accumulate = accumulate == Accumulate::kYes,
           .in = dy.dtype,
           .out = dx.dtype};
@@ -133,6 +150,9 @@ Product backward_weight(const Tensor& dy, const Tensor& x, const Tensor& dw, Acc
   return {.m = dw.rows(),
           .k = x.rows(),
           .n = dw.cols(),
+          .a_stride = dy.stride(),
+          .b_stride = x.stride(),
+          .c_stride = dw.stride(),
           .a_transposed = true,
           .accumulate = accumulate == Accumulate::kYes,
           .in = dy.dtype,
@@ -141,8 +161,9 @@ Product backward_weight(const Tensor& dy, const Tensor& x, const Tensor& dw, Acc
 
 }  // namespace
 
-void linear(const KernelCall& call, const Tensor& x, const Tensor& w, const Tensor& y) {
-  multiply(call, forward(x, w, y), x, w, y);
+void linear(const KernelCall& call, const Tensor& x, const Tensor& w, const Tensor& y,
+            Accumulate accumulate) {
+  multiply(call, forward(x, w, y, accumulate), x, w, y);
 }
 void linear_backward_input(const KernelCall& call, const Tensor& dy, const Tensor& w, const Tensor& dx,
                            Accumulate accumulate) {
@@ -153,8 +174,8 @@ void linear_backward_weight(const KernelCall& call, const Tensor& dy, const Tens
   multiply(call, backward_weight(dy, x, dw, accumulate), dy, x, dw);
 }
 
-int64_t linear_bytes(const Tensor& x, const Tensor& w, const Tensor& y) {
-  return scratch_bytes(forward(x, w, y));
+int64_t linear_bytes(const Tensor& x, const Tensor& w, const Tensor& y, Accumulate accumulate) {
+  return scratch_bytes(forward(x, w, y, accumulate));
 }
 int64_t linear_backward_input_bytes(const Tensor& dy, const Tensor& w, const Tensor& dx,
                                     Accumulate accumulate) {

@@ -263,6 +263,7 @@ void add_rmsnorm_backward(const KernelCall& call, const Tensor& dnormed, const T
              x);
     }
   });
+  if (dweight.empty()) return;
   // On the same stream, so it runs after all partial sums are written.
   launch(call, "add_rmsnorm_backward", add_rows, {divide_up(columns, 32)}, 1024, partial, blocks, columns,
          accumulate == Accumulate::kYes, elements<float>(dweight));

@@ -42,6 +42,10 @@ RIPSTOP_CUDA_KERNEL(add_squared_norm)
 RIPSTOP_CUDA_KERNEL(fill_zero)
 RIPSTOP_CUDA_KERNEL(convert)
 RIPSTOP_CUDA_KERNEL(add)
+RIPSTOP_CUDA_KERNEL(scale)
+// dropout.cu
+RIPSTOP_CUDA_KERNEL(dropout)
+RIPSTOP_CUDA_KERNEL(add_dropout)
 // reduce_pieces.cu
 RIPSTOP_CUDA_KERNEL(reduce_pieces)
 // adamw.cu
@@ -91,6 +95,9 @@ constexpr KernelTable own_kernels() {
       .fill_zero = fill_zero,
       .convert = convert,
       .add = add,
+      .scale = scale,
+      .dropout = dropout,
+      .add_dropout = add_dropout,
       .reduce_pieces = reduce_pieces,
       .gradient_scale = gradient_scale,
       .adamw = adamw,

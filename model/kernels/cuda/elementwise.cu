@@ -89,6 +89,22 @@ __global__ void __launch_bounds__(kThreads) add_elements(const float* x, float* 
   }
 }
 
+template <int kWidth, class T>
+__global__ void __launch_bounds__(kThreads) scale_elements(float factor, T* x, int64_t count) {
+  const int64_t i = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kWidth;
+  const auto scale_at = [&](auto width, int64_t at) {
+    Floats<width.value> values = load<width.value>(x + at);
+#pragma unroll
+    for (int c = 0; c < width.value; ++c) values.at[c] *= factor;
+    store(x + at, values);
+  };
+  if (i + kWidth <= count) {
+    scale_at(Width<kWidth>{}, i);
+  } else {
+    for (int64_t j = i; j < count; ++j) scale_at(Width<1>{}, j);
+  }
+}
+
 int64_t blocks_of(int64_t count, int width) {
   return divide_up(count, int64_t{kThreads} * width);
 }
@@ -132,6 +148,17 @@ void add(const KernelCall& call, const Tensor& x, const Tensor& y) {
   with_width<4>(aligned(16, 4, {&x, &y}), [&](auto width) {
     launch(call, "add", add_elements<width.value>, {blocks_of(count, width.value)}, kThreads,
            elements<float>(x), elements<float>(y), count);
+  });
+}
+
+void scale(const KernelCall& call, double factor, const Tensor& x) {
+  const int64_t count = x.count();
+  with_element(x.dtype, [&](auto element) {
+    using T = decltype(element);
+    with_width<8>(aligned(16, 8, {&x}), [&](auto width) {
+      launch(call, "scale", scale_elements<width.value, T>, {blocks_of(count, width.value)}, kThreads,
+             static_cast<float>(factor), elements<T>(x), count);
+    });
   });
 }
 

@@ -141,7 +141,7 @@ GemmDescriptors::GemmDescriptors(const Gemm& g) {
   // Extents as stored: a transposed operand is [k, m] or [n, k] in memory.
   layout(a, g.in, g.transpose_a ? g.k : g.m, g.transpose_a ? g.m : g.k, g.lda);
   layout(b, g.in, g.transpose_b ? g.n : g.k, g.transpose_b ? g.k : g.n, g.ldb);
-  layout(d, g.out, g.m, g.n, g.m);
+  layout(d, g.out, g.m, g.n, g.ldd);
 }
 
 GemmPlans::GemmPlans(int device)
@@ -247,7 +247,7 @@ void GemmPlans::measure(const Work& work, Plan& plan, Accumulate accumulate) {
   // Earlier work may wait for other ranks. Wait for it here, with a deadline: the waits of the stopwatch have
   // none.
   work.call.stream.synchronize();
-  const SpareMemory spare(adds ? gemm.m * gemm.n * element_bytes(gemm.out) : 0,
+  const SpareMemory spare(adds ? gemm.ldd * gemm.n * element_bytes(gemm.out) : 0,
                           native_stream(work.call.stream));
   if (adds && spare.data() == nullptr) {
     plan.uses = 0;

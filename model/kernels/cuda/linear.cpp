@@ -21,8 +21,9 @@ void multiply(const KernelCall& call, const Gemm& gemm, const Tensor& a, const T
 
 }  // namespace
 
-void linear(const KernelCall& call, const Tensor& x, const Tensor& w, const Tensor& y) {
-  multiply(call, forward_gemm(x, w, y), w, x, y, Accumulate::kNo);
+void linear(const KernelCall& call, const Tensor& x, const Tensor& w, const Tensor& y,
+            Accumulate accumulate) {
+  multiply(call, forward_gemm(x, w, y), w, x, y, accumulate);
 }
 
 void linear_backward_input(const KernelCall& call, const Tensor& dy, const Tensor& w, const Tensor& dx,

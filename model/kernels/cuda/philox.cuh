@@ -1,0 +1,33 @@
+// The random words of neighbouring elements: model/core/philox.h on the device.
+#pragma once
+#include <cstdint>
+
+#include "model/core/philox.h"
+
+namespace ripstop::cuda {
+
+/// The random words of the elements of a Philox block. Source: model/core/philox.h.
+struct Words {
+  uint32_t at[4];
+};
+__device__ inline Words philox(uint64_t block, uint64_t step, uint64_t key) {
+  uint32_t c[4] = {static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
+                   static_cast<uint32_t>(step), static_cast<uint32_t>(step >> 32)};
+  auto k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
+#pragma unroll
+  for (int round = 0; round < kPhiloxRounds; ++round) {
+    // The factors are copied: device code cannot refer to an array of the host.
+    constexpr uint64_t kFirst = kPhiloxFactors[0], kSecond = kPhiloxFactors[1];
+    constexpr uint32_t kFirstStep = kPhiloxSteps[0], kSecondStep = kPhiloxSteps[1];
+    const uint64_t a = kFirst * c[0], b = kSecond * c[2];
+    c[0] = static_cast<uint32_t>(b >> 32) ^ c[1] ^ k0;
+    c[1] = static_cast<uint32_t>(b);
+    c[2] = static_cast<uint32_t>(a >> 32) ^ c[3] ^ k1;
+    c[3] = static_cast<uint32_t>(a);
+    k0 += kFirstStep;
+    k1 += kSecondStep;
+  }
+  return {{c[0], c[1], c[2], c[3]}};
+}
+
+}  // namespace ripstop::cuda
