@@ -28,14 +28,16 @@ Attention::Saved Attention::allocate(Context& context, int64_t rows, DType dtype
   return {.norm = allocate_norm(context, context.tensor.local_rows(rows), hidden_, dtype, {.normed = normed}),
           .qkv = saved_tensor(context, heads, dtype, {rows, heads_.row()}),
           .out = saved_tensor(context, heads, dtype, {rows, heads_.query * heads_.size}),
-          .log_sum_exp = saved_tensor(context, heads, DType::kFloat32, {rows, heads_.query})};
+          .log_sum_exp = saved_tensor(context, heads, DType::kFloat32, {rows, heads_.query}),
+          .low = saved_tensor(context, heads, dtype, {rows, wqkv_adapters.width()})};
 }
 
 Attention::Saved Attention::with_memory(Context& context, const Saved& saved) {
   return {.norm = ripstop::with_memory(context, saved.norm),
           .qkv = ripstop::with_memory(context, saved.qkv),
           .out = ripstop::with_memory(context, saved.out),
-          .log_sum_exp = ripstop::with_memory(context, saved.log_sum_exp)};
+          .log_sum_exp = ripstop::with_memory(context, saved.log_sum_exp),
+          .low = ripstop::with_memory(context, saved.low)};
 }
 
 void Attention::forward(Context& context, const Batch& batch, const Tensor& angle, Residual& residual,
@@ -58,34 +60,39 @@ void Attention::forward_again(Context& context, const Batch& batch, const Tensor
 
 void Attention::attend(Context& context, const Batch& batch, const Tensor& angle, const Saved& saved,
                        const Tensor& branch, const CacheRows* store) const {
-  column_parallel_linear(context, saved.norm.normed, wqkv, saved.qkv);
+  column_parallel_linear(context, saved.norm.normed, wqkv, wqkv_adapters, saved.low, saved.qkv);
   rope(context, saved.qkv, batch.position, angle, heads_, Direction::kForward);
   if (store != nullptr) store_key_value(context, saved.qkv, store->slot, store->place, heads_, store->cache);
   attention(context, saved.qkv, documents_of(batch), heads_, saved.out, saved.log_sum_exp);
-  row_parallel_linear(context, saved.out, wo, branch);
+  row_parallel_linear(context, saved.out, wo, wo_adapters, branch);
 }
 
 void Attention::backward(Context& context, const Batch& batch, const Tensor& angle, const Saved& saved,
-                         const Tensor& dresidual) const {
+                         const Tensor& dresidual, InputGradient input) const {
   const ProfilerRange range(context.device(), "attention backward");
   RIPSTOP_CHECK(!saved.qkv.empty(), "attention backward before its forward ran again");
   Frame scratch(context.arena);
   const NormSaved normed = ripstop::with_memory(context, saved.norm);
   if (saved.norm.normed.empty()) norm_again(context, norm, epsilon_, normed);
+  const bool to_input = input == InputGradient::kNeeded, to_qkv = to_input || wqkv_adapters.any();
   // Allocated before the inner frame, because they outlive it.
-  const Tensor dqkv = context.arena.allocate(saved.qkv.dtype, saved.qkv.shape);
-  const Tensor dnormed = context.arena.allocate(dresidual.dtype, dresidual.shape);
+  Tensor dqkv, dnormed;
+  if (to_qkv) dqkv = context.arena.allocate(saved.qkv.dtype, saved.qkv.shape);
+  if (to_input) dnormed = context.arena.allocate(dresidual.dtype, dresidual.shape);
   {
     Frame inner(context.arena);  // dout and the gathered gradient are not needed below
-    const Tensor dout = context.arena.allocate(saved.out.dtype, saved.out.shape);
-    const Tensor dbranch = row_parallel_linear_backward_input(context, dresidual, wo, dout);
-    linear_backward_weight(context, dbranch, saved.out, wo.gradient, wo.accumulate);
+    Tensor dout;
+    if (to_qkv) dout = context.arena.allocate(saved.out.dtype, saved.out.shape);
+    const RowParallelGradient gradient =
+        row_parallel_linear_backward_input(context, dresidual, wo, wo_adapters, dout);
+    row_parallel_linear_backward_weight(context, gradient, saved.out, wo, wo_adapters);
+    if (!to_qkv) return;
     attention_backward(context, dout, saved.qkv, saved.out, saved.log_sum_exp, documents_of(batch), heads_,
                        dqkv);
   }
   rope(context, dqkv, batch.position, angle, heads_, Direction::kBackward);
-  column_parallel_linear_backward(context, dqkv, normed.normed, wqkv, dnormed);
-  absorb_backward(context, norm, normed, dnormed, dresidual);
+  column_parallel_linear_backward(context, dqkv, normed.normed, wqkv, wqkv_adapters, saved.low, dnormed);
+  if (to_input) absorb_backward(context, norm, normed, dnormed, dresidual);
 }
 
 void Attention::decode(Context& context, const CacheRows& rows, const Tensor& angle, Residual& residual,
@@ -93,11 +100,11 @@ void Attention::decode(Context& context, const CacheRows& rows, const Tensor& an
   const ProfilerRange range(context.device(), "attention decode");
   Frame scratch(context.arena);
   absorb(context, norm, epsilon_, residual, saved.norm);
-  column_parallel_linear(context, saved.norm.normed, wqkv, saved.qkv);
+  column_parallel_linear(context, saved.norm.normed, wqkv, wqkv_adapters, saved.low, saved.qkv);
   rope(context, saved.qkv, rows.position, angle, heads_, Direction::kForward);
   store_key_value(context, saved.qkv, rows.slot, rows.place, heads_, rows.cache);
   attention_cached(context, saved.qkv, rows.slot, rows.position, rows.cache, heads_, rows.tail, saved.out);
-  row_parallel_linear(context, saved.out, wo, residual.branch);
+  row_parallel_linear(context, saved.out, wo, wo_adapters, residual.branch);
 }
 
 }  // namespace ripstop

@@ -2,6 +2,7 @@
 #pragma once
 #include <vector>
 
+#include "model/adapters.h"
 #include "model/batch.h"
 #include "model/config.h"
 #include "model/ops/tensor_axis.h"
@@ -33,6 +34,7 @@ class Attention {
     Tensor qkv;          ///< [N, (H+2K)D / t], rotated
     Tensor out;          ///< [N, HD / t], before wo
     Tensor log_sum_exp;  ///< [N, H / t] float32
+    Tensor low;          ///< [N, k r], of wqkv's adapters; kept as qkv is
   };
 
   /// Throws Error(kResources) if an axis of `tensor_count` ranks cannot cut the heads; see check_tensor_axis.
@@ -41,6 +43,10 @@ class Attention {
   Parameter norm;  ///< [C]
   Parameter wqkv;  ///< [(H+2K)D / t, C]
   Parameter wo;    ///< [C, HD / t]
+  Adapters wqkv_adapters, wo_adapters;
+
+  /// Whether backward computes a gradient of any weight.
+  bool trains() const { return !norm.gradient.empty() || wqkv_adapters.any() || wo_adapters.any(); }
 
   /// Allocates what forward keeps of Saved for N rows in the caller's arena frame.
   Saved allocate(Context& context, int64_t rows, DType dtype, Recompute recompute = Recompute::kNone) const;
@@ -58,10 +64,10 @@ class Attention {
                      const Saved& saved) const;
 
   /// Turns dresidual [n, C] in place from the gradient of the loss by this layer's sum + branch into the
-  /// gradient by its input. Writes or adds the gradients of norm, wqkv and wo. Norms the sum again if its
-  /// norm is not kept; all else must have memory (checked).
+  /// gradient by its input; with InputGradient::kNot leaves it as it is. Writes or adds the gradients of what
+  /// is not frozen. Norms the sum again if its norm is not kept; all else must have memory (checked).
   void backward(Context& context, const Batch& batch, const Tensor& angle, const Saved& saved,
-                const Tensor& dresidual) const;
+                const Tensor& dresidual, InputGradient input = InputGradient::kNeeded) const;
 
   /// Forward of one new row per sequence, which attends to the cached rows of its sequence and to itself.
   void decode(Context& context, const CacheRows& rows, const Tensor& angle, Residual& residual,

@@ -6,6 +6,7 @@
 
 #include "model/core/host_tokens.h"
 #include "model/device/tensor.h"
+#include "model/ops/context.h"
 
 namespace ripstop {
 
@@ -27,6 +28,7 @@ struct Batch {
   Tensor target_row;
   Tensor target;
   int64_t target_count = 0;
+  DropoutPlace place = {};  ///< of a training step
 
   int64_t rows() const { return token.count(); }
 };

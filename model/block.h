@@ -33,10 +33,10 @@ class Block {
     mlp.forward(context, residual, saved.mlp);
   }
 
-  /// Turns dresidual [n, C] in place into the gradient by the block's input. Overwrites `saved`. Computes
-  /// again what of it is not kept.
+  /// Turns dresidual [n, C] in place into the gradient by the block's input, if that is needed. Overwrites
+  /// `saved`. Computes again what of it is not kept.
   void backward(Context& context, const Batch& batch, const Tensor& angle, const Saved& saved,
-                const Tensor& dresidual) const;
+                const Tensor& dresidual, InputGradient input = InputGradient::kNeeded) const;
 
   /// See Attention::decode.
   void decode(Context& context, const CacheRows& rows, const Tensor& angle, Residual& residual,
@@ -49,6 +49,13 @@ class Block {
   std::vector<Parameter*> parameters() {
     return {&attention.norm, &mlp.norm, &attention.wqkv, &attention.wo, &mlp.w13, &mlp.w2};
   }
+
+  /// Gives the block `adapters`, those of its layer, beside the matrices of `unit`, its unit of
+  /// parameter_table.
+  void set_adapters(const UnitSpec& unit, const std::vector<AdapterSpec>& adapters, const LoraConfig& lora,
+                    int64_t tensor_count);
+  /// Their parameters in the order of the unit's tensors; see adapter_table.
+  std::vector<Parameter*> adapter_parameters();
 
  private:
   // `saved` with what the backward of both layers cannot compute again alone: attention's tensors and the

@@ -107,10 +107,14 @@ int64_t parameter_count(const ModelConfig& config) {
   return tables + config.num_hidden_layers * (attention + feed_forward + norms) + hidden;
 }
 
-FlopsPerToken training_flops_per_token(const ModelConfig& config, int64_t sequence_length) {
+double multiplied_parameters(const ModelConfig& config) {
   // A lookup multiplies nothing. A tied table is multiplied in the head, so it counts.
   const int64_t looked_up = config.tie_word_embeddings ? 0 : config.vocab_size * config.hidden_size;
-  const double multiplied = static_cast<double>(parameter_count(config) - looked_up);
+  return static_cast<double>(parameter_count(config) - looked_up);
+}
+
+FlopsPerToken training_flops_per_token(const ModelConfig& config, int64_t sequence_length) {
+  const double multiplied = multiplied_parameters(config);
   // Per layer: scores and weighted sum, 2 C T multiply-adds forward, twice that backward.
   const double attention = 12.0 * static_cast<double>(config.num_hidden_layers) *
                            static_cast<double>(config.hidden_size) * static_cast<double>(sequence_length);

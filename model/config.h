@@ -52,6 +52,10 @@ void check_tensor_axis(const ModelConfig& config, int64_t size);
 /// Elements of all parameters; tied embeddings count once. The sizes must be valid.
 int64_t parameter_count(const ModelConfig& config);
 
+/// Elements of the parameters that a token is multiplied by: all but a table that is only looked up. The
+/// sizes must be valid.
+double multiplied_parameters(const ModelConfig& config);
+
 /// Floating-point operations of training on one token (forward and backward), a multiply-add counted as two.
 struct FlopsPerToken {
   double causal = 0;          ///< attention counted as half, as a causal mask needs

@@ -39,7 +39,8 @@ void HeadLoss::forward_backward(Context& context, const Batch& batch, const Para
     add_losses(context, batch, weights, normed, total, partial);
   };
   // Without a target no chunk writes the gradient, and the slot holds another unit's numbers.
-  if (batch.target_count == 0 && weights.accumulate == Accumulate::kNo) fill_zero(context, weights.gradient);
+  if (batch.target_count == 0 && weights.accumulate == Accumulate::kNo && !weights.gradient.empty())
+    fill_zero(context, weights.gradient);
   context.tensor.scatter_sum(context, dnormed, produce, TensorAxis::Parts::kWhole);
   fill_zero(context, dresidual);
   absorb_backward(context, norm, saved, dnormed, dresidual);
@@ -107,7 +108,8 @@ void HeadLoss::chunk_loss(Context& context, const Batch& batch, const Parameter&
   // The first chunk overwrites if it may. The others add to it.
   const Accumulate accumulate = chunk.first == 0 ? weights.accumulate : Accumulate::kYes;
   clear_padding(dlogits);
-  linear_backward_weight(context, multiplied(dlogits), multiplied(x), weights.gradient, accumulate);
+  if (!weights.gradient.empty())
+    linear_backward_weight(context, multiplied(dlogits), multiplied(x), weights.gradient, accumulate);
   const Tensor& dx = x;  // the product above was the last to read x
   linear_backward_input(context, multiplied(dlogits), weights.value, multiplied(dx));
   scatter_rows(context, used(dx), row, dnormed);

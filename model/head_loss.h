@@ -43,7 +43,7 @@ class HeadLoss {
 
   /// Adds the batch's summed loss to total [1] float64, equal on all ranks of the tensor axis. Writes
   /// dresidual [n, C], the gradient of that loss by the residual, and writes or adds the gradients of norm
-  /// and `weights`, which is `output` or the tied table.
+  /// and `weights`, which is `output` or the tied table, unless they are frozen.
   void forward_backward(Context& context, const Batch& batch, const Parameter& weights, Residual& residual,
                         const Saved& saved, const Tensor& total, const Tensor& dresidual) const;
 

@@ -101,6 +101,22 @@ void validate(const LoraConfig& lora, const ModelConfig& model) {
   }
 }
 
+int64_t adapter_parameter_count(const ModelConfig& model, const LoraConfig& lora) {
+  int64_t count = 0;
+  for (const AdapterSpec& adapter : adapter_specs(model, lora))
+    count += adapter.a.count() + adapter.b.count();
+  return count;
+}
+
+FlopsPerToken training_flops_per_token(const ModelConfig& model, const LoraConfig& lora,
+                                       int64_t sequence_length) {
+  const FlopsPerToken all = training_flops_per_token(model, sequence_length);
+  if (!lora.any()) return all;
+  const double adapters = 6 * static_cast<double>(adapter_parameter_count(model, lora));
+  const double frozen = 2 * multiplied_parameters(model);
+  return {all.causal - frozen + adapters, all.full_attention - frozen + adapters};
+}
+
 std::string adapter_name(const std::string& matrix, char letter) {
   return fmt::format("{}{}", std::string_view(matrix).substr(0, matrix.size() - kWeight.size()),
                      kLetterPlaces[letter == 'A' ? 0 : 1]);
@@ -125,7 +141,8 @@ std::vector<UnitSpec> adapter_table(const ModelConfig& model, const LoraConfig& 
   std::vector<UnitSpec> units;
   if (!lora.any()) return units;
   int64_t layer = 0;
-  for (const UnitSpec& unit : layers_of(model)) units.push_back(unit_of(unit, adapters_of(unit, layer++, lora)));
+  for (const UnitSpec& unit : layers_of(model))
+    units.push_back(unit_of(unit, adapters_of(unit, layer++, lora)));
   return units;
 }
 

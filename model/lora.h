@@ -17,8 +17,8 @@ namespace ripstop {
 enum class LoraTarget : uint8_t { kQuery, kKey, kValue, kOutput, kGate, kUp, kDown };
 
 /// Hugging Face's names of the matrices.
-inline constexpr std::array<std::string_view, 7> kLoraTargets{
-    "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
+inline constexpr std::array<std::string_view, 7> kLoraTargets{"q_proj",    "k_proj",  "v_proj",   "o_proj",
+                                                              "gate_proj", "up_proj", "down_proj"};
 
 /// The adapters of a model. Every target has them in every layer: instead of w [O, I] it computes with
 ///
@@ -54,6 +54,15 @@ struct AdapterSpec {
   /// cuts b by rows, of one that is cut by columns it cuts a by columns. The other one is on all ranks.
   ParameterSpec a, b;
 };
+
+/// Elements of all adapters.
+int64_t adapter_parameter_count(const ModelConfig& model, const LoraConfig& lora);
+
+/// As training_flops_per_token of the model alone. With adapters, A of their elements, P counts 4 times
+/// instead of 6, because no gradient of a frozen weight is computed, and A counts 6 times. The sizes must be
+/// valid.
+FlopsPerToken training_flops_per_token(const ModelConfig& model, const LoraConfig& lora,
+                                       int64_t sequence_length);
 
 /// "layers.3.attention.wq.lora_A.weight" of "layers.3.attention.wq.weight" and 'A'.
 std::string adapter_name(const std::string& matrix, char letter);

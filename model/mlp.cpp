@@ -13,7 +13,8 @@ Mlp::Saved Mlp::allocate(Context& context, int64_t rows, DType dtype, Recompute 
   const bool all = recompute == Recompute::kNone;
   return {.norm = allocate_norm(context, context.tensor.local_rows(rows), hidden_, dtype,
                                 {.sum = recompute != Recompute::kFull, .normed = all}),
-          .gate_up = saved_tensor(context, all, dtype, {rows, 2 * slice_})};
+          .gate_up = saved_tensor(context, all, dtype, {rows, 2 * slice_}),
+          .low = saved_tensor(context, all, dtype, {rows, w13_adapters.width()})};
 }
 
 void Mlp::forward(Context& context, Residual& residual, const Saved& saved) const {
@@ -22,41 +23,51 @@ void Mlp::forward(Context& context, Residual& residual, const Saved& saved) cons
   NormSaved normed = saved.norm;
   if (normed.sum.empty()) normed.sum = residual.shared_sum;
   normed = with_memory(context, normed);
-  const Tensor gate_up = with_memory(context, saved.gate_up);
+  const Tensor gate_up = with_memory(context, saved.gate_up), low = with_memory(context, saved.low);
   absorb(context, norm, epsilon_, residual, normed);
-  column_parallel_linear(context, normed.normed, w13, gate_up);
+  column_parallel_linear(context, normed.normed, w13, w13_adapters, low, gate_up);
   const Tensor hidden = context.arena.allocate(gate_up.dtype, {gate_up.rows(), slice_});
   swiglu(context, gate_up, hidden);
-  row_parallel_linear(context, hidden, w2, residual.branch);
+  row_parallel_linear(context, hidden, w2, w2_adapters, residual.branch);
 }
 
 void Mlp::absorb_again(Context& context, Residual& residual, const Saved& saved) const {
   absorb(context, norm, epsilon_, residual, saved.norm);
 }
 
-void Mlp::backward(Context& context, const Saved& saved, const Tensor& dresidual) const {
+void Mlp::backward(Context& context, const Saved& saved, const Tensor& dresidual, InputGradient input) const {
   const ProfilerRange range(context.device(), "mlp backward");
   RIPSTOP_CHECK(!saved.norm.sum.empty(), "feed-forward backward before its sum was computed again");
   Frame scratch(context.arena);
   const NormSaved normed = with_memory(context, saved.norm);
-  const Tensor gate_up = with_memory(context, saved.gate_up);
+  const Tensor gate_up = with_memory(context, saved.gate_up), low = with_memory(context, saved.low);
   Tensor gathered;  // all ranks' rows of the norm, if they are gathered here: then once for both products
   if (saved.norm.normed.empty()) norm_again(context, norm, epsilon_, normed);
-  if (saved.gate_up.empty()) gathered = column_parallel_linear(context, normed.normed, w13, gate_up);
-  const Tensor dnormed = context.arena.allocate(dresidual.dtype, dresidual.shape);
+  if (saved.gate_up.empty())
+    gathered = column_parallel_linear(context, normed.normed, w13, w13_adapters, low, gate_up);
+  const bool to_input = input == InputGradient::kNeeded, to_gate_up = to_input || w13_adapters.any();
+  Tensor dnormed;
+  if (to_input) dnormed = context.arena.allocate(dresidual.dtype, dresidual.shape);
   const Tensor& dgate_up = gate_up;
   {
     Frame inner(context.arena);
     const Tensor dhidden = context.arena.allocate(gate_up.dtype, {gate_up.rows(), slice_});
-    const Tensor dbranch = row_parallel_linear_backward_input(context, dresidual, w2, dhidden);
+    const Tensor& hidden = dhidden;
+    const RowParallelGradient gradient = row_parallel_linear_backward_input(
+        context, dresidual, w2, w2_adapters, to_gate_up ? dhidden : Tensor{});
     // Keeping silu(gate) * up from forward would take N * F / t elements a layer: swiglu_backward computes it
     // anew, in the place of its gradient, which it reads for the last time.
-    swiglu_backward(context, gate_up, dhidden);
-    const Tensor& hidden = dhidden;
-    linear_backward_weight(context, dbranch, hidden, w2.gradient, w2.accumulate);
+    if (to_gate_up) {
+      swiglu_backward(context, gate_up, dhidden);
+    } else {
+      swiglu(context, gate_up, hidden);
+    }
+    row_parallel_linear_backward_weight(context, gradient, hidden, w2, w2_adapters);
   }
-  column_parallel_linear_backward(context, dgate_up, normed.normed, w13, dnormed, gathered);
-  absorb_backward(context, norm, normed, dnormed, dresidual);
+  if (to_gate_up)
+    column_parallel_linear_backward(context, dgate_up, normed.normed, w13, w13_adapters, low, dnormed,
+                                    gathered);
+  if (to_input) absorb_backward(context, norm, normed, dnormed, dresidual);
 }
 
 }  // namespace ripstop

@@ -1,5 +1,6 @@
 // SwiGLU feed-forward over this rank's slice of F, with the norm before it.
 #pragma once
+#include "model/adapters.h"
 #include "model/config.h"
 #include "model/ops/tensor_axis.h"
 #include "model/residual.h"
@@ -17,6 +18,7 @@ class Mlp {
   struct Saved {
     NormSaved norm;
     Tensor gate_up;  ///< [N, 2F / t]; backward turns it into its gradient
+    Tensor low;      ///< [N, k r], of w13's adapters; kept as gate_up is
   };
 
   Mlp(const ModelConfig& config, int64_t tensor_count);
@@ -24,6 +26,7 @@ class Mlp {
   Parameter norm;  ///< [C]
   Parameter w13;   ///< [2F / t, C]: w1 (gate) above w3 (up)
   Parameter w2;    ///< [C, F / t]
+  Adapters w13_adapters, w2_adapters;
 
   /// Allocates what forward keeps of Saved for N rows in the caller's arena frame.
   Saved allocate(Context& context, int64_t rows, DType dtype, Recompute recompute = Recompute::kNone) const;
@@ -35,10 +38,11 @@ class Mlp {
   /// The first operation of forward alone: adds the residual's branch to its sum and writes saved.norm.
   void absorb_again(Context& context, Residual& residual, const Saved& saved) const;
 
-  /// Turns dresidual [n, C] in place into the gradient by this layer's input. Writes or adds the gradients of
-  /// norm, w13 and w2. Overwrites `saved`. Computes again what of it has no memory; saved.norm.sum must have
-  /// (checked).
-  void backward(Context& context, const Saved& saved, const Tensor& dresidual) const;
+  /// Turns dresidual [n, C] in place into the gradient by this layer's input; with InputGradient::kNot
+  /// leaves it as it is. Writes or adds the gradients of what is not frozen. Overwrites `saved`. Computes
+  /// again what of it has no memory; saved.norm.sum must have (checked).
+  void backward(Context& context, const Saved& saved, const Tensor& dresidual,
+                InputGradient input = InputGradient::kNeeded) const;
 
  private:
   int64_t hidden_;

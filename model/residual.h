@@ -33,6 +33,9 @@ struct Residual {
 /// yet.
 Residual allocate_residual(Context& context, int64_t rows, int64_t columns, DType dtype, Recompute recompute);
 
+/// Whether a backward must give the gradient by the layer's input. Not if all weights below are frozen.
+enum class InputGradient : bool { kNot = false, kNeeded = true };
+
 /// The tensors that the backward of a sub-layer's norm needs. Those without memory are not kept by forward.
 struct NormSaved {
   Tensor sum;          ///< [n, C] the residual sum that was normed
@@ -61,7 +64,7 @@ void absorb(Context& context, const Parameter& norm, double epsilon, Residual& r
 void norm_again(Context& context, const Parameter& norm, double epsilon, const NormSaved& saved);
 
 /// Backward of `absorb`: adds the gradient that comes through the norm to dresidual [n, C], and writes or
-/// adds the gradient of the norm's weight.
+/// adds the gradient of the norm's weight, unless it is frozen.
 void absorb_backward(Context& context, const Parameter& norm, const NormSaved& saved, const Tensor& dnormed,
                      const Tensor& dresidual);
 

@@ -1,6 +1,7 @@
 #include "model/transformer.h"
 
 #include <cmath>
+#include <utility>
 
 namespace ripstop {
 namespace {
@@ -21,11 +22,12 @@ std::vector<float> angles(int64_t positions, int64_t head_size, double theta) {
 
 }  // namespace
 
-Transformer::Transformer(const ModelConfig& config, int64_t tensor_count, int64_t tensor_index,
-                         int64_t positions, const Stream& stream, MemoryLedger& ledger)
+Transformer::Transformer(const ModelConfig& config, const LoraConfig& lora, int64_t tensor_count,
+                         int64_t tensor_index, int64_t positions, const Stream& stream, MemoryLedger& ledger)
     : blocks(static_cast<size_t>(config.num_hidden_layers), Block(config, tensor_count)),
       head(config, tensor_count, tensor_index),
       config_(config) {
+  set_adapters(lora, tensor_count);
   const int64_t d = config.head_size();
   angle_memory_ = Buffer(stream.device(), ledger, MemoryCategory::kActivations, 4 * positions * d);
   angle_ = tensor_in(angle_memory_, 0, DType::kFloat32, {positions, d / 2, 2});
@@ -35,7 +37,20 @@ Transformer::Transformer(const ModelConfig& config, int64_t tensor_count, int64_
   stream.synchronize();  // `table` ends here
 }
 
+void Transformer::set_adapters(const LoraConfig& lora, int64_t tensor_count) {
+  if (!lora.any()) return;
+  const std::vector<UnitSpec> table = parameter_table(config_);
+  std::vector<std::vector<AdapterSpec>> by_layer(blocks.size());
+  for (AdapterSpec& adapter : adapter_specs(config_, lora))
+    by_layer[static_cast<size_t>(adapter.layer)].push_back(std::move(adapter));
+  // The unit of layer 0 is the second one.
+  for (size_t layer = 0; layer < blocks.size(); ++layer)
+    blocks[layer].set_adapters(table[layer + 1], by_layer[layer], lora, tensor_count);
+}
+
 std::vector<Parameter*> Transformer::parameters(size_t unit) {
+  const size_t adapters = blocks.size() + (config_.tie_word_embeddings ? 1 : 2);
+  if (unit >= adapters) return blocks.at(unit - adapters).adapter_parameters();
   if (unit == 0)
     return config_.tie_word_embeddings ? std::vector<Parameter*>{&head.norm, &embedding.table}
                                        : std::vector<Parameter*>{&embedding.table};

@@ -14,8 +14,8 @@ class Transformer {
  public:
   /// Makes rotation angles for positions [0, positions). Throws Error(kResources) if an axis of
   /// `tensor_count` ranks cannot cut the heads.
-  Transformer(const ModelConfig& config, int64_t tensor_count, int64_t tensor_index, int64_t positions,
-              const Stream& stream, MemoryLedger& ledger);
+  Transformer(const ModelConfig& config, const LoraConfig& lora, int64_t tensor_count, int64_t tensor_index,
+              int64_t positions, const Stream& stream, MemoryLedger& ledger);
 
   Embedding embedding;
   std::vector<Block> blocks;
@@ -26,10 +26,12 @@ class Transformer {
   const Parameter& output() const { return config_.tie_word_embeddings ? embedding.table : head.output; }
   /// [positions, D/2, 2] float32: cosine and sine of position * theta^(-2i/D), computed in float64.
   const Tensor& angle() const { return angle_; }
-  /// The parameters of unit number `unit` of parameter_table(config), in the order of its tensors.
+  /// The parameters of unit number `unit` of unit_table, in the order of its tensors.
   std::vector<Parameter*> parameters(size_t unit);
 
  private:
+  void set_adapters(const LoraConfig& lora, int64_t tensor_count);
+
   ModelConfig config_;
   Buffer angle_memory_;
   Tensor angle_;

@@ -33,6 +33,7 @@ void SlotPool::give_back(const Tensor& slot) {
 
 MemoryUse FsdpUnit::memory_use(const UnitLayout& layout, DType compute, bool training, bool keeps_whole) {
   const int64_t n = layout.shard_elements(), size = element_bytes(compute);
+  training = training && !layout.unit().frozen;
   // In float32 the master weights themselves are gathered, so there is no second copy.
   const bool copies = compute != DType::kFloat32;
   MemoryUse use;
@@ -54,9 +55,9 @@ FsdpUnit::FsdpUnit(const UnitSpec& unit, std::vector<Parameter*> parameters, int
   GroupMemory& memory = resources.memory;
   const bool copies = resources.compute != DType::kFloat32;
   shard_begin_ = layout_.shard_elements() * resources.gather.rank();
-  if (resources.training || !copies) master_ = memory.take(MemoryCategory::kWeights, DType::kFloat32, shard);
+  if (is_trained() || !copies) master_ = memory.take(MemoryCategory::kWeights, DType::kFloat32, shard);
   if (copies) copy_ = memory.take(MemoryCategory::kWeights, resources.compute, shard);
-  if (resources.training) gradient_ = memory.take(MemoryCategory::kGradients, DType::kFloat32, shard);
+  if (is_trained()) gradient_ = memory.take(MemoryCategory::kGradients, DType::kFloat32, shard);
   if (!whole_is_shard() && resources.weight_slots == nullptr)
     own_whole_ = memory.take(MemoryCategory::kWeights, resources.compute, {layout_.elements()});
 }
@@ -134,10 +135,15 @@ Tensor FsdpUnit::part(const Tensor& flat, size_t tensor) const {
   const PhysicalTensor& t = layout_.unit().tensors[tensor];
   const int64_t rows = t.slice_rows(tensor_count_), columns = t.slice_columns(tensor_count_);
   const Tensor piece = flat.row_range(layout_.tensor_offsets()[tensor], rows * columns);
-  return t.parts.front().vector ? piece : piece.viewed({rows, columns});
+  return is_vector(tensor) ? piece : piece.viewed({rows, columns});
+}
+
+bool FsdpUnit::is_vector(size_t tensor) const {
+  return layout_.unit().tensors[tensor].parts.front().vector;
 }
 
 void FsdpUnit::begin_gradients(Context& context) {
+  RIPSTOP_CHECK(is_trained(), "gradients of {}, which is not trained", layout_.unit().name);
   // A slot takes this visit's gradient alone, which the reduction adds to the shard. With one rank the whole
   // is the shard itself, so only the first visit of a step may overwrite it.
   whole_gradient_ = whole_is_shard() ? gradient_ : resources_.gradient_slots->take(layout_.elements());
@@ -145,8 +151,7 @@ void FsdpUnit::begin_gradients(Context& context) {
   if (overwrite) zero_unwritten(context, whole_gradient_);
   for (size_t t = 0; t < parameters_.size(); ++t) {
     parameters_[t]->gradient = part(whole_gradient_, t);
-    const bool vector = layout_.unit().tensors[t].parts.front().vector;
-    parameters_[t]->accumulate = overwrite && !vector ? Accumulate::kNo : Accumulate::kYes;
+    parameters_[t]->accumulate = overwrite && !is_vector(t) ? Accumulate::kNo : Accumulate::kYes;
   }
 }
 
@@ -154,15 +159,14 @@ void FsdpUnit::begin_gradients(Context& context) {
 // Backward always writes the matrices. It adds to the vectors, which not every visit of a unit reaches, and
 // never writes the gaps between tensors.
 void FsdpUnit::zero_unwritten(Context& context, const Tensor& flat) const {
-  const auto clear = [&](int64_t begin, int64_t end) {
-    fill_zero(context, flat.row_range(begin, end - begin));
-  };
-  clear(0, layout_.replicated_elements());
+  int64_t done = 0;
+  const auto clear_to = [&](int64_t end) { fill_zero(context, flat.row_range(done, end - done)); };
   for (size_t t = 0; t < parameters_.size(); ++t) {
-    const int64_t end = layout_.tensor_offsets()[t] + part(flat, t).count();
-    const bool last = t + 1 == parameters_.size();
-    clear(end, last ? layout_.elements() : layout_.tensor_offsets()[t + 1]);
+    if (is_vector(t)) continue;
+    clear_to(layout_.tensor_offsets()[t]);
+    done = layout_.tensor_offsets()[t] + part(flat, t).count();
   }
+  clear_to(layout_.elements());
 }
 
 void FsdpUnit::start_reduce() {

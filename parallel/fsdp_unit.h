@@ -35,8 +35,8 @@ struct UnitResources {
   Communicator& gather;     ///< the fsdp axis, for unsharding
   Communicator& reduce;     ///< the fsdp axis again, for gradients
   Communicator& replicate;  ///< the ranks that hold the same shard
-  /// For gathered weights in the compute dtype. Null if every unit keeps its own whole, or with one rank on
-  /// the fsdp axis.
+  /// For gathered weights in the compute dtype, of frozen units or of the others. Null if every unit keeps
+  /// its own whole, or with one rank on the fsdp axis.
   SlotPool* weight_slots;
   /// For whole float32 gradients. Null without training, or with one rank on the fsdp axis.
   SlotPool* gradient_slots;
@@ -48,8 +48,8 @@ struct UnitResources {
 };
 
 /// The parameters of one unit. Between uses only this rank's shard exists: float32 master weights, a float32
-/// gradient and, if the compute dtype is bfloat16, the compute copy. Without training: the weights in the
-/// compute dtype alone.
+/// gradient and, if the compute dtype is bfloat16, the compute copy. Without training, and of a frozen unit:
+/// the weights in the compute dtype alone, and none of the functions that are about gradients may be called.
 ///
 /// The weights pass through three states, and the gradient goes from whole to shard:
 ///
@@ -138,15 +138,17 @@ class FsdpUnit {
   const Tensor& compute_copy() const { return copy_; }
   /// First element of this rank's shard in the unit's flat buffer.
   int64_t shard_begin() const { return shard_begin_; }
-  /// Leading elements of the shard that all ranks of the tensor axis hold alike: the vectors (norms) and
-  /// their padding.
+  /// Leading elements of the shard that all ranks of the tensor axis hold alike, with their padding: norms,
+  /// and those matrices of adapters that the axis does not cut.
   int64_t replicated_in_shard() const;
 
  private:
   enum class State { kSharded, kGathering, kUnsharded };
   const Tensor& own_shard() const { return copy_.empty() ? master_ : copy_; }
   bool whole_is_shard() const { return resources_.gather.size() == 1; }
+  bool is_trained() const { return resources_.training && !layout_.unit().frozen; }
   Tensor part(const Tensor& flat, size_t tensor) const;
+  bool is_vector(size_t tensor) const;
   void zero_unwritten(Context& context, const Tensor& flat) const;
   const Stream* reduces_on() const;
 

@@ -13,7 +13,7 @@ namespace {
 struct UnitSlots {
   static constexpr int64_t kCount = 2;  // one for the unit that computes, one for the unit on its way
   bool weights = false, gradients = false;
-  int64_t largest = 0;  // elements of a whole unit
+  int64_t largest = 0, largest_frozen = 0;  // elements of a whole unit, of those that are trained and others
   // Of scratch: for a reduction over the fsdp axis, and for a sum over the replicas.
   int64_t reduce_bytes = 0, sum_bytes = 0;
   MemoryUse use{};
@@ -26,7 +26,7 @@ struct UnitSlots {
 // uses the unit, and `reduce_gradients` starts to sum its gradient over the fsdp axis. Gathers and sums go on
 // while layers compute. A layer's backward computes again what its forward did not keep.
 void ShardedTransformer::forward_backward(Arena& arena, const Batch& batch, bool last, const Tensor& total) {
-  Context context = this->context(arena);
+  Context context = this->context(arena, &batch.place);
   const Visits visits = training_visits();
   const size_t layers = model_.blocks.size(), top = layers + 1;
   Frame pass(arena);
@@ -64,7 +64,7 @@ void ShardedTransformer::forward_backward(Arena& arena, const Batch& batch, bool
     const size_t visit = 2 * top - (layer + 1);
     enter(visits, visit);
     begin_gradients(context, visits[visit]);
-    model_.blocks[layer].backward(context, batch, model_.angle(), saved[layer], dresidual);
+    model_.blocks[layer].backward(context, batch, model_.angle(), saved[layer], dresidual, below(layer));
     frames.pop_back();  // this layer's activations are free for the backward of the layer below
     leave(visits, visit);
     reduce_gradients(visits[visit], last);
@@ -85,7 +85,8 @@ Residual ShardedTransformer::begin_residual(Context& context, int64_t rows) cons
 // and last.
 ShardedTransformer::Visits ShardedTransformer::forward_visits() const {
   Visits visits;
-  for (size_t unit = 0; unit < table_.size(); ++unit) visits.units.push_back(unit);
+  const size_t units = is_frozen() ? first_trained_ : table_.size();
+  for (size_t unit = 0; unit < units; ++unit) visits.units.push_back(unit);
   if (config_.tie_word_embeddings) visits.units.push_back(0);
   visits.with_weights = visits.units.size();
   return visits;
@@ -97,6 +98,23 @@ ShardedTransformer::Visits ShardedTransformer::training_visits() const {
   for (size_t unit = model_.blocks.size() + 1; unit-- > 0;) visits.units.push_back(unit);
   visits.with_weights = visits.units.size() - 1;
   return visits;
+}
+
+// The unit of the adapters of a unit of parameter_table. Layers follow the first unit, in both tables.
+std::optional<size_t> ShardedTransformer::adapters_of(size_t unit) const {
+  if (!is_frozen() || unit == 0 || unit > model_.blocks.size()) return std::nullopt;
+  return first_trained_ + unit - 1;
+}
+
+// The unit whose gradients a visit writes, if there is one.
+std::optional<size_t> ShardedTransformer::trained_of(size_t unit) const {
+  return is_frozen() ? adapters_of(unit) : unit;
+}
+
+template <class Body>
+void ShardedTransformer::each_unit(size_t unit, Body body) {
+  body(units_[unit]);
+  if (const auto adapters = adapters_of(unit)) body(units_[*adapters]);
 }
 
 // The name of the visit in profilers: "layers.3 backward".
@@ -111,10 +129,11 @@ std::string ShardedTransformer::visit_name(const Visits& visits, size_t visit) c
 void ShardedTransformer::enter(const Visits& visits, size_t visit) {
   visit_range_.emplace(stream_.device(), visit_name(visits, visit));
   poll();
-  units_[visits[visit]].unshard();
+  const auto unshard = [](FsdpUnit& unit) { unit.unshard(); };
+  each_unit(visits[visit], unshard);
   // Before the wait: the next unit's gather runs after this one's, and then while this layer computes.
-  if (visit + 1 < visits.with_weights) units_[visits[visit + 1]].unshard();
-  units_[visits[visit]].wait();
+  if (visit + 1 < visits.with_weights) each_unit(visits[visit + 1], unshard);
+  each_unit(visits[visit], [](FsdpUnit& unit) { unit.wait(); });
 }
 
 // Keeps the unit gathered if one of the next two visits uses it: the last block's backward comes two visits
@@ -124,14 +143,17 @@ void ShardedTransformer::leave(const Visits& visits, size_t visit) {
   poll();
   for (size_t soon = visit + 1; soon <= visit + 2 && soon < visits.with_weights; ++soon)
     if (visits[soon] == visits[visit]) return;
-  units_[visits[visit]].reshard();
+  each_unit(visits[visit], [](FsdpUnit& unit) { unit.reshard(); });
 }
 
 void ShardedTransformer::begin_gradients(Context& context, size_t unit) {
-  units_[unit].begin_gradients(context);
+  if (const auto trained = trained_of(unit)) units_[*trained].begin_gradients(context);
 }
 
-void ShardedTransformer::reduce_gradients(size_t unit, bool last) {
+void ShardedTransformer::reduce_gradients(size_t visited, bool last) {
+  const auto trained = trained_of(visited);
+  if (!trained) return;
+  const size_t unit = *trained;
   const ProfilerRange range(stream_.device(), table_[unit].name + " reduce");
   finish_reduction();
   units_[unit].start_reduce();
@@ -180,7 +202,8 @@ void ShardedTransformer::start_norm(size_t unit) {
   const Tensor& gradient = units_[unit].gradient();
   const int64_t alike = units_[unit].replicated_in_shard();
   if (alike < gradient.count())
-    norm_->start(unit, gradient.row_range(alike, gradient.count() - alike), *units_[unit].completes_on());
+    norm_->start(unit - first_trained_, gradient.row_range(alike, gradient.count() - alike),
+                 *units_[unit].completes_on());
 }
 
 // Messages of the host move only while it looks after them.
@@ -196,22 +219,24 @@ void ShardedTransformer::finish_gradients(Arena& arena, const Tensor& total) {
   sum_replicated(context);
   if (mesh_.replicate().rank() != 0) return;
   // Of replicated elements one tensor rank counts.
-  for (size_t u = 0; u < units_.size() && context.tensor.index() == 0; ++u)
-    if (const int64_t alike = units_[u].replicated_in_shard(); alike > 0)
-      norm_->take_replicated(context, u, units_[u].gradient().row_range(0, alike));
+  const std::span<FsdpUnit> units = trained_units();
+  for (size_t u = 0; u < units.size() && context.tensor.index() == 0; ++u)
+    if (const int64_t alike = units[u].replicated_in_shard(); alike > 0)
+      norm_->take_replicated(context, u, units[u].gradient().row_range(0, alike));
   norm_->finish(context, total);
 }
 
-// Sums the gradients of replicated parameters (norms) over the tensor axis, because each rank has seen only
-// its own rows. One all-reduce for all units: their number of elements is small, so the latency counts.
+// Sums the gradients of replicated parameters over the tensor axis: norms, whose rank has seen only its own
+// rows, and matrices of adapters. One all-reduce for all units: their number of elements is small, so the
+// latency counts.
 void ShardedTransformer::sum_replicated(Context& context) {
   int64_t count = 0;
-  for (const FsdpUnit& unit : units_) count += unit.replicated_in_shard();
+  for (const FsdpUnit& unit : trained_units()) count += unit.replicated_in_shard();
   if (context.tensor.count() == 1 || count == 0) return;
   const Tensor packed = context.arena.allocate(DType::kFloat32, {count}, MemoryCategory::kCommunication);
   const auto each = [&](auto&& copy) {
     int64_t at = 0;
-    for (const FsdpUnit& unit : units_) {
+    for (const FsdpUnit& unit : trained_units()) {
       const int64_t n = unit.replicated_in_shard();
       copy(packed.row_range(at, n), unit.gradient().row_range(0, n));
       at += n;
@@ -318,17 +343,21 @@ UnitSlots unit_slots(const std::vector<UnitSpec>& table, const DeviceMesh& mesh,
                   .gradients = sharded && options.training};
   for (const UnitSpec& unit : table) {
     const UnitLayout layout(unit, mesh.tensor().size(), mesh.tensor().rank(), mesh.fsdp_gather().size());
-    slots.largest = std::max(slots.largest, layout.elements());
+    int64_t& largest = unit.frozen ? slots.largest_frozen : slots.largest;
+    largest = std::max(largest, layout.elements());
     slots.use += FsdpUnit::memory_use(layout, options.compute, options.training, sharded && !slots.weights);
-    if (options.training && mesh.replicate().size() > 1)
+    if (options.training && !unit.frozen && mesh.replicate().size() > 1)
       slots.sum_bytes = std::max(slots.sum_bytes, round_up(mesh.replicate().all_reduce_scratch_bytes(
                                                                layout.shard_elements(), DType::kFloat32),
                                                            kMemoryAlignment));
   }
   slots.use[MemoryCategory::kCommunication] += UnitSlots::kCount * slots.sum_bytes;
-  // Every slot takes the largest unit, so that any unit fits into any slot.
+  // Every slot takes the largest unit, so that any unit fits into any slot. Frozen units have slots of their
+  // own: they are much larger than those of their adapters.
   const int64_t elements = UnitSlots::kCount * slots.largest;
-  if (slots.weights) slots.use[MemoryCategory::kWeights] += elements * element_bytes(options.compute);
+  if (slots.weights)
+    slots.use[MemoryCategory::kWeights] +=
+        (elements + UnitSlots::kCount * slots.largest_frozen) * element_bytes(options.compute);
   if (!slots.gradients) return slots;
   slots.use[MemoryCategory::kGradients] += elements * element_bytes(DType::kFloat32);
   slots.reduce_bytes = mesh.fsdp_reduce().reduce_scatter_scratch_bytes(slots.largest, options.reduce);
@@ -344,10 +373,13 @@ ShardedTransformer::ShardedTransformer(const ModelConfig& config, DeviceMesh& me
       options_(options),
       mesh_(mesh),
       stream_(stream),
-      table_(parameter_table(config)),
+      table_(unit_table(config, options.lora)),
+      first_trained_(static_cast<size_t>(
+          std::count_if(table_.begin(), table_.end(), [](const UnitSpec& unit) { return unit.frozen; }))),
       tensor_axis_(options.training ? make_sequence_axis(mesh.tensor(), options.overlap_tensor)
                                     : make_replicated_axis(mesh.tensor())),
-      model_(config, mesh.tensor().size(), mesh.tensor().rank(), options.sequence_length, stream, ledger) {
+      model_(config, options.lora, mesh.tensor().size(), mesh.tensor().rank(), options.sequence_length,
+             stream, ledger) {
   model_.head.chunk_rows = options.head_chunk_rows;
   const int64_t tensor_count = mesh.tensor().size(), tensor_index = mesh.tensor().rank();
   const UnitSlots slots = unit_slots(table_, mesh, options);
@@ -358,6 +390,9 @@ ShardedTransformer::ShardedTransformer(const ModelConfig& config, DeviceMesh& me
   if (slots.weights)
     weight_slots_ = std::make_unique<SlotPool>(*memory_, MemoryCategory::kWeights, UnitSlots::kCount,
                                                options.compute, slots.largest);
+  if (slots.weights && is_frozen())
+    frozen_slots_ = std::make_unique<SlotPool>(*memory_, MemoryCategory::kWeights, UnitSlots::kCount,
+                                               options.compute, slots.largest_frozen);
   if (slots.gradients)
     gradient_slots_ = std::make_unique<SlotPool>(*memory_, MemoryCategory::kGradients, UnitSlots::kCount,
                                                  DType::kFloat32, slots.largest);
@@ -367,34 +402,37 @@ ShardedTransformer::ShardedTransformer(const ModelConfig& config, DeviceMesh& me
   if (slots.sum_bytes > 0)
     sum_slots_ = std::make_unique<SlotPool>(*memory_, MemoryCategory::kCommunication, UnitSlots::kCount,
                                             DType::kInt32, slots.sum_bytes / 4);
-  const UnitResources resources{.memory = *memory_,
-                                .stream = stream,
-                                .gather = mesh.fsdp_gather(),
-                                .reduce = mesh.fsdp_reduce(),
-                                .replicate = mesh.replicate(),
-                                .weight_slots = weight_slots_.get(),
-                                .gradient_slots = gradient_slots_.get(),
-                                .reduce_scratch = scratch,
-                                .sum_slots = sum_slots_.get(),
-                                .compute = options.compute,
-                                .travel = options.reduce,
-                                .training = options.training};
+  UnitResources resources{.memory = *memory_,
+                          .stream = stream,
+                          .gather = mesh.fsdp_gather(),
+                          .reduce = mesh.fsdp_reduce(),
+                          .replicate = mesh.replicate(),
+                          .weight_slots = weight_slots_.get(),
+                          .gradient_slots = gradient_slots_.get(),
+                          .reduce_scratch = scratch,
+                          .sum_slots = sum_slots_.get(),
+                          .compute = options.compute,
+                          .travel = options.reduce,
+                          .training = options.training};
   units_.reserve(table_.size());
-  for (size_t u = 0; u < table_.size(); ++u)
+  for (size_t u = 0; u < table_.size(); ++u) {
+    resources.weight_slots = table_[u].frozen ? frozen_slots_.get() : weight_slots_.get();
     units_.emplace_back(table_[u], model_.parameters(u), tensor_count, tensor_index, resources);
+  }
   memory_->check_all_taken();
   if (options.training)
-    norm_.emplace(stream, ledger, units_.size(), divide_up(slots.largest, mesh.fsdp_gather().size()));
+    norm_.emplace(stream, ledger, trained_units().size(),
+                  divide_up(slots.largest, mesh.fsdp_gather().size()));
 }
 
 ShardedTransformer::~ShardedTransformer() = default;
 
-void ShardedTransformer::initialize(uint64_t seed) {
+void ShardedTransformer::initialize(uint64_t seed, std::span<FsdpUnit> units) {
   // A plan has no weights.
   if (stream_.device().kind == DeviceKind::kMeta) return;
   constexpr int64_t kPiece = 1 << 18;  // elements on the host at a time, because a shard may be large
   std::vector<float> host;
-  for (FsdpUnit& unit : units_)
+  for (FsdpUnit& unit : units)
     for (int64_t first = 0; first < unit.layout().shard_elements(); first += kPiece) {
       const int64_t begin = unit.shard_begin() + first,
                     end = std::min(begin + kPiece, unit.shard_begin() + unit.layout().shard_elements());

@@ -4,6 +4,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,7 @@ struct ShardingOptions {
   bool overlap_tensor = false;
   int64_t head_chunk_rows = HeadLoss::kChunkRows;  ///< HeadLoss::chunk_rows
   bool training = true;  ///< false: no gradients, and the rows are not cut over the tensor axis
+  LoraConfig lora = {};  ///< adapters: they are trained, and the model's own weights are frozen
 };
 
 /// A transformer whose parameters are sharded over the fsdp axis and sliced over the tensor axis. One rank is
@@ -41,7 +43,9 @@ class ShardedTransformer {
 
   /// Fills the weights with initial values, which depend on seed, parameter and element alone; see
   /// initial_values.
-  void initialize(uint64_t seed);
+  void initialize(uint64_t seed) { initialize(seed, units_); }
+  /// Those of `units`, some of this model's.
+  void initialize(uint64_t seed, std::span<FsdpUnit> units);
 
   /// Begins a step: forgets the gradients of the step before.
   void begin_step();
@@ -88,17 +92,26 @@ class ShardedTransformer {
   /// backward; see ripstop::prepare_attention. Returns how many plans were made.
   int64_t prepare_attention(int64_t documents, int64_t longest, bool backward) const;
 
+  /// All units, in the order of unit_table.
   std::vector<FsdpUnit>& units() { return units_; }
   const std::vector<UnitSpec>& table() const { return table_; }
+  /// Those that are trained, in the order of trained_table; and the others.
+  std::span<FsdpUnit> trained_units() { return std::span(units_).subspan(first_trained_); }
+  std::span<FsdpUnit> frozen_units() { return std::span(units_).first(first_trained_); }
+  /// Those of the model's own weights, in the order of parameter_table.
+  std::span<FsdpUnit> model_units() { return is_frozen() ? frozen_units() : trained_units(); }
   const ModelConfig& config() const { return config_; }
   const ShardingOptions& options() const { return options_; }
   DeviceMesh& mesh() { return mesh_; }
-  Context context(Arena& arena) const { return {stream_, arena, *tensor_axis_}; }
+  /// `dropout`: that of a training pass.
+  Context context(Arena& arena, const DropoutPlace* dropout = nullptr) const {
+    return {stream_, arena, *tensor_axis_, dropout};
+  }
 
  private:
-  /// The units in the order in which a pass over the layers uses them. The first `with_weights` visits need
-  /// weights. The last visit of a training pass, the embedding's backward, needs none: it only writes the
-  /// gradient.
+  /// The units of parameter_table in the order in which a pass over the layers uses them, each with the unit
+  /// of its adapters. The first `with_weights` visits need weights. The last visit of a training pass, the
+  /// embedding's backward, needs none: it only writes the gradient, if it is trained.
   struct Visits {
     std::vector<size_t> units;
     size_t with_weights = 0;
@@ -113,6 +126,13 @@ class ShardedTransformer {
   void forward_batch(Context& context, const Batch& batch, HeadBody head);
   Residual begin_residual(Context& context, int64_t rows) const;
   void sum_replicated(Context& context);
+  std::optional<size_t> adapters_of(size_t unit) const;
+  std::optional<size_t> trained_of(size_t unit) const;
+  template <class Body>
+  void each_unit(size_t unit, Body body);
+  bool is_frozen() const { return first_trained_ > 0; }
+  // Below the first layer is the embedding alone.
+  InputGradient below(size_t layer) const { return InputGradient{layer > 0 || !is_frozen()}; }
   std::string visit_name(const Visits& visits, size_t visit) const;
   void enter(const Visits& visits, size_t visit);
   void leave(const Visits& visits, size_t visit);
@@ -130,10 +150,11 @@ class ShardedTransformer {
   DeviceMesh& mesh_;
   const Stream& stream_;
   std::vector<UnitSpec> table_;
+  size_t first_trained_;
   std::unique_ptr<TensorAxis> tensor_axis_;
   Transformer model_;
   std::unique_ptr<GroupMemory> memory_;  ///< of shards and slots
-  std::unique_ptr<SlotPool> weight_slots_, gradient_slots_, sum_slots_;
+  std::unique_ptr<SlotPool> weight_slots_, frozen_slots_, gradient_slots_, sum_slots_;
   std::vector<FsdpUnit> units_;
 
   /// Shows the visit under way to profilers, from enter to leave.

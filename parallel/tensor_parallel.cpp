@@ -44,6 +44,10 @@ class SequenceAxis final : public TensorAxis {
   int64_t index() const override { return group_->rank(); }
   int64_t local_rows(int64_t rows) const override;
   Tensor gather_sequence(Context& context, const Tensor& x, RowsBody body) const override;
+  void gather_rows_of(Context& context, const Tensor& whole) const override {
+    const int64_t n = local_rows(whole.rows());
+    gather_now(*group_, context, whole.row_range(index() * n, n), whole);
+  }
   void scatter_sum(Context& context, const Tensor& out, RowsBody produce, Parts parts) const override;
   void scatter_sum_and_gather(Context& context, const Tensor& out, RowsBody produce, const Tensor& x,
                               const Tensor& gathered,
@@ -194,6 +198,7 @@ class ReplicatedAxis final : public TensorAxis {
     body(x, 0);
     return x;
   }
+  void gather_rows_of(Context&, const Tensor&) const override {}
   void scatter_sum(Context& context, const Tensor& out, RowsBody produce, Parts) const override {
     produce(out, 0);
     const Frame scratch(context.arena);

@@ -37,6 +37,8 @@ class UnitLayout {
   int64_t shard_elements() const { return elements_ / fsdp_count_; }
   /// The leading elements that every rank of the tensor axis holds alike (a multiple of kGrain; 0 with none).
   int64_t replicated_elements() const { return replicated_elements_; }
+  /// The leading elements that belong to vectors, a part of these (a multiple of kGrain).
+  int64_t vector_elements() const { return vector_elements_; }
   /// First element of each of unit().tensors.
   const std::vector<int64_t>& tensor_offsets() const { return tensor_offsets_; }
   /// This rank's slice of every logical parameter, in the order of the flat buffer and without padding. A
@@ -52,6 +54,7 @@ class UnitLayout {
   int64_t fsdp_count_;
   int64_t elements_ = 0;
   int64_t replicated_elements_ = 0;
+  int64_t vector_elements_ = 0;
   std::vector<int64_t> tensor_offsets_;
   std::vector<Box> slices_;
 };

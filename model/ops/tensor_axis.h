@@ -29,6 +29,12 @@ class TensorAxis {
   /// must divide. Without: all of them.
   virtual int64_t local_rows(int64_t rows) const = 0;
 
+  /// Of `rows` rows, the first that this rank has between blocks.
+  int64_t first_local_row(int64_t rows) const {
+    const int64_t local = local_rows(rows);
+    return local == rows ? 0 : index() * local;
+  }
+
   /// A function of some rows of the whole and the index of the first of them.
   using RowsBody = FunctionRef<void(const Tensor& rows, int64_t first_row)>;
 
@@ -37,6 +43,10 @@ class TensorAxis {
   /// complete in stream order. The whole is `x` itself if there is nothing to gather; else it is in the
   /// caller's arena frame (category kCommunication). This rank receives (count - 1) * bytes(x).
   virtual Tensor gather_sequence(Context& context, const Tensor& x, RowsBody body) const = 0;
+
+  /// Gathers whole [N, C] in place: each rank has written its local rows there. This rank receives
+  /// (count - 1) * bytes of its rows.
+  virtual void gather_rows_of(Context& context, const Tensor& whole) const = 0;
 
   /// Calls `produce` for parts of the whole [N, C], or once with all rows. `produce` writes
   /// this rank's partial sums of those rows into the tensor that it gets. Sums them over the ranks in
@@ -72,6 +82,7 @@ class WholeAxis final : public TensorAxis {
     body(x, 0);
     return x;
   }
+  void gather_rows_of(Context&, const Tensor&) const override {}
   void scatter_sum(Context&, const Tensor& out, RowsBody produce, Parts) const override { produce(out, 0); }
   void scatter_sum_and_gather(Context&, const Tensor& out, RowsBody produce, const Tensor& x,
                               const Tensor& gathered,

@@ -3,7 +3,8 @@
 //   slurm/launch.sh 1 build/cuda/tests/bench/training_bench --model llama2-7b --positions 2048 --sequences 32
 // The model is a preset with untied embeddings. Every sequence is one document unless --documents is given.
 // Prints one JSON object: tokens per second of the median step, seconds of the slowest tenth of the steps,
-// model FLOPs by 6 P + 6 L C T, seconds a step of rank 0's communication that were not hidden, loss, memory.
+// model FLOPs by 6 P + 6 L C T (with --lora-rank 4 P + 6 A + 6 L C T), seconds a step of rank 0's
+// communication that were not hidden, loss, memory.
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
@@ -119,7 +120,13 @@ Options parse(int argc, char** argv) {
   app.add_option("--fsdp", fsdp, "ranks of the fsdp axis; default: all that are left");
   app.add_option("--tensor", c.mesh.tensor, "ranks of the tensor axis");
   app.add_option("--replicate", c.mesh.replicate, "ranks of the replicate axis");
+  app.add_option("--lora-rank", c.lora.rank, "train adapters of this rank on the targets of attention");
+  app.add_option("--lora-dropout", c.lora.dropout, "dropout of their inputs");
+  bool all_targets = false;
+  app.add_flag("--lora-all", all_targets, "on all seven targets");
   parse_or_exit(app, argc, argv);
+  c.lora.alpha = static_cast<double>(2 * c.lora.rank);
+  if (all_targets) c.lora.targets.fill(true);
   set_model_of_preset(c, o.model);
   if (o.micro_batch > 0) c.train.micro_batch_sequences = o.micro_batch;
   if (fsdp > 0) c.mesh.fsdp = fsdp;
@@ -173,10 +180,12 @@ ExitCode bench(MpiWorld& world, const Options& options) {
   const auto slow = std::max<ptrdiff_t>(std::ssize(seconds) / 10, 1);
   const double slowest =
       std::accumulate(seconds.end() - slow, seconds.end(), 0.0) / static_cast<double>(slow);
-  const double flops = training_flops_per_token(run.model, config.data.sequence_length).causal;
+  const double flops = run.flops_per_token().causal;
   const nlohmann::ordered_json report{{"model", options.model},
                                       {"device", to_string(device)},
                                       {"mesh", run.mesh.to_text()},
+                                      {"lora_rank", config.lora.rank},
+                                      {"trained_parameters", run.trained_parameters()},
                                       {"dtype", to_string(run.step.sharding.compute)},
                                       {"positions", config.data.sequence_length},
                                       {"documents_per_pack", options.documents},

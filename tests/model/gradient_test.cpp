@@ -36,7 +36,7 @@ void clear_padded_columns(const Tensor& t, int64_t valid) {
 class GradientTest : public ::testing::Test, public LayerFixture {
  protected:
   Tensor angle() {
-    Transformer model(kConfig, 1, 0, 8, stream, ledger);
+    Transformer model(kConfig, {}, 1, 0, 8, stream, ledger);
     const Tensor copy = zeros(model.angle().shape);
     copy_bytes(stream, copy.data, model.angle().data, copy.bytes());
     return copy;

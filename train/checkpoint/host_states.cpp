@@ -13,8 +13,8 @@ int64_t bytes_of(const UnitStates& unit, UnitState state) {
 
 std::vector<UnitStates> live_states(ShardedTransformer& model, const AdamW& optimizer) {
   std::vector<UnitStates> states;
-  for (size_t u = 0; u < model.units().size(); ++u) {
-    const FsdpUnit& unit = model.units()[u];
+  for (size_t u = 0; u < model.trained_units().size(); ++u) {
+    const FsdpUnit& unit = model.trained_units()[u];
     states.push_back({.layout = &unit.layout(),
                       .master = static_cast<float*>(unit.master().data),
                       .first_moment = optimizer.first(u).data,

@@ -8,8 +8,8 @@
 
 namespace ripstop {
 
-/// Master weights and moments of every unit's shard where they are: the pointers are of the device of the
-/// model. Valid as long as `model` and `optimizer`.
+/// Master weights and moments of the shard of every trained unit where they are: the pointers are of the
+/// device of the model. Valid as long as `model` and `optimizer`.
 std::vector<UnitStates> live_states(ShardedTransformer& model, const AdamW& optimizer);
 
 /// Has `read` overwrite `units`, which are on the device of `stream`. On the CPU it gets all of them. On

@@ -17,7 +17,7 @@ uint64_t moment_key(uint64_t seed, std::string_view parameter) {
 AdamW::AdamW(ShardedTransformer& model, const AdamWOptions& options, const Device& device,
              MemoryLedger& ledger)
     : options_(options) {
-  for (const FsdpUnit& unit : model.units()) {
+  for (const FsdpUnit& unit : model.trained_units()) {
     const int64_t n = unit.master().count(), bytes = n * element_bytes(options.moments);
     // Both moments of a unit lie in one buffer.
     Buffer memory(device, ledger, MemoryCategory::kOptimizer, 2 * bytes);
@@ -28,9 +28,10 @@ AdamW::AdamW(ShardedTransformer& model, const AdamWOptions& options, const Devic
 }
 
 std::vector<AdamW::Range> AdamW::ranges_of(const FsdpUnit& unit) const {
-  // The replicated parameters are exactly the vectors (norms), and they come first in the unit. So one cut
-  // separates the weights without decay from those with decay.
-  const int64_t vectors = unit.replicated_in_shard(), shard = unit.master().count();
+  // The vectors (norms) come first in the unit. So one cut separates the weights without decay from those
+  // with decay.
+  const int64_t shard = unit.master().count();
+  const int64_t vectors = std::clamp<int64_t>(unit.layout().vector_elements() - unit.shard_begin(), 0, shard);
   if (options_.moments == DType::kFloat32)
     return {{0, vectors, options_.decay_norms, {}}, {vectors, shard - vectors, true, {}}};
   // The bits belong to logical elements, so each parameter has its range. What lies between them is padding:
@@ -58,7 +59,7 @@ void AdamW::step(Context& context, ShardedTransformer& model, double learning_ra
                  const Tensor& scale, const std::function<void(size_t unit)>& before_unit) {
   for (size_t u = 0; u < moments_.size(); ++u) {
     if (before_unit) before_unit(u);
-    FsdpUnit& unit = model.units()[u];
+    FsdpUnit& unit = model.trained_units()[u];
     const Moments& moments = moments_[u];
     for (const Range& range : moments.ranges) {
       const AdamWStep numbers{.learning_rate = learning_rate,

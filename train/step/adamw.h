@@ -21,11 +21,11 @@ struct AdamWOptions {
 /// The MomentBits::key of a parameter: one Philox block of its name's hash under the seed.
 uint64_t moment_key(uint64_t seed, std::string_view parameter);
 
-/// The first and second moments of every unit's shard, zero at first. Owns them (category optimizer, 8 bytes
-/// an element, or 4 if they are bfloat16). Moments in bfloat16 are computed in float32 and rounded at random.
-/// The bits depend on seed, update, moment, parameter and logical element, so they are the same on every
-/// mesh: ranks that hold the same element keep the same moments.
-/// Source: decoupled weight decay, arXiv:1711.05101; the order of operations is torch.optim.AdamW's.
+/// The first and second moments of the shard of every unit that is trained, zero at first. Owns them
+/// (category optimizer, 8 bytes an element, or 4 if they are bfloat16). Moments in bfloat16 are computed in
+/// float32 and rounded at random. The bits depend on seed, update, moment, parameter and logical element, so
+/// they are the same on every mesh: ranks that hold the same element keep the same moments. Source:
+/// decoupled weight decay, arXiv:1711.05101; the order of operations is torch.optim.AdamW's.
 class AdamW {
  public:
   AdamW(ShardedTransformer& model, const AdamWOptions& options, const Device& device, MemoryLedger& ledger);
@@ -37,7 +37,8 @@ class AdamW {
   void step(Context& context, ShardedTransformer& model, double learning_rate, int64_t update,
             const Tensor& scale, const std::function<void(size_t unit)>& before_unit = {});
 
-  /// The moments of the shard of unit `unit`, [shard_elements] float32 or bfloat16.
+  /// The moments of the shard of unit `unit` of ShardedTransformer::trained_units, [shard_elements] float32
+  /// or bfloat16.
   const Tensor& first(size_t unit) const { return moments_[unit].first; }
   const Tensor& second(size_t unit) const { return moments_[unit].second; }
 

@@ -7,6 +7,7 @@ namespace ripstop {
 TrainingStep::TrainingStep(const ModelConfig& config, const StepOptions& options, DeviceMesh& mesh,
                            const Stream& stream, MemoryLedger& ledger, const MemoryUse& arena_capacity)
     : options_(options),
+      mesh_(mesh),
       stream_(stream),
       model_(config, mesh, stream, ledger, options.sharding),
       optimizer_(model_, options.adamw, stream.device(), ledger),
@@ -27,7 +28,14 @@ StepResult TrainingStep::run(int64_t micro_batches, NextTokens next, double lear
   int64_t target_count = 0;
   for (int64_t micro = 0; micro < micro_batches; ++micro) {
     const ProfilerRange range(stream_.device(), fmt::format("micro-batch {}", micro));
-    const Batch batch = batch_memory_.load(stream_, options_.sharding.sequence_count, next(micro));
+    Batch batch = batch_memory_.load(stream_, options_.sharding.sequence_count, next(micro));
+    // Sequence j of a step is that of data rank j mod their number.
+    batch.place = {
+        .seed = options_.adamw.seed,
+        .step = update,
+        .first_sequence = micro * options_.sharding.sequence_count * mesh_.data_ranks() + mesh_.data_rank(),
+        .sequence_step = mesh_.data_ranks(),
+        .sequence_length = options_.sharding.sequence_length};
     target_count += batch.target_count;
     // The last micro-batch also sums over the replicate axis.
     model_.forward_backward(arena_, batch, micro + 1 == micro_batches, totals_.loss());

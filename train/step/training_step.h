@@ -50,10 +50,11 @@ class TrainingStep {
                MemoryLedger& ledger, const MemoryUse& arena_capacity = {});
 
   /// One optimizer step over `micro_batches` micro-batches of this data rank. Ranks of one tensor group give
-  /// equal tokens. `update` is the number of this update, from 1, for AdamW's bias correction: skipped steps
-  /// do not count. `stop_requested` tells whether this rank got a request to stop; it is called once, after
-  /// the gradients, because a signal may come while they are computed. One all-reduce of five float64 carries
-  /// loss, targets, squared norm, stop requests and ranks that save. Collective.
+  /// equal tokens. Sequence s of micro-batch m is number (m B + s) D + d of the step on data rank d of D,
+  /// for dropout. `update` is the number of this update, from 1, for AdamW's bias correction and dropout:
+  /// skipped steps do not count. `stop_requested` tells whether this rank got a request to stop; it is
+  /// called once, after the gradients, because a signal may come while they are computed. One all-reduce of
+  /// five float64 carries loss, targets, squared norm, stop requests and ranks that save. Collective.
   StepResult run(int64_t micro_batches, NextTokens next, double learning_rate, int64_t update,
                  FunctionRef<bool()> stop_requested, const StepHooks& hooks = {});
 
@@ -66,6 +67,7 @@ class TrainingStep {
 
  private:
   StepOptions options_;
+  const DeviceMesh& mesh_;
   const Stream& stream_;
   ShardedTransformer model_;
   AdamW optimizer_;

@@ -1,12 +1,11 @@
 // Fifty steps from pretrained weights on every mesh of the ranks at hand, against transformers and PyTorch
 // (tests/golden/make_finetuning.py packs the same sequences).
-#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "data/tokenizer.h"
 #include "tests/test_files.h"
+#include "tests/train/exchange/golden_pairs.h"
 #include "tests/train/exchange/load_pretrained.h"
 #include "tests/train/step/mesh_training.h"
 #include "train/exchange/pretrained_config.h"
@@ -15,66 +14,14 @@
 namespace ripstop {
 namespace {
 
+using golden_pairs::article_pairs;
+using golden_pairs::checksum;
+using golden_pairs::IdPair;
+using golden_pairs::packed;
+using golden_pairs::synthetic_pairs;
 using mesh_training::MeshTraining;
 using mesh_training::Sequence;
 using nlohmann::json;
-
-constexpr int32_t kBegin = 1, kEnd = 2;
-
-/// A document and its summary as ids.
-struct IdPair {
-  std::vector<int32_t> document, summary;
-};
-
-/// What both programs must have read: a digest of all ids.
-uint32_t checksum(const std::vector<IdPair>& pairs) {
-  uint32_t value = 0;
-  for (const IdPair& pair : pairs) {
-    for (const int32_t id : pair.document) value = value * 31 + static_cast<uint32_t>(id);
-    value = value * 31 + kBegin;
-    for (const int32_t id : pair.summary) value = value * 31 + static_cast<uint32_t>(id);
-    value = value * 31 + kEnd;
-  }
-  return value;
-}
-
-/// The next example of a sequence: a row for each id but the last. Only the summary and its end count.
-void append(Sequence& sequence, const IdPair& pair) {
-  std::vector<int32_t> ids = {kBegin};
-  ids.insert(ids.end(), pair.document.begin(), pair.document.end());
-  ids.insert(ids.end(), pair.summary.begin(), pair.summary.end());
-  ids.push_back(kEnd);
-  sequence.document.push_back(static_cast<int32_t>(sequence.token.size()));
-  for (size_t i = 0; i + 1 < ids.size(); ++i) {
-    sequence.token.push_back(ids[i]);
-    sequence.target.push_back(i >= pair.document.size() ? ids[i + 1] : -1);
-    sequence.position.push_back(static_cast<int32_t>(i));
-  }
-}
-
-/// Fills sequences in order; what stays free is a document of its own, without targets.
-std::vector<Sequence> packed(const std::vector<IdPair>& pairs, int64_t positions) {
-  std::vector<Sequence> sequences(1);
-  const auto close = [&] {
-    Sequence& last = sequences.back();
-    for (int32_t i = 0; std::ssize(last.token) < positions; ++i) {
-      if (i == 0) last.document.push_back(static_cast<int32_t>(last.token.size()));
-      last.token.push_back(0);
-      last.target.push_back(-1);
-      last.position.push_back(i);
-    }
-  };
-  for (const IdPair& pair : pairs) {
-    const int64_t rows = std::ssize(pair.document) + std::ssize(pair.summary) + 1;
-    if (std::ssize(sequences.back().token) + rows > positions) {
-      close();
-      sequences.emplace_back();
-    }
-    append(sequences.back(), pair);
-  }
-  close();
-  return sequences;
-}
 
 /// Takes the steps of one case of the file on every mesh.
 void expect_steps(const json& golden, const json& one, const std::filesystem::path& directory,
@@ -110,9 +57,7 @@ void expect_steps(const json& golden, const json& one, const std::filesystem::pa
 
 TEST(FinetuningRanks, FiftyStepsOfTransformers) {
   const json golden = json::parse(std::ifstream(golden_file("finetuning.json")));
-  std::vector<IdPair> pairs;
-  for (const json& pair : golden["synthetic"]["pairs"]) pairs.push_back({pair[0], pair[1]});
-  expect_steps(golden, golden["synthetic"], golden_file("pretrained/untied_bf16"), pairs);
+  expect_steps(golden, golden["synthetic"], golden_file("pretrained/untied_bf16"), synthetic_pairs(golden));
 }
 
 TEST(FinetuningRanks, FiftyStepsOfAPublishedModelOnArticles) {
@@ -121,17 +66,7 @@ TEST(FinetuningRanks, FiftyStepsOfAPublishedModelOnArticles) {
   const auto model = shared_file("data/models/stories260K");
   const auto articles = shared_file(one["file"]);
   if (!model || !articles) GTEST_SKIP() << "no shared/data/models and shared/data/xsum beside the checkout";
-  const Tokenizer tokenizer(*model / "tok512.model");
-  std::vector<IdPair> pairs;
-  std::ifstream lines(*articles);
-  for (std::string line; std::ssize(pairs) < one["count"].get<int64_t>() && std::getline(lines, line);) {
-    const json article = json::parse(line);
-    IdPair pair{tokenizer.encode(article["document"].get<std::string>()),
-                tokenizer.encode(article["summary"].get<std::string>())};
-    pair.document.resize(std::min(pair.document.size(), one["document_tokens"].get<size_t>()));
-    pairs.push_back(std::move(pair));
-  }
-  expect_steps(golden, one, *model / "hf", pairs);
+  expect_steps(golden, one, *model / "hf", article_pairs(*model / "tok512.model", *articles, one));
 }
 
 }  // namespace

@@ -9,19 +9,19 @@
 
 namespace ripstop {
 
-/// Fills this rank's shards of `model` with the weights in `directory`. Collective only as
+/// Fills this rank's shards of `model`, but for adapters, with the weights in `directory`. Collective only as
 /// ShardedTransformer::weights_changed is.
 inline void load_pretrained(const std::filesystem::path& directory, ShardedTransformer& model, Arena& arena) {
   std::vector<std::vector<float>> shards;
   std::vector<UnitStates> states;
-  for (const FsdpUnit& unit : model.units()) {
+  for (const FsdpUnit& unit : model.model_units()) {
     // Nothing may lean on zeros that were there before.
     shards.emplace_back(static_cast<size_t>(unit.layout().shard_elements()), 7.0F);
     states.push_back({.layout = &unit.layout(), .master = shards.back().data()});
   }
   PosixIo io;
   open_stored_model(io, directory).read(io, model.mesh().coordinates().fsdp, states);
-  for (size_t u = 0; u < shards.size(); ++u) model.units()[u].set_shard(0, shards[u]);
+  for (size_t u = 0; u < shards.size(); ++u) model.model_units()[u].set_shard(0, shards[u]);
   model.weights_changed(arena);
 }
 

@@ -1,12 +1,11 @@
 // Every mesh trains like one rank. The run on one rank writes the reference losses; the other runs compare
 // with them.
 #include <cmath>
-#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tests/test_files.h"
-#include "tests/train/step/mesh_training.h"
+#include "tests/train/step/layout_model.h"
 #include "train/step/lr_schedule.h"
 
 namespace ripstop {
@@ -15,52 +14,18 @@ namespace {
 using mesh_training::MeshTraining;
 using mesh_training::Sequence;
 
-constexpr int64_t kSteps = 50, kPositions = 64, kSequences = 8, kVocabulary = 131;
-
-// Nothing divides by eight: 131 ids, 172 feed-forward columns.
-ModelConfig model(bool tied, int64_t vocabulary = kVocabulary) {
-  return {.hidden_size = 64,
-          .intermediate_size = 172,
-          .num_hidden_layers = 2,
-          .num_attention_heads = 8,
-          .num_key_value_heads = 4,
-          .vocab_size = vocabulary,
-          .max_position_embeddings = kPositions,
-          .tie_word_embeddings = tied};
-}
-
-/// Text of which a model can learn most: four tokens of five follow from the token before. Documents of
-/// several lengths share a sequence. The first tokens of each document have no target.
-std::vector<Sequence> sequences_of_step(int64_t step, int64_t vocabulary = kVocabulary) {
-  uint64_t state = 0x9E3779B97F4A7C15ULL * static_cast<uint64_t>(step + 1);
-  const auto next = [&] {
-    state = state * 6364136223846793005ULL + 1442695040888963407ULL;
-    return static_cast<int64_t>(state >> 33);
-  };
-  std::vector<Sequence> sequences(kSequences);
-  for (Sequence& sequence : sequences) {
-    int64_t token = next() % vocabulary, in_document = 0, length = 10 + next() % 30;
-    for (int64_t i = 0; i < kPositions; ++i, ++in_document) {
-      if (i == 0 || in_document == length) {
-        sequence.document.push_back(static_cast<int32_t>(i));
-        in_document = 0;
-        length = 10 + next() % 30;
-      }
-      const int64_t follows = next() % 5 == 0 ? next() % vocabulary : (token * 3 + 7) % vocabulary;
-      sequence.token.push_back(static_cast<int32_t>(token));
-      sequence.target.push_back(in_document < 3 ? -1 : static_cast<int32_t>(follows));
-      sequence.position.push_back(static_cast<int32_t>(in_document));
-      token = follows;
-    }
-  }
-  return sequences;
-}
-
-StepOptions options(DType compute, int64_t micro = 0) {
-  StepOptions step;
-  step.sharding = {.compute = compute, .sequence_count = micro, .sequence_length = kPositions};
-  return step;
-}
+using layouts::expect_equal_losses;
+using layouts::kPositions;
+using layouts::kSequences;
+using layouts::kSteps;
+using layouts::kVocabulary;
+using layouts::meshes;
+using layouts::model;
+using layouts::options;
+using layouts::ranks;
+using layouts::reference;
+using layouts::reference_file;
+using layouts::sequences_of_step;
 
 std::vector<double> losses(MeshTraining& run, int64_t steps = kSteps, int64_t vocabulary = kVocabulary) {
   const ScheduleSection schedule{.kind = ScheduleKind::kCosine, .warmup_steps = 20, .minimum_ratio = 0.1};
@@ -77,45 +42,6 @@ std::vector<double> losses_on(const MeshSizes& mesh, const ModelConfig& config, 
                               const Device& device = test_device()) {
   MeshTraining run(config, step, mesh, kSequences, device);
   return losses(run, steps, vocabulary);
-}
-
-void expect_equal_losses(const std::vector<double>& found, const std::vector<double>& expected,
-                         double tolerance) {
-  ASSERT_EQ(found.size(), expected.size());
-  for (size_t s = 0; s < found.size(); ++s)
-    ASSERT_NEAR(found[s], expected[s], tolerance * expected[s]) << "step " << s + 1;
-}
-
-std::string reference_file() {
-  const char* path = std::getenv("RIPSTOP_LAYOUT_REFERENCE");
-  return path == nullptr ? "" : path;
-}
-
-/// The losses of one rank, from the file that the run with one rank wrote.
-std::vector<double> reference(const char* what) {
-  return nlohmann::json::parse(std::ifstream(reference_file()))[what].get<std::vector<double>>();
-}
-
-int64_t ranks() {
-  return test_world().communicator().size();
-}
-
-/// The meshes to test, of as many ranks as this world has.
-std::vector<MeshSizes> meshes() {
-  switch (ranks()) {
-    case 1:
-      return {{1, 1, 1}};
-    case 2:
-      return {{2, 1, 1}, {1, 2, 1}, {1, 1, 2}};
-    case 3:
-      return {{1, 3, 1}};
-    case 4:
-      return {{4, 1, 1}, {1, 4, 1}, {1, 1, 4}, {1, 2, 2}, {2, 2, 1}, {2, 1, 2}};
-    case 8:
-      return {{2, 2, 2}};
-    default:
-      return {};
-  }
 }
 
 TEST(LayoutRanks, OneRankWritesTheReference) {

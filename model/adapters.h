@@ -1,0 +1,72 @@
+// Adapters: what a layer computes beside a frozen matrix. model/lora.h says what adapters are.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "model/lora.h"
+#include "model/ops/context.h"
+#include "model/ops/ops.h"
+#include "model/parameter.h"
+
+namespace ripstop {
+
+/// The adapters of one matrix w of a layer, which may be several logical matrices one below the other: they
+/// read one input x, and each adds to its columns of y = x w^T. With k adapters of rank r, the factor
+/// f = scale / (1 - p) and the mask m of dropout p (which each adapter draws for itself):
+///
+///   u [N, k r] = f (m x) a^T          "low" rows: one part of r columns for each adapter
+///   y[its columns] += u[its part] b^T
+///
+/// Without dropout one product makes all parts. `k` may be 0: then no function may be called but any() and
+/// width(). Functions that take `first_row` have rows of x from that row of the micro-batch on.
+/// Source: arXiv:2106.09685.
+class Adapters {
+ public:
+  Adapters() = default;  ///< none
+  /// Those of `adapters`, the adapters of a layer, that belong to `matrix`.
+  Adapters(const PhysicalTensor& matrix, const std::vector<AdapterSpec>& adapters, const LoraConfig& lora,
+           int64_t tensor_count);
+
+  Parameter a;  ///< [k r, I], or [r, I / t] if the axis cuts the matrix by columns
+  Parameter b;  ///< [O / t of all k, r], or [O, r]
+
+  bool any() const { return !parts_.empty(); }
+  /// Columns of u: k r.
+  int64_t width() const { return rank_ * static_cast<int64_t>(parts_.size()); }
+
+  /// u [N, k r] = f (m x) a^T.
+  void down(Context& context, const Tensor& x, int64_t first_row, const Tensor& u) const;
+  /// y [N, O] += u b^T.
+  void up(Context& context, const Tensor& u, const Tensor& y) const;
+  /// du [N, k r] = dy b, without the factor f: of dy's rows that may be a part of a sum over ranks.
+  void up_backward_input(Context& context, const Tensor& dy, const Tensor& du) const;
+  /// Writes or adds b.gradient = dy^T u.
+  void up_backward_weight(Context& context, const Tensor& dy, const Tensor& u) const;
+  /// du *= f, after its sum over ranks.
+  void scale_low(Context& context, const Tensor& du) const;
+  /// Writes or adds a.gradient = du^T (m x).
+  void down_backward_weight(Context& context, const Tensor& du, const Tensor& x, int64_t first_row) const;
+  /// dx += m (du a).
+  void down_backward_input(Context& context, const Tensor& du, int64_t first_row, const Tensor& dx) const;
+
+ private:
+  struct Part {
+    uint64_t name = 0;                      ///< hash_of_name of the adapter: of its mask
+    int64_t first_output = 0, outputs = 0;  ///< columns of y
+    int64_t first_b = 0;                    ///< row of b
+  };
+  bool drops(const Context& context) const { return context.dropout != nullptr && dropout_ > 0; }
+  DropoutBits bits_of(const Context& context, const Part& part, int64_t first_row) const;
+  Tensor of_part(const Tensor& low, size_t part) const {
+    return low.column_range(static_cast<int64_t>(part) * rank_, rank_);
+  }
+  template <class Body>
+  void each_input(Context& context, const Tensor& x, int64_t first_row, Body body) const;
+
+  int64_t rank_ = 0;
+  double scale_ = 0, dropout_ = 0;
+  bool by_columns_ = false;
+  std::vector<Part> parts_;
+};
+
+}  // namespace ripstop
