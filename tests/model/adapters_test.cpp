@@ -63,7 +63,7 @@ class AdaptersTest : public ::testing::Test, public LayerFixture {
     const std::vector<Parameter*> parameters = block.adapter_parameters();
     EXPECT_EQ(parameters.size(), adapters.tensors.size());
     for (size_t t = 0; t < parameters.size(); ++t) {
-      fill(*parameters[t], {adapters.tensors[t].slice_rows(1), adapters.tensors[t].slice_columns(1)}, 0.5);
+      fill(*parameters[t], {adapters.tensors[t].slice_rows(1), adapters.tensors[t].slice_columns(1)}, 0.2);
       names_.push_back(adapters.tensors[t].parts.front().name);
     }
     return block;
