@@ -1,5 +1,5 @@
-// Gives bytes of unknown origin to the readers of Hugging Face's models, as one file of a good model. The
-// fuzz targets and the test that replays their corpus share it.
+// Gives bytes of unknown origin to the readers of Hugging Face's models and PEFT's adapters, as one file of a
+// good one. The fuzz targets and the test that replays their corpus share it.
 #pragma once
 #include <algorithm>
 #include <stdexcept>
@@ -7,7 +7,9 @@
 
 #include "data/file.h"
 #include "model/parameter.h"
+#include "tests/train/exchange/peft_directory.h"
 #include "tests/train/exchange/pretrained_directory.h"
+#include "train/exchange/peft_adapter.h"
 #include "train/exchange/pretrained_config.h"
 #include "train/exchange/pretrained_model.h"
 
@@ -57,6 +59,22 @@ class PretrainedInputs {
     return outcome;
   }
 
+  /// As adapter_config.json, beside adapters of the good model.
+  Outcome adapter(const std::string& bytes) const {
+    adapters_.write();
+    write_bytes(adapters_.path() / "adapter_config.json", bytes);
+    const ModelConfig model = pretrained_directory_model();
+    return tried([&] {
+      const PeftAdapter adapter = open_peft_adapter(adapters_.path(), model);
+      require(!lora_lines(adapter.config.lora).empty(), "adapters can be described");
+      for (const AdapterSpec& spec : adapter_specs(model, adapter.config.lora))
+        for (const ParameterSpec* parameter : {&spec.a, &spec.b}) {
+          const StoredTensor& found = adapter.tensors.at(parameter->name);
+          require(found.bytes == parameter->count() * dtype_bytes(found.dtype), "a parameter has its size");
+        }
+    });
+  }
+
   /// As model.safetensors.index.json.
   Outcome index(const std::string& bytes) const {
     write_bytes(several_.path() / "model.safetensors.index.json", bytes);
@@ -99,6 +117,7 @@ class PretrainedInputs {
   }
 
   PretrainedDirectory one_file_, several_;
+  PeftDirectory adapters_;
 };
 
 }  // namespace ripstop

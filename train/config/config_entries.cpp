@@ -116,12 +116,29 @@ ConfigValue plain_value(const toml::node& node) {
   const toml::array* array = node.as_array();
   if (array == nullptr) return std::monostate{};
   std::vector<double> numbers;
-  // Only arrays of numbers exist (betas). Integers among them are fine: people write [0, 0.95].
+  std::vector<std::string> words;
+  // Integers among numbers are fine: people write [0, 0.95].
   for (const toml::node& element : *array) {
-    if (!element.is_number()) return std::monostate{};
-    numbers.push_back(*element.value<double>());
+    if (element.is_number()) numbers.push_back(*element.value<double>());
+    if (element.is_string()) words.push_back(*element.value<std::string>());
   }
-  return numbers;
+  if (!words.empty() && words.size() == array->size()) return words;
+  if (numbers.size() == array->size()) return numbers;
+  return std::monostate{};
+}
+
+// The words of a list without quotes, which a shell has removed: "[q_proj, v_proj]", "q_proj,v_proj".
+std::vector<std::string> bare_words(std::string_view text) {
+  if (text.starts_with('[') && text.ends_with(']')) text = text.substr(1, text.size() - 2);
+  std::vector<std::string> words;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const size_t first = text.find_first_not_of(' ', begin);
+    const size_t last = text.find_last_not_of(' ', end == 0 ? 0 : end - 1);
+    words.emplace_back(first < end ? text.substr(first, last + 1 - first) : std::string_view{});
+    begin = end + 1;
+  }
+  return words;
 }
 
 bool is_section(std::string_view name) {
@@ -194,7 +211,10 @@ ConfigEntry parse_override_value(const ConfigKey& key, const std::string& text) 
       // A bare word such as auto, or nonsense. Keep it as text: the check of the type names the key.
     }
   }
-  return {&key, text, toml_string(text.substr(0, 80)), kCommandLine, 0};
+  const std::string shown_text = toml_string(text.substr(0, 80));
+  if (std::holds_alternative<WordsField>(field) && !text.empty())
+    return {&key, bare_words(text), shown_text, kCommandLine, 0};
+  return {&key, text, shown_text, kCommandLine, 0};
 }
 
 // The entry of an override; nullopt, and a problem, if there is no such key.
@@ -251,6 +271,9 @@ bool displaces(const ConfigEntry& override_entry, const ConfigEntry& entry) {
   // A pretrained model brings its own sizes, so none of the file may stay.
   if (by == "model.pretrained") return entry.key->section == "model";
   if (by == "model.preset") return of == "model.pretrained";
+  // Without adapters, what the file says of them has no meaning.
+  if (by == "lora.rank" && override_entry.value == ConfigValue(int64_t{0}))
+    return entry.key->section == "lora";
   return false;
 }
 

@@ -13,8 +13,10 @@ namespace ripstop {
 
 class ConfigProblems;
 
-/// A TOML value. monostate: a value of a type that no key has (a table, a date, a mixed array).
-using ConfigValue = std::variant<std::monostate, bool, int64_t, double, std::string, std::vector<double>>;
+/// A TOML value. monostate: a value of a type that no key has (a table, a date, a mixed array). An array
+/// without elements is one of numbers.
+using ConfigValue = std::variant<std::monostate, bool, int64_t, double, std::string, std::vector<double>,
+                                 std::vector<std::string>>;
 
 /// One key's value and the place that gave it.
 struct ConfigEntry {

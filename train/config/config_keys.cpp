@@ -44,7 +44,9 @@ Words words_of(EarlyStopping) {
 // The table has one type of row for all enums, so an enum's type is hidden behind two functions.
 template <class T>
 Field field_at(T* value) {
-  if constexpr (std::is_enum_v<T>) {
+  if constexpr (std::is_same_v<T, decltype(LoraConfig::targets)>) {
+    return WordsField{kLoraTargets, *value};
+  } else if constexpr (std::is_enum_v<T>) {
     return ChoiceField{words_of(*value), value,
                        [](const void* v) { return static_cast<int>(*static_cast<const T*>(v)); },
                        [](void* v, int index) { *static_cast<T*>(v) = static_cast<T>(index); }};
@@ -58,6 +60,7 @@ constexpr double kManySteps = 1e12;
 constexpr double kManyRanks = 1 << 20;
 constexpr double kLargestSeed = 9.2e18;
 constexpr double kManyBeams = 1024;
+constexpr double kLargestRank = 1 << 20;
 // A step lists its sequences in memory before it reads them. No batch in use comes near this.
 constexpr double kManySequences = 1 << 20;
 // AdamW computes in float32, where a smaller epsilon is 0 (or a denormal number, which a device may take
@@ -132,6 +135,26 @@ const ConfigKey kKeys[] = {
     {RIPSTOP_KEY(model, initializer_range), .range = {0, 10},
      .doc = "Standard deviation of the initial weights; 0: 1 / sqrt(`hidden_size`).",
      .hugging_face = "initializer_range", .other_names = "init_std initializer_std"},
+
+    {RIPSTOP_KEY(lora, rank), .range = {0, kLargestRank},
+     .doc = "Train adapters of this rank (LoRA) beside the frozen weights of `model.pretrained`; 0: train all weights.",
+     .hugging_face = "r", .torchtitan = "lora.rank", .other_names = "lora_r lora_rank lora.dim lora_dim"},
+    {RIPSTOP_KEY(lora, alpha), .range = {0, 1e6, true}, .default_text = "required with a rank",
+     .doc = "An adapter's product counts `alpha` / `rank` times.",
+     .hugging_face = "lora_alpha", .torchtitan = "lora.alpha", .other_names = "lora.scale lora.scaling"},
+    {RIPSTOP_KEY(lora, dropout), .range = {0, 1, false, true},
+     .range_hint = "lora.dropout = 0.0 drops nothing",
+     .doc = "Probability that training drops an element of an adapter's input. The same elements on every mesh.",
+     .hugging_face = "lora_dropout"},
+    {RIPSTOP_KEY(lora, targets),
+     .doc = "The matrices of each layer that have an adapter.",
+     .hugging_face = "target_modules", .other_names = "lora_target_modules lora_attn_modules lora_target lora.modules"},
+    {RIPSTOP_KEY(lora, rslora),
+     .doc = "`alpha` / sqrt(`rank`) instead of `alpha` / `rank`: rank-stabilized LoRA.",
+     .hugging_face = "use_rslora", .other_names = "rs_lora"},
+    {RIPSTOP_KEY(lora, adapter), .presence = Presence::kOptional, .may_change_on_resume = true,
+     .doc = "Start from this directory of PEFT's, of the same rank, alpha and targets, instead of new adapters.",
+     .other_names = "adapter_name_or_path peft_model_id lora_path resume_adapter"},
 
     {RIPSTOP_KEY(mesh, replicate), .range = {1, kManyRanks}, .may_change_on_resume = true, .unit = "ranks",
      .doc = "Copies of the model, which differ only in their data (DDP). Above 1 together with `fsdp`: hybrid sharding.",
@@ -303,9 +326,9 @@ const ConfigKey kKeys[] = {
 // clang-format on
 #undef RIPSTOP_KEY
 
-constexpr std::string_view kSections[] = {"run",        "model",      "mesh",     "data",
-                                          "train",      "optimizer",  "schedule", "precision",
-                                          "checkpoint", "generation", "log"};
+constexpr std::string_view kSections[] = {"run",       "model",      "lora",       "mesh",
+                                          "data",      "train",      "optimizer",  "schedule",
+                                          "precision", "checkpoint", "generation", "log"};
 
 }  // namespace
 

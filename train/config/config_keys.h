@@ -22,9 +22,15 @@ struct ChoiceField {
   void (*set)(void* value, int index);
 };
 
+/// A value that is a list of some of a few words, each at most once, in any order.
+struct WordsField {
+  std::span<const std::string_view> words;
+  std::span<bool> has;  ///< by word: whether it is in the list
+};
+
 /// Where a key's value is stored: a pointer into a RunConfig.
 using Field = std::variant<bool*, int64_t*, double*, std::string*, std::optional<int64_t>*,
-                           std::optional<bool>*, std::array<double, 2>*, ChoiceField>;
+                           std::optional<bool>*, std::array<double, 2>*, ChoiceField, WordsField>;
 
 /// The values that a number may have.
 struct ValueRange {

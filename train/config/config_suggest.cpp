@@ -38,10 +38,20 @@ constexpr Explanation kExplanations[] = {
     {"device_map", "set 'run.device'; [mesh] says how the model is cut"},
     {"deepspeed", "not in ripstop: sharding is [mesh] and 'train.reshard_after_forward'"},
     {"cpu_offload", "not in ripstop: use more ranks, or a larger 'mesh.tensor'"},
-    {"lora_r", "not in ripstop: all weights are trained"},
-    {"use_peft", "not in ripstop: all weights are trained"},
-    {"load_in_8bit", "not in ripstop: all weights are trained, in 'precision.compute'"},
-    {"load_in_4bit", "not in ripstop: all weights are trained, in 'precision.compute'"},
+    {"use_peft", "set 'lora.rank': adapters are trained if it is above 0"},
+    {"use_dora", "not in ripstop: adapters are LoRA's, without a magnitude"},
+    {"dora", "not in ripstop: adapters are LoRA's, without a magnitude"},
+    {"rank_pattern", "not in ripstop: all adapters have the rank 'lora.rank'"},
+    {"alpha_pattern", "not in ripstop: all adapters have the scale of 'lora.alpha'"},
+    {"lora.bias", "not in ripstop: LLaMA-2 has no biases"},
+    {"lora_bias", "not in ripstop: adapters have no biases"},
+    {"modules_to_save", "not in ripstop: [lora] trains adapters alone"},
+    {"layers_to_transform", "not in ripstop: every layer has the adapters of 'lora.targets'"},
+    {"init_lora_weights", "not in ripstop: adapters begin as PEFT's do, A at random and B with zeros"},
+    {"load_in_8bit",
+     "not in ripstop: weights are stored in 'precision.compute'; [lora] saves most of the rest"},
+    {"load_in_4bit",
+     "not in ripstop: weights are stored in 'precision.compute'; [lora] saves most of the rest"},
     {"label_smoothing_factor", "not in ripstop: the loss is plain cross-entropy"},
     {"expert_parallel_degree", "ripstop has no mixture of experts: use 'mesh.fsdp' and 'mesh.tensor'"},
     {"gpus", "the launcher says it: one rank computes on one GPU, as in launch.sh 4 ripstop train"},
@@ -84,7 +94,7 @@ constexpr Explanation kExplanations[] = {
     {"neftune_noise_alpha", "not in ripstop"},
     {"head_dim", "it is 'model.hidden_size' / 'model.num_attention_heads'"},
     {"resume_from_checkpoint", "the same command again resumes from 'run.directory'"},
-    {"dropout", "LLaMA-2 has none"},
+    {"dropout", "LLaMA-2 has none; adapters have 'lora.dropout'"},
     {"multiple_of", "set 'model.intermediate_size'"},
     {"ffn_dim_multiplier", "set 'model.intermediate_size'"},
 };
@@ -112,6 +122,9 @@ constexpr SectionSynonym kSectionSynonyms[] = {
     {"activation_checkpoint", "train"},
     {"validation", "train"},
     {"debug", "run"},
+    {"peft", "lora"},
+    {"peft_config", "lora"},
+    {"lora_config", "lora"},
 };
 
 // Words of other programs for the values of a choice. A word counts only if its value is one of that choice.
@@ -147,6 +160,14 @@ constexpr ValueSynonym kValueSynonyms[] = {
     {"rouge", "rougeL"},
     {"rouge_l", "rougeL"},
     {"eval_rougel", "rougeL"},
+    {"wq", "q_proj"},
+    {"wk", "k_proj"},
+    {"wv", "v_proj"},
+    {"wo", "o_proj"},
+    {"output_proj", "o_proj"},
+    {"w1", "gate_proj"},
+    {"w3", "up_proj"},
+    {"w2", "down_proj"},
     {"completion", "summary"},
     {"response", "summary"},
     {"everything", "all"},
@@ -244,6 +265,20 @@ struct MeantValue {
     const std::string meant = meant_word(text(), words);
     return meant.empty() ? "" : toml_string(meant);
   }
+  std::string operator()(const WordsField& list) const {
+    const std::vector<std::string> words(list.words.begin(), list.words.end());
+    const auto* several = std::get_if<std::vector<std::string>>(&given);
+    const std::vector<std::string> typed = several != nullptr ? *several : std::vector{text()};
+    // PEFT's word for all of them.
+    if (typed.size() == 1 && lower(typed[0]) == "all-linear")
+      return fmt::format("[\"{}\"]", fmt::join(words, "\", \""));
+    std::vector<std::string> meant;
+    for (const std::string& word : typed) {
+      meant.push_back(meant_word(word, words));
+      if (meant.back().empty()) return "";
+    }
+    return fmt::format("[\"{}\"]", fmt::join(meant, "\", \""));
+  }
   std::string operator()(const std::optional<int64_t>* value) const {
     return lower(text()) == "auto" ? "\"auto\"" : (*this)(value->has_value() ? &**value : nullptr);
   }
@@ -265,11 +300,12 @@ std::string suggest_config_value(const ConfigEntry& entry) {
         return "float16 is not in ripstop: bfloat16 has the same size and float32's range";
   const std::string meant = std::visit(MeantValue{entry.value}, field);
   if (meant.empty()) return "";
+  if (entry.line > 0) return fmt::format("write {} = {}", key.name, meant);
   // A shell removes quotes, and an override needs none.
-  const bool is_quoted = meant.front() == '"';
-  return entry.line > 0
-             ? fmt::format("write {} = {}", key.name, meant)
-             : fmt::format("write {}={}", key.path(), is_quoted ? meant.substr(1, meant.size() - 2) : meant);
+  std::string bare = meant;
+  if (bare.find('"') != std::string::npos)
+    std::erase_if(bare, [](char c) { return c == '"' || c == ' ' || c == '[' || c == ']'; });
+  return fmt::format("write {}={}", key.path(), bare);
 }
 
 std::string suggest_config_key(std::string_view section, std::string_view name) {

@@ -32,6 +32,12 @@ struct TomlWriter {
   std::string operator()(const ChoiceField& choice) const {
     return toml_string(choice.words[static_cast<size_t>(choice.get(choice.value))]);
   }
+  std::string operator()(const WordsField& list) const {
+    std::string text;
+    for (size_t i = 0; i < list.words.size(); ++i)
+      if (list.has[i]) text += fmt::format("{}{}", text.empty() ? "" : ", ", toml_string(list.words[i]));
+    return fmt::format("[{}]", text);
+  }
   template <class T>
   std::string operator()(const std::optional<T>* value) const {
     if (!value->has_value()) return none_is_auto ? "\"auto\"" : "";
@@ -50,6 +56,9 @@ struct TypeNamer {
   std::string operator()(const ChoiceField& choice) const {
     return fmt::format("one of \"{}\"", fmt::join(choice.words, "\", \""));
   }
+  std::string operator()(const WordsField& list) const {
+    return fmt::format("an array of some of \"{}\"", fmt::join(list.words, "\", \""));
+  }
   std::string operator()(const std::optional<int64_t>*) const {
     return none_is_auto ? "an integer or \"auto\"" : "an integer";
   }
@@ -63,9 +72,14 @@ bool is_unset_size(const ConfigKey& key, const RunConfig& config) {
   return !config.model.pretrained.empty() || (key.name == "vocab_size" && config.model.vocab_size == 0);
 }
 
+// Whether the key is one of adapters, and there are none: parse_run_config would refuse it.
+bool is_of_no_adapter(const ConfigKey& key, const RunConfig& config) {
+  return key.section == "lora" && key.name != "rank" && !config.lora.any();
+}
+
 std::string written_value(const ConfigKey& key, RunConfig& config) {
   // TOML has no null: a key without a value has no line.
-  if (is_unset_size(key, config)) return "";
+  if (is_unset_size(key, config) || is_of_no_adapter(key, config)) return "";
   const std::string text = value_as_toml(key, config);
   return key.presence == Presence::kOptional && text == "\"\"" ? "" : text;
 }
@@ -80,6 +94,8 @@ bool may_change(const ConfigKey& key, const RunConfig& old_config, const RunConf
   // A run may become longer. Making it shorter would have to undo steps.
   if (key.path() == "train.steps") return grows(old_config.train.steps, new_config.train.steps);
   if (key.path() == "train.epochs") return grows(old_config.train.epochs, new_config.train.epochs);
+  // The base of adapters is needed at every start, and compared by its hash, not by its path.
+  if (key.path() == "model.pretrained" && old_config.lora.any()) return new_config.lora.any();
   return key.may_change_on_resume;
 }
 
@@ -97,6 +113,9 @@ struct ValueLister {
   bool none_is_auto;
   std::string operator()(const ChoiceField& choice) const {
     return fmt::format("`\"{}\"`", fmt::join(choice.words, "\"`, `\""));
+  }
+  std::string operator()(const WordsField& list) const {
+    return fmt::format("`\"{}\"`", fmt::join(list.words, "\"`, `\""));
   }
   std::string operator()(const std::optional<bool>*) const {
     return none_is_auto ? "`\"auto\"`, `true`, `false`" : "`true`, `false`";

@@ -1,6 +1,7 @@
 #include "train/config/config_values.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -52,6 +53,17 @@ class Assigner {
     if (word == field.words.end()) refuse_type();
     field.set(field.value, static_cast<int>(word - field.words.begin()));
   }
+  void operator()(WordsField field) const {
+    const std::vector<std::string>& given = value_as<std::vector<std::string>>();
+    std::fill(field.has.begin(), field.has.end(), false);
+    for (const std::string& word : given) {
+      const auto found = std::find(field.words.begin(), field.words.end(), word);
+      if (found == field.words.end()) refuse_word(field, word);
+      bool& has = field.has[static_cast<size_t>(found - field.words.begin())];
+      if (has) refuse(fmt::format("'{}' has \"{}\" twice", path(), word));
+      has = true;
+    }
+  }
   template <class T>
   void operator()(std::optional<T>* field) const {
     if (entry_.key->none_is_auto && entry_.value == ConfigValue("auto")) {
@@ -88,6 +100,12 @@ class Assigner {
         fmt::format("'{}' must be {} {} and {} {}, got {}", path(), range.above_least ? "above" : "at least",
                     range.least, range.below_most ? "below" : "at most", range.most, entry_.shown),
         entry_.key->range_hint);
+  }
+
+  [[noreturn]] void refuse_word(const WordsField& field, const std::string& word) const {
+    refuse(fmt::format("'{}' has {}, which is none of \"{}\"", path(), toml_string(word.substr(0, 40)),
+                       fmt::join(field.words, "\", \"")),
+           suggest_config_value(entry_));
   }
 
   [[noreturn]] void refuse_type() const {

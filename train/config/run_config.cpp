@@ -72,6 +72,7 @@ class ConfigBuilder {
     refuse_problems();
     if (!given("data.shuffle_seed")) config_.data.shuffle_seed = config_.run.seed;
     collect([&] { complete_model(); });
+    collect([&] { check_lora(); });
     collect([&] { check_train(); });
     collect([&] { check_profile_steps(); });
     collect([&] { check_keep_best(); });
@@ -254,6 +255,21 @@ class ConfigBuilder {
     } catch (const Error& error) {
       throw Error(error.code(), where("mesh.tensor") + ": " + error.what(), error.hint());
     }
+  }
+
+  // The rank is compared with the matrices when the model is known.
+  void check_lora() const {
+    for (const ConfigEntry& entry : entries_)
+      if (entry.key->section == "lora" && entry.key->name != "rank" && !config_.lora.any())
+        refuse(entry.where, fmt::format("'{}' is of adapters, and there are none", entry.key->path()),
+               "set lora.rank, such as 16, or leave [lora] out");
+    if (!config_.lora.any()) return;
+    if (config_.model.pretrained.empty())
+      refuse(where("lora.rank"), "'lora.rank' trains adapters of a model, and 'model.pretrained' has none",
+             "give model.pretrained the model that they adapt, or set lora.rank to 0");
+    if (!given("lora.alpha"))
+      refuse(where("lora.rank"), "'lora.alpha' is required with a rank",
+             fmt::format("alpha = {} under [lora]: twice the rank is usual", 2 * config_.lora.rank));
   }
 
   void check_train() const {

@@ -5,6 +5,7 @@
 #include <regex>
 
 #include "tests/train/commands/run_program.h"
+#include "tests/train/exchange/pretrained_directory.h"
 #include "train/machine/machine.h"
 
 namespace ripstop {
@@ -96,6 +97,36 @@ TEST_F(BadConfig, KeysAndTypes) {
                  "'run.seed'");
   expect_refused(config_with("run.seed=1") + " run.seed", 64, "'run.seed' is not section.key=value");
   expect_refused(config_with("run.seed=1") + " --no-such-option", 64, "--no-such-option");
+}
+
+// Adapters of a model that is there: what [lora] may not say.
+TEST_F(BadConfig, Adapters) {
+  const PretrainedDirectory model;
+  model.write();
+  const auto with_lora = [&](const std::string& lines) {
+    return file("[run]\ndirectory = \"" + run().string() + "\"\n[model]\npretrained = \"" +
+                model.path().string() + "\"\n[data]\ndirectory = \"" + (scratch_ / "data").string() +
+                "\"\nsequence_length = 32\n[train]\nsteps = 10\nglobal_batch_sequences = 8\n[optimizer]\n"
+                "learning_rate = 1e-3\n[lora]\n" +
+                lines);
+  };
+  const std::string good = "rank = 2\nalpha = 4\n";
+  expect_refused(with_lora(good + "targets = [\"lm_head\"]\n"), 64,
+                 "config.toml:16: 'lora.targets' has \\\"lm_head\\\", which is none of \\\"q_proj\\\"");
+  for (const char* key :
+       {"use_dora = true", "rank_pattern = { q_proj = 4 }", "alpha_pattern = { q_proj = 4 }",
+        "bias = \"all\"", "modules_to_save = [\"lm_head\"]"})
+    expect_refused(with_lora(good + key + "\n"), 64, "config.toml:16: unknown key 'lora.",
+                   "not in ripstop: ");
+  expect_refused(with_lora("rank = 2\n"), 64, "'lora.alpha' is required with a rank");
+  expect_refused(with_lora("alpha = 4\n"), 64, "'lora.alpha' is of adapters, and there are none");
+  expect_refused(with_lora(good + "dropout = 1.0\n"), 64, "'lora.dropout' must be at least 0 and below 1");
+  expect_refused(config_with("lora.rank=2") + " lora.alpha=4", 64, "'model.pretrained' has none");
+  // What the model decides; train would look at its data first.
+  const ProgramRun large = run_program("plan " + with_lora("rank = 5\nalpha = 4\n"));
+  EXPECT_EQ(large.exit_code, 64);
+  EXPECT_NE(large.err.find("lora.rank is 5, k_proj is [4, 8]"), std::string::npos) << large.err;
+  EXPECT_EQ(std::count(large.err.begin(), large.err.end(), '\n'), 1) << large.err;
 }
 
 TEST_F(BadConfig, TrainRefusesKeysThatThisVersionDoesNotDo) {
