@@ -7,7 +7,12 @@
     check_export.py articles PROGRAM SHARED EXPORTED...  # the same for 2,000 articles, against `ripstop prepare`
     check_export.py load EXPORTED...         # from_pretrained finds every tensor; generates a few tokens
 
-Needs torch, transformers, sentencepiece and xxhash (made with transformers 5.23.0 and torch 2.15.0); `articles` h5py.
+    RIPSTOP_EXPORT_ADAPTERS=DIR train_test --gtest_filter=ExportAdapters.WhatPeftMadeComesBack
+    check_export.py adapters DIR             # peft loads them beside their base: logits of lora/logits.json, also merged
+    check_export.py merged ADAPTERS MERGED   # both exports of one run: peft's logits beside the base, and transformers' of the merged
+
+Needs torch, transformers, sentencepiece and xxhash (made with transformers 5.23.0 and torch 2.15.0); `articles` h5py,
+`adapters` peft (0.21.2).
 PROGRAM is build/cpu-release/ripstop, SHARED ../shared.
 """
 import json
@@ -95,12 +100,58 @@ def load(directories):
     return bad
 
 
+def adapters(directories):
+    """DIR/NAME/* are exports of lora/NAME, each loaded beside its base and compared with the logits of lora/logits.json."""
+    import pathlib
+
+    import torch
+    from peft import PeftModel
+    from transformers import LlamaForCausalLM
+
+    golden = pathlib.Path(__file__).parent
+    bad = 0
+    for case in json.loads((golden / "lora/logits.json").read_text())["imports"]:
+        expected, ids = torch.tensor(case["logits"], dtype=torch.float64), torch.tensor([case["ids"]])
+        exported = sorted(path for of in directories for path in (pathlib.Path(of) / pathlib.Path(case["adapter"]).name).iterdir())
+        bad += not exported
+        for directory in exported:
+            base = LlamaForCausalLM.from_pretrained(golden / case["base"], dtype=torch.float32, attn_implementation="eager")
+            model = PeftModel.from_pretrained(base, directory, autocast_adapter_dtype=False).eval()
+            with torch.no_grad():
+                apart = (model(ids).logits[0].double() - expected).abs().max().item()
+                merged = (model.merge_and_unload()(ids).logits[0].double() - expected).abs().max().item()
+            fine = apart < 1e-5 and merged < 1e-5
+            bad += not fine
+            print(f"{directory}: logits differ by {apart:.1e}, merged by {merged:.1e}; the base alone by "
+                  f"{case['base_differs']:.1e}", "" if fine else "TOO FAR")
+    return bad
+
+
+def merged(adapters_directory, merged_directory):
+    import torch
+    from peft import AutoPeftModelForCausalLM
+    from transformers import AutoModelForCausalLM
+
+    apart = AutoPeftModelForCausalLM.from_pretrained(adapters_directory, dtype=torch.float32).eval()
+    whole = AutoModelForCausalLM.from_pretrained(merged_directory, dtype=torch.float32).eval()
+    ids = torch.tensor([[1] + [3 + i * 7 % (whole.config.vocab_size - 3) for i in range(63)]])
+    with torch.no_grad():
+        expected, found = apart(ids).logits, whole(ids).logits
+        with apart.disable_adapter():
+            alone = apart(ids).logits
+    error, size = (found - expected).abs().max().item(), expected.abs().max().item()
+    print(f"logits up to {size:.3g}: merged differs by {error:.1e}, the base alone by {(alone - expected).abs().max().item():.1e}")
+    return error > 1e-5 * max(size, 1)
+
+
 if __name__ == "__main__":
-    if len(sys.argv) < 3 or sys.argv[1] not in ("logits", "ids", "articles", "load"):
+    if len(sys.argv) < 3 or sys.argv[1] not in ("logits", "ids", "articles", "load", "adapters", "merged"):
         sys.exit(__doc__)
     if sys.argv[1] == "logits":
         logits(sys.argv[2])
+    elif sys.argv[1] == "merged":
+        sys.exit(1 if merged(*sys.argv[2:]) else 0)
     elif sys.argv[1] == "articles":
         sys.exit(1 if articles(*sys.argv[2:]) else 0)
     else:
-        sys.exit(1 if {"ids": ids, "load": load}[sys.argv[1]](sys.argv[2:]) else 0)
+        sys.exit(1 if {"ids": ids, "load": load, "adapters": adapters}[sys.argv[1]](sys.argv[2:]) else 0)

@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "model/core/error.h"
 #include "model/core/rounding.h"
+#include "train/exchange/peft_adapter.h"
 #include "train/exchange/pretrained_model.h"
 
 namespace ripstop {
@@ -44,17 +46,27 @@ int64_t ExportedTensor::stored_row(int64_t row) const {
 
 ExportLayout::ExportLayout(const ModelConfig& config, ExportDType dtype, int64_t most_file_bytes)
     : dtype_(dtype), units_(parameter_table(config)), files_(1) {
+  place_all(config.head_size(), most_file_bytes);
+  write_headers("model");
+}
+
+ExportLayout::ExportLayout(const ModelConfig& config, const LoraConfig& lora, ExportDType dtype)
+    : dtype_(dtype), units_(adapter_table(config, lora)), files_(1) {
+  // peft looks for one file.
+  place_all(config.head_size(), std::numeric_limits<int64_t>::max());
+  write_headers("adapter_model");
+}
+
+void ExportLayout::place_all(int64_t head_size, int64_t most_file_bytes) {
   for (const UnitSpec& unit : units_)
     for (const PhysicalTensor& tensor : unit.tensors)
-      for (const ParameterSpec& parameter : tensor.parts)
-        place(parameter, config.head_size(), most_file_bytes);
-  write_headers();
+      for (const ParameterSpec& parameter : tensor.parts) place(parameter, head_size, most_file_bytes);
 }
 
 // Appends a tensor to the last file, or begins another one. Its place counts from the file's first tensor.
 void ExportLayout::place(const ParameterSpec& parameter, int64_t head_size, int64_t most_file_bytes) {
   ExportedTensor tensor;
-  tensor.name = pretrained_name(parameter.name);
+  tensor.name = is_adapter(parameter.name) ? peft_name(parameter.name) : pretrained_name(parameter.name);
   tensor.bytes = parameter.count() * element_bytes(dtype_);
   tensor.columns = parameter.columns;
   tensor.shape = {parameter.rows, parameter.columns};
@@ -68,7 +80,7 @@ void ExportLayout::place(const ParameterSpec& parameter, int64_t head_size, int6
   tensors_.emplace(parameter.name, std::move(tensor));
 }
 
-void ExportLayout::write_headers() {
+void ExportLayout::write_headers(const std::string& stem) {
   std::vector<Json> headers(files_.size(), Json{{"__metadata__", {{"format", "pt"}}}});
   for (const std::string& name : order_) {
     const ExportedTensor& tensor = tensors_.at(name);
@@ -78,8 +90,8 @@ void ExportLayout::write_headers() {
   }
   for (size_t i = 0; i < files_.size(); ++i) {
     files_[i].name = files_.size() == 1
-                         ? "model.safetensors"
-                         : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, files_.size());
+                         ? stem + ".safetensors"
+                         : fmt::format("{}-{:05}-of-{:05}.safetensors", stem, i + 1, files_.size());
     files_[i].header = with_prefix(headers[i].dump());
     files_[i].bytes += std::ssize(files_[i].header);
   }

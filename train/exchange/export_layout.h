@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "model/config.h"
+#include "model/lora.h"
 #include "model/parameter.h"
 
 namespace ripstop {
@@ -22,13 +23,14 @@ int64_t element_bytes(ExportDType dtype);
 
 /// A parameter in the files.
 struct ExportedTensor {
-  std::string name;   ///< Hugging Face's
+  std::string name;   ///< Hugging Face's, or PEFT's
   size_t file = 0;    ///< in ExportLayout::files
   int64_t begin = 0;  ///< first byte in the file
   int64_t bytes = 0;
   std::vector<int64_t> shape;
   int64_t columns = 0;
-  int64_t turned_head_size = 0;  ///< of a query or key weight, whose rows change places; else 0
+  int64_t turned_head_size =
+      0;  ///< of a query or key weight, or b of its adapter, whose rows change places; else 0
 
   /// The row of the file's tensor that holds row `row` of ripstop's parameter.
   int64_t stored_row(int64_t row) const;
@@ -51,6 +53,9 @@ class ExportLayout {
   static constexpr int64_t kMostFileBytes = 5'000'000'000;
 
   ExportLayout(const ModelConfig& config, ExportDType dtype, int64_t most_file_bytes = kMostFileBytes);
+  /// The adapters of a model, in the order of adapter_table, in one file: adapter_model.safetensors, as PEFT
+  /// stores and names them. `lora` has a rank.
+  ExportLayout(const ModelConfig& config, const LoraConfig& lora, ExportDType dtype);
 
   ExportDType dtype() const { return dtype_; }
   const std::vector<UnitSpec>& units() const { return units_; }
@@ -65,8 +70,9 @@ class ExportLayout {
   std::string index_json() const;
 
  private:
+  void place_all(int64_t head_size, int64_t most_file_bytes);
   void place(const ParameterSpec& parameter, int64_t head_size, int64_t most_file_bytes);
-  void write_headers();
+  void write_headers(const std::string& stem);
 
   ExportDType dtype_;
   std::vector<UnitSpec> units_;

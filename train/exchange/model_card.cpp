@@ -1,6 +1,7 @@
 #include "train/exchange/model_card.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -87,7 +88,25 @@ std::string generating_text(const ModelCard& card) {
          "print(tokenizer.decode(output[0, inputs.input_ids.shape[1]:], skip_special_tokens=True).strip())\n";
 }
 
+// Of adapters, whose model and tokenizer lie elsewhere.
+std::string adapters_loading_text(const ModelCard& card) {
+  return fmt::format(
+             "## Use\n\n```python\n"
+             "from peft import PeftModel\n"
+             "from transformers import AutoModelForCausalLM, AutoTokenizer\n\n"
+             "base = {}  # the model that the adapters were trained beside\n"
+             "model = AutoModelForCausalLM.from_pretrained(base, dtype=\"{}\")\n"
+             "model = PeftModel.from_pretrained(model, \".\")  # where this file lies\n"
+             "model.generation_config.max_new_tokens = {}\n"
+             "tokenizer = AutoTokenizer.from_pretrained(base)\n\n",
+             python_text(card.base), to_string(card.config->precision.compute),
+             card.config->generation.max_new_tokens) +
+         generating_text(card) + "```\n\n" +
+         "`model.merge_and_unload()` adds the adapters to the weights of the base.\n";
+}
+
 std::string loading_text(const ModelCard& card) {
+  if (card.adapters != nullptr) return adapters_loading_text(card);
   std::string text = "## Use\n\n```python\n";
   if (writes_summaries(card) && card.has_tokenizer && card.has_tokenizer_json) text += "import torch\n";
   text += card.has_tokenizer ? "from transformers import AutoModelForCausalLM, AutoTokenizer\n\n"
@@ -117,7 +136,7 @@ std::string prompt_text(const ModelCard& card) {
 }
 
 std::string tokenizer_text(const ModelCard& card) {
-  if (!card.has_tokenizer) return "";
+  if (!card.has_tokenizer || card.adapters != nullptr) return "";
   if (card.tokenizer_difference.empty())
     return "\n`AutoTokenizer` makes the same ids of a text as ripstop does with `tokenizer.model`. Marks of "
            "special "
@@ -148,12 +167,22 @@ std::string origin_text(const ModelCard& card) {
          table_row("exported by", card.written_by);
 }
 
+std::string adapters_of(const ModelCard& card) {
+  std::vector<std::string_view> targets;
+  for (size_t t = 0; t < kLoraTargets.size(); ++t)
+    if (card.adapters->targets[t]) targets.push_back(kLoraTargets[t]);
+  return fmt::format("rank {}, alpha {}{}, dropout {}, of {}", card.adapters->rank, card.adapters->alpha,
+                     card.adapters->rslora ? " (rslora)" : "", card.adapters->dropout,
+                     fmt::join(targets, ", "));
+}
+
 std::string training_text(const ModelCard& card) {
   if (is_imported(card)) return origin_text(card);
   const CheckpointState& state = *card.state;
   std::string text = "\n## Training\n\n| | |\n|---|---|\n" + size_row(state.model);
   const auto row = [&](const char* what, const std::string& value) { text += table_row(what, value); };
-  row("weights before step 1", card.config->model.pretrained);
+  row(card.adapters != nullptr ? "frozen weights" : "weights before step 1", card.config->model.pretrained);
+  if (card.adapters != nullptr) row("adapters", adapters_of(card));
   row("steps", fmt::format("{} ({} updates)", state.step, state.updates));
   row("tokens", std::to_string(state.tokens));
   row("mesh", card.mesh.to_text());
@@ -206,9 +235,11 @@ std::vector<KnownScores> known_scores(const fs::path& run) {
 }
 
 std::string model_card(const ModelCard& card) {
-  std::string text = fmt::format(
-      "---\nlibrary_name: transformers\npipeline_tag: {}\ntags:\n- llama\n- ripstop\n---\n\n# {}\n\n",
-      writes_summaries(card) ? "summarization" : "text-generation", card.title);
+  std::string text =
+      fmt::format("---\nlibrary_name: {}\npipeline_tag: {}\ntags:\n- llama\n{}- ripstop\n---\n\n# {}\n\n",
+                  card.adapters != nullptr ? "peft" : "transformers",
+                  writes_summaries(card) ? "summarization" : "text-generation",
+                  card.adapters != nullptr ? "- lora\n" : "", card.title);
   if (is_imported(card))
     text += fmt::format(
         "A LLaMA-2-style transformer, stored by ripstop and not trained by it: the weights are those of "
@@ -216,8 +247,10 @@ std::string model_card(const ModelCard& card) {
         "they were imported.\n\n",
         card.config->model.pretrained);
   else
-    text += fmt::format("A LLaMA-2-style transformer{}, trained with ripstop; the checkpoint of step {}.\n\n",
-                        writes_summaries(card) ? " that writes summaries" : "", card.state->step);
+    text +=
+        fmt::format("{} LLaMA-2-style transformer{}, trained with ripstop; the checkpoint of step {}.\n\n",
+                    card.adapters != nullptr ? "LoRA adapters of a" : "A",
+                    writes_summaries(card) ? " that writes summaries" : "", card.state->step);
   text += loading_text(card);
   text += prompt_text(card);
   text += tokenizer_text(card);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "model/lora.h"
 #include "train/checkpoint/manifest.h"
 #include "train/config/run_config.h"
 #include "train/exchange/export_layout.h"
@@ -29,9 +30,11 @@ struct ModelCard {
   MeshSizes mesh;
   const RunConfig* config = nullptr;
   ExportDType dtype = ExportDType::kFloat32;
-  bool is_running_text = false;      ///< trained on texts without summaries
-  std::string prompt_template;       ///< empty if it is not known
-  std::string tokenizer_difference;  ///< TokenizerFiles::difference
+  const LoraConfig* adapters = nullptr;  ///< the directory has these adapters, for PEFT; null: a whole model
+  std::string base;                      ///< of adapters: the directory of their model; empty if not known
+  bool is_running_text = false;          ///< trained on texts without summaries
+  std::string prompt_template;           ///< empty if it is not known
+  std::string tokenizer_difference;      ///< TokenizerFiles::difference
   bool has_tokenizer = true;
   bool has_tokenizer_json = true;  ///< AutoTokenizer says where in a text a token lies
   std::vector<KnownScores> scores;
@@ -39,7 +42,8 @@ struct ModelCard {
 };
 
 /// README.md: what the model is, how to load and to prompt it, and where it comes from. A model that was
-/// imported and not trained (step 0) is called so, and not said to write summaries.
+/// imported and not trained (step 0) is called so, and not said to write summaries. That of adapters says how
+/// to load them beside their base.
 std::string model_card(const ModelCard& card);
 
 }  // namespace ripstop

@@ -12,6 +12,7 @@
 #include "data/whole_file.h"
 #include "model/parameter.h"
 #include "train/exchange/pretrained_config.h"
+#include "train/exchange/stored_elements.h"
 
 namespace ripstop {
 namespace {
@@ -22,7 +23,6 @@ using Json = JsonReader::Json;
 constexpr const char* kOneFile = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr int64_t kMostIndexBytes = int64_t{32} << 20;
-constexpr size_t kMostNamed = 4;  // in one message
 
 bool is_file(const fs::path& path) {
   std::error_code error;
@@ -40,14 +40,6 @@ bool is_file(const fs::path& path) {
              "convert it once: python -c \"from transformers import AutoModelForCausalLM as M; "
              "M.from_pretrained('DIR').save_pretrained('OUT')\"");
   refuse(directory, fmt::format("has neither {} nor {}", kOneFile, kIndex));
-}
-
-// "a, b, c, d and 12 more"
-std::string some_of(const std::vector<std::string>& names) {
-  const size_t shown = std::min(names.size(), kMostNamed);
-  std::string text = fmt::format("{}", fmt::join(names.data(), names.data() + shown, ", "));
-  if (names.size() > shown) text += fmt::format(" and {} more", names.size() - shown);
-  return text;
 }
 
 // The files of an index, and for each tensor its file.
@@ -107,18 +99,6 @@ bool is_needless(const std::string& name) {
   return name.ends_with(".rotary_emb.inv_freq");
 }
 
-void check_tensor(const fs::path& directory, const ParameterSpec& parameter, const StoredTensor& stored) {
-  const std::vector<int64_t> shape = parameter.vector
-                                         ? std::vector<int64_t>{parameter.columns}
-                                         : std::vector<int64_t>{parameter.rows, parameter.columns};
-  if (stored.shape != shape)
-    refuse(directory, fmt::format("{} is {}, its config.json makes it [{}]", stored.name, stored.shape_text(),
-                                  fmt::join(shape, ", ")));
-  if (stored.dtype != "F32" && stored.dtype != "F16" && stored.dtype != "BF16")
-    refuse(directory,
-           fmt::format("{} has the dtype {}; F32, F16 and BF16 are read", stored.name, stored.dtype));
-}
-
 // Names that Hugging Face gives to a parameter. A tied table may be stored as either of its two uses.
 std::vector<std::string> names_of(const ParameterSpec& parameter, const ModelConfig& config) {
   std::vector<std::string> names = {pretrained_name(parameter.name)};
@@ -142,7 +122,7 @@ void assign(const fs::path& directory, std::map<std::string, PretrainedTensor>& 
         for (const std::string& name : names) {
           auto node = found.extract(name);
           if (node.empty()) continue;
-          check_tensor(directory, parameter, node.mapped().stored);
+          require_shape(directory, parameter, node.mapped().stored, "its config.json makes it");
           if (!model.tensors.contains(parameter.name))
             model.tensors.emplace(parameter.name, std::move(node.mapped()));
           else
@@ -211,7 +191,10 @@ std::string pretrained_name(const std::string& name) {
 }
 
 bool has_turned_rows(const std::string& name) {
-  return name.ends_with(".attention.wq.weight") || name.ends_with(".attention.wk.weight");
+  for (const char* letter : {"q", "k"})
+    for (const char* of : {"weight", "lora_B.weight"})
+      if (name.ends_with(fmt::format(".attention.w{}.{}", letter, of))) return true;
+  return false;
 }
 
 int64_t pretrained_row(int64_t row, int64_t head_size) {

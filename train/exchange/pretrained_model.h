@@ -45,7 +45,8 @@ PretrainedModel open_pretrained_model(const std::filesystem::path& directory);
 /// "layers.3.attention.wq.weight".
 std::string pretrained_name(const std::string& name);
 
-/// Whether the rows of ripstop's parameter `name` have another order there (pretrained_row): wq and wk.
+/// Whether the rows of ripstop's parameter `name` have another order there (pretrained_row): wq and wk, and b
+/// of their adapters, whose rows are theirs.
 bool has_turned_rows(const std::string& name);
 
 /// The row of Hugging Face's tensor that holds row `row` of ripstop's wq or wk. ripstop turns neighbours by
