@@ -36,6 +36,7 @@ model/batch.*                       tests/model/gradient_test.cpp tests/model/he
 model/block.*                       tests/model/gradient_test.cpp tests/train/step/layout_ranks_test.cpp
 model/embedding.*                   tests/model/gradient_test.cpp
 model/initialize.*                  tests/train/step/layout_ranks_test.cpp
+model/lora.*                        tests/model/adapters_test.cpp tests/parallel/unit_layout_test.cpp
 model/kv_cache.h                    tests/train/generate/inference_model_test.cpp
 model/mlp.*                         tests/model/gradient_test.cpp
 model/parameter.*                   tests/model/config_test.cpp tests/parallel/unit_layout_test.cpp
@@ -113,8 +114,10 @@ train/commands/check_report.*        tests/train/commands/check_command_test.cpp
 train/evaluate/dataset_loss.*       tests/train/evaluate/evaluation_ranks_test.cpp tests/train/run/validation_ranks_test.cpp
 train/evaluate/partial_loss.*       tests/train/commands/evaluate_command_test.cpp
 train/evaluate/write_summaries.*    tests/train/evaluate/evaluation_ranks_test.cpp tests/train/run/validation_ranks_test.cpp
+train/exchange/adapted_base.*          tests/train/run/trainer_lora_test.cpp
 train/exchange/disk_room.*          tests/train/exchange/export_model_test.cpp tests/train/exchange/stored_model_test.cpp
 train/exchange/export_weights.*     tests/train/exchange/export_model_test.cpp
+train/exchange/stored_elements.*     tests/train/exchange/pretrained_weights_test.cpp tests/train/exchange/peft_adapter_test.cpp
 train/exchange/import_model.*        tests/train/exchange/stored_model_test.cpp
 train/generate/trained_model.*      tests/train/commands/evaluate_command_test.cpp
 train/generate/write_texts.*        tests/train/evaluate/evaluation_ranks_test.cpp

@@ -66,6 +66,8 @@ CheckSettings settings_of(CheckedModel kind, int64_t layers, const ResolvedRun& 
                          .device = device,
                          .deterministic = run.deterministic};
   ShardingOptions& sharding = settings.step.sharding;
+  // Adapters use less of a mesh than the whole model's training, which is what is checked.
+  sharding.lora = {};
   if (kind == CheckedModel::kSmall)
     sharding.sequence_length = std::min(sharding.sequence_length, round_up(kSmallRows, run.mesh.tensor));
   sharding.sequence_count =

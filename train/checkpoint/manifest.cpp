@@ -15,8 +15,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 /// The oldest format version whose readers understand a manifest. They skip "validation" and its members, and
-/// "takeover", but would read bfloat16 moments as float32.
+/// "takeover", but would read bfloat16 moments as float32, and adapters as a model.
 int minimum_reader(const Manifest& manifest) {
+  if (manifest.state.adapted) return 6;
   return manifest.moments == DType::kFloat32 ? 1 : 4;
 }
 
@@ -41,6 +42,20 @@ Json json_of(const ModelConfig& model) {
 Json json_of(const std::optional<BestSoFar>& best) {
   if (!best || !std::isfinite(best->value)) return nullptr;  // JSON has no NaN
   return {{"metric", best->metric}, {"value", best->value}, {"step", best->step}};
+}
+
+Json json_of(const std::optional<AdaptedBase>& adapted) {
+  if (!adapted) return nullptr;
+  const LoraConfig& lora = adapted->lora;
+  Json targets = Json::array();
+  for (size_t t = 0; t < kLoraTargets.size(); ++t)
+    if (lora.targets[t]) targets.push_back(kLoraTargets[t]);
+  return {{"rank", lora.rank},
+          {"alpha", lora.alpha},
+          {"dropout", lora.dropout},
+          {"rslora", lora.rslora},
+          {"targets", std::move(targets)},
+          {"base", {{"directory", adapted->directory}, {"hash", adapted->hash}}}};
 }
 
 Json validation_of(const CheckpointState& state) {
@@ -96,6 +111,10 @@ std::string manifest_ending(std::string_view body) {
   return fmt::format(",\n \"hash\": \"xxh3-128:{}\"\n}}\n", hash.hex());
 }
 
+std::vector<UnitSpec> stored_table(const CheckpointState& state) {
+  return trained_table(state.model, state.adapted ? state.adapted->lora : LoraConfig{});
+}
+
 std::string step_directory_name(int64_t step) {
   return fmt::format("step_{:08}", step);
 }
@@ -142,6 +161,7 @@ std::string manifest_text(const Manifest& manifest) {
                            {"tokenizer_sha256", state.tokenizer_sha256},
                            {"pack_plan_hash", state.pack_plan_hash}}},
                          {"config", state.config},
+                         {"adapters", json_of(state.adapted)},
                          {"units", json_of(manifest.units)},
                          {"files", json_of(manifest.files)}};
   // A text that is not UTF-8 must not cost a checkpoint: wrong bytes become U+FFFD.

@@ -1,10 +1,11 @@
 // manifest.json, and the names of files in a checkpoint.
 //
-// Format version 5, a JSON object with one space of indentation for each level:
+// Format version 6, a JSON object with one space of indentation for each level:
 //
 //   format          "ripstop checkpoint"
-//   version         5
-//   min_reader      the oldest version whose readers understand this: 4 with bfloat16 moments, else 1
+//   version         6
+//   min_reader      the oldest version whose readers understand this: 6 with adapters, 4 with bfloat16
+//                   moments, else 1
 //   layout          UnitLayout::kVersion
 //   written_by      version and commit of ripstop
 //   step, updates, cursor {epoch, pack}, tokens, best {metric, value, step} or null,
@@ -12,12 +13,14 @@
 //                   CheckpointState; cursor.pack is CheckpointState::sequence
 //   mesh            {replicate, fsdp, tensor}
 //   moments         dtype of the moments' arrays: "float32" or "bfloat16"
+//   adapters        null, or {rank, alpha, dropout, rslora, targets: [...], base: {directory, hash}}: then
+//                   the units are those of the adapters of `model`, whose own weights are in the base
 //   units           the parameter table: [{name, tensors: [[{name, rows, columns, cut, grain}]]}]
 //   files           [{rank, bytes, sidecar_bytes, sidecar_hash}]
 //   hash            "xxh3-128:" and the hash of all bytes before the comma that ends the member before
 //
 // Version 1 has no "validation", version 2 no "since_best" in it, version 3 no "moments": they are float32.
-// Version 4 has no "takeover": 0.
+// Version 4 has no "takeover": 0. Version 5 has no "adapters": null.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -28,6 +31,7 @@
 
 #include "data/io.h"
 #include "model/config.h"
+#include "model/lora.h"
 #include "model/parameter.h"
 #include "train/checkpoint/checkpoint_layout.h"
 
@@ -41,6 +45,14 @@ struct BestSoFar {
   bool operator==(const BestSoFar&) const = default;
 };
 
+/// The frozen model under the adapters of a checkpoint, which holds the adapters alone.
+struct AdaptedBase {
+  LoraConfig lora;
+  std::string directory;  ///< where it was when the run began
+  std::string hash;       ///< StoredModel::weights_hash of it
+  bool operator==(const AdaptedBase&) const = default;
+};
+
 /// The state of a run without its arrays: with both, the run goes on as if it had never stopped. Texts are
 /// UTF-8; an unknown text is empty.
 struct CheckpointState {
@@ -51,7 +63,8 @@ struct CheckpointState {
   int64_t sequence = 0;
   int64_t tokens = 0;  ///< tokens seen
   ModelConfig model;
-  std::string config;  ///< the resolved config as TOML
+  std::optional<AdaptedBase> adapted;  ///< none: the weights are those of the whole model
+  std::string config;                  ///< the resolved config as TOML
   std::string data_content_hash;
   std::string tokenizer_sha256;
   std::string pack_plan_hash;
@@ -75,9 +88,9 @@ struct StoredFile {
 
 struct Manifest {
   /// Version 2 added `validation`, version 3 `validation.since_best`, version 4 `moments`, version 5
-  /// `takeover`. The step of a checkpoint of version 1 counts as validated; without `since_best` the count
-  /// begins at 0, without `takeover` it is 0.
-  static constexpr int kVersion = 5;
+  /// `takeover`, version 6 `adapters`. The step of a checkpoint of version 1 counts as validated; without
+  /// `since_best` the count begins at 0, without `takeover` it is 0.
+  static constexpr int kVersion = 6;
   static constexpr const char* kFormat = "ripstop checkpoint";
   static constexpr const char* kFileName = "manifest.json";
   static constexpr int64_t kMostBytes = int64_t{16} << 20;
@@ -92,6 +105,9 @@ struct Manifest {
   /// The arrays in the file of rank `rank`.
   std::vector<StoredArray> arrays_of(int64_t rank) const;
 };
+
+/// The units that a checkpoint of such a state holds: trained_table of its model.
+std::vector<UnitSpec> stored_table(const CheckpointState& state);
 
 /// "step_00001000".
 std::string step_directory_name(int64_t step);

@@ -32,6 +32,7 @@ class Reader : public JsonReader {
   std::optional<BestSoFar> best(const Json& json) const;
   /// Sets what the versions from 2 on tell of validations.
   void validation(const Json& json, CheckpointState& state) const;
+  std::optional<AdaptedBase> adapters(const Json& json, const ModelConfig& model) const;
   MeshSizes mesh(const Json& json) const;
   DType moments(const Json& document) const;
   ParameterSpec parameter(const Json& json, std::set<std::string>& names) const;
@@ -107,6 +108,34 @@ void Reader::validation(const Json& json, CheckpointState& state) const {
   only(json, {"step", "content_hash", "since_best"});
   // A step is validated once at most.
   state.validations_since_best = integer(json, "since_best", 0, state.validated_step);
+}
+
+std::optional<AdaptedBase> Reader::adapters(const Json& json, const ModelConfig& model) const {
+  if (json.is_null()) return std::nullopt;
+  only(json, {"rank", "alpha", "dropout", "rslora", "targets", "base"});
+  AdaptedBase adapted;
+  LoraConfig& lora = adapted.lora;
+  lora = {.rank = integer(json, "rank", 1, int64_t{1} << 40),
+          .alpha = number(json, "alpha"),
+          .dropout = number(json, "dropout"),
+          .rslora = flag(json, "rslora"),
+          .targets = {}};
+  for (const Json& name : list(json, "targets", 1, std::ssize(kLoraTargets))) {
+    const auto found = std::find(kLoraTargets.begin(), kLoraTargets.end(),
+                                 name.is_string() ? name.get<std::string>() : std::string());
+    if (found == kLoraTargets.end()) refuse("has an adapter of an unknown target");
+    lora.targets[static_cast<size_t>(found - kLoraTargets.begin())] = true;
+  }
+  try {
+    validate(lora, model);
+  } catch (const Error& error) {
+    refuse("has impossible adapters: {}", error.what());
+  }
+  const Json& base = member(json, "base");
+  only(base, {"directory", "hash"});
+  adapted.directory = text(base, "directory", 4096);
+  adapted.hash = text(base, "hash", 256);
+  return adapted;
 }
 
 MeshSizes Reader::mesh(const Json& json) const {
@@ -210,9 +239,9 @@ Manifest parse_manifest(const std::string& bytes, const std::string& name) {
   // The whole text, hash included: that is a member of the document.
   const Json document = reader.parse(bytes);
   reader.check_version(document);
-  reader.only(document, {"format", "version", "min_reader", "layout",     "written_by", "step", "updates",
-                         "cursor", "tokens",  "best",       "validation", "takeover",   "mesh", "moments",
-                         "model",  "data",    "config",     "units",      "files",      "hash"});
+  reader.only(document, {"format", "version", "min_reader", "layout",     "written_by", "step",  "updates",
+                         "cursor", "tokens",  "best",       "validation", "takeover",   "mesh",  "moments",
+                         "model",  "data",    "config",     "adapters",   "units",      "files", "hash"});
   const auto count = [&](const Json& object, const char* key) {
     return reader.integer(object, key, 0, INT64_MAX);
   };
@@ -242,6 +271,8 @@ Manifest parse_manifest(const std::string& bytes, const std::string& name) {
   state.tokenizer_sha256 = reader.text(data, "tokenizer_sha256", kShort);
   state.pack_plan_hash = reader.text(data, "pack_plan_hash", kShort);
   state.config = reader.text(document, "config", kLong);
+  if (reader.version() >= 6)
+    state.adapted = reader.adapters(reader.member(document, "adapters"), state.model);
   manifest.units = reader.units(document);
   manifest.files = reader.files(document, manifest);
   return manifest;

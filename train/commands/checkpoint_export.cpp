@@ -25,6 +25,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kPeft = "peft";
+
 struct ExportArguments {
   std::string run, output, checkpoint = "best", format = "huggingface", dtype;
   bool json = false;
@@ -93,6 +95,10 @@ std::string python_command(const ExportArguments& given, const ExportReport& rep
                                     .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   const std::string tokenizer =
       report.has_tokenizer ? fmt::format("; t = AutoTokenizer.from_pretrained({})", directory) : "";
+  if (given.format == kPeft)
+    return "python -c " + shell_word(fmt::format("from peft import AutoPeftModelForCausalLM; m = "
+                                                 "AutoPeftModelForCausalLM.from_pretrained({}); print(m)",
+                                                 directory));
   return "python -c " +
          shell_word(fmt::format("from transformers import AutoModelForCausalLM{}; m = "
                                 "AutoModelForCausalLM.from_pretrained({}){}; print(m)",
@@ -142,15 +148,25 @@ void export_checkpoint(MpiWorld& world, const ExportArguments& given, ExportLine
                 "give the directory of a run, or one of its checkpoints");
   const bool speaks = world.communicator().rank() == 0;
   if (speaks) warn_of_superseded(io, trained.stored.directory());
+  const std::optional<AdaptedBase>& adapted = trained.state().adapted;
+  if (given.format == kPeft && !adapted)
+    throw Error(ExitCode::kUsage,
+                fmt::format("{} has no adapters: all of its weights were trained", given.run),
+                "--format huggingface exports it");
+  const ExportSource source{.model = trained.stored, .run = trained.run, .config = trained.config};
+  const ExportOptions options{
+      .dtype = dtype_of(given.dtype),
+      .hashes_files = given.json,  // which alone shows them
+      .written_by = fmt::format("ripstop {} ({})", version(), git_commit()),
+      .note = [](const std::string& text) { LiveLine(stderr).print("note: " + text); }};
+  const auto progress = [&](const char* doing, int64_t done, int64_t total) {
+    line.update(doing, done, total);
+  };
   const ExportReport report =
-      export_model(io, world.communicator(),
-                   {.checkpoint = *trained.stored.checkpoint(), .run = trained.run, .config = trained.config},
-                   given.output,
-                   {.dtype = dtype_of(given.dtype),
-                    .hashes_files = given.json,  // which alone shows them
-                    .written_by = fmt::format("ripstop {} ({})", version(), git_commit()),
-                    .note = [](const std::string& text) { LiveLine(stderr).print("note: " + text); }},
-                   [&](const char* doing, int64_t done, int64_t total) { line.update(doing, done, total); });
+      given.format == kPeft
+          ? export_adapters(io, world.communicator(), source, {adapted->lora, adapted->directory},
+                            given.output, options, progress)
+          : export_model(io, world.communicator(), source, given.output, options, progress);
   line.finish();
   if (speaks)
     print_report(given, trained, report,
@@ -189,7 +205,10 @@ void add_checkpoint_export(Verb& checkpoint) {
       "Runs alone, and on several ranks, which then share the work; the checkpoint may be of any mesh.");
   verb.option("RUN|CHECKPOINT", given->run, "a run's directory, or a checkpoint's").required();
   verb.option("OUT", given->output, "the directory to be made").required();
-  verb.option("--format", given->format, "whose format").choices({"huggingface"}).show_default();
+  verb.option("--format", given->format,
+              "huggingface: the whole model, with adapters merged into it; peft: its adapters alone")
+      .choices({"huggingface", kPeft})
+      .show_default();
   verb.option("--dtype", given->dtype,
               "float32, bfloat16 or float16; default: bfloat16 if the run computed in it, else float32")
       .choices({"float32", "bfloat16", "float16"});

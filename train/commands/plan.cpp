@@ -55,6 +55,7 @@ void print_for_people(const RunConfig& config, const ResolvedRun& run, const Run
   fmt::print("mesh            {} ({})\n", run.mesh.to_text(), counted(run.mesh.ranks(), "rank"));
   if (target.device == DeviceKind::kCpu) fmt::print("threads         {} a rank\n", cpu_threads());
   fmt::print("parameters      {}\n", parameter_count(run.model));
+  if (run.step.sharding.lora.any()) fmt::print("adapters        {}\n", parameters_text(run));
   fmt::print("flops per token {:.4g} (causal)\n", flops.causal);
   fmt::print("micro-batch     {}, {} a step{}\n", counted(run.step.sharding.sequence_count, "sequence"),
              run.micro_batches, idle_text(config, run));
@@ -261,7 +262,7 @@ ExitCode plan(const PlanArguments& given) {
   require_tensor_groups_in_nodes(config, given.tasks);
   ResolvedRun run = resolve_or_say_what_fits(config, target, given.json);
   add_notes(config, dataset, run.notes);
-  const FlopsPerToken flops = training_flops_per_token(run.model, config.data.sequence_length);
+  const FlopsPerToken flops = run.flops_per_token();
   RunLength length = run_length(config, run, dataset ? &*dataset : nullptr);
   length.speed = known_speed(config, run, target);
   if (given.json)

@@ -105,6 +105,7 @@ Json to_json(const ResolvedRun& run, const RunTarget& target, const FlopsPerToke
           {"moments", to_string(run.step.adamw.moments)},
           {"traffic_per_step", to_json(run.plan.traffic_per_step)},
           {"parameters", parameter_count(run.model)},
+          {"trained_parameters", run.trained_parameters()},
           {"flops_per_token", flops.causal},
           {"flops_per_token_full_attention", flops.full_attention},
           {"recompute", to_string(run.step.sharding.recompute)},

@@ -16,6 +16,7 @@
 #include "train/exchange/export_files.h"
 #include "train/exchange/export_tokenizer.h"
 #include "train/exchange/model_card.h"
+#include "train/exchange/peft_config.h"
 #include "train/exchange/prompt_file.h"
 #include "train/report/human_text.h"
 #include "train/report/metrics.h"
@@ -32,11 +33,11 @@ using SmallFiles = std::vector<std::pair<std::string, std::string>>;
 std::optional<Tokenizer> find_tokenizer(Io& io, const ExportSource& source) {
   if (!path_exists(io, source.run / "tokenizer.model")) return std::nullopt;
   Tokenizer tokenizer(source.run);
-  const std::string& trained_with = source.checkpoint.manifest.state.tokenizer_sha256;
+  const std::string& trained_with = source.model.checkpoint()->manifest.state.tokenizer_sha256;
   if (!trained_with.empty() && tokenizer.sha256() != trained_with)
     throw Error(ExitCode::kInputData,
                 fmt::format("{} is not the tokenizer that {} was trained with", tokenizer.name(),
-                            source.checkpoint.directory.string()),
+                            source.model.directory().string()),
                 "put the tokenizer.model of its data set there, or move the file away to export without one");
   return tokenizer;
 }
@@ -74,7 +75,7 @@ SmallFiles small_files(Io& io, const ExportSource& source, const ExportLayout& l
   const auto note = [&](const std::string& text) {
     if (options.note) options.note(text);
   };
-  const CheckpointState& state = source.checkpoint.manifest.state;
+  const CheckpointState& state = source.model.checkpoint()->manifest.state;
   const std::optional<Tokenizer> tokenizer = find_tokenizer(io, source);
   SpecialIds ids;
   TokenizerFiles of_tokenizer;
@@ -95,9 +96,10 @@ SmallFiles small_files(Io& io, const ExportSource& source, const ExportLayout& l
                       {"generation_config.json", generation_config_json(source.config.generation, ids)},
                       {"README.md", model_card({.title = title_of(source.run),
                                                 .state = &state,
-                                                .mesh = source.checkpoint.manifest.mesh,
+                                                .mesh = source.model.checkpoint()->manifest.mesh,
                                                 .config = &source.config,
                                                 .dtype = layout.dtype(),
+                                                .base = {},
                                                 .is_running_text = of_text,
                                                 .prompt_template = prompt_template,
                                                 .tokenizer_difference = of_tokenizer.difference,
@@ -115,13 +117,64 @@ SmallFiles small_files(Io& io, const ExportSource& source, const ExportLayout& l
   return files;
 }
 
+// Those of adapters. Their tokenizer, and how texts are generated, are their base's.
+SmallFiles adapter_files(Io& io, const ExportSource& source, const ExportLayout& layout,
+                         const ExportedAdapters& adapters, const ExportOptions& options) {
+  const bool of_text = is_running_text(source.run, source.config);
+  const ModelCard card{.title = title_of(source.run),
+                       .state = &source.model.checkpoint()->manifest.state,
+                       .mesh = source.model.checkpoint()->manifest.mesh,
+                       .config = &source.config,
+                       .dtype = layout.dtype(),
+                       .adapters = &adapters.lora,
+                       .base = adapters.base,
+                       .is_running_text = of_text,
+                       .prompt_template = of_text ? std::string() : find_template(io, source.run),
+                       .tokenizer_difference = {},
+                       .has_tokenizer_json = false,
+                       .scores = known_scores(source.run),
+                       .written_by = options.written_by};
+  return {{kPeftConfigFile, peft_config_json(adapters.lora, adapters.base)}, {"README.md", model_card(card)}};
+}
+
 ExportDType dtype_of(const ExportSource& source, const ExportOptions& options) {
   if (options.dtype) return *options.dtype;
   // An import was never computed with, and may be of float16.
-  if (source.checkpoint.manifest.state.updates == 0) return ExportDType::kFloat32;
+  if (source.model.checkpoint()->manifest.state.updates == 0) return ExportDType::kFloat32;
   // A run that computes in bfloat16 rounds its weights so for every step: nothing that it used is lost.
   return source.config.precision.compute == FloatChoice::kBfloat16 ? ExportDType::kBFloat16
                                                                    : ExportDType::kFloat32;
+}
+
+// Writes the weights of the model, whose units are those of the layout, and beside them what rank 0 gets
+// from `small_files`, which may add to the report.
+ExportReport export_directory(Io& io, Communicator& world, const StoredModel& model,
+                              const ExportLayout& layout, const fs::path& output,
+                              const ExportOptions& options, ExportProgress progress,
+                              FunctionRef<SmallFiles(ExportReport&)> small_files) {
+  ExportReport report{.dtype = layout.dtype(), .tensors = std::ssize(layout.tensors()), .files = {}};
+  std::optional<PartialDirectory> partial;  // rank 0's
+  std::vector<CheckedFile> small;
+  do_and_agree(world, [&] {
+    if (world.rank() != 0) return;
+    // Everything that can be refused comes before the weights, which may take long.
+    const SmallFiles files = small_files(report);
+    partial.emplace(io, output, options.note);
+    int64_t bytes = layout.bytes();
+    for (const auto& [name, text] : files) bytes += std::ssize(text);
+    require_room(io, partial->folder(), bytes, "the export needs",
+                 "free some space, name a directory on another disk, or export with --dtype bfloat16");
+    for (const auto& [name, text] : files)
+      small.push_back(write_checked_file(io, partial->path(), name, text));
+  });
+  const fs::path directory = text_of_rank_0(world, partial ? partial->path().string() : std::string());
+  report.files = export_weights(io, world, model, layout, directory, options.hashes_files, progress);
+  report.weight_files = std::ssize(report.files);
+  report.files.insert(report.files.end(), small.begin(), small.end());
+  do_and_agree(world, [&] {
+    if (partial) partial->rename_to_output();
+  });
+  return report;
 }
 
 }  // namespace
@@ -134,32 +187,21 @@ int64_t ExportReport::bytes() const {
 
 ExportReport export_model(Io& io, Communicator& world, const ExportSource& source, const fs::path& output,
                           const ExportOptions& options, ExportProgress progress) {
-  const ExportLayout layout(source.checkpoint.manifest.state.model, dtype_of(source, options),
+  const ExportLayout layout(source.model.checkpoint()->manifest.state.model, dtype_of(source, options),
                             options.most_file_bytes);
-  ExportReport report{.dtype = layout.dtype(), .tensors = std::ssize(layout.tensors()), .files = {}};
-  std::optional<PartialDirectory> partial;  // rank 0's
-  std::vector<CheckedFile> small;
-  do_and_agree(world, [&] {
-    if (world.rank() != 0) return;
-    // Everything that can be refused comes before the weights, which may take long.
-    const SmallFiles files = small_files(io, source, layout, options, report);
-    partial.emplace(io, output, options.note);
-    int64_t bytes = layout.bytes();
-    for (const auto& [name, text] : files) bytes += std::ssize(text);
-    require_room(io, partial->folder(), bytes, "the export needs",
-                 "free some space, name a directory on another disk, or export with --dtype bfloat16");
-    for (const auto& [name, text] : files)
-      small.push_back(write_checked_file(io, partial->path(), name, text));
+  return export_directory(
+      io, world, source.model, layout, output, options, progress,
+      [&](ExportReport& report) { return small_files(io, source, layout, options, report); });
+}
+
+ExportReport export_adapters(Io& io, Communicator& world, const ExportSource& source,
+                             const ExportedAdapters& adapters, const fs::path& output,
+                             const ExportOptions& options, ExportProgress progress) {
+  const ExportLayout layout(source.model.checkpoint()->manifest.state.model, adapters.lora,
+                            options.dtype.value_or(ExportDType::kFloat32));
+  return export_directory(io, world, source.model, layout, output, options, progress, [&](ExportReport&) {
+    return adapter_files(io, source, layout, adapters, options);
   });
-  const fs::path directory = text_of_rank_0(world, partial ? partial->path().string() : std::string());
-  report.files =
-      export_weights(io, world, source.checkpoint, layout, directory, options.hashes_files, progress);
-  report.weight_files = std::ssize(report.files);
-  report.files.insert(report.files.end(), small.begin(), small.end());
-  do_and_agree(world, [&] {
-    if (partial) partial->rename_to_output();
-  });
-  return report;
 }
 
 }  // namespace ripstop

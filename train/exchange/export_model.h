@@ -1,4 +1,4 @@
-// A checkpoint of a run as a model directory of Hugging Face.
+// A checkpoint of a run as a model directory of Hugging Face, or its adapters as a directory of PEFT.
 #pragma once
 #include <filesystem>
 #include <functional>
@@ -7,17 +7,18 @@
 #include <vector>
 
 #include "data/io.h"
+#include "model/lora.h"
 #include "parallel/communicator.h"
-#include "train/checkpoint/checkpoint_reader.h"
 #include "train/config/run_config.h"
 #include "train/exchange/export_layout.h"
 #include "train/exchange/export_weights.h"
+#include "train/exchange/stored_model.h"
 
 namespace ripstop {
 
 /// What is exported. References are borrowed.
 struct ExportSource {
-  const Checkpoint& checkpoint;
+  const StoredModel& model;          ///< a checkpoint
   const std::filesystem::path& run;  ///< holds tokenizer.model and prompt_template.txt
   const RunConfig& config;           ///< of the training
 };
@@ -29,6 +30,12 @@ struct ExportOptions {
   std::string written_by = {};  ///< version and commit of this program
   /// Gets texts for people, on rank 0: what a killed export left, what is missing.
   std::function<void(const std::string&)> note = {};
+};
+
+/// Adapters, and the model that they were trained beside.
+struct ExportedAdapters {
+  LoraConfig lora;
+  std::string base;  ///< its directory, or empty: base_model_name_or_path
 };
 
 struct ExportReport {
@@ -50,5 +57,14 @@ struct ExportReport {
 ExportReport export_model(Io& io, Communicator& world, const ExportSource& source,
                           const std::filesystem::path& output, const ExportOptions& options,
                           ExportProgress progress);
+
+/// Writes `output`, a directory that PeftModel.from_pretrained loads beside its base: adapter_config.json,
+/// adapter_model.safetensors and a model card. The checkpoint of `source` has the units of adapter_table for
+/// `adapters.lora`. Float32 unless `options.dtype` says otherwise. Otherwise as export_model: each rank
+/// writes its share, every byte is read back, and the directory is whole or absent. The report has no
+/// tokenizer: that of the base is meant. Collective.
+ExportReport export_adapters(Io& io, Communicator& world, const ExportSource& source,
+                             const ExportedAdapters& adapters, const std::filesystem::path& output,
+                             const ExportOptions& options, ExportProgress progress);
 
 }  // namespace ripstop

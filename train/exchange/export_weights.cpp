@@ -18,6 +18,7 @@
 #include "model/core/rounding.h"
 #include "parallel/agreement.h"
 #include "train/exchange/export_rounding.h"
+#include "train/exchange/weights_reader.h"
 
 namespace ripstop {
 namespace {
@@ -186,26 +187,21 @@ struct PartMemory {
 };
 
 // Reads one part and writes it. Threads may call at once, each with its own memory.
-void write_part(const UnitPart& part, CheckpointReader& reader, const Checkpoint& checkpoint,
-                PartMemory& memory) {
+void write_part(const UnitPart& part, WeightsReader& reader, PartMemory& memory) {
   const UnitLayout places(*part.unit, 1, 0, part.count);
   const int64_t elements = places.shard_elements(), begin = part.index * elements;
   memory.values.resize(static_cast<size_t>(elements));
-  try {
-    reader.read(part.index, {{.layout = &places, .master = memory.values.data()}});
-  } catch (const Error& error) {
-    throw with_hint_for_damage(error, checkpoint.directory);
-  }
+  reader.read(part.index, {.layout = &places, .master = memory.values.data()});
   for (const Box& box : places.boxes(begin, begin + elements))
     memory.writer->write(box, memory.values.data(), begin);
   memory.writer->read_back_earlier();
 }
 
-std::vector<WrittenPlace> write_share(Io& io, Communicator& world, const Checkpoint& checkpoint,
+std::vector<WrittenPlace> write_share(Io& io, Communicator& world, const StoredModel& model,
                                       const ExportLayout& layout, const fs::path& directory,
                                       ExportProgress progress) {
   const std::vector<UnitPart> share = share_of_rank(parts_of(layout.units()), world);
-  CheckpointReader reader(io, checkpoint);
+  WeightsReader reader(io, model);
   SharedFiles files(io, layout, directory);
   int64_t total = 0;
   for (const UnitPart& part : share)
@@ -215,8 +211,7 @@ std::vector<WrittenPlace> write_share(Io& io, Communicator& world, const Checkpo
   share_blocks(
       std::ssize(share), kBlockThreads,
       [&](int64_t thread, int64_t number) {
-        write_part(share[static_cast<size_t>(number)], reader, checkpoint,
-                   memory[static_cast<size_t>(thread)]);
+        write_part(share[static_cast<size_t>(number)], reader, memory[static_cast<size_t>(thread)]);
       },
       [&](int64_t done) { progress("writing", done * total / std::ssize(share), total); });
   std::vector<WrittenPlace> written;
@@ -295,13 +290,14 @@ std::vector<std::string> check_files(Io& io, Communicator& world, const ExportLa
 
 }  // namespace
 
-std::vector<CheckedFile> export_weights(Io& io, Communicator& world, const Checkpoint& checkpoint,
+std::vector<CheckedFile> export_weights(Io& io, Communicator& world, const StoredModel& model,
                                         const ExportLayout& layout, const fs::path& directory,
                                         bool hashes_files, ExportProgress progress) {
   std::vector<WrittenPlace> own;
   do_and_agree(world, [&] {
     // A manifest of another model than it says would leave weights behind.
-    check_same_parameters(checkpoint.manifest, layout.units());
+    const Manifest& manifest = model.checkpoint()->manifest;
+    check_same_parameters(manifest, model.base() == nullptr ? layout.units() : stored_table(manifest.state));
     if (world.rank() == 0) own = make_files(io, layout, directory);
   });
   do_and_agree(world, [&] {
@@ -312,7 +308,7 @@ std::vector<CheckedFile> export_weights(Io& io, Communicator& world, const Check
         "export to a file system that all nodes share, or on one node");
   });
   do_and_agree(world, [&] {
-    const std::vector<WrittenPlace> share = write_share(io, world, checkpoint, layout, directory, progress);
+    const std::vector<WrittenPlace> share = write_share(io, world, model, layout, directory, progress);
     own.insert(own.end(), share.begin(), share.end());
   });
   const std::vector<WrittenPlace> written = gather_written(world, own);

@@ -12,8 +12,10 @@
 #include "train/checkpoint/find_run.h"
 #include "train/checkpoint/takeovers.h"
 #include "train/config/run_config.h"
+#include "train/exchange/adapted_base.h"
 #include "train/exchange/pretrained_weights.h"
 #include "train/exchange/prompt_file.h"
+#include "train/exchange/weights_reader.h"
 
 namespace ripstop {
 namespace {
@@ -52,7 +54,7 @@ void check_sizes(const Manifest& manifest) {
   if (manifest.state.model.num_hidden_layers > std::ssize(manifest.units))
     fail(ExitCode::kStorage, "the checkpoint has {} units, too few for the {} layers of its model",
          manifest.units.size(), manifest.state.model.num_hidden_layers);
-  check_same_parameters(manifest, parameter_table(manifest.state.model));
+  check_same_parameters(manifest, stored_table(manifest.state));
 }
 
 // The headers of two models of one architecture are equal, so bytes of the weights count, too.
@@ -80,7 +82,9 @@ struct ShardPart {
   int64_t begin = 0, end = 0;  // in the shard
 };
 
-void read_masters(const PretrainedModel& model, int64_t fsdp_index, std::span<const UnitStates> units) {
+// Calls body(unit, begin, end, to) for parts of the shards, several at once.
+template <class Body>
+void each_part(int64_t fsdp_index, std::span<const UnitStates> units, Body body) {
   constexpr int64_t kMostElements = int64_t{1} << 19;
   std::vector<ShardPart> parts;
   for (const UnitStates& unit : units)
@@ -92,15 +96,18 @@ void read_masters(const PretrainedModel& model, int64_t fsdp_index, std::span<co
         const ShardPart& part = parts[static_cast<size_t>(number)];
         const UnitLayout& layout = *part.unit->layout;
         const int64_t begin = fsdp_index * layout.shard_elements();
-        read_pretrained(model, layout, begin + part.begin, begin + part.end, part.unit->master + part.begin);
+        body(layout, begin + part.begin, begin + part.end, part.unit->master + part.begin);
       },
       [](int64_t) {});
 }
 
 }  // namespace
 
-StoredModel::StoredModel(Checkpoint checkpoint)
-    : directory_(checkpoint.directory), state_(checkpoint.manifest.state), source_(std::move(checkpoint)) {}
+StoredModel::StoredModel(Checkpoint checkpoint, std::unique_ptr<StoredModel> base)
+    : directory_(checkpoint.directory),
+      state_(checkpoint.manifest.state),
+      source_(std::move(checkpoint)),
+      base_(std::move(base)) {}
 
 StoredModel::StoredModel(fs::path directory, PretrainedModel model)
     : directory_(std::move(directory)), source_(std::move(model)) {
@@ -116,19 +123,29 @@ std::string StoredModel::weights_hash() const {
   StreamHash hash;
   // The hashes of all files stand for the weights, without reading them again.
   for (const StoredFile& file : std::get<Checkpoint>(source_).manifest.files) hash.update(file.sidecar_hash);
+  if (state_.adapted) hash.update(state_.adapted->hash);
   return hash.hex();
 }
 
 void StoredModel::read(Io& io, int64_t fsdp_index, std::span<const UnitStates> units) const {
-  if (is_pretrained()) {
-    read_masters(std::get<PretrainedModel>(source_), fsdp_index, units);
+  if (const PretrainedModel* model = pretrained()) {
+    each_part(fsdp_index, units, [&](const UnitLayout& layout, int64_t begin, int64_t end, float* to) {
+      read_pretrained(*model, layout, begin, end, to);
+    });
     return;
   }
-  const auto& checkpoint = std::get<Checkpoint>(source_);
+  if (base_) {
+    base_->read(io, fsdp_index, units);
+    WeightsReader reader(io, *this);
+    each_part(fsdp_index, units, [&](const UnitLayout& layout, int64_t begin, int64_t end, float* to) {
+      reader.add_adapters_to(layout, begin, end, to);
+    });
+    return;
+  }
   std::vector<UnitStates> masters;
   for (const UnitStates& unit : units) masters.push_back({.layout = unit.layout, .master = unit.master});
   try {
-    read_checkpoint(io, checkpoint, fsdp_index, masters);
+    read_checkpoint(io, std::get<Checkpoint>(source_), fsdp_index, masters);
   } catch (const Error& error) {
     throw with_hint_for_damage(error, directory_);
   }
@@ -150,7 +167,9 @@ StoredModel open_stored_model(Io& io, const fs::path& directory) {
     check_sizes(checkpoint.manifest);
     const CheckpointState& state = checkpoint.manifest.state;
     require_not_superseded(io, directory, state.step, state.takeover);
-    return StoredModel(std::move(checkpoint));
+    std::unique_ptr<StoredModel> base;
+    if (state.adapted) base = std::make_unique<StoredModel>(find_base(io, *state.adapted, {}));
+    return StoredModel(std::move(checkpoint), std::move(base));
   } catch (const Error& error) {
     throw with_hint_for_damage(error, directory);
   }

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 #include <variant>
@@ -15,11 +16,12 @@
 
 namespace ripstop {
 
-/// A model whose weights may be read into any mesh. Holds its files open, and no weights. Can be moved, not
-/// copied.
+/// A model whose weights may be read into any mesh. A checkpoint of adapters is the whole model that they
+/// make: base and adapters, merged. Holds its files open, and no weights. Can be moved, not copied.
 class StoredModel {
  public:
-  explicit StoredModel(Checkpoint checkpoint);
+  /// `base`: the model under the adapters of such a checkpoint, else null.
+  explicit StoredModel(Checkpoint checkpoint, std::unique_ptr<StoredModel> base = nullptr);
   /// `model` was opened in `directory`. Throws Error(kInputData) if a tokenizer.model or ripstop_prompt.json
   /// there is damaged.
   StoredModel(std::filesystem::path directory, PretrainedModel model);
@@ -33,16 +35,20 @@ class StoredModel {
   bool is_pretrained() const { return checkpoint() == nullptr; }
   /// Null if it is a model of Hugging Face.
   const Checkpoint* checkpoint() const { return std::get_if<Checkpoint>(&source_); }
+  /// Null if it is no model of Hugging Face.
+  const PretrainedModel* pretrained() const { return std::get_if<PretrainedModel>(&source_); }
+  /// Null unless the checkpoint holds adapters alone.
+  const StoredModel* base() const { return base_.get(); }
 
   /// A hash that other weights change: of the sidecars of a checkpoint; of a Hugging Face model, of the
   /// headers and of 4 KiB of every 16 MiB and at the end of each tensor, so that no file is read whole.
   /// Throws Error(kStorage).
   std::string weights_hash() const;
 
-  /// Overwrites the masters of `units` (shard fsdp_index of each) with the weights; padding becomes zero.
-  /// Moments stay as they are. Each rank reads only what it keeps; a model of Hugging Face with
-  /// kBlockThreads threads, through 2 MiB each. Not collective. Throws Error(kStorage) if the checkpoint is
-  /// damaged, and as read_pretrained.
+  /// Overwrites the masters of `units` of parameter_table (shard fsdp_index of each) with the weights;
+  /// padding becomes zero. Adapters are merged into them in float64 and rounded once. Moments stay as they
+  /// are. Each rank reads only what it keeps; a model of Hugging Face with kBlockThreads threads, through 2
+  /// MiB each. Not collective. Throws Error(kStorage) if the checkpoint is damaged, and as read_pretrained.
   void read(Io& io, int64_t fsdp_index, std::span<const UnitStates> units) const;
 
   /// Overwrites `to` with the elements [begin, end) of the flat buffer of `layout`, whose fsdp_count is 1, as
@@ -53,6 +59,7 @@ class StoredModel {
   std::filesystem::path directory_;
   CheckpointState state_;
   std::variant<Checkpoint, PretrainedModel> source_;
+  std::unique_ptr<StoredModel> base_;
 };
 
 /// The directory of the model that `path` names: itself if it is a model of Hugging Face, else the checkpoint
@@ -61,7 +68,7 @@ std::filesystem::path find_stored_model(Io& io, const std::filesystem::path& pat
 
 /// Opens what find_stored_model found; reads manifest or headers. Throws Error(kStorage), with a hint, if the
 /// checkpoint is damaged, superseded (Takeovers) or has other parameters than its model, and as
-/// open_pretrained_model.
+/// open_pretrained_model, and find_base for a checkpoint of adapters.
 StoredModel open_stored_model(Io& io, const std::filesystem::path& directory);
 
 /// Reads the weights alone, unit by unit: fills `staging` with the unit's whole flat buffer (layouts of one

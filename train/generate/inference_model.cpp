@@ -23,7 +23,8 @@ ShardingOptions sharding(const InferenceOptions& options) {
           .sequence_length = options.context,
           .reshard_after_forward = false,
           .overlap_tensor = false,
-          .training = false};
+          .training = false,
+          .lora = options.lora};
 }
 
 // `count` ids or floats. None: no memory.

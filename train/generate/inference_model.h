@@ -24,6 +24,7 @@ struct InferenceOptions {
   bool draws = false;                ///< tokens are drawn at random from these logits
   /// Tokens of one call with prompts, and of one batch whose loss is computed; at least `context`.
   int64_t prefill_tokens = 0;
+  LoraConfig lora = {};  ///< adapters beside the model's weights, which are not merged into them
 
   /// Sequences of a batch whose loss is computed.
   int64_t sequence_count() const { return std::max<int64_t>(prefill_tokens / context, 1); }

@@ -25,6 +25,7 @@ void plan_summaries(const RunConfig& config, const RunTarget& target, ResolvedRu
   for (int64_t slots = std::min(share, kSlots); slots >= 1; slots /= 2) {
     run.summaries = InferenceOptions::of(run.model, config.data.sequence_length, run.step.sharding.compute,
                                          slots, config.generation);
+    run.summaries->lora = run.step.sharding.lora;
     run.summaries_memory =
         plan_inference(run.model, *run.summaries, run.summaries_mesh(), {}, target.device).memory;
     if (run.fits(target)) return;
@@ -127,7 +128,7 @@ bool plan_with_micro_batch(const RunConfig& config, const RunTarget& target, int
   run.snapshot = {};
   plan_summaries(config, target, run);
   // Last: snapshots take what the others leave.
-  run.snapshot = plan_snapshot(config, target, parameter_table(run.model), run.mesh, run.step.adamw.moments,
+  run.snapshot = plan_snapshot(config, target, run.trained_table(), run.mesh, run.step.adamw.moments,
                                run.memory().total());
   return run.fits(target);
 }

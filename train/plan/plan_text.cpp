@@ -11,6 +11,17 @@ std::string device_memory_text(const ResolvedRun& run, int64_t device_memory_byt
   return text;
 }
 
+std::string parameters_text(const ResolvedRun& run) {
+  const LoraConfig& lora = run.step.sharding.lora;
+  const int64_t parameters = parameter_count(run.model);
+  if (!lora.any()) return fmt::format("{} parameters", parameters);
+  std::string targets;
+  for (size_t t = 0; t < kLoraTargets.size(); ++t)
+    if (lora.targets[t]) targets += fmt::format("{}{}", targets.empty() ? "" : ", ", kLoraTargets[t]);
+  return fmt::format("{} frozen parameters and {} of adapters (rank {} on {})", parameters,
+                     run.trained_parameters(), lora.rank, targets);
+}
+
 std::string recompute_text(const ResolvedRun& run) {
   const Recompute recompute = run.step.sharding.recompute;
   if (recompute == Recompute::kNone) return std::string(to_string(recompute));

@@ -12,6 +12,10 @@ namespace ripstop {
 /// the device if that is known, bytes sent per step by axis. Without the last line end.
 std::string plan_text(const ResolvedRun& run, const std::optional<int64_t>& device_memory_bytes);
 
+/// "6738415616 parameters", or "6738415616 frozen parameters and 8388608 of adapters (rank 16 on q_proj,
+/// v_proj)".
+std::string parameters_text(const ResolvedRun& run);
+
 /// "none", or "selective (14.2% more operations than none)".
 std::string recompute_text(const ResolvedRun& run);
 

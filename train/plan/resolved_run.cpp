@@ -91,7 +91,8 @@ StepOptions resolve_step(const RunConfig& config, const RunTarget& target, std::
   step.sharding = {.compute = resolve_precision(config, target, notes),
                    .reduce = dtype_of(config.precision.reduce),
                    .sequence_length = config.data.sequence_length,
-                   .reshard_after_forward = config.train.reshard_after_forward};
+                   .reshard_after_forward = config.train.reshard_after_forward,
+                   .lora = config.lora};
   step.adamw = {.beta1 = config.optimizer.betas[0],
                 .beta2 = config.optimizer.betas[1],
                 .epsilon = config.optimizer.epsilon,
@@ -122,7 +123,7 @@ std::vector<int64_t> micro_batch_sizes(const RunConfig& config, const RunTarget&
 double ResolvedRun::recomputed_share() const {
   const ShardingOptions& sharding = step.sharding;
   return recomputed_flops_per_token(model, sharding.sequence_length, sharding.recompute).causal /
-         training_flops_per_token(model, sharding.sequence_length).causal;
+         flops_per_token().causal;
 }
 
 ResolvedRun unplanned_run(const RunConfig& config, const RunTarget& target) {
@@ -132,6 +133,8 @@ ResolvedRun unplanned_run(const RunConfig& config, const RunTarget& target) {
   if (config.train.validates() && config.generation.validate_examples > 0)
     for (std::string& note : ignored_generation_notes(config)) run.notes.push_back(std::move(note));
   run.model = resolve_model(config, target, run.notes);
+  // The sizes of a pretrained model were not known when the config was read.
+  validate(config.lora, run.model);
   run.step = resolve_step(config, target, run.notes);
   run.deterministic = config.run.deterministic;
   run.validates = config.train.validates();

@@ -31,6 +31,17 @@ struct ResolvedRun {
   int64_t library_bytes = 0;       ///< of the device's memory, kept free for libraries
   std::vector<std::string> notes;  ///< for people: what was decided differently from what the config asks
 
+  /// The units that are trained and saved.
+  std::vector<UnitSpec> trained_table() const { return ripstop::trained_table(model, step.sharding.lora); }
+  /// Logical parameters that training changes.
+  int64_t trained_parameters() const {
+    const LoraConfig& lora = step.sharding.lora;
+    return lora.any() ? adapter_parameter_count(model, lora) : parameter_count(model);
+  }
+  /// Floating-point operations of training on one token.
+  FlopsPerToken flops_per_token() const {
+    return training_flops_per_token(model, step.sharding.lora, step.sharding.sequence_length);
+  }
   PlanRequest request(DeviceKind device) const {
     return {model, step, mesh, device, micro_batches, deterministic, validates};
   }

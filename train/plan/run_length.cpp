@@ -90,7 +90,7 @@ RunLength run_length(const RunConfig& config, const ResolvedRun& run,
   RunLength length{.data = data, .steps = {}, .speed = {}};
   length.steps = length.data ? length.data->steps : config.train.steps;
   if (length.steps) check_warm_up(config, *length.steps);
-  length.checkpoint_bytes = checkpoint_bytes(parameter_table(run.model), run.mesh, run.step.adamw.moments);
+  length.checkpoint_bytes = checkpoint_bytes(run.trained_table(), run.mesh, run.step.adamw.moments);
   return length;
 }
 

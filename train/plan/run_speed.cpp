@@ -11,7 +11,7 @@ constexpr size_t kLastSteps = 21;
 constexpr double kStatedUtilization = 0.4;
 
 FlopsPerToken flops_of(const ResolvedRun& run) {
-  return training_flops_per_token(run.model, run.step.sharding.sequence_length);
+  return run.flops_per_token();
 }
 
 // Whether the speed of that start is the speed of `run`.

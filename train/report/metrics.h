@@ -92,6 +92,7 @@ struct StartEvent {
   std::optional<double> deadline;  ///< seconds since 1970 at which the job ends; nullopt if not known
   std::string deadline_source;     ///< how that is known: the variable's name, or "squeue"
   int64_t parameters = 0;
+  int64_t trained_parameters = 0;
   double flops_per_token = 0;  ///< causal attention counted as half
   double flops_per_token_full_attention = 0;
   std::string flops_formula;

@@ -83,6 +83,7 @@ Json to_json(const StartEvent& event) {
             {"deadline", number(event.deadline)},
             {"deadline_source", event.deadline_source},
             {"parameters", event.parameters},
+            {"trained_parameters", event.trained_parameters},
             {"flops_per_token", number(event.flops_per_token)},
             {"flops_per_token_full_attention", number(event.flops_per_token_full_attention)},
             {"flops_formula", event.flops_formula},
@@ -279,6 +280,7 @@ void read(const Json& json, StartEvent& event) {
   take(json, "deadline", event.deadline);
   take(json, "deadline_source", event.deadline_source);
   take(json, "parameters", event.parameters);
+  take(json, "trained_parameters", event.trained_parameters);
   take(json, "flops_per_token", event.flops_per_token);
   take(json, "flops_per_token_full_attention", event.flops_per_token_full_attention);
   take(json, "flops_formula", event.flops_formula);

@@ -42,8 +42,7 @@ std::vector<std::string> header_lines(const RunConfig& config, const ResolvedRun
       fmt::format("ripstop {} ({})  {}  {}", version(), git_commit(), to_string(device),
                   cpu_instruction_set()),
       mesh.describe(),
-      fmt::format("model: {} parameters, computing in {}", parameter_count(run.model),
-                  to_string(run.step.sharding.compute)),
+      fmt::format("model: {}, computing in {}", parameters_text(run), to_string(run.step.sharding.compute)),
       fmt::format("step: {} of {} tokens; {}", counted(config.train.global_batch_sequences, "sequence"),
                   config.data.sequence_length, micro_batches_text(config, run)),
   };
@@ -88,10 +87,10 @@ std::string next_line(const std::string& directory, ExampleKind kind) {
   return text;
 }
 
-StartEvent start_event(const RunConfig& config, const ResolvedRun& run, const RunLength& length,
-                       const DeviceMesh& mesh, const std::optional<PeakFlops>& peak,
-                       const std::vector<std::string>& argv, int64_t step) {
-  const FlopsPerToken flops = training_flops_per_token(run.model, config.data.sequence_length);
+StartEvent start_event(const ResolvedRun& run, const RunLength& length, const DeviceMesh& mesh,
+                       const std::optional<PeakFlops>& peak, const std::vector<std::string>& argv,
+                       int64_t step) {
+  const FlopsPerToken flops = run.flops_per_token();
   StartEvent event;
   event.step = step;
   event.steps = length.data->steps;
@@ -114,10 +113,14 @@ StartEvent start_event(const RunConfig& config, const ResolvedRun& run, const Ru
                 .tokens_per_epoch = length.data->epoch_tokens};
   event.checkpoint_bytes = length.checkpoint_bytes;
   event.parameters = parameter_count(run.model);
+  event.trained_parameters = run.trained_parameters();
   event.flops_per_token = flops.causal;
   event.flops_per_token_full_attention = flops.full_attention;
   // P parameters, L layers, C hidden size, T sequence length.
   event.flops_formula = "6 P + 6 L C T (causal), 6 P + 12 L C T (full attention)";
+  // A elements of adapters.
+  if (run.step.sharding.lora.any())
+    event.flops_formula = "4 P + 6 A + 6 L C T (causal), 4 P + 6 A + 12 L C T (full attention)";
   if (peak) {
     event.peak_flops_per_second = peak->per_second;
     event.peak_flops_source = peak->source;

@@ -38,9 +38,9 @@ std::string early_end_line(const RunConfig& config, const CheckpointState& state
 std::string next_line(const std::string& directory, ExampleKind kind);
 
 /// The `start` event of a run that has done `step` steps. `length` has its data. Does not set `time`.
-StartEvent start_event(const RunConfig& config, const ResolvedRun& run, const RunLength& length,
-                       const DeviceMesh& mesh, const std::optional<PeakFlops>& peak,
-                       const std::vector<std::string>& argv, int64_t step);
+StartEvent start_event(const ResolvedRun& run, const RunLength& length, const DeviceMesh& mesh,
+                       const std::optional<PeakFlops>& peak, const std::vector<std::string>& argv,
+                       int64_t step);
 
 /// The `hosts` event of a window that ends with `step`. `hosts` of all ranks, in mesh order. Does not set
 /// `time`.

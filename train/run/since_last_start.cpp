@@ -63,7 +63,7 @@ double useful_share(const Layout& layout, const ResolvedRun& run) {
   for (const Recompute mode : kRecomputes)
     if (to_string(mode) == layout.recompute)
       again = recomputed_flops_per_token(run.model, run.step.sharding.sequence_length, mode).causal /
-              training_flops_per_token(run.model, run.step.sharding.sequence_length).causal;
+              run.flops_per_token().causal;
   return (1 - layout.idle_share) / (1 + again);
 }
 

@@ -246,8 +246,8 @@ MemoryUse Trainer::planned_memory() const {
   MemoryUse planned = with_arena(plan_.memory, arena);
   if (!resolved_.snapshot.beside_device)
     planned[MemoryCategory::kSnapshot] +=
-        kept_bytes(parameter_table(resolved_.model), mesh_.sizes(), mesh_.position(),
-                   resolved_.step.adamw.moments, resolved_.snapshot.most_bytes);
+        kept_bytes(resolved_.trained_table(), mesh_.sizes(), mesh_.position(), resolved_.step.adamw.moments,
+                   resolved_.snapshot.most_bytes);
   return has_summarized_ ? planned += resolved_.summaries_memory : planned;
 }
 

@@ -1,8 +1,9 @@
 // Trainer: one run on one rank, from the state of its directory to its last step. trainer.cpp is the loop
 // (what happens in each step and between steps); trainer_start.cpp is the start (what is read, checked and
-// resumed before the first step), which trainer_announce.cpp tells; trainer_speed.cpp times it and looks for
-// slow ranks; trainer_validation.cpp says when to validate, which scores are the best, and when they end the
-// run; trainer_saves.cpp saves, while training goes on or not.
+// resumed before the first step), which trainer_announce.cpp tells; trainer_weights.cpp reads the weights
+// that it begins with; trainer_speed.cpp times it and looks for slow ranks; trainer_validation.cpp says when
+// to validate, which scores are the best, and when they end the run; trainer_saves.cpp saves, while training
+// goes on or not.
 #pragma once
 #include <chrono>
 #include <functional>
@@ -16,6 +17,7 @@
 #include "train/checkpoint/host_states.h"
 #include "train/config/run_config.h"
 #include "train/config/step_range.h"
+#include "train/exchange/peft_adapter.h"
 #include "train/exchange/stored_model.h"
 #include "train/machine/peak_flops.h"
 #include "train/plan/pretrained_sizes.h"
@@ -47,6 +49,9 @@ struct TrainerOptions {
   LiveLine* live =
       nullptr;  ///< shows what is going on, on rank 0 only; must outlive the Trainer; may be null
 };
+
+/// What to do if model.pretrained differs on some node.
+inline constexpr const char* kSamePretrainedHint = "make the same model.pretrained visible on every node";
 
 /// One run. All ranks of the world make one with equal options. The constructor and `run` are collective. If
 /// one rank fails, all ranks throw.
@@ -86,15 +91,20 @@ class Trainer {
     double stood_seconds = 0;  ///< that training stood still for it so far
   };
 
+  // trainer_weights.cpp
+  void open_pretrained();
+  void compare_pretrained();
+  void set_first_weights();
+  void set_first_adapters();
+  void read_base();
+  bool has_adapters() const { return options_.config.lora.any(); }
+
   // trainer_start.cpp
   void check_agreement();
   bool start();
   bool count_steps();
-  void open_pretrained();
-  void compare_pretrained();
   void open_directory();
   void check_checkpoint(const CheckpointState& saved) const;
-  void set_first_weights();
   bool resume_or_initialize();
   std::vector<std::string> notes_on_resume(const ResumableCheckpoint& saved);
   void prepare_kernels();
@@ -202,10 +212,13 @@ class Trainer {
   MemoryLedger ledger_;
   RankPlan plan_;
   std::optional<TrainingStep> step_;
-  MemoryLedger host_ledger_;                  ///< of host memory beside a GPU's
-  std::optional<Snapshot> snapshot_;          ///< before writer_, whose thread reads it
-  std::optional<StoredModel> first_weights_;  ///< until they are read, if the run begins with them
-  std::string weights_of_;                    ///< what they were read from
+  MemoryLedger host_ledger_;          ///< of host memory beside a GPU's
+  std::optional<Snapshot> snapshot_;  ///< before writer_, whose thread reads it
+  /// Until they are read: what the run begins with, or the frozen model under its adapters.
+  std::optional<StoredModel> first_weights_;
+  std::optional<PeftAdapter> first_adapters_;  ///< until they are read, if the run begins with them
+  std::string base_hash_;                      ///< of the frozen model
+  std::string weights_of_;                     ///< what they were read from
   std::optional<RunDirectory> directory_;
   int64_t newest_step_ = 0;              ///< committed when this start began; on rank 0
   std::optional<TimeLimit> time_limit_;  ///< on rank 0, if a deadline is known

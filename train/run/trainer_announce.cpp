@@ -49,8 +49,7 @@ void Trainer::say_header() {
 void Trainer::announce() {
   if (!leads_) return;
   if (!was_done_) say_header();
-  StartEvent event =
-      start_event(options_.config, resolved_, length_, mesh_, peak_flops_, options_.argv, state_.step);
+  StartEvent event = start_event(resolved_, length_, mesh_, peak_flops_, options_.argv, state_.step);
   if (kernel_plans_) {
     event.kernel_plans = kernel_plans_->count;
     event.kernel_plans_seconds = kernel_plans_->seconds;

@@ -6,7 +6,6 @@
 #include "parallel/agreement.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/config/step_range.h"
-#include "train/exchange/model_tokenizer.h"
 #include "train/machine/device_choice.h"
 #include "train/machine/equal_ranks.h"
 #include "train/machine/machine.h"
@@ -56,8 +55,6 @@ Validation open_validation(StartTimes& times, const RunConfig& config, const Res
   return {config, run, tokenizer, mesh};
 }
 
-constexpr const char* kSameModelHint = "make the same model.pretrained visible on every node";
-
 std::string sizes_text(const ModelConfig& m) {
   return fmt::format(
       "{} layers, hidden {}, feed-forward {}, {} heads ({} key-value), {} ids, {} positions, rope_theta {}, "
@@ -76,7 +73,7 @@ RunTarget start_target(Io& io, const std::optional<PretrainedOrigin>& origin, Mp
   do_and_agree(all, [&] { target.pretrained = read_model_sizes(io, origin->directory); });
   // Before anything depends on them: with other sizes ranks would wait in other collectives.
   require_equal(all, ExitCode::kInputData, "the pretrained model", sizes_text(*target.pretrained),
-                world.places()[static_cast<size_t>(all.rank())].host, kSameModelHint);
+                world.places()[static_cast<size_t>(all.rank())].host, kSamePretrainedHint);
   return target;
 }
 
@@ -151,7 +148,7 @@ bool Trainer::start() {
   if (!peak_flops_ && device_.kind == DeviceKind::kCpu)
     resolved_.notes.emplace_back(
         "other programs keep the processors busy: their peak could not be measured, so there is no mfu");
-  flops_per_token_ = training_flops_per_token(resolved_.model, config.data.sequence_length);
+  flops_per_token_ = resolved_.flops_per_token();
   resident_before_bytes_ = resident_memory().now_bytes;
   library_memory_.check_room(resolved_.memory().total());
   step_.emplace(resolved_.model, resolved_.step, mesh_, stream_, ledger_, plan_.arena);
@@ -208,27 +205,6 @@ void Trainer::check_agreement() {
                 "make the same data.directory visible on every node");
 }
 
-// Checks the whole pretrained model before anything large is allocated. A run that has begun does not need
-// it.
-void Trainer::open_pretrained() {
-  if (!pretrained_ || pretrained_->has_begun) return;
-  first_weights_.emplace(open_stored_model(io_, pretrained_->directory));
-  std::string note = compare_tokenizers({.model = pretrained_->directory,
-                                         .model_sha256 = first_weights_->state().tokenizer_sha256,
-                                         .user = "the data set " + options_.config.data.directory},
-                                        tokenizer_);
-  if (!note.empty()) resolved_.notes.push_back(std::move(note));
-}
-
-// Collective: refuses copies on other nodes that hold other weights, whose shards would make a model of two.
-void Trainer::compare_pretrained() {
-  if (!pretrained_ || pretrained_->has_begun) return;
-  std::string hash;
-  do_and_agree(mesh_.world(), [&] { hash = first_weights_->weights_hash(); });
-  require_equal(mesh_.world(), ExitCode::kInputData, "the pretrained model", hash,
-                mesh_.hosts()[static_cast<size_t>(mesh_.position())], kSameModelHint);
-}
-
 // Rank 0 takes the lock and checks the disk before anything large is allocated.
 void Trainer::open_directory() {
   if (!leads_) return;
@@ -242,7 +218,7 @@ void Trainer::open_directory() {
     if (checkpoint.manifest) newest_step_ = checkpoint.step;
   directory_->require_progress(newest_step_);
   check_disk_space(io_, directory_->checkpoints(), config.checkpoint.keep,
-                   checkpoint_bytes(parameter_table(resolved_.model),
+                   checkpoint_bytes(resolved_.trained_table(),
                                     {resolved_.mesh.replicate, resolved_.mesh.fsdp, resolved_.mesh.tensor},
                                     resolved_.step.adamw.moments));
 }
@@ -272,29 +248,6 @@ void Trainer::check_checkpoint(const CheckpointState& saved) const {
   if (!saved.pack_plan_hash.empty() && saved.pack_plan_hash != length_.data->plan_hash)
     throw Error(ExitCode::kStorage, "the order of the data differs from the checkpoint's",
                 "another version of ripstop began this run, and packs sequences differently");
-}
-
-// The weights before the first step. Moments are zero.
-void Trainer::set_first_weights() {
-  if (!pretrained_) {
-    step_->model().initialize(static_cast<uint64_t>(options_.config.run.seed));
-    return;
-  }
-  if (!first_weights_)
-    fail(ExitCode::kStorage, "{}: was there when the run started, and is gone",
-         pretrained_->directory.string());
-  show("reading " + first_weights_->directory().string());
-  do_and_agree(mesh_.world(), [&] {
-    load_states(live_states(step_->model(), step_->optimizer()), stream_,
-                [&](const std::vector<UnitStates>& units) {
-                  first_weights_->read(io_, mesh_.coordinates().fsdp, units);
-                });
-  });
-  step_->model().weights_changed(step_->arena());
-  weights_of_ = fmt::format("{} ({})", first_weights_->directory().string(),
-                            first_weights_->is_pretrained() ? "Hugging Face" : "a checkpoint");
-  // Closes its files: the run never needs them again.
-  first_weights_.reset();
 }
 
 // Fills weights, moments and state_, from the newest whole checkpoint if there is one. Returns false if a
@@ -332,6 +285,7 @@ bool Trainer::resume_or_initialize() {
     state_.data_content_hash = dataset_.content_hash();
     state_.tokenizer_sha256 = tokenizer_.sha256();
   }
+  if (first_weights_) read_base();
   state_.config = to_toml(options_.config);
   state_.pack_plan_hash = length_.data->plan_hash;
   // The set that the scores so far belong to stays known while the run does not validate.

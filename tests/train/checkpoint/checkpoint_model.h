@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "data/hash.h"
+#include "model/lora.h"
 #include "model/parameter.h"
 #include "parallel/unit_layout.h"
 #include "tests/data/scratch_directory.h"
@@ -29,7 +30,7 @@ class QuickIo : public PosixIo {
   void forget(int, int64_t, int64_t) override {}
 };
 
-inline ModelConfig small_model(bool tied = false) {
+inline ModelConfig small_sizes(bool tied = false) {
   return {.hidden_size = 16,
           .intermediate_size = 172,
           .num_hidden_layers = 2,
@@ -168,11 +169,12 @@ inline void overwrite_when_free(Snapshot& snapshot, RankMemory& memory) {
   }
 }
 
-/// A run of a model on a mesh: all its ranks.
+/// A run of a model on a mesh: all its ranks. With adapters, these alone are saved.
 class SmallRun {
  public:
-  SmallRun(const ModelConfig& model, const MeshSizes& mesh, DType moments = DType::kFloat32)
-      : model_(model), mesh_(mesh), moments_(moments), units_(parameter_table(model)) {
+  SmallRun(const ModelConfig& model, const MeshSizes& mesh, DType moments = DType::kFloat32,
+           const LoraConfig& lora = {})
+      : model_(model), mesh_(mesh), moments_(moments), units_(trained_table(model, lora)) {
     for (int64_t rank = 0; rank < mesh.ranks(); ++rank) ranks_.emplace_back(units_, mesh, rank, moments);
   }
   SmallRun(const SmallRun&) = delete;

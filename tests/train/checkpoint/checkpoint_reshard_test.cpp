@@ -49,15 +49,15 @@ void check_all_pairs(const ModelConfig& model, const std::vector<MeshSizes>& mes
 }
 
 TEST(CheckpointReshard, EveryPairOfMeshesIsBitEqual) {
-  check_all_pairs(small_model(false));
+  check_all_pairs(small_sizes(false));
 }
 
 TEST(CheckpointReshard, EveryPairOfMeshesIsBitEqualWithTiedEmbeddings) {
-  check_all_pairs(small_model(true));
+  check_all_pairs(small_sizes(true));
 }
 
 TEST(CheckpointReshard, MomentsInBfloat16AreBitEqual) {
-  check_all_pairs(small_model(),
+  check_all_pairs(small_sizes(),
                   {{1, 1, 1}, {1, 2, 1}, {1, 3, 1}, {1, 1, 2}, {1, 2, 2}, {2, 1, 1}, {3, 1, 4}, {1, 5, 3}},
                   DType::kBFloat16);
 }
@@ -67,12 +67,12 @@ TEST(CheckpointReshard, MomentsOfAnotherDtypeAreRefused) {
   ScratchDirectory scratch;
   QuickIo io;
   for (const DType stored : {DType::kFloat32, DType::kBFloat16}) {
-    SmallRun(small_model(), {1, 2, 1}, stored).save_step(io, scratch / std::string(to_string(stored)), 7);
+    SmallRun(small_sizes(), {1, 2, 1}, stored).save_step(io, scratch / std::string(to_string(stored)), 7);
     const auto directory = scratch / std::string(to_string(stored)) / "step_00000007";
     EXPECT_EQ(read_manifest(io, directory).moments, stored);
     const DType wanted = stored == DType::kFloat32 ? DType::kBFloat16 : DType::kFloat32;
     try {
-      SmallRun(small_model(), {1, 1, 1}, wanted).read(io, directory);
+      SmallRun(small_sizes(), {1, 1, 1}, wanted).read(io, directory);
       ADD_FAILURE() << "it was loaded";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::kStorage);
@@ -86,7 +86,7 @@ TEST(CheckpointReshard, MomentsInBfloat16TakeHalfTheBytes) {
   ScratchDirectory scratch;
   QuickIo io;
   const MeshSizes mesh{1, 2, 2};
-  SmallRun run(small_model(), mesh, DType::kBFloat16);
+  SmallRun run(small_sizes(), mesh, DType::kBFloat16);
   run.save_step(io, scratch.path(), 7);
   const Manifest manifest = check_checkpoint(io, scratch / "step_00000007");
   EXPECT_TRUE(verify_checkpoint(io, scratch / "step_00000007").empty());
@@ -107,7 +107,7 @@ TEST(CheckpointReshard, ThereAndBackGivesTheSameFiles) {
     SCOPED_TRACE(text(a) + " -> " + text(b));
     const auto here = scratch / fmt::format("a{}", ++number), there = scratch / fmt::format("b{}", number),
                back = scratch / fmt::format("c{}", number);
-    SmallRun first(small_model(), a), second(small_model(), b), third(small_model(), a);
+    SmallRun first(small_sizes(), a), second(small_sizes(), b), third(small_sizes(), a);
     first.save_step(io, here, 7);
     second.read(io, here / "step_00000007");
     for (const auto& error : second.save(io, there, state_at(7, second.model()))) EXPECT_FALSE(error);
@@ -120,7 +120,7 @@ TEST(CheckpointReshard, ThereAndBackGivesTheSameFiles) {
 TEST(CheckpointReshard, OddVocabularyOverFourSlicesAndManyBlocks) {
   ScratchDirectory scratch;
   PosixIo io;
-  ModelConfig model = small_model(true);
+  ModelConfig model = small_sizes(true);
   model.vocab_size = 32003;  // 2 MB a state: several hash blocks
   SmallRun first(model, {1, 1, 4}), second(model, {1, 3, 1});
   first.save_step(io, scratch.path(), 7);
@@ -147,7 +147,7 @@ TEST(CheckpointReshard, FewerElementsThanRanks) {
 }
 
 TEST(CheckpointReshard, EveryLogicalElementIsStoredOnce) {
-  const std::vector<UnitSpec> units = parameter_table(small_model());
+  const std::vector<UnitSpec> units = parameter_table(small_sizes());
   for (const MeshSizes& mesh : kMeshes) {
     SCOPED_TRACE(text(mesh));
     int64_t stored = 0, expected = 0, bytes = 0;
@@ -169,10 +169,10 @@ TEST(CheckpointReshard, EveryLogicalElementIsStoredOnce) {
 TEST(CheckpointReshard, WeightsAloneAndOneUnitAtATime) {
   ScratchDirectory scratch;
   QuickIo io;
-  SmallRun saved(small_model(), {1, 4, 2});
+  SmallRun saved(small_sizes(), {1, 4, 2});
   saved.save_step(io, scratch.path(), 7);
   const Checkpoint checkpoint{scratch / "step_00000007", check_checkpoint(io, scratch / "step_00000007")};
-  SmallRun wanted(small_model(), {1, 1, 4}), expected(small_model(), {1, 1, 4});
+  SmallRun wanted(small_sizes(), {1, 1, 4}), expected(small_sizes(), {1, 1, 4});
   expected.fill(7);
   for (size_t r = 0; r < wanted.ranks().size(); ++r) {
     for (UnitStates unit : wanted.ranks()[r].units()) {
@@ -189,11 +189,11 @@ TEST(CheckpointReshard, WeightsAloneAndOneUnitAtATime) {
 TEST(CheckpointReshard, AnotherModelIsRefused) {
   ScratchDirectory scratch;
   QuickIo io;
-  SmallRun(small_model(), {1, 2, 1}).save_step(io, scratch.path(), 7);
-  ModelConfig wider = small_model(), deeper = small_model();
+  SmallRun(small_sizes(), {1, 2, 1}).save_step(io, scratch.path(), 7);
+  ModelConfig wider = small_sizes(), deeper = small_sizes();
   wider.vocab_size = 504;
   deeper.num_hidden_layers = 3;
-  for (const ModelConfig& model : {wider, deeper, small_model(true)}) {
+  for (const ModelConfig& model : {wider, deeper, small_sizes(true)}) {
     SmallRun other(model, {1, 1, 1});
     std::vector<std::string> warnings;
     const auto thrown = SimulatedRanks(1).run([&](Communicator& world) {
@@ -210,7 +210,7 @@ TEST(CheckpointReshard, AnotherModelIsRefused) {
 TEST(CheckpointReshard, StockHdf5ReadsTheFiles) {
   ScratchDirectory scratch;
   QuickIo io;
-  SmallRun run(small_model(), {1, 1, 2});
+  SmallRun run(small_sizes(), {1, 1, 2});
   run.save_step(io, scratch.path(), 7);
   Hdf5File file(scratch / "step_00000007" / "rank_00000.h5");
   const Hdf5Array& array = file.array("layers.1/second_moment", Hdf5Type::kFloat32);
@@ -224,7 +224,7 @@ TEST(CheckpointReshard, StockHdf5ReadsTheFiles) {
 TEST(CheckpointReshard, StockHdf5ReadsBfloat16Moments) {
   ScratchDirectory scratch;
   QuickIo io;
-  SmallRun run(small_model(), {1, 1, 1}, DType::kBFloat16);
+  SmallRun run(small_sizes(), {1, 1, 1}, DType::kBFloat16);
   run.save_step(io, scratch.path(), 7);
   Hdf5File file(scratch / "step_00000007" / "rank_00000.h5");
   EXPECT_EQ(file.array("layers.1/master").type, Hdf5Type::kFloat32);

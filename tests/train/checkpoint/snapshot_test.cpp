@@ -17,7 +17,7 @@ constexpr int64_t kEverything = int64_t{1} << 40;
 
 /// Files of many blocks: embedding and head have 6 MB each.
 ModelConfig model_of_blocks() {
-  ModelConfig model = small_model();
+  ModelConfig model = small_sizes();
   model.hidden_size = 64;
   model.vocab_size = 8003;
   return model;
@@ -79,7 +79,7 @@ void expect_equal_files(const ModelConfig& model, const MeshSizes& mesh, DType m
 
 TEST(Snapshot, TheFilesAreThoseOfASaveThatTrainingWaitsFor) {
   for (const MeshSizes& mesh : {MeshSizes{1, 1, 1}, {1, 2, 1}, {1, 1, 2}, {2, 2, 1}, {2, 1, 2}, {1, 3, 1}})
-    expect_equal_files(small_model(), mesh, DType::kFloat32);
+    expect_equal_files(small_sizes(), mesh, DType::kFloat32);
   expect_equal_files(model_of_blocks(), {1, 1, 1}, DType::kFloat32);
   expect_equal_files(model_of_blocks(), {1, 2, 1}, DType::kBFloat16);
 }
@@ -112,7 +112,7 @@ TEST(Snapshot, AFailureFreesAllUnits) {
   struct NoRoom : QuickIo {
     ssize_t pwrite(int, const void*, size_t, int64_t) override { return errno = ENOSPC, -1; }
   } io;
-  SmallRun run(small_model(), {1, 1, 1});
+  SmallRun run(small_sizes(), {1, 1, 1});
   run.fill(5);
   const auto thrown = SimulatedRanks(1).run([&](Communicator& world) {
     RankMemory& memory = run.ranks()[0];
@@ -127,7 +127,7 @@ TEST(Snapshot, AFailureFreesAllUnits) {
 }
 
 TEST(Snapshot, KeepsTheFirstUnitsThatFit) {
-  const std::vector<UnitSpec> units = parameter_table(small_model());
+  const std::vector<UnitSpec> units = parameter_table(small_sizes());
   const std::vector<UnitShard> shards = stored_shards(units, {1, 1, 1}, 0);
   const int64_t all = snapshot_bytes(shards, DType::kFloat32);
   EXPECT_EQ(all, checkpoint_bytes(units, {1, 1, 1}, DType::kFloat32));
@@ -140,7 +140,7 @@ TEST(Snapshot, KeepsTheFirstUnitsThatFit) {
 TEST(Snapshot, ASaveThatNobodyCommitsIsNone) {
   ScratchDirectory scratch;
   QuickIo io;
-  SmallRun run(small_model(), {1, 1, 1});
+  SmallRun run(small_sizes(), {1, 1, 1});
   run.fill(5);
   const auto thrown = SimulatedRanks(1).run([&](Communicator& world) {
     SavingRank rank(io, scratch.path(), world, run.mesh(), run.ranks()[0], kEverything);

@@ -7,6 +7,7 @@
 
 #include "data/file.h"
 #include "tests/train/checkpoint/checkpoint_model.h"
+#include "train/exchange/peft_adapter.h"
 #include "train/exchange/pretrained_model.h"
 #include "train/exchange/safetensors.h"
 
@@ -39,17 +40,17 @@ void expect_readable(const ExportLayout& layout) {
     EXPECT_EQ(found.bytes, tensor.bytes) << tensor.name;
     EXPECT_EQ(found.shape, tensor.shape) << tensor.name;
     EXPECT_EQ(found.dtype, safetensors_dtype(layout.dtype()));
-    EXPECT_EQ(tensor.name, pretrained_name(name));
+    EXPECT_EQ(tensor.name, is_adapter(name) ? peft_name(name) : pretrained_name(name));
   }
 }
 
 TEST(ExportLayout, OneFileHoldsAllTensorsInTheOrderOfTheTable) {
-  const ExportLayout layout(small_model(), ExportDType::kBFloat16);
+  const ExportLayout layout(small_sizes(), ExportDType::kBFloat16);
   ASSERT_EQ(layout.files().size(), 1u);
   EXPECT_EQ(layout.files()[0].name, "model.safetensors");
   EXPECT_EQ(layout.files()[0].header.size() % 8, 0u);
   EXPECT_EQ(layout.index_json(), "");
-  EXPECT_EQ(layout.tensor_bytes(), parameter_count(small_model()) * 2);
+  EXPECT_EQ(layout.tensor_bytes(), parameter_count(small_sizes()) * 2);
   EXPECT_EQ(layout.tensors().at("tok_embeddings.weight").begin, std::ssize(layout.files()[0].header));
   const auto header = nlohmann::ordered_json::parse(layout.files()[0].header.substr(8));
   EXPECT_EQ(header.begin().key(), "__metadata__");
@@ -57,9 +58,26 @@ TEST(ExportLayout, OneFileHoldsAllTensorsInTheOrderOfTheTable) {
   expect_readable(layout);
 }
 
+TEST(ExportLayout, AdaptersAreOneFile) {
+  const LoraConfig lora{.rank = 3, .alpha = 6};
+  ModelConfig model = small_sizes();
+  model.num_attention_heads = 4;  // heads of four elements
+  const ExportLayout layout(model, lora, ExportDType::kFloat32);
+  ASSERT_EQ(layout.files().size(), 1u);
+  EXPECT_EQ(layout.files()[0].name, "adapter_model.safetensors");
+  EXPECT_EQ(layout.index_json(), "");
+  EXPECT_EQ(layout.tensors().size(), 16u);  // two of four matrices of two layers
+  const ExportedTensor& b = layout.tensors().at("layers.1.attention.wk.lora_B.weight");
+  EXPECT_EQ(b.name, "base_model.model.model.layers.1.self_attn.k_proj.lora_B.weight");
+  EXPECT_EQ(b.stored_row(1), 2);
+  EXPECT_EQ(layout.tensors().at("layers.1.attention.wk.lora_A.weight").stored_row(1), 1);
+  EXPECT_EQ(layout.tensors().at("layers.1.attention.wv.lora_B.weight").stored_row(1), 1);
+  expect_readable(layout);
+}
+
 TEST(ExportLayout, FilesStayBelowTheLimitAndTheIndexNamesThem) {
   constexpr int64_t kMost = 40000;
-  const ExportLayout layout(small_model(), ExportDType::kFloat32, kMost);
+  const ExportLayout layout(small_sizes(), ExportDType::kFloat32, kMost);
   const size_t count = layout.files().size();
   ASSERT_GT(count, 2u);
   EXPECT_EQ(layout.files()[0].name, fmt::format("model-00001-of-{:05}.safetensors", count));
@@ -73,7 +91,7 @@ TEST(ExportLayout, FilesStayBelowTheLimitAndTheIndexNamesThem) {
     }
   const auto index = nlohmann::json::parse(layout.index_json());
   EXPECT_EQ(index["metadata"]["total_size"], layout.tensor_bytes());
-  EXPECT_EQ(index["metadata"]["total_parameters"], parameter_count(small_model()));
+  EXPECT_EQ(index["metadata"]["total_parameters"], parameter_count(small_sizes()));
   EXPECT_EQ(index["weight_map"].size(), layout.tensors().size());
   for (const auto& [name, tensor] : layout.tensors())
     EXPECT_EQ(index["weight_map"][tensor.name], layout.files()[tensor.file].name);
@@ -87,13 +105,13 @@ TEST(ExportLayout, ATensorAboveTheLimitHasAFileOfItsOwn) {
 }
 
 TEST(ExportLayout, ATiedHeadIsNotStored) {
-  const ExportLayout layout(small_model(true), ExportDType::kFloat16);
+  const ExportLayout layout(small_sizes(true), ExportDType::kFloat16);
   EXPECT_FALSE(layout.tensors().contains("output.weight"));
-  EXPECT_EQ(layout.tensor_bytes(), parameter_count(small_model(true)) * 2);
+  EXPECT_EQ(layout.tensor_bytes(), parameter_count(small_sizes(true)) * 2);
 }
 
 TEST(ExportLayout, OnlyQueryAndKeyRowsChangePlaces) {
-  const ExportLayout layout(small_model(), ExportDType::kFloat32);
+  const ExportLayout layout(small_sizes(), ExportDType::kFloat32);
   for (const auto& [name, tensor] : layout.tensors()) {
     const bool turns = name.find(".wq.") != std::string::npos || name.find(".wk.") != std::string::npos;
     EXPECT_EQ(tensor.turned_head_size, turns ? 2 : 0) << name;

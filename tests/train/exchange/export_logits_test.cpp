@@ -6,11 +6,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "model/batch.h"
-#include "parallel/mpi_world.h"
-#include "parallel/sharded_transformer.h"
 #include "tests/data/scratch_directory.h"
 #include "tests/test_files.h"
+#include "tests/train/exchange/one_rank_model.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/checkpoint_writer.h"
 #include "train/exchange/export_model.h"
@@ -52,14 +50,14 @@ std::vector<LogitsCase> logits_cases() {
 class LogitsModel {
  public:
   explicit LogitsModel(const LogitsCase& given) : given_(given) {
-    model_.initialize(1);
-    for (FsdpUnit& unit : model_.units()) {
+    on_one_rank_.model.initialize(1);
+    for (FsdpUnit& unit : on_one_rank_.model.units()) {
       auto* const weights = unit.master().as<float>();
       if (given.dtype == ExportDType::kBFloat16)
         for (int64_t i = 0; i < unit.master().count(); ++i)
           weights[i] = static_cast<float>(BFloat16(weights[i]));
     }
-    model_.weights_changed(arena_);
+    on_one_rank_.model.weights_changed(on_one_rank_.arena);
   }
 
   // The hash of model.safetensors.
@@ -67,57 +65,34 @@ class LogitsModel {
     const ScratchDirectory run;
     std::vector<UnitStates> units;
     std::vector<std::vector<float>> moments;
-    for (const FsdpUnit& unit : model_.units())
+    for (const FsdpUnit& unit : on_one_rank_.model.units())
       moments.emplace_back(static_cast<size_t>(unit.master().count()));
     for (size_t u = 0; u < moments.size(); ++u) {
-      const FsdpUnit& unit = model_.units()[u];
+      const FsdpUnit& unit = on_one_rank_.model.units()[u];
       units.push_back({&unit.layout(), unit.master().as<float>(), moments[u].data(), moments[u].data()});
     }
     CheckpointState state;
     state.step = 1;
     state.model = given_.model;
     PosixIo io;
-    CheckpointWriter(io, run / "checkpoints", mesh_.world(), mesh_.sizes(), units).save(state, {});
+    CheckpointWriter(io, run / "checkpoints", on_one_rank_.mesh.world(), on_one_rank_.mesh.sizes(), units)
+        .save(state, {});
     const std::filesystem::path directory = run / "checkpoints" / step_directory_name(1);
-    const Checkpoint checkpoint{directory, check_checkpoint(io, directory)};
+    const StoredModel model({directory, check_checkpoint(io, directory)});
     const RunConfig config;
-    const ExportReport report =
-        export_model(io, mesh_.world(), {.checkpoint = checkpoint, .run = run.path(), .config = config},
-                     output, {.dtype = given_.dtype}, [](const char*, int64_t, int64_t) {});
+    const ExportReport report = export_model(
+        io, on_one_rank_.mesh.world(), {.model = model, .run = run.path(), .config = config},
+        output, {.dtype = given_.dtype}, [](const char*, int64_t, int64_t) {});
     return report.files.at(0).hash;
   }
 
-  std::vector<float> logits(const std::vector<int32_t>& token) {
-    const auto rows = std::ssize(token);
-    std::vector<int32_t> position, target(token.size(), -1);
-    for (int32_t i = 0; i < rows; ++i) position.push_back(i);
-    const std::vector<int32_t> documents = {0, static_cast<int32_t>(rows)};
-    BatchMemory memory(Device::cpu(), ledger_, 1, rows);
-    const Batch batch = memory.load(stream_, 1, {token, position, target, documents});
-    // In memory the vocabulary is padded.
-    const int64_t pieces = given_.model.vocab_size, width = slice_extent(pieces, 1);
-    std::vector<float> padded(static_cast<size_t>(rows * width)), values;
-    model_.logits(arena_, batch, {padded.data(), DType::kFloat32, {rows, width}, Device::cpu()});
-    for (int64_t row = 0; row < rows; ++row)
-      values.insert(values.end(), padded.begin() + row * width, padded.begin() + row * width + pieces);
-    return values;
-  }
+  std::vector<float> logits(const std::vector<int32_t>& token) { return on_one_rank_.logits(token); }
 
   static constexpr int64_t kPositions = 24;
 
  private:
   LogitsCase given_;
-  MpiWorld world_;
-  DeviceMesh mesh_{world_, {.replicate = 1, .fsdp = 1, .tensor = 1}};
-  Stream stream_{Device::cpu()};
-  MemoryLedger ledger_;
-  Arena arena_{Device::cpu(), ledger_, MemoryUse{{0, 0, 0, int64_t{16} << 20, 0, 0}}};
-  ShardedTransformer model_{
-      given_.model,
-      mesh_,
-      stream_,
-      ledger_,
-      {.compute = DType::kFloat32, .sequence_count = 1, .sequence_length = kPositions, .training = false}};
+  OneRankModel on_one_rank_{given_.model, kPositions};
 };
 
 // With RIPSTOP_EXPORT_LOGITS=DIR it exports the cases there, for check_export.py.

@@ -32,13 +32,16 @@ class SavedRun {
     SmallRun(model, mesh).save_step(io, scratch_ / "checkpoints", kStep);
     checkpoint_.directory = scratch_ / "checkpoints" / step_directory_name(kStep);
     checkpoint_.manifest = check_checkpoint(io, checkpoint_.directory);
+    model_.emplace(checkpoint_);
   }
   const fs::path& path() const { return scratch_.path(); }
   const Checkpoint& checkpoint() const { return checkpoint_; }
+  const StoredModel& model() const { return *model_; }
 
  private:
   ScratchDirectory scratch_;
   Checkpoint checkpoint_;
+  std::optional<StoredModel> model_;
 };
 
 // The error of each of `ranks` ranks that export together.
@@ -48,8 +51,8 @@ std::vector<std::optional<Error>> run_export(Io& io, const SavedRun& run, const 
   const RunConfig config;
   return SimulatedRanks(ranks).run([&](Communicator& world) {
     const ExportReport done =
-        export_model(io, world, {.checkpoint = run.checkpoint(), .run = run.path(), .config = config}, output,
-                     options, [](const char*, int64_t, int64_t) {});
+        export_model(io, world, {.model = run.model(), .run = run.path(), .config = config}, output, options,
+                     [](const char*, int64_t, int64_t) {});
     if (report != nullptr && world.rank() == 0) *report = done;
   });
 }
@@ -107,11 +110,11 @@ TEST(ExportModel, EveryElementIsAtItsPlaceInEveryType) {
     for (const ExportDType dtype : {ExportDType::kFloat32, ExportDType::kBFloat16, ExportDType::kFloat16}) {
       SCOPED_TRACE(std::string(to_string(dtype)));
       const ScratchDirectory scratch;
-      const SavedRun run(small_model(tied), {1, 1, 1});
+      const SavedRun run(small_sizes(tied), {1, 1, 1});
       ExportReport report;
       expect_exported(run, scratch / "out", {.dtype = dtype}, 1, &report);
-      expect_weights(scratch / "out", small_model(tied), dtype);
-      ModelConfig expected = small_model(tied);
+      expect_weights(scratch / "out", small_sizes(tied), dtype);
+      ModelConfig expected = small_sizes(tied);
       expected.initializer_range = 0.25;  // 1 / sqrt(16), which 0 stands for
       EXPECT_EQ(read_pretrained_config(scratch / "out"), expected);
       EXPECT_EQ(report.tensors, tied ? 20 : 21);
@@ -129,11 +132,11 @@ TEST(ExportModel, EveryElementIsAtItsPlaceInEveryType) {
 TEST(ExportModel, TheBytesDoNotDependOnMeshOrRanks) {
   const ExportOptions several{.dtype = ExportDType::kBFloat16, .most_file_bytes = 20000};
   const ScratchDirectory scratch;
-  expect_exported(SavedRun(small_model(), {1, 1, 1}), scratch / "one", several);
+  expect_exported(SavedRun(small_sizes(), {1, 1, 1}), scratch / "one", several);
   const auto expected = weights_of(scratch / "one");
   EXPECT_GT(expected.size(), 4u);
   for (const MeshSizes& mesh : {MeshSizes{1, 4, 1}, {1, 1, 4}, {1, 2, 2}, {2, 1, 1}, {2, 3, 2}}) {
-    const SavedRun run(small_model(), mesh);
+    const SavedRun run(small_sizes(), mesh);
     for (const int64_t ranks : {1, 3, 8}) {
       SCOPED_TRACE(fmt::format("{}, {} ranks", mesh.to_text(), ranks));
       const fs::path output =
@@ -142,7 +145,7 @@ TEST(ExportModel, TheBytesDoNotDependOnMeshOrRanks) {
       EXPECT_EQ(weights_of(output), expected);
     }
   }
-  expect_weights(scratch / "one", small_model(), ExportDType::kBFloat16);
+  expect_weights(scratch / "one", small_sizes(), ExportDType::kBFloat16);
 }
 
 // A unit that is cut in the middle of rows, of a pair of rows that change places, and of a head.
@@ -168,10 +171,10 @@ TEST(ExportModel, ANumberThatDoesNotFitIsRefused) {
   for (const auto& error : small.save(io, scratch / "checkpoints", state_at(kStep, tiny_model())))
     ASSERT_FALSE(error);
   const fs::path directory = scratch / "checkpoints" / step_directory_name(kStep);
-  const Checkpoint checkpoint{directory, check_checkpoint(io, directory)};
+  const StoredModel model({directory, check_checkpoint(io, directory)});
   const RunConfig config;
   const auto thrown = SimulatedRanks(2).run([&](Communicator& world) {
-    export_model(io, world, {.checkpoint = checkpoint, .run = scratch.path(), .config = config},
+    export_model(io, world, {.model = model, .run = scratch.path(), .config = config},
                  scratch / "out", {.dtype = ExportDType::kFloat16}, [](const char*, int64_t, int64_t) {});
   });
   ASSERT_TRUE(thrown[0] && thrown[1]);
@@ -363,8 +366,8 @@ TEST(ExportModel, TheKindOfTheDataIsThatOfTheRunsLog) {
     const ScratchDirectory scratch;
     QuickIo io;
     const auto self = make_self_communicator("test");
-    export_model(io, *self, {.checkpoint = run.checkpoint(), .run = run.path(), .config = config},
-                 scratch / "out", {}, [](const char*, int64_t, int64_t) {});
+    export_model(io, *self, {.model = run.model(), .run = run.path(), .config = config}, scratch / "out", {},
+                 [](const char*, int64_t, int64_t) {});
     // Running text has no prompt.
     EXPECT_EQ(std::filesystem::exists(scratch / "out" / kPromptFile), kind == std::string("summary"));
   }

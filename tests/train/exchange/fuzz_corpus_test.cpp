@@ -37,6 +37,9 @@ TEST_F(FuzzCorpus, HeadersOfSafetensors) {
 TEST_F(FuzzCorpus, Configs) {
   replay("config", &PretrainedInputs::config);
 }
+TEST_F(FuzzCorpus, AdapterConfigs) {
+  replay("adapter", &PretrainedInputs::adapter);
+}
 TEST_F(FuzzCorpus, Indexes) {
   replay("index", &PretrainedInputs::index);
 }

@@ -56,8 +56,8 @@ class RoundTrip : public testing::Test {
     const RunConfig config = parse_run_config(saved.state().config, "test");
     const ScratchDirectory scratch;
     const auto thrown = SimulatedRanks(ranks).run([&](Communicator& world) {
-      export_model(io_, world, {.checkpoint = *saved.checkpoint(), .run = run, .config = config},
-                   scratch / "out", {.dtype = dtype_of(before), .most_file_bytes = 40'000},
+      export_model(io_, world, {.model = saved, .run = run, .config = config}, scratch / "out",
+                   {.dtype = dtype_of(before), .most_file_bytes = 40'000},
                    [](const char*, int64_t, int64_t) {});
     });
     for (const auto& error : thrown) ASSERT_FALSE(error) << error->what();
@@ -111,8 +111,7 @@ TEST_F(RoundTrip, AnImportIsExportedInFloat32UnlessToldOtherwise) {
   const RunConfig config = parse_run_config(imported.state().config, "test");
   EXPECT_EQ(config.precision.compute, FloatChoice::kBfloat16);
   const auto self = make_self_communicator("test");
-  export_model(io_, *self,
-               {.checkpoint = *imported.checkpoint(), .run = scratch / "imported", .config = config},
+  export_model(io_, *self, {.model = imported, .run = scratch / "imported", .config = config},
                scratch / "out", {}, [](const char*, int64_t, int64_t) {});
   EXPECT_EQ(dtype_of(tensors_of(scratch / "out")), ExportDType::kFloat32);
 }

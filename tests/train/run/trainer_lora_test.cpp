@@ -1,0 +1,132 @@
+// Whole runs on one rank that train adapters beside a frozen model.
+#include "tests/train/exchange/pretrained_directory.h"
+#include "tests/train/run/small_runs.h"
+#include "train/exchange/stored_model.h"
+
+namespace ripstop {
+namespace {
+
+class LoraRuns : public SmallRuns {
+ protected:
+  void SetUp() override {
+    data_ = make_data("data", 4);
+    write_model(model_);
+  }
+
+  static void write_model(PretrainedDirectory& model) {
+    const int64_t pieces = Tokenizer(small_model(), "small").vocabulary_size();
+    model.config["vocab_size"] = pieces;
+    for (const char* name : {"model.embed_tokens.weight", "lm_head.weight"})
+      model.tensor(name).shape[0] = pieces;
+    model.fill("BF16");
+    model.write();
+  }
+
+  RunConfig adapted(const std::string& run, const std::vector<std::string>& overrides = {}) const {
+    std::vector<std::string> all = {"model.pretrained=" + model_.path().string(), "train.steps=4"};
+    all.insert(all.end(), overrides.begin(), overrides.end());
+    RunConfig made = config(run, data_, all);
+    static_cast<LoraConfig&>(made.lora) = {.rank = 2, .alpha = 4, .dropout = 0.1, .targets = {}};
+    made.lora.targets.fill(true);
+    return made;
+  }
+
+  /// The weights that a stored model has as a whole.
+  static std::vector<float> weights_of(const StoredModel& model) {
+    std::vector<float> all;
+    const std::vector<UnitSpec> table = parameter_table(model.config());
+    PosixIo io;
+    for (const UnitSpec& unit : table) {
+      const UnitLayout layout(unit, 1, 0, 1);
+      std::vector<float> values(static_cast<size_t>(layout.elements()), 7.0F);
+      const UnitStates states{.layout = &layout, .master = values.data()};
+      model.read(io, 0, {&states, 1});
+      all.insert(all.end(), values.begin(), values.end());
+    }
+    return all;
+  }
+
+  std::string data_;
+  PretrainedDirectory model_;
+};
+
+TEST_F(LoraRuns, TrainsAdaptersAndSavesThemAlone) {
+  ASSERT_EQ(train(adapted("run")), ExitCode::kOk);
+  EXPECT_HAS(said(), "weights of " + model_.path().string() + ", frozen");
+  EXPECT_HAS(said(), "of adapters (rank 2 on q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj)");
+  const CheckpointState saved = state("run", 4);
+  ASSERT_TRUE(saved.adapted.has_value());
+  EXPECT_EQ(saved.adapted->lora.rank, 2);
+  EXPECT_EQ(saved.adapted->directory, std::filesystem::absolute(model_.path()).string());
+  PosixIo io;
+  const Manifest manifest = read_manifest(io, checkpoint("run", 4));
+  for (const UnitSpec& unit : manifest.units) EXPECT_HAS(unit.name, ".lora");
+  // As a stored model it is the whole one that both make.
+  const std::vector<float> base = weights_of(open_stored_model(io, model_.path())),
+                           merged = weights_of(open_stored_model(io, checkpoint("run", 4)));
+  ASSERT_EQ(base.size(), merged.size());
+  size_t changed = 0;
+  for (size_t i = 0; i < base.size(); ++i) changed += base[i] != merged[i] ? 1 : 0;
+  size_t adapted = 0;
+  for (const AdapterSpec& adapter : adapter_specs(saved.model, saved.adapted->lora))
+    adapted += static_cast<size_t>(adapter.matrix.count());
+  EXPECT_GT(changed, adapted / 2);
+  EXPECT_LE(changed, adapted) << "tables and norms stay";
+}
+
+TEST_F(LoraRuns, AnInterruptedRunGoesOnToTheBit) {
+  ASSERT_EQ(train(adapted("whole")), ExitCode::kOk);
+  ASSERT_EQ(train(adapted("broken", {"train.steps=2"})), ExitCode::kOk);
+  ASSERT_EQ(train(adapted("broken")), ExitCode::kOk);
+  EXPECT_EQ(steps("broken"), (std::vector<int64_t>{1, 2, 3, 4}));
+  for (size_t i = 0; i < 4; ++i)
+    EXPECT_EQ(metrics("broken").steps[i].loss, metrics("whole").steps[i].loss) << i;
+}
+
+TEST_F(LoraRuns, ARunNeedsItsBase) {
+  ASSERT_EQ(train(adapted("run", {"train.steps=2"})), ExitCode::kOk);
+  // Somewhere else it is the same.
+  const std::filesystem::path moved = scratch_ / "moved";
+  std::filesystem::rename(model_.path(), moved);
+  RunConfig goes_on = adapted("run");
+  {
+    const Error error = refusal(goes_on);
+    EXPECT_EQ(error.code(), ExitCode::kInputData);
+    EXPECT_HAS(error.what(), "no such directory");
+  }
+  goes_on.model.pretrained = moved.string();
+  ASSERT_EQ(train(goes_on), ExitCode::kOk);
+  // Another model in its place is not.
+  PretrainedDirectory other;
+  write_model(other);
+  char& first = other.tensor("lm_head.weight").values.front();
+  first = static_cast<char>(first ^ 1);
+  other.write();
+  goes_on.train.steps = 6;
+  goes_on.model.pretrained = other.path().string();
+  std::filesystem::remove_all(moved);
+  const Error error = refusal(goes_on);
+  EXPECT_EQ(error.code(), ExitCode::kInputData);
+  EXPECT_HAS(error.what(), "has other weights");
+}
+
+TEST_F(LoraRuns, ARunBeginsOnTheWeightsOfAnotherRunOfAdapters) {
+  ASSERT_EQ(train(adapted("first")), ExitCode::kOk);
+  RunConfig second = adapted("second", {"train.steps=1"});
+  second.model.pretrained = (scratch_ / "first").string();
+  ASSERT_EQ(train(second), ExitCode::kOk);
+  RunConfig whole = config("whole", data_, {"model.pretrained=" + (scratch_ / "first").string()});
+  ASSERT_EQ(train(whole), ExitCode::kOk);
+  EXPECT_FALSE(state("whole", 1).adapted.has_value());
+}
+
+TEST_F(LoraRuns, WhatDoesNotFitTheModelIsRefused) {
+  RunConfig config = adapted("refused");
+  config.lora.rank = 1000;
+  const Error error = refusal(config);
+  EXPECT_EQ(error.code(), ExitCode::kUsage);
+  EXPECT_HAS(error.what(), "lora.rank is 1000, q_proj is [8, 8]");
+}
+
+}  // namespace
+}  // namespace ripstop
