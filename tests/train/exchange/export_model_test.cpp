@@ -174,8 +174,8 @@ TEST(ExportModel, ANumberThatDoesNotFitIsRefused) {
   const StoredModel model({directory, check_checkpoint(io, directory)});
   const RunConfig config;
   const auto thrown = SimulatedRanks(2).run([&](Communicator& world) {
-    export_model(io, world, {.model = model, .run = scratch.path(), .config = config},
-                 scratch / "out", {.dtype = ExportDType::kFloat16}, [](const char*, int64_t, int64_t) {});
+    export_model(io, world, {.model = model, .run = scratch.path(), .config = config}, scratch / "out",
+                 {.dtype = ExportDType::kFloat16}, [](const char*, int64_t, int64_t) {});
   });
   ASSERT_TRUE(thrown[0] && thrown[1]);
   EXPECT_EQ(thrown[0]->code(), ExitCode::kInputData);
