@@ -16,7 +16,7 @@
 
 namespace ripstop {
 
-/// Parses the arguments. Prints the help or what is wrong and ends the process, if that is all there is to do.
+/// Parses the arguments. Prints the help, or what is wrong, and ends the process if there is no more to do.
 inline void parse_or_exit(CLI::App& app, int argc, char** argv) {
   try {
     app.parse(argc, argv);

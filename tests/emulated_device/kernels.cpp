@@ -189,6 +189,15 @@ void convert(const KernelCall& call, const Tensor& x, const Tensor& y) {
 void add(const KernelCall& call, const Tensor& x, const Tensor& y) {
   RIPSTOP_RUN(add, call, x, y);
 }
+void scale(const KernelCall& call, double factor, const Tensor& x) {
+  RIPSTOP_RUN(scale, call, factor, x);
+}
+void dropout(const KernelCall& call, const Tensor& x, const DropoutBits& bits, const Tensor& y) {
+  RIPSTOP_RUN(dropout, call, x, bits, y);
+}
+void add_dropout(const KernelCall& call, const Tensor& x, const DropoutBits& bits, const Tensor& y) {
+  RIPSTOP_RUN(add_dropout, call, x, bits, y);
+}
 void reduce_pieces(const KernelCall& call, const std::vector<RankPiece>& pieces, const Tensor& out,
                    Reduce reduce, Accumulate accumulate) {
   RIPSTOP_RUN(reduce_pieces, call, pieces, out, reduce, accumulate);

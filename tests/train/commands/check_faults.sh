@@ -72,7 +72,7 @@ plant_faults() {
   change model/head_loss.cpp 'const int64_t first = std::min(index * rows, config.vocab_size);' \
     '  const int64_t first = std::min(index * rows - (planted(9) && index > 0 ? 8 : 0), config.vocab_size);'
   change parallel/tensor_parallel.cpp 'body(whole.row_range(rank * n, ranks * n), rank * n);' \
-    '    body(whole.row_range(rank * n, ranks * n), (planted(10) ? index() : rank) * n);'
+    '    body(whole.row_range(rank * n, ranks * n), (planted(10) && first > 0 && rank > 0 ? rank - 1 : rank) * n);'
   change parallel/fsdp_unit.cpp 'const bool overwrite = !whole_is_shard() || fresh_;' \
     '  const bool overwrite = !whole_is_shard() || fresh_ || planted(11);'
   change parallel/fsdp_unit.cpp 'fresh_ ? Accumulate::kNo : Accumulate::kYes, resources_.reduce_scratch' \
