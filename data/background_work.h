@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <mutex>
@@ -26,6 +27,9 @@ class BackgroundWork {
   bool is_done() const { return done_; }
   void request_stop() { stops_ = true; }
   bool stop_requested() const { return stops_; }
+  /// `body` counts what it has done, so that others see whether it moves.
+  void count_progress() const { ++progress_; }
+  int64_t progress() const { return progress_; }
 
   /// Waits for the end, at most so long. Returns whether it has come.
   bool wait(std::chrono::milliseconds most);
@@ -37,6 +41,7 @@ class BackgroundWork {
 
   const std::function<void(const BackgroundWork&)> body_;
   std::atomic<bool> done_ = false, stops_ = false;
+  mutable std::atomic<int64_t> progress_ = 0;
   std::exception_ptr failure_;
   std::mutex mutex_;  ///< for `ended_`
   std::condition_variable ended_;

@@ -137,6 +137,10 @@ bool CheckpointWriter::is_writing() const {
   return save_ != nullptr && !save_->work->is_done();
 }
 
+int64_t CheckpointWriter::progress() const {
+  return save_ != nullptr ? save_->work->progress() : 0;
+}
+
 // On the thread of the save.
 void CheckpointWriter::write(Save& save, const BackgroundWork& work) {
   try {
@@ -160,9 +164,13 @@ StoredFile CheckpointWriter::write_file(const Save& save, const BackgroundWork& 
     file.first = snapshot_->urgent_arrays();
     file.copied = [this](int64_t array) { snapshot_->array_is_read(array); };
   }
-  const FileBlocks blocks = write_rank_file(io_, save.attempt / rank_file_name(rank), *skeleton_, file, [&] {
-    if (work.stop_requested()) fail(ExitCode::kStorage, "the save of step {} was given up", save.state.step);
-  });
+  int64_t progress = 0;
+  const FileBlocks blocks =
+      write_rank_file(io_, save.attempt / rank_file_name(rank), *skeleton_, file, [&](int64_t now) {
+        if (std::exchange(progress, now) != now) work.count_progress();
+        if (work.stop_requested())
+          fail(ExitCode::kStorage, "the save of step {} was given up", save.state.step);
+      });
   const std::string sidecar = sidecar_bytes(blocks);
   create_file(io_, save.attempt / sidecar_file_name(rank), sidecar);
   StreamHash hash;
@@ -170,10 +178,9 @@ StoredFile CheckpointWriter::write_file(const Save& save, const BackgroundWork& 
   return {rank, blocks.bytes, static_cast<int64_t>(sidecar.size()), hash.hex()};
 }
 
-// A rank that is done asks the others again and again: it must not wait in one collective as long as a disk
-// may take.
 void CheckpointWriter::await_writers(Save& save) {
   std::exception_ptr watched;
+  DiskVotes votes(world_, save.policy.patience);
   for (bool all = false; !all;) {
     const bool done = save.work->wait(kWritePause);
     try {
@@ -182,7 +189,7 @@ void CheckpointWriter::await_writers(Save& save) {
       watched = std::current_exception();
       save.work->request_stop();
     }
-    all = least_of_all_ranks(world_, done ? 1 : 0) == 1;
+    all = votes.all_done(done, save.work->progress());
     if (done && !all) std::this_thread::sleep_for(kVotePause);
   }
   do_and_agree(world_, [&] {
@@ -258,22 +265,23 @@ void CheckpointWriter::give_up(const Error& error, const std::filesystem::path& 
 
 SaveReport CheckpointWriter::commit() {
   RIPSTOP_CHECK(has_begun(), "no save was begun");
-  // Whatever happens below, this save is over.
-  const std::unique_ptr<Save> save = std::move(save_);
-  const CheckpointState& state = save->state;
+  const CheckpointState state = save_->state;
   SaveReport report{directory_ / step_directory_name(state.step), 0, {}, {}};
   try {
-    await_writers(*save);
+    await_writers(*save_);
     // Rank 0 commits only if every rank has written and synced its file.
-    const Manifest manifest = collect(state, save->line);
+    const Manifest manifest = collect(state, save_->line);
     do_and_agree(world_, [&] {
-      if (leads()) commit_attempt(*save, manifest, report.warnings);
+      if (leads()) commit_attempt(*save_, manifest, report.warnings);
     });
     report.bytes = manifest.bytes();
   } catch (const Error& error) {
-    give_up(error, save->attempt);
+    give_up(error, save_->attempt);
+    // After a communication error the thread may be in a call that does not return.
+    if (save_->work->is_done()) save_.reset();
     throw;
   }
+  const std::unique_ptr<Save> save = std::move(save_);
   if (leads()) {
     // The commit may have taken long. Whoever has taken over since may need what would be removed.
     if (save->policy.check_owner) save->policy.check_owner();

@@ -18,6 +18,7 @@
 #include "parallel/communicator.h"
 #include "parallel/unit_layout.h"
 #include "train/checkpoint/checkpoint_layout.h"
+#include "train/checkpoint/disk_votes.h"
 #include "train/checkpoint/manifest.h"
 #include "train/checkpoint/rank_file.h"
 #include "train/checkpoint/snapshot.h"
@@ -32,6 +33,8 @@ struct SavePolicy {
   bool in_background = false;
   /// Called often on the caller's thread while commit() waits. What it throws ends the save.
   std::function<void()> watch = {};
+  /// For how long the disk of a rank may do nothing while commit() waits for it.
+  DiskPatience patience = {};
   /// Rank 0's: throws if another process has taken the run over. Called before the commit, and before old
   /// checkpoints are removed.
   std::function<void()> check_owner = {};
@@ -77,8 +80,12 @@ class CheckpointWriter {
   bool has_begun() const { return save_ != nullptr; }
   /// Whether the thread of this rank still works. To be asked between begin() and commit().
   bool is_writing() const;
-  /// Collective: the rest of save(). Waits for the threads of all ranks; a rank whose disk is slow makes the
-  /// others wait in many short collectives, none of which comes near a deadline. Fails as save() does.
+  /// How much the thread of this rank has done, for DiskVotes. To be asked between begin() and commit().
+  int64_t progress() const;
+  /// Collective: the rest of save(). Waits for the threads of all ranks in many short collectives (DiskVotes),
+  /// however long a slow disk takes. Fails as save() does, and throws Error(kCommunication) if the disk of a
+  /// rank does nothing for so long as SavePolicy::patience says: then the save is not over on that rank, and
+  /// the destructor would wait for its thread.
   SaveReport commit();
 
  private:

@@ -139,13 +139,15 @@ class RankFileWriter {
     hash_of_zeros_ = hash64(zeros.data(), std::ssize(zeros));
   }
 
+  /// Rises with each block that is written or read back.
+  int64_t progress() const { return progress_; }
   int64_t stretches() const { return divide_up(std::ssize(order_), kStretch); }
 
   void write_stretch(int64_t thread, int64_t number) {
     Memory& memory = memory_[static_cast<size_t>(thread)];
     const std::vector<WrittenBytes> earlier = std::exchange(memory.unread, {});
     for (int64_t i = number * kStretch; i < std::min((number + 1) * kStretch, std::ssize(order_)); ++i)
-      write_block(memory, order_[static_cast<size_t>(i)]);
+      write_block(memory, order_[static_cast<size_t>(i)]), ++progress_;
     // The device has had a stretch's time to write them.
     read_back(memory, earlier);
   }
@@ -191,9 +193,9 @@ class RankFileWriter {
       });
   }
 
-  void read_back(Memory& memory, const std::vector<WrittenBytes>& written) const {
+  void read_back(Memory& memory, const std::vector<WrittenBytes>& written) {
     if (!work_.reads_back) return;
-    for (const WrittenBytes& block : written) file_.read_back(block, memory.block);
+    for (const WrittenBytes& block : written) file_.read_back(block, memory.block), ++progress_;
   }
 
   FileBytes bytes_;
@@ -201,6 +203,7 @@ class RankFileWriter {
   FileBlocks blocks_;
   const std::vector<int64_t> order_;
   std::vector<std::atomic<int64_t>> uncopied_;  ///< blocks of each array that are still to be copied
+  std::atomic<int64_t> progress_ = 0;
   uint64_t hash_of_zeros_ = 0;
   CheckedOutput file_;
   std::array<Memory, kBlockThreads> memory_;
@@ -266,12 +269,12 @@ ArraySource array_of_zeros() {
 }
 
 FileBlocks write_rank_file(Io& io, const std::filesystem::path& path, const RankFileSkeleton& skeleton,
-                           const RankFileWork& work, FunctionRef<void()> watch) {
+                           const RankFileWork& work, FunctionRef<void(int64_t)> watch) {
   RankFileWriter writer(io, path, skeleton, work);
   share_blocks(
       writer.stretches(), std::min(work.threads, kBlockThreads),
       [&](int64_t thread, int64_t number) { writer.write_stretch(thread, number); },
-      [&](int64_t) { watch(); });
+      [&](int64_t) { watch(writer.progress()); });
   return writer.finish();
 }
 

@@ -108,6 +108,7 @@ void Snapshot::copy_kept(const BackgroundWork& work) {
         if (work.stop_requested()) return;
         copy_bytes(copies_, arrays_[a].copy + at, arrays_[a].live + at,
                    std::min(kPieceBytes, arrays_[a].bytes - at));
+        work.count_progress();
       }
     copies_.synchronize();
     free_shard(shard);

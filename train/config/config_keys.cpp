@@ -89,7 +89,7 @@ const ConfigKey kKeys[] = {
      .doc = "First and last step that Nsight profiles on GPUs, as in `\"10-12\"`; empty: none.",
      .torchtitan = "profiling.enable_profiling", .other_names = "profile profile_freq"},
     {RIPSTOP_KEY(run, deadline_seconds), .range = {5, 1e6}, .may_change_on_resume = true, .none_is_auto = true, .unit = "seconds",
-     .doc = "How long a collective may wait for a rank before the run ends with 76 and names it; `auto`: 3 times what a step takes, at least 60 s; 600 s at the start, in saves and while summaries are written.",
+     .doc = "How long a collective may wait for a rank, and a save for a disk that does nothing, before the run ends with 76 and names the rank; `auto`: 3 times what a step takes, at least 60 s; 600 s at the start, in saves and while summaries are written.",
      .hugging_face = "ddp_timeout", .torchtitan = "comm.train_timeout_seconds",
      .other_names = "timeout nccl_timeout dist_timeout comm.init_timeout_seconds"},
 

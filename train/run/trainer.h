@@ -146,6 +146,7 @@ class Trainer {
   void commit_if_written();
   void take_failed_save(const Error& error, const CheckpointState& state);
   void await_snapshot(size_t unit);
+  DiskPatience disk_patience() const;
   /// Whether the state after `step` is saved or being saved.
   bool has_save_of(int64_t step) const {
     return saved_step_ == step || (saving_ && saving_->state.step == step);

@@ -30,6 +30,11 @@ void Trainer::prepare_saves() {
   committed_best_ = state_.best;
 }
 
+// A disk that does nothing is a rank that does not come: it ends the run after the deadline of saves.
+DiskPatience Trainer::disk_patience() const {
+  return {.seconds = deadline_.outside_steps(), .hosts = mesh_.hosts()};
+}
+
 // Saves when a checkpoint is due. Training goes on meanwhile if it has steps left.
 void Trainer::save() {
   const bool in_background =
@@ -53,8 +58,11 @@ bool Trainer::begin_save(const CheckpointState& state, int64_t keep, bool in_bac
     finish_save();
     waited = seconds_since(since);
   }
-  SavePolicy policy{.keep = keep, .in_background = in_background};
-  if (leads_) policy.check_owner = [this] { directory_->check_still_owned(); };
+  SavePolicy policy{.keep = keep, .in_background = in_background, .patience = disk_patience()};
+  if (leads_) {
+    policy.watch = [this] { directory_->check_owner(); };
+    policy.check_owner = [this] { directory_->check_still_owned(); };
+  }
   const Clock::time_point begin = Clock::now();
   show(fmt::format("saving step {}{}", state.step,
                    stop_agreed_ ? "; a second Ctrl-C ends the run without it" : ""));
@@ -144,11 +152,15 @@ void Trainer::take_failed_save(const Error& error, const CheckpointState& state)
 void Trainer::await_snapshot(size_t unit) {
   if (!is_held_) return;
   const Clock::time_point since = Clock::now();
-  if (snapshot_is_whole_)
+  if (snapshot_is_whole_) {
     snapshot_->wait_for(unit);
-  else
-    while (least_of_all_ranks(mesh_.world(), snapshot_->is_free(unit) ? 1 : 0) == 0)
+  } else {
+    DiskVotes votes(mesh_.world(), disk_patience());
+    while (!votes.all_done(snapshot_->is_free(unit), writer_->progress())) {
+      if (leads_) directory_->check_owner();
       std::this_thread::sleep_for(kPiecePause);
+    }
+  }
   const double waited = seconds_since(since);
   save_wait_seconds_ += waited;
   if (saving_) saving_->stood_seconds += waited;

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # A training run whose ranks are killed, stopped or slowed down: the others end soon and name the rank, and a slow rank is named
 # while the run goes on.
-#   hang_test.sh RIPSTOP LAUNCH
+#   hang_test.sh RIPSTOP LAUNCH HANGING_DISK
 set -uo pipefail
-ripstop=$(realpath "$1") launch=$(realpath "$2")
+ripstop=$(realpath "$1") launch=$(realpath "$2") hanging_disk=$(realpath "$3")
 work=$(mktemp -d)
 throttle=
 # shellcheck disable=SC2317  # called by the trap
@@ -78,6 +78,17 @@ if wait_for "killed" has_step killed 20; then
   kill -9 "$(pid_of killed 1)"
   expect_end killed "137 76" 21 'rank 1 was killed by signal 9|FATAL code=76.*rank 1'
 fi
+
+# A rank whose disk does not answer in a save is named, though all ranks are alive; so is one that no other rank waits for.
+mkdir "$work/hanging"
+touch "$work/hanging/rank_00001.h5"
+for asynchronous in true false; do
+  LD_PRELOAD=$hanging_disk HANGING_DISK=$work/hanging begin "disk_$asynchronous" run.deadline_seconds=10 checkpoint.every_steps=5 \
+    "checkpoint.asynchronous=$asynchronous"
+  if wait_for "disk_$asynchronous" has_step "disk_$asynchronous" 5; then
+    expect_end "disk_$asynchronous" 76 25 '^FATAL code=76 rank=[0-2] step=[0-9]+ what="rank 1 \(.+\) wrote nothing for 10 s in a save'
+  fi
+done
 
 # A rank that is stopped three quarters of the time is named while the run goes on, with the option that leaves its node out, and
 # then is slow no more. A window of steps takes half a second or more, so it is stopped many times in each.

@@ -1,0 +1,103 @@
+// Ranks that wait for each other's disks, one of which is slow or does not answer.
+#include "train/checkpoint/disk_votes.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "tests/expect_has.h"
+#include "tests/train/checkpoint/checkpoint_model.h"
+
+namespace ripstop {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr DiskPatience kHalfASecond{.seconds = 0.5, .hosts = {}};
+
+/// Two ranks wait until both are done; rank 1 is after `votes` votes, in each of which it tells the number
+/// `progress` of the vote. Returns the error of each.
+std::vector<std::optional<Error>> wait_for_rank_1(int64_t votes, const DiskPatience& patience,
+                                                  const std::function<int64_t(int64_t)>& progress) {
+  return SimulatedRanks(2).run([&](Communicator& world) {
+    DiskVotes disks(world, patience);
+    for (int64_t vote = 0;; ++vote) {
+      const bool done = world.rank() == 0 || vote >= votes;
+      if (disks.all_done(done, progress(vote))) return;
+      std::this_thread::sleep_for(milliseconds(5));
+    }
+  });
+}
+
+// In all it takes much longer than any of its parts may.
+TEST(DiskVotes, ASlowDiskMoves) {
+  for (const auto& error : wait_for_rank_1(400, kHalfASecond, [](int64_t vote) { return vote / 4; }))
+    EXPECT_FALSE(error) << error->what();
+}
+
+TEST(DiskVotes, ADiskThatDoesNothingIsNamed) {
+  const DiskPatience patience{.seconds = 0.5, .hosts = {"n1", "n2"}};
+  const auto errors =
+      wait_for_rank_1(1'000'000, patience, [](int64_t vote) { return std::min<int64_t>(vote, 3); });
+  int64_t named = 0;
+  for (const auto& error : errors) {
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), ExitCode::kCommunication);
+    // The rank that votes after the other has thrown finds it gone.
+    if (std::string(error->what()).starts_with("rank 1 (n2) wrote nothing for 0 s")) ++named;
+  }
+  EXPECT_GE(named, 1) << errors[0]->what() << errors[1]->what();
+}
+
+// All ranks may be stopped for long, as the whole job is suspended; nobody's disk is to blame.
+TEST(DiskVotes, TimeInWhichRanksWereStoppedDoesNotCount) {
+  const auto errors = SimulatedRanks(2).run([&](Communicator& world) {
+    DiskVotes disks(world, {.seconds = 1.5, .hosts = {}});
+    EXPECT_FALSE(disks.all_done(world.rank() == 0, 7));
+    if (world.rank() == 0) std::this_thread::sleep_for(milliseconds(2000));
+    EXPECT_FALSE(disks.all_done(world.rank() == 0, 7));
+    EXPECT_TRUE(disks.all_done(true, 7));
+  });
+  for (const auto& error : errors) EXPECT_FALSE(error) << error->what();
+}
+
+/// Writes to the file of one rank do not return.
+class HangingIo : public QuickIo {
+ public:
+  std::atomic<bool> hangs = true;
+  ssize_t pwrite(int file, const void* bytes, size_t count, int64_t offset) override {
+    const std::string path = std::filesystem::read_symlink(fmt::format("/proc/self/fd/{}", file)).string();
+    while (hangs && path.find(rank_file_name(1)) != path.npos) std::this_thread::sleep_for(milliseconds(1));
+    return QuickIo::pwrite(file, bytes, count, offset);
+  }
+};
+
+TEST(DiskVotes, ASaveWhoseDiskDoesNotAnswerEnds) {
+  for (const bool in_background : {false, true}) {
+    const ScratchDirectory scratch;
+    HangingIo io;
+    const MeshSizes mesh{1, 2, 1};
+    SmallRun run(tiny_model(), mesh);
+    run.fill(1);
+    const auto errors = SimulatedRanks(2).run([&](Communicator& world) {
+      RankMemory& own = run.ranks()[static_cast<size_t>(world.rank())];
+      SavingRank rank(io, scratch.path(), world, mesh, own, /*most_bytes=*/0);
+      try {
+        rank.writer.save(state_at(1, run.model()),
+                         {.in_background = in_background, .patience = kHalfASecond});
+      } catch (const Error&) {
+        io.hangs = false;
+        throw;
+      }
+    });
+    for (const auto& error : errors) {
+      ASSERT_TRUE(error);
+      EXPECT_EQ(error->code(), ExitCode::kCommunication) << error->what();
+    }
+    EXPECT_TRUE(list_checkpoints(io, scratch.path()).empty());
+  }
+}
+
+}  // namespace
+}  // namespace ripstop

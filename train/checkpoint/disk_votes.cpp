@@ -1,0 +1,50 @@
+#include "train/checkpoint/disk_votes.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "model/core/error.h"
+#include "parallel/agreement.h"
+#include "parallel/rank_names.h"
+
+namespace ripstop {
+namespace {
+
+constexpr int64_t kDone = -1;
+
+}  // namespace
+
+DiskVotes::DiskVotes(Communicator& world, DiskPatience patience)
+    : world_(world),
+      patience_(std::move(patience)),
+      progress_(static_cast<size_t>(world.size())),
+      still_seconds_(progress_.size()) {}
+
+bool DiskVotes::all_done(bool done, int64_t progress) {
+  const std::vector<int64_t> numbers = all_gather_number(world_, done ? kDone : progress);
+  // Votes come many times a second. After a longer gap some rank, perhaps this one, was stopped.
+  constexpr double kMostGap = 1;
+  const Clock::time_point now = Clock::now();
+  const double gap = std::min(std::chrono::duration<double>(now - before_).count(), kMostGap);
+  before_ = now;
+  std::vector<int64_t> still;
+  bool all = true;
+  for (size_t r = 0; r < numbers.size(); ++r) {
+    all = all && numbers[r] == kDone;
+    if (std::exchange(progress_[r], numbers[r]) != numbers[r] || numbers[r] == kDone)
+      still_seconds_[r] = 0;
+    else if ((still_seconds_[r] += gap) > patience_.seconds)
+      still.push_back(static_cast<int64_t>(r));
+  }
+  if (!still.empty())
+    throw Error(
+        ExitCode::kCommunication,
+        fmt::format("{} wrote nothing for {:.0f} s in a save: the storage there does not answer",
+                    patience_.hosts.empty() ? ranks_text(still) : ranks_and_hosts(still, patience_.hosts),
+                    patience_.seconds),
+        "see the mounts of those nodes and the file server; run the same command again to go on from "
+        "the last checkpoint");
+  return all;
+}
+
+}  // namespace ripstop
