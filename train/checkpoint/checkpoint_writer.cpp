@@ -263,6 +263,21 @@ void CheckpointWriter::give_up(const Error& error, const std::filesystem::path& 
   if (leads() && error.code() != ExitCode::kCommunication) remove_tree(io_, attempt);
 }
 
+// The checkpoint is committed: what fails from here on must not look like a save that failed.
+void CheckpointWriter::remove_old(const Save& save, SaveReport& report) {
+  try {
+    // The commit may have taken long. Whoever has taken over since may need what would be removed.
+    if (save.policy.check_owner) save.policy.check_owner();
+  } catch (const Error& error) {
+    report.warnings.push_back(fmt::format("old checkpoints were not removed: {}", error.what()));
+    return;
+  }
+  std::optional<int64_t> best;
+  if (save.state.best) best = save.state.best->step;
+  report.removed =
+      remove_old_checkpoints(io_, directory_, save.state.step, save.policy.keep, best, report.warnings);
+}
+
 SaveReport CheckpointWriter::commit() {
   RIPSTOP_CHECK(has_begun(), "no save was begun");
   const CheckpointState state = save_->state;
@@ -282,14 +297,10 @@ SaveReport CheckpointWriter::commit() {
     throw;
   }
   const std::unique_ptr<Save> save = std::move(save_);
-  if (leads()) {
-    // The commit may have taken long. Whoever has taken over since may need what would be removed.
-    if (save->policy.check_owner) save->policy.check_owner();
-    std::optional<int64_t> best;
-    if (state.best) best = state.best->step;
-    report.removed =
-        remove_old_checkpoints(io_, directory_, state.step, save->policy.keep, best, report.warnings);
-  }
+  // Ranks wait for it here: in the next step's collectives they would take rank 0 for dead.
+  do_and_agree(world_, [&] {
+    if (leads()) remove_old(*save, report);
+  });
   return report;
 }
 

@@ -35,8 +35,8 @@ struct SavePolicy {
   std::function<void()> watch = {};
   /// For how long the disk of a rank may do nothing while commit() waits for it.
   DiskPatience patience = {};
-  /// Rank 0's: throws if another process has taken the run over. Called before the commit, and before old
-  /// checkpoints are removed.
+  /// Rank 0's: throws if another process has taken the run over. Called before the commit, which it then
+  /// prevents, and before old checkpoints are removed, which then stay, with a warning.
   std::function<void()> check_owner = {};
 };
 
@@ -68,8 +68,8 @@ class CheckpointWriter {
 
   /// Collective: saves the present values of the units, with `state` (that of rank 0 counts), as
   /// `directory`/step_N. Replaces a checkpoint of the same step, unless a later takeover committed it; then
-  /// throws Error(kStorage). When it returns, the checkpoint is complete
-  /// and synced on the disks of all ranks. If any rank fails, all throw the same Error(kStorage), which names
+  /// throws Error(kStorage). When it returns, the checkpoint is complete and synced on the disks of all ranks,
+  /// and old ones are removed. If any rank fails, all throw the same Error(kStorage), which names
   /// that rank; the attempt is removed and older checkpoints stay. Main thread only (the first save calls
   /// libhdf5). Blocks. Needs 1 MiB for each of kBlockThreads threads, and the bytes of the skeleton.
   SaveReport save(const CheckpointState& state, const SavePolicy& policy);
@@ -108,6 +108,7 @@ class CheckpointWriter {
   void commit_attempt(const Save& save, const Manifest& manifest, std::vector<std::string>& warnings);
   void replace(const std::filesystem::path& attempt, const CheckpointState& state,
                std::vector<std::string>& warnings);
+  void remove_old(const Save& save, SaveReport& report);
   void give_up(const Error& error, const std::filesystem::path& attempt);
 
   Io& io_;

@@ -1,0 +1,32 @@
+// What ranks do around the commit of a save. That its bytes are right, tests of resharding and of faults show.
+#include "train/checkpoint/checkpoint_writer.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/train/checkpoint/checkpoint_model.h"
+
+namespace ripstop {
+namespace {
+
+// Rank 0 may need long for it, and the others would wait in the next step, whose deadline is short.
+TEST(CheckpointWriter, RanksLeaveWhenOldCheckpointsAreRemoved) {
+  const ScratchDirectory scratch;
+  QuickIo io;
+  const MeshSizes mesh{1, 4, 1};
+  SmallRun run(tiny_model(), mesh);
+  run.fill(1);
+  const auto errors = SimulatedRanks(4).run([&](Communicator& world) {
+    CheckpointWriter writer(io, scratch.path(), world, mesh,
+                            run.ranks()[static_cast<size_t>(world.rank())].units());
+    // Which rank goes on first is chance.
+    for (int64_t step = 1; step <= 20; ++step) {
+      writer.save(state_at(step, run.model()), {.keep = 1});
+      EXPECT_FALSE(std::filesystem::exists(scratch / step_directory_name(step - 1)))
+          << "rank " << world.rank() << " has left the save of step " << step;
+    }
+  });
+  for (const auto& error : errors) EXPECT_FALSE(error) << error->what();
+}
+
+}  // namespace
+}  // namespace ripstop
