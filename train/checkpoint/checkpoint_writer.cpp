@@ -20,18 +20,7 @@
 namespace ripstop {
 namespace {
 
-/// A rank's file as text, for the exchange between ranks.
-std::string line_of(const StoredFile& file) {
-  return fmt::format("{} {} {} {}", file.rank, file.bytes, file.sidecar_bytes, file.sidecar_hash);
-}
-
-StoredFile file_of_line(const std::string& line) {
-  StoredFile file;
-  std::istringstream words(line);
-  words >> file.rank >> file.bytes >> file.sidecar_bytes >> file.sidecar_hash;
-  RIPSTOP_CHECK(!words.fail(), "'{}' does not describe a file", line);
-  return file;
-}
+using Clock = std::chrono::steady_clock;
 
 /// 0 if the manifest cannot be read: a damaged checkpoint may be replaced.
 int64_t takeover_of(Io& io, const std::filesystem::path& checkpoint) {
@@ -147,7 +136,9 @@ void CheckpointWriter::write(Save& save, const BackgroundWork& work) {
     if (snapshot_ != nullptr) snapshot_->copy_kept(work);
     // Not before: the next update waits for the copies.
     if (save.policy.in_background) yield_processors();
-    if (!shards_.empty()) save.line = line_of(write_file(save, work));
+    if (!shards_.empty()) save.written.file = write_file(save, work);
+    save.written.milliseconds =
+        std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - save.begin).count();
   } catch (...) {
     if (snapshot_ != nullptr) snapshot_->release();  // training need not wait for what failed
     throw;
@@ -198,15 +189,39 @@ void CheckpointWriter::await_writers(Save& save) {
   });
 }
 
-Manifest CheckpointWriter::collect(const CheckpointState& state, const std::string& line) {
+// For the exchange between ranks.
+std::string CheckpointWriter::text_of(const Written& written) {
+  std::string text = std::to_string(written.milliseconds);
+  if (const auto& file = written.file)
+    text += fmt::format(" {} {} {} {}", file->rank, file->bytes, file->sidecar_bytes, file->sidecar_hash);
+  return text;
+}
+
+CheckpointWriter::Written CheckpointWriter::written_of_text(const std::string& text) {
+  Written written;
+  StoredFile file;
+  std::istringstream words(text);
+  words >> written.milliseconds;
+  const bool is_time = !words.fail();
+  if (words.eof() && is_time) return written;
+  words >> file.rank >> file.bytes >> file.sidecar_bytes >> file.sidecar_hash;
+  RIPSTOP_CHECK(!words.fail(), "'{}' does not describe a file", text);
+  written.file = file;
+  return written;
+}
+
+Manifest CheckpointWriter::collect(const Save& save, double& write_seconds) {
   Manifest manifest;
-  manifest.state = state;
+  manifest.state = save.state;
   manifest.mesh = mesh_;
   manifest.moments = moments_;
   manifest.written_by = fmt::format("ripstop {} ({})", version(), git_commit());
   manifest.units = specs_;
-  for (const std::string& other : world_.all_gather_text(line))
-    if (!other.empty()) manifest.files.push_back(file_of_line(other));
+  for (const std::string& text : world_.all_gather_text(text_of(save.written))) {
+    const Written other = written_of_text(text);
+    if (other.file) manifest.files.push_back(*other.file);
+    write_seconds = std::max(write_seconds, 1e-3 * static_cast<double>(other.milliseconds));
+  }
   std::sort(manifest.files.begin(), manifest.files.end(),
             [](const StoredFile& a, const StoredFile& b) { return a.rank < b.rank; });
   return manifest;
@@ -281,11 +296,13 @@ void CheckpointWriter::remove_old(const Save& save, SaveReport& report) {
 SaveReport CheckpointWriter::commit() {
   RIPSTOP_CHECK(has_begun(), "no save was begun");
   const CheckpointState state = save_->state;
-  SaveReport report{directory_ / step_directory_name(state.step), 0, {}, {}};
+  SaveReport report{.directory = directory_ / step_directory_name(state.step), .removed = {}, .warnings = {}};
+  Clock::time_point written;
   try {
     await_writers(*save_);
+    written = Clock::now();
     // Rank 0 commits only if every rank has written and synced its file.
-    const Manifest manifest = collect(state, save_->line);
+    const Manifest manifest = collect(*save_, report.seconds);
     do_and_agree(world_, [&] {
       if (leads()) commit_attempt(*save_, manifest, report.warnings);
     });
@@ -301,6 +318,7 @@ SaveReport CheckpointWriter::commit() {
   do_and_agree(world_, [&] {
     if (leads()) remove_old(*save, report);
   });
+  report.seconds += std::chrono::duration<double>(Clock::now() - written).count();
   return report;
 }
 

@@ -5,6 +5,7 @@
 // and calls neither MPI nor HDF5. commit(): all ranks wait for each other's threads, and rank 0 writes the
 // manifest and renames. Between begin() and commit() the ranks may train; save() is one after the other.
 #pragma once
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -40,10 +41,12 @@ struct SavePolicy {
   std::function<void()> check_owner = {};
 };
 
-/// The result of a save, on rank 0; other ranks get `directory` and `bytes` only.
+/// The result of a save, on rank 0; other ranks get `directory`, `bytes` and `seconds` only.
 struct SaveReport {
   std::filesystem::path directory;
-  int64_t bytes = 0;                  ///< of all files
+  int64_t bytes = 0;   ///< of all files
+  double seconds = 0;  ///< from begin(): until the last rank had written, and of the commit, without what
+                       ///< the ranks did between
   std::vector<int64_t> removed;       ///< steps whose checkpoints were deleted
   std::vector<std::string> warnings;  ///< failures after the commit: texts for the log
 };
@@ -89,12 +92,18 @@ class CheckpointWriter {
   SaveReport commit();
 
  private:
+  /// What the thread of a rank has written, and how long after begin() it was done.
+  struct Written {
+    std::optional<StoredFile> file;  ///< none on a rank that stores nothing
+    int64_t milliseconds = 0;
+  };
   /// A save between begin() and commit().
   struct Save {
     CheckpointState state;
     SavePolicy policy;
     std::filesystem::path attempt;
-    std::string line;  ///< of this rank's file, from the thread
+    Written written;  ///< from the thread
+    std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
     std::optional<BackgroundWork> work;
   };
 
@@ -104,7 +113,9 @@ class CheckpointWriter {
   void write(Save& save, const BackgroundWork& work);
   StoredFile write_file(const Save& save, const BackgroundWork& work);
   void await_writers(Save& save);
-  Manifest collect(const CheckpointState& state, const std::string& line);
+  static std::string text_of(const Written& written);
+  static Written written_of_text(const std::string& text);
+  Manifest collect(const Save& save, double& write_seconds);
   void commit_attempt(const Save& save, const Manifest& manifest, std::vector<std::string>& warnings);
   void replace(const std::filesystem::path& attempt, const CheckpointState& state,
                std::vector<std::string>& warnings);

@@ -178,7 +178,7 @@ struct CheckpointEvent {
   int64_t step = 0;
   std::string path;
   int64_t bytes = 0;
-  double seconds = 0;         ///< from the begin of the save to its commit
+  double seconds = 0;  ///< until the last rank had written, and of the commit, which may come steps later
   double waited_seconds = 0;  ///< of them, those that training stood still
   double time = 0;
 };

@@ -87,7 +87,7 @@ class Trainer {
   struct SaveUnderWay {
     CheckpointState state;
     bool in_background = false;
-    Clock::time_point begin;
+    double begin_seconds = 0;  ///< that all ranks took to begin it
     double stood_seconds = 0;  ///< that training stood still for it so far
   };
 

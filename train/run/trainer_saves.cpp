@@ -1,4 +1,5 @@
 // The saves of a run: beside training, between steps, and what happens if one fails.
+#include <algorithm>
 #include <filesystem>
 #include <thread>
 
@@ -77,10 +78,10 @@ bool Trainer::begin_save(const CheckpointState& state, int64_t keep, bool in_bac
     take_failed_save(error, state);
     return false;
   }
-  saving_ = SaveUnderWay{.state = state, .in_background = in_background, .begin = begin};
+  saving_ = SaveUnderWay{.state = state, .in_background = in_background};
   is_held_ = true;
   if (in_background) end_live_line();
-  saving_->stood_seconds = seconds_since(begin);
+  saving_->begin_seconds = saving_->stood_seconds = seconds_since(begin);
   if (leads_) log(SaveEvent{.step = state.step, .state = SaveState::kBegun, .waited_seconds = waited});
   return true;
 }
@@ -106,7 +107,9 @@ bool Trainer::finish_save() {
   end_live_line();
   if (!leads_) return true;
   for (const std::string& text : report.warnings) warn(text);
-  const double seconds = seconds_since(save.begin), waited = save.stood_seconds + seconds_since(since);
+  const double waited = save.stood_seconds + seconds_since(since);
+  // Not until now: a save beside training is written before the end of the step that commits it.
+  const double seconds = std::max(save.begin_seconds + report.seconds, waited);
   if (time_limit_) time_limit_->took_save(seconds);
   log(CheckpointEvent{.step = save.state.step,
                       .path = report.directory.string(),

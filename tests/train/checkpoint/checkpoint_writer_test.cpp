@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "tests/train/checkpoint/checkpoint_model.h"
 
 namespace ripstop {
@@ -24,6 +26,26 @@ TEST(CheckpointWriter, RanksLeaveWhenOldCheckpointsAreRemoved) {
       EXPECT_FALSE(std::filesystem::exists(scratch / step_directory_name(step - 1)))
           << "rank " << world.rank() << " has left the save of step " << step;
     }
+  });
+  for (const auto& error : errors) EXPECT_FALSE(error) << error->what();
+}
+
+// A save beside training is committed at the end of a step, which may take minutes more.
+TEST(CheckpointWriter, TheTimeOfASaveIsThatOfItsWork) {
+  const ScratchDirectory scratch;
+  QuickIo io;
+  const MeshSizes mesh{1, 2, 1};
+  SmallRun run(tiny_model(), mesh);
+  run.fill(1);
+  const auto errors = SimulatedRanks(2).run([&](Communicator& world) {
+    RankMemory& own = run.ranks()[static_cast<size_t>(world.rank())];
+    SavingRank rank(io, scratch.path(), world, mesh, own, /*most_bytes=*/0);
+    rank.writer.begin(state_at(1, run.model()), {.in_background = true});
+    while (rank.writer.is_writing()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    const SaveReport report = rank.writer.commit();
+    EXPECT_GT(report.seconds, 0) << "rank " << world.rank();
+    EXPECT_LT(report.seconds, 1.5) << "rank " << world.rank();
   });
   for (const auto& error : errors) EXPECT_FALSE(error) << error->what();
 }

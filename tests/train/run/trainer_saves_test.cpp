@@ -1,5 +1,7 @@
 // Saves of whole runs: beside training, in pieces or while training waits, and on a disk that is full.
+#include <chrono>
 #include <map>
+#include <thread>
 
 #include "data/whole_file.h"
 #include "tests/train/run/full_disk.h"
@@ -169,6 +171,18 @@ TEST_F(SavingRuns, TheBestIsACheckpointThatExists) {
     EXPECT_EQ(find_checkpoint(io, scratch_ / "run", "best"), checkpoint("run", best->step));
     forget_run();
   }
+}
+
+// The run stops itself in time for as long as a save takes: its commit waits for the end of a step.
+TEST_F(SavingRuns, TheTimeOfASaveHasNoStepInIt) {
+  on_line_ = [](const std::string& line) {
+    if (line.starts_with("step 5/")) std::this_thread::sleep_for(std::chrono::seconds(3));
+  };
+  EXPECT_EQ(train(ten_steps({kCopies, "checkpoint.every_steps=4", "checkpoint.keep=0"})), ExitCode::kOk);
+  const MetricsLog log = metrics("run");
+  ASSERT_EQ(log.checkpoints.size(), 3U);
+  EXPECT_EQ(log.checkpoints[0].step, 4);
+  EXPECT_LT(log.checkpoints[0].seconds, 3);
 }
 
 TEST_F(SavingRuns, StatusTellsOfASaveUnderWay) {
