@@ -22,6 +22,7 @@ BackgroundWork::BackgroundWork(std::function<void(const BackgroundWork&)> body) 
   try {
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error&) {
+    has_thread_ = false;
     run();
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
@@ -53,7 +54,8 @@ void BackgroundWork::rethrow() const {
   if (failure_) std::rethrow_exception(failure_);
 }
 
-void yield_processors() {
+void BackgroundWork::yield_processors() const {
+  if (!has_thread_) return;
   // A tenth of a processor that others want, by Linux's table of weights. With the least priority (19) a
   // save beside busy processors took nearly twice as long as its disk needs.
   constexpr int kNice = 10;

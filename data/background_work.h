@@ -30,6 +30,10 @@ class BackgroundWork {
   /// `body` counts what it has done, so that others see whether it moves.
   void count_progress() const { ++progress_; }
   int64_t progress() const { return progress_; }
+  /// `body` calls it: from now on its thread, and those that it starts, get processors that others leave free,
+  /// and a tenth of one that others want (nice 10). There is no way back without privileges, so it does
+  /// nothing if `body` runs on the owner's thread.
+  void yield_processors() const;
 
   /// Waits for the end, at most so long. Returns whether it has come.
   bool wait(std::chrono::milliseconds most);
@@ -42,14 +46,11 @@ class BackgroundWork {
   const std::function<void(const BackgroundWork&)> body_;
   std::atomic<bool> done_ = false, stops_ = false;
   mutable std::atomic<int64_t> progress_ = 0;
+  bool has_thread_ = true;  ///< set before body_ runs
   std::exception_ptr failure_;
   std::mutex mutex_;  ///< for `ended_`
   std::condition_variable ended_;
   std::thread thread_;
 };
-
-/// From now on this thread, and those that it starts, get processors that others leave free, and a tenth of
-/// one that others want (nice 10). There is no way back without privileges.
-void yield_processors();
 
 }  // namespace ripstop

@@ -1,6 +1,7 @@
 #include "data/background_work.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -56,14 +57,50 @@ int nice_of_thread() {
 TEST(BackgroundWork, YieldsTheProcessorsWithTheThreadsThatItStarts) {
   const int before = nice_of_thread();
   int own = 0, started = 0;
-  BackgroundWork work([&](const BackgroundWork&) {
-    yield_processors();
+  BackgroundWork work([&](const BackgroundWork& self) {
+    self.yield_processors();
     own = nice_of_thread();
     std::thread([&] { started = nice_of_thread(); }).join();
   });
   while (!work.wait(milliseconds(1000))) continue;
   EXPECT_EQ(own, 10);
   EXPECT_EQ(started, 10);
+  EXPECT_EQ(nice_of_thread(), before);
+}
+
+/// While it lives, no thread can be started: a stack of the default size has no room in any address space.
+class NoThreads {
+ public:
+  NoThreads() {
+    pthread_getattr_default_np(&before_);
+    pthread_attr_t huge;
+    pthread_attr_init(&huge);
+    pthread_attr_setstacksize(&huge, size_t{1} << 50);
+    EXPECT_EQ(pthread_setattr_default_np(&huge), 0);
+    pthread_attr_destroy(&huge);
+  }
+  ~NoThreads() {
+    pthread_setattr_default_np(&before_);
+    pthread_attr_destroy(&before_);
+  }
+  NoThreads(const NoThreads&) = delete;
+  NoThreads& operator=(const NoThreads&) = delete;
+
+ private:
+  pthread_attr_t before_;
+};
+
+// There is no way back: the training thread would be slow for the rest of the run.
+TEST(BackgroundWork, WithoutAThreadTheOwnersDoesTheWorkAndYieldsNothing) {
+  const NoThreads none;
+  const int before = nice_of_thread();
+  std::thread::id worker;
+  BackgroundWork work([&](const BackgroundWork& self) {
+    self.yield_processors();
+    worker = std::this_thread::get_id();
+  });
+  EXPECT_TRUE(work.is_done());
+  EXPECT_EQ(worker, std::this_thread::get_id());
   EXPECT_EQ(nice_of_thread(), before);
 }
 

@@ -135,7 +135,7 @@ void CheckpointWriter::write(Save& save, const BackgroundWork& work) {
   try {
     if (snapshot_ != nullptr) snapshot_->copy_kept(work);
     // Not before: the next update waits for the copies.
-    if (save.policy.in_background) yield_processors();
+    if (save.policy.in_background) work.yield_processors();
     if (!shards_.empty()) save.written.file = write_file(save, work);
     save.written.milliseconds =
         std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - save.begin).count();
