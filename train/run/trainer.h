@@ -221,7 +221,7 @@ class Trainer {
   std::string base_hash_;                      ///< of the frozen model
   std::string weights_of_;                     ///< what they were read from
   std::optional<RunDirectory> directory_;
-  int64_t newest_step_ = 0;              ///< committed when this start began; on rank 0
+  int64_t newest_step_ = 0;  ///< committed when this start began, as far as can be told; on rank 0
   std::optional<TimeLimit> time_limit_;  ///< on rank 0, if a deadline is known
   bool time_is_up_ = false;              ///< the last answer about a stop was yes because of it; on rank 0
   std::optional<CheckpointWriter> writer_;

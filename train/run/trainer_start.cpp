@@ -214,8 +214,9 @@ void Trainer::open_directory() {
                                  .stop_requested = [this] { return stop_requested(0); }});
   directory_->lock_linked_checkpoints(io_);
   prepare_checkpoint_directory(io_, directory_->checkpoints());
+  // Also one that cannot be read now: a start from an older step would make it count as superseded.
   for (const ListedCheckpoint& checkpoint : list_checkpoints(io_, directory_->checkpoints()))
-    if (checkpoint.manifest) newest_step_ = checkpoint.step;
+    if (checkpoint.manifest || checkpoint.is_unreadable) newest_step_ = checkpoint.step;
   directory_->require_progress(newest_step_);
   check_disk_space(io_, directory_->checkpoints(), config.checkpoint.keep,
                    checkpoint_bytes(resolved_.trained_table(),

@@ -58,6 +58,20 @@ TEST_F(TakeoverRuns, EveryStartThatTrainsIsRecorded) {
   EXPECT_FALSE(metrics("run").starts[2].deadline);
 }
 
+// Its archive may be mounted again tomorrow: a start that went on from an older step would supersede it.
+TEST_F(TakeoverRuns, AStoppedStartDoesNotGoBehindACheckpointThatCannotBeRead) {
+  ASSERT_EQ(train(with_steps(2)), ExitCode::kOk);
+  ASSERT_EQ(train(with_steps(4)), ExitCode::kOk);
+  std::filesystem::rename(checkpoint("run", 4), scratch_ / "archived");
+  std::filesystem::create_directory_symlink(scratch_ / "archive", checkpoint("run", 4));
+  int asked = 0;
+  EXPECT_EQ(train(with_steps(6), [&] { return ++asked >= 2; }), ExitCode::kRequeue);
+  EXPECT_EQ(recorded_steps(), (StepsOfStarts{0, 2, 4}));
+  std::filesystem::rename(scratch_ / "archived", scratch_ / "archive");
+  EXPECT_EQ(train(with_steps(6)), ExitCode::kOk);
+  EXPECT_EQ(recorded_steps(), (StepsOfStarts{0, 2, 4, 4}));
+}
+
 // The number is above those of all checkpoints, wherever they were copied from.
 TEST_F(TakeoverRuns, CheckpointsWithoutTheirRecordAreTaken) {
   ASSERT_EQ(train(with_steps(2)), ExitCode::kOk);
