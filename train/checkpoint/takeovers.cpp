@@ -114,6 +114,10 @@ std::string Takeovers::refusal(int64_t step, int64_t number) const {
   return "";
 }
 
+bool Takeovers::is_in_job() {
+  return !own_job().empty();
+}
+
 int64_t Takeovers::restarts_from(int64_t step) const {
   const std::string job = own_job();
   if (job.empty()) return 0;

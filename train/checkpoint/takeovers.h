@@ -57,6 +57,8 @@ class Takeovers {
   /// numbers; "" if it may be used.
   std::string refusal(int64_t step, int64_t number) const;
 
+  /// Whether this process is a start of a Slurm job, whose restarts count.
+  static bool is_in_job();
   /// How many restarts of this process's job, the newest in a row, went on from `step`. The first start of a
   /// job is no restart. 0 outside of a job: a person may try as often as they like.
   int64_t restarts_from(int64_t step) const;

@@ -300,6 +300,7 @@ void Trainer::require_progress() {
 // Collective: the end of a run that was stopped before its first step. It counts as a start, or a job whose
 // time is too short for the start would go on being restarted without end.
 void Trainer::end_start() {
+  do_and_agree(mesh_.world(), [&] { open_directory_of_job(); });
   const bool has_directory = least_of_all_ranks(mesh_.world(), leads_ && !directory_ ? 0 : 1) == 1;
   if (has_directory) {
     first_step_ = newest_step_;

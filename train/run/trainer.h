@@ -104,6 +104,7 @@ class Trainer {
   bool start();
   bool count_steps();
   void open_directory();
+  void open_directory_of_job();
   void check_checkpoint(const CheckpointState& saved) const;
   bool resume_or_initialize();
   std::vector<std::string> notes_on_resume(const ResumableCheckpoint& saved);

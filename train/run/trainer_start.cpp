@@ -224,6 +224,19 @@ void Trainer::open_directory() {
                                     resolved_.step.adamw.moments));
 }
 
+// On rank 0 of a start that was stopped before it had the directory. A job's start must count all the same. A
+// person may stop as many as they like, and nothing is written then.
+void Trainer::open_directory_of_job() {
+  if (!leads_ || directory_ || !Takeovers::is_in_job()) return;
+  try {
+    open_directory();
+  } catch (const Error& error) {
+    // Another start may own it, and a stop waits for nobody.
+    if (error.code() != ExitCode::kRequeue) throw;
+    directory_.reset();
+  }
+}
+
 // Refuses a checkpoint that this run must not go on from, though its config fits.
 void Trainer::check_checkpoint(const CheckpointState& saved) const {
   const auto require_same_set = [&](bool same, const char* set) {

@@ -122,24 +122,25 @@ TEST_F(TakeoverRuns, ALaterRecordEndsTheRun) {
 
 TEST_F(TakeoverRuns, ThreeRestartsWithoutACheckpointEndAJob) {
   setenv("SLURM_JOB_ID", "4711", 1);
-  const auto stopped_start = [&] { return train(with_steps(4), [] { return true; }); };
-  EXPECT_EQ(stopped_start(), ExitCode::kRequeue);
-  EXPECT_EQ(recorded_steps(), (StepsOfStarts{})) << "stopped before it had the directory";
-  // Stopped while it starts: asked for the third time, it has the directory.
-  const auto stopped_later = [&] {
-    int asked = 0;
-    return train(with_steps(4), [asked]() mutable { return ++asked >= 3; });
-  };
-  for (int restart = 0; restart < 3; ++restart) {
-    EXPECT_EQ(stopped_later(), ExitCode::kRequeue) << restart;
-    EXPECT_EQ(recorded_steps(), StepsOfStarts(static_cast<size_t>(restart) + 1, 0));
-  }
-  try {
-    stopped_later();
-    ADD_FAILURE() << "the third restart without a step was to end the job";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::kCommunication);
-    EXPECT_HAS(error.what(), "3 restarts of job 4711 in a row went on from step 0");
+  // Asked for the third time, a start has the directory; the first time, it has not.
+  for (const int first_yes : {3, 1}) {
+    SCOPED_TRACE(first_yes);
+    std::filesystem::remove_all(scratch_ / "run");
+    const auto stopped_start = [&] {
+      int asked = 0;
+      return train(with_steps(4), [asked, first_yes]() mutable { return ++asked >= first_yes; });
+    };
+    for (int restart = 0; restart < 3; ++restart) {
+      EXPECT_EQ(stopped_start(), ExitCode::kRequeue) << restart;
+      EXPECT_EQ(recorded_steps(), StepsOfStarts(static_cast<size_t>(restart) + 1, 0));
+    }
+    try {
+      stopped_start();
+      ADD_FAILURE() << "the third restart without a step was to end the job";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kCommunication);
+      EXPECT_HAS(error.what(), "3 restarts of job 4711 in a row went on from step 0");
+    }
   }
   // Neither does the next one begin. Another job, or a person, may try again.
   EXPECT_EQ(refusal(with_steps(4)).code(), ExitCode::kCommunication);
