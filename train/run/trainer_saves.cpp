@@ -132,8 +132,9 @@ void Trainer::take_failed_save(const Error& error, const CheckpointState& state)
   is_held_ = false;
   end_live_line();
   if (error.code() != ExitCode::kStorage) throw error;
+  // Without a look at files, which may be what has failed.
   do_and_agree(mesh_.world(), [&] {
-    if (leads_) directory_->check_still_owned();
+    if (leads_) directory_->check_owner();
   });
   // "best" must name a checkpoint that exists.
   for (CheckpointState* each : {&state_, &updated_})

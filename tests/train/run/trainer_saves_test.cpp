@@ -121,6 +121,28 @@ TEST_F(SavingRuns, AFailedSaveCostsItselfAlone) {
   }
 }
 
+// As when a file server gives errors for some seconds: whose run it is cannot be read then.
+TEST_F(SavingRuns, AFolderThatCannotBeReadCostsASaveAlone) {
+  const std::filesystem::path file = scratch_ / "run" / "checkpoints" / Takeovers::kFileName;
+  const std::filesystem::path aside = scratch_ / "aside";
+  for (const std::string& mode : {kWaits, kCopies}) {
+    SCOPED_TRACE(mode);
+    on_line_ = [&](const std::string& line) {
+      if (line.starts_with("step 3/")) {
+        std::filesystem::rename(file, aside);
+        std::filesystem::create_directory(file);
+      } else if (line.starts_with("warning: step 4 was not saved")) {
+        std::filesystem::remove(file);
+        std::filesystem::rename(aside, file);
+      }
+    };
+    EXPECT_EQ(train(ten_steps({mode, "checkpoint.every_steps=4", "checkpoint.keep=0"})), ExitCode::kOk);
+    EXPECT_HAS(said(), "warning: step 4 was not saved: ");
+    EXPECT_EQ(saved_steps(), (std::vector<int64_t>{8, 10}));
+    forget_run();
+  }
+}
+
 TEST_F(SavingRuns, ThreeFailuresInARowEndTheRun) {
   for (const std::string& mode : {kWaits, kCopies, kPieces}) {
     SCOPED_TRACE(mode);
