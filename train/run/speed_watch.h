@@ -13,10 +13,11 @@ namespace ripstop {
 
 /// What a rank did in a step, or in the steps of a window.
 struct RankWork {
-  double rank = 0;             ///< the launcher's number
-  double compute_seconds = 0;  ///< of the steps, less the time that the rank waited for collectives
-  double wait_seconds = 0;     ///< for collectives
-  double flops = 0;            ///< what batch_flops() expects
+  double rank = 0;  ///< the launcher's number
+  double compute_seconds =
+      0;                    ///< of the steps, less the time that the rank waited, for collectives or a save
+  double wait_seconds = 0;  ///< for collectives
+  double flops = 0;         ///< what batch_flops() expects
 };
 
 /// The floating-point operations that a training step needs for `batch` with whole weights: products of every

@@ -93,7 +93,7 @@ bool Trainer::compute_step() {
     data_wait += seconds_since(since);
     return result;
   };
-  save_wait_seconds_ = 0;
+  save_wait_seconds_ = save_alone_seconds_ = 0;
   long_step_.begin();
   const std::optional<LoaderStep> loaded = waiting([&] { return loader_->next_step(); });
   if (!loaded) return false;

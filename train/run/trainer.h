@@ -260,6 +260,7 @@ class Trainer {
   double smoothed_step_seconds_ = 0;  ///< for the time left
   double step_seconds_ = 0;           ///< of the last step
   double save_wait_seconds_ = 0;      ///< of the last step
+  double save_alone_seconds_ = 0;     ///< of them, those that this rank was not in a collective
   int64_t resident_before_bytes_ = 0;
   bool libraries_measured_ = false;
   DeviceMesh::AxisSeconds waited_before_;  ///< seconds waited before the step under way

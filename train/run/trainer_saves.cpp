@@ -156,6 +156,7 @@ void Trainer::take_failed_save(const Error& error, const CheckpointState& state)
 void Trainer::await_snapshot(size_t unit) {
   if (!is_held_) return;
   const Clock::time_point since = Clock::now();
+  const double in_collectives = mesh_.seconds_waited_in_all();
   if (snapshot_is_whole_) {
     snapshot_->wait_for(unit);
   } else {
@@ -167,6 +168,7 @@ void Trainer::await_snapshot(size_t unit) {
   }
   const double waited = seconds_since(since);
   save_wait_seconds_ += waited;
+  save_alone_seconds_ += waited - (mesh_.seconds_waited_in_all() - in_collectives);
   if (saving_) saving_->stood_seconds += waited;
 }
 

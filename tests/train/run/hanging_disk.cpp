@@ -1,5 +1,6 @@
-// A disk that does not answer, for tests of whole programs: to be preloaded (LD_PRELOAD). A write to a file whose name is that of an
-// entry of the directory HANGING_DISK returns when that entry is gone.
+// A disk that does not answer, or is slow, for tests of whole programs: to be preloaded (LD_PRELOAD). A write to a file whose name is
+// that of an entry of the directory HANGING_DISK returns when that entry is gone; if the entry's name has ".slow" behind that of the
+// file, it takes 50 ms more.
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -9,18 +10,24 @@
 
 namespace {
 
-bool hangs(int file) {
+// The entry for an open file; empty without HANGING_DISK.
+std::string entry_of(int file) {
   const char* directory = std::getenv("HANGING_DISK");
   std::array<char, 4096> path{};
   const std::string link = "/proc/self/fd/" + std::to_string(file);
-  if (directory == nullptr || ::readlink(link.c_str(), path.data(), path.size() - 1) <= 0) return false;
+  if (directory == nullptr || ::readlink(link.c_str(), path.data(), path.size() - 1) <= 0) return "";
   const std::string written = path.data();
-  const std::string entry = directory + written.substr(written.rfind('/') + 1).insert(0, "/");
-  return ::access(entry.c_str(), F_OK) == 0;
+  return directory + ("/" + written.substr(written.rfind('/') + 1));
+}
+
+bool exists(const std::string& path) {
+  return ::access(path.c_str(), F_OK) == 0;
 }
 
 ssize_t write_when_it_answers(int file, const void* bytes, size_t count, off_t offset) {
-  while (hangs(file)) ::usleep(10'000);
+  const std::string entry = entry_of(file);
+  if (!entry.empty() && exists(entry + ".slow")) ::usleep(50'000);
+  while (!entry.empty() && exists(entry)) ::usleep(10'000);
   return ::syscall(SYS_pwrite64, file, bytes, count, offset);
 }
 
