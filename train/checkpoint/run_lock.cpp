@@ -197,23 +197,26 @@ class RunLock::Heartbeat {
     const std::lock_guard guard(mutex_);
     if (lost_.empty()) lost_ = reason;
   }
-  /// Waits for a late heartbeat, and gives up if it does not come. Returns reason().
-  std::string await() {
+  /// Whether the last heartbeat is young enough that nobody can have taken over.
+  bool is_in_time() {
+    const std::lock_guard guard(mutex_);
+    if (is_late()) hurry();
+    return !is_late();
+  }
+  /// Waits for a late heartbeat, which alone can tell whether another start owns the directory: a file system
+  /// that does not answer this owner may not have answered others, either.
+  void await() {
     std::unique_lock guard(mutex_);
-    if (lost_.empty() && is_late()) {
-      // After a SIGCONT, or when the machine wakes, the thread may sleep for some seconds yet.
-      hurries_ = true;
-      wake_.notify_all();
-      const auto patience = std::chrono::duration<double>(times_.patience_seconds);
-      changed_.wait_for(guard, patience, [&] { return !lost_.empty() || !is_late(); });
-      if (lost_.empty() && is_late())
-        lost_ = fmt::format(": its LOCK could not be written for {:.0f} s, so another start may own it now",
-                            boot_seconds() - renewed_at_);
-    }
-    return lost_;
+    if (is_late()) hurry();
+    changed_.wait(guard, [&] { return !lost_.empty() || !is_late(); });
   }
 
  private:
+  /// After a SIGCONT, or when the machine wakes, the thread may sleep for some seconds yet.
+  void hurry() {
+    hurries_ = true;
+    wake_.notify_all();
+  }
   bool is_late() const { return boot_seconds() - renewed_at_ > times_.fence_seconds(); }
 
   void run() {
@@ -237,7 +240,7 @@ class RunLock::Heartbeat {
     }
   }
 
-  /// One lost heartbeat is no reason to stop training; many are, see await().
+  /// One lost heartbeat is no reason to stop writing; many are, see is_late().
   bool write(uint64_t count) {
     const std::string text = text_of(self_, count);
     return io_.pwrite(file_.value(), text.data(), text.size(), 0) == std::ssize(text) && !stops_ &&
@@ -409,10 +412,16 @@ void RunLock::lose(const std::string& reason) const {
 }
 
 void RunLock::check_owner() const {
-  if (const std::string reason = heartbeat_->await(); !reason.empty()) lose(reason);
+  if (const std::string reason = heartbeat_->reason(); !reason.empty()) lose(reason);
+}
+
+bool RunLock::may_write() const {
+  check_owner();
+  return heartbeat_->is_in_time();
 }
 
 void RunLock::check_still_owned() const {
+  heartbeat_->await();
   check_owner();
   const std::optional<std::string> text = read();
   if (!text) lose(": its LOCK is gone");

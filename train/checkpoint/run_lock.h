@@ -36,9 +36,9 @@ struct RunLockWait {
 /// on another machine. A run whose directory was moved while it lives stays protected.
 ///
 /// The thread of the heartbeat also reads LOCK back, so an owner that was taken over, as after a partition or
-/// a SIGSTOP, learns of it within `heartbeat_seconds`. From then on `check_owner` throws, for good. So it
-/// does if the heartbeat is late (the file system does not answer, or the process stood still) and does not
-/// come back: then another start may have taken over.
+/// a SIGSTOP, learns of it within `heartbeat_seconds`. From then on `check_owner` throws, for good. While the
+/// heartbeat is late (the file system does not answer, or the process stood still) another start may have
+/// taken over, or nobody: the owner must not write until the next heartbeat that gets through has told.
 class RunLock {
  public:
   /// May wait for `patience_seconds`. Throws Error(kStorage), with the owner, if a live run owns the
@@ -49,12 +49,14 @@ class RunLock {
   RunLock(const RunLock&) = delete;
   RunLock& operator=(const RunLock&) = delete;
 
-  /// To be called before every write. Throws Error(kStorage) if another process has taken the directory over,
-  /// as far as the heartbeat knows: looks at no file, and costs next to nothing. If the last heartbeat is
-  /// older than fence_seconds(), waits for the next one for up to `patience_seconds`, and throws if it does
-  /// not come. Once it has thrown, it always throws.
+  /// Throws Error(kStorage) if another process has taken the directory over, as far as the heartbeat knows:
+  /// looks at no file, waits for nothing and costs next to nothing. Once it has thrown, it always throws.
   void check_owner() const;
-  /// As check_owner, and reads LOCK. Called before every commit.
+  /// To be asked before every write. As check_owner; false if the last heartbeat is older than
+  /// fence_seconds(): then the write must wait.
+  bool may_write() const;
+  /// As check_owner, and reads LOCK. If the last heartbeat is older than fence_seconds(), waits for the next
+  /// one that gets through, as long as that takes. Called before every commit.
   void check_still_owned() const;
   /// Gives the directory up, because of `reason`, found elsewhere: throws, as check_owner does from now on.
   [[noreturn]] void lose(const std::string& reason) const;

@@ -56,19 +56,31 @@ class Damage {
 MetricsFile::MetricsFile(const std::filesystem::path& path) : file_(path) {}
 
 template <class Event>
-void MetricsFile::write(const Event& event) {
+void MetricsFile::keep(const Event& event) {
   waiting_ += line_of(event);
+}
+
+template <class Event>
+void MetricsFile::write(const Event& event) {
+  keep(event);
   write_waiting();
 }
 
 // The templates are defined here, so that users of the header do not compile the JSON library.
 template void MetricsFile::write(const StartEvent&);
+template void MetricsFile::keep(const StartEvent&);
 template void MetricsFile::write(const StepMetrics&);
+template void MetricsFile::keep(const StepMetrics&);
 template void MetricsFile::write(const HostsEvent&);
+template void MetricsFile::keep(const HostsEvent&);
 template void MetricsFile::write(const ValidationEvent&);
+template void MetricsFile::keep(const ValidationEvent&);
 template void MetricsFile::write(const SaveEvent&);
+template void MetricsFile::keep(const SaveEvent&);
 template void MetricsFile::write(const CheckpointEvent&);
+template void MetricsFile::keep(const CheckpointEvent&);
 template void MetricsFile::write(const WarningEvent&);
+template void MetricsFile::keep(const WarningEvent&);
 template void MetricsFile::write(const EndEvent&);
 
 void MetricsFile::write_end(const EndEvent& event) {

@@ -225,6 +225,9 @@ class MetricsFile {
   /// sync, write it first.
   template <class Event>
   void write(const Event& event);
+  /// Keeps the line in memory: the next write, and sync, write it first.
+  template <class Event>
+  void keep(const Event& event);
   /// As `write`, but if that fails, the line does not wait: how the process ends may change by then.
   void write_end(const EndEvent& event);
 

@@ -179,6 +179,10 @@ void RunDirectory::check_owner() const {
   if (checkpoints_lock_) checkpoints_lock_->check_owner();
 }
 
+bool RunDirectory::may_write() const {
+  return lock_->may_write() && (!checkpoints_lock_ || checkpoints_lock_->may_write());
+}
+
 void RunDirectory::check_still_owned() const {
   lock_->check_still_owned();
   if (checkpoints_lock_) checkpoints_lock_->check_still_owned();

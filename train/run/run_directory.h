@@ -51,10 +51,12 @@ class RunDirectory {
   /// over, metrics.jsonl becomes a new file, into which the owner before cannot write.
   MetricsFile& open_metrics(int64_t step);
   MetricsFile& metrics() { return *metrics_; }
-  /// To be called before every write, see RunLock::check_owner. Looks at no file.
+  /// RunLock::check_owner of the run and of the folder of its checkpoints. Looks at no file.
   void check_owner() const;
+  /// To be asked before every write, see RunLock::may_write. Looks at no file.
+  bool may_write() const;
   /// Throws Error(kStorage) if another process has taken over the run, or the folder of its checkpoints, or
-  /// has recorded a later takeover. Called before every commit.
+  /// has recorded a later takeover. Called before every commit. Waits while the file system does not answer.
   void check_still_owned() const;
 
  private:

@@ -368,9 +368,12 @@ Error Trainer::end_failed(const Error& error) {
   if (leads_) {
     bool owned = false;
     try {
-      directory_->check_still_owned();
-      owned = true;
-      write_end(error.code());
+      // To a file system that does not answer, nothing is written.
+      if (directory_->may_write()) {
+        directory_->check_still_owned();
+        owned = true;
+        write_end(error.code());
+      }
     } catch (const Error& second) {
       // A full disk: `error` tells of it already. Another owner: it may have removed what this one was
       // writing, and that is all that `error` tells.
@@ -389,22 +392,28 @@ Error Trainer::end_failed(const Error& error) {
 }
 
 // A log that cannot be written is no reason to lose steps. Its lines wait in memory, and training goes on:
-// the disk may have room again before the next checkpoint.
+// the disk may have room, or answer again, before the next checkpoint.
 template <class Event>
 void Trainer::log(const Event& event) {
-  directory_->check_owner();
   MetricsFile& metrics = directory_->metrics();
   const bool waited = metrics.waiting_lines() > 0;
-  try {
-    metrics.write(event);
-  } catch (const Error& error) {
-    if (error.code() != ExitCode::kStorage || metrics.waiting_bytes() > kMostWaitingBytes) throw;
-    if (!waited)
-      say(fmt::format("warning: {}; training goes on, and the lines wait in memory until there is room",
-                      error.what()));
-    return;
+  std::optional<Error> failure;
+  if (directory_->may_write()) {
+    try {
+      metrics.write(event);
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::kStorage) throw;
+      failure = error;
+    }
+  } else {
+    metrics.keep(event);
+    failure = Error(ExitCode::kStorage, directory_->path().string() + " does not answer");
   }
-  if (waited) say("metrics.jsonl is written again and lacks no line");
+  if (failure && metrics.waiting_bytes() > kMostWaitingBytes) throw Error(*failure);
+  if (failure && !waited)
+    say(fmt::format("warning: {}; training goes on, and the lines wait in memory until they can be written",
+                    failure->what()));
+  if (!failure && waited) say("metrics.jsonl is written again and lacks no line");
 }
 template void Trainer::log(const ValidationEvent& event);  // for trainer_validation.cpp
 template void Trainer::log(const HostsEvent& event);       // for trainer_speed.cpp

@@ -90,6 +90,21 @@ for asynchronous in true false; do
   fi
 done
 
+# A LOCK that cannot be written for a minute: others may have taken over, so nothing is written meanwhile; nobody has, so it goes on.
+mkdir "$work/hanging_lock"
+LD_PRELOAD=$hanging_disk HANGING_DISK=$work/hanging_lock begin lock checkpoint.every_steps=0
+if wait_for "lock" has_step lock 5; then
+  touch "$work/hanging_lock/LOCK"
+  sleep 65
+  size=$(stat -c %s "$work/lock/metrics.jsonl")
+  sleep 2
+  [[ $(stat -c %s "$work/lock/metrics.jsonl") == "$size" ]] || complain "lock: metrics.jsonl grows"
+  rm "$work/hanging_lock/LOCK"
+  wait_for "the log" grep -q 'metrics.jsonl is written again and lacks no line' "$work/lock.log"
+  kill -USR1 "$run"
+  expect_end lock 75 60 "warning: $work/lock does not answer; training goes on" 'stopped on a signal'
+fi
+
 # Waits for a save are no computing: with a slow disk steps are long, and nobody is slow for that.
 mkdir "$work/slow_disk"
 touch "$work/slow_disk/rank_00001.h5.slow"
