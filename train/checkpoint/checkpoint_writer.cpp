@@ -322,6 +322,12 @@ SaveReport CheckpointWriter::commit() {
   return report;
 }
 
+bool CheckpointWriter::ends_within(std::chrono::milliseconds most) {
+  if (save_ == nullptr) return true;
+  save_->work->request_stop();
+  return save_->work->wait(most);
+}
+
 SaveReport CheckpointWriter::save(const CheckpointState& state, const SavePolicy& policy) {
   begin(state, policy);
   return commit();

@@ -90,6 +90,10 @@ class CheckpointWriter {
   /// rank does nothing for so long as SavePolicy::patience says: then the save is not over on that rank, and
   /// the destructor would wait for its thread.
   SaveReport commit();
+  /// Tells the thread of a save that is not committed, if there is one, to end, and waits for it at most so
+  /// long. False if it has not ended: it is in a call that does not return. Then this, and what it borrows,
+  /// may not be destroyed.
+  bool ends_within(std::chrono::milliseconds most);
 
  private:
   /// What the thread of a rank has written, and how long after begin() it was done.

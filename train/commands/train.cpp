@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -131,7 +132,14 @@ ExitCode train(const TrainArguments& given) {
           !note.empty())
         options.notes.push_back(std::move(note));
     });
-    return Trainer(options, world).run();
+    auto trainer = std::make_unique<Trainer>(options, world);
+    try {
+      return trainer->run();
+    } catch (const Error&) {
+      // The error must be told, and ends the process, though storage may never answer.
+      if (!trainer->can_be_destroyed()) static_cast<void>(trainer.release());
+      throw;
+    }
   });
 }
 

@@ -121,6 +121,11 @@ bool Trainer::finish_save() {
   return true;
 }
 
+bool Trainer::can_be_destroyed() {
+  constexpr std::chrono::seconds kPatience{3};
+  return !writer_ || writer_->ends_within(kPatience);
+}
+
 // After each step: all ranks saw in the step's sums whether any of them was still writing.
 void Trainer::commit_if_written() {
   if (saving_ && all_have_written_) finish_save();

@@ -90,6 +90,13 @@ for asynchronous in true false; do
   fi
 done
 
+# Neither does it hold the only rank of a run, whose own thread is in the write.
+touch "$work/hanging/rank_00000.h5"
+LD_PRELOAD=$hanging_disk HANGING_DISK=$work/hanging "$ripstop" train "$work/run.toml" "run.directory=$work/alone" \
+  run.deadline_seconds=10 checkpoint.every_steps=5 >"$work/alone.log" 2>&1 &
+run=$!
+expect_end alone 76 60 '^FATAL code=76 rank=0 step=[0-9]+ what="rank 0 \(.+\) wrote nothing for 10 s in a save'
+
 # A LOCK that cannot be written for a minute: others may have taken over, so nothing is written meanwhile; nobody has, so it goes on.
 mkdir "$work/hanging_lock"
 LD_PRELOAD=$hanging_disk HANGING_DISK=$work/hanging_lock begin lock checkpoint.every_steps=0
