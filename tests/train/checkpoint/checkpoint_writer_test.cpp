@@ -3,9 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <thread>
 
+#include "tests/data/hanging_io.h"
 #include "tests/train/checkpoint/checkpoint_model.h"
 
 namespace ripstop {
@@ -51,19 +51,9 @@ TEST(CheckpointWriter, TheTimeOfASaveIsThatOfItsWork) {
   for (const auto& error : errors) EXPECT_FALSE(error) << error->what();
 }
 
-/// A write that returns when the test says so.
-class HangingWrites : public QuickIo {
- public:
-  std::atomic<bool> hang = false;
-  ssize_t pwrite(int file, const void* bytes, size_t count, int64_t offset) override {
-    while (hang) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    return QuickIo::pwrite(file, bytes, count, offset);
-  }
-};
-
 TEST(CheckpointWriter, TellsWhetherItsThreadEnds) {
   const ScratchDirectory scratch;
-  HangingWrites io;
+  HangingIo io;
   const MeshSizes mesh{1, 1, 1};
   SmallRun run(tiny_model(), mesh);
   run.fill(1);
@@ -71,7 +61,7 @@ TEST(CheckpointWriter, TellsWhetherItsThreadEnds) {
     CheckpointWriter writer(io, scratch.path(), world, mesh, run.ranks()[0].units());
     EXPECT_TRUE(writer.ends_within(std::chrono::milliseconds(0))) << "there is no save";
     writer.save(state_at(1, run.model()), {});
-    io.hang = true;
+    io.hangs = true;
     try {
       writer.save(state_at(2, run.model()), {.patience = {.seconds = 0.3, .hosts = {}}});
       ADD_FAILURE() << "nothing was written, and it was committed";
@@ -79,7 +69,7 @@ TEST(CheckpointWriter, TellsWhetherItsThreadEnds) {
       EXPECT_EQ(error.code(), ExitCode::kCommunication);
     }
     EXPECT_FALSE(writer.ends_within(std::chrono::milliseconds(50)));
-    io.hang = false;
+    io.hangs = false;
     EXPECT_TRUE(writer.ends_within(std::chrono::seconds(20)));
   });
   EXPECT_FALSE(errors[0]) << errors[0]->what();

@@ -3,10 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <thread>
 
-#include "tests/expect_has.h"
+#include "tests/data/hanging_io.h"
 #include "tests/train/checkpoint/checkpoint_model.h"
 
 namespace ripstop {
@@ -62,21 +61,12 @@ TEST(DiskVotes, TimeInWhichRanksWereStoppedDoesNotCount) {
   for (const auto& error : errors) EXPECT_FALSE(error) << error->what();
 }
 
-/// Writes to the file of one rank do not return.
-class HangingIo : public QuickIo {
- public:
-  std::atomic<bool> hangs = true;
-  ssize_t pwrite(int file, const void* bytes, size_t count, int64_t offset) override {
-    const std::string path = std::filesystem::read_symlink(fmt::format("/proc/self/fd/{}", file)).string();
-    while (hangs && path.find(rank_file_name(1)) != path.npos) std::this_thread::sleep_for(milliseconds(1));
-    return QuickIo::pwrite(file, bytes, count, offset);
-  }
-};
-
 TEST(DiskVotes, ASaveWhoseDiskDoesNotAnswerEnds) {
   for (const bool in_background : {false, true}) {
     const ScratchDirectory scratch;
     HangingIo io;
+    io.name = rank_file_name(1);
+    io.hangs = true;
     const MeshSizes mesh{1, 2, 1};
     SmallRun run(tiny_model(), mesh);
     run.fill(1);

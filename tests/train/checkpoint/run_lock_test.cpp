@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "model/core/error.h"
+#include "tests/data/hanging_io.h"
 #include "tests/data/scratch_directory.h"
 
 namespace ripstop {
@@ -225,16 +226,6 @@ TEST_F(CopiedRun, AMovedRunStaysProtected) {
   }
   EXPECT_TRUE(std::filesystem::exists(scratch_ / "moved/LOCK"));
 }
-
-/// A file system that does not answer for a while: writes to LOCK wait.
-class HangingIo : public PosixIo {
- public:
-  std::atomic<bool> hangs = false;
-  ssize_t pwrite(int file, const void* bytes, size_t count, int64_t offset) override {
-    while (hangs) usleep(1000);
-    return PosixIo::pwrite(file, bytes, count, offset);
-  }
-};
 
 /// The error of check_owner, asked until there is one or `seconds` have passed.
 std::string loss_within(const RunLock& lock, double seconds) {

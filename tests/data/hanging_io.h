@@ -1,0 +1,26 @@
+// A file system that does not answer: writes to its files return when the test lets them.
+#pragma once
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <string>
+
+#include "data/io.h"
+
+namespace ripstop {
+
+/// Several threads may call.
+class HangingIo : public PosixIo {
+ public:
+  std::atomic<bool> hangs = false;
+  std::string name = {};  ///< of the files that hang; empty: all
+
+  ssize_t pwrite(int file, const void* bytes, size_t count, int64_t offset) override {
+    const auto path = std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(file));
+    while (hangs && (name.empty() || path.filename() == name)) ::usleep(1000);
+    return PosixIo::pwrite(file, bytes, count, offset);
+  }
+};
+
+}  // namespace ripstop
