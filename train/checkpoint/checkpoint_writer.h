@@ -71,9 +71,9 @@ class CheckpointWriter {
 
   /// Collective: saves the present values of the units, with `state` (that of rank 0 counts), as
   /// `directory`/step_N. Replaces a checkpoint of the same step, unless a later takeover committed it; then
-  /// throws Error(kStorage). When it returns, the checkpoint is complete and synced on the disks of all ranks,
-  /// and old ones are removed. If any rank fails, all throw the same Error(kStorage), which names
-  /// that rank; the attempt is removed and older checkpoints stay. Main thread only (the first save calls
+  /// throws Error(kStorage). When it returns, the checkpoint is complete and synced on the disks of all
+  /// ranks, and old ones are removed. If any rank fails, all throw the same Error(kStorage), which names that
+  /// rank; the attempt is removed and older checkpoints stay. Main thread only (the first save calls
   /// libhdf5). Blocks. Needs 1 MiB for each of kBlockThreads threads, and the bytes of the skeleton.
   SaveReport save(const CheckpointState& state, const SavePolicy& policy);
 
@@ -85,10 +85,10 @@ class CheckpointWriter {
   bool is_writing() const;
   /// How much the thread of this rank has done, for DiskVotes. To be asked between begin() and commit().
   int64_t progress() const;
-  /// Collective: the rest of save(). Waits for the threads of all ranks in many short collectives (DiskVotes),
-  /// however long a slow disk takes. Fails as save() does, and throws Error(kCommunication) if the disk of a
-  /// rank does nothing for so long as SavePolicy::patience says: then the save is not over on that rank, and
-  /// the destructor would wait for its thread.
+  /// Collective: the rest of save(). Waits for the threads of all ranks in many short collectives
+  /// (DiskVotes), however long a slow disk takes. Fails as save() does, and throws Error(kCommunication) if
+  /// the disk of a rank does nothing for as long as SavePolicy::patience says: then the save is not over on
+  /// that rank, and the destructor would wait for its thread.
   SaveReport commit();
   /// Tells the thread of a save that is not committed, if there is one, to end, and waits for it at most so
   /// long. False if it has not ended: it is in a call that does not return. Then this, and what it borrows,

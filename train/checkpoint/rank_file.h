@@ -57,8 +57,9 @@ struct RankFileWork {
 /// again, from the device if the system allows it, and compared while later ones are written. At most
 /// kBlockThreads threads do this, with a block of memory each; the bytes of the file do not depend on
 /// `first` and `threads`. `watch` is called meanwhile on the caller's thread, a few times a second, with a
-/// number that rises with each block that is written or read back, and what it throws ends the work. Calls no MPI, HDF5 or device function (unless a source does): any thread may call it. Returns the
-/// contents of the sidecar. Throws Error(kStorage), and what a source throws.
+/// number that rises with each block that is written or read back, and what it throws ends the work. Calls
+/// no MPI, HDF5 or device function (unless a source does): any thread may call it. Returns the contents of
+/// the sidecar. Throws Error(kStorage), and what a source throws.
 FileBlocks write_rank_file(Io& io, const std::filesystem::path& path, const RankFileSkeleton& skeleton,
                            const RankFileWork& work, FunctionRef<void(int64_t progress)> watch);
 

@@ -1,6 +1,6 @@
-// A disk that does not answer, or is slow, for tests of whole programs: to be preloaded (LD_PRELOAD). A write to a file whose name is
-// that of an entry of the directory HANGING_DISK returns when that entry is gone; if the entry's name has ".slow" behind that of the
-// file, it takes 50 ms more.
+// A disk that does not answer, or is slow, for tests of whole programs: to be preloaded (LD_PRELOAD). A write
+// to a file whose name is that of an entry of the directory HANGING_DISK returns when that entry is gone; if
+// the entry's name has ".slow" behind that of the file, it takes 50 ms more.
 #include <sys/syscall.h>
 #include <unistd.h>
 
