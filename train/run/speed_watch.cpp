@@ -14,6 +14,14 @@ static_assert(sizeof(RankWork) == kNumbers * sizeof(double), "it travels as it l
 
 }  // namespace
 
+RankWork work_of_step(int64_t rank, const StepTimes& times, double flops) {
+  const double waited = times.in_collectives_seconds + times.for_save_seconds;
+  return {.rank = static_cast<double>(rank),
+          .compute_seconds = std::max(times.seconds - waited, 0.0),
+          .wait_seconds = times.in_collectives_seconds,
+          .flops = flops};
+}
+
 double batch_flops(const ModelConfig& model, const PackedBatch& batch) {
   const auto real = [](int64_t number) { return static_cast<double>(number); };
   const double hidden = real(model.hidden_size), layers = real(model.num_hidden_layers);

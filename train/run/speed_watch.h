@@ -20,6 +20,17 @@ struct RankWork {
   double flops = 0;         ///< what batch_flops() expects
 };
 
+/// Where the time of a rank's step went.
+struct StepTimes {
+  double seconds = 0;                 ///< of the whole step
+  double in_collectives_seconds = 0;  ///< of them, those that the rank waited for other ranks
+  double for_save_seconds = 0;        ///< and those that it waited for its own save, outside of collectives
+};
+
+/// The work of rank `rank` in a step. A wait for the slowest rank hides it: all ranks' steps take as long.
+/// And with the wait for its save the rank that saves most would look slow. So both are taken off. Pure.
+RankWork work_of_step(int64_t rank, const StepTimes& times, double flops);
+
 /// The floating-point operations that a training step needs for `batch` with whole weights: products of every
 /// row, empty ones too, causal attention inside each document, and the head of the rows with a target. With C
 /// hidden and F feed-forward size, L layers, K key-value heads of D, V ids: 3 (forward, and twice as much in

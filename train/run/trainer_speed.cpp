@@ -1,6 +1,4 @@
 // How fast a run is and who holds it up: the time to the first step, and slow ranks.
-#include <algorithm>
-
 #include "train/run/trainer.h"
 
 namespace ripstop {
@@ -19,14 +17,11 @@ std::optional<StartupSeconds> Trainer::startup_of_step() const {
 // Looks for slow ranks, in the steps behind the first of a start.
 void Trainer::watch_speed(double waited_before, double flops) {
   if (state_.step == first_step_ + 1) return;
-  // A wait for the slowest rank hides it: all ranks' steps take as long. So take the waits off, and those for
-  // a save, or the rank that saves most would look slow.
-  const double waited = mesh_.seconds_waited_in_all() - waited_before;
+  const StepTimes times{.seconds = step_seconds_,
+                        .in_collectives_seconds = mesh_.seconds_waited_in_all() - waited_before,
+                        .for_save_seconds = save_alone_seconds_};
   const std::optional<SpeedWindow> window =
-      speed_watch_.add({.rank = static_cast<double>(world_.communicator().rank()),
-                        .compute_seconds = std::max(step_seconds_ - waited - save_alone_seconds_, 0.0),
-                        .wait_seconds = waited,
-                        .flops = flops});
+      speed_watch_.add(work_of_step(world_.communicator().rank(), times, flops));
   if (window && leads_) report_speed(*window);
 }
 

@@ -1,4 +1,4 @@
-// What ranks do around the commit of a save. That its bytes are right, tests of resharding and of faults show.
+// What ranks do around the commit of a save. Tests of resharding and of faults show that its bytes are right.
 #include "train/checkpoint/checkpoint_writer.h"
 
 #include <gtest/gtest.h>

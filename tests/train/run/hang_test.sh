@@ -112,19 +112,6 @@ if wait_for "lock" has_step lock 5; then
   expect_end lock 75 60 "warning: $work/lock does not answer; training goes on" 'stopped on a signal'
 fi
 
-# Waits for a save are no computing: with a slow disk steps are long, and nobody is slow for that.
-mkdir "$work/slow_disk"
-touch "$work/slow_disk/rank_00001.h5.slow"
-LD_PRELOAD=$hanging_disk HANGING_DISK=$work/slow_disk begin waits checkpoint.every_steps=1 checkpoint.snapshot_mib=0 log.every_steps=1
-if wait_for "waits" grep -qs '"event":"hosts"' "$work/waits/metrics.jsonl"; then
-  computed=$(grep -m 1 '"event":"hosts"' "$work/waits/metrics.jsonl" | sed 's/.*"compute_seconds":\[\([0-9.e-]*\).*/\1/')
-  awk -v computed="$computed" -F'"step_seconds":' '/"event":"step"/ { split($2, number, ","); sum += number[1]; steps++ }
-    END { printf "waits: computes %s s of steps of %.3f s\n", computed, sum / steps; exit !(computed < sum / steps / 2) }' \
-    "$work/waits/metrics.jsonl" || complain "waits: the wait for a save counts as computing"
-  kill -USR1 "$run"
-  expect_end waits 75 60 'stopped on a signal'
-fi
-
 # A rank that is stopped three quarters of the time is named while the run goes on, with the option that leaves its node out, and
 # then is slow no more. A window of steps takes half a second or more, so it is stopped many times in each.
 begin slow train.global_batch_sequences=36 log.every_steps=1

@@ -1,6 +1,5 @@
-// A disk that does not answer, or is slow, for tests of whole programs: to be preloaded (LD_PRELOAD). A write
-// to a file whose name is that of an entry of the directory HANGING_DISK returns when that entry is gone; if
-// the entry's name has ".slow" behind that of the file, it takes 50 ms more.
+// A disk that does not answer, for tests of whole programs: to be preloaded (LD_PRELOAD). A write to a file
+// whose name is that of an entry of the directory HANGING_DISK returns when that entry is gone.
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -20,14 +19,9 @@ std::string entry_of(int file) {
   return directory + ("/" + written.substr(written.rfind('/') + 1));
 }
 
-bool exists(const std::string& path) {
-  return ::access(path.c_str(), F_OK) == 0;
-}
-
 ssize_t write_when_it_answers(int file, const void* bytes, size_t count, off_t offset) {
   const std::string entry = entry_of(file);
-  if (!entry.empty() && exists(entry + ".slow")) ::usleep(50'000);
-  while (!entry.empty() && exists(entry)) ::usleep(10'000);
+  while (!entry.empty() && ::access(entry.c_str(), F_OK) == 0) ::usleep(10'000);
   return ::syscall(SYS_pwrite64, file, bytes, count, offset);
 }
 

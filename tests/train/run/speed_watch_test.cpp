@@ -49,6 +49,23 @@ TEST(RelativeSpeeds, UnequalWorkIsNoSlowness) {
   EXPECT_EQ(relative_speeds(empty)[3], 1.0);
 }
 
+TEST(RelativeSpeeds, AWaitForTheOwnSaveDoesNotCount) {
+  std::vector<RankWork> window;
+  for (int64_t rank = 0; rank < 4; ++rank) {
+    // Rank 1 saves for a second, in which the others wait for it.
+    const StepTimes times =
+        rank == 1 ? StepTimes{.seconds = 2, .in_collectives_seconds = 0.5, .for_save_seconds = 1}
+                  : StepTimes{.seconds = 2, .in_collectives_seconds = 1.5};
+    window.push_back(work_of_step(rank, times, 1e12));
+    EXPECT_EQ(window.back().rank, rank);
+    EXPECT_EQ(window.back().compute_seconds, 0.5);
+  }
+  EXPECT_EQ(window[1].wait_seconds, 0.5);
+  EXPECT_EQ(window[2].wait_seconds, 1.5);
+  for (const double speed : relative_speeds(window)) EXPECT_EQ(speed, 1.0);
+  EXPECT_EQ(work_of_step(0, {.seconds = 1, .in_collectives_seconds = 2}, 0).compute_seconds, 0);
+}
+
 TEST(RelativeSpeeds, WaitsDoNotCount) {
   std::vector<RankWork> window = even(4);
   window[1].wait_seconds = 100;
