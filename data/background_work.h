@@ -30,9 +30,9 @@ class BackgroundWork {
   /// `body` counts what it has done, so that others see whether it moves.
   void count_progress() const { ++progress_; }
   int64_t progress() const { return progress_; }
-  /// `body` calls it: from now on its thread, and those that it starts, get processors that others leave free,
-  /// and a tenth of one that others want (nice 10). There is no way back without privileges, so it does
-  /// nothing if `body` runs on the owner's thread.
+  /// `body` calls it: from now on its thread, and those that it starts, get processors that others leave
+  /// free, and a tenth of one that others want (nice 10). There is no way back without privileges, so it
+  /// does nothing if `body` runs on the owner's thread.
   void yield_processors() const;
 
   /// Waits for the end, at most so long. Returns whether it has come.
