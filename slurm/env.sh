@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What this site needs before ripstop starts: the one file to edit. All job files of this folder read it, on each node of a
-# job, and so can you:   source slurm/env.sh
+# What this site needs before ripstop starts: the one file to edit. All job files of this folder read it, once, on the first
+# node of a job; its variables reach all ranks through the launcher. You can read it, too:   source slurm/env.sh
 # Nothing is set as it comes. Take the `#` from the lines that are yours, and remove the rest. The sections for networks
 # have been run on no such network by us: they are what the makers of these libraries recommend, with the reasons.
 # `ripstop doctor` under srun shows what a setting gives: the speed of the links between ranks.
@@ -14,7 +14,8 @@
 # module purge
 # module load gcc openmpi hdf5
 # module load cuda nccl cudnn
-# module use $HOME/.local/share/modulefiles && module load ripstop      after cmake --install --prefix $HOME/.local
+# After cmake --install build/cpu-release --prefix $HOME/.local:
+# module use $HOME/.local/share/modulefiles && module load ripstop
 
 # ---- Spack ----------------------------------------------------------------------------------------------------------
 # source $HOME/spack/share/spack/setup-env.sh
@@ -27,8 +28,9 @@
 # Where srun cannot start this MPI at all: mpirun, which asks Slurm for the nodes itself.
 # export RIPSTOP_LAUNCHER=mpirun
 # Processors for each rank next to each other, and memory near them. Try it: threads of one rank must not share a core.
-# export RIPSTOP_LAUNCHER_OPTIONS="--cpu-bind=cores --distribution=block:block"        srun
-# export RIPSTOP_LAUNCHER_OPTIONS="--map-by slot:PE=$SLURM_CPUS_PER_TASK --bind-to core"    mpirun of Open MPI
+# The first line is for srun, the second for mpirun of Open MPI.
+# export RIPSTOP_LAUNCHER_OPTIONS="--cpu-bind=cores --distribution=block:block"
+# export RIPSTOP_LAUNCHER_OPTIONS="--map-by slot:PE=${SLURM_CPUS_PER_TASK:-1} --bind-to core"
 
 # ---- InfiniBand (and RoCE) ------------------------------------------------------------------------------------------
 # NCCL finds InfiniBand by itself, and begins over a socket: name a network that reaches all nodes.

@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# The job files and job.sh as they come, on this machine: what they read, find, start and do with signals. Only the program and
+# the answers of Slurm are stand-ins; train_sbatch_test.sh and cluster_test.sh have the real ones.      job_test.sh LAUNCH
+set -euo pipefail
+slurm=$(cd "$(dirname "$1")" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+unset "${!SLURM_@}" "${!RIPSTOP_@}"
+export RIPSTOP_LAUNCHER=mpirun OMP_NUM_THREADS=1
+mkdir -p "$work"/{bin,site,empty}
+cp -r "$slurm" "$work/site/slurm"
+fail() {
+  echo "FAILED: $*"
+  cat "$work/log"
+  exit 1
+}
+# expect CODE COMMAND...: both streams go to $work/log
+expect() {
+  local expected=$1 code=0
+  shift
+  "$@" >"$work/log" 2>&1 || code=$?
+  [[ $code -eq $expected ]] || fail "$*: exit code $code, expected $expected"
+}
+# says TEXT...: lines of the log, as often as there are ranks
+says() { [[ $(grep -cxF -- "$2" "$work/log") -eq $1 ]] || fail "not $1 x '$2'"; }
+job_files=(train train_any_nodes evaluate prepare)
+
+# ---- env.sh: each line is a command once its `#` is taken away, and sets what it names
+while read -r line; do
+  expect 0 env -i HOME="$work" bash -euc '
+    export() { for word; do [[ $word =~ ^[A-Za-z_0-9]+=. ]] || { echo "export $word"; exit 1; }; done; }
+    module() { case "$1 $#" in "purge 1" | "use 2") ;; "load "*) shift; for word; do [[ $word =~ ^(gcc|openmpi|hdf5|cuda|nccl|cudnn|ripstop|aws-ofi-nccl)$ ]] || exit 1; done ;; *) exit 1 ;; esac; }
+    source() { [[ $# -eq 1 && $1 == /* ]]; }
+    spack() { [[ $* == "env activate ripstop" ]]; }
+    eval "$1"' _ "$line"
+done < <(sed -nE 's/^# ((export|module|source|spack) .*)/\1/p' "$slurm/env.sh")
+(($(grep -cE '^# (export|module|source|spack) ' "$slurm/env.sh") > 20)) || fail "there are no lines to try"
+
+# ---- env.sh of a site: what it loads is not written for -e, -u and pipefail, and looks at arguments
+cat >"$work/bin/ripstop" <<'TOOL'
+#!/usr/bin/env bash
+echo "$* | ${SITE-env.sh was not read}"
+TOOL
+chmod +x "$work/bin/ripstop"
+export PATH=$PATH:$work/bin
+cat >>"$work/site/slurm/env.sh" <<'SITE'
+false
+export SITE="$NOT_SET$# arguments"
+false | true
+SITE
+for name in "${job_files[@]}"; do
+  expect 0 bash "$work/site/slurm/$name.sbatch" 'a config' x=y
+  verb=${name%_any_nodes}
+  says 1 "$verb a config x=y | 0 arguments"
+done
+
+# ---- Where the scripts are. Slurm runs a copy of the job file alone, in another folder.
+mkdir -p "$work"/spool "$work/repository"
+cp -r "$slurm" "$work/repository/slurm"
+echo 'export SITE=repository' >>"$work/repository/slurm/env.sh"
+printf 'echo "a stranger is read"\nexport SITE=stranger\n' >"$work/empty/env.sh"
+for name in "${job_files[@]}"; do
+  verb=${name%_any_nodes}
+  cp "$slurm/$name.sbatch" "$work/spool/slurm_script"
+  cd "$work/empty"
+  expect 64 bash "$work/spool/slurm_script" a
+  [[ $(wc -l <"$work/log") -eq 1 ]] && grep -q "^$name.sbatch: where are job.sh" "$work/log" || fail "$name: no one line of what is missing"
+  RIPSTOP_SLURM=$work/site/slurm expect 0 bash "$work/spool/slurm_script" a
+  says 1 "$verb a | 0 arguments"
+  SLURM_SUBMIT_DIR=$work/repository expect 0 bash "$work/spool/slurm_script" a
+  says 1 "$verb a | repository"
+  PATH=$PATH:$work/site/slurm expect 0 bash "$work/spool/slurm_script" a
+  says 1 "$verb a | 0 arguments"
+  cd "$work/repository" # a module goes before the folder at hand, and a file's own folder before both
+  RIPSTOP_SLURM=$work/site/slurm expect 0 bash "$work/spool/slurm_script" a
+  says 1 "$verb a | 0 arguments"
+  RIPSTOP_SLURM=$work/site/slurm expect 0 bash "slurm/$name.sbatch" a
+  says 1 "$verb a | repository"
+done
+cp "$slurm/quickstart.sbatch" "$work/spool/slurm_script"
+cd "$work/empty"
+SLURM_SUBMIT_DIR=$work/empty expect 64 bash "$work/spool/slurm_script"
+[[ $(wc -l <"$work/log") -eq 1 ]] && grep -q 'is not the repository' "$work/log" || fail "quickstart: no one line of what is missing"
+
+echo "job files: env.sh, their scripts"
