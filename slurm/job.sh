@@ -22,8 +22,11 @@ if [[ -z $per_node && -n ${RIPSTOP_RANKS_PER_NODE:-} && -n ${SLURM_JOB_NUM_NODES
     export SLURM_CPUS_PER_TASK=$((${SLURM_CPUS_ON_NODE:-1} > per_node ? SLURM_CPUS_ON_NODE / per_node : 1))
   fi
 fi
-# Of the nodes that Slurm granted, which may be others each time.
-if [[ $per_node =~ ^[0-9]+$ && -n ${SLURM_JOB_NUM_NODES:-} ]]; then ranks=$((SLURM_JOB_NUM_NODES * per_node)); fi
+# Of the nodes that Slurm granted, which may be others each time. Slurm's number of tasks is smaller if --ntasks asked for less.
+if [[ $per_node =~ ^[0-9]+$ && -n ${SLURM_JOB_NUM_NODES:-} ]]; then
+  on_all_nodes=$((SLURM_JOB_NUM_NODES * per_node))
+  if ((${SLURM_NTASKS:-on_all_nodes} >= on_all_nodes)); then ranks=$on_all_nodes; fi
+fi
 if [[ -n ${SLURM_CPUS_PER_TASK:-} ]]; then export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$SLURM_CPUS_PER_TASK}; fi
 
 signal='' signalled=false

@@ -82,4 +82,17 @@ cd "$work/empty"
 SLURM_SUBMIT_DIR=$work/empty expect 64 bash "$work/spool/slurm_script"
 [[ $(wc -l <"$work/log") -eq 1 ]] && grep -q 'is not the repository' "$work/log" || fail "quickstart: no one line of what is missing"
 
-echo "job files: env.sh, their scripts"
+# ---- How many ranks: --ntasks of the command line, else the nodes that were granted times the tasks of each
+# ranks EXPECTED TASKS TASKS_OF_A_NODE NODES
+ranks() {
+  SLURM_NTASKS=$2 SLURM_NTASKS_PER_NODE=$3 SLURM_JOB_NUM_NODES=$4 expect 0 "$slurm/job.sh" evaluate run
+  says "$1" "evaluate run | env.sh was not read"
+}
+ranks 2 2 4 1
+ranks 3 3 2 2
+ranks 4 4 2 2
+ranks 4 '' 2 2
+ranks 2 8 2 1 # of the start before, on four nodes
+ranks 3 3 '' ''
+
+echo "job files: env.sh, their scripts, their ranks"
