@@ -29,17 +29,31 @@ if [[ $per_node =~ ^[0-9]+$ && -n ${SLURM_JOB_NUM_NODES:-} ]]; then
 fi
 if [[ -n ${SLURM_CPUS_PER_TASK:-} ]]; then export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$SLURM_CPUS_PER_TASK}; fi
 
-signal='' signalled=false
+signal='' signalled=false launcher='' reminder=''
 # first SIGNAL: the one that came first says why the run ends. Slurm's SIGTERM at the time limit comes after its SIGUSR1.
 first() {
   signalled=true
   if [[ -z $signal ]]; then signal=$1; fi
 }
-launcher=
-# srun would kill the ranks on SIGTERM and SIGHUP. launch.sh and srun both pass SIGUSR1 on, and the ranks save.
-trap 'first USR1; kill -USR1 $launcher 2>/dev/null || true' USR1
-trap 'first TERM; kill -USR1 $launcher 2>/dev/null || true' TERM
-trap 'first HUP; kill -USR1 $launcher 2>/dev/null || true' HUP
+# srun loses a signal that comes before its ranks are there. So in the first minute it is sent again: to ranks it is the same
+# request.
+remind() {
+  if [[ -n $reminder ]]; then return; fi
+  (
+    trap '' TSTP
+    while ((SECONDS < patience)) && sleep 2 && kill -USR1 "$launcher"; do :; done
+  ) </dev/null >/dev/null 2>&1 &
+  reminder=$!
+}
+# Asks the ranks to save. srun would kill them on SIGTERM and SIGHUP; launch.sh and srun both pass SIGUSR1 on.
+ask() {
+  if [[ -z $launcher ]]; then return; fi # it will be asked when it has started
+  kill -USR1 "$launcher" 2>/dev/null || true
+  remind
+}
+trap 'first USR1; ask' USR1
+trap 'first TERM; ask' TERM
+trap 'first HUP; ask' HUP
 trap 'signalled=true' TSTP # launch.sh answers Ctrl-Z
 # A node that was cut off may come back while the job runs elsewhere. The srun that lives on there then ends its step, by job
 # and number, which would be the step of this start if both were number 0. So this one gets another number.
@@ -48,8 +62,8 @@ if [[ -n ${SLURM_JOB_ID:-} ]] && command -v srun >/dev/null; then
     srun --mpi=none --nodes=1 --ntasks=1 --ntasks-per-node=1 --cpus-per-task=1 true || true
   done
 fi
-if [[ -n $signal ]]; then exec "$here/requeue.sh" 75 "$signal"; fi # nothing has begun
 
+patience=$((SECONDS + 60))
 # Without `trap`, a command in the background would be deaf to Ctrl-C. For launch.sh, a second one ends the run at once.
 (
   trap - INT
@@ -57,10 +71,14 @@ if [[ -n $signal ]]; then exec "$here/requeue.sh" 75 "$signal"; fi # nothing has
 ) &
 launcher=$!
 trap 'first INT' INT # launch.sh answers Ctrl-C
+# A signal that came before: the start is made all the same, as the run counts those that come to nothing.
+if [[ -n $signal && $signal != INT ]]; then remind; fi
 while # a signal ends `wait`, not the run: wait again
   signalled=false status=0
   wait $launcher || status=$?
   $signalled
 do :; done
-trap '' TSTP
+trap '' USR1 TERM HUP TSTP # what comes now must not end requeue.sh: it asks Slurm what becomes of the job
+# A rank that had only just been started does not know the signal yet and ends by it.
+if [[ -n $signal && $1 =~ ^(train|evaluate)$ ]] && ((status == 128 + $(kill -l USR1))); then status=75; fi
 exec "$here/requeue.sh" "$status" ${signal:+"$signal"}

@@ -95,4 +95,55 @@ ranks 4 '' 2 2
 ranks 2 8 2 1 # of the start before, on four nodes
 ranks 3 3 '' ''
 
-echo "job files: env.sh, their scripts, their ranks"
+# ---- Signals. The program ends with 75 after SIGUSR1; `early` is one that does not know the signal yet, and ends by it.
+cat >"$work/bin/ripstop" <<'TOOL'
+#!/usr/bin/env bash
+if [[ $2 != early ]]; then trap 'echo "asked to save" && exit 75' USR1; fi
+: >"$SEEN/ranks"
+for ((i = 0; i < 300; i++)); do sleep 0.1; done
+TOOL
+cat >"$work/bin/scontrol" <<'TOOL'
+#!/usr/bin/env bash
+verb=show
+if [[ $1 == requeue ]]; then verb=requeue; fi
+: >"$SEEN/$verb"
+sleep 1.5
+if [[ $verb == show ]]; then echo "JobId=7 JobState=RUNNING BatchFlag=1 Restarts=0"; fi
+TOOL
+# Starts no ranks for a while, and loses the signals that come meanwhile. `true` is the step that comes before.
+cat >"$work/bin/srun" <<'TOOL'
+#!/usr/bin/env bash
+if [[ ${*: -1} == true ]]; then : >"$SEEN/step" && exec sleep 1; fi
+trap '' USR1
+sleep 1
+while [[ $1 == --* ]]; do shift; done
+exec env --default-signal=USR1 "$@"
+TOOL
+chmod +x "$work"/bin/*
+export SEEN=$work/seen SLURM_JOB_ID=7 RIPSTOP_REQUEUE_PAUSE=0 PATH=$work/bin:$PATH
+# requeued CONFIG WHEN:SIGNAL...: job.sh gets each signal when it has come so far; the job must go back into the queue
+requeued() {
+  local config=$1 code=0 job event i
+  shift
+  rm -rf "$SEEN" && mkdir "$SEEN"
+  "$slurm/job.sh" train "$config" >"$work/log" 2>&1 &
+  job=$!
+  for event; do
+    for ((i = 0; i < 200; i++)); do
+      if [[ -e $SEEN/${event%:*} ]]; then break; fi
+      sleep 0.1
+    done
+    kill "-${event#*:}" $job || fail "$config $*: job.sh is gone before $event"
+    sleep 0.2
+  done
+  wait $job || code=$?
+  [[ $code -eq 75 ]] || fail "$config $*: exit code $code"
+  grep -q 'requeue.sh: job 7: its time was up; it goes back' "$work/log" && [[ -e $SEEN/requeue ]] || fail "$config $*: not requeued"
+}
+requeued config ranks:USR1 show:TERM show:USR1 requeue:HUP requeue:TERM
+says 1 'asked to save'
+requeued early ranks:USR1
+# The start after a requeue makes a step first. A signal then must reach the ranks all the same.
+RIPSTOP_LAUNCHER=srun SLURM_RESTART_COUNT=1 requeued config step:USR1
+says 1 'asked to save'
+echo "job files: env.sh, their scripts, their ranks, their signals"
