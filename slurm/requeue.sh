@@ -2,7 +2,7 @@
 # What becomes of a Slurm job when its ranks have ended. The job files call it last; it ends with CODE.
 #   slurm/requeue.sh CODE [SIGNAL]      CODE: of the ranks. SIGNAL: USR1, TERM, HUP or INT, if the job's script got one
 # The job goes back into the queue, where the same command goes on from the checkpoint, if
-#   - CODE is 75 and the time was up: SIGUSR1, or no signal, as the run knows its own deadline;
+#   - CODE is 75 and the time was up: SIGUSR1, or no signal, as the run knows its own deadline (not that of RIPSTOP_DEADLINE);
 #   - CODE is 75 after SIGTERM, and Slurm says that the job was pre-empted, or that a node or the time was lost;
 #   - CODE is 76 or that of a signal, and a node of the job does not answer.
 # It does not if the job was cancelled, or if Slurm requeues it by itself. An array of one task at a time (--array=1-10%1)
@@ -21,6 +21,11 @@ fi
 job=${SLURM_JOB_ID:-}
 if [[ -z $job ]] || ! command -v scontrol >/dev/null; then exit "$code"; fi
 say() { echo "requeue.sh: $*" >&2; }
+# Of its own accord, before the job's time was up. Another start would refuse a deadline that has passed.
+own_end=false
+if [[ -z $signal && ${RIPSTOP_DEADLINE:-} =~ ^[0-9]+$ ]]; then
+  if ((RIPSTOP_DEADLINE <= ${SLURM_JOB_END_TIME:-RIPSTOP_DEADLINE})); then own_end=true; fi
+fi
 
 # patiently COMMAND...: five tries, because a busy controller may not answer the first time.
 patiently() {
@@ -39,7 +44,7 @@ field() { [[ " $shown " =~ [[:space:]]$1=([^[:space:]]*) ]] && echo "${BASH_REMA
 # Whether every node of the job still starts a process.
 nodes_answer() {
   local nodes=${SLURM_JOB_NUM_NODES:-1}
-  timeout 60 srun --overlap --mpi=none --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --cpus-per-task=1 \
+  timeout --kill-after=5 60 srun --overlap --mpi=none --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --cpus-per-task=1 \
     --immediate=50 true >/dev/null 2>&1
 }
 
@@ -91,7 +96,7 @@ case $state in
   *)
     if [[ $pre_empted != None ]]; then
       reason="it was pre-empted"
-    elif [[ $signal == USR1 || -z $signal ]]; then
+    elif [[ $signal == USR1 ]] || { [[ -z $signal ]] && ! $own_end; }; then
       reason="its time was up"
     fi
     ;;
@@ -117,8 +122,11 @@ if $behind; then
   exit "$code"
 fi
 if [[ -z $reason ]]; then
-  if [[ $state == CANCELLED* ]]; then say "job $job was cancelled: it is not requeued"; fi
-  if ((code == 75)) && [[ $state != CANCELLED* ]]; then
+  if [[ $state == CANCELLED* ]]; then
+    say "job $job was cancelled: it is not requeued"
+  elif ((code == 75)) && $own_end; then
+    say "RIPSTOP_DEADLINE was up: job $job is not requeued; the same command goes on, with a later one"
+  elif ((code == 75)); then
     say "SIG$signal, and Slurm calls job $job $state: somebody asked it to end, so it is not requeued"
   fi
   exit "$code"

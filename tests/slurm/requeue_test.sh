@@ -22,7 +22,7 @@ printf '#!/usr/bin/env bash\necho "scancel $*" >>"$NOTES"\n' >"$work/scancel"
 printf '#!/usr/bin/env bash\nexit ${UNANSWERED:-0}\n' >"$work/srun"
 chmod +x "$work"/{scontrol,scancel,srun}
 export NOTES=$work/notes SHOWN='' RIPSTOP_REQUEUE_PAUSE=0 SLURM_JOB_ID=7 PATH=$work:$PATH
-unset SLURM_RESTART_COUNT "${!SLURM_ARRAY@}" REFUSE UNANSWERED SILENT
+unset SLURM_RESTART_COUNT SLURM_JOB_END_TIME RIPSTOP_DEADLINE "${!SLURM_ARRAY@}" REFUSE UNANSWERED SILENT
 
 fail() {
   echo "FAILED: $*"
@@ -51,6 +51,13 @@ for code in 0 64 65 70 74 77 78; do expect left '' "$code" USR1; done
 expect left 'somebody asked it to end' 75 TERM
 expect left 'somebody asked it to end' 75 HUP
 expect left 'somebody asked it to end' 75 INT
+# An end that the job was given by RIPSTOP_DEADLINE: another start would refuse it. One after the job's own does not count.
+export RIPSTOP_DEADLINE=1800000000
+expect left 'RIPSTOP_DEADLINE was up: job 7 is not requeued' 75
+expect requeued 'its time was up' 75 USR1
+SLURM_JOB_END_TIME=1800000001 expect left 'RIPSTOP_DEADLINE was up' 75
+SLURM_JOB_END_TIME=1799999999 expect requeued 'its time was up' 75
+unset RIPSTOP_DEADLINE
 
 slurm PreemptTime=2026-11-23T04:00:00
 expect requeued 'it was pre-empted' 75 TERM
