@@ -41,7 +41,7 @@ remind() {
   if [[ -n $reminder ]]; then return; fi
   (
     trap '' TSTP
-    while ((SECONDS < patience)) && sleep 2 && kill -USR1 "$launcher"; do :; done
+    while ((SECONDS < patience)) && sleep 5 && kill -USR1 "$launcher"; do :; done
   ) </dev/null >/dev/null 2>&1 &
   reminder=$!
 }

@@ -78,6 +78,59 @@ part_warning() {
   say "USR1: saved, requeued, resumed, equal to the unbroken run"
 }
 
+# Signals at bad moments: before the ranks know them, during the step before a start, and while requeue.sh asks Slurm.
+part_signals() {
+  local tool
+  mkdir -p slow seen
+  for tool in ripstop srun scontrol; do
+    cat >slow/$tool <<TOOL
+#!/usr/bin/env bash
+moment=$tool
+if [[ \${*: -1} == true ]]; then moment=step; fi
+if mkdir "$work/seen/\$moment" 2>/dev/null && [[ \$moment != srun ]]; then sleep 3; fi
+exec $(command -v $tool) "\$@"
+TOOL
+    chmod +x slow/$tool
+  done
+  submit "${eight[@]}" --export=ALL,PATH="$work/slow:$PATH" "${train[@]}" run.directory="$work/signals"
+  happens ripstop 60
+  on ctl scancel --batch --signal=USR1 "$job"
+  restarted "$job" 1 60
+  rm -r seen/scontrol
+  happens step 60
+  on ctl scancel --batch --signal=USR1 "$job"
+  restarted "$job" 2 120
+  grep -q '"restart": 1,' signals/checkpoints/takeovers.json || fail "the start that was stopped early is not counted"
+  rm -r seen/scontrol
+  reaches signals 7 240
+  on ctl scancel --batch --signal=USR1 "$job"
+  happens scontrol 60
+  on ctl scancel --batch --signal=TERM "$job"
+  restarted "$job" 3 60
+  ends "$job" COMPLETED 240
+  equal_runs unbroken signals
+  say "signals to ranks that do not know them yet, before a start, to requeue.sh: requeued each time, equal"
+}
+# happens WHAT SECONDS: a program that part_signals slows down has been called
+happens() {
+  local end=$((SECONDS + $2))
+  while ((SECONDS < end)); do
+    if [[ -d seen/$1 ]]; then return; fi
+    sleep 0.1
+  done
+  fail "$1 does not happen"
+}
+
+part_fewer_tasks() {
+  submit --nodes=1 --ntasks=2 --cpus-per-task=1 "${train[@]}" run.directory="$work/two" train.steps=2 schedule.warmup_steps=0
+  ends "$job" COMPLETED 120
+  grep -q "^mesh .*: 2 ranks" "$last_log" || fail "--ntasks=2 on the command line started other than 2 ranks"
+  submit --nodes=1 --cpus-per-task=1 "${train[@]}" run.directory="$work/four" train.steps=2 schedule.warmup_steps=0
+  ends "$job" COMPLETED 120
+  grep -q "^mesh .*: 4 ranks" "$last_log" || fail "the job file's 4 tasks of a node are not 4 ranks"
+  say "--ntasks=2 starts two ranks, the job file alone four of a node"
+}
+
 part_cancelled() {
   local before
   submit "${eight[@]}" "${train[@]}" run.directory="$work/cancelled"
