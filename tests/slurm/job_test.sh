@@ -7,7 +7,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 unset "${!SLURM_@}" "${!RIPSTOP_@}"
 export RIPSTOP_LAUNCHER=mpirun OMP_NUM_THREADS=1
-mkdir -p "$work"/{bin,site,empty}
+mkdir -p "$work"/{bin,tools,site,empty}
 cp -r "$slurm" "$work/site/slurm"
 fail() {
   echo "FAILED: $*"
@@ -59,6 +59,8 @@ mkdir -p "$work"/spool "$work/repository"
 cp -r "$slurm" "$work/repository/slurm"
 echo 'export SITE=repository' >>"$work/repository/slurm/env.sh"
 printf 'echo "a stranger is read"\nexport SITE=stranger\n' >"$work/empty/env.sh"
+printf '#!/usr/bin/env bash\n[[ $* == *7 ]] && echo "JobId=7 Command=../repository/slurm/x.sbatch a WorkDir=y"\n' >"$work/tools/scontrol"
+chmod +x "$work/tools/scontrol"
 for name in "${job_files[@]}"; do
   verb=${name%_any_nodes}
   cp "$slurm/$name.sbatch" "$work/spool/slurm_script"
@@ -71,6 +73,8 @@ for name in "${job_files[@]}"; do
   says 1 "$verb a | repository"
   PATH=$PATH:$work/site/slurm expect 0 bash "$work/spool/slurm_script" a
   says 1 "$verb a | 0 arguments"
+  SLURM_JOB_ID=7 PATH=$work/tools:$PATH expect 0 bash "$work/spool/slurm_script" a
+  says 1 "$verb a | repository"
   cd "$work/repository" # a module goes before the folder at hand, and a file's own folder before both
   RIPSTOP_SLURM=$work/site/slurm expect 0 bash "$work/spool/slurm_script" a
   says 1 "$verb a | 0 arguments"
