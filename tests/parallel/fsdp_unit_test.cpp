@@ -20,7 +20,7 @@ constexpr int64_t kNorm = 300, kRows = 6, kColumns = 100;  // both leave a gap b
 UnitSpec small_unit(const std::string& name) {
   return {
       .name = name,
-      .tensors = {{{{.name = name + ".norm.weight", .rows = 1, .columns = kNorm}}},
+      .tensors = {{{{.name = name + ".norm.weight", .rows = 1, .columns = kNorm, .vector = true}}},
                   {{{.name = name + ".wo.weight", .rows = kRows, .columns = kColumns, .cut = Cut::kRows}}}}};
 }
 
