@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The job files on a real Slurm: 4 simulated nodes of 2 tasks. Trains with tensor groups inside a node and fsdp across nodes,
 # as root and as another user; time limits, cancelled and pre-empted jobs, a lost node, wrong launches.
-#   cluster_test.sh RIPSTOP [PART...]      PART: functions of this file that begin with `part_`; default: all
+#   cluster_test.sh RIPSTOP [PART...]      PART: functions of this file, part_... or by_name_...; default: all part_...
 # KEEP=1 keeps the directory.
 set -euo pipefail
 ripstop=$1
@@ -78,8 +78,9 @@ part_warning() {
   say "USR1: saved, requeued, resumed, equal to the unbroken run"
 }
 
-# Signals at bad moments: before the ranks know them, during the step before a start, and while requeue.sh asks Slurm.
-part_signals() {
+# Signals at bad moments: before the ranks know them, during the step before a start, and while requeue.sh asks Slurm. Only by its
+# name: srun may lose the signal, job.sh repeats it after five seconds, and on idle processors the run has ended by then.
+by_name_signals() {
   local tool
   mkdir -p slow seen
   for tool in ripstop srun scontrol; do
@@ -111,7 +112,7 @@ TOOL
   equal_runs unbroken signals
   say "signals to ranks that do not know them yet, before a start, to requeue.sh: requeued each time, equal"
 }
-# happens WHAT SECONDS: a program that part_signals slows down has been called
+# happens WHAT SECONDS: a program that by_name_signals slows down has been called
 happens() {
   local end=$((SECONDS + $2))
   while ((SECONDS < end)); do
