@@ -45,7 +45,7 @@ for part in "${parts[@]}"; do
 done
 begin_cluster "$ripstop" 5
 
-small_run 400 10 2 50 1600
+small_run 400 10 2 50 1600 8
 job_file=$work/slurm/train.sbatch
 train=("$work/config.toml" "data.directory=$work/data")
 eight=(--nodes=4 --ntasks-per-node=2 --cpus-per-task=1)

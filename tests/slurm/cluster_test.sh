@@ -11,7 +11,8 @@ source "$(dirname "$0")/cluster/jobs.sh" # sets work, job, last_log, source_tree
 : "${work=}" "${job=}" "${last_log=}" "${source_tree:?}"
 begin_cluster "$ripstop" 4
 
-small_run 40 10 0 10 400
+# Steps must be long enough to be hit on idle processors, too.
+small_run 40 10 0 10 400 32
 config=$work/config.toml
 eight=(--nodes=4 --ntasks-per-node=2 --cpus-per-task=1)
 train=("$work/slurm/train.sbatch" "$config" "data.directory=$work/data")

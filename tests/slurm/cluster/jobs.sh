@@ -51,8 +51,8 @@ end_cluster() {
   exit "$1"
 }
 
-# small_run STEPS SAVE_EVERY KEEP LOG_EVERY EXAMPLES: config.toml and the data set of a run on tensor groups of two. A step of
-# eight ranks on two cores takes some tenths of a second: long enough to be hit.
+# small_run STEPS SAVE_EVERY KEEP LOG_EVERY EXAMPLES SEQUENCES: config.toml and the data set of a run on tensor groups of two,
+# with so many sequences a step.
 small_run() {
   cat >config.toml <<CONFIG
 [run]
@@ -73,7 +73,7 @@ sequence_length = 128
 loss_on = "all"
 [train]
 steps = $1
-global_batch_sequences = 8
+global_batch_sequences = $6
 micro_batch_sequences = 2
 [optimizer]
 learning_rate = 1e-3
