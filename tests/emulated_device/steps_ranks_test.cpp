@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "model/device/cuda_device.h"
+#include "model/kernels/cpu/processor.h"
 #include "model/kernels/cuda/attention_plans.h"
 #include "tests/emulated_device/scheduler.h"
 #include "tests/train/step/mesh_training.h"
@@ -105,7 +106,9 @@ TEST_P(EmulatedSteps, AreTheSameInEveryOrderAndThoseOfTheCpu) {
     SCOPED_TRACE(mesh.to_text());
     const char* only = std::getenv("RIPSTOP_EMULATED_MESH");
     if (only != nullptr && mesh.to_text() != only) continue;
-    const std::vector<double> expected = train(variant, mesh, Device::cpu());
+    Variant on_cpu = variant;
+    if (!cpu_has_fast_bfloat16()) on_cpu.compute = DType::kFloat32;  // its oneDNN may know no such product
+    const std::vector<double> expected = train(on_cpu, mesh, Device::cpu());
     const double allowed = variant.compute == DType::kBFloat16  ? 2e-2
                            : variant.reduce == DType::kBFloat16 ? 1e-2
                                                                 : 1e-5;

@@ -21,6 +21,7 @@
 #include "model/core/error.h"
 
 #if defined(__SANITIZE_ADDRESS__)
+#include <dlfcn.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -80,7 +81,18 @@ void arrive(void* fake, bool from_scheduler) {
   __sanitizer_finish_switch_fiber(fake, from_scheduler ? &scheduler_stack : nullptr,
                                   from_scheduler ? &scheduler_stack_bytes : nullptr);
 }
+// The sanitizer's longjmp forgets the frames of this stack, with a system call. But no frame is left here:
+// they are resumed later, and their bounds must still be known. So it is the C library's that is called.
+void jump(jmp_buf& to) {
+  using Jump = void (*)(jmp_buf, int);
+  static const auto longjmp_of_libc =
+      reinterpret_cast<Jump>(dlsym(dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD), "_longjmp"));
+  longjmp_of_libc(to, 1);
+}
 #else
+void jump(jmp_buf& to) {
+  _longjmp(to, 1);
+}
 constexpr const void* scheduler_stack = nullptr;
 constexpr size_t scheduler_stack_bytes = 0;
 void leave(void**, const void*, size_t) {}
@@ -95,7 +107,7 @@ void arrive(void*, bool) {}
   void* fake = nullptr;
   if (_setjmp(me.resumed) == 0) {
     leave(&fake, scheduler_stack, scheduler_stack_bytes);
-    _longjmp(scheduler, 1);
+    jump(scheduler);
   }
   arrive(fake, true);
 }
@@ -128,7 +140,7 @@ void start(Thread& thread) {
   void* fake = nullptr;
   if (_setjmp(scheduler) == 0) {
     leave(&fake, thread.stack.get(), kStackBytes);
-    if (thread.started) _longjmp(thread.resumed, 1);
+    if (thread.started) jump(thread.resumed);
     thread.started = true;
     swapcontext(&scheduler_context, &thread.start);
   }
@@ -196,8 +208,6 @@ int fill_shared_memory(dl_phdr_info* info, size_t, void* code) {
 thread_local volatile bool used_by_this_thread = false;
 
 void run_block() {
-  used_by_this_thread = true;
-  dl_iterate_phdr(fill_shared_memory, reinterpret_cast<void*>(&fill_shared_memory));
   Thread* first = block.threads.data();
   bool again = true;
   for (Thread* t = first; t < first + block.count; ++t) t->exchanges = 0;
@@ -240,6 +250,9 @@ void run(Extent blocks, Extent threads, ripstop::FunctionRef<void()> body) {
   now.threads = threads;
   now.blocks = blocks;
   generator.seed(threads.x);
+  // Once a launch: the block that is first, another one in each order, sees what it did not write.
+  used_by_this_thread = true;
+  dl_iterate_phdr(fill_shared_memory, reinterpret_cast<void*>(&fill_shared_memory));
   for (const unsigned i : sequence(blocks.x * blocks.y)) {
     now.block = {i % blocks.x, i / blocks.x, 0};
     try {

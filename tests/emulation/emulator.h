@@ -49,7 +49,7 @@ void wait_for_warp(Place place);
 uint64_t exchange(unsigned lanes, uint64_t bits, int mask, Place place);
 
 /// Runs `body` once for each thread of each block. `threads` has one dim and whole warps. Fills shared memory
-/// with NaN before each block.
+/// with NaN before the first block.
 void run(Extent blocks, Extent threads, ripstop::FunctionRef<void()> body);
 
 /// Called for every launch and every fill of a kernel's host code. The arguments are captured by value:
