@@ -1,5 +1,6 @@
 // y = x w^T and its gradients with oneDNN's matmul. oneDNN splits the work over the OpenMP threads. Weights
 // stay row-major: oneDNN's packed layout is at most a tenth faster, and each gather would have to pack again.
+// Without AVX-512 oneDNN multiplies no bfloat16: then float32 copies of the operands are multiplied.
 #include "model/kernels/cpu/linear.h"
 
 #include <omp.h>
@@ -10,6 +11,9 @@
 #include <map>
 #include <mutex>
 #include <oneapi/dnnl/dnnl.hpp>
+
+#include "model/core/rounding.h"
+#include "model/kernels/cpu/processor.h"
 
 namespace ripstop::onednn {
 namespace {
@@ -35,9 +39,19 @@ dnnl::memory::desc matrix(int64_t rows, int64_t columns, DType dtype, bool trans
   return {{rows, columns}, type, strides};
 }
 
+/// The same product of float32 copies, whose rows are contiguous. A float32 c is no copy.
+Product widened(Product p) {
+  p.a_stride = p.a_transposed ? p.m : p.k;
+  p.b_stride = p.b_transposed ? p.k : p.n;
+  if (p.out == DType::kBFloat16) p.c_stride = p.n;
+  p.in = p.out = DType::kFloat32;
+  return p;
+}
+
 struct Primitive {
   dnnl::memory::desc a, b, c, scratch;
   dnnl::matmul run;
+  bool of_copies = false;  ///< it computes widened(product)
 };
 
 /// Compiled primitives by product and number of threads, since their code depends on both. One per process,
@@ -59,11 +73,26 @@ class PrimitiveCache {
     const auto found = primitives_.find(key);
     if (found != primitives_.end()) return found->second;
     if (primitives_.size() >= kCapacity) primitives_.clear();
-    return primitives_.emplace(key, make(product)).first->second;
+    return primitives_.emplace(key, make_or_widen(product)).first->second;
   }
 
  private:
   static constexpr size_t kCapacity = 1024;
+
+  /// By product, not by processor: whether there is one may depend on its shape, and must not on what came
+  /// before.
+  Primitive make_or_widen(const Product& p) {
+    try {
+      return make(p);
+    } catch (const dnnl::error& error) {
+      if (error.status != dnnl_unimplemented || p.in == DType::kFloat32)
+        fail(ExitCode::kResources, "oneDNN cannot multiply {} [{} x {} x {}] on this processor: {}",
+             to_string(p.in), p.m, p.k, p.n, error.what());
+    }
+    Primitive primitive = make_or_widen(widened(p));
+    primitive.of_copies = true;
+    return primitive;
+  }
 
   Primitive make(const Product& p) {
     const auto a = matrix(p.m, p.k, p.in, p.a_transposed, p.a_stride);
@@ -77,20 +106,13 @@ class PrimitiveCache {
       sum.append_sum(1.0F);
       attributes.set_post_ops(sum);
     }
-    try {
 // oneDNN 3 removed operation descriptors.
 #if DNNL_VERSION_MAJOR >= 3
-      const dnnl::matmul::primitive_desc descriptor(engine_, a, b, c, attributes);
+    const dnnl::matmul::primitive_desc descriptor(engine_, a, b, c, attributes);
 #else
-      const dnnl::matmul::primitive_desc descriptor(dnnl::matmul::desc(a, b, c), attributes, engine_);
+    const dnnl::matmul::primitive_desc descriptor(dnnl::matmul::desc(a, b, c), attributes, engine_);
 #endif
-      return {a, b, c, descriptor.scratchpad_desc(), dnnl::matmul(descriptor)};
-    } catch (const dnnl::error& error) {
-      throw Error(ExitCode::kResources,
-                  fmt::format("oneDNN cannot multiply {} [{} x {} x {}] on this processor: {}",
-                              to_string(p.in), p.m, p.k, p.n, error.what()),
-                  p.in == DType::kBFloat16 ? "set precision.compute = \"float32\"" : "");
-    }
+    return {a, b, c, descriptor.scratchpad_desc(), dnnl::matmul(descriptor)};
   }
 
   std::mutex mutex_;
@@ -98,9 +120,40 @@ class PrimitiveCache {
   std::map<std::pair<Product, int>, Primitive> primitives_;
 };
 
+/// Where a product's workspace has what. Offsets and sizes in bytes; oneDNN's own part is first.
+struct Workspace {
+  int64_t a = 0, b = 0, c = 0, bytes = 0;
+};
+
+Workspace workspace_of(const Product& p, const Primitive& primitive) {
+  Workspace at;
+  at.bytes = static_cast<int64_t>(primitive.scratch.get_size());
+  if (!primitive.of_copies) return at;
+  const auto place = [&](int64_t elements) {
+    const int64_t begin = round_up(at.bytes, kMemoryAlignment);
+    at.bytes = begin + elements * element_bytes(DType::kFloat32);
+    return begin;
+  };
+  at.a = place(p.m * p.k);
+  at.b = place(p.k * p.n);
+  if (p.out == DType::kBFloat16) at.c = place(p.m * p.n);
+  return at;
+}
+
 int64_t scratch_bytes(const Product& p) {
   if (p.m == 0 || p.k == 0 || p.n == 0) return 0;
-  return static_cast<int64_t>(PrimitiveCache::of_process().get(p).scratch.get_size());
+  return workspace_of(p, PrimitiveCache::of_process().get(p)).bytes;
+}
+
+/// to = from in to's dtype, of equal rows and columns.
+void convert_rows(const KernelCall& call, const Tensor& from, const Tensor& to) {
+  const auto convert = cpu_kernels().convert;
+  if (from.is_contiguous() && to.is_contiguous()) return convert(call, from, to);
+  for (int64_t r = 0; r < from.rows(); ++r) {
+    const Tensor from_row = from.row_range(r, 1), to_row = to.row_range(r, 1);
+    convert(call, {from_row.data, from.dtype, {from.cols()}, from.device},
+            {to_row.data, to.dtype, {to.cols()}, to.device});
+  }
 }
 
 void multiply(const KernelCall& call, const Product& p, const Tensor& a, const Tensor& b, const Tensor& c) {
@@ -112,15 +165,30 @@ void multiply(const KernelCall& call, const Product& p, const Tensor& a, const T
   }
   PrimitiveCache& cache = PrimitiveCache::of_process();
   const Primitive primitive = cache.get(p);
+  Tensor left = a, right = b, result = c;
+  if (primitive.of_copies) {
+    const Workspace at = workspace_of(p, primitive);
+    const auto copy = [&](const Tensor& t, int64_t offset) {
+      return Tensor{
+          static_cast<std::byte*>(call.workspace) + offset, DType::kFloat32, {t.rows(), t.cols()}, t.device};
+    };
+    convert_rows(call, a, left = copy(a, at.a));
+    convert_rows(call, b, right = copy(b, at.b));
+    if (p.out == DType::kBFloat16) {
+      result = copy(c, at.c);
+      if (p.accumulate) convert_rows(call, c, result);
+    }
+  }
   const auto memory = [&](const dnnl::memory::desc& desc, void* data) {
     return dnnl::memory(desc, cache.engine(), data);
   };
   dnnl::stream stream(cache.engine());
-  primitive.run.execute(stream, {{DNNL_ARG_SRC, memory(primitive.a, a.data)},
-                                 {DNNL_ARG_WEIGHTS, memory(primitive.b, b.data)},
-                                 {DNNL_ARG_DST, memory(primitive.c, c.data)},
+  primitive.run.execute(stream, {{DNNL_ARG_SRC, memory(primitive.a, left.data)},
+                                 {DNNL_ARG_WEIGHTS, memory(primitive.b, right.data)},
+                                 {DNNL_ARG_DST, memory(primitive.c, result.data)},
                                  {DNNL_ARG_SCRATCHPAD, memory(primitive.scratch, call.workspace)}});
   stream.wait();
+  if (result.data != c.data) convert_rows(call, result, c);
 }
 
 Product forward(const Tensor& x, const Tensor& w, const Tensor& y, Accumulate accumulate) {

@@ -17,8 +17,7 @@ std::vector<std::string> cpu_instruction_sets();
 /// set of oneDNN. All ranks of a run must have the same, else their results differ in the last bits.
 std::string cpu_instruction_set();
 
-/// Whether the processor multiplies bfloat16 in hardware (AVX512-BF16 or AMX). If not, float32 is faster, and
-/// bfloat16 `linear` may not work at all.
+/// Whether the processor multiplies bfloat16 in hardware (AVX512-BF16 or AMX). If not, float32 is faster.
 bool cpu_has_fast_bfloat16();
 
 /// The number of threads of an operation. Sizes of workspaces depend on it.
