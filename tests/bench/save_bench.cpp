@@ -204,7 +204,7 @@ class Bench {
     const HostTokens tokens{token_, position_, target_, offset_};
     const StepResult result = step_.run(
         run_.micro_batches, [&](int64_t) { return tokens; }, options_.config.optimizer.learning_rate,
-        ++updates_, [] { return false; },
+        {++updates_}, [] { return false; },
         {.is_saving = [&] { return writer_.is_writing(); },
          .before_update =
              [&](size_t unit) {

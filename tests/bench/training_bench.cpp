@@ -163,7 +163,7 @@ ExitCode bench(MpiWorld& world, const Options& options) {
     if (s == options.warmup + 1) before = mesh.seconds_waited();
     const Clock::time_point begin = Clock::now();
     result = step.run(
-        run.micro_batches, [&](int64_t) { return tokens.next(); }, config.optimizer.learning_rate, s,
+        run.micro_batches, [&](int64_t) { return tokens.next(); }, config.optimizer.learning_rate, {s},
         [] { return false; });
     if (s > options.warmup) seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
   }

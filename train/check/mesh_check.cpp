@@ -33,7 +33,7 @@ class CheckedSteps {
       return batch.emplace(check_batch(tokens, number, slots(micro))).host_tokens();
     };
     const StepResult result =
-        step_.run(micro_batches, next, settings_.learning_rate, number, [] { return false; });
+        step_.run(micro_batches, next, settings_.learning_rate, {number}, [] { return false; });
     return {result.loss, result.gradient_norm, result.target_count, result.skipped};
   }
 

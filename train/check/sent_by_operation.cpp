@@ -111,7 +111,7 @@ std::vector<SentByOperation> sent_by_operation(const PlanRequest& request,
   MemoryLedger ledger;
   TrainingStep step(request.model, request.step, mesh, stream, ledger);
   step.run(
-      request.micro_batches, [](int64_t) { return HostTokens{}; }, 0.0, 1, [] { return false; });
+      request.micro_batches, [](int64_t) { return HostTokens{}; }, 0.0, {1}, [] { return false; });
   // As people read a mesh, and not as the step calls them.
   const auto place = [](const SentByOperation& sent) {
     const std::array<std::string_view, 3> axes{"replicate", kFsdpAxis, "tensor"};

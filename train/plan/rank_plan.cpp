@@ -33,7 +33,7 @@ RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinate
         sent_before[static_cast<size_t>(micro)] = mesh.bytes_sent();
         return HostTokens{};
       },
-      0.0, 1, [] { return false; });
+      0.0, {1}, [] { return false; });
   RankPlan plan;
   // Before the evaluation: its bytes are no part of a step.
   plan.traffic_per_step = mesh.bytes_sent();

@@ -106,7 +106,8 @@ bool Trainer::compute_step() {
         flops += batch_flops(resolved_.model, batch);
         return batch.host_tokens();
       },
-      rate, state_.updates + 1, [&] { return stop_requested(seconds_to_next_stop()); },
+      rate, {.step = state_.step + 1, .update = state_.updates + 1},
+      [&] { return stop_requested(seconds_to_next_stop()); },
       {.gives_up =
            [&](int64_t done) {
              if (leads_) directory_->check_owner();

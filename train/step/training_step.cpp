@@ -18,8 +18,9 @@ TrainingStep::TrainingStep(const ModelConfig& config, const StepOptions& options
       arena_(stream.device(), ledger, arena_capacity, mesh.tensor().memory_source()),
       registration_(mesh.tensor().register_memory(arena_.data(), arena_.capacity_bytes())) {}
 
-StepResult TrainingStep::run(int64_t micro_batches, NextTokens next, double learning_rate, int64_t update,
-                             FunctionRef<bool()> stop_requested, const StepHooks& hooks) {
+StepResult TrainingStep::run(int64_t micro_batches, NextTokens next, double learning_rate,
+                             const StepNumbers& numbers, FunctionRef<bool()> stop_requested,
+                             const StepHooks& hooks) {
   const Tensor scale = tensor_in(scale_memory_, 0, DType::kFloat32, {2});
   Context context = model_.context(arena_);
   totals_.clear();
@@ -32,7 +33,7 @@ StepResult TrainingStep::run(int64_t micro_batches, NextTokens next, double lear
     // Sequence j of a step is that of data rank j mod their number.
     batch.place = {
         .seed = options_.adamw.seed,
-        .step = update,
+        .step = numbers.step,
         .first_sequence = micro * options_.sharding.sequence_count * mesh_.data_ranks() + mesh_.data_rank(),
         .sequence_step = mesh_.data_ranks(),
         .sequence_length = options_.sharding.sequence_length};
@@ -49,7 +50,7 @@ StepResult TrainingStep::run(int64_t micro_batches, NextTokens next, double lear
   // scale = {clip / targets, 1}, or {0, 0} to skip the update. The device decides that, so the host need not
   // wait for the sums before it queues the update.
   gradient_scale(context, totals_.for_gradient_scale(), options_.max_grad_norm, scale);
-  optimizer_.step(context, model_, learning_rate, update, scale, hooks.before_update);
+  optimizer_.step(context, model_, learning_rate, numbers.update, scale, hooks.before_update);
 
   // Wait for the device only here, after the whole step is queued.
   const auto [sum, squared_norm] = totals_.read();

@@ -30,6 +30,12 @@ struct StepResult {
   bool given_up = false;      ///< `gives_up` said so: weights and moments are unchanged, the rest is not set
 };
 
+/// The place of a step in its run. They differ after skipped steps, which are no updates.
+struct StepNumbers {
+  int64_t step = 1;       ///< from 1; random bits of dropout depend on it
+  int64_t update = step;  ///< of the update that it makes, from 1; for AdamW's bias correction
+};
+
 /// What a run asks and does in its steps. All may be empty.
 struct StepHooks {
   /// Called after each micro-batch but the last, with the number of those done: true, on all ranks alike,
@@ -51,11 +57,10 @@ class TrainingStep {
 
   /// One optimizer step over `micro_batches` micro-batches of this data rank. Ranks of one tensor group give
   /// equal tokens. Sequence s of micro-batch m is number (m B + s) D + d of the step on data rank d of D,
-  /// for dropout. `update` is the number of this update, from 1, for AdamW's bias correction and dropout:
-  /// skipped steps do not count. `stop_requested` tells whether this rank got a request to stop; it is
-  /// called once, after the gradients, because a signal may come while they are computed. One all-reduce of
-  /// five float64 carries loss, targets, squared norm, stop requests and ranks that save. Collective.
-  StepResult run(int64_t micro_batches, NextTokens next, double learning_rate, int64_t update,
+  /// for dropout. `stop_requested` tells whether this rank got a request to stop; it is called once, after
+  /// the gradients, because a signal may come while they are computed. One all-reduce of five float64 carries
+  /// loss, targets, squared norm, stop requests and ranks that save. Collective.
+  StepResult run(int64_t micro_batches, NextTokens next, double learning_rate, const StepNumbers& numbers,
                  FunctionRef<bool()> stop_requested, const StepHooks& hooks = {});
 
   /// The exact loss over micro-batches of all data ranks; see evaluate_batches. Collective.

@@ -39,7 +39,7 @@ RankPlan walk_all(const PlanRequest& request, const MeshCoordinates& at) {
   TrainingStep step(request.model, request.step, mesh, stream, ledger);
   const auto no_tokens = [](int64_t) { return HostTokens{}; };
   const auto no_stop = [] { return false; };
-  step.run(request.micro_batches, no_tokens, 0.0, 1, no_stop);
+  step.run(request.micro_batches, no_tokens, 0.0, {1}, no_stop);
   RankPlan plan;
   plan.traffic_per_step = mesh.bytes_sent();
   step.evaluate(1, no_tokens, no_stop);

@@ -73,6 +73,9 @@ class MeshTraining {
 
   /// One optimizer step on global_sequences sequences. Data rank j mod data_ranks gets sequence j.
   StepResult run(const std::vector<Sequence>& sequences, double learning_rate, int64_t number) {
+    return run(sequences, learning_rate, StepNumbers{number});
+  }
+  StepResult run(const std::vector<Sequence>& sequences, double learning_rate, const StepNumbers& numbers) {
     const int64_t b = request.step.sharding.sequence_count;
     std::unique_ptr<DealtSequences> dealt;
     return step->run(
@@ -86,7 +89,7 @@ class MeshTraining {
           dealt = std::make_unique<DealtSequences>(sequences, chosen, request.step.sharding.sequence_length);
           return dealt->view();
         },
-        learning_rate, number, [] { return false; });
+        learning_rate, numbers, [] { return false; });
   }
 
   /// The loss over the first micro-batch of every data rank, as a validation measures it.

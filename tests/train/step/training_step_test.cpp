@@ -54,13 +54,14 @@ struct Tokens {
 class OneRank {
  public:
   explicit OneRank(double max_grad_norm = 0, int64_t micro_batch_sequences = kSequences,
-                   Recompute recompute = Recompute::kNone)
+                   Recompute recompute = Recompute::kNone, const LoraConfig& lora = {})
       : mesh_(DeviceMesh::planned({.replicate = 1, .fsdp = 1, .tensor = 1}, {})), stream_(Device::cpu()) {
     StepOptions options;
     options.sharding = {.compute = DType::kFloat32,
                         .sequence_count = micro_batch_sequences,
                         .sequence_length = kPositions,
-                        .recompute = recompute};
+                        .recompute = recompute,
+                        .lora = lora};
     options.max_grad_norm = max_grad_norm;
     const RankPlan plan = plan_rank({.model = kModel,
                                      .step = options,
@@ -73,9 +74,12 @@ class OneRank {
 
   TrainingStep& step() { return *step_; }
 
-  StepResult run(const Tokens& tokens, int64_t update = 1, bool stop = false) {
+  StepResult run(const Tokens& tokens, const StepNumbers& numbers, bool stop = false) {
     return step_->run(
-        1, [&](int64_t) { return tokens.view(); }, 1e-2, update, [&] { return stop; });
+        1, [&](int64_t) { return tokens.view(); }, 1e-2, numbers, [&] { return stop; });
+  }
+  StepResult run(const Tokens& tokens, int64_t number = 1, bool stop = false) {
+    return run(tokens, StepNumbers{number}, stop);
   }
 
   // All master weights and moments of this rank.
@@ -141,7 +145,7 @@ TEST(TrainingStep, AccumulationEqualsOneLargeBatch) {
     const StepResult expected = whole.run(tokens, update);
     std::optional<Tokens> part;
     const StepResult found = parts.step().run(
-        kSequences, [&](int64_t micro) { return part.emplace(tokens.part(micro, 1)).view(); }, 1e-2, update,
+        kSequences, [&](int64_t micro) { return part.emplace(tokens.part(micro, 1)).view(); }, 1e-2, {update},
         [] { return false; });
     EXPECT_EQ(found.target_count, expected.target_count);
     EXPECT_NEAR(found.loss, expected.loss, 1e-5 * expected.loss);
@@ -220,6 +224,18 @@ TEST(TrainingStep, ClippingScalesTheGradient) {
       ASSERT_NEAR(found.as<float>()[i], g, 1e-5 * std::abs(g) + 1e-12) << "unit " << u << " element " << i;
     }
   }
+}
+
+// After a skipped step the next one makes the same update, of other tokens: what it drops is its own.
+TEST(TrainingStep, DropoutDependsOnTheStepAndNotOnTheUpdate) {
+  LoraConfig lora{.rank = 2, .alpha = 4, .dropout = 0.5};
+  const auto norm = [&](const StepNumbers& numbers) {
+    return OneRank(0, kSequences, Recompute::kNone, lora).run(Tokens(kSequences), numbers).gradient_norm;
+  };
+  EXPECT_NE(norm({.step = 2, .update = 1}), norm({.step = 1, .update = 1}));
+  EXPECT_EQ(norm({.step = 2, .update = 1}), norm({.step = 2, .update = 2}));
+  lora.dropout = 0;
+  EXPECT_EQ(norm({.step = 2, .update = 1}), norm({.step = 1, .update = 1}));
 }
 
 TEST(TrainingStep, AStopRequestReachesTheResult) {
