@@ -21,7 +21,7 @@ begin_cluster() {
   # Not below TMPDIR, which a job may have to itself: the path of a socket is short.
   work=$(mktemp -d /tmp/ripstop-slurm-XXXXXX)
   export RIPSTOP_CLUSTER=$work/cluster
-  mkdir -p "$work"/{cluster,bin,jobs}
+  mkdir -p "$work"/{cluster,bin}
   chmod 755 "$work" "$work/cluster"
   trap 'end_cluster $?' EXIT
   trap 'exit 130' INT TERM HUP
@@ -33,10 +33,22 @@ begin_cluster() {
   unset "${!SLURM_@}" "${!RIPSTOP_LAUNCHER@}" "${!OMPI_@}"
   unset RIPSTOP_PROGRAM RIPSTOP_RANKS RIPSTOP_TERMINAL
   export PATH=$work/bin:$work/slurm:$PATH OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
-  cluster up "$2" --while $$ >"$work/up.log" 2>&1 || fail "the cluster does not start: $(cat "$work/up.log")"
+  start_cluster "$2"
+  say "a cluster of $2 nodes, $(on ctl sinfo --version)"
+}
+start_cluster() { # NODES
+  cluster up "$1" --while $$ >"$work/up.log" 2>&1 || fail "the cluster does not start: $(cat "$work/up.log")"
+  mkdir -p "$work/jobs"
   chown 6001 "$work/jobs"
   chmod 1777 "$work/jobs"
-  say "a cluster of $2 nodes, $(on ctl sinfo --version)"
+}
+# another_cluster NODES NAME: ends the cluster and starts one. Slurm numbers jobs from 1 again, so the logs of those that were are
+# moved to jobs-NAME.
+another_cluster() {
+  cluster down
+  rm -rf "$work/jobs-$2"
+  mv "$work/jobs" "$work/jobs-$2"
+  start_cluster "$1"
 }
 end_cluster() {
   trap - EXIT INT TERM HUP
