@@ -240,7 +240,11 @@ bool free_device(void* data) {
 }
 
 void* allocate_pinned(int device, int64_t bytes) {
+  static const char* const most_kib = std::getenv("RIPSTOP_EMULATED_PINNED");
   const DeviceLock lock;
+  int64_t taken = bytes;
+  for (const auto& [data, block] : Memory::instance().pinned_) taken += block.bytes;
+  if (most_kib != nullptr && taken > std::atoll(most_kib) << 10) return nullptr;
   auto* data = static_cast<std::byte*>(
       std::aligned_alloc(kPage, static_cast<size_t>(round_to(std::max<int64_t>(bytes, 1), kPage))));
   if (data == nullptr) return nullptr;

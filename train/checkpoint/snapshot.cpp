@@ -50,6 +50,13 @@ Snapshot::Snapshot(const Stream& compute, MemoryLedger& ledger, const std::vecto
   const Device& device = compute.device();
   MemoryUse use;
   use[MemoryCategory::kSnapshot] = snapshot_bytes(kept, moments_);
+  // Arrays that are not kept go through the pinned memory of `copies_`, which it takes at its first copy.
+  // Where there is little, that must come first.
+  if (kept_ < std::ssize(shards_)) {
+    copies_.wait_for(compute);
+    std::byte any{};
+    read_live(&any, units[static_cast<size_t>(shards_.front().unit)].array(kUnitStates[0]), 1);
+  }
   if (kept_ > 0) memory_ = Buffer(device, ledger, use, host_memory(device));
   auto* copy = static_cast<std::byte*>(memory_.data());
   const int64_t fsdp_index = mesh_coordinates(mesh, rank).fsdp;

@@ -31,7 +31,8 @@ class Snapshot {
   /// The stored part of `units`, this rank's shard of every unit of the parameter table, in its order, with
   /// arrays on the device of `compute`, the stream that updates them. Allocates host memory for as many
   /// units as fit into `most_bytes`, the first ones, counted by `ledger` as snapshot. References and arrays
-  /// are borrowed. Throws Error(kResources).
+  /// are borrowed. Throws Error(kResources), also if `device` refuses the pinned memory through which what is
+  /// not kept is read.
   Snapshot(const Stream& compute, MemoryLedger& ledger, const std::vector<UnitStates>& units,
            const MeshSizes& mesh, int64_t rank, int64_t most_bytes);
   Snapshot(const Snapshot&) = delete;

@@ -274,7 +274,7 @@ const ConfigKey kKeys[] = {
      .doc = "Write checkpoints while training goes on; `false`: training waits for every save.",
      .torchtitan = "checkpoint.async_mode", .other_names = "async_save async"},
     {RIPSTOP_KEY(checkpoint, snapshot_mib), .range = {0, 1e9}, .may_change_on_resume = true, .none_is_auto = true, .unit = "MiB",
-     .doc = "Host memory that a rank may take for copies that are written while training goes on. Updates of units that do not fit wait until they are written. `auto`: what is free.",
+     .doc = "Host memory that a rank may take for copies that are written while training goes on. Updates of units that do not fit wait until they are written. `auto`: what is free, or as much of it as the system pins for a GPU.",
      .other_names = "snapshot_memory staging_memory host_memory"},
 
     {RIPSTOP_KEY(generation, num_beams), .range = {1, kManyBeams}, .may_change_on_resume = true, .unit = "beams",

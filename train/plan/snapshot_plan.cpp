@@ -41,6 +41,18 @@ int64_t kept_bytes(const std::vector<UnitSpec>& units, const MeshSizes& mesh, in
   return snapshot_bytes(kept_shards(stored_shards(units, mesh, rank), moments, most_bytes), moments);
 }
 
+void limit_copies(SnapshotPlan& plan, const std::vector<UnitSpec>& units, const MeshSizes& mesh,
+                  DType moments, int64_t most_bytes) {
+  plan.most_bytes = most_bytes;
+  plan.whole_bytes = plan.kept_bytes = 0;
+  // Replicas share the units among them. Of a replica, tensor index 0 stores most.
+  for (int64_t replica = 0; replica < std::min<int64_t>(mesh.replicate, std::ssize(units)); ++replica) {
+    const int64_t rank = replica * mesh.fsdp * mesh.tensor;
+    plan.whole_bytes = std::max(plan.whole_bytes, snapshot_bytes(stored_shards(units, mesh, rank), moments));
+    plan.kept_bytes = std::max(plan.kept_bytes, kept_bytes(units, mesh, rank, moments, most_bytes));
+  }
+}
+
 SnapshotPlan plan_snapshot(const RunConfig& config, const RunTarget& target,
                            const std::vector<UnitSpec>& units, const MeshSizes& mesh, DType moments,
                            int64_t planned_bytes) {
@@ -48,13 +60,7 @@ SnapshotPlan plan_snapshot(const RunConfig& config, const RunTarget& target,
   if (!saves_while_training(config)) return plan;
   plan.beside_device = target.device != DeviceKind::kCpu;
   plan.takes_the_rest = !config.checkpoint.snapshot_mib;
-  plan.most_bytes = room_for_copies(config, target, planned_bytes);
-  // Replicas share the units among them. Of a replica, tensor index 0 stores most.
-  for (int64_t replica = 0; replica < std::min<int64_t>(mesh.replicate, std::ssize(units)); ++replica) {
-    const int64_t rank = replica * mesh.fsdp * mesh.tensor;
-    plan.whole_bytes = std::max(plan.whole_bytes, snapshot_bytes(stored_shards(units, mesh, rank), moments));
-    plan.kept_bytes = std::max(plan.kept_bytes, kept_bytes(units, mesh, rank, moments, plan.most_bytes));
-  }
+  limit_copies(plan, units, mesh, moments, room_for_copies(config, target, planned_bytes));
   return plan;
 }
 

@@ -28,6 +28,10 @@ bool saves_while_training(const RunConfig& config);
 int64_t kept_bytes(const std::vector<UnitSpec>& units, const MeshSizes& mesh, int64_t rank, DType moments,
                    int64_t most_bytes);
 
+/// Gives the copies of `plan` at most `most_bytes` of a rank's memory.
+void limit_copies(SnapshotPlan& plan, const std::vector<UnitSpec>& units, const MeshSizes& mesh,
+                  DType moments, int64_t most_bytes);
+
 /// Plans the snapshots of a model of `units` on `mesh`, whose ranks take `planned_bytes` for everything
 /// else. checkpoint.snapshot_mib limits a rank; "auto" takes what is free, and never what the rest of the
 /// plan needs.

@@ -144,6 +144,7 @@ class Trainer {
   void report_speed(const SpeedWindow& window);
   // trainer_saves.cpp
   void prepare_saves();
+  void take_snapshot_memory(const std::vector<UnitStates>& states);
   void save();
   void save_now(const CheckpointState& state, int64_t keep);
   bool begin_save(const CheckpointState& state, int64_t keep, bool in_background);

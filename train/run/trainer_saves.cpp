@@ -20,15 +20,39 @@ constexpr std::chrono::milliseconds kPiecePause{5};
 
 // Before any save. Without saves beside training the snapshot keeps no copies.
 void Trainer::prepare_saves() {
-  const bool beside = resolved_.snapshot.beside_device;
   const std::vector<UnitStates> states = live_states(step_->model(), step_->optimizer());
-  snapshot_.emplace(stream_, beside ? host_ledger_ : ledger_, states, mesh_.sizes(), mesh_.position(),
-                    resolved_.snapshot.most_bytes);
+  take_snapshot_memory(states);
   const bool keeps_all = snapshot_->kept() == std::ssize(snapshot_->shards());
   snapshot_is_whole_ = least_of_all_ranks(mesh_.world(), keeps_all ? 1 : 0) == 1;
   writer_.emplace(io_, std::filesystem::path(options_.config.run.directory) / "checkpoints", mesh_.world(),
                   mesh_.sizes(), states, &*snapshot_);
   committed_best_ = state_.best;
+}
+
+// A system may refuse pinned memory though the machine has as much. If no limit is given, fewer copies do.
+void Trainer::take_snapshot_memory(const std::vector<UnitStates>& states) {
+  SnapshotPlan& plan = resolved_.snapshot;
+  const bool may_take_less = plan.beside_device && plan.takes_the_rest;
+  const int64_t wanted = plan.kept_bytes;
+  while (true) {
+    bool refused = false;
+    try {
+      snapshot_.emplace(stream_, plan.beside_device ? host_ledger_ : ledger_, states, mesh_.sizes(),
+                        mesh_.position(), plan.most_bytes);
+    } catch (const Error& error) {
+      if (!may_take_less || plan.most_bytes == 0 || error.code() != ExitCode::kResources) throw;
+      refused = true;
+    }
+    if (least_of_all_ranks(mesh_.world(), refused ? 0 : 1) == 1) break;
+    snapshot_.reset();
+    limit_copies(plan, resolved_.trained_table(), mesh_.sizes(), resolved_.step.adamw.moments,
+                 std::min(plan.most_bytes, plan.kept_bytes) / 2);
+  }
+  if (plan.kept_bytes < wanted)
+    warn(
+        fmt::format("the system refuses a rank {} of pinned host memory for copies of a save: it has {}, and "
+                    "updates of the other units wait until they are written",
+                    bytes_text(wanted), bytes_text(plan.kept_bytes)));
 }
 
 // A disk that does nothing is a rank that does not come: it ends the run after the deadline of saves.
