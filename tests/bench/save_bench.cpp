@@ -205,7 +205,7 @@ class Bench {
     const StepResult result = step_.run(
         run_.micro_batches, [&](int64_t) { return tokens; }, options_.config.optimizer.learning_rate,
         {++updates_}, [] { return false; },
-        {.is_saving = [&] { return writer_.is_writing(); },
+        {.save_work = [&] { return writer_.is_writing() ? SaveWork::kWrites : SaveWork::kNone; },
          .before_update =
              [&](size_t unit) {
                const Clock::time_point begin = Clock::now();

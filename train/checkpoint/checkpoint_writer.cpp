@@ -169,9 +169,10 @@ StoredFile CheckpointWriter::write_file(const Save& save, const BackgroundWork& 
   return {rank, blocks.bytes, static_cast<int64_t>(sidecar.size()), hash.hex()};
 }
 
-void CheckpointWriter::await_writers(Save& save) {
+void CheckpointWriter::await_writers(Save& save, const DiskStillness& seen) {
   std::exception_ptr watched;
   DiskVotes votes(world_, save.policy.patience);
+  votes.count_from(seen);
   for (bool all = false; !all;) {
     const bool done = save.work->wait(kWritePause);
     try {
@@ -293,13 +294,13 @@ void CheckpointWriter::remove_old(const Save& save, SaveReport& report) {
       remove_old_checkpoints(io_, directory_, save.state.step, save.policy.keep, best, report.warnings);
 }
 
-SaveReport CheckpointWriter::commit() {
+SaveReport CheckpointWriter::commit(const DiskStillness& seen) {
   RIPSTOP_CHECK(has_begun(), "no save was begun");
   const CheckpointState state = save_->state;
   SaveReport report{.directory = directory_ / step_directory_name(state.step), .removed = {}, .warnings = {}};
   Clock::time_point written;
   try {
-    await_writers(*save_);
+    await_writers(*save_, seen);
     written = Clock::now();
     // Rank 0 commits only if every rank has written and synced its file.
     const Manifest manifest = collect(*save_, report.seconds);

@@ -88,8 +88,9 @@ class CheckpointWriter {
   /// Collective: the rest of save(). Waits for the threads of all ranks in many short collectives
   /// (DiskVotes), however long a slow disk takes. Fails as save() does, and throws Error(kCommunication) if
   /// the disk of a rank does nothing for as long as SavePolicy::patience says: then the save is not over on
-  /// that rank, and the destructor would wait for its thread.
-  SaveReport commit();
+  /// that rank, and the destructor would wait for its thread. `seen`: for how long progress() of this rank
+  /// has not changed before.
+  SaveReport commit(const DiskStillness& seen = {});
   /// Tells the thread of a save that is not committed, if there is one, to end, and waits for it at most so
   /// long. False if it has not ended: it is in a call that does not return. Then this, and what it borrows,
   /// may not be destroyed.
@@ -116,7 +117,7 @@ class CheckpointWriter {
   void prepare_skeleton(const std::filesystem::path& attempt);
   void write(Save& save, const BackgroundWork& work);
   StoredFile write_file(const Save& save, const BackgroundWork& work);
-  void await_writers(Save& save);
+  void await_writers(Save& save, const DiskStillness& seen);
   static std::string text_of(const Written& written);
   static Written written_of_text(const std::string& text);
   Manifest collect(const Save& save, double& write_seconds);

@@ -20,6 +20,14 @@ DiskVotes::DiskVotes(Communicator& world, DiskPatience patience)
       progress_(static_cast<size_t>(world.size())),
       still_seconds_(progress_.size()) {}
 
+void DiskVotes::count_from(const DiskStillness& seen) {
+  progress_ = all_gather_number(world_, seen.progress);
+  const std::vector<int64_t> milliseconds =
+      all_gather_number(world_, static_cast<int64_t>(1e3 * seen.seconds));
+  std::transform(milliseconds.begin(), milliseconds.end(), still_seconds_.begin(),
+                 [](int64_t number) { return 1e-3 * static_cast<double>(number); });
+}
+
 bool DiskVotes::all_done(bool done, int64_t progress) {
   const std::vector<int64_t> numbers = all_gather_number(world_, done ? kDone : progress);
   // Votes come many times a second. After a longer gap some rank, perhaps this one, was stopped.

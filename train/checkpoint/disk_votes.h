@@ -16,12 +16,22 @@ struct DiskPatience {
   std::vector<std::string> hosts = {};  ///< by rank, for the error; empty: it names ranks alone
 };
 
+/// What was seen of a rank's disk before ranks wait for it.
+struct DiskStillness {
+  int64_t progress = 0;  ///< the number that has not changed
+  double seconds = 0;    ///< for so long
+};
+
 /// One wait of all ranks. A disk may take longer than a collective may, so ranks do not wait in one
 /// collective: they vote many times a second, and each tells how far its disk is. A slow disk moves.
 class DiskVotes {
  public:
   /// `world` is borrowed.
   DiskVotes(Communicator& world, DiskPatience patience);
+
+  /// Collective, before the first vote: the patience with the disk of this rank began earlier. If the next
+  /// vote tells another number, it begins then.
+  void count_from(const DiskStillness& seen);
 
   /// Collective: whether all ranks are `done`. `progress` of this rank, at least 0, changes whenever its disk
   /// has done something. Throws Error(kCommunication), which names the ranks, if that of a rank that is not

@@ -115,7 +115,7 @@ bool Trainer::compute_step() {
                  done, resolved_.micro_batches, [&] { return stop_requested(LongStepTimes{}.most_seconds); },
                  [&] { stream_.synchronize(); });
            },
-       .is_saving = [&] { return writer_->is_writing(); },
+       .save_work = [&] { return save_work(); },
        .before_update = [&](size_t unit) { await_snapshot(unit); }});
   range.reset();
   profiler_.after(at_step_);
@@ -123,6 +123,7 @@ bool Trainer::compute_step() {
   if (result.given_up) return false;
   is_held_ = false;
   all_have_written_ = result.saving_ranks == 0;
+  a_disk_stands_ = result.still_disks > 0;
 
   if (is_failure(result) && skips_ == 0) updated_ = state_;
   state_.step += 1;

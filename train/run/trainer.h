@@ -91,8 +91,11 @@ class Trainer {
   struct SaveUnderWay {
     CheckpointState state;
     bool in_background = false;
-    double begin_seconds = 0;  ///< that all ranks took to begin it
-    double stood_seconds = 0;  ///< that training stood still for it so far
+    double begin_seconds = 0;                    ///< that all ranks took to begin it
+    double stood_seconds = 0;                    ///< that training stood still for it so far
+    DiskStillness still = {};                    ///< of this rank's disk while training goes on
+    Clock::time_point looked_at = Clock::now();  ///< at the disk
+    bool is_told = false;                        ///< people know that a disk stands still; equal on all ranks
   };
 
   // trainer_weights.cpp
@@ -150,6 +153,8 @@ class Trainer {
   bool begin_save(const CheckpointState& state, int64_t keep, bool in_background);
   bool finish_save();
   void commit_if_written();
+  SaveWork save_work();
+  void tell_of_still_disks();
   void take_failed_save(const Error& error, const CheckpointState& state);
   void await_snapshot(size_t unit);
   DiskPatience disk_patience() const;
@@ -255,6 +260,7 @@ class Trainer {
   bool snapshot_is_whole_ = false;           ///< all ranks keep copies of all their arrays
   bool is_held_ = false;                     ///< a save may still read what the next update changes
   bool all_have_written_ = false;            ///< in the last step's sum no rank was still writing
+  bool a_disk_stands_ = false;               ///< in the last step's sum, that of a rank which still writes
   int64_t skips_ = 0;         ///< steps since the last update whose loss or gradient was not finite
   CheckpointState updated_;   ///< if skips_ > 0: the state after the last step before them
   bool stop_agreed_ = false;  ///< all ranks know that a stop was requested on one of them

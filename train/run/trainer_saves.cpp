@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "parallel/agreement.h"
+#include "parallel/rank_names.h"
 #include "train/report/human_text.h"
 #include "train/run/trainer.h"
 
@@ -119,7 +120,7 @@ bool Trainer::finish_save() {
     show(fmt::format("waiting until step {} is saved", save.state.step));
   SaveReport report;
   try {
-    report = writer_->commit();
+    report = writer_->commit(save.still);
   } catch (const Error& error) {
     take_failed_save(error, save.state);
     return false;
@@ -152,7 +153,42 @@ bool Trainer::can_be_destroyed() {
 
 // After each step: all ranks saw in the step's sums whether any of them was still writing.
 void Trainer::commit_if_written() {
-  if (saving_ && all_have_written_) finish_save();
+  if (!saving_) return;
+  if (all_have_written_) {
+    finish_save();
+  } else if (a_disk_stands_ && !saving_->is_told) {
+    tell_of_still_disks();
+  }
+}
+
+// Once in a step.
+SaveWork Trainer::save_work() {
+  if (!saving_ || !writer_->is_writing()) return SaveWork::kNone;
+  const Clock::time_point before = std::exchange(saving_->looked_at, Clock::now());
+  // If it took longer, this process was stopped, or did something else: the disk is not to blame for that.
+  constexpr double kShort = 1, kMostSteps = 2;
+  const double passed = std::min(std::chrono::duration<double>(saving_->looked_at - before).count(),
+                                 std::max(kShort, kMostSteps * smoothed_step_seconds_));
+  DiskStillness& still = saving_->still;
+  if (const int64_t now = writer_->progress(); std::exchange(still.progress, now) != now)
+    still.seconds = 0;
+  else
+    still.seconds += passed;
+  return still.seconds > deadline_.outside_steps() ? SaveWork::kStands : SaveWork::kWrites;
+}
+
+// Collective. Training needs no disk until the next save, and that of a rank may come back before.
+void Trainer::tell_of_still_disks() {
+  std::vector<int64_t> ranks;
+  const double most = deadline_.outside_steps();
+  const std::vector<int64_t> stands = all_gather_number(mesh_.world(), saving_->still.seconds > most ? 1 : 0);
+  for (size_t r = 0; r < stands.size(); ++r)
+    if (stands[r] == 1) ranks.push_back(static_cast<int64_t>(r));
+  saving_->is_told = true;
+  warn(fmt::format(
+      "{} wrote nothing for {:.0f} s in the save of step {}: the storage there does not answer; "
+      "training goes on, and if it does not answer by then, the run ends when the next save is due",
+      ranks_and_hosts(ranks, mesh_.hosts()), most, saving_->state.step));
 }
 
 // A save failed on all ranks alike. The last good checkpoint stays, and training goes on; but not if this

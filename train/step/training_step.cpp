@@ -45,7 +45,8 @@ StepResult TrainingStep::run(int64_t micro_batches, NextTokens next, double lear
   }
   const ProfilerRange range(stream_.device(), "sums and update");
   model_.finish_gradients(arena_, totals_.squared_norm());
-  totals_.sum_over_world(arena_, target_count, stop_requested(), hooks.is_saving && hooks.is_saving());
+  totals_.sum_over_world(arena_, target_count, stop_requested(),
+                         hooks.save_work ? hooks.save_work() : SaveWork::kNone);
 
   // scale = {clip / targets, 1}, or {0, 0} to skip the update. The device decides that, so the host need not
   // wait for the sums before it queues the update.
@@ -61,7 +62,8 @@ StepResult TrainingStep::run(int64_t micro_batches, NextTokens next, double lear
           .gradient_norm = sum.target_count > 0 ? std::sqrt(squared_norm) / count : 0,
           .skipped = sum.target_count == 0 || !std::isfinite(sum.loss) || !std::isfinite(squared_norm),
           .stop_requests = sum.stop_requests,
-          .saving_ranks = sum.saving_ranks};
+          .saving_ranks = sum.saving_ranks,
+          .still_disks = sum.still_disks};
 }
 
 LossSum TrainingStep::evaluate(int64_t micro_batches, NextTokens next, FunctionRef<bool()> stop_requested) {

@@ -27,6 +27,7 @@ struct StepResult {
   bool skipped = false;       ///< loss or norm not finite, or no targets: weights and moments are unchanged
   int64_t stop_requests = 0;  ///< ranks on which a stop was requested
   int64_t saving_ranks = 0;   ///< ranks on which a save was still being written
+  int64_t still_disks = 0;    ///< of them, those whose disk stands still
   bool given_up = false;      ///< `gives_up` said so: weights and moments are unchanged, the rest is not set
 };
 
@@ -41,8 +42,8 @@ struct StepHooks {
   /// Called after each micro-batch but the last, with the number of those done: true, on all ranks alike,
   /// ends the step there.
   std::function<bool(int64_t done)> gives_up = {};
-  /// Whether this rank still writes a save. Called once, with `stop_requested`.
-  std::function<bool()> is_saving = {};
+  /// What this rank does for a save. Called once, with `stop_requested`.
+  std::function<SaveWork()> save_work = {};
   /// Called with each unit before its weights and moments change.
   std::function<void(size_t unit)> before_update = {};
 };
@@ -58,8 +59,8 @@ class TrainingStep {
   /// One optimizer step over `micro_batches` micro-batches of this data rank. Ranks of one tensor group give
   /// equal tokens. Sequence s of micro-batch m is number (m B + s) D + d of the step on data rank d of D,
   /// for dropout. `stop_requested` tells whether this rank got a request to stop; it is called once, after
-  /// the gradients, because a signal may come while they are computed. One all-reduce of five float64 carries
-  /// loss, targets, squared norm, stop requests and ranks that save. Collective.
+  /// the gradients, because a signal may come while they are computed. One all-reduce of six float64 carries
+  /// loss, targets, squared norm, stop requests, ranks that save and disks that stand still. Collective.
   StepResult run(int64_t micro_batches, NextTokens next, double learning_rate, const StepNumbers& numbers,
                  FunctionRef<bool()> stop_requested, const StepHooks& hooks = {});
 

@@ -6,7 +6,7 @@ namespace ripstop {
 namespace {
 
 // The places of the sums. gradient_scale reads the first three in this order.
-enum Place : int64_t { kLoss, kTargets, kSquaredNorm, kStopRequests, kSavingRanks, kPlaces };
+enum Place : int64_t { kLoss, kTargets, kSquaredNorm, kStopRequests, kSavingRanks, kStillDisks, kPlaces };
 
 }  // namespace
 
@@ -33,7 +33,8 @@ Tensor WorldTotals::for_gradient_scale() const {
   return tensor_in(memory_, 8 * kLoss, DType::kFloat64, {3});
 }
 
-void WorldTotals::sum_over_world(Arena& arena, int64_t target_count, bool stop_requested, bool is_saving) {
+void WorldTotals::sum_over_world(Arena& arena, int64_t target_count, bool stop_requested,
+                                 SaveWork save_work) {
   const Tensor totals = tensor_in(memory_, 0, DType::kFloat64, {kPlaces});
   const auto set = [&](Place place, double value) {
     copy_bytes(stream_, totals.row_range(place, 1).data, &value, 8);
@@ -43,7 +44,8 @@ void WorldTotals::sum_over_world(Arena& arena, int64_t target_count, bool stop_r
   set(kTargets, counts ? static_cast<double>(target_count) : 0);
   if (!counts) set(kLoss, 0);
   set(kStopRequests, stop_requested ? 1 : 0);
-  set(kSavingRanks, is_saving ? 1 : 0);
+  set(kSavingRanks, save_work == SaveWork::kNone ? 0 : 1);
+  set(kStillDisks, save_work == SaveWork::kStands ? 1 : 0);
 
   Communicator& world = mesh_.world();
   if (world.size() == 1) return;
@@ -61,7 +63,8 @@ WorldTotals::Sums WorldTotals::read() const {
   return {.loss = {.loss = host[kLoss],
                    .target_count = static_cast<int64_t>(host[kTargets]),
                    .stop_requests = static_cast<int64_t>(host[kStopRequests]),
-                   .saving_ranks = static_cast<int64_t>(host[kSavingRanks])},
+                   .saving_ranks = static_cast<int64_t>(host[kSavingRanks]),
+                   .still_disks = static_cast<int64_t>(host[kStillDisks])},
           .squared_norm = host[kSquaredNorm]};
 }
 

@@ -7,17 +7,25 @@
 
 namespace ripstop {
 
+/// What a rank does for a save that goes on beside training.
+enum class SaveWork {
+  kNone,    ///< nothing, or it has written
+  kWrites,  ///< it still writes
+  kStands,  ///< it still writes, and its disk has done nothing for too long
+};
+
 /// The loss of some batches, summed over the world and equal on all ranks.
 struct LossSum {
   double loss = 0;            ///< the sum of the losses of all targets
   int64_t target_count = 0;   ///< tokens whose prediction counts
   int64_t stop_requests = 0;  ///< ranks on which a stop was requested
   int64_t saving_ranks = 0;   ///< ranks on which a save was still being written
+  int64_t still_disks = 0;    ///< of them, those whose disk stands still
   double mean() const { return target_count > 0 ? loss / static_cast<double>(target_count) : 0; }
 };
 
-/// Five float64 sums in device memory: loss, targets, squared gradient norm, stop requests, ranks that save.
-/// One all-reduce carries all of them. Owns its memory (category activations).
+/// Six float64 sums in device memory: loss, targets, squared gradient norm, stop requests, ranks that save,
+/// disks that stand still. One all-reduce carries all of them. Owns its memory (category activations).
 class WorldTotals {
  public:
   /// `mesh` and `stream` must outlive this.
@@ -32,10 +40,11 @@ class WorldTotals {
   /// [3] float64, for gradient_scale: loss, targets, squared norm.
   Tensor for_gradient_scale() const;
 
-  /// Adds the number of this rank's targets, and whether a stop was requested and a save is being written
-  /// here, then sums everything over the world. Ranks of one tensor group have the same loss and targets, so
+  /// Adds the number of this rank's targets, whether a stop was requested here, and what is done for a save,
+  /// then sums everything over the world. Ranks of one tensor group have the same loss and targets, so
   /// only the first of them counts. Takes scratch from `arena` (category communication). Collective.
-  void sum_over_world(Arena& arena, int64_t target_count, bool stop_requested, bool is_saving = false);
+  void sum_over_world(Arena& arena, int64_t target_count, bool stop_requested,
+                      SaveWork save_work = SaveWork::kNone);
 
   /// The sums on the host. Waits for the stream.
   struct Sums {

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "tests/data/hanging_io.h"
+#include "tests/expect_has.h"
 #include "tests/train/checkpoint/checkpoint_model.h"
 
 namespace ripstop {
@@ -47,6 +48,24 @@ TEST(DiskVotes, ADiskThatDoesNothingIsNamed) {
     if (std::string(error->what()).starts_with("rank 1 (n2) wrote nothing for 0 s")) ++named;
   }
   EXPECT_GE(named, 1) << errors[0]->what() << errors[1]->what();
+}
+
+// What was seen before the votes counts, unless the disk has moved since.
+TEST(DiskVotes, TheyGoOnWhereOthersHaveCounted) {
+  const DiskPatience patience{.seconds = 1000, .hosts = {"n1", "n2"}};
+  const auto errors_of = [&](int64_t progress) {
+    return SimulatedRanks(2).run([&](Communicator& world) {
+      DiskVotes disks(world, patience);
+      disks.count_from(world.rank() == 1 ? DiskStillness{.progress = 7, .seconds = 1000} : DiskStillness{});
+      std::this_thread::sleep_for(milliseconds(20));
+      EXPECT_FALSE(disks.all_done(world.rank() == 0, progress));
+    });
+  };
+  for (const auto& error : errors_of(7)) {
+    ASSERT_TRUE(error);
+    EXPECT_HAS(std::string(error->what()), "rank 1 (n2) wrote nothing for 1000 s in a save");
+  }
+  for (const auto& error : errors_of(8)) EXPECT_FALSE(error) << error->what();
 }
 
 // All ranks may be stopped for long, as the whole job is suspended; nobody's disk is to blame.

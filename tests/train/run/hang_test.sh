@@ -42,6 +42,7 @@ wait_for() {
   return 1
 }
 has_step() { grep -q "\"event\":\"step\",\"step\":$2," "$work/$1/metrics.jsonl" 2>/dev/null; }
+last_step() { grep -o '"event":"step","step":[0-9]*' "$work/$1/metrics.jsonl" | tail -1 | grep -o '[0-9]*$'; }
 # pid_of NAME RANK: of the rank's process
 pid_of() {
   local pid
@@ -91,8 +92,9 @@ for asynchronous in true false; do
 done
 
 # Neither does it hold the only rank of a run, whose own thread is in the write.
-touch "$work/hanging/rank_00000.h5"
-LD_PRELOAD=$hanging_disk HANGING_DISK=$work/hanging "$ripstop" train "$work/run.toml" "run.directory=$work/alone" \
+mkdir "$work/hanging_alone"
+touch "$work/hanging_alone/rank_00000.h5"
+LD_PRELOAD=$hanging_disk HANGING_DISK=$work/hanging_alone "$ripstop" train "$work/run.toml" "run.directory=$work/alone" \
   run.deadline_seconds=10 checkpoint.every_steps=5 >"$work/alone.log" 2>&1 &
 run=$!
 expect_end alone 76 60 '^FATAL code=76 rank=0 step=[0-9]+ what="rank 0 \(.+\) wrote nothing for 10 s in a save'
@@ -112,22 +114,35 @@ if wait_for "lock" has_step lock 5; then
   expect_end lock 75 60 "warning: $work/lock does not answer; training goes on" 'stopped on a signal'
 fi
 
+# A disk that hangs while training goes on beside the save: a warning names the rank, and the run ends when it must wait for the
+# save, here by a stop. It is the run of a minute from above, so that no other save comes due within the deadline.
+saved=$(last_step lock)
+LD_PRELOAD=$hanging_disk HANGING_DISK=$work/hanging begin lock run.deadline_seconds=10 checkpoint.every_steps=$((saved + 20))
+if wait_for "the warning" grep -qE "^warning: rank 1 \(.+\) wrote nothing for 10 s in the save of step $((saved + 20)): .* goes on" \
+  "$work/lock.log"; then
+  told=$(last_step lock)
+  ((told > saved + 20)) || complain "there is no step after the save that hangs"
+  wait_for "training" has_step lock $((told + 10))
+  kill -USR1 "$run"
+  expect_end lock 76 15 '^FATAL code=76 rank=[0-2] step=[0-9]+ what="rank 1 \(.+\) wrote nothing for 10 s in a save'
+  (($(grep -c 'wrote nothing' "$work/lock/metrics.jsonl") == 1)) || complain "lock: the warning is not in the log once"
+fi
+
 # A rank that is stopped three quarters of the time is named while the run goes on, with the option that leaves its node out, and
 # then is slow no more. A window of steps takes half a second or more, so it is stopped many times in each.
 begin slow train.global_batch_sequences=36 log.every_steps=1
 slow_rank_is_named() { grep -q 'warning: rank 1 (.*) is slow: .*--exclude=' "$work/slow.log"; }
 is_slow_no_more() { grep -q 'warning: rank 1 (.*) is slow no more' "$work/slow.log"; }
-last_step() { grep -o '"event":"step","step":[0-9]*' "$work/slow/metrics.jsonl" | tail -1 | grep -o '[0-9]*$'; }
 if wait_for "slow" has_step slow 6; then
   pid=$(pid_of slow 1)
-  first=$(last_step)
+  first=$(last_step slow)
   (
     trap 'kill -CONT "$pid"; exit' TERM
     while kill -STOP "$pid" && sleep 0.06 && kill -CONT "$pid"; do sleep 0.02; done
   ) &
   throttle=$!
   wait_for "the slow rank" slow_rank_is_named
-  named=$(last_step)
+  named=$(last_step slow)
   # Three windows, and the one under way when it began.
   window=$(grep -m 1 '"event":"hosts".*"slow":\[{' "$work/slow/metrics.jsonl" | grep -o '"steps":[0-9]*' | grep -o '[0-9]*')
   ((named - first <= 4 * ${window:-0} + 5)) || complain "the slow rank was named after $((named - first)) steps"
