@@ -1,8 +1,12 @@
 #include "data/directory.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/vfs.h>
 
 #include <algorithm>
+#include <array>
+#include <chrono>
 
 #include "data/file.h"
 
@@ -54,6 +58,27 @@ std::vector<Io::Entry> list_directory(Io& io, const std::filesystem::path& direc
   std::sort(entries.begin(), entries.end(),
             [](const Io::Entry& a, const Io::Entry& b) { return a.name < b.name; });
   return entries;
+}
+
+bool has_hard_links(const std::filesystem::path& file) {
+  std::error_code error;
+  const auto count = std::filesystem::hard_link_count(file, error);
+  return !error && count > 1;
+}
+
+std::optional<double> age_of(const std::filesystem::path& file) {
+  std::error_code error;
+  const auto time = std::filesystem::last_write_time(file, error);
+  if (error) return std::nullopt;
+  return std::chrono::duration<double>(std::filesystem::file_time_type::clock::now() - time).count();
+}
+
+bool may_be_shared(const std::filesystem::path& path) {
+  constexpr std::array<int64_t, 6> kLocal = {EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC,
+                                             F2FS_SUPER_MAGIC, TMPFS_MAGIC,     0x2fc12fc1 /* ZFS */};
+  struct statfs facts {};
+  if (::statfs(path.c_str(), &facts) != 0) return true;
+  return std::find(kLocal.begin(), kLocal.end(), static_cast<int64_t>(facts.f_type)) == kLocal.end();
 }
 
 bool remove_tree(Io& io, const std::filesystem::path& path) {

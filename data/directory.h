@@ -1,6 +1,7 @@
 // Directories: the names in them, and whole trees.
 #pragma once
 #include <filesystem>
+#include <optional>
 #include <vector>
 
 #include "data/io.h"
@@ -29,6 +30,17 @@ bool directory_exists(Io& io, const std::filesystem::path& path);
 /// The entries by name; none if the directory does not exist. Follows a link given as `directory`. Throws
 /// Error(kStorage).
 std::vector<Io::Entry> list_directory(Io& io, const std::filesystem::path& directory);
+
+/// Whether the file has another name, too, as after `cp -al`: what is written there shows in both.
+bool has_hard_links(const std::filesystem::path& file);
+
+/// How long ago the file was changed, in seconds; negative if its time is in the future, none if it is not
+/// known.
+std::optional<double> age_of(const std::filesystem::path& file);
+
+/// Whether other machines may read the file system of `path`. If not, what was written is seen by all without
+/// a sync, which on a busy disk would wait for everything else that is being written, such as a checkpoint.
+bool may_be_shared(const std::filesystem::path& path);
 
 /// Removes `path` with everything below it. A symbolic link is removed itself, also if it is `path`; what it
 /// points to is never touched. Returns true if `path` is gone. Throws nothing.

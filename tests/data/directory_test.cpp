@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+
 #include "tests/data/fault_io.h"
 #include "tests/data/scratch_directory.h"
 
@@ -79,6 +81,27 @@ TEST(Directory, TellsWhatExists) {
   EXPECT_THROW(directory_exists(io, scratch / "folder"), IoError);
   io.calls = 0;
   EXPECT_THROW(path_exists(io, scratch / "folder"), IoError);
+}
+
+TEST(Directory, TellsTheAgeAndOtherNamesOfAFile) {
+  const ScratchDirectory scratch;
+  write_bytes(scratch / "file", "x");
+  EXPECT_FALSE(has_hard_links(scratch / "file"));
+  std::filesystem::create_hard_link(scratch / "file", scratch / "other");
+  EXPECT_TRUE(has_hard_links(scratch / "file"));
+  EXPECT_FALSE(has_hard_links(scratch / "none"));
+  const auto now = std::filesystem::file_time_type::clock::now();
+  std::filesystem::last_write_time(scratch / "file", now - std::chrono::seconds(1000));
+  EXPECT_NEAR(age_of(scratch / "file").value(), 1000, 500);
+  std::filesystem::last_write_time(scratch / "file", now + std::chrono::seconds(1000));
+  EXPECT_LT(age_of(scratch / "file").value(), 0);
+  EXPECT_FALSE(age_of(scratch / "none"));
+}
+
+TEST(Directory, WhatOthersMayReadIsKnownByTheKindOfFileSystem) {
+  EXPECT_FALSE(may_be_shared("/dev/shm")) << "memory of this machine";
+  EXPECT_TRUE(may_be_shared("/proc")) << "a kind that is not known";
+  EXPECT_TRUE(may_be_shared("/nowhere"));
 }
 
 TEST(Directory, SyncContinuesAfterAnInterruptAndAcceptsFileSystemsWithoutIt) {

@@ -1,14 +1,11 @@
 #include "train/checkpoint/run_lock.h"
 
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <signal.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -21,6 +18,7 @@
 #include <thread>
 #include <utility>
 
+#include "data/directory.h"
 #include "data/process_identity.h"
 #include "data/whole_file.h"
 #include "model/core/error.h"
@@ -111,34 +109,9 @@ bool is_copy(const Owner& owner, const Owner& self) {
   return !agree(owner, self, {"directory"}) && !agree(owner, self, {"inode"});
 }
 
-/// Whether the lock is one file with another run's, as after `cp -al`: each heartbeat of its owner shows.
-bool has_hard_links(const std::filesystem::path& path) {
-  std::error_code error;
-  const auto count = std::filesystem::hard_link_count(path, error);
-  return !error && count > 1;
-}
-
-/// How long ago the file was changed, in seconds; negative if its time is in the future.
-std::optional<double> age_of(const std::filesystem::path& path) {
-  std::error_code error;
-  const auto time = std::filesystem::last_write_time(path, error);
-  if (error) return std::nullopt;
-  return std::chrono::duration<double>(std::filesystem::file_time_type::clock::now() - time).count();
-}
-
 int64_t restarts(const Owner& owner) {
   const auto found = owner.find("restart");
   return found == owner.end() ? 0 : parse_whole_number(found->second).value_or(0);
-}
-
-/// Whether other machines may read the file system of `path`. If not, what was written is seen by all without
-/// a sync, which on a busy disk would wait for everything else that is being written, such as a checkpoint.
-bool may_be_shared(const std::filesystem::path& path) {
-  constexpr std::array<int64_t, 6> kLocal = {EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC,
-                                             F2FS_SUPER_MAGIC, TMPFS_MAGIC,     0x2fc12fc1 /* ZFS */};
-  struct statfs facts {};
-  if (::statfs(path.c_str(), &facts) != 0) return true;
-  return std::find(kLocal.begin(), kLocal.end(), static_cast<int64_t>(facts.f_type)) == kLocal.end();
 }
 
 /// Seconds since the machine was started. Goes on while it sleeps, as the clocks of others do.
@@ -204,11 +177,17 @@ class RunLock::Heartbeat {
     return !is_late();
   }
   /// Waits for a late heartbeat, which alone can tell whether another start owns the directory: a file system
-  /// that does not answer this owner may not have answered others, either.
-  void await() {
+  /// that does not answer this owner may not have answered others, either. False if none comes in time.
+  bool await() {
     std::unique_lock guard(mutex_);
     if (is_late()) hurry();
-    changed_.wait(guard, [&] { return !lost_.empty() || !is_late(); });
+    // In pieces: the time in which this process was stopped is at most one.
+    constexpr double kPiece = 0.5;
+    for (double waited = 0; waited < times_.answer_seconds; waited += kPiece)
+      if (changed_.wait_for(guard, std::chrono::duration<double>(kPiece),
+                            [&] { return !lost_.empty() || !is_late(); }))
+        return true;
+    return false;
   }
 
  private:
@@ -420,8 +399,18 @@ bool RunLock::may_write() const {
   return heartbeat_->is_in_time();
 }
 
+bool RunLock::is_stuck() const {
+  return heartbeat_->is_stuck();
+}
+
 void RunLock::check_still_owned() const {
-  heartbeat_->await();
+  if (!heartbeat_->await())
+    throw Error(
+        ExitCode::kCommunication,
+        fmt::format("{} does not answer: this process waited {:.0f} s until its LOCK could be written",
+                    path_.parent_path().string(), times_.answer_seconds),
+        "see the mounts of this node and the file server; run the same command again to go on from "
+        "the last checkpoint");
   check_owner();
   const std::optional<std::string> text = read();
   if (!text) lose(": its LOCK is gone");

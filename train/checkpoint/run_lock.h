@@ -16,6 +16,7 @@ struct RunLockTimes {
   double heartbeat_seconds = 5;
   double patience_seconds = 30;  ///< an owner on another machine is gone if its heartbeat stops for this long
   double ending_seconds = 3;     ///< time that an owner on this host gets to end after its launcher has ended
+  double answer_seconds = 600;   ///< how long an owner waits for a file system that does not answer
 
   /// An owner writes nothing if its last heartbeat is older than this: others count from that heartbeat.
   double fence_seconds() const { return patience_seconds - heartbeat_seconds; }
@@ -56,8 +57,11 @@ class RunLock {
   /// fence_seconds(): then the write must wait.
   bool may_write() const;
   /// As check_owner, and reads LOCK. If the last heartbeat is older than fence_seconds(), waits for the next
-  /// one that gets through, as long as that takes. Called before every commit.
+  /// one that gets through. Throws Error(kCommunication) if none does for RunLockTimes::answer_seconds, in
+  /// which this process was not stopped. Called before every commit.
   void check_still_owned() const;
+  /// Whether the thread of the heartbeat is in a call of the file system that may never return.
+  bool is_stuck() const;
   /// Gives the directory up, because of `reason`, found elsewhere: throws, as check_owner does from now on.
   [[noreturn]] void lose(const std::string& reason) const;
   /// A text for the log about a lock that was taken over; empty if there was none.

@@ -9,6 +9,7 @@
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/entries_in_the_way.h"
 #include "train/checkpoint/find_run.h"
+#include "train/run/step_deadline.h"
 
 namespace ripstop {
 namespace {
@@ -19,6 +20,9 @@ namespace fs = std::filesystem;
 constexpr int64_t kMostConfigBytes = int64_t{1} << 20;
 constexpr int64_t kMostTokenizerBytes = int64_t{64} << 20;
 constexpr const char* kCheckpoints = "checkpoints";
+
+// Less than the deadline of saves: the other ranks wait for this one, which knows what it waits for.
+constexpr double kShareOfDeadline = 0.9;
 
 bool is_folder(const fs::path& path) {
   std::error_code ignored;
@@ -104,13 +108,15 @@ RunDirectory::RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tok
       config_(to_toml(config)),
       tokenizer_(tokenizer.model()),
       prompt_template_(prompt_template),
-      wait_(wait) {
+      wait_(wait),
+      lock_times_{.answer_seconds =
+                      kShareOfDeadline * StepDeadline(config.run.deadline_seconds).outside_steps()} {
   check_can_hold_run(io, path_);
   std::error_code error;
   fs::create_directories(path_, error);
   if (error) fail_storage(path_, "make the directory", error.value());
   // Before anything is read: another process may be writing these files.
-  lock_ = std::make_unique<RunLock>(io, path_, RunLockTimes{}, wait_);
+  lock_ = std::make_unique<RunLock>(io, path_, lock_times_, wait_);
   if (!lock_->takeover().empty()) notes_.push_back(lock_->takeover());
 
   check_metrics_file(path_ / "metrics.jsonl");
@@ -132,7 +138,7 @@ void RunDirectory::lock_linked_checkpoints(Io& io) {
   const std::optional<fs::path> owner = owner_of_linked_folder(io, path_);
   if (!owner) return;
   try {
-    checkpoints_lock_ = std::make_unique<RunLock>(io, *owner, RunLockTimes{}, wait_);
+    checkpoints_lock_ = std::make_unique<RunLock>(io, *owner, lock_times_, wait_);
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("{} is a link: {}", checkpoints().string(), error.what()),
                 error.hint());
@@ -181,6 +187,10 @@ void RunDirectory::check_owner() const {
 
 bool RunDirectory::may_write() const {
   return lock_->may_write() && (!checkpoints_lock_ || checkpoints_lock_->may_write());
+}
+
+bool RunDirectory::is_stuck() const {
+  return lock_->is_stuck() || (checkpoints_lock_ && checkpoints_lock_->is_stuck());
 }
 
 void RunDirectory::check_still_owned() const {

@@ -56,8 +56,11 @@ class RunDirectory {
   /// To be asked before every write, see RunLock::may_write. Looks at no file.
   bool may_write() const;
   /// Throws Error(kStorage) if another process has taken over the run, or the folder of its checkpoints, or
-  /// has recorded a later takeover. Called before every commit. Waits while the file system does not answer.
+  /// has recorded a later takeover. Called before every commit. Waits while the file system does not answer,
+  /// but no longer than the deadline of the run's saves: then throws Error(kCommunication).
   void check_still_owned() const;
+  /// RunLock::is_stuck of either.
+  bool is_stuck() const;
 
  private:
   bool was_taken_over() const;
@@ -69,6 +72,7 @@ class RunDirectory {
   std::string prompt_template_;
   std::vector<std::string> notes_;
   RunLockWait wait_;
+  const RunLockTimes lock_times_;
   std::unique_ptr<RunLock> lock_;
   std::unique_ptr<RunLock> checkpoints_lock_;  ///< null if `checkpoints` lies in the run
   Takeover takeover_;                          ///< number 0 until it is recorded

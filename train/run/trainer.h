@@ -81,8 +81,9 @@ class Trainer {
   /// last step. Before kNumerics, saves the weights as they were after the last update.
   ExitCode run();
 
-  /// After run() has thrown. False if the thread of a save does not end within seconds, because storage does
-  /// not answer. Then this may not be destroyed, which would wait for it, and the process must end by _exit.
+  /// After run() has thrown. False if the thread of a save, or that of the lock, does not end within seconds,
+  /// because storage does not answer. Then this may not be destroyed, which would wait for it, and the
+  /// process must end by _exit.
   bool can_be_destroyed();
 
  private:

@@ -148,6 +148,7 @@ bool Trainer::finish_save() {
 
 bool Trainer::can_be_destroyed() {
   constexpr std::chrono::seconds kPatience{3};
+  if (directory_ && directory_->is_stuck()) return false;
   return !writer_ || writer_->ends_within(kPatience);
 }
 

@@ -323,6 +323,31 @@ TEST(RunLock, AHeartbeatThatComesBackKeepsTheRun) {
   returns.join();
 }
 
+// Nobody else may be there to end the wait: a run of one rank would stand until its job's time is up.
+TEST(RunLock, TheWaitForAFileSystemHasAnEnd) {
+  ScratchDirectory scratch;
+  HangingIo io;
+  {
+    const RunLock lock(io, scratch.path(),
+                       {.heartbeat_seconds = 0.02, .patience_seconds = 0.4, .answer_seconds = 1});
+    io.hangs = true;
+    EXPECT_TRUE(comes_to(lock, false));
+    EXPECT_TRUE(lock.is_stuck());
+    try {
+      lock.check_still_owned();
+      ADD_FAILURE() << "it has waited without end, or not at all";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kCommunication);
+      EXPECT_NE(std::string(error.what()).find("does not answer: this process waited 1 s"), std::string::npos)
+          << error.what();
+    }
+    io.hangs = false;
+    EXPECT_NO_THROW(lock.check_still_owned()) << "nobody has taken over";
+    EXPECT_FALSE(lock.is_stuck());
+  }
+  EXPECT_FALSE(std::filesystem::exists(scratch / "LOCK"));
+}
+
 // The same with a process that stands still while another takes over.
 TEST(RunLock, AStoppedOwnerFindsThatItWasTakenOver) {
   ScratchDirectory scratch;

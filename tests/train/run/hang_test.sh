@@ -10,6 +10,7 @@ throttle=
 clean_up() {
   if [[ -n $throttle ]]; then kill "$throttle" 2>/dev/null; fi
   if [[ -n ${run:-} ]]; then kill -9 "$run" 2>/dev/null; fi
+  if [[ -n ${alone:-} ]]; then kill -9 "$alone" 2>/dev/null; fi
   rm -rf "$work"
 }
 trap clean_up EXIT
@@ -99,6 +100,13 @@ LD_PRELOAD=$hanging_disk HANGING_DISK=$work/hanging_alone "$ripstop" train "$wor
 run=$!
 expect_end alone 76 60 '^FATAL code=76 rank=0 step=[0-9]+ what="rank 0 \(.+\) wrote nothing for 10 s in a save'
 
+# A LOCK that cannot be written, and no other rank that could end the wait for it. Meanwhile the next test goes on.
+mkdir "$work/hanging_alone_lock"
+LD_PRELOAD=$hanging_disk HANGING_DISK=$work/hanging_alone_lock "$ripstop" train "$work/run.toml" "run.directory=$work/alone_lock" \
+  run.deadline_seconds=10 checkpoint.every_steps=100 >"$work/alone_lock.log" 2>&1 &
+alone=$!
+wait_for "alone_lock" has_step alone_lock 5 && touch "$work/hanging_alone_lock/LOCK"
+
 # A LOCK that cannot be written for a minute: others may have taken over, so nothing is written meanwhile; nobody has, so it goes on.
 mkdir "$work/hanging_lock"
 LD_PRELOAD=$hanging_disk HANGING_DISK=$work/hanging_lock begin lock checkpoint.every_steps=0
@@ -113,6 +121,9 @@ if wait_for "lock" has_step lock 5; then
   kill -USR1 "$run"
   expect_end lock 75 60 "warning: $work/lock does not answer; training goes on" 'stopped on a signal'
 fi
+
+run=$alone
+expect_end alone_lock 76 60 '^FATAL code=76 rank=0 step=[0-9]+ what=".*alone_lock does not answer: this process waited 9 s'
 
 # A disk that hangs while training goes on beside the save: a warning names the rank, and the run ends when it must wait for the
 # save, here by a stop. It is the run of a minute from above, so that no other save comes due within the deadline.
