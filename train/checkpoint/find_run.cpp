@@ -191,7 +191,8 @@ std::vector<fs::path> find_runs(Io& io, const fs::path& path) {
     throw Error(
         ExitCode::kUsage,
         fmt::format("{}: is not a run directory, and holds none: there is no {}", path.string(), kMarks),
-        "give the directories of runs, or a folder that holds them");
+        "give the directories of runs, or a folder that holds them itself: what lies deeper is not looked "
+        "at");
   return runs;
 }
 

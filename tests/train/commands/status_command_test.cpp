@@ -192,6 +192,18 @@ TEST_F(Status, WrongArgumentsAreNamedBesideTheOthers) {
   EXPECT_TRUE(has(none.err, "did you mean " + folder + "/b_data?")) << none.err;
 }
 
+// A folder of folders is searched by nobody, and both the help and the refusal say so.
+TEST_F(Status, ListsTheRunsOfAFolderAndNoneDeeper) {
+  write_run("sweep/a", 0);
+  write_run("sweep/b", 0);
+  const std::string folder = scratch_.path().string();
+  EXPECT_EQ(status_of(folder + "/sweep").size(), 2U);
+  const ProgramRun above = run_program("status " + folder);
+  EXPECT_EQ(above.exit_code, 64);
+  EXPECT_TRUE(has(above.err, "holds them itself: what lies deeper is not looked at")) << above.err;
+  EXPECT_TRUE(has(run_program("status --help").out, "folders that hold runs themselves, not deeper"));
+}
+
 // A log never hides a run: what can be read is shown.
 TEST_F(Status, ADamagedLogSaysWhatItCan) {
   write_run("a", -1);
