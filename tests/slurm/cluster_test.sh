@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The job files on a real Slurm: 4 simulated nodes of 2 tasks. Trains with tensor groups inside a node and fsdp across nodes,
 # as root and as another user; time limits, cancelled and pre-empted jobs, a lost node, wrong launches.
-#   cluster_test.sh RIPSTOP [PART...]      PART: functions of this file, part_... or by_name_...; default: all part_...
+#   cluster_test.sh RIPSTOP [PART...]      PART: functions of this file that begin with `part_`; default: all
 # KEEP=1 keeps the directory.
 set -euo pipefail
 ripstop=$1
@@ -79,17 +79,19 @@ part_warning() {
   say "USR1: saved, requeued, resumed, equal to the unbroken run"
 }
 
-# Signals at bad moments: before the ranks know them, during the step before a start, and while requeue.sh asks Slurm. Only by its
-# name: srun may lose the signal, job.sh repeats it after five seconds, and on idle processors the run has ended by then.
-by_name_signals() {
+# Signals at bad moments: before the ranks know them, during the step before a start, and while requeue.sh asks Slurm. Each of
+# these stands still until the signal is there. srun may lose a signal, and job.sh repeats it after five seconds: slow links make
+# the run take longer than that, whatever the processors.
+part_signals() {
   local tool
-  mkdir -p slow seen
+  mkdir -p slow hold/ripstop hold/step seen
   for tool in ripstop srun scontrol; do
     cat >slow/$tool <<TOOL
 #!/usr/bin/env bash
 moment=$tool
-if [[ \${*: -1} == true ]]; then moment=step; fi
-if mkdir "$work/seen/\$moment" 2>/dev/null && [[ \$moment != srun ]]; then sleep 3; fi
+if [[ $tool == srun && \${*: -1} == true ]]; then moment=step; fi
+if [[ -d "$work/hold/\$moment" ]]; then mkdir -p "$work/seen/\$moment"; fi
+while [[ -d "$work/hold/\$moment" ]]; do sleep 0.1; done
 exec $(command -v $tool) "\$@"
 TOOL
     chmod +x slow/$tool
@@ -98,22 +100,26 @@ TOOL
   happens ripstop 60
   on ctl scancel --batch --signal=USR1 "$job"
   restarted "$job" 1 60
-  rm -r seen/scontrol
+  cluster net rate 200mbit
+  rmdir hold/ripstop
   happens step 60
   on ctl scancel --batch --signal=USR1 "$job"
+  goes_on step
   restarted "$job" 2 120
   grep -q '"restart": 1,' signals/checkpoints/takeovers.json || fail "the start that was stopped early is not counted"
-  rm -r seen/scontrol
-  reaches signals 7 240
+  reaches signals $(($(steps signals) + 2)) 240 # of the third start
+  mkdir hold/scontrol
   on ctl scancel --batch --signal=USR1 "$job"
   happens scontrol 60
   on ctl scancel --batch --signal=TERM "$job"
+  goes_on scontrol
   restarted "$job" 3 60
+  cluster net rate off
   ends "$job" COMPLETED 240
   equal_runs unbroken signals
   say "signals to ranks that do not know them yet, before a start, to requeue.sh: requeued each time, equal"
 }
-# happens WHAT SECONDS: a program that by_name_signals slows down has been called
+# happens WHAT SECONDS: a program that part_signals holds has been called
 happens() {
   local end=$((SECONDS + $2))
   while ((SECONDS < end)); do
@@ -121,6 +127,11 @@ happens() {
     sleep 0.1
   done
   fail "$1 does not happen"
+}
+# goes_on WHAT: it is held no more, when the signal has had the time to come
+goes_on() {
+  sleep 1
+  rmdir "hold/$1"
 }
 
 part_fewer_tasks() {
