@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fails if the tree itself is untidy: a script that does not parse, a path of one machine, a note to self, a wide comment,
-# a big file.
+# Fails if the tree itself is untidy: a script that does not parse, a path of one machine, a note to self, a merge that was not
+# finished, a wide comment, a big file.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 status=0
@@ -43,6 +43,9 @@ if found=$(grep -nIE '(^|[^A-Za-z0-9_.])/(home|root|work)/' "${all[@]}"); then
 fi
 if found=$(grep -nE '\b(TODO|FIXME|XXX|HACK)\b' "${code[@]}"); then
   complain "notes to self: finish the work or open an issue:" "$found"
+fi
+if found=$(grep -nIE '^(<<<<<<<|>>>>>>>)( |$)' "${all[@]}"); then
+  complain "both sides of a merge:" "$found"
 fi
 # The formatter leaves comments alone, so their width is looked at here.
 if found=$(awk 'length > 110 && /\/\// { print FILENAME ":" FNR ": " length " columns" }' "${sources[@]}" | grep .); then
