@@ -151,8 +151,8 @@ TEST_F(AdaptersTest, WithDropout) {
   expect_gradients(lora_of(kAll, 0.4));
 }
 
-// Each adapter and step has a mask of its own, and evaluation has none.
-TEST_F(AdaptersTest, MasksDependOnStepAndAdapter) {
+// Each step and sequence has a mask of its own, and evaluation has none.
+TEST_F(AdaptersTest, MasksDependOnSeedStepAndSequence) {
   Block block = frozen_block(lora_of(kAll, 0.4));
   const double without = loss(block);
   DropoutPlace place{.seed = 5, .step = 3, .sequence_length = 8};
@@ -167,6 +167,41 @@ TEST_F(AdaptersTest, MasksDependOnStepAndAdapter) {
   }
   place.seed = 6;
   EXPECT_NE(loss(block), first);
+}
+
+// The mean of f (m x) a^T over all masks is scale x a^T: with ones for x and a, scale times the columns.
+TEST_F(AdaptersTest, EachAdapterHasAMaskOfItsOwnAndKeepsTheMean) {
+  constexpr int64_t kTokens = 64, kColumns = 512;
+  constexpr double kDrop = 0.4;
+  ModelConfig config = kConfig;
+  config.hidden_size = kColumns;
+  config.num_hidden_layers = 2;
+  const LoraConfig lora = lora_of({LoraTarget::kQuery, LoraTarget::kKey}, kDrop);
+  const DropoutPlace place{.seed = 5, .step = 3, .sequence_length = kTokens};
+  context.dropout = &place;
+  const Tensor x = zeros({kTokens, kColumns});
+  std::fill_n(x.as<float>(), x.count(), 1.0F);
+  std::vector<std::vector<float>> counts;  // the low rows of an adapter, in units of its factor
+  for (const int64_t layer : {0, 1}) {
+    std::vector<AdapterSpec> specs = adapter_specs(config, lora);
+    std::erase_if(specs, [&](const AdapterSpec& spec) { return spec.layer != layer; });
+    Adapters adapters(parameter_table(config)[static_cast<size_t>(layer) + 1].tensors[2], specs, lora, 1);
+    adapters.a.value = zeros({adapters.width(), kColumns});
+    std::fill_n(adapters.a.value.as<float>(), adapters.a.value.count(), 1.0F);
+    const Tensor u = zeros({kTokens, adapters.width()});
+    adapters.down(context, x, 0, u);
+    for (const int64_t part : {0, 1}) {
+      counts.emplace_back();
+      for (int64_t row = 0; row < kTokens; ++row)
+        counts.back().push_back(u.as<float>()[row * adapters.width() + part * kRank]);
+    }
+  }
+  for (size_t i = 0; i < counts.size(); ++i) {
+    double mean = 0;
+    for (const float count : counts[i]) mean += count / static_cast<double>(kTokens * kColumns);
+    EXPECT_NEAR(mean, lora.scale(), 0.02 * lora.scale());
+    for (size_t j = 0; j < i; ++j) EXPECT_NE(counts[i], counts[j]) << i << " " << j;
+  }
 }
 
 TEST_F(AdaptersTest, BOfZeroChangesNothing) {
