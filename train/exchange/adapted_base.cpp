@@ -14,6 +14,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// StoredModel::weights_hash of the model in `directory`. Does not open what lies under its adapters, if it
+// has any: that may be the very checkpoint whose base is looked for.
+std::string hash_at(Io& io, const fs::path& directory) {
+  if (is_pretrained_model(directory)) return open_stored_model(io, directory).weights_hash();
+  return StoredModel(Checkpoint{directory, read_manifest(io, directory)}).weights_hash();
+}
+
 // The model at `path` if it has the hash; else nothing, and what is wrong with it is added to `found`.
 std::optional<StoredModel> base_at(Io& io, const AdaptedBase& base, const fs::path& path,
                                    std::string& found) {
@@ -25,8 +32,8 @@ std::optional<StoredModel> base_at(Io& io, const AdaptedBase& base, const fs::pa
     return std::nullopt;
   }
   try {
-    StoredModel model = open_stored_model(io, find_stored_model(io, path, "best"));
-    if (model.weights_hash() == base.hash) return model;
+    const fs::path directory = find_stored_model(io, path, "best");
+    if (hash_at(io, directory) == base.hash) return open_stored_model(io, directory);
     add("has other weights");
   } catch (const Error& error) {
     add(error.what());

@@ -110,6 +110,26 @@ TEST_F(LoraRuns, ARunNeedsItsBase) {
   EXPECT_HAS(error.what(), "has other weights");
 }
 
+// Somebody put the checkpoint of the adapters to where its base was.
+TEST_F(LoraRuns, ACheckpointThatWouldBeItsOwnBaseIsRefused) {
+  ASSERT_EQ(train(config("base", data_, {"model.pretrained=" + model_.path().string()})), ExitCode::kOk);
+  RunConfig on_it = adapted("run", {"train.steps=1"});
+  on_it.model.pretrained = (scratch_ / "base").string();
+  ASSERT_EQ(train(on_it), ExitCode::kOk);
+  std::filesystem::remove_all(checkpoint("base", 1));
+  std::filesystem::copy(checkpoint("run", 1), checkpoint("base", 1));
+  PosixIo io;
+  for (const char* run : {"run", "base"}) {
+    try {
+      open_stored_model(io, checkpoint(run, 1));
+      ADD_FAILURE() << run;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kInputData);
+      EXPECT_HAS(error.what(), "has other weights");
+    }
+  }
+}
+
 TEST_F(LoraRuns, ARunBeginsOnTheWeightsOfAnotherRunOfAdapters) {
   ASSERT_EQ(train(adapted("first")), ExitCode::kOk);
   RunConfig second = adapted("second", {"train.steps=1"});
