@@ -27,19 +27,25 @@ RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinate
   TrainingStep step(request.model, request.step, mesh, stream, ledger);
   const int64_t walked = std::min(request.micro_batches, kWalked);
   std::array<DeviceMesh::AxisBytes, kWalked> sent_before;  // each micro-batch
-  step.run(
-      walked,
-      [&](int64_t micro) {
-        sent_before[static_cast<size_t>(micro)] = mesh.bytes_sent();
-        return HostTokens{};
-      },
-      0.0, {1}, [] { return false; });
+  const auto walk = [&](int64_t micro_batches) {
+    step.run(
+        micro_batches,
+        [&](int64_t micro) {
+          sent_before[static_cast<size_t>(micro)] = mesh.bytes_sent();
+          return HostTokens{};
+        },
+        0.0, {1}, [] { return false; });
+  };
+  // Frozen weights that stay whole are gathered in the first step of a run alone: that is no usual one.
+  if (request.step.sharding.lora.any() && !request.step.sharding.reshard_after_forward) walk(1);
+  walk(walked);
   RankPlan plan;
   // Before the evaluation: its bytes are no part of a step.
-  plan.traffic_per_step = mesh.bytes_sent();
+  const DeviceMesh::AxisBytes sent = mesh.bytes_sent();
   for (int64_t DeviceMesh::AxisBytes::*axis :
        {&DeviceMesh::AxisBytes::replicate, &DeviceMesh::AxisBytes::fsdp, &DeviceMesh::AxisBytes::tensor})
-    plan.traffic_per_step.*axis +=
+    plan.traffic_per_step.*axis =
+        sent.*axis - sent_before[0].*axis +
         (request.micro_batches - walked) * (sent_before[2].*axis - sent_before[1].*axis);
   plan.step_arena = step.arena().peak();
   step.arena().forget_peak();
