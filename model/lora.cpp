@@ -1,5 +1,7 @@
 #include "model/lora.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -78,6 +80,18 @@ UnitSpec unit_of(const UnitSpec& layer, const std::vector<AdapterSpec>& adapters
 double LoraConfig::scale() const {
   const auto r = static_cast<double>(rank);
   return alpha / (rslora ? std::sqrt(r) : r);
+}
+
+std::vector<std::string_view> LoraConfig::target_names() const {
+  std::vector<std::string_view> names;
+  for (size_t t = 0; t < kLoraTargets.size(); ++t)
+    if (targets[t]) names.push_back(kLoraTargets[t]);
+  return names;
+}
+
+std::string adapters_text(const LoraConfig& lora) {
+  return fmt::format("rank {}, alpha {}{}, dropout {}, of {}", lora.rank, lora.alpha,
+                     lora.rslora ? " (rslora)" : "", lora.dropout, fmt::join(lora.target_names(), ", "));
 }
 
 void validate(const LoraConfig& lora, const ModelConfig& model) {

@@ -33,11 +33,16 @@ struct LoraConfig {
   /// By LoraTarget: those of attention, unless others are given.
   std::array<bool, kLoraTargets.size()> targets{true, true, true, true, false, false, false};
 
+  /// Hugging Face's names of `targets`, in the order of kLoraTargets.
+  std::vector<std::string_view> target_names() const;
   bool any() const { return rank > 0; }
   bool has(LoraTarget target) const { return targets[static_cast<size_t>(target)]; }
   double scale() const;
   bool operator==(const LoraConfig&) const = default;
 };
+
+/// "rank 16, alpha 32 (rslora), dropout 0.05, of q_proj, v_proj".
+std::string adapters_text(const LoraConfig& lora);
 
 /// Throws Error(kUsage) that names the first value of `lora` that is impossible for the model: a rank above
 /// the smaller side of a target's matrix, an alpha that is not a finite number above 0, a dropout outside of

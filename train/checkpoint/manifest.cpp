@@ -47,14 +47,11 @@ Json json_of(const std::optional<BestSoFar>& best) {
 Json json_of(const std::optional<AdaptedBase>& adapted) {
   if (!adapted) return nullptr;
   const LoraConfig& lora = adapted->lora;
-  Json targets = Json::array();
-  for (size_t t = 0; t < kLoraTargets.size(); ++t)
-    if (lora.targets[t]) targets.push_back(kLoraTargets[t]);
   return {{"rank", lora.rank},
           {"alpha", lora.alpha},
           {"dropout", lora.dropout},
           {"rslora", lora.rslora},
-          {"targets", std::move(targets)},
+          {"targets", lora.target_names()},
           {"base", {{"directory", adapted->directory}, {"hash", adapted->hash}}}};
 }
 

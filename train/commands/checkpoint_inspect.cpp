@@ -152,6 +152,15 @@ std::string line_of(const ModelConfig& c) {
       c.num_key_value_heads, c.vocab_size, c.tie_word_embeddings ? "pieces, tied" : "pieces");
 }
 
+Json json_of(const AdaptedBase& adapted) {
+  return {{"rank", adapted.lora.rank},
+          {"alpha", adapted.lora.alpha},
+          {"dropout", adapted.lora.dropout},
+          {"rslora", adapted.lora.rslora},
+          {"targets", adapted.lora.target_names()},
+          {"base", {{"directory", adapted.directory}, {"hash", adapted.hash}}}};
+}
+
 // The document of `inspect --json`. Its keys are a contract with people's scripts.
 Json json_of(const std::filesystem::path& directory, const Manifest& m, const Surroundings& seen) {
   Json parameters = Json::array();
@@ -186,9 +195,11 @@ Json json_of(const std::filesystem::path& directory, const Manifest& m, const Su
       {"bytes", m.bytes()},
       {"written_by", m.written_by},
       {"best", nullptr},
+      {"adapters", nullptr},
       {"parameters", std::move(parameters)}};
   if (const std::optional<BestSoFar>& best = m.state.best)
     document["best"] = {{"metric", best->metric}, {"value", best->value}, {"step", best->step}};
+  if (m.state.adapted) document["adapters"] = json_of(*m.state.adapted);
   return document;
 }
 
@@ -257,6 +268,9 @@ void print_text(const fs::path& directory, const Manifest& m, const Surroundings
   if (const std::optional<BestSoFar>& best = m.state.best)
     fmt::print("  best        {} {:.6g} at step {}\n", best->metric, best->value, best->step);
   fmt::print("{}", line_of(m.state.model));
+  if (const std::optional<AdaptedBase>& adapted = m.state.adapted)
+    fmt::print("  adapters    alone, {}\n  base        {}\n", adapters_text(adapted->lora),
+               adapted->directory);
   fmt::print("  saved on    {}\n", m.mesh.to_text());
   fmt::print("  moments     {}\n", to_string(m.moments));
   fmt::print("  files       {}, {} in all\n", counted(std::ssize(m.files), "file"), bytes_text(m.bytes()));

@@ -167,22 +167,13 @@ std::string origin_text(const ModelCard& card) {
          table_row("exported by", card.written_by);
 }
 
-std::string adapters_of(const ModelCard& card) {
-  std::vector<std::string_view> targets;
-  for (size_t t = 0; t < kLoraTargets.size(); ++t)
-    if (card.adapters->targets[t]) targets.push_back(kLoraTargets[t]);
-  return fmt::format("rank {}, alpha {}{}, dropout {}, of {}", card.adapters->rank, card.adapters->alpha,
-                     card.adapters->rslora ? " (rslora)" : "", card.adapters->dropout,
-                     fmt::join(targets, ", "));
-}
-
 std::string training_text(const ModelCard& card) {
   if (is_imported(card)) return origin_text(card);
   const CheckpointState& state = *card.state;
   std::string text = "\n## Training\n\n| | |\n|---|---|\n" + size_row(state.model);
   const auto row = [&](const char* what, const std::string& value) { text += table_row(what, value); };
   row(card.adapters != nullptr ? "frozen weights" : "weights before step 1", card.config->model.pretrained);
-  if (card.adapters != nullptr) row("adapters", adapters_of(card));
+  if (card.adapters != nullptr) row("adapters", adapters_text(*card.adapters));
   row("steps", fmt::format("{} ({} updates)", state.step, state.updates));
   row("tokens", std::to_string(state.tokens));
   row("mesh", card.mesh.to_text());

@@ -170,9 +170,6 @@ PeftConfig read_peft_config(const std::filesystem::path& directory) {
 }
 
 std::string peft_config_json(const LoraConfig& lora, const std::string& base) {
-  Json targets = Json::array();
-  for (size_t t = 0; t < kLoraTargets.size(); ++t)
-    if (lora.targets[t]) targets.push_back(kLoraTargets[t]);
   // Every version of peft knows these keys. What is absent has its default, which does nothing.
   const Json json = {{"base_model_name_or_path", base.empty() ? Json(nullptr) : Json(base)},
                      {"bias", "none"},
@@ -184,18 +181,15 @@ std::string peft_config_json(const LoraConfig& lora, const std::string& base) {
                      {"modules_to_save", nullptr},
                      {"peft_type", "LORA"},
                      {"r", lora.rank},
-                     {"target_modules", std::move(targets)},
+                     {"target_modules", lora.target_names()},
                      {"task_type", "CAUSAL_LM"},
                      {"use_rslora", lora.rslora}};
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 std::string lora_lines(const LoraConfig& lora) {
-  std::vector<std::string> targets;
-  for (size_t t = 0; t < kLoraTargets.size(); ++t)
-    if (lora.targets[t]) targets.push_back(fmt::format("\"{}\"", kLoraTargets[t]));
-  return fmt::format("rank = {}, alpha = {}, targets = [{}], rslora = {}", lora.rank, lora.alpha,
-                     fmt::join(targets, ", "), lora.rslora);
+  return fmt::format("rank = {}, alpha = {}, targets = [\"{}\"], rslora = {}", lora.rank, lora.alpha,
+                     fmt::join(lora.target_names(), "\", \""), lora.rslora);
 }
 
 }  // namespace ripstop

@@ -1,5 +1,7 @@
 #include "train/plan/plan_text.h"
 
+#include <fmt/ranges.h>
+
 #include "train/report/human_text.h"
 
 namespace ripstop {
@@ -15,11 +17,8 @@ std::string parameters_text(const ResolvedRun& run) {
   const LoraConfig& lora = run.step.sharding.lora;
   const int64_t parameters = parameter_count(run.model);
   if (!lora.any()) return fmt::format("{} parameters", parameters);
-  std::string targets;
-  for (size_t t = 0; t < kLoraTargets.size(); ++t)
-    if (lora.targets[t]) targets += fmt::format("{}{}", targets.empty() ? "" : ", ", kLoraTargets[t]);
   return fmt::format("{} frozen parameters and {} of adapters (rank {} on {})", parameters,
-                     run.trained_parameters(), lora.rank, targets);
+                     run.trained_parameters(), lora.rank, fmt::join(lora.target_names(), ", "));
 }
 
 std::string recompute_text(const ResolvedRun& run) {

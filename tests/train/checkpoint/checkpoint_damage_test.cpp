@@ -245,6 +245,33 @@ TEST_F(ManifestTest, RefusesWrongValues) {
   expect_refused([](Json& j) { j.erase("moments"); }, "'moments'");
 }
 
+TEST_F(ManifestTest, HasTheAdaptersAndTheirBase) {
+  const LoraConfig lora{
+      .rank = 1, .alpha = 2.5, .dropout = 0.1, .rslora = true, .targets = {true, false, false, true}};
+  manifest_.state.adapted = {.lora = lora, .directory = "models/a", .hash = "01ab"};
+  manifest_.units = stored_table(manifest_.state);
+  manifest_.files.clear();
+  for (const int64_t rank : storing_ranks(manifest_.units, manifest_.mesh))
+    manifest_.files.push_back({rank, 5000 + rank, 100, std::string(32, 'a')});
+  const Manifest read = parse_manifest(manifest_text(manifest_), "M");
+  EXPECT_EQ(read.state, manifest_.state);
+  check_same_parameters(read, stored_table(read.state));
+  EXPECT_EQ(document().at("min_reader"), 6);
+  const auto adapters = [](Json& j) -> Json& { return j["adapters"]; };
+  expect_refused([&](Json& j) { adapters(j)["rank"] = 0; }, "'rank' must be a whole number");
+  expect_refused([&](Json& j) { adapters(j)["rank"] = 1000; }, "has impossible adapters: lora.rank is 1000");
+  expect_refused([&](Json& j) { adapters(j)["alpha"] = -1; }, "has impossible adapters: lora.alpha");
+  expect_refused([&](Json& j) { adapters(j)["dropout"] = 1; }, "has impossible adapters: lora.dropout");
+  expect_refused([&](Json& j) { adapters(j)["targets"] = Json::array(); }, "'targets' has 0");
+  expect_refused([&](Json& j) { adapters(j)["targets"][0] = "lm_head"; }, "an adapter of an unknown target");
+  expect_refused([&](Json& j) { adapters(j)["targets"][0] = 3; }, "an adapter of an unknown target");
+  expect_refused([&](Json& j) { adapters(j)["bias"] = "all"; }, "unknown 'bias'");
+  expect_refused([&](Json& j) { adapters(j)["base"]["step"] = 1; }, "unknown 'step'");
+  expect_refused([&](Json& j) { adapters(j)["base"].erase("hash"); }, "has no 'hash'");
+  expect_refused([&](Json& j) { j["adapters"] = 5; }, "M: ");
+  expect_refused([&](Json& j) { j.erase("adapters"); }, "has no 'adapters'");
+}
+
 TEST_F(ManifestTest, RefusesOtherText) {
   expect_refused("", "cut short");
   expect_refused(std::string(1000, '{'), "hash");

@@ -109,6 +109,28 @@ TEST_F(CheckpointCommand, Inspects) {
   EXPECT_EQ(json.at("parameter_count"), parameter_count(tiny_model()));
 }
 
+// With the keys of the manifest.
+TEST_F(CheckpointCommand, InspectsAdapters) {
+  const LoraConfig lora{
+      .rank = 2, .alpha = 3, .dropout = 0.5, .rslora = true, .targets = {true, false, true}};
+  SmallRun run(tiny_model(), {1, 2, 1}, DType::kFloat32, lora);
+  CheckpointState state = state_at(3, tiny_model());
+  state.adapted = {.lora = lora, .directory = "models/base", .hash = "01ab"};
+  for (const auto& error : run.save(io_, scratch_ / "checkpoints", state)) ASSERT_FALSE(error);
+  const ProgramRun text = run_program("checkpoint inspect " + run_directory());
+  EXPECT_HAS(text.out, "  adapters    alone, rank 2, alpha 3 (rslora), dropout 0.5, of q_proj, v_proj\n");
+  EXPECT_HAS(text.out, "  base        models/base\n");
+  const auto json = nlohmann::json::parse(run_program("checkpoint inspect --json " + run_directory()).out);
+  const auto manifest = nlohmann::json::parse(
+      read_bytes(scratch_ / "checkpoints" / step_directory_name(3) / Manifest::kFileName));
+  EXPECT_EQ(json.at("adapters"), manifest.at("adapters"));
+  EXPECT_EQ(json.at("adapters").at("rank"), 2);
+  EXPECT_TRUE(
+      nlohmann::json::parse(run_program("checkpoint inspect --checkpoint 2 --json " + run_directory()).out)
+          .at("adapters")
+          .is_null());
+}
+
 TEST_F(CheckpointCommand, InspectGivesAVerdict) {
   const auto inspected = [&](const std::string& words = "") {
     const ProgramRun run = run_program("checkpoint inspect --json " + run_directory() + words);
