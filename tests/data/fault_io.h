@@ -25,6 +25,8 @@ class FaultIo : public PosixIo {
   int64_t at = 0;         ///< number of the call, the first is 0
   bool for_good = false;  ///< all calls after it fail too
   bool syncs = false;     ///< whether fsync waits for the disk
+  /// Counts calls of pwrite alone, as many on every run: each number meets one of them.
+  bool pwrites_alone = false;
   std::atomic<int64_t> calls = 0;
   std::atomic<int64_t> flips = 0;  ///< wrong bits that were put on the disk
 
@@ -39,7 +41,7 @@ class FaultIo : public PosixIo {
   }
   ssize_t pwrite(int file, const void* bytes, size_t count, int64_t offset) override {
     bool now = false;
-    if (strikes(true, &now)) return -1;
+    if (strikes(true, &now, /*is_pwrite=*/true)) return -1;
     if (now && kind == Kind::kFlip) {
       std::string wrong(static_cast<const char*>(bytes), count);
       wrong[count / 2] = static_cast<char>(wrong[count / 2] ^ 4);
@@ -90,7 +92,8 @@ class FaultIo : public PosixIo {
 
  private:
   /// Counts the call; true if it fails. `now`: whether it is the one to disturb.
-  bool strikes(bool moves_data = false, bool* now = nullptr) {
+  bool strikes(bool moves_data = false, bool* now = nullptr, bool is_pwrite = false) {
+    if (pwrites_alone && !is_pwrite) return false;
     const int64_t call = calls++;
     const bool struck = for_good ? call >= at : call == at;
     if (now != nullptr) *now = struck;

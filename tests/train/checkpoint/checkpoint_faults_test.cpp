@@ -221,16 +221,18 @@ TEST_P(CheckpointFaults, InterruptedAndShortCallsAreContinued) {
 
 TEST_P(CheckpointFaults, AWrongBitOnTheDiskIsFoundBeforeTheCommit) {
   const Beside mode = GetParam();
-  const int64_t calls = calls_of_a_save(mode, 3);
   int64_t refused = 0;
-  for (int64_t at = 0; at < calls; ++at) {
+  for (int64_t at = 0, writes = 1; at < writes; ++at) {
     ScratchDirectory scratch;
     begin(scratch.path());
     FaultIo io;
     io.kind = FaultIo::Kind::kFlip;
+    io.pwrites_alone = true;
     io.at = at;
     refused += save_with(mode, io, scratch.path(), 3) ? 0 : 1;
+    EXPECT_EQ(io.flips, 1) << at;
     EXPECT_GE(newest_good(scratch.path()), 2) << at;
+    writes = io.calls;
   }
   EXPECT_EQ(refused, 2) << "one write of data by each rank";
 }
