@@ -47,15 +47,15 @@ cp "$work"/cuda/{config.toml,tokenizer.model,metrics.jsonl} "$work/resumed/"
 cp -r "$work/cuda/checkpoints/step_00000004" "$work/resumed/checkpoints/"
 train resumed cuda 3
 expect_equal cuda resumed
-# A system that refuses pinned memory: 16 MiB are two streams' own, and what is left holds a part of a rank's shards.
-RIPSTOP_EMULATED_PINNED=$((16 * 1024 + 200)) train pinned cuda 1
+# A system that refuses pinned memory: 32 MiB are two streams' own, and what is left holds a part of a rank's shards.
+RIPSTOP_EMULATED_PINNED=$((32 * 1024 + 200)) train pinned cuda 1
 grep -q 'warning: the system refuses a rank .* of pinned host memory for copies of a save: it has [1-9]' "$work/pinned.log" ||
   fail "no pinned memory is refused: $(grep warning "$work/pinned.log")"
 expect_equal cuda pinned
 for file in "$work"/cuda/checkpoints/step_*/rank_*.h5; do
   cmp "$file" "$work/pinned/${file#"$work/cuda/"}" || fail "saved with fewer copies, ${file##*/} is another"
 done
-if (RIPSTOP_EMULATED_PINNED=$((16 * 1024 + 200)) train limit cuda 1 checkpoint.snapshot_mib=100) 2>/dev/null; then
+if (RIPSTOP_EMULATED_PINNED=$((32 * 1024 + 200)) train limit cuda 1 checkpoint.snapshot_mib=100) 2>/dev/null; then
   fail "copies that the config asks for are refused, and the run goes on"
 fi
 echo "$steps steps and $validated validations in $precision: as on the CPU; equal bits in another order, and stopped and resumed"

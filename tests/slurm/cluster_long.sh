@@ -76,7 +76,7 @@ choose_sequences() {
   small_run 12 1000 2 50 1600 32
   launch.sh 8 ripstop train config.toml run.directory="$work/probe" >probe.log 2>&1 || fail "$(tail -n 5 probe.log)"
   seconds=$(mean_after probe 4 step_seconds)
-  sequences=$(awk "BEGIN { n = 8 * int(0.3 / ($seconds / 32) / 8 + 0.5); print n < 8 ? 8 : n > 1024 ? 1024 : n }")
+  sequences=$(awk "BEGIN { n = 8 * int(0.3 / ($seconds / 32) / 8 + 0.5); print (n < 8 ? 8 : n > 1024 ? 1024 : n) }")
   rm -r data probe
   small_run "$total" 10 2 50 1600 "$sequences"
   say "a step of 32 sequences takes $seconds s here, so steps have $sequences"

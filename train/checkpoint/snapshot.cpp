@@ -40,25 +40,18 @@ std::vector<UnitShard> kept_shards(const std::vector<UnitShard>& shards, DType m
 
 Snapshot::Snapshot(const Stream& compute, MemoryLedger& ledger, const std::vector<UnitStates>& units,
                    const MeshSizes& mesh, int64_t rank, int64_t most_bytes)
-    : compute_(compute), copies_(compute.device()), shard_of_unit_(units.size()) {
+    : compute_(compute), copies_(compute.device()), ledger_(ledger), shard_of_unit_(units.size()) {
   std::vector<UnitSpec> specs;
   for (const UnitStates& unit : units) specs.push_back(unit.layout->unit());
   if (!units.empty()) moments_ = units.front().moments;
   shards_ = stored_shards(specs, mesh, rank);
-  const std::vector<UnitShard> kept = kept_shards(shards_, moments_, most_bytes);
-  kept_ = std::ssize(kept);
-  const Device& device = compute.device();
-  MemoryUse use;
-  use[MemoryCategory::kSnapshot] = snapshot_bytes(kept, moments_);
-  // Arrays that are not kept go through the pinned memory of `copies_`, which it takes at its first copy.
-  // Where there is little, that must come first.
-  if (kept_ < std::ssize(shards_)) {
+  // Arrays that are not kept, and all in a save that training waits for, go through the pinned memory of
+  // `copies_`, which it takes at its first copy. Where there is little, that must come first.
+  if (!shards_.empty()) {
     copies_.wait_for(compute);
     std::byte any{};
     read_live(&any, units[static_cast<size_t>(shards_.front().unit)].array(kUnitStates[0]), 1);
   }
-  if (kept_ > 0) memory_ = Buffer(device, ledger, use, host_memory(device));
-  auto* copy = static_cast<std::byte*>(memory_.data());
   const int64_t fsdp_index = mesh_coordinates(mesh, rank).fsdp;
   for (size_t s = 0; s < shards_.size(); ++s) {
     const UnitShard& shard = shards_[s];
@@ -67,12 +60,28 @@ Snapshot::Snapshot(const Stream& compute, MemoryLedger& ledger, const std::vecto
     shard_of_unit_[static_cast<size_t>(shard.unit)] = s;
     for (const UnitState state : kUnitStates) {
       const int64_t bytes = shard.elements() * element_bytes(state_dtype(state, moments_));
-      const bool keeps = s < kept.size();
-      arrays_.push_back({stored_begin(unit, state, shard, fsdp_index), keeps ? copy : nullptr, bytes});
-      if (keeps) copy += bytes;
+      arrays_.push_back({.live = stored_begin(unit, state, shard, fsdp_index), .bytes = bytes});
     }
   }
   unread_.assign(shards_.size(), 0);
+  keep(most_bytes);
+}
+
+void Snapshot::keep(int64_t most_bytes) {
+  memory_ = Buffer();
+  kept_ = 0;
+  const std::vector<UnitShard> kept = kept_shards(shards_, moments_, most_bytes);
+  if (kept.empty()) return;
+  const Device& device = compute_.device();
+  MemoryUse use;
+  use[MemoryCategory::kSnapshot] = snapshot_bytes(kept, moments_);
+  memory_ = Buffer(device, ledger_, use, host_memory(device));
+  kept_ = std::ssize(kept);
+  auto* copy = static_cast<std::byte*>(memory_.data());
+  for (size_t a = 0; a < kept.size() * kUnitStateCount; ++a) {
+    arrays_[a].copy = copy;
+    copy += arrays_[a].bytes;
+  }
 }
 
 void Snapshot::hold(bool keeps) {

@@ -31,12 +31,16 @@ class Snapshot {
   /// The stored part of `units`, this rank's shard of every unit of the parameter table, in its order, with
   /// arrays on the device of `compute`, the stream that updates them. Allocates host memory for as many
   /// units as fit into `most_bytes`, the first ones, counted by `ledger` as snapshot. References and arrays
-  /// are borrowed. Throws Error(kResources), also if `device` refuses the pinned memory through which what is
-  /// not kept is read.
+  /// are borrowed. Throws Error(kResources), also if `device` refuses the pinned memory through which it
+  /// reads what is not kept.
   Snapshot(const Stream& compute, MemoryLedger& ledger, const std::vector<UnitStates>& units,
            const MeshSizes& mesh, int64_t rank, int64_t most_bytes);
   Snapshot(const Snapshot&) = delete;
   Snapshot& operator=(const Snapshot&) = delete;
+
+  /// Main thread, before the first hold(): keeps copies in at most `most_bytes` from now on. Throws
+  /// Error(kResources) if the system refuses the memory; then it keeps none, and may be asked again.
+  void keep(int64_t most_bytes);
 
   /// The shards that this rank stores, and of how many, from the first on, copies are kept.
   const std::vector<UnitShard>& shards() const { return shards_; }
@@ -69,7 +73,7 @@ class Snapshot {
  private:
   struct Array {
     const std::byte* live = nullptr;  ///< on the device
-    std::byte* copy = nullptr;        ///< on the host; null if it is not kept
+    std::byte* copy = nullptr;        ///< on the host, if it is kept
     int64_t bytes = 0;
   };
   bool is_kept(size_t shard) const { return keeps_ && shard < static_cast<size_t>(kept_); }
@@ -78,6 +82,7 @@ class Snapshot {
 
   const Stream& compute_;
   const Stream copies_;  ///< of the thread that saves
+  MemoryLedger& ledger_;
   std::vector<UnitShard> shards_;
   DType moments_ = DType::kFloat32;
   std::vector<Array> arrays_;  ///< kUnitStateCount for each shard

@@ -34,18 +34,19 @@ void Trainer::prepare_saves() {
 void Trainer::take_snapshot_memory(const std::vector<UnitStates>& states) {
   SnapshotPlan& plan = resolved_.snapshot;
   const bool may_take_less = plan.beside_device && plan.takes_the_rest;
+  snapshot_.emplace(stream_, plan.beside_device ? host_ledger_ : ledger_, states, mesh_.sizes(),
+                    mesh_.position(), may_take_less ? 0 : plan.most_bytes);
+  if (!may_take_less) return;
   const int64_t wanted = plan.kept_bytes;
   while (true) {
     bool refused = false;
     try {
-      snapshot_.emplace(stream_, plan.beside_device ? host_ledger_ : ledger_, states, mesh_.sizes(),
-                        mesh_.position(), plan.most_bytes);
+      snapshot_->keep(plan.most_bytes);
     } catch (const Error& error) {
-      if (!may_take_less || plan.most_bytes == 0 || error.code() != ExitCode::kResources) throw;
+      if (error.code() != ExitCode::kResources) throw;
       refused = true;
     }
     if (least_of_all_ranks(mesh_.world(), refused ? 0 : 1) == 1) break;
-    snapshot_.reset();
     limit_copies(plan, resolved_.trained_table(), mesh_.sizes(), resolved_.step.adamw.moments,
                  std::min(plan.most_bytes, plan.kept_bytes) / 2);
   }
