@@ -20,7 +20,8 @@ RunTarget target_of(int64_t ranks, std::optional<int64_t> memory_bytes, int64_t 
   return target;
 }
 
-// One head, so that a tensor axis does not help, one mode of recomputation, and layers enough that each rank more needs less.
+// One head, so that a tensor axis does not help, one mode of recomputation, and so many layers that more
+// ranks need less.
 std::vector<std::string> one_head(const std::vector<std::string>& more = {}) {
   // What oneDNN needs for bfloat16 depends on the processor.
   std::vector<std::string> keys{"model.num_attention_heads=1", "model.num_key_value_heads=1",
