@@ -1,9 +1,12 @@
 // A file system that fails on request: at one call, or at all calls from one on.
 #pragma once
+#include <fmt/core.h>
 #include <signal.h>
 
 #include <atomic>
 #include <cerrno>
+#include <filesystem>
+#include <string>
 
 #include "data/io.h"
 
@@ -29,6 +32,7 @@ class FaultIo : public PosixIo {
   bool pwrites_alone = false;
   std::atomic<int64_t> calls = 0;
   std::atomic<int64_t> flips = 0;  ///< wrong bits that were put on the disk
+  std::string flipped_name;        ///< of the file with the last of them
 
   int open(const std::filesystem::path& path, int flags) override {
     return strikes() ? -1 : PosixIo::open(path, flags);
@@ -46,6 +50,7 @@ class FaultIo : public PosixIo {
       std::string wrong(static_cast<const char*>(bytes), count);
       wrong[count / 2] = static_cast<char>(wrong[count / 2] ^ 4);
       ++flips;
+      flipped_name = std::filesystem::read_symlink(fmt::format("/proc/self/fd/{}", file)).filename();
       return PosixIo::pwrite(file, wrong.data(), count, offset);
     }
     return PosixIo::pwrite(file, bytes, part_of(count, now), offset);

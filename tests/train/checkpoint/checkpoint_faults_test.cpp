@@ -92,12 +92,13 @@ bool save_with(Beside mode, FaultIo& io, const std::filesystem::path& directory,
   return !thrown[0];
 }
 
-int64_t calls_of_a_save(Beside mode, int64_t step) {
+int64_t calls_of_a_save(Beside mode, int64_t step, bool pwrites_alone = false) {
   ScratchDirectory scratch;
   begin(scratch.path());
   FaultIo io;
+  io.pwrites_alone = pwrites_alone;
   EXPECT_TRUE(save_with(mode, io, scratch.path(), step));
-  EXPECT_GT(io.calls, 40);
+  EXPECT_GT(io.calls, pwrites_alone ? 1 : 40);
   return io.calls;
 }
 
@@ -221,20 +222,23 @@ TEST_P(CheckpointFaults, InterruptedAndShortCallsAreContinued) {
 
 TEST_P(CheckpointFaults, AWrongBitOnTheDiskIsFoundBeforeTheCommit) {
   const Beside mode = GetParam();
+  const int64_t writes = calls_of_a_save(mode, 3, /*pwrites_alone=*/true);
   int64_t refused = 0;
-  for (int64_t at = 0, writes = 1; at < writes; ++at) {
+  for (int64_t at = 0; at < writes; ++at) {
     ScratchDirectory scratch;
     begin(scratch.path());
     FaultIo io;
     io.kind = FaultIo::Kind::kFlip;
     io.pwrites_alone = true;
     io.at = at;
-    refused += save_with(mode, io, scratch.path(), 3) ? 0 : 1;
+    const bool saved = save_with(mode, io, scratch.path(), 3);
     EXPECT_EQ(io.flips, 1) << at;
+    EXPECT_EQ(saved, !io.flipped_name.ends_with(".h5")) << io.flipped_name;
+    refused += saved ? 0 : 1;
     EXPECT_GE(newest_good(scratch.path()), 2) << at;
-    writes = io.calls;
   }
-  EXPECT_EQ(refused, 2) << "one write of data by each rank";
+  // Each rank writes its data once, and does it first. The order of all ranks' writes is another each time.
+  EXPECT_GE(refused, 1);
 }
 
 TEST(CheckpointReadFaults, ReadingSaysWhatFailed) {
