@@ -30,6 +30,9 @@ struct ShardingOptions {
   LoraConfig lora = {};  ///< adapters: they are trained, and the model's own weights are frozen
 };
 
+/// Slots of each kind that units share: one for the unit that computes, one for the unit on its way.
+inline constexpr int64_t kUnitSlots = 2;
+
 /// A transformer whose parameters are sharded over the fsdp axis and sliced over the tensor axis. One rank is
 /// a mesh of one and takes the same path. Owns the layers, the units and their slots; activations lie in the
 /// caller's arena. All members that compute are collective over the mesh.

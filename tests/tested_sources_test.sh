@@ -58,6 +58,7 @@ model/device/cuda_machine.*         tests/cuda/device_ranks_test.cpp
 model/device/cuda_*                 tests/emulated_device/copies_test.cpp tests/cuda/stream_order_test.cpp tests/emulated_device/emulated_device_op_cases.cpp
 model/ops/ops.*                     tests/model/ops_test.cpp tests/model/attention_ops_test.cpp tests/model/linear_ops_test.cpp tests/model/vocabulary_ops_test.cpp
 model/ops/kernel_table.h            tests/model/ops_test.cpp
+model/ops/operand_checks.*          tests/model/ops_test.cpp tests/model/attention_ops_test.cpp tests/model/linear_ops_test.cpp
 model/ops/*                         tests/model/gradient_test.cpp
 model/kernels/cuda_attention_*      tests/model/cuda_attention_test.cpp
 model/kernels/cuda_workspace*       tests/model/cuda_attention_test.cpp tests/train/plan/rank_plan_test.cpp
@@ -90,7 +91,7 @@ parallel/nccl_*                     tests/emulated_device/nccl_ranks_test.cpp te
 parallel/no_nccl.cpp                tests/train/commands/command_line_test.cpp
 parallel/rank_device.*              tests/cuda/device_ranks_test.cpp
 parallel/round_to_bfloat16.*        tests/parallel/communicator_test.cpp
-parallel/sharded_transformer.*      tests/train/step/layout_ranks_test.cpp tests/train/step/parity_ranks_test.cpp
+parallel/sharded_transformer*       tests/train/step/layout_ranks_test.cpp tests/train/step/parity_ranks_test.cpp
 parallel/staged_communicator.cpp    tests/parallel/mpi_communicator_test.cpp
 parallel/watchdog.*                 tests/parallel/failures_test.sh
 

@@ -1,0 +1,160 @@
+// ShardedTransformer: construction, and the weights of its units.
+#include <algorithm>
+
+#include "model/core/rounding.h"
+#include "model/initialize.h"
+#include "parallel/sharded_transformer.h"
+#include "parallel/tensor_parallel.h"
+
+namespace ripstop {
+namespace {
+
+// The slots that units share, and the memory of units and slots.
+struct UnitSlots {
+  bool weights = false, gradients = false;
+  int64_t largest = 0, largest_frozen = 0;  // elements of a whole unit, of those that are trained and others
+  // Of scratch: for a reduction over the fsdp axis, and for a sum over the replicas.
+  int64_t reduce_bytes = 0, sum_bytes = 0;
+  MemoryUse use{};
+};
+
+UnitSlots unit_slots(const std::vector<UnitSpec>& table, const DeviceMesh& mesh,
+                     const ShardingOptions& options) {
+  const bool sharded = mesh.fsdp_gather().size() > 1;
+  UnitSlots slots{.weights = sharded && options.reshard_after_forward,
+                  .gradients = sharded && options.training};
+  for (const UnitSpec& unit : table) {
+    const UnitLayout layout(unit, mesh.tensor().size(), mesh.tensor().rank(), mesh.fsdp_gather().size());
+    int64_t& largest = unit.frozen ? slots.largest_frozen : slots.largest;
+    largest = std::max(largest, layout.elements());
+    slots.use += FsdpUnit::memory_use(layout, options.compute, options.training, sharded && !slots.weights);
+    if (options.training && !unit.frozen && mesh.replicate().size() > 1)
+      slots.sum_bytes = std::max(slots.sum_bytes, round_up(mesh.replicate().all_reduce_scratch_bytes(
+                                                               layout.shard_elements(), DType::kFloat32),
+                                                           kMemoryAlignment));
+  }
+  slots.use[MemoryCategory::kCommunication] += kUnitSlots * slots.sum_bytes;
+  // Every slot takes the largest unit, so that any unit fits into any slot. Frozen units have slots of their
+  // own: they are much larger than those of their adapters.
+  const int64_t elements = kUnitSlots * slots.largest;
+  if (slots.weights)
+    slots.use[MemoryCategory::kWeights] +=
+        (elements + kUnitSlots * slots.largest_frozen) * element_bytes(options.compute);
+  if (!slots.gradients) return slots;
+  slots.use[MemoryCategory::kGradients] += elements * element_bytes(DType::kFloat32);
+  slots.reduce_bytes = mesh.fsdp_reduce().reduce_scatter_scratch_bytes(slots.largest, options.reduce);
+  slots.use[MemoryCategory::kCommunication] += slots.reduce_bytes;
+  return slots;
+}
+
+}  // namespace
+
+ShardedTransformer::ShardedTransformer(const ModelConfig& config, DeviceMesh& mesh, const Stream& stream,
+                                       MemoryLedger& ledger, const ShardingOptions& options)
+    : config_(config),
+      options_(options),
+      mesh_(mesh),
+      stream_(stream),
+      table_(unit_table(config, options.lora)),
+      first_trained_(static_cast<size_t>(
+          std::count_if(table_.begin(), table_.end(), [](const UnitSpec& unit) { return unit.frozen; }))),
+      tensor_axis_(options.training ? make_sequence_axis(mesh.tensor(), options.overlap_tensor)
+                                    : make_replicated_axis(mesh.tensor())),
+      model_(config, options.lora, mesh.tensor().size(), mesh.tensor().rank(), options.sequence_length,
+             stream, ledger) {
+  model_.head.chunk_rows = options.head_chunk_rows;
+  const int64_t tensor_count = mesh.tensor().size(), tensor_index = mesh.tensor().rank();
+  const UnitSlots slots = unit_slots(table_, mesh, options);
+  // One block, registered with both fsdp groups: gathers and sums then need no copy into NCCL's buffers.
+  memory_ = std::make_unique<GroupMemory>(
+      stream.device(), ledger, slots.use,
+      std::initializer_list<Communicator*>{&mesh.fsdp_gather(), &mesh.fsdp_reduce()});
+  if (slots.weights)
+    weight_slots_ = std::make_unique<SlotPool>(*memory_, MemoryCategory::kWeights, kUnitSlots,
+                                               options.compute, slots.largest);
+  if (slots.weights && is_frozen())
+    frozen_slots_ = std::make_unique<SlotPool>(*memory_, MemoryCategory::kWeights, kUnitSlots,
+                                               options.compute, slots.largest_frozen);
+  if (slots.gradients)
+    gradient_slots_ = std::make_unique<SlotPool>(*memory_, MemoryCategory::kGradients, kUnitSlots,
+                                                 DType::kFloat32, slots.largest);
+  const Tensor scratch =
+      slots.gradients ? memory_->take(MemoryCategory::kCommunication, DType::kInt32, {slots.reduce_bytes / 4})
+                      : Tensor{};
+  if (slots.sum_bytes > 0)
+    sum_slots_ = std::make_unique<SlotPool>(*memory_, MemoryCategory::kCommunication, kUnitSlots,
+                                            DType::kInt32, slots.sum_bytes / 4);
+  UnitResources resources{.memory = *memory_,
+                          .stream = stream,
+                          .gather = mesh.fsdp_gather(),
+                          .reduce = mesh.fsdp_reduce(),
+                          .replicate = mesh.replicate(),
+                          .weight_slots = weight_slots_.get(),
+                          .gradient_slots = gradient_slots_.get(),
+                          .reduce_scratch = scratch,
+                          .sum_slots = sum_slots_.get(),
+                          .compute = options.compute,
+                          .travel = options.reduce,
+                          .training = options.training};
+  units_.reserve(table_.size());
+  for (size_t u = 0; u < table_.size(); ++u) {
+    resources.weight_slots = table_[u].frozen ? frozen_slots_.get() : weight_slots_.get();
+    units_.emplace_back(table_[u], model_.parameters(u), tensor_count, tensor_index, resources);
+  }
+  memory_->check_all_taken();
+  if (options.training)
+    norm_.emplace(stream, ledger, trained_units().size(),
+                  divide_up(slots.largest, mesh.fsdp_gather().size()));
+}
+
+ShardedTransformer::~ShardedTransformer() = default;
+
+void ShardedTransformer::initialize(uint64_t seed, std::span<FsdpUnit> units) {
+  // A plan has no weights.
+  if (stream_.device().kind == DeviceKind::kMeta) return;
+  constexpr int64_t kPiece = 1 << 18;  // elements on the host at a time, because a shard may be large
+  std::vector<float> host;
+  for (FsdpUnit& unit : units)
+    for (int64_t first = 0; first < unit.layout().shard_elements(); first += kPiece) {
+      const int64_t begin = unit.shard_begin() + first,
+                    end = std::min(begin + kPiece, unit.shard_begin() + unit.layout().shard_elements());
+      host.assign(static_cast<size_t>(end - begin), 0.0F);
+      for (const Box& box : unit.layout().boxes(begin, end))
+        for (int64_t row = 0; row < box.rows; ++row)
+          initial_values(*box.parameter, seed, (box.row + row) * box.parameter->columns + box.column,
+                         box.columns, host.data() + box.offset + row * box.stride - begin);
+      unit.set_shard(first, host);
+    }
+}
+
+void ShardedTransformer::begin_step() {
+  for (FsdpUnit& unit : units_) unit.begin_step();
+}
+
+void ShardedTransformer::weights_changed(Arena& arena) {
+  Context context = this->context(arena);
+  for (FsdpUnit& unit : units_) {
+    // In float32 there is no copy to renew; for generation there are no master weights.
+    if (!unit.master().empty() && !unit.compute_copy().empty())
+      convert(context, unit.master(), unit.compute_copy());
+    unit.weights_changed();
+  }
+}
+
+void ShardedTransformer::copy_weights_to(ShardedTransformer& whole) {
+  RIPSTOP_CHECK(whole.mesh_.tensor().size() == mesh_.tensor().size() &&
+                    whole.mesh_.tensor().rank() == mesh_.tensor().rank(),
+                "slice {} of {} to {} of {}", mesh_.tensor().rank(), mesh_.tensor().size(),
+                whole.mesh_.tensor().rank(), whole.mesh_.tensor().size());
+  stream_.wait_for(whole.stream_);  // which may still read the weights that are overwritten here
+  for (size_t u = 0; u < units_.size(); ++u) {
+    units_[u].unshard();
+    if (u + 1 < units_.size()) units_[u + 1].unshard();
+    units_[u].wait();
+    units_[u].copy_whole_to(whole.units_[u]);
+    units_[u].reshard();
+  }
+  whole.stream_.wait_for(stream_);
+}
+
+}  // namespace ripstop
