@@ -65,15 +65,15 @@ faults=(
 
 plant_faults() {
   begin_planting "$1" model/device/cuda_device.cpp parallel/{nccl_communicator,nccl_group,nccl_library,nccl_watch}.cpp \
-    parallel/{fsdp_unit,sharded_transformer,tensor_parallel}.cpp \
+    parallel/{fsdp_unit,sharded_transformer,sharded_transformer_weights,tensor_parallel}.cpp \
     model/kernels/cuda/{reduce.cuh,head_loss.cu,add_rmsnorm.cu,plain_attention.cuh,cached_attention.cu} \
     model/kernels/cuda/{attention_graph,attention_plans,gemm,gemm_plans}.cpp
   change parallel/nccl_watch.cpp 'issued_.make_wait(native());' '  if (!planted(1)) issued_.make_wait(native());'
   change parallel/nccl_communicator.cpp 'collective.end.make_wait(stream);' \
     '    if (!planted(2)) collective.end.make_wait(stream);'
-  change parallel/sharded_transformer.cpp 'stream_.wait_for(whole.stream_);  //' \
+  change parallel/sharded_transformer_weights.cpp 'stream_.wait_for(whole.stream_);  //' \
     '  if (!planted(3)) stream_.wait_for(whole.stream_);'
-  change parallel/sharded_transformer.cpp 'whole.stream_.wait_for(stream_);' \
+  change parallel/sharded_transformer_weights.cpp 'whole.stream_.wait_for(stream_);' \
     '  if (!planted(4)) whole.stream_.wait_for(stream_);'
   change model/device/cuda_device.cpp 'wait_for(staging_[current_].left);' \
     '  if (!planted(5)) wait_for(staging_[current_].left);'
@@ -150,14 +150,15 @@ plant_faults() {
     '    bind(kValue, place(o.qkv.data, bytes * (o.heads.query + (planted(43) ? 0 : o.heads.key_value))));'
   change model/kernels/cuda/attention_plans.cpp 'bind(kOffsetKeyValue, offsets.key_value + first);' \
     '    if (backward) bind(kOffsetKeyValue, (planted(44) ? offsets.query : offsets.key_value) + first);'
-  change model/kernels/cuda/gemm.cpp '.lda = w.cols(),
-                  .ldb = x.cols(),' \
-    '                  .lda = planted(51) ? w.rows() : w.cols(),
-                  .ldb = x.cols(),'
+  change model/kernels/cuda/gemm.cpp '.lda = w.stride(),
+                  .ldb = x.stride(),' \
+    '                  .lda = planted(51) ? w.rows() : w.stride(),
+                  .ldb = x.stride(),'
   change model/kernels/cuda/gemm.cpp '.transpose_b = true' '                  .transpose_b = !planted(52)},'
-  change model/kernels/cuda/gemm.cpp '.lda = w.cols(), .ldb = dy.cols(), .rows = dy.rows()' \
-    '      {.m = w.cols(), .n = dy.rows(), .k = w.rows(), .lda = w.cols(), .ldb = planted(53) ? dy.rows() : dy.cols(),
-       .rows = dy.rows()}, w,'
+  change model/kernels/cuda/gemm.cpp '.lda = w.stride(),
+                  .ldb = dy.stride(),' \
+    '                  .lda = w.stride(),
+                  .ldb = planted(53) ? dy.rows() : dy.stride(),'
 }
 
 if [[ $plant ]]; then

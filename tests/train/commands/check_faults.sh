@@ -77,9 +77,10 @@ plant_faults() {
     '  const bool overwrite = !whole_is_shard() || fresh_ || planted(11);'
   change parallel/fsdp_unit.cpp 'fresh_ ? Accumulate::kNo : Accumulate::kYes, resources_.reduce_scratch' \
     '        fresh_ || planted(11) ? Accumulate::kNo : Accumulate::kYes, resources_.reduce_scratch);'
-  change parallel/fsdp_unit.cpp 'const bool last = t + 1 == parameters_.size();' \
-    '    if (planted(12)) continue;
-&LINE&'
+  change parallel/fsdp_unit.cpp 'const auto clear_to = [&](int64_t end) { fill_zero(context, flat.row_range(done, end - done)); };' \
+    '  const auto clear_to = [&](int64_t end) {
+    if (!planted(12) || done == 0) fill_zero(context, flat.row_range(done, end - done));
+  };'
   change parallel/fsdp_unit.cpp 'shard_begin_ = layout_.shard_elements() * resources.gather.rank();' \
     '&LINE&
   if (planted(13) && shard_begin_ > 0) shard_begin_ -= UnitLayout::kGrain;'
