@@ -28,11 +28,10 @@ class FaultIo : public PosixIo {
   int64_t at = 0;         ///< number of the call, the first is 0
   bool for_good = false;  ///< all calls after it fail too
   bool syncs = false;     ///< whether fsync waits for the disk
-  /// Counts calls of pwrite alone, as many on every run: each number meets one of them.
-  bool pwrites_alone = false;
+  /// The name of a file, if only calls of pwrite for it count: one thread makes them, always in one order.
+  std::string pwrites_of;
   std::atomic<int64_t> calls = 0;
   std::atomic<int64_t> flips = 0;  ///< wrong bits that were put on the disk
-  std::string flipped_name;        ///< of the file with the last of them
 
   int open(const std::filesystem::path& path, int flags) override {
     return strikes() ? -1 : PosixIo::open(path, flags);
@@ -45,12 +44,12 @@ class FaultIo : public PosixIo {
   }
   ssize_t pwrite(int file, const void* bytes, size_t count, int64_t offset) override {
     bool now = false;
-    if (strikes(true, &now, /*is_pwrite=*/true)) return -1;
+    const bool counts = pwrites_of.empty() || name_of(file) == pwrites_of;
+    if (counts && strikes(true, &now, /*is_pwrite=*/true)) return -1;
     if (now && kind == Kind::kFlip) {
       std::string wrong(static_cast<const char*>(bytes), count);
       wrong[count / 2] = static_cast<char>(wrong[count / 2] ^ 4);
       ++flips;
-      flipped_name = std::filesystem::read_symlink(fmt::format("/proc/self/fd/{}", file)).filename();
       return PosixIo::pwrite(file, wrong.data(), count, offset);
     }
     return PosixIo::pwrite(file, bytes, part_of(count, now), offset);
@@ -96,9 +95,12 @@ class FaultIo : public PosixIo {
   }
 
  private:
+  static std::string name_of(int file) {
+    return std::filesystem::read_symlink(fmt::format("/proc/self/fd/{}", file)).filename();
+  }
   /// Counts the call; true if it fails. `now`: whether it is the one to disturb.
   bool strikes(bool moves_data = false, bool* now = nullptr, bool is_pwrite = false) {
-    if (pwrites_alone && !is_pwrite) return false;
+    if (!pwrites_of.empty() && !is_pwrite) return false;
     const int64_t call = calls++;
     const bool struck = for_good ? call >= at : call == at;
     if (now != nullptr) *now = struck;

@@ -1,6 +1,9 @@
 #include "train/plan/fitting_meshes.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
+
+#include <cstdio>
 
 #include "tests/expect_has.h"
 #include "tests/test_files.h"
@@ -141,9 +144,15 @@ TEST(FittingMeshes, NodesOfAnotherSizeAreNamed) {
     EXPECT_HAS(words, " mesh.tensor=4");
     const std::string own = nodes.substr(nodes.find("--ntasks")) + ' ';
     EXPECT_EQ(words.find(own), std::string::npos) << words;
-    // What is named can be typed.
+    // What is named can be typed, and a tensor group less does not fit.
     const ProgramRun fits = run_program(plan + words, "OMP_NUM_THREADS=1");
     EXPECT_EQ(fits.exit_code, 0) << fits.err;
+    int64_t count = 0, tasks = 0;
+    ASSERT_EQ(std::sscanf(words.c_str(), "--nodes %ld --ntasks-per-node %ld ", &count, &tasks), 2) << words;
+    const int64_t ranks = count * tasks - 4;
+    const ProgramRun fewer = run_program(
+        plan + fmt::format("--nodes 1 --ntasks-per-node {} mesh.tensor=4", ranks), "OMP_NUM_THREADS=1");
+    EXPECT_EQ(fewer.exit_code, 78) << words;
   }
 }
 
