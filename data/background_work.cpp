@@ -1,6 +1,5 @@
 #include "data/background_work.h"
 
-#include <signal.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -8,24 +7,19 @@
 #include <system_error>
 #include <utility>
 
+#include "data/blocked_signals.h"
 #include "model/core/error.h"
 
 namespace ripstop {
 
 BackgroundWork::BackgroundWork(std::function<void(const BackgroundWork&)> body) : body_(std::move(body)) {
-  // The thread inherits the mask. Signals must reach the main thread, whose handlers request the stop.
-  sigset_t all, before;
-  sigfillset(&all);
-  // Those that the thread's own faults send: blocked ones would end the process before any handler tells why.
-  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&all, fault);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const BlockedSignals blocked;
   try {
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error&) {
     has_thread_ = false;
     run();
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 BackgroundWork::~BackgroundWork() {

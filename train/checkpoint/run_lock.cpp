@@ -1,7 +1,6 @@
 #include "train/checkpoint/run_lock.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,6 +17,7 @@
 #include <thread>
 #include <utility>
 
+#include "data/blocked_signals.h"
 #include "data/directory.h"
 #include "data/process_identity.h"
 #include "data/whole_file.h"
@@ -135,12 +135,8 @@ class RunLock::Heartbeat {
         file_(std::move(file)),
         syncs_(may_be_shared(path_)),
         renewed_at_(boot_seconds()) {
-    // The thread inherits the mask. Signals must reach the main thread, whose handlers request the stop.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const BlockedSignals blocked;
     thread_ = std::thread([this] { run(); });
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
   ~Heartbeat() {
     stop();

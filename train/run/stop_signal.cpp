@@ -10,6 +10,8 @@
 #include <cstdio>
 #include <ctime>
 #include <string_view>
+#include <system_error>
+#include <thread>
 
 #include "model/core/error.h"
 #include "train/report/terminal.h"
@@ -79,6 +81,29 @@ void remember(int signal) {
 
 }  // namespace
 
+/// A thread that does nothing but take the signals.
+class StopSignal::Listener {
+ public:
+  Listener() {
+    const BlockedSignals blocked;
+    thread_ = std::thread([this] {
+      unblock_signals(kSignals);
+      ended_.wait(false);
+    });
+  }
+  ~Listener() {
+    ended_ = true;
+    ended_.notify_all();
+    thread_.join();
+  }
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+
+ private:
+  std::atomic<bool> ended_ = false;
+  std::thread thread_;
+};
+
 StopSignal::StopSignal(StopFor purpose) {
   first_signal = 0;
   first_interrupt_ms = 0;
@@ -99,14 +124,21 @@ StopSignal::StopSignal(StopFor purpose) {
         signal == SIGHUP && sigaction(signal, nullptr, &before) == 0 && before.sa_handler == SIG_IGN;
     if (!is_ignored) sigaction(signal, &action, nullptr);
   }
+  try {
+    listener_ = std::make_unique<Listener>();
+    blocked_.emplace(kSignals);
+  } catch (const std::system_error&) {
+    // Without a thread of its own the handler still does what it must, almost always.
+  }
 }
 
 StopSignal::~StopSignal() {
+  const auto action_from_now_on = first_signal == 0 ? SIG_DFL : SIG_IGN;
   // Signals that are not watched keep their action: it may be one that was set outside, as by nohup.
   for (const int signal : kSignals) {
     struct sigaction action {};
     if (sigaction(signal, nullptr, &action) == 0 && action.sa_handler == remember)
-      std::signal(signal, SIG_DFL);
+      std::signal(signal, action_from_now_on);
   }
 }
 
@@ -118,6 +150,7 @@ void StopSignal::end_process() const {
   if (first_signal == 0) return;
   // By the signal itself and not by an exit code: shells and launchers then see what happened.
   std::signal(first_signal, SIG_DFL);
+  unblock_signals(kSignals);
   raise(first_signal);
 }
 

@@ -1,5 +1,9 @@
 // StopSignal: turns the signals that end a process into a stop request.
 #pragma once
+#include <memory>
+#include <optional>
+
+#include "data/blocked_signals.h"
 
 namespace ripstop {
 
@@ -14,10 +18,16 @@ enum class StopFor {
 /// repetitions are ignored. The first SIGINT ends nothing, whatever came before: who types it may not know of
 /// another request. If standard error is a terminal, kCheckpoint answers it there in a line. A SIGHUP that is
 /// ignored, as under nohup, stays ignored. At most one object at a time.
+///
+/// A thread of its own takes the signals. The thread that makes the object, and those that it starts from then
+/// on, take none: oneDNN's float32 products for processors without AVX-512 point the stack pointer into memory
+/// from the allocator (`mov(rsp, ARG_WS)` in its src/cpu/x64/gemm/f32/jit_avx_gemm_f32.cpp), and the kernel
+/// would write the frame of a handler over what lies before that memory. Make the object before other threads.
 class StopSignal {
  public:
   explicit StopSignal(StopFor purpose);
-  /// Restores the default actions.
+  /// Restores the default actions. After a request the signals are ignored instead: one that is repeated while
+  /// the process ends does not change its exit code.
   ~StopSignal();
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
@@ -27,6 +37,11 @@ class StopSignal {
   /// Ends the process by the signal that came first, so that the shell sees that it was killed by it. Call it
   /// after the clean-up. Returns only if no signal has come.
   void end_process() const;
+
+ private:
+  class Listener;
+  std::unique_ptr<Listener> listener_;     ///< null if the system gives no more threads
+  std::optional<BlockedSignals> blocked_;  ///< here, while another thread listens
 };
 
 /// While it lives, a stop request ends the process at once with code 75, and so does one that has come: for a

@@ -3,18 +3,26 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
 #include <csignal>
 #include <cstdlib>
 #include <string>
+#include <thread>
 
 #include "model/core/error.h"
 
 namespace ripstop {
 namespace {
 
+// Lets this thread take the signals, so that the handler has run when raise() returns.
+void take_signals() {
+  unblock_signals(std::array{SIGTERM, SIGINT, SIGUSR1, SIGHUP});
+}
+
 // Ends with code 3 if no signal ends it: each test sends its signals in a process of its own.
 [[noreturn]] void send(StopFor purpose, std::initializer_list<int> signals, useconds_t pause_us = 0) {
   const StopSignal stop(purpose);
+  take_signals();
   for (const int signal : signals) {
     raise(signal);
     if (pause_us > 0) usleep(pause_us);
@@ -41,6 +49,7 @@ TEST(StopSignalTest, NohupKeepsItsMeaning) {
 TEST(StopSignalTest, ARequestEndsAWaitWithoutAnEnd) {
   const auto wait = [](bool before, bool after) {
     const StopSignal stop(StopFor::kCheckpoint);
+    take_signals();
     if (before) raise(SIGTERM);
     {
       const StopEndsProcess ends(stop);
@@ -115,9 +124,75 @@ TEST(StopSignalTest, AnInterruptIsAnsweredAtATerminal) {
               shown(line + "ended at once; the same command goes on from the last checkpoint\n"));
 }
 
+std::array<bool, 4> blocked_in_this_thread() {
+  sigset_t mask;
+  pthread_sigmask(SIG_BLOCK, nullptr, &mask);
+  std::array<bool, 4> blocked{};
+  for (size_t i = 0; const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGHUP})
+    blocked[i++] = sigismember(&mask, signal) == 1;
+  return blocked;
+}
+
+// A handler on a thread that computes would write over the heap.
+TEST(StopSignalTest, NoThreadThatComputesTakesTheSignals) {
+  constexpr std::array kAll = {true, true, true, true}, kNone = {false, false, false, false};
+  {
+    const StopSignal stop(StopFor::kCheckpoint);
+    EXPECT_EQ(blocked_in_this_thread(), kAll);
+    std::array<bool, 4> later{};
+    std::thread([&] { later = blocked_in_this_thread(); }).join();
+    EXPECT_EQ(later, kAll);
+    kill(getpid(), SIGUSR1);
+    while (!stop.requested()) usleep(1000);
+  }
+  EXPECT_EQ(blocked_in_this_thread(), kNone) << "as before";
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGHUP}) std::signal(signal, SIG_DFL);
+}
+
+TEST(StopSignalTest, ARequestThatIsRepeatedAtTheEndDoesNotChangeTheExitCode) {
+  const auto end = [](int first, int second) {
+    {
+      const StopSignal stop(StopFor::kCheckpoint);
+      take_signals();
+      if (first != 0) raise(first);
+    }
+    raise(second);
+    _exit(3);
+  };
+  for (const int second : {SIGTERM, SIGINT, SIGUSR1, SIGHUP}) {
+    EXPECT_EXIT(end(SIGUSR1, second), testing::ExitedWithCode(3), "") << second;
+    EXPECT_EXIT(end(0, second), testing::KilledBySignal(second), "") << second;
+  }
+}
+
+TEST(StopSignalTest, EndProcessEndsItByASignalThatAnotherThreadTook) {
+  const auto end = [] {
+    const StopSignal stop(StopFor::kCleanUp);
+    kill(getpid(), SIGHUP);
+    while (!stop.requested()) usleep(1000);
+    stop.end_process();
+    _exit(3);
+  };
+  EXPECT_EXIT(end(), testing::KilledBySignal(SIGHUP), "");
+}
+
+TEST(StopSignalTest, ASecondInterruptEndsAProcessThatTakesNoSignalsItself) {
+  const auto twice = [](StopFor purpose) {
+    const StopSignal stop(purpose);
+    kill(getpid(), SIGINT);
+    while (!stop.requested()) usleep(1000);
+    usleep(1'100'000);
+    kill(getpid(), SIGINT);
+    for (;;) pause();
+  };
+  EXPECT_EXIT(twice(StopFor::kCheckpoint), testing::ExitedWithCode(static_cast<int>(ExitCode::kRequeue)), "");
+  EXPECT_EXIT(twice(StopFor::kCleanUp), testing::KilledBySignal(SIGINT), "");
+}
+
 TEST(StopSignalTest, EndProcessEndsItByTheFirstSignal) {
   const auto end = [](std::initializer_list<int> signals) {
     const StopSignal stop(StopFor::kCleanUp);
+    take_signals();
     for (const int signal : signals) raise(signal);
     stop.end_process();
     _exit(3);

@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 
+#include "data/blocked_signals.h"
 #include "data/child_process.h"
 #include "model/core/error.h"
 #include "tests/data/scratch_directory.h"
@@ -144,6 +145,12 @@ TEST(TimeLimit, LooksAreAsFarApartAsTheSlowestPart) {
   const double longest = intervals.look();
   EXPECT_GE(longest, 0.03);
   EXPECT_GE(intervals.look(), longest);
+}
+
+TEST(OutputOfProgram, TheProgramTakesSignalsThatThisThreadHasBlocked) {
+  const BlockedSignals blocked;
+  const auto mask = output_of_program({"sed", "-n", "s/^SigBlk:\\t//p", "/proc/self/status"}, 10);
+  EXPECT_EQ(mask, "0000000000000000\n");
 }
 
 TEST(OutputOfProgram, GivesWhatAProgramSays) {
