@@ -81,6 +81,13 @@ UnitLayout::UnitLayout(const UnitSpec& unit, int64_t tensor_count, int64_t tenso
   elements_ = round_up(at, fsdp_count * kGrain);
 }
 
+UnitLayout UnitLayout::finer(int64_t parts) const {
+  UnitLayout layout = *this;
+  layout.fsdp_count_ *= parts;
+  layout.elements_ = round_up(elements_, layout.fsdp_count_ * kGrain);
+  return layout;
+}
+
 std::vector<Box> UnitLayout::boxes(int64_t begin, int64_t end) const {
   std::vector<Box> found;
   for (const Box& slice : slices_) {

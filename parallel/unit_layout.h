@@ -31,6 +31,10 @@ class UnitLayout {
 
   UnitLayout(const UnitSpec& unit, int64_t tensor_count, int64_t tensor_index, int64_t fsdp_count);
 
+  /// The same flat buffer in `parts` times as many shards. The padding at its end may be longer, so shards
+  /// need not end where those of this layout do.
+  UnitLayout finer(int64_t parts) const;
+
   const UnitSpec& unit() const { return *unit_; }
   /// Elements of the whole flat buffer, padding included; equal on all ranks of the tensor axis.
   int64_t elements() const { return elements_; }

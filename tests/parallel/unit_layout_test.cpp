@@ -134,6 +134,21 @@ TEST(UnitLayout, SizesAreEqualOnAllSlicesAndPadded) {
   });
 }
 
+TEST(UnitLayout, AFinerOneIsTheSameBufferInMoreShards) {
+  each_mesh([](const UnitSpec& unit, int64_t tensor, int64_t fsdp) {
+    const UnitLayout layout(unit, tensor, tensor - 1, fsdp);
+    for (const int64_t parts : {1, 3}) {
+      const UnitLayout finer = layout.finer(parts), made(unit, tensor, tensor - 1, fsdp * parts);
+      EXPECT_EQ(finer.elements(), made.elements());
+      EXPECT_EQ(finer.shard_elements(), made.shard_elements());
+      EXPECT_GE(finer.elements(), layout.elements());
+      EXPECT_EQ(finer.tensor_offsets(), layout.tensor_offsets());
+      EXPECT_EQ(finer.replicated_elements(), layout.replicated_elements());
+      EXPECT_EQ(finer.slices().size(), layout.slices().size());
+    }
+  });
+}
+
 TEST(UnitLayout, AnyRangeIsCutIntoTheElementsThatItHolds) {
   // Compare with a plain map from element to parameter, for many ranges of a small unit.
   const std::vector<UnitSpec> units = parameter_table(model(8, 3, 2, 1, 5, false));

@@ -1,7 +1,11 @@
 #include "train/exchange/weights_reader.h"
 
+#include <algorithm>
+#include <array>
 #include <utility>
 
+#include "data/block_threads.h"
+#include "model/core/rounding.h"
 #include "train/exchange/merged_weights.h"
 #include "train/exchange/pretrained_weights.h"
 
@@ -54,6 +58,38 @@ std::vector<float> WeightsReader::read_parameter(const ParameterSpec& parameter)
     values.insert(values.end(), begin, begin + whole.columns);
   }
   return values;
+}
+
+void read_in_pieces(Io& io, const StoredModel& model, std::span<const UnitLayout* const> layouts,
+                    int64_t fsdp_index,
+                    FunctionRef<void(size_t unit, int64_t first, std::span<const float> values)> take,
+                    int64_t piece_elements) {
+  WeightsReader reader(io, model);
+  std::array<std::vector<float>, kBlockThreads> memory;
+  for (size_t u = 0; u < layouts.size(); ++u) {
+    const int64_t elements = layouts[u]->shard_elements(), begin = fsdp_index * elements;
+    // Shards of a finer layout: the readers know no other intervals. Those at both ends reach further.
+    const UnitLayout finer = layouts[u]->finer(divide_up(elements, piece_elements));
+    const int64_t size = finer.shard_elements(), end = divide_up(begin + elements, size);
+    for (int64_t first = begin / size; first < end; first += kBlockThreads) {
+      const int64_t count = std::min(kBlockThreads, end - first);
+      share_blocks(
+          count, kBlockThreads,
+          [&](int64_t, int64_t number) {
+            std::vector<float>& piece = memory[static_cast<size_t>(number)];
+            piece.resize(static_cast<size_t>(size));
+            reader.read(first + number, {.layout = &finer, .master = piece.data()});
+          },
+          [](int64_t) {});
+      for (int64_t number = 0; number < count; ++number) {
+        const int64_t at = (first + number) * size, from = std::max(at, begin),
+                      to = std::min(at + size, begin + elements);
+        take(u, from - begin,
+             std::span<const float>(memory[static_cast<size_t>(number)])
+                 .subspan(static_cast<size_t>(from - at), static_cast<size_t>(to - from)));
+      }
+    }
+  }
 }
 
 }  // namespace ripstop

@@ -3,9 +3,11 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "data/io.h"
+#include "model/core/function_ref.h"
 #include "train/checkpoint/checkpoint_reader.h"
 #include "train/exchange/stored_model.h"
 
@@ -35,5 +37,16 @@ class WeightsReader {
   std::unique_ptr<WeightsReader> base_;
   std::vector<AdapterSpec> adapters_;
 };
+
+/// Reads shard fsdp_index of each of `layouts`, units of parameter_table, in pieces: calls
+/// take(unit, first, values), on the caller's thread, with the elements [first, first + size of `values`) of
+/// the shard of layouts[unit]. Every element comes once, in order, padding as zero. Reads with kBlockThreads
+/// threads, each with memory for a piece of at most `piece_elements` (a multiple of UnitLayout::kGrain) and
+/// for what it reads at once: 16 MiB in all; adapters to be merged come to it. Not collective. Throws as
+/// WeightsReader::read.
+void read_in_pieces(Io& io, const StoredModel& model, std::span<const UnitLayout* const> layouts,
+                    int64_t fsdp_index,
+                    FunctionRef<void(size_t unit, int64_t first, std::span<const float> values)> take,
+                    int64_t piece_elements = int64_t{1} << 19);
 
 }  // namespace ripstop

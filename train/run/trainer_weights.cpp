@@ -1,12 +1,14 @@
 // The weights that a run begins with, and the frozen ones under its adapters: how they are found, checked and
 // read.
 #include <filesystem>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "parallel/agreement.h"
 #include "train/exchange/adapted_base.h"
 #include "train/exchange/model_tokenizer.h"
+#include "train/exchange/weights_reader.h"
 #include "train/machine/equal_ranks.h"
 #include "train/run/trainer.h"
 
@@ -99,18 +101,19 @@ void Trainer::set_first_adapters() {
   first_adapters_.reset();
 }
 
-// The frozen weights, which no checkpoint has: every start reads them. Through host memory, a unit at a time,
-// because the device holds them in the compute dtype alone.
+// The frozen weights, which no checkpoint has: every start reads them. Through host memory, because the
+// device holds them in the compute dtype alone, and in pieces, because the plan has no room for a unit in
+// float32.
 void Trainer::read_base() {
   show("reading " + first_weights_->directory().string());
   do_and_agree(mesh_.world(), [&] {
-    std::vector<float> host;
-    for (FsdpUnit& unit : step_->model().frozen_units()) {
-      host.assign(static_cast<size_t>(unit.layout().shard_elements()), 0.0F);
-      const UnitStates states{.layout = &unit.layout(), .master = host.data()};
-      first_weights_->read(io_, mesh_.coordinates().fsdp, {&states, 1});
-      unit.set_shard(0, host);
-    }
+    const std::span<FsdpUnit> units = step_->model().frozen_units();
+    std::vector<const UnitLayout*> layouts;
+    for (const FsdpUnit& unit : units) layouts.push_back(&unit.layout());
+    read_in_pieces(io_, *first_weights_, layouts, mesh_.coordinates().fsdp,
+                   [&](size_t unit, int64_t first, std::span<const float> values) {
+                     units[unit].set_shard(first, values);
+                   });
   });
   // It may have moved.
   state_.adapted->directory = std::filesystem::absolute(first_weights_->directory()).string();

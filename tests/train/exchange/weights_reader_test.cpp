@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
+#include <span>
 
 #include "tests/train/checkpoint/checkpoint_model.h"
 #include "tests/train/exchange/peft_directory.h"
@@ -87,6 +89,46 @@ TEST(WeightsReader, MergesAdaptersOfAnyMeshOnAnyMesh) {
     const AdaptedModel adapted(mesh);
     for (const int64_t fsdp : {1, 2, 3}) expect_merged(adapted, fsdp);
   }
+}
+
+TEST(WeightsReader, ReadsShardsInPieces) {
+  constexpr int64_t kPiece = 2 * UnitLayout::kGrain;
+  const AdaptedModel adapted({1, 2, 1});
+  QuickIo io;
+  const std::vector<UnitSpec> table = parameter_table(adapted.model());
+  int64_t pieces = 0, cut_pieces = 0, shards = 0;
+  for (const StoredModel* model : {&adapted.merged(), &adapted.base()})
+    for (const int64_t tensor : {1, 2})
+      for (const int64_t fsdp : {1, 2, 3})
+        for (int64_t f = 0; f < fsdp; ++f) {
+          SCOPED_TRACE(fmt::format("tensor {}, shard {} of {}", tensor, f, fsdp));
+          std::vector<UnitLayout> layouts;
+          for (const UnitSpec& unit : table) layouts.emplace_back(unit, tensor, tensor - 1, fsdp);
+          std::vector<const UnitLayout*> borrowed;
+          for (const UnitLayout& layout : layouts) borrowed.push_back(&layout);
+          std::vector<std::vector<float>> found(layouts.size());
+          size_t most = 0;
+          read_in_pieces(
+              io, *model, borrowed, f,
+              [&](size_t unit, int64_t first, std::span<const float> values) {
+                ASSERT_EQ(first, std::ssize(found[unit])) << "in order, and all of it";
+                found[unit].insert(found[unit].end(), values.begin(), values.end());
+                most = std::max(most, values.size());
+                pieces += 1;
+                cut_pieces += values.size() < static_cast<size_t>(kPiece) ? 1 : 0;
+              },
+              kPiece);
+          EXPECT_LE(most, static_cast<size_t>(kPiece));
+          for (size_t u = 0; u < layouts.size(); ++u) {
+            std::vector<float> wanted(static_cast<size_t>(layouts[u].shard_elements()), -7.0F);
+            const UnitStates states{.layout = &layouts[u], .master = wanted.data()};
+            model->read(io, f, {&states, 1});
+            EXPECT_EQ(found[u], wanted) << table[u].name;
+            shards += 1;
+          }
+        }
+  EXPECT_GT(pieces, shards);
+  EXPECT_GT(cut_pieces, 0) << "of shards that end where no piece does";
 }
 
 TEST(WeightsReader, GivesTheAdaptersThemselvesToo) {

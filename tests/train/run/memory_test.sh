@@ -16,15 +16,17 @@ number() { sed -n "s/.*\"event\":\"end\".*$1\([0-9]*\).*/\1/p" "$2"; }
 status=0
 mib=1048576
 printf '%-48s %9s %9s %9s\n' "MiB of rank 0" planned grown allowed
-# row RANKS PRECISION MESH...
+small=(model.preset=15m model.vocab_size=32000 model.hidden_size=288 model.intermediate_size=768 model.num_hidden_layers=6
+  model.num_attention_heads=8 model.num_key_value_heads=8 "model.max_position_embeddings=$positions"
+  "data.sequence_length=$positions" "train.global_batch_sequences=$sequences")
+model=("${small[@]}")
+# row RANKS PRECISION MESH... of the model in $model
 row() {
   local ranks=$1 precision=$2
   shift 2
   rm -rf "$work/run"
   "$launch" "$ranks" "$ripstop" train "$source/configs/quickstart.toml" "data.directory=$work/data" "run.directory=$work/run" \
-    model.preset=15m model.vocab_size=32000 model.hidden_size=288 model.intermediate_size=768 model.num_hidden_layers=6 \
-    model.num_attention_heads=8 model.num_key_value_heads=8 model.max_position_embeddings=$positions \
-    data.sequence_length=$positions train.global_batch_sequences=$sequences train.steps=4 schedule.warmup_steps=1 \
+    "${model[@]}" train.steps=4 schedule.warmup_steps=1 \
     train.validate_every=0 checkpoint.every_steps=2 "precision.compute=$precision" "$@" >"$work/log" 2>&1 ||
     { cat "$work/log"; exit 1; }
   local metrics=$work/run/metrics.jsonl planned before peak grown allowed
@@ -50,4 +52,14 @@ row 3 float32 mesh.fsdp=3 mesh.tensor=1
 row 1 bfloat16 mesh.fsdp=1 mesh.tensor=1
 row 4 bfloat16 mesh.fsdp=2 mesh.tensor=2
 row 4 bfloat16 mesh.fsdp=2 mesh.tensor=2 train.validate_every=2 generation.validate_examples=24
+# Adapters beside a model that is one table: in float32 on the host, as it is read, it would be as much again.
+model=(model.preset=debug model.vocab_size=100000 model.hidden_size=256 model.intermediate_size=256 model.num_hidden_layers=1
+  model.num_attention_heads=4 model.num_key_value_heads=4 model.max_position_embeddings=64 model.tie_word_embeddings=true
+  data.sequence_length=64 train.global_batch_sequences=2)
+"$ripstop" train "$source/configs/quickstart.toml" "data.directory=$work/data" "run.directory=$work/base" mesh.fsdp=1 mesh.tensor=1 \
+  "${model[@]}" train.steps=1 schedule.warmup_steps=0 train.validate_every=0 checkpoint.every_steps=1 >"$work/log" 2>&1 ||
+  { cat "$work/log"; exit 1; }
+model=("model.pretrained=$work/base" data.sequence_length=64 train.global_batch_sequences=2 lora.rank=4 lora.alpha=8)
+row 1 float32 mesh.fsdp=1 mesh.tensor=1
+row 2 bfloat16 mesh.fsdp=2 mesh.tensor=1
 exit $status
