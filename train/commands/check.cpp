@@ -94,10 +94,12 @@ CheckedRun resolve(const CheckArguments& given, MpiWorld& world) {
   if (!config.model.pretrained.empty())
     do_and_agree(all, [&] {
       PosixIo io;
-      checked.target.pretrained = read_model_sizes(io, find_pretrained_origin(io, config).directory);
+      checked.target.pretrained = read_sizes_for_plan(io, config);
     });
   checked.run = resolve_run(config, checked.target);
   for (const std::string& note : checked.run.notes) checked.notes.push_back(note);
+  if (config.lora.any())
+    checked.notes.emplace_back("[lora]: all weights of the checked model are trained, without adapters");
   return checked;
 }
 

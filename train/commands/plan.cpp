@@ -166,7 +166,7 @@ RunTarget plan_target(const RunConfig& config, const PlanArguments& given, int64
   target.ranks_per_node = given.tasks;
   if (!config.model.pretrained.empty()) {
     PosixIo io;
-    target.pretrained = read_model_sizes(io, find_pretrained_origin(io, config).directory);
+    target.pretrained = read_sizes_for_plan(io, config);
   }
   return target;
 }

@@ -114,6 +114,13 @@ void require_same_lora(const PeftAdapter& adapter, const LoraConfig& lora) {
               "write in [lora] what the adapters have");
 }
 
+std::optional<PeftAdapter> open_first_adapters(const LoraSection& lora, const ModelConfig& model) {
+  if (lora.adapter.empty()) return std::nullopt;
+  PeftAdapter adapter = open_peft_adapter(lora.adapter, model);
+  require_same_lora(adapter, lora);
+  return adapter;
+}
+
 void read_peft(const PeftAdapter& adapter, const UnitLayout& layout, int64_t begin, int64_t end, float* to) {
   zero_padding(layout, begin, end, to, DType::kFloat32);
   const ReadBuffer buffer((end - begin) * static_cast<int64_t>(sizeof(float)));

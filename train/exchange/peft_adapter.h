@@ -3,11 +3,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "data/file.h"
 #include "model/lora.h"
 #include "parallel/unit_layout.h"
+#include "train/config/run_config.h"
 #include "train/exchange/peft_config.h"
 #include "train/exchange/safetensors.h"
 
@@ -37,6 +39,10 @@ PeftAdapter open_peft_adapter(const std::filesystem::path& directory, const Mode
 /// Throws Error(kUsage) unless `lora`, that of a config, computes what the adapters do: the same rank, alpha,
 /// targets and rslora. The dropout may be another. The hint is what to write in [lora].
 void require_same_lora(const PeftAdapter& adapter, const LoraConfig& lora);
+
+/// Opens what lora.adapter names and compares it with the model and the rest of [lora]; none if it is empty.
+/// Throws as open_peft_adapter and require_same_lora.
+std::optional<PeftAdapter> open_first_adapters(const LoraSection& lora, const ModelConfig& model);
 
 /// Overwrites `to` with the elements [begin, end) of the flat buffer of `layout`, whose unit is one of
 /// adapter_table of the adapters' model; padding becomes zero. Rows are in ripstop's order, values of 16 bits

@@ -13,6 +13,7 @@
 #include "model/core/error.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/config/nearest_name.h"
+#include "train/exchange/peft_adapter.h"
 #include "train/exchange/pretrained_config.h"
 #include "train/exchange/stored_model.h"
 
@@ -64,6 +65,13 @@ PretrainedOrigin find_pretrained_origin(Io& io, const RunConfig& config) {
 ModelConfig read_model_sizes(Io& io, const fs::path& directory) {
   return is_pretrained_model(directory) ? read_pretrained_config(directory)
                                         : read_manifest(io, directory).state.model;
+}
+
+ModelConfig read_sizes_for_plan(Io& io, const RunConfig& config) {
+  const PretrainedOrigin origin = find_pretrained_origin(io, config);
+  const ModelConfig model = read_model_sizes(io, origin.directory);
+  if (!origin.has_begun) open_first_adapters(config.lora, model);
+  return model;
 }
 
 }  // namespace ripstop

@@ -32,9 +32,7 @@ void Trainer::open_pretrained() {
                                          .user = "the data set " + options_.config.data.directory},
                                         tokenizer_);
   if (!note.empty()) resolved_.notes.push_back(std::move(note));
-  if (options_.config.lora.adapter.empty()) return;
-  first_adapters_.emplace(open_peft_adapter(options_.config.lora.adapter, resolved_.model));
-  require_same_lora(*first_adapters_, options_.config.lora);
+  first_adapters_ = open_first_adapters(options_.config.lora, resolved_.model);
 }
 
 // Collective: refuses copies on other nodes that hold other weights, whose shards would make a model of two.
