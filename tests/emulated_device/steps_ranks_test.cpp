@@ -85,7 +85,10 @@ StepOptions options_of(const Variant& variant) {
 // Losses and gradient norms of the steps, then the loss of a validation.
 std::vector<double> train(const Variant& variant, const MeshSizes& mesh, const Device& device) {
   MeshTraining run(model(variant), options_of(variant), mesh, kSequences, device);
-  run.step->model().initialize(7);
+  if (variant.adapters)
+    mesh_training::initialize_with_adapters(run);
+  else
+    run.step->model().initialize(7);
   std::vector<double> values;
   for (int64_t step = 1; step <= kSteps; ++step) {
     const StepResult result = run.run(sequences_of_step(step), 1e-3, step);

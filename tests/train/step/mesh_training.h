@@ -165,6 +165,18 @@ inline void fill_by_rule(MeshTraining& run) {
   model.weights_changed(run.step->arena());
 }
 
+/// New weights, and adapters as after some training: a new b is zero, and nothing would come of an adapter.
+inline void initialize_with_adapters(MeshTraining& run) {
+  ShardedTransformer& model = run.step->model();
+  model.initialize(7);
+  for (FsdpUnit& unit : model.trained_units())
+    run.each_element(unit, unit.master(), [&](const ParameterSpec& p, int64_t i, float& value) {
+      if (p.name.ends_with("lora_B.weight"))
+        value = 0.02F * static_cast<float>(std::sin(0.7 * static_cast<double>(i + std::ssize(p.name))));
+    });
+  model.weights_changed(run.step->arena());
+}
+
 /// Every mesh of `ranks` ranks with a tensor axis in `tensor`.
 inline std::vector<MeshSizes> meshes_of(int64_t ranks, const std::vector<int64_t>& tensor = {1, 2, 4}) {
   std::vector<MeshSizes> meshes;
