@@ -48,7 +48,7 @@ struct BestSoFar {
 /// The frozen model under the adapters of a checkpoint, which holds the adapters alone.
 struct AdaptedBase {
   LoraConfig lora;
-  std::string directory;  ///< where it was when the run began
+  std::string directory;  ///< where it was when the run last started
   std::string hash;       ///< StoredModel::weights_hash of it
   bool operator==(const AdaptedBase&) const = default;
 };

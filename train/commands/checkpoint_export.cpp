@@ -1,5 +1,6 @@
 #include "train/commands/checkpoint_export.h"
 #include "train/commands/end_process.h"
+#include "train/commands/model_arguments.h"
 #include "train/commands/superseded_note.h"
 
 #include <fmt/format.h>
@@ -28,7 +29,7 @@ namespace fs = std::filesystem;
 constexpr const char* kPeft = "peft";
 
 struct ExportArguments {
-  std::string run, output, checkpoint = "best", format = "huggingface", dtype;
+  std::string run, output, checkpoint = "best", format = "huggingface", dtype, base;
   bool json = false;
 };
 
@@ -139,10 +140,20 @@ void print_report(const ExportArguments& given, const TrainedModel& trained, con
     fmt::print("next: {}\n", python_command(given, report));
 }
 
+// The directory of the model under the adapters: where --base found it, or where it was.
+std::string base_of(const TrainedModel& trained) {
+  const StoredModel* const base = trained.stored.base();
+  return base == nullptr ? trained.state().adapted->directory
+                         : fs::absolute(base->directory()).lexically_normal().string();
+}
+
 void export_checkpoint(MpiWorld& world, const ExportArguments& given, ExportLine& line) {
   PosixIo io;
   const auto begin = std::chrono::steady_clock::now();
-  const TrainedModel trained = find_trained_model(io, world.communicator(), given.run, given.checkpoint);
+  // PEFT's files have the adapters and the name of their base.
+  const TrainedModel trained =
+      find_trained_model(io, world.communicator(), given.run, given.checkpoint,
+                         {.directory = given.base, .is_needed = given.format != kPeft});
   if (trained.stored.is_pretrained())
     throw Error(ExitCode::kUsage, fmt::format("{} is a model of Hugging Face already", given.run),
                 "give the directory of a run, or one of its checkpoints");
@@ -164,8 +175,8 @@ void export_checkpoint(MpiWorld& world, const ExportArguments& given, ExportLine
   };
   const ExportReport report =
       given.format == kPeft
-          ? export_adapters(io, world.communicator(), source, {adapted->lora, adapted->directory},
-                            given.output, options, progress)
+          ? export_adapters(io, world.communicator(), source, {adapted->lora, base_of(trained)}, given.output,
+                            options, progress)
           : export_model(io, world.communicator(), source, given.output, options, progress);
   line.finish();
   if (speaks)
@@ -214,6 +225,7 @@ void add_checkpoint_export(Verb& checkpoint) {
       .choices({"float32", "bfloat16", "float16"});
   verb.option("--checkpoint", given->checkpoint, "of a run: best, latest, a step, or a step directory")
       .show_default();
+  verb.option("--base", given->base, kBaseOptionHelp);
   verb.flag("--json", given->json, "one JSON document");
   verb.set_example(
       "ripstop checkpoint export --format huggingface runs/xsum exported/xsum\n"

@@ -109,6 +109,7 @@ void ModelArguments::add_to(Verb& verb, int64_t batch) {
   verb.option("overrides", overrides, "generation.key=value, stronger than the run's config");
   verb.set_override_section("generation");
   verb.option("--checkpoint", checkpoint, "best, latest, a step, or a step directory").show_default();
+  verb.option("--base", base, kBaseOptionHelp);
   verb.option(
           "--device", device,
           "cpu, cuda or auto: the GPU if every rank has one; default: cpu if the run was configured for it, "
@@ -139,7 +140,7 @@ TrainedModel ModelArguments::find(Io& io, Communicator& world, GenerationSource 
   std::vector<std::string> overrides;
   if (source == GenerationSource::kConfigOrGenerationFile) overrides = defaults_of_file(world, path, own);
   overrides.insert(overrides.end(), own.begin(), own.end());  // the last one of a key wins
-  TrainedModel trained = find_trained_model(io, world, path, checkpoint, overrides);
+  TrainedModel trained = find_trained_model(io, world, path, checkpoint, {.directory = base}, overrides);
   if (world.rank() != 0) return trained;
   if (!trained.stored.is_pretrained()) warn_of_superseded(io, trained.stored.directory());
   for (const std::string& note : ignored_generation_notes(trained.config))

@@ -14,11 +14,16 @@ enum class GenerationSource {
   kConfigOrGenerationFile,  ///< the same, but of a model of Hugging Face first its generation_config.json
 };
 
+/// What --base is, for the help of the verbs that have it.
+inline constexpr const char* kBaseOptionHelp =
+    "of a run of adapters: the directory of the model that they were trained with; default: where it was";
+
 /// Which trained model to take, and how it writes summaries.
 struct ModelArguments {
   std::string path;
   std::vector<std::string> overrides;  ///< "generation.key=value"
   std::string checkpoint = "best";
+  std::string base;    ///< of adapters: the directory of the model under them; empty: where it was
   std::string device;  ///< empty: not given
   int64_t batch_size = 0;
   /// What the options of [generation] give, in the order of the keys in generation_options(); "": not given.

@@ -43,16 +43,16 @@ std::optional<StoredModel> base_at(Io& io, const AdaptedBase& base, const fs::pa
 
 }  // namespace
 
-StoredModel find_base(Io& io, const AdaptedBase& base, const std::vector<fs::path>& elsewhere) {
-  std::vector<fs::path> places{base.directory};
-  for (const fs::path& path : elsewhere)
-    if (std::find(places.begin(), places.end(), path) == places.end()) places.push_back(path);
+StoredModel find_base(Io& io, const AdaptedBase& base, const std::vector<fs::path>& places) {
   std::string found;
-  for (const fs::path& path : places)
-    if (std::optional<StoredModel> model = base_at(io, base, path, found)) return *std::move(model);
-  throw Error(ExitCode::kInputData,
-              fmt::format("the model that the adapters were trained with is not there: {}", found),
-              "put it back to where it was: adapters mean nothing beside other weights");
+  for (auto path = places.begin(); path != places.end(); ++path)
+    if (std::find(places.begin(), path, *path) == path)
+      if (std::optional<StoredModel> model = base_at(io, base, *path, found)) return *std::move(model);
+  throw Error(
+      ExitCode::kInputData,
+      fmt::format("the model that the adapters were trained with is not there: {}", found),
+      "put it back to where it was, or name its directory: model.pretrained of train, --base of other "
+      "verbs");
 }
 
 }  // namespace ripstop

@@ -76,6 +76,12 @@ std::string hash_of(const PretrainedModel& model) {
   return hash.hex();
 }
 
+[[noreturn]] void refuse_base(const fs::path& directory) {
+  throw Error(ExitCode::kUsage,
+              fmt::format("{} has no adapters, which alone have a base", directory.string()),
+              "leave --base out");
+}
+
 // Elements of a unit's shard that one thread reads at once.
 struct ShardPart {
   const UnitStates* unit = nullptr;
@@ -142,6 +148,7 @@ void StoredModel::read(Io& io, int64_t fsdp_index, std::span<const UnitStates> u
     });
     return;
   }
+  RIPSTOP_CHECK(!state_.adapted, "{}: its base is not open", directory_.string());
   std::vector<UnitStates> masters;
   for (const UnitStates& unit : units) masters.push_back({.layout = unit.layout, .master = unit.master});
   try {
@@ -160,15 +167,22 @@ fs::path find_stored_model(Io& io, const fs::path& path, const std::string& whic
   return is_pretrained_model(path) ? path : find_checkpoint(io, path, which);
 }
 
-StoredModel open_stored_model(Io& io, const fs::path& directory) {
-  if (is_pretrained_model(directory)) return {directory, open_pretrained_model(directory)};
+StoredModel open_stored_model(Io& io, const fs::path& directory, const BaseChoice& choice) {
+  if (is_pretrained_model(directory)) {
+    if (!choice.directory.empty()) refuse_base(directory);
+    return {directory, open_pretrained_model(directory)};
+  }
   try {
     Checkpoint checkpoint{directory, read_manifest(io, directory)};
     check_sizes(checkpoint.manifest);
     const CheckpointState& state = checkpoint.manifest.state;
     require_not_superseded(io, directory, state.step, state.takeover);
+    if (!state.adapted && !choice.directory.empty()) refuse_base(directory);
     std::unique_ptr<StoredModel> base;
-    if (state.adapted) base = std::make_unique<StoredModel>(find_base(io, *state.adapted, {}));
+    if (state.adapted && (choice.is_needed || !choice.directory.empty()))
+      base = std::make_unique<StoredModel>(
+          find_base(io, *state.adapted,
+                    {choice.directory.empty() ? fs::path(state.adapted->directory) : choice.directory}));
     return StoredModel(std::move(checkpoint), std::move(base));
   } catch (const Error& error) {
     throw with_hint_for_damage(error, directory);

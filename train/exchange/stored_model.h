@@ -20,7 +20,7 @@ namespace ripstop {
 /// make: base and adapters, merged. Holds its files open, and no weights. Can be moved, not copied.
 class StoredModel {
  public:
-  /// `base`: the model under the adapters of such a checkpoint, else null.
+  /// `base`: the model under the adapters of such a checkpoint; null for others, and if it is not needed.
   explicit StoredModel(Checkpoint checkpoint, std::unique_ptr<StoredModel> base = nullptr);
   /// `model` was opened in `directory`. Throws Error(kInputData) if a tokenizer.model or ripstop_prompt.json
   /// there is damaged.
@@ -37,7 +37,7 @@ class StoredModel {
   const Checkpoint* checkpoint() const { return std::get_if<Checkpoint>(&source_); }
   /// Null if it is no model of Hugging Face.
   const PretrainedModel* pretrained() const { return std::get_if<PretrainedModel>(&source_); }
-  /// Null unless the checkpoint holds adapters alone.
+  /// Null unless the checkpoint holds adapters alone, and their base is open (BaseChoice).
   const StoredModel* base() const { return base_.get(); }
 
   /// A hash that other weights change: of the sidecars of a checkpoint; of a Hugging Face model, of the
@@ -66,10 +66,18 @@ class StoredModel {
 /// that find_checkpoint finds. Looks at directories only. Throws as find_checkpoint.
 std::filesystem::path find_stored_model(Io& io, const std::filesystem::path& path, const std::string& which);
 
+/// What open_stored_model does about the model under the adapters of a checkpoint.
+struct BaseChoice {
+  std::filesystem::path directory = {};  ///< the only place to look; empty: where it was
+  /// false: it is not looked for unless `directory` is given. Then WeightsReader reads the adapters alone.
+  bool is_needed = true;
+};
+
 /// Opens what find_stored_model found; reads manifest or headers. Throws Error(kStorage), with a hint, if the
 /// checkpoint is damaged, superseded (Takeovers) or has other parameters than its model, and as
-/// open_pretrained_model, and find_base for a checkpoint of adapters.
-StoredModel open_stored_model(Io& io, const std::filesystem::path& directory);
+/// open_pretrained_model, and find_base for a checkpoint of adapters. Throws Error(kUsage) if the directory
+/// of a base is given, and the model has no adapters.
+StoredModel open_stored_model(Io& io, const std::filesystem::path& directory, const BaseChoice& base = {});
 
 /// Reads the weights alone, unit by unit: fills `staging` with the unit's whole flat buffer (layouts of one
 /// shard each) and calls `take`. `staging` holds the largest unit. If a rank fails, all throw. Collective

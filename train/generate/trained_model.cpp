@@ -49,7 +49,8 @@ void require_equal_ranks(MpiWorld& world, const InferenceOptions& options) {
 }  // namespace
 
 TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& path,
-                                const std::string& which, std::span<const std::string> overrides) {
+                                const std::string& which, const BaseChoice& base,
+                                std::span<const std::string> overrides) {
   std::string found;
   do_and_agree(world, [&] {
     // "latest" may change while a run trains: one rank looks, all take its answer.
@@ -58,7 +59,7 @@ TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& 
   found = text_of_rank_0(world, found);
   std::optional<TrainedModel> trained;
   do_and_agree(world, [&] {
-    StoredModel stored = open_stored_model(io, found);
+    StoredModel stored = open_stored_model(io, found, base);
     RunConfig config = parse_run_config(stored.state().config, found, overrides);
     std::filesystem::path run = stored.is_pretrained() ? stored.directory() : run_of(stored.directory());
     trained.emplace(TrainedModel{std::move(stored), std::move(run), std::move(config)});

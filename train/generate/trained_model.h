@@ -22,10 +22,11 @@ struct TrainedModel {
 
 /// Finds the model that `path` (a run, a checkpoint or a model of Hugging Face) and `which` name, as
 /// find_stored_model() does. `overrides` ("generation.key=value") are stronger than the config of the
-/// training. Rank 0 looks, and all ranks get the same. Collective. Throws as find_stored_model and
-/// open_stored_model.
+/// training. `base`: of a checkpoint of adapters. Rank 0 looks, and all ranks get the same. Collective.
+/// Throws as find_stored_model and open_stored_model.
 TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& path,
-                                const std::string& which, std::span<const std::string> overrides = {});
+                                const std::string& which, const BaseChoice& base = {},
+                                std::span<const std::string> overrides = {});
 
 /// InferenceOptions::of the trained model, in the precision of its training; in float32 if the device has no
 /// fast bfloat16.

@@ -23,7 +23,8 @@ void Trainer::open_pretrained() {
     const CheckpointState state = read_manifest(io_, pretrained_->directory).state;
     // A run of the whole model: another config, which the resume refuses.
     if (state.adapted)
-      first_weights_.emplace(find_base(io_, *state.adapted, {options_.config.model.pretrained}));
+      first_weights_.emplace(
+          find_base(io_, *state.adapted, {state.adapted->directory, options_.config.model.pretrained}));
     return;
   }
   first_weights_.emplace(open_stored_model(io_, pretrained_->directory));
