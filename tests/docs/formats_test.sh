@@ -382,7 +382,7 @@ check_fields takeovers.json "$takeovers"
 same "the first takeover" "$(field "$takeovers" "takeovers[0].number") from step $(field "$takeovers" "takeovers[0].step")" "1 from step 0"
 
 echo "checkpoints"
-for directory in tests/golden/checkpoint_v*/step_* "$work"/run/checkpoints/step_00000003; do
+for directory in tests/golden/checkpoint_*v*/step_* "$work"/run/checkpoints/step_00000003; do
   check_checkpoint "$directory"
   "$program" checkpoint verify "$directory" >/dev/null || complain "$directory: ripstop finds damage"
 done

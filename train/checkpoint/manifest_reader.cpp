@@ -1,7 +1,9 @@
 // Reads a manifest. The bytes may come from anywhere, so every value is checked before it is used.
 #include <algorithm>
+#include <array>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "data/json_reader.h"
 #include "data/whole_file.h"
@@ -18,6 +20,13 @@ using Json = JsonReader::Json;
 constexpr int64_t kMostElements = int64_t{1} << 50;  // of one parameter
 constexpr int64_t kMostRanks = 1'000'000, kMostUnits = 100'000, kMostRanksTimesUnits = 100'000'000;
 
+/// The members of a manifest, each with the version that is the first to have it.
+constexpr std::array<std::pair<std::string_view, int64_t>, 21> kMembers = {
+    {{"format", 1},  {"version", 1}, {"min_reader", 1}, {"layout", 1}, {"written_by", 1}, {"step", 1},
+     {"updates", 1}, {"cursor", 1},  {"tokens", 1},     {"best", 1},   {"validation", 2}, {"takeover", 5},
+     {"mesh", 1},    {"moments", 4}, {"model", 1},      {"data", 1},   {"config", 1},     {"adapters", 6},
+     {"units", 1},   {"files", 1},   {"hash", 1}}};
+
 /// Reads one manifest. Every error names it.
 class Reader : public JsonReader {
  public:
@@ -27,6 +36,8 @@ class Reader : public JsonReader {
   void only(const Json& object, std::initializer_list<const char*> keys) const;
 
   void check_version(const Json& document);
+  /// Refuses members of the document that its version does not have. Needs check_version.
+  void only_members(const Json& document) const;
   int64_t version() const { return version_; }
   ModelConfig model(const Json& json) const;
   std::optional<BestSoFar> best(const Json& json) const;
@@ -66,6 +77,16 @@ void Reader::check_version(const Json& document) {
   const int64_t layout = integer(document, "layout", 1, 1'000'000);
   if (layout != UnitLayout::kVersion)
     refuse("has layout version {}; this ripstop reads {}", layout, UnitLayout::kVersion);
+}
+
+void Reader::only_members(const Json& document) const {
+  if (is_newer_) return;
+  for (const auto& [key, value] : document.items()) {
+    const auto* const known = std::ranges::find(kMembers, key, &std::pair<std::string_view, int64_t>::first);
+    if (known == kMembers.end()) refuse("has an unknown '{}'", key);
+    if (known->second > version_)
+      refuse("is of format version {}, and has '{}', which is of version {}", version_, key, known->second);
+  }
 }
 
 /// The sizes are used for products, so they are bounded here and validated as those of a config are.
@@ -239,9 +260,7 @@ Manifest parse_manifest(const std::string& bytes, const std::string& name) {
   // The whole text, hash included: that is a member of the document.
   const Json document = reader.parse(bytes);
   reader.check_version(document);
-  reader.only(document, {"format", "version", "min_reader", "layout",     "written_by", "step",  "updates",
-                         "cursor", "tokens",  "best",       "validation", "takeover",   "mesh",  "moments",
-                         "model",  "data",    "config",     "adapters",   "units",      "files", "hash"});
+  reader.only_members(document);
   const auto count = [&](const Json& object, const char* key) {
     return reader.integer(object, key, 0, INT64_MAX);
   };

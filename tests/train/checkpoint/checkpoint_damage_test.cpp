@@ -213,7 +213,18 @@ TEST_F(ManifestTest, RefusesWrongValues) {
   expect_refused([](Json& j) { j["validation"]["since_best"] = 1000; },
                  "'since_best' must be a whole number");
   expect_refused([](Json& j) { j["validation"].erase("since_best"); }, "has no 'since_best'");
-  expect_refused([](Json& j) { j["version"] = 2; }, "unknown 'since_best'");
+  const auto of_version = [](int version, std::initializer_list<const char*> without) {
+    return [version, without = std::vector<std::string>(without.begin(), without.end())](Json& j) {
+      j["version"] = version;
+      for (const std::string& key : without) j.erase(key);
+    };
+  };
+  expect_refused(of_version(2, {"moments", "takeover", "adapters"}), "unknown 'since_best'");
+  expect_refused(of_version(5, {}), "is of format version 5, and has 'adapters', which is of version 6");
+  expect_refused(of_version(4, {"adapters"}), "has 'takeover', which is of version 5");
+  expect_refused(of_version(3, {"adapters", "takeover"}), "has 'moments', which is of version 4");
+  expect_refused(of_version(1, {"adapters", "takeover", "moments"}),
+                 "has 'validation', which is of version 2");
   expect_refused([](Json& j) { j["format"] = "other"; }, "not of a ripstop checkpoint");
   expect_refused([](Json& j) { j["layout"] = 2; }, "layout version 2");
   expect_refused([](Json& j) { j["mesh"]["fsdp"] = 0; }, "'fsdp' must be a whole number");
@@ -313,17 +324,59 @@ TEST_F(ManifestTest, SizeDoesNotGrowWithRanksTimesTensors) {
   EXPECT_LT(manifest_text(manifest_).size(), small + 64 * 160);
 }
 
-/// Writes the golden checkpoint of the newest format version: once, when a version is new.
+constexpr int kFirstVersionOfAdapters = 6;
+
+std::filesystem::path golden_checkpoint(const std::string& kind, int version) {
+  return golden_file(fmt::format("{}_v{}", kind, version)) / "step_00000007";
+}
+
+/// What the golden checkpoints of adapters hold.
+CheckpointState state_of_golden_adapters() {
+  CheckpointState state = state_at(7, tiny_model());
+  state.adapted = {.lora = {.rank = 2,
+                            .alpha = 2.5,
+                            .dropout = 0.125,
+                            .rslora = true,
+                            .targets = {true, false, false, true, false, false, true}},
+                   .directory = "models/tiny",
+                   .hash = "0123456789abcdef0123456789abcdef"};
+  return state;
+}
+
+/// Writes the golden checkpoints of the newest format version: once, when a version is new.
 TEST(CheckpointGolden, DISABLED_Write) {
   PosixIo io;
   SmallRun run(tiny_model(), {2, 2, 1}, DType::kBFloat16);
-  run.save_step(io, golden_file(fmt::format("checkpoint_v{}", Manifest::kVersion)), 7);
+  run.save_step(io, golden_checkpoint("checkpoint", Manifest::kVersion).parent_path(), 7);
+  const CheckpointState state = state_of_golden_adapters();
+  SmallRun adapters(tiny_model(), {1, 2, 2}, DType::kFloat32, state.adapted->lora);
+  adapters.fill(7);
+  for (const std::optional<Error>& error :
+       adapters.save(io, golden_checkpoint("checkpoint_adapters", Manifest::kVersion).parent_path(), state))
+    ASSERT_FALSE(error) << error->what();
+}
+
+TEST(CheckpointGolden, EveryVersionOfAdaptersLoadsForEver) {
+  PosixIo io;
+  const CheckpointState expected = state_of_golden_adapters();
+  for (int version = kFirstVersionOfAdapters; version <= Manifest::kVersion; ++version) {
+    const auto directory = golden_checkpoint("checkpoint_adapters", version);
+    EXPECT_TRUE(verify_checkpoint(io, directory).empty());
+    const Manifest manifest = read_manifest(io, directory);
+    EXPECT_EQ(manifest.state, expected) << "version " << version;
+    check_same_parameters(manifest, stored_table(expected));
+    for (const MeshSizes& mesh : {MeshSizes{1, 1, 1}, MeshSizes{1, 3, 1}, MeshSizes{2, 2, 2}}) {
+      SmallRun run(tiny_model(), mesh, DType::kFloat32, expected.adapted->lora);
+      run.read(io, directory);
+      EXPECT_TRUE(run.is_at(7)) << "version " << version;
+    }
+  }
 }
 
 TEST(CheckpointGolden, EveryVersionLoadsForEver) {
   PosixIo io;
   for (int version = 1; version <= Manifest::kVersion; ++version) {
-    const auto directory = golden_file(fmt::format("checkpoint_v{}", version)) / "step_00000007";
+    const auto directory = golden_checkpoint("checkpoint", version);
     EXPECT_TRUE(verify_checkpoint(io, directory).empty());
     CheckpointState expected = state_at(7, tiny_model());
     if (version == 1) {  // has no "validation"
