@@ -49,10 +49,25 @@ std::vector<Sequence> sequences() {
 }
 
 struct Variant {
-  bool tied = false, overlap_tensor = false, reshard = true;
+  bool tied = false, overlap_tensor = false, reshard = true, adapters = false;
   DType reduce = DType::kFloat32;
   MeshSizes mesh{.replicate = 1, .fsdp = 2, .tensor = 2};
 };
+
+// Of a step of two micro-batches.
+StepOptions options_of(const Variant& variant) {
+  StepOptions options;
+  options.sharding = {.compute = DType::kBFloat16,
+                      .reduce = variant.reduce,
+                      .sequence_count = kSequences / (2 * variant.mesh.replicate * variant.mesh.fsdp),
+                      .sequence_length = kPositions,
+                      .reshard_after_forward = variant.reshard,
+                      .overlap_tensor = variant.overlap_tensor};
+  if (!variant.adapters) return options;
+  options.sharding.lora = {.rank = 3, .alpha = 6, .dropout = 0.1};
+  options.sharding.lora.targets.fill(true);
+  return options;
+}
 
 class StreamOrder : public ::testing::Test {
  protected:
@@ -68,21 +83,14 @@ class StreamOrder : public ::testing::Test {
 
   // Two steps of two micro-batches each, and a validation. The weights do not matter: nothing computes.
   void train(const Variant& variant) {
-    const int64_t sequence_count = kSequences / (2 * variant.mesh.replicate * variant.mesh.fsdp);
-    StepOptions options;
-    options.sharding = {.compute = DType::kBFloat16,
-                        .reduce = variant.reduce,
-                        .sequence_count = sequence_count,
-                        .sequence_length = kPositions,
-                        .reshard_after_forward = variant.reshard,
-                        .overlap_tensor = variant.overlap_tensor};
+    const StepOptions options = options_of(variant);
     MeshTraining run(model(variant.tied), options, variant.mesh, kSequences, Device::cuda(0));
     ASSERT_EQ(run.micro_batches, 2);
     recorder.compute_stream = number_of_stream(run.stream);
     run.step->model().initialize(7);
     recorder.drop = drop;
     for (int64_t step = 1; step <= 2; ++step) run.run(sequences(), 1e-3, step);
-    std::vector<int64_t> chosen(static_cast<size_t>(sequence_count));
+    std::vector<int64_t> chosen(static_cast<size_t>(options.sharding.sequence_count));
     std::iota(chosen.begin(), chosen.end(), 0);
     DealtSequences dealt(sequences(), chosen, kPositions);
     run.step->evaluate(
@@ -132,10 +140,14 @@ TEST_F(StreamOrder, ANoteIsTakenOnce) {
 }
 
 TEST_F(StreamOrder, EveryAccessIsOrdered) {
-  for (const Variant& variant : {Variant{}, Variant{.tied = true}, Variant{.overlap_tensor = true},
-                                 Variant{.reshard = false}, Variant{.reduce = DType::kBFloat16},
-                                 Variant{.tied = true, .overlap_tensor = true, .reduce = DType::kBFloat16},
-                                 Variant{.tied = true, .mesh = {.replicate = 2, .fsdp = 1, .tensor = 2}}}) {
+  for (const Variant& variant :
+       {Variant{}, Variant{.tied = true}, Variant{.overlap_tensor = true}, Variant{.reshard = false},
+        Variant{.reduce = DType::kBFloat16},
+        Variant{.tied = true, .overlap_tensor = true, .reduce = DType::kBFloat16},
+        Variant{.tied = true, .mesh = {.replicate = 2, .fsdp = 1, .tensor = 2}}, Variant{.adapters = true},
+        Variant{.reshard = false, .adapters = true},
+        Variant{.tied = true, .overlap_tensor = true, .adapters = true},
+        Variant{.adapters = true, .mesh = {.replicate = 2, .fsdp = 1, .tensor = 2}}}) {
     recorder.clear();
     train(variant);
     EXPECT_TRUE(races.empty()) << races.size() << " races, the first: " << races.front();
@@ -148,12 +160,13 @@ TEST_F(StreamOrder, EveryAccessIsOrdered) {
 }
 
 TEST_F(StreamOrder, AMissingWaitIsSeen) {
-  for (const Recorder::Drop dropped : {Recorder::Drop::kOfCommunication, Recorder::Drop::kOfCompute}) {
-    recorder.clear();
-    drop = dropped;
-    train({});
-    EXPECT_FALSE(races.empty());
-  }
+  for (const bool adapters : {false, true})
+    for (const Recorder::Drop dropped : {Recorder::Drop::kOfCommunication, Recorder::Drop::kOfCompute}) {
+      recorder.clear();
+      drop = dropped;
+      train({.adapters = adapters});
+      EXPECT_FALSE(races.empty());
+    }
 }
 
 // Between the gather of a unit and its first use, another unit computes and does not wait for the gather.
@@ -187,9 +200,8 @@ TEST_F(StreamOrder, UnitsAreGatheredWhileTheUnitBeforeComputes) {
 // As in validation: a model for generation, with its own stream, receives the weights and reads them.
 TEST_F(StreamOrder, AModelOnAnotherStreamReadsItsWeightsOnceTheyAreThere) {
   const ModelConfig config = model(false);
-  StepOptions options;
-  options.sharding = {.compute = DType::kBFloat16, .sequence_count = 2, .sequence_length = kPositions};
-  MeshTraining run(config, options, {.replicate = 1, .fsdp = 2, .tensor = 2}, kSequences, Device::cuda(0));
+  MeshTraining run(config, options_of({}), {.replicate = 1, .fsdp = 2, .tensor = 2}, kSequences,
+                   Device::cuda(0));
   run.step->model().initialize(7);
   const MeshSizes sizes{.replicate = 2, .fsdp = 1, .tensor = 2};
   DeviceMesh mesh(test_world(), sizes, /*allow_tensor_across_nodes=*/false, Device::cuda(0));
@@ -214,20 +226,12 @@ TEST_F(StreamOrder, AModelOnAnotherStreamReadsItsWeightsOnceTheyAreThere) {
 // All memory that the fsdp and the tensor axis move is registered with their communicators at that time.
 TEST_F(StreamOrder, WhatTravelsLiesInMemoryThatNcclKnows) {
   for (const Variant& variant : {Variant{}, Variant{.reshard = false}, Variant{.reduce = DType::kBFloat16},
-                                 Variant{.overlap_tensor = true}})
+                                 Variant{.overlap_tensor = true}, Variant{.adapters = true}})
     for (const bool windows : {true, false}) {
       recorder.has_windows = windows;
       recorder.clear();
-      StepOptions options;
-      options.sharding = {.compute = DType::kBFloat16,
-                          .reduce = variant.reduce,
-                          .sequence_count = 2,
-                          .sequence_length = kPositions,
-                          .reshard_after_forward = variant.reshard,
-                          .overlap_tensor = variant.overlap_tensor};
       {
-        MeshTraining run(model(false), options, {.replicate = 1, .fsdp = 2, .tensor = 2}, kSequences,
-                         Device::cuda(0));
+        MeshTraining run(model(false), options_of(variant), variant.mesh, kSequences, Device::cuda(0));
         run.run(sequences(), 1e-3, 1);
         EXPECT_EQ(run.ledger.peak(), run.plan.memory);
         const auto known = [&](const RecordedOperation& operation, const Span& memory) {
@@ -294,9 +298,7 @@ TEST_F(StreamOrder, MemoryThatNcclDoesNotGiveIsToldWithItsReason) {
 
 // Of steps 1 to 4 the profiler collects 2 and 3: from the first work on any stream to the end of the last.
 TEST_F(StreamOrder, AProfilerCollectsItsStepsAlone) {
-  StepOptions options;
-  options.sharding = {.compute = DType::kBFloat16, .sequence_count = 2, .sequence_length = kPositions};
-  MeshTraining run(model(false), options, {.replicate = 1, .fsdp = 2, .tensor = 2}, kSequences,
+  MeshTraining run(model(false), options_of({}), {.replicate = 1, .fsdp = 2, .tensor = 2}, kSequences,
                    Device::cuda(0));
   run.step->model().initialize(7);
   StepProfiler profiler(parse_step_range("2-3"), Device::cuda(0));
