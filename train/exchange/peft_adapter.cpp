@@ -7,8 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "data/directory.h"
 #include "data/hash.h"
 #include "data/json_reader.h"
+#include "train/config/nearest_name.h"
 #include "train/exchange/pretrained_model.h"
 #include "train/exchange/stored_elements.h"
 
@@ -116,6 +118,14 @@ void require_same_lora(const PeftAdapter& adapter, const LoraConfig& lora) {
 
 std::optional<PeftAdapter> open_first_adapters(const LoraSection& lora, const ModelConfig& model) {
   if (lora.adapter.empty()) return std::nullopt;
+  if (!directory_exists(posix_io(), lora.adapter)) {
+    const std::string near = hint_for_absent(lora.adapter, "lora.adapter=");
+    throw Error(
+        ExitCode::kUsage,
+        fmt::format("lora.adapter = \"{}\": {}", lora.adapter,
+                    path_exists(posix_io(), lora.adapter) ? "is not a directory" : "no such directory"),
+        near.empty() ? fmt::format("give a directory with {} and {}", kPeftConfigFile, kPeftWeights) : near);
+  }
   PeftAdapter adapter = open_peft_adapter(lora.adapter, model);
   require_same_lora(adapter, lora);
   return adapter;

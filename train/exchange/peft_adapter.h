@@ -41,7 +41,7 @@ PeftAdapter open_peft_adapter(const std::filesystem::path& directory, const Mode
 void require_same_lora(const PeftAdapter& adapter, const LoraConfig& lora);
 
 /// Opens what lora.adapter names and compares it with the model and the rest of [lora]; none if it is empty.
-/// Throws as open_peft_adapter and require_same_lora.
+/// Throws Error(kUsage) if it is no directory, and as open_peft_adapter and require_same_lora.
 std::optional<PeftAdapter> open_first_adapters(const LoraSection& lora, const ModelConfig& model);
 
 /// Overwrites `to` with the elements [begin, end) of the flat buffer of `layout`, whose unit is one of
