@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "model/core/rounding.h"
+#include "model/lora.h"
 #include "train/report/human_text.h"
 
 namespace ripstop {
@@ -39,21 +40,36 @@ ModelConfig model_of(CheckedModel kind, int64_t layers, const ResolvedRun& run) 
   return kind == CheckedModel::kSmall ? small_model(model, run.mesh.tensor) : model;
 }
 
+// The adapters of a check. They drop nothing: a mask depends on a sequence's number in the batch, and the one
+// rank has the sequences in another order. A small model may allow no higher rank. The factor is 1: with a
+// large one, random weights would turn the rounding of one layer into an error of the next.
+void set_adapters(const ModelConfig& model, LoraConfig& lora) {
+  if (!lora.any()) return;
+  lora.dropout = 0;
+  for (const AdapterSpec& adapter : adapter_specs(model, lora))
+    lora.rank = std::min({lora.rank, adapter.matrix.rows, adapter.matrix.columns});
+  lora.alpha = lora.alpha / lora.scale();
+}
+
 // The optimizer of a check. An update of a fifth of the weights shows in the next step, and a decay of a
 // tenth beside it. With epsilon as large as the usual gradient an update grows with the gradient, while
 // AdamW's own is nearly its sign, which the rounding of a small gradient turns around.
 void set_optimizer(CheckSettings& settings) {
   const ModelConfig& model = settings.model;
-  const double deviation = model.initializer_range > 0
-                               ? model.initializer_range
-                               : 1 / std::sqrt(static_cast<double>(model.hidden_size));
-  settings.learning_rate = 0.2 * deviation;
   StepOptions& step = settings.step;
+  const LoraConfig& lora = step.sharding.lora;
+  const double usual = 1 / std::sqrt(static_cast<double>(model.hidden_size));
+  // That of uniform values, as adapters have them, is the root of a third of their size.
+  const double deviation = lora.any()                    ? usual / std::sqrt(3.0)
+                           : model.initializer_range > 0 ? model.initializer_range
+                                                         : usual;
+  settings.learning_rate = 0.2 * deviation;
   if (step.adamw.weight_decay > 0) step.adamw.weight_decay = 0.1 / settings.learning_rate;
   // Smaller than any norm that a new model has, so that both steps are clipped.
   if (step.max_grad_norm > 0) step.max_grad_norm = 0.01;
   const double norm = step.max_grad_norm > 0 ? step.max_grad_norm : 1;
-  step.adamw.epsilon = norm / std::sqrt(static_cast<double>(parameter_count(model)));
+  step.adamw.epsilon = norm / std::sqrt(static_cast<double>(lora.any() ? adapter_parameter_count(model, lora)
+                                                                       : parameter_count(model)));
 }
 
 CheckSettings settings_of(CheckedModel kind, int64_t layers, const ResolvedRun& run, DeviceKind device,
@@ -66,8 +82,7 @@ CheckSettings settings_of(CheckedModel kind, int64_t layers, const ResolvedRun& 
                          .device = device,
                          .deterministic = run.deterministic};
   ShardingOptions& sharding = settings.step.sharding;
-  // Adapters use less of a mesh than the whole model's training, which is what is checked.
-  sharding.lora = {};
+  set_adapters(settings.model, sharding.lora);
   if (kind == CheckedModel::kSmall)
     sharding.sequence_length = std::min(sharding.sequence_length, round_up(kSmallRows, run.mesh.tensor));
   sharding.sequence_count =
@@ -82,7 +97,7 @@ double reference_flops(const CheckSettings& settings, const MeshSizes& mesh) {
   const auto tokens = static_cast<double>(kCheckSteps * request.micro_batches * sharding.sequence_count *
                                           sharding.sequence_length);
   return tokens *
-         (training_flops_per_token(settings.model, sharding.sequence_length).causal +
+         (training_flops_per_token(settings.model, sharding.lora, sharding.sequence_length).causal +
           recomputed_flops_per_token(settings.model, sharding.sequence_length, sharding.recompute).causal);
 }
 
@@ -162,7 +177,8 @@ int64_t check_bytes(const CheckSettings& settings, const MeshSizes& mesh) {
                                 plan_rank(settings.reference_request(mesh), {}).memory.total());
   if (settings.device != DeviceKind::kCpu) return plan;
   int64_t shard = 0;
-  for (const std::vector<UnitSpec> table = parameter_table(settings.model); const UnitSpec& unit : table)
+  for (const std::vector<UnitSpec> table = trained_table(settings.model, settings.step.sharding.lora);
+       const UnitSpec& unit : table)
     shard += UnitLayout(unit, mesh.tensor, 0, mesh.fsdp).shard_elements();
   // The gradients of every step, and the weights after them.
   return plan + 4 * (kCheckSteps + 1) * shard;

@@ -74,7 +74,7 @@ class Judge {
         mesh_(mesh),
         hosts_(hosts),
         settings_(settings),
-        table_(parameter_table(settings.model)),
+        table_(trained_table(settings.model, settings.step.sharding.lora)),
         tolerances_(check_tolerances(settings, mesh)) {
     verdict_.mesh = mesh;
     verdict_.steps = ranks.front().steps;
@@ -215,7 +215,8 @@ void Judge::judge_units(int64_t state) {
         return ranks_[static_cast<size_t>(mesh_.rank_of(of))].units[s][u];
       };
       if (!compare(replica, own.shard_hash == facts(replica).shard_hash, "replicas") ||
-          !compare(slice, own.replicated_hash == facts(slice).replicated_hash, "norms, on the tensor axis"))
+          !compare(slice, own.replicated_hash == facts(slice).replicated_hash,
+                   "what the tensor axis does not cut"))
         return;  // the others will differ, too
       if (own.padding > 0) {
         verdict_.broken.push_back(fmt::format("the padding of the {} of {} {} is {} on {}, not 0",

@@ -23,8 +23,8 @@ void subtract_initial(const Box& box, int64_t first, int64_t rows, uint64_t seed
 #pragma omp parallel for schedule(static)
   for (int64_t r = 0; r < rows; ++r) {
     std::vector<float> initial(static_cast<size_t>(box.columns));
-    initial_values(*box.parameter, seed, (box.row + first + r) * box.parameter->columns + box.column,
-                   box.columns, initial.data());
+    check_values(*box.parameter, seed, (box.row + first + r) * box.parameter->columns + box.column,
+                 box.columns, initial.data());
     float* const row = elements.data() + r * box.stride;
     for (int64_t c = 0; c < box.columns; ++c) row[c] -= initial[static_cast<size_t>(c)];
   }
@@ -76,6 +76,14 @@ ParameterError compare_block(const RowPart& part, std::span<const float> found,
 }
 
 }  // namespace
+
+void check_values(const ParameterSpec& parameter, uint64_t seed, int64_t first, int64_t count, float* out) {
+  if (parameter.initial.kind != Initial::Kind::kZeros)
+    return initial_values(parameter, seed, first, count, out);
+  ParameterSpec filled = parameter;
+  filled.initial = {Initial::Kind::kUniform, 1 / std::sqrt(static_cast<double>(parameter.rows))};
+  initial_values(filled, seed, first, count, out);
+}
 
 void ParameterError::add(const ParameterError& part) {
   squared_error += part.squared_error;

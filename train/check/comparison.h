@@ -31,8 +31,12 @@ inline constexpr int64_t kComparedBlock = 256;
 /// Copies elements [first, first + size) of a unit's flat buffer, which may lie on a device, to the span.
 using ReadElements = FunctionRef<void(int64_t first, std::span<float> to)>;
 
-/// What is subtracted from both sides before they are compared: nothing, or the initial value of each
-/// element, so that updates and not weights are compared.
+/// The values with which a check begins, as initial_values; but b of an adapter, which training begins with
+/// zeros, is uniform between -1 and 1 over the root of its rows: zeros would hide what a does.
+void check_values(const ParameterSpec& parameter, uint64_t seed, int64_t first, int64_t count, float* out);
+
+/// What is subtracted from both sides before they are compared: nothing, or the value of each element in
+/// check_values, so that updates and not weights are compared.
 struct Baseline {
   bool is_initial = false;
   uint64_t seed = 0;

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "data/hash.h"
 #include "parallel/unit_layout.h"
@@ -12,6 +13,17 @@
 
 namespace ripstop {
 namespace {
+
+// Sets a unit of adapters. Those are small enough to be on the host at once.
+void set_check_values(FsdpUnit& unit, uint64_t seed) {
+  const int64_t begin = unit.shard_begin(), elements = unit.layout().shard_elements();
+  std::vector<float> shard(static_cast<size_t>(elements));
+  for (const Box& box : unit.layout().boxes(begin, begin + elements))
+    for (int64_t row = 0; row < box.rows; ++row)
+      check_values(*box.parameter, seed, (box.row + row) * box.parameter->columns + box.column, box.columns,
+                   shard.data() + box.offset + row * box.stride - begin);
+  unit.set_shard(0, shard);
+}
 
 // Model, optimizer and memory of the steps on one mesh.
 class CheckedSteps {
@@ -23,6 +35,8 @@ class CheckedSteps {
         plan_(plan_rank(request, mesh.coordinates())),
         step_(request.model, request.step, mesh, stream_, ledger_, plan_.arena) {
     step_.model().initialize(settings.seed);
+    if (!request.step.sharding.lora.any()) return;
+    for (FsdpUnit& unit : units()) set_check_values(unit, settings.seed);
   }
 
   /// Step `number`, from 1, whose micro-batch m has the sequences of slots(m).
@@ -37,7 +51,8 @@ class CheckedSteps {
     return {result.loss, result.gradient_norm, result.target_count, result.skipped};
   }
 
-  std::vector<FsdpUnit>& units() { return step_.model().units(); }
+  /// Those that the steps change.
+  std::span<FsdpUnit> units() { return step_.model().trained_units(); }
 
   /// Copies elements of a tensor to the host, and waits.
   void read(const Tensor& tensor, int64_t first, std::span<float> to) const {
@@ -103,10 +118,11 @@ void compare_state(const KeptSteps& kept, const DeviceMesh& mesh, const CheckSet
 KeptSteps run_steps(DeviceMesh& mesh, const CheckSettings& settings, const Device& device) {
   CheckedSteps steps(settings.request(mesh.sizes()), settings, mesh, device);
   const CheckTokens tokens = settings.tokens(mesh.sizes());
-  const DeviceMesh::AxisBytes before = mesh.bytes_sent();
+  DeviceMesh::AxisBytes before;
   KeptSteps kept;
   for (int64_t number = 1; number <= kCheckSteps; ++number) {
     mesh.set_step(number);
+    before = mesh.bytes_sent();
     kept.steps[static_cast<size_t>(number - 1)] =
         steps.take(number, tokens, kCheckMicroBatches,
                    [&](int64_t micro) { return slots_of(tokens, number, mesh.data_rank(), micro); });

@@ -17,7 +17,8 @@ struct SentByOperation {
   int64_t bytes = 0;
 };
 
-/// Runs the step on kMeta, as plan_rank does, as the rank at `coordinates`. Axes of one rank are left out.
+/// Runs a step on kMeta, as plan_rank does, as the rank at `coordinates`: not the first of a run, which alone
+/// gathers frozen weights that stay. Axes of one rank are left out.
 /// What a real step sends depends on no data, so the bytes of an axis add up to what
 /// DeviceMesh::bytes_sent counts. Not collective.
 std::vector<SentByOperation> sent_by_operation(const PlanRequest& request,

@@ -98,8 +98,6 @@ CheckedRun resolve(const CheckArguments& given, MpiWorld& world) {
     });
   checked.run = resolve_run(config, checked.target);
   for (const std::string& note : checked.run.notes) checked.notes.push_back(note);
-  if (config.lora.any())
-    checked.notes.emplace_back("[lora]: all weights of the checked model are trained, without adapters");
   return checked;
 }
 
@@ -112,11 +110,11 @@ void require_equal_settings(const CheckSettings& settings, MpiWorld& world) {
       all, ExitCode::kResources, "the checked model",
       fmt::format(
           "{} layers, hidden {}, feed-forward {}, {} heads ({} key-value), {} ids, {}, {} of {} in {}, "
-          "recompute {}",
+          "recompute {}, {}",
           m.num_hidden_layers, m.hidden_size, m.intermediate_size, m.num_attention_heads,
           m.num_key_value_heads, m.vocab_size, m.tie_word_embeddings ? "tied" : "untied",
           counted(sharding.sequence_count, "sequence"), sharding.sequence_length, to_string(sharding.compute),
-          to_string(sharding.recompute)),
+          to_string(sharding.recompute), sharding.lora.any() ? adapters_text(sharding.lora) : "no adapters"),
       world.places()[static_cast<size_t>(all.rank())].host,
       "use nodes of one kind, and make the same files visible on all of them");
 }
@@ -168,10 +166,10 @@ std::vector<std::string> traffic_notes(const CheckReport& report) {
                                     {MeshAxis::kTensor, sent.tensor}}) {
     int64_t planned = 0;
     for (const SentByOperation& each : report.sent)
-      if (each.axis == to_string(axis)) planned += kCheckSteps * each.bytes;
+      if (each.axis == to_string(axis)) planned += each.bytes;
     if (bytes != planned)
-      notes.push_back(
-          fmt::format("rank 0 sent {} bytes along {}, {} were planned", bytes, to_string(axis), planned));
+      notes.push_back(fmt::format("rank 0 sent {} bytes along {} in the last step, {} were planned", bytes,
+                                  to_string(axis), planned));
   }
   return notes;
 }

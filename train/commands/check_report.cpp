@@ -18,11 +18,13 @@ std::string checked_model_text(const CheckSettings& settings) {
   const char* what = settings.kind == CheckedModel::kWhole         ? "the config's"
                      : settings.kind == CheckedModel::kFewerLayers ? "the config's with fewer layers"
                                                                    : "a small one of the same shape";
-  return fmt::format("{}{}: {}, {} layers, hidden {}, feed-forward {}, heads {} ({} key-value), {} ids, {}",
+  const LoraConfig& lora = settings.step.sharding.lora;
+  return fmt::format("{}{}: {}, {} layers, hidden {}, feed-forward {}, heads {} ({} key-value), {} ids, {}{}",
                      what, settings.reason.empty() ? "" : " (" + settings.reason + ")",
                      counted(parameter_count(m), "parameter"), m.num_hidden_layers, m.hidden_size,
                      m.intermediate_size, m.num_attention_heads, m.num_key_value_heads, m.vocab_size,
-                     m.tie_word_embeddings ? "tied" : "untied");
+                     m.tie_word_embeddings ? "tied" : "untied",
+                     lora.any() ? "; frozen, with adapters of " + adapters_text(lora) : "");
 }
 
 std::string steps_text(const CheckReport& report) {
@@ -56,7 +58,7 @@ std::string_view cargo_text(const SentByOperation& sent) {
   if (sent.operation == "all_gather") return "gather_sequence, statistics of the loss";
   if (sent.operation == "reduce_scatter") return "scatter_sum";
   if (sent.operation == "exchange") return "gather_sequence and scatter_sum in parts";
-  return "gradients of norms";
+  return "gradients of what it does not cut";
 }
 
 std::string value_line(const MeshVerdict& verdict, CheckedKind kind, const char* name) {
@@ -85,6 +87,7 @@ Json value_json(const CheckedValue& value) {
 
 Json model_json(const CheckSettings& settings) {
   const ModelConfig& m = settings.model;
+  const LoraConfig& lora = settings.step.sharding.lora;
   return {{"kind", to_string(settings.kind)},
           {"reason", settings.reason},
           {"parameters", parameter_count(m)},
@@ -94,7 +97,8 @@ Json model_json(const CheckSettings& settings) {
           {"num_attention_heads", m.num_attention_heads},
           {"num_key_value_heads", m.num_key_value_heads},
           {"vocab_size", m.vocab_size},
-          {"tie_word_embeddings", m.tie_word_embeddings}};
+          {"tie_word_embeddings", m.tie_word_embeddings},
+          {"adapters", lora.any() ? Json(adapters_text(lora)) : Json(nullptr)}};
 }
 
 Json sums_json(const std::array<StepSums, kCheckSteps>& steps) {
@@ -145,8 +149,9 @@ std::string check_text(const CheckReport& report) {
   const std::array<const char*, kCheckedKinds.size()> names{"loss",        "gradient norm", "a gradient",
                                                             "  its block", "an update",     "  its block"};
   for (size_t k = 0; k < names.size(); ++k) lines.push_back(value_line(verdict, kCheckedKinds[k], names[k]));
-  lines.push_back(verdict.broken.empty() ? "replicas, norms on the tensor axis and padding: equal to the bit"
-                                         : "");
+  lines.push_back(verdict.broken.empty()
+                      ? "replicas, what the tensor axis does not cut, and padding: equal to the bit"
+                      : "");
   for (const std::string& each : verdict.broken) lines.push_back("FAILS: " + each);
   for (const std::string& note : report.notes) lines.push_back("note: " + note);
   if (const std::string suspects = suspects_text(report); !suspects.empty()) lines.push_back(suspects);

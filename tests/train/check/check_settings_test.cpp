@@ -115,6 +115,29 @@ TEST(CheckSettings, TheSmallModelIsCutAsTheLargeOne) {
     }
 }
 
+TEST(CheckSettings, AdaptersAreThoseOfTheRunAsFarAsTheModelHasRoom) {
+  ResolvedRun run = run_of("110m", kFourRanks);
+  const CheckSettings without = choose_check(run, DeviceKind::kCpu, 1, {});
+  LoraConfig& lora = run.step.sharding.lora;
+  lora = {.rank = 300, .alpha = 16, .dropout = 0.1, .rslora = true};
+  const CheckSettings settings = choose_check(run, DeviceKind::kCpu, 1, {});
+  LoraConfig expected = lora;
+  expected.dropout = 0;
+  expected.alpha = settings.step.sharding.lora.alpha;
+  EXPECT_DOUBLE_EQ(settings.step.sharding.lora.scale(), 1);
+  EXPECT_EQ(settings.step.sharding.lora, expected);
+  EXPECT_LT(check_bytes(settings, kFourRanks), check_bytes(without, kFourRanks));
+  EXPECT_EQ(settings.request(kFourRanks).step.sharding.lora, expected);
+  EXPECT_EQ(settings.reference_request(kFourRanks).step.sharding.lora, expected);
+  // Gradients of a norm of 0.01 on so few elements are larger, and so is the epsilon beside them.
+  EXPECT_GT(settings.step.adamw.epsilon, without.step.adamw.epsilon);
+  const CheckSettings small = choose_check(run, DeviceKind::kCpu, 1, {.flops_text = {}, .small = true});
+  EXPECT_LT(small.step.sharding.lora.rank, 300);
+  EXPECT_DOUBLE_EQ(small.step.sharding.lora.scale(), 1);
+  validate(small.step.sharding.lora, small.model);
+  EXPECT_EQ(without.step.sharding.lora, LoraConfig{});
+}
+
 TEST(CheckSettings, RowsDivideByTheTensorAxis) {
   ResolvedRun run = run_of("15m", {.replicate = 1, .fsdp = 1, .tensor = 6}, 100);
   EXPECT_EQ(choose_check(run, DeviceKind::kCpu, 1, {}).step.sharding.sequence_count, 3);

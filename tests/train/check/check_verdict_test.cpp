@@ -140,7 +140,8 @@ TEST_F(Verdict, PromisesToTheBitAreKept) {
   ranks[6].units[2][1] = {};
   ranks[5].units[0][2].replicated_hash = 1;
   expect_fails(
-      "the gradient of layers.1 (norms, on the tensor axis) in step 1 has other bits on rank 5 (node1) than "
+      "the gradient of layers.1 (what the tensor axis does not cut) in step 1 has other bits on rank 5 "
+      "(node1) than "
       "on rank 4 (node1)");
   ranks[5].units[0][2] = {};
   ranks[1].units[1][0].padding = 0.25;

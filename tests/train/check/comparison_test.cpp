@@ -3,10 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "model/initialize.h"
+#include "model/lora.h"
 
 namespace ripstop {
 namespace {
@@ -168,6 +170,25 @@ TEST(Comparison, PaddingIsFound) {
   EXPECT_EQ(largest_padding(layout, 0, flat), 2);
   flat.back() = std::numeric_limits<float>::quiet_NaN();
   EXPECT_TRUE(std::isinf(largest_padding(layout, 0, flat)));
+}
+
+TEST(CheckValues, AreInitialOnesButForB) {
+  const AdapterSpec adapter = adapter_specs(kModel, {.rank = 3, .alpha = 1})[0];
+  for (const ParameterSpec& p : {adapter.matrix, adapter.a}) {
+    std::vector<float> found(16), expected(16);
+    check_values(p, 5, 2, 16, found.data());
+    initial_values(p, 5, 2, 16, expected.data());
+    EXPECT_EQ(found, expected) << p.name;
+  }
+  std::vector<float> b(static_cast<size_t>(adapter.b.count())), part(7);
+  check_values(adapter.b, 5, 0, std::ssize(b), b.data());
+  check_values(adapter.b, 5, 4, 7, part.data());
+  EXPECT_TRUE(std::equal(part.begin(), part.end(), b.begin() + 4));
+  const auto size = static_cast<float>(1 / std::sqrt(static_cast<double>(adapter.b.rows)));
+  for (const float value : b) {
+    EXPECT_NE(value, 0);
+    EXPECT_LE(std::abs(value), size);
+  }
 }
 
 }  // namespace

@@ -100,6 +100,32 @@ TEST(CheckRanks, EverySettingPasses) {
     }
 }
 
+// The model is frozen, and all that is compared is of adapters: of every kind of matrix, of the default ones.
+TEST(CheckRanks, EveryMeshOfAdaptersPasses) {
+  for (const MeshSizes& mesh : meshes())
+    for (const DType compute : {DType::kFloat32, DType::kBFloat16})
+      for (const bool reshards : {true, false}) {
+        SCOPED_TRACE(fmt::format("{} {} reshards {}", mesh.to_text(), to_string(compute), reshards));
+        ResolvedRun run = small_run(mesh, compute, reshards);
+        run.step.sharding.reshard_after_forward = reshards;
+        run.step.sharding.overlap_tensor = !reshards;
+        run.step.sharding.lora = {.rank = 5, .alpha = 8, .dropout = 0.2};
+        if (!reshards) run.step.sharding.lora.alpha = 320;  // the check has a factor of 1
+        if (reshards) run.step.sharding.lora.targets.fill(true);
+        run.step.adamw.weight_decay = 0.1;
+        const MeshVerdict verdict = checked(run);
+        expect_holds(verdict);
+        for (const CheckedValue& value : verdict.values)
+          EXPECT_TRUE(value.parameter.empty() || value.parameter.find(".lora_") != std::string::npos);
+        // What the plan of a usual step says was sent.
+        DeviceMesh planned(test_world(), mesh, /*allow_tensor_across_nodes=*/false, test_device());
+        const auto plan = plan_rank(settings_of(run).request(mesh), planned.coordinates()).traffic_per_step;
+        EXPECT_EQ(verdict.sent.fsdp, plan.fsdp);
+        EXPECT_EQ(verdict.sent.tensor, plan.tensor);
+        EXPECT_EQ(verdict.sent.replicate, plan.replicate);
+      }
+}
+
 // On one rank only the accumulation differs, and the empty sequences.
 TEST(CheckRanks, OneRankNearlyEqualsItself) {
   if (test_world().communicator().size() != 1) return;

@@ -17,10 +17,13 @@ TEST(SentByOperation, AddsUpToThePlanOnEveryMesh) {
   request.step.sharding.sequence_length = 64;
   for (const MeshSizes& mesh :
        {MeshSizes{1, 1, 1}, MeshSizes{2, 1, 1}, MeshSizes{1, 3, 1}, MeshSizes{1, 1, 2}, MeshSizes{2, 2, 2}})
-    for (const bool overlap : {false, true}) {
-      SCOPED_TRACE(fmt::format("{} overlap {}", mesh.to_text(), overlap));
+    for (const auto& [overlap, rank] : {std::pair<bool, int64_t>{false, 0}, {true, 0}, {false, 2}}) {
+      SCOPED_TRACE(fmt::format("{} overlap {} rank {}", mesh.to_text(), overlap, rank));
       request.mesh = mesh;
       request.step.sharding.overlap_tensor = overlap;
+      // Frozen weights that stay are gathered in the first step alone.
+      request.step.sharding.reshard_after_forward = rank == 0;
+      request.step.sharding.lora = {.rank = rank, .alpha = 1};
       std::map<std::string, int64_t> sums;
       std::set<std::pair<std::string, std::string>> rows;
       for (const SentByOperation& sent : sent_by_operation(request, {})) {
