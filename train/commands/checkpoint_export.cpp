@@ -11,10 +11,14 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "data/directory.h"
 #include "data/shell_word.h"
+#include "parallel/agreement.h"
 #include "parallel/launcher.h"
 #include "parallel/mpi_world.h"
+#include "train/exchange/adapted_base.h"
 #include "train/exchange/export_model.h"
+#include "train/exchange/peft_config.h"
 #include "train/generate/trained_model.h"
 #include "train/machine/version.h"
 #include "train/report/human_text.h"
@@ -122,8 +126,9 @@ std::string files_text(const ExportReport& report) {
                      bytes_text(report.bytes() - weights), fmt::join(others, ", "));
 }
 
+// `base_export`: ExportedAdapters::base_export.
 void print_report(const ExportArguments& given, const TrainedModel& trained, const ExportReport& report,
-                  double seconds) {
+                  const std::string& base_export, double seconds) {
   if (given.json) {
     fmt::print("{}", json_of(given, trained, report));
     return;
@@ -136,24 +141,36 @@ void print_report(const ExportArguments& given, const TrainedModel& trained, con
     fmt::print(
         "next: ripstop summarize {} --input articles.jsonl, or in Python, as its README.md shows:\n  {}\n",
         shell_word(given.output), python_command(given, report));
+  else if (!base_export.empty())
+    fmt::print("next: {}\nthen this export once more, to another directory, with --base {}\n", base_export,
+               kBaseExport);
   else
     fmt::print("next: {}\n", python_command(given, report));
 }
 
-// The directory of the model under the adapters: where --base found it, or where it was.
-std::string base_of(const TrainedModel& trained) {
-  const StoredModel* const base = trained.stored.base();
-  return base == nullptr ? trained.state().adapted->directory
-                         : fs::absolute(base->directory()).lexically_normal().string();
+// What PEFT's files say of the adapters. Collective.
+ExportedAdapters exported_adapters(Io& io, Communicator& world, const ExportArguments& given,
+                                   const TrainedModel& trained) {
+  const AdaptedBase& adapted = *trained.state().adapted;
+  ExportedAdapters adapters{.lora = adapted.lora, .base = adapted.directory, .base_export = {}};
+  if (!given.base.empty()) {
+    do_and_agree(world, [&] { require_base_or_export(io, adapted, given.base); });
+    adapters.base = fs::absolute(given.base).lexically_normal().string();
+  }
+  if (directory_exists(io, adapters.base) && !is_pretrained_model(adapters.base))
+    adapters.base_export =
+        fmt::format("ripstop checkpoint export --dtype {} {} {}", to_string(trained.config.precision.compute),
+                    shell_word(adapters.base), kBaseExport);
+  return adapters;
 }
 
 void export_checkpoint(MpiWorld& world, const ExportArguments& given, ExportLine& line) {
   PosixIo io;
   const auto begin = std::chrono::steady_clock::now();
   // PEFT's files have the adapters and the name of their base.
+  const BaseChoice base = given.format == kPeft ? BaseChoice{.is_needed = false} : BaseChoice{given.base};
   const TrainedModel trained =
-      find_trained_model(io, world.communicator(), given.run, given.checkpoint,
-                         {.directory = given.base, .is_needed = given.format != kPeft});
+      find_trained_model(io, world.communicator(), given.run, given.checkpoint, base);
   if (trained.stored.is_pretrained())
     throw Error(ExitCode::kUsage, fmt::format("{} is a model of Hugging Face already", given.run),
                 "give the directory of a run, or one of its checkpoints");
@@ -173,14 +190,14 @@ void export_checkpoint(MpiWorld& world, const ExportArguments& given, ExportLine
   const auto progress = [&](const char* doing, int64_t done, int64_t total) {
     line.update(doing, done, total);
   };
+  std::optional<ExportedAdapters> adapters;
+  if (given.format == kPeft) adapters = exported_adapters(io, world.communicator(), given, trained);
   const ExportReport report =
-      given.format == kPeft
-          ? export_adapters(io, world.communicator(), source, {adapted->lora, base_of(trained)}, given.output,
-                            options, progress)
-          : export_model(io, world.communicator(), source, given.output, options, progress);
+      adapters ? export_adapters(io, world.communicator(), source, *adapters, given.output, options, progress)
+               : export_model(io, world.communicator(), source, given.output, options, progress);
   line.finish();
   if (speaks)
-    print_report(given, trained, report,
+    print_report(given, trained, report, adapters ? adapters->base_export : "",
                  std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
 }
 

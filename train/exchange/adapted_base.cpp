@@ -8,6 +8,9 @@
 
 #include "data/directory.h"
 #include "model/core/error.h"
+#include "model/core/rounding.h"
+#include "train/exchange/export_rounding.h"
+#include "train/exchange/weights_reader.h"
 
 namespace ripstop {
 namespace {
@@ -41,6 +44,48 @@ std::optional<StoredModel> base_at(Io& io, const AdaptedBase& base, const fs::pa
   return std::nullopt;
 }
 
+[[noreturn]] void refuse_places(const std::string& found) {
+  throw Error(
+      ExitCode::kInputData,
+      fmt::format("the model that the adapters were trained with is not there: {}", found),
+      "put it back to where it was, or name its directory: model.pretrained of train, --base of other "
+      "verbs");
+}
+
+// The dtype of an export, which all of its tensors have.
+ExportDType dtype_of(const PretrainedModel& model) {
+  const std::string& stored = model.tensors.begin()->second.stored.dtype;
+  for (const ExportDType dtype : {ExportDType::kBFloat16, ExportDType::kFloat16})
+    if (safetensors_dtype(dtype) == stored) return dtype;
+  return ExportDType::kFloat32;
+}
+
+// Whether the weights of `exported`, at the begin, in the middle and at the end of every unit, are those of
+// `base`, rounded.
+bool is_export(Io& io, const StoredModel& exported, const StoredModel& base) {
+  ModelConfig sizes = exported.config();
+  sizes.initializer_range = base.config().initializer_range;  // Hugging Face knows no 0
+  if (sizes != base.config()) return false;
+  const ExportDType dtype = dtype_of(*exported.pretrained());
+  WeightsReader of_export(io, exported), of_base(io, base);
+  for (const std::vector<UnitSpec> table = parameter_table(sizes); const UnitSpec& unit : table) {
+    constexpr int64_t kSample = int64_t{1} << 16;
+    const UnitLayout whole(unit, 1, 0, 1);
+    const int64_t parts = divide_up(whole.elements(), kSample);
+    const UnitLayout layout = whole.finer(parts);
+    const auto bytes_of = [&](WeightsReader& reader, int64_t part) {
+      std::vector<float> values(static_cast<size_t>(layout.shard_elements()));
+      reader.read(part, {.layout = &layout, .master = values.data()});
+      std::vector<char> bytes(values.size() * static_cast<size_t>(element_bytes(dtype)));
+      convert(values.data(), std::ssize(values), dtype, bytes.data());
+      return bytes;
+    };
+    for (const int64_t part : {int64_t{0}, parts / 2, parts - 1})
+      if (bytes_of(of_export, part) != bytes_of(of_base, part)) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 StoredModel find_base(Io& io, const AdaptedBase& base, const std::vector<fs::path>& places) {
@@ -48,11 +93,18 @@ StoredModel find_base(Io& io, const AdaptedBase& base, const std::vector<fs::pat
   for (auto path = places.begin(); path != places.end(); ++path)
     if (std::find(places.begin(), path, *path) == path)
       if (std::optional<StoredModel> model = base_at(io, base, *path, found)) return *std::move(model);
-  throw Error(
-      ExitCode::kInputData,
-      fmt::format("the model that the adapters were trained with is not there: {}", found),
-      "put it back to where it was, or name its directory: model.pretrained of train, --base of other "
-      "verbs");
+  refuse_places(found);
+}
+
+void require_base_or_export(Io& io, const AdaptedBase& base, const fs::path& directory) {
+  std::string found;
+  if (base_at(io, base, directory, found)) return;
+  if (is_pretrained_model(directory)) {
+    std::string at_its_place;
+    const std::optional<StoredModel> known = base_at(io, base, base.directory, at_its_place);
+    if (known && is_export(io, open_stored_model(io, directory), *known)) return;
+  }
+  refuse_places(found);
 }
 
 }  // namespace ripstop

@@ -14,4 +14,10 @@ namespace ripstop {
 /// model.
 StoredModel find_base(Io& io, const AdaptedBase& base, const std::vector<std::filesystem::path>& places);
 
+/// Returns if `directory` has the base, as find_base knows it, or an export of it: a model of Hugging Face of
+/// the same sizes with the same weights, rounded to its dtype. PEFT, which reads no checkpoint of ripstop,
+/// loads that one. Three samples of each unit are compared, and for that the base must be where it was. Not
+/// collective. Throws as find_base.
+void require_base_or_export(Io& io, const AdaptedBase& base, const std::filesystem::path& directory);
+
 }  // namespace ripstop

@@ -86,6 +86,11 @@ SmallFiles small_files(Io& io, const ExportSource& source, const ExportLayout& l
   } else {
     note(fmt::format("{} has no tokenizer.model: the export has the weights alone", source.run.string()));
   }
+  if (source.model.base() != nullptr && !options.dtype && layout.dtype() != ExportDType::kFloat32)
+    note(
+        fmt::format("the merged weights are rounded to {}, which may lose the smaller part of what adapters "
+                    "add: --dtype float32 keeps it",
+                    to_string(layout.dtype())));
   report.has_tokenizer = tokenizer.has_value();
   const bool of_text = is_running_text(source.run, source.config);
   const std::string prompt_template = of_text ? std::string() : find_template(io, source.run);
@@ -100,6 +105,7 @@ SmallFiles small_files(Io& io, const ExportSource& source, const ExportLayout& l
                                                 .config = &source.config,
                                                 .dtype = layout.dtype(),
                                                 .base = {},
+                                                .base_export = {},
                                                 .is_running_text = of_text,
                                                 .prompt_template = prompt_template,
                                                 .tokenizer_difference = of_tokenizer.difference,
@@ -120,6 +126,11 @@ SmallFiles small_files(Io& io, const ExportSource& source, const ExportLayout& l
 // Those of adapters. Their tokenizer, and how texts are generated, are their base's.
 SmallFiles adapter_files(Io& io, const ExportSource& source, const ExportLayout& layout,
                          const ExportedAdapters& adapters, const ExportOptions& options) {
+  if (options.note && !adapters.base_export.empty())
+    options.note(
+        fmt::format("the base {} is a checkpoint of ripstop, which peft does not read: export it, and "
+                    "name the export by --base",
+                    adapters.base));
   const bool of_text = is_running_text(source.run, source.config);
   const ModelCard card{.title = title_of(source.run),
                        .state = &source.model.checkpoint()->manifest.state,
@@ -128,6 +139,7 @@ SmallFiles adapter_files(Io& io, const ExportSource& source, const ExportLayout&
                        .dtype = layout.dtype(),
                        .adapters = &adapters.lora,
                        .base = adapters.base,
+                       .base_export = adapters.base_export,
                        .is_running_text = of_text,
                        .prompt_template = of_text ? std::string() : find_template(io, source.run),
                        .tokenizer_difference = {},
@@ -141,7 +153,8 @@ ExportDType dtype_of(const ExportSource& source, const ExportOptions& options) {
   if (options.dtype) return *options.dtype;
   // An import was never computed with, and may be of float16.
   if (source.model.checkpoint()->manifest.state.updates == 0) return ExportDType::kFloat32;
-  // A run that computes in bfloat16 rounds its weights so for every step: nothing that it used is lost.
+  // A run that computes in bfloat16 rounds its weights so for every step. Merged adapters it does not round
+  // so: small_files() says it.
   return source.config.precision.compute == FloatChoice::kBfloat16 ? ExportDType::kBFloat16
                                                                    : ExportDType::kFloat32;
 }

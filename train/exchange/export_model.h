@@ -36,6 +36,8 @@ struct ExportOptions {
 struct ExportedAdapters {
   LoraConfig lora;
   std::string base;  ///< its directory, or empty: base_model_name_or_path
+  /// How to make a model of Hugging Face of it, for people; empty if it is one, or not known.
+  std::string base_export = {};
 };
 
 struct ExportReport {

@@ -10,6 +10,7 @@
 #include "data/prompt_template.h"
 #include "data/whole_file.h"
 #include "model/config.h"
+#include "train/exchange/peft_config.h"
 
 namespace ripstop {
 namespace {
@@ -90,8 +91,15 @@ std::string generating_text(const ModelCard& card) {
 
 // Of adapters, whose model and tokenizer lie elsewhere.
 std::string adapters_loading_text(const ModelCard& card) {
+  const std::string base_text =
+      card.base_export.empty()
+          ? ""
+          : fmt::format(
+                "`{}` is a checkpoint of ripstop, which peft does not read. Export it first:\n\n"
+                "```\n{}\n```\n\n",
+                card.base, card.base_export);
   return fmt::format(
-             "## Use\n\n```python\n"
+             "## Use\n\n{}```python\n"
              "from peft import PeftModel\n"
              "from transformers import AutoModelForCausalLM, AutoTokenizer\n\n"
              "base = {}  # the model that the adapters were trained beside\n"
@@ -99,8 +107,8 @@ std::string adapters_loading_text(const ModelCard& card) {
              "model = PeftModel.from_pretrained(model, \".\")  # where this file lies\n"
              "model.generation_config.max_new_tokens = {}\n"
              "tokenizer = AutoTokenizer.from_pretrained(base)\n\n",
-             python_text(card.base), to_string(card.config->precision.compute),
-             card.config->generation.max_new_tokens) +
+             base_text, python_text(card.base_export.empty() ? card.base : kBaseExport),
+             to_string(card.config->precision.compute), card.config->generation.max_new_tokens) +
          generating_text(card) + "```\n\n" +
          "`model.merge_and_unload()` adds the adapters to the weights of the base.\n";
 }

@@ -32,6 +32,7 @@ struct ModelCard {
   ExportDType dtype = ExportDType::kFloat32;
   const LoraConfig* adapters = nullptr;  ///< the directory has these adapters, for PEFT; null: a whole model
   std::string base;                      ///< of adapters: the directory of their model; empty if not known
+  std::string base_export = {};          ///< ExportedAdapters::base_export
   bool is_running_text = false;          ///< trained on texts without summaries
   std::string prompt_template;           ///< empty if it is not known
   std::string tokenizer_difference;      ///< TokenizerFiles::difference

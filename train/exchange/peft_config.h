@@ -9,6 +9,8 @@
 namespace ripstop {
 
 inline constexpr const char* kPeftConfigFile = "adapter_config.json";
+/// What texts for people call the directory of an exported base.
+inline constexpr const char* kBaseExport = "exported-base";
 
 /// What an adapter_config.json says.
 struct PeftConfig {

@@ -1,5 +1,6 @@
 // The program on a run of adapters, and on a config that makes one: evaluate, summarize, export, plan, check.
 #include <functional>
+#include <set>
 
 #include "tests/expect_has.h"
 #include "tests/train/commands/random_run.h"
@@ -29,6 +30,11 @@ class AdapterCommands : public RandomRun {
                         "[optimizer]\nlearning_rate = 1e-2\n[precision]\ncompute = \"float32\"\n" +
                         "[lora]\nrank = 2\nalpha = 4\n");
   }
+  /// The base that an export for PEFT names.
+  std::string base_in(const std::string& to) {
+    return json::parse(read_bytes(scratch_ / to / "adapter_config.json"))["base_model_name_or_path"]
+        .get<std::string>();
+  }
   static ProgramRun done(const std::string& arguments) {
     const ProgramRun run = run_program(arguments);
     EXPECT_EQ(run.exit_code, 0) << arguments << "\n" << run.err;
@@ -37,7 +43,8 @@ class AdapterCommands : public RandomRun {
   static void expect_refused(const std::string& arguments, int code, const std::string& what) {
     const ProgramRun run = run_program(arguments);
     EXPECT_EQ(run.exit_code, code) << arguments << "\n" << run.err;
-    EXPECT_HAS(run.err, what);
+    const std::string text = json(what).dump();  // with the escapes of the FATAL line
+    EXPECT_HAS(run.err, text.substr(1, text.size() - 2));
   }
 
   PretrainedDirectory model_;
@@ -105,12 +112,9 @@ TEST_F(AdapterCommands, OnlyAdaptersHaveABase) {
 TEST_F(AdapterCommands, AnExportForPeftDoesWithoutTheBase) {
   done("train " + file("c.toml"));
   const auto exported = [&](const std::string& to, const std::string& more) {
-    done("checkpoint export --format peft " + file("adapted") + " " + file(to) + more);
+    EXPECT_HAS(done("checkpoint export --format peft " + file("adapted") + " " + file(to) + more).out,
+               "AutoPeftModelForCausalLM.from_pretrained");
     return read_bytes(scratch_ / to / "adapter_model.safetensors");
-  };
-  const auto base_in = [&](const std::string& to) {
-    return json::parse(read_bytes(scratch_ / to / "adapter_config.json"))["base_model_name_or_path"]
-        .get<std::string>();
   };
   const std::string expected = exported("with", "");
   EXPECT_EQ(base_in("with"), model_.path().string());
@@ -124,10 +128,64 @@ TEST_F(AdapterCommands, AnExportForPeftDoesWithoutTheBase) {
   EXPECT_FALSE(fs::exists(scratch_ / "no"));
 }
 
-TEST_F(AdapterCommands, CheckTrainsAllWeightsAndSaysSo) {
-  const json report = json::parse(done("check --small --json " + file("c.toml")).out);
-  EXPECT_HAS(report["notes"].dump(),
-             "[lora]: all weights of the checked model are trained, without adapters");
+// peft reads no checkpoint of ripstop, but an export of it.
+TEST_F(AdapterCommands, ABaseOfRipstopIsExportedForPeft) {
+  const std::string base = run() + "/checkpoints/step_00000007",
+                    peft = "checkpoint export --format peft " + file("adapted") + " ";
+  done("train " + file("c.toml") + " data.sequence_length=256 model.pretrained=" + run());
+  const ProgramRun first = done(peft + file("first"));
+  EXPECT_EQ(base_in("first"), base);
+  EXPECT_HAS(first.err, "note: the base " + base + " is a checkpoint of ripstop, which peft does not read");
+  const std::string command = "ripstop checkpoint export --dtype float32 " + base + " exported-base\n";
+  EXPECT_HAS(first.out, "next: " + command);
+  EXPECT_EQ(first.out.find("AutoPeft"), std::string::npos);
+  const std::string card = read_bytes(scratch_ / "first/README.md");
+  EXPECT_HAS(card, command);
+  EXPECT_HAS(card, "base = \"exported-base\"");
+  for (const char* dtype : {"float32", "bfloat16"}) {
+    const std::string to = dtype;
+    done("checkpoint export --dtype " + to + " " + base + " " + file(to));
+    const ProgramRun named = done(peft + file("of_" + to) + " --base " + file(to));
+    EXPECT_EQ(base_in("of_" + to), file(to));
+    EXPECT_HAS(named.out, "AutoPeftModelForCausalLM.from_pretrained");
+    EXPECT_EQ(named.err.find("note:"), std::string::npos) << named.err;
+    EXPECT_HAS(read_bytes(scratch_ / ("of_" + to) / "README.md"), "base = \"" + file(to) + "\"");
+  }
+  // An export of another model of these sizes.
+  done("train " + file("c.toml") + " run.directory=" + file("other") + " model.pretrained=" + run() +
+       " lora.rank=0");
+  done("checkpoint export --dtype float32 " + file("other") + " " + file("other_float32"));
+  const std::string refused = "the model that the adapters were trained with is not there: ";
+  expect_refused(peft + file("no") + " --base " + file("other_float32"), 65,
+                 refused + file("other_float32") + ": has other weights");
+  // Without the base nothing tells whose export it is.
+  fs::rename(run(), scratch_ / "moved");
+  expect_refused(peft + file("no") + " --base " + file("float32"), 65,
+                 refused + file("float32") + ": has other weights");
+  EXPECT_FALSE(fs::exists(scratch_ / "no"));
+}
+
+TEST_F(AdapterCommands, AMergedExportSaysWhatItRounds) {
+  done("train " + file("c.toml") + " precision.compute=bfloat16");
+  const std::string verb = "checkpoint export " + file("adapted") + " ", rounded = "rounded to bfloat16";
+  EXPECT_HAS(done(verb + file("short")).err, rounded);
+  EXPECT_EQ(done(verb + file("asked") + " --dtype bfloat16").err.find(rounded), std::string::npos);
+  EXPECT_EQ(done(verb + file("long") + " --dtype float32").err.find(rounded), std::string::npos);
+  EXPECT_EQ(read_bytes(scratch_ / "short/model.safetensors"),
+            read_bytes(scratch_ / "asked/model.safetensors"));
+}
+
+TEST_F(AdapterCommands, CheckComparesTheAdapters) {
+  const std::string overrides = " lora.dropout=0.25 lora.targets='[\"q_proj\",\"up_proj\"]'";
+  const json report = json::parse(done("check --small --json " + file("c.toml") + overrides).out);
+  EXPECT_EQ(report["model"]["adapters"], "rank 2, alpha 2, dropout 0, of q_proj, up_proj");
+  std::set<std::string> parameters;
+  for (const json& value : report["values"])
+    if (value.contains("parameter")) parameters.insert(value["parameter"].get<std::string>());
+  EXPECT_EQ(parameters.size(), 8u);
+  EXPECT_TRUE(parameters.contains("layers.1.feed_forward.w3.lora_B.weight"));
+  EXPECT_HAS(done("check --small " + file("c.toml") + overrides).out,
+             "untied; frozen, with adapters of rank 2, alpha 2");
 }
 
 // plan and check refuse what train refuses of the adapters to begin with, until the run has begun.
@@ -145,7 +203,10 @@ TEST_F(AdapterCommands, AdaptersToBeginWithAreLookedAtBeforeTheRun) {
       start + " lora.alpha=3", 64,
       "has rank = 2, alpha = 4, targets = [\"q_proj\", \"k_proj\", \"v_proj\", \"o_proj\"], rslora = "
       "false, [lora] says rank = 2, alpha = 3");
-  refused_by_all(" lora.adapter=" + file("nothing"), 65, "has no adapter_config.json");
+  refused_by_all(" lora.adapter=" + file("nothing"), 64,
+                 "lora.adapter = \"" + file("nothing") + "\": no such directory");
+  refused_by_all(" lora.adapter=" + config, 64, config + "\": is not a directory");
+  refused_by_all(" lora.adapter=" + file("data"), 65, "has no adapter_config.json");
   // Of a model with other sizes.
   PretrainedDirectory other;
   other.config["vocab_size"] = 400;
