@@ -5,9 +5,9 @@
 
 namespace ripstop {
 
-/// While it lives, the thread that made it takes fewer signals. A signal that no thread takes stays pending. A
-/// thread inherits what is blocked where it is started, so one that is started meanwhile keeps it for good.
-/// Destroy it on the thread that made it.
+/// While it lives, the thread that made it takes fewer signals. A signal that no thread takes stays pending.
+/// A thread inherits what is blocked where it is started, so one that is started meanwhile keeps it for
+/// good. Destroy it on the thread that made it.
 class BlockedSignals {
  public:
   /// Blocks all signals but those that a thread's own faults send: such a signal ends the process before any

@@ -19,15 +19,15 @@ enum class StopFor {
 /// another request. If standard error is a terminal, kCheckpoint answers it there in a line. A SIGHUP that is
 /// ignored, as under nohup, stays ignored. At most one object at a time.
 ///
-/// A thread of its own takes the signals. The thread that makes the object, and those that it starts from then
-/// on, take none: oneDNN's float32 products for processors without AVX-512 point the stack pointer into memory
-/// from the allocator (`mov(rsp, ARG_WS)` in its src/cpu/x64/gemm/f32/jit_avx_gemm_f32.cpp), and the kernel
-/// would write the frame of a handler over what lies before that memory. Make the object before other threads.
+/// A thread of its own takes the signals. The thread that makes the object, and those that it starts from
+/// then on, take none: oneDNN's float32 products for processors without AVX-512 point the stack pointer into
+/// memory from the allocator (`mov(rsp, ARG_WS)` in its src/cpu/x64/gemm/f32/jit_avx_gemm_f32.cpp), and the
+/// kernel would write the frame of a handler over what lies before it. Make the object before other threads.
 class StopSignal {
  public:
   explicit StopSignal(StopFor purpose);
-  /// Restores the default actions. After a request the signals are ignored instead: one that is repeated while
-  /// the process ends does not change its exit code.
+  /// Restores the default actions. After a request the signals are ignored instead: one that is repeated
+  /// while the process ends does not change its exit code.
   ~StopSignal();
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
