@@ -21,20 +21,19 @@ int64_t block_rows(int64_t rows) {
 }
 
 /// Writes s = residual + branch and returns the sum of the squares of s as stored: backward reads the rounded
-/// s, too.
+/// s, too. In float64: the error of r is in all columns alike, and the backward of deep models magnifies it.
 template <class T>
-float add_row(const T* residual, const T* branch, int64_t columns, T* sum) {
-  Vector squares{};
+double add_row(const T* residual, const T* branch, int64_t columns, T* sum) {
+  SquareSum squares;
   each_vector(columns, [&](int64_t i, auto lanes) {
     if (branch != nullptr) {
       store(sum + i, load(residual + i, lanes) + load(branch + i, lanes), lanes);
     } else if (sum != residual) {
       store(sum + i, load(residual + i, lanes), lanes);
     }
-    const Vector s = load(sum + i, lanes);
-    squares += s * s;
+    squares.add(load(sum + i, lanes));
   });
-  return sum_lanes(squares);
+  return squares.total();
 }
 
 template <class T>
@@ -79,10 +78,9 @@ void add_rmsnorm(const KernelCall&, const Tensor& residual, const Tensor& branch
     const T* branch_data = elements<T>(branch);
     parallel_rows(residual.rows(), columns, [&](int64_t n) {
       const int64_t at = n * columns;
-      const float squares = add_row(elements<T>(residual) + at, branch_data ? branch_data + at : nullptr,
-                                    columns, elements<T>(sum) + at);
-      // In float64, since it costs nothing per row.
-      const double mean = static_cast<double>(squares) / static_cast<double>(columns);
+      const double squares = add_row(elements<T>(residual) + at, branch_data ? branch_data + at : nullptr,
+                                     columns, elements<T>(sum) + at);
+      const double mean = squares / static_cast<double>(columns);
       inverse[n] = static_cast<float>(1.0 / __builtin_sqrt(mean + epsilon));
       norm_row(elements<T>(sum) + at, elements<T>(weight), inverse[n], columns, elements<T>(normed) + at);
     });
