@@ -126,6 +126,29 @@ TEST(CheckRanks, EveryMeshOfAdaptersPasses) {
       }
 }
 
+// While b is zero, as training begins with it, so is the gradient of a.
+TEST(CheckRanks, TheFirstStepOfAdaptersHasAllGradients) {
+  for (const MeshSizes& mesh : meshes())
+    for (const DType compute : {DType::kFloat32, DType::kBFloat16}) {
+      SCOPED_TRACE(fmt::format("{} {}", mesh.to_text(), to_string(compute)));
+      ResolvedRun run = small_run(mesh, compute, false);
+      run.step.sharding.lora = {.rank = 4, .alpha = 8};
+      const CheckSettings settings = settings_of(run);
+      DeviceMesh made(test_world(), mesh, /*allow_tensor_across_nodes=*/false, test_device());
+      const KeptSteps kept = run_steps(made, settings, test_device());
+      const std::vector<UnitSpec> table = trained_table(settings.model, settings.step.sharding.lora);
+      for (size_t u = 0; u < table.size(); ++u) {
+        const UnitLayout layout(table[u], mesh.tensor, made.coordinates().tensor, mesh.fsdp);
+        const int64_t begin = layout.shard_elements() * made.coordinates().fsdp;
+        for (const Box& box : layout.boxes(begin, begin + layout.shard_elements())) {
+          const auto first = kept.shards[0][u].begin() + (box.offset - begin);
+          EXPECT_TRUE(std::any_of(first, first + box.columns, [](float x) { return x != 0; }))
+              << box.parameter->name;
+        }
+      }
+    }
+}
+
 // On one rank only the accumulation differs, and the empty sequences.
 TEST(CheckRanks, OneRankNearlyEqualsItself) {
   if (test_world().communicator().size() != 1) return;
