@@ -17,10 +17,7 @@ class AdapterCommands : public RandomRun {
  protected:
   void SetUp() override {
     RandomRun::SetUp();
-    model_.config["vocab_size"] = 400;
-    model_.config["max_position_embeddings"] = 256;
-    for (const char* name : {"model.embed_tokens.weight", "lm_head.weight"})
-      model_.tensor(name).shape[0] = 400;
+    model_.resize(400, 256);
     model_.fill("F32");
     model_.write();
     write("c.toml", "[run]\ndirectory = \"" + file("adapted") +
@@ -90,8 +87,7 @@ TEST_F(AdapterCommands, ABaseThatHasMovedIsGivenByBase) {
   // What is named is the only place: another model is not passed over.
   fs::copy(moved, model_.path(), fs::copy_options::recursive);
   PretrainedDirectory other;
-  other.config = model_.config;
-  for (const char* name : {"model.embed_tokens.weight", "lm_head.weight"}) other.tensor(name).shape[0] = 400;
+  other.resize(400, 256);
   other.fill("F32");
   char& last = other.tensor("lm_head.weight").values.back();
   last = static_cast<char>(last ^ 1);
@@ -209,12 +205,10 @@ TEST_F(AdapterCommands, AdaptersToBeginWithAreLookedAtBeforeTheRun) {
   refused_by_all(" lora.adapter=" + file("data"), 65, "has no adapter_config.json");
   // Of a model with other sizes.
   PretrainedDirectory other;
-  other.config["vocab_size"] = 400;
-  other.config["max_position_embeddings"] = 256;
+  other.resize(400, 256);
   other.config["num_hidden_layers"] = 1;
   const std::string second = "model.layers.1.";
   std::erase_if(other.tensors, [&](const auto& tensor) { return tensor.name.starts_with(second); });
-  for (const char* name : {"model.embed_tokens.weight", "lm_head.weight"}) other.tensor(name).shape[0] = 400;
   other.fill("F32");
   other.write();
   refused_by_all(start + " model.pretrained=" + other.path().string(), 65,

@@ -11,10 +11,7 @@ class PretrainedCommands : public RandomRun {
  protected:
   void SetUp() override {
     RandomRun::SetUp();
-    model_.config["vocab_size"] = 400;
-    model_.config["max_position_embeddings"] = 256;
-    for (const char* name : {"model.embed_tokens.weight", "lm_head.weight"})
-      model_.tensor(name).shape[0] = 400;
+    model_.resize(400, 256);
     model_.fill("F32");
     model_.write();
   }

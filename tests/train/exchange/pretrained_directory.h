@@ -129,6 +129,13 @@ class PretrainedDirectory {
     write_bytes(path() / "model.safetensors.index.json", index.dump());
   }
 
+  /// Changes the sizes of the vocabulary and of the context. The values of both tables are to be filled then.
+  void resize(int64_t vocabulary, int64_t positions) {
+    config["vocab_size"] = vocabulary;
+    config["max_position_embeddings"] = positions;
+    for (const char* name : {"model.embed_tokens.weight", "lm_head.weight"})
+      tensor(name).shape[0] = vocabulary;
+  }
   /// Gives every element its stored_value, in `dtype`.
   void fill(const std::string& dtype) {
     for (TensorToWrite& tensor : tensors) {
