@@ -21,19 +21,20 @@ int64_t block_rows(int64_t rows) {
 }
 
 /// Writes s = residual + branch and returns the sum of the squares of s as stored: backward reads the rounded
-/// s, too. In float64: the error of r is in all columns alike, and the backward of deep models magnifies it.
+/// s, too.
 template <class T>
-double add_row(const T* residual, const T* branch, int64_t columns, T* sum) {
-  SquareSum squares;
+float add_row(const T* residual, const T* branch, int64_t columns, T* sum) {
+  Vector squares{};
   each_vector(columns, [&](int64_t i, auto lanes) {
     if (branch != nullptr) {
       store(sum + i, load(residual + i, lanes) + load(branch + i, lanes), lanes);
     } else if (sum != residual) {
       store(sum + i, load(residual + i, lanes), lanes);
     }
-    squares.add(load(sum + i, lanes));
+    const Vector s = load(sum + i, lanes);
+    squares += s * s;
   });
-  return squares.total();
+  return sum_lanes(squares);
 }
 
 template <class T>
@@ -78,9 +79,10 @@ void add_rmsnorm(const KernelCall&, const Tensor& residual, const Tensor& branch
     const T* branch_data = elements<T>(branch);
     parallel_rows(residual.rows(), columns, [&](int64_t n) {
       const int64_t at = n * columns;
-      const double squares = add_row(elements<T>(residual) + at, branch_data ? branch_data + at : nullptr,
-                                     columns, elements<T>(sum) + at);
-      const double mean = squares / static_cast<double>(columns);
+      const float squares = add_row(elements<T>(residual) + at, branch_data ? branch_data + at : nullptr,
+                                    columns, elements<T>(sum) + at);
+      // In float64, since it costs nothing per row.
+      const double mean = static_cast<double>(squares) / static_cast<double>(columns);
       inverse[n] = static_cast<float>(1.0 / __builtin_sqrt(mean + epsilon));
       norm_row(elements<T>(sum) + at, elements<T>(weight), inverse[n], columns, elements<T>(normed) + at);
     });

@@ -98,40 +98,13 @@ inline constexpr Bits kLaneNumbers = lane_numbers(std::make_integer_sequence<uin
   return a < b ? a : b;
 }
 /// The sum of the lanes: halves are added until one lane is left. A fixed order for each instruction set.
-template <class T>
-[[gnu::always_inline]] inline T sum_lanes_of(T (&lanes)[kLanes]) {
+[[gnu::always_inline]] inline float sum_lanes(Vector v) {
+  float lanes[kLanes];
+  store(lanes, v);
   for (int n = kLanes / 2; n > 0; n /= 2)
     for (int i = 0; i < n; ++i) lanes[i] += lanes[i + n];
   return lanes[0];
 }
-[[gnu::always_inline]] inline float sum_lanes(Vector v) {
-  float lanes[kLanes];
-  store(lanes, v);
-  return sum_lanes_of(lanes);
-}
-
-/// A sum of squares in float64, lane by lane. In halves, each of which has the processor's width as float64.
-struct SquareSum {
-  using HalfFloats [[gnu::vector_size(2 * kLanes)]] = float;
-  using HalfDoubles [[gnu::vector_size(4 * kLanes)]] = double;
-
-  HalfDoubles lower{}, upper{};
-
-  [[gnu::always_inline]] void add(Vector v) {
-    HalfFloats halves[2];
-    __builtin_memcpy(halves, &v, sizeof v);
-    const HalfDoubles a = __builtin_convertvector(halves[0], HalfDoubles);
-    const HalfDoubles b = __builtin_convertvector(halves[1], HalfDoubles);
-    lower += a * a;
-    upper += b * b;
-  }
-  [[gnu::always_inline]] double total() const {
-    double lanes[kLanes];
-    __builtin_memcpy(lanes, &lower, sizeof lower);
-    __builtin_memcpy(lanes + kLanes / 2, &upper, sizeof upper);
-    return sum_lanes_of(lanes);
-  }
-};
 [[gnu::always_inline]] inline float largest_lane(Vector v) {
   float lanes[kLanes];
   store(lanes, v);
