@@ -134,28 +134,32 @@ class RunLock::Heartbeat {
         self_(std::move(self)),
         file_(std::move(file)),
         syncs_(may_be_shared(path_)),
-        renewed_at_(boot_seconds()) {
+        answered_at_(boot_seconds()),
+        renewed_at_(answered_at_) {
     const BlockedSignals blocked;
     thread_ = std::thread([this] { run(); });
   }
   ~Heartbeat() {
-    stop();
+    request_end();
     thread_.join();
   }
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
 
-  void stop() {
-    {
-      const std::lock_guard guard(mutex_);
-      stops_ = true;
-    }
+  /// Tells the thread to end. False if it is in a call of the file system for so long that it may never
+  /// return; waits until that is known.
+  bool request_end() {
+    std::unique_lock guard(mutex_);
+    stops_ = true;
     wake_.notify_all();
+    const double left = times_.fence_seconds() - (boot_seconds() - answered_at_);
+    return changed_.wait_for(guard, std::chrono::duration<double>(std::max(left, 0.0)),
+                             [&] { return !in_call_; });
   }
   /// Whether the thread has been in a call of the file system for so long that it may never return.
   bool is_stuck() {
     const std::lock_guard guard(mutex_);
-    return in_call_ && is_late();
+    return in_call_ && boot_seconds() - answered_at_ > times_.fence_seconds();
   }
   /// Why the directory is not this owner's any more; "" if it is.
   std::string reason() {
@@ -209,6 +213,7 @@ class RunLock::Heartbeat {
       const bool renewed = write(count) && is_own(reason);
       guard.lock();
       in_call_ = false;
+      answered_at_ = began;
       if (renewed) renewed_at_ = began;
       if (lost_.empty()) lost_ = reason;
       changed_.notify_all();
@@ -255,8 +260,9 @@ class RunLock::Heartbeat {
   std::condition_variable changed_;  ///< of those that wait for it
   bool hurries_ = false;             ///< the next heartbeat is due now
   bool in_call_ = false;
-  double renewed_at_;  ///< begin of the last heartbeat that was written and read back
-  std::string lost_;   ///< see reason()
+  double answered_at_;  ///< begin of the last heartbeat whose calls returned
+  double renewed_at_;   ///< begin of the last heartbeat that was written and read back
+  std::string lost_;    ///< see reason()
   std::thread thread_;
 };
 
@@ -284,9 +290,8 @@ RunLock::RunLock(Io& io, const std::filesystem::path& directory, const RunLockTi
 }
 
 RunLock::~RunLock() {
-  if (heartbeat_->is_stuck()) {
+  if (!heartbeat_->request_end()) {
     // To join the thread might take for ever, and to close the file, too. The process is about to end.
-    heartbeat_->stop();
     static_cast<void>(heartbeat_.release());
     return;
   }

@@ -8,6 +8,8 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
+#include <iterator>
 #include <string>
 #include <thread>
 #include <utility>
@@ -242,6 +244,13 @@ std::string loss_within(const RunLock& lock, double seconds) {
   return "";
 }
 
+/// As another start takes LOCK: another file. With all its text at once, since a heartbeat may look any time.
+void take_over(const ScratchDirectory& scratch) {
+  std::filesystem::rename(scratch / "LOCK", scratch / "LOCK.stale.x");
+  write_bytes(scratch / "next", "host other\nnonce y\npid 7\n");
+  std::filesystem::rename(scratch / "next", scratch / "LOCK");
+}
+
 // Within seconds, without a look at the file by the main thread. And what was lost stays lost.
 TEST(RunLock, TheHeartbeatNoticesATakeover) {
   ScratchDirectory scratch;
@@ -249,9 +258,7 @@ TEST(RunLock, TheHeartbeatNoticesATakeover) {
   RunLock lock(io, scratch.path(), {0.02, 30});
   EXPECT_EQ(loss_within(lock, 0.2), "");
   const std::string own = read_bytes(scratch / "LOCK");
-  // As another start takes it: another file.
-  std::filesystem::rename(scratch / "LOCK", scratch / "LOCK.stale.x");
-  write_bytes(scratch / "LOCK", "host other\nnonce y\npid 7\n");
+  take_over(scratch);
   EXPECT_NE(loss_within(lock, 20).find("was taken over by process 7 on other"), std::string::npos);
   write_bytes(scratch / "LOCK", own);
   EXPECT_THROW(lock.check_owner(), Error);
@@ -296,9 +303,7 @@ TEST(RunLock, AnOwnerWhoseFileSystemHangsLearnsOfATakeoverWhenItAnswers) {
     const RunLock lock(io, scratch.path(), kFast);
     io.hangs = true;
     EXPECT_TRUE(comes_to(lock, false));
-    // As another start takes it: another file.
-    std::filesystem::rename(scratch / "LOCK", scratch / "LOCK.stale.x");
-    write_bytes(scratch / "LOCK", "host other\nnonce y\npid 7\n");
+    take_over(scratch);
     io.hangs = false;
     EXPECT_NE(loss_within(lock, 20).find("was taken over by process 7 on other"), std::string::npos);
     EXPECT_THROW(lock.may_write(), Error);
@@ -346,6 +351,52 @@ TEST(RunLock, TheWaitForAFileSystemHasAnEnd) {
     EXPECT_FALSE(lock.is_stuck());
   }
   EXPECT_FALSE(std::filesystem::exists(scratch / "LOCK"));
+}
+
+int64_t threads() {
+  const std::filesystem::directory_iterator tasks("/proc/self/task");
+  return std::distance(begin(tasks), end(tasks));
+}
+
+// A lost directory has no heartbeat of its owner any more, but its file system answers: slowly here, so that
+// the owner ends while a call is under way.
+TEST(RunLock, AnOwnerThatLostItsDirectoryEndsItsThread) {
+  class SlowIo : public PosixIo {
+   public:
+    std::atomic<int> calls = 0;
+    ssize_t pwrite(int file, const void* bytes, size_t count, int64_t offset) override {
+      calls += 1;
+      usleep(100'000);
+      return PosixIo::pwrite(file, bytes, count, offset);
+    }
+  };
+  ScratchDirectory scratch;
+  SlowIo io;
+  const int64_t before = threads();
+  {
+    const RunLock lock(io, scratch.path(), {.heartbeat_seconds = 0.02, .patience_seconds = 1});
+    std::filesystem::remove(scratch / "LOCK");
+    EXPECT_NE(loss_within(lock, 20), "");
+    usleep(1'100'000);  // longer than its patience
+    const int calls = io.calls;
+    while (io.calls == calls) usleep(1000);
+  }
+  EXPECT_EQ(threads(), before);
+}
+
+// It hangs for less than the patience when the owner ends, and goes on hanging.
+TEST(RunLock, AFileSystemThatBeginsToHangDoesNotHoldTheEnd) {
+  const auto end = [] {
+    ScratchDirectory scratch;
+    HangingIo io;
+    {
+      const RunLock lock(io, scratch.path(), kFast);
+      io.hangs = true;
+      usleep(100'000);
+    }
+    _exit(3);
+  };
+  EXPECT_EXIT(end(), testing::ExitedWithCode(3), "");
 }
 
 // The same with a process that stands still while another takes over.
