@@ -9,18 +9,20 @@
 #   --seed N        of what is random (1), in each part anew
 #   --without-prefetch PROGRAM    rows of traffic for this build of ripstop, too: its ShardedTransformer::enter() is without the
 #                                 line that gathers the next unit
+#   --reload PROGRAM              the program of reload.cpp (default: where the build of RIPSTOP has it)
 # Prints each row when it is there, and all of them at the end. A part that fails is a row, and the others go on. Ends with 1 if a
 # row is not as it should be. KEEP=1 keeps the directory.
 set -euo pipefail
 usage() {
-  sed -n '2,14s/^# \?//p' "${BASH_SOURCE[0]}"
+  sed -n '2,15s/^# \?//p' "${BASH_SOURCE[0]}"
   exit "$1"
 }
 [[ ${1:-} != --help ]] || usage 0
 [[ -x ${1:-} ]] || usage 64 >&2
 ripstop=$1
 shift
-parts=() requests=20 limits=5 requeues=3 kills=3 cuts=2 node_counts=10 times=3 rate=1gbit seed=1 without_prefetch=
+parts=() requests=20 limits=5 requeues=3 kills=3 cuts=2 node_counts=10 times=3 rate=1gbit seed=1 without_prefetch=''
+reload=$(dirname "$ripstop")/tests/slurm/reload
 while [[ $# -gt 0 ]]; do
   [[ $# -ge 2 ]] || usage 64 >&2
   case $1 in
@@ -42,11 +44,19 @@ while [[ $# -gt 0 ]]; do
     --rate) rate=$2 ;;
     --seed) seed=$2 ;;
     --without-prefetch) without_prefetch=$(realpath "$2") ;;
+    --reload) reload=$2 ;;
     *) usage 64 >&2 ;;
   esac
   shift 2
 done
 if [[ ${#parts[@]} -eq 0 ]]; then parts=(traffic requests requeues kills cuts limits moldable killed stopped power cable); fi
+if [[ " ${parts[*]} " == *" moldable "* ]]; then
+  if [[ ! -x $reload ]]; then
+    echo "no $reload: build the target \`reload\`, or give --reload PROGRAM" >&2
+    exit 64
+  fi
+  reload=$(realpath "$reload")
+fi
 case $rate in
   *gbit) link_bits=$(awk "BEGIN { print ${rate%gbit} * 1e9 }") ;;
   *mbit) link_bits=$(awk "BEGIN { print ${rate%mbit} * 1e6 }") ;;
@@ -244,11 +254,18 @@ part_limits() {
 }
 
 # ---- moldable: as many nodes as are free
+# loads_exactly RUN STEP: whether the mesh of the run's last start loads exactly what the checkpoint of STEP holds
+loads_exactly() {
+  local mesh axes=()
+  mesh=$(grep '"event":"start"' "$1/metrics.jsonl" | tail -n 1 | grep -o '"mesh":{[^}]*}')
+  for axis in replicate fsdp tensor; do axes+=("$(grep -o "\"$axis\":[0-9]*" <<<"$mesh" | cut -d: -f2)"); done
+  "$reload" "$1/checkpoints/$(printf 'step_%08d' "$2")" "${axes[@]}"
+}
 part_moldable() {
-  local i j blocker='' before after
+  local i j blocker='' before after exactly
   unbroken unbroken $total
   submit --nodes=1-5 --cpus-per-task=4 "$work/slurm/train_any_nodes.sbatch" "${train[@]}" \
-    run.directory="$work/moldable" train.micro_batch_sequences=auto
+    run.directory="$work/moldable" train.micro_batch_sequences=auto checkpoint.keep=1000
   for ((i = 1; i <= node_counts; ++i)); do
     interrupts moldable $((node_counts - i + 1)) $total 8
     draw 1 5
@@ -262,21 +279,22 @@ part_moldable() {
     for ((j = 0; j < 600 && $(starts moldable) <= i; ++j)); do sleep 0.2; done
     before=$(grep '"event":"end"' moldable/metrics.jsonl | tail -n 1 | grep -o '"step":[0-9]*' | head -n 1 | cut -d: -f2)
     after=$(grep '"event":"start"' moldable/metrics.jsonl | tail -n 1 | grep -o '"step":[0-9]*' | head -n 1 | cut -d: -f2)
-    row "$([[ $before == "$after" && $(value "$job" NumNodes) == "$drawn" ]] && echo yes || echo no)" \
-      "| $(value "$job" NumNodes) | $after | $(grep '^  speed ' "$last_log" | tail -n 1 | sed 's/^  speed *//') |"
+    exactly=$(loads_exactly moldable "$after" 2>&1 && echo "equal, bit for bit") || true
+    row "$([[ $before == "$after" && $(value "$job" NumNodes) == "$drawn" && $exactly == equal* ]] && echo yes || echo no)" \
+      "| $(value "$job" NumNodes) | $after | $exactly | $(grep '^  speed ' "$last_log" | tail -n 1 | sed 's/^  speed *//') |"
   done
   if [[ -n $blocker ]]; then on ctl scancel "$blocker"; fi
   ends "$job" COMPLETED 900
   # Each step of both runs has the same sequences: as many tokens, and the same loss but for rounding.
   tokens() { grep '"event":"step"' "$1/metrics.jsonl" | grep -o '"step":[0-9]*,.*"tokens":[0-9]*' | sed 's/,.*:/ /'; }
   row "$(cmp -s <(tokens unbroken) <(tokens moldable) && echo yes || echo no)" \
-    "| | | tokens of each of the $total steps: those of the unbroken run |"
+    "| | | | tokens of each of the $total steps: those of the unbroken run |"
   paste -d' ' <(losses unbroken) <(losses moldable) | awk '
     { d = ($2 - $4) / $2; if (d < 0) d = -d; if (NR <= 50 && d > head) head = d; if (d > worst) worst = d }
     END { print head, worst }' >apart
   read -r before after <apart
   row "$(awk "BEGIN { print $before <= 1e-5 ? \"yes\" : \"no\" }")" \
-    "| | | largest difference of a loss: $before of it in the first 50 steps, $after in all |"
+    "| | | | largest difference of a loss: $before of it in the first 50 steps, $after in all |"
 }
 
 # ---- lost: the time until all ranks have ended, and what they say
@@ -354,8 +372,8 @@ heading() {
     moldable)
       line "--nodes=1-5, a requeue each time:"
       line ""
-      line "| nodes | from step | speed that the header tells |"
-      line "|---|---|---|"
+      line "| nodes | from step | weights and moments as loaded | speed that the header tells |"
+      line "|---|---|---|---|"
       ;;
     lost)
       line "Lost, while 8 ranks trained on 4 nodes: seconds until no rank was left on any node, the job's exit code and its first line:"
