@@ -36,6 +36,11 @@ faults=(
   '12|padding between tensors that keeps the numbers of another unit|t4: nothing is sharded|'
   '13|a shard that begins in the wrong place|t4: nothing is sharded|'
   '14|a gather that is used before it has arrived|t4: nothing is sharded|'
+  '15|adapters: low rows of a sequence that are not gathered over the tensor axis|r2f2: no tensor axis|lora.rank=8'
+  '16|adapters: gradients of what each tensor rank has whole, not summed over the tensor axis|r2f2: no tensor axis|lora.rank=8'
+  '4|adapters: a stale gather, as in 4|t4: nothing is sharded|lora.rank=8 train.reshard_after_forward=false'
+  '8|adapters: gradients that are not summed over replicas, as in 8|f2t2 t4: no replicas|lora.rank=8'
+  '13|adapters and their base: a shard that begins in the wrong place, as in 13|t4: nothing is sharded|lora.rank=8'
 )
 meshes=('f2t2 mesh.fsdp=2 mesh.tensor=2' 'r2f2 mesh.replicate=2 mesh.fsdp=2 mesh.tensor=1' 't4 mesh.fsdp=1 mesh.tensor=4')
 
@@ -43,7 +48,7 @@ meshes=('f2t2 mesh.fsdp=2 mesh.tensor=2' 'r2f2 mesh.replicate=2 mesh.fsdp=2 mesh
 
 plant_faults() {
   begin_planting "$1" parallel/{tensor_parallel,fsdp_unit,sharded_transformer,mpi_communicator}.cpp parallel/fsdp_unit.h \
-    train/step/world_totals.cpp model/head_loss.cpp
+    train/step/world_totals.cpp model/head_loss.cpp model/parallel_linear.cpp
   change parallel/tensor_parallel.cpp 'group_->reduce_scatter(context.stream, whole, out, out.dtype' \
     '  if (planted(1)) { copy_bytes(context.stream, out.data, whole.row_range(index() * out.rows(), out.rows()).data, out.bytes()); return; }
 &LINE&'
@@ -63,7 +68,9 @@ plant_faults() {
   }
 &LINE&'
   change parallel/sharded_transformer.cpp 'if (context.tensor.count() == 1 || count == 0) return;' \
-    '  if (context.tensor.count() == 1 || count == 0 || planted(6)) return;'
+    '  if (context.tensor.count() == 1 || count == 0 || planted(6) || planted(16)) return;'
+  change model/parallel_linear.cpp 'context.tensor.gather_rows_of(context, u);' \
+    '    if (!planted(15)) context.tensor.gather_rows_of(context, u);'
   change parallel/sharded_transformer.cpp 'sum_replicated(context);' \
     '&LINE&
   if (planted(7) && (mesh_.fsdp_reduce().rank() != 0 || mesh_.tensor().rank() != 0)) return;'
@@ -118,18 +125,19 @@ failed=0
 for mesh in "${meshes[@]}"; do
   read -r name words <<<"$mesh"
   read -ra words <<<"$words"
-  for more in '' train.reshard_after_forward=false mesh.overlap_tensor=true; do
+  for more in '' train.reshard_after_forward=false mesh.overlap_tensor=true lora.rank=8; do
     check 0 "${words[@]}" ${more:+"$more"}
     [[ $code == 0 ]] || { echo "without a fault, $name $more ends with $code:" && cat "$work/out" && failed=1; }
   done
 done
 for row in "${faults[@]}"; do
   IFS='|' read -r number what without overrides <<<"$row"
+  read -ra overrides <<<"$overrides"
   printf '\n%2s  %s\n' "$number" "$what"
   for mesh in "${meshes[@]}"; do
     read -r name words <<<"$mesh"
     read -ra words <<<"$words"
-    check "$number" "${words[@]}" ${overrides:+"$overrides"}
+    check "$number" "${words[@]}" ${overrides[@]+"${overrides[@]}"}
     reason=$(sed -n 's/.*what="[^:]*: \(.*\)" *hint=.*/\1/p; s/.*what="[^:]*: \(.*\)"$/\1/p' "$work/out" | head -n 1)
     suspect=$(sed -n 's/.*hint="\(.*\)"$/\1/p' "$work/out" | head -n 1)
     if [[ " ${without%%:*} " == *" $name "* ]]; then
