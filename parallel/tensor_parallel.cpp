@@ -144,9 +144,9 @@ void SequenceAxis::scatter_sum_and_gather(Context& context, const Tensor& out, R
 void SequenceAxis::sum_and_scatter(Context& context, const Tensor& out, RowsBody produce, Parts parts,
                                    FunctionRef<void()> meanwhile) const {
   const Tensor whole = allocate_rows(context, out, count());
-  // Taken before the choice below, so that overlap does not change memory.
-  const Tensor staging =
-      allocate_bytes(context, group_->reduce_scatter_scratch_bytes(whole.count(), out.dtype));
+  // Taken before the choice below, so that overlap does not change memory: rows from each peer, though NCCL
+  // needs less room if it sums float32 itself.
+  const Tensor staging = allocate_rows(context, out, count() - 1);
   if (overlap_ && parts == Parts::kAny)
     return scatter_in_parts(context, whole, staging, out, produce, meanwhile);
   produce(whole, 0);
@@ -168,8 +168,7 @@ void SequenceAxis::scatter_in_parts(Context& context, const Tensor& whole, const
     std::vector<Exchange> exchanges;
     for (int64_t k = first; k < end; ++k) {
       const int64_t to = (index() + k) % count(), from = (index() - k + count()) % count();
-      const Tensor arrives{static_cast<std::byte*>(staging.data) + (k - 1) * out.bytes(), out.dtype,
-                           out.shape, out.device};
+      const Tensor arrives = staging.row_range((k - 1) * n, n);
       exchanges.push_back({whole.row_range(to * n, n), to, arrives, from});
       pieces[static_cast<size_t>(from)] = {arrives.data, out.dtype};
     }

@@ -138,6 +138,26 @@ TEST_F(TensorParallelTest, ScatterSumRoundsBFloat16Once) {
   }
 }
 
+// NCCL needs one piece of scratch to sum float32; parts from every peer need one each.
+TEST_F(TensorParallelTest, ScatterSumHasRoomForThePartsOfEveryPeer) {
+  const Stream stream(Device::meta(DeviceKind::kCuda));
+  for (int64_t size = 2; size <= 8; ++size)
+    for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+      std::vector<MemoryUse> peaks;
+      for (const bool overlap : {false, true}) {
+        const auto planned = make_planned_communicator("tensor", 1, size, DeviceKind::kCuda);
+        const std::unique_ptr<TensorAxis> axis = make_sequence_axis(*planned, overlap);
+        Arena arena(stream.device(), ledger);
+        Context context{stream, arena, *axis};
+        const Tensor out{nullptr, dtype, {n, columns}, stream.device()};
+        const auto nothing = [](const Tensor&, int64_t) {};
+        EXPECT_NO_THROW(context.tensor.scatter_sum(context, out, nothing, TensorAxis::Parts::kAny)) << size;
+        peaks.push_back(arena.peak());
+      }
+      EXPECT_EQ(peaks[0], peaks[1]);
+    }
+}
+
 TEST_F(TensorParallelTest, ScatterSumOfPartsProducesPeersFirstOwnRowsLast) {
   std::vector<float> sum(static_cast<size_t>(n * columns));
   run(sequence_axis(true), [&](Context& context) {
