@@ -15,6 +15,7 @@
 #include "train/checkpoint/checkpoint_reader.h"
 #include "train/checkpoint/checkpoint_writer.h"
 #include "train/checkpoint/host_states.h"
+#include "train/checkpoint/snapshot.h"
 
 namespace ripstop {
 namespace {
@@ -198,12 +199,17 @@ TEST_F(ParityRanks, Bfloat16MomentsResumeToTheBit) {
     CheckpointState state;
     state.step = 3;
     state.model = golden_model();
-    CheckpointWriter(io, directory, before->mesh.world(), mesh,
-                     live_states(before->step->model(), before->step->optimizer()))
-        .save(state, {});
+    const std::vector<UnitStates> saved = live_states(before->step->model(), before->step->optimizer()),
+                                  loaded = live_states(after->step->model(), after->step->optimizer());
+    MemoryLedger copies;
+    Snapshot snapshot(before->stream, copies, saved, mesh, before->mesh.position(), INT64_MAX);
+    CheckpointWriter(io, directory, before->mesh.world(), mesh, saved, &snapshot).save(state, {});
     const std::filesystem::path stored = directory / step_directory_name(3);
-    read_checkpoint(io, {stored, read_manifest(io, stored)}, after->mesh.coordinates().fsdp,
-                    live_states(after->step->model(), after->step->optimizer()));
+    const Checkpoint checkpoint{stored, read_manifest(io, stored)};
+    CheckpointReader reader(io, checkpoint);
+    load_states(loaded, after->stream, [&](const std::vector<UnitStates>& units) {
+      reader.read(after->mesh.coordinates().fsdp, units);
+    });
     EXPECT_EQ(shards_of(*after), shards_of(*before));
     after->step->model().weights_changed(after->step->arena());
     take_steps(*after, 4, 6);
