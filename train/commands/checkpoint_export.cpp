@@ -237,8 +237,9 @@ void add_checkpoint_export(Verb& checkpoint) {
               "huggingface: the whole model, with adapters merged into it; peft: its adapters alone")
       .choices({"huggingface", kPeft})
       .show_default();
-  verb.option("--dtype", given->dtype,
-              "float32, bfloat16 or float16; default: bfloat16 if the run computed in it, else float32")
+  verb.option(
+          "--dtype", given->dtype,
+          "float32, bfloat16 or float16; default: the precision.compute of the run; float32 for an import")
       .choices({"float32", "bfloat16", "float16"});
   verb.option("--checkpoint", given->checkpoint, "of a run: best, latest, a step, or a step directory")
       .show_default();

@@ -24,7 +24,7 @@ struct ExportSource {
 };
 
 struct ExportOptions {
-  std::optional<ExportDType> dtype = {};  ///< none: bfloat16 if the run computed in it, else float32
+  std::optional<ExportDType> dtype = {};  ///< none: precision.compute of the run, float32 for an import
   int64_t most_file_bytes = ExportLayout::kMostFileBytes;
   bool hashes_files = true;     ///< ExportReport has the hashes of the weights' files; another pass over them
   std::string written_by = {};  ///< version and commit of this program
