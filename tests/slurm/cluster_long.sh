@@ -256,7 +256,7 @@ part_limits() {
 # ---- moldable: as many nodes as are free
 # loads_exactly RUN STEP: whether the mesh of the run's last start loads exactly what the checkpoint of STEP holds
 loads_exactly() {
-  local mesh axes=()
+  local axis mesh axes=()
   mesh=$(grep '"event":"start"' "$1/metrics.jsonl" | tail -n 1 | grep -o '"mesh":{[^}]*}')
   for axis in replicate fsdp tensor; do axes+=("$(grep -o "\"$axis\":[0-9]*" <<<"$mesh" | cut -d: -f2)"); done
   "$reload" "$1/checkpoints/$(printf 'step_%08d' "$2")" "${axes[@]}"
@@ -264,6 +264,7 @@ loads_exactly() {
 part_moldable() {
   local i j blocker='' before after exactly
   unbroken unbroken $total
+  # All checkpoints are kept: loads_exactly reads one while the run goes on.
   submit --nodes=1-5 --cpus-per-task=4 "$work/slurm/train_any_nodes.sbatch" "${train[@]}" \
     run.directory="$work/moldable" train.micro_batch_sequences=auto checkpoint.keep=1000
   for ((i = 1; i <= node_counts; ++i)); do

@@ -1,7 +1,8 @@
 // Whether a mesh loads exactly what a checkpoint of another mesh holds:
 //   reload CHECKPOINT REPLICATE FSDP TENSOR
 // loads CHECKPOINT on that mesh, saves it there, loads that on the mesh of CHECKPOINT and saves it there.
-// Ends with 1 if a byte of weights or moments is then another, with 64 if CHECKPOINT cannot be loaded so.
+// Ends with 1 if a byte of weights or moments is then another, with 64 if CHECKPOINT cannot be loaded so. An
+// error that undoes itself on the way back is left to checkpoint_reshard_test.cpp, which knows each value.
 #include <cstdio>
 #include <cstdlib>
 
