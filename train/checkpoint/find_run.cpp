@@ -72,6 +72,12 @@ void require_directory(Io& io, const fs::path& path) {
 
 /// Refuses a directory that is none of what was looked for.
 [[noreturn]] void refuse(Io& io, const fs::path& path) {
+  if (path_exists(io, path / "adapter_config.json"))
+    throw Error(
+        ExitCode::kUsage,
+        fmt::format("{}: has adapters of PEFT, and no model or run is there", path.string()),
+        "train begins with them as lora.adapter, beside the model in model.pretrained; merge_and_unload() "
+        "of PEFT makes a whole model");
   const std::vector<fs::path> runs = runs_inside(io, path);
   throw Error(ExitCode::kUsage,
               fmt::format("{}: is not a run directory: it has no {}", path.string(), kMarks),

@@ -52,7 +52,11 @@ Json json_of(const std::optional<AdaptedBase>& adapted) {
           {"dropout", lora.dropout},
           {"rslora", lora.rslora},
           {"targets", lora.target_names()},
-          {"base", {{"directory", adapted->directory}, {"hash", adapted->hash}}}};
+          {"base",
+           {{"directory", adapted->directory},
+            {"hash", adapted->hash},
+            {"samples", adapted->samples},
+            {"dtype", adapted->dtype}}}};
 }
 
 Json validation_of(const CheckpointState& state) {

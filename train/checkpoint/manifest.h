@@ -49,7 +49,10 @@ struct BestSoFar {
 struct AdaptedBase {
   LoraConfig lora;
   std::string directory;  ///< where it was when the run last started
-  std::string hash;       ///< StoredModel::weights_hash of it
+  std::string hash;       ///< StoredModel::weights_hash of it; empty: the checkpoint is older than it
+  std::string samples;    ///< StoredModel::samples_hash of it, by which it is found
+  /// In which ranks held it when the run last started: "bfloat16" or "float32"; empty, likewise.
+  std::string dtype;
   bool operator==(const AdaptedBase&) const = default;
 };
 

@@ -153,9 +153,19 @@ std::optional<AdaptedBase> Reader::adapters(const Json& json, const ModelConfig&
     refuse("has impossible adapters: {}", error.what());
   }
   const Json& base = member(json, "base");
-  only(base, {"directory", "hash"});
   adapted.directory = text(base, "directory", 4096);
+  // The first ones of version 6 knew the samples alone.
+  if (!base.contains("samples")) {
+    only(base, {"directory", "hash"});
+    adapted.samples = text(base, "hash", 256);
+    return adapted;
+  }
+  only(base, {"directory", "hash", "samples", "dtype"});
   adapted.hash = text(base, "hash", 256);
+  adapted.samples = text(base, "samples", 256);
+  adapted.dtype = text(base, "dtype", 16);
+  if (!adapted.dtype.empty() && adapted.dtype != "float32" && adapted.dtype != "bfloat16")
+    refuse("has a base of the dtype '{}'", adapted.dtype);
   return adapted;
 }
 

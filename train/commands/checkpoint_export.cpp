@@ -154,13 +154,14 @@ ExportedAdapters exported_adapters(Io& io, Communicator& world, const ExportArgu
   const AdaptedBase& adapted = *trained.state().adapted;
   ExportedAdapters adapters{.lora = adapted.lora, .base = adapted.directory, .base_export = {}};
   if (!given.base.empty()) {
-    do_and_agree(world, [&] { require_base_or_export(io, adapted, given.base); });
+    require_base_or_export(io, world, adapted, trained.state().model, given.base);
     adapters.base = fs::absolute(given.base).lexically_normal().string();
   }
   if (directory_exists(io, adapters.base) && !is_pretrained_model(adapters.base))
-    adapters.base_export =
-        fmt::format("ripstop checkpoint export --dtype {} {} {}", to_string(trained.config.precision.compute),
-                    shell_word(adapters.base), kBaseExport);
+    adapters.base_export = fmt::format(
+        "ripstop checkpoint export --dtype {} {} {}",
+        adapted.dtype.empty() ? std::string(to_string(trained.config.precision.compute)) : adapted.dtype,
+        shell_word(adapters.base), kBaseExport);
   return adapters;
 }
 

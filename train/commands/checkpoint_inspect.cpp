@@ -158,7 +158,11 @@ Json json_of(const AdaptedBase& adapted) {
           {"dropout", adapted.lora.dropout},
           {"rslora", adapted.lora.rslora},
           {"targets", adapted.lora.target_names()},
-          {"base", {{"directory", adapted.directory}, {"hash", adapted.hash}}}};
+          {"base",
+           {{"directory", adapted.directory},
+            {"hash", adapted.hash},
+            {"samples", adapted.samples},
+            {"dtype", adapted.dtype}}}};
 }
 
 // The document of `inspect --json`. Its keys are a contract with people's scripts.

@@ -111,12 +111,13 @@ Subject find_subject(Io& io, Communicator& world, const EvaluateArguments& given
   return subject;
 }
 
-EvaluationSettings settings_of(const EvaluateArguments& given, const Subject& subject,
+// Collective.
+EvaluationSettings settings_of(Communicator& world, const EvaluateArguments& given, const Subject& subject,
                                const InferenceOptions& options) {
   return {.step = subject.trained.state().step,
           .split = given.split,
           .examples = subject.examples,
-          .weights = subject.trained.stored.weights_hash(),
+          .weights = subject.trained.stored.weights_hash(world),
           .data = subject.dataset.content_hash(),
           .compute = std::string(to_string(options.compute)),
           .context = options.context,
@@ -151,8 +152,8 @@ struct Output {
 };
 
 // Takes the directory before the weights are loaded: a refusal must not come after hours.
-Output open_output(const EvaluateArguments& given, const Subject& subject, const InferenceOptions& options) {
-  const EvaluationSettings settings = settings_of(given, subject, options);
+Output open_output(const EvaluateArguments& given, const Subject& subject, const InferenceOptions& options,
+                   const EvaluationSettings& settings) {
   const fs::path all = subject.trained.run / "evaluation";
   Output output;
   output.directory =
@@ -313,8 +314,9 @@ ExitCode evaluate(MpiWorld& world, const EvaluateArguments& given, Stop& stop) {
       subject.trained, device,
       subject.has_summaries() ? std::min(subject.examples, given.model.batch_size) : 1, subject.generation);
   std::optional<Output> output;
+  const EvaluationSettings settings = settings_of(world.communicator(), given, subject, options);
   do_and_agree(world.communicator(), [&] {
-    if (world.communicator().rank() == 0) output.emplace(open_output(given, subject, options));
+    if (world.communicator().rank() == 0) output.emplace(open_output(given, subject, options, settings));
   });
   LoadedModel model(io, world, subject.trained, options, device);
   if (output && !given.json)

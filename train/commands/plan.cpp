@@ -14,6 +14,7 @@
 #include "data/tokenizer.h"
 #include "model/device/cuda_machine.h"
 #include "model/kernels/cpu/processor.h"
+#include "train/checkpoint/checkpoint_directory.h"
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
 #include "train/commands/plan_json.h"
@@ -30,6 +31,7 @@
 #include "train/plan/pretrained_sizes.h"
 #include "train/plan/run_length.h"
 #include "train/report/human_text.h"
+#include "train/run/resume_check.h"
 
 namespace ripstop {
 namespace {
@@ -190,6 +192,28 @@ void require_tensor_groups_in_nodes(const RunConfig& config, int64_t ranks_per_n
                 "a tensor group must lie inside one node, or set mesh.allow_tensor_across_nodes");
 }
 
+/// Why train would not go on with the run that is at run.directory; none if it would, or there is none.
+std::vector<std::string> existing_run_notes(const RunConfig& config, const ModelConfig& model) {
+  PosixIo io;
+  std::vector<ListedCheckpoint> own;
+  try {
+    own = list_checkpoints(io, std::filesystem::path(config.run.directory) / "checkpoints");
+  } catch (const Error&) {
+    return {};  // a plan needs no directory
+  }
+  for (auto at = own.rbegin(); at != own.rend(); ++at) {
+    if (!at->manifest) continue;
+    try {
+      check_stored_config(Checkpoint{at->directory, *at->manifest}, config, model);
+    } catch (const Error& error) {
+      return {fmt::format("train will refuse to go on with {}: {}{}{}", config.run.directory, error.what(),
+                          error.hint().empty() ? "" : ": ", error.hint())};
+    }
+    break;
+  }
+  return {};
+}
+
 // What people should know of the config and the data set.
 void add_notes(const RunConfig& config, const std::optional<TokenDataset>& dataset,
                std::vector<std::string>& notes) {
@@ -262,6 +286,7 @@ ExitCode plan(const PlanArguments& given) {
   require_tensor_groups_in_nodes(config, given.tasks);
   ResolvedRun run = resolve_or_say_what_fits(config, target, given.json);
   add_notes(config, dataset, run.notes);
+  for (std::string& note : existing_run_notes(config, run.model)) run.notes.push_back(std::move(note));
   const FlopsPerToken flops = run.flops_per_token();
   RunLength length = run_length(config, run, dataset ? &*dataset : nullptr);
   length.speed = known_speed(config, run, target);

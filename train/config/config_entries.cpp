@@ -161,8 +161,9 @@ void read_section(const std::string& section, const toml::table& table, const st
   }
 }
 
+// `empty_lora`: the line of a section [lora] without keys: who wrote it wants adapters.
 std::vector<ConfigEntry> read_file_entries(std::string_view text, const std::string& name,
-                                           ConfigProblems& problems) {
+                                           ConfigProblems& problems, std::optional<uint32_t>& empty_lora) {
   toml::table document;
   try {
     document = toml::parse(text, std::string_view(name));
@@ -175,6 +176,7 @@ std::vector<ConfigEntry> read_file_entries(std::string_view text, const std::str
     const uint32_t line = value.source().begin.line;
     const std::string where = fmt::format("{}:{}", name, line);
     const toml::table* table = value.as_table();
+    if (table != nullptr && table->empty() && section == "lora") empty_lora = line;
     if (table != nullptr && is_section(section))
       read_section(section, *table, name, entries, problems);
     else if (table != nullptr)
@@ -308,7 +310,15 @@ std::vector<ConfigEntry> read_config_entries(std::string_view toml, const std::s
                                              std::span<const std::string> overrides,
                                              ConfigProblems& problems) {
   check_text(toml, name);
-  return with_overrides(read_file_entries(toml, name, problems), overrides, problems);
+  std::optional<uint32_t> empty_lora;
+  std::vector<ConfigEntry> entries =
+      with_overrides(read_file_entries(toml, name, problems, empty_lora), overrides, problems);
+  const auto is_of_lora = [](const ConfigEntry& entry) { return entry.key->section == "lora"; };
+  if (empty_lora && std::ranges::none_of(entries, is_of_lora))
+    problems.add(*empty_lora,
+                 fmt::format("{}:{}: [lora] is empty, so all weights would be trained", name, *empty_lora),
+                 [] { return "set lora.rank, such as 16, and lora.alpha, or leave [lora] out"; });
+  return entries;
 }
 
 }  // namespace ripstop

@@ -9,6 +9,8 @@
 #include "data/directory.h"
 #include "model/core/error.h"
 #include "model/core/rounding.h"
+#include "parallel/agreement.h"
+#include "train/config/run_config.h"
 #include "train/exchange/export_rounding.h"
 #include "train/exchange/weights_reader.h"
 
@@ -17,16 +19,24 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// StoredModel::weights_hash of the model in `directory`. Does not open what lies under its adapters, if it
+// StoredModel::samples_hash of the model in `directory`. Does not open what lies under its adapters, if it
 // has any: that may be the very checkpoint whose base is looked for.
-std::string hash_at(Io& io, const fs::path& directory) {
-  if (is_pretrained_model(directory)) return open_stored_model(io, directory).weights_hash();
-  return StoredModel(Checkpoint{directory, read_manifest(io, directory)}).weights_hash();
+std::string samples_at(Io& io, const fs::path& directory) {
+  if (is_pretrained_model(directory)) return open_stored_model(io, directory).samples_hash();
+  return StoredModel(Checkpoint{directory, read_manifest(io, directory)}).samples_hash();
 }
 
-// The model at `path` if it has the hash; else nothing, and what is wrong with it is added to `found`.
-std::optional<StoredModel> base_at(Io& io, const AdaptedBase& base, const fs::path& path,
-                                   std::string& found) {
+// What changes the numbers of a model with the same weights. The others bound positions or are of first
+// values.
+std::vector<ConfigDifference> config_differences(ModelConfig trained, const ModelConfig& found) {
+  trained.max_position_embeddings = found.max_position_embeddings;
+  trained.initializer_range = found.initializer_range;
+  return compare_models(trained, found);
+}
+
+// The model at `path` if it has the samples; else nothing, and what is wrong with it is added to `found`.
+std::optional<StoredModel> base_at(Io& io, const AdaptedBase& base, const ModelConfig& sizes,
+                                   const fs::path& path, std::string& found) {
   const auto add = [&](const std::string& text) {
     found += fmt::format("{}{}: {}", found.empty() ? "" : "; ", path.string(), text);
   };
@@ -36,8 +46,14 @@ std::optional<StoredModel> base_at(Io& io, const AdaptedBase& base, const fs::pa
   }
   try {
     const fs::path directory = find_stored_model(io, path, "best");
-    if (hash_at(io, directory) == base.hash) return open_stored_model(io, directory);
-    add("has other weights");
+    if (samples_at(io, directory) != base.samples) {
+      add("has other weights");
+      return std::nullopt;
+    }
+    StoredModel model = open_stored_model(io, directory);
+    const std::vector<ConfigDifference> differences = config_differences(sizes, model.config());
+    if (differences.empty()) return model;
+    add("has another config.json, " + differences.front().text());
   } catch (const Error& error) {
     add(error.what());
   }
@@ -88,23 +104,48 @@ bool is_export(Io& io, const StoredModel& exported, const StoredModel& base) {
 
 }  // namespace
 
-StoredModel find_base(Io& io, const AdaptedBase& base, const std::vector<fs::path>& places) {
+StoredModel find_base(Io& io, const AdaptedBase& base, const ModelConfig& sizes,
+                      const std::vector<fs::path>& places) {
   std::string found;
   for (auto path = places.begin(); path != places.end(); ++path)
     if (std::find(places.begin(), path, *path) == path)
-      if (std::optional<StoredModel> model = base_at(io, base, *path, found)) return *std::move(model);
+      if (std::optional<StoredModel> model = base_at(io, base, sizes, *path, found)) return *std::move(model);
   refuse_places(found);
 }
 
-void require_base_or_export(Io& io, const AdaptedBase& base, const fs::path& directory) {
-  std::string found;
-  if (base_at(io, base, directory, found)) return;
-  if (is_pretrained_model(directory)) {
-    std::string at_its_place;
-    const std::optional<StoredModel> known = base_at(io, base, base.directory, at_its_place);
-    if (known && is_export(io, open_stored_model(io, directory), *known)) return;
-  }
-  refuse_places(found);
+void require_base_weights(Communicator& world, const StoredModel& found, const AdaptedBase& base) {
+  if (base.hash.empty() || found.weights_hash(world) == base.hash) return;
+  throw Error(
+      ExitCode::kInputData,
+      fmt::format("{} is not the model that the adapters were trained with: its files have the same tensors, "
+                  "and other bytes in them",
+                  found.directory().string()),
+      "they were changed or damaged: put the model back, or name its directory: model.pretrained of train, "
+      "--base of other verbs");
+}
+
+void require_bases(Communicator& world, const StoredModel& model) {
+  for (const StoredModel* at = &model; at->base() != nullptr; at = at->base())
+    require_base_weights(world, *at->base(), *at->state().adapted);
+}
+
+void require_base_or_export(Io& io, Communicator& world, const AdaptedBase& base, const ModelConfig& sizes,
+                            const fs::path& directory) {
+  std::optional<StoredModel> found;
+  do_and_agree(world, [&] {
+    std::string problem;
+    found = base_at(io, base, sizes, directory, problem);
+    if (found) return;
+    if (is_pretrained_model(directory)) {
+      std::string at_its_place;
+      const std::optional<StoredModel> known = base_at(io, base, sizes, base.directory, at_its_place);
+      if (known && is_export(io, open_stored_model(io, directory), *known)) return;
+    }
+    refuse_places(problem);
+  });
+  // Ranks that see other files would otherwise part here.
+  const std::vector<int64_t> has_it = all_gather_number(world, found ? 1 : 0);
+  if (std::ranges::find(has_it, 0) == has_it.end()) require_base_weights(world, *found, base);
 }
 
 }  // namespace ripstop

@@ -8,16 +8,29 @@
 
 namespace ripstop {
 
-/// Opens the base of a checkpoint of adapters: the first of `places` that is a model with the hash base.hash.
-/// Reads headers and samples of weights. Not collective. Throws Error(kInputData) that lists what was found
-/// there if none is: adapters beside other weights than those that they were trained with would be another
-/// model.
-StoredModel find_base(Io& io, const AdaptedBase& base, const std::vector<std::filesystem::path>& places);
+/// Opens the base of a checkpoint of adapters: the first of `places` that is a model with the hash
+/// base.samples and the numbers of `sizes`, the model of the checkpoint: its maximum position and
+/// initializer_range may be others. Reads headers and samples of weights; require_base_weights must follow.
+/// Not collective. Throws Error(kInputData) that lists what was found there if none is: adapters beside other
+/// weights than those that they were trained with would be another model.
+StoredModel find_base(Io& io, const AdaptedBase& base, const ModelConfig& sizes,
+                      const std::vector<std::filesystem::path>& places);
 
-/// Returns if `directory` has the base, as find_base knows it, or an export of it: a model of Hugging Face of
-/// the same sizes with the same weights, rounded to its dtype. PEFT, which reads no checkpoint of ripstop,
-/// loads that one. Three samples of each unit are compared, and for that the base must be where it was. Not
-/// collective. Throws as find_base.
-void require_base_or_export(Io& io, const AdaptedBase& base, const std::filesystem::path& directory);
+/// Compares all weights of the base that find_base found with base.hash. Of a model of Hugging Face each rank
+/// reads its part of the bytes; those of a checkpoint are compared when they are read. Without a
+/// hash, nothing is compared. Collective over
+/// `world`. Throws Error(kInputData) if they are others.
+void require_base_weights(Communicator& world, const StoredModel& found, const AdaptedBase& base);
+
+/// require_base_weights for the base of `model`, and for what lies under that; none if it has no base.
+/// Collective over `world`. Throws as require_base_weights.
+void require_bases(Communicator& world, const StoredModel& model);
+
+/// Returns if `directory` has the base, as find_base and require_base_weights know it, or an export of it: a
+/// model of Hugging Face of the same sizes with the same weights, rounded to its dtype. PEFT, which reads no
+/// checkpoint of ripstop, loads that one. Of an export three samples of each unit are compared, and for that
+/// the base must be where it was. Collective over `world`. Throws as find_base and require_base_weights.
+void require_base_or_export(Io& io, Communicator& world, const AdaptedBase& base, const ModelConfig& sizes,
+                            const std::filesystem::path& directory);
 
 }  // namespace ripstop

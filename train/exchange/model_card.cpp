@@ -89,6 +89,13 @@ std::string generating_text(const ModelCard& card) {
          "print(tokenizer.decode(output[0, inputs.input_ids.shape[1]:], skip_special_tokens=True).strip())\n";
 }
 
+// What training held of the frozen weights, as far as is known.
+std::string frozen_dtype(const ModelCard& card) {
+  const auto& adapted = card.state->adapted;
+  return adapted && !adapted->dtype.empty() ? adapted->dtype
+                                            : std::string(to_string(card.config->precision.compute));
+}
+
 // Of adapters, whose model and tokenizer lie elsewhere.
 std::string adapters_loading_text(const ModelCard& card) {
   const std::string base_text =
@@ -107,8 +114,8 @@ std::string adapters_loading_text(const ModelCard& card) {
              "model = PeftModel.from_pretrained(model, \".\")  # where this file lies\n"
              "model.generation_config.max_new_tokens = {}\n"
              "tokenizer = AutoTokenizer.from_pretrained(base)\n\n",
-             base_text, python_text(card.base_export.empty() ? card.base : kBaseExport),
-             to_string(card.config->precision.compute), card.config->generation.max_new_tokens) +
+             base_text, python_text(card.base_export.empty() ? card.base : kBaseExport), frozen_dtype(card),
+             card.config->generation.max_new_tokens) +
          generating_text(card) + "```\n\n" +
          "`model.merge_and_unload()` adds the adapters to the weights of the base.\n";
 }
@@ -180,8 +187,12 @@ std::string training_text(const ModelCard& card) {
   const CheckpointState& state = *card.state;
   std::string text = "\n## Training\n\n| | |\n|---|---|\n" + size_row(state.model);
   const auto row = [&](const char* what, const std::string& value) { text += table_row(what, value); };
-  row(card.adapters != nullptr ? "frozen weights" : "weights before step 1", card.config->model.pretrained);
-  if (card.adapters != nullptr) row("adapters", adapters_text(*card.adapters));
+  const bool has_base = card.adapters != nullptr || state.adapted;
+  row(has_base ? "frozen weights" : "weights before step 1", card.config->model.pretrained);
+  if (card.adapters != nullptr)
+    row("adapters", adapters_text(*card.adapters));
+  else if (state.adapted)
+    row("adapters (LoRA), merged", adapters_text(state.adapted->lora));
   row("steps", fmt::format("{} ({} updates)", state.step, state.updates));
   row("tokens", std::to_string(state.tokens));
   row("mesh", card.mesh.to_text());

@@ -10,6 +10,8 @@
 #include "data/directory.h"
 #include "data/hash.h"
 #include "data/json_reader.h"
+#include "data/shell_word.h"
+#include "train/checkpoint/find_run.h"
 #include "train/config/nearest_name.h"
 #include "train/exchange/pretrained_model.h"
 #include "train/exchange/stored_elements.h"
@@ -126,6 +128,11 @@ std::optional<PeftAdapter> open_first_adapters(const LoraSection& lora, const Mo
                     path_exists(posix_io(), lora.adapter) ? "is not a directory" : "no such directory"),
         near.empty() ? fmt::format("give a directory with {} and {}", kPeftConfigFile, kPeftWeights) : near);
   }
+  if (is_run(posix_io(), lora.adapter))
+    throw Error(ExitCode::kUsage,
+                fmt::format("lora.adapter = \"{}\" is a run, and adapters of PEFT are needed", lora.adapter),
+                fmt::format("ripstop checkpoint export --format peft {} OUTPUT, and give OUTPUT",
+                            shell_word(lora.adapter)));
   PeftAdapter adapter = open_peft_adapter(lora.adapter, model);
   require_same_lora(adapter, lora);
   return adapter;

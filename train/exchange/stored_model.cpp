@@ -15,6 +15,7 @@
 #include "train/exchange/adapted_base.h"
 #include "train/exchange/pretrained_weights.h"
 #include "train/exchange/prompt_file.h"
+#include "train/exchange/weights_hash.h"
 #include "train/exchange/weights_reader.h"
 
 namespace ripstop {
@@ -55,25 +56,6 @@ void check_sizes(const Manifest& manifest) {
     fail(ExitCode::kStorage, "the checkpoint has {} units, too few for the {} layers of its model",
          manifest.units.size(), manifest.state.model.num_hidden_layers);
   check_same_parameters(manifest, stored_table(manifest.state));
-}
-
-// The headers of two models of one architecture are equal, so bytes of the weights count, too.
-std::string hash_of(const PretrainedModel& model) {
-  constexpr int64_t kSampleBytes = 4096, kDistance = int64_t{16} << 20;
-  StreamHash hash;
-  std::string sample;
-  for (const auto& [name, tensor] : model.tensors) {
-    const StoredTensor& stored = tensor.stored;
-    hash.update(fmt::format("{} {} {};", name, stored.dtype, stored.shape_text()));
-    const int64_t last = std::max<int64_t>(stored.bytes - kSampleBytes, 0);
-    sample.resize(static_cast<size_t>(stored.bytes - last));
-    // From the begin on, and the very end: rows that somebody added are the last ones.
-    for (int64_t at = 0; at < last + kDistance; at += kDistance) {
-      model.files[tensor.file].read_at(stored.begin + std::min(at, last), sample.data(), std::ssize(sample));
-      hash.update(sample);
-    }
-  }
-  return hash.hex();
 }
 
 [[noreturn]] void refuse_base(const fs::path& directory) {
@@ -124,8 +106,15 @@ StoredModel::StoredModel(fs::path directory, PretrainedModel model)
     state_.tokenizer_sha256 = Tokenizer(directory_).sha256();
 }
 
-std::string StoredModel::weights_hash() const {
-  if (is_pretrained()) return hash_of(std::get<PretrainedModel>(source_));
+std::string StoredModel::samples_hash() const {
+  return is_pretrained() ? ripstop::samples_hash(*pretrained()) : sidecars_hash();
+}
+
+std::string StoredModel::weights_hash(Communicator& world) const {
+  return is_pretrained() ? contents_hash(*pretrained(), world) : sidecars_hash();
+}
+
+std::string StoredModel::sidecars_hash() const {
   StreamHash hash;
   // The hashes of all files stand for the weights, without reading them again.
   for (const StoredFile& file : std::get<Checkpoint>(source_).manifest.files) hash.update(file.sidecar_hash);
@@ -181,7 +170,7 @@ StoredModel open_stored_model(Io& io, const fs::path& directory, const BaseChoic
     std::unique_ptr<StoredModel> base;
     if (state.adapted && (choice.is_needed || !choice.directory.empty()))
       base = std::make_unique<StoredModel>(
-          find_base(io, *state.adapted,
+          find_base(io, *state.adapted, state.model,
                     {choice.directory.empty() ? fs::path(state.adapted->directory) : choice.directory}));
     return StoredModel(std::move(checkpoint), std::move(base));
   } catch (const Error& error) {

@@ -40,10 +40,12 @@ class StoredModel {
   /// Null unless the checkpoint holds adapters alone, and their base is open (BaseChoice).
   const StoredModel* base() const { return base_.get(); }
 
-  /// A hash that other weights change: of the sidecars of a checkpoint; of a Hugging Face model, of the
-  /// headers and of 4 KiB of every 16 MiB and at the end of each tensor, so that no file is read whole.
-  /// Throws Error(kStorage).
-  std::string weights_hash() const;
+  /// A hash that tells models apart and needs no file to be read whole: of the sidecars of a checkpoint, else
+  /// as ripstop::samples_hash. Not collective. Throws Error(kStorage).
+  std::string samples_hash() const;
+  /// A hash of all weights: of the sidecars of a checkpoint, whose blocks are compared with them when they
+  /// are read, else contents_hash. Collective over `world`. Throws Error(kStorage).
+  std::string weights_hash(Communicator& world) const;
 
   /// Overwrites the masters of `units` of parameter_table (shard fsdp_index of each) with the weights;
   /// padding becomes zero. Adapters are merged into them in float64 and rounded once. Moments stay as they
@@ -56,6 +58,8 @@ class StoredModel {
   void read_elements(const UnitLayout& layout, int64_t begin, int64_t end, float* to) const;
 
  private:
+  std::string sidecars_hash() const;
+
   std::filesystem::path directory_;
   CheckpointState state_;
   std::variant<Checkpoint, PretrainedModel> source_;

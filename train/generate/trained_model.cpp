@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "parallel/agreement.h"
+#include "train/exchange/adapted_base.h"
 #include "train/machine/device_choice.h"
 #include "train/machine/equal_ranks.h"
 #include "train/report/human_text.h"
@@ -64,11 +65,12 @@ TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& 
     std::filesystem::path run = stored.is_pretrained() ? stored.directory() : run_of(stored.directory());
     trained.emplace(TrainedModel{std::move(stored), std::move(run), std::move(config)});
   });
+  require_bases(world, trained->stored);
   if (!trained->stored.is_pretrained()) return *std::move(trained);
   // A checkpoint's blocks have hashes. Copies of a model on several nodes may differ, and their slices would
   // make a model of two.
   std::string hash;
-  do_and_agree(world, [&] { hash = trained->stored.weights_hash(); });
+  do_and_agree(world, [&] { hash = trained->stored.samples_hash(); });
   require_equal(world, ExitCode::kInputData, "the model", hash, fmt::format("rank {}", world.rank()),
                 "make the same directory visible on every node");
   return *std::move(trained);

@@ -52,7 +52,10 @@ std::vector<std::string> resume_notes(const ResumableCheckpoint& saved, const Me
   std::vector<std::string> notes;
   bool other_generation = false;
   for (const ConfigDifference& difference : saved.differences) {
-    notes.push_back(difference.text());
+    const bool is_read =
+        difference.key != "lora.adapter" && (difference.key != "model.pretrained" || saved.config.lora.any());
+    notes.push_back(difference.text() +
+                    (is_read ? "" : ", of which nothing is read: the weights are those of the checkpoint"));
     other_generation |= difference.key.starts_with("generation.");
   }
   const bool other_mesh = saved.mesh != mesh;

@@ -230,7 +230,6 @@ class Trainer {
   /// Until they are read: what the run begins with, or the frozen model under its adapters.
   std::optional<StoredModel> first_weights_;
   std::optional<PeftAdapter> first_adapters_;  ///< until they are read, if the run begins with them
-  std::string base_hash_;                      ///< of the frozen model
   std::string weights_of_;                     ///< what they were read from
   std::optional<RunDirectory> directory_;
   int64_t newest_step_ = 0;  ///< committed when this start began, as far as can be told; on rank 0

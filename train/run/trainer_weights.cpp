@@ -22,9 +22,10 @@ void Trainer::open_pretrained() {
     if (!has_adapters()) return;
     const CheckpointState state = read_manifest(io_, pretrained_->directory).state;
     // A run of the whole model: another config, which the resume refuses.
-    if (state.adapted)
-      first_weights_.emplace(
-          find_base(io_, *state.adapted, {state.adapted->directory, options_.config.model.pretrained}));
+    if (!state.adapted) return;
+    first_weights_.emplace(find_base(io_, *state.adapted, state.model,
+                                     {state.adapted->directory, options_.config.model.pretrained}));
+    state_.adapted = state.adapted;
     return;
   }
   first_weights_.emplace(open_stored_model(io_, pretrained_->directory));
@@ -39,9 +40,18 @@ void Trainer::open_pretrained() {
 // Collective: refuses copies on other nodes that hold other weights, whose shards would make a model of two.
 void Trainer::compare_pretrained() {
   if (!first_weights_) return;
-  do_and_agree(mesh_.world(), [&] { base_hash_ = first_weights_->weights_hash(); });
-  require_equal(mesh_.world(), ExitCode::kInputData, "the pretrained model", base_hash_,
+  std::string samples;
+  do_and_agree(mesh_.world(), [&] { samples = first_weights_->samples_hash(); });
+  require_equal(mesh_.world(), ExitCode::kInputData, "the pretrained model", samples,
                 mesh_.hosts()[static_cast<size_t>(mesh_.position())], kSamePretrainedHint);
+  require_bases(mesh_.world(), *first_weights_);
+  if (has_adapters()) {
+    if (state_.adapted)
+      require_base_weights(mesh_.world(), *first_weights_, *state_.adapted);
+    else
+      state_.adapted = {options_.config.lora, std::filesystem::absolute(first_weights_->directory()).string(),
+                        first_weights_->weights_hash(mesh_.world()), samples, ""};
+  }
   if (!first_adapters_) return;
   std::string adapters;
   do_and_agree(mesh_.world(), [&] { adapters = first_adapters_->weights_hash(); });
@@ -58,8 +68,6 @@ void Trainer::set_first_weights() {
   }
   if (has_adapters()) {
     set_first_adapters();
-    state_.adapted = {options_.config.lora, std::filesystem::absolute(first_weights_->directory()).string(),
-                      base_hash_};
     return;
   }
   if (!first_weights_)
@@ -114,7 +122,8 @@ void Trainer::read_base() {
                      units[unit].set_shard(first, values);
                    });
   });
-  // It may have moved.
+  // It may have moved, and another processor may compute in another type.
+  state_.adapted->dtype = to_string(resolved_.step.sharding.compute);
   state_.adapted->directory = std::filesystem::absolute(first_weights_->directory()).string();
   weights_of_ = fmt::format("{}, frozen", first_weights_->directory().string());
   first_weights_.reset();

@@ -259,7 +259,7 @@ TEST_F(ManifestTest, RefusesWrongValues) {
 TEST_F(ManifestTest, HasTheAdaptersAndTheirBase) {
   const LoraConfig lora{
       .rank = 1, .alpha = 2.5, .dropout = 0.1, .rslora = true, .targets = {true, false, false, true}};
-  manifest_.state.adapted = {.lora = lora, .directory = "models/a", .hash = "01ab"};
+  manifest_.state.adapted = {.lora = lora, .directory = "models/a", .hash = "01ab", .samples = "2", .dtype = "float32"};
   manifest_.units = stored_table(manifest_.state);
   manifest_.files.clear();
   for (const int64_t rank : storing_ranks(manifest_.units, manifest_.mesh))
@@ -279,6 +279,8 @@ TEST_F(ManifestTest, HasTheAdaptersAndTheirBase) {
   expect_refused([&](Json& j) { adapters(j)["bias"] = "all"; }, "unknown 'bias'");
   expect_refused([&](Json& j) { adapters(j)["base"]["step"] = 1; }, "unknown 'step'");
   expect_refused([&](Json& j) { adapters(j)["base"].erase("hash"); }, "has no 'hash'");
+  expect_refused([&](Json& j) { adapters(j)["base"].erase("samples"); }, "has an unknown 'dtype'");
+  expect_refused([&](Json& j) { adapters(j)["base"]["dtype"] = "int8"; }, "has a base of the dtype 'int8'");
   expect_refused([&](Json& j) { j["adapters"] = 5; }, "M: ");
   expect_refused([&](Json& j) { j.erase("adapters"); }, "has no 'adapters'");
 }
@@ -339,7 +341,9 @@ CheckpointState state_of_golden_adapters() {
                             .rslora = true,
                             .targets = {true, false, false, true, false, false, true}},
                    .directory = "models/tiny",
-                   .hash = "0123456789abcdef0123456789abcdef"};
+                   .hash = "",  // version 6 as it first was
+                   .samples = "0123456789abcdef0123456789abcdef",
+                   .dtype = ""};
   return state;
 }
 

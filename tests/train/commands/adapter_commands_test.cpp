@@ -203,6 +203,11 @@ TEST_F(AdapterCommands, AdaptersToBeginWithAreLookedAtBeforeTheRun) {
                  "lora.adapter = \"" + file("nothing") + "\": no such directory");
   refused_by_all(" lora.adapter=" + config, 64, config + "\": is not a directory");
   refused_by_all(" lora.adapter=" + file("data"), 65, "has no adapter_config.json");
+  refused_by_all(" lora.adapter=" + file("first"), 64, file("first") + "\" is a run, and adapters of PEFT");
+  expect_refused("checkpoint inspect " + file("start"), 64, "has adapters of PEFT, and no model or run");
+  // What train says of a run that has begun, plan says before.
+  EXPECT_HAS(done("plan " + config + " run.directory=" + file("first") + " lora.rank=1").out,
+             "note: train will refuse to go on with " + file("first") + ": ");
   // Of a model with other sizes.
   PretrainedDirectory other;
   other.resize(400, 256);

@@ -118,6 +118,8 @@ TEST_F(BadConfig, Adapters) {
         "bias = \"all\"", "modules_to_save = [\"lm_head\"]"})
     expect_refused(with_lora(good + key + "\n"), 64, "config.toml:16: unknown key 'lora.",
                    "not in ripstop: ");
+  expect_refused(with_lora(""), 64, "config.toml:13: [lora] is empty, so all weights would be trained",
+                 "leave [lora] out");
   expect_refused(with_lora("rank = 2\n"), 64, "'lora.alpha' is required with a rank");
   expect_refused(with_lora("alpha = 4\n"), 64, "'lora.alpha' is of adapters, and there are none");
   expect_refused(with_lora(good + "dropout = 1.0\n"), 64, "'lora.dropout' must be at least 0 and below 1");

@@ -184,8 +184,8 @@ TEST(LoraKeys, AResumedRunKeepsItsAdapters) {
   EXPECT_EQ(check_resume(before, parsed(lora_toml(), {"model.pretrained=elsewhere"})).size(), 1u);
   EXPECT_HAS(refused(parsed(lora_toml(), {"model.pretrained=elsewhere", "lora.rank=0"})),
              "model.pretrained: \"models/a\" -> \"elsewhere\", lora.rank: 8 -> 0");
-  const RunConfig whole = parsed(lora_toml(""));
-  EXPECT_THROW(check_resume(whole, parsed(lora_toml(""), {"model.pretrained=elsewhere"})), Error);
+  const RunConfig whole = parsed(lora_toml("rank = 0\n"));
+  EXPECT_THROW(check_resume(whole, parsed(lora_toml("rank = 0\n"), {"model.pretrained=elsewhere"})), Error);
   // An adapter to begin with has done its work when a run has begun.
   const std::vector<ConfigDifference> accepted =
       check_resume(before, parsed(lora_toml(), {"lora.adapter=elsewhere"}));

@@ -61,12 +61,12 @@ TEST_F(StoredModels, APretrainedModelHasAConfigThatEvaluatesIt) {
 }
 
 TEST_F(StoredModels, TheHashOfTheWeightsTellsFineTunesApart) {
-  const std::string hash = pretrained().weights_hash();
-  EXPECT_EQ(pretrained().weights_hash(), hash);
+  const std::string hash = pretrained().samples_hash();
+  EXPECT_EQ(pretrained().samples_hash(), hash);
   std::string& values = model_.tensor("model.layers.0.mlp.up_proj.weight").values;
   values[values.size() / 2] ^= 1;
   model_.write();
-  EXPECT_NE(pretrained().weights_hash(), hash);
+  EXPECT_NE(pretrained().samples_hash(), hash);
 }
 
 TEST_F(StoredModels, AnImportHoldsTheSameWeightsAndZeroMoments) {

@@ -110,6 +110,38 @@ TEST_F(LoraRuns, ARunNeedsItsBase) {
   EXPECT_HAS(error.what(), "has other weights");
 }
 
+// Between the samples by which a base is found.
+TEST_F(LoraRuns, ABaseWithOneOtherByteIsRefused) {
+  PretrainedDirectory wide;
+  wide.config["intermediate_size"] = 4096;
+  for (TensorToWrite& tensor : wide.tensors)
+    for (int64_t& size : tensor.shape)
+      if (tensor.name.find(".mlp.") != std::string::npos && size == 12) size = 4096;
+  write_model(wide);
+  RunConfig run = adapted("run", {"train.steps=1"});
+  run.model.pretrained = wide.path().string();
+  ASSERT_EQ(train(run), ExitCode::kOk);
+  std::string& values = wide.tensor("model.layers.0.mlp.up_proj.weight").values;
+  ASSERT_GT(values.size(), 3 * 4096U);
+  values[values.size() / 2] = static_cast<char>(values[values.size() / 2] ^ 1);
+  wide.write();
+  run.train.steps = 2;
+  const Error error = refusal(run);
+  EXPECT_EQ(error.code(), ExitCode::kInputData);
+  EXPECT_HAS(error.what(), "the same tensors, and other bytes in them");
+}
+
+TEST_F(LoraRuns, ABaseWithAnotherRotaryAngleIsRefused) {
+  RunConfig run = adapted("run", {"train.steps=1"});
+  ASSERT_EQ(train(run), ExitCode::kOk);
+  model_.config["rope_theta"] = 500000.0;
+  model_.write();
+  run.train.steps = 2;
+  const Error error = refusal(run);
+  EXPECT_EQ(error.code(), ExitCode::kInputData);
+  EXPECT_HAS(error.what(), "has another config.json, model.rope_theta");
+}
+
 // Somebody put the checkpoint of the adapters to where its base was.
 TEST_F(LoraRuns, ACheckpointThatWouldBeItsOwnBaseIsRefused) {
   ASSERT_EQ(train(config("base", data_, {"model.pretrained=" + model_.path().string()})), ExitCode::kOk);

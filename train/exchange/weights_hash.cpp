@@ -1,0 +1,86 @@
+#include "train/exchange/weights_hash.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "data/block_threads.h"
+#include "data/hash.h"
+#include "parallel/agreement.h"
+
+namespace ripstop {
+namespace {
+
+constexpr int64_t kDistance = int64_t{16} << 20;
+
+std::string header_of(const std::string& name, const StoredTensor& stored) {
+  return fmt::format("{} {} {};", name, stored.dtype, stored.shape_text());
+}
+
+// Bytes of a file that are hashed at once.
+struct Block {
+  const InputFile* file = nullptr;
+  int64_t begin = 0, bytes = 0;
+};
+
+std::vector<Block> blocks_of(const PretrainedModel& model) {
+  std::vector<Block> blocks;
+  for (const auto& [name, tensor] : model.tensors)
+    for (int64_t at = 0; at < tensor.stored.bytes; at += kDistance)
+      blocks.push_back({&model.files[tensor.file], tensor.stored.begin + at,
+                        std::min(kDistance, tensor.stored.bytes - at)});
+  return blocks;
+}
+
+}  // namespace
+
+std::string samples_hash(const PretrainedModel& model) {
+  constexpr int64_t kSampleBytes = 4096;
+  StreamHash hash;
+  std::string sample;
+  for (const auto& [name, tensor] : model.tensors) {
+    const StoredTensor& stored = tensor.stored;
+    hash.update(header_of(name, stored));
+    const int64_t last = std::max<int64_t>(stored.bytes - kSampleBytes, 0);
+    sample.resize(static_cast<size_t>(stored.bytes - last));
+    // From the begin on, and the very end: rows that somebody added are the last ones.
+    for (int64_t at = 0; at < last + kDistance; at += kDistance) {
+      model.files[tensor.file].read_at(stored.begin + std::min(at, last), sample.data(), std::ssize(sample));
+      hash.update(sample);
+    }
+  }
+  return hash.hex();
+}
+
+std::string contents_hash(const PretrainedModel& model, Communicator& world) {
+  const std::vector<Block> blocks = blocks_of(model);
+  // One interval a rank, so that each reads forward.
+  const int64_t count = std::ssize(blocks), begin = count * world.rank() / world.size(),
+                own = count * (world.rank() + 1) / world.size() - begin;
+  std::string digests;
+  do_and_agree(world, [&] {
+    std::vector<std::string> of_block(static_cast<size_t>(own)),
+        staging(static_cast<size_t>(std::min(kBlockThreads, own)));
+    share_blocks(
+        own, kBlockThreads,
+        [&](int64_t thread, int64_t number) {
+          const Block& block = blocks[static_cast<size_t>(begin + number)];
+          std::string& bytes = staging[static_cast<size_t>(thread)];
+          bytes.resize(static_cast<size_t>(block.bytes));
+          block.file->read_at(block.begin, bytes.data(), block.bytes);
+          StreamHash hash;
+          hash.update(bytes);
+          of_block[static_cast<size_t>(number)] = hash.hex();
+        },
+        [](int64_t) {});
+    for (const std::string& digest : of_block) digests += digest;
+  });
+  StreamHash hash;
+  for (const auto& [name, tensor] : model.tensors) hash.update(header_of(name, tensor.stored));
+  for (const std::string& of_rank : world.all_gather_text(digests)) hash.update(of_rank);
+  return hash.hex();
+}
+
+}  // namespace ripstop
