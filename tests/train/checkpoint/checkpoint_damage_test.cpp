@@ -259,7 +259,8 @@ TEST_F(ManifestTest, RefusesWrongValues) {
 TEST_F(ManifestTest, HasTheAdaptersAndTheirBase) {
   const LoraConfig lora{
       .rank = 1, .alpha = 2.5, .dropout = 0.1, .rslora = true, .targets = {true, false, false, true}};
-  manifest_.state.adapted = {.lora = lora, .directory = "models/a", .hash = "01ab", .samples = "2", .dtype = "float32"};
+  manifest_.state.adapted = {
+      .lora = lora, .directory = "models/a", .hash = "01ab", .samples = "2", .dtype = "float32"};
   manifest_.units = stored_table(manifest_.state);
   manifest_.files.clear();
   for (const int64_t rank : storing_ranks(manifest_.units, manifest_.mesh))

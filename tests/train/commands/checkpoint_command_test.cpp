@@ -115,7 +115,8 @@ TEST_F(CheckpointCommand, InspectsAdapters) {
       .rank = 2, .alpha = 3, .dropout = 0.5, .rslora = true, .targets = {true, false, true}};
   SmallRun run(tiny_model(), {1, 2, 1}, DType::kFloat32, lora);
   CheckpointState state = state_at(3, tiny_model());
-  state.adapted = {.lora = lora, .directory = "models/base", .hash = "01ab", .samples = "2", .dtype = "float32"};
+  state.adapted = {
+      .lora = lora, .directory = "models/base", .hash = "01ab", .samples = "2", .dtype = "float32"};
   for (const auto& error : run.save(io_, scratch_ / "checkpoints", state)) ASSERT_FALSE(error);
   const ProgramRun text = run_program("checkpoint inspect " + run_directory());
   EXPECT_HAS(text.out, "  adapters    alone, rank 2, alpha 3 (rslora), dropout 0.5, of q_proj, v_proj\n");

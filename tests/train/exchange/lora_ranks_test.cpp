@@ -274,7 +274,8 @@ TEST(LoraRanks, SavedOnOneMeshContinuesOnOthers) {
   CheckpointState state;
   state.step = kSaved;
   state.model = layouts::model(true);
-  state.adapted = {.lora = step.sharding.lora, .directory = "base", .hash = "0", .samples = "2", .dtype = "float32"};
+  state.adapted = {
+      .lora = step.sharding.lora, .directory = "base", .hash = "0", .samples = "2", .dtype = "float32"};
   CheckpointWriter(io, directory, saved.mesh.world(), first,
                    live_states(saved.step->model(), saved.step->optimizer()))
       .save(state, {});

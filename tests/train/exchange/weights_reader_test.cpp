@@ -26,7 +26,8 @@ class AdaptedModel {
     SmallRun run(model_, mesh, DType::kFloat32, lora_);
     run.fill(kReadStep);
     CheckpointState state = state_at(kReadStep, model_);
-    state.adapted = {.lora = lora_, .directory = base_.path().string(), .hash = "0", .samples = "2", .dtype = "float32"};
+    state.adapted = {
+        .lora = lora_, .directory = base_.path().string(), .hash = "0", .samples = "2", .dtype = "float32"};
     for (const auto& error : run.save(io, scratch_ / "checkpoints", state))
       EXPECT_FALSE(error) << error->what();
     const std::filesystem::path directory = scratch_ / "checkpoints" / step_directory_name(kReadStep);
