@@ -19,12 +19,15 @@ std::string checked_model_text(const CheckSettings& settings) {
                      : settings.kind == CheckedModel::kFewerLayers ? "the config's with fewer layers"
                                                                    : "a small one of the same shape";
   const LoraConfig& lora = settings.step.sharding.lora;
-  return fmt::format("{}{}: {}, {} layers, hidden {}, feed-forward {}, heads {} ({} key-value), {} ids, {}{}",
-                     what, settings.reason.empty() ? "" : " (" + settings.reason + ")",
-                     counted(parameter_count(m), "parameter"), m.num_hidden_layers, m.hidden_size,
-                     m.intermediate_size, m.num_attention_heads, m.num_key_value_heads, m.vocab_size,
-                     m.tie_word_embeddings ? "tied" : "untied",
-                     lora.any() ? "; frozen, with adapters of " + adapters_text(lora) : "");
+  return fmt::format(
+      "{}{}: {}, {} layers, hidden {}, feed-forward {}, heads {} ({} key-value), {} ids, {}{}", what,
+      settings.reason.empty() ? "" : " (" + settings.reason + ")", counted(parameter_count(m), "parameter"),
+      m.num_hidden_layers, m.hidden_size, m.intermediate_size, m.num_attention_heads, m.num_key_value_heads,
+      m.vocab_size, m.tie_word_embeddings ? "tied" : "untied",
+      lora.any() ? fmt::format("; frozen, with adapters of {} (alpha and dropout of the check, "
+                               "not of the config)",
+                               adapters_text(lora))
+                 : "");
 }
 
 std::string steps_text(const CheckReport& report) {

@@ -266,6 +266,8 @@ ExitCode search(RunConfig config, RunTarget target, const PlanArguments& given,
   }
   std::vector<std::string> notes = found.rows.front().notes;
   add_notes(config, dataset, notes);
+  for (std::string& note : existing_run_notes(config, found.rows.front().model))
+    notes.push_back(std::move(note));
   if (given.json) {
     fmt::print("{}\n", search_document(found, target, job, notes));
     return ExitCode::kOk;

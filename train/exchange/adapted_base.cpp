@@ -60,12 +60,13 @@ std::optional<StoredModel> base_at(Io& io, const AdaptedBase& base, const ModelC
   return std::nullopt;
 }
 
-[[noreturn]] void refuse_places(const std::string& found) {
+[[noreturn]] void refuse_places(const AdaptedBase& base, const std::string& found) {
   throw Error(
       ExitCode::kInputData,
       fmt::format("the model that the adapters were trained with is not there: {}", found),
-      "put it back to where it was, or name its directory: model.pretrained of train, --base of other "
-      "verbs");
+      fmt::format("it was at {}: put it back there, or name its directory: model.pretrained of train, --base "
+                  "of other verbs",
+                  base.directory));
 }
 
 // The dtype of an export, which all of its tensors have.
@@ -110,7 +111,7 @@ StoredModel find_base(Io& io, const AdaptedBase& base, const ModelConfig& sizes,
   for (auto path = places.begin(); path != places.end(); ++path)
     if (std::find(places.begin(), path, *path) == path)
       if (std::optional<StoredModel> model = base_at(io, base, sizes, *path, found)) return *std::move(model);
-  refuse_places(found);
+  refuse_places(base, found);
 }
 
 void require_base_weights(Communicator& world, const StoredModel& found, const AdaptedBase& base) {
@@ -141,7 +142,7 @@ void require_base_or_export(Io& io, Communicator& world, const AdaptedBase& base
       const std::optional<StoredModel> known = base_at(io, base, sizes, base.directory, at_its_place);
       if (known && is_export(io, open_stored_model(io, directory), *known)) return;
     }
-    refuse_places(problem);
+    refuse_places(base, problem);
   });
   // Ranks that see other files would otherwise part here.
   const std::vector<int64_t> has_it = all_gather_number(world, found ? 1 : 0);

@@ -113,6 +113,9 @@ std::string adapters_loading_text(const ModelCard& card) {
              "model = AutoModelForCausalLM.from_pretrained(base, dtype=\"{}\")\n"
              "model = PeftModel.from_pretrained(model, \".\")  # where this file lies\n"
              "model.generation_config.max_new_tokens = {}\n"
+             "# With tokenizer.model and no tokenizer.json in the base this needs sentencepiece and protobuf "
+             "of "
+             "PyPI.\n"
              "tokenizer = AutoTokenizer.from_pretrained(base)\n\n",
              base_text, python_text(card.base_export.empty() ? card.base : kBaseExport), frozen_dtype(card),
              card.config->generation.max_new_tokens) +

@@ -23,8 +23,11 @@ void Trainer::open_pretrained() {
     const CheckpointState state = read_manifest(io_, pretrained_->directory).state;
     // A run of the whole model: another config, which the resume refuses.
     if (!state.adapted) return;
-    first_weights_.emplace(find_base(io_, *state.adapted, state.model,
-                                     {state.adapted->directory, options_.config.model.pretrained}));
+    // What the config names comes first: of two copies with the same samples, one may be damaged.
+    first_weights_.emplace(
+        find_base(io_, *state.adapted, state.model,
+                  {std::filesystem::absolute(options_.config.model.pretrained).lexically_normal(),
+                   state.adapted->directory}));
     state_.adapted = state.adapted;
     return;
   }

@@ -208,6 +208,10 @@ TEST_F(AdapterCommands, AdaptersToBeginWithAreLookedAtBeforeTheRun) {
   // What train says of a run that has begun, plan says before.
   EXPECT_HAS(done("plan " + config + " run.directory=" + file("first") + " lora.rank=1").out,
              "note: train will refuse to go on with " + file("first") + ": ");
+  EXPECT_HAS(
+      done("plan --search --ntasks-per-node 1 " + config + " run.directory=" + file("first") + " lora.rank=1")
+          .out,
+      "note: train will refuse to go on with " + file("first") + ": ");
   // Of a model with other sizes.
   PretrainedDirectory other;
   other.resize(400, 256);

@@ -129,6 +129,15 @@ TEST_F(LoraRuns, ABaseWithOneOtherByteIsRefused) {
   const Error error = refusal(run);
   EXPECT_EQ(error.code(), ExitCode::kInputData);
   EXPECT_HAS(error.what(), "the same tensors, and other bytes in them");
+  // The damaged one is still where the base was.
+  PretrainedDirectory copy;
+  copy.config = wide.config;
+  copy.tensors = wide.tensors;
+  std::string& mended = copy.tensor("model.layers.0.mlp.up_proj.weight").values;
+  mended[mended.size() / 2] = static_cast<char>(mended[mended.size() / 2] ^ 1);
+  copy.write();
+  run.model.pretrained = copy.path().string();
+  EXPECT_EQ(train(run), ExitCode::kOk);
 }
 
 TEST_F(LoraRuns, ABaseWithAnotherRotaryAngleIsRefused) {
