@@ -52,10 +52,9 @@ std::vector<std::string> resume_notes(const ResumableCheckpoint& saved, const Me
   std::vector<std::string> notes;
   bool other_generation = false;
   for (const ConfigDifference& difference : saved.differences) {
-    const bool is_read =
-        difference.key != "lora.adapter" && (difference.key != "model.pretrained" || saved.config.lora.any());
+    const bool is_read = difference.key != "lora.adapter";
     notes.push_back(difference.text() +
-                    (is_read ? "" : ", of which nothing is read: the weights are those of the checkpoint"));
+                    (is_read ? "" : ", of which nothing is read: the adapters are those of the checkpoint"));
     other_generation |= difference.key.starts_with("generation.");
   }
   const bool other_mesh = saved.mesh != mesh;

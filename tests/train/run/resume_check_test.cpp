@@ -96,6 +96,22 @@ TEST(ResumeCheck, NotesSayWhatChanges) {
   EXPECT_EQ(notes({"log.every_steps=9"}, same), "log.every_steps: 10 -> 9\n");
 }
 
+// The base is read at every start, an adapter to begin with at the first one.
+TEST(ResumeCheck, AnAdapterToBeginWithIsNotReadAgain) {
+  std::string toml = kSmallest;
+  const std::string preset = "preset = \"15m\"";
+  toml.replace(toml.find(preset), preset.size(), "pretrained = \"models/a\"");
+  toml += "[lora]\nrank = 8\nalpha = 16\n";
+  const Checkpoint checkpoint = saved_with(to_toml(parsed(toml)));
+  const RunConfig config = parsed(toml, {"model.pretrained=elsewhere", "lora.adapter=adapters/a"});
+  EXPECT_EQ(resume_notes(check_stored_config(checkpoint, config, checkpoint.manifest.state.model),
+                         checkpoint.manifest.mesh),
+            (std::vector<std::string>{
+                "model.pretrained: \"models/a\" -> \"elsewhere\"",
+                "lora.adapter: (none) -> \"adapters/a\", of which nothing is read: the adapters are those of "
+                "the checkpoint"}));
+}
+
 TEST(ResumeCheck, TheRateJumpsIfTheScheduleIsStretched) {
   const RunConfig config = parsed(kSmallest, {"schedule.kind=linear", "schedule.warmup_steps=20"});
   EXPECT_EQ(rate_jump(config, 40, 40, 80),

@@ -129,6 +129,10 @@ TEST_F(LoraRuns, ABaseWithOneOtherByteIsRefused) {
   const Error error = refusal(run);
   EXPECT_EQ(error.code(), ExitCode::kInputData);
   EXPECT_HAS(error.what(), "the same tensors, and other bytes in them");
+  // It also lies under the weights of the run.
+  RunConfig on_it = adapted("second", {"train.steps=1"});
+  on_it.model.pretrained = (scratch_ / "run").string();
+  EXPECT_HAS(refusal(on_it).what(), "the same tensors, and other bytes in them");
   // The damaged one is still where the base was.
   PretrainedDirectory copy;
   copy.config = wide.config;
