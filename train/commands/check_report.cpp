@@ -24,8 +24,8 @@ std::string checked_model_text(const CheckSettings& settings) {
       settings.reason.empty() ? "" : " (" + settings.reason + ")", counted(parameter_count(m), "parameter"),
       m.num_hidden_layers, m.hidden_size, m.intermediate_size, m.num_attention_heads, m.num_key_value_heads,
       m.vocab_size, m.tie_word_embeddings ? "tied" : "untied",
-      lora.any() ? fmt::format("; frozen, with adapters of {} (alpha and dropout of the check, "
-                               "not of the config)",
+      lora.any() ? fmt::format("; frozen, with adapters of {} (alpha and dropout of the check, not of the "
+                               "config, and a smaller rank if the config's does not fit this model)",
                                adapters_text(lora))
                  : "");
 }

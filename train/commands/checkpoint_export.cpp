@@ -16,6 +16,7 @@
 #include "parallel/agreement.h"
 #include "parallel/launcher.h"
 #include "parallel/mpi_world.h"
+#include "train/checkpoint/manifest.h"
 #include "train/exchange/adapted_base.h"
 #include "train/exchange/export_model.h"
 #include "train/exchange/peft_config.h"
@@ -80,16 +81,19 @@ std::string json_of(const ExportArguments& given, const TrainedModel& trained, c
   nlohmann::ordered_json files = nlohmann::ordered_json::array();
   for (const CheckedFile& file : report.files)
     files.push_back({{"name", file.name}, {"bytes", file.bytes}, {"xxh3_128", file.hash}});
-  const nlohmann::ordered_json document = {{"directory", given.output},
-                                           {"format", given.format},
-                                           {"checkpoint", trained.stored.directory().string()},
-                                           {"step", trained.state().step},
-                                           {"dtype", to_string(report.dtype)},
-                                           {"tensors", report.tensors},
-                                           {"parameters", parameter_count(trained.state().model)},
-                                           {"tokenizer", report.has_tokenizer},
-                                           {"bytes", report.bytes()},
-                                           {"files", std::move(files)}};
+  const nlohmann::ordered_json document = {
+      {"directory", given.output},
+      {"format", given.format},
+      {"checkpoint", trained.stored.directory().string()},
+      {"step", trained.state().step},
+      {"dtype", to_string(report.dtype)},
+      {"tensors", report.tensors},
+      {"parameters", given.format == kPeft
+                         ? adapter_parameter_count(trained.state().model, trained.state().adapted->lora)
+                         : parameter_count(trained.state().model)},
+      {"tokenizer", report.has_tokenizer},
+      {"bytes", report.bytes()},
+      {"files", std::move(files)}};
   return document.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
@@ -148,6 +152,13 @@ void print_report(const ExportArguments& given, const TrainedModel& trained, con
     fmt::print("next: {}\n", python_command(given, report));
 }
 
+// Whether `directory`, where a base is or was, is a checkpoint and no model of Hugging Face.
+bool is_checkpoint_place(Io& io, const fs::path& directory) {
+  return directory_exists(io, directory)
+             ? !is_pretrained_model(directory)
+             : parse_step_directory_name(directory.filename().string()).has_value();
+}
+
 // What PEFT's files say of the adapters. Collective.
 ExportedAdapters exported_adapters(Io& io, Communicator& world, const ExportArguments& given,
                                    const TrainedModel& trained) {
@@ -155,9 +166,9 @@ ExportedAdapters exported_adapters(Io& io, Communicator& world, const ExportArgu
   ExportedAdapters adapters{.lora = adapted.lora, .base = adapted.directory, .base_export = {}};
   if (!given.base.empty()) {
     require_base_or_export(io, world, adapted, trained.state().model, given.base);
-    adapters.base = fs::absolute(given.base).lexically_normal().string();
+    adapters.base = place_of_base(given.base).string();
   }
-  if (directory_exists(io, adapters.base) && !is_pretrained_model(adapters.base))
+  if (is_checkpoint_place(io, adapters.base))
     adapters.base_export = fmt::format(
         "ripstop checkpoint export --dtype {} {} {}",
         adapted.dtype.empty() ? std::string(to_string(trained.config.precision.compute)) : adapted.dtype,

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <limits>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -22,6 +23,7 @@
 #include "train/config/config_keys.h"
 #include "train/config/nearest_name.h"
 #include "train/config/unsupported_keys.h"
+#include "train/exchange/adapted_base.h"
 #include "train/exchange/model_tokenizer.h"
 #include "train/machine/machine.h"
 #include "train/machine/peak_flops.h"
@@ -204,7 +206,13 @@ std::vector<std::string> existing_run_notes(const RunConfig& config, const Model
   for (auto at = own.rbegin(); at != own.rend(); ++at) {
     if (!at->manifest) continue;
     try {
-      check_stored_config(Checkpoint{at->directory, *at->manifest}, config, model);
+      const ResumableCheckpoint saved =
+          check_stored_config(Checkpoint{at->directory, *at->manifest}, config, model);
+      const CheckpointState& state = at->manifest->state;
+      if (const std::optional<AdaptedBase>& base = state.adapted;
+          base && state.step < config.train.steps.value_or(std::numeric_limits<int64_t>::max()))
+        find_base(io, *base, state.model,
+                  places_of_base(*base, saved.config.model.pretrained, config.model.pretrained));
     } catch (const Error& error) {
       return {fmt::format("train will refuse to go on with {}: {}{}{}", config.run.directory, error.what(),
                           error.hint().empty() ? "" : ": ", error.hint())};

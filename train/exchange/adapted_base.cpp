@@ -34,39 +34,55 @@ std::vector<ConfigDifference> config_differences(ModelConfig trained, const Mode
   return compare_models(trained, found);
 }
 
+// What was found where a base was looked for.
+struct Findings {
+  std::string text;
+  std::string hint;        // what helps, if that is known; else empty
+  bool is_unread = false;  // a place could not be read: the base may be there
+};
+
 // The model at `path` if it has the samples; else nothing, and what is wrong with it is added to `found`.
 std::optional<StoredModel> base_at(Io& io, const AdaptedBase& base, const ModelConfig& sizes,
-                                   const fs::path& path, std::string& found) {
+                                   const fs::path& path, Findings& found) {
   const auto add = [&](const std::string& text) {
-    found += fmt::format("{}{}: {}", found.empty() ? "" : "; ", path.string(), text);
+    found.text += fmt::format("{}{}: {}", found.text.empty() ? "" : "; ", path.string(), text);
   };
-  if (!directory_exists(io, path)) {
-    add("no such directory");
-    return std::nullopt;
-  }
+  bool has_samples = false;
   try {
+    if (!directory_exists(io, path)) {
+      add("no such directory");
+      return std::nullopt;
+    }
     const fs::path directory = find_stored_model(io, path, "best");
     if (samples_at(io, directory) != base.samples) {
       add("has other weights");
       return std::nullopt;
     }
+    has_samples = true;
     StoredModel model = open_stored_model(io, directory);
     const std::vector<ConfigDifference> differences = config_differences(sizes, model.config());
     if (differences.empty()) return model;
     add("has another config.json, " + differences.front().text());
   } catch (const Error& error) {
     add(error.what());
+    found.is_unread |= error.code() == ExitCode::kStorage;
+    // It is the base, and has adapters itself: only what lies under them is missing.
+    if (has_samples && error.code() == ExitCode::kInputData)
+      found.hint =
+          "a model under the adapters of a base is looked for only where it was: put it back there, a "
+          "symbolic link will do";
   }
   return std::nullopt;
 }
 
-[[noreturn]] void refuse_places(const AdaptedBase& base, const std::string& found) {
-  throw Error(
-      ExitCode::kInputData,
-      fmt::format("the model that the adapters were trained with is not there: {}", found),
-      fmt::format("it was at {}: put it back there, or name its directory: model.pretrained of train, --base "
-                  "of other verbs",
-                  base.directory));
+[[noreturn]] void refuse_places(const AdaptedBase& base, const Findings& found) {
+  throw Error(found.is_unread ? ExitCode::kStorage : ExitCode::kInputData,
+              fmt::format("the model that the adapters were trained with is not there: {}", found.text),
+              !found.hint.empty()
+                  ? found.hint
+                  : fmt::format("it was at {}: if it has moved, put it back there, or name its directory: "
+                                "model.pretrained of train, --base of other verbs",
+                                base.directory));
 }
 
 // The dtype of an export, which all of its tensors have.
@@ -105,17 +121,29 @@ bool is_export(Io& io, const StoredModel& exported, const StoredModel& base) {
 
 }  // namespace
 
+fs::path place_of_base(const fs::path& path) {
+  const fs::path place = fs::absolute(path).lexically_normal();
+  return place.has_filename() ? place : place.parent_path();
+}
+
+std::vector<fs::path> places_of_base(const AdaptedBase& base, const std::string& pretrained_then,
+                                     const std::string& pretrained_now) {
+  if (pretrained_now != pretrained_then) return {place_of_base(pretrained_now)};
+  return {base.directory, place_of_base(pretrained_now)};
+}
+
 StoredModel find_base(Io& io, const AdaptedBase& base, const ModelConfig& sizes,
                       const std::vector<fs::path>& places) {
-  std::string found;
+  Findings found;
   for (auto path = places.begin(); path != places.end(); ++path)
     if (std::find(places.begin(), path, *path) == path)
       if (std::optional<StoredModel> model = base_at(io, base, sizes, *path, found)) return *std::move(model);
   refuse_places(base, found);
 }
 
-void require_base_weights(Communicator& world, const StoredModel& found, const AdaptedBase& base) {
-  if (base.hash.empty() || found.weights_hash(world) == base.hash) return;
+void require_base_weights(Communicator& world, const StoredModel& found, const AdaptedBase& base,
+                          FunctionRef<void(int64_t percent)> watch) {
+  if (base.hash.empty() || found.weights_hash(world, watch) == base.hash) return;
   throw Error(
       ExitCode::kInputData,
       fmt::format("{} is not the model that the adapters were trained with: its files have the same tensors, "
@@ -134,11 +162,11 @@ void require_base_or_export(Io& io, Communicator& world, const AdaptedBase& base
                             const fs::path& directory) {
   std::optional<StoredModel> found;
   do_and_agree(world, [&] {
-    std::string problem;
+    Findings problem;
     found = base_at(io, base, sizes, directory, problem);
     if (found) return;
     if (is_pretrained_model(directory)) {
-      std::string at_its_place;
+      Findings at_its_place;
       const std::optional<StoredModel> known = base_at(io, base, sizes, base.directory, at_its_place);
       if (known && is_export(io, open_stored_model(io, directory), *known)) return;
     }

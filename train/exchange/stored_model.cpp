@@ -110,8 +110,8 @@ std::string StoredModel::samples_hash() const {
   return is_pretrained() ? ripstop::samples_hash(*pretrained()) : sidecars_hash();
 }
 
-std::string StoredModel::weights_hash(Communicator& world) const {
-  return is_pretrained() ? contents_hash(*pretrained(), world) : sidecars_hash();
+std::string StoredModel::weights_hash(Communicator& world, FunctionRef<void(int64_t percent)> watch) const {
+  return is_pretrained() ? contents_hash(*pretrained(), world, watch) : sidecars_hash();
 }
 
 std::string StoredModel::sidecars_hash() const {

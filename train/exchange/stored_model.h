@@ -45,7 +45,8 @@ class StoredModel {
   std::string samples_hash() const;
   /// A hash of all weights: of the sidecars of a checkpoint, whose blocks are compared with them when they
   /// are read, else contents_hash. Collective over `world`. Throws Error(kStorage).
-  std::string weights_hash(Communicator& world) const;
+  std::string weights_hash(
+      Communicator& world, FunctionRef<void(int64_t percent)> watch = [](int64_t) {}) const;
 
   /// Overwrites the masters of `units` of parameter_table (shard fsdp_index of each) with the weights;
   /// padding becomes zero. Adapters are merged into them in float64 and rounded once. Moments stay as they

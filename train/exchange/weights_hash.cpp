@@ -34,6 +34,18 @@ std::vector<Block> blocks_of(const PretrainedModel& model) {
   return blocks;
 }
 
+// Through `piece`, so that memory does not grow with the block.
+std::string hash_of(const Block& block, std::string& piece) {
+  constexpr int64_t kPiece = int64_t{1} << 20;
+  StreamHash hash;
+  for (int64_t at = 0; at < block.bytes; at += kPiece) {
+    piece.resize(static_cast<size_t>(std::min(kPiece, block.bytes - at)));
+    block.file->read_at(block.begin + at, piece.data(), std::ssize(piece));
+    hash.update(piece);
+  }
+  return hash.hex();
+}
+
 }  // namespace
 
 std::string samples_hash(const PretrainedModel& model) {
@@ -54,7 +66,8 @@ std::string samples_hash(const PretrainedModel& model) {
   return hash.hex();
 }
 
-std::string contents_hash(const PretrainedModel& model, Communicator& world) {
+std::string contents_hash(const PretrainedModel& model, Communicator& world,
+                          FunctionRef<void(int64_t percent)> watch) {
   const std::vector<Block> blocks = blocks_of(model);
   // One interval a rank, so that each reads forward.
   const int64_t count = std::ssize(blocks), begin = count * world.rank() / world.size(),
@@ -62,19 +75,14 @@ std::string contents_hash(const PretrainedModel& model, Communicator& world) {
   std::string digests;
   do_and_agree(world, [&] {
     std::vector<std::string> of_block(static_cast<size_t>(own)),
-        staging(static_cast<size_t>(std::min(kBlockThreads, own)));
+        pieces(static_cast<size_t>(std::min(kBlockThreads, own)));
     share_blocks(
         own, kBlockThreads,
         [&](int64_t thread, int64_t number) {
-          const Block& block = blocks[static_cast<size_t>(begin + number)];
-          std::string& bytes = staging[static_cast<size_t>(thread)];
-          bytes.resize(static_cast<size_t>(block.bytes));
-          block.file->read_at(block.begin, bytes.data(), block.bytes);
-          StreamHash hash;
-          hash.update(bytes);
-          of_block[static_cast<size_t>(number)] = hash.hex();
+          of_block[static_cast<size_t>(number)] =
+              hash_of(blocks[static_cast<size_t>(begin + number)], pieces[static_cast<size_t>(thread)]);
         },
-        [](int64_t) {});
+        [&](int64_t done) { watch(100 * done / own); });
     for (const std::string& digest : of_block) digests += digest;
   });
   StreamHash hash;

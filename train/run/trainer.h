@@ -100,10 +100,10 @@ class Trainer {
   };
 
   // trainer_weights.cpp
-  void open_pretrained();
-  void compare_pretrained();
+  void open_first_weights();
   void set_first_weights();
   void set_first_adapters();
+  void find_base_again(const RunConfig& saved_config);
   void read_base();
   bool has_adapters() const { return options_.config.lora.any(); }
 

@@ -64,9 +64,16 @@ void Trainer::announce() {
   event.startup = options_.start_times.seconds();
   directory_->metrics().write(event);
   std::vector<std::string> notes = directory_->notes();
-  // Most changes are those since config.toml was written, too.
-  for (const std::string& note : resume_notes_)
-    if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(note);
+  // Most changes are those since config.toml was written, too, and may have more to say of the resume.
+  for (const std::string& note : resume_notes_) {
+    const auto same = std::find_if(notes.begin(), notes.end(), [&](const std::string& change) {
+      return note == change || note.starts_with(change + ", ");
+    });
+    if (same == notes.end())
+      notes.push_back(note);
+    else
+      *same = note;
+  }
   for (const std::string& note : notes) warn(note);
 }
 

@@ -133,8 +133,7 @@ bool Trainer::start() {
   require_targets(dataset_, config);
   if (!count_steps()) return false;
   enter(&StartupSeconds::weights);
-  do_and_agree(mesh_.world(), [&] { open_pretrained(); });
-  compare_pretrained();
+  open_first_weights();
   enter(&StartupSeconds::resume);
   do_and_agree(mesh_.world(), [&] {
     open_directory();
@@ -286,6 +285,9 @@ bool Trainer::resume_or_initialize() {
       resume_newest(io_, std::filesystem::path(options_.config.run.directory) / "checkpoints", mesh_.world(),
                     fsdp_index, states, accept, warnings, load);
   if (saved) {
+    // Open if another start of this run has saved while this one began.
+    first_weights_.reset();
+    first_adapters_.reset();
     state_ = *saved;
     saved_step_ = state_.step;
     // The checkpoint holds float32 master weights: renew the compute copies.
@@ -299,7 +301,13 @@ bool Trainer::resume_or_initialize() {
     state_.data_content_hash = dataset_.content_hash();
     state_.tokenizer_sha256 = tokenizer_.sha256();
   }
-  if (first_weights_) read_base();
+  // A run that is done computes nothing, so its base may be gone.
+  if (has_adapters() && !is_done()) {
+    enter(&StartupSeconds::weights);
+    if (saved) find_base_again(resumed->config);
+    read_base();
+    enter(&StartupSeconds::resume);
+  }
   state_.config = to_toml(options_.config);
   state_.pack_plan_hash = length_.data->plan_hash;
   // The set that the scores so far belong to stays known while the run does not validate.

@@ -1,7 +1,9 @@
 // The weights that a run begins with, and the frozen ones under its adapters: how they are found, checked and
 // read.
-#include <filesystem>
+#include <fmt/format.h>
+
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -14,53 +16,34 @@
 
 namespace ripstop {
 
-// Checks the whole pretrained model before anything large is allocated. A run that has begun needs it only
-// under adapters: the one that they were trained with.
-void Trainer::open_pretrained() {
-  if (!pretrained_) return;
-  if (pretrained_->has_begun) {
-    if (!has_adapters()) return;
-    const CheckpointState state = read_manifest(io_, pretrained_->directory).state;
-    // A run of the whole model: another config, which the resume refuses.
-    if (!state.adapted) return;
-    // What the config names comes first: of two copies with the same samples, one may be damaged.
-    first_weights_.emplace(
-        find_base(io_, *state.adapted, state.model,
-                  {std::filesystem::absolute(options_.config.model.pretrained).lexically_normal(),
-                   state.adapted->directory}));
-    state_.adapted = state.adapted;
-    return;
-  }
-  first_weights_.emplace(open_stored_model(io_, pretrained_->directory));
-  std::string note = compare_tokenizers({.model = pretrained_->directory,
-                                         .model_sha256 = first_weights_->state().tokenizer_sha256,
-                                         .user = "the data set " + options_.config.data.directory},
-                                        tokenizer_);
-  if (!note.empty()) resolved_.notes.push_back(std::move(note));
-  first_adapters_ = open_first_adapters(options_.config.lora, resolved_.model);
-}
-
-// Collective: refuses copies on other nodes that hold other weights, whose shards would make a model of two.
-void Trainer::compare_pretrained() {
-  if (!first_weights_) return;
-  std::string samples;
-  do_and_agree(mesh_.world(), [&] { samples = first_weights_->samples_hash(); });
-  require_equal(mesh_.world(), ExitCode::kInputData, "the pretrained model", samples,
-                mesh_.hosts()[static_cast<size_t>(mesh_.position())], kSamePretrainedHint);
-  require_bases(mesh_.world(), *first_weights_);
-  if (has_adapters()) {
-    if (state_.adapted)
-      require_base_weights(mesh_.world(), *first_weights_, *state_.adapted);
-    else
-      state_.adapted = {options_.config.lora, std::filesystem::absolute(first_weights_->directory()).string(),
-                        first_weights_->weights_hash(mesh_.world()), samples, ""};
-  }
-  if (!first_adapters_) return;
-  std::string adapters;
-  do_and_agree(mesh_.world(), [&] { adapters = first_adapters_->weights_hash(); });
-  require_equal(mesh_.world(), ExitCode::kInputData, "the adapters to begin with", adapters,
-                mesh_.hosts()[static_cast<size_t>(mesh_.position())],
+// What a run that has not begun begins with. Reads headers and samples of the weights, before anything large
+// is allocated. Collective: refuses copies on other nodes that hold other weights, whose shards would make a
+// model of two.
+void Trainer::open_first_weights() {
+  if (!pretrained_ || pretrained_->has_begun) return;
+  const std::string& where = mesh_.hosts()[static_cast<size_t>(mesh_.position())];
+  std::string samples, adapters;
+  do_and_agree(mesh_.world(), [&] {
+    first_weights_.emplace(open_stored_model(io_, pretrained_->directory));
+    std::string note = compare_tokenizers({.model = pretrained_->directory,
+                                           .model_sha256 = first_weights_->state().tokenizer_sha256,
+                                           .user = "the data set " + options_.config.data.directory},
+                                          tokenizer_);
+    if (!note.empty()) resolved_.notes.push_back(std::move(note));
+    samples = first_weights_->samples_hash();
+    first_adapters_ = open_first_adapters(options_.config.lora, resolved_.model);
+    if (first_adapters_) adapters = first_adapters_->weights_hash();
+  });
+  require_equal(mesh_.world(), ExitCode::kInputData, "the pretrained model", samples, where,
+                kSamePretrainedHint);
+  require_equal(mesh_.world(), ExitCode::kInputData, "the adapters to begin with", adapters, where,
                 "make the same lora.adapter visible on every node");
+  if (has_adapters())
+    state_.adapted = {.lora = options_.config.lora,
+                      .directory = place_of_base(first_weights_->directory()).string(),
+                      .hash = "",
+                      .samples = samples,
+                      .dtype = ""};
 }
 
 // The weights before the first step. Moments are zero.
@@ -69,13 +52,14 @@ void Trainer::set_first_weights() {
     step_->model().initialize(static_cast<uint64_t>(options_.config.run.seed));
     return;
   }
+  if (!first_weights_)
+    fail(ExitCode::kStorage, "{}: was there when the run started, and is gone",
+         pretrained_->directory.string());
   if (has_adapters()) {
     set_first_adapters();
     return;
   }
-  if (!first_weights_)
-    fail(ExitCode::kStorage, "{}: was there when the run started, and is gone",
-         pretrained_->directory.string());
+  require_bases(mesh_.world(), *first_weights_);
   show("reading " + first_weights_->directory().string());
   do_and_agree(mesh_.world(), [&] {
     load_states(live_states(step_->model(), step_->optimizer()), stream_,
@@ -111,11 +95,30 @@ void Trainer::set_first_adapters() {
   first_adapters_.reset();
 }
 
-// The frozen weights, which no checkpoint has: every start reads them. Through host memory, because the
-// device holds them in the compute dtype alone, and in pieces, because the plan has no room for a unit in
-// float32.
+// Opens the model under the adapters of a run that goes on.
+void Trainer::find_base_again(const RunConfig& saved_config) {
+  do_and_agree(mesh_.world(), [&] {
+    first_weights_.emplace(find_base(
+        io_, *state_.adapted, state_.model,
+        places_of_base(*state_.adapted, saved_config.model.pretrained, options_.config.model.pretrained)));
+  });
+}
+
+// The frozen weights, which no checkpoint has: every start reads them, and compares all of their bytes with
+// those that the run began with. Through host memory, because the device holds them in the compute dtype
+// alone, and in pieces, because the plan has no room for a unit in float32.
 void Trainer::read_base() {
-  show("reading " + first_weights_->directory().string());
+  const std::string directory = first_weights_->directory().string();
+  const auto watch = [&](int64_t percent) {
+    show(fmt::format("hashing {}, which stays frozen  {}%", directory, percent));
+  };
+  require_bases(mesh_.world(), *first_weights_);
+  // Empty in a new run, and in one that an earlier version began.
+  if (state_.adapted->hash.empty())
+    state_.adapted->hash = first_weights_->weights_hash(mesh_.world(), watch);
+  else
+    require_base_weights(mesh_.world(), *first_weights_, *state_.adapted, watch);
+  show("reading " + directory);
   do_and_agree(mesh_.world(), [&] {
     const std::span<FsdpUnit> units = step_->model().frozen_units();
     std::vector<const UnitLayout*> layouts;
@@ -127,8 +130,8 @@ void Trainer::read_base() {
   });
   // It may have moved, and another processor may compute in another type.
   state_.adapted->dtype = to_string(resolved_.step.sharding.compute);
-  state_.adapted->directory = std::filesystem::absolute(first_weights_->directory()).string();
-  weights_of_ = fmt::format("{}, frozen", first_weights_->directory().string());
+  state_.adapted->directory = place_of_base(first_weights_->directory()).string();
+  weights_of_ = fmt::format("{}, frozen", directory);
   first_weights_.reset();
 }
 

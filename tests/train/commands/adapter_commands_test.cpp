@@ -1,5 +1,10 @@
 // The program on a run of adapters, and on a config that makes one: evaluate, summarize, export, plan, check.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
 #include <functional>
+#include <map>
 #include <set>
 
 #include "tests/expect_has.h"
@@ -12,6 +17,30 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
+
+/// A safetensors file of float32 tensors, read as its specification says.
+struct Float32File {
+  explicit Float32File(const fs::path& path) : bytes(read_bytes(path)) {
+    uint64_t header_bytes = 0;
+    std::memcpy(&header_bytes, bytes.data(), 8);
+    first = 8 + header_bytes;
+    header = json::parse(bytes.substr(8, header_bytes));
+    for (const auto& [name, tensor] : header.items())
+      if (name != "__metadata__") shapes[name] = tensor["shape"].get<std::vector<int64_t>>();
+  }
+  std::vector<float> values(const std::string& name) const {
+    const auto place = header[name]["data_offsets"].get<std::array<size_t, 2>>();
+    EXPECT_EQ(header[name]["dtype"], "F32");
+    std::vector<float> elements((place[1] - place[0]) / 4);
+    std::memcpy(elements.data(), bytes.data() + first + place[0], place[1] - place[0]);
+    return elements;
+  }
+
+  std::string bytes;
+  size_t first = 0;
+  json header;
+  std::map<std::string, std::vector<int64_t>> shapes;
+};
 
 class AdapterCommands : public RandomRun {
  protected:
@@ -32,6 +61,8 @@ class AdapterCommands : public RandomRun {
     return json::parse(read_bytes(scratch_ / to / "adapter_config.json"))["base_model_name_or_path"]
         .get<std::string>();
   }
+  static constexpr const char* kAllTargets =
+      " lora.targets='[\"q_proj\",\"k_proj\",\"v_proj\",\"o_proj\",\"gate_proj\",\"up_proj\",\"down_proj\"]'";
   static ProgramRun done(const std::string& arguments) {
     const ProgramRun run = run_program(arguments);
     EXPECT_EQ(run.exit_code, 0) << arguments << "\n" << run.err;
@@ -117,6 +148,9 @@ TEST_F(AdapterCommands, AnExportForPeftDoesWithoutTheBase) {
   fs::rename(model_.path(), scratch_ / "moved");
   EXPECT_EQ(exported("without", ""), expected);
   EXPECT_EQ(base_in("without"), model_.path().string());
+  EXPECT_HAS(done("plan " + file("c.toml") + " train.steps=3 model.pretrained=" + run()).out,
+             "note: train will refuse to go on with " + file("adapted") +
+                 ": the model that the adapters were trained with is not there: " + run() + ": ");
   EXPECT_EQ(exported("named", " --base " + file("moved")), expected);
   EXPECT_EQ(base_in("named"), file("moved"));
   expect_refused("checkpoint export --format peft " + file("adapted") + " " + file("no") + " --base " + run(),
@@ -164,6 +198,8 @@ TEST_F(AdapterCommands, ABaseOfRipstopIsExportedForPeft) {
   expect_refused(peft + file("no") + " --base " + file("float32"), 65,
                  refused + file("float32") + ": has other weights");
   EXPECT_FALSE(fs::exists(scratch_ / "no"));
+  // It was a checkpoint all the same.
+  EXPECT_HAS(done(peft + file("gone")).out, "next: " + command);
 }
 
 TEST_F(AdapterCommands, AMergedExportSaysWhatItRounds) {
@@ -174,6 +210,58 @@ TEST_F(AdapterCommands, AMergedExportSaysWhatItRounds) {
   EXPECT_EQ(done(verb + file("long") + " --dtype float32").err.find(rounded), std::string::npos);
   EXPECT_EQ(read_bytes(scratch_ / "short/model.safetensors"),
             read_bytes(scratch_ / "asked/model.safetensors"));
+}
+
+// From the files alone, in Hugging Face's order of rows: nothing here permutes any.
+TEST_F(AdapterCommands, AMergedExportIsTheSumOfTheFiles) {
+  done("train " + file("c.toml") + kAllTargets);
+  done("checkpoint export --dtype float32 " + file("adapted") + " " + file("merged"));
+  done("checkpoint export --format peft " + file("adapted") + " " + file("peft"));
+  const Float32File merged(scratch_ / "merged/model.safetensors"), base(model_.path() / "model.safetensors"),
+      adapters(scratch_ / "peft/adapter_model.safetensors");
+  int64_t checked = 0;
+  for (const auto& [name, shape] : base.shapes) {
+    const std::vector<float> was = base.values(name), is = merged.values(name);
+    const std::string adapter = "base_model.model." + name.substr(0, name.rfind(".weight"));
+    if (!adapters.shapes.contains(adapter + ".lora_A.weight")) {
+      EXPECT_EQ(is, was) << name;
+      continue;
+    }
+    const std::vector<float> a = adapters.values(adapter + ".lora_A.weight"),
+                             b = adapters.values(adapter + ".lora_B.weight");
+    const int64_t columns = shape[1], rank = 2;
+    double most = 0;
+    for (size_t i = 0; i < was.size(); ++i) {
+      const auto row = static_cast<int64_t>(i) / columns, column = static_cast<int64_t>(i) % columns;
+      double sum = 0;
+      for (int64_t r = 0; r < rank; ++r)
+        sum += double{b[static_cast<size_t>(row * rank + r)]} * a[static_cast<size_t>(r * columns + column)];
+      const double added = 4.0 / 2.0 * sum;  // alpha / rank
+      most = std::max(most, std::abs(added));
+      ASSERT_NEAR(is[i], was[i] + added, 1e-7 * std::max(1.0, std::abs(was[i] + added))) << name << " " << i;
+    }
+    EXPECT_GT(most, 1e-5) << name;
+    ++checked;
+  }
+  EXPECT_EQ(checked, 2 * 7);
+}
+
+// A validation computes with the adapters beside the frozen weights and without dropout; `evaluate` merges.
+TEST_F(AdapterCommands, EvaluateAgreesWithTheValidationOfTheRun) {
+  done("train " + file("c.toml") + kAllTargets + " lora.dropout=0.5 train.steps=6 train.validate_every=6");
+  json validation;
+  for (const json& line : lines_of(read_bytes(scratch_ / "adapted/metrics.jsonl")))
+    if (line["event"] == "validation") validation = line;
+  const auto loss_of = [&](const std::string& model, const std::string& to) {
+    return json::parse(done("evaluate " + model +
+                            " --split validation --limit 1000 --max-new-tokens 1 --json --data " +
+                            file("data") + " --output " + file(to))
+                           .out)["loss"]
+        .get<double>();
+  };
+  const double loss = loss_of(file("adapted"), "adapted_scores");
+  EXPECT_NEAR(loss, validation["loss"].get<double>(), 2e-6 * loss);
+  EXPECT_GT(std::abs(loss_of(model_.path().string(), "frozen_scores") - loss), 1e-3 * loss);
 }
 
 TEST_F(AdapterCommands, CheckComparesTheAdapters) {

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # An interrupted run equals an unbroken one: killed ranks, a stop signal, another mesh.
-#   resume_test.sh RIPSTOP LAUNCH [KILLS]       default 3 kills; 20 for a thorough look
+#   resume_test.sh RIPSTOP LAUNCH [KILLS [adapters]]       default 3 kills; 20 for a thorough look
+# With "adapters" the run trains adapters of all matrices beside a frozen model, with dropout.
 set -euo pipefail
-ripstop=$1 launch=$2 kills=${3:-3}
+ripstop=$1 launch=$2 kills=${3:-3} trained=${4:-model}
 source=$(cd "$(dirname "$0")/../../.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -17,9 +18,10 @@ train() (
   shift 2
   exec "$launch" "$ranks" "$ripstop" train "$source/configs/quickstart.toml" "data.directory=$work/data" \
     "run.directory=$work/$name" train.steps=$steps train.validate_every=40 checkpoint.every_steps=5 checkpoint.keep=0 \
-    model.num_hidden_layers=2 train.global_batch_sequences=4 log.every_steps=10 "$@" >>"$work/$name.log" 2>&1
+    train.global_batch_sequences=4 log.every_steps=10 "${model[@]}" "$@" >>"$work/$name.log" 2>&1
 )
 four=(mesh.fsdp=2 mesh.tensor=2)
+model=(model.num_hidden_layers=2)
 
 source "$source/tests/train/run/mesh_runs.sh"
 
@@ -38,6 +40,12 @@ ended() {
 
 "$ripstop" prepare --source synthetic --examples 400 --seed 3 --vocab-size 400 --output "$work/data" >"$work/prepare.log" 2>&1 ||
   fail "prepare: $(cat "$work/prepare.log")"
+if [ "$trained" = adapters ]; then
+  train base 4 "${four[@]}" train.validate_every=0 || fail "the base: $(tail -3 "$work/base.log")"
+  model=("model.pretrained=$work/base" lora.rank=4 lora.alpha=8 lora.dropout=0.1
+    'lora.targets=["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]'
+    generation.validate_examples=12 generation.max_new_tokens=16)
+fi
 begin=$(date +%s%N)
 train unbroken 4 "${four[@]}" || fail "the unbroken run: $(tail -3 "$work/unbroken.log")"
 took_ms=$((($(date +%s%N) - begin) / 1000000))
@@ -97,22 +105,71 @@ train stopped 4 "${four[@]}" || fail "the run after the signal"
 expect_unbroken stopped
 echo "stopped by SIGUSR1 with exit code 75 and resumed: $steps losses equal bit for bit"
 
-# ---- another mesh from step 60 on: 1e-5
+# ---- another mesh from step 60 on, or of adapters from the first step on: 1e-5
 continue_on() {
   local name=$1 ranks=$2
   shift 2
-  mkdir -p "$work/$name/checkpoints"
-  cp "$work"/unbroken/{config.toml,tokenizer.model,metrics.jsonl} "$work/$name/"
-  cp -r "$work/unbroken/checkpoints/step_00000060" "$work/$name/checkpoints/"
+  if [[ $name != *_anew ]]; then
+    mkdir -p "$work/$name/checkpoints"
+    cp "$work"/unbroken/{config.toml,tokenizer.model,metrics.jsonl} "$work/$name/"
+    cp -r "$work/unbroken/checkpoints/step_00000060" "$work/$name/checkpoints/"
+  fi
   train "$name" "$ranks" "$@" || fail "$name: $(tail -3 "$work/$name.log")"
   losses "$name" >"$work/$name.losses"
   paste -d' ' "$work/unbroken.losses" "$work/$name.losses" | awk -v name="$name" -v steps=$steps '
     $1 != $3 { print name ": step " $1 " beside step " $3; bad = 1 }
     { d = $2 - $4; if (d < 0) d = -d; if (d > 1e-5 * $2) { print name ": step " $1 ": " $2 " and " $4; bad = 1 } if (d / $2 > worst) worst = d / $2 }
-    END { if (NR != steps) bad = 1; if (!bad) print name ": " NR " losses within " worst; exit bad }' ||
+    END { if (NR != steps) bad = 1; if (!bad) print name ": " NR " losses within " worst + 0; exit bad }' ||
     fail "$name does not go on as the unbroken run did"
 }
 continue_on one_rank 1 mesh.fsdp=1 mesh.tensor=1
 continue_on fsdp_4 4 mesh.fsdp=4 mesh.tensor=1
 continue_on tensor_4 4 mesh.fsdp=1 mesh.tensor=4
 continue_on replicate_2_fsdp_2 4 mesh.replicate=2 mesh.fsdp=2 mesh.tensor=1
+[ "$trained" = adapters ] || exit 0
+
+# The whole of it: the loader's order, the shards of the base, and the masks of dropout.
+continue_on one_rank_anew 1 mesh.fsdp=1 mesh.tensor=1
+continue_on fsdp_3_anew 3 mesh.fsdp=3 mesh.tensor=1
+continue_on tensor_2_replicate_2_anew 4 mesh.replicate=2 mesh.fsdp=1 mesh.tensor=2
+continue_on replicate_2_fsdp_2_tensor_2_anew 8 mesh.replicate=2 mesh.fsdp=2 mesh.tensor=2
+
+# ---- what is made of them: the same by one rank and by four
+of_last=(--checkpoint latest) few=(--split validation --limit 12 --max-new-tokens 16 --json)
+value() { sed -n "s/^ *\"$1\": \([^,]*\),*\$/\1/p" | head -1; }
+for ranks in 1 4; do
+  "$launch" $ranks "$ripstop" evaluate "$work/unbroken" "${of_last[@]}" "${few[@]}" --output "$work/scores_$ranks" \
+    >"$work/scores_$ranks.json" 2>"$work/evaluate.log" || fail "evaluate: $(tail -3 "$work/evaluate.log")"
+  for format in huggingface peft; do
+    "$launch" $ranks "$ripstop" checkpoint export --format $format "${of_last[@]}" --dtype float32 "$work/unbroken" \
+      "$work/${format}_$ranks" >"$work/export.log" 2>&1 || fail "export: $(tail -3 "$work/export.log")"
+  done
+done
+cmp "$work"/huggingface_{1,4}/model.safetensors || fail "merged by four ranks, weights are others"
+cmp "$work"/peft_{1,4}/adapter_model.safetensors || fail "exported by four ranks, adapters are others"
+grep '"summary"' "$work/scores_1/predictions.jsonl" | cmp - "$work/scores_4/predictions.jsonl" ||
+  fail "four ranks write other summaries"
+awk -v a="$(value loss <"$work/scores_1.json")" -v b="$(value loss <"$work/scores_4.json")" \
+  'BEGIN { d = a - b; if (d < 0) d = -d; exit !(a > 0 && d <= 1e-5 * a) }' || fail "evaluate on one and on four ranks: other losses"
+# The run's own validation computes with the adapters beside the frozen weights; `evaluate` merges them.
+scores=$(sed -n 's/.*"event":"validation".*"rouge1":\([^,}]*\).*"rougeL":\([^,}]*\).*/\1 \2/p' "$work/unbroken/metrics.jsonl" | tail -1)
+again=$(awk '/"rouge1"/ {key = 1} /"rougeL"/ {key = 2} /"fmeasure"/ && key {gsub(/[^0-9.e-]/, "", $2); v[key] = $2; key = 0}
+  END {print v[1], v[2]}' "$work/scores_1.json")
+[ "$scores" = "$again" ] && [ "${scores%% *}" != 0.0 ] || fail "ROUGE of the validation is $scores, of evaluate $again"
+# A directory of Hugging Face has no adapters, and writes the same.
+"$ripstop" evaluate "$work/huggingface_1" --data "$work/data" "${few[@]}" --output "$work/scores_merged" \
+  >"$work/scores_merged.json" 2>"$work/evaluate.log" || fail "evaluate: $(tail -3 "$work/evaluate.log")"
+cmp "$work"/scores_{1,merged}/predictions.jsonl || fail "the merged model writes other summaries"
+echo "one rank and four: the same weights, adapters and summaries, loss $(value loss <"$work/scores_1.json")"
+
+# ---- without its base: one line, 65, whatever the ranks
+mv "$work/base" "$work/moved"
+code=0
+train unbroken 4 "${four[@]}" train.steps=$((steps + 1)) || code=$?
+[ $code -eq 65 ] || fail "without its base: exit code $code, expected 65"
+[ "$(grep -c "^FATAL.*that the adapters were trained with is not there" "$work/unbroken.log")" -eq 1 ] ||
+  fail "without its base: $(grep -a FATAL "$work/unbroken.log")"
+train unbroken 4 "${four[@]}" || fail "a run that is done needs its base: $(tail -3 "$work/unbroken.log")"
+train unbroken 4 "${four[@]}" train.steps=$((steps + 1)) "model.pretrained=$work/moved" ||
+  fail "with the base at another place: $(tail -3 "$work/unbroken.log")"
+echo "without its base: one line and exit code 65; found again by model.pretrained"

@@ -1,4 +1,6 @@
 // Whole runs on one rank that train adapters beside a frozen model.
+#include <memory>
+
 #include "tests/train/exchange/pretrained_directory.h"
 #include "tests/train/run/small_runs.h"
 #include "train/exchange/stored_model.h"
@@ -20,6 +22,14 @@ class LoraRuns : public SmallRuns {
       model.tensor(name).shape[0] = pieces;
     model.fill("BF16");
     model.write();
+  }
+
+  /// Of the same sizes.
+  static void write_other_model(PretrainedDirectory& other) {
+    write_model(other);
+    char& first = other.tensor("lm_head.weight").values.front();
+    first = static_cast<char>(first ^ 1);
+    other.write();
   }
 
   RunConfig adapted(const std::string& run, const std::vector<std::string>& overrides = {}) const {
@@ -98,16 +108,76 @@ TEST_F(LoraRuns, ARunNeedsItsBase) {
   ASSERT_EQ(train(goes_on), ExitCode::kOk);
   // Another model in its place is not.
   PretrainedDirectory other;
-  write_model(other);
-  char& first = other.tensor("lm_head.weight").values.front();
-  first = static_cast<char>(first ^ 1);
-  other.write();
+  write_other_model(other);
   goes_on.train.steps = 6;
   goes_on.model.pretrained = other.path().string();
   std::filesystem::remove_all(moved);
   const Error error = refusal(goes_on);
   EXPECT_EQ(error.code(), ExitCode::kInputData);
   EXPECT_HAS(error.what(), "has other weights");
+}
+
+// A config that names another place means that one, also while the base is where it was.
+TEST_F(LoraRuns, APlaceThatTheConfigNamesAnewIsTheOnlyOne) {
+  ASSERT_EQ(train(adapted("run", {"train.steps=2"})), ExitCode::kOk);
+  PretrainedDirectory other;
+  write_other_model(other);
+  RunConfig goes_on = adapted("run");
+  goes_on.model.pretrained = other.path().string();
+  const Error error = refusal(goes_on);
+  EXPECT_EQ(error.code(), ExitCode::kInputData);
+  EXPECT_EQ(std::string(error.what()), "the model that the adapters were trained with is not there: " +
+                                           other.path().string() + ": has other weights");
+  EXPECT_HAS(error.hint(), "it was at " + model_.path().string());
+  // The same place in other words is no other place.
+  goes_on.model.pretrained = model_.path().string() + "/./";
+  ASSERT_EQ(train(goes_on), ExitCode::kOk);
+  EXPECT_EQ(state("run", 4).adapted->directory, model_.path().string());
+  EXPECT_EQ(state("run", 4).adapted->hash, state("run", 2).adapted->hash);
+}
+
+// Both have read the directory before there was a checkpoint, as two jobs that wait for one lock.
+TEST_F(LoraRuns, AStartThatWasOvertakenGoesOnWithTheBaseOfTheOther) {
+  PretrainedDirectory other;
+  write_other_model(other);
+  RunConfig with_other = adapted("run");
+  with_other.model.pretrained = other.path().string();
+  const auto start_of = [&](const RunConfig& config) {
+    return std::make_unique<Trainer>(
+        TrainerOptions{.config = config, .argv = {}, .say = {}, .stop_requested = {}}, world_);
+  };
+  auto overtaken = start_of(adapted("run")), on_another_model = start_of(with_other);
+  ASSERT_EQ(train(adapted("run", {"train.steps=2"})), ExitCode::kOk);
+  try {
+    on_another_model->run();
+    ADD_FAILURE() << "adapters went on beside other weights";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kInputData);
+    EXPECT_HAS(error.what(), other.path().string() + ": has other weights");
+  }
+  on_another_model.reset();  // it has the run's lock
+  EXPECT_EQ(overtaken->run(), ExitCode::kOk);
+  overtaken.reset();
+  ASSERT_EQ(train(adapted("whole")), ExitCode::kOk);
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(metrics("run").steps[i].loss, metrics("whole").steps[i].loss) << i;
+}
+
+TEST_F(LoraRuns, ARunThatIsDoneNeedsNoBase) {
+  ASSERT_EQ(train(adapted("run")), ExitCode::kOk);
+  std::filesystem::remove_all(model_.path());
+  EXPECT_EQ(train(adapted("run")), ExitCode::kOk);
+}
+
+TEST_F(LoraRuns, AResumeTellsOnceThatAnAdapterIsNotRead) {
+  ASSERT_EQ(train(adapted("run", {"train.steps=2"})), ExitCode::kOk);
+  RunConfig goes_on = adapted("run");
+  goes_on.lora.adapter = "elsewhere";
+  ASSERT_EQ(train(goes_on), ExitCode::kOk);
+  const std::string about = "lora.adapter: ";
+  size_t count = 0;
+  for (size_t at = said().find(about); at != std::string::npos; at = said().find(about, at + 1)) ++count;
+  EXPECT_EQ(count, 1U) << said();
+  EXPECT_HAS(said(), "of which nothing is read");
 }
 
 // Between the samples by which a base is found.
@@ -129,6 +199,10 @@ TEST_F(LoraRuns, ABaseWithOneOtherByteIsRefused) {
   const Error error = refusal(run);
   EXPECT_EQ(error.code(), ExitCode::kInputData);
   EXPECT_HAS(error.what(), "the same tensors, and other bytes in them");
+  // It is read last, as it takes long: what else is wrong is told before.
+  RunConfig other_rate = run;
+  other_rate.optimizer.learning_rate = 1;
+  EXPECT_EQ(refusal(other_rate).code(), ExitCode::kUsage);
   // It also lies under the weights of the run.
   RunConfig on_it = adapted("second", {"train.steps=1"});
   on_it.model.pretrained = (scratch_ / "run").string();
@@ -183,6 +257,23 @@ TEST_F(LoraRuns, ARunBeginsOnTheWeightsOfAnotherRunOfAdapters) {
   RunConfig whole = config("whole", data_, {"model.pretrained=" + (scratch_ / "first").string()});
   ASSERT_EQ(train(whole), ExitCode::kOk);
   EXPECT_FALSE(state("whole", 1).adapted.has_value());
+}
+
+// The lowest of three models is gone.
+TEST_F(LoraRuns, ABaseUnderABaseIsNamed) {
+  ASSERT_EQ(train(adapted("first", {"train.steps=1"})), ExitCode::kOk);
+  RunConfig second = adapted("second", {"train.steps=1"});
+  second.model.pretrained = (scratch_ / "first").string();
+  ASSERT_EQ(train(second), ExitCode::kOk);
+  const std::filesystem::path moved = scratch_ / "moved";
+  std::filesystem::rename(model_.path(), moved);
+  second.train.steps = 2;
+  const Error error = refusal(second);
+  EXPECT_EQ(error.code(), ExitCode::kInputData);
+  EXPECT_HAS(error.what(), model_.path().string() + ": no such directory");
+  EXPECT_HAS(error.hint(), "a symbolic link will do");
+  std::filesystem::create_directory_symlink(moved, model_.path());
+  EXPECT_EQ(train(second), ExitCode::kOk);
 }
 
 TEST_F(LoraRuns, WhatDoesNotFitTheModelIsRefused) {

@@ -72,6 +72,14 @@ TEST_F(PretrainedRuns, ARunThatHasBegunNeedsTheModelNoMore) {
   EXPECT_HAS(error.what(), "no such directory");
 }
 
+TEST_F(PretrainedRuns, AStartThatWasOvertakenGoesOn) {
+  Trainer overtaken(
+      {.config = pretrained("run", {"train.steps=4"}), .argv = {}, .say = {}, .stop_requested = {}}, world_);
+  ASSERT_EQ(train(pretrained("run")), ExitCode::kOk);
+  EXPECT_EQ(overtaken.run(), ExitCode::kOk);
+  EXPECT_EQ(steps("run"), (std::vector<int64_t>{1, 2, 3, 4}));
+}
+
 TEST_F(PretrainedRuns, ARunMayBeginWithAnotherRunsWeights) {
   ASSERT_EQ(train(pretrained("first")), ExitCode::kOk);
   const RunConfig second = config("second", data_, {"model.pretrained=" + (scratch_ / "first").string()});
