@@ -168,9 +168,45 @@ std::vector<double> adapter_losses_on(const MeshSizes& mesh, bool tied, const St
   return adapter_losses(run, 1, steps);
 }
 
+// A fault of accumulation, of resident weights or of the dtype shows in every step. Fifty are taken below.
+constexpr int64_t kFewSteps = 10;
+
+// Where a layer has some of the adapters of a fused matrix, or none, and where the lowest sub-layer has none.
+const std::vector<std::vector<LoraTarget>> kSomeTargets = {
+    {LoraTarget::kQuery, LoraTarget::kValue},
+    {LoraTarget::kKey},
+    {LoraTarget::kOutput},
+    {LoraTarget::kGate},
+    {LoraTarget::kUp},
+    {LoraTarget::kDown},
+    {LoraTarget::kValue, LoraTarget::kUp, LoraTarget::kDown}};
+
+StepOptions with_targets(const std::vector<LoraTarget>& targets) {
+  StepOptions step = with_adapters(DType::kFloat32);
+  step.sharding.lora.targets.fill(false);
+  for (const LoraTarget target : targets) step.sharding.lora.targets[static_cast<size_t>(target)] = true;
+  return step;
+}
+
+std::string name_of(const std::vector<LoraTarget>& targets) {
+  std::string name;
+  for (const LoraTarget target : targets)
+    name += std::string(name.empty() ? "" : " ") + std::string(kLoraTargets[static_cast<size_t>(target)]);
+  return name;
+}
+
+StepOptions with_short_moments() {
+  StepOptions step = with_adapters(DType::kFloat32);
+  step.adamw.moments = DType::kBFloat16;
+  return step;
+}
+
 TEST(LoraRanks, OneRankWritesTheReference) {
   if (layouts::ranks() != 1) return;
   json out;
+  for (const std::vector<LoraTarget>& targets : kSomeTargets)
+    out[name_of(targets)] = adapter_losses_on({1, 1, 1}, false, with_targets(targets), kFewSteps);
+  out["short moments"] = adapter_losses_on({1, 1, 1}, true, with_short_moments(), kFewSteps);
   for (const bool tied : {false, true}) {
     const std::vector<double> values = adapter_losses_on({1, 1, 1}, tied, with_adapters(DType::kFloat32));
     EXPECT_LT(values.back(), 0.97 * values.front()) << "it learns";
@@ -192,8 +228,29 @@ TEST(LoraRanks, EveryMeshAgreesWithOneRank) {
     }
 }
 
-// A fault of accumulation, of resident weights or of the dtype shows in every step. Fifty are taken above.
-constexpr int64_t kFewSteps = 10;
+TEST(LoraRanks, EveryChoiceOfTargetsAgreesWithOneRank) {
+  for (const MeshSizes& mesh : layouts::meshes())
+    for (const std::vector<LoraTarget>& targets : kSomeTargets) {
+      SCOPED_TRACE(mesh.to_text() + ", " + name_of(targets));
+      layouts::expect_equal_losses(adapter_losses_on(mesh, false, with_targets(targets), kFewSteps),
+                                   layouts::reference(name_of(targets).c_str()), 1e-5);
+    }
+}
+
+// Equal gradients are rounded alike on every mesh; their last digits differ.
+TEST(LoraRanks, ShortMomentsAndShortSumsAgree) {
+  for (const MeshSizes& mesh : layouts::meshes()) {
+    SCOPED_TRACE(mesh.to_text());
+    StepOptions step = with_short_moments();
+    const std::vector<double> losses = adapter_losses_on(mesh, true, step, kFewSteps);
+    layouts::expect_equal_losses(losses, layouts::reference("short moments"), 1e-3);
+    EXPECT_EQ(adapter_losses_on(mesh, true, step, kFewSteps), losses);
+    step.sharding.reduce = DType::kBFloat16;
+    layouts::expect_equal_losses(adapter_losses_on(mesh, true, step, kFewSteps),
+                                 layouts::reference("short moments"), 1e-2);
+  }
+}
+
 std::vector<double> first_of_reference() {
   std::vector<double> losses = layouts::reference("tied");
   losses.resize(kFewSteps);
@@ -261,19 +318,19 @@ TEST(LoraRanks, PlanEqualsWhatAStepUses) {
 }
 
 // The base is not saved: a run that goes on has it already.
-TEST(LoraRanks, SavedOnOneMeshContinuesOnOthers) {
+void expect_continues_on_every_mesh(const ModelConfig& model) {
   constexpr int64_t kSaved = 10, kLast = 20;
   const MeshSizes first = layouts::ranks() == 4 ? MeshSizes{1, 2, 2} : layouts::meshes().front();
   const StepOptions step = with_adapters(DType::kFloat32);
   PosixIo io;
   const ScratchDirectory scratch;
-  MeshTraining saved(layouts::model(true), step, first, kSequences);
+  MeshTraining saved(model, step, first, kSequences);
   const std::filesystem::path directory = text_of_rank_0(saved.mesh.world(), scratch.path().string());
   mesh_training::initialize_with_adapters(saved);
   adapter_losses(saved, 1, kSaved);
   CheckpointState state;
   state.step = kSaved;
-  state.model = layouts::model(true);
+  state.model = model;
   state.adapted = {
       .lora = step.sharding.lora, .directory = "base", .hash = "0", .samples = "2", .dtype = "float32"};
   CheckpointWriter(io, directory, saved.mesh.world(), first,
@@ -286,7 +343,7 @@ TEST(LoraRanks, SavedOnOneMeshContinuesOnOthers) {
   const std::vector<double> unbroken = adapter_losses(saved, kSaved + 1, kLast);
   for (const MeshSizes& mesh : layouts::meshes()) {
     SCOPED_TRACE(first.to_text() + " to " + mesh.to_text());
-    MeshTraining run(layouts::model(true), step, mesh, kSequences);
+    MeshTraining run(model, step, mesh, kSequences);
     run.step->model().initialize(7, run.step->model().frozen_units());
     read_checkpoint(io, checkpoint, run.mesh.coordinates().fsdp,
                     live_states(run.step->model(), run.step->optimizer()));
@@ -298,6 +355,13 @@ TEST(LoraRanks, SavedOnOneMeshContinuesOnOthers) {
     layouts::expect_equal_losses(found, unbroken, 1e-5);
   }
   saved.mesh.world().barrier();  // rank 0 removes the directory
+}
+
+TEST(LoraRanks, SavedOnOneMeshContinuesOnOthers) {
+  for (const bool tied : {false, true}) {
+    SCOPED_TRACE(tied ? "tied" : "untied");
+    expect_continues_on_every_mesh(layouts::model(tied));
+  }
 }
 
 /// Of a model whose adapters are small beside it.
