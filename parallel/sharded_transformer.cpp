@@ -208,8 +208,8 @@ void ShardedTransformer::finish_gradients(Arena& arena, const Tensor& total) {
 }
 
 // Sums the gradients of replicated parameters over the tensor axis: norms, whose rank has seen only its own
-// rows, and matrices of adapters. One all-reduce for all units: their number of elements is small, so the
-// latency counts.
+// rows, and matrices of adapters. One all-reduce for all units: of norms there are few elements, so the
+// latency counts, and of adapters no more than a rank has of their gradients anyway.
 void ShardedTransformer::sum_replicated(Context& context) {
   int64_t count = 0;
   for (const FsdpUnit& unit : trained_units()) count += unit.replicated_in_shard();
