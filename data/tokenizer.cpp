@@ -127,6 +127,8 @@ void Tokenizer::State::load() {
 
 bool looks_like_hub_name(const std::filesystem::path& path) {
   const std::string text = path.string();
+  for (const char* own : {"models/", "runs/", "exported/", "imported/"})
+    if (text.starts_with(own)) return false;
   return std::count(text.begin(), text.end(), '/') == 1 && text.front() != '.' && text.front() != '/' &&
          text.front() != '~' && text.back() != '/' && !text.ends_with(".model");
 }

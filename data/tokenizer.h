@@ -13,7 +13,8 @@ namespace ripstop {
 /// Of a vocabulary that is accepted or learnt.
 inline constexpr int64_t kLargestVocabulary = 1'000'000;
 
-/// Whether `path` may be the name of a model on Hugging Face's hub, such as meta-llama/Llama-2-7b-hf.
+/// Whether `path` may be the name of a model on Hugging Face's hub, such as meta-llama/Llama-2-7b-hf. Words
+/// that the docs and configs of ripstop have for directories, such as models/, are no owners on the hub.
 bool looks_like_hub_name(const std::filesystem::path& path);
 
 /// A token id and the byte at which its text ends in the encoded string.
