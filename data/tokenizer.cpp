@@ -23,8 +23,8 @@ std::filesystem::path model_file(const std::filesystem::path& path) {
     throw Error(
         ExitCode::kInputData,
         fmt::format("{}: no such file or directory, and nothing is downloaded", path.string()),
-        fmt::format("give a local directory with a tokenizer.model, such as the one that `huggingface-cli "
-                    "download {}` prints",
+        fmt::format("give a local directory with a tokenizer.model, such as the one that `hf download {}` "
+                    "prints",
                     path.string()));
   }
   if (!std::filesystem::exists(path, ignored)) {

@@ -47,9 +47,8 @@ std::string hint_for_missing(const fs::path& path) {
   // Only a directory has a dot in it.
   if (std::string hint = hint_for_absent(path, "", "."); !hint.empty()) return hint;
   if (looks_like_hub_name(path))
-    return fmt::format(
-        "nothing is downloaded: give the local directory that `huggingface-cli download {}` prints",
-        shell_word(path.string()));
+    return fmt::format("nothing is downloaded: give the local directory that `hf download {}` prints",
+                       shell_word(path.string()));
   return "give the directory of a run (its run.directory), or one of its checkpoints";
 }
 

@@ -240,7 +240,7 @@ ExitCode export_on_all_ranks(const ExportArguments& given) {
 
 void add_checkpoint_export(Verb& checkpoint) {
   const auto given = std::make_shared<ExportArguments>();
-  Verb verb = checkpoint.verb("export", "a directory that from_pretrained of transformers loads");
+  Verb verb = checkpoint.verb("export", "a directory that from_pretrained of transformers or peft loads");
   verb.add_details(
       "Runs alone, and on several ranks, which then share the work; the checkpoint may be of any mesh.");
   verb.option("RUN|CHECKPOINT", given->run, "a run's directory, or a checkpoint's").required();
@@ -259,7 +259,8 @@ void add_checkpoint_export(Verb& checkpoint) {
   verb.flag("--json", given->json, "one JSON document");
   verb.set_example(
       "ripstop checkpoint export --format huggingface runs/xsum exported/xsum\n"
-      "  srun -n 8 ripstop checkpoint export --dtype bfloat16 runs/xsum exported/xsum");
+      "  srun -n 8 ripstop checkpoint export --dtype bfloat16 runs/xsum exported/xsum\n"
+      "  ripstop checkpoint export --format peft runs/lora exported/adapters");
   verb.set_action([given] { return export_on_all_ranks(*given); });
 }
 

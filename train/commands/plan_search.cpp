@@ -12,7 +12,7 @@
 namespace ripstop {
 namespace {
 
-// "1024 ranks (128 nodes of 8), 80.0 GiB each, 3.0 GiB of it for CUDA's libraries".
+// "1024 ranks (128 nodes of 8), 80.0 GiB each, of which CUDA's libraries take 3.0 GiB".
 std::string job_line(const ResolvedRun& run, const RunTarget& target, const SearchedJob& job) {
   std::string text = fmt::format("{} ({} of {})", counted(target.ranks, "rank"), counted(job.nodes, "node"),
                                  job.ranks_per_node);

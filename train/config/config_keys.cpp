@@ -137,7 +137,7 @@ const ConfigKey kKeys[] = {
      .hugging_face = "initializer_range", .other_names = "init_std initializer_std"},
 
     {RIPSTOP_KEY(lora, rank), .range = {0, kLargestRank},
-     .doc = "Train adapters of this rank (LoRA) beside the frozen weights of `model.pretrained`; 0: train all weights.",
+     .doc = "Train adapters of this rank (LoRA) beside the frozen weights of `model.pretrained`; at most the smaller side of each target's matrix. 0: train all weights.",
      .hugging_face = "r", .torchtitan = "lora.rank", .other_names = "lora_r lora_rank lora.dim lora_dim"},
     {RIPSTOP_KEY(lora, alpha), .range = {0, 1e6, true}, .default_text = "required with a rank",
      .doc = "An adapter's product counts `alpha` / `rank` times.",

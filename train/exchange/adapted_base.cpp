@@ -45,7 +45,8 @@ struct Findings {
 std::optional<StoredModel> base_at(Io& io, const AdaptedBase& base, const ModelConfig& sizes,
                                    const fs::path& path, Findings& found) {
   const auto add = [&](const std::string& text) {
-    found.text += fmt::format("{}{}: {}", found.text.empty() ? "" : "; ", path.string(), text);
+    const std::string name = path.string() + ": ";
+    found.text += (found.text.empty() ? "" : "; ") + (text.starts_with(name) ? "" : name) + text;
   };
   bool has_samples = false;
   try {
@@ -169,6 +170,10 @@ void require_base_or_export(Io& io, Communicator& world, const AdaptedBase& base
       Findings at_its_place;
       const std::optional<StoredModel> known = base_at(io, base, sizes, base.directory, at_its_place);
       if (known && is_export(io, open_stored_model(io, directory), *known)) return;
+      if (!known) {
+        problem.text += "; whether it is an export of the base cannot be told: " + at_its_place.text;
+        problem.hint = at_its_place.hint;
+      }
     }
     refuse_places(base, problem);
   });

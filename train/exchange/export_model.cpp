@@ -69,63 +69,83 @@ std::string title_of(const fs::path& run) {
   return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
 }
 
-// All but the weights and what is known of them. On rank 0.
-SmallFiles small_files(Io& io, const ExportSource& source, const ExportLayout& layout,
-                       const ExportOptions& options, ExportReport& report) {
+// The tokenizer of the run, if it has one, as the files of Hugging Face.
+struct ExportedTokenizer {
+  SpecialIds ids;
+  TokenizerFiles files;
+  bool is_there = false;
+  bool has_json = false;  // its places in a text are known in Python
+};
+
+ExportedTokenizer exported_tokenizer(Io& io, const ExportSource& source, const ExportOptions& options) {
   const auto note = [&](const std::string& text) {
     if (options.note) options.note(text);
   };
-  const CheckpointState& state = source.model.checkpoint()->manifest.state;
   const std::optional<Tokenizer> tokenizer = find_tokenizer(io, source);
-  SpecialIds ids;
-  TokenizerFiles of_tokenizer;
-  if (tokenizer) {
-    ids = {.bos = tokenizer->bos(), .eos = tokenizer->eos()};
-    of_tokenizer = tokenizer_files(*tokenizer, state.model.max_position_embeddings);
-    if (!of_tokenizer.difference.empty()) note("the tokenizer: " + of_tokenizer.difference);
-  } else {
+  if (!tokenizer) {
     note(fmt::format("{} has no tokenizer.model: the export has the weights alone", source.run.string()));
+    return {};
   }
-  if (source.model.base() != nullptr && !options.dtype && layout.dtype() != ExportDType::kFloat32)
-    note(
+  ExportedTokenizer found{
+      .ids = {.bos = tokenizer->bos(), .eos = tokenizer->eos()},
+      .files = tokenizer_files(*tokenizer,
+                               source.model.checkpoint()->manifest.state.model.max_position_embeddings),
+      .is_there = true};
+  found.has_json =
+      std::ranges::any_of(found.files.texts, [](const auto& file) { return file.first == "tokenizer.json"; });
+  if (!found.files.difference.empty()) note("the tokenizer: " + found.files.difference);
+  return found;
+}
+
+// All but the weights and what is known of them. On rank 0.
+SmallFiles small_files(Io& io, const ExportSource& source, const ExportLayout& layout,
+                       const ExportOptions& options, ExportReport& report) {
+  const CheckpointState& state = source.model.checkpoint()->manifest.state;
+  ExportedTokenizer tokenizer = exported_tokenizer(io, source, options);
+  if (options.note && source.model.base() != nullptr && !options.dtype &&
+      layout.dtype() != ExportDType::kFloat32)
+    options.note(
         fmt::format("the merged weights are rounded to {}, which may lose the smaller part of what adapters "
                     "add: --dtype float32 keeps it",
                     to_string(layout.dtype())));
-  report.has_tokenizer = tokenizer.has_value();
+  report.has_tokenizer = tokenizer.is_there;
   const bool of_text = is_running_text(source.run, source.config);
   const std::string prompt_template = of_text ? std::string() : find_template(io, source.run);
   report.writes_summaries = report.has_tokenizer && !prompt_template.empty();
-  const bool described = std::ranges::any_of(of_tokenizer.texts,
-                                             [](const auto& file) { return file.first == "tokenizer.json"; });
-  SmallFiles files = {{"config.json", pretrained_config_json(state.model, layout.dtype(), ids)},
-                      {"generation_config.json", generation_config_json(source.config.generation, ids)},
-                      {"README.md", model_card({.title = title_of(source.run),
-                                                .state = &state,
-                                                .mesh = source.model.checkpoint()->manifest.mesh,
-                                                .config = &source.config,
-                                                .dtype = layout.dtype(),
-                                                .base = {},
-                                                .base_export = {},
-                                                .is_running_text = of_text,
-                                                .prompt_template = prompt_template,
-                                                .tokenizer_difference = of_tokenizer.difference,
-                                                .has_tokenizer = tokenizer.has_value(),
-                                                .has_tokenizer_json = described,
-                                                .scores = known_scores(source.run),
-                                                .written_by = options.written_by})}};
+  SmallFiles files = {
+      {"config.json", pretrained_config_json(state.model, layout.dtype(), tokenizer.ids)},
+      {"generation_config.json", generation_config_json(source.config.generation, tokenizer.ids)},
+      {"README.md", model_card({.title = title_of(source.run),
+                                .state = &state,
+                                .mesh = source.model.checkpoint()->manifest.mesh,
+                                .config = &source.config,
+                                .dtype = layout.dtype(),
+                                .base = {},
+                                .base_export = {},
+                                .is_running_text = of_text,
+                                .prompt_template = prompt_template,
+                                .tokenizer_difference = tokenizer.files.difference,
+                                .has_tokenizer = tokenizer.is_there,
+                                .has_tokenizer_json = tokenizer.has_json,
+                                .scores = known_scores(source.run),
+                                .written_by = options.written_by})}};
   if (!prompt_template.empty())
     files.emplace_back(kPromptFile, prompt_json({.prompt_template = prompt_template,
                                                  .context = std::min(source.config.data.sequence_length,
                                                                      state.model.max_position_embeddings)}));
   if (std::string index = layout.index_json(); !index.empty())
     files.emplace_back("model.safetensors.index.json", std::move(index));
-  for (auto& file : of_tokenizer.texts) files.push_back(std::move(file));
+  for (auto& file : tokenizer.files.texts) files.push_back(std::move(file));
   return files;
 }
 
-// Those of adapters. Their tokenizer, and how texts are generated, are their base's.
+// Those of adapters. How texts are generated is their base's. The tokenizer is that of the run: in a base it
+// may be missing, or be read in another way.
 SmallFiles adapter_files(Io& io, const ExportSource& source, const ExportLayout& layout,
-                         const ExportedAdapters& adapters, const ExportOptions& options) {
+                         const ExportedAdapters& adapters, const ExportOptions& options,
+                         ExportReport& report) {
+  ExportedTokenizer tokenizer = exported_tokenizer(io, source, options);
+  report.has_tokenizer = tokenizer.is_there;
   if (options.note && !adapters.base_export.empty())
     options.note(
         fmt::format("the base {} is a checkpoint of ripstop, which peft does not read: export it, and "
@@ -142,11 +162,15 @@ SmallFiles adapter_files(Io& io, const ExportSource& source, const ExportLayout&
                        .base_export = adapters.base_export,
                        .is_running_text = of_text,
                        .prompt_template = of_text ? std::string() : find_template(io, source.run),
-                       .tokenizer_difference = {},
-                       .has_tokenizer_json = false,
+                       .tokenizer_difference = tokenizer.files.difference,
+                       .has_tokenizer = tokenizer.is_there,
+                       .has_tokenizer_json = tokenizer.has_json,
                        .scores = known_scores(source.run),
                        .written_by = options.written_by};
-  return {{kPeftConfigFile, peft_config_json(adapters.lora, adapters.base)}, {"README.md", model_card(card)}};
+  SmallFiles files = {{kPeftConfigFile, peft_config_json(adapters.lora, adapters.base)},
+                      {"README.md", model_card(card)}};
+  for (auto& file : tokenizer.files.texts) files.push_back(std::move(file));
+  return files;
 }
 
 ExportDType dtype_of(const ExportSource& source, const ExportOptions& options) {
@@ -212,9 +236,9 @@ ExportReport export_adapters(Io& io, Communicator& world, const ExportSource& so
                              const ExportOptions& options, ExportProgress progress) {
   const ExportLayout layout(source.model.checkpoint()->manifest.state.model, adapters.lora,
                             options.dtype.value_or(ExportDType::kFloat32));
-  return export_directory(io, world, source.model, layout, output, options, progress, [&](ExportReport&) {
-    return adapter_files(io, source, layout, adapters, options);
-  });
+  return export_directory(
+      io, world, source.model, layout, output, options, progress,
+      [&](ExportReport& report) { return adapter_files(io, source, layout, adapters, options, report); });
 }
 
 }  // namespace ripstop

@@ -61,10 +61,10 @@ ExportReport export_model(Io& io, Communicator& world, const ExportSource& sourc
                           ExportProgress progress);
 
 /// Writes `output`, a directory that PeftModel.from_pretrained loads beside its base: adapter_config.json,
-/// adapter_model.safetensors and a model card. The checkpoint of `source` has the units of adapter_table for
-/// `adapters.lora`. Float32 unless `options.dtype` says otherwise. Otherwise as export_model: each rank
-/// writes its share, every byte is read back, and the directory is whole or absent. The report has no
-/// tokenizer: that of the base is meant. Collective.
+/// adapter_model.safetensors, the run's tokenizer and a model card. The checkpoint of `source` has the units
+/// of adapter_table for `adapters.lora`. Float32 unless `options.dtype` says otherwise. Otherwise as
+/// export_model: each rank writes its share, every byte is read back, and the directory is whole or absent.
+/// Collective.
 ExportReport export_adapters(Io& io, Communicator& world, const ExportSource& source,
                              const ExportedAdapters& adapters, const std::filesystem::path& output,
                              const ExportOptions& options, ExportProgress progress);

@@ -54,6 +54,11 @@ bool writes_summaries(const ModelCard& card) {
   return !card.is_running_text && !is_imported(card) && !card.prompt_template.empty();
 }
 
+// For generating_text.
+bool needs_torch(const ModelCard& card) {
+  return writes_summaries(card) && card.has_tokenizer && card.has_tokenizer_json;
+}
+
 // Python that makes a prompt as ripstop makes it.
 std::string prompt_function(const ModelCard& card) {
   const TemplateParts parts = parse_template(card.prompt_template);
@@ -73,7 +78,7 @@ std::string prompt_function(const ModelCard& card) {
 }
 
 std::string generating_text(const ModelCard& card) {
-  if (writes_summaries(card) && card.has_tokenizer_json)
+  if (needs_torch(card))
     return prompt_function(card) +
            "inputs = torch.tensor([prompt_ids(\"The text to summarize.\")])\n"
            "output = model.generate(inputs, attention_mask=torch.ones_like(inputs))\n"
@@ -96,7 +101,7 @@ std::string frozen_dtype(const ModelCard& card) {
                                             : std::string(to_string(card.config->precision.compute));
 }
 
-// Of adapters, whose model and tokenizer lie elsewhere.
+// Of adapters, whose model lies elsewhere.
 std::string adapters_loading_text(const ModelCard& card) {
   const std::string base_text =
       card.base_export.empty()
@@ -106,19 +111,17 @@ std::string adapters_loading_text(const ModelCard& card) {
                 "```\n{}\n```\n\n",
                 card.base, card.base_export);
   return fmt::format(
-             "## Use\n\n{}```python\n"
+             "## Use\n\n{}```python\n{}"
              "from peft import PeftModel\n"
              "from transformers import AutoModelForCausalLM, AutoTokenizer\n\n"
              "base = {}  # the model that the adapters were trained beside\n"
              "model = AutoModelForCausalLM.from_pretrained(base, dtype=\"{}\")\n"
              "model = PeftModel.from_pretrained(model, \".\")  # where this file lies\n"
              "model.generation_config.max_new_tokens = {}\n"
-             "# With tokenizer.model and no tokenizer.json in the base this needs sentencepiece and protobuf "
-             "of "
-             "PyPI.\n"
-             "tokenizer = AutoTokenizer.from_pretrained(base)\n\n",
-             base_text, python_text(card.base_export.empty() ? card.base : kBaseExport), frozen_dtype(card),
-             card.config->generation.max_new_tokens) +
+             "tokenizer = AutoTokenizer.from_pretrained({})\n\n",
+             base_text, needs_torch(card) ? "import torch\n" : "",
+             python_text(card.base_export.empty() ? card.base : kBaseExport), frozen_dtype(card),
+             card.config->generation.max_new_tokens, card.has_tokenizer ? "\".\"" : "base") +
          generating_text(card) + "```\n\n" +
          "`model.merge_and_unload()` adds the adapters to the weights of the base.\n";
 }
@@ -126,7 +129,7 @@ std::string adapters_loading_text(const ModelCard& card) {
 std::string loading_text(const ModelCard& card) {
   if (card.adapters != nullptr) return adapters_loading_text(card);
   std::string text = "## Use\n\n```python\n";
-  if (writes_summaries(card) && card.has_tokenizer && card.has_tokenizer_json) text += "import torch\n";
+  if (needs_torch(card)) text += "import torch\n";
   text += card.has_tokenizer ? "from transformers import AutoModelForCausalLM, AutoTokenizer\n\n"
                              : "from transformers import AutoModelForCausalLM\n\n";
   text += "directory = \".\"  # where this file lies\n";
@@ -154,7 +157,7 @@ std::string prompt_text(const ModelCard& card) {
 }
 
 std::string tokenizer_text(const ModelCard& card) {
-  if (!card.has_tokenizer || card.adapters != nullptr) return "";
+  if (!card.has_tokenizer) return "";
   if (card.tokenizer_difference.empty())
     return "\n`AutoTokenizer` makes the same ids of a text as ripstop does with `tokenizer.model`. Marks of "
            "special "

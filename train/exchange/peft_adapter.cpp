@@ -51,7 +51,8 @@ void require_possible(const fs::path& directory, const LoraConfig& lora, const M
   try {
     validate(lora, model);
   } catch (const Error& error) {
-    refuse_adapter(directory, fmt::format("is not of this model: {}", error.what()));
+    refuse_adapter(directory, fmt::format("is not for this model, or has too high a rank: {}", error.what()),
+                   "the numbers are those of its adapter_config.json, not of [lora]");
   }
 }
 

@@ -117,8 +117,8 @@ class PeftReader : public JsonReader {
       if (*begin == kind) return;
     throw Error(
         ExitCode::kInputData,
-        fmt::format("{}: has init_lora_weights {}, which changes the base that the adapters belong to", file_,
-                    in_one_line(brief(*begin))),
+        fmt::format("{}: has init_lora_weights {}, which may change the base that the adapters belong to",
+                    file_, in_one_line(brief(*begin))),
         "save it once more with path_initial_model_for_weight_conversion of peft's save_pretrained, which "
         "makes "
         "adapters of the base itself");

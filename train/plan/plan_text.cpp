@@ -9,7 +9,7 @@ namespace ripstop {
 std::string device_memory_text(const ResolvedRun& run, int64_t device_memory_bytes) {
   std::string text = bytes_text(device_memory_bytes);
   if (run.library_bytes > 0)
-    text += fmt::format(", {} of it for CUDA's libraries", bytes_text(run.library_bytes));
+    text += fmt::format(", of which CUDA's libraries take {}", bytes_text(run.library_bytes));
   return text;
 }
 

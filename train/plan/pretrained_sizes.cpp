@@ -34,9 +34,8 @@ std::string hint_for_model(const std::string& path) {
   }
   if (std::string near = hint_for_absent(path, "model.pretrained="); !near.empty()) return near;
   if (looks_like_hub_name(path))
-    return fmt::format(
-        "nothing is downloaded: give the local directory that `huggingface-cli download {}` prints",
-        shell_word(path));
+    return fmt::format("nothing is downloaded: give the local directory that `hf download {}` prints",
+                       shell_word(path));
   return "give a directory with config.json and model.safetensors, a run, or a checkpoint";
 }
 

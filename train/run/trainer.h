@@ -231,6 +231,7 @@ class Trainer {
   std::optional<StoredModel> first_weights_;
   std::optional<PeftAdapter> first_adapters_;  ///< until they are read, if the run begins with them
   std::string weights_of_;                     ///< what they were read from
+  std::string adapters_of_;                    ///< what first_adapters_ was read from
   std::optional<RunDirectory> directory_;
   int64_t newest_step_ = 0;  ///< committed when this start began, as far as can be told; on rank 0
   std::optional<TimeLimit> time_limit_;  ///< on rank 0, if a deadline is known

@@ -145,6 +145,13 @@ TEST_F(AdapterCommands, AnExportForPeftDoesWithoutTheBase) {
   };
   const std::string expected = exported("with", "");
   EXPECT_EQ(base_in("with"), model_.path().string());
+  // The base has no tokenizer. With that of the run, and the prompt of the training, the card makes its ids.
+  EXPECT_EQ(read_bytes(scratch_ / "with/tokenizer.model"), read_bytes(scratch_ / "data/tokenizer.model"));
+  EXPECT_TRUE(fs::exists(scratch_ / "with/tokenizer.json"));
+  const std::string card = read_bytes(scratch_ / "with/README.md");
+  EXPECT_HAS(card, "import torch\nfrom peft import PeftModel\n");
+  EXPECT_HAS(card, "tokenizer = AutoTokenizer.from_pretrained(\".\")\n");
+  EXPECT_HAS(card, "def prompt_ids(document):");
   fs::rename(model_.path(), scratch_ / "moved");
   EXPECT_EQ(exported("without", ""), expected);
   EXPECT_EQ(base_in("without"), model_.path().string());
@@ -196,7 +203,9 @@ TEST_F(AdapterCommands, ABaseOfRipstopIsExportedForPeft) {
   // Without the base nothing tells whose export it is.
   fs::rename(run(), scratch_ / "moved");
   expect_refused(peft + file("no") + " --base " + file("float32"), 65,
-                 refused + file("float32") + ": has other weights");
+                 refused + file("float32") +
+                     ": has other weights; whether it is an export of the base cannot be told: " + base +
+                     ": no such directory");
   EXPECT_FALSE(fs::exists(scratch_ / "no"));
   // It was a checkpoint all the same.
   EXPECT_HAS(done(peft + file("gone")).out, "next: " + command);
@@ -298,6 +307,8 @@ TEST_F(AdapterCommands, AdaptersToBeginWithAreLookedAtBeforeTheRun) {
   refused_by_all(" lora.adapter=" + file("data"), 65, "has no adapter_config.json");
   refused_by_all(" lora.adapter=" + file("first"), 64, file("first") + "\" is a run, and adapters of PEFT");
   expect_refused("checkpoint inspect " + file("start"), 64, "has adapters of PEFT, and no model or run");
+  EXPECT_HAS(done("train " + config + start + " run.directory=" + file("second")).out,
+             "frozen; the adapters begin as those of " + file("start"));
   // What train says of a run that has begun, plan says before.
   EXPECT_HAS(done("plan " + config + " run.directory=" + file("first") + " lora.rank=1").out,
              "note: train will refuse to go on with " + file("first") + ": ");

@@ -139,7 +139,7 @@ TEST_F(PretrainedCommands, PlanKnowsItsSizes) {
   // Its one key-value head is known only here.
   expect_refused("plan " + config + " mesh.tensor=2 --ntasks-per-node 2", 78, "tensor");
   expect_refused("plan " + config + " model.pretrained=meta-llama/Llama-2-7b-hf", 64,
-                 "huggingface-cli download meta-llama/Llama-2-7b-hf");
+                 "hf download meta-llama/Llama-2-7b-hf");
   // As the shipped configs have it.
   expect_refused("plan " + config + " model.pretrained=models/Llama-2-7b-hf", 64,
                  "give a directory with config.json and model.safetensors");

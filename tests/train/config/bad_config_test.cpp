@@ -187,7 +187,7 @@ TEST_F(BadConfig, APlanForAGpuLeavesRoomForLibraries) {
   EXPECT_EQ(run_program(plan + "4GiB --device cuda").exit_code, 0);
   const ProgramRun tight = run_program(plan + "2GiB --device cuda");
   EXPECT_EQ(tight.exit_code, 78);
-  EXPECT_NE(tight.err.find("a rank of 2.0 GiB, 3.0 GiB of it for CUDA's libraries"), std::string::npos)
+  EXPECT_NE(tight.err.find("a rank of 2.0 GiB, of which CUDA's libraries take 3.0 GiB"), std::string::npos)
       << tight.err;
 }
 

@@ -120,7 +120,7 @@ TEST_F(PeftAdapterFiles, OfAnotherModelAreRefused) {
   model_ = pretrained_directory_model();
   // Four rows are all that v_proj has.
   given_.config["r"] = 5;
-  expect_refused("is not of this model: lora.rank is 5, v_proj is [4, 8]");
+  expect_refused("is not for this model, or has too high a rank: lora.rank is 5, v_proj is [4, 8]");
 }
 
 TEST_F(PeftAdapterFiles, OtherTensorsThanTheConfigSaysAreRefused) {
