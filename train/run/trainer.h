@@ -229,9 +229,8 @@ class Trainer {
   std::optional<Snapshot> snapshot_;  ///< before writer_, whose thread reads it
   /// Until they are read: what the run begins with, or the frozen model under its adapters.
   std::optional<StoredModel> first_weights_;
-  std::optional<PeftAdapter> first_adapters_;  ///< until they are read, if the run begins with them
-  std::string weights_of_;                     ///< what they were read from
-  std::string adapters_of_;                    ///< what first_adapters_ was read from
+  std::optional<PeftAdapter> first_adapters_;  ///< likewise, if the run begins with such
+  std::string weights_of_;                     ///< what they were read from, for people
   std::optional<RunDirectory> directory_;
   int64_t newest_step_ = 0;  ///< committed when this start began, as far as can be told; on rank 0
   std::optional<TimeLimit> time_limit_;  ///< on rank 0, if a deadline is known

@@ -92,8 +92,6 @@ void Trainer::set_first_adapters() {
                 });
   });
   step_->model().weights_changed(step_->arena());
-  adapters_of_ = first_adapters_->directory.string();
-  first_adapters_.reset();
 }
 
 // Opens the model under the adapters of a run that goes on.
@@ -132,8 +130,10 @@ void Trainer::read_base() {
   // It may have moved, and another processor may compute in another type.
   state_.adapted->dtype = to_string(resolved_.step.sharding.compute);
   state_.adapted->directory = place_of_base(first_weights_->directory()).string();
-  weights_of_ = fmt::format("{}, frozen{}", directory,
-                            adapters_of_.empty() ? "" : "; the adapters begin as those of " + adapters_of_);
+  weights_of_ = directory + ", frozen";
+  if (first_adapters_)
+    weights_of_ += "; the adapters begin as those of " + first_adapters_->directory.string();
+  first_adapters_.reset();
   first_weights_.reset();
 }
 

@@ -105,22 +105,27 @@ train stopped 4 "${four[@]}" || fail "the run after the signal"
 expect_unbroken stopped
 echo "stopped by SIGUSR1 with exit code 75 and resumed: $steps losses equal bit for bit"
 
-# ---- another mesh from step 60 on, or of adapters from the first step on: 1e-5
-continue_on() {
-  local name=$1 ranks=$2
-  shift 2
-  if [[ $name != *_anew ]]; then
-    mkdir -p "$work/$name/checkpoints"
-    cp "$work"/unbroken/{config.toml,tokenizer.model,metrics.jsonl} "$work/$name/"
-    cp -r "$work/unbroken/checkpoints/step_00000060" "$work/$name/checkpoints/"
-  fi
-  train "$name" "$ranks" "$@" || fail "$name: $(tail -3 "$work/$name.log")"
-  losses "$name" >"$work/$name.losses"
-  paste -d' ' "$work/unbroken.losses" "$work/$name.losses" | awk -v name="$name" -v steps=$steps '
+# ---- another mesh: 1e-5
+# expect_near NAME: the run is done, and its losses are those of the unbroken one
+expect_near() {
+  losses "$1" >"$work/$1.losses"
+  paste -d' ' "$work/unbroken.losses" "$work/$1.losses" | awk -v name="$1" -v steps=$steps '
     $1 != $3 { print name ": step " $1 " beside step " $3; bad = 1 }
     { d = $2 - $4; if (d < 0) d = -d; if (d > 1e-5 * $2) { print name ": step " $1 ": " $2 " and " $4; bad = 1 } if (d / $2 > worst) worst = d / $2 }
     END { if (NR != steps) bad = 1; if (!bad) print name ": " NR " losses within " worst + 0; exit bad }' ||
-    fail "$name does not go on as the unbroken run did"
+    fail "$1 does not go as the unbroken run did"
+}
+# go_on NAME RANKS MESH...: from where the run is, a new one from its first step on
+go_on() {
+  train "$@" || fail "$1: $(tail -3 "$work/$1.log")"
+  expect_near "$1"
+}
+# continue_on NAME RANKS MESH...: from step 60 on
+continue_on() {
+  mkdir -p "$work/$1/checkpoints"
+  cp "$work"/unbroken/{config.toml,tokenizer.model,metrics.jsonl} "$work/$1/"
+  cp -r "$work/unbroken/checkpoints/step_00000060" "$work/$1/checkpoints/"
+  go_on "$@"
 }
 continue_on one_rank 1 mesh.fsdp=1 mesh.tensor=1
 continue_on fsdp_4 4 mesh.fsdp=4 mesh.tensor=1
@@ -129,10 +134,10 @@ continue_on replicate_2_fsdp_2 4 mesh.replicate=2 mesh.fsdp=2 mesh.tensor=1
 [ "$trained" = adapters ] || exit 0
 
 # The whole of it: the loader's order, the shards of the base, and the masks of dropout.
-continue_on one_rank_anew 1 mesh.fsdp=1 mesh.tensor=1
-continue_on fsdp_3_anew 3 mesh.fsdp=3 mesh.tensor=1
-continue_on tensor_2_replicate_2_anew 4 mesh.replicate=2 mesh.fsdp=1 mesh.tensor=2
-continue_on replicate_2_fsdp_2_tensor_2_anew 8 mesh.replicate=2 mesh.fsdp=2 mesh.tensor=2
+go_on one_rank_anew 1 mesh.fsdp=1 mesh.tensor=1
+go_on fsdp_3_anew 3 mesh.fsdp=3 mesh.tensor=1
+go_on tensor_2_replicate_2_anew 4 mesh.replicate=2 mesh.fsdp=1 mesh.tensor=2
+go_on replicate_2_fsdp_2_tensor_2_anew 8 mesh.replicate=2 mesh.fsdp=2 mesh.tensor=2
 
 # ---- what is made of them: the same by one rank and by four
 of_last=(--checkpoint latest) few=(--split validation --limit 12 --max-new-tokens 16 --json)
