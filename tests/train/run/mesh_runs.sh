@@ -6,12 +6,15 @@ losses() {
   sed -n 's/.*"event":"step".*"step":\([0-9]*\),.*"loss":\([^,}]*\).*/\1 \2/p' "$work/$1/metrics.jsonl"
 }
 
-# pids of the ranks of run NAME
+# pids of the ranks of run NAME. Starts no process: on a busy machine a run of seconds would end before its ranks are found.
 ranks_of() {
-  local process
+  local process word words
   for process in /proc/[0-9]*; do
-    [ "$(readlink "$process/exe" 2>/dev/null)" = "$(readlink -f "$ripstop")" ] || continue
-    tr '\0' '\n' 2>/dev/null <"$process/cmdline" | grep -qxF "run.directory=$work/$1" && basename "$process"
+    [ "$process/exe" -ef "$ripstop" ] || continue
+    words=()
+    mapfile -d '' words 2>/dev/null <"$process/cmdline" || continue
+    for word in "${words[@]}"; do
+      if [ "$word" = "run.directory=$work/$1" ]; then echo "${process#/proc/}"; fi
+    done
   done
-  return 0
 }
