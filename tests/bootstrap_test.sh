@@ -12,11 +12,11 @@ fail() {
 for tool in cmake clang-tidy; do
   printf '#!/usr/bin/env bash\necho "%s $*" >>%q\n' $tool "$work/words" >"$work/$tool"
 done
-printf '#!/usr/bin/env bash\nprintf "%%s\\n" data/file.cpp data/file.h\n' >"$work/git"
+printf '#!/usr/bin/env bash\nprintf "%%s\\n" data/files/file.cpp data/files/file.h\n' >"$work/git"
 chmod +x "$work"/{cmake,clang-tidy,git}
 
 # A unity build has no compile commands for single sources: clang-tidy needs a folder without it, also from nothing.
 PATH=$work:$PATH ./bootstrap.sh tidy >"$work/log" 2>&1 || fail "tidy: exit code $?"
 cat "$work/words" >>"$work/log"
 [[ $(sed -n 1p "$work/words") == cmake*" -B build/tidy "*"RIPSTOP_UNITY=OFF"* ]] || fail "tidy: no folder of single sources"
-[[ $(sed -n 2p "$work/words") == "clang-tidy --quiet -p build/tidy data/file.cpp" ]] || fail "tidy: not by that folder"
+[[ $(sed -n 2p "$work/words") == "clang-tidy --quiet -p build/tidy data/files/file.cpp" ]] || fail "tidy: not by that folder"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Fails on an include against the arrows between folders (model <- parallel <- train, data <- train, and those inside
-# model/ and train/), on two folders that include each other, and on a third-party header outside the file that wraps it.
+# model/, data/ and train/), on two folders that include each other, and on a third-party header outside the file that wraps it.
 #      tests/include_order_test.sh [ROOT]
 set -euo pipefail
 
@@ -12,14 +12,19 @@ model/ops/      model/(core|device|ops)/
 model/kernels/  model/(core|device|ops|kernels)/
 model/          model/
 parallel/       (model|parallel)/
-data/           (data|model/core)/
 '
-# The folders of train/, from the ground up: each may include itself and those before it.
-reach=''
-for folder in config machine report step checkpoint exchange generate evaluate plan check run commands; do
-  reach+="${reach:+|}$folder"
-  arrows+="train/$folder/ (model|parallel|data|train/($reach))/"$'\n'
-done
+# rooms FOLDER OTHERS ROOM...: the rooms of FOLDER from the ground up. Each may include itself, the rooms before it, and
+# the folders OTHERS.
+rooms() {
+  local folder=$1 others=$2 reach='' room
+  for room in "${@:3}"; do
+    reach+="${reach:+|}$room"
+    arrows+="$folder/$room/ ($others|$folder/($reach))/"$'\n'
+  done
+}
+rooms data model/core files process text hdf5 tokenizer dataset corpus prepare
+rooms train/exchange 'model|parallel|data|train/(config|machine|report|step|checkpoint)' hugging_face peft read write
+rooms train 'model|parallel|data' config machine report step checkpoint exchange generate evaluate plan check run commands
 arrows+='train/ (model|parallel|data|train)/'
 
 # Third-party headers, and where alone they may stand. Every <header.h> and <folder/header> must match here.
@@ -32,14 +37,14 @@ nvtx3/.*                      model/(kernels/cuda/|device/cuda_)
 (oneapi/dnnl/)?dnnl.*         model/kernels/cpu/
 immintrin\.h                  model/kernels/cpu/
 omp\.h                        model/
-(hdf5|H5.*)\.h                data/hdf5_[a-z]*\.(h|cpp)
-sentencepiece_.*\.h           data/tokenizer[a-z_]*\.cpp
-archive(_entry)?\.h           data/tar_input\.cpp
-zlib\.h                       data/unpacked_input\.cpp
+(hdf5|H5.*)\.h                data/hdf5/.*
+sentencepiece_.*\.h           data/tokenizer/tokenizer[a-z_]*\.cpp
+archive(_entry)?\.h           data/text/tar_input\.cpp
+zlib\.h                       data/text/unpacked_input\.cpp
 xxhash\.h                     (data|train)/.*\.cpp
 toml\+\+/.*                   train/(config/config_entries|machine/version)\.cpp
 CLI/.*                        train/commands/command_line\.cpp
-nlohmann/json.*\.hpp          (data|train|parallel)/.*\.cpp|data/json_reader\.h
+nlohmann/json.*\.hpp          (data|train|parallel)/.*\.cpp|data/text/json_reader\.h
 fmt/.*                        .*
 (sys|net|netinet|arpa|linux)/.*   .*
 (unistd|fcntl|signal|spawn|sched|pthread|poll|dirent|dlfcn|errno|netdb|ifaddrs|time|glob|cpuid|malloc|termios)\.h   .*
@@ -98,7 +103,7 @@ violations() {
 planted() {
   local file=$1 line=$2 tree found
   tree=$(mktemp -d)
-  mkdir -p "$tree"/{model/{core,device,ops,kernels},parallel,data,train/{config,run,commands}}
+  mkdir -p "$tree"/{model/{core,device,ops,kernels},parallel,data/files,train/{config,run,commands,exchange/read}}
   echo "$line" >"$tree/$file"
   found=$(violations "$tree")
   rm -rf "$tree"
@@ -114,7 +119,7 @@ while IFS='|' read -r file line; do
   fi
 done <<'TEXT'
 model/a.h|#include "parallel/communicator.h"
-model/a.cpp|#include "data/tokenizer.h"
+model/a.cpp|#include "data/tokenizer/tokenizer.h"
 model/device/a.cpp|#include "model/ops/ops.h"
 model/a.cpp|#include "error.h"
 model/core/a.h|#include "model/device/tensor.h"
@@ -122,15 +127,18 @@ model/ops/a.h|#include "model/config.h"
 train/config/a.h|#include "train/run/trainer.h"
 train/run/a.cpp|#include "train/commands/commands.h"
 parallel/a.cpp|#include "train/run/trainer.h"
-parallel/a.cpp|  #  include "data/hdf5.h"
-data/a.h|#include "model/config.h"
-data/a.h|#include "train/config/run_config.h"
+parallel/a.cpp|  #  include "data/hdf5/hdf5.h"
+data/files/a.h|#include "model/config.h"
+data/files/a.h|#include "train/config/run_config.h"
+data/files/a.h|#include "data/text/utf8.h"
+data/a.h|#include "data/files/io.h"
+train/exchange/read/a.h|#include "train/exchange/write/export_model.h"
 model/a.cpp|#include <mpi.h>
 train/a.cpp|#include <hdf5.h>
-data/a.h|#include <nlohmann/json.hpp>
+data/files/a.h|#include <nlohmann/json.hpp>
 train/a.cpp|#include <unknown_library.h>
 TEXT
-if planted train/run/a.cpp '#include "train/config/run_config.h"' || planted data/a.cpp '#include <vector>'; then
+if planted train/run/a.cpp '#include "train/config/run_config.h"' || planted data/files/a.cpp '#include <vector>'; then
   echo "include_order_test refuses what is right"
   status=1
 fi

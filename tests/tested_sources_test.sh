@@ -10,26 +10,26 @@ cd "$(dirname "$0")/.."
 
 # Pattern of source files, then the tests that cover them. The first row that matches counts.
 table='
-data/child_process.*                tests/data/process_identity_test.cpp tests/train/run/time_limit_test.cpp
-data/corpus_*                       tests/data/corpus_test.cpp tests/data/corpus_messages_test.cpp
-data/encode_pool.*                  tests/data/prepare_test.cpp
-data/io.*                           tests/train/checkpoint/checkpoint_faults_test.cpp
-data/json_fields.*                  tests/data/corpus_test.cpp tests/data/text_lines_test.cpp
-data/line_input.*                   tests/data/text_lines_test.cpp tests/data/corpus_test.cpp
-data/loss_on.h                      tests/data/batch_loader_test.cpp
-data/hdf5_*                         tests/data/hdf5_test.cpp
-data/packed_batch.h                 tests/data/batch_loader_test.cpp
-data/prepare_checks.*               tests/data/prepare_test.cpp tests/train/commands/prepare_command_test.cpp
-data/prepare_json.*                 tests/data/prepare_test.cpp tests/data/token_dataset_test.cpp
-data/protobuf_fields.h              tests/data/tokenizer_test.cpp tests/train/exchange/export_tokenizer_test.cpp
-data/sentencepiece_check.*          tests/data/tokenizer_test.cpp
-data/sentencepiece_model.*          tests/train/exchange/export_tokenizer_test.cpp
-data/sequence_reader.*              tests/data/batch_loader_test.cpp
-data/text_sample.*                  tests/data/tokenizer_test.cpp tests/data/prepare_test.cpp
-data/tar_input.*                    tests/data/unpacked_input_test.cpp tests/data/corpus_test.cpp
-data/token_dataset_*                tests/data/token_dataset_test.cpp
-data/prompt_template.*              tests/data/tokenizer_test.cpp
-data/tokenizer_training.*           tests/data/tokenizer_test.cpp
+data/process/child_process.*             tests/data/process/process_identity_test.cpp tests/train/run/time_limit_test.cpp
+data/corpus/corpus_*                     tests/data/corpus/corpus_test.cpp tests/data/corpus/corpus_messages_test.cpp
+data/prepare/encode_pool.*               tests/data/prepare/prepare_test.cpp
+data/files/io.*                          tests/train/checkpoint/checkpoint_faults_test.cpp
+data/text/json_fields.*                  tests/data/corpus/corpus_test.cpp tests/data/text/text_lines_test.cpp
+data/text/line_input.*                   tests/data/text/text_lines_test.cpp tests/data/corpus/corpus_test.cpp
+data/dataset/loss_on.h                   tests/data/dataset/batch_loader_test.cpp
+data/hdf5/hdf5_*                         tests/data/hdf5/hdf5_test.cpp
+data/dataset/packed_batch.h              tests/data/dataset/batch_loader_test.cpp
+data/prepare/prepare_checks.*            tests/data/prepare/prepare_test.cpp tests/train/commands/prepare_command_test.cpp
+data/prepare/prepare_json.*              tests/data/prepare/prepare_test.cpp tests/data/dataset/token_dataset_test.cpp
+data/tokenizer/protobuf_fields.h         tests/data/tokenizer/tokenizer_test.cpp tests/train/exchange/write/export_tokenizer_test.cpp
+data/tokenizer/sentencepiece_check.*     tests/data/tokenizer/tokenizer_test.cpp
+data/tokenizer/sentencepiece_model.*     tests/train/exchange/write/export_tokenizer_test.cpp
+data/dataset/sequence_reader.*           tests/data/dataset/batch_loader_test.cpp
+data/tokenizer/text_sample.*             tests/data/tokenizer/tokenizer_test.cpp tests/data/prepare/prepare_test.cpp
+data/text/tar_input.*                    tests/data/text/unpacked_input_test.cpp tests/data/corpus/corpus_test.cpp
+data/dataset/token_dataset_*             tests/data/dataset/token_dataset_test.cpp
+data/dataset/prompt_template.*           tests/data/tokenizer/tokenizer_test.cpp
+data/tokenizer/tokenizer_training.*      tests/data/tokenizer/tokenizer_test.cpp
 
 model/attention.*                   tests/model/gradient_test.cpp
 model/batch.*                       tests/model/gradient_test.cpp tests/model/head_loss_test.cpp
@@ -115,11 +115,11 @@ train/commands/check_report.*        tests/train/commands/check_command_test.cpp
 train/evaluate/dataset_loss.*       tests/train/evaluate/evaluation_ranks_test.cpp tests/train/run/validation_ranks_test.cpp
 train/evaluate/partial_loss.*       tests/train/commands/evaluate_command_test.cpp
 train/evaluate/write_summaries.*    tests/train/evaluate/evaluation_ranks_test.cpp tests/train/run/validation_ranks_test.cpp
-train/exchange/adapted_base.*          tests/train/run/trainer_lora_test.cpp
-train/exchange/disk_room.*          tests/train/exchange/export_model_test.cpp tests/train/exchange/stored_model_test.cpp
-train/exchange/export_weights.*     tests/train/exchange/export_model_test.cpp
-train/exchange/stored_elements.*     tests/train/exchange/pretrained_weights_test.cpp tests/train/exchange/peft_adapter_test.cpp
-train/exchange/import_model.*        tests/train/exchange/stored_model_test.cpp
+train/exchange/read/adapted_base.*       tests/train/run/trainer_lora_test.cpp
+train/exchange/write/disk_room.*         tests/train/exchange/write/export_model_test.cpp tests/train/exchange/read/stored_model_test.cpp
+train/exchange/write/export_weights.*    tests/train/exchange/write/export_model_test.cpp
+train/exchange/hugging_face/stored_elements.* tests/train/exchange/hugging_face/pretrained_weights_test.cpp tests/train/exchange/peft/peft_adapter_test.cpp
+train/exchange/write/import_model.*      tests/train/exchange/read/stored_model_test.cpp
 train/generate/trained_model.*      tests/train/commands/evaluate_command_test.cpp
 train/generate/write_texts.*        tests/train/evaluate/evaluation_ranks_test.cpp
 train/plan/pretrained_sizes.*       tests/train/run/trainer_pretrained_test.cpp tests/train/commands/pretrained_command_test.cpp

@@ -13,8 +13,8 @@
 #include <thread>
 #include <vector>
 
-#include "data/prepare.h"
-#include "data/tokenizer.h"
+#include "data/prepare/prepare.h"
+#include "data/tokenizer/tokenizer.h"
 #include "model/core/error.h"
 
 namespace ripstop {

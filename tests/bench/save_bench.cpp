@@ -16,7 +16,7 @@
 #include <random>
 #include <thread>
 
-#include "data/directory.h"
+#include "data/files/directory.h"
 #include "parallel/agreement.h"
 #include "tests/bench/rank_bench.h"
 #include "train/checkpoint/checkpoint_reader.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "data/corpus.h"
+#include "data/corpus/corpus.h"
 #include "model/core/error.h"
 #include "tests/data/scratch_directory.h"
 

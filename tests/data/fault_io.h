@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <string>
 
-#include "data/io.h"
+#include "data/files/io.h"
 
 namespace ripstop {
 

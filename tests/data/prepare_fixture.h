@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "data/prepare.h"
+#include "data/prepare/prepare.h"
 #include "model/core/error.h"
 #include "tests/data/scratch_directory.h"
 #include "tests/data/small_tokenizer.h"

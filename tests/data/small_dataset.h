@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-#include "data/token_dataset_writer.h"
+#include "data/dataset/token_dataset_writer.h"
 
 namespace ripstop {
 

@@ -5,13 +5,13 @@
 #include <stdexcept>
 #include <string>
 
-#include "data/file.h"
+#include "data/files/file.h"
 #include "model/parameter.h"
 #include "tests/train/exchange/peft_directory.h"
 #include "tests/train/exchange/pretrained_directory.h"
-#include "train/exchange/peft_adapter.h"
-#include "train/exchange/pretrained_config.h"
-#include "train/exchange/pretrained_model.h"
+#include "train/exchange/hugging_face/pretrained_config.h"
+#include "train/exchange/hugging_face/pretrained_model.h"
+#include "train/exchange/peft/peft_adapter.h"
 
 namespace ripstop {
 

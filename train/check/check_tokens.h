@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "data/packed_batch.h"
+#include "data/dataset/packed_batch.h"
 
 namespace ripstop {
 

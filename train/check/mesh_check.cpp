@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "data/hash.h"
+#include "data/files/hash.h"
 #include "parallel/unit_layout.h"
 #include "train/step/training_step.h"
 

@@ -7,8 +7,8 @@
 #include <chrono>
 #include <map>
 
-#include "data/directory.h"
-#include "data/whole_file.h"
+#include "data/files/directory.h"
+#include "data/files/whole_file.h"
 #include "model/core/error.h"
 #include "model/core/number.h"
 #include "train/checkpoint/takeovers.h"

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "data/io.h"
+#include "data/files/io.h"
 #include "train/checkpoint/checkpoint_reader.h"
 #include "train/checkpoint/manifest.h"
 

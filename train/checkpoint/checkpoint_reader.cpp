@@ -5,7 +5,7 @@
 #include <set>
 #include <utility>
 
-#include "data/shell_word.h"
+#include "data/process/shell_word.h"
 #include "model/core/error.h"
 #include "model/core/number.h"
 #include "parallel/agreement.h"

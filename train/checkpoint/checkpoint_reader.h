@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "data/io.h"
+#include "data/files/io.h"
 #include "model/core/error.h"
 #include "parallel/communicator.h"
 #include "train/checkpoint/checkpoint_layout.h"

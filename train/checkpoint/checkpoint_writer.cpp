@@ -8,9 +8,9 @@
 #include <thread>
 #include <utility>
 
-#include "data/directory.h"
-#include "data/hash.h"
-#include "data/whole_file.h"
+#include "data/files/directory.h"
+#include "data/files/hash.h"
+#include "data/files/whole_file.h"
 #include "model/core/error.h"
 #include "parallel/agreement.h"
 #include "train/checkpoint/checkpoint_directory.h"

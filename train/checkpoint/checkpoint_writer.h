@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "data/background_work.h"
-#include "data/io.h"
+#include "data/files/io.h"
+#include "data/process/background_work.h"
 #include "parallel/communicator.h"
 #include "parallel/unit_layout.h"
 #include "train/checkpoint/checkpoint_layout.h"

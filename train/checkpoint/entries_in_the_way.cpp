@@ -7,7 +7,7 @@
 #include <system_error>
 #include <vector>
 
-#include "data/directory.h"
+#include "data/files/directory.h"
 #include "train/checkpoint/manifest.h"
 #include "train/checkpoint/takeovers.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "data/io.h"
+#include "data/files/io.h"
 
 namespace ripstop {
 

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <memory>
 
-#include "data/hash.h"
-#include "data/whole_file.h"
+#include "data/files/hash.h"
+#include "data/files/whole_file.h"
 #include "model/core/error.h"
 
 namespace ripstop {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "data/file.h"
+#include "data/files/file.h"
 #include "train/checkpoint/manifest.h"
 
 namespace ripstop {

@@ -4,9 +4,9 @@
 
 #include <optional>
 
-#include "data/directory.h"
-#include "data/shell_word.h"
-#include "data/tokenizer.h"
+#include "data/files/directory.h"
+#include "data/process/shell_word.h"
+#include "data/tokenizer/tokenizer.h"
 #include "model/core/number.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/takeovers.h"

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "data/hash.h"
+#include "data/files/hash.h"
 #include "model/core/error.h"
 #include "model/core/number.h"
 

@@ -29,7 +29,7 @@
 #include <string_view>
 #include <vector>
 
-#include "data/io.h"
+#include "data/files/io.h"
 #include "model/config.h"
 #include "model/lora.h"
 #include "model/parameter.h"

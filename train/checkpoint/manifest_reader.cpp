@@ -5,8 +5,8 @@
 #include <string_view>
 #include <utility>
 
-#include "data/json_reader.h"
-#include "data/whole_file.h"
+#include "data/files/whole_file.h"
+#include "data/text/json_reader.h"
 #include "model/core/error.h"
 #include "model/lora.h"
 #include "train/checkpoint/manifest.h"

@@ -9,9 +9,9 @@
 #include <string_view>
 #include <utility>
 
-#include "data/checked_output.h"
-#include "data/hash.h"
-#include "data/hdf5.h"
+#include "data/files/checked_output.h"
+#include "data/files/hash.h"
+#include "data/hdf5/hdf5.h"
 #include "model/core/error.h"
 #include "model/core/rounding.h"
 

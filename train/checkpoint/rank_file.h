@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "data/block_threads.h"
-#include "data/io.h"
+#include "data/files/io.h"
+#include "data/process/block_threads.h"
 #include "model/core/function_ref.h"
 #include "train/checkpoint/checkpoint_layout.h"
 #include "train/checkpoint/file_blocks.h"

@@ -17,10 +17,10 @@
 #include <thread>
 #include <utility>
 
-#include "data/blocked_signals.h"
-#include "data/directory.h"
-#include "data/process_identity.h"
-#include "data/whole_file.h"
+#include "data/files/directory.h"
+#include "data/files/whole_file.h"
+#include "data/process/blocked_signals.h"
+#include "data/process/process_identity.h"
 #include "model/core/error.h"
 #include "model/core/number.h"
 

@@ -7,8 +7,8 @@
 #include <optional>
 #include <string>
 
-#include "data/file.h"
-#include "data/io.h"
+#include "data/files/file.h"
+#include "data/files/io.h"
 
 namespace ripstop {
 

@@ -14,7 +14,7 @@
 #include <optional>
 #include <vector>
 
-#include "data/background_work.h"
+#include "data/process/background_work.h"
 #include "model/device/device.h"
 #include "train/checkpoint/checkpoint_layout.h"
 #include "train/checkpoint/rank_file.h"

@@ -5,11 +5,11 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
-#include "data/directory.h"
-#include "data/json_reader.h"
-#include "data/process_identity.h"
-#include "data/shell_word.h"
-#include "data/whole_file.h"
+#include "data/files/directory.h"
+#include "data/files/whole_file.h"
+#include "data/process/process_identity.h"
+#include "data/process/shell_word.h"
+#include "data/text/json_reader.h"
 #include "model/core/number.h"
 
 namespace ripstop {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "data/io.h"
+#include "data/files/io.h"
 
 namespace ripstop {
 

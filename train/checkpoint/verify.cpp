@@ -4,7 +4,7 @@
 #include <optional>
 #include <set>
 
-#include "data/directory.h"
+#include "data/files/directory.h"
 #include "model/core/error.h"
 #include "model/core/function_ref.h"
 #include "train/checkpoint/file_blocks.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "data/io.h"
+#include "data/files/io.h"
 
 namespace ripstop {
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "data/token_dataset.h"
+#include "data/dataset/token_dataset.h"
 #include "parallel/agreement.h"
 #include "parallel/mpi_world.h"
 #include "train/check/mesh_check.h"

@@ -11,15 +11,15 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "data/directory.h"
-#include "data/shell_word.h"
+#include "data/files/directory.h"
+#include "data/process/shell_word.h"
 #include "parallel/agreement.h"
 #include "parallel/launcher.h"
 #include "parallel/mpi_world.h"
 #include "train/checkpoint/manifest.h"
-#include "train/exchange/adapted_base.h"
-#include "train/exchange/export_model.h"
-#include "train/exchange/peft_config.h"
+#include "train/exchange/peft/peft_config.h"
+#include "train/exchange/read/adapted_base.h"
+#include "train/exchange/write/export_model.h"
 #include "train/generate/trained_model.h"
 #include "train/machine/version.h"
 #include "train/report/human_text.h"

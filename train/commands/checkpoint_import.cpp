@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "data/shell_word.h"
-#include "train/exchange/import_model.h"
+#include "data/process/shell_word.h"
+#include "train/exchange/write/import_model.h"
 #include "train/report/human_text.h"
 #include "train/report/progress.h"
 #include "train/run/stop_signal.h"

@@ -11,13 +11,13 @@
 #include <set>
 #include <system_error>
 
-#include "data/shell_word.h"
-#include "data/tokenizer.h"
+#include "data/process/shell_word.h"
+#include "data/tokenizer/tokenizer.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/find_run.h"
 #include "train/checkpoint/takeovers.h"
 #include "train/commands/superseded_note.h"
-#include "train/exchange/pretrained_model.h"
+#include "train/exchange/hugging_face/pretrained_model.h"
 #include "train/report/human_text.h"
 
 namespace ripstop {

@@ -1,9 +1,9 @@
 // ripstop evaluate: loss, perplexity and ROUGE of a trained model on a split.
 #include <fmt/core.h>
 
-#include "data/dataset_directory.h"
-#include "data/hash.h"
-#include "data/whole_file.h"
+#include "data/dataset/dataset_directory.h"
+#include "data/files/hash.h"
+#include "data/files/whole_file.h"
 #include "parallel/agreement.h"
 #include "parallel/launcher.h"
 #include "train/commands/commands.h"
@@ -17,7 +17,7 @@
 #include "train/evaluate/rouge.h"
 #include "train/evaluate/scores.h"
 #include "train/evaluate/write_summaries.h"
-#include "train/exchange/model_tokenizer.h"
+#include "train/exchange/hugging_face/model_tokenizer.h"
 #include "train/generate/prompt.h"
 #include "train/generate/trained_model.h"
 #include "train/report/progress.h"

@@ -14,8 +14,8 @@
 #include "parallel/agreement.h"
 #include "train/commands/superseded_note.h"
 #include "train/config/run_config.h"
-#include "train/exchange/generation_file.h"
-#include "train/exchange/pretrained_model.h"
+#include "train/exchange/hugging_face/generation_file.h"
+#include "train/exchange/hugging_face/pretrained_model.h"
 #include "train/machine/device_choice.h"
 
 namespace ripstop {

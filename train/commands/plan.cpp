@@ -10,9 +10,9 @@
 #include <system_error>
 #include <utility>
 
-#include "data/dataset_directory.h"
-#include "data/token_dataset.h"
-#include "data/tokenizer.h"
+#include "data/dataset/dataset_directory.h"
+#include "data/dataset/token_dataset.h"
+#include "data/tokenizer/tokenizer.h"
 #include "model/device/cuda_machine.h"
 #include "model/kernels/cpu/processor.h"
 #include "train/checkpoint/checkpoint_directory.h"
@@ -23,8 +23,8 @@
 #include "train/config/config_keys.h"
 #include "train/config/nearest_name.h"
 #include "train/config/unsupported_keys.h"
-#include "train/exchange/adapted_base.h"
-#include "train/exchange/model_tokenizer.h"
+#include "train/exchange/hugging_face/model_tokenizer.h"
+#include "train/exchange/read/adapted_base.h"
 #include "train/machine/machine.h"
 #include "train/machine/peak_flops.h"
 #include "train/plan/fitting_meshes.h"

@@ -5,7 +5,7 @@
 
 #include <array>
 
-#include "data/shell_word.h"
+#include "data/process/shell_word.h"
 #include "train/plan/plan_text.h"
 #include "train/report/human_text.h"
 

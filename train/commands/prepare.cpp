@@ -1,6 +1,6 @@
 // ripstop prepare: makes a tokenizer and HDF5 files from text, offline, on a login node, and shows examples.
-#include "data/prepare.h"
-#include "data/prompt_template.h"
+#include "data/prepare/prepare.h"
+#include "data/dataset/prompt_template.h"
 
 #include <fmt/core.h>
 #include <sched.h>
@@ -12,7 +12,7 @@
 #include <map>
 #include <optional>
 
-#include "data/shell_word.h"
+#include "data/process/shell_word.h"
 #include "model/core/number.h"
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "data/hash.h"
-#include "data/whole_file.h"
+#include "data/files/hash.h"
+#include "data/files/whole_file.h"
 #include "parallel/agreement.h"
 #include "train/machine/slow_ranks.h"
 #include "train/machine/version.h"

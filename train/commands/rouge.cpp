@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "data/text_lines.h"
+#include "data/text/text_lines.h"
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
 #include "train/report/human_text.h"

@@ -8,10 +8,10 @@
 #include <system_error>
 #include <vector>
 
-#include "data/dataset_directory.h"
-#include "data/example_view.h"
-#include "data/token_dataset.h"
-#include "data/tokenizer.h"
+#include "data/dataset/dataset_directory.h"
+#include "data/dataset/example_view.h"
+#include "data/dataset/token_dataset.h"
+#include "data/tokenizer/tokenizer.h"
 #include "model/core/error.h"
 #include "train/config/nearest_name.h"
 #include "train/config/run_config.h"

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "data/loss_on.h"
+#include "data/dataset/loss_on.h"
 
 namespace ripstop {
 

@@ -6,16 +6,16 @@
 #include <optional>
 #include <utility>
 
-#include "data/dataset_directory.h"
-#include "data/prompt_template.h"
-#include "data/whole_file.h"
+#include "data/dataset/dataset_directory.h"
+#include "data/dataset/prompt_template.h"
+#include "data/files/whole_file.h"
 #include "model/core/number.h"
 #include "parallel/agreement.h"
 #include "train/commands/commands.h"
 #include "train/commands/end_process.h"
 #include "train/commands/model_arguments.h"
-#include "train/exchange/model_tokenizer.h"
-#include "train/exchange/prompt_file.h"
+#include "train/exchange/hugging_face/model_tokenizer.h"
+#include "train/exchange/hugging_face/prompt_file.h"
 #include "train/generate/dealt_texts.h"
 #include "train/generate/document_lines.h"
 #include "train/generate/summary_file.h"

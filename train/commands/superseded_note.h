@@ -2,7 +2,7 @@
 #pragma once
 #include <filesystem>
 
-#include "data/io.h"
+#include "data/files/io.h"
 
 namespace ripstop {
 

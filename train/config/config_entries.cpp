@@ -9,7 +9,7 @@
 #include <optional>
 #include <sstream>
 
-#include "data/shell_word.h"
+#include "data/process/shell_word.h"
 #include "model/core/error.h"
 #include "train/config/config_problems.h"
 

@@ -8,7 +8,7 @@
 #include <system_error>
 #include <utility>
 
-#include "data/shell_word.h"
+#include "data/process/shell_word.h"
 
 namespace ripstop {
 namespace {

@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <system_error>
 
-#include "data/shell_word.h"
-#include "data/whole_file.h"
+#include "data/files/whole_file.h"
+#include "data/process/shell_word.h"
 #include "model/core/error.h"
 #include "train/config/config_entries.h"
 #include "train/config/config_problems.h"

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "data/loss_on.h"
+#include "data/dataset/loss_on.h"
 #include "model/config.h"
 #include "model/lora.h"
 #include "train/config/generation_settings.h"

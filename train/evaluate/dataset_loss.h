@@ -2,8 +2,8 @@
 #pragma once
 #include <cstdint>
 
-#include "data/batch_loader.h"
-#include "data/token_dataset.h"
+#include "data/dataset/batch_loader.h"
+#include "data/dataset/token_dataset.h"
 #include "model/core/function_ref.h"
 #include "train/generate/inference_model.h"
 #include "train/step/world_totals.h"

@@ -6,9 +6,9 @@
 #include <string_view>
 #include <system_error>
 
-#include "data/io.h"
-#include "data/shell_word.h"
-#include "data/whole_file.h"
+#include "data/files/io.h"
+#include "data/files/whole_file.h"
+#include "data/process/shell_word.h"
 #include "model/core/error.h"
 #include "train/checkpoint/entries_in_the_way.h"
 #include "train/checkpoint/find_run.h"

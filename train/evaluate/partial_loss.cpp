@@ -2,8 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "data/json_reader.h"
-#include "data/whole_file.h"
+#include "data/files/whole_file.h"
+#include "data/text/json_reader.h"
 
 namespace ripstop {
 

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <system_error>
 
-#include "data/hash.h"
-#include "data/whole_file.h"
+#include "data/files/hash.h"
+#include "data/files/whole_file.h"
 #include "model/core/error.h"
 #include "train/report/copy_aside.h"
 

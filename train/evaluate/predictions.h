@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "data/file.h"
+#include "data/files/file.h"
 
 namespace ripstop {
 

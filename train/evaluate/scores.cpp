@@ -6,7 +6,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "data/sequence_reader.h"
+#include "data/dataset/sequence_reader.h"
 #include "train/generate/prompt.h"
 #include "train/report/human_text.h"
 

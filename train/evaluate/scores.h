@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
-#include "data/loss_on.h"
-#include "data/token_dataset.h"
+#include "data/dataset/loss_on.h"
+#include "data/dataset/token_dataset.h"
 #include "train/evaluate/rouge.h"
 #include "train/step/world_totals.h"
 

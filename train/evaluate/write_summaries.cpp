@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "data/dataset_directory.h"
+#include "data/dataset/dataset_directory.h"
 #include "parallel/agreement.h"
 #include "train/generate/dealt_texts.h"
 #include "train/generate/write_texts.h"

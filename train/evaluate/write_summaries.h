@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "data/token_dataset.h"
-#include "data/tokenizer.h"
+#include "data/dataset/token_dataset.h"
+#include "data/tokenizer/tokenizer.h"
 #include "model/core/function_ref.h"
 #include "train/evaluate/dataset_loss.h"
 #include "train/evaluate/predictions.h"

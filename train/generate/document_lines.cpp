@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "data/shell_word.h"
+#include "data/process/shell_word.h"
 #include "model/core/error.h"
 
 namespace ripstop {

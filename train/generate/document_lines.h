@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "data/text_lines.h"
+#include "data/text/text_lines.h"
 
 namespace ripstop {
 

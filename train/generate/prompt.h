@@ -2,8 +2,8 @@
 #pragma once
 #include <cstdint>
 
-#include "data/prompt_template.h"
-#include "data/token_dataset.h"
+#include "data/dataset/prompt_template.h"
+#include "data/dataset/token_dataset.h"
 
 namespace ripstop {
 

@@ -7,9 +7,9 @@
 #include <iterator>
 #include <system_error>
 
-#include "data/directory.h"
-#include "data/partial_directory.h"
-#include "data/shell_word.h"
+#include "data/files/directory.h"
+#include "data/process/partial_directory.h"
+#include "data/process/shell_word.h"
 #include "model/core/error.h"
 
 namespace ripstop {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "data/file.h"
+#include "data/files/file.h"
 
 namespace ripstop {
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "parallel/agreement.h"
-#include "train/exchange/adapted_base.h"
+#include "train/exchange/read/adapted_base.h"
 #include "train/machine/device_choice.h"
 #include "train/machine/equal_ranks.h"
 #include "train/report/human_text.h"

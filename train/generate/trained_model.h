@@ -6,7 +6,7 @@
 
 #include "parallel/device_mesh.h"
 #include "train/config/run_config.h"
-#include "train/exchange/stored_model.h"
+#include "train/exchange/read/stored_model.h"
 #include "train/generate/inference_model.h"
 
 namespace ripstop {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 #include "model/core/function_ref.h"
 #include "train/generate/inference_model.h"
 #include "train/generate/prompt.h"

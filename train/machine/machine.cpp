@@ -14,7 +14,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "data/whole_file.h"
+#include "data/files/whole_file.h"
 #include "model/core/number.h"
 #include "model/device/cuda_machine.h"
 #include "model/kernels/cpu/processor.h"

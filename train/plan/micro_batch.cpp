@@ -175,7 +175,7 @@ std::string micro_batches_text(const RunConfig& config, const ResolvedRun& run) 
 std::string idle_text(const RunConfig& config, const ResolvedRun& run) {
   if (run.idle_share <= 0) return "";
   const int64_t data_ranks = run.mesh.replicate * run.mesh.fsdp, g = config.train.global_batch_sequences;
-  // Sequence k of a step is that of data rank k mod data_ranks (data/batch_loader.cpp).
+  // Sequence k of a step is that of data rank k mod data_ranks (data/dataset/batch_loader.cpp).
   std::string who = "micro-batches are not full";
   if (g < data_ranks)
     who = last_data_ranks(g, data_ranks) + " no sequence";

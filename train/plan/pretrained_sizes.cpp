@@ -7,15 +7,15 @@
 #include <system_error>
 #include <vector>
 
-#include "data/directory.h"
-#include "data/shell_word.h"
-#include "data/tokenizer.h"
+#include "data/files/directory.h"
+#include "data/process/shell_word.h"
+#include "data/tokenizer/tokenizer.h"
 #include "model/core/error.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/config/nearest_name.h"
-#include "train/exchange/peft_adapter.h"
-#include "train/exchange/pretrained_config.h"
-#include "train/exchange/stored_model.h"
+#include "train/exchange/hugging_face/pretrained_config.h"
+#include "train/exchange/peft/peft_adapter.h"
+#include "train/exchange/read/stored_model.h"
 
 namespace ripstop {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 #include <filesystem>
 
-#include "data/io.h"
+#include "data/files/io.h"
 #include "model/config.h"
 #include "train/config/run_config.h"
 

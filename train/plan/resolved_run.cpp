@@ -1,6 +1,6 @@
 #include "train/plan/resolved_run.h"
 
-#include "data/shell_word.h"
+#include "data/process/shell_word.h"
 #include "model/core/rounding.h"
 #include "train/config/nearest_name.h"
 #include "train/machine/device_choice.h"

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "data/sequence_reader.h"
+#include "data/dataset/sequence_reader.h"
 #include "model/core/error.h"
 #include "model/core/rounding.h"
 #include "train/report/human_text.h"

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "data/batch_loader.h"
+#include "data/dataset/batch_loader.h"
 #include "model/core/function_ref.h"
 #include "parallel/device_mesh.h"
 #include "train/plan/resolved_run.h"

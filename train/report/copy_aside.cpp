@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "data/directory.h"
-#include "data/file.h"
+#include "data/files/directory.h"
+#include "data/files/file.h"
 #include "model/core/error.h"
 
 namespace ripstop {

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <optional>
 
-#include "data/utf8.h"
+#include "data/text/utf8.h"
 #include "train/report/human_text.h"
 #include "train/report/screen_text.h"
 

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "data/example_view.h"
-#include "data/tokenizer.h"
+#include "data/dataset/example_view.h"
+#include "data/tokenizer/tokenizer.h"
 #include "train/report/terminal.h"
 
 namespace ripstop {

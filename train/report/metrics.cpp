@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "data/whole_file.h"
+#include "data/files/whole_file.h"
 #include "model/core/error.h"
 #include "train/report/copy_aside.h"
 #include "train/report/metrics_lines.h"

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <map>
 
-#include "data/sequence_reader.h"
+#include "data/dataset/sequence_reader.h"
 #include "parallel/sharded_transformer.h"
 
 namespace ripstop {

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "data/directory.h"
-#include "data/shell_word.h"
-#include "data/whole_file.h"
+#include "data/files/directory.h"
+#include "data/files/whole_file.h"
+#include "data/process/shell_word.h"
 #include "model/core/error.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/entries_in_the_way.h"

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "data/io.h"
-#include "data/tokenizer.h"
+#include "data/files/io.h"
+#include "data/tokenizer/tokenizer.h"
 #include "train/checkpoint/run_lock.h"
 #include "train/checkpoint/takeovers.h"
 #include "train/config/run_config.h"

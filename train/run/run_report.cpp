@@ -2,7 +2,7 @@
 
 #include <map>
 
-#include "data/shell_word.h"
+#include "data/process/shell_word.h"
 #include "model/kernels/cpu/processor.h"
 #include "train/machine/slow_ranks.h"
 #include "train/machine/version.h"

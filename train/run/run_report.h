@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "data/token_dataset.h"
+#include "data/dataset/token_dataset.h"
 #include "parallel/device_mesh.h"
 #include "train/checkpoint/manifest.h"
 #include "train/machine/peak_flops.h"

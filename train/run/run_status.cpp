@@ -9,7 +9,7 @@
 #include <map>
 #include <vector>
 
-#include "data/directory.h"
+#include "data/files/directory.h"
 #include "train/checkpoint/manifest.h"
 #include "train/checkpoint/run_lock.h"
 #include "train/checkpoint/takeovers.h"

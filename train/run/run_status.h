@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "data/io.h"
+#include "data/files/io.h"
 
 namespace ripstop {
 

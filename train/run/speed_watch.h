@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "data/packed_batch.h"
+#include "data/dataset/packed_batch.h"
 #include "model/config.h"
 #include "parallel/communicator.h"
 

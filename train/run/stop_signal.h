@@ -3,7 +3,7 @@
 #include <memory>
 #include <optional>
 
-#include "data/blocked_signals.h"
+#include "data/process/blocked_signals.h"
 
 namespace ripstop {
 

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <ctime>
 
-#include "data/child_process.h"
+#include "data/process/child_process.h"
 #include "model/core/error.h"
 #include "model/core/number.h"
 #include "train/report/human_text.h"

@@ -11,14 +11,14 @@
 #include <string>
 #include <vector>
 
-#include "data/batch_loader.h"
+#include "data/dataset/batch_loader.h"
 #include "parallel/mpi_world.h"
 #include "train/checkpoint/checkpoint_writer.h"
 #include "train/checkpoint/host_states.h"
 #include "train/config/run_config.h"
 #include "train/config/step_range.h"
-#include "train/exchange/peft_adapter.h"
-#include "train/exchange/stored_model.h"
+#include "train/exchange/peft/peft_adapter.h"
+#include "train/exchange/read/stored_model.h"
 #include "train/machine/peak_flops.h"
 #include "train/plan/pretrained_sizes.h"
 #include "train/report/live_line.h"

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "data/dataset_directory.h"
+#include "data/dataset/dataset_directory.h"
 #include "parallel/agreement.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/config/step_range.h"

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "parallel/agreement.h"
-#include "train/exchange/adapted_base.h"
-#include "train/exchange/model_tokenizer.h"
-#include "train/exchange/weights_reader.h"
+#include "train/exchange/hugging_face/model_tokenizer.h"
+#include "train/exchange/read/adapted_base.h"
+#include "train/exchange/read/weights_reader.h"
 #include "train/machine/equal_ranks.h"
 #include "train/run/trainer.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "data/dataset_directory.h"
+#include "data/dataset/dataset_directory.h"
 #include "parallel/agreement.h"
 #include "train/evaluate/dataset_loss.h"
 #include "train/evaluate/write_summaries.h"

@@ -7,9 +7,9 @@
 #include <string>
 #include <string_view>
 
-#include "data/sequence_reader.h"
-#include "data/token_dataset.h"
-#include "data/tokenizer.h"
+#include "data/dataset/sequence_reader.h"
+#include "data/dataset/token_dataset.h"
+#include "data/tokenizer/tokenizer.h"
 #include "parallel/device_mesh.h"
 #include "train/evaluate/rouge.h"
 #include "train/generate/inference_model.h"

@@ -14,7 +14,7 @@
 #include <random>
 #include <set>
 
-#include "data/directory.h"
+#include "data/files/directory.h"
 #include "tests/data/fault_io.h"
 #include "tests/train/checkpoint/checkpoint_model.h"
 #include "train/checkpoint/verify.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "data/hash.h"
+#include "data/files/hash.h"
 #include "model/lora.h"
 #include "model/parameter.h"
 #include "parallel/unit_layout.h"

@@ -4,7 +4,7 @@
 #include <map>
 #include <set>
 
-#include "data/hdf5.h"
+#include "data/hdf5/hdf5.h"
 #include "tests/expect_has.h"
 #include "tests/train/checkpoint/checkpoint_model.h"
 #include "train/checkpoint/verify.h"

@@ -7,7 +7,7 @@
 #include <atomic>
 #include <map>
 
-#include "data/whole_file.h"
+#include "data/files/whole_file.h"
 #include "tests/train/checkpoint/checkpoint_model.h"
 
 namespace ripstop {

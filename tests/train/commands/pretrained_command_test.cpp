@@ -2,7 +2,7 @@
 #include "tests/expect_has.h"
 #include "tests/train/commands/random_run.h"
 #include "tests/train/exchange/pretrained_directory.h"
-#include "train/exchange/pretrained_model.h"
+#include "train/exchange/hugging_face/pretrained_model.h"
 
 namespace ripstop {
 namespace {

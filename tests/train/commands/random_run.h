@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "data/token_dataset.h"
-#include "data/tokenizer.h"
+#include "data/dataset/token_dataset.h"
+#include "data/tokenizer/tokenizer.h"
 #include "parallel/sharded_transformer.h"
 #include "tests/train/commands/run_program.h"
 #include "train/checkpoint/checkpoint_writer.h"

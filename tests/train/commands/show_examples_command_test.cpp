@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "data/batch_loader.h"
+#include "data/dataset/batch_loader.h"
 #include "tests/expect_has.h"
 #include "tests/train/commands/run_program.h"
 

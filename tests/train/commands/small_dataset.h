@@ -4,9 +4,9 @@
 
 #include <filesystem>
 
-#include "data/prompt_template.h"
-#include "data/token_dataset_writer.h"
-#include "data/tokenizer.h"
+#include "data/dataset/prompt_template.h"
+#include "data/dataset/token_dataset_writer.h"
+#include "data/tokenizer/tokenizer.h"
 #include "tests/data/small_tokenizer.h"
 
 namespace ripstop {

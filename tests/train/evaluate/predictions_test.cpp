@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "data/text_lines.h"
+#include "data/text/text_lines.h"
 #include "tests/data/scratch_directory.h"
 
 namespace ripstop {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "data/token_dataset_writer.h"
+#include "data/dataset/token_dataset_writer.h"
 #include "tests/data/scratch_directory.h"
 #include "tests/data/small_dataset.h"
 

@@ -8,11 +8,11 @@
 #include "tests/expect_has.h"
 #include "tests/test_files.h"
 #include "tests/train/checkpoint/checkpoint_model.h"
-#include "train/exchange/export_model.h"
-#include "train/exchange/export_rounding.h"
-#include "train/exchange/peft_adapter.h"
-#include "train/exchange/pretrained_config.h"
-#include "train/exchange/pretrained_model.h"
+#include "train/exchange/hugging_face/export_dtype.h"
+#include "train/exchange/hugging_face/pretrained_config.h"
+#include "train/exchange/hugging_face/pretrained_model.h"
+#include "train/exchange/peft/peft_adapter.h"
+#include "train/exchange/write/export_model.h"
 
 namespace ripstop {
 namespace {

@@ -11,7 +11,7 @@
 #include "tests/train/exchange/one_rank_model.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/checkpoint_writer.h"
-#include "train/exchange/export_model.h"
+#include "train/exchange/write/export_model.h"
 
 namespace ripstop {
 namespace {

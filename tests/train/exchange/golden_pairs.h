@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 #include "tests/train/step/mesh_training.h"
 
 namespace ripstop::golden_pairs {

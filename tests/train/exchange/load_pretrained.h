@@ -3,9 +3,9 @@
 #include <filesystem>
 #include <vector>
 
-#include "data/io.h"
+#include "data/files/io.h"
 #include "parallel/sharded_transformer.h"
-#include "train/exchange/stored_model.h"
+#include "train/exchange/read/stored_model.h"
 
 namespace ripstop {
 

@@ -6,8 +6,8 @@
 #include "tests/test_files.h"
 #include "tests/train/checkpoint/checkpoint_model.h"
 #include "tests/train/exchange/pretrained_directory.h"
-#include "train/exchange/export_model.h"
-#include "train/exchange/import_model.h"
+#include "train/exchange/write/export_model.h"
+#include "train/exchange/write/import_model.h"
 
 namespace ripstop {
 namespace {

@@ -9,7 +9,7 @@
 #include <csignal>
 #include <set>
 
-#include "data/process_identity.h"
+#include "data/process/process_identity.h"
 #include "model/core/error.h"
 #include "tests/data/scratch_directory.h"
 #include "tests/expect_has.h"

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "data/batch_loader.h"
+#include "data/dataset/batch_loader.h"
 #include "tests/data/scratch_directory.h"
 #include "tests/train/commands/small_dataset.h"
 #include "tests/train/config/small_config.h"

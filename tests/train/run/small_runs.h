@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "data/token_dataset_writer.h"
+#include "data/dataset/token_dataset_writer.h"
 #include "tests/data/scratch_directory.h"
 #include "tests/data/small_tokenizer.h"
 #include "tests/expect_has.h"

@@ -9,8 +9,8 @@
 #include <map>
 #include <optional>
 
-#include "data/blocked_signals.h"
-#include "data/child_process.h"
+#include "data/process/blocked_signals.h"
+#include "data/process/child_process.h"
 #include "model/core/error.h"
 #include "tests/data/scratch_directory.h"
 #include "tests/expect_has.h"

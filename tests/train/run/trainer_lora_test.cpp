@@ -3,7 +3,7 @@
 
 #include "tests/train/exchange/pretrained_directory.h"
 #include "tests/train/run/small_runs.h"
-#include "train/exchange/stored_model.h"
+#include "train/exchange/read/stored_model.h"
 
 namespace ripstop {
 namespace {

@@ -1,7 +1,7 @@
 // Whole runs on one rank that begin with the weights of a pretrained model.
 #include "tests/train/exchange/pretrained_directory.h"
 #include "tests/train/run/small_runs.h"
-#include "train/exchange/import_model.h"
+#include "train/exchange/write/import_model.h"
 
 namespace ripstop {
 namespace {

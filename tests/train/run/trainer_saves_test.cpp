@@ -3,7 +3,7 @@
 #include <map>
 #include <thread>
 
-#include "data/whole_file.h"
+#include "data/files/whole_file.h"
 #include "tests/train/run/full_disk.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/find_run.h"

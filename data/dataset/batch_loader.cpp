@@ -1,0 +1,300 @@
+#include "data/dataset/batch_loader.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "data/dataset/sequence_reader.h"
+#include "model/core/error.h"
+#include "model/core/rounding.h"
+
+namespace ripstop {
+namespace {
+
+/// Checks the options before a member uses them, in the initializer list of the loader's state.
+const BatchLoaderOptions& checked(const BatchLoaderOptions& options) {
+  RIPSTOP_CHECK(options.sequence_length >= 2, "sequence_length is {}", options.sequence_length);
+  RIPSTOP_CHECK(options.global_batch_sequences >= 1 && options.micro_batch_sequences >= 1,
+                "batches of {} and {} sequences", options.global_batch_sequences,
+                options.micro_batch_sequences);
+  RIPSTOP_CHECK(options.data_rank >= 0 && options.data_rank < options.data_ranks, "data rank {} of {}",
+                options.data_rank, options.data_ranks);
+  // Rows are numbered by int32: document_offset.
+  RIPSTOP_CHECK(options.micro_batch_sequences <= INT32_MAX / options.sequence_length, "{} x {} rows",
+                options.micro_batch_sequences, options.sequence_length);
+  return options;
+}
+
+/// Batches of a step. Equal on all ranks, because every batch has collectives: so some ranks get empty ones.
+int64_t count_batches(const BatchLoaderOptions& options) {
+  return divide_up(divide_up(options.global_batch_sequences, options.data_ranks),
+                   options.micro_batch_sequences);
+}
+
+/// Every rank makes the whole plan, from lengths and a key: cheaper than sending it.
+PackPlan plan_epoch(const SequenceReader& reader, const BatchLoaderOptions& options, int64_t epoch) {
+  return {reader.rows(),
+          {options.sequence_length, options.shuffle_seed, epoch, options.pack, options.shuffle}};
+}
+
+/// Says which sequences each step takes, epoch after epoch. The same on every rank.
+class StepPlanner {
+ public:
+  /// `reader` must outlive the planner.
+  StepPlanner(const SequenceReader& reader, const BatchLoaderOptions& options, DataCursor start)
+      : reader_(reader), options_(options), plan_(plan_epoch(reader, options, start.epoch)), at_(start) {}
+
+  /// Sequences of the cursor's epoch.
+  int64_t sequences_per_epoch() const { return plan_.sequences(); }
+  bool is_over() const { return options_.epochs > 0 && at_.epoch >= options_.epochs; }
+
+  /// Moves the cursor past one step. Fills in `step`; returns its sequences in slot order, fewer than
+  /// global_batch_sequences only at the end of the run.
+  std::vector<std::vector<PackItem>> take_step(LoaderStep& step);
+
+ private:
+  const SequenceReader& reader_;
+  const BatchLoaderOptions options_;
+  PackPlan plan_;
+  DataCursor at_;
+};
+
+std::vector<std::vector<PackItem>> StepPlanner::take_step(LoaderStep& step) {
+  std::vector<std::vector<PackItem>> sequences;
+  step.begin = at_;
+  while (static_cast<int64_t>(sequences.size()) < options_.global_batch_sequences && !is_over()) {
+    // One plan at a time: it has about 24 bytes an example.
+    if (plan_.epoch() != at_.epoch) plan_ = plan_epoch(reader_, options_, at_.epoch);
+    sequences.push_back(plan_.sequence(at_.sequence));
+    for (const PackItem& item : sequences.back()) {
+      ++step.examples;
+      step.rows += item.rows;
+      step.target_count += reader_.target_count(item);
+    }
+    if (++at_.sequence == plan_.sequences()) at_ = {at_.epoch + 1, 0};
+  }
+  step.end = at_;
+  step.sequences = static_cast<int64_t>(sequences.size());
+  // At the end of an epoch the plan is still the old epoch's: the next one is made when it is needed.
+  const bool same_plan = plan_.epoch() == at_.epoch;
+  step.epoch = static_cast<double>(at_.epoch) +
+               (same_plan ? static_cast<double>(at_.sequence) / static_cast<double>(plan_.sequences()) : 0.0);
+  return sequences;
+}
+
+/// One batch on its way to the consumer. A step travels with its first batch; an entry without both ends the
+/// run.
+struct QueueEntry {
+  std::optional<LoaderStep> step;
+  std::optional<PackedBatch> batch;
+};
+
+/// Hands entries from the reading thread to the consumer. Bounds how far the reading thread is ahead.
+class ReadAheadQueue {
+ public:
+  explicit ReadAheadQueue(int64_t most) : most_(static_cast<size_t>(std::max<int64_t>(1, most))) {}
+
+  /// Waits for room, then adds `entry`. Returns false if the queue was stopped.
+  bool push(QueueEntry entry) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return stopped_ || entries_.size() < most_; });
+    if (stopped_) return false;
+    entries_.push_back(std::move(entry));
+    changed_.notify_all();
+    return true;
+  }
+  /// The reading thread has failed: pop() throws this after the entries that are there.
+  void push_failure(std::exception_ptr failure) {
+    const std::lock_guard lock(mutex_);
+    failure_ = std::move(failure);
+    changed_.notify_all();
+  }
+  /// Waits for an entry, then removes it.
+  QueueEntry pop() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !entries_.empty() || failure_; });
+    if (entries_.empty()) std::rethrow_exception(failure_);
+    QueueEntry entry = std::move(entries_.front());
+    entries_.pop_front();
+    changed_.notify_all();
+    return entry;
+  }
+  /// Lets a waiting push() return, so that the reading thread ends.
+  void stop() {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  const size_t most_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<QueueEntry> entries_;
+  std::exception_ptr failure_;
+  bool stopped_ = false;
+};
+
+/// Calls body with the items of each sequence of a data rank's batch number `number` of a step; an empty
+/// sequence has none. Neighbouring sequences go to different ranks: a step has the same sequences for any
+/// number of ranks.
+template <class Body>
+void for_sequences(const BatchLoaderOptions& options, const std::vector<std::vector<PackItem>>& sequences,
+                   int64_t number, int64_t data_rank, Body body) {
+  const std::vector<PackItem> none;
+  for (int64_t i = 0; i < options.micro_batch_sequences; ++i) {
+    const int64_t slot = (number * options.micro_batch_sequences + i) * options.data_ranks + data_rank;
+    body(slot < std::ssize(sequences) ? sequences[static_cast<size_t>(slot)] : none);
+  }
+}
+
+/// Reads this rank's slots of `sequences` that batch `number` of a step holds.
+PackedBatch read_batch(const SequenceReader& reader, const BatchLoaderOptions& options,
+                       const std::vector<std::vector<PackItem>>& sequences, int64_t number) {
+  PackedBatch batch;
+  batch.sequence_count = options.micro_batch_sequences;
+  batch.sequence_length = options.sequence_length;
+  batch.document_offset.push_back(0);
+  for (auto* values : {&batch.token, &batch.target, &batch.position}) {
+    values->reserve(static_cast<size_t>(batch.rows()));
+  }
+  for_sequences(options, sequences, number, options.data_rank, [&](const std::vector<PackItem>& items) {
+    if (items.empty())
+      reader.append_empty_sequence(batch);
+    else
+      reader.append_sequence(items, batch);
+  });
+  return batch;
+}
+
+/// Reads the batches of one step into `queue`. Returns false at the end of the run and if the queue was
+/// stopped.
+bool read_step(const SequenceReader& reader, const BatchLoaderOptions& options, StepPlanner& planner,
+               ReadAheadQueue& queue) {
+  if (planner.is_over()) {
+    queue.push({});
+    return false;
+  }
+  LoaderStep step;
+  const auto sequences = planner.take_step(step);
+  for (int64_t k = 0; k < count_batches(options); ++k) {
+    QueueEntry entry;
+    if (k == 0) entry.step = step;
+    entry.batch = read_batch(reader, options, sequences, k);
+    if (!queue.push(std::move(entry))) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+EpochSequences count_epoch_sequences(const TokenDataset& dataset, const BatchLoaderOptions& options,
+                                     int64_t epoch) {
+  const SequenceReader reader(dataset, options.sequence_length, options.loss_on, options.examples);
+  const PackPlan plan = plan_epoch(reader, options, epoch);
+  return {plan.sequences(), plan.hash()};
+}
+
+std::map<DocumentSizes, int64_t> coming_documents(const TokenDataset& dataset,
+                                                  const BatchLoaderOptions& options, DataCursor start,
+                                                  int64_t steps) {
+  const SequenceReader reader(dataset, options.sequence_length, options.loss_on, options.examples);
+  StepPlanner planner(reader, checked(options), start);
+  std::map<DocumentSizes, int64_t> batches;
+  for (int64_t step = 0; step < steps && !planner.is_over(); ++step) {
+    LoaderStep taken;
+    const auto sequences = planner.take_step(taken);
+    for (int64_t rank = 0; rank < options.data_ranks; ++rank)
+      for (int64_t k = 0; k < count_batches(options); ++k) {
+        DocumentSizes of_batch;
+        for_sequences(options, sequences, k, rank, [&](const std::vector<PackItem>& items) {
+          const DocumentSizes sizes = reader.document_sizes(items);
+          of_batch.count += sizes.count;
+          of_batch.longest = std::max(of_batch.longest, sizes.longest);
+        });
+        ++batches[of_batch];
+      }
+  }
+  return batches;
+}
+
+struct BatchLoader::State {
+  BatchLoaderOptions options;
+  SequenceReader reader;
+  StepPlanner planner;  // only the reading thread uses it
+  int64_t sequences_per_epoch;
+  ReadAheadQueue queue;
+
+  // Only the consumer uses these.
+  std::optional<PackedBatch> current;
+  int64_t batches_left = 0;
+  bool at_end = false;
+
+  std::thread thread;
+
+  State(const TokenDataset& dataset, const BatchLoaderOptions& o, DataCursor start)
+      : options(checked(o)),
+        reader(dataset, o.sequence_length, o.loss_on, o.examples),
+        planner(reader, o, start),
+        sequences_per_epoch(planner.sequences_per_epoch()),
+        queue(o.read_ahead_batches) {}
+};
+
+BatchLoader::BatchLoader(const TokenDataset& dataset, const BatchLoaderOptions& options, DataCursor start)
+    : state_(std::make_unique<State>(dataset, options, start)) {
+  State& s = *state_;
+  if (start.epoch < 0 || start.sequence < 0 || start.sequence >= s.sequences_per_epoch) {
+    fail(ExitCode::kInputData, "{}: epoch {} has {} sequences, the run wants to go on at sequence {}",
+         dataset.path().string(), start.epoch, s.sequences_per_epoch, start.sequence);
+  }
+  s.thread = std::thread([&s] {
+    try {
+      while (read_step(s.reader, s.options, s.planner, s.queue)) {
+      }
+    } catch (...) {
+      s.queue.push_failure(std::current_exception());
+    }
+  });
+}
+
+BatchLoader::~BatchLoader() {
+  state_->queue.stop();
+  if (state_->thread.joinable()) state_->thread.join();
+}
+
+int64_t BatchLoader::batches_per_step() const {
+  return count_batches(state_->options);
+}
+int64_t BatchLoader::sequences_per_epoch() const {
+  return state_->sequences_per_epoch;
+}
+
+std::optional<LoaderStep> BatchLoader::next_step() {
+  State& s = *state_;
+  RIPSTOP_CHECK(s.batches_left == 0, "{} batches of the step before are unused", s.batches_left);
+  if (s.at_end) return std::nullopt;
+  QueueEntry entry = s.queue.pop();
+  if (!entry.step) {
+    s.at_end = true;
+    return std::nullopt;
+  }
+  // The first batch came with the step; next_batch() hands it out without another pop().
+  s.current = std::move(entry.batch);
+  s.batches_left = batches_per_step();
+  return entry.step;
+}
+
+const PackedBatch& BatchLoader::next_batch() {
+  State& s = *state_;
+  RIPSTOP_CHECK(s.batches_left > 0, "next_batch() without a step");
+  const bool first = s.batches_left == batches_per_step();
+  if (!first) s.current = s.queue.pop().batch;
+  --s.batches_left;
+  return *s.current;
+}
+
+}  // namespace ripstop

@@ -1,0 +1,81 @@
+#include "data/dataset/dataset_directory.h"
+
+#include <algorithm>
+
+#include "data/process/shell_word.h"
+#include "model/core/error.h"
+
+namespace ripstop {
+namespace {
+
+/// Enough of a SHA-256 to tell two tokenizers apart by eye.
+constexpr size_t kShownDigits = 12;
+
+}  // namespace
+
+std::filesystem::path dataset_file(const std::filesystem::path& directory, const std::string& file_name) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(directory, ignored)) {
+    const std::filesystem::path absolute = std::filesystem::absolute(directory, ignored);
+    const bool exists = std::filesystem::exists(directory, ignored);
+    throw Error(
+        ExitCode::kInputData,
+        fmt::format("{}: {}, looked for {}", directory.string(),
+                    exists ? "a file, expected a data set's directory" : "there is no such directory",
+                    absolute.lexically_normal().string()),
+        fmt::format(
+            "ripstop prepare --output {} makes one; a relative path counts from the current directory",
+            shell_word(directory.string())));
+  }
+  const std::filesystem::path file = directory / file_name;
+  if (!std::filesystem::exists(file, ignored)) {
+    throw Error(ExitCode::kInputData,
+                fmt::format("{}: there is no {} in this directory, so it is no data set of ripstop prepare",
+                            directory.string(), file_name),
+                "name the directory that was given to ripstop prepare as --output");
+  }
+  return file;
+}
+
+void require_dataset_tokenizer(const TokenDataset& dataset, const Tokenizer& tokenizer) {
+  const TokenDatasetHeader& header = dataset.header();
+  if (header.tokenizer_sha256 != tokenizer.sha256()) {
+    throw Error(ExitCode::kInputData,
+                fmt::format("{} was made with another tokenizer (SHA-256 {}..) than {} ({}..)",
+                            dataset.path().string(), header.tokenizer_sha256.substr(0, kShownDigits),
+                            tokenizer.name(), tokenizer.sha256().substr(0, kShownDigits)),
+                fmt::format("put the tokenizer.model back that ripstop prepare wrote beside it, or prepare "
+                            "the data set again with --tokenizer {}",
+                            shell_word(tokenizer.name())));
+  }
+  // Writers of other programs state the number themselves: a wrong one gives the model rows without a piece.
+  if (header.vocabulary_size != tokenizer.vocabulary_size()) {
+    throw Error(ExitCode::kInputData,
+                fmt::format("{} states a vocabulary of {}, {} has {} pieces", dataset.path().string(),
+                            header.vocabulary_size, tokenizer.name(), tokenizer.vocabulary_size()),
+                "prepare the data set again: ripstop prepare writes both alike");
+  }
+}
+
+std::vector<ExampleText> checked_text(const TokenDataset& dataset, const Tokenizer& tokenizer, int64_t first,
+                                      int64_t count) {
+  std::vector<ExampleText> texts = dataset.text(first, count);
+  std::vector<int32_t> targets;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t example = first + i, begin = dataset.target_begin(example);
+    targets.resize(static_cast<size_t>(dataset.example_end(example) - begin));
+    dataset.read_tokens(begin, dataset.example_end(example), targets.data());
+    // Encoded and not decoded: a tokenizer may normalize, so the text need not come back as it was.
+    std::vector<int32_t> expected = tokenizer.encode_continuation(texts[static_cast<size_t>(i)].summary);
+    expected.push_back(tokenizer.eos());
+    if (targets != expected) {
+      throw Error(ExitCode::kInputData,
+                  fmt::format("{}: the summary of example {} ('{}') is not the text of its targets",
+                              dataset.path().string(), example, texts[static_cast<size_t>(i)].id),
+                  "the file was changed after ripstop prepare wrote it: prepare the data set again");
+    }
+  }
+  return texts;
+}
+
+}  // namespace ripstop

@@ -1,0 +1,66 @@
+#include "data/dataset/example_view.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "data/dataset/pack_plan.h"
+#include "data/dataset/sequence_reader.h"
+#include "model/core/error.h"
+
+namespace ripstop {
+namespace {
+
+/// `item` of `dataset`; `reader` has cut it.
+ExampleView view_item(const TokenDataset& dataset, const SequenceReader& reader, const PackItem& item) {
+  ItemTokens tokens = reader.read(item);
+  ExampleView view;
+  view.example = item.example;
+  view.token = std::move(tokens.token);
+  const int64_t kept = static_cast<int64_t>(view.token.size());
+  view.first_target = std::min(tokens.first_target, kept);  // no target may be left
+  view.document = kept;
+  if (dataset.header().kind == ExampleKind::kText) return view;
+  const int64_t begin = dataset.example_begin(item.example), end = dataset.example_end(item.example);
+  const int64_t separator = dataset.separator_begin(item.example),
+                target = dataset.target_begin(item.example);
+  view.document = separator - begin;
+  view.separator = target - separator;
+  view.summary = end - target;
+  view.cut_document = view.document - tokens.document;
+  view.cut_summary = end - separator - (kept - tokens.document);
+  return view;
+}
+
+}  // namespace
+
+std::vector<ExampleView> view_examples(const TokenDataset& dataset, const std::vector<int64_t>& examples,
+                                       const ExampleViewOptions& options) {
+  const int64_t length =
+      options.sequence_length > 0 ? options.sequence_length : std::numeric_limits<int64_t>::max();
+  const SequenceReader reader(dataset, length, options.loss_on);
+  std::vector<ExampleView> views;
+  for (const int64_t example : examples) {
+    RIPSTOP_CHECK(example >= 0 && example < dataset.examples(), "example {} of {}", example,
+                  dataset.examples());
+    // The plan of this example alone: without packing every piece has a sequence of its own.
+    const PackPlan plan(reader.rows().subspan(static_cast<size_t>(example), 1),
+                        {.sequence_length = length, .pack = false, .shuffle = false});
+    for (int64_t piece = 0; piece < plan.sequences(); ++piece) {
+      PackItem item = plan.sequence(piece).front();
+      item.example = example;
+      views.push_back(view_item(dataset, reader, item));
+      views.back().piece = piece;
+      views.back().pieces = plan.sequences();
+    }
+  }
+  return views;
+}
+
+std::vector<int64_t> draw_examples(int64_t count, int64_t wanted, uint64_t seed) {
+  std::vector<int64_t> drawn = keyed_permutation(count, seed);
+  drawn.resize(static_cast<size_t>(std::min(count, wanted)));
+  return drawn;
+}
+
+}  // namespace ripstop

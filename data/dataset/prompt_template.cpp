@@ -1,0 +1,104 @@
+#include "data/dataset/prompt_template.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "model/core/error.h"
+
+namespace ripstop {
+namespace {
+
+constexpr std::string_view kDocument = "{document}";
+constexpr const char* kDefaultHint = R"(the default is '{document}\n\nTL;DR:')";
+
+}  // namespace
+
+std::string typed_template(std::string typed) {
+  for (const auto& [spelled, meant] : {std::pair{"\\n", "\n"}, {"\\t", "\t"}})
+    for (size_t at = typed.find(spelled); at != std::string::npos; at = typed.find(spelled, at + 1))
+      typed.replace(at, 2, meant);
+  return typed;
+}
+
+TemplateParts parse_template(const std::string& prompt_template) {
+  const size_t at = prompt_template.find(kDocument);
+  if (at == std::string::npos || prompt_template.find(kDocument, at + 1) != std::string::npos) {
+    throw Error(ExitCode::kUsage,
+                fmt::format("a template needs {{document}} exactly once, got '{}'", prompt_template),
+                kDefaultHint);
+  }
+  TemplateParts parts{prompt_template.substr(0, at), prompt_template.substr(at + kDocument.size())};
+  // The summary's first token brings its space along. A second space would be a token of its own.
+  if (parts.separator.empty() || parts.separator.back() == ' ') {
+    throw Error(ExitCode::kUsage,
+                fmt::format("a template must go on after {{document}} and not end in a space, got '{}'",
+                            prompt_template),
+                kDefaultHint);
+  }
+  return parts;
+}
+
+PromptTemplate::PromptTemplate(const Tokenizer& tokenizer, std::string prompt_template)
+    : tokenizer_(&tokenizer), template_(std::move(prompt_template)), parts_(parse_template(template_)) {
+  // Behind one letter the separator's tokens begin exactly at its first byte, unless a piece spans both.
+  const auto probe = tokenizer.encode_with_spans("a" + separator());
+  for (size_t i = 0; i < probe.size(); ++i) {
+    if (probe[i].end_byte != 1 || (i + 1 < probe.size() && probe[i + 1].end_byte == 1)) continue;
+    for (size_t j = i + 1; j < probe.size(); ++j) separator_ids_.push_back(probe[j].id);
+    break;
+  }
+}
+
+/// Place in `ids` (of `text`) of the first token whose text reaches past byte `separator_byte`.
+int64_t PromptTemplate::find_separator(const std::vector<int32_t>& ids, std::string_view text,
+                                       size_t separator_byte) const {
+  // Nearly every prompt ends in the usual ids. That saves a second encoding, which counts bytes.
+  const bool usual = !separator_ids_.empty() && ids.size() > separator_ids_.size() &&
+                     std::equal(separator_ids_.rbegin(), separator_ids_.rend(), ids.rbegin());
+  if (usual) return static_cast<int64_t>(ids.size() - separator_ids_.size());
+  // Here a piece spans the document's end and the separator's begin. It belongs to the separator.
+  const auto spans = tokenizer_->encode_with_spans(text);
+  RIPSTOP_CHECK(spans.size() == ids.size(), "{} spans of {} tokens", spans.size(), ids.size());
+  const auto first = std::find_if(spans.begin(), spans.end(), [&](const SpannedToken& token) {
+    return token.end_byte > static_cast<int64_t>(separator_byte);
+  });
+  return static_cast<int64_t>(first - spans.begin());
+}
+
+EncodedPrompt PromptTemplate::encode(std::string_view document) const {
+  std::string text = parts_.before;
+  text.append(document).append(separator());
+  const std::vector<int32_t> ids = tokenizer_->encode(text);
+  EncodedPrompt prompt;
+  prompt.tokens.reserve(ids.size() + 1);
+  prompt.tokens.push_back(tokenizer_->bos());
+  prompt.tokens.insert(prompt.tokens.end(), ids.begin(), ids.end());
+  prompt.separator_begin = 1 + find_separator(ids, text, text.size() - separator().size());
+  return prompt;
+}
+
+TokenExample PromptTemplate::encode_pair(std::string_view document, std::string_view summary) const {
+  EncodedPrompt prompt = encode(document);
+  TokenExample example;
+  example.tokens = std::move(prompt.tokens);
+  example.separator_begin = prompt.separator_begin;
+  example.target_begin = static_cast<int64_t>(example.tokens.size());
+  const std::vector<int32_t> ids = tokenizer_->encode_continuation(summary);
+  example.tokens.insert(example.tokens.end(), ids.begin(), ids.end());
+  example.tokens.push_back(tokenizer_->eos());
+  return example;
+}
+
+TokenExample PromptTemplate::encode_text(std::string_view text) const {
+  TokenExample example;
+  const std::vector<int32_t> ids = tokenizer_->encode(text);
+  example.tokens.push_back(tokenizer_->bos());
+  example.tokens.insert(example.tokens.end(), ids.begin(), ids.end());
+  example.tokens.push_back(tokenizer_->eos());
+  // There is no separator, so it "begins" at the end; and every token after BOS is a target.
+  example.separator_begin = static_cast<int64_t>(example.tokens.size());
+  example.target_begin = 1;
+  return example;
+}
+
+}  // namespace ripstop

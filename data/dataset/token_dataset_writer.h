@@ -1,0 +1,41 @@
+// Writes a data set of token ids to one HDF5 file.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/dataset/token_dataset.h"
+
+namespace ripstop {
+
+/// One example to write. Indices count from the example's first token.
+struct TokenExample {
+  std::vector<int32_t> tokens;
+  int64_t separator_begin = 0;
+  int64_t target_begin = 0;
+};
+
+/// Writes one file. Memory does not grow with the number of examples: they go to spool files beside `path`,
+/// and `finish` puts these together. Main thread only. Throws Error(kStorage).
+class TokenDatasetWriter {
+ public:
+  TokenDatasetWriter(const std::filesystem::path& path, TokenDatasetHeader header);
+  ~TokenDatasetWriter();
+  TokenDatasetWriter(const TokenDatasetWriter&) = delete;
+  TokenDatasetWriter& operator=(const TokenDatasetWriter&) = delete;
+
+  /// Adds an example. `text` must be given if and only if the header says with_text.
+  void add(const TokenExample& example, const ExampleText* text = nullptr);
+  int64_t examples() const;
+  int64_t tokens() const;
+  /// Writes and syncs the file and removes the spool. Returns the content hash (32 hex digits).
+  std::string finish();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace ripstop

@@ -1,0 +1,97 @@
+#include "data/files/directory.h"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/vfs.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+
+#include "data/files/file.h"
+
+namespace ripstop {
+
+void sync_directory(Io& io, const std::filesystem::path& directory) {
+  const Descriptor file(io, io.open(directory, O_RDONLY | O_DIRECTORY));
+  if (file.value() < 0) fail_storage(directory, "open", errno);
+  while (io.fsync(file.value()) != 0) {
+    // A file system without fsync of directories answers EINVAL. There is no other way to ask it.
+    if (errno == EINVAL) return;
+    if (errno != EINTR) fail_storage(directory, "sync", errno);
+  }
+}
+
+void sync_directory(const std::filesystem::path& directory) {
+  sync_directory(posix_io(), directory);
+}
+
+void make_directory(Io& io, const std::filesystem::path& directory) {
+  // Another rank, or an earlier start of the run, may have made it.
+  if (io.mkdir(directory) != 0 && errno != EEXIST) fail_storage(directory, "make the directory", errno);
+}
+
+void rename_path(Io& io, const std::filesystem::path& from, const std::filesystem::path& to) {
+  if (io.rename(from, to) != 0)
+    fail_storage(from, fmt::format("rename to {}", to.filename().string()), errno);
+}
+
+bool path_exists(Io& io, const std::filesystem::path& path) {
+  Io::Status status;
+  if (io.status(path, status) == 0) return true;
+  if (errno != ENOENT && errno != ENOTDIR) fail_storage(path, "look at it", errno);
+  return false;
+}
+
+bool directory_exists(Io& io, const std::filesystem::path& path) {
+  Io::Status status;
+  // The dot follows a link, as Io::status(path) alone does not.
+  if (io.status(path / ".", status) == 0) return true;
+  if (errno != ENOENT && errno != ENOTDIR) fail_storage(path, "look at it", errno);
+  return false;
+}
+
+std::vector<Io::Entry> list_directory(Io& io, const std::filesystem::path& directory) {
+  std::vector<Io::Entry> entries;
+  // A new run has no checkpoints directory yet: that is an empty list and no error.
+  if (io.list(directory, entries) != 0 && errno != ENOENT) fail_storage(directory, "list", errno);
+  std::sort(entries.begin(), entries.end(),
+            [](const Io::Entry& a, const Io::Entry& b) { return a.name < b.name; });
+  return entries;
+}
+
+bool has_hard_links(const std::filesystem::path& file) {
+  std::error_code error;
+  const auto count = std::filesystem::hard_link_count(file, error);
+  return !error && count > 1;
+}
+
+std::optional<double> age_of(const std::filesystem::path& file) {
+  std::error_code error;
+  const auto time = std::filesystem::last_write_time(file, error);
+  if (error) return std::nullopt;
+  return std::chrono::duration<double>(std::filesystem::file_time_type::clock::now() - time).count();
+}
+
+bool may_be_shared(const std::filesystem::path& path) {
+  constexpr std::array<int64_t, 6> kLocal = {EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC,
+                                             F2FS_SUPER_MAGIC, TMPFS_MAGIC,     0x2fc12fc1 /* ZFS */};
+  struct statfs facts {};
+  if (::statfs(path.c_str(), &facts) != 0) return true;
+  return std::find(kLocal.begin(), kLocal.end(), static_cast<int64_t>(facts.f_type)) == kLocal.end();
+}
+
+bool remove_tree(Io& io, const std::filesystem::path& path) {
+  Io::Status status;
+  if (io.status(path, status) != 0) return errno == ENOENT;
+  // Io::list follows a link given as the directory, so a link must not get there: it may point to a user's
+  // archive.
+  if (!status.is_directory) return io.unlink(path) == 0;
+  std::vector<Io::Entry> entries;
+  if (io.list(path, entries) != 0) return errno == ENOENT;
+  bool is_empty = true;
+  for (const Io::Entry& entry : entries) is_empty &= remove_tree(io, path / entry.name);
+  return is_empty && io.rmdir(path) == 0;
+}
+
+}  // namespace ripstop

@@ -1,0 +1,198 @@
+#include "data/files/file.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <thread>
+
+namespace ripstop {
+namespace {
+
+constexpr int64_t kCopyBytes = 1 << 20;
+constexpr int64_t kAppendBytes = 1 << 16;
+
+/// A signal may interrupt fsync. The data are then not on the disk yet, so ask again.
+void sync_file(const Descriptor& file, const std::filesystem::path& path) {
+  while (file.io().fsync(file.value()) != 0)
+    if (errno != EINTR) fail_storage(path, "sync", errno);
+}
+
+/// Reads exactly `bytes` bytes; Error(`refusal`) if the file ends before.
+void read_fully(const Descriptor& file, const std::filesystem::path& path, ExitCode refusal, int64_t offset,
+                void* out, int64_t bytes) {
+  char* to = static_cast<char*>(out);
+  int tries = 0;
+  while (bytes > 0) {
+    const ssize_t got = file.io().pread(file.value(), to, static_cast<size_t>(bytes), offset);
+    if (got > 0) {
+      to += got, offset += got, bytes -= got;
+    } else if (got == 0) {
+      fail(refusal, "{}: ends at byte {}, {} more were expected", path.string(), offset, bytes);
+    } else if (errno != EINTR) {
+      wait_for_storage(path, fmt::format("read at byte {}", offset), errno, tries);
+    }
+  }
+}
+
+/// Calls `write_some(bytes, count, done)`, which returns what write(2) returns, until all bytes are written.
+template <class WriteSome>
+void write_fully(const std::filesystem::path& path, const void* data, int64_t bytes, WriteSome write_some) {
+  const char* from = static_cast<const char*>(data);
+  for (int64_t done = 0; done < bytes;) {
+    const ssize_t count = write_some(from + done, static_cast<size_t>(bytes - done), done);
+    if (count < 0 && errno == EINTR) continue;
+    // A write of 0 bytes without an error means that there is no room. Without this check the loop would not
+    // end.
+    if (count <= 0) fail_storage(path, "write", count < 0 ? errno : ENOSPC);
+    done += count;
+  }
+}
+
+}  // namespace
+
+void wait_for_storage(const std::filesystem::path& path, std::string_view what, int error, int& tries) {
+  constexpr int kTries = 3;
+  // Network file systems answer EIO or ESTALE for a moment while a server restarts.
+  if ((error != EIO && error != ESTALE) || ++tries == kTries) fail_storage(path, what, error);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100 * tries));
+}
+
+InputFile::InputFile(const std::filesystem::path& path, ExitCode refusal)
+    : InputFile(posix_io(), path, refusal, 0) {}
+
+InputFile::InputFile(Io& io, const std::filesystem::path& path)
+    : InputFile(io, path, ExitCode::kStorage, O_NOFOLLOW) {}
+
+InputFile::InputFile(Io& io, const std::filesystem::path& path, ExitCode refusal, int flags)
+    : path_(path), refusal_(refusal) {
+  // O_NONBLOCK: opening a named pipe returns at once, and the pipe is refused below.
+  file_ = Descriptor(io, io.open(path, O_RDONLY | O_NONBLOCK | flags));
+  // A file on which a client of an NFS or Samba server holds a lease must be waited for.
+  if (Io::Status status;
+      file_.value() < 0 && errno == EWOULDBLOCK && io.status(path, status) == 0 && status.is_file)
+    file_ = Descriptor(io, io.open(path, O_RDONLY | flags));
+  if (file_.value() < 0 && errno == ELOOP && (flags & O_NOFOLLOW) != 0)
+    fail(refusal, "{}: is not a plain file but a symbolic link", path.string());
+  if (file_.value() < 0) fail_storage(path, "open", errno, refusal);
+  Io::Status status;
+  if (io.status(file_.value(), status) != 0) fail_storage(path, "look at it", errno, refusal);
+  if (!status.is_file) fail(refusal, "{}: is not a plain file", path.string());
+  bytes_ = status.bytes;
+}
+
+void InputFile::read_at(int64_t offset, void* out, int64_t bytes) const {
+  read_fully(file_, path_, refusal_, offset, out, bytes);
+}
+
+OutputFile::OutputFile(const std::filesystem::path& path, Mode mode) : OutputFile(posix_io(), path, mode) {}
+
+OutputFile::OutputFile(Io& io, const std::filesystem::path& path, Mode mode) : path_(path) {
+  file_ = Descriptor(io, io.open(path, O_WRONLY | (mode == Mode::kCreate ? O_CREAT | O_EXCL : 0)));
+  if (file_.value() < 0) fail_storage(path, mode == Mode::kCreate ? "create" : "open for writing", errno);
+}
+
+void OutputFile::write_at(int64_t offset, const void* data, int64_t bytes) {
+  write_fully(path_, data, bytes, [&](const char* from, size_t count, int64_t done) {
+    return file_.io().pwrite(file_.value(), from, count, offset + done);
+  });
+}
+
+void OutputFile::wait_written(int64_t offset, int64_t bytes) const {
+  while (file_.io().wait_written(file_.value(), offset, bytes) != 0)
+    if (errno != EINTR) fail_storage(path_, "write", errno);
+}
+
+void OutputFile::append(const void* data, int64_t bytes) {
+  if (static_cast<int64_t>(buffer_.size()) + bytes > kAppendBytes) flush();
+  if (bytes >= kAppendBytes) {
+    write_at(appended_, data, bytes);
+  } else {
+    buffer_.reserve(kAppendBytes);
+    buffer_.append(static_cast<const char*>(data), static_cast<size_t>(bytes));
+  }
+  appended_ += bytes;
+}
+
+void OutputFile::flush() {
+  const int64_t pending = static_cast<int64_t>(buffer_.size());
+  write_at(appended_ - pending, buffer_.data(), pending);
+  buffer_.clear();
+}
+
+void OutputFile::sync() {
+  flush();
+  sync_file(file_, path_);
+}
+
+void OutputFile::close() {
+  flush();
+  // Linux frees the descriptor even if close fails, also with EINTR. Closing it again could close another
+  // file.
+  if (file_.io().close(file_.release()) != 0 && errno != EINTR) fail_storage(path_, "close", errno);
+}
+
+AppendFile::AppendFile(Io& io, const std::filesystem::path& path)
+    // O_APPEND: if another process has taken the run over, both append; neither overwrites lines of the
+    // other.
+    : path_(path), file_(io, io.open(path, O_RDWR | O_CREAT | O_APPEND)) {
+  if (file_.value() < 0) fail_storage(path, "open", errno);
+  Io::Status status;
+  if (io.status(file_.value(), status) != 0) fail_storage(path, "look at it", errno);
+  // A named pipe takes lines until it is full, and then waits for a reader.
+  if (!status.is_file) fail(ExitCode::kStorage, "{}: is not a plain file", path.string());
+  const int64_t whole = end_of_whole_lines();
+  if (whole != size()) cut(whole);
+}
+
+int64_t AppendFile::size() const {
+  Io::Status status;
+  if (file_.io().status(file_.value(), status) != 0) fail_storage(path_, "look at it", errno);
+  return status.bytes;
+}
+
+int64_t AppendFile::end_of_whole_lines() const {
+  char block[4096];
+  for (int64_t begin = 0, end = size(); end > 0; end = begin) {
+    begin = std::max<int64_t>(0, end - static_cast<int64_t>(sizeof block));
+    read_fully(file_, path_, ExitCode::kStorage, begin, block, end - begin);
+    const std::string_view text(block, static_cast<size_t>(end - begin));
+    if (const size_t at = text.rfind('\n'); at != text.npos) return begin + static_cast<int64_t>(at) + 1;
+  }
+  return 0;
+}
+
+void AppendFile::append(std::string_view line) {
+  const int64_t before = size();
+  try {
+    write_fully(path_, line.data(), std::ssize(line), [&](const char* from, size_t count, int64_t) {
+      return file_.io().write(file_.value(), from, count);
+    });
+  } catch (const Error&) {
+    // The next line would continue a half line, and readers would lose both.
+    cut(before);
+    throw;
+  }
+}
+
+void AppendFile::cut(int64_t bytes) {
+  if (file_.io().truncate(file_.value(), bytes) != 0) fail_storage(path_, "cut", errno);
+}
+
+void AppendFile::sync() {
+  sync_file(file_, path_);
+}
+
+void copy_range(const InputFile& from, int64_t from_offset, OutputFile& to, int64_t to_offset,
+                int64_t bytes) {
+  std::string buffer(static_cast<size_t>(std::min(bytes, kCopyBytes)), '\0');
+  for (int64_t done = 0; done < bytes;) {
+    const int64_t part = std::min(bytes - done, kCopyBytes);
+    from.read_at(from_offset + done, buffer.data(), part);
+    to.write_at(to_offset + done, buffer.data(), part);
+    done += part;
+  }
+}
+
+}  // namespace ripstop

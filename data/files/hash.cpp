@@ -1,0 +1,100 @@
+#include "data/files/hash.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <array>
+#include <bit>
+#include <new>
+
+namespace ripstop {
+
+uint64_t hash64(const void* data, int64_t bytes) {
+  return XXH3_64bits(data, static_cast<size_t>(bytes));
+}
+
+struct StreamHash::State {
+  XXH3_state_t* xxh = XXH3_createState();
+  State() {
+    if (xxh == nullptr) throw std::bad_alloc();
+    XXH3_128bits_reset(xxh);
+  }
+  ~State() { XXH3_freeState(xxh); }
+};
+
+StreamHash::StreamHash() : state_(std::make_unique<State>()) {}
+StreamHash::~StreamHash() = default;
+StreamHash::StreamHash(StreamHash&&) noexcept = default;
+StreamHash& StreamHash::operator=(StreamHash&&) noexcept = default;
+
+void StreamHash::update(const void* data, int64_t bytes) {
+  // An empty vector may have a null pointer, which xxHash takes for an error.
+  if (bytes > 0) XXH3_128bits_update(state_->xxh, data, static_cast<size_t>(bytes));
+}
+
+std::string StreamHash::hex() const {
+  const XXH128_hash_t hash = XXH3_128bits_digest(state_->xxh);
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
+namespace {
+
+// SHA-256 is written out here: one hash of one small file is not worth a crypto library.
+// The names a .. h, w, s0, s1, t1 and t2 are those of the standard. Source: FIPS 180-4.
+constexpr std::array<uint32_t, 64> kRoundConstants = {
+    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
+    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
+    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
+    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
+    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
+    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
+    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
+
+/// Folds one block of 64 bytes into the state.
+void sha256_block(std::array<uint32_t, 8>& state, const unsigned char* block) {
+  std::array<uint32_t, 64> w;
+  for (size_t i = 0; i < 16; ++i) {
+    w[i] = uint32_t{block[4 * i]} << 24 | uint32_t{block[4 * i + 1]} << 16 | uint32_t{block[4 * i + 2]} << 8 |
+           uint32_t{block[4 * i + 3]};
+  }
+  for (size_t i = 16; i < 64; ++i) {
+    const uint32_t s0 = std::rotr(w[i - 15], 7) ^ std::rotr(w[i - 15], 18) ^ (w[i - 15] >> 3);
+    const uint32_t s1 = std::rotr(w[i - 2], 17) ^ std::rotr(w[i - 2], 19) ^ (w[i - 2] >> 10);
+    w[i] = w[i - 16] + s0 + w[i - 7] + s1;
+  }
+  auto [a, b, c, d, e, f, g, h] = state;
+  for (size_t i = 0; i < 64; ++i) {
+    const uint32_t s1 = std::rotr(e, 6) ^ std::rotr(e, 11) ^ std::rotr(e, 25);
+    const uint32_t t1 = h + s1 + ((e & f) ^ (~e & g)) + kRoundConstants[i] + w[i];
+    const uint32_t s0 = std::rotr(a, 2) ^ std::rotr(a, 13) ^ std::rotr(a, 22);
+    const uint32_t t2 = s0 + ((a & b) ^ (a & c) ^ (b & c));
+    h = g, g = f, f = e, e = d + t1, d = c, c = b, b = a, a = t1 + t2;
+  }
+  const std::array<uint32_t, 8> sum = {a, b, c, d, e, f, g, h};
+  for (size_t i = 0; i < 8; ++i) state[i] += sum[i];
+}
+
+}  // namespace
+
+std::string sha256_hex(std::string_view bytes) {
+  std::array<uint32_t, 8> state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                                   0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+  const auto* at = reinterpret_cast<const unsigned char*>(bytes.data());
+  size_t left = bytes.size();
+  for (; left >= 64; at += 64, left -= 64) sha256_block(state, at);
+  // The rest, a one bit, zeros, and the length in bits fill one block or two.
+  std::array<unsigned char, 128> tail{};
+  for (size_t i = 0; i < left; ++i) tail[i] = at[i];
+  tail[left] = 0x80;
+  // The length takes the last 8 bytes of a block, and the one bit a byte before it.
+  const size_t tail_bytes = left < 56 ? 64 : 128;
+  const uint64_t bits = uint64_t{bytes.size()} * 8;
+  for (size_t i = 0; i < 8; ++i) tail[tail_bytes - 1 - i] = static_cast<unsigned char>(bits >> (8 * i));
+  for (size_t i = 0; i < tail_bytes; i += 64) sha256_block(state, tail.data() + i);
+  std::string hex;
+  for (const uint32_t word : state) hex += fmt::format("{:08x}", word);
+  return hex;
+}
+
+}  // namespace ripstop

@@ -1,0 +1,51 @@
+// LengthHistogram: median and other quantiles of lengths, in bounded memory.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "data/prepare/prepare.h"
+
+namespace ripstop {
+
+/// Counts lengths. Those up to kExact are exact; quantiles take longer ones for kExact, the mean and the
+/// longest do not.
+class LengthHistogram {
+ public:
+  static constexpr int64_t kExact = 65536;
+
+  void add(int64_t length) {
+    if (counts_.empty()) counts_.resize(kExact + 1);
+    ++counts_[static_cast<size_t>(std::min(length, kExact))];
+    ++count_;
+    sum_ += length;
+    longest_ = std::max(longest_, length);
+  }
+  LengthStatistics statistics() const {
+    LengthStatistics result;
+    if (count_ == 0) return result;
+    result.median = at(0.5);
+    result.p90 = at(0.9);
+    result.p99 = at(0.99);
+    result.longest = longest_;
+    result.mean = static_cast<double>(sum_) / static_cast<double>(count_);
+    return result;
+  }
+
+ private:
+  /// The smallest length that at least `share` of all do not exceed.
+  int64_t at(double share) const {
+    const auto needed =
+        std::max<int64_t>(1, static_cast<int64_t>(share * static_cast<double>(count_) + 0.999999));
+    int64_t seen = 0;
+    for (int64_t length = 0; length <= kExact; ++length) {
+      seen += counts_[static_cast<size_t>(length)];
+      if (seen >= needed) return length;
+    }
+    return longest_;
+  }
+  std::vector<int64_t> counts_;
+  int64_t count_ = 0, sum_ = 0, longest_ = 0;
+};
+
+}  // namespace ripstop

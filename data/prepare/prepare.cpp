@@ -1,0 +1,305 @@
+#include "data/prepare/prepare.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <utility>
+
+#include "data/corpus/corpus_names.h"
+#include "data/dataset/prompt_template.h"
+#include "data/dataset/token_dataset_writer.h"
+#include "data/files/hash.h"
+#include "data/files/whole_file.h"
+#include "data/prepare/encode_pool.h"
+#include "data/prepare/length_histogram.h"
+#include "data/prepare/prepare_checks.h"
+#include "data/prepare/prepare_json.h"
+#include "data/process/child_process.h"
+#include "data/process/partial_directory.h"
+#include "data/text/hash_set.h"
+#include "data/text/utf8.h"
+#include "data/tokenizer/text_sample.h"
+#include "data/tokenizer/tokenizer.h"
+#include "model/core/error.h"
+
+namespace ripstop {
+namespace {
+
+/// A tokenizer learns from at most this much text, spread over the train split.
+constexpr int64_t kSampleBytes = int64_t{32} << 20;
+
+/// "file:line", as compilers write it; the file alone if it holds one example.
+std::string place_of(const CorpusExample& example) {
+  return example.line > 0 ? fmt::format("{}:{}", example.file, example.line) : example.file;
+}
+
+/// Why an example cannot be used; kNone if it can.
+enum class Fault { kNone, kEmptyDocument, kEmptySummary, kInvalidUtf8, kNul, kDuplicate };
+
+const char* describe(Fault fault) {
+  switch (fault) {
+    case Fault::kNone:
+      return "nothing";
+    case Fault::kEmptyDocument:
+      return "the document is empty or null";
+    case Fault::kEmptySummary:
+      return "the summary is empty or null";
+    case Fault::kInvalidUtf8:
+      return "not valid UTF-8";
+    case Fault::kNul:
+      return "has a NUL byte";
+    case Fault::kDuplicate:
+      return "an earlier example has the same document and summary";
+  }
+  return "";
+}
+
+/// "FILE:LINE: why".
+std::string describe(const CorpusExample& example, Fault fault) {
+  return fmt::format("{}: {}", example.file.empty() ? example.id : place_of(example), describe(fault));
+}
+
+/// ASCII control characters that text has no use for. They often tell of a bad conversion, so count them.
+bool is_control(unsigned char c) {
+  return (c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7f;
+}
+
+/// The fault that one example shows by itself. Duplicates show only in the order of the corpus.
+Fault fault_of(const CorpusExample& example, ExampleKind kind) {
+  if (example.invalid_utf8) return Fault::kInvalidUtf8;
+  const auto has_nul = [](const std::string& text) { return text.find('\0') != std::string::npos; };
+  if (has_nul(example.document) || has_nul(example.summary) || has_nul(example.id)) return Fault::kNul;
+  if (strip(example.document).empty()) return Fault::kEmptyDocument;
+  if (kind == ExampleKind::kSummary && strip(example.summary).empty()) return Fault::kEmptySummary;
+  return Fault::kNone;
+}
+
+/// One split while it is written.
+struct SplitState {
+  std::optional<TokenDatasetWriter> writer;
+  SplitReport report;
+  LengthHistogram documents, summaries, examples;
+};
+
+/// One run of prepare.
+class Preparation {
+ public:
+  explicit Preparation(const PrepareOptions& options)
+      : options_(options),
+        template_(options.prompt_template.empty() ? std::string(kDefaultTemplate) : options.prompt_template) {
+  }
+
+  PrepareReport run();
+
+ private:
+  void note(const std::string& text) const {
+    if (options_.note) options_.note(text);
+  }
+  bool stop_requested() const { return options_.stop_requested && options_.stop_requested(); }
+  /// Throws PrepareStopped if a stop was requested.
+  void check_stop() const {
+    if (stop_requested()) throw PrepareStopped{};
+  }
+  ExampleKind kind() const {
+    return report_.source.kind == SourceKind::kText ? ExampleKind::kText : ExampleKind::kSummary;
+  }
+  /// Whether the bytes that are counted are those of compressed text.
+  bool is_packed() const {
+    const auto& inputs = report_.source.inputs;
+    return std::any_of(inputs.begin(), inputs.end(), is_compressed);
+  }
+  CorpusCounts read(const std::string& doing, const ExampleSink& sink);
+  std::string learn_tokenizer();
+  void encode_all(const Tokenizer& tokenizer, const PromptTemplate& prompt,
+                  const PartialDirectory& directory);
+  void take(EncodedExample& encoded);
+  void skip(const CorpusExample& example, Fault fault);
+
+  const PrepareOptions& options_;
+  std::string template_;
+  PrepareReport report_;
+  std::array<SplitState, kSplits> splits_;
+  HashSet seen_;
+};
+
+/// Reads the corpus once. Reports progress and stops if that was requested.
+CorpusCounts Preparation::read(const std::string& doing, const ExampleSink& sink) {
+  CorpusProgress position;
+  const std::string unit(progress_unit(report_.source));
+  int64_t examples = 0;
+  const auto tell = [&] {
+    if (options_.progress) options_.progress({doing, unit, position.done, position.total});
+  };
+  const CorpusCounts counts = read_corpus(report_.source, position, [&](CorpusExample& example) {
+    check_stop();
+    if (++examples % 256 == 0) tell();  // often enough for a live line, too seldom to cost time
+    sink(example);
+  });
+  // The last example rarely falls on a call of tell(): end the line at 100 %.
+  position.done = position.total;
+  tell();
+  return counts;
+}
+
+/// "74 bytes", "19.7 KiB", "32.0 MiB".
+std::string size_text(int64_t bytes) {
+  if (bytes < 1 << 10) return fmt::format("{} bytes", bytes);
+  const bool small = bytes < 1 << 20;
+  return fmt::format("{:.1f} {}", static_cast<double>(bytes) / (small ? 1 << 10 : 1 << 20),
+                     small ? "KiB" : "MiB");
+}
+
+/// Trains a tokenizer on the train split. The separator's text is learned with every document that it
+/// follows.
+std::string Preparation::learn_tokenizer() {
+  const std::string separator = parse_template(template_).separator;
+  TextSample sample(kSampleBytes);
+  std::string first_fault;
+  read(is_packed() ? "reading compressed text for the tokenizer" : "reading text for the tokenizer",
+       [&](CorpusExample& example) {
+         // Only train: the tokenizer must not learn from texts that measure the model.
+         if (example.split != Split::kTrain) return;
+         if (const Fault fault = fault_of(example, kind()); fault != Fault::kNone) {
+           if (first_fault.empty()) first_fault = describe(example, fault);
+           return;
+         }
+         const bool pair = kind() == ExampleKind::kSummary;
+         sample.add(pair ? example.document + separator + "\n" + example.summary
+                         : std::move(example.document));
+       });
+  if (sample.empty()) refuse_empty_train(report_.source, first_fault);
+  note(fmt::format("learning a tokenizer of {} pieces from {} of text", options_.vocab_size,
+                   size_text(sample.bytes())));
+  // SentencePiece cannot be interrupted. In a process of its own it can be ended at any time.
+  const std::optional<std::string> model = run_in_child(
+      [&] {
+        return train_tokenizer([&](std::string& line) { return sample.next_line(line); },
+                               options_.vocab_size);
+      },
+      [&] { return stop_requested(); });
+  if (!model) throw PrepareStopped{};
+  return *model;
+}
+
+void Preparation::skip(const CorpusExample& example, Fault fault) {
+  const std::string what = describe(example, fault);
+  // Strict runs stop at the first one: in some corpora a skipped example is a mistake upstream.
+  if (options_.strict)
+    throw Error(ExitCode::kInputData, what, "without --strict such examples are skipped and counted");
+  if (report_.first_skipped.empty()) report_.first_skipped = what;
+  SplitReport& split = splits_[static_cast<size_t>(example.split)].report;
+  split.empty += fault == Fault::kEmptyDocument || fault == Fault::kEmptySummary;
+  split.invalid_utf8 += fault == Fault::kInvalidUtf8;
+  split.with_nul += fault == Fault::kNul;
+  split.duplicates += fault == Fault::kDuplicate;
+}
+
+/// Writes one encoded example, in the order of the corpus.
+void Preparation::take(EncodedExample& encoded) {
+  const CorpusExample& source = encoded.source;
+  Fault fault = fault_of(source, kind());
+  // Here and not on the encoding threads: examples arrive in the order of the corpus, so the first one stays.
+  if (fault == Fault::kNone && !seen_.insert(encoded.pair_hash)) fault = Fault::kDuplicate;
+  if (fault != Fault::kNone) {
+    skip(source, fault);
+    return;
+  }
+  SplitState& split = splits_[static_cast<size_t>(source.split)];
+  const auto tokens = static_cast<int64_t>(encoded.tokens.tokens.size());
+  // Texts are stored only for scoring. Those of train would double the data set for nothing.
+  if (source.split == Split::kTrain) {
+    split.writer->add(encoded.tokens);
+  } else {
+    const ExampleText text{source.id, source.document, source.summary};
+    split.writer->add(encoded.tokens, &text);
+  }
+  split.report.targets += tokens - encoded.tokens.target_begin;
+  split.report.control_characters += encoded.has_control;
+  split.documents.add(encoded.tokens.separator_begin - 1);  // BOS is not the document's
+  split.summaries.add(kind() == ExampleKind::kText ? 0 : tokens - encoded.tokens.target_begin - 1);
+  split.examples.add(tokens);
+}
+
+void Preparation::encode_all(const Tokenizer& tokenizer, const PromptTemplate& prompt,
+                             const PartialDirectory& directory) {
+  for (int s = 0; s < kSplits; ++s) {
+    TokenDatasetHeader header;
+    header.kind = kind();
+    header.vocabulary_size = tokenizer.vocabulary_size();
+    header.tokenizer_sha256 = tokenizer.sha256();
+    header.prompt_template = prompt.text();
+    header.separator = prompt.separator();
+    header.with_text = static_cast<Split>(s) != Split::kTrain;
+    splits_[static_cast<size_t>(s)].writer.emplace(
+        directory / fmt::format("{}.h5", to_string(static_cast<Split>(s))), header);
+  }
+  {
+    // The scope ends the pool's threads before the writers finish.
+    EncodePool pool(
+        options_.threads,
+        [&](EncodedExample& example) {
+          const CorpusExample& source = example.source;
+          if (fault_of(source, kind()) != Fault::kNone) return;
+          example.tokens = kind() == ExampleKind::kText ? prompt.encode_text(source.document)
+                                                        : prompt.encode_pair(source.document, source.summary);
+          // The NUL byte keeps pairs apart that differ only in where the document ends.
+          const std::string both = source.document + '\0' + source.summary;
+          example.pair_hash = hash64(both.data(), static_cast<int64_t>(both.size()));
+          example.has_control = std::any_of(source.document.begin(), source.document.end(), is_control) ||
+                                std::any_of(source.summary.begin(), source.summary.end(), is_control);
+        },
+        [&](EncodedExample& example) { take(example); });
+    report_.counts = read(is_packed() ? "encoding compressed text" : "encoding",
+                          [&](CorpusExample& example) { pool.add(std::move(example)); });
+    pool.finish();
+  }
+  for (int s = 0; s < kSplits; ++s) {
+    check_stop();
+    SplitState& split = splits_[static_cast<size_t>(s)];
+    split.report.examples = split.writer->examples();
+    split.report.tokens = split.writer->tokens();
+    split.report.content_hash = split.writer->finish();
+    split.writer.reset();
+    split.report.document_tokens = split.documents.statistics();
+    split.report.summary_tokens = split.summaries.statistics();
+    split.report.example_tokens = split.examples.statistics();
+    report_.splits[static_cast<size_t>(s)] = split.report;
+  }
+}
+
+PrepareReport Preparation::run() {
+  // All that can be known without reading the corpus comes first, the cheapest before the others.
+  check_options(options_, template_);
+  PartialDirectory directory(posix_io(), options_.output, options_.note);
+  std::optional<Tokenizer> tokenizer;
+  if (!options_.tokenizer.empty()) tokenizer.emplace(options_.tokenizer);
+  report_.source = resolve_source(options_.source);
+  check_train_files(options_, report_.source);
+  for (const std::string& text : notes_on(report_.source)) note(text);
+  if (!tokenizer) tokenizer.emplace(learn_tokenizer(), "the trained tokenizer");
+  const PromptTemplate prompt(*tokenizer, template_);
+  report_.tokenizer_sha256 = tokenizer->sha256();
+  report_.vocabulary_size = tokenizer->vocabulary_size();
+  report_.tokenizer_trained = options_.tokenizer.empty();
+  create_file(posix_io(), directory / "tokenizer.model", tokenizer->model());
+  encode_all(*tokenizer, prompt, directory);
+  const auto has_examples = [](const SplitReport& split) { return split.examples > 0; };
+  if (std::none_of(report_.splits.begin(), report_.splits.end(), has_examples)) refuse_empty(report_);
+  write_prepare_json(directory.path(), options_, template_, report_);
+  directory.rename_to_output();
+  return report_;
+}
+
+}  // namespace
+
+int64_t PrepareReport::skipped() const {
+  int64_t sum = 0;
+  for (const SplitReport& s : splits) sum += s.empty + s.invalid_utf8 + s.with_nul + s.duplicates;
+  return sum;
+}
+
+PrepareReport prepare(const PrepareOptions& options) {
+  return Preparation(options).run();
+}
+
+}  // namespace ripstop

@@ -1,0 +1,86 @@
+#include "data/prepare/prepare_json.h"
+
+#include <nlohmann/json.hpp>
+
+#include "data/dataset/token_dataset.h"
+#include "data/files/file.h"
+#include "data/files/whole_file.h"
+#include "data/hdf5/hdf5.h"
+
+namespace ripstop {
+namespace {
+
+// Raise it if a reader of the old file would misread the new one. New keys alone do not need it.
+constexpr int64_t kFormatVersion = 1;
+
+nlohmann::ordered_json to_json(const LengthStatistics& s) {
+  return {{"mean", s.mean}, {"median", s.median}, {"p90", s.p90}, {"p99", s.p99}, {"longest", s.longest}};
+}
+
+/// What lets a reader notice damage before libhdf5 sees a file.
+nlohmann::ordered_json describe_files(const std::filesystem::path& directory, const PrepareReport& report) {
+  nlohmann::ordered_json files;
+  for (int s = 0; s < kSplits; ++s) {
+    const std::string file_name = fmt::format("{}.h5", to_string(static_cast<Split>(s)));
+    // This process wrote the file a moment ago. If it cannot be read, the disk is at fault and not the input.
+    const InputFile file(directory / file_name, ExitCode::kStorage);
+    const Hdf5Array tokens = Hdf5File(directory / file_name, ExitCode::kStorage).array("tokens");
+    files[file_name] = {{"bytes", file.bytes()},
+                        {"tokens_offset", tokens.offset_bytes},
+                        {"tokens_bytes", tokens.bytes()},
+                        {"hash_outside_tokens", hash_outside(file, tokens.offset_bytes, tokens.bytes())},
+                        {"content_hash", report.splits[static_cast<size_t>(s)].content_hash}};
+  }
+  return files;
+}
+
+}  // namespace
+
+void write_prepare_json(const std::filesystem::path& directory, const PrepareOptions& options,
+                        const std::string& prompt_template, const PrepareReport& report) {
+  nlohmann::ordered_json json;
+  json["format_version"] = kFormatVersion;
+  auto& arguments = json["arguments"];
+  // The source that was found, not "auto": the file must tell how to make the same data set again.
+  arguments["source"] = to_string(report.source.kind);
+  for (const auto& input : options.source.inputs) arguments["input"].push_back(input.string());
+  if (!options.source.splits.empty()) arguments["splits"] = options.source.splits.string();
+  if (report.source.kind == SourceKind::kSynthetic) {
+    arguments["examples"] = options.source.examples;
+    arguments["seed"] = options.source.seed;
+  }
+  arguments["document_field"] = options.source.document_field;
+  arguments["summary_field"] = options.source.summary_field;
+  arguments["validation_fraction"] = options.source.validation_fraction;
+  if (options.vocab_size > 0) arguments["vocab_size"] = options.vocab_size;
+  if (!options.tokenizer.empty()) arguments["tokenizer"] = options.tokenizer.string();
+  arguments["template"] = prompt_template;
+  arguments["strict"] = options.strict;
+  json["tokenizer"] = {{"sha256", report.tokenizer_sha256},
+                       {"vocabulary_size", report.vocabulary_size},
+                       {"trained", report.tokenizer_trained}};
+  for (int s = 0; s < kSplits; ++s) {
+    const SplitReport& split = report.splits[static_cast<size_t>(s)];
+    json["splits"][std::string(to_string(static_cast<Split>(s)))] = {
+        {"examples", split.examples},
+        {"tokens", split.tokens},
+        {"targets", split.targets},
+        {"skipped",
+         {{"empty", split.empty},
+          {"duplicate", split.duplicates},
+          {"invalid_utf8", split.invalid_utf8},
+          {"with_nul", split.with_nul}}},
+        {"with_control_characters", split.control_characters},
+        {"document_tokens", to_json(split.document_tokens)},
+        {"summary_tokens", to_json(split.summary_tokens)},
+        {"example_tokens", to_json(split.example_tokens)}};
+  }
+  json["absent_ids"] = report.counts.absent_ids;
+  json["unlisted_files"] = report.counts.unlisted;
+  json["files"] = describe_files(directory, report);
+  // `replace`: the path of an input may hold bytes that are not UTF-8, and dump() would throw.
+  const std::string text = json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  create_file(posix_io(), directory / "prepare.json", text);
+}
+
+}  // namespace ripstop

@@ -1,0 +1,164 @@
+#include "data/process/partial_directory.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+#include <vector>
+
+#include "data/files/directory.h"
+#include "data/files/whole_file.h"
+#include "data/process/process_identity.h"
+#include "data/process/shell_word.h"
+#include "model/core/error.h"
+
+namespace ripstop {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Names the process that fills a partial directory, and what becomes the output.
+constexpr const char *kOwnerFile = "OWNER", *kContent = "content";
+
+fs::path parent_of(const fs::path& path) {
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
+
+ProcessIdentity owner_of(Io& io, const fs::path& partial) {
+  try {
+    return parse_process(read_whole_file(io, partial / kOwnerFile, 4096));
+  } catch (const Error&) {
+    // It was killed before it wrote the file: nothing says where it ran.
+    return {};
+  }
+}
+
+/// Removes what killed processes have left beside `output`, and tells `note`. Throws Error(kUsage) if a
+/// process makes `output` now: only one of both could put its directory in place, and the other would have
+/// worked in vain.
+void remove_leftovers(Io& io, const fs::path& output, const std::function<void(const std::string&)>& note) {
+  const auto tell = [&](const std::string& text) {
+    if (note) note(text);
+  };
+  const std::string begin = output.filename().string() + ".partial-";
+  std::vector<Io::Entry> entries;
+  // A parent that cannot be listed may still take a new directory. That is found out below.
+  if (io.list(parent_of(output), entries) != 0) return;
+  for (const Io::Entry& entry : entries) {
+    if (!entry.is_directory || !entry.name.starts_with(begin)) continue;
+    const fs::path left = output.has_parent_path() ? output.parent_path() / entry.name : fs::path(entry.name);
+    const ProcessIdentity owner = owner_of(io, left);
+    const ProcessState state = state_of(owner);
+    if (state == ProcessState::kGone) {
+      const bool is_gone = remove_tree(io, left);
+      tell(fmt::format("{} {}: {} was killed before it was done", is_gone ? "removed" : "cannot remove",
+                       left.string(), describe(owner)));
+    } else if (state == ProcessState::kRuns) {
+      throw Error(ExitCode::kUsage, fmt::format("{}: {} makes it now", output.string(), describe(owner)),
+                  "wait until it ends, or name another output");
+    } else {
+      tell(fmt::format("{} was left by {}; if that has ended: rm -r {}", left.string(),
+                       owner.empty() ? "an unknown process" : describe(owner), shell_word(left.string())));
+    }
+  }
+}
+
+bool is_empty_directory(Io& io, const fs::path& path) {
+  Io::Status status;
+  return io.status(path, status) == 0 && status.is_directory && list_directory(io, path).empty();
+}
+
+}  // namespace
+
+fs::path make_partial_directory(Io& io, const fs::path& output,
+                                const std::function<void(const std::string&)>& note) {
+  remove_leftovers(io, output, note);
+  // With the process id, so that people see whose it is. A process of the same number on another machine may
+  // have made one: then a second number follows.
+  const std::string begin = output.string() + fmt::format(".partial-{}", getpid());
+  fs::path partial = begin;
+  for (int64_t more = 1; io.mkdir(partial) != 0; ++more) {
+    const int error = errno;
+    if (error != EEXIST)
+      throw Error(ExitCode::kStorage,
+                  fmt::format("{}: cannot make this directory: {}", partial.string(),
+                              std::generic_category().message(error)),
+                  "name an --output where you may write");
+    partial = begin + fmt::format(".{}", more);
+  }
+  try {
+    create_file(io, partial / kOwnerFile, to_text(this_process()));
+  } catch (...) {
+    remove_tree(io, partial);
+    throw;
+  }
+  return partial;
+}
+
+void disown_partial_directory(Io& io, const fs::path& partial) {
+  (void)io.unlink(partial / kOwnerFile);
+}
+
+PartialDirectory::PartialDirectory(Io& io, const fs::path& output,
+                                   const std::function<void(const std::string&)>& note)
+    : io_(io), output_(output.lexically_normal()) {
+  if (!output_.has_filename()) output_ = output_.parent_path();  // "out/" names the same directory as "out"
+  if (path_exists(io_, output_) && !is_empty_directory(io_, output_))
+    throw Error(ExitCode::kUsage, fmt::format("{}: exists already", output_.string()),
+                "name a new directory, or remove this one");
+  try {
+    make(note);
+  } catch (...) {
+    remove();
+    throw;
+  }
+}
+
+void PartialDirectory::make(const std::function<void(const std::string&)>& note) {
+  std::vector<fs::path> missing;
+  for (fs::path parent = folder(); !path_exists(io_, parent); parent = parent_of(parent))
+    missing.push_back(parent);
+  if (!missing.empty()) made_parent_ = missing.back();
+  // A parent that cannot be made fails the directory below, whose message has the hint.
+  for (; !missing.empty(); missing.pop_back()) (void)io_.mkdir(missing.back());
+  partial_ = make_partial_directory(io_, output_, note);
+  content_ = partial_ / kContent;
+  make_directory(io_, content_);
+}
+
+PartialDirectory::~PartialDirectory() {
+  if (!partial_.empty()) remove();
+}
+
+fs::path PartialDirectory::folder() const {
+  return parent_of(output_);
+}
+
+void PartialDirectory::remove() {
+  if (!partial_.empty()) remove_tree(io_, partial_);
+  if (made_parent_.empty()) return;
+  for (fs::path parent = folder();; parent = parent_of(parent)) {
+    // Fails if others have put something there meanwhile.
+    io_.rmdir(parent);
+    if (parent == made_parent_) return;
+  }
+}
+
+void PartialDirectory::rename_to_output() {
+  // The entries must be on the disk before the name is: a power loss must not leave an empty data set.
+  sync_directory(io_, content_);
+  if (io_.rename(content_, output_) != 0)  // replaces an empty directory
+    fail_storage(output_, "put it in place", errno);
+  try {
+    sync_directory(io_, folder());
+  } catch (...) {
+    // Whoever reads the error takes it for not done.
+    (void)io_.rename(output_, content_);
+    throw;
+  }
+  // Best effort: the next process for this output removes what stays.
+  remove_tree(io_, partial_);
+  partial_.clear();
+}
+
+}  // namespace ripstop

@@ -1,0 +1,98 @@
+#include "data/text/json_reader.h"
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+namespace ripstop {
+namespace {
+
+// Of a document's own text, in a message.
+constexpr size_t kShownBytes = 100;
+
+}  // namespace
+
+std::string in_one_line(std::string text) {
+  std::ranges::replace_if(
+      text, [](unsigned char c) { return c < ' ' || c == 0x7f; }, ' ');
+  return text;
+}
+
+JsonReader::Json JsonReader::parse(std::string_view text) const {
+  // The parser is recursive, so depth costs stack. Nothing that is read here needs more than six levels.
+  constexpr int kDeepest = 16;
+  // The library keeps one of two equal keys without a word: the value would be a guess.
+  std::vector<std::set<std::string>> keys;  // of the objects that are open
+  const auto check = [&](int depth, Json::parse_event_t event, Json& value) {
+    using Event = Json::parse_event_t;
+    if (depth > kDeepest) refuse("nests deeper than {} levels", kDeepest);
+    if (event == Event::object_start) keys.emplace_back();
+    if (event == Event::object_end) keys.pop_back();
+    if (event == Event::key && !keys.back().insert(value.get<std::string>()).second)
+      refuse("has '{}' twice", value.get<std::string>().substr(0, kShownBytes));
+    return true;
+  };
+  try {
+    Json document = Json::parse(text.begin(), text.end(), check);
+    if (!document.is_object()) refuse("is not a JSON object");
+    return document;
+  } catch (const Json::exception& error) {
+    refuse("is not JSON: {}", std::string(error.what()).substr(0, 2 * kShownBytes));
+  }
+}
+
+/// Json::at would throw, with a text that does not name the document.
+const JsonReader::Json& JsonReader::member(const Json& object, const char* key) const {
+  if (!object.is_object()) refuse("has a {}, an object with '{}' was expected", object.type_name(), key);
+  const auto found = object.find(key);
+  if (found == object.end()) refuse("has no '{}'", key);
+  return *found;
+}
+
+const JsonReader::Json* JsonReader::find(const Json& object, const char* key) const {
+  const auto found = object.find(key);
+  return found == object.end() || found->is_null() ? nullptr : &*found;
+}
+
+int64_t JsonReader::integer(const Json& object, const char* key, int64_t least, int64_t most) const {
+  const Json& value = member(object, key);
+  // 2^63 and more are unsigned numbers in this library, and would become negative as int64_t.
+  const bool fits = value.is_number_unsigned() ? value.get<uint64_t>() <= static_cast<uint64_t>(most)
+                                               : value.is_number_integer() && value.get<int64_t>() <= most;
+  if (!fits || value.get<int64_t>() < least)
+    refuse("'{}' must be a whole number from {} to {}", key, least, most);
+  return value.get<int64_t>();
+}
+
+double JsonReader::number(const Json& object, const char* key) const {
+  const Json& value = member(object, key);
+  if (!value.is_number()) refuse("'{}' must be a number", key);
+  return value.get<double>();
+}
+
+std::string JsonReader::text(const Json& object, const char* key, size_t most_bytes) const {
+  const Json& value = member(object, key);
+  if (!value.is_string()) refuse("'{}' must be a text", key);
+  std::string text = value.get<std::string>();
+  if (text.size() > most_bytes)
+    refuse("'{}' has {} bytes, at most {} are allowed", key, text.size(), most_bytes);
+  return text;
+}
+
+bool JsonReader::flag(const Json& object, const char* key) const {
+  const Json& value = member(object, key);
+  if (!value.is_boolean()) refuse("'{}' must be true or false", key);
+  return value.get<bool>();
+}
+
+const JsonReader::Json& JsonReader::list(const Json& object, const char* key, int64_t least,
+                                         int64_t most) const {
+  const Json& value = member(object, key);
+  if (!value.is_array()) refuse("'{}' must be a list", key);
+  const int64_t size = static_cast<int64_t>(value.size());
+  if (size < least || size > most)
+    refuse("'{}' has {} members, {} to {} are allowed", key, size, least, most);
+  return value;
+}
+
+}  // namespace ripstop

@@ -1,0 +1,144 @@
+#include "data/text/tar_input.h"
+
+#include <archive.h>
+#include <archive_entry.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <exception>
+#include <string_view>
+
+#include "data/text/unpacked_input.h"
+#include "model/core/error.h"
+
+namespace ripstop {
+namespace {
+
+// A file of the archive is held in memory. The limit keeps a hostile archive from taking all of it.
+constexpr int64_t kMostEntryBytes = int64_t{64} << 20;
+constexpr size_t kReadBytes = 1 << 16;
+/// An archive ends with two such blocks of zeros; some writers make one.
+constexpr int64_t kTarBlockBytes = 512;
+
+}  // namespace
+
+struct TarInput::State {
+  explicit State(const std::filesystem::path& path);
+
+  archive_entry* next_entry();
+  void check_end() const;
+  [[noreturn]] void refuse() const;
+  static la_ssize_t read(archive* reader, void* state, const void** bytes);
+
+  UnpackedInput input;
+  std::exception_ptr failure;  ///< of `input`, kept while C code is on the stack
+  int64_t zeros = 0;           ///< at the end of what was read
+  int64_t bytes = 0;           ///< unpacked
+  std::unique_ptr<archive, decltype(&archive_read_free)> owner;
+  archive* reader;
+  std::string name;
+};
+
+TarInput::State::State(const std::filesystem::path& path)
+    : input(path), owner(archive_read_new(), archive_read_free), reader(owner.get()) {
+  RIPSTOP_CHECK(reader != nullptr, "libarchive has no memory");
+  // Only tar: each further format is more code that parses files of strangers. Gzip is unpacked before, since
+  // libarchive does not compare its checksums.
+  archive_read_support_format_tar(reader);
+  // Without this, libarchive ends at the first end mark, and a second archive behind it would be lost.
+  archive_read_set_format_option(reader, "tar", "read_concatenated_archives", "1");
+  if (archive_read_open(reader, this, nullptr, read, nullptr) != ARCHIVE_OK) refuse();
+}
+
+/// libarchive's callback: the next bytes, 0 at the end, -1 if reading fails.
+la_ssize_t TarInput::State::read(archive* reader, void* state, const void** bytes) {
+  State& self = *static_cast<State*>(state);
+  try {
+    const std::string_view block = self.input.next_block();
+    const size_t last = block.find_last_not_of('\0');
+    const bool all_zeros = last == std::string_view::npos;
+    self.zeros = (all_zeros ? self.zeros : 0) + std::ssize(block.substr(all_zeros ? 0 : last + 1));
+    self.bytes += std::ssize(block);
+    *bytes = block.data();
+    return std::ssize(block);
+  } catch (...) {
+    self.failure = std::current_exception();
+    archive_set_error(reader, EIO, "reading failed");
+    return -1;
+  }
+}
+
+void TarInput::State::refuse() const {
+  if (failure) std::rethrow_exception(failure);
+  if (bytes == 0) fail(ExitCode::kInputData, "{}: the archive is empty", input.name());
+  const char* why = archive_error_string(reader);
+  std::string text = why == nullptr ? "damaged" : why;
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  throw Error(ExitCode::kInputData, fmt::format("{}: cannot be read: {}", input.name(), text),
+              "`tar -t` lists it; copy or download the file again");
+}
+
+/// The next entry; nullptr at the end.
+archive_entry* TarInput::State::next_entry() {
+  archive_entry* entry = nullptr;
+  const int result = archive_read_next_header(reader, &entry);
+  if (result == ARCHIVE_EOF) {
+    check_end();
+    return nullptr;
+  }
+  // A warning is about facts that are not used here, such as an odd owner or time.
+  if (result != ARCHIVE_OK && result != ARCHIVE_WARN) refuse();
+  return entry;
+}
+
+/// libarchive takes an archive that was cut between two files for a whole one.
+void TarInput::State::check_end() const {
+  if (failure) std::rethrow_exception(failure);
+  if (zeros >= kTarBlockBytes) return;
+  throw Error(ExitCode::kInputData,
+              fmt::format("{}: cut short: tar's end mark is missing after {} bytes", input.name(), bytes),
+              "copy or download the file again");
+}
+
+TarInput::TarInput(const std::filesystem::path& path) : state_(std::make_unique<State>(path)) {}
+TarInput::~TarInput() = default;
+
+bool TarInput::next() {
+  while (archive_entry* entry = state_->next_entry()) {
+    // Directories have no content, and links could lead out of the archive.
+    if (archive_entry_filetype(entry) != AE_IFREG) continue;
+    const char* name = archive_entry_pathname(entry);
+    // The first call gives null for a name that the locale cannot show, as in the "C" locale of a batch job.
+    if (name == nullptr) name = archive_entry_pathname_utf8(entry);
+    if (name == nullptr) continue;
+    state_->name = name;
+    return true;
+  }
+  return false;
+}
+
+const std::string& TarInput::name() const {
+  return state_->name;
+}
+
+std::string TarInput::content() {
+  std::string bytes;
+  for (;;) {
+    const size_t had = bytes.size();
+    bytes.resize(had + kReadBytes);
+    const la_ssize_t got = archive_read_data(state_->reader, bytes.data() + had, kReadBytes);
+    if (got < 0) state_->refuse();
+    bytes.resize(had + static_cast<size_t>(got));
+    if (got == 0) return bytes;
+    if (static_cast<int64_t>(bytes.size()) > kMostEntryBytes) {
+      fail(ExitCode::kInputData, "{}: {} is over {} MiB", state_->input.name(), state_->name,
+           kMostEntryBytes >> 20);
+    }
+  }
+}
+
+int64_t TarInput::bytes_read() const {
+  return state_->input.bytes_read();
+}
+
+}  // namespace ripstop

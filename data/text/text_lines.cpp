@@ -1,0 +1,73 @@
+#include "data/text/text_lines.h"
+
+#include <fmt/ranges.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "data/text/json_fields.h"
+#include "data/text/utf8.h"
+#include "model/core/error.h"
+
+namespace ripstop {
+namespace {
+
+bool is_blank(const std::string& line) {
+  return line.find_first_not_of(" \t") == std::string::npos;
+}
+
+bool is_json_object(const std::string& line) {
+  return line[line.find_first_not_of(" \t")] == '{' && nlohmann::json::accept(line);
+}
+
+/// The reference of one line of JSONL.
+std::string summary_of(const std::string& line, const TextLines& lines) {
+  const nlohmann::json object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object()) fail(ExitCode::kInputData, "{}: not a JSON object", lines.place());
+  const auto summary = object.find("summary");
+  if (summary == object.end()) {
+    fail(ExitCode::kInputData, "{}: no field 'summary'; the line has {}", lines.place(),
+         fmt::join(json_field_names(line), ", "));
+  }
+  if (!summary->is_string())
+    fail(ExitCode::kInputData, "{}: 'summary' is of type {}, expected a string", lines.place(),
+         summary->type_name());
+  return *summary;
+}
+
+}  // namespace
+
+TextLines::TextLines(const std::string& path) : name_(path == "-" ? "standard input" : path), input_(path) {}
+
+bool TextLines::next(std::string& line) {
+  if (!input_.next(line)) return false;
+  if (line.ends_with('\r')) line.pop_back();
+  if (const std::optional<int64_t> bad = invalid_utf8(line))
+    fail(ExitCode::kInputData, "{}: invalid UTF-8 at byte {}", place(), *bad + 1);
+  return true;
+}
+
+std::string TextLines::place() const {
+  return fmt::format("{}:{}", name_, number());
+}
+
+std::vector<std::string> read_summaries(const std::string& path) {
+  TextLines lines(path);
+  std::vector<std::string> texts;
+  std::optional<bool> json;
+  for (std::string line; lines.next(line);) {
+    if (!json && !is_blank(line)) {
+      json = is_json_object(line);  // the first line that is not blank decides for the file
+      if (*json) texts.clear();     // they were blank lines before the first object
+    }
+    if (!json.value_or(false)) {
+      texts.push_back(line);
+    } else if (!is_blank(line)) {
+      texts.push_back(summary_of(line, lines));
+    }
+  }
+  if (texts.empty()) fail(ExitCode::kInputData, "{} has no text", path == "-" ? "standard input" : path);
+  return texts;
+}
+
+}  // namespace ripstop

@@ -1,0 +1,88 @@
+#include "data/text/utf8.h"
+
+#include <cstring>
+
+namespace ripstop {
+namespace {
+
+/// Bytes of the valid sequence that begins `text`, or 0. Source: table 3-7 of the Unicode standard.
+size_t sequence_bytes(std::string_view text) {
+  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
+  const auto continues = [&](size_t i) { return (byte(i) & 0xc0) == 0x80; };
+  const unsigned first = byte(0), second = byte(1);
+  if (first < 0x80) return 1;
+  if (first >= 0xc2 && first <= 0xdf) return continues(1) ? 2 : 0;
+  if (first >= 0xe0 && first <= 0xef) {
+    const bool overlong = first == 0xe0 && second < 0xa0, surrogate = first == 0xed && second >= 0xa0;
+    return continues(1) && continues(2) && !overlong && !surrogate ? 3 : 0;
+  }
+  if (first >= 0xf0 && first <= 0xf4) {
+    const bool overlong = first == 0xf0 && second < 0x90, beyond = first == 0xf4 && second >= 0x90;
+    return continues(1) && continues(2) && continues(3) && !overlong && !beyond ? 4 : 0;
+  }
+  return 0;
+}
+
+/// Of a valid sequence of up to three bytes.
+uint32_t code_point(std::string_view sequence) {
+  const auto byte = [&](size_t i) { return static_cast<uint32_t>(static_cast<unsigned char>(sequence[i])); };
+  switch (sequence.size()) {
+    case 1:
+      return byte(0);
+    case 2:
+      return (byte(0) & 0x1f) << 6 | (byte(1) & 0x3f);
+    case 3:
+      return (byte(0) & 0x0f) << 12 | (byte(1) & 0x3f) << 6 | (byte(2) & 0x3f);
+    default:
+      return 0xffffffff;  // no white space is that far
+  }
+}
+
+/// The characters for which Python's str.isspace() is true.
+bool is_space(uint32_t c) {
+  return (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f ||
+         c == 0x3000;
+}
+
+}  // namespace
+
+std::optional<int64_t> invalid_utf8(std::string_view text) {
+  size_t at = 0;
+  while (at < text.size()) {
+    // Most text is ASCII: eight such bytes at once make the check several times faster.
+    uint64_t eight = 0;
+    if (text.size() - at >= sizeof eight) {
+      std::memcpy(&eight, text.data() + at, sizeof eight);
+      if ((eight & 0x8080808080808080ull) == 0) {
+        at += sizeof eight;
+        continue;
+      }
+    }
+    const size_t bytes = sequence_bytes(text.substr(at));
+    if (bytes == 0) return static_cast<int64_t>(at);
+    at += bytes;
+  }
+  return std::nullopt;
+}
+
+std::string_view strip(std::string_view text) {
+  while (!text.empty()) {
+    const size_t bytes = sequence_bytes(text);
+    if (bytes == 0 || !is_space(code_point(text.substr(0, bytes)))) break;
+    text.remove_prefix(bytes);
+  }
+  while (!text.empty()) {
+    // Walk back over continuation bytes to the begin of the last character.
+    size_t bytes = 1;
+    while (bytes < 4 && bytes < text.size() &&
+           (static_cast<unsigned char>(text[text.size() - bytes]) & 0xc0) == 0x80) {
+      ++bytes;
+    }
+    if (!is_space(code_point(text.substr(text.size() - bytes)))) break;
+    text.remove_suffix(bytes);
+  }
+  return text;
+}
+
+}  // namespace ripstop

@@ -1,0 +1,175 @@
+// Training of a tokenizer: declared in data/tokenizer/tokenizer.h.
+#include <sentencepiece_trainer.h>
+
+#include <algorithm>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "data/files/hash.h"
+#include "data/text/hash_set.h"
+#include "data/tokenizer/tokenizer.h"
+#include "model/core/error.h"
+#include "model/core/number.h"
+
+namespace ripstop {
+namespace {
+
+constexpr int64_t kFewestPieces = 300;       // 256 bytes, three control tokens, some letters
+constexpr int64_t kPiecesWithoutText = 259;  // the bytes and the control tokens
+/// Up to so many pieces a refusal names the largest size that works. To find it, all merges are made: a
+/// second or two for so many, minutes for ten times as many.
+constexpr int64_t kMostToCount = 32'000;
+
+/// Lines as the trainer wants them.
+class LineIterator final : public sentencepiece::SentenceIterator {
+ public:
+  explicit LineIterator(const std::vector<std::string>& lines) : lines_(lines) {}
+  bool done() const override { return at_ == lines_.size(); }
+  void Next() override { ++at_; }
+  const std::string& value() const override { return lines_[at_]; }
+  sentencepiece::util::Status status() const override { return {}; }
+
+ private:
+  const std::vector<std::string>& lines_;
+  size_t at_ = 0;
+};
+
+/// Different words of the lines, and a number of pieces that no tokenizer of them exceeds.
+struct WordBound {
+  int64_t words = 0;
+  /// At first ASCII's letters; all others are counted by their bytes.
+  int64_t pieces = kPiecesWithoutText + 128;
+};
+
+/// A merge inside a word makes at most one piece. A word of n bytes has at most n merges with the space
+/// before it, and n - 1 without; a run of n spaces has n - 1.
+WordBound bound_words(const std::vector<std::string>& lines) {
+  HashSet seen;
+  WordBound bound;
+  for (const std::string& line : lines) {
+    const char *at = line.data(), *const end = at + line.size();
+    while (at != end) {
+      const bool space = *at == ' ';
+      const char* const next = std::find_if(at, end, [&](char c) { return (c == ' ') != space; });
+      if (seen.insert(hash64(at, next - at))) {
+        bound.words += !space;
+        bound.pieces += 2 * (next - at);
+      }
+      at = next;
+    }
+  }
+  return bound;
+}
+
+/// The number after `before` in `text`.
+std::optional<int64_t> number_after(const std::string& text, std::string_view before) {
+  const size_t at = text.find(before);
+  if (at == std::string::npos) return std::nullopt;
+  const size_t begin = at + before.size();
+  return parse_whole_number(text.substr(begin, text.find_first_not_of("0123456789", begin) - begin));
+}
+
+/// Runs the trainer and puts the bytes of the .model file into `model`.
+sentencepiece::util::Status learn(const std::vector<std::string>& lines, int64_t vocabulary_size,
+                                  std::string& model) {
+  const std::unordered_map<std::string, std::string> arguments = {
+      {"model_type", "bpe"},
+      {"vocab_size", std::to_string(vocabulary_size)},
+      // As LLaMA-2's tokenizer was trained: digits one by one, characters without a piece as bytes, and no
+      // normalization, so that decode() gives back the text that was encoded.
+      {"byte_fallback", "true"},
+      {"split_digits", "true"},
+      {"allow_whitespace_only_pieces", "true"},
+      {"normalization_rule_name", "identity"},
+      {"remove_extra_whitespaces", "false"},
+      {"add_dummy_prefix", "true"},
+      {"character_coverage", "0.99995"},
+      // The trainer skips longer lines. Its default of 4,192 bytes would drop long paragraphs.
+      {"max_sentence_length", "1048576"},
+      {"num_threads", "1"},
+      {"unk_id", "0"},
+      {"bos_id", "1"},
+      {"eos_id", "2"},
+      {"pad_id", "-1"},
+      {"minloglevel", "3"}};
+  LineIterator iterator(lines);
+  return sentencepiece::SentencePieceTrainer::Train(arguments, &iterator, &model);
+}
+
+/// The largest size that the trainer names in its refusal of a larger one.
+std::optional<int64_t> most_pieces(const sentencepiece::util::Status& status) {
+  return number_after(status.ToString(), "value <= ");
+}
+
+/// The text gives `most` pieces and no more.
+[[noreturn]] void refuse_large(int64_t vocabulary_size, int64_t most) {
+  if (most < kFewestPieces) {
+    throw Error(
+        ExitCode::kUsage,
+        fmt::format("cannot train a tokenizer: the text gives at most {} pieces, at least {} are needed",
+                    most, kFewestPieces),
+        "give more text, or --tokenizer FILE.model");
+  }
+  throw Error(
+      ExitCode::kUsage,
+      fmt::format("cannot train a tokenizer of {} pieces: the text gives at most {}", vocabulary_size, most),
+      fmt::format("--vocab-size {} or less, or more text", most));
+}
+
+/// The trainer would notice only after all merges that `words` are too few.
+[[noreturn]] void refuse_few_words(const std::vector<std::string>& lines, const WordBound& bound,
+                                   int64_t vocabulary_size) {
+  if (bound.pieces <= kMostToCount) {
+    std::string ignored;
+    const auto status = learn(lines, bound.pieces, ignored);
+    if (const auto most = status.ok() ? bound.pieces : most_pieces(status))
+      refuse_large(vocabulary_size, *most);
+  }
+  throw Error(ExitCode::kUsage,
+              fmt::format("cannot train a tokenizer of {} pieces: the text's {} different words are too few",
+                          vocabulary_size, bound.words),
+              "a smaller --vocab-size (8000 is usual for a language), or more text");
+}
+
+/// Turns the trainer's refusal into ours. Its messages name the source files and options of its own program.
+[[noreturn]] void refuse(const sentencepiece::util::Status& status, int64_t vocabulary_size) {
+  if (const auto most = most_pieces(status)) refuse_large(vocabulary_size, *most);
+  std::string text = status.ToString();
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  if (const auto fewest = number_after(text, fmt::format("{} vs ", vocabulary_size))) {
+    throw Error(ExitCode::kUsage,
+                fmt::format("cannot train a tokenizer of {} pieces: the text's letters alone take {}",
+                            vocabulary_size, *fewest),
+                fmt::format("--vocab-size {} is the least for this text, twice that is better", *fewest));
+  }
+  throw Error(ExitCode::kUsage,
+              fmt::format("cannot train a tokenizer of {} pieces: {}", vocabulary_size, text),
+              "another --vocab-size, or more text");
+}
+
+}  // namespace
+
+void check_vocabulary_size(int64_t vocabulary_size) {
+  if (vocabulary_size >= kFewestPieces && vocabulary_size <= kLargestVocabulary) return;
+  throw Error(ExitCode::kUsage,
+              fmt::format("a vocabulary of {} pieces: {} to {} are possible", vocabulary_size, kFewestPieces,
+                          kLargestVocabulary),
+              "--vocab-size 8000 is usual for a language");
+}
+
+std::string train_tokenizer(const std::function<bool(std::string&)>& next_line, int64_t vocabulary_size) {
+  check_vocabulary_size(vocabulary_size);
+  std::vector<std::string> lines;
+  for (std::string line; next_line(line);) lines.push_back(std::move(line));
+  if (const WordBound bound = bound_words(lines); bound.pieces < vocabulary_size)
+    refuse_few_words(lines, bound, vocabulary_size);
+  std::string model;
+  const auto status = learn(lines, vocabulary_size, model);
+  if (!status.ok()) refuse(status, vocabulary_size);
+  return model;
+}
+
+}  // namespace ripstop

@@ -1,0 +1,192 @@
+// What is said about input that does not fit: what was found, and what to type.
+#include <gtest/gtest.h>
+
+#include "data/corpus/corpus_names.h"
+#include "tests/data/corpus_reading.h"
+
+namespace ripstop {
+namespace {
+
+// Known before anything else is read: the good file comes first, and is not read to its end.
+TEST(CorpusMessagesTest, TheFirstLineOfEveryFileIsLookedAtFirst) {
+  ScratchDirectory scratch;
+  write_bytes(scratch / "train.jsonl", "{\"document\": \"d\", \"summary\": \"s\"}\nnot json\n");
+  const std::string other = "{\"id\": 1, \"article\": \"d\", \"highlights\": \"s\"}\n";
+  write_bytes(scratch / "z.jsonl", other);
+  const CorpusSource source = source_of({scratch / "train.jsonl", scratch / "z.jsonl"});
+  expect_error(ExitCode::kInputData,
+               {"z.jsonl:1: field 'document' is missing; the line has id, article, highlights"},
+               [&] { resolve_source(source); });
+  EXPECT_EQ(hint_for(source), "name the field: --document-field article --summary-field highlights");
+  // A text with a summary is no running text, whose summaries would be dropped without a word.
+  write_bytes(scratch / "z.jsonl", "{\"text\": \"d\", \"summary\": \"s\"}\n");
+  EXPECT_EQ(hint_for(source_of({scratch / "z.jsonl"})),
+            "name the field: --document-field text --summary-field summary");
+}
+
+TEST(CorpusMessagesTest, ANullCountsAsEmpty) {
+  ScratchDirectory scratch;
+  write_bytes(
+      scratch / "train.jsonl",
+      "{\"document\": null, \"summary\": \"s\"}\n{\"document\": \"d\", \"summary\": null, \"id\": null}\n");
+  const auto pairs = read_all(source_of({scratch / "train.jsonl"}));
+  ASSERT_EQ(pairs.size(), 2u);
+  EXPECT_EQ(pairs[0].document, "");
+  EXPECT_EQ(pairs[1].summary, "");
+  EXPECT_EQ(pairs[1].id, "train-2");
+  write_bytes(scratch / "texts.jsonl", "{\"text\": \"t\"}\n{\"text\": null}\n");
+  EXPECT_EQ(read_all(source_of({scratch / "texts.jsonl"})).at(1).document, "");
+}
+
+TEST(CorpusMessagesTest, FormatsOfOthersAreNamedWithTheWayFromThem) {
+  ScratchDirectory scratch;
+  for (const char* name : {"a.parquet", "a.arrow", "a.csv", "a.TSV", "train.jsonl.zst", "a.zip"})
+    write_bytes(scratch / "files" / name, "?");
+  const auto one = [&](const std::string& name, SourceKind kind = SourceKind::kAuto) {
+    return source_of({scratch / "files" / name}, kind);
+  };
+  expect_error(ExitCode::kUsage, {"a.parquet: a Parquet file; prepare reads JSON lines"},
+               [&] { read_all(one("a.parquet")); });
+  EXPECT_NE(hint_for(one("a.parquet")).find("['train'].to_json('train.jsonl')"), std::string::npos);
+  EXPECT_NE(hint_for(one("a.arrow")).find(".to_json('train.jsonl')"), std::string::npos);
+  EXPECT_NE(hint_for(one("a.csv", SourceKind::kJsonl)).find("load_dataset('csv'"), std::string::npos);
+  EXPECT_NE(hint_for(one("a.TSV")).find("sep='\\t'"), std::string::npos);
+  EXPECT_NE(hint_for(one("train.jsonl.zst", SourceKind::kJsonl)).find("unpack it"), std::string::npos);
+  EXPECT_NE(hint_for(one("a.zip")).find("unpack it"), std::string::npos);
+  // Whoever says that a table is text gets it as text.
+  EXPECT_EQ(read_all(one("a.csv", SourceKind::kText)).size(), 1u);
+  // save_to_disk of Hugging Face datasets: the JSON files hold no examples.
+  write_bytes(scratch / "saved/train/data-00000-of-00001.arrow", "?");
+  write_bytes(scratch / "saved/train/dataset_info.json", "{\n}\n");
+  write_bytes(scratch / "saved/train/state.json", "{\n}\n");
+  write_bytes(scratch / "saved/dataset_dict.json", "{\"splits\": []}");
+  EXPECT_NE(hint_for(source_of({scratch / "saved"})).find(".to_json('train.jsonl')"), std::string::npos);
+}
+
+TEST(CorpusMessagesTest, FilesOfAnotherKindBelowADirectoryArePassedOver) {
+  ScratchDirectory scratch;
+  write_bytes(scratch / "d/train.jsonl", "{\"document\": \"d\", \"summary\": \"s\"}\n");
+  write_bytes(scratch / "d/README.txt", "About the data.\n");
+  write_bytes(scratch / "d/.git/config", "?");
+  write_bytes(scratch / "d/splits.json", "{\"train\": [\"11\"]}");
+  write_bytes(scratch / "d/11.summary", "?");
+  // The hint for a directory of several kinds is one that works.
+  const CorpusSource all = source_of({scratch / "d"});
+  EXPECT_NE(hint_for(all).find("say it with --source xsum | jsonl | text"), std::string::npos);
+  std::filesystem::remove(scratch / "d/splits.json");
+  const CorpusSource pairs = resolve_source(source_of({scratch / "d"}, SourceKind::kJsonl));
+  EXPECT_EQ(describe_passed_over(pairs.passed_over), "11.summary, README.txt");
+  EXPECT_EQ(read_all(source_of({scratch / "d"}, SourceKind::kJsonl)).size(), 1u);
+  write_bytes(scratch / "d/splits.json", "{\"train\": [\"11\"]}");
+  CorpusSource articles = source_of({scratch / "d", scratch / "d/README.txt"}, SourceKind::kXsum);
+  articles.splits = scratch / "d/splits.json";
+  articles = resolve_source(articles);
+  EXPECT_EQ(articles.inputs, std::vector<std::filesystem::path>{scratch / "d/11.summary"});
+  EXPECT_EQ(describe_passed_over(articles.passed_over), "README.txt, train.jsonl, README.txt");
+}
+
+TEST(CorpusMessagesTest, ADirectoryWithNothingToReadSaysWhatItHas) {
+  ScratchDirectory scratch;
+  write_bytes(scratch / "d/a.dat", "?");
+  expect_error(ExitCode::kUsage, {"d: nothing in there can be read: it has a.dat"},
+               [&] { read_all(source_of({scratch / "d"})); });
+  EXPECT_EQ(hint_for(source_of({scratch / "d"}, SourceKind::kJsonl)),
+            "files are found by their names: .jsonl, .json, also with .gz");
+}
+
+TEST(CorpusMessagesTest, PathsThatAreNotThereSayWhatTheyMayBe) {
+  ScratchDirectory scratch;
+  const auto hint = [&](const std::filesystem::path& path) { return hint_for(source_of({path})); };
+  EXPECT_NE(hint("-").find("several times"), std::string::npos);
+  EXPECT_NE(hint("").find("a variable of the shell"), std::string::npos);
+  EXPECT_NE(hint(scratch / "*.jsonl").find("pattern"), std::string::npos);
+  EXPECT_NE(hint("EdinburghNLP/xsum").find("nothing is downloaded"), std::string::npos);
+  write_bytes(scratch / "11.summary", "?");
+  CorpusSource articles = source_of({scratch / "11.summary"});
+  articles.splits = scratch / "absent.json";
+  EXPECT_NE(hint_for(articles).find("without it every article is train"), std::string::npos);
+}
+
+TEST(CorpusMessagesTest, Utf16IsNamed) {
+  ScratchDirectory scratch;
+  write_bytes(scratch / "a.jsonl", std::string("\xff\xfe{\0\n\0", 6));
+  expect_error(ExitCode::kInputData, {"a.jsonl: UTF-16, expected UTF-8"},
+               [&] { resolve_source(source_of({scratch / "a.jsonl"})); });
+  const std::string a = (scratch / "a").string();
+  EXPECT_EQ(
+      hint_for(source_of({scratch / "a.jsonl"})),
+      "convert it, and give the new file: iconv -f UTF-16 -t UTF-8 " + a + ".jsonl > " + a + ".utf8.jsonl");
+}
+
+// A name does not tell UTF-16, and each of its lines would be skipped for its zero bytes, or as no UTF-8.
+TEST(CorpusMessagesTest, Utf16IsNamedInTexts) {
+  ScratchDirectory scratch;
+  write_bytes(scratch / "val.txt", std::string("\xfe\xff\0a\0\n", 6));
+  write_bytes(scratch / "table.csv", std::string("\xff\xfe"
+                                                 "a\0\n\0",
+                                                 6));
+  const std::string val = (scratch / "val").string(), table = (scratch / "table").string();
+  EXPECT_EQ(
+      hint_for(source_of({scratch / "val.txt"})),
+      "convert it, and give the new file: iconv -f UTF-16 -t UTF-8 " + val + ".txt > " + val + ".utf8.txt");
+  EXPECT_EQ(hint_for(source_of({scratch / "table.csv"}, SourceKind::kText)),
+            "convert it, and give the new file: iconv -f UTF-16 -t UTF-8 " + table + ".csv > " + table +
+                ".utf8.csv");
+}
+
+// The output of a command that is typed as it stands must overwrite nothing, the input least of all.
+TEST(CorpusMessagesTest, CommandsThatConvertOverwriteNothing) {
+  ScratchDirectory scratch;
+  const std::string train = (scratch / "train").string();
+  EXPECT_EQ(conversion_command(train + ".jsonl", "jq -c .", "lines"),
+            "jq -c . " + train + ".jsonl > " + train + ".lines.jsonl");
+  write_bytes(train + ".lines.jsonl", "");
+  EXPECT_EQ(conversion_command(train + ".json", "jq -c .", "lines", ".jsonl"),
+            "jq -c . " + train + ".json > " + train + ".lines.2.jsonl");
+  EXPECT_EQ(conversion_command("d/test.jsonl.gz", "iconv", "utf8"),
+            "zcat d/test.jsonl.gz | iconv > d/test.utf8.jsonl");
+  EXPECT_EQ(conversion_command("my data/a.txt", "iconv", "utf8"),
+            "iconv 'my data/a.txt' > 'my data/a.utf8.txt'");
+}
+
+TEST(CorpusMessagesTest, AnArrayAndAnObjectOnManyLinesAreToldFromJsonLines) {
+  ScratchDirectory scratch;
+  write_bytes(scratch / "x.json", "[\n {\"document\": \"d\", \"summary\": \"s\"}\n]\n");
+  const std::string x = (scratch / "x").string();
+  EXPECT_EQ(hint_for(source_of({scratch / "x.json"})),
+            "one object a line is expected, and this may be an array: jq -c '.[]' " + x + ".json > " + x +
+                ".lines.jsonl");
+  write_bytes(scratch / "x.json", "{\n \"document\": \"d\",\n \"summary\": \"s\"\n}\n");
+  EXPECT_EQ(hint_for(source_of({scratch / "x.json"})),
+            "one object a line is expected, and this one may take several: jq -c . " + x + ".json > " + x +
+                ".lines.jsonl");
+}
+
+TEST(CorpusMessagesTest, OptionsOfAnotherSourceAreRefused) {
+  ScratchDirectory scratch;
+  write_bytes(scratch / "a.jsonl", "{\"document\": \"d\", \"summary\": \"s\"}\n");
+  CorpusSource source = source_of({scratch / "a.jsonl"});
+  source.splits = scratch / "splits.json";
+  expect_error(ExitCode::kUsage, {"--splits is for XSum's articles, the source is jsonl"},
+               [&] { resolve_source(source); });
+  source.splits.clear();
+  source.examples = 10;
+  expect_error(ExitCode::kUsage, {"--examples is for --source synthetic, the source is jsonl"},
+               [&] { resolve_source(source); });
+}
+
+TEST(CorpusMessagesTest, NamesTellSplits) {
+  EXPECT_EQ(split_of_file("a/Validation_1.jsonl.gz"), Split::kValidation);
+  EXPECT_EQ(split_of_file("dev/train.jsonl"), Split::kTrain);
+  EXPECT_EQ(describe_splits({"d/test_x.jsonl.gz", "dev.jsonl"}),
+            "test_x.jsonl.gz counts as test, dev.jsonl as validation");
+  EXPECT_EQ(describe_splits({"a", "b", "c", "d", "e", "f"}),
+            "a counts as train, b as train, c as train, d as train, and 2 more files");
+  EXPECT_EQ(describe_passed_over({"d/a.csv", "notes.md", "c", "d", "e", "f"}),
+            "a.csv (a CSV file), notes.md, c, d and 2 more");
+  EXPECT_EQ(renamed_to_train("d/test_x.jsonl.gz"), "d/train_x.jsonl.gz");
+  EXPECT_EQ(renamed_to_train("Validation.txt"), "train.txt");
+}
+
+}  // namespace
+}  // namespace ripstop

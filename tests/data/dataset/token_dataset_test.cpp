@@ -1,0 +1,302 @@
+#include "data/dataset/token_dataset.h"
+
+#include <gtest/gtest.h>
+#include <hdf5.h>
+#include <sys/stat.h>
+
+#include "data/prepare/prepare.h"
+#include "model/core/error.h"
+#include "tests/data/scratch_directory.h"
+#include "tests/data/small_dataset.h"
+
+namespace ripstop {
+namespace {
+
+template <class Action>
+void expect_refused(const std::string& word, Action&& action) {
+  try {
+    action();
+    FAIL() << "accepted; expected: " << word;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kInputData) << error.what();
+    EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
+    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
+  }
+}
+
+class TokenDatasetTest : public testing::Test {
+ protected:
+  TokenDatasetTest() : path_(scratch_ / "train.h5") {
+    write_marked_dataset(path_, random_lengths(300, 200, 1));
+  }
+  void expect_open_refused(const std::string& word) {
+    expect_refused(word, [&] { TokenDataset dataset(path_); });
+  }
+  /// Overwrites a number of an int64 array.
+  void poke(const std::string& array, int64_t index, int64_t value) {
+    const Hdf5Array at = Hdf5File(path_).array(array);
+    OutputFile out(path_, OutputFile::Mode::kExisting);
+    out.write_at(at.offset_bytes + index * 8, &value, 8);
+  }
+  ScratchDirectory scratch_;
+  std::filesystem::path path_;
+};
+
+TEST_F(TokenDatasetTest, GivesBackWhatWasWritten) {
+  const auto lengths = random_lengths(300, 200, 1);
+  const TokenDataset dataset(path_);
+  ASSERT_EQ(dataset.examples(), 300);
+  for (int64_t i = 0; i < 300; ++i) {
+    const auto& l = lengths[static_cast<size_t>(i)];
+    const int64_t begin = dataset.example_begin(i);
+    ASSERT_EQ(dataset.example_end(i) - begin, l.tokens());
+    EXPECT_EQ(dataset.separator_begin(i) - begin, l.document);
+    EXPECT_EQ(dataset.target_begin(i) - begin, l.document + 3);
+    std::vector<int32_t> ids(static_cast<size_t>(l.tokens()));
+    dataset.read_tokens(begin, dataset.example_end(i), ids.data());
+    for (int64_t p = 0; p < l.tokens(); ++p) EXPECT_EQ(ids[static_cast<size_t>(p)], marked_token(i, p));
+  }
+  dataset.verify_tokens();
+  int directory_entries = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(scratch_.path()))
+    ++directory_entries;
+  EXPECT_EQ(directory_entries, 1) << "the spool is still there";
+}
+
+TEST_F(TokenDatasetTest, SmallVocabulariesTakeTwoBytesAToken) {
+  for (const int64_t vocabulary : {65536, 65537}) {
+    TokenDatasetHeader header = marked_header(ExampleKind::kSummary);
+    header.vocabulary_size = vocabulary;
+    const auto path = scratch_ / fmt::format("{}.h5", vocabulary);
+    TokenDatasetWriter writer(path, header);
+    TokenExample example{{1, 65535, 300, 2}, 2, 3};
+    for (int i = 0; i < 10000; ++i) writer.add(example);  // crosses blocks
+    writer.finish();
+    EXPECT_EQ(Hdf5File(path).array("tokens").type,
+              vocabulary == 65536 ? Hdf5Type::kUint16 : Hdf5Type::kInt32);
+    const TokenDataset dataset(path);
+    std::vector<int32_t> ids(40000);
+    dataset.read_tokens(0, 40000, ids.data());
+    for (size_t i = 0; i < ids.size(); ++i) ASSERT_EQ(ids[i], example.tokens[i % 4]);
+  }
+}
+
+TEST_F(TokenDatasetTest, NoExamplesIsAFileToo) {
+  TokenDatasetHeader header = marked_header(ExampleKind::kSummary);
+  header.with_text = true;
+  EXPECT_EQ(TokenDatasetWriter(scratch_ / "none.h5", header).finish().size(), 32u);
+  const TokenDataset dataset(scratch_ / "none.h5");
+  EXPECT_EQ(dataset.examples(), 0);
+  EXPECT_EQ(dataset.tokens(), 0);
+}
+
+TEST_F(TokenDatasetTest, AnAbandonedWriterLeavesNoSpool) {
+  { TokenDatasetWriter writer(scratch_ / "half.h5", marked_header(ExampleKind::kSummary)); }
+  int entries = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(scratch_.path())) ++entries;
+  EXPECT_EQ(entries, 1);
+}
+
+TEST_F(TokenDatasetTest, BrokenIndexesAreNamed) {
+  const std::string good = read_bytes(path_);
+  write_bytes(scratch_ / "good.h5", good);
+  const auto with = [&](const std::string& array, int64_t index, int64_t value, const std::string& word) {
+    write_bytes(path_, good);
+    poke(array, index, value);
+    expect_open_refused(word);
+  };
+  with("example_offset", 0, 5, "begins at token 5");
+  with("example_offset", 10, 0, "example 9 spans");
+  with("example_offset", 10, INT64_MAX, "example 9 spans");
+  with("example_offset", 10, INT64_MIN, "example 9 spans");
+  with("example_offset", 300, 12, "index says 12 tokens");
+  with("separator_begin", 3, 0, "example 3");
+  with("separator_begin", 3, INT64_MAX, "example 3");
+  with("target_begin", 4, -1, "example 4");
+  // Inside the example, but the separator behind the targets: the loader would cut targets as a document.
+  with("separator_begin", 5, TokenDataset(scratch_ / "good.h5").target_begin(5) + 1, "example 5");
+  with("target_begin", 4, INT64_MAX, "example 4");
+  with("token_block_hash", 0, 1, "content hash");
+  // Of running text nothing is cut, so its separator is its end.
+  write_marked_dataset(scratch_ / "text.h5", {{40, 0}, {50, 0}}, ExampleKind::kText);
+  path_ = scratch_ / "text.h5";
+  poke("separator_begin", 1, 60);
+  expect_open_refused("example 1");
+}
+
+TEST_F(TokenDatasetTest, APipeBesideItIsNotWaitedFor) {
+  ASSERT_EQ(mkfifo((scratch_ / "prepare.json").c_str(), 0600), 0);
+  expect_open_refused("prepare.json: is not a plain file");
+}
+
+TEST_F(TokenDatasetTest, ChangedTokensAreNoticedWhenTheyAreRead) {
+  const Hdf5Array tokens = Hdf5File(path_).array("tokens");
+  OutputFile(path_, OutputFile::Mode::kExisting).write_at(tokens.offset_bytes + 5 * 4 + 2, "\x01", 1);
+  const TokenDataset dataset(path_);
+  int32_t id = 0;
+  expect_refused("block 0", [&] { dataset.read_tokens(0, 1, &id); });
+  expect_refused("block 0", [&] { dataset.verify_tokens(); });
+}
+
+TEST_F(TokenDatasetTest, IdsBeyondTheVocabularyAreNoticedEvenInAnIntactFile) {
+  // Another program might write ids without a check. To make such a file, change the vocabulary afterwards.
+  TokenDatasetHeader header = marked_header(ExampleKind::kSummary);
+  header.vocabulary_size = 100000;
+  {
+    TokenDatasetWriter writer(scratch_ / "a.h5", header);
+    writer.add({{1, 99999, 5, 2}, 2, 3});
+    writer.finish();
+  }
+  const hid_t file = H5Fopen((scratch_ / "a.h5").c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
+  const hid_t attribute = H5Aopen(file, "vocabulary_size", H5P_DEFAULT);
+  const int64_t smaller = 70000;
+  H5Awrite(attribute, H5T_NATIVE_INT64, &smaller);
+  H5Aclose(attribute);
+  H5Fclose(file);
+  expect_refused("content hash", [&] { TokenDataset dataset(scratch_ / "a.h5"); });
+}
+
+/// Makes a file as another program might: `make` fills it with libhdf5 alone.
+template <class Make>
+void foreign_file(const std::filesystem::path& path, Make&& make) {
+  const hid_t file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  make(file);
+  H5Fclose(file);
+}
+
+hid_t make_array(hid_t file, const char* name, hid_t type, std::vector<hsize_t> shape,
+                 hid_t creation = H5P_DEFAULT) {
+  const hid_t space = H5Screate_simple(static_cast<int>(shape.size()), shape.data(), nullptr);
+  const hid_t dataset = H5Dcreate2(file, name, type, space, H5P_DEFAULT, creation, H5P_DEFAULT);
+  H5Sclose(space);
+  return dataset;
+}
+
+TEST_F(TokenDatasetTest, FilesOfOtherFormsAreRefused) {
+  const auto refused = [&](const std::string& word, const std::function<void(hid_t)>& make) {
+    foreign_file(path_, make);
+    expect_open_refused(word);
+  };
+  refused("not a ripstop data set", [](hid_t) {});
+  refused("not 1-D", [](hid_t f) { H5Dclose(make_array(f, "tokens", H5T_STD_U16LE, {4, 4})); });
+  refused("type that is not allowed", [](hid_t f) { H5Dclose(make_array(f, "tokens", H5T_STD_U16BE, {4})); });
+  refused("type that is not allowed",
+          [](hid_t f) { H5Dclose(make_array(f, "tokens", H5T_STD_REF_OBJ, {4})); });
+  refused("type that is not allowed", [](hid_t f) {
+    const hid_t type = H5Tvlen_create(H5T_NATIVE_INT);
+    H5Dclose(make_array(f, "tokens", type, {4}));
+    H5Tclose(type);
+  });
+  refused("filter", [](hid_t f) {
+    const hid_t creation = H5Pcreate(H5P_DATASET_CREATE);
+    const hsize_t chunk = 16;
+    H5Pset_chunk(creation, 1, &chunk);
+    H5Pset_fletcher32(creation);
+    H5Dclose(make_array(f, "tokens", H5T_STD_U16LE, {64}, creation));
+    H5Pclose(creation);
+  });
+  refused("not contiguous", [](hid_t f) {
+    const hid_t creation = H5Pcreate(H5P_DATASET_CREATE);
+    const hsize_t chunk = 16;
+    H5Pset_chunk(creation, 1, &chunk);
+    H5Dclose(make_array(f, "tokens", H5T_STD_U16LE, {64}, creation));
+    H5Pclose(creation);
+  });
+  refused("another file", [](hid_t f) {
+    const hid_t creation = H5Pcreate(H5P_DATASET_CREATE);
+    H5Pset_external(creation, "/etc/passwd", 0, 128);
+    H5Dclose(make_array(f, "tokens", H5T_STD_U16LE, {64}, creation));
+    H5Pclose(creation);
+  });
+  refused("external link", [](hid_t f) {
+    H5Lcreate_external("/etc/passwd", "/tokens", f, "tokens", H5P_DEFAULT, H5P_DEFAULT);
+  });
+  refused("external link",
+          [](hid_t f) { H5Lcreate_soft("/nowhere", f, "tokens", H5P_DEFAULT, H5P_DEFAULT); });
+  refused("not contiguous", [](hid_t f) {
+    const hid_t creation = H5Pcreate(H5P_DATASET_CREATE);
+    const hsize_t extent = 64;
+    const hid_t space = H5Screate_simple(1, &extent, nullptr);
+    H5Pset_virtual(creation, space, "/etc/passwd", "/x", space);
+    H5Dclose(make_array(f, "tokens", H5T_STD_U16LE, {64}, creation));
+    H5Sclose(space);
+    H5Pclose(creation);
+  });
+  refused("never written", [](hid_t f) { H5Dclose(make_array(f, "tokens", H5T_STD_U16LE, {64})); });
+}
+
+TEST_F(TokenDatasetTest, AnotherFormatVersionIsNamed) {
+  const hid_t file = H5Fopen(path_.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
+  const hid_t attribute = H5Aopen(file, "format_version", H5P_DEFAULT);
+  const int64_t version = 2;
+  H5Awrite(attribute, H5T_NATIVE_INT64, &version);
+  H5Aclose(attribute);
+  H5Fclose(file);
+  expect_open_refused("format 2, this program reads 1");
+}
+
+TEST_F(TokenDatasetTest, MissingArraysAndTypesAreNamed) {
+  const std::string good = read_bytes(path_);
+  for (const char* array :
+       {"tokens", "example_offset", "separator_begin", "target_begin", "token_block_hash"}) {
+    write_bytes(path_, good);
+    const hid_t file = H5Fopen(path_.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
+    H5Ldelete(file, array, H5P_DEFAULT);
+    H5Fclose(file);
+    expect_open_refused(std::string("'") + array + "' is missing");
+  }
+  write_bytes(path_, good);
+  const hid_t file = H5Fopen(path_.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
+  H5Ldelete(file, "target_begin", H5P_DEFAULT);
+  const hid_t creation = H5Pcreate(H5P_DATASET_CREATE);
+  H5Pset_alloc_time(creation, H5D_ALLOC_TIME_EARLY);
+  H5Dclose(make_array(file, "target_begin", H5T_IEEE_F64LE, {300}, creation));
+  H5Pclose(creation);
+  H5Fclose(file);
+  expect_open_refused("is float64, expected int64");
+}
+
+// prepare.json states the length and the hash of each file. They are compared before libhdf5 reads a byte,
+// because libhdf5 may crash on a damaged file.
+TEST(PreparedFilesTest, AnyFlippedByteIsNoticed) {
+  ScratchDirectory scratch;
+  PrepareOptions options;
+  options.source.kind = SourceKind::kSynthetic;
+  options.source.examples = 100;
+  options.vocab_size = 400;
+  options.output = scratch / "out";
+  prepare(options);
+  const auto path = scratch / "out/test.h5";
+  const std::string good = read_bytes(path);
+  // Every 97th byte: all parts of the file, in a fraction of the time of all bytes.
+  for (size_t at = 0; at < good.size(); at += 97) {
+    std::string bad = good;
+    bad[at] = static_cast<char>(bad[at] ^ 0x10);
+    write_bytes(path, bad);
+    try {
+      const TokenDataset dataset(path);
+      dataset.verify_tokens();
+      FAIL() << "byte " << at << " of " << good.size();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kInputData);
+    }
+  }
+  for (const size_t length : {size_t{0}, size_t{10}, good.size() / 2, good.size() - 1}) {
+    write_bytes(path, good.substr(0, length));
+    expect_refused("bytes", [&] { TokenDataset dataset(path); });
+  }
+  write_bytes(path, good + "x");
+  expect_refused("prepare.json says", [&] { TokenDataset dataset(path); });
+  write_bytes(path, good);
+  TokenDataset intact(path);
+  EXPECT_EQ(intact.text(0, 1).at(0).id, "synthetic-99");
+  // A sound file in the wrong place.
+  std::filesystem::copy_file(scratch / "out/validation.h5", path,
+                             std::filesystem::copy_options::overwrite_existing);
+  expect_refused("test.h5", [&] { TokenDataset dataset(path); });
+  write_bytes(scratch / "out/prepare.json", "{");
+  expect_refused("not JSON", [&] { TokenDataset dataset(path); });
+}
+
+}  // namespace
+}  // namespace ripstop

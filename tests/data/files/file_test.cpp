@@ -1,0 +1,153 @@
+#include "data/files/file.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include "tests/data/fault_io.h"
+#include "tests/data/scratch_directory.h"
+
+namespace ripstop {
+namespace {
+
+template <class Body>
+std::string error_of(Body body, ExitCode code = ExitCode::kStorage) {
+  try {
+    body();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    return error.what();
+  }
+  return "";
+}
+
+TEST(InputFile, RefusesWhatIsNotAPlainFile) {
+  const ScratchDirectory scratch;
+  write_bytes(scratch / "file", "text");
+  std::filesystem::create_symlink(scratch / "file", scratch / "link");
+  ASSERT_EQ(mkfifo((scratch / "pipe").c_str(), 0600), 0);
+  EXPECT_EQ(InputFile(scratch / "link").bytes(), 4) << "a user may give a link";
+  EXPECT_NE(error_of([&] { InputFile(posix_io(), scratch / "link"); }).find("not a plain file"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] { InputFile(posix_io(), scratch / "pipe"); }).find("not a plain file"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] { InputFile(scratch.path()); }, ExitCode::kInputData).find("not a plain file"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] { InputFile(scratch / "absent"); }, ExitCode::kInputData)
+                .find("cannot open: No such file"),
+            std::string::npos);
+}
+
+TEST(InputFile, ContinuesShortAndInterruptedReadsAndTriesAgain) {
+  const ScratchDirectory scratch;
+  write_bytes(scratch / "file", "0123456789");
+  for (const FaultIo::Kind kind :
+       {FaultIo::Kind::kShort, FaultIo::Kind::kInterrupted, FaultIo::Kind::kError}) {
+    FaultIo io;
+    const InputFile file(io, scratch / "file");
+    io.kind = kind;
+    io.at = io.calls;
+    std::string text(8, ' ');
+    file.read_at(1, text.data(), 8);
+    EXPECT_EQ(text, "12345678");
+  }
+  const InputFile file(scratch / "file");
+  char byte = 0;
+  EXPECT_NE(error_of([&] { file.read_at(10, &byte, 1); }, ExitCode::kInputData).find("ends at byte 10"),
+            std::string::npos);
+}
+
+TEST(OutputFile, WritesAtOffsetsAndAppends) {
+  const ScratchDirectory scratch;
+  {
+    OutputFile file(scratch / "file");
+    file.append("abc", 3);
+    file.append(std::string(100'000, 'x').data(), 100'000);
+    file.append("def", 3);
+    EXPECT_EQ(file.appended(), 100'006);
+    file.close();
+  }
+  OutputFile again(scratch / "file", OutputFile::Mode::kExisting);
+  again.write_at(1, "B", 1);
+  again.sync();
+  EXPECT_EQ(read_bytes(scratch / "file"), "aBc" + std::string(100'000, 'x') + "def");
+  EXPECT_NE(error_of([&] { OutputFile(scratch / "file"); }).find("cannot create: File exists"),
+            std::string::npos);
+  EXPECT_NE(
+      error_of([&] { OutputFile(scratch / "absent", OutputFile::Mode::kExisting); }).find("No such file"),
+      std::string::npos);
+}
+
+TEST(OutputFile, SaysThatTheDiskIsFull) {
+  const ScratchDirectory scratch;
+  for (int64_t at = 0; at < 4; ++at) {  // open, pwrite, fsync, close
+    FaultIo io;
+    io.kind = FaultIo::Kind::kError;
+    io.error = ENOSPC;
+    io.at = at;
+    try {
+      OutputFile file(io, scratch / std::to_string(at));
+      file.append("abc", 3);
+      file.sync();
+      file.close();
+      ADD_FAILURE() << "call " << at;
+    } catch (const IoError& error) {
+      EXPECT_EQ(error.hint(), "the disk is full");
+      EXPECT_FALSE(error.is_absence());
+    }
+  }
+}
+
+TEST(AppendFile, CutsTheTornLineAndAppends) {
+  const ScratchDirectory scratch;
+  const std::string whole = "one\n" + std::string(10'000, 'x') + "\n";
+  for (const std::string& torn : {std::string(), std::string("tor"), std::string(9'000, 't')}) {
+    write_bytes(scratch / "log", whole + torn);
+    AppendFile file(scratch / "log");
+    file.append("two\n");
+    file.sync();
+    EXPECT_EQ(read_bytes(scratch / "log"), whole + "two\n");
+    file.cut(4);
+    EXPECT_EQ(read_bytes(scratch / "log"), "one\n");
+  }
+  write_bytes(scratch / "log", "torn alone");
+  AppendFile(scratch / "log").append("first\n");
+  EXPECT_EQ(read_bytes(scratch / "log"), "first\n");
+}
+
+TEST(AppendFile, ALineIsThereWholeOrNotAtAll) {
+  const ScratchDirectory scratch;
+  FaultIo io;
+  AppendFile file(io, scratch / "log");
+  file.append("one\n");
+  for (const FaultIo::Kind kind : {FaultIo::Kind::kShort, FaultIo::Kind::kInterrupted}) {
+    io.kind = kind;
+    io.at = io.calls + 1;
+    file.append("two\n");
+  }
+  EXPECT_EQ(read_bytes(scratch / "log"), "one\ntwo\ntwo\n");
+  // A short write, then a full disk: the half line goes.
+  class Full : public FaultIo {
+   public:
+    ssize_t write(int file, const void* bytes, size_t count) override {
+      errno = ENOSPC;
+      return writes++ == 0 ? PosixIo::write(file, bytes, count / 2) : -1;
+    }
+    int writes = 0;
+  } full;
+  AppendFile other(full, scratch / "log");
+  EXPECT_NE(error_of([&] { other.append("three\n"); }).find("cannot write: No space"), std::string::npos);
+  EXPECT_EQ(read_bytes(scratch / "log"), "one\ntwo\ntwo\n");
+}
+
+// Two processes may have the log open, if one has taken the run over.
+TEST(AppendFile, DoesNotOverwriteTheLinesOfAnother) {
+  const ScratchDirectory scratch;
+  AppendFile first(scratch / "log"), second(scratch / "log");
+  first.append("a\n");
+  second.append("b\n");
+  first.append("c\n");
+  EXPECT_EQ(read_bytes(scratch / "log"), "a\nb\nc\n");
+}
+
+}  // namespace
+}  // namespace ripstop

@@ -1,0 +1,116 @@
+// The output of prepare: what may be there before, and what failures and kills leave.
+#include "data/process/partial_directory.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "data/process/child_process.h"
+#include "data/process/process_identity.h"
+#include "tests/data/prepare_fixture.h"
+
+namespace ripstop {
+namespace {
+
+TEST_F(PrepareTest, AnOutputThatIsThereIsNotTouched) {
+  write_bytes(scratch_ / "out/precious", "x");
+  expect_refused(ExitCode::kUsage, "exists already");
+  EXPECT_EQ(read_bytes(scratch_ / "out/precious"), "x");
+  std::filesystem::remove_all(scratch_ / "out");
+  write_bytes(scratch_ / "out", "a file");
+  expect_refused(ExitCode::kUsage, "exists already");
+  std::filesystem::remove(scratch_ / "out");
+  std::filesystem::create_directory(scratch_ / "out");
+  EXPECT_EQ(prepare(options_).splits[0].examples, 2);  // an empty directory may be replaced
+  options_.output = scratch_ / "tokenizer.model/out";
+  expect_refused(ExitCode::kStorage, "cannot make");
+}
+
+// A made parent is no reason to leave something behind.
+TEST_F(PrepareTest, ParentsThatWereMadeGoWithARefusedOutput) {
+  options_.output = scratch_ / "a/b/out";
+  options_.source.inputs = {scratch_ / "absent"};
+  expect_refused(ExitCode::kInputData, "no such file");
+  options_.source.inputs = {scratch_ / "c"};
+  prepare(options_);
+  EXPECT_TRUE(std::filesystem::exists(scratch_ / "a/b/out/train.h5"));
+  EXPECT_FALSE(std::filesystem::exists(scratch_ / "a/b/out/OWNER"));
+}
+
+/// What prepare says about directories that killed processes left.
+class LeftoverTest : public PrepareTest {
+ protected:
+  LeftoverTest() {
+    options_.note = [&](const std::string& note) { notes_ += note + "\n"; };
+  }
+  /// A partial directory of `owner`.
+  std::filesystem::path leave(const std::string& name, const ProcessIdentity& owner) {
+    write_bytes(scratch_ / name / "train.h5", "half");
+    if (!owner.empty()) write_bytes(scratch_ / name / "OWNER", to_text(owner));
+    return scratch_ / name;
+  }
+  std::string notes_;
+};
+
+TEST_F(LeftoverTest, WhatAKilledProcessLeftIsRemoved) {
+  PrepareOptions killed = options_;
+  killed.source = {};
+  killed.source.kind = SourceKind::kSynthetic;
+  killed.source.examples = 100000;
+  killed.progress = [](const PrepareProgress&) { kill(getpid(), SIGKILL); };
+  // Error: the child was killed.
+  EXPECT_THROW(run_in_child([&] { return prepare(killed).tokenizer_sha256; }, [] { return false; }), Error);
+  const auto left = [&] {
+    int count = 0;
+    for (const auto& path : listing()) count += path.filename().string().starts_with("out.partial-");
+    return count;
+  };
+  ASSERT_EQ(left(), 1);
+  prepare(options_);
+  EXPECT_EQ(left(), 0);
+  EXPECT_NE(notes_.find("removed " + (scratch_ / "out.partial-").string()), std::string::npos) << notes_;
+  EXPECT_NE(notes_.find("was killed before it was done"), std::string::npos) << notes_;
+}
+
+TEST_F(LeftoverTest, WhatMayBeInUseIsOnlyMentioned) {
+  ProcessIdentity elsewhere = this_process();
+  elsewhere["host"] = "node7";
+  elsewhere["pid"] = "4711";
+  elsewhere["started"] = "1";
+  leave("out.partial-4711", elsewhere);
+  leave("out.partial-5", {});  // as an earlier version leaves it
+  leave("output.partial-6", elsewhere);
+  prepare(options_);
+  for (const char* name : {"out.partial-4711", "out.partial-5", "output.partial-6"})
+    EXPECT_TRUE(std::filesystem::exists(scratch_ / name / "train.h5")) << name;
+  EXPECT_NE(notes_.find("out.partial-4711 was left by process 4711 on node7; if that has ended: rm -r"),
+            std::string::npos)
+      << notes_;
+  EXPECT_NE(notes_.find("out.partial-5 was left by an unknown process"), std::string::npos) << notes_;
+  EXPECT_EQ(notes_.find("output"), std::string::npos) << notes_;
+}
+
+// In containers every prepare may have the same number.
+TEST_F(LeftoverTest, ALeftoverOfTheSameNumberIsNotInTheWay) {
+  ProcessIdentity before = this_process();
+  before["started"] = "1";
+  const std::string name = fmt::format("out.partial-{}", getpid());
+  leave(name, before);
+  prepare(options_);
+  EXPECT_FALSE(std::filesystem::exists(scratch_ / name)) << notes_;
+  before["host"] = "node7";
+  leave(fmt::format("other.partial-{}", getpid()), before);
+  options_.output = scratch_ / "other";
+  prepare(options_);
+  EXPECT_TRUE(std::filesystem::exists(scratch_ / "other/train.h5"));
+}
+
+TEST_F(LeftoverTest, TwoAtOnceForOneOutputAreRefused) {
+  leave("out.partial-1", this_process());
+  expect_refused(ExitCode::kUsage, "makes it now");
+  EXPECT_TRUE(std::filesystem::exists(scratch_ / "out.partial-1/train.h5"));
+}
+
+}  // namespace
+}  // namespace ripstop

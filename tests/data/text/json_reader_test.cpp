@@ -1,0 +1,68 @@
+#include "data/text/json_reader.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/expect_has.h"
+
+namespace ripstop {
+namespace {
+
+// What `action` is refused with; "" if it is not.
+template <class Action>
+std::string refused_by(const Action& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kInputData);
+    EXPECT_HAS(error.what(), "x.json: ");
+    return error.what();
+  }
+  return "";
+}
+
+const JsonReader kReader("x.json", ExitCode::kInputData);
+
+TEST(JsonReader, GivesWhatIsAsked) {
+  const auto json =
+      kReader.parse(R"({"size": 7, "eps": 1e-5, "name": "a", "on": true, "list": [1], "none": null})");
+  EXPECT_EQ(kReader.integer(json, "size", 1, 7), 7);
+  EXPECT_EQ(kReader.number(json, "eps"), 1e-5);
+  EXPECT_EQ(kReader.text(json, "name", 1), "a");
+  EXPECT_TRUE(kReader.flag(json, "on"));
+  EXPECT_EQ(kReader.list(json, "list", 0, 1).size(), 1u);
+  EXPECT_EQ(kReader.find(json, "none"), nullptr);
+  EXPECT_EQ(kReader.find(json, "absent"), nullptr);
+  EXPECT_NE(kReader.find(json, "size"), nullptr);
+}
+
+TEST(JsonReader, RefusesWhatIsNot) {
+  const auto json = kReader.parse(R"({"size": 9223372036854775808, "name": "abc", "list": [1, 2]})");
+  EXPECT_HAS(refused_by([&] { kReader.integer(json, "size", 0, INT64_MAX); }),
+             "'size' must be a whole number");
+  EXPECT_HAS(refused_by([&] { kReader.integer(json, "name", 0, 9); }),
+             "'name' must be a whole number from 0 to 9");
+  EXPECT_HAS(refused_by([&] { kReader.number(json, "name"); }), "'name' must be a number");
+  EXPECT_HAS(refused_by([&] { kReader.text(json, "name", 2); }), "'name' has 3 bytes, at most 2");
+  EXPECT_HAS(refused_by([&] { kReader.text(json, "list", 2); }), "'list' must be a text");
+  EXPECT_HAS(refused_by([&] { kReader.flag(json, "name"); }), "'name' must be true or false");
+  EXPECT_HAS(refused_by([&] { kReader.list(json, "list", 0, 1); }), "'list' has 2 members, 0 to 1");
+  EXPECT_HAS(refused_by([&] { kReader.list(json, "name", 0, 1); }), "'name' must be a list");
+  EXPECT_HAS(refused_by([&] { kReader.member(json, "absent"); }), "has no 'absent'");
+  EXPECT_HAS(refused_by([&] { kReader.member(json["list"], "a"); }), "an object with 'a' was expected");
+}
+
+TEST(JsonReader, RefusesTextThatIsNoDocument) {
+  EXPECT_HAS(refused_by([] { kReader.parse("[]"); }), "is not a JSON object");
+  EXPECT_HAS(refused_by([] { kReader.parse("{\"a\": 1, \"a\": 2}"); }), "has 'a' twice");
+  EXPECT_HAS(refused_by([] { kReader.parse("{\"a\": {\"b\": 1, \"b\": 2}}"); }), "has 'b' twice");
+  EXPECT_HAS(refused_by([] { kReader.parse(std::string(100, '[')); }), "nests deeper than 16 levels");
+  // A message stays a line, whatever the document holds.
+  EXPECT_LT(refused_by([] { kReader.parse("{\"a\": " + std::string(100000, 'x')); }).size(), 300u);
+  const std::string twice = "\"" + std::string(100000, 'k') + "\": 1";
+  EXPECT_LT(refused_by([&] { kReader.parse("{" + twice + "," + twice + "}"); }).size(), 300u);
+  EXPECT_HAS(refused_by([] { kReader.parse(R"({"a\n\u0000\u001b[2J": 1, "a\n\u0000\u001b[2J": 2})"); }),
+             "has 'a   [2J' twice");
+}
+
+}  // namespace
+}  // namespace ripstop

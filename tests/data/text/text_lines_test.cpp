@@ -1,0 +1,126 @@
+#include "data/text/text_lines.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "model/core/error.h"
+#include "tests/data/compressed_files.h"
+#include "tests/data/scratch_directory.h"
+
+namespace ripstop {
+namespace {
+
+using Texts = std::vector<std::string>;
+
+class TextLinesTest : public testing::Test {
+ protected:
+  std::string file(const std::string& bytes) {
+    write_bytes(scratch_ / "texts", bytes);
+    return (scratch_ / "texts").string();
+  }
+  // The message with which reading `bytes` is refused; "" if it is not.
+  std::string refusal(const std::string& bytes) {
+    try {
+      read_summaries(file(bytes));
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kInputData);
+      return std::string(error.what()).substr(scratch_.path().string().size() + 1);
+    }
+    return "";
+  }
+  ScratchDirectory scratch_;
+};
+
+TEST_F(TextLinesTest, PlainLinesAreTexts) {
+  EXPECT_EQ(read_summaries(file("one\ntwo words\n\nfour")), (Texts{"one", "two words", "", "four"}));
+  EXPECT_EQ(read_summaries(file("\xEF\xBB\xBFone\r\ntwo\r\n")), (Texts{"one", "two"}));
+  EXPECT_EQ(read_summaries(file("\n\n")), (Texts{"", ""}));
+  EXPECT_EQ(read_summaries(file("{ is how it begins\nplain")), (Texts{"{ is how it begins", "plain"}));
+}
+
+TEST_F(TextLinesTest, JsonObjectsHoldASummary) {
+  EXPECT_EQ(read_summaries(
+                file("\n{\"summary\": \"a\\u00e9\", \"id\": 1}\n\n  {\"id\": 2, \"summary\": \"\"}\n \n")),
+            (Texts{"a\u00e9", ""}));
+}
+
+TEST_F(TextLinesTest, AFileMayBeCompressed) {
+  write_gzip(scratch_ / "texts.jsonl.gz", "{\"summary\": \"one\"}\n{\"summary\": \"two\"}\n");
+  EXPECT_EQ(read_summaries((scratch_ / "texts.jsonl.gz").string()), (Texts{"one", "two"}));
+  write_gzip(scratch_ / "texts.gz", "\xEF\xBB\xBFone\r\n\ntwo");
+  EXPECT_EQ(read_summaries((scratch_ / "texts.gz").string()), (Texts{"one", "", "two"}));
+  write_gzip(scratch_ / "bad.gz", "good\nbad \xC3\n");
+  EXPECT_THROW(read_summaries((scratch_ / "bad.gz").string()), Error);
+}
+
+// Shells make pipes of `<(...)`, and people type into summarize: a line must come out before the next is
+// written.
+TEST_F(TextLinesTest, APipeGivesEachLineWhenItIsThere) {
+  const std::string path = (scratch_ / "pipe").string();
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  // Open for reading, too: so opening for writing does not wait for the reader.
+  const int pipe = open(path.c_str(), O_RDWR);
+  ASSERT_GE(pipe, 0);
+  const auto send = [&](const std::string& text) {
+    return write(pipe, text.data(), text.size()) == std::ssize(text);
+  };
+  ASSERT_TRUE(send("1\n"));
+  TextLines lines(path);
+  std::string line;
+  ASSERT_TRUE(lines.next(line));
+  EXPECT_EQ(line, "1");
+  ASSERT_TRUE(send("2\nthe rest"));
+  ASSERT_TRUE(lines.next(line));
+  EXPECT_EQ(line, "2");
+  EXPECT_EQ(lines.number(), 2);
+  close(pipe);
+  ASSERT_TRUE(lines.next(line));
+  EXPECT_EQ(line, "the rest");
+  EXPECT_FALSE(lines.next(line));
+}
+
+// A bad line ends the reading at once, even if the writer stays: a service may keep its end open for ever.
+TEST_F(TextLinesTest, APipeIsLeftWithoutWaitingForItsWriter) {
+  const std::string path = (scratch_ / "pipe").string();
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  const int pipe = open(path.c_str(), O_RDWR);
+  ASSERT_GE(pipe, 0);
+  const std::string bad = "bad \xC3\n";
+  ASSERT_EQ(write(pipe, bad.data(), bad.size()), std::ssize(bad));
+  {
+    TextLines lines(path);
+    std::string line;
+    EXPECT_THROW(lines.next(line), Error);
+  }
+  close(pipe);  // reached only if the reader did not wait
+}
+
+TEST_F(TextLinesTest, AnEmptyPipeHasNoLine) {
+  const std::string path = (scratch_ / "pipe").string();
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  std::thread writer([&] { close(open(path.c_str(), O_WRONLY)); });
+  TextLines lines(path);
+  writer.join();
+  std::string line;
+  EXPECT_FALSE(lines.next(line));
+}
+
+TEST_F(TextLinesTest, WhatDoesNotFitIsRefusedWithItsLine) {
+  EXPECT_EQ(refusal("{\"summary\": \"a\"}\nplain\n"), "texts:2: not a JSON object");
+  EXPECT_EQ(refusal("{\"summary\": \"a\"}\n[1]\n"), "texts:2: not a JSON object");
+  EXPECT_EQ(refusal("\n{\"text\": \"a\"}\n"), "texts:2: no field 'summary'; the line has text");
+  EXPECT_EQ(refusal("{\"summary\": 3}\n"), "texts:1: 'summary' is of type number, expected a string");
+  EXPECT_EQ(refusal("good\nbad \xC3\n"), "texts:2: invalid UTF-8 at byte 5");
+  EXPECT_EQ(refusal("{\"summary\": \"\xFF\"}\n"), "texts:1: invalid UTF-8 at byte 14");
+  EXPECT_EQ(refusal(""), "texts has no text");
+  EXPECT_EQ(refusal(std::string(100000, '[') + "\n"), "");
+  EXPECT_THROW(read_summaries((scratch_ / "absent").string()), Error);
+  EXPECT_THROW(read_summaries(scratch_.path().string()), Error);
+}
+
+}  // namespace
+}  // namespace ripstop

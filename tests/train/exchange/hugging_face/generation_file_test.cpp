@@ -1,0 +1,76 @@
+#include "train/exchange/hugging_face/generation_file.h"
+
+#include <gtest/gtest.h>
+
+#include "model/core/error.h"
+#include "tests/data/scratch_directory.h"
+#include "tests/expect_has.h"
+
+namespace ripstop {
+namespace {
+
+GenerationFile generation_of(const std::string& text) {
+  const ScratchDirectory scratch;
+  write_bytes(scratch / "generation_config.json", text);
+  return read_generation_file(scratch.path());
+}
+
+std::string values_of(const GenerationFile& file) {
+  std::string text;
+  for (const GenerationValue& value : file.values) text += value.key + "=" + value.value + " ";
+  return text;
+}
+
+TEST(GenerationFile, SettingsAreTakenAndOthersAreNamed) {
+  const GenerationFile file = generation_of(
+      R"({"_from_model_config": true, "bos_token_id": 1, "eos_token_id": [2, 3], "transformers_version": "5.0",)"
+      R"( "num_beams": 4, "length_penalty": 2, "early_stopping": true, "no_repeat_ngram_size": 3,)"
+      R"( "max_new_tokens": 33, "min_new_tokens": null, "repetition_penalty": 1.1, "max_length": 4096})");
+  EXPECT_EQ(
+      values_of(file),
+      "num_beams=4 length_penalty=2.0 early_stopping=\"true\" no_repeat_ngram_size=3 max_new_tokens=33 ");
+  ASSERT_EQ(file.ignored.size(), 2U);
+  EXPECT_EQ(file.ignored[0], "repetition_penalty");
+  EXPECT_HAS(file.ignored[1], "max_length (it counts the prompt");
+}
+
+TEST(GenerationFile, AbsentIsNothing) {
+  const ScratchDirectory scratch;
+  const GenerationFile file = read_generation_file(scratch.path());
+  EXPECT_TRUE(file.values.empty() && file.ignored.empty());
+}
+
+// As transformers draws: an absent top_k is 50 there.
+TEST(GenerationFile, SamplingIsThatOfTransformers) {
+  EXPECT_EQ(values_of(generation_of(R"({"do_sample": true, "temperature": 0.6, "top_p": 0.9})")),
+            "do_sample=true temperature=0.6 top_p=0.9 top_k=50 ");
+  EXPECT_EQ(values_of(generation_of(R"({"do_sample": true, "top_k": 0})")), "do_sample=true top_k=0 ");
+  const GenerationFile both = generation_of(R"({"do_sample": true, "num_beams": 2})");
+  EXPECT_EQ(values_of(both), "num_beams=2 ");
+  ASSERT_EQ(both.ignored.size(), 1U);
+  EXPECT_HAS(both.ignored[0], "do_sample");
+}
+
+TEST(GenerationFile, ValuesThatDoNotFitAreNamed) {
+  const GenerationFile file = generation_of(
+      R"({"num_beams": "4", "temperature": 0, "top_p": 2, "early_stopping": "soon", "top_k": 1.5})");
+  EXPECT_EQ(values_of(file), "");
+  ASSERT_EQ(file.ignored.size(), 5U);
+  EXPECT_HAS(file.ignored[0], "num_beams: 'generation.num_beams' must be an integer");
+  EXPECT_HAS(file.ignored[1], "'generation.temperature' must be above 0");
+}
+
+TEST(GenerationFile, WhatIsNoJsonIsRefused) {
+  for (const char* text : {"", "[]", "{", R"({"top_k": 1, "top_k": 2})"}) {
+    try {
+      (void)generation_of(text);
+      ADD_FAILURE() << text;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kInputData);
+      EXPECT_HAS(std::string(error.what()), "generation_config.json");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ripstop

@@ -1,0 +1,110 @@
+#include "train/exchange/hugging_face/pretrained_config.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/expect_has.h"
+#include "tests/train/exchange/pretrained_directory.h"
+
+namespace ripstop {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+ModelConfig parsed_with(const Json& changes) {
+  Json config = PretrainedDirectory().config;
+  for (const auto& [key, value] : changes.items()) config[key] = value;
+  return parse_pretrained_config(config.dump(), "DIR/config.json");
+}
+
+TEST(PretrainedConfig, HasTheSizes) {
+  const ModelConfig model = parsed_with(Json::object());
+  const ModelConfig expected{.hidden_size = 8,
+                             .intermediate_size = 12,
+                             .num_hidden_layers = 2,
+                             .num_attention_heads = 2,
+                             .num_key_value_heads = 1,
+                             .vocab_size = 16,
+                             .max_position_embeddings = 32,
+                             .rms_norm_eps = 1e-5,
+                             .rope_theta = 10000,
+                             .tie_word_embeddings = false,
+                             .initializer_range = 0.02};
+  EXPECT_EQ(model, expected);
+}
+
+TEST(PretrainedConfig, DefaultsAreThoseOfLlamaConfig) {
+  Json config = PretrainedDirectory().config;
+  for (const char* key :
+       {"num_key_value_heads", "max_position_embeddings", "rms_norm_eps", "architectures", "hidden_act"})
+    config.erase(key);
+  const ModelConfig model = parse_pretrained_config(config.dump(), "x");
+  EXPECT_EQ(model.num_key_value_heads, 2);
+  EXPECT_EQ(model.max_position_embeddings, 2048);
+  EXPECT_EQ(model.rms_norm_eps, 1e-6);
+  EXPECT_FALSE(model.tie_word_embeddings);
+}
+
+// Versions of transformers write the same thing at different places.
+TEST(PretrainedConfig, EachSpellingIsRead) {
+  EXPECT_EQ(parsed_with({{"rope_theta", 5e5}}).rope_theta, 5e5);
+  EXPECT_EQ(parsed_with({{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 1e6}}}}).rope_theta,
+            1e6);
+  EXPECT_EQ(parsed_with({{"rope_scaling", nullptr}, {"dtype", "bfloat16"}}).rope_theta, 1e4);
+  EXPECT_EQ(parsed_with({{"rope_scaling", {{"type", "default"}}}}).rope_theta, 1e4);
+  EXPECT_EQ(parsed_with({{"head_dim", 4}, {"sliding_window", nullptr}}).head_size(), 4);
+  EXPECT_EQ(parsed_with({{"sliding_window", 4096}}).head_size(), 4);
+  EXPECT_EQ(parsed_with({{"sliding_window", 4}, {"use_sliding_window", false}}).head_size(), 4);
+  EXPECT_TRUE(parsed_with({{"tie_word_embeddings", true}}).tie_word_embeddings);
+}
+
+TEST(PretrainedConfig, WhatIsNotComputedIsRefused) {
+  const std::vector<std::pair<Json, std::string>> cases = {
+      {{{"architectures", {"MistralForCausalLM"}}}, "MistralForCausalLM"},
+      {{{"architectures", {7}}}, "is of 7"},
+      {{{"architectures", Json::array()}}, "'architectures' has 0 members"},
+      {{{"model_type", "qwen2"}}, "'qwen2'"},
+      {{{"model_type", 5}}, "'model_type' must be a text"},
+      {{{"hidden_act", "gelu"}}, "'gelu'"},
+      {{{"attention_bias", true}}, "has attention_bias"},
+      {{{"mlp_bias", true}}, "has mlp_bias"},
+      {{{"mlp_bias", "no"}}, "'mlp_bias' must be true or false"},
+      {{{"quantization_config", {{"bits", 4}}}}, "quantized"},
+      {{{"rope_scaling", {{"rope_type", "llama3"}, {"factor", 8.0}}}}, "'llama3'"},
+      {{{"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}}, "'linear'"},
+      {{{"rope_scaling", {{"factor", 2.0}}}}, "scales its rotary angles"},
+      {{{"rope_scaling", 2}}, "no object"},
+      {{{"rope_parameters", {{"rope_type", "yarn"}}}}, "'yarn'"},
+      {{{"rope_parameters", {{"partial_rotary_factor", 0.5}}}}, "partial_rotary_factor"},
+      {{{"partial_rotary_factor", 0.5}}, "partial_rotary_factor"},
+      {{{"sliding_window", 16}}, "sliding_window of 16"},
+      {{{"head_dim", 8}}, "head_dim of 8"},
+      {{{"hidden_size", 9}}, "impossible model"},
+      {{{"hidden_size", 0}}, "'hidden_size' must be a whole number"},
+      {{{"hidden_size", "8"}}, "'hidden_size' must be a whole number"},
+      {{{"hidden_size", 8.5}}, "'hidden_size' must be a whole number"},
+      {{{"hidden_size", 9223372036854775808u}}, "'hidden_size' must be a whole number"},
+      {{{"vocab_size", -1}}, "'vocab_size' must be a whole number"},
+      {{{"num_attention_heads", 3}}, "impossible model"},
+      {{{"num_key_value_heads", 3}}, "impossible model"},
+      {{{"rope_theta", "1e4"}}, "'rope_theta' must be a number"},
+      {{{"rms_norm_eps", -1}}, "impossible model"},
+  };
+  for (const auto& [changes, what] : cases) {
+    const InputRefusal refusal = input_refusal([&changes = changes] { parsed_with(changes); });
+    EXPECT_EQ(refusal.code, ExitCode::kInputData) << changes.dump();
+    EXPECT_HAS(refusal.what, what);
+    EXPECT_HAS(refusal.what, "DIR/config.json");
+  }
+  for (const char* text : {"", "{", "[1]", "null", "{\"hidden_size\": NaN}", "{\"a\": 1, \"a\": 2}", "{}"})
+    EXPECT_EQ(input_refusal([&] { parse_pretrained_config(text, "x"); }).code, ExitCode::kInputData) << text;
+  for (const char* key : {"hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+                          "vocab_size", "model_type"}) {
+    Json config = PretrainedDirectory().config;
+    config.erase(key);
+    EXPECT_HAS(input_refusal([&] { parse_pretrained_config(config.dump(), "x"); }).what,
+               "has no '" + std::string(key) + "'");
+  }
+}
+
+}  // namespace
+}  // namespace ripstop

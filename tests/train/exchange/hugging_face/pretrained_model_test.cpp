@@ -1,0 +1,167 @@
+#include "train/exchange/hugging_face/pretrained_model.h"
+
+#include <gtest/gtest.h>
+
+#include "model/parameter.h"
+#include "tests/expect_has.h"
+#include "tests/test_files.h"
+#include "tests/train/exchange/pretrained_directory.h"
+
+namespace ripstop {
+namespace {
+
+class PretrainedModelTest : public testing::Test {
+ protected:
+  PretrainedModel open() const { return open_pretrained_model(directory_.path()); }
+  // What opening says, which must be a refusal of the input.
+  std::string refused() const {
+    const InputRefusal refusal = input_refusal([&] { open(); });
+    EXPECT_EQ(refusal.code, ExitCode::kInputData) << refusal.what;
+    return refusal.what + " " + refusal.hint;
+  }
+  // Every parameter of the model lies somewhere, in its shape.
+  static void expect_whole(const PretrainedModel& model) {
+    size_t count = 0;
+    for (const UnitSpec& unit : parameter_table(model.config))
+      for (const PhysicalTensor& tensor : unit.tensors)
+        for (const ParameterSpec& parameter : tensor.parts) {
+          ++count;
+          ASSERT_TRUE(model.tensors.contains(parameter.name)) << parameter.name;
+          const PretrainedTensor& found = model.tensors.at(parameter.name);
+          EXPECT_EQ(found.stored.bytes, parameter.count() * dtype_bytes(found.stored.dtype));
+        }
+    EXPECT_EQ(model.tensors.size(), count);
+  }
+
+  PretrainedDirectory directory_;
+};
+
+TEST_F(PretrainedModelTest, OneFileOrSeveral) {
+  directory_.write();
+  expect_whole(open());
+  EXPECT_EQ(open().tensors.at("layers.1.attention.wk.weight").stored.name,
+            "model.layers.1.self_attn.k_proj.weight");
+  std::filesystem::remove(directory_.path() / "model.safetensors");
+  directory_.write_sharded();
+  const PretrainedModel model = open();
+  expect_whole(model);
+  EXPECT_EQ(model.files.size(), 2u);
+  EXPECT_EQ(model.tensors.at("tok_embeddings.weight").file, 0u);
+  EXPECT_EQ(model.tensors.at("output.weight").file, 1u);
+}
+
+TEST_F(PretrainedModelTest, ATiedTableHasEitherNameOrBoth) {
+  directory_.config["tie_word_embeddings"] = true;
+  directory_.write();
+  EXPECT_EQ(open().tied_copies.size(), 1u);
+  directory_.erase("lm_head.weight");
+  directory_.write();
+  EXPECT_EQ(open().tied_copies.size(), 0u);
+  expect_whole(open());
+  directory_.tensor("model.embed_tokens.weight").name = "lm_head.weight";
+  directory_.write();
+  expect_whole(open());
+  directory_.erase("lm_head.weight");
+  directory_.write();
+  EXPECT_HAS(refused(), "has no model.embed_tokens.weight");
+}
+
+TEST_F(PretrainedModelTest, RotaryAnglesOfOldFilesAreNotNeeded) {
+  directory_.tensors.push_back({"model.layers.0.self_attn.rotary_emb.inv_freq", {2}});
+  directory_.write();
+  EXPECT_EQ(open().ignored, (std::vector<std::string>{"model.layers.0.self_attn.rotary_emb.inv_freq"}));
+}
+
+TEST_F(PretrainedModelTest, DtypesOfWeightsAreRead) {
+  for (const char* dtype : {"F16", "BF16", "F32"}) {
+    for (TensorToWrite& tensor : directory_.tensors) tensor.dtype = dtype;
+    directory_.write();
+    expect_whole(open());
+  }
+  directory_.tensor("model.norm.weight").dtype = "F64";
+  directory_.write();
+  EXPECT_HAS(refused(), "model.norm.weight has the dtype F64; F32, F16 and BF16 are read");
+}
+
+TEST_F(PretrainedModelTest, TensorsThatDoNotFitAreRefused) {
+  const PretrainedDirectory good;
+  directory_.tensor("model.layers.0.self_attn.k_proj.weight").shape = {8, 8};
+  directory_.write();
+  EXPECT_HAS(refused(), "k_proj.weight is [8, 8], its config.json makes it [4, 8]");
+  directory_.tensors = good.tensors;
+  directory_.tensor("model.norm.weight").shape = {1, 8};
+  directory_.write();
+  EXPECT_HAS(refused(), "model.norm.weight is [1, 8], its config.json makes it [8]");
+  directory_.tensors = good.tensors;
+  directory_.tensors.push_back({"model.layers.0.self_attn.q_proj.bias", {8}});
+  directory_.write();
+  EXPECT_HAS(refused(), "that a LLaMA model does not have: model.layers.0.self_attn.q_proj.bias");
+  directory_.tensors = good.tensors;
+  directory_.config["num_hidden_layers"] = 1;
+  directory_.write();
+  EXPECT_HAS(refused(), "and 5 more");
+  directory_.config["num_hidden_layers"] = 3;
+  directory_.write();
+  EXPECT_HAS(refused(), "has no model.layers.2.input_layernorm.weight");
+  directory_.config["num_hidden_layers"] = int64_t{1} << 39;
+  directory_.write();
+  EXPECT_EQ(input_refusal([&] { open(); }).code, ExitCode::kInputData);
+}
+
+TEST_F(PretrainedModelTest, AnIndexMustTellTheTruth) {
+  const std::filesystem::path index = directory_.path() / "model.safetensors.index.json";
+  directory_.write_sharded();
+  const std::string good = read_bytes(index);
+  const auto refused_with = [&](const std::string& from, const std::string& to) {
+    std::string text = good;
+    text.replace(text.find(from), from.size(), to);
+    write_bytes(index, text);
+    return refused();
+  };
+  EXPECT_HAS(refused_with("\"weight_map\"", "\"weights\""), "has no 'weight_map'");
+  EXPECT_HAS(refused_with("\"model-00001-of-00002.safetensors\"", "7"), "has no file name");
+  EXPECT_HAS(refused_with("model-00001-of-00002.safetensors", "../model.safetensors"), "names the file '../");
+  EXPECT_HAS(refused_with("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"),
+             "and it is not");
+  EXPECT_HAS(refused_with("\"model.embed_tokens.weight\"", "\"model.embed\""), "says that model.embed is in");
+  EXPECT_HAS(refused_with("model-00001-of-00002.safetensors", "absent.safetensors"), "absent.safetensors");
+  write_bytes(index, "{}");
+  EXPECT_HAS(refused(), "has no 'weight_map'");
+  write_bytes(index, good);
+  expect_whole(open());
+  // The same tensor in both files.
+  write_bytes(directory_.path() / "model-00002-of-00002.safetensors", safetensors_bytes(directory_.tensors));
+  EXPECT_HAS(refused(), "is in two files");
+}
+
+TEST_F(PretrainedModelTest, OtherDirectoriesSayWhatTheyLack) {
+  EXPECT_FALSE(is_pretrained_model(directory_.path()));
+  EXPECT_HAS(refused(), "config.json");
+  directory_.write_config();
+  EXPECT_TRUE(is_pretrained_model(directory_.path()));
+  EXPECT_HAS(refused(), "has neither model.safetensors nor model.safetensors.index.json");
+  write_bytes(directory_.path() / "pytorch_model.bin", "PK");
+  EXPECT_HAS(refused(), "save_pretrained");
+  write_bytes(directory_.path() / "manifest.json", "{}");
+  EXPECT_FALSE(is_pretrained_model(directory_.path())) << "a checkpoint of ripstop";
+}
+
+TEST(PretrainedRow, NeighboursOfOursAreHalvesOfTheirs) {
+  const std::vector<int64_t> expected = {0, 4, 1, 5, 2, 6, 3, 7};
+  for (int64_t row = 0; row < 24; ++row)
+    EXPECT_EQ(pretrained_row(row, 8), row / 8 * 8 + expected[static_cast<size_t>(row % 8)]);
+}
+
+TEST_F(PretrainedModelTest, PublishedModelsOpen) {
+  const auto stories = shared_file("data/models/stories260K/hf");
+  const auto tiny = shared_file("data/models/TinyStories-656K");
+  if (!stories || !tiny) GTEST_SKIP() << "no shared/data/models beside the checkout";
+  const PretrainedModel first = open_pretrained_model(*stories), second = open_pretrained_model(*tiny);
+  expect_whole(first);
+  expect_whole(second);
+  EXPECT_EQ(first.config.num_key_value_heads, 4);
+  EXPECT_EQ(second.tensors.at("tok_embeddings.weight").stored.name, "lm_head.weight");
+}
+
+}  // namespace
+}  // namespace ripstop

@@ -1,0 +1,87 @@
+// The hashes of a model of Hugging Face, on all ranks of this world. Each rank has a copy of its own.
+#include "train/exchange/hugging_face/weights_hash.h"
+
+#include <algorithm>
+#include <string>
+
+#include "data/files/hash.h"
+#include "parallel/agreement.h"
+#include "tests/parallel/rank_tests.h"
+#include "tests/train/exchange/pretrained_directory.h"
+#include "train/exchange/read/stored_model.h"
+
+namespace ripstop {
+namespace {
+
+constexpr size_t kBlock = size_t{16} << 20;
+
+class PretrainedHash : public ::testing::Test {
+ protected:
+  // The embedding and the head have a block and a half each.
+  void SetUp() override {
+    constexpr int64_t kPieces = (int64_t{24} << 20) / 16;
+    model_.config["vocab_size"] = kPieces;
+    for (const char* name : {"model.embed_tokens.weight", "lm_head.weight"})
+      model_.tensor(name).shape[0] = kPieces;
+    char next = 1;
+    for (TensorToWrite& tensor : model_.tensors) {
+      tensor.dtype = "BF16";
+      tensor.values.resize(static_cast<size_t>(tensor.bytes()));
+      for (size_t i = 0; i < tensor.values.size(); i += 977)
+        tensor.values[i] = next = static_cast<char>(next + 3);
+    }
+    model_.write();
+  }
+
+  Communicator& world() { return test_world().communicator(); }
+  std::string contents() { return contents_hash(open_pretrained_model(model_.path()), world()); }
+  std::string samples() { return samples_hash(open_pretrained_model(model_.path())); }
+
+  PretrainedDirectory model_;
+};
+
+TEST_F(PretrainedHash, IsThatOfTheBlocksWhateverTheRanks) {
+  const PretrainedModel model = open_pretrained_model(model_.path());
+  StreamHash expected;
+  for (const auto& [name, tensor] : model.tensors)
+    expected.update(name + " BF16 " + tensor.stored.shape_text() + ";");
+  for (const auto& [name, tensor] : model.tensors) {
+    const std::string& bytes = model_.tensor(pretrained_name(name)).values;
+    for (size_t at = 0; at < bytes.size(); at += kBlock) {
+      StreamHash block;
+      block.update(std::string_view(bytes).substr(at, kBlock));
+      expected.update(block.hex());
+    }
+  }
+  EXPECT_EQ(contents(), expected.hex());
+}
+
+TEST_F(PretrainedHash, OfTheContentsChangesWithAnyByte) {
+  const std::string contents_before = contents(), samples_before = samples();
+  const auto change = [&](const char* name, size_t at) {
+    char& byte = model_.tensor(name).values[at];
+    byte = static_cast<char>(byte ^ 1);
+    model_.write();
+  };
+  // Between the samples, in the second block.
+  change("lm_head.weight", kBlock + 5000);
+  EXPECT_NE(contents(), contents_before);
+  EXPECT_EQ(samples(), samples_before);
+  change("lm_head.weight", kBlock + 5000);
+  EXPECT_EQ(contents(), contents_before);
+  change("model.norm.weight", 3);
+  EXPECT_NE(contents(), contents_before);
+  EXPECT_NE(samples(), samples_before);
+}
+
+// A file that became shorter after it was opened, on one rank alone.
+TEST_F(PretrainedHash, AReadThatFailsOnOneRankFailsOnAll) {
+  const PretrainedModel model = open_pretrained_model(model_.path());
+  if (world().rank() == world().size() - 1)
+    std::filesystem::resize_file(model_.path() / "model.safetensors", 4096);
+  world().barrier();
+  EXPECT_EQ(input_refusal([&] { contents_hash(model, world()); }).code, ExitCode::kInputData);
+}
+
+}  // namespace
+}  // namespace ripstop

@@ -1,0 +1,94 @@
+#include "train/exchange/write/model_card.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/data/scratch_directory.h"
+#include "tests/expect_has.h"
+
+namespace ripstop {
+namespace {
+
+ModelConfig card_model() {
+  return {.hidden_size = 64,
+          .intermediate_size = 172,
+          .num_hidden_layers = 3,
+          .num_attention_heads = 8,
+          .num_key_value_heads = 2,
+          .vocab_size = 503,
+          .max_position_embeddings = 96,
+          .rms_norm_eps = 3e-6,
+          .rope_theta = 500000.0,
+          .tie_word_embeddings = true,
+          .initializer_range = 0.01};
+}
+
+TEST(ModelCard, SaysWhatTheModelIs) {
+  const ScratchDirectory scratch;
+  write_bytes(scratch / "evaluation/step_00000007-test/scores.json",
+              R"({"step": 7, "split": "test", "examples": 5, "loss": 2.5, "perplexity": 12.1825,)"
+              R"( "rouge1": {"fmeasure": 0.25}, "rouge2": {"fmeasure": 0.125}, "rougeL": null})");
+  write_bytes(scratch / "evaluation/step_00000008-test/scores.json", "{");
+  std::filesystem::create_directories(scratch / "evaluation/step_00000009-test");
+  CheckpointState state;
+  state.step = 9;
+  state.tokens = 123456;
+  state.model = card_model();
+  state.data_content_hash = "0123456789abcdef";
+  state.best = BestSoFar{"loss", 2.25, 9};
+  RunConfig config;
+  config.data.sequence_length = 96;
+  ModelCard card;
+  card.title = "xsum";
+  card.state = &state;
+  card.config = &config;
+  card.prompt_template = "Read \"this\":\n{document}\n\nTL;DR:";
+  card.scores = known_scores(scratch.path());
+  card.written_by = "ripstop 9.9";
+  ASSERT_EQ(card.scores.size(), 1u);
+  const std::string text = model_card(card);
+  EXPECT_TRUE(text.starts_with("---\nlibrary_name: transformers\npipeline_tag: summarization\n")) << text;
+  EXPECT_HAS(text, R"(before, separator = "Read \"this\":\n", "\n\nTL;DR:"  # around the document)");
+  EXPECT_HAS(text, "context = 96  # tokens of prompt and summary together, at most");
+  EXPECT_HAS(text, "ripstop summarize . --input");
+  EXPECT_HAS(text, "| data set (XXH3-128 of its content) | 0123456789abcdef |");
+  EXPECT_HAS(text, "| best validation | loss 2.25 at step 9 |");
+  EXPECT_HAS(text, "| step_00000007-test | 7 | test | 5 | 2.5000 | 12.1825 | 0.2500 | 0.1250 | - |");
+  EXPECT_HAS(text, "These weights are those of step 9.");
+  EXPECT_HAS(text, "ripstop 9.9");
+  // Without tokenizer.json nobody says which tokens are the document's.
+  card.has_tokenizer_json = false;
+  EXPECT_HAS(model_card(card),
+             R"(prompt = "Read \"this\":\n{document}\n\nTL;DR:".replace("{document}", "The text)");
+  EXPECT_EQ(model_card(card).find("offset_mapping"), std::string::npos);
+  card.is_running_text = true;
+  EXPECT_HAS(model_card(card), "pipeline_tag: text-generation");
+  card.tokenizer_difference = "it has user-defined pieces";
+  EXPECT_HAS(model_card(card), "may differ from those of the training: it has user-defined pieces");
+  card.has_tokenizer = false;
+  EXPECT_HAS(model_card(card), "The tokenizer is not here");
+}
+
+// Nobody must think that ripstop made these weights.
+TEST(ModelCard, AnImportIsNotCalledTrained) {
+  CheckpointState state;
+  state.model = card_model();
+  state.tokenizer_sha256 = "abcdef";
+  RunConfig config;
+  config.model.pretrained = "models/tinyllama-1.1b";
+  ModelCard card;
+  card.title = "imported";
+  card.state = &state;
+  card.config = &config;
+  card.prompt_template = "{document}\n\nTL;DR:";
+  card.written_by = "ripstop 9.9";
+  const std::string text = model_card(card);
+  EXPECT_HAS(text, "not trained by it: the weights are those of `models/tinyllama-1.1b`");
+  EXPECT_HAS(text, "pipeline_tag: text-generation");
+  EXPECT_HAS(text, "| training by ripstop | none |");
+  for (const char* untrue :
+       {"trained with ripstop", "## Training", "| steps |", "learning rate", "summarize"})
+    EXPECT_EQ(text.find(untrue), std::string::npos) << untrue;
+}
+
+}  // namespace
+}  // namespace ripstop

@@ -1,0 +1,133 @@
+#include "train/exchange/hugging_face/model_tokenizer.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "data/files/directory.h"
+#include "data/files/whole_file.h"
+#include "data/process/shell_word.h"
+#include "data/text/json_reader.h"
+#include "train/checkpoint/manifest.h"
+#include "train/exchange/hugging_face/pretrained_model.h"
+
+namespace ripstop {
+namespace {
+
+namespace fs = std::filesystem;
+// With an index: the vocabulary is one object of many members.
+using IndexedJson = nlohmann::json;
+
+constexpr int64_t kMostPiecesBytes = int64_t{64} << 20;
+// Enough of a SHA-256 to tell two tokenizers apart by eye.
+constexpr size_t kShownDigits = 12;
+
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+// The document without its merges, which are most of it and say nothing of ids.
+IndexedJson read_tokenizer_json(const fs::path& path) {
+  const std::string text = read_plain_file(path, kMostPiecesBytes, ExitCode::kInputData);
+  constexpr int kDeepestPieces = 16;  // the parser is recursive
+  const auto keep = [&](int depth, IndexedJson::parse_event_t event, IndexedJson& value) {
+    if (depth > kDeepestPieces)
+      fail(ExitCode::kInputData, "{}: nests deeper than {} levels", path.string(), kDeepestPieces);
+    return event != IndexedJson::parse_event_t::key || value != "merges";
+  };
+  try {
+    return IndexedJson::parse(text, keep);
+  } catch (const IndexedJson::exception& error) {
+    fail(ExitCode::kInputData, "{}: is no tokenizer: {}", path.string(), in_one_line(error.what()));
+  }
+}
+
+// The id of each piece: "vocab" maps piece to id (BPE), or lists [piece, score] in the order of the ids
+// (Unigram). Tokens that somebody added stand apart. Source: https://github.com/huggingface/tokenizers
+std::map<std::string, int64_t> ids_of_pieces(const fs::path& path) {
+  const IndexedJson document = read_tokenizer_json(path);
+  std::map<std::string, int64_t> ids;
+  try {
+    const IndexedJson& vocabulary = document.at("model").at("vocab");
+    if (vocabulary.is_object())
+      for (const auto& [piece, id] : vocabulary.items()) ids.emplace(piece, id.get<int64_t>());
+    else
+      for (const IndexedJson& piece : vocabulary)
+        ids.emplace(piece.at(0).get<std::string>(), static_cast<int64_t>(ids.size()));
+    if (document.contains("added_tokens"))
+      for (const IndexedJson& token : document["added_tokens"])
+        ids.emplace(token.at("content").get<std::string>(), token.at("id").get<int64_t>());
+  } catch (const IndexedJson::exception& error) {
+    fail(ExitCode::kInputData, "{}: is no tokenizer: {}", path.string(), in_one_line(error.what()));
+  }
+  return ids;
+}
+
+// The first piece of `tokenizer` that is not the same in tokenizer.json, for a message; "" if there is none.
+// Special tokens are known by their ids: their names differ between files of one tokenizer.
+std::string first_difference(const fs::path& path, const Tokenizer& tokenizer) {
+  const std::map<std::string, int64_t> ids = ids_of_pieces(path);
+  for (int32_t id = 0; id < tokenizer.vocabulary_size(); ++id) {
+    const TokenPiece piece = tokenizer.piece(id);
+    if (piece.is_special) continue;
+    const auto found = ids.find(piece.name);
+    if (found == ids.end())
+      return fmt::format("the piece '{}', id {} here, is not in its tokenizer.json", in_one_line(piece.name),
+                         id);
+    if (found->second != id)
+      return fmt::format("the piece '{}' has id {} here and {} in its tokenizer.json",
+                         in_one_line(piece.name), id, found->second);
+  }
+  return "";
+}
+
+// What to give to prepare: a directory that has the model's tokenizer.model.
+fs::path tokenizer_directory(const fs::path& model) {
+  // Of a checkpoint it lies in the run.
+  const fs::path run = fs::absolute(model).lexically_normal().parent_path().parent_path();
+  return !is_there(model / "tokenizer.model") && is_there(run / "tokenizer.model") ? run : model;
+}
+
+}  // namespace
+
+std::string find_tokenizer_sha256(Io& io, const fs::path& directory) {
+  if (!is_pretrained_model(directory)) return read_manifest(io, directory).state.tokenizer_sha256;
+  return path_exists(io, directory / "tokenizer.model") ? Tokenizer(directory).sha256() : std::string();
+}
+
+std::string compare_tokenizers(const TokenizerOwners& owners, const Tokenizer& tokenizer) {
+  const std::string model = owners.model.string();
+  const auto refuse = [&](const std::string& what, const std::string& otherwise) {
+    throw Error(ExitCode::kInputData, fmt::format("{} has another tokenizer {}", owners.user, what),
+                owners.remedy.empty() ? otherwise : owners.remedy);
+  };
+  const std::string prepare = fmt::format("ripstop prepare --tokenizer {} makes a data set for it",
+                                          shell_word(tokenizer_directory(owners.model).string()));
+  if (!owners.model_sha256.empty() && owners.model_sha256 != tokenizer.sha256())
+    refuse(fmt::format("(SHA-256 {}..) than {} ({}..): its ids mean other texts",
+                       tokenizer.sha256().substr(0, kShownDigits), model,
+                       owners.model_sha256.substr(0, kShownDigits)),
+           prepare);
+  if (owners.model_ids > 0 && tokenizer.vocabulary_size() > owners.model_ids)
+    refuse(fmt::format("than {}: it has {} pieces, the model {} ids", model, tokenizer.vocabulary_size(),
+                       owners.model_ids),
+           prepare);
+  if (!owners.model_sha256.empty()) return "";
+  const fs::path pieces = owners.model / "tokenizer.json";
+  if (!is_there(pieces))
+    return fmt::format(
+        "{} has no tokenizer.model: whether {} has its tokenizer was not checked; it must be the one that "
+        "the "
+        "model was trained with",
+        model, owners.user);
+  if (const std::string difference = first_difference(pieces, tokenizer); !difference.empty())
+    refuse(fmt::format("than {}: {}", model, difference),
+           "ripstop reads no tokenizer.json: give ripstop prepare --tokenizer the SentencePiece model "
+           "(tokenizer.model) that it was made from");
+  return "";
+}
+
+}  // namespace ripstop

@@ -1,0 +1,143 @@
+#include "train/exchange/hugging_face/safetensors.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <tuple>
+#include <utility>
+
+#include "data/text/json_reader.h"
+
+namespace ripstop {
+namespace {
+
+using Json = JsonReader::Json;
+
+constexpr int64_t kPrefixBytes = 8;
+constexpr int64_t kMostHeaderBytes = int64_t{32} << 20;
+// Keeps products of sizes below 64 bits.
+constexpr int64_t kMostElements = int64_t{1} << 56;
+constexpr int64_t kMostDims = 8;
+constexpr size_t kMostNameBytes = 512;
+
+// What people have in place of the weights often enough to be told.
+void refuse_other_files(const InputFile& file, std::string_view prefix) {
+  const auto refuse = [&](const char* what, const char* hint) {
+    throw Error(ExitCode::kInputData, fmt::format("{}: {}", file.path().string(), what), hint);
+  };
+  if (prefix == "version ")
+    refuse("is a pointer of Git LFS, not the weights", "git lfs pull, in the directory of the model");
+  if (prefix.starts_with("PK\x03\x04")) refuse("is a ZIP archive, as PyTorch writes, not safetensors", "");
+  if (prefix.starts_with("<!DOC") || prefix.starts_with("<html"))
+    refuse("is a web page, not the weights", "download the file itself");
+}
+
+int64_t header_bytes(const InputFile& file, const JsonReader& reader) {
+  if (file.bytes() < kPrefixBytes)
+    reader.refuse("has {} bytes: a safetensors file begins with 8 that say how large its header is",
+                  file.bytes());
+  std::array<unsigned char, kPrefixBytes> prefix{};
+  file.read_at(0, prefix.data(), kPrefixBytes);
+  refuse_other_files(file, std::string_view(reinterpret_cast<const char*>(prefix.data()), prefix.size()));
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < prefix.size(); ++i) bytes |= uint64_t{prefix[i]} << (8 * i);
+  if (bytes > kMostHeaderBytes)
+    reader.refuse("says that its header has {} bytes, at most {} are read: it is damaged, or not safetensors",
+                  bytes, kMostHeaderBytes);
+  if (static_cast<int64_t>(bytes) > file.bytes() - kPrefixBytes)
+    reader.refuse("is cut short: it has {} bytes, its header alone {}", file.bytes(), bytes);
+  return static_cast<int64_t>(bytes);
+}
+
+// One entry of the header. `data_begin` is the file's byte at offset 0 of the tensors.
+StoredTensor tensor_of(const JsonReader& reader, const std::string& name, const Json& entry,
+                       int64_t data_begin) {
+  if (name.empty() || name.size() > kMostNameBytes)
+    reader.refuse("has a tensor whose name has {} bytes", name.size());
+  StoredTensor tensor;
+  tensor.name = name;
+  tensor.dtype = reader.text(entry, "dtype", 16);
+  const int64_t element = dtype_bytes(tensor.dtype);
+  if (element == 0) reader.refuse("{} has the unknown dtype '{}'", name, tensor.dtype);
+  int64_t elements = 1;
+  for (const Json& size : reader.list(entry, "shape", 0, kMostDims)) {
+    const int64_t room = elements > 0 ? kMostElements / elements : kMostElements;
+    if (!size.is_number_unsigned() || size.get<uint64_t>() > static_cast<uint64_t>(room))
+      reader.refuse("{} has an impossible shape", name);
+    tensor.shape.push_back(size.get<int64_t>());
+    elements *= tensor.shape.back();
+  }
+  const Json& offsets = reader.list(entry, "data_offsets", 2, 2);
+  for (const Json& offset : offsets)
+    if (!offset.is_number_unsigned() || offset.get<uint64_t>() > static_cast<uint64_t>(kMostElements) * 8)
+      reader.refuse("{} has impossible offsets", name);
+  const int64_t begin = offsets[0].get<int64_t>(), end = offsets[1].get<int64_t>();
+  tensor.begin = data_begin + begin;
+  tensor.bytes = elements * element;
+  if (end - begin != tensor.bytes)
+    reader.refuse("{} of {} {} must have {} bytes, its offsets give it {}", name, tensor.dtype,
+                  tensor.shape_text(), tensor.bytes, end - begin);
+  return tensor;
+}
+
+// Every byte belongs to exactly one tensor: gaps would hide what nobody checks, overlaps are forged.
+void check_places(const JsonReader& reader, const std::vector<StoredTensor>& tensors, int64_t data_begin,
+                  int64_t file_bytes) {
+  int64_t end = data_begin;
+  for (const StoredTensor& tensor : tensors) {
+    if (tensor.begin < end) reader.refuse("{} shares bytes with another tensor", tensor.name);
+    if (tensor.begin > end)
+      reader.refuse("has {} bytes before {} that belong to no tensor", tensor.begin - end, tensor.name);
+    end += tensor.bytes;
+    if (end > file_bytes)
+      reader.refuse("is cut short: it has {} bytes, {} ends at byte {}", file_bytes, tensor.name, end);
+  }
+  if (end < file_bytes) reader.refuse("has {} bytes after its last tensor", file_bytes - end);
+}
+
+}  // namespace
+
+std::string StoredTensor::shape_text() const {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+int64_t dtype_bytes(std::string_view dtype) {
+  constexpr std::array<std::pair<std::string_view, int64_t>, 16> kDtypes = {{{"F32", 4},
+                                                                             {"BF16", 2},
+                                                                             {"F16", 2},
+                                                                             {"F64", 8},
+                                                                             {"I64", 8},
+                                                                             {"U64", 8},
+                                                                             {"I32", 4},
+                                                                             {"U32", 4},
+                                                                             {"I16", 2},
+                                                                             {"U16", 2},
+                                                                             {"I8", 1},
+                                                                             {"U8", 1},
+                                                                             {"BOOL", 1},
+                                                                             {"F8_E4M3", 1},
+                                                                             {"F8_E5M2", 1},
+                                                                             {"C64", 8}}};
+  for (const auto& [name, bytes] : kDtypes)
+    if (name == dtype) return bytes;
+  return 0;
+}
+
+std::vector<StoredTensor> read_safetensors_header(const InputFile& file) {
+  const JsonReader reader(file.path().string(), ExitCode::kInputData);
+  std::string header(static_cast<size_t>(header_bytes(file, reader)), '\0');
+  file.read_at(kPrefixBytes, header.data(), std::ssize(header));
+  const Json document = reader.parse(header);
+  const int64_t data_begin = kPrefixBytes + std::ssize(header);
+  std::vector<StoredTensor> tensors;
+  for (const auto& [name, entry] : document.items())
+    if (name != "__metadata__") tensors.push_back(tensor_of(reader, name, entry, data_begin));
+  // A tensor without elements shares its place with the next one: it comes first.
+  std::ranges::sort(tensors, {}, [](const StoredTensor& t) { return std::tuple(t.begin, t.bytes); });
+  check_places(reader, tensors, data_begin, file.bytes());
+  return tensors;
+}
+
+}  // namespace ripstop

@@ -1,0 +1,111 @@
+#include "train/exchange/write/export_layout.h"
+
+#include <fmt/format.h>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "model/core/error.h"
+#include "model/core/rounding.h"
+#include "train/exchange/hugging_face/pretrained_model.h"
+#include "train/exchange/peft/peft_adapter.h"
+
+namespace ripstop {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The size of the header, little-endian, and the header, padded so that the tensors begin aligned.
+std::string with_prefix(std::string header) {
+  constexpr int64_t kAlignment = 8;
+  header.resize(static_cast<size_t>(round_up(std::ssize(header), kAlignment)), ' ');
+  std::string bytes;
+  for (int i = 0; i < 8; ++i) bytes += static_cast<char>(header.size() >> (8 * i) & 0xff);
+  return bytes + header;
+}
+
+}  // namespace
+
+int64_t ExportedTensor::stored_row(int64_t row) const {
+  return turned_head_size == 0 ? row : pretrained_row(row, turned_head_size);
+}
+
+ExportLayout::ExportLayout(const ModelConfig& config, ExportDType dtype, int64_t most_file_bytes)
+    : dtype_(dtype), units_(parameter_table(config)), files_(1) {
+  place_all(config.head_size(), most_file_bytes);
+  write_headers("model");
+}
+
+ExportLayout::ExportLayout(const ModelConfig& config, const LoraConfig& lora, ExportDType dtype)
+    : dtype_(dtype), units_(adapter_table(config, lora)), files_(1) {
+  // peft looks for one file.
+  place_all(config.head_size(), std::numeric_limits<int64_t>::max());
+  write_headers("adapter_model");
+}
+
+void ExportLayout::place_all(int64_t head_size, int64_t most_file_bytes) {
+  for (const UnitSpec& unit : units_)
+    for (const PhysicalTensor& tensor : unit.tensors)
+      for (const ParameterSpec& parameter : tensor.parts) place(parameter, head_size, most_file_bytes);
+}
+
+// Appends a tensor to the last file, or begins another one. Its place counts from the file's first tensor.
+void ExportLayout::place(const ParameterSpec& parameter, int64_t head_size, int64_t most_file_bytes) {
+  ExportedTensor tensor;
+  tensor.name = is_adapter(parameter.name) ? peft_name(parameter.name) : pretrained_name(parameter.name);
+  tensor.bytes = parameter.count() * element_bytes(dtype_);
+  tensor.columns = parameter.columns;
+  tensor.shape = {parameter.rows, parameter.columns};
+  if (parameter.vector) tensor.shape.erase(tensor.shape.begin());
+  tensor.turned_head_size = has_turned_rows(parameter.name) ? head_size : 0;
+  if (files_.back().bytes > 0 && tensor.bytes > most_file_bytes - files_.back().bytes) files_.emplace_back();
+  tensor.file = files_.size() - 1;
+  tensor.begin = files_.back().bytes;
+  files_.back().bytes += tensor.bytes;
+  order_.push_back(parameter.name);
+  tensors_.emplace(parameter.name, std::move(tensor));
+}
+
+void ExportLayout::write_headers(const std::string& stem) {
+  std::vector<Json> headers(files_.size(), Json{{"__metadata__", {{"format", "pt"}}}});
+  for (const std::string& name : order_) {
+    const ExportedTensor& tensor = tensors_.at(name);
+    headers[tensor.file][tensor.name] = {{"dtype", safetensors_dtype(dtype_)},
+                                         {"shape", tensor.shape},
+                                         {"data_offsets", {tensor.begin, tensor.begin + tensor.bytes}}};
+  }
+  for (size_t i = 0; i < files_.size(); ++i) {
+    files_[i].name = files_.size() == 1
+                         ? stem + ".safetensors"
+                         : fmt::format("{}-{:05}-of-{:05}.safetensors", stem, i + 1, files_.size());
+    files_[i].header = with_prefix(headers[i].dump());
+    files_[i].bytes += std::ssize(files_[i].header);
+  }
+  for (auto& [name, tensor] : tensors_) tensor.begin += std::ssize(files_[tensor.file].header);
+}
+
+int64_t ExportLayout::bytes() const {
+  int64_t sum = 0;
+  for (const ExportedFile& file : files_) sum += file.bytes;
+  return sum;
+}
+
+int64_t ExportLayout::tensor_bytes() const {
+  int64_t sum = 0;
+  for (const auto& [name, tensor] : tensors_) sum += tensor.bytes;
+  return sum;
+}
+
+std::string ExportLayout::index_json() const {
+  if (files_.size() == 1) return {};
+  Json map = Json::object();
+  for (const std::string& name : order_) map[tensors_.at(name).name] = files_[tensors_.at(name).file].name;
+  return Json{
+             {"metadata",
+              {{"total_parameters", tensor_bytes() / element_bytes(dtype_)}, {"total_size", tensor_bytes()}}},
+             {"weight_map", std::move(map)}}
+             .dump(2) +
+         "\n";
+}
+
+}  // namespace ripstop

@@ -1,0 +1,77 @@
+// Which tensor of a model lies in which file of an export, and where. Arithmetic; opens no file.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/config.h"
+#include "model/lora.h"
+#include "model/parameter.h"
+#include "train/exchange/hugging_face/export_dtype.h"
+
+namespace ripstop {
+
+/// A parameter in the files.
+struct ExportedTensor {
+  std::string name;   ///< Hugging Face's, or PEFT's
+  size_t file = 0;    ///< in ExportLayout::files
+  int64_t begin = 0;  ///< first byte in the file
+  int64_t bytes = 0;
+  std::vector<int64_t> shape;
+  int64_t columns = 0;
+  int64_t turned_head_size =
+      0;  ///< of a query or key weight, or b of its adapter, whose rows change places; else 0
+
+  /// The row of the file's tensor that holds row `row` of ripstop's parameter.
+  int64_t stored_row(int64_t row) const;
+};
+
+/// One safetensors file: `header` (with the 8 bytes before it), then tensors without gaps.
+struct ExportedFile {
+  std::string name;
+  std::string header;
+  int64_t bytes = 0;
+};
+
+/// The files of an export: tensors in the order of the parameter table, in files of at most `most_file_bytes`
+/// (a larger tensor has a file of its own); model.safetensors if one is enough. A tied head is not stored.
+/// Source: https://github.com/huggingface/safetensors, README, "Format"; huggingface_hub,
+/// split_torch_state_dict_into_shards().
+class ExportLayout {
+ public:
+  /// As save_pretrained: 5 GB.
+  static constexpr int64_t kMostFileBytes = 5'000'000'000;
+
+  ExportLayout(const ModelConfig& config, ExportDType dtype, int64_t most_file_bytes = kMostFileBytes);
+  /// The adapters of a model, in the order of adapter_table, in one file: adapter_model.safetensors, as PEFT
+  /// stores and names them. `lora` has a rank.
+  ExportLayout(const ModelConfig& config, const LoraConfig& lora, ExportDType dtype);
+
+  ExportDType dtype() const { return dtype_; }
+  const std::vector<UnitSpec>& units() const { return units_; }
+  const std::vector<ExportedFile>& files() const { return files_; }
+  /// By ripstop's name.
+  const std::map<std::string, ExportedTensor, std::less<>>& tensors() const { return tensors_; }
+  /// Of all files.
+  int64_t bytes() const;
+  /// Of all tensors.
+  int64_t tensor_bytes() const;
+  /// The text of model.safetensors.index.json; empty if there is one file.
+  std::string index_json() const;
+
+ private:
+  void place_all(int64_t head_size, int64_t most_file_bytes);
+  void place(const ParameterSpec& parameter, int64_t head_size, int64_t most_file_bytes);
+  void write_headers(const std::string& stem);
+
+  ExportDType dtype_;
+  std::vector<UnitSpec> units_;
+  std::vector<std::string> order_;  // ripstop's names
+  std::map<std::string, ExportedTensor, std::less<>> tensors_;
+  std::vector<ExportedFile> files_;
+};
+
+}  // namespace ripstop

@@ -1,0 +1,212 @@
+#include "train/exchange/write/export_tokenizer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <tuple>
+#include <unordered_map>
+
+#include "data/tokenizer/sentencepiece_model.h"
+
+namespace ripstop {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kSpace = "\xe2\x96\x81";  // U+2581, a space in a piece
+
+std::string text_of(const Json& json, int indent = -1) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+// RFC 4648.
+std::string base64(std::string_view bytes) {
+  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string text;
+  for (size_t i = 0; i < bytes.size(); i += 3) {
+    uint32_t three = 0;
+    for (size_t j = 0; j < 3; ++j)
+      three = three << 8 | (i + j < bytes.size() ? static_cast<unsigned char>(bytes[i + j]) : 0U);
+    for (size_t j = 0; j < 4; ++j) text += i + j > bytes.size() ? '=' : kDigits[three >> (18 - 6 * j) & 63U];
+  }
+  return text;
+}
+
+int64_t letters_of(std::string_view text) {
+  return std::ranges::count_if(text, [](char c) { return (c & 0xc0) != 0x80; });
+}
+
+// Two neighbours that become one piece.
+struct Merge {
+  std::string_view left, right;
+  float score = 0;
+  int64_t letters = 0, left_letters = 0;
+};
+
+// SentencePiece joins the neighbours whose piece has the best score, of equal ones the leftmost; `tokenizers`
+// those that come first in this list. Equal scores are those of runs of spaces, which grow to the right: so
+// does the longest run if its merges come first.
+std::vector<Merge> merges_of(const SentencePieceModel& model) {
+  std::unordered_map<std::string_view, float> scores;
+  for (const ModelPiece& piece : model.pieces)
+    if (piece.kind == PieceKind::kNormal) scores.emplace(piece.text, piece.score);
+  std::vector<Merge> merges;
+  for (const ModelPiece& piece : model.pieces) {
+    if (piece.kind != PieceKind::kNormal) continue;
+    const std::string_view text = piece.text;
+    for (size_t cut = 1; cut < text.size(); ++cut) {
+      const std::string_view left = text.substr(0, cut), right = text.substr(cut);
+      if (scores.contains(left) && scores.contains(right))
+        merges.push_back({left, right, piece.score, letters_of(text), letters_of(left)});
+    }
+  }
+  std::ranges::stable_sort(merges, [](const Merge& a, const Merge& b) {
+    return std::tuple(a.score, a.letters, a.left_letters) > std::tuple(b.score, b.letters, b.left_letters);
+  });
+  return merges;
+}
+
+// The "model" of tokenizer.json. Written by hand: as a tree, a large vocabulary would take much memory.
+std::string model_json(const SentencePieceModel& model, const std::string& unk, int32_t unk_id) {
+  const bool is_bpe = model.algorithm == SentencePieceModel::kBpe;
+  std::string text =
+      is_bpe ? fmt::format(R"({{"type":"BPE","dropout":null,"unk_token":{},"continuing_subword_prefix":null,)"
+                           R"("end_of_word_suffix":null,"fuse_unk":true,"byte_fallback":{},)"
+                           R"("ignore_merges":false,"vocab":{{)",
+                           text_of(unk), model.byte_fallback)
+             : fmt::format(R"({{"type":"Unigram","unk_id":{},"byte_fallback":{},"vocab":[)", unk_id,
+                           model.byte_fallback);
+  for (size_t id = 0; id < model.pieces.size(); ++id) {
+    const ModelPiece& piece = model.pieces[id];
+    const std::string name = text_of(piece.text);
+    text += id == 0 ? "\n" : ",\n";
+    text += is_bpe ? fmt::format("{}:{}", name, id)
+                   : fmt::format("[{},{}]", name, static_cast<double>(piece.score));
+  }
+  if (!is_bpe) return text + "]}";
+  text += "},\n\"merges\":[";
+  const char* between = "\n";
+  for (const Merge& merge : merges_of(model)) {
+    text += between + text_of(fmt::format("{} {}", merge.left, merge.right));
+    between = ",\n";
+  }
+  return text + "]}";
+}
+
+Json replace(const Json& pattern, const std::string& content) {
+  return {{"type", "Replace"}, {"pattern", pattern}, {"content", content}};
+}
+
+Json normalizer_of(const SentencePieceModel& model) {
+  Json steps = Json::array();
+  if (!model.character_map.empty())
+    steps.push_back({{"type", "Precompiled"}, {"precompiled_charsmap", base64(model.character_map)}});
+  if (model.removes_extra_spaces) {
+    steps.push_back(replace({{"Regex", "\\A +| +\\z"}}, ""));
+    steps.push_back(replace({{"Regex", " {2,}"}}, " "));
+  }
+  if (model.adds_space) steps.push_back({{"type", "Prepend"}, {"prepend", kSpace}});
+  steps.push_back(replace({{"String", " "}}, kSpace));
+  return {{"type", "Sequence"}, {"normalizers", std::move(steps)}};
+}
+
+Json decoder_of(const SentencePieceModel& model) {
+  Json steps = Json::array({replace({{"String", kSpace}}, " ")});
+  if (model.byte_fallback) steps.push_back({{"type", "ByteFallback"}});
+  steps.push_back({{"type", "Fuse"}});
+  if (model.adds_space) steps.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
+  return {{"type", "Sequence"}, {"decoders", std::move(steps)}};
+}
+
+// BOS before each text.
+Json post_processor_of(const std::string& bos, int32_t bos_id) {
+  const auto sequence = [&](const char* name, int type) {
+    return Json::array({{{"SpecialToken", {{"id", bos}, {"type_id", type}}}},
+                        {{"Sequence", {{"id", name}, {"type_id", type}}}}});
+  };
+  Json pair = sequence("A", 0);
+  for (const Json& part : sequence("B", 1)) pair.push_back(part);
+  return {{"type", "TemplateProcessing"},
+          {"single", sequence("A", 0)},
+          {"pair", std::move(pair)},
+          {"special_tokens", {{bos, {{"id", bos}, {"ids", {bos_id}}, {"tokens", {bos}}}}}}};
+}
+
+std::string tokenizer_json(const SentencePieceModel& model, const Tokenizer& tokenizer) {
+  const auto name = [&](int32_t id) { return model.pieces[static_cast<size_t>(id)].text; };
+  Json added = Json::array();
+  for (size_t id = 0; id < model.pieces.size(); ++id)
+    if (const ModelPiece& piece = model.pieces[id];
+        piece.kind == PieceKind::kControl || piece.kind == PieceKind::kUnknown)
+      added.push_back({{"id", id},
+                       {"content", piece.text},
+                       {"single_word", false},
+                       {"lstrip", false},
+                       {"rstrip", false},
+                       {"normalized", false},
+                       {"special", true}});
+  Json document = {{"version", "1.0"},
+                   {"truncation", nullptr},
+                   {"padding", nullptr},
+                   {"added_tokens", std::move(added)},
+                   {"normalizer", normalizer_of(model)},
+                   {"pre_tokenizer", nullptr},
+                   {"post_processor", post_processor_of(name(tokenizer.bos()), tokenizer.bos())},
+                   {"decoder", decoder_of(model)}};
+  std::string text = text_of(document);
+  text.pop_back();  // the brace that ends it
+  return text + ",\n\"model\":" + model_json(model, name(tokenizer.unk()), tokenizer.unk()) + "}\n";
+}
+
+// Why tokenizer.json cannot say what the model does; empty if it can.
+std::string undescribable(const SentencePieceModel& model) {
+  const auto has = [&](PieceKind kind) {
+    return std::ranges::any_of(model.pieces, [&](const ModelPiece& piece) { return piece.kind == kind; });
+  };
+  if (model.algorithm > SentencePieceModel::kBpe) return "it is a model of words or letters";
+  if (has(PieceKind::kUserDefined)) return "it has user-defined pieces";
+  if (has(PieceKind::kUnused)) return "it has unused pieces";
+  if (model.spaces_end_words || !model.escapes_spaces) return "its spaces are not at the begin of words";
+  return "";
+}
+
+}  // namespace
+
+TokenizerFiles tokenizer_files(const Tokenizer& tokenizer, int64_t longest) {
+  const SentencePieceModel model = read_sentencepiece_model(tokenizer.model());
+  const std::string bos = tokenizer.piece(tokenizer.bos()).name, eos = tokenizer.piece(tokenizer.eos()).name,
+                    unk = tokenizer.piece(tokenizer.unk()).name;
+  const std::string reason = undescribable(model);
+  const Json config = {{"add_bos_token", true},
+                       {"add_eos_token", false},
+                       {"bos_token", bos},
+                       {"clean_up_tokenization_spaces", false},
+                       {"eos_token", eos},
+                       {"legacy", true},
+                       {"model_input_names", {"input_ids", "attention_mask"}},
+                       {"model_max_length", longest},
+                       {"pad_token", nullptr},
+                       {"padding_side", "left"},
+                       {"sp_model_kwargs", Json::object()},
+                       {"split_special_tokens", true},
+                       {"tokenizer_class", reason.empty() ? "PreTrainedTokenizerFast" : "LlamaTokenizer"},
+                       {"unk_token", unk}};
+  TokenizerFiles files;
+  files.texts = {{"tokenizer.model", tokenizer.model()},
+                 {"tokenizer_config.json", text_of(config, 2) + "\n"},
+                 {"special_tokens_map.json",
+                  text_of(Json{{"bos_token", bos}, {"eos_token", eos}, {"unk_token", unk}}, 2) + "\n"}};
+  if (!reason.empty()) {
+    files.difference =
+        "texts may get other ids there, as tokenizer.json cannot describe the tokenizer: " + reason;
+    return files;
+  }
+  files.texts.emplace_back("tokenizer.json", tokenizer_json(model, tokenizer));
+  if (model.algorithm != SentencePieceModel::kBpe)
+    files.difference = fmt::format("{} and {} in a text are special tokens there, and text here", bos, eos);
+  return files;
+}
+
+}  // namespace ripstop

@@ -1,0 +1,340 @@
+#include "train/exchange/write/export_weights.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <sstream>
+#include <utility>
+
+#include "data/files/checked_output.h"
+#include "data/files/directory.h"
+#include "data/files/hash.h"
+#include "data/files/whole_file.h"
+#include "data/process/block_threads.h"
+#include "model/core/rounding.h"
+#include "parallel/agreement.h"
+#include "train/exchange/hugging_face/export_dtype.h"
+#include "train/exchange/read/weights_reader.h"
+
+namespace ripstop {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kPartElements = int64_t{4} << 20;  // 16 MiB of float32
+constexpr int64_t kWriteBytes = int64_t{4} << 20;    // of one write, unless a row is longer
+
+// What one call wrote to one of the files.
+struct WrittenPlace {
+  size_t file = 0;
+  WrittenBytes place;
+};
+
+// One of the equal parts of a unit.
+struct UnitPart {
+  const UnitSpec* unit = nullptr;
+  int64_t count = 0, index = 0;
+};
+
+std::vector<UnitPart> parts_of(const std::vector<UnitSpec>& units) {
+  std::vector<UnitPart> parts;
+  for (const UnitSpec& unit : units) {
+    const int64_t count = divide_up(UnitLayout(unit, 1, 0, 1).elements(), kPartElements);
+    for (int64_t i = 0; i < count; ++i) parts.push_back({&unit, count, i});
+  }
+  return parts;
+}
+
+// Neighbours, so that a rank reads and writes in order and few blocks are touched by two.
+std::vector<UnitPart> share_of_rank(const std::vector<UnitPart>& all, const Communicator& world) {
+  const int64_t count = std::ssize(all);
+  return {all.begin() + count * world.rank() / world.size(),
+          all.begin() + count * (world.rank() + 1) / world.size()};
+}
+
+// Rows of a box by their place in the file.
+struct RowPlace {
+  int64_t stored = 0;  // row of the file's tensor
+  int64_t row = 0;     // row of the box
+};
+
+std::vector<RowPlace> row_places(const Box& box, const ExportedTensor& tensor) {
+  std::vector<RowPlace> places;
+  for (int64_t row = 0; row < box.rows; ++row) places.push_back({tensor.stored_row(box.row + row), row});
+  std::ranges::sort(places, {}, &RowPlace::stored);
+  return places;
+}
+
+// The files that this rank writes to, for all of its threads. Opened when a part needs them; stay open.
+class SharedFiles {
+ public:
+  SharedFiles(Io& io, const ExportLayout& layout, const fs::path& directory)
+      : io_(io), layout_(layout), directory_(directory), files_(layout.files().size()) {}
+
+  CheckedOutput& at(size_t file) {
+    const std::lock_guard lock(mutex_);
+    if (!files_[file])
+      files_[file].emplace(io_, directory_ / layout_.files()[file].name, OutputFile::Mode::kExisting);
+    return *files_[file];
+  }
+  void sync_and_close() {
+    for (std::optional<CheckedOutput>& file : files_)
+      if (file) file->sync_and_close();
+  }
+
+ private:
+  Io& io_;
+  const ExportLayout& layout_;
+  const fs::path& directory_;
+  std::mutex mutex_;
+  std::vector<std::optional<CheckedOutput>> files_;
+};
+
+// Writes the parts that one thread reads, and reads them back a part later.
+class PartWriter {
+ public:
+  PartWriter(const ExportLayout& layout, SharedFiles& files) : layout_(layout), files_(files) {}
+
+  // `values`: elements [begin, ...) of the unit's buffer.
+  void write(const Box& box, const float* values, int64_t begin);
+  // All but what was written since the last call: the device has had a part's time for the others.
+  void read_back_earlier();
+  // The rest.
+  void read_back_all() { read_back_up_to(written_.size()); }
+  const std::vector<WrittenPlace>& written() const { return written_; }
+
+ private:
+  void write_run(const Box& box, const ExportedTensor& tensor, const RowPlace* first, int64_t rows,
+                 const float* values);
+  void read_back_up_to(size_t end);
+
+  const ExportLayout& layout_;
+  SharedFiles& files_;
+  std::vector<char> bytes_;
+  std::vector<WrittenPlace> written_;
+  size_t read_back_ = 0, earlier_ = 0;  // of written_
+};
+
+void PartWriter::write(const Box& box, const float* values, int64_t begin) {
+  const ExportedTensor& tensor = layout_.tensors().at(box.parameter->name);
+  const std::vector<RowPlace> places = row_places(box, tensor);
+  const size_t most_rows =
+      static_cast<size_t>(std::max<int64_t>(kWriteBytes / (box.columns * element_bytes(layout_.dtype())), 1));
+  // Rows that lie together in the file are one write. A part of a row stands alone.
+  for (size_t first = 0, end = 0; first < places.size(); first = end) {
+    for (end = first + 1;
+         end < places.size() && end - first < most_rows && places[end].stored == places[end - 1].stored + 1;
+         ++end) {
+    }
+    write_run(box, tensor, &places[first], static_cast<int64_t>(end - first), values + box.offset - begin);
+  }
+}
+
+void PartWriter::write_run(const Box& box, const ExportedTensor& tensor, const RowPlace* first, int64_t rows,
+                           const float* values) {
+  const int64_t element = element_bytes(layout_.dtype());
+  RIPSTOP_CHECK(rows == 1 || box.columns == tensor.columns, "{}: {} columns of {} in {} rows", tensor.name,
+                box.columns, tensor.columns, rows);
+  const int64_t bytes = rows * box.columns * element;
+  if (std::ssize(bytes_) < bytes) bytes_.resize(static_cast<size_t>(bytes));
+  for (int64_t i = 0; i < rows; ++i) {
+    const std::optional<float> lost = convert(values + first[i].row * box.stride, box.columns,
+                                              layout_.dtype(), bytes_.data() + i * box.columns * element);
+    if (lost)
+      throw Error(ExitCode::kInputData,
+                  fmt::format("{} has the weight {}, which {} cannot hold", tensor.name, *lost,
+                              to_string(layout_.dtype())),
+                  "export with --dtype float32");
+  }
+  const int64_t offset = tensor.begin + (first->stored * tensor.columns + box.column) * element;
+  written_.push_back({tensor.file, files_.at(tensor.file).write_at(offset, bytes_.data(), bytes)});
+}
+
+void PartWriter::read_back_earlier() {
+  read_back_up_to(earlier_);
+  earlier_ = written_.size();
+}
+
+void PartWriter::read_back_up_to(size_t end) {
+  for (; read_back_ < end; ++read_back_)
+    files_.at(written_[read_back_].file).read_back(written_[read_back_].place, bytes_);
+}
+
+// On rank 0. The files get their whole size at once: else two ranks of a network file system could both take
+// the end of the file, as they know it, for the end of their own writes.
+std::vector<WrittenPlace> make_files(Io& io, const ExportLayout& layout, const fs::path& directory) {
+  std::vector<WrittenPlace> written;
+  std::vector<char> buffer;
+  for (size_t i = 0; i < layout.files().size(); ++i) {
+    const ExportedFile& made = layout.files()[i];
+    CheckedOutput file(io, directory / made.name);
+    file.write_at(made.bytes - 1, "", 1);
+    written.push_back({i, file.write_at(0, made.header.data(), std::ssize(made.header))});
+    file.read_back(written.back().place, buffer);
+    file.sync_and_close();
+  }
+  return written;
+}
+
+// What one thread needs to export parts.
+struct PartMemory {
+  std::vector<float> values;
+  std::optional<PartWriter> writer;
+};
+
+// Reads one part and writes it. Threads may call at once, each with its own memory.
+void write_part(const UnitPart& part, WeightsReader& reader, PartMemory& memory) {
+  const UnitLayout places(*part.unit, 1, 0, part.count);
+  const int64_t elements = places.shard_elements(), begin = part.index * elements;
+  memory.values.resize(static_cast<size_t>(elements));
+  reader.read(part.index, {.layout = &places, .master = memory.values.data()});
+  for (const Box& box : places.boxes(begin, begin + elements))
+    memory.writer->write(box, memory.values.data(), begin);
+  memory.writer->read_back_earlier();
+}
+
+std::vector<WrittenPlace> write_share(Io& io, Communicator& world, const StoredModel& model,
+                                      const ExportLayout& layout, const fs::path& directory,
+                                      ExportProgress progress) {
+  const std::vector<UnitPart> share = share_of_rank(parts_of(layout.units()), world);
+  WeightsReader reader(io, model);
+  SharedFiles files(io, layout, directory);
+  int64_t total = 0;
+  for (const UnitPart& part : share)
+    total += UnitLayout(*part.unit, 1, 0, part.count).shard_elements() * element_bytes(layout.dtype());
+  std::array<PartMemory, kBlockThreads> memory;
+  for (PartMemory& of_thread : memory) of_thread.writer.emplace(layout, files);
+  share_blocks(
+      std::ssize(share), kBlockThreads,
+      [&](int64_t thread, int64_t number) {
+        write_part(share[static_cast<size_t>(number)], reader, memory[static_cast<size_t>(thread)]);
+      },
+      [&](int64_t done) { progress("writing", done * total / std::ssize(share), total); });
+  std::vector<WrittenPlace> written;
+  for (PartMemory& of_thread : memory) {
+    of_thread.writer->read_back_all();
+    const std::vector<WrittenPlace>& own = of_thread.writer->written();
+    written.insert(written.end(), own.begin(), own.end());
+  }
+  files.sync_and_close();
+  return written;
+}
+
+// All ranks' lists, sorted by place. A file is read by one rank, which is rarely the one that wrote.
+std::vector<WrittenPlace> gather_written(Communicator& world, const std::vector<WrittenPlace>& own) {
+  std::string text;
+  for (const auto& [file, w] : own) text += fmt::format("{} {} {} {}\n", file, w.offset, w.bytes, w.hash);
+  std::vector<WrittenPlace> all;
+  for (const std::string& of_rank : world.all_gather_text(text)) {
+    std::istringstream lines(of_rank);
+    for (WrittenPlace w; lines >> w.file >> w.place.offset >> w.place.bytes >> w.place.hash;)
+      all.push_back(w);
+  }
+  std::ranges::sort(all, {}, [](const WrittenPlace& w) { return std::pair(w.file, w.place.offset); });
+  return all;
+}
+
+// Throws unless [first, last), what was written to the file by offset, is every byte of it once.
+void check_places(const std::string& name, int64_t bytes, const WrittenPlace* first,
+                  const WrittenPlace* last) {
+  int64_t end = 0;
+  for (const WrittenPlace* at = first; at != last; end += at++->place.bytes)
+    RIPSTOP_CHECK(at->place.offset == end, "{}: bytes {} to {} were written {}", name, end, at->place.offset,
+                  at->place.offset > end ? "by nobody" : "twice");
+  RIPSTOP_CHECK(end == bytes, "{}: bytes {} to {} were written by nobody", name, end, bytes);
+}
+
+// Reads the file from its begin to its end, compares it with what was written, and returns its hash.
+std::string check_file(const InputFile& file, int64_t bytes, const WrittenPlace* first,
+                       const WrittenPlace* last, FunctionRef<void(int64_t bytes)> done) {
+  if (file.bytes() != bytes)
+    fail(ExitCode::kStorage, "{}: has {} bytes, {} were written", file.path().string(), file.bytes(), bytes);
+  StreamHash whole;
+  std::vector<char> buffer;
+  for (const WrittenPlace* at = first; at != last; ++at) {
+    require_hash(file, at->place, buffer);
+    whole.update(buffer.data(), at->place.bytes);
+    done(at->place.bytes);
+  }
+  return whole.hex();
+}
+
+// Each rank reads whole files. Returns the hash of every file, on all ranks.
+std::vector<std::string> check_files(Io& io, Communicator& world, const ExportLayout& layout,
+                                     const fs::path& directory, const std::vector<WrittenPlace>& written,
+                                     ExportProgress progress) {
+  const auto is_own = [&](size_t i) { return static_cast<int64_t>(i) % world.size() == world.rank(); };
+  int64_t done = 0, total = 0;
+  for (size_t i = 0; i < layout.files().size(); ++i) total += is_own(i) ? layout.files()[i].bytes : 0;
+  std::string own;
+  do_and_agree(world, [&] {
+    for (size_t i = 0; i < layout.files().size(); ++i) {
+      if (!is_own(i)) continue;
+      const auto [first, last] = std::ranges::equal_range(written, i, {}, &WrittenPlace::file);
+      own += check_file(InputFile(io, directory / layout.files()[i].name), layout.files()[i].bytes,
+                        std::to_address(first), std::to_address(last),
+                        [&](int64_t bytes) { progress("checking", done += bytes, total); }) +
+             "\n";
+    }
+  });
+  std::vector<std::istringstream> of_ranks;
+  for (const std::string& text : world.all_gather_text(own)) of_ranks.emplace_back(text);
+  std::vector<std::string> hashes(layout.files().size());
+  for (size_t i = 0; i < hashes.size(); ++i) of_ranks[i % of_ranks.size()] >> hashes[i];
+  return hashes;
+}
+
+}  // namespace
+
+std::vector<CheckedFile> export_weights(Io& io, Communicator& world, const StoredModel& model,
+                                        const ExportLayout& layout, const fs::path& directory,
+                                        bool hashes_files, ExportProgress progress) {
+  std::vector<WrittenPlace> own;
+  do_and_agree(world, [&] {
+    // A manifest of another model than it says would leave weights behind.
+    const Manifest& manifest = model.checkpoint()->manifest;
+    check_same_parameters(manifest, model.base() == nullptr ? layout.units() : stored_table(manifest.state));
+    if (world.rank() == 0) own = make_files(io, layout, directory);
+  });
+  do_and_agree(world, [&] {
+    if (path_exists(io, directory / layout.files().front().name)) return;
+    throw Error(
+        ExitCode::kStorage,
+        fmt::format("{}: this rank does not see the files that rank 0 made there", directory.string()),
+        "export to a file system that all nodes share, or on one node");
+  });
+  do_and_agree(world, [&] {
+    const std::vector<WrittenPlace> share = write_share(io, world, model, layout, directory, progress);
+    own.insert(own.end(), share.begin(), share.end());
+  });
+  const std::vector<WrittenPlace> written = gather_written(world, own);
+  for (size_t i = 0; i < layout.files().size(); ++i) {
+    const auto [first, last] = std::ranges::equal_range(written, i, {}, &WrittenPlace::file);
+    check_places(layout.files()[i].name, layout.files()[i].bytes, std::to_address(first),
+                 std::to_address(last));
+  }
+  // A rank has read back what it wrote itself. On a network file system it may have lost that since, to a
+  // rank that wrote to the same page.
+  std::vector<std::string> hashes(layout.files().size());
+  if (hashes_files || world.size() > 1) hashes = check_files(io, world, layout, directory, written, progress);
+  std::vector<CheckedFile> files;
+  for (size_t i = 0; i < hashes.size(); ++i)
+    files.push_back({layout.files()[i].name, layout.files()[i].bytes, hashes[i]});
+  return files;
+}
+
+CheckedFile write_checked_file(Io& io, const fs::path& directory, const std::string& name,
+                               const std::string& bytes) {
+  create_file(io, directory / name, bytes);
+  const int64_t count = std::ssize(bytes);
+  const WrittenPlace all{0, {0, count, hash64(bytes.data(), count)}};
+  const InputFile file(io, directory / name);
+  file.forget();  // the page cache would return the written bytes even if the disk has others
+  return {name, count, check_file(file, count, &all, &all + 1, [](int64_t) {})};
+}
+
+}  // namespace ripstop
