@@ -1,6 +1,6 @@
 // Io: the file system calls of ripstop, one virtual function each, so that a test can make any call fail.
-// data/files/file.h, data/files/whole_file.h and data/files/directory.h build on it; other code does not call it directly if
-// one of those has what it needs.
+// file.h, whole_file.h and directory.h beside it build on it; other code does not call it directly if one of
+// them has what it needs.
 #pragma once
 #include <sys/types.h>
 

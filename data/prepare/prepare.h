@@ -77,9 +77,9 @@ struct PrepareReport {
 /// removed on any failure. Memory is bounded, except for 16 to 32 bytes an example; a tokenizer is trained on
 /// a bounded sample. Encoding runs on `threads` threads; the files do not depend on their number, nor on the
 /// path of the output. Main thread only, because it writes HDF5 and learns the tokenizer in a child process.
-/// What killed processes left of the same output is removed (data/process/partial_directory.h). Throws Error(kUsage)
-/// for options that cannot work, Error(kInputData) for bad input, Error(kStorage) if it cannot write,
-/// PrepareStopped if a stop was requested.
+/// What killed processes left of the same output is removed (data/process/partial_directory.h). Throws
+/// Error(kUsage) for options that cannot work, Error(kInputData) for bad input, Error(kStorage) if it cannot
+/// write, PrepareStopped if a stop was requested.
 PrepareReport prepare(const PrepareOptions& options);
 
 }  // namespace ripstop
