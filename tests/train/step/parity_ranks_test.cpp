@@ -142,7 +142,7 @@ std::vector<double> fifty_losses(MeshTraining& run) {
   return losses;
 }
 
-// docs/architecture.md shows these differences. Two ranks have every axis; more take minutes.
+// docs/parallelism.md shows these differences. Two ranks have every axis; more take minutes.
 TEST_F(ParityRanks, FiftyLossesWithBfloat16MomentsAreNear) {
   if (test_world().communicator().size() > 2) return;
   for (const MeshSizes& mesh : meshes_of(test_world().communicator().size())) {
