@@ -23,7 +23,7 @@ namespace ripstop {
 class Adapters {
  public:
   Adapters() = default;  ///< none
-  /// Those of `adapters`, the adapters of a layer, that belong to `matrix`.
+  /// The members of `adapters`, the adapters of a layer, that belong to `matrix`.
   Adapters(const PhysicalTensor& matrix, const std::vector<AdapterSpec>& adapters, const LoraConfig& lora,
            int64_t tensor_count);
 

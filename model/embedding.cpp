@@ -11,7 +11,7 @@ void Embedding::forward(Context& context, const Tensor& token, const Tensor& out
 }
 
 void Embedding::backward(Context& context, const Batch& batch, const Tensor& dresidual) const {
-  if (table.gradient.empty()) return;  // it is frozen
+  if (table.gradient.empty()) return;  // frozen
   const ProfilerRange range(context.device(), "embedding backward");
   Frame scratch(context.arena);
   // Any rank's rows may name a token of this rank's slice.

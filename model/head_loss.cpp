@@ -57,7 +57,7 @@ void HeadLoss::forward(Context& context, const Batch& batch, const Parameter& we
 
 void HeadLoss::add_losses(Context& context, const Batch& batch, const Parameter& weights,
                           const Tensor& normed, const Tensor& total, const Tensor& dnormed) const {
-  // As many chunks as N rows could fill, some of them empty: ranks must make equal collective calls, and a
+  // Chunks for N rows, some of them empty: ranks must make equal collective calls, and a
   // plan does not know how many rows have a target.
   for (int64_t first = 0; first < batch.rows(); first += chunk_rows)
     chunk_loss(context, batch, weights, normed,

@@ -7,7 +7,7 @@
 
 namespace ripstop {
 
-/// What HeadLoss::predict writes about the token after each of M rows. Either the first two have tensors, or
+/// Outputs of HeadLoss::predict for the token after each of M rows. Either the first two have tensors, or
 /// the last two. All are equal on all ranks of the tensor axis.
 struct NextTokenScores {
   int64_t ids = 0;     ///< only ids below can be the best

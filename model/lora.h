@@ -63,9 +63,9 @@ struct AdapterSpec {
 /// Elements of all adapters.
 int64_t adapter_parameter_count(const ModelConfig& model, const LoraConfig& lora);
 
-/// As training_flops_per_token of the model alone. With adapters, A of their elements, P counts 4 times
-/// instead of 6, because no gradient of a frozen weight is computed, and A counts 6 times. The sizes must be
-/// valid.
+/// FLOPs like training_flops_per_token of the model alone. With adapters, A of their elements, P counts 4
+/// times instead of 6, because no gradient of a frozen weight is computed, and A counts 6 times. The sizes
+/// must be valid.
 FlopsPerToken training_flops_per_token(const ModelConfig& model, const LoraConfig& lora,
                                        int64_t sequence_length);
 

@@ -38,7 +38,7 @@ void column_parallel_linear_backward(Context& context, const Tensor& dy, const T
 void row_parallel_linear(Context& context, const Tensor& x, const Parameter& w, const Adapters& adapters,
                          const Tensor& y);
 
-/// What the gradients of a row-parallel product's weights need. In the caller's arena frame.
+/// Operands of the gradients of a row-parallel product's weights. In the caller's arena frame.
 struct RowParallelGradient {
   Tensor dy;  ///< [N, O], gathered
   Tensor du;  ///< [N, r], of the adapters' low rows; no tensor without adapters

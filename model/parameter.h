@@ -1,4 +1,4 @@
-// The one parameter table: the names, sizes, cuts and initial values of a model's parameters. Allocation,
+// The parameter table: the names, sizes, cuts and initial values of a model's parameters. Allocation,
 // initialisation, checkpoints, resharding and counts all follow from it.
 #pragma once
 #include <cstdint>
@@ -72,7 +72,7 @@ struct UnitSpec {
   /// "embedding", "layers.3", "head"; "vocabulary" if embedding and head are tied; "layers.3.lora"
   std::string name;
   std::vector<PhysicalTensor> tensors;
-  bool frozen = false;  ///< its weights never change: there is neither gradient nor moment
+  bool frozen = false;  ///< weights never change: there is neither gradient nor moment
 };
 
 /// All units of a model in forward order. If embeddings are tied, one unit "vocabulary" {norm, table} takes

@@ -57,7 +57,7 @@ struct CorpusCounts {
   int64_t unlisted = 0;    ///< xsum: files that the split file does not name
 };
 
-/// What CorpusProgress counts of a resolved source: "byte" of the files as they lie on disk, compressed or
+/// The unit of CorpusProgress for a resolved source: "byte" of the files as they lie on disk, compressed or
 /// not; "file" if there are so many that to ask each for its size takes minutes; "example" for synthetic.
 std::string_view progress_unit(const CorpusSource& source);
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kShownNames = 12;
 
-// What other data sets call the two fields.
+// Names of the two fields in other data sets.
 constexpr std::array<std::string_view, 9> kDocumentNames = {
     "document", "article", "dialogue", "text", "source", "content", "body", "input", "passage"};
 constexpr std::array<std::string_view, 8> kSummaryNames = {"summary",  "highlights", "target", "abstract",
@@ -29,7 +29,8 @@ std::string guess(const std::vector<std::string>& names, const std::array<std::s
   return "NAME";
 }
 
-/// What to type if a line is no JSON object: people have files of one array, or with an object on many lines.
+/// The command that helps if a line is no JSON object: people have files of one array, or with an object on
+/// many lines.
 std::string how_to_split(const std::string& line, const CorpusExample& at) {
   const size_t first = line.find_first_not_of(" \t");
   const char begin = first == std::string::npos ? '\0' : line[first];

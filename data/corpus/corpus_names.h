@@ -1,4 +1,4 @@
-// What the names of files say about their contents. Names decide, not contents: a directory may hold files of
+// File names, and what they say about contents. Names decide, not contents: a directory may hold files of
 // other programs.
 #pragma once
 #include <filesystem>
@@ -26,7 +26,7 @@ bool is_compressed(const std::filesystem::path& path);
 /// A known format that prepare does not read, and the way to one that it reads.
 struct ForeignFormat {
   std::string what;      ///< "a Parquet file"; empty if the name stands for no such format
-  std::string convert;   ///< what to type
+  std::string convert;   ///< the line to type
   bool is_text = false;  ///< --source text may read it as it stands
 };
 ForeignFormat foreign_format(const std::filesystem::path& path);

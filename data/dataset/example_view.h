@@ -17,9 +17,9 @@ struct ExampleViewOptions {
 /// One document as the loader deals it: an example, or a piece of running text that is longer than a
 /// sequence.
 struct ExampleView {
-  int64_t example = 0;            ///< its place in the data set
+  int64_t example = 0;            ///< index in the data set
   int64_t piece = 0, pieces = 1;  ///< of running text
-  std::vector<int32_t> token;     ///< what is read, and behind it the last target
+  std::vector<int32_t> token;     ///< tokens that are read, and behind them the last target
   int64_t first_target = 0;       ///< index in `token` of the first one whose prediction counts
   /// Tokens of each part as the data set stores them: BOS belongs to the document, EOS to the summary. A
   /// piece of running text is all document.
@@ -33,9 +33,9 @@ struct ExampleView {
   int64_t targets() const { return static_cast<int64_t>(token.size()) - first_target; }
 };
 
-/// What training sees of `examples` of `dataset`, one after the other; running text as all of its pieces. Cut
-/// by SequenceReader and PackPlan, as BatchLoader has it. Throws Error(kInputData) for a data set without
-/// examples, and what TokenDataset::read_tokens throws.
+/// Views of `examples` of `dataset` as training sees them, one after the other; running text as all of its
+/// pieces. Cut by SequenceReader and PackPlan, as BatchLoader has it. Throws Error(kInputData) for a data set
+/// without examples, and what TokenDataset::read_tokens throws.
 std::vector<ExampleView> view_examples(const TokenDataset& dataset, const std::vector<int64_t>& examples,
                                        const ExampleViewOptions& options);
 

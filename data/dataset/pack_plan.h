@@ -7,7 +7,7 @@
 
 namespace ripstop {
 
-/// What a plan depends on besides the lengths.
+/// Inputs of a plan besides the lengths.
 struct PackPlanOptions {
   int64_t sequence_length = 0;
   uint64_t shuffle_seed = 0;

@@ -41,10 +41,10 @@ namespace ripstop {
 
 /// The kind of an example: a document with a summary to learn, or running text to learn whole.
 enum class ExampleKind { kSummary, kText };
-/// As the attribute `kind` spells it: "summary" or "text".
+/// The spelling of the attribute `kind`: "summary" or "text".
 std::string_view to_string(ExampleKind kind);
 
-/// What all examples of a file share.
+/// Facts that all examples of a file share.
 struct TokenDatasetHeader {
   ExampleKind kind = ExampleKind::kSummary;
   int64_t vocabulary_size = 0;

@@ -18,7 +18,7 @@ struct WrittenBytes {
 /// once. All members throw Error(kStorage).
 class CheckedOutput {
  public:
-  /// As OutputFile.
+  /// Opens the file like OutputFile.
   CheckedOutput(Io& io, const std::filesystem::path& path, OutputFile::Mode mode = OutputFile::Mode::kCreate);
 
   /// Hashes and writes exactly `bytes` bytes at byte `offset`, and has the device begin to write them.

@@ -31,7 +31,7 @@ std::string read_whole_file(const std::filesystem::path& path, int64_t most_byte
     const ssize_t got = io.read(file.value(), text.data() + filled, text.size() - filled);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) {
-      // What the file says is not to blame: this is the storage's failure, whatever `refusal` is.
+      // The file's contents are not to blame: the storage failed, whatever `refusal` is.
       wait_for_storage(path, "read", errno, tries);
       continue;
     }

@@ -13,8 +13,8 @@ namespace ripstop {
 /// Error(`refusal`) if it is missing, unreadable or longer than `most_bytes`.
 std::string read_whole_file(const std::filesystem::path& path, int64_t most_bytes, ExitCode refusal);
 
-/// As above, for a file with a name of its own in a directory of ripstop's: refuses what is not a regular
-/// file, because the writer of a pipe may never come.
+/// Reads like the function above a file with a name of its own in a directory of ripstop's: refuses what is
+/// not a regular file, because the writer of a pipe may never come.
 std::string read_plain_file(const std::filesystem::path& path, int64_t most_bytes, ExitCode refusal);
 
 /// Reads all of a file that ripstop wrote. Throws Error(kStorage) as above, and if `path` is a symbolic link

@@ -18,7 +18,7 @@ hid_t predefined_type(Hdf5Type type) {
       return H5T_STD_I64LE;
     case Hdf5Type::kUint64:
       return H5T_STD_U64LE;
-    case Hdf5Type::kBFloat16:  // its upper half
+    case Hdf5Type::kBFloat16:  // the upper half of a float
     case Hdf5Type::kFloat32:
       return H5T_IEEE_F32LE;
     case Hdf5Type::kFloat64:

@@ -46,7 +46,7 @@ struct LengthStatistics {
 /// The counts of one split.
 struct SplitReport {
   int64_t examples = 0;
-  int64_t tokens = 0;  ///< as stored, BOS and EOS among them
+  int64_t tokens = 0;  ///< stored ones, BOS and EOS among them
   int64_t targets = 0;
   int64_t empty = 0;         ///< skipped: document or summary has nothing but white space
   int64_t invalid_utf8 = 0;  ///< skipped
@@ -77,7 +77,7 @@ struct PrepareReport {
 /// removed on any failure. Memory is bounded, except for 16 to 32 bytes an example; a tokenizer is trained on
 /// a bounded sample. Encoding runs on `threads` threads; the files do not depend on their number, nor on the
 /// path of the output. Main thread only, because it writes HDF5 and learns the tokenizer in a child process.
-/// What killed processes left of the same output is removed (data/process/partial_directory.h). Throws
+/// Remains of killed processes of the same output are removed (data/process/partial_directory.h). Throws
 /// Error(kUsage) for options that cannot work, Error(kInputData) for bad input, Error(kStorage) if it cannot
 /// write, PrepareStopped if a stop was requested.
 PrepareReport prepare(const PrepareOptions& options);

@@ -20,7 +20,7 @@ bool names_tell_splits(const CorpusSource& source) {
   return source.kind == SourceKind::kJsonl || source.kind == SourceKind::kText;
 }
 
-/// What to type if `file` is for train, whose name says otherwise.
+/// The command that helps if `file` is for train, whose name says otherwise.
 std::string how_to_train_on(const std::filesystem::path& file) {
   const std::filesystem::path renamed = renamed_to_train(file);
   std::error_code error;

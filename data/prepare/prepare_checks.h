@@ -1,4 +1,4 @@
-// What prepare checks around its work, and what it says about input without a usable example.
+// Checks of prepare around its work, and messages about input without a usable example.
 #pragma once
 #include <string>
 #include <vector>
@@ -15,7 +15,7 @@ void check_options(const PrepareOptions& options, const std::string& prompt_temp
 /// `source` say that none of them is for train.
 void check_train_files(const PrepareOptions& options, const CorpusSource& source);
 
-/// What people should know about the resolved `source` before the work begins.
+/// Notes for people about the resolved `source` before the work begins.
 std::vector<std::string> notes_on(const CorpusSource& source);
 
 /// Throws Error(kInputData): train has nothing to learn a tokenizer from. `first_fault` is that of the first

@@ -17,7 +17,7 @@ nlohmann::ordered_json to_json(const LengthStatistics& s) {
   return {{"mean", s.mean}, {"median", s.median}, {"p90", s.p90}, {"p99", s.p99}, {"longest", s.longest}};
 }
 
-/// What lets a reader notice damage before libhdf5 sees a file.
+/// Facts by which a reader notices damage before libhdf5 sees a file.
 nlohmann::ordered_json describe_files(const std::filesystem::path& directory, const PrepareReport& report) {
   nlohmann::ordered_json files;
   for (int s = 0; s < kSplits; ++s) {

@@ -22,7 +22,7 @@
 namespace ripstop {
 namespace {
 
-/// What the child writes: the kind, and then the text. Of an error: the code, what() and hint().
+/// Messages of the child: the kind, and then the text. Of an error: the code, what() and hint().
 constexpr char kText = 'T', kError = 'E';
 
 /// The body of the child. Never returns: destructors of the parent's objects would remove its files.
@@ -154,7 +154,7 @@ pid_t start_program(std::vector<std::string> words, std::vector<std::string> env
     ::posix_spawn_file_actions_destroy(&actions);
     return 0;
   }
-  // What this thread has blocked, the program may need: Ctrl-C ends it, too.
+  // The program may need signals that this thread has blocked: Ctrl-C ends it, too.
   sigset_t none;
   sigemptyset(&none);
   ::posix_spawnattr_setsigmask(&attributes, &none);

@@ -28,7 +28,7 @@ ProcessIdentity owner_of(Io& io, const fs::path& partial) {
   try {
     return parse_process(read_whole_file(io, partial / kOwnerFile, 4096));
   } catch (const Error&) {
-    // It was killed before it wrote the file: nothing says where it ran.
+    // The owner was killed before it wrote the file: nothing says where it ran.
     return {};
   }
 }

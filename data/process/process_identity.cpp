@@ -24,7 +24,7 @@ std::string start_time(const std::string& pid) {
   std::string field;
   for (int number = 3; number <= 22 && fields >> field; ++number)
     if (number == 3 && (field == "Z" || field == "X"))
-      return "";  // it has ended; its parent has not waited for it
+      return "";  // ended, and the parent has not waited for it
   return field;
 }
 

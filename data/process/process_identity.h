@@ -16,7 +16,7 @@ enum class ProcessState {
   kGone,
   kElsewhere,  ///< on another machine or in another container, where this one cannot look
 };
-/// What became of `process`. Facts that are missing make it kElsewhere.
+/// The state of `process`. Facts that are missing make it kElsewhere.
 ProcessState state_of(const ProcessIdentity& process);
 
 /// Lines "key value", and back. Lines without a space are ignored.

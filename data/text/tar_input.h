@@ -19,7 +19,7 @@ class TarInput {
 
   /// Moves to the next regular file; false at the end.
   bool next();
-  /// Its path inside the archive.
+  /// Path of the entry inside the archive.
   const std::string& name() const;
   /// All its bytes. Throws Error(kInputData) if there are more than 64 MiB.
   std::string content();

@@ -1,4 +1,4 @@
-// What a SentencePiece model says of itself, for those who must describe it to other libraries.
+// Facts in a SentencePiece model, for files that describe it to other libraries.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,7 +12,7 @@ enum class PieceKind : uint8_t { kNormal = 1, kUnknown, kControl, kUserDefined, 
 
 /// One piece; its id is its place in the list.
 struct ModelPiece {
-  std::string text;  ///< as the model spells it: "\u2581The"
+  std::string text;  ///< in the model's spelling: "\u2581The"
   float score = 0;
   PieceKind kind = PieceKind::kNormal;
 };

@@ -52,7 +52,7 @@ std::string sentence(const sentencepiece::util::Status& status) {
   return text.find_first_not_of(' ') == std::string::npos ? "no reason given" : text;
 }
 
-/// What is wrong with bytes that are no SentencePiece model, as far as their begin tells.
+/// The fault of bytes that are no SentencePiece model, as far as their begin tells.
 [[noreturn]] void refuse_model(const std::string& name, const std::string& model) {
   const size_t first = model.find_first_not_of(" \t\r\n");
   if (first != std::string::npos && model[first] == '{') {

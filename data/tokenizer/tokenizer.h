@@ -23,9 +23,9 @@ struct SpannedToken {
   int64_t end_byte = 0;
 };
 
-/// What an id stands for.
+/// The meaning of an id.
 struct TokenPiece {
-  std::string name;         ///< as the model spells it: "\u2581The", "<0x0A>", "<s>"
+  std::string name;         ///< in the model's spelling: "\u2581The", "<0x0A>", "<s>"
   std::string text;         ///< the bytes that it stands for: " The", "\n"; empty for a special token
   bool is_special = false;  ///< BOS, EOS, unk and others that no text is made of
 };
@@ -65,7 +65,7 @@ class Tokenizer {
   /// The text of ids; control tokens (BOS, EOS) give no text, the space before the first word is dropped.
   /// Throws Error(kInputData) for an id outside the vocabulary.
   std::string decode(const std::vector<int32_t>& ids) const;
-  /// What one id stands for. The text of a byte piece may be a part of a letter. Throws as decode() does.
+  /// The meaning of one id. The text of a byte piece may be a part of a letter. Throws as decode() does.
   TokenPiece piece(int32_t id) const;
 
  private:

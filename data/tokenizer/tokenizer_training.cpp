@@ -78,7 +78,7 @@ sentencepiece::util::Status learn(const std::vector<std::string>& lines, int64_t
   const std::unordered_map<std::string, std::string> arguments = {
       {"model_type", "bpe"},
       {"vocab_size", std::to_string(vocabulary_size)},
-      // As LLaMA-2's tokenizer was trained: digits one by one, characters without a piece as bytes, and no
+      // Options of LLaMA-2's tokenizer: digits one by one, characters without a piece as bytes, and no
       // normalization, so that decode() gives back the text that was encoded.
       {"byte_fallback", "true"},
       {"split_digits", "true"},

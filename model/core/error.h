@@ -1,4 +1,4 @@
-// The one exception type of ripstop, and the checks that throw it.
+// Error, the only exception type of ripstop, and the checks that throw it.
 #pragma once
 #include <fmt/core.h>
 

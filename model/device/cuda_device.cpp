@@ -77,7 +77,7 @@ void* allocate_pinned(const Device& device, int64_t bytes) {
   return data;
 }
 
-// As `release`: cudaFreeHost waits for the device, too.
+// cudaFreeHost waits for the device, too.
 void release_pinned(const Device& device, void* data) noexcept {
   if (std::uncaught_exceptions() > 0) return;
   static_cast<void>(cudaSetDevice(device.index));
@@ -180,7 +180,7 @@ CudaStream::CudaStream(int device, bool urgent) : device_(device) {
 }
 
 CudaStream::~CudaStream() {
-  // As in `release`. Destroying cuDNN's handles waits for the device, too, so leak them.
+  // Destroying cuDNN's handles waits for the device, too, so leak them (see `release`).
   if (std::uncaught_exceptions() > 0) {
     static_cast<void>(new auto(std::move(states_)));
     return;

@@ -182,7 +182,7 @@ const DeviceTable& cpu_device();
 const DeviceTable& cuda_device();  ///< throws Error(kResources) without the CUDA back end
 const DeviceTable& meta_device();
 const DeviceTable& device_table(DeviceKind kind);
-const MemorySource& cuda_host_memory();  ///< as cuda_device()
+const MemorySource& cuda_host_memory();  ///< see cuda_device()
 
 /// Copies `bytes` bytes in stream order. Either side may be host memory. A host source has been read when
 /// this returns; a host destination is written when the stream has been synchronized. If it is host_memory(),

@@ -25,7 +25,7 @@ class Layout {
   int64_t end_ = 0;
 };
 
-// What forward and backward begin with. `padded`: rows of log_sum_exp.
+// The first part of the workspace, in forward and backward. `padded`: rows of log_sum_exp.
 AttentionWorkspace first_parts(Layout& layout, int64_t rows, int64_t padded, const Heads& heads) {
   AttentionWorkspace workspace;
   for (int64_t* offsets :

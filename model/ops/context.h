@@ -9,8 +9,9 @@ namespace ripstop {
 
 class TensorAxis;
 
-/// What dropout depends on beside the element: where the rows of a micro-batch are in training. Sequence s of
-/// the micro-batch is number first_sequence + s * sequence_step of the step, of all data ranks together.
+/// The place of dropout's random bits beside the element: where the rows of a micro-batch are in training.
+/// Sequence s of the micro-batch is number first_sequence + s * sequence_step of the step, of all data ranks
+/// together.
 struct DropoutPlace {
   uint64_t seed = 0;
   int64_t step = 0;  ///< the number of its update

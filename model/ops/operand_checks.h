@@ -1,5 +1,5 @@
-// What every operation of ops.h asks of its operands, on each device. All throw Error(kBug), which names the
-// operand by `what`.
+// Checks that every operation of ops.h makes on its operands, on each device. All throw Error(kBug), which
+// names the operand by `what`.
 #pragma once
 #include <cstdint>
 
@@ -18,7 +18,7 @@ void check_dtype(const Tensor& t, DType dtype, const char* what);
 
 /// Weights and activations of a product: float32 or bfloat16.
 void check_operand(const Tensor& t, const char* what);
-/// Those of any other call: the kernels are compiled for these two types and contiguous rows.
+/// Checks of every other operand: the kernels are compiled for these two types and contiguous rows.
 void check_activation(const Tensor& t, const char* what);
 /// `count` int32.
 void check_index(const Tensor& t, int64_t count, const char* what);

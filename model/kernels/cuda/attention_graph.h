@@ -13,7 +13,7 @@ namespace ripstop::cuda {
 enum class Sums : uint8_t {
   kByRow,      ///< in float32 buffers with a place for each row; no fixed order
   kByPlace,    ///< in buffers with a place for each document and position below `length`; no fixed order
-  kOrdered,    ///< as kByRow, but in a fixed order (cuDNN 9.25 and later)
+  kOrdered,    ///< by row, in a fixed order (cuDNN 9.25 and later)
   kFromScores  ///< from the gradient of the scores, stored in bfloat16; a fixed order
 };
 

@@ -18,7 +18,7 @@ inline constexpr size_t kOldestCudnn = 91100;
 /// The facts that decide how backward may add up.
 struct AttentionGpu {
   int major = 0;             ///< first number of the compute capability: 8 Ampere, 9 Hopper, 10 Blackwell
-  size_t cudnn_version = 0;  ///< as cudnnGetVersion returns it
+  size_t cudnn_version = 0;  ///< of cudnnGetVersion
 };
 
 /// How backward adds up. nullopt if cuDNN has no correct way, or none that is deterministic if that is asked

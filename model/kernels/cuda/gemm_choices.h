@@ -14,7 +14,7 @@ using AlgorithmBytes = std::array<unsigned char, 64>;
 
 struct GemmChoice {
   AlgorithmBytes algorithm{};
-  double microseconds = 0;  ///< its time when it was chosen
+  double microseconds = 0;  ///< measured when it was chosen
 };
 
 /// The choices for one kind of GPU and one version of cuBLASLt, in a text file. The first line names the
