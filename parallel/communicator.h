@@ -65,10 +65,6 @@ struct Exchange {
   int64_t from = 0;
 };
 
-/// The names of the axes whose collectives run beside the model's kernels, so that NCCL leaves those kernels
-/// room.
-inline constexpr const char *kFsdpAxis = "fsdp", *kReplicateAxis = "replicate";
-
 /// Collectives over the ranks of one group. All ranks of the group call the same operations in the same order
 /// with equal sizes. Tensors are contiguous and lie on this communicator's device; counts are 64-bit. Sums go
 /// in rank order, so equal inputs give equal bits whatever the timing. Only one thread may call.
@@ -80,7 +76,7 @@ class Communicator {
 
   virtual int64_t rank() const = 0;
   virtual int64_t size() const = 0;
-  /// The name of this group in messages: "world", "replicate", kFsdpAxis, "tensor".
+  /// The name of this group in messages: "world", or the word of an axis.
   virtual const std::string& name() const = 0;
 
   /// Gathers: all [size * n] = the `own` [n] of every rank, in rank order. Any dtype. `own` may lie at its

@@ -128,7 +128,7 @@ CheckTokens CheckSettings::tokens(const MeshSizes& mesh) const {
   return {.seed = seed,
           .vocabulary = model.vocab_size,
           .sequence_length = step.sharding.sequence_length,
-          .data_ranks = mesh.replicate * mesh.fsdp,
+          .data_ranks = mesh.data_ranks(),
           .micro_batches = kCheckMicroBatches,
           .micro_batch_sequences = step.sharding.sequence_count};
 }
@@ -144,7 +144,7 @@ CheckTokens CheckSettings::reference_tokens(const MeshSizes& mesh) const {
 }
 
 PlanRequest CheckSettings::reference_request(const MeshSizes& mesh) const {
-  PlanRequest request = this->request({.replicate = 1, .fsdp = 1, .tensor = 1});
+  PlanRequest request = this->request(kMeshOfOne);
   ShardingOptions& sharding = request.step.sharding;
   sharding.sequence_count = reference_tokens(mesh).micro_batch_sequences;
   request.micro_batches = divide_up(tokens(mesh).slots(), sharding.sequence_count);

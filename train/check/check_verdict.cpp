@@ -201,7 +201,9 @@ void Judge::judge_units(int64_t state) {
   for (size_t u = 0; u < table_.size(); ++u)
     for (size_t r = 0; r < ranks_.size(); ++r) {
       const UnitFacts& own = ranks_[r].units[s][u];
-      MeshCoordinates at = mesh_coordinates(mesh_, static_cast<int64_t>(r));
+      MeshCoordinates replica = mesh_coordinates(mesh_, static_cast<int64_t>(r)), slice = replica;
+      replica.replicate = 0;
+      slice.tensor = 0;
       const auto compare = [&](const MeshCoordinates& with, bool equal, const char* what) {
         const auto other = static_cast<size_t>(mesh_.rank_of(with));
         if (!equal)
@@ -210,7 +212,6 @@ void Judge::judge_units(int64_t state) {
               when_text(state), state < kCheckSteps ? "has" : "have", rank_text(r), rank_text(other)));
         return equal;
       };
-      const MeshCoordinates replica{0, at.fsdp, at.tensor}, slice{at.replicate, at.fsdp, 0};
       const auto facts = [&](const MeshCoordinates& of) -> const UnitFacts& {
         return ranks_[static_cast<size_t>(mesh_.rank_of(of))].units[s][u];
       };

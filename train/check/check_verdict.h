@@ -47,7 +47,7 @@ struct MeshVerdict {
   /// were not counted, values that are not finite.
   std::vector<std::string> broken;
   std::vector<std::string> notes;
-  DeviceMesh::AxisBytes sent;  ///< by this rank
+  AxisBytes sent;  ///< by this rank
 
   bool holds() const;
   /// The value of the largest error beside its tolerance, of one kind.

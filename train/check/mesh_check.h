@@ -18,7 +18,7 @@ namespace ripstop {
 struct KeptSteps {
   std::array<StepSums, kCheckSteps> steps;
   std::array<std::vector<std::vector<float>>, kComparedStates> shards;  ///< by state, then by unit
-  DeviceMesh::AxisBytes sent;                                           ///< by this rank in the last step
+  AxisBytes sent;                                                       ///< by this rank in the last step
 };
 
 /// Takes the steps of `settings` on `mesh`, whose tensors are on `device`. Collective over the mesh.

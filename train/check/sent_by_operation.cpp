@@ -93,18 +93,11 @@ class RecordingCommunicator final : public Communicator {
 std::vector<SentByOperation> sent_by_operation(const PlanRequest& request,
                                                const MeshCoordinates& coordinates) {
   std::vector<SentByOperation> record;
-  const auto group = [&](const char* name, int64_t rank, int64_t size) {
-    return std::make_unique<RecordingCommunicator>(
-        make_planned_communicator(name, rank, size, request.device), record);
-  };
-  const MeshSizes& sizes = request.mesh;
-  const auto [r, f, t] = coordinates;
-  DeviceMesh mesh(sizes, coordinates,
-                  {.world = group("world", sizes.rank_of(coordinates), sizes.ranks()),
-                   .replicate = group("replicate", r, sizes.replicate),
-                   .fsdp_gather = group(kFsdpAxis, f, sizes.fsdp),
-                   .fsdp_reduce = group(kFsdpAxis, f, sizes.fsdp),
-                   .tensor = group("tensor", t, sizes.tensor)});
+  DeviceMesh mesh(
+      request.mesh, coordinates, mesh_groups(request.mesh, coordinates, [&](const MeshGroup& group) {
+        return std::make_unique<RecordingCommunicator>(
+            make_planned_communicator(group.name, group.rank, group.size, request.device), record);
+      }));
   Device device = Device::meta(request.device);
   device.deterministic = request.deterministic;
   const Stream stream(device);
@@ -117,8 +110,7 @@ std::vector<SentByOperation> sent_by_operation(const PlanRequest& request,
   }
   // As people read a mesh, and not as the step calls them.
   const auto place = [](const SentByOperation& sent) {
-    const std::array<std::string_view, 3> axes{"replicate", kFsdpAxis, "tensor"};
-    return std::find(axes.begin(), axes.end(), sent.axis) - axes.begin();
+    return std::ranges::find(kMeshAxisWords, sent.axis) - kMeshAxisWords.begin();
   };
   std::stable_sort(record.begin(), record.end(),
                    [&](const SentByOperation& a, const SentByOperation& b) { return place(a) < place(b); });

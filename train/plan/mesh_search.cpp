@@ -5,6 +5,7 @@
 #include <limits>
 #include <list>
 #include <map>
+#include <ranges>
 #include <tuple>
 #include <utility>
 
@@ -201,18 +202,17 @@ int64_t lost_percent(const RunConfig& config, const ResolvedRun& run) {
   return lost_percent(config, run.mesh, run.step.sharding.sequence_count, run.recomputed_share());
 }
 
-SentBytes sent_bytes(const DeviceMesh::AxisBytes& traffic, const MeshSizes& mesh, int64_t ranks_per_node) {
+SentBytes sent_bytes(const AxisBytes& traffic, const MeshSizes& mesh, int64_t ranks_per_node) {
   // Ranks of a node follow each other on the mesh, tensor fastest: a group and those that lie between its
   // ranks are a block of so many.
   const bool one_node = mesh.ranks() <= ranks_per_node;
   const auto inside = [&](int64_t block) { return one_node || ranks_per_node % block == 0; };
   SentBytes sent;
-  const auto add = [&](int64_t bytes, int64_t block) {
-    (inside(block) ? sent.inside_nodes : sent.between_nodes) += bytes;
-  };
-  add(traffic.tensor, mesh.tensor);
-  add(traffic.fsdp, mesh.fsdp * mesh.tensor);
-  add(traffic.replicate, mesh.ranks());
+  int64_t block = 1;
+  for (const MeshAxis axis : std::views::reverse(kMeshAxes)) {
+    block *= mesh[axis];
+    (inside(block) ? sent.inside_nodes : sent.between_nodes) += traffic[axis];
+  }
   return sent;
 }
 

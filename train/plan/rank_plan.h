@@ -25,7 +25,7 @@ struct RankPlan {
   /// The part of a step and that of an evaluation; `arena` is the larger one. A model of few layers that
   /// recomputes much takes more for an evaluation.
   MemoryUse step_arena, evaluation_arena;
-  DeviceMesh::AxisBytes traffic_per_step;  ///< of every step but the first, which may gather more
+  AxisBytes traffic_per_step;  ///< of every step but the first, which may gather more
 };
 
 /// Runs one step and, if the run validates, one evaluation on kMeta as the rank at `coordinates`. This is the

@@ -63,7 +63,9 @@ struct ResolvedRun {
   /// Floating-point operations that backward computes again, over those of the model (MFU's): 0 to 1/3 or so.
   double recomputed_share() const;
   /// The mesh that writes summaries. Every rank keeps its place on the tensor axis.
-  MeshSizes summaries_mesh() const { return {mesh.replicate * mesh.fsdp, 1, mesh.tensor}; }
+  MeshSizes summaries_mesh() const {
+    return {.replicate = mesh.data_ranks(), .fsdp = 1, .tensor = mesh.tensor};
+  }
 };
 
 /// Decides what depends on neither mesh nor micro-batch: model, precision, settings of the step, notes. The

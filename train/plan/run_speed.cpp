@@ -18,8 +18,7 @@ FlopsPerToken flops_of(const ResolvedRun& run) {
 bool is_alike(const StartEvent& start, const ResolvedRun& run, const RunTarget& target) {
   // Only CPUs are measured for their peak.
   const bool on_cpu = start.peak_flops_source.rfind("measured", 0) == 0;
-  return start.replicate == run.mesh.replicate && start.fsdp == run.mesh.fsdp &&
-         start.tensor == run.mesh.tensor && start.recompute == to_string(run.step.sharding.recompute) &&
+  return start.mesh == run.mesh && start.recompute == to_string(run.step.sharding.recompute) &&
          start.parameters == parameter_count(run.model) && start.flops_per_token == flops_of(run).causal &&
          on_cpu == (target.device == DeviceKind::kCpu);
 }
