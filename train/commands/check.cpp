@@ -57,7 +57,7 @@ int64_t dataset_vocabulary(const RunConfig& config, Communicator& world) {
     if (world.rank() == 0 && std::filesystem::exists(file, error))
       vocabulary = TokenDataset(file).header().vocabulary_size;
   });
-  return all_gather_number(world, vocabulary).front();
+  return of_rank_0(world, vocabulary);
 }
 
 // The config as train would take it. Collective.
@@ -150,7 +150,7 @@ std::vector<AxisCheck> check_axes_alone(const DeviceMesh& mesh, const CheckSetti
     if (!limits.memory_bytes || check_bytes(settings, alone.sizes()) <= *limits.memory_bytes) {
       const bool holds = check_mesh(alone, settings, device).holds();
       // Every group of the axis has its own verdict.
-      check.holds = least_of_all_ranks(mesh.world(), holds ? 1 : 0) == 1;
+      check.holds = all_ranks(mesh.world(), holds);
     }
     axes.push_back(check);
   }
