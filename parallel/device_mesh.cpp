@@ -13,20 +13,12 @@
 namespace ripstop {
 namespace {
 
-// Divisors of `n` in rising order.
-std::vector<int64_t> divisors(int64_t n) {
-  std::vector<int64_t> result;
-  for (int64_t d = 1; d <= n; ++d)
-    if (n % d == 0) result.push_back(d);
-  return result;
-}
-
 // "replicate 1 x fsdp 3 x tensor 2, ...": three meshes of `ranks` ranks, the nearest to `asked` first.
 std::string meshes_that_fit(const MeshSizes& asked, int64_t ranks) {
   std::vector<MeshSizes> all;
   for (const int64_t replicate : divisors(ranks))
     for (const int64_t tensor : divisors(ranks / replicate))
-      all.push_back({replicate, ranks / replicate / tensor, tensor});
+      all.push_back({.replicate = replicate, .fsdp = ranks / replicate / tensor, .tensor = tensor});
   // Ties go to fewer replicas and a larger tensor axis: such a mesh needs less memory.
   const auto distance = [&](const MeshSizes& m) {
     const auto far = [](int64_t a, int64_t b) { return std::abs(a - b); };
@@ -78,11 +70,20 @@ std::vector<std::vector<int64_t>> ranks_by_node(const std::vector<int64_t>& node
 
 }  // namespace
 
+std::vector<int64_t> divisors(int64_t n) {
+  std::vector<int64_t> found;
+  for (int64_t d = 1; d <= n; ++d)
+    if (n % d == 0) found.push_back(d);
+  return found;
+}
+
 MeshSizes resolve_mesh(const MeshSizes& sizes, int64_t ranks) {
-  if (sizes.replicate < 1 || sizes.fsdp < 0 || sizes.tensor < 1)
-    fail(ExitCode::kResources, "mesh {} is no mesh: sizes begin at 1", sizes.to_text());
+  for (const MeshAxis axis : kMeshAxes)
+    if (sizes[axis] < (axis == MeshAxis::kFsdp ? 0 : 1))
+      fail(ExitCode::kResources, "mesh {} is no mesh: sizes begin at 1", sizes.to_text());
   MeshSizes result = sizes;
-  const int64_t others = sizes.replicate * sizes.tensor;
+  if (sizes.fsdp == 0) result.fsdp = 1;
+  const int64_t others = result.ranks();
   if (sizes.fsdp == 0) result.fsdp = std::max<int64_t>(1, ranks / others);
   if (result.ranks() == ranks) return result;
   const std::string needs = sizes.fsdp == 0

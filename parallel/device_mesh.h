@@ -16,6 +16,9 @@ namespace ripstop {
 /// sizes do not need exactly `ranks` ranks.
 MeshSizes resolve_mesh(const MeshSizes& sizes, int64_t ranks);
 
+/// The divisors of n > 0 in rising order: the sizes that an axis of n ranks may have.
+std::vector<int64_t> divisors(int64_t n);
+
 /// The world's rank at each place of the mesh, tensor fastest, then fsdp, then replicate. Whatever order the
 /// launcher gave, every tensor group lies inside one node, nodes come one after another, and the world's rank
 /// 0 comes first. `node_of_rank` names each rank's node by any number; `sizes` are resolved. If nodes do not
