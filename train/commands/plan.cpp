@@ -296,7 +296,8 @@ ExitCode plan(const PlanArguments& given) {
   add_notes(config, dataset, run.notes);
   for (std::string& note : existing_run_notes(config, run.model)) run.notes.push_back(std::move(note));
   const FlopsPerToken flops = run.flops_per_token();
-  RunLength length = run_length(config, run, dataset ? &*dataset : nullptr);
+  RunLength length =
+      run_length(config, run, dataset ? std::optional(count_training_data(*dataset, config)) : std::nullopt);
   length.speed = known_speed(config, run, target);
   if (given.json)
     fmt::print("{}\n", plan_document(config, run, length, target, flops));

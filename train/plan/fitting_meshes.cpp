@@ -62,7 +62,7 @@ class RankSearch {
 // The mesh of the fewest ranks in whole nodes of `ranks_per_node`; in nodes of any size if that is nullopt.
 std::optional<FittingMesh> fewest_ranks(const RunConfig& config, const RunTarget& target,
                                         const ResolvedRun& run, std::optional<int64_t> ranks_per_node) {
-  // Of as few ranks, the tensor axis that the config asks for, else the smallest: a larger one is slower.
+  // Ties go to the tensor axis that the config asks for, else to the smallest: a larger one is slower.
   std::vector<int64_t> sizes = tensor_axis_sizes(run.model);
   std::ranges::stable_partition(sizes, [&](int64_t size) { return size == *config.mesh.tensor; });
   std::optional<FittingMesh> fewest;

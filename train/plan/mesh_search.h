@@ -32,7 +32,7 @@ inline constexpr double kAsFewBytes = 1.05;
 /// again.
 int64_t lost_percent(const RunConfig& config, const ResolvedRun& run);
 
-/// What a search found.
+/// The result of a search.
 struct MeshSearch {
   /// Best first. Each row is the best of those that are left: of the least lost_percent and the fewest bytes
   /// between nodes, the one with the fewest bytes in all (see kAsFewBytes for both). Of equal ones, that of

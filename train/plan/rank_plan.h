@@ -7,7 +7,7 @@
 
 namespace ripstop {
 
-/// What to plan. The mesh is resolved: no size is 0.
+/// A step to plan. The mesh is resolved: no size is 0.
 struct PlanRequest {
   ModelConfig model;
   StepOptions step;
@@ -18,7 +18,7 @@ struct PlanRequest {
   bool validates = true;       ///< beside steps there are evaluations
 };
 
-/// What one rank will use.
+/// Memory and traffic of one rank.
 struct RankPlan {
   MemoryUse memory;  ///< all bytes that ripstop allocates on the device, at the peak
   MemoryUse arena;   ///< the arena's part of `memory`: the arena_capacity of TrainingStep

@@ -12,7 +12,7 @@
 namespace ripstop {
 namespace {
 
-// What to type if there is no data set.
+// The hint if there is no data set.
 std::string near_dataset(const std::string& directory) {
   if (std::string near = hint_for_absent(directory, "data.directory=", "train.h5"); !near.empty())
     return near;

@@ -9,7 +9,7 @@
 namespace ripstop {
 namespace {
 
-// Of the host memory that is free, what snapshots may take: the page cache through which files are written
+// The share of the free host memory that snapshots may take: the page cache through which files are written
 // needs some, and what other programs take later.
 constexpr double kShareOfFree = 0.8;
 

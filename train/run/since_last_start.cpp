@@ -3,7 +3,7 @@
 #include <set>
 
 #include "train/plan/micro_batch.h"
-#include "train/plan/run_speed.h"
+#include "train/plan/run_length.h"
 #include "train/report/human_text.h"
 
 namespace ripstop {

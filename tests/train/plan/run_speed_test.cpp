@@ -1,4 +1,4 @@
-#include "train/plan/run_speed.h"
+#include "train/plan/run_length.h"
 
 #include <gtest/gtest.h>
 
