@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kFewLayers = 3, kSmallLayers = 2;
 // In bfloat16 the rounding of more layers adds up to errors among which a fault could hide.
 constexpr int64_t kMostLayersOfBfloat16 = 6;
-// Of the small model, if its heads allow it.
+// Sizes of the small model, if its heads allow it.
 constexpr int64_t kSmallHidden = 512, kSmallRows = 128, kSmallVocabulary = 256;
 
 // The least number from `least` on that leaves the same rest as `model_size` when it is cut into slices: so
@@ -59,7 +59,7 @@ void set_optimizer(CheckSettings& settings) {
   StepOptions& step = settings.step;
   const LoraConfig& lora = step.sharding.lora;
   const double usual = 1 / std::sqrt(static_cast<double>(model.hidden_size));
-  // That of uniform values, as adapters have them, is the root of a third of their size.
+  // Adapters have uniform values, whose deviation is the root of a third of their size.
   const double deviation = lora.any()                    ? usual / std::sqrt(3.0)
                            : model.initializer_range > 0 ? model.initializer_range
                                                          : usual;
@@ -211,7 +211,7 @@ CheckSettings choose_check(const ResolvedRun& run, DeviceKind device, uint64_t s
       settings.reason = reason;
       return settings;
     }
-    // Of the largest model: why it is not the one.
+    // The reason is told of the largest model alone.
     if (&settings == &candidates.front()) reason = why;
     if (&settings == &candidates.back())
       throw Error(ExitCode::kResources, fmt::format("the small model of a check does not fit: {}", why),

@@ -51,7 +51,7 @@ class CheckedSteps {
     return {result.loss, result.gradient_norm, result.target_count, result.skipped};
   }
 
-  /// Those that the steps change.
+  /// The units that the steps change.
   std::span<FsdpUnit> units() { return step_.model().trained_units(); }
 
   /// Copies elements of a tensor to the host, and waits.
