@@ -49,21 +49,21 @@ bool write_predictions(InferenceModel& model, const TokenDataset& dataset, const
                                            file != nullptr ? std::min(file->count(), examples) : examples);
   report(begin, examples);
   bool complete = true;
-  write_summaries(model, dataset, tokenizer, begin, examples, settings,
-                  [&](int64_t first, const std::vector<std::string>& summaries) {
-                    if (file != nullptr) {
-                      std::vector<ExampleText> written =
-                          checked_text(dataset, tokenizer, first, std::ssize(summaries));
-                      for (size_t i = 0; i < summaries.size(); ++i)
-                        file->append({std::move(written[i].id), summaries[i], std::move(written[i].summary),
-                                      std::move(written[i].document)});
-                    }
-                    const int64_t done = first + std::ssize(summaries);
-                    report(done, examples);
-                    const bool stops = any_rank(model.model().mesh().world(), stop_requested());
-                    complete = done >= examples || !stops;
-                    return complete;
-                  });
+  write_summaries(
+      model, dataset, tokenizer, begin, examples, settings,
+      [&](int64_t first, const std::vector<std::string>& summaries) {
+        if (file != nullptr) {
+          std::vector<ExampleText> written = checked_text(dataset, tokenizer, first, std::ssize(summaries));
+          for (size_t i = 0; i < summaries.size(); ++i)
+            file->append({std::move(written[i].id), summaries[i], std::move(written[i].summary),
+                          std::move(written[i].document)});
+        }
+        const int64_t done = first + std::ssize(summaries);
+        report(done, examples);
+        const bool stops = least_of_all_ranks(model.model().mesh().world(), stop_requested() ? 0 : 1) == 0;
+        complete = done >= examples || !stops;
+        return complete;
+      });
   return complete;
 }
 
