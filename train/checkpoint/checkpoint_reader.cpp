@@ -7,7 +7,6 @@
 
 #include "data/process/shell_word.h"
 #include "model/core/error.h"
-#include "model/core/number.h"
 #include "parallel/agreement.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/file_blocks.h"
