@@ -8,7 +8,6 @@
 #include <system_error>
 #include <utility>
 
-#include "model/core/number.h"
 #include "parallel/rank_names.h"
 
 namespace ripstop {
@@ -18,7 +17,7 @@ namespace {
 struct RankGroup {
   std::string text;
   std::vector<int64_t> ranks;
-  std::string where;  // of the first
+  std::string where;  // the host of the first rank
 };
 
 // "code length-of-what what hint", or "" without an error.
@@ -83,24 +82,35 @@ void require_equal(Communicator& world, ExitCode code, const std::string& what, 
   if (!groups.empty()) throw Error(code, fmt::format("{} differs between ranks: {}", what, groups), hint);
 }
 
-std::vector<int64_t> all_gather_number(Communicator& group, int64_t number) {
-  std::vector<int64_t> numbers;
-  for (const std::string& text : group.all_gather_text(std::to_string(number))) {
-    const std::optional<int64_t> parsed = parse_integer(text);
-    RIPSTOP_CHECK(parsed, "a rank gave '{}' as a number", text);
-    numbers.push_back(*parsed);
-  }
-  return numbers;
+// A gather instead of a reduction: this runs before there are devices and scratch, and seldom.
+int64_t least_of_all_ranks(Communicator& world, int64_t number) {
+  return std::ranges::min(of_all_ranks(world, number));
 }
 
-// Texts instead of a reduction: this runs before there are devices and scratch, and seldom.
-int64_t least_of_all_ranks(Communicator& world, int64_t number) {
-  const std::vector<int64_t> numbers = all_gather_number(world, number);
-  return *std::min_element(numbers.begin(), numbers.end());
+bool all_ranks(Communicator& world, bool holds) {
+  return least_of_all_ranks(world, holds ? 1 : 0) == 1;
+}
+
+bool any_rank(Communicator& world, bool holds) {
+  return !all_ranks(world, !holds);
 }
 
 std::string text_of_rank_0(Communicator& world, const std::string& text) {
   return world.all_gather_text(world.rank() == 0 ? text : std::string()).front();
+}
+
+Error current_error() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::bad_alloc&) {
+    return {ExitCode::kResources, "out of host memory"};
+  } catch (const std::system_error& error) {
+    return {ExitCode::kStorage, error.what()};
+  } catch (const std::exception& error) {
+    return {ExitCode::kBug, error.what(), "please report this"};
+  }
 }
 
 void do_and_agree(Communicator& world, FunctionRef<void()> body) {
@@ -109,16 +119,10 @@ void do_and_agree(Communicator& world, FunctionRef<void()> body) {
   std::optional<Error> failure;
   try {
     body();
-  } catch (const Error& error) {
+  } catch (...) {
+    failure = current_error();
     // The gather below would fail in the same way, after another deadline.
-    if (error.code() == ExitCode::kCommunication) throw;
-    failure = error;
-  } catch (const std::bad_alloc&) {
-    failure = Error(ExitCode::kResources, "out of host memory");
-  } catch (const std::system_error& error) {
-    failure = Error(ExitCode::kStorage, error.what());
-  } catch (const std::exception& error) {
-    failure = Error(ExitCode::kBug, error.what(), "please report this");
+    if (failure->code() == ExitCode::kCommunication) throw;
   }
   throw_first(world.all_gather_text(to_text(failure)));
 }

@@ -11,7 +11,7 @@
 
 namespace ripstop {
 
-/// What the files of a launch tell at one moment.
+/// The content of a launch's folder at one moment.
 struct ArrivalsSeen {
   struct Rank {
     int64_t rank = 0;
@@ -19,7 +19,7 @@ struct ArrivalsSeen {
     bool moves = true;  ///< its process touched its file a moment ago; a stopped or dead one does not
   };
   std::filesystem::path folder;
-  std::vector<Rank> ranks;  ///< those that have come, by rank
+  std::vector<Rank> ranks;  ///< the ranks that have come, in order
 };
 
 /// Tells for people who of `size` ranks is missing: "ranks 2-3 of 4 have not come (node n2)". `nodes` are the

@@ -1,6 +1,7 @@
 // Communicator: the collectives of one group of ranks that FSDP and tensor parallelism need.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -65,10 +66,6 @@ struct Exchange {
   int64_t from = 0;
 };
 
-/// The names of the axes whose collectives run beside the model's kernels, so that NCCL leaves those kernels
-/// room.
-inline constexpr const char *kFsdpAxis = "fsdp", *kReplicateAxis = "replicate";
-
 /// Collectives over the ranks of one group. All ranks of the group call the same operations in the same order
 /// with equal sizes. Tensors are contiguous and lie on this communicator's device; counts are 64-bit. Sums go
 /// in rank order, so equal inputs give equal bits whatever the timing. Only one thread may call.
@@ -80,15 +77,19 @@ class Communicator {
 
   virtual int64_t rank() const = 0;
   virtual int64_t size() const = 0;
-  /// The name of this group in messages: "world", "replicate", kFsdpAxis, "tensor".
+  /// The name of this group in messages: "world", or the word of an axis.
   virtual const std::string& name() const = 0;
 
   /// Gathers: all [size * n] = the `own` [n] of every rank, in rank order. Any dtype. `own` may lie at its
   /// place in `all`. Sends bytes(own) * (size - 1). Returns at once.
   [[nodiscard]] virtual Pending all_gather(const Stream& stream, const Tensor& own, const Tensor& all) = 0;
 
-  /// Bytes of scratch that `reduce_scatter` needs for a whole of `whole_count` elements sent as `travel`.
-  virtual int64_t reduce_scatter_scratch_bytes(int64_t whole_count, DType travel) const = 0;
+  /// The kind of the devices between which the group moves tensors.
+  virtual DeviceKind kind() const { return DeviceKind::kCpu; }
+
+  /// Bytes of scratch that `reduce_scatter` needs for a whole of `whole_count` elements sent as `travel`: one
+  /// piece from each other rank. On CUDA one piece is enough in float32, because NCCL then sums them itself.
+  int64_t reduce_scatter_scratch_bytes(int64_t whole_count, DType travel) const;
 
   /// Reduce-scatters: own [n] (+)= the sum over all ranks of piece number rank() of their whole [size * n].
   /// whole and own have one dtype: float32, or bfloat16 (activations), which is summed in float32 and rounded
@@ -100,8 +101,8 @@ class Communicator {
                                                DType travel, Accumulate accumulate,
                                                const Tensor& scratch) = 0;
 
-  /// Bytes of scratch that `all_reduce` needs for `count` elements.
-  virtual int64_t all_reduce_scratch_bytes(int64_t count, DType dtype) const = 0;
+  /// Bytes of scratch that `all_reduce` needs for `count` elements: one part from each other rank; 0 on CUDA.
+  int64_t all_reduce_scratch_bytes(int64_t count, DType dtype) const;
 
   /// Replaces x by its sum or maximum over all ranks, with equal bits on all. float32, float64, bfloat16,
   /// int32. Sends at most 2 * bytes(x) * (size - 1) / size, rounded up to whole elements. scratch:
@@ -129,7 +130,7 @@ class Communicator {
   [[nodiscard]] virtual Pending start_exchanges(const Stream& stream,
                                                 std::span<const Exchange> exchanges) = 0;
 
-  /// One of them, and waits. Blocks (in stream order).
+  /// Makes one exchange, and waits. Blocks (in stream order).
   void exchange(const Stream& stream, const Tensor& send, int64_t to, const Tensor& receive, int64_t from) {
     const Exchange one{.send = send, .to = to, .receive = receive, .from = from};
     start_exchanges(stream, {&one, 1}).wait();
@@ -171,9 +172,11 @@ std::unique_ptr<Communicator> make_self_communicator(const std::string& name);
 
 /// Rank `rank` of a group of `size` ranks that does not exist. It checks and counts bytes as a real group
 /// does and moves nothing. The planner runs a step with it on kMeta; `kind` is the kind of the planned
-/// device.
+/// device. `sent` is told each operation ("all_gather", ...) and the bytes that it sends.
+using SentObserver = std::function<void(const char* operation, int64_t bytes)>;
 std::unique_ptr<Communicator> make_planned_communicator(const std::string& name, int64_t rank, int64_t size,
-                                                        DeviceKind kind = DeviceKind::kCpu);
+                                                        DeviceKind kind = DeviceKind::kCpu,
+                                                        SentObserver sent = {});
 
 /// The group of `host` for tensors on `device` if no library moves device memory between the ranks, as with
 /// several ranks on one GPU. Every collective goes through host memory and `host`, and the host waits for it.

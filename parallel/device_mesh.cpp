@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <map>
 #include <numeric>
+#include <ranges>
 #include <tuple>
 #include <utility>
 
@@ -12,20 +13,12 @@
 namespace ripstop {
 namespace {
 
-// Divisors of `n` in rising order.
-std::vector<int64_t> divisors(int64_t n) {
-  std::vector<int64_t> result;
-  for (int64_t d = 1; d <= n; ++d)
-    if (n % d == 0) result.push_back(d);
-  return result;
-}
-
 // "replicate 1 x fsdp 3 x tensor 2, ...": three meshes of `ranks` ranks, the nearest to `asked` first.
 std::string meshes_that_fit(const MeshSizes& asked, int64_t ranks) {
   std::vector<MeshSizes> all;
   for (const int64_t replicate : divisors(ranks))
     for (const int64_t tensor : divisors(ranks / replicate))
-      all.push_back({replicate, ranks / replicate / tensor, tensor});
+      all.push_back({.replicate = replicate, .fsdp = ranks / replicate / tensor, .tensor = tensor});
   // Ties go to fewer replicas and a larger tensor axis: such a mesh needs less memory.
   const auto distance = [&](const MeshSizes& m) {
     const auto far = [](int64_t a, int64_t b) { return std::abs(a - b); };
@@ -75,26 +68,22 @@ std::vector<std::vector<int64_t>> ranks_by_node(const std::vector<int64_t>& node
                           tensor, sizes.tensor));
 }
 
-// The axis' group. All ranks split, because a split is collective, but an axis of one rank needs no library
-// behind it.
-std::unique_ptr<Communicator> axis_of(Communicator& world, int64_t size, int64_t color, int64_t key,
-                                      const std::string& name) {
-  std::unique_ptr<Communicator> axis = world.split(color, key, name);
-  return size == 1 ? make_self_communicator(name) : std::move(axis);
-}
-
 }  // namespace
 
-std::string MeshSizes::to_text() const {
-  return fmt::format("replicate {} x fsdp {} x tensor {}", replicate,
-                     fsdp == 0 ? "auto" : std::to_string(fsdp), tensor);
+std::vector<int64_t> divisors(int64_t n) {
+  std::vector<int64_t> found;
+  for (int64_t d = 1; d <= n; ++d)
+    if (n % d == 0) found.push_back(d);
+  return found;
 }
 
 MeshSizes resolve_mesh(const MeshSizes& sizes, int64_t ranks) {
-  if (sizes.replicate < 1 || sizes.fsdp < 0 || sizes.tensor < 1)
-    fail(ExitCode::kResources, "mesh {} is no mesh: sizes begin at 1", sizes.to_text());
+  for (const MeshAxis axis : kMeshAxes)
+    if (sizes[axis] < (axis == MeshAxis::kFsdp ? 0 : 1))
+      fail(ExitCode::kResources, "mesh {} is no mesh: sizes begin at 1", sizes.to_text());
   MeshSizes result = sizes;
-  const int64_t others = sizes.replicate * sizes.tensor;
+  if (sizes.fsdp == 0) result.fsdp = 1;
+  const int64_t others = result.ranks();
   if (sizes.fsdp == 0) result.fsdp = std::max<int64_t>(1, ranks / others);
   if (result.ranks() == ranks) return result;
   const std::string needs = sizes.fsdp == 0
@@ -139,72 +128,62 @@ std::vector<int64_t> mesh_order(const std::vector<int64_t>& node_of_rank, const 
 
 MeshCoordinates mesh_coordinates(const MeshSizes& sizes, int64_t rank) {
   RIPSTOP_CHECK(rank >= 0 && rank < sizes.ranks(), "rank {} of {}", rank, sizes.to_text());
-  return {rank / (sizes.tensor * sizes.fsdp), rank / sizes.tensor % sizes.fsdp, rank % sizes.tensor};
+  MeshCoordinates at;
+  for (const MeshAxis axis : std::views::reverse(kMeshAxes)) {
+    at[axis] = rank % sizes[axis];
+    rank /= sizes[axis];
+  }
+  return at;
 }
 
-std::string_view to_string(MeshAxis axis) {
-  constexpr std::array<std::string_view, 3> kWords{kReplicateAxis, kFsdpAxis, "tensor"};
-  return kWords[static_cast<size_t>(axis)];
+MeshGroups mesh_groups(const MeshSizes& sizes, const MeshCoordinates& at,
+                       const std::function<std::unique_ptr<Communicator>(const MeshGroup&)>& make) {
+  MeshGroups groups;
+  groups.world = make({.rank = sizes.rank_of(at), .size = sizes.ranks()});
+  for (const MeshAxis axis : kMeshAxes) {
+    // The place on the other axes numbers the groups of this one.
+    MeshSizes others = sizes;
+    MeshCoordinates place = at;
+    others[axis] = 1;
+    place[axis] = 0;
+    const MeshGroup group{to_string(axis), at[axis], sizes[axis], others.rank_of(place)};
+    groups.along[axis] = make(group);
+    if (axis == MeshAxis::kFsdp) groups.fsdp_again = make(group);
+  }
+  return groups;
 }
 
 DeviceMesh::DeviceMesh(const MeshSizes& sizes, const MeshCoordinates& coordinates, MeshGroups groups)
-    : sizes_(sizes),
-      coordinates_(coordinates),
-      world_(std::move(groups.world)),
-      replicate_(std::move(groups.replicate)),
-      fsdp_gather_(std::move(groups.fsdp_gather)),
-      fsdp_reduce_(std::move(groups.fsdp_reduce)),
-      tensor_(std::move(groups.tensor)) {
+    : sizes_(sizes), coordinates_(coordinates), groups_(std::move(groups)) {
   const auto require = [](const Communicator& group, int64_t rank, int64_t size) {
-    RIPSTOP_CHECK(group.rank() == rank && group.size() == size, "rank {} of {} of {}, not {} of {}",
-                  group.rank(), group.size(), group.name(), rank, size);
+    RIPSTOP_CHECK(group.rank() == rank && group.size() == size,
+                  "{} has this rank as {} of {}, the mesh as {} of {}", group.name(), group.rank(),
+                  group.size(), rank, size);
   };
-  require(*world_, sizes.rank_of(coordinates), sizes.ranks());
-  require(*replicate_, coordinates.replicate, sizes.replicate);
-  require(*fsdp_gather_, coordinates.fsdp, sizes.fsdp);
-  require(*fsdp_reduce_, coordinates.fsdp, sizes.fsdp);
-  require(*tensor_, coordinates.tensor, sizes.tensor);
+  require(world(), sizes.rank_of(coordinates), sizes.ranks());
+  for (const MeshAxis axis : kMeshAxes) require(*groups_.along[axis], coordinates[axis], sizes[axis]);
+  require(fsdp_reduce(), coordinates.fsdp, sizes.fsdp);
 }
 
 DeviceMesh DeviceMesh::alone() {
-  DeviceMesh mesh({.replicate = 1, .fsdp = 1, .tensor = 1}, {},
-                  {.world = make_self_communicator("world"),
-                   .replicate = make_self_communicator(kReplicateAxis),
-                   .fsdp_gather = make_self_communicator(kFsdpAxis),
-                   .fsdp_reduce = make_self_communicator(kFsdpAxis),
-                   .tensor = make_self_communicator("tensor")});
+  DeviceMesh mesh(kMeshOfOne, {}, mesh_groups(kMeshOfOne, {}, [](const MeshGroup& group) {
+                    return make_self_communicator(group.name);
+                  }));
   mesh.hosts_.assign(1, "here");
   return mesh;
 }
 
 DeviceMesh DeviceMesh::along(MeshAxis axis) const {
-  const std::array<Communicator*, 3> groups{replicate_.get(), fsdp_gather_.get(), tensor_.get()};
-  Communicator& group = *groups[static_cast<size_t>(axis)];
-  MeshSizes sizes{.replicate = 1, .fsdp = 1, .tensor = 1};
+  Communicator& group = *groups_.along[axis];
+  MeshSizes sizes = kMeshOfOne;
   MeshCoordinates at;
-  switch (axis) {
-    case MeshAxis::kReplicate:
-      sizes.replicate = group.size();
-      at.replicate = group.rank();
-      break;
-    case MeshAxis::kFsdp:
-      sizes.fsdp = group.size();
-      at.fsdp = group.rank();
-      break;
-    case MeshAxis::kTensor:
-      sizes.tensor = group.size();
-      at.tensor = group.rank();
-  }
+  sizes[axis] = group.size();
+  at[axis] = group.rank();
   // Groups of their own: this mesh keeps its communicators.
-  const auto part = [&](MeshAxis of, const char* name) {
-    return of == axis ? group.split(0, group.rank(), name) : make_self_communicator(name);
-  };
-  DeviceMesh mesh(sizes, at,
-                  {.world = part(axis, "world"),
-                   .replicate = part(MeshAxis::kReplicate, kReplicateAxis),
-                   .fsdp_gather = part(MeshAxis::kFsdp, kFsdpAxis),
-                   .fsdp_reduce = part(MeshAxis::kFsdp, kFsdpAxis),
-                   .tensor = part(MeshAxis::kTensor, "tensor")});
+  DeviceMesh mesh(sizes, at, mesh_groups(sizes, at, [&](const MeshGroup& part) {
+                    return part.size > 1 ? group.split(0, group.rank(), part.name)
+                                         : make_self_communicator(part.name);
+                  }));
   mesh.hosts_ = group.all_gather_text(hosts_[static_cast<size_t>(position())]);
   return mesh;
 }
@@ -225,43 +204,35 @@ DeviceMesh::DeviceMesh(MpiWorld& world, const MeshSizes& sizes, bool allow_tenso
   for (const int64_t rank : order) hosts_.push_back(hosts[static_cast<size_t>(rank)]);
   const int64_t position = std::find(order.begin(), order.end(), all.rank()) - order.begin();
   coordinates_ = mesh_coordinates(sizes_, position);
-  const auto [r, f, t] = coordinates_;
-  // The color of an axis is the place on the other two; the key keeps mesh order along it.
-  world_ = all.split(0, position, "world");
-  replicate_ = axis_of(all, sizes_.replicate, f * sizes_.tensor + t, position, kReplicateAxis);
-  fsdp_gather_ = axis_of(all, sizes_.fsdp, r * sizes_.tensor + t, position, kFsdpAxis);
-  fsdp_reduce_ = axis_of(all, sizes_.fsdp, r * sizes_.tensor + t, position, kFsdpAxis);
-  tensor_ = axis_of(all, sizes_.tensor, r * sizes_.fsdp + f, position, "tensor");
+  groups_ = mesh_groups(sizes_, coordinates_, [&](const MeshGroup& group) {
+    // All ranks split, because a split is collective, but a group of one rank needs no library behind it.
+    std::unique_ptr<Communicator> part = all.split(group.color, position, group.name);
+    return group.size == 1 ? make_self_communicator(group.name) : std::move(part);
+  });
 }
 
 DeviceMesh DeviceMesh::planned(const MeshSizes& sizes, const MeshCoordinates& coordinates, DeviceKind kind) {
   // 0 means "auto", which only a known number of ranks resolves.
   RIPSTOP_CHECK(sizes.fsdp > 0, "a planned mesh of {}", sizes.to_text());
-  const auto [r, f, t] = coordinates;
-  DeviceMesh mesh(
-      sizes, coordinates,
-      {.world = make_planned_communicator("world", sizes.rank_of(coordinates), sizes.ranks(), kind),
-       .replicate = make_planned_communicator(kReplicateAxis, r, sizes.replicate, kind),
-       .fsdp_gather = make_planned_communicator(kFsdpAxis, f, sizes.fsdp, kind),
-       .fsdp_reduce = make_planned_communicator(kFsdpAxis, f, sizes.fsdp, kind),
-       .tensor = make_planned_communicator("tensor", t, sizes.tensor, kind)});
+  DeviceMesh mesh(sizes, coordinates, mesh_groups(sizes, coordinates, [&](const MeshGroup& group) {
+                    return make_planned_communicator(group.name, group.rank, group.size, kind);
+                  }));
   mesh.hosts_.assign(static_cast<size_t>(sizes.ranks()), "planned");
   return mesh;
 }
 
-DeviceMesh::AxisBytes DeviceMesh::bytes_sent() const {
-  return {replicate_->bytes_sent(), fsdp_gather_->bytes_sent() + fsdp_reduce_->bytes_sent(),
-          tensor_->bytes_sent()};
+AxisBytes DeviceMesh::bytes_sent() const {
+  AxisBytes sent;
+  for (const MeshAxis axis : kMeshAxes) sent[axis] = groups_.along[axis]->bytes_sent();
+  sent.fsdp += fsdp_reduce().bytes_sent();
+  return sent;
 }
 
-DeviceMesh::AxisSeconds DeviceMesh::seconds_waited() const {
-  return {replicate_->seconds_waited(), fsdp_gather_->seconds_waited() + fsdp_reduce_->seconds_waited(),
-          tensor_->seconds_waited()};
-}
-
-double DeviceMesh::seconds_waited_in_all() const {
-  const AxisSeconds axes = seconds_waited();
-  return axes.replicate + axes.fsdp + axes.tensor + world_->seconds_waited();
+AxisSeconds DeviceMesh::seconds_waited() const {
+  AxisSeconds waited;
+  for (const MeshAxis axis : kMeshAxes) waited[axis] = groups_.along[axis]->seconds_waited();
+  waited.fsdp += fsdp_reduce().seconds_waited();
+  return waited;
 }
 
 std::string DeviceMesh::describe() const {

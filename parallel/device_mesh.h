@@ -1,51 +1,23 @@
 // DeviceMesh: all ranks as a grid of replicate x fsdp x tensor, and one group of ranks per axis.
 #pragma once
-#include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "parallel/communicator.h"
+#include "parallel/mesh_axes.h"
 #include "parallel/mpi_world.h"
 
 namespace ripstop {
 
-/// The axes of a mesh.
-enum class MeshAxis { kReplicate, kFsdp, kTensor };
-inline constexpr std::array<MeshAxis, 3> kMeshAxes{MeshAxis::kReplicate, MeshAxis::kFsdp, MeshAxis::kTensor};
-/// "replicate", "fsdp", "tensor".
-std::string_view to_string(MeshAxis axis);
-
-/// A rank's place on the mesh: its index on each axis.
-struct MeshCoordinates {
-  int64_t replicate = 0, fsdp = 0, tensor = 0;
-  bool operator==(const MeshCoordinates&) const = default;
-};
-
-/// Ranks along each axis. Written "replicate 2 x fsdp 2 x tensor 2".
-struct MeshSizes {
-  int64_t replicate = 1;
-  int64_t fsdp = 0;  ///< 0: as many as the other two leave
-  int64_t tensor = 1;
-
-  int64_t ranks() const { return replicate * fsdp * tensor; }
-  /// The ranks along one axis.
-  int64_t along(MeshAxis axis) const {
-    return axis == MeshAxis::kReplicate ? replicate : axis == MeshAxis::kFsdp ? fsdp : tensor;
-  }
-  /// The rank at `at`, in mesh order: tensor fastest, then fsdp, then replicate.
-  int64_t rank_of(const MeshCoordinates& at) const {
-    return (at.replicate * fsdp + at.fsdp) * tensor + at.tensor;
-  }
-  std::string to_text() const;
-  bool operator==(const MeshSizes&) const = default;
-};
-
 /// `sizes` with fsdp filled in. Throws Error(kResources), with meshes of about this shape that fit, if the
 /// sizes do not need exactly `ranks` ranks.
 MeshSizes resolve_mesh(const MeshSizes& sizes, int64_t ranks);
+
+/// The divisors of n > 0 in rising order: the sizes that an axis of n ranks may have.
+std::vector<int64_t> divisors(int64_t n);
 
 /// The world's rank at each place of the mesh, tensor fastest, then fsdp, then replicate. Whatever order the
 /// launcher gave, every tensor group lies inside one node, nodes come one after another, and the world's rank
@@ -59,10 +31,23 @@ std::vector<int64_t> mesh_order(const std::vector<int64_t>& node_of_rank, const 
 /// Throws Error(kBug) if there is no such rank.
 MeshCoordinates mesh_coordinates(const MeshSizes& sizes, int64_t rank);
 
+/// A group of a mesh, as the rank at some coordinates sees it.
+struct MeshGroup {
+  const char* name = "world";
+  int64_t rank = 0, size = 1;
+  int64_t color = 0;  ///< among the groups of the axis
+};
+
 /// The groups of a mesh as one rank sees it, each in mesh order.
 struct MeshGroups {
-  std::unique_ptr<Communicator> world, replicate, fsdp_gather, fsdp_reduce, tensor;
+  std::unique_ptr<Communicator> world;
+  PerAxis<std::unique_ptr<Communicator>> along;
+  std::unique_ptr<Communicator> fsdp_again;  ///< gathers use along.fsdp, reductions this one
 };
+
+/// Makes the groups of the rank at `at`. Calls `make` in the same order on all ranks, so it may be collective.
+MeshGroups mesh_groups(const MeshSizes& sizes, const MeshCoordinates& at,
+                       const std::function<std::unique_ptr<Communicator>(const MeshGroup&)>& make);
 
 /// The mesh as one rank sees it. Owns the communicators of its axes. Ranks of `world()` are in mesh order.
 class DeviceMesh {
@@ -91,37 +76,29 @@ class DeviceMesh {
   const MeshSizes& sizes() const { return sizes_; }
   const MeshCoordinates& coordinates() const { return coordinates_; }
   /// This rank's place in mesh order, which is its rank in `world()`.
-  int64_t position() const { return world_->rank(); }
+  int64_t position() const { return world().rank(); }
   int64_t ranks() const { return sizes_.ranks(); }
 
   /// All ranks, in mesh order.
-  Communicator& world() const { return *world_; }
+  Communicator& world() const { return *groups_.world; }
   /// The ranks that differ from this one along one axis alone. An axis of one rank sends nothing.
-  Communicator& replicate() const { return *replicate_; }
-  Communicator& tensor() const { return *tensor_; }
+  Communicator& replicate() const { return *groups_.along.replicate; }
+  Communicator& tensor() const { return *groups_.along.tensor; }
   /// The fsdp axis, twice: gathers and reductions may then be under way in any order.
-  Communicator& fsdp_gather() const { return *fsdp_gather_; }
-  Communicator& fsdp_reduce() const { return *fsdp_reduce_; }
+  Communicator& fsdp_gather() const { return *groups_.along.fsdp; }
+  Communicator& fsdp_reduce() const { return *groups_.fsdp_again; }
 
-  /// The ranks of a tensor group work on the same sequences and are one data rank: its number, and how many
-  /// there are.
+  /// The number of this rank's tensor group among the data ranks, and how many there are.
   int64_t data_rank() const { return coordinates_.replicate * sizes_.fsdp + coordinates_.fsdp; }
-  int64_t data_ranks() const { return sizes_.replicate * sizes_.fsdp; }
+  int64_t data_ranks() const { return sizes_.data_ranks(); }
 
-  /// Exposed communication of each axis since the start, in seconds, all its communicators together. Waits of
-  /// the world group, as in the step's last sum, belong to no axis.
-  struct AxisSeconds {
-    double replicate = 0, fsdp = 0, tensor = 0;
-  };
-  /// Bytes sent along each axis, likewise.
-  struct AxisBytes {
-    int64_t replicate = 0, fsdp = 0, tensor = 0;
-    bool operator==(const AxisBytes&) const = default;
-  };
-  /// Exposed communication of all groups, the world's too.
-  double seconds_waited_in_all() const;
+  /// Bytes sent along each axis since the start, all its communicators together.
   AxisBytes bytes_sent() const;
+  /// Exposed communication of each axis, likewise. Waits of the world group, as in the step's last sum,
+  /// belong to no axis.
   AxisSeconds seconds_waited() const;
+  /// Exposed communication of all groups, the world's too.
+  double seconds_waited_in_all() const { return seconds_waited().sum() + world().seconds_waited(); }
 
   /// The host of each position.
   const std::vector<std::string>& hosts() const { return hosts_; }
@@ -137,7 +114,7 @@ class DeviceMesh {
   MeshCoordinates coordinates_;
   MpiWorld* mpi_ = nullptr;
   std::vector<std::string> hosts_;
-  std::unique_ptr<Communicator> world_, replicate_, fsdp_gather_, fsdp_reduce_, tensor_;
+  MeshGroups groups_;
 };
 
 }  // namespace ripstop

@@ -35,10 +35,8 @@ Tensor GroupMemory::take(MemoryCategory category, DType dtype, const Shape& shap
 
 // Finds a plan that asks for more than the units take: those bytes would be lost for the run.
 void GroupMemory::check_all_taken() const {
-  for (int c = 0; c < kMemoryCategories; ++c) {
-    const auto category = static_cast<MemoryCategory>(c);
+  for (const MemoryCategory category : kMemoryCategories)
     RIPSTOP_CHECK(left_[category] == 0, "{} bytes for {} are not used", left_[category], to_string(category));
-  }
 }
 
 }  // namespace ripstop

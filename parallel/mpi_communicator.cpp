@@ -5,8 +5,7 @@
 #include <exception>
 #include <utility>
 
-#include "parallel/collective_checks.h"
-#include "parallel/collective_sizes.h"
+#include "parallel/collectives.h"
 #include "parallel/mpi_transfer.h"
 #include "parallel/round_to_bfloat16.h"
 
@@ -86,7 +85,7 @@ class AllReduceOperation final : public Pending::Operation {
   Tensor x_;
   Reduce reduce_;
   std::vector<RankPiece> pieces_;
-  // Both made at once: the number of a group's transfers is the tag, and ranks reach the second at different
+  // Two transfers, made at once: the number of a group's transfers is the tag, and ranks reach the second at different
   // times.
   Transfer shares_{group_, "all_reduce"}, parts_{group_, "all_reduce"};
   bool reduced_ = false;  ///< this rank's part is reduced, and the second transfer has begun
@@ -137,12 +136,6 @@ class MpiCommunicator final : public Communicator {
   const std::string& name() const override { return group_.name; }
   int64_t bytes_sent() const override { return group_.bytes_sent; }
   double seconds_waited() const override { return group_.seconds_waited; }
-  int64_t reduce_scatter_scratch_bytes(int64_t whole_count, DType travel) const override {
-    return reduce_scatter_scratch(whole_count, travel, group_.size);
-  }
-  int64_t all_reduce_scratch_bytes(int64_t count, DType dtype) const override {
-    return all_reduce_scratch(count, dtype, group_.size);
-  }
 
   Pending all_gather(const Stream& stream, const Tensor& own, const Tensor& all) override;
   Pending reduce_scatter(const Stream& stream, const Tensor& whole, const Tensor& own, DType travel,

@@ -25,7 +25,7 @@ std::vector<std::string> hosts_of(const World& world) {
   return hosts;
 }
 
-// What is known of the ranks in `missing` (ranks of the group). Without watchdogs: "no data from rank 3
+// The states of the ranks in `missing` (ranks of the group). Without watchdogs: "no data from rank 3
 // (node07)".
 std::string name_missing(const Group& group, const std::set<int64_t>& missing) {
   std::vector<int64_t> ranks;

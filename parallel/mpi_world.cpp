@@ -7,9 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <exception>
-#include <new>
 #include <random>
-#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -107,8 +105,7 @@ void MpiWorld::State::begin() {
 void MpiWorld::State::know_each_other() {
   Communicator& all = *communicator;
   const std::string host = world.watchdog.address().host;
-  const std::vector<int64_t> nodes =
-      all_gather_number(all, discover_node(world, static_cast<int>(all.rank())));
+  const std::vector<int64_t> nodes = of_all_ranks(all, discover_node(world, static_cast<int>(all.rank())));
   const std::vector<std::string> hosts = all.all_gather_text(host);
   for (size_t r = 0; r < nodes.size(); ++r) world.places.push_back({hosts[r], nodes[r]});
   // All have come: nobody looks at these files any more.
@@ -124,9 +121,7 @@ void MpiWorld::State::know_each_other() {
   if (arrivals != nullptr && all.rank() == 0) arrivals->remove_all();
   // Rank 0's number tells this world's datagrams from those of another run on the same nodes.
   std::random_device random;
-  const int64_t run =
-      all_gather_number(all, static_cast<int64_t>((uint64_t{random()} << 32) | random())).front();
-  world.watchdog.connect(all.rank(), addresses, static_cast<uint64_t>(run));
+  world.watchdog.connect(all.rank(), addresses, of_rank_0(all, (uint64_t{random()} << 32) | random()));
   world.connected = true;
 }
 
@@ -238,6 +233,10 @@ int64_t MpiWorld::ranks_here() const {
   return std::count_if(places().begin(), places().end(),
                        [&](const RankHost& place) { return place.node == own; });
 }
+int64_t MpiWorld::local_rank() const {
+  const auto own = places().begin() + state_->communicator->rank();
+  return std::count_if(places().begin(), own, [&](const RankHost& place) { return place.node == own->node; });
+}
 void MpiWorld::set_step(int64_t step) {
   state_->world.watchdog.set_step(step);
 }
@@ -262,17 +261,8 @@ ExitCode MpiWorld::run(FunctionRef<ExitCode()> body) {
     require_equal(*state_->communicator, ExitCode::kUsage, "command", state_->world.options.command, own.host,
                   "start the same command on every rank");
     return body();
-  } catch (const Error& error) {
-    tell_failure(error.code());
-    throw;
-  } catch (const std::bad_alloc&) {
-    tell_failure(ExitCode::kResources);
-    throw;
-  } catch (const std::system_error&) {
-    tell_failure(ExitCode::kStorage);
-    throw;
-  } catch (const std::exception&) {
-    tell_failure(ExitCode::kBug);
+  } catch (...) {
+    tell_failure(current_error().code());
     throw;
   }
 }

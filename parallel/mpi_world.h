@@ -13,7 +13,7 @@
 namespace ripstop {
 
 struct MpiOptions {
-  /// What this process was started for, such as "train". run() refuses ranks that do not agree.
+  /// The command that this process was started for: "train". run() refuses ranks that do not agree.
   std::string command = {};
   /// How long one wait may take before the run ends with Error(kCommunication), and a call of MPI that waits,
   /// such as MPI_Init, before `end_process` is called. Time in which this process itself was stopped does not
@@ -60,6 +60,8 @@ class MpiWorld {
   const std::vector<RankHost>& places() const;
   /// How many ranks run on this rank's node, itself counted.
   int64_t ranks_here() const;
+  /// How many of them come before it.
+  int64_t local_rank() const;
   /// "Open MPI v4.1.4", or "none" if MPI was not started.
   std::string library() const;
 

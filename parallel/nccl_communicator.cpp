@@ -4,8 +4,7 @@
 #include <utility>
 
 #include "model/ops/kernel_table.h"
-#include "parallel/collective_checks.h"
-#include "parallel/collective_sizes.h"
+#include "parallel/collectives.h"
 #include "parallel/nccl_group.h"
 #include "parallel/nccl_library.h"
 
@@ -94,12 +93,7 @@ class NcclCommunicator final : public Communicator {
   int64_t bytes_sent() const override { return bytes_sent_ + host().bytes_sent() - host_bytes_before_; }
   // Only waits that the GPU has passed. The rest comes with a later call, so that this one does not wait.
   double seconds_waited() const override { return exposed_.seconds(); }
-  int64_t reduce_scatter_scratch_bytes(int64_t whole_count, DType travel) const override {
-    return reduce_scatter_scratch(whole_count, travel, size_, DeviceKind::kCuda);
-  }
-  int64_t all_reduce_scratch_bytes(int64_t count, DType dtype) const override {
-    return all_reduce_scratch(count, dtype, size_, DeviceKind::kCuda);
-  }
+  DeviceKind kind() const override { return DeviceKind::kCuda; }
   std::vector<std::string> all_gather_text(const std::string& text) override {
     return host().all_gather_text(text);
   }

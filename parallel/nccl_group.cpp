@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "parallel/mesh_axes.h"
 #include "parallel/nccl_library.h"
 
 namespace ripstop {

@@ -1,24 +1,10 @@
 #include "parallel/rank_device.h"
 
-#include <algorithm>
 #include <set>
 
 #include "model/device/cuda_machine.h"
 
 namespace ripstop {
-namespace {
-
-// This rank's number on its node: how many ranks of the node come before it.
-int64_t local_rank(MpiWorld& world) {
-  const std::vector<RankHost>& places = world.places();
-  const int64_t own = world.communicator().rank();
-  return std::count_if(places.begin(), places.begin() + own, [&](const RankHost& place) {
-    return place.node == places[static_cast<size_t>(own)].node;
-  });
-}
-
-}  // namespace
-
 int gpu_of_local_rank(int64_t rank, int visible) {
   // Slurm may show each rank one GPU alone, and then all of them have index 0.
   return visible <= 1 ? 0 : static_cast<int>(rank % visible);
@@ -32,7 +18,7 @@ Device choose_cuda_device(MpiWorld& world) {
     if (const std::string complaint = library.complaint(); !complaint.empty() && !machine.gpus.empty())
       throw Error(ExitCode::kResources, complaint, kHint);
   if (machine.gpus.empty()) throw Error(ExitCode::kResources, "no GPU: " + machine.problem, kHint);
-  const int index = gpu_of_local_rank(local_rank(world), static_cast<int>(machine.gpus.size()));
+  const int index = gpu_of_local_rank(world.local_rank(), static_cast<int>(machine.gpus.size()));
   const CudaGpu& gpu = machine.gpus[static_cast<size_t>(index)];
   if (!gpu.is_supported())
     throw Error(ExitCode::kResources,

@@ -23,7 +23,7 @@ struct ShardingOptions {
   int64_t sequence_count = 1;        ///< sequences of a micro-batch, at most
   int64_t sequence_length = 0;       ///< tokens of a sequence; rotation angles reach so far
   bool reshard_after_forward = true;
-  Recompute recompute = Recompute::kNone;  ///< what training passes compute again
+  Recompute recompute = Recompute::kNone;  ///< the activations that training passes compute again
   bool overlap_tensor = false;
   int64_t head_chunk_rows = HeadLoss::kChunkRows;  ///< HeadLoss::chunk_rows
   bool training = true;  ///< false: no gradients, and the rows are not cut over the tensor axis
@@ -47,7 +47,7 @@ class ShardedTransformer {
   /// Fills the weights with initial values, which depend on seed, parameter and element alone; see
   /// initial_values.
   void initialize(uint64_t seed) { initialize(seed, units_); }
-  /// Those of `units`, some of this model's.
+  /// Sets the weights of `units` alone, some of this model's.
   void initialize(uint64_t seed, std::span<FsdpUnit> units);
 
   /// Begins a step: forgets the gradients of the step before.
@@ -98,10 +98,10 @@ class ShardedTransformer {
   /// All units, in the order of unit_table.
   std::vector<FsdpUnit>& units() { return units_; }
   const std::vector<UnitSpec>& table() const { return table_; }
-  /// Those that are trained, in the order of trained_table; and the others.
+  /// The trained units, in the order of trained_table; and the others.
   std::span<FsdpUnit> trained_units() { return std::span(units_).subspan(first_trained_); }
   std::span<FsdpUnit> frozen_units() { return std::span(units_).first(first_trained_); }
-  /// Those of the model's own weights, in the order of parameter_table.
+  /// The units of the model's own weights, in the order of parameter_table.
   std::span<FsdpUnit> model_units() { return is_frozen() ? frozen_units() : trained_units(); }
   const ModelConfig& config() const { return config_; }
   const ShardingOptions& options() const { return options_; }

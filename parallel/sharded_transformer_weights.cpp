@@ -13,7 +13,7 @@ namespace {
 struct UnitSlots {
   bool weights = false, gradients = false;
   int64_t largest = 0, largest_frozen = 0;  // elements of a whole unit, of those that are trained and others
-  // Of scratch: for a reduction over the fsdp axis, and for a sum over the replicas.
+  // Bytes of scratch: for a reduction over the fsdp axis, and for a sum over the replicas.
   int64_t reduce_bytes = 0, sum_bytes = 0;
   MemoryUse use{};
 };

@@ -3,8 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "parallel/collective_checks.h"
-#include "parallel/collective_sizes.h"
+#include "parallel/collectives.h"
 #include "parallel/communicator.h"
 
 namespace ripstop {
@@ -62,12 +61,7 @@ class StagedCommunicator final : public Communicator {
   const std::string& name() const override { return host_->name(); }
   int64_t bytes_sent() const override { return host_->bytes_sent(); }
   double seconds_waited() const override { return host_->seconds_waited(); }
-  int64_t reduce_scatter_scratch_bytes(int64_t whole_count, DType travel) const override {
-    return reduce_scatter_scratch(whole_count, travel, size(), device_.kind);
-  }
-  int64_t all_reduce_scratch_bytes(int64_t count, DType dtype) const override {
-    return all_reduce_scratch(count, dtype, size(), device_.kind);
-  }
+  DeviceKind kind() const override { return device_.kind; }
   std::vector<std::string> all_gather_text(const std::string& text) override {
     return host_->all_gather_text(text);
   }

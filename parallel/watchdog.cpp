@@ -13,6 +13,8 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <iterator>
+#include <numeric>
 #include <sstream>
 #include <utility>
 
@@ -287,6 +289,23 @@ void Watchdog::end_operation() {
   own_.inside = 0;
 }
 
+// Sends `message` to those of `ranks` that have not replied, again and again, as datagrams may be lost.
+// Returns when all have replied or after `seconds`.
+void Watchdog::repeat(const Message& message, const std::vector<int64_t>& ranks, double seconds,
+                      milliseconds pause, FunctionRef<bool(size_t rank)> replied) {
+  for (const auto until = Clock::now() + std::chrono::duration<double>(seconds);;) {
+    std::vector<int64_t> silent;
+    {
+      const std::lock_guard lock(mutex_);
+      std::ranges::copy_if(ranks, std::back_inserter(silent),
+                           [&](int64_t rank) { return !replied(static_cast<size_t>(rank)); });
+    }
+    if (silent.empty() || Clock::now() > until) return;
+    for (const int64_t rank : silent) send(message, rank);
+    std::this_thread::sleep_for(pause);
+  }
+}
+
 std::vector<RankState> Watchdog::ask(const std::vector<int64_t>& ranks, double seconds) {
   {
     const std::lock_guard lock(mutex_);
@@ -294,51 +313,27 @@ std::vector<RankState> Watchdog::ask(const std::vector<int64_t>& ranks, double s
     answers_.assign(peers_.size(), RankState{});
     for (size_t r = 0; r < answers_.size(); ++r) answers_[r].rank = static_cast<int64_t>(r);
   }
-  const auto until = Clock::now() + std::chrono::duration<double>(seconds);
-  for (;;) {
-    std::vector<RankState> answers;
-    {
-      const std::lock_guard lock(mutex_);
-      answers = answers_;
-    }
-    std::vector<RankState> result;
-    bool complete = true;
-    for (const int64_t rank : ranks) {
-      result.push_back(answers[static_cast<size_t>(rank)]);
-      if (result.back().answers) continue;
-      complete = false;
-      send({.kind = Kind::kQuestion}, rank);  // again each time: datagrams may be lost
-    }
-    if (complete || Clock::now() > until) return result;
-    std::this_thread::sleep_for(milliseconds(100));
-  }
+  repeat({.kind = Kind::kQuestion}, ranks, seconds, milliseconds(100),
+         [&](size_t rank) { return answers_[rank].answers; });
+  const std::lock_guard lock(mutex_);
+  std::vector<RankState> result;
+  for (const int64_t rank : ranks) result.push_back(answers_[static_cast<size_t>(rank)]);
+  return result;
 }
 
 void Watchdog::announce_failure(ExitCode code, double seconds) {
   // From now on this rank does not end for another rank's failure: its own error is to be printed.
   failing_.store(true);
-  size_t ranks = 0;
+  std::vector<int64_t> ranks;
   {
     const std::lock_guard lock(mutex_);
-    ranks = peers_.size();
-    confirmed_.assign(ranks, false);
+    ranks.resize(peers_.size());
+    confirmed_.assign(peers_.size(), false);
     if (rank_ >= 0) confirmed_[static_cast<size_t>(rank_)] = true;
   }
-  const auto until = Clock::now() + std::chrono::duration<double>(seconds);
-  for (bool complete = false; !complete && Clock::now() < until;) {
-    std::vector<bool> confirmed;
-    {
-      const std::lock_guard lock(mutex_);
-      confirmed = confirmed_;
-    }
-    complete = true;
-    for (size_t r = 0; r < ranks; ++r) {
-      if (confirmed[r]) continue;
-      complete = false;
-      send({.kind = Kind::kFailure, .code = static_cast<int32_t>(code)}, static_cast<int64_t>(r));
-    }
-    if (!complete) std::this_thread::sleep_for(milliseconds(30));
-  }
+  std::iota(ranks.begin(), ranks.end(), int64_t{0});
+  repeat({.kind = Kind::kFailure, .code = static_cast<int32_t>(code)}, ranks, seconds, milliseconds(30),
+         [&](size_t rank) { return confirmed_[rank]; });
 }
 
 bool Watchdog::failure_announced() const {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "model/core/error.h"
+#include "model/core/function_ref.h"
 
 namespace ripstop {
 
@@ -80,7 +81,7 @@ class Watchdog {
   /// Opens the socket. If a site allows no sockets, this rank cannot be asked, and the run goes on without.
   /// Throws Error(kResources) if the process may open no more files.
   void open(Reach reach);
-  /// Of the open socket. The host is known before.
+  /// The address of the open socket. The host is known before.
   const WatchdogAddress& address() const { return address_; }
   /// Makes the other ranks known: the thread answers their questions from then on. `addresses` are those of
   /// all ranks, by rank; `run` is a number that only the ranks of this world know.
@@ -122,15 +123,17 @@ class Watchdog {
     char operation[kTextBytes] = {};
   };
 
-  // Of the thread.
+  // Called on the thread.
   void listen();
   void receive();
   void look_at_guard();
   void take(const Message& message, const sockaddr_in& from);
   void end_if_due();
-  // Of both threads.
+  // Called on both threads.
   void wake();
   void send(Message message, int64_t to);
+  void repeat(const Message& message, const std::vector<int64_t>& ranks, double seconds,
+              std::chrono::milliseconds pause, FunctionRef<bool(size_t rank)> replied);
 
   const double seconds_to_end_;
   const pid_t parent_;

@@ -84,7 +84,8 @@ model/kernels/cuda/cuda_kernels.*   tests/emulated_device/emulated_device_op_cas
 model/kernels/cuda/*                tests/emulation/emulated_op_cases.cpp tests/emulation/barriers_test.cpp tests/cuda/device_op_tests.cpp
 
 parallel/agreement.*                tests/parallel/mesh_ranks_test.cpp
-parallel/collective_*               tests/parallel/communicator_test.cpp tests/parallel/mpi_communicator_test.cpp
+parallel/collectives.*              tests/parallel/communicator_test.cpp tests/parallel/mpi_communicator_test.cpp
+parallel/mesh_axes.h                tests/parallel/device_mesh_test.cpp tests/train/report/metrics_lines_test.cpp
 parallel/mpi_transfer.*             tests/parallel/mpi_communicator_test.cpp
 parallel/mpi_world.*                tests/parallel/mpi_communicator_test.cpp tests/parallel/failures_test.sh
 parallel/nccl_*                     tests/emulated_device/nccl_ranks_test.cpp tests/cuda/stream_order_test.cpp tests/cuda/device_ranks_test.cpp

@@ -2,10 +2,9 @@
 #include <fmt/core.h>
 
 #include <cstdio>
-#include <new>
-#include <system_error>
 #include <vector>
 
+#include "parallel/agreement.h"
 #include "parallel/launcher.h"
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
@@ -44,7 +43,6 @@ void check_output_was_written() {
 }  // namespace ripstop
 
 int main(int argc, char** argv) {
-  using ripstop::Error;
   using ripstop::ExitCode;
   try {
     const ExitCode code = ripstop::run({argv + 1, argv + argc});
@@ -53,13 +51,7 @@ int main(int argc, char** argv) {
     return static_cast<int>(code);
   } catch (const ripstop::CommandLineError& error) {
     ripstop::end_failed(error, ripstop::launch_rank() == 0);
-  } catch (const Error& error) {
-    ripstop::end_failed(error);
-  } catch (const std::bad_alloc&) {
-    ripstop::end_failed(Error(ExitCode::kResources, "out of host memory"));
-  } catch (const std::system_error& error) {
-    ripstop::end_failed(Error(ExitCode::kStorage, error.what()));
-  } catch (const std::exception& error) {
-    ripstop::end_failed(Error(ExitCode::kBug, error.what(), "please report this"));
+  } catch (...) {
+    ripstop::end_failed(ripstop::current_error());
   }
 }

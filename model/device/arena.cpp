@@ -17,16 +17,14 @@ Arena::Arena(const Device& device, MemoryLedger& ledger, const MemoryUse& capaci
   if (memory_ == nullptr)
     fail(ExitCode::kResources, "{} cannot allocate {} bytes for activations", to_string(device),
          capacity.total());
-  for (int c = 0; c < kMemoryCategories; ++c)
-    ledger.add(static_cast<MemoryCategory>(c), capacity[static_cast<MemoryCategory>(c)]);
+  ledger.add(capacity);
 }
 
 Arena::~Arena() {
   if (memory_ == nullptr) return;
   const auto release = source_ == nullptr ? device_table(device_.kind).release : source_->release;
   release(device_, memory_);
-  for (int c = 0; c < kMemoryCategories; ++c)
-    ledger_->remove(static_cast<MemoryCategory>(c), capacity_[static_cast<MemoryCategory>(c)]);
+  ledger_->remove(capacity_);
 }
 
 Tensor Arena::allocate(DType dtype, const Shape& shape, MemoryCategory category) {

@@ -17,10 +17,10 @@ std::string to_string(const Device& device) {
   return "?";
 }
 
-std::string_view to_string(MemoryCategory category) {
-  static constexpr std::string_view kNames[kMemoryCategories] = {
+const char* to_string(MemoryCategory category) {
+  static constexpr std::array<const char*, kMemoryCategories.size()> kNames = {
       "weights", "gradients", "optimizer", "activations", "communication", "workspace", "snapshot"};
-  return kNames[static_cast<int>(category)];
+  return kNames[static_cast<size_t>(category)];
 }
 
 int64_t MemoryUse::total() const {
@@ -83,10 +83,8 @@ MemoryUse use_of(MemoryCategory category, int64_t bytes) {
 // For error messages: "weights", or "weights and gradients".
 std::string purpose(const MemoryUse& use) {
   std::string text;
-  for (int c = 0; c < kMemoryCategories; ++c) {
-    const auto category = static_cast<MemoryCategory>(c);
+  for (const MemoryCategory category : kMemoryCategories)
     if (use[category] > 0) text.append(text.empty() ? "" : " and ").append(to_string(category));
-  }
   return text;
 }
 

@@ -44,12 +44,15 @@ enum class MemoryCategory : uint8_t {
   kWorkspace,
   kSnapshot,  ///< copies in host memory that a save writes while training goes on
 };
-inline constexpr int kMemoryCategories = 7;
-std::string_view to_string(MemoryCategory category);
+inline constexpr std::array<MemoryCategory, 7> kMemoryCategories{
+    MemoryCategory::kWeights,     MemoryCategory::kGradients,     MemoryCategory::kOptimizer,
+    MemoryCategory::kActivations, MemoryCategory::kCommunication, MemoryCategory::kWorkspace,
+    MemoryCategory::kSnapshot};
+const char* to_string(MemoryCategory category);
 
 /// Bytes per MemoryCategory.
 struct MemoryUse {
-  std::array<int64_t, kMemoryCategories> bytes{};
+  std::array<int64_t, kMemoryCategories.size()> bytes{};
 
   int64_t& operator[](MemoryCategory c) { return bytes[static_cast<size_t>(c)]; }
   int64_t operator[](MemoryCategory c) const { return bytes[static_cast<size_t>(c)]; }

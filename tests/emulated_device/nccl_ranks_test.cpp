@@ -7,6 +7,7 @@
 
 #include "model/device/cuda_device.h"
 #include "parallel/group_memory.h"
+#include "parallel/mesh_axes.h"
 #include "parallel/nccl_group.h"
 #include "tests/emulated_device/scheduler.h"
 #include "tests/parallel/rank_tests.h"

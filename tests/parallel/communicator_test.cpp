@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "parallel/collective_sizes.h"
+#include "parallel/collectives.h"
 #include "parallel/round_to_bfloat16.h"
 
 namespace ripstop {

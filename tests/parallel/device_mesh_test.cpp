@@ -124,6 +124,16 @@ TEST(DeviceMesh, PlannedMeshHasEveryAxis) {
       << mesh.describe();
 }
 
+TEST(MeshAxes, LoopsSeeEveryMember) {
+  const AxisBytes after{.replicate = 10, .fsdp = 200, .tensor = 3000},
+      before{.replicate = 1, .fsdp = 2, .tensor = 3};
+  EXPECT_EQ(after - before, (AxisBytes{.replicate = 9, .fsdp = 198, .tensor = 2997}));
+  EXPECT_EQ(after.sum(), 3210);
+  EXPECT_EQ(
+      axes_text(", ", [&](MeshAxis axis) { return fmt::format("{} {}", to_string(axis), after[axis]); }),
+      "replicate 10, fsdp 200, tensor 3000");
+}
+
 TEST(DeviceMesh, OneRankAloneSendsNothing) {
   const DeviceMesh mesh = DeviceMesh::alone();
   EXPECT_EQ(mesh.ranks(), 1);
@@ -139,10 +149,10 @@ TEST(DeviceMesh, GroupsThatDoNotFitAreRefused) {
   const MeshCoordinates at{.fsdp = 1, .tensor = 2};
   const auto groups = [&](int64_t tensor_rank, int64_t fsdp) {
     return MeshGroups{.world = make_planned_communicator("world", 5, 6),
-                      .replicate = make_self_communicator("replicate"),
-                      .fsdp_gather = make_planned_communicator(kFsdpAxis, 1, fsdp),
-                      .fsdp_reduce = make_planned_communicator(kFsdpAxis, 1, 2),
-                      .tensor = make_planned_communicator("tensor", tensor_rank, 3)};
+                      .along = {.replicate = make_self_communicator(kReplicateAxis),
+                                .fsdp = make_planned_communicator(kFsdpAxis, 1, fsdp),
+                                .tensor = make_planned_communicator(kTensorAxis, tensor_rank, 3)},
+                      .fsdp_again = make_planned_communicator(kFsdpAxis, 1, 2)};
   };
   EXPECT_EQ(DeviceMesh(sizes, at, groups(2, 2)).position(), 5);
   EXPECT_THROW(DeviceMesh(sizes, at, groups(1, 2)), Error);

@@ -49,7 +49,7 @@ TEST(DeviceMeshRanks, GathersAndReductionsMayCross) {
   }
   EXPECT_EQ(all.back(), static_cast<float>(size - 1));
   EXPECT_EQ(sum.back(), static_cast<float>(size));
-  EXPECT_EQ(mesh.bytes_sent(), (DeviceMesh::AxisBytes{.fsdp = 2 * n * 4 * (size - 1)}));
+  EXPECT_EQ(mesh.bytes_sent(), (AxisBytes{.fsdp = 2 * n * 4 * (size - 1)}));
 }
 
 TEST(StartUp, EqualTextsPass) {

@@ -1,6 +1,6 @@
 // Tests the collectives over MPI against plain loops, for the number of ranks that the program is started
 // with.
-#include "parallel/collective_checks.h"
+#include "parallel/collectives.h"
 #include "parallel/device_mesh.h"
 #include "tests/parallel/rank_tests.h"
 

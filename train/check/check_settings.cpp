@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kFewLayers = 3, kSmallLayers = 2;
 // In bfloat16 the rounding of more layers adds up to errors among which a fault could hide.
 constexpr int64_t kMostLayersOfBfloat16 = 6;
-// Of the small model, if its heads allow it.
+// Sizes of the small model, if its heads allow it.
 constexpr int64_t kSmallHidden = 512, kSmallRows = 128, kSmallVocabulary = 256;
 
 // The least number from `least` on that leaves the same rest as `model_size` when it is cut into slices: so
@@ -59,7 +59,7 @@ void set_optimizer(CheckSettings& settings) {
   StepOptions& step = settings.step;
   const LoraConfig& lora = step.sharding.lora;
   const double usual = 1 / std::sqrt(static_cast<double>(model.hidden_size));
-  // That of uniform values, as adapters have them, is the root of a third of their size.
+  // Adapters have uniform values, whose deviation is the root of a third of their size.
   const double deviation = lora.any()                    ? usual / std::sqrt(3.0)
                            : model.initializer_range > 0 ? model.initializer_range
                                                          : usual;
@@ -128,7 +128,7 @@ CheckTokens CheckSettings::tokens(const MeshSizes& mesh) const {
   return {.seed = seed,
           .vocabulary = model.vocab_size,
           .sequence_length = step.sharding.sequence_length,
-          .data_ranks = mesh.replicate * mesh.fsdp,
+          .data_ranks = mesh.data_ranks(),
           .micro_batches = kCheckMicroBatches,
           .micro_batch_sequences = step.sharding.sequence_count};
 }
@@ -144,7 +144,7 @@ CheckTokens CheckSettings::reference_tokens(const MeshSizes& mesh) const {
 }
 
 PlanRequest CheckSettings::reference_request(const MeshSizes& mesh) const {
-  PlanRequest request = this->request({.replicate = 1, .fsdp = 1, .tensor = 1});
+  PlanRequest request = this->request(kMeshOfOne);
   ShardingOptions& sharding = request.step.sharding;
   sharding.sequence_count = reference_tokens(mesh).micro_batch_sequences;
   request.micro_batches = divide_up(tokens(mesh).slots(), sharding.sequence_count);
@@ -211,7 +211,7 @@ CheckSettings choose_check(const ResolvedRun& run, DeviceKind device, uint64_t s
       settings.reason = reason;
       return settings;
     }
-    // Of the largest model: why it is not the one.
+    // The reason is told of the largest model alone.
     if (&settings == &candidates.front()) reason = why;
     if (&settings == &candidates.back())
       throw Error(ExitCode::kResources, fmt::format("the small model of a check does not fit: {}", why),

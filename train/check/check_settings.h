@@ -13,19 +13,19 @@ namespace ripstop {
 
 inline constexpr int64_t kCheckSteps = 2, kCheckMicroBatches = 2;
 
-/// Which model stands for the config's. kFewerLayers has its widths. kSmall has its ratio of heads, its
+/// The model that stands for the config's. kFewerLayers has its widths. kSmall has its ratio of heads, its
 /// padding, its tied or untied embeddings, and nothing of its sizes.
 enum class CheckedModel { kWhole, kFewerLayers, kSmall };
 /// "whole", "fewer_layers", "small".
 std::string_view to_string(CheckedModel kind);
 
-/// What a check computes, on any mesh of the config's tensor axis or of an axis of one.
+/// The work of a check, on any mesh of the config's tensor axis or of an axis of one.
 struct CheckSettings {
   CheckedModel kind = CheckedModel::kWhole;
   std::string reason;  ///< why the model is not the config's; "" if it is
   ModelConfig model;
   StepOptions step;  ///< on the mesh; has B and T
-  /// What the one rank computes again: the least that fits. It keeps what the mesh may not.
+  /// Recompute of the one rank: the least that fits. It keeps what the mesh may not.
   Recompute reference_recompute = Recompute::kNone;
   double learning_rate = 0;
   uint64_t seed = 1;
@@ -39,7 +39,7 @@ struct CheckSettings {
   /// other micro-batches, because a step that forgets a micro-batch would forget the same one on both
   /// sides.
   CheckTokens reference_tokens(const MeshSizes& mesh) const;
-  /// Its steps.
+  /// The steps of that rank.
   PlanRequest reference_request(const MeshSizes& mesh) const;
 };
 

@@ -8,7 +8,7 @@
 namespace ripstop {
 namespace {
 
-// What a random number is drawn for; part of its counter.
+// The purpose of a random number, a part of its counter.
 enum Purpose : uint32_t { kToken = 1, kDocument = 2 };
 
 // The random words of a place in a sequence.
@@ -18,10 +18,11 @@ PhiloxBlock draw(const CheckTokens& tokens, int64_t step, int64_t slot, int64_t 
                 tokens.seed);
 }
 
-// Appends a document of `length` rows whose first `without_target` rows have no target.
+// Appends a document of `length` rows whose first `without_target` rows have no target. Slot -1 has token 0.
 void append_document(const CheckTokens& tokens, int64_t step, int64_t slot, int64_t length,
                      int64_t without_target, int64_t begin, PackedBatch& batch) {
-  const auto id = [&](int64_t place) {
+  const auto id = [&](int64_t place) -> int32_t {
+    if (slot < 0) return 0;
     return static_cast<int32_t>(draw(tokens, step, slot, place, kToken)[0] %
                                 static_cast<uint32_t>(tokens.vocabulary));
   };
@@ -46,15 +47,6 @@ void append_sequence(const CheckTokens& tokens, int64_t step, int64_t slot, Pack
     append_document(tokens, step, slot, rows, words[1] % (rows + 1), at, batch);
     at += rows;
   }
-}
-
-void append_empty(const CheckTokens& tokens, PackedBatch& batch) {
-  for (int64_t p = 0; p < tokens.sequence_length; ++p) {
-    batch.token.push_back(0);
-    batch.position.push_back(static_cast<int32_t>(p));
-    batch.target.push_back(-1);
-  }
-  batch.document_offset.push_back(static_cast<int32_t>(batch.token.size()));
 }
 
 }  // namespace
@@ -83,7 +75,7 @@ PackedBatch check_batch(const CheckTokens& tokens, int64_t step, const std::vect
                     .document_offset = {0}};
   for (const int64_t slot : slots)
     if (slot < 0)
-      append_empty(tokens, batch);
+      append_document(tokens, step, slot, tokens.sequence_length, tokens.sequence_length, 0, batch);
     else
       append_sequence(tokens, step, slot, batch);
   return batch;

@@ -8,7 +8,7 @@
 
 namespace ripstop {
 
-/// What decides the tokens of a check.
+/// The numbers that decide the tokens of a check.
 struct CheckTokens {
   uint64_t seed = 1;
   int64_t vocabulary = 0;       ///< ids are below it

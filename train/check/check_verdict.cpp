@@ -46,7 +46,7 @@ int64_t order_of(const CheckedValue& value) {
   return value.step > 0 ? value.step : kCheckSteps + 1;
 }
 
-// Of the values that count and do not hold: the worst of the first step in which there is one; else null.
+// The worst value that counts and does not hold, of the first step that has one; null without any.
 const CheckedValue* worst_of_first_failure(const std::vector<CheckedValue>& values,
                                            FunctionRef<bool(const CheckedValue&)> counts) {
   int64_t first = kCheckSteps + 1;
@@ -141,7 +141,7 @@ void Judge::judge_steps() {
   }
 }
 
-// What all ranks of a mesh hold alike of a step, and whether they could take it alone. One rank each is told.
+// Sums that must be equal on all ranks, and steps that a rank could not take alone. Names one rank each.
 void Judge::judge_equal_sums(size_t s) {
   const StepSums& first = ranks_.front().steps[s];
   const auto other = std::find_if(ranks_.begin(), ranks_.end(),
@@ -201,7 +201,9 @@ void Judge::judge_units(int64_t state) {
   for (size_t u = 0; u < table_.size(); ++u)
     for (size_t r = 0; r < ranks_.size(); ++r) {
       const UnitFacts& own = ranks_[r].units[s][u];
-      MeshCoordinates at = mesh_coordinates(mesh_, static_cast<int64_t>(r));
+      MeshCoordinates replica = mesh_coordinates(mesh_, static_cast<int64_t>(r)), slice = replica;
+      replica.replicate = 0;
+      slice.tensor = 0;
       const auto compare = [&](const MeshCoordinates& with, bool equal, const char* what) {
         const auto other = static_cast<size_t>(mesh_.rank_of(with));
         if (!equal)
@@ -210,7 +212,6 @@ void Judge::judge_units(int64_t state) {
               when_text(state), state < kCheckSteps ? "has" : "have", rank_text(r), rank_text(other)));
         return equal;
       };
-      const MeshCoordinates replica{0, at.fsdp, at.tensor}, slice{at.replicate, at.fsdp, 0};
       const auto facts = [&](const MeshCoordinates& of) -> const UnitFacts& {
         return ranks_[static_cast<size_t>(mesh_.rank_of(of))].units[s][u];
       };
@@ -254,22 +255,12 @@ std::string_view to_string(CheckedKind kind) {
 
 std::string CheckedValue::text() const {
   const std::string when = step > 0 ? fmt::format("in step {}", step) : "by both steps";
-  switch (kind) {
-    case CheckedKind::kLoss:
-      return "the loss " + when;
-    case CheckedKind::kGradientNorm:
-      return "the gradient norm " + when;
-    case CheckedKind::kGradient:
-      return fmt::format("the gradient of {} {}", parameter, when);
-    case CheckedKind::kUpdate:
-      return fmt::format("the update of {} {}", parameter, when);
-    case CheckedKind::kGradientBlock:
-    case CheckedKind::kUpdateBlock:
-      break;
-  }
-  return fmt::format("the {} of {} {} at row {}, column {} on rank {}",
-                     kind == CheckedKind::kGradientBlock ? "gradient" : "update", parameter, when, row,
-                     column, rank);
+  if (kind == CheckedKind::kLoss) return "the loss " + when;
+  if (kind == CheckedKind::kGradientNorm) return "the gradient norm " + when;
+  const bool is_update = kind == CheckedKind::kUpdate || kind == CheckedKind::kUpdateBlock;
+  const std::string text = fmt::format("the {} of {} {}", is_update ? "update" : "gradient", parameter, when);
+  if (kind == CheckedKind::kGradient || kind == CheckedKind::kUpdate) return text;
+  return fmt::format("{} at row {}, column {} on rank {}", text, row, column, rank);
 }
 
 // docs/check.md says where the numbers come from.
@@ -316,7 +307,7 @@ std::string MeshVerdict::complaint() const {
   add(worst_of_first_failure(values, [](const CheckedValue& value) { return !value.parameter.empty(); }));
   for (const CheckedKind kind : {CheckedKind::kLoss, CheckedKind::kGradientNorm})
     add(worst_of_first_failure(values, [&](const CheckedValue& value) { return value.kind == kind; }));
-  // What came first may be the cause of the rest: a wrong norm in step 1 of other gradients in step 2.
+  // The first failure may be the cause of the rest: a wrong norm in step 1 of other gradients in step 2.
   std::stable_sort(failures.begin(), failures.end(),
                    [](const CheckedValue* a, const CheckedValue* b) { return order_of(*a) < order_of(*b); });
   std::string text;

@@ -10,7 +10,7 @@
 
 namespace ripstop {
 
-/// What may differ by rounding. Errors are relative. A whole parameter is measured by the root of its squared
+/// Values that may differ by rounding. Errors are relative. A whole parameter is measured by the root of its squared
 /// error over that of its squared elements; a block by ParameterError::worst_block. The update of a weight is
 /// its change by all steps.
 enum class CheckedKind { kLoss, kGradientNorm, kGradient, kGradientBlock, kUpdate, kUpdateBlock };
@@ -38,7 +38,7 @@ struct CheckedValue {
 std::array<double, kCheckedKinds.size()> check_tolerances(const CheckSettings& settings,
                                                           const MeshSizes& mesh);
 
-/// What a check of one mesh has found. Equal on all ranks, but for `sent`.
+/// The result of a check of one mesh. Equal on all ranks, but for `sent`.
 struct MeshVerdict {
   MeshSizes mesh;
   std::array<StepSums, kCheckSteps> steps, reference;
@@ -47,13 +47,13 @@ struct MeshVerdict {
   /// were not counted, values that are not finite.
   std::vector<std::string> broken;
   std::vector<std::string> notes;
-  DeviceMesh::AxisBytes sent;  ///< by this rank
+  AxisBytes sent;  ///< by this rank
 
   bool holds() const;
   /// The value of the largest error beside its tolerance, of one kind.
   const CheckedValue& worst(CheckedKind kind) const;
-  /// The same of all values of a parameter. If some do not hold: of those of the first step in which one does
-  /// not, because what comes later follows from it.
+  /// The worst value of a parameter. If some do not hold, the worst of the first step in which one does not,
+  /// because later ones follow from it.
   const CheckedValue& worst_parameter() const;
   /// One line: what is wrong, in the order of steps: the worst parameter, loss, norm. "" if all holds.
   std::string complaint() const;

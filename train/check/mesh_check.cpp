@@ -51,7 +51,7 @@ class CheckedSteps {
     return {result.loss, result.gradient_norm, result.target_count, result.skipped};
   }
 
-  /// Those that the steps change.
+  /// The units that the steps change.
   std::span<FsdpUnit> units() { return step_.model().trained_units(); }
 
   /// Copies elements of a tensor to the host, and waits.
@@ -118,7 +118,7 @@ void compare_state(const KeptSteps& kept, const DeviceMesh& mesh, const CheckSet
 KeptSteps run_steps(DeviceMesh& mesh, const CheckSettings& settings, const Device& device) {
   CheckedSteps steps(settings.request(mesh.sizes()), settings, mesh, device);
   const CheckTokens tokens = settings.tokens(mesh.sizes());
-  DeviceMesh::AxisBytes before;
+  AxisBytes before;
   KeptSteps kept;
   for (int64_t number = 1; number <= kCheckSteps; ++number) {
     mesh.set_step(number);
@@ -129,8 +129,7 @@ KeptSteps run_steps(DeviceMesh& mesh, const CheckSettings& settings, const Devic
     keep(steps, number - 1, kept);
   }
   keep(steps, kCheckSteps, kept);
-  const DeviceMesh::AxisBytes after = mesh.bytes_sent();
-  kept.sent = {after.replicate - before.replicate, after.fsdp - before.fsdp, after.tensor - before.tensor};
+  kept.sent = mesh.bytes_sent() - before;
   return kept;
 }
 

@@ -12,13 +12,13 @@
 
 namespace ripstop {
 
-/// What the steps on a mesh leave, copied to host memory so that the mesh's own memory is free again: of each
+/// The results of the steps on a mesh, copied to host memory so that the mesh's own memory is free again: of each
 /// step its result and the float32 gradients of this rank's shards before clipping; after the last step the
 /// master weights. States are numbered as in RankFindings.
 struct KeptSteps {
   std::array<StepSums, kCheckSteps> steps;
   std::array<std::vector<std::vector<float>>, kComparedStates> shards;  ///< by state, then by unit
-  DeviceMesh::AxisBytes sent;                                           ///< by this rank in the last step
+  AxisBytes sent;                                                       ///< by this rank in the last step
 };
 
 /// Takes the steps of `settings` on `mesh`, whose tensors are on `device`. Collective over the mesh.

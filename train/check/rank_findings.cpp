@@ -1,77 +1,37 @@
 #include "train/check/rank_findings.h"
 
 #include <cstring>
-#include <type_traits>
+#include <span>
 
 namespace ripstop {
 namespace {
 
-// Appends values to bytes.
-class ByteSink {
- public:
-  template <class T>
-  void operator()(const T& value) {
-    static_assert(std::is_trivially_copyable_v<T>);
-    bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
-  }
-  std::string take() { return std::move(bytes_); }
-
- private:
-  std::string bytes_;
-};
-
-// Takes them out again.
-class ByteSource {
- public:
-  explicit ByteSource(const std::string& bytes) : bytes_(bytes) {}
-  template <class T>
-  void operator()(T& value) {
-    RIPSTOP_CHECK(at_ + sizeof value <= bytes_.size(), "{} bytes of findings", bytes_.size());
-    std::memcpy(&value, bytes_.data() + at_, sizeof value);
-    at_ += sizeof value;
-  }
-  void check_all_taken() const {
-    RIPSTOP_CHECK(at_ == bytes_.size(), "{} of {} bytes of findings", at_, bytes_.size());
-  }
-
- private:
-  const std::string& bytes_;
-  size_t at_ = 0;
-};
-
-// Calls each(field) for all fields, in one order.
+// Calls each(bytes) for the arrays of the findings, in one order.
 template <class Findings, class Each>
-void for_fields(Findings& findings, Each& each) {
-  for (auto* steps : {&findings.steps, &findings.reference})
-    for (auto& step : *steps) {
-      each(step.loss);
-      each(step.gradient_norm);
-      each(step.target_count);
-      each(step.skipped);
-    }
+void for_arrays(Findings& findings, Each each) {
+  const auto bytes_of = [&](auto& array) {
+    if constexpr (std::is_const_v<Findings>)
+      each(std::as_bytes(std::span(array)));
+    else
+      each(std::as_writable_bytes(std::span(array)));
+  };
+  bytes_of(findings.steps);
+  bytes_of(findings.reference);
   for (size_t state = 0; state < kComparedStates; ++state) {
-    for (auto& error : findings.errors[state]) {
-      each(error.squared_error);
-      each(error.worst_block);
-      each(error.row);
-      each(error.column);
-      each(error.finite);
-    }
-    for (auto& norm : findings.norms[state]) each(norm);
-    for (auto& unit : findings.units[state]) {
-      each(unit.shard_hash);
-      each(unit.replicated_hash);
-      each(unit.padding);
-    }
+    bytes_of(findings.errors[state]);
+    bytes_of(findings.norms[state]);
+    bytes_of(findings.units[state]);
   }
 }
 
 }  // namespace
 
 std::string to_bytes(const RankFindings& findings) {
-  ByteSink sink;
-  for_fields(findings, sink);
-  return sink.take();
+  std::string bytes;
+  for_arrays(findings, [&](std::span<const std::byte> array) {
+    bytes.append(reinterpret_cast<const char*>(array.data()), array.size());
+  });
+  return bytes;
 }
 
 RankFindings findings_of(const std::string& bytes, size_t parameters, size_t units) {
@@ -81,9 +41,13 @@ RankFindings findings_of(const std::string& bytes, size_t parameters, size_t uni
     findings.norms[state].resize(parameters);
     findings.units[state].resize(units);
   }
-  ByteSource source(bytes);
-  for_fields(findings, source);
-  source.check_all_taken();
+  size_t at = 0;
+  for_arrays(findings, [&](std::span<std::byte> array) {
+    RIPSTOP_CHECK(at + array.size() <= bytes.size(), "{} bytes of findings", bytes.size());
+    if (!array.empty()) std::memcpy(array.data(), bytes.data() + at, array.size());
+    at += array.size();
+  });
+  RIPSTOP_CHECK(at == bytes.size(), "{} of {} bytes of findings", at, bytes.size());
   return findings;
 }
 

@@ -10,7 +10,7 @@
 
 namespace ripstop {
 
-/// What is compared, by number: the gradients of step 1 and of step 2, then the updates of both steps
+/// The compared states, by number: the gradients of step 1 and of step 2, then the updates of both steps
 /// together.
 inline constexpr int64_t kComparedStates = kCheckSteps + 1;
 
@@ -41,8 +41,8 @@ struct RankFindings {
   std::array<std::vector<UnitFacts>, kComparedStates> units;  ///< by state, then by unit
 };
 
-/// The bytes of it, and back. Throws Error(kBug) if `bytes` are not those of findings of as many
-/// parameters and units.
+/// Serializes the findings; parses them. Throws Error(kBug) if `bytes` has another number of parameters or
+/// units.
 std::string to_bytes(const RankFindings& findings);
 RankFindings findings_of(const std::string& bytes, size_t parameters, size_t units);
 

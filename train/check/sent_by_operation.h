@@ -1,4 +1,4 @@
-// What a step sends, by axis and by operation.
+// Traffic of a step, by axis and by operation.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -19,7 +19,7 @@ struct SentByOperation {
 
 /// Runs a step on kMeta, as plan_rank does, as the rank at `coordinates`: not the first of a run, which alone
 /// gathers frozen weights that stay. Axes of one rank are left out.
-/// What a real step sends depends on no data, so the bytes of an axis add up to what
+/// The traffic of a real step depends on no data, so the bytes of an axis add up to what
 /// DeviceMesh::bytes_sent counts. Not collective.
 std::vector<SentByOperation> sent_by_operation(const PlanRequest& request,
                                                const MeshCoordinates& coordinates);

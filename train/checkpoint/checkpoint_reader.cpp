@@ -7,7 +7,6 @@
 
 #include "data/process/shell_word.h"
 #include "model/core/error.h"
-#include "model/core/number.h"
 #include "parallel/agreement.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/file_blocks.h"
@@ -74,9 +73,9 @@ const StoredFile& file_of_rank(const Manifest& manifest, int64_t rank) {
 /// Gives rank 0's choice to all ranks; nullopt if it found none.
 std::optional<Checkpoint> share_choice(Io& io, const std::filesystem::path& directory, Communicator& world,
                                        const ListedCheckpoint* choice) {
-  const std::string step = text_of_rank_0(world, choice == nullptr ? "" : std::to_string(choice->step));
-  if (step.empty()) return std::nullopt;
-  Checkpoint checkpoint{directory / step_directory_name(parse_whole_number(step).value()), {}};
+  const int64_t step = of_rank_0(world, choice == nullptr ? int64_t{-1} : choice->step);
+  if (step < 0) return std::nullopt;
+  Checkpoint checkpoint{directory / step_directory_name(step), {}};
   do_and_agree(world, [&] { checkpoint.manifest = read_manifest(io, checkpoint.directory); });
   return checkpoint;
 }

@@ -74,7 +74,7 @@ CheckpointWriter::CheckpointWriter(Io& io, std::filesystem::path directory, Comm
     : io_(io),
       directory_(std::move(directory)),
       world_(world),
-      mesh_{.replicate = 1, .fsdp = 1, .tensor = 1},
+      mesh_(kMeshOfOne),
       sources_(std::move(sources)) {
   RIPSTOP_CHECK(world.size() == 1, "arrays of one rank on {}", world.size());
   for (const UnitLayout* layout : layouts) specs_.push_back(layout->unit());

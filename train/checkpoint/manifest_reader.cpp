@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <set>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -33,7 +34,10 @@ class Reader : public JsonReader {
   explicit Reader(const std::string& name) : JsonReader(name, ExitCode::kStorage) {}
 
   /// Refuses members other than `keys`, unless the manifest is of a later version, which may have more.
-  void only(const Json& object, std::initializer_list<const char*> keys) const;
+  void only(const Json& object, std::span<const char* const> keys) const;
+  void only(const Json& object, std::initializer_list<const char*> keys) const {
+    only(object, std::span(keys.begin(), keys.size()));
+  }
 
   void check_version(const Json& document);
   /// Refuses members of the document that its version does not have. Needs check_version.
@@ -56,7 +60,7 @@ class Reader : public JsonReader {
   bool is_newer_ = false;
 };
 
-void Reader::only(const Json& object, std::initializer_list<const char*> keys) const {
+void Reader::only(const Json& object, std::span<const char* const> keys) const {
   // A later version may have more members. It says through min_reader whether they can be skipped.
   if (is_newer_) return;
   for (const auto& [key, value] : object.items())
@@ -170,9 +174,9 @@ std::optional<AdaptedBase> Reader::adapters(const Json& json, const ModelConfig&
 }
 
 MeshSizes Reader::mesh(const Json& json) const {
-  only(json, {"replicate", "fsdp", "tensor"});
-  const MeshSizes mesh{integer(json, "replicate", 1, kMostRanks), integer(json, "fsdp", 1, kMostRanks),
-                       integer(json, "tensor", 1, kMostRanks)};
+  only(json, kMeshAxisWords);
+  MeshSizes mesh;
+  for (const MeshAxis axis : kMeshAxes) mesh[axis] = integer(json, to_string(axis), 1, kMostRanks);
   // Each factor is at most 10^6, so the product of three fits 64 bits.
   if (mesh.ranks() > kMostRanks) refuse("has a mesh of {} ranks", mesh.ranks());
   return mesh;

@@ -242,11 +242,10 @@ RankFileSkeleton make_skeleton(Io& io, const std::filesystem::path& scratch,
                      array.elements});
     skeleton.dtypes.push_back(array.dtype);
   }
-  const Hdf5Attributes attributes = {{"format", std::string(Manifest::kFormat)},
-                                     {"version", int64_t{Manifest::kVersion}},
-                                     {"replicate_index", coordinates.replicate},
-                                     {"fsdp_index", coordinates.fsdp},
-                                     {"tensor_index", coordinates.tensor}};
+  Hdf5Attributes attributes = {{"format", std::string(Manifest::kFormat)},
+                               {"version", int64_t{Manifest::kVersion}}};
+  for (const MeshAxis axis : kMeshAxes)
+    attributes.emplace_back(fmt::format("{}_index", to_string(axis)), coordinates[axis]);
   // libhdf5 writes an empty file once. Its metadata depends on shapes alone, so every save reuses it.
   for (const Hdf5Array& array : create_hdf5(scratch, specs, attributes))
     skeleton.arrays.push_back({array.offset_bytes, array.count});

@@ -57,7 +57,7 @@ int64_t dataset_vocabulary(const RunConfig& config, Communicator& world) {
     if (world.rank() == 0 && std::filesystem::exists(file, error))
       vocabulary = TokenDataset(file).header().vocabulary_size;
   });
-  return all_gather_number(world, vocabulary).front();
+  return of_rank_0(world, vocabulary);
 }
 
 // The config as train would take it. Collective.
@@ -142,7 +142,7 @@ std::vector<AxisCheck> check_axes_alone(const DeviceMesh& mesh, const CheckSetti
                                         const Device& device, const CheckLimits& limits) {
   std::vector<AxisCheck> axes;
   for (const MeshAxis axis : kMeshAxes) {
-    const int64_t ranks = mesh.sizes().along(axis);
+    const int64_t ranks = mesh.sizes()[axis];
     // The axis of all ranks is the mesh itself.
     if (ranks == 1 || ranks == mesh.ranks()) continue;
     AxisCheck check{.axis = axis, .ranks = ranks, .holds = {}};
@@ -150,7 +150,7 @@ std::vector<AxisCheck> check_axes_alone(const DeviceMesh& mesh, const CheckSetti
     if (!limits.memory_bytes || check_bytes(settings, alone.sizes()) <= *limits.memory_bytes) {
       const bool holds = check_mesh(alone, settings, device).holds();
       // Every group of the axis has its own verdict.
-      check.holds = least_of_all_ranks(mesh.world(), holds ? 1 : 0) == 1;
+      check.holds = all_ranks(mesh.world(), holds);
     }
     axes.push_back(check);
   }
@@ -160,10 +160,8 @@ std::vector<AxisCheck> check_axes_alone(const DeviceMesh& mesh, const CheckSetti
 // A plan knows the bytes of an axis; a step that sends others is not the step that was planned.
 std::vector<std::string> traffic_notes(const CheckReport& report) {
   std::vector<std::string> notes;
-  const DeviceMesh::AxisBytes& sent = report.verdict.sent;
-  for (const auto& [axis, bytes] : {std::pair{MeshAxis::kReplicate, sent.replicate},
-                                    {MeshAxis::kFsdp, sent.fsdp},
-                                    {MeshAxis::kTensor, sent.tensor}}) {
+  for (const MeshAxis axis : kMeshAxes) {
+    const int64_t bytes = report.verdict.sent[axis];
     int64_t planned = 0;
     for (const SentByOperation& each : report.sent)
       if (each.axis == to_string(axis)) planned += each.bytes;

@@ -56,7 +56,7 @@ std::string computed_text(const CheckSettings& settings) {
 // What an operation on an axis carries.
 std::string_view cargo_text(const SentByOperation& sent) {
   if (sent.axis == "world") return "loss, targets, gradient norm";
-  if (sent.axis == "replicate") return "gradients";
+  if (sent.axis == kReplicateAxis) return "gradients";
   if (sent.axis == kFsdpAxis) return sent.operation == "all_gather" ? "weights" : "gradients";
   if (sent.operation == "all_gather") return "gather_sequence, statistics of the loss";
   if (sent.operation == "reduce_scatter") return "scatter_sum";
@@ -166,11 +166,10 @@ std::string check_text(const CheckReport& report) {
 std::string check_document(const CheckReport& report) {
   const CheckSettings& settings = report.settings;
   const ShardingOptions& sharding = settings.step.sharding;
-  const MeshSizes& mesh = report.verdict.mesh;
   Json document{{"verdict", report.verdict.holds() ? "holds" : "fails"},
                 {"config", report.config_file},
-                {"mesh", {{"replicate", mesh.replicate}, {"fsdp", mesh.fsdp}, {"tensor", mesh.tensor}}},
-                {"ranks", mesh.ranks()},
+                {"mesh", report.verdict.mesh},
+                {"ranks", report.verdict.mesh.ranks()},
                 {"device", settings.device == DeviceKind::kCuda ? "cuda" : "cpu"},
                 {"model", model_json(settings)},
                 {"steps", kCheckSteps},
@@ -198,8 +197,7 @@ std::string suspects_text(const CheckReport& report) {
     const MeshSizes& mesh = report.verdict.mesh;
     if (report.verdict.holds() || mesh.ranks() == 1) return "";
     for (const MeshAxis axis : kMeshAxes)
-      if (mesh.along(axis) == mesh.ranks())
-        return fmt::format("only {} moves data on this mesh", to_string(axis));
+      if (mesh[axis] == mesh.ranks()) return fmt::format("only {} moves data on this mesh", to_string(axis));
     return "";
   }
   if (fail.empty()) return fmt::format("each axis alone holds: {}", fmt::join(hold, ", "));

@@ -36,10 +36,7 @@ Json row_of(const ListedCheckpoint& c, bool is_best) {
     return row;
   }
   const Manifest& m = *c.manifest;
-  row.update({{"tokens", m.state.tokens},
-              {"bytes", m.bytes()},
-              {"mesh", {{"replicate", m.mesh.replicate}, {"fsdp", m.mesh.fsdp}, {"tensor", m.mesh.tensor}}},
-              {"best", is_best}});
+  row.update({{"tokens", m.state.tokens}, {"bytes", m.bytes()}, {"mesh", m.mesh}, {"best", is_best}});
   return row;
 }
 

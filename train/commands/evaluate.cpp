@@ -242,8 +242,8 @@ LossSoFar measure_loss(InferenceModel& model, const Subject& subject, const Outp
   do_and_agree(world, [&] {
     if (output != nullptr) begin = read_partial_loss(output->directory);
   });
-  begin.sequences = all_gather_number(world, begin.sequences).front();
-  begin.complete = all_gather_number(world, begin.complete ? 1 : 0).front() == 1;
+  begin.sequences = of_rank_0(world, begin.sequences);
+  begin.complete = of_rank_0(world, begin.complete);
   LossSoFar loss = dataset_loss(
       model, subject.dataset, subject.examples, subject.trained.config.data.loss_on, begin,
       [&] { return stop.requested(); }, progress);

@@ -156,7 +156,8 @@ std::optional<RunSpeed> known_speed(const RunConfig& config, const ResolvedRun& 
 /// The target of the plan: the job that the options describe, or the config's mesh on a machine like this.
 RunTarget plan_target(const RunConfig& config, const PlanArguments& given, int64_t vocabulary) {
   // Without options, plan for the mesh that the config asks for: then `plan CONFIG` always fits its own mesh.
-  const int64_t asked = config.mesh.replicate * config.mesh.fsdp.value_or(1) * config.mesh.tensor;
+  int64_t asked = 1;
+  for (const MeshAxis axis : kMeshAxes) asked *= config.mesh[axis].value_or(1);
   const int64_t nodes = std::max<int64_t>(given.nodes, 1);
   const int64_t ranks =
       given.nodes > 0 || given.tasks > 0 ? nodes * std::max<int64_t>(given.tasks, 1) : asked;
@@ -187,9 +188,9 @@ ResolvedRun resolve_or_say_what_fits(const RunConfig& config, const RunTarget& t
 // Throws if a tensor group would span nodes of so many ranks. train finds this out from MPI. Here there are
 // no nodes, so the option stands for them. 0 ranks, which is "not known", pass.
 void require_tensor_groups_in_nodes(const RunConfig& config, int64_t ranks_per_node) {
-  if (ranks_per_node % config.mesh.tensor != 0 && !config.mesh.allow_tensor_across_nodes)
+  if (ranks_per_node % *config.mesh.tensor != 0 && !config.mesh.allow_tensor_across_nodes)
     throw Error(ExitCode::kResources,
-                fmt::format("mesh.tensor = {} does not divide the {} ranks of a node", config.mesh.tensor,
+                fmt::format("mesh.tensor = {} does not divide the {} ranks of a node", *config.mesh.tensor,
                             ranks_per_node),
                 "a tensor group must lie inside one node, or set mesh.allow_tensor_across_nodes");
 }
@@ -239,12 +240,12 @@ KeptSizes keep_given_sizes(const PlanArguments& given, RunConfig& config) {
     return place_of_key(*find_config_key(section, name), given.config_file, given.overrides) == kCommandLine;
   };
   KeptSizes kept;
-  if (is_given("mesh", "replicate")) kept.replicate = config.mesh.replicate;
-  if (is_given("mesh", "fsdp")) kept.fsdp = config.mesh.fsdp;
-  if (is_given("mesh", "tensor")) kept.tensor = config.mesh.tensor;
-  config.mesh.replicate = kept.replicate.value_or(1);
-  config.mesh.fsdp = kept.fsdp;
-  config.mesh.tensor = kept.tensor.value_or(1);
+  const MeshSection defaults;
+  for (const MeshAxis axis : kMeshAxes)
+    if (is_given("mesh", to_string(axis)))
+      kept[axis] = config.mesh[axis];
+    else
+      config.mesh[axis] = defaults[axis];
   if (!is_given("train", "micro_batch_sequences")) config.train.micro_batch_sequences = std::nullopt;
   if (!is_given("train", "recompute")) config.train.recompute = RecomputeChoice::kAuto;
   return kept;
@@ -264,11 +265,8 @@ ExitCode search(RunConfig config, RunTarget target, const PlanArguments& given,
   MeshSearch found = search_meshes(config, target, kept, given.limit > 0 ? given.limit : kRowsOfSearch);
   if (found.rows.empty()) {
     // Refused as a plan of one of its meshes, or, if there is none, as one of the sizes given.
-    if (found.first) {
-      config.mesh.replicate = found.first->replicate;
-      config.mesh.fsdp = found.first->fsdp;
-      config.mesh.tensor = found.first->tensor;
-    }
+    if (found.first)
+      for (const MeshAxis axis : kMeshAxes) config.mesh[axis] = (*found.first)[axis];
     resolve_or_say_what_fits(config, target, given.json);
     RIPSTOP_CHECK(false, "the search has missed {} ranks", target.ranks);
   }
@@ -298,7 +296,8 @@ ExitCode plan(const PlanArguments& given) {
   add_notes(config, dataset, run.notes);
   for (std::string& note : existing_run_notes(config, run.model)) run.notes.push_back(std::move(note));
   const FlopsPerToken flops = run.flops_per_token();
-  RunLength length = run_length(config, run, dataset ? &*dataset : nullptr);
+  RunLength length =
+      run_length(config, run, dataset ? std::optional(count_training_data(*dataset, config)) : std::nullopt);
   length.speed = known_speed(config, run, target);
   if (given.json)
     fmt::print("{}\n", plan_document(config, run, length, target, flops));

@@ -18,12 +18,8 @@ Json json_of(const std::optional<T>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 
-Json to_json(const MeshSizes& mesh) {
-  return {{"replicate", mesh.replicate}, {"fsdp", mesh.fsdp}, {"tensor", mesh.tensor}};
-}
-
 Json to_json(const FittingMesh& fitting) {
-  return {{"mesh", to_json(fitting.mesh)},
+  return {{"mesh", fitting.mesh},
           {"ranks", fitting.mesh.ranks()},
           {"micro_batch_sequences", fitting.micro_batch_sequences},
           {"recompute", to_string(fitting.recompute)},
@@ -80,10 +76,7 @@ Json to_json(const PlanTooLarge& error, const RunTarget& target) {
 Json memory_json(const ResolvedRun& run) {
   const MemoryUse use = run.memory();
   Json memory;
-  for (int c = 0; c < kMemoryCategories; ++c) {
-    const auto category = static_cast<MemoryCategory>(c);
-    memory[to_string(category)] = use[category];
-  }
+  for (const MemoryCategory category : kMemoryCategories) memory[to_string(category)] = use[category];
   memory["total"] = use.total();
   if (run.summaries) memory["only_while_validating"] = run.summaries_memory.total();
   return memory;
@@ -93,17 +86,13 @@ Json snapshot_json(const SnapshotPlan& plan) {
   return {{"kept", plan.kept_bytes}, {"whole", plan.whole_bytes}, {"beside_device", plan.beside_device}};
 }
 
-Json to_json(const DeviceMesh::AxisBytes& bytes) {
-  return {{"replicate", bytes.replicate}, {"fsdp", bytes.fsdp}, {"tensor", bytes.tensor}};
-}
-
 Json to_json(const ResolvedRun& run, const RunTarget& target, const FlopsPerToken& flops) {
-  return {{"mesh", to_json(run.mesh)},
+  return {{"mesh", run.mesh},
           {"fits", target.device_memory_bytes ? Json(true) : Json(nullptr)},
           {"memory", memory_json(run)},
           {"snapshot", snapshot_json(run.snapshot)},
           {"moments", to_string(run.step.adamw.moments)},
-          {"traffic_per_step", to_json(run.plan.traffic_per_step)},
+          {"traffic_per_step", run.plan.traffic_per_step},
           {"parameters", parameter_count(run.model)},
           {"trained_parameters", run.trained_parameters()},
           {"flops_per_token", flops.causal},
@@ -120,7 +109,7 @@ Json to_json(const ResolvedRun& run, const RunTarget& target, const FlopsPerToke
 
 Json row_json(const ResolvedRun& run, const RunTarget& target) {
   const SentBytes sent = sent_bytes(run.plan.traffic_per_step, run.mesh, target.ranks_per_node);
-  return {{"mesh", to_json(run.mesh)},
+  return {{"mesh", run.mesh},
           {"micro_batch_sequences", run.step.sharding.sequence_count},
           {"micro_batches_per_step", run.micro_batches},
           {"idle_share", run.idle_share},
@@ -129,7 +118,7 @@ Json row_json(const ResolvedRun& run, const RunTarget& target) {
           {"memory", memory_json(run)},
           {"moments", to_string(run.step.adamw.moments)},
           {"device_share", json_of(device_share(run, target))},
-          {"traffic_per_step", to_json(run.plan.traffic_per_step)},
+          {"traffic_per_step", run.plan.traffic_per_step},
           {"sent_per_step", {{"inside_nodes", sent.inside_nodes}, {"between_nodes", sent.between_nodes}}}};
 }
 

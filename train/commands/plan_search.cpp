@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <array>
+#include <algorithm>
 
 #include "data/process/shell_word.h"
 #include "train/plan/plan_text.h"
@@ -25,7 +25,7 @@ std::string table_row(const ResolvedRun& run, const RunTarget& target) {
   const SentBytes sent = sent_bytes(run.plan.traffic_per_step, run.mesh, target.ranks_per_node);
   const std::optional<double> share = device_share(run, target);
   return fmt::format("{:>25}  {:>11}  {:>6}  {:>6}  {:>9}  {:>10}  {:>6}  {:>10}  {:>10}\n",
-                     fmt::format("{} x {} x {}", run.mesh.replicate, run.mesh.fsdp, run.mesh.tensor),
+                     axes_text(" x ", [&](MeshAxis axis) { return std::to_string(run.mesh[axis]); }),
                      run.step.sharding.sequence_count, run.micro_batches,
                      fmt::format("{:.1f}%", 100 * run.idle_share), to_string(run.step.sharding.recompute),
                      bytes_text(run.memory().total()), share ? fmt::format("{:.1f}%", 100 * *share) : "-",
@@ -34,25 +34,25 @@ std::string table_row(const ResolvedRun& run, const RunTarget& target) {
 
 // Whether an override is of a size that a search decides.
 bool is_searched_key(const std::string& override_text) {
-  constexpr std::array<std::string_view, 5> kKeys{"mesh.replicate", "mesh.fsdp", "mesh.tensor",
-                                                  "train.micro_batch_sequences", "train.recompute"};
   const std::string key = override_text.substr(0, override_text.find_first_of(" ="));
-  for (const std::string_view searched : kKeys)
-    if (key == searched) return true;
-  return false;
+  return key == "train.micro_batch_sequences" || key == "train.recompute" ||
+         std::ranges::any_of(kMeshAxisWords,
+                             [&](const char* axis) { return key == "mesh." + std::string(axis); });
 }
 
 // The lines for the first row.
 std::string lines_to_paste(const ResolvedRun& run, const RunTarget& target, const SearchedJob& job) {
   const std::vector<std::string> options = sbatch_options(job, target);
   return fmt::format(
-      "\nThe first one, for {}:\n\n[mesh]\nreplicate = {}\nfsdp = {}\ntensor = {}\n\n[train]\n"
+      "\nThe first one, for {}:\n\n[mesh]\n{}\n\n[train]\n"
       "micro_batch_sequences = {}\nrecompute = \"{}\"\n\n"
       "For a job file of yours:\n\n#SBATCH {}\nsrun ripstop {}\n\n"
       "Or with ripstop's job file:\n\nsbatch {} slurm/train.sbatch {}\n",
-      job.config_file, run.mesh.replicate, run.mesh.fsdp, run.mesh.tensor, run.step.sharding.sequence_count,
-      to_string(run.step.sharding.recompute), fmt::join(options, "\n#SBATCH "), train_words(job),
-      fmt::join(options, " "), train_words(job).substr(std::string("train ").size()));
+      job.config_file,
+      axes_text("\n", [&](MeshAxis axis) { return fmt::format("{} = {}", to_string(axis), run.mesh[axis]); }),
+      run.step.sharding.sequence_count, to_string(run.step.sharding.recompute),
+      fmt::join(options, "\n#SBATCH "), train_words(job), fmt::join(options, " "),
+      train_words(job).substr(std::string("train ").size()));
 }
 
 }  // namespace
@@ -74,10 +74,11 @@ std::string train_words(const SearchedJob& job) {
 }
 
 std::string mesh_overrides(const ResolvedRun& run) {
-  return fmt::format(
-      "mesh.replicate={} mesh.fsdp={} mesh.tensor={} train.micro_batch_sequences={} train.recompute={}",
-      run.mesh.replicate, run.mesh.fsdp, run.mesh.tensor, run.step.sharding.sequence_count,
-      to_string(run.step.sharding.recompute));
+  const auto words = [&](MeshAxis axis) {
+    return fmt::format("mesh.{}={}", to_string(axis), run.mesh[axis]);
+  };
+  return fmt::format("{} train.micro_batch_sequences={} train.recompute={}", axes_text(" ", words),
+                     run.step.sharding.sequence_count, to_string(run.step.sharding.recompute));
 }
 
 std::optional<double> device_share(const ResolvedRun& run, const RunTarget& target) {
@@ -96,8 +97,8 @@ std::string search_text(const MeshSearch& found, const RunTarget& target, const 
       "{:>25}  {:>11}  {:>6}  {:>6}  {:>9}  {:>18}  {:>22}\n"
       "{:>25}  {:>11}  {:>6}  {:>6}  {:>9}  {:>10}  {:>6}  {:>10}  {:>10}\n",
       job_line(found.rows.front(), target, job), 100 * (kAsFewBytes - 1), "", "", "", "", "",
-      "the fullest rank", "a rank sends in a step", "replicate x fsdp x tensor", "micro-batch", "a step",
-      "idle", "recompute", "memory", "share", "in a node", "between");
+      "the fullest rank", "a rank sends in a step", fmt::format("{}", fmt::join(kMeshAxisWords, " x ")),
+      "micro-batch", "a step", "idle", "recompute", "memory", "share", "in a node", "between");
   for (const ResolvedRun& run : found.rows) text += table_row(run, target);
   if (found.fitting > shown)
     text += fmt::format("{} more fit; --limit {} shows all\n", found.fitting - shown, found.fitting);

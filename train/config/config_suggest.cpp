@@ -238,6 +238,7 @@ std::string number_in(const std::string& text) {
 // The value that was meant, as TOML; "" if none is near. One function for each type of field.
 struct MeantValue {
   const ConfigValue& given;
+  bool none_is_auto;
 
   std::string text() const {
     const auto* word = std::get_if<std::string>(&given);
@@ -279,11 +280,10 @@ struct MeantValue {
     }
     return fmt::format("[\"{}\"]", fmt::join(meant, "\", \""));
   }
-  std::string operator()(const std::optional<int64_t>* value) const {
-    return lower(text()) == "auto" ? "\"auto\"" : (*this)(value->has_value() ? &**value : nullptr);
-  }
-  std::string operator()(const std::optional<bool>* value) const {
-    return lower(text()) == "auto" ? "\"auto\"" : (*this)(value->has_value() ? &**value : nullptr);
+  template <class T>
+  std::string operator()(const std::optional<T>* value) const {
+    if (none_is_auto && lower(text()) == "auto") return "\"auto\"";
+    return (*this)(value->has_value() ? &**value : nullptr);
   }
 };
 
@@ -298,7 +298,7 @@ std::string suggest_config_value(const ConfigEntry& entry) {
     for (const char* half : {"fp16", "float16", "half", "torch.float16"})
       if (lower(*word) == half)
         return "float16 is not in ripstop: bfloat16 has the same size and float32's range";
-  const std::string meant = std::visit(MeantValue{entry.value}, field);
+  const std::string meant = std::visit(MeantValue{entry.value, key.none_is_auto}, field);
   if (meant.empty()) return "";
   if (entry.line > 0) return fmt::format("write {} = {}", key.name, meant);
   // A shell removes quotes, and an override needs none.

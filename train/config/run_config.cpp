@@ -251,7 +251,7 @@ class ConfigBuilder {
   // The rule belongs to the model, but the mistake is nearly always in mesh.tensor: name that place.
   void check_heads_over_tensor() const {
     try {
-      check_tensor_axis(config_.model, config_.mesh.tensor);
+      check_tensor_axis(config_.model, *config_.mesh.tensor);
     } catch (const Error& error) {
       throw Error(error.code(), where("mesh.tensor") + ": " + error.what(), error.hint());
     }

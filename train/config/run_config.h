@@ -16,6 +16,7 @@
 #include "data/dataset/loss_on.h"
 #include "model/config.h"
 #include "model/lora.h"
+#include "parallel/mesh_axes.h"
 #include "train/config/generation_settings.h"
 
 namespace ripstop {
@@ -61,10 +62,8 @@ struct LoraSection : LoraConfig {
   bool operator==(const LoraSection&) const = default;
 };
 
-struct MeshSection {
-  int64_t replicate = 1;
-  std::optional<int64_t> fsdp;  ///< none: "auto", all ranks divided by replicate x tensor
-  int64_t tensor = 1;
+/// The sizes of the axes are keys of their own. fsdp may have none: "auto", what the other axes leave.
+struct MeshSection : PerAxis<std::optional<int64_t>, true> {
   bool allow_tensor_across_nodes = false;
   std::optional<bool> overlap_tensor;  ///< none: "auto"
   bool operator==(const MeshSection&) const = default;

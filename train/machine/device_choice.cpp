@@ -22,7 +22,7 @@ Device choose_device(DeviceChoice choice, MpiWorld& world, std::string& note) {
     problem = error.what();
   }
   const bool some = cuda_device_count() > 0;
-  if (least_of_all_ranks(world.communicator(), problem.empty() ? 1 : 0) == 1) return device;
+  if (all_ranks(world.communicator(), problem.empty())) return device;
   if (some) note = problem.empty() ? "another rank has no GPU that works" : problem;
   return Device::cpu();
 }

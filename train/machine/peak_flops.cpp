@@ -7,10 +7,10 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <string_view>
 #include <vector>
 
-#include "model/core/number.h"
 #include "model/device/cuda_machine.h"
 #include "model/kernels/cpu/processor.h"
 #include "parallel/agreement.h"
@@ -56,10 +56,8 @@ bool has_words(std::string_view name, std::string_view words) {
 
 // The sum of the ranks' numbers, on all of them.
 int64_t sum_of_all_ranks(Communicator& world, int64_t number) {
-  int64_t sum = 0;
-  for (const std::string& text : world.all_gather_text(fmt::format("{}", number)))
-    sum += parse_integer(text).value_or(0);
-  return sum;
+  const std::vector<int64_t> numbers = of_all_ranks(world, number);
+  return std::reduce(numbers.begin(), numbers.end());
 }
 
 // Ranks that share a GPU share its peak: each counts its part. No number if one rank's GPU is not known,
@@ -100,17 +98,14 @@ PeakRound time_round(Communicator& all, TimedProduct& product, int64_t times, bo
   const double taken = 1e-9 * static_cast<double>(product.run(times));
   const double share = (cpu_seconds() - before) / (taken * static_cast<double>(cpu_threads()));
   PeakRound round;
-  // As integers: they travel as text.
-  for (const std::string& text : all.all_gather_text(
-           fmt::format("{} {:.0f} {:.0f}", own_cores, 1e9 * taken, 1e6 * std::min(share, 1.0)))) {
-    const size_t first = text.find(' '), second = text.rfind(' ');
-    const auto number = [&](size_t begin, size_t end) {
-      return static_cast<double>(
-          parse_integer(std::string_view(text).substr(begin, end - begin)).value_or(0));
-    };
-    round.seconds = std::max(round.seconds, 1e-9 * number(first + 1, second));
-    round.cpu_share = std::min(round.cpu_share, 1e-6 * number(second + 1, text.size()));
-    own_cores = own_cores && text.starts_with("true");
+  struct Own {
+    double seconds, cpu_share;
+    bool own_cores;
+  };
+  for (const Own& each : of_all_ranks(all, Own{taken, std::min(share, 1.0), own_cores})) {
+    round.seconds = std::max(round.seconds, each.seconds);
+    round.cpu_share = std::min(round.cpu_share, each.cpu_share);
+    own_cores = own_cores && each.own_cores;
   }
   if (!own_cores) round.cpu_share = 1;
   return round;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <memory>
 #include <utility>
 
@@ -12,6 +11,7 @@
 #include "model/device/tensor.h"
 #include "model/ops/ops.h"
 #include "model/ops/tensor_axis.h"
+#include "parallel/agreement.h"
 #include "train/machine/slow_ranks.h"
 #include "train/machine/timed_product.h"
 
@@ -98,29 +98,14 @@ double measure_links(Communicator& group) {
 
 std::vector<RankSpeed> measure_ranks(MpiWorld& world, const Device& device) {
   Communicator& all = world.communicator();
-  const std::vector<RankHost>& places = world.places();
-  const auto own = static_cast<size_t>(all.rank());
-  const int64_t place_in_node =
-      std::count_if(places.begin(), places.begin() + static_cast<ptrdiff_t>(own),
-                    [&](const RankHost& place) { return place.node == places[own].node; });
   RankSpeed speed;
   speed.flops_per_second = measure_products(all, device);
   speed.memory_bytes_per_second = measure_memory(all, device);
-  speed.inside_bytes_per_second = measure_links(*all.split(places[own].node, all.rank(), "node"));
+  const int64_t node = world.places()[static_cast<size_t>(all.rank())].node;
+  speed.inside_bytes_per_second = measure_links(*all.split(node, all.rank(), "node"));
   // Ranks with the same place in their nodes: all of them are on different nodes.
-  speed.between_bytes_per_second = measure_links(*all.split(place_in_node, all.rank(), "nodes"));
-  std::vector<RankSpeed> speeds;
-  for (const std::string& text :
-       all.all_gather_text(fmt::format("{} {} {} {}", speed.flops_per_second, speed.memory_bytes_per_second,
-                                       speed.inside_bytes_per_second, speed.between_bytes_per_second))) {
-    char* rest = nullptr;
-    RankSpeed& each = speeds.emplace_back();
-    each.flops_per_second = std::strtod(text.c_str(), &rest);
-    each.memory_bytes_per_second = std::strtod(rest, &rest);
-    each.inside_bytes_per_second = std::strtod(rest, &rest);
-    each.between_bytes_per_second = std::strtod(rest, nullptr);
-  }
-  return speeds;
+  speed.between_bytes_per_second = measure_links(*all.split(world.local_rank(), all.rank(), "nodes"));
+  return of_all_ranks(all, speed);
 }
 
 std::vector<SlowRankFound> slow_ranks_of(const std::vector<RankSpeed>& speeds) {

@@ -46,7 +46,7 @@ class RankSearch {
  private:
   // Whether so many units fit with their smallest micro-batch. Leaves the plan in run_.
   bool fits(int64_t units) {
-    run_.mesh = {.replicate = 1, .fsdp = units * unit_ / tensor_, .tensor = tensor_};
+    run_.mesh = {.fsdp = units * unit_ / tensor_, .tensor = tensor_};
     const std::vector<int64_t> sizes = micro_batches_to_try(config_, target_, run_.mesh);
     return !sizes.empty() &&
            plan_with_least_recompute(config_, target_, recomputes_from(config_), {sizes.back()}, run_);
@@ -62,9 +62,9 @@ class RankSearch {
 // The mesh of the fewest ranks in whole nodes of `ranks_per_node`; in nodes of any size if that is nullopt.
 std::optional<FittingMesh> fewest_ranks(const RunConfig& config, const RunTarget& target,
                                         const ResolvedRun& run, std::optional<int64_t> ranks_per_node) {
-  // Of as few ranks, the tensor axis that the config asks for, else the smallest: a larger one is slower.
+  // Ties go to the tensor axis that the config asks for, else to the smallest: a larger one is slower.
   std::vector<int64_t> sizes = tensor_axis_sizes(run.model);
-  std::ranges::stable_partition(sizes, [&](int64_t size) { return size == config.mesh.tensor; });
+  std::ranges::stable_partition(sizes, [&](int64_t size) { return size == *config.mesh.tensor; });
   std::optional<FittingMesh> fewest;
   for (const int64_t tensor : sizes) {
     if (ranks_per_node && !tensor_groups_fit_nodes(config, target, tensor)) continue;
@@ -89,13 +89,12 @@ std::string words_to_type(const RunConfig& config, const FittingMesh& fitting, i
   const int64_t micro_batch = fitting.micro_batch_sequences;
   std::string words =
       fmt::format("--nodes {} --ntasks-per-node {}", mesh.ranks() / ranks_per_node, ranks_per_node);
-  const auto add = [&](const char* key, int64_t asked, int64_t size) {
-    if (asked != size) words += fmt::format(" {}={}", key, size);
+  const auto add = [&](const std::string& key, std::optional<int64_t> asked, int64_t size) {
+    if (asked.value_or(size) != size) words += fmt::format(" {}={}", key, size);
   };
-  add("mesh.replicate", config.mesh.replicate, mesh.replicate);
-  add("mesh.fsdp", config.mesh.fsdp.value_or(mesh.fsdp), mesh.fsdp);
-  add("mesh.tensor", config.mesh.tensor, mesh.tensor);
-  add("train.micro_batch_sequences", config.train.micro_batch_sequences.value_or(micro_batch), micro_batch);
+  for (const MeshAxis axis : kMeshAxes)
+    add(fmt::format("mesh.{}", to_string(axis)), config.mesh[axis], mesh[axis]);
+  add("train.micro_batch_sequences", config.train.micro_batch_sequences, micro_batch);
   if (recomputes_to_try(config).size() == 1 && recomputes_to_try(config).front() != fitting.recompute)
     words += fmt::format(" train.recompute={}", to_string(fitting.recompute));
   return words;
@@ -118,7 +117,7 @@ template <class Body>
 void plan_same_ranks(const RunConfig& config, const RunTarget& target, ResolvedRun& run, Body body) {
   for (const int64_t tensor : tensor_axis_sizes(run.model)) {
     if (target.ranks % tensor != 0 || !tensor_groups_fit_nodes(config, target, tensor)) continue;
-    run.mesh = {.replicate = 1, .fsdp = target.ranks / tensor, .tensor = tensor};
+    run.mesh = {.fsdp = target.ranks / tensor, .tensor = tensor};
     const std::vector<int64_t> sizes = micro_batches_to_try(config, target, run.mesh);
     if (!sizes.empty()) body(plan_with_least_recompute(config, target, recomputes_from(config), sizes, run));
   }

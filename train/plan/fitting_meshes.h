@@ -1,4 +1,4 @@
-// What would fit instead of a plan that does not: meshes, micro-batches, more ranks, more memory.
+// Alternatives to a plan that does not fit: meshes, micro-batches, more ranks, more memory.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -20,7 +20,7 @@ struct FittingMesh {
   /// none.
   std::string settings_text() const;
 };
-/// Those of `run`.
+/// The mesh of `run` and its plan.
 FittingMesh fitting_mesh(const ResolvedRun& run);
 
 /// All of it is planned, nothing is extrapolated.
@@ -32,7 +32,7 @@ struct FittingMeshes {
   /// whole nodes of as many ranks as now if such a mesh fits, else in nodes of any size. nullopt if none of
   /// up to `most_ranks` ranks fits.
   std::optional<FittingMesh> more_ranks;
-  /// What makes a job of more_ranks: "--nodes 3 --ntasks-per-node 4 mesh.tensor=4". Empty if the ranks of a
+  /// The words that make a job of more_ranks: "--nodes 3 --ntasks-per-node 4 mesh.tensor=4". Empty if the ranks of a
   /// node are not known now.
   std::string words_to_type;
   int64_t most_ranks = 0;  ///< 1024, or 64 times as many as now if these are more

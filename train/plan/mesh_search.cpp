@@ -1,10 +1,10 @@
 #include "train/plan/mesh_search.h"
 
 #include <algorithm>
-#include <functional>
 #include <limits>
 #include <list>
 #include <map>
+#include <ranges>
 #include <tuple>
 #include <utility>
 
@@ -15,18 +15,6 @@ namespace ripstop {
 namespace {
 
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
-
-// Largest first.
-std::vector<int64_t> divisors(int64_t number) {
-  std::vector<int64_t> found;
-  for (int64_t d = 1; d * d <= number; ++d)
-    if (number % d == 0) {
-      found.push_back(d);
-      if (d * d != number) found.push_back(number / d);
-    }
-  std::ranges::sort(found, std::greater<>());
-  return found;
-}
 
 // A mesh with a mode of recomputation and micro-batches, largest first, and their plans as far as they are
 // made.
@@ -101,14 +89,13 @@ class Search {
       : config_(config), target_(target), unplanned_(unplanned_run(config, target)) {
     for (const Recompute recompute : kRecomputes) largest_[recompute] = kMost;
     for (const int64_t tensor : tensor_axis_sizes(unplanned_.model)) {
-      if (target.ranks % tensor != 0 || tensor != kept.tensor.value_or(tensor) ||
-          !tensor_groups_fit_nodes(config, target, tensor))
-        continue;
-      const int64_t data_ranks = target.ranks / tensor;
-      for (const int64_t fsdp : divisors(data_ranks))
-        if (fsdp == kept.fsdp.value_or(fsdp) &&
-            data_ranks / fsdp == kept.replicate.value_or(data_ranks / fsdp))
-          add({.replicate = data_ranks / fsdp, .fsdp = fsdp, .tensor = tensor});
+      if (target.ranks % tensor != 0 || !tensor_groups_fit_nodes(config, target, tensor)) continue;
+      std::vector<int64_t> sizes = divisors(target.ranks / tensor);
+      for (const int64_t fsdp : std::views::reverse(sizes)) {
+        const MeshSizes mesh{.replicate = target.ranks / tensor / fsdp, .fsdp = fsdp, .tensor = tensor};
+        const auto fits = [&](MeshAxis axis) { return kept[axis].value_or(mesh[axis]) == mesh[axis]; };
+        if (std::ranges::all_of(kMeshAxes, fits)) add(mesh);
+      }
     }
   }
 
@@ -201,18 +188,17 @@ int64_t lost_percent(const RunConfig& config, const ResolvedRun& run) {
   return lost_percent(config, run.mesh, run.step.sharding.sequence_count, run.recomputed_share());
 }
 
-SentBytes sent_bytes(const DeviceMesh::AxisBytes& traffic, const MeshSizes& mesh, int64_t ranks_per_node) {
+SentBytes sent_bytes(const AxisBytes& traffic, const MeshSizes& mesh, int64_t ranks_per_node) {
   // Ranks of a node follow each other on the mesh, tensor fastest: a group and those that lie between its
   // ranks are a block of so many.
   const bool one_node = mesh.ranks() <= ranks_per_node;
   const auto inside = [&](int64_t block) { return one_node || ranks_per_node % block == 0; };
   SentBytes sent;
-  const auto add = [&](int64_t bytes, int64_t block) {
-    (inside(block) ? sent.inside_nodes : sent.between_nodes) += bytes;
-  };
-  add(traffic.tensor, mesh.tensor);
-  add(traffic.fsdp, mesh.fsdp * mesh.tensor);
-  add(traffic.replicate, mesh.ranks());
+  int64_t block = 1;
+  for (const MeshAxis axis : std::views::reverse(kMeshAxes)) {
+    block *= mesh[axis];
+    (inside(block) ? sent.inside_nodes : sent.between_nodes) += traffic[axis];
+  }
   return sent;
 }
 

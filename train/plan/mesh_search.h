@@ -19,12 +19,10 @@ struct SentBytes {
 
 /// The traffic of a step on `mesh`, in nodes of `ranks_per_node` > 0 ranks. An axis with a group on several
 /// nodes counts between nodes as a whole: a collective is as slow as its slowest link.
-SentBytes sent_bytes(const DeviceMesh::AxisBytes& traffic, const MeshSizes& mesh, int64_t ranks_per_node);
+SentBytes sent_bytes(const AxisBytes& traffic, const MeshSizes& mesh, int64_t ranks_per_node);
 
 /// Axis sizes that a search keeps. One without a value is free.
-struct KeptSizes {
-  std::optional<int64_t> replicate = {}, fsdp = {}, tensor = {};
-};
+using KeptSizes = PerAxis<std::optional<int64_t>>;
 
 /// A row that sends at most so many times the fewest bytes sends as few: the difference may be that of
 /// paddings, and says nothing of the time.
@@ -34,7 +32,7 @@ inline constexpr double kAsFewBytes = 1.05;
 /// again.
 int64_t lost_percent(const RunConfig& config, const ResolvedRun& run);
 
-/// What a search found.
+/// The result of a search.
 struct MeshSearch {
   /// Best first. Each row is the best of those that are left: of the least lost_percent and the fewest bytes
   /// between nodes, the one with the fewest bytes in all (see kAsFewBytes for both). Of equal ones, that of

@@ -21,7 +21,7 @@ constexpr int64_t kSlots = 32;
 // memory has room for.
 void plan_summaries(const RunConfig& config, const RunTarget& target, ResolvedRun& run) {
   if (!config.train.validates() || config.generation.validate_examples == 0) return;
-  const int64_t share = divide_up(config.generation.validate_examples, run.mesh.replicate * run.mesh.fsdp);
+  const int64_t share = divide_up(config.generation.validate_examples, run.mesh.data_ranks());
   for (int64_t slots = std::min(share, kSlots); slots >= 1; slots /= 2) {
     run.summaries = InferenceOptions::of(run.model, config.data.sequence_length, run.step.sharding.compute,
                                          slots, config.generation);
@@ -57,7 +57,7 @@ std::string last_data_ranks(int64_t first, int64_t data_ranks) {
 
 std::vector<int64_t> micro_batches_to_try(const RunConfig& config, const RunTarget& target,
                                           const MeshSizes& mesh) {
-  const int64_t share = divide_up(config.train.global_batch_sequences, mesh.replicate * mesh.fsdp);
+  const int64_t share = divide_up(config.train.global_batch_sequences, mesh.data_ranks());
   const int64_t length = config.data.sequence_length;
   // A GPU needs all the rows that fit to be busy; they are numbered by int32.
   const int64_t rows = target.device == DeviceKind::kCpu ? kCpuRows : INT32_MAX;
@@ -96,7 +96,7 @@ std::vector<Recompute> recomputes_from(const RunConfig& config) {
 }
 
 int64_t computed_sequences(const RunConfig& config, const MeshSizes& mesh, int64_t sequence_count) {
-  const int64_t data_ranks = mesh.replicate * mesh.fsdp;
+  const int64_t data_ranks = mesh.data_ranks();
   const int64_t share = divide_up(config.train.global_batch_sequences, data_ranks);
   return data_ranks * divide_up(share, sequence_count) * sequence_count;
 }
@@ -118,7 +118,7 @@ bool overlaps_tensor(const RunConfig& config, const RunTarget& target, int64_t t
 
 bool plan_with_micro_batch(const RunConfig& config, const RunTarget& target, int64_t sequence_count,
                            ResolvedRun& run) {
-  const int64_t data_ranks = run.mesh.replicate * run.mesh.fsdp, g = config.train.global_batch_sequences;
+  const int64_t data_ranks = run.mesh.data_ranks(), g = config.train.global_batch_sequences;
   run.step.sharding.sequence_count = sequence_count;
   run.step.sharding.overlap_tensor = overlaps_tensor(config, target, run.mesh.tensor, sequence_count);
   run.micro_batches = divide_up(divide_up(g, data_ranks), sequence_count);
@@ -164,7 +164,7 @@ void enlarge_head_chunk(const RunTarget& target, ResolvedRun& run) {
 }
 
 std::string micro_batches_text(const RunConfig& config, const ResolvedRun& run) {
-  const int64_t data_ranks = run.mesh.replicate * run.mesh.fsdp;
+  const int64_t data_ranks = run.mesh.data_ranks();
   const int64_t busy = std::min(config.train.global_batch_sequences, data_ranks);
   return fmt::format("{} of {} on {} {}{}", counted(run.micro_batches, "micro-batch"),
                      run.step.sharding.sequence_count,
@@ -174,7 +174,7 @@ std::string micro_batches_text(const RunConfig& config, const ResolvedRun& run) 
 
 std::string idle_text(const RunConfig& config, const ResolvedRun& run) {
   if (run.idle_share <= 0) return "";
-  const int64_t data_ranks = run.mesh.replicate * run.mesh.fsdp, g = config.train.global_batch_sequences;
+  const int64_t data_ranks = run.mesh.data_ranks(), g = config.train.global_batch_sequences;
   // Sequence k of a step is that of data rank k mod data_ranks (data/dataset/batch_loader.cpp).
   std::string who = "micro-batches are not full";
   if (g < data_ranks)

@@ -16,7 +16,7 @@ std::vector<int64_t> micro_batches_to_try(const RunConfig& config, const RunTarg
 /// config names.
 std::vector<Recompute> recomputes_to_try(const RunConfig& config);
 
-/// Those that compute at least as much again as the config asks for: what else may fit.
+/// The modes that compute at least as much again as the config asks for: these may fit instead.
 std::vector<Recompute> recomputes_from(const RunConfig& config);
 
 /// Sequences, empty ones too, that all data ranks of `mesh` compute in a step with this micro-batch.
@@ -29,7 +29,7 @@ bool plan_with_micro_batch(const RunConfig& config, const RunTarget& target, int
 
 /// Plans `run` with the first of `recomputes` with which any of `sizes` fits, and the largest of these:
 /// memory grows with the micro-batch, a larger micro-batch is faster, but what is computed again costs more.
-/// Both not empty; sizes are largest first. If nothing fits, plans what needs the least memory, of the
+/// Neither list is empty; sizes are largest first. If nothing fits, plans what needs the least memory, of the
 /// smallest size, and returns false. Takes milliseconds for any batch.
 bool plan_with_least_recompute(const RunConfig& config, const RunTarget& target,
                                const std::vector<Recompute>& recomputes, const std::vector<int64_t>& sizes,

@@ -31,10 +31,8 @@ std::string recompute_text(const ResolvedRun& run) {
 std::string plan_text(const ResolvedRun& run, const std::optional<int64_t>& device_memory_bytes) {
   // With the summaries' memory, because a validation needs it beside that of training.
   const MemoryUse memory = run.memory();
-  const DeviceMesh::AxisBytes& traffic = run.plan.traffic_per_step;
   std::string text;
-  for (int c = 0; c < kMemoryCategories; ++c) {
-    const auto category = static_cast<MemoryCategory>(c);
+  for (const MemoryCategory category : kMemoryCategories) {
     if (category == MemoryCategory::kSnapshot && memory[category] == 0) continue;
     // float32 is what everybody expects; a plan with half of it says why.
     const bool halved = category == MemoryCategory::kOptimizer && run.step.adamw.moments == DType::kBFloat16;
@@ -54,9 +52,9 @@ std::string plan_text(const ResolvedRun& run, const std::optional<int64_t>& devi
         "  {:<14}{:>12} of the {} of a save in pieces: updates wait until these are written\n", "",
         bytes_text(run.snapshot.whole_bytes - run.snapshot.kept_bytes), bytes_text(run.snapshot.whole_bytes));
   // Bytes that one rank sends: compare them with the speed of its link.
-  text += fmt::format("  sent per step  replicate {}, fsdp {}, tensor {}", bytes_text(traffic.replicate),
-                      bytes_text(traffic.fsdp), bytes_text(traffic.tensor));
-  return text;
+  return text + "  sent per step  " + axes_text(", ", [&](MeshAxis axis) {
+           return fmt::format("{} {}", to_string(axis), bytes_text(run.plan.traffic_per_step[axis]));
+         });
 }
 
 }  // namespace ripstop

@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What to give instead of a path that is not there, or is no directory.
+// The hint: a path to give instead of a path that is not there, or is no directory.
 std::string hint_for_model(const std::string& path) {
   std::error_code ignored;
   if (fs::is_regular_file(path, ignored)) {

@@ -26,7 +26,7 @@ RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinate
   DeviceMesh mesh = DeviceMesh::planned(request.mesh, coordinates, request.device);
   TrainingStep step(request.model, request.step, mesh, stream, ledger);
   const int64_t walked = std::min(request.micro_batches, kWalked);
-  std::array<DeviceMesh::AxisBytes, kWalked> sent_before;  // each micro-batch
+  std::array<AxisBytes, kWalked> sent_before;  // each micro-batch
   const auto walk = [&](int64_t micro_batches) {
     step.run(
         micro_batches,
@@ -41,12 +41,11 @@ RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinate
   walk(walked);
   RankPlan plan;
   // Before the evaluation: its bytes are no part of a step.
-  const DeviceMesh::AxisBytes sent = mesh.bytes_sent();
-  for (int64_t DeviceMesh::AxisBytes::*axis :
-       {&DeviceMesh::AxisBytes::replicate, &DeviceMesh::AxisBytes::fsdp, &DeviceMesh::AxisBytes::tensor})
-    plan.traffic_per_step.*axis =
-        sent.*axis - sent_before[0].*axis +
-        (request.micro_batches - walked) * (sent_before[2].*axis - sent_before[1].*axis);
+  const AxisBytes sent = mesh.bytes_sent();
+  for (const MeshAxis axis : kMeshAxes)
+    plan.traffic_per_step[axis] =
+        sent[axis] - sent_before[0][axis] +
+        (request.micro_batches - walked) * (sent_before[2][axis] - sent_before[1][axis]);
   plan.step_arena = step.arena().peak();
   step.arena().forget_peak();
   if (request.validates)
@@ -65,7 +64,7 @@ RankPlan plan_fullest(const PlanRequest& request) {
   // Replicas are equal: the replicate coordinate stays 0.
   for (const int64_t fsdp : ends_of_axis(request.mesh.fsdp))
     for (const int64_t tensor : ends_of_axis(request.mesh.tensor)) {
-      const RankPlan plan = plan_rank(request, {.replicate = 0, .fsdp = fsdp, .tensor = tensor});
+      const RankPlan plan = plan_rank(request, {.fsdp = fsdp, .tensor = tensor});
       if (plan.memory.total() > fullest.memory.total()) fullest = plan;
     }
   return fullest;

@@ -7,7 +7,7 @@
 
 namespace ripstop {
 
-/// What to plan. The mesh is resolved: no size is 0.
+/// A step to plan. The mesh is resolved: no size is 0.
 struct PlanRequest {
   ModelConfig model;
   StepOptions step;
@@ -18,14 +18,14 @@ struct PlanRequest {
   bool validates = true;       ///< beside steps there are evaluations
 };
 
-/// What one rank will use.
+/// Memory and traffic of one rank.
 struct RankPlan {
   MemoryUse memory;  ///< all bytes that ripstop allocates on the device, at the peak
   MemoryUse arena;   ///< the arena's part of `memory`: the arena_capacity of TrainingStep
   /// The part of a step and that of an evaluation; `arena` is the larger one. A model of few layers that
   /// recomputes much takes more for an evaluation.
   MemoryUse step_arena, evaluation_arena;
-  DeviceMesh::AxisBytes traffic_per_step;  ///< of every step but the first, which may gather more
+  AxisBytes traffic_per_step;  ///< of every step but the first, which may gather more
 };
 
 /// Runs one step and, if the run validates, one evaluation on kMeta as the rank at `coordinates`. This is the

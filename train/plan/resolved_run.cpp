@@ -12,7 +12,7 @@
 namespace ripstop {
 namespace {
 
-// What to type if there is no data set.
+// The hint if there is no data set.
 std::string near_dataset(const std::string& directory) {
   if (std::string near = hint_for_absent(directory, "data.directory=", "train.h5"); !near.empty())
     return near;
@@ -144,10 +144,8 @@ ResolvedRun unplanned_run(const RunConfig& config, const RunTarget& target) {
 
 ResolvedRun resolve_run(const RunConfig& config, const RunTarget& target) {
   ResolvedRun run = unplanned_run(config, target);
-  run.mesh = resolve_mesh({.replicate = config.mesh.replicate,
-                           .fsdp = config.mesh.fsdp.value_or(0),
-                           .tensor = config.mesh.tensor},
-                          target.ranks);
+  for (const MeshAxis axis : kMeshAxes) run.mesh[axis] = config.mesh[axis].value_or(0);
+  run.mesh = resolve_mesh(run.mesh, target.ranks);
   // The sizes of a pretrained model were not known when the config was read.
   check_tensor_axis(run.model, run.mesh.tensor);
 

@@ -13,7 +13,7 @@
 
 namespace ripstop {
 
-/// What training will do, in numbers.
+/// A run in numbers.
 struct ResolvedRun {
   ModelConfig model;
   MeshSizes mesh;
@@ -21,8 +21,8 @@ struct ResolvedRun {
   int64_t micro_batches = 1;   ///< of every data rank, in every step
   bool deterministic = false;  ///< run.deterministic
   bool validates = true;       ///< TrainSection::validates
-  double idle_share = 0;  ///< of the sequences that the ranks compute in a step, those that are always empty
-  RankPlan plan;          ///< of the fullest rank
+  double idle_share = 0;       ///< share of the sequences computed in a step that are always empty
+  RankPlan plan;               ///< of the fullest rank
   /// The model that writes summaries at validations, if config.generation asks for any, and the memory that
   /// it takes beside `plan` while it lives.
   std::optional<InferenceOptions> summaries;
@@ -63,7 +63,9 @@ struct ResolvedRun {
   /// Floating-point operations that backward computes again, over those of the model (MFU's): 0 to 1/3 or so.
   double recomputed_share() const;
   /// The mesh that writes summaries. Every rank keeps its place on the tensor axis.
-  MeshSizes summaries_mesh() const { return {mesh.replicate * mesh.fsdp, 1, mesh.tensor}; }
+  MeshSizes summaries_mesh() const {
+    return {.replicate = mesh.data_ranks(), .fsdp = 1, .tensor = mesh.tensor};
+  }
 };
 
 /// Decides what depends on neither mesh nor micro-batch: model, precision, settings of the step, notes. The

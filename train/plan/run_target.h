@@ -15,10 +15,10 @@ struct RunTarget {
   int64_t ranks_per_node = 0;  ///< 0: not known. Only for hints
   DeviceKind device = DeviceKind::kCpu;
   bool fast_bfloat16 = true;  ///< the device multiplies bfloat16 at least as fast as float32
-  /// Of one rank, for the plan and for the libraries (library_bytes). nullopt: not known, so no plan is
+  /// Memory of one rank, for the plan and for the libraries (library_bytes). nullopt: not known, so no plan is
   /// refused.
   std::optional<int64_t> device_memory_bytes;
-  /// Of one rank: its share of the host memory that is free now. nullopt: not known.
+  /// One rank's share of the host memory that is free now. nullopt: not known.
   std::optional<int64_t> host_memory_bytes = {};
   int64_t dataset_vocabulary = 0;  ///< 0: no data set at hand, so model.vocab_size must say
   /// The sizes of model.pretrained (read_model_sizes); nullopt without that key.

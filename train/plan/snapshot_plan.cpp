@@ -9,7 +9,7 @@
 namespace ripstop {
 namespace {
 
-// Of the host memory that is free, what snapshots may take: the page cache through which files are written
+// The share of the free host memory that snapshots may take: the page cache through which files are written
 // needs some, and what other programs take later.
 constexpr double kShareOfFree = 0.8;
 
@@ -47,7 +47,7 @@ void limit_copies(SnapshotPlan& plan, const std::vector<UnitSpec>& units, const 
   plan.whole_bytes = plan.kept_bytes = 0;
   // Replicas share the units among them. Of a replica, tensor index 0 stores most.
   for (int64_t replica = 0; replica < std::min<int64_t>(mesh.replicate, std::ssize(units)); ++replica) {
-    const int64_t rank = replica * mesh.fsdp * mesh.tensor;
+    const int64_t rank = mesh.rank_of({.replicate = replica});
     plan.whole_bytes = std::max(plan.whole_bytes, snapshot_bytes(stored_shards(units, mesh, rank), moments));
     plan.kept_bytes = std::max(plan.kept_bytes, kept_bytes(units, mesh, rank, moments, most_bytes));
   }

@@ -1,4 +1,4 @@
-// What saves take of a rank's host memory while training goes on.
+// The host memory of a rank that saves take while training goes on.
 #pragma once
 #include <cstdint>
 #include <vector>

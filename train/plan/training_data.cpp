@@ -12,7 +12,7 @@
 namespace ripstop {
 namespace {
 
-// What decides the sequences of an epoch. They do not depend on the ranks.
+// The options that decide the sequences of an epoch. They do not depend on the ranks.
 BatchLoaderOptions sequence_options(const RunConfig& config) {
   return {.sequence_length = config.data.sequence_length,
           .pack = config.data.pack,

@@ -15,34 +15,15 @@
 #include <vector>
 
 #include "data/files/file.h"
+#include "model/device/device.h"
+#include "parallel/mesh_axes.h"
 
 namespace ripstop {
 
-/// Bytes of one rank, by what they are used for.
-struct MemoryBytes {
-  int64_t weights = 0;
-  int64_t gradients = 0;
-  int64_t optimizer = 0;
-  int64_t activations = 0;
-  int64_t communication = 0;
-  int64_t workspace = 0;
-  int64_t snapshot = 0;
-  int64_t total = 0;
-  bool operator==(const MemoryBytes&) const = default;
-};
-
-/// Payload bytes that a rank sends per step on each axis of the mesh, without the rank's own block.
-struct TrafficBytes {
-  int64_t replicate = 0;
-  int64_t fsdp = 0;
-  int64_t tensor = 0;
-  bool operator==(const TrafficBytes&) const = default;
-};
-
 /// The memory and the traffic of a step on one rank, planned or measured.
 struct StepCost {
-  MemoryBytes memory;
-  TrafficBytes traffic_per_step;
+  MemoryUse memory;
+  AxisBytes traffic_per_step;
   bool operator==(const StepCost&) const = default;
 };
 
@@ -79,9 +60,7 @@ struct StartEvent {
   std::vector<std::string> argv;
   std::string version;
   std::string git_commit;
-  int64_t replicate = 1;
-  int64_t fsdp = 1;
-  int64_t tensor = 1;
+  MeshSizes mesh = kMeshOfOne;
   std::vector<std::string> hosts;     ///< of each rank
   std::string recompute = "none";     ///< what was decided; logs of versions without it did not recompute
   int64_t micro_batch_sequences = 0;  ///< what was decided; 0 in logs of versions that did not write it
@@ -119,9 +98,7 @@ struct StepMetrics {
       model_flops_utilization;  ///< of the peak in `start`, 0..1; nullopt if that is not known
   std::optional<double> model_flops_utilization_full_attention;
   int64_t peak_memory_bytes = 0;  ///< of rank 0, since the program began
-  double communication_exposed_seconds_replicate = 0;
-  double communication_exposed_seconds_fsdp = 0;
-  double communication_exposed_seconds_tensor = 0;
+  AxisSeconds communication_exposed_seconds;
   double data_wait_seconds = 0;
   double save_wait_seconds = 0;           ///< that the updates waited for a save to read what they change
   std::optional<StartupSeconds> startup;  ///< up to the end of the first step of a start; else nullopt

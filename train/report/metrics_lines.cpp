@@ -30,19 +30,10 @@ Json number(std::optional<double> value) {
 // order.
 
 Json to_json(const StepCost& cost) {
-  const MemoryBytes& memory = cost.memory;
-  const TrafficBytes& traffic = cost.traffic_per_step;
-  return {{"memory",
-           {{"weights", memory.weights},
-            {"gradients", memory.gradients},
-            {"optimizer", memory.optimizer},
-            {"activations", memory.activations},
-            {"communication", memory.communication},
-            {"workspace", memory.workspace},
-            {"snapshot", memory.snapshot},
-            {"total", memory.total}}},
-          {"traffic_per_step",
-           {{"replicate", traffic.replicate}, {"fsdp", traffic.fsdp}, {"tensor", traffic.tensor}}}};
+  Json memory;
+  for (const MemoryCategory category : kMemoryCategories) memory[to_string(category)] = cost.memory[category];
+  memory["total"] = cost.memory.total();
+  return {{"memory", memory}, {"traffic_per_step", cost.traffic_per_step}};
 }
 
 Json to_json(const StartupSeconds& startup) {
@@ -62,11 +53,7 @@ Json to_json(const StartEvent& event) {
             {"argv", event.argv},
             {"version", event.version},
             {"git_commit", event.git_commit},
-            {"mesh",
-             {{"replicate", event.replicate},
-              {"fsdp", event.fsdp},
-              {"tensor", event.tensor},
-              {"hosts", event.hosts}}},
+            {"mesh", event.mesh},
             {"recompute", event.recompute},
             {"micro_batch_sequences", event.micro_batch_sequences},
             {"micro_batches", event.micro_batches},
@@ -92,6 +79,7 @@ Json to_json(const StartEvent& event) {
             {"plan", to_json(event.plan)},
             {"kernel_plans", event.kernel_plans},
             {"kernel_plans_seconds", number(event.kernel_plans_seconds)}};
+  json["mesh"]["hosts"] = event.hosts;
   if (event.startup) json["startup_seconds"] = to_json(*event.startup);
   return json;
 }
@@ -109,10 +97,7 @@ Json to_json(const StepMetrics& event) {
             {"model_flops_utilization", number(event.model_flops_utilization)},
             {"model_flops_utilization_full_attention", number(event.model_flops_utilization_full_attention)},
             {"peak_memory_bytes", event.peak_memory_bytes},
-            {"communication_exposed_seconds",
-             {{"replicate", number(event.communication_exposed_seconds_replicate)},
-              {"fsdp", number(event.communication_exposed_seconds_fsdp)},
-              {"tensor", number(event.communication_exposed_seconds_tensor)}}},
+            {"communication_exposed_seconds", event.communication_exposed_seconds},
             {"data_wait_seconds", number(event.data_wait_seconds)},
             {"save_wait_seconds", number(event.save_wait_seconds)}};
   if (event.startup) json["startup_seconds"] = to_json(*event.startup);
@@ -226,20 +211,16 @@ const Json& child(const Json& json, const char* key) {
   return found != json.end() && found->is_object() ? *found : kNothing;
 }
 
+template <class T, bool kSizes>
+void take(const Json& json, const char* key, PerAxis<T, kSizes>& values) {
+  for (const MeshAxis axis : kMeshAxes) take(child(json, key), to_string(axis), values[axis]);
+}
+
 void read(const Json& json, StepCost& cost) {
   const Json& memory = child(json, "memory");
-  take(memory, "weights", cost.memory.weights);
-  take(memory, "gradients", cost.memory.gradients);
-  take(memory, "optimizer", cost.memory.optimizer);
-  take(memory, "activations", cost.memory.activations);
-  take(memory, "communication", cost.memory.communication);
-  take(memory, "workspace", cost.memory.workspace);
-  take(memory, "snapshot", cost.memory.snapshot);
-  take(memory, "total", cost.memory.total);
-  const Json& traffic = child(json, "traffic_per_step");
-  take(traffic, "replicate", cost.traffic_per_step.replicate);
-  take(traffic, "fsdp", cost.traffic_per_step.fsdp);
-  take(traffic, "tensor", cost.traffic_per_step.tensor);
+  for (const MemoryCategory category : kMemoryCategories)
+    take(memory, to_string(category), cost.memory[category]);
+  take(json, "traffic_per_step", cost.traffic_per_step);
 }
 
 void read_startup(const Json& json, std::optional<StartupSeconds>& startup) {
@@ -259,11 +240,8 @@ void read(const Json& json, StartEvent& event) {
   take(json, "argv", event.argv);
   take(json, "version", event.version);
   take(json, "git_commit", event.git_commit);
-  const Json& mesh = child(json, "mesh");
-  take(mesh, "replicate", event.replicate);
-  take(mesh, "fsdp", event.fsdp);
-  take(mesh, "tensor", event.tensor);
-  take(mesh, "hosts", event.hosts);
+  take(json, "mesh", event.mesh);
+  take(child(json, "mesh"), "hosts", event.hosts);
   take(json, "recompute", event.recompute);
   take(json, "micro_batch_sequences", event.micro_batch_sequences);
   take(json, "micro_batches", event.micro_batches);
@@ -303,10 +281,7 @@ void read(const Json& json, StepMetrics& event) {
   take(json, "model_flops_utilization", event.model_flops_utilization);
   take(json, "model_flops_utilization_full_attention", event.model_flops_utilization_full_attention);
   take(json, "peak_memory_bytes", event.peak_memory_bytes);
-  const Json& exposed = child(json, "communication_exposed_seconds");
-  take(exposed, "replicate", event.communication_exposed_seconds_replicate);
-  take(exposed, "fsdp", event.communication_exposed_seconds_fsdp);
-  take(exposed, "tensor", event.communication_exposed_seconds_tensor);
+  take(json, "communication_exposed_seconds", event.communication_exposed_seconds);
   take(json, "data_wait_seconds", event.data_wait_seconds);
   take(json, "save_wait_seconds", event.save_wait_seconds);
   read_startup(json, event.startup);

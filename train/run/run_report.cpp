@@ -22,19 +22,6 @@ std::vector<std::string> hosts_of_slow(const SpeedWindow& window, const std::vec
 
 }  // namespace
 
-StepCost step_cost(const MemoryUse& memory, const DeviceMesh::AxisBytes& traffic) {
-  return {
-      .memory = {.weights = memory[MemoryCategory::kWeights],
-                 .gradients = memory[MemoryCategory::kGradients],
-                 .optimizer = memory[MemoryCategory::kOptimizer],
-                 .activations = memory[MemoryCategory::kActivations],
-                 .communication = memory[MemoryCategory::kCommunication],
-                 .workspace = memory[MemoryCategory::kWorkspace],
-                 .snapshot = memory[MemoryCategory::kSnapshot],
-                 .total = memory.total()},
-      .traffic_per_step = {.replicate = traffic.replicate, .fsdp = traffic.fsdp, .tensor = traffic.tensor}};
-}
-
 std::vector<std::string> header_lines(const RunConfig& config, const ResolvedRun& run,
                                       const RunLength& length, const RunTarget& target,
                                       const DeviceMesh& mesh, const Device& device) {
@@ -55,10 +42,9 @@ std::vector<std::string> header_lines(const RunConfig& config, const ResolvedRun
 }
 
 std::string cost_line(const StepCost& planned, const StepCost& measured) {
-  const auto sent = [](const TrafficBytes& t) { return bytes_text(t.replicate + t.fsdp + t.tensor); };
   return fmt::format("planned / measured: memory {} / {}, sent per step {} / {}",
-                     bytes_text(planned.memory.total), bytes_text(measured.memory.total),
-                     sent(planned.traffic_per_step), sent(measured.traffic_per_step));
+                     bytes_text(planned.memory.total()), bytes_text(measured.memory.total()),
+                     bytes_text(planned.traffic_per_step.sum()), bytes_text(measured.traffic_per_step.sum()));
 }
 
 std::string done_line(const RunConfig& config) {
@@ -97,9 +83,7 @@ StartEvent start_event(const ResolvedRun& run, const RunLength& length, const De
   event.argv = argv;
   event.version = std::string(version());
   event.git_commit = std::string(git_commit());
-  event.replicate = run.mesh.replicate;
-  event.fsdp = run.mesh.fsdp;
-  event.tensor = run.mesh.tensor;
+  event.mesh = run.mesh;
   event.hosts = mesh.hosts();
   event.recompute = std::string(to_string(run.step.sharding.recompute));
   event.micro_batch_sequences = run.step.sharding.sequence_count;
@@ -125,7 +109,7 @@ StartEvent start_event(const ResolvedRun& run, const RunLength& length, const De
     event.peak_flops_per_second = peak->per_second;
     event.peak_flops_source = peak->source;
   }
-  event.plan = step_cost(run.memory(), run.plan.traffic_per_step);
+  event.plan = {run.memory(), run.plan.traffic_per_step};
   return event;
 }
 

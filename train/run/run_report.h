@@ -15,9 +15,6 @@
 
 namespace ripstop {
 
-/// Memory and traffic in the form of metrics.jsonl.
-StepCost step_cost(const MemoryUse& memory, const DeviceMesh::AxisBytes& traffic);
-
 /// The first lines of a run: version, mesh, model, step, length, plan.
 std::vector<std::string> header_lines(const RunConfig& config, const ResolvedRun& run,
                                       const RunLength& length, const RunTarget& target,

@@ -3,7 +3,7 @@
 #include <set>
 
 #include "train/plan/micro_batch.h"
-#include "train/plan/run_speed.h"
+#include "train/plan/run_length.h"
 #include "train/report/human_text.h"
 
 namespace ripstop {
@@ -18,9 +18,7 @@ struct Layout {
   std::string recompute;
   double idle_share = 0;
   int64_t memory_bytes = 0;
-  TrafficBytes sent;
-
-  int64_t sent_bytes() const { return sent.replicate + sent.fsdp + sent.tensor; }
+  int64_t sent_bytes = 0;
 };
 
 int64_t distinct(const std::vector<std::string>& hosts) {
@@ -34,19 +32,17 @@ double idle_share(const RunConfig& config, const MeshSizes& mesh, int64_t micro_
 }
 
 Layout layout_of(const StartEvent& start, const RunConfig& config) {
-  const MeshSizes mesh{start.replicate, start.fsdp, start.tensor};
-  return {.mesh = mesh,
+  return {.mesh = start.mesh,
           .nodes = distinct(start.hosts),
           .micro_batch = start.micro_batch_sequences,
           .micro_batches = start.micro_batches,
           .recompute = start.recompute,
-          .idle_share = idle_share(config, mesh, start.micro_batch_sequences),
-          .memory_bytes = start.plan.memory.total,
-          .sent = start.plan.traffic_per_step};
+          .idle_share = idle_share(config, start.mesh, start.micro_batch_sequences),
+          .memory_bytes = start.plan.memory.total(),
+          .sent_bytes = start.plan.traffic_per_step.sum()};
 }
 
 Layout layout_of(const ResolvedRun& run, const std::vector<std::string>& hosts) {
-  const DeviceMesh::AxisBytes& sent = run.plan.traffic_per_step;
   return {.mesh = run.mesh,
           .nodes = distinct(hosts),
           .micro_batch = run.step.sharding.sequence_count,
@@ -54,7 +50,7 @@ Layout layout_of(const ResolvedRun& run, const std::vector<std::string>& hosts) 
           .recompute = std::string(to_string(run.step.sharding.recompute)),
           .idle_share = run.idle_share,
           .memory_bytes = run.memory().total(),
-          .sent = {.replicate = sent.replicate, .fsdp = sent.fsdp, .tensor = sent.tensor}};
+          .sent_bytes = run.plan.traffic_per_step.sum()};
 }
 
 // What a rank's time brings: tokens that are neither empty nor computed twice.
@@ -115,7 +111,7 @@ std::vector<std::string> lines_since(const LastStart& before, const RunConfig& c
   const auto percent = [](double share) { return fmt::format("{:.1f}%", 100 * share); };
   if (was.micro_batch > 0) add("idle", percent(was.idle_share), percent(is.idle_share));
   add("memory", bytes_text(was.memory_bytes), bytes_text(is.memory_bytes) + " of the fullest rank");
-  add("sent", bytes_text(was.sent_bytes()), bytes_text(is.sent_bytes()) + " a rank and step");
+  add("sent", bytes_text(was.sent_bytes), bytes_text(is.sent_bytes) + " a rank and step");
   lines.push_back(fmt::format("  {:<12} {}", "speed", speed_text(before, was, is, run)));
   lines.insert(lines.begin(), "since the last start:");
   lines.push_back(fmt::format("  as before: {} a step, the order of the data, the learning rate",

@@ -76,7 +76,7 @@ bool Trainer::take_step() {
 
 bool Trainer::compute_step() {
   const Clock::time_point begin = Clock::now();
-  const DeviceMesh::AxisBytes sent = mesh_.bytes_sent();
+  const AxisBytes sent = mesh_.bytes_sent();
   at_step_ = state_.step + 1;
   mesh_.set_step(at_step_);
   profiler_.before(at_step_);
@@ -132,8 +132,7 @@ bool Trainer::compute_step() {
   state_.epoch = loaded->end.epoch;
   state_.sequence = loaded->end.sequence;
   state_.tokens += loaded->rows;
-  const DeviceMesh::AxisBytes now = mesh_.bytes_sent();
-  step_traffic_ = {now.replicate - sent.replicate, now.fsdp - sent.fsdp, now.tensor - sent.tensor};
+  step_traffic_ = mesh_.bytes_sent() - sent;
   step_seconds_ = seconds_since(begin);
   if (time_limit_) time_limit_->took_step(step_seconds_);
   if (state_.step > first_step_ + 1) deadline_.learn(step_seconds_ - save_wait_seconds_);
@@ -153,7 +152,6 @@ void Trainer::log_step(const LoaderStep& loaded, const StepResult& result, doubl
   // The first step has loaded all kernels and filled all buffers of the libraries.
   if (!std::exchange(libraries_measured_, true))
     if (const auto beyond = library_memory_.beyond_bound(ledger_.now().total())) warn(*beyond);
-  const DeviceMesh::AxisSeconds waited = mesh_.seconds_waited();
   const double seconds = step_seconds_;
   const double rows_per_second = static_cast<double>(loaded.rows) / seconds;
   drop_wrong_peak(rows_per_second);
@@ -174,9 +172,7 @@ void Trainer::log_step(const LoaderStep& loaded, const StepResult& result, doubl
       .model_flops_utilization = utilization(flops_per_token_.causal),
       .model_flops_utilization_full_attention = utilization(flops_per_token_.full_attention),
       .peak_memory_bytes = measured_memory().total(),
-      .communication_exposed_seconds_replicate = waited.replicate - waited_before_.replicate,
-      .communication_exposed_seconds_fsdp = waited.fsdp - waited_before_.fsdp,
-      .communication_exposed_seconds_tensor = waited.tensor - waited_before_.tensor,
+      .communication_exposed_seconds = mesh_.seconds_waited() - waited_before_,
       .data_wait_seconds = data_wait,
       .save_wait_seconds = save_wait_seconds_,
       .startup = startup_of_step()};
@@ -255,10 +251,8 @@ MemoryUse Trainer::planned_memory() const {
 
 // `use`, but of the arena's capacity only `arena`.
 MemoryUse Trainer::with_arena(MemoryUse use, const MemoryUse& arena) const {
-  for (int c = 0; c < kMemoryCategories; ++c) {
-    const auto category = static_cast<MemoryCategory>(c);
+  for (const MemoryCategory category : kMemoryCategories)
     use[category] += arena[category] - plan_.arena[category];
-  }
   return use;
 }
 
@@ -340,8 +334,8 @@ void Trainer::write_end(ExitCode code) {
     metrics.write_end(EndEvent{.step = state_.step,
                                .exit_code = static_cast<int>(code),
                                .reason = end_reason(code),
-                               .planned = step_cost(planned_memory(), plan_.traffic_per_step),
-                               .measured = step_cost(measured_memory(), step_traffic_),
+                               .planned = {planned_memory(), plan_.traffic_per_step},
+                               .measured = {measured_memory(), step_traffic_},
                                .resident_before_bytes = resident_before_bytes_,
                                .resident_peak_bytes = resident_memory().peak_bytes,
                                .seconds = seconds_since(begin_)});
@@ -353,8 +347,7 @@ void Trainer::say_end(ExitCode code) {
   if (code == ExitCode::kOk && ends_early()) say(early_end_line(options_.config, state_, steps_, was_done_));
   if (was_done_ && !ends_early()) say(done_line(options_.config));
   if (!was_done_)
-    say(cost_line(step_cost(planned_memory(), plan_.traffic_per_step),
-                  step_cost(measured_memory(), step_traffic_)));
+    say(cost_line({planned_memory(), plan_.traffic_per_step}, {measured_memory(), step_traffic_}));
   if (code == ExitCode::kOk && (was_done_ || (options_.live != nullptr && options_.live->is_live())))
     say(next_line(options_.config.run.directory, dataset_.header().kind));
   if (code == ExitCode::kRequeue)

@@ -274,8 +274,8 @@ class Trainer {
   double save_alone_seconds_ = 0;     ///< of them, those that this rank was not in a collective
   int64_t resident_before_bytes_ = 0;
   bool libraries_measured_ = false;
-  DeviceMesh::AxisSeconds waited_before_;  ///< seconds waited before the step under way
-  DeviceMesh::AxisBytes step_traffic_;     ///< of the last step
+  AxisSeconds waited_before_;  ///< seconds waited before the step under way
+  AxisBytes step_traffic_;     ///< of the last step
 };
 
 }  // namespace ripstop

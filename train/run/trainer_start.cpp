@@ -218,9 +218,7 @@ void Trainer::open_directory() {
     if (checkpoint.manifest || checkpoint.is_unreadable) newest_step_ = checkpoint.step;
   directory_->require_progress(newest_step_);
   check_disk_space(io_, directory_->checkpoints(), config.checkpoint.keep,
-                   checkpoint_bytes(resolved_.trained_table(),
-                                    {resolved_.mesh.replicate, resolved_.mesh.fsdp, resolved_.mesh.tensor},
-                                    resolved_.step.adamw.moments));
+                   checkpoint_bytes(resolved_.trained_table(), resolved_.mesh, resolved_.step.adamw.moments));
 }
 
 // On rank 0 of a start that was stopped before it had the directory. A job's start must count all the same. A

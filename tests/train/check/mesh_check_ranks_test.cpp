@@ -165,8 +165,8 @@ TEST(CheckRanks, AnAxisAlonePasses) {
     for (const MeshAxis axis : kMeshAxes) {
       SCOPED_TRACE(fmt::format("{} along {}", sizes.to_text(), to_string(axis)));
       DeviceMesh alone = mesh.along(axis);
-      EXPECT_EQ(alone.ranks(), sizes.along(axis));
-      EXPECT_EQ(alone.sizes().along(axis), sizes.along(axis));
+      EXPECT_EQ(alone.ranks(), sizes[axis]);
+      EXPECT_EQ(alone.sizes()[axis], sizes[axis]);
       expect_holds(check_mesh(alone, settings, test_device()));
       EXPECT_EQ(std::ssize(alone.hosts()), alone.ranks());
     }

@@ -32,7 +32,7 @@ TEST(SentByOperation, AddsUpToThePlanOnEveryMesh) {
         EXPECT_GT(sent.bytes, 0);
         sums[sent.axis] += sent.bytes;
       }
-      const DeviceMesh::AxisBytes plan = plan_rank(request, {}).traffic_per_step;
+      const AxisBytes plan = plan_rank(request, {}).traffic_per_step;
       EXPECT_EQ(sums["replicate"], plan.replicate);
       EXPECT_EQ(sums["fsdp"], plan.fsdp);
       EXPECT_EQ(sums["tensor"], plan.tensor);

@@ -43,12 +43,10 @@ class SimulatedRanks {
     void barrier() override { all_gather_text(""); }
 
     Pending all_gather(const Stream&, const Tensor&, const Tensor&) override { refuse(); }
-    int64_t reduce_scatter_scratch_bytes(int64_t, DType) const override { refuse(); }
     Pending reduce_scatter(const Stream&, const Tensor&, const Tensor&, DType, Accumulate,
                            const Tensor&) override {
       refuse();
     }
-    int64_t all_reduce_scratch_bytes(int64_t, DType) const override { refuse(); }
     Pending start_all_reduce(const Stream&, const Tensor&, Reduce, const Tensor&, const Stream*) override {
       refuse();
     }

@@ -305,9 +305,9 @@ TEST(LoraRanks, PlanEqualsWhatAStepUses) {
           MeshTraining run(layouts::model(true), step, mesh, kSequences);
           // Frozen weights that stay whole are gathered in the first step alone.
           run.run(sequences, 1e-3, 1);
-          const DeviceMesh::AxisBytes before = run.mesh.bytes_sent();
+          const AxisBytes before = run.mesh.bytes_sent();
           run.run(sequences, 1e-3, 2);
-          const DeviceMesh::AxisBytes after = run.mesh.bytes_sent();
+          const AxisBytes after = run.mesh.bytes_sent();
           run.evaluate(sequences);
           EXPECT_EQ(after.replicate - before.replicate, run.plan.traffic_per_step.replicate);
           EXPECT_EQ(after.fsdp - before.fsdp, run.plan.traffic_per_step.fsdp);

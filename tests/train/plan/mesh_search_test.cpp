@@ -79,8 +79,7 @@ void expect_equal_plans(const ResolvedRun& row, const ResolvedRun& plan) {
   EXPECT_EQ(row.step.sharding.recompute, plan.step.sharding.recompute);
   EXPECT_EQ(row.library_bytes, plan.library_bytes);
   EXPECT_EQ(row.plan.traffic_per_step, plan.plan.traffic_per_step);
-  for (int c = 0; c < kMemoryCategories; ++c)
-    EXPECT_EQ(row.memory()[static_cast<MemoryCategory>(c)], plan.memory()[static_cast<MemoryCategory>(c)]);
+  EXPECT_EQ(row.memory(), plan.memory());
 }
 
 // A memory that about half of the rows of 12 ranks exceed.
@@ -208,7 +207,7 @@ TEST(MeshSearch, ABatchOfManySequencesIsSearchedAtOnce) {
 }
 
 TEST(MeshSearch, SentBytesAreSplitAtTheNode) {
-  const DeviceMesh::AxisBytes traffic{.replicate = 1, .fsdp = 10, .tensor = 100};
+  const AxisBytes traffic{.replicate = 1, .fsdp = 10, .tensor = 100};
   const MeshSizes mesh{.replicate = 2, .fsdp = 4, .tensor = 2};
   EXPECT_EQ(sent_bytes(traffic, mesh, 16), (SentBytes{111, 0}));
   EXPECT_EQ(sent_bytes(traffic, mesh, 8), (SentBytes{110, 1}));

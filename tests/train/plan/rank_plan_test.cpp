@@ -144,7 +144,7 @@ TEST(Plan, RecomputingRepeatsFewCollectives) {
       request.step.sharding.recompute = recompute;
       return plan_rank(request, {}).traffic_per_step;
     };
-    const DeviceMesh::AxisBytes none = traffic(Recompute::kNone), full = traffic(Recompute::kFull);
+    const AxisBytes none = traffic(Recompute::kNone), full = traffic(Recompute::kFull);
     EXPECT_EQ(traffic(Recompute::kSelective), none);
     EXPECT_EQ(full.fsdp, none.fsdp);
     EXPECT_EQ(full.replicate, none.replicate);

@@ -86,7 +86,7 @@ TEST(RunLengthTest, WhatIsCutIsSaidExactly) {
 TEST(RunLengthTest, WithoutADataSetNothingIsInvented) {
   const ResolvedRun run =
       resolve_run(parsed(kSmallest), run_target(1, DeviceKind::kCpu, std::nullopt, 32000));
-  const RunLength steps = run_length(parsed(kSmallest), run, nullptr);
+  const RunLength steps = run_length(parsed(kSmallest), run, std::nullopt);
   EXPECT_EQ(steps.steps, 100);
   EXPECT_FALSE(steps.data.has_value());
   // Master weights and two moments, float32 each, with padding.
@@ -94,10 +94,11 @@ TEST(RunLengthTest, WithoutADataSetNothingIsInvented) {
   EXPECT_LT(steps.checkpoint_bytes, 12.2 * static_cast<double>(parameter_count(run.model)));
   ResolvedRun rounded = run;
   rounded.step.adamw.moments = DType::kBFloat16;
-  EXPECT_EQ(run_length(parsed(kSmallest), rounded, nullptr).checkpoint_bytes, steps.checkpoint_bytes * 2 / 3);
+  EXPECT_EQ(run_length(parsed(kSmallest), rounded, std::nullopt).checkpoint_bytes,
+            steps.checkpoint_bytes * 2 / 3);
   EXPECT_EQ(text_of(parsed(kSmallest), steps).rfind("run: 100 steps\ncheckpoint: ", 0), 0u);
   const RunConfig epochs = parsed(kSmallest, {"train.epochs=2"});
-  EXPECT_EQ(text_of(epochs, run_length(epochs, run, nullptr)).rfind("checkpoint: ", 0), 0u);
+  EXPECT_EQ(text_of(epochs, run_length(epochs, run, std::nullopt)).rfind("checkpoint: ", 0), 0u);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "train/plan/run_speed.h"
+#include "train/plan/run_length.h"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@ namespace {
 class RunSpeedTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    start_.fsdp = 2;
+    start_.mesh.fsdp = 2;
     start_.parameters = parameter_count(run_.model);
     start_.flops_per_token = training_flops_per_token(run_.model, 256).causal;
     start_.peak_flops_source = "measured: linear in float32 on all ranks at once";
@@ -65,7 +65,7 @@ TEST_F(RunSpeedTest, AnotherRunTellsNothing) {
   ASSERT_TRUE(measured({5}).has_value());
   EXPECT_FALSE(measured({}).has_value());
   const StartEvent good = start_;
-  start_.fsdp = 4;
+  start_.mesh.fsdp = 4;
   EXPECT_FALSE(measured({5}).has_value());
   start_ = good;
   start_.parameters += 1;

@@ -26,8 +26,8 @@ TEST_F(MetricsLines, EveryEventReadsBackEqual) {
   start.argv = {"ripstop", "train", "a \"b\".toml", "\xff"};
   start.version = "0.1.0";
   start.git_commit = "abc";
-  start.fsdp = 2;
-  start.tensor = 4;
+  start.mesh.fsdp = 2;
+  start.mesh.tensor = 4;
   start.hosts = {"n1", "n2"};
   start.recompute = "selective";
   start.micro_batch_sequences = 4;
@@ -35,7 +35,7 @@ TEST_F(MetricsLines, EveryEventReadsBackEqual) {
   start.parameters = int64_t{1} << 40;
   start.flops_per_token = 1e11 / 3;
   start.flops_formula = "6 P + 6 L C T";
-  start.plan = {{1, 2, 3, 4, 5, 6, 21}, {7, 8, 9}};
+  start.plan = {.memory = {{1, 2, 3, 4, 5, 6, 21}}, .traffic_per_step = {7, 8, 9}};
   start.kernel_plans = 12;
   start.kernel_plans_seconds = 7.25;
   StepMetrics step;
@@ -50,7 +50,7 @@ TEST_F(MetricsLines, EveryEventReadsBackEqual) {
   step.tokens_per_second = 118400.25;
   step.model_flops_utilization = 0.412;
   step.peak_memory_bytes = int64_t{61} << 30;
-  step.communication_exposed_seconds_fsdp = 0.25;
+  step.communication_exposed_seconds.fsdp = 0.25;
   step.data_wait_seconds = 5e-324;
   start.startup = StartupSeconds{.program = 0.1,
                                  .mpi = 1.0 / 3,
@@ -118,7 +118,7 @@ TEST_F(MetricsLines, EveryEventReadsBackEqual) {
   EXPECT_EQ(log.steps[0].model_flops_utilization, 0.412);
   EXPECT_FALSE(log.steps[0].model_flops_utilization_full_attention.has_value());
   EXPECT_EQ(log.steps[0].peak_memory_bytes, step.peak_memory_bytes);
-  EXPECT_EQ(log.steps[0].communication_exposed_seconds_fsdp, 0.25);
+  EXPECT_EQ(log.steps[0].communication_exposed_seconds.fsdp, 0.25);
   EXPECT_EQ(log.steps[0].data_wait_seconds, 5e-324);
   EXPECT_EQ(log.starts[0].startup, start.startup);
   EXPECT_EQ(log.steps[0].startup, step.startup);

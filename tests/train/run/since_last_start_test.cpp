@@ -20,14 +20,12 @@ struct JobOf {
   // Its start as the log has it.
   StartEvent start() const {
     StartEvent event;
-    event.replicate = run.mesh.replicate;
-    event.fsdp = run.mesh.fsdp;
-    event.tensor = run.mesh.tensor;
+    event.mesh = run.mesh;
     event.hosts = hosts;
     event.recompute = std::string(to_string(run.step.sharding.recompute));
     event.micro_batch_sequences = run.step.sharding.sequence_count;
     event.micro_batches = run.micro_batches;
-    event.plan = step_cost(run.memory(), run.plan.traffic_per_step);
+    event.plan = {run.memory(), run.plan.traffic_per_step};
     return event;
   }
   std::string since(const LastStart& before) const {
@@ -104,7 +102,7 @@ TEST(SinceLastStart, TheLastOfSeveralStartsCounts) {
     EXPECT_FALSE(last_start(path)->tokens_per_second.has_value());
     step(2, 5, 2001);
   }
-  EXPECT_EQ(last_start(path)->event.fsdp, 4);
+  EXPECT_EQ(last_start(path)->event.mesh.fsdp, 4);
   EXPECT_EQ(last_start(path)->tokens_per_second, 5);
 }
 

@@ -191,9 +191,9 @@ TEST(LayoutRanks, PlanEqualsWhatAStepUses) {
         StepOptions step = options(compute, 2);
         step.sharding.recompute = recompute;
         MeshTraining run(model(true), step, mesh, kSequences);
-        const DeviceMesh::AxisBytes before = run.mesh.bytes_sent();
+        const AxisBytes before = run.mesh.bytes_sent();
         run.run(sequences, 1e-3, 1);
-        const DeviceMesh::AxisBytes after = run.mesh.bytes_sent();
+        const AxisBytes after = run.mesh.bytes_sent();
         run.evaluate(sequences);
         EXPECT_EQ(after.replicate - before.replicate, run.plan.traffic_per_step.replicate);
         EXPECT_EQ(after.fsdp - before.fsdp, run.plan.traffic_per_step.fsdp);

@@ -178,8 +178,7 @@ void require_base_or_export(Io& io, Communicator& world, const AdaptedBase& base
     refuse_places(base, problem);
   });
   // Ranks that see other files would otherwise part here.
-  const std::vector<int64_t> has_it = all_gather_number(world, found ? 1 : 0);
-  if (std::ranges::find(has_it, 0) == has_it.end()) require_base_weights(world, *found, base);
+  if (all_ranks(world, found.has_value())) require_base_weights(world, *found, base);
 }
 
 }  // namespace ripstop

@@ -1,10 +1,11 @@
-// How collectives divide tensors, and the bytes of scratch and of messages that they take. The real and the
-// planned communicators share these numbers, so that a plan equals the run.
+// Code that all communicators share: how collectives divide tensors, the bytes of scratch and of messages that they
+// take, and the checks before them. The real and the planned communicators count alike, so that a plan equals
+// the run.
 #pragma once
 #include <cstdint>
+#include <span>
 
-#include "model/device/device.h"
-#include "model/device/dtype.h"
+#include "parallel/communicator.h"
 
 namespace ripstop {
 
@@ -26,13 +27,13 @@ int64_t all_reduce_sent_bytes(int64_t count, DType dtype, int64_t rank, int64_t 
 /// places after it.
 int64_t broadcast_children(int64_t rank, int64_t root, int64_t size);
 
-/// Communicator::reduce_scatter_scratch_bytes if the tensors lie on a device of kind `kind`: one piece from
-/// each other rank. On CUDA one piece is enough if gradients travel in float32, because NCCL then sums them
-/// itself.
-int64_t reduce_scatter_scratch(int64_t whole_count, DType travel, int64_t size,
-                               DeviceKind kind = DeviceKind::kCpu);
-
-/// Communicator::all_reduce_scratch_bytes: one part from each other rank; 0 on CUDA.
-int64_t all_reduce_scratch(int64_t count, DType dtype, int64_t size, DeviceKind kind = DeviceKind::kCpu);
+/// Each throws Error(kBug) if the tensors, their dtypes or the scratch do not fit the operation, or if the
+/// group has no such rank.
+void check_all_gather(const Communicator& group, const Tensor& own, const Tensor& all);
+void check_reduce_scatter(const Communicator& group, const Tensor& whole, const Tensor& own, DType travel,
+                          const Tensor& scratch);
+void check_all_reduce(const Communicator& group, const Tensor& x, const Tensor& scratch);
+void check_exchanges(const Communicator& group, std::span<const Exchange> exchanges);
+void check_peer(const Communicator& group, int64_t rank);
 
 }  // namespace ripstop

@@ -1,0 +1,102 @@
+// The axes of a mesh, and values for each of them. Code that does the same on all axes loops over kMeshAxes:
+// a further axis is a member of PerAxis, a word, and what only that axis does.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace ripstop {
+
+/// The axes of a mesh, the slowest first: neighbours on the mesh differ in `tensor`.
+enum class MeshAxis { kReplicate, kFsdp, kTensor };
+inline constexpr std::array<MeshAxis, 3> kMeshAxes{MeshAxis::kReplicate, MeshAxis::kFsdp, MeshAxis::kTensor};
+/// Their words, in the same order.
+inline constexpr const char *kReplicateAxis = "replicate", *kFsdpAxis = "fsdp", *kTensorAxis = "tensor";
+inline constexpr std::array<const char*, kMeshAxes.size()> kMeshAxisWords{kReplicateAxis, kFsdpAxis,
+                                                                          kTensorAxis};
+constexpr const char* to_string(MeshAxis axis) {
+  return kMeshAxisWords[static_cast<size_t>(axis)];
+}
+
+/// The texts that `text_of` returns for the axes, with `between` between them.
+template <class TextOf>
+std::string axes_text(std::string_view between, const TextOf& text_of) {
+  std::string text;
+  for (const MeshAxis axis : kMeshAxes) {
+    if (axis != kMeshAxes.front()) text += between;
+    text += text_of(axis);
+  }
+  return text;
+}
+
+/// A value for each axis of a mesh. `kSizes`: numbers of ranks, which are 1 where nothing is said, but for
+/// fsdp, whose T{} means as many as the others leave.
+template <class T, bool kSizes = false>
+struct PerAxis {
+  T replicate = unset();
+  T fsdp = T();
+  T tensor = unset();
+
+  T& operator[](MeshAxis axis) { return this->*kMembers[static_cast<size_t>(axis)]; }
+  const T& operator[](MeshAxis axis) const { return this->*kMembers[static_cast<size_t>(axis)]; }
+
+  /// The sum over the axes, in the order of kMeshAxes.
+  T sum() const {
+    T sum{};
+    for (const MeshAxis axis : kMeshAxes) sum += (*this)[axis];
+    return sum;
+  }
+  /// The number of ranks of a mesh of these sizes.
+  constexpr T ranks() const requires kSizes { return replicate * fsdp * tensor; }
+  /// The number of data ranks: a tensor group works on the same sequences and is one of them.
+  constexpr T data_ranks() const requires kSizes { return replicate * fsdp; }
+  /// The rank at `at`, in mesh order: tensor fastest, then fsdp, then replicate.
+  T rank_of(const PerAxis<T>& at) const requires kSizes {
+    T rank{};
+    for (const MeshAxis axis : kMeshAxes) rank = rank * (*this)[axis] + at[axis];
+    return rank;
+  }
+  /// "replicate 2 x fsdp 2 x tensor 2"; fsdp may be "auto".
+  std::string to_text() const requires kSizes {
+    return axes_text(" x ", [&](MeshAxis axis) {
+      const T size = (*this)[axis];
+      return to_string(axis) + (axis == MeshAxis::kFsdp && size == 0 ? " auto" : " " + std::to_string(size));
+    });
+  }
+
+  /// Subtracts axis by axis.
+  PerAxis operator-(const PerAxis& other) const {
+    PerAxis difference;
+    for (const MeshAxis axis : kMeshAxes) difference[axis] = (*this)[axis] - other[axis];
+    return difference;
+  }
+  bool operator==(const PerAxis&) const = default;
+
+ private:
+  static constexpr T unset() {
+    if constexpr (kSizes) return T(1);
+    return T();
+  }
+  static constexpr std::array<T PerAxis::*, kMeshAxes.size()> kMembers{&PerAxis::replicate, &PerAxis::fsdp,
+                                                                       &PerAxis::tensor};
+};
+
+/// Ranks along each axis. fsdp 0: as many as the other axes leave.
+using MeshSizes = PerAxis<int64_t, true>;
+/// A rank's place on the mesh: its index on each axis.
+using MeshCoordinates = PerAxis<int64_t>;
+/// Payload bytes that a rank sends along each axis, without the rank's own block.
+using AxisBytes = PerAxis<int64_t>;
+/// Seconds that a rank waits for the communication of each axis.
+using AxisSeconds = PerAxis<double>;
+/// The mesh of one rank.
+inline constexpr MeshSizes kMeshOfOne{.fsdp = 1};
+
+/// {"replicate": ..., "fsdp": ..., "tensor": ...}, for nlohmann's JSON types.
+template <class Json, class T, bool kSizes>
+void to_json(Json& json, const PerAxis<T, kSizes>& values) {
+  for (const MeshAxis axis : kMeshAxes) json[to_string(axis)] = values[axis];
+}
+
+}  // namespace ripstop
