@@ -9,7 +9,6 @@
 #include "data/files/hash.h"
 #include "data/files/whole_file.h"
 #include "model/core/error.h"
-#include "train/report/copy_aside.h"
 
 namespace ripstop {
 namespace {
@@ -101,7 +100,7 @@ std::string keep_damaged(const std::filesystem::path& path, int64_t kept) {
       kept == 0   ? "nothing is"
       : kept == 1 ? "the line before it is"
                   : fmt::format("the {} lines before it are", kept),
-      copy_aside(path, "damaged"));
+      copy_aside(posix_io(), path, "damaged"));
 }
 
 }  // namespace

@@ -23,16 +23,7 @@ std::vector<std::string> hosts_of_slow(const SpeedWindow& window, const std::vec
 }  // namespace
 
 StepCost step_cost(const MemoryUse& memory, const DeviceMesh::AxisBytes& traffic) {
-  return {
-      .memory = {.weights = memory[MemoryCategory::kWeights],
-                 .gradients = memory[MemoryCategory::kGradients],
-                 .optimizer = memory[MemoryCategory::kOptimizer],
-                 .activations = memory[MemoryCategory::kActivations],
-                 .communication = memory[MemoryCategory::kCommunication],
-                 .workspace = memory[MemoryCategory::kWorkspace],
-                 .snapshot = memory[MemoryCategory::kSnapshot],
-                 .total = memory.total()},
-      .traffic_per_step = {.replicate = traffic.replicate, .fsdp = traffic.fsdp, .tensor = traffic.tensor}};
+  return {memory, {traffic.replicate, traffic.fsdp, traffic.tensor}};
 }
 
 std::vector<std::string> header_lines(const RunConfig& config, const ResolvedRun& run,
@@ -57,7 +48,7 @@ std::vector<std::string> header_lines(const RunConfig& config, const ResolvedRun
 std::string cost_line(const StepCost& planned, const StepCost& measured) {
   const auto sent = [](const TrafficBytes& t) { return bytes_text(t.replicate + t.fsdp + t.tensor); };
   return fmt::format("planned / measured: memory {} / {}, sent per step {} / {}",
-                     bytes_text(planned.memory.total), bytes_text(measured.memory.total),
+                     bytes_text(planned.memory.total()), bytes_text(measured.memory.total()),
                      sent(planned.traffic_per_step), sent(measured.traffic_per_step));
 }
 

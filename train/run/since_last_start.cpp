@@ -41,7 +41,7 @@ Layout layout_of(const StartEvent& start, const RunConfig& config) {
           .micro_batches = start.micro_batches,
           .recompute = start.recompute,
           .idle_share = idle_share(config, mesh, start.micro_batch_sequences),
-          .memory_bytes = start.plan.memory.total,
+          .memory_bytes = start.plan.memory.total(),
           .sent = start.plan.traffic_per_step};
 }
 

@@ -395,8 +395,7 @@ Error Trainer::end_failed(const Error& error) {
 
 // A log that cannot be written is no reason to lose steps. Its lines wait in memory, and training goes on:
 // the disk may have room, or answer again, before the next checkpoint.
-template <class Event>
-void Trainer::log(const Event& event) {
+void Trainer::log(const MetricsEvent& event) {
   MetricsFile& metrics = directory_->metrics();
   const bool waited = metrics.waiting_lines() > 0;
   std::optional<Error> failure;
@@ -417,10 +416,6 @@ void Trainer::log(const Event& event) {
                     failure->what()));
   if (!failure && waited) say("metrics.jsonl is written again and lacks no line");
 }
-template void Trainer::log(const ValidationEvent& event);  // for trainer_validation.cpp
-template void Trainer::log(const HostsEvent& event);       // for trainer_speed.cpp
-template void Trainer::log(const SaveEvent& event);        // for trainer_saves.cpp
-template void Trainer::log(const CheckpointEvent& event);
 
 // The lines must be on the disk before the checkpoint: a run that resumes there does not write them again. If
 // they cannot be, the checkpoint is saved all the same: it is worth more than its lines.

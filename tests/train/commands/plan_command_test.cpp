@@ -197,7 +197,7 @@ TEST_F(PlanCommand, Bfloat16MomentsAreInThePlan) {
   const ProgramRun trained = run_program("train " + config() + " optimizer.moments=bfloat16");
   ASSERT_EQ(trained.exit_code, 0) << trained.err;
   const MetricsLog log = read_metrics(run() / "metrics.jsonl");
-  EXPECT_EQ(log.ends.at(0).measured.memory.optimizer, saved);
+  EXPECT_EQ(log.ends.at(0).measured.memory[MemoryCategory::kOptimizer], saved);
   EXPECT_EQ(log.ends.at(0).measured.memory, log.ends.at(0).planned.memory);
   const ProgramRun inspected = run_program("checkpoint inspect " + run().string());
   EXPECT_HAS(inspected.out, "  moments     bfloat16\n");

@@ -78,7 +78,7 @@ TEST_F(SavingRuns, AllWaysToSaveWriteTheSameFiles) {
     for (const StepMetrics& step : log.steps) found.push_back(step.loss);
     // Equal to the byte: the plan counts the copies.
     EXPECT_EQ(log.ends.at(0).planned.memory, log.ends.at(0).measured.memory);
-    EXPECT_EQ(log.ends.at(0).planned.memory.snapshot > 0, mode == kCopies);
+    EXPECT_EQ(log.ends.at(0).planned.memory[MemoryCategory::kSnapshot] > 0, mode == kCopies);
     if (expected.empty()) expected = files(), losses = found;
     EXPECT_TRUE(files() == expected);  // not EXPECT_EQ, which would print them
     EXPECT_EQ(found, losses);

@@ -302,10 +302,10 @@ TEST_F(ValidationRanks, ThePlanOfEachStartIsItsPeak) {
       ends.push_back(metrics(run + "never").ends.at(0));
       for (size_t i = 0; i < ends.size(); ++i)
         EXPECT_EQ(ends[i].planned.memory, ends[i].measured.memory)
-            << "start " << i << ": " << ends[i].planned.memory.total << " planned, "
-            << ends[i].measured.memory.total << " measured";
-      EXPECT_GT(ends[0].measured.memory.total, ends[1].measured.memory.total) << "it wrote summaries";
-      EXPECT_GT(ends[1].measured.memory.total, ends[2].measured.memory.total) << "it made steps";
+            << "start " << i << ": " << ends[i].planned.memory.total() << " planned, "
+            << ends[i].measured.memory.total() << " measured";
+      EXPECT_GT(ends[0].measured.memory.total(), ends[1].measured.memory.total()) << "it wrote summaries";
+      EXPECT_GT(ends[1].measured.memory.total(), ends[2].measured.memory.total()) << "it made steps";
     }
 }
 
