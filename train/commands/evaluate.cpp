@@ -13,7 +13,6 @@
 #include "train/config/nearest_name.h"
 #include "train/config/run_config.h"
 #include "train/evaluate/evaluation_directory.h"
-#include "train/evaluate/partial_loss.h"
 #include "train/evaluate/rouge.h"
 #include "train/evaluate/scores.h"
 #include "train/evaluate/write_summaries.h"
@@ -154,10 +153,10 @@ struct Output {
 // Takes the directory before the weights are loaded: a refusal must not come after hours.
 Output open_output(const EvaluateArguments& given, const Subject& subject, const InferenceOptions& options,
                    const EvaluationSettings& settings) {
-  const fs::path all = subject.trained.run / "evaluation";
   Output output;
-  output.directory =
-      given.output.empty() ? all / default_name(given, subject, settings) : fs::path(given.output);
+  output.directory = given.output.empty()
+                         ? subject.trained.run / "evaluation" / default_name(given, subject, settings)
+                         : fs::path(given.output);
   if (subject.has_summaries()) {
     // Throws if nothing is left for the document: the parts around it are the same in all examples.
     EncodedPrompt prompt = stored_prompt(subject.dataset, 0);
@@ -168,17 +167,8 @@ Output open_output(const EvaluateArguments& given, const Subject& subject, const
 
   PredictionFile& file = output.predictions.emplace(output.directory);
   if (!file.note().empty()) fmt::print(stderr, "warning: {}\n", file.note());
-  const int64_t own = std::min(file.count(), subject.examples);
-  if (own > 0) output.note = fmt::format("summaries there already: {} of {}", own, subject.examples);
-  // Those of a pretrained model lie wherever people put them.
-  const FoundPredictions found = subject.trained.stored.is_pretrained()
-                                     ? FoundPredictions{}
-                                     : find_predictions(all, output.directory, settings);
-  while (file.count() < std::min(std::ssize(found.predictions), subject.examples))
-    file.append(found.predictions[static_cast<size_t>(file.count())]);
-  if (file.count() > own)
-    output.note = fmt::format("summaries there already: {} of {}, from {}", file.count(), subject.examples,
-                              found.directory.string());
+  if (const int64_t there = std::min(file.count(), subject.examples); there > 0)
+    output.note = fmt::format("summaries there already: {} of {}", there, subject.examples);
   return output;
 }
 
