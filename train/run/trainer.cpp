@@ -186,8 +186,7 @@ void Trainer::log_step(const LoaderStep& loaded, const StepResult& result, doubl
   const int64_t every = options_.config.log.every_steps;
   if (every > 0 && (state_.step % every == 0 || state_.step == steps_ || state_.step == 1)) {
     end_live_line();
-    say(step_line(metrics, steps_, target_.device_memory_bytes, eta_seconds,
-                  live != nullptr ? live->width() : 0));
+    say(step_line(metrics, steps_, target_.device_memory_bytes, eta_seconds));
   } else if (live != nullptr && live->is_due()) {
     live->show(live_step_line(metrics, steps_, eta_seconds));
   }
