@@ -114,7 +114,6 @@ train/checkpoint/*                  tests/train/checkpoint/checkpoint_damage_tes
 train/check/rank_findings.*          tests/train/check/check_verdict_test.cpp tests/train/check/mesh_check_ranks_test.cpp
 train/commands/check_report.*        tests/train/commands/check_command_test.cpp
 train/evaluate/dataset_loss.*       tests/train/evaluate/evaluation_ranks_test.cpp tests/train/run/validation_ranks_test.cpp
-train/evaluate/partial_loss.*       tests/train/commands/evaluate_command_test.cpp
 train/evaluate/write_summaries.*    tests/train/evaluate/evaluation_ranks_test.cpp tests/train/run/validation_ranks_test.cpp
 train/exchange/read/adapted_base.*       tests/train/run/trainer_lora_test.cpp
 train/exchange/write/disk_room.*         tests/train/exchange/write/export_model_test.cpp tests/train/exchange/read/stored_model_test.cpp

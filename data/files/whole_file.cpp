@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 
 #include "data/files/directory.h"
 #include "data/files/file.h"
@@ -96,6 +97,23 @@ void write_whole_file(Io& io, const std::filesystem::path& path, std::string_vie
 
 void write_whole_file(const std::filesystem::path& path, std::string_view bytes) {
   write_whole_file(posix_io(), path, bytes);
+}
+
+std::string copy_aside(Io& io, const std::filesystem::path& path, const std::string& suffix) {
+  std::filesystem::path aside = path;
+  aside += "." + suffix;
+  for (int number = 2; path_exists(io, aside); ++number) {
+    aside = path;
+    aside += fmt::format(".{}.{}", suffix, number);
+  }
+  try {
+    write_whole_file(io, aside, read_plain_file(path, INT64_MAX - 1, ExitCode::kStorage));
+  } catch (...) {
+    // A full disk would else get fuller with every start.
+    (void)io.unlink(aside);
+    throw;
+  }
+  return aside.filename().string();
 }
 
 }  // namespace ripstop

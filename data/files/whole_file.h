@@ -34,4 +34,9 @@ void create_file(Io& io, const std::filesystem::path& path, std::string_view byt
 void write_whole_file(Io& io, const std::filesystem::path& path, std::string_view bytes);
 void write_whole_file(const std::filesystem::path& path, std::string_view bytes);
 
+/// Copies the file to PATH.SUFFIX, or to PATH.SUFFIX.2 and so on if that exists; the copy and its name are on
+/// the disk then. Returns the name without its directory. One process calls it. Throws Error(kStorage); then
+/// no copy stays.
+std::string copy_aside(Io& io, const std::filesystem::path& path, const std::string& suffix);
+
 }  // namespace ripstop

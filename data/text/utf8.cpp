@@ -3,7 +3,6 @@
 #include <cstring>
 
 namespace ripstop {
-namespace {
 
 /// Bytes of the valid sequence that begins `text`, or 0. Source: table 3-7 of the Unicode standard.
 size_t sequence_bytes(std::string_view text) {
@@ -37,6 +36,8 @@ uint32_t code_point(std::string_view sequence) {
       return 0xffffffff;  // no white space is that far
   }
 }
+
+namespace {
 
 /// The characters for which Python's str.isspace() is true.
 bool is_space(uint32_t c) {

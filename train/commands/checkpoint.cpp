@@ -14,7 +14,7 @@
 #include "train/commands/commands.h"
 #include "train/commands/superseded_note.h"
 #include "train/report/human_text.h"
-#include "train/report/progress.h"
+#include "train/report/live_line.h"
 
 namespace ripstop {
 namespace {
@@ -86,13 +86,12 @@ ExitCode verify(Io& io, const CheckpointArguments& given) {
   const std::filesystem::path directory = find_checkpoint(io, given.path, given.which);
   warn_of_superseded(io, directory);
   // Damage is a result here and no exception: people want to see all of it, not the first place.
-  std::optional<Progress> progress;
+  Progress progress(stderr);
   const std::vector<CheckpointDamage> found =
       verify_checkpoint(io, directory, [&](int64_t done_bytes, int64_t total_bytes) {
-        if (!progress) progress.emplace(stderr, "verify", "byte", total_bytes);
-        progress->update(done_bytes);
+        progress.update("verify", "byte", done_bytes, total_bytes);
       });
-  progress.reset();
+  progress.clear();
   if (given.json) {
     Json errors = Json::array();
     for (const CheckpointDamage& damage : found)

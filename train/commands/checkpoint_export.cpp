@@ -23,7 +23,7 @@
 #include "train/generate/trained_model.h"
 #include "train/machine/version.h"
 #include "train/report/human_text.h"
-#include "train/report/progress.h"
+#include "train/report/live_line.h"
 #include "train/run/stop_signal.h"
 
 namespace ripstop {
@@ -48,26 +48,14 @@ class ExportLine {
 
   void update(const char* doing, int64_t done, int64_t total) {
     if (stop_ != nullptr && stop_->requested()) throw ExportStopped{};
-    if (!speaks_) return;
-    if (!line_ || doing_ != doing) {
-      finish();
-      doing_ = doing;
-      line_.emplace(stderr, std::string("export: ") + doing, "byte", total);
-    }
-    done_ = done;
-    line_->update(done);
+    if (speaks_) progress_.update(std::string("export: ") + doing, "byte", done, total);
   }
-  void finish() {
-    if (line_) line_->finish(done_);
-    line_.reset();
-  }
+  void finish() { progress_.finish(); }
 
  private:
   bool speaks_;
   const StopSignal* stop_;
-  std::string doing_;
-  std::optional<Progress> line_;
-  int64_t done_ = 0;
+  Progress progress_{stderr};
 };
 
 std::optional<ExportDType> dtype_of(const std::string& word) {

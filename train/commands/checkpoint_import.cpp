@@ -9,7 +9,7 @@
 #include "data/process/shell_word.h"
 #include "train/exchange/write/import_model.h"
 #include "train/report/human_text.h"
-#include "train/report/progress.h"
+#include "train/report/live_line.h"
 #include "train/run/stop_signal.h"
 
 namespace ripstop {
@@ -38,12 +38,12 @@ struct ImportStopped {};
 int64_t import_with_progress(Io& io, const StoredModel& model, const fs::path& output,
                              const StopSignal& stop) {
   const int64_t elements = parameter_count(model.config());
-  Progress progress(stderr, "import", "element", elements);
+  Progress progress(stderr);
   return import_model(
       io, model, output, [](const std::string& note) { fmt::print(stderr, "{}\n", note); },
       [&](int64_t done) {
         if (stop.requested()) throw ImportStopped{};
-        progress.update(std::min(done, elements));
+        progress.update("import", "element", std::min(done, elements), elements);
       });
 }
 

@@ -13,14 +13,13 @@
 #include "train/config/nearest_name.h"
 #include "train/config/run_config.h"
 #include "train/evaluate/evaluation_directory.h"
-#include "train/evaluate/partial_loss.h"
 #include "train/evaluate/rouge.h"
 #include "train/evaluate/scores.h"
 #include "train/evaluate/write_summaries.h"
 #include "train/exchange/hugging_face/model_tokenizer.h"
 #include "train/generate/prompt.h"
 #include "train/generate/trained_model.h"
-#include "train/report/progress.h"
+#include "train/report/live_line.h"
 #include "train/run/stop_signal.h"
 #include "train/run/time_limit.h"
 
@@ -148,16 +147,15 @@ std::string default_name(const EvaluateArguments& given, const Subject& subject,
 struct Output {
   fs::path directory;
   std::optional<PredictionFile> predictions;
-  std::string note;  ///< how many summaries are there already; may be empty
 };
 
 // Takes the directory before the weights are loaded: a refusal must not come after hours.
 Output open_output(const EvaluateArguments& given, const Subject& subject, const InferenceOptions& options,
                    const EvaluationSettings& settings) {
-  const fs::path all = subject.trained.run / "evaluation";
   Output output;
-  output.directory =
-      given.output.empty() ? all / default_name(given, subject, settings) : fs::path(given.output);
+  output.directory = given.output.empty()
+                         ? subject.trained.run / "evaluation" / default_name(given, subject, settings)
+                         : fs::path(given.output);
   if (subject.has_summaries()) {
     // Throws if nothing is left for the document: the parts around it are the same in all examples.
     EncodedPrompt prompt = stored_prompt(subject.dataset, 0);
@@ -166,19 +164,8 @@ Output open_output(const EvaluateArguments& given, const Subject& subject, const
   claim_evaluation_directory(output.directory, settings, subject.dataset.examples());
   if (!subject.has_summaries()) return output;
 
-  PredictionFile& file = output.predictions.emplace(output.directory);
-  if (!file.note().empty()) fmt::print(stderr, "warning: {}\n", file.note());
-  const int64_t own = std::min(file.count(), subject.examples);
-  if (own > 0) output.note = fmt::format("summaries there already: {} of {}", own, subject.examples);
-  // Those of a pretrained model lie wherever people put them.
-  const FoundPredictions found = subject.trained.stored.is_pretrained()
-                                     ? FoundPredictions{}
-                                     : find_predictions(all, output.directory, settings);
-  while (file.count() < std::min(std::ssize(found.predictions), subject.examples))
-    file.append(found.predictions[static_cast<size_t>(file.count())]);
-  if (file.count() > own)
-    output.note = fmt::format("summaries there already: {} of {}, from {}", file.count(), subject.examples,
-                              found.directory.string());
+  const std::string& note = output.predictions.emplace(output.directory).note();
+  if (!note.empty()) fmt::print(stderr, "warning: {}\n", note);
   return output;
 }
 
@@ -189,29 +176,15 @@ std::string why_no_rouge(const TokenDataset& dataset) {
   return file + " holds no texts; prepare stores those of validation and test alone";
 }
 
-// Shows the progress of a part of the work on rank 0.
-class RankProgress {
- public:
-  RankProgress(bool speaks, std::FILE* stream, const char* what, const char* unit)
-      : speaks_(speaks), stream_(stream), what_(what), unit_(unit) {}
-  void operator()(int64_t done, int64_t total) {
-    // All of it was done by an earlier start: nothing to show.
-    if (!speaks_ || (!progress_ && done == total)) return;
-    // Made at the first call, so that its clock does not count what came before.
-    if (!progress_) progress_.emplace(stream_, what_, unit_, total, done);
-    if (done < total)
-      progress_->update(done);
-    else
-      progress_->finish(done);
-  }
-
- private:
-  bool speaks_;
-  std::FILE* stream_;
-  const char* what_;
-  const char* unit_;
-  std::optional<Progress> progress_;
-};
+// A function that shows the share done of a part of the work, but of none that an earlier start has done.
+auto share_shown(Progress* progress, const char* what, const char* unit) {
+  return [=, is_shown = false](int64_t done, int64_t total) mutable {
+    if (progress == nullptr || (!is_shown && done == total)) return;
+    is_shown = true;
+    progress->update(what, unit, done, total);
+    if (done == total) progress->finish();
+  };
+}
 
 // Whether the evaluation is to stop now: a signal came, or, on rank 0, the job is about to end.
 class Stop {
@@ -236,7 +209,7 @@ class Stop {
 
 // The loss, from where an earlier start was stopped on. On all ranks.
 LossSoFar measure_loss(InferenceModel& model, const Subject& subject, const Output* output, Stop& stop,
-                       RankProgress& progress) {
+                       ReportShare report) {
   Communicator& world = model.model().mesh().world();
   LossSoFar begin;
   do_and_agree(world, [&] {
@@ -246,7 +219,7 @@ LossSoFar measure_loss(InferenceModel& model, const Subject& subject, const Outp
   begin.complete = of_rank_0(world, begin.complete);
   LossSoFar loss = dataset_loss(
       model, subject.dataset, subject.examples, subject.trained.config.data.loss_on, begin,
-      [&] { return stop.requested(); }, progress);
+      [&] { return stop.requested(); }, report);
   // Only rank 0 knew the sum that it began with, and only rank 0 needs it.
   do_and_agree(world, [&] {
     if (output != nullptr && (!loss.complete || subject.has_summaries()))
@@ -274,7 +247,8 @@ std::optional<EvaluationScores> measure(InferenceModel& model, const EvaluateArg
           cuts_text(scores.cuts, subject.examples, options.context, subject.generation.max_new_tokens);
       speaks && !text.empty())
     fmt::print(stream, "{}\n", text);
-  RankProgress sequences(speaks, stream, "loss", "sequence");
+  Progress progress(stream);
+  auto sequences = share_shown(speaks ? &progress : nullptr, "loss", "sequence");
   const LossSoFar loss = measure_loss(model, subject, output, stop, sequences);
   if (!loss.complete) return std::nullopt;
   scores.loss = loss.sum;
@@ -282,8 +256,9 @@ std::optional<EvaluationScores> measure(InferenceModel& model, const EvaluateArg
     scores.no_rouge = why_no_rouge(subject.dataset);
     return scores;
   }
-  if (speaks && !output->note.empty()) fmt::print(stream, "{}\n", output->note);
-  RankProgress summaries(speaks, stream, "summaries", "example");
+  if (const int64_t there = speaks ? std::min(output->predictions->count(), subject.examples) : 0; there > 0)
+    fmt::print(stream, "summaries there already: {} of {}\n", there, subject.examples);
+  auto summaries = share_shown(speaks ? &progress : nullptr, "summaries", "example");
   if (!write_predictions(
           model, subject.dataset, subject.tokenizer, subject.examples, subject.generation,
           speaks ? &*output->predictions : nullptr, [&] { return stop.requested(); }, summaries))

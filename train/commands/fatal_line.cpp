@@ -4,8 +4,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "train/report/screen_text.h"
-
 namespace ripstop {
 namespace {
 
@@ -24,10 +22,8 @@ std::string without_rank(const Error& error, int64_t rank) {
 // "error: " in a color, if the terminal has some.
 std::string labelled(const std::string& label, const char* color, const std::string& text,
                      const Terminal& terminal) {
-  std::string lines =
-      wrap_to_width(label + " " + text, terminal.width, static_cast<int64_t>(label.size()) + 1);
-  if (terminal.colors) lines = fmt::format("\x1b[{}m{}\x1b[0m{}", color, label, lines.substr(label.size()));
-  return lines;
+  return (terminal.colors ? fmt::format("\x1b[{}m{}\x1b[0m ", color, label) : label + " ") +
+         visible_text(text);
 }
 
 }  // namespace

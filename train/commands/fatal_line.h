@@ -16,7 +16,7 @@ std::string fatal_line(const Error& error, int64_t rank);
 /// The form for people at `terminal`, without the last line end:
 ///   error: step 12, rank 3: no progress for 600 s
 ///   hint: ...
-/// Rank 0 is not named, a hint only if there is one. Long lines are broken at spaces.
+/// Rank 0 is not named, a hint only if there is one.
 std::string error_text(const Error& error, int64_t rank, const Terminal& terminal);
 
 }  // namespace ripstop

@@ -19,7 +19,7 @@
 #include "train/commands/show_examples.h"
 #include "train/commands/split_argument.h"
 #include "train/report/human_text.h"
-#include "train/report/progress.h"
+#include "train/report/live_line.h"
 #include "train/run/stop_signal.h"
 
 namespace ripstop {
@@ -35,34 +35,6 @@ int64_t default_threads() {
   const int cpus = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
   return std::min(std::max(cpus, 1), 4);
 }
-
-/// Shows one progress line for each part of the work.
-class PartProgress {
- public:
-  void show(const PrepareProgress& now) {
-    if (!line_ || now.doing != doing_) {
-      finish();
-      doing_ = now.doing;
-      line_.emplace(stderr, "prepare: " + now.doing, now.unit, now.total);
-    }
-    done_ = now.done;
-    line_->update(now.done);
-  }
-  /// Ends the part's line first: what follows the note is not the time of that part.
-  void note(const std::string& text) {
-    finish();
-    LiveLine(stderr).print("note: " + text);
-  }
-  void finish() {
-    if (line_) line_->finish(done_);
-    line_.reset();
-  }
-
- private:
-  std::string doing_;
-  std::optional<Progress> line_;
-  int64_t done_ = 0;
-};
 
 /// The hint for an empty split: how to give it examples.
 std::string how_to_fill(Split split, const CorpusSource& source) {
@@ -145,7 +117,7 @@ const std::map<std::string, SourceKind> kSources = {{"auto", SourceKind::kAuto},
                                                     {"synthetic", SourceKind::kSynthetic}};
 
 // CLI11 knows texts and numbers. This turns them into paths, enums and functions.
-PrepareOptions options_of(const PrepareArguments& given, PartProgress& line, const StopSignal& stop) {
+PrepareOptions options_of(const PrepareArguments& given, Progress& progress, const StopSignal& stop) {
   PrepareOptions options = given.options;
   options.source.kind = kSources.at(given.source);
   options.source.inputs.assign(given.inputs.begin(), given.inputs.end());
@@ -154,30 +126,36 @@ PrepareOptions options_of(const PrepareArguments& given, PartProgress& line, con
   options.output = given.output;
   options.tokenizer = given.tokenizer;
   options.prompt_template = typed_template(options.prompt_template);
-  options.progress = [&](const PrepareProgress& now) { line.show(now); };
-  options.note = [&](const std::string& text) { line.note(text); };
+  options.progress = [&](const PrepareProgress& now) {
+    progress.update("prepare: " + now.doing, now.unit, now.done, now.total);
+  };
+  options.note = [&](const std::string& text) {
+    // What follows the note is not the time of the part before it.
+    progress.finish();
+    LiveLine(stderr).print("note: " + text);
+  };
   options.stop_requested = [&] { return stop.requested(); };
   return options;
 }
 
 ExitCode prepare_dataset(const PrepareArguments& given) {
-  PartProgress line;
+  Progress progress(stderr);
   // A stop removes the unfinished data set. Nothing can be resumed here, so there is no checkpoint to write.
   const StopSignal stop(StopFor::kCleanUp);
   const auto begin = std::chrono::steady_clock::now();
   try {
-    const PrepareReport report = prepare(options_of(given, line, stop));
-    line.finish();
+    const PrepareReport report = prepare(options_of(given, progress, stop));
+    progress.finish();
     print_report(given.show.json ? stderr : stdout, report, given.output,
                  std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
     return ExitCode::kOk;
   } catch (const PrepareStopped&) {
-    line.finish();
+    progress.finish();
     stop.end_process();
     return ExitCode::kBug;  // not reached: only a signal requests a stop
   } catch (...) {
     // End the live line first. Else the error would follow on the same line.
-    line.finish();
+    progress.finish();
     throw;
   }
 }

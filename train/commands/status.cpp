@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -16,6 +15,7 @@
 #include "train/checkpoint/find_run.h"
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
+#include "train/report/fields.h"
 #include "train/report/terminal.h"
 #include "train/run/run_status.h"
 
@@ -23,7 +23,7 @@ namespace ripstop {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
+using Json = FieldWriter::Json;
 
 struct StatusArguments {
   std::vector<std::string> directories;
@@ -54,22 +54,20 @@ Runs look(Io& io, const StatusArguments& given) {
 }
 
 Json as_json(const RunStatus& status) {
-  const auto number = [](std::optional<double> value) {
-    return value && std::isfinite(*value) ? Json(*value) : Json(nullptr);
-  };
+  // A number that is not finite is written as null.
+  const auto known = [](const auto& value) { return FieldWriter::to_json(value); };
   Json json{{"directory", status.directory.string()},
             {"state", status.state},
             {"step", status.step},
             {"steps", status.steps},
-            {"loss", number(status.loss)},
-            {"best_validation_loss", number(status.best_validation_loss)},
-            {"tokens_per_second", number(status.tokens_per_second)},
-            {"eta_seconds", number(status.eta_seconds)},
-            {"deadline", number(status.deadline)},
-            {"stops_at", number(status.stops_at)},
-            {"newest_checkpoint", nullptr},
-            {"seconds_since_update", number(status.seconds_since_update)}};
-  if (status.newest_checkpoint) json["newest_checkpoint"] = *status.newest_checkpoint;
+            {"loss", known(status.loss)},
+            {"best_validation_loss", known(status.best_validation_loss)},
+            {"tokens_per_second", known(status.tokens_per_second)},
+            {"eta_seconds", known(status.eta_seconds)},
+            {"deadline", known(status.deadline)},
+            {"stops_at", known(status.stops_at)},
+            {"newest_checkpoint", known(status.newest_checkpoint)},
+            {"seconds_since_update", known(status.seconds_since_update)}};
   if (!status.slow_ranks.empty()) {
     json["slow_ranks"] = status.slow_ranks;
     json["exclude"] = status.exclude;

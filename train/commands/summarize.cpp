@@ -22,7 +22,7 @@
 #include "train/generate/trained_model.h"
 #include "train/generate/write_texts.h"
 #include "train/report/human_text.h"
-#include "train/report/progress.h"
+#include "train/report/live_line.h"
 #include "train/report/terminal.h"
 
 namespace ripstop {
@@ -226,8 +226,10 @@ class Summarizer {
 /// Collective.
 void summarize_all(Summarizer& summarizer, std::optional<DocumentInput>& input,
                    std::optional<SummaryOutput>& output, int64_t at_once) {
-  Progress progress(stderr, "summarize", "document", input ? input->total() : 0);
+  Progress progress(stderr);
   int64_t done = 0, cut = 0, empty = 0;
+  const auto show = [&] { progress.update("summarize", "document", done, input->total()); };
+  if (input) show();
   while (true) {
     std::vector<DocumentLine> read;
     // A person wants each summary at once.
@@ -246,10 +248,10 @@ void summarize_all(Summarizer& summarizer, std::optional<DocumentInput>& input,
       if (documents[i].empty()) ++empty;
     }
     done += std::ssize(summaries);
-    if (input && !input->is_live()) progress.update(done);
+    if (input && !input->is_live()) show();
   }
   if (!summarizer.speaks()) return;
-  progress.finish(done);
+  progress.finish();
   if (cut > 0) fmt::print(stderr, "{}\n", summarizer.cut_text(cut, done));
   if (empty > 0)
     fmt::print(stderr, "{} of {} empty or null: their summaries are of nothing\n", empty,

@@ -19,8 +19,8 @@ using EvaluateBatches = FunctionRef<LossSum(int64_t count, NextTokens next)>;
 /// The loss over the first sequences of a data set.
 struct LossSoFar {
   int64_t sequences = 0;
-  bool complete = false;  ///< they are all
-  LossSum sum;            ///< stop_requests above 0: it ended early
+  bool complete = false;  ///< `sequences` are all
+  LossSum sum;            ///< stop_requests above 0: a stop ended it early
 };
 
 /// `options`, but for the data set's order, each example once, and the smallest steps: a stop request waits
@@ -35,7 +35,7 @@ BatchLoaderOptions once_through(BatchLoaderOptions options);
 LossSoFar dataset_loss(Communicator& world, const TokenDataset& dataset, BatchLoaderOptions options,
                        const LossSoFar& begin, EvaluateBatches evaluate, ReportShare report);
 
-/// The same by a trained model over the first `examples` of `dataset`, with `loss_on` and the model's context
+/// The loss of a trained model over the first `examples` of `dataset`, with `loss_on` and the model's context
 /// as the sequence length. Each rank asks its `stop_requested` once a step.
 LossSoFar dataset_loss(InferenceModel& model, const TokenDataset& dataset, int64_t examples, LossOn loss_on,
                        const LossSoFar& begin, FunctionRef<bool()> stop_requested, ReportShare report);

@@ -9,12 +9,12 @@
 #include "data/files/io.h"
 #include "data/files/whole_file.h"
 #include "data/process/shell_word.h"
+#include "data/text/json_reader.h"
 #include "model/core/error.h"
 #include "train/checkpoint/entries_in_the_way.h"
 #include "train/checkpoint/find_run.h"
 #include "train/checkpoint/manifest.h"
 #include "train/config/run_config.h"
-#include "train/evaluate/partial_loss.h"
 
 namespace ripstop {
 namespace {
@@ -152,17 +152,9 @@ void refuse_other_settings(const fs::path& directory, const Json& settings, int6
   if (!different.empty()) refuse(directory, "has an evaluation with other settings: " + different);
 }
 
-// Whether `found` differs from `settings` in nothing but the number of examples. Members may come in another
-// order.
-bool writes_the_same_summaries(const std::optional<Json>& found, Json settings) {
-  if (!found) return false;
-  settings["examples"] = found->value("examples", Json());
-  return differences(*found, settings).empty();
-}
-
 // "-beams4-length_penalty0.6".
 std::string generation_suffixes(const GenerationSettings& now, const GenerationSettings& usual_ones) {
-  // What changes nothing now has no suffix, and what did not count in the usual ones may count now.
+  // Settings that change nothing now have no suffix. Usual settings that were ignored may count now.
   GenerationSettings usual = usual_ones;
   usual.num_beams = now.num_beams;
   usual.do_sample = now.do_sample;
@@ -207,22 +199,32 @@ void claim_evaluation_directory(const fs::path& directory, const EvaluationSetti
   write_whole_file(directory / kSettings, now.dump(2) + "\n");
 }
 
-FoundPredictions find_predictions(const fs::path& evaluations, const fs::path& own,
-                                  const EvaluationSettings& settings) {
-  FoundPredictions most;
-  const Json wanted = to_json(settings);
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(evaluations, error)) {
-    if (fs::equivalent(entry.path(), own, error)) continue;
-    try {
-      if (!writes_the_same_summaries(read_settings(entry.path()), wanted)) continue;
-      std::vector<Prediction> found = read_predictions(entry.path());
-      if (found.size() > most.predictions.size()) most = {entry.path(), std::move(found)};
-    } catch (const Error&) {
-      continue;  // another evaluation's trouble is no trouble of this one
-    }
+LossSoFar read_partial_loss(const std::filesystem::path& directory) {
+  constexpr int64_t kMostBytes = 1 << 16;
+  const std::filesystem::path path = directory / kPartialLossFile;
+  const JsonReader reader(path.string(), ExitCode::kStorage);
+  LossSoFar loss;
+  try {
+    const JsonReader::Json json = reader.parse(read_whole_file(posix_io(), path, kMostBytes));
+    loss.sequences = reader.integer(json, "sequences", 0, INT64_MAX);
+    loss.complete = reader.flag(json, "complete");
+    loss.sum.loss = reader.number(json, "loss_sum");
+    loss.sum.target_count = reader.integer(json, "targets", 0, INT64_MAX);
+    return loss;
+  } catch (const IoError& error) {
+    if (!error.is_absence()) throw;
+  } catch (const Error&) {
   }
-  return most;
+  return {};
+}
+
+void write_partial_loss(const std::filesystem::path& directory, const LossSoFar& loss) {
+  // JSON has no NaN: such a loss is computed again.
+  const JsonReader::Json json = {{"sequences", loss.sequences},
+                                 {"complete", loss.complete},
+                                 {"loss_sum", loss.sum.loss},
+                                 {"targets", loss.sum.target_count}};
+  write_whole_file(directory / kPartialLossFile, json.dump(2) + "\n");
 }
 
 }  // namespace ripstop

@@ -42,54 +42,39 @@ constexpr Rule kLastSuffix[] = {
     {"ism", ""},  {"ate", ""},  {"iti", ""},   {"ous", ""},  {"ive", ""}, {"ize", ""},
 };
 
-bool is_vowel(char c) {
-  return c == 'a' || c == 'e' || c == 'i' || c == 'o' || c == 'u';
-}
-
-// Whether the letter `c` is a consonant. `behind_consonant`: the letter before it is one; false for the first
-// letter of a word. Only y depends on it.
-bool is_consonant(char c, bool behind_consonant) {
-  return c == 'y' ? !behind_consonant : !is_vowel(c);
-}
-
-bool is_consonant_at(std::string_view word, size_t position) {
-  bool consonant = false;
-  for (size_t i = 0; i <= position; ++i) consonant = is_consonant(word[i], consonant);
-  return consonant;
+// The word with c for each consonant and v for each vowel. y is a vowel behind a consonant.
+std::string shape(std::string_view word) {
+  std::string shape;
+  for (const char c : word) {
+    const bool is_vowel =
+        c == 'y' ? shape.ends_with('c') : std::string_view("aeiou").find(c) != std::string_view::npos;
+    shape += is_vowel ? 'v' : 'c';
+  }
+  return shape;
 }
 
 // Porter's m: how many runs of vowels have a run of consonants after them.
 int64_t measure(std::string_view stem) {
+  const std::string letters = shape(stem);
   int64_t count = 0;
-  bool consonant = false;
-  for (size_t i = 0; i < stem.size(); ++i) {
-    const bool next = is_consonant(stem[i], consonant);
-    if (i > 0 && next && !consonant) ++count;
-    consonant = next;
-  }
+  for (size_t at = letters.find("vc"); at != std::string::npos; at = letters.find("vc", at + 1)) ++count;
   return count;
 }
 
 bool contains_vowel(std::string_view stem) {
-  bool consonant = false;
-  for (char c : stem) {
-    consonant = is_consonant(c, consonant);
-    if (!consonant) return true;
-  }
-  return false;
+  return shape(stem).find('v') != std::string::npos;
 }
 
 bool ends_double_consonant(std::string_view word) {
   const size_t n = word.size();
-  return n >= 2 && word[n - 1] == word[n - 2] && is_consonant_at(word, n - 1);
+  return n >= 2 && word[n - 1] == word[n - 2] && shape(word).ends_with('c');
 }
 
 // Whether the word ends in consonant, vowel, consonant other than w, x, y; or is one vowel and one consonant.
 bool ends_short_syllable(std::string_view word) {
-  const size_t n = word.size();
-  if (n == 2) return !is_consonant_at(word, 0) && is_consonant_at(word, 1);
-  return n >= 3 && is_consonant_at(word, n - 3) && !is_consonant_at(word, n - 2) &&
-         is_consonant_at(word, n - 1) && word[n - 1] != 'w' && word[n - 1] != 'x' && word[n - 1] != 'y';
+  const std::string letters = shape(word);
+  return letters == "vc" ||
+         (letters.ends_with("cvc") && std::string_view("wxy").find(word.back()) == std::string_view::npos);
 }
 
 std::string_view without(std::string_view word, size_t letters) {
@@ -149,7 +134,7 @@ void remove_verb_ending(std::string& word) {
 
 // So that "happy" and "happiness" meet. After a vowel the y stays: "enjoy".
 void turn_y_to_i(std::string& word) {
-  if (word.size() > 2 && word.back() == 'y' && is_consonant_at(word, word.size() - 2)) word.back() = 'i';
+  if (word.size() > 2 && word.back() == 'y' && shape(without(word, 1)).ends_with('c')) word.back() = 'i';
 }
 
 void shorten_double_suffix(std::string& word) {

@@ -9,7 +9,6 @@
 #include "data/files/hash.h"
 #include "data/files/whole_file.h"
 #include "model/core/error.h"
-#include "train/report/copy_aside.h"
 
 namespace ripstop {
 namespace {
@@ -24,7 +23,7 @@ std::string read_if_present(const std::filesystem::path& path) {
   return std::filesystem::exists(path) ? read_whole_file(path, kNoLimit, ExitCode::kStorage) : "";
 }
 
-// Of a line's texts. A score must be of what the model wrote, and people open this file in editors.
+// Hash of the texts. A score must be of what the model wrote, and people open this file in editors.
 std::string hash_of(const Prediction& prediction) {
   StreamHash hash;
   for (const std::string* text :
@@ -69,50 +68,29 @@ std::string line_of(const Prediction& prediction, int64_t example) {
   return dumped(object) + '\n';
 }
 
-// Whole predictions from the first line on, and what else the file has.
-struct WholeLines {
-  std::vector<Prediction> predictions;
-  std::string text;           // their lines
-  bool ends_damaged = false;  // a whole line follows that is not the next prediction
-};
-
-WholeLines read_whole_lines(const std::filesystem::path& path) {
-  WholeLines lines{.predictions = {}, .text = read_if_present(path)};
-  std::string& text = lines.text;
-  size_t kept_bytes = 0;
-  for (size_t end; (end = text.find('\n', kept_bytes)) != std::string::npos; kept_bytes = end + 1) {
-    auto prediction = parse_prediction(std::string_view(text).substr(kept_bytes, end - kept_bytes),
-                                       std::ssize(lines.predictions));
-    // All later lines go, too: line i must hold example i.
-    lines.ends_damaged = !prediction;
-    if (!prediction) break;
-    lines.predictions.push_back(std::move(*prediction));
-  }
-  text.resize(kept_bytes);
-  return lines;
-}
-
-// The note of a file that has `kept` lines before the first damaged one. Keeps a copy of the file.
-std::string keep_damaged(const std::filesystem::path& path, int64_t kept) {
-  return fmt::format(
-      "{}: line {} was changed or removed after it was written: {} kept, later summaries are written again, "
-      "and a copy of the file is {}",
-      path.string(), kept + 1,
-      kept == 0   ? "nothing is"
-      : kept == 1 ? "the line before it is"
-                  : fmt::format("the {} lines before it are", kept),
-      copy_aside(path, "damaged"));
-}
-
 }  // namespace
 
 PredictionFile::PredictionFile(const std::filesystem::path& directory) : path_(directory / kPredictionsFile) {
-  WholeLines lines = read_whole_lines(path_);
-  predictions_ = std::move(lines.predictions);
-  if (lines.ends_damaged) note_ = keep_damaged(path_, count());
+  const std::string text = read_if_present(path_);
+  size_t kept_bytes = 0;
+  bool is_damaged = false;
+  for (size_t end; (end = text.find('\n', kept_bytes)) != std::string::npos; kept_bytes = end + 1) {
+    auto prediction = parse_prediction(std::string_view(text).substr(kept_bytes, end - kept_bytes), count());
+    // All later lines go, too: line i must hold example i.
+    is_damaged = !prediction;
+    if (is_damaged) break;
+    predictions_.push_back(std::move(*prediction));
+  }
+  if (is_damaged)
+    note_ = fmt::format(
+        "{}: line {} was changed or removed after it was written: the lines before it are kept, later "
+        "summaries "
+        "are written again, and a copy of the file is {}",
+        path_.string(), count() + 1, copy_aside(posix_io(), path_, "damaged"));
   std::error_code absent;
   const auto links = std::filesystem::hard_link_count(path_, absent);
-  if (lines.ends_damaged || (!absent && links > 1)) write_whole_file(path_, lines.text);
+  if (is_damaged || (!absent && links > 1))
+    write_whole_file(path_, std::string_view(text).substr(0, kept_bytes));
   file_.emplace(path_);  // cuts off a torn line
 }
 
@@ -121,10 +99,6 @@ void PredictionFile::append(const Prediction& prediction) {
   file_->append(line);
   // Score what the file says, not what the model wrote: a resumed evaluation must give the same scores.
   predictions_.push_back(*parse_prediction(line, count()));
-}
-
-std::vector<Prediction> read_predictions(const std::filesystem::path& directory) {
-  return read_whole_lines(directory / kPredictionsFile).predictions;
 }
 
 }  // namespace ripstop

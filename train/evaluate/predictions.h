@@ -48,8 +48,4 @@ class PredictionFile {
   std::optional<AppendFile> file_;
 };
 
-/// The predictions of `directory` up to the first line that is torn or out of order, as PredictionFile keeps
-/// them. Changes nothing: another process may be writing. Throws Error(kStorage).
-std::vector<Prediction> read_predictions(const std::filesystem::path& directory);
-
 }  // namespace ripstop

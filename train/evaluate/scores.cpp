@@ -11,16 +11,6 @@
 #include "train/report/human_text.h"
 
 namespace ripstop {
-namespace {
-
-using Json = nlohmann::ordered_json;
-
-// JSON has no NaN and no infinity.
-Json number(double value) {
-  return std::isfinite(value) ? Json(value) : Json(nullptr);
-}
-
-}  // namespace
 
 CutCounts count_cuts(const TokenDataset& dataset, int64_t examples, LossOn loss_on, int64_t context,
                      int64_t max_new_tokens) {
@@ -50,10 +40,15 @@ double EvaluationScores::mean_loss() const {
 }
 
 std::string to_json(const EvaluationScores& scores) {
+  using Json = nlohmann::ordered_json;
   const double loss = scores.mean_loss();
-  Json document{{"step", scores.step},         {"split", scores.split},
-                {"examples", scores.examples}, {"targets", scores.loss.target_count},
-                {"loss", number(loss)},        {"perplexity", number(std::exp(loss))}};
+  // A number that is not finite is written as null.
+  Json document{{"step", scores.step},
+                {"split", scores.split},
+                {"examples", scores.examples},
+                {"targets", scores.loss.target_count},
+                {"loss", loss},
+                {"perplexity", std::exp(loss)}};
   for (const auto& [name, score] : named(scores.rouge.mean())) {
     if (scores.rouge.examples() > 0)
       document[name] = {

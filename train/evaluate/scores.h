@@ -14,7 +14,7 @@ namespace ripstop {
 /// Documents that lost their end, because they did not fit into the context as they are.
 struct CutCounts {
   int64_t loss_documents = 0;  ///< document and reference are longer than the context
-  int64_t loss_summaries = 0;  ///< of these, the ones whose reference lost its end, too
+  int64_t loss_summaries = 0;  ///< the part of them whose reference lost its end, too
   std::optional<int64_t> rouge_documents =
       {};  ///< document and new tokens are longer; nullopt without summaries
 };
@@ -47,7 +47,7 @@ struct EvaluationScores {
 /// scripts. A number that is not finite becomes null.
 std::string to_json(const EvaluationScores& scores);
 
-/// The same for people, some lines.
+/// The scores for people, some lines.
 std::string to_text(const EvaluationScores& scores);
 
 }  // namespace ripstop

@@ -9,7 +9,7 @@
 #include "train/machine/device_choice.h"
 #include "train/machine/equal_ranks.h"
 #include "train/report/human_text.h"
-#include "train/report/progress.h"
+#include "train/report/live_line.h"
 
 namespace ripstop {
 namespace {
@@ -123,13 +123,15 @@ LoadedModel::LoadedModel(Io& io, MpiWorld& world, const TrainedModel& trained,
   const int64_t largest = largest_unit(trained.state().model, mesh_.sizes().tensor);
   // Weights come through host memory one unit at a time, whatever the device is.
   const Buffer staging(Device::cpu(), ledger_, MemoryCategory::kWorkspace, 4 * largest);
-  Progress progress(stderr, "loading " + trained.stored.directory().filename().string(), "unit",
-                    std::ssize(units));
+  const std::string name = trained.stored.directory().filename().string();
+  Progress progress(stderr);
   load_weights(io, trained.stored, mesh_.world(), layouts,
                {static_cast<float*>(staging.data()), static_cast<size_t>(largest)},
                [&](size_t unit, std::span<const float> weights) {
                  units[unit].set_shard(0, weights);
-                 if (mesh_.world().rank() == 0) progress.update(static_cast<int64_t>(unit) + 1);
+                 if (mesh_.world().rank() == 0)
+                   progress.update("loading " + name, "unit", static_cast<int64_t>(unit) + 1,
+                                   std::ssize(units));
                });
 }
 

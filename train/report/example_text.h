@@ -11,10 +11,6 @@
 
 namespace ripstop {
 
-/// `bytes` with nothing in them that a terminal would obey. Line ends stay; other control characters and
-/// those that turn the direction of writing become \t, \x1b or \u202e; bytes that are no UTF-8 become <0xE6>.
-std::string visible_text(std::string_view bytes);
-
 /// The text of ids with each special token by its name, as in "<s> The harbour</s>". Byte pieces that form a
 /// letter are shown as the letter.
 std::string visible_tokens(const std::vector<int32_t>& ids, const Tokenizer& tokenizer);
@@ -27,7 +23,7 @@ std::string example_line(const ExampleView& view, std::string_view id);
 /// has colors. Places at which tokens are missing say how many: "<205 tokens cut>".
 std::string example_text(const ExampleView& view, const Tokenizer& tokenizer, const Terminal& terminal);
 
-/// What the marks of example_text() are, for the line above it: "in bold green", "between [[ and ]]".
+/// The marks of example_text() in words, for the line above it: "in bold green", "between [[ and ]]".
 std::string counted_mark(const Terminal& terminal);
 
 }  // namespace ripstop

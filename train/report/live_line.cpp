@@ -1,17 +1,28 @@
 #include "train/report/live_line.h"
 
-#include <algorithm>
-#include <string_view>
+#include <fmt/format.h>
 
-#include "train/report/screen_text.h"
+#include <algorithm>
+
+#include "train/report/human_text.h"
 
 namespace ripstop {
 namespace {
 
-constexpr auto kInterval = std::chrono::milliseconds(200);
+// A live line is overwritten, so it may change often. A log file keeps every line.
+constexpr auto kLiveInterval = std::chrono::milliseconds(200);
+constexpr auto kLineInterval = std::chrono::seconds(30);
 // Back to the first column, and clear what is to the right.
 constexpr const char* kClear = "\r\x1b[K";
-constexpr int64_t kIndent = 2;
+
+std::string amount_text(const std::string& unit, int64_t amount) {
+  return unit == "byte" ? bytes_text(amount) : counted(amount, unit);
+}
+
+std::string rate_text(const std::string& unit, double rate) {
+  if (unit == "byte") return bytes_text(static_cast<int64_t>(rate)) + "/s";
+  return rate < 10 ? fmt::format("{:.2g}/s", rate) : fmt::format("{:.0f}/s", rate);
+}
 
 }  // namespace
 
@@ -22,13 +33,13 @@ LiveLine::~LiveLine() {
 }
 
 bool LiveLine::is_due() const {
-  return is_live() && (shown_.empty() || Clock::now() - last_shown_ >= kInterval);
+  return is_live() && (shown_.empty() || Clock::now() - last_shown_ >= kLiveInterval);
 }
 
 void LiveLine::show(const std::string& text) {
   if (!is_live()) return;
   // A line of the full width would leave the cursor on the next one.
-  shown_ = cut_to_width(text, width() > 1 ? width() - 1 : 0);
+  shown_ = cut_to_width(text, std::max<int64_t>(terminal_.width - 1, 0));
   last_shown_ = Clock::now();
   write(kClear + shown_);
 }
@@ -40,21 +51,58 @@ void LiveLine::clear() {
 }
 
 void LiveLine::print(const std::string& line) {
-  if (!terminal_.is_terminal) return write(line + "\n");
-  std::string text = shown_.empty() ? "" : kClear;
-  // A table keeps its own line ends and indents.
-  for (size_t begin = 0; begin <= line.size();) {
-    const size_t end = std::min(line.find('\n', begin), line.size());
-    text += wrap_to_width(std::string_view(line).substr(begin, end - begin), width(), kIndent) + "\n";
-    begin = end + 1;
-  }
-  write(text + shown_);
+  write((shown_.empty() ? "" : kClear) + (terminal_.is_terminal ? visible_text(line) : line) + "\n" + shown_);
 }
 
 void LiveLine::write(const std::string& text) {
   std::fwrite(text.data(), 1, text.size(), stream_);
   // A log file is no terminal: without this, lines would appear minutes late.
   std::fflush(stream_);
+}
+
+std::string progress_line(const std::string& what, const std::string& unit, int64_t done, int64_t total,
+                          double seconds, int64_t already) {
+  // Without those that were there at the start: they took no time.
+  const double rate = seconds > 0 ? static_cast<double>(done - already) / seconds : 0;
+  if (total <= 0) return fmt::format("{}  {}  {}", what, amount_text(unit, done), rate_text(unit, rate));
+  const double share = static_cast<double>(done) / static_cast<double>(total);
+  const double left = rate > 0 ? static_cast<double>(total - done) / rate : -1;
+  const std::string begin = unit == "byte" ? bytes_text(done) : std::to_string(done);
+  return fmt::format("{}  {}/{}  {:.1f}%  {}  eta {}", what, begin, amount_text(unit, total), 100.0 * share,
+                     rate_text(unit, rate), duration_text(left));
+}
+
+void Progress::update(const std::string& what, const std::string& unit, int64_t done, int64_t total) {
+  const Clock::time_point now = Clock::now();
+  if (what != what_) {
+    finish();
+    what_ = what;
+    unit_ = unit;
+    already_ = done;
+    begin_ = last_shown_ = now;
+  }
+  done_ = done;
+  if (now - last_shown_ < (line_.is_live() ? Clock::duration(kLiveInterval) : Clock::duration(kLineInterval)))
+    return;
+  last_shown_ = now;
+  const double seconds = std::chrono::duration<double>(now - begin_).count();
+  const std::string text = progress_line(what, unit, done, total, seconds, already_);
+  if (line_.is_live())
+    line_.show(text);
+  else
+    line_.print(text);
+}
+
+void Progress::finish() {
+  line_.clear();
+  if (what_.empty()) return;
+  const double seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
+  std::string text = fmt::format("{}  {} in {}", what_, amount_text(unit_, done_), duration_text(seconds));
+  // A rate over a time that shows as 0s would tell of the clock, not of the work.
+  if (seconds >= 0.5 && done_ > already_)
+    text += "  " + rate_text(unit_, static_cast<double>(done_ - already_) / seconds);
+  line_.print(text);
+  what_.clear();
 }
 
 }  // namespace ripstop

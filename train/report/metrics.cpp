@@ -1,87 +1,106 @@
 #include "train/report/metrics.h"
 
 #include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "data/files/whole_file.h"
 #include "model/core/error.h"
-#include "train/report/copy_aside.h"
-#include "train/report/metrics_lines.h"
+#include "train/report/fields.h"
 
 namespace ripstop {
 namespace {
 
-// Calls visit(number, line) for every whole line; numbers begin at 1. Text after the last line end is a torn
-// line.
-template <class Visit>
-void for_each_line(const std::filesystem::path& path, Visit visit) {
-  constexpr int64_t kBlockBytes = 1 << 20;
-  const InputFile file(path, ExitCode::kStorage);
-  std::string text;  // from the begin of a line on
-  int64_t number = 0;
-  for (int64_t at = 0, bytes = 0; at < file.bytes(); at += bytes) {
-    bytes = std::min(kBlockBytes, file.bytes() - at);
-    const size_t known = text.size();
-    text.resize(known + static_cast<size_t>(bytes));
-    file.read_at(at, text.data() + known, bytes);
-    size_t begin = 0;
-    for (size_t end = text.find('\n', known); end != text.npos; end = text.find('\n', begin)) {
-      visit(++number, std::string_view(text).substr(begin, end - begin));
-      begin = end + 1;
-    }
-    text.erase(0, begin);
+using Json = FieldWriter::Json;
+
+// Wall-clock time, so that events of several runs and of other programs can be compared.
+double now_seconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+// One line with its line end. `time` is the current time if the event has none.
+std::string line_of(const MetricsEvent& any) {
+  FieldWriter writer;
+  const auto write = [&](const auto& event) {
+    writer("event", event.kEvent);
+    writer("step", event.step);
+    event.fields(event, writer);
+    writer("time", event.time != 0 ? event.time : now_seconds());
+  };
+  std::visit(write, any);
+  // `replace`: arguments and paths may hold bytes that are not UTF-8, and logging must not end a run.
+  return writer.object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+// Adds the event if it is of this kind.
+template <class Event>
+void add(const std::string& name, const Json& json, std::vector<Event>& events) {
+  if (name != Event::kEvent) return;
+  Event event;
+  FieldReader reader(json);
+  reader("step", event.step);
+  reader("time", event.time);
+  Event::fields(event, reader);
+  events.push_back(std::move(event));
+}
+
+// Adds the event of `line` (without line end) to `log` and returns its step. Throws Error(kStorage) with the
+// reason, and adds nothing, if the line is no event: no JSON object with `event` and `step`, or a field has a
+// wrong type.
+int64_t add_line(std::string_view line, MetricsLog& log) {
+  try {
+    const Json json = Json::parse(line);
+    const std::string name = json.at("event").get<std::string>();
+    const int64_t step = FieldReader::integer(json.at("step"));
+    const auto add_to = [&](auto&... events) { (add(name, json, events), ...); };
+    add_to(log.starts, log.steps, log.hosts, log.validations, log.saves, log.checkpoints, log.warnings,
+           log.ends);
+    // Only the last event tells, because a resumed run writes more lines after an "end".
+    log.ended = name == EndEvent::kEvent;
+    return step;
+  } catch (const Json::parse_error&) {
+    // The library's own text is long, and quotes bytes that may be anything.
+    fail(ExitCode::kStorage, "no JSON");
+  } catch (const Json::exception&) {
+    fail(ExitCode::kStorage, "no event, or a field has another type");
   }
 }
 
-// Counts the lines that are no events.
-class Damage {
- public:
-  void add(int64_t line, const std::string& what) {
-    if (++lines_ == 1) first_ = fmt::format("line {}: {}", line, what);
+// Adds the events of the file to `log` and calls visit(line, step) for each. Text after the last line end is a
+// torn line. Returns MetricsLog::damage.
+template <class Visit>
+std::string for_each_event(const std::filesystem::path& path, MetricsLog& log, Visit visit) {
+  const std::string text = read_plain_file(path, INT64_MAX - 1, ExitCode::kStorage);
+  int64_t number = 0, damaged = 0;
+  std::string first;
+  size_t begin = 0;
+  for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
+    const std::string_view line = std::string_view(text).substr(begin, end - begin);
+    ++number;
+    try {
+      visit(line, add_line(line, log));
+    } catch (const Error& error) {
+      if (++damaged == 1) first = fmt::format("line {}: {}", number, error.what());
+    }
   }
-  // "" if there is none.
-  std::string text() const {
-    if (lines_ == 0) return "";
-    return lines_ == 1 ? "1 line is no event, " + first_
-                       : fmt::format("{} lines are no events, the first is {}", lines_, first_);
-  }
-
- private:
-  int64_t lines_ = 0;
-  std::string first_;
-};
+  if (damaged == 0) return "";
+  return damaged == 1 ? "1 line is no event, " + first
+                      : fmt::format("{} lines are no events, the first is {}", damaged, first);
+}
 
 }  // namespace
 
 MetricsFile::MetricsFile(const std::filesystem::path& path) : file_(path) {}
 
-template <class Event>
-void MetricsFile::keep(const Event& event) {
+void MetricsFile::keep(const MetricsEvent& event) {
   waiting_ += line_of(event);
 }
 
-template <class Event>
-void MetricsFile::write(const Event& event) {
+void MetricsFile::write(const MetricsEvent& event) {
   keep(event);
   write_waiting();
 }
-
-// The templates are defined here, so that users of the header do not compile the JSON library.
-template void MetricsFile::write(const StartEvent&);
-template void MetricsFile::keep(const StartEvent&);
-template void MetricsFile::write(const StepMetrics&);
-template void MetricsFile::keep(const StepMetrics&);
-template void MetricsFile::write(const HostsEvent&);
-template void MetricsFile::keep(const HostsEvent&);
-template void MetricsFile::write(const ValidationEvent&);
-template void MetricsFile::keep(const ValidationEvent&);
-template void MetricsFile::write(const SaveEvent&);
-template void MetricsFile::keep(const SaveEvent&);
-template void MetricsFile::write(const CheckpointEvent&);
-template void MetricsFile::keep(const CheckpointEvent&);
-template void MetricsFile::write(const WarningEvent&);
-template void MetricsFile::keep(const WarningEvent&);
-template void MetricsFile::write(const EndEvent&);
 
 void MetricsFile::write_end(const EndEvent& event) {
   const std::string line = line_of(event);
@@ -122,15 +141,7 @@ int64_t MetricsFile::waiting_lines() const {
 
 MetricsLog read_metrics(const std::filesystem::path& path) {
   MetricsLog log;
-  Damage damage;
-  for_each_line(path, [&](int64_t number, std::string_view line) {
-    try {
-      add_line(line, log);
-    } catch (const Error& error) {
-      damage.add(number, error.what());
-    }
-  });
-  log.damage = damage.text();
+  log.damage = for_each_event(path, log, [](std::string_view, int64_t) {});
   return log;
 }
 
@@ -160,27 +171,22 @@ void check_metrics_file(const std::filesystem::path& path) {
 std::string cut_to_step(const std::filesystem::path& path, int64_t step, bool replace) {
   if (!std::filesystem::exists(path)) return "";
   std::string kept, note;
-  Damage damage;
-  int64_t saved_step = 0;
-  for_each_line(path, [&](int64_t number, std::string_view line) {
-    try {
-      MetricsLog one;
-      const EventHead head = add_line(line, one);
-      if (head.event == "checkpoint") saved_step = std::max(saved_step, head.step);
-      if (head.step <= step) kept.append(line).append(1, '\n');
-    } catch (const Error& error) {
-      damage.add(number, error.what());
-    }
+  MetricsLog log;
+  const std::string damage = for_each_event(path, log, [&](std::string_view line, int64_t at) {
+    if (at <= step) kept.append(line).append(1, '\n');
   });
+  int64_t saved_step = 0;
+  for (const CheckpointEvent& checkpoint : log.checkpoints)
+    saved_step = std::max(saved_step, checkpoint.step);
   const std::string name = path.filename().string();
-  if (!damage.text().empty())
-    note = fmt::format("{}: {}: a copy of the file is {}, the other lines go on in {}", path.string(),
-                       damage.text(), copy_aside(path, "damaged"), name);
+  if (!damage.empty())
+    note = fmt::format("{}: {}: a copy of the file is {}, the other lines go on in {}", path.string(), damage,
+                       copy_aside(posix_io(), path, "damaged"), name);
   else if (saved_step > step)
     note = fmt::format(
         "{} tells of a checkpoint of step {}, but the run goes on from step {}: a copy of the file is {}, "
         "and the later steps are removed from {}",
-        path.string(), saved_step, step, copy_aside(path, "uncut"), name);
+        path.string(), saved_step, step, copy_aside(posix_io(), path, "uncut"), name);
   // Most starts cut nothing: leave the file alone then.
   if (replace || kept.size() != std::filesystem::file_size(path) ||
       std::filesystem::hard_link_count(path) > 1)

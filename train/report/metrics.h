@@ -7,11 +7,12 @@
 // never stops a run, so readers pass over lines that are no events, and the next run keeps a copy of the
 // file.
 #pragma once
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
-#include <limits>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "data/files/file.h"
@@ -25,6 +26,15 @@ struct StepCost {
   MemoryUse memory;
   AxisBytes traffic_per_step;
   bool operator==(const StepCost&) const = default;
+  template <class Self, class Fields>
+  static void fields(Self& self, Fields& field) {
+    field.group("memory", [&](auto& part) {
+      for (const MemoryCategory category : kMemoryCategories)
+        part(to_string(category), self.memory[category]);
+      part.derived("total", self.memory.total());
+    });
+    field("traffic_per_step", self.traffic_per_step);
+  }
 };
 
 /// The training set as the run uses it.
@@ -33,10 +43,20 @@ struct DataUse {
   int64_t examples = 0;
   int64_t cut_documents = 0;  ///< examples whose document loses its end
   int64_t cut_summaries = 0;  ///< examples that lose the end of their summary, and the whole document
-  int64_t cut_tokens = 0;     ///< what both lose
+  int64_t cut_tokens = 0;     ///< lost by both
   int64_t sequences_per_epoch = 0;
   int64_t tokens_per_epoch = 0;
   bool operator==(const DataUse&) const = default;
+  template <class Self, class Fields>
+  static void fields(Self& self, Fields& field) {
+    field("kind", self.kind);
+    field("examples", self.examples);
+    field("cut_documents", self.cut_documents);
+    field("cut_summaries", self.cut_summaries);
+    field("cut_tokens", self.cut_tokens);
+    field("sequences_per_epoch", self.sequences_per_epoch);
+    field("tokens_per_epoch", self.tokens_per_epoch);
+  }
 };
 
 /// Where the time of a start goes, on rank 0: it counts there too when rank 0 waits for other ranks.
@@ -51,10 +71,23 @@ struct StartupSeconds {
   std::optional<double> first_step = {};  ///< only in the first `step` of a start
   double total = 0;                       ///< sum of all
   bool operator==(const StartupSeconds&) const = default;
+  template <class Self, class Fields>
+  static void fields(Self& self, Fields& field) {
+    field("program", self.program);
+    field("mpi", self.mpi);
+    field("data", self.data);
+    field("memory", self.memory);
+    field("weights", self.weights);
+    field("resume", self.resume);
+    field("other", self.other);
+    field.if_known("first_step", self.first_step);
+    field("total", self.total);
+  }
 };
 
 /// `start`: written every time the program begins.
 struct StartEvent {
+  static constexpr const char* kEvent = "start";
   int64_t step = 0;   ///< the last finished step: 0, or the checkpoint's
   int64_t steps = 0;  ///< of the whole run
   std::vector<std::string> argv;
@@ -62,30 +95,61 @@ struct StartEvent {
   std::string git_commit;
   MeshSizes mesh = kMeshOfOne;
   std::vector<std::string> hosts;     ///< of each rank
-  std::string recompute = "none";     ///< what was decided; logs of versions without it did not recompute
-  int64_t micro_batch_sequences = 0;  ///< what was decided; 0 in logs of versions that did not write it
-  int64_t micro_batches = 0;          ///< of a data rank in a step; likewise
+  std::string recompute = "none";     ///< as decided; logs of versions without it did not recompute
+  int64_t micro_batch_sequences = 0;  ///< as decided; 0 in logs of versions that did not write it
+  int64_t micro_batches = 0;          ///< of a data rank in a step; 0 in those logs, too
   DataUse data;
   int64_t checkpoint_bytes = 0;    ///< of one checkpoint
   int64_t takeover = 0;            ///< number (Takeovers); 0: the run was done, or an older version wrote it
   std::optional<double> deadline;  ///< seconds since 1970 at which the job ends; nullopt if not known
-  std::string deadline_source;     ///< how that is known: the variable's name, or "squeue"
+  std::string deadline_source;     ///< the name of the variable that told it, or "squeue"
   int64_t parameters = 0;
   int64_t trained_parameters = 0;
   double flops_per_token = 0;  ///< causal attention counted as half
   double flops_per_token_full_attention = 0;
   std::string flops_formula;
   std::optional<double> peak_flops_per_second;  ///< of all ranks together; nullopt if not known
-  std::string peak_flops_source;                ///< how it is known: from a data sheet, or measured
+  std::string peak_flops_source;                ///< "measured", or the data sheet
   StepCost plan;
   int64_t kernel_plans = 0;               ///< of libraries, made before the first step; on GPUs
-  double kernel_plans_seconds = 0;        ///< that took
+  double kernel_plans_seconds = 0;        ///< time to make them
   std::optional<StartupSeconds> startup;  ///< up to this event; nullopt in logs of versions before 0.2.0
   double time = 0;
+  template <class Self, class Fields>
+  static void fields(Self& self, Fields& field) {
+    field("steps", self.steps);
+    field("argv", self.argv);
+    field("version", self.version);
+    field("git_commit", self.git_commit);
+    field.group("mesh", [&](auto& mesh) {
+      MeshSizes::fields(self.mesh, mesh);
+      mesh("hosts", self.hosts);
+    });
+    field("recompute", self.recompute);
+    field("micro_batch_sequences", self.micro_batch_sequences);
+    field("micro_batches", self.micro_batches);
+    field("data", self.data);
+    field("checkpoint_bytes", self.checkpoint_bytes);
+    field("takeover", self.takeover);
+    field("deadline", self.deadline);
+    field("deadline_source", self.deadline_source);
+    field("parameters", self.parameters);
+    field("trained_parameters", self.trained_parameters);
+    field("flops_per_token", self.flops_per_token);
+    field("flops_per_token_full_attention", self.flops_per_token_full_attention);
+    field("flops_formula", self.flops_formula);
+    field("peak_flops_per_second", self.peak_flops_per_second);
+    field("peak_flops_source", self.peak_flops_source);
+    field("plan", self.plan);
+    field("kernel_plans", self.kernel_plans);
+    field("kernel_plans_seconds", self.kernel_plans_seconds);
+    field.if_known("startup_seconds", self.startup);
+  }
 };
 
 /// `step`: written for every optimizer step.
 struct StepMetrics {
+  static constexpr const char* kEvent = "step";
   int64_t step = 0;         ///< from 1
   int64_t tokens = 0;       ///< of this step, over all ranks
   int64_t tokens_seen = 0;  ///< since step 1
@@ -100,31 +164,65 @@ struct StepMetrics {
   int64_t peak_memory_bytes = 0;  ///< of rank 0, since the program began
   AxisSeconds communication_exposed_seconds;
   double data_wait_seconds = 0;
-  double save_wait_seconds = 0;           ///< that the updates waited for a save to read what they change
+  double save_wait_seconds = 0;           ///< time that updates waited for a save to read what they change
   std::optional<StartupSeconds> startup;  ///< up to the end of the first step of a start; else nullopt
   double time = 0;
+  template <class Self, class Fields>
+  static void fields(Self& self, Fields& field) {
+    field("tokens", self.tokens);
+    field("tokens_seen", self.tokens_seen);
+    field("loss", self.loss);
+    field("grad_norm", self.grad_norm);
+    field("learning_rate", self.learning_rate);
+    field("step_seconds", self.step_seconds);
+    field("tokens_per_second", self.tokens_per_second);
+    field("model_flops_utilization", self.model_flops_utilization);
+    field("model_flops_utilization_full_attention", self.model_flops_utilization_full_attention);
+    field("peak_memory_bytes", self.peak_memory_bytes);
+    field("communication_exposed_seconds", self.communication_exposed_seconds);
+    field("data_wait_seconds", self.data_wait_seconds);
+    field("save_wait_seconds", self.save_wait_seconds);
+    field.if_known("startup_seconds", self.startup);
+  }
 };
 
 /// `hosts`: written for every window of steps (SpeedWatch), if there are several ranks.
 struct HostsEvent {
+  static constexpr const char* kEvent = "hosts";
   struct SlowRank {
     int64_t rank = 0;  ///< the launcher's number
     std::string host;
     double speed = 0;  ///< by the median of all ranks
     bool operator==(const SlowRank&) const = default;
+    template <class Self, class Fields>
+    static void fields(Self& self, Fields& field) {
+      field("rank", self.rank);
+      field("host", self.host);
+      field("speed", self.speed);
+    }
   };
   int64_t step = 0;                     ///< the last of the window
   int64_t steps = 0;                    ///< of the window
   std::vector<std::string> hosts;       ///< each once, in mesh order
-  std::vector<double> compute_seconds;  ///< of each host, of a step: of the rank that computes longest
-  std::vector<double> wait_seconds;     ///< of the same rank, for collectives
+  std::vector<double> compute_seconds;  ///< in a step, of the rank of each host that computes longest
+  std::vector<double> wait_seconds;     ///< for collectives, of the same rank
   std::vector<SlowRank> slow;
   std::string exclude;  ///< "--exclude=n2" if a rank is slow; else empty
   double time = 0;
+  template <class Self, class Fields>
+  static void fields(Self& self, Fields& field) {
+    field("steps", self.steps);
+    field("hosts", self.hosts);
+    field.rounded("compute_seconds", self.compute_seconds);
+    field.rounded("wait_seconds", self.wait_seconds);
+    field("slow", self.slow);
+    field("exclude", self.exclude);
+  }
 };
 
 /// `validation`.
 struct ValidationEvent {
+  static constexpr const char* kEvent = "validation";
   int64_t step = 0;  ///< 0: the initial weights
   double loss = 0;   ///< mean over all targets of the split
   int64_t target_count = 0;
@@ -134,9 +232,21 @@ struct ValidationEvent {
   std::optional<double> rouge2;
   std::optional<double> rougeL;
   double time = 0;
+  template <class Self, class Fields>
+  static void fields(Self& self, Fields& field) {
+    field("loss", self.loss);
+    field.derived("perplexity", std::exp(self.loss));
+    field("targets", self.target_count);
+    field("seconds", self.seconds);
+    field("best", self.best);
+    // null would read as a score that is not finite.
+    field.if_known("rouge1", self.rouge1);
+    field.if_known("rouge2", self.rouge2);
+    field.if_known("rougeL", self.rougeL);
+  }
 };
 
-/// What happens to a save before it is a checkpoint.
+/// States of a save before it is a checkpoint.
 struct SaveState {
   static constexpr const char* kBegun = "begun";
   static constexpr const char* kFailed = "failed";  ///< the checkpoints before it stay
@@ -144,27 +254,46 @@ struct SaveState {
 
 /// `save`: written when a save has begun, and if it fails.
 struct SaveEvent {
+  static constexpr const char* kEvent = "save";
   int64_t step = 0;           ///< whose weights are saved
   std::string state;          ///< one of the SaveState words
-  double waited_seconds = 0;  ///< of `begun`: for the save before it, which was still being written
+  double waited_seconds = 0;  ///< if `begun`: for the save before, which was still being written
   double time = 0;
+  template <class Self, class Fields>
+  static void fields(Self& self, Fields& field) {
+    field("state", self.state);
+    field("waited_seconds", self.waited_seconds);
+  }
 };
 
 /// `checkpoint`: written when the checkpoint is committed.
 struct CheckpointEvent {
+  static constexpr const char* kEvent = "checkpoint";
   int64_t step = 0;
   std::string path;
   int64_t bytes = 0;
   double seconds = 0;  ///< until the last rank had written, and of the commit, which may come steps later
-  double waited_seconds = 0;  ///< of them, those that training stood still
+  double waited_seconds = 0;  ///< the part of them that training stood still
   double time = 0;
+  template <class Self, class Fields>
+  static void fields(Self& self, Fields& field) {
+    field("path", self.path);
+    field("bytes", self.bytes);
+    field("seconds", self.seconds);
+    field("waited_seconds", self.waited_seconds);
+  }
 };
 
 /// `warning`.
 struct WarningEvent {
+  static constexpr const char* kEvent = "warning";
   int64_t step = 0;
   std::string text;
   double time = 0;
+  template <class Self, class Fields>
+  static void fields(Self& self, Fields& field) {
+    field("text", self.text);
+  }
 };
 
 /// Why a run ended.
@@ -179,6 +308,7 @@ struct EndReason {
 
 /// `end`: written if the program ends by itself, also after an error.
 struct EndEvent {
+  static constexpr const char* kEvent = "end";
   int64_t step = 0;
   int exit_code = 0;                  ///< of the program; 75: a stop was requested, run the command again
   std::string reason;                 ///< one of the EndReason words; empty in files of older versions
@@ -188,7 +318,23 @@ struct EndEvent {
   int64_t resident_peak_bytes = 0;    ///< the peak of that process
   double seconds = 0;                 ///< since the program began
   double time = 0;
+  template <class Self, class Fields>
+  static void fields(Self& self, Fields& field) {
+    field("exit_code", self.exit_code);
+    field("reason", self.reason);
+    field("planned", self.planned);
+    field("measured", self.measured);
+    field.group("resident", [&](auto& resident) {
+      resident("before", self.resident_before_bytes);
+      resident("peak", self.resident_peak_bytes);
+    });
+    field("seconds", self.seconds);
+  }
 };
+
+/// Any event. All have `step`, `time` and a list of the other fields (train/report/fields.h).
+using MetricsEvent = std::variant<StartEvent, StepMetrics, HostsEvent, ValidationEvent, SaveEvent,
+                                  CheckpointEvent, WarningEvent, EndEvent>;
 
 /// Appends events to a metrics.jsonl and fills in `time`. Only rank 0 has one.
 class MetricsFile {
@@ -197,15 +343,13 @@ class MetricsFile {
   /// Error(kStorage).
   explicit MetricsFile(const std::filesystem::path& path);
 
-  /// Appends one line. Defined for each event above. If that fails, as on a full disk, throws
+  /// Appends one line. If that fails, as on a full disk, throws
   /// Error(kStorage), leaves no part of the line in the file, and keeps it in memory: the next write, and
   /// sync, write it first.
-  template <class Event>
-  void write(const Event& event);
+  void write(const MetricsEvent& event);
   /// Keeps the line in memory: the next write, and sync, write it first.
-  template <class Event>
-  void keep(const Event& event);
-  /// As `write`, but if that fails, the line does not wait: how the process ends may change by then.
+  void keep(const MetricsEvent& event);
+  /// Appends the line as `write` does, but a failed one does not wait: the end may be another by then.
   void write_end(const EndEvent& event);
 
   /// Writes the lines that wait, and returns when all lines are on the disk. Call it before a checkpoint is

@@ -10,13 +10,11 @@ namespace ripstop {
 
 /// The line of one step for people, without the line end:
 /// step 20/500  loss 2.3187  grad_norm 0.41  lr 1.98e-05  118400 tok/s  mfu 41.2%  61.3/64.0 GiB  eta 3h12m
-/// The utilization is left out if the peak is unknown, the limit if there is none. On a terminal of `width`
-/// columns (0: no limit) memory, utilization, learning rate and norm are left out, in this order, as far as
-/// the line is too long.
+/// The utilization is left out if the peak is unknown, the limit if there is none.
 std::string step_line(const StepMetrics& step, int64_t steps, std::optional<int64_t> memory_limit_bytes,
-                      double eta_seconds, int64_t width = 0);
+                      double eta_seconds);
 
-/// The same while the run goes on, for the live line: step 123/500  loss 2.3187  118400 tok/s  eta 3h12m
+/// The live line while the run goes on: step 123/500  loss 2.3187  118400 tok/s  eta 3h12m
 std::string live_step_line(const StepMetrics& step, int64_t steps, double eta_seconds);
 
 }  // namespace ripstop

@@ -1,12 +1,15 @@
 #include "train/report/terminal.h"
 
+#include <fmt/core.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <optional>
 #include <string_view>
 
+#include "data/text/utf8.h"
 #include "model/core/number.h"
 #include "parallel/launcher.h"
 
@@ -32,6 +35,12 @@ int64_t width_of(int stream) {
   return parse_whole_number(variable("COLUMNS")).value_or(0);
 }
 
+// C1 controls, the separators of lines and paragraphs, and what turns the direction of writing.
+bool is_unseen(uint32_t letter) {
+  return (letter >= 0x80 && letter < 0xA0) || letter == 0x061C || (letter >= 0x200E && letter <= 0x200F) ||
+         (letter >= 0x2028 && letter <= 0x202E) || (letter >= 0x2066 && letter <= 0x2069);
+}
+
 }  // namespace
 
 Terminal terminal_of(std::FILE* stream) {
@@ -42,6 +51,40 @@ Terminal terminal_of(std::FILE* stream) {
   terminal.rewrites = !variable("TERM").empty() && variable("TERM") != "dumb";
   terminal.colors = terminal.rewrites && variable("NO_COLOR").empty();
   return terminal;
+}
+
+std::string visible_text(std::string_view bytes) {
+  std::string result;
+  while (!bytes.empty()) {
+    const size_t size = sequence_bytes(bytes);
+    const std::string_view letter = bytes.substr(0, std::max<size_t>(size, 1));
+    const auto byte = static_cast<unsigned char>(letter[0]);
+    if (size == 0)
+      result += fmt::format("<0x{:02X}>", byte);
+    else if (byte == '\t' || byte == '\r')
+      result += byte == '\t' ? "\\t" : "\\r";
+    else if ((byte < 0x20 && byte != '\n') || byte == 0x7F)
+      result += fmt::format("\\x{:02x}", byte);
+    else if (is_unseen(code_point(letter)))
+      result += fmt::format("\\u{:04x}", code_point(letter));
+    else
+      result += letter;
+    bytes.remove_prefix(letter.size());
+  }
+  return result;
+}
+
+std::string cut_to_width(std::string_view text, int64_t width) {
+  std::string line = visible_text(text);
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  int64_t columns = 0;
+  for (size_t at = 0; width > 0 && at < line.size(); ++at) {
+    const auto byte = static_cast<unsigned char>(line[at]);
+    // A letter of three or four bytes may take two columns, as in Chinese. Its other bytes take none.
+    columns += (byte & 0xC0U) == 0x80 ? 0 : byte < 0xE0 ? 1 : 2;
+    if (columns > width) return line.substr(0, at);
+  }
+  return line;
 }
 
 }  // namespace ripstop

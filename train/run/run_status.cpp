@@ -6,6 +6,7 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <vector>
 
@@ -22,21 +23,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Whether the checkpoint was committed by an owner that had been taken over. Most were not, and their
-// manifests need not be read to know it.
-bool is_superseded(Io& io, const Takeovers& takeovers, const fs::path& checkpoint, int64_t step) {
-  if (takeovers.refusal(step, 0).empty()) return false;
-  try {
-    return !takeovers.refusal(step, read_manifest(io, checkpoint).state.takeover).empty();
-  } catch (const Error&) {
-    return false;  // damaged: who looks closer will see
-  }
-}
-
 // The step of the newest checkpoint. Names and a look for the manifest have to do: status must stay fast over
 // many runs.
 std::optional<int64_t> newest_checkpoint(Io& io, const fs::path& run) {
-  std::map<int64_t, fs::path> by_step;
+  std::map<int64_t, fs::path, std::greater<>> by_step;
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(run / "checkpoints", error)) {
     const std::optional<int64_t> step = parse_step_directory_name(entry.path().filename().string());
@@ -44,8 +34,15 @@ std::optional<int64_t> newest_checkpoint(Io& io, const fs::path& run) {
     if (step && fs::exists(entry.path() / Manifest::kFileName, error)) by_step[*step] = entry.path();
   }
   const Takeovers takeovers = Takeovers::read(io, run / "checkpoints");
-  for (auto at = by_step.rbegin(); at != by_step.rend(); ++at)
-    if (!is_superseded(io, takeovers, at->second, at->first)) return at->first;
+  for (const auto& [step, path] : by_step) {
+    // An owner that had been taken over may have committed it. Only then the manifest has to be read.
+    if (takeovers.refusal(step, 0).empty()) return step;
+    try {
+      if (takeovers.refusal(step, read_manifest(io, path).state.takeover).empty()) return step;
+    } catch (const Error&) {
+      return step;  // damaged: who looks closer will see
+    }
+  }
   return std::nullopt;
 }
 
@@ -88,7 +85,7 @@ void read_age(const fs::path& metrics, RunStatus& status) {
     add_note(status, "metrics.jsonl has a time in the future");
 }
 
-// As the run itself decides (TimeLimit), from what its log has of it.
+// The run itself decides so (TimeLimit); the log has the same numbers.
 void take_deadline(const MetricsLog& log, RunStatus& status) {
   if (status.state != "running" || log.starts.empty() || !log.starts.back().deadline) return;
   const StartEvent& start = log.starts.back();
@@ -103,7 +100,7 @@ void take_deadline(const MetricsLog& log, RunStatus& status) {
                        clock_text(*start.deadline), start.deadline_source, clock_text(*status.stops_at)));
 }
 
-// Of the last window that the run has logged.
+// `event`: the last window that the run has logged.
 void take_slow_ranks(const HostsEvent& event, RunStatus& status) {
   constexpr size_t kShown = 4;
   std::string shown;

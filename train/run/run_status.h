@@ -25,11 +25,11 @@ struct RunStatus {
   std::optional<double> tokens_per_second;
   std::optional<double> eta_seconds;         ///< of a running run
   std::optional<int64_t> newest_checkpoint;  ///< step
-  std::optional<int64_t> saving_step;        ///< of a running run: the step that is being saved
-  std::vector<std::string> slow_ranks;       ///< of a running run: "rank 3 (n2) at 0.52 of the median"
+  std::optional<int64_t> saving_step;        ///< the step that a running run is saving
+  std::vector<std::string> slow_ranks;       ///< "rank 3 (n2) at 0.52 of the median"; only of a running run
   std::string exclude;             ///< the option that leaves their nodes out; empty if there are none
-  std::optional<double> deadline;  ///< of a running run, seconds since 1970; if it is known
-  std::optional<double> stops_at;  ///< when it stops itself, as its log lets expect; likewise
+  std::optional<double> deadline;  ///< in seconds since 1970, if known; only of a running run
+  std::optional<double> stops_at;  ///< time at which a running run will stop itself, by its log
   std::optional<double> seconds_since_update;  ///< of metrics.jsonl; nullopt if its time tells nothing
 };
 

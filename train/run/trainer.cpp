@@ -182,8 +182,7 @@ void Trainer::log_step(const LoaderStep& loaded, const StepResult& result, doubl
   const int64_t every = options_.config.log.every_steps;
   if (every > 0 && (state_.step % every == 0 || state_.step == steps_ || state_.step == 1)) {
     end_live_line();
-    say(step_line(metrics, steps_, target_.device_memory_bytes, eta_seconds,
-                  live != nullptr ? live->width() : 0));
+    say(step_line(metrics, steps_, target_.device_memory_bytes, eta_seconds));
   } else if (live != nullptr && live->is_due()) {
     live->show(live_step_line(metrics, steps_, eta_seconds));
   }
@@ -388,8 +387,7 @@ Error Trainer::end_failed(const Error& error) {
 
 // A log that cannot be written is no reason to lose steps. Its lines wait in memory, and training goes on:
 // the disk may have room, or answer again, before the next checkpoint.
-template <class Event>
-void Trainer::log(const Event& event) {
+void Trainer::log(const MetricsEvent& event) {
   MetricsFile& metrics = directory_->metrics();
   const bool waited = metrics.waiting_lines() > 0;
   std::optional<Error> failure;
@@ -410,10 +408,6 @@ void Trainer::log(const Event& event) {
                     failure->what()));
   if (!failure && waited) say("metrics.jsonl is written again and lacks no line");
 }
-template void Trainer::log(const ValidationEvent& event);  // for trainer_validation.cpp
-template void Trainer::log(const HostsEvent& event);       // for trainer_speed.cpp
-template void Trainer::log(const SaveEvent& event);        // for trainer_saves.cpp
-template void Trainer::log(const CheckpointEvent& event);
 
 // The lines must be on the disk before the checkpoint: a run that resumes there does not write them again. If
 // they cannot be, the checkpoint is saved all the same: it is worth more than its lines.

@@ -199,8 +199,7 @@ class Trainer {
     if (leads_ && options_.live != nullptr) options_.live->clear();
   }
   void warn(const std::string& text);
-  template <class Event>
-  void log(const Event& event);
+  void log(const MetricsEvent& event);
 
   TrainerOptions options_;
   MpiWorld& world_;

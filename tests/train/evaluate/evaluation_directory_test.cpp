@@ -4,6 +4,7 @@
 
 #include "model/core/error.h"
 #include "tests/data/scratch_directory.h"
+#include "train/evaluate/predictions.h"
 
 namespace ripstop {
 namespace {
@@ -140,14 +141,12 @@ TEST_F(EvaluationDirectory, OfAnOlderVersionGoesOn) {
       R"("max_new_tokens": 64})";
   write_bytes(place_ / "settings.json", settings);
   write_predictions(place_, 4);
-  EXPECT_EQ(find_predictions(scratch_ / "evaluation", scratch_ / "none", limited(2)).predictions.size(), 4U);
   EvaluationSettings beams = kUsual;
   beams.generation.num_beams = 4;
   beams.generation.no_repeat_ngram_size = 3;
   EXPECT_EQ(refusal(beams), place_.string() +
                                 " has an evaluation with other settings: num_beams 1 -> 4, "
                                 "no_repeat_ngram_size 0 -> 3");
-  EXPECT_TRUE(find_predictions(scratch_ / "evaluation", scratch_ / "none", beams).predictions.empty());
   EXPECT_EQ(refusal(kUsual), "");
   EXPECT_NE(read_bytes(place_ / "settings.json").find("no_repeat_ngram_size"), std::string::npos);
 }
@@ -231,29 +230,6 @@ TEST_F(EvaluationDirectory, ThatCannotBeMadeIsAStorageError) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::kStorage);
   }
-}
-
-TEST_F(EvaluationDirectory, LendsItsPredictions) {
-  const fs::path all = scratch_ / "evaluation";
-  const auto write = [&](const std::string& name, const EvaluationSettings& settings, int64_t count) {
-    claim_evaluation_directory(all / name, settings, 98);
-    write_predictions(all / name, count);
-  };
-  claim(limited(20));
-  EXPECT_TRUE(find_predictions(all, place_, limited(20)).predictions.empty());
-  write("five", limited(5), 5);
-  write("interrupted", kUsual, 9);
-  write("here", limited(20), 11);
-  EvaluationSettings other = kUsual;
-  other.generation.max_new_tokens = 32;
-  write("other", other, 30);
-  write_bytes(all / "broken/settings.json", "[");
-  write_bytes(all / "file", "");
-  const FoundPredictions found = find_predictions(all, place_, limited(20));
-  EXPECT_EQ(found.directory, all / "interrupted");
-  ASSERT_EQ(found.predictions.size(), 9u);
-  EXPECT_EQ(found.predictions[8].id, "8");
-  EXPECT_TRUE(find_predictions(scratch_ / "absent", place_, kUsual).predictions.empty());
 }
 
 }  // namespace

@@ -96,7 +96,7 @@ TEST_F(PredictionFileTest, KeepsACopyOfWhatItDrops) {
     const PredictionFile file = open();
     EXPECT_EQ(file.count(), 1);
     EXPECT_NE(
-        file.note().find("line 2 was changed or removed after it was written: the line before it is kept"),
+        file.note().find("line 2 was changed or removed after it was written: the lines before it are kept"),
         std::string::npos)
         << file.note();
     EXPECT_TRUE(file.note().ends_with(std::string(" is ") + name)) << file.note();
@@ -151,19 +151,6 @@ TEST_F(PredictionFileTest, LeavesALinkedCopyAlone) {
   EXPECT_EQ(read_bytes(scratch_ / "copy.jsonl"), before);
   EXPECT_TRUE(text().starts_with(before));
   EXPECT_GT(text().size(), before.size());
-}
-
-// Another process may be writing: nothing is cut.
-TEST_F(PredictionFileTest, ReadingChangesNothing) {
-  { open().append(kFirst); }
-  const std::string torn = text() + R"({"example":1,"id":"b)";
-  write_bytes(scratch_ / "evaluation/predictions.jsonl", torn);
-  const std::vector<Prediction> read = read_predictions(scratch_ / "evaluation");
-  ASSERT_EQ(read.size(), 1u);
-  EXPECT_EQ(read[0].summary, kFirst.summary);
-  EXPECT_EQ(read[0].document, kFirst.document);
-  EXPECT_EQ(text(), torn);
-  EXPECT_TRUE(read_predictions(scratch_ / "absent").empty());
 }
 
 TEST_F(PredictionFileTest, KeepsWhatTheFileSays) {

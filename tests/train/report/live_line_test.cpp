@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "tests/train/report/pseudo_terminal.h"
-#include "train/report/progress.h"
 
 namespace ripstop {
 namespace {
@@ -22,7 +21,6 @@ class LiveLineTest : public testing::Test {
 TEST_F(LiveLineTest, IsRewrittenInPlaceAndCutToTheWidth) {
   LiveLine line(terminal_.stream());
   EXPECT_TRUE(line.is_live());
-  EXPECT_EQ(line.width(), 20);
   EXPECT_TRUE(line.is_due());
   line.show("step 1/40  loss 2.5");
   EXPECT_FALSE(line.is_due());
@@ -41,7 +39,7 @@ TEST_F(LiveLineTest, OtherLinesGoAboveIt) {
   line.print("done");
   EXPECT_EQ(terminal_.read_printed(),
             "begins at step 0\n\r\x1b[Kstep 1"
-            "\r\x1b[Knote: a line of more\n  than 20 columns\nstep 1"
+            "\r\x1b[Knote: a line of more than 20 columns\nstep 1"
             "\r\x1b[Kdone\n");
 }
 
@@ -50,9 +48,9 @@ TEST_F(LiveLineTest, IsClearedAtItsEnd) {
   LiveLine(terminal_.stream()).show("step 1");
   EXPECT_EQ(terminal_.read_printed(), "\r\x1b[Kstep 1\r\x1b[K");
   try {
-    Progress progress(terminal_.stream(), "load", "byte", 10);
+    Progress progress(terminal_.stream());
     // The first line comes late enough to know a rate.
-    while (terminal_.read_printed().empty()) progress.update(5);
+    while (terminal_.read_printed().empty()) progress.update("load", "byte", 5, 10);
     throw std::runtime_error("damaged");
   } catch (const std::exception&) {
     EXPECT_EQ(terminal_.read_printed(), "\r\x1b[K");
@@ -87,19 +85,30 @@ TEST_F(LiveLineTest, AWriteThatFailsIsNoError) {
 
 TEST_F(LiveLineTest, ProgressShowsALiveLineAndLeavesOne) {
   const PseudoTerminal terminal(60);
-  Progress progress(terminal.stream(), "verify", "byte", 4096);
+  Progress progress(terminal.stream());
   std::string printed;
   while (printed.empty()) {
-    progress.update(1024);
+    progress.update("verify", "byte", 1024, 4096);
     printed = terminal.read_printed();
   }
-  progress.print("note: half");
-  progress.finish(4096);
+  progress.update("verify", "byte", 4096, 4096);
+  progress.update("load", "unit", 0, 3);
+  progress.finish();
+  progress.finish();
   printed += terminal.read_printed();
   EXPECT_EQ(printed.rfind("\r\x1b[Kverify  1.0 KiB/4.0 KiB  25.0%  ", 0), 0u) << printed;
-  EXPECT_NE(printed.find("\r\x1b[Knote: half\nverify  1.0"), std::string::npos) << printed;
   EXPECT_NE(printed.find("\r\x1b[Kverify  4.0 KiB in"), std::string::npos) << printed;
-  EXPECT_EQ(printed.back(), '\n');
+  EXPECT_TRUE(printed.ends_with("\nload  0 units in 0s\n")) << printed;
+}
+
+TEST(Progress, LineShowsRateShareAndTimeLeft) {
+  EXPECT_EQ(progress_line("prepare", "document", 12000, 204000, 3.75),
+            "prepare  12000/204000 documents  5.9%  3200/s  eta 1m00s");
+  EXPECT_EQ(progress_line("prepare", "document", 12000, 0, 3.75), "prepare  12000 documents  3200/s");
+  EXPECT_EQ(progress_line("prepare", "document", 0, 10, 1), "prepare  0/10 documents  0.0%  0/s  eta ?");
+  EXPECT_EQ(progress_line("summarize", "document", 1, 0, 0.5), "summarize  1 document  2/s");
+  EXPECT_EQ(progress_line("encoding", "byte", 845 << 10, 1690 << 10, 2),
+            "encoding  845.0 KiB/1.7 MiB  50.0%  422.5 KiB/s  eta 2s");
 }
 
 }  // namespace

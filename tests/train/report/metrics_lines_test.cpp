@@ -35,7 +35,7 @@ TEST_F(MetricsLines, EveryEventReadsBackEqual) {
   start.parameters = int64_t{1} << 40;
   start.flops_per_token = 1e11 / 3;
   start.flops_formula = "6 P + 6 L C T";
-  start.plan = {.memory = {{1, 2, 3, 4, 5, 6, 21}}, .traffic_per_step = {7, 8, 9}};
+  start.plan = {.memory = {{1, 2, 3, 4, 5, 6, 7}}, .traffic_per_step = {7, 8, 9}};
   start.kernel_plans = 12;
   start.kernel_plans_seconds = 7.25;
   StepMetrics step;
@@ -82,7 +82,7 @@ TEST_F(MetricsLines, EveryEventReadsBackEqual) {
   end.exit_code = 75;
   end.reason = EndReason::kStopRequested;
   end.planned = start.plan;
-  end.measured = {{1, 2, 3, 4, 5, 6, 22}, {7, 8, 10}};
+  end.measured = {{1, 2, 3, 4, 5, 6, 8}, {7, 8, 10}};
   {
     MetricsFile file(path_);
     file.write(start);

@@ -12,10 +12,10 @@
 #include <random>
 #include <sstream>
 
+#include "data/files/whole_file.h"
 #include "model/core/error.h"
 #include "tests/data/fault_io.h"
 #include "tests/expect_has.h"
-#include "train/report/copy_aside.h"
 
 namespace ripstop {
 namespace {

@@ -68,5 +68,20 @@ TEST_F(TerminalTest, TheLauncherTellsWhichStreamsEndAtATerminal) {
   }
 }
 
+TEST(TerminalText, ACutKeepsLettersWhole) {
+  EXPECT_EQ(cut_to_width("step 12/40", 0), "step 12/40");
+  EXPECT_EQ(cut_to_width("step 12/40", 10), "step 12/40");
+  EXPECT_EQ(cut_to_width("step 12/40", 7), "step 12");
+  EXPECT_EQ(cut_to_width("na\u00efve", 3), "na\u00ef");
+  EXPECT_EQ(cut_to_width("\u8a00\u8449", 3), "\u8a00");  // two columns each
+}
+
+// The name of a file may hold an escape sequence, in UTF-8 or as one byte of it.
+TEST(TerminalText, NoControlCharacterReachesTheTerminal) {
+  EXPECT_EQ(cut_to_width("a\x1b[2Jb\rc\nd\x7f", 0), "a\\x1b[2Jb\\rc d\\x7f");
+  EXPECT_EQ(cut_to_width("a\u009b2J", 0), "a\\u009b2J");
+  EXPECT_EQ(visible_text("a\x1b[2J\nb"), "a\\x1b[2J\nb");
+}
+
 }  // namespace
 }  // namespace ripstop

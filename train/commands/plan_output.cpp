@@ -1,0 +1,247 @@
+#include "train/commands/plan_output.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "data/process/shell_word.h"
+#include "model/kernels/cpu/processor.h"
+#include "train/plan/plan_text.h"
+#include "train/report/fields.h"
+#include "train/report/human_text.h"
+#include "train/run/run_report.h"
+
+namespace ripstop {
+namespace {
+
+using Json = FieldWriter::Json;
+
+// The options of sbatch for the job: "--nodes=2", "--ntasks-per-node=4".
+std::vector<std::string> sbatch_options(const SearchedJob& job, const RunTarget& target) {
+  std::vector<std::string> options{fmt::format("--nodes={}", job.nodes),
+                                   fmt::format("--ntasks-per-node={}", job.ranks_per_node)};
+  if (target.device == DeviceKind::kCuda)
+    options.push_back(fmt::format("--gpus-per-node={}", job.ranks_per_node));
+  if (job.cpus_per_task > 0) options.push_back(fmt::format("--cpus-per-task={}", job.cpus_per_task));
+  return options;
+}
+
+// Whether an override is of a size that a search decides.
+bool is_searched_key(const std::string& override_text) {
+  const std::string key = override_text.substr(0, override_text.find_first_of(" ="));
+  return key == "train.micro_batch_sequences" || key == "train.recompute" ||
+         std::ranges::any_of(kMeshAxisWords,
+                             [&](const char* axis) { return key == "mesh." + std::string(axis); });
+}
+
+// "train CONFIG section.key=value ...", quoted for a shell, without the sizes that a search decides.
+std::string train_words(const SearchedJob& job) {
+  std::string text = "train " + shell_word(job.config_file);
+  for (const std::string& word : job.overrides)
+    if (!is_searched_key(word)) text += " " + shell_word(word);
+  return text;
+}
+
+// The share of a rank's memory that `run` takes, libraries included; nullopt if that memory is not known.
+std::optional<double> device_share(const ResolvedRun& run, const RunTarget& target) {
+  if (!target.device_memory_bytes) return std::nullopt;
+  return static_cast<double>(run.memory().total() + run.library_bytes) /
+         static_cast<double>(*target.device_memory_bytes);
+}
+
+// "1024 ranks (128 nodes of 8), 80.0 GiB each, of which CUDA's libraries take 3.0 GiB".
+std::string job_line(const ResolvedRun& run, const RunTarget& target, const SearchedJob& job) {
+  std::string text = fmt::format("{} ({} of {})", counted(target.ranks, "rank"), counted(job.nodes, "node"),
+                                 job.ranks_per_node);
+  if (!target.device_memory_bytes)
+    return text + "; --device-memory, as in 80GiB, would leave out what does not fit";
+  return text + ", each with " + device_memory_text(run, *target.device_memory_bytes);
+}
+
+std::string table_row(const ResolvedRun& run, const RunTarget& target) {
+  const SentBytes sent = sent_bytes(run.plan.traffic_per_step, run.mesh, target.ranks_per_node);
+  const std::optional<double> share = device_share(run, target);
+  return fmt::format("{:>25}  {:>11}  {:>6}  {:>6}  {:>9}  {:>10}  {:>6}  {:>10}  {:>10}\n",
+                     axes_text(" x ", [&](MeshAxis axis) { return std::to_string(run.mesh[axis]); }),
+                     run.step.sharding.sequence_count, run.micro_batches,
+                     fmt::format("{:.1f}%", 100 * run.idle_share), to_string(run.step.sharding.recompute),
+                     bytes_text(run.memory().total()), share ? fmt::format("{:.1f}%", 100 * *share) : "-",
+                     bytes_text(sent.inside_nodes), bytes_text(sent.between_nodes));
+}
+
+// The lines for the first row.
+std::string lines_to_paste(const ResolvedRun& run, const RunTarget& target, const SearchedJob& job) {
+  const std::vector<std::string> options = sbatch_options(job, target);
+  return fmt::format(
+      "\nThe first one, for {}:\n\n[mesh]\n{}\n\n[train]\n"
+      "micro_batch_sequences = {}\nrecompute = \"{}\"\n\n"
+      "For a job file of yours:\n\n#SBATCH {}\nsrun ripstop {}\n\n"
+      "Or with ripstop's job file:\n\nsbatch {} slurm/train.sbatch {}\n",
+      job.config_file,
+      axes_text("\n", [&](MeshAxis axis) { return fmt::format("{} = {}", to_string(axis), run.mesh[axis]); }),
+      run.step.sharding.sequence_count, to_string(run.step.sharding.recompute),
+      fmt::join(options, "\n#SBATCH "), train_words(job), fmt::join(options, " "),
+      train_words(job).substr(std::string("train ").size()));
+}
+
+Json to_json(const FittingMesh& fitting) {
+  return {{"mesh", fitting.mesh},
+          {"ranks", fitting.mesh.ranks()},
+          {"micro_batch_sequences", fitting.micro_batch_sequences},
+          {"recompute", to_string(fitting.recompute)},
+          {"bytes", fitting.bytes}};
+}
+
+// Adds the members about the length of the run.
+void add_length(const RunConfig& config, const RunLength& length, Json& document) {
+  document["data"] = nullptr;
+  if (const std::optional<TrainingData>& data = length.data)
+    document["data"] = {{"examples", data->examples},
+                        {"cut_documents", data->cut_documents},
+                        {"cut_summaries", data->cut_summaries},
+                        {"cut_tokens", data->cut_tokens},
+                        {"sequences_per_epoch", data->epoch_sequences},
+                        {"steps_per_epoch", static_cast<double>(data->epoch_sequences) /
+                                                static_cast<double>(config.train.global_batch_sequences)},
+                        {"tokens_per_epoch", data->epoch_tokens}};
+  document["run"] = {{"epochs", length.data ? Json(length.data->epochs) : Json(nullptr)},
+                     {"steps", FieldWriter::to_json(length.steps)},
+                     {"tokens", length.data ? Json(length.data->tokens) : Json(nullptr)}};
+  document["validation"] = {{"at_start", config.train.validate_at_start},
+                            {"every_steps", config.train.validate_every},
+                            {"stop_after", config.train.stop_after_validations}};
+  const int64_t kept = config.checkpoint.keep + 1;
+  const bool all = config.checkpoint.keep == 0;
+  document["checkpoint"] = {{"bytes", length.checkpoint_bytes},
+                            {"most_on_disk", all ? Json(nullptr) : Json(kept)},
+                            {"most_bytes", all ? Json(nullptr) : Json(kept * length.checkpoint_bytes)}};
+  document["time"] = nullptr;
+  if (const std::optional<double> seconds = length.seconds())
+    document["time"] = {{"seconds", *seconds},
+                        {"tokens_per_second", length.speed->tokens_per_second},
+                        {"utilization", FieldWriter::to_json(length.speed->utilization)},
+                        {"source", length.speed->source}};
+}
+
+// The memory of the fullest rank and the traffic, as in the events of metrics.jsonl.
+Json cost_json(const ResolvedRun& run) {
+  Json cost = FieldWriter::to_json(StepCost{run.memory(), run.plan.traffic_per_step});
+  if (run.summaries) cost["memory"]["only_while_validating"] = run.summaries_memory.total();
+  return cost;
+}
+
+Json to_json(const ResolvedRun& run, const RunTarget& target, const FlopsPerToken& flops) {
+  const Json cost = cost_json(run);
+  return {{"mesh", run.mesh},
+          {"fits", target.device_memory_bytes ? Json(true) : Json(nullptr)},
+          {"memory", cost["memory"]},
+          {"snapshot",
+           {{"kept", run.snapshot.kept_bytes},
+            {"whole", run.snapshot.whole_bytes},
+            {"beside_device", run.snapshot.beside_device}}},
+          {"moments", to_string(run.step.adamw.moments)},
+          {"traffic_per_step", cost["traffic_per_step"]},
+          {"parameters", parameter_count(run.model)},
+          {"trained_parameters", run.trained_parameters()},
+          {"flops_per_token", flops.causal},
+          {"flops_per_token_full_attention", flops.full_attention},
+          {"recompute", to_string(run.step.sharding.recompute)},
+          {"recomputed_share", run.recomputed_share()},
+          {"micro_batch_sequences", run.step.sharding.sequence_count},
+          {"micro_batches_per_step", run.micro_batches},
+          {"head_chunk_rows", run.step.sharding.head_chunk_rows},
+          {"idle_share", run.idle_share},
+          {"threads_per_rank", cpu_threads()},
+          {"notes", run.notes}};
+}
+
+Json row_json(const ResolvedRun& run, const RunTarget& target) {
+  const SentBytes sent = sent_bytes(run.plan.traffic_per_step, run.mesh, target.ranks_per_node);
+  const Json cost = cost_json(run);
+  return {{"mesh", run.mesh},
+          {"micro_batch_sequences", run.step.sharding.sequence_count},
+          {"micro_batches_per_step", run.micro_batches},
+          {"idle_share", run.idle_share},
+          {"recompute", to_string(run.step.sharding.recompute)},
+          {"recomputed_share", run.recomputed_share()},
+          {"memory", cost["memory"]},
+          {"moments", to_string(run.step.adamw.moments)},
+          {"device_share", FieldWriter::to_json(device_share(run, target))},
+          {"traffic_per_step", cost["traffic_per_step"]},
+          {"sent_per_step", {{"inside_nodes", sent.inside_nodes}, {"between_nodes", sent.between_nodes}}}};
+}
+
+}  // namespace
+
+std::string search_text(const MeshSearch& found, const RunTarget& target, const SearchedJob& job) {
+  const auto shown = static_cast<int64_t>(found.rows.size());
+  std::string text = fmt::format(
+      "{}\n"
+      "Best first: the fewest percent lost (idle, or computed again), then the fewest bytes between nodes, "
+      "then\n"
+      "the fewest in all (up to {:.0f}% more are as few), then the larger micro-batch.\n\n"
+      "{:>25}  {:>11}  {:>6}  {:>6}  {:>9}  {:>18}  {:>22}\n"
+      "{:>25}  {:>11}  {:>6}  {:>6}  {:>9}  {:>10}  {:>6}  {:>10}  {:>10}\n",
+      job_line(found.rows.front(), target, job), 100 * (kAsFewBytes - 1), "", "", "", "", "",
+      "the fullest rank", "a rank sends in a step", fmt::format("{}", fmt::join(kMeshAxisWords, " x ")),
+      "micro-batch", "a step", "idle", "recompute", "memory", "share", "in a node", "between");
+  for (const ResolvedRun& run : found.rows) text += table_row(run, target);
+  if (found.fitting > shown)
+    text += fmt::format("{} more fit; --limit {} shows all\n", found.fitting - shown, found.fitting);
+  return text + lines_to_paste(found.rows.front(), target, job);
+}
+
+std::string plan_document(const RunConfig& config, const ResolvedRun& run, const RunLength& length,
+                          const RunTarget& target, const FlopsPerToken& flops) {
+  Json document = to_json(run, target, flops);
+  add_length(config, length, document);
+  return document.dump(2);
+}
+
+std::string refusal_document(const PlanTooLarge& error, const RunTarget& target) {
+  const FittingMeshes& fitting = error.fitting();
+  Json same_ranks = Json::array();
+  for (const FittingMesh& each : fitting.same_ranks) same_ranks.push_back(to_json(each));
+  const Json document{
+      {"fits", false},
+      {"refused", to_json(error.refused())},
+      {"device_memory", FieldWriter::to_json(target.device_memory_bytes)},
+      {"would_fit",
+       {{"same_ranks", same_ranks},
+        {"more_ranks", fitting.more_ranks ? to_json(*fitting.more_ranks) : Json(nullptr)},
+        {"bfloat16_moments", fitting.bfloat16_moments ? to_json(*fitting.bfloat16_moments) : Json(nullptr)},
+        {"device_memory", fitting.least.bytes},
+        {"least", to_json(fitting.least)}}}};
+  return document.dump(2);
+}
+
+std::string search_document(const MeshSearch& found, const RunTarget& target, const SearchedJob& job,
+                            const std::vector<std::string>& notes) {
+  const ResolvedRun& best = found.rows.front();
+  Json rows = Json::array();
+  for (const ResolvedRun& run : found.rows) rows.push_back(row_json(run, target));
+  const Json document{
+      {"nodes", job.nodes},
+      {"ntasks_per_node", job.ranks_per_node},
+      {"ranks", target.ranks},
+      {"device_memory", FieldWriter::to_json(target.device_memory_bytes)},
+      {"fits", target.device_memory_bytes ? Json(true) : Json(nullptr)},
+      {"fitting", found.fitting},
+      {"rows", rows},
+      {"sbatch_options", sbatch_options(job, target)},
+      {"command",
+       fmt::format("ripstop {} {} train.micro_batch_sequences={} train.recompute={}", train_words(job),
+                   axes_text(" ",
+                             [&](MeshAxis axis) {
+                               return fmt::format("mesh.{}={}", to_string(axis), best.mesh[axis]);
+                             }),
+                   best.step.sharding.sequence_count, to_string(best.step.sharding.recompute))},
+      {"notes", notes}};
+  return document.dump(2);
+}
+
+}  // namespace ripstop

@@ -1,0 +1,38 @@
+// Output of `ripstop plan`: the table of a search, and the documents of --json, whose keys are a contract with
+// people's scripts.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "train/plan/fitting_meshes.h"
+#include "train/plan/mesh_search.h"
+#include "train/plan/run_length.h"
+
+namespace ripstop {
+
+/// The job of a search, as its command line gives it.
+struct SearchedJob {
+  std::string config_file;
+  std::vector<std::string> overrides;
+  int64_t nodes = 1;
+  int64_t ranks_per_node = 1;
+  int64_t cpus_per_task = 0;  ///< 0: not given
+};
+
+/// The table of `found`, at least one row, and for its first row the lines for the config and for Slurm.
+std::string search_text(const MeshSearch& found, const RunTarget& target, const SearchedJob& job);
+
+/// The document of a search: the rows of its table. Keys that plan_document has too have the values of a plan
+/// of that mesh and micro-batch.
+std::string search_document(const MeshSearch& found, const RunTarget& target, const SearchedJob& job,
+                            const std::vector<std::string>& notes);
+
+/// The document of a plan. `flops` are those of its model.
+std::string plan_document(const RunConfig& config, const ResolvedRun& run, const RunLength& length,
+                          const RunTarget& target, const FlopsPerToken& flops);
+
+/// The document of a plan that does not fit.
+std::string refusal_document(const PlanTooLarge& error, const RunTarget& target);
+
+}  // namespace ripstop
