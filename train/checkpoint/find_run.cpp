@@ -134,9 +134,10 @@ Choice parse_choice(Io& io, const fs::path& run, const std::string& which) {
   return {Choice::Kind::kStep, *step, path.has_parent_path() ? path : fs::path()};
 }
 
+/// One of another format may be whole and is not passed over. Who reads it refuses it.
 const ListedCheckpoint* newest_whole(const std::vector<ListedCheckpoint>& listed) {
   for (auto at = listed.rbegin(); at != listed.rend(); ++at)
-    if (at->manifest) return &*at;
+    if (at->manifest || !at->hint.empty()) return &*at;
   return nullptr;
 }
 
@@ -165,7 +166,7 @@ fs::path find_chosen_step(const fs::path& directory, const std::vector<ListedChe
 /// The checkpoint that the newest whole one calls the best. Without a validation, the newest is the best.
 fs::path find_best(const fs::path& directory, const std::vector<ListedCheckpoint>& listed,
                    const ListedCheckpoint& newest) {
-  const std::optional<BestSoFar>& best = newest.manifest->state.best;
+  const std::optional<BestSoFar> best = newest.manifest ? newest.manifest->state.best : std::nullopt;
   if (!best) return newest.directory;
   const ListedCheckpoint* found = find_step(listed, best->step);
   if (found == nullptr)
@@ -237,7 +238,7 @@ std::vector<std::string> newer_superseded(Io& io, const fs::path& chosen) {
   const std::optional<int64_t> step = parse_step_directory_name(without_slash(chosen).filename().string());
   if (!step) return problems;
   for (const ListedCheckpoint& checkpoint : list_checkpoints(io, folder_of_checkpoint(chosen)))
-    if (checkpoint.superseded && checkpoint.step > *step) problems.push_back(checkpoint.problem);
+    if (checkpoint.is_superseded && checkpoint.step > *step) problems.push_back(checkpoint.problem);
   return problems;
 }
 

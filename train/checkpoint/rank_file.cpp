@@ -171,17 +171,17 @@ class RankFileWriter {
   void write_block(Memory& memory, int64_t block) {
     const int64_t offset = block * FileBlocks::kBlockBytes, count = blocks_.block_bytes(block);
     uint64_t& hash = blocks_.hashes[static_cast<size_t>(block)];
+    hash = hash_of_zeros_;
     // The last block gives the file its size.
     const bool is_last = block + 1 == blocks_.block_count();
-    hash = hash_of_zeros_;
-    const bool is_hole = !is_last && bytes_.are_zeros(offset, count);
+    bool is_hole = !is_last && bytes_.are_zeros(offset, count);
     if (!is_hole) {
       memory.block.resize(static_cast<size_t>(count));
       bytes_.copy(offset, memory.block.data(), count);
+      is_hole = !is_last && is_zero(memory.block.data(), count);
     }
     tell_copied(offset, count);
     if (is_hole) return;
-    if (!is_last && is_zero(memory.block.data(), count)) return;
     memory.unread.push_back(file_.write_at(offset, memory.block.data(), count));
     hash = memory.unread.back().hash;
   }
@@ -262,10 +262,6 @@ ArraySource array_in_memory(const void* array, DType dtype) {
                                                                                     int64_t count, void* to) {
     std::memcpy(to, from + first * size, static_cast<size_t>(count * size));
   };
-}
-
-ArraySource array_of_zeros() {
-  return {};
 }
 
 FileBlocks write_rank_file(Io& io, const std::filesystem::path& path, const RankFileSkeleton& skeleton,

@@ -71,11 +71,8 @@ class Takeovers {
 /// The folder that holds the step directory `checkpoint`, however that was written ("." stands for it, too).
 std::filesystem::path folder_of_checkpoint(const std::filesystem::path& checkpoint);
 
-/// Takeovers::refusal for the checkpoint in the directory `checkpoint`. Throws Error(kStorage).
-std::string refusal_of_checkpoint(Io& io, const std::filesystem::path& checkpoint, int64_t step,
-                                  int64_t number);
-
-/// Throws Error(kStorage), with that refusal and what people can do, unless it may be used.
+/// Throws Error(kStorage), with Takeovers::refusal and what people can do, unless the checkpoint in the
+/// directory `checkpoint`, of `step` and committed by takeover `number`, may be used.
 void require_not_superseded(Io& io, const std::filesystem::path& checkpoint, int64_t step, int64_t number);
 
 /// What people can do about a checkpoint that is refused, in `folder`.

@@ -108,10 +108,9 @@ std::vector<CheckpointDamage> verify_checkpoint(Io& io, const std::filesystem::p
     // A renamed directory would be resumed at the wrong step.
     if (step && *step != manifest.state.step)
       findings.push_back({Manifest::kFileName, fmt::format("is of step {}", manifest.state.step), 0});
-    if (const std::string refusal =
-            refusal_of_checkpoint(io, directory, manifest.state.step, manifest.state.takeover);
-        !refusal.empty())
-      findings.push_back({Manifest::kFileName, refusal, 0});
+    const std::string refusal = Takeovers::read(io, folder_of_checkpoint(directory))
+                                    .refusal(manifest.state.step, manifest.state.takeover);
+    if (!refusal.empty()) findings.push_back({Manifest::kFileName, refusal, 0});
     int64_t before = 0, total = 0;  // without the sidecars, which are small
     for (const StoredFile& file : manifest.files) total += file.bytes;
     for (const StoredFile& file : manifest.files) {

@@ -1,7 +1,6 @@
-#include "train/commands/checkpoint_export.h"
+#include "train/commands/checkpoint_verbs.h"
 #include "train/commands/end_process.h"
 #include "train/commands/model_arguments.h"
-#include "train/commands/superseded_note.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -169,10 +168,8 @@ ExportedAdapters exported_adapters(Io& io, Communicator& world, const ExportArgu
     adapters.base = place_of_base(given.base).string();
   }
   if (is_checkpoint_place(io, adapters.base))
-    adapters.base_export = fmt::format(
-        "ripstop checkpoint export --dtype {} {} {}",
-        adapted.dtype.empty() ? std::string(to_string(trained.config.precision.compute)) : adapted.dtype,
-        shell_word(adapters.base), kBaseExport);
+    adapters.base_export = fmt::format("ripstop checkpoint export --dtype {} {} {}", adapted.dtype,
+                                       shell_word(adapters.base), kBaseExport);
   return adapters;
 }
 

@@ -1,5 +1,5 @@
 // ripstop checkpoint import: a Hugging Face model becomes a checkpoint.
-#include "train/commands/checkpoint_import.h"
+#include "train/commands/checkpoint_verbs.h"
 
 #include <fmt/core.h>
 

@@ -60,6 +60,19 @@ inline float value_of(const std::string& parameter, int64_t row, int64_t column,
   return std::bit_cast<float>((bits & 0x807fffffu) | 0x3f800000u);  // 1 <= |value| < 2
 }
 
+/// Has the manifest of `checkpoint` say that it is of format version 5, and signs it.
+inline void make_older(const std::filesystem::path& checkpoint) {
+  std::string text = read_bytes(checkpoint / Manifest::kFileName);
+  for (const auto& [now, then] : {std::pair{"\"version\": 6", "\"version\": 5"},
+                                  std::pair{"\"min_reader\": 6", "\"min_reader\": 1"}})
+    text.replace(text.find(now), std::strlen(now), then);
+  text.resize(text.rfind(",\n \"hash\""));
+  StreamHash hash;
+  hash.update(text);
+  write_bytes(checkpoint / Manifest::kFileName,
+              text + ",\n \"hash\": \"xxh3-128:" + hash.hex() + "\"\n}\n");
+}
+
 /// One rank's arrays. bfloat16 moments take the first half of theirs.
 class RankMemory {
  public:
@@ -118,6 +131,13 @@ class RankMemory {
   std::vector<std::unique_ptr<UnitLayout>> layouts_;
   std::vector<std::vector<float>> arrays_;
 };
+
+/// What resume_newest loads with.
+inline std::function<void(const Checkpoint&)> loading_into(Io& io, RankMemory& memory) {
+  return [&](const Checkpoint& checkpoint) {
+    read_checkpoint(io, checkpoint, memory.fsdp_index(), memory.units());
+  };
+}
 
 inline bool same_bits(const RankMemory& a, const RankMemory& b) {
   if (a.arrays().size() != b.arrays().size()) return false;
@@ -218,7 +238,7 @@ class SmallRun {
 
   /// Reads the checkpoint `directory` into all ranks.
   void read(Io& io, const std::filesystem::path& directory) {
-    const Checkpoint checkpoint{directory, check_checkpoint(io, directory)};
+    const Checkpoint checkpoint{directory, read_manifest(io, directory)};
     for (RankMemory& rank : ranks_) read_checkpoint(io, checkpoint, rank.fsdp_index(), rank.units());
   }
   /// Whether every rank has its values of `step`.

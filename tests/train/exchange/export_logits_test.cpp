@@ -78,7 +78,7 @@ class LogitsModel {
     CheckpointWriter(io, run / "checkpoints", on_one_rank_.mesh.world(), on_one_rank_.mesh.sizes(), units)
         .save(state, {});
     const std::filesystem::path directory = run / "checkpoints" / step_directory_name(1);
-    const StoredModel model({directory, check_checkpoint(io, directory)});
+    const StoredModel model({directory, read_manifest(io, directory)});
     const RunConfig config;
     const ExportReport report =
         export_model(io, on_one_rank_.mesh.world(), {.model = model, .run = run.path(), .config = config},

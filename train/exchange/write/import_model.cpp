@@ -54,8 +54,7 @@ int64_t import_model(Io& io, const StoredModel& model, const fs::path& output,
       model.read_elements(layout, first, first + count, static_cast<float*>(to));
       done += count;
     });
-    sources.push_back(array_of_zeros());
-    sources.push_back(array_of_zeros());
+    sources.resize(sources.size() + 2);  // moments of zero
   }
   PartialDirectory partial(io, output, note);
   // The moments are holes, so only the weights need room.
