@@ -1,5 +1,5 @@
-// One list of fields for a struct and its JSON. A function template names each key once, with the member and its
-// limits, and is called with a JsonFieldWriter or a JsonFieldReader:
+// One list of fields for a struct and its JSON. A function template names each key once, with the member and
+// its limits, and is called with a JsonFieldWriter or a JsonFieldReader:
 //
 //   template <class Fields>
 //   void best_fields(Fields& f, Best& best) {
@@ -38,7 +38,8 @@ class JsonFieldWriter {
     json_[key] = words.at(static_cast<size_t>(value));
   }
   template <size_t n>
-  void flags(const char* key, const std::array<bool, n>& flags, const std::array<std::string_view, n>& words) {
+  void flags(const char* key, const std::array<bool, n>& flags,
+             const std::array<std::string_view, n>& words) {
     Json& list = json_[key] = Json::array();
     for (size_t i = 0; i < n; ++i)
       if (flags[i]) list.push_back(words[i]);

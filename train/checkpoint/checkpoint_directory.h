@@ -31,7 +31,7 @@ struct ListedCheckpoint {
   std::filesystem::path directory;
   std::optional<Manifest> manifest = {};  ///< if the checkpoint may be used
   std::string problem = {};               ///< else: the reason
-  std::string hint = {};       ///< what to do about the problem if it is OtherFormat's; else empty
+  std::string hint = {};                  ///< what to do about the problem if it is OtherFormat's; else empty
   bool is_unreadable = false;  ///< the problem: cannot be read now, or by this version; may be whole
   bool is_superseded = false;  ///< the problem: Takeovers::refusal
   bool is_link = false;        ///< `directory` is a symbolic link
@@ -59,15 +59,15 @@ struct DamagedCheckpoint {
 /// All of them below `directory`, by name. Throws Error(kStorage).
 std::vector<DamagedCheckpoint> list_damaged(Io& io, const std::filesystem::path& directory);
 
-/// Before the first step, on rank 0, the owner of the run: makes `directory`, tries to write in it, removes the
-/// remains of killed saves, and puts back a checkpoint whose replacement was interrupted. Throws
+/// Before the first step, on rank 0, the owner of the run: makes `directory`, tries to write in it, removes
+/// the remains of killed saves, and puts back a checkpoint whose replacement was interrupted. Throws
 /// Error(kStorage).
 void prepare_checkpoint_directory(Io& io, const std::filesystem::path& directory);
 
 /// Throws Error(kStorage), with the numbers, if the disk has no room for `keep` + 1 checkpoints of
-/// `checkpoint_bytes`; with `keep` 0, for one more than there are. Whole checkpoints count as room, without the
-/// holes of their files; not behind links, as deleting a link frees nothing. The error names what was moved
-/// aside.
+/// `checkpoint_bytes`; with `keep` 0, for one more than there are. Whole checkpoints count as room, without
+/// the holes of their files; not behind links, as deleting a link frees nothing. The error names what was
+/// moved aside.
 void check_disk_space(Io& io, const std::filesystem::path& directory, int64_t keep, int64_t checkpoint_bytes);
 
 /// Deletes whole checkpoints, but not the newest `keep` (0: all) up to `step`, not `best_step`, and none

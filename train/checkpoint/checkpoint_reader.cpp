@@ -7,7 +7,6 @@
 
 #include "data/process/shell_word.h"
 #include "model/core/error.h"
-#include "model/core/number.h"
 #include "parallel/agreement.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/file_blocks.h"
@@ -103,9 +102,9 @@ std::vector<ListedCheckpoint> list_on_rank_0(Io& io, const std::filesystem::path
                   "; to go on from an older checkpoint, move this one out of the directory");
 }
 
-/// Takes checkpoints off `listed` up to the newest one that is whole, which it returns; null if there is none.
-/// The newer, damaged ones go to `damaged`; superseded ones keep their names. Throws if one may be whole and
-/// cannot be read.
+/// Takes checkpoints off `listed` up to the newest one that is whole, which it returns; null if there is
+/// none. The newer, damaged ones go to `damaged`; superseded ones keep their names. Throws if one may be
+/// whole and cannot be read.
 std::optional<ListedCheckpoint> take_newest(std::vector<ListedCheckpoint>& listed,
                                             std::vector<std::filesystem::path>& damaged,
                                             std::vector<std::string>& warnings) {
@@ -137,17 +136,17 @@ std::optional<Checkpoint> choose(Io& io, const std::filesystem::path& directory,
                                  std::vector<ListedCheckpoint>& listed,
                                  std::vector<std::filesystem::path>& damaged,
                                  std::vector<std::string>& warnings) {
-  std::string chosen;
+  int64_t step = -1;
   do_and_agree(world, [&] {
     const std::optional<ListedCheckpoint> newest = take_newest(listed, damaged, warnings);
-    if (newest) chosen = std::to_string(newest->step);
+    if (newest) step = newest->step;
     if (!newest && !damaged.empty())
       throw Error(ExitCode::kStorage, fmt::format("{}: none of its checkpoints is whole", directory.string()),
                   warnings.empty() ? "" : warnings.back());
   });
-  chosen = text_of_rank_0(world, chosen);
-  if (chosen.empty()) return std::nullopt;
-  Checkpoint checkpoint{directory / step_directory_name(parse_whole_number(chosen).value()), {}};
+  step = all_gather_number(world, step).front();
+  if (step < 0) return std::nullopt;
+  Checkpoint checkpoint{directory / step_directory_name(step), {}};
   do_and_agree(world, [&] { checkpoint.manifest = read_manifest(io, checkpoint.directory); });
   return checkpoint;
 }
@@ -227,11 +226,6 @@ void check_same_parameters(const Manifest& manifest, const std::vector<UnitSpec>
       for (const ParameterSpec& p : tensor.parts)
         if (!wanted.contains(p.name))
           fail(ExitCode::kStorage, "the checkpoint has the parameter {}, the model does not", p.name);
-}
-
-void read_checkpoint(Io& io, const Checkpoint& checkpoint, int64_t fsdp_index,
-                     const std::vector<UnitStates>& units) {
-  CheckpointReader(io, checkpoint).read(fsdp_index, units);
 }
 
 Error with_hint_for_damage(const Error& error, const std::filesystem::path& directory) {

@@ -198,8 +198,7 @@ Manifest CheckpointWriter::collect(const Save& save, double& write_seconds) {
   const std::vector<std::string> hashes = world_.all_gather_text(save.file.sidecar_hash);
   for (size_t rank = 0; rank < bytes.size(); ++rank)
     if (bytes[rank] > 0)
-      manifest.files.push_back(
-          {static_cast<int64_t>(rank), bytes[rank], sidecar_bytes[rank], hashes[rank]});
+      manifest.files.push_back({static_cast<int64_t>(rank), bytes[rank], sidecar_bytes[rank], hashes[rank]});
   write_seconds = 1e-3 * static_cast<double>(*std::ranges::max_element(milliseconds));
   return manifest;
 }

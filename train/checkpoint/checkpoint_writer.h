@@ -85,9 +85,10 @@ class CheckpointWriter {
   bool is_writing() const;
   int64_t progress() const;
   /// Collective: the rest of save(). Waits for the threads of all ranks in many short collectives
-  /// (DiskVotes), however long a slow disk takes. `seen`: for how long progress() of this rank has not changed
-  /// before. Fails as save() does. Throws Error(kCommunication) if the disk of a rank does nothing for as long
-  /// as SavePolicy::patience says: then the save is not over on that rank, and the destructor would wait.
+  /// (DiskVotes), however long a slow disk takes. `seen`: for how long progress() of this rank has not
+  /// changed before. Fails as save() does. Throws Error(kCommunication) if the disk of a rank does nothing
+  /// for as long as SavePolicy::patience says: then the save is not over on that rank, and the destructor
+  /// would wait.
   SaveReport commit(const DiskStillness& seen = {});
   /// Tells the thread of a save that is not committed, if there is one, to end, and waits for it at most so
   /// long. False if it has not ended: it is in a call that does not return, and this, and what it borrows,

@@ -9,7 +9,6 @@
 #include "data/tokenizer/tokenizer.h"
 #include "model/core/number.h"
 #include "train/checkpoint/checkpoint_directory.h"
-#include "train/checkpoint/takeovers.h"
 #include "train/config/nearest_name.h"
 
 namespace ripstop {
@@ -231,15 +230,6 @@ fs::path find_checkpoint(Io& io, const fs::path& path, const std::string& which)
   // All are damaged. Return the newest all the same: reading it tells what is wrong with it.
   if (newest == nullptr) return listed.back().directory;
   return choice.kind == Choice::Kind::kBest ? find_best(directory, listed, *newest) : newest->directory;
-}
-
-std::vector<std::string> newer_superseded(Io& io, const fs::path& chosen) {
-  std::vector<std::string> problems;
-  const std::optional<int64_t> step = parse_step_directory_name(without_slash(chosen).filename().string());
-  if (!step) return problems;
-  for (const ListedCheckpoint& checkpoint : list_checkpoints(io, folder_of_checkpoint(chosen)))
-    if (checkpoint.is_superseded && checkpoint.step > *step) problems.push_back(checkpoint.problem);
-  return problems;
 }
 
 }  // namespace ripstop

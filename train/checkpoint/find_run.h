@@ -25,14 +25,11 @@ std::filesystem::path find_checkpoints(Io& io, const std::filesystem::path& path
 
 /// Finds a step directory. If `path` is one, that one; else `path` is as for `find_checkpoints`, and `which`
 /// says which checkpoint: "latest", "best", a step ("60", "step_00000060"), or the path of a step directory
-/// of this run. "latest" is the newest whole one, or the newest if none is whole. Superseded checkpoints
-/// (Takeovers) are passed over; a step that names one finds it, and who opens it refuses it. "best" is the
-/// one that the newest whole checkpoint calls best; if it names none, "latest". Throws Error(kUsage) for any
-/// other `which` and if there is no such checkpoint, Error(kStorage) if the best one is gone.
+/// of this run. "latest" is the newest that is whole or of another format, or the newest if there is none.
+/// Superseded checkpoints (Takeovers) are passed over; a step that names one finds it, and who opens it
+/// refuses it. "best" is the one that the newest whole checkpoint calls best; if it names none, "latest".
+/// Throws Error(kUsage) for any other `which` and if there is no such checkpoint, Error(kStorage) if the best
+/// one is gone.
 std::filesystem::path find_checkpoint(Io& io, const std::filesystem::path& path, const std::string& which);
-
-/// The problem of each checkpoint beside `chosen` that is newer and was passed over because it is superseded
-/// (Takeovers). For people. Throws Error(kStorage).
-std::vector<std::string> newer_superseded(Io& io, const std::filesystem::path& chosen);
 
 }  // namespace ripstop

@@ -1,5 +1,5 @@
-// The names in a checkpoint, and the text of a manifest. The bytes of one that is read may come from anywhere,
-// so every value is checked before it is used.
+// The names in a checkpoint, and the text of a manifest. The bytes of one that is read may come from
+// anywhere, so every value is checked before it is used.
 #include "train/checkpoint/manifest.h"
 
 #include <algorithm>
@@ -13,8 +13,8 @@
 
 #include "data/files/hash.h"
 #include "data/files/whole_file.h"
-#include "data/text/json_struct.h"
 #include "data/text/json_reader.h"
+#include "data/text/json_struct.h"
 #include "model/core/number.h"
 
 namespace ripstop {
@@ -153,9 +153,10 @@ void check_head(const JsonReader& reader, const std::string& name, const Head& h
     refuse(fmt::format("was written by an older ripstop, in format version {}; this one reads version {}",
                        head.version, Manifest::kVersion));
   if (head.min_reader > Manifest::kVersion)
-    refuse(fmt::format("is of format version {} and needs a ripstop that reads version {}; this one reads "
-                       "version {}",
-                       head.version, head.min_reader, Manifest::kVersion));
+    refuse(
+        fmt::format("is of format version {} and needs a ripstop that reads version {}; this one reads "
+                    "version {}",
+                    head.version, head.min_reader, Manifest::kVersion));
   // Another layout has other elements at the same offsets: hashes would be right and weights wrong.
   if (head.layout != UnitLayout::kVersion)
     refuse(fmt::format("has layout version {}; this ripstop reads {}", head.layout, UnitLayout::kVersion));

@@ -20,7 +20,8 @@ struct RankFileSkeleton {
   int64_t bytes = 0;                      ///< of the whole file
   std::vector<FileBlocks::Array> arrays;  ///< three for each stored shard, in any order of offsets
   std::vector<DType> dtypes;              ///< of each array
-  std::vector<std::string> gaps;  ///< the bytes before each array, by offset, and behind the last; may be empty
+  std::vector<std::string>
+      gaps;  ///< the bytes before each array, by offset, and behind the last; may be empty
 };
 
 /// Lets libhdf5 make the file of `shards` at the path `scratch`, keeps all bytes that are in no array, and
@@ -48,14 +49,14 @@ struct RankFileWork {
   int64_t threads = kBlockThreads;
 };
 
-/// Writes the new file `path` from the skeleton and the sources, and syncs it. Hashes are of the written bytes:
-/// each block is copied, hashed and written from the copy. A block of zeros is a hole of the file. With
-/// `reads_back`, every other block is read again, from the device if the system allows it, and compared while
-/// later ones are written. At most kBlockThreads threads work, with a block of memory each; the bytes of the
-/// file do not depend on `first` and `threads`. `watch` is called on the caller's thread, a few times a second,
-/// with a number that rises with each block that is written or read back; what it throws ends the work. Calls
-/// no MPI, HDF5 or device function (unless a source does): any thread may call it. Returns the contents of the
-/// sidecar. Throws Error(kStorage), and what a source throws.
+/// Writes the new file `path` from the skeleton and the sources, and syncs it. Hashes are of the written
+/// bytes: each block is copied, hashed and written from the copy. A block of zeros is a hole of the file.
+/// With `reads_back`, every other block is read again, from the device if the system allows it, and compared
+/// while later ones are written. At most kBlockThreads threads work, with a block of memory each; the bytes
+/// of the file do not depend on `first` and `threads`. `watch` is called on the caller's thread, a few times
+/// a second, with a number that rises with each block that is written or read back; what it throws ends the
+/// work. Calls no MPI, HDF5 or device function (unless a source does): any thread may call it. Returns the
+/// contents of the sidecar. Throws Error(kStorage), and what a source throws.
 FileBlocks write_rank_file(Io& io, const std::filesystem::path& path, const RankFileSkeleton& skeleton,
                            const RankFileWork& work, FunctionRef<void(int64_t progress)> watch);
 

@@ -8,8 +8,8 @@
 #include "data/files/whole_file.h"
 #include "data/process/process_identity.h"
 #include "data/process/shell_word.h"
-#include "data/text/json_struct.h"
 #include "data/text/json_reader.h"
+#include "data/text/json_struct.h"
 #include "model/core/number.h"
 
 namespace ripstop {

@@ -6,6 +6,7 @@
 
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/find_run.h"
+#include "train/checkpoint/takeovers.h"
 #include "train/checkpoint/verify.h"
 #include "train/commands/checkpoint_verbs.h"
 #include "train/commands/command_line.h"
@@ -35,8 +36,7 @@ Json row_of(const ListedCheckpoint& c, bool is_best) {
 }
 
 std::string line_of(const ListedCheckpoint& c, bool is_best) {
-  if (!c.manifest)
-    return fmt::format("step {:<10} {}: {}\n", c.step, c.verdict(), c.problem);
+  if (!c.manifest) return fmt::format("step {:<10} {}: {}\n", c.step, c.verdict(), c.problem);
   return fmt::format("step {:<10} {:>12}  {} tokens  {}{}\n", c.step, bytes_text(c.manifest->bytes()),
                      c.manifest->state.tokens, c.manifest->mesh.to_text(), is_best ? "  best" : "");
 }
@@ -96,9 +96,10 @@ ExitCode verify(Io& io, const CheckpointArguments& given) {
   } else {
     for (const CheckpointDamage& damage : found)
       fmt::print("{}: {} (byte {})\n", damage.file, damage.what, damage.offset);
-    fmt::print("{}: {}{}\n", directory.string(),
-               found.empty() ? "whole: every byte is what was written" : "damaged, superseded or of another format",
-               choice_text(io, given, directory));
+    fmt::print(
+        "{}: {}{}\n", directory.string(),
+        found.empty() ? "whole: every byte is what was written" : "damaged, superseded or of another format",
+        choice_text(io, given, directory));
   }
   return found.empty() ? ExitCode::kOk : ExitCode::kStorage;
 }
@@ -123,9 +124,13 @@ void set_action(Verb& verb, const std::shared_ptr<CheckpointArguments>& given, C
 }  // namespace
 
 void warn_of_superseded(Io& io, const std::filesystem::path& chosen) {
+  const std::filesystem::path name = (chosen.has_filename() ? chosen : chosen.parent_path()).filename();
+  const std::optional<int64_t> step = parse_step_directory_name(name.string());
+  if (!step) return;
   try {
-    for (const std::string& problem : newer_superseded(io, chosen))
-      fmt::print(stderr, "warning: passing over a checkpoint: {}\n", problem);
+    for (const ListedCheckpoint& checkpoint : list_checkpoints(io, folder_of_checkpoint(chosen)))
+      if (checkpoint.is_superseded && checkpoint.step > *step)
+        fmt::print(stderr, "warning: passing over a checkpoint: {}\n", checkpoint.problem);
   } catch (const Error&) {
   }
 }

@@ -24,7 +24,7 @@ void add_checkpoint_import(Verb& checkpoint);
 void add_checkpoint_export(Verb& checkpoint);
 
 /// Warns on standard error of each checkpoint that is newer than `chosen` and was passed over because it is
-/// superseded (newer_superseded). Warns of nothing if they cannot be listed.
+/// superseded (Takeovers). Warns of nothing if they cannot be listed.
 void warn_of_superseded(Io& io, const std::filesystem::path& chosen);
 
 /// The checkpoint that `given` names (find_checkpoint), after warn_of_superseded.

@@ -41,8 +41,8 @@ class CheckpointDirectoryTest : public testing::Test {
     const auto errors = SimulatedRanks(run_.mesh().ranks()).run([&](Communicator& world) {
       RankMemory& own = run_.ranks()[static_cast<size_t>(world.rank())];
       std::vector<std::string> warnings;
-      const auto state =
-          resume_newest(io_, path(), world, [](const Checkpoint&) {}, loading_into(io_, own), warnings);
+      const auto state = resume_newest(
+          io_, path(), world, [](const Checkpoint&) {}, loading_into(io_, own), warnings);
       if (world.rank() != 0) return;
       warnings_ = warnings;
       if (state) step = state->step;
@@ -157,8 +157,8 @@ TEST_F(CheckpointDirectoryTest, ARankThatCannotReadAWholeCheckpointMovesNothing)
       RankMemory& own = run_.ranks()[static_cast<size_t>(world.rank())];
       Io& io = world.rank() == shaky_rank ? static_cast<Io&>(shaky) : io_;
       std::vector<std::string> warnings;
-      const auto state =
-          resume_newest(io, path(), world, [](const Checkpoint&) {}, loading_into(io, own), warnings);
+      const auto state = resume_newest(
+          io, path(), world, [](const Checkpoint&) {}, loading_into(io, own), warnings);
       EXPECT_EQ(state->step, 2);
     });
     EXPECT_EQ(thrown[0].has_value(), thrown[1].has_value());
@@ -207,7 +207,8 @@ TEST_F(CheckpointDirectoryTest, OneOfAnEarlierFormatIsRefusedAndNeverPassedOver)
         << error->what();
     EXPECT_NE(error->hint().find("go on with the version that wrote it: ripstop "), std::string::npos);
   }
-  for (const int64_t step : {1, 2, 3}) EXPECT_TRUE(std::filesystem::exists(path() / step_directory_name(step)));
+  for (const int64_t step : {1, 2, 3})
+    EXPECT_TRUE(std::filesystem::exists(path() / step_directory_name(step)));
   EXPECT_EQ(find_checkpoint(io_, path(), "latest").filename(), "step_00000002");
   EXPECT_EQ(find_checkpoint(io_, path(), "best").filename(), "step_00000002");
   std::vector<std::string> warnings;

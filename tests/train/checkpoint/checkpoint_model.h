@@ -63,14 +63,13 @@ inline float value_of(const std::string& parameter, int64_t row, int64_t column,
 /// Has the manifest of `checkpoint` say that it is of format version 5, and signs it.
 inline void make_older(const std::filesystem::path& checkpoint) {
   std::string text = read_bytes(checkpoint / Manifest::kFileName);
-  for (const auto& [now, then] : {std::pair{"\"version\": 6", "\"version\": 5"},
-                                  std::pair{"\"min_reader\": 6", "\"min_reader\": 1"}})
+  for (const auto& [now, then] :
+       {std::pair{"\"version\": 6", "\"version\": 5"}, std::pair{"\"min_reader\": 6", "\"min_reader\": 1"}})
     text.replace(text.find(now), std::strlen(now), then);
   text.resize(text.rfind(",\n \"hash\""));
   StreamHash hash;
   hash.update(text);
-  write_bytes(checkpoint / Manifest::kFileName,
-              text + ",\n \"hash\": \"xxh3-128:" + hash.hex() + "\"\n}\n");
+  write_bytes(checkpoint / Manifest::kFileName, text + ",\n \"hash\": \"xxh3-128:" + hash.hex() + "\"\n}\n");
 }
 
 /// One rank's arrays. bfloat16 moments take the first half of theirs.
@@ -135,7 +134,7 @@ class RankMemory {
 /// What resume_newest loads with.
 inline std::function<void(const Checkpoint&)> loading_into(Io& io, RankMemory& memory) {
   return [&](const Checkpoint& checkpoint) {
-    read_checkpoint(io, checkpoint, memory.fsdp_index(), memory.units());
+    CheckpointReader(io, checkpoint).read(memory.fsdp_index(), memory.units());
   };
 }
 
@@ -239,7 +238,7 @@ class SmallRun {
   /// Reads the checkpoint `directory` into all ranks.
   void read(Io& io, const std::filesystem::path& directory) {
     const Checkpoint checkpoint{directory, read_manifest(io, directory)};
-    for (RankMemory& rank : ranks_) read_checkpoint(io, checkpoint, rank.fsdp_index(), rank.units());
+    for (RankMemory& rank : ranks_) CheckpointReader(io, checkpoint).read(rank.fsdp_index(), rank.units());
   }
   /// Whether every rank has its values of `step`.
   bool is_at(int64_t step) const {

@@ -177,7 +177,7 @@ TEST(CheckpointReshard, WeightsAloneAndOneUnitAtATime) {
   for (size_t r = 0; r < wanted.ranks().size(); ++r) {
     for (UnitStates unit : wanted.ranks()[r].units()) {
       unit.first_moment = unit.second_moment = nullptr;
-      read_checkpoint(io, checkpoint, 0, {unit});
+      CheckpointReader(io, checkpoint).read(0, {unit});
     }
     for (size_t i = 0; i < wanted.ranks()[r].arrays().size(); i += 3) {
       EXPECT_EQ(wanted.ranks()[r].arrays()[i], expected.ranks()[r].arrays()[i]);

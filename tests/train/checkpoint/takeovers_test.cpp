@@ -186,8 +186,8 @@ class LateCommits : public testing::Test {
     const auto errors = SimulatedRanks(run_.mesh().ranks()).run([&](Communicator& world) {
       RankMemory& own = run_.ranks()[static_cast<size_t>(world.rank())];
       std::vector<std::string> warnings;
-      const auto state =
-          resume_newest(io_, folder(), world, [](const Checkpoint&) {}, loading_into(io_, own), warnings);
+      const auto state = resume_newest(
+          io_, folder(), world, [](const Checkpoint&) {}, loading_into(io_, own), warnings);
       if (world.rank() != 0) return;
       for (const std::string& text : warnings) warnings_ += text + "\n";
       if (state) step = state->step;
@@ -217,8 +217,6 @@ TEST_F(LateCommits, AreNeverTaken) {
   EXPECT_HAS(warnings_, "step_00000025: was committed by takeover 1, but takeover 2");
   EXPECT_TRUE(exists(25)) << "it is not damaged, and not moved aside";
   EXPECT_EQ(find_checkpoint(io_, scratch_ / "run", "latest"), directory(20));
-  ASSERT_EQ(newer_superseded(io_, directory(20)).size(), 1U);
-  EXPECT_TRUE(newer_superseded(io_, directory(25)).empty());
   // By its step, by its path, and from inside.
   for (const fs::path& path :
        {find_checkpoint(io_, scratch_ / "run", "25"), directory(25), directory(25) / ""}) {

@@ -345,8 +345,8 @@ void expect_continues_on_every_mesh(const ModelConfig& model) {
     SCOPED_TRACE(first.to_text() + " to " + mesh.to_text());
     MeshTraining run(model, step, mesh, kSequences);
     run.step->model().initialize(7, run.step->model().frozen_units());
-    read_checkpoint(io, checkpoint, run.mesh.coordinates().fsdp,
-                    live_states(run.step->model(), run.step->optimizer()));
+    CheckpointReader(io, checkpoint)
+        .read(run.mesh.coordinates().fsdp, live_states(run.step->model(), run.step->optimizer()));
     run.step->model().weights_changed(run.step->arena());
     const std::vector<double> found = adapter_losses(run, kSaved + 1, kLast);
     if (mesh == first) {
