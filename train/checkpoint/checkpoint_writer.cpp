@@ -36,48 +36,27 @@ constexpr int64_t kBackgroundThreads = 2;
 // How long a rank waits for its own thread, and then for those of others, between two votes of all ranks.
 constexpr std::chrono::milliseconds kWritePause{100}, kVotePause{10};
 
-/// Arrays of units in host memory, as Snapshot::sources.
-std::vector<ArraySource> sources_in_memory(const std::vector<UnitStates>& units, const MeshSizes& mesh,
-                                           int64_t rank, const std::vector<UnitShard>& shards) {
-  std::vector<ArraySource> sources;
-  const int64_t fsdp_index = mesh_coordinates(mesh, rank).fsdp;
-  for (const UnitShard& shard : shards) {
-    const UnitStates& unit = units[static_cast<size_t>(shard.unit)];
-    for (const UnitState state : kUnitStates)
-      sources.push_back(
-          array_in_memory(stored_begin(unit, state, shard, fsdp_index), state_dtype(state, unit.moments)));
-  }
-  return sources;
-}
-
 }  // namespace
 
 CheckpointWriter::CheckpointWriter(Io& io, std::filesystem::path directory, Communicator& world,
-                                   const MeshSizes& mesh, const std::vector<UnitStates>& units,
-                                   Snapshot* snapshot)
-    : io_(io), directory_(std::move(directory)), world_(world), mesh_(mesh), snapshot_(snapshot) {
-  RIPSTOP_CHECK(world.size() == mesh.ranks(), "a mesh of {} on {} ranks", mesh.ranks(), world.size());
-  for (const UnitStates& unit : units) {
-    specs_.push_back(unit.layout->unit());
-    moments_ = unit.moments;
-    RIPSTOP_CHECK(moments_ == units.front().moments, "moments of two dtypes");
-  }
-  shards_ = stored_shards(specs_, mesh, world.rank());
-  sources_ =
-      snapshot != nullptr ? snapshot->sources() : sources_in_memory(units, mesh, world.rank(), shards_);
+                                   const MeshSizes& mesh, Snapshot& snapshot)
+    : CheckpointWriter(io, std::move(directory), world, mesh, snapshot.units(), snapshot.moments(),
+                       snapshot.sources()) {
+  snapshot_ = &snapshot;
 }
 
 CheckpointWriter::CheckpointWriter(Io& io, std::filesystem::path directory, Communicator& world,
-                                   const std::vector<const UnitLayout*>& layouts,
+                                   const MeshSizes& mesh, std::vector<UnitSpec> units, DType moments,
                                    std::vector<ArraySource> sources)
     : io_(io),
       directory_(std::move(directory)),
       world_(world),
-      mesh_{.replicate = 1, .fsdp = 1, .tensor = 1},
-      sources_(std::move(sources)) {
-  RIPSTOP_CHECK(world.size() == 1, "arrays of one rank on {}", world.size());
-  for (const UnitLayout* layout : layouts) specs_.push_back(layout->unit());
-  shards_ = stored_shards(specs_, mesh_, /*rank=*/0);
+      mesh_(mesh),
+      specs_(std::move(units)),
+      moments_(moments),
+      sources_(std::move(sources)),
+      shards_(stored_shards(specs_, mesh, world.rank())) {
+  RIPSTOP_CHECK(world.size() == mesh.ranks(), "a mesh of {} on {} ranks", mesh.ranks(), world.size());
   RIPSTOP_CHECK(shards_.size() * kUnitStateCount == sources_.size(), "{} sources for {} shards",
                 sources_.size(), shards_.size());
 }

@@ -53,16 +53,14 @@ struct SaveReport {
 
 class CheckpointWriter {
  public:
-  /// Saves below `directory` (RUN/checkpoints; the first save makes it). `units`: this rank's shard of every
-  /// unit of the parameter table, in its order. A rank of `world` is a position on the mesh `mesh`. With
-  /// `snapshot`, which is of the same units, these are read through it, wherever they lie; else they are in
-  /// host memory, and may not change before commit() returns. All references are borrowed.
+  /// Saves below `directory` (RUN/checkpoints; the first save makes it) the units of `snapshot`, this rank's.
+  /// A rank of `world` is a position on the mesh `mesh`. All references are borrowed.
   CheckpointWriter(Io& io, std::filesystem::path directory, Communicator& world, const MeshSizes& mesh,
-                   const std::vector<UnitStates>& units, Snapshot* snapshot = nullptr);
-  /// For arrays that are not in memory: `sources` for each unit of `layouts`, in the order of UnitState, with
-  /// moments in float32. Both are all of the parameter table on a mesh of one rank.
-  CheckpointWriter(Io& io, std::filesystem::path directory, Communicator& world,
-                   const std::vector<const UnitLayout*>& layouts, std::vector<ArraySource> sources);
+                   Snapshot& snapshot);
+  /// For arrays that no snapshot holds: `sources` has kUnitStateCount for each shard that this rank stores of
+  /// `units`, the parameter table. What they read may not change before commit() returns.
+  CheckpointWriter(Io& io, std::filesystem::path directory, Communicator& world, const MeshSizes& mesh,
+                   std::vector<UnitSpec> units, DType moments, std::vector<ArraySource> sources);
   /// Ends the thread of a save that was not committed. The next start of the run removes what it wrote.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
@@ -124,11 +122,11 @@ class CheckpointWriter {
   const std::filesystem::path directory_;
   Communicator& world_;
   const MeshSizes mesh_;
-  std::vector<UnitSpec> specs_;
-  std::vector<UnitShard> shards_;
-  DType moments_ = DType::kFloat32;
-  Snapshot* const snapshot_ = nullptr;
-  std::vector<ArraySource> sources_;          ///< kUnitStateCount for each shard
+  const std::vector<UnitSpec> specs_;
+  const DType moments_;
+  const std::vector<ArraySource> sources_;  ///< kUnitStateCount for each shard
+  const std::vector<UnitShard> shards_;
+  Snapshot* snapshot_ = nullptr;
   std::optional<RankFileSkeleton> skeleton_;  ///< from the first save on
   std::unique_ptr<Save> save_;
 };

@@ -257,13 +257,6 @@ RankFileSkeleton make_skeleton(Io& io, const std::filesystem::path& scratch,
   return skeleton;
 }
 
-ArraySource array_in_memory(const void* array, DType dtype) {
-  return [from = static_cast<const std::byte*>(array), size = element_bytes(dtype)](int64_t first,
-                                                                                    int64_t count, void* to) {
-    std::memcpy(to, from + first * size, static_cast<size_t>(count * size));
-  };
-}
-
 FileBlocks write_rank_file(Io& io, const std::filesystem::path& path, const RankFileSkeleton& skeleton,
                            const RankFileWork& work, FunctionRef<void(int64_t)> watch) {
   RankFileWriter writer(io, path, skeleton, work);

@@ -35,9 +35,6 @@ RankFileSkeleton make_skeleton(Io& io, const std::filesystem::path& scratch,
 /// most a block of FileBlocks at a time, and from several threads at once. Empty: an array of zeros.
 using ArraySource = std::function<void(int64_t first, int64_t count, void* to)>;
 
-/// An array in memory, which must outlive the source.
-ArraySource array_in_memory(const void* array, DType dtype);
-
 /// The arrays of a rank's file, and how they get there.
 struct RankFileWork {
   std::span<const ArraySource> sources;  ///< one for each array of the skeleton, in its order

@@ -34,10 +34,9 @@ std::vector<UnitShard> kept_shards(const std::vector<UnitShard>& shards, DType m
 Snapshot::Snapshot(const Stream& compute, MemoryLedger& ledger, const std::vector<UnitStates>& units,
                    const MeshSizes& mesh, int64_t rank, int64_t most_bytes)
     : compute_(compute), copies_(compute.device()), ledger_(ledger), shard_of_unit_(units.size()) {
-  std::vector<UnitSpec> specs;
-  for (const UnitStates& unit : units) specs.push_back(unit.layout->unit());
+  for (const UnitStates& unit : units) specs_.push_back(unit.layout->unit());
   if (!units.empty()) moments_ = units.front().moments;
-  shards_ = stored_shards(specs, mesh, rank);
+  shards_ = stored_shards(specs_, mesh, rank);
   // Arrays that are not kept, and all in a save that training waits for, go through the pinned memory of
   // `copies_`, which it takes at its first copy. Where there is little, that must come first.
   if (!shards_.empty()) {

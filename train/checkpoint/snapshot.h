@@ -41,6 +41,8 @@ class Snapshot {
   /// Error(kResources) if the system refuses the memory; then it keeps none, and may be asked again.
   void keep(int64_t most_bytes);
 
+  /// The parameter table.
+  const std::vector<UnitSpec>& units() const { return specs_; }
   /// The shards that this rank stores, and of how many, from the first on, copies are kept.
   const std::vector<UnitShard>& shards() const { return shards_; }
   DType moments() const { return moments_; }
@@ -82,6 +84,7 @@ class Snapshot {
   const Stream& compute_;
   const Stream copies_;  ///< of the thread that saves
   MemoryLedger& ledger_;
+  std::vector<UnitSpec> specs_;
   std::vector<UnitShard> shards_;
   DType moments_ = DType::kFloat32;
   std::vector<Array> arrays_;  ///< kUnitStateCount for each shard

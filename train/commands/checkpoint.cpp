@@ -61,10 +61,9 @@ ExitCode list(Io& io, const CheckpointArguments& given) {
   }
   if (text.empty()) text = fmt::format("no checkpoints in {}\n", given.path);
   if (given.json)
-    text = Json{{"checkpoints", std::move(rows)}, {"damaged", std::move(moved)}}.dump(
-               2, ' ', false, Json::error_handler_t::replace) +
-           "\n";
-  fmt::print("{}", text);
+    print_document({{"checkpoints", std::move(rows)}, {"damaged", std::move(moved)}});
+  else
+    fmt::print("{}", text);
   return ExitCode::kOk;
 }
 
@@ -90,9 +89,8 @@ ExitCode verify(Io& io, const CheckpointArguments& given) {
     Json errors = Json::array();
     for (const CheckpointDamage& damage : found)
       errors.push_back({{"file", damage.file}, {"what", damage.what}, {"offset", damage.offset}});
-    const Json document = {
-        {"ok", found.empty()}, {"checkpoint", directory.string()}, {"errors", std::move(errors)}};
-    fmt::print("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace));
+    print_document(
+        {{"ok", found.empty()}, {"checkpoint", directory.string()}, {"errors", std::move(errors)}});
   } else {
     for (const CheckpointDamage& damage : found)
       fmt::print("{}: {} (byte {})\n", damage.file, damage.what, damage.offset);
@@ -122,6 +120,10 @@ void set_action(Verb& verb, const std::shared_ptr<CheckpointArguments>& given, C
 }
 
 }  // namespace
+
+void print_document(const Json& document) {
+  fmt::print("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace));
+}
 
 void warn_of_superseded(Io& io, const std::filesystem::path& chosen) {
   const std::filesystem::path name = (chosen.has_filename() ? chosen : chosen.parent_path()).filename();

@@ -189,10 +189,6 @@ Json json_of(const std::filesystem::path& directory, const PretrainedModel& mode
           {"parameters", std::move(parameters)}};
 }
 
-void print_document(const Json& document) {
-  fmt::print("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace));
-}
-
 // Checks config, headers and sizes, not the weights.
 ExitCode inspect_pretrained(const CheckpointArguments& given) {
   const PretrainedModel model = open_pretrained_model(given.path);

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "data/files/io.h"
+#include "data/text/json_reader.h"
 #include "model/core/error.h"
 #include "train/commands/command_line.h"
 
@@ -18,6 +19,9 @@ struct CheckpointArguments {
 
 /// `inspect` of a checkpoint or a model of Hugging Face. kStorage if a checkpoint may not be used.
 ExitCode inspect_checkpoint(Io& io, const CheckpointArguments& given);
+
+/// Prints the one document of --json, on a line of its own for each member.
+void print_document(const JsonReader::Json& document);
 
 /// Add `import`, and `export`, which runs on all ranks, to the verbs of `checkpoint`.
 void add_checkpoint_import(Verb& checkpoint);

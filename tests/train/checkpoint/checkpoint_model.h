@@ -14,6 +14,7 @@
 #include "model/parameter.h"
 #include "parallel/unit_layout.h"
 #include "tests/data/scratch_directory.h"
+#include "tests/train/checkpoint/memory_writer.h"
 #include "tests/train/checkpoint/simulated_ranks.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/checkpoint_reader.h"
@@ -169,7 +170,7 @@ struct SavingRank {
   SavingRank(Io& io, const std::filesystem::path& directory, Communicator& world, const MeshSizes& mesh,
              RankMemory& memory, int64_t most_bytes)
       : snapshot(stream, ledger, memory.units(), mesh, world.rank(), most_bytes),
-        writer(io, directory, world, mesh, memory.units(), &snapshot) {}
+        writer(io, directory, world, mesh, snapshot) {}
   Stream stream{Device::cpu()};
   MemoryLedger ledger;
   Snapshot snapshot;
@@ -209,7 +210,7 @@ class SmallRun {
                                          SaveReport* report = nullptr) {
     return SimulatedRanks(mesh_.ranks()).run([&](Communicator& world) {
       RankMemory& own = ranks_[static_cast<size_t>(world.rank())];
-      CheckpointWriter writer(io, directory, world, mesh_, own.units());
+      CheckpointWriter writer = memory_writer(io, directory, world, mesh_, own.units());
       const SaveReport done = writer.save(state, policy);
       if (report != nullptr && world.rank() == 0) *report = done;
     });
