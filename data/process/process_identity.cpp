@@ -82,7 +82,7 @@ ProcessIdentity parse_process(const std::string& text) {
   return process;
 }
 
-std::string environment(const char* name) {
+std::string environment_variable(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
 }

@@ -24,7 +24,7 @@ std::string to_text(const ProcessIdentity& process);
 ProcessIdentity parse_process(const std::string& text);
 
 /// The environment variable `name`; "" if it is not set.
-std::string environment(const char* name);
+std::string environment_variable(const char* name);
 
 /// "process 4711 on node7".
 std::string describe(const ProcessIdentity& process);

@@ -2,13 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
+#include <system_error>
 
 #include "data/files/directory.h"
 #include "data/process/shell_word.h"
 #include "data/tokenizer/tokenizer.h"
 #include "model/core/number.h"
 #include "train/checkpoint/checkpoint_directory.h"
+#include "train/checkpoint/takeovers.h"
 #include "train/config/nearest_name.h"
 
 namespace ripstop {
@@ -176,6 +179,24 @@ fs::path find_best(const fs::path& directory, const std::vector<ListedCheckpoint
   return found->directory;
 }
 
+/// Whether new results must not come beside an entry of their directory.
+bool is_in_the_way(Io& io, const fs::path& path, bool is_folder) {
+  const std::string name = path.filename().string(), extension = path.extension().string();
+  const auto is_one_of = [](std::string_view word, std::initializer_list<std::string_view> words) {
+    return std::find(words.begin(), words.end(), word) != words.end();
+  };
+  if (!is_folder)
+    return is_one_of(extension, {".h5", ".jsonl", ".safetensors"}) ||
+           is_one_of(name, {"config.toml", "tokenizer.model", "prompt_template.txt", "prepare.json", "LOCK",
+                            Manifest::kFileName});
+  if (name != "checkpoints") return name != "logs" && (!name.starts_with(".") || name == ".git");
+  // Runs leave files behind, such as the LOCK of a folder that is linked.
+  return !std::ranges::all_of(list_directory(io, path), [](const Io::Entry& entry) {
+    return entry.name.starts_with("LOCK") || entry.name.starts_with(".") ||
+           entry.name == Takeovers::kFileName;
+  });
+}
+
 }  // namespace
 
 bool is_run(Io& io, const fs::path& directory) {
@@ -230,6 +251,24 @@ fs::path find_checkpoint(Io& io, const fs::path& path, const std::string& which)
   // All are damaged. Return the newest all the same: reading it tells what is wrong with it.
   if (newest == nullptr) return listed.back().directory;
   return choice.kind == Choice::Kind::kBest ? find_best(directory, listed, *newest) : newest->directory;
+}
+
+std::string entries_in_the_way(Io& io, const fs::path& directory, std::span<const std::string_view> own) {
+  constexpr int kShown = 3;
+  std::error_code ignored;
+  if (!fs::is_directory(directory, ignored)) return "";
+  int found = 0;
+  std::string names;
+  for (const Io::Entry& entry : list_directory(io, directory)) {
+    const bool is_folder = fs::is_directory(directory / entry.name, ignored);
+    const auto begins = [&](std::string_view name) { return entry.name.starts_with(name); };
+    if ((!is_folder && std::ranges::any_of(own, begins)) ||
+        !is_in_the_way(io, directory / entry.name, is_folder))
+      continue;
+    if (++found <= kShown)
+      names += fmt::format("{}{}{}", names.empty() ? "" : ", ", entry.name, is_folder ? "/" : "");
+  }
+  return found > kShown ? fmt::format("{} and {} more", names, found - kShown) : names;
 }
 
 }  // namespace ripstop

@@ -3,7 +3,9 @@
 // damaged, or the system refuses to read it, that is Error(kStorage). Not collective.
 #pragma once
 #include <filesystem>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "data/files/io.h"
@@ -31,5 +33,14 @@ std::filesystem::path find_checkpoints(Io& io, const std::filesystem::path& path
 /// Throws Error(kUsage) for any other `which` and if there is no such checkpoint, Error(kStorage) if the best
 /// one is gone.
 std::filesystem::path find_checkpoint(Io& io, const std::filesystem::path& path, const std::string& which);
+
+/// Names what is in `directory` that new results of a run or an evaluation must not come beside: "plots/,
+/// prepare.json, test.h5 and 2 more"; "" if there is nothing. In the way is what a data set, a run or a model
+/// would write (config.toml, tokenizer.model, prompt_template.txt, LOCK, prepare.json, manifest.json, *.h5,
+/// *.jsonl, *.safetensors), unless its name begins with one of `own`, and each folder but `logs`, an empty
+/// `checkpoints` and hidden ones without .git. Other files may lie there, such as job scripts, logs and
+/// notes. Throws Error(kStorage).
+std::string entries_in_the_way(Io& io, const std::filesystem::path& directory,
+                               std::span<const std::string_view> own = {});
 
 }  // namespace ripstop

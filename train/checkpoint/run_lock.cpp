@@ -65,8 +65,8 @@ Owner this_owner(const std::filesystem::path& directory) {
   Owner owner = this_process();
   owner["directory"] = absolute_path(directory);
   owner["inode"] = inode(directory);
-  owner["job"] = environment("SLURM_JOB_ID");
-  owner["restart"] = environment("SLURM_RESTART_COUNT");
+  owner["job"] = environment_variable("SLURM_JOB_ID");
+  owner["restart"] = environment_variable("SLURM_RESTART_COUNT");
   owner["nonce"] = fmt::format("{:08x}{:08x}", random(), random());
   return owner;
 }

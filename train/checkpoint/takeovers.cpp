@@ -24,8 +24,8 @@ constexpr size_t kMostTextBytes = 1024;
 
 /// The tasks of `--array=1-10%1` are starts of one run, as the restarts of a job are.
 std::string own_job() {
-  const std::string array = environment("SLURM_ARRAY_JOB_ID");
-  return array.empty() ? environment("SLURM_JOB_ID") : array;
+  const std::string array = environment_variable("SLURM_ARRAY_JOB_ID");
+  return array.empty() ? environment_variable("SLURM_JOB_ID") : array;
 }
 
 template <class Fields>
@@ -95,7 +95,7 @@ const Takeover& Takeovers::add(int64_t step, int64_t least_number) {
                   .step = step,
                   .owner = describe(this_process()),
                   .job = own_job(),
-                  .restart = parse_whole_number(environment("SLURM_RESTART_COUNT")).value_or(0),
+                  .restart = parse_whole_number(environment_variable("SLURM_RESTART_COUNT")).value_or(0),
                   .time = std::chrono::duration<double>(now).count()});
   if (std::ssize(all_) > kMost) all_.erase(all_.begin());
   return all_.back();

@@ -10,7 +10,6 @@
 #include "data/files/whole_file.h"
 #include "data/process/shell_word.h"
 #include "model/core/error.h"
-#include "train/checkpoint/entries_in_the_way.h"
 #include "train/checkpoint/find_run.h"
 #include "train/checkpoint/manifest.h"
 #include "train/config/run_config.h"
