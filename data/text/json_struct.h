@@ -115,7 +115,7 @@ class JsonFieldReader {
   void list(const char* key, std::vector<T>& values, int64_t least, int64_t most, auto&& fields) {
     read(reader_.list(json_, known(key), least, most), [&](auto& f) { f.elements(values, fields); });
   }
-  /// The same of a list that is itself an element of a list.
+  /// Likewise for a list that is an element of a list: this reader's own.
   template <class T>
   void elements(std::vector<T>& values, auto&& fields) {
     if (!json_.is_array()) reader_.refuse("has a {} where a list was expected", json_.type_name());

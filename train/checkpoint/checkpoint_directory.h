@@ -31,7 +31,7 @@ struct ListedCheckpoint {
   std::filesystem::path directory;
   std::optional<Manifest> manifest = {};  ///< if the checkpoint may be used
   std::string problem = {};               ///< else: the reason
-  std::string hint = {};                  ///< what to do about the problem if it is OtherFormat's; else empty
+  std::string hint = {};                  ///< advice, if the problem is OtherFormat; else empty
   bool is_unreadable = false;  ///< the problem: cannot be read now, or by this version; may be whole
   bool is_superseded = false;  ///< the problem: Takeovers::refusal
   bool is_link = false;        ///< `directory` is a symbolic link
@@ -53,7 +53,7 @@ ListedCheckpoint look_at_checkpoint(Io& io, const std::filesystem::path& directo
 struct DamagedCheckpoint {
   int64_t step = 0;
   std::filesystem::path directory;
-  int64_t bytes = 0;  ///< of its files; 0 if `directory` is a symbolic link
+  int64_t bytes = 0;  ///< of all files; 0 if `directory` is a symbolic link
 };
 
 /// All of them below `directory`, by name. Throws Error(kStorage).

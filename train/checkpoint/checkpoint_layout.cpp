@@ -13,7 +13,7 @@ namespace {
 /// A part of one parameter that a wanted shard holds.
 struct Wanted {
   int64_t unit = 0;   ///< index in the layouts
-  int64_t begin = 0;  ///< of the wanted shard
+  int64_t begin = 0;  ///< where the wanted shard begins
   Box box;
 };
 using WantedByName = std::map<std::string_view, std::vector<Wanted>>;

@@ -48,7 +48,7 @@ struct UnitStates {
   float* master = nullptr;
   void* first_moment = nullptr;
   void* second_moment = nullptr;
-  DType moments = DType::kFloat32;  ///< of both: float32 or bfloat16
+  DType moments = DType::kFloat32;  ///< dtype of both moments: float32 or bfloat16
 
   std::byte* array(UnitState state) const {
     return static_cast<std::byte*>(state == UnitState::kMaster        ? master
@@ -101,7 +101,8 @@ struct Piece {
   int64_t target = 0, target_stride = 0;  ///< first element in the wanted shard, and distance to the next row
 };
 
-/// What to read from a checkpoint of `units` on `mesh`. Takes some 24 bytes for each unit and rank of `mesh`.
+/// The pieces to read from a checkpoint of `units` on `mesh`. Takes some 24 bytes for each unit and rank of
+/// `mesh`.
 class ReadPlan {
  public:
   /// `units` must outlive it.

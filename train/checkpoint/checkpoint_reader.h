@@ -44,7 +44,7 @@ class CheckpointReader {
   Io& io_;
   const Checkpoint& checkpoint_;
   ReadPlan plan_;
-  std::mutex mutex_;                      // of blocks_, whose elements stay where they are
+  std::mutex mutex_;                      // guards blocks_, whose elements stay where they are
   std::map<int64_t, FileBlocks> blocks_;  // by rank
 };
 

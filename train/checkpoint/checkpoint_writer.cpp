@@ -215,7 +215,7 @@ void CheckpointWriter::commit_attempt(const Save& save, const Manifest& manifest
   // Every rank has synced its own files. This makes their names and the manifest survive, before the rename
   // below makes the directory count as a checkpoint.
   write_whole_file(io_, save.attempt / Manifest::kFileName, text);
-  // As late as possible: a takeover between this check and the rename goes unseen.
+  // Asked as late as possible: a takeover between this check and the rename goes unseen.
   if (save.policy.check_owner) save.policy.check_owner();
 
   const std::filesystem::path target = directory_ / step_directory_name(manifest.state.step);

@@ -34,7 +34,7 @@ struct SavePolicy {
   bool in_background = false;
   /// Called often on the caller's thread while commit() waits. What it throws ends the save.
   std::function<void()> watch = {};
-  /// For how long the disk of a rank may do nothing while commit() waits for it.
+  /// Time that the disk of a rank may do nothing while commit() waits.
   DiskPatience patience = {};
   /// Rank 0's: throws if another process has taken the run over. Called before the commit, which it then
   /// prevents, and before old checkpoints are removed, which then stay, with a warning.
@@ -57,8 +57,8 @@ class CheckpointWriter {
   /// A rank of `world` is a position on the mesh `mesh`. All references are borrowed.
   CheckpointWriter(Io& io, std::filesystem::path directory, Communicator& world, const MeshSizes& mesh,
                    Snapshot& snapshot);
-  /// For arrays that no snapshot holds: `sources` has kUnitStateCount for each shard that this rank stores of
-  /// `units`, the parameter table. What they read may not change before commit() returns.
+  /// Saves arrays that no snapshot holds: `sources` has kUnitStateCount for each shard that this rank stores
+  /// of `units`, the parameter table. What they read may not change before commit() returns.
   CheckpointWriter(Io& io, std::filesystem::path directory, Communicator& world, const MeshSizes& mesh,
                    std::vector<UnitSpec> units, DType moments, std::vector<ArraySource> sources);
   /// Ends the thread of a save that was not committed. The next start of the run removes what it wrote.

@@ -126,7 +126,7 @@ Choice parse_choice(Io& io, const fs::path& run, const std::string& which) {
   if (which == "best") return {Choice::Kind::kBest};
   const fs::path path = without_slash(which);
   std::string name = path.filename().string();
-  // As step_directory_name writes it, or with fewer zeros.
+  // step_directory_name writes it so; fewer zeros will do.
   if (name.starts_with("step_")) name.erase(0, 5);
   const std::optional<int64_t> step = parse_whole_number(name);
   if (!step)
@@ -157,7 +157,7 @@ fs::path find_chosen_step(const fs::path& directory, const std::vector<ListedChe
     throw Error(ExitCode::kUsage,
                 fmt::format("{}: has no checkpoint of step {}", directory.string(), choice.step),
                 "it has those of step " + steps_text(listed));
-  std::error_code ignored;  // what does not exist is not equivalent
+  std::error_code ignored;  // a path that does not exist is not equivalent
   if (!choice.directory.empty() && !fs::equivalent(choice.directory, found->directory, ignored) &&
       !fs::equivalent(directory.parent_path() / choice.directory, found->directory, ignored))
     throw Error(ExitCode::kUsage, fmt::format("{}: is not a checkpoint of {}", which, directory.string()),

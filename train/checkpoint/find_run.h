@@ -1,6 +1,6 @@
-// What a path on the command line names: a run, one of its checkpoints, a folder of runs. One rule for every
-// verb: if nothing is there, or something else than was asked for, that is Error(kUsage). If it is there and
-// damaged, or the system refuses to read it, that is Error(kStorage). Not collective.
+// Finds what a path on the command line names: a run, one of its checkpoints, a folder of runs. One rule for
+// every verb: if nothing is there, or something else than was asked for, that is Error(kUsage). If it is
+// there and damaged, or the system refuses to read it, that is Error(kStorage). Not collective.
 #pragma once
 #include <filesystem>
 #include <span>

@@ -30,7 +30,7 @@ struct AdaptedBase {
   std::string directory;  ///< where it was when the run last started
   std::string hash;       ///< StoredModel::weights_hash of it; empty in a run that has not read it yet
   std::string samples;    ///< StoredModel::samples_hash of it, by which it is found
-  std::string dtype;      ///< in which ranks held it when the run last started: "bfloat16" or "float32"
+  std::string dtype;      ///< "bfloat16" or "float32": how ranks held it when the run last started
   bool operator==(const AdaptedBase&) const = default;
 };
 
@@ -74,7 +74,7 @@ struct Manifest {
 
   CheckpointState state;
   MeshSizes mesh;
-  DType moments = DType::kFloat32;  ///< as stored: float32 or bfloat16
+  DType moments = DType::kFloat32;  ///< float32 or bfloat16
   std::string written_by;           ///< version and commit of ripstop
   std::vector<UnitSpec> units;      ///< names, shapes, cuts and grains, without initial values
   std::vector<StoredFile> files;    ///< by rank; ranks that store nothing have none

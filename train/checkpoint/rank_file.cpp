@@ -81,7 +81,7 @@ class FileBytes {
   struct Part {
     std::string_view gap = {};
     const ArraySource* array = nullptr;  ///< null for a gap
-    int64_t number = 0;                  ///< of the array
+    int64_t number = 0;                  ///< index of the array
     int64_t element_bytes = 1, bytes = 0, begin = 0;
   };
 
@@ -165,7 +165,7 @@ class RankFileWriter {
 
   struct Memory {
     std::vector<char> block;
-    std::vector<WrittenBytes> unread;  ///< what is to be read back
+    std::vector<WrittenBytes> unread;  ///< bytes that are to be read back
   };
 
   void write_block(Memory& memory, int64_t block) {

@@ -257,8 +257,8 @@ class RunLock::Heartbeat {
   const bool syncs_;
   std::atomic<bool> stops_ = false;  ///< set under mutex_
   std::mutex mutex_;                 ///< guards the members below
-  std::condition_variable wake_;     ///< of the thread
-  std::condition_variable changed_;  ///< of those that wait for it
+  std::condition_variable wake_;     ///< wakes the thread
+  std::condition_variable changed_;  ///< wakes who waits for the thread
   bool hurries_ = false;             ///< the next heartbeat is due now
   bool in_call_ = false;
   double answered_at_;  ///< begin of the last heartbeat whose calls returned
@@ -301,7 +301,7 @@ RunLock::~RunLock() {
   try {
     if (!lost && loss(read_lock(io_, path_), self_).empty()) io_.unlink(path_);
   } catch (const Error&) {
-    // What cannot be read is not removed. The next start finds that its owner has ended.
+    // A lock that cannot be read is not removed. The next start finds that its owner has ended.
   }
 }
 

@@ -37,10 +37,10 @@ class Takeovers {
   /// The most that are kept. The oldest go first.
   static constexpr int64_t kMost = 10'000;
 
-  /// Those of the folder `checkpoints`; none if it has no such file. None either if the file is damaged:
-  /// then problem() says so. Throws Error(kStorage) if the system refuses to read it.
+  /// The takeovers of the folder `checkpoints`; none if it has no such file, or a damaged one: then problem()
+  /// says so. Throws Error(kStorage) if the system refuses to read it.
   static Takeovers read(Io& io, const std::filesystem::path& checkpoints);
-  /// Writes them: a reader, also after a power loss, finds the old file or the new one. Throws
+  /// Writes the file: a reader, also after a power loss, finds the old one or the new one. Throws
   /// Error(kStorage).
   void write(Io& io, const std::filesystem::path& checkpoints) const;
 
@@ -75,7 +75,7 @@ std::filesystem::path folder_of_checkpoint(const std::filesystem::path& checkpoi
 /// directory `checkpoint`, of `step` and committed by takeover `number`, may be used.
 void require_not_superseded(Io& io, const std::filesystem::path& checkpoint, int64_t step, int64_t number);
 
-/// What people can do about a checkpoint that is refused, in `folder`.
+/// Advice about a checkpoint that is refused, in `folder`.
 std::string hint_for_superseded(const std::filesystem::path& folder);
 
 }  // namespace ripstop

@@ -97,7 +97,7 @@ Json json_of(const ExportArguments& given, const TrainedModel& trained, const Ex
           {"files", std::move(files)}};
 }
 
-// What loads the directory in Python, as a line of a shell.
+// The line of a shell that loads the directory in Python.
 std::string python_command(const ExportArguments& given, const ExportReport& report) {
   // A literal of Python in double quotes, inside single quotes of a shell.
   const std::string directory = Json(fs::absolute(given.output).lexically_normal().string())
@@ -153,7 +153,7 @@ bool is_checkpoint_place(Io& io, const fs::path& directory) {
              : parse_step_directory_name(directory.filename().string()).has_value();
 }
 
-// What PEFT's files say of the adapters. Collective.
+// The adapters as PEFT's files name them. Collective.
 ExportedAdapters exported_adapters(Io& io, Communicator& world, const ExportArguments& given,
                                    const TrainedModel& trained) {
   const AdaptedBase& adapted = *trained.state().adapted;

@@ -27,8 +27,8 @@ using Json = nlohmann::ordered_json;
 
 struct TokenizerFile {
   std::string stated;  ///< SHA-256 that the manifest states; empty: none
-  std::string path;    ///< of the tokenizer.model that is there; empty: none
-  std::string sha256;  ///< of that file; empty: it is damaged
+  std::string path;    ///< the tokenizer.model that is there; empty: none
+  std::string sha256;  ///< SHA-256 of that file; empty: it is damaged
   std::string problem;
   int64_t pieces = 0;
   bool has_json = false;  ///< a tokenizer.json lies there
@@ -89,7 +89,7 @@ std::optional<fs::path> run_of_checkpoint(const fs::path& directory) {
   const fs::path whole = fs::absolute(directory).lexically_normal();
   const fs::path folder = (whole.has_filename() ? whole : whole.parent_path()).parent_path();
   if (folder.filename() != "checkpoints") return std::nullopt;
-  // As people gave it, if it says so much.
+  // The path as people gave it, if it is long enough.
   const fs::path given = directory.parent_path();
   return given.filename() == "checkpoints" && given.has_parent_path() ? given.parent_path()
                                                                       : folder.parent_path();

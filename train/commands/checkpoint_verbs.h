@@ -10,7 +10,7 @@
 
 namespace ripstop {
 
-/// What the verbs on one checkpoint are given.
+/// The command line of the verbs on one checkpoint.
 struct CheckpointArguments {
   std::string path;
   std::string which = "latest";
