@@ -15,6 +15,7 @@ data/corpus/corpus_*                     tests/data/corpus/corpus_test.cpp tests
 data/prepare/encode_pool.*               tests/data/prepare/prepare_test.cpp
 data/files/io.*                          tests/train/checkpoint/checkpoint_faults_test.cpp
 data/text/json_fields.*                  tests/data/corpus/corpus_test.cpp tests/data/text/text_lines_test.cpp
+data/text/json_struct.h                  tests/train/checkpoint/checkpoint_damage_test.cpp
 data/text/line_input.*                   tests/data/text/text_lines_test.cpp tests/data/corpus/corpus_test.cpp
 data/dataset/loss_on.h                   tests/data/dataset/batch_loader_test.cpp
 data/hdf5/hdf5_*                         tests/data/hdf5/hdf5_test.cpp
@@ -107,7 +108,6 @@ train/report/*                      tests/train/report/metrics_test.cpp
 train/step/step_profiler.h          tests/cuda/stream_order_test.cpp
 train/step/*                        tests/train/step/layout_ranks_test.cpp tests/train/step/parity_ranks_test.cpp
 train/checkpoint/checkpoint_*       tests/train/checkpoint/checkpoint_reshard_test.cpp
-train/checkpoint/entries_in_the_way.* tests/train/run/run_directory_test.cpp tests/train/evaluate/evaluation_directory_test.cpp
 train/checkpoint/host_states.*      tests/train/run/resume_test.sh
 train/checkpoint/rank_file.*        tests/train/checkpoint/checkpoint_faults_test.cpp
 train/checkpoint/*                  tests/train/checkpoint/checkpoint_damage_test.cpp
@@ -130,7 +130,6 @@ train/run/*                         tests/train/commands/train_command_test.cpp 
 train/commands/checkpoint_import.*   tests/train/commands/pretrained_command_test.cpp
 train/commands/checkpoint_inspect.*  tests/train/commands/checkpoint_command_test.cpp tests/train/exchange/bad_pretrained_test.cpp
 train/commands/model_arguments.*    tests/train/commands/evaluate_command_test.cpp
-train/commands/superseded_note.*    tests/train/commands/checkpoint_command_test.cpp
 train/commands/config_table.cpp     tests/train/config/config_keys_test.cpp
 train/commands/*                    tests/train/commands/command_line_test.cpp
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <sstream>
 
@@ -79,6 +80,11 @@ ProcessIdentity parse_process(const std::string& text) {
     if (space != std::string::npos) process[line.substr(0, space)] = line.substr(space + 1);
   }
   return process;
+}
+
+std::string environment_variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
 }
 
 std::string describe(const ProcessIdentity& process) {

@@ -23,6 +23,9 @@ ProcessState state_of(const ProcessIdentity& process);
 std::string to_text(const ProcessIdentity& process);
 ProcessIdentity parse_process(const std::string& text);
 
+/// The environment variable `name`; "" if it is not set.
+std::string environment_variable(const char* name);
+
 /// "process 4711 on node7".
 std::string describe(const ProcessIdentity& process);
 

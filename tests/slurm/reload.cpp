@@ -15,7 +15,7 @@ namespace {
 std::filesystem::path copied(const std::filesystem::path& from, const MeshSizes& mesh,
                              const std::filesystem::path& to) {
   QuickIo io;
-  const Manifest manifest = check_checkpoint(io, from);
+  const Manifest manifest = read_manifest(io, from);
   const CheckpointState& state = manifest.state;
   SmallRun run(state.model, mesh, manifest.moments, state.adapted ? state.adapted->lora : LoraConfig{});
   run.read(io, from);
@@ -28,7 +28,7 @@ int compare(const std::filesystem::path& checkpoint, const MeshSizes& mesh) {
   ScratchDirectory scratch;
   QuickIo io;
   const std::filesystem::path there = copied(checkpoint, mesh, scratch / "there");
-  const Manifest manifest = check_checkpoint(io, checkpoint);
+  const Manifest manifest = read_manifest(io, checkpoint);
   const std::filesystem::path back = copied(there, manifest.mesh, scratch / "back");
   for (const StoredFile& file : manifest.files) {
     const std::string name = rank_file_name(file.rank);

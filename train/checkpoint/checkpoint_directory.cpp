@@ -37,27 +37,28 @@ Manifest check_manifest_and_sizes(Io& io, const std::filesystem::path& directory
   return manifest;
 }
 
-/// Never throws for one checkpoint: a damaged one must not hide the others.
-ListedCheckpoint look_at(Io& io, int64_t step, const std::filesystem::path& directory, bool is_link,
-                         const Takeovers& takeovers) {
-  ListedCheckpoint listed{.step = step, .directory = directory, .manifest = {}, .is_link = is_link};
+/// Fills the rest of `listed`. Never throws: a damaged checkpoint must not hide the others.
+void look_at(Io& io, ListedCheckpoint& listed, const Takeovers& takeovers) {
   try {
-    Manifest manifest = check_manifest_and_sizes(io, directory);
-    if (const std::string refusal = takeovers.refusal(step, manifest.state.takeover); !refusal.empty()) {
-      listed.superseded = manifest.state.takeover;
-      listed.problem = directory.string() + ": " + refusal;
-      return listed;
-    }
-    listed.manifest = std::move(manifest);
+    Manifest manifest = check_manifest_and_sizes(io, listed.directory);
+    const std::string refusal = takeovers.refusal(manifest.state.step, manifest.state.takeover);
+    listed.is_superseded = !refusal.empty();
+    if (listed.is_superseded)
+      listed.problem = listed.directory.string() + ": " + refusal;
+    else
+      listed.manifest = std::move(manifest);
   } catch (const IoError& error) {
     // A missing file is damage. If a link leads nowhere, the archive may be unmounted, and the checkpoint
     // whole.
-    listed.is_unreadable = !error.is_absence() || (is_link && !directory_exists(io, directory));
+    listed.is_unreadable = !error.is_absence() || (listed.is_link && !directory_exists(io, listed.directory));
     listed.problem = error.what();
+  } catch (const OtherFormat& error) {
+    listed.is_unreadable = true;
+    listed.problem = error.what();
+    listed.hint = error.hint();
   } catch (const Error& error) {
     listed.problem = error.what();
   }
-  return listed;
 }
 
 /// The step of ".old.step_00001000.123.456".
@@ -137,10 +138,14 @@ std::string temporary_name(std::string_view prefix, int64_t step) {
                      std::chrono::steady_clock::now().time_since_epoch().count());
 }
 
-Manifest check_checkpoint(Io& io, const std::filesystem::path& directory) {
-  Manifest manifest = check_manifest_and_sizes(io, directory);
-  require_not_superseded(io, directory, manifest.state.step, manifest.state.takeover);
-  return manifest;
+const char* ListedCheckpoint::verdict() const {
+  return manifest ? "whole" : is_superseded ? "superseded" : is_unreadable ? "unreadable" : "damaged";
+}
+
+ListedCheckpoint look_at_checkpoint(Io& io, const std::filesystem::path& directory) {
+  ListedCheckpoint listed{.directory = directory};
+  look_at(io, listed, Takeovers::read(io, folder_of_checkpoint(directory)));
+  return listed;
 }
 
 std::vector<ListedCheckpoint> list_checkpoints(Io& io, const std::filesystem::path& directory) {
@@ -153,8 +158,10 @@ std::vector<ListedCheckpoint> list_checkpoints(Io& io, const std::filesystem::pa
     for (const std::optional<int64_t> step :
          {step_of_replaced(entry.name), parse_step_directory_name(entry.name)})
       if (step && (entry.is_directory || entry.is_link)) by_step[*step] = &entry;
-  for (const auto& [step, entry] : by_step)
-    listed.push_back(look_at(io, step, directory / entry->name, entry->is_link, takeovers));
+  for (const auto& [step, entry] : by_step) {
+    listed.push_back({.step = step, .directory = directory / entry->name, .is_link = entry->is_link});
+    look_at(io, listed.back(), takeovers);
+  }
   return listed;
 }
 
@@ -213,16 +220,12 @@ std::vector<int64_t> remove_old_checkpoints(Io& io, const std::filesystem::path&
     const std::vector<ListedCheckpoint> listed = list_checkpoints(io, directory);
     int64_t kept = 0;
     for (auto at = listed.rbegin(); at != listed.rend(); ++at) {
-      if (at->superseded > 0 && at->step <= step) {
-        removed.push_back(at->step);
-        remove_checkpoint(io, at->directory, at->step, warnings);
-        warnings.push_back("removed a checkpoint: " + at->problem);
-      }
       // Damaged ones stay for a person to look at. Later ones belong to steps that this run has not done.
-      if (!at->manifest || at->step > step) continue;
-      if (++kept <= keep || at->step == best_step) continue;
+      if (at->step > step || (!at->manifest && !at->is_superseded)) continue;
+      if (at->manifest && (++kept <= keep || at->step == best_step)) continue;
       removed.push_back(at->step);
       remove_checkpoint(io, at->directory, at->step, warnings);
+      if (at->is_superseded) warnings.push_back("removed a checkpoint: " + at->problem);
     }
     for (const DamagedCheckpoint& damaged : list_damaged(io, directory)) {
       // Others stay for a person to look at: files that are missing today may come back tomorrow.

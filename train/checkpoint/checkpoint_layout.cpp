@@ -13,7 +13,7 @@ namespace {
 /// A part of one parameter that a wanted shard holds.
 struct Wanted {
   int64_t unit = 0;   ///< index in the layouts
-  int64_t begin = 0;  ///< of the wanted shard
+  int64_t begin = 0;  ///< where the wanted shard begins
   Box box;
 };
 using WantedByName = std::map<std::string_view, std::vector<Wanted>>;
@@ -24,15 +24,6 @@ const ParameterSpec* find_parameter(const std::vector<UnitSpec>& units, const st
       for (const ParameterSpec& p : tensor.parts)
         if (p.name == name) return &p;
   return nullptr;
-}
-
-/// Shapes are compared, too: a name says nothing about the size of a model.
-void check_present(const std::vector<UnitSpec>& units, const ParameterSpec& wanted) {
-  const ParameterSpec* found = find_parameter(units, wanted.name);
-  if (found == nullptr) fail(ExitCode::kStorage, "the checkpoint has no parameter {}", wanted.name);
-  if (found->rows != wanted.rows || found->columns != wanted.columns)
-    fail(ExitCode::kStorage, "{} is [{}, {}] in the checkpoint, [{}, {}] in the model", wanted.name,
-         found->rows, found->columns, wanted.rows, wanted.columns);
 }
 
 /// By the names of parameters: meshes differ in units, slices and shards, but not in names.
@@ -123,15 +114,8 @@ bool is_wanted(const UnitSpec& unit, const WantedByName& wanted) {
 }  // namespace
 
 std::string_view to_string(UnitState state) {
-  switch (state) {
-    case UnitState::kMaster:
-      return "master";
-    case UnitState::kFirstMoment:
-      return "first_moment";
-    case UnitState::kSecondMoment:
-      return "second_moment";
-  }
-  return "unknown";
+  constexpr std::string_view kNames[kUnitStateCount] = {"master", "first_moment", "second_moment"};
+  return kNames[static_cast<size_t>(state)];
 }
 
 std::vector<UnitShard> stored_shards(const std::vector<UnitSpec>& units, const MeshSizes& mesh,
@@ -180,11 +164,6 @@ int64_t checkpoint_bytes(const std::vector<UnitSpec>& units, const MeshSizes& me
   return checkpoint_elements(units, mesh) * (element_bytes(DType::kFloat32) + 2 * element_bytes(moments));
 }
 
-std::vector<Piece> plan_reads(const std::vector<UnitSpec>& units, const MeshSizes& mesh,
-                              const std::vector<const UnitLayout*>& layouts, int64_t fsdp_index) {
-  return ReadPlan(units, mesh).pieces(layouts, fsdp_index);
-}
-
 ReadPlan::ReadPlan(const std::vector<UnitSpec>& units, const MeshSizes& mesh)
     : units_(&units), mesh_(mesh), layouts_(layouts_by_tensor_index(units, mesh)) {
   for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
@@ -194,7 +173,7 @@ ReadPlan::ReadPlan(const std::vector<UnitSpec>& units, const MeshSizes& mesh)
 }
 
 std::vector<Piece> ReadPlan::pieces(const std::vector<const UnitLayout*>& layouts, int64_t fsdp_index) const {
-  check_parameters(*units_, layouts);
+  for (const UnitLayout* layout : layouts) check_parameters(*units_, layout->unit());
   const WantedByName wanted = wanted_boxes(layouts, fsdp_index);
   // Most units have no part in a load of one unit; this saves computing their boxes on every rank.
   std::vector<bool> reads(units_->size());
@@ -212,9 +191,16 @@ std::vector<Piece> ReadPlan::pieces(const std::vector<const UnitLayout*>& layout
   return pieces;
 }
 
-void check_parameters(const std::vector<UnitSpec>& units, const std::vector<const UnitLayout*>& layouts) {
-  for (const UnitLayout* layout : layouts)
-    for (const Box& slice : layout->slices()) check_present(units, *slice.parameter);
+void check_parameters(const std::vector<UnitSpec>& units, const UnitSpec& wanted) {
+  for (const PhysicalTensor& tensor : wanted.tensors)
+    for (const ParameterSpec& p : tensor.parts) {
+      const ParameterSpec* found = find_parameter(units, p.name);
+      if (found == nullptr) fail(ExitCode::kStorage, "the checkpoint has no parameter {}", p.name);
+      // A name says nothing about the size of a model.
+      if (found->rows != p.rows || found->columns != p.columns)
+        fail(ExitCode::kStorage, "{} is [{}, {}] in the checkpoint, [{}, {}] in the model", p.name,
+             found->rows, found->columns, p.rows, p.columns);
+    }
 }
 
 }  // namespace ripstop

@@ -1,31 +1,5 @@
 // Which rank writes which elements into which file, and which of them another mesh reads. Arithmetic on
-// UnitLayout; opens no file.
-//
-// Files of a checkpoint (format version 4)
-//
-//   checkpoints/step_00001000/  committed by the rename from .tmp.step_00001000.*
-//     manifest.json             what the checkpoint is (manifest.h); written last; ends with its own hash
-//     rank_00000.h5             HDF5: one contiguous 1-D array for each unit and state, for example
-//                               "layers.3/master"; float32, or bfloat16 if the run's moments are
-//     rank_00000.blocks         the sidecar (file_blocks.h): the hash of every 1 MiB of rank_00000.h5, and
-//                               the offset of each array
-//
-// Versions 2, 3 and 4 added to the manifest; with float32 moments the layout of the other files is that of
-// version 1.
-//
-// The number in a file's name is the rank's position in the mesh: (replicate index * fsdp + fsdp index) *
-// tensor + tensor index. For each unit u with u mod replicate = replicate index, the file has arrays of the
-// elements
-//
-//   [max(f * n, s), (f + 1) * n)   of the unit's flat buffer (UnitLayout, layout version 1)
-//
-//   n = elements of a shard
-//   f = the rank's fsdp index
-//   s = 0 for tensor index 0, else the number of replicated elements: all ranks of the tensor axis hold them
-//       alike, so only tensor index 0 writes them
-//
-// Padding is in the arrays, and is zero. Empty arrays do not exist, and neither do files without an array.
-// All of this follows from the parameter table and the mesh sizes, and both are in the manifest.
+// UnitLayout; opens no file. docs/formats.md describes the files, and which elements lie in which array.
 //
 // The stations of a weight on its way to disk, and back
 //
@@ -74,7 +48,7 @@ struct UnitStates {
   float* master = nullptr;
   void* first_moment = nullptr;
   void* second_moment = nullptr;
-  DType moments = DType::kFloat32;  ///< of both: float32 or bfloat16
+  DType moments = DType::kFloat32;  ///< dtype of both moments: float32 or bfloat16
 
   std::byte* array(UnitState state) const {
     return static_cast<std::byte*>(state == UnitState::kMaster        ? master
@@ -123,24 +97,19 @@ struct Piece {
   int64_t shard = 0;  ///< index in stored_shards of that rank
   int64_t rows = 0, columns = 0;
   int64_t source = 0, source_stride = 0;  ///< first element in the stored shard, and distance to the next row
-  int64_t unit = 0;                       ///< index in `layouts` of plan_reads
+  int64_t unit = 0;                       ///< index in `layouts` of ReadPlan::pieces
   int64_t target = 0, target_stride = 0;  ///< first element in the wanted shard, and distance to the next row
 };
 
-/// All pieces that fill shard `fsdp_index` of each of `layouts` from a checkpoint of `units` on `mesh`,
-/// ordered by rank and stored shard. Every logical element of a wanted shard is in exactly one piece. Throws
-/// as check_parameters.
-std::vector<Piece> plan_reads(const std::vector<UnitSpec>& units, const MeshSizes& mesh,
-                              const std::vector<const UnitLayout*>& layouts, int64_t fsdp_index);
-
-/// plan_reads for many wanted shards of one checkpoint: what does not depend on them is computed once. Takes
-/// some 24 bytes for each unit and rank of the mesh.
+/// The pieces to read from a checkpoint of `units` on `mesh`. Takes some 24 bytes for each unit and rank of
+/// `mesh`.
 class ReadPlan {
  public:
   /// `units` must outlive it.
   ReadPlan(const std::vector<UnitSpec>& units, const MeshSizes& mesh);
 
-  /// As plan_reads.
+  /// All pieces that fill shard `fsdp_index` of each of `layouts`, ordered by rank and stored shard. Every
+  /// logical element of a wanted shard is in exactly one piece. Throws as check_parameters.
   std::vector<Piece> pieces(const std::vector<const UnitLayout*>& layouts, int64_t fsdp_index) const;
 
  private:
@@ -150,8 +119,8 @@ class ReadPlan {
   std::vector<std::vector<UnitShard>> shards_;    // by rank
 };
 
-/// Throws Error(kStorage), with both sizes, if `units` lacks a parameter of `layouts` or has it in another
+/// Throws Error(kStorage), with both sizes, if `units` lacks a parameter of `wanted` or has it in another
 /// shape.
-void check_parameters(const std::vector<UnitSpec>& units, const std::vector<const UnitLayout*>& layouts);
+void check_parameters(const std::vector<UnitSpec>& units, const UnitSpec& wanted);
 
 }  // namespace ripstop

@@ -70,22 +70,11 @@ const StoredFile& file_of_rank(const Manifest& manifest, int64_t rank) {
   RIPSTOP_CHECK(false, "rank {} has no file", rank);
 }
 
-/// Gives rank 0's choice to all ranks; nullopt if it found none.
-std::optional<Checkpoint> share_choice(Io& io, const std::filesystem::path& directory, Communicator& world,
-                                       const ListedCheckpoint* choice) {
-  const int64_t step = of_rank_0(world, choice == nullptr ? int64_t{-1} : choice->step);
-  if (step < 0) return std::nullopt;
-  Checkpoint checkpoint{directory / step_directory_name(step), {}};
-  do_and_agree(world, [&] { checkpoint.manifest = read_manifest(io, checkpoint.directory); });
-  return checkpoint;
-}
-
 /// To begin with the first weights is right only if the newest takeover did so, too. Else somebody removed
-/// the checkpoint from which it went on, or an older version of ripstop, which knows of no takeovers, did.
+/// the checkpoint from which it went on.
 void refuse_if_all_are_superseded(Io& io, const std::filesystem::path& directory,
                                   const std::vector<ListedCheckpoint>& listed) {
-  const auto is_superseded = [](const ListedCheckpoint& each) { return each.superseded.has_value(); };
-  if (listed.empty() || !std::all_of(listed.begin(), listed.end(), is_superseded)) return;
+  if (listed.empty() || !std::ranges::all_of(listed, &ListedCheckpoint::is_superseded)) return;
   const Takeovers takeovers = Takeovers::read(io, directory);
   if (takeovers.all().empty() || takeovers.all().back().step == 0) return;
   throw Error(ExitCode::kStorage,
@@ -107,52 +96,59 @@ std::vector<ListedCheckpoint> list_on_rank_0(Io& io, const std::filesystem::path
   return listed;
 }
 
-/// Takes the newest checkpoint that is whole, or may be whole, off `listed`. The newer, damaged ones go to
-/// `damaged`; superseded ones keep their names. Null if there is none.
-const ListedCheckpoint* take_newest(std::vector<ListedCheckpoint>& listed, ListedCheckpoint& taken,
-                                    std::vector<std::filesystem::path>& damaged,
-                                    std::vector<std::string>& warnings) {
+[[noreturn]] void refuse_unreadable(const std::string& problem, const std::string& hint = "") {
+  throw Error(ExitCode::kStorage, "cannot read the newest checkpoint: " + problem,
+              (hint.empty() ? "run the same command again when the file system answers" : hint) +
+                  "; to go on from an older checkpoint, move this one out of the directory");
+}
+
+/// Takes checkpoints off `listed` up to the newest one that is whole, which it returns; null if there is
+/// none. The newer, damaged ones go to `damaged`; superseded ones keep their names. Throws if one may be
+/// whole and cannot be read.
+std::optional<ListedCheckpoint> take_newest(std::vector<ListedCheckpoint>& listed,
+                                            std::vector<std::filesystem::path>& damaged,
+                                            std::vector<std::string>& warnings) {
   while (!listed.empty()) {
-    taken = std::move(listed.back());
+    ListedCheckpoint taken = std::move(listed.back());
     listed.pop_back();
-    if (taken.manifest && taken.is_link)
-      warnings.push_back(
-          fmt::format("{} is a symbolic link: the checkpoint that it points to is used, and is never "
-                      "deleted or changed",
-                      taken.directory.string()));
-    if (taken.manifest || taken.is_unreadable) return &taken;
-    if (taken.superseded) {
-      warnings.push_back(fmt::format("passing over a checkpoint: {} ({})", taken.problem,
-                                     hint_for_superseded(taken.directory.parent_path())));
-      continue;
+    if (taken.is_unreadable) refuse_unreadable(taken.problem, taken.hint);
+    if (taken.manifest) {
+      if (taken.is_link)
+        warnings.push_back(
+            fmt::format("{} is a symbolic link: the checkpoint that it points to is used, and is never "
+                        "deleted or changed",
+                        taken.directory.string()));
+      return taken;
     }
-    damaged.push_back(taken.directory);
-    warnings.push_back("passing over a checkpoint: " + taken.problem);
+    std::string why = taken.problem;
+    if (taken.is_superseded)
+      why += fmt::format(" ({})", hint_for_superseded(taken.directory.parent_path()));
+    else
+      damaged.push_back(taken.directory);
+    warnings.push_back("passing over a checkpoint: " + why);
   }
-  return nullptr;
+  return std::nullopt;
 }
 
-[[noreturn]] void refuse_unreadable(const std::string& problem) {
-  throw Error(ExitCode::kStorage, fmt::format("cannot read the newest checkpoint: {}", problem),
-              "run the same command again when the file system answers; to go on from an older checkpoint, "
-              "move this one out of the directory");
-}
-
-/// Collective: chooses the newest of `listed` (rank 0's) that looks whole. Error(kStorage) if there were some
-/// and none is whole.
+/// Collective: chooses the newest of `listed` (rank 0's) that looks whole; nullopt if there are none. Throws
+/// Error(kStorage) if there were some and none is whole.
 std::optional<Checkpoint> choose(Io& io, const std::filesystem::path& directory, Communicator& world,
                                  std::vector<ListedCheckpoint>& listed,
                                  std::vector<std::filesystem::path>& damaged,
                                  std::vector<std::string>& warnings) {
-  ListedCheckpoint taken;
-  const ListedCheckpoint* choice = take_newest(listed, taken, damaged, warnings);
+  int64_t step = -1;
   do_and_agree(world, [&] {
-    if (choice != nullptr && choice->is_unreadable) refuse_unreadable(choice->problem);
-    if (choice == nullptr && !damaged.empty())
+    const std::optional<ListedCheckpoint> newest = take_newest(listed, damaged, warnings);
+    if (newest) step = newest->step;
+    if (!newest && !damaged.empty())
       throw Error(ExitCode::kStorage, fmt::format("{}: none of its checkpoints is whole", directory.string()),
                   warnings.empty() ? "" : warnings.back());
   });
-  return share_choice(io, directory, world, choice);
+  step = of_rank_0(world, step);
+  if (step < 0) return std::nullopt;
+  Checkpoint checkpoint{directory / step_directory_name(step), {}};
+  do_and_agree(world, [&] { checkpoint.manifest = read_manifest(io, checkpoint.directory); });
+  return checkpoint;
 }
 
 /// Renames a damaged checkpoint, so that no later start tries it again. Deletes nothing.
@@ -218,29 +214,18 @@ void CheckpointReader::read(int64_t fsdp_index, const std::vector<UnitStates>& u
   }
 }
 
-void check_same_parameters(const Manifest& manifest, const std::vector<const UnitLayout*>& layouts) {
-  check_parameters(manifest.units, layouts);
-  std::set<std::string> wanted;
-  for (const UnitLayout* layout : layouts)
-    for (const Box& slice : layout->slices()) wanted.insert(slice.parameter->name);
+void check_same_parameters(const Manifest& manifest, const std::vector<UnitSpec>& table) {
+  std::set<std::string_view> wanted;
+  for (const UnitSpec& unit : table) {
+    check_parameters(manifest.units, unit);
+    for (const PhysicalTensor& tensor : unit.tensors)
+      for (const ParameterSpec& p : tensor.parts) wanted.insert(p.name);
+  }
   for (const UnitSpec& unit : manifest.units)
     for (const PhysicalTensor& tensor : unit.tensors)
       for (const ParameterSpec& p : tensor.parts)
-        if (wanted.count(p.name) == 0)
+        if (!wanted.contains(p.name))
           fail(ExitCode::kStorage, "the checkpoint has the parameter {}, the model does not", p.name);
-}
-
-void check_same_parameters(const Manifest& manifest, const std::vector<UnitSpec>& table) {
-  std::vector<UnitLayout> layouts;
-  for (const UnitSpec& unit : table) layouts.emplace_back(unit, 1, 0, 1);
-  std::vector<const UnitLayout*> borrowed;
-  for (const UnitLayout& layout : layouts) borrowed.push_back(&layout);
-  check_same_parameters(manifest, borrowed);
-}
-
-void read_checkpoint(Io& io, const Checkpoint& checkpoint, int64_t fsdp_index,
-                     const std::vector<UnitStates>& units) {
-  CheckpointReader(io, checkpoint).read(fsdp_index, units);
 }
 
 Error with_hint_for_damage(const Error& error, const std::filesystem::path& directory) {
@@ -252,11 +237,10 @@ Error with_hint_for_damage(const Error& error, const std::filesystem::path& dire
 }
 
 std::optional<CheckpointState> resume_newest(Io& io, const std::filesystem::path& directory,
-                                             Communicator& world, int64_t fsdp_index,
-                                             const std::vector<UnitStates>& units,
+                                             Communicator& world,
                                              const std::function<void(const Checkpoint&)>& accept,
-                                             std::vector<std::string>& warnings,
-                                             const std::function<void(const Checkpoint&)>& load) {
+                                             const std::function<void(const Checkpoint&)>& load,
+                                             std::vector<std::string>& warnings) {
   std::vector<ListedCheckpoint> listed = list_on_rank_0(io, directory, world);
   std::vector<std::filesystem::path> damaged;  // of rank 0
   for (;;) {
@@ -264,15 +248,11 @@ std::optional<CheckpointState> resume_newest(Io& io, const std::filesystem::path
     if (!checkpoint) return std::nullopt;
     // Outside of the try: a checkpoint of another run is not damaged, and an older one would be no better.
     accept(*checkpoint);
-    check_same_parameters(checkpoint->manifest, layouts_of(units));
     std::string unreadable;  // the reason, on a rank whose system refused to read
     try {
       do_and_agree(world, [&] {
         try {
-          if (load)
-            load(*checkpoint);
-          else
-            read_checkpoint(io, *checkpoint, fsdp_index, units);
+          load(*checkpoint);
         } catch (const IoError& error) {
           if (!error.is_absence()) unreadable = error.what();
           throw;

@@ -19,20 +19,22 @@
 
 namespace ripstop {
 
-/// A checkpoint that may be read.
 struct Checkpoint {
   std::filesystem::path directory;
   Manifest manifest;
 };
 
-/// Reads many shards of one checkpoint: the plan and the sidecars are read once and kept (8 bytes for each
-/// MiB of the files).
+/// Reads shards of one checkpoint. Keeps the plan and the sidecars (8 bytes for each MiB of the files).
 class CheckpointReader {
  public:
   /// `io` and `checkpoint` must outlive it.
   CheckpointReader(Io& io, const Checkpoint& checkpoint);
 
-  /// As read_checkpoint. Several threads may call. Throws Error(kStorage) with file and place.
+  /// Overwrites `units` (shard fsdp_index of each) with their values in the checkpoint, which any mesh may
+  /// have saved; padding becomes zero. Moments that are wanted must have the checkpoint's dtype. `units` may
+  /// be some of the model's, for example one after the other through one buffer. Reads only the blocks that
+  /// it needs, whole, and compares each with its hash. Several threads may call; each needs 1 MiB. Not
+  /// collective. Throws Error(kStorage) with file and place.
   void read(int64_t fsdp_index, const std::vector<UnitStates>& units);
 
  private:
@@ -42,41 +44,30 @@ class CheckpointReader {
   Io& io_;
   const Checkpoint& checkpoint_;
   ReadPlan plan_;
-  std::mutex mutex_;                      // of blocks_, whose elements stay where they are
+  std::mutex mutex_;                      // guards blocks_, whose elements stay where they are
   std::map<int64_t, FileBlocks> blocks_;  // by rank
 };
 
-/// Overwrites `units` (shard fsdp_index of each) with their values in the checkpoint; padding becomes zero.
-/// Moments that are wanted must have the checkpoint's dtype.
-/// The mesh need not be the one that saved. `units` may be some of the model's, for example one after the
-/// other through one buffer. Reads only the blocks that it needs, whole, and compares each with its hash. Not
-/// collective. Memory: 1 MiB, 8 bytes for each MiB of the files that it reads, and the plan. Throws
-/// Error(kStorage) with file and place.
-void read_checkpoint(Io& io, const Checkpoint& checkpoint, int64_t fsdp_index,
-                     const std::vector<UnitStates>& units);
-
-/// `error`, met while the checkpoint in `directory` was read; one of damage without a hint gets one.
+/// `error`, met while the checkpoint in `directory` was read, with a hint if it is one of damage and has
+/// none.
 Error with_hint_for_damage(const Error& error, const std::filesystem::path& directory);
 
-/// Throws Error(kStorage) if the checkpoint's parameters are not exactly those of `layouts` or `table`,
-/// which are all of a model: it belongs to another one.
-void check_same_parameters(const Manifest& manifest, const std::vector<const UnitLayout*>& layouts);
+/// Throws Error(kStorage) if the checkpoint belongs to another model: its parameters differ from `table`,
+/// which must list the whole model.
 void check_same_parameters(const Manifest& manifest, const std::vector<UnitSpec>& table);
 
-/// Collective: loads the newest checkpoint below `directory` that proves whole while it is read, and returns
-/// its state; nullopt if there is no checkpoint at all. `accept` sees the manifest on every rank before
-/// anything is overwritten, and may throw. Superseded newer ones (Takeovers) get a warning (on rank 0).
-/// Damaged newer ones get a warning (on rank 0) and are renamed to
-/// "step_N.damaged", so that they never count again: only the owner of the run may call this. Throws
-/// Error(kStorage) if there are checkpoints and none is whole, if all are superseded though the newest
-/// takeover did not begin with the first weights, and if the system refuses to read the newest on some rank:
-/// an older one would lose steps. `load`, if there is one, is called to overwrite `units`, whose arrays may
-/// then be anywhere; it throws as read_checkpoint.
+/// Collective: has `load` read the newest checkpoint below `directory` that proves whole meanwhile, and
+/// returns its state; nullopt if there is no checkpoint at all. `accept` sees the manifest on every rank
+/// before; what it throws ends the call. `load` throws as CheckpointReader::read, and calls no collectives.
+/// Warnings, on rank 0: superseded newer checkpoints (Takeovers), and damaged newer ones, which are renamed
+/// to "step_N.damaged" and never count again: only the owner of the run may call this. Throws Error(kStorage)
+/// if there are checkpoints and none is whole, if all are superseded though the newest takeover did not begin
+/// with the first weights, and if the newest is of another format (OtherFormat) or the system refuses to read
+/// it on some rank: an older one would lose steps.
 std::optional<CheckpointState> resume_newest(Io& io, const std::filesystem::path& directory,
-                                             Communicator& world, int64_t fsdp_index,
-                                             const std::vector<UnitStates>& units,
+                                             Communicator& world,
                                              const std::function<void(const Checkpoint&)>& accept,
-                                             std::vector<std::string>& warnings,
-                                             const std::function<void(const Checkpoint&)>& load = {});
+                                             const std::function<void(const Checkpoint&)>& load,
+                                             std::vector<std::string>& warnings);
 
 }  // namespace ripstop

@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <chrono>
 #include <exception>
-#include <sstream>
 #include <thread>
 #include <utility>
 
@@ -37,48 +36,27 @@ constexpr int64_t kBackgroundThreads = 2;
 // How long a rank waits for its own thread, and then for those of others, between two votes of all ranks.
 constexpr std::chrono::milliseconds kWritePause{100}, kVotePause{10};
 
-/// Arrays of units in host memory, as Snapshot::sources.
-std::vector<ArraySource> sources_in_memory(const std::vector<UnitStates>& units, const MeshSizes& mesh,
-                                           int64_t rank, const std::vector<UnitShard>& shards) {
-  std::vector<ArraySource> sources;
-  const int64_t fsdp_index = mesh_coordinates(mesh, rank).fsdp;
-  for (const UnitShard& shard : shards) {
-    const UnitStates& unit = units[static_cast<size_t>(shard.unit)];
-    for (const UnitState state : kUnitStates)
-      sources.push_back(
-          array_in_memory(stored_begin(unit, state, shard, fsdp_index), state_dtype(state, unit.moments)));
-  }
-  return sources;
-}
-
 }  // namespace
 
 CheckpointWriter::CheckpointWriter(Io& io, std::filesystem::path directory, Communicator& world,
-                                   const MeshSizes& mesh, const std::vector<UnitStates>& units,
-                                   Snapshot* snapshot)
-    : io_(io), directory_(std::move(directory)), world_(world), mesh_(mesh), snapshot_(snapshot) {
-  RIPSTOP_CHECK(world.size() == mesh.ranks(), "a mesh of {} on {} ranks", mesh.ranks(), world.size());
-  for (const UnitStates& unit : units) {
-    specs_.push_back(unit.layout->unit());
-    moments_ = unit.moments;
-    RIPSTOP_CHECK(moments_ == units.front().moments, "moments of two dtypes");
-  }
-  shards_ = stored_shards(specs_, mesh, world.rank());
-  sources_ =
-      snapshot != nullptr ? snapshot->sources() : sources_in_memory(units, mesh, world.rank(), shards_);
+                                   const MeshSizes& mesh, Snapshot& snapshot)
+    : CheckpointWriter(io, std::move(directory), world, mesh, snapshot.units(), snapshot.moments(),
+                       snapshot.sources()) {
+  snapshot_ = &snapshot;
 }
 
 CheckpointWriter::CheckpointWriter(Io& io, std::filesystem::path directory, Communicator& world,
-                                   const std::vector<const UnitLayout*>& layouts,
+                                   const MeshSizes& mesh, std::vector<UnitSpec> units, DType moments,
                                    std::vector<ArraySource> sources)
     : io_(io),
       directory_(std::move(directory)),
       world_(world),
-      mesh_(kMeshOfOne),
-      sources_(std::move(sources)) {
-  RIPSTOP_CHECK(world.size() == 1, "arrays of one rank on {}", world.size());
-  for (const UnitLayout* layout : layouts) specs_.push_back(layout->unit());
-  shards_ = stored_shards(specs_, mesh_, /*rank=*/0);
+      mesh_(mesh),
+      specs_(std::move(units)),
+      moments_(moments),
+      sources_(std::move(sources)),
+      shards_(stored_shards(specs_, mesh, world.rank())) {
+  RIPSTOP_CHECK(world.size() == mesh.ranks(), "a mesh of {} on {} ranks", mesh.ranks(), world.size());
   RIPSTOP_CHECK(shards_.size() * kUnitStateCount == sources_.size(), "{} sources for {} shards",
                 sources_.size(), shards_.size());
 }
@@ -132,18 +110,14 @@ int64_t CheckpointWriter::progress() const {
 
 // On the thread of the save.
 void CheckpointWriter::write(Save& save, const BackgroundWork& work) {
-  try {
-    if (snapshot_ != nullptr) snapshot_->copy_kept(work);
-    // Not before: the next update waits for the copies.
-    if (save.policy.in_background) work.yield_processors();
-    if (!shards_.empty()) save.written.file = write_file(save, work);
-    save.written.milliseconds =
-        std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - save.begin).count();
-  } catch (...) {
-    if (snapshot_ != nullptr) snapshot_->release();  // training need not wait for what failed
-    throw;
-  }
-  if (snapshot_ != nullptr) snapshot_->release();
+  // However this ends: training need not wait for what failed.
+  const std::unique_ptr<Snapshot, void (*)(Snapshot*)> released(snapshot_, [](Snapshot* s) { s->release(); });
+  if (snapshot_ != nullptr) snapshot_->copy_kept(work);
+  // Not before: the next update waits for the copies.
+  if (save.policy.in_background) work.yield_processors();
+  if (!shards_.empty()) save.file = write_file(save, work);
+  save.milliseconds =
+      std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - save.begin).count();
 }
 
 StoredFile CheckpointWriter::write_file(const Save& save, const BackgroundWork& work) {
@@ -190,41 +164,21 @@ void CheckpointWriter::await_writers(Save& save, const DiskStillness& seen) {
   });
 }
 
-// For the exchange between ranks.
-std::string CheckpointWriter::text_of(const Written& written) {
-  std::string text = std::to_string(written.milliseconds);
-  if (const auto& file = written.file)
-    text += fmt::format(" {} {} {} {}", file->rank, file->bytes, file->sidecar_bytes, file->sidecar_hash);
-  return text;
-}
-
-CheckpointWriter::Written CheckpointWriter::written_of_text(const std::string& text) {
-  Written written;
-  StoredFile file;
-  std::istringstream words(text);
-  words >> written.milliseconds;
-  const bool is_time = !words.fail();
-  if (words.eof() && is_time) return written;
-  words >> file.rank >> file.bytes >> file.sidecar_bytes >> file.sidecar_hash;
-  RIPSTOP_CHECK(!words.fail(), "'{}' does not describe a file", text);
-  written.file = file;
-  return written;
-}
-
 Manifest CheckpointWriter::collect(const Save& save, double& write_seconds) {
-  Manifest manifest;
-  manifest.state = save.state;
-  manifest.mesh = mesh_;
-  manifest.moments = moments_;
-  manifest.written_by = fmt::format("ripstop {} ({})", version(), git_commit());
-  manifest.units = specs_;
-  for (const std::string& text : world_.all_gather_text(text_of(save.written))) {
-    const Written other = written_of_text(text);
-    if (other.file) manifest.files.push_back(*other.file);
-    write_seconds = std::max(write_seconds, 1e-3 * static_cast<double>(other.milliseconds));
-  }
-  std::sort(manifest.files.begin(), manifest.files.end(),
-            [](const StoredFile& a, const StoredFile& b) { return a.rank < b.rank; });
+  Manifest manifest{.state = save.state,
+                    .mesh = mesh_,
+                    .moments = moments_,
+                    .written_by = fmt::format("ripstop {} ({})", version(), git_commit()),
+                    .units = specs_,
+                    .files = {}};
+  const auto milliseconds = all_gather_number(world_, save.milliseconds),
+             bytes = all_gather_number(world_, save.file.bytes),
+             sidecar_bytes = all_gather_number(world_, save.file.sidecar_bytes);
+  const std::vector<std::string> hashes = world_.all_gather_text(save.file.sidecar_hash);
+  for (size_t rank = 0; rank < bytes.size(); ++rank)
+    if (bytes[rank] > 0)
+      manifest.files.push_back({static_cast<int64_t>(rank), bytes[rank], sidecar_bytes[rank], hashes[rank]});
+  write_seconds = 1e-3 * static_cast<double>(*std::ranges::max_element(milliseconds));
   return manifest;
 }
 
@@ -261,16 +215,13 @@ void CheckpointWriter::commit_attempt(const Save& save, const Manifest& manifest
   // Every rank has synced its own files. This makes their names and the manifest survive, before the rename
   // below makes the directory count as a checkpoint.
   write_whole_file(io_, save.attempt / Manifest::kFileName, text);
-  // As late as possible: a takeover between this check and the rename goes unseen.
+  // Asked as late as possible: a takeover between this check and the rename goes unseen.
   if (save.policy.check_owner) save.policy.check_owner();
 
   const std::filesystem::path target = directory_ / step_directory_name(manifest.state.step);
-  if (path_exists(io_, target)) {
-    replace(save.attempt, manifest.state, warnings);
-  } else {
-    rename_path(io_, save.attempt, target);
-    sync_directory(io_, directory_);
-  }
+  if (path_exists(io_, target)) return replace(save.attempt, manifest.state, warnings);
+  rename_path(io_, save.attempt, target);
+  sync_directory(io_, directory_);
 }
 
 // All ranks have left the stage that failed, so none writes here any more. After a communication error that

@@ -34,7 +34,7 @@ struct SavePolicy {
   bool in_background = false;
   /// Called often on the caller's thread while commit() waits. What it throws ends the save.
   std::function<void()> watch = {};
-  /// For how long the disk of a rank may do nothing while commit() waits for it.
+  /// Time that the disk of a rank may do nothing while commit() waits.
   DiskPatience patience = {};
   /// Rank 0's: throws if another process has taken the run over. Called before the commit, which it then
   /// prevents, and before old checkpoints are removed, which then stay, with a warning.
@@ -53,24 +53,21 @@ struct SaveReport {
 
 class CheckpointWriter {
  public:
-  /// Saves below `directory` (RUN/checkpoints; the first save makes it). `units`: this rank's shard of every
-  /// unit of the parameter table, in its order. A rank of `world` is a position on the mesh `mesh`. With
-  /// `snapshot`, which is of the same units, these are read through it, wherever they lie; else they are in
-  /// host memory, and may not change before commit() returns. All references are borrowed.
+  /// Saves below `directory` (RUN/checkpoints; the first save makes it) the units of `snapshot`, this rank's.
+  /// A rank of `world` is a position on the mesh `mesh`. All references are borrowed.
   CheckpointWriter(Io& io, std::filesystem::path directory, Communicator& world, const MeshSizes& mesh,
-                   const std::vector<UnitStates>& units, Snapshot* snapshot = nullptr);
-  /// The same for arrays that are not in memory: those of `sources` for each unit of `layouts`, in the order
-  /// of UnitState, with moments in float32. Both are all of the parameter table on a mesh of one rank.
-  CheckpointWriter(Io& io, std::filesystem::path directory, Communicator& world,
-                   const std::vector<const UnitLayout*>& layouts, std::vector<ArraySource> sources);
-  /// Ends the thread of a save that was not committed. What it has written is removed by the next start of
-  /// the run.
+                   Snapshot& snapshot);
+  /// Saves arrays that no snapshot holds: `sources` has kUnitStateCount for each shard that this rank stores
+  /// of `units`, the parameter table. What they read may not change before commit() returns.
+  CheckpointWriter(Io& io, std::filesystem::path directory, Communicator& world, const MeshSizes& mesh,
+                   std::vector<UnitSpec> units, DType moments, std::vector<ArraySource> sources);
+  /// Ends the thread of a save that was not committed. The next start of the run removes what it wrote.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  /// Collective: saves the present values of the units, with `state` (that of rank 0 counts), as
-  /// `directory`/step_N. Replaces a checkpoint of the same step, unless a later takeover committed it; then
+  /// Collective: saves the present values of the units, with `state` (rank 0's counts), as
+  /// `directory`/step_N. Replaces a checkpoint of the same step, unless a later takeover committed it: then
   /// throws Error(kStorage). When it returns, the checkpoint is complete and synced on the disks of all
   /// ranks, and old ones are removed. If any rank fails, all throw the same Error(kStorage), which names that
   /// rank; the attempt is removed and older checkpoints stay. Main thread only (the first save calls
@@ -81,35 +78,31 @@ class CheckpointWriter {
   void begin(const CheckpointState& state, const SavePolicy& policy);
   /// Whether a save was begun and is neither committed nor given up. Equal on all ranks.
   bool has_begun() const { return save_ != nullptr; }
-  /// Whether the thread of this rank still works. To be asked between begin() and commit().
+  /// Between begin() and commit(): whether the thread of this rank still works, and how much it has done, for
+  /// DiskVotes.
   bool is_writing() const;
-  /// How much the thread of this rank has done, for DiskVotes. To be asked between begin() and commit().
   int64_t progress() const;
   /// Collective: the rest of save(). Waits for the threads of all ranks in many short collectives
-  /// (DiskVotes), however long a slow disk takes. Fails as save() does, and throws Error(kCommunication) if
-  /// the disk of a rank does nothing for as long as SavePolicy::patience says: then the save is not over on
-  /// that rank, and the destructor would wait for its thread. `seen`: for how long progress() of this rank
-  /// has not changed before.
+  /// (DiskVotes), however long a slow disk takes. `seen`: for how long progress() of this rank has not
+  /// changed before. Fails as save() does. Throws Error(kCommunication) if the disk of a rank does nothing
+  /// for as long as SavePolicy::patience says: then the save is not over on that rank, and the destructor
+  /// would wait.
   SaveReport commit(const DiskStillness& seen = {});
   /// Tells the thread of a save that is not committed, if there is one, to end, and waits for it at most so
-  /// long. False if it has not ended: it is in a call that does not return. Then this, and what it borrows,
+  /// long. False if it has not ended: it is in a call that does not return, and this, and what it borrows,
   /// may not be destroyed.
   bool ends_within(std::chrono::milliseconds most);
 
  private:
-  /// What the thread of a rank has written, and how long after begin() it was done.
-  struct Written {
-    std::optional<StoredFile> file;  ///< none on a rank that stores nothing
-    int64_t milliseconds = 0;
-  };
   /// A save between begin() and commit().
   struct Save {
     CheckpointState state;
     SavePolicy policy;
     std::filesystem::path attempt;
-    Written written;  ///< from the thread
+    StoredFile file = {};      ///< from the thread; no bytes on a rank that stores nothing
+    int64_t milliseconds = 0;  ///< how long after begin() the thread was done
     std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
-    std::optional<BackgroundWork> work;
+    std::optional<BackgroundWork> work = {};
   };
 
   bool leads() const { return world_.rank() == 0; }
@@ -118,8 +111,6 @@ class CheckpointWriter {
   void write(Save& save, const BackgroundWork& work);
   StoredFile write_file(const Save& save, const BackgroundWork& work);
   void await_writers(Save& save, const DiskStillness& seen);
-  static std::string text_of(const Written& written);
-  static Written written_of_text(const std::string& text);
   Manifest collect(const Save& save, double& write_seconds);
   void commit_attempt(const Save& save, const Manifest& manifest, std::vector<std::string>& warnings);
   void replace(const std::filesystem::path& attempt, const CheckpointState& state,
@@ -131,11 +122,11 @@ class CheckpointWriter {
   const std::filesystem::path directory_;
   Communicator& world_;
   const MeshSizes mesh_;
-  std::vector<UnitSpec> specs_;
-  std::vector<UnitShard> shards_;
-  DType moments_ = DType::kFloat32;
-  Snapshot* const snapshot_ = nullptr;
-  std::vector<ArraySource> sources_;          ///< kUnitStateCount for each shard
+  const std::vector<UnitSpec> specs_;
+  const DType moments_;
+  const std::vector<ArraySource> sources_;  ///< kUnitStateCount for each shard
+  const std::vector<UnitShard> shards_;
+  Snapshot* snapshot_ = nullptr;
   std::optional<RankFileSkeleton> skeleton_;  ///< from the first save on
   std::unique_ptr<Save> save_;
 };

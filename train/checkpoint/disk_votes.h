@@ -16,7 +16,7 @@ struct DiskPatience {
   std::vector<std::string> hosts = {};  ///< by rank, for the error; empty: it names ranks alone
 };
 
-/// What was seen of a rank's disk before ranks wait for it.
+/// How long a rank's disk had been still before ranks waited for it.
 struct DiskStillness {
   int64_t progress = 0;  ///< the number that has not changed
   double seconds = 0;    ///< for so long
@@ -34,9 +34,9 @@ class DiskVotes {
   void count_from(const DiskStillness& seen);
 
   /// Collective: whether all ranks are `done`. `progress` of this rank, at least 0, changes whenever its disk
-  /// has done something. Throws Error(kCommunication), which names the ranks, if that of a rank that is not
-  /// done has not changed for DiskPatience::seconds. Time in which this process itself was stopped does not
-  /// count. Ranks throw at votes that may differ by one or two: each has a clock of its own.
+  /// has done something. Throws Error(kCommunication), which names the ranks, if the progress of a rank that
+  /// is not done has not changed for DiskPatience::seconds. Time in which this process itself was stopped
+  /// does not count. Ranks throw at votes that may differ by one or two: each has a clock of its own.
   bool all_done(bool done, int64_t progress);
 
  private:

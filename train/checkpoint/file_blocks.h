@@ -13,16 +13,7 @@
 
 namespace ripstop {
 
-/// The contents of rank_*.blocks, which describes rank_*.h5. The file, all numbers little-endian:
-///
-///   offset  type         value
-///   0       char[8]      "RIPBLOCK"
-///   8       uint32       version of this table: 1
-///   12      uint32       bytes of a block: 1,048,576
-///   16      int64        bytes of rank_*.h5
-///   24      int64        number of arrays, a
-///   32      int64[a][2]  for each array: its offset in rank_*.h5, in bytes, and its elements
-///   32+16a  uint64[]     for each block of rank_*.h5: the XXH3-64 of its bytes (the last may be shorter)
+/// The contents of rank_*.blocks, which describes rank_*.h5. docs/formats.md has the table of its bytes.
 struct FileBlocks {
   static constexpr int64_t kBlockBytes = int64_t{1} << 20;
 
@@ -42,7 +33,7 @@ struct FileBlocks {
   bool operator==(const FileBlocks&) const = default;
 };
 
-/// The bytes of the sidecar, as in the table above.
+/// The bytes of the sidecar.
 std::string sidecar_bytes(const FileBlocks& blocks);
 
 /// Reads the sidecar of `file` below `directory`. Compares its hash and sizes with those of the manifest, and

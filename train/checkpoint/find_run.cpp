@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
+#include <system_error>
 
 #include "data/files/directory.h"
 #include "data/process/shell_word.h"
@@ -124,7 +126,7 @@ Choice parse_choice(Io& io, const fs::path& run, const std::string& which) {
   if (which == "best") return {Choice::Kind::kBest};
   const fs::path path = without_slash(which);
   std::string name = path.filename().string();
-  // As step_directory_name writes it, or with fewer zeros.
+  // step_directory_name writes it so; fewer zeros will do.
   if (name.starts_with("step_")) name.erase(0, 5);
   const std::optional<int64_t> step = parse_whole_number(name);
   if (!step)
@@ -134,9 +136,10 @@ Choice parse_choice(Io& io, const fs::path& run, const std::string& which) {
   return {Choice::Kind::kStep, *step, path.has_parent_path() ? path : fs::path()};
 }
 
+/// One of another format may be whole and is not passed over. Who reads it refuses it.
 const ListedCheckpoint* newest_whole(const std::vector<ListedCheckpoint>& listed) {
   for (auto at = listed.rbegin(); at != listed.rend(); ++at)
-    if (at->manifest) return &*at;
+    if (at->manifest || !at->hint.empty()) return &*at;
   return nullptr;
 }
 
@@ -154,7 +157,7 @@ fs::path find_chosen_step(const fs::path& directory, const std::vector<ListedChe
     throw Error(ExitCode::kUsage,
                 fmt::format("{}: has no checkpoint of step {}", directory.string(), choice.step),
                 "it has those of step " + steps_text(listed));
-  std::error_code ignored;  // what does not exist is not equivalent
+  std::error_code ignored;  // a path that does not exist is not equivalent
   if (!choice.directory.empty() && !fs::equivalent(choice.directory, found->directory, ignored) &&
       !fs::equivalent(directory.parent_path() / choice.directory, found->directory, ignored))
     throw Error(ExitCode::kUsage, fmt::format("{}: is not a checkpoint of {}", which, directory.string()),
@@ -165,7 +168,7 @@ fs::path find_chosen_step(const fs::path& directory, const std::vector<ListedChe
 /// The checkpoint that the newest whole one calls the best. Without a validation, the newest is the best.
 fs::path find_best(const fs::path& directory, const std::vector<ListedCheckpoint>& listed,
                    const ListedCheckpoint& newest) {
-  const std::optional<BestSoFar>& best = newest.manifest->state.best;
+  const std::optional<BestSoFar> best = newest.manifest ? newest.manifest->state.best : std::nullopt;
   if (!best) return newest.directory;
   const ListedCheckpoint* found = find_step(listed, best->step);
   if (found == nullptr)
@@ -174,6 +177,24 @@ fs::path find_best(const fs::path& directory, const std::vector<ListedCheckpoint
         fmt::format("{}: the best checkpoint, of step {}, does not exist", directory.string(), best->step),
         "take another: --checkpoint latest, or step " + steps_text(listed));
   return found->directory;
+}
+
+/// Whether new results must not come beside an entry of their directory.
+bool is_in_the_way(Io& io, const fs::path& path, bool is_folder) {
+  const std::string name = path.filename().string(), extension = path.extension().string();
+  const auto is_one_of = [](std::string_view word, std::initializer_list<std::string_view> words) {
+    return std::find(words.begin(), words.end(), word) != words.end();
+  };
+  if (!is_folder)
+    return is_one_of(extension, {".h5", ".jsonl", ".safetensors"}) ||
+           is_one_of(name, {"config.toml", "tokenizer.model", "prompt_template.txt", "prepare.json", "LOCK",
+                            Manifest::kFileName});
+  if (name != "checkpoints") return name != "logs" && (!name.starts_with(".") || name == ".git");
+  // Runs leave files behind, such as the LOCK of a folder that is linked.
+  return !std::ranges::all_of(list_directory(io, path), [](const Io::Entry& entry) {
+    return entry.name.starts_with("LOCK") || entry.name.starts_with(".") ||
+           entry.name == Takeovers::kFileName;
+  });
 }
 
 }  // namespace
@@ -232,13 +253,22 @@ fs::path find_checkpoint(Io& io, const fs::path& path, const std::string& which)
   return choice.kind == Choice::Kind::kBest ? find_best(directory, listed, *newest) : newest->directory;
 }
 
-std::vector<std::string> newer_superseded(Io& io, const fs::path& chosen) {
-  std::vector<std::string> problems;
-  const std::optional<int64_t> step = parse_step_directory_name(without_slash(chosen).filename().string());
-  if (!step) return problems;
-  for (const ListedCheckpoint& checkpoint : list_checkpoints(io, folder_of_checkpoint(chosen)))
-    if (checkpoint.superseded && checkpoint.step > *step) problems.push_back(checkpoint.problem);
-  return problems;
+std::string entries_in_the_way(Io& io, const fs::path& directory, std::span<const std::string_view> own) {
+  constexpr int kShown = 3;
+  std::error_code ignored;
+  if (!fs::is_directory(directory, ignored)) return "";
+  int found = 0;
+  std::string names;
+  for (const Io::Entry& entry : list_directory(io, directory)) {
+    const bool is_folder = fs::is_directory(directory / entry.name, ignored);
+    const auto begins = [&](std::string_view name) { return entry.name.starts_with(name); };
+    if ((!is_folder && std::ranges::any_of(own, begins)) ||
+        !is_in_the_way(io, directory / entry.name, is_folder))
+      continue;
+    if (++found <= kShown)
+      names += fmt::format("{}{}{}", names.empty() ? "" : ", ", entry.name, is_folder ? "/" : "");
+  }
+  return found > kShown ? fmt::format("{} and {} more", names, found - kShown) : names;
 }
 
 }  // namespace ripstop

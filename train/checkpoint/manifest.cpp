@@ -1,97 +1,238 @@
-// The names in a checkpoint, and the text of a manifest. manifest_reader.cpp reads it.
+// The names in a checkpoint, and the text of a manifest. The bytes of one that is read may come from
+// anywhere, so every value is checked before it is used.
 #include "train/checkpoint/manifest.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 
 #include "data/files/hash.h"
-#include "model/core/error.h"
+#include "data/files/whole_file.h"
+#include "data/text/json_reader.h"
+#include "data/text/json_struct.h"
 #include "model/core/number.h"
 
 namespace ripstop {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = JsonReader::Json;
 
-/// The oldest format version whose readers understand a manifest. They skip "validation" and its members, and
-/// "takeover", but would read bfloat16 moments as float32, and adapters as a model.
-int minimum_reader(const Manifest& manifest) {
-  if (manifest.state.adapted) return 6;
-  return manifest.moments == DType::kFloat32 ? 1 : 4;
+// Limits that keep products below 64 bits, and the work on a forged manifest small.
+constexpr int64_t kMostElements = int64_t{1} << 50;  // of one parameter
+constexpr int64_t kMostRanks = 1'000'000, kMostUnits = 100'000, kMostRanksTimesUnits = 100'000'000;
+
+// By the number of the value.
+constexpr std::array<std::string_view, 3> kCuts = {"none", "rows", "columns"};
+constexpr std::array<std::string_view, 2> kMoments = {"float32", "bfloat16"};
+
+// ---- the members of a manifest, in their order
+
+/// The first members: what they say of the file itself.
+struct Head {
+  std::string format = Manifest::kFormat;
+  int64_t version = Manifest::kVersion;
+  int64_t min_reader = Manifest::kVersion;
+  int64_t layout = UnitLayout::kVersion;
+};
+
+template <class Fields>
+void head_fields(Fields& f, Head& head, Manifest& manifest) {
+  f("format", head.format);
+  f("version", head.version, 1);
+  f("min_reader", head.min_reader, 1, head.version);
+  f("layout", head.layout, 1);
+  f("written_by", manifest.written_by);
 }
 
-std::string_view to_string(Cut cut) {
-  return cut == Cut::kNone ? "none" : cut == Cut::kRows ? "rows" : "columns";
+template <class Fields>
+void model_fields(Fields& f, ModelConfig& model) {
+  f("hidden_size", model.hidden_size);
+  f("intermediate_size", model.intermediate_size);
+  f("num_hidden_layers", model.num_hidden_layers);
+  f("num_attention_heads", model.num_attention_heads);
+  f("num_key_value_heads", model.num_key_value_heads);
+  f("vocab_size", model.vocab_size);
+  f("max_position_embeddings", model.max_position_embeddings);
+  f("rms_norm_eps", model.rms_norm_eps);
+  f("rope_theta", model.rope_theta);
+  f("tie_word_embeddings", model.tie_word_embeddings);
+  f("initializer_range", model.initializer_range);
 }
 
-Json json_of(const ModelConfig& model) {
-  return {{"hidden_size", model.hidden_size},
-          {"intermediate_size", model.intermediate_size},
-          {"num_hidden_layers", model.num_hidden_layers},
-          {"num_attention_heads", model.num_attention_heads},
-          {"num_key_value_heads", model.num_key_value_heads},
-          {"vocab_size", model.vocab_size},
-          {"max_position_embeddings", model.max_position_embeddings},
-          {"rms_norm_eps", model.rms_norm_eps},
-          {"rope_theta", model.rope_theta},
-          {"tie_word_embeddings", model.tie_word_embeddings},
-          {"initializer_range", model.initializer_range}};
+template <class Fields>
+void adapter_fields(Fields& f, AdaptedBase& adapted) {
+  f("rank", adapted.lora.rank, 1);
+  f("alpha", adapted.lora.alpha);
+  f("dropout", adapted.lora.dropout);
+  f("rslora", adapted.lora.rslora);
+  f.flags("targets", adapted.lora.targets, kLoraTargets);
+  f.group("base", [&](auto& base) {
+    base("directory", adapted.directory, 4096);
+    base("hash", adapted.hash);
+    base("samples", adapted.samples);
+    base("dtype", adapted.dtype);
+  });
 }
 
-Json json_of(const std::optional<BestSoFar>& best) {
-  if (!best || !std::isfinite(best->value)) return nullptr;  // JSON has no NaN
-  return {{"metric", best->metric}, {"value", best->value}, {"step", best->step}};
+template <class Fields>
+void parameter_fields(Fields& f, ParameterSpec& p) {
+  f("name", p.name);
+  f("rows", p.rows, 1, kMostElements);
+  // So that rows x columns stays below the limit, too.
+  f("columns", p.columns, 1, kMostElements / p.rows);
+  f.word("cut", p.cut, kCuts);
+  f("grain", p.grain, 1, p.cut == Cut::kColumns ? p.columns : p.rows);
 }
 
-Json json_of(const std::optional<AdaptedBase>& adapted) {
-  if (!adapted) return nullptr;
-  const LoraConfig& lora = adapted->lora;
-  return {{"rank", lora.rank},
-          {"alpha", lora.alpha},
-          {"dropout", lora.dropout},
-          {"rslora", lora.rslora},
-          {"targets", lora.target_names()},
-          {"base",
-           {{"directory", adapted->directory},
-            {"hash", adapted->hash},
-            {"samples", adapted->samples},
-            {"dtype", adapted->dtype}}}};
+template <class Fields>
+void unit_fields(Fields& f, UnitSpec& unit) {
+  f("name", unit.name);
+  f.list("tensors", unit.tensors, 1, kMostUnits, [](auto& list, PhysicalTensor& tensor) {
+    list.elements(tensor.parts, [](auto& part, ParameterSpec& p) { parameter_fields(part, p); });
+  });
 }
 
-Json validation_of(const CheckpointState& state) {
-  return {{"step", state.validated_step},
-          {"content_hash", state.validation_content_hash},
-          {"since_best", state.validations_since_best}};
+template <class Fields>
+void file_fields(Fields& f, StoredFile& file) {
+  f("rank", file.rank, 0, kMostRanks);
+  f("bytes", file.bytes, 1, int64_t{1} << 56);
+  f("sidecar_bytes", file.sidecar_bytes, 1, int64_t{1} << 40);
+  f("sidecar_hash", file.sidecar_hash, 32);
 }
 
-Json json_of(const std::vector<UnitSpec>& units) {
-  Json list = Json::array();
-  for (const UnitSpec& unit : units) {
-    Json tensors = Json::array();
-    for (const PhysicalTensor& tensor : unit.tensors) {
-      Json parts = Json::array();
-      for (const ParameterSpec& p : tensor.parts)
-        parts.push_back({{"name", p.name},
-                         {"rows", p.rows},
-                         {"columns", p.columns},
-                         {"cut", to_string(p.cut)},
-                         {"grain", p.grain}});
-      tensors.push_back(std::move(parts));
-    }
-    list.push_back({{"name", unit.name}, {"tensors", std::move(tensors)}});
+/// Everything between the head and the hash.
+template <class Fields>
+void body_fields(Fields& f, Manifest& manifest) {
+  CheckpointState& state = manifest.state;
+  f("step", state.step);
+  f("updates", state.updates);
+  f.group("cursor", [&](auto& cursor) {
+    cursor("epoch", state.epoch);
+    cursor("pack", state.sequence);
+  });
+  f("tokens", state.tokens);
+  f.optional("best", state.best, [](auto& best, BestSoFar& value) {
+    best("metric", value.metric);
+    best("value", value.value);
+    best("step", value.step);
+  });
+  f.group("validation", [&](auto& validation) {
+    validation("step", state.validated_step, 0, state.step);
+    validation("content_hash", state.validation_content_hash);
+    // A step is validated once at most.
+    validation("since_best", state.validations_since_best, 0, state.validated_step);
+  });
+  f("takeover", state.takeover);
+  f.group("mesh", [&](auto& mesh) {
+    for (const MeshAxis axis : kMeshAxes) mesh(to_string(axis), manifest.mesh[axis], 1, kMostRanks);
+  });
+  f.word("moments", manifest.moments, kMoments);
+  f.group("model", [&](auto& model) { model_fields(model, state.model); });
+  f.group("data", [&](auto& data) {
+    data("content_hash", state.data_content_hash);
+    data("tokenizer_sha256", state.tokenizer_sha256);
+    data("pack_plan_hash", state.pack_plan_hash);
+  });
+  f("config", state.config, size_t{1} << 20);
+  f.optional("adapters", state.adapted,
+             [](auto& adapters, AdaptedBase& adapted) { adapter_fields(adapters, adapted); });
+  f.list("units", manifest.units, 1, kMostUnits, [](auto& each, UnitSpec& unit) { unit_fields(each, unit); });
+  f.list("files", manifest.files, 1, kMostRanks,
+         [](auto& each, StoredFile& file) { file_fields(each, file); });
+}
+
+/// The last bytes of a manifest, from the comma before "hash" on. `body`: all bytes before.
+std::string ending_of(std::string_view body) {
+  StreamHash hash;
+  hash.update(body);
+  return fmt::format(",\n \"hash\": \"xxh3-128:{}\"\n}}\n", hash.hex());
+}
+
+// ---- checks of what was read
+
+void check_head(const JsonReader& reader, const std::string& name, const Head& head,
+                const std::string& written_by) {
+  if (head.format != Manifest::kFormat) reader.refuse("is not of a ripstop checkpoint");
+  const auto refuse = [&](const std::string& what) {
+    throw OtherFormat(ExitCode::kStorage, name + ": " + what,
+                      "go on with the version that wrote it: " + in_one_line(written_by));
+  };
+  if (head.version < Manifest::kVersion)
+    refuse(fmt::format("was written by an older ripstop, in format version {}; this one reads version {}",
+                       head.version, Manifest::kVersion));
+  if (head.min_reader > Manifest::kVersion)
+    refuse(
+        fmt::format("is of format version {} and needs a ripstop that reads version {}; this one reads "
+                    "version {}",
+                    head.version, head.min_reader, Manifest::kVersion));
+  // Another layout has other elements at the same offsets: hashes would be right and weights wrong.
+  if (head.layout != UnitLayout::kVersion)
+    refuse(fmt::format("has layout version {}; this ripstop reads {}", head.layout, UnitLayout::kVersion));
+}
+
+void check_state(const JsonReader& reader, const CheckpointState& state) {
+  const char* what = "model";
+  try {
+    validate(state.model);
+    if (!state.adapted) return;
+    what = "adapters";
+    validate(state.adapted->lora, state.model);
+  } catch (const Error& error) {
+    reader.refuse("has an impossible {}: {}", what, error.what());
   }
-  return list;
+  if (std::ranges::find(kMoments, state.adapted->dtype) == kMoments.end())
+    reader.refuse("has a base of the dtype '{}'", state.adapted->dtype);
 }
 
-Json json_of(const std::vector<StoredFile>& files) {
-  Json list = Json::array();
-  for (const StoredFile& f : files)
-    list.push_back({{"rank", f.rank},
-                    {"bytes", f.bytes},
-                    {"sidecar_bytes", f.sidecar_bytes},
-                    {"sidecar_hash", f.sidecar_hash}});
-  return list;
+/// Checks the parts of a tensor, and sets what follows from their names.
+void check_tensor(const JsonReader& reader, PhysicalTensor& tensor, std::set<std::string>& names) {
+  if (tensor.parts.empty()) reader.refuse("has a tensor without parameters");
+  // A name is printed and is part of an array's name, so it has no slash and no control character.
+  constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.";
+  for (ParameterSpec& p : tensor.parts) {
+    if (p.name.empty() || p.name.find_first_not_of(kLetters) != std::string::npos)
+      reader.refuse("has a parameter whose name is not made of letters, digits, '_' and '.'");
+    if (!names.insert(p.name).second) reader.refuse("has parameter {} twice", p.name);
+    // Parts lie below each other in one matrix: they are cut alike and have equal columns.
+    if (p.cut != tensor.parts.front().cut || p.columns != tensor.parts.front().columns)
+      reader.refuse("{} does not fit the tensor that it is in", p.name);
+    p.vector = p.rows == 1 && !is_adapter(p.name);
+  }
+}
+
+void check_units(const JsonReader& reader, std::vector<UnitSpec>& units) {
+  std::set<std::string> names, unit_names;
+  for (UnitSpec& unit : units) {
+    if (!unit_names.insert(unit.name).second) reader.refuse("has unit {} twice", unit.name);
+    bool leads = true;
+    for (PhysicalTensor& tensor : unit.tensors) {
+      check_tensor(reader, tensor, names);
+      // A layout keeps replicated tensors in front. UnitLayout would stop the program with an internal error.
+      if (tensor.replicated() && !leads)
+        reader.refuse("unit {}: replicated tensors must come first", unit.name);
+      leads = tensor.replicated();
+    }
+  }
+}
+
+void check_files(const JsonReader& reader, const Manifest& manifest) {
+  // Each axis has at most 10^6 ranks, so the product of three fits 64 bits.
+  const int64_t mesh_ranks = manifest.mesh.ranks();
+  if (mesh_ranks > kMostRanks) reader.refuse("has a mesh of {} ranks", mesh_ranks);
+  if (mesh_ranks > kMostRanksTimesUnits / std::ssize(manifest.units))
+    reader.refuse("has {} units on {} ranks", manifest.units.size(), mesh_ranks);
+  // The names of files come from ranks, never from the manifest, so it cannot point outside its directory.
+  const std::vector<int64_t> ranks = storing_ranks(manifest.units, manifest.mesh);
+  if (manifest.files.size() != ranks.size())
+    reader.refuse("lists {} files, {} were expected", manifest.files.size(), ranks.size());
+  for (size_t i = 0; i < ranks.size(); ++i)
+    if (manifest.files[i].rank != ranks[i])
+      reader.refuse("lists a file of rank {}, one of rank {} was expected", manifest.files[i].rank, ranks[i]);
 }
 
 }  // namespace
@@ -104,12 +245,6 @@ int64_t Manifest::bytes() const {
 
 std::vector<StoredArray> Manifest::arrays_of(int64_t rank) const {
   return stored_arrays(stored_shards(units, mesh, rank), moments);
-}
-
-std::string manifest_ending(std::string_view body) {
-  StreamHash hash;
-  hash.update(body);
-  return fmt::format(",\n \"hash\": \"xxh3-128:{}\"\n}}\n", hash.hex());
 }
 
 std::vector<UnitSpec> stored_table(const CheckpointState& state) {
@@ -138,34 +273,50 @@ std::string sidecar_file_name(int64_t rank) {
 }
 
 std::string manifest_text(const Manifest& manifest) {
-  const CheckpointState& state = manifest.state;
-  const Json document = {{"format", Manifest::kFormat},
-                         {"version", Manifest::kVersion},
-                         {"min_reader", minimum_reader(manifest)},
-                         {"layout", UnitLayout::kVersion},
-                         {"written_by", manifest.written_by},
-                         {"step", state.step},
-                         {"updates", state.updates},
-                         {"cursor", {{"epoch", state.epoch}, {"pack", state.sequence}}},
-                         {"tokens", state.tokens},
-                         {"best", json_of(state.best)},
-                         {"validation", validation_of(state)},
-                         {"takeover", state.takeover},
-                         {"mesh", manifest.mesh},
-                         {"moments", to_string(manifest.moments)},
-                         {"model", json_of(state.model)},
-                         {"data",
-                          {{"content_hash", state.data_content_hash},
-                           {"tokenizer_sha256", state.tokenizer_sha256},
-                           {"pack_plan_hash", state.pack_plan_hash}}},
-                         {"config", state.config},
-                         {"adapters", json_of(state.adapted)},
-                         {"units", json_of(manifest.units)},
-                         {"files", json_of(manifest.files)}};
+  Manifest written = manifest;
+  // JSON has no NaN.
+  if (written.state.best && !std::isfinite(written.state.best->value)) written.state.best.reset();
+  Json document;
+  JsonFieldWriter fields(document);
+  Head head;
+  head_fields(fields, head, written);
+  body_fields(fields, written);
   // A text that is not UTF-8 must not cost a checkpoint: wrong bytes become U+FFFD.
   std::string body = document.dump(1, ' ', false, Json::error_handler_t::replace);
   body.resize(body.size() - 2);  // the last "\n}": the ending has it
-  return body + manifest_ending(body);
+  return body + ending_of(body);
+}
+
+Manifest parse_manifest(const std::string& bytes, const std::string& name) {
+  const JsonReader reader(name, ExitCode::kStorage);
+  const size_t ending_bytes = ending_of("").size();
+  if (bytes.size() > static_cast<size_t>(Manifest::kMostBytes)) reader.refuse("has {} bytes", bytes.size());
+  if (bytes.size() <= ending_bytes) reader.refuse("has {} bytes: it is cut short", bytes.size());
+  // The hash comes before the parser: damage is reported as damage, not as an odd value.
+  const std::string_view body = std::string_view(bytes).substr(0, bytes.size() - ending_bytes);
+  if (std::string_view(bytes).substr(body.size()) != ending_of(body))
+    reader.refuse("does not end with the hash of its bytes: it is damaged");
+
+  const Json document = reader.parse(bytes);
+  Manifest manifest;
+  JsonFieldReader fields(reader, document);
+  Head head;
+  head_fields(fields, head, manifest);
+  check_head(reader, name, head, manifest.written_by);
+  // A later version may have more members. Its min_reader says that they can be skipped.
+  if (head.version > Manifest::kVersion) fields.skip_unknown();
+  body_fields(fields, manifest);
+  fields.known("hash");
+  fields.end();
+  check_state(reader, manifest.state);
+  check_units(reader, manifest.units);
+  check_files(reader, manifest);
+  return manifest;
+}
+
+Manifest read_manifest(Io& io, const std::filesystem::path& directory) {
+  const std::filesystem::path path = directory / Manifest::kFileName;
+  return parse_manifest(read_whole_file(io, path, Manifest::kMostBytes), path.string());
 }
 
 }  // namespace ripstop

@@ -1,26 +1,4 @@
-// manifest.json, and the names of files in a checkpoint.
-//
-// Format version 6, a JSON object with one space of indentation for each level:
-//
-//   format          "ripstop checkpoint"
-//   version         6
-//   min_reader      the oldest version whose readers understand this: 6 with adapters, 4 with bfloat16
-//                   moments, else 1
-//   layout          UnitLayout::kVersion
-//   written_by      version and commit of ripstop
-//   step, updates, cursor {epoch, pack}, tokens, best {metric, value, step} or null,
-//   validation {step, content_hash, since_best}, takeover, model {...}, data {...}, config
-//                   CheckpointState; cursor.pack is CheckpointState::sequence
-//   mesh            {replicate, fsdp, tensor}
-//   moments         dtype of the moments' arrays: "float32" or "bfloat16"
-//   adapters        null, or {rank, alpha, dropout, rslora, targets: [...], base: {directory, hash}}: then
-//                   the units are those of the adapters of `model`, whose own weights are in the base
-//   units           the parameter table: [{name, tensors: [[{name, rows, columns, cut, grain}]]}]
-//   files           [{rank, bytes, sidecar_bytes, sidecar_hash}]
-//   hash            "xxh3-128:" and the hash of all bytes before the comma that ends the member before
-//
-// Version 1 has no "validation", version 2 no "since_best" in it, version 3 no "moments": they are float32.
-// Version 4 has no "takeover": 0. Version 5 has no "adapters": null.
+// manifest.json, and the names of files in a checkpoint. docs/formats.md describes every member.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -31,6 +9,7 @@
 
 #include "data/files/io.h"
 #include "model/config.h"
+#include "model/core/error.h"
 #include "model/lora.h"
 #include "model/parameter.h"
 #include "train/checkpoint/checkpoint_layout.h"
@@ -49,20 +28,18 @@ struct BestSoFar {
 struct AdaptedBase {
   LoraConfig lora;
   std::string directory;  ///< where it was when the run last started
-  std::string hash;       ///< StoredModel::weights_hash of it; empty: the checkpoint is older than it
+  std::string hash;       ///< StoredModel::weights_hash of it; empty in a run that has not read it yet
   std::string samples;    ///< StoredModel::samples_hash of it, by which it is found
-  /// In which ranks held it when the run last started: "bfloat16" or "float32"; empty, likewise.
-  std::string dtype;
+  std::string dtype;      ///< "bfloat16" or "float32": how ranks held it when the run last started
   bool operator==(const AdaptedBase&) const = default;
 };
 
 /// The state of a run without its arrays: with both, the run goes on as if it had never stopped. Texts are
 /// UTF-8; an unknown text is empty.
 struct CheckpointState {
-  int64_t step = 0;  ///< steps done
-  int64_t updates =
-      0;              ///< optimizer updates done: steps without those skipped because a value was not finite
-  int64_t epoch = 0;  ///< cursor: the next sequence to train on
+  int64_t step = 0;     ///< steps done
+  int64_t updates = 0;  ///< steps without those that were skipped because a value was not finite
+  int64_t epoch = 0;    ///< cursor: the next sequence to train on
   int64_t sequence = 0;
   int64_t tokens = 0;  ///< tokens seen
   ModelConfig model;
@@ -74,9 +51,8 @@ struct CheckpointState {
   std::string validation_content_hash;  ///< "none" without a validation set; empty if unknown
   int64_t validated_step = 0;           ///< the last step whose weights were validated; 0: none was
   std::optional<BestSoFar> best;
-  int64_t validations_since_best =
-      0;                 ///< in a row without an improvement; those with keep_best "none" are none
-  int64_t takeover = 0;  ///< number of the takeover that saved it (Takeovers); 0: none
+  int64_t validations_since_best = 0;  ///< in a row without an improvement; 0 with keep_best "none"
+  int64_t takeover = 0;                ///< number of the takeover that saved it (Takeovers); 0: none
   bool operator==(const CheckpointState&) const = default;
 };
 
@@ -90,9 +66,7 @@ struct StoredFile {
 };
 
 struct Manifest {
-  /// Version 2 added `validation`, version 3 `validation.since_best`, version 4 `moments`, version 5
-  /// `takeover`, version 6 `adapters`. The step of a checkpoint of version 1 counts as validated; without
-  /// `since_best` the count begins at 0, without `takeover` it is 0.
+  /// The version that is written, and the oldest that is read.
   static constexpr int kVersion = 6;
   static constexpr const char* kFormat = "ripstop checkpoint";
   static constexpr const char* kFileName = "manifest.json";
@@ -100,13 +74,20 @@ struct Manifest {
 
   CheckpointState state;
   MeshSizes mesh;
-  DType moments = DType::kFloat32;  ///< as stored: float32 or bfloat16
+  DType moments = DType::kFloat32;  ///< float32 or bfloat16
   std::string written_by;           ///< version and commit of ripstop
   std::vector<UnitSpec> units;      ///< names, shapes, cuts and grains, without initial values
   std::vector<StoredFile> files;    ///< by rank; ranks that store nothing have none
   int64_t bytes() const;            ///< of all files without the manifest
   /// The arrays in the file of rank `rank`.
   std::vector<StoredArray> arrays_of(int64_t rank) const;
+};
+
+/// The error of a manifest that another version of ripstop wrote, in a format that this one does not read:
+/// Error(kStorage). The checkpoint is not damaged.
+class OtherFormat : public Error {
+ public:
+  using Error::Error;
 };
 
 /// The units that a checkpoint of such a state holds: trained_table of its model.
@@ -120,19 +101,16 @@ std::optional<int64_t> parse_step_directory_name(const std::string& name);
 std::string rank_file_name(int64_t rank);
 std::string sidecar_file_name(int64_t rank);
 
-/// The last bytes of a manifest, from the comma before "hash" on. `body`: all bytes before.
-std::string manifest_ending(std::string_view body);
-
 /// The bytes of manifest.json.
 std::string manifest_text(const Manifest& manifest);
 
-/// Reads the text of a manifest of this version, of an earlier one, or of a later one that allows it
-/// (min_reader). The bytes may come from anywhere, so it checks: hash, size, depth, no key twice, none
-/// missing or unknown, whole numbers in range, a parameter table that can be laid out, and exactly the files
-/// that follow from table and mesh. Throws Error(kStorage) with `name`.
+/// Reads the text of a manifest of this version, or of a later one that allows it (min_reader). The bytes may
+/// come from anywhere, so it checks: hash, size, depth, no key twice, none missing or unknown, whole numbers
+/// in range, a parameter table that can be laid out, and exactly the files that follow from table and mesh.
+/// Throws Error(kStorage) with `name`, OtherFormat for any other version.
 Manifest parse_manifest(const std::string& text, const std::string& name);
 
-/// parse_manifest of DIRECTORY/manifest.json. Throws Error(kStorage).
+/// parse_manifest of DIRECTORY/manifest.json. Throws likewise.
 Manifest read_manifest(Io& io, const std::filesystem::path& directory);
 
 }  // namespace ripstop

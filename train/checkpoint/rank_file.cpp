@@ -81,7 +81,7 @@ class FileBytes {
   struct Part {
     std::string_view gap = {};
     const ArraySource* array = nullptr;  ///< null for a gap
-    int64_t number = 0;                  ///< of the array
+    int64_t number = 0;                  ///< index of the array
     int64_t element_bytes = 1, bytes = 0, begin = 0;
   };
 
@@ -165,23 +165,23 @@ class RankFileWriter {
 
   struct Memory {
     std::vector<char> block;
-    std::vector<WrittenBytes> unread;  ///< what is to be read back
+    std::vector<WrittenBytes> unread;  ///< bytes that are to be read back
   };
 
   void write_block(Memory& memory, int64_t block) {
     const int64_t offset = block * FileBlocks::kBlockBytes, count = blocks_.block_bytes(block);
     uint64_t& hash = blocks_.hashes[static_cast<size_t>(block)];
+    hash = hash_of_zeros_;
     // The last block gives the file its size.
     const bool is_last = block + 1 == blocks_.block_count();
-    hash = hash_of_zeros_;
-    const bool is_hole = !is_last && bytes_.are_zeros(offset, count);
+    bool is_hole = !is_last && bytes_.are_zeros(offset, count);
     if (!is_hole) {
       memory.block.resize(static_cast<size_t>(count));
       bytes_.copy(offset, memory.block.data(), count);
+      is_hole = !is_last && is_zero(memory.block.data(), count);
     }
     tell_copied(offset, count);
     if (is_hole) return;
-    if (!is_last && is_zero(memory.block.data(), count)) return;
     memory.unread.push_back(file_.write_at(offset, memory.block.data(), count));
     hash = memory.unread.back().hash;
   }
@@ -254,17 +254,6 @@ RankFileSkeleton make_skeleton(Io& io, const std::filesystem::path& scratch,
   skeleton.gaps = read_gaps(file, skeleton);
   if (io.unlink(scratch) != 0) fail_storage(scratch, "remove", errno);
   return skeleton;
-}
-
-ArraySource array_in_memory(const void* array, DType dtype) {
-  return [from = static_cast<const std::byte*>(array), size = element_bytes(dtype)](int64_t first,
-                                                                                    int64_t count, void* to) {
-    std::memcpy(to, from + first * size, static_cast<size_t>(count * size));
-  };
-}
-
-ArraySource array_of_zeros() {
-  return {};
 }
 
 FileBlocks write_rank_file(Io& io, const std::filesystem::path& path, const RankFileSkeleton& skeleton,

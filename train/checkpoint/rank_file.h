@@ -21,7 +21,7 @@ struct RankFileSkeleton {
   std::vector<FileBlocks::Array> arrays;  ///< three for each stored shard, in any order of offsets
   std::vector<DType> dtypes;              ///< of each array
   std::vector<std::string>
-      gaps;  ///< by offset: the bytes before each array, and those after the last one; may be empty
+      gaps;  ///< the bytes before each array, by offset, and behind the last; may be empty
 };
 
 /// Lets libhdf5 make the file of `shards` at the path `scratch`, keeps all bytes that are in no array, and
@@ -32,13 +32,8 @@ RankFileSkeleton make_skeleton(Io& io, const std::filesystem::path& scratch,
                                const std::vector<UnitShard>& shards, DType moments);
 
 /// Copies elements [first, first + count) of an array, in its dtype, to `to`. Intervals come in any order, at
-/// most a block of FileBlocks at a time, and from several threads at once.
+/// most a block of FileBlocks at a time, and from several threads at once. Empty: an array of zeros.
 using ArraySource = std::function<void(int64_t first, int64_t count, void* to)>;
-
-/// An array in memory, which must outlive the source.
-ArraySource array_in_memory(const void* array, DType dtype);
-/// An array of zeros: the empty function.
-ArraySource array_of_zeros();
 
 /// The arrays of a rank's file, and how they get there.
 struct RankFileWork {
@@ -51,15 +46,14 @@ struct RankFileWork {
   int64_t threads = kBlockThreads;
 };
 
-/// Writes the new file `path` from the skeleton and the sources, and syncs it. Each block is copied, hashed
-/// and written from the copy, so the hash is that of the written bytes. A block of zeros is a hole of the
-/// file, which reads as zeros and takes no room. With `reads_back`, every block that is no hole is read
-/// again, from the device if the system allows it, and compared while later ones are written. At most
-/// kBlockThreads threads do this, with a block of memory each; the bytes of the file do not depend on
-/// `first` and `threads`. `watch` is called meanwhile on the caller's thread, a few times a second, with a
-/// number that rises with each block that is written or read back, and what it throws ends the work. Calls
-/// no MPI, HDF5 or device function (unless a source does): any thread may call it. Returns the contents of
-/// the sidecar. Throws Error(kStorage), and what a source throws.
+/// Writes the new file `path` from the skeleton and the sources, and syncs it. Hashes are of the written
+/// bytes: each block is copied, hashed and written from the copy. A block of zeros is a hole of the file.
+/// With `reads_back`, every other block is read again, from the device if the system allows it, and compared
+/// while later ones are written. At most kBlockThreads threads work, with a block of memory each; the bytes
+/// of the file do not depend on `first` and `threads`. `watch` is called on the caller's thread, a few times
+/// a second, with a number that rises with each block that is written or read back; what it throws ends the
+/// work. Calls no MPI, HDF5 or device function (unless a source does): any thread may call it. Returns the
+/// contents of the sidecar. Throws Error(kStorage), and what a source throws.
 FileBlocks write_rank_file(Io& io, const std::filesystem::path& path, const RankFileSkeleton& skeleton,
                            const RankFileWork& work, FunctionRef<void(int64_t progress)> watch);
 

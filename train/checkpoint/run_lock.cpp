@@ -10,9 +10,9 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <cstdlib>
 #include <ctime>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <thread>
 #include <utility>
@@ -46,11 +46,6 @@ std::optional<std::string> read_lock(Io& io, const std::filesystem::path& path) 
 /// The lines "key value" of a lock: who made it.
 using Owner = ProcessIdentity;
 
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
 /// The directory's absolute path; "" if it has a line end, which a lock cannot hold.
 std::string absolute_path(const std::filesystem::path& directory) {
   std::error_code error;
@@ -70,8 +65,8 @@ Owner this_owner(const std::filesystem::path& directory) {
   Owner owner = this_process();
   owner["directory"] = absolute_path(directory);
   owner["inode"] = inode(directory);
-  owner["job"] = environment("SLURM_JOB_ID");
-  owner["restart"] = environment("SLURM_RESTART_COUNT");
+  owner["job"] = environment_variable("SLURM_JOB_ID");
+  owner["restart"] = environment_variable("SLURM_RESTART_COUNT");
   owner["nonce"] = fmt::format("{:08x}{:08x}", random(), random());
   return owner;
 }
@@ -103,10 +98,18 @@ Clock::time_point after(double seconds) {
 /// by inode. (A directory that was moved keeps its inode, and on another host, where it may have another
 /// path, too.)
 bool is_copy(const Owner& owner, const Owner& self) {
-  const auto path = owner.find("directory"), inode = owner.find("inode");
-  if (path == owner.end() || path->second.empty() || inode == owner.end() || inode->second.empty())
-    return false;  // older versions did not name it
-  return !agree(owner, self, {"directory"}) && !agree(owner, self, {"inode"});
+  const auto is_other = [&](const char* key) {
+    const auto found = owner.find(key);
+    return found != owner.end() && !found->second.empty() && !agree(owner, self, {key});
+  };
+  return is_other("directory") && is_other("inode");
+}
+
+/// Why `text`, read from LOCK, is not the lock of `self`; "" if it is.
+std::string loss(const std::optional<std::string>& text, const Owner& self) {
+  if (!text) return ": its LOCK is gone";
+  const Owner owner = parse_process(*text);
+  return agree(owner, self, {"nonce"}) ? "" : " by " + describe_owner(owner);
 }
 
 int64_t restarts(const Owner& owner) {
@@ -227,24 +230,22 @@ class RunLock::Heartbeat {
            (!syncs_ || io_.fsync(file_.value()) == 0);  // else other machines may not see it
   }
 
-  /// Whether LOCK is the file that was written. If it is another's, sets `reason`.
+  /// Whether LOCK is the file that was written. If it is known not to be, sets `reason`.
   bool is_own(std::string& reason) {
     // Another start that found the lock stale moves it aside, sees the new number, and puts it back.
     constexpr int kLooks = 10;
-    for (int look = 0; look < kLooks && !stops_; ++look) {
-      if (look > 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    for (int look = 1; !stops_; ++look) {
       try {
         const std::optional<std::string> text = read_lock(io_, path_);
-        if (!text) continue;
-        const Owner owner = parse_process(*text);
-        if (agree(owner, self_, {"nonce"})) return true;
-        reason = " by " + describe_owner(owner);
-        return false;
+        if (text || look == kLooks) {
+          reason = loss(text, self_);
+          return reason.empty();
+        }
       } catch (const Error&) {
         return false;
       }
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
-    if (!stops_) reason = ": its LOCK is gone";
     return false;
   }
 
@@ -256,8 +257,8 @@ class RunLock::Heartbeat {
   const bool syncs_;
   std::atomic<bool> stops_ = false;  ///< set under mutex_
   std::mutex mutex_;                 ///< guards the members below
-  std::condition_variable wake_;     ///< of the thread
-  std::condition_variable changed_;  ///< of those that wait for it
+  std::condition_variable wake_;     ///< wakes the thread
+  std::condition_variable changed_;  ///< wakes who waits for the thread
   bool hurries_ = false;             ///< the next heartbeat is due now
   bool in_call_ = false;
   double answered_at_;  ///< begin of the last heartbeat whose calls returned
@@ -272,7 +273,7 @@ RunLock::RunLock(Io& io, const std::filesystem::path& directory, const RunLockTi
   constexpr int kAttempts = 3;  // another start may win the race for a stale lock
   Descriptor file = try_create();
   for (int attempt = 0; file.value() < 0; ++attempt) {
-    const std::optional<std::string> text = read();
+    const std::optional<std::string> text = read_lock(io_, path_);
     if (attempt >= kAttempts) refuse(text.value_or(""));
     if (text) {
       wait_until_gone(*text, wait);
@@ -298,10 +299,9 @@ RunLock::~RunLock() {
   const bool lost = !heartbeat_->reason().empty();
   heartbeat_.reset();  // closes the file first: NFS keeps one that is deleted while it is open
   try {
-    const std::optional<std::string> text = lost ? std::nullopt : read();
-    if (text && agree(parse_process(*text), self_, {"nonce"})) io_.unlink(path_);
+    if (!lost && loss(read_lock(io_, path_), self_).empty()) io_.unlink(path_);
   } catch (const Error&) {
-    // What cannot be read is not removed. The next start finds that its owner has ended.
+    // A lock that cannot be read is not removed. The next start finds that its owner has ended.
   }
 }
 
@@ -319,10 +319,6 @@ Descriptor RunLock::try_create() {
   const int error = done < 0 || done == std::ssize(text) ? errno : ENOSPC;
   io_.unlink(path_);
   fail_storage(path_, "write", error);
-}
-
-std::optional<std::string> RunLock::read() const {
-  return read_lock(io_, path_);
 }
 
 /// Returns when the owner is known to be gone; refuses if it is alive.
@@ -353,7 +349,7 @@ void RunLock::wait_until_gone(const std::string& text, const RunLockWait& wait) 
       throw Error(ExitCode::kRequeue, "stopped on a signal while " + waits,
                   "nothing was changed: run the same command again");
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    const std::optional<std::string> now = read();
+    const std::optional<std::string> now = read_lock(io_, path_);
     if (!now) return;
     if (*now != text) refuse(*now);
   }
@@ -413,10 +409,7 @@ void RunLock::check_still_owned() const {
         "see the mounts of this node and the file server; run the same command again to go on from "
         "the last checkpoint");
   check_owner();
-  const std::optional<std::string> text = read();
-  if (!text) lose(": its LOCK is gone");
-  const Owner owner = parse_process(*text);
-  if (!agree(owner, self_, {"nonce"})) lose(" by " + describe_owner(owner));
+  if (const std::string reason = loss(read_lock(io_, path_), self_); !reason.empty()) lose(reason);
 }
 
 RunOwner find_run_owner(Io& io, const std::filesystem::path& directory) {

@@ -2,13 +2,12 @@
 #pragma once
 #include <filesystem>
 #include <functional>
-#include <map>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "data/files/file.h"
 #include "data/files/io.h"
+#include "data/process/process_identity.h"
 
 namespace ripstop {
 
@@ -33,8 +32,8 @@ struct RunLockWait {
 /// with flock, which Lustre and NFS may not have. Only rank 0 has a RunLock. The lock of a killed run is
 /// taken over: at once if its process is known to be gone (same machine), or if it is the lock of this job
 /// before a requeue; else after the heartbeat has stopped for `patience_seconds`. A lock that was copied with
-/// its directory names another one: it is taken over at once if it is a hard link, else as if its owner were
-/// on another machine. A run whose directory was moved while it lives stays protected.
+/// its directory is taken over at once if it is a hard link, else as if its owner were on another machine. A
+/// run whose directory was moved while it lives stays protected.
 ///
 /// The thread of the heartbeat also reads LOCK back, so an owner that was taken over, as after a partition or
 /// a SIGSTOP, learns of it within `heartbeat_seconds`. From then on `check_owner` throws, for good. While the
@@ -68,12 +67,9 @@ class RunLock {
   const std::string& takeover() const { return takeover_; }
 
  private:
-  /// The lines "key value" of a lock.
-  using Owner = std::map<std::string, std::string>;
   class Heartbeat;
 
   Descriptor try_create();
-  std::optional<std::string> read() const;
   void wait_until_gone(const std::string& text, const RunLockWait& wait) const;
   [[noreturn]] void refuse(const std::string& text) const;
   void take_away(const std::string& text);
@@ -81,7 +77,7 @@ class RunLock {
   Io& io_;
   const std::filesystem::path path_;
   const RunLockTimes times_;
-  const Owner self_;
+  const ProcessIdentity self_;
   std::string takeover_;
   std::unique_ptr<Heartbeat> heartbeat_;
 };
@@ -91,14 +87,13 @@ struct RunOwner {
   enum class State { kNone, kAlive, kGone };
   State state = State::kNone;  ///< kNone: there is no LOCK, so no run is alive
   std::string who;             ///< "process 4711 on node7 (job 42)"; empty for kNone
-  std::string note;            ///< of kGone, for people: how that is known
+  std::string note;            ///< only for kGone: why we believe it, for messages
 };
 
-/// Reads `directory`/LOCK and changes nothing. An owner on this host is alive if its process is. An owner
-/// on another machine is alive if the file, which each heartbeat changes, is at most
-/// RunLockTimes::patience_seconds and another 30 s old: clocks and caches differ. So is that of a copied
-/// lock. A file time more than 30 s in the future tells nothing. Throws Error(kStorage) if LOCK exists and
-/// cannot be read.
+/// Reads `directory`/LOCK and changes nothing. An owner on this host is alive if its process is. On another
+/// machine, and in a copied lock, an owner is alive if the file, which each heartbeat changes, is at most
+/// RunLockTimes::patience_seconds and another 30 s old: clocks and caches differ. A file time more than 30 s
+/// in the future tells nothing. Throws Error(kStorage) if LOCK exists and cannot be read.
 RunOwner find_run_owner(Io& io, const std::filesystem::path& directory);
 
 }  // namespace ripstop

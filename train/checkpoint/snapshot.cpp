@@ -11,18 +11,11 @@ namespace {
 // Copied at once: a stop need not wait long, and a GPU's copies are long enough for their full rate.
 constexpr int64_t kPieceBytes = int64_t{64} << 20;
 
-int64_t bytes_of(const UnitShard& shard, DType moments) {
-  int64_t bytes = 0;
-  for (const UnitState state : kUnitStates)
-    bytes += shard.elements() * element_bytes(state_dtype(state, moments));
-  return bytes;
-}
-
 }  // namespace
 
 int64_t snapshot_bytes(const std::vector<UnitShard>& shards, DType moments) {
   int64_t bytes = 0;
-  for (const UnitShard& shard : shards) bytes += bytes_of(shard, moments);
+  for (const StoredArray& array : stored_arrays(shards, moments)) bytes += array.bytes();
   return bytes;
 }
 
@@ -31,7 +24,7 @@ std::vector<UnitShard> kept_shards(const std::vector<UnitShard>& shards, DType m
   std::vector<UnitShard> kept;
   int64_t bytes = 0;
   for (const UnitShard& shard : shards) {
-    bytes += bytes_of(shard, moments);
+    bytes += snapshot_bytes({shard}, moments);
     if (bytes > most_bytes) break;
     kept.push_back(shard);
   }
@@ -41,10 +34,9 @@ std::vector<UnitShard> kept_shards(const std::vector<UnitShard>& shards, DType m
 Snapshot::Snapshot(const Stream& compute, MemoryLedger& ledger, const std::vector<UnitStates>& units,
                    const MeshSizes& mesh, int64_t rank, int64_t most_bytes)
     : compute_(compute), copies_(compute.device()), ledger_(ledger), shard_of_unit_(units.size()) {
-  std::vector<UnitSpec> specs;
-  for (const UnitStates& unit : units) specs.push_back(unit.layout->unit());
+  for (const UnitStates& unit : units) specs_.push_back(unit.layout->unit());
   if (!units.empty()) moments_ = units.front().moments;
-  shards_ = stored_shards(specs, mesh, rank);
+  shards_ = stored_shards(specs_, mesh, rank);
   // Arrays that are not kept, and all in a save that training waits for, go through the pinned memory of
   // `copies_`, which it takes at its first copy. Where there is little, that must come first.
   if (!shards_.empty()) {
@@ -105,12 +97,6 @@ void Snapshot::wait_for(size_t unit) {
   freed_.wait(lock, [&] { return unread_[*shard] == 0; });
 }
 
-void Snapshot::free_shard(size_t shard) {
-  const std::lock_guard lock(mutex_);
-  unread_[shard] = 0;
-  freed_.notify_all();
-}
-
 void Snapshot::release() {
   const std::lock_guard lock(mutex_);
   unread_.assign(shards_.size(), 0);
@@ -127,7 +113,9 @@ void Snapshot::copy_kept(const BackgroundWork& work) {
         work.count_progress();
       }
     copies_.synchronize();
-    free_shard(shard);
+    const std::lock_guard lock(mutex_);
+    unread_[shard] = 0;
+    freed_.notify_all();
   }
 }
 

@@ -1,10 +1,9 @@
 // Snapshot: the states of a rank's shards as they were when a save began, while training goes on.
 //
 // Between two updates nothing changes weights and moments. So a save reads them where they are, beside the
-// forward and backward passes of the next step, and the next update of a unit waits until its arrays have
-// been read. Units for which there is host memory are copied there at once, so that their updates hardly
-// wait; the others are read as their bytes are written. How many are kept changes how long training waits,
-// and no byte of the files.
+// next step, and the next update of a unit waits until its arrays have been read. Units for which there is
+// host memory are copied there at once, so that their updates hardly wait; the others are read as their bytes
+// are written. How many are kept changes how long training waits, and no byte of the files.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -23,7 +22,7 @@ namespace ripstop {
 
 /// Bytes that a save reads of the shards `shards`.
 int64_t snapshot_bytes(const std::vector<UnitShard>& shards, DType moments);
-/// Those of these shards, from the first on, of which copies are kept in `most_bytes` of host memory.
+/// The shards, from the first on, of which copies are kept in `most_bytes` of host memory.
 std::vector<UnitShard> kept_shards(const std::vector<UnitShard>& shards, DType moments, int64_t most_bytes);
 
 class Snapshot {
@@ -42,6 +41,8 @@ class Snapshot {
   /// Error(kResources) if the system refuses the memory; then it keeps none, and may be asked again.
   void keep(int64_t most_bytes);
 
+  /// The parameter table.
+  const std::vector<UnitSpec>& units() const { return specs_; }
   /// The shards that this rank stores, and of how many, from the first on, copies are kept.
   const std::vector<UnitShard>& shards() const { return shards_; }
   DType moments() const { return moments_; }
@@ -55,15 +56,16 @@ class Snapshot {
   void hold(bool keeps);
   /// Any thread. Whether the arrays of the unit (of the parameter table) have been read.
   bool is_free(size_t unit) const;
-  /// Main thread. Waits until they have been.
+  /// Main thread. Waits until the arrays of the unit have been read.
   void wait_for(size_t unit);
 
-  /// The following are for the thread that saves, which no longer needs the arrays when all have been read.
+  // The following are for the thread that saves, which no longer needs the arrays when all have been read.
+
   /// Copies what is to be kept, unit by unit. `work` is asked for a stop before each piece.
   void copy_kept(const BackgroundWork& work);
   /// The arrays: three for each shard. Copies kept arrays from their copies, others from the device.
   std::vector<ArraySource> sources();
-  /// The arrays that are not kept: those whose updates wait for the writing.
+  /// The arrays that are not kept: their updates wait for the writing.
   std::vector<int64_t> urgent_arrays() const;
   /// An array of sources() has been read to its end.
   void array_is_read(int64_t array);
@@ -77,12 +79,12 @@ class Snapshot {
     int64_t bytes = 0;
   };
   bool is_kept(size_t shard) const { return keeps_ && shard < static_cast<size_t>(kept_); }
-  void free_shard(size_t shard);
   void read_live(void* to, const std::byte* from, int64_t bytes);
 
   const Stream& compute_;
   const Stream copies_;  ///< of the thread that saves
   MemoryLedger& ledger_;
+  std::vector<UnitSpec> specs_;
   std::vector<UnitShard> shards_;
   DType moments_ = DType::kFloat32;
   std::vector<Array> arrays_;  ///< kUnitStateCount for each shard

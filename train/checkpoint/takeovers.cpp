@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "data/files/directory.h"
@@ -10,48 +9,57 @@
 #include "data/process/process_identity.h"
 #include "data/process/shell_word.h"
 #include "data/text/json_reader.h"
+#include "data/text/json_struct.h"
 #include "model/core/number.h"
 
 namespace ripstop {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
+using Json = JsonReader::Json;
 
 constexpr const char* kTakeoversFormat = "ripstop takeovers";
-constexpr int64_t kTakeoversVersion = 1;
 constexpr int64_t kMostTakeoversBytes = int64_t{16} << 20;
 constexpr size_t kMostTextBytes = 1024;
 
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
 /// The tasks of `--array=1-10%1` are starts of one run, as the restarts of a job are.
 std::string own_job() {
-  const std::string array = variable("SLURM_ARRAY_JOB_ID");
-  return array.empty() ? variable("SLURM_JOB_ID") : array;
+  const std::string array = environment_variable("SLURM_ARRAY_JOB_ID");
+  return array.empty() ? environment_variable("SLURM_JOB_ID") : array;
+}
+
+template <class Fields>
+void takeover_fields(Fields& f, Takeover& takeover) {
+  f("number", takeover.number, 1);
+  f("step", takeover.step);
+  f("owner", takeover.owner, kMostTextBytes);
+  f("job", takeover.job, kMostTextBytes);
+  f("restart", takeover.restart);
+  f("time", takeover.time);
+}
+
+/// The whole file. `version`: a reader takes any.
+template <class Fields>
+void file_fields(Fields& f, std::string& format, int64_t& version, std::vector<Takeover>& all) {
+  f("format", format);
+  f("version", version, 1);
+  f.list("takeovers", all, 0, Takeovers::kMost,
+         [](auto& each, Takeover& takeover) { takeover_fields(each, takeover); });
 }
 
 std::vector<Takeover> parse(const std::string& bytes, const std::string& name) {
   const JsonReader reader(name, ExitCode::kStorage);
   const Json document = reader.parse(bytes);
-  if (reader.text(document, "format", kMostTextBytes) != kTakeoversFormat)
-    reader.refuse("is not a file of takeovers");
-  // A later version may have more members, which this one does not need.
-  reader.integer(document, "version", 1, 1'000'000);
+  JsonFieldReader fields(reader, document);
+  fields.skip_unknown();  // a later version may have more
+  std::string format;
+  int64_t version = 0;
   std::vector<Takeover> all;
-  for (const Json& json : reader.list(document, "takeovers", 0, Takeovers::kMost)) {
-    all.push_back({.number = reader.integer(json, "number", 1, INT64_MAX),
-                   .step = reader.integer(json, "step", 0, INT64_MAX),
-                   .owner = reader.text(json, "owner", kMostTextBytes),
-                   .job = reader.text(json, "job", kMostTextBytes),
-                   .restart = reader.integer(json, "restart", 0, INT64_MAX),
-                   .time = reader.number(json, "time")});
-    if (all.size() > 1 && all[all.size() - 2].number >= all.back().number)
-      reader.refuse("takeover {} does not come after {}", all.back().number, all[all.size() - 2].number);
-  }
+  file_fields(fields, format, version, all);
+  if (format != kTakeoversFormat) reader.refuse("is not a file of takeovers");
+  for (size_t i = 1; i < all.size(); ++i)
+    if (all[i - 1].number >= all[i].number)
+      reader.refuse("takeover {} does not come after {}", all[i].number, all[i - 1].number);
   return all;
 }
 
@@ -71,16 +79,12 @@ Takeovers Takeovers::read(Io& io, const fs::path& checkpoints) {
 }
 
 void Takeovers::write(Io& io, const fs::path& checkpoints) const {
-  Json list = Json::array();
-  for (const Takeover& takeover : all_)
-    list.push_back({{"number", takeover.number},
-                    {"step", takeover.step},
-                    {"owner", takeover.owner},
-                    {"job", takeover.job},
-                    {"restart", takeover.restart},
-                    {"time", takeover.time}});
-  const Json document = {
-      {"format", kTakeoversFormat}, {"version", kTakeoversVersion}, {"takeovers", std::move(list)}};
+  std::string format = kTakeoversFormat;
+  int64_t version = 1;
+  std::vector<Takeover> all = all_;
+  Json document;
+  JsonFieldWriter fields(document);
+  file_fields(fields, format, version, all);
   write_whole_file(io, checkpoints / kFileName,
                    document.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
@@ -91,7 +95,7 @@ const Takeover& Takeovers::add(int64_t step, int64_t least_number) {
                   .step = step,
                   .owner = describe(this_process()),
                   .job = own_job(),
-                  .restart = parse_whole_number(variable("SLURM_RESTART_COUNT")).value_or(0),
+                  .restart = parse_whole_number(environment_variable("SLURM_RESTART_COUNT")).value_or(0),
                   .time = std::chrono::duration<double>(now).count()});
   if (std::ssize(all_) > kMost) all_.erase(all_.begin());
   return all_.back();
@@ -106,10 +110,8 @@ void Takeovers::restore(const Takeover& takeover) {
 std::string Takeovers::refusal(int64_t step, int64_t number) const {
   for (const Takeover& takeover : all_) {
     if (takeover.number <= number || takeover.step >= step) continue;
-    const std::string of = number == 0 ? "by a version of ripstop that writes no numbers of takeovers"
-                                       : fmt::format("by takeover {}", number);
-    return fmt::format("was committed {}, but takeover {} ({}) had gone on from step {}", of, takeover.number,
-                       takeover.owner, takeover.step);
+    return fmt::format("was committed by takeover {}, but takeover {} ({}) had gone on from step {}", number,
+                       takeover.number, takeover.owner, takeover.step);
   }
   return "";
 }
@@ -138,21 +140,17 @@ fs::path folder_of_checkpoint(const fs::path& checkpoint) {
   return (whole.has_filename() ? whole : whole.parent_path()).parent_path();
 }
 
-std::string refusal_of_checkpoint(Io& io, const fs::path& checkpoint, int64_t step, int64_t number) {
-  return Takeovers::read(io, folder_of_checkpoint(checkpoint)).refusal(step, number);
-}
-
 void require_not_superseded(Io& io, const fs::path& checkpoint, int64_t step, int64_t number) {
-  const std::string refusal = refusal_of_checkpoint(io, checkpoint, step, number);
+  const fs::path folder = folder_of_checkpoint(checkpoint);
+  const std::string refusal = Takeovers::read(io, folder).refusal(step, number);
   if (!refusal.empty())
-    throw Error(ExitCode::kStorage, checkpoint.string() + ": " + refusal,
-                hint_for_superseded(folder_of_checkpoint(checkpoint)));
+    throw Error(ExitCode::kStorage, checkpoint.string() + ": " + refusal, hint_for_superseded(folder));
 }
 
 std::string hint_for_superseded(const fs::path& folder) {
   return fmt::format(
-      "take another checkpoint: ripstop checkpoint list {} shows them; if it is the run's own "
-      "all the same, as after going back to an older version, move {} away",
+      "take another checkpoint: ripstop checkpoint list {} shows them; if it is the run's own all the same, "
+      "move {} away",
       shell_word(folder.string()), (folder / Takeovers::kFileName).string());
 }
 

@@ -37,10 +37,10 @@ class Takeovers {
   /// The most that are kept. The oldest go first.
   static constexpr int64_t kMost = 10'000;
 
-  /// Those of the folder `checkpoints`; none if it has no such file. None either if the file is damaged:
-  /// then problem() says so. Throws Error(kStorage) if the system refuses to read it.
+  /// The takeovers of the folder `checkpoints`; none if it has no such file, or a damaged one: then problem()
+  /// says so. Throws Error(kStorage) if the system refuses to read it.
   static Takeovers read(Io& io, const std::filesystem::path& checkpoints);
-  /// Writes them: a reader, also after a power loss, finds the old file or the new one. Throws
+  /// Writes the file: a reader, also after a power loss, finds the old one or the new one. Throws
   /// Error(kStorage).
   void write(Io& io, const std::filesystem::path& checkpoints) const;
 
@@ -71,14 +71,11 @@ class Takeovers {
 /// The folder that holds the step directory `checkpoint`, however that was written ("." stands for it, too).
 std::filesystem::path folder_of_checkpoint(const std::filesystem::path& checkpoint);
 
-/// Takeovers::refusal for the checkpoint in the directory `checkpoint`. Throws Error(kStorage).
-std::string refusal_of_checkpoint(Io& io, const std::filesystem::path& checkpoint, int64_t step,
-                                  int64_t number);
-
-/// Throws Error(kStorage), with that refusal and what people can do, unless it may be used.
+/// Throws Error(kStorage), with Takeovers::refusal and what people can do, unless the checkpoint in the
+/// directory `checkpoint`, of `step` and committed by takeover `number`, may be used.
 void require_not_superseded(Io& io, const std::filesystem::path& checkpoint, int64_t step, int64_t number);
 
-/// What people can do about a checkpoint that is refused, in `folder`.
+/// Advice about a checkpoint that is refused, in `folder`.
 std::string hint_for_superseded(const std::filesystem::path& folder);
 
 }  // namespace ripstop

@@ -6,13 +6,11 @@
 
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/find_run.h"
+#include "train/checkpoint/takeovers.h"
 #include "train/checkpoint/verify.h"
-#include "train/commands/checkpoint_export.h"
-#include "train/commands/checkpoint_import.h"
-#include "train/commands/checkpoint_inspect.h"
+#include "train/commands/checkpoint_verbs.h"
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
-#include "train/commands/superseded_note.h"
 #include "train/report/human_text.h"
 #include "train/report/live_line.h"
 
@@ -21,18 +19,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct CheckpointArguments {
-  std::string path;
-  std::string which = "latest";
-  bool json = false;
-};
-
 // A checkpoint of `list`. Damaged ones are listed, too: after a crash people come to see them.
 Json row_of(const ListedCheckpoint& c, bool is_best) {
   Json row = {{"step", c.step}, {"directory", c.directory.string()}, {"ok", c.manifest.has_value()}};
   if (!c.manifest) {
     row["problem"] = c.problem;
-    if (c.superseded) row["superseded"] = true;
+    if (c.is_superseded) row["superseded"] = true;
     return row;
   }
   const Manifest& m = *c.manifest;
@@ -41,8 +33,7 @@ Json row_of(const ListedCheckpoint& c, bool is_best) {
 }
 
 std::string line_of(const ListedCheckpoint& c, bool is_best) {
-  if (!c.manifest)
-    return fmt::format("step {:<10} {}: {}\n", c.step, c.superseded ? "superseded" : "damaged", c.problem);
+  if (!c.manifest) return fmt::format("step {:<10} {}: {}\n", c.step, c.verdict(), c.problem);
   return fmt::format("step {:<10} {:>12}  {} tokens  {}{}\n", c.step, bytes_text(c.manifest->bytes()),
                      c.manifest->state.tokens, c.manifest->mesh.to_text(), is_best ? "  best" : "");
 }
@@ -67,10 +58,9 @@ ExitCode list(Io& io, const CheckpointArguments& given) {
   }
   if (text.empty()) text = fmt::format("no checkpoints in {}\n", given.path);
   if (given.json)
-    text = Json{{"checkpoints", std::move(rows)}, {"damaged", std::move(moved)}}.dump(
-               2, ' ', false, Json::error_handler_t::replace) +
-           "\n";
-  fmt::print("{}", text);
+    print_document({{"checkpoints", std::move(rows)}, {"damaged", std::move(moved)}});
+  else
+    fmt::print("{}", text);
   return ExitCode::kOk;
 }
 
@@ -83,8 +73,7 @@ std::string choice_text(Io& io, const CheckpointArguments& given, const std::fil
 }
 
 ExitCode verify(Io& io, const CheckpointArguments& given) {
-  const std::filesystem::path directory = find_checkpoint(io, given.path, given.which);
-  warn_of_superseded(io, directory);
+  const std::filesystem::path directory = find_and_warn(io, given);
   // Damage is a result here and no exception: people want to see all of it, not the first place.
   Progress progress(stderr);
   const std::vector<CheckpointDamage> found =
@@ -96,22 +85,22 @@ ExitCode verify(Io& io, const CheckpointArguments& given) {
     Json errors = Json::array();
     for (const CheckpointDamage& damage : found)
       errors.push_back({{"file", damage.file}, {"what", damage.what}, {"offset", damage.offset}});
-    const Json document = {
-        {"ok", found.empty()}, {"checkpoint", directory.string()}, {"errors", std::move(errors)}};
-    fmt::print("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace));
+    print_document(
+        {{"ok", found.empty()}, {"checkpoint", directory.string()}, {"errors", std::move(errors)}});
   } else {
     for (const CheckpointDamage& damage : found)
       fmt::print("{}: {} (byte {})\n", damage.file, damage.what, damage.offset);
-    fmt::print("{}: {}{}\n", directory.string(),
-               found.empty() ? "whole: every byte is what was written" : "damaged or superseded",
-               choice_text(io, given, directory));
+    fmt::print(
+        "{}: {}{}\n", directory.string(),
+        found.empty() ? "whole: every byte is what was written" : "damaged, superseded or of another format",
+        choice_text(io, given, directory));
   }
   return found.empty() ? ExitCode::kOk : ExitCode::kStorage;
 }
 
 // Options of the verbs that work on one checkpoint.
-void add_which(Verb& verb, CheckpointArguments& given) {
-  verb.option("RUN|CHECKPOINT", given.path, "a run's directory, or a checkpoint's").required();
+void add_which(Verb& verb, CheckpointArguments& given, const char* path_help) {
+  verb.option("RUN|CHECKPOINT", given.path, path_help).required();
   verb.option("--checkpoint", given.which, "of a run: latest, best, a step, or a step directory")
       .show_default();
 }
@@ -128,6 +117,28 @@ void set_action(Verb& verb, const std::shared_ptr<CheckpointArguments>& given, C
 
 }  // namespace
 
+void print_document(const Json& document) {
+  fmt::print("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace));
+}
+
+void warn_of_superseded(Io& io, const std::filesystem::path& chosen) {
+  const std::filesystem::path name = (chosen.has_filename() ? chosen : chosen.parent_path()).filename();
+  const std::optional<int64_t> step = parse_step_directory_name(name.string());
+  if (!step) return;
+  try {
+    for (const ListedCheckpoint& checkpoint : list_checkpoints(io, folder_of_checkpoint(chosen)))
+      if (checkpoint.is_superseded && checkpoint.step > *step)
+        fmt::print(stderr, "warning: passing over a checkpoint: {}\n", checkpoint.problem);
+  } catch (const Error&) {
+  }
+}
+
+std::filesystem::path find_and_warn(Io& io, const CheckpointArguments& given) {
+  std::filesystem::path directory = find_checkpoint(io, given.path, given.which);
+  warn_of_superseded(io, directory);
+  return directory;
+}
+
 void add_checkpoint(CommandLine& line) {
   Verb checkpoint = line.verb("checkpoint", "lists, shows, verifies, imports and exports checkpoints");
   checkpoint.set_example("ripstop checkpoint list runs/xsum\n  ripstop checkpoint verify runs/xsum --json");
@@ -138,10 +149,13 @@ void add_checkpoint(CommandLine& line) {
   verb.set_example("ripstop checkpoint list runs/xsum");
   set_action(verb, given, list);
 
-  add_checkpoint_inspect(checkpoint);
+  verb = checkpoint.verb("inspect", "what a checkpoint, or a model of Hugging Face, holds");
+  add_which(verb, *given, "a run's directory, a checkpoint's, or that of a model of Hugging Face");
+  verb.set_example("ripstop checkpoint inspect runs/xsum --checkpoint best");
+  set_action(verb, given, inspect_checkpoint);
 
   verb = checkpoint.verb("verify", "whether every byte of a checkpoint is what was written");
-  add_which(verb, *given);
+  add_which(verb, *given, "a run's directory, or a checkpoint's");
   verb.set_example("ripstop checkpoint verify runs/xsum/checkpoints/step_00001000 --json");
   set_action(verb, given, verify);
 

@@ -1,7 +1,6 @@
-#include "train/commands/checkpoint_export.h"
+#include "train/commands/checkpoint_verbs.h"
 #include "train/commands/end_process.h"
 #include "train/commands/model_arguments.h"
-#include "train/commands/superseded_note.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -31,14 +30,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
+using Json = JsonReader::Json;
+
 constexpr const char* kPeft = "peft";
+constexpr const char *kModelClass = "AutoModelForCausalLM", *kPeftClass = "AutoPeftModelForCausalLM";
 
 struct ExportArguments {
   std::string run, output, checkpoint = "best", format = "huggingface", dtype, base;
   bool json = false;
 };
 
-// Thrown where a stop is noticed; caught in export_alone.
+// Thrown where a stop is noticed; caught in export_on_all_ranks.
 struct ExportStopped {};
 
 // A line for each part of the work, on rank 0.
@@ -65,41 +67,36 @@ std::optional<ExportDType> dtype_of(const std::string& word) {
 }
 
 // The document of --json. Its keys are a contract with people's scripts.
-std::string json_of(const ExportArguments& given, const TrainedModel& trained, const ExportReport& report) {
-  nlohmann::ordered_json files = nlohmann::ordered_json::array();
+Json json_of(const ExportArguments& given, const TrainedModel& trained, const ExportReport& report) {
+  Json files = Json::array();
   for (const CheckedFile& file : report.files)
     files.push_back({{"name", file.name}, {"bytes", file.bytes}, {"xxh3_128", file.hash}});
-  const nlohmann::ordered_json document = {
-      {"directory", given.output},
-      {"format", given.format},
-      {"checkpoint", trained.stored.directory().string()},
-      {"step", trained.state().step},
-      {"dtype", to_string(report.dtype)},
-      {"tensors", report.tensors},
-      {"parameters", given.format == kPeft
-                         ? adapter_parameter_count(trained.state().model, trained.state().adapted->lora)
-                         : parameter_count(trained.state().model)},
-      {"tokenizer", report.has_tokenizer},
-      {"bytes", report.bytes()},
-      {"files", std::move(files)}};
-  return document.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  const CheckpointState& state = trained.state();
+  return {{"directory", given.output},
+          {"format", given.format},
+          {"checkpoint", trained.stored.directory().string()},
+          {"step", state.step},
+          {"dtype", to_string(report.dtype)},
+          {"tensors", report.tensors},
+          {"parameters", given.format == kPeft ? adapter_parameter_count(state.model, state.adapted->lora)
+                                               : parameter_count(state.model)},
+          {"tokenizer", report.has_tokenizer},
+          {"bytes", report.bytes()},
+          {"files", std::move(files)}};
 }
 
-// What loads the directory in Python, as a line of a shell.
+// The line of a shell that loads the directory in Python.
 std::string python_command(const ExportArguments& given, const ExportReport& report) {
   // A literal of Python in double quotes, inside single quotes of a shell.
-  const std::string directory = nlohmann::ordered_json(fs::absolute(given.output).lexically_normal().string())
-                                    .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
-  const std::string tokenizer =
-      report.has_tokenizer ? fmt::format("; t = AutoTokenizer.from_pretrained({})", directory) : "";
-  if (given.format == kPeft)
-    return "python -c " + shell_word(fmt::format("from peft import AutoPeftModelForCausalLM; m = "
-                                                 "AutoPeftModelForCausalLM.from_pretrained({}); print(m)",
-                                                 directory));
+  const std::string directory = Json(fs::absolute(given.output).lexically_normal().string())
+                                    .dump(-1, ' ', false, Json::error_handler_t::replace);
+  const bool is_peft = given.format == kPeft, has_tokenizer = report.has_tokenizer && !is_peft;
   return "python -c " +
-         shell_word(fmt::format("from transformers import AutoModelForCausalLM{}; m = "
-                                "AutoModelForCausalLM.from_pretrained({}){}; print(m)",
-                                report.has_tokenizer ? ", AutoTokenizer" : "", directory, tokenizer));
+         shell_word(fmt::format(
+             "from {} import {}{}; m = {}.from_pretrained({}){}; print(m)", is_peft ? "peft" : "transformers",
+             is_peft ? kPeftClass : kModelClass, has_tokenizer ? ", AutoTokenizer" : "",
+             is_peft ? kPeftClass : kModelClass, directory,
+             has_tokenizer ? fmt::format("; t = AutoTokenizer.from_pretrained({})", directory) : ""));
 }
 
 // "10 files of 1.3 MiB in all: 1 with the weights (1.0 MiB), and config.json, README.md".
@@ -121,10 +118,7 @@ std::string files_text(const ExportReport& report) {
 // `base_export`: ExportedAdapters::base_export.
 void print_report(const ExportArguments& given, const TrainedModel& trained, const ExportReport& report,
                   const std::string& base_export, double seconds) {
-  if (given.json) {
-    fmt::print("{}", json_of(given, trained, report));
-    return;
-  }
+  if (given.json) return print_document(json_of(given, trained, report));
   fmt::print("{} holds {} as {}: {}, read back and found equal\n", given.output,
              trained.stored.directory().string(), to_string(report.dtype), counted(report.tensors, "tensor"));
   fmt::print("{}\n{} written in {}, {:.2f} GB/s\n", files_text(report), bytes_text(report.bytes()),
@@ -147,7 +141,7 @@ bool is_checkpoint_place(Io& io, const fs::path& directory) {
              : parse_step_directory_name(directory.filename().string()).has_value();
 }
 
-// What PEFT's files say of the adapters. Collective.
+// The adapters as PEFT's files name them. Collective.
 ExportedAdapters exported_adapters(Io& io, Communicator& world, const ExportArguments& given,
                                    const TrainedModel& trained) {
   const AdaptedBase& adapted = *trained.state().adapted;
@@ -157,10 +151,8 @@ ExportedAdapters exported_adapters(Io& io, Communicator& world, const ExportArgu
     adapters.base = place_of_base(given.base).string();
   }
   if (is_checkpoint_place(io, adapters.base))
-    adapters.base_export = fmt::format(
-        "ripstop checkpoint export --dtype {} {} {}",
-        adapted.dtype.empty() ? std::string(to_string(trained.config.precision.compute)) : adapted.dtype,
-        shell_word(adapters.base), kBaseExport);
+    adapters.base_export = fmt::format("ripstop checkpoint export --dtype {} {} {}", adapted.dtype,
+                                       shell_word(adapters.base), kBaseExport);
   return adapters;
 }
 

@@ -1,10 +1,9 @@
 // ripstop checkpoint import: a Hugging Face model becomes a checkpoint.
-#include "train/commands/checkpoint_import.h"
+#include "train/commands/checkpoint_verbs.h"
 
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "data/process/shell_word.h"
 #include "train/exchange/write/import_model.h"
@@ -58,12 +57,11 @@ ExitCode import_checkpoint(const ImportArguments& given) {
     stop.end_process();
   }
   if (given.json) {
-    const nlohmann::ordered_json document = {
-        {"directory", given.output},
-        {"checkpoint", (fs::path(given.output) / "checkpoints" / step_directory_name(0)).string()},
-        {"bytes", bytes},
-        {"parameter_count", parameter_count(model.config())}};
-    fmt::print("{}\n", document.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    print_document(
+        {{"directory", given.output},
+         {"checkpoint", (fs::path(given.output) / "checkpoints" / step_directory_name(0)).string()},
+         {"bytes", bytes},
+         {"parameter_count", parameter_count(model.config())}});
     return ExitCode::kOk;
   }
   fmt::print(

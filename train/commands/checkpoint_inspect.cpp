@@ -1,5 +1,5 @@
 // ripstop checkpoint inspect: what a checkpoint or a model of Hugging Face holds, and whether it can be used.
-#include "train/commands/checkpoint_inspect.h"
+#include "train/commands/checkpoint_verbs.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -14,9 +14,6 @@
 #include "data/process/shell_word.h"
 #include "data/tokenizer/tokenizer.h"
 #include "train/checkpoint/checkpoint_directory.h"
-#include "train/checkpoint/find_run.h"
-#include "train/checkpoint/takeovers.h"
-#include "train/commands/superseded_note.h"
 #include "train/exchange/hugging_face/pretrained_model.h"
 #include "train/report/human_text.h"
 
@@ -26,18 +23,12 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-struct InspectArguments {
-  std::string path;
-  std::string which = "latest";
-  bool json = false;
-};
-
 // ---- the tokenizer beside a model
 
 struct TokenizerFile {
   std::string stated;  ///< SHA-256 that the manifest states; empty: none
-  std::string path;    ///< of the tokenizer.model that is there; empty: none
-  std::string sha256;  ///< of that file; empty: it is damaged
+  std::string path;    ///< the tokenizer.model that is there; empty: none
+  std::string sha256;  ///< SHA-256 of that file; empty: it is damaged
   std::string problem;
   int64_t pieces = 0;
   bool has_json = false;  ///< a tokenizer.json lies there
@@ -98,7 +89,7 @@ std::optional<fs::path> run_of_checkpoint(const fs::path& directory) {
   const fs::path whole = fs::absolute(directory).lexically_normal();
   const fs::path folder = (whole.has_filename() ? whole : whole.parent_path()).parent_path();
   if (folder.filename() != "checkpoints") return std::nullopt;
-  // As people gave it, if it says so much.
+  // The path as people gave it, if it is long enough.
   const fs::path given = directory.parent_path();
   return given.filename() == "checkpoints" && given.has_parent_path() ? given.parent_path()
                                                                       : folder.parent_path();
@@ -152,21 +143,9 @@ std::string line_of(const ModelConfig& c) {
       c.num_key_value_heads, c.vocab_size, c.tie_word_embeddings ? "pieces, tied" : "pieces");
 }
 
-Json json_of(const AdaptedBase& adapted) {
-  return {{"rank", adapted.lora.rank},
-          {"alpha", adapted.lora.alpha},
-          {"dropout", adapted.lora.dropout},
-          {"rslora", adapted.lora.rslora},
-          {"targets", adapted.lora.target_names()},
-          {"base",
-           {{"directory", adapted.directory},
-            {"hash", adapted.hash},
-            {"samples", adapted.samples},
-            {"dtype", adapted.dtype}}}};
-}
-
-// The document of `inspect --json`. Its keys are a contract with people's scripts.
-Json json_of(const std::filesystem::path& directory, const Manifest& m, const Surroundings& seen) {
+// The document of `inspect --json`. Its keys are a contract with people's scripts; most are the manifest's.
+Json json_of(const fs::path& directory, const Manifest& m, const Surroundings& seen) {
+  const Json stored = Json::parse(manifest_text(m));
   Json parameters = Json::array();
   for (const UnitSpec& unit : m.units)
     for (const PhysicalTensor& tensor : unit.tensors)
@@ -174,35 +153,23 @@ Json json_of(const std::filesystem::path& directory, const Manifest& m, const Su
         parameters.push_back({{"name", p.name},
                               {"shape", p.vector ? Json{p.columns} : Json{p.rows, p.columns}},
                               {"unit", unit.name}});
-  const ModelConfig& c = m.state.model;
   Json document = {{"checkpoint", directory.string()},
                    {"verdict", "whole"},
                    {"problem", nullptr},
                    {"resumable", seen.resumable},
-                   {"resume", seen.resume},
-                   {"step", m.state.step},
-                   {"takeover", m.state.takeover},
-                   {"updates", m.state.updates},
-                   {"tokens", m.state.tokens},
-                   {"cursor", {{"epoch", m.state.epoch}, {"pack", m.state.sequence}}},
-                   {"mesh", m.mesh},
-                   {"moments", to_string(m.moments)},
-                   {"model", json_of(c)},
-                   {"parameter_count", parameter_count(c)},
-                   {"data",
-                    {{"content_hash", m.state.data_content_hash},
-                     {"tokenizer_sha256", m.state.tokenizer_sha256},
-                     {"pack_plan_hash", m.state.pack_plan_hash}}},
-                   {"tokenizer", json_of(seen.tokenizer)},
-                   {"files", m.files.size()},
-                   {"bytes", m.bytes()},
-                   {"written_by", m.written_by},
-                   {"best", nullptr},
-                   {"adapters", nullptr},
-                   {"parameters", std::move(parameters)}};
-  if (const std::optional<BestSoFar>& best = m.state.best)
-    document["best"] = {{"metric", best->metric}, {"value", best->value}, {"step", best->step}};
-  if (m.state.adapted) document["adapters"] = json_of(*m.state.adapted);
+                   {"resume", seen.resume}};
+  const auto copy = [&](std::initializer_list<const char*> keys) {
+    for (const char* key : keys) document[key] = stored.at(key);
+  };
+  copy({"step", "takeover", "updates", "tokens", "cursor", "mesh", "moments"});
+  document["model"] = json_of(m.state.model);
+  document["parameter_count"] = parameter_count(m.state.model);
+  copy({"data"});
+  document["tokenizer"] = json_of(seen.tokenizer);
+  document["files"] = m.files.size();
+  document["bytes"] = m.bytes();
+  copy({"written_by", "best", "adapters"});
+  document["parameters"] = std::move(parameters);
   return document;
 }
 
@@ -228,12 +195,8 @@ Json json_of(const std::filesystem::path& directory, const PretrainedModel& mode
           {"parameters", std::move(parameters)}};
 }
 
-void print_document(const Json& document) {
-  fmt::print("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace));
-}
-
 // Checks config, headers and sizes, not the weights.
-ExitCode inspect_pretrained(const InspectArguments& given) {
+ExitCode inspect_pretrained(const CheckpointArguments& given) {
   const PretrainedModel model = open_pretrained_model(given.path);
   const TokenizerFile tokenizer = look_at_tokenizer(given.path, "");
   if (given.json) {
@@ -284,68 +247,36 @@ void print_text(const fs::path& directory, const Manifest& m, const Surroundings
   fmt::print("  written by  {}\n", m.written_by);
 }
 
-// "damaged", or "superseded" if it is whole and must not be used.
-std::string verdict_on(Io& io, const fs::path& directory) {
-  try {
-    const CheckpointState state = read_manifest(io, directory).state;
-    if (!refusal_of_checkpoint(io, directory, state.step, state.takeover).empty()) return "superseded";
-  } catch (const Error&) {
-  }
-  return "damaged";
-}
-
 // Damage is a result here, as in `checkpoint verify`.
-ExitCode report_damage(const InspectArguments& given, const fs::path& directory, const std::string& verdict,
-                       const std::string& problem) {
+ExitCode report_damage(const CheckpointArguments& given, const ListedCheckpoint& found) {
+  const std::string directory = found.directory.string();
   if (given.json)
-    print_document({{"checkpoint", directory.string()},
-                    {"verdict", verdict},
-                    {"problem", problem},
+    print_document({{"checkpoint", directory},
+                    {"verdict", found.verdict()},
+                    {"problem", found.problem},
                     {"resumable", false},
                     {"resume", "a run goes on from its newest whole checkpoint"}});
   else
     fmt::print(
-        "{}\n  verdict     {}: {}\n  resume      a run goes on from its newest whole checkpoint: "
-        "ripstop "
+        "{}\n  verdict     {}: {}\n  resume      a run goes on from its newest whole checkpoint: ripstop "
         "checkpoint list {} shows them\n",
-        directory.string(), verdict, problem, shell_word(directory.parent_path().string()));
+        directory, found.verdict(), found.problem, shell_word(found.directory.parent_path().string()));
   return ExitCode::kStorage;
-}
-
-// Checks the manifest and the sizes of the files, not their bytes: it answers at once for any size.
-ExitCode inspect(const InspectArguments& given) {
-  PosixIo io;
-  if (is_pretrained_model(given.path)) return inspect_pretrained(given);
-  const fs::path directory = find_checkpoint(io, given.path, given.which);
-  warn_of_superseded(io, directory);
-  std::optional<Manifest> manifest;
-  try {
-    manifest = check_checkpoint(io, directory);
-  } catch (const Error& error) {
-    if (error.code() != ExitCode::kStorage) throw;
-    return report_damage(given, directory, verdict_on(io, directory), error.what());
-  }
-  const Surroundings seen = look_around(io, directory, *manifest);
-  if (given.json)
-    print_document(json_of(directory, *manifest, seen));
-  else
-    print_text(directory, *manifest, seen);
-  return ExitCode::kOk;
 }
 
 }  // namespace
 
-void add_checkpoint_inspect(Verb& checkpoint) {
-  Verb verb = checkpoint.verb("inspect", "what a checkpoint, or a model of Hugging Face, holds");
-  const auto given = std::make_shared<InspectArguments>();
-  verb.option("RUN|CHECKPOINT", given->path,
-              "a run's directory, a checkpoint's, or that of a model of Hugging Face")
-      .required();
-  verb.option("--checkpoint", given->which, "of a run: latest, best, a step, or a step directory")
-      .show_default();
-  verb.flag("--json", given->json, "one JSON document");
-  verb.set_example("ripstop checkpoint inspect runs/xsum --checkpoint best");
-  verb.set_action([given] { return inspect(*given); });
+// Checks the manifest and the sizes of the files, not their bytes: it answers at once for any size.
+ExitCode inspect_checkpoint(Io& io, const CheckpointArguments& given) {
+  if (is_pretrained_model(given.path)) return inspect_pretrained(given);
+  const ListedCheckpoint found = look_at_checkpoint(io, find_and_warn(io, given));
+  if (!found.manifest) return report_damage(given, found);
+  const Surroundings seen = look_around(io, found.directory, *found.manifest);
+  if (given.json)
+    print_document(json_of(found.directory, *found.manifest, seen));
+  else
+    print_text(found.directory, *found.manifest, seen);
+  return ExitCode::kOk;
 }
 
 }  // namespace ripstop

@@ -161,7 +161,7 @@ Output open_output(const EvaluateArguments& given, const Subject& subject, const
     EncodedPrompt prompt = stored_prompt(subject.dataset, 0);
     cut_document(prompt, options.context - subject.generation.max_new_tokens);
   }
-  claim_evaluation_directory(output.directory, settings, subject.dataset.examples());
+  claim_evaluation_directory(output.directory, settings);
   if (!subject.has_summaries()) return output;
 
   const std::string& note = output.predictions.emplace(output.directory).note();

@@ -12,7 +12,7 @@
 
 #include "model/core/number.h"
 #include "parallel/agreement.h"
-#include "train/commands/superseded_note.h"
+#include "train/commands/checkpoint_verbs.h"
 #include "train/config/run_config.h"
 #include "train/exchange/hugging_face/generation_file.h"
 #include "train/exchange/hugging_face/pretrained_model.h"

@@ -11,7 +11,6 @@
 #include "data/process/shell_word.h"
 #include "data/text/json_reader.h"
 #include "model/core/error.h"
-#include "train/checkpoint/entries_in_the_way.h"
 #include "train/checkpoint/find_run.h"
 #include "train/checkpoint/manifest.h"
 #include "train/config/run_config.h"
@@ -58,12 +57,7 @@ std::optional<Json> read_settings(const fs::path& directory) {
   if (!fs::exists(directory / kSettings, error)) return std::nullopt;
   const std::string text = read_whole_file(directory / kSettings, kMostSettingsBytes, ExitCode::kStorage);
   Json found = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!found.is_object()) return Json::object();
-  // Versions that had no such setting wrote by its default.
-  const Json usual = to_json(GenerationSettings());
-  for (const auto& [key, value] : usual.items())
-    if (found.contains("weights") && !found.contains(key)) found[key] = value;
-  return found;
+  return found.is_object() ? found : Json::object();
 }
 
 bool has_results(const fs::path& directory) {
@@ -128,7 +122,7 @@ void refuse_file_in_the_way(const fs::path& directory) {
               "the results are several files: give --output a directory");
 }
 
-void refuse_other_settings(const fs::path& directory, const Json& settings, int64_t split_examples) {
+void refuse_other_settings(const fs::path& directory, const Json& settings) {
   refuse_inside_checkpoints(directory);
   std::optional<Json> found = read_settings(directory);
   if (found && !found->contains("weights"))
@@ -145,9 +139,6 @@ void refuse_other_settings(const fs::path& directory, const Json& settings, int6
                     shell_word((directory / "evaluation").lexically_normal().string())));
   if (!has_results(directory)) return;
   if (!found) refuse(directory, "has results of an evaluation, but no settings.json to say of which");
-  // Version 0.1.0 left these two out.
-  if (!found->contains("split")) (*found)["split"] = settings["split"];
-  if (!found->contains("examples")) (*found)["examples"] = split_examples;
   const std::string different = differences(*found, settings);
   if (!different.empty()) refuse(directory, "has an evaluation with other settings: " + different);
 }
@@ -187,12 +178,11 @@ std::string evaluation_name(const EvaluationSettings& settings, const Evaluation
   return name;
 }
 
-void claim_evaluation_directory(const fs::path& directory, const EvaluationSettings& settings,
-                                int64_t split_examples) {
+void claim_evaluation_directory(const fs::path& directory, const EvaluationSettings& settings) {
   const Json now = to_json(settings);
   std::error_code error;
   refuse_file_in_the_way(directory);
-  refuse_other_settings(directory, now, split_examples);
+  refuse_other_settings(directory, now);
   fs::create_directories(directory, error);
   if (error) fail_storage(directory, "make the directory", error.value());
   // Written even if it is there: this shows now, and not after hours, whether the directory can be written.

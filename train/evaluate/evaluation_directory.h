@@ -33,10 +33,8 @@ std::string evaluation_name(const EvaluationSettings& settings, const Evaluation
 /// Results of the same settings stay, so that an interrupted evaluation goes on. Throws Error(kUsage), with
 /// each difference as old -> new, if the directory has results of other settings, or with the names of
 /// entries_in_the_way, if it holds no evaluation but something else, such as a data set, or if it is or lies
-/// below a file. A member that an older version did not write has its default; `split_examples` is what
-/// version 0.1.0 took as the number of examples. One process writes. Throws Error(kStorage).
-void claim_evaluation_directory(const std::filesystem::path& directory, const EvaluationSettings& settings,
-                                int64_t split_examples);
+/// below a file. One process writes. Throws Error(kStorage).
+void claim_evaluation_directory(const std::filesystem::path& directory, const EvaluationSettings& settings);
 
 inline constexpr const char* kPartialLossFile = "loss.json";
 

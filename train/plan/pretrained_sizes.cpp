@@ -52,7 +52,8 @@ PretrainedOrigin find_pretrained_origin(Io& io, const RunConfig& config) {
   // Without the model, the run can only go on: what is wrong with its checkpoint is what people must know.
   if (!own.empty() && !directory_exists(io, path))
     throw Error(ExitCode::kStorage, fmt::format("cannot read the newest checkpoint: {}", own.back().problem),
-                "run the same command again when the file system answers");
+                own.back().hint.empty() ? "run the same command again when the file system answers"
+                                        : own.back().hint);
   if (!directory_exists(io, path))
     throw Error(ExitCode::kUsage,
                 fmt::format("model.pretrained = \"{}\": {}", path,

@@ -41,9 +41,6 @@ ResumableCheckpoint check_stored_config(const Checkpoint& checkpoint, const RunC
   // A config may leave sizes to the data set or to a pretrained model, so the models are compared too.
   for (ConfigDifference& difference : compare_models(checkpoint.manifest.state.model, model))
     if (!has_key(differences, difference.key)) differences.push_back(std::move(difference));
-  const GenerationSection& generation = saved.config.generation;
-  saved.wrote_greedily = checkpoint.manifest.written_by.starts_with("ripstop 0.1.") &&
-                         (generation.num_beams > 1 || generation.no_repeat_ngram_size > 0);
   saved.differences = accept_differences(checkpoint.directory.string(), std::move(differences));
   return saved;
 }
@@ -68,7 +65,7 @@ std::vector<std::string> resume_notes(const ResumableCheckpoint& saved, const Me
         other_mesh ? fmt::format("the mesh was {} and is {}", saved.mesh.to_text(), mesh.to_text())
                    : "the micro-batch may be another one",
         saved.config.precision.compute == FloatChoice::kFloat32 ? "about 1e-5" : "the digits of bfloat16"));
-  if (other_generation || saved.wrote_greedily)
+  if (other_generation)
     notes.emplace_back("ROUGE of validations is measured with other [generation] settings than before");
   return notes;
 }

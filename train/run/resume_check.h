@@ -14,7 +14,6 @@ struct ResumableCheckpoint {
   RunConfig config;                           ///< with which it was saved
   MeshSizes mesh;                             ///< likewise
   std::vector<ConfigDifference> differences;  ///< from `config` to the run's config; all may differ
-  bool wrote_greedily = false;  ///< by a version that did not do the [generation] that `config` asks for
 };
 
 /// Compares the config and the model that the manifest stores with those of the run. Throws Error(kUsage)

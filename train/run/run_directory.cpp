@@ -7,7 +7,6 @@
 #include "data/process/shell_word.h"
 #include "model/core/error.h"
 #include "train/checkpoint/checkpoint_directory.h"
-#include "train/checkpoint/entries_in_the_way.h"
 #include "train/checkpoint/find_run.h"
 #include "train/run/step_deadline.h"
 

@@ -26,7 +26,7 @@ void Trainer::prepare_saves() {
   const bool keeps_all = snapshot_->kept() == std::ssize(snapshot_->shards());
   snapshot_is_whole_ = least_of_all_ranks(mesh_.world(), keeps_all ? 1 : 0) == 1;
   writer_.emplace(io_, std::filesystem::path(options_.config.run.directory) / "checkpoints", mesh_.world(),
-                  mesh_.sizes(), states, &*snapshot_);
+                  mesh_.sizes(), *snapshot_);
   committed_best_ = state_.best;
 }
 

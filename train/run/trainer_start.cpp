@@ -270,6 +270,7 @@ bool Trainer::resume_or_initialize() {
     // First: another config explains another order of the data.
     resumed = check_stored_config(checkpoint, options_.config, resolved_.model);
     check_checkpoint(checkpoint.manifest.state);
+    check_same_parameters(checkpoint.manifest, resolved_.trained_table());
   };
   const std::vector<UnitStates> states = live_states(step_->model(), step_->optimizer());
   const int64_t fsdp_index = mesh_.coordinates().fsdp;
@@ -281,7 +282,7 @@ bool Trainer::resume_or_initialize() {
   show("looking for a checkpoint of " + options_.config.run.directory);
   const std::optional<CheckpointState> saved =
       resume_newest(io_, std::filesystem::path(options_.config.run.directory) / "checkpoints", mesh_.world(),
-                    fsdp_index, states, accept, warnings, load);
+                    accept, load, warnings);
   if (saved) {
     // Open if another start of this run has saved while this one began.
     first_weights_.reset();

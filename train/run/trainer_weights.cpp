@@ -112,7 +112,7 @@ void Trainer::read_base() {
     show(fmt::format("hashing {}, which stays frozen  {}%", directory, percent));
   };
   require_bases(mesh_.world(), *first_weights_);
-  // Empty in a new run, and in one that an earlier version began.
+  // Empty in a new run.
   if (state_.adapted->hash.empty())
     state_.adapted->hash = first_weights_->weights_hash(mesh_.world(), watch);
   else

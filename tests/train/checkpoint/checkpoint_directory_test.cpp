@@ -42,7 +42,7 @@ class CheckpointDirectoryTest : public testing::Test {
       RankMemory& own = run_.ranks()[static_cast<size_t>(world.rank())];
       std::vector<std::string> warnings;
       const auto state = resume_newest(
-          io_, path(), world, own.fsdp_index(), own.units(), [](const Checkpoint&) {}, warnings);
+          io_, path(), world, [](const Checkpoint&) {}, loading_into(io_, own), warnings);
       if (world.rank() != 0) return;
       warnings_ = warnings;
       if (state) step = state->step;
@@ -158,7 +158,7 @@ TEST_F(CheckpointDirectoryTest, ARankThatCannotReadAWholeCheckpointMovesNothing)
       Io& io = world.rank() == shaky_rank ? static_cast<Io&>(shaky) : io_;
       std::vector<std::string> warnings;
       const auto state = resume_newest(
-          io, path(), world, own.fsdp_index(), own.units(), [](const Checkpoint&) {}, warnings);
+          io, path(), world, [](const Checkpoint&) {}, loading_into(io, own), warnings);
       EXPECT_EQ(state->step, 2);
     });
     EXPECT_EQ(thrown[0].has_value(), thrown[1].has_value());
@@ -188,17 +188,44 @@ TEST_F(CheckpointDirectoryTest, NeverAFreshStartOverDamage) {
   EXPECT_TRUE(std::filesystem::exists(path() / "step_00000002")) << "nothing is moved";
 }
 
+TEST_F(CheckpointDirectoryTest, OneOfAnEarlierFormatIsRefusedAndNeverPassedOver) {
+  save(1);
+  save(2);
+  save(3);
+  make_older(path() / "step_00000002");
+  damage(3, Manifest::kFileName);
+  const auto listed = list_checkpoints(io_, path());
+  EXPECT_STREQ(listed[1].verdict(), "unreadable");
+  EXPECT_STREQ(listed[2].verdict(), "damaged");
+  std::vector<std::optional<Error>> thrown;
+  EXPECT_EQ(resume(&thrown), 0);
+  for (const auto& error : thrown) {
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), ExitCode::kStorage);
+    EXPECT_NE(std::string(error->what()).find("step_00000002/manifest.json: was written by an older ripstop"),
+              std::string::npos)
+        << error->what();
+    EXPECT_NE(error->hint().find("go on with the version that wrote it: ripstop "), std::string::npos);
+  }
+  for (const int64_t step : {1, 2, 3})
+    EXPECT_TRUE(std::filesystem::exists(path() / step_directory_name(step)));
+  EXPECT_EQ(find_checkpoint(io_, path(), "latest").filename(), "step_00000002");
+  EXPECT_EQ(find_checkpoint(io_, path(), "best").filename(), "step_00000002");
+  std::vector<std::string> warnings;
+  EXPECT_TRUE(remove_old_checkpoints(io_, path(), 3, 1, {}, warnings).empty());
+}
+
 TEST_F(CheckpointDirectoryTest, AcceptMayRefuse) {
   save(1);
   const auto thrown = SimulatedRanks(1).run([&](Communicator& world) {
     SmallRun other(tiny_model(), {1, 1, 1});
     std::vector<std::string> warnings;
     resume_newest(
-        io_, path(), world, 0, other.ranks()[0].units(),
+        io_, path(), world,
         [](const Checkpoint& checkpoint) {
           fail(ExitCode::kUsage, "step {} was made with other options", checkpoint.manifest.state.step);
         },
-        warnings);
+        loading_into(io_, other.ranks()[0]), warnings);
   });
   ASSERT_TRUE(thrown[0]);
   EXPECT_EQ(thrown[0]->code(), ExitCode::kUsage);
@@ -277,7 +304,7 @@ class SmallDisk : public QuickIo {
 TEST_F(CheckpointDirectoryTest, ChecksTheFreeSpace) {
   SmallDisk disk;
   save(1);
-  const int64_t bytes = check_checkpoint(io_, path() / "step_00000001").bytes();
+  const int64_t bytes = read_manifest(io_, path() / "step_00000001").bytes();
   disk.room = 3 * bytes;
   EXPECT_NO_THROW(check_disk_space(disk, path(), 3, bytes)) << "4 in all, 1 is there";
   disk.room = 3 * bytes - 1;
@@ -298,7 +325,7 @@ TEST_F(CheckpointDirectoryTest, HolesAreNoRoom) {
   SmallDisk disk;
   save(1);
   const std::filesystem::path directory = path() / "step_00000001", file = directory / rank_file_name(0);
-  Manifest manifest = check_checkpoint(io_, directory);
+  Manifest manifest = read_manifest(io_, directory);
   constexpr int64_t kHole = int64_t{64} << 20;
   manifest.files[0].bytes += kHole;
   std::filesystem::resize_file(file, static_cast<uintmax_t>(manifest.files[0].bytes));
@@ -404,7 +431,7 @@ TEST_F(LinkedCheckpointTest, TheStartDoesNotFollowLinksWithItsOwnNames) {
 TEST_F(LinkedCheckpointTest, AreNoRoomForMoreCheckpoints) {
   SmallDisk disk;
   save(1);
-  const int64_t bytes = check_checkpoint(io_, path() / "step_00000001").bytes();
+  const int64_t bytes = read_manifest(io_, path() / "step_00000001").bytes();
   disk.room = bytes;
   EXPECT_NO_THROW(check_disk_space(disk, path(), 1, bytes));
   archive(1);

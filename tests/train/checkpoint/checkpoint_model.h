@@ -14,6 +14,7 @@
 #include "model/parameter.h"
 #include "parallel/unit_layout.h"
 #include "tests/data/scratch_directory.h"
+#include "tests/train/checkpoint/memory_writer.h"
 #include "tests/train/checkpoint/simulated_ranks.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/checkpoint_reader.h"
@@ -58,6 +59,18 @@ inline float value_of(const std::string& parameter, int64_t row, int64_t column,
                           static_cast<uint64_t>(state), static_cast<uint64_t>(step)};
   const auto bits = static_cast<uint32_t>(hash64(key, sizeof key));
   return std::bit_cast<float>((bits & 0x807fffffu) | 0x3f800000u);  // 1 <= |value| < 2
+}
+
+/// Has the manifest of `checkpoint` say that it is of format version 5, and signs it.
+inline void make_older(const std::filesystem::path& checkpoint) {
+  std::string text = read_bytes(checkpoint / Manifest::kFileName);
+  for (const auto& [now, then] :
+       {std::pair{"\"version\": 6", "\"version\": 5"}, std::pair{"\"min_reader\": 6", "\"min_reader\": 1"}})
+    text.replace(text.find(now), std::strlen(now), then);
+  text.resize(text.rfind(",\n \"hash\""));
+  StreamHash hash;
+  hash.update(text);
+  write_bytes(checkpoint / Manifest::kFileName, text + ",\n \"hash\": \"xxh3-128:" + hash.hex() + "\"\n}\n");
 }
 
 /// One rank's arrays. bfloat16 moments take the first half of theirs.
@@ -119,6 +132,13 @@ class RankMemory {
   std::vector<std::vector<float>> arrays_;
 };
 
+/// What resume_newest loads with.
+inline std::function<void(const Checkpoint&)> loading_into(Io& io, RankMemory& memory) {
+  return [&](const Checkpoint& checkpoint) {
+    CheckpointReader(io, checkpoint).read(memory.fsdp_index(), memory.units());
+  };
+}
+
 inline bool same_bits(const RankMemory& a, const RankMemory& b) {
   if (a.arrays().size() != b.arrays().size()) return false;
   for (size_t i = 0; i < a.arrays().size(); ++i)
@@ -150,7 +170,7 @@ struct SavingRank {
   SavingRank(Io& io, const std::filesystem::path& directory, Communicator& world, const MeshSizes& mesh,
              RankMemory& memory, int64_t most_bytes)
       : snapshot(stream, ledger, memory.units(), mesh, world.rank(), most_bytes),
-        writer(io, directory, world, mesh, memory.units(), &snapshot) {}
+        writer(io, directory, world, mesh, snapshot) {}
   Stream stream{Device::cpu()};
   MemoryLedger ledger;
   Snapshot snapshot;
@@ -190,7 +210,7 @@ class SmallRun {
                                          SaveReport* report = nullptr) {
     return SimulatedRanks(mesh_.ranks()).run([&](Communicator& world) {
       RankMemory& own = ranks_[static_cast<size_t>(world.rank())];
-      CheckpointWriter writer(io, directory, world, mesh_, own.units());
+      CheckpointWriter writer = memory_writer(io, directory, world, mesh_, own.units());
       const SaveReport done = writer.save(state, policy);
       if (report != nullptr && world.rank() == 0) *report = done;
     });
@@ -218,8 +238,8 @@ class SmallRun {
 
   /// Reads the checkpoint `directory` into all ranks.
   void read(Io& io, const std::filesystem::path& directory) {
-    const Checkpoint checkpoint{directory, check_checkpoint(io, directory)};
-    for (RankMemory& rank : ranks_) read_checkpoint(io, checkpoint, rank.fsdp_index(), rank.units());
+    const Checkpoint checkpoint{directory, read_manifest(io, directory)};
+    for (RankMemory& rank : ranks_) CheckpointReader(io, checkpoint).read(rank.fsdp_index(), rank.units());
   }
   /// Whether every rank has its values of `step`.
   bool is_at(int64_t step) const {

@@ -88,7 +88,7 @@ TEST(CheckpointReshard, MomentsInBfloat16TakeHalfTheBytes) {
   const MeshSizes mesh{1, 2, 2};
   SmallRun run(small_sizes(), mesh, DType::kBFloat16);
   run.save_step(io, scratch.path(), 7);
-  const Manifest manifest = check_checkpoint(io, scratch / "step_00000007");
+  const Manifest manifest = read_manifest(io, scratch / "step_00000007");
   EXPECT_TRUE(verify_checkpoint(io, scratch / "step_00000007").empty());
   const int64_t arrays = checkpoint_bytes(run.units(), mesh, DType::kBFloat16);
   EXPECT_EQ(arrays, checkpoint_bytes(run.units(), mesh, DType::kFloat32) * 2 / 3);
@@ -142,7 +142,7 @@ TEST(CheckpointReshard, FewerElementsThanRanks) {
   third.read(io, scratch / "step_00000007");
   EXPECT_TRUE(second.is_at(7));
   EXPECT_TRUE(third.is_at(7));
-  const Manifest manifest = check_checkpoint(io, scratch / "step_00000007");
+  const Manifest manifest = read_manifest(io, scratch / "step_00000007");
   EXPECT_EQ(manifest.files.size(), storing_ranks(first.units(), first.mesh()).size());
 }
 
@@ -171,13 +171,13 @@ TEST(CheckpointReshard, WeightsAloneAndOneUnitAtATime) {
   QuickIo io;
   SmallRun saved(small_sizes(), {1, 4, 2});
   saved.save_step(io, scratch.path(), 7);
-  const Checkpoint checkpoint{scratch / "step_00000007", check_checkpoint(io, scratch / "step_00000007")};
+  const Checkpoint checkpoint{scratch / "step_00000007", read_manifest(io, scratch / "step_00000007")};
   SmallRun wanted(small_sizes(), {1, 1, 4}), expected(small_sizes(), {1, 1, 4});
   expected.fill(7);
   for (size_t r = 0; r < wanted.ranks().size(); ++r) {
     for (UnitStates unit : wanted.ranks()[r].units()) {
       unit.first_moment = unit.second_moment = nullptr;
-      read_checkpoint(io, checkpoint, 0, {unit});
+      CheckpointReader(io, checkpoint).read(0, {unit});
     }
     for (size_t i = 0; i < wanted.ranks()[r].arrays().size(); i += 3) {
       EXPECT_EQ(wanted.ranks()[r].arrays()[i], expected.ranks()[r].arrays()[i]);
@@ -195,10 +195,10 @@ TEST(CheckpointReshard, AnotherModelIsRefused) {
   deeper.num_hidden_layers = 3;
   for (const ModelConfig& model : {wider, deeper, small_sizes(true)}) {
     SmallRun other(model, {1, 1, 1});
+    const auto accept = [&](const Checkpoint& c) { check_same_parameters(c.manifest, other.units()); };
     std::vector<std::string> warnings;
     const auto thrown = SimulatedRanks(1).run([&](Communicator& world) {
-      resume_newest(
-          io, scratch.path(), world, 0, other.ranks()[0].units(), [](const Checkpoint&) {}, warnings);
+      resume_newest(io, scratch.path(), world, accept, loading_into(io, other.ranks()[0]), warnings);
     });
     ASSERT_TRUE(thrown[0]);
     EXPECT_EQ(thrown[0]->code(), ExitCode::kStorage);

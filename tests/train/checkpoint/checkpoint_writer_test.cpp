@@ -19,8 +19,8 @@ TEST(CheckpointWriter, RanksLeaveWhenOldCheckpointsAreRemoved) {
   SmallRun run(tiny_model(), mesh);
   run.fill(1);
   const auto errors = SimulatedRanks(4).run([&](Communicator& world) {
-    CheckpointWriter writer(io, scratch.path(), world, mesh,
-                            run.ranks()[static_cast<size_t>(world.rank())].units());
+    CheckpointWriter writer = memory_writer(io, scratch.path(), world, mesh,
+                                            run.ranks()[static_cast<size_t>(world.rank())].units());
     // Which rank goes on first is chance.
     for (int64_t step = 1; step <= 20; ++step) {
       writer.save(state_at(step, run.model()), {.keep = 1});
@@ -58,7 +58,7 @@ TEST(CheckpointWriter, TellsWhetherItsThreadEnds) {
   SmallRun run(tiny_model(), mesh);
   run.fill(1);
   const auto errors = SimulatedRanks(1).run([&](Communicator& world) {
-    CheckpointWriter writer(io, scratch.path(), world, mesh, run.ranks()[0].units());
+    CheckpointWriter writer = memory_writer(io, scratch.path(), world, mesh, run.ranks()[0].units());
     EXPECT_TRUE(writer.ends_within(std::chrono::milliseconds(0))) << "there is no save";
     writer.save(state_at(1, run.model()), {});
     io.hangs = true;

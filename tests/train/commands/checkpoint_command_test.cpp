@@ -84,6 +84,22 @@ TEST_F(CheckpointCommand, ASupersededCheckpointIsShownAndNotUsed) {
   EXPECT_EQ(runs[0].at("newest_checkpoint"), 1);
 }
 
+TEST_F(CheckpointCommand, AnEarlierFormatIsSaidAndIsNoDamage) {
+  make_older(scratch_ / "checkpoints/step_00000002");
+  const std::string why = "manifest.json: was written by an older ripstop, in format version 5; this one";
+  const ProgramRun list = run_program("checkpoint list " + run_directory());
+  EXPECT_EQ(list.exit_code, 0);
+  EXPECT_HAS(list.out, "step 2          unreadable: ");
+  EXPECT_HAS(list.out, why);
+  for (const std::string verb : {"inspect", "verify"}) {
+    const ProgramRun asked = run_program("checkpoint " + verb + " " + run_directory());
+    EXPECT_EQ(asked.exit_code, 74);
+    EXPECT_HAS(asked.out, why);
+  }
+  const ProgramRun asked = run_program("checkpoint inspect --json " + run_directory());
+  EXPECT_EQ(nlohmann::json::parse(asked.out).at("verdict"), "unreadable");
+}
+
 // A folder that is no run is told from a run without checkpoints.
 TEST_F(CheckpointCommand, AFolderThatIsNoRunIsRefused) {
   std::filesystem::create_directories(scratch_ / "folder");

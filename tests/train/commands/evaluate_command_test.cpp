@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tests/train/checkpoint/checkpoint_model.h"
 #include "tests/train/commands/random_run.h"
 
 namespace ripstop {
@@ -233,6 +234,12 @@ TEST_F(EvaluateCommand, ADamagedCheckpointComesWithAHint) {
               std::string::npos)
         << refused.err;
   };
+  const std::string manifest = read_bytes(fs::path(checkpoint) / "manifest.json");
+  make_older(checkpoint);
+  const ProgramRun older = run_program("evaluate " + run());
+  EXPECT_EQ(older.exit_code, 74);
+  EXPECT_NE(older.err.find("was written by an older ripstop"), std::string::npos) << older.err;
+  write_bytes(fs::path(checkpoint) / "manifest.json", manifest);
   std::string bytes = read_bytes(fs::path(checkpoint) / "rank_00000.h5");
   // Weights are among these bytes. The moments are not read.
   for (size_t at = bytes.size() / 32; at < bytes.size(); at += bytes.size() / 16) bytes[at] ^= 1;
@@ -242,7 +249,6 @@ TEST_F(EvaluateCommand, ADamagedCheckpointComesWithAHint) {
   expect_hint();
 }
 
-// A run of version 0.1.0 may ask for beams, which that version did not do.
 TEST_F(EvaluateCommand, WritesAsTheRunsConfigAsks) {
   write_run(scratch_ / "beams", scratch_ / "data",
             "num_beams = 3\nno_repeat_ngram_size = 3\n[log]\ntensorboard = true\n");

@@ -8,6 +8,7 @@
 #include "data/dataset/token_dataset.h"
 #include "data/tokenizer/tokenizer.h"
 #include "parallel/sharded_transformer.h"
+#include "tests/train/checkpoint/memory_writer.h"
 #include "tests/train/commands/run_program.h"
 #include "train/checkpoint/checkpoint_writer.h"
 #include "train/config/run_config.h"
@@ -75,7 +76,7 @@ inline void write_run(const std::filesystem::path& run, const std::filesystem::p
   state.tokenizer_sha256 = Tokenizer(data).sha256();
   state.data_content_hash = TokenDataset(data / "train.h5").content_hash();
   PosixIo io;
-  CheckpointWriter(io, run / "checkpoints", mesh.world(), mesh.sizes(), units).save(state, {});
+  memory_writer(io, run / "checkpoints", mesh.world(), mesh.sizes(), units).save(state, {});
 }
 
 /// A data set, and a run on it as the trainer leaves it, with random weights.

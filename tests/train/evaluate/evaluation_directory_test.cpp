@@ -63,7 +63,7 @@ TEST(EvaluationName, SaysHowSummariesAreWritten) {
 
 class EvaluationDirectory : public testing::Test {
  protected:
-  void claim(const EvaluationSettings& settings) { claim_evaluation_directory(place_, settings, 98); }
+  void claim(const EvaluationSettings& settings) { claim_evaluation_directory(place_, settings); }
   // The error's text; "" if the directory can be taken.
   std::string refusal(const EvaluationSettings& settings) {
     const std::string before = read_bytes(place_ / "settings.json");
@@ -117,38 +117,6 @@ TEST_F(EvaluationDirectory, OfOtherSettingsIsRefused) {
             place_.string() +
                 " has an evaluation with other settings: split test -> validation, examples 98 "
                 "-> 5, weights 01234567 -> 77777777, max_new_tokens 64 -> 32");
-}
-
-// It wrote neither `split` nor `examples`, and counted all examples of the split.
-TEST_F(EvaluationDirectory, OfVersion010IsThatOfTheWholeSplit) {
-  const std::string settings =
-      R"({"step": 1000, "weights": "0123456789abcdef0123456789abcdef",)"
-      R"("data": "fedcba9876543210fedcba9876543210", "compute": "float32", "context": 256, "num_beams": 1,)"
-      R"("max_new_tokens": 64})";
-  write_bytes(place_ / "settings.json", settings);
-  write_predictions(place_, 4);
-  EXPECT_EQ(refusal(limited(5)),
-            place_.string() + " has an evaluation with other settings: examples 98 -> 5");
-  EXPECT_EQ(refusal(kUsual), "");
-  EXPECT_EQ(PredictionFile(place_).count(), 4);
-}
-
-// They lack the settings that came later, which then had their defaults.
-TEST_F(EvaluationDirectory, OfAnOlderVersionGoesOn) {
-  const std::string settings =
-      R"({"step": 1000, "split": "test", "examples": 98, "weights": "0123456789abcdef0123456789abcdef",)"
-      R"("data": "fedcba9876543210fedcba9876543210", "compute": "float32", "context": 256, "num_beams": 1,)"
-      R"("max_new_tokens": 64})";
-  write_bytes(place_ / "settings.json", settings);
-  write_predictions(place_, 4);
-  EvaluationSettings beams = kUsual;
-  beams.generation.num_beams = 4;
-  beams.generation.no_repeat_ngram_size = 3;
-  EXPECT_EQ(refusal(beams), place_.string() +
-                                " has an evaluation with other settings: num_beams 1 -> 4, "
-                                "no_repeat_ngram_size 0 -> 3");
-  EXPECT_EQ(refusal(kUsual), "");
-  EXPECT_NE(read_bytes(place_ / "settings.json").find("no_repeat_ngram_size"), std::string::npos);
 }
 
 TEST_F(EvaluationDirectory, OfOtherProgramsIsRefused) {
@@ -225,11 +193,34 @@ TEST_F(EvaluationDirectory, BelowAFileIsRefused) {
 
 TEST_F(EvaluationDirectory, ThatCannotBeMadeIsAStorageError) {
   try {
-    claim_evaluation_directory("/proc/ripstop/evaluation", kUsual, 98);
+    claim_evaluation_directory("/proc/ripstop/evaluation", kUsual);
     FAIL() << "a directory that the system does not allow";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::kStorage);
   }
+}
+
+TEST_F(EvaluationDirectory, LendsItsPredictions) {
+  const fs::path all = scratch_ / "evaluation";
+  const auto write = [&](const std::string& name, const EvaluationSettings& settings, int64_t count) {
+    claim_evaluation_directory(all / name, settings);
+    write_predictions(all / name, count);
+  };
+  claim(limited(20));
+  EXPECT_TRUE(find_predictions(all, place_, limited(20)).predictions.empty());
+  write("five", limited(5), 5);
+  write("interrupted", kUsual, 9);
+  write("here", limited(20), 11);
+  EvaluationSettings other = kUsual;
+  other.generation.max_new_tokens = 32;
+  write("other", other, 30);
+  write_bytes(all / "broken/settings.json", "[");
+  write_bytes(all / "file", "");
+  const FoundPredictions found = find_predictions(all, place_, limited(20));
+  EXPECT_EQ(found.directory, all / "interrupted");
+  ASSERT_EQ(found.predictions.size(), 9u);
+  EXPECT_EQ(found.predictions[8].id, "8");
+  EXPECT_TRUE(find_predictions(scratch_ / "absent", place_, kUsual).predictions.empty());
 }
 
 }  // namespace

@@ -130,15 +130,6 @@ TEST_F(PredictionFileTest, FindsAnEditedText) {
   EXPECT_EQ(open().count(), 0);
 }
 
-// Lines of version 0.1.0 have no hash.
-TEST_F(PredictionFileTest, LinesWithoutAHashAreTaken) {
-  { open(); }
-  write_bytes(scratch_ / "evaluation/predictions.jsonl",
-              R"({"example":0,"id":"","summary":"s","reference":"","document":""})"
-              "\n");
-  EXPECT_EQ(open().count(), 1);
-}
-
 // `cp -al` makes a copy of a run whose files are links.
 TEST_F(PredictionFileTest, LeavesALinkedCopyAlone) {
   { open().append(kFirst); }

@@ -54,7 +54,7 @@ class SavedAdapters {
     for (const auto& error : run.save(io, scratch_ / "checkpoints", state_at(kAdapterStep, model)))
       EXPECT_FALSE(error) << error->what();
     checkpoint_.directory = scratch_ / "checkpoints" / step_directory_name(kAdapterStep);
-    checkpoint_.manifest = check_checkpoint(io, checkpoint_.directory);
+    checkpoint_.manifest = read_manifest(io, checkpoint_.directory);
   }
 
   // The error of each of `ranks` ranks that export together.
@@ -190,7 +190,7 @@ TEST(ExportAdapters, OtherUnitsThanTheAdaptersAreRefused) {
   SavedAdapters other(tiny_model(), {.rank = 2, .alpha = 2}, {1, 1, 1});
   other.checkpoint() =
       Checkpoint{saved.run() / "checkpoints" / step_directory_name(kAdapterStep),
-                 check_checkpoint(io, saved.run() / "checkpoints" / step_directory_name(kAdapterStep))};
+                 read_manifest(io, saved.run() / "checkpoints" / step_directory_name(kAdapterStep))};
   const auto thrown = other.try_export(scratch / "out", "");
   ASSERT_TRUE(thrown[0]);
   EXPECT_EQ(thrown[0]->code(), ExitCode::kStorage) << thrown[0]->what();

@@ -8,6 +8,7 @@
 
 #include "tests/data/scratch_directory.h"
 #include "tests/test_files.h"
+#include "tests/train/checkpoint/memory_writer.h"
 #include "tests/train/exchange/one_rank_model.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/checkpoint_writer.h"
@@ -75,10 +76,10 @@ class LogitsModel {
     state.step = 1;
     state.model = given_.model;
     PosixIo io;
-    CheckpointWriter(io, run / "checkpoints", on_one_rank_.mesh.world(), on_one_rank_.mesh.sizes(), units)
+    memory_writer(io, run / "checkpoints", on_one_rank_.mesh.world(), on_one_rank_.mesh.sizes(), units)
         .save(state, {});
     const std::filesystem::path directory = run / "checkpoints" / step_directory_name(1);
-    const StoredModel model({directory, check_checkpoint(io, directory)});
+    const StoredModel model({directory, read_manifest(io, directory)});
     const RunConfig config;
     const ExportReport report =
         export_model(io, on_one_rank_.mesh.world(), {.model = model, .run = run.path(), .config = config},

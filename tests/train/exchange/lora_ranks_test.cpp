@@ -9,6 +9,7 @@
 #include "parallel/agreement.h"
 #include "tests/data/scratch_directory.h"
 #include "tests/test_files.h"
+#include "tests/train/checkpoint/memory_writer.h"
 #include "tests/train/exchange/golden_pairs.h"
 #include "tests/train/exchange/load_pretrained.h"
 #include "tests/train/step/layout_model.h"
@@ -333,8 +334,8 @@ void expect_continues_on_every_mesh(const ModelConfig& model) {
   state.model = model;
   state.adapted = {
       .lora = step.sharding.lora, .directory = "base", .hash = "0", .samples = "2", .dtype = "float32"};
-  CheckpointWriter(io, directory, saved.mesh.world(), first,
-                   live_states(saved.step->model(), saved.step->optimizer()))
+  memory_writer(io, directory, saved.mesh.world(), first,
+                live_states(saved.step->model(), saved.step->optimizer()))
       .save(state, {});
   const Checkpoint checkpoint{directory / step_directory_name(kSaved),
                               read_manifest(io, directory / step_directory_name(kSaved))};
@@ -345,8 +346,8 @@ void expect_continues_on_every_mesh(const ModelConfig& model) {
     SCOPED_TRACE(first.to_text() + " to " + mesh.to_text());
     MeshTraining run(model, step, mesh, kSequences);
     run.step->model().initialize(7, run.step->model().frozen_units());
-    read_checkpoint(io, checkpoint, run.mesh.coordinates().fsdp,
-                    live_states(run.step->model(), run.step->optimizer()));
+    CheckpointReader(io, checkpoint)
+        .read(run.mesh.coordinates().fsdp, live_states(run.step->model(), run.step->optimizer()));
     run.step->model().weights_changed(run.step->arena());
     const std::vector<double> found = adapter_losses(run, kSaved + 1, kLast);
     if (mesh == first) {

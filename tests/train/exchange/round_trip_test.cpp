@@ -44,7 +44,7 @@ class RoundTrip : public testing::Test {
     const auto saved = SimulatedRanks(mesh.ranks()).run([&](Communicator& world) {
       RankMemory memory(table, mesh, world.rank());
       model.read(io_, memory.fsdp_index(), memory.units());
-      CheckpointWriter(io_, run / "checkpoints", world, mesh, memory.units()).save(model.state(), {});
+      memory_writer(io_, run / "checkpoints", world, mesh, memory.units()).save(model.state(), {});
     });
     for (const auto& error : saved) ASSERT_FALSE(error) << error->what();
     expect_export(source, run.path(), mesh.ranks());

@@ -144,7 +144,7 @@ StoredModel find_base(Io& io, const AdaptedBase& base, const ModelConfig& sizes,
 
 void require_base_weights(Communicator& world, const StoredModel& found, const AdaptedBase& base,
                           FunctionRef<void(int64_t percent)> watch) {
-  if (base.hash.empty() || found.weights_hash(world, watch) == base.hash) return;
+  if (found.weights_hash(world, watch) == base.hash) return;
   throw Error(
       ExitCode::kInputData,
       fmt::format("{} is not the model that the adapters were trained with: its files have the same tensors, "

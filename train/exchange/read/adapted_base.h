@@ -29,7 +29,7 @@ StoredModel find_base(Io& io, const AdaptedBase& base, const ModelConfig& sizes,
 
 /// Compares all weights of the base that find_base found with base.hash. Of a model of Hugging Face each rank
 /// reads its part of the bytes, where it sees the files; those of a checkpoint are compared when they are
-/// read. Without a hash, nothing is compared. `watch` is called as by contents_hash. Collective over `world`.
+/// read. `watch` is called as by contents_hash. Collective over `world`.
 /// Throws Error(kInputData) if they are others.
 void require_base_weights(
     Communicator& world, const StoredModel& found, const AdaptedBase& base,

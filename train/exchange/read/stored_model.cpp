@@ -141,7 +141,7 @@ void StoredModel::read(Io& io, int64_t fsdp_index, std::span<const UnitStates> u
   std::vector<UnitStates> masters;
   for (const UnitStates& unit : units) masters.push_back({.layout = unit.layout, .master = unit.master});
   try {
-    read_checkpoint(io, std::get<Checkpoint>(source_), fsdp_index, masters);
+    CheckpointReader(io, std::get<Checkpoint>(source_)).read(fsdp_index, masters);
   } catch (const Error& error) {
     throw with_hint_for_damage(error, directory_);
   }

@@ -48,11 +48,11 @@ std::string find_template(Io& io, const fs::path& run) {
   return path_exists(io, path) ? read_plain_file(path, 1 << 20, ExitCode::kInputData) : std::string();
 }
 
-// Whether the run was trained on running text. Its log says so; that of an earlier version does not, and
-// then the directory of the data set may still tell.
+// Whether the run was trained on running text. Its log says so. Without one, as of a copied checkpoint, the
+// directory of the data set may still tell.
 bool is_running_text(const fs::path& run, const RunConfig& config) {
   const std::optional<StartEvent> start = first_start(run / "metrics.jsonl");
-  if (start && !start->data.kind.empty()) return start->data.kind == to_string(ExampleKind::kText);
+  if (start) return start->data.kind == to_string(ExampleKind::kText);
   try {
     const auto json = nlohmann::ordered_json::parse(
         read_plain_file(fs::path(config.data.directory) / "prepare.json", 1 << 24, ExitCode::kInputData));

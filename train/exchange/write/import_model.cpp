@@ -43,19 +43,16 @@ int64_t import_model(Io& io, const StoredModel& model, const fs::path& output,
                      const std::function<void(int64_t elements)>& progress) {
   const std::vector<UnitSpec> table = parameter_table(model.config());
   std::vector<UnitLayout> layouts;
-  std::vector<const UnitLayout*> borrowed;
   layouts.reserve(table.size());  // the sources refer to its elements
   std::vector<ArraySource> sources;
   std::atomic<int64_t> done = 0;  // threads count
   for (const UnitSpec& unit : table) {
     const UnitLayout& layout = layouts.emplace_back(unit, 1, 0, 1);
-    borrowed.push_back(&layout);
     sources.push_back([&](int64_t first, int64_t count, void* to) {
       model.read_elements(layout, first, first + count, static_cast<float*>(to));
       done += count;
     });
-    sources.push_back(array_of_zeros());
-    sources.push_back(array_of_zeros());
+    sources.resize(sources.size() + 2);  // moments of zero
   }
   PartialDirectory partial(io, output, note);
   // The moments are holes, so only the weights need room.
@@ -65,7 +62,8 @@ int64_t import_model(Io& io, const StoredModel& model, const fs::path& output,
       "the weights in float32 need",
       "free some space, or give model.pretrained the model's own directory: training needs no import");
   const std::unique_ptr<Communicator> self = make_self_communicator("import");
-  CheckpointWriter writer(io, partial / "checkpoints", *self, borrowed, std::move(sources));
+  CheckpointWriter writer(io, partial / "checkpoints", *self, {1, 1, 1}, table, DType::kFloat32,
+                          std::move(sources));
   const SaveReport report = writer.save(imported_state(model, output), {.watch = [&] {
                                           if (progress) progress(done);
                                         }});

@@ -32,7 +32,7 @@ class AdaptedModel {
       EXPECT_FALSE(error) << error->what();
     const std::filesystem::path directory = scratch_ / "checkpoints" / step_directory_name(kReadStep);
     auto base = std::make_unique<StoredModel>(base_.path(), open_pretrained_model(base_.path()));
-    merged_ = std::make_unique<StoredModel>(Checkpoint{directory, check_checkpoint(io, directory)},
+    merged_ = std::make_unique<StoredModel>(Checkpoint{directory, read_manifest(io, directory)},
                                             std::move(base));
   }
   const StoredModel& merged() const { return *merged_; }

@@ -31,7 +31,7 @@ class SavedRun {
     QuickIo io;
     SmallRun(model, mesh).save_step(io, scratch_ / "checkpoints", kStep);
     checkpoint_.directory = scratch_ / "checkpoints" / step_directory_name(kStep);
-    checkpoint_.manifest = check_checkpoint(io, checkpoint_.directory);
+    checkpoint_.manifest = read_manifest(io, checkpoint_.directory);
     model_.emplace(checkpoint_);
   }
   const fs::path& path() const { return scratch_.path(); }
@@ -171,7 +171,7 @@ TEST(ExportModel, ANumberThatDoesNotFitIsRefused) {
   for (const auto& error : small.save(io, scratch / "checkpoints", state_at(kStep, tiny_model())))
     ASSERT_FALSE(error);
   const fs::path directory = scratch / "checkpoints" / step_directory_name(kStep);
-  const StoredModel model({directory, check_checkpoint(io, directory)});
+  const StoredModel model({directory, read_manifest(io, directory)});
   const RunConfig config;
   const auto thrown = SimulatedRanks(2).run([&](Communicator& world) {
     export_model(io, world, {.model = model, .run = scratch.path(), .config = config}, scratch / "out",
