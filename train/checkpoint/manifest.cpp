@@ -26,17 +26,9 @@ std::string_view to_string(Cut cut) {
 }
 
 Json json_of(const ModelConfig& model) {
-  return {{"hidden_size", model.hidden_size},
-          {"intermediate_size", model.intermediate_size},
-          {"num_hidden_layers", model.num_hidden_layers},
-          {"num_attention_heads", model.num_attention_heads},
-          {"num_key_value_heads", model.num_key_value_heads},
-          {"vocab_size", model.vocab_size},
-          {"max_position_embeddings", model.max_position_embeddings},
-          {"rms_norm_eps", model.rms_norm_eps},
-          {"rope_theta", model.rope_theta},
-          {"tie_word_embeddings", model.tie_word_embeddings},
-          {"initializer_range", model.initializer_range}};
+  Json json;
+  for_each_field(model, [&](const char* name, const auto& value) { json[name] = value; });
+  return json;
 }
 
 Json json_of(const std::optional<BestSoFar>& best) {

@@ -3,7 +3,9 @@
 #include <array>
 #include <set>
 #include <string_view>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "data/files/whole_file.h"
 #include "data/text/json_reader.h"
@@ -33,7 +35,7 @@ class Reader : public JsonReader {
   explicit Reader(const std::string& name) : JsonReader(name, ExitCode::kStorage) {}
 
   /// Refuses members other than `keys`, unless the manifest is of a later version, which may have more.
-  void only(const Json& object, std::initializer_list<const char*> keys) const;
+  void only(const Json& object, const std::vector<std::string_view>& keys) const;
 
   void check_version(const Json& document);
   /// Refuses members of the document that its version does not have. Needs check_version.
@@ -56,12 +58,11 @@ class Reader : public JsonReader {
   bool is_newer_ = false;
 };
 
-void Reader::only(const Json& object, std::initializer_list<const char*> keys) const {
+void Reader::only(const Json& object, const std::vector<std::string_view>& keys) const {
   // A later version may have more members. It says through min_reader whether they can be skipped.
   if (is_newer_) return;
   for (const auto& [key, value] : object.items())
-    if (std::none_of(keys.begin(), keys.end(), [&key = key](const char* k) { return key == k; }))
-      refuse("has an unknown '{}'", key);
+    if (std::ranges::find(keys, key) == keys.end()) refuse("has an unknown '{}'", key);
 }
 
 void Reader::check_version(const Json& document) {
@@ -91,23 +92,19 @@ void Reader::only_members(const Json& document) const {
 
 /// The sizes are used for products, so they are bounded here and validated as those of a config are.
 ModelConfig Reader::model(const Json& json) const {
-  only(json, {"hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
-              "num_key_value_heads", "vocab_size", "max_position_embeddings", "rms_norm_eps", "rope_theta",
-              "tie_word_embeddings", "initializer_range"});
-  // 0 passes here: validate() says more clearly what is wrong with it.
-  const auto size = [&](const char* key) { return integer(json, key, 0, int64_t{1} << 40); };
   ModelConfig model;
-  model.hidden_size = size("hidden_size");
-  model.intermediate_size = size("intermediate_size");
-  model.num_hidden_layers = size("num_hidden_layers");
-  model.num_attention_heads = size("num_attention_heads");
-  model.num_key_value_heads = size("num_key_value_heads");
-  model.vocab_size = size("vocab_size");
-  model.max_position_embeddings = size("max_position_embeddings");
-  model.rms_norm_eps = number(json, "rms_norm_eps");
-  model.rope_theta = number(json, "rope_theta");
-  model.tie_word_embeddings = flag(json, "tie_word_embeddings");
-  model.initializer_range = number(json, "initializer_range");
+  std::vector<std::string_view> names;
+  for_each_field(model, [&](const char* name, auto&) { names.emplace_back(name); });
+  only(json, names);
+  // 0 passes as a size here: validate() says more clearly what is wrong with it.
+  for_each_field(model, [&]<class T>(const char* name, T& value) {
+    if constexpr (std::is_same_v<T, int64_t>)
+      value = integer(json, name, 0, int64_t{1} << 40);
+    else if constexpr (std::is_same_v<T, bool>)
+      value = flag(json, name);
+    else
+      value = number(json, name);
+  });
   try {
     validate(model);
   } catch (const Error& error) {
