@@ -36,6 +36,24 @@ struct ModelConfig {
   bool operator==(const ModelConfig&) const = default;
 };
 
+/// Calls `visit(name, value)` with each field of `config`, a ModelConfig that may be const. No other list of
+/// fields exists: manifests, config.json, JSON of `inspect` and comparisons of ranks follow from this one in
+/// its order, and each field is a key of [model].
+template <class Config, class Visit>
+constexpr void for_each_field(Config&& config, Visit&& visit) {
+  visit("hidden_size", config.hidden_size);
+  visit("intermediate_size", config.intermediate_size);
+  visit("num_hidden_layers", config.num_hidden_layers);
+  visit("num_attention_heads", config.num_attention_heads);
+  visit("num_key_value_heads", config.num_key_value_heads);
+  visit("vocab_size", config.vocab_size);
+  visit("max_position_embeddings", config.max_position_embeddings);
+  visit("rms_norm_eps", config.rms_norm_eps);
+  visit("rope_theta", config.rope_theta);
+  visit("tie_word_embeddings", config.tie_word_embeddings);
+  visit("initializer_range", config.initializer_range);
+}
+
 /// Throws Error(kUsage) that names the first key whose value is impossible, and the key that bounds it, if
 /// one does: a size below 1 or too large for 64-bit counts of elements, heads that do not divide, an odd head
 /// size (rotary embedding turns pairs), a constant that is not a finite number in its range.

@@ -50,21 +50,6 @@ void head_fields(Fields& f, Head& head, Manifest& manifest) {
 }
 
 template <class Fields>
-void model_fields(Fields& f, ModelConfig& model) {
-  f("hidden_size", model.hidden_size);
-  f("intermediate_size", model.intermediate_size);
-  f("num_hidden_layers", model.num_hidden_layers);
-  f("num_attention_heads", model.num_attention_heads);
-  f("num_key_value_heads", model.num_key_value_heads);
-  f("vocab_size", model.vocab_size);
-  f("max_position_embeddings", model.max_position_embeddings);
-  f("rms_norm_eps", model.rms_norm_eps);
-  f("rope_theta", model.rope_theta);
-  f("tie_word_embeddings", model.tie_word_embeddings);
-  f("initializer_range", model.initializer_range);
-}
-
-template <class Fields>
 void adapter_fields(Fields& f, AdaptedBase& adapted) {
   f("rank", adapted.lora.rank, 1);
   f("alpha", adapted.lora.alpha);
@@ -132,7 +117,7 @@ void body_fields(Fields& f, Manifest& manifest) {
     for (const MeshAxis axis : kMeshAxes) mesh(to_string(axis), manifest.mesh[axis], 1, kMostRanks);
   });
   f.word("moments", manifest.moments, kMoments);
-  f.group("model", [&](auto& model) { model_fields(model, state.model); });
+  f.group("model", [&](auto& model) { for_each_field(state.model, model); });
   f.group("data", [&](auto& data) {
     data("content_hash", state.data_content_hash);
     data("tokenizer_sha256", state.tokenizer_sha256);

@@ -123,17 +123,11 @@ Surroundings look_around(Io& io, const fs::path& directory, const Manifest& m) {
 
 // ---- documents and lines
 
-Json json_of(const ModelConfig& c) {
-  return {{"hidden_size", c.hidden_size},
-          {"intermediate_size", c.intermediate_size},
-          {"num_hidden_layers", c.num_hidden_layers},
-          {"num_attention_heads", c.num_attention_heads},
-          {"num_key_value_heads", c.num_key_value_heads},
-          {"vocab_size", c.vocab_size},
-          {"max_position_embeddings", c.max_position_embeddings},
-          {"rms_norm_eps", c.rms_norm_eps},
-          {"rope_theta", c.rope_theta},
-          {"tie_word_embeddings", c.tie_word_embeddings}};
+Json json_of(const ModelConfig& model) {
+  Json json;
+  for_each_field(model, [&](const char* name, const auto& value) { json[name] = value; });
+  json.erase("initializer_range");  // the weights are there
+  return json;
 }
 
 std::string line_of(const ModelConfig& c) {

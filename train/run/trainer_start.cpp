@@ -55,13 +55,13 @@ Validation open_validation(StartTimes& times, const RunConfig& config, const Res
   return {config, run, tokenizer, mesh};
 }
 
-std::string sizes_text(const ModelConfig& m) {
-  return fmt::format(
-      "{} layers, hidden {}, feed-forward {}, {} heads ({} key-value), {} ids, {} positions, rope_theta {}, "
-      "epsilon {}, {}",
-      m.num_hidden_layers, m.hidden_size, m.intermediate_size, m.num_attention_heads, m.num_key_value_heads,
-      m.vocab_size, m.max_position_embeddings, m.rope_theta, m.rms_norm_eps,
-      m.tie_word_embeddings ? "tied" : "untied");
+// "hidden_size 2048, intermediate_size 5632, ...".
+std::string fields_text(const ModelConfig& model) {
+  std::string text;
+  for_each_field(model, [&](const char* name, const auto& value) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, value);
+  });
+  return text;
 }
 
 // The target of this start. Collective.
@@ -72,7 +72,7 @@ RunTarget start_target(Io& io, const std::optional<PretrainedOrigin>& origin, Mp
   Communicator& all = world.communicator();
   do_and_agree(all, [&] { target.pretrained = read_model_sizes(io, origin->directory); });
   // Before anything depends on them: with other sizes ranks would wait in other collectives.
-  require_equal(all, ExitCode::kInputData, "the pretrained model", sizes_text(*target.pretrained),
+  require_equal(all, ExitCode::kInputData, "the pretrained model", fields_text(*target.pretrained),
                 world.places()[static_cast<size_t>(all.rank())].host, kSamePretrainedHint);
   return target;
 }

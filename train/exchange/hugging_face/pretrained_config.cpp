@@ -1,6 +1,7 @@
 #include "train/exchange/hugging_face/pretrained_config.h"
 
 #include <string>
+#include <type_traits>
 
 #include "data/files/whole_file.h"
 #include "data/text/json_reader.h"
@@ -14,6 +15,10 @@ constexpr int64_t kMostBytes = int64_t{1} << 20;
 constexpr int64_t kMostSize = int64_t{1} << 40;
 constexpr size_t kMostTextBytes = 256;
 
+// What an absent key means; a size of 0 must be there.
+constexpr ModelConfig kLlamaConfigDefaults{
+    .max_position_embeddings = 2048, .rms_norm_eps = 1e-6, .rope_theta = 10000.0, .initializer_range = 0.02};
+
 // Every error says in which model people find the key.
 class PretrainedReader : public JsonReader {
  public:
@@ -23,7 +28,6 @@ class PretrainedReader : public JsonReader {
   void check_kind() const;
   void check_computation() const;
   void check_rotary(const Json& rotary) const;
-  double rope_theta() const;
   ModelConfig sizes() const;
 
  private:
@@ -80,25 +84,25 @@ void PretrainedReader::check_rotary(const Json& rotary) const {
     refuse("has a partial_rotary_factor; ripstop turns whole heads");
 }
 
-double PretrainedReader::rope_theta() const {
-  const Json* parameters = find(json_, "rope_parameters");
-  const double outside = number_or(json_, "rope_theta", 10000.0);
-  return parameters == nullptr ? outside : number_or(*parameters, "rope_theta", outside);
-}
-
 ModelConfig PretrainedReader::sizes() const {
-  ModelConfig model;
-  model.hidden_size = integer(json_, "hidden_size", 1, kMostSize);
-  model.intermediate_size = integer(json_, "intermediate_size", 1, kMostSize);
-  model.num_hidden_layers = integer(json_, "num_hidden_layers", 1, kMostSize);
-  model.num_attention_heads = integer(json_, "num_attention_heads", 1, kMostSize);
-  model.num_key_value_heads = size_or("num_key_value_heads", model.num_attention_heads);
-  model.vocab_size = integer(json_, "vocab_size", 1, kMostSize);
-  model.max_position_embeddings = size_or("max_position_embeddings", 2048);
-  model.rms_norm_eps = number_or(json_, "rms_norm_eps", 1e-6);
-  model.rope_theta = rope_theta();
-  model.tie_word_embeddings = flag_or("tie_word_embeddings", false);
-  model.initializer_range = number_or(json_, "initializer_range", 0.02);
+  Json given = json_;
+  if (find(json_, "num_key_value_heads") == nullptr)
+    given["num_key_value_heads"] = member(json_, "num_attention_heads");
+  const Json* const rotary = find(json_, "rope_parameters");
+  if (rotary != nullptr && find(*rotary, "rope_theta") != nullptr)
+    given["rope_theta"] = (*rotary)["rope_theta"];
+
+  ModelConfig model = kLlamaConfigDefaults;
+  for_each_field(model, [&]<class T>(const char* name, T& value) {
+    const bool is_absent = find(given, name) == nullptr;
+    if constexpr (std::is_same_v<T, int64_t>) {
+      if (!is_absent || value == 0) value = integer(given, name, 1, kMostSize);
+    } else if constexpr (std::is_same_v<T, bool>) {
+      if (!is_absent) value = flag(given, name);
+    } else {
+      if (!is_absent) value = number(given, name);
+    }
+  });
   try {
     validate(model);
   } catch (const Error& error) {

@@ -12,7 +12,7 @@ Json id_or_null(int32_t id) {
   return id < 0 ? Json(nullptr) : Json(id);
 }
 
-std::string json_text(const Json& json) {
+std::string json_text(const auto& json) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -22,34 +22,26 @@ std::string pretrained_config_json(const ModelConfig& model, ExportDType dtype, 
   const double deviation = model.initializer_range > 0
                                ? model.initializer_range
                                : 1 / std::sqrt(static_cast<double>(model.hidden_size));
-  // transformers 5 reads rope_parameters and dtype, 4 reads rope_theta and torch_dtype.
-  return json_text({{"architectures", {"LlamaForCausalLM"}},
-                    {"attention_bias", false},
-                    {"attention_dropout", 0.0},
-                    {"bos_token_id", id_or_null(ids.bos)},
-                    {"dtype", to_string(dtype)},
-                    {"eos_token_id", id_or_null(ids.eos)},
-                    {"head_dim", model.head_size()},
-                    {"hidden_act", "silu"},
-                    {"hidden_size", model.hidden_size},
-                    {"initializer_range", deviation},
-                    {"intermediate_size", model.intermediate_size},
-                    {"max_position_embeddings", model.max_position_embeddings},
-                    {"mlp_bias", false},
-                    {"model_type", "llama"},
-                    {"num_attention_heads", model.num_attention_heads},
-                    {"num_hidden_layers", model.num_hidden_layers},
-                    {"num_key_value_heads", model.num_key_value_heads},
-                    {"pad_token_id", nullptr},
-                    {"pretraining_tp", 1},
-                    {"rms_norm_eps", model.rms_norm_eps},
-                    {"rope_parameters", {{"rope_theta", model.rope_theta}, {"rope_type", "default"}}},
-                    {"rope_scaling", nullptr},
-                    {"rope_theta", model.rope_theta},
-                    {"tie_word_embeddings", model.tie_word_embeddings},
-                    {"torch_dtype", to_string(dtype)},
-                    {"use_cache", true},
-                    {"vocab_size", model.vocab_size}});
+  // transformers 5 reads rope_parameters and dtype, 4 reads rope_theta and torch_dtype. The keys are sorted.
+  nlohmann::json json = {{"architectures", {"LlamaForCausalLM"}},
+                         {"attention_bias", false},
+                         {"attention_dropout", 0.0},
+                         {"bos_token_id", id_or_null(ids.bos)},
+                         {"dtype", to_string(dtype)},
+                         {"eos_token_id", id_or_null(ids.eos)},
+                         {"head_dim", model.head_size()},
+                         {"hidden_act", "silu"},
+                         {"mlp_bias", false},
+                         {"model_type", "llama"},
+                         {"pad_token_id", nullptr},
+                         {"pretraining_tp", 1},
+                         {"rope_parameters", {{"rope_theta", model.rope_theta}, {"rope_type", "default"}}},
+                         {"rope_scaling", nullptr},
+                         {"torch_dtype", to_string(dtype)},
+                         {"use_cache", true}};
+  for_each_field(model, [&](const char* name, const auto& value) { json[name] = value; });
+  json["initializer_range"] = deviation;
+  return json_text(json);
 }
 
 namespace {
