@@ -6,6 +6,7 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -112,17 +113,41 @@ cudnnStatus_t record_attribute(DescriptorRecord& record, cudnnBackendAttributeNa
   return CUDNN_STATUS_SUCCESS;
 }
 
+// The settings that heuristics choose for the one engine: those of cuDNN 9.26 for backward on an H100.
+struct EngineKnob {
+  cudnnBackendKnobType_t type;
+  int64_t value;
+};
+constexpr EngineKnob kEngineKnobs[] = {{CUDNN_KNOB_TYPE_TILE_M, 2},
+                                       {CUDNN_KNOB_TYPE_TILE_N, 1},
+                                       {CUDNN_KNOB_TYPE_KERNEL_CFG, 2},
+                                       {CUDNN_KNOB_TYPE_STREAM_K, 0},
+                                       {CUDNN_KNOB_TYPE_TILE_CGA_M, 0}};
+
+// The settings that the caller chose for a configuration; empty: those of the engine.
+std::map<cudnnBackendKnobType_t, int64_t> chosen_knobs(const DescriptorRecord& configuration) {
+  std::map<cudnnBackendKnobType_t, int64_t> result;
+  const auto knobs = configuration.attributes.find(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES);
+  if (knobs == configuration.attributes.end()) return result;
+  for (const DescriptorHandle& knob : knobs->second.descriptors)
+    result[knob->value<cudnnBackendKnobType_t>(CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE)] =
+        knob->value<int64_t>(CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE);
+  return result;
+}
+
+// Whether some of the engine's settings are chosen and others are not.
+bool lacks_knobs(const DescriptorRecord& configuration) {
+  const auto chosen = chosen_knobs(configuration);
+  return !chosen.empty() && std::any_of(std::begin(kEngineKnobs), std::end(kEngineKnobs),
+                                        [&](const EngineKnob& k) { return chosen.count(k.type) == 0; });
+}
+
 // Whether the configuration of a plan asks for sums in a fixed order (Sums::kOrdered).
 bool orders_sums(const DescriptorRecord& plan) {
   constexpr int64_t kOneAfterAnother = 4;
-  const DescriptorHandle configuration = plan.descriptor(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
-  const auto knobs = configuration->attributes.find(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES);
-  if (knobs == configuration->attributes.end()) return false;
-  for (const DescriptorHandle& knob : knobs->second.descriptors)
-    if (knob->value<cudnnBackendKnobType_t>(CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE) == CUDNN_KNOB_TYPE_STAGES &&
-        knob->value<int64_t>(CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE) == kOneAfterAnother)
-      return true;
-  return false;
+  const auto chosen = chosen_knobs(*plan.descriptor(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG));
+  const auto stages = chosen.find(CUDNN_KNOB_TYPE_STAGES);
+  return stages != chosen.end() && stages->second == kOneAfterAnother;
 }
 
 // What a finalized descriptor knows of the graph for which it was made.
@@ -135,6 +160,8 @@ cudnnStatus_t finish(DescriptorRecord& record) {
     if (const auto why = not_interpreted(*record.graph))
       return failed(CUDNN_STATUS_NOT_SUPPORTED, "the emulated cuDNN does not run " + *why);
   }
+  if (record.type == CUDNN_BACKEND_ENGINECFG_DESCRIPTOR && !cudnn().real() && lacks_knobs(record))
+    return failed(CUDNN_STATUS_NOT_SUPPORTED, "");  // as cuDNN, which does not tell why either
   if (record.type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR && !cudnn().real()) {
     const RuleAnswer answer = plan_by_rule(*record.graph, orders_sums(record), cudnnGetVersion());
     if (!answer.refusal.empty()) return failed(CUDNN_STATUS_NOT_SUPPORTED, answer.refusal);
@@ -144,7 +171,24 @@ cudnnStatus_t finish(DescriptorRecord& record) {
   return CUDNN_STATUS_SUCCESS;
 }
 
-// Heuristics, configurations and plans in mode record: one engine, without settings.
+// Fills the descriptors that the caller has made with the settings of the engine. Asked for none, cuDNN 9.26
+// does not tell how many there are.
+cudnnStatus_t get_knobs(int64_t asked, int64_t* count, void* values) {
+  *count = std::min<int64_t>(asked, std::size(kEngineKnobs));
+  for (int64_t i = 0; i < *count; ++i) {
+    const DescriptorHandle to =
+        find(static_cast<const cudnnBackendDescriptor_t*>(values)[i], "cudnnBackendGetAttribute");
+    const EngineKnob& knob = kEngineKnobs[i];
+    static_cast<void>(
+        record_attribute(*to, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, 1, &knob.type));
+    static_cast<void>(
+        record_attribute(*to, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, 1, &knob.value));
+    to->finalized = true;
+  }
+  return CUDNN_STATUS_SUCCESS;
+}
+
+// Heuristics, configurations and plans in mode record: one engine.
 cudnnStatus_t get_by_rule(const DescriptorHandle& record, cudnnBackendAttributeName_t name, int64_t asked,
                           int64_t* count, void* values) {
   const auto give = [&](auto value) {
@@ -167,8 +211,11 @@ cudnnStatus_t get_by_rule(const DescriptorHandle& record, cudnnBackendAttributeN
     case CUDNN_ATTR_ENGINECFG_ENGINE:
       return fill();
     case CUDNN_ATTR_ENGINECFG_KNOB_CHOICES:
-      *count = 0;
-      return CUDNN_STATUS_SUCCESS;
+      return get_knobs(asked, count, values);
+    case CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE:
+      return give(record->value<cudnnBackendKnobType_t>(name));
+    case CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE:
+      return give(record->value<int64_t>(name));
     case CUDNN_ATTR_ENGINE_GLOBAL_INDEX:
       return give(int64_t{0});
     case CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE:
