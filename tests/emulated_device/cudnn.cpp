@@ -77,7 +77,8 @@ void check_handle(cudnnHandle_t handle, const char* call) {
 
 // Attributes that hold a handle of ours: the library gets the described GPU instead.
 bool holds_handle(cudnnBackendAttributeName_t name) {
-  return name == CUDNN_ATTR_OPERATIONGRAPH_HANDLE || name == CUDNN_ATTR_EXECUTION_PLAN_HANDLE;
+  return name == CUDNN_ATTR_OPERATIONGRAPH_HANDLE || name == CUDNN_ATTR_EXECUTION_PLAN_HANDLE ||
+         name == CUDNN_ATTR_DEVICEPROP_HANDLE;
 }
 
 // Forwards an attribute. With the operation graph, heuristics and engines get the described GPU too, if the
@@ -90,6 +91,9 @@ cudnnStatus_t forward_attribute(cudnnBackendDescriptor_t descriptor, const Descr
     return of_library(library.set_gpu(descriptor, attribute));
   };
   if (name == CUDNN_ATTR_OPERATIONGRAPH_HANDLE) return CUDNN_STATUS_SUCCESS;
+  if (name == CUDNN_ATTR_DEVICEPROP_HANDLE)
+    return of_library(library.set(descriptor, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                                  std::ssize(cudnn().gpu), cudnn().gpu.data()));
   if (name == CUDNN_ATTR_EXECUTION_PLAN_HANDLE) return described(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP);
   const cudnnStatus_t status = of_library(library.set(descriptor, name, type, count, values));
   if (status != CUDNN_STATUS_SUCCESS) return status;
@@ -111,43 +115,6 @@ cudnnStatus_t record_attribute(DescriptorRecord& record, cudnnBackendAttributeNa
           find(static_cast<const cudnnBackendDescriptor_t*>(values)[i], "cudnnBackendSetAttribute"));
   record.attributes[name] = std::move(attribute);
   return CUDNN_STATUS_SUCCESS;
-}
-
-// The settings that heuristics choose for the one engine: those of cuDNN 9.26 for backward on an H100.
-struct EngineKnob {
-  cudnnBackendKnobType_t type;
-  int64_t value;
-};
-constexpr EngineKnob kEngineKnobs[] = {{CUDNN_KNOB_TYPE_TILE_M, 2},
-                                       {CUDNN_KNOB_TYPE_TILE_N, 1},
-                                       {CUDNN_KNOB_TYPE_KERNEL_CFG, 2},
-                                       {CUDNN_KNOB_TYPE_STREAM_K, 0},
-                                       {CUDNN_KNOB_TYPE_TILE_CGA_M, 0}};
-
-// The settings that the caller chose for a configuration; empty: those of the engine.
-std::map<cudnnBackendKnobType_t, int64_t> chosen_knobs(const DescriptorRecord& configuration) {
-  std::map<cudnnBackendKnobType_t, int64_t> result;
-  const auto knobs = configuration.attributes.find(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES);
-  if (knobs == configuration.attributes.end()) return result;
-  for (const DescriptorHandle& knob : knobs->second.descriptors)
-    result[knob->value<cudnnBackendKnobType_t>(CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE)] =
-        knob->value<int64_t>(CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE);
-  return result;
-}
-
-// Whether some of the engine's settings are chosen and others are not.
-bool lacks_knobs(const DescriptorRecord& configuration) {
-  const auto chosen = chosen_knobs(configuration);
-  return !chosen.empty() && std::any_of(std::begin(kEngineKnobs), std::end(kEngineKnobs),
-                                        [&](const EngineKnob& k) { return chosen.count(k.type) == 0; });
-}
-
-// Whether the configuration of a plan asks for sums in a fixed order (Sums::kOrdered).
-bool orders_sums(const DescriptorRecord& plan) {
-  constexpr int64_t kOneAfterAnother = 4;
-  const auto chosen = chosen_knobs(*plan.descriptor(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG));
-  const auto stages = chosen.find(CUDNN_KNOB_TYPE_STAGES);
-  return stages != chosen.end() && stages->second == kOneAfterAnother;
 }
 
 // What a finalized descriptor knows of the graph for which it was made.
@@ -174,11 +141,11 @@ cudnnStatus_t finish(DescriptorRecord& record) {
 // Fills the descriptors that the caller has made with the settings of the engine. Asked for none, cuDNN 9.26
 // does not tell how many there are.
 cudnnStatus_t get_knobs(int64_t asked, int64_t* count, void* values) {
-  *count = std::min<int64_t>(asked, std::size(kEngineKnobs));
+  *count = std::min(asked, std::ssize(kEngineKnobs));
   for (int64_t i = 0; i < *count; ++i) {
     const DescriptorHandle to =
         find(static_cast<const cudnnBackendDescriptor_t*>(values)[i], "cudnnBackendGetAttribute");
-    const EngineKnob& knob = kEngineKnobs[i];
+    const EngineKnob& knob = kEngineKnobs[static_cast<size_t>(i)];
     static_cast<void>(
         record_attribute(*to, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, 1, &knob.type));
     static_cast<void>(
@@ -218,6 +185,10 @@ cudnnStatus_t get_by_rule(const DescriptorHandle& record, cudnnBackendAttributeN
       return give(record->value<int64_t>(name));
     case CUDNN_ATTR_ENGINE_GLOBAL_INDEX:
       return give(int64_t{0});
+    case CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION:
+      *count = std::ssize(cudnn().gpu) + 1;
+      std::memcpy(values, cudnn().gpu.c_str(), static_cast<size_t>(std::min(asked, *count)));
+      return CUDNN_STATUS_SUCCESS;
     case CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE:
       return give(record->workspace_bytes);
     default:
