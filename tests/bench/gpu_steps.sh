@@ -1,8 +1,8 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2154
 # What the parts of tests/bench/gpu share, to be sourced: steps with a time limit, results that are written when they
-# come, a table at the end. Needs $stage, $device and $out; results are lines of $out/results, name|state|seconds|note.
+# come, a table at the end. Needs $stage, $stage_seconds, $device and $out; results are lines of $out/results,
+# name|state|seconds|note.
 
-stage_seconds=520
 log_of() { echo "$out/logs/$1.log"; }
 
 begin_stage() {
