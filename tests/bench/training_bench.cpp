@@ -1,10 +1,11 @@
 // Measures the steps of `ripstop train` on random tokens, without data set, logs and checkpoints: writing the
 // last checkpoint of a large model takes longer than the measurement.
 //   slurm/launch.sh 1 build/cuda/tests/bench/training_bench --model llama2-7b --positions 2048 --sequences 32
-// The model is a preset with untied embeddings. Every sequence is one document unless --documents is given.
-// Prints one JSON object: tokens per second of the median step, seconds of the slowest tenth of the steps,
-// model FLOPs by 6 P + 6 L C T (with --lora-rank 4 P + 6 A + 6 L C T), seconds a step of rank 0's
-// communication that were not hidden, loss, memory.
+// The model is a preset with untied embeddings, or with --layers a part of it. Every sequence is one document
+// unless --documents is given; of several numbers, as in 1,8, each is measured in turn. Prints one JSON
+// object for each: tokens per second of the median step, seconds of the slowest tenth of the steps, model
+// FLOPs by 6 P + 6 L C T (with --lora-rank 4 P + 6 A + 6 L C T), seconds a step of rank 0's communication
+// that were not hidden, losses, memory.
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
@@ -28,26 +29,26 @@ using Clock = std::chrono::steady_clock;
 struct Options {
   RunConfig config;
   std::string device = "auto", dtype = "bfloat16", model = "debug", recompute = "auto";
-  int64_t micro_batch = 0, steps = 4, warmup = 2, documents = 1;
+  int64_t micro_batch = 0, steps = 4, warmup = 2;
+  std::vector<int64_t> documents{1};
   bool random_documents = false, unprepared = false;
 };
 
-/// Where the documents of a micro-batch begin: each sequence has `documents` of about equal length, or up to
-/// so many of random lengths.
-std::vector<int32_t> document_offsets(const ResolvedRun& run, const Options& options,
+/// Where the documents of a micro-batch begin: each sequence has `documents` of about equal length, or with
+/// `random` up to so many of random lengths.
+std::vector<int32_t> document_offsets(const ResolvedRun& run, int64_t documents, bool random,
                                       std::mt19937& generator) {
   const auto positions = static_cast<int32_t>(run.step.sharding.sequence_length);
   std::vector<int32_t> offset{0};
   for (int64_t s = 0; s < run.step.sharding.sequence_count; ++s) {
     const auto begin = static_cast<int32_t>(s * positions);
     std::set<int32_t> cuts{positions};
-    if (options.random_documents) {
-      const int64_t cut = std::uniform_int_distribution<int64_t>(0, options.documents - 1)(generator);
+    if (random) {
+      const int64_t cut = std::uniform_int_distribution<int64_t>(0, documents - 1)(generator);
       std::uniform_int_distribution<int32_t> place(1, positions - 1);
       for (int64_t d = 0; d < cut; ++d) cuts.insert(place(generator));
     } else {
-      for (int64_t d = 1; d < options.documents; ++d)
-        cuts.insert(static_cast<int32_t>(d * positions / options.documents));
+      for (int64_t d = 1; d < documents; ++d) cuts.insert(static_cast<int32_t>(d * positions / documents));
     }
     for (const int32_t cut : cuts) offset.push_back(begin + cut);
   }
@@ -57,10 +58,11 @@ std::vector<int32_t> document_offsets(const ResolvedRun& run, const Options& opt
 /// Micro-batches of random tokens, `count` of them.
 class RandomTokens {
  public:
-  RandomTokens(const ResolvedRun& run, const Options& options, int64_t data_rank, int64_t count)
+  RandomTokens(const ResolvedRun& run, int64_t documents, bool random, int64_t data_rank, int64_t count)
       : uniform_(0, static_cast<int32_t>(run.model.vocab_size - 1)),
         generator_(static_cast<uint32_t>(17 + data_rank)) {
-    for (int64_t i = 0; i < count; ++i) offsets_.push_back(document_offsets(run, options, generator_));
+    for (int64_t i = 0; i < count; ++i)
+      offsets_.push_back(document_offsets(run, documents, random, generator_));
   }
 
   /// The documents of all micro-batches, for prepare_kernels.
@@ -100,7 +102,7 @@ Options parse(int argc, char** argv) {
   RunConfig& c = o.config;
   c.data.sequence_length = 256;
   c.train.global_batch_sequences = 8;
-  int64_t fsdp = 0;
+  int64_t fsdp = 0, layers = 0;
   CLI::App app("speed of training steps on random tokens");
   app.add_option("--model", o.model, "preset of the model");
   app.add_option("--positions", c.data.sequence_length, "positions of a sequence")
@@ -108,7 +110,12 @@ Options parse(int argc, char** argv) {
   app.add_option("--sequences", c.train.global_batch_sequences, "sequences of a step, over all ranks")
       ->check(CLI::PositiveNumber);
   app.add_option("--micro-batch", o.micro_batch, "sequences of a micro-batch; default: as many as fit");
-  app.add_option("--documents", o.documents, "documents of each sequence")->check(CLI::PositiveNumber);
+  app.add_option("--layers", layers, "layers of the model; default: all of the preset")
+      ->check(CLI::PositiveNumber);
+  app.add_flag("--deterministic", c.run.deterministic, "sums in a fixed order");
+  app.add_option("--documents", o.documents, "documents of each sequence; several numbers take turns")
+      ->delimiter(',')
+      ->check(CLI::PositiveNumber);
   app.add_flag("--random-documents", o.random_documents,
                "up to --documents of random lengths, others in each micro-batch");
   app.add_flag("--unprepared", o.unprepared, "make plans of attention in the steps that need them");
@@ -128,6 +135,7 @@ Options parse(int argc, char** argv) {
   c.lora.alpha = static_cast<double>(2 * c.lora.rank);
   if (all_targets) c.lora.targets.fill(true);
   set_model_of_preset(c, o.model);
+  if (layers > 0) c.model.num_hidden_layers = layers;
   if (o.micro_batch > 0) c.train.micro_batch_sequences = o.micro_batch;
   if (fsdp > 0) c.mesh.fsdp = fsdp;
   c.run.device = o.device == "cpu"    ? DeviceChoice::kCpu
@@ -141,35 +149,60 @@ Options parse(int argc, char** argv) {
   return o;
 }
 
-ExitCode bench(MpiWorld& world, const Options& options) {
-  const RunConfig& config = options.config;
-  std::string note;
-  const Device device = choose_device(config.run.device, world, note);
-  const ResolvedRun run = resolve_run(config, run_target(world, device, /*dataset_vocabulary=*/0));
-  DeviceMesh mesh(world, run.mesh, /*allow_tensor_across_nodes=*/false, device);
-  const Stream stream(device);
-  MemoryLedger ledger;
-  const RankPlan plan = plan_rank(run.request(device.kind), mesh.coordinates());
-  TrainingStep step(run.model, run.step, mesh, stream, ledger, plan.arena);
-  step.model().initialize(1);
-  RandomTokens tokens(run, options, mesh.data_rank(), (options.warmup + options.steps) * run.micro_batches);
-  // As train does, but for the documents of this rank alone.
-  const KernelPlans plans =
-      options.unprepared ? KernelPlans{} : prepare_kernels(step.model(), tokens.documents(), {});
-  std::vector<double> seconds;
-  StepResult result;
-  AxisSeconds before;
-  for (int64_t s = 1; s <= options.warmup + options.steps; ++s) {
-    if (s == options.warmup + 1) before = mesh.seconds_waited();
-    const Clock::time_point begin = Clock::now();
-    result = step.run(
-        run.micro_batches, [&](int64_t) { return tokens.next(); }, config.optimizer.learning_rate, {s},
-        [] { return false; });
-    if (s > options.warmup) seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+/// Initial weights. A unit of a size that an earlier one has gets a copy of its weights on the device: to
+/// draw 7 billion takes a minute, and steps of equal layers take as long.
+void draw_weights(ShardedTransformer& model, const Stream& stream) {
+  const std::span<FsdpUnit> units = model.units();
+  for (size_t u = 0; u < units.size(); ++u) {
+    const auto drawn = std::find_if(units.begin(), units.end(), [&](const FsdpUnit& unit) {
+      return unit.layout().shard_elements() == units[u].layout().shard_elements();
+    });
+    if (&*drawn == &units[u]) {
+      model.initialize(1, units.subspan(u, 1));
+      continue;
+    }
+    const auto copy = [&](const Tensor& from, const Tensor& to) {
+      if (!to.empty()) copy_bytes(stream, to.data, from.data, to.bytes());
+    };
+    copy(drawn->master(), units[u].master());
+    copy(drawn->compute_copy(), units[u].compute_copy());
+    units[u].weights_changed();
   }
-  AxisSeconds exposed = mesh.seconds_waited() - before;
+}
+
+/// What the steps of one number of documents gave.
+struct Measured {
+  std::vector<double> seconds, losses;
+  AxisSeconds before, after;  ///< the time waited for communication
+  KernelPlans plans;
+};
+
+Measured measure(TrainingStep& step, DeviceMesh& mesh, const ResolvedRun& run, const Options& options,
+                 int64_t documents) {
+  Measured m;
+  const int64_t steps = options.warmup + options.steps;
+  RandomTokens tokens(run, documents, options.random_documents, mesh.data_rank(), steps * run.micro_batches);
+  // As train does, but for the documents of this rank alone.
+  if (!options.unprepared) m.plans = prepare_kernels(step.model(), tokens.documents(), {});
+  for (int64_t s = 1; s <= steps; ++s) {
+    if (s == options.warmup + 1) m.before = mesh.seconds_waited();
+    const Clock::time_point begin = Clock::now();
+    const StepResult result = step.run(
+        run.micro_batches, [&](int64_t) { return tokens.next(); }, options.config.optimizer.learning_rate,
+        {s}, [] { return false; });
+    m.losses.push_back(result.loss);
+    if (s > options.warmup) m.seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+  }
+  m.after = mesh.seconds_waited();
+  return m;
+}
+
+void report(const ResolvedRun& run, const Options& options, DeviceMesh& mesh, const Device& device,
+            const MemoryLedger& ledger, int64_t documents, const Measured& m) {
+  const RunConfig& config = options.config;
+  std::vector<double> seconds = m.seconds;
+  AxisSeconds exposed = m.after - m.before;
   for (const MeshAxis axis : kMeshAxes) exposed[axis] /= static_cast<double>(options.steps);
-  if (world.communicator().rank() != 0) return ExitCode::kOk;
   std::sort(seconds.begin(), seconds.end());
   const double median = seconds[seconds.size() / 2];
   const int64_t rows =
@@ -179,31 +212,50 @@ ExitCode bench(MpiWorld& world, const Options& options) {
   const double slowest =
       std::accumulate(seconds.end() - slow, seconds.end(), 0.0) / static_cast<double>(slow);
   const double flops = run.flops_per_token().causal;
-  const nlohmann::ordered_json report{{"model", options.model},
-                                      {"device", to_string(device)},
-                                      {"mesh", run.mesh.to_text()},
-                                      {"lora_rank", config.lora.rank},
-                                      {"trained_parameters", run.trained_parameters()},
-                                      {"dtype", to_string(run.step.sharding.compute)},
-                                      {"positions", config.data.sequence_length},
-                                      {"documents_per_pack", options.documents},
-                                      {"random_documents", options.random_documents},
-                                      {"micro_batch", run.step.sharding.sequence_count},
-                                      {"micro_batches", run.micro_batches},
-                                      {"recompute", to_string(run.step.sharding.recompute)},
-                                      {"tokens_per_step", rows},
-                                      {"step_seconds", median},
-                                      {"slowest_tenth_seconds", slowest},
-                                      {"all_step_seconds", seconds},
-                                      {"kernel_plans", plans.count},
-                                      {"kernel_plans_seconds", plans.seconds},
-                                      {"tokens_per_second", rate},
-                                      {"model_gflops", rate * flops * 1e-9},
-                                      {"exposed_seconds", exposed},
-                                      {"loss", result.loss},
-                                      {"activation_bytes", ledger.peak()[MemoryCategory::kActivations]},
-                                      {"peak_bytes", ledger.peak().total()}};
-  fmt::print("{}\n", report.dump());
+  const nlohmann::ordered_json json{{"model", options.model},
+                                    {"device", to_string(device)},
+                                    {"mesh", run.mesh.to_text()},
+                                    {"lora_rank", config.lora.rank},
+                                    {"trained_parameters", run.trained_parameters()},
+                                    {"dtype", to_string(run.step.sharding.compute)},
+                                    {"positions", config.data.sequence_length},
+                                    {"documents_per_pack", documents},
+                                    {"random_documents", options.random_documents},
+                                    {"micro_batch", run.step.sharding.sequence_count},
+                                    {"micro_batches", run.micro_batches},
+                                    {"recompute", to_string(run.step.sharding.recompute)},
+                                    {"tokens_per_step", rows},
+                                    {"step_seconds", median},
+                                    {"slowest_tenth_seconds", slowest},
+                                    {"all_step_seconds", seconds},
+                                    {"kernel_plans", m.plans.count},
+                                    {"kernel_plans_seconds", m.plans.seconds},
+                                    {"tokens_per_second", rate},
+                                    {"model_gflops", rate * flops * 1e-9},
+                                    {"exposed_seconds", exposed},
+                                    {"loss", m.losses.back()},
+                                    {"losses", m.losses},
+                                    {"activation_bytes", ledger.peak()[MemoryCategory::kActivations]},
+                                    {"peak_bytes", ledger.peak().total()}};
+  fmt::print("{}\n", json.dump());
+  std::fflush(stdout);
+}
+
+ExitCode bench(MpiWorld& world, const Options& options) {
+  std::string note;
+  Device device = choose_device(options.config.run.device, world, note);
+  device.deterministic = options.config.run.deterministic;
+  const ResolvedRun run = resolve_run(options.config, run_target(world, device, /*dataset_vocabulary=*/0));
+  DeviceMesh mesh(world, run.mesh, /*allow_tensor_across_nodes=*/false, device);
+  const Stream stream(device);
+  MemoryLedger ledger;
+  const RankPlan plan = plan_rank(run.request(device.kind), mesh.coordinates());
+  TrainingStep step(run.model, run.step, mesh, stream, ledger, plan.arena);
+  draw_weights(step.model(), stream);
+  for (const int64_t documents : options.documents) {
+    const Measured measured = measure(step, mesh, run, options, documents);
+    if (world.communicator().rank() == 0) report(run, options, mesh, device, ledger, documents, measured);
+  }
   return ExitCode::kOk;
 }
 

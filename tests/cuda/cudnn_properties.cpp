@@ -1,11 +1,14 @@
 // Prints cuDNN's description of GPU 0 as JSON. From it, plans can be made on machines without a GPU (see
-// device_properties in cudnn_graph.h).
+// device_properties in cudnn_graph.h). A second line of JSON says in what it differs from the description of
+// described_gpu.h, if that knows the GPU.
 #include <cuda_runtime_api.h>
 #include <fmt/core.h>
 
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "model/kernels/cuda/cudnn_graph.h"
+#include "tests/cuda/described_gpu.h"
 
 namespace {
 
@@ -31,6 +34,20 @@ std::string properties_of_gpu() {
   return json.substr(0, json.find('\0'));
 }
 
+void print_differences(const nlohmann::json& found) {
+  using namespace ripstop;
+  for (const DescribedGpu& gpu : {kA100, kH100, kL40S, kB200, kRtxPro6000}) {
+    if (found.value("deviceName", "") != gpu.name) continue;
+    const nlohmann::json described = nlohmann::json::parse(gpu.json());
+    nlohmann::json differences = nlohmann::json::object();
+    for (const auto& [key, value] : described.items())
+      if (!found.contains(key) || found[key] != value)
+        differences[key] = {{"described", value}, {"found", found.value(key, nlohmann::json())}};
+    fmt::print("{}\n",
+               nlohmann::json{{"differing", differences.size()}, {"differences", differences}}.dump());
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -42,7 +59,9 @@ int main() {
     return kSkipped;
   }
   try {
-    fmt::print("{}\n", properties_of_gpu());
+    const std::string properties = properties_of_gpu();
+    fmt::print("{}\n", properties);
+    print_differences(nlohmann::json::parse(properties));
   } catch (const ripstop::Error& error) {
     fmt::print(stderr, "FATAL {}\n", error.what());
     return static_cast<int>(error.code());

@@ -6,6 +6,7 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -76,7 +77,8 @@ void check_handle(cudnnHandle_t handle, const char* call) {
 
 // Attributes that hold a handle of ours: the library gets the described GPU instead.
 bool holds_handle(cudnnBackendAttributeName_t name) {
-  return name == CUDNN_ATTR_OPERATIONGRAPH_HANDLE || name == CUDNN_ATTR_EXECUTION_PLAN_HANDLE;
+  return name == CUDNN_ATTR_OPERATIONGRAPH_HANDLE || name == CUDNN_ATTR_EXECUTION_PLAN_HANDLE ||
+         name == CUDNN_ATTR_DEVICEPROP_HANDLE;
 }
 
 // Forwards an attribute. With the operation graph, heuristics and engines get the described GPU too, if the
@@ -89,6 +91,9 @@ cudnnStatus_t forward_attribute(cudnnBackendDescriptor_t descriptor, const Descr
     return of_library(library.set_gpu(descriptor, attribute));
   };
   if (name == CUDNN_ATTR_OPERATIONGRAPH_HANDLE) return CUDNN_STATUS_SUCCESS;
+  if (name == CUDNN_ATTR_DEVICEPROP_HANDLE)
+    return of_library(library.set(descriptor, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                                  std::ssize(cudnn().gpu), cudnn().gpu.data()));
   if (name == CUDNN_ATTR_EXECUTION_PLAN_HANDLE) return described(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP);
   const cudnnStatus_t status = of_library(library.set(descriptor, name, type, count, values));
   if (status != CUDNN_STATUS_SUCCESS) return status;
@@ -112,19 +117,6 @@ cudnnStatus_t record_attribute(DescriptorRecord& record, cudnnBackendAttributeNa
   return CUDNN_STATUS_SUCCESS;
 }
 
-// Whether the configuration of a plan asks for sums in a fixed order (Sums::kOrdered).
-bool orders_sums(const DescriptorRecord& plan) {
-  constexpr int64_t kOneAfterAnother = 4;
-  const DescriptorHandle configuration = plan.descriptor(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
-  const auto knobs = configuration->attributes.find(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES);
-  if (knobs == configuration->attributes.end()) return false;
-  for (const DescriptorHandle& knob : knobs->second.descriptors)
-    if (knob->value<cudnnBackendKnobType_t>(CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE) == CUDNN_KNOB_TYPE_STAGES &&
-        knob->value<int64_t>(CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE) == kOneAfterAnother)
-      return true;
-  return false;
-}
-
 // What a finalized descriptor knows of the graph for which it was made.
 cudnnStatus_t finish(DescriptorRecord& record) {
   for (const auto name : {CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_ATTR_ENGINE_OPERATION_GRAPH,
@@ -135,6 +127,8 @@ cudnnStatus_t finish(DescriptorRecord& record) {
     if (const auto why = not_interpreted(*record.graph))
       return failed(CUDNN_STATUS_NOT_SUPPORTED, "the emulated cuDNN does not run " + *why);
   }
+  if (record.type == CUDNN_BACKEND_ENGINECFG_DESCRIPTOR && !cudnn().real() && lacks_knobs(record))
+    return failed(CUDNN_STATUS_NOT_SUPPORTED, "");  // as cuDNN, which does not tell why either
   if (record.type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR && !cudnn().real()) {
     const RuleAnswer answer = plan_by_rule(*record.graph, orders_sums(record), cudnnGetVersion());
     if (!answer.refusal.empty()) return failed(CUDNN_STATUS_NOT_SUPPORTED, answer.refusal);
@@ -144,7 +138,24 @@ cudnnStatus_t finish(DescriptorRecord& record) {
   return CUDNN_STATUS_SUCCESS;
 }
 
-// Heuristics, configurations and plans in mode record: one engine, without settings.
+// Fills the descriptors that the caller has made with the settings of the engine. Asked for none, cuDNN 9.26
+// does not tell how many there are.
+cudnnStatus_t get_knobs(int64_t asked, int64_t* count, void* values) {
+  *count = std::min(asked, std::ssize(kEngineKnobs));
+  for (int64_t i = 0; i < *count; ++i) {
+    const DescriptorHandle to =
+        find(static_cast<const cudnnBackendDescriptor_t*>(values)[i], "cudnnBackendGetAttribute");
+    const EngineKnob& knob = kEngineKnobs[static_cast<size_t>(i)];
+    static_cast<void>(
+        record_attribute(*to, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, 1, &knob.type));
+    static_cast<void>(
+        record_attribute(*to, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, 1, &knob.value));
+    to->finalized = true;
+  }
+  return CUDNN_STATUS_SUCCESS;
+}
+
+// Heuristics, configurations and plans in mode record: one engine.
 cudnnStatus_t get_by_rule(const DescriptorHandle& record, cudnnBackendAttributeName_t name, int64_t asked,
                           int64_t* count, void* values) {
   const auto give = [&](auto value) {
@@ -167,10 +178,17 @@ cudnnStatus_t get_by_rule(const DescriptorHandle& record, cudnnBackendAttributeN
     case CUDNN_ATTR_ENGINECFG_ENGINE:
       return fill();
     case CUDNN_ATTR_ENGINECFG_KNOB_CHOICES:
-      *count = 0;
-      return CUDNN_STATUS_SUCCESS;
+      return get_knobs(asked, count, values);
+    case CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE:
+      return give(record->value<cudnnBackendKnobType_t>(name));
+    case CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE:
+      return give(record->value<int64_t>(name));
     case CUDNN_ATTR_ENGINE_GLOBAL_INDEX:
       return give(int64_t{0});
+    case CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION:
+      *count = std::ssize(cudnn().gpu) + 1;
+      std::memcpy(values, cudnn().gpu.c_str(), static_cast<size_t>(std::min(asked, *count)));
+      return CUDNN_STATUS_SUCCESS;
     case CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE:
       return give(record->workspace_bytes);
     default:

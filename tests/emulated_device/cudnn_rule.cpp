@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "model/core/rounding.h"
 
@@ -67,6 +68,17 @@ int64_t backward_bytes(const Attention& a) {
   return scores + groups + own;
 }
 
+// The settings that the caller chose for a configuration; empty: those of the engine.
+std::map<cudnnBackendKnobType_t, int64_t> chosen_knobs(const DescriptorRecord& configuration) {
+  std::map<cudnnBackendKnobType_t, int64_t> result;
+  const auto knobs = configuration.attributes.find(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES);
+  if (knobs == configuration.attributes.end()) return result;
+  for (const DescriptorHandle& knob : knobs->second.descriptors)
+    result[knob->value<cudnnBackendKnobType_t>(CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE)] =
+        knob->value<int64_t>(CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE);
+  return result;
+}
+
 }  // namespace
 
 RuleAnswer plan_by_rule(const GraphRecord& graph, bool ordered, size_t version) {
@@ -81,6 +93,19 @@ RuleAnswer plan_by_rule(const GraphRecord& graph, bool ordered, size_t version) 
     return {fmt::format("no engine: {} heads in groups of {}", a.query_heads, a.key_value_heads)};
   if (ordered && version < kFirstOrdered) return {"no engine with this knob"};
   return {"", a.backward ? backward_bytes(a) : wide ? 0 : forward_bytes(a)};
+}
+
+bool lacks_knobs(const DescriptorRecord& configuration) {
+  const auto chosen = chosen_knobs(configuration);
+  return !chosen.empty() && std::any_of(kEngineKnobs.begin(), kEngineKnobs.end(),
+                                        [&](const EngineKnob& k) { return chosen.count(k.type) == 0; });
+}
+
+bool orders_sums(const DescriptorRecord& plan) {
+  constexpr int64_t kOneAfterAnother = 4;
+  const auto chosen = chosen_knobs(*plan.descriptor(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG));
+  const auto stages = chosen.find(CUDNN_KNOB_TYPE_STAGES);
+  return stages != chosen.end() && stages->second == kOneAfterAnother;
 }
 
 }  // namespace ripstop::emulated

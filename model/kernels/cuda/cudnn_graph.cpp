@@ -15,23 +15,18 @@ std::string last_words() {
   return line;
 }
 
-// The descriptors in an attribute of another descriptor, such as the results of heuristics. cuDNN fills
-// descriptors that the caller has created, so ask for their number first.
+// The descriptors in an attribute of another descriptor, `most` or fewer. cuDNN fills descriptors that the
+// caller has created.
 std::vector<Descriptor> get_list(const Descriptor& from, cudnnBackendAttributeName_t attribute,
-                                 cudnnBackendDescriptorType_t type) {
-  int64_t count = 0;
-  check_cudnn(
-      cudnnBackendGetAttribute(from.get(), attribute, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, nullptr),
-      "cudnnBackendGetAttribute");
+                                 cudnnBackendDescriptorType_t type, int64_t most) {
   std::vector<Descriptor> list;
   std::vector<cudnnBackendDescriptor_t> raw;
-  for (int64_t i = 0; i < count; ++i) raw.push_back(list.emplace_back(type).get());
-  if (count > 0)
-    check_cudnn(cudnnBackendGetAttribute(from.get(), attribute, CUDNN_TYPE_BACKEND_DESCRIPTOR, count, &count,
-                                         raw.data()),
-                "cudnnBackendGetAttribute");
-  // The second call may return fewer descriptors than the first one announced.
-  list.resize(static_cast<size_t>(count));
+  for (int64_t i = 0; i < most; ++i) raw.push_back(list.emplace_back(type).get());
+  int64_t count = 0;
+  check_cudnn(cudnnBackendGetAttribute(from.get(), attribute, CUDNN_TYPE_BACKEND_DESCRIPTOR, most, &count,
+                                       raw.data()),
+              "cudnnBackendGetAttribute");
+  list.resize(static_cast<size_t>(std::min(count, most)));
   return list;
 }
 
@@ -71,8 +66,9 @@ Descriptor with_knobs(const Descriptor& graph, const PlanTarget& target, const D
                       std::span<const Knob> knobs, std::vector<Descriptor>& parts) {
   std::vector<Descriptor> choices;
   for (const Knob& knob : knobs) choices.push_back(knob_choice(knob));
-  for (const Descriptor& old :
-       get_list(configuration, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR)) {
+  // Asked for none, cuDNN 9.26 does not tell how many there are.
+  for (const Descriptor& old : get_list(configuration, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
+                                        CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, CUDNN_KNOB_TYPE_COUNTS)) {
     const Knob knob{
         get_one<cudnnBackendKnobType_t>(old, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE),
         get_one<int64_t>(old, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64)};
@@ -301,8 +297,12 @@ Plan Graph::plan(const PlanTarget& target, int64_t most_workspace_bytes, std::sp
   if (target.properties != nullptr) heuristics.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, *target.properties);
   heuristics.finalize();
   Plan result;
+  int64_t count = 0;
+  check_cudnn(cudnnBackendGetAttribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                       CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, nullptr),
+              "cudnnBackendGetAttribute");
   auto configurations =
-      get_list(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+      get_list(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, count);
   // Try the configurations in cuDNN's order, best first, and collect the reasons of those that fail.
   if (configurations.empty()) result.refusal_ = "no engine: " + last_words();
   for (Descriptor& heuristic : configurations) {
