@@ -98,6 +98,12 @@ if ((nodes > 1)) && [[ " ${options[*]-}" != *" --map-by"* ]]; then
   open_mpi+=(--oversubscribe --map-by "ppr:$ranks_here:node")
 elif ((nodes == 1)); then
   open_mpi+=(--oversubscribe --mca pml ob1 --mca mpi_yield_when_idle 1 --mca btl "self,$shared_memory")
+  # Launches that begin or end together race for the one session directory that Open MPI gives a user.
+  base=${PRTE_MCA_prte_tmpdir_base:-${OMPI_MCA_orte_tmpdir_base:-${TMPDIR:-/tmp}}}
+  if sessions=$(mktemp -d "$base/ripstop-XXXXXX" 2>/dev/null); then
+    trap 'rm -rf "$sessions"' EXIT
+    export OMPI_MCA_orte_tmpdir_base=$sessions PRTE_MCA_prte_tmpdir_base=$sessions
+  fi
 fi
 # MPICH and its relatives need none of these.
 if [[ $version == *"Open MPI"* ]]; then

@@ -241,9 +241,9 @@ for event in start step validation save checkpoint warning end $hosts; do
   [[ " $events" == *" $event "* ]] || complain "no event '$event' in the run's metrics.jsonl"
 done
 
-"$program" train "$work/tiny.toml" run.directory="$work/long" mesh.tensor=1 train.steps=1000000 >/dev/null &
+"$program" train "$work/tiny.toml" run.directory="$work/long" mesh.tensor=1 train.steps=1000000000 >/dev/null &
 trainer=$!
-for ((i = 0; i < 600; i++)); do
+for ((i = 0; i < 2000; i++)); do
   if [[ -s $work/long/metrics.jsonl ]]; then break; fi
   sleep 0.1
 done

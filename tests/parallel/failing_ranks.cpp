@@ -23,13 +23,13 @@ void go_wrong(const std::string& how, int64_t rank) {
   if (rank != 1) return;
   if (how == "stop") raise(SIGSTOP);
   if (how == "kill") raise(SIGKILL);
-  if (how == "busy") std::this_thread::sleep_for(std::chrono::seconds(30));
+  if (how == "busy") std::this_thread::sleep_for(std::chrono::seconds(1000));
 }
 
 // Rank 1 does not come to the start, or stops there.
 void go_wrong_at_start(const std::string& how, const std::string& directory) {
   if (launch_rank() != 1) return;
-  if (how == "never") std::this_thread::sleep_for(std::chrono::seconds(60));
+  if (how == "never") std::this_thread::sleep_for(std::chrono::seconds(1000));
   if (how == "stop_before") raise(SIGSTOP);
   if (how != "stop_in_start") return;
   // The others wait for this rank inside MPI_Init, or right behind it.

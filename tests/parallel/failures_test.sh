@@ -6,15 +6,15 @@ launch=$1 program=$2 ranks=3 failed=0
 log=$(mktemp) directory=$(mktemp -d)
 trap 'rm -rf "$log" "$directory"' EXIT
 
-# expect HOW DEADLINE SECONDS CODES TEXT [DIRECTORY]: the run ends within SECONDS with one of CODES, and one FATAL line has TEXT.
+# expect HOW DEADLINE CODES TEXT [DIRECTORY]: the run ends by itself with one of CODES, and one FATAL line has TEXT. Nothing that it
+# could wait for instead, as a deadline of 1000 s, comes within the time that a busy machine may take.
 expect() {
-  local how=$1 deadline=$2 seconds=$3 codes=$4 text=$5 begin=$SECONDS code
-  timeout -k 5 60 "$launch" "$ranks" "$program" "$how" "$deadline" "${@:6}" >"$log" 2>&1
+  local how=$1 deadline=$2 codes=$3 text=$4 begin=$SECONDS code
+  timeout -k 5 200 "$launch" "$ranks" "$program" "$how" "$deadline" "${@:5}" >"$log" 2>&1
   code=$?
   local took=$((SECONDS - begin)) lines problem=
   lines=$(grep -c '^FATAL' "$log")
   [[ " $codes " == *" $code "* ]] || problem="exit code $code, not $codes"
-  ((took <= seconds)) || problem+=" took $took s, not $seconds"
   if [[ -n $text ]]; then
     ((lines == 1)) || problem+=" $lines FATAL lines"
     grep '^FATAL' "$log" | grep -qE "$text" || problem+=" no FATAL line with '$text'"
@@ -28,35 +28,40 @@ expect() {
   fi
 }
 
-expect none 30 20 0 ''
-expect throw 30 10 74 'rank=1 cannot write the checkpoint'
-expect throw_all 30 10 74 'rank=0 cannot write the checkpoint'
-expect stop 2 12 76 'all_gather on world \(3 ranks\) at step 15 waited 2 s: rank 1 \(.*\) does not answer'
-expect busy 2 12 76 'rank 1 \(.*\) is busy after all_gather on world, step 15'
+# until_gone COMMAND...: waits until COMMAND lists nothing any more
+until_gone() {
+  local i
+  for ((i = 0; i < 600; i++)); do
+    if [[ -z $("$@") ]]; then return; fi
+    sleep 0.1
+  done
+  echo "left: $("$@")"
+  failed=1
+}
+
+expect none 1000 0 ''
+expect throw 1000 74 'rank=1 cannot write the checkpoint'
+expect throw_all 1000 74 'rank=0 cannot write the checkpoint'
+expect stop 3 76 'all_gather on world \(3 ranks\) at step 15 waited [0-9]+ s: rank 1 \(.*\) does not answer'
+expect busy 3 76 'rank 1 \(.*\) is busy after all_gather on world, step 15'
 # mpirun sees a killed rank and kills the others. Its exit code is that rank's, or 76 if our watchdog was faster.
-expect kill 30 12 '137 76' ''
+expect kill 1000 '137 76' ''
 
 # At the start of MPI nobody can be asked: files tell who has come. The run's directory is not there yet, so they lie above it.
-expect none 30 20 0 '' "$directory/runs/first"
-expect never 3 13 76 'rank=0 MPI_Init \(3 ranks\) waited 3 s: rank 1 of 3 has not come; seen: ranks 0,2 \(.*\)' "$directory/runs/first"
-expect never 3 13 76 'rank=0 MPI_Init .*: nothing tells which rank is missing'
-if [[ -n $(ls -A "$directory") ]]; then
-  echo "starts have left files: $(find "$directory")"
-  failed=1
-fi
+expect none 1000 0 '' "$directory/runs/first"
+expect never 6 76 'rank=0 MPI_Init \(3 ranks\) waited [0-9]+ s: rank 1 of 3 has not come; seen: ranks 0,2 \(.*\)' "$directory/runs/first"
+expect never 6 76 'rank=0 MPI_Init .*: nothing tells which rank is missing'
+until_gone ls -A "$directory" # of each start
 # The launcher wakes a stopped rank before it kills it. So this one comes late, and may leave its file.
-expect stop_before 3 13 76 'rank=0 MPI_Init .*: rank 1 of 3 has not come' "$directory/runs/first"
+expect stop_before 6 76 'rank=0 MPI_Init .*: rank 1 of 3 has not come' "$directory/runs/first"
 mkdir "$directory/other"
-expect stop_in_start 3 13 76 'rank=0 .*rank 1 \(.*\)( came and stands still)?' "$directory/other"
-for pid in $(pgrep -f "^$program "); do
-  echo "orphans: $(ps -o pid,stat,args -p "$pid" | tail -1)"
-  failed=1
-done
+expect stop_in_start 6 76 'rank=0 .*rank 1 \(.*\)( came and stands still)?' "$directory/other"
+until_gone pgrep -af "^$program "
 
 # A launcher that is killed leaves no ranks behind.
 "$launch" "$ranks" "$program" wait 30 >"$log" 2>&1 &
 launcher=$!
-for _ in $(seq 100); do
+for _ in $(seq 600); do
   (($(grep -c '^pid' "$log") == ranks)) && break
   sleep 0.1
 done
@@ -77,17 +82,7 @@ if ((sockets < ranks)); then
   echo "sockets: $sockets UDP sockets of $ranks ranks"
   failed=1
 fi
+(($(wc -w <<<"$pids") == ranks)) || { echo "ranks: '$pids'" && failed=1; }
 kill -9 "$launcher"
-for _ in $(seq 80); do
-  left=0
-  for pid in $pids; do kill -0 "$pid" 2>/dev/null && left=$((left + 1)); done
-  ((left == 0)) && break
-  sleep 0.1
-done
-if [[ $(wc -w <<<"$pids") -ne $ranks || $left -ne 0 ]]; then
-  echo "orphans: $left of '$pids' are left"
-  failed=1
-else
-  echo "orphans: none"
-fi
+until_gone pgrep -af "^$program "
 exit "$failed"

@@ -119,13 +119,13 @@ measure_traffic() { # NAME TASKS AXIS SHARE OVERRIDE...: SHARE of what a rank se
   submit --nodes=4 --ntasks-per-node="$tasks" --cpus-per-task=1 "$job_file" "${train[@]}" run.directory="$work/$run" \
     train.steps=60 train.micro_batch_sequences=auto train.global_batch_sequences=8 checkpoint.every_steps=1000 \
     model.hidden_size=256 model.intermediate_size=704 model.num_hidden_layers=4 "$@"
-  reaches "$run" 8 300
+  reaches "$run" 8
   sent "$run"
   begin=$sent first=$step
-  reaches "$run" 50 600
+  reaches "$run" 50
   sent "$run"
   bytes=$(((sent - begin) / (step - first)))
-  ends "$job" COMPLETED 120
+  ends "$job" COMPLETED
   wire=$(awk "BEGIN { printf \"%d\", $(planned "$run" "$axis") * $tasks * $share }")
   ratio=$(awk "BEGIN { printf \"%.3f\", $bytes / $wire }")
   row "$(awk "BEGIN { print ($ratio > 0.95 && $ratio < 1.05) ? \"yes\" : \"no\" }")" "$(
@@ -163,7 +163,7 @@ interrupts() {
   now=$(steps "$1")
   room=$((($3 - now) / $2 - $4))
   draw 1 $((room > 1 ? room : 1))
-  reaches "$1" $((now + drawn)) 600
+  reaches "$1" $((now + drawn))
 }
 # result TEXT RUN COUNT [UNBROKEN]: losses, weights and moments of the run against those of the unbroken one
 result() {
@@ -179,9 +179,9 @@ part_requests() {
     interrupts requests $((requests - i + 1)) $total 8
     sleep "0.$((RANDOM % 10))" # anywhere in a step
     on ctl scancel --batch --signal=USR1 "$job"
-    restarted "$job" $i 120
+    restarted "$job" $i
   done
-  ends "$job" COMPLETED 900
+  ends "$job" COMPLETED
   result "SIGUSR1 to the script" requests "$requests"
 }
 part_requeues() {
@@ -191,9 +191,9 @@ part_requeues() {
   for ((i = 1; i <= requeues; ++i)); do
     interrupts requeues $((requeues - i + 1)) $total 20
     on ctl scontrol requeue "$job"
-    restarted "$job" $i 120
+    restarted "$job" $i
   done
-  ends "$job" COMPLETED 900
+  ends "$job" COMPLETED
   result "scontrol requeue" requeues "$requeues"
 }
 part_kills() {
@@ -205,10 +205,10 @@ part_kills() {
     draw 1 4
     host=$(on ctl scontrol show hostnames "$(value "$job" NodeList)" | sed -n "${drawn}p")
     cluster node kill "$host"
-    restarted "$job" $i 240
+    restarted "$job" $i
     cluster node up "$host"
   done
-  ends "$job" COMPLETED 900
+  ends "$job" COMPLETED
   result "a node that lost its power" kills "$kills"
 }
 part_cuts() {
@@ -221,12 +221,12 @@ part_cuts() {
     interrupts cuts $((cuts - i + 1)) $total_cuts 200
     host=$(value "$job" BatchHost)
     cluster net cut "$host"
-    restarted "$job" $i 240
+    restarted "$job" $i
     for ((j = 0; j < 600 && $(starts cuts) <= i; ++j)); do sleep 0.2; done
     sleep 5
     cluster net join "$host"
   done
-  ends "$job" COMPLETED 900
+  ends "$job" COMPLETED
   result "a partition that heals, all ranks in it" cuts "$cuts" unbroken-cuts
   [[ -z $(on "$host" pgrep -x ripstop || true) ]] || row no "| ripstop runs on on $host |"
 }
@@ -235,17 +235,17 @@ part_limits() {
   local i last pid same=yes told="equal, bit for bit"
   submit --nodes=1 --ntasks-per-node=2 --cpus-per-task=1 --time=1 --signal=B:USR1@30 "$job_file" "${train[@]}" \
     run.directory="$work/limits" mesh.tensor=1 train.steps=1000000 train.micro_batch_sequences=1 checkpoint.every_steps=1000
-  for ((i = 1; i <= limits; ++i)); do restarted "$job" $i 180; done
-  reaches limits $(($(steps limits) + 5)) 240
+  for ((i = 1; i <= limits; ++i)); do restarted "$job" $i; done
+  reaches limits $(($(steps limits) + 5))
   on ctl scancel "$job"
-  ends "$job" CANCELLED 60
+  ends "$job" CANCELLED
   last=$(steps limits)
   launch.sh 2 ripstop train "${train[@]}" run.directory="$work/without-limits" mesh.tensor=1 train.steps=1000000 \
     train.micro_batch_sequences=1 checkpoint.every_steps=1000000 >limits.log 2>&1 &
   pid=$!
   # shellcheck disable=SC2064 # this process
   trap "kill -USR1 $pid 2>/dev/null" EXIT
-  reaches without-limits "$last" 900
+  reaches without-limits "$last"
   kill -USR1 $pid
   wait $pid || true
   trap - EXIT
@@ -276,7 +276,7 @@ part_moldable() {
       blocker=$(cd "$work/jobs" && on ctl sbatch --parsable --nodes=$((5 - drawn)) --exclusive --output=/dev/null --wrap 'sleep 6000')
     fi
     on ctl scancel --batch --signal=USR1 "$job"
-    restarted "$job" $i 120
+    restarted "$job" $i
     for ((j = 0; j < 600 && $(starts moldable) <= i; ++j)); do sleep 0.2; done
     before=$(grep '"event":"end"' moldable/metrics.jsonl | tail -n 1 | grep -o '"step":[0-9]*' | head -n 1 | cut -d: -f2)
     after=$(grep '"event":"start"' moldable/metrics.jsonl | tail -n 1 | grep -o '"step":[0-9]*' | head -n 1 | cut -d: -f2)
@@ -285,7 +285,7 @@ part_moldable() {
       "| $(value "$job" NumNodes) | $after | $exactly | $(grep '^  speed ' "$last_log" | tail -n 1 | sed 's/^  speed *//') |"
   done
   if [[ -n $blocker ]]; then on ctl scancel "$blocker"; fi
-  ends "$job" COMPLETED 900
+  ends "$job" COMPLETED
   # Each step of both runs has the same sequences: as many tokens, and the same loss but for rounding.
   tokens() { grep '"event":"step"' "$1/metrics.jsonl" | grep -o '"step":[0-9]*,.*"tokens":[0-9]*' | sed 's/,.*:/ /'; }
   row "$(cmp -s <(tokens unbroken) <(tokens moldable) && echo yes || echo no)" \
@@ -317,7 +317,7 @@ lose() {
   shift 3
   submit "${eight[@]}" --no-requeue "$job_file" "${train[@]}" run.directory="$work/lost" train.steps=100000 checkpoint.every_steps=100000
   draw 20 60
-  reaches lost "$drawn" 300
+  reaches lost "$drawn"
   hosts=$(value "$job" NodeList)
   draw 2 4 # the first one has the job's script
   host=$(on ctl scontrol show hostnames "$hosts" | sed -n "${drawn}p")
@@ -332,7 +332,7 @@ lose() {
   if [[ $left != 0 ]] || awk "BEGIN { exit !($seconds > $limit) }"; then good=no; fi
   on "$host" true 2>/dev/null || cluster node up "$host"
   cluster net join "$host"
-  ends "$job" '*' 240
+  ends "$job" '*'
   code=$(value "$job" ExitCode)
   code=${code%:*}
   [[ " $codes " == *" $code "* ]] || good=no

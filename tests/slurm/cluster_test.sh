@@ -11,8 +11,7 @@ source "$(dirname "$0")/cluster/jobs.sh" # sets work, job, last_log, source_tree
 : "${work=}" "${job=}" "${last_log=}" "${source_tree:?}"
 begin_cluster "$ripstop" 4
 
-# Steps must be long enough to be hit on idle processors, too.
-small_run 40 10 0 10 400 32
+small_run 40 10 0 10 400 8
 config=$work/config.toml
 eight=(--nodes=4 --ntasks-per-node=2 --cpus-per-task=1)
 train=("$work/slurm/train.sbatch" "$config" "data.directory=$work/data")
@@ -23,17 +22,17 @@ say "the unbroken run: 40 steps, $(losses unbroken | tail -n 1)"
 
 part_meshes() {
   submit "${eight[@]}" "${train[@]}" run.directory="$work/root"
-  ends "$job" COMPLETED 240
+  ends "$job" COMPLETED
   equal_runs unbroken root
   # Ranks dealt to the nodes in turn: the mesh is made by host, not by number.
   submit --user "${eight[@]}" --distribution=cyclic "${train[@]}" run.directory="$work/jobs/user"
-  ends "$job" COMPLETED 240
+  ends "$job" COMPLETED
   equal_runs unbroken jobs/user
   grep -q 'ranks 0-1 *n1$' "$last_log" || fail "ranks 0 and 1 are no tensor group on n1"
   [[ $(stat -c %U "$work/jobs/user/config.toml") == UNKNOWN ]] || fail "the user's files are not the user's"
   say "srun: as root, and as another user with --distribution=cyclic: equal to the unbroken run"
   submit --user "${eight[@]}" --export=ALL,RIPSTOP_LAUNCHER=mpirun "${train[@]}" run.directory="$work/jobs/mpirun"
-  ends "$job" COMPLETED 240
+  ends "$job" COMPLETED
   equal_runs unbroken jobs/mpirun
   say "mpirun inside a job: equal to the unbroken run"
 }
@@ -41,26 +40,26 @@ part_meshes() {
 part_other_jobs() {
   submit --user --cpus-per-task=2 "$work/slurm/prepare.sbatch" --source synthetic --examples 200 --seed 5 --vocab-size 400 \
     --output "$work/jobs/prepared"
-  ends "$job" COMPLETED 60
+  ends "$job" COMPLETED
   [[ -e $work/jobs/prepared/prepare.json ]] || fail "nothing was prepared"
   # Its scores are written below the run.
   submit --nodes=2 --ntasks-per-node=2 --cpus-per-task=1 "$work/slurm/evaluate.sbatch" "$work/unbroken" --data "$work/data" --split test --limit 4 \
     --max-new-tokens 8
-  ends "$job" COMPLETED 120
+  ends "$job" COMPLETED
   [[ -n $(find "$work/unbroken/evaluation" -name scores.json) ]] || fail "there are no scores"
   say "prepare.sbatch as another user, evaluate.sbatch on two nodes"
 }
 
 part_refusals() {
   submit "${eight[@]}" "${train[@]}" run.directory="$work/jobs/tensor4" mesh.tensor=4
-  ends "$job" FAILED 60
+  ends "$job" FAILED
   [[ $(value "$job" ExitCode) == 78:0 ]] || fail "tensor 4 on nodes of 2 tasks: $(value "$job" ExitCode)"
   grep -q 'does not fit inside the nodes: n1 has 2.*mesh.tensor = 1, 2 fits' "$last_log" || fail "what would fit is not said"
   [[ ! -e $work/jobs/tensor4 ]] || fail "a run that was refused left something"
   local kind
   for kind in pmi2 none; do
     submit "${eight[@]}" --export=ALL,RIPSTOP_LAUNCHER_OPTIONS=--mpi=$kind "${train[@]}" run.directory="$work/jobs/alone"
-    ends "$job" FAILED 60
+    ends "$job" FAILED
     [[ $(value "$job" ExitCode) == 78:0 ]] || fail "--mpi=$kind: $(value "$job" ExitCode)"
     grep -q '8 processes were started, but each is alone in its MPI world' "$last_log" || fail "--mpi=$kind is not explained"
   done
@@ -69,19 +68,18 @@ part_refusals() {
 
 # Slurm's warning before the time limit, sent by hand: --signal=B:USR1 does just this.
 part_warning() {
-  submit "${eight[@]}" "${train[@]}" run.directory="$work/warned"
-  reaches warned 7 240
+  STAND_AT=7 submit "${eight[@]}" "${train[@]}" run.directory="$work/warned"
+  reaches warned 7
   on ctl scancel --batch --signal=USR1 "$job"
-  restarted "$job" 1 60
-  ends "$job" COMPLETED 240
+  restarted "$job" 1
+  ends "$job" COMPLETED
   equal_runs unbroken warned
   grep -q '"reason":"stop_requested"' warned/metrics.jsonl || fail "the run did not end on request"
   say "USR1: saved, requeued, resumed, equal to the unbroken run"
 }
 
 # Signals at bad moments: before the ranks know them, during the step before a start, and while requeue.sh asks Slurm. Each of
-# these stands still until the signal is there. srun may lose a signal, and job.sh repeats it after five seconds: slow links make
-# the run take longer than that, whatever the processors.
+# these stands still until the signal is there. srun may lose a signal, and job.sh repeats it after five seconds.
 part_signals() {
   local tool
   mkdir -p slow hold/ripstop hold/step seen
@@ -96,38 +94,31 @@ exec $(command -v $tool) "\$@"
 TOOL
     chmod +x slow/$tool
   done
-  submit "${eight[@]}" --export=ALL,PATH="$work/slow:$PATH" "${train[@]}" run.directory="$work/signals"
-  happens ripstop 60
+  STAND_AT="5 20" submit "${eight[@]}" --export=ALL,PATH="$work/slow:$PATH" "${train[@]}" run.directory="$work/signals"
+  happens ripstop
   on ctl scancel --batch --signal=USR1 "$job"
-  restarted "$job" 1 60
-  cluster net rate 200mbit
+  restarted "$job" 1
   rmdir hold/ripstop
-  happens step 60
+  happens step
   on ctl scancel --batch --signal=USR1 "$job"
   goes_on step
-  restarted "$job" 2 120
+  restarted "$job" 2
   grep -q '"restart": 1,' signals/checkpoints/takeovers.json || fail "the start that was stopped early is not counted"
-  reaches signals $(($(steps signals) + 2)) 240 # of the third start
+  waits_for "the third start" grep -q '"restart": 2,' signals/checkpoints/takeovers.json
+  reaches signals 5
   mkdir hold/scontrol
   on ctl scancel --batch --signal=USR1 "$job"
-  happens scontrol 60
+  happens scontrol
   on ctl scancel --batch --signal=TERM "$job"
   goes_on scontrol
-  restarted "$job" 3 60
-  cluster net rate off
-  ends "$job" COMPLETED 240
+  restarted "$job" 3
+  stand_at
+  ends "$job" COMPLETED
   equal_runs unbroken signals
   say "signals to ranks that do not know them yet, before a start, to requeue.sh: requeued each time, equal"
 }
-# happens WHAT SECONDS: a program that part_signals holds has been called
-happens() {
-  local end=$((SECONDS + $2))
-  while ((SECONDS < end)); do
-    if [[ -d seen/$1 ]]; then return; fi
-    sleep 0.1
-  done
-  fail "$1 does not happen"
-}
+# happens WHAT: a program that part_signals holds has been called
+happens() { waits_for "$1" test -d "seen/$1"; }
 # goes_on WHAT: it is held no more, when the signal has had the time to come
 goes_on() {
   sleep 1
@@ -136,20 +127,20 @@ goes_on() {
 
 part_fewer_tasks() {
   submit --nodes=1 --ntasks=2 --cpus-per-task=1 "${train[@]}" run.directory="$work/two" train.steps=2 schedule.warmup_steps=0
-  ends "$job" COMPLETED 120
+  ends "$job" COMPLETED
   grep -q "^mesh .*: 2 ranks" "$last_log" || fail "--ntasks=2 on the command line started other than 2 ranks"
   submit --nodes=1 --cpus-per-task=1 "${train[@]}" run.directory="$work/four" train.steps=2 schedule.warmup_steps=0
-  ends "$job" COMPLETED 120
+  ends "$job" COMPLETED
   grep -q "^mesh .*: 4 ranks" "$last_log" || fail "the job file's 4 tasks of a node are not 4 ranks"
   say "--ntasks=2 starts two ranks, the job file alone four of a node"
 }
 
 part_cancelled() {
   local before
-  submit "${eight[@]}" "${train[@]}" run.directory="$work/cancelled"
-  reaches cancelled 7 240
+  STAND_AT=7 submit "${eight[@]}" "${train[@]}" run.directory="$work/cancelled"
+  reaches cancelled 7
   on ctl scancel "$job"
-  ends "$job" CANCELLED 60
+  ends "$job" CANCELLED
   sleep 8 # a requeued job would start after 5
   [[ $(state "$job") == CANCELLED && $(value "$job" Restarts) == 0 ]] || fail "a cancelled job was requeued"
   grep -q 'was cancelled: it is not requeued' "$last_log" || fail "it is not said why the job ends"
@@ -161,13 +152,13 @@ part_cancelled() {
 part_preempted() {
   local other partition
   for partition in scavenge spare; do
-    submit "${eight[@]}" --partition=$partition "${train[@]}" run.directory="$work/$partition"
-    reaches $partition 7 240
+    STAND_AT=7 submit "${eight[@]}" --partition=$partition "${train[@]}" run.directory="$work/$partition"
+    reaches $partition 7
     other=$(cd "$work/jobs" && on ctl sbatch --parsable --partition=urgent --nodes=4 --ntasks-per-node=8 --output=/dev/null \
       --wrap 'sleep 3')
-    restarted "$job" 1 60
-    ends "$other" COMPLETED 240
-    ends "$job" COMPLETED 240
+    restarted "$job" 1
+    ends "$other" COMPLETED
+    ends "$job" COMPLETED
     equal_runs unbroken $partition
   done
   say "pre-empted, where Slurm requeues and where it cancels: saved, requeued, resumed, equal"
@@ -175,12 +166,12 @@ part_preempted() {
 
 # A site that refuses requeue.
 part_array() {
-  submit "${eight[@]}" --no-requeue --array=1-4%1 "${train[@]}" run.directory="$work/array"
+  STAND_AT=7 submit "${eight[@]}" --no-requeue --array=1-4%1 "${train[@]}" run.directory="$work/array"
   last_log=$work/jobs/$job.out
-  reaches array 7 240
+  reaches array 7
   on ctl scancel --batch --signal=USR1 "${job}_1" || true # it is delivered, and called an error: the array has other tasks
-  ends "${job}_1" FAILED 60
-  ends "${job}_2" COMPLETED 240
+  ends "${job}_1" FAILED
+  ends "${job}_2" COMPLETED
   equal_runs unbroken array
   sleep 3
   [[ -z $(on ctl squeue --noheader) ]] || fail "tasks of a run that is done wait: $(on ctl squeue --noheader)"
@@ -191,18 +182,20 @@ part_array() {
 # As many nodes as are free: 4, then 1, then 3. The same job, another mesh each time.
 part_moldable() {
   local nodes blocker
-  submit --nodes=1-4 --cpus-per-task=4 "$work/slurm/train_any_nodes.sbatch" "${train[@]:1}" \
+  STAND_AT=5 submit --nodes=1-4 --cpus-per-task=4 "$work/slurm/train_any_nodes.sbatch" "${train[@]:1}" \
     run.directory="$work/moldable" train.micro_batch_sequences=auto
-  reaches moldable 5 240
+  reaches moldable 5
   for nodes in 1 3; do
     # Takes the other nodes while the job waits for its turn.
     blocker=$(cd "$work/jobs" && on ctl sbatch --parsable --nodes=$((4 - nodes)) --exclusive --output=/dev/null --wrap 'sleep 600')
+    stand_at $((nodes == 1 ? 15 : 25))
     on ctl scancel --batch --signal=USR1 "$job"
-    restarted "$job" $((nodes == 1 ? 1 : 2)) 60
-    reaches moldable $((nodes == 1 ? 15 : 25)) 240
+    restarted "$job" $((nodes == 1 ? 1 : 2))
+    reaches moldable $((nodes == 1 ? 15 : 25))
     on ctl scancel "$blocker"
   done
-  ends "$job" COMPLETED 240
+  stand_at
+  ends "$job" COMPLETED
   close_losses unbroken moldable
   grep -q ' nodes  *4 nodes of 8 ranks in all -> 1 node of 2 ranks in all' "$last_log" || fail "4 -> 1 nodes is not said"
   grep -q ' nodes  *1 node of 2 ranks in all -> 3 nodes of 6 ranks in all' "$last_log" || fail "1 -> 3 nodes is not said"
@@ -211,13 +204,14 @@ part_moldable() {
 
 part_lost_node() {
   local host
-  submit "${eight[@]}" "${train[@]}" run.directory="$work/lost"
-  reaches lost 13 240
+  STAND_AT=13 submit "${eight[@]}" "${train[@]}" run.directory="$work/lost"
+  reaches lost 13
   host=$(on ctl scontrol show hostnames "$(value "$job" NodeList)" | tail -n 1)
   cluster node kill "$host"
-  restarted "$job" 1 180
+  restarted "$job" 1
+  stand_at
   cluster node up "$host"
-  ends "$job" COMPLETED 240
+  ends "$job" COMPLETED
   equal_runs unbroken lost
   say "$host lost its power: requeued, resumed from step $(grep '"event":"start"' lost/metrics.jsonl | tail -n 1 |
     grep -o '"step":[0-9]*' | head -n 1 | cut -d: -f2), equal to the unbroken run"
@@ -226,8 +220,8 @@ part_lost_node() {
 part_time_limit() {
   submit --nodes=1 --ntasks-per-node=2 --cpus-per-task=1 --time=1 --signal=B:USR1@40 "${train[@]}" \
     run.directory="$work/limit" train.steps=100000 mesh.tensor=1
-  restarted "$job" 1 180
-  reaches limit "$(($(steps limit) + 1))" 60
+  restarted "$job" 1
+  reaches limit "$(($(steps limit) + 1))"
   on ctl scancel "$job"
   say "the time limit: requeued, and went on"
 }

@@ -100,46 +100,54 @@ ranks 2 8 2 1 # of the start before, on four nodes
 ranks 3 3 '' ''
 
 # ---- Signals. The program ends with 75 after SIGUSR1; `early` is one that does not know the signal yet, and ends by it.
+# The stand-ins note how far job.sh has come in $SEEN, and wait there until the test goes on.
+cat >"$work/tools/wait_at" <<'TOOL'
+#!/usr/bin/env bash
+: >"$SEEN/$1"
+until [[ -e $SEEN/after_$1 ]]; do sleep 0.1; done
+TOOL
 cat >"$work/bin/ripstop" <<'TOOL'
 #!/usr/bin/env bash
 if [[ $2 != early ]]; then trap 'echo "asked to save" && exit 75' USR1; fi
 : >"$SEEN/ranks"
-for ((i = 0; i < 300; i++)); do sleep 0.1; done
+while [[ -d $SEEN ]]; do sleep 0.1; done
 TOOL
 cat >"$work/bin/scontrol" <<'TOOL'
 #!/usr/bin/env bash
 verb=show
 if [[ $1 == requeue ]]; then verb=requeue; fi
-: >"$SEEN/$verb"
-sleep 1.5
+wait_at $verb
 if [[ $verb == show ]]; then echo "JobId=7 JobState=RUNNING BatchFlag=1 Restarts=0"; fi
 TOOL
 # Starts no ranks for a while, and loses the signals that come meanwhile. `true` is the step that comes before.
 cat >"$work/bin/srun" <<'TOOL'
 #!/usr/bin/env bash
-if [[ ${*: -1} == true ]]; then : >"$SEEN/step" && exec sleep 1; fi
+if [[ ${*: -1} == true ]]; then exec wait_at step; fi
 trap '' USR1
 sleep 1
 while [[ $1 == --* ]]; do shift; done
 exec env --default-signal=USR1 "$@"
 TOOL
-chmod +x "$work"/bin/*
-export SEEN=$work/seen SLURM_JOB_ID=7 RIPSTOP_REQUEUE_PAUSE=0 PATH=$work/bin:$PATH
+chmod +x "$work"/{bin,tools}/*
+export SEEN=$work/seen SLURM_JOB_ID=7 RIPSTOP_REQUEUE_PAUSE=0 PATH=$work/bin:$work/tools:$PATH
 # requeued CONFIG WHEN:SIGNAL...: job.sh gets each signal when it has come so far; the job must go back into the queue
 requeued() {
-  local config=$1 code=0 job event i
+  local config=$1 code=0 job event moment=''
   shift
   rm -rf "$SEEN" && mkdir "$SEEN"
   "$slurm/job.sh" train "$config" >"$work/log" 2>&1 &
   job=$!
   for event; do
-    for ((i = 0; i < 200; i++)); do
-      if [[ -e $SEEN/${event%:*} ]]; then break; fi
+    if [[ $moment != "${event%:*}" ]]; then touch "$SEEN/after_$moment"; fi
+    moment=${event%:*}
+    until [[ -e $SEEN/$moment ]]; do
+      kill -0 $job 2>/dev/null || fail "$config $*: job.sh is gone before $event"
       sleep 0.1
     done
-    kill "-${event#*:}" $job || fail "$config $*: job.sh is gone before $event"
-    sleep 0.2
+    kill "-${event#*:}" $job
+    sleep 0.2 # the next one is another request
   done
+  touch "$SEEN"/after_{step,show,requeue}
   wait $job || code=$?
   [[ $code -eq 75 ]] || fail "$config $*: exit code $code"
   grep -q 'requeue.sh: job 7: its time was up; it goes back' "$work/log" && [[ -e $SEEN/requeue ]] || fail "$config $*: not requeued"

@@ -79,6 +79,18 @@ expect 0 1 bash -c 'echo "terminal: ${RIPSTOP_TERMINAL-unknown}"' </dev/null
 [[ $(cat "$out") == "terminal: " ]] || fail "the ranks are told that there is a terminal"
 [[ $(echo piped | "$launch" 2 cat 2>&1) == piped ]] || fail "a pipe does not reach rank 0"
 
+# Open MPI's directory for its sessions: two launches never share it, and it goes with them.
+if [[ $(mpirun --version 2>&1) == *"Open MPI"* ]]; then
+  mkdir "$tools/tmp"
+  for ((i = 0; i < 2; i++)); do
+    TMPDIR=$tools/tmp expect 0 2 bash -c 'echo "${OMPI_MCA_orte_tmpdir_base:-$PRTE_MCA_prte_tmpdir_base}"; ls "$TMPDIR"/ripstop-*'
+    grep -o "^$tools/tmp/ripstop-[^/]*$" "$out" | sort -u >>"$tools/sessions"
+    grep -q '^\(ompi\|prte\)\.' "$out" || fail "Open MPI's session is elsewhere"
+  done
+  (($(sort -u "$tools/sessions" | wc -l) == 2)) || fail "two launches have one directory: $(cat "$tools/sessions")"
+  [[ -z $(ls -A "$tools/tmp") ]] || fail "launches have left $(find "$tools/tmp")"
+fi
+
 # Whatever the launcher waits for must not stop on Ctrl-Z. Programs of these names note the signals that they ignore.
 note='sed -n "s/^SigIgn:[[:space:]]*/0x/p" /proc/self/status'
 cat >"$tools/srun" <<TOOL
@@ -87,7 +99,7 @@ $note
 TOOL
 cat >"$tools/mpirun" <<'TOOL'
 #!/usr/bin/env bash
-[[ $1 == --version ]] || exec /bin/sleep 60
+if [[ $1 != --version ]]; then : >"${0%/*}/started" && exec /bin/sleep 600; fi
 TOOL
 for tool in cat sleep; do # launch.sh asks `cat` for the ranks that mpirun has started: here for the second time
   cat >"$tools/$tool" <<TOOL
@@ -108,7 +120,7 @@ all_ignore_it "$out" || fail "Ctrl-Z stops srun"
 code=0
 PATH=$tools:$PATH "$launch" 2 bash >"$out" 2>&1 </dev/null &
 launcher=$!
-sleep 1
+until [[ -e $tools/started ]]; do /bin/sleep 0.1; done
 kill -USR1 $launcher
 wait $launcher || code=$?
 [[ $code -eq $((128 + $(kill -l USR1))) ]] || fail "exit code $code after SIGUSR1 to an mpirun that ends by it"

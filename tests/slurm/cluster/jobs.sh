@@ -26,9 +26,15 @@ begin_cluster() {
   trap 'end_cluster $?' EXIT
   trap 'exit 130' INT TERM HUP
   # As on a cluster where it is installed, and ordinary users cannot read the source tree.
-  cp "$1" "$work/bin/ripstop"
+  mkdir "$work"/{program,stand}
+  cp "$1" "$(dirname "$1")/tests/train/libhanging_disk.so" "$work/program"
+  cat >"$work/bin/ripstop" <<RANK
+#!/bin/sh
+LD_PRELOAD=$work/program/libhanging_disk.so HANGING_DISK=$work/stand exec $work/program/ripstop "\$@"
+RANK
+  chmod +x "$work/bin/ripstop"
   cp -r "$source_tree/slurm" "$work/"
-  chmod -R a+rX "$work/slurm" "$work/bin"
+  chmod -R a+rX "$work"/{slurm,bin,program,stand}
   cd "$work" || exit
   unset "${!SLURM_@}" "${!RIPSTOP_LAUNCHER@}" "${!OMPI_@}"
   unset RIPSTOP_PROGRAM RIPSTOP_RANKS RIPSTOP_TERMINAL
@@ -103,9 +109,20 @@ CONFIG
     fail "prepare: $(<prepare.log)"
 }
 
-# submit [--user] OPTION... : sbatch from $work/jobs; sets $job and $last_log, the log of the job
+# stand_at [STEP...]: a run that has logged one of these steps stands still until it gets SIGUSR1, or until stand_at is called
+stand_at() {
+  if (($# > 0)); then
+    printf '"event":"step","step":%s,\n' "$@" >"$work/stand.new"
+    mv "$work/stand.new" "$work/stand/metrics.jsonl" # at once: a run may stand
+  else
+    rm -f "$work/stand/metrics.jsonl"
+  fi
+}
+# [STAND_AT="STEP..."] submit [--user] OPTION... : sbatch from $work/jobs; sets $job and $last_log, the log of the job
 submit() {
   local as=()
+  # shellcheck disable=SC2086 # words
+  stand_at ${STAND_AT:-}
   if [[ $1 == --user ]]; then as=(--user) && shift; fi
   job=$(cd "$work/jobs" && on ${as[@]+"${as[@]}"} ctl sbatch --parsable --output=%A.out "$@") || fail "sbatch $*"
   last_log=$work/jobs/$job.out
@@ -114,9 +131,20 @@ show() { on ctl scontrol -o show job "$1" 2>/dev/null || true; }
 # value JOB FIELD
 value() { show "$1" | grep -o " $2=[^ ]*" | head -n 1 | cut -d= -f2- || true; }
 state() { value "$1" JobState; }
-# ends JOB STATE SECONDS: waits until the job has ended, and fails unless it is in STATE, a pattern
+# What is waited for fails after so many seconds: more than a busy machine needs.
+patience=900
+# waits_for WHAT COMMAND...: until COMMAND succeeds
+waits_for() {
+  local end=$((SECONDS + patience)) what=$1
+  shift
+  until "$@" 2>/dev/null; do
+    ((SECONDS < end)) || fail "$what: not after $patience s"
+    sleep 0.1
+  done
+}
+# ends JOB STATE: waits until the job has ended, and fails unless it is in STATE, a pattern
 ends() {
-  local end=$((SECONDS + $3)) now=''
+  local end=$((SECONDS + patience)) now=''
   while ((SECONDS < end)); do
     now=$(state "$1")
     case $now in
@@ -128,11 +156,11 @@ ends() {
     esac
     sleep 0.3
   done
-  fail "job $1 is $now after $3 s, expected $2"
+  fail "job $1 is $now after $patience s, expected $2"
 }
-# restarts JOB COUNT SECONDS: waits until Slurm has put the job back into the queue so often
+# restarted JOB COUNT: waits until Slurm has put the job back into the queue so often
 restarted() {
-  local end=$((SECONDS + $3))
+  local end=$((SECONDS + patience))
   while ((SECONDS < end)); do
     if (($(value "$1" Restarts) >= $2)); then return; fi
     case $(state "$1") in COMPLETED | FAILED | CANCELLED | TIMEOUT) break ;; esac
@@ -147,15 +175,9 @@ steps() {
   last=$(grep '"event":"step"' "$1/metrics.jsonl" 2>/dev/null | tail -n 1 | grep -o '"step":[0-9]*' | head -n 1)
   echo "${last##*:}" | grep . || echo 0
 }
-# reaches RUN STEP SECONDS
-reaches() {
-  local end=$((SECONDS + $3))
-  while ((SECONDS < end)); do
-    if (($(steps "$1") >= $2)); then return; fi
-    sleep 0.1
-  done
-  fail "$1 is at step $(steps "$1") after $3 s, expected $2"
-}
+# reaches RUN STEP
+reaches() { waits_for "step $2 of $1" is_at "$@"; }
+is_at() { (($(steps "$1") >= $2)); }
 # losses RUN: "step loss" of every step, as written
 losses() { sed -n 's/.*"event":"step".*"step":\([0-9]*\),.*"loss":\([^,}]*\).*/\1 \2/p' "$1/metrics.jsonl"; }
 # equal_runs A B: the losses of all steps, and the bytes of the last checkpoint's weights and moments

@@ -32,7 +32,8 @@ std::vector<std::optional<Error>> wait_for_rank_1(int64_t votes, const DiskPatie
 
 // In all it takes much longer than any of its parts may.
 TEST(DiskVotes, ASlowDiskMoves) {
-  for (const auto& error : wait_for_rank_1(400, kHalfASecond, [](int64_t vote) { return vote / 4; }))
+  const DiskPatience patience{.seconds = 2, .hosts = {}};
+  for (const auto& error : wait_for_rank_1(500, patience, [](int64_t vote) { return vote / 4; }))
     EXPECT_FALSE(error) << error->what();
 }
 

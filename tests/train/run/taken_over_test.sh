@@ -48,7 +48,7 @@ takeover_of() { sed -n 's/^ "takeover": \([0-9]*\),/\1/p' "$1/manifest.json"; }
 
 start old
 old=$pid
-within 120 has_checkpoint_after 0 || give_up "no checkpoint: $(tail -n 2 "$work/old.log")"
+within 300 has_checkpoint_after 0 || give_up "no checkpoint: $(tail -n 2 "$work/old.log")"
 kill -STOP "$old"
 # As if the owner were on another machine, which nobody can ask: on this one, a process that stands still is alive.
 at=$(grep -abo 'boot ' "$run/LOCK" | head -n 1 | cut -d : -f 1)
@@ -58,10 +58,10 @@ stopped_at=$(last_step)
 
 start new
 new=$pid
-within 120 grep -q ' resumes\|resumes ' "$work/new.log" || give_up "the run was not taken over: $(tail -n 2 "$work/new.log")"
+within 300 grep -q ' resumes\|resumes ' "$work/new.log" || give_up "the run was not taken over: $(tail -n 2 "$work/new.log")"
 grep -q "took over from process $old" "$work/new.log" || complain "nothing says who was taken over"
 resumed_at=$(sed -n 's/.*resumes .* at step \([0-9]*\) of.*/\1/p' "$work/new.log")
-within 120 has_checkpoint_after "$resumed_at" || give_up "the new owner commits nothing: $(tail -n 2 "$work/new.log")"
+within 300 has_checkpoint_after "$resumed_at" || give_up "the new owner commits nothing: $(tail -n 2 "$work/new.log")"
 
 kill -CONT "$old"
 code=0
@@ -89,7 +89,7 @@ done
 late=$(ls -d "$run"/checkpoints/step_* | tail -n 1)
 mv "$late" "$work/late"
 start third
-within 120 grep -q 'resumes ' "$work/third.log" || give_up "no third start: $(tail -n 2 "$work/third.log")"
+within 300 grep -q 'resumes ' "$work/third.log" || give_up "no third start: $(tail -n 2 "$work/third.log")"
 kill -USR1 "$pid"
 code=0
 wait "$pid" || code=$?
