@@ -132,7 +132,7 @@ ExitCode train(const TrainArguments& given) {
           !note.empty())
         options.notes.push_back(std::move(note));
     });
-    auto trainer = std::make_unique<Trainer>(options, world);
+    auto trainer = Trainer::make(std::move(options), world);
     try {
       return trainer->run();
     } catch (const Error&) {

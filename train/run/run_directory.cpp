@@ -134,11 +134,18 @@ RunDirectory::RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tok
         "a new run is a new directory");
 }
 
-void RunDirectory::lock_linked_checkpoints(Io& io) {
-  const std::optional<fs::path> owner = owner_of_linked_folder(io, path_);
+void RunDirectory::prepare_checkpoints() {
+  lock_linked_checkpoints();
+  prepare_checkpoint_directory(io_, checkpoints());
+  for (const ListedCheckpoint& checkpoint : list_checkpoints(io_, checkpoints()))
+    if (checkpoint.manifest || checkpoint.is_unreadable) newest_step_ = checkpoint.step;
+}
+
+void RunDirectory::lock_linked_checkpoints() {
+  const std::optional<fs::path> owner = owner_of_linked_folder(io_, path_);
   if (!owner) return;
   try {
-    checkpoints_lock_ = std::make_unique<RunLock>(io, *owner, lock_times_, wait_);
+    checkpoints_lock_ = std::make_unique<RunLock>(io_, *owner, lock_times_, wait_);
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("{} is a link: {}", checkpoints().string(), error.what()),
                 error.hint());

@@ -31,11 +31,14 @@ class RunDirectory {
   /// damaged or lost.
   const std::vector<std::string>& notes() const { return notes_; }
 
-  /// If `checkpoints` is a link to a folder outside of the run, takes the lock of that folder too: two runs
-  /// must not write into one folder. A folder named `checkpoints` inside another run is covered by that
-  /// run's LOCK, any other by a LOCK of its own. Call it before anything is written there. Throws
-  /// Error(kStorage) if another run owns the folder.
-  void lock_linked_checkpoints(Io& io);
+  /// prepare_checkpoint_directory, before anything is written there. If `checkpoints` is a link to a folder
+  /// outside of the run, first takes the lock of that folder too: two runs must not write into one folder. A
+  /// folder named `checkpoints` inside another run is covered by that run's LOCK, any other by a LOCK of its
+  /// own. Throws Error(kStorage) if another run owns the folder.
+  void prepare_checkpoints();
+  /// The step of the newest checkpoint that prepare_checkpoints found, also of one that cannot be read now: a
+  /// start from an older step would make it count as superseded. 0: there was none.
+  int64_t newest_step() const { return newest_step_; }
 
   /// Throws Error(kCommunication), which means no progress, if the last three restarts of this job went on
   /// from `newest_step`, the newest step that is committed. Changes nothing.
@@ -63,6 +66,7 @@ class RunDirectory {
   bool is_stuck() const;
 
  private:
+  void lock_linked_checkpoints();
   bool was_taken_over() const;
 
   Io& io_;
@@ -75,7 +79,8 @@ class RunDirectory {
   const RunLockTimes lock_times_;
   std::unique_ptr<RunLock> lock_;
   std::unique_ptr<RunLock> checkpoints_lock_;  ///< null if `checkpoints` lies in the run
-  Takeover takeover_;                          ///< number 0 until it is recorded
+  int64_t newest_step_ = 0;
+  Takeover takeover_;  ///< number 0 until it is recorded
   std::unique_ptr<MetricsFile> metrics_;
 };
 
