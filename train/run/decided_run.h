@@ -1,4 +1,4 @@
-// DecidedRun: what all ranks of a run read, decide and compare before any of them takes memory.
+// DecidedRun: the inputs and decisions of a run, which all ranks compare before any of them takes memory.
 #pragma once
 #include <memory>
 #include <optional>

@@ -1,4 +1,4 @@
-// What a run that goes on from a checkpoint may change, and what the changes mean.
+// The changes that a run may make when it goes on from a checkpoint, and their effects.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,10 +11,10 @@ namespace ripstop {
 
 /// A checkpoint that a run may go on from.
 struct ResumableCheckpoint {
-  RunConfig config;                           ///< with which it was saved
-  MeshSizes mesh;                             ///< likewise
-  std::vector<ConfigDifference> differences;  ///< from `config` to the run's config; all may differ
-  bool wrote_greedily = false;  ///< by a version that did not do the [generation] that `config` asks for
+  RunConfig config;                           ///< of the run that saved it
+  MeshSizes mesh;                             ///< of the run that saved it
+  std::vector<ConfigDifference> differences;  ///< from `config` to the run's config; all are allowed
+  bool wrote_greedily = false;  ///< a version saved it that did not do the [generation] of `config`
 };
 
 /// Compares the config and the model that the manifest stores with those of the run. Throws Error(kUsage)
@@ -23,9 +23,8 @@ struct ResumableCheckpoint {
 ResumableCheckpoint check_stored_config(const Checkpoint& checkpoint, const RunConfig& config,
                                         const ModelConfig& model);
 
-/// One text for each allowed difference, and for each effect on the results: other rounding on another mesh
-/// or with other micro-batches (which the memory decides if they are "auto"), and ROUGE by other [generation]
-/// settings.
+/// One text for each difference, and for each effect on the results: other rounding on another mesh or with
+/// other micro-batches (decided by the memory if they are "auto"), ROUGE by other [generation] settings.
 std::vector<std::string> resume_notes(const ResumableCheckpoint& saved, const MeshSizes& mesh);
 
 /// "the learning rate was 2.96e-06 in step 40 and is 2.01e-04 in step 41", if `step` steps are done and the

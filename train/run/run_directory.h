@@ -27,8 +27,8 @@ class RunDirectory {
 
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
-  /// For people: what changed since the run began, whose lock was taken over, and whether metrics.jsonl was
-  /// damaged or lost.
+  /// For people: changes since the run began, locks that were taken over, a metrics.jsonl that was damaged or
+  /// lost.
   const std::vector<std::string>& notes() const { return notes_; }
 
   /// prepare_checkpoint_directory, before anything is written there. If `checkpoints` is a link to a folder
@@ -56,18 +56,17 @@ class RunDirectory {
   MetricsFile& metrics() { return *metrics_; }
   /// RunLock::check_owner of the run and of the folder of its checkpoints. Looks at no file.
   void check_owner() const;
-  /// To be asked before every write, see RunLock::may_write. Looks at no file.
+  /// RunLock::may_write of both, to be asked before every write. Looks at no file.
   bool may_write() const;
   /// Throws Error(kStorage) if another process has taken over the run, or the folder of its checkpoints, or
   /// has recorded a later takeover. Called before every commit. Waits while the file system does not answer,
   /// but no longer than the deadline of the run's saves: then throws Error(kCommunication).
   void check_still_owned() const;
-  /// RunLock::is_stuck of either.
+  /// RunLock::is_stuck of one of them.
   bool is_stuck() const;
 
  private:
-  void lock_linked_checkpoints();
-  bool was_taken_over() const;
+  void lock(const std::filesystem::path& directory);
 
   Io& io_;
   std::filesystem::path path_;
@@ -77,16 +76,15 @@ class RunDirectory {
   std::vector<std::string> notes_;
   RunLockWait wait_;
   const RunLockTimes lock_times_;
-  std::unique_ptr<RunLock> lock_;
-  std::unique_ptr<RunLock> checkpoints_lock_;  ///< null if `checkpoints` lies in the run
+  /// Of the run, and of the folder of its checkpoints if that lies outside of the run.
+  std::vector<std::unique_ptr<RunLock>> locks_;
   int64_t newest_step_ = 0;
   Takeover takeover_;  ///< number 0 until it is recorded
   std::unique_ptr<MetricsFile> metrics_;
 };
 
-/// Throws Error(kUsage), naming what is there, if `directory` or a folder above it is a file, and unless
-/// `directory` is absent, is a run (is_run), or holds nothing but what people put beside a run: see
-/// entries_in_the_way.
+/// Throws Error(kUsage), naming what is there, if `directory` or a folder above it is a file, or if it is no
+/// run (is_run) and holds entries_in_the_way.
 void check_can_hold_run(Io& io, const std::filesystem::path& directory);
 
 /// Throws Error(kUsage) if `config_file` is the config.toml of a run in another directory than its own

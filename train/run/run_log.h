@@ -1,4 +1,4 @@
-// RunLog: what a run tells while it goes on: lines for people, and events in metrics.jsonl.
+// RunLog: the output of a run while it goes on: lines for people, and events in metrics.jsonl.
 #pragma once
 #include <functional>
 #include <optional>

@@ -7,21 +7,16 @@
 #include "parallel/agreement.h"
 #include "parallel/rank_names.h"
 #include "train/report/human_text.h"
+#include "train/run/step_clock.h"
 
 namespace ripstop {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // One failure may be bad luck, such as a disk that is full for a moment. Several in a row are not.
 constexpr int64_t kFailuresInARow = 3;
 
 // How long ranks that wait for each other's disks sleep between two votes.
 constexpr std::chrono::milliseconds kPiecePause{5};
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 }  // namespace
 

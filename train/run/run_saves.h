@@ -15,7 +15,7 @@
 
 namespace ripstop {
 
-/// What a run lends to its saves. All must outlive them.
+/// The parts of a run that its saves use. All must outlive the saves.
 struct SavedRun {
   const DecidedRun& run;
   RunLog& log;
@@ -35,7 +35,8 @@ class RunSaves {
   RunSaves(SavedRun lent, const Stream& compute, MemoryLedger& ledger, const std::vector<UnitStates>& units,
            const CheckpointState& state);
 
-  /// Saves `state`, in the background if training goes on meanwhile. Collective, as all that follow.
+  /// Saves `state`, in the background if training goes on meanwhile. Collective, like save_now, finish, await
+  /// and after_step.
   void save(const CheckpointState& state, bool in_background);
   /// Saves `state` before the run ends, with no steps left in which to go on after a failure: tries again
   /// until it is saved or throws. `keep`: SavePolicy::keep. `stops`: because of a stop request.
@@ -45,11 +46,11 @@ class RunSaves {
     if (under_way_) commit();
   }
 
-  /// To be called when a step begins.
+  /// Call it when a step begins.
   void begin_step() { wait_seconds_ = alone_seconds_ = 0; }
   /// Before the update of a unit, which the save under way may still read: waits until it has been read.
   void await(size_t unit);
-  /// What this rank does for a save in this step. `step_seconds`: what a step takes.
+  /// The work of this rank for a save in this step. `step_seconds`: the usual time of a step.
   SaveWork work(double step_seconds);
   /// After the step: commits the save if no rank was still writing.
   void after_step(const StepResult& step);
@@ -61,7 +62,7 @@ class RunSaves {
   bool is_under_way() const { return under_way_.has_value(); }
   /// Of the last commit; -1 before the first.
   int64_t saved_step() const { return saved_step_; }
-  /// Seconds that the last step's updates waited for a save, and of them those outside of collectives.
+  /// The wait of the last step's updates for a save, and its part outside of collectives.
   double wait_seconds() const { return wait_seconds_; }
   double alone_seconds() const { return alone_seconds_; }
   /// The plan of the copies, which the system may have refused in part.
@@ -75,8 +76,8 @@ class RunSaves {
   struct UnderWay {
     CheckpointState state;
     bool in_background = false;
-    double begin_seconds = 0;                    ///< that all ranks took to begin it
-    double stood_seconds = 0;                    ///< that training stood still for it so far
+    double begin_seconds = 0;                    ///< of all ranks, to begin the save
+    double stood_seconds = 0;                    ///< of training, which waited for the save so far
     DiskStillness still = {};                    ///< of this rank's disk while training goes on
     Clock::time_point looked_at = Clock::now();  ///< at the disk
     bool is_told = false;                        ///< people know that a disk stands still

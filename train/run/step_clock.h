@@ -6,6 +6,10 @@
 
 namespace ripstop {
 
+inline double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
 /// Measures one step after another on this rank.
 class StepClock {
  public:
@@ -27,7 +31,7 @@ class StepClock {
     waited_ = {waited.replicate - waited_then.replicate, waited.fsdp - waited_then.fsdp,
                waited.tensor - waited_then.tensor};
     waited_in_all_ = mesh_.seconds_waited_in_all() - all_waited_before_;
-    seconds_ = std::chrono::duration<double>(Clock::now() - begin_).count();
+    seconds_ = seconds_since(begin_);
     smoothed_ = smoothed_ > 0 ? (1 - kSmoothing) * smoothed_ + kSmoothing * seconds_ : seconds_;
   }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "data/process/shell_word.h"
 #include "parallel/agreement.h"
 #include "train/checkpoint/manifest.h"
 #include "train/machine/machine.h"
@@ -20,6 +21,20 @@ constexpr int64_t kSkipsInARow = 3;
 // A step without targets is skipped, too, but is no failure.
 bool is_failure(const StepResult& result) {
   return result.skipped && result.target_count > 0;
+}
+
+// The line for a run that train.stop_after_validations ended: why, and how to train further.
+std::string early_end_line(const RunConfig& config, const CheckpointState& state, int64_t steps,
+                           bool was_done) {
+  const int64_t count = state.validations_since_best;
+  const std::string best = state.best ? fmt::format("better {} than {:.4f} of step {}", state.best->metric,
+                                                    state.best->value, state.best->step)
+                                      : "finite score";
+  return fmt::format(
+      "{} at step {} of {}: {} brought no {}; to train on, give train.stop_after_validations=0 or more than "
+      "{}",
+      was_done ? fmt::format("{} was done already", config.run.directory) : "training ends", state.step,
+      steps, count == 1 ? "the last validation" : fmt::format("{} validations in a row", count), best, count);
 }
 
 }  // namespace
@@ -110,7 +125,7 @@ std::optional<StepResult> Trainer::take_step() {
     if (state_.step > first_step_ + 1) deadline_.learn(clock_.seconds() - saves_->wait_seconds());
     // Log first: if the numerics end the run, its last line shows why.
     log_step(work, *result);
-    watch_speed(work.flops);
+    if (state_.step > first_step_ + 1) watch_speed(work.flops);
     check_numerics(*result);
   }
   world_.set_deadline(deadline_.outside_steps());
@@ -146,9 +161,15 @@ std::optional<StepResult> Trainer::compute_step(StepWork& work) {
         done, run_.micro_batches, [&] { return stop_requested(LongStepTimes{}.most_seconds); },
         [&] { stream_.synchronize(); });
   };
+  // Asked again at the end of the next step, or of the validation before it. A validation could be cut, but
+  // then it is made again.
+  const auto stops = [&] {
+    if (!time_limit_) return stop_requested(0);
+    const double validation = validation_is_due_at(at_step_) ? time_limit_->validation_seconds() : 0;
+    return stop_requested(std::max(validation, time_limit_->step_seconds()));
+  };
   const StepResult result = step_->run(run_.micro_batches, next_batch, work.learning_rate,
-                                       {.step = at_step_, .update = state_.updates + 1},
-                                       [&] { return stop_requested(seconds_to_next_stop()); },
+                                       {.step = at_step_, .update = state_.updates + 1}, stops,
                                        {.gives_up = gives_up,
                                         .save_work = [&] { return saves_->work(clock_.smoothed_seconds()); },
                                         .before_update = [&](size_t unit) { saves_->await(unit); }});
@@ -212,9 +233,8 @@ std::optional<StartupSeconds> Trainer::startup_of_step() const {
   return seconds;
 }
 
-// Looks for slow ranks, in the steps behind the first of a start.
+// Looks for slow ranks.
 void Trainer::watch_speed(double flops) {
-  if (state_.step == first_step_ + 1) return;
   const StepTimes times{.seconds = clock_.seconds(),
                         .in_collectives_seconds = clock_.waited_in_all(),
                         .for_save_seconds = saves_->alone_seconds()};
@@ -312,14 +332,6 @@ bool Trainer::stop_requested(double next_seconds) {
   return requested || time_is_up_;
 }
 
-// From the end of the step under way to the end of the next step, or of the validation before it. A
-// validation could be cut, but then it is made again.
-double Trainer::seconds_to_next_stop() const {
-  if (!time_limit_) return 0;
-  const double validation = validation_is_due_at(at_step_) ? time_limit_->validation_seconds() : 0;
-  return std::max(validation, time_limit_->step_seconds());
-}
-
 // Collective. Throws if this start, which went on from `step`, is the third restart of its job in a row that
 // ends without a new checkpoint: the next one would end in the same way.
 void Trainer::require_progress(int64_t step) {
@@ -360,11 +372,24 @@ void Trainer::write_end(ExitCode code) {
 
 void Trainer::say_end(ExitCode code) {
   const RunConfig& config = run_.config;
+  const std::string& directory = config.run.directory;
   if (code == ExitCode::kOk && ends_early()) log_.say(early_end_line(config, state_, steps_, was_done_));
-  if (was_done_ && !ends_early()) log_.say(done_line(config));
-  if (!was_done_) log_.say(cost_line(planned_cost(), measured_cost()));
-  if (code == ExitCode::kOk && (was_done_ || (log_.live() != nullptr && log_.live()->is_live())))
-    log_.say(next_line(config.run.directory, run_.dataset.header().kind));
+  if (was_done_ && !ends_early())
+    log_.say(
+        fmt::format("{} was done already: give more {} to train on, or another run.directory for a new run",
+                    directory, config.train.steps ? "train.steps" : "train.epochs"));
+  const StepCost planned = planned_cost(), measured = measured_cost();
+  if (!was_done_)
+    log_.say(fmt::format("planned / measured: memory {} / {}, sent per step {} / {}",
+                         bytes_text(planned.memory.total), bytes_text(measured.memory.total),
+                         bytes_text(sent_bytes(planned)), bytes_text(sent_bytes(measured))));
+  if (code == ExitCode::kOk && (was_done_ || (log_.live() != nullptr && log_.live()->is_live()))) {
+    std::string next = fmt::format("next: ripstop evaluate {} for scores", shell_word(directory));
+    // A model of running text continues it, and summarizes nothing.
+    if (run_.dataset.header().kind == ExampleKind::kSummary)
+      next += fmt::format(", ripstop summarize {} for summaries of other texts", shell_word(directory));
+    log_.say(next);
+  }
   if (code == ExitCode::kRequeue)
     log_.say(fmt::format("stopped {} {}: run the same command again to go on", stop_cause(),
                          at_step_ > state_.step ? fmt::format("in step {}, which is made again", at_step_)

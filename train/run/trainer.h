@@ -1,6 +1,5 @@
-// Trainer: one run on one rank, from the state of its directory to its last step. decide_run reads and decides
-// what needs no memory. trainer_start.cpp is the rest of the start, up to the header that people see;
-// trainer_weights.cpp reads the weights that a run begins with; trainer.cpp is the loop and the end;
+// Trainer: one run on one rank. trainer_start.cpp is the start behind decide_run, up to the header for
+// people; trainer_weights.cpp reads the first weights; trainer.cpp is the loop and the end;
 // trainer_validation.cpp says when to validate, which scores are the best, and when they end the run.
 #pragma once
 #include <chrono>
@@ -30,7 +29,7 @@ namespace ripstop {
 /// The input of a run.
 struct TrainerOptions {
   RunConfig config;
-  std::vector<std::string> argv;                ///< as typed, for metrics.jsonl
+  std::vector<std::string> argv;                ///< the words typed, for metrics.jsonl
   std::vector<std::string> notes = {};          ///< for people, when the run begins; of rank 0 only
   std::function<void(const std::string&)> say;  ///< prints a line for people; called on rank 0 only
   std::function<bool()> stop_requested;         ///< whether this rank got a request to save and end
@@ -65,14 +64,13 @@ class Trainer {
   /// last step. Before kNumerics, saves the weights as they were after the last update.
   ExitCode run();
 
-  /// After run() has thrown. False if the thread of a save, or that of the lock, does not end within seconds,
-  /// because storage does not answer. Then this may not be destroyed, which would wait for it, and the
-  /// process must end by _exit.
+  /// After run() has thrown. False if the thread of a save or of the lock does not end within seconds,
+  /// because storage does not answer. Then the process must end by _exit: the destructor would wait.
   bool can_be_destroyed();
 
  private:
   using Clock = std::chrono::steady_clock;
-  /// The weights of a run that begins, opened and not yet read.
+  /// The weights of a run that begins, opened and not read yet.
   struct FirstWeights {
     std::optional<StoredModel> model;     ///< model.pretrained, if it is given
     std::optional<PeftAdapter> adapters;  ///< lora.adapter, if it is given
@@ -95,25 +93,20 @@ class Trainer {
   // trainer_weights.cpp
   FirstWeights open_first_weights(std::vector<std::string>& notes);
   std::string set_first_weights(const FirstWeights& first);
-  StoredModel find_base_again(const RunConfig& saved_config);
-  std::string read_base(const FirstWeights& first);
+  std::string read_base(FirstWeights first, const std::optional<ResumableCheckpoint>& resumed);
   bool has_adapters() const { return run_.config.lora.any(); }
 
   // trainer_start.cpp
   bool start();
   std::optional<RunLength> count_steps(std::vector<std::string>& notes);
   void open_directory();
-  void find_time_limit(int64_t checkpoint_bytes);
-  void take_memory(std::vector<std::string>& notes);
   void check_checkpoint(const CheckpointState& saved, const std::string& plan_hash) const;
   std::optional<ResumableCheckpoint> resume(StartFindings& found);
   bool resume_or_initialize(FirstWeights first, StartFindings& found);
-  std::vector<std::string> notes_on_resume(const ResumableCheckpoint& saved);
   std::optional<KernelPlans> prepare_kernels();
   bool agree_to_stop();
-  void take_over();
   void end_start();
-  void say_header(const StartFindings& found);
+  void say_header(const StartFindings& found, const StartEvent& event);
   void announce(const StartFindings& found);
   void enter(StartTimes::Part part) { options_.start_times.enter(part); }
 
@@ -142,11 +135,7 @@ class Trainer {
   void check_numerics(const StepResult& result);
   [[noreturn]] void end_without_update(bool stops);
   void save();
-  static double seconds_since(Clock::time_point begin) {
-    return std::chrono::duration<double>(Clock::now() - begin).count();
-  }
   bool stop_requested(double next_seconds);
-  double seconds_to_next_stop() const;
   void require_progress(int64_t step);
   const char* stop_cause() const { return time_is_up_ ? "before its time limit" : "on a signal"; }
   const char* end_reason(ExitCode code) const;

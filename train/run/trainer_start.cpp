@@ -10,13 +10,13 @@
 #include "train/machine/machine.h"
 #include "train/plan/training_data.h"
 #include "train/report/human_text.h"
-#include "train/run/since_last_start.h"
 #include "train/run/trainer.h"
 
 namespace ripstop {
 
-// Returns false if a stop was requested. The ranks agree on it after each part that may take long.
+// Returns false if a stop was requested. The ranks vote on it after each part that may take long.
 bool Trainer::start() {
+  constexpr double kSlowBytesPerSecond = 250e6;
   if (agree_to_stop()) return false;
   enter(&StartupSeconds::mpi);
   validation_.connect(world_, run_.device);
@@ -33,10 +33,24 @@ bool Trainer::start() {
   do_and_agree(mesh_.world(), [&] {
     if (!leads_) return;
     open_directory();
-    find_time_limit(found.length.checkpoint_bytes);
+    if (!options_.deadline) return;
+    // A save takes as long as the last one of the run, or as its bytes take on a slow disk.
+    double save_seconds = static_cast<double>(found.length.checkpoint_bytes) / kSlowBytesPerSecond;
+    if (std::filesystem::exists(run_.metrics_file()))
+      for (const CheckpointEvent& saved : read_metrics(run_.metrics_file()).checkpoints)
+        save_seconds = saved.seconds;
+    time_limit_.emplace(*options_.deadline, save_seconds);
   });
   enter(&StartupSeconds::memory);
-  take_memory(found.notes);
+  plan_ = plan_rank(run_.request(run_.target.device), mesh_.coordinates());
+  // Takes memory outside the plan for a moment, so it comes before the step's memory is taken and counted.
+  peak_flops_ = find_peak_flops(world_, run_.device, run_.step.sharding.compute);
+  if (!peak_flops_ && run_.device.kind == DeviceKind::kCpu)
+    found.notes.emplace_back(
+        "other programs keep the processors busy: their peak could not be measured, so there is no mfu");
+  resident_before_bytes_ = resident_memory().now_bytes;
+  run_.library_memory.check_room(run_.memory().total());
+  step_.emplace(run_.model, run_.step, mesh_, stream_, ledger_, plan_.arena);
   enter(&StartupSeconds::resume);
   if (agree_to_stop() || !resume_or_initialize(std::move(first), found)) return false;
   find_start_scores();
@@ -66,9 +80,9 @@ bool Trainer::agree_to_stop() {
   return least_of_all_ranks(mesh_.world(), stop_requested(0) ? 0 : 1) == 0;
 }
 
-// Collective: the end of a run that was stopped before its first step. In a job it counts as a start, or a job
-// whose time is too short for the start would go on being restarted without end. A person may stop as many
-// starts as they like, and nothing is written then.
+// Collective: the end of a run that was stopped before its first step. In a job it counts as a start, or a
+// job whose time is too short for the start would go on being restarted without end. A person may stop as
+// many starts as they like, and nothing is written then.
 void Trainer::end_start() {
   do_and_agree(mesh_.world(), [&] {
     if (!leads_ || directory_ || !Takeovers::is_in_job()) return;
@@ -118,30 +132,6 @@ void Trainer::open_directory() {
   directory_->require_progress(directory_->newest_step());
   check_disk_space(posix_io(), directory_->checkpoints(), run_.config.checkpoint.keep,
                    checkpoint_bytes(run_.trained_table(), run_.mesh, run_.step.adamw.moments));
-}
-
-// A save that was not measured yet takes as long as the last one of the run, or as its bytes take on a slow
-// disk.
-void Trainer::find_time_limit(int64_t checkpoint_bytes) {
-  constexpr double kSlowBytesPerSecond = 250e6;
-  if (!options_.deadline) return;
-  double save_seconds = static_cast<double>(checkpoint_bytes) / kSlowBytesPerSecond;
-  if (std::filesystem::exists(run_.metrics_file()))
-    for (const CheckpointEvent& saved : read_metrics(run_.metrics_file()).checkpoints)
-      save_seconds = saved.seconds;
-  time_limit_.emplace(*options_.deadline, save_seconds);
-}
-
-void Trainer::take_memory(std::vector<std::string>& notes) {
-  plan_ = plan_rank(run_.request(run_.target.device), mesh_.coordinates());
-  // Takes memory outside the plan for a moment, so it comes before the step's memory is taken and counted.
-  peak_flops_ = find_peak_flops(world_, run_.device, run_.step.sharding.compute);
-  if (!peak_flops_ && run_.device.kind == DeviceKind::kCpu)
-    notes.emplace_back(
-        "other programs keep the processors busy: their peak could not be measured, so there is no mfu");
-  resident_before_bytes_ = resident_memory().now_bytes;
-  run_.library_memory.check_room(run_.memory().total());
-  step_.emplace(run_.model, run_.step, mesh_, stream_, ledger_, plan_.arena);
 }
 
 // Refuses a checkpoint that this run must not go on from, though its config fits.
@@ -194,7 +184,14 @@ std::optional<ResumableCheckpoint> Trainer::resume(StartFindings& found) {
   state_ = *saved;
   // The checkpoint holds float32 master weights: renew the compute copies.
   step_->model().weights_changed(step_->arena());
-  found.resume_notes = notes_on_resume(*resumed);
+  found.resume_notes = resume_notes(*resumed, mesh_.sizes());
+  const TrainSection &then = resumed->config.train, &now = run_.config.train;
+  if (then.steps != now.steps || then.epochs != now.epochs) {
+    // Less work than count_steps() has done already: a run only grows.
+    const int64_t old_steps = count_training_data(run_.dataset, resumed->config).steps;
+    const std::string jump = rate_jump(run_.config, state_.step, old_steps, steps_);
+    if (!jump.empty()) found.resume_notes.push_back(jump);
+  }
   return resumed;
 }
 
@@ -213,9 +210,7 @@ bool Trainer::resume_or_initialize(FirstWeights first, StartFindings& found) {
   // A run that is done computes nothing, so its base may be gone.
   if (has_adapters() && !is_done()) {
     enter(&StartupSeconds::weights);
-    // Another start of this run may have saved while this one began: then its base counts.
-    if (resumed) first = {.model = find_base_again(resumed->config), .adapters = {}};
-    found.weights_of = read_base(first);
+    found.weights_of = read_base(std::move(first), resumed);
     enter(&StartupSeconds::resume);
   }
   state_.config = to_toml(run_.config);
@@ -229,38 +224,22 @@ bool Trainer::resume_or_initialize(FirstWeights first, StartFindings& found) {
     for (const std::string& text : found.warnings) log_.say("warning: " + text);
     return false;
   }
-  // Only now is it certain from which step the run goes on, and that nothing refuses it.
-  take_over();
+  // Only now is it certain from which step the run goes on, and that nothing refuses it. A run that is done
+  // commits nothing: starting it again is no takeover, and no restart without progress.
+  state_.takeover = 0;
+  if (!is_done()) {
+    int64_t number = 0;
+    do_and_agree(mesh_.world(), [&] {
+      if (leads_) number = directory_->take_over(state_.step);
+    });
+    state_.takeover = all_gather_number(mesh_.world(), number).front();
+  }
   do_and_agree(mesh_.world(), [&] {
     if (!leads_) return;
     directory_->open_metrics(state_.step);
     for (const std::string& text : found.warnings) log_.warn(text);
   });
   return true;
-}
-
-// Collective: records from which step this start goes on. A run that is done commits nothing: starting it
-// again is no takeover, and no restart without progress.
-void Trainer::take_over() {
-  state_.takeover = 0;
-  if (is_done()) return;
-  int64_t number = 0;
-  do_and_agree(mesh_.world(), [&] {
-    if (leads_) number = directory_->take_over(state_.step);
-  });
-  state_.takeover = all_gather_number(mesh_.world(), number).front();
-}
-
-// For people: what the run does differently from now on.
-std::vector<std::string> Trainer::notes_on_resume(const ResumableCheckpoint& saved) {
-  std::vector<std::string> notes = resume_notes(saved, mesh_.sizes());
-  const TrainSection &then = saved.config.train, &now = run_.config.train;
-  if (then.steps == now.steps && then.epochs == now.epochs) return notes;
-  // Less work than count_steps() has done already: a run only grows.
-  const int64_t old_steps = count_training_data(run_.dataset, saved.config).steps;
-  const std::string jump = rate_jump(run_.config, state_.step, old_steps, steps_);
-  if (!jump.empty()) notes.push_back(jump);
-  return notes;
 }
 
 // Attention has a plan for each number and length of documents, which takes up to a second. In steps, ranks
@@ -276,7 +255,7 @@ std::optional<KernelPlans> Trainer::prepare_kernels() {
   return plans;
 }
 
-void Trainer::say_header(const StartFindings& found) {
+void Trainer::say_header(const StartFindings& found, const StartEvent& event) {
   ResolvedRun run = run_;
   run.snapshot = saves_->plan();
   RunLength length = found.length;
@@ -289,7 +268,7 @@ void Trainer::say_header(const StartFindings& found) {
     log_.say(line);
   // A run that has begun: the file has a start already.
   if (const auto before = last_start(run_.metrics_file()); before && state_.step > 0)
-    for (const std::string& line : lines_since(*before, run_.config, run_, mesh_.hosts())) log_.say(line);
+    for (const std::string& line : lines_since(*before, event, run_.config, run_)) log_.say(line);
   if (!found.weights_of.empty()) log_.say("weights of " + found.weights_of);
   if (const auto& plans = found.kernel_plans; plans && plans->count > 0)
     log_.say(fmt::format("{} of attention made in {:.1f} s{}", counted(plans->count, "plan"), plans->seconds,
@@ -306,7 +285,6 @@ void Trainer::say_header(const StartFindings& found) {
 // Tells people and metrics.jsonl, on rank 0, what this run is and where it begins. A run that is done has
 // nothing to tell people but say_end().
 void Trainer::announce(const StartFindings& found) {
-  if (!was_done_) say_header(found);
   StartEvent event = start_event(run_, found.length, mesh_, peak_flops_, options_.argv, state_.step);
   if (found.kernel_plans) {
     event.kernel_plans = found.kernel_plans->count;
@@ -319,6 +297,7 @@ void Trainer::announce(const StartFindings& found) {
     event.deadline = time_limit_->deadline().time;
     event.deadline_source = time_limit_->deadline().source;
   }
+  if (!was_done_) say_header(found, event);
   event.startup = options_.start_times.seconds();
   directory_->metrics().write(event);
   std::vector<std::string> notes = directory_->notes();

@@ -13,20 +13,6 @@ std::optional<double> score_of(const ValidationEvent& event, KeepBest keep) {
   return keep == KeepBest::kRougeL ? event.rougeL : event.loss;
 }
 
-ValidationEvent event_of(const ValidationScores& scores, int64_t step, double seconds, bool better) {
-  ValidationEvent event;
-  event.step = step;
-  event.loss = scores.loss.mean();
-  event.target_count = static_cast<int64_t>(scores.loss.target_count);
-  event.seconds = seconds;
-  event.best = better;
-  if (!scores.rouge) return event;
-  event.rouge1 = scores.rouge->rouge1.fmeasure;
-  event.rouge2 = scores.rouge->rouge2.fmeasure;
-  event.rougeL = scores.rouge->rouge_l.fmeasure;
-  return event;
-}
-
 }  // namespace
 
 // A start that ended before its first checkpoint may have validated the initial weights, which are the same
@@ -113,12 +99,21 @@ bool Trainer::accept_scores(const ValidationScores& scores) {
 
 void Trainer::report_scores(const ValidationScores& scores, double seconds, bool better) {
   if (!leads_) return;
-  const ValidationEvent event = event_of(scores, state_.step, seconds, better);
-  log_.write(event);
+  ValidationEvent event;
+  event.step = state_.step;
+  event.loss = scores.loss.mean();
+  event.target_count = scores.loss.target_count;
+  event.seconds = seconds;
+  event.best = better;
   std::string rouge;
-  if (scores.rouge)
+  if (scores.rouge) {
+    event.rouge1 = scores.rouge->rouge1.fmeasure;
+    event.rouge2 = scores.rouge->rouge2.fmeasure;
+    event.rougeL = scores.rouge->rouge_l.fmeasure;
     rouge = fmt::format("  rouge1 {:.4f}  rouge2 {:.4f}  rougeL {:.4f}", *event.rouge1, *event.rouge2,
                         *event.rougeL);
+  }
+  log_.write(event);
   const int64_t most = run_.config.train.stop_after_validations;
   std::string note = better ? "  best" : "";
   if (state_.step == 0) note = "  initial weights";

@@ -82,21 +82,21 @@ std::string Trainer::set_first_weights(const FirstWeights& first) {
                      first.model->is_pretrained() ? "Hugging Face" : "a checkpoint");
 }
 
-// Opens the model under the adapters of a run that goes on.
-StoredModel Trainer::find_base_again(const RunConfig& saved_config) {
-  std::optional<StoredModel> base;
-  do_and_agree(mesh_.world(), [&] {
-    base.emplace(find_base(
-        posix_io(), *state_.adapted, state_.model,
-        places_of_base(*state_.adapted, saved_config.model.pretrained, run_.config.model.pretrained)));
-  });
-  return std::move(*base);
-}
-
-// The frozen weights, which no checkpoint has: every start reads them, and compares all of their bytes with
-// those that the run began with. Through host memory, because the device holds them in the compute dtype
-// alone, and in pieces, because the plan has no room for a unit in float32. Returns where they were read.
-std::string Trainer::read_base(const FirstWeights& first) {
+// The frozen weights, which no checkpoint has: every start reads them, and compares all bytes with the
+// weights that the run began with. `first` has the model of a run that begins; the model of a run that goes
+// on (`resumed`) is found again. Reading goes through host memory, because the device holds the weights in
+// the compute dtype alone, and in pieces, because the plan has no room for a unit in float32. Returns where
+// they were read.
+std::string Trainer::read_base(FirstWeights first, const std::optional<ResumableCheckpoint>& resumed) {
+  if (resumed) {
+    // Another start of this run may have saved while this one began: then its base counts.
+    first = {};
+    do_and_agree(mesh_.world(), [&] {
+      first.model.emplace(find_base(
+          posix_io(), *state_.adapted, state_.model,
+          places_of_base(*state_.adapted, resumed->config.model.pretrained, run_.config.model.pretrained)));
+    });
+  }
   const StoredModel& base = *first.model;
   const std::string directory = base.directory().string();
   AdaptedBase& adapted = *state_.adapted;

@@ -73,7 +73,7 @@ std::optional<ValidationScores> Validation::measure(TrainingStep& step, MemoryLe
   const LossSoFar loss = dataset_loss(
       mesh_.world(), *set_.dataset, loader_options(config_, run_, mesh_), {},
       [&](int64_t count, NextTokens next) { return step.evaluate(count, next, stop_requested); },
-      [&](int64_t done, int64_t total) { report(kSequences, done, total); });
+      [&](int64_t done, int64_t total) { report("sequences", done, total); });
   scores.loss = loss.sum;
   // A part of the validation set gives no score. The run validates again when it goes on.
   if (!loss.complete) return std::nullopt;
@@ -102,7 +102,7 @@ std::optional<RougeScores> Validation::measure_rouge(TrainingStep& step, MemoryL
                         checked_text(*set_.dataset, tokenizer_, first, std::ssize(summaries));
                     for (size_t i = 0; i < summaries.size(); ++i)
                       mean.add(rouge(written[i].summary, summaries[i]));
-                    report(kSummaries, first + std::ssize(summaries), examples);
+                    report("summaries", first + std::ssize(summaries), examples);
                     // The least is 0 on all ranks if a stop was requested on one of them.
                     stop_agreed = least_of_all_ranks(mesh_.world(), stop_requested() ? 0 : 1) == 0;
                     return !stop_agreed;

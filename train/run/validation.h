@@ -20,12 +20,11 @@ namespace ripstop {
 
 /// The result of a validation, equal on all ranks.
 struct ValidationScores {
-  LossSum loss;  ///< over all targets of the set
-  std::optional<RougeScores>
-      rouge;  ///< means over generation.validate_examples summaries, if any are written
+  LossSum loss;                      ///< over all targets of the set
+  std::optional<RougeScores> rouge;  ///< means over the summaries, if any are written
 };
 
-/// Called with how much of a part of the work is done: Validation::kSequences, then kSummaries.
+/// Called with the progress of a part of the work: "sequences", then "summaries".
 using ReportPart = FunctionRef<void(std::string_view part, int64_t done, int64_t total)>;
 
 /// A run's validation set.
@@ -60,8 +59,6 @@ class Validation {
 
   /// Whether there is a set.
   bool any() const { return set_.dataset.has_value(); }
-  /// Parts of the work, as people call them.
-  static constexpr std::string_view kSequences = "sequences", kSummaries = "summaries";
 
   /// The documents of the batches whose loss `measure` computes; see prepare_kernels. any() must hold.
   std::map<DocumentSizes, int64_t> documents() const;
