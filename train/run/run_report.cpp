@@ -3,11 +3,8 @@
 #include <map>
 #include <set>
 
-#include "model/kernels/cpu/processor.h"
 #include "train/machine/slow_ranks.h"
-#include "train/machine/version.h"
 #include "train/plan/micro_batch.h"
-#include "train/plan/plan_text.h"
 #include "train/plan/run_speed.h"
 #include "train/report/human_text.h"
 
@@ -87,72 +84,11 @@ int64_t sent_bytes(const StepCost& cost) {
   return sent.replicate + sent.fsdp + sent.tensor;
 }
 
-std::vector<std::string> header_lines(const RunConfig& config, const ResolvedRun& run,
-                                      const RunLength& length, const RunTarget& target,
-                                      const DeviceMesh& mesh, const Device& device) {
-  std::vector<std::string> lines = {
-      fmt::format("ripstop {} ({})  {}  {}", version(), git_commit(), to_string(device),
-                  cpu_instruction_set()),
-      mesh.describe(),
-      fmt::format("model: {}, computing in {}", parameters_text(run), to_string(run.step.sharding.compute)),
-      fmt::format("step: {} of {} tokens; {}", counted(config.train.global_batch_sequences, "sequence"),
-                  config.data.sequence_length, micro_batches_text(config, run)),
-  };
-  if (run.step.sharding.recompute != Recompute::kNone)
-    lines.push_back(fmt::format("recompute: {}", recompute_text(run)));
-  for (const LengthLine& line : length_lines(config, length))
-    lines.push_back(fmt::format("{}: {}", line.name, line.text));
-  lines.push_back(fmt::format("plan for the fullest rank:\n{}", plan_text(run, target.device_memory_bytes)));
-  return lines;
-}
-
 std::string startup_text(const StartupSeconds& s) {
   return fmt::format(
       "started in {:.2f} s: program {:.2f}, MPI {:.2f}, data {:.2f}, memory {:.2f}, weights {:.2f}, resume "
       "{:.2f}, other {:.2f}",
       s.total, s.program, s.mpi, s.data, s.memory, s.weights, s.resume, s.other);
-}
-
-StartEvent start_event(const ResolvedRun& run, const RunLength& length, const DeviceMesh& mesh,
-                       const std::optional<PeakFlops>& peak, const std::vector<std::string>& argv,
-                       int64_t step) {
-  const FlopsPerToken flops = run.flops_per_token();
-  StartEvent event;
-  event.step = step;
-  event.steps = length.data->steps;
-  event.argv = argv;
-  event.version = std::string(version());
-  event.git_commit = std::string(git_commit());
-  event.replicate = run.mesh.replicate;
-  event.fsdp = run.mesh.fsdp;
-  event.tensor = run.mesh.tensor;
-  event.hosts = mesh.hosts();
-  event.recompute = std::string(to_string(run.step.sharding.recompute));
-  event.micro_batch_sequences = run.step.sharding.sequence_count;
-  event.micro_batches = run.micro_batches;
-  event.data = {.kind = std::string(to_string(length.data->kind)),
-                .examples = length.data->examples,
-                .cut_documents = length.data->cut_documents,
-                .cut_summaries = length.data->cut_summaries,
-                .cut_tokens = length.data->cut_tokens,
-                .sequences_per_epoch = length.data->epoch_sequences,
-                .tokens_per_epoch = length.data->epoch_tokens};
-  event.checkpoint_bytes = length.checkpoint_bytes;
-  event.parameters = parameter_count(run.model);
-  event.trained_parameters = run.trained_parameters();
-  event.flops_per_token = flops.causal;
-  event.flops_per_token_full_attention = flops.full_attention;
-  // P parameters, L layers, C hidden size, T sequence length.
-  event.flops_formula = "6 P + 6 L C T (causal), 6 P + 12 L C T (full attention)";
-  // A elements of adapters.
-  if (run.step.sharding.lora.any())
-    event.flops_formula = "4 P + 6 A + 6 L C T (causal), 4 P + 6 A + 12 L C T (full attention)";
-  if (peak) {
-    event.peak_flops_per_second = peak->per_second;
-    event.peak_flops_source = peak->source;
-  }
-  event.plan = step_cost(run.memory(), run.plan.traffic_per_step);
-  return event;
 }
 
 std::optional<LastStart> last_start(const std::filesystem::path& metrics) {

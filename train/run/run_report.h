@@ -6,11 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "data/dataset/token_dataset.h"
 #include "parallel/device_mesh.h"
-#include "train/checkpoint/manifest.h"
-#include "train/machine/peak_flops.h"
-#include "train/plan/run_length.h"
+#include "train/plan/resolved_run.h"
 #include "train/report/metrics.h"
 #include "train/run/speed_watch.h"
 
@@ -21,18 +18,8 @@ StepCost step_cost(const MemoryUse& memory, const DeviceMesh::AxisBytes& traffic
 /// Bytes sent along all axes.
 int64_t sent_bytes(const StepCost& cost);
 
-/// The first lines of a run: version, mesh, model, step, length, plan.
-std::vector<std::string> header_lines(const RunConfig& config, const ResolvedRun& run,
-                                      const RunLength& length, const RunTarget& target,
-                                      const DeviceMesh& mesh, const Device& device);
-
 /// "started in 1.92 s: program 0.10, MPI 0.41, data 0.20, memory 0.60, weights 0.11, ...".
 std::string startup_text(const StartupSeconds& seconds);
-
-/// The `start` event of a run that has done `step` steps. `length` has its data. Does not set `time`.
-StartEvent start_event(const ResolvedRun& run, const RunLength& length, const DeviceMesh& mesh,
-                       const std::optional<PeakFlops>& peak, const std::vector<std::string>& argv,
-                       int64_t step);
 
 /// The last start of a run so far.
 struct LastStart {

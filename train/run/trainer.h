@@ -14,6 +14,7 @@
 #include "train/exchange/peft/peft_adapter.h"
 #include "train/exchange/read/stored_model.h"
 #include "train/machine/peak_flops.h"
+#include "train/plan/run_length.h"
 #include "train/run/decided_run.h"
 #include "train/run/kernel_plans.h"
 #include "train/run/long_step.h"
@@ -107,6 +108,7 @@ class Trainer {
   bool agree_to_stop();
   void end_start();
   void say_header(const StartFindings& found, const StartEvent& event);
+  StartEvent start_event(const StartFindings& found) const;
   void announce(const StartFindings& found);
   void enter(StartTimes::Part part) { options_.start_times.enter(part); }
 

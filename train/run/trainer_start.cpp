@@ -4,10 +4,15 @@
 #include <filesystem>
 #include <utility>
 
+#include "model/kernels/cpu/processor.h"
 #include "parallel/agreement.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/config/step_range.h"
 #include "train/machine/machine.h"
+#include "train/machine/version.h"
+#include "train/plan/micro_batch.h"
+#include "train/plan/plan_text.h"
+#include "train/plan/run_speed.h"
 #include "train/plan/training_data.h"
 #include "train/report/human_text.h"
 #include "train/run/trainer.h"
@@ -256,19 +261,30 @@ std::optional<KernelPlans> Trainer::prepare_kernels() {
 }
 
 void Trainer::say_header(const StartFindings& found, const StartEvent& event) {
+  const RunConfig& config = run_.config;
   ResolvedRun run = run_;
   run.snapshot = saves_->plan();
   RunLength length = found.length;
-  // The speed that this run had before, or the one that the data sheets of its GPUs let expect.
+  // The speed that this run had before, or the speed that the data sheets of its GPUs let expect.
   if (state_.step > 0)
-    length.speed = measured_speed(run_.metrics_file(), run_, run_.target);
+    length.speed = measured_speed(run_.metrics_file(), run, run_.target);
   else if (peak_flops_ && run_.target.device == DeviceKind::kCuda)
-    length.speed = speed_at_peak(run_, peak_flops_->per_second, peak_flops_->source);
-  for (const std::string& line : header_lines(run_.config, run, length, run_.target, mesh_, run_.device))
-    log_.say(line);
+    length.speed = speed_at_peak(run, peak_flops_->per_second, peak_flops_->source);
+  log_.say(fmt::format("ripstop {} ({})  {}  {}", version(), git_commit(), to_string(run_.device),
+                       cpu_instruction_set()));
+  log_.say(mesh_.describe());
+  log_.say(
+      fmt::format("model: {}, computing in {}", parameters_text(run), to_string(run.step.sharding.compute)));
+  log_.say(fmt::format("step: {} of {} tokens; {}", counted(config.train.global_batch_sequences, "sequence"),
+                       config.data.sequence_length, micro_batches_text(config, run)));
+  if (run.step.sharding.recompute != Recompute::kNone)
+    log_.say(fmt::format("recompute: {}", recompute_text(run)));
+  for (const LengthLine& line : length_lines(config, length))
+    log_.say(fmt::format("{}: {}", line.name, line.text));
+  log_.say(fmt::format("plan for the fullest rank:\n{}", plan_text(run, run_.target.device_memory_bytes)));
   // A run that has begun: the file has a start already.
   if (const auto before = last_start(run_.metrics_file()); before && state_.step > 0)
-    for (const std::string& line : lines_since(*before, event, run_.config, run_)) log_.say(line);
+    for (const std::string& line : lines_since(*before, event, config, run)) log_.say(line);
   if (!found.weights_of.empty()) log_.say("weights of " + found.weights_of);
   if (const auto& plans = found.kernel_plans; plans && plans->count > 0)
     log_.say(fmt::format("{} of attention made in {:.1f} s{}", counted(plans->count, "plan"), plans->seconds,
@@ -279,24 +295,63 @@ void Trainer::say_header(const StartFindings& found, const StartEvent& event) {
   if (time_limit_) log_.say("time limit: " + time_limit_->text());
   log_.say(startup_text(options_.start_times.seconds()));
   log_.say(fmt::format("{} {} at step {} of {}; watch {}", state_.step > 0 ? "resumes" : "begins",
-                       run_.config.run.directory, state_.step, steps_, run_.metrics_file().string()));
+                       config.run.directory, state_.step, steps_, run_.metrics_file().string()));
 }
 
-// Tells people and metrics.jsonl, on rank 0, what this run is and where it begins. A run that is done has
-// nothing to tell people but say_end().
-void Trainer::announce(const StartFindings& found) {
-  StartEvent event = start_event(run_, found.length, mesh_, peak_flops_, options_.argv, state_.step);
+StartEvent Trainer::start_event(const StartFindings& found) const {
+  const FlopsPerToken flops = run_.flops_per_token();
+  const TrainingData& data = *found.length.data;
+  StartEvent event;
+  event.step = state_.step;
+  event.steps = steps_;
+  event.argv = options_.argv;
+  event.version = std::string(version());
+  event.git_commit = std::string(git_commit());
+  event.replicate = run_.mesh.replicate;
+  event.fsdp = run_.mesh.fsdp;
+  event.tensor = run_.mesh.tensor;
+  event.hosts = mesh_.hosts();
+  event.recompute = std::string(to_string(run_.step.sharding.recompute));
+  event.micro_batch_sequences = run_.step.sharding.sequence_count;
+  event.micro_batches = run_.micro_batches;
+  event.data = {.kind = std::string(to_string(data.kind)),
+                .examples = data.examples,
+                .cut_documents = data.cut_documents,
+                .cut_summaries = data.cut_summaries,
+                .cut_tokens = data.cut_tokens,
+                .sequences_per_epoch = data.epoch_sequences,
+                .tokens_per_epoch = data.epoch_tokens};
+  event.checkpoint_bytes = found.length.checkpoint_bytes;
+  event.parameters = parameter_count(run_.model);
+  event.trained_parameters = run_.trained_parameters();
+  event.flops_per_token = flops.causal;
+  event.flops_per_token_full_attention = flops.full_attention;
+  // P parameters, L layers, C hidden size, T sequence length, A elements of adapters.
+  event.flops_formula = has_adapters() ? "4 P + 6 A + 6 L C T (causal), 4 P + 6 A + 12 L C T (full attention)"
+                                       : "6 P + 6 L C T (causal), 6 P + 12 L C T (full attention)";
+  if (peak_flops_) {
+    event.peak_flops_per_second = peak_flops_->per_second;
+    event.peak_flops_source = peak_flops_->source;
+  } else if (run_.device.kind == DeviceKind::kCpu) {
+    event.peak_flops_source = kNoCpuPeak;  // tells, too, that the run was on CPUs (measured_speed)
+  }
+  event.plan = step_cost(run_.memory(), run_.plan.traffic_per_step);
   if (found.kernel_plans) {
     event.kernel_plans = found.kernel_plans->count;
     event.kernel_plans_seconds = found.kernel_plans->seconds;
   }
-  // The source also tells that the run was on CPUs (measured_speed).
-  if (!peak_flops_ && run_.device.kind == DeviceKind::kCpu) event.peak_flops_source = kNoCpuPeak;
   event.takeover = state_.takeover;
   if (time_limit_) {
     event.deadline = time_limit_->deadline().time;
     event.deadline_source = time_limit_->deadline().source;
   }
+  return event;
+}
+
+// Tells people and metrics.jsonl, on rank 0, what this run is and where it begins. A run that is done has
+// nothing to tell people but say_end().
+void Trainer::announce(const StartFindings& found) {
+  StartEvent event = start_event(found);
   if (!was_done_) say_header(found, event);
   event.startup = options_.start_times.seconds();
   directory_->metrics().write(event);
