@@ -40,21 +40,6 @@ bool is_own_copy(const std::string& config_file, const RunConfig& config) {
                                      ignored);
 }
 
-// A path on the command line is meant. One in the file may be that of the run from which the file was copied.
-void check_directory(const TrainArguments& given, const RunConfig& config) {
-  const ConfigKey* key = find_config_key("run", "directory");
-  if (place_of_key(*key, given.config_file, given.overrides) != kCommandLine)
-    check_names_own_directory(posix_io(), given.config_file, config);
-}
-
-// Nothing is there, and a data set of nearly that name is. Other mistakes show when the data set is opened.
-void check_data_is_near(const RunConfig& config) {
-  const std::string& directory = config.data.directory;
-  if (std::string hint = hint_for_absent(directory, "data.directory=", "train.h5"); !hint.empty())
-    throw Error(ExitCode::kInputData, fmt::format("{}: there is no such data set", directory),
-                std::move(hint));
-}
-
 RunConfig read_config(const TrainArguments& given, const StopSignal& stop) {
   // A pipe may never get a writer.
   std::error_code ignored;
@@ -63,76 +48,70 @@ RunConfig read_config(const TrainArguments& given, const StopSignal& stop) {
   return load_run_config(given.config_file, given.overrides);
 }
 
-// The config, or why there is none. It is read before MPI starts, which has the deadline of the config too;
-// but its error is one of all ranks, and is told by one when they can agree.
-struct ConfigOrError {
-  std::optional<RunConfig> config;
-  std::optional<Error> error;
-
-  const RunConfig& value() const {
-    if (error) throw Error(*error);
-    return *config;
-  }
-};
-
-ConfigOrError try_to_read_config(const TrainArguments& given, const StopSignal& stop) {
-  try {
-    return {read_config(given, stop), std::nullopt};
-  } catch (const Error& error) {
-    return {std::nullopt, error};
-  }
-}
-
-MpiOptions options_of_world(const ConfigOrError& read) {
-  MpiOptions options = world_options("train");
-  if (!read.config) return options;
-  options.directory = read.config->run.directory;
-  options.deadline_seconds = StepDeadline(read.config->run.deadline_seconds).outside_steps();
-  return options;
+// Refuses a config that names the wrong files. Returns `notes` and the notes on it, on rank 0. Collective.
+std::vector<std::string> check_config(const TrainArguments& given, const RunConfig& config,
+                                      std::vector<std::string> notes, Communicator& world) {
+  // A path on the command line is meant. A path in the file may be copied with it from another run.
+  if (place_of_key(*find_config_key("run", "directory"), given.config_file, given.overrides) != kCommandLine)
+    check_names_own_directory(posix_io(), given.config_file, config);
+  // Older versions wrote values to the run's copy that they did not do. Such a run must still go on.
+  const bool own_copy = is_own_copy(given.config_file, config);
+  refuse_unsupported_keys(
+      config, own_copy ? ConfigReader::kResume : ConfigReader::kTrain,
+      [&](const ConfigKey& key) { return place_of_key(key, given.config_file, given.overrides); });
+  do_and_agree(world, [&] {
+    if (world.rank() != 0) return;
+    // Other mistakes show when the data set is opened.
+    const std::string& data = config.data.directory;
+    if (std::string hint = hint_for_absent(data, "data.directory=", "train.h5"); !hint.empty())
+      throw Error(ExitCode::kInputData, fmt::format("{}: there is no such data set", data), std::move(hint));
+    const std::vector<std::string> more = unsupported_key_notes(config);
+    notes.insert(notes.begin(), more.begin(), more.end());
+    // Now: when the run begins, its directory is there.
+    if (std::string note = note_of_other_directory(posix_io(), given.config_file, config); !note.empty())
+      notes.push_back(std::move(note));
+  });
+  return notes;
 }
 
 ExitCode train(const TrainArguments& given) {
-  // Watch for signals before MPI starts. MPI takes seconds on many nodes, and a signal must not kill the rank
-  // then.
+  // Before MPI, which takes seconds to start on many nodes: a signal must not kill the rank then.
   const StopSignal stop(StopFor::kCheckpoint);
   StartTimes times;
   times.enter(&StartupSeconds::program);
-  // Before MPI starts, too: some of its networks forbid to start other programs.
+  // Before MPI, too: some of its networks forbid to start other programs.
   std::vector<std::string> deadline_notes;
   std::optional<Deadline> deadline;
   if (launch_rank() == 0) deadline = find_deadline(deadline_notes);
-  const ConfigOrError read = try_to_read_config(given, stop);
+  // All ranks meet the same error in the config, so rank 0 reports it once, when MPI is up.
+  RunConfig config;
+  std::optional<Error> refusal;
+  MpiOptions mpi = world_options("train");
+  try {
+    config = read_config(given, stop);
+    mpi.directory = config.run.directory;
+    mpi.deadline_seconds = StepDeadline(config.run.deadline_seconds).outside_steps();
+  } catch (const Error& error) {
+    refusal = error;
+  }
   times.enter(&StartupSeconds::mpi);
-  MpiWorld world(options_of_world(read));
+  MpiWorld world(mpi);
   times.enter(&StartupSeconds::other);
   return world.run([&] {
+    if (refusal) throw Error(*refusal);
+    std::vector<std::string> notes =
+        check_config(given, config, std::move(deadline_notes), world.communicator());
     LiveLine screen(stdout);
-    TrainerOptions options{.config = read.value(),
+    TrainerOptions options{.config = config,
                            .argv = {"ripstop", "train", given.config_file},
-                           .notes = {},
+                           .notes = std::move(notes),
                            .say = [&](const std::string& line) { screen.print(line); },
                            .stop_requested = [&] { return stop.requested(); },
                            .deadline = deadline,
                            .start_times = times,
                            .live = &screen};
     options.argv.insert(options.argv.end(), given.overrides.begin(), given.overrides.end());
-    check_directory(given, options.config);
-    // Older versions wrote values to the run's copy that they did not do. Such a run must still go on.
-    const bool own_copy = is_own_copy(given.config_file, options.config);
-    refuse_unsupported_keys(
-        options.config, own_copy ? ConfigReader::kResume : ConfigReader::kTrain,
-        [&](const ConfigKey& key) { return place_of_key(key, given.config_file, given.overrides); });
-    do_and_agree(world.communicator(), [&] {
-      if (world.communicator().rank() != 0) return;
-      check_data_is_near(options.config);
-      options.notes = unsupported_key_notes(options.config);
-      options.notes.insert(options.notes.end(), deadline_notes.begin(), deadline_notes.end());
-      // Now: when the run begins, its directory is there.
-      if (std::string note = note_of_other_directory(posix_io(), given.config_file, options.config);
-          !note.empty())
-        options.notes.push_back(std::move(note));
-    });
-    auto trainer = std::make_unique<Trainer>(options, world);
+    auto trainer = Trainer::make(options, world);
     try {
       return trainer->run();
     } catch (const Error&) {

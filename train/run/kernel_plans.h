@@ -1,4 +1,4 @@
-// Plans of libraries' kernels that are made before the first step instead of in it.
+// Plans of libraries' kernels, made before the first step instead of in it.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -8,16 +8,16 @@
 
 namespace ripstop {
 
-/// How often batches have such documents: coming_documents.
+/// The number of batches with documents of each size: coming_documents.
 using DocumentCounts = std::map<DocumentSizes, int64_t>;
 
-/// Steps whose documents are looked at: their sizes come again and again after them.
+/// Steps whose documents are looked at: the sizes come again and again after them.
 inline constexpr int64_t kStepsLookedAt = 1000;
 
-/// What prepare_kernels did.
+/// The work of prepare_kernels.
 struct KernelPlans {
   int64_t count = 0;  ///< plans made
-  int64_t left = 0;   ///< document sizes for which there was no time: their plans are made when they come
+  int64_t left = 0;   ///< document sizes without a plan, for lack of time: made in the steps that meet them
   double seconds = 0;
 };
 

@@ -1,4 +1,4 @@
-// What CUDA's libraries take of a GPU beside the plan.
+// LibraryMemory: the memory of a GPU that CUDA's libraries take beside the plan.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -8,25 +8,25 @@
 
 namespace ripstop {
 
-/// Free bytes of a GPU before the libraries took theirs and now, and what a run takes and keeps for them.
+/// Bytes of a GPU: free before the libraries took theirs and free now, counted by the run itself (still to
+/// take, or taken), and kept for libraries (library_bytes).
 struct GpuRoom {
-  int64_t free_before = 0, free_now = 0;
-  int64_t run_bytes = 0;   ///< that the run counts itself: still to take, or taken
-  int64_t kept_bytes = 0;  ///< for libraries, see library_bytes
+  int64_t free_before = 0, free_now = 0, run_bytes = 0;
+  int64_t kept_bytes = 0;
 };
 
-/// The reason why the rest of a run does not fit: `run_bytes` must still be taken, and the libraries may come
-/// to take all that is kept for them. nullopt if it fits.
+/// Why the run does not fit, or nullopt. Assumes that `run_bytes` are still to be allocated and that
+/// libraries use their whole reserve.
 std::optional<std::string> lack_of_room(const GpuRoom& room);
 
-/// That the libraries have taken more than is kept for them, where the run has taken `run_bytes` since
-/// `free_before`. nullopt if they have not.
+/// The warning that the libraries have taken more than their reserve, or nullopt. Assumes that `run_bytes`
+/// are allocated.
 std::optional<std::string> libraries_beyond_bound(const GpuRoom& room);
 
-/// Measures these for a device. On a device without libraries' memory nothing is measured, and all fits.
+/// Measures a device. A device without libraries' memory has room for all.
 class LibraryMemory {
  public:
-  /// Remembers what is free. Make it before communicators and handles.
+  /// Remembers the free bytes. Make it before communicators and handles.
   explicit LibraryMemory(const Device& device);
   /// Throws Error(kResources) if the run's `planned_bytes`, which are not taken yet, do not fit any more.
   void check_room(int64_t planned_bytes) const;
@@ -34,7 +34,7 @@ class LibraryMemory {
   std::optional<std::string> beyond_bound(int64_t taken_bytes) const;
 
  private:
-  GpuRoom room(int64_t run_bytes) const;
+  std::optional<GpuRoom> room(int64_t run_bytes) const;
   Device device_;
   int64_t free_before_ = 0;
 };

@@ -1,14 +1,17 @@
 // LongStep: a stop request need not wait for the end of a step that takes long.
 #pragma once
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
+#include <vector>
 
 #include "model/core/function_ref.h"
-#include "parallel/communicator.h"
+#include "parallel/agreement.h"
 
 namespace ripstop {
 
-/// How long a stop request may wait.
+/// The waits of a stop request.
 struct LongStepTimes {
   double vote_seconds = 5;   ///< between two votes of the ranks in a long step
   double most_seconds = 60;  ///< a step that would take longer than this from a vote on is given up
@@ -21,12 +24,29 @@ class LongStep {
   explicit LongStep(Communicator& world, const LongStepTimes& times = {}) : world_(world), times_(times) {}
 
   /// Begins a step.
-  void begin();
-  /// To be called after `done` of the step's `total` micro-batches. True if a stop was requested on any rank
-  /// and the rest of the step would take longer than most_seconds. `wait_for_device` returns when the device
-  /// has computed what is queued. Collective, in the calls that vote.
+  void begin() {
+    begin_ = Clock::now();
+    next_vote_ = between_votes_;
+  }
+  /// Call it after `done` of the step's `total` micro-batches. True if a stop was requested on any rank and
+  /// the rest of the step would take longer than most_seconds. `wait_for_device` returns when the device has
+  /// computed all queued work. Collective, in the calls that vote.
   bool gives_up(int64_t done, int64_t total, FunctionRef<bool()> stop_requested,
-                FunctionRef<void()> wait_for_device);
+                FunctionRef<void()> wait_for_device) {
+    if (steps_are_short_ || done < next_vote_) return false;
+    wait_for_device();
+    // One exchange for both: rank 0's time, and a stop request, which makes a number negative.
+    const int64_t elapsed_us =
+        1 + std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin_).count();
+    const std::vector<int64_t> votes = all_gather_number(world_, stop_requested() ? -elapsed_us : elapsed_us);
+    const bool stops = *std::min_element(votes.begin(), votes.end()) < 0;
+    const double each = 1e-6 * static_cast<double>(std::abs(votes[0])) / static_cast<double>(done);
+    // Steps are alike: the first one decides for all.
+    if (each * static_cast<double>(total) <= times_.most_seconds) steps_are_short_ = true;
+    between_votes_ = std::max<int64_t>(1, static_cast<int64_t>(times_.vote_seconds / each));
+    next_vote_ = done + between_votes_;
+    return stops && each * static_cast<double>(total - done) > times_.most_seconds;
+  }
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -8,7 +8,7 @@
 namespace ripstop {
 namespace {
 
-// No older checkpoint would do better, so this is no damage that a resume passes over.
+// The error ends the start: an older checkpoint would do no better.
 RunConfig stored_config(const Checkpoint& checkpoint) {
   const std::string manifest = (checkpoint.directory / Manifest::kFileName).string();
   try {

@@ -1,4 +1,4 @@
-// What a run that goes on from a checkpoint may change, and what the changes mean.
+// The changes that a run may make when it goes on from a checkpoint, and their effects.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -22,9 +22,8 @@ struct ResumableCheckpoint {
 ResumableCheckpoint check_stored_config(const Checkpoint& checkpoint, const RunConfig& config,
                                         const ModelConfig& model);
 
-/// One text for each allowed difference, and for each effect on the results: other rounding on another mesh
-/// or with other micro-batches (which the memory decides if they are "auto"), and ROUGE by other [generation]
-/// settings.
+/// One text for each difference, and for each effect on the results: other rounding on another mesh or with
+/// other micro-batches (decided by the memory if they are "auto"), ROUGE by other [generation] settings.
 std::vector<std::string> resume_notes(const ResumableCheckpoint& saved, const MeshSizes& mesh);
 
 /// "the learning rate was 2.96e-06 in step 40 and is 2.01e-04 in step 41", if `step` steps are done and the

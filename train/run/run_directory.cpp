@@ -28,8 +28,7 @@ bool is_folder(const fs::path& path) {
   return fs::is_directory(path, ignored);
 }
 
-// The directory whose LOCK covers the folder that `run`/checkpoints leads to; nullopt if that is the run's
-// own.
+// The directory whose LOCK covers the folder that `run`/checkpoints leads to; nullopt for the run itself.
 std::optional<fs::path> owner_of_linked_folder(Io& io, const fs::path& run) {
   std::error_code error;
   const fs::path own = fs::weakly_canonical(run, error) / kCheckpoints;
@@ -37,22 +36,6 @@ std::optional<fs::path> owner_of_linked_folder(Io& io, const fs::path& run) {
   // A link that leads nowhere is refused when the folder is made.
   if (error || real == own || !is_folder(real)) return std::nullopt;
   return real.filename() == kCheckpoints && is_run(io, real.parent_path()) ? real.parent_path() : real;
-}
-
-// Throws if there is a file where `directory`, or a folder above it, should be.
-void check_no_file_in_the_way(const fs::path& directory) {
-  std::error_code ignored;
-  for (fs::path at = directory; !at.empty() && !is_folder(at); at = at.parent_path()) {
-    if (!fs::exists(at, ignored)) continue;
-    throw Error(
-        ExitCode::kUsage,
-        at == directory
-            ? fmt::format("run.directory {} is a file, expected a directory or a new name",
-                          directory.string())
-            : fmt::format("run.directory {} cannot be made: {} is a file", directory.string(), at.string()),
-        fmt::format("give another name, such as {}",
-                    shell_word("run.directory=" + (at.parent_path() / "run").string())));
-  }
 }
 
 // Whether the config file is the config.toml of a run, and `config` names another directory.
@@ -70,7 +53,18 @@ std::string folder_text(const fs::path& file) {
 }  // namespace
 
 void check_can_hold_run(Io& io, const fs::path& directory) {
-  check_no_file_in_the_way(directory);
+  std::error_code ignored;
+  for (fs::path at = directory; !at.empty() && !is_folder(at); at = at.parent_path()) {
+    if (!fs::exists(at, ignored)) continue;
+    throw Error(
+        ExitCode::kUsage,
+        at == directory
+            ? fmt::format("run.directory {} is a file, expected a directory or a new name",
+                          directory.string())
+            : fmt::format("run.directory {} cannot be made: {} is a file", directory.string(), at.string()),
+        fmt::format("give another name, such as {}",
+                    shell_word("run.directory=" + (at.parent_path() / "run").string())));
+  }
   if (is_run(io, directory)) return;
   const std::string names = entries_in_the_way(io, directory);
   if (names.empty()) return;
@@ -115,9 +109,7 @@ RunDirectory::RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tok
   fs::create_directories(path_, error);
   if (error) fail_storage(path_, "make the directory", error.value());
   // Before anything is read: another process may be writing these files.
-  lock_ = std::make_unique<RunLock>(io, path_, lock_times_, wait_);
-  if (!lock_->takeover().empty()) notes_.push_back(lock_->takeover());
-
+  lock(path_);
   check_metrics_file(path_ / "metrics.jsonl");
   const fs::path config_file = path_ / "config.toml", tokenizer_file = path_ / "tokenizer.model";
   if (path_exists(io, config_file)) {
@@ -133,20 +125,21 @@ RunDirectory::RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tok
         "a new run is a new directory");
 }
 
-void RunDirectory::lock_linked_checkpoints(Io& io) {
-  const std::optional<fs::path> owner = owner_of_linked_folder(io, path_);
-  if (!owner) return;
+void RunDirectory::lock(const fs::path& directory) {
+  locks_.push_back(std::make_unique<RunLock>(io_, directory, lock_times_, wait_));
+  if (!locks_.back()->takeover().empty()) notes_.push_back(locks_.back()->takeover());
+}
+
+void RunDirectory::prepare_checkpoints() {
   try {
-    checkpoints_lock_ = std::make_unique<RunLock>(io, *owner, lock_times_, wait_);
+    if (const std::optional<fs::path> owner = owner_of_linked_folder(io_, path_)) lock(*owner);
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("{} is a link: {}", checkpoints().string(), error.what()),
                 error.hint());
   }
-  if (!checkpoints_lock_->takeover().empty()) notes_.push_back(checkpoints_lock_->takeover());
-}
-
-bool RunDirectory::was_taken_over() const {
-  return !lock_->takeover().empty() || (checkpoints_lock_ && !checkpoints_lock_->takeover().empty());
+  prepare_checkpoint_directory(io_, checkpoints());
+  for (const ListedCheckpoint& checkpoint : list_checkpoints(io_, checkpoints()))
+    if (checkpoint.manifest || checkpoint.is_unreadable) newest_step_ = checkpoint.step;
 }
 
 void RunDirectory::require_progress(int64_t newest_step) const {
@@ -174,32 +167,31 @@ int64_t RunDirectory::take_over(int64_t step) {
   const Takeover taken = takeovers.add(step, greatest);
   takeovers.write(io_, checkpoints());
   takeover_ = taken;
-  // Whoever has taken over meanwhile may have the same number, and must be the only one that uses it.
+  // Another start that has taken over meanwhile may have the same number, and must be alone in using it.
   check_still_owned();
   return takeover_.number;
 }
 
 void RunDirectory::check_owner() const {
-  lock_->check_owner();
-  if (checkpoints_lock_) checkpoints_lock_->check_owner();
+  for (const auto& lock : locks_) lock->check_owner();
 }
 
 bool RunDirectory::may_write() const {
-  return lock_->may_write() && (!checkpoints_lock_ || checkpoints_lock_->may_write());
+  return std::all_of(locks_.begin(), locks_.end(), [](const auto& lock) { return lock->may_write(); });
 }
 
 bool RunDirectory::is_stuck() const {
-  return lock_->is_stuck() || (checkpoints_lock_ && checkpoints_lock_->is_stuck());
+  return std::any_of(locks_.begin(), locks_.end(), [](const auto& lock) { return lock->is_stuck(); });
 }
 
 void RunDirectory::check_still_owned() const {
-  lock_->check_still_owned();
-  if (checkpoints_lock_) checkpoints_lock_->check_still_owned();
+  for (const auto& lock : locks_) lock->check_still_owned();
   if (takeover_.number == 0) return;
   Takeovers takeovers = Takeovers::read(io_, checkpoints());
   if (takeovers.newest_number() > takeover_.number)
-    lock_->lose(fmt::format(": takeover {} by {} came after this one, which is {}", takeovers.newest_number(),
-                            takeovers.all().back().owner, takeover_.number));
+    locks_.front()->lose(fmt::format(": takeover {} by {} came after this one, which is {}",
+                                     takeovers.newest_number(), takeovers.all().back().owner,
+                                     takeover_.number));
   if (takeovers.newest_number() == takeover_.number) return;
   // The file was removed, damaged, or replaced by a start that had read it before this one was there.
   takeovers.restore(takeover_);
@@ -218,8 +210,10 @@ MetricsFile& RunDirectory::open_metrics(int64_t step) {
   if (step > 0 && (!is_there || fs::is_empty(file, ignored)))
     notes_.push_back(fmt::format("{} is {}: the log begins again here, without the steps up to {}",
                                  file.string(), is_there ? "empty" : "missing", step));
+  const bool was_taken_over =
+      std::any_of(locks_.begin(), locks_.end(), [](const auto& lock) { return !lock->takeover().empty(); });
   // The run goes on from a checkpoint. Steps after it are computed and written again.
-  if (std::string note = cut_to_step(file, step, was_taken_over()); !note.empty())
+  if (std::string note = cut_to_step(file, step, was_taken_over); !note.empty())
     notes_.push_back(std::move(note));
   metrics_ = std::make_unique<MetricsFile>(file);
   return *metrics_;

@@ -27,15 +27,18 @@ class RunDirectory {
 
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
-  /// For people: what changed since the run began, whose lock was taken over, and whether metrics.jsonl was
-  /// damaged or lost.
+  /// For people: changes since the run began, locks that were taken over, a metrics.jsonl that was damaged or
+  /// lost.
   const std::vector<std::string>& notes() const { return notes_; }
 
-  /// If `checkpoints` is a link to a folder outside of the run, takes the lock of that folder too: two runs
-  /// must not write into one folder. A folder named `checkpoints` inside another run is covered by that
-  /// run's LOCK, any other by a LOCK of its own. Call it before anything is written there. Throws
-  /// Error(kStorage) if another run owns the folder.
-  void lock_linked_checkpoints(Io& io);
+  /// prepare_checkpoint_directory, before anything is written there. If `checkpoints` is a link to a folder
+  /// outside of the run, first takes the lock of that folder too: two runs must not write into one folder. A
+  /// folder named `checkpoints` inside another run is covered by that run's LOCK, any other by a LOCK of its
+  /// own. Throws Error(kStorage) if another run owns the folder.
+  void prepare_checkpoints();
+  /// The step of the newest checkpoint that prepare_checkpoints found, also of one that cannot be read now: a
+  /// start from an older step would make it count as superseded. 0: there was none.
+  int64_t newest_step() const { return newest_step_; }
 
   /// Throws Error(kCommunication), which means no progress, if the last three restarts of this job went on
   /// from `newest_step`, the newest step that is committed. Changes nothing.
@@ -53,17 +56,17 @@ class RunDirectory {
   MetricsFile& metrics() { return *metrics_; }
   /// RunLock::check_owner of the run and of the folder of its checkpoints. Looks at no file.
   void check_owner() const;
-  /// To be asked before every write, see RunLock::may_write. Looks at no file.
+  /// RunLock::may_write of both, to be asked before every write. Looks at no file.
   bool may_write() const;
   /// Throws Error(kStorage) if another process has taken over the run, or the folder of its checkpoints, or
   /// has recorded a later takeover. Called before every commit. Waits while the file system does not answer,
   /// but no longer than the deadline of the run's saves: then throws Error(kCommunication).
   void check_still_owned() const;
-  /// RunLock::is_stuck of either.
+  /// RunLock::is_stuck of one of them.
   bool is_stuck() const;
 
  private:
-  bool was_taken_over() const;
+  void lock(const std::filesystem::path& directory);
 
   Io& io_;
   std::filesystem::path path_;
@@ -73,15 +76,15 @@ class RunDirectory {
   std::vector<std::string> notes_;
   RunLockWait wait_;
   const RunLockTimes lock_times_;
-  std::unique_ptr<RunLock> lock_;
-  std::unique_ptr<RunLock> checkpoints_lock_;  ///< null if `checkpoints` lies in the run
-  Takeover takeover_;                          ///< number 0 until it is recorded
+  /// Of the run, and of the folder of its checkpoints if that lies outside of the run.
+  std::vector<std::unique_ptr<RunLock>> locks_;
+  int64_t newest_step_ = 0;
+  Takeover takeover_;  ///< number 0 until it is recorded
   std::unique_ptr<MetricsFile> metrics_;
 };
 
-/// Throws Error(kUsage), naming what is there, if `directory` or a folder above it is a file, and unless
-/// `directory` is absent, is a run (is_run), or holds nothing but what people put beside a run: see
-/// entries_in_the_way.
+/// Throws Error(kUsage), naming what is there, if `directory` or a folder above it is a file, or if it is no
+/// run (is_run) and holds entries_in_the_way.
 void check_can_hold_run(Io& io, const std::filesystem::path& directory);
 
 /// Throws Error(kUsage) if `config_file` is the config.toml of a run in another directory than its own

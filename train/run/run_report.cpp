@@ -1,13 +1,11 @@
 #include "train/run/run_report.h"
 
 #include <map>
+#include <set>
 
-#include "data/process/shell_word.h"
-#include "model/kernels/cpu/processor.h"
 #include "train/machine/slow_ranks.h"
-#include "train/machine/version.h"
 #include "train/plan/micro_batch.h"
-#include "train/plan/plan_text.h"
+#include "train/plan/run_speed.h"
 #include "train/report/human_text.h"
 
 namespace ripstop {
@@ -20,97 +18,91 @@ std::vector<std::string> hosts_of_slow(const SpeedWindow& window, const std::vec
   return found;
 }
 
+std::string nodes_text(const StartEvent& start) {
+  const std::set<std::string> nodes(start.hosts.begin(), start.hosts.end());
+  return fmt::format("{} of {} in all", counted(std::ssize(nodes), "node"),
+                     counted(start.mesh.ranks(), "rank"));
+}
+
+std::string micro_batch_text(const StartEvent& start) {
+  if (start.micro_batch_sequences == 0) return "not known";  // an older version wrote the log
+  return fmt::format("{} in {} a step", counted(start.micro_batch_sequences, "sequence"),
+                     start.micro_batches);
+}
+
+// The share of the sequences that the ranks compute which is always empty.
+double idle_share(const StartEvent& start, const RunConfig& config) {
+  if (start.micro_batch_sequences == 0) return 0;
+  return 1 - static_cast<double>(config.train.global_batch_sequences) /
+                 static_cast<double>(computed_sequences(config, start.mesh, start.micro_batch_sequences));
+}
+
+// The share of a rank's time that brings tokens: neither empty nor computed twice.
+double useful_share(const StartEvent& start, const RunConfig& config, const ResolvedRun& run) {
+  double again = 0;
+  for (const Recompute mode : kRecomputes)
+    if (to_string(mode) == start.recompute)
+      again = recomputed_flops_per_token(run.model, run.step.sharding.sequence_length, mode).causal /
+              run.flops_per_token().causal;
+  return (1 - idle_share(start, config)) / (1 + again);
+}
+
+std::string speed_text(const LastStart& before, const StartEvent& now, const RunConfig& config,
+                       const ResolvedRun& run) {
+  const StartEvent& was = before.event;
+  if (!before.tokens_per_second) return "not known: the last start made no step";
+  const std::string measured = fmt::format("{:.0f} tok/s before", *before.tokens_per_second);
+  if (was.tensor != now.tensor || was.micro_batch_sequences == 0)
+    return fmt::format("{}; that of this mesh is not known yet", measured);
+  const double expected = *before.tokens_per_second * static_cast<double>(now.mesh.ranks()) /
+                          static_cast<double>(was.mesh.ranks()) * useful_share(now, config, run) /
+                          useful_share(was, config, run);
+  return fmt::format("{}, about {:.0f} expected if a rank is as fast as before", measured, expected);
+}
+
 }  // namespace
 
-std::vector<std::string> header_lines(const RunConfig& config, const ResolvedRun& run,
-                                      const RunLength& length, const RunTarget& target,
-                                      const DeviceMesh& mesh, const Device& device) {
-  std::vector<std::string> lines = {
-      fmt::format("ripstop {} ({})  {}  {}", version(), git_commit(), to_string(device),
-                  cpu_instruction_set()),
-      mesh.describe(),
-      fmt::format("model: {}, computing in {}", parameters_text(run), to_string(run.step.sharding.compute)),
-      fmt::format("step: {} of {} tokens; {}", counted(config.train.global_batch_sequences, "sequence"),
-                  config.data.sequence_length, micro_batches_text(config, run)),
-  };
-  if (run.step.sharding.recompute != Recompute::kNone)
-    lines.push_back(fmt::format("recompute: {}", recompute_text(run)));
-  for (const LengthLine& line : length_lines(config, length))
-    lines.push_back(fmt::format("{}: {}", line.name, line.text));
-  lines.push_back(fmt::format("plan for the fullest rank:\n{}", plan_text(run, target.device_memory_bytes)));
-  return lines;
-}
-
-std::string cost_line(const StepCost& planned, const StepCost& measured) {
-  return fmt::format("planned / measured: memory {} / {}, sent per step {} / {}",
-                     bytes_text(planned.memory.total()), bytes_text(measured.memory.total()),
-                     bytes_text(planned.traffic_per_step.sum()), bytes_text(measured.traffic_per_step.sum()));
-}
-
-std::string done_line(const RunConfig& config) {
-  return fmt::format("{} was done already: give more {} to train on, or another run.directory for a new run",
-                     config.run.directory, config.train.steps ? "train.steps" : "train.epochs");
-}
-
-std::string early_end_line(const RunConfig& config, const CheckpointState& state, int64_t steps,
-                           bool was_done) {
-  const int64_t count = state.validations_since_best;
-  const std::string best = state.best ? fmt::format("better {} than {:.4f} of step {}", state.best->metric,
-                                                    state.best->value, state.best->step)
-                                      : "finite score";
+std::string startup_text(const StartupSeconds& s) {
   return fmt::format(
-      "{} at step {} of {}: {} brought no {}; to train on, give train.stop_after_validations=0 or more than "
-      "{}",
-      was_done ? fmt::format("{} was done already", config.run.directory) : "training ends", state.step,
-      steps, count == 1 ? "the last validation" : fmt::format("{} validations in a row", count), best, count);
+      "started in {:.2f} s: program {:.2f}, MPI {:.2f}, data {:.2f}, memory {:.2f}, weights {:.2f}, resume "
+      "{:.2f}, other {:.2f}",
+      s.total, s.program, s.mpi, s.data, s.memory, s.weights, s.resume, s.other);
 }
 
-std::string next_line(const std::string& directory, ExampleKind kind) {
-  std::string text = fmt::format("next: ripstop evaluate {} for scores", shell_word(directory));
-  // A model of running text continues it, and summarizes nothing.
-  if (kind == ExampleKind::kSummary)
-    text += fmt::format(", ripstop summarize {} for summaries of other texts", shell_word(directory));
-  return text;
-}
-
-StartEvent start_event(const ResolvedRun& run, const RunLength& length, const DeviceMesh& mesh,
-                       const std::optional<PeakFlops>& peak, const std::vector<std::string>& argv,
-                       int64_t step) {
-  const FlopsPerToken flops = run.flops_per_token();
-  StartEvent event;
-  event.step = step;
-  event.steps = length.data->steps;
-  event.argv = argv;
-  event.version = std::string(version());
-  event.git_commit = std::string(git_commit());
-  event.mesh = run.mesh;
-  event.hosts = mesh.hosts();
-  event.recompute = std::string(to_string(run.step.sharding.recompute));
-  event.micro_batch_sequences = run.step.sharding.sequence_count;
-  event.micro_batches = run.micro_batches;
-  event.data = {.kind = std::string(to_string(length.data->kind)),
-                .examples = length.data->examples,
-                .cut_documents = length.data->cut_documents,
-                .cut_summaries = length.data->cut_summaries,
-                .cut_tokens = length.data->cut_tokens,
-                .sequences_per_epoch = length.data->epoch_sequences,
-                .tokens_per_epoch = length.data->epoch_tokens};
-  event.checkpoint_bytes = length.checkpoint_bytes;
-  event.parameters = parameter_count(run.model);
-  event.trained_parameters = run.trained_parameters();
-  event.flops_per_token = flops.causal;
-  event.flops_per_token_full_attention = flops.full_attention;
-  // P parameters, L layers, C hidden size, T sequence length.
-  event.flops_formula = "6 P + 6 L C T (causal), 6 P + 12 L C T (full attention)";
-  // A elements of adapters.
-  if (run.step.sharding.lora.any())
-    event.flops_formula = "4 P + 6 A + 6 L C T (causal), 4 P + 6 A + 12 L C T (full attention)";
-  if (peak) {
-    event.peak_flops_per_second = peak->per_second;
-    event.peak_flops_source = peak->source;
+std::optional<LastStart> last_start(const std::filesystem::path& metrics) {
+  try {
+    const MetricsLog log = read_metrics(metrics);
+    if (log.starts.empty()) return std::nullopt;
+    return LastStart{.event = log.starts.back(), .tokens_per_second = median_speed_of_last_start(log)};
+  } catch (const Error&) {  // no file, or no log: then nothing is known
+    return std::nullopt;
   }
-  event.plan = {run.memory(), run.plan.traffic_per_step};
-  return event;
+}
+
+std::vector<std::string> lines_since(const LastStart& before, const StartEvent& now, const RunConfig& config,
+                                     const ResolvedRun& run) {
+  const StartEvent& was = before.event;
+  std::vector<std::string> lines = {"since the last start:"};
+  const auto add = [&](const char* name, const std::string& old_text, const std::string& new_text) {
+    if (old_text != new_text) lines.push_back(fmt::format("  {:<12} {} -> {}", name, old_text, new_text));
+  };
+  add("nodes", nodes_text(was), nodes_text(now));
+  add("mesh", was.mesh.to_text(), now.mesh.to_text());
+  add("micro-batch", micro_batch_text(was), micro_batch_text(now));
+  add("recompute", was.recompute, now.recompute);
+  if (lines.size() == 1) return {};
+  const auto idle = [&](const StartEvent& start) {
+    return fmt::format("{:.1f}%", 100 * idle_share(start, config));
+  };
+  if (was.micro_batch_sequences > 0) add("idle", idle(was), idle(now));
+  add("memory", bytes_text(was.plan.memory.total()),
+      bytes_text(now.plan.memory.total()) + " of the fullest rank");
+  add("sent", bytes_text(was.plan.traffic_per_step.sum()),
+      bytes_text(now.plan.traffic_per_step.sum()) + " a rank and step");
+  lines.push_back(fmt::format("  {:<12} {}", "speed", speed_text(before, now, config, run)));
+  lines.push_back(fmt::format("  as before: {} a step, the order of the data, the learning rate",
+                              counted(config.train.global_batch_sequences, "sequence")));
+  return lines;
 }
 
 HostsEvent hosts_event(const SpeedWindow& window, const std::vector<std::string>& hosts, int64_t step) {

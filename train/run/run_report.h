@@ -1,50 +1,42 @@
-// The report of a run on itself: the header for people, and the events that begin and end metrics.jsonl.
+// The report of a run on itself: lines for people, and events for metrics.jsonl.
 #pragma once
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "data/dataset/token_dataset.h"
 #include "parallel/device_mesh.h"
-#include "train/checkpoint/manifest.h"
-#include "train/machine/peak_flops.h"
-#include "train/plan/run_length.h"
+#include "train/plan/resolved_run.h"
 #include "train/report/metrics.h"
 #include "train/run/speed_watch.h"
 
 namespace ripstop {
 
-/// The first lines of a run: version, mesh, model, step, length, plan.
-std::vector<std::string> header_lines(const RunConfig& config, const ResolvedRun& run,
-                                      const RunLength& length, const RunTarget& target,
-                                      const DeviceMesh& mesh, const Device& device);
+/// "started in 1.92 s: program 0.10, MPI 0.41, data 0.20, memory 0.60, weights 0.11, ...".
+std::string startup_text(const StartupSeconds& seconds);
 
-/// The last line of a run: "planned / measured: memory 1.2 GiB / 1.2 GiB, sent per step 3.0 MiB / 3.0 MiB".
-std::string cost_line(const StepCost& planned, const StepCost& measured);
+/// The last start of a run so far.
+struct LastStart {
+  StartEvent event;
+  std::optional<double> tokens_per_second;  ///< the median of its last steps; nullopt if it made none
+};
 
-/// Of a run that was done when it was started: what to change to train on.
-std::string done_line(const RunConfig& config);
+/// The last start in a metrics.jsonl; nullopt if there is none or the file cannot be read.
+std::optional<LastStart> last_start(const std::filesystem::path& metrics);
 
-/// Of a run of `steps` steps that ended before the last one because of train.stop_after_validations: why, and
-/// how to go on. `was_done`: it had ended before this start.
-std::string early_end_line(const RunConfig& config, const CheckpointState& state, int64_t steps,
-                           bool was_done);
-
-/// What to type when the run in `directory`, trained on examples of `kind`, is done.
-std::string next_line(const std::string& directory, ExampleKind kind);
-
-/// The `start` event of a run that has done `step` steps. `length` has its data. Does not set `time`.
-StartEvent start_event(const ResolvedRun& run, const RunLength& length, const DeviceMesh& mesh,
-                       const std::optional<PeakFlops>& peak, const std::vector<std::string>& argv,
-                       int64_t step);
+/// Lines on the differences between the last start and this one: nodes, mesh, micro-batch, recomputation and
+/// their cost in idle ranks, memory, traffic and speed. The speed is expected only on an equal tensor axis.
+/// The last line says what stays the same. Empty without differences.
+std::vector<std::string> lines_since(const LastStart& before, const StartEvent& now, const RunConfig& config,
+                                     const ResolvedRun& run);
 
 /// The `hosts` event of a window that ends with `step`. `hosts` of all ranks, in mesh order. Does not set
 /// `time`.
 HostsEvent hosts_event(const SpeedWindow& window, const std::vector<std::string>& hosts, int64_t step);
 
-/// For people: the ranks that are slow since this window, with the option that leaves out the nodes of all
-/// slow ranks, and those that are slow no more. One text each.
+/// A text for each rank that is slow since this window, with the option that leaves out the nodes of all slow
+/// ranks, and for each rank that is slow no more.
 std::vector<std::string> speed_changes(const SpeedWindow& window, const std::vector<std::string>& hosts);
 
 }  // namespace ripstop

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <functional>
 #include <map>
@@ -59,39 +58,29 @@ std::string state_of(const MetricsLog& log, RunOwner::State owner) {
   return "interrupted";
 }
 
+std::span<const StepMetrics> last_of(const std::vector<StepMetrics>& steps, size_t most) {
+  return std::span(steps).last(std::min(steps.size(), most));
+}
+
 // The median of the last 21 steps. A few slow steps that saved or validated do not move it.
 double recent_step_seconds(const std::vector<StepMetrics>& steps) {
   std::vector<double> seconds;
-  for (size_t i = steps.size() - std::min<size_t>(steps.size(), 21); i < steps.size(); ++i)
-    seconds.push_back(steps[i].step_seconds);
-  std::nth_element(seconds.begin(), seconds.begin() + static_cast<ptrdiff_t>(seconds.size() / 2),
-                   seconds.end());
-  return seconds[seconds.size() / 2];
+  for (const StepMetrics& step : last_of(steps, 21)) seconds.push_back(step.step_seconds);
+  const auto middle = seconds.begin() + std::ssize(seconds) / 2;
+  std::nth_element(seconds.begin(), middle, seconds.end());
+  return *middle;
 }
 
 void add_note(RunStatus& status, const std::string& text) {
   if (!text.empty()) status.note += (status.note.empty() ? "" : "; ") + text;
 }
 
-// The time of the last line. Clocks of two machines may differ a little; a time that is far in the future
-// tells nothing.
-void read_age(const fs::path& metrics, RunStatus& status) {
-  constexpr double kSlackSeconds = 60;
-  const auto age = fs::file_time_type::clock::now() - fs::last_write_time(metrics);
-  const double seconds = std::chrono::duration<double>(age).count();
-  if (seconds >= -kSlackSeconds)
-    status.seconds_since_update = std::max(seconds, 0.0);
-  else
-    add_note(status, "metrics.jsonl has a time in the future");
-}
-
-// The run itself decides so (TimeLimit); the log has the same numbers.
+// The decision of the run itself (TimeLimit), from its log.
 void take_deadline(const MetricsLog& log, RunStatus& status) {
-  if (status.state != "running" || log.starts.empty() || !log.starts.back().deadline) return;
   const StartEvent& start = log.starts.back();
   double slowest = 0;
-  for (size_t i = log.steps.size() - std::min(log.steps.size(), kRecentSteps); i < log.steps.size(); ++i)
-    slowest = std::max(slowest, log.steps[i].step_seconds);
+  for (const StepMetrics& step : last_of(log.steps, kRecentSteps))
+    slowest = std::max(slowest, step.step_seconds);
   const double save = log.checkpoints.empty() ? 0 : log.checkpoints.back().seconds;
   status.deadline = start.deadline;
   status.stops_at = *start.deadline - reserve_seconds(save, slowest);
@@ -100,7 +89,7 @@ void take_deadline(const MetricsLog& log, RunStatus& status) {
                        clock_text(*start.deadline), start.deadline_source, clock_text(*status.stops_at)));
 }
 
-// `event`: the last window that the run has logged.
+// The slow ranks of the last window in the log.
 void take_slow_ranks(const HostsEvent& event, RunStatus& status) {
   constexpr size_t kShown = 4;
   std::string shown;
@@ -116,12 +105,13 @@ void take_slow_ranks(const HostsEvent& event, RunStatus& status) {
 }
 
 void take_log(const MetricsLog& log, RunStatus& status) {
+  const bool is_running = status.state == "running";
   if (!log.starts.empty()) {
     // The start has the numbers of a run that has not finished a step yet.
     status.step = log.starts.back().step;
     status.steps = log.starts.back().steps;
   }
-  // The initial weights, of step 0, are none that the run has kept.
+  // Not step 0: the run does not keep its initial weights.
   for (const ValidationEvent& validation : log.validations)
     if (validation.step > 0 && std::isfinite(validation.loss))
       status.best_validation_loss =
@@ -130,9 +120,9 @@ void take_log(const MetricsLog& log, RunStatus& status) {
     add_note(status,
              "ended before its last step, as validations brought no improvement "
              "(train.stop_after_validations)");
-  take_deadline(log, status);
+  if (is_running && !log.starts.empty() && log.starts.back().deadline) take_deadline(log, status);
   // A commit may be there and its line not yet, or never if the run was killed in between.
-  if (status.state == "running" && !log.saves.empty() && log.saves.back().state == SaveState::kBegun &&
+  if (is_running && !log.saves.empty() && log.saves.back().state == SaveState::kBegun &&
       log.saves.back().step > status.newest_checkpoint.value_or(-1))
     status.saving_step = log.saves.back().step;
   if (log.steps.empty()) return;
@@ -140,9 +130,9 @@ void take_log(const MetricsLog& log, RunStatus& status) {
   status.step = last.step;
   status.loss = last.loss;
   status.tokens_per_second = last.tokens_per_second;
-  if (status.state == "running" && !log.hosts.empty()) take_slow_ranks(log.hosts.back(), status);
+  if (is_running && !log.hosts.empty()) take_slow_ranks(log.hosts.back(), status);
   // A run that does not go on has no end to estimate.
-  if (status.state == "running" && status.steps > last.step)
+  if (is_running && status.steps > last.step)
     status.eta_seconds = recent_step_seconds(log.steps) * static_cast<double>(status.steps - last.step);
 }
 
@@ -160,20 +150,6 @@ std::string checkpoint_text(const RunStatus& run) {
   return run.saving_step ? fmt::format("{}, saving {}", newest, *run.saving_step) : newest;
 }
 
-using Cells = std::array<std::string, 9>;
-
-Cells cells_of(const RunStatus& run) {
-  return {run.directory.string(),
-          run.state,
-          step_text(run),
-          text_of(run.loss, 4),
-          text_of(run.best_validation_loss, 4),
-          text_of(run.tokens_per_second, 0),
-          checkpoint_text(run),
-          run.eta_seconds ? duration_text(*run.eta_seconds) : "-",
-          run.seconds_since_update ? duration_text(*run.seconds_since_update) : "-"};
-}
-
 }  // namespace
 
 RunStatus read_status(Io& io, const fs::path& directory) {
@@ -187,7 +163,11 @@ RunStatus read_status(Io& io, const fs::path& directory) {
     // A run that is still planning has only its LOCK.
     if (path_exists(io, metrics)) {
       log = read_metrics(metrics);
-      read_age(metrics, status);
+      // Clocks of two machines may differ a little; a time that is far in the future tells nothing.
+      if (const double age = age_of(metrics).value_or(0); age >= -60)
+        status.seconds_since_update = std::max(age, 0.0);
+      else
+        add_note(status, "metrics.jsonl has a time in the future");
       add_note(status, log.damage.empty() ? "" : "metrics.jsonl: " + log.damage);
     }
     status.state = state_of(log, owner.state);
@@ -203,11 +183,15 @@ RunStatus read_status(Io& io, const fs::path& directory) {
 
 std::string status_table(std::span<const RunStatus> runs) {
   constexpr size_t kLeftAligned = 2;
+  using Cells = std::array<std::string, 9>;
   std::vector<Cells> rows = {
       {"run", "state", "step", "loss", "best val", "tok/s", "checkpoint", "eta", "updated"}};
   std::string notes;
   for (const RunStatus& run : runs) {
-    rows.push_back(cells_of(run));
+    rows.push_back({run.directory.string(), run.state, step_text(run), text_of(run.loss, 4),
+                    text_of(run.best_validation_loss, 4), text_of(run.tokens_per_second, 0),
+                    checkpoint_text(run), run.eta_seconds ? duration_text(*run.eta_seconds) : "-",
+                    run.seconds_since_update ? duration_text(*run.seconds_since_update) : "-"});
     if (!run.note.empty()) notes += fmt::format("{}: {}\n", run.directory.string(), run.note);
   }
   // The least widths. Two spaces stay between a long value and the one before it.

@@ -1,5 +1,4 @@
-// The state of a run as its files tell it, for `ripstop status`. Changes nothing, and needs neither MPI nor
-// the run's process.
+// The state of a run from its files alone, for `ripstop status`. Needs neither MPI nor the run's process.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -14,8 +13,8 @@ namespace ripstop {
 
 struct RunStatus {
   std::filesystem::path directory;
-  /// running, done, stopped (goes on if the same command is run again), "failed (77)" with the exit code,
-  /// interrupted (ended without a word), empty (nothing logged), unreadable.
+  /// running, done, stopped (the same command goes on), "failed (77)" with the exit code, interrupted (ended
+  /// without a word), empty (nothing logged), unreadable.
   std::string state;
   std::string note;  ///< for people: what else is known; may be empty
   int64_t step = 0;
@@ -34,7 +33,7 @@ struct RunStatus {
 };
 
 /// Reads the state of the run in `directory`. Throws nothing: a run that cannot be read is "unreadable", and
-/// one whose metrics.jsonl is damaged has a note.
+/// a damaged metrics.jsonl gives a note.
 RunStatus read_status(Io& io, const std::filesystem::path& directory);
 
 /// A table with a line for each run, and its notes below. Each line ends with a line end.

@@ -7,13 +7,6 @@
 #include "train/machine/slow_ranks.h"
 
 namespace ripstop {
-namespace {
-
-constexpr int64_t kNumbers = 4;  // of a RankWork
-static_assert(sizeof(RankWork) == kNumbers * sizeof(double), "it travels as it lies in memory");
-
-}  // namespace
-
 RankWork work_of_step(int64_t rank, const StepTimes& times, double flops) {
   const double waited = times.in_collectives_seconds + times.for_save_seconds;
   return {.rank = static_cast<double>(rank),
@@ -71,6 +64,8 @@ std::optional<SpeedWindow> SpeedWatch::add(const RankWork& step) {
   RankWork own{step.rank, sum_.compute_seconds / count, sum_.wait_seconds / count, sum_.flops / count};
   SpeedWindow window{.steps = steps_, .ranks = {}, .speeds = {}, .slow = {}, .was_slow = windows_.slow()};
   window.ranks.resize(static_cast<size_t>(world_.size()));
+  constexpr int64_t kNumbers = 4;
+  static_assert(sizeof(RankWork) == kNumbers * sizeof(double), "it travels as it lies in memory");
   const auto numbers = [](RankWork* ranks, int64_t size) {
     return Tensor{ranks, DType::kFloat64, Shape{kNumbers * size}, Device::cpu()};
   };
@@ -80,7 +75,7 @@ std::optional<SpeedWindow> SpeedWatch::add(const RankWork& step) {
   windows_.add(window.speeds);
   window.slow = windows_.slow();
   window.was_slow.resize(window.slow.size(), false);
-  // By what all ranks know, so that all end the next window with the same step.
+  // From numbers that all ranks have, so that all end the next window with the same step.
   const double a_step = window.ranks.front().compute_seconds + window.ranks.front().wait_seconds;
   const double steps = std::ceil(kWindowSeconds / std::max(a_step, 1e-6));
   window_steps_ = std::clamp(static_cast<int64_t>(steps), kSteps, kMostSteps);

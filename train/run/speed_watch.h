@@ -11,24 +11,23 @@
 
 namespace ripstop {
 
-/// What a rank did in a step, or in the steps of a window.
+/// The work of a rank in a step, or its means over the steps of a window.
 struct RankWork {
-  double rank = 0;  ///< the launcher's number
-  double compute_seconds =
-      0;                    ///< of the steps, less the time that the rank waited, for collectives or a save
-  double wait_seconds = 0;  ///< for collectives
-  double flops = 0;         ///< what batch_flops() expects
+  double rank = 0;             ///< the launcher's number
+  double compute_seconds = 0;  ///< of the step, less the waits for collectives or a save
+  double wait_seconds = 0;     ///< for collectives
+  double flops = 0;            ///< batch_flops()
 };
 
 /// Where the time of a rank's step went.
 struct StepTimes {
   double seconds = 0;                 ///< of the whole step
-  double in_collectives_seconds = 0;  ///< of them, those that the rank waited for other ranks
-  double for_save_seconds = 0;        ///< and those that it waited for its own save, outside of collectives
+  double in_collectives_seconds = 0;  ///< waits for other ranks
+  double for_save_seconds = 0;        ///< waits for its own save, outside of collectives
 };
 
-/// The work of rank `rank` in a step. A wait for the slowest rank hides it: all ranks' steps take as long.
-/// And with the wait for its save the rank that saves most would look slow. So both are taken off. Pure.
+/// The work of rank `rank` in a step, without its waits: all ranks wait for the slowest rank, which would
+/// hide it, and the rank that saves most would look slow. Pure.
 RankWork work_of_step(int64_t rank, const StepTimes& times, double flops);
 
 /// The floating-point operations that a training step needs for `batch` with whole weights: products of every
@@ -59,7 +58,7 @@ class SlowWindows {
   std::vector<bool> slow_;
 };
 
-/// What the last window of steps tells. Equal on all ranks.
+/// The result of a window of steps. Equal on all ranks.
 struct SpeedWindow {
   int64_t steps = 0;
   std::vector<RankWork> ranks;  ///< means of a step, in mesh order

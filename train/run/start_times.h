@@ -1,8 +1,8 @@
-// StartTimes: what a start of a run spends its time on, from the start of the process to the first step.
+// StartTimes: where the time of a start goes, from the start of the process to the first step.
 #pragma once
 #include <chrono>
-#include <string>
 
+#include "train/machine/machine.h"
 #include "train/report/metrics.h"
 
 namespace ripstop {
@@ -13,13 +13,25 @@ class StartTimes {
   /// A part, as a member of StartupSeconds.
   using Part = double StartupSeconds::*;
 
-  /// What has passed since the process began counts as `program`; from now on `other` is under way.
-  StartTimes();
+  /// The time since the process began counts as `program`; from now on `other` is under way.
+  StartTimes() { seconds_.program = process_age_seconds(); }
 
   /// Ends the part under way and begins `part`.
-  void enter(Part part);
+  void enter(Part part) {
+    const Clock::time_point now = Clock::now();
+    seconds_.*part_ += std::chrono::duration<double>(now - since_).count();
+    since_ = now;
+    part_ = part;
+  }
   /// The times so far. `total` is their sum.
-  StartupSeconds seconds() const;
+  StartupSeconds seconds() const {
+    StartTimes now = *this;
+    now.enter(part_);
+    StartupSeconds& s = now.seconds_;
+    s.total =
+        s.program + s.mpi + s.data + s.memory + s.weights + s.resume + s.other + s.first_step.value_or(0);
+    return s;
+  }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -28,9 +40,5 @@ class StartTimes {
   Part part_ = &StartupSeconds::other;
   Clock::time_point since_ = Clock::now();
 };
-
-/// "started in 1.92 s: program 0.10, MPI 0.41, data 0.20, memory 0.60, weights 0.11, resume 0.02, other
-/// 0.05".
-std::string startup_text(const StartupSeconds& seconds);
 
 }  // namespace ripstop

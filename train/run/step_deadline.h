@@ -1,8 +1,10 @@
 // StepDeadline: how long a collective of a run may wait, learned from the run's own steps.
 #pragma once
+#include <algorithm>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <optional>
-#include <vector>
 
 namespace ripstop {
 
@@ -12,28 +14,33 @@ namespace ripstop {
 ///
 ///   max(60 s, 3 x the second longest of the last 50 steps)
 ///
-/// from the third of them on. The longest does not count, so that one step in which the whole job was
-/// suspended changes nothing; three times, so that a node may become three times slower and is named, not
-/// ended.
+/// from the third step on. The longest does not count: one step in which the whole job was suspended changes
+/// nothing. Three times: a node that becomes three times slower is named, not ended.
 class StepDeadline {
  public:
-  static constexpr double kLeastSeconds = 60, kUnlearnedSeconds = 600, kTimesStep = 3;
-  static constexpr int64_t kSteps = 50, kFirstSteps = 3;
-
   /// `given`: run.deadline_seconds; nullopt: "auto".
   explicit StepDeadline(std::optional<int64_t> given) : given_(given) {}
 
   /// Learns from a step that took `seconds`. Not for the first step of a start, which fills buffers and makes
   /// kernels.
-  void learn(double seconds);
+  void learn(double seconds) {
+    seconds_.push_back(seconds);
+    if (seconds_.size() > kSteps) seconds_.pop_front();
+  }
 
-  double in_step() const;
-  double outside_steps() const;
+  double in_step() const {
+    if (given_ || seconds_.size() < kFirstSteps) return outside_steps();
+    std::deque<double> seconds = seconds_;
+    std::nth_element(seconds.begin(), seconds.begin() + 1, seconds.end(), std::greater<>());
+    return std::max(60.0, 3 * seconds[1]);
+  }
+  double outside_steps() const { return given_ ? static_cast<double>(*given_) : 600; }
 
  private:
+  static constexpr size_t kSteps = 50, kFirstSteps = 3;
+
   std::optional<int64_t> given_;
-  std::vector<double> seconds_;  ///< of the last kSteps steps, a ring
-  int64_t learned_ = 0;
+  std::deque<double> seconds_;  ///< of the last kSteps steps
 };
 
 }  // namespace ripstop

@@ -41,8 +41,8 @@ int64_t now_ms() {
   return int64_t{1000} * now.tv_sec + now.tv_nsec / 1'000'000;
 }
 
-// The step may take long: without this, a person at a terminal would not know that Ctrl-C has come. What is
-// under way, and whether it is saved, the handler does not know. The texts begin with kClear.
+// The step may take long: without this, a person at a terminal would not know that Ctrl-C has come. The
+// handler does not know what is under way. The texts begin with kClear.
 constexpr std::string_view kClear = "\r\x1b[K";
 constexpr std::string_view kFirstText = "\r\x1b[Kstop requested; Ctrl-C again ends at once\n";
 constexpr std::string_view kSecondText =
@@ -81,29 +81,6 @@ void remember(int signal) {
 
 }  // namespace
 
-/// A thread that does nothing but take the signals.
-class StopSignal::Listener {
- public:
-  Listener() {
-    const BlockedSignals blocked;
-    thread_ = std::thread([this] {
-      unblock_signals(kSignals);
-      ended_.wait(false);
-    });
-  }
-  ~Listener() {
-    ended_ = true;
-    ended_.notify_all();
-    thread_.join();
-  }
-  Listener(const Listener&) = delete;
-  Listener& operator=(const Listener&) = delete;
-
- private:
-  std::atomic<bool> ended_ = false;
-  std::thread thread_;
-};
-
 StopSignal::StopSignal(StopFor purpose) {
   first_signal = 0;
   first_interrupt_ms = 0;
@@ -125,7 +102,13 @@ StopSignal::StopSignal(StopFor purpose) {
     if (!is_ignored) sigaction(signal, &action, nullptr);
   }
   try {
-    listener_ = std::make_unique<Listener>();
+    {
+      const BlockedSignals blocked;
+      listener_ = std::thread([this] {
+        unblock_signals(kSignals);
+        ended_.wait(false);
+      });
+    }
     blocked_.emplace(kSignals);
   } catch (const std::system_error&) {
     // Without a thread of its own the handler still does what it must, almost always.
@@ -140,6 +123,10 @@ StopSignal::~StopSignal() {
     if (sigaction(signal, nullptr, &action) == 0 && action.sa_handler == remember)
       std::signal(signal, action_from_now_on);
   }
+  blocked_.reset();
+  ended_ = true;
+  ended_.notify_all();
+  if (listener_.joinable()) listener_.join();
 }
 
 bool StopSignal::requested() const {

@@ -23,37 +23,32 @@ double unix_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-double steady_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 std::string value_of(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
 }
 
-// What `squeue` says about this job: with this format of times, seconds since 1970; or "N/A".
+// The answer of `squeue` about this job: in this format of times seconds since 1970, or "N/A".
 std::optional<Deadline> ask_squeue(const std::string& job) {
   const std::optional<std::string> answer = output_of_program({"squeue", "-h", "-j", job, "-o", "%e"},
                                                               /*seconds=*/5, {{"SLURM_TIME_FORMAT", "%s"}});
   if (!answer) return std::nullopt;
-  const std::string word = answer->substr(0, answer->find_first_of(" \t\r\n"));
-  const std::optional<int64_t> end = parse_whole_number(word);
+  const std::optional<int64_t> end = parse_whole_number(answer->substr(0, answer->find_first_of(" \t\r\n")));
   if (!end) return std::nullopt;
   return Deadline{static_cast<double>(*end), "squeue"};
 }
 
 std::optional<Deadline> slurm_deadline(std::vector<std::string>& notes) {
-  std::optional<Deadline> found;
   const std::string job = value_of("SLURM_JOB_ID");
-  if (job.empty()) return found;
+  if (job.empty()) return std::nullopt;
+  std::optional<Deadline> found;
   if (const std::optional<int64_t> end = parse_whole_number(value_of(kSlurmEnd)))
     found = Deadline{static_cast<double>(*end), kSlurmEnd};
   else
     found = ask_squeue(job);
   if (!found || found->time > unix_seconds() + kNoLimitSeconds) return std::nullopt;
   if (found->time > unix_seconds()) return found;
-  // Such a variable is left over from another job, or Slurm lets jobs run over their limit.
+  // The variable is left over from another job, or Slurm lets jobs run over their limit.
   notes.push_back(fmt::format("{} says that the job ended at {}: no time limit is known", found->source,
                               clock_text(found->time)));
   return std::nullopt;
@@ -63,16 +58,13 @@ std::optional<Deadline> own_deadline() {
   const std::string text = value_of(kOwnDeadline);
   if (text.empty()) return std::nullopt;
   const std::optional<int64_t> end = parse_whole_number(text);
-  if (!end)
-    throw Error(ExitCode::kUsage,
-                fmt::format("{}=\"{}\" is no number of seconds since 1970", kOwnDeadline, text),
-                fmt::format("for two hours from now: export {}=$(date -d '+2 hours' +%s)", kOwnDeadline));
-  if (static_cast<double>(*end) <= unix_seconds())
-    throw Error(ExitCode::kUsage,
-                fmt::format("{}={} is {}, which has passed", kOwnDeadline, text,
-                            clock_text(static_cast<double>(*end))),
-                fmt::format("for two hours from now: export {}=$(date -d '+2 hours' +%s)", kOwnDeadline));
-  return Deadline{static_cast<double>(*end), kOwnDeadline};
+  if (end && static_cast<double>(*end) > unix_seconds())
+    return Deadline{static_cast<double>(*end), kOwnDeadline};
+  throw Error(ExitCode::kUsage,
+              end ? fmt::format("{}={} is {}, which has passed", kOwnDeadline, text,
+                                clock_text(static_cast<double>(*end)))
+                  : fmt::format("{}=\"{}\" is no number of seconds since 1970", kOwnDeadline, text),
+              fmt::format("for two hours from now: export {}=$(date -d '+2 hours' +%s)", kOwnDeadline));
 }
 
 }  // namespace
@@ -86,9 +78,6 @@ std::optional<Deadline> find_deadline(std::vector<std::string>& notes) {
 double reserve_seconds(double save_seconds, double next_seconds) {
   return 2 * save_seconds + next_seconds + TimeLimit::kMarginSeconds;
 }
-
-TimeLimit::TimeLimit(Deadline deadline, double save_seconds)
-    : deadline_(std::move(deadline)), save_seconds_(save_seconds) {}
 
 double TimeLimit::seconds_left() const {
   return deadline_.time - unix_seconds();
@@ -117,7 +106,8 @@ std::string TimeLimit::text() const {
 }
 
 double LookIntervals::look() {
-  const double now = steady_seconds();
+  const double now =
+      std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
   if (last_) longest_ = std::max(longest_, now - *last_);
   last_ = now;
   return longest_;

@@ -4,6 +4,7 @@
 #include <deque>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ripstop {
@@ -14,9 +15,9 @@ struct Deadline {
   std::string source;  ///< "SLURM_JOB_END_TIME", "squeue" or "RIPSTOP_DEADLINE"
 };
 
-/// Looks for the deadline: SLURM_JOB_END_TIME, or, in a job without that variable, what `squeue` says within
-/// 5 s; and RIPSTOP_DEADLINE, seconds since 1970. The earlier one counts. nullopt if neither is known, or if
-/// the job has no limit. Starts a process, so call it on one rank, before MPI starts. `notes` gets, for
+/// Looks for the deadline: SLURM_JOB_END_TIME, or, in a job without that variable, the answer of `squeue`
+/// within 5 s; and RIPSTOP_DEADLINE, seconds since 1970. The earlier one counts. nullopt if neither is known,
+/// or if the job has no limit. Starts a process, so call it on one rank, before MPI starts. `notes` gets, for
 /// people, why a deadline is not used. Throws Error(kUsage) if RIPSTOP_DEADLINE is no such number, or is in
 /// the past.
 std::optional<Deadline> find_deadline(std::vector<std::string>& notes);
@@ -24,17 +25,18 @@ std::optional<Deadline> find_deadline(std::vector<std::string>& notes);
 /// Seconds that must be left: to save twice (a save may be under way), to the next moment at which the run
 /// can stop, and kMarginSeconds for the end itself.
 double reserve_seconds(double save_seconds, double next_seconds);
-/// For the slowest of the last so many steps.
+/// The steps of which the slowest counts.
 inline constexpr size_t kRecentSteps = 20;
 
-/// Decides, from what this start has measured, whether a run must stop now. Not collective: rank 0 has one,
+/// Decides, from the measurements of this start, whether a run must stop now. Not collective: rank 0 has one,
 /// and its answer travels with the stop requests.
 class TimeLimit {
  public:
   static constexpr double kMarginSeconds = 20;
 
   /// `save_seconds`: what a save may take, until one is measured.
-  TimeLimit(Deadline deadline, double save_seconds);
+  TimeLimit(Deadline deadline, double save_seconds)
+      : deadline_(std::move(deadline)), save_seconds_(save_seconds) {}
 
   const Deadline& deadline() const { return deadline_; }
   double seconds_left() const;
@@ -52,7 +54,7 @@ class TimeLimit {
   /// Whether to stop now: if not, the next answer can be given only `next_seconds` later.
   bool is_up(double next_seconds) const { return seconds_left() < reserve(next_seconds); }
 
-  /// "Slurm ends ...", for people.
+  /// "the job ends at ...", for people.
   std::string text() const;
 
  private:
@@ -66,7 +68,7 @@ class TimeLimit {
 /// Measures how far apart two looks at the time limit are in work of many parts, such as a validation.
 class LookIntervals {
  public:
-  /// To be called at each look. Returns the longest time between two of them so far, in seconds.
+  /// Call it at each look. Returns the longest time between two of them so far, in seconds.
   double look();
 
  private:

@@ -1,380 +1,371 @@
-// The start of a run: everything that is read, checked and resumed before its first step.
+// The start of a run: everything that is read, checked and resumed before its first step, and what people and
+// metrics.jsonl are told about it.
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
-#include "data/dataset/dataset_directory.h"
+#include "model/kernels/cpu/processor.h"
 #include "parallel/agreement.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/config/step_range.h"
-#include "train/machine/device_choice.h"
-#include "train/machine/equal_ranks.h"
 #include "train/machine/machine.h"
-#include "train/plan/pretrained_sizes.h"
+#include "train/machine/version.h"
+#include "train/plan/micro_batch.h"
+#include "train/plan/plan_text.h"
+#include "train/plan/run_speed.h"
 #include "train/plan/training_data.h"
 #include "train/report/human_text.h"
 #include "train/run/trainer.h"
 
 namespace ripstop {
-namespace {
 
-// The options, if all ranks have the same. This comes before anything else: ranks whose options differ would
-// wait for each other in different collectives. An old program explains another config, so it comes first.
-const TrainerOptions& require_equal_options(const TrainerOptions& options, MpiWorld& world) {
-  Communicator& all = world.communicator();
-  const std::string& where = world.places()[static_cast<size_t>(all.rank())].host;
-  require_equal_programs(all, where);
-  require_equal_configs(all, options.config, where);
-  return options;
-}
-
-// The device, with the config's wish for sums in a fixed order.
-Device training_device(StartTimes& times, const RunSection& run, MpiWorld& world, std::string& note) {
-  times.enter(&StartupSeconds::memory);
-  Device device = choose_device(run.device, world, note);
-  device.deterministic = run.deterministic;
-  return device;
-}
-
-// Where the sizes of model.pretrained are; nullopt without the key. Collective: one rank looks, all take its
-// answer.
-std::optional<PretrainedOrigin> pretrained_origin(Io& io, const RunConfig& config, MpiWorld& world) {
-  if (config.model.pretrained.empty()) return std::nullopt;
-  Communicator& all = world.communicator();
-  PretrainedOrigin origin;
-  do_and_agree(all, [&] {
-    if (all.rank() == 0) origin = find_pretrained_origin(io, config);
-  });
-  origin.has_begun = text_of_rank_0(all, origin.has_begun ? "begun" : "") == "begun";
-  origin.directory = text_of_rank_0(all, origin.directory.string());
-  return origin;
-}
-
-Validation open_validation(StartTimes& times, const RunConfig& config, const ResolvedRun& run,
-                           const Tokenizer& tokenizer, DeviceMesh& mesh) {
-  times.enter(&StartupSeconds::data);
-  return {config, run, tokenizer, mesh};
-}
-
-// "hidden_size 2048, intermediate_size 5632, ...".
-std::string fields_text(const ModelConfig& model) {
-  std::string text;
-  for_each_field(model, [&](const char* name, const auto& value) {
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, value);
-  });
-  return text;
-}
-
-// The target of this start. Collective.
-RunTarget start_target(Io& io, const std::optional<PretrainedOrigin>& origin, MpiWorld& world,
-                       const Device& device, const TokenDataset& dataset) {
-  RunTarget target = run_target(world, device, dataset.header().vocabulary_size);
-  if (!origin) return target;
-  Communicator& all = world.communicator();
-  do_and_agree(all, [&] { target.pretrained = read_model_sizes(io, origin->directory); });
-  // Before anything depends on them: with other sizes ranks would wait in other collectives.
-  require_equal(all, ExitCode::kInputData, "the pretrained model", fields_text(*target.pretrained),
-                world.places()[static_cast<size_t>(all.rank())].host, kSamePretrainedHint);
-  return target;
-}
-
-// The ranks as a mesh.
-DeviceMesh make_mesh(StartTimes& times, MpiWorld& world, const ResolvedRun& run, const RunConfig& config,
-                     const Device& device) {
-  times.enter(&StartupSeconds::mpi);
-  return {world, run.mesh, config.mesh.allow_tensor_across_nodes, device};
-}
-
-Tokenizer dataset_tokenizer(StartTimes& times, const std::string& directory) {
-  times.enter(&StartupSeconds::data);
-  return Tokenizer(dataset_file(directory, "tokenizer.model"));
-}
-
-// The training set. Another tokenizer beside it would be stored in the run, and read its summaries wrongly.
-TokenDataset training_set(const std::string& directory, const Tokenizer& tokenizer) {
-  TokenDataset dataset(dataset_file(directory, "train.h5"));
-  require_dataset_tokenizer(dataset, tokenizer);
-  return dataset;
-}
-
-}  // namespace
-
-Trainer::Trainer(const TrainerOptions& options, MpiWorld& world)
-    : options_(require_equal_options(options, world)),
-      world_(world),
-      leads_(world.communicator().rank() == 0),
-      tokenizer_(dataset_tokenizer(options_.start_times, options.config.data.directory)),
-      dataset_(training_set(options.config.data.directory, tokenizer_)),
-      device_(training_device(options_.start_times, options.config.run, world, device_note_)),
-      pretrained_(pretrained_origin(io_, options.config, world)),
-      target_(start_target(io_, pretrained_, world, device_, dataset_)),
-      resolved_(resolve_run(options.config, target_)),
-      library_memory_(device_),
-      mesh_(make_mesh(options_.start_times, world, resolved_, options.config, device_)),
-      validation_(open_validation(options_.start_times, options_.config, resolved_, tokenizer_, mesh_)) {
-  if (!device_note_.empty()) resolved_.notes.push_back("run.device = \"auto\" is the CPU: " + device_note_);
-  // First: ranks that differ would wait for each other in the collectives of the start.
-  check_agreement();
-}
-
-// Returns false if a stop was requested. The ranks agree on it after each part that may take long.
+// Returns false if a stop was requested. The ranks vote on it after each part that may take long.
 bool Trainer::start() {
-  const RunConfig& config = options_.config;
+  constexpr double kSlowBytesPerSecond = 250e6;
   if (agree_to_stop()) return false;
   enter(&StartupSeconds::mpi);
-  validation_.connect(world_, device_);
+  validation_.connect(world_, run_.device);
   enter(&StartupSeconds::data);
-  // The plan counted memory for summaries before the validation set was opened.
-  if (!validation_.any()) {
-    resolved_.validates = false;
-    resolved_.summaries.reset();
-    resolved_.summaries_memory = {};
-    resolved_.plan = plan_fullest(resolved_.request(target_.device));
-  }
-  require_targets(dataset_, config);
-  if (!count_steps()) return false;
+  require_targets(run_.dataset, run_.config);
+  StartFindings found;
+  found.notes = run_.notes;
+  std::optional<RunLength> length = count_steps(found.notes);
+  if (!length) return false;
+  found.length = std::move(*length);
   enter(&StartupSeconds::weights);
-  open_first_weights();
+  FirstWeights first = open_first_weights(found.notes);
   enter(&StartupSeconds::resume);
   do_and_agree(mesh_.world(), [&] {
+    if (!leads_) return;
     open_directory();
-    find_time_limit();
+    if (!options_.deadline) return;
+    // A save takes as long as the last one of the run, or as its bytes take on a slow disk.
+    double save_seconds = static_cast<double>(found.length.checkpoint_bytes) / kSlowBytesPerSecond;
+    if (std::filesystem::exists(run_.metrics_file()))
+      for (const CheckpointEvent& saved : read_metrics(run_.metrics_file()).checkpoints)
+        save_seconds = saved.seconds;
+    time_limit_.emplace(*options_.deadline, save_seconds);
   });
-
   enter(&StartupSeconds::memory);
-  plan_ = plan_rank(resolved_.request(target_.device), mesh_.coordinates());
+  plan_ = plan_rank(run_.request(run_.target.device), mesh_.coordinates());
   // Takes memory outside the plan for a moment, so it comes before the step's memory is taken and counted.
-  peak_flops_ = find_peak_flops(world_, device_, resolved_.step.sharding.compute);
-  if (!peak_flops_ && device_.kind == DeviceKind::kCpu)
-    resolved_.notes.emplace_back(
+  peak_flops_ = find_peak_flops(world_, run_.device, run_.step.sharding.compute);
+  if (!peak_flops_ && run_.device.kind == DeviceKind::kCpu)
+    found.notes.emplace_back(
         "other programs keep the processors busy: their peak could not be measured, so there is no mfu");
-  flops_per_token_ = resolved_.flops_per_token();
   resident_before_bytes_ = resident_memory().now_bytes;
-  library_memory_.check_room(resolved_.memory().total());
-  step_.emplace(resolved_.model, resolved_.step, mesh_, stream_, ledger_, plan_.arena);
+  run_.library_memory.check_room(run_.memory().total());
+  step_.emplace(run_.model, run_.step, mesh_, stream_, ledger_, plan_.arena);
   enter(&StartupSeconds::resume);
-  if (agree_to_stop() || !resume_or_initialize()) return false;
+  if (agree_to_stop() || !resume_or_initialize(std::move(first), found)) return false;
   find_start_scores();
   enter(&StartupSeconds::data);
   do_and_agree(mesh_.world(), [&] {
-    loader_.emplace(dataset_, loader_options(config, resolved_, mesh_),
+    loader_.emplace(run_.dataset, loader_options(run_.config, run_, mesh_),
                     DataCursor{state_.epoch, state_.sequence});
   });
   enter(&StartupSeconds::other);
-  prepare_saves();
+  saves_.emplace(SavedRun{.run = run_,
+                          .log = log_,
+                          .directory = directory_,
+                          .time_limit = time_limit_,
+                          .deadline = deadline_,
+                          .states = {&state_, &updated_}},
+                 stream_, ledger_, live_states(step_->model(), step_->optimizer()), state_);
   was_done_ = is_done();
-  if (!was_done_) do_and_agree(mesh_.world(), [&] { prepare_kernels(); });
-  do_and_agree(mesh_.world(), [&] { announce(); });
+  if (!was_done_) do_and_agree(mesh_.world(), [&] { found.kernel_plans = prepare_kernels(); });
+  do_and_agree(mesh_.world(), [&] {
+    if (leads_) announce(found);
+  });
   return true;
 }
 
 // Collective. Whether a stop was requested on any rank.
 bool Trainer::agree_to_stop() {
-  stop_agreed_ = least_of_all_ranks(mesh_.world(), stop_requested(0) ? 0 : 1) == 0;
-  return stop_agreed_;
+  return any_rank(mesh_.world(), stop_requested(0));
 }
 
-// Returns false if a stop was requested meanwhile.
-bool Trainer::count_steps() {
+// Collective: the end of a run that was stopped before its first step. In a job it counts as a start, or a
+// job whose time is too short for the start would go on being restarted without end. A person may stop as
+// many starts as they like, and nothing is written then.
+void Trainer::end_start() {
+  do_and_agree(mesh_.world(), [&] {
+    if (!leads_ || directory_ || !Takeovers::is_in_job()) return;
+    try {
+      open_directory();
+    } catch (const Error& error) {
+      // Another start may own it, and a stop waits for nobody.
+      if (error.code() != ExitCode::kRequeue) throw;
+      directory_.reset();
+    }
+  });
+  const bool has_directory = all_ranks(mesh_.world(), !leads_ || directory_);
+  if (has_directory) {
+    const int64_t newest = directory_ ? directory_->newest_step() : 0;
+    do_and_agree(mesh_.world(), [&] {
+      if (leads_) directory_->take_over(newest);
+    });
+    require_progress(newest);
+  }
+  log_.say(
+      fmt::format("stopped {} before the first step: nothing was trained and nothing is lost; run the same "
+                  "command again",
+                  stop_cause()));
+}
+
+// Returns nullopt if a stop was requested meanwhile.
+std::optional<RunLength> Trainer::count_steps(std::vector<std::string>& notes) {
   // A million epochs take hours to count, and an agreement costs more than a small epoch.
   constexpr int64_t kEpochsAVote = 16;
   int64_t epochs = 0;
   const std::optional<TrainingData> data = count_training_data(
-      dataset_, options_.config, [&] { return ++epochs % kEpochsAVote != 0 || !agree_to_stop(); });
-  if (!data) return false;
-  length_ = run_length(options_.config, resolved_, data);
+      run_.dataset, run_.config, [&] { return ++epochs % kEpochsAVote != 0 || !agree_to_stop(); });
+  if (!data) return std::nullopt;
   steps_ = data->steps;
-  if (const int64_t last = parse_step_range(options_.config.run.profile_steps).last; last > steps_)
-    resolved_.notes.push_back(
+  if (const int64_t last = parse_step_range(run_.config.run.profile_steps).last; last > steps_)
+    notes.push_back(
         fmt::format("run.profile_steps ends at step {}, train.epochs come to {} steps", last, steps_));
-  return true;
-}
-
-void Trainer::check_agreement() {
-  const std::string where = mesh_.hosts()[static_cast<size_t>(mesh_.position())];
-  // "auto" depends on the processor's bfloat16 arithmetic, which may differ between nodes.
-  require_equal(
-      mesh_.world(), ExitCode::kResources, "micro-batch",
-      fmt::format("{} sequences in {}, recompute {}, {} rows of logits at once",
-                  resolved_.step.sharding.sequence_count, to_string(resolved_.step.sharding.compute),
-                  to_string(resolved_.step.sharding.recompute), resolved_.step.sharding.head_chunk_rows),
-      where, "give train.micro_batch_sequences and train.recompute, or use nodes of one kind");
-  require_equal(mesh_.world(), ExitCode::kInputData, "data set", dataset_.content_hash(), where,
-                "make the same data.directory visible on every node");
-  require_equal(mesh_.world(), ExitCode::kInputData, "validation set", validation_.content_hash(), where,
-                "make the same data.directory visible on every node");
+  return run_length(run_.config, run_, data);
 }
 
 // Rank 0 takes the lock and checks the disk before anything large is allocated.
 void Trainer::open_directory() {
-  if (!leads_) return;
-  const RunConfig& config = options_.config;
-  directory_.emplace(io_, config, tokenizer_, dataset_.header().prompt_template,
-                     RunLockWait{.say = [this](const std::string& text) { say(text); },
+  directory_.emplace(posix_io(), run_.config, run_.tokenizer, run_.dataset.header().prompt_template,
+                     RunLockWait{.say = [this](const std::string& text) { log_.say(text); },
                                  .stop_requested = [this] { return stop_requested(0); }});
-  directory_->lock_linked_checkpoints(io_);
-  prepare_checkpoint_directory(io_, directory_->checkpoints());
-  // Also one that cannot be read now: a start from an older step would make it count as superseded.
-  for (const ListedCheckpoint& checkpoint : list_checkpoints(io_, directory_->checkpoints()))
-    if (checkpoint.manifest || checkpoint.is_unreadable) newest_step_ = checkpoint.step;
-  directory_->require_progress(newest_step_);
-  check_disk_space(io_, directory_->checkpoints(), config.checkpoint.keep,
-                   checkpoint_bytes(resolved_.trained_table(), resolved_.mesh, resolved_.step.adamw.moments));
-}
-
-// On rank 0 of a start that was stopped before it had the directory. A job's start must count all the same. A
-// person may stop as many as they like, and nothing is written then.
-void Trainer::open_directory_of_job() {
-  if (!leads_ || directory_ || !Takeovers::is_in_job()) return;
-  try {
-    open_directory();
-  } catch (const Error& error) {
-    // Another start may own it, and a stop waits for nobody.
-    if (error.code() != ExitCode::kRequeue) throw;
-    directory_.reset();
-  }
+  directory_->prepare_checkpoints();
+  directory_->require_progress(directory_->newest_step());
+  check_disk_space(posix_io(), directory_->checkpoints(), run_.config.checkpoint.keep,
+                   checkpoint_bytes(run_.trained_table(), run_.mesh, run_.step.adamw.moments));
 }
 
 // Refuses a checkpoint that this run must not go on from, though its config fits.
-void Trainer::check_checkpoint(const CheckpointState& saved) const {
+void Trainer::check_checkpoint(const CheckpointState& saved, const std::string& plan_hash) const {
   const auto require_same_set = [&](bool same, const char* set) {
     if (!same)
       throw Error(
           ExitCode::kUsage,
-          fmt::format("the {} in {} is not the one this run began with", set, options_.config.data.directory),
+          fmt::format("the {} in {} is not the one this run began with", set, run_.config.data.directory),
           "a new run is a new directory");
   };
-  require_same_set(
-      saved.data_content_hash == dataset_.content_hash() && saved.tokenizer_sha256 == tokenizer_.sha256(),
-      "data set");
+  require_same_set(saved.data_content_hash == run_.dataset.content_hash() &&
+                       saved.tokenizer_sha256 == run_.tokenizer.sha256(),
+                   "data set");
   // A run may begin to validate later, and stop validating.
-  const auto is_set = [](const std::string& hash) { return !hash.empty() && hash != Validation::kNoSet; };
-  require_same_set(!is_set(saved.validation_content_hash) || !validation_.any() ||
-                       saved.validation_content_hash == validation_.content_hash(),
+  const std::string& validated = saved.validation_content_hash;
+  require_same_set(validated.empty() || validated == ValidationSet::kNone || !validation_.any() ||
+                       validated == run_.validation.content_hash(),
                    "validation set");
   // Equal is fine: such a run is done and says so.
   if (saved.step > steps_)
     throw Error(ExitCode::kUsage,
                 fmt::format("the run has done {} steps, train.steps is {}", saved.step, steps_),
                 "give at least as many, or another run.directory for a new run");
-  if (!saved.pack_plan_hash.empty() && saved.pack_plan_hash != length_.data->plan_hash)
+  if (!saved.pack_plan_hash.empty() && saved.pack_plan_hash != plan_hash)
     throw Error(ExitCode::kStorage, "the order of the data differs from the checkpoint's",
                 "another version of ripstop began this run, and packs sequences differently");
 }
 
-// Fills weights, moments and state_, from the newest whole checkpoint if there is one. Returns false if a
-// stop was requested meanwhile; then the run is as it was, except that damaged checkpoints are moved aside.
-bool Trainer::resume_or_initialize() {
-  std::vector<std::string> warnings;
+// Fills weights, moments and state_ from the newest whole checkpoint. Returns how it was saved; nullopt if
+// there is none.
+std::optional<ResumableCheckpoint> Trainer::resume(StartFindings& found) {
   std::optional<ResumableCheckpoint> resumed;
   const auto accept = [&](const Checkpoint& checkpoint) {
     // First: another config explains another order of the data.
-    resumed = check_stored_config(checkpoint, options_.config, resolved_.model);
-    check_checkpoint(checkpoint.manifest.state);
-    check_same_parameters(checkpoint.manifest, resolved_.trained_table());
+    resumed = check_stored_config(checkpoint, run_.config, run_.model);
+    check_checkpoint(checkpoint.manifest.state, found.length.data->plan_hash);
+    check_same_parameters(checkpoint.manifest, run_.trained_table());
   };
   const std::vector<UnitStates> states = live_states(step_->model(), step_->optimizer());
   const int64_t fsdp_index = mesh_.coordinates().fsdp;
   const auto load = [&](const Checkpoint& checkpoint) {
-    CheckpointReader reader(io_, checkpoint);
+    CheckpointReader reader(posix_io(), checkpoint);
     load_states(states, stream_,
                 [&](const std::vector<UnitStates>& units) { reader.read(fsdp_index, units); });
   };
-  show("looking for a checkpoint of " + options_.config.run.directory);
+  log_.show("looking for a checkpoint of " + run_.config.run.directory);
   const std::optional<CheckpointState> saved =
-      resume_newest(io_, std::filesystem::path(options_.config.run.directory) / "checkpoints", mesh_.world(),
-                    accept, load, warnings);
-  if (saved) {
-    // Open if another start of this run has saved while this one began.
-    first_weights_.reset();
-    first_adapters_.reset();
-    state_ = *saved;
-    saved_step_ = state_.step;
-    // The checkpoint holds float32 master weights: renew the compute copies.
-    step_->model().weights_changed(step_->arena());
-    resume_notes_ = notes_on_resume(*resumed);
-  } else {
+      resume_newest(posix_io(), run_.checkpoints(), mesh_.world(), accept, load, found.warnings);
+  if (!saved) return std::nullopt;
+  state_ = *saved;
+  // The checkpoint holds float32 master weights: renew the compute copies.
+  step_->model().weights_changed(step_->arena());
+  found.resume_notes = resume_notes(*resumed, mesh_.sizes());
+  const TrainSection &then = resumed->config.train, &now = run_.config.train;
+  if (then.steps != now.steps || then.epochs != now.epochs) {
+    // Less work than count_steps() has done already: a run only grows.
+    const int64_t old_steps = count_training_data(run_.dataset, resumed->config).steps;
+    const std::string jump = rate_jump(run_.config, state_.step, old_steps, steps_);
+    if (!jump.empty()) found.resume_notes.push_back(jump);
+  }
+  return resumed;
+}
+
+// Resumes, or begins with `first`. Returns false if a stop was requested meanwhile; then the run is as it
+// was, except that damaged checkpoints are moved aside.
+bool Trainer::resume_or_initialize(FirstWeights first, StartFindings& found) {
+  const std::optional<ResumableCheckpoint> resumed = resume(found);
+  if (!resumed) {
     enter(&StartupSeconds::weights);
-    set_first_weights();
+    found.weights_of = set_first_weights(first);
     enter(&StartupSeconds::resume);
-    state_.model = resolved_.model;
-    state_.data_content_hash = dataset_.content_hash();
-    state_.tokenizer_sha256 = tokenizer_.sha256();
+    state_.model = run_.model;
+    state_.data_content_hash = run_.dataset.content_hash();
+    state_.tokenizer_sha256 = run_.tokenizer.sha256();
   }
   // A run that is done computes nothing, so its base may be gone.
   if (has_adapters() && !is_done()) {
     enter(&StartupSeconds::weights);
-    if (saved) find_base_again(resumed->config);
-    read_base();
+    found.weights_of = read_base(std::move(first), resumed);
     enter(&StartupSeconds::resume);
   }
-  state_.config = to_toml(options_.config);
-  state_.pack_plan_hash = length_.data->plan_hash;
+  state_.config = to_toml(run_.config);
+  state_.pack_plan_hash = found.length.data->plan_hash;
   // The set that the scores so far belong to stays known while the run does not validate.
   if (validation_.any() || state_.validation_content_hash.empty())
-    state_.validation_content_hash = validation_.content_hash();
-  end_live_line();
+    state_.validation_content_hash = run_.validation.content_hash();
+  log_.end_live_line();
   if (agree_to_stop()) {
     // The log is not open yet.
-    for (const std::string& text : warnings) say("warning: " + text);
+    for (const std::string& text : found.warnings) log_.say("warning: " + text);
     return false;
   }
-  // Only now is it certain from which step the run goes on, and that nothing refuses it.
-  take_over();
+  // Only now is it certain from which step the run goes on, and that nothing refuses it. A run that is done
+  // commits nothing: starting it again is no takeover, and no restart without progress.
+  state_.takeover = 0;
+  if (!is_done()) {
+    int64_t number = 0;
+    do_and_agree(mesh_.world(), [&] {
+      if (leads_) number = directory_->take_over(state_.step);
+    });
+    state_.takeover = of_rank_0(mesh_.world(), number);
+  }
   do_and_agree(mesh_.world(), [&] {
     if (!leads_) return;
     directory_->open_metrics(state_.step);
-    for (const std::string& text : warnings) warn(text);
+    for (const std::string& text : found.warnings) log_.warn(text);
   });
   return true;
 }
 
-// Collective: records from which step this start goes on. A run that is done commits nothing: starting it
-// again is no takeover, and no restart without progress.
-void Trainer::take_over() {
-  state_.takeover = 0;
-  if (is_done()) return;
-  int64_t number = 0;
-  do_and_agree(mesh_.world(), [&] {
-    if (leads_) number = directory_->take_over(state_.step);
-  });
-  state_.takeover = all_gather_number(mesh_.world(), number).front();
-}
-
-// A save that was not measured yet takes as long as the last one of the run, or what its bytes take on a slow
-// disk.
-void Trainer::find_time_limit() {
-  constexpr double kSlowBytesPerSecond = 250e6;
-  if (!leads_ || !options_.deadline) return;
-  double save_seconds = static_cast<double>(length_.checkpoint_bytes) / kSlowBytesPerSecond;
-  const std::filesystem::path metrics = directory_->path() / "metrics.jsonl";
-  if (std::filesystem::exists(metrics))
-    for (const CheckpointEvent& saved : read_metrics(metrics).checkpoints) save_seconds = saved.seconds;
-  time_limit_.emplace(*options_.deadline, save_seconds);
-}
-
-// For people: what the run does differently from now on.
-std::vector<std::string> Trainer::notes_on_resume(const ResumableCheckpoint& saved) {
-  std::vector<std::string> notes = resume_notes(saved, mesh_.sizes());
-  const RunConfig& config = options_.config;
-  if (saved.config.train.steps == config.train.steps && saved.config.train.epochs == config.train.epochs)
-    return notes;
-  // Less work than count_steps() has done already: a run only grows.
-  const int64_t old_steps = count_training_data(dataset_, saved.config).steps;
-  const std::string jump = rate_jump(config, state_.step, old_steps, steps_);
-  if (!jump.empty()) notes.push_back(jump);
-  return notes;
-}
-
 // Attention has a plan for each number and length of documents, which takes up to a second. In steps, ranks
-// would make them at different times, and wait for each other. All ranks make those of all, at once.
-void Trainer::prepare_kernels() {
-  if (device_.kind != DeviceKind::kCuda) return;
-  show("making plans of attention");
-  const DocumentCounts trained = coming_documents(dataset_, loader_options(options_.config, resolved_, mesh_),
+// would make them at different times, and wait for each other. All ranks make the plans of all, at once.
+std::optional<KernelPlans> Trainer::prepare_kernels() {
+  if (run_.device.kind != DeviceKind::kCuda) return std::nullopt;
+  log_.show("making plans of attention");
+  const DocumentCounts trained = coming_documents(run_.dataset, loader_options(run_.config, run_, mesh_),
                                                   {state_.epoch, state_.sequence}, kStepsLookedAt);
-  kernel_plans_ = ripstop::prepare_kernels(step_->model(), trained,
-                                           validation_.any() ? validation_.documents() : DocumentCounts{});
-  end_live_line();
+  const KernelPlans plans = ripstop::prepare_kernels(
+      step_->model(), trained, validation_.any() ? validation_.documents() : DocumentCounts{});
+  log_.end_live_line();
+  return plans;
+}
+
+void Trainer::say_header(const StartFindings& found, const StartEvent& event) {
+  const RunConfig& config = run_.config;
+  ResolvedRun run = run_;
+  run.snapshot = saves_->plan();
+  RunLength length = found.length;
+  // The speed that this run had before, or the speed that the data sheets of its GPUs let expect.
+  if (state_.step > 0)
+    length.speed = measured_speed(run_.metrics_file(), run, run_.target);
+  else if (peak_flops_ && run_.target.device == DeviceKind::kCuda)
+    length.speed = speed_at_peak(run, peak_flops_->per_second, peak_flops_->source);
+  log_.say(fmt::format("ripstop {} ({})  {}  {}", version(), git_commit(), to_string(run_.device),
+                       cpu_instruction_set()));
+  log_.say(mesh_.describe());
+  log_.say(
+      fmt::format("model: {}, computing in {}", parameters_text(run), to_string(run.step.sharding.compute)));
+  log_.say(fmt::format("step: {} of {} tokens; {}", counted(config.train.global_batch_sequences, "sequence"),
+                       config.data.sequence_length, micro_batches_text(config, run)));
+  if (run.step.sharding.recompute != Recompute::kNone)
+    log_.say(fmt::format("recompute: {}", recompute_text(run)));
+  for (const LengthLine& line : length_lines(config, length))
+    log_.say(fmt::format("{}: {}", line.name, line.text));
+  log_.say(fmt::format("plan for the fullest rank:\n{}", plan_text(run, run_.target.device_memory_bytes)));
+  // A run that has begun: the file has a start already.
+  if (const auto before = last_start(run_.metrics_file()); before && state_.step > 0)
+    for (const std::string& line : lines_since(*before, event, config, run)) log_.say(line);
+  if (!found.weights_of.empty()) log_.say("weights of " + found.weights_of);
+  if (const auto& plans = found.kernel_plans; plans && plans->count > 0)
+    log_.say(fmt::format("{} of attention made in {:.1f} s{}", counted(plans->count, "plan"), plans->seconds,
+                         plans->left > 0 ? ", others when they are needed" : ""));
+  for (const auto& notes : {options_.notes, found.notes})
+    for (const std::string& note : notes) log_.say("note: " + note);
+  if (!run_.validation.note.empty()) log_.say("note: " + run_.validation.note);
+  if (time_limit_) log_.say("time limit: " + time_limit_->text());
+  log_.say(startup_text(options_.start_times.seconds()));
+  log_.say(fmt::format("{} {} at step {} of {}; watch {}", state_.step > 0 ? "resumes" : "begins",
+                       config.run.directory, state_.step, steps_, run_.metrics_file().string()));
+}
+
+StartEvent Trainer::start_event(const StartFindings& found) const {
+  const FlopsPerToken flops = run_.flops_per_token();
+  const TrainingData& data = *found.length.data;
+  StartEvent event;
+  event.step = state_.step;
+  event.steps = steps_;
+  event.argv = options_.argv;
+  event.version = std::string(version());
+  event.git_commit = std::string(git_commit());
+  event.mesh = run_.mesh;
+  event.hosts = mesh_.hosts();
+  event.recompute = std::string(to_string(run_.step.sharding.recompute));
+  event.micro_batch_sequences = run_.step.sharding.sequence_count;
+  event.micro_batches = run_.micro_batches;
+  event.data = {.kind = std::string(to_string(data.kind)),
+                .examples = data.examples,
+                .cut_documents = data.cut_documents,
+                .cut_summaries = data.cut_summaries,
+                .cut_tokens = data.cut_tokens,
+                .sequences_per_epoch = data.epoch_sequences,
+                .tokens_per_epoch = data.epoch_tokens};
+  event.checkpoint_bytes = found.length.checkpoint_bytes;
+  event.parameters = parameter_count(run_.model);
+  event.trained_parameters = run_.trained_parameters();
+  event.flops_per_token = flops.causal;
+  event.flops_per_token_full_attention = flops.full_attention;
+  // P parameters, L layers, C hidden size, T sequence length, A elements of adapters.
+  event.flops_formula = has_adapters() ? "4 P + 6 A + 6 L C T (causal), 4 P + 6 A + 12 L C T (full attention)"
+                                       : "6 P + 6 L C T (causal), 6 P + 12 L C T (full attention)";
+  if (peak_flops_) {
+    event.peak_flops_per_second = peak_flops_->per_second;
+    event.peak_flops_source = peak_flops_->source;
+  } else if (run_.device.kind == DeviceKind::kCpu) {
+    event.peak_flops_source = kNoCpuPeak;  // tells, too, that the run was on CPUs (measured_speed)
+  }
+  event.plan = {run_.memory(), run_.plan.traffic_per_step};
+  if (found.kernel_plans) {
+    event.kernel_plans = found.kernel_plans->count;
+    event.kernel_plans_seconds = found.kernel_plans->seconds;
+  }
+  event.takeover = state_.takeover;
+  if (time_limit_) {
+    event.deadline = time_limit_->deadline().time;
+    event.deadline_source = time_limit_->deadline().source;
+  }
+  return event;
+}
+
+// Tells people and metrics.jsonl, on rank 0, what this run is and where it begins. A run that is done has
+// nothing to tell people but say_end().
+void Trainer::announce(const StartFindings& found) {
+  StartEvent event = start_event(found);
+  if (!was_done_) say_header(found, event);
+  event.startup = options_.start_times.seconds();
+  directory_->metrics().write(event);
+  std::vector<std::string> notes = directory_->notes();
+  // Most changes are those since config.toml was written, too, and may have more to say of the resume.
+  for (const std::string& note : found.resume_notes) {
+    const auto same = std::find_if(notes.begin(), notes.end(), [&](const std::string& change) {
+      return note == change || note.starts_with(change + ", ");
+    });
+    if (same == notes.end())
+      notes.push_back(note);
+    else
+      *same = note;
+  }
+  for (const std::string& note : notes) log_.warn(note);
 }
 
 }  // namespace ripstop

@@ -1,6 +1,5 @@
 // Validations of a run: when one is due, which scores are the best, and when they end the run.
 #include <cmath>
-#include <filesystem>
 
 #include "parallel/agreement.h"
 #include "train/report/human_text.h"
@@ -14,38 +13,23 @@ std::optional<double> score_of(const ValidationEvent& event, KeepBest keep) {
   return keep == KeepBest::kRougeL ? event.rougeL : event.loss;
 }
 
-ValidationEvent event_of(const ValidationScores& scores, int64_t step, double seconds, bool better) {
-  ValidationEvent event;
-  event.step = step;
-  event.loss = scores.loss.mean();
-  event.target_count = static_cast<int64_t>(scores.loss.target_count);
-  event.seconds = seconds;
-  event.best = better;
-  if (!scores.rouge) return event;
-  event.rouge1 = scores.rouge->rouge1.fmeasure;
-  event.rouge2 = scores.rouge->rouge2.fmeasure;
-  event.rougeL = scores.rouge->rouge_l.fmeasure;
-  return event;
-}
-
 }  // namespace
 
 // A start that ended before its first checkpoint may have validated the initial weights, which are the same
 // again. The log tells: no step is there twice.
 void Trainer::find_start_scores() {
-  if (!options_.config.train.validate_at_start || state_.validated_step > 0) return;
+  if (!run_.config.train.validate_at_start || state_.validated_step > 0) return;
   do_and_agree(mesh_.world(), [&] {
     if (!leads_) return;
-    const std::filesystem::path run = options_.config.run.directory;
-    for (const ValidationEvent& event : read_metrics(run / "metrics.jsonl").validations)
+    for (const ValidationEvent& event : read_metrics(run_.metrics_file()).validations)
       if (event.step == 0) start_scores_ = event;
   });
-  start_is_validated_ = least_of_all_ranks(mesh_.world(), leads_ && !start_scores_ ? 0 : 1) == 1;
+  start_is_validated_ = all_ranks(mesh_.world(), !leads_ || start_scores_);
 }
 
 // Due before step 1 if the config says so, every validate_every steps and after the last step; once per step.
 bool Trainer::validation_is_due_at(int64_t step) const {
-  const TrainSection& train = options_.config.train;
+  const TrainSection& train = run_.config.train;
   if (!validation_.any()) return false;
   if (step == 0) return train.validate_at_start && !start_is_validated_;
   if (train.validate_every == 0 || state_.validated_step == step) return false;
@@ -53,40 +37,38 @@ bool Trainer::validation_is_due_at(int64_t step) const {
 }
 
 bool Trainer::has_stopped_improving() const {
-  const int64_t most = options_.config.train.stop_after_validations;
+  const int64_t most = run_.config.train.stop_after_validations;
   // A count by another metric says nothing.
-  const bool same_metric =
-      !state_.best || state_.best->metric == to_string(options_.config.checkpoint.keep_best);
+  const bool same_metric = !state_.best || state_.best->metric == to_string(run_.config.checkpoint.keep_best);
   return most > 0 && same_metric && state_.validations_since_best >= most;
 }
 
 // Saves a new best at once: "best" must name a checkpoint that exists, and the checkpoint says which one is
-// best. Saves, too, if the step was saved before its validation, or a resumed run would validate it again. If
-// a stop was requested, the time left is for the save, and the validation is made when the run goes on.
-void Trainer::validate_and_save() {
+// best. Saves, too, if the step was saved before its validation, or a resumed run would validate it again.
+// Returns false if a stop was requested: the time left is for the save, and the validation is made when the
+// run goes on.
+bool Trainer::validate_and_save() {
   const Clock::time_point begin = Clock::now();
   // A checkpoint of this step exists that does not know of the validation.
-  const bool late = has_save_of(state_.step);
-  has_evaluated_ = true;
+  const bool late = saves_->has(state_.step);
   LookIntervals intervals;
-  // Its parts take less than a step, but for summaries: a rank may write a long one alone.
-  if (!resolved_.summaries) world_.set_deadline(deadline_.in_step());
+  // The parts take less than a step, but for summaries: a rank may write a long one alone.
+  if (!run_.summaries) world_.set_deadline(deadline_.in_step());
   const std::optional<ValidationScores> scores = validation_.measure(
       *step_, ledger_, [&] { return stop_requested(intervals.look()); },
       [&](std::string_view part, int64_t done, int64_t total) {
-        has_summarized_ |= part == Validation::kSummaries;
-        if (options_.live != nullptr && options_.live->is_due())
-          show(fmt::format("validating step {}: {} {}/{}", state_.step, part, done, total));
+        if (log_.live_is_due())
+          log_.show(fmt::format("validating step {}: {} {}/{}", state_.step, part, done, total));
       });
   world_.set_deadline(deadline_.outside_steps());
-  end_live_line();
-  stop_agreed_ = !scores;
-  if (stop_agreed_) return;
+  log_.end_live_line();
+  if (!scores) return false;
   const bool better = accept_scores(*scores);
   const double seconds = seconds_since(begin);
   if (time_limit_) time_limit_->took_validation(seconds);
   report_scores(*scores, seconds, better);
   if (better || late) save();
+  return true;
 }
 
 // Takes the scores into the state. Returns true if they are the best so far and the config keeps the best
@@ -98,7 +80,7 @@ bool Trainer::accept_scores(const ValidationScores& scores) {
     return false;
   }
   state_.validated_step = state_.step;
-  const KeepBest keep = options_.config.checkpoint.keep_best;
+  const KeepBest keep = run_.config.checkpoint.keep_best;
   // No metric, no improvement: if one is kept again later, the count goes on.
   if (keep == KeepBest::kNone) return false;
   const bool by_rouge = keep == KeepBest::kRougeL;
@@ -117,20 +99,29 @@ bool Trainer::accept_scores(const ValidationScores& scores) {
 
 void Trainer::report_scores(const ValidationScores& scores, double seconds, bool better) {
   if (!leads_) return;
-  const ValidationEvent event = event_of(scores, state_.step, seconds, better);
-  log(event);
+  ValidationEvent event;
+  event.step = state_.step;
+  event.loss = scores.loss.mean();
+  event.target_count = scores.loss.target_count;
+  event.seconds = seconds;
+  event.best = better;
   std::string rouge;
-  if (scores.rouge)
+  if (scores.rouge) {
+    event.rouge1 = scores.rouge->rouge1.fmeasure;
+    event.rouge2 = scores.rouge->rouge2.fmeasure;
+    event.rougeL = scores.rouge->rouge_l.fmeasure;
     rouge = fmt::format("  rouge1 {:.4f}  rouge2 {:.4f}  rougeL {:.4f}", *event.rouge1, *event.rouge2,
                         *event.rougeL);
-  const int64_t most = options_.config.train.stop_after_validations;
+  }
+  log_.write(event);
+  const int64_t most = run_.config.train.stop_after_validations;
   std::string note = better ? "  best" : "";
   if (state_.step == 0) note = "  initial weights";
   if (most > 0 && state_.validations_since_best > 0)
     note = fmt::format("  {} of {} without improvement", state_.validations_since_best, most);
-  say(fmt::format("validation at step {}  loss {:.4f}  perplexity {}  {}{}  {:.1f}s{}", state_.step,
-                  without_nan_sign(event.loss), perplexity_text(event.loss),
-                  counted(event.target_count, "target"), rouge, event.seconds, note));
+  log_.say(fmt::format("validation at step {}  loss {:.4f}  perplexity {}  {}{}  {:.1f}s{}", state_.step,
+                       without_nan_sign(event.loss), perplexity_text(event.loss),
+                       counted(event.target_count, "target"), rouge, event.seconds, note));
   compare_with_start(event);
 }
 
@@ -140,7 +131,7 @@ void Trainer::compare_with_start(const ValidationEvent& event) {
     start_scores_ = event;
     return;
   }
-  const KeepBest keep = options_.config.checkpoint.keep_best;
+  const KeepBest keep = run_.config.checkpoint.keep_best;
   const std::optional<double> now = score_of(event, keep);
   const std::optional<double> before = start_scores_ ? score_of(*start_scores_, keep) : std::nullopt;
   start_scores_.reset();
@@ -149,9 +140,9 @@ void Trainer::compare_with_start(const ValidationEvent& event) {
   const std::string change = fmt::format("{} {:.4f} -> {:.4f}", by_rouge ? "rougeL" : "loss",
                                          without_nan_sign(*before), without_nan_sign(*now));
   if (by_rouge ? *now > *before : *now < *before)
-    say("better than before step 1: " + change);
+    log_.say("better than before step 1: " + change);
   else
-    warn(
+    log_.warn(
         fmt::format("the validation at step {} is no better than that before step 1: {}; if the next ones "
                     "are not either, begin a new run with a lower optimizer.learning_rate",
                     event.step, change));

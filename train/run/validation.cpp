@@ -12,12 +12,47 @@
 #include "train/run/kernel_plans.h"
 
 namespace ripstop {
+namespace {
 
-Validation::Validation(const RunConfig& config, const ResolvedRun& run, const Tokenizer& tokenizer,
-                       DeviceMesh& mesh)
-    : config_(config), run_(run), tokenizer_(tokenizer), mesh_(mesh) {
-  do_and_agree(mesh.world(), [&] { open(); });
+// Finds now what the first validation would find hours later.
+void check_summaries(const TokenDataset& dataset, const RunConfig& config, const ResolvedRun& run) {
+  const TokenDatasetHeader& header = dataset.header();
+  if (header.kind != ExampleKind::kSummary || !header.with_text)
+    throw Error(ExitCode::kUsage,
+                fmt::format("generation.validate_examples: {} has no summaries to compare with",
+                            dataset.path().string()),
+                "set it to 0; checkpoint.keep_best = \"loss\" needs none");
+  // Throws if max_new_tokens leave no room for BOS and separator, which are the same in all examples.
+  EncodedPrompt prompt = stored_prompt(dataset, 0);
+  cut_document(prompt, run.summaries->context - config.generation.max_new_tokens);
 }
+
+}  // namespace
+
+ValidationSet open_validation_set(const RunConfig& config, const ResolvedRun& run,
+                                  const Tokenizer& tokenizer) {
+  if (!config.train.validates()) return {};
+  const char* key = config.train.validate_every > 0 ? "validate_every" : "validate_at_start";
+  const std::filesystem::path file = std::filesystem::path(config.data.directory) / "validation.h5";
+  // No error: the run can train without, and the note says what is missing.
+  std::optional<TokenDataset> set;
+  if (std::filesystem::exists(file)) set.emplace(file);
+  if (!set || set->examples() == 0)
+    return {.note = fmt::format("train.{}: {} has no examples, nothing is validated (ripstop prepare "
+                                "--validation-fraction 0.05 takes some of train)",
+                                key, file.string())};
+  require_dataset_tokenizer(*set, tokenizer);
+  if (run.summaries) check_summaries(*set, config, run);
+  if (!has_targets(*set, config))
+    return {.note = fmt::format("train.{}: no example of {} keeps a token whose prediction counts, nothing "
+                                "is validated (raise data.sequence_length)",
+                                key, file.string())};
+  return {.dataset = std::move(set)};
+}
+
+Validation::Validation(const ValidationSet& set, const RunConfig& config, const ResolvedRun& run,
+                       const Tokenizer& tokenizer, DeviceMesh& mesh)
+    : set_(set), config_(config), run_(run), tokenizer_(tokenizer), mesh_(mesh) {}
 
 void Validation::connect(MpiWorld& world, const Device& device) {
   // A mesh of its own: generation keeps no shards, so its fsdp axis is 1.
@@ -26,54 +61,19 @@ void Validation::connect(MpiWorld& world, const Device& device) {
                                                  config_.mesh.allow_tensor_across_nodes, device);
 }
 
-void Validation::open() {
-  if (!config_.train.validates()) return;
-  const char* key = config_.train.validate_every > 0 ? "validate_every" : "validate_at_start";
-  const std::filesystem::path file = std::filesystem::path(config_.data.directory) / "validation.h5";
-  if (std::filesystem::exists(file)) dataset_.emplace(file);
-  // Not an error: the run can train without, and the note says what is missing.
-  if (!dataset_ || dataset_->examples() == 0) {
-    dataset_.reset();
-    note_ = fmt::format(
-        "train.{}: {} has no examples, nothing is validated (ripstop prepare "
-        "--validation-fraction 0.05 takes some of train)",
-        key, file.string());
-    return;
-  }
-  require_dataset_tokenizer(*dataset_, tokenizer_);
-  if (run_.summaries) check_summaries();
-  if (has_targets(*dataset_, config_)) return;
-  note_ = fmt::format(
-      "train.{}: no example of {} keeps a token whose prediction counts, nothing is validated (raise "
-      "data.sequence_length)",
-      key, file.string());
-  dataset_.reset();
-}
-
-// Finds now what the first validation would find hours later.
-void Validation::check_summaries() const {
-  const TokenDatasetHeader& header = dataset_->header();
-  if (header.kind != ExampleKind::kSummary || !header.with_text)
-    throw Error(ExitCode::kUsage,
-                fmt::format("generation.validate_examples: {} has no summaries to compare with",
-                            dataset_->path().string()),
-                "set it to 0; checkpoint.keep_best = \"loss\" needs none");
-  // Throws if max_new_tokens leave no room for BOS and separator, which are the same in all examples.
-  EncodedPrompt prompt = stored_prompt(*dataset_, 0);
-  cut_document(prompt, run_.summaries->context - config_.generation.max_new_tokens);
-}
-
 std::map<DocumentSizes, int64_t> Validation::documents() const {
-  return coming_documents(*dataset_, once_through(loader_options(config_, run_, mesh_)), {}, kStepsLookedAt);
+  return coming_documents(*set_.dataset, once_through(loader_options(config_, run_, mesh_)), {},
+                          kStepsLookedAt);
 }
 
 std::optional<ValidationScores> Validation::measure(TrainingStep& step, MemoryLedger& ledger,
                                                     FunctionRef<bool()> stop_requested, ReportPart report) {
   ValidationScores scores;
+  has_evaluated_ = true;
   const LossSoFar loss = dataset_loss(
-      mesh_.world(), *dataset_, loader_options(config_, run_, mesh_), {},
+      mesh_.world(), *set_.dataset, loader_options(config_, run_, mesh_), {},
       [&](int64_t count, NextTokens next) { return step.evaluate(count, next, stop_requested); },
-      [&](int64_t done, int64_t total) { report(kSequences, done, total); });
+      [&](int64_t done, int64_t total) { report("sequences", done, total); });
   scores.loss = loss.sum;
   // A part of the validation set gives no score. The run validates again when it goes on.
   if (!loss.complete) return std::nullopt;
@@ -91,19 +91,20 @@ std::optional<RougeScores> Validation::measure_rouge(TrainingStep& step, MemoryL
   const InferencePlan plan = plan_inference(run_.model, *run_.summaries, writing_mesh_->sizes(),
                                             writing_mesh_->coordinates(), stream.device().kind);
   InferenceModel writer(run_.model, *run_.summaries, *writing_mesh_, stream, ledger, plan.arena);
+  has_summarized_ = true;
   step.model().copy_weights_to(writer.model());
-  const int64_t examples = std::min(config_.generation.validate_examples, dataset_->examples());
+  const int64_t examples = std::min(config_.generation.validate_examples, set_.dataset->examples());
   RougeMean mean;
   bool stop_agreed = false;
-  write_summaries(writer, *dataset_, tokenizer_, 0, examples, config_.generation,
+  write_summaries(writer, *set_.dataset, tokenizer_, 0, examples, config_.generation,
                   [&](int64_t first, const std::vector<std::string>& summaries) {
                     const std::vector<ExampleText> written =
-                        checked_text(*dataset_, tokenizer_, first, std::ssize(summaries));
+                        checked_text(*set_.dataset, tokenizer_, first, std::ssize(summaries));
                     for (size_t i = 0; i < summaries.size(); ++i)
                       mean.add(rouge(written[i].summary, summaries[i]));
-                    report(kSummaries, first + std::ssize(summaries), examples);
+                    report("summaries", first + std::ssize(summaries), examples);
                     // The least is 0 on all ranks if a stop was requested on one of them.
-                    stop_agreed = least_of_all_ranks(mesh_.world(), stop_requested() ? 0 : 1) == 0;
+                    stop_agreed = any_rank(mesh_.world(), stop_requested());
                     return !stop_agreed;
                   });
   if (stop_agreed) return std::nullopt;

@@ -34,8 +34,8 @@ std::vector<AdamW::Range> AdamW::ranges_of(const FsdpUnit& unit) const {
   const int64_t vectors = std::clamp<int64_t>(unit.layout().vector_elements() - unit.shard_begin(), 0, shard);
   if (options_.moments == DType::kFloat32)
     return {{0, vectors, options_.decay_norms, {}}, {vectors, shard - vectors, true, {}}};
-  // The bits belong to logical elements, so each parameter has its range. What lies between them is padding:
-  // zero in all arrays, and stays zero.
+  // The bits belong to logical elements, so each parameter has its range. Padding between the ranges is zero
+  // in all arrays and stays zero.
   std::vector<Range> ranges;
   const int64_t begin = unit.shard_begin();
   for (const Box& slice : unit.layout().slices()) {

@@ -31,7 +31,7 @@ class AdamW {
   AdamW(ShardedTransformer& model, const AdamWOptions& options, const Device& device, MemoryLedger& ledger);
 
   /// Updates master weights and moments from the gradients times scale[0], and writes the compute copies,
-  /// which are what the ranks gather. If scale[1] is 0, weights and moments stay as they are. scale [2]
+  /// which the ranks gather. If scale[1] is 0, weights and moments stay as they are. scale [2]
   /// float32 is gradient_scale's. `update` counts the updates from 1, for the bias correction and the random
   /// bits. `before_unit`, if there is one, is called with each unit before its update is queued.
   void step(Context& context, ShardedTransformer& model, double learning_rate, int64_t update,

@@ -1,5 +1,4 @@
-// The factor on optimizer.learning_rate, a pure function of the step. Trainer::take_step() multiplies
-// by it.
+// The factor on optimizer.learning_rate, a pure function of the step. Used by Trainer::compute_step().
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -12,8 +11,8 @@ namespace ripstop {
 /// The factor by which step `step` of a run of `steps` steps multiplies optimizer.learning_rate. Steps count
 /// from 1.
 ///
-/// Warm-up, with w = warmup_steps: a step s <= w uses s / w. So the first step already moves the weights, and
-/// step w has the full rate. This is torchtitan's rule; Hugging Face's is one step behind and begins with 0.
+/// Warm-up, with w = warmup_steps: a step s <= w uses s / w, so the first step moves the weights and step w
+/// has the full rate. This is torchtitan's rule; Hugging Face's is one step behind and begins with 0.
 ///
 /// After warm-up the rate falls from 1 at step w + 1 towards minimum_ratio. The step after the last one would
 /// have minimum_ratio, so no step is wasted at rate 0. With p = (s - 1 - w) / (steps - w), linear is 1 - p

@@ -9,8 +9,7 @@
 namespace ripstop {
 
 /// Lets a profiler collect while a step of the range runs, on devices that have a profiler. A run that
-/// resumes inside the range has the rest of the range collected. A run that stops inside the range ends the
-/// collection.
+/// resumes inside the range collects the rest of it; a run that stops inside the range ends the collection.
 class StepProfiler {
  public:
   StepProfiler(const StepRange& steps, const Device& device) : steps_(steps), device_(device) {}

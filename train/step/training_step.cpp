@@ -30,7 +30,7 @@ StepResult TrainingStep::run(int64_t micro_batches, NextTokens next, double lear
   for (int64_t micro = 0; micro < micro_batches; ++micro) {
     const ProfilerRange range(stream_.device(), fmt::format("micro-batch {}", micro));
     Batch batch = batch_memory_.load(stream_, options_.sharding.sequence_count, next(micro));
-    // Sequence j of a step is that of data rank j mod their number.
+    // Sequence j of a step belongs to data rank j mod their number.
     batch.place = {
         .seed = options_.adamw.seed,
         .step = numbers.step,
@@ -58,7 +58,7 @@ StepResult TrainingStep::run(int64_t micro_batches, NextTokens next, double lear
   const auto count = static_cast<double>(sum.target_count);
   return {.loss = sum.mean(),
           .target_count = sum.target_count,
-          // Gradients are sums over targets; the norm is that of their mean, as is the loss.
+          // Gradients are sums over targets; loss and norm belong to their mean.
           .gradient_norm = sum.target_count > 0 ? std::sqrt(squared_norm) / count : 0,
           .skipped = sum.target_count == 0 || !std::isfinite(sum.loss) || !std::isfinite(squared_norm),
           .stop_requests = sum.stop_requests,

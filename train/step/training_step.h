@@ -27,22 +27,21 @@ struct StepResult {
   bool skipped = false;       ///< loss or norm not finite, or no targets: weights and moments are unchanged
   int64_t stop_requests = 0;  ///< ranks on which a stop was requested
   int64_t saving_ranks = 0;   ///< ranks on which a save was still being written
-  int64_t still_disks = 0;    ///< of them, those whose disk stands still
-  bool given_up = false;      ///< `gives_up` said so: weights and moments are unchanged, the rest is not set
+  int64_t still_disks = 0;    ///< saving ranks whose disk stands still
+  bool given_up = false;  ///< by StepHooks::gives_up: weights and moments are unchanged, the rest is not set
 };
 
-/// The place of a step in its run. They differ after skipped steps, which are no updates.
+/// The place of a step in its run. The numbers differ after skipped steps, which are no updates.
 struct StepNumbers {
   int64_t step = 1;       ///< from 1; random bits of dropout depend on it
-  int64_t update = step;  ///< of the update that it makes, from 1; for AdamW's bias correction
+  int64_t update = step;  ///< from 1; for AdamW's bias correction
 };
 
-/// What a run asks and does in its steps. All may be empty.
+/// The calls of a step to its run. All may be empty.
 struct StepHooks {
-  /// Called after each micro-batch but the last, with the number of those done: true, on all ranks alike,
-  /// ends the step there.
+  /// Called after each micro-batch but the last, with the number done: true, on all ranks, ends the step.
   std::function<bool(int64_t done)> gives_up = {};
-  /// What this rank does for a save. Called once, with `stop_requested`.
+  /// The work of this rank for a save. Called once, with `stop_requested`.
   std::function<SaveWork()> save_work = {};
   /// Called with each unit before its weights and moments change.
   std::function<void(size_t unit)> before_update = {};

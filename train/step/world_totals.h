@@ -1,4 +1,4 @@
-// WorldTotals: what a step or an evaluation adds up over all ranks.
+// WorldTotals: the sums of a step or an evaluation over all ranks.
 #pragma once
 #include <cstdint>
 
@@ -7,11 +7,11 @@
 
 namespace ripstop {
 
-/// What a rank does for a save that goes on beside training.
+/// The work of a rank for a save beside training.
 enum class SaveWork {
   kNone,    ///< nothing, or it has written
-  kWrites,  ///< it still writes
-  kStands,  ///< it still writes, and its disk has done nothing for too long
+  kWrites,  ///< the rank still writes
+  kStands,  ///< the rank still writes, and its disk has done nothing for too long
 };
 
 /// The loss of some batches, summed over the world and equal on all ranks.
@@ -20,7 +20,7 @@ struct LossSum {
   int64_t target_count = 0;   ///< tokens whose prediction counts
   int64_t stop_requests = 0;  ///< ranks on which a stop was requested
   int64_t saving_ranks = 0;   ///< ranks on which a save was still being written
-  int64_t still_disks = 0;    ///< of them, those whose disk stands still
+  int64_t still_disks = 0;    ///< saving ranks whose disk stands still
   double mean() const { return target_count > 0 ? loss / static_cast<double>(target_count) : 0; }
 };
 
@@ -40,9 +40,9 @@ class WorldTotals {
   /// [3] float64, for gradient_scale: loss, targets, squared norm.
   Tensor for_gradient_scale() const;
 
-  /// Adds the number of this rank's targets, whether a stop was requested here, and what is done for a save,
-  /// then sums everything over the world. Ranks of one tensor group have the same loss and targets, so
-  /// only the first of them counts. Takes scratch from `arena` (category communication). Collective.
+  /// Adds this rank's targets, stop request and work for a save, then sums everything over the world. Ranks
+  /// of one tensor group have the same loss and targets, so only the first rank of each group counts. Takes
+  /// scratch from `arena` (category communication). Collective.
   void sum_over_world(Arena& arena, int64_t target_count, bool stop_requested,
                       SaveWork save_work = SaveWork::kNone);
 

@@ -34,7 +34,7 @@ class RunDirectoryTest : public ::testing::Test {
   }
   std::unique_ptr<RunDirectory> open(const std::string& run) {
     auto directory = std::make_unique<RunDirectory>(io_, config(run), tokenizer_, "{document}");
-    directory->lock_linked_checkpoints(io_);
+    directory->prepare_checkpoints();
     return directory;
   }
   std::string refusal_to_open(const std::string& run) {

@@ -81,16 +81,14 @@ compute = "float32"
   /// Trains. `said()` then has what it said to people.
   ExitCode train(const RunConfig& config, std::function<bool()> stop_requested = {}) {
     said_.clear();
-    Trainer trainer({.config = config,
-                     .argv = {},
-                     .say =
-                         [this](const std::string& line) {
-                           said_ += line + "\n";
-                           if (on_line_) on_line_(line);
-                         },
-                     .stop_requested = std::move(stop_requested)},
-                    world_);
-    return trainer.run();
+    const auto say = [this](const std::string& line) {
+      said_ += line + "\n";
+      if (on_line_) on_line_(line);
+    };
+    return Trainer::make(
+               {.config = config, .argv = {}, .say = say, .stop_requested = std::move(stop_requested)},
+               world_)
+        ->run();
   }
   /// The error that ends a run.
   Error refusal(const RunConfig& config) {

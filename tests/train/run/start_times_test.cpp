@@ -5,7 +5,7 @@
 #include <chrono>
 #include <thread>
 
-#include "train/machine/machine.h"
+#include "train/run/run_report.h"
 
 namespace ripstop {
 namespace {

@@ -27,13 +27,13 @@ class TakeoverRuns : public SmallRuns {
     return steps;
   }
   ExitCode train_until(const RunConfig& config, double unix_seconds) {
-    Trainer trainer({.config = config,
-                     .argv = {},
-                     .say = [this](const std::string& line) { lines_ += line + "\n"; },
-                     .stop_requested = {},
-                     .deadline = Deadline{unix_seconds, "RIPSTOP_DEADLINE"}},
-                    world_);
-    return trainer.run();
+    return Trainer::make({.config = config,
+                          .argv = {},
+                          .say = [this](const std::string& line) { lines_ += line + "\n"; },
+                          .stop_requested = {},
+                          .deadline = Deadline{unix_seconds, "RIPSTOP_DEADLINE"}},
+                         world_)
+        ->run();
   }
   static double now() {
     return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();

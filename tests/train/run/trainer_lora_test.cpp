@@ -143,8 +143,7 @@ TEST_F(LoraRuns, AStartThatWasOvertakenGoesOnWithTheBaseOfTheOther) {
   RunConfig with_other = adapted("run");
   with_other.model.pretrained = other.path().string();
   const auto start_of = [&](const RunConfig& config) {
-    return std::make_unique<Trainer>(
-        TrainerOptions{.config = config, .argv = {}, .say = {}, .stop_requested = {}}, world_);
+    return Trainer::make({.config = config, .argv = {}, .say = {}, .stop_requested = {}}, world_);
   };
   auto overtaken = start_of(adapted("run")), on_another_model = start_of(with_other);
   ASSERT_EQ(train(adapted("run", {"train.steps=2"})), ExitCode::kOk);

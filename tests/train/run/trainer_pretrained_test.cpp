@@ -75,13 +75,13 @@ TEST_F(PretrainedRuns, ARunThatHasBegunNeedsTheModelNoMore) {
 // It has opened the model, and finds a checkpoint, whose weights count.
 TEST_F(PretrainedRuns, AStartThatWasOvertakenGoesOn) {
   std::string lines;
-  Trainer overtaken({.config = pretrained("run", {"train.steps=4"}),
-                     .argv = {},
-                     .say = [&](const std::string& line) { lines += line + "\n"; },
-                     .stop_requested = {}},
-                    world_);
+  const auto overtaken = Trainer::make({.config = pretrained("run", {"train.steps=4"}),
+                                        .argv = {},
+                                        .say = [&](const std::string& line) { lines += line + "\n"; },
+                                        .stop_requested = {}},
+                                       world_);
   ASSERT_EQ(train(pretrained("run")), ExitCode::kOk);
-  EXPECT_EQ(overtaken.run(), ExitCode::kOk);
+  EXPECT_EQ(overtaken->run(), ExitCode::kOk);
   EXPECT_HAS(lines, "resumes ");
   EXPECT_EQ(lines.find("weights of "), std::string::npos) << lines;
   EXPECT_EQ(steps("run"), (std::vector<int64_t>{1, 2, 3, 4}));

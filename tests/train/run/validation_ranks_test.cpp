@@ -89,7 +89,8 @@ class ValidationRanks : public ::testing::Test {
     const RankPlan plan = plan_rank(run.request(DeviceKind::kCpu), mesh.coordinates());
     TrainingStep step(run.model, run.step, mesh, stream, ledger, plan.arena);
     step.model().initialize(5);
-    Validation validation(config, run, tokenizer_, mesh);
+    const ValidationSet set = open_validation_set(config, run, tokenizer_);
+    Validation validation(set, config, run, tokenizer_, mesh);
     validation.connect(test_world(), Device::cpu());
     EXPECT_TRUE(validation.any());
     const MemoryUse before = ledger.peak();
@@ -119,16 +120,16 @@ class ValidationRanks : public ::testing::Test {
   ExitCode train(const std::string& run, const MeshSizes& mesh, int64_t after,
                  const std::vector<std::string>& overrides = {}) const {
     int64_t last_step = -1;
-    Trainer trainer({.config = config(run, mesh, overrides),
-                     .argv = {},
-                     .say =
-                         [&](const std::string& line) {
-                           if (line.rfind("step ", 0) == 0 && line.find('/') != std::string::npos)
-                             last_step = std::stoll(line.substr(5));
-                         },
-                     .stop_requested = [&] { return after > 0 && last_step == after; }},
-                    test_world());
-    return trainer.run();
+    const auto say = [&](const std::string& line) {
+      if (line.rfind("step ", 0) == 0 && line.find('/') != std::string::npos)
+        last_step = std::stoll(line.substr(5));
+    };
+    return Trainer::make({.config = config(run, mesh, overrides),
+                          .argv = {},
+                          .say = say,
+                          .stop_requested = [&] { return after > 0 && last_step == after; }},
+                         test_world())
+        ->run();
   }
   MetricsLog metrics(const std::string& run) const {
     return read_metrics(directory_ / run / "metrics.jsonl");
@@ -238,7 +239,7 @@ TEST_F(ValidationRanks, ARankWithoutTheSetIsRefused) {
     config.data.directory = (directory_ / "elsewhere").string();
   }
   try {
-    Trainer trainer({.config = config, .argv = {}, .say = {}, .stop_requested = {}}, test_world());
+    Trainer::make({.config = config, .argv = {}, .say = {}, .stop_requested = {}}, test_world());
     EXPECT_EQ(world.size(), 1) << "ranks with other data train together";
   } catch (const Error& error) {
     EXPECT_GT(world.size(), 1) << "one rank differs from nobody";

@@ -1,11 +1,10 @@
-#include "train/run/since_last_start.h"
+#include "train/run/run_report.h"
 
 #include <gtest/gtest.h>
 
 #include "tests/data/scratch_directory.h"
 #include "tests/expect_has.h"
 #include "tests/train/config/small_config.h"
-#include "train/run/run_report.h"
 
 namespace ripstop {
 namespace {
@@ -30,7 +29,7 @@ struct JobOf {
   }
   std::string since(const LastStart& before) const {
     std::string text;
-    for (const std::string& line : lines_since(before, config, run, hosts)) text += line + "\n";
+    for (const std::string& line : lines_since(before, start(), config, run)) text += line + "\n";
     return text;
   }
 

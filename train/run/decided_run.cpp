@@ -1,0 +1,104 @@
+#include "train/run/decided_run.h"
+
+#include <utility>
+
+#include "data/dataset/dataset_directory.h"
+#include "parallel/agreement.h"
+#include "train/machine/device_choice.h"
+#include "train/machine/equal_ranks.h"
+
+namespace ripstop {
+namespace {
+
+// Where the sizes of model.pretrained are; nullopt without the key. Rank 0 looks, all take its answer.
+std::optional<PretrainedOrigin> pretrained_origin(const RunConfig& config, Communicator& world) {
+  if (config.model.pretrained.empty()) return std::nullopt;
+  PretrainedOrigin origin;
+  do_and_agree(world, [&] {
+    if (world.rank() == 0) origin = find_pretrained_origin(posix_io(), config);
+  });
+  origin.has_begun = of_rank_0(world, origin.has_begun);
+  origin.directory = text_of_rank_0(world, origin.directory.string());
+  return origin;
+}
+
+// "hidden_size 2048, intermediate_size 5632, ...".
+std::string fields_text(const ModelConfig& model) {
+  std::string text;
+  for_each_field(model, [&](const char* name, const auto& value) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, value);
+  });
+  return text;
+}
+
+// Ranks that differ would wait for each other in different collectives.
+void require_equal_decisions(const DecidedRun& run) {
+  Communicator& world = run.ranks->world();
+  const std::string where = run.host();
+  const ShardingOptions& sharding = run.step.sharding;
+  // "auto" depends on the processor's bfloat16 arithmetic, which may differ between nodes.
+  require_equal(
+      world, ExitCode::kResources, "micro-batch",
+      fmt::format("{} sequences in {}, recompute {}, {} rows of logits at once", sharding.sequence_count,
+                  to_string(sharding.compute), to_string(sharding.recompute), sharding.head_chunk_rows),
+      where, "give train.micro_batch_sequences and train.recompute, or use nodes of one kind");
+  const char* same_data = "make the same data.directory visible on every node";
+  require_equal(world, ExitCode::kInputData, "data set", run.dataset.content_hash(), where, same_data);
+  require_equal(world, ExitCode::kInputData, "validation set", run.validation.content_hash(), where,
+                same_data);
+}
+
+}  // namespace
+
+DecidedRun decide_run(const RunConfig& config, MpiWorld& world, StartTimes& times) {
+  Communicator& all = world.communicator();
+  const std::string& where = world.places()[static_cast<size_t>(all.rank())].host;
+  // Programs first: another version has other keys.
+  require_equal_programs(all, where);
+  require_equal_configs(all, config, where);
+
+  times.enter(&StartupSeconds::data);
+  Tokenizer tokenizer(dataset_file(config.data.directory, "tokenizer.model"));
+  TokenDataset dataset(dataset_file(config.data.directory, "train.h5"));
+  // Another tokenizer would be stored in the run, and read its summaries wrongly.
+  require_dataset_tokenizer(dataset, tokenizer);
+
+  times.enter(&StartupSeconds::memory);
+  std::string device_note;
+  Device device = choose_device(config.run.device, world, device_note);
+  device.deterministic = config.run.deterministic;
+  std::optional<PretrainedOrigin> origin = pretrained_origin(config, all);
+  RunTarget target = run_target(world, device, dataset.header().vocabulary_size);
+  if (origin) {
+    do_and_agree(all, [&] { target.pretrained = read_model_sizes(posix_io(), origin->directory); });
+    // Before anything depends on them: with other sizes ranks would wait in other collectives.
+    require_equal(all, ExitCode::kInputData, "the pretrained model", fields_text(*target.pretrained), where,
+                  kSamePretrainedHint);
+  }
+  ResolvedRun resolved = resolve_run(config, target);
+  if (!device_note.empty()) resolved.notes.push_back("run.device = \"auto\" is the CPU: " + device_note);
+  // Before the mesh, whose communicators take memory.
+  const LibraryMemory library_memory(device);
+
+  times.enter(&StartupSeconds::mpi);
+  auto ranks =
+      std::make_unique<DeviceMesh>(world, resolved.mesh, config.mesh.allow_tensor_across_nodes, device);
+
+  times.enter(&StartupSeconds::data);
+  ValidationSet validation;
+  do_and_agree(ranks->world(), [&] { validation = open_validation_set(config, resolved, tokenizer); });
+  DecidedRun run{std::move(resolved),   config,          std::move(tokenizer), std::move(dataset),
+                 std::move(validation), device,          std::move(target),    std::move(origin),
+                 library_memory,        std::move(ranks)};
+  require_equal_decisions(run);
+  if (!run.validation.dataset) {
+    // The plan counted memory for validations before the set was opened.
+    run.validates = false;
+    run.summaries.reset();
+    run.summaries_memory = {};
+    run.plan = plan_fullest(run.request(run.target.device));
+  }
+  return run;
+}
+
+}  // namespace ripstop

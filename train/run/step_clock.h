@@ -1,0 +1,54 @@
+// StepClock: where the time of a step goes, and what the step sends.
+#pragma once
+#include <chrono>
+
+#include "parallel/device_mesh.h"
+
+namespace ripstop {
+
+inline double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+/// Measures one step after another on this rank.
+class StepClock {
+ public:
+  /// `mesh` must outlive this.
+  explicit StepClock(const DeviceMesh& mesh) : mesh_(mesh) {}
+
+  void begin() {
+    begin_ = Clock::now();
+    sent_before_ = mesh_.bytes_sent();
+    waited_before_ = mesh_.seconds_waited();
+    all_waited_before_ = mesh_.seconds_waited_in_all();
+  }
+  void end() {
+    // The mesh counts since the start of the run.
+    sent_ = mesh_.bytes_sent() - sent_before_;
+    waited_ = mesh_.seconds_waited() - waited_before_;
+    waited_in_all_ = mesh_.seconds_waited_in_all() - all_waited_before_;
+    seconds_ = seconds_since(begin_);
+    smoothed_ = smoothed_ > 0 ? (1 - kSmoothing) * smoothed_ + kSmoothing * seconds_ : seconds_;
+  }
+
+  /// Of the last step that was ended.
+  double seconds() const { return seconds_; }
+  const AxisBytes& sent() const { return sent_; }
+  const AxisSeconds& waited() const { return waited_; }
+  double waited_in_all() const { return waited_in_all_; }
+  /// Of a step, smoothed over the last steps, for the time left; 0 before the first.
+  double smoothed_seconds() const { return smoothed_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr double kSmoothing = 0.05;  ///< the weight of the last step
+
+  const DeviceMesh& mesh_;
+  Clock::time_point begin_;
+  AxisBytes sent_before_, sent_;
+  AxisSeconds waited_before_, waited_;
+  double all_waited_before_ = 0, waited_in_all_ = 0;
+  double seconds_ = 0, smoothed_ = 0;
+};
+
+}  // namespace ripstop
