@@ -1,6 +1,6 @@
-// Code that all communicators share: how collectives divide tensors, the bytes of scratch and of messages that they
-// take, and the checks before them. The real and the planned communicators count alike, so that a plan equals
-// the run.
+// Code that all communicators share: how collectives divide tensors, the bytes of scratch and of messages
+// that they take, and the checks before them. The real and the planned communicators count alike, so that a
+// plan equals the run.
 #pragma once
 #include <cstdint>
 #include <span>

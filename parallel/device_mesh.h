@@ -45,7 +45,8 @@ struct MeshGroups {
   std::unique_ptr<Communicator> fsdp_again;  ///< gathers use along.fsdp, reductions this one
 };
 
-/// Makes the groups of the rank at `at`. Calls `make` in the same order on all ranks, so it may be collective.
+/// Makes the groups of the rank at `at`. Calls `make` in the same order on all ranks, so it may be
+/// collective.
 MeshGroups mesh_groups(const MeshSizes& sizes, const MeshCoordinates& at,
                        const std::function<std::unique_ptr<Communicator>(const MeshGroup&)>& make);
 

@@ -18,11 +18,11 @@ int64_t launch_rank();
 /// How many processes were started together; 1 if it is alone or the launcher does not tell.
 int64_t launch_size();
 
-/// The interface that srun offers to Open MPI of `major_version`, as in "pmi2", if its processes cannot find each other
-/// with that; empty if they can, if somebody else started this process, or if it is alone. Open MPI 5 needs
-/// PMIx.
-/// Open MPI 4 may also have been built for Slurm's own PMI, which the plugins beside `library`, its libmpi,
-/// tell. Such a start ends inside MPI_Init, with a page that does not say what to type. Looks at files.
+/// The interface that srun offers to Open MPI of `major_version`, as in "pmi2", if its processes cannot find
+/// each other with that; empty if they can, if somebody else started this process, or if it is alone. Open
+/// MPI 5 needs PMIx. Open MPI 4 may also have been built for Slurm's own PMI, which the plugins beside
+/// `library`, its libmpi, tell. Such a start ends inside MPI_Init, with a page that does not say what to
+/// type. Looks at files.
 std::string useless_to_open_mpi(int major_version, const std::filesystem::path& library);
 
 /// A name that the processes of this launch share and no other launch has, of letters, digits, '.', '-' and

@@ -85,8 +85,8 @@ class AllReduceOperation final : public Pending::Operation {
   Tensor x_;
   Reduce reduce_;
   std::vector<RankPiece> pieces_;
-  // Two transfers, made at once: the number of a group's transfers is the tag, and ranks reach the second at different
-  // times.
+  // Two transfers, made at once: the number of a group's transfers is the tag, and ranks reach the second at
+  // different times.
   Transfer shares_{group_, "all_reduce"}, parts_{group_, "all_reduce"};
   bool reduced_ = false;  ///< this rank's part is reduced, and the second transfer has begun
 };

@@ -10,9 +10,9 @@
 
 namespace ripstop {
 
-/// Values that may differ by rounding. Errors are relative. A whole parameter is measured by the root of its squared
-/// error over that of its squared elements; a block by ParameterError::worst_block. The update of a weight is
-/// its change by all steps.
+/// Values that may differ by rounding. Errors are relative. A whole parameter is measured by the root of its
+/// squared error over that of its squared elements; a block by ParameterError::worst_block. The update of a
+/// weight is its change by all steps.
 enum class CheckedKind { kLoss, kGradientNorm, kGradient, kGradientBlock, kUpdate, kUpdateBlock };
 inline constexpr std::array<CheckedKind, 6> kCheckedKinds{CheckedKind::kLoss,     CheckedKind::kGradientNorm,
                                                           CheckedKind::kGradient, CheckedKind::kGradientBlock,

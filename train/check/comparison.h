@@ -14,8 +14,8 @@ namespace ripstop {
 /// The difference of a parameter, or of the part of it that a rank holds.
 struct ParameterError {
   double squared_error = 0;  ///< sum over elements of (found - expected)^2
-  /// The error of the block that differs most: the root of its squared error over that of its expected elements, or
-  /// over that of an average block if these are smaller.
+  /// The error of the block that differs most: the root of its squared error over that of its expected
+  /// elements, or over that of an average block if these are smaller.
   double worst_block = 0;
   int64_t row = 0, column = 0;  ///< where that block begins
   bool finite = true;           ///< all elements found and expected
@@ -35,8 +35,8 @@ using ReadElements = FunctionRef<void(int64_t first, std::span<float> to)>;
 /// zeros, is uniform between -1 and 1 over the root of its rows: zeros would hide what a does.
 void check_values(const ParameterSpec& parameter, uint64_t seed, int64_t first, int64_t count, float* out);
 
-/// The values that are subtracted from both sides before they are compared: nothing, or the value of each element in
-/// check_values, so that updates and not weights are compared.
+/// The values that are subtracted from both sides before they are compared: nothing, or the value of each
+/// element in check_values, so that updates and not weights are compared.
 struct Baseline {
   bool is_initial = false;
   uint64_t seed = 0;

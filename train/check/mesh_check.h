@@ -12,9 +12,9 @@
 
 namespace ripstop {
 
-/// The results of the steps on a mesh, copied to host memory so that the mesh's own memory is free again: of each
-/// step its result and the float32 gradients of this rank's shards before clipping; after the last step the
-/// master weights. States are numbered as in RankFindings.
+/// The results of the steps on a mesh, copied to host memory so that the mesh's own memory is free again: of
+/// each step its result and the float32 gradients of this rank's shards before clipping; after the last step
+/// the master weights. States are numbered as in RankFindings.
 struct KeptSteps {
   std::array<StepSums, kCheckSteps> steps;
   std::array<std::vector<std::vector<float>>, kComparedStates> shards;  ///< by state, then by unit

@@ -161,14 +161,14 @@ void check_head(const JsonReader& reader, const std::string& name, const Head& h
 }
 
 void check_state(const JsonReader& reader, const CheckpointState& state) {
-  const char* what = "model";
+  const char* what = "an impossible model";
   try {
     validate(state.model);
     if (!state.adapted) return;
-    what = "adapters";
+    what = "impossible adapters";
     validate(state.adapted->lora, state.model);
   } catch (const Error& error) {
-    reader.refuse("has an impossible {}: {}", what, error.what());
+    reader.refuse("has {}: {}", what, error.what());
   }
   if (std::ranges::find(kMoments, state.adapted->dtype) == kMoments.end())
     reader.refuse("has a base of the dtype '{}'", state.adapted->dtype);

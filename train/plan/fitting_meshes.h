@@ -32,8 +32,8 @@ struct FittingMeshes {
   /// whole nodes of as many ranks as now if such a mesh fits, else in nodes of any size. nullopt if none of
   /// up to `most_ranks` ranks fits.
   std::optional<FittingMesh> more_ranks;
-  /// The words that make a job of more_ranks: "--nodes 3 --ntasks-per-node 4 mesh.tensor=4". Empty if the ranks of a
-  /// node are not known now.
+  /// The words that make a job of more_ranks: "--nodes 3 --ntasks-per-node 4 mesh.tensor=4". Empty if the
+  /// ranks of a node are not known now.
   std::string words_to_type;
   int64_t most_ranks = 0;  ///< 1024, or 64 times as many as now if these are more
   /// If there are none: a mesh of as many ranks as now that fits with moments in bfloat16; nullopt if none

@@ -15,8 +15,8 @@ struct RunTarget {
   int64_t ranks_per_node = 0;  ///< 0: not known. Only for hints
   DeviceKind device = DeviceKind::kCpu;
   bool fast_bfloat16 = true;  ///< the device multiplies bfloat16 at least as fast as float32
-  /// Memory of one rank, for the plan and for the libraries (library_bytes). nullopt: not known, so no plan is
-  /// refused.
+  /// Memory of one rank, for the plan and for the libraries (library_bytes). nullopt: not known, so no plan
+  /// is refused.
   std::optional<int64_t> device_memory_bytes;
   /// One rank's share of the host memory that is free now. nullopt: not known.
   std::optional<int64_t> host_memory_bytes = {};

@@ -32,8 +32,8 @@ class AdaptedModel {
       EXPECT_FALSE(error) << error->what();
     const std::filesystem::path directory = scratch_ / "checkpoints" / step_directory_name(kReadStep);
     auto base = std::make_unique<StoredModel>(base_.path(), open_pretrained_model(base_.path()));
-    merged_ = std::make_unique<StoredModel>(Checkpoint{directory, read_manifest(io, directory)},
-                                            std::move(base));
+    merged_ =
+        std::make_unique<StoredModel>(Checkpoint{directory, read_manifest(io, directory)}, std::move(base));
   }
   const StoredModel& merged() const { return *merged_; }
   const StoredModel& base() const { return *merged_->base(); }
