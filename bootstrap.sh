@@ -103,6 +103,10 @@ configure() {
   local whole=()
   if [[ ! -e build/$preset/CMakeCache.txt ]]; then whole=(-D RIPSTOP_UNITY=ON); fi
   run cmake --preset "$preset" ${whole[@]+"${whole[@]}"}
+  # A unity build has no commands for single sources, which editors ask for. Nothing is compiled in this folder.
+  if run_quietly cmake --preset "$preset" -B build/editor -D RIPSTOP_UNITY=OFF -D CMAKE_DISABLE_PRECOMPILE_HEADERS=ON; then
+    ln -sf build/editor/compile_commands.json .
+  fi
 }
 
 # Clusters: nothing can be installed, so ask for what the site, Spack or conda has. CMake names whatever is not found.

@@ -45,7 +45,7 @@ model/parallel_linear.*             tests/model/gradient_test.cpp tests/parallel
 model/recompute.h                   tests/model/gradient_test.cpp tests/train/plan/rank_plan_test.cpp
 model/residual.*                    tests/model/gradient_test.cpp
 model/transformer.*                 tests/model/gradient_test.cpp tests/train/step/layout_ranks_test.cpp
-model/core/error.h                  tests/train/commands/command_line_test.cpp
+model/core/error.h                  tests/model/error_test.cpp tests/train/commands/command_line_test.cpp
 model/core/function_ref.h           tests/train/evaluate/evaluation_ranks_test.cpp
 model/core/philox.h                 tests/model/adamw_ops_test.cpp tests/train/generate/token_choice_test.cpp tests/train/step/layout_ranks_test.cpp
 model/core/*                        tests/train/config/run_config_test.cpp tests/parallel/unit_layout_test.cpp

@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -51,14 +53,20 @@ template <class... Args>
 namespace detail {
 [[noreturn]] inline void check_failed(const char* file, int line, const char* condition,
                                       const std::string& text) {
-  throw Error(ExitCode::kBug, fmt::format("{}:{}: {} is false: {}", file, line, condition, text));
+  const std::string what = fmt::format("{}:{}: {} is false: {}", file, line, condition, text);
+  if (std::getenv("RIPSTOP_ABORT") != nullptr) {
+    std::fprintf(stderr, "%s\n", what.c_str());
+    std::abort();
+  }
+  throw Error(ExitCode::kBug, what);
 }
 }  // namespace detail
 
 }  // namespace ripstop
 
 /// Throws Error(kBug) unless `condition` holds. The message has file, line, the condition and a text
-/// formatted by fmt. For contracts between parts of ripstop; active in every build type. Refuse input from
+/// formatted by fmt. With RIPSTOP_ABORT in the environment it ends the process by SIGABRT instead, so that a
+/// core has the stack. For contracts between parts of ripstop; active in every build type. Refuse input from
 /// outside with `fail` instead.
 #define RIPSTOP_CHECK(condition, ...)                                                            \
   do {                                                                                           \

@@ -5,7 +5,7 @@
 
 #include "train/machine/slow_ranks.h"
 #include "train/plan/micro_batch.h"
-#include "train/plan/run_speed.h"
+#include "train/plan/run_length.h"
 #include "train/report/human_text.h"
 
 namespace ripstop {

@@ -12,7 +12,7 @@
 #include "train/machine/version.h"
 #include "train/plan/micro_batch.h"
 #include "train/plan/plan_text.h"
-#include "train/plan/run_speed.h"
+#include "train/plan/run_length.h"
 #include "train/plan/training_data.h"
 #include "train/report/human_text.h"
 #include "train/run/trainer.h"

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iterator>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -24,9 +25,6 @@ namespace {
 
 constexpr RunLockTimes kFast{0.02, 0.4};
 
-// A heartbeat that is there is seen at once, and one that is not must not be missed on a busy machine.
-constexpr RunLockTimes kLongPatience{0.02, 5};
-
 std::string refusal(Io& io, const std::filesystem::path& directory, const RunLockTimes& times = kFast) {
   try {
     RunLock lock(io, directory, times);
@@ -36,6 +34,21 @@ std::string refusal(Io& io, const std::filesystem::path& directory, const RunLoc
   }
   return "";
 }
+
+/// An owner elsewhere whose LOCK gets beats behind `text`. A busy machine may take a while for the next one.
+struct Heart {
+  Heart(const std::filesystem::path& path, const std::string& text) {
+    const auto beat = [=](int64_t number) {
+      write_bytes(path.string() + ".new", text + std::to_string(number) + "\n");
+      std::filesystem::rename(path.string() + ".new", path);
+    };
+    beat(0);
+    thread = std::jthread([=](const std::stop_token& stop) {
+      for (int64_t number = 1; !stop.stop_requested(); ++number, usleep(10000)) beat(number);
+    });
+  }
+  std::jthread thread;
+};
 
 TEST(RunLock, OneRunAtATime) {
   ScratchDirectory scratch;
@@ -63,8 +76,7 @@ TEST(RunLock, AKilledOwnerIsReplacedAtOnce) {
   usleep(20000);
   EXPECT_NE(refusal(io, scratch.path()), "") << "it lives";
   kill(child, SIGKILL);
-  siginfo_t ended{};
-  waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT);
+  waitid(P_PID, static_cast<id_t>(child), nullptr, WEXITED | WNOWAIT);
   {
     RunLock lock(io, scratch.path(), {5, 30});  // 30 s would be noticed
     EXPECT_NE(lock.takeover().find(std::to_string(child)), std::string::npos)
@@ -82,18 +94,9 @@ TEST(RunLock, AnOwnerElsewhereIsJudgedByItsHeartbeat) {
     RunLock lock(io, scratch.path(), kFast);
     EXPECT_NE(lock.takeover().find("far"), std::string::npos);
   }
-  std::atomic<bool> stop = false;
-  std::thread heart([&] {
-    for (int beat = 0; !stop; ++beat) {
-      write_bytes(scratch / "LOCK.new", elsewhere + "~beat " + std::to_string(beat) + "\n");
-      std::filesystem::rename(scratch / "LOCK.new", scratch / "LOCK");
-      usleep(10000);
-    }
-  });
-  while (!std::filesystem::exists(scratch / "LOCK")) usleep(1000);
-  EXPECT_NE(refusal(io, scratch.path(), kLongPatience).find("far"), std::string::npos);
-  stop = true;
-  heart.join();
+  std::optional<Heart> heart(std::in_place, scratch / "LOCK", elsewhere + "~beat ");
+  EXPECT_NE(refusal(io, scratch.path(), {0.02, 5}).find("far"), std::string::npos);
+  heart.reset();
   write_bytes(scratch / "LOCK", "");  // killed between making and writing it
   EXPECT_EQ(refusal(io, scratch.path()), "");
 }
@@ -209,18 +212,8 @@ TEST_F(CopiedRun, AHeartbeatThatReachesItProtectsIt) {
     text = read_bytes(original() / "LOCK");
   }
   // As on a file system that gives a directory another inode after it was moved.
-  std::atomic<bool> stop = false;
-  std::thread heart([&] {
-    for (int beat = 0; !stop; ++beat) {
-      write_bytes(copy() / "LOCK.new", text + std::to_string(beat) + "\n");
-      std::filesystem::rename(copy() / "LOCK.new", copy() / "LOCK");
-      usleep(10000);
-    }
-  });
-  while (!std::filesystem::exists(copy() / "LOCK")) usleep(1000);
-  EXPECT_NE(refusal(io_, copy(), kLongPatience), "");
-  stop = true;
-  heart.join();
+  const Heart heart(copy() / "LOCK", text);
+  EXPECT_NE(refusal(io_, copy(), {0.02, 5}), "");
 }
 
 TEST_F(CopiedRun, AMovedRunStaysProtected) {

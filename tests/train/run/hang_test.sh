@@ -147,6 +147,9 @@ fi
 # then is slow no more. A window of steps takes half a second or more, so it is stopped many times in each.
 begin slow train.global_batch_sequences=36 log.every_steps=1
 slow_rank_is_named() { grep -q 'warning: rank 1 (.*) is slow: .*--exclude=' "$work/slow.log"; }
+status_names_it() { # noise may end it for a while
+  "$ripstop" status "$work/slow" | grep -q 'slow: rank 1 (.*) at 0\.[0-9]* of the median speed.*--exclude='
+}
 is_slow_no_more() { grep -q 'warning: rank 1 (.*) is slow no more' "$work/slow.log"; }
 # What the log tells of rank 1 agrees with the rule: the third slow window in a row names it, and the third that is not slow, in
 # a row, ends that. Noise may judge any window.
@@ -171,8 +174,7 @@ if wait_for "slow" has_step slow 6; then
   throttle=$!
   wait_for "the slow rank" slow_rank_is_named
   named=$(last_step slow)
-  "$ripstop" status "$work/slow" | grep -q 'slow: rank 1 (.*) at 0\.[0-9]* of the median speed.*--exclude=' ||
-    complain "status does not name the slow rank: $("$ripstop" status "$work/slow")"
+  wait_for "status" status_names_it
   grep -q '"event":"hosts".*"slow":\[{"rank":1,' "$work/slow/metrics.jsonl" || complain "no hosts event names rank 1"
   kill "$throttle"
   wait "$throttle"

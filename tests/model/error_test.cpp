@@ -1,0 +1,33 @@
+#include "model/core/error.h"
+
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <string>
+
+namespace ripstop {
+namespace {
+
+TEST(Check, ThrowsABugWithItsPlace) {
+  try {
+    RIPSTOP_CHECK(1 + 1 == 3, "a text {}", 7);
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kBug);
+    EXPECT_NE(std::string(error.what()).find("error_test.cpp:14: 1 + 1 == 3 is false: a text 7"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(Check, LeavesACoreWithItsStackIfAskedFor) {
+  const auto abort = [] {
+    setenv("RIPSTOP_ABORT", "1", 1);
+    RIPSTOP_CHECK(1 + 1 == 3, "a text");
+  };
+  EXPECT_EXIT(abort(), testing::KilledBySignal(SIGABRT), "1 \\+ 1 == 3 is false: a text");
+}
+
+}  // namespace
+}  // namespace ripstop
