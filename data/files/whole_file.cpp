@@ -107,7 +107,9 @@ std::string copy_aside(Io& io, const std::filesystem::path& path, const std::str
     aside += fmt::format(".{}.{}", suffix, number);
   }
   try {
-    write_whole_file(io, aside, read_plain_file(path, INT64_MAX - 1, ExitCode::kStorage));
+    create_file(io, aside, read_plain_file(path, INT64_MAX - 1, ExitCode::kStorage));
+    // The caller cuts the original next: the name of the copy must be on the disk before.
+    sync_directory(io, path.has_parent_path() ? path.parent_path() : ".");
   } catch (...) {
     // A full disk would else get fuller with every start.
     (void)io.unlink(aside);

@@ -178,10 +178,10 @@ std::string why_no_rouge(const TokenDataset& dataset) {
 
 // A function that shows the share done of a part of the work, but of none that an earlier start has done.
 auto share_shown(Progress* progress, const char* what, const char* unit) {
-  return [=, is_shown = false](int64_t done, int64_t total) mutable {
-    if (progress == nullptr || (!is_shown && done == total)) return;
-    is_shown = true;
-    progress->update(what, unit, done, total);
+  return [=, first = int64_t{-1}](int64_t done, int64_t total) mutable {
+    if (progress == nullptr || (first < 0 && done == total)) return;
+    if (first < 0) first = done;
+    progress->update(what, unit, done, total, /*already=*/first);
     if (done == total) progress->finish();
   };
 }

@@ -72,13 +72,14 @@ std::string progress_line(const std::string& what, const std::string& unit, int6
                      rate_text(unit, rate), duration_text(left));
 }
 
-void Progress::update(const std::string& what, const std::string& unit, int64_t done, int64_t total) {
+void Progress::update(const std::string& what, const std::string& unit, int64_t done, int64_t total,
+                      int64_t already) {
   const Clock::time_point now = Clock::now();
   if (what != what_) {
     finish();
     what_ = what;
     unit_ = unit;
-    already_ = done;
+    already_ = already;
     begin_ = last_shown_ = now;
   }
   done_ = done;

@@ -59,9 +59,10 @@ class Progress {
   explicit Progress(std::FILE* stream) : line_(stream) {}
 
   /// Tells how much of the part `what` is done now; `total` is 0 if the amount is not known. The first call of
-  /// a part finishes the part before and starts the clock: what is done by then does not count for the rate.
-  /// Cheap enough to call often.
-  void update(const std::string& what, const std::string& unit, int64_t done, int64_t total);
+  /// a part finishes the part before and starts the clock. `already` was done by an earlier start: it counts as
+  /// done, but not for the rate. Cheap enough to call often.
+  void update(const std::string& what, const std::string& unit, int64_t done, int64_t total,
+              int64_t already = 0);
 
   /// Removes the live line until the next update, as another stream may have the same terminal.
   void clear() { line_.clear(); }
