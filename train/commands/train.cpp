@@ -15,9 +15,7 @@
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
 #include "train/commands/end_process.h"
-#include "train/config/config_keys.h"
 #include "train/config/nearest_name.h"
-#include "train/config/unsupported_keys.h"
 #include "train/report/live_line.h"
 #include "train/run/run_directory.h"
 #include "train/run/step_deadline.h"
@@ -32,20 +30,6 @@ struct TrainArguments {
   std::string config_file;
   std::vector<std::string> overrides;
 };
-
-// Whether the config is the copy that the run itself keeps in its directory.
-bool is_own_copy(const std::string& config_file, const RunConfig& config) {
-  std::error_code ignored;
-  return std::filesystem::equivalent(config_file, std::filesystem::path(config.run.directory) / "config.toml",
-                                     ignored);
-}
-
-// A path on the command line is meant. One in the file may be that of the run from which the file was copied.
-void check_directory(const TrainArguments& given, const RunConfig& config) {
-  const ConfigKey* key = find_config_key("run", "directory");
-  if (place_of_key(*key, given.config_file, given.overrides) != kCommandLine)
-    check_names_own_directory(posix_io(), given.config_file, config);
-}
 
 // Nothing is there, and a data set of nearly that name is. Other mistakes show when the data set is opened.
 void check_data_is_near(const RunConfig& config) {
@@ -116,17 +100,13 @@ ExitCode train(const TrainArguments& given) {
                            .start_times = times,
                            .live = &screen};
     options.argv.insert(options.argv.end(), given.overrides.begin(), given.overrides.end());
-    check_directory(given, options.config);
-    // Older versions wrote values to the run's copy that they did not do. Such a run must still go on.
-    const bool own_copy = is_own_copy(given.config_file, options.config);
-    refuse_unsupported_keys(
-        options.config, own_copy ? ConfigReader::kResume : ConfigReader::kTrain,
-        [&](const ConfigKey& key) { return place_of_key(key, given.config_file, given.overrides); });
+    // A path on the command line is meant. One in the file may be that of the run from which it was copied.
+    if (!is_overridden("run.directory", given.overrides))
+      check_names_own_directory(posix_io(), given.config_file, options.config);
     do_and_agree(world.communicator(), [&] {
       if (world.communicator().rank() != 0) return;
       check_data_is_near(options.config);
-      options.notes = unsupported_key_notes(options.config);
-      options.notes.insert(options.notes.end(), deadline_notes.begin(), deadline_notes.end());
+      options.notes = deadline_notes;
       // Now: when the run begins, its directory is there.
       if (std::string note = note_of_other_directory(posix_io(), given.config_file, options.config);
           !note.empty())

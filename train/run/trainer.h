@@ -16,7 +16,6 @@
 #include "train/checkpoint/checkpoint_writer.h"
 #include "train/checkpoint/host_states.h"
 #include "train/config/run_config.h"
-#include "train/config/step_range.h"
 #include "train/exchange/peft/peft_adapter.h"
 #include "train/exchange/read/stored_model.h"
 #include "train/machine/peak_flops.h"

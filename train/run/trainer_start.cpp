@@ -5,7 +5,6 @@
 #include "data/dataset/dataset_directory.h"
 #include "parallel/agreement.h"
 #include "train/checkpoint/checkpoint_directory.h"
-#include "train/config/step_range.h"
 #include "train/machine/device_choice.h"
 #include "train/machine/equal_ranks.h"
 #include "train/machine/machine.h"
