@@ -11,13 +11,6 @@
 namespace ripstop {
 namespace {
 
-// With these upper bounds every product of sizes, and its bytes, fits into 64 bits by far.
-constexpr int64_t kLargestHidden = int64_t{1} << 20;
-constexpr int64_t kLargestFeedForward = int64_t{1} << 22;
-constexpr int64_t kLargestLayers = int64_t{1} << 12;
-constexpr int64_t kLargestVocabulary = int64_t{1} << 24;
-constexpr int64_t kLargestPositions = int64_t{1} << 30;
-
 void check_size(const char* key, int64_t value, int64_t largest) {
   if (value < 1 || value > largest)
     fail(ExitCode::kUsage, "{} must be from 1 to {}, got {}", key, largest, value);
@@ -40,32 +33,31 @@ void check_constant(const char* key, double value, bool zero_is_valid, double la
 }
 
 // A row of the table of presets.
-ModelConfig sizes(int64_t hidden, int64_t feed_forward, int64_t layers, int64_t heads,
-                  int64_t key_value_heads, int64_t vocabulary, int64_t positions, bool tied) {
-  ModelConfig config;
-  config.hidden_size = hidden;
-  config.intermediate_size = feed_forward;
-  config.num_hidden_layers = layers;
-  config.num_attention_heads = heads;
-  config.num_key_value_heads = key_value_heads;
-  config.vocab_size = vocabulary;
-  config.max_position_embeddings = positions;
-  config.tie_word_embeddings = tied;
-  return config;
+constexpr ModelConfig sizes(int64_t hidden, int64_t feed_forward, int64_t layers, int64_t heads,
+                            int64_t key_value_heads, int64_t vocabulary, int64_t positions, bool tied) {
+  return {.hidden_size = hidden,
+          .intermediate_size = feed_forward,
+          .num_hidden_layers = layers,
+          .num_attention_heads = heads,
+          .num_key_value_heads = key_value_heads,
+          .vocab_size = vocabulary,
+          .max_position_embeddings = positions,
+          .tie_word_embeddings = tied};
 }
 
 }  // namespace
 
 void validate(const ModelConfig& config) {
-  check_size("hidden_size", config.hidden_size, kLargestHidden);
-  check_size("intermediate_size", config.intermediate_size, kLargestFeedForward);
-  check_size("num_hidden_layers", config.num_hidden_layers, kLargestLayers);
+  // With these upper bounds every product of sizes, and its bytes, fits into 64 bits by far.
+  check_size("hidden_size", config.hidden_size, 1 << 20);
+  check_size("intermediate_size", config.intermediate_size, 1 << 22);
+  check_size("num_hidden_layers", config.num_hidden_layers, 1 << 12);
   // Bounded by another size: more heads than columns would have size 0.
   check_at_most("num_attention_heads", config.num_attention_heads, "hidden_size", config.hidden_size);
   check_at_most("num_key_value_heads", config.num_key_value_heads, "num_attention_heads",
                 config.num_attention_heads);
-  check_size("vocab_size", config.vocab_size, kLargestVocabulary);
-  check_size("max_position_embeddings", config.max_position_embeddings, kLargestPositions);
+  check_size("vocab_size", config.vocab_size, 1 << 24);
+  check_size("max_position_embeddings", config.max_position_embeddings, 1 << 30);
   check_divides("hidden_size", config.hidden_size, "num_attention_heads", config.num_attention_heads);
   check_divides("num_attention_heads", config.num_attention_heads, "num_key_value_heads",
                 config.num_key_value_heads);
@@ -137,7 +129,7 @@ FlopsPerToken recomputed_flops_per_token(const ModelConfig& config, int64_t sequ
 }
 
 std::span<const ModelPreset> model_presets() {
-  static const ModelPreset presets[] = {
+  static constexpr ModelPreset presets[] = {
       {"debug", sizes(64, 192, 2, 4, 2, 0, 512, true)},
       {"15m", sizes(288, 768, 6, 6, 6, 32000, 256, true)},
       {"110m", sizes(768, 2048, 12, 12, 12, 32000, 1024, true)},

@@ -10,7 +10,7 @@
 #include "model/device/cuda_device.h"
 #include "tests/cuda/recorder.h"
 #include "tests/train/step/mesh_training.h"
-#include "train/config/step_range.h"
+#include "train/config/run_config.h"
 #include "train/generate/inference_model.h"
 #include "train/step/step_profiler.h"
 

@@ -16,8 +16,6 @@
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
 #include "train/commands/end_process.h"
-#include "train/config/config_keys.h"
-#include "train/config/unsupported_keys.h"
 #include "train/machine/device_choice.h"
 #include "train/machine/equal_ranks.h"
 #include "train/machine/peak_flops.h"
@@ -63,9 +61,6 @@ int64_t dataset_vocabulary(const RunConfig& config, Communicator& world) {
 // The config as train would take it. Collective.
 RunConfig agreed_config(const CheckArguments& given, MpiWorld& world) {
   const RunConfig config = load_run_config(given.config_file, given.overrides);
-  refuse_unsupported_keys(config, ConfigReader::kTrain, [&](const ConfigKey& key) {
-    return place_of_key(key, given.config_file, given.overrides);
-  });
   Communicator& all = world.communicator();
   const std::string& where = world.places()[static_cast<size_t>(all.rank())].host;
   require_equal_programs(all, where);

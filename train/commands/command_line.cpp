@@ -42,36 +42,18 @@ void print_once(const std::string& text) {
   if (launch_rank() == 0) fmt::print("{}", text);
 }
 
-// A verb's description without the details below it.
-std::string first_line(const std::string& text) {
-  return text.substr(0, text.find('\n'));
-}
-
 // A list of verbs on one page. CLI11's own help prints the options of all verbs, too.
 std::string help_text(const ProgramTexts& texts, const CLI::App& app) {
   std::string text = fmt::format("{}\n\nusage: {} VERB [arguments]\n\n", texts.title, texts.name);
-  for (const CLI::App* verb : verbs_of(app))
+  for (const CLI::App* verb : verbs_of(app)) {
+    const std::string about = verb->get_description();  // the first line is the summary, details follow
     if (!verb->get_group().empty())
-      text += fmt::format("  {:<12}{}\n", verb->get_name(), first_line(verb->get_description()));
+      text += fmt::format("  {:<12}{}\n", verb->get_name(), about.substr(0, about.find('\n')));
+  }
   text += fmt::format("\n  {} VERB --help   shows its options and an example\n", texts.name);
   text += fmt::format("  {} --version     version and commit\n\n{}\n", texts.name, texts.closing);
   return text;
 }
-
-// What other programs call a verb.
-struct VerbSynonym {
-  std::string_view word;
-  std::string_view verb;
-};
-constexpr VerbSynonym kVerbSynonyms[] = {
-    {"eval", "evaluate"},     {"score", "evaluate"},     {"test", "evaluate"},
-    {"validate", "evaluate"}, {"generate", "summarize"}, {"inference", "summarize"},
-    {"infer", "summarize"},   {"predict", "summarize"},  {"summary", "summarize"},
-    {"finetune", "train"},    {"fit", "train"},          {"pretrain", "train"},
-    {"resume", "train"},      {"preprocess", "prepare"}, {"tokenize", "prepare"},
-    {"info", "inspect"},      {"show", "inspect"},       {"describe", "inspect"},
-    {"check", "verify"},      {"validate", "verify"},    {"ls", "list"},
-};
 
 // "list, inspect, verify".
 std::string names_of_verbs(const CLI::App& above) {
@@ -84,14 +66,11 @@ std::string names_of_verbs(const CLI::App& above) {
 [[noreturn]] void refuse_verb(const CLI::App& above, const std::string& word) {
   Arguments names;
   for (const CLI::App* verb : verbs_of(above)) names.push_back(verb->get_name());
-  std::string nearest = nearest_name(word, names);
-  for (const VerbSynonym& synonym : kVerbSynonyms)
-    if (synonym.word == word && std::find(names.begin(), names.end(), synonym.verb) != names.end())
-      nearest = synonym.verb;
-  std::string hint = nearest.empty() ? "" : fmt::format("did you mean '{}'?", nearest);
+  const std::string meant = suggest(word, names);
+  std::string hint = meant.empty() ? "" : fmt::format("did you mean '{}'?", meant);
   if (above.get_parent() != nullptr)
     hint += fmt::format("{}{} has {}", hint.empty() ? "" : " ", path_of(above), names_of_verbs(above));
-  else if (nearest.empty())  // the program's own verbs are too many for a line
+  else if (meant.empty())  // the program's own verbs are too many for a line
     hint = fmt::format("{} --help lists the verbs", path_of(above));
   throw CommandLineError(fmt::format("unknown verb '{}'", word), hint);
 }
@@ -131,12 +110,10 @@ std::vector<UnknownOption> unknown_options(const CLI::App& verb, const Arguments
     if (name.rfind("--", 0) != 0 || verb.get_option_no_throw(name) != nullptr) continue;
     const bool value_follows = i + 1 < words.size() && words[i + 1].rfind("--", 0) != 0 &&
                                words[i + 1].find('=') == std::string::npos;
-    std::string value = "...";
-    if (name.size() < words[i].size())
-      value = words[i].substr(name.size() + 1);
-    else if (value_follows)
-      value = words[i + 1];
-    unknown.push_back({name.substr(2), value});
+    const bool has_value = name.size() < words[i].size();
+    unknown.push_back({name.substr(2), has_value       ? words[i].substr(name.size() + 1)
+                                       : value_follows ? words[i + 1]
+                                                       : "..."});
   }
   return unknown;
 }
@@ -144,69 +121,34 @@ std::vector<UnknownOption> unknown_options(const CLI::App& verb, const Arguments
 // The value of `key` that an option means. --bf16 and --fp16 are switches, and precision.compute is a word.
 std::string value_of(const UnknownOption& option, const std::string& key) {
   if (key != "precision.compute" || (option.name != "bf16" && option.name != "fp16")) return option.value;
-  const bool is_off =
-      option.value == "false" || option.value == "False" || option.value == "no" || option.value == "0";
-  return is_off ? "float32" : "bfloat16";
+  return suggest(option.value, {"true", "false"}) == "false" ? "float32" : "bfloat16";
 }
 
-// How a key of the config is given on the command line of a verb that takes overrides; "" if no key has that
-// name. People write options as other trainers have them: --learning_rate 1e-3, --optimizer.lr=1e-3.
-std::string as_override(const UnknownOption& option) {
-  std::string name = option.name;
-  std::replace(name.begin(), name.end(), '-', '_');
-  const size_t dot = name.find('.');
-  const std::string section = dot == std::string::npos ? "generation" : name.substr(0, dot);
-  std::vector<std::string> keys =
-      config_keys_known_as(section, dot == std::string::npos ? name : name.substr(dot + 1));
-  if (keys.empty()) {
-    std::vector<std::string> names;
-    for (const ConfigKey& key : config_keys()) names.emplace_back(key.name);
-    const std::string nearest = nearest_name(name, names);
-    if (!nearest.empty()) keys = config_keys_known_as("", nearest);
-  }
-  return keys.empty() ? "" : keys.front() + "=" + value_of(option, keys.front());
-}
-
-// Options of launchers and of other trainers. The verb train has no option for them, and others have few.
-struct OptionAnswer {
-  std::string_view name;  // with _ for -
-  std::string_view text;
-};
-constexpr std::string_view kRanksAnswer =
-    "one rank computes on one GPU, and the launcher starts the ranks: launch.sh 4 ripstop ..., or srun -n 4; "
-    "plan "
-    "counts them with --ntasks-per-node";
-constexpr OptionAnswer kOptionAnswers[] = {
-    {"gpus", kRanksAnswer},          {"num_gpus", kRanksAnswer},          {"n_gpus", kRanksAnswer},
-    {"ngpus", kRanksAnswer},         {"gpus_per_node", kRanksAnswer},     {"nproc_per_node", kRanksAnswer},
-    {"num_processes", kRanksAnswer}, {"num_gpus_per_node", kRanksAnswer},
-};
-
-std::string answer_of(const std::string& option) {
-  std::string name = option;
-  std::ranges::replace(name, '-', '_');
-  for (const OptionAnswer& answer : kOptionAnswers)
-    if (answer.name == name) return std::string(answer.text);
-  return "";
-}
-
-// What to type instead of options that a verb does not have. `section`: the only one whose keys the verb
-// takes as overrides; empty: all.
-std::string hint_for_options(const CLI::App& verb, const std::string& section,
-                             const std::vector<UnknownOption>& unknown) {
-  std::vector<std::string> known;
+// Refuses options that a verb does not have. People write keys of the config as options, as in other
+// trainers: --learning_rate 1e-3, --optimizer.lr=1e-3. `section`: the only one whose keys the verb takes as
+// overrides; empty: all.
+[[noreturn]] void refuse_options(const CLI::App& verb, const std::string& section,
+                                 const std::vector<UnknownOption>& unknown) {
+  Arguments known, names, nearest, overrides, kept, hints;
   for (const CLI::Option* option : verb.get_options())
     for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
-  Arguments nearest, overrides, kept, hints;
   for (const UnknownOption& option : unknown) {
-    if (std::string answer = answer_of(option.name); !answer.empty()) {
+    names.push_back("--" + option.name);
+    std::string name = option.name;
+    std::ranges::replace(name, '-', '_');
+    if (std::string answer = answer_to(name); !answer.empty()) {
       hints.push_back(std::move(answer));
-    } else if (std::string near = nearest_name("--" + option.name, known); !near.empty()) {
+    } else if (std::string near = nearest_name(names.back(), known); !near.empty()) {
       nearest.push_back(std::move(near));
     } else if (verb.get_option_no_throw("overrides") != nullptr) {
-      const std::string text = as_override(option);
-      const bool fits = section.empty() || text.starts_with(section + ".");
-      if (!text.empty()) (fits ? overrides : kept).push_back(fits ? text : text.substr(0, text.find('=')));
+      const size_t dot = name.find('.');
+      const std::string of = dot == std::string::npos ? "generation" : name.substr(0, dot);
+      const Arguments keys = suggest_keys(of, dot == std::string::npos ? name : name.substr(dot + 1));
+      if (keys.empty()) continue;
+      if (section.empty() || keys.front().starts_with(section + "."))
+        overrides.push_back(keys.front() + "=" + value_of(option, keys.front()));
+      else
+        kept.push_back(keys.front());
     }
   }
   if (!nearest.empty())
@@ -216,17 +158,10 @@ std::string hint_for_options(const CLI::App& verb, const std::string& section,
                                 fmt::join(overrides, " ")));
   if (!kept.empty())
     hints.push_back(fmt::format("a trained model keeps the {} of its config", fmt::join(kept, ", ")));
-  return hints.empty() ? path_of(verb) + " --help lists its options"
-                       : fmt::format("{}", fmt::join(hints, " "));
-}
-
-[[noreturn]] void refuse_options(const CLI::App& verb, const std::string& section,
-                                 const std::vector<UnknownOption>& unknown) {
-  Arguments names;
-  for (const UnknownOption& option : unknown) names.push_back("--" + option.name);
+  if (hints.empty()) hints.push_back(path_of(verb) + " --help lists its options");
   throw CommandLineError(fmt::format("{} has no option{} {}", path_of(verb), unknown.size() == 1 ? "" : "s",
                                      fmt::join(names, ", ")),
-                         hint_for_options(verb, section, unknown));
+                         fmt::format("{}", fmt::join(hints, " ")));
 }
 
 }  // namespace
@@ -251,7 +186,7 @@ Option Option::range(int64_t least, int64_t most) {
 Option Option::choices(const Arguments& words) {
   const auto refuse_others = [words, name = option_->get_name()](std::string& word) {
     if (std::ranges::find(words, word) != words.end()) return std::string();
-    const std::string meant = meant_word(word, words);
+    const std::string meant = suggest(word, words);
     // Not returned as CLI11's own errors are: those have no hint of their own.
     throw CommandLineError(
         fmt::format("{}: there is no '{}', it is one of {}", name, word, fmt::join(words, ", ")),
@@ -272,21 +207,15 @@ std::string Option::name() const {
   return option_->get_name();
 }
 
-Option Verb::option(const std::string& name, std::string& value, const std::string& help) {
+template <class T>
+Option Verb::option(const std::string& name, T& value, const std::string& help) {
   return Option(*app_->add_option(name, value, help));
 }
-Option Verb::option(const std::string& name, int64_t& value, const std::string& help) {
-  return Option(*app_->add_option(name, value, help));
-}
-Option Verb::option(const std::string& name, uint64_t& value, const std::string& help) {
-  return Option(*app_->add_option(name, value, help));
-}
-Option Verb::option(const std::string& name, double& value, const std::string& help) {
-  return Option(*app_->add_option(name, value, help));
-}
-Option Verb::option(const std::string& name, Arguments& value, const std::string& help) {
-  return Option(*app_->add_option(name, value, help));
-}
+template Option Verb::option(const std::string&, std::string&, const std::string&);
+template Option Verb::option(const std::string&, int64_t&, const std::string&);
+template Option Verb::option(const std::string&, uint64_t&, const std::string&);
+template Option Verb::option(const std::string&, double&, const std::string&);
+template Option Verb::option(const std::string&, Arguments&, const std::string&);
 Option Verb::flag(const std::string& name, bool& value, const std::string& help) {
   return Option(*app_->add_flag(name, value, help));
 }
@@ -337,7 +266,8 @@ ExitCode CommandLine::run(const Arguments& words) {
   }
   const CLI::App& verb = named_verb(app, words);
   try {
-    app.parse(Arguments(words.rbegin(), words.rend()));  // CLI11 takes the words from the back
+    app.parse(Arguments(words.rbegin(),
+                        words.rend()));  // CLI11 takes the words from the back
   } catch (const CLI::CallForHelp&) {
     print_once(app.help());
     return ExitCode::kOk;

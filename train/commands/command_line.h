@@ -44,7 +44,7 @@ class Option {
 
   /// Whether the command line gives it. To be called in the verb's action.
   bool is_given() const;
-  /// As it is typed: "--name", or the name of a positional argument.
+  /// The name as people type it: "--name", or the name of a positional argument.
   std::string name() const;
 
  private:
@@ -60,12 +60,10 @@ class Verb {
   Verb(CommandLine& line, CLI::App& app) : line_(&line), app_(&app) {}
 
   /// Binds `value` to "--name", or to a positional argument if `name` has no dashes. `value` keeps what it
-  /// has if the command line does not give the option. A vector takes several words.
-  Option option(const std::string& name, std::string& value, const std::string& help);
-  Option option(const std::string& name, int64_t& value, const std::string& help);
-  Option option(const std::string& name, uint64_t& value, const std::string& help);
-  Option option(const std::string& name, double& value, const std::string& help);
-  Option option(const std::string& name, Arguments& value, const std::string& help);
+  /// has if the command line does not give the option. A vector takes several words. T: std::string, int64_t,
+  /// uint64_t, double or Arguments.
+  template <class T>
+  Option option(const std::string& name, T& value, const std::string& help);
   /// Sets `value` if the command line has "--name". A flag takes no word.
   Option flag(const std::string& name, bool& value, const std::string& help);
 

@@ -21,7 +21,6 @@
 #include "train/commands/plan_output.h"
 #include "train/config/config_keys.h"
 #include "train/config/nearest_name.h"
-#include "train/config/unsupported_keys.h"
 #include "train/exchange/hugging_face/model_tokenizer.h"
 #include "train/exchange/read/adapted_base.h"
 #include "train/machine/machine.h"
@@ -225,7 +224,6 @@ std::vector<std::string> existing_run_notes(const RunConfig& config, const Model
 // What people should know of the config and the data set.
 void add_notes(const RunConfig& config, const std::optional<TokenDataset>& dataset,
                std::vector<std::string>& notes) {
-  for (std::string& note : unsupported_key_notes(config)) notes.push_back(std::move(note));
   if (dataset)
     for (std::string& note : tokenizer_notes(config, *dataset)) notes.push_back(std::move(note));
   else
@@ -235,18 +233,16 @@ void add_notes(const RunConfig& config, const std::optional<TokenDataset>& datas
 /// Takes the sizes of the mesh, the micro-batch and the recomputation out of `config`, but for those that the
 /// command line gives: those restrict the search.
 KeptSizes keep_given_sizes(const PlanArguments& given, RunConfig& config) {
-  const auto is_given = [&](std::string_view section, std::string_view name) {
-    return place_of_key(*find_config_key(section, name), given.config_file, given.overrides) == kCommandLine;
-  };
+  const auto is_given = [&](std::string_view path) { return is_overridden(path, given.overrides); };
   KeptSizes kept;
   const MeshSection defaults;
   for (const MeshAxis axis : kMeshAxes)
-    if (is_given("mesh", to_string(axis)))
+    if (is_given(fmt::format("mesh.{}", to_string(axis))))
       kept[axis] = config.mesh[axis];
     else
       config.mesh[axis] = defaults[axis];
-  if (!is_given("train", "micro_batch_sequences")) config.train.micro_batch_sequences = std::nullopt;
-  if (!is_given("train", "recompute")) config.train.recompute = RecomputeChoice::kAuto;
+  if (!is_given("train.micro_batch_sequences")) config.train.micro_batch_sequences = std::nullopt;
+  if (!is_given("train.recompute")) config.train.recompute = RecomputeChoice::kAuto;
   return kept;
 }
 

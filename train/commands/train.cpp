@@ -15,9 +15,7 @@
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
 #include "train/commands/end_process.h"
-#include "train/config/config_keys.h"
 #include "train/config/nearest_name.h"
-#include "train/config/unsupported_keys.h"
 #include "train/report/live_line.h"
 #include "train/run/run_directory.h"
 #include "train/run/step_deadline.h"
@@ -33,13 +31,6 @@ struct TrainArguments {
   std::vector<std::string> overrides;
 };
 
-// Whether the config is the copy that the run itself keeps in its directory.
-bool is_own_copy(const std::string& config_file, const RunConfig& config) {
-  std::error_code ignored;
-  return std::filesystem::equivalent(config_file, std::filesystem::path(config.run.directory) / "config.toml",
-                                     ignored);
-}
-
 RunConfig read_config(const TrainArguments& given, const StopSignal& stop) {
   // A pipe may never get a writer.
   std::error_code ignored;
@@ -52,21 +43,14 @@ RunConfig read_config(const TrainArguments& given, const StopSignal& stop) {
 std::vector<std::string> check_config(const TrainArguments& given, const RunConfig& config,
                                       std::vector<std::string> notes, Communicator& world) {
   // A path on the command line is meant. A path in the file may be copied with it from another run.
-  if (place_of_key(*find_config_key("run", "directory"), given.config_file, given.overrides) != kCommandLine)
+  if (!is_overridden("run.directory", given.overrides))
     check_names_own_directory(posix_io(), given.config_file, config);
-  // Older versions wrote values to the run's copy that they did not do. Such a run must still go on.
-  const bool own_copy = is_own_copy(given.config_file, config);
-  refuse_unsupported_keys(
-      config, own_copy ? ConfigReader::kResume : ConfigReader::kTrain,
-      [&](const ConfigKey& key) { return place_of_key(key, given.config_file, given.overrides); });
   do_and_agree(world, [&] {
     if (world.rank() != 0) return;
     // Other mistakes show when the data set is opened.
     const std::string& data = config.data.directory;
     if (std::string hint = hint_for_absent(data, "data.directory=", "train.h5"); !hint.empty())
       throw Error(ExitCode::kInputData, fmt::format("{}: there is no such data set", data), std::move(hint));
-    const std::vector<std::string> more = unsupported_key_notes(config);
-    notes.insert(notes.begin(), more.begin(), more.end());
     // Now: when the run begins, its directory is there.
     if (std::string note = note_of_other_directory(posix_io(), given.config_file, config); !note.empty())
       notes.push_back(std::move(note));

@@ -6,51 +6,52 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <limits>
 #include <optional>
+#include <ranges>
 #include <sstream>
 
 #include "data/process/shell_word.h"
 #include "model/core/error.h"
-#include "train/config/config_problems.h"
 
 namespace ripstop {
 namespace {
 
 // A config has about a hundred lines. Refuse anything far larger before toml++ spends time and memory on it.
 constexpr size_t kLargestFileBytes = size_t{1} << 20;
-constexpr size_t kLongestLineBytes =
-    4096;  // also limits how deep dotted keys can nest, because toml++ recurses
+// Limits how deep dotted keys can nest, too: toml++ recurses.
+constexpr size_t kLongestLineBytes = 4096;
+// The search for a hint takes a millisecond: a damaged file must not take minutes.
+constexpr size_t kMostHints = 1000;
 
-// All errors of a config begin with the place in the file, as compilers write it.
+std::vector<std::string_view> lines_of(std::string_view text) {
+  std::vector<std::string_view> lines;
+  for (const auto line : std::views::split(text, '\n')) lines.emplace_back(line.begin(), line.end());
+  return lines;
+}
+
 // Checks the limits above and says which line is too long.
 void check_text(std::string_view text, const std::string& name) {
   if (text.size() > kLargestFileBytes)
     throw Error(ExitCode::kUsage,
                 fmt::format("{}: larger than {} bytes, the limit for a config", name, kLargestFileBytes),
                 "is it another file? give a TOML file, as in ripstop train CONFIG.toml");
-  size_t line = 1;
-  for (size_t begin = 0; begin < text.size(); ++line) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    if (end - begin > kLongestLineBytes)
-      fail(ExitCode::kUsage, "{}:{}: line of {} bytes, at most {} are accepted", name, line, end - begin,
+  size_t number = 0;
+  for (const std::string_view line : lines_of(text))
+    if (++number; line.size() > kLongestLineBytes)
+      fail(ExitCode::kUsage, "{}:{}: line of {} bytes, at most {} are accepted", name, number, line.size(),
            kLongestLineBytes);
-    begin = end + 1;
-  }
 }
 
 // The number of the first line that assigns `key` in the section of line `last_line`; 0 if there is none.
 // toml++ tells only the second place of a key that is given twice.
 size_t first_line_of(std::string_view text, const std::string& key, size_t last_line) {
-  size_t found = 0;
-  std::istringstream lines{std::string(text)};
-  std::string line;
-  for (size_t number = 1; number < last_line && std::getline(lines, line); ++number) {
-    const size_t begin = line.find_first_not_of(" \t");
-    if (begin == std::string::npos) continue;
-    if (line[begin] == '[') found = 0;
-    if (line.compare(begin, key.size(), key) != 0) continue;
-    const size_t after = line.find_first_not_of(" \t", begin + key.size());
-    if (found == 0 && after != std::string::npos && line[after] == '=') found = number;
+  size_t found = 0, number = 0;
+  for (const std::string_view line : lines_of(text)) {
+    if (++number == last_line) break;
+    const std::vector<std::string_view> words = words_in(line, " \t=");
+    if (!words.empty() && words[0].starts_with('[')) found = 0;
+    if (!words.empty() && words[0] == key && found == 0) found = number;
   }
   return found;
 }
@@ -58,20 +59,11 @@ size_t first_line_of(std::string_view text, const std::string& key, size_t last_
 // The text of line `number`, for a message of one line; "" if it would not be readable there.
 std::string shown_line(std::string_view text, size_t number) {
   constexpr size_t kShown = 80;
-  size_t begin = 0;
-  for (size_t line = 1; line < number; ++line) {
-    begin = text.find('\n', begin);
-    if (begin++ == std::string_view::npos) return "";
-  }
-  std::string line(text.substr(begin, text.find('\n', begin) - begin));
-  const size_t last = line.find_last_not_of(" \t\r");
-  line.erase(last == std::string::npos ? 0 : last + 1);
-  const bool is_plain = std::ranges::all_of(
-      line, [](char c) { return c == '\t' || (static_cast<unsigned char>(c) >= 0x20 && c != 0x7f); });
+  const std::vector<std::string_view> lines = lines_of(text);
+  std::string line(number <= lines.size() ? lines[number - 1] : "");
+  line.erase(line.find_last_not_of(" \t\r") + 1);
   // Half a character would be no UTF-8.
-  const bool is_ascii =
-      std::ranges::all_of(line, [](char c) { return static_cast<unsigned char>(c) < 0x80; });
-  if (!is_plain || !is_ascii) return "";
+  if (std::ranges::any_of(line, [](char c) { return c != '\t' && (c < 0x20 || c > 0x7e); })) return "";
   return line.size() > kShown ? line.substr(0, kShown) + "..." : line;
 }
 
@@ -127,23 +119,15 @@ ConfigValue plain_value(const toml::node& node) {
   return std::monostate{};
 }
 
-// The words of a list without quotes, which a shell has removed: "[q_proj, v_proj]", "q_proj,v_proj".
-std::vector<std::string> bare_words(std::string_view text) {
-  if (text.starts_with('[') && text.ends_with(']')) text = text.substr(1, text.size() - 2);
-  std::vector<std::string> words;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    const size_t first = text.find_first_not_of(' ', begin);
-    const size_t last = text.find_last_not_of(' ', end == 0 ? 0 : end - 1);
-    words.emplace_back(first < end ? text.substr(first, last + 1 - first) : std::string_view{});
-    begin = end + 1;
-  }
-  return words;
+bool is_section(std::string_view name) {
+  return std::ranges::find(config_keys(), name, &ConfigKey::section) != config_keys().end();
 }
 
-bool is_section(std::string_view name) {
-  const auto sections = config_sections();
-  return std::find(sections.begin(), sections.end(), name) != sections.end();
+void add_unknown(ConfigProblems& problems, const std::string& where, int64_t line, const std::string& section,
+                 const std::string& key) {
+  const std::string path = section.empty() ? key : section + "." + key;
+  problems.push_back({line, fmt::format("{}: unknown key '{}'", where, path),
+                      problems.size() < kMostHints ? suggest_config_key(section, key) : ""});
 }
 
 // Adds the section's entries, and a problem for each key that does not exist.
@@ -156,8 +140,7 @@ void read_section(const std::string& section, const toml::table& table, const st
     if (const ConfigKey* key = find_config_key(section, key_name); key != nullptr)
       entries.push_back({key, plain_value(value), shown(value), where, line});
     else
-      problems.add(line, fmt::format("{}: unknown key '{}.{}'", where, section, key_name),
-                   [=] { return suggest_config_key(section, key_name); });
+      add_unknown(problems, where, line, section, key_name);
   }
 }
 
@@ -180,14 +163,13 @@ std::vector<ConfigEntry> read_file_entries(std::string_view text, const std::str
     if (table != nullptr && is_section(section))
       read_section(section, *table, name, entries, problems);
     else if (table != nullptr)
-      problems.add(line, fmt::format("{}: unknown section [{}]", where, section),
-                   [=] { return suggest_config_section(section); });
+      problems.push_back(
+          {line, fmt::format("{}: unknown section [{}]", where, section), suggest_config_section(section)});
     else if (is_section(section))
-      problems.add(line, fmt::format("{}: '{}' is a section, not a key", where, section),
-                   [=] { return fmt::format("[{}]", section); });
+      problems.push_back({line, fmt::format("{}: '{}' is a section, not a key", where, section),
+                          fmt::format("[{}]", section)});
     else
-      problems.add(line, fmt::format("{}: unknown key '{}' outside a section", where, section),
-                   [=] { return suggest_config_key("", section); });
+      add_unknown(problems, where, line, "", section);
   }
   // toml++ gives sections and keys in alphabetical order, but people read from the top.
   std::stable_sort(entries.begin(), entries.end(),
@@ -214,8 +196,14 @@ ConfigEntry parse_override_value(const ConfigKey& key, const std::string& text) 
     }
   }
   const std::string shown_text = toml_string(text.substr(0, 80));
-  if (std::holds_alternative<WordsField>(field) && !text.empty())
-    return {&key, bare_words(text), shown_text, kCommandLine, 0};
+  if (std::holds_alternative<WordsField>(field) && !text.empty()) {
+    // A list without quotes, which a shell has removed: "[q_proj, v_proj]", "q_proj,v_proj".
+    std::string bare = text;
+    std::erase_if(bare, [](char c) { return c == '[' || c == ']' || c == ' '; });
+    std::vector<std::string> words;
+    for (const auto word : std::views::split(bare, ',')) words.emplace_back(word.begin(), word.end());
+    return {&key, std::move(words), shown_text, kCommandLine, 0};
+  }
   return {&key, text, shown_text, kCommandLine, 0};
 }
 
@@ -223,8 +211,8 @@ ConfigEntry parse_override_value(const ConfigKey& key, const std::string& text) 
 std::optional<ConfigEntry> read_override(const std::string& text, ConfigProblems& problems) {
   const size_t equals = text.find('=');
   if (equals == std::string::npos || text.size() > kLongestLineBytes) {
-    problems.add(0, fmt::format("{}: '{}' is not section.key=value", kCommandLine, text.substr(0, 80)),
-                 [] { return "as in train.steps=100"; });
+    problems.push_back({0, fmt::format("{}: '{}' is not section.key=value", kCommandLine, text.substr(0, 80)),
+                        "as in train.steps=100"});
     return std::nullopt;
   }
   std::string path = text.substr(0, equals);
@@ -235,32 +223,8 @@ std::optional<ConfigEntry> read_override(const std::string& text, ConfigProblems
   const std::string name = dot == std::string::npos ? path : path.substr(dot + 1);
   if (const ConfigKey* key = find_config_key(section, name); key != nullptr)
     return parse_override_value(*key, text.substr(equals + 1));
-  problems.add(0, fmt::format("{}: unknown key '{}'", kCommandLine, path),
-               [=] { return suggest_config_key(section, name); });
+  add_unknown(problems, kCommandLine, 0, section, name);
   return std::nullopt;
-}
-
-// How many of the words that `words` begins with are one override typed with spaces, as in key = value, which
-// a shell cuts into three; 0 if the first is no such beginning.
-size_t words_of_spaced(std::span<const std::string> words) {
-  const std::string& first = words.front();
-  const auto is_there = [&](size_t index) { return index < words.size(); };
-  const bool key_alone =
-      !first.empty() && first.find('=') == std::string::npos && is_there(1) && words[1].rfind('=', 0) == 0;
-  if (!key_alone && (first.size() < 2 || first.find('=') != first.size() - 1)) return 0;
-  const size_t count = key_alone ? 2 : 1;
-  const bool value_follows =
-      words[count - 1].back() == '=' && is_there(count) && words[count].find('=') == std::string::npos;
-  if (value_follows) return count + 1;
-  return key_alone ? count : 0;
-}
-
-void add_spaced(std::span<const std::string> words, ConfigProblems& problems) {
-  constexpr size_t kShownBytes = 80;
-  const std::string typed = fmt::format("{}", fmt::join(words, " ")).substr(0, kShownBytes);
-  const std::string meant = fmt::format("{}", fmt::join(words, "")).substr(0, kShownBytes);
-  problems.add(0, fmt::format("{}: '{}' has spaces", kCommandLine, typed),
-               [=] { return fmt::format("no spaces around =: {}", shell_word(meant)); });
 }
 
 // Whether an override removes an entry of the file, because a config can have only one of the two.
@@ -284,27 +248,55 @@ std::vector<ConfigEntry> with_overrides(std::vector<ConfigEntry> entries,
                                         std::span<const std::string> overrides, ConfigProblems& problems) {
   std::vector<ConfigEntry> given;
   while (!overrides.empty()) {
-    const size_t spaced = words_of_spaced(overrides);
-    if (spaced > 0) add_spaced(overrides.first(spaced), problems);
+    // A shell cuts an override that is typed with spaces, key = value, into up to three words.
+    std::string joined = overrides.front();
+    size_t count = 1;
+    while (count < overrides.size() &&
+           (joined.ends_with('=')
+                ? overrides[count].find('=') == std::string::npos
+                : joined.find('=') == std::string::npos && overrides[count].starts_with('=')))
+      joined += overrides[count++];
     std::optional<ConfigEntry> entry;
-    if (spaced == 0) entry = read_override(overrides.front(), problems);
-    overrides = overrides.subspan(std::max<size_t>(spaced, 1));
+    if (count == 1)
+      entry = read_override(joined, problems);
+    else
+      problems.push_back({0,
+                          fmt::format("{}: '{:.80}' has spaces", kCommandLine,
+                                      fmt::format("{}", fmt::join(overrides.first(count), " "))),
+                          "no spaces around =: " + shell_word(joined.substr(0, 80))});
+    overrides = overrides.subspan(count);
     if (!entry) continue;
     // The last override of a key wins, because people append to the command that they have.
-    given.erase(std::remove_if(given.begin(), given.end(),
-                               [&](const ConfigEntry& earlier) { return earlier.key == entry->key; }),
-                given.end());
+    std::erase_if(given, [&](const ConfigEntry& earlier) { return earlier.key == entry->key; });
     given.push_back(std::move(*entry));
   }
   for (const ConfigEntry& entry : given)
-    entries.erase(std::remove_if(entries.begin(), entries.end(),
-                                 [&](const ConfigEntry& other) { return displaces(entry, other); }),
-                  entries.end());
+    std::erase_if(entries, [&](const ConfigEntry& other) { return displaces(entry, other); });
   std::move(given.begin(), given.end(), std::back_inserter(entries));
   return entries;
 }
 
 }  // namespace
+
+void refuse(const std::string& where, const std::string& what, const std::string& hint) {
+  throw Error(ExitCode::kUsage, where + ": " + what, hint);
+}
+
+void refuse_problems(ConfigProblems problems) {
+  if (problems.empty()) return;
+  if (problems.size() == 1) throw Error(problems[0].code, problems[0].text, problems[0].hint);
+  std::ranges::stable_sort(problems, {}, [](const ConfigProblem& problem) {
+    return problem.line > 0 ? problem.line : std::numeric_limits<int64_t>::max();
+  });
+  std::string all;
+  for (size_t i = 0; i < std::min(problems.size(), kMostProblemsShown); ++i) {
+    const auto& [line, text, hint, code] = problems[i];
+    all += (i == 0 ? "" : "; ") + text + (hint.empty() ? "" : " (" + hint + ")");
+  }
+  if (problems.size() > kMostProblemsShown)
+    all += fmt::format("; and {} more", problems.size() - kMostProblemsShown);
+  throw Error(ExitCode::kUsage, all, "docs/config.md lists every key with its values");
+}
 
 std::vector<ConfigEntry> read_config_entries(std::string_view toml, const std::string& name,
                                              std::span<const std::string> overrides,
@@ -315,9 +307,10 @@ std::vector<ConfigEntry> read_config_entries(std::string_view toml, const std::s
       with_overrides(read_file_entries(toml, name, problems, empty_lora), overrides, problems);
   const auto is_of_lora = [](const ConfigEntry& entry) { return entry.key->section == "lora"; };
   if (empty_lora && std::ranges::none_of(entries, is_of_lora))
-    problems.add(*empty_lora,
-                 fmt::format("{}:{}: [lora] is empty, so all weights would be trained", name, *empty_lora),
-                 [] { return "set lora.rank, such as 16, and lora.alpha, or leave [lora] out"; });
+    problems.push_back(
+        {*empty_lora,
+         fmt::format("{}:{}: [lora] is empty, so all weights would be trained", name, *empty_lora),
+         "set lora.rank, such as 16, and lora.alpha, or leave [lora] out"});
   return entries;
 }
 

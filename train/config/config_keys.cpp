@@ -8,46 +8,13 @@
 namespace ripstop {
 namespace {
 
-using Words = std::span<const std::string_view>;
-
-// The words of each enum, in the order of its values: a word's index is the enum's value.
-constexpr std::string_view kDeviceWords[] = {"auto", "cpu", "cuda"};
-constexpr std::string_view kLossOnWords[] = {"summary", "all"};
-constexpr std::string_view kRecomputeWords[] = {"auto", "none", "selective", "full"};
-constexpr std::string_view kScheduleWords[] = {"cosine", "linear", "constant"};
-constexpr std::string_view kFloatWords[] = {"bfloat16", "float32"};
-constexpr std::string_view kKeepBestWords[] = {"loss", "rougeL", "none"};
-constexpr std::string_view kEarlyStoppingWords[] = {"false", "true", "never"};
-
-Words words_of(DeviceChoice) {
-  return kDeviceWords;
-}
-Words words_of(LossOn) {
-  return kLossOnWords;
-}
-Words words_of(RecomputeChoice) {
-  return kRecomputeWords;
-}
-Words words_of(ScheduleKind) {
-  return kScheduleWords;
-}
-Words words_of(FloatChoice) {
-  return kFloatWords;
-}
-Words words_of(KeepBest) {
-  return kKeepBestWords;
-}
-Words words_of(EarlyStopping) {
-  return kEarlyStoppingWords;
-}
-
 // The table has one type of row for all enums, so an enum's type is hidden behind two functions.
 template <class T>
 Field field_at(T* value) {
   if constexpr (std::is_same_v<T, decltype(LoraConfig::targets)>) {
     return WordsField{kLoraTargets, *value};
   } else if constexpr (std::is_enum_v<T>) {
-    return ChoiceField{words_of(*value), value,
+    return ChoiceField{kWords<T>, value,
                        [](const void* v) { return static_cast<int>(*static_cast<const T*>(v)); },
                        [](void* v, int index) { *static_cast<T*>(v) = static_cast<T>(index); }};
   } else {
@@ -59,8 +26,6 @@ Field field_at(T* value) {
 constexpr double kManySteps = 1e12;
 constexpr double kManyRanks = 1 << 20;
 constexpr double kLargestSeed = 9.2e18;
-constexpr double kManyBeams = 1024;
-constexpr double kLargestRank = 1 << 20;
 // A step lists its sequences in memory before it reads them. No batch in use comes near this.
 constexpr double kManySequences = 1 << 20;
 // AdamW computes in float32, where a smaller epsilon is 0 (or a denormal number, which a device may take
@@ -75,284 +40,256 @@ constexpr double kSmallestFloat = std::numeric_limits<float>::min();
 const ConfigKey kKeys[] = {
     {RIPSTOP_KEY(run, directory), .presence = Presence::kRequired, .may_change_on_resume = true,
      .doc = "The run writes all its files here. A new run needs a new directory.",
-     .hugging_face = "output_dir", .torchtitan = "job.dump_folder", .other_names = "out_dir save_dir run_dir"},
+     .elsewhere = "output_dir job.dump_folder | out_dir save_dir run_dir run_name"},
     {RIPSTOP_KEY(run, seed), .range = {0, kLargestSeed},
      .doc = "Seed of the initial weights, and of the sample order if `data.shuffle_seed` is not given.",
-     .hugging_face = "seed", .torchtitan = "debug.seed", .other_names = "random_seed"},
+     .elsewhere = "seed debug.seed | random_seed"},
     {RIPSTOP_KEY(run, device),
      .doc = "`auto` takes the GPU if the build and the machine have one.",
-     .hugging_face = "use_cpu", .other_names = "accelerator no_cuda backend"},
+     .elsewhere = "use_cpu | accelerator no_cuda backend device_map"},
     {RIPSTOP_KEY(run, deterministic),
      .doc = "Repeat a run bit by bit on GPUs; somewhat slower. The CPU always repeats.",
-     .hugging_face = "full_determinism", .torchtitan = "debug.deterministic"},
+     .elsewhere = "full_determinism debug.deterministic"},
     {RIPSTOP_KEY(run, profile_steps), .may_change_on_resume = true, .default_text = "`\"\"`",
      .doc = "First and last step that Nsight profiles on GPUs, as in `\"10-12\"`; empty: none.",
-     .torchtitan = "profiling.enable_profiling", .other_names = "profile profile_freq"},
+     .elsewhere = "profiling.enable_profiling | profile profile_freq"},
     {RIPSTOP_KEY(run, deadline_seconds), .range = {5, 1e6}, .may_change_on_resume = true, .none_is_auto = true, .unit = "seconds",
      .doc = "How long a collective may wait for a rank, and a save for a disk that does nothing, before the run ends with 76 and names the rank; `auto`: 3 times what a step takes, at least 60 s; 600 s at the start, in saves and while summaries are written.",
-     .hugging_face = "ddp_timeout", .torchtitan = "comm.train_timeout_seconds",
-     .other_names = "timeout nccl_timeout dist_timeout comm.init_timeout_seconds"},
+     .elsewhere = "ddp_timeout comm.train_timeout_seconds | timeout nccl_timeout dist_timeout "
+                  "comm.init_timeout_seconds"},
 
     {RIPSTOP_KEY(model, pretrained), .presence = Presence::kOptional,
      .doc = "Start from the weights of this Hugging Face directory, run or checkpoint, with its sizes.",
-     .hugging_face = "model_name_or_path", .torchtitan = "checkpoint.initial_load_path",
-     .other_names = "pretrained_model_name_or_path base_model init_from"},
+     .elsewhere = "model_name_or_path checkpoint.initial_load_path | pretrained_model_name_or_path base_model "
+                  "init_from"},
     {RIPSTOP_KEY(model, preset), .presence = Presence::kOptional,
      .doc = "`debug`, `15m`, `110m`, `tinyllama-1.1b`, `llama2-7b`, `llama2-13b` or `llama2-70b`. A size beside it "
             "wins.",
-     .torchtitan = "model.flavor", .other_names = "model.name model_size config_name model_type"},
+     .elsewhere = "model.flavor | model.name model_size config_name model_type"},
     {RIPSTOP_KEY(model, hidden_size), .range = {1, 1 << 20}, .default_text = "preset's",
      .doc = "Width of the residual stream.",
-     .hugging_face = "hidden_size", .torchtitan = "dim", .other_names = "d_model n_embd embed_dim embedding_dim"},
+     .elsewhere = "hidden_size dim | d_model n_embd embed_dim embedding_dim"},
     {RIPSTOP_KEY(model, intermediate_size), .range = {1, 1 << 22}, .default_text = "preset's",
      .doc = "Width of the feed-forward layer.",
-     .hugging_face = "intermediate_size", .torchtitan = "hidden_dim", .other_names = "ffn_dim d_ff ffn_hidden_size"},
+     .elsewhere = "intermediate_size hidden_dim | ffn_dim d_ff ffn_hidden_size multiple_of ffn_dim_multiplier"},
     {RIPSTOP_KEY(model, num_hidden_layers), .range = {1, 1 << 12}, .default_text = "preset's",
      .doc = "Number of blocks.",
-     .hugging_face = "num_hidden_layers", .torchtitan = "n_layers", .other_names = "num_layers layers n_layer"},
+     .elsewhere = "num_hidden_layers n_layers | num_layers layers n_layer"},
     {RIPSTOP_KEY(model, num_attention_heads), .range = {1, 1 << 20}, .default_text = "preset's",
      .doc = "Number of query heads; must divide `hidden_size`.",
-     .hugging_face = "num_attention_heads", .torchtitan = "n_heads", .other_names = "num_heads heads n_head"},
+     .elsewhere = "num_attention_heads n_heads | num_heads heads n_head"},
     {RIPSTOP_KEY(model, num_key_value_heads), .range = {1, 1 << 20}, .default_text = "preset's, else the query heads",
      .doc = "Number of key-value heads; must divide the number of query heads.",
-     .hugging_face = "num_key_value_heads", .torchtitan = "n_kv_heads", .other_names = "kv_heads num_query_groups"},
+     .elsewhere = "num_key_value_heads n_kv_heads | kv_heads num_query_groups"},
     {RIPSTOP_KEY(model, vocab_size), .range = {1, 1 << 24}, .default_text = "preset's, else the data set's",
      .doc = "Number of token ids; at least as many as the data set's tokenizer has.",
-     .hugging_face = "vocab_size", .torchtitan = "vocab_size", .other_names = "vocabulary_size n_vocab"},
+     .elsewhere = "vocab_size | vocabulary_size n_vocab"},
     {RIPSTOP_KEY(model, max_position_embeddings), .range = {1, 1 << 30},
      .default_text = "preset's, else `data.sequence_length`", .unit = "tokens",
      .doc = "The longest sequence that the model is made for.",
-     .hugging_face = "max_position_embeddings", .torchtitan = "max_seq_len", .other_names = "n_ctx n_positions block_size context_length"},
+     .elsewhere = "max_position_embeddings max_seq_len | n_ctx n_positions block_size context_length"},
     {RIPSTOP_KEY(model, rms_norm_eps), .range = {0, 1, true},
      .doc = "Added to the mean square in RMSNorm.",
-     .hugging_face = "rms_norm_eps", .torchtitan = "norm_eps", .other_names = "layer_norm_eps"},
+     .elsewhere = "rms_norm_eps norm_eps | layer_norm_eps"},
     {RIPSTOP_KEY(model, rope_theta), .range = {0, 1e12, true},
      .doc = "Base of the rotary embedding.",
-     .hugging_face = "rope_theta", .torchtitan = "rope_theta", .other_names = "rotary_base rope_base"},
+     .elsewhere = "rope_theta | rotary_base rope_base"},
     {RIPSTOP_KEY(model, tie_word_embeddings), .default_text = "preset's, else `false`",
      .doc = "The head uses the embedding's weight.",
-     .hugging_face = "tie_word_embeddings", .torchtitan = "enable_weight_tying", .other_names = "tied tie_embeddings"},
+     .elsewhere = "tie_word_embeddings enable_weight_tying | tied tie_embeddings"},
     {RIPSTOP_KEY(model, initializer_range), .range = {0, 10},
      .doc = "Standard deviation of the initial weights; 0: 1 / sqrt(`hidden_size`).",
-     .hugging_face = "initializer_range", .other_names = "init_std initializer_std"},
+     .elsewhere = "initializer_range | init_std initializer_std"},
 
-    {RIPSTOP_KEY(lora, rank), .range = {0, kLargestRank},
+    {RIPSTOP_KEY(lora, rank), .range = {0, 1 << 20},
      .doc = "Train adapters of this rank (LoRA) beside the frozen weights of `model.pretrained`; at most the smaller side of each target's matrix. 0: train all weights.",
-     .hugging_face = "r", .torchtitan = "lora.rank", .other_names = "lora_r lora_rank lora.dim lora_dim"},
+     .elsewhere = "r lora.rank | lora_r lora_rank lora.dim lora_dim use_peft"},
     {RIPSTOP_KEY(lora, alpha), .range = {0, 1e6, true}, .default_text = "required with a rank",
      .doc = "An adapter's product counts `alpha` / `rank` times.",
-     .hugging_face = "lora_alpha", .torchtitan = "lora.alpha", .other_names = "lora.scale lora.scaling"},
+     .elsewhere = "lora_alpha lora.alpha | lora.scale lora.scaling"},
     {RIPSTOP_KEY(lora, dropout), .range = {0, 1, false, true},
      .range_hint = "lora.dropout = 0.0 drops nothing",
      .doc = "Probability that training drops an element of an adapter's input. The same elements on every mesh.",
-     .hugging_face = "lora_dropout"},
+     .elsewhere = "lora_dropout"},
     {RIPSTOP_KEY(lora, targets),
      .doc = "The matrices of each layer that have an adapter.",
-     .hugging_face = "target_modules", .other_names = "lora_target_modules lora_attn_modules lora_target lora.modules"},
+     .elsewhere = "target_modules | lora_target_modules lora_attn_modules lora_target lora.modules"},
     {RIPSTOP_KEY(lora, rslora),
      .doc = "`alpha` / sqrt(`rank`) instead of `alpha` / `rank`: rank-stabilized LoRA.",
-     .hugging_face = "use_rslora", .other_names = "rs_lora"},
+     .elsewhere = "use_rslora | rs_lora"},
     {RIPSTOP_KEY(lora, adapter), .presence = Presence::kOptional, .may_change_on_resume = true,
      .doc = "Start from this directory of PEFT's, of the same rank, alpha and targets, instead of new adapters.",
-     .other_names = "adapter_name_or_path peft_model_id lora_path resume_adapter"},
+     .elsewhere = "| adapter_name_or_path peft_model_id lora_path resume_adapter"},
 
     {RIPSTOP_KEY(mesh, replicate), .range = {1, kManyRanks}, .may_change_on_resume = true, .unit = "ranks",
      .doc = "Copies of the model, which differ only in their data (DDP). Above 1 together with `fsdp`: hybrid sharding.",
-     .torchtitan = "parallelism.data_parallel_replicate_degree",
-     .other_names = "dp_replicate data_parallel_size dp ddp"},
+     .elsewhere = "parallelism.data_parallel_replicate_degree | dp_replicate data_parallel_size dp ddp"},
     {RIPSTOP_KEY(mesh, fsdp), .range = {1, kManyRanks}, .may_change_on_resume = true, .none_is_auto = true, .unit = "ranks",
      .doc = "Ranks that shard the weights, gradients and moments; `auto`: all ranks / (`replicate` x `tensor`).",
-     .hugging_face = "fsdp", .torchtitan = "parallelism.data_parallel_shard_degree",
-     .other_names = "dp_shard fsdp_size zero sharding_strategy"},
+     .elsewhere = "fsdp parallelism.data_parallel_shard_degree | dp_shard fsdp_size zero sharding_strategy"},
     {RIPSTOP_KEY(mesh, tensor), .range = {1, kManyRanks}, .may_change_on_resume = true, .unit = "ranks",
      .doc = "Ranks that compute one layer together, inside a node; must divide both numbers of heads.",
-     .hugging_face = "tp_size", .torchtitan = "parallelism.tensor_parallel_degree",
-     .other_names = "tp tensor_parallel tensor_model_parallel_size tensor_parallel_size"},
+     .elsewhere = "tp_size parallelism.tensor_parallel_degree | tp tensor_parallel tensor_model_parallel_size "
+                  "tensor_parallel_size"},
     {RIPSTOP_KEY(mesh, allow_tensor_across_nodes), .may_change_on_resume = true,
      .doc = "Allow tensor groups that span nodes."},
     {RIPSTOP_KEY(mesh, overlap_tensor), .may_change_on_resume = true, .none_is_auto = true,
      .doc = "Split matrix products into parts, so that communication overlaps with them. \"auto\": on GPUs, if a part has 2,048 rows or more.",
-     .torchtitan = "parallelism.enable_async_tensor_parallel", .other_names = "async_tp tp_comm_overlap"},
+     .elsewhere = "parallelism.enable_async_tensor_parallel | async_tp tp_comm_overlap"},
 
     {RIPSTOP_KEY(data, directory), .presence = Presence::kRequired, .may_change_on_resume = true,
      .doc = "The data set that `ripstop prepare` wrote. A resumed run compares its content, not its path.",
-     .hugging_face = "dataset_name", .torchtitan = "training.dataset_path", .other_names = "data_dir data_path dataset train_file"},
+     .elsewhere = "dataset_name training.dataset_path | data_dir data_path dataset train_file"},
     {RIPSTOP_KEY(data, sequence_length), .presence = Presence::kRequired, .range = {2, 1 << 30}, .unit = "tokens",
      .doc = "Tokens of a sequence. A longer document is cut; its summary is cut only if it alone is longer.",
-     .hugging_face = "max_seq_length max_length", .torchtitan = "training.seq_len",
-     .other_names = "seq_length context_length block_size model_max_length max_source_length"},
+     .elsewhere = "max_seq_length max_length training.seq_len | seq_length context_length block_size "
+                  "model_max_length max_source_length"},
     {RIPSTOP_KEY(data, pack),
      .doc = "Pack several examples into a sequence. Attention stays inside each example.",
-     .hugging_face = "packing", .other_names = "sample_packing pack_sequences"},
+     .elsewhere = "packing | sample_packing pack_sequences group_by_length"},
     {RIPSTOP_KEY(data, loss_on),
      .doc = "Tokens that count in the loss: those of the summary, or of the document too.",
-     .hugging_face = "completion_only_loss", .other_names = "train_on_inputs loss_mask"},
+     .elsewhere = "completion_only_loss | train_on_inputs loss_mask"},
     {RIPSTOP_KEY(data, shuffle_seed), .range = {0, kLargestSeed}, .default_text = "`run.seed`",
      .doc = "Seed of the sample order.",
-     .hugging_face = "data_seed", .other_names = "shuffle sampler_seed"},
+     .elsewhere = "data_seed | shuffle sampler_seed"},
 
     {RIPSTOP_KEY(train, steps), .presence = Presence::kOptional, .range = {1, kManySteps}, .unit = "steps",
      .doc = "Optimizer steps of the whole run. Give either this or `epochs`.",
-     .hugging_face = "max_steps", .torchtitan = "training.steps", .other_names = "num_steps iterations total_steps train_steps max_iters"},
+     .elsewhere = "max_steps training.steps | num_steps iterations total_steps train_steps max_iters"},
     {RIPSTOP_KEY(train, epochs), .presence = Presence::kOptional, .range = {1, 1e6}, .unit = "epochs",
      .doc = "Passes over the data. Give either this or `steps`.",
-     .hugging_face = "num_train_epochs", .other_names = "num_epochs max_epochs"},
+     .elsewhere = "num_train_epochs | num_epochs max_epochs"},
     {RIPSTOP_KEY(train, global_batch_sequences), .presence = Presence::kRequired, .range = {1, kManySequences}, .unit = "sequences",
      .doc = "Sequences of one optimizer step, of all ranks together.",
-     .torchtitan = "training.global_batch_size", .other_names = "batch_size train_batch_size total_batch_size"},
+     .elsewhere = "training.global_batch_size | batch_size train_batch_size total_batch_size"},
     {RIPSTOP_KEY(train, micro_batch_sequences), .range = {1, 1 << 30}, .may_change_on_resume = true, .none_is_auto = true,
      .unit = "sequences",
      .doc = "Sequences that a tensor group computes at once; `auto`: the largest that fits into memory and leaves no row empty, on a CPU at most 4,096 tokens or one sequence. The group accumulates the gradients of its share of the global batch.",
-     .hugging_face = "per_device_train_batch_size", .torchtitan = "training.local_batch_size",
-     .other_names = "micro_batch_size train_micro_batch_size_per_gpu device_batch_size"},
+     .elsewhere = "per_device_train_batch_size training.local_batch_size | micro_batch_size "
+                  "train_micro_batch_size_per_gpu device_batch_size auto_find_batch_size per_device_eval_batch_size"},
     {RIPSTOP_KEY(train, recompute), .may_change_on_resume = true,
      .doc = "Activations that backward computes again, to save memory: the norms and the largest product of each block, or the whole block; `auto`: the least with which a micro-batch fits. With the same micro-batch the result is the same.",
-     .hugging_face = "gradient_checkpointing", .torchtitan = "activation_checkpoint.mode",
-     .other_names = "activation_checkpointing recompute_granularity checkpoint_activations"},
+     .elsewhere = "gradient_checkpointing activation_checkpoint.mode | activation_checkpointing "
+                  "recompute_granularity checkpoint_activations"},
     {RIPSTOP_KEY(train, reshard_after_forward),
      .doc = "Free gathered weights between forward and backward (ZeRO-3); `false` keeps them (ZeRO-2).",
-     .hugging_face = "fsdp_reshard_after_forward", .torchtitan = "parallelism.fsdp_reshard_after_forward",
-     .other_names = "zero_stage"},
+     .elsewhere = "fsdp_reshard_after_forward parallelism.fsdp_reshard_after_forward | zero_stage"},
     {RIPSTOP_KEY(train, validate_at_start),
      .doc = "Validate the initial weights too, before step 1: the scores beside which training is judged. They are no checkpoint, so never the best one.",
-     .hugging_face = "eval_on_start", .other_names = "validate_on_start eval_at_start val_at_start eval_before_train"},
+     .elsewhere = "eval_on_start | validate_on_start eval_at_start val_at_start eval_before_train"},
     {RIPSTOP_KEY(train, validate_every), .range = {0, kManySteps}, .may_change_on_resume = true, .unit = "steps",
      .doc = "Steps between validations, which also come after the last step; 0: off.",
-     .hugging_face = "eval_steps", .torchtitan = "validation.freq", .other_names = "eval_every eval_interval val_interval eval_strategy"},
+     .elsewhere = "eval_steps validation.freq | eval_every eval_interval val_interval eval_strategy do_eval"},
     {RIPSTOP_KEY(train, stop_after_validations), .range = {0, kManySteps}, .may_change_on_resume = true, .unit = "validations",
      .doc = "Training ends after so many validations in a row without an improvement of `checkpoint.keep_best`'s metric; 0: never. The learning rate is that of the whole run.",
-     .hugging_face = "early_stopping_patience", .other_names = "patience early_stopping early_stopping_rounds"},
+     .elsewhere = "early_stopping_patience | patience early_stopping early_stopping_rounds"},
     {RIPSTOP_KEY(train, max_grad_norm), .range = {0, 1e12},
      .doc = "Gradients with a larger norm are scaled down to this norm; 0: off.",
-     .hugging_face = "max_grad_norm", .torchtitan = "training.max_norm", .other_names = "grad_clip clip_grad gradient_clip_val clip"},
+     .elsewhere = "max_grad_norm training.max_norm | grad_clip clip_grad gradient_clip_val clip"},
 
     {RIPSTOP_KEY(optimizer, learning_rate), .presence = Presence::kRequired, .range = {0, 1000, true},
      .doc = "The highest rate of the schedule. Try 2e-5 for fine-tuning, and 20 times that for training from scratch.",
-     .hugging_face = "learning_rate", .torchtitan = "optimizer.lr", .other_names = "lr max_lr base_lr"},
+     .elsewhere = "learning_rate optimizer.lr | lr max_lr base_lr"},
     {RIPSTOP_KEY(optimizer, betas), .range = {0, 1, false, true},
      .doc = "Decay rates of AdamW's two moments.",
-     .hugging_face = "adam_beta1 adam_beta2", .torchtitan = "optimizer.beta1 optimizer.beta2", .other_names = "beta"},
+     .elsewhere = "adam_beta1 adam_beta2 optimizer.beta1 optimizer.beta2 | beta"},
     {RIPSTOP_KEY(optimizer, epsilon), .range = {kSmallestFloat, 1},
      .doc = "Added to the root of the second moment.",
-     .hugging_face = "adam_epsilon", .torchtitan = "optimizer.eps", .other_names = "adam_eps"},
+     .elsewhere = "adam_epsilon optimizer.eps | adam_eps"},
     {RIPSTOP_KEY(optimizer, weight_decay), .range = {0, 1000},
      .doc = "Weight decay, decoupled from the gradient. Only of matrices, unless `decay_norms`.",
-     .hugging_face = "weight_decay", .torchtitan = "optimizer.weight_decay", .other_names = "wd decay"},
+     .elsewhere = "weight_decay optimizer.weight_decay | wd decay"},
     {RIPSTOP_KEY(optimizer, decay_norms),
      .doc = "Decay the weights of the norms too."},
     {RIPSTOP_KEY(optimizer, moments),
      .doc = "Data type in which AdamW's moments are stored: 8 bytes for each weight, or 4. `bfloat16` is rounded at random, so that small changes count on average.",
-     .other_names = "adam_dtype optim_dtype optimizer_dtype state_dtype moment_dtype exp_avg_dtype exp_avg_sq_dtype bf16_optimizer_states"},
+     .elsewhere = "| adam_dtype optim_dtype optimizer_dtype state_dtype moment_dtype exp_avg_dtype exp_avg_sq_dtype "
+                  "bf16_optimizer_states"},
 
     {RIPSTOP_KEY(schedule, kind),
      .doc = "How the learning rate falls after the warm-up.",
-     .hugging_face = "lr_scheduler_type", .torchtitan = "lr_scheduler.decay_type", .other_names = "scheduler lr_schedule lr_decay_style"},
+     .elsewhere = "lr_scheduler_type lr_scheduler.decay_type | scheduler lr_schedule lr_decay_style"},
     {RIPSTOP_KEY(schedule, warmup_steps), .range = {0, kManySteps}, .unit = "steps",
      .doc = "Steps in which the rate rises linearly: step s has s / `warmup_steps` of the highest rate.",
-     .hugging_face = "warmup_steps", .torchtitan = "lr_scheduler.warmup_steps", .other_names = "warmup lr_warmup warmup_iters"},
+     .elsewhere = "warmup_steps lr_scheduler.warmup_steps | warmup lr_warmup warmup_iters"},
     {RIPSTOP_KEY(schedule, minimum_ratio), .range = {0, 1},
      .doc = "The last rate, as a share of the highest rate.",
-     .hugging_face = "min_lr_rate", .torchtitan = "lr_scheduler.min_lr_factor", .other_names = "min_lr min_lr_ratio lr_min minimum_lr"},
+     .elsewhere = "min_lr_rate lr_scheduler.min_lr_factor | min_lr min_lr_ratio lr_min minimum_lr lr_scheduler_kwargs"},
 
     {RIPSTOP_KEY(precision, compute),
      .doc = "Data type of weights and activations in a step. Master weights are float32.",
-     .hugging_face = "bf16", .torchtitan = "training.mixed_precision_param", .other_names = "dtype fp16 torch_dtype mixed_precision"},
+     .elsewhere = "bf16 training.mixed_precision_param | dtype fp16 torch_dtype mixed_precision"},
     {RIPSTOP_KEY(precision, reduce),
      .doc = "Data type in which ranks send gradients. They are summed in float32.",
-     .torchtitan = "training.mixed_precision_reduce", .other_names = "reduce_dtype grad_reduce_in_fp32"},
+     .elsewhere = "training.mixed_precision_reduce | reduce_dtype grad_reduce_in_fp32"},
 
     {RIPSTOP_KEY(checkpoint, every_steps), .range = {0, kManySteps}, .may_change_on_resume = true, .unit = "steps",
      .doc = "Steps between checkpoints; 0: only at the end, and when a stop is requested.",
-     .hugging_face = "save_steps", .torchtitan = "checkpoint.interval", .other_names = "save_every checkpoint_every save_interval"},
+     .elsewhere = "save_steps checkpoint.interval | save_every checkpoint_every save_interval save_strategy"},
     {RIPSTOP_KEY(checkpoint, keep), .range = {0, 1e6}, .may_change_on_resume = true, .unit = "checkpoints",
      .doc = "Newest checkpoints that are kept, and the best one besides; 0: all.",
-     .hugging_face = "save_total_limit", .torchtitan = "checkpoint.keep_latest_k", .other_names = "keep_last max_to_keep"},
+     .elsewhere = "save_total_limit checkpoint.keep_latest_k | keep_last max_to_keep"},
     {RIPSTOP_KEY(checkpoint, keep_best), .may_change_on_resume = true,
      .doc = "Metric that decides which checkpoint is the best one. `rougeL` needs `generation.validate_examples`.",
-     .hugging_face = "metric_for_best_model", .other_names = "load_best_model_at_end save_best"},
+     .elsewhere = "metric_for_best_model | load_best_model_at_end save_best"},
     {RIPSTOP_KEY(checkpoint, asynchronous), .may_change_on_resume = true,
      .doc = "Write checkpoints while training goes on; `false`: training waits for every save.",
-     .torchtitan = "checkpoint.async_mode", .other_names = "async_save async"},
+     .elsewhere = "checkpoint.async_mode | async_save async"},
     {RIPSTOP_KEY(checkpoint, snapshot_mib), .range = {0, 1e9}, .may_change_on_resume = true, .none_is_auto = true, .unit = "MiB",
      .doc = "Host memory that a rank may take for copies that are written while training goes on. Updates of units that do not fit wait until they are written. `auto`: what is free, or as much of it as the system pins for a GPU.",
-     .other_names = "snapshot_memory staging_memory host_memory"},
+     .elsewhere = "| snapshot_memory staging_memory host_memory"},
 
-    {RIPSTOP_KEY(generation, num_beams), .range = {1, kManyBeams}, .may_change_on_resume = true, .unit = "beams",
+    {RIPSTOP_KEY(generation, num_beams), .range = {1, 1024}, .may_change_on_resume = true, .unit = "beams",
      .doc = "Beams of the search for the best summary; 1: no search.",
-     .hugging_face = "num_beams generation_num_beams", .other_names = "beam_size beams"},
+     .elsewhere = "num_beams generation_num_beams | beam_size beams"},
     {RIPSTOP_KEY(generation, length_penalty), .range = {-100, 100}, .may_change_on_resume = true,
      .doc = "A search divides the log probability of a summary by its length to this power: above 0 favours long ones.",
-     .hugging_face = "length_penalty", .other_names = "len_penalty"},
+     .elsewhere = "length_penalty | len_penalty"},
     {RIPSTOP_KEY(generation, early_stopping), .may_change_on_resume = true,
      .doc = "A search ends: `true`, when `num_beams` summaries have ended; `false`, when the best beam scores no better than the worst of these now; `never`, when it cannot at any length.",
-     .hugging_face = "early_stopping"},
+     .elsewhere = "early_stopping"},
     {RIPSTOP_KEY(generation, no_repeat_ngram_size), .range = {0, 1 << 20}, .may_change_on_resume = true, .unit = "tokens",
      .doc = "No sequence of this many tokens appears twice in document and summary together; 0: off.",
-     .hugging_face = "no_repeat_ngram_size"},
+     .elsewhere = "no_repeat_ngram_size"},
     {RIPSTOP_KEY(generation, min_new_tokens), .range = {0, 1 << 30}, .may_change_on_resume = true, .unit = "tokens",
      .doc = "Tokens of the shortest summary, without the end token.",
-     .hugging_face = "min_new_tokens", .other_names = "min_length min_tokens min_target_length"},
+     .elsewhere = "min_new_tokens | min_length min_tokens min_target_length"},
     {RIPSTOP_KEY(generation, max_new_tokens), .range = {1, 1 << 30}, .may_change_on_resume = true, .unit = "tokens",
      .doc = "Tokens of the longest summary.",
-     .hugging_face = "max_new_tokens generation_max_length", .other_names = "max_length max_target_length max_tokens"},
+     .elsewhere = "max_new_tokens generation_max_length | max_length max_target_length max_tokens"},
     {RIPSTOP_KEY(generation, do_sample), .may_change_on_resume = true,
      .doc = "Draw tokens at random instead of taking the most likely ones. Not together with beams.",
-     .hugging_face = "do_sample", .other_names = "sample sampling"},
+     .elsewhere = "do_sample | sample sampling"},
     {RIPSTOP_KEY(generation, temperature), .range = {0, 1e6, true},
      .range_hint = "generation.do_sample = false always takes the most likely token", .may_change_on_resume = true,
      .doc = "Sampling divides the logits by it: below 1 favours likely tokens.",
-     .hugging_face = "temperature", .other_names = "temp"},
+     .elsewhere = "temperature | temp"},
     {RIPSTOP_KEY(generation, top_k), .range = {0, 1 << 24}, .may_change_on_resume = true, .unit = "tokens",
      .doc = "Sampling draws among this many of the most likely tokens; 0: all.",
-     .hugging_face = "top_k", .other_names = "topk"},
+     .elsewhere = "top_k | topk"},
     {RIPSTOP_KEY(generation, top_p), .range = {0, 1, true},
      .range_hint = "generation.top_p = 1.0 draws among all tokens", .may_change_on_resume = true,
      .doc = "Sampling draws among the most likely tokens whose probabilities sum to this; 1: all.",
-     .hugging_face = "top_p", .other_names = "topp nucleus"},
+     .elsewhere = "top_p | topp nucleus"},
     {RIPSTOP_KEY(generation, seed), .range = {0, kLargestSeed}, .may_change_on_resume = true,
      .doc = "Seed of sampling. A summary depends on it and on its document's number, not on batches and ranks.",
-     .other_names = "sampling_seed generation_seed"},
+     .elsewhere = "| sampling_seed generation_seed"},
     {RIPSTOP_KEY(generation, validate_examples), .range = {0, 1e9}, .may_change_on_resume = true, .unit = "documents",
      .doc = "Validation documents that each validation summarizes, to measure ROUGE; 0: off.",
-     .hugging_face = "predict_with_generate", .other_names = "max_eval_samples"},
+     .elsewhere = "predict_with_generate | max_eval_samples compute_metrics"},
 
     {RIPSTOP_KEY(log, every_steps), .range = {1, kManySteps}, .may_change_on_resume = true, .unit = "steps",
      .doc = "Steps between lines on the screen. metrics.jsonl has every step.",
-     .hugging_face = "logging_steps", .torchtitan = "metrics.log_freq", .other_names = "log_every log_interval print_freq"},
+     .elsewhere = "logging_steps metrics.log_freq | log_every log_interval print_freq logging_strategy disable_tqdm"},
     {RIPSTOP_KEY(log, tensorboard), .may_change_on_resume = true,
      .doc = "Write event files for TensorBoard too. Not in this version.",
-     .hugging_face = "report_to", .torchtitan = "metrics.enable_tensorboard", .other_names = "wandb logging_dir"},
+     .elsewhere = "report_to metrics.enable_tensorboard | wandb logging_dir"},
 };
 // clang-format on
 #undef RIPSTOP_KEY
 
-constexpr std::string_view kSections[] = {"run",       "model",      "lora",       "mesh",
-                                          "data",      "train",      "optimizer",  "schedule",
-                                          "precision", "checkpoint", "generation", "log"};
-
 }  // namespace
-
-std::string_view to_string(DeviceChoice value) {
-  return kDeviceWords[static_cast<size_t>(value)];
-}
-std::string_view to_string(LossOn value) {
-  return kLossOnWords[static_cast<size_t>(value)];
-}
-std::string_view to_string(RecomputeChoice value) {
-  return kRecomputeWords[static_cast<size_t>(value)];
-}
-std::string_view to_string(ScheduleKind value) {
-  return kScheduleWords[static_cast<size_t>(value)];
-}
-std::string_view to_string(FloatChoice value) {
-  return kFloatWords[static_cast<size_t>(value)];
-}
-std::string_view to_string(KeepBest value) {
-  return kKeepBestWords[static_cast<size_t>(value)];
-}
-std::string_view to_string(EarlyStopping value) {
-  return kEarlyStoppingWords[static_cast<size_t>(value)];
-}
 
 std::string ConfigKey::path() const {
   return fmt::format("{}.{}", section, name);
@@ -360,9 +297,6 @@ std::string ConfigKey::path() const {
 
 std::span<const ConfigKey> config_keys() {
   return kKeys;
-}
-std::span<const std::string_view> config_sections() {
-  return kSections;
 }
 
 const ConfigKey* find_config_key(std::string_view section, std::string_view name) {

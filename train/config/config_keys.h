@@ -53,31 +53,39 @@ struct ConfigKey {
   Field (*field)(RunConfig& config);
   Presence presence = Presence::kDefault;
   ValueRange range = {};
-  std::string_view range_hint = {};  ///< what to do instead of a number outside of the range
+  std::string_view range_hint = {};  ///< the hint for a number outside of the range
   bool may_change_on_resume = false;
   bool none_is_auto = false;           ///< an optional that is written "auto" if it has no value
   std::string_view default_text = {};  ///< shown instead of the struct's default
   std::string_view unit = {};          ///< empty: none
   std::string_view doc = {};           ///< one sentence, Markdown
-  std::string_view hugging_face = {};  ///< names there, separated by spaces
-  std::string_view torchtitan = {};    ///< names there, separated by spaces
-  std::string_view other_names = {};   ///< further names that people try; only for did-you-mean
+  /// Names in Hugging Face and torchtitan, which docs/config.md shows; after a "|" further names that people
+  /// try.
+  std::string_view elsewhere = {};
 
   /// "train.steps".
   std::string path() const;
 };
 
-/// Every key, in the order in which a config is written.
+/// Every key, section by section, in the order in which a config is written.
 std::span<const ConfigKey> config_keys();
-
-/// The section names, in the order in which a config is written.
-std::span<const std::string_view> config_sections();
 
 /// Finds the key of that section and name; null if there is none.
 const ConfigKey* find_config_key(std::string_view section, std::string_view name);
 
-/// The paths of the keys that are called `name` here or in other programs, those of `section` first.
-std::vector<std::string> config_keys_known_as(std::string_view section, std::string_view name);
+/// The words of `text` between any of the `separators`.
+std::vector<std::string_view> words_in(std::string_view text, std::string_view separators = " ");
+
+/// The candidate that `typed` means: another program's word for it (bf16), or a slip; "" if none is near.
+std::string suggest(std::string_view typed, const std::vector<std::string>& candidates);
+
+/// The answer to a word of other programs that no key here replaces: what to do instead; "" if none is
+/// known. `word`: a key or an option, "section.key", or a refused value, "section.key=value".
+std::string answer_to(std::string_view word);
+
+/// The paths of the keys that are called `name` here or in other programs, those of `section` first; if none
+/// is, the path of the nearest name.
+std::vector<std::string> suggest_keys(std::string_view section, std::string_view name);
 
 /// The hint for a key that does not exist: "did you mean 'optimizer.learning_rate'?", or a list of the
 /// section's keys.
@@ -85,9 +93,6 @@ std::string suggest_config_key(std::string_view section, std::string_view name);
 
 /// The hint for a section that does not exist.
 std::string suggest_config_section(std::string_view section);
-/// The one of `words` that `typed` means: in another program's word (bf16), or with a slip; "" if none is
-/// near.
-std::string meant_word(std::string_view typed, std::span<const std::string> words);
 
 /// Writes the value of `key` as TOML; "" if it is an optional without a value. Does not change `config`.
 std::string value_as_toml(const ConfigKey& key, RunConfig& config);

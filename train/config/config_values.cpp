@@ -1,5 +1,5 @@
-#include "train/config/config_values.h"
-
+// Values of a config by the table of keys: reads and checks one, writes a config as TOML, compares two
+// configs, and writes the table of docs/config.md.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -7,6 +7,9 @@
 #include <cmath>
 
 #include "model/core/error.h"
+#include "train/config/config_entries.h"
+#include "train/config/config_keys.h"
+#include "train/config/run_config.h"
 
 namespace ripstop {
 namespace {
@@ -32,11 +35,11 @@ class Assigner {
   void operator()(std::string* field) const {
     const std::string& value = value_as<std::string>();
     if (value.size() > kLongestStringBytes)
-      refuse(fmt::format("'{}' is longer than {} bytes", path(), kLongestStringBytes));
+      refuse(entry_.where, fmt::format("'{}' is longer than {} bytes", path(), kLongestStringBytes));
     // Paths appear in messages and logs of one line, and NUL would cut a path.
     for (const char c : value)
       if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
-        refuse(fmt::format("'{}' holds a control character", path()));
+        refuse(entry_.where, fmt::format("'{}' holds a control character", path()));
     *field = value;
   }
   void operator()(std::array<double, 2>* field) const {
@@ -58,9 +61,13 @@ class Assigner {
     std::fill(field.has.begin(), field.has.end(), false);
     for (const std::string& word : given) {
       const auto found = std::find(field.words.begin(), field.words.end(), word);
-      if (found == field.words.end()) refuse_word(field, word);
+      if (found == field.words.end())
+        refuse(entry_.where,
+               fmt::format("'{}' has {}, which is none of \"{}\"", path(), toml_string(word.substr(0, 40)),
+                           fmt::join(field.words, "\", \"")),
+               suggest_config_value(entry_));
       bool& has = field.has[static_cast<size_t>(found - field.words.begin())];
-      if (has) refuse(fmt::format("'{}' has \"{}\" twice", path(), word));
+      if (has) refuse(entry_.where, fmt::format("'{}' has \"{}\" twice", path(), word));
       has = true;
     }
   }
@@ -78,10 +85,6 @@ class Assigner {
  private:
   std::string path() const { return entry_.key->path(); }
 
-  [[noreturn]] void refuse(const std::string& what, std::string_view hint = {}) const {
-    throw Error(ExitCode::kUsage, entry_.where + ": " + what, std::string(hint));
-  }
-
   // The value in the type that it has in the file. Nothing is converted.
   template <class T>
   const T& value_as() const {
@@ -97,31 +100,232 @@ class Assigner {
     const bool high = range.below_most ? !(value < range.most) : !(value <= range.most);
     if (std::isfinite(value) && !low && !high) return;
     refuse(
+        entry_.where,
         fmt::format("'{}' must be {} {} and {} {}, got {}", path(), range.above_least ? "above" : "at least",
                     range.least, range.below_most ? "below" : "at most", range.most, entry_.shown),
-        entry_.key->range_hint);
-  }
-
-  [[noreturn]] void refuse_word(const WordsField& field, const std::string& word) const {
-    refuse(fmt::format("'{}' has {}, which is none of \"{}\"", path(), toml_string(word.substr(0, 40)),
-                       fmt::join(field.words, "\", \"")),
-           suggest_config_value(entry_));
+        std::string(entry_.key->range_hint));
   }
 
   [[noreturn]] void refuse_type() const {
-    throw Error(ExitCode::kUsage,
-                fmt::format("{}: '{}' must be {}, got {}", entry_.where, path(), expected_type(*entry_.key),
-                            entry_.shown),
-                suggest_config_value(entry_));
+    refuse(entry_.where,
+           fmt::format("'{}' must be {}, got {}", path(), expected_type(*entry_.key), entry_.shown),
+           suggest_config_value(entry_));
   }
 
   const ConfigEntry& entry_;
 };
 
+// The shortest text that reads back as the same double. It has a point or an exponent, so that TOML does not
+// take it for an integer.
+std::string toml_number(double value) {
+  std::string text = fmt::format("{}", value);
+  if (text.find_first_of(".en") == std::string::npos) text += ".0";
+  return text;
+}
+
+// The value of a field as TOML; "" for an optional value that is absent.
+struct TomlWriter {
+  bool none_is_auto;
+  std::string operator()(const bool* value) const { return *value ? "true" : "false"; }
+  std::string operator()(const int64_t* value) const { return std::to_string(*value); }
+  std::string operator()(const double* value) const { return toml_number(*value); }
+  std::string operator()(const std::string* value) const { return toml_string(*value); }
+  std::string operator()(const std::array<double, 2>* value) const {
+    return fmt::format("[{}, {}]", toml_number((*value)[0]), toml_number((*value)[1]));
+  }
+  std::string operator()(const ChoiceField& choice) const {
+    return toml_string(choice.words[static_cast<size_t>(choice.get(choice.value))]);
+  }
+  std::string operator()(const WordsField& list) const {
+    std::string text;
+    for (size_t i = 0; i < list.words.size(); ++i)
+      if (list.has[i]) text += fmt::format("{}{}", text.empty() ? "" : ", ", toml_string(list.words[i]));
+    return fmt::format("[{}]", text);
+  }
+  template <class T>
+  std::string operator()(const std::optional<T>* value) const {
+    if (!value->has_value()) return none_is_auto ? "\"auto\"" : "";
+    return (*this)(&**value);
+  }
+};
+
+// The type of a field, in the words of an error: "'run.seed' must be an integer, got true".
+struct TypeNamer {
+  bool none_is_auto;
+  std::string operator()(const bool*) const { return "true or false"; }
+  std::string operator()(const int64_t*) const { return "an integer"; }
+  std::string operator()(const double*) const { return "a number"; }
+  std::string operator()(const std::string*) const { return "a string"; }
+  std::string operator()(const std::array<double, 2>*) const { return "an array of two numbers"; }
+  std::string operator()(const ChoiceField& choice) const {
+    return fmt::format("one of \"{}\"", fmt::join(choice.words, "\", \""));
+  }
+  std::string operator()(const WordsField& list) const {
+    return fmt::format("an array of some of \"{}\"", fmt::join(list.words, "\", \""));
+  }
+  std::string operator()(const std::optional<int64_t>*) const {
+    return none_is_auto ? "an integer or \"auto\"" : "an integer";
+  }
+  std::string operator()(const std::optional<bool>*) const { return "true, false or \"auto\""; }
+};
+
+// The value as TOML; "" if the key has no line, because parse_run_config would refuse it: a size that the
+// pretrained model or the data set decides (0 in the struct), and a key of adapters where there are none.
+std::string written_value(const ConfigKey& key, RunConfig& config) {
+  const bool is_size = key.section == "model" && key.presence != Presence::kOptional;
+  const bool is_unset =
+      !config.model.pretrained.empty() || (key.name == "vocab_size" && config.model.vocab_size == 0);
+  if (is_size && is_unset) return "";
+  if (key.section == "lora" && key.name != "rank" && !config.lora.any()) return "";
+  const std::string text = value_as_toml(key, config);
+  // TOML has no null.
+  return key.presence == Presence::kOptional && text == "\"\"" ? "" : text;
+}
+
+// Whether a resumed run may have another value of the key.
+bool may_change(const ConfigKey& key, const RunConfig& old_config, const RunConfig& new_config) {
+  const auto grows = [](std::optional<int64_t> before, std::optional<int64_t> after) {
+    return before && after && *after > *before;
+  };
+  // A run may become longer. Making it shorter would have to undo steps.
+  if (key.path() == "train.steps") return grows(old_config.train.steps, new_config.train.steps);
+  if (key.path() == "train.epochs") return grows(old_config.train.epochs, new_config.train.epochs);
+  // The base of adapters is needed at every start, and compared by its hash, not by its path.
+  if (key.path() == "model.pretrained" && old_config.lora.any()) return new_config.lora.any();
+  return key.may_change_on_resume;
+}
+
+// The default as docs/config.md shows it.
+std::string default_column(const ConfigKey& key) {
+  if (key.presence == Presence::kRequired) return "required";
+  if (!key.default_text.empty()) return std::string(key.default_text);
+  RunConfig defaults;
+  const std::string text = value_as_toml(key, defaults);
+  return text.empty() || key.presence == Presence::kOptional ? "none" : fmt::format("`{}`", text);
+}
+
+// The key's meaning, and its values if they can be listed.
+std::string what_column(const ConfigKey& key) {
+  RunConfig any;
+  const Field field = key.field(any);
+  std::string values;
+  if (const auto* const choice = std::get_if<ChoiceField>(&field))
+    values = fmt::format("\"{}\"", fmt::join(choice->words, "\"`, `\""));
+  else if (const auto* const list = std::get_if<WordsField>(&field))
+    values = fmt::format("\"{}\"", fmt::join(list->words, "\"`, `\""));
+  return values.empty() ? std::string(key.doc) : fmt::format("{} `{}`.", key.doc, values);
+}
+
+// "`max_steps`, `training.steps`".
+std::string elsewhere_column(const ConfigKey& key) {
+  const auto names = words_in(key.elsewhere.substr(0, key.elsewhere.find('|')));
+  return names.empty() ? "" : fmt::format("`{}`", fmt::join(names, "`, `"));
+}
+
 }  // namespace
 
 void assign_value(const ConfigEntry& entry, RunConfig& config) {
+  const std::string path = entry.key->path();
+  if (const std::string answer = answer_to(fmt::format("{}={}", path, entry.shown)); !answer.empty())
+    refuse(entry.where, fmt::format("not in this version of ripstop: {} = {}", path, entry.shown), answer);
   std::visit(Assigner(entry), entry.key->field(config));
+}
+
+std::string toml_string(std::string_view text) {
+  std::string result = "\"";
+  // TOML forbids control characters in strings, and DEL with them.
+  for (const char c : text) {
+    if (c == '"' || c == '\\')
+      result += {'\\', c};
+    else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
+      result += fmt::format("\\u{:04X}", static_cast<unsigned>(static_cast<unsigned char>(c)));
+    else
+      result += c;
+  }
+  return result + '"';
+}
+
+std::string value_as_toml(const ConfigKey& key, RunConfig& config) {
+  return std::visit(TomlWriter{key.none_is_auto}, key.field(config));
+}
+
+std::string expected_type(const ConfigKey& key) {
+  RunConfig any;
+  return std::visit(TypeNamer{key.none_is_auto}, key.field(any));
+}
+
+std::string to_toml(const RunConfig& config) {
+  // ConfigKey::field wants a config that may change. The copy is only read.
+  RunConfig copy = config;
+  std::string result;
+  std::string_view section;
+  for (const ConfigKey& key : config_keys()) {
+    const std::string value = written_value(key, copy);
+    if (value.empty()) continue;
+    if (key.section != section) {
+      section = key.section;
+      result += fmt::format("{}[{}]\n", result.empty() ? "" : "\n", section);
+    }
+    result += fmt::format("{} = {}\n", key.name, value);
+  }
+  return result;
+}
+
+std::string ConfigDifference::text() const {
+  return fmt::format("{}: {} -> {}", key, old_value.empty() ? "(none)" : old_value,
+                     new_value.empty() ? "(none)" : new_value);
+}
+
+std::vector<ConfigDifference> compare(const RunConfig& old_config, const RunConfig& new_config) {
+  RunConfig old_copy = old_config;
+  RunConfig new_copy = new_config;
+  std::vector<ConfigDifference> result;
+  for (const ConfigKey& key : config_keys()) {
+    std::string old_value = written_value(key, old_copy);
+    std::string new_value = written_value(key, new_copy);
+    // Compare what is written: two values that read back equal are the same value.
+    if (old_value == new_value) continue;
+    result.push_back(
+        {key.path(), std::move(old_value), std::move(new_value), may_change(key, old_config, new_config)});
+  }
+  return result;
+}
+
+std::vector<ConfigDifference> compare_models(const ModelConfig& old_model, const ModelConfig& new_model) {
+  // Configs that differ in their sizes alone: the table of keys knows how to compare and name those.
+  RunConfig before, after;
+  static_cast<ModelConfig&>(before.model) = old_model;
+  static_cast<ModelConfig&>(after.model) = new_model;
+  return compare(before, after);
+}
+
+std::vector<ConfigDifference> accept_differences(const std::string& whose,
+                                                 std::vector<ConfigDifference> differences) {
+  std::vector<ConfigDifference> accepted;
+  std::string refused;
+  for (ConfigDifference& difference : differences) {
+    if (difference.may_change_on_resume)
+      accepted.push_back(std::move(difference));
+    else
+      refused += (refused.empty() ? "" : ", ") + difference.text();
+  }
+  if (!refused.empty())
+    throw Error(ExitCode::kUsage, fmt::format("{} was begun with another config: {}", whose, refused),
+                "use the old values, or another run.directory for a new run");
+  return accepted;
+}
+
+std::vector<ConfigDifference> check_resume(const RunConfig& old_config, const RunConfig& new_config) {
+  return accept_differences(new_config.run.directory, compare(old_config, new_config));
+}
+
+std::string config_table_markdown() {
+  std::string result =
+      "| key | default | unit | what it does | Hugging Face, torchtitan |\n|---|---|---|---|---|\n";
+  for (const ConfigKey& key : config_keys())
+    result += fmt::format("| `{}` | {} | {} | {} | {} |\n", key.path(), default_column(key), key.unit,
+                          what_column(key), elsewhere_column(key));
+  return result;
 }
 
 }  // namespace ripstop

@@ -41,6 +41,13 @@ size_t edit_distance(const std::string& a, const std::string& b) {
   return last[b.size()];
 }
 
+// The system makes the names there: one that is near is another thing, such as another descriptor.
+bool is_of_the_system(const fs::path& path) {
+  std::error_code ignored;
+  const std::string at = fs::absolute(path, ignored).lexically_normal().string();
+  return at.rfind("/proc/", 0) == 0 || at.rfind("/dev/fd/", 0) == 0;
+}
+
 }  // namespace
 
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates) {
@@ -59,7 +66,7 @@ std::string nearest_name(std::string_view name, std::span<const std::string> can
 }
 
 std::vector<std::string> names_in(const fs::path& directory) {
-  // Of more, listing takes seconds on a network file system.
+  // Listing more takes seconds on a network file system.
   constexpr size_t kMostNames = 10'000;
   std::vector<std::string> names;
   std::error_code error;
@@ -70,17 +77,6 @@ std::vector<std::string> names_in(const fs::path& directory) {
   std::ranges::sort(names);  // the system gives them in any order
   return names;
 }
-
-namespace {
-
-// The system makes the names there: one that is near is another thing, such as another descriptor.
-bool is_of_the_system(const fs::path& path) {
-  std::error_code ignored;
-  const std::string at = fs::absolute(path, ignored).lexically_normal().string();
-  return at.rfind("/proc/", 0) == 0 || at.rfind("/dev/fd/", 0) == 0;
-}
-
-}  // namespace
 
 std::string hint_for_absent(const fs::path& path, std::string_view option, std::string_view inside) {
   std::error_code error, ignored;

@@ -17,7 +17,7 @@ std::string nearest_name(std::string_view name, std::span<const std::string> can
 /// The names in `directory`, sorted, 10,000 of them at most; none if it cannot be read.
 std::vector<std::string> names_in(const std::filesystem::path& directory);
 
-/// What to type instead of a path that is not there: "did you mean data.directory=data/xsum?" for `option`
+/// The hint for a path that is not there: "did you mean data.directory=data/xsum?" for `option`
 /// "data.directory=", with the nearest name beside it, as one word of a shell. If `inside` is not empty, the
 /// nearest that holds this file. For a link that leads nowhere: "it is a link to X, which is not there". ""
 /// if `path` is there, if the system does not say, if no name is near, and below /proc and /dev/fd. Throws

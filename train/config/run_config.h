@@ -27,20 +27,34 @@ enum class ScheduleKind { kCosine, kLinear, kConstant };
 enum class FloatChoice { kBfloat16, kFloat32 };
 enum class KeepBest { kLoss, kRougeL, kNone };
 
-/// The word that the config file uses: "auto", "rougeL".
-std::string_view to_string(DeviceChoice value);
-std::string_view to_string(LossOn value);
-std::string_view to_string(RecomputeChoice value);
-std::string_view to_string(ScheduleKind value);
-std::string_view to_string(FloatChoice value);
-std::string_view to_string(KeepBest value);
-std::string_view to_string(EarlyStopping value);
+/// The words of the config file for an enum's values, in the order of the values; empty for other types.
+template <class Enum>
+inline constexpr std::array<std::string_view, 0> kWords = {};
+template <>
+inline constexpr std::array<std::string_view, 3> kWords<DeviceChoice> = {"auto", "cpu", "cuda"};
+template <>
+inline constexpr std::array<std::string_view, 2> kWords<LossOn> = {"summary", "all"};
+template <>
+inline constexpr std::array<std::string_view, 4> kWords<RecomputeChoice> = {"auto", "none", "selective",
+                                                                            "full"};
+template <>
+inline constexpr std::array<std::string_view, 3> kWords<ScheduleKind> = {"cosine", "linear", "constant"};
+template <>
+inline constexpr std::array<std::string_view, 2> kWords<FloatChoice> = {"bfloat16", "float32"};
+template <>
+inline constexpr std::array<std::string_view, 3> kWords<KeepBest> = {"loss", "rougeL", "none"};
+template <>
+inline constexpr std::array<std::string_view, 3> kWords<EarlyStopping> = {"false", "true", "never"};
 
-struct ConfigKey;
+/// The word of the config file for one value: "auto", "rougeL".
+template <class Enum>
+requires(!kWords<Enum>.empty()) std::string_view to_string(Enum value) {
+  return kWords<Enum>[static_cast<size_t>(value)];
+}
 
 struct RunSection {
   std::string directory;  ///< everything of this run is written there
-  int64_t seed = 1;       ///< of the initial weights
+  int64_t seed = 1;       ///< seed of the initial weights
   DeviceChoice device = DeviceChoice::kAuto;
   bool deterministic = false;
   std::string profile_steps;                ///< "10-12", or empty
@@ -123,7 +137,7 @@ struct CheckpointSection {
   int64_t keep = 3;           ///< newest checkpoints kept, and the best one besides; 0: all
   KeepBest keep_best = KeepBest::kLoss;
   bool asynchronous = true;
-  std::optional<int64_t> snapshot_mib;  ///< of a rank; none: "auto"
+  std::optional<int64_t> snapshot_mib;  ///< MiB of one rank; none: "auto"
   bool operator==(const CheckpointSection&) const = default;
 };
 
@@ -167,14 +181,17 @@ RunConfig parse_run_config(std::string_view toml, const std::string& name,
 /// search without beams, or to sampling without do_sample.
 std::vector<std::string> ignored_generation_notes(const RunConfig& config);
 
-/// The place of a key that an override gives.
-inline constexpr const char* kCommandLine = "command line";
+/// Whether the overrides, which load_run_config has accepted, give the key `path`, such as "run.directory".
+bool is_overridden(std::string_view path, std::span<const std::string> overrides);
 
-/// The place at which the file or the overrides give `key`: "run.toml:12" or kCommandLine; "" if neither
-/// does, or if the file is a pipe, which can be read only once. For messages about a config that
-/// load_run_config accepted.
-std::string place_of_key(const ConfigKey& key, const std::string& path,
-                         std::span<const std::string> overrides);
+/// The steps from `first` to `last`, counted from 1; no steps if last < first.
+struct StepRange {
+  int64_t first = 1, last = 0;
+};
+
+/// Parses run.profile_steps: "10-12", or "" for no steps. Throws Error(kUsage) if the text is neither, or if
+/// the range begins before step 1 or ends before it begins.
+StepRange parse_step_range(std::string_view text);
 
 /// Writes the whole config as TOML, every key with its value. parse_run_config reads back an equal config.
 std::string to_toml(const RunConfig& config);

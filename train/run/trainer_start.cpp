@@ -7,7 +7,6 @@
 #include "model/kernels/cpu/processor.h"
 #include "parallel/agreement.h"
 #include "train/checkpoint/checkpoint_directory.h"
-#include "train/config/step_range.h"
 #include "train/machine/machine.h"
 #include "train/machine/version.h"
 #include "train/plan/micro_batch.h"

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "model/device/device.h"
-#include "train/config/step_range.h"
+#include "train/config/run_config.h"
 
 namespace ripstop {
 

@@ -132,36 +132,6 @@ TEST_F(TrainCommand, WhatShapesTheRunMayNotChange) {
   expect_refused("precision.compute=bfloat16", 64, "precision.compute: \\\"float32\\\" -> \\\"bfloat16\\\"");
 }
 
-// Older versions stored values that they did not do: log.tensorboard was true by default.
-TEST_F(TrainCommand, ARunOfAnOlderVersionGoesOn) {
-  const auto write_stored = [&](const std::string& from, const std::string& to) {
-    std::string stored = read_bytes(run() / "config.toml");
-    const size_t at = stored.find(from);
-    ASSERT_NE(at, std::string::npos) << stored;
-    write_bytes(run() / "config.toml", stored.replace(at, from.size(), to));
-  };
-  write_stored("tensorboard = false", "tensorboard = true");
-  write_stored("num_beams = 1", "num_beams = 4");
-  const ProgramRun own_copy = run_program("train " + (run() / "config.toml").string() +
-                                          " run.directory=" + run().string() + " train.steps=3");
-  EXPECT_EQ(own_copy.exit_code, 0) << own_copy.err;
-  EXPECT_NE(own_copy.out.find("note: log.tensorboard = true is not in this version"), std::string::npos)
-      << own_copy.out;
-  // A value on the command line is today's.
-  const auto own_copy_refuses = [&](const std::string& more, const std::string& what) {
-    const ProgramRun refused = run_program("train " + (run() / "config.toml").string() +
-                                           " run.directory=" + run().string() + " train.steps=4" + more);
-    EXPECT_EQ(refused.exit_code, 64) << more << refused.out;
-    EXPECT_NE(refused.err.find(what), std::string::npos) << refused.err;
-  };
-  own_copy_refuses(" log.tensorboard=true", "command line: log.tensorboard");
-
-  const ProgramRun mended = train("train.steps=4");
-  EXPECT_EQ(mended.exit_code, 0) << mended.err;
-  EXPECT_EQ(steps(), (std::vector<int64_t>{1, 2, 3, 4}));
-  expect_refused("train.steps=5 log.tensorboard=true", 64, "command line: log.tensorboard");
-}
-
 // Its config.toml names the run that it was copied from.
 TEST_F(TrainCommand, ACopiedRunDoesNotGoOnInTheOldOne) {
   const std::string copied = "train " + (run() / "config.toml").string();

@@ -131,42 +131,12 @@ TEST_F(BadConfig, Adapters) {
   EXPECT_EQ(std::count(large.err.begin(), large.err.end(), '\n'), 1) << large.err;
 }
 
-TEST_F(BadConfig, TrainRefusesKeysThatThisVersionDoesNotDo) {
-  const std::string config = config_with("log.tensorboard=true");
-  const ProgramRun train = run_program("train " + config);
-  EXPECT_EQ(train.exit_code, 64);
-  EXPECT_EQ(train.out, "");
-  EXPECT_NE(train.err.find("config.toml:17: log.tensorboard = true"), std::string::npos) << train.err;
-  EXPECT_NE(train.err.find("hint=\"use instead: log.tensorboard = false\""), std::string::npos) << train.err;
-  EXPECT_FALSE(std::filesystem::exists(run()));
-}
-
-// One rule for all of them: an error in train, a note in plan.
-TEST_F(BadConfig, TrainRefusesAndPlanNotesEachKeyThatThisVersionDoesNotDo) {
-  const std::string config = config_with("mesh.fsdp=1");
-  for (const std::string setting : {"log.tensorboard=true"}) {
-    const std::string key = setting.substr(0, setting.find('='));
-    const ProgramRun train = run_program("train " + config + " " + setting);
-    EXPECT_EQ(train.exit_code, 64) << setting;
-    EXPECT_NE(train.err.find("not in this version of ripstop: command line: " + key + " = "),
-              std::string::npos)
-        << train.err;
-    EXPECT_NE(train.err.find("use instead: " + key + " = "), std::string::npos) << train.err;
-    EXPECT_FALSE(std::filesystem::exists(run())) << setting;
-    const ProgramRun plan = run_program("plan " + config + " " + setting);
-    EXPECT_EQ(plan.exit_code, 0) << plan.err;
-    EXPECT_NE(plan.out.find("note: " + key + " = "), std::string::npos) << plan.out;
-  }
-}
-
-TEST_F(BadConfig, PlanNotesKeysThatThisVersionDoesNotDo) {
-  const std::string plan = "plan " + config_with("mesh.fsdp=2") + " log.tensorboard=true";
-  const ProgramRun text = run_program(plan);
-  EXPECT_EQ(text.exit_code, 0) << text.err;
-  EXPECT_NE(text.out.find("note: log.tensorboard = true is not in this version"), std::string::npos)
-      << text.out;
-  EXPECT_NE(run_program(plan + " --json").out.find("log.tensorboard = true is not in this version"),
-            std::string::npos);
+TEST_F(BadConfig, AValueThatThisVersionDoesNotDoIsRefused) {
+  expect_refused(config_with("log.tensorboard=true"), 64,
+                 "config.toml:17: not in this version of ripstop: log.tensorboard = true",
+                 "set log.tensorboard = false");
+  expect_refused(config_with("run.seed=1") + " log.tensorboard=true", 64,
+                 "command line: not in this version of ripstop: log.tensorboard = true");
 }
 
 // Nobody means 80 bytes.

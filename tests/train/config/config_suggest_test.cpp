@@ -54,7 +54,7 @@ TEST(ConfigSuggest, AllUnknownKeysAreToldAtOnceInTheOrderOfTheFile) {
 TEST(ConfigSuggest, FarOffNamesGetNoGuess) {
   const auto hint = [](const std::string& override) { return refusal(kSmallest, {override}).hint; };
   EXPECT_EQ(hint("train.compile=true"), "not in ripstop: its kernels are compiled with it");
-  EXPECT_EQ(hint("optimizer.name=AdamW"), "the optimizer is AdamW");
+  EXPECT_HAS(hint("optimizer.name=AdamW"), "the optimizer is AdamW");
   EXPECT_EQ(hint("model.name=llama2"), "did you mean 'model.preset'?");
   EXPECT_EQ(hint("precision.comptue=float32"), "did you mean 'precision.compute'?");
   EXPECT_EQ(hint("precision.commute_in=float32").find("did you mean"), std::string::npos);

@@ -57,14 +57,6 @@ TEST(ResumeCheck, TheModelsAreComparedToo) {
              "model.rope_theta: 500000.0 -> 10000.0");
 }
 
-TEST(ResumeCheck, AConfigOf010IsUnderstood) {
-  std::string config = to_toml(parsed(kSmallest));
-  const std::string now = "tensorboard = false", then = "tensorboard = true";
-  ASSERT_NE(config.find(now), std::string::npos);
-  config.replace(config.find(now), now.size(), then);
-  EXPECT_EQ(refusal(saved_with(config), parsed(kSmallest)).code(), ExitCode::kOk);
-}
-
 TEST(ResumeCheck, AConfigThatCannotBeReadIsNoDamage) {
   for (const char* config : {"", "[train\n", "[run]\nkey_of_the_future = 1\n"}) {
     const Error error = refusal(saved_with(config), parsed(kSmallest));

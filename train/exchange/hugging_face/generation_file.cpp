@@ -9,7 +9,7 @@
 
 #include "data/files/whole_file.h"
 #include "data/text/json_reader.h"
-#include "train/config/config_values.h"
+#include "train/config/config_entries.h"
 
 namespace ripstop {
 namespace {

@@ -17,7 +17,7 @@ constexpr size_t kMostTextBytes = 256;
 
 // What an absent key means; a size of 0 must be there.
 constexpr ModelConfig kLlamaConfigDefaults{
-    .max_position_embeddings = 2048, .rms_norm_eps = 1e-6, .rope_theta = 10000.0, .initializer_range = 0.02};
+    .max_position_embeddings = 2048, .rms_norm_eps = 1e-6, .initializer_range = 0.02};
 
 // Every error says in which model people find the key.
 class PretrainedReader : public JsonReader {
@@ -28,7 +28,7 @@ class PretrainedReader : public JsonReader {
   void check_kind() const;
   void check_computation() const;
   void check_rotary(const Json& rotary) const;
-  ModelConfig sizes() const;
+  ModelConfig sizes();
 
  private:
   // What is absent or null has the default of LlamaConfig.
@@ -84,24 +84,21 @@ void PretrainedReader::check_rotary(const Json& rotary) const {
     refuse("has a partial_rotary_factor; ripstop turns whole heads");
 }
 
-ModelConfig PretrainedReader::sizes() const {
-  Json given = json_;
+ModelConfig PretrainedReader::sizes() {
   if (find(json_, "num_key_value_heads") == nullptr)
-    given["num_key_value_heads"] = member(json_, "num_attention_heads");
+    json_["num_key_value_heads"] = Json(member(json_, "num_attention_heads"));
   const Json* const rotary = find(json_, "rope_parameters");
   if (rotary != nullptr && find(*rotary, "rope_theta") != nullptr)
-    given["rope_theta"] = (*rotary)["rope_theta"];
+    json_["rope_theta"] = Json((*rotary)["rope_theta"]);
 
   ModelConfig model = kLlamaConfigDefaults;
   for_each_field(model, [&]<class T>(const char* name, T& value) {
-    const bool is_absent = find(given, name) == nullptr;
-    if constexpr (std::is_same_v<T, int64_t>) {
-      if (!is_absent || value == 0) value = integer(given, name, 1, kMostSize);
-    } else if constexpr (std::is_same_v<T, bool>) {
-      if (!is_absent) value = flag(given, name);
-    } else {
-      if (!is_absent) value = number(given, name);
-    }
+    if constexpr (std::is_same_v<T, int64_t>)
+      value = value == 0 ? integer(json_, name, 1, kMostSize) : size_or(name, value);
+    else if constexpr (std::is_same_v<T, bool>)
+      value = flag_or(name, value);
+    else
+      value = number_or(json_, name, value);
   });
   try {
     validate(model);
@@ -117,7 +114,7 @@ ModelConfig PretrainedReader::sizes() const {
 }  // namespace
 
 ModelConfig parse_pretrained_config(std::string_view text, const std::string& name) {
-  const PretrainedReader reader(name, text);
+  PretrainedReader reader(name, text);
   reader.check_kind();
   reader.check_computation();
   return reader.sizes();
