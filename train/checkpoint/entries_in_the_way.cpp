@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "data/files/directory.h"
+#include "data/tokenizer/tokenizer.h"
 #include "train/checkpoint/manifest.h"
 #include "train/checkpoint/takeovers.h"
 
@@ -35,8 +36,8 @@ bool is_harmless_folder(Io& io, const std::filesystem::path& path) {
 }
 
 bool is_harmless_file(const std::filesystem::path& path) {
-  constexpr std::array<std::string_view, 6> kWritten = {
-      "config.toml", "tokenizer.model", "prompt_template.txt", "prepare.json", "LOCK", Manifest::kFileName};
+  constexpr std::array<std::string_view, 6> kWritten = {"config.toml",  kTokenizerFile, "prompt_template.txt",
+                                                        "prepare.json", "LOCK",         Manifest::kFileName};
   constexpr std::array<std::string_view, 3> kExtensions = {".h5", ".jsonl", ".safetensors"};
   const std::string name = path.filename().string(), extension = path.extension().string();
   return std::find(kWritten.begin(), kWritten.end(), name) == kWritten.end() &&

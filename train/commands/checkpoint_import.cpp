@@ -7,7 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "data/process/shell_word.h"
-#include "train/exchange/write/import_model.h"
+#include "train/exchange/read/open_model.h"
+#include "train/exchange/write/export_model.h"
 #include "train/report/human_text.h"
 #include "train/report/progress.h"
 #include "train/run/stop_signal.h"

@@ -9,7 +9,7 @@
 #include "train/commands/commands.h"
 #include "train/commands/end_process.h"
 #include "train/commands/model_arguments.h"
-#include "train/commands/split_argument.h"
+#include "train/commands/show_examples.h"
 #include "train/config/nearest_name.h"
 #include "train/config/run_config.h"
 #include "train/evaluate/evaluation_directory.h"
@@ -18,8 +18,8 @@
 #include "train/evaluate/scores.h"
 #include "train/evaluate/write_summaries.h"
 #include "train/exchange/hugging_face/model_tokenizer.h"
-#include "train/generate/prompt.h"
-#include "train/generate/trained_model.h"
+#include "train/generate/loaded_model.h"
+#include "train/generate/write_texts.h"
 #include "train/report/progress.h"
 #include "train/run/stop_signal.h"
 #include "train/run/time_limit.h"
@@ -68,14 +68,10 @@ fs::path find_split(const EvaluateArguments& given, const TrainedModel& trained)
   const fs::path data = given.data.empty() ? trained.config.data.directory : given.data;
   const fs::path file = data / (given.split + ".h5");
   std::error_code error;
-  // One that the system refuses to look at is refused with the reason when it is opened.
+  // A file that the system refuses to look at is refused with the reason when it is opened.
   if (fs::exists(file, error) || error) return file;
-  std::string others;
-  for (const char* split : {"train", "validation", "test"})
-    if (fs::exists(data / fmt::format("{}.h5", split), error))
-      others += fmt::format("{}{}", others.empty() ? "" : ", ", split);
   std::string hint = "--data is a directory made by ripstop prepare";
-  if (!others.empty())
+  if (const std::string others = splits_with_examples(data); !others.empty())
     hint = "name a split that is there with --split: " + others;
   else if (const std::string near = hint_for_absent(data, "--data ", given.split + ".h5"); !near.empty())
     hint = near;
@@ -88,7 +84,7 @@ fs::path find_split(const EvaluateArguments& given, const TrainedModel& trained)
 
 // Finds and checks everything before the weights are loaded, which takes long and much memory.
 Subject find_subject(Io& io, Communicator& world, const EvaluateArguments& given) {
-  TrainedModel trained = given.model.find(io, world, GenerationSource::kConfig);
+  TrainedModel trained = given.model.find(io, world, /*reads_generation_file=*/false);
   const fs::path file = find_split(given, trained);
   Subject subject{.trained = std::move(trained),
                   .dataset = TokenDataset(file),
@@ -170,7 +166,7 @@ Output open_output(const EvaluateArguments& given, const Subject& subject, const
   if (!file.note().empty()) fmt::print(stderr, "warning: {}\n", file.note());
   const int64_t own = std::min(file.count(), subject.examples);
   if (own > 0) output.note = fmt::format("summaries there already: {} of {}", own, subject.examples);
-  // Those of a pretrained model lie wherever people put them.
+  // Predictions of a pretrained model lie wherever people put them.
   const FoundPredictions found = subject.trained.stored.is_pretrained()
                                      ? FoundPredictions{}
                                      : find_predictions(all, output.directory, settings);
@@ -296,7 +292,7 @@ std::optional<EvaluationScores> measure(InferenceModel& model, const EvaluateArg
   return scores;
 }
 
-// What is there already, and how to go on, when the evaluation was stopped. To the stream for people.
+// Says, when the evaluation was stopped, which part is done and how to go on. To the stream for people.
 void say_stopped(const EvaluateArguments& given, const Subject& subject, const Output& output,
                  const Stop& stop) {
   std::string part = "the loss is not done";

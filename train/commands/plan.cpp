@@ -24,7 +24,7 @@
 #include "train/config/nearest_name.h"
 #include "train/config/unsupported_keys.h"
 #include "train/exchange/hugging_face/model_tokenizer.h"
-#include "train/exchange/read/adapted_base.h"
+#include "train/exchange/read/open_model.h"
 #include "train/machine/machine.h"
 #include "train/machine/peak_flops.h"
 #include "train/plan/fitting_meshes.h"

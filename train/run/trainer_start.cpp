@@ -86,7 +86,7 @@ DeviceMesh make_mesh(StartTimes& times, MpiWorld& world, const ResolvedRun& run,
 
 Tokenizer dataset_tokenizer(StartTimes& times, const std::string& directory) {
   times.enter(&StartupSeconds::data);
-  return Tokenizer(dataset_file(directory, "tokenizer.model"));
+  return Tokenizer(dataset_file(directory, kTokenizerFile));
 }
 
 // The training set. Another tokenizer beside it would be stored in the run, and read its summaries wrongly.

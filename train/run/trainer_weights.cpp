@@ -9,7 +9,7 @@
 
 #include "parallel/agreement.h"
 #include "train/exchange/hugging_face/model_tokenizer.h"
-#include "train/exchange/read/adapted_base.h"
+#include "train/exchange/read/open_model.h"
 #include "train/exchange/read/weights_reader.h"
 #include "train/machine/equal_ranks.h"
 #include "train/run/trainer.h"
@@ -40,7 +40,7 @@ void Trainer::open_first_weights() {
                 "make the same lora.adapter visible on every node");
   if (has_adapters())
     state_.adapted = {.lora = options_.config.lora,
-                      .directory = place_of_base(first_weights_->directory()).string(),
+                      .directory = normal_path(first_weights_->directory()).string(),
                       .hash = "",
                       .samples = samples,
                       .dtype = ""};
@@ -64,7 +64,7 @@ void Trainer::set_first_weights() {
   do_and_agree(mesh_.world(), [&] {
     load_states(live_states(step_->model(), step_->optimizer()), stream_,
                 [&](const std::vector<UnitStates>& units) {
-                  first_weights_->read(io_, mesh_.coordinates().fsdp, units);
+                  read_weights(io_, *first_weights_, mesh_.coordinates().fsdp, units);
                 });
   });
   step_->model().weights_changed(step_->arena());
@@ -129,7 +129,7 @@ void Trainer::read_base() {
   });
   // It may have moved, and another processor may compute in another type.
   state_.adapted->dtype = to_string(resolved_.step.sharding.compute);
-  state_.adapted->directory = place_of_base(first_weights_->directory()).string();
+  state_.adapted->directory = normal_path(first_weights_->directory()).string();
   weights_of_ = directory + ", frozen";
   if (first_adapters_)
     weights_of_ += "; the adapters begin as those of " + first_adapters_->directory.string();
