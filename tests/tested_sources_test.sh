@@ -115,13 +115,11 @@ train/check/rank_findings.*          tests/train/check/check_verdict_test.cpp te
 train/commands/check_report.*        tests/train/commands/check_command_test.cpp
 train/evaluate/dataset_loss.*       tests/train/evaluate/evaluation_ranks_test.cpp tests/train/run/validation_ranks_test.cpp
 train/evaluate/write_summaries.*    tests/train/evaluate/evaluation_ranks_test.cpp tests/train/run/validation_ranks_test.cpp
-train/exchange/read/adapted_base.*       tests/train/run/trainer_lora_test.cpp
-train/exchange/write/disk_room.*         tests/train/exchange/write/export_model_test.cpp tests/train/exchange/read/stored_model_test.cpp
+train/exchange/read/open_model.*         tests/train/exchange/read/stored_model_test.cpp tests/train/run/trainer_lora_test.cpp
 train/exchange/write/export_weights.*    tests/train/exchange/write/export_model_test.cpp
 train/exchange/hugging_face/stored_elements.* tests/train/exchange/hugging_face/pretrained_weights_test.cpp tests/train/exchange/peft/peft_adapter_test.cpp
-train/exchange/write/import_model.*      tests/train/exchange/read/stored_model_test.cpp
-train/generate/trained_model.*      tests/train/commands/evaluate_command_test.cpp
-train/generate/write_texts.*        tests/train/evaluate/evaluation_ranks_test.cpp
+train/generate/loaded_model.*       tests/train/commands/evaluate_command_test.cpp
+train/generate/write_texts.*        tests/train/generate/prompt_test.cpp tests/train/generate/dealt_texts_test.cpp tests/train/evaluate/evaluation_ranks_test.cpp
 train/plan/pretrained_sizes.*       tests/train/run/trainer_pretrained_test.cpp tests/train/commands/pretrained_command_test.cpp
 train/plan/*                        tests/train/config/bad_config_test.cpp tests/train/plan/rank_plan_test.cpp
 train/run/kernel_plans.*            tests/emulated_device/steps_ranks_test.cpp

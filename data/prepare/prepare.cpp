@@ -281,7 +281,7 @@ PrepareReport Preparation::run() {
   report_.tokenizer_sha256 = tokenizer->sha256();
   report_.vocabulary_size = tokenizer->vocabulary_size();
   report_.tokenizer_trained = options_.tokenizer.empty();
-  create_file(posix_io(), directory / "tokenizer.model", tokenizer->model());
+  create_file(posix_io(), directory / kTokenizerFile, tokenizer->model());
   encode_all(*tokenizer, prompt, directory);
   const auto has_examples = [](const SplitReport& split) { return split.examples > 0; };
   if (std::none_of(report_.splits.begin(), report_.splits.end(), has_examples)) refuse_empty(report_);

@@ -18,6 +18,10 @@ std::string in_one_line(std::string text) {
   return text;
 }
 
+std::string text_of_json(const nlohmann::ordered_json& json, int indent) {
+  return json.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
 JsonReader::Json JsonReader::parse(std::string_view text) const {
   // The parser is recursive, so depth costs stack. Nothing that is read here needs more than six levels.
   constexpr int kDeepest = 16;

@@ -13,6 +13,9 @@ namespace ripstop {
 /// `text` with a space for each control character: a message is one line, whatever a file holds.
 std::string in_one_line(std::string text);
 
+/// `json` as text, in one line if `indent` is negative. Bytes that are no UTF-8 become U+FFFD.
+std::string text_of_json(const nlohmann::ordered_json& json, int indent = -1);
+
 /// Reads one document. Every error is an Error(`refusal`) that begins with `name`, as people know the file.
 class JsonReader {
  public:
@@ -23,7 +26,13 @@ class JsonReader {
   /// Throws "`name`: " and the text formatted by fmt, in one line.
   template <class... Args>
   [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
-    throw Error(refusal_, name_ + ": " + in_one_line(fmt::format(format, std::forward<Args>(args)...)));
+    refuse_with("", format, std::forward<Args>(args)...);
+  }
+  /// As refuse, with a hint.
+  template <class... Args>
+  [[noreturn]] void refuse_with(const std::string& hint, fmt::format_string<Args...> format,
+                                Args&&... args) const {
+    throw Error(refusal_, name_ + ": " + in_one_line(fmt::format(format, std::forward<Args>(args)...)), hint);
   }
 
   /// The object that `text` is. Refuses what is not JSON (RFC 8259), nests deeper than 16 levels, or has a

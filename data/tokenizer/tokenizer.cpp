@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "data/files/directory.h"
 #include "data/files/hash.h"
 #include "data/files/whole_file.h"
 #include "data/tokenizer/sentencepiece_check.h"
@@ -32,7 +33,7 @@ std::filesystem::path model_file(const std::filesystem::path& path) {
                 "give a SentencePiece model, such as LLaMA's tokenizer.model, or a directory that has one");
   }
   if (!std::filesystem::is_directory(path, ignored)) return path;
-  if (std::filesystem::exists(path / "tokenizer.model", ignored)) return path / "tokenizer.model";
+  if (std::filesystem::exists(path / kTokenizerFile, ignored)) return path / kTokenizerFile;
   if (std::filesystem::exists(path / "tokenizer.json", ignored)) {
     throw Error(
         ExitCode::kInputData,
@@ -125,6 +126,10 @@ void Tokenizer::State::load() {
   sha256 = sha256_hex(model);
 }
 
+bool has_tokenizer(const std::filesystem::path& directory) {
+  return path_exists(posix_io(), directory / kTokenizerFile);
+}
+
 bool looks_like_hub_name(const std::filesystem::path& path) {
   const std::string text = path.string();
   for (const char* own : {"models/", "runs/", "exported/", "imported/"})
@@ -136,7 +141,7 @@ bool looks_like_hub_name(const std::filesystem::path& path) {
 Tokenizer::Tokenizer(const std::filesystem::path& path) : state_(std::make_unique<State>()) {
   const std::filesystem::path file = model_file(path);
   // A pipe such as that of <(...) has another name. In a directory nobody would write to it.
-  state_->model = file.filename() == "tokenizer.model"
+  state_->model = file.filename() == kTokenizerFile
                       ? read_plain_file(file, kMostModelBytes, ExitCode::kInputData)
                       : read_whole_file(file, kMostModelBytes, ExitCode::kInputData);
   state_->name = file.string();

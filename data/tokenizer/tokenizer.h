@@ -10,6 +10,12 @@
 
 namespace ripstop {
 
+/// The file of a tokenizer in a data set, a run, and a model of Hugging Face.
+inline constexpr const char* kTokenizerFile = "tokenizer.model";
+
+/// Whether `directory` has a tokenizer's file. Throws Error(kStorage) if the system does not say.
+bool has_tokenizer(const std::filesystem::path& directory);
+
 /// Of a vocabulary that is accepted or learnt.
 inline constexpr int64_t kLargestVocabulary = 1'000'000;
 

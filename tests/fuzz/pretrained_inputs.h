@@ -9,7 +9,6 @@
 #include "model/parameter.h"
 #include "tests/train/exchange/peft_directory.h"
 #include "tests/train/exchange/pretrained_directory.h"
-#include "train/exchange/hugging_face/pretrained_config.h"
 #include "train/exchange/hugging_face/pretrained_model.h"
 #include "train/exchange/peft/peft_adapter.h"
 

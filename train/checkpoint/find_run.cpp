@@ -187,7 +187,7 @@ bool is_in_the_way(Io& io, const fs::path& path, bool is_folder) {
   };
   if (!is_folder)
     return is_one_of(extension, {".h5", ".jsonl", ".safetensors"}) ||
-           is_one_of(name, {"config.toml", "tokenizer.model", "prompt_template.txt", "prepare.json", "LOCK",
+           is_one_of(name, {"config.toml", kTokenizerFile, "prompt_template.txt", "prepare.json", "LOCK",
                             Manifest::kFileName});
   if (name != "checkpoints") return name != "logs" && (!name.starts_with(".") || name == ".git");
   // Runs leave files behind, such as the LOCK of a folder that is linked.

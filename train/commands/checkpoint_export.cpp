@@ -16,10 +16,9 @@
 #include "parallel/launcher.h"
 #include "parallel/mpi_world.h"
 #include "train/checkpoint/manifest.h"
-#include "train/exchange/peft/peft_config.h"
-#include "train/exchange/read/adapted_base.h"
+#include "train/exchange/peft/peft_adapter.h"
+#include "train/exchange/read/open_model.h"
 #include "train/exchange/write/export_model.h"
-#include "train/generate/trained_model.h"
 #include "train/machine/version.h"
 #include "train/report/human_text.h"
 #include "train/report/live_line.h"
@@ -59,12 +58,6 @@ class ExportLine {
   const StopSignal* stop_;
   Progress progress_{stderr};
 };
-
-std::optional<ExportDType> dtype_of(const std::string& word) {
-  for (const ExportDType dtype : {ExportDType::kFloat32, ExportDType::kBFloat16, ExportDType::kFloat16})
-    if (to_string(dtype) == word) return dtype;
-  return std::nullopt;
-}
 
 // The document of --json. Its keys are a contract with people's scripts.
 Json json_of(const ExportArguments& given, const TrainedModel& trained, const ExportReport& report) {
@@ -148,7 +141,7 @@ ExportedAdapters exported_adapters(Io& io, Communicator& world, const ExportArgu
   ExportedAdapters adapters{.lora = adapted.lora, .base = adapted.directory, .base_export = {}};
   if (!given.base.empty()) {
     require_base_or_export(io, world, adapted, trained.state().model, given.base);
-    adapters.base = place_of_base(given.base).string();
+    adapters.base = normal_path(given.base).string();
   }
   if (is_checkpoint_place(io, adapters.base))
     adapters.base_export = fmt::format("ripstop checkpoint export --dtype {} {} {}", adapted.dtype,
@@ -173,20 +166,19 @@ void export_checkpoint(MpiWorld& world, const ExportArguments& given, ExportLine
     throw Error(ExitCode::kUsage,
                 fmt::format("{} has no adapters: all of its weights were trained", given.run),
                 "--format huggingface exports it");
-  const ExportSource source{.model = trained.stored, .run = trained.run, .config = trained.config};
+  std::optional<ExportedAdapters> adapters;
+  if (given.format == kPeft) adapters = exported_adapters(io, world.communicator(), given, trained);
   const ExportOptions options{
-      .dtype = dtype_of(given.dtype),
+      .dtype = find_export_dtype(given.dtype),
+      .adapters = adapters,
       .hashes_files = given.json,  // which alone shows them
       .written_by = fmt::format("ripstop {} ({})", version(), git_commit()),
       .note = [](const std::string& text) { LiveLine(stderr).print("note: " + text); }};
   const auto progress = [&](const char* doing, int64_t done, int64_t total) {
     line.update(doing, done, total);
   };
-  std::optional<ExportedAdapters> adapters;
-  if (given.format == kPeft) adapters = exported_adapters(io, world.communicator(), given, trained);
   const ExportReport report =
-      adapters ? export_adapters(io, world.communicator(), source, *adapters, given.output, options, progress)
-               : export_model(io, world.communicator(), source, given.output, options, progress);
+      export_model(io, world.communicator(), trained, given.output, options, progress);
   line.finish();
   if (speaks)
     print_report(given, trained, report, adapters ? adapters->base_export : "",

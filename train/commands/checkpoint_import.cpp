@@ -6,7 +6,8 @@
 #include <algorithm>
 
 #include "data/process/shell_word.h"
-#include "train/exchange/write/import_model.h"
+#include "train/exchange/read/open_model.h"
+#include "train/exchange/write/export_model.h"
 #include "train/report/human_text.h"
 #include "train/report/live_line.h"
 #include "train/run/stop_signal.h"

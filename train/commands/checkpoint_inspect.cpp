@@ -41,8 +41,8 @@ TokenizerFile look_at_tokenizer(const fs::path& directory, const std::string& st
   file.stated = stated;
   std::error_code ignored;
   file.has_json = fs::exists(directory / "tokenizer.json", ignored);
-  if (!fs::exists(directory / "tokenizer.model", ignored)) return file;
-  file.path = (directory / "tokenizer.model").string();
+  if (!fs::exists(directory / kTokenizerFile, ignored)) return file;
+  file.path = (directory / kTokenizerFile).string();
   try {
     const Tokenizer tokenizer(directory);
     file.sha256 = tokenizer.sha256();

@@ -9,7 +9,7 @@
 #include "train/commands/commands.h"
 #include "train/commands/end_process.h"
 #include "train/commands/model_arguments.h"
-#include "train/commands/split_argument.h"
+#include "train/commands/show_examples.h"
 #include "train/config/nearest_name.h"
 #include "train/config/run_config.h"
 #include "train/evaluate/evaluation_directory.h"
@@ -17,8 +17,8 @@
 #include "train/evaluate/scores.h"
 #include "train/evaluate/write_summaries.h"
 #include "train/exchange/hugging_face/model_tokenizer.h"
-#include "train/generate/prompt.h"
-#include "train/generate/trained_model.h"
+#include "train/generate/loaded_model.h"
+#include "train/generate/write_texts.h"
 #include "train/report/live_line.h"
 #include "train/run/stop_signal.h"
 #include "train/run/time_limit.h"
@@ -67,14 +67,10 @@ fs::path find_split(const EvaluateArguments& given, const TrainedModel& trained)
   const fs::path data = given.data.empty() ? trained.config.data.directory : given.data;
   const fs::path file = data / (given.split + ".h5");
   std::error_code error;
-  // One that the system refuses to look at is refused with the reason when it is opened.
+  // A file that the system refuses to look at is refused with the reason when it is opened.
   if (fs::exists(file, error) || error) return file;
-  std::string others;
-  for (const char* split : {"train", "validation", "test"})
-    if (fs::exists(data / fmt::format("{}.h5", split), error))
-      others += fmt::format("{}{}", others.empty() ? "" : ", ", split);
   std::string hint = "--data is a directory made by ripstop prepare";
-  if (!others.empty())
+  if (const std::string others = splits_with_examples(data); !others.empty())
     hint = "name a split that is there with --split: " + others;
   else if (const std::string near = hint_for_absent(data, "--data ", given.split + ".h5"); !near.empty())
     hint = near;
@@ -87,7 +83,7 @@ fs::path find_split(const EvaluateArguments& given, const TrainedModel& trained)
 
 // Finds and checks everything before the weights are loaded, which takes long and much memory.
 Subject find_subject(Io& io, Communicator& world, const EvaluateArguments& given) {
-  TrainedModel trained = given.model.find(io, world, GenerationSource::kConfig);
+  TrainedModel trained = given.model.find(io, world, /*reads_generation_file=*/false);
   const fs::path file = find_split(given, trained);
   Subject subject{.trained = std::move(trained),
                   .dataset = TokenDataset(file),
@@ -147,15 +143,16 @@ std::string default_name(const EvaluateArguments& given, const Subject& subject,
 struct Output {
   fs::path directory;
   std::optional<PredictionFile> predictions;
+  std::string note;  ///< the number of summaries that are there already; may be empty
 };
 
 // Takes the directory before the weights are loaded: a refusal must not come after hours.
 Output open_output(const EvaluateArguments& given, const Subject& subject, const InferenceOptions& options,
                    const EvaluationSettings& settings) {
+  const fs::path all = subject.trained.run / "evaluation";
   Output output;
-  output.directory = given.output.empty()
-                         ? subject.trained.run / "evaluation" / default_name(given, subject, settings)
-                         : fs::path(given.output);
+  output.directory =
+      given.output.empty() ? all / default_name(given, subject, settings) : fs::path(given.output);
   if (subject.has_summaries()) {
     // Throws if nothing is left for the document: the parts around it are the same in all examples.
     EncodedPrompt prompt = stored_prompt(subject.dataset, 0);
@@ -164,8 +161,19 @@ Output open_output(const EvaluateArguments& given, const Subject& subject, const
   claim_evaluation_directory(output.directory, settings);
   if (!subject.has_summaries()) return output;
 
-  const std::string& note = output.predictions.emplace(output.directory).note();
-  if (!note.empty()) fmt::print(stderr, "warning: {}\n", note);
+  PredictionFile& file = output.predictions.emplace(output.directory);
+  if (!file.note().empty()) fmt::print(stderr, "warning: {}\n", file.note());
+  const int64_t own = std::min(file.count(), subject.examples);
+  if (own > 0) output.note = fmt::format("summaries there already: {} of {}", own, subject.examples);
+  // Predictions of a pretrained model lie wherever people put them.
+  const FoundPredictions found = subject.trained.stored.is_pretrained()
+                                     ? FoundPredictions{}
+                                     : find_predictions(all, output.directory, settings);
+  while (file.count() < std::min(std::ssize(found.predictions), subject.examples))
+    file.append(found.predictions[static_cast<size_t>(file.count())]);
+  if (file.count() > own)
+    output.note = fmt::format("summaries there already: {} of {}, from {}", file.count(), subject.examples,
+                              found.directory.string());
   return output;
 }
 
@@ -256,8 +264,7 @@ std::optional<EvaluationScores> measure(InferenceModel& model, const EvaluateArg
     scores.no_rouge = why_no_rouge(subject.dataset);
     return scores;
   }
-  if (const int64_t there = speaks ? std::min(output->predictions->count(), subject.examples) : 0; there > 0)
-    fmt::print(stream, "summaries there already: {} of {}\n", there, subject.examples);
+  if (speaks && !output->note.empty()) fmt::print(stream, "{}\n", output->note);
   auto summaries = share_shown(speaks ? &progress : nullptr, "summaries", "example");
   if (!write_predictions(
           model, subject.dataset, subject.tokenizer, subject.examples, subject.generation,
@@ -271,7 +278,7 @@ std::optional<EvaluationScores> measure(InferenceModel& model, const EvaluateArg
   return scores;
 }
 
-// What is there already, and how to go on, when the evaluation was stopped. To the stream for people.
+// Says, when the evaluation was stopped, which part is done and how to go on. To the stream for people.
 void say_stopped(const EvaluateArguments& given, const Subject& subject, const Output& output,
                  const Stop& stop) {
   std::string part = "the loss is not done";

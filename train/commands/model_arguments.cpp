@@ -47,7 +47,8 @@ GenerationValue parts_of(const std::string& given) {
   return {given.substr(dot + 1, equals - dot - 1), given.substr(equals + 1)};
 }
 
-// Removes what people have decided otherwise: the key itself, and what cannot stand beside it.
+// Removes settings that people have decided otherwise: the key itself, and settings that cannot stand beside
+// it.
 void remove_decided(const GenerationValue& decided, std::vector<GenerationValue>& values) {
   const auto remove = [&](std::string_view key) {
     std::erase_if(values, [&](const GenerationValue& value) { return value.key == key; });
@@ -87,7 +88,7 @@ std::vector<std::string> settings_of_file(const std::string& path, const std::ve
   return overrides;
 }
 
-// The same on all ranks: rank 0 reads and speaks. None if `path` is no model of Hugging Face. Collective.
+// settings_of_file, read by rank 0, on all ranks; none if `path` is no model of Hugging Face. Collective.
 std::vector<std::string> defaults_of_file(Communicator& world, const std::string& path,
                                           const std::vector<std::string>& own) {
   std::string text;
@@ -134,13 +135,12 @@ Device ModelArguments::choose_rank_device(MpiWorld& world, const TrainedModel& t
   return choose_device(choice, world, note);
 }
 
-TrainedModel ModelArguments::find(Io& io, Communicator& world, GenerationSource source) const {
-  check_overrides();
+TrainedModel ModelArguments::find(Io& io, Communicator& world, bool reads_generation_file) const {
   const std::vector<std::string> own = all_overrides();
-  std::vector<std::string> overrides;
-  if (source == GenerationSource::kConfigOrGenerationFile) overrides = defaults_of_file(world, path, own);
-  overrides.insert(overrides.end(), own.begin(), own.end());  // the last one of a key wins
-  TrainedModel trained = find_trained_model(io, world, path, checkpoint, {.directory = base}, overrides);
+  std::vector<std::string> all;
+  if (reads_generation_file) all = defaults_of_file(world, path, own);
+  all.insert(all.end(), own.begin(), own.end());  // the last one of a key wins
+  TrainedModel trained = find_trained_model(io, world, path, checkpoint, {.directory = base}, all);
   if (world.rank() != 0) return trained;
   if (!trained.stored.is_pretrained()) warn_of_superseded(io, trained.stored.directory());
   for (const std::string& note : ignored_generation_notes(trained.config))
@@ -148,33 +148,29 @@ TrainedModel ModelArguments::find(Io& io, Communicator& world, GenerationSource 
   return trained;
 }
 
-void ModelArguments::check_overrides() const {
+// The overrides and the options, as overrides.
+std::vector<std::string> ModelArguments::all_overrides() const {
   for (const std::string& text : overrides) {
     // Sizes, precision and data belong to the trained weights. Another value would not describe them.
-    if (text.rfind("generation.", 0) != 0)
+    if (!text.starts_with("generation."))
       throw CommandLineError(fmt::format("'{}' is not generation.key=value", text),
                              "a trained model keeps all else of its config; other options begin with --");
-    // It would change nothing here.
-    if (text.rfind("generation.validate_examples=", 0) == 0)
+    // Validations alone read it.
+    if (text.starts_with("generation.validate_examples="))
       throw CommandLineError("generation.validate_examples is for validations of ripstop train",
                              "evaluate --limit says how many examples are scored");
-    const auto refuse_twice = [&](const char* option, const char* key, bool given) {
-      if (given && text.rfind(fmt::format("generation.{}=", key), 0) == 0)
-        throw CommandLineError(fmt::format("{} and generation.{} are one setting", option, key),
-                               "give one of them");
-    };
-    for (size_t i = 0; i < generation.size(); ++i)
-      refuse_twice(kGenerationOptions[i].name, kGenerationOptions[i].key, !generation[i].empty());
-    refuse_twice("--do-sample", "do_sample", do_sample);
   }
-}
-
-std::vector<std::string> ModelArguments::all_overrides() const {
   std::vector<std::string> all = overrides;
+  const auto add = [&](const char* option, const char* key, const std::string& value) {
+    const std::string name = fmt::format("generation.{}", key);
+    for (const std::string& text : overrides)
+      if (text.starts_with(name + "="))
+        throw CommandLineError(fmt::format("{} and {} are one setting", option, name), "give one of them");
+    all.push_back(name + "=" + value);
+  };
   for (size_t i = 0; i < generation.size(); ++i)
-    if (!generation[i].empty())
-      all.push_back(fmt::format("generation.{}={}", kGenerationOptions[i].key, generation[i]));
-  if (do_sample) all.emplace_back("generation.do_sample=true");
+    if (!generation[i].empty()) add(kGenerationOptions[i].name, kGenerationOptions[i].key, generation[i]);
+  if (do_sample) add("--do-sample", "do_sample", "true");
   return all;
 }
 

@@ -22,7 +22,7 @@
 #include "train/config/config_keys.h"
 #include "train/config/nearest_name.h"
 #include "train/exchange/hugging_face/model_tokenizer.h"
-#include "train/exchange/read/adapted_base.h"
+#include "train/exchange/read/open_model.h"
 #include "train/machine/machine.h"
 #include "train/machine/peak_flops.h"
 #include "train/plan/fitting_meshes.h"

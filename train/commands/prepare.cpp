@@ -17,7 +17,6 @@
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
 #include "train/commands/show_examples.h"
-#include "train/commands/split_argument.h"
 #include "train/report/human_text.h"
 #include "train/report/live_line.h"
 #include "train/run/stop_signal.h"
@@ -64,7 +63,7 @@ void print_report(std::FILE* stream, const PrepareReport& report, const std::str
                split.examples, split.tokens, split.targets, lengths(split.document_tokens),
                lengths(split.summary_tokens));
   }
-  // plan and train count so: the last token of an example predicts none.
+  // The last token of an example predicts none: plan and train count so.
   const SplitReport& train = report.splits[static_cast<size_t>(Split::kTrain)];
   if (train.examples > 0) {
     fmt::print(stream,
@@ -104,10 +103,10 @@ struct PrepareArguments {
   std::string data;  ///< a data set that is there
   ShowArguments show;
   std::string loss_on = "summary";
-  // What of these the command line gives.
+  // Options, to see which of them the command line gives.
   std::vector<Option> of_making;   ///< options that make a data set
   std::vector<Option> of_showing;  ///< options that need --show
-  std::optional<Option> seed;      ///< of both
+  std::optional<Option> seed;      ///< for making and for showing
 };
 
 const std::map<std::string, SourceKind> kSources = {{"auto", SourceKind::kAuto},
@@ -122,7 +121,7 @@ PrepareOptions options_of(const PrepareArguments& given, Progress& progress, con
   options.source.kind = kSources.at(given.source);
   options.source.inputs.assign(given.inputs.begin(), given.inputs.end());
   options.source.splits = given.splits;
-  if (given.show.seed) options.source.seed = 0;  // it draws examples
+  if (given.show.seed) options.source.seed = 0;  // the seed draws examples
   options.output = given.output;
   options.tokenizer = given.tokenizer;
   options.prompt_template = typed_template(options.prompt_template);

@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <system_error>
 #include <vector>
@@ -11,6 +10,7 @@
 #include "data/dataset/dataset_directory.h"
 #include "data/dataset/example_view.h"
 #include "data/dataset/token_dataset.h"
+#include "data/text/json_reader.h"
 #include "data/tokenizer/tokenizer.h"
 #include "model/core/error.h"
 #include "train/config/nearest_name.h"
@@ -23,19 +23,7 @@ namespace ripstop {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
-
-// "train, test": the splits of a data set that have examples.
-std::string splits_with_examples(const fs::path& directory) {
-  std::string names;
-  for (const char* split : {"train", "validation", "test"}) {
-    const fs::path file = directory / fmt::format("{}.h5", split);
-    std::error_code ignored;
-    if (fs::exists(file, ignored) && TokenDataset(file).examples() > 0)
-      names += fmt::format("{}{}", names.empty() ? "" : ", ", split);
-  }
-  return names;
-}
+using Json = JsonReader::Json;
 
 std::vector<int64_t> examples_to_show(const TokenDataset& dataset, const ShowArguments& given) {
   if (given.seed) return draw_examples(dataset.examples(), given.count, *given.seed);
@@ -44,7 +32,7 @@ std::vector<int64_t> examples_to_show(const TokenDataset& dataset, const ShowArg
   return first;
 }
 
-// What a split shows: its views, and the ids of their examples, if it stores some.
+// A split to show: the views of its examples, and their ids if it stores some.
 struct ShownSplit {
   TokenDataset dataset;
   Tokenizer tokenizer;
@@ -95,7 +83,7 @@ void print_shown_json(const ShownSplit& shown, const ShowArguments& given) {
   if (given.sequence_length > 0) document["sequence_length"] = given.sequence_length;
   for (const ExampleView& view : shown.views) document["examples"].push_back(as_json(shown, view));
   // Ids and pieces come from files and may hold any byte. On one line: lists of numbers fill pages otherwise.
-  fmt::print("{}\n", document.dump(-1, ' ', false, Json::error_handler_t::replace));
+  fmt::print("{}\n", text_of_json(document));
 }
 
 void print_shown_text(const ShownSplit& shown, const ShowArguments& given) {
@@ -111,6 +99,25 @@ void print_shown_text(const ShownSplit& shown, const ShowArguments& given) {
 }
 
 }  // namespace
+
+Arguments split_words() {
+  return {"train", "validation", "test", "val", "dev"};
+}
+
+std::string split_name(const std::string& word) {
+  return word == "val" || word == "dev" ? "validation" : word;
+}
+
+std::string splits_with_examples(const fs::path& directory) {
+  std::string names;
+  for (const char* split : {"train", "validation", "test"}) {
+    const fs::path file = directory / fmt::format("{}.h5", split);
+    std::error_code ignored;
+    if (fs::exists(file, ignored) && TokenDataset(file).examples() > 0)
+      names += fmt::format("{}{}", names.empty() ? "" : ", ", split);
+  }
+  return names;
+}
 
 void check_examples_to_show(const fs::path& directory, const ShowArguments& given) {
   std::error_code ignored;

@@ -1,4 +1,4 @@
-// prepare --show: examples of a data set as training sees them.
+// --split, and prepare --show: examples of a data set as training sees them.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -6,8 +6,16 @@
 #include <string>
 
 #include "data/dataset/loss_on.h"
+#include "train/commands/command_line.h"
 
 namespace ripstop {
+
+/// The words that --split accepts: train, validation and test, and what other tools call them.
+Arguments split_words();
+/// The split that one of these words names: "validation" for val and dev.
+std::string split_name(const std::string& word);
+/// "train, test": the splits of the data set in `directory` that have examples. Throws as TokenDataset.
+std::string splits_with_examples(const std::filesystem::path& directory);
 
 /// Which examples to show, and how a run would read them.
 struct ShowArguments {

@@ -14,12 +14,10 @@
 #include "train/commands/commands.h"
 #include "train/commands/end_process.h"
 #include "train/commands/model_arguments.h"
+#include "train/exchange/hugging_face/generation_file.h"
 #include "train/exchange/hugging_face/model_tokenizer.h"
-#include "train/exchange/hugging_face/prompt_file.h"
-#include "train/generate/dealt_texts.h"
 #include "train/generate/document_lines.h"
-#include "train/generate/summary_file.h"
-#include "train/generate/trained_model.h"
+#include "train/generate/loaded_model.h"
 #include "train/generate/write_texts.h"
 #include "train/report/human_text.h"
 #include "train/report/live_line.h"
@@ -37,31 +35,6 @@ struct SummarizeArguments {
   std::string prompt_template;
   std::string tokenizer;  ///< empty: that of the run
   bool force = false;
-};
-
-/// Writes summaries to standard output or to a file.
-class SummaryOutput {
- public:
-  SummaryOutput(const std::string& path, bool replace) {
-    if (path != "-")
-      file_.emplace(path, replace, [](const std::string& note) { fmt::print(stderr, "{}\n", note); });
-  }
-
-  void write(const std::string& line) {
-    if (file_) {
-      file_->append(line);
-      return;
-    }
-    fmt::print("{}\n", line);
-    // Another program may read the pipe and wait for the line.
-    std::fflush(stdout);
-  }
-  void finish() {
-    if (file_) file_->finish();
-  }
-
- private:
-  std::optional<SummaryFile> file_;
 };
 
 /// Reads the documents. Reports a bad line before the model is loaded, so that no hours of work are lost to
@@ -134,24 +107,22 @@ std::string template_of(const TrainedModel& trained, const Tokenizer& tokenizer,
               fmt::format("give --template, e.g. '{}'", "{document}\\n\\nTL;DR:"));
 }
 
-// That of --tokenizer, else the run's own copy.
+// The tokenizer of --tokenizer, else the run's own copy.
 Tokenizer open_tokenizer(const TrainedModel& trained, const std::string& given) {
-  std::error_code ignored;
-  if (given.empty() && !fs::exists(trained.run / "tokenizer.model", ignored))
+  if (given.empty() && !has_tokenizer(trained.run))
     throw Error(
-        ExitCode::kInputData, fmt::format("{} has no tokenizer.model", trained.run.string()),
+        ExitCode::kInputData, fmt::format("{} has no {}", trained.run.string(), kTokenizerFile),
         "give the one that the model was trained with: --tokenizer FILE.model, or a directory that has it");
   return Tokenizer(given.empty() ? trained.run : fs::path(given));
 }
 
-// With another tokenizer than that of the training the model's ids would decode to other words. `note` gets
-// what could not be checked.
+// The tokenizer, compared with the model's: with another one the ids would decode to other words. `note` says
+// if that could not be checked.
 Tokenizer tokenizer_of(const TrainedModel& trained, const std::string& given, std::string& note) {
   Tokenizer tokenizer = open_tokenizer(trained, given);
   std::string remedy = "put the tokenizer.model of its data set there, or give it with --tokenizer";
   if (!given.empty()) remedy = "give the file that the model was trained with";
-  std::error_code ignored;
-  if (!given.empty() && fs::exists(trained.run / "tokenizer.model", ignored))
+  if (!given.empty() && has_tokenizer(trained.run))
     remedy = fmt::format("leave --tokenizer out: {} has the model's own", trained.run.string());
   note = compare_tokenizers({.model = trained.stored.directory(),
                              .model_sha256 = trained.state().tokenizer_sha256,
@@ -162,18 +133,16 @@ Tokenizer tokenizer_of(const TrainedModel& trained, const std::string& given, st
   return tokenizer;
 }
 
-// Of the texts of all replicas, in order, on every rank.
+// The texts of all replicas, in order, on every rank.
 std::vector<WrittenText> gather_written(DeviceMesh& mesh, const std::vector<WrittenText>& own) {
-  std::vector<std::string> texts, numbers;
-  for (const WrittenText& written : own) {
-    texts.push_back(written.text);
-    numbers.push_back(std::to_string(written.cut_tokens));
-  }
-  texts = gather_dealt(mesh.world(), mesh.sizes().tensor, texts);
-  numbers = gather_dealt(mesh.world(), mesh.sizes().tensor, numbers);
+  std::vector<std::string> texts;
+  for (const WrittenText& written : own)
+    texts.push_back(fmt::format("{} {}", written.cut_tokens, written.text));
   std::vector<WrittenText> all;
-  for (size_t i = 0; i < texts.size(); ++i)
-    all.push_back({std::move(texts[i]), parse_whole_number(numbers[i]).value_or(0)});
+  for (const std::string& text : gather_dealt(mesh.world(), mesh.sizes().tensor, texts)) {
+    const size_t space = text.find(' ');
+    all.push_back({text.substr(space + 1), parse_whole_number(text.substr(0, space)).value()});
+  }
   return all;
 }
 
@@ -222,10 +191,18 @@ class Summarizer {
   int64_t done_ = 0;  // documents of earlier calls
 };
 
-/// Summarizes batches of documents until rank 0 has no more. Only rank 0 has `input` and `output`.
-/// Collective.
+/// Writes a summary to `file`, or to standard output if there is none.
+void write_line(const std::string& line, std::optional<SummaryFile>& file) {
+  if (file) return file->append(line);
+  fmt::print("{}\n", line);
+  // Another program may read the pipe and wait for the line.
+  std::fflush(stdout);
+}
+
+/// Summarizes batches of documents until rank 0 has no more. Only rank 0 has `input`, and `output` if it is a
+/// file. Collective.
 void summarize_all(Summarizer& summarizer, std::optional<DocumentInput>& input,
-                   std::optional<SummaryOutput>& output, int64_t at_once) {
+                   std::optional<SummaryFile>& output, int64_t at_once) {
   Progress progress(stderr);
   int64_t done = 0, cut = 0, empty = 0;
   const auto show = [&] { progress.update("summarize", "document", done, input->total()); };
@@ -243,7 +220,7 @@ void summarize_all(Summarizer& summarizer, std::optional<DocumentInput>& input,
     progress.clear();
     for (size_t i = 0; i < read.size(); ++i) {
       const auto& [text, cut_tokens] = summaries[i];
-      output->write(with_summary(read[i].line, text, cut_tokens));
+      write_line(with_summary(read[i].line, text, cut_tokens), output);
       if (cut_tokens > 0) ++cut;
       if (documents[i].empty()) ++empty;
     }
@@ -256,7 +233,7 @@ void summarize_all(Summarizer& summarizer, std::optional<DocumentInput>& input,
   if (empty > 0)
     fmt::print(stderr, "{} of {} empty or null: their summaries are of nothing\n", empty,
                counted(done, "document"));
-  output->finish();
+  if (output) output->finish();
 }
 
 // The output would replace the input's own summaries, perhaps those that people wrote.
@@ -272,19 +249,21 @@ void summarize(MpiWorld& world, const SummarizeArguments& given) {
   refuse_same_file(given);
   // Check the run first, then the files: a person at standard input should not be asked for a document if the
   // run is wrong, and nobody should wait for the weights to learn that a file is.
-  const TrainedModel trained =
-      given.model.find(io, world.communicator(), GenerationSource::kConfigOrGenerationFile);
+  const TrainedModel trained = given.model.find(io, world.communicator(), /*reads_generation_file=*/true);
   std::string note;
   const Tokenizer tokenizer = tokenizer_of(trained, given.tokenizer, note);
   if (!note.empty() && world.communicator().rank() == 0) fmt::print(stderr, "note: {}\n", note);
   const PromptTemplate prompt(tokenizer,
                               template_of(trained, tokenizer, typed_template(given.prompt_template)));
   std::optional<DocumentInput> input;
-  std::optional<SummaryOutput> output;
+  std::optional<SummaryFile> output;
   do_and_agree(world.communicator(), [&] {
     if (world.communicator().rank() != 0) return;
-    if (given.output != "-") check_summary_file(given.output, given.force);
-    output.emplace(given.output, given.force);
+    if (given.output != "-") {
+      check_summary_file(given.output, given.force);
+      output.emplace(given.output, given.force,
+                     [](const std::string& text) { fmt::print(stderr, "{}\n", text); });
+    }
     input.emplace(given.input);
   });
   const GenerationSettings& settings = trained.config.generation;

@@ -189,6 +189,27 @@ void claim_evaluation_directory(const fs::path& directory, const EvaluationSetti
   write_whole_file(directory / kSettings, now.dump(2) + "\n");
 }
 
+FoundPredictions find_predictions(const fs::path& evaluations, const fs::path& own,
+                                  const EvaluationSettings& settings) {
+  FoundPredictions most;
+  Json wanted = to_json(settings);
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(evaluations, error)) {
+    if (fs::equivalent(entry.path(), own, error)) continue;
+    try {
+      const std::optional<Json> there = read_settings(entry.path());
+      if (!there) continue;
+      wanted["examples"] = there->value("examples", Json());
+      if (!differences(*there, wanted).empty()) continue;
+      std::vector<Prediction> found = read_predictions(entry.path());
+      if (found.size() > most.predictions.size()) most = {entry.path(), std::move(found)};
+    } catch (const Error&) {
+      continue;  // another evaluation's trouble is no trouble of this one
+    }
+  }
+  return most;
+}
+
 LossSoFar read_partial_loss(const std::filesystem::path& directory) {
   constexpr int64_t kMostBytes = 1 << 16;
   const std::filesystem::path path = directory / kPartialLossFile;

@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "train/config/generation_settings.h"
 #include "train/evaluate/dataset_loss.h"
+#include "train/evaluate/predictions.h"
 
 namespace ripstop {
 
@@ -35,6 +37,17 @@ std::string evaluation_name(const EvaluationSettings& settings, const Evaluation
 /// entries_in_the_way, if it holds no evaluation but something else, such as a data set, or if it is or lies
 /// below a file. One process writes. Throws Error(kStorage).
 void claim_evaluation_directory(const std::filesystem::path& directory, const EvaluationSettings& settings);
+
+/// Predictions of another evaluation, whose settings differ in the number of examples alone.
+struct FoundPredictions {
+  std::filesystem::path directory;  ///< empty if there are none
+  std::vector<Prediction> predictions;
+};
+
+/// Looks for predictions in the directories inside `evaluations`, but not in `own`; returns the most. Changes
+/// nothing. Directories that cannot be read do not count.
+FoundPredictions find_predictions(const std::filesystem::path& evaluations, const std::filesystem::path& own,
+                                  const EvaluationSettings& settings);
 
 inline constexpr const char* kPartialLossFile = "loss.json";
 

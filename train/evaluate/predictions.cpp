@@ -66,19 +66,30 @@ std::string line_of(const Prediction& prediction, int64_t example) {
   return dumped(object) + '\n';
 }
 
+// Appends the predictions of `text` up to the first line that is not the next one. Returns the bytes of their
+// lines, and whether a whole line follows.
+std::pair<size_t, bool> take_predictions(std::string_view text, std::vector<Prediction>& predictions) {
+  size_t kept_bytes = 0;
+  for (size_t end; (end = text.find('\n', kept_bytes)) != std::string::npos; kept_bytes = end + 1) {
+    auto prediction = parse_prediction(text.substr(kept_bytes, end - kept_bytes), std::ssize(predictions));
+    // All later lines go, too: line i must hold example i.
+    if (!prediction) return {kept_bytes, true};
+    predictions.push_back(std::move(*prediction));
+  }
+  return {kept_bytes, false};
+}
+
 }  // namespace
+
+std::vector<Prediction> read_predictions(const std::filesystem::path& directory) {
+  std::vector<Prediction> predictions;
+  take_predictions(read_if_present(directory / kPredictionsFile), predictions);
+  return predictions;
+}
 
 PredictionFile::PredictionFile(const std::filesystem::path& directory) : path_(directory / kPredictionsFile) {
   const std::string text = read_if_present(path_);
-  size_t kept_bytes = 0;
-  bool is_damaged = false;
-  for (size_t end; (end = text.find('\n', kept_bytes)) != std::string::npos; kept_bytes = end + 1) {
-    auto prediction = parse_prediction(std::string_view(text).substr(kept_bytes, end - kept_bytes), count());
-    // All later lines go, too: line i must hold example i.
-    is_damaged = !prediction;
-    if (is_damaged) break;
-    predictions_.push_back(std::move(*prediction));
-  }
+  const auto [kept_bytes, is_damaged] = take_predictions(text, predictions_);
   if (is_damaged)
     note_ = fmt::format(
         "{}: line {} was changed or removed after it was written: the lines before it are kept, later "

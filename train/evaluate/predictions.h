@@ -48,4 +48,7 @@ class PredictionFile {
   std::optional<AppendFile> file_;
 };
 
+/// The predictions that PredictionFile would keep, without a change of the file; none if there is no file.
+std::vector<Prediction> read_predictions(const std::filesystem::path& directory);
+
 }  // namespace ripstop

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "data/dataset/sequence_reader.h"
-#include "train/generate/prompt.h"
+#include "train/generate/write_texts.h"
 #include "train/report/human_text.h"
 
 namespace ripstop {

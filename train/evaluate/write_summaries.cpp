@@ -4,7 +4,6 @@
 
 #include "data/dataset/dataset_directory.h"
 #include "parallel/agreement.h"
-#include "train/generate/dealt_texts.h"
 #include "train/generate/write_texts.h"
 
 namespace ripstop {

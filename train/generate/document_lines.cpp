@@ -1,16 +1,23 @@
 #include "train/generate/document_lines.h"
 
-#include <algorithm>
-#include <nlohmann/json.hpp>
-#include <string_view>
+#include <fmt/format.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <string_view>
+#include <system_error>
+
+#include "data/files/directory.h"
+#include "data/process/partial_directory.h"
 #include "data/process/shell_word.h"
+#include "data/text/json_reader.h"
 #include "model/core/error.h"
 
 namespace ripstop {
 namespace {
 
-using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+using Json = JsonReader::Json;
 
 // The JSON library writes a value recursively: each level takes stack. No real data comes near this depth.
 constexpr int kDeepest = 200;
@@ -25,7 +32,7 @@ std::string begin_of(const std::string& text) {
   return text.substr(0, bytes) + "...";
 }
 
-// What is wrong in a line that begins as an object does.
+// The fault of a line that begins as an object does.
 std::string fault_of(const std::string& line, const Json::parse_error& error) {
   // The library counts from 1, and the end of the line as a byte.
   if (error.byte > line.size())
@@ -41,7 +48,7 @@ std::string fault_of(const std::string& line, const Json::parse_error& error) {
   return fmt::format("no JSON from byte {} on: '{}'", at + 1, begin_of(line.substr(at)));
 }
 
-// What was found instead, and what to write. `fault` is that of an object.
+// Throws with the line that was found, and a hint what to write. `fault`: fault_of an object.
 [[noreturn]] void refuse_line(const std::string& line, const TextLines& lines, const std::string& fault) {
   const char first = line[line.find_first_not_of(" \t")];
   std::string hint = "write one JSON object a line: {\"document\": \"...\"}";
@@ -69,15 +76,6 @@ Json parse_object(const std::string& line, const TextLines& lines) {
   refuse_line(line, lines, "");
 }
 
-// The path of a field for jq: .article, or .["news-text"] if the name is no identifier.
-std::string jq_path(const std::string& name) {
-  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
-  const bool is_identifier =
-      !name.empty() && is_letter(name.front()) &&
-      std::ranges::all_of(name, [&](char c) { return is_letter(c) || (c >= '0' && c <= '9'); });
-  return is_identifier ? "." + name : ".[" + Json(name).dump() + "]";
-}
-
 // The fields that the line has, and how one of them becomes the document.
 [[noreturn]] void refuse_fields(const Json& object, const TextLines& lines) {
   constexpr size_t kShown = 12;
@@ -90,11 +88,28 @@ std::string jq_path(const std::string& name) {
       text = name;
   }
   if (count > kShown) names += fmt::format(" and {} more", count - kShown);
+  const std::string field = text.empty() ? ".NAME" : ".[" + text_of_json(text) + "]";
   throw Error(ExitCode::kInputData,
               fmt::format("{}: no field 'document'; the line has {}", lines.place(),
                           count == 0 ? "no fields" : names),
               fmt::format("rename the field of the text: jq -c {} IN.jsonl >OUT.jsonl",
-                          shell_word(".document = " + (text.empty() ? ".NAME" : jq_path(text)))));
+                          shell_word(".document = " + field)));
+}
+
+// Whether `path` has something to lose: not an empty file, as mktemp makes it, nor a link that leads nowhere.
+bool holds_something(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error) && !(fs::is_regular_file(path, error) && fs::file_size(path, error) == 0);
+}
+
+// Gives the file `from` the name `to`, too or instead. Returns false if `to` holds something that must not be
+// replaced. Throws Error(kStorage).
+bool put_in_place(const fs::path& from, const fs::path& to, bool replace) {
+  // Unlike a check and a rename, a hard link is one step. Not all file systems have them.
+  if (!replace && ::link(from.c_str(), to.c_str()) == 0) return true;
+  if (!replace && holds_something(to)) return false;
+  rename_path(posix_io(), from, to);
+  return true;
 }
 
 }  // namespace
@@ -105,7 +120,7 @@ std::optional<DocumentLine> next_document(TextLines& lines) {
     const Json object = parse_object(line, lines);
     const auto document = object.find("document");
     if (document == object.end()) refuse_fields(object, lines);
-    // As `prepare` has it, a null is an empty document.
+    // A null is an empty document, as in `prepare`.
     if (document->is_null()) return DocumentLine{line, ""};
     if (!document->is_string())
       fail(ExitCode::kInputData, "{}: 'document' is of type {}, expected a string", lines.place(),
@@ -127,8 +142,70 @@ std::string with_summary(const std::string& line, const std::string& summary, in
   // The input may be the output of an earlier call.
   object.erase("cut_tokens");
   if (cut_tokens > 0) object["cut_tokens"] = cut_tokens;
-  // A model may write half a UTF-8 character. `replace` makes U+FFFD of it.
-  return object.dump(-1, ' ', false, Json::error_handler_t::replace);
+  // A model may write half a UTF-8 character, which becomes U+FFFD.
+  return text_of_json(object);
+}
+
+void check_summary_file(const fs::path& path, bool replace) {
+  const std::string name = path.string();
+  std::error_code error;
+  const fs::path directory = path.has_parent_path() ? path.parent_path() : ".";
+  if (!fs::is_directory(directory, error))
+    throw Error(ExitCode::kUsage,
+                fmt::format("--output {}: there is no directory {}", name, directory.string()),
+                fmt::format("mkdir -p {}", shell_word(directory.string())));
+  if (path.extension() == ".gz")
+    throw Error(ExitCode::kUsage, fmt::format("--output {}: summaries are written as plain text", name),
+                fmt::format("leave --output out and add | gzip >{}", shell_word(name)));
+  if (!fs::exists(path, error)) return;
+  if (fs::is_directory(path, error))
+    throw Error(
+        ExitCode::kUsage, fmt::format("--output {} is a directory, expected a file", name),
+        fmt::format("--output {}", shell_word((path / "summaries.jsonl").lexically_normal().string())));
+  if (!fs::is_regular_file(path, error))
+    throw Error(ExitCode::kUsage, fmt::format("--output {} is no plain file", name),
+                fmt::format("leave --output out and add >{}", shell_word(name)));
+  if (!replace && fs::file_size(path, error) > 0)
+    throw Error(ExitCode::kUsage, fmt::format("--output {} exists already", name),
+                "give another name, or --force to replace it");
+}
+
+SummaryFile::SummaryFile(const fs::path& path, bool replace,
+                         const std::function<void(const std::string&)>& note)
+    : path_(path), partial_(make_partial_directory(posix_io(), path, note)), replace_(replace) {
+  try {
+    file_.emplace(partial_ / path_.filename());
+  } catch (...) {
+    remove_tree(posix_io(), partial_);
+    throw;
+  }
+}
+
+SummaryFile::~SummaryFile() {
+  if (file_) remove_tree(posix_io(), partial_);
+}
+
+void SummaryFile::append(const std::string& line) {
+  file_->append(line.data(), std::ssize(line));
+  file_->append("\n", 1);
+}
+
+void SummaryFile::finish() {
+  file_->sync();
+  file_->close();
+  // Hours of work: from here on nothing removes them, whatever goes wrong.
+  file_.reset();
+  disown_partial_directory(posix_io(), partial_);
+  fs::path got = path_;
+  for (int64_t number = 2; !put_in_place(partial_ / path_.filename(), got, replace_); ++number)
+    got = path_.string() + fmt::format(".{}", number);
+  remove_tree(posix_io(), partial_);
+  sync_directory(path_.has_parent_path() ? path_.parent_path() : ".");
+  if (got != path_)
+    throw Error(ExitCode::kUsage,
+                fmt::format("--output {} was made by another process meanwhile: the summaries are in {}",
+                            path_.string(), got.string()),
+                fmt::format("mv {} {} replaces it", shell_word(got.string()), shell_word(path_.string())));
 }
 
 }  // namespace ripstop

@@ -15,10 +15,10 @@ namespace ripstop {
 /// returns.
 struct SlotTokens {
   int64_t slot = 0;            ///< the place of the sequence in the cache
-  int64_t first_position = 0;  ///< of tokens[0]; 0 begins a new sequence in the slot
+  int64_t first_position = 0;  ///< the position of tokens[0]; 0 begins a new sequence in the slot
   std::span<const int32_t> tokens;
-  /// Of a step with several beams, which share the slot: the number of this one; the positions of the prompt,
-  /// which lie at themselves; and the places of the positions behind it, up to that of tokens[0].
+  /// For a step with several beams, which share the slot: the number of this beam; the positions of the
+  /// prompt, which lie at themselves; the places of the positions behind it, up to that of tokens[0].
   int64_t beam = 0;
   int64_t prompt = 0;
   std::span<const int32_t> places = {};

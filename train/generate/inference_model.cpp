@@ -39,7 +39,7 @@ bool is_host(const Device& device) {
          (device.kind == DeviceKind::kMeta && device.planned == DeviceKind::kCpu);
 }
 
-// What drawing takes: each thread draws for one row at a time.
+// The memory of drawing: each thread draws for one row at a time.
 int64_t drawing_bytes(const InferenceOptions& options, int64_t vocabulary, const Device& device) {
   if (!options.draws || !is_host(device)) return 0;
   return std::min(cpu_threads(), options.rows()) * vocabulary * kDrawBytes;
@@ -300,7 +300,7 @@ float* InferenceModel::joined_logits() {
   return host_joined_.data();
 }
 
-// Of all rows of the last call.
+// The best token of every row of the last call.
 std::vector<int32_t> InferenceModel::predictions() const {
   // Each slice of the vocabulary sends its best token and that token's logit; the best of these wins.
   std::vector<float> value(static_cast<size_t>(slices_ * scored_rows_));

@@ -15,7 +15,7 @@ namespace ripstop {
 
 /// The sizes of an InferenceModel.
 struct InferenceOptions {
-  DType compute = DType::kBFloat16;  ///< of weights and activations
+  DType compute = DType::kBFloat16;  ///< the type of weights and activations
   int64_t context = 0;               ///< positions of a sequence
   int64_t slots = 1;                 ///< sequences that are generated at once
   int64_t num_beams = 1;             ///< rows of a sequence
@@ -124,14 +124,14 @@ class InferenceModel {
   /// The inputs and outputs of the model on the device, and below them their copies on the host.
   Buffer token_, position_, slot_, document_offset_, last_row_;
   Buffer place_, tail_first_, tail_place_;   ///< with beams
-  Buffer value_, id_, logits_, statistics_;  ///< as NextTokenScores: the first two, or the others
+  Buffer value_, id_, logits_, statistics_;  ///< members of NextTokenScores: the first two, or the others
   std::vector<int32_t> host_token_, host_position_, host_slot_, host_document_offset_, host_last_row_;
   std::vector<int32_t> host_place_, host_tail_first_, host_tail_place_;
-  std::vector<size_t> row_of_item_;  ///< of the last call: where its scores are
-  int64_t scored_rows_ = 0;          ///< of the last call
+  std::vector<size_t> row_of_item_;  ///< where the scores of the last call are
+  int64_t scored_rows_ = 0;          ///< rows of the last call
   std::vector<float> host_logits_, host_statistics_, host_joined_;
   Buffer
-      joined_logits_;  ///< of all slices, on a CPU; on another device host_joined_, which is no device memory
+      joined_logits_;  ///< all slices side by side, on a CPU; elsewhere host_joined_, which the ledger omits
   CountedMemory drawing_;
   std::vector<LogitRow> logit_rows_;
   Arena arena_;

@@ -75,21 +75,6 @@ void keep_top_p(double top_p, std::vector<ScoredToken>& tokens) {
   sort_by_id(tokens);
 }
 
-// What drawable_tokens() says, with logits / temperature in place of probabilities.
-std::vector<ScoredToken> kept_tokens(const GenerationSettings& settings, std::span<const float> logits,
-                                     std::span<const int32_t> banned) {
-  const auto temperature = static_cast<float>(settings.temperature);
-  std::vector<ScoredToken> tokens;
-  tokens.reserve(logits.size());
-  for (size_t i = 0; i < logits.size(); ++i) {
-    const ScoredToken token{static_cast<int32_t>(i), logits[i] / temperature};
-    if (token.logit > kLowest && !is_in(banned, token.id)) tokens.push_back(token);
-  }
-  keep_top_k(settings.top_k, tokens);
-  keep_top_p(settings.top_p, tokens);
-  return tokens;
-}
-
 }  // namespace
 
 std::span<const float> LogitRow::of_ids(int64_t ids) const {
@@ -123,19 +108,23 @@ std::vector<ScoredToken> best_tokens(std::span<const float> logits, std::span<co
   return best;
 }
 
-std::vector<TokenProbability> drawable_tokens(const GenerationSettings& settings,
-                                              std::span<const float> logits,
-                                              std::span<const int32_t> banned) {
-  const std::vector<ScoredToken> tokens = kept_tokens(settings, logits, banned);
-  const TokenWeights weights(tokens);
-  std::vector<TokenProbability> drawable;
-  for (const ScoredToken& token : tokens) drawable.push_back({token.id, weights.of(token) / weights.sum()});
-  return drawable;
+std::vector<ScoredToken> drawable_tokens(const GenerationSettings& settings, std::span<const float> logits,
+                                         std::span<const int32_t> banned) {
+  const auto temperature = static_cast<float>(settings.temperature);
+  std::vector<ScoredToken> tokens;
+  tokens.reserve(logits.size());
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const ScoredToken token{static_cast<int32_t>(i), logits[i] / temperature};
+    if (token.logit > kLowest && !is_in(banned, token.id)) tokens.push_back(token);
+  }
+  keep_top_k(settings.top_k, tokens);
+  keep_top_p(settings.top_p, tokens);
+  return tokens;
 }
 
 std::optional<int32_t> draw_token(const GenerationSettings& settings, std::span<const float> logits,
                                   std::span<const int32_t> banned, const DrawKey& key) {
-  const std::vector<ScoredToken> tokens = kept_tokens(settings, logits, banned);
+  const std::vector<ScoredToken> tokens = drawable_tokens(settings, logits, banned);
   if (tokens.empty()) return std::nullopt;
   const auto document = static_cast<uint64_t>(key.document), position = static_cast<uint64_t>(key.position);
   const PhiloxBlock bits = philox({static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32),

@@ -13,8 +13,8 @@ namespace ripstop {
 /// (logits[id] - largest) - log_sum, in float32.
 struct LogitRow {
   std::span<const float> logits = {};
-  float largest = 0;  ///< of all ids
-  float log_sum = 0;  ///< of exp(logit - largest) over all ids
+  float largest = 0;  ///< the largest logit of all ids
+  float log_sum = 0;  ///< log of the sum of exp(logit - largest) over all ids
 
   /// The logits of the ids below `ids`. Throws Error(kBug) if there are fewer.
   std::span<const float> of_ids(int64_t ids) const;
@@ -46,25 +46,19 @@ struct ScoredToken {
 std::vector<ScoredToken> best_tokens(std::span<const float> logits, std::span<const int32_t> banned,
                                      int64_t count);
 
-/// What a random choice depends on. Nothing is streamed: the same text comes out on every mesh and batch
+/// The key of a random choice. Nothing is streamed: the same text comes out on every mesh and batch
 /// size.
 struct DrawKey {
   int64_t document = 0;  ///< the number of the prompt in its file or split
   int64_t position = 0;  ///< the number of the new token in its text
 };
 
-/// An id that may be drawn.
-struct TokenProbability {
-  int32_t id = 0;
-  double probability = 0;
-};
-
-/// The ids that may be drawn, ascending: of logits / temperature the top_k largest (all that equal the last
-/// of them, too), of these the most likely ones until their probabilities sum to top_p. Among equals at the
-/// edge of top_p the lowest ids stay. Source: top-p, arXiv:1904.09751; order and ties of top_k as in
+/// The ids that may be drawn, ascending, with logits / temperature: the top_k largest (all that equal the
+/// last of them, too), of these the most likely ones until their probabilities sum to top_p. Among equals at
+/// the edge of top_p the lowest ids stay. Source: top-p, arXiv:1904.09751; order and ties of top_k as in
 /// transformers.
-std::vector<TokenProbability> drawable_tokens(const GenerationSettings& settings,
-                                              std::span<const float> logits, std::span<const int32_t> banned);
+std::vector<ScoredToken> drawable_tokens(const GenerationSettings& settings, std::span<const float> logits,
+                                         std::span<const int32_t> banned);
 
 /// Draws one of drawable_tokens() by a random number that is a function of settings.seed and `key`. nullopt
 /// if there are none. Memory: kDrawBytes for each logit.

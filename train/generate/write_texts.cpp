@@ -2,7 +2,11 @@
 
 #include <algorithm>
 #include <deque>
+#include <string_view>
 #include <utility>
+
+#include "model/core/error.h"
+#include "model/core/number.h"
 
 namespace ripstop {
 namespace {
@@ -14,7 +18,53 @@ std::string trimmed(const std::string& text) {
   return begin == std::string::npos ? "" : text.substr(begin, text.find_last_not_of(kWhite) + 1 - begin);
 }
 
+// Reads what `packed` wrote.
+std::vector<std::string> unpacked(std::string_view rest) {
+  std::vector<std::string> texts;
+  while (!rest.empty()) {
+    const size_t colon = rest.find(':');
+    const std::optional<int64_t> length = parse_whole_number(rest.substr(0, colon));
+    RIPSTOP_CHECK(length && colon < rest.size() && *length < std::ssize(rest) - static_cast<int64_t>(colon),
+                  "packed texts are damaged {} bytes before their end", rest.size());
+    const auto bytes = static_cast<size_t>(*length);
+    texts.emplace_back(rest.substr(colon + 1, bytes));
+    rest.remove_prefix(colon + 1 + bytes);
+  }
+  return texts;
+}
+
 }  // namespace
+
+EncodedPrompt stored_prompt(const TokenDataset& dataset, int64_t example) {
+  const int64_t begin = dataset.example_begin(example);
+  const int64_t end = dataset.target_begin(example);
+  EncodedPrompt prompt{std::vector<int32_t>(static_cast<size_t>(end - begin)),
+                       dataset.separator_begin(example) - begin};
+  dataset.read_tokens(begin, end, prompt.tokens.data());
+  return prompt;
+}
+
+int64_t cut_document(EncodedPrompt& prompt, int64_t longest) {
+  const int64_t surplus = std::max<int64_t>(std::ssize(prompt.tokens) - longest, 0);
+  const int64_t document = prompt.separator_begin - 1;  // without BOS
+  if (surplus > document)
+    throw Error(ExitCode::kUsage,
+                fmt::format("the prompt has room for {} tokens, but has {} without its document", longest,
+                            std::ssize(prompt.tokens) - document),
+                "generate fewer tokens (--max-new-tokens)");
+  const auto end = prompt.tokens.begin() + prompt.separator_begin;
+  // The document loses its end. BOS and separator stay, because the model needs both to begin a summary.
+  prompt.tokens.erase(end - surplus, end);
+  prompt.separator_begin -= surplus;
+  return surplus;
+}
+
+int64_t count_cut_documents(const TokenDataset& dataset, int64_t examples, int64_t longest) {
+  int64_t cut = 0;
+  for (int64_t i = 0; i < examples; ++i)
+    if (dataset.target_begin(i) - dataset.example_begin(i) > longest) ++cut;
+  return cut;
+}
 
 void write_texts(InferenceModel& model, const Tokenizer& tokenizer, const GenerationSettings& settings,
                  NextDocumentPrompt next_prompt, TakeText take) {
@@ -27,7 +77,7 @@ void write_texts(InferenceModel& model, const Tokenizer& tokenizer, const Genera
                                 .ids = ids,
                                 .end_token = tokenizer.eos(),
                                 .settings = settings};
-  std::deque<int64_t> cut_tokens;  // of the prompts whose text is not finished
+  std::deque<int64_t> cut_tokens;  // one for each prompt whose text is not finished
   generate(
       options,
       [&]() -> std::optional<NumberedPrompt> {
@@ -42,6 +92,40 @@ void write_texts(InferenceModel& model, const Tokenizer& tokenizer, const Genera
         take({trimmed(tokenizer.decode(continuation.tokens)), cut_tokens.front()});
         cut_tokens.pop_front();
       });
+}
+
+// With lengths, because a text may hold any byte.
+std::string packed(const std::vector<std::string>& texts) {
+  std::string all;
+  for (const std::string& text : texts) all += fmt::format("{}:", text.size()) + text;
+  return all;
+}
+
+std::vector<std::string> merge_dealt(const std::vector<std::string>& replicas) {
+  std::vector<std::vector<std::string>> dealt;
+  for (const std::string& replica : replicas) dealt.push_back(unpacked(replica));
+  std::vector<std::string> merged;
+  size_t given = 0;
+  for (const auto& texts : dealt) given += texts.size();
+  for (size_t i = 0; i < given; ++i) {
+    std::vector<std::string>& texts = dealt[i % dealt.size()];
+    // Fails if a replica skipped one: then no text after it would belong to its prompt.
+    RIPSTOP_CHECK(i / dealt.size() < texts.size(), "replica {} has {} texts of {} over {} replicas",
+                  i % dealt.size(), texts.size(), given, dealt.size());
+    merged.push_back(std::move(texts[i / dealt.size()]));
+  }
+  return merged;
+}
+
+std::vector<std::string> gather_dealt(Communicator& world, int64_t tensor,
+                                      const std::vector<std::string>& own) {
+  // All ranks of a tensor group have the same texts: send them once.
+  const bool speaks = world.rank() % tensor == 0;
+  const std::vector<std::string> all = world.all_gather_text(speaks ? packed(own) : "");
+  std::vector<std::string> replicas;
+  for (int64_t rank = 0; rank < std::ssize(all); rank += tensor)
+    replicas.push_back(all[static_cast<size_t>(rank)]);
+  return merge_dealt(replicas);
 }
 
 }  // namespace ripstop

@@ -1,15 +1,31 @@
-// Prompts in, texts out.
+// Prompts in, texts out, on every replica of a mesh.
 #pragma once
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "data/dataset/prompt_template.h"
+#include "data/dataset/token_dataset.h"
 #include "data/tokenizer/tokenizer.h"
 #include "model/core/function_ref.h"
+#include "parallel/communicator.h"
 #include "train/generate/inference_model.h"
-#include "train/generate/prompt.h"
 
 namespace ripstop {
+
+/// The prompt of an example of a data set. Any thread may call. Throws Error(kInputData) if the file is
+/// damaged.
+EncodedPrompt stored_prompt(const TokenDataset& dataset, int64_t example);
+
+/// Removes tokens from the end of the document until at most `longest` tokens are left. BOS (the first token)
+/// and the separator always stay, as in training. Returns how many tokens were removed. Throws Error(kUsage)
+/// if BOS and separator alone are longer than `longest`.
+int64_t cut_document(EncodedPrompt& prompt, int64_t longest);
+
+/// How many of the first `examples` prompts of a data set cut_document would cut to `longest`. Reads no
+/// token.
+int64_t count_cut_documents(const TokenDataset& dataset, int64_t examples, int64_t longest);
 
 /// The prompt of a document, and the document's number in its file or split.
 struct DocumentPrompt {
@@ -33,5 +49,19 @@ using TakeText = FunctionRef<void(WrittenText written)>;
 /// little room in the model's context. All ranks of a tensor group call with equal prompts.
 void write_texts(InferenceModel& model, const Tokenizer& tokenizer, const GenerationSettings& settings,
                  NextDocumentPrompt next_prompt, TakeText take);
+
+/// Gathers texts that replicas made in turn, in order, on every rank: replica r of R made the texts r, r + R,
+/// r + 2R, ... `own` are this rank's texts, equal on the `tensor` ranks of its replica (ranks of `world` in
+/// mesh order: tensor fastest). All replicas have equally many texts, or the first ones have one more.
+/// Collective. Throws Error(kCommunication).
+std::vector<std::string> gather_dealt(Communicator& world, int64_t tensor,
+                                      const std::vector<std::string>& own);
+
+/// The same without communication. `replicas` are the texts of each replica, as `packed` returns them.
+std::vector<std::string> merge_dealt(const std::vector<std::string>& replicas);
+
+/// The texts as one text, from which merge_dealt gets them back: for each its length in bytes, a colon,
+/// itself.
+std::string packed(const std::vector<std::string>& texts);
 
 }  // namespace ripstop

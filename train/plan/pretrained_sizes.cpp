@@ -13,9 +13,9 @@
 #include "model/core/error.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/config/nearest_name.h"
-#include "train/exchange/hugging_face/pretrained_config.h"
+#include "train/exchange/hugging_face/pretrained_model.h"
 #include "train/exchange/peft/peft_adapter.h"
-#include "train/exchange/read/stored_model.h"
+#include "train/exchange/read/open_model.h"
 
 namespace ripstop {
 namespace {

@@ -58,7 +58,7 @@ DecidedRun decide_run(const RunConfig& config, MpiWorld& world, StartTimes& time
   require_equal_configs(all, config, where);
 
   times.enter(&StartupSeconds::data);
-  Tokenizer tokenizer(dataset_file(config.data.directory, "tokenizer.model"));
+  Tokenizer tokenizer(dataset_file(config.data.directory, kTokenizerFile));
   TokenDataset dataset(dataset_file(config.data.directory, "train.h5"));
   // Another tokenizer would be stored in the run, and read its summaries wrongly.
   require_dataset_tokenizer(dataset, tokenizer);

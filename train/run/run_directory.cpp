@@ -111,7 +111,7 @@ RunDirectory::RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tok
   // Before anything is read: another process may be writing these files.
   lock(path_);
   check_metrics_file(path_ / "metrics.jsonl");
-  const fs::path config_file = path_ / "config.toml", tokenizer_file = path_ / "tokenizer.model";
+  const fs::path config_file = path_ / "config.toml", tokenizer_file = path_ / kTokenizerFile;
   if (path_exists(io, config_file)) {
     const RunConfig old =
         parse_run_config(read_whole_file(io, config_file, kMostConfigBytes), config_file.string());
@@ -202,7 +202,7 @@ void RunDirectory::check_still_owned() const {
 MetricsFile& RunDirectory::open_metrics(int64_t step) {
   // First, because this file alone tells the next start that the others are a run's: see is_run.
   write_whole_file(path_ / "prompt_template.txt", prompt_template_);
-  write_whole_file(path_ / "tokenizer.model", tokenizer_);
+  write_whole_file(path_ / kTokenizerFile, tokenizer_);
   write_whole_file(path_ / "config.toml", config_);
   const fs::path file = path_ / "metrics.jsonl";
   std::error_code ignored;

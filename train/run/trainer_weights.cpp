@@ -9,7 +9,7 @@
 
 #include "parallel/agreement.h"
 #include "train/exchange/hugging_face/model_tokenizer.h"
-#include "train/exchange/read/adapted_base.h"
+#include "train/exchange/read/open_model.h"
 #include "train/exchange/read/weights_reader.h"
 #include "train/run/trainer.h"
 
@@ -39,7 +39,7 @@ Trainer::FirstWeights Trainer::open_first_weights(std::vector<std::string>& note
                 "make the same lora.adapter visible on every node");
   if (has_adapters())
     state_.adapted = {.lora = run_.config.lora,
-                      .directory = place_of_base(first.model->directory()).string(),
+                      .directory = normal_path(first.model->directory()).string(),
                       .hash = "",
                       .samples = samples,
                       .dtype = ""};
@@ -69,7 +69,7 @@ std::string Trainer::set_first_weights(const FirstWeights& first) {
   do_and_agree(mesh_.world(), [&] {
     const int64_t shard = mesh_.coordinates().fsdp;
     load_states(live_states(model, step_->optimizer()), stream_, [&](const std::vector<UnitStates>& units) {
-      if (!has_adapters()) return first.model->read(posix_io(), shard, units);
+      if (!has_adapters()) return read_weights(posix_io(), *first.model, shard, units);
       for (const UnitStates& unit : units) {
         const int64_t elements = unit.layout->shard_elements(), begin = shard * elements;
         read_peft(*first.adapters, *unit.layout, begin, begin + elements, unit.master);
@@ -121,7 +121,7 @@ std::string Trainer::read_base(FirstWeights first, const std::optional<Resumable
   });
   // The base may have moved, and another processor may compute in another type.
   adapted.dtype = to_string(run_.step.sharding.compute);
-  adapted.directory = place_of_base(base.directory()).string();
+  adapted.directory = normal_path(base.directory()).string();
   return directory + ", frozen" +
          (first.adapters ? "; the adapters begin as those of " + first.adapters->directory.string() : "");
 }

@@ -7,7 +7,7 @@
 #include "parallel/agreement.h"
 #include "train/evaluate/dataset_loss.h"
 #include "train/evaluate/write_summaries.h"
-#include "train/generate/prompt.h"
+#include "train/generate/write_texts.h"
 #include "train/plan/training_data.h"
 #include "train/run/kernel_plans.h"
 

@@ -10,7 +10,7 @@
 #include "tests/train/checkpoint/checkpoint_model.h"
 #include "train/checkpoint/find_run.h"
 #include "train/checkpoint/verify.h"
-#include "train/exchange/read/stored_model.h"
+#include "train/exchange/read/open_model.h"
 
 namespace ripstop {
 namespace {

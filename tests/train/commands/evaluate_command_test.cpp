@@ -69,6 +69,7 @@ TEST_F(EvaluateCommand, OtherSettingsGoToDirectoriesOfTheirOwn) {
   EXPECT_NE(five.out.find(fmt::format("over {} targets of the first 5 of {} test examples", targets, split)),
             std::string::npos)
       << five.out;
+  EXPECT_NE(five.out.find("summaries there already: 5 of 5, from " + run()), std::string::npos) << five.out;
   const std::string kept = result("step_00000007-test-limit5/predictions.jsonl");
   EXPECT_EQ(kept, predictions.substr(0, kept.size()));
 
@@ -124,6 +125,16 @@ TEST_F(EvaluateCommand, GoesOnWhereItStopped) {
   EXPECT_NE(rest.out.find("summaries there already: 3 of 8\n"), std::string::npos) << rest.out;
   EXPECT_EQ(read_bytes(parts / "predictions.jsonl"), predictions);
   EXPECT_EQ(read_bytes(parts / "scores.json"), read_bytes(whole / "scores.json"));
+}
+
+TEST_F(EvaluateCommand, TakesSummariesOfASmallerLimit) {
+  ASSERT_EQ(run_program("evaluate " + run() + " --limit 3").exit_code, 0);
+  const ProgramRun more = run_program("evaluate " + run() + " --limit 6 --json");
+  ASSERT_EQ(more.exit_code, 0) << more.err;
+  EXPECT_NE(more.err.find("summaries there already: 3 of 6, from "), std::string::npos) << more.err;
+  ASSERT_EQ(run_program("evaluate " + run() + " --limit 6 --output " + file("six")).exit_code, 0);
+  EXPECT_EQ(result("step_00000007-test-limit6/predictions.jsonl"),
+            read_bytes(scratch_ / "six/predictions.jsonl"));
 }
 
 TEST_F(EvaluateCommand, WritesBesideTheRun) {

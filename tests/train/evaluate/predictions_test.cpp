@@ -152,5 +152,18 @@ TEST_F(PredictionFileTest, KeepsWhatTheFileSays) {
   EXPECT_EQ(file.predictions()[0].summary, "half \uFFFD");
 }
 
+// Another process may be writing: nothing is cut.
+TEST_F(PredictionFileTest, ReadingChangesNothing) {
+  { open().append(kFirst); }
+  const std::string torn = text() + R"({"example":1,"id":"b)";
+  write_bytes(scratch_ / "evaluation/predictions.jsonl", torn);
+  const std::vector<Prediction> read = read_predictions(scratch_ / "evaluation");
+  ASSERT_EQ(read.size(), 1u);
+  EXPECT_EQ(read[0].summary, kFirst.summary);
+  EXPECT_EQ(read[0].document, kFirst.document);
+  EXPECT_EQ(text(), torn);
+  EXPECT_TRUE(read_predictions(scratch_ / "absent").empty());
+}
+
 }  // namespace
 }  // namespace ripstop

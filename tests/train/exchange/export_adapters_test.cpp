@@ -8,9 +8,8 @@
 #include "tests/expect_has.h"
 #include "tests/test_files.h"
 #include "tests/train/checkpoint/checkpoint_model.h"
-#include "train/exchange/hugging_face/export_dtype.h"
-#include "train/exchange/hugging_face/pretrained_config.h"
 #include "train/exchange/hugging_face/pretrained_model.h"
+#include "train/exchange/hugging_face/safetensors.h"
 #include "train/exchange/peft/peft_adapter.h"
 #include "train/exchange/write/export_model.h"
 
@@ -59,15 +58,14 @@ class SavedAdapters {
 
   // The error of each of `ranks` ranks that export together.
   std::vector<std::optional<Error>> try_export(const fs::path& output, const std::string& base,
-                                               const ExportOptions& options = {}, int64_t ranks = 1,
+                                               ExportOptions options = {}, int64_t ranks = 1,
                                                ExportReport* report = nullptr) const {
     QuickIo io;
-    const RunConfig config;
-    const StoredModel model(checkpoint_);
+    const TrainedModel trained{StoredModel(checkpoint_), scratch_.path(), {}};
+    options.adapters = ExportedAdapters{.lora = lora_, .base = base};
     return SimulatedRanks(ranks).run([&](Communicator& world) {
-      const ExportReport done = export_adapters(
-          io, world, {.model = model, .run = scratch_.path(), .config = config},
-          {.lora = lora_, .base = base}, output, options, [](const char*, int64_t, int64_t) {});
+      const ExportReport done =
+          export_model(io, world, trained, output, options, [](const char*, int64_t, int64_t) {});
       if (report != nullptr && world.rank() == 0) *report = done;
     });
   }

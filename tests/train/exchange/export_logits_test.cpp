@@ -79,11 +79,9 @@ class LogitsModel {
     memory_writer(io, run / "checkpoints", on_one_rank_.mesh.world(), on_one_rank_.mesh.sizes(), units)
         .save(state, {});
     const std::filesystem::path directory = run / "checkpoints" / step_directory_name(1);
-    const StoredModel model({directory, read_manifest(io, directory)});
-    const RunConfig config;
-    const ExportReport report =
-        export_model(io, on_one_rank_.mesh.world(), {.model = model, .run = run.path(), .config = config},
-                     output, {.dtype = given_.dtype}, [](const char*, int64_t, int64_t) {});
+    const TrainedModel trained{StoredModel({directory, read_manifest(io, directory)}), run.path(), {}};
+    const ExportReport report = export_model(io, on_one_rank_.mesh.world(), trained, output,
+                                             {.dtype = given_.dtype}, [](const char*, int64_t, int64_t) {});
     return report.files.at(0).hash;
   }
 

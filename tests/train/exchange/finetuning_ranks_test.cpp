@@ -8,7 +8,7 @@
 #include "tests/train/exchange/golden_pairs.h"
 #include "tests/train/exchange/load_pretrained.h"
 #include "tests/train/step/mesh_training.h"
-#include "train/exchange/hugging_face/pretrained_config.h"
+#include "train/exchange/hugging_face/pretrained_model.h"
 #include "train/step/lr_schedule.h"
 
 namespace ripstop {

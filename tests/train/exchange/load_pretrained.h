@@ -5,7 +5,8 @@
 
 #include "data/files/io.h"
 #include "parallel/sharded_transformer.h"
-#include "train/exchange/read/stored_model.h"
+#include "train/exchange/read/open_model.h"
+#include "train/exchange/read/weights_reader.h"
 
 namespace ripstop {
 
@@ -20,7 +21,7 @@ inline void load_pretrained(const std::filesystem::path& directory, ShardedTrans
     states.push_back({.layout = &unit.layout(), .master = shards.back().data()});
   }
   PosixIo io;
-  open_stored_model(io, directory).read(io, model.mesh().coordinates().fsdp, states);
+  read_weights(io, open_stored_model(io, directory), model.mesh().coordinates().fsdp, states);
   for (size_t u = 0; u < shards.size(); ++u) model.model_units()[u].set_shard(0, shards[u]);
   model.weights_changed(arena);
 }

@@ -17,7 +17,7 @@
 #include "train/checkpoint/checkpoint_reader.h"
 #include "train/checkpoint/checkpoint_writer.h"
 #include "train/checkpoint/host_states.h"
-#include "train/exchange/hugging_face/pretrained_config.h"
+#include "train/exchange/hugging_face/pretrained_model.h"
 #include "train/exchange/peft/peft_adapter.h"
 #include "train/step/lr_schedule.h"
 

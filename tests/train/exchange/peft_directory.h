@@ -6,7 +6,7 @@
 
 #include "model/lora.h"
 #include "tests/train/exchange/pretrained_directory.h"
-#include "train/exchange/hugging_face/pretrained_config.h"
+#include "train/exchange/hugging_face/pretrained_model.h"
 
 namespace ripstop {
 

@@ -11,7 +11,7 @@
 #include "tests/train/exchange/load_pretrained.h"
 #include "tests/train/generate/listed_prompts.h"
 #include "tests/train/step/mesh_training.h"
-#include "train/exchange/hugging_face/pretrained_config.h"
+#include "train/exchange/hugging_face/pretrained_model.h"
 #include "train/generate/inference_model.h"
 
 namespace ripstop {

@@ -6,8 +6,8 @@
 #include "tests/test_files.h"
 #include "tests/train/checkpoint/checkpoint_model.h"
 #include "tests/train/exchange/pretrained_directory.h"
+#include "train/exchange/read/weights_reader.h"
 #include "train/exchange/write/export_model.h"
-#include "train/exchange/write/import_model.h"
 
 namespace ripstop {
 namespace {
@@ -43,7 +43,7 @@ class RoundTrip : public testing::Test {
     const ScratchDirectory run;
     const auto saved = SimulatedRanks(mesh.ranks()).run([&](Communicator& world) {
       RankMemory memory(table, mesh, world.rank());
-      model.read(io_, memory.fsdp_index(), memory.units());
+      read_weights(io_, model, memory.fsdp_index(), memory.units());
       memory_writer(io_, run / "checkpoints", world, mesh, memory.units()).save(model.state(), {});
     });
     for (const auto& error : saved) ASSERT_FALSE(error) << error->what();
@@ -52,12 +52,11 @@ class RoundTrip : public testing::Test {
 
   void expect_export(const fs::path& source, const fs::path& run, int64_t ranks) {
     const std::map<std::string, std::string> before = tensors_of(source);
-    const StoredModel saved = open_stored_model(io_, find_stored_model(io_, run, "latest"));
-    const RunConfig config = parse_run_config(saved.state().config, "test");
+    const auto self = make_self_communicator("test");
+    const TrainedModel saved = find_trained_model(io_, *self, run, "latest");
     const ScratchDirectory scratch;
     const auto thrown = SimulatedRanks(ranks).run([&](Communicator& world) {
-      export_model(io_, world, {.model = saved, .run = run, .config = config}, scratch / "out",
-                   {.dtype = dtype_of(before), .most_file_bytes = 40'000},
+      export_model(io_, world, saved, scratch / "out", {.dtype = dtype_of(before), .most_file_bytes = 40'000},
                    [](const char*, int64_t, int64_t) {});
     });
     for (const auto& error : thrown) ASSERT_FALSE(error) << error->what();
@@ -107,12 +106,10 @@ TEST_F(RoundTrip, AnImportIsExportedInFloat32UnlessToldOtherwise) {
   const fs::path model = golden_file("pretrained/old_f16");
   const ScratchDirectory scratch;
   import_model(io_, open_stored_model(io_, model), scratch / "imported");
-  const StoredModel imported = open_stored_model(io_, find_stored_model(io_, scratch / "imported", "latest"));
-  const RunConfig config = parse_run_config(imported.state().config, "test");
-  EXPECT_EQ(config.precision.compute, FloatChoice::kBfloat16);
   const auto self = make_self_communicator("test");
-  export_model(io_, *self, {.model = imported, .run = scratch / "imported", .config = config},
-               scratch / "out", {}, [](const char*, int64_t, int64_t) {});
+  const TrainedModel imported = find_trained_model(io_, *self, scratch / "imported", "latest");
+  EXPECT_EQ(imported.config.precision.compute, FloatChoice::kBfloat16);
+  export_model(io_, *self, imported, scratch / "out", {}, [](const char*, int64_t, int64_t) {});
   EXPECT_EQ(dtype_of(tensors_of(scratch / "out")), ExportDType::kFloat32);
 }
 

@@ -1,4 +1,4 @@
-#include "train/generate/dealt_texts.h"
+#include "train/generate/write_texts.h"
 
 #include <gtest/gtest.h>
 

@@ -83,7 +83,7 @@ std::string rename_command(const std::string& line) {
 TEST(DocumentLines, WithoutADocumentNameTheirFields) {
   const std::string line = R"({"id": "a", "summary": "s", "length": 7, "article": "text"})";
   EXPECT_EQ(refusal(line), "in:1: no field 'document'; the line has id, summary, length, article");
-  EXPECT_EQ(rename_command(line), "jq -c '.document = .article' IN.jsonl >OUT.jsonl");
+  EXPECT_EQ(rename_command(line), "jq -c '.document = .[\"article\"]' IN.jsonl >OUT.jsonl");
   EXPECT_EQ(rename_command(R"({"x": 1})"), "jq -c '.document = .NAME' IN.jsonl >OUT.jsonl");
   // Names that jq, or the shell, would read otherwise.
   EXPECT_EQ(rename_command(R"({"news-text": "t"})"),
@@ -100,7 +100,7 @@ TEST(DocumentLines, LongNamesAndManyAreShortened) {
   EXPECT_EQ(refusal("{\"x" + cut + "\xc3\xa9\": \"t\"}\n"),
             "in:1: no field 'document'; the line has x" + cut + "...");
   EXPECT_EQ(rename_command("{\"" + cut + "xxx\": \"t\", \"body\": \"t\"}"),
-            "jq -c '.document = .body' IN.jsonl >OUT.jsonl");
+            "jq -c '.document = .[\"body\"]' IN.jsonl >OUT.jsonl");
   std::string many = "{\"f0\": 0";
   for (int i = 1; i < 20; ++i) many += ", \"f" + std::to_string(i) + "\": 0";
   EXPECT_EQ(

@@ -1,4 +1,4 @@
-#include "train/generate/prompt.h"
+#include "train/generate/write_texts.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "train/generate/summary_file.h"
+#include "train/generate/document_lines.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -55,11 +55,9 @@ std::map<int32_t, double> drawable(const GenerationSettings& settings, const std
                                    const Ids& banned = {}) {
   std::map<int32_t, double> probabilities;
   double sum = 0;
-  for (const TokenProbability& token : drawable_tokens(settings, logits, banned)) {
-    probabilities[token.id] = token.probability;
-    sum += token.probability;
-  }
-  EXPECT_NEAR(sum, 1, 1e-12);
+  for (const auto& [id, logit] : drawable_tokens(settings, logits, banned))
+    sum += probabilities[id] = std::exp(double{logit});
+  for (auto& [id, probability] : probabilities) probability /= sum;
   return probabilities;
 }
 

@@ -3,7 +3,8 @@
 
 #include "tests/train/exchange/pretrained_directory.h"
 #include "tests/train/run/small_runs.h"
-#include "train/exchange/read/stored_model.h"
+#include "train/exchange/read/open_model.h"
+#include "train/exchange/read/weights_reader.h"
 
 namespace ripstop {
 namespace {
@@ -49,8 +50,7 @@ class LoraRuns : public SmallRuns {
     for (const UnitSpec& unit : table) {
       const UnitLayout layout(unit, 1, 0, 1);
       std::vector<float> values(static_cast<size_t>(layout.elements()), 7.0F);
-      const UnitStates states{.layout = &layout, .master = values.data()};
-      model.read(io, 0, {&states, 1});
+      WeightsReader(io, model).read(0, {.layout = &layout, .master = values.data()});
       all.insert(all.end(), values.begin(), values.end());
     }
     return all;

@@ -1,7 +1,9 @@
 // Whole runs on one rank that begin with the weights of a pretrained model.
 #include "tests/train/exchange/pretrained_directory.h"
 #include "tests/train/run/small_runs.h"
-#include "train/exchange/write/import_model.h"
+#include "train/exchange/read/open_model.h"
+#include "train/exchange/read/weights_reader.h"
+#include "train/exchange/write/export_model.h"
 
 namespace ripstop {
 namespace {
@@ -44,10 +46,8 @@ TEST_F(PretrainedRuns, ARunBeginsWithItsWeights) {
   for (const UnitSpec& unit : table) {
     const UnitLayout layout(unit, 1, 0, 1);
     std::vector<float> before(static_cast<size_t>(layout.elements())), after(before.size());
-    UnitStates states{.layout = &layout, .master = before.data()};
-    source.read(io, 0, {&states, 1});
-    states.master = after.data();
-    saved.read(io, 0, {&states, 1});
+    WeightsReader(io, source).read(0, {.layout = &layout, .master = before.data()});
+    WeightsReader(io, saved).read(0, {.layout = &layout, .master = after.data()});
     // The one step moved them by less than any of their digits, but for the zeros.
     for (size_t i = 0; i < before.size(); ++i) ASSERT_NEAR(before[i], after[i], 1e-20) << unit.name;
   }

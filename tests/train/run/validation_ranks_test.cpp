@@ -9,7 +9,6 @@
 #include "tests/train/commands/small_dataset.h"
 #include "tests/train/step/mesh_training.h"
 #include "train/checkpoint/manifest.h"
-#include "train/generate/prompt.h"
 #include "train/generate/write_texts.h"
 #include "train/report/metrics.h"
 #include "train/run/trainer.h"

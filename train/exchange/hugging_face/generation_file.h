@@ -1,10 +1,29 @@
-// generation_config.json of a model of Hugging Face, as settings of [generation].
+// How the model in a directory of Hugging Face is prompted, and how it generates: ripstop_prompt.json and
+// generation_config.json.
 #pragma once
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace ripstop {
+
+inline constexpr const char* kPromptFile = "ripstop_prompt.json";
+
+/// How a model was prompted in its training.
+struct ExportedPrompt {
+  std::string prompt_template;  ///< with {document}
+  int64_t context = 0;          ///< tokens of prompt and summary together, at most
+  bool operator==(const ExportedPrompt&) const = default;
+};
+
+/// The text of ripstop_prompt.json.
+std::string prompt_json(const ExportedPrompt& prompt);
+
+/// Reads `directory`/ripstop_prompt.json; nullopt if there is none, as in models that ripstop has not
+/// exported. Throws Error(kInputData) if it is damaged, also if its template is none (parse_template).
+std::optional<ExportedPrompt> read_prompt_json(const std::filesystem::path& directory);
 
 /// A key of [generation] and its value as TOML: {"num_beams", "4"}.
 struct GenerationValue {
@@ -12,10 +31,10 @@ struct GenerationValue {
   std::string value;
 };
 
-/// What a generation_config.json says.
+/// The settings in a generation_config.json.
 struct GenerationFile {
   std::filesystem::path path;
-  std::vector<GenerationValue> values;  ///< those that ripstop has, in the order of the file
+  std::vector<GenerationValue> values;  ///< settings that ripstop has, in the order of the file
   std::vector<std::string> ignored;     ///< the other keys, with the reason if there is one to tell
 };
 

@@ -4,14 +4,13 @@
 
 #include <map>
 #include <nlohmann/json.hpp>
-#include <system_error>
 
-#include "data/files/directory.h"
 #include "data/files/whole_file.h"
 #include "data/process/shell_word.h"
 #include "data/text/json_reader.h"
 #include "train/checkpoint/manifest.h"
 #include "train/exchange/hugging_face/pretrained_model.h"
+#include "train/exchange/hugging_face/stored_elements.h"
 
 namespace ripstop {
 namespace {
@@ -24,33 +23,20 @@ constexpr int64_t kMostPiecesBytes = int64_t{64} << 20;
 // Enough of a SHA-256 to tell two tokenizers apart by eye.
 constexpr size_t kShownDigits = 12;
 
-bool is_there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
-}
-
-// The document without its merges, which are most of it and say nothing of ids.
-IndexedJson read_tokenizer_json(const fs::path& path) {
+// The id of each piece: "vocab" maps piece to id (BPE), or lists [piece, score] in the order of the ids
+// (Unigram). Tokens that somebody added stand apart. Source: https://github.com/huggingface/tokenizers
+std::map<std::string, int64_t> ids_of_pieces(const fs::path& path) {
   const std::string text = read_plain_file(path, kMostPiecesBytes, ExitCode::kInputData);
   constexpr int kDeepestPieces = 16;  // the parser is recursive
+  // Merges are most of the document, and say nothing of ids.
   const auto keep = [&](int depth, IndexedJson::parse_event_t event, IndexedJson& value) {
     if (depth > kDeepestPieces)
       fail(ExitCode::kInputData, "{}: nests deeper than {} levels", path.string(), kDeepestPieces);
     return event != IndexedJson::parse_event_t::key || value != "merges";
   };
-  try {
-    return IndexedJson::parse(text, keep);
-  } catch (const IndexedJson::exception& error) {
-    fail(ExitCode::kInputData, "{}: is no tokenizer: {}", path.string(), in_one_line(error.what()));
-  }
-}
-
-// The id of each piece: "vocab" maps piece to id (BPE), or lists [piece, score] in the order of the ids
-// (Unigram). Tokens that somebody added stand apart. Source: https://github.com/huggingface/tokenizers
-std::map<std::string, int64_t> ids_of_pieces(const fs::path& path) {
-  const IndexedJson document = read_tokenizer_json(path);
   std::map<std::string, int64_t> ids;
   try {
+    const IndexedJson document = IndexedJson::parse(text, keep);
     const IndexedJson& vocabulary = document.at("model").at("vocab");
     if (vocabulary.is_object())
       for (const auto& [piece, id] : vocabulary.items()) ids.emplace(piece, id.get<int64_t>());
@@ -84,18 +70,18 @@ std::string first_difference(const fs::path& path, const Tokenizer& tokenizer) {
   return "";
 }
 
-// What to give to prepare: a directory that has the model's tokenizer.model.
+// The directory that has the model's tokenizer, to give to prepare.
 fs::path tokenizer_directory(const fs::path& model) {
-  // Of a checkpoint it lies in the run.
+  // The tokenizer of a checkpoint lies in the run.
   const fs::path run = fs::absolute(model).lexically_normal().parent_path().parent_path();
-  return !is_there(model / "tokenizer.model") && is_there(run / "tokenizer.model") ? run : model;
+  return !has_tokenizer(model) && has_tokenizer(run) ? run : model;
 }
 
 }  // namespace
 
 std::string find_tokenizer_sha256(Io& io, const fs::path& directory) {
   if (!is_pretrained_model(directory)) return read_manifest(io, directory).state.tokenizer_sha256;
-  return path_exists(io, directory / "tokenizer.model") ? Tokenizer(directory).sha256() : std::string();
+  return has_tokenizer(directory) ? Tokenizer(directory).sha256() : std::string();
 }
 
 std::string compare_tokenizers(const TokenizerOwners& owners, const Tokenizer& tokenizer) {
@@ -117,12 +103,11 @@ std::string compare_tokenizers(const TokenizerOwners& owners, const Tokenizer& t
            prepare);
   if (!owners.model_sha256.empty()) return "";
   const fs::path pieces = owners.model / "tokenizer.json";
-  if (!is_there(pieces))
+  if (!is_file(pieces))
     return fmt::format(
-        "{} has no tokenizer.model: whether {} has its tokenizer was not checked; it must be the one that "
-        "the "
-        "model was trained with",
-        model, owners.user);
+        "{} has no {}: whether {} has its tokenizer was not checked; it must be the one that "
+        "the model was trained with",
+        model, kTokenizerFile, owners.user);
   if (const std::string difference = first_difference(pieces, tokenizer); !difference.empty())
     refuse(fmt::format("than {}: {}", model, difference),
            "ripstop reads no tokenizer.json: give ripstop prepare --tokenizer the SentencePiece model "

@@ -8,8 +8,8 @@
 
 namespace ripstop {
 
-/// The SHA-256 of the tokenizer.model that the model in `directory` was trained with: of a checkpoint, as its
-/// manifest says; of a model of Hugging Face, of the file beside it. Empty if it is not known. Throws
+/// The SHA-256 of the tokenizer.model that the model in `directory` was trained with: a checkpoint's manifest
+/// says it; a model of Hugging Face has the file beside it. Empty if it is not known. Throws
 /// Error(kInputData) if the file is no tokenizer, and as read_manifest.
 std::string find_tokenizer_sha256(Io& io, const std::filesystem::path& directory);
 
@@ -17,9 +17,9 @@ std::string find_tokenizer_sha256(Io& io, const std::filesystem::path& directory
 struct TokenizerOwners {
   std::filesystem::path model;  ///< directory of a model of Hugging Face, or of a checkpoint
   std::string model_sha256;     ///< find_tokenizer_sha256 of it
-  int64_t model_ids = 0;        ///< its vocab_size; 0: not to be compared
-  std::string user;  ///< what comes with `tokenizer`, for messages: a data set, or the tokenizer's file
-  std::string remedy = {};  ///< what to type if they differ; empty: ripstop prepare
+  int64_t model_ids = 0;        ///< the model's vocab_size; 0: not to be compared
+  std::string user;             ///< who has `tokenizer`, for messages: a data set, or the tokenizer's file
+  std::string remedy = {};      ///< the hint if they differ; empty: ripstop prepare
 };
 
 /// Compares the tokenizer of the model with `tokenizer`, because the same ids would mean other texts: by the

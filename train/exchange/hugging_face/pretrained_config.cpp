@@ -1,4 +1,4 @@
-#include "train/exchange/hugging_face/pretrained_config.h"
+#include "train/exchange/hugging_face/pretrained_model.h"
 
 #include <string>
 #include <type_traits>

@@ -3,16 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <set>
-#include <system_error>
 #include <utility>
 
+#include "data/files/hash.h"
 #include "data/files/whole_file.h"
+#include "data/process/block_threads.h"
 #include "data/text/json_reader.h"
 #include "model/parameter.h"
-#include "train/exchange/hugging_face/pretrained_config.h"
-#include "train/exchange/hugging_face/stored_elements.h"
+#include "parallel/agreement.h"
 
 namespace ripstop {
 namespace {
@@ -24,35 +23,21 @@ constexpr const char* kOneFile = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr int64_t kMostIndexBytes = int64_t{32} << 20;
 
-bool is_file(const fs::path& path) {
-  std::error_code error;
-  return fs::is_regular_file(path, error);
-}
-
-[[noreturn]] void refuse(const fs::path& directory, const std::string& what, const std::string& hint = {}) {
-  throw Error(ExitCode::kInputData, directory.string() + ": " + in_one_line(what), hint);
-}
-
 [[noreturn]] void refuse_without_weights(const fs::path& directory) {
   for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json", "consolidated.00.pth"})
     if (is_file(directory / name))
-      refuse(directory, fmt::format("has {}, a pickle that could run any code, and no {}", name, kOneFile),
-             "convert it once: python -c \"from transformers import AutoModelForCausalLM as M; "
-             "M.from_pretrained('DIR').save_pretrained('OUT')\"");
-  refuse(directory, fmt::format("has neither {} nor {}", kOneFile, kIndex));
+      refuse_directory(directory,
+                       fmt::format("has {}, a pickle that could run any code, and no {}", name, kOneFile),
+                       "convert it once: python -c \"from transformers import AutoModelForCausalLM as M; "
+                       "M.from_pretrained('DIR').save_pretrained('OUT')\"");
+  refuse_directory(directory, fmt::format("has neither {} nor {}", kOneFile, kIndex));
 }
 
-// The files of an index, and for each tensor its file.
-struct Index {
-  std::vector<std::string> files;
-  std::map<std::string, std::string> file_of;
-};
-
-Index read_index(const fs::path& path) {
+// The file of each tensor.
+std::map<std::string, std::string> read_index(const fs::path& path) {
   const JsonReader reader(path.string(), ExitCode::kInputData);
   const Json document = reader.parse(read_whole_file(path, kMostIndexBytes, ExitCode::kInputData));
-  Index index;
-  std::set<std::string> files;
+  std::map<std::string, std::string> file_of;
   const Json& map = reader.member(document, "weight_map");
   if (!map.is_object()) reader.refuse("'weight_map' is no object");
   for (const auto& [name, file] : map.items()) {
@@ -62,16 +47,14 @@ Index read_index(const fs::path& path) {
     if (text.empty() || text.size() > 255 || text.find('/') != std::string::npos || text[0] == '.' ||
         text != in_one_line(text))
       reader.refuse("'weight_map' names the file '{}'", text.substr(0, 100));
-    index.file_of.emplace(name, text);
-    files.insert(text);
+    file_of.emplace(name, text);
   }
-  index.files.assign(files.begin(), files.end());
-  return index;
+  return file_of;
 }
 
 // All tensors of all files, by Hugging Face's name.
 std::map<std::string, PretrainedTensor> read_headers(const fs::path& directory,
-                                                     const std::vector<std::string>& names,
+                                                     const std::set<std::string>& names,
                                                      std::vector<InputFile>& files) {
   std::map<std::string, PretrainedTensor> tensors;
   for (const std::string& name : names) {
@@ -79,20 +62,26 @@ std::map<std::string, PretrainedTensor> read_headers(const fs::path& directory,
     for (StoredTensor& stored : read_safetensors_header(files.back())) {
       const std::string tensor = stored.name;
       if (!tensors.emplace(tensor, PretrainedTensor{files.size() - 1, std::move(stored)}).second)
-        refuse(directory, fmt::format("{} is in two files", tensor));
+        refuse_directory(directory, fmt::format("{} is in two files", tensor));
     }
   }
   return tensors;
 }
 
-void check_index(const fs::path& directory, const Index& index, const std::vector<InputFile>& files,
-                 const std::map<std::string, PretrainedTensor>& tensors) {
-  for (const auto& [name, file] : index.file_of) {
+// All tensors of the files of an index, which must be where it says.
+std::map<std::string, PretrainedTensor> read_indexed(const fs::path& directory,
+                                                     std::vector<InputFile>& files) {
+  const std::map<std::string, std::string> file_of = read_index(directory / kIndex);
+  std::set<std::string> names;
+  for (const auto& [name, file] : file_of) names.insert(file);
+  std::map<std::string, PretrainedTensor> tensors = read_headers(directory, names, files);
+  for (const auto& [name, file] : file_of) {
     const auto found = tensors.find(name);
     if (found == tensors.end() || files[found->second.file].path().filename() != file)
-      refuse(directory,
-             fmt::format("{} says that {} is in {}, and it is not", kIndex, name.substr(0, 100), file));
+      refuse_directory(directory, fmt::format("{} says that {} is in {}, and it is not", kIndex,
+                                              name.substr(0, 100), file));
   }
+  return tensors;
 }
 
 bool is_needless(const std::string& name) {
@@ -112,8 +101,8 @@ void assign(const fs::path& directory, std::map<std::string, PretrainedTensor>& 
             PretrainedModel& model) {
   // The table of a forged config would fill the memory.
   if (model.config.num_hidden_layers > std::ssize(found))
-    refuse(directory, fmt::format("has {} tensors, too few for the {} layers of its config.json",
-                                  found.size(), model.config.num_hidden_layers));
+    refuse_directory(directory, fmt::format("has {} tensors, too few for the {} layers of its config.json",
+                                            found.size(), model.config.num_hidden_layers));
   std::vector<std::string> missing;
   for (const UnitSpec& unit : parameter_table(model.config))
     for (const PhysicalTensor& tensor : unit.tensors)
@@ -130,7 +119,51 @@ void assign(const fs::path& directory, std::map<std::string, PretrainedTensor>& 
         }
         if (!model.tensors.contains(parameter.name)) missing.push_back(names.front());
       }
-  if (!missing.empty()) refuse(directory, fmt::format("has no {}", some_of(missing)));
+  if (!missing.empty()) refuse_directory(directory, fmt::format("has no {}", some_of(missing)));
+}
+
+StoredPlace place_of(const PretrainedModel& model, const PretrainedTensor& tensor) {
+  return {model.files[tensor.file], tensor.stored};
+}
+
+// Compares the elements of a tied table with its second copy. Another table would be lost silently.
+void check_copy(const PretrainedModel& model, const PretrainedTensor& copy, const UnitLayout& layout,
+                int64_t begin, int64_t end, const float* got) {
+  for (const Box& box : layout.boxes(begin, end)) {
+    if (box.empty() || box.parameter->name != "tok_embeddings.weight") continue;
+    std::vector<float> other(static_cast<size_t>(end - begin));
+    read_stored(layout, begin, end, other.data(), model.config.head_size(),
+                [&](const std::string&) { return place_of(model, copy); });
+    for (int64_t row = 0; row < box.rows; ++row) {
+      const int64_t at = box.offset - begin + row * box.stride;
+      if (!std::equal(got + at, got + at + box.columns, other.data() + at))
+        throw Error(ExitCode::kInputData,
+                    fmt::format("{}: row {} of {} differs from the embedding, and config.json ties the two",
+                                model.files[copy.file].path().string(), box.row + row, copy.stored.name),
+                    "set tie_word_embeddings to false in its config.json if the head has weights of its own");
+    }
+  }
+}
+
+constexpr int64_t kDistance = int64_t{16} << 20;
+
+std::string header_of(const std::string& name, const StoredTensor& stored) {
+  return fmt::format("{} {} {};", name, stored.dtype, stored.shape_text());
+}
+
+// Bytes of a file that are hashed at once.
+struct Block {
+  const InputFile& file;
+  int64_t begin = 0, bytes = 0;
+};
+
+std::vector<Block> blocks_of(const PretrainedModel& model) {
+  std::vector<Block> blocks;
+  for (const auto& [name, tensor] : model.tensors)
+    for (int64_t at = 0; at < tensor.stored.bytes; at += kDistance)
+      blocks.push_back({model.files[tensor.file], tensor.stored.begin + at,
+                        std::min(kDistance, tensor.stored.bytes - at)});
+  return blocks;
 }
 
 }  // namespace
@@ -149,12 +182,10 @@ PretrainedModel open_pretrained_model(const fs::path& directory) {
   PretrainedModel model;
   model.config = read_pretrained_config(directory);
   std::map<std::string, PretrainedTensor> found;
-  if (is_file(directory / kOneFile)) {  // as Hugging Face, which takes this one if both are there
+  if (is_file(directory / kOneFile)) {  // Hugging Face, too, takes this one if both are there
     found = read_headers(directory, {kOneFile}, model.files);
   } else if (is_file(directory / kIndex)) {
-    const Index index = read_index(directory / kIndex);
-    found = read_headers(directory, index.files, model.files);
-    check_index(directory, index, model.files, found);
+    found = read_indexed(directory, model.files);
   } else {
     refuse_without_weights(directory);
   }
@@ -163,43 +194,60 @@ PretrainedModel open_pretrained_model(const fs::path& directory) {
   for (const auto& [name, tensor] : found)
     (is_needless(name) ? model.ignored : unknown).push_back(name.substr(0, 100));
   if (!unknown.empty())
-    refuse(directory, fmt::format("has tensors that a LLaMA model does not have: {}", some_of(unknown)));
+    refuse_directory(directory,
+                     fmt::format("has tensors that a LLaMA model does not have: {}", some_of(unknown)));
   return model;
 }
 
-std::string pretrained_name(const std::string& name) {
-  constexpr std::array<std::pair<const char*, const char*>, 12> kNames = {
-      {{"tok_embeddings.weight", "model.embed_tokens.weight"},
-       {"norm.weight", "model.norm.weight"},
-       {"output.weight", "lm_head.weight"},
-       {"attention_norm.weight", "input_layernorm.weight"},
-       {"ffn_norm.weight", "post_attention_layernorm.weight"},
-       {"attention.wq.weight", "self_attn.q_proj.weight"},
-       {"attention.wk.weight", "self_attn.k_proj.weight"},
-       {"attention.wv.weight", "self_attn.v_proj.weight"},
-       {"attention.wo.weight", "self_attn.o_proj.weight"},
-       {"feed_forward.w1.weight", "mlp.gate_proj.weight"},
-       {"feed_forward.w3.weight", "mlp.up_proj.weight"},
-       {"feed_forward.w2.weight", "mlp.down_proj.weight"}}};
-  // "layers.3." stays in front, behind "model.".
-  size_t begin = 0;
-  if (name.starts_with("layers.")) begin = name.find('.', 7) + 1;
-  for (const auto& [ours, theirs] : kNames)
-    if (name.compare(begin, std::string::npos, ours) == 0)
-      return (begin > 0 ? "model." + name.substr(0, begin) : std::string()) + theirs;
-  RIPSTOP_CHECK(false, "{} has no name in Hugging Face's models", name);
+void read_pretrained(const PretrainedModel& model, const UnitLayout& layout, int64_t begin, int64_t end,
+                     float* to) {
+  read_stored(layout, begin, end, to, model.config.head_size(),
+              [&](const std::string& name) { return place_of(model, model.tensors.at(name)); });
+  for (const PretrainedTensor& copy : model.tied_copies) check_copy(model, copy, layout, begin, end, to);
 }
 
-bool has_turned_rows(const std::string& name) {
-  for (const char* letter : {"q", "k"})
-    for (const char* of : {"weight", "lora_B.weight"})
-      if (name.ends_with(fmt::format(".attention.w{}.{}", letter, of))) return true;
-  return false;
+std::string samples_hash(const PretrainedModel& model) {
+  constexpr int64_t kSampleBytes = 4096;
+  StreamHash hash;
+  std::string sample;
+  for (const auto& [name, tensor] : model.tensors) {
+    const StoredTensor& stored = tensor.stored;
+    hash.update(header_of(name, stored));
+    const int64_t last = std::max<int64_t>(stored.bytes - kSampleBytes, 0);
+    sample.resize(static_cast<size_t>(stored.bytes - last));
+    // From the begin on, and the very end: rows that somebody added are the last ones.
+    for (int64_t at = 0; at < last + kDistance; at += kDistance) {
+      model.files[tensor.file].read_at(stored.begin + std::min(at, last), sample.data(), std::ssize(sample));
+      hash.update(sample);
+    }
+  }
+  return hash.hex();
 }
 
-int64_t pretrained_row(int64_t row, int64_t head_size) {
-  const int64_t head = row / head_size, element = row % head_size;
-  return head * head_size + element % 2 * (head_size / 2) + element / 2;
+std::string contents_hash(const PretrainedModel& model, Communicator& world,
+                          FunctionRef<void(int64_t percent)> watch) {
+  const std::vector<Block> blocks = blocks_of(model);
+  // One interval a rank, so that each reads forward.
+  const int64_t count = std::ssize(blocks), begin = count * world.rank() / world.size(),
+                own = count * (world.rank() + 1) / world.size() - begin;
+  std::string digests;
+  do_and_agree(world, [&] {
+    std::vector<std::string> of_block(static_cast<size_t>(own));
+    share_blocks(
+        own, kBlockThreads,
+        [&](int64_t, int64_t number) {
+          const Block& block = blocks[static_cast<size_t>(begin + number)];
+          StreamHash hash;
+          hash_bytes(block.file, block.begin, block.bytes, hash);
+          of_block[static_cast<size_t>(number)] = hash.hex();
+        },
+        [&](int64_t done) { watch(100 * done / own); });
+    for (const std::string& digest : of_block) digests += digest;
+  });
+  StreamHash hash;
+  for (const auto& [name, tensor] : model.tensors) hash.update(header_of(name, tensor.stored));
+  for (const std::string& of_rank : world.all_gather_text(digests)) hash.update(of_rank);
+  return hash.hex();
 }
 
 }  // namespace ripstop

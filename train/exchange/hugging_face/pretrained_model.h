@@ -1,16 +1,32 @@
 // A directory with a model as Hugging Face stores it: where the bytes of each of ripstop's parameters lie.
+// The bytes are read into the layout of ripstop's units, and hashed: the files have no hashes of their own.
 #pragma once
 #include <cstdint>
 #include <filesystem>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "data/files/file.h"
 #include "model/config.h"
-#include "train/exchange/hugging_face/safetensors.h"
+#include "model/core/function_ref.h"
+#include "parallel/communicator.h"
+#include "parallel/unit_layout.h"
+#include "train/exchange/hugging_face/stored_elements.h"
 
 namespace ripstop {
+
+/// The sizes in `text`, a config.json that messages call `name`. An absent key has the default of Hugging
+/// Face's LlamaConfig, except the sizes of the weights, which must be there. Throws Error(kInputData) with
+/// the key and what it says, if the model is another than LlamaForCausalLM or computes what ripstop does not:
+/// biases, another activation, scaled rotary angles, a head size other than hidden_size / heads, a sliding
+/// window that is shorter than the context, quantized weights.
+/// Source: transformers, models/llama/configuration_llama.py.
+ModelConfig parse_pretrained_config(std::string_view text, const std::string& name);
+
+/// parse_pretrained_config of DIRECTORY/config.json.
+ModelConfig read_pretrained_config(const std::filesystem::path& directory);
 
 /// A parameter's tensor: F32, F16 or BF16, in the shape that ripstop's model has.
 struct PretrainedTensor {
@@ -22,7 +38,7 @@ struct PretrainedTensor {
 struct PretrainedModel {
   ModelConfig config;
   std::vector<InputFile> files;
-  /// By ripstop's name. Query and key rows are in Hugging Face's order (pretrained_row).
+  /// Keys are ripstop's names. Query and key rows are in Hugging Face's order (pretrained_row).
   std::map<std::string, PretrainedTensor> tensors;
   /// If embeddings are tied and the files have the table twice: the second one. It must equal the first.
   std::vector<PretrainedTensor> tied_copies;
@@ -41,17 +57,23 @@ bool is_pretrained_model(const std::filesystem::path& directory);
 /// unknown, or of another shape or dtype; with a hint if there are only weights of PyTorch (.bin, .pth).
 PretrainedModel open_pretrained_model(const std::filesystem::path& directory);
 
-/// Hugging Face's name of ripstop's parameter `name`: "model.layers.3.self_attn.q_proj.weight" of
-/// "layers.3.attention.wq.weight".
-std::string pretrained_name(const std::string& name);
+/// Reads as read_stored does; the unit of `layout` is one of parameter_table(model.config). If the files hold
+/// a tied table twice, reads both and throws Error(kInputData) if they differ.
+void read_pretrained(const PretrainedModel& model, const UnitLayout& layout, int64_t begin, int64_t end,
+                     float* to);
 
-/// Whether the rows of ripstop's parameter `name` have another order there (pretrained_row): wq and wk, and b
-/// of their adapters, whose rows are theirs.
-bool has_turned_rows(const std::string& name);
+/// XXH3-128 of names, dtypes, shapes, and of 4 KiB of every 16 MiB and at the end of each tensor. It tells
+/// models apart without reading a file whole; damage between the samples does not change it. Not collective.
+/// Throws as contents_hash.
+std::string samples_hash(const PretrainedModel& model);
 
-/// The row of Hugging Face's tensor that holds row `row` of ripstop's wq or wk. ripstop turns neighbours by
-/// one angle, as LLaMA does: elements 2 i and 2 i + 1 of a head. Hugging Face turns i and i + head_size / 2.
-/// Source: transformers, models/llama/convert_llama_weights_to_hf.py, permute().
-int64_t pretrained_row(int64_t row, int64_t head_size);
+/// XXH3-128 of names, dtypes, shapes, and of the XXH3-128 (32 hex digits) of each 16 MiB of each tensor, in
+/// the order of ripstop's names: every bit counts. Each rank reads its part of the bytes with kBlockThreads
+/// threads, through 1 MiB each; the result does not depend on their number. Meanwhile `watch` is called a few
+/// times a second with the share of this rank's part that is done, in percent. Collective over `world`; if a
+/// rank fails, all throw. Throws Error(kStorage), and Error(kInputData) if a file became shorter.
+std::string contents_hash(
+    const PretrainedModel& model, Communicator& world,
+    FunctionRef<void(int64_t percent)> watch = [](int64_t) {});
 
 }  // namespace ripstop

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
+#include <initializer_list>
 #include <tuple>
-#include <utility>
 
 #include "data/text/json_reader.h"
+#include "model/device/dtype.h"
 
 namespace ripstop {
 namespace {
@@ -22,7 +24,7 @@ constexpr int64_t kMostElements = int64_t{1} << 56;
 constexpr int64_t kMostDims = 8;
 constexpr size_t kMostNameBytes = 512;
 
-// What people have in place of the weights often enough to be told.
+// Files that people often have in place of the weights.
 void refuse_other_files(const InputFile& file, std::string_view prefix) {
   const auto refuse = [&](const char* what, const char* hint) {
     throw Error(ExitCode::kInputData, fmt::format("{}: {}", file.path().string(), what), hint);
@@ -97,6 +99,29 @@ void check_places(const JsonReader& reader, const std::vector<StoredTensor>& ten
   if (end < file_bytes) reader.refuse("has {} bytes after its last tensor", file_bytes - end);
 }
 
+struct Spelling {
+  std::string_view name, safetensors;
+};
+// In the order of ExportDType.
+constexpr std::array<Spelling, 3> kSpellings = {
+    {{"float32", "F32"}, {"bfloat16", "BF16"}, {"float16", "F16"}}};
+
+// `infinity`: the bits of the infinite number, without its sign.
+template <class Round>
+std::optional<float> round_all(const float* from, int64_t count, uint16_t* to, uint16_t infinity,
+                               Round round) {
+  uint32_t infinite = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    to[i] = round(from[i]);
+    infinite |= static_cast<uint32_t>((to[i] & 0x7fff) == infinity);
+  }
+  if (infinite == 0) return std::nullopt;
+  // An infinite weight stays infinite: it was not lost here.
+  for (int64_t i = 0; i < count; ++i)
+    if ((to[i] & 0x7fff) == infinity && std::isfinite(from[i])) return from[i];
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::string StoredTensor::shape_text() const {
@@ -104,25 +129,13 @@ std::string StoredTensor::shape_text() const {
 }
 
 int64_t dtype_bytes(std::string_view dtype) {
-  constexpr std::array<std::pair<std::string_view, int64_t>, 16> kDtypes = {{{"F32", 4},
-                                                                             {"BF16", 2},
-                                                                             {"F16", 2},
-                                                                             {"F64", 8},
-                                                                             {"I64", 8},
-                                                                             {"U64", 8},
-                                                                             {"I32", 4},
-                                                                             {"U32", 4},
-                                                                             {"I16", 2},
-                                                                             {"U16", 2},
-                                                                             {"I8", 1},
-                                                                             {"U8", 1},
-                                                                             {"BOOL", 1},
-                                                                             {"F8_E4M3", 1},
-                                                                             {"F8_E5M2", 1},
-                                                                             {"C64", 8}}};
-  for (const auto& [name, bytes] : kDtypes)
-    if (name == dtype) return bytes;
-  return 0;
+  const auto is_one_of = [&](std::initializer_list<std::string_view> names) {
+    return std::ranges::find(names, dtype) != names.end();
+  };
+  if (is_one_of({"F64", "I64", "U64", "C64"})) return 8;
+  if (is_one_of({"F32", "I32", "U32"})) return 4;
+  if (is_one_of({"F16", "BF16", "I16", "U16"})) return 2;
+  return is_one_of({"I8", "U8", "BOOL", "F8_E4M3", "F8_E5M2"}) ? 1 : 0;
 }
 
 std::vector<StoredTensor> read_safetensors_header(const InputFile& file) {
@@ -138,6 +151,38 @@ std::vector<StoredTensor> read_safetensors_header(const InputFile& file) {
   std::ranges::sort(tensors, {}, [](const StoredTensor& t) { return std::tuple(t.begin, t.bytes); });
   check_places(reader, tensors, data_begin, file.bytes());
   return tensors;
+}
+
+std::string_view to_string(ExportDType dtype) {
+  return kSpellings[static_cast<size_t>(dtype)].name;
+}
+
+std::string_view safetensors_dtype(ExportDType dtype) {
+  return kSpellings[static_cast<size_t>(dtype)].safetensors;
+}
+
+std::optional<ExportDType> find_export_dtype(std::string_view name) {
+  for (size_t i = 0; i < kSpellings.size(); ++i)
+    if (name == kSpellings[i].name || name == kSpellings[i].safetensors) return static_cast<ExportDType>(i);
+  return std::nullopt;
+}
+
+int64_t element_bytes(ExportDType dtype) {
+  return dtype == ExportDType::kFloat32 ? 4 : 2;
+}
+
+std::optional<float> convert(const float* from, int64_t count, ExportDType dtype, void* to) {
+  switch (dtype) {
+    case ExportDType::kFloat32:
+      std::memcpy(to, from, static_cast<size_t>(count) * sizeof(float));
+      return std::nullopt;
+    case ExportDType::kBFloat16:
+      return round_all(from, count, static_cast<uint16_t*>(to), 0x7f80,
+                       [](float value) { return BFloat16(value).bits; });
+    case ExportDType::kFloat16:
+      return round_all(from, count, static_cast<uint16_t*>(to), 0x7c00, to_float16);
+  }
+  return std::nullopt;
 }
 
 }  // namespace ripstop

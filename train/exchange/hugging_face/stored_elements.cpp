@@ -4,12 +4,16 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
+#include <memory>
+#include <span>
+#include <system_error>
+#include <utility>
 
 #include "data/text/json_reader.h"
 #include "model/core/error.h"
-#include "train/exchange/hugging_face/pretrained_model.h"
 
 namespace ripstop {
 namespace {
@@ -17,9 +21,6 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "safetensors files are little-endian");
 
 constexpr int64_t kBufferBytes = int64_t{4} << 20;
-
-// Values whose exponent is all ones are infinite or no numbers.
-constexpr uint32_t kExponentF32 = 0x7f800000u, kExponentBF16 = 0x7f80u, kExponentF16 = 0x7c00u;
 
 template <class Bits>
 Bits bits_at(const char* from, int64_t index) {
@@ -35,30 +36,29 @@ float float_of_f16(uint32_t bits) {
   return std::bit_cast<float>(std::bit_cast<uint32_t>(magnitude) | (bits & 0x8000u) << 16);
 }
 
-// Converts `count` elements of `from`. Returns false if one of them is not finite.
-bool convert_elements(const std::string& dtype, const char* from, int64_t count, float* to) {
+// Converts `count` elements of `from` by `convert`. Returns false if one of them is infinite or no number:
+// all bits of its exponent are ones.
+template <class Bits, class Convert>
+bool convert_all(const char* from, int64_t count, uint32_t exponent, float* to, Convert convert) {
   uint32_t not_finite = 0;
-  if (dtype == "F32") {
-    for (int64_t i = 0; i < count; ++i) {
-      const auto bits = bits_at<uint32_t>(from, i);
-      not_finite |= static_cast<uint32_t>((bits & kExponentF32) == kExponentF32);
-      to[i] = std::bit_cast<float>(bits);
-    }
-  } else if (dtype == "BF16") {
-    for (int64_t i = 0; i < count; ++i) {
-      const uint32_t bits = bits_at<uint16_t>(from, i);
-      not_finite |= static_cast<uint32_t>((bits & kExponentBF16) == kExponentBF16);
-      to[i] = std::bit_cast<float>(bits << 16);
-    }
-  } else {
-    RIPSTOP_CHECK(dtype == "F16", "{} is none of F32, BF16 and F16", dtype);
-    for (int64_t i = 0; i < count; ++i) {
-      const uint32_t bits = bits_at<uint16_t>(from, i);
-      not_finite |= static_cast<uint32_t>((bits & kExponentF16) == kExponentF16);
-      to[i] = float_of_f16(bits);
-    }
+  for (int64_t i = 0; i < count; ++i) {
+    const uint32_t bits = bits_at<Bits>(from, i);
+    not_finite |= static_cast<uint32_t>((bits & exponent) == exponent);
+    to[i] = convert(bits);
   }
   return not_finite == 0;
+}
+
+// Converts `count` elements of `from`. Returns false if one of them is not finite.
+bool convert_elements(const std::string& dtype, const char* from, int64_t count, float* to) {
+  if (dtype == "F32")
+    return convert_all<uint32_t>(from, count, 0x7f800000u, to,
+                                 [](uint32_t bits) { return std::bit_cast<float>(bits); });
+  if (dtype == "BF16")
+    return convert_all<uint16_t>(from, count, 0x7f80u, to,
+                                 [](uint32_t bits) { return std::bit_cast<float>(bits << 16); });
+  RIPSTOP_CHECK(dtype == "F16", "{} is none of F32, BF16 and F16", dtype);
+  return convert_all<uint16_t>(from, count, 0x7c00u, to, [](uint32_t bits) { return float_of_f16(bits); });
 }
 
 // Rows of a tensor that lie one after the other in its file, and where they go.
@@ -68,21 +68,20 @@ struct Rows {
   float* to = nullptr;
 };
 
-// Reads parts of one stored tensor.
+// Reads parts of one stored tensor, through `buffer`.
 class TensorReader {
  public:
-  TensorReader(const InputFile& file, const StoredTensor& stored, int64_t columns, const ReadBuffer& buffer)
-      : file_(file),
-        stored_(stored),
+  TensorReader(const StoredPlace& place, int64_t columns, std::span<char> buffer)
+      : place_(place),
         columns_(columns),
-        element_bytes_(dtype_bytes(stored_.dtype)),
-        buffer_(buffer) {}
+        element_bytes_(dtype_bytes(place.tensor.dtype)),
+        buffer_(buffer),
+        buffer_elements_(std::ssize(buffer) / element_bytes_) {}
 
   /// Reads the columns [column, column + columns) of `rows`.
   void read(const Rows& rows, int64_t column, int64_t columns) {
     // Whole rows have no gaps between them: one call reads as many as the buffer holds.
-    const int64_t at_once =
-        columns == columns_ ? std::max<int64_t>(buffer_.bytes() / (columns * element_bytes_), 1) : 1;
+    const int64_t at_once = columns == columns_ ? std::max<int64_t>(buffer_elements_ / columns, 1) : 1;
     for (int64_t row = 0; row < rows.count; row += at_once) {
       const int64_t band = std::min(at_once, rows.count - row);
       read_band({rows.first + row, band, rows.stride, rows.to + row * rows.stride}, column, columns);
@@ -94,8 +93,9 @@ class TensorReader {
     const int64_t first = rows.first * columns_ + column, count = rows.count * columns;
     // A row may be longer than the buffer.
     for (int64_t done = 0; done < count;) {
-      const int64_t piece = std::min(count - done, buffer_.bytes() / element_bytes_);
-      file_.read_at(stored_.begin + (first + done) * element_bytes_, buffer_.data(), piece * element_bytes_);
+      const int64_t piece = std::min(count - done, buffer_elements_);
+      place_.file.read_at(place_.tensor.begin + (first + done) * element_bytes_, buffer_.data(),
+                          piece * element_bytes_);
       scatter(rows, columns, done, piece, first);
       done += piece;
     }
@@ -107,26 +107,24 @@ class TensorReader {
       const int64_t row = (done + i) / columns, column = (done + i) % columns;
       const int64_t run = std::min(count - i, columns - column);
       const char* from = buffer_.data() + i * element_bytes_;
-      if (!convert_elements(stored_.dtype, from, run, rows.to + row * rows.stride + column))
-        throw Error(
-            ExitCode::kInputData,
-            fmt::format("{}: {} has a value that is not finite, among its elements {} to {}",
-                        file_.path().string(), stored_.name, first + done + i, first + done + i + run - 1),
-            "training cannot begin from it: take the weights from their source again");
+      if (!convert_elements(place_.tensor.dtype, from, run, rows.to + row * rows.stride + column))
+        throw Error(ExitCode::kInputData,
+                    fmt::format("{}: {} has a value that is not finite, among its elements {} to {}",
+                                place_.file.path().string(), place_.tensor.name, first + done + i,
+                                first + done + i + run - 1),
+                    "training cannot begin from it: take the weights from their source again");
       i += run;
     }
   }
 
-  const InputFile& file_;
-  const StoredTensor& stored_;
-  int64_t columns_;
-  int64_t element_bytes_;
-  const ReadBuffer& buffer_;
+  StoredPlace place_;
+  int64_t columns_, element_bytes_;
+  std::span<char> buffer_;
+  int64_t buffer_elements_;
 };
 
-// Reads a box of wq or wk, or of b of their adapters. In each head, Hugging Face has the even rows of
-// ripstop's tensor first and then the odd ones (pretrained_row), so each half is rows that lie one after the
-// other.
+// Reads a box of a parameter with turned rows. In each head, Hugging Face has the even rows of ripstop's
+// tensor first and then the odd ones (pretrained_row), so the rows of each half lie one after the other.
 void read_turned(TensorReader& reader, const Box& box, int64_t head_size, float* to) {
   const int64_t end = box.row + box.rows;
   for (int64_t head = box.row / head_size * head_size; head < end; head += head_size)
@@ -144,19 +142,62 @@ void read_turned(TensorReader& reader, const Box& box, int64_t head_size, float*
 
 }  // namespace
 
+std::string pretrained_name(const std::string& name) {
+  constexpr std::array<std::pair<const char*, const char*>, 12> kNames = {
+      {{"tok_embeddings.weight", "model.embed_tokens.weight"},
+       {"norm.weight", "model.norm.weight"},
+       {"output.weight", "lm_head.weight"},
+       {"attention_norm.weight", "input_layernorm.weight"},
+       {"ffn_norm.weight", "post_attention_layernorm.weight"},
+       {"attention.wq.weight", "self_attn.q_proj.weight"},
+       {"attention.wk.weight", "self_attn.k_proj.weight"},
+       {"attention.wv.weight", "self_attn.v_proj.weight"},
+       {"attention.wo.weight", "self_attn.o_proj.weight"},
+       {"feed_forward.w1.weight", "mlp.gate_proj.weight"},
+       {"feed_forward.w3.weight", "mlp.up_proj.weight"},
+       {"feed_forward.w2.weight", "mlp.down_proj.weight"}}};
+  // "layers.3." stays in front, behind "model.".
+  size_t begin = 0;
+  if (name.starts_with("layers.")) begin = name.find('.', 7) + 1;
+  for (const auto& [ours, theirs] : kNames)
+    if (name.compare(begin, std::string::npos, ours) == 0)
+      return (begin > 0 ? "model." + name.substr(0, begin) : std::string()) + theirs;
+  RIPSTOP_CHECK(false, "{} has no name in Hugging Face's models", name);
+}
+
+bool has_turned_rows(const std::string& name) {
+  for (const char* letter : {"q", "k"})
+    for (const char* of : {"weight", "lora_B.weight"})
+      if (name.ends_with(fmt::format(".attention.w{}.{}", letter, of))) return true;
+  return false;
+}
+
+int64_t pretrained_row(int64_t row, int64_t head_size) {
+  const int64_t head = row / head_size, element = row % head_size;
+  return head * head_size + element % 2 * (head_size / 2) + element / 2;
+}
+
+bool is_file(const std::filesystem::path& path) {
+  std::error_code error;
+  return std::filesystem::is_regular_file(path, error);
+}
+
+void refuse_directory(const std::filesystem::path& directory, const std::string& what,
+                      const std::string& hint) {
+  throw Error(ExitCode::kInputData, directory.string() + ": " + in_one_line(what), hint);
+}
+
 void require_shape(const std::filesystem::path& directory, const ParameterSpec& parameter,
                    const StoredTensor& stored, const std::string& made_by) {
-  const auto refuse = [&](const std::string& what) {
-    throw Error(ExitCode::kInputData, directory.string() + ": " + in_one_line(what));
-  };
   const std::vector<int64_t> shape = parameter.vector
                                          ? std::vector<int64_t>{parameter.columns}
                                          : std::vector<int64_t>{parameter.rows, parameter.columns};
   if (stored.shape != shape)
-    refuse(
-        fmt::format("{} is {}, {} [{}]", stored.name, stored.shape_text(), made_by, fmt::join(shape, ", ")));
+    refuse_directory(directory, fmt::format("{} is {}, {} [{}]", stored.name, stored.shape_text(), made_by,
+                                            fmt::join(shape, ", ")));
   if (stored.dtype != "F32" && stored.dtype != "F16" && stored.dtype != "BF16")
-    refuse(fmt::format("{} has the dtype {}; F32, F16 and BF16 are read", stored.name, stored.dtype));
+    refuse_directory(
+        directory, fmt::format("{} has the dtype {}; F32, F16 and BF16 are read", stored.name, stored.dtype));
 }
 
 std::string some_of(const std::vector<std::string>& names) {
@@ -167,16 +208,31 @@ std::string some_of(const std::vector<std::string>& names) {
   return text;
 }
 
-ReadBuffer::ReadBuffer(int64_t most_bytes)
-    : bytes_(std::min(most_bytes, kBufferBytes)),
-      // Not zeroed: every byte is read before it is used.
-      data_(std::make_unique_for_overwrite<char[]>(static_cast<size_t>(bytes_))) {}
+void hash_bytes(const InputFile& file, int64_t begin, int64_t bytes, StreamHash& hash) {
+  constexpr int64_t kPiece = int64_t{1} << 20;
+  std::string piece;
+  for (int64_t at = 0; at < bytes; at += kPiece) {
+    piece.resize(static_cast<size_t>(std::min(kPiece, bytes - at)));
+    file.read_at(begin + at, piece.data(), std::ssize(piece));
+    hash.update(piece);
+  }
+}
 
-void read_stored(const InputFile& file, const StoredTensor& stored, const Box& box, int64_t turned_head_size,
-                 float* to, const ReadBuffer& buffer) {
-  TensorReader reader(file, stored, box.parameter->columns, buffer);
-  if (turned_head_size > 0) return read_turned(reader, box, turned_head_size, to);
-  reader.read({.first = box.row, .count = box.rows, .stride = box.stride, .to = to}, box.column, box.columns);
+void read_stored(const UnitLayout& layout, int64_t begin, int64_t end, float* to, int64_t head_size,
+                 FunctionRef<StoredPlace(const std::string& parameter)> find) {
+  zero_padding(layout, begin, end, to, DType::kFloat32);
+  const auto bytes = static_cast<size_t>(std::min<int64_t>(4 * (end - begin), kBufferBytes));
+  // Not zeroed: every byte is read before it is used.
+  const auto memory = std::make_unique_for_overwrite<char[]>(bytes);
+  for (const Box& box : layout.boxes(begin, end)) {
+    if (box.empty()) continue;
+    TensorReader reader(find(box.parameter->name), box.parameter->columns, {memory.get(), bytes});
+    float* const at = to + (box.offset - begin);
+    if (has_turned_rows(box.parameter->name))
+      read_turned(reader, box, head_size, at);
+    else
+      reader.read({box.row, box.rows, box.stride, at}, box.column, box.columns);
+  }
 }
 
 }  // namespace ripstop

@@ -1,49 +1,168 @@
 #include "train/exchange/peft/peft_adapter.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <system_error>
+#include <array>
+#include <cmath>
 #include <utility>
 #include <vector>
 
 #include "data/files/directory.h"
 #include "data/files/hash.h"
+#include "data/files/whole_file.h"
 #include "data/process/shell_word.h"
 #include "data/text/json_reader.h"
 #include "train/checkpoint/find_run.h"
 #include "train/config/nearest_name.h"
-#include "train/exchange/hugging_face/pretrained_model.h"
 #include "train/exchange/hugging_face/stored_elements.h"
 
 namespace ripstop {
 namespace {
 
 namespace fs = std::filesystem;
+using Json = JsonReader::Json;
+
+constexpr int64_t kMostPeftBytes = int64_t{1} << 20;
+constexpr int64_t kMostRank = int64_t{1} << 20;
+constexpr size_t kMostPeftText = 256;
+
+// Keys that parse_peft_config reads, and keys that do not change what adapters compute once they are there.
+constexpr std::array<std::string_view, 22> kAllowed = {
+    "r",          "lora_alpha",   "loftq_config",   "megatron_config",
+    "bias",       "use_rslora",   "megatron_core",  "init_lora_weights",
+    "revision",   "auto_mapping", "inference_mode", "qalora_group_size",
+    "peft_type",  "corda_config", "layers_pattern", "ensure_weight_tying",
+    "task_type",  "peft_version", "target_modules", "base_model_name_or_path",
+    "eva_config", "lora_dropout"};
+
+// Keys that must be empty, and why.
+constexpr std::pair<std::string_view, const char*> kNotDone[] = {
+    {"use_dora", "ripstop has no DoRA"},
+    {"rank_pattern", "in ripstop all adapters have one rank"},
+    {"alpha_pattern", "in ripstop all adapters have one alpha"},
+    {"modules_to_save", "ripstop trains adapters alone"},
+    {"lora_bias", "ripstop's adapters have no biases"},
+    {"layers_to_transform", "in ripstop every layer has the same adapters"},
+    {"exclude_modules", "in ripstop every layer has the same adapters"},
+    {"layer_replication", "in ripstop every layer has weights of its own"},
+    {"trainable_token_indices", "ripstop trains adapters alone"},
+    {"fan_in_fan_out", "LLaMA's matrices are [outputs, inputs]"}};
+
+// Whether a value says nothing: null, false, "", {} or [].
+bool says_nothing(const Json& value) {
+  if (value.is_boolean()) return !value.get<bool>();
+  if (value.is_string()) return value.get_ref<const std::string&>().empty();
+  return value.is_null() || (value.is_structured() && value.empty());
+}
+
+// A value for a message.
+std::string brief(const Json& value) {
+  return text_of_json(value).substr(0, 80);
+}
+
+class PeftReader : public JsonReader {
+ public:
+  PeftReader(const std::string& name, std::string_view text)
+      : JsonReader(name, ExitCode::kInputData), json_(parse(text)) {}
+
+  PeftConfig config() const {
+    check_kind();
+    for (const auto& [key, value] : json_.items()) check_key(key, value);
+    check_begin();
+    PeftConfig config{.lora = {.rank = integer(json_, "r", 1, kMostRank),
+                               .alpha = number(json_, "lora_alpha"),
+                               .dropout = find(json_, "lora_dropout") ? number(json_, "lora_dropout") : 0.0,
+                               .rslora = find(json_, "use_rslora") && flag(json_, "use_rslora"),
+                               .targets = targets()},
+                      .base = {}};
+    if (!std::isfinite(config.lora.alpha) || config.lora.alpha <= 0)
+      refuse("'lora_alpha' must be above 0, it is {}", config.lora.alpha);
+    if (!(config.lora.dropout >= 0 && config.lora.dropout < 1))
+      refuse("'lora_dropout' must be at least 0 and below 1, it is {}", config.lora.dropout);
+    constexpr size_t kMostPathBytes = 4096;
+    if (find(json_, "base_model_name_or_path") != nullptr)
+      config.base = in_one_line(text(json_, "base_model_name_or_path", kMostPathBytes));
+    return config;
+  }
+
+ private:
+  void check_kind() const {
+    if (const std::string type = text(json_, "peft_type", kMostPeftText); type != "LORA")
+      refuse("has the peft_type '{}'; ripstop reads 'LORA'", type);
+    if (find(json_, "task_type") != nullptr && text(json_, "task_type", kMostPeftText) != "CAUSAL_LM")
+      refuse("has the task_type '{}'; ripstop's is 'CAUSAL_LM'", text(json_, "task_type", kMostPeftText));
+    if (find(json_, "bias") != nullptr && text(json_, "bias", kMostPeftText) != "none")
+      refuse("trains biases (bias '{}'); ripstop's matrices have none", text(json_, "bias", kMostPeftText));
+  }
+
+  void check_key(const std::string& key, const Json& value) const {
+    if (std::ranges::count(kAllowed, key) > 0 || says_nothing(value)) return;
+    for (const auto& [not_done, why] : kNotDone)
+      if (key == not_done) refuse("has {} {}: {}", key, brief(value), why);
+    refuse("has {} {}, which ripstop does not know: it may change what the adapters compute",
+           key.substr(0, kMostPeftText), brief(value));
+  }
+
+  // Initial values of these kinds leave the base as it is.
+  void check_begin() const {
+    const Json* begin = find(json_, "init_lora_weights");
+    if (begin == nullptr || begin->is_boolean()) return;
+    for (const char* kind : {"gaussian", "orthogonal", "eva"})
+      if (*begin == kind) return;
+    refuse_with(
+        "save it once more with path_initial_model_for_weight_conversion of peft's save_pretrained, which "
+        "makes adapters of the base itself",
+        "has init_lora_weights {}, which may change the base that the adapters belong to", brief(*begin));
+  }
+
+  std::array<bool, kLoraTargets.size()> targets() const {
+    std::array<bool, kLoraTargets.size()> has{};
+    const Json& given = member(json_, "target_modules");
+    if (given == "all-linear") {
+      has.fill(true);
+      return has;
+    }
+    if (given.is_string())
+      refuse_with("write the names that it finds in its place, as in [\"q_proj\", \"v_proj\"]",
+                  "has the pattern {} as target_modules; ripstop reads a list of names", brief(given));
+    constexpr int64_t kMostTargets = 64;
+    for (const Json& target : list(json_, "target_modules", 1, kMostTargets)) {
+      const auto* const found =
+          std::ranges::find(kLoraTargets, target.is_string() ? target.get<std::string>() : std::string());
+      if (found == kLoraTargets.end())
+        refuse("has adapters of {}; ripstop's are of {}", brief(target), fmt::join(kLoraTargets, ", "));
+      has[static_cast<size_t>(found - kLoraTargets.begin())] = true;
+    }
+    return has;
+  }
+
+  Json json_;
+};
+
+// peft's alpha is a whole number, though it takes others, too.
+Json number_of(double value) {
+  constexpr double kMostWhole = 1e15;
+  if (value == std::floor(value) && value < kMostWhole) return static_cast<int64_t>(value);
+  return value;
+}
 
 constexpr const char* kPeftWeights = "adapter_model.safetensors";
 
-[[noreturn]] void refuse_adapter(const fs::path& directory, const std::string& what,
-                                 const std::string& hint = {}) {
-  throw Error(ExitCode::kInputData, directory.string() + ": " + in_one_line(what), hint);
-}
-
 // Both files must be there: a hint says what lies there instead.
 void require_files(const fs::path& directory) {
-  const auto has = [&](const char* name) {
-    std::error_code error;
-    return fs::is_regular_file(directory / name, error);
-  };
+  const auto has = [&](const char* name) { return is_file(directory / name); };
   if (!has(kPeftConfigFile))
-    refuse_adapter(directory, fmt::format("has no {}", kPeftConfigFile),
-                   has("config.json") ? "it is a whole model: give it as model.pretrained" : "");
+    refuse_directory(directory, fmt::format("has no {}", kPeftConfigFile),
+                     has("config.json") ? "it is a whole model: give it as model.pretrained" : "");
   if (has(kPeftWeights)) return;
   if (has("adapter_model.bin"))
-    refuse_adapter(
+    refuse_directory(
         directory,
         fmt::format("has adapter_model.bin, a pickle that could run any code, and no {}", kPeftWeights),
         "convert it once: load it with peft and save_pretrained");
-  refuse_adapter(directory, fmt::format("has no {}", kPeftWeights));
+  refuse_directory(directory, fmt::format("has no {}", kPeftWeights));
 }
 
 // Ranks and sizes that the model cannot have are told before a tensor is missed.
@@ -51,8 +170,9 @@ void require_possible(const fs::path& directory, const LoraConfig& lora, const M
   try {
     validate(lora, model);
   } catch (const Error& error) {
-    refuse_adapter(directory, fmt::format("is not for this model, or has too high a rank: {}", error.what()),
-                   "the numbers are those of its adapter_config.json, not of [lora]");
+    refuse_directory(directory,
+                     fmt::format("is not for this model, or has too high a rank: {}", error.what()),
+                     "the numbers are those of its adapter_config.json, not of [lora]");
   }
 }
 
@@ -69,26 +189,52 @@ void assign_tensors(std::map<std::string, StoredTensor>& found, PeftAdapter& ada
       require_shape(adapter.directory, *parameter, node.mapped(), "with this model and rank it is");
       adapter.tensors.emplace(parameter->name, std::move(node.mapped()));
     }
-  if (!missing.empty()) refuse_adapter(adapter.directory, fmt::format("has no {}", some_of(missing)));
+  if (!missing.empty()) refuse_directory(adapter.directory, fmt::format("has no {}", some_of(missing)));
   std::vector<std::string> unknown;
   for (const auto& [name, tensor] : found) unknown.push_back(name.substr(0, 100));
   if (!unknown.empty())
-    refuse_adapter(adapter.directory,
-                   fmt::format("has tensors that its targets do not have: {}", some_of(unknown)));
+    refuse_directory(adapter.directory,
+                     fmt::format("has tensors that its targets do not have: {}", some_of(unknown)));
 }
 
 }  // namespace
 
+PeftConfig parse_peft_config(std::string_view text, const std::string& name) {
+  return PeftReader(name, text).config();
+}
+
+PeftConfig read_peft_config(const std::filesystem::path& directory) {
+  const std::filesystem::path path = directory / kPeftConfigFile;
+  return parse_peft_config(read_plain_file(path, kMostPeftBytes, ExitCode::kInputData), path.string());
+}
+
+std::string peft_config_json(const LoraConfig& lora, const std::string& base) {
+  // Every version of peft knows these keys. What is absent has its default, which does nothing.
+  const Json config = {{"base_model_name_or_path", base.empty() ? Json(nullptr) : Json(base)},
+                       {"bias", "none"},
+                       {"fan_in_fan_out", false},
+                       {"inference_mode", true},
+                       {"init_lora_weights", true},
+                       {"lora_alpha", number_of(lora.alpha)},
+                       {"lora_dropout", lora.dropout},
+                       {"modules_to_save", nullptr},
+                       {"peft_type", "LORA"},
+                       {"r", lora.rank},
+                       {"target_modules", lora.target_names()},
+                       {"task_type", "CAUSAL_LM"},
+                       {"use_rslora", lora.rslora}};
+  return text_of_json(config, 2) + "\n";
+}
+
+std::string lora_lines(const LoraConfig& lora) {
+  return fmt::format("rank = {}, alpha = {}, targets = [\"{}\"], rslora = {}", lora.rank, lora.alpha,
+                     fmt::join(lora.target_names(), "\", \""), lora.rslora);
+}
+
 std::string PeftAdapter::weights_hash() const {
-  constexpr int64_t kPiece = int64_t{1} << 20;
   StreamHash hash;
   hash.update(lora_lines(config.lora));
-  std::vector<char> bytes(static_cast<size_t>(std::min(kPiece, file.bytes())));
-  for (int64_t at = 0; at < file.bytes(); at += kPiece) {
-    const int64_t count = std::min(kPiece, file.bytes() - at);
-    file.read_at(at, bytes.data(), count);
-    hash.update(bytes.data(), count);
-  }
+  hash_bytes(file, 0, file.bytes(), hash);
   return hash.hex();
 }
 
@@ -140,14 +286,9 @@ std::optional<PeftAdapter> open_first_adapters(const LoraSection& lora, const Mo
 }
 
 void read_peft(const PeftAdapter& adapter, const UnitLayout& layout, int64_t begin, int64_t end, float* to) {
-  zero_padding(layout, begin, end, to, DType::kFloat32);
-  const ReadBuffer buffer((end - begin) * static_cast<int64_t>(sizeof(float)));
-  for (const Box& box : layout.boxes(begin, end)) {
-    if (box.empty()) continue;
-    const std::string& name = box.parameter->name;
-    read_stored(adapter.file, adapter.tensors.at(name), box,
-                has_turned_rows(name) ? adapter.model.head_size() : 0, to + (box.offset - begin), buffer);
-  }
+  read_stored(layout, begin, end, to, adapter.model.head_size(), [&](const std::string& name) {
+    return StoredPlace{adapter.file, adapter.tensors.at(name)};
+  });
 }
 
 std::string peft_name(const std::string& name) {

@@ -1,19 +1,51 @@
-// A directory with adapters as PEFT stores them: where the bytes of each of ripstop's adapters lie.
+// A directory with adapters as PEFT stores them: adapter_config.json says what they are,
+// adapter_model.safetensors has their bytes.
 #pragma once
 #include <cstdint>
 #include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "data/files/file.h"
 #include "model/lora.h"
 #include "parallel/unit_layout.h"
 #include "train/config/run_config.h"
 #include "train/exchange/hugging_face/safetensors.h"
-#include "train/exchange/peft/peft_config.h"
 
 namespace ripstop {
+
+inline constexpr const char* kPeftConfigFile = "adapter_config.json";
+/// The name of an exported base's directory in texts for people.
+inline constexpr const char* kBaseExport = "exported-base";
+
+/// The contents of an adapter_config.json.
+struct PeftConfig {
+  LoraConfig lora;   ///< with a rank; dropout is that of its training
+  std::string base;  ///< base_model_name_or_path: where the base was, or its name on a hub; may be empty
+};
+
+/// The adapters of `text`, an adapter_config.json that messages call `name`. An absent key has the default
+/// of PEFT's LoraConfig, except r, lora_alpha and target_modules, which must be there. Throws
+/// Error(kInputData) with the key and what it says, if the adapters are not LoRA's, or are computed in a way
+/// that ripstop does not: DoRA, ranks or scales by matrix (rank_pattern, alpha_pattern), biases, trained
+/// modules beside them (modules_to_save), chosen layers, targets that are no projection of a LLaMA layer,
+/// initial values that change the base (PiSSA, OLoRA, LoftQ), and any key that ripstop does not know and that
+/// is not empty.
+/// Source: peft, tuners/lora/config.py.
+PeftConfig parse_peft_config(std::string_view text, const std::string& name);
+
+/// parse_peft_config of DIRECTORY/adapter_config.json.
+PeftConfig read_peft_config(const std::filesystem::path& directory);
+
+/// The text of an adapter_config.json. `base` is its base_model_name_or_path, or null if it is empty.
+/// parse_peft_config reads back an equal LoraConfig.
+std::string peft_config_json(const LoraConfig& lora, const std::string& base);
+
+/// "rank = 4, alpha = 8, targets = [\"q_proj\"], rslora = true": what [lora] must say for such adapters,
+/// all that decides what they compute.
+std::string lora_lines(const LoraConfig& lora);
 
 /// Open adapters of a model. Their weights are not read yet. Can be moved, not copied.
 struct PeftAdapter {
@@ -21,8 +53,8 @@ struct PeftAdapter {
   PeftConfig config;
   ModelConfig model;
   InputFile file;
-  /// By ripstop's name: F32, F16 or BF16. The rows of b of q_proj and k_proj are in Hugging Face's order
-  /// (pretrained_row).
+  /// Keys are ripstop's names; F32, F16 or BF16. The rows of b of q_proj and k_proj are in Hugging Face's
+  /// order (pretrained_row).
   std::map<std::string, StoredTensor> tensors;
 
   /// A hash of all of their bytes, configuration included. Reads the file. Throws Error(kStorage).
@@ -44,10 +76,7 @@ void require_same_lora(const PeftAdapter& adapter, const LoraConfig& lora);
 /// Throws Error(kUsage) if it is no directory, and as open_peft_adapter and require_same_lora.
 std::optional<PeftAdapter> open_first_adapters(const LoraSection& lora, const ModelConfig& model);
 
-/// Overwrites `to` with the elements [begin, end) of the flat buffer of `layout`, whose unit is one of
-/// adapter_table of the adapters' model; padding becomes zero. Rows are in ripstop's order, values of 16 bits
-/// become float32 exactly. Reads what these elements need and no more. Not collective; any thread may call.
-/// Throws Error(kInputData) if a value is not finite, and Error(kStorage) as InputFile::read_at.
+/// Reads as read_stored does; the unit of `layout` is one of adapter_table of the adapters' model.
 void read_peft(const PeftAdapter& adapter, const UnitLayout& layout, int64_t begin, int64_t end, float* to);
 
 /// PEFT's name of one of ripstop's adapters: "base_model.model.model.layers.3.self_attn.q_proj.lora_A.weight"

@@ -2,14 +2,68 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
 #include <utility>
 
 #include "data/process/block_threads.h"
+#include "model/core/error.h"
 #include "model/core/rounding.h"
-#include "train/exchange/hugging_face/pretrained_weights.h"
-#include "train/exchange/read/merged_weights.h"
+#include "train/exchange/hugging_face/pretrained_model.h"
 
 namespace ripstop {
+namespace {
+
+// Both matrices of an adapter.
+class AdapterProduct {
+ public:
+  AdapterProduct(const AdapterSpec& adapter, double scale, ReadAdapter read)
+      : rank_(adapter.a.rows), columns_(adapter.a.columns), scale_(scale), b_(read(adapter.b)) {
+    const std::vector<float> a = read(adapter.a);
+    RIPSTOP_CHECK(std::ssize(a) == adapter.a.count() && std::ssize(b_) == adapter.b.count(),
+                  "{}: {} and {} elements were read", adapter.matrix.name, a.size(), b_.size());
+    a_.assign(a.begin(), a.end());
+  }
+
+  // Adds the product to the box of w; `to` is the place of its first element.
+  void add(const Box& box, float* to) {
+    for (int64_t row = 0; row < box.rows; ++row) {
+      // The products of two floats are exact in float64. Row by row of a, so that neighbours in memory are
+      // added at once; each sum keeps the order of the rank.
+      sums_.assign(static_cast<size_t>(box.columns), 0.0);
+      for (int64_t r = 0; r < rank_; ++r) {
+        const double factor = b_[static_cast<size_t>((box.row + row) * rank_ + r)];
+        const double* const a = a_.data() + r * columns_ + box.column;
+        for (int64_t column = 0; column < box.columns; ++column)
+          sums_[static_cast<size_t>(column)] += factor * a[column];
+      }
+      float* const w = to + row * box.stride;
+      for (int64_t column = 0; column < box.columns; ++column)
+        w[column] = static_cast<float>(w[column] + scale_ * sums_[static_cast<size_t>(column)]);
+    }
+  }
+
+ private:
+  int64_t rank_, columns_;
+  double scale_;
+  std::vector<float> b_;
+  std::vector<double> a_, sums_;
+};
+
+}  // namespace
+
+void add_adapters(const UnitLayout& layout, int64_t begin, int64_t end, float* to,
+                  std::span<const AdapterSpec> adapters, double scale, ReadAdapter read) {
+  const std::vector<Box> boxes = layout.boxes(begin, end);
+  for (const AdapterSpec& adapter : adapters) {
+    const auto is_its_own = [&](const Box& box) {
+      return !box.empty() && box.parameter->name == adapter.matrix.name;
+    };
+    if (std::ranges::none_of(boxes, is_its_own)) continue;
+    AdapterProduct product(adapter, scale, read);
+    for (const Box& box : boxes)
+      if (is_its_own(box)) product.add(box, to + (box.offset - begin));
+  }
+}
 
 WeightsReader::WeightsReader(Io& io, const StoredModel& model) : model_(model) {
   if (model.checkpoint() != nullptr) checkpoint_.emplace(io, *model.checkpoint());
@@ -24,33 +78,29 @@ void WeightsReader::read(int64_t fsdp_index, const UnitStates& unit) {
   const bool of_adapters = is_adapter(layout.unit().tensors.front().parts.front().name);
   if (base_ && !of_adapters) {
     base_->read(fsdp_index, unit);
-    add_adapters_to(layout, begin, end, unit.master);
+    add_adapters(layout, begin, end, unit.master, adapters_, model_.state().adapted->lora.scale(),
+                 [&](const ParameterSpec& parameter) { return read_parameter(parameter); });
   } else if (checkpoint_) {
-    try {
-      checkpoint_->read(fsdp_index, {{.layout = &layout, .master = unit.master}});
-    } catch (const Error& error) {
-      throw with_hint_for_damage(error, model_.directory());
-    }
+    read_checkpoint(fsdp_index, unit);
   } else {
     read_pretrained(*model_.pretrained(), layout, begin, end, unit.master);
   }
 }
 
-void WeightsReader::add_adapters_to(const UnitLayout& layout, int64_t begin, int64_t end, float* to) {
-  if (!base_) return;
-  add_adapters(layout, begin, end, to, adapters_, model_.state().adapted->lora.scale(),
-               [&](const ParameterSpec& parameter) { return read_parameter(parameter); });
+void WeightsReader::read_checkpoint(int64_t fsdp_index, const UnitStates& unit) {
+  try {
+    checkpoint_->read(fsdp_index, {{.layout = unit.layout, .master = unit.master}});
+  } catch (const Error& error) {
+    throw with_hint_for_damage(error, model_.directory());
+  }
 }
 
+// All elements of a parameter of the checkpoint, row-major.
 std::vector<float> WeightsReader::read_parameter(const ParameterSpec& parameter) {
   const UnitSpec unit{.name = parameter.name, .tensors = {{{parameter}}}};
   const UnitLayout layout(unit, 1, 0, 1);
   std::vector<float> padded(static_cast<size_t>(layout.elements())), values;
-  try {
-    checkpoint_->read(0, {{.layout = &layout, .master = padded.data()}});
-  } catch (const Error& error) {
-    throw with_hint_for_damage(error, model_.directory());
-  }
+  read_checkpoint(0, {.layout = &layout, .master = padded.data()});
   const Box& whole = layout.slices().front();
   values.reserve(static_cast<size_t>(parameter.count()));
   for (int64_t row = 0; row < whole.rows; ++row) {
@@ -68,7 +118,8 @@ void read_in_pieces(Io& io, const StoredModel& model, std::span<const UnitLayout
   std::array<std::vector<float>, kBlockThreads> memory;
   for (size_t u = 0; u < layouts.size(); ++u) {
     const int64_t elements = layouts[u]->shard_elements(), begin = fsdp_index * elements;
-    // Shards of a finer layout: the readers know no other intervals. Those at both ends reach further.
+    // Readers know shards only: the pieces are shards of a finer layout. The first and the last may reach
+    // beyond this shard.
     const UnitLayout finer = layouts[u]->finer(divide_up(elements, piece_elements));
     const int64_t size = finer.shard_elements(), end = divide_up(begin + elements, size);
     for (int64_t first = begin / size; first < end; first += kBlockThreads) {
@@ -90,6 +141,15 @@ void read_in_pieces(Io& io, const StoredModel& model, std::span<const UnitLayout
       }
     }
   }
+}
+
+void read_weights(Io& io, const StoredModel& model, int64_t fsdp_index, std::span<const UnitStates> units) {
+  std::vector<const UnitLayout*> layouts;
+  for (const UnitStates& unit : units) layouts.push_back(unit.layout);
+  read_in_pieces(io, model, layouts, fsdp_index,
+                 [&](size_t unit, int64_t first, std::span<const float> values) {
+                   std::ranges::copy(values, units[unit].master + first);
+                 });
 }
 
 }  // namespace ripstop

@@ -3,17 +3,17 @@
 #include <fmt/format.h>
 
 #include <limits>
-#include <nlohmann/json.hpp>
 
+#include "data/text/json_reader.h"
 #include "model/core/error.h"
 #include "model/core/rounding.h"
-#include "train/exchange/hugging_face/pretrained_model.h"
+#include "train/exchange/hugging_face/stored_elements.h"
 #include "train/exchange/peft/peft_adapter.h"
 
 namespace ripstop {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = JsonReader::Json;
 
 // The size of the header, little-endian, and the header, padded so that the tensors begin aligned.
 std::string with_prefix(std::string header) {
@@ -32,21 +32,20 @@ int64_t ExportedTensor::stored_row(int64_t row) const {
 
 ExportLayout::ExportLayout(const ModelConfig& config, ExportDType dtype, int64_t most_file_bytes)
     : dtype_(dtype), units_(parameter_table(config)), files_(1) {
-  place_all(config.head_size(), most_file_bytes);
-  write_headers("model");
+  place_all("model", config.head_size(), most_file_bytes);
 }
 
 ExportLayout::ExportLayout(const ModelConfig& config, const LoraConfig& lora, ExportDType dtype)
     : dtype_(dtype), units_(adapter_table(config, lora)), files_(1) {
   // peft looks for one file.
-  place_all(config.head_size(), std::numeric_limits<int64_t>::max());
-  write_headers("adapter_model");
+  place_all("adapter_model", config.head_size(), std::numeric_limits<int64_t>::max());
 }
 
-void ExportLayout::place_all(int64_t head_size, int64_t most_file_bytes) {
+void ExportLayout::place_all(const std::string& stem, int64_t head_size, int64_t most_file_bytes) {
   for (const UnitSpec& unit : units_)
     for (const PhysicalTensor& tensor : unit.tensors)
       for (const ParameterSpec& parameter : tensor.parts) place(parameter, head_size, most_file_bytes);
+  write_headers(stem);
 }
 
 // Appends a tensor to the last file, or begins another one. Its place counts from the file's first tensor.
@@ -90,22 +89,17 @@ int64_t ExportLayout::bytes() const {
   return sum;
 }
 
-int64_t ExportLayout::tensor_bytes() const {
-  int64_t sum = 0;
-  for (const auto& [name, tensor] : tensors_) sum += tensor.bytes;
-  return sum;
-}
-
 std::string ExportLayout::index_json() const {
   if (files_.size() == 1) return {};
+  int64_t bytes = 0;
   Json map = Json::object();
-  for (const std::string& name : order_) map[tensors_.at(name).name] = files_[tensors_.at(name).file].name;
-  return Json{
-             {"metadata",
-              {{"total_parameters", tensor_bytes() / element_bytes(dtype_)}, {"total_size", tensor_bytes()}}},
-             {"weight_map", std::move(map)}}
-             .dump(2) +
-         "\n";
+  for (const std::string& name : order_) {
+    const ExportedTensor& tensor = tensors_.at(name);
+    bytes += tensor.bytes;
+    map[tensor.name] = files_[tensor.file].name;
+  }
+  const Json metadata = {{"total_parameters", bytes / element_bytes(dtype_)}, {"total_size", bytes}};
+  return text_of_json({{"metadata", metadata}, {"weight_map", map}}, 2) + "\n";
 }
 
 }  // namespace ripstop

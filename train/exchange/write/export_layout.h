@@ -10,7 +10,7 @@
 #include "model/config.h"
 #include "model/lora.h"
 #include "model/parameter.h"
-#include "train/exchange/hugging_face/export_dtype.h"
+#include "train/exchange/hugging_face/safetensors.h"
 
 namespace ripstop {
 
@@ -22,8 +22,7 @@ struct ExportedTensor {
   int64_t bytes = 0;
   std::vector<int64_t> shape;
   int64_t columns = 0;
-  int64_t turned_head_size =
-      0;  ///< of a query or key weight, or b of its adapter, whose rows change places; else 0
+  int64_t turned_head_size = 0;  ///< rows of a head if rows change places (has_turned_rows); else 0
 
   /// The row of the file's tensor that holds row `row` of ripstop's parameter.
   int64_t stored_row(int64_t row) const;
@@ -42,7 +41,7 @@ struct ExportedFile {
 /// split_torch_state_dict_into_shards().
 class ExportLayout {
  public:
-  /// As save_pretrained: 5 GB.
+  /// 5 GB, as save_pretrained has it.
   static constexpr int64_t kMostFileBytes = 5'000'000'000;
 
   ExportLayout(const ModelConfig& config, ExportDType dtype, int64_t most_file_bytes = kMostFileBytes);
@@ -53,17 +52,15 @@ class ExportLayout {
   ExportDType dtype() const { return dtype_; }
   const std::vector<UnitSpec>& units() const { return units_; }
   const std::vector<ExportedFile>& files() const { return files_; }
-  /// By ripstop's name.
+  /// Keys are ripstop's names.
   const std::map<std::string, ExportedTensor, std::less<>>& tensors() const { return tensors_; }
-  /// Of all files.
+  /// Sum over the files.
   int64_t bytes() const;
-  /// Of all tensors.
-  int64_t tensor_bytes() const;
   /// The text of model.safetensors.index.json; empty if there is one file.
   std::string index_json() const;
 
  private:
-  void place_all(int64_t head_size, int64_t most_file_bytes);
+  void place_all(const std::string& stem, int64_t head_size, int64_t most_file_bytes);
   void place(const ParameterSpec& parameter, int64_t head_size, int64_t most_file_bytes);
   void write_headers(const std::string& stem);
 

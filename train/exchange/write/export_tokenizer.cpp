@@ -1,25 +1,21 @@
-#include "train/exchange/write/export_tokenizer.h"
+#include "train/exchange/write/export_files.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <string_view>
 #include <tuple>
 #include <unordered_map>
 
+#include "data/text/json_reader.h"
 #include "data/tokenizer/sentencepiece_model.h"
 
 namespace ripstop {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = JsonReader::Json;
 
 constexpr const char* kSpace = "\xe2\x96\x81";  // U+2581, a space in a piece
-
-std::string text_of(const Json& json, int indent = -1) {
-  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
-}
 
 // RFC 4648.
 std::string base64(std::string_view bytes) {
@@ -46,8 +42,8 @@ struct Merge {
 };
 
 // SentencePiece joins the neighbours whose piece has the best score, of equal ones the leftmost; `tokenizers`
-// those that come first in this list. Equal scores are those of runs of spaces, which grow to the right: so
-// does the longest run if its merges come first.
+// joins the neighbours that come first in this list. Only runs of spaces have equal scores. They grow to the
+// right in SentencePiece, and here if the merges of the longest run come first.
 std::vector<Merge> merges_of(const SentencePieceModel& model) {
   std::unordered_map<std::string_view, float> scores;
   for (const ModelPiece& piece : model.pieces)
@@ -75,12 +71,12 @@ std::string model_json(const SentencePieceModel& model, const std::string& unk, 
       is_bpe ? fmt::format(R"({{"type":"BPE","dropout":null,"unk_token":{},"continuing_subword_prefix":null,)"
                            R"("end_of_word_suffix":null,"fuse_unk":true,"byte_fallback":{},)"
                            R"("ignore_merges":false,"vocab":{{)",
-                           text_of(unk), model.byte_fallback)
+                           text_of_json(unk), model.byte_fallback)
              : fmt::format(R"({{"type":"Unigram","unk_id":{},"byte_fallback":{},"vocab":[)", unk_id,
                            model.byte_fallback);
   for (size_t id = 0; id < model.pieces.size(); ++id) {
     const ModelPiece& piece = model.pieces[id];
-    const std::string name = text_of(piece.text);
+    const std::string name = text_of_json(piece.text);
     text += id == 0 ? "\n" : ",\n";
     text += is_bpe ? fmt::format("{}:{}", name, id)
                    : fmt::format("[{},{}]", name, static_cast<double>(piece.score));
@@ -89,7 +85,7 @@ std::string model_json(const SentencePieceModel& model, const std::string& unk, 
   text += "},\n\"merges\":[";
   const char* between = "\n";
   for (const Merge& merge : merges_of(model)) {
-    text += between + text_of(fmt::format("{} {}", merge.left, merge.right));
+    text += between + text_of_json(fmt::format("{} {}", merge.left, merge.right));
     between = ",\n";
   }
   return text + "]}";
@@ -155,7 +151,7 @@ std::string tokenizer_json(const SentencePieceModel& model, const Tokenizer& tok
                    {"pre_tokenizer", nullptr},
                    {"post_processor", post_processor_of(name(tokenizer.bos()), tokenizer.bos())},
                    {"decoder", decoder_of(model)}};
-  std::string text = text_of(document);
+  std::string text = text_of_json(document);
   text.pop_back();  // the brace that ends it
   return text + ",\n\"model\":" + model_json(model, name(tokenizer.unk()), tokenizer.unk()) + "}\n";
 }
@@ -193,11 +189,12 @@ TokenizerFiles tokenizer_files(const Tokenizer& tokenizer, int64_t longest) {
                        {"split_special_tokens", true},
                        {"tokenizer_class", reason.empty() ? "PreTrainedTokenizerFast" : "LlamaTokenizer"},
                        {"unk_token", unk}};
-  TokenizerFiles files;
-  files.texts = {{"tokenizer.model", tokenizer.model()},
-                 {"tokenizer_config.json", text_of(config, 2) + "\n"},
-                 {"special_tokens_map.json",
-                  text_of(Json{{"bos_token", bos}, {"eos_token", eos}, {"unk_token", unk}}, 2) + "\n"}};
+  const Json special = {{"bos_token", bos}, {"eos_token", eos}, {"unk_token", unk}};
+  TokenizerFiles files{.ids = {.bos = tokenizer.bos(), .eos = tokenizer.eos()},
+                       .texts = {{kTokenizerFile, tokenizer.model()},
+                                 {"tokenizer_config.json", text_of_json(config, 2) + "\n"},
+                                 {"special_tokens_map.json", text_of_json(special, 2) + "\n"}},
+                       .has_json = reason.empty()};
   if (!reason.empty()) {
     files.difference =
         "texts may get other ids there, as tokenizer.json cannot describe the tokenizer: " + reason;

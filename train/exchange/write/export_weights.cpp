@@ -1,9 +1,8 @@
-#include "train/exchange/write/export_weights.h"
+#include "train/exchange/write/export_model.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -17,7 +16,7 @@
 #include "data/process/block_threads.h"
 #include "model/core/rounding.h"
 #include "parallel/agreement.h"
-#include "train/exchange/hugging_face/export_dtype.h"
+#include "train/exchange/hugging_face/safetensors.h"
 #include "train/exchange/read/weights_reader.h"
 
 namespace ripstop {
@@ -26,9 +25,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kPartElements = int64_t{4} << 20;  // 16 MiB of float32
-constexpr int64_t kWriteBytes = int64_t{4} << 20;    // of one write, unless a row is longer
+constexpr int64_t kWriteBytes = int64_t{4} << 20;    // in one write, unless a row is longer
 
-// What one call wrote to one of the files.
+// The bytes that one call wrote to one of the files.
 struct WrittenPlace {
   size_t file = 0;
   WrittenBytes place;
@@ -40,17 +39,14 @@ struct UnitPart {
   int64_t count = 0, index = 0;
 };
 
-std::vector<UnitPart> parts_of(const std::vector<UnitSpec>& units) {
-  std::vector<UnitPart> parts;
+// This rank's parts of all units: neighbours, so that a rank reads and writes in order, and few blocks are
+// touched by two.
+std::vector<UnitPart> share_of_rank(const std::vector<UnitSpec>& units, const Communicator& world) {
+  std::vector<UnitPart> all;
   for (const UnitSpec& unit : units) {
     const int64_t count = divide_up(UnitLayout(unit, 1, 0, 1).elements(), kPartElements);
-    for (int64_t i = 0; i < count; ++i) parts.push_back({&unit, count, i});
+    for (int64_t i = 0; i < count; ++i) all.push_back({&unit, count, i});
   }
-  return parts;
-}
-
-// Neighbours, so that a rank reads and writes in order and few blocks are touched by two.
-std::vector<UnitPart> share_of_rank(const std::vector<UnitPart>& all, const Communicator& world) {
   const int64_t count = std::ssize(all);
   return {all.begin() + count * world.rank() / world.size(),
           all.begin() + count * (world.rank() + 1) / world.size()};
@@ -94,32 +90,45 @@ class SharedFiles {
   std::vector<std::optional<CheckedOutput>> files_;
 };
 
-// Writes the parts that one thread reads, and reads them back a part later.
+// Reads and writes the parts of one thread, and reads them back a part later.
 class PartWriter {
  public:
   PartWriter(const ExportLayout& layout, SharedFiles& files) : layout_(layout), files_(files) {}
 
-  // `values`: elements [begin, ...) of the unit's buffer.
-  void write(const Box& box, const float* values, int64_t begin);
-  // All but what was written since the last call: the device has had a part's time for the others.
-  void read_back_earlier();
-  // The rest.
+  // Reads the part with `reader` and writes it. Reads back the parts before it: the device has had a part's
+  // time for them.
+  void write(const UnitPart& part, WeightsReader& reader);
+  // Reads back the rest.
   void read_back_all() { read_back_up_to(written_.size()); }
   const std::vector<WrittenPlace>& written() const { return written_; }
 
  private:
+  // `values`: the first element of the box.
+  void write_box(const Box& box, const float* values);
   void write_run(const Box& box, const ExportedTensor& tensor, const RowPlace* first, int64_t rows,
                  const float* values);
   void read_back_up_to(size_t end);
 
   const ExportLayout& layout_;
   SharedFiles& files_;
+  std::vector<float> values_;
   std::vector<char> bytes_;
   std::vector<WrittenPlace> written_;
-  size_t read_back_ = 0, earlier_ = 0;  // of written_
+  size_t read_back_ = 0;  // places of written_ that were read back
 };
 
-void PartWriter::write(const Box& box, const float* values, int64_t begin) {
+void PartWriter::write(const UnitPart& part, WeightsReader& reader) {
+  const UnitLayout places(*part.unit, 1, 0, part.count);
+  const int64_t elements = places.shard_elements(), begin = part.index * elements;
+  const size_t earlier = written_.size();
+  values_.resize(static_cast<size_t>(elements));
+  reader.read(part.index, {.layout = &places, .master = values_.data()});
+  for (const Box& box : places.boxes(begin, begin + elements))
+    write_box(box, values_.data() + box.offset - begin);
+  read_back_up_to(earlier);
+}
+
+void PartWriter::write_box(const Box& box, const float* values) {
   const ExportedTensor& tensor = layout_.tensors().at(box.parameter->name);
   const std::vector<RowPlace> places = row_places(box, tensor);
   const size_t most_rows =
@@ -130,7 +139,7 @@ void PartWriter::write(const Box& box, const float* values, int64_t begin) {
          end < places.size() && end - first < most_rows && places[end].stored == places[end - 1].stored + 1;
          ++end) {
     }
-    write_run(box, tensor, &places[first], static_cast<int64_t>(end - first), values + box.offset - begin);
+    write_run(box, tensor, &places[first], static_cast<int64_t>(end - first), values);
   }
 }
 
@@ -154,11 +163,6 @@ void PartWriter::write_run(const Box& box, const ExportedTensor& tensor, const R
   written_.push_back({tensor.file, files_.at(tensor.file).write_at(offset, bytes_.data(), bytes)});
 }
 
-void PartWriter::read_back_earlier() {
-  read_back_up_to(earlier_);
-  earlier_ = written_.size();
-}
-
 void PartWriter::read_back_up_to(size_t end) {
   for (; read_back_ < end; ++read_back_)
     files_.at(written_[read_back_].file).read_back(written_[read_back_].place, bytes_);
@@ -180,45 +184,26 @@ std::vector<WrittenPlace> make_files(Io& io, const ExportLayout& layout, const f
   return written;
 }
 
-// What one thread needs to export parts.
-struct PartMemory {
-  std::vector<float> values;
-  std::optional<PartWriter> writer;
-};
-
-// Reads one part and writes it. Threads may call at once, each with its own memory.
-void write_part(const UnitPart& part, WeightsReader& reader, PartMemory& memory) {
-  const UnitLayout places(*part.unit, 1, 0, part.count);
-  const int64_t elements = places.shard_elements(), begin = part.index * elements;
-  memory.values.resize(static_cast<size_t>(elements));
-  reader.read(part.index, {.layout = &places, .master = memory.values.data()});
-  for (const Box& box : places.boxes(begin, begin + elements))
-    memory.writer->write(box, memory.values.data(), begin);
-  memory.writer->read_back_earlier();
-}
-
 std::vector<WrittenPlace> write_share(Io& io, Communicator& world, const StoredModel& model,
                                       const ExportLayout& layout, const fs::path& directory,
                                       ExportProgress progress) {
-  const std::vector<UnitPart> share = share_of_rank(parts_of(layout.units()), world);
+  const std::vector<UnitPart> share = share_of_rank(layout.units(), world);
   WeightsReader reader(io, model);
   SharedFiles files(io, layout, directory);
   int64_t total = 0;
   for (const UnitPart& part : share)
     total += UnitLayout(*part.unit, 1, 0, part.count).shard_elements() * element_bytes(layout.dtype());
-  std::array<PartMemory, kBlockThreads> memory;
-  for (PartMemory& of_thread : memory) of_thread.writer.emplace(layout, files);
+  std::vector<PartWriter> writers(kBlockThreads, PartWriter(layout, files));  // one a thread
   share_blocks(
       std::ssize(share), kBlockThreads,
       [&](int64_t thread, int64_t number) {
-        write_part(share[static_cast<size_t>(number)], reader, memory[static_cast<size_t>(thread)]);
+        writers[static_cast<size_t>(thread)].write(share[static_cast<size_t>(number)], reader);
       },
       [&](int64_t done) { progress("writing", done * total / std::ssize(share), total); });
   std::vector<WrittenPlace> written;
-  for (PartMemory& of_thread : memory) {
-    of_thread.writer->read_back_all();
-    const std::vector<WrittenPlace>& own = of_thread.writer->written();
-    written.insert(written.end(), own.begin(), own.end());
+  for (PartWriter& writer : writers) {
+    writer.read_back_all();
+    written.insert(written.end(), writer.written().begin(), writer.written().end());
   }
   files.sync_and_close();
   return written;

@@ -1,62 +1,40 @@
-#include "train/exchange/write/model_card.h"
+#include "train/exchange/write/export_files.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include <exception>
+#include <optional>
 #include <system_error>
+#include <vector>
 
 #include "data/dataset/prompt_template.h"
 #include "data/files/whole_file.h"
-#include "model/config.h"
-#include "train/exchange/peft/peft_config.h"
+#include "data/text/json_reader.h"
+#include "train/exchange/peft/peft_adapter.h"
 
 namespace ripstop {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
-
-int64_t context_of(const ModelCard& card) {
-  return std::min(card.config->data.sequence_length, card.state->model.max_position_embeddings);
-}
+using Json = JsonReader::Json;
 
 // A string literal of Python, which has all escapes of JSON's strings.
 std::string python_text(const std::string& text) {
-  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-std::string number_text(const Json& object, const char* key, const char* member = nullptr) {
-  if (!object.contains(key)) return "-";
-  const Json& value = object[key];
-  if (member != nullptr) return value.is_object() ? number_text(value, member) : "-";
-  return value.is_number() ? fmt::format("{:.4f}", value.get<double>()) : "-";
-}
-
-KnownScores scores_of(const Json& document, const std::string& name) {
-  return {.name = name,
-          .step = document.at("step").get<int64_t>(),
-          .examples = document.at("examples").get<int64_t>(),
-          .split = document.at("split").get<std::string>(),
-          .loss = number_text(document, "loss"),
-          .perplexity = number_text(document, "perplexity"),
-          .rouge1 = number_text(document, "rouge1", "fmeasure"),
-          .rouge2 = number_text(document, "rouge2", "fmeasure"),
-          .rougeL = number_text(document, "rougeL", "fmeasure")};
+  return text_of_json(text);
 }
 
 bool is_imported(const ModelCard& card) {
-  return card.state->step == 0;
+  return card.trained.state().step == 0;
 }
 
 bool writes_summaries(const ModelCard& card) {
-  return !card.is_running_text && !is_imported(card) && !card.prompt_template.empty();
+  return !is_imported(card) && !card.prompt_template.empty();
 }
 
 // For generating_text.
 bool needs_torch(const ModelCard& card) {
-  return writes_summaries(card) && card.has_tokenizer && card.has_tokenizer_json;
+  return writes_summaries(card) && card.tokenizer.has_json;
 }
 
 // Python that makes a prompt as ripstop makes it.
@@ -74,7 +52,7 @@ std::string prompt_function(const ModelCard& card) {
       "    end = next(i for i, place in enumerate(places) if place[1] > len(before) + len(document))\n"
       "    assert surplus < end, \"max_new_tokens leaves no room for the prompt\"\n"
       "    return ids[:end - surplus] + ids[end:]\n\n\n",
-      python_text(parts.before), python_text(parts.separator), context_of(card));
+      python_text(parts.before), python_text(parts.separator), card.trained.context());
 }
 
 std::string generating_text(const ModelCard& card) {
@@ -87,31 +65,28 @@ std::string generating_text(const ModelCard& card) {
                                  ? fmt::format("{}.replace(\"{{document}}\", \"The text to summarize.\")",
                                                python_text(card.prompt_template))
                                  : "\"The\"";
-  return "prompt = " + prompt +
-         "\n"
+  return fmt::format("prompt = {}\n", prompt) +
          "inputs = tokenizer(prompt, return_tensors=\"pt\")\n"
          "output = model.generate(**inputs)\n"
          "print(tokenizer.decode(output[0, inputs.input_ids.shape[1]:], skip_special_tokens=True).strip())\n";
 }
 
-// What training held of the frozen weights, as far as is known.
-std::string frozen_dtype(const ModelCard& card) {
-  const auto& adapted = card.state->adapted;
-  return adapted && !adapted->dtype.empty() ? adapted->dtype
-                                            : std::string(to_string(card.config->precision.compute));
-}
-
-// Of adapters, whose model lies elsewhere.
+// Adapters, whose model lies elsewhere.
 std::string adapters_loading_text(const ModelCard& card) {
-  const std::string base_text =
-      card.base_export.empty()
-          ? ""
-          : fmt::format(
-                "`{}` is a checkpoint of ripstop, which peft does not read. Export it first:\n\n"
-                "```\n{}\n```\n\n",
-                card.base, card.base_export);
-  return fmt::format(
-             "## Use\n\n{}```python\n{}"
+  const auto& [lora, base, base_export] = *card.adapters;
+  const std::optional<AdaptedBase>& adapted = card.trained.state().adapted;
+  // The type in which training held the frozen weights, as far as it is known.
+  const std::string dtype = adapted && !adapted->dtype.empty()
+                                ? adapted->dtype
+                                : std::string(to_string(card.trained.config.precision.compute));
+  std::string text = "## Use\n\n";
+  if (!base_export.empty())
+    text += fmt::format(
+        "`{}` is a checkpoint of ripstop, which peft does not read. Export it first:\n\n```\n{}\n```\n\n",
+        base, base_export);
+  return text +
+         fmt::format(
+             "```python\n{}"
              "from peft import PeftModel\n"
              "from transformers import AutoModelForCausalLM, AutoTokenizer\n\n"
              "base = {}  # the model that the adapters were trained beside\n"
@@ -119,23 +94,23 @@ std::string adapters_loading_text(const ModelCard& card) {
              "model = PeftModel.from_pretrained(model, \".\")  # where this file lies\n"
              "model.generation_config.max_new_tokens = {}\n"
              "tokenizer = AutoTokenizer.from_pretrained({})\n\n",
-             base_text, needs_torch(card) ? "import torch\n" : "",
-             python_text(card.base_export.empty() ? card.base : kBaseExport), frozen_dtype(card),
-             card.config->generation.max_new_tokens, card.has_tokenizer ? "\".\"" : "base") +
-         generating_text(card) + "```\n\n" +
-         "`model.merge_and_unload()` adds the adapters to the weights of the base.\n";
+             needs_torch(card) ? "import torch\n" : "", python_text(base_export.empty() ? base : kBaseExport),
+             dtype, card.trained.config.generation.max_new_tokens,
+             card.tokenizer.is_there() ? "\".\"" : "base") +
+         generating_text(card) +
+         "```\n\n`model.merge_and_unload()` adds the adapters to the weights of the base.\n";
 }
 
 std::string loading_text(const ModelCard& card) {
   if (card.adapters != nullptr) return adapters_loading_text(card);
-  std::string text = "## Use\n\n```python\n";
-  if (needs_torch(card)) text += "import torch\n";
-  text += card.has_tokenizer ? "from transformers import AutoModelForCausalLM, AutoTokenizer\n\n"
-                             : "from transformers import AutoModelForCausalLM\n\n";
-  text += "directory = \".\"  # where this file lies\n";
-  text += fmt::format("model = AutoModelForCausalLM.from_pretrained(directory, dtype=\"{}\")\n",
-                      to_string(card.dtype));
-  if (!card.has_tokenizer) return text + "```\n\nThe tokenizer is not here: the run had none.\n";
+  std::string text = fmt::format(
+      "## Use\n\n```python\n{}"
+      "from transformers import AutoModelForCausalLM{}\n\n"
+      "directory = \".\"  # where this file lies\n"
+      "model = AutoModelForCausalLM.from_pretrained(directory, dtype=\"{}\")\n",
+      needs_torch(card) ? "import torch\n" : "", card.tokenizer.is_there() ? ", AutoTokenizer" : "",
+      to_string(card.dtype));
+  if (!card.tokenizer.is_there()) return text + "```\n\nThe tokenizer is not here: the run had none.\n";
   text += "tokenizer = AutoTokenizer.from_pretrained(directory)\n\n";
   text += generating_text(card) + "```\n";
   if (writes_summaries(card))
@@ -150,88 +125,91 @@ std::string prompt_text(const ModelCard& card) {
   return fmt::format(
       "\nThe prompt, in which `{{document}}` stands for the document, is\n\n```json\n{}\n```\n\n"
       "The summary follows after a space and ends with the end-of-sequence token. Prompt and summary "
-      "together "
-      "had at most {} tokens in\ntraining. A document that is too long loses its last tokens, as many as "
+      "together had at most {} tokens in\ntraining. A document that is too long loses its last tokens, as "
+      "many as "
       "needed; the text around it stays whole.\n",
-      python_text(card.prompt_template), context_of(card));
+      python_text(card.prompt_template), card.trained.context());
 }
 
 std::string tokenizer_text(const ModelCard& card) {
-  if (!card.has_tokenizer) return "";
-  if (card.tokenizer_difference.empty())
+  if (!card.tokenizer.is_there()) return "";
+  if (card.tokenizer.difference.empty())
     return "\n`AutoTokenizer` makes the same ids of a text as ripstop does with `tokenizer.model`. Marks of "
-           "special "
-           "tokens in a text, such as\n`</s>`, are text (`split_special_tokens`).\n";
+           "special tokens in a text, such as\n`</s>`, are text (`split_special_tokens`).\n";
   return fmt::format("\nThe ids of `AutoTokenizer` may differ from those of the training: {}.\n",
-                     card.tokenizer_difference);
-}
-
-std::string table_row(const char* what, const std::string& value) {
-  return value.empty() ? "" : fmt::format("| {} | {} |\n", what, value);
-}
-
-std::string size_row(const ModelConfig& model) {
-  return table_row(
-      "model",
-      fmt::format("{} parameters: {} layers, hidden size {}, feed-forward {}, {} heads ({} key-value), "
-                  "vocabulary {}",
-                  parameter_count(model), model.num_hidden_layers, model.hidden_size, model.intermediate_size,
-                  model.num_attention_heads, model.num_key_value_heads, model.vocab_size));
-}
-
-// Of a model that ripstop has only passed on.
-std::string origin_text(const ModelCard& card) {
-  return "\n## Origin\n\n| | |\n|---|---|\n" + size_row(card.state->model) +
-         table_row("weights of", card.config->model.pretrained) + table_row("training by ripstop", "none") +
-         table_row("stored as", std::string(to_string(card.dtype))) +
-         table_row("tokenizer (SHA-256)", card.state->tokenizer_sha256) +
-         table_row("exported by", card.written_by);
+                     card.tokenizer.difference);
 }
 
 std::string training_text(const ModelCard& card) {
-  if (is_imported(card)) return origin_text(card);
-  const CheckpointState& state = *card.state;
-  std::string text = "\n## Training\n\n| | |\n|---|---|\n" + size_row(state.model);
-  const auto row = [&](const char* what, const std::string& value) { text += table_row(what, value); };
+  const CheckpointState& state = card.trained.state();
+  const ModelConfig& model = state.model;
+  const RunConfig& config = card.trained.config;
+  const bool imported = is_imported(card);
+  std::string text = fmt::format("\n## {}\n\n| | |\n|---|---|\n", imported ? "Origin" : "Training");
+  const auto row = [&](const char* what, const std::string& value) {
+    if (!value.empty()) text += fmt::format("| {} | {} |\n", what, value);
+  };
+  row("model",
+      fmt::format("{} parameters: {} layers, hidden size {}, feed-forward {}, {} heads ({} "
+                  "key-value), vocabulary {}",
+                  parameter_count(model), model.num_hidden_layers, model.hidden_size, model.intermediate_size,
+                  model.num_attention_heads, model.num_key_value_heads, model.vocab_size));
   const bool has_base = card.adapters != nullptr || state.adapted;
-  row(has_base ? "frozen weights" : "weights before step 1", card.config->model.pretrained);
-  if (card.adapters != nullptr)
-    row("adapters", adapters_text(*card.adapters));
-  else if (state.adapted)
-    row("adapters (LoRA), merged", adapters_text(state.adapted->lora));
-  row("steps", fmt::format("{} ({} updates)", state.step, state.updates));
-  row("tokens", std::to_string(state.tokens));
-  row("mesh", card.mesh.to_text());
-  row("compute", std::string(to_string(card.config->precision.compute)));
+  row(imported   ? "weights of"
+      : has_base ? "frozen weights"
+                 : "weights before step 1",
+      config.model.pretrained);
+  if (imported) {
+    row("training by ripstop", "none");
+  } else {
+    if (card.adapters != nullptr)
+      row("adapters", adapters_text(card.adapters->lora));
+    else if (state.adapted)
+      row("adapters (LoRA), merged", adapters_text(state.adapted->lora));
+    row("steps", fmt::format("{} ({} updates)", state.step, state.updates));
+    row("tokens", std::to_string(state.tokens));
+    row("mesh", card.trained.stored.checkpoint()->manifest.mesh.to_text());
+    row("compute", std::string(to_string(config.precision.compute)));
+  }
   row("stored as", std::string(to_string(card.dtype)));
-  row("learning rate",
-      fmt::format("{}, {}", card.config->optimizer.learning_rate, to_string(card.config->schedule.kind)));
-  row("sequence length", std::to_string(card.config->data.sequence_length));
-  row("data set (XXH3-128 of its content)", state.data_content_hash);
+  if (!imported) {
+    row("learning rate",
+        fmt::format("{}, {}", config.optimizer.learning_rate, to_string(config.schedule.kind)));
+    row("sequence length", std::to_string(config.data.sequence_length));
+    row("data set (XXH3-128 of its content)", state.data_content_hash);
+  }
   row("tokenizer (SHA-256)", state.tokenizer_sha256);
-  if (state.best)
+  if (!imported && state.best)
     row("best validation",
         fmt::format("{} {:.6g} at step {}", state.best->metric, state.best->value, state.best->step));
   row("exported by", card.written_by);
   return text;
 }
 
-std::string scores_text(const ModelCard& card) {
-  if (card.scores.empty()) return "";
-  std::string text =
-      "\n## Evaluation\n\n| evaluation | step | split | examples | loss | perplexity | ROUGE-1 | ROUGE-2 | "
-      "ROUGE-L |\n"
-      "|---|---|---|---|---|---|---|---|---|\n";
-  for (const KnownScores& s : card.scores)
-    text += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", s.name, s.step, s.split,
-                        s.examples, s.loss, s.perplexity, s.rouge1, s.rouge2, s.rougeL);
-  if (std::ranges::any_of(card.scores, [&](const KnownScores& s) { return s.step != card.state->step; }))
-    text += fmt::format("\nThese weights are those of step {}.\n", card.state->step);
-  return text;
+// The scores of one split; "-" for a score that was not measured.
+struct KnownScores {
+  std::string name;  // the directory's: "step_00001000-test"
+  int64_t step = 0;
+  std::string row;
+};
+
+KnownScores scores_of(const Json& document, const std::string& name) {
+  const auto number = [](const Json& value) {
+    return value.is_number() ? fmt::format("{:.4f}", value.get<double>()) : "-";
+  };
+  KnownScores scores{name, document.at("step").get<int64_t>(), {}};
+  scores.row = fmt::format("| {} | {} | {} | {} |", name, scores.step,
+                           document.at("split").get<std::string>(), document.at("examples").get<int64_t>());
+  for (const char* key : {"loss", "perplexity"})
+    scores.row += fmt::format(" {} |", number(document.value(key, Json())));
+  for (const char* key : {"rouge1", "rouge2", "rougeL"}) {
+    const Json rouge = document.value(key, Json());
+    scores.row += fmt::format(" {} |", rouge.is_object() ? number(rouge.value("fmeasure", Json())) : "-");
+  }
+  return scores;
 }
 
-}  // namespace
-
+// The scores in `run`/evaluation/*/scores.json, by name. What cannot be read is left out.
 std::vector<KnownScores> known_scores(const fs::path& run) {
   constexpr int64_t kMostBytes = int64_t{1} << 20;
   std::vector<KnownScores> found;
@@ -240,39 +218,48 @@ std::vector<KnownScores> known_scores(const fs::path& run) {
     try {
       const std::string text = read_plain_file(at->path() / "scores.json", kMostBytes, ExitCode::kInputData);
       found.push_back(scores_of(Json::parse(text), at->path().filename().string()));
-    } catch (const Error&) {
+    } catch (const std::exception&) {
       continue;  // an evaluation that is not done has none
-    } catch (const Json::exception&) {
-      continue;
     }
   }
   std::ranges::sort(found, {}, &KnownScores::name);
   return found;
 }
 
-std::string model_card(const ModelCard& card) {
+std::string scores_text(const ModelCard& card) {
+  const std::vector<KnownScores> all = known_scores(card.trained.run);
+  if (all.empty()) return "";
   std::string text =
-      fmt::format("---\nlibrary_name: {}\npipeline_tag: {}\ntags:\n- llama\n{}- ripstop\n---\n\n# {}\n\n",
-                  card.adapters != nullptr ? "peft" : "transformers",
-                  writes_summaries(card) ? "summarization" : "text-generation",
-                  card.adapters != nullptr ? "- lora\n" : "", card.title);
+      "\n## Evaluation\n\n| evaluation | step | split | examples | loss | perplexity | ROUGE-1 | ROUGE-2 | "
+      "ROUGE-L |\n"
+      "|---|---|---|---|---|---|---|---|---|\n";
+  for (const KnownScores& scores : all) text += scores.row + "\n";
+  const int64_t step = card.trained.state().step;
+  if (std::ranges::any_of(all, [&](const KnownScores& scores) { return scores.step != step; }))
+    text += fmt::format("\nThese weights are those of step {}.\n", step);
+  return text;
+}
+
+}  // namespace
+
+std::string model_card(const ModelCard& card) {
+  std::string text = fmt::format(
+      "---\nlibrary_name: {}\npipeline_tag: {}\ntags:\n- llama\n{}- ripstop\n---\n\n# {}\n\n",
+      card.adapters != nullptr ? "peft" : "transformers",
+      writes_summaries(card) ? "summarization" : "text-generation",
+      card.adapters != nullptr ? "- lora\n" : "", normal_path(card.trained.run).filename().string());
   if (is_imported(card))
     text += fmt::format(
         "A LLaMA-2-style transformer, stored by ripstop and not trained by it: the weights are those of "
-        "`{}`, as "
-        "they were imported.\n\n",
-        card.config->model.pretrained);
+        "`{}`, as they were imported.\n\n",
+        card.trained.config.model.pretrained);
   else
     text +=
         fmt::format("{} LLaMA-2-style transformer{}, trained with ripstop; the checkpoint of step {}.\n\n",
                     card.adapters != nullptr ? "LoRA adapters of a" : "A",
-                    writes_summaries(card) ? " that writes summaries" : "", card.state->step);
-  text += loading_text(card);
-  text += prompt_text(card);
-  text += tokenizer_text(card);
-  text += training_text(card);
-  text += scores_text(card);
-  return text;
+                    writes_summaries(card) ? " that writes summaries" : "", card.trained.state().step);
+  return text + loading_text(card) + prompt_text(card) + tokenizer_text(card) + training_text(card) +
+         scores_text(card);
 }
 
 }  // namespace ripstop

@@ -1,4 +1,4 @@
-#include "train/exchange/hugging_face/export_dtype.h"
+#include "train/exchange/hugging_face/safetensors.h"
 
 #include <gtest/gtest.h>
 

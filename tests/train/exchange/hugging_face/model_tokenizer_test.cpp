@@ -8,7 +8,7 @@
 #include "tests/expect_has.h"
 #include "tests/test_files.h"
 #include "tests/train/exchange/pretrained_directory.h"
-#include "train/exchange/write/export_tokenizer.h"
+#include "train/exchange/write/export_files.h"
 
 namespace ripstop {
 namespace {

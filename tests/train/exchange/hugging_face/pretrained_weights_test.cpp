@@ -1,4 +1,4 @@
-#include "train/exchange/hugging_face/pretrained_weights.h"
+#include "train/exchange/hugging_face/pretrained_model.h"
 
 #include <gtest/gtest.h>
 

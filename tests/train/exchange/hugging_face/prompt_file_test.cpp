@@ -1,4 +1,4 @@
-#include "train/exchange/hugging_face/prompt_file.h"
+#include "train/exchange/hugging_face/generation_file.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The hashes of a model of Hugging Face, on all ranks of this world. Each rank has a copy of its own.
-#include "train/exchange/hugging_face/weights_hash.h"
+#include "train/exchange/hugging_face/pretrained_model.h"
 
 #include <algorithm>
 #include <string>
@@ -8,7 +8,6 @@
 #include "parallel/agreement.h"
 #include "tests/parallel/rank_tests.h"
 #include "tests/train/exchange/pretrained_directory.h"
-#include "train/exchange/read/stored_model.h"
 
 namespace ripstop {
 namespace {

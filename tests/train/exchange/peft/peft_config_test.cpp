@@ -1,4 +1,4 @@
-#include "train/exchange/peft/peft_config.h"
+#include "train/exchange/peft/peft_adapter.h"
 
 #include <gtest/gtest.h>
 

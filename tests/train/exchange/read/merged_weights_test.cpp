@@ -1,4 +1,4 @@
-#include "train/exchange/read/merged_weights.h"
+#include "train/exchange/read/weights_reader.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include "tests/test_files.h"
 #include "tests/train/checkpoint/checkpoint_model.h"
 #include "tests/train/exchange/one_rank_model.h"
-#include "train/exchange/hugging_face/pretrained_weights.h"
+#include "train/exchange/hugging_face/pretrained_model.h"
 #include "train/exchange/peft/peft_adapter.h"
 
 namespace ripstop {

@@ -11,7 +11,9 @@
 #include "tests/train/exchange/pretrained_directory.h"
 #include "train/checkpoint/verify.h"
 #include "train/config/run_config.h"
-#include "train/exchange/write/import_model.h"
+#include "train/exchange/read/open_model.h"
+#include "train/exchange/read/weights_reader.h"
+#include "train/exchange/write/export_model.h"
 
 namespace ripstop {
 namespace {
@@ -31,8 +33,7 @@ class StoredModels : public testing::Test {
     for (const UnitSpec& unit : table) {
       const UnitLayout layout(unit, 1, 0, 1);
       all.emplace_back(static_cast<size_t>(layout.elements()), -7.0F);
-      const UnitStates states{.layout = &layout, .master = all.back().data()};
-      model.read(io, 0, {&states, 1});
+      WeightsReader(io, model).read(0, {.layout = &layout, .master = all.back().data()});
     }
     return all;
   }

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "train/exchange/hugging_face/pretrained_config.h"
+#include "train/exchange/hugging_face/pretrained_model.h"
 
 namespace ripstop {
 namespace {

@@ -44,13 +44,19 @@ void expect_readable(const ExportLayout& layout) {
   }
 }
 
+int64_t tensor_bytes(const ExportLayout& layout) {
+  int64_t sum = 0;
+  for (const auto& [name, tensor] : layout.tensors()) sum += tensor.bytes;
+  return sum;
+}
+
 TEST(ExportLayout, OneFileHoldsAllTensorsInTheOrderOfTheTable) {
   const ExportLayout layout(small_sizes(), ExportDType::kBFloat16);
   ASSERT_EQ(layout.files().size(), 1u);
   EXPECT_EQ(layout.files()[0].name, "model.safetensors");
   EXPECT_EQ(layout.files()[0].header.size() % 8, 0u);
   EXPECT_EQ(layout.index_json(), "");
-  EXPECT_EQ(layout.tensor_bytes(), parameter_count(small_sizes()) * 2);
+  EXPECT_EQ(tensor_bytes(layout), parameter_count(small_sizes()) * 2);
   EXPECT_EQ(layout.tensors().at("tok_embeddings.weight").begin, std::ssize(layout.files()[0].header));
   const auto header = nlohmann::ordered_json::parse(layout.files()[0].header.substr(8));
   EXPECT_EQ(header.begin().key(), "__metadata__");
@@ -90,7 +96,7 @@ TEST(ExportLayout, FilesStayBelowTheLimitAndTheIndexNamesThem) {
       EXPECT_GT(bytes[tensor.file - 1] + tensor.bytes, kMost) << name;
     }
   const auto index = nlohmann::json::parse(layout.index_json());
-  EXPECT_EQ(index["metadata"]["total_size"], layout.tensor_bytes());
+  EXPECT_EQ(index["metadata"]["total_size"], tensor_bytes(layout));
   EXPECT_EQ(index["metadata"]["total_parameters"], parameter_count(small_sizes()));
   EXPECT_EQ(index["weight_map"].size(), layout.tensors().size());
   for (const auto& [name, tensor] : layout.tensors())
@@ -107,7 +113,7 @@ TEST(ExportLayout, ATensorAboveTheLimitHasAFileOfItsOwn) {
 TEST(ExportLayout, ATiedHeadIsNotStored) {
   const ExportLayout layout(small_sizes(true), ExportDType::kFloat16);
   EXPECT_FALSE(layout.tensors().contains("output.weight"));
-  EXPECT_EQ(layout.tensor_bytes(), parameter_count(small_sizes(true)) * 2);
+  EXPECT_EQ(tensor_bytes(layout), parameter_count(small_sizes(true)) * 2);
 }
 
 TEST(ExportLayout, OnlyQueryAndKeyRowsChangePlaces) {
@@ -129,8 +135,8 @@ TEST(ExportLayout, LargeModels) {
   ModelConfig config = preset->config;
   config.vocab_size = 32000;
   const ExportLayout layout(config, ExportDType::kBFloat16);
-  EXPECT_EQ(layout.tensor_bytes(), parameter_count(config) * 2);
-  EXPECT_GE(std::ssize(layout.files()), layout.tensor_bytes() / ExportLayout::kMostFileBytes);
+  EXPECT_EQ(tensor_bytes(layout), parameter_count(config) * 2);
+  EXPECT_GE(std::ssize(layout.files()), tensor_bytes(layout) / ExportLayout::kMostFileBytes);
   for (const ExportedFile& file : layout.files())
     EXPECT_LE(file.bytes, ExportLayout::kMostFileBytes + std::ssize(file.header));
 }

@@ -12,10 +12,9 @@
 #include "tests/data/fault_io.h"
 #include "tests/expect_has.h"
 #include "tests/train/checkpoint/checkpoint_model.h"
-#include "train/exchange/hugging_face/export_dtype.h"
-#include "train/exchange/hugging_face/pretrained_config.h"
+#include "train/exchange/hugging_face/generation_file.h"
 #include "train/exchange/hugging_face/pretrained_model.h"
-#include "train/exchange/hugging_face/prompt_file.h"
+#include "train/exchange/hugging_face/safetensors.h"
 
 namespace ripstop {
 namespace {
@@ -32,27 +31,26 @@ class SavedRun {
     SmallRun(model, mesh).save_step(io, scratch_ / "checkpoints", kStep);
     checkpoint_.directory = scratch_ / "checkpoints" / step_directory_name(kStep);
     checkpoint_.manifest = read_manifest(io, checkpoint_.directory);
-    model_.emplace(checkpoint_);
+    trained_.emplace(TrainedModel{StoredModel(checkpoint_), scratch_.path(), {}});
   }
   const fs::path& path() const { return scratch_.path(); }
   const Checkpoint& checkpoint() const { return checkpoint_; }
-  const StoredModel& model() const { return *model_; }
+  TrainedModel& trained() { return *trained_; }
+  const TrainedModel& trained() const { return *trained_; }
 
  private:
   ScratchDirectory scratch_;
   Checkpoint checkpoint_;
-  std::optional<StoredModel> model_;
+  std::optional<TrainedModel> trained_;
 };
 
 // The error of each of `ranks` ranks that export together.
 std::vector<std::optional<Error>> run_export(Io& io, const SavedRun& run, const fs::path& output,
                                              const ExportOptions& options = {}, int64_t ranks = 1,
                                              ExportReport* report = nullptr) {
-  const RunConfig config;
   return SimulatedRanks(ranks).run([&](Communicator& world) {
     const ExportReport done =
-        export_model(io, world, {.model = run.model(), .run = run.path(), .config = config}, output, options,
-                     [](const char*, int64_t, int64_t) {});
+        export_model(io, world, run.trained(), output, options, [](const char*, int64_t, int64_t) {});
     if (report != nullptr && world.rank() == 0) *report = done;
   });
 }
@@ -171,11 +169,10 @@ TEST(ExportModel, ANumberThatDoesNotFitIsRefused) {
   for (const auto& error : small.save(io, scratch / "checkpoints", state_at(kStep, tiny_model())))
     ASSERT_FALSE(error);
   const fs::path directory = scratch / "checkpoints" / step_directory_name(kStep);
-  const StoredModel model({directory, read_manifest(io, directory)});
-  const RunConfig config;
+  const TrainedModel trained{StoredModel({directory, read_manifest(io, directory)}), scratch.path(), {}};
   const auto thrown = SimulatedRanks(2).run([&](Communicator& world) {
-    export_model(io, world, {.model = model, .run = scratch.path(), .config = config}, scratch / "out",
-                 {.dtype = ExportDType::kFloat16}, [](const char*, int64_t, int64_t) {});
+    export_model(io, world, trained, scratch / "out", {.dtype = ExportDType::kFloat16},
+                 [](const char*, int64_t, int64_t) {});
   });
   ASSERT_TRUE(thrown[0] && thrown[1]);
   EXPECT_EQ(thrown[0]->code(), ExitCode::kInputData);
@@ -354,20 +351,18 @@ TEST(ExportModel, RoomIsLookedForFirst) {
 // The data set may be gone, or another one may lie there.
 TEST(ExportModel, TheKindOfTheDataIsThatOfTheRunsLog) {
   for (const char* kind : {"text", "summary"}) {
-    const SavedRun run(tiny_model(), {1, 1, 1});
+    SavedRun run(tiny_model(), {1, 1, 1});
     write_bytes(run.path() / "metrics.jsonl",
                 fmt::format("{{\"event\": \"start\", \"step\": 0, \"data\": {{\"kind\": \"{}\"}}}}\n"
                             "{{\"event\": \"step\", \"step\": 1}}\n",
                             kind));
     write_bytes(run.path() / "data" / "prepare.json", R"({"arguments": {"source": "text"}})");
     write_bytes(run.path() / "prompt_template.txt", "{document} TL;DR:");
-    RunConfig config;
-    config.data.directory = (run.path() / "data").string();
+    run.trained().config.data.directory = (run.path() / "data").string();
     const ScratchDirectory scratch;
     QuickIo io;
     const auto self = make_self_communicator("test");
-    export_model(io, *self, {.model = run.model(), .run = run.path(), .config = config}, scratch / "out", {},
-                 [](const char*, int64_t, int64_t) {});
+    export_model(io, *self, run.trained(), scratch / "out", {}, [](const char*, int64_t, int64_t) {});
     // Running text has no prompt.
     EXPECT_EQ(std::filesystem::exists(scratch / "out" / kPromptFile), kind == std::string("summary"));
   }

@@ -1,4 +1,4 @@
-#include "train/exchange/write/export_tokenizer.h"
+#include "train/exchange/write/export_files.h"
 
 #include <gtest/gtest.h>
 

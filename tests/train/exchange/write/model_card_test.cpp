@@ -1,4 +1,4 @@
-#include "train/exchange/write/model_card.h"
+#include "train/exchange/write/export_files.h"
 
 #include <gtest/gtest.h>
 
@@ -22,6 +22,13 @@ ModelConfig card_model() {
           .initializer_range = 0.01};
 }
 
+TrainedModel card_subject(CheckpointState state, const std::filesystem::path& run) {
+  state.model = card_model();
+  Manifest manifest;
+  manifest.state = std::move(state);
+  return {StoredModel(Checkpoint{run / "checkpoints/step", std::move(manifest)}), run, {}};
+}
+
 TEST(ModelCard, SaysWhatTheModelIs) {
   const ScratchDirectory scratch;
   write_bytes(scratch / "evaluation/step_00000007-test/scores.json",
@@ -32,19 +39,15 @@ TEST(ModelCard, SaysWhatTheModelIs) {
   CheckpointState state;
   state.step = 9;
   state.tokens = 123456;
-  state.model = card_model();
   state.data_content_hash = "0123456789abcdef";
   state.best = BestSoFar{"loss", 2.25, 9};
-  RunConfig config;
-  config.data.sequence_length = 96;
-  ModelCard card;
-  card.title = "xsum";
-  card.state = &state;
-  card.config = &config;
-  card.prompt_template = "Read \"this\":\n{document}\n\nTL;DR:";
-  card.scores = known_scores(scratch.path());
-  card.written_by = "ripstop 9.9";
-  ASSERT_EQ(card.scores.size(), 1u);
+  TrainedModel trained = card_subject(state, scratch.path());
+  trained.config.data.sequence_length = 96;
+  TokenizerFiles tokenizer{.texts = {{kTokenizerFile, ""}}, .has_json = true};
+  ModelCard card{.trained = trained,
+                 .tokenizer = tokenizer,
+                 .prompt_template = "Read \"this\":\n{document}\n\nTL;DR:",
+                 .written_by = "ripstop 9.9"};
   const std::string text = model_card(card);
   EXPECT_TRUE(text.starts_with("---\nlibrary_name: transformers\npipeline_tag: summarization\n")) << text;
   EXPECT_HAS(text, R"(before, separator = "Read \"this\":\n", "\n\nTL;DR:"  # around the document)");
@@ -52,38 +55,36 @@ TEST(ModelCard, SaysWhatTheModelIs) {
   EXPECT_HAS(text, "ripstop summarize . --input");
   EXPECT_HAS(text, "| data set (XXH3-128 of its content) | 0123456789abcdef |");
   EXPECT_HAS(text, "| best validation | loss 2.25 at step 9 |");
+  EXPECT_EQ(text.find("| step_00000008"), std::string::npos) << "cannot be read";
   EXPECT_HAS(text, "| step_00000007-test | 7 | test | 5 | 2.5000 | 12.1825 | 0.2500 | 0.1250 | - |");
   EXPECT_HAS(text, "These weights are those of step 9.");
   EXPECT_HAS(text, "ripstop 9.9");
   // Without tokenizer.json nobody says which tokens are the document's.
-  card.has_tokenizer_json = false;
+  tokenizer.has_json = false;
   EXPECT_HAS(model_card(card),
              R"(prompt = "Read \"this\":\n{document}\n\nTL;DR:".replace("{document}", "The text)");
   EXPECT_EQ(model_card(card).find("offset_mapping"), std::string::npos);
-  card.is_running_text = true;
+  card.prompt_template.clear();
   EXPECT_HAS(model_card(card), "pipeline_tag: text-generation");
-  card.tokenizer_difference = "it has user-defined pieces";
+  tokenizer.difference = "it has user-defined pieces";
   EXPECT_HAS(model_card(card), "may differ from those of the training: it has user-defined pieces");
-  card.has_tokenizer = false;
+  tokenizer.texts.clear();
   EXPECT_HAS(model_card(card), "The tokenizer is not here");
 }
 
 // Nobody must think that ripstop made these weights.
 TEST(ModelCard, AnImportIsNotCalledTrained) {
   CheckpointState state;
-  state.model = card_model();
   state.tokenizer_sha256 = "abcdef";
-  RunConfig config;
-  config.model.pretrained = "models/tinyllama-1.1b";
-  ModelCard card;
-  card.title = "imported";
-  card.state = &state;
-  card.config = &config;
-  card.prompt_template = "{document}\n\nTL;DR:";
-  card.written_by = "ripstop 9.9";
-  const std::string text = model_card(card);
+  TrainedModel trained = card_subject(state, "imported");
+  trained.config.model.pretrained = "models/tinyllama-1.1b";
+  const std::string text = model_card({.trained = trained,
+                                       .tokenizer = {},
+                                       .prompt_template = "{document}\n\nTL;DR:",
+                                       .written_by = "ripstop 9.9"});
   EXPECT_HAS(text, "not trained by it: the weights are those of `models/tinyllama-1.1b`");
   EXPECT_HAS(text, "pipeline_tag: text-generation");
+  EXPECT_HAS(text, "\n# imported\n");
   EXPECT_HAS(text, "| training by ripstop | none |");
   for (const char* untrue :
        {"trained with ripstop", "## Training", "| steps |", "learning rate", "summarize"})

@@ -1,16 +1,56 @@
-// The frozen model under the adapters of a checkpoint.
+// From a path to an open model: which checkpoint or directory of Hugging Face it names, the model under its
+// adapters, the run that it belongs to.
 #pragma once
+#include <cstdint>
 #include <filesystem>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "data/files/io.h"
+#include "train/config/run_config.h"
 #include "train/exchange/read/stored_model.h"
 
 namespace ripstop {
 
-/// `path` as manifests and messages have it, whichever way a user writes it: absolute, without "." and "..",
-/// and without a "/" at the end.
-std::filesystem::path place_of_base(const std::filesystem::path& path);
+/// The directory of the model that `path` names: itself if it is a model of Hugging Face, else the checkpoint
+/// that find_checkpoint finds. Looks at directories only. Throws as find_checkpoint.
+std::filesystem::path find_stored_model(Io& io, const std::filesystem::path& path, const std::string& which);
+
+/// Where open_stored_model looks for the model under the adapters of a checkpoint.
+struct BaseChoice {
+  std::filesystem::path directory = {};  ///< the only place to look; empty: where it was
+  /// false: it is not looked for unless `directory` is given. Then WeightsReader reads the adapters alone.
+  bool is_needed = true;
+};
+
+/// Opens what find_stored_model found; reads manifest or headers. Throws Error(kStorage), with a hint, if the
+/// checkpoint is damaged, superseded (Takeovers) or has other parameters than its model, and as
+/// open_pretrained_model, and find_base for a checkpoint of adapters. Throws Error(kUsage) if the directory
+/// of a base is given, and the model has no adapters.
+StoredModel open_stored_model(Io& io, const std::filesystem::path& directory, const BaseChoice& base = {});
+
+/// A model in files and the run that it belongs to. No weights are read yet.
+struct TrainedModel {
+  StoredModel stored;
+  std::filesystem::path run;  ///< holds tokenizer.model; Hugging Face's directory if it is a model of theirs
+  RunConfig config;           ///< the config of the training
+
+  const CheckpointState& state() const { return stored.state(); }
+  /// Tokens of prompt and summary together in the training, at most.
+  int64_t context() const;
+};
+
+/// Finds the model that `path` (a run, a checkpoint or a model of Hugging Face) and `which` name, as
+/// find_stored_model() does. `overrides` ("generation.key=value") are stronger than the config of the
+/// training. `base`: of a checkpoint of adapters. Rank 0 looks, and all ranks get the same. Collective.
+/// Throws as find_stored_model and open_stored_model.
+TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& path,
+                                const std::string& which, const BaseChoice& base = {},
+                                std::span<const std::string> overrides = {});
+
+/// `path` as manifests and messages have it: absolute, without "." and "..", and without a "/" at the end.
+std::filesystem::path normal_path(const std::filesystem::path& path);
 
 /// Where a run that goes on looks for its base: where it was, and then at model.pretrained of its config. If
 /// that names another place than the config of the checkpoint did, it looks there alone: the user has moved

@@ -1,17 +1,19 @@
-#include "train/exchange/read/adapted_base.h"
+#include "train/exchange/read/open_model.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <optional>
-#include <string>
+#include <utility>
 
 #include "data/files/directory.h"
 #include "model/core/error.h"
 #include "model/core/rounding.h"
 #include "parallel/agreement.h"
-#include "train/config/run_config.h"
-#include "train/exchange/hugging_face/export_dtype.h"
+#include "train/checkpoint/find_run.h"
+#include "train/checkpoint/takeovers.h"
+#include "train/exchange/hugging_face/safetensors.h"
 #include "train/exchange/read/weights_reader.h"
 
 namespace ripstop {
@@ -26,18 +28,18 @@ std::string samples_at(Io& io, const fs::path& directory) {
   return StoredModel(Checkpoint{directory, read_manifest(io, directory)}).samples_hash();
 }
 
-// What changes the numbers of a model with the same weights. The others bound positions or are of first
-// values.
+// Differences that change the numbers of a model with the same weights. The other fields bound positions, or
+// decide first values.
 std::vector<ConfigDifference> config_differences(ModelConfig trained, const ModelConfig& found) {
   trained.max_position_embeddings = found.max_position_embeddings;
   trained.initializer_range = found.initializer_range;
   return compare_models(trained, found);
 }
 
-// What was found where a base was looked for.
+// Findings at the places where a base was looked for.
 struct Findings {
   std::string text;
-  std::string hint;        // what helps, if that is known; else empty
+  std::string hint;        // empty if nothing is known to help
   bool is_unread = false;  // a place could not be read: the base may be there
 };
 
@@ -67,7 +69,7 @@ std::optional<StoredModel> base_at(Io& io, const AdaptedBase& base, const ModelC
   } catch (const Error& error) {
     add(error.what());
     found.is_unread |= error.code() == ExitCode::kStorage;
-    // It is the base, and has adapters itself: only what lies under them is missing.
+    // The base was found, and has adapters itself: only the model under them is missing.
     if (has_samples && error.code() == ExitCode::kInputData)
       found.hint =
           "a model under the adapters of a base is looked for only where it was: put it back there, a "
@@ -86,21 +88,15 @@ std::optional<StoredModel> base_at(Io& io, const AdaptedBase& base, const ModelC
                                 base.directory));
 }
 
-// The dtype of an export, which all of its tensors have.
-ExportDType dtype_of(const PretrainedModel& model) {
-  const std::string& stored = model.tensors.begin()->second.stored.dtype;
-  for (const ExportDType dtype : {ExportDType::kBFloat16, ExportDType::kFloat16})
-    if (safetensors_dtype(dtype) == stored) return dtype;
-  return ExportDType::kFloat32;
-}
-
 // Whether the weights of `exported`, at the begin, in the middle and at the end of every unit, are those of
 // `base`, rounded.
 bool is_export(Io& io, const StoredModel& exported, const StoredModel& base) {
   ModelConfig sizes = exported.config();
   sizes.initializer_range = base.config().initializer_range;  // Hugging Face knows no 0
   if (sizes != base.config()) return false;
-  const ExportDType dtype = dtype_of(*exported.pretrained());
+  // All tensors of an export have one dtype.
+  const std::string& stored_dtype = exported.pretrained()->tensors.begin()->second.stored.dtype;
+  const ExportDType dtype = find_export_dtype(stored_dtype).value_or(ExportDType::kFloat32);
   WeightsReader of_export(io, exported), of_base(io, base);
   for (const std::vector<UnitSpec> table = parameter_table(sizes); const UnitSpec& unit : table) {
     constexpr int64_t kSample = int64_t{1} << 16;
@@ -120,17 +116,103 @@ bool is_export(Io& io, const StoredModel& exported, const StoredModel& base) {
   return true;
 }
 
+// The sizes in a manifest must be those of its parameters.
+void check_sizes(const Manifest& manifest) {
+  // The table of a forged model would fill the memory.
+  if (manifest.state.model.num_hidden_layers > std::ssize(manifest.units))
+    fail(ExitCode::kStorage, "the checkpoint has {} units, too few for the {} layers of its model",
+         manifest.units.size(), manifest.state.model.num_hidden_layers);
+  check_same_parameters(manifest, stored_table(manifest.state));
+}
+
+[[noreturn]] void refuse_base(const fs::path& directory) {
+  throw Error(ExitCode::kUsage,
+              fmt::format("{} has no adapters, which alone have a base", directory.string()),
+              "leave --base out");
+}
+
+// "runs/a" of "runs/a/checkpoints/step_00000060", relative if `checkpoint` is: messages name the run as the
+// user does.
+fs::path run_of(const fs::path& checkpoint) {
+  const auto is_name = [](const fs::path& path) {
+    return path.has_filename() && path.filename() != "." && path.filename() != "..";
+  };
+  fs::path above = checkpoint.parent_path();
+  // Make the path absolute: with the current directory inside the run, "." has no step name. Do not resolve
+  // links: a step directory may be one.
+  if (!is_name(checkpoint) || !is_name(above)) above = normal_path(checkpoint).parent_path();
+  if (above.filename() != "checkpoints") return above;
+  return above.has_parent_path() ? above.parent_path() : fs::path(".");
+}
+
 }  // namespace
 
-fs::path place_of_base(const fs::path& path) {
+fs::path find_stored_model(Io& io, const fs::path& path, const std::string& which) {
+  return is_pretrained_model(path) ? path : find_checkpoint(io, path, which);
+}
+
+StoredModel open_stored_model(Io& io, const fs::path& directory, const BaseChoice& choice) {
+  if (is_pretrained_model(directory)) {
+    if (!choice.directory.empty()) refuse_base(directory);
+    return {directory, open_pretrained_model(directory)};
+  }
+  try {
+    Checkpoint checkpoint{directory, read_manifest(io, directory)};
+    check_sizes(checkpoint.manifest);
+    const CheckpointState& state = checkpoint.manifest.state;
+    require_not_superseded(io, directory, state.step, state.takeover);
+    if (!state.adapted && !choice.directory.empty()) refuse_base(directory);
+    std::unique_ptr<StoredModel> base;
+    if (state.adapted && (choice.is_needed || !choice.directory.empty()))
+      base = std::make_unique<StoredModel>(
+          find_base(io, *state.adapted, state.model,
+                    {choice.directory.empty() ? fs::path(state.adapted->directory) : choice.directory}));
+    return StoredModel(std::move(checkpoint), std::move(base));
+  } catch (const Error& error) {
+    throw with_hint_for_damage(error, directory);
+  }
+}
+
+int64_t TrainedModel::context() const {
+  return std::min(config.data.sequence_length, state().model.max_position_embeddings);
+}
+
+TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& path,
+                                const std::string& which, const BaseChoice& base,
+                                std::span<const std::string> overrides) {
+  std::string found;
+  do_and_agree(world, [&] {
+    // "latest" may change while a run trains: one rank looks, all take its answer.
+    if (world.rank() == 0) found = find_stored_model(io, path, which).string();
+  });
+  found = text_of_rank_0(world, found);
+  std::optional<TrainedModel> trained;
+  do_and_agree(world, [&] {
+    StoredModel stored = open_stored_model(io, found, base);
+    RunConfig config = parse_run_config(stored.state().config, found, overrides);
+    fs::path run = stored.is_pretrained() ? stored.directory() : run_of(stored.directory());
+    trained.emplace(TrainedModel{std::move(stored), std::move(run), std::move(config)});
+  });
+  require_bases(world, trained->stored);
+  if (!trained->stored.is_pretrained()) return *std::move(trained);
+  // A checkpoint's blocks have hashes. Copies of a model on several nodes may differ, and their slices would
+  // make a model of two.
+  std::string hash;
+  do_and_agree(world, [&] { hash = trained->stored.samples_hash(); });
+  require_equal(world, ExitCode::kInputData, "the model", hash, fmt::format("rank {}", world.rank()),
+                "make the same directory visible on every node");
+  return *std::move(trained);
+}
+
+fs::path normal_path(const fs::path& path) {
   const fs::path place = fs::absolute(path).lexically_normal();
   return place.has_filename() ? place : place.parent_path();
 }
 
 std::vector<fs::path> places_of_base(const AdaptedBase& base, const std::string& pretrained_then,
                                      const std::string& pretrained_now) {
-  if (pretrained_now != pretrained_then) return {place_of_base(pretrained_now)};
-  return {base.directory, place_of_base(pretrained_now)};
+  if (pretrained_now != pretrained_then) return {normal_path(pretrained_now)};
+  return {base.directory, normal_path(pretrained_now)};
 }
 
 StoredModel find_base(Io& io, const AdaptedBase& base, const ModelConfig& sizes,
