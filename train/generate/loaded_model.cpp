@@ -74,14 +74,15 @@ LoadedModel::LoadedModel(Io& io, MpiWorld& world, const TrainedModel& trained,
   const int64_t largest = largest_unit(trained.state().model, mesh_.sizes().tensor);
   // Weights come through host memory one unit at a time, whatever the device is.
   const Buffer staging(Device::cpu(), ledger_, MemoryCategory::kWorkspace, 4 * largest);
-  Progress progress(stderr, "loading " + trained.stored.directory().filename().string(), "unit",
-                    std::ssize(units));
+  const std::string name = trained.stored.directory().filename().string();
+  Progress progress(stderr);
   do_and_agree(mesh_.world(), [&] {
     for (size_t u = 0; u < units.size(); ++u) {
       const UnitStates unit{.layout = &units[u].layout(), .master = static_cast<float*>(staging.data())};
       read_weights(io, trained.stored, /*fsdp_index=*/0, {&unit, 1});
       units[u].set_shard(0, {unit.master, static_cast<size_t>(unit.layout->elements())});
-      if (mesh_.world().rank() == 0) progress.update(static_cast<int64_t>(u) + 1);
+      if (mesh_.world().rank() == 0)
+        progress.update("loading " + name, "unit", static_cast<int64_t>(u) + 1, std::ssize(units));
     }
   });
 }

@@ -52,7 +52,7 @@ std::string speed_text(const LastStart& before, const StartEvent& now, const Run
   const StartEvent& was = before.event;
   if (!before.tokens_per_second) return "not known: the last start made no step";
   const std::string measured = fmt::format("{:.0f} tok/s before", *before.tokens_per_second);
-  if (was.tensor != now.tensor || was.micro_batch_sequences == 0)
+  if (was.mesh.tensor != now.mesh.tensor || was.micro_batch_sequences == 0)
     return fmt::format("{}; that of this mesh is not known yet", measured);
   const double expected = *before.tokens_per_second * static_cast<double>(now.mesh.ranks()) /
                           static_cast<double>(was.mesh.ranks()) * useful_share(now, config, run) /
