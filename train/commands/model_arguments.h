@@ -28,8 +28,8 @@ struct ModelArguments {
   void add_to(Verb& verb, int64_t batch);
 
   /// Finds the trained model. Its config has the overrides and the options; with `reads_generation_file`, and
-  /// for a model of Hugging Face, its generation_config.json gives the settings that the command line does not.
-  /// Rank 0 prints a note for each setting that changes nothing, and what it took of that file. Throws
+  /// for a model of Hugging Face, its generation_config.json gives the settings that the command line does
+  /// not. Rank 0 prints a note for each setting that changes nothing, and what it took of that file. Throws
   /// Error(kUsage) if an override is none of [generation], or is given as an option, too; as
   /// find_trained_model and read_generation_file. Collective.
   TrainedModel find(Io& io, Communicator& world, bool reads_generation_file) const;

@@ -1,5 +1,5 @@
-// Output of `ripstop plan`: the table of a search, and the documents of --json, whose keys are a contract with
-// people's scripts.
+// Output of `ripstop plan`: the table of a search, and the documents of --json, whose keys are a contract
+// with people's scripts.
 #pragma once
 #include <cstdint>
 #include <string>

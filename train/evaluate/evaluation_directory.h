@@ -26,9 +26,9 @@ struct EvaluationSettings {
 };
 
 /// The name of the directory below RUN/evaluation: "step_00001000-test". Each setting that counts and differs
-/// from `usual`, the evaluation of the whole split by the run's config, adds a suffix, in this order: "-limit5",
-/// generation such as "-beams4", "-length_penalty0.6" or "-max_new_tokens32", and "-data-0123abcd" (the first
-/// digits of the hash).
+/// from `usual`, the evaluation of the whole split by the run's config, adds a suffix, in this order:
+/// "-limit5", generation such as "-beams4", "-length_penalty0.6" or "-max_new_tokens32", and "-data-0123abcd"
+/// (the first digits of the hash).
 std::string evaluation_name(const EvaluationSettings& settings, const EvaluationSettings& usual);
 
 /// Takes `directory` for an evaluation with `settings`: makes it if it is absent and writes settings.json.
@@ -51,8 +51,8 @@ FoundPredictions find_predictions(const std::filesystem::path& evaluations, cons
 
 inline constexpr const char* kPartialLossFile = "loss.json";
 
-/// The loss in `directory`/loss.json; an empty one if there is no such file or it is damaged: then the loss is
-/// computed again. The caller knows that it is of the same settings (claim_evaluation_directory). Throws
+/// The loss in `directory`/loss.json; an empty one if there is no such file or it is damaged: then the loss
+/// is computed again. The caller knows that it is of the same settings (claim_evaluation_directory). Throws
 /// Error(kStorage) if the system refuses to read it.
 LossSoFar read_partial_loss(const std::filesystem::path& directory);
 

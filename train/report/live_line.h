@@ -58,17 +58,17 @@ class Progress {
   /// `stream` must outlive this.
   explicit Progress(std::FILE* stream) : line_(stream) {}
 
-  /// Tells how much of the part `what` is done now; `total` is 0 if the amount is not known. The first call of
-  /// a part finishes the part before and starts the clock. `already` was done by an earlier start: it counts as
-  /// done, but not for the rate. Cheap enough to call often.
+  /// Tells how much of the part `what` is done now; `total` is 0 if the amount is not known. The first call
+  /// of a part finishes the part before and starts the clock. `already` was done by an earlier start: it
+  /// counts as done, but not for the rate. Cheap enough to call often.
   void update(const std::string& what, const std::string& unit, int64_t done, int64_t total,
               int64_t already = 0);
 
   /// Removes the live line until the next update, as another stream may have the same terminal.
   void clear() { line_.clear(); }
 
-  /// Ends the live line and prints the last line of the part that is under way, if there is one: with the rate
-  /// over all the time if anything was done and the time is not 0s.
+  /// Ends the live line and prints the last line of the part that is under way, if there is one: with the
+  /// rate over all the time if anything was done and the time is not 0s.
   void finish();
 
  private:

@@ -67,8 +67,8 @@ int64_t add_line(std::string_view line, MetricsLog& log) {
   }
 }
 
-// Adds the events of the file to `log` and calls visit(line, step) for each. Text after the last line end is a
-// torn line. Returns MetricsLog::damage.
+// Adds the events of the file to `log` and calls visit(line, step) for each. Text after the last line end is
+// a torn line. Returns MetricsLog::damage.
 template <class Visit>
 std::string for_each_event(const std::filesystem::path& path, MetricsLog& log, Visit visit) {
   const std::string text = read_plain_file(path, INT64_MAX - 1, ExitCode::kStorage);

@@ -237,7 +237,8 @@ TEST(CommandLine, AtATerminalErrorsAreLinesForPeople) {
   error.set_step(1200);
   EXPECT_EQ(error_text(error, 3, plain),
             "error: step 1200, rank 3: no progress in the last 600 s\nhint: look at the other ranks' lines");
-  EXPECT_EQ(error_text(Error(ExitCode::kUsage, "unknown\x1b[2J verb"), 0, plain), "error: unknown\\x1b[2J verb");
+  EXPECT_EQ(error_text(Error(ExitCode::kUsage, "unknown\x1b[2J verb"), 0, plain),
+            "error: unknown\\x1b[2J verb");
   const Terminal color{.is_terminal = true, .rewrites = true, .colors = true, .width = 0};
   EXPECT_EQ(error_text(Error(ExitCode::kUsage, "no", "yes"), 0, color),
             "\x1b[1;31merror:\x1b[0m no\n\x1b[1mhint:\x1b[0m yes");

@@ -261,8 +261,7 @@ TEST_F(EvaluateCommand, ADamagedCheckpointComesWithAHint) {
 }
 
 TEST_F(EvaluateCommand, WritesAsTheRunsConfigAsks) {
-  write_run(scratch_ / "beams", scratch_ / "data",
-            "num_beams = 3\nno_repeat_ngram_size = 3\n");
+  write_run(scratch_ / "beams", scratch_ / "data", "num_beams = 3\nno_repeat_ngram_size = 3\n");
   const ProgramRun own = run_program("evaluate " + file("beams") + " --limit 3");
   EXPECT_EQ(own.exit_code, 0) << own.err;
   const std::string results = file("beams") + "/evaluation/step_00000007-test-limit3/";
