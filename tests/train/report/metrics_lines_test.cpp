@@ -103,7 +103,7 @@ TEST_F(MetricsLines, EveryEventReadsBackEqual) {
   EXPECT_EQ(log.starts[0].recompute, start.recompute);
   EXPECT_EQ(log.starts[0].micro_batch_sequences, 4);
   EXPECT_EQ(log.starts[0].micro_batches, 3);
-  EXPECT_EQ(log.starts[0].tensor, 4);
+  EXPECT_EQ(log.starts[0].mesh.tensor, 4);
   EXPECT_EQ(log.starts[0].parameters, start.parameters);
   EXPECT_EQ(log.starts[0].flops_per_token, start.flops_per_token);
   EXPECT_EQ(log.starts[0].plan, start.plan);
