@@ -34,8 +34,8 @@ std::string_view short_name(std::string_view host) {
   return host.substr(0, host.find('.'));
 }
 
-// The nodes of the job that no rank has come from. Empty if the names of nodes are none that hosts give
-// themselves.
+// The nodes of the job from which no rank has come. Empty if no node's name equals a host's name: then the
+// two cannot be compared.
 std::string empty_nodes(const std::vector<std::string>& host_of, const std::vector<std::string>& nodes) {
   std::string text;
   size_t found = 0;

@@ -182,8 +182,8 @@ void Watchdog::look_at_guard() {
   if (guarded_for_ <= guard_seconds_) return;
   tells_ = true;
   hung_at_ = now;
-  // On a thread of its own: it asks other ranks, whose answers this thread receives, and reads files, which
-  // may take for ever.
+  // `hung_` gets a thread of its own: it waits for answers of other ranks, which this thread receives, and it
+  // reads files, which may never return.
   std::thread(hung_, guarded_, guarded_for_).detach();
 }
 

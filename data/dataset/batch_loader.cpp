@@ -152,7 +152,8 @@ void for_sequences(const BatchLoaderOptions& options, const std::vector<std::vec
   }
 }
 
-/// Reads this rank's slots of `sequences` that batch `number` of a step holds.
+/// Reads batch `number` of a step for this data rank. `sequences`: those of the step, dealt to the data ranks
+/// in turn.
 PackedBatch read_batch(const SequenceReader& reader, const BatchLoaderOptions& options,
                        const std::vector<std::vector<PackItem>>& sequences, int64_t number) {
   PackedBatch batch;

@@ -1,4 +1,4 @@
-// LossOn: which tokens are targets.
+// LossOn: which tokens are targets. SequenceReader::first_target() applies it.
 #pragma once
 
 namespace ripstop {

@@ -37,7 +37,7 @@ struct PrepareOptions {
 /// Thrown by prepare if a stop was requested. It leaves no files.
 struct PrepareStopped {};
 
-/// Spread of a count of tokens.
+/// Quantiles and mean of token counts.
 struct LengthStatistics {
   int64_t median = 0, p90 = 0, p99 = 0, longest = 0;
   double mean = 0;

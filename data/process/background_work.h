@@ -35,7 +35,7 @@ class BackgroundWork {
   /// does nothing if `body` runs on the owner's thread.
   void yield_processors() const;
 
-  /// Waits for the end, at most so long. Returns whether it has come.
+  /// Waits until the work has ended, at most `most`. Returns whether it has ended.
   bool wait(std::chrono::milliseconds most);
   /// Throws what the body threw, if it did. Only when is_done().
   void rethrow() const;

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Names the process that fills a partial directory, and what becomes the output.
+/// Names inside a partial directory: the file that names the process which fills it, and the future output.
 constexpr const char *kOwnerFile = "OWNER", *kContent = "content";
 
 fs::path parent_of(const fs::path& path) {

@@ -37,7 +37,7 @@ class LineIterator final : public sentencepiece::SentenceIterator {
   size_t at_ = 0;
 };
 
-/// Different words of the lines, and a number of pieces that no tokenizer of them exceeds.
+/// The number of different words in the lines, and an upper bound of the pieces of a tokenizer of them.
 struct WordBound {
   int64_t words = 0;
   /// At first ASCII's letters; all others are counted by their bytes.

@@ -38,7 +38,7 @@ void append_document(const CheckTokens& tokens, int64_t step, int64_t slot, int6
 
 void append_sequence(const CheckTokens& tokens, int64_t step, int64_t slot, PackedBatch& batch) {
   const int64_t length = tokens.sequence_length;
-  // Every fourth one is a document as long as a sequence can hold, which reaches over all tensor ranks' rows.
+  // Every fourth sequence is a single document, which reaches over the rows of all tensor ranks.
   const int64_t longest = slot % 4 == 0 ? length : std::max<int64_t>(length / 3, 1);
   for (int64_t at = 0; at < length;) {
     const PhiloxBlock words = draw(tokens, step, slot, at, kDocument);

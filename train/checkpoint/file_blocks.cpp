@@ -124,7 +124,7 @@ void BlockReader::read(void* bytes, int64_t count, int64_t offset) {
     const int64_t block = offset / FileBlocks::kBlockBytes, at = offset % FileBlocks::kBlockBytes;
     const int64_t part = std::min(count, blocks_->block_bytes(block) - at);
     if (part == blocks_->block_bytes(block)) {
-      read_block(block, to);  // no copy
+      read_block(block, to);  // straight into the caller's memory
     } else {
       load_block(block);
       std::memcpy(to, buffer_.get() + at, static_cast<size_t>(part));

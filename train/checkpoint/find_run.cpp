@@ -126,7 +126,7 @@ Choice parse_choice(Io& io, const fs::path& run, const std::string& which) {
   if (which == "best") return {Choice::Kind::kBest};
   const fs::path path = without_slash(which);
   std::string name = path.filename().string();
-  // step_directory_name writes it so; fewer zeros will do.
+  // Directories are named step_00000060; accept step_60, too.
   if (name.starts_with("step_")) name.erase(0, 5);
   const std::optional<int64_t> step = parse_whole_number(name);
   if (!step)

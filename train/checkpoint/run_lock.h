@@ -52,12 +52,13 @@ class RunLock {
   /// Throws Error(kStorage) if another process has taken the directory over, as far as the heartbeat knows:
   /// looks at no file, waits for nothing and costs next to nothing. Once it has thrown, it always throws.
   void check_owner() const;
-  /// To be asked before every write. As check_owner; false if the last heartbeat is older than
+  /// To be asked before every write. Throws like check_owner(); false if the last heartbeat is older than
   /// fence_seconds(): then the write must wait.
   bool may_write() const;
-  /// As check_owner, and reads LOCK. If the last heartbeat is older than fence_seconds(), waits for the next
-  /// one that gets through. Throws Error(kCommunication) if none does for RunLockTimes::answer_seconds, in
-  /// which this process was not stopped. Called before every commit.
+  /// Checks the owner like check_owner(), and reads LOCK. If the last heartbeat is older than
+  /// fence_seconds(), first waits for one that gets through; throws Error(kCommunication) after
+  /// RunLockTimes::answer_seconds without one. Time in which this process was stopped does not count. Called
+  /// before every commit.
   void check_still_owned() const;
   /// Whether the thread of the heartbeat is in a call of the file system that may never return.
   bool is_stuck() const;

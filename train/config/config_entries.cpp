@@ -237,7 +237,7 @@ bool displaces(const ConfigEntry& override_entry, const ConfigEntry& entry) {
   // A pretrained model brings its own sizes, so none of the file may stay.
   if (by == "model.pretrained") return entry.key->section == "model";
   if (by == "model.preset") return of == "model.pretrained";
-  // Without adapters, what the file says of them has no meaning.
+  // lora.rank=0 removes the adapters, so the file's [lora] keys have no meaning.
   if (by == "lora.rank" && override_entry.value == ConfigValue(int64_t{0}))
     return entry.key->section == "lora";
   return false;

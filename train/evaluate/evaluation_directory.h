@@ -52,8 +52,8 @@ FoundPredictions find_predictions(const std::filesystem::path& evaluations, cons
 inline constexpr const char* kPartialLossFile = "loss.json";
 
 /// The loss in `directory`/loss.json; an empty one if there is no such file or it is damaged: then the loss
-/// is computed again. The caller knows that it is of the same settings (claim_evaluation_directory). Throws
-/// Error(kStorage) if the system refuses to read it.
+/// is computed again. The caller has made sure that the settings are the same (claim_evaluation_directory).
+/// Throws Error(kStorage) if the system refuses to read it.
 LossSoFar read_partial_loss(const std::filesystem::path& directory);
 
 /// Writes loss.json, whole or not at all. One process writes. Throws Error(kStorage).

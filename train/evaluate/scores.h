@@ -33,7 +33,7 @@ struct EvaluationScores {
   std::string checkpoint;  ///< its directory
   std::string split;
   int64_t examples = 0;
-  int64_t split_examples = 0;  ///< all of the split
+  int64_t split_examples = 0;  ///< examples of the whole split
   LossSum loss = {};
   RougeMean rouge = {};       ///< of no example, or of all
   std::string no_rouge = {};  ///< why it is of none

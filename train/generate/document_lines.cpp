@@ -83,7 +83,7 @@ Json parse_object(const std::string& line, const TextLines& lines) {
   size_t count = 0;
   for (const auto& [name, value] : object.items()) {
     if (++count <= kShown) names += (count == 1 ? "" : ", ") + begin_of(name);
-    // The first field of text is a guess, as good as any. A name that is cut cannot be typed.
+    // The hint guesses that the first string is the document. A name that is shortened cannot be typed.
     if (text.empty() && value.is_string() && name != "id" && name != "summary" && begin_of(name) == name)
       text = name;
   }

@@ -27,7 +27,7 @@ ShardingOptions sharding(const InferenceOptions& options) {
           .lora = options.lora};
 }
 
-// `count` ids or floats. None: no memory.
+// Memory for `count` ids or floats; no memory if `count` is 0.
 Buffer words(const Stream& stream, MemoryLedger& ledger, int64_t count) {
   if (count == 0) return {};
   return Buffer(stream.device(), ledger, MemoryCategory::kActivations, 4 * count);
@@ -39,7 +39,7 @@ bool is_host(const Device& device) {
          (device.kind == DeviceKind::kMeta && device.planned == DeviceKind::kCpu);
 }
 
-// The memory of drawing: each thread draws for one row at a time.
+// Scratch for drawing tokens at random on the host: each thread draws for one row at a time.
 int64_t drawing_bytes(const InferenceOptions& options, int64_t vocabulary, const Device& device) {
   if (!options.draws || !is_host(device)) return 0;
   return std::min(cpu_threads(), options.rows()) * vocabulary * kDrawBytes;
@@ -313,7 +313,7 @@ std::vector<int32_t> InferenceModel::predictions() const {
     const auto r = static_cast<size_t>(row);
     for (int64_t slice = 1; slice < slices_; ++slice) {
       const auto at = static_cast<size_t>(slice * scored_rows_ + row);
-      if (value[at] <= value[r]) continue;  // slices come by ascending ids, so the lowest of equals stays
+      if (value[at] <= value[r]) continue;  // slices ascend by id: of equal logits the lowest id stays
       value[r] = value[at];
       best[r] = id[at];
     }

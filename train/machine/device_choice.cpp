@@ -41,7 +41,8 @@ int64_t gpu_share_bytes(MpiWorld& world, const Device& device) {
   return cuda_free_bytes(device.index) / std::count(taken.begin(), taken.end(), gpu.identity);
 }
 
-// What other programs leave. The limit counts this process and all others of its control group.
+// The memory that is free now, or what is left of the control group's limit if that is less. The limit counts
+// this process and all others of the group.
 int64_t free_memory_bytes(const Machine& machine) {
   if (!machine.memory_limit_bytes) return machine.memory_available_bytes;
   return std::min(machine.memory_available_bytes,

@@ -47,7 +47,7 @@ void plan_with_largest(const RunConfig& config, const RunTarget& target, const s
   if (run.step.sharding.sequence_count != sizes[low]) plan_with_micro_batch(config, target, sizes[low], run);
 }
 
-// "data ranks 2 to 3": those from `first` on.
+// "data ranks 2 to 3": the data ranks from `first` to the last.
 std::string last_data_ranks(int64_t first, int64_t data_ranks) {
   if (first == data_ranks - 1) return fmt::format("data rank {} has", first);
   return fmt::format("data ranks {} to {} have", first, data_ranks - 1);

@@ -26,9 +26,9 @@ PretrainedOrigin find_pretrained_origin(Io& io, const RunConfig& config);
 /// read_pretrained_config and read_manifest.
 ModelConfig read_model_sizes(Io& io, const std::filesystem::path& directory);
 
-/// The sizes of the model of a config whose model.pretrained is not empty. Refuses what train would refuse:
-/// adapters to begin with (lora.adapter) that are not there, or are others than model and config say, unless
-/// the run has begun. Throws as find_pretrained_origin, read_model_sizes and open_first_adapters.
+/// The sizes of the model of a config whose model.pretrained is not empty. If the run has not
+/// begun, also checks the adapters that lora.adapter names, as train does: throws if they are missing or do
+/// not fit the model and [lora]. Throws as find_pretrained_origin, read_model_sizes and open_first_adapters.
 ModelConfig read_sizes_for_plan(Io& io, const RunConfig& config);
 
 }  // namespace ripstop

@@ -19,8 +19,8 @@ namespace ripstop {
 struct SavedRun {
   const DecidedRun& run;
   RunLog& log;
-  std::optional<RunDirectory>& directory;  ///< on rank 0
-  std::optional<TimeLimit>& time_limit;    ///< on rank 0; learns how long saves take
+  std::optional<RunDirectory>& directory;  ///< set on rank 0 alone
+  std::optional<TimeLimit>& time_limit;    ///< set on rank 0 alone; learns how long saves take
   const StepDeadline& deadline;
   /// The states whose `best` must name a checkpoint that exists, also after a failed save.
   std::array<CheckpointState*, 2> states;

@@ -121,7 +121,8 @@ void take_log(const MetricsLog& log, RunStatus& status) {
              "ended before its last step, as validations brought no improvement "
              "(train.stop_after_validations)");
   if (is_running && !log.starts.empty() && log.starts.back().deadline) take_deadline(log, status);
-  // A commit may be there and its line not yet, or never if the run was killed in between.
+  // A checkpoint may be committed without its event: the line is written later, or never after a kill. Then
+  // no save is under way.
   if (is_running && !log.saves.empty() && log.saves.back().state == SaveState::kBegun &&
       log.saves.back().step > status.newest_checkpoint.value_or(-1))
     status.saving_step = log.saves.back().step;

@@ -61,7 +61,7 @@ class SlowWindows {
 /// The result of a window of steps. Equal on all ranks.
 struct SpeedWindow {
   int64_t steps = 0;
-  std::vector<RankWork> ranks;  ///< means of a step, in mesh order
+  std::vector<RankWork> ranks;  ///< each rank's means over the steps, in mesh order
   std::vector<double> speeds;   ///< of each rank by the median
   std::vector<bool> slow;       ///< after this window
   std::vector<bool> was_slow;   ///< before it

@@ -287,8 +287,8 @@ void Trainer::end_without_update(bool stops) {
               hint);
 }
 
-// The plan of the work that this start has done: a start that resumes may end without a validation, and one
-// that only validates makes no step.
+// The planned cost of the work that this start has done: a resumed start may end before a validation, and a
+// start that only validates makes no step.
 StepCost Trainer::planned_cost() const {
   MemoryUse arena = at_step_ > first_step_ ? plan_.step_arena : MemoryUse{};
   if (validation_.has_evaluated() && plan_.evaluation_arena.total() > arena.total())

@@ -145,7 +145,7 @@ int64_t scratch_bytes(const Product& p) {
   return workspace_of(p, PrimitiveCache::of_process().get(p)).bytes;
 }
 
-/// to = from in to's dtype, of equal rows and columns.
+/// Copies `from` to `to`, converted to the dtype of `to`. Both have the same rows and columns.
 void convert_rows(const KernelCall& call, const Tensor& from, const Tensor& to) {
   const auto convert = cpu_kernels().convert;
   if (from.is_contiguous() && to.is_contiguous()) return convert(call, from, to);

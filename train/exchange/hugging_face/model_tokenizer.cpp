@@ -16,7 +16,7 @@ namespace ripstop {
 namespace {
 
 namespace fs = std::filesystem;
-// With an index: the vocabulary is one object of many members.
+// nlohmann::json finds members by a tree; ordered_json would search the many of a vocabulary one by one.
 using IndexedJson = nlohmann::json;
 
 constexpr int64_t kMostPiecesBytes = int64_t{64} << 20;

@@ -24,7 +24,7 @@ class AdapterProduct {
     a_.assign(a.begin(), a.end());
   }
 
-  // Adds the product to the box of w; `to` is the place of its first element.
+  // Adds scale * b a to the elements of `box`; `to` points to the first of them.
   void add(const Box& box, float* to) {
     for (int64_t row = 0; row < box.rows; ++row) {
       // The products of two floats are exact in float64. Row by row of a, so that neighbours in memory are

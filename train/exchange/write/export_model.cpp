@@ -30,8 +30,8 @@ namespace fs = std::filesystem;
 // Name and bytes of each file beside the weights.
 using SmallFiles = std::vector<std::pair<std::string, std::string>>;
 
-// Whether the run was trained on running text. Its log says so. Without one, as of a copied checkpoint, the
-// directory of the data set may still tell.
+// Whether the run was trained on running text. The log of the run says so. A copied checkpoint has no log;
+// then prepare.json of the data set may still say it.
 bool is_running_text(const TrainedModel& trained) {
   const std::optional<StartEvent> start = first_start(trained.run / "metrics.jsonl");
   if (start) return start->data.kind == to_string(ExampleKind::kText);

@@ -280,7 +280,7 @@ std::vector<CheckedFile> export_weights(Io& io, Communicator& world, const Store
                                         bool hashes_files, ExportProgress progress) {
   std::vector<WrittenPlace> own;
   do_and_agree(world, [&] {
-    // A manifest of another model than it says would leave weights behind.
+    // If the manifest listed other parameters than its model has, the export would lack weights.
     const Manifest& manifest = model.checkpoint()->manifest;
     check_same_parameters(manifest, model.base() == nullptr ? layout.units() : stored_table(manifest.state));
     if (world.rank() == 0) own = make_files(io, layout, directory);
