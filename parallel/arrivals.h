@@ -16,7 +16,7 @@ struct ArrivalsSeen {
   struct Rank {
     int64_t rank = 0;
     std::string host;
-    bool moves = true;  ///< its process touched its file a moment ago; a stopped or dead one does not
+    bool moves = true;  ///< touched the file of the rank a moment ago; a stopped or dead one does not
   };
   std::filesystem::path folder;
   std::vector<Rank> ranks;  ///< the ranks that have come, in order

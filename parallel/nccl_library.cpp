@@ -46,7 +46,7 @@ void* allocate(const Device& device, int64_t bytes) {
                             ncclGetLastError(nullptr)),
                 "NCCL_DEBUG=WARN makes NCCL say more");
   }
-  // As all buffers: padding must hold zeros, because it is summed and sent along.
+  // Padding must hold zeros, because it is summed and sent along.
   check_cuda(cudaMemset(data, 0, size), "cudaMemset");
   check_cuda(cudaStreamSynchronize(nullptr), "cudaMemset");  // other streams do not wait for the legacy one
   return data;

@@ -48,7 +48,7 @@ struct LoaderStep {
 /// The sequences of an epoch.
 struct EpochSequences {
   int64_t sequences = 0;
-  std::string plan_hash;  ///< of its PackPlan: goes with a cursor into checkpoints
+  std::string plan_hash;  ///< PackPlan::hash: goes with a cursor into checkpoints
 };
 
 /// Counts what a loader with `options` deals in epoch `epoch`. Reads no token. Throws Error(kInputData) for a

@@ -28,7 +28,7 @@ class JsonReader {
   [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
     refuse_with("", format, std::forward<Args>(args)...);
   }
-  /// As refuse, with a hint.
+  /// Refuses with a hint.
   template <class... Args>
   [[noreturn]] void refuse_with(const std::string& hint, fmt::format_string<Args...> format,
                                 Args&&... args) const {

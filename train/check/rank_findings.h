@@ -17,7 +17,7 @@ inline constexpr int64_t kComparedStates = kCheckSteps + 1;
 /// The state of a unit's shard in a few numbers.
 struct UnitFacts {
   uint64_t shard_hash = 0;       ///< of the bytes of the whole shard
-  uint64_t replicated_hash = 0;  ///< of its part that all ranks of the tensor axis hold alike
+  uint64_t replicated_hash = 0;  ///< hash of the part that all ranks of the tensor axis hold alike
   double padding = 0;            ///< largest_padding
   bool operator==(const UnitFacts&) const = default;
 };

@@ -108,7 +108,7 @@ int64_t tree_bytes(Io& io, const std::filesystem::path& directory) {
   return bytes;
 }
 
-/// What the disk gets back if the checkpoint is deleted: the moments of an imported one are holes.
+/// Bytes that the disk gets back if the checkpoint is deleted: the moments of an import are holes.
 int64_t bytes_on_disk(Io& io, const ListedCheckpoint& checkpoint) {
   int64_t sum = 0;
   for (const StoredFile& file : checkpoint.manifest->files) {

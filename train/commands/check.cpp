@@ -96,7 +96,7 @@ CheckedRun resolve(const CheckArguments& given, MpiWorld& world) {
   return checked;
 }
 
-// Whatever decides which collectives there are must be the same on all ranks.
+// Settings that decide which collectives there are must be the same on all ranks.
 void require_equal_settings(const CheckSettings& settings, MpiWorld& world) {
   Communicator& all = world.communicator();
   const ShardingOptions& sharding = settings.step.sharding;
@@ -114,7 +114,7 @@ void require_equal_settings(const CheckSettings& settings, MpiWorld& world) {
       "use nodes of one kind, and make the same files visible on all of them");
 }
 
-// What one rank may hold and compute. Collective.
+// Limits of what one rank may hold and compute. Collective.
 CheckLimits limits_of(const CheckArguments& given, const CheckedRun& checked, MpiWorld& world) {
   // Of the peak; small products reach less, and this need not be close.
   constexpr double kUsualShare = 0.3;

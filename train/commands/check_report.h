@@ -1,4 +1,4 @@
-// What `ripstop check` prints: a table for people, a document for scripts.
+// Output of `ripstop check`: a table for people, a document for scripts.
 #pragma once
 #include <optional>
 #include <string>

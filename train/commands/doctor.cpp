@@ -111,7 +111,7 @@ std::vector<std::string> cuda_problems(const CudaMachine& cuda) {
 int64_t threads_of_rank(const Machine& machine) {
   const char* set = std::getenv("OMP_NUM_THREADS");
   const std::string_view text = set != nullptr ? set : "";
-  // It may be a list, one number for each level of nesting: "4,2".
+  // The variable may be a list, one number for each level of nesting: "4,2".
   const int64_t threads = parse_whole_number(text.substr(0, text.find(','))).value_or(0);
   return threads > 0 ? threads : std::max<int64_t>(1, machine.cores_allowed);
 }

@@ -13,7 +13,7 @@ std::string quoted(const std::string& text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// What do_and_agree() says of one rank begins with the number of that rank. The line names it already.
+// A message of do_and_agree() about one rank begins with its number. The line names it already.
 std::string without_rank(const Error& error, int64_t rank) {
   const std::string what = error.what(), prefix = fmt::format("rank {}: ", rank);
   return what.starts_with(prefix) ? what.substr(prefix.size()) : what;

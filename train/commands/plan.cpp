@@ -116,7 +116,7 @@ std::string no_dataset_note(const std::string& directory) {
       directory, near.empty() ? "" : "; " + near);
 }
 
-/// What train would refuse because of the data set's tokenizer, or could not check.
+/// Notes on a tokenizer of the data set that train would refuse, or could not check.
 std::vector<std::string> tokenizer_notes(const RunConfig& config, const TokenDataset& dataset) {
   try {
     const Tokenizer tokenizer(config.data.directory);
@@ -221,7 +221,7 @@ std::vector<std::string> existing_run_notes(const RunConfig& config, const Model
   return {};
 }
 
-// What people should know of the config and the data set.
+// Adds notes for people on the config and the data set.
 void add_notes(const RunConfig& config, const std::optional<TokenDataset>& dataset,
                std::vector<std::string>& notes) {
   if (dataset)

@@ -129,7 +129,7 @@ PrepareOptions options_of(const PrepareArguments& given, Progress& progress, con
     progress.update("prepare: " + now.doing, now.unit, now.done, now.total);
   };
   options.note = [&](const std::string& text) {
-    // What follows the note is not the time of the part before it.
+    // Time after the note does not belong to the part before it.
     progress.finish();
     LiveLine(stderr).print("note: " + text);
   };

@@ -1,4 +1,4 @@
-// What `ripstop doctor` tells of each rank of a launch: its speed, and whether it runs what the others run.
+// Report of `ripstop doctor` on each rank of a launch: its speed, and whether it runs what the others run.
 #pragma once
 #include <string>
 #include <vector>

@@ -30,7 +30,7 @@ std::string cuts_text(const CutCounts& cuts, int64_t examples, int64_t context, 
 /// All figures are over the same examples: the first `examples` of the split.
 struct EvaluationScores {
   int64_t step = 0;        ///< of the checkpoint
-  std::string checkpoint;  ///< its directory
+  std::string checkpoint;  ///< directory of the checkpoint
   std::string split;
   int64_t examples = 0;
   int64_t split_examples = 0;  ///< examples of the whole split

@@ -59,7 +59,7 @@ class BeamSearch {
   bool can_improve() const;
 
   const GenerateOptions& options_;
-  int64_t prompt_;      // its tokens
+  int64_t prompt_;      // tokens of the prompt
   int64_t length_ = 0;  // new tokens of every beam
   std::vector<Beam> beams_;
   std::vector<EndedText> ended_;  // best first

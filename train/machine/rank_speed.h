@@ -8,7 +8,7 @@
 
 namespace ripstop {
 
-/// What one rank was measured at. 0: nothing to measure.
+/// Measured speeds of one rank. 0: nothing to measure.
 struct RankSpeed {
   /// Matrix products in bfloat16 on a GPU and float32 on a CPU, on all ranks at once.
   double flops_per_second = 0;

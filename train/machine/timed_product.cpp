@@ -43,7 +43,7 @@ TimedProduct::TimedProduct(const Device& device, DType compute)
   fill(stream_, w_);
 }
 
-// What the arena must hold: the same product on kMeta.
+// Memory that the arena must hold: the same product on kMeta.
 MemoryUse TimedProduct::scratch() const {
   const Device meta = Device::meta(stream_.device().kind);
   const Stream stream(meta);

@@ -28,7 +28,7 @@ class SearchedMesh {
   // like this; it is tried first, and then its neighbour.
   size_t first_that_fits(int64_t size) {
     if (!target_.device_memory_bytes) return 0;
-    size_t low = 0, high = sizes_.size();  // those before `low` do not fit, those from `high` on do
+    size_t low = 0, high = sizes_.size();  // sizes before `low` do not fit, sizes from `high` on do
     size_t index = 0;
     while (index + 1 < sizes_.size() && sizes_[index] > size) ++index;
     for (int tries = 0; low < high; ++tries) {

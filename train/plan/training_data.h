@@ -20,7 +20,7 @@ struct TrainingData {
   int64_t examples = 0;
   int64_t cut_documents = 0;    ///< examples whose document loses its end
   int64_t cut_summaries = 0;    ///< examples that lose the end of their summary, and the whole document
-  int64_t cut_tokens = 0;       ///< what both lose
+  int64_t cut_tokens = 0;       ///< tokens that both lose
   int64_t epoch_tokens = 0;     ///< of an epoch, counted as `tokens` in metrics.jsonl
   int64_t epoch_sequences = 0;  ///< of the first epoch; each is packed anew, so others may differ a little
   std::string plan_hash = {};   ///< of the first epoch's PackPlan

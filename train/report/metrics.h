@@ -95,8 +95,8 @@ struct StartEvent {
   std::string git_commit;
   MeshSizes mesh = kMeshOfOne;
   std::vector<std::string> hosts;     ///< of each rank
-  std::string recompute = "none";     ///< as decided; logs of versions without it did not recompute
-  int64_t micro_batch_sequences = 0;  ///< as decided; 0 in logs of versions that did not write it
+  std::string recompute = "none";     ///< the decision; logs without it did not recompute
+  int64_t micro_batch_sequences = 0;  ///< the decision; 0 in logs without it
   int64_t micro_batches = 0;          ///< of a data rank in a step; 0 in those logs, too
   DataUse data;
   int64_t checkpoint_bytes = 0;    ///< of one checkpoint

@@ -51,7 +51,7 @@ Product widened(Product p) {
 struct Primitive {
   dnnl::memory::desc a, b, c, scratch;
   dnnl::matmul run;
-  bool of_copies = false;  ///< it computes widened(product)
+  bool of_copies = false;  ///< computes widened(product)
 };
 
 /// Compiled primitives by product and number of threads, since their code depends on both. One per process,

@@ -15,7 +15,7 @@ constexpr int64_t kMostBytes = int64_t{1} << 20;
 constexpr int64_t kMostSize = int64_t{1} << 40;
 constexpr size_t kMostTextBytes = 256;
 
-// What an absent key means; a size of 0 must be there.
+// Values of absent keys; a size of 0 must be there.
 constexpr ModelConfig kLlamaConfigDefaults{
     .max_position_embeddings = 2048, .rms_norm_eps = 1e-6, .initializer_range = 0.02};
 
@@ -31,7 +31,7 @@ class PretrainedReader : public JsonReader {
   ModelConfig sizes();
 
  private:
-  // What is absent or null has the default of LlamaConfig.
+  // An absent or null key has the default of LlamaConfig.
   bool flag_or(const char* key, bool otherwise) const {
     return find(json_, key) == nullptr ? otherwise : flag(json_, key);
   }
