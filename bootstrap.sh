@@ -4,7 +4,7 @@
 #   ./bootstrap.sh deps         install what the build needs (Debian, Ubuntu), or say what is missing and how to get it;
 #                               deps --slurm: as root also a Slurm that is not started, for the tests on simulated nodes
 #   ./bootstrap.sh build        configure and compile into build/cpu-release
-#   ./bootstrap.sh quickstart   deps, the program alone, then train a small summariser on 4 ranks and show its work (4 minutes)
+#   ./bootstrap.sh quickstart   deps, the program alone, then train a small summariser on 4 ranks and show its work (3 minutes)
 #   ./bootstrap.sh test         deps, build, then all tests
 #   ./bootstrap.sh format       clang-format every source file in place
 #   ./bootstrap.sh tidy         clang-tidy every source file
