@@ -23,14 +23,19 @@ std::string rank_groups_text(const std::vector<std::string>& texts, const std::v
 void require_equal(Communicator& world, ExitCode code, const std::string& what, const std::string& text,
                    const std::string& where, const std::string& hint);
 
-/// The values of all ranks of `group`, in rank order. They travel as their bytes. Collective.
+/// The values of all ranks of `group`, in rank order. They travel as their bytes. Throws Error(kResources) if a
+/// rank's value has another size. Collective.
 template <class T>
 std::vector<T> of_all_ranks(Communicator& group, const T& value) {
   static_assert(std::is_trivially_copyable_v<T>);
   std::vector<T> values;
   const std::string own(reinterpret_cast<const char*>(&value), sizeof value);
   for (const std::string& bytes : group.all_gather_text(own)) {
-    RIPSTOP_CHECK(bytes.size() == sizeof value, "a rank gave {} bytes of {}", bytes.size(), sizeof value);
+    if (bytes.size() != sizeof value)
+      throw Error(
+          ExitCode::kResources,
+          fmt::format("a rank runs another program: it sent {} bytes, not {}", bytes.size(), sizeof value),
+          "start the same build on every node");
     T each = value;
     std::memcpy(&each, bytes.data(), sizeof each);
     values.push_back(each);

@@ -21,10 +21,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// 0 if the manifest cannot be read: a damaged checkpoint may be replaced.
+/// 0 if the manifest cannot be read: a damaged checkpoint may be replaced, but not one of another format.
 int64_t takeover_of(Io& io, const std::filesystem::path& checkpoint) {
   try {
     return read_manifest(io, checkpoint).state.takeover;
+  } catch (const OtherFormat&) {
+    return INT64_MAX;
   } catch (const Error&) {
     return 0;
   }

@@ -71,18 +71,28 @@ int64_t add_line(std::string_view line, MetricsLog& log) {
 // a torn line. Returns MetricsLog::damage.
 template <class Visit>
 std::string for_each_event(const std::filesystem::path& path, MetricsLog& log, Visit visit) {
-  const std::string text = read_plain_file(path, INT64_MAX - 1, ExitCode::kStorage);
+  constexpr int64_t kBlockBytes = 1 << 20;
+  const InputFile file(path, ExitCode::kStorage);
+  std::string text;  // from the begin of a line on
   int64_t number = 0, damaged = 0;
   std::string first;
-  size_t begin = 0;
-  for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
-    const std::string_view line = std::string_view(text).substr(begin, end - begin);
-    ++number;
-    try {
-      visit(line, add_line(line, log));
-    } catch (const Error& error) {
-      if (++damaged == 1) first = fmt::format("line {}: {}", number, error.what());
+  for (int64_t at = 0, bytes = 0; at < file.bytes(); at += bytes) {
+    bytes = std::min(kBlockBytes, file.bytes() - at);
+    const size_t known = text.size();
+    text.resize(known + static_cast<size_t>(bytes));
+    file.read_at(at, text.data() + known, bytes);
+    size_t begin = 0;
+    for (size_t end = text.find('\n', known); end != text.npos; end = text.find('\n', begin)) {
+      const std::string_view line = std::string_view(text).substr(begin, end - begin);
+      begin = end + 1;
+      ++number;
+      try {
+        visit(line, add_line(line, log));
+      } catch (const Error& error) {
+        if (++damaged == 1) first = fmt::format("line {}: {}", number, error.what());
+      }
     }
+    text.erase(0, begin);
   }
   if (damaged == 0) return "";
   return damaged == 1 ? "1 line is no event, " + first
@@ -171,13 +181,13 @@ void check_metrics_file(const std::filesystem::path& path) {
 std::string cut_to_step(const std::filesystem::path& path, int64_t step, bool replace) {
   if (!std::filesystem::exists(path)) return "";
   std::string kept, note;
+  int64_t saved_step = 0;
   MetricsLog log;
   const std::string damage = for_each_event(path, log, [&](std::string_view line, int64_t at) {
     if (at <= step) kept.append(line).append(1, '\n');
+    if (!log.checkpoints.empty()) saved_step = std::max(saved_step, at);
+    log = {};  // a long run has more events than memory should hold
   });
-  int64_t saved_step = 0;
-  for (const CheckpointEvent& checkpoint : log.checkpoints)
-    saved_step = std::max(saved_step, checkpoint.step);
   const std::string name = path.filename().string();
   if (!damage.empty())
     note = fmt::format("{}: {}: a copy of the file is {}, the other lines go on in {}", path.string(), damage,

@@ -104,7 +104,7 @@ std::string Trainer::read_base(FirstWeights first, const std::optional<Resumable
     log_.show(fmt::format("hashing {}, which stays frozen  {}%", directory, percent));
   };
   require_bases(mesh_.world(), base);
-  // Empty in a new run, and in one that an earlier version began.
+  // Empty in a new run.
   if (adapted.hash.empty())
     adapted.hash = base.weights_hash(mesh_.world(), watch);
   else
