@@ -23,8 +23,8 @@ std::string rank_groups_text(const std::vector<std::string>& texts, const std::v
 void require_equal(Communicator& world, ExitCode code, const std::string& what, const std::string& text,
                    const std::string& where, const std::string& hint);
 
-/// The values of all ranks of `group`, in rank order. They travel as their bytes. Throws Error(kResources) if a
-/// rank's value has another size. Collective.
+/// The values of all ranks of `group`, in rank order. They travel as their bytes. Throws Error(kResources) if
+/// a rank's value has another size. Collective.
 template <class T>
 std::vector<T> of_all_ranks(Communicator& group, const T& value) {
   static_assert(std::is_trivially_copyable_v<T>);
