@@ -344,7 +344,7 @@ StepRange parse_step_range(std::string_view text) {
   if (text.empty()) return {};
   const size_t dash = text.find('-');
   const auto first = parse_whole_number(text.substr(0, dash));
-  const auto last = dash == std::string_view::npos ? std::nullopt : parse_whole_number(text.substr(dash + 1));
+  const auto last = parse_whole_number(text.substr(dash == std::string_view::npos ? text.size() : dash + 1));
   if (!first || !last || *first < 1 || *last < *first)
     fail(ExitCode::kUsage,
          "'run.profile_steps' must be first-last, as in \"10-12\", counted from 1, got \"{}\"", text);
