@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2154
-# What the parts of tests/bench/gpu share, to be sourced: steps with a time limit, results that are written when they
+# Shared by the parts of tests/bench/gpu, to be sourced: steps with a time limit, results that are written when they
 # come, a table at the end. Needs $stage, $stage_seconds, $device and $out; results are lines of $out/results,
 # name|state|seconds|note.
 

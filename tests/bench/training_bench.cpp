@@ -170,7 +170,7 @@ void draw_weights(ShardedTransformer& model, const Stream& stream) {
   }
 }
 
-/// What the steps of one number of documents gave.
+/// Measurements of the steps with one number of documents.
 struct Measured {
   std::vector<double> seconds, losses;
   AxisSeconds before, after;  ///< the time waited for communication

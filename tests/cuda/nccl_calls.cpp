@@ -1,4 +1,4 @@
-// What a call of NCCL costs the host: 1,000 small messages of a rank to itself, or as many as the argument
+// The host's time for a call of NCCL: 1,000 small messages of a rank to itself, or as many as the argument
 // says, by groups whose calls return at once and by groups whose calls block (ncclConfig_t::blocking). Prints
 // one JSON object with microseconds a call; without a GPU a line with the reason, and ends with 77. A
 // collective of one rank would tell nothing: NCCL then gives a copy to the stream in the call.

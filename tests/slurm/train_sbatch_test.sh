@@ -23,7 +23,7 @@ train() {
 }
 steps() { { grep -c '"event": *"step"' "$work/run/metrics.jsonl" 2>/dev/null || true; } | grep . || echo 0; }
 
-# It stands still after three steps until it is asked.
+# The run stands still after three steps until it is asked to stop.
 mkdir "$work/stand"
 echo '"event":"step","step":3,' >"$work/stand/metrics.jsonl"
 printf '#!/bin/sh\nLD_PRELOAD=%s HANGING_DISK=%s exec %s "$@"\n' "$hanging_disk" "$work/stand" "$RIPSTOP_PROGRAM" >"$work/ripstop"

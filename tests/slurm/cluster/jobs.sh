@@ -131,7 +131,7 @@ show() { on ctl scontrol -o show job "$1" 2>/dev/null || true; }
 # value JOB FIELD
 value() { show "$1" | grep -o " $2=[^ ]*" | head -n 1 | cut -d= -f2- || true; }
 state() { value "$1" JobState; }
-# What is waited for fails after so many seconds: more than a busy machine needs.
+# Seconds after which a wait fails: more than a busy machine needs.
 patience=900
 # waits_for WHAT COMMAND...: until COMMAND succeeds
 waits_for() {

@@ -328,7 +328,7 @@ std::filesystem::path golden_checkpoint(const std::string& kind) {
   return golden_file(fmt::format("{}_v{}", kind, Manifest::kVersion)) / "step_00000007";
 }
 
-/// What the golden checkpoint of adapters holds.
+/// The state in the golden checkpoint of adapters.
 CheckpointState state_of_golden_adapters() {
   CheckpointState state = state_at(7, tiny_model());
   state.adapted = {.lora = {.rank = 2,

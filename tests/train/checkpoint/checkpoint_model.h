@@ -132,7 +132,7 @@ class RankMemory {
   std::vector<std::vector<float>> arrays_;
 };
 
-/// What resume_newest loads with.
+/// The `load` of resume_newest that fills `memory`.
 inline std::function<void(const Checkpoint&)> loading_into(Io& io, RankMemory& memory) {
   return [&](const Checkpoint& checkpoint) {
     CheckpointReader(io, checkpoint).read(memory.fsdp_index(), memory.units());

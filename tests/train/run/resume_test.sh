@@ -87,7 +87,7 @@ expect_unbroken killed
 echo "killed and resumed $kills times: $steps losses equal bit for bit"
 
 # ---- stopped by a signal to one rank: bit for bit, exit code 75
-# It stands still after step 3 until it is asked.
+# The run stands still after step 3 until it is asked to stop.
 mkdir "$work/stand"
 echo '"event":"step","step":3,' >"$work/stand/metrics.jsonl"
 LD_PRELOAD=$hanging_disk HANGING_DISK=$work/stand train stopped 4 "${four[@]}" &

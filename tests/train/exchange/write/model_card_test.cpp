@@ -4,26 +4,13 @@
 
 #include "tests/data/scratch_directory.h"
 #include "tests/expect_has.h"
+#include "tests/train/exchange/exported_model.h"
 
 namespace ripstop {
 namespace {
 
-ModelConfig card_model() {
-  return {.hidden_size = 64,
-          .intermediate_size = 172,
-          .num_hidden_layers = 3,
-          .num_attention_heads = 8,
-          .num_key_value_heads = 2,
-          .vocab_size = 503,
-          .max_position_embeddings = 96,
-          .rms_norm_eps = 3e-6,
-          .rope_theta = 500000.0,
-          .tie_word_embeddings = true,
-          .initializer_range = 0.01};
-}
-
 TrainedModel card_subject(CheckpointState state, const std::filesystem::path& run) {
-  state.model = card_model();
+  state.model = exported_model();
   Manifest manifest;
   manifest.state = std::move(state);
   return {StoredModel(Checkpoint{run / "checkpoints/step", std::move(manifest)}), run, {}};
