@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -90,8 +91,9 @@ class Memory {
   std::string describe(const void* address) const;
 
   std::byte *region_ = nullptr, *next_ = nullptr;
-  int users_ = 0;            // of OpenMemory
-  std::vector<Block> open_;  // those that work has touched since
+  int users_ = 0;             // of OpenMemory
+  std::vector<Block> open_;   // the blocks that work has touched since
+  std::atomic_flag opening_;  // guards open_ between the threads of one kernel
   std::map<int, int64_t> used_;
   std::map<const std::byte*, Block> freed_;
   struct sigaction before_ {};
@@ -110,7 +112,8 @@ Memory::Memory() {
 
 // Work opens a block by its first access: blocks are many, and a piece of work uses few. Every other access
 // to the region ends the process, so that it does not matter what the signal interrupted. Only accesses to
-// the region come here, and none of them is in the allocator or changes the maps.
+// the region come here, and none of them is in the allocator or changes the maps. The threads of one CPU
+// kernel come here at the same time.
 void Memory::on_fault(int number, siginfo_t* info, void*) {
   Memory& memory = instance();
   const auto* address = static_cast<const std::byte*>(info->si_addr);
@@ -120,8 +123,11 @@ void Memory::on_fault(int number, siginfo_t* info, void*) {
   }
   const auto found = holder(memory.blocks_, address);
   if (memory.users_ > 0 && found != memory.blocks_.end() && found->second.live) {
+    while (memory.opening_.test_and_set(std::memory_order_acquire)) {
+    }
     protect(found->second, true);
     memory.open_.push_back(found->second);
+    memory.opening_.clear(std::memory_order_release);
     return;
   }
   const char* work = Scheduler::instance().running();

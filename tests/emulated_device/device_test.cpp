@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include "tests/emulated_device/scheduler.h"
 
@@ -289,6 +290,28 @@ TEST_F(EmulatedDevice, WorkGoesOnWhileTheHostIsElsewhere) {
   submit(first, "a kernel", [done] { return done->exchange(true) || true; });
   for (int i = 0; i < 10000 && !*done; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   EXPECT_TRUE(*done);
+}
+
+TEST_F(EmulatedDevice, ThreadsOfAKernelTouchMemoryAtTheSameTime) {
+  constexpr size_t kBlocks = 2000;
+  std::vector<float*> blocks(kBlocks);
+  for (float*& block : blocks) ok(cudaMalloc(reinterpret_cast<void**>(&block), kBytes));
+  for (int round = 0; round < 10; ++round) {
+    submit(first, "a kernel", [&blocks] {
+      std::atomic<int> ready = 0;
+      const auto touch = [&](size_t half) {
+        ++ready;
+        while (ready < 2) std::this_thread::yield();
+        for (size_t i = half; i < kBlocks; i += 2) blocks[i][kCount - 1] = 1;
+      };
+      const std::jthread other(touch, 1);
+      touch(0);
+      return true;
+    });
+    ok(cudaStreamSynchronize(first));
+  }
+  for (float* block : blocks) EXPECT_EQ(value_of(block), 1);
+  for (float* block : blocks) ok(cudaFree(block));
 }
 
 TEST_F(EmulatedDevice, TheLegacyStreamWaitsForBlockingStreamsAlone) {
