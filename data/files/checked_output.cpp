@@ -8,7 +8,6 @@ CheckedOutput::CheckedOutput(Io& io, const std::filesystem::path& path, OutputFi
     : output_(io, path, mode), input_(io, path) {}
 
 WrittenBytes CheckedOutput::write_at(int64_t offset, const void* data, int64_t bytes) {
-  // The hash of what is written: that of its source would not notice an error in a copy.
   const WrittenBytes written{offset, bytes, hash64(data, bytes)};
   output_.write_at(offset, data, bytes);
   output_.start_writing(offset, bytes);
@@ -17,7 +16,7 @@ WrittenBytes CheckedOutput::write_at(int64_t offset, const void* data, int64_t b
 
 void CheckedOutput::read_back(const WrittenBytes& written, std::vector<char>& buffer) const {
   output_.wait_written(written.offset, written.bytes);
-  // The page cache would return the written bytes even if the device has others.
+  // The page cache would return the written bytes even if the device stored others.
   input_.forget(written.offset, written.bytes);
   require_hash(input_, written, buffer);
 }

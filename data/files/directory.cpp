@@ -16,14 +16,10 @@ void sync_directory(Io& io, const std::filesystem::path& directory) {
   const Descriptor file(io, io.open(directory, O_RDONLY | O_DIRECTORY));
   if (file.value() < 0) fail_storage(directory, "open", errno);
   while (io.fsync(file.value()) != 0) {
-    // A file system without fsync of directories answers EINVAL. There is no other way to ask it.
+    // The answer of a file system that cannot sync a directory.
     if (errno == EINVAL) return;
     if (errno != EINTR) fail_storage(directory, "sync", errno);
   }
-}
-
-void sync_directory(const std::filesystem::path& directory) {
-  sync_directory(posix_io(), directory);
 }
 
 void make_directory(Io& io, const std::filesystem::path& directory) {
@@ -45,7 +41,7 @@ bool path_exists(Io& io, const std::filesystem::path& path) {
 
 bool directory_exists(Io& io, const std::filesystem::path& path) {
   Io::Status status;
-  // The dot follows a link, as Io::status(path) alone does not.
+  // Io::status does not follow a link, but the dot makes the system follow it.
   if (io.status(path / ".", status) == 0) return true;
   if (errno != ENOENT && errno != ENOTDIR) fail_storage(path, "look at it", errno);
   return false;
@@ -53,7 +49,6 @@ bool directory_exists(Io& io, const std::filesystem::path& path) {
 
 std::vector<Io::Entry> list_directory(Io& io, const std::filesystem::path& directory) {
   std::vector<Io::Entry> entries;
-  // A new run has no checkpoints directory yet: that is an empty list and no error.
   if (io.list(directory, entries) != 0 && errno != ENOENT) fail_storage(directory, "list", errno);
   std::sort(entries.begin(), entries.end(),
             [](const Io::Entry& a, const Io::Entry& b) { return a.name < b.name; });
@@ -84,8 +79,7 @@ bool may_be_shared(const std::filesystem::path& path) {
 bool remove_tree(Io& io, const std::filesystem::path& path) {
   Io::Status status;
   if (io.status(path, status) != 0) return errno == ENOENT;
-  // Io::list follows a link given as the directory, so a link must not get there: it may point to a user's
-  // archive.
+  // Io::list follows a link, so unlink it here: it may point to a user's archive.
   if (!status.is_directory) return io.unlink(path) == 0;
   std::vector<Io::Entry> entries;
   if (io.list(path, entries) != 0) return errno == ENOENT;

@@ -1,4 +1,4 @@
-// Directories: the names in them, and whole trees.
+// Operations on directories, names and whole trees.
 #pragma once
 #include <filesystem>
 #include <optional>
@@ -11,39 +11,37 @@ namespace ripstop {
 /// Makes the names in `directory` (new files, renames) survive a power loss: fsync of a file keeps its bytes,
 /// but not its name. Throws Error(kStorage).
 void sync_directory(Io& io, const std::filesystem::path& directory);
-void sync_directory(const std::filesystem::path& directory);
 
 /// Makes `directory` if it does not exist. Its parent must exist. Throws Error(kStorage).
 void make_directory(Io& io, const std::filesystem::path& directory);
 
-/// Renames `from`; replaces the file `to`, or the empty directory `to`. Throws Error(kStorage).
+/// Renames `from`. Replaces `to` if it is a file or an empty directory. Throws Error(kStorage).
 void rename_path(Io& io, const std::filesystem::path& from, const std::filesystem::path& to);
 
-/// Whether anything has the name `path`; links are not followed. Throws Error(kStorage) if the system does
-/// not say.
+/// Whether `path` exists. Does not follow a link. Throws Error(kStorage) if the system cannot tell.
 bool path_exists(Io& io, const std::filesystem::path& path);
 
-/// Whether `path` is a directory that can be entered, or a link to one. Throws Error(kStorage) if the system
-/// does not say.
+/// Whether `path` is a directory, or a link to one. Throws Error(kStorage) if the system cannot tell, also if
+/// the directory cannot be entered.
 bool directory_exists(Io& io, const std::filesystem::path& path);
 
-/// The entries by name; none if the directory does not exist. Follows a link given as `directory`. Throws
-/// Error(kStorage).
+/// The entries, sorted by name; empty if the directory does not exist. Follows a link given as `directory`.
+/// Throws Error(kStorage).
 std::vector<Io::Entry> list_directory(Io& io, const std::filesystem::path& directory);
 
-/// Whether the file has another name, too, as after `cp -al`: what is written there shows in both.
+/// Whether the file has a second name, as after `cp -al`. Both names show every write.
 bool has_hard_links(const std::filesystem::path& file);
 
-/// How long ago the file was changed, in seconds; negative if its time is in the future, none if it is not
-/// known.
+/// Seconds since the last change of the file; negative if its time stamp lies in the future, nullopt if it
+/// has none.
 std::optional<double> age_of(const std::filesystem::path& file);
 
-/// Whether other machines may read the file system of `path`. If not, what was written is seen by all without
-/// a sync, which on a busy disk would wait for everything else that is being written, such as a checkpoint.
+/// Whether other machines may read the file system of `path`. If not, every reader sees a write without a
+/// sync. A sync may take long: a busy disk first writes everything else, such as a checkpoint.
 bool may_be_shared(const std::filesystem::path& path);
 
-/// Removes `path` with everything below it. A symbolic link is removed itself, also if it is `path`; what it
-/// points to is never touched. Returns true if `path` is gone. Throws nothing.
+/// Removes `path` with everything below it. Removes a symbolic link, but never touches its target. Returns
+/// whether `path` is gone. Throws nothing.
 bool remove_tree(Io& io, const std::filesystem::path& path);
 
 }  // namespace ripstop

@@ -13,13 +13,13 @@ namespace {
 constexpr int64_t kCopyBytes = 1 << 20;
 constexpr int64_t kAppendBytes = 1 << 16;
 
-/// A signal may interrupt fsync. The data are then not on the disk yet, so ask again.
+/// A signal may interrupt fsync before the data are on the disk.
 void sync_file(const Descriptor& file, const std::filesystem::path& path) {
   while (file.io().fsync(file.value()) != 0)
     if (errno != EINTR) fail_storage(path, "sync", errno);
 }
 
-/// Reads exactly `bytes` bytes; Error(`refusal`) if the file ends before.
+/// InputFile::read_at.
 void read_fully(const Descriptor& file, const std::filesystem::path& path, ExitCode refusal, int64_t offset,
                 void* out, int64_t bytes) {
   char* to = static_cast<char*>(out);
@@ -43,8 +43,7 @@ void write_fully(const std::filesystem::path& path, const void* data, int64_t by
   for (int64_t done = 0; done < bytes;) {
     const ssize_t count = write_some(from + done, static_cast<size_t>(bytes - done), done);
     if (count < 0 && errno == EINTR) continue;
-    // A write of 0 bytes without an error means that there is no room. Without this check the loop would not
-    // end.
+    // A write of 0 bytes without an error means that there is no room.
     if (count <= 0) fail_storage(path, "write", count < 0 ? errno : ENOSPC);
     done += count;
   }
@@ -69,7 +68,7 @@ InputFile::InputFile(Io& io, const std::filesystem::path& path, ExitCode refusal
     : path_(path), refusal_(refusal) {
   // O_NONBLOCK: opening a named pipe returns at once, and the pipe is refused below.
   file_ = Descriptor(io, io.open(path, O_RDONLY | O_NONBLOCK | flags));
-  // A file on which a client of an NFS or Samba server holds a lease must be waited for.
+  // EWOULDBLOCK: a client of an NFS or Samba server holds a lease on the file. Wait for it.
   if (Io::Status status;
       file_.value() < 0 && errno == EWOULDBLOCK && io.status(path, status) == 0 && status.is_file)
     file_ = Descriptor(io, io.open(path, O_RDONLY | flags));
@@ -85,8 +84,6 @@ InputFile::InputFile(Io& io, const std::filesystem::path& path, ExitCode refusal
 void InputFile::read_at(int64_t offset, void* out, int64_t bytes) const {
   read_fully(file_, path_, refusal_, offset, out, bytes);
 }
-
-OutputFile::OutputFile(const std::filesystem::path& path, Mode mode) : OutputFile(posix_io(), path, mode) {}
 
 OutputFile::OutputFile(Io& io, const std::filesystem::path& path, Mode mode) : path_(path) {
   file_ = Descriptor(io, io.open(path, O_WRONLY | (mode == Mode::kCreate ? O_CREAT | O_EXCL : 0)));
@@ -128,19 +125,17 @@ void OutputFile::sync() {
 
 void OutputFile::close() {
   flush();
-  // Linux frees the descriptor even if close fails, also with EINTR. Closing it again could close another
-  // file.
+  // Linux frees the descriptor even if close fails or is interrupted: a second call could close another file.
   if (file_.io().close(file_.release()) != 0 && errno != EINTR) fail_storage(path_, "close", errno);
 }
 
 AppendFile::AppendFile(Io& io, const std::filesystem::path& path)
-    // O_APPEND: if another process has taken the run over, both append; neither overwrites lines of the
-    // other.
+    // O_APPEND: two processes may append during a takeover. Neither overwrites lines of the other.
     : path_(path), file_(io, io.open(path, O_RDWR | O_CREAT | O_APPEND)) {
   if (file_.value() < 0) fail_storage(path, "open", errno);
   Io::Status status;
   if (io.status(file_.value(), status) != 0) fail_storage(path, "look at it", errno);
-  // A named pipe takes lines until it is full, and then waits for a reader.
+  // A named pipe would take lines until it is full, and then wait for a reader.
   if (!status.is_file) fail(ExitCode::kStorage, "{}: is not a plain file", path.string());
   const int64_t whole = end_of_whole_lines();
   if (whole != size()) cut(whole);
@@ -170,7 +165,7 @@ void AppendFile::append(std::string_view line) {
       return file_.io().write(file_.value(), from, count);
     });
   } catch (const Error&) {
-    // The next line would continue a half line, and readers would lose both.
+    // The next line would continue the torn one, and readers would lose both.
     cut(before);
     throw;
   }

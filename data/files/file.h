@@ -1,5 +1,5 @@
-// Open files: InputFile and OutputFile at byte offsets, AppendFile for logs. Interrupted and short calls are
-// continued; each error names the file, the operation and the reason.
+// Open files: InputFile and OutputFile read and write at byte offsets, AppendFile appends to logs. They
+// continue interrupted and short calls. Each error names the file, the operation and the reason.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -11,7 +11,7 @@
 
 namespace ripstop {
 
-/// Owns a descriptor of `io`, which must outlive it. Its destructor ignores a failing close.
+/// Owns a file descriptor. `io` must outlive it. The destructor closes the file and ignores errors.
 class Descriptor {
  public:
   Descriptor() = default;
@@ -27,9 +27,8 @@ class Descriptor {
   }
 
   Io& io() const { return *io_; }
-  /// -1 if there is none.
-  int value() const { return value_; }
-  /// Gives the descriptor away; the caller closes it.
+  int value() const { return value_; }  ///< -1 if there is none
+  /// Passes the ownership to the caller.
   int release() { return std::exchange(value_, -1); }
 
  private:
@@ -40,21 +39,18 @@ class Descriptor {
 /// A regular file open for reading. Several threads may call `read_at` at once.
 class InputFile {
  public:
-  /// Opens a file that a user gave; follows links. Throws Error(`refusal`) if it is missing or not a regular
-  /// file.
+  /// Opens a file of the user. Follows links. Throws Error(`refusal`) if it is missing or not a regular file.
   explicit InputFile(const std::filesystem::path& path, ExitCode refusal = ExitCode::kInputData);
-  /// Opens a file that ripstop wrote. Throws Error(kStorage) as above, and if `path` is a symbolic link:
-  /// ripstop makes none.
+  /// Opens a file that ripstop wrote. Throws Error(kStorage) if it is missing or not a regular file, or if
+  /// `path` is a symbolic link: ripstop makes none.
   InputFile(Io& io, const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return path_; }
-  /// The length when it was opened.
-  int64_t bytes() const { return bytes_; }
+  int64_t bytes() const { return bytes_; }  ///< the length when it was opened
   /// Reads exactly `bytes` bytes from byte `offset` on. Tries three times on EIO and ESTALE, then throws
-  /// Error(kStorage). Throws Error(`refusal`) if the file ends before.
+  /// Error(kStorage). Throws Error(`refusal`) if the file ends too early.
   void read_at(int64_t offset, void* out, int64_t bytes) const;
-  /// Drops the file, or these bytes of it, from the page cache, so that the next read asks the device. Only
-  /// advice.
+  /// Drops the file, or these bytes, from the page cache (Io::forget).
   void forget() const { forget(0, 0); }
   void forget(int64_t offset, int64_t bytes) const { file_.io().forget(file_.value(), offset, bytes); }
 
@@ -67,32 +63,31 @@ class InputFile {
   int64_t bytes_ = 0;
 };
 
-/// A file open for writing. All members throw Error(kStorage). The destructor drops what was appended and not
-/// flushed. Several threads may call `write_at`, `start_writing` and `wait_written` at once.
+/// A file open for writing. All members throw Error(kStorage). The destructor drops appended bytes that were
+/// not flushed. Several threads may call `write_at`, `start_writing` and `wait_written` at once.
 class OutputFile {
  public:
   enum class Mode {
     kCreate,    ///< makes the file; an error if it exists
-    kExisting,  ///< the file must exist, and keeps its bytes
+    kExisting,  ///< opens the file and keeps its bytes; an error if it does not exist
   };
-  explicit OutputFile(const std::filesystem::path& path, Mode mode = Mode::kCreate);
+  explicit OutputFile(const std::filesystem::path& path, Mode mode = Mode::kCreate)
+      : OutputFile(posix_io(), path, mode) {}
   OutputFile(Io& io, const std::filesystem::path& path, Mode mode = Mode::kCreate);
 
   const std::filesystem::path& path() const { return path_; }
   /// Writes exactly `bytes` bytes at byte `offset`.
   void write_at(int64_t offset, const void* data, int64_t bytes);
-  /// Begins to bring these bytes to the device, and does not wait: the system itself would begin with
-  /// hundreds of megabytes, and `sync` would find them all.
+  /// Starts to write these bytes to the device (Io::start_writing). The system itself starts only after
+  /// hundreds of megabytes, which `sync` would then have to wait for.
   void start_writing(int64_t offset, int64_t bytes) {
     file_.io().start_writing(file_.value(), offset, bytes);
   }
-  /// Waits until these bytes have gone to the device, if the file system can tell. `sync` is still needed.
+  /// Waits until these bytes have gone to the device (Io::wait_written). They still need `sync`.
   void wait_written(int64_t offset, int64_t bytes) const;
-  /// Writes after the bytes appended before, through a buffer of 64 KiB: call `flush` before others read.
+  /// Writes behind the bytes appended before, through a buffer of 64 KiB: call `flush` before others read.
   void append(const void* data, int64_t bytes);
   void flush();
-  /// Bytes appended so far.
-  int64_t appended() const { return appended_; }
   /// Flushes, then waits until the bytes survive a power loss.
   void sync();
   /// Flushes and closes. NFS reports a full disk only here.
@@ -101,21 +96,20 @@ class OutputFile {
  private:
   std::filesystem::path path_;
   Descriptor file_;
-  int64_t appended_ = 0;
+  int64_t appended_ = 0;  // bytes, with those in buffer_
   std::string buffer_;
 };
 
-/// A file of lines that only grows, such as a log. After any failure, and after SIGKILL, it holds whole lines
-/// and at most one torn last line, which the next AppendFile cuts off. All members throw Error(kStorage).
+/// A log, which grows by whole lines. A failure or SIGKILL leaves at most one torn line, the last, which the
+/// next AppendFile cuts off. All members throw Error(kStorage).
 class AppendFile {
  public:
-  /// Opens `path`; makes it if it does not exist. Cuts off the bytes after the last line end. Throws if it is
-  /// no regular file.
+  /// Opens or makes `path`. Cuts off the bytes behind the last line end. Throws if it is not a regular file.
   explicit AppendFile(const std::filesystem::path& path) : AppendFile(posix_io(), path) {}
   AppendFile(Io& io, const std::filesystem::path& path);
 
-  /// Appends `line`, which ends with a line end. Readers see it when this returns. If it fails, no part of
-  /// the line stays.
+  /// Appends `line`, whose last character is a line end. Readers see it when this returns. A failed call
+  /// leaves no part of the line.
   void append(std::string_view line);
   /// Keeps the first `bytes` bytes.
   void cut(int64_t bytes);
@@ -130,8 +124,9 @@ class AppendFile {
   Descriptor file_;
 };
 
-/// To be called if a read failed with the errno value `error`. Returns, after a moment, if reading again may
-/// help; `tries` counts, from 0. Else throws as fail_storage does.
+/// Call it after a read that failed with the errno value `error`, with `tries` 0 at first. If another read
+/// may succeed, waits a moment and returns; the third time, and for other errors, throws as fail_storage
+/// does.
 void wait_for_storage(const std::filesystem::path& path, std::string_view what, int error, int& tries);
 
 /// Copies `bytes` bytes between open files, 1 MiB at a time.

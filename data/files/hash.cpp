@@ -13,34 +13,24 @@ uint64_t hash64(const void* data, int64_t bytes) {
   return XXH3_64bits(data, static_cast<size_t>(bytes));
 }
 
-struct StreamHash::State {
-  XXH3_state_t* xxh = XXH3_createState();
-  State() {
-    if (xxh == nullptr) throw std::bad_alloc();
-    XXH3_128bits_reset(xxh);
-  }
-  ~State() { XXH3_freeState(xxh); }
-};
-
-StreamHash::StreamHash() : state_(std::make_unique<State>()) {}
-StreamHash::~StreamHash() = default;
-StreamHash::StreamHash(StreamHash&&) noexcept = default;
-StreamHash& StreamHash::operator=(StreamHash&&) noexcept = default;
+StreamHash::StreamHash() : state_(XXH3_createState(), [](XXH3_state_s* state) { XXH3_freeState(state); }) {
+  if (state_ == nullptr) throw std::bad_alloc();
+  XXH3_128bits_reset(state_.get());
+}
 
 void StreamHash::update(const void* data, int64_t bytes) {
-  // An empty vector may have a null pointer, which xxHash takes for an error.
-  if (bytes > 0) XXH3_128bits_update(state_->xxh, data, static_cast<size_t>(bytes));
+  // xxHash refuses the null pointer that an empty vector may have.
+  if (bytes > 0) XXH3_128bits_update(state_.get(), data, static_cast<size_t>(bytes));
 }
 
 std::string StreamHash::hex() const {
-  const XXH128_hash_t hash = XXH3_128bits_digest(state_->xxh);
+  const XXH128_hash_t hash = XXH3_128bits_digest(state_.get());
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
 
 namespace {
 
-// SHA-256 is written out here: one hash of one small file is not worth a crypto library.
-// The names a .. h, w, s0, s1, t1 and t2 are those of the standard. Source: FIPS 180-4.
+// SHA-256 without a crypto library: it hashes one small file. Names as in the standard, FIPS 180-4.
 constexpr std::array<uint32_t, 64> kRoundConstants = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
     0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
@@ -83,11 +73,11 @@ std::string sha256_hex(std::string_view bytes) {
   const auto* at = reinterpret_cast<const unsigned char*>(bytes.data());
   size_t left = bytes.size();
   for (; left >= 64; at += 64, left -= 64) sha256_block(state, at);
-  // The rest, a one bit, zeros, and the length in bits fill one block or two.
+  // The remaining bytes, a one bit, zeros and the length in bits fill one or two blocks.
   std::array<unsigned char, 128> tail{};
   for (size_t i = 0; i < left; ++i) tail[i] = at[i];
   tail[left] = 0x80;
-  // The length takes the last 8 bytes of a block, and the one bit a byte before it.
+  // The length takes the last 8 bytes, and the one bit takes a byte before them.
   const size_t tail_bytes = left < 56 ? 64 : 128;
   const uint64_t bits = uint64_t{bytes.size()} * 8;
   for (size_t i = 0; i < 8; ++i) tail[tail_bytes - 1 - i] = static_cast<unsigned char>(bits >> (8 * i));

@@ -5,27 +5,24 @@
 #include <string>
 #include <string_view>
 
+struct XXH3_state_s;  // of xxHash
+
 namespace ripstop {
 
 /// XXH3-64 of `bytes` bytes.
 uint64_t hash64(const void* data, int64_t bytes);
 
-/// XXH3-128 of bytes that are given in parts.
+/// XXH3-128 of a stream of bytes.
 class StreamHash {
  public:
   StreamHash();
-  ~StreamHash();
-  StreamHash(StreamHash&&) noexcept;
-  StreamHash& operator=(StreamHash&&) noexcept;
-
   void update(const void* data, int64_t bytes);
   void update(std::string_view text) { update(text.data(), static_cast<int64_t>(text.size())); }
-  /// The hash of everything so far, as 32 hex digits.
+  /// The hash of all bytes so far, as 32 hex digits.
   std::string hex() const;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  std::unique_ptr<XXH3_state_s, void (*)(XXH3_state_s*)> state_;
 };
 
 /// SHA-256 of `bytes` as 64 hex digits. Source: FIPS 180-4.

@@ -15,7 +15,7 @@ std::string read_whole_file(const std::filesystem::path& path, int64_t most_byte
   Io& io = posix_io();
   const Descriptor file(io, io.open(path, O_RDONLY));
   if (file.value() < 0) fail_storage(path, "open", errno, refusal);
-  // The size is only a first guess: for a pipe, and below /proc, it is 0.
+  // The size is only a first guess: pipes and files below /proc have size 0.
   constexpr int64_t kLeastBlock = 4096;
   Io::Status status;
   if (io.status(file.value(), status) != 0) fail_storage(path, "look at it", errno, refusal);
@@ -23,7 +23,7 @@ std::string read_whole_file(const std::filesystem::path& path, int64_t most_byte
   size_t filled = 0;
   int tries = 0;
   for (;;) {
-    // Check what has arrived, not the size: /dev/zero has size 0 and no end.
+    // Check the bytes that arrived: /dev/zero has size 0 and no end.
     if (static_cast<int64_t>(filled) > most_bytes)
       fail(refusal, "{}: has more than {} bytes", path.string(), most_bytes);
     if (filled == text.size())
@@ -31,35 +31,35 @@ std::string read_whole_file(const std::filesystem::path& path, int64_t most_byte
           std::max({std::min(status.bytes, most_bytes) + 1, 2 * static_cast<int64_t>(filled), kLeastBlock})));
     const ssize_t got = io.read(file.value(), text.data() + filled, text.size() - filled);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) {
-      // The file's contents are not to blame: the storage failed, whatever `refusal` is.
-      wait_for_storage(path, "read", errno, tries);
-      continue;
-    }
     if (got == 0) break;
-    filled += static_cast<size_t>(got);
+    if (got > 0)
+      filled += static_cast<size_t>(got);
+    else
+      wait_for_storage(path, "read", errno, tries);
   }
   text.resize(filled);
   return text;
 }
 
-std::string read_plain_file(const std::filesystem::path& path, int64_t most_bytes, ExitCode refusal) {
-  const InputFile file(path, refusal);
-  if (file.bytes() > most_bytes) fail(refusal, "{}: has more than {} bytes", path.string(), most_bytes);
+namespace {
+
+std::string read_all(const InputFile& file, int64_t most_bytes, ExitCode refusal) {
+  // Check before the buffer is made: a damaged file system may state any size.
+  if (file.bytes() > most_bytes)
+    fail(refusal, "{}: has more than {} bytes", file.path().string(), most_bytes);
   std::string bytes(static_cast<size_t>(file.bytes()), '\0');
   file.read_at(0, bytes.data(), file.bytes());
   return bytes;
 }
 
+}  // namespace
+
+std::string read_plain_file(const std::filesystem::path& path, int64_t most_bytes, ExitCode refusal) {
+  return read_all(InputFile(path, refusal), most_bytes, refusal);
+}
+
 std::string read_whole_file(Io& io, const std::filesystem::path& path, int64_t most_bytes) {
-  const InputFile file(io, path);
-  // Check before the buffer is made: a damaged file system may state any size.
-  if (file.bytes() > most_bytes)
-    fail(ExitCode::kStorage, "{}: has {} bytes, at most {} were expected", path.string(), file.bytes(),
-         most_bytes);
-  std::string bytes(static_cast<size_t>(file.bytes()), '\0');
-  file.read_at(0, bytes.data(), file.bytes());
-  return bytes;
+  return read_all(InputFile(io, path), most_bytes, ExitCode::kStorage);
 }
 
 std::string first_line(const std::filesystem::path& path) {
@@ -84,8 +84,7 @@ void write_whole_file(Io& io, const std::filesystem::path& path, std::string_vie
   beside += ".partial";
   (void)io.unlink(beside);  // a killed process may have left one
   try {
-    // The bytes must be on the disk before the rename. Else a power loss may leave the new name with an empty
-    // file.
+    // The bytes must be on the disk before the rename: else a power loss may leave an empty file.
     create_file(io, beside, bytes);
     rename_path(io, beside, path);
   } catch (...) {
@@ -93,10 +92,6 @@ void write_whole_file(Io& io, const std::filesystem::path& path, std::string_vie
     throw;
   }
   sync_directory(io, path.has_parent_path() ? path.parent_path() : ".");
-}
-
-void write_whole_file(const std::filesystem::path& path, std::string_view bytes) {
-  write_whole_file(posix_io(), path, bytes);
 }
 
 std::string copy_aside(Io& io, const std::filesystem::path& path, const std::string& suffix) {
@@ -108,10 +103,10 @@ std::string copy_aside(Io& io, const std::filesystem::path& path, const std::str
   }
   try {
     create_file(io, aside, read_plain_file(path, INT64_MAX - 1, ExitCode::kStorage));
-    // The caller cuts the original next: the name of the copy must be on the disk before.
+    // The caller cuts the original next, so the name of the copy must be on the disk.
     sync_directory(io, path.has_parent_path() ? path.parent_path() : ".");
   } catch (...) {
-    // A full disk would else get fuller with every start.
+    // A failed copy that stayed would fill the disk further with every start.
     (void)io.unlink(aside);
     throw;
   }

@@ -200,7 +200,7 @@ void SummaryFile::finish() {
   for (int64_t number = 2; !put_in_place(partial_ / path_.filename(), got, replace_); ++number)
     got = path_.string() + fmt::format(".{}", number);
   remove_tree(posix_io(), partial_);
-  sync_directory(path_.has_parent_path() ? path_.parent_path() : ".");
+  sync_directory(posix_io(), path_.has_parent_path() ? path_.parent_path() : ".");
   if (got != path_)
     throw Error(ExitCode::kUsage,
                 fmt::format("--output {} was made by another process meanwhile: the summaries are in {}",
