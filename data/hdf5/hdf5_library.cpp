@@ -1,39 +1,43 @@
 #include "data/hdf5/hdf5_library.h"
 
 #include <algorithm>
+#include <array>
 
 namespace ripstop {
 
 namespace {
 
-hid_t predefined_type(Hdf5Type type) {
-  switch (type) {
-    case Hdf5Type::kUint8:
-      return H5T_STD_U8LE;
-    case Hdf5Type::kUint16:
-      return H5T_STD_U16LE;
-    case Hdf5Type::kInt32:
-      return H5T_STD_I32LE;
-    case Hdf5Type::kInt64:
-      return H5T_STD_I64LE;
-    case Hdf5Type::kUint64:
-      return H5T_STD_U64LE;
-    case Hdf5Type::kBFloat16:  // the upper half of a float
-    case Hdf5Type::kFloat32:
-      return H5T_IEEE_F32LE;
-    case Hdf5Type::kFloat64:
-      return H5T_IEEE_F64LE;
-  }
-  RIPSTOP_CHECK(false, "unknown Hdf5Type {}", static_cast<int>(type));
-}
+struct TypeFacts {
+  std::string_view name;
+  int64_t bytes = 0;
+};
+constexpr std::array<TypeFacts, 8> kFacts = {{{"uint8", 1},
+                                              {"uint16", 2},
+                                              {"int32", 4},
+                                              {"int64", 8},
+                                              {"uint64", 8},
+                                              {"bfloat16", 2},
+                                              {"float32", 4},
+                                              {"float64", 8}}};
 
 }  // namespace
 
-// Types of fixed size and byte order, not the machine's: a file must read the same anywhere.
+int64_t size_bytes(Hdf5Type type) {
+  return kFacts.at(static_cast<size_t>(type)).bytes;
+}
+
+std::string_view to_string(Hdf5Type type) {
+  return kFacts.at(static_cast<size_t>(type)).name;
+}
+
 TypeHandle disk_type(Hdf5Type type) {
-  TypeHandle copy(H5Tcopy(predefined_type(type)));
+  // bfloat16 is made of the upper half of a float.
+  const std::array<hid_t, kFacts.size()> predefined = {H5T_STD_U8LE,   H5T_STD_U16LE, H5T_STD_I32LE,
+                                                       H5T_STD_I64LE,  H5T_STD_U64LE, H5T_IEEE_F32LE,
+                                                       H5T_IEEE_F32LE, H5T_IEEE_F64LE};
+  TypeHandle copy(H5Tcopy(predefined.at(static_cast<size_t>(type))));
   if (type != Hdf5Type::kBFloat16) return copy;
-  // The fields first: a type cannot become shorter than its fields.
+  // Set the fields before the size: a type cannot become shorter than its fields.
   const bool done = H5Tset_fields(copy.get(), /*sign=*/15, /*exponent at*/ 7, /*bits*/ 8, /*mantissa at*/ 0,
                                   /*bits*/ 7) >= 0 &&
                     H5Tset_size(copy.get(), 2) >= 0 && H5Tset_ebias(copy.get(), 127) >= 0;
@@ -42,7 +46,7 @@ TypeHandle disk_type(Hdf5Type type) {
 }
 
 void quiet_library() {
-  // After a failed write the library's clean-up at exit crashes: it writes again.
+  // After a failed write, libhdf5's clean-up at exit would write again and crash.
   H5dont_atexit();
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
 }
@@ -52,7 +56,7 @@ std::string library_error() {
   H5Ewalk2(
       H5E_DEFAULT, H5E_WALK_UPWARD,
       [](unsigned depth, const H5E_error2_t* error, void* out) -> herr_t {
-        // Depth 0 is the innermost call, which knows the cause. The outer ones only say what failed with it.
+        // Depth 0 is the innermost call, which names the cause.
         if (depth == 0 && error->desc != nullptr) *static_cast<std::string*>(out) = error->desc;
         return 0;
       },
@@ -63,9 +67,10 @@ std::string library_error() {
 
 PropertyHandle file_access(int64_t alignment_bytes) {
   PropertyHandle access(H5Pcreate(H5P_FILE_ACCESS));
-  // Clusters still have HDF5 1.8, and its h5dump must read the files.
+  // The h5dump of HDF5 1.8, which clusters still have, must read the files.
   H5Pset_libver_bounds(access.get(), H5F_LIBVER_EARLIEST, H5F_LIBVER_V18);
-  // Advisory locks fail on Lustre without -o flock and on some NFS; we rename finished directories instead.
+  // Advisory locks fail on Lustre without -o flock and on some NFS servers. ripstop needs none: it renames
+  // finished directories.
   H5Pset_file_locking(access.get(), false, true);
   if (alignment_bytes > 1)
     H5Pset_alignment(access.get(), static_cast<hsize_t>(alignment_bytes),
@@ -78,46 +83,6 @@ TypeHandle string_type() {
   H5Tset_size(type.get(), H5T_VARIABLE);
   H5Tset_cset(type.get(), H5T_CSET_UTF8);
   return type;
-}
-
-int64_t size_bytes(Hdf5Type type) {
-  switch (type) {
-    case Hdf5Type::kUint8:
-      return 1;
-    case Hdf5Type::kUint16:
-    case Hdf5Type::kBFloat16:
-      return 2;
-    case Hdf5Type::kInt32:
-    case Hdf5Type::kFloat32:
-      return 4;
-    case Hdf5Type::kInt64:
-    case Hdf5Type::kUint64:
-    case Hdf5Type::kFloat64:
-      return 8;
-  }
-  RIPSTOP_CHECK(false, "unknown Hdf5Type {}", static_cast<int>(type));
-}
-
-std::string_view to_string(Hdf5Type type) {
-  switch (type) {
-    case Hdf5Type::kUint8:
-      return "uint8";
-    case Hdf5Type::kUint16:
-      return "uint16";
-    case Hdf5Type::kInt32:
-      return "int32";
-    case Hdf5Type::kInt64:
-      return "int64";
-    case Hdf5Type::kUint64:
-      return "uint64";
-    case Hdf5Type::kBFloat16:
-      return "bfloat16";
-    case Hdf5Type::kFloat32:
-      return "float32";
-    case Hdf5Type::kFloat64:
-      return "float64";
-  }
-  RIPSTOP_CHECK(false, "unknown Hdf5Type {}", static_cast<int>(type));
 }
 
 }  // namespace ripstop

@@ -1,4 +1,4 @@
-// The parts of libhdf5 that the writer and the reader of HDF5 files share. Only data/hdf5_*.cpp include this.
+// What Hdf5Writer and Hdf5File share of libhdf5. Only the files of data/hdf5/ include this header.
 #pragma once
 #include <hdf5.h>
 
@@ -10,7 +10,7 @@
 
 namespace ripstop {
 
-/// An open HDF5 object, closed by `Close` when the scope ends.
+/// Owns an HDF5 object; the destructor closes it with `Close`.
 template <herr_t (*Close)(hid_t)>
 class Handle {
  public:
@@ -22,7 +22,9 @@ class Handle {
     return *this;
   }
   hid_t get() const { return id_; }
+  /// Passes the ownership to the caller.
   hid_t release() { return std::exchange(id_, H5I_INVALID_HID); }
+  /// Closes the object now; negative if that fails.
   herr_t reset() {
     const hid_t id = release();
     return id < 0 ? 0 : Close(id);
@@ -38,20 +40,21 @@ using TypeHandle = Handle<H5Tclose>;
 using PropertyHandle = Handle<H5Pclose>;
 using AttributeHandle = Handle<H5Aclose>;
 
-/// The type of an array's elements on disk: little-endian, whatever the machine.
+/// The type of an array's elements on disk: little-endian on any machine, so that a file reads the same
+/// there.
 TypeHandle disk_type(Hdf5Type type);
 
-/// UTF-8 text of variable length.
+/// The type of UTF-8 text of variable length.
 TypeHandle string_type();
 
-/// How files are opened: format of HDF5 1.8, no locks. Objects of at least `alignment_bytes` begin at a
-/// multiple of it.
+/// The properties for opening files: format of HDF5 1.8, no locks. Objects of at least `alignment_bytes`
+/// begin at a multiple of it.
 PropertyHandle file_access(int64_t alignment_bytes);
 
-/// Keeps the library from printing, and from its clean-up at exit. Call it before any other function.
+/// Keeps libhdf5 from printing errors and from its clean-up at exit. Call it before any other function here.
 void quiet_library();
 
-/// The innermost message of the library's error stack, on one line.
+/// The innermost message of libhdf5's error stack, on one line.
 std::string library_error();
 
 }  // namespace ripstop

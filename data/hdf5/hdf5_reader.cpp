@@ -9,12 +9,11 @@
 namespace ripstop {
 namespace {
 
-// The types of ripstop's own files.
 constexpr std::array kTypes = {Hdf5Type::kUint8,   Hdf5Type::kUint16, Hdf5Type::kInt32,
                                Hdf5Type::kInt64,   Hdf5Type::kUint64, Hdf5Type::kBFloat16,
                                Hdf5Type::kFloat32, Hdf5Type::kFloat64};
 
-/// Called by H5Literate for each link. C++ exceptions must not pass through the library, so it only collects.
+/// H5Literate calls it for each link. It must not throw through the C library, so it only collects.
 herr_t collect_links(hid_t, const char* name, const H5L_info_t* info, void* out) {
   static_cast<std::vector<std::pair<std::string, H5L_type_t>>*>(out)->emplace_back(name, info->type);
   return 0;
@@ -22,7 +21,6 @@ herr_t collect_links(hid_t, const char* name, const H5L_info_t* info, void* out)
 
 }  // namespace
 
-// Names, types and places of all arrays are read when the file is opened: a bad one is refused at once.
 struct Hdf5File::State {
   std::filesystem::path path;
   ExitCode refusal = ExitCode::kInputData;
@@ -47,7 +45,7 @@ struct Hdf5File::State {
 };
 
 void Hdf5File::State::walk(const std::string& group) {
-  // Limits far above every real file: a hostile one must not make the walk endless or the stack overflow.
+  // No real file comes near these limits. They keep a hostile file from an endless walk and a stack overflow.
   constexpr size_t kMostLinks = 1'000'000, kDeepest = 8;
   if (static_cast<size_t>(std::count(group.begin(), group.end(), '/')) > kDeepest)
     refuse("groups nest too deep");
@@ -58,10 +56,9 @@ void Hdf5File::State::walk(const std::string& group) {
        fmt::format("list group '/{}'", group));
   for (const auto& [link, type] : links) {
     const std::string name = group.empty() ? link : group + "/" + link;
-    // A link could lead to another file of the user, or back up and so around forever.
+    // Other links could lead to another file, or in a circle.
     if (type != H5L_TYPE_HARD) refuse("'{}' is a soft or external link, which is not allowed", name);
     if (arrays.size() + string_counts.size() > kMostLinks) refuse("more than {} objects", kMostLinks);
-    // The kind of an object is known only when it is open.
     const hid_t object = need(H5Oopen(file.get(), name.c_str(), H5P_DEFAULT), fmt::format("open '{}'", name));
     const H5I_type_t kind = H5Iget_type(object);
     H5Oclose(object);
@@ -81,19 +78,17 @@ void Hdf5File::State::add(const std::string& name) {
   TypeHandle type(need(H5Dget_type(dataset.get()), "read a type"));
   SpaceHandle space(need(H5Dget_space(dataset.get()), "read a shape"));
   PropertyHandle creation(need(H5Dget_create_plist(dataset.get()), "read a layout"));
-  // ripstop writes nothing else. Each form that is refused here needs no code and no test elsewhere.
   if (H5Sget_simple_extent_ndims(space.get()) != 1) refuse("'{}' is not 1-D", name);
   hsize_t extent = 0;
   need(H5Sget_simple_extent_dims(space.get(), &extent, nullptr), "read a shape");
-  // So that the bytes of an array, at most 8 an element, fit into int64.
+  // The bytes of the array, at most 8 an element, must fit into int64.
   if (extent > static_cast<hsize_t>(std::numeric_limits<int64_t>::max() / 8))
     refuse("'{}' is too long", name);
-  // The arrays are read with pread, past libhdf5: their bytes must lie in the file as they are, in one piece.
+  // pread reads the arrays without libhdf5: their bytes must lie in the file unchanged and in one piece.
   if (H5Pget_nfilters(creation.get()) != 0) refuse("'{}' has a filter, which is not allowed", name);
   if (H5Pget_layout(creation.get()) != H5D_CONTIGUOUS) {
     refuse("'{}' is not contiguous (chunked, compact or virtual storage is not allowed)", name);
   }
-  // Data in another file could be any file of the user.
   if (H5Pget_external_count(creation.get()) != 0)
     refuse("'{}' lies in another file, which is not allowed", name);
   const int64_t count = static_cast<int64_t>(extent);
@@ -114,9 +109,9 @@ void Hdf5File::State::add_array(const std::string& name, hid_t dataset, hid_t ty
   // An array without elements has no place in the file.
   if (count > 0) {
     const haddr_t offset = H5Dget_offset(dataset);
-    // By default libhdf5 gives an array its place at the first write: this one has a size and no bytes.
+    // By default libhdf5 allocates an array at its first write.
     if (offset == HADDR_UNDEF) refuse("'{}' was never written", name);
-    // In uint64: the sum of a hostile offset and a size may wrap around.
+    // In uint64, because the offset of a hostile file may make the sum wrap around.
     const uint64_t end = static_cast<uint64_t>(offset) + static_cast<uint64_t>(array.bytes());
     if (end < offset || end > static_cast<uint64_t>(file_bytes)) {
       refuse("'{}' ends at byte {}, the file at {}: it is cut short", name, end, file_bytes);
@@ -148,32 +143,20 @@ Hdf5File::Hdf5File(const std::filesystem::path& path, ExitCode refusal) : state_
   state_->file = FileHandle(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()));
   if (state_->file.get() < 0) state_->refuse("not a readable HDF5 file: {}", library_error());
   state_->walk("");
-  // For the binary search in array().
-  std::sort(state_->arrays.begin(), state_->arrays.end(),
-            [](const Hdf5Array& a, const Hdf5Array& b) { return a.name < b.name; });
+  std::ranges::sort(state_->arrays, {}, &Hdf5Array::name);
 }
 
 Hdf5File::~Hdf5File() = default;
 Hdf5File::Hdf5File(Hdf5File&&) noexcept = default;
 Hdf5File& Hdf5File::operator=(Hdf5File&&) noexcept = default;
 
-const std::filesystem::path& Hdf5File::path() const {
-  return state_->path;
-}
-
 const std::vector<Hdf5Array>& Hdf5File::arrays() const {
   return state_->arrays;
 }
 
-bool Hdf5File::has_array(const std::string& name) const {
-  const auto& arrays = state_->arrays;
-  return std::any_of(arrays.begin(), arrays.end(), [&](const Hdf5Array& a) { return a.name == name; });
-}
-
 const Hdf5Array& Hdf5File::array(const std::string& name) const {
   const auto& arrays = state_->arrays;
-  const auto at = std::lower_bound(arrays.begin(), arrays.end(), name,
-                                   [](const Hdf5Array& a, const std::string& n) { return a.name < n; });
+  const auto at = std::ranges::lower_bound(arrays, name, {}, &Hdf5Array::name);
   if (at == arrays.end() || at->name != name) state_->refuse("array '{}' is missing", name);
   return *at;
 }
@@ -202,7 +185,7 @@ int64_t Hdf5File::integer(const std::string& name) const {
 std::string Hdf5File::text(const std::string& name) const {
   const AttributeHandle attribute = state_->attribute(name);
   TypeHandle type(H5Aget_type(attribute.get()));
-  // An attribute in the header of its object has at most 64 KiB.
+  // libhdf5 stores an attribute of up to 64 KiB in the header of its object.
   constexpr size_t kLongest = 65536;
   const size_t bytes = H5Tget_size(type.get());
   if (H5Tget_class(type.get()) != H5T_STRING || H5Tis_variable_str(type.get()) > 0 || bytes > kLongest) {
@@ -243,7 +226,7 @@ std::vector<std::string> Hdf5File::strings(const std::string& name, int64_t firs
       H5Dread(dataset.get(), type.get(), memory_space.get(), file_space.get(), H5P_DEFAULT, pointers.data()),
       fmt::format("read '{}'", name));
   for (const char* pointer : pointers) texts.emplace_back(pointer == nullptr ? "" : pointer);
-  // libhdf5 allocated the strings.
+  // libhdf5 allocated the strings, and frees them.
   H5Dvlen_reclaim(type.get(), memory_space.get(), H5P_DEFAULT, pointers.data());
   return texts;
 }

@@ -10,8 +10,7 @@ struct Hdf5Writer::State {
   FileHandle file;
 
   ~State() {
-    // Closing would flush; after an error the library must not be asked to write again, so the handle is
-    // leaked.
+    // Leak the handle of a file that close() did not close: H5Fclose would write again, after an error.
     file.release();
   }
   template <class Result>
@@ -19,8 +18,7 @@ struct Hdf5Writer::State {
     if (result < 0) fail(ExitCode::kStorage, "{}: HDF5 cannot {}: {}", path.string(), doing, library_error());
     return result;
   }
-  /// Creates the dataset `name` and the groups above it. Without time stamps: the same input gives the same
-  /// bytes.
+  /// Creates the dataset `name` and the groups above it, without time stamps, which would change the bytes.
   DatasetHandle create(const std::string& name, hid_t type, int64_t count, bool allocate) {
     const hsize_t extent = static_cast<hsize_t>(count);
     SpaceHandle space(need(H5Screate_simple(1, &extent, nullptr), "make a data space"));
@@ -28,8 +26,7 @@ struct Hdf5Writer::State {
     H5Pset_obj_track_times(creation.get(), false);
     H5Pset_create_intermediate_group(link.get(), 1);
     if (allocate) {
-      // Allocate now, so that the offset is known; never fill, because the caller writes every byte with
-      // pwrite.
+      // Allocate now to know the offset. Fill nothing: the caller writes every byte with pwrite.
       H5Pset_alloc_time(creation.get(), H5D_ALLOC_TIME_EARLY);
       H5Pset_fill_time(creation.get(), H5D_FILL_TIME_NEVER);
     }
@@ -39,28 +36,24 @@ struct Hdf5Writer::State {
   }
 };
 
-Hdf5Writer::Hdf5Writer(const std::filesystem::path& path, int64_t alignment_bytes)
-    : state_(std::make_unique<State>()) {
+Hdf5Writer::Hdf5Writer(const std::filesystem::path& path) : state_(std::make_unique<State>()) {
   quiet_library();
   state_->path = path;
-  const PropertyHandle access = file_access(alignment_bytes);
+  const PropertyHandle access = file_access(/*alignment_bytes=*/4096);
   state_->file = FileHandle(
-      // Exclusive: an existing file belongs to someone.
       state_->need(H5Fcreate(path.c_str(), H5F_ACC_EXCL, H5P_DEFAULT, access.get()), "create the file"));
 }
 
 Hdf5Writer::~Hdf5Writer() = default;
 
-Hdf5Array Hdf5Writer::add_array(const Hdf5ArraySpec& spec) {
-  RIPSTOP_CHECK(spec.count >= 0, "'{}' has {} elements", spec.name, spec.count);
-  const TypeHandle type = disk_type(spec.type);
-  DatasetHandle dataset = state_->create(spec.name, type.get(), spec.count, true);
-  Hdf5Array array{spec.name, spec.type, spec.count, 0};
-  if (spec.count > 0) {
+Hdf5Array Hdf5Writer::add_array(Hdf5Array array) {
+  RIPSTOP_CHECK(array.count >= 0, "'{}' has {} elements", array.name, array.count);
+  const TypeHandle type = disk_type(array.type);
+  DatasetHandle dataset = state_->create(array.name, type.get(), array.count, true);
+  if (array.count > 0) {
     const haddr_t offset = H5Dget_offset(dataset.get());
-    // Allocation is early, so each array has a place by now.
     if (offset == HADDR_UNDEF)
-      fail(ExitCode::kStorage, "{}: '{}' got no place", state_->path.string(), spec.name);
+      fail(ExitCode::kStorage, "{}: '{}' got no place", state_->path.string(), array.name);
     array.offset_bytes = static_cast<int64_t>(offset);
   }
   state_->need(dataset.reset(), "close an array");
@@ -72,7 +65,7 @@ void Hdf5Writer::add_strings(const std::string& name, int64_t count,
   const TypeHandle type = string_type();
   DatasetHandle dataset = state_->create(name, type.get(), count, false);
   SpaceHandle file_space(H5Dget_space(dataset.get()));
-  // Some at a time: all texts of a data set may not fit into memory.
+  // A few at a time: the texts of a data set may not fit into memory.
   constexpr int64_t kBatch = 64;
   std::vector<std::string> texts;
   std::vector<const char*> pointers;
@@ -82,7 +75,7 @@ void Hdf5Writer::add_strings(const std::string& name, int64_t count,
     texts.clear();
     pointers.clear();
     for (hsize_t i = 0; i < extent; ++i) texts.emplace_back(next());
-    // A pass of its own: emplace_back may move the strings.
+    // Take the pointers last: emplace_back may move the strings.
     for (const std::string& text : texts) pointers.push_back(text.c_str());
     SpaceHandle memory_space(H5Screate_simple(1, &extent, nullptr));
     state_->need(H5Sselect_hyperslab(file_space.get(), H5S_SELECT_SET, &start, nullptr, &extent, nullptr),
@@ -103,9 +96,8 @@ void Hdf5Writer::set_attribute(const std::string& name, const Hdf5Value& value) 
     state_->need(H5Awrite(attribute.get(), memory, data), fmt::format("write attribute '{}'", name));
   };
   if (const auto* integer = std::get_if<int64_t>(&value)) write(H5T_STD_I64LE, H5T_NATIVE_INT64, integer);
-  if (const auto* real = std::get_if<double>(&value)) write(H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, real);
   if (const auto* text = std::get_if<std::string>(&value)) {
-    // Fixed-length text stays inside the object header: no heap, readable by every tool.
+    // Fixed-length text stays inside the object header, where every tool can read it.
     TypeHandle type(H5Tcopy(H5T_C_S1));
     H5Tset_size(type.get(), std::max<size_t>(1, text->size()));
     H5Tset_cset(type.get(), H5T_CSET_UTF8);
@@ -115,17 +107,16 @@ void Hdf5Writer::set_attribute(const std::string& name, const Hdf5Value& value) 
 }
 
 void Hdf5Writer::close() {
-  // Flush first, so that an error names the failed write and not the close.
+  // Flush first, so that the error of a failed write does not say "close".
   state_->need(H5Fflush(state_->file.get(), H5F_SCOPE_GLOBAL), "write its metadata");
   state_->need(state_->file.reset(), "close the file");
 }
 
-std::vector<Hdf5Array> create_hdf5(const std::filesystem::path& path, const std::vector<Hdf5ArraySpec>& specs,
-                                   const Hdf5Attributes& attributes, int64_t alignment_bytes) {
-  Hdf5Writer writer(path, alignment_bytes);
+std::vector<Hdf5Array> create_hdf5(const std::filesystem::path& path, std::vector<Hdf5Array> arrays,
+                                   const Hdf5Attributes& attributes) {
+  Hdf5Writer writer(path);
   for (const auto& [name, value] : attributes) writer.set_attribute(name, value);
-  std::vector<Hdf5Array> arrays;
-  for (const Hdf5ArraySpec& spec : specs) arrays.push_back(writer.add_array(spec));
+  for (Hdf5Array& array : arrays) array = writer.add_array(array);
   writer.close();
   return arrays;
 }

@@ -232,7 +232,7 @@ std::vector<std::string> read_gaps(const InputFile& file, const RankFileSkeleton
 RankFileSkeleton make_skeleton(Io& io, const std::filesystem::path& scratch,
                                const std::vector<UnitSpec>& units, const MeshCoordinates& coordinates,
                                const std::vector<UnitShard>& shards, DType moments) {
-  std::vector<Hdf5ArraySpec> specs;
+  std::vector<Hdf5Array> specs;
   RankFileSkeleton skeleton;
   for (const StoredArray& array : stored_arrays(shards, moments)) {
     const UnitShard& shard = shards[specs.size() / kUnitStateCount];

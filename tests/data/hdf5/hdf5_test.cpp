@@ -19,7 +19,7 @@ std::vector<Hdf5Array> make_file(const std::filesystem::path& path) {
                       {"nothing", Hdf5Type::kInt64, 0}},
                      {{"format_version", int64_t{1}},
                       {"separator", std::string("\n\nTL;DR:")},
-                      {"rate", 0.5},
+                      {"rate", int64_t{5}},
                       {"empty", std::string()}});
 }
 
@@ -133,10 +133,10 @@ TEST(Hdf5Test, CreatingWhereAFileIsOrWhereNoneCanBeIsAStorageError) {
   }
 }
 
-// As a checkpoint has them: three states of each of many units.
+// A checkpoint has three states of each of many units.
 TEST(Hdf5Test, ManyArraysInGroups) {
   ScratchDirectory scratch;
-  std::vector<Hdf5ArraySpec> specs;
+  std::vector<Hdf5Array> specs;
   for (int i = 0; i < 100; ++i) {
     for (const char* state : {"value", "exp_avg", "exp_avg_sq"}) {
       specs.push_back({fmt::format("blocks.{}/{}", i, state), Hdf5Type::kFloat32, 256 + i});
