@@ -50,11 +50,10 @@ void BackgroundWork::rethrow() const {
 
 void BackgroundWork::yield_processors() const {
   if (!has_thread_) return;
-  // A tenth of a processor that others want, by Linux's table of weights. With the least priority (19) a
-  // save beside busy processors took nearly twice as long as its disk needs.
+  // By Linux's table of weights, a tenth of a busy processor. With nice 19, a save beside busy processors
+  // took nearly twice as long as its disk needs.
   constexpr int kNice = 10;
-  // Of this thread alone: on Linux a thread has a nice value of its own. If the system refuses, it only takes
-  // more of the processors.
+  // On Linux each thread has its own nice value. If the system refuses, the thread keeps its share.
   (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), kNice);
 }
 

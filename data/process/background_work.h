@@ -1,4 +1,4 @@
-// BackgroundWork: work on a thread of its own while the caller's thread goes on.
+// BackgroundWork: a function on a thread of its own while the owner's thread goes on.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -11,33 +11,33 @@
 
 namespace ripstop {
 
-/// Runs a function once, on a thread that takes no signals but those of its own faults. The owner's thread
-/// asks how far it is and gets what it threw.
+/// Runs a function once, on a new thread that takes no signals except those of its own faults
+/// (BlockedSignals). The owner's thread follows its progress and rethrows its exception.
 class BackgroundWork {
  public:
-  /// Starts `body`, which may ask `stop_requested()` and must then end soon. If the system gives no more
-  /// threads, `body` has run when this returns.
+  /// Starts `body`, which must end soon once `stop_requested()` is true. If the system gives no more threads,
+  /// runs `body` on the caller's thread and returns after it.
   explicit BackgroundWork(std::function<void(const BackgroundWork& self)> body);
   /// Requests a stop and waits for the end.
   ~BackgroundWork();
   BackgroundWork(const BackgroundWork&) = delete;
   BackgroundWork& operator=(const BackgroundWork&) = delete;
 
-  /// Any thread may call these.
+  /// Any thread may call these five.
   bool is_done() const { return done_; }
   void request_stop() { stops_ = true; }
   bool stop_requested() const { return stops_; }
-  /// `body` counts what it has done, so that others see whether it moves.
+  /// `body` calls it for each part that is done: `progress()` tells whether it stands still.
   void count_progress() const { ++progress_; }
   int64_t progress() const { return progress_; }
-  /// `body` calls it: from now on its thread, and those that it starts, get processors that others leave
-  /// free, and a tenth of one that others want (nice 10). There is no way back without privileges, so it
-  /// does nothing if `body` runs on the owner's thread.
+  /// For `body`: its thread, and threads that it starts later, give way to others (nice 10): they get idle
+  /// processors, and a tenth of a busy one. Cannot be undone without privileges, so it does nothing if `body`
+  /// runs on the owner's thread.
   void yield_processors() const;
 
-  /// Waits until the work has ended, at most `most`. Returns whether it has ended.
+  /// Waits until the work has ended, but no longer than `most`. Returns whether it has ended.
   bool wait(std::chrono::milliseconds most);
-  /// Throws what the body threw, if it did. Only when is_done().
+  /// Throws the exception that `body` threw, if any. Call it only when is_done().
   void rethrow() const;
 
  private:

@@ -12,12 +12,12 @@
 namespace ripstop {
 namespace {
 
-// The numbers, and how far they are. Threads share it.
+// Deals the numbers to threads and counts the calls that have ended.
 class BlockQueue {
  public:
   BlockQueue(int64_t count, FunctionRef<void(int64_t, int64_t)> body) : count_(count), body_(body) {}
 
-  // Takes numbers until there are none.
+  // The body of a thread: takes numbers until there are none.
   void work(int64_t thread) {
     for (int64_t number = take(); number < count_; number = take()) {
       std::exception_ptr failure;
@@ -28,17 +28,16 @@ class BlockQueue {
       }
       const std::lock_guard lock(mutex_);
       ++done_;
-      // Lower numbers were begun before this one, and end: the lowest failure wins whichever came first.
+      // Calls with lower numbers were started earlier and will end: the lowest failure wins.
       if (failure && number < failed_) failed_ = number, failure_ = failure;
       if (failure) stopped_ = true;
       changed_.notify_all();
     }
   }
 
-  // On the caller's thread.
+  // Calls `tell` until all calls have ended or one has failed, and once after that.
   void watch(FunctionRef<void(int64_t)> tell) {
     constexpr std::chrono::milliseconds kPause{100};
-    // Also if all have ended before this thread came here: the last number is always told.
     for (bool ended = false; !ended;) {
       std::unique_lock lock(mutex_);
       ended = changed_.wait_for(lock, kPause, [&] { return stopped_ || done_ == count_; });
@@ -48,17 +47,21 @@ class BlockQueue {
     }
   }
 
-  void stop() {
-    const std::lock_guard lock(mutex_);
-    stopped_ = true;
-    changed_.notify_all();
-  }
-  // After the threads.
+  // Its destructor makes take() deal no more numbers.
+  struct Stop {
+    BlockQueue& queue;
+    ~Stop() {
+      const std::lock_guard lock(queue.mutex_);
+      queue.stopped_ = true;
+    }
+  };
+  // Call it after the threads have ended.
   void rethrow() const {
     if (failure_) std::rethrow_exception(failure_);
   }
 
  private:
+  // The next number; count_ if there is none.
   int64_t take() {
     const std::lock_guard lock(mutex_);
     return stopped_ ? count_ : std::min(next_++, count_);
@@ -74,39 +77,6 @@ class BlockQueue {
   std::exception_ptr failure_;
 };
 
-// Threads of one queue. The destructor ends them early; nothing may be under way when the queue goes.
-class BlockThreads {
- public:
-  BlockThreads(BlockQueue& queue, int64_t threads) : queue_(queue) {
-    try {
-      for (int64_t t = 0; t < threads; ++t) threads_.emplace_back([this, t] { queue_.work(t); });
-    } catch (const std::system_error&) {
-      // The system gives no more threads: those that there are do the work.
-    } catch (...) {
-      end();
-      throw;
-    }
-  }
-  ~BlockThreads() { end(); }
-  BlockThreads(const BlockThreads&) = delete;
-  BlockThreads& operator=(const BlockThreads&) = delete;
-
-  bool empty() const { return threads_.empty(); }
-  void join() {
-    for (std::thread& thread : threads_) thread.join();
-    threads_.clear();
-  }
-
- private:
-  void end() {
-    queue_.stop();
-    join();
-  }
-
-  BlockQueue& queue_;
-  std::vector<std::thread> threads_;
-};
-
 }  // namespace
 
 void share_blocks(int64_t count, int64_t threads, FunctionRef<void(int64_t, int64_t)> body,
@@ -114,10 +84,16 @@ void share_blocks(int64_t count, int64_t threads, FunctionRef<void(int64_t, int6
   if (count <= 0) return;
   BlockQueue queue(count, body);
   {
-    BlockThreads pool(queue, std::min(threads, count));
+    std::vector<std::jthread> pool;
+    const BlockQueue::Stop stop{queue};  // its destructor runs before the pool's, which joins the threads
+    try {
+      for (int64_t t = 0; t < std::min(threads, count); ++t)
+        pool.emplace_back([&queue, t] { queue.work(t); });
+    } catch (const std::system_error&) {
+      // The system gives no more threads: the existing ones do the work.
+    }
     if (pool.empty()) queue.work(0);
     queue.watch(watch);
-    pool.join();
   }
   queue.rethrow();
 }

@@ -1,21 +1,20 @@
-// BlockedSignals: keeps signals from the thread that holds it, and from the threads that it starts meanwhile.
+// BlockedSignals: blocks signals in a thread, and in the threads that it starts meanwhile.
 #pragma once
 #include <csignal>
 #include <span>
 
 namespace ripstop {
 
-/// While it lives, the thread that made it takes fewer signals. A signal that no thread takes stays pending.
-/// A thread inherits what is blocked where it is started, so one that is started meanwhile keeps it for
-/// good. Destroy it on the thread that made it.
+/// Blocks signals in the thread that constructs it, until its destruction on the same thread. A thread that
+/// is started meanwhile inherits the blocked signals and keeps them. A signal that every thread blocks stays
+/// pending.
 class BlockedSignals {
  public:
-  /// Blocks all signals but those that a thread's own faults send: such a signal ends the process before any
-  /// handler can tell why if it is blocked.
+  /// Blocks all signals except SIGSEGV and others of a thread's own faults: while it is blocked, a fault ends
+  /// the process without its handler.
   BlockedSignals();
-  /// Blocks `signals`, beside those that are blocked.
+  /// Blocks `signals` in addition to those that are blocked already.
   explicit BlockedSignals(std::span<const int> signals);
-  /// Blocks what was blocked before.
   ~BlockedSignals();
   BlockedSignals(const BlockedSignals&) = delete;
   BlockedSignals& operator=(const BlockedSignals&) = delete;
@@ -24,7 +23,7 @@ class BlockedSignals {
   sigset_t before_;
 };
 
-/// Lets the calling thread take `signals` from now on.
+/// Unblocks `signals` in the calling thread.
 void unblock_signals(std::span<const int> signals);
 
 }  // namespace ripstop

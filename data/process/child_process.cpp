@@ -22,10 +22,10 @@
 namespace ripstop {
 namespace {
 
-/// Messages of the child: the kind, and then the text. Of an error: the code, what() and hint().
+/// The first character of the child's message. Behind it: the text, or an Error's code, what() and hint().
 constexpr char kText = 'T', kError = 'E';
 
-/// The body of the child. Never returns: destructors of the parent's objects would remove its files.
+/// The child's process. Never returns: the destructors of the parent's objects would remove its files.
 [[noreturn]] void be_child(FunctionRef<std::string()> work, int pipe) {
   std::string message;
   try {
@@ -44,23 +44,11 @@ constexpr char kText = 'T', kError = 'E';
   ::_exit(0);
 }
 
-/// A running child. Its end is waited for in any case: a child that nobody waits for stays in the table.
+/// A child process that writes to a pipe. The destructor kills it if it may still run, and waits for it: a
+/// child that nobody waits for stays in the system's table.
 class Child {
  public:
-  explicit Child(FunctionRef<std::string()> work) {
-    std::array<int, 2> ends{};
-    if (::pipe(ends.data()) != 0) fail(ExitCode::kResources, "cannot make a pipe: {}", std::strerror(errno));
-    read_end_ = Descriptor(posix_io(), ends[0]);
-    Descriptor write_end(posix_io(), ends[1]);
-    const pid_t parent = ::getpid();
-    pid_ = ::fork();
-    if (pid_ < 0) fail(ExitCode::kResources, "cannot start a process: {}", std::strerror(errno));
-    if (pid_ > 0) return;
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    // The parent may have died before the line above.
-    if (::getppid() != parent) ::_exit(1);
-    be_child(work, write_end.release());
-  }
+  Child(pid_t pid, Descriptor read_end) : pid_(pid), read_end_(std::move(read_end)) {}
   ~Child() {
     if (pid_ <= 0) return;
     ::kill(pid_, SIGKILL);
@@ -69,9 +57,8 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  /// Appends what the child has written; false at its end. Returns after a tenth of a second if there is
-  /// nothing.
-  bool read(std::string& message) {
+  /// Waits for output, a tenth of a second at most, and appends it. False at the end of the output.
+  bool read(std::string& output) const {
     struct pollfd ready {
       read_end_.value(), POLLIN, 0
     };
@@ -79,50 +66,27 @@ class Child {
     std::array<char, 1 << 16> bytes;
     const ssize_t got = ::read(read_end_.value(), bytes.data(), bytes.size());
     if (got < 0) return errno == EINTR;
-    message.append(bytes.data(), static_cast<size_t>(got));
+    output.append(bytes.data(), static_cast<size_t>(got));
     return got > 0;
   }
-  /// Returns the status of waitpid(2).
-  int wait() {
+  /// Waits for the end of the process and returns the status of waitpid(2). With WNOHANG in `options`,
+  /// returns nullopt if the process runs.
+  std::optional<int> wait(int options = 0) {
     int status = 0;
-    while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+    pid_t ended = 0;
+    while ((ended = ::waitpid(pid_, &status, options)) < 0 && errno == EINTR) {
     }
+    if (ended == 0) return std::nullopt;
     pid_ = 0;
     return status;
   }
 
  private:
+  pid_t pid_;
   Descriptor read_end_;
-  pid_t pid_ = 0;
 };
 
-}  // namespace
-
-std::optional<std::string> run_in_child(FunctionRef<std::string()> work, FunctionRef<bool()> stop_requested) {
-  Child child(work);
-  std::string message;
-  bool stopped = false;
-  while (!(stopped = stop_requested()) && child.read(message)) {
-  }
-  if (stopped) return std::nullopt;
-  const int status = child.wait();
-  // Ctrl-C reaches the child, too.
-  if (stop_requested()) return std::nullopt;
-  if (WIFSIGNALED(status)) {
-    throw Error(ExitCode::kResources,
-                fmt::format("a child process was killed by signal {}", WTERMSIG(status)),
-                "the system does that if memory runs out");
-  }
-  RIPSTOP_CHECK(WEXITSTATUS(status) == 0 && !message.empty(), "a child process ended with {}", status);
-  if (message.front() == kText) return message.substr(1);
-  const size_t what = message.find('\0') + 1, hint = message.find('\0', what) + 1;
-  throw Error(static_cast<ExitCode>(std::stoi(message.substr(1))), message.substr(what, hint - 1 - what),
-              message.substr(hint));
-}
-
-namespace {
-
-/// "NAME=VALUE" of this process's environment, with `changes`.
+/// This process's environment with `changes`, as "NAME=VALUE".
 std::vector<std::string> changed_environment(
     const std::vector<std::pair<std::string, std::string>>& changes) {
   std::vector<std::string> all;
@@ -142,19 +106,15 @@ std::vector<char*> pointers_to(std::vector<std::string>& words) {
   return pointers;
 }
 
-/// Starts `words` with its standard output in `pipe`, and without input and errors. 0 if that fails.
+/// Starts the program `words` with its standard output in `pipe`, without input and errors. 0 if that fails.
 pid_t start_program(std::vector<std::string> words, std::vector<std::string> environment, int pipe) {
   posix_spawn_file_actions_t actions;
-  if (::posix_spawn_file_actions_init(&actions) != 0) return 0;
+  posix_spawnattr_t attributes;
+  if (::posix_spawn_file_actions_init(&actions) != 0 || ::posix_spawnattr_init(&attributes) != 0) return 0;
   ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   ::posix_spawn_file_actions_adddup2(&actions, pipe, STDOUT_FILENO);
   ::posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-  posix_spawnattr_t attributes;
-  if (::posix_spawnattr_init(&attributes) != 0) {
-    ::posix_spawn_file_actions_destroy(&actions);
-    return 0;
-  }
-  // The program may need signals that this thread has blocked: Ctrl-C ends it, too.
+  // Unblock all signals: Ctrl-C must end the program even if this thread blocks SIGINT.
   sigset_t none;
   sigemptyset(&none);
   ::posix_spawnattr_setsigmask(&attributes, &none);
@@ -167,58 +127,68 @@ pid_t start_program(std::vector<std::string> words, std::vector<std::string> env
   return error == 0 ? child : 0;
 }
 
-/// Reads from `pipe` to its end; false if that does not come until `end`.
-bool read_until(int pipe, std::chrono::steady_clock::time_point end, std::string& output) {
-  constexpr size_t kMostBytes = size_t{1} << 16;
-  std::array<char, 4096> bytes;
-  for (;;) {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now()).count();
-    struct pollfd ready {
-      pipe, POLLIN, 0
-    };
-    if (left <= 0) return false;
-    const int found = ::poll(&ready, 1, static_cast<int>(left));
-    if (found < 0 && errno == EINTR) continue;
-    if (found <= 0) return false;
-    const ssize_t got = ::read(pipe, bytes.data(), bytes.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return got == 0;
-    output.append(bytes.data(), std::min(static_cast<size_t>(got), kMostBytes - output.size()));
-  }
-}
-
 }  // namespace
+
+std::optional<std::string> run_in_child(FunctionRef<std::string()> work, FunctionRef<bool()> stop_requested) {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0)
+    fail(ExitCode::kResources, "cannot make a pipe: {}", std::strerror(errno));
+  Descriptor read_end(posix_io(), ends[0]), write_end(posix_io(), ends[1]);
+  const pid_t parent = ::getpid(), pid = ::fork();
+  if (pid < 0) fail(ExitCode::kResources, "cannot start a process: {}", std::strerror(errno));
+  if (pid == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    // The parent may have died before the line above.
+    if (::getppid() != parent) ::_exit(1);
+    be_child(work, write_end.value());
+  }
+  write_end = Descriptor();
+  Child child(pid, std::move(read_end));
+  std::string message;
+  while (child.read(message))
+    if (stop_requested()) return std::nullopt;
+  const int status = child.wait().value();
+  // Ctrl-C reaches the child, too.
+  if (stop_requested()) return std::nullopt;
+  if (WIFSIGNALED(status)) {
+    throw Error(ExitCode::kResources,
+                fmt::format("a child process was killed by signal {}", WTERMSIG(status)),
+                "the system does that if memory runs out");
+  }
+  RIPSTOP_CHECK(WEXITSTATUS(status) == 0 && !message.empty(), "a child process ended with {}", status);
+  if (message.front() == kText) return message.substr(1);
+  const size_t what = message.find('\0') + 1, hint = message.find('\0', what) + 1;
+  throw Error(static_cast<ExitCode>(std::stoi(message.substr(1))), message.substr(what, hint - 1 - what),
+              message.substr(hint));
+}
 
 std::optional<std::string> output_of_program(
     const std::vector<std::string>& words, double seconds,
     const std::vector<std::pair<std::string, std::string>>& environment) {
+  constexpr size_t kMostBytes = size_t{1} << 16;
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return std::nullopt;
-  const Descriptor read_end(posix_io(), ends[0]);
-  pid_t child = 0;
-  {
-    const Descriptor write_end(posix_io(), ends[1]);
-    child = start_program(words, changed_environment(environment), write_end.value());
-  }
-  if (child == 0) return std::nullopt;
-  const auto end =
-      std::chrono::steady_clock::now() +
-      std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
+  Descriptor read_end(posix_io(), ends[0]), write_end(posix_io(), ends[1]);
+  const auto start = std::chrono::steady_clock::now();
+  const auto is_late = [&] {
+    return std::chrono::steady_clock::now() - start >= std::chrono::duration<double>(seconds);
+  };
+  const pid_t pid = start_program(words, changed_environment(environment), write_end.value());
+  if (pid == 0) return std::nullopt;
+  write_end = Descriptor();
+  Child child(pid, std::move(read_end));
   std::string output;
-  const bool has_ended = read_until(read_end.value(), end, output);
-  int status = 0;
-  pid_t waited = 0;
-  // One that has closed its output may still run.
-  while (has_ended && (waited = ::waitpid(child, &status, WNOHANG)) == 0 &&
-         std::chrono::steady_clock::now() < end)
-    ::usleep(1000);
-  if (waited == 0) {
-    ::kill(child, SIGKILL);
-    while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-    }
+  while (child.read(output)) {
+    if (is_late()) return std::nullopt;
+    output.resize(std::min(output.size(), kMostBytes));
   }
-  if (!has_ended || !WIFEXITED(status) || WEXITSTATUS(status) != 0) return std::nullopt;
+  // A program that has closed its output may still run.
+  std::optional<int> status;
+  while (!(status = child.wait(WNOHANG))) {
+    if (is_late()) return std::nullopt;
+    ::usleep(1000);
+  }
+  if (!WIFEXITED(*status) || WEXITSTATUS(*status) != 0) return std::nullopt;
   return output;
 }
 

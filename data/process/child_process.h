@@ -1,4 +1,4 @@
-// Work in a child process: for libraries that cannot be interrupted, and for other programs.
+// Child processes, for libraries that cannot be interrupted and for other programs.
 #pragma once
 #include <optional>
 #include <string>
@@ -9,17 +9,17 @@
 
 namespace ripstop {
 
-/// Runs `work` in a child process and returns the text that it returns. Asks `stop_requested` ten times a
-/// second meanwhile; if it says yes, kills the child and returns nullopt. An Error that `work` throws is
-/// thrown here; Error(kResources) if the child is killed by someone else, as the system does if memory runs
-/// out. The child dies with this process. This process must have no other threads that work: the child has
-/// none of them, and a lock that one of them holds stays locked in the child.
+/// Runs `work` in a child process and returns its result. Calls `stop_requested` ten times a second; once it
+/// returns true, kills the child and returns nullopt. Throws the Error that `work` throws, or
+/// Error(kResources) if a signal ends the child, as when memory runs out. The child dies with this process.
+/// No other thread of this process may work meanwhile: the child has no copy of it, but of the locks that it
+/// holds.
 std::optional<std::string> run_in_child(FunctionRef<std::string()> work, FunctionRef<bool()> stop_requested);
 
-/// Runs the program `words` (looked for on PATH, without a shell), with `environment` beside this process's
-/// own, and returns the first 64 KiB of what it writes to standard output. nullopt if it cannot be started,
-/// ends with another code than 0, or does not end within `seconds`: then it is killed. By posix_spawn, which
-/// copies no memory, so this process may have other threads.
+/// Runs the program `words` (looked for on PATH, without a shell) with `environment` added to this process's,
+/// and returns the first 64 KiB of its standard output. Returns nullopt if it cannot be started, ends with
+/// another code than 0, or does not end within `seconds`; then it is killed. Uses posix_spawn, which copies
+/// no memory, so this process may have other threads.
 std::optional<std::string> output_of_program(
     const std::vector<std::string>& words, double seconds,
     const std::vector<std::pair<std::string, std::string>>& environment = {});

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Names inside a partial directory: the file that names the process which fills it, and the future output.
+/// Names inside a partial directory: the file with the owning process, and the future output.
 constexpr const char *kOwnerFile = "OWNER", *kContent = "content";
 
 fs::path parent_of(const fs::path& path) {
@@ -28,25 +28,24 @@ ProcessIdentity owner_of(Io& io, const fs::path& partial) {
   try {
     return parse_process(read_whole_file(io, partial / kOwnerFile, 4096));
   } catch (const Error&) {
-    // The owner was killed before it wrote the file: nothing says where it ran.
+    // The owner was killed before it wrote the file.
     return {};
   }
 }
 
-/// Removes what killed processes have left beside `output`, and tells `note`. Throws Error(kUsage) if a
-/// process makes `output` now: only one of both could put its directory in place, and the other would have
-/// worked in vain.
+/// The first step of make_partial_directory. Two processes cannot make `output`: only one of them could put
+/// its directory in place.
 void remove_leftovers(Io& io, const fs::path& output, const std::function<void(const std::string&)>& note) {
   const auto tell = [&](const std::string& text) {
     if (note) note(text);
   };
   const std::string begin = output.filename().string() + ".partial-";
   std::vector<Io::Entry> entries;
-  // A parent that cannot be listed may still take a new directory. That is found out below.
+  // A parent that cannot be listed may still take a new directory.
   if (io.list(parent_of(output), entries) != 0) return;
   for (const Io::Entry& entry : entries) {
     if (!entry.is_directory || !entry.name.starts_with(begin)) continue;
-    const fs::path left = output.has_parent_path() ? output.parent_path() / entry.name : fs::path(entry.name);
+    const fs::path left = output.parent_path() / entry.name;
     const ProcessIdentity owner = owner_of(io, left);
     const ProcessState state = state_of(owner);
     if (state == ProcessState::kGone) {
@@ -73,8 +72,7 @@ bool is_empty_directory(Io& io, const fs::path& path) {
 fs::path make_partial_directory(Io& io, const fs::path& output,
                                 const std::function<void(const std::string&)>& note) {
   remove_leftovers(io, output, note);
-  // With the process id, so that people see whose it is. A process of the same number on another machine may
-  // have made one: then a second number follows.
+  // A process with the same id on another machine may have made one: then a second number follows.
   const std::string begin = output.string() + fmt::format(".partial-{}", getpid());
   fs::path partial = begin;
   for (int64_t more = 1; io.mkdir(partial) != 0; ++more) {
@@ -119,7 +117,7 @@ void PartialDirectory::make(const std::function<void(const std::string&)>& note)
   for (fs::path parent = folder(); !path_exists(io_, parent); parent = parent_of(parent))
     missing.push_back(parent);
   if (!missing.empty()) made_parent_ = missing.back();
-  // A parent that cannot be made fails the directory below, whose message has the hint.
+  // Ignore errors: without its parent, the directory below fails with a better message.
   for (; !missing.empty(); missing.pop_back()) (void)io_.mkdir(missing.back());
   partial_ = make_partial_directory(io_, output_, note);
   content_ = partial_ / kContent;
@@ -138,25 +136,25 @@ void PartialDirectory::remove() {
   if (!partial_.empty()) remove_tree(io_, partial_);
   if (made_parent_.empty()) return;
   for (fs::path parent = folder();; parent = parent_of(parent)) {
-    // Fails if others have put something there meanwhile.
+    // Fails if others have put something there.
     io_.rmdir(parent);
     if (parent == made_parent_) return;
   }
 }
 
 void PartialDirectory::rename_to_output() {
-  // The entries must be on the disk before the name is: a power loss must not leave an empty data set.
+  // Sync the entries before the name: a power loss must not leave an empty output.
   sync_directory(io_, content_);
   if (io_.rename(content_, output_) != 0)  // replaces an empty directory
     fail_storage(output_, "put it in place", errno);
   try {
     sync_directory(io_, folder());
   } catch (...) {
-    // Whoever reads the error takes it for not done.
+    // Undo the rename: the error says that there is no output.
     (void)io_.rename(output_, content_);
     throw;
   }
-  // Best effort: the next process for this output removes what stays.
+  // If this fails, the next process for this output removes the rest.
   remove_tree(io_, partial_);
   partial_.clear();
 }

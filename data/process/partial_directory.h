@@ -1,5 +1,5 @@
-// Output that appears complete or not at all: it is written beside its final place, and what killed processes
-// leave is told from it.
+// Output that appears complete or not at all: it is written to a partial directory beside its final place. A
+// later process recognizes and removes the partial directories of killed processes.
 #pragma once
 #include <filesystem>
 #include <functional>
@@ -9,25 +9,23 @@
 
 namespace ripstop {
 
-/// Makes the directory OUTPUT.partial-PID, with a file OWNER that names this process, and returns its path.
-/// Before that, removes directories OUTPUT.partial-* whose process is known to have ended. `note` gets a text
-/// about each of them, and about those whose process cannot be seen from this host, which stay. Throws
-/// Error(kUsage) if a process makes `output` now, Error(kStorage) if it cannot make the directory.
+/// Makes the directory OUTPUT.partial-PID with a file OWNER that names this process, and returns its path.
+/// First removes each OUTPUT.partial-* whose process has ended; keeps those whose process this host cannot
+/// see. Calls `note` with a text about each of both kinds. Throws Error(kUsage) if a running process makes
+/// `output`, Error(kStorage) if it cannot make the directory.
 std::filesystem::path make_partial_directory(Io& io, const std::filesystem::path& output,
                                              const std::function<void(const std::string&)>& note = {});
 
-/// Takes OWNER away: what is left in `partial` is complete, and no later process removes it.
+/// Removes OWNER when the files in `partial` are complete: no later process will remove them.
 void disown_partial_directory(Io& io, const std::filesystem::path& partial);
 
-/// A directory to fill beside its final place: OUTPUT.partial-PID/content, next to OWNER.
-/// `rename_to_output` commits it; the destructor removes it if that has not happened, with the parents that
-/// were made for it. A process that is killed leaves it behind, and the next one for the same output
-/// removes it, whenever that was: OUTPUT is the renamed `content`, so OWNER goes last.
+/// A directory to fill: OUTPUT.partial-PID/content, next to OWNER. `rename_to_output` renames it to OUTPUT;
+/// without that call the destructor removes it, with the parents that were made for it. If the process is
+/// killed, the next process with the same output removes it: OWNER outlives `content`.
 class PartialDirectory {
  public:
-  /// Makes OUTPUT's parents and the directory (make_partial_directory). `io` must outlive it. Throws
-  /// Error(kUsage) if `output` exists and is not an empty directory, or if a process makes it now;
-  /// Error(kStorage) if it cannot make the directory.
+  /// Makes the parents of `output` and the directory (make_partial_directory). `io` must outlive it. Throws
+  /// also Error(kUsage) if `output` exists and is not an empty directory.
   PartialDirectory(Io& io, const std::filesystem::path& output,
                    const std::function<void(const std::string&)>& note = {});
   ~PartialDirectory();
@@ -37,11 +35,11 @@ class PartialDirectory {
   /// The directory to write to.
   const std::filesystem::path& path() const { return content_; }
   std::filesystem::path operator/(const std::string& name) const { return content_ / name; }
-  /// The directory that OUTPUT will lie in.
+  /// The parent of OUTPUT.
   std::filesystem::path folder() const;
 
-  /// The commit. Every file in the directory must have been synced. Throws Error(kStorage); then the
-  /// destructor leaves nothing.
+  /// Commits the directory, whose files must be synced. Throws Error(kStorage); then the destructor still
+  /// removes everything.
   void rename_to_output();
 
  private:
@@ -50,7 +48,7 @@ class PartialDirectory {
 
   Io& io_;
   std::filesystem::path output_, partial_, content_;
-  std::filesystem::path made_parent_;  // the topmost that did not exist; empty if all did
+  std::filesystem::path made_parent_;  // the topmost parent that was made; empty if all existed
 };
 
 }  // namespace ripstop

@@ -1,12 +1,12 @@
-// Which process wrote a file: enough to tell later, on the same machine, whether it still runs.
+// The identity of a process, to store in a file and later ask, on the same machine, whether it still runs.
 #pragma once
 #include <map>
 #include <string>
 
 namespace ripstop {
 
-/// Facts of a process by name: "host", "boot" (of the machine), "namespace" (of process numbers), "pid",
-/// "started" (clock ticks since the boot; numbers are used again, so only both identify a process).
+/// Facts of a process by name: "host", "boot" (id of the machine's boot), "namespace" (of process ids),
+/// "pid", "started" (clock ticks since the boot: with it, a later process with the same pid is told apart).
 using ProcessIdentity = std::map<std::string, std::string>;
 
 ProcessIdentity this_process();
@@ -14,12 +14,12 @@ ProcessIdentity this_process();
 enum class ProcessState {
   kRuns,
   kGone,
-  kElsewhere,  ///< on another machine or in another container, where this one cannot look
+  kElsewhere,  ///< on another machine or in another container: unknown
 };
-/// The state of `process`. Facts that are missing make it kElsewhere.
+/// The state of `process`; kElsewhere if facts are missing.
 ProcessState state_of(const ProcessIdentity& process);
 
-/// Lines "key value", and back. Lines without a space are ignored.
+/// Writes and parses lines "key value". The parser ignores lines without a space.
 std::string to_text(const ProcessIdentity& process);
 ProcessIdentity parse_process(const std::string& text);
 

@@ -18,11 +18,7 @@ std::string shell_word(std::string_view text) {
   if (!text.empty() && std::all_of(text.begin(), text.end(), is_plain_in_shell)) return std::string(text);
   std::string word = "'";
   for (const char c : text) {
-    // Nothing is special inside single quotes but their end.
-    if (c == '\'')
-      word += "'\\''";
-    else
-      word += c;
+    word += c == '\'' ? "'\\''" : std::string(1, c);  // only the quote is special inside single quotes
   }
   return word + "'";
 }
