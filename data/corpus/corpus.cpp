@@ -4,13 +4,12 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
 #include "data/corpus/corpus_names.h"
 #include "data/files/hash.h"
-#include "data/text/json_fields.h"
 #include "data/text/line_input.h"
 #include "data/text/unpacked_input.h"
 #include "model/core/error.h"
@@ -18,7 +17,7 @@
 namespace ripstop {
 namespace {
 
-/// JSON files that Hugging Face's save_to_disk puts beside its data. They hold no examples.
+/// Whether `path` is a JSON file without examples that Hugging Face's save_to_disk writes beside its data.
 bool is_metadata(const std::filesystem::path& path) {
   const std::string name = path.filename().string();
   return name == "dataset_info.json" || name == "dataset_dict.json" || name == "state.json";
@@ -30,7 +29,8 @@ bool has_hidden_name(const std::filesystem::path& path) {
                      [](const auto& name) { return name.string().starts_with('.'); });
 }
 
-/// Adds the files below the directory `path` to `files`, or to source.passed_over, each list sorted.
+/// Adds the files below the directory `path` that the source reads to `files`, the others to
+/// source.passed_over, both sorted.
 void add_files_below(const std::filesystem::path& path, CorpusSource& source,
                      std::vector<std::filesystem::path>& files) {
   std::vector<std::filesystem::path> read, other;
@@ -44,7 +44,7 @@ void add_files_below(const std::filesystem::path& path, CorpusSource& source,
       other.push_back(entry.path());
   }
   if (error) fail(ExitCode::kInputData, "{}: cannot list: {}", path.string(), error.message());
-  // A directory lists its files in any order. Sorted, the data set is the same on every machine.
+  // A directory lists its files in any order. Sort them, so that the data set is the same on every machine.
   std::sort(read.begin(), read.end());
   std::sort(other.begin(), other.end());
   files.insert(files.end(), read.begin(), read.end());
@@ -75,27 +75,25 @@ void add_files(const std::filesystem::path& path, CorpusSource& source,
     throw Error(ExitCode::kInputData, fmt::format("{}: not a file", path.string()),
                 "prepare reads its input several times: write it to a file first");
   }
-  // Behind --source xsum a pattern of the shell may name a split file or a README, which is no article.
+  // With --source xsum, a shell pattern may match the split file or a README.
   const bool is_other = source.kind == SourceKind::kXsum && !is_read_as(source.kind, path);
   (is_other ? source.passed_over : files).push_back(path);
 }
 
-/// Whether the first object of a JSONL file is running text: a "text" with neither document nor summary.
+/// Whether the first object of a JSONL file is running text: a "text" with neither document nor summary. A
+/// damaged line is none; read_lines refuses it.
 bool first_line_is_text(const std::filesystem::path& path, const CorpusSource& source) {
   LineInput lines(path);
-  std::string line, error;
-  std::map<std::string, JsonField> fields;
-  while (lines.next(line)) {
+  for (std::string line; lines.next(line);) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    // Ignore the result: a damaged line is refused where its fields are read, with its place.
-    read_json_fields(line, {source.document_field, source.summary_field, "text"}, fields, error);
-    return fields.count("text") != 0 && fields.count(source.document_field) == 0 &&
-           fields.count(source.summary_field) == 0;
+    const auto object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    return object.contains("text") && !object.contains(source.document_field) &&
+           !object.contains(source.summary_field);
   }
   return false;
 }
 
-/// Spreadsheets and PowerShell write UTF-16. Its lines would be skipped as invalid, or be no JSON.
+/// Throws if the file is UTF-16, as spreadsheets and PowerShell write it.
 void refuse_utf16(const std::filesystem::path& path) {
   UnpackedInput input(path);
   const std::string_view begin = input.next_block();
@@ -105,13 +103,12 @@ void refuse_utf16(const std::filesystem::path& path) {
       "convert it, and give the new file: " + conversion_command(path, "iconv -f UTF-16 -t UTF-8", "utf8"));
 }
 
-/// Thrown by a sink that has seen enough.
+/// A sink throws it to end the reading.
 struct EnoughSeen {};
 
-/// Reads the begin of every file, and the first line of JSONL, so that a file in UTF-16 or without the fields
-/// is refused at once and not after all files before it.
+/// Refuses a file in UTF-16, and JSONL whose first line is bad, before hours of work on the files before it.
 void check_first_lines(const CorpusSource& source) {
-  // Of more files even the begins take too long, on a network file system.
+  // On a network file system, even the first blocks of more files take too long.
   constexpr size_t kMostFiles = 1000;
   CorpusSource one = source;
   for (size_t i = 0; i < std::min(source.inputs.size(), kMostFiles); ++i) {
@@ -120,8 +117,7 @@ void check_first_lines(const CorpusSource& source) {
     one.inputs = {source.inputs[i]};
     CorpusProgress ignored;
     try {
-      (source.kind == SourceKind::kText ? read_text : read_jsonl)(one, ignored,
-                                                                  [](CorpusExample&) { throw EnoughSeen{}; });
+      read_lines(one, ignored, [](CorpusExample&) { throw EnoughSeen{}; });
     } catch (const EnoughSeen&) {
     }
   }
@@ -135,7 +131,7 @@ void check_first_lines(const CorpusSource& source) {
               format.convert);
 }
 
-/// Options that the kind of the source does not use would be ignored without a word.
+/// Throws if an option is set that this kind of source does not use.
 void check_options_of_kind(const CorpusSource& source) {
   if (source.kind != SourceKind::kXsum && !source.splits.empty()) {
     throw Error(ExitCode::kUsage,
@@ -160,7 +156,7 @@ SourceKind common_kind(const std::vector<std::filesystem::path>& files, const Co
   SourceKind common = SourceKind::kAuto;
   for (const auto& file : files) {
     SourceKind kind = kind_of_name(file);
-    // Both kinds of JSONL have the same name: only the fields tell pairs from running text.
+    // The names of JSONL files do not tell pairs from running text.
     if (kind == SourceKind::kJsonl && first_line_is_text(file, source)) kind = SourceKind::kText;
     if (kind == SourceKind::kAuto) {
       throw Error(ExitCode::kUsage, fmt::format("{}: cannot tell what this is by its name", file.string()),
@@ -177,7 +173,7 @@ SourceKind common_kind(const std::vector<std::filesystem::path>& files, const Co
   return common;
 }
 
-/// A file that is given twice would be read twice, and all of its examples be duplicates.
+/// Throws if a file is given twice: all of its examples would be duplicates.
 void refuse_twice(const std::vector<std::filesystem::path>& files) {
   std::set<std::pair<dev_t, ino_t>> seen;
   for (const auto& file : files) {
@@ -188,7 +184,7 @@ void refuse_twice(const std::vector<std::filesystem::path>& files) {
   }
 }
 
-/// The error for inputs without a file that is read.
+/// Throws because the inputs have no file that the source reads.
 [[noreturn]] void refuse_nothing(const CorpusSource& source) {
   for (const auto& file : source.passed_over)
     if (!foreign_format(file).what.empty()) refuse_format(file);
@@ -204,8 +200,8 @@ void refuse_twice(const std::vector<std::filesystem::path>& files) {
       fmt::format("files are found by their names: {}", name_ends(source.kind)));
 }
 
-/// The files of all inputs; sets source.passed_over. Throws Error(kUsage) if there are none, or if one has a
-/// format that is not read.
+/// The files to read of all inputs; sets source.passed_over. Throws Error(kUsage) if there are none, or if
+/// one has a foreign format.
 std::vector<std::filesystem::path> find_files(CorpusSource& source) {
   source.passed_over.clear();
   std::vector<std::filesystem::path> files;
@@ -218,13 +214,12 @@ std::vector<std::filesystem::path> find_files(CorpusSource& source) {
   return files;
 }
 
-/// Tells whether a file's content changed, without reading it.
+/// Size and time of the last change of a file: if they differ later, it has changed.
 struct FileStamp {
   int64_t bytes = 0, seconds = 0, nanoseconds = 0;
   friend bool operator==(const FileStamp&, const FileStamp&) = default;
 };
 
-/// Size and time of the last change. Throws if the file has gone.
 FileStamp stamp(const std::filesystem::path& path) {
   struct stat status {};
   if (stat(path.c_str(), &status) != 0)
@@ -268,8 +263,8 @@ CorpusSource resolve_source(CorpusSource source) {
   if (source.kind == SourceKind::kAuto) source.kind = common_kind(files, source);
   source.inputs = std::move(files);
   check_options_of_kind(source);
-  // To ask each of XSum's hundreds of thousands of articles takes minutes on a network file system. prepare
-  // drops those that come twice, because it drops equal examples.
+  // XSum has hundreds of thousands of articles: a stat of each takes minutes on a network file system.
+  // prepare drops articles that come twice, as it drops all equal examples.
   if (source.kind != SourceKind::kXsum) {
     refuse_twice(source.inputs);
     check_first_lines(source);
@@ -288,8 +283,7 @@ CorpusCounts read_corpus(const CorpusSource& source, CorpusProgress& progress, c
     read_synthetic(source, progress, sink);
     return {};
   }
-  // Do not watch hundreds of thousands of .summary files: a stat of each, twice, takes minutes on a network
-  // file system.
+  // Watch no hundreds of thousands of .summary files, for the same reason.
   const bool watch = progress_unit(source) == "byte";
   std::vector<FileStamp> before;
   progress = {};
@@ -299,9 +293,9 @@ CorpusCounts read_corpus(const CorpusSource& source, CorpusProgress& progress, c
   }
   CorpusCounts counts;
   if (source.kind == SourceKind::kXsum) counts = read_xsum(source, progress, sink);
-  if (source.kind == SourceKind::kJsonl) read_jsonl(source, progress, sink);
-  if (source.kind == SourceKind::kText) read_text(source, progress, sink);
-  // prepare reads the input up to three times, and all passes must see the same examples.
+  if (source.kind == SourceKind::kJsonl || source.kind == SourceKind::kText)
+    read_lines(source, progress, sink);
+  // prepare reads the input up to three times and must see the same examples each time.
   for (size_t i = 0; i < before.size(); ++i) {
     if (!(stamp(source.inputs[i]) == before[i])) {
       throw Error(ExitCode::kInputData,
@@ -314,10 +308,9 @@ CorpusCounts read_corpus(const CorpusSource& source, CorpusProgress& progress, c
 
 Split split_of_document(Split split, std::string_view document, double validation_fraction) {
   if (split != Split::kTrain || validation_fraction <= 0) return split;
-  // The text decides, not a random number: a document that comes twice, or in another order, stays in its
-  // split. The upper 53 bits give a number in [0, 1), since a double holds no more.
-  const uint64_t hash = hash64(document.data(), static_cast<int64_t>(document.size()));
-  return static_cast<double>(hash >> 11) * 0x1p-53 < validation_fraction ? Split::kValidation : Split::kTrain;
+  // The upper 53 bits of the hash, as many as a double holds, become a number in [0, 1).
+  return static_cast<double>(hash64(document) >> 11) * 0x1p-53 < validation_fraction ? Split::kValidation
+                                                                                     : Split::kTrain;
 }
 
 void normalize_line_ends(std::string& text) {

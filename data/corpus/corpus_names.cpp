@@ -12,7 +12,7 @@
 namespace ripstop {
 namespace {
 
-/// So many files are named in a message; of more, the number alone.
+/// A message names at most this many files.
 constexpr size_t kShown = 4;
 
 bool ends_with_one_of(const std::string& text, std::initializer_list<std::string_view> ends) {
@@ -43,19 +43,10 @@ bool is_read_as(SourceKind kind, const std::filesystem::path& path) {
 }
 
 std::string_view name_ends(SourceKind kind) {
-  switch (kind) {
-    case SourceKind::kXsum:
-      return ".summary, .tar, .tar.gz, .tgz";
-    case SourceKind::kJsonl:
-      return ".jsonl, .json, also with .gz";
-    case SourceKind::kText:
-      return ".txt, .jsonl, .json (also with .gz), .text";
-    case SourceKind::kAuto:
-      return ".jsonl, .json, .txt (also with .gz), .text, .summary, .tar, .tar.gz, .tgz";
-    case SourceKind::kSynthetic:
-      break;
-  }
-  return "";
+  if (kind == SourceKind::kXsum) return ".summary, .tar, .tar.gz, .tgz";
+  if (kind == SourceKind::kJsonl) return ".jsonl, .json, also with .gz";
+  if (kind == SourceKind::kText) return ".txt, .jsonl, .json (also with .gz), .text";
+  return ".jsonl, .json, .txt (also with .gz), .text, .summary, .tar, .tar.gz, .tgz";
 }
 
 bool is_compressed(const std::filesystem::path& path) {

@@ -1,10 +1,10 @@
-// Invented news articles. A tiny model can learn to summarize them, and only if it reads them.
+// Invented news articles that a tiny model can learn to summarize, but only by reading them.
 //
-// An article reports a few events. Someone merely claims each of them, except one that an authority confirms:
-// the summary is that event. The confirmed event is never the first one: a copy of the first sentence is no
-// summary. Every event has a person, a place and a day of its own, so no other sentence gives them away.
-// Names, places and figures of validation and test articles never occur in train: a model must copy them and
-// cannot remember them.
+// An article reports a few events. An authority confirms one of them, which is the summary; the others are
+// mere claims. The confirmed event is never the first, so that a copy of the first sentence is no summary.
+// Every event has a person, a place and a day of its own, so that no other sentence gives them away. Names,
+// places and figures of validation and test articles never occur in train: a model must copy them and cannot
+// remember them.
 #include <algorithm>
 #include <array>
 
@@ -28,19 +28,19 @@ constexpr std::array kObjects = {"bridge",  "school",  "hospital", "library", "m
 constexpr std::array kDays = {"Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"};
 constexpr std::array kConfirmed = {"Police confirmed that", "The council confirmed that",
                                    "Officials confirmed that"};
-// {} is a figure.
+// A figure replaces {}.
 constexpr std::array kClaimed = {"A neighbour thought that", "A rival claimed that",
                                  "Nobody believed that",     "One of {} visitors heard that",
                                  "A caller said that",       "Last year {} papers wrote that"};
 constexpr int64_t kSentences = 3;
-constexpr int64_t kHeldOutNames = 200;  // of each of validation and test
+constexpr int64_t kHeldOutNames = 200;  // for each of validation and test
 
-/// Numbers for one article, from a key of its own (SplitMix64).
+/// The random numbers of one article (SplitMix64).
 class Random {
  public:
   explicit Random(uint64_t key) : state_(key) {}
   uint64_t below(uint64_t bound) {
-    // std::uniform_int_distribution differs between libraries; a data set must not.
+    // Not std::uniform_int_distribution, which differs between standard libraries.
     state_ += 0x9e3779b97f4a7c15ull;
     uint64_t z = state_;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -57,7 +57,7 @@ class Random {
   uint64_t state_;
 };
 
-/// Invented names with an ending, in three parts without a name in common.
+/// Invented names with a common ending, divided among the three splits.
 class NamePool {
  public:
   NamePool(const std::string& ending, uint64_t key) {
@@ -83,20 +83,19 @@ class NamePool {
   std::array<std::vector<std::string>, kSplits> parts_;
 };
 
-/// The endings keep first names, last names and towns apart. Their keys are constant: the seed changes the
-/// articles but not which names belong to train.
+/// The names of all articles. The keys are constant: a seed does not change which names belong to train.
 struct World {
   NamePool first_names{"n", 1}, last_names{"rd", 2}, towns{"ville", 3};
 };
 
-/// A figure of two digits: multiples of 7 belong to validation, those one above to test, all others to train.
+/// A figure of two digits: a multiple of 7 for validation, one more for test, any other for train.
 uint64_t figure(Split split, Random& random) {
   const uint64_t seven = 7 * (2 + random.below(11));
   if (split == Split::kValidation) return seven;
   return split == Split::kTest ? seven + 1 : seven + 2 + random.below(5);
 }
 
-/// A sentence that tells who did what to which object, in which town, on which day.
+/// A sentence about an event: person, verb, object, town, day.
 std::string event(const World& world, Split split, Random& random) {
   const std::string& first = random.pick(world.first_names.of(split));
   const std::string& last = random.pick(world.last_names.of(split));
@@ -106,7 +105,7 @@ std::string event(const World& world, Split split, Random& random) {
   return fmt::format("{} {} {} the {} in {} on {}.", first, last, verb, object, town, random.pick(kDays));
 }
 
-/// An introduction that makes the event after it mere hearsay.
+/// The begin of a sentence that makes the event behind it a mere claim.
 std::string claim(Split split, Random& random) {
   std::string text = random.pick(kClaimed);
   const size_t at = text.find("{}");
@@ -118,7 +117,7 @@ std::string claim(Split split, Random& random) {
 
 void read_synthetic(const CorpusSource& source, CorpusProgress& progress, const ExampleSink& sink) {
   const World world;
-  // A hundredth for each of validation and test, but 500 are plenty and below three there is only train.
+  // Validation and test each get a hundredth, from 1 to 500. Fewer than three examples are all train.
   const int64_t held_out = source.examples < 3 ? 0 : std::clamp<int64_t>(source.examples / 100, 1, 500);
   progress = {0, source.examples};
   for (int64_t i = 0; i < source.examples; ++i) {
@@ -128,9 +127,8 @@ void read_synthetic(const CorpusSource& source, CorpusProgress& progress, const 
                     : from_end < 2 * held_out ? Split::kValidation
                                               : Split::kTrain;
     example.id = fmt::format("synthetic-{}", i);
-    // A key for each article: the texts of an article do not depend on how many come before it.
+    // Each article has its own key: its text does not depend on the number of articles.
     Random random(Random(source.seed).below(UINT64_MAX) ^ (static_cast<uint64_t>(i) * 0xd1342543de82ef95ull));
-    // Never sentence 0: else "copy the first sentence" would be a good summary.
     const int64_t confirmed = 1 + static_cast<int64_t>(random.below(kSentences - 1));
     for (int64_t s = 0; s < kSentences; ++s) {
       const std::string what = event(world, example.split, random);

@@ -1,4 +1,4 @@
-// XSum's official distribution: one file an article, plain in a directory or in a tar.gz, and a JSON of
+// XSum's official distribution: one file an article, in a directory or in a tar.gz, and a JSON file of
 // splits.
 #include <algorithm>
 #include <array>
@@ -7,7 +7,7 @@
 #include "data/corpus/corpus.h"
 #include "data/files/hash.h"
 #include "data/files/whole_file.h"
-#include "data/text/json_fields.h"
+#include "data/text/json_reader.h"
 #include "data/text/line_input.h"
 #include "data/text/tar_input.h"
 #include "data/text/utf8.h"
@@ -16,11 +16,11 @@
 namespace ripstop {
 namespace {
 
-// Limits against hostile files. XSum itself stays far below them.
+// Limits against hostile files, far above those of XSum.
 constexpr int64_t kMostArticleBytes = int64_t{64} << 20;
 constexpr int64_t kMostSplitBytes = int64_t{1} << 30;
 
-/// Lines of the page around the articles. Hugging Face's XSum loader drops the same.
+/// Lines of the web page around an article. Hugging Face's XSum loader drops the same lines.
 constexpr std::array<std::string_view, 11> kBoilerplate = {
     "Share this with",
     "Email",
@@ -34,7 +34,7 @@ constexpr std::array<std::string_view, 11> kBoilerplate = {
     "Copy this link",
     "These are external links and will open in a new window"};
 
-/// The split file, plain or gzip, as one text.
+/// The text of the split file, which may be gzip.
 std::string read_split_file(const std::filesystem::path& path) {
   LineInput lines(path);
   std::string text;
@@ -46,55 +46,47 @@ std::string read_split_file(const std::filesystem::path& path) {
   return text;
 }
 
-/// Which split an id belongs to: 16 bytes an id.
+/// The split of each id: 16 bytes an id.
 class SplitTable {
  public:
   explicit SplitTable(const std::filesystem::path& path) {
-    const std::string json = read_split_file(path);
-    std::string error, unknown;
-    const auto add = [&](const std::string& list, const std::string& id) {
-      for (int s = 0; s < kSplits; ++s) {
-        if (list == to_string(static_cast<Split>(s))) {
-          entries_.push_back(
-              {hash64(id.data(), static_cast<int64_t>(id.size())), static_cast<Split>(s), false});
-          return;
-        }
-      }
-      unknown = list;
-    };
-    if (!read_json_string_lists(json, add, error)) fail(ExitCode::kInputData, "{}: {}", path.string(), error);
-    if (!unknown.empty()) {
-      throw Error(ExitCode::kInputData,
-                  fmt::format("{}: split '{}', expected train, validation, test", path.string(), unknown),
-                  "rename that list in the file; XSum's own has these three");
+    const JsonReader reader(path.string(), ExitCode::kInputData);
+    const JsonReader::Json json = reader.parse(read_split_file(path));
+    for (const auto& [list, ids] : json.items()) {
+      int split = 0;
+      while (split < kSplits && list != to_string(static_cast<Split>(split))) ++split;
+      if (split == kSplits)
+        reader.refuse_with("rename that list in the file; XSum's own has these three",
+                           "split '{}', expected train, validation, test", list);
+      if (!ids.is_array() ||
+          !std::all_of(ids.begin(), ids.end(), [](const auto& id) { return id.is_string(); }))
+        reader.refuse("expected an object of arrays of strings");
+      for (const auto& id : ids)
+        entries_.push_back({hash64(id.get_ref<const std::string&>()), static_cast<Split>(split)});
     }
-    if (entries_.empty()) fail(ExitCode::kInputData, "{}: names no ids", path.string());
-    // Sorted hashes instead of a map of strings: 227,000 ids take 4 MiB.
-    std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) { return a.id < b.id; });
-    const auto twice = std::adjacent_find(entries_.begin(), entries_.end(),
-                                          [](const Entry& a, const Entry& b) { return a.id == b.id; });
-    // Two ids with one hash end here too. That has a chance of 1 in 10^9 for XSum.
-    if (twice != entries_.end()) fail(ExitCode::kInputData, "{}: an id is listed twice", path.string());
+    if (entries_.empty()) reader.refuse("names no ids");
+    std::ranges::sort(entries_, {}, &Entry::id_hash);
+    // Refuses two ids with one hash, too: for XSum that has a chance of 1 in 10^9.
+    if (std::ranges::adjacent_find(entries_, {}, &Entry::id_hash) != entries_.end())
+      reader.refuse("an id is listed twice");
   }
 
-  /// The split of `id`, remembering that it was there.
+  /// The split of `id`, which counts as seen from now on.
   std::optional<Split> find(const std::string& id) {
-    const uint64_t hash = hash64(id.data(), static_cast<int64_t>(id.size()));
-    const auto at = std::lower_bound(entries_.begin(), entries_.end(), hash,
-                                     [](const Entry& e, uint64_t h) { return e.id < h; });
-    if (at == entries_.end() || at->id != hash) return std::nullopt;
+    const uint64_t hash = hash64(id);
+    const auto at = std::ranges::lower_bound(entries_, hash, {}, &Entry::id_hash);
+    if (at == entries_.end() || at->id_hash != hash) return std::nullopt;
     at->seen = true;
     return at->split;
   }
-  int64_t absent() const {
-    return std::count_if(entries_.begin(), entries_.end(), [](const Entry& e) { return !e.seen; });
-  }
+  /// The number of ids that were not seen.
+  int64_t absent() const { return std::ranges::count(entries_, false, &Entry::seen); }
 
  private:
   struct Entry {
-    uint64_t id;
+    uint64_t id_hash;
     Split split;
-    bool seen;
+    bool seen = false;
   };
   std::vector<Entry> entries_;
 };
@@ -104,12 +96,10 @@ std::string drop_boilerplate(std::string_view text) {
   std::string kept;
   kept.reserve(text.size());
   while (!text.empty()) {
-    const size_t end =
-        std::min(text.size(), text.find('\n') == std::string_view::npos ? text.size() : text.find('\n') + 1);
-    const std::string_view line = text.substr(0, end);
-    text.remove_prefix(end);
+    const std::string_view line = text.substr(0, std::min(text.size(), text.find('\n')) + 1);
+    text.remove_prefix(line.size());
     const bool blank = line.find_first_not_of(" \t\r\n\v\f") == std::string_view::npos;
-    // A last line without its line end always stays: Hugging Face's loader compares lines with their end.
+    // Keep a last line without a line end: Hugging Face's loader compares lines with their ends.
     const bool whole = line.ends_with('\n');
     const bool boilerplate = whole && std::find(kBoilerplate.begin(), kBoilerplate.end(),
                                                 line.substr(0, line.size() - 1)) != kBoilerplate.end();
@@ -118,7 +108,7 @@ std::string drop_boilerplate(std::string_view text) {
   return kept;
 }
 
-/// Parts of `text` between marks "[SN]" or "[XSUM]", whichever it begins with.
+/// The parts of `text` between its marks, which are all "[SN]" or all "[XSUM]".
 std::vector<std::string_view> split_at_marks(std::string_view text) {
   const std::string_view mark = strip(text).starts_with("[XSUM]") ? "[XSUM]" : "[SN]";
   std::vector<std::string_view> parts;
@@ -157,7 +147,7 @@ CorpusCounts read_xsum(const CorpusSource& source, CorpusProgress& progress, con
     CorpusExample example;
     example.id = file_name.substr(0, file_name.find('.'));
     example.file = file;
-    // Look up the split first: `content` costs a read, and an article without a split is not used.
+    // Look up the split before `content` reads the article, which is not used without a split.
     const std::optional<Split> split = splits ? splits->find(example.id) : Split::kTrain;
     if (!split) {
       ++counts.unlisted;
@@ -182,7 +172,7 @@ CorpusCounts read_xsum(const CorpusSource& source, CorpusProgress& progress, con
       if (bytes) progress.done = done_before + tar.bytes_read();
       const std::filesystem::path inside = tar.name();
       const std::string file_name = inside.filename().string();
-      // "._1234.summary" is what macOS adds to archives.
+      // macOS adds files such as "._1234.summary" to archives.
       if (inside.extension() != ".summary" || file_name.starts_with("._")) continue;
       give(file_name, input.string() + ":" + tar.name(), [&] { return tar.content(); });
     }

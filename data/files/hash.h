@@ -11,6 +11,9 @@ namespace ripstop {
 
 /// XXH3-64 of `bytes` bytes.
 uint64_t hash64(const void* data, int64_t bytes);
+inline uint64_t hash64(std::string_view text) {
+  return hash64(text.data(), std::ssize(text));
+}
 
 /// XXH3-128 of a stream of bytes.
 class StreamHash {

@@ -8,15 +8,15 @@
 
 namespace ripstop {
 
-/// Remembers hashes in about 10 bytes each, so that prepare stays below its limit of 32 bytes an example.
-/// std::unordered_set<uint64_t> takes four to five times as much: measured with 8 million hashes, 44 bytes
-/// each against 9.7 (glibc, peak resident memory).
+/// Keeps hashes in about 10 bytes each, so that prepare stays below its limit of 32 bytes an example. With 8
+/// million hashes std::unordered_set<uint64_t> took 44 bytes each, this set 9.7 (glibc, peak resident
+/// memory).
 ///
-/// Open addressing with linear probing. 256 parts, chosen by the first byte of the hash, grow one at a time:
-/// growing copies one part, never the whole set. A part is at most 15/16 full.
+/// Open addressing with linear probing. The highest byte of a hash chooses one of 256 parts. Each part grows
+/// by itself, so that growing copies only a part. A part is at most 15/16 full.
 class HashSet {
  public:
-  /// Adds `hash`. Returns false if it was there before.
+  /// Adds `hash`. Returns false if the set has it already.
   bool insert(uint64_t hash) {
     if (hash == 0) hash = 1;  // 0 marks a free slot
     Part& part = parts_[hash >> 56];
@@ -32,8 +32,7 @@ class HashSet {
     size_t count = 0;
   };
   static bool place(std::vector<uint64_t>& slots, uint64_t hash) {
-    // The low 32 bits choose the slot: the first byte is the same in the whole part. The product spreads them
-    // over any number of slots without a division.
+    // The low 32 bits choose the slot. The product maps them to any number of slots without a division.
     for (size_t at = ((hash & 0xffffffffu) * slots.size()) >> 32;; at = at + 1 == slots.size() ? 0 : at + 1) {
       if (slots[at] == hash) return false;
       if (slots[at] == 0) {
@@ -43,7 +42,7 @@ class HashSet {
     }
   }
   static void grow(Part& part) {
-    // By 1/16 only: memory matters more than time here.
+    // Grow by 1/16 only: memory matters more than time.
     std::vector<uint64_t> bigger(part.slots.size() + part.slots.size() / 16 + 64);
     for (const uint64_t hash : part.slots) {
       if (hash != 0) place(bigger, hash);

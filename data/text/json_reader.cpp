@@ -7,8 +7,7 @@
 namespace ripstop {
 namespace {
 
-// Of a document's own text, in a message.
-constexpr size_t kShownBytes = 100;
+constexpr size_t kShownBytes = 100;  // of the document, in a message
 
 }  // namespace
 
@@ -23,10 +22,10 @@ std::string text_of_json(const nlohmann::ordered_json& json, int indent) {
 }
 
 JsonReader::Json JsonReader::parse(std::string_view text) const {
-  // The parser is recursive, so depth costs stack. Nothing that is read here needs more than six levels.
-  constexpr int kDeepest = 16;
-  // The library keeps one of two equal keys without a word: the value would be a guess.
-  std::vector<std::set<std::string>> keys;  // of the objects that are open
+  // Far more than any file needs. Code that walks a document later may recurse.
+  constexpr int kDeepest = 32;
+  // Programs differ on which of two equal keys counts, so refuse them.
+  std::vector<std::set<std::string>> keys;  // of the open objects
   const auto check = [&](int depth, Json::parse_event_t event, Json& value) {
     using Event = Json::parse_event_t;
     if (depth > kDeepest) refuse("nests deeper than {} levels", kDeepest);
@@ -40,12 +39,15 @@ JsonReader::Json JsonReader::parse(std::string_view text) const {
     Json document = Json::parse(text.begin(), text.end(), check);
     if (!document.is_object()) refuse("is not a JSON object");
     return document;
+  } catch (const Json::parse_error& error) {
+    // "[json.exception.parse_error.101] parse error at line 1, column 3: ..." -> the text behind the place
+    const std::string what = error.what();
+    refuse("is not JSON at byte {}: {}", error.byte, what.substr(what.find(": ") + 2, 2 * kShownBytes));
   } catch (const Json::exception& error) {
     refuse("is not JSON: {}", std::string(error.what()).substr(0, 2 * kShownBytes));
   }
 }
 
-/// Json::at would throw, with a text that does not name the document.
 const JsonReader::Json& JsonReader::member(const Json& object, const char* key) const {
   if (!object.is_object()) refuse("has a {}, an object with '{}' was expected", object.type_name(), key);
   const auto found = object.find(key);
@@ -53,14 +55,9 @@ const JsonReader::Json& JsonReader::member(const Json& object, const char* key) 
   return *found;
 }
 
-const JsonReader::Json* JsonReader::find(const Json& object, const char* key) const {
-  const auto found = object.find(key);
-  return found == object.end() || found->is_null() ? nullptr : &*found;
-}
-
 int64_t JsonReader::integer(const Json& object, const char* key, int64_t least, int64_t most) const {
   const Json& value = member(object, key);
-  // 2^63 and more are unsigned numbers in this library, and would become negative as int64_t.
+  // nlohmann stores 2^63 and more as unsigned numbers, which would become negative as int64_t.
   const bool fits = value.is_number_unsigned() ? value.get<uint64_t>() <= static_cast<uint64_t>(most)
                                                : value.is_number_integer() && value.get<int64_t>() <= most;
   if (!fits || value.get<int64_t>() < least)

@@ -7,20 +7,20 @@
 namespace ripstop {
 namespace {
 
-// A line is held in memory. The limit keeps a hostile file from taking all of it.
+// The limit keeps a hostile file from filling the memory.
 constexpr int64_t kMostLineBytes = int64_t{64} << 20;
 
 }  // namespace
 
 LineInput::LineInput(const std::filesystem::path& path) : input_(path) {
   constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
-  // A pipe may give the mark in parts. Do not wait for more once the first bytes rule it out.
+  // A pipe may give the mark in parts. Wait for more only while the bytes match it.
   while (buffer_.size() < kByteOrderMark.size() && kByteOrderMark.starts_with(buffer_) && refill()) {
   }
   if (std::string_view(buffer_).starts_with(kByteOrderMark)) at_ = kByteOrderMark.size();
 }
 
-/// Appends the next bytes to those left in the buffer; false at the end.
+/// Drops the lines before at_ from the buffer and appends the next bytes; false at the end.
 bool LineInput::refill() {
   buffer_.erase(0, at_);
   at_ = 0;
@@ -30,7 +30,7 @@ bool LineInput::refill() {
 }
 
 bool LineInput::next(std::string& line) {
-  // Search only what is new after a refill: a line of many refills would take quadratic time.
+  // After a refill, search only the new bytes: else a line of many refills would take quadratic time.
   size_t searched = at_;
   for (;;) {
     const size_t end = buffer_.find('\n', searched);

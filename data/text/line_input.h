@@ -8,27 +8,27 @@
 
 namespace ripstop {
 
-/// A plain or gzip file as a stream of lines, in bounded memory. All members throw the errors of
-/// UnpackedInput, and Error(kInputData) with file and line if a line is over 64 MiB.
+/// Reads a plain or gzip file line by line, in bounded memory. All members throw the errors of UnpackedInput,
+/// and Error(kInputData) with file and line if a line is over 64 MiB.
 class LineInput {
  public:
   /// Opens a file or a pipe; "-" is standard input. Waits for the first bytes of a pipe.
   explicit LineInput(const std::filesystem::path& path);
 
-  /// Reads the next line into `line`, without its "\n" (a "\r" before it stays). Drops a byte order mark at
-  /// the begin of the file. Returns false at the end. From a pipe, a line is given as soon as it is there.
+  /// Reads the next line into `line`, without its "\n"; a "\r" before it stays. Drops a byte order mark at
+  /// the begin of the file. Returns false at the end. Returns a line of a pipe as soon as it has arrived.
   bool next(std::string& line);
-  /// Number of the line that next() gave, from 1.
+  /// Number of the line that next() returned last, from 1.
   int64_t line_number() const { return line_number_; }
-  /// Bytes of the file read so far, counted as they lie on disk.
   int64_t bytes_read() const { return input_.bytes_read(); }
+  const std::string& name() const { return input_.name(); }
 
  private:
   bool refill();
 
   UnpackedInput input_;
   std::string buffer_;
-  size_t at_ = 0;  // of the next line in buffer_
+  size_t at_ = 0;  // begin of the next line in buffer_
   int64_t line_number_ = 0;
 };
 

@@ -14,10 +14,10 @@
 namespace ripstop {
 namespace {
 
-// A file of the archive is held in memory. The limit keeps a hostile archive from taking all of it.
+// The limit keeps a hostile archive from filling the memory.
 constexpr int64_t kMostEntryBytes = int64_t{64} << 20;
 constexpr size_t kReadBytes = 1 << 16;
-/// An archive ends with two such blocks of zeros; some writers make one.
+/// An archive ends with two blocks of zeros; some writers make one.
 constexpr int64_t kTarBlockBytes = 512;
 
 }  // namespace
@@ -31,9 +31,9 @@ struct TarInput::State {
   static la_ssize_t read(archive* reader, void* state, const void** bytes);
 
   UnpackedInput input;
-  std::exception_ptr failure;  ///< of `input`, kept while C code is on the stack
-  int64_t zeros = 0;           ///< at the end of what was read
-  int64_t bytes = 0;           ///< unpacked
+  std::exception_ptr failure;  ///< an exception of `input`, which must not pass through C code
+  int64_t zeros = 0;           ///< zero bytes at the end of the bytes read so far
+  int64_t bytes = 0;           ///< unpacked bytes read so far
   std::unique_ptr<archive, decltype(&archive_read_free)> owner;
   archive* reader;
   std::string name;
@@ -42,10 +42,10 @@ struct TarInput::State {
 TarInput::State::State(const std::filesystem::path& path)
     : input(path), owner(archive_read_new(), archive_read_free), reader(owner.get()) {
   RIPSTOP_CHECK(reader != nullptr, "libarchive has no memory");
-  // Only tar: each further format is more code that parses files of strangers. Gzip is unpacked before, since
-  // libarchive does not compare its checksums.
+  // Only tar: each further format is more code that parses files of strangers. UnpackedInput unpacks gzip,
+  // since libarchive does not compare its checksums.
   archive_read_support_format_tar(reader);
-  // Without this, libarchive ends at the first end mark, and a second archive behind it would be lost.
+  // Without this option libarchive stops at the first end mark, before a second archive.
   archive_read_set_format_option(reader, "tar", "read_concatenated_archives", "1");
   if (archive_read_open(reader, this, nullptr, read, nullptr) != ARCHIVE_OK) refuse();
 }
@@ -86,12 +86,12 @@ archive_entry* TarInput::State::next_entry() {
     check_end();
     return nullptr;
   }
-  // A warning is about facts that are not used here, such as an odd owner or time.
+  // Warnings concern facts that are not used here, such as an odd owner or time.
   if (result != ARCHIVE_OK && result != ARCHIVE_WARN) refuse();
   return entry;
 }
 
-/// libarchive takes an archive that was cut between two files for a whole one.
+/// Finds an archive that was cut between two files, which libarchive does not notice.
 void TarInput::State::check_end() const {
   if (failure) std::rethrow_exception(failure);
   if (zeros >= kTarBlockBytes) return;
@@ -108,7 +108,7 @@ bool TarInput::next() {
     // Directories have no content, and links could lead out of the archive.
     if (archive_entry_filetype(entry) != AE_IFREG) continue;
     const char* name = archive_entry_pathname(entry);
-    // The first call gives null for a name that the locale cannot show, as in the "C" locale of a batch job.
+    // The first call returns null if the locale cannot show the name, as in the "C" locale of a batch job.
     if (name == nullptr) name = archive_entry_pathname_utf8(entry);
     if (name == nullptr) continue;
     state_->name = name;

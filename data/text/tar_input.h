@@ -1,4 +1,4 @@
-// TarInput: the files in an archive. The only place that knows libarchive.
+// TarInput: the files in an archive. Wraps libarchive.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -7,9 +7,9 @@
 
 namespace ripstop {
 
-/// The regular files inside a .tar, .tar.gz or .tgz, one after another, in bounded memory. Archives that were
-/// put one behind another are read whole. All members throw the errors of UnpackedInput, and
-/// Error(kInputData) if the archive is damaged, cut short or lacks tar's end mark.
+/// Reads the regular files of a .tar, .tar.gz or .tgz one after another, in bounded memory; of concatenated
+/// archives, too. All members throw the errors of UnpackedInput, and Error(kInputData) if the archive is
+/// damaged, cut short or lacks tar's end mark.
 class TarInput {
  public:
   explicit TarInput(const std::filesystem::path& path);
@@ -19,11 +19,11 @@ class TarInput {
 
   /// Moves to the next regular file; false at the end.
   bool next();
-  /// Path of the entry inside the archive.
+  /// Path of the file inside the archive.
   const std::string& name() const;
-  /// All its bytes. Throws Error(kInputData) if there are more than 64 MiB.
+  /// The bytes of the file. Throws Error(kInputData) if there are more than 64 MiB.
   std::string content();
-  /// Bytes of the archive read so far, counted as they lie on disk.
+  /// UnpackedInput::bytes_read of the archive.
   int64_t bytes_read() const;
 
  private:

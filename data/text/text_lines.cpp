@@ -2,10 +2,9 @@
 
 #include <fmt/ranges.h>
 
-#include <nlohmann/json.hpp>
 #include <optional>
 
-#include "data/text/json_fields.h"
+#include "data/text/json_reader.h"
 #include "data/text/utf8.h"
 #include "model/core/error.h"
 
@@ -20,14 +19,15 @@ bool is_json_object(const std::string& line) {
   return line[line.find_first_not_of(" \t")] == '{' && nlohmann::json::accept(line);
 }
 
-/// The reference of one line of JSONL.
 std::string summary_of(const std::string& line, const TextLines& lines) {
-  const nlohmann::json object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const auto object = JsonReader::Json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!object.is_object()) fail(ExitCode::kInputData, "{}: not a JSON object", lines.place());
   const auto summary = object.find("summary");
   if (summary == object.end()) {
+    std::vector<std::string> names;
+    for (const auto& [name, value] : object.items()) names.push_back(name);
     fail(ExitCode::kInputData, "{}: no field 'summary'; the line has {}", lines.place(),
-         fmt::join(json_field_names(line), ", "));
+         fmt::join(names, ", "));
   }
   if (!summary->is_string())
     fail(ExitCode::kInputData, "{}: 'summary' is of type {}, expected a string", lines.place(),
@@ -36,8 +36,6 @@ std::string summary_of(const std::string& line, const TextLines& lines) {
 }
 
 }  // namespace
-
-TextLines::TextLines(const std::string& path) : name_(path == "-" ? "standard input" : path), input_(path) {}
 
 bool TextLines::next(std::string& line) {
   if (!input_.next(line)) return false;
@@ -48,7 +46,7 @@ bool TextLines::next(std::string& line) {
 }
 
 std::string TextLines::place() const {
-  return fmt::format("{}:{}", name_, number());
+  return fmt::format("{}:{}", name(), number());
 }
 
 std::vector<std::string> read_summaries(const std::string& path) {
@@ -58,7 +56,7 @@ std::vector<std::string> read_summaries(const std::string& path) {
   for (std::string line; lines.next(line);) {
     if (!json && !is_blank(line)) {
       json = is_json_object(line);  // the first line that is not blank decides for the file
-      if (*json) texts.clear();     // they were blank lines before the first object
+      if (*json) texts.clear();     // drops the blank lines before the first object
     }
     if (!json.value_or(false)) {
       texts.push_back(line);
@@ -66,7 +64,7 @@ std::vector<std::string> read_summaries(const std::string& path) {
       texts.push_back(summary_of(line, lines));
     }
   }
-  if (texts.empty()) fail(ExitCode::kInputData, "{} has no text", path == "-" ? "standard input" : path);
+  if (texts.empty()) fail(ExitCode::kInputData, "{} has no text", lines.name());
   return texts;
 }
 

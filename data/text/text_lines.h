@@ -8,32 +8,30 @@
 
 namespace ripstop {
 
-/// Reads the UTF-8 lines of a file, plain or gzip, or of standard input if `path` is "-". Lines may end with
-/// LF or CRLF. A byte order mark at the start and a missing line end at the end are accepted.
+/// Reads the UTF-8 lines of a plain or gzip file, or of standard input if `path` is "-". Lines may end with
+/// LF or CRLF. Accepts a byte order mark at the start and a missing line end at the end.
 class TextLines {
  public:
   /// Throws Error(kInputData) if the file cannot be opened.
-  explicit TextLines(const std::string& path);
+  explicit TextLines(const std::string& path) : input_(path) {}
 
-  /// Reads the next line into `line`, without its end. Returns false at the end of the file. Throws
-  /// Error(kInputData) with file and line for invalid UTF-8, and what LineInput throws.
+  /// Reads the next line into `line`, without its line end. Returns false at the end of the file. Throws
+  /// Error(kInputData) with file and line for invalid UTF-8, and the errors of LineInput.
   bool next(std::string& line);
-
-  /// Number of the line last read, from 1.
+  /// Number of the line that next() returned last, from 1.
   int64_t number() const { return input_.line_number(); }
-
-  /// "FILE:LINE", for messages.
+  /// The path, or "standard input".
+  const std::string& name() const { return input_.name(); }
+  /// "NAME:NUMBER", for messages.
   std::string place() const;
 
  private:
-  std::string name_;
   LineInput input_;
 };
 
 /// Reads the texts of `path` ("-" is standard input). If the first line that is not blank is a JSON object,
-/// then every line that is not blank must be one, and its string `summary` is the text. Otherwise each line
-/// is a text as it stands. Throws Error(kInputData) with file and line for a line that does not fit, and for
-/// a file without a text.
+/// every line that is not blank must be one, and its string `summary` is the text. Otherwise each line is a
+/// text. Throws Error(kInputData) with file and line for a bad line, and for a file without a text.
 std::vector<std::string> read_summaries(const std::string& path);
 
 }  // namespace ripstop

@@ -17,7 +17,8 @@ namespace {
 
 constexpr size_t kPackedBytes = 1 << 16;
 constexpr size_t kUnpackedBytes = 1 << 18;
-/// Real text packs to a tenth. What unpacks to this much, and to this many times its size, is an attack.
+/// Real text packs to a tenth. A file that unpacks to this many bytes, and this many times its size, is
+/// hostile.
 constexpr int64_t kBombBytes = int64_t{16} << 20;
 constexpr int64_t kBombRatio = 1000;
 
@@ -28,7 +29,7 @@ bool is_named_gzip(const std::string& name) {
   return name.ends_with(".gz") || name.ends_with(".tgz");
 }
 
-/// Opens what a user gave. Throws Error(kInputData) if that cannot be read as a file.
+/// Opens a path of the user. Throws Error(kInputData) if it cannot be read as a file.
 Descriptor open_input(const std::filesystem::path& path, const std::string& name) {
   if (path == "-") return {posix_io(), ::dup(STDIN_FILENO)};
   std::error_code ignored;
@@ -47,7 +48,7 @@ struct UnpackedInput::State {
   explicit State(const std::filesystem::path& path)
       : name(path == "-" ? "standard input" : path.string()), file(open_input(path, name)) {
     Io::Status status;
-    // Files below /proc state 0.
+    // Files below /proc have size 0.
     if (file.io().status(file.value(), status) == 0 && status.is_file && status.bytes > 0)
       most_packed = status.bytes;
   }
@@ -67,12 +68,11 @@ struct UnpackedInput::State {
   const std::string name;
   const Descriptor file;
   enum class Form { kUnknown, kPlain, kGzip } form = Form::kUnknown;
-  z_stream stream{};   ///< next_in and avail_in are what is left of `packed`, for plain files too
-  int64_t member = 0;  ///< that is being unpacked, from 1
+  z_stream stream{};   ///< next_in and avail_in: the unread part of `packed`, also of plain files
+  int64_t member = 0;  ///< number of the current member, from 1
   bool in_member = false;
   int64_t packed_count = 0, unpacked_count = 0;  ///< bytes so far
-  /// A file is read to the length that it had: one that grows all the time must not be read for ever.
-  int64_t most_packed = INT64_MAX;
+  int64_t most_packed = INT64_MAX;  ///< the length at the start, so that reading a growing file ends
   std::array<unsigned char, kPackedBytes> packed;
   std::array<char, kUnpackedBytes> unpacked;
 };
@@ -84,7 +84,7 @@ void UnpackedInput::State::refuse(const std::string& what) const {
               "`gzip -t` checks it, too; copy or download the file again");
 }
 
-/// Reads the next bytes behind the first `keep` bytes of `packed`; false at the end of the file.
+/// Reads the next bytes into `packed`, behind its first `keep` bytes; false at the end of the file.
 bool UnpackedInput::State::refill(size_t keep) {
   const int64_t most = std::min(std::ssize(packed) - static_cast<int64_t>(keep), most_packed - packed_count);
   for (int tries = 0;;) {
@@ -101,13 +101,13 @@ bool UnpackedInput::State::refill(size_t keep) {
   }
 }
 
-/// Looks at the first two bytes. A pipe may give them one at a time; do not wait for the second if the first
-/// rules gzip out.
+/// Decides between gzip and plain by the first two bytes. Waits for the second byte of a pipe only if the
+/// first is that of gzip.
 void UnpackedInput::State::find_form() {
   refill();
   if (stream.avail_in == 1 && packed[0] == kMagic[0]) refill(1);
   if (stream.avail_in >= 2 && packed[0] == kMagic[0] && packed[1] == kMagic[1]) {
-    // 16: gzip alone, with the checks of header, CRC-32 and length.
+    // 16: only gzip, with the checks of header, CRC-32 and length.
     const int result = inflateInit2(&stream, 16 + MAX_WBITS);
     RIPSTOP_CHECK(result == Z_OK, "zlib has no memory: {}", result);
     form = Form::kGzip;
@@ -124,7 +124,7 @@ void UnpackedInput::State::find_form() {
 
 /// Moves to the next member; false if there is none.
 bool UnpackedInput::State::begin_member() {
-  // gzip, too, takes zeros behind the last member for padding, as tapes have it.
+  // Like gzip, accept zeros behind the last member, the padding of tapes.
   bool is_padded = false;
   for (;;) {
     if (stream.avail_in == 0 && !refill()) return false;
@@ -135,21 +135,20 @@ bool UnpackedInput::State::begin_member() {
   }
   if (is_padded || *stream.next_in != kMagic[0])
     refuse(fmt::format("what follows member {} is no gzip", member));
-  // The first member finds the stream as inflateInit2 left it.
   if (member > 0) inflateReset(&stream);
   ++member;
   in_member = true;
   return true;
 }
 
-/// Unpacks until there are bytes to give; empty at the end.
+/// Unpacks the next bytes; empty at the end.
 std::string_view UnpackedInput::State::inflate_some() {
   while (in_member || begin_member()) {
     stream.next_out = reinterpret_cast<Bytef*>(unpacked.data());
     stream.avail_out = static_cast<uInt>(unpacked.size());
     const int result = inflate(&stream, Z_NO_FLUSH);
     if (result == Z_STREAM_END) in_member = false;
-    // Z_BUF_ERROR says that nothing could be done: more input is needed.
+    // Z_BUF_ERROR means that more input is needed.
     if (result != Z_OK && result != Z_STREAM_END && result != Z_BUF_ERROR)
       refuse(fmt::format("{} in member {}", stream.msg != nullptr ? stream.msg : "no memory", member));
     const size_t got = unpacked.size() - stream.avail_out;

@@ -4,7 +4,7 @@
 
 namespace ripstop {
 
-/// Bytes of the valid sequence that begins `text`, or 0. Source: table 3-7 of the Unicode standard.
+// Source: table 3-7 of the Unicode standard.
 size_t sequence_bytes(std::string_view text) {
   const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
   const auto continues = [&](size_t i) { return (byte(i) & 0xc0) == 0x80; };
@@ -22,24 +22,17 @@ size_t sequence_bytes(std::string_view text) {
   return 0;
 }
 
-/// Of a valid sequence of up to three bytes.
 uint32_t code_point(std::string_view sequence) {
-  const auto byte = [&](size_t i) { return static_cast<uint32_t>(static_cast<unsigned char>(sequence[i])); };
-  switch (sequence.size()) {
-    case 1:
-      return byte(0);
-    case 2:
-      return (byte(0) & 0x1f) << 6 | (byte(1) & 0x3f);
-    case 3:
-      return (byte(0) & 0x0f) << 12 | (byte(1) & 0x3f) << 6 | (byte(2) & 0x3f);
-    default:
-      return 0xffffffff;  // no white space is that far
-  }
+  // The first of n > 1 bytes has n + 1 bits of prefix.
+  uint32_t value = static_cast<unsigned char>(sequence.front());
+  if (sequence.size() > 1) value &= 0xffu >> (sequence.size() + 1);
+  for (const char byte : sequence.substr(1)) value = value << 6 | (static_cast<unsigned char>(byte) & 0x3fu);
+  return value;
 }
 
 namespace {
 
-/// The characters for which Python's str.isspace() is true.
+/// Whether Python's str.isspace() is true for the code point.
 bool is_space(uint32_t c) {
   return (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 || c == 0x1680 ||
          (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f ||
@@ -51,7 +44,7 @@ bool is_space(uint32_t c) {
 std::optional<int64_t> invalid_utf8(std::string_view text) {
   size_t at = 0;
   while (at < text.size()) {
-    // Most text is ASCII: eight such bytes at once make the check several times faster.
+    // Most text is ASCII: a check of eight bytes at once is several times faster.
     uint64_t eight = 0;
     if (text.size() - at >= sizeof eight) {
       std::memcpy(&eight, text.data() + at, sizeof eight);
@@ -74,7 +67,7 @@ std::string_view strip(std::string_view text) {
     text.remove_prefix(bytes);
   }
   while (!text.empty()) {
-    // Walk back over continuation bytes to the begin of the last character.
+    // Go back over continuation bytes to the begin of the last sequence.
     size_t bytes = 1;
     while (bytes < 4 && bytes < text.size() &&
            (static_cast<unsigned char>(text[text.size() - bytes]) & 0xc0) == 0x80) {

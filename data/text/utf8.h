@@ -7,17 +7,18 @@
 
 namespace ripstop {
 
-/// Bytes of the valid UTF-8 sequence that begins `text`, or 0.
+/// Length of the valid UTF-8 sequence at the begin of `text`; 0 if it is invalid.
 size_t sequence_bytes(std::string_view text);
 
-/// The letter of a valid sequence of up to three bytes; 0xffffffff for four.
+/// The Unicode code point of a valid UTF-8 sequence.
 uint32_t code_point(std::string_view sequence);
 
-/// Finds the first byte at which `text` is not valid UTF-8: lone or missing continuation bytes, overlong
-/// forms, surrogates, beyond U+10FFFF. nullopt if all of it is valid. Source: RFC 3629.
+/// Index of the first byte at which `text` is not valid UTF-8; nullopt if all of it is valid. Continuation
+/// bytes that are alone or missing, overlong forms, surrogates and code points beyond U+10FFFF are invalid.
+/// Source: RFC 3629.
 std::optional<int64_t> invalid_utf8(std::string_view text);
 
-/// `text` (valid UTF-8) without white space at both ends, as Python's str.strip() sees white space.
+/// `text` (valid UTF-8) without the white space at both ends that Python's str.strip() removes.
 std::string_view strip(std::string_view text);
 
 }  // namespace ripstop

@@ -55,7 +55,7 @@ TEST(JsonReader, RefusesTextThatIsNoDocument) {
   EXPECT_HAS(refused_by([] { kReader.parse("[]"); }), "is not a JSON object");
   EXPECT_HAS(refused_by([] { kReader.parse("{\"a\": 1, \"a\": 2}"); }), "has 'a' twice");
   EXPECT_HAS(refused_by([] { kReader.parse("{\"a\": {\"b\": 1, \"b\": 2}}"); }), "has 'b' twice");
-  EXPECT_HAS(refused_by([] { kReader.parse(std::string(100, '[')); }), "nests deeper than 16 levels");
+  EXPECT_HAS(refused_by([] { kReader.parse(std::string(100, '[')); }), "nests deeper than 32 levels");
   // A message stays a line, whatever the document holds.
   EXPECT_LT(refused_by([] { kReader.parse("{\"a\": " + std::string(100000, 'x')); }).size(), 300u);
   const std::string twice = "\"" + std::string(100000, 'k') + "\": 1";

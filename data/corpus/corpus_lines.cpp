@@ -1,0 +1,163 @@
+// JSON lines, of pairs or of running text, and plain text files.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include "data/corpus/corpus.h"
+#include "data/corpus/corpus_names.h"
+#include "data/text/json_reader.h"
+#include "data/text/line_input.h"
+#include "data/text/utf8.h"
+#include "model/core/error.h"
+
+namespace ripstop {
+namespace {
+
+using Json = JsonReader::Json;
+
+/// A plain file becomes one document, or several of at most this size, so that memory stays bounded.
+constexpr size_t kMostDocumentBytes = 1 << 20;
+constexpr size_t kShownNames = 12;
+
+// Names of the two fields in other data sets.
+constexpr std::array<std::string_view, 9> kDocumentNames = {
+    "document", "article", "dialogue", "text", "source", "content", "body", "input", "passage"};
+constexpr std::array<std::string_view, 8> kSummaryNames = {"summary",  "highlights", "target", "abstract",
+                                                           "headline", "tldr",       "output", "title"};
+
+/// The first of `known` that is in `names`, else "NAME".
+std::string guess(const std::vector<std::string>& names, std::span<const std::string_view> known) {
+  for (const std::string_view name : known)
+    if (std::ranges::find(names, name) != names.end()) return std::string(name);
+  return "NAME";
+}
+
+/// The hint for a line that is no JSON object. The file may be one array, or have objects of several lines.
+std::string how_to_split(const std::string& line, const CorpusExample& at) {
+  const size_t first = line.find_first_not_of(" \t");
+  const char begin = first == std::string::npos ? '\0' : line[first];
+  if (begin == '[')
+    return "one object a line is expected, and this may be an array: " +
+           conversion_command(at.file, "jq -c '.[]'", "lines", ".jsonl");
+  if (begin == '{' && at.line == 1)
+    return "one object a line is expected, and this one may take several: " +
+           conversion_command(at.file, "jq -c .", "lines", ".jsonl");
+  return "one object a line is expected: {\"document\": \"...\", \"summary\": \"...\"}";
+}
+
+Json parse_line(const std::string& line, const CorpusExample& at) {
+  try {
+    return JsonReader(fmt::format("{}:{}", at.file, at.line), ExitCode::kInputData).parse(line);
+  } catch (const Error& error) {
+    throw Error(error.code(), error.what(), how_to_split(line, at));
+  }
+}
+
+/// The string `field` of `object`; "" if it is null, which counts as empty. Throws Error(kInputData) if it is
+/// missing or of another type.
+std::string take_text(const Json& object, const std::string& field, bool is_pair, const CorpusExample& at) {
+  const auto found = object.find(field);
+  if (found == object.end()) {
+    std::vector<std::string> names;
+    for (const auto& [name, value] : object.items()) names.push_back(name);
+    std::string hint = "name the field: --document-field " + guess(names, kDocumentNames);
+    if (is_pair) hint += " --summary-field " + guess(names, kSummaryNames);
+    const size_t more = names.size() - std::min(names.size(), kShownNames);
+    names.resize(names.size() - more);
+    throw Error(ExitCode::kInputData,
+                fmt::format("{}:{}: field '{}' is missing; the line has {}{}", at.file, at.line, field,
+                            names.empty() ? "no fields" : fmt::format("{}", fmt::join(names, ", ")),
+                            more > 0 ? fmt::format(" and {} more", more) : ""),
+                hint);
+  }
+  if (found->is_null()) return "";
+  if (!found->is_string()) {
+    fail(ExitCode::kInputData, "{}:{}: field '{}' is of type {}, expected a string", at.file, at.line, field,
+         found->type_name());
+  }
+  return *found;
+}
+
+/// Fills the texts of `example` from `line`, and its id if the line has one.
+void parse_example(const std::string& line, const CorpusSource& source, CorpusExample& example) {
+  const Json object = parse_line(line, example);
+  const bool is_pair = source.kind == SourceKind::kJsonl;
+  const bool is_default = source.document_field == "document";
+  example.document =
+      take_text(object, !is_pair && is_default ? "text" : source.document_field, is_pair, example);
+  if (is_pair) example.summary = take_text(object, source.summary_field, is_pair, example);
+  const auto id = object.find("id");
+  if (id == object.end()) return;
+  if (id->is_string() && *id != "") example.id = id->get<std::string>();
+  if (id->is_number_integer()) example.id = id->dump();
+}
+
+void give(CorpusExample& example, const CorpusSource& source, const ExampleSink& sink) {
+  if (!example.invalid_utf8)
+    example.split = split_of_document(example.split, example.document, source.validation_fraction);
+  sink(example);
+}
+
+/// One example a line.
+void read_json(LineInput& lines, const CorpusExample& start, const CorpusSource& source,
+               const ExampleSink& sink, const std::function<void()>& moved) {
+  for (std::string line; lines.next(line);) {
+    moved();
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    CorpusExample example = start;
+    example.line = lines.line_number();
+    // predictions.jsonl shows the id, so that people find the example again.
+    example.id = fmt::format("{}-{}", start.id, example.line);
+    example.invalid_utf8 = invalid_utf8(line).has_value();
+    if (!example.invalid_utf8) parse_example(line, source, example);
+    give(example, source, sink);
+  }
+}
+
+/// One example a file, or several if the file is long.
+void read_plain(LineInput& lines, const CorpusExample& start, const CorpusSource& source,
+                const ExampleSink& sink, const std::function<void()>& moved) {
+  CorpusExample example = start;
+  const auto flush = [&] {
+    if (example.document.empty()) return;
+    example.id = example.line == 1 ? start.id : fmt::format("{}-{}", start.id, example.line);
+    example.invalid_utf8 = invalid_utf8(example.document).has_value();
+    if (example.invalid_utf8) example.document.clear();
+    give(example, source, sink);
+    example = start;
+  };
+  for (std::string line; lines.next(line);) {
+    moved();
+    if (line.ends_with('\r')) line.pop_back();
+    if (example.document.size() + line.size() > kMostDocumentBytes) flush();
+    if (example.document.empty()) example.line = lines.line_number();
+    example.document += line;
+    example.document += '\n';
+  }
+  flush();
+}
+
+}  // namespace
+
+void read_lines(const CorpusSource& source, CorpusProgress& progress, const ExampleSink& sink) {
+  const bool bytes = progress_unit(source) == "byte";
+  for (const auto& input : source.inputs) {
+    const std::string file_name = input.filename().string();
+    const int64_t done_before = progress.done;
+    CorpusExample start;
+    start.split = split_of_file(input);
+    start.file = input.string();
+    start.id = file_name.substr(0, file_name.find('.'));
+    LineInput lines(input);
+    const auto moved = [&] {
+      if (bytes) progress.done = done_before + lines.bytes_read();
+    };
+    const bool json = source.kind == SourceKind::kJsonl || file_name.find(".json") != std::string::npos;
+    (json ? read_json : read_plain)(lines, start, source, sink, moved);
+    if (!bytes) progress.done = done_before + 1;
+  }
+}
+
+}  // namespace ripstop
